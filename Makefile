@@ -1,0 +1,24 @@
+.PHONY: build test lint fuzz bench ci soak
+
+build: ## the binary, here
+	CGO_ENABLED=0 go build -trimpath -o ferrule ./cmd/ferrule
+
+test: ## the tests
+	go test -race ./...
+
+lint: ## format, vet, staticcheck
+	gofmt -l .
+	go vet ./...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+fuzz: ## every fuzz target for half a minute
+	bash .ci/fuzz 30s
+
+bench: ## the ratios that CI asserts, with their figures
+	CGO_ENABLED=0 go test -tags bench -count=1 -v -run '^TestRatio' ./cmd/ferrule
+
+ci: ## the whole gate
+	bash .ci/run
+
+soak: ## what is too long for the gate; writes docs/figures
+	bash .ci/soak

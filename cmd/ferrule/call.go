@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+func (a *app) callCommand() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "call DEVICE TOOL [key=value | key:=json]...",
+		Short: "Call a tool of a device",
+		Long: `Call a tool of a device, on the same road that agents take.
+
+  key=value   the value is converted to the type that the tool declares
+  key:=json   the value is JSON, and taken as it is
+
+What the device answered is written as JSON. The exit code tells what happened:
+
+  0  it ran
+  3  the gateway refused the call: it did not run
+  4  the device is offline or busy: it did not run
+  5  the device refused the call: it did not run
+  6  it may have run: the device failed, or did not answer
+  7  no gateway is running`,
+		Example: `  ferrule call robot gpio_write pin=2 value=true
+  ferrule call robot blink pattern:='[100,200,100]'
+  ferrule call gateway list_devices`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return exactly(2)(cmd, args)
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeCall,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, err := a.describe(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			var input json.RawMessage
+			for _, t := range about.Tools {
+				if t.Name == args[1] {
+					input = t.Input
+				}
+			}
+			values, err := parseArgs(args[2:], input)
+			if err != nil {
+				return usageError{err}
+			}
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			result, err := client.Handle(cmd.Context(), &ferrule.Call{
+				Principal: me(), Device: args[0], Tool: args[1], Args: values,
+				Timeout: ferrule.Duration(timeout), Progress: a.progress,
+			})
+			if err != nil {
+				return err
+			}
+			return a.printJSON(result.Value)
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how `long` to wait; the tool's own deadline otherwise")
+	return cmd
+}
+
+// progress tells a person at a terminal what a call waits for.
+func (a *app) progress(p ferrule.Progress) {
+	if !a.json && isTerminal(os.Stderr) {
+		fmt.Fprintf(a.stderr, "%s\n", a.style(faint, p.Message))
+	}
+}
+
+// parseArgs makes the arguments of a call from key=value and key:=json, by the
+// types in the tool's schema. A value that is not of its type is sent as the text
+// that it is, so that the gateway can name everything that is wrong at once.
+func parseArgs(words []string, input json.RawMessage) (json.RawMessage, error) {
+	props, _ := properties(input)
+	args := make(map[string]any, len(words))
+	for _, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		name, isJSON := strings.CutSuffix(key, ":")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("argument %q: want key=value or key:=json", word)
+		}
+		if _, twice := args[name]; twice {
+			return nil, fmt.Errorf("argument %q is given twice", name)
+		}
+		if !isJSON {
+			args[name] = convert(value, props[name].Type)
+			continue
+		}
+		if !json.Valid([]byte(value)) {
+			return nil, fmt.Errorf("argument %q: what follows := is not JSON; text must be quoted: %s:='\"…\"'", name, name)
+		}
+		args[name] = json.RawMessage(value)
+	}
+	return json.Marshal(args)
+}
+
+// convert makes a value of the type that is wanted, if it is one.
+func convert(text, kind string) any {
+	var v any
+	switch kind {
+	case "integer", "number", "boolean", "array", "object", "null":
+		if json.Unmarshal([]byte(text), &v) == nil && kindOf(v, kind) {
+			return json.RawMessage(text)
+		}
+	}
+	return text
+}
+
+// kindOf tells whether a JSON value is of a type.
+func kindOf(v any, kind string) bool {
+	switch v.(type) {
+	case float64:
+		return kind == "number" || kind == "integer"
+	case bool:
+		return kind == "boolean"
+	case []any:
+		return kind == "array"
+	case map[string]any:
+		return kind == "object"
+	case nil:
+		return kind == "null"
+	}
+	return false
+}
+
+// completeCall offers devices, then their tools, then the arguments of the tool.
+func (a *app) completeCall(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return a.completeDevice(cmd, args, toComplete)
+	}
+	about, err := a.describe(cmd.Context(), args[0])
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var words []string
+	for _, t := range about.Tools {
+		switch {
+		case len(args) == 1 && t.Quarantine == "":
+			words = append(words, cobra.CompletionWithDesc(t.Name, oneLine(t.Text, 60)))
+		case len(args) > 1 && t.Name == args[1]:
+			props, _ := properties(t.Input)
+			for name, p := range props {
+				words = append(words, cobra.CompletionWithDesc(name+"=", oneLine(p.Description, 60)))
+			}
+			return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		}
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}

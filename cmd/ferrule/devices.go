@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/toolbox"
+)
+
+func (a *app) devicesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "devices",
+		Short:   "List the devices",
+		Long:    "List the devices: what they are, whether they can be reached, and if not, why.",
+		Example: "  ferrule devices\n  ferrule devices --json",
+		Args:    exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			devices, err := a.devices(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(devices)
+			}
+			if len(devices) == 0 {
+				fmt.Fprintln(a.stdout, "No devices. `ferrule up --tcp HOST:PORT` names one; `ferrule sim mcpu` simulates one.")
+				return nil
+			}
+			var rows [][]string
+			for _, d := range devices {
+				rows = append(rows, []string{d.ID, a.state(d), d.Trust, d.Model, d.Version, strconv.Itoa(d.Tools), d.Address, oneLine(remark(d), 80)})
+			}
+			return a.table("DEVICE STATE TRUST MODEL VERSION TOOLS ADDRESS REMARK", rows)
+		},
+	}
+}
+
+// devices lists all devices, page by page.
+func (a *app) devices(ctx context.Context) ([]toolbox.Device, error) {
+	devices := []toolbox.Device{}
+	in := toolbox.ListDevicesInput{Limit: 1000}
+	for {
+		page, err := callGateway[toolbox.ListDevicesOutput](ctx, a, "list_devices", in)
+		if err != nil {
+			return nil, err
+		}
+		devices = append(devices, page.Devices...)
+		if page.Next == "" {
+			return devices, nil
+		}
+		in.After = page.Next
+	}
+}
+
+func (a *app) state(d toolbox.Device) string {
+	if d.State == string(ferrule.StateOnline) {
+		return a.style(green, d.State)
+	}
+	return a.style(red, d.State)
+}
+
+// remark is what is worth telling of a device in a list.
+func remark(d toolbox.Device) string {
+	switch {
+	case d.State == string(ferrule.StateOffline) && d.Kind == "":
+		return "not reached yet: " + d.Reason
+	case d.State == string(ferrule.StateOffline):
+		return "since " + d.Since.Local().Format(time.DateTime) + ": " + d.Reason
+	case d.Trust == string(ferrule.TrustHeld):
+		return "`ferrule adopt " + d.ID + "` trusts it"
+	case len(d.Notes) > 0:
+		return d.Notes[0]
+	case d.Changed != nil && time.Since(*d.Changed) < 24*time.Hour:
+		return "became another kind at " + d.Changed.Local().Format(time.TimeOnly)
+	}
+	return ""
+}
+
+// callTyped calls one of the gateway's own tools on a road.
+func callTyped(ctx context.Context, handle ferrule.Handler, tool string, in, out any) error {
+	args, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	result, err := handle(ctx, &ferrule.Call{Principal: me(), Device: ferrule.GatewayID, Tool: tool, Args: args})
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(result.Value, out)
+}
+
+// completeDevice offers the IDs of devices to a shell.
+func (a *app) completeDevice(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	devices, err := a.devices(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var ids []string
+	for _, d := range devices {
+		ids = append(ids, cobra.CompletionWithDesc(d.ID, d.Model+" "+d.State))
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/dialect"
+	"github.com/ferrulehq/ferrule/dialect/mcpu"
+	"github.com/ferrulehq/ferrule/dock"
+	"github.com/ferrulehq/ferrule/fleet"
+	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/journal"
+	"github.com/ferrulehq/ferrule/overlay"
+	"github.com/ferrulehq/ferrule/pipeline"
+	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/wire/tcp"
+)
+
+// gateway is a whole gateway: the parts and how they fit.
+type gateway struct {
+	log     *slog.Logger
+	lock    *os.File
+	memory  *dock.Memory
+	journal *journal.Journal
+	fleet   *fleet.Fleet
+	dock    *dock.Dock
+	handle  ferrule.Handler // the road
+	control *control.Server
+	web     net.Listener
+}
+
+// newGateway builds the gateway of a data directory. It must be closed.
+func newGateway(cfg config.Config, data string, log *slog.Logger) (g *gateway, err error) {
+	g = &gateway{log: log}
+	defer func() {
+		if err != nil {
+			g.close()
+		}
+	}()
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if g.lock, err = lockData(data); err != nil {
+		return nil, err
+	}
+	if g.memory, err = dock.OpenMemory(data, log); err != nil {
+		return nil, err
+	}
+	journalConfig, err := cfg.JournalConfig()
+	if err != nil {
+		return nil, err
+	}
+	if g.journal, err = journal.Open(data, journalConfig, log); err != nil {
+		return nil, err
+	}
+	overlays, err := readOverlays(cfg)
+	if err != nil {
+		return nil, err
+	}
+	g.fleet = fleet.New(fleet.NewMemoryRegistry())
+	g.dock = dock.New(dock.Parts{
+		Config:     cfg.Dock(),
+		Connectors: []wire.Connector{tcp.New(cfg.TCP([]string{mcpu.Name}))},
+		Dialects:   map[string]dialect.Dialect{mcpu.Name: mcpu.New()},
+		Overlays:   overlays,
+		Fleet:      g.fleet,
+		Memory:     g.memory,
+		Log:        log,
+	})
+	box, err := toolbox.New(version(),
+		toolbox.ListDevices(g.fleet),
+		toolbox.DescribeDevice(g.fleet),
+		toolbox.AdoptDevice(g.dock),
+		toolbox.ForgetDevice(g.dock),
+	)
+	if err != nil {
+		return nil, err
+	}
+	g.fleet.Own(box.Device(), box.Manifest(), box.Handle)
+	g.handle = pipeline.New(pipeline.Parts{
+		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Log: log,
+	})
+	socket, err := control.SocketPath(data)
+	if err != nil {
+		return nil, err
+	}
+	g.control = control.NewServer(socket, g.handle, g.dock, log)
+	if g.web, err = net.Listen("tcp", cfg.Listen); err != nil {
+		return nil, fmt.Errorf("%w; --listen 127.0.0.1:0 takes any free port", err)
+	}
+	return g, nil
+}
+
+// readOverlays joins what the dialects say of their own with what the owner says.
+func readOverlays(cfg config.Config) (*overlay.Set, error) {
+	var files []*overlay.File
+	for name, data := range map[string][]byte{mcpu.Name: mcpu.Overlay} {
+		file, err := overlay.Parse(data)
+		if err != nil {
+			return nil, fmt.Errorf("the overlay of %s: %w", name, err)
+		}
+		files = append(files, file)
+	}
+	own, err := config.ReadOverlays(cfg.Overlays)
+	if err != nil {
+		return nil, fmt.Errorf("reading overlays: %w", err)
+	}
+	return overlay.NewSet(append(files, own...)...), nil
+}
+
+// Run runs the gateway until ctx ends or a part fails.
+func (g *gateway) Run(ctx context.Context) error {
+	return runParts(ctx, g.dock.Run, g.control.Run, g.serveWeb)
+}
+
+// runParts starts parts in order, and stops them in reverse order when ctx ends
+// or one of them does.
+func runParts(ctx context.Context, parts ...func(context.Context) error) error {
+	type running struct {
+		cancel context.CancelFunc
+		ended  chan error
+	}
+	any := make(chan struct{}, len(parts))
+	var started []running
+	for _, part := range parts {
+		partCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		r := running{cancel, make(chan error, 1)}
+		go func() {
+			r.ended <- part(partCtx)
+			any <- struct{}{}
+		}()
+		started = append(started, r)
+	}
+	select {
+	case <-ctx.Done():
+	case <-any:
+	}
+	var errs []error
+	for i := len(started) - 1; i >= 0; i-- {
+		started[i].cancel()
+		errs = append(errs, <-started[i].ended)
+	}
+	return errors.Join(errs...)
+}
+
+// close lets go of what newGateway opened, in reverse order.
+func (g *gateway) close() error {
+	var errs []error
+	if g.web != nil {
+		g.web.Close() // serveWeb may have done so
+	}
+	if g.journal != nil {
+		errs = append(errs, g.journal.Close())
+	}
+	if g.memory != nil {
+		errs = append(errs, g.memory.Close())
+	}
+	if g.lock != nil {
+		errs = append(errs, g.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// serveWeb serves HTTP until ctx ends.
+func (g *gateway) serveWeb(ctx context.Context) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", g.health)
+	server := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(g.web); ctx.Err() == nil {
+		return fmt.Errorf("serving HTTP: %w", err)
+	}
+	return nil
+}
+
+// health tells whether the gateway can do its work: with a journal that cannot
+// be written, nothing may be changed.
+func (g *gateway) health(w http.ResponseWriter, _ *http.Request) {
+	state := struct {
+		Status  string                `json:"status"`
+		Journal string                `json:"journal"`
+		Devices map[ferrule.State]int `json:"devices"`
+	}{"ok", "ok", map[ferrule.State]int{ferrule.StateOnline: 0, ferrule.StateOffline: 0}}
+	for _, dev := range g.fleet.Devices() {
+		state.Devices[dev.State]++
+	}
+	code := http.StatusOK
+	if err := g.journal.Health(); err != nil {
+		state.Status, state.Journal = "failing", err.Error()
+		code = http.StatusServiceUnavailable
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(state)
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/user"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/front/control"
+)
+
+// app is what the commands share.
+type app struct {
+	data   string // the data directory, by which a gateway is meant
+	json   bool
+	stdout io.Writer
+	stderr io.Writer
+}
+
+// run runs one command and returns its exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	a := &app{stdout: stdout, stderr: stderr}
+	cmd := a.root()
+	cmd.SetArgs(args)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		return a.fail(err)
+	}
+	return 0
+}
+
+func (a *app) root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ferrule",
+		Short: "Turn self-describing devices into tools for AI agents",
+		Long: `Ferrule finds devices that describe themselves, checks what they say, and
+lets people and AI agents use them.
+
+Try it without any hardware:
+
+  ferrule sim mcpu --tcp 127.0.0.1:4242 &
+  ferrule up --tcp robot=127.0.0.1:4242 &
+  ferrule devices
+  ferrule tools robot
+  ferrule call robot gpio_write pin=2 value=true`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	cmd.SetOut(a.stdout)
+	cmd.SetErr(a.stderr)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.PersistentFlags().StringVar(&a.data, "data", defaultData(), "`directory` of the gateway that is meant (FERRULE_DATA)")
+	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "write JSON, for scripts")
+	cmd.AddCommand(
+		a.upCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.traceCommand(),
+		a.adoptCommand(), a.forgetCommand(), a.auditCommand(), a.simCommand(), a.versionCommand(),
+	)
+	return cmd
+}
+
+// exactly is cobra.ExactArgs with an error that counts as wrong usage.
+func exactly(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usageError{fmt.Errorf("usage: %s", cmd.UseLine())}
+		}
+		return nil
+	}
+}
+
+// client connects to the gateway that is meant.
+func (a *app) client() (*control.Client, error) {
+	path, err := control.SocketPath(a.data)
+	if err != nil {
+		return nil, err
+	}
+	return control.NewClient(path), nil
+}
+
+// callGateway calls one of the gateway's own tools.
+func callGateway[Out any](ctx context.Context, a *app, tool string, in any) (out Out, err error) {
+	client, err := a.client()
+	if err != nil {
+		return out, err
+	}
+	defer client.Close()
+	err = callTyped(ctx, client.Handle, tool, in, &out)
+	return out, err
+}
+
+// me is the person who runs the command.
+func me() ferrule.Principal {
+	name := "somebody"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return ferrule.Principal{Role: ferrule.Person, Name: name}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrulehq/ferrule/toolbox"
+)
+
+func (a *app) toolsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "tools [DEVICE]",
+		Short: "Show what a device can do",
+		Long: `Show the tools of a device, or of every device: their arguments, what they do
+to the world, and why one cannot be used.`,
+		Example: "  ferrule tools robot\n  ferrule tools robot --json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exactly(1)(cmd, args)
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeDevice,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				about, err := a.describe(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return a.printJSON(about)
+				}
+				a.printTools(about)
+				return nil
+			}
+			devices, err := a.devices(cmd.Context())
+			if err != nil {
+				return err
+			}
+			all := []toolbox.DescribeDeviceOutput{}
+			for _, d := range devices {
+				about, err := a.describe(cmd.Context(), d.ID)
+				if err != nil {
+					return err
+				}
+				all = append(all, about)
+			}
+			if a.json {
+				return a.printJSON(all)
+			}
+			for _, about := range all {
+				a.printTools(about)
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) describe(ctx context.Context, device string) (toolbox.DescribeDeviceOutput, error) {
+	return callGateway[toolbox.DescribeDeviceOutput](ctx, a, "describe_device", toolbox.DescribeDeviceInput{Device: device})
+}
+
+func (a *app) printTools(about toolbox.DescribeDeviceOutput) {
+	d := about.Device
+	fmt.Fprintf(a.stdout, "%s  %s %s  %s\n", a.style(bold, d.ID), d.Model, d.Version, a.state(d))
+	for _, note := range d.Notes {
+		fmt.Fprintf(a.stdout, "  note: %s\n", note)
+	}
+	for _, t := range about.Tools {
+		fmt.Fprintf(a.stdout, "\n  %s  %s\n", a.style(bold, t.Name), a.style(faint, traits(t)))
+		if t.Text != "" {
+			fmt.Fprintf(a.stdout, "    %s\n", oneLine(t.Text, 200))
+		}
+		if t.Quarantine != "" {
+			fmt.Fprintf(a.stdout, "    %s %s\n", a.style(red, "cannot be used:"), t.Quarantine)
+			continue
+		}
+		for _, line := range arguments(t.Input) {
+			fmt.Fprintf(a.stdout, "    %s\n", line)
+		}
+	}
+	fmt.Fprintln(a.stdout)
+}
+
+// traits is what a tool does to the world, in a few words.
+func traits(t toolbox.DescribedTool) string {
+	words := []string{t.Effect}
+	if t.Idempotent {
+		words = append(words, "idempotent")
+	}
+	if t.UserOnly {
+		words = append(words, "for people only")
+	}
+	if t.Poll != "" {
+		words = append(words, "to be polled each "+t.Poll)
+	}
+	return strings.Join(words, ", ")
+}
+
+// property is an argument as its schema describes it.
+type property struct {
+	Type        string `json:"type"`
+	Description string `json:"description"`
+	Enum        []any  `json:"enum"`
+}
+
+// properties reads the arguments out of a portable schema.
+func properties(input json.RawMessage) (map[string]property, []string) {
+	var s struct {
+		Properties map[string]property `json:"properties"`
+		Required   []string            `json:"required"`
+	}
+	if json.Unmarshal(input, &s) != nil {
+		return nil, nil
+	}
+	return s.Properties, s.Required
+}
+
+// arguments describes the arguments of a tool, one a line.
+func arguments(input json.RawMessage) []string {
+	props, required := properties(input)
+	var lines []string
+	for name, p := range props {
+		line := name
+		if p.Type != "" {
+			line += ": " + p.Type
+		}
+		if !slices.Contains(required, name) {
+			line += ", optional"
+		}
+		if p.Description != "" {
+			line += ", " + oneLine(p.Description, 120)
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	if len(lines) == 0 && len(input) == 0 {
+		return []string{"nothing is known about its arguments"}
+	}
+	return lines
+}

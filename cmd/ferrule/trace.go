@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+func (a *app) traceCommand() *cobra.Command {
+	var length time.Duration
+	cmd := &cobra.Command{
+		Use:   "trace DEVICE",
+		Short: "Show the wire to a device, both ways",
+		Long: `Show everything that goes over the wire to a device, and what the gateway makes
+of it, until interrupted:
+
+  →  what the gateway sent
+  ←  what the device sent
+  ·  a remark of the gateway's, such as why it dropped an answer`,
+		Example:           "  ferrule trace robot\n  ferrule trace robot --for 10s --json",
+		Args:              exactly(1),
+		ValidArgsFunction: a.completeDevice,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if length > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, length)
+				defer cancel()
+			}
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			return client.Trace(ctx, args[0], a.printTrace)
+		},
+	}
+	cmd.Flags().DurationVar(&length, "for", 0, "how `long` to show it")
+	return cmd
+}
+
+var arrows = map[string]string{"out": "→", "in": "←", "note": "·"}
+
+func (a *app) printTrace(t ferrule.Trace) {
+	if a.json {
+		json.NewEncoder(a.stdout).Encode(t)
+		return
+	}
+	at := t.Time.Local().Format("15:04:05.000")
+	if t.Way != "note" {
+		fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, at), arrows[t.Way], t.Data)
+	}
+	if t.Note != "" {
+		fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, at), arrows["note"], t.Note)
+	}
+}

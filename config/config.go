@@ -1,0 +1,270 @@
+// Package config is the file: it is decoded strictly, filled with defaults and
+// checked, and turned into the configs of the rooms.
+//
+//	ferrule.yaml ─▶ Config ─▶ tcp.Config, journal.Config, pipeline.Config, dock.Config
+//	overlays/*   ─▶ []*overlay.File
+package config
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/dock"
+	"github.com/ferrulehq/ferrule/journal"
+	"github.com/ferrulehq/ferrule/overlay"
+	"github.com/ferrulehq/ferrule/pipeline"
+	"github.com/ferrulehq/ferrule/wire/tcp"
+)
+
+// Sample is the commented file with every key, at its default.
+//
+//go:embed ferrule.yaml
+var Sample []byte
+
+// Config is what the file says.
+type Config struct {
+	// Listen is where HTTP is served.
+	Listen string `yaml:"listen"`
+	// Overlays is the directory of overlays.
+	Overlays string  `yaml:"overlays"`
+	Devices  Devices `yaml:"devices"`
+	Calls    Calls   `yaml:"calls"`
+	Retry    Retry   `yaml:"retry"`
+	Journal  Journal `yaml:"journal"`
+}
+
+// Devices names the devices that the owner asks for.
+type Devices struct {
+	TCP []TCPDevice `yaml:"tcp"`
+}
+
+// TCPDevice is a board that listens on a TCP port.
+type TCPDevice struct {
+	Address string `yaml:"address"`
+	Name    string `yaml:"name"`
+	Held    bool   `yaml:"held"`
+}
+
+// Calls is about calls.
+type Calls struct {
+	Deadline Interval `yaml:"deadline"`
+	Waiting  int      `yaml:"waiting"`
+}
+
+// Retry is about devices that cannot be reached.
+type Retry struct {
+	Min Interval `yaml:"min"`
+	Max Interval `yaml:"max"`
+}
+
+// Interval is a duration in the file, such as 30s.
+type Interval time.Duration
+
+// UnmarshalYAML reads what time.ParseDuration reads; its error tells the key.
+func (i *Interval) UnmarshalYAML(node ast.Node) error {
+	d, err := time.ParseDuration(node.GetToken().Value)
+	if err != nil {
+		return fmt.Errorf("%s: want a duration such as 30s, got %s", strings.TrimPrefix(node.GetPath(), "$."), node)
+	}
+	*i = Interval(d)
+	return nil
+}
+
+// Journal is about the journal.
+type Journal struct {
+	// Sync is always, or an interval.
+	Sync string `yaml:"sync"`
+}
+
+// syncAlways is the value of Journal.Sync that waits for the disk.
+const syncAlways = "always"
+
+// Default is what a file without any key says.
+func Default() Config {
+	d := dock.DefaultConfig()
+	return Config{
+		Listen:   "127.0.0.1:3377",
+		Overlays: "overlays",
+		Calls:    Calls{Deadline: Interval(pipeline.DefaultConfig().Deadline), Waiting: d.Waiting},
+		Retry:    Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
+		Journal:  Journal{Sync: syncAlways},
+	}
+}
+
+// Load reads the file at path. Its overlays directory is taken to be beside it.
+func Load(path string) (Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, err
+	}
+	c, err := Parse(data)
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if !filepath.IsAbs(c.Overlays) {
+		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
+	}
+	return c, nil
+}
+
+// Parse reads the text of a file. A key that is not known is an error, with its
+// place.
+func Parse(data []byte) (Config, error) {
+	c := Default()
+	err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&c)
+	switch {
+	case errors.Is(err, io.EOF): // it says nothing
+		c = Default()
+	case err != nil:
+		return Config{}, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+	}
+	return c, c.Check()
+}
+
+// Check tells what is wrong with the config, by key.
+func (c Config) Check() error {
+	if err := loopback(c.Listen); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if err := c.TCP(nil).Check(); err != nil {
+		return fmt.Errorf("devices.tcp: %w", err)
+	}
+	if err := c.checkNames(); err != nil {
+		return fmt.Errorf("devices.tcp: %w", err)
+	}
+	if err := c.Pipeline().Check(); err != nil {
+		return fmt.Errorf("calls.%w", err)
+	}
+	if err := c.Dock().Check(); err != nil {
+		return err
+	}
+	j, err := c.JournalConfig()
+	if err != nil {
+		return fmt.Errorf("journal.sync: %w", err)
+	}
+	if err := j.Check(); err != nil {
+		return fmt.Errorf("journal.%w", err)
+	}
+	return nil
+}
+
+// loopback refuses an address that others could reach: nothing there asks who
+// is calling yet.
+func loopback(addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("want HOST:PORT, got %q", addr)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%s can be reached from other machines, and nothing there asks who is calling; use 127.0.0.1", addr)
+	}
+	return nil
+}
+
+func (c Config) checkNames() error {
+	seen := make(map[string]bool)
+	for _, d := range c.Devices.TCP {
+		if d.Name == "" {
+			continue
+		}
+		if err := ferrule.CheckID(d.Name); err != nil {
+			return err
+		}
+		if d.Name == ferrule.GatewayID {
+			return fmt.Errorf("name %q is the gateway's own", d.Name)
+		}
+		if seen[d.Name] {
+			return fmt.Errorf("name %q is given twice", d.Name)
+		}
+		seen[d.Name] = true
+	}
+	return nil
+}
+
+// TCP is the config of the medium, with the dialects to try.
+func (c Config) TCP(dialects []string) tcp.Config {
+	out := tcp.DefaultConfig()
+	out.Dialects = dialects
+	for _, d := range c.Devices.TCP {
+		out.Devices = append(out.Devices, tcp.Device(d))
+	}
+	return out
+}
+
+// Pipeline is the config of the road.
+func (c Config) Pipeline() pipeline.Config {
+	return pipeline.Config{Deadline: time.Duration(c.Calls.Deadline)}
+}
+
+// Dock is the config of the dock.
+func (c Config) Dock() dock.Config {
+	out := dock.DefaultConfig()
+	out.Waiting = c.Calls.Waiting
+	out.RetryMin, out.RetryMax = time.Duration(c.Retry.Min), time.Duration(c.Retry.Max)
+	return out
+}
+
+// JournalConfig is the config of the journal.
+func (c Config) JournalConfig() (journal.Config, error) {
+	out := journal.DefaultConfig()
+	if c.Journal.Sync == syncAlways {
+		return out, nil
+	}
+	d, err := time.ParseDuration(c.Journal.Sync)
+	if err != nil || d <= 0 {
+		return out, fmt.Errorf("want always, or an interval such as 5s, got %q", c.Journal.Sync)
+	}
+	out.Sync = d
+	return out, nil
+}
+
+// ReadOverlays reads the overlays in a directory, by name. There need not be
+// one.
+func ReadOverlays(dir string) ([]*overlay.File, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var files []*overlay.File
+	for _, e := range entries {
+		if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		file, err := ParseOverlay(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}
+
+// ParseOverlay reads an overlay written as YAML, of which JSON is a part.
+func ParseOverlay(data []byte) (*overlay.File, error) {
+	asJSON, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+	}
+	return overlay.Parse(asJSON)
+}

@@ -1,0 +1,172 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+)
+
+// TestSample: the commented sample has every key, each at its default.
+func TestSample(t *testing.T) {
+	got, err := config.Parse(config.Sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	want.Devices.TCP = []config.TCPDevice{}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the sample says\n%+v\nand the default is\n%+v", got, want)
+	}
+	for _, key := range keys(reflect.TypeFor[config.Config]()) {
+		if !regexp.MustCompile(`(?m)^[ #-]*` + key + `:`).Match(config.Sample) {
+			t.Errorf("the sample lacks the key %s", key)
+		}
+	}
+}
+
+// TestSampleExample: the example in the sample's comments is right as well.
+func TestSampleExample(t *testing.T) {
+	_, example, ok := strings.Cut(string(config.Sample), "For example:\n  #\n")
+	if !ok {
+		t.Fatal("there is no example in the sample")
+	}
+	example, _, _ = strings.Cut(example, "  tcp: []")
+	got, err := config.Parse([]byte("devices:\n" + regexp.MustCompile(`(?m)^  # ?`).ReplaceAllString(example, "  ")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (config.TCPDevice{Address: "192.168.1.20:4242", Name: "robot"}); len(got.Devices.TCP) != 1 || got.Devices.TCP[0] != want {
+		t.Errorf("got %+v", got.Devices.TCP)
+	}
+}
+
+// keys lists the names of all keys that a type takes.
+func keys(t reflect.Type) []string {
+	for t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	var all []string
+	for f := range t.Fields() {
+		all = append(all, f.Tag.Get("yaml"))
+		all = append(all, keys(f.Type)...)
+	}
+	return all
+}
+
+func TestParse(t *testing.T) {
+	for _, text := range []string{"", "# nothing\n", "calls:\n"} {
+		if got, err := config.Parse([]byte(text)); err != nil || !reflect.DeepEqual(got, config.Default()) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	got, err := config.Parse([]byte("calls: {deadline: 5s}\njournal: {sync: 2s}\ndevices:\n  tcp:\n    - {address: 'a:1', name: robot, held: true}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j, err := got.JournalConfig(); err != nil || j.Sync != 2*time.Second {
+		t.Errorf("journal %+v, %v", j, err)
+	}
+	if got.Pipeline().Deadline != 5*time.Second || got.Dock().Waiting != 32 {
+		t.Errorf("got %+v", got)
+	}
+	if d := got.TCP([]string{"x"}); len(d.Devices) != 1 || d.Devices[0].Name != "robot" || !d.Devices[0].Held || d.Dialects[0] != "x" {
+		t.Errorf("got %+v", d)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"lisen: x\n", `[1:1] unknown field "lisen"`},
+		{"devices:\n  tcp:\n    - adress: x\n", `[3:7] unknown field "adress"`},
+		{"calls: 5\n", "[1:8] int was used where mapping is expected"},
+		{"calls:\n  deadline: soon\n", "calls.deadline: want a duration such as 30s, got soon"},
+		{"calls: {deadline: 1h}\n", "calls.deadline: want more than nothing and at most 10m0s"},
+		{"calls: {waiting: -1}\n", "nothing waiting"},
+		{"retry: {min: 5s, max: 1s}\n", "retry: want 0 < min <= max, got 5s and 1s"},
+		{"journal: {sync: never}\n", `journal.sync: want always, or an interval such as 5s, got "never"`},
+		{"journal: {sync: 1h}\n", "journal.sync: want always, or an interval of at most a minute"},
+		{"listen: 0.0.0.0:80\n", "listen: 0.0.0.0:80 can be reached from other machines"},
+		{"listen: here\n", `listen: want HOST:PORT, got "here"`},
+		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": want HOST:PORT`},
+		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices.tcp: name "x" is given twice`},
+		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices.tcp: name "a__b"`},
+		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices.tcp: name "gateway" is the gateway's own`},
+	} {
+		if _, err := config.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q:\n got %v\nwant %s", test.text, err, test.want)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "ferrule.yaml")
+	if _, err := config.Load(path); !os.IsNotExist(err) {
+		t.Errorf("got %v", err)
+	}
+	write(t, path, "overlays: mine\n")
+	c, err := config.Load(path)
+	if err != nil || c.Overlays != filepath.Join(dir, "mine") {
+		t.Errorf("got %q, %v", c.Overlays, err)
+	}
+	write(t, path, "overlay: mine\n")
+	if _, err := config.Load(path); err == nil || !strings.HasPrefix(err.Error(), path+": [1:1]") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadOverlays(t *testing.T) {
+	dir := t.TempDir()
+	if files, err := config.ReadOverlays(filepath.Join(dir, "none")); files != nil || err != nil {
+		t.Errorf("got %v, %v", files, err)
+	}
+	write(t, filepath.Join(dir, "b.yaml"), "# the heater\nmatch: {device: heater}\ntools:\n  heat:\n    effect: endangers\n    deadline: 5s\n    input: {properties: {watts: {type: integer, maximum: 2000}}}\n")
+	write(t, filepath.Join(dir, "a.json"), `{"tools":{"look":{"effect":"reads"}}}`)
+	write(t, filepath.Join(dir, "readme.txt"), "not an overlay")
+	files, err := config.ReadOverlays(dir)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	if heat := files[1].Tools["heat"]; heat.Effect != ferrule.Endangers || heat.Deadline != ferrule.Duration(5*time.Second) || !strings.Contains(string(heat.Input), `2000`) {
+		t.Errorf("got %+v", files[1])
+	}
+	write(t, filepath.Join(dir, "c.yaml"), "tools: {a: {efect: reads}}\n")
+	if _, err := config.ReadOverlays(dir); err == nil || !strings.Contains(err.Error(), `c.yaml: unknown field "efect"`) {
+		t.Errorf("got %v", err)
+	}
+	write(t, filepath.Join(dir, "c.yaml"), "tools: {a: [}\n")
+	if _, err := config.ReadOverlays(dir); err == nil || !strings.Contains(err.Error(), "c.yaml: [1:") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// FuzzParse gives files of any content.
+func FuzzParse(f *testing.F) {
+	f.Add(config.Sample)
+	f.Add([]byte("devices: {tcp: [{address: 'a:1', name: x}]}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if c, err := config.Parse(data); err == nil {
+			if err := c.Check(); err != nil {
+				t.Errorf("it was parsed, and does not check: %v", err)
+			}
+		}
+		config.ParseOverlay(data)
+	})
+}

@@ -1,0 +1,157 @@
+package ferrule_test
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/ferrulehq/ferrule"
+
+// room is a package, or several that keep the same rules.
+type room struct {
+	// own is which packages of this module it may import; "." is the root.
+	own []string
+	// third is which third-party modules it may import, by path prefix.
+	third []string
+	// tests is what its tests may import beside.
+	tests []string
+}
+
+// testTools may be used by the tests of any room.
+var testTools = []string{"golang.org/x/tools/txtar", "github.com/rogpeppe/go-internal"}
+
+// rooms is the drawing of the house. Siblings never meet: a consumer declares
+// the interface that it needs, and cmd/ferrule puts the parts together.
+var rooms = map[string]room{
+	".":    {},
+	"wire": {},
+	"wire/tcp": {
+		own:   []string{"wire"},
+		tests: []string{"wire/wiretest"},
+	},
+	"wire/wiretest": {own: []string{"wire"}},
+	"dialect":       {own: []string{".", "wire"}},
+	"dialect/mcpu": {
+		own:   []string{".", "wire", "dialect"},
+		tests: []string{"wire/wiretest", "dialect/dialecttest", "overlay", "schema", "thing"},
+	},
+	"dialect/dialecttest": {own: []string{".", "wire", "dialect", "wire/wiretest"}},
+	"dock": {
+		own:   []string{".", "wire", "dialect"},
+		tests: []string{"fleet", "wire/wiretest"},
+	},
+	"overlay": {own: []string{".", "schema"}},
+	"fleet":   {own: []string{"."}},
+	"journal": {own: []string{"."}},
+	"schema": {
+		own:   []string{"."},
+		third: []string{"github.com/santhosh-tekuri/jsonschema/v6", "github.com/google/jsonschema-go", "golang.org/x/text"},
+	},
+	"pipeline":      {own: []string{".", "schema"}},
+	"toolbox":       {own: []string{".", "schema"}},
+	"front/control": {own: []string{"."}},
+	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
+	"sim":           {own: []string{"thing"}},
+	"config": {
+		own:   []string{".", "dock", "journal", "overlay", "pipeline", "wire/tcp"},
+		third: []string{"github.com/goccy/go-yaml"},
+	},
+	"cmd/ferrule": {
+		own: []string{
+			".", "config", "dialect", "dialect/mcpu", "dock", "fleet", "front/control", "journal", "overlay",
+			"pipeline", "sim", "toolbox", "wire", "wire/tcp",
+		},
+		third: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"},
+	},
+}
+
+// TestRooms reads the imports of every Go file, for every system, and compares
+// them with the table.
+func TestRooms(t *testing.T) {
+	seen := make(map[string]bool)
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || d.Name() != "." && strings.HasPrefix(d.Name(), ".")) {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(file, ".go") {
+			return nil
+		}
+		dir := path.Dir(filepath.ToSlash(file))
+		seen[dir] = true
+		r, ok := rooms[dir]
+		if !ok {
+			t.Errorf("package %s is not in the table of rooms", dir)
+			return filepath.SkipDir
+		}
+		imports, err := importsOf(file)
+		if err != nil {
+			return err
+		}
+		for _, imported := range imports {
+			if err := r.allows(dir, imported, strings.HasSuffix(file, "_test.go")); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := range rooms {
+		if !seen[dir] {
+			t.Errorf("the table has a room %s, and the house has not", dir)
+		}
+	}
+}
+
+func importsOf(file string) ([]string, error) {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+	if err != nil {
+		return nil, err
+	}
+	var imports []string
+	for _, spec := range parsed.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, err
+		}
+		imports = append(imports, name)
+	}
+	return imports, nil
+}
+
+// allows tells why a room may not import a package.
+func (r room) allows(dir, imported string, test bool) error {
+	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
+		return nil // the standard library
+	}
+	if own, ok := strings.CutPrefix(imported, module); ok {
+		own = strings.TrimPrefix(own, "/")
+		if own == "" {
+			own = "."
+		}
+		if slices.Contains(r.own, own) || test && (own == dir || slices.Contains(r.tests, own)) {
+			return nil
+		}
+		return fmt.Errorf("%s may not import %s: think about the design before the table", dir, own)
+	}
+	may := r.third
+	if test {
+		may = slices.Concat(may, testTools)
+	}
+	if slices.ContainsFunc(may, func(m string) bool { return imported == m || strings.HasPrefix(imported, m+"/") }) {
+		return nil
+	}
+	return fmt.Errorf("%s may not import %s: one third-party library lives in one room", dir, imported)
+}

@@ -1,0 +1,224 @@
+// Package mcpu is the grammar of MCP/U: JSON-RPC 2.0, one object a line, spoken
+// by Arduino-class firmware over serial ports and TCP.
+//
+//	→ {"jsonrpc":"2.0","id":7,"method":"gpio_write","params":{"pin":2,"value":true}}
+//	← {"result":{"pin":2,"name":"led","value":true},"jsonrpc":"2.0","id":7}
+//
+// A tool is a method; there is no session, no notification and no paging. The
+// device is asked get_info, then list_tools. What firmware does beyond the
+// specification, and what is done about it here:
+//
+//   - It takes ids that fit a C int, 16 bits wide on AVR: ids stay within
+//     1..32767. It answers with id 0 to what it could not parse, so 0 is never
+//     used, and an error with id 0 fails the request in flight at once.
+//   - It reads what is waiting and dispatches that, be it a whole line or not:
+//     a request is compact, goes out in one write, is never longer than the
+//     board's buffer, and the next follows when the last has its outcome.
+//   - Boot messages and debug prints come between answers, and glued to them:
+//     an answer is looked for in every line.
+//   - A list that was built with too little memory is valid and lacks entries:
+//     it is compared with what get_info promised, and asked for again.
+package mcpu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/dialect"
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// Name is the name of the dialect.
+const Name = "mcpu"
+
+// Dialect greets boards that speak MCP/U.
+type Dialect struct {
+	firstID func() int
+}
+
+// New makes the dialect. A session's ids start anywhere in the first thousand,
+// so that an answer to the session before it is not taken for one to this, and
+// requests stay short.
+func New() *Dialect {
+	return &Dialect{firstID: func() int { return 1 + rand.IntN(999) }}
+}
+
+// How long the greeting waits for what.
+const (
+	quiet      = 100 * time.Millisecond // silence that ends boot noise
+	boot       = time.Second            // for how long boot noise is listened to
+	firstProbe = 250 * time.Millisecond // wait for get_info, doubled each time
+	lastProbe  = 2 * time.Second
+	probes     = 6
+	listWait   = 5 * time.Second // wait for list_tools, beside the time on the line
+	listTries  = 3
+)
+
+// info is what get_info answers.
+type info struct {
+	Device   string `json:"device"`
+	Version  string `json:"version"`
+	Platform string `json:"platform"`
+	PinCount *int   `json:"pin_count"`
+	Profile  string `json:"memory_profile"`
+}
+
+// profile is what a memory profile means for its board. Firmware 1.0, and
+// implementations that are not firmware, name none; they have no such limits.
+type profile struct {
+	line int // bytes of the longest request that is not cut; zero for any
+	list int // bytes of the longest list to be expected
+}
+
+var profiles = map[string]profile{
+	"rich":         {line: 511, list: 12 << 10},
+	"conservative": {line: 255, list: 6 << 10},
+	"low":          {line: 255, list: 3 << 10},
+	"":             {list: 12 << 10},
+}
+
+// Greet implements dialect.Dialect.
+func (d *Dialect) Greet(ctx context.Context, link wire.Link) (dialect.Session, *ferrule.Manifest, error) {
+	g := &greeting{link: link, ids: ids{next: d.firstID()}}
+	if link.Info().BitRate > 0 {
+		if err := g.settle(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	about, err := g.getInfo(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	prof, ok := profiles[about.Profile]
+	if !ok {
+		prof = profiles["conservative"]
+	}
+	manifest, err := g.listTools(ctx, about, prof)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &session{link: link, ids: g.ids, limit: requestLimit(prof, link.Info())}, manifest, nil
+}
+
+// requestLimit is the longest request to send: boards that cut lines say so by
+// naming a profile, and then the medium's own limit counts as well.
+func requestLimit(p profile, info wire.Info) int {
+	if p.line > 0 && info.SafeWrite > 0 {
+		return min(p.line, info.SafeWrite)
+	}
+	return p.line
+}
+
+// greeting is the part of a conversation before there is a session: one
+// goroutine asks and waits.
+type greeting struct {
+	link  wire.Link
+	ids   ids
+	heard int // bytes that came and were no answer
+}
+
+var (
+	errNoAnswer = errors.New("no answer")
+	errMangled  = errors.New("the board could not read the request")
+	errCut      = errors.New("the answer came cut")
+)
+
+// settle reads boot noise until the line has been silent for a moment.
+func (g *greeting) settle(ctx context.Context) error {
+	for end := time.Now().Add(boot); time.Now().Before(end); {
+		wait, cancel := context.WithTimeout(ctx, quiet)
+		m, err := g.link.Recv(wait)
+		cancel()
+		g.heard += len(m.Data)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return nil
+		}
+		if err != nil && !errors.Is(err, wire.ErrTooLong) {
+			return err
+		}
+	}
+	return nil
+}
+
+// getInfo asks until the board answers: it may be booting, and deaf till then.
+func (g *greeting) getInfo(ctx context.Context) (info, error) {
+	var asked []int
+	wait := firstProbe
+	for range probes {
+		id, err := g.send(ctx, "get_info")
+		if err != nil {
+			return info{}, err
+		}
+		asked = append(asked, id) // an answer to an earlier probe is as good
+		a, err := g.await(ctx, wait, asked)
+		switch {
+		case errors.Is(err, errMangled):
+			if err := g.settle(ctx); err != nil {
+				return info{}, err
+			}
+			continue
+		case errors.Is(err, errNoAnswer), errors.Is(err, errCut):
+			wait = min(2*wait, lastProbe)
+			continue
+		case err != nil:
+			return info{}, err
+		case a.err != nil:
+			return info{}, fmt.Errorf("%w: it refused get_info: %s", dialect.ErrNotMine, a.err)
+		}
+		var about info
+		if err := json.Unmarshal(a.result, &about); err != nil {
+			return info{}, fmt.Errorf("%w: its get_info makes no sense: %s", dialect.ErrNotMine, reason(err))
+		}
+		return about, nil
+	}
+	if g.heard > 0 {
+		return info{}, fmt.Errorf("%w: %d bytes came, and no answer to get_info", dialect.ErrNotMine, g.heard)
+	}
+	return info{}, fmt.Errorf("%w: no answer to get_info", dialect.ErrNotMine)
+}
+
+// send sends a request without parameters and returns its id.
+func (g *greeting) send(ctx context.Context, method string) (int, error) {
+	id := g.ids.take()
+	return id, g.link.Send(ctx, wire.Message{Data: request(id, method, nil)})
+}
+
+// await waits for an answer to one of the ids.
+func (g *greeting) await(ctx context.Context, wait time.Duration, asked []int) (answer, error) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		m, err := g.link.Recv(waiting)
+		switch {
+		case errors.Is(err, wire.ErrTooLong):
+			return answer{}, fmt.Errorf("its answer is too long: %w", err)
+		case err != nil && waiting.Err() != nil && ctx.Err() == nil:
+			return answer{}, errNoAnswer
+		case err != nil:
+			return answer{}, err
+		}
+		answers := scan(m.Data)
+		mangled := false
+		for _, a := range answers {
+			if slices.Contains(asked, a.id) {
+				return a, nil
+			}
+			mangled = mangled || a.mangled()
+		}
+		switch {
+		case mangled:
+			return answer{}, errMangled
+		case looksCut(m.Data, answers):
+			return answer{}, errCut
+		case len(answers) == 0:
+			g.heard += len(m.Data)
+			wire.Note(g.link, "noise: no answer in this line")
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package mcpu
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// settleTime is how long nothing is sent after the board could not read a
+// request: of one request in pieces, each piece is answered with such an error.
+const settleTime = 100 * time.Millisecond
+
+// session is the conversation with one board: Invoke sends and waits, Run reads
+// and hands over. At most one request is in flight.
+type session struct {
+	link  wire.Link
+	limit int // bytes of the longest request; zero for any
+
+	mu      sync.Mutex
+	ids     ids
+	flight  *flight   // the request that waits for its answer, or nil
+	ended   error     // why the link is gone, once it is
+	mangled time.Time // when the board last could not read a request
+}
+
+// flight is one request in flight. Its outcome is sent once.
+type flight struct {
+	id      int
+	outcome chan outcome
+}
+
+// outcome is an answer, or why none will come.
+type outcome struct {
+	answer answer
+	err    error
+}
+
+// Invoke implements dialect.Session.
+func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	var params bytes.Buffer
+	if len(call.Args) > 0 {
+		if err := json.Compact(&params, call.Args); err != nil {
+			return nil, ferrule.Errorf(ferrule.Invalid, "the arguments are no JSON: %w", err)
+		}
+	}
+	if err := s.settled(ctx); err != nil {
+		return nil, err
+	}
+	f, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	line := request(f.id, call.Tool, params.Bytes())
+	if n := len(line); s.limit > 0 && n > s.limit {
+		s.end(f, false)
+		return nil, ferrule.Errorf(ferrule.Invalid, "the request would be %d bytes long, and %s reads %d: it would be cut", n, call.Device, s.limit).
+			WithHint("use shorter arguments")
+	}
+	if err := s.link.Send(ctx, wire.Message{Data: line}); err != nil {
+		sent := !errors.Is(err, wire.ErrUnsent)
+		s.end(f, sent)
+		return nil, sendError(ctx, call, err, sent)
+	}
+	select {
+	case o := <-f.outcome:
+		return result(call, o)
+	case <-ctx.Done():
+	}
+	s.end(f, true)
+	select {
+	case o := <-f.outcome: // it came at the last moment
+		return result(call, o)
+	default:
+		return nil, waitError(ctx, call)
+	}
+}
+
+// settled waits until the board has had time to get rid of a request that it
+// could not read.
+func (s *session) settled(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		wait := settleTime - time.Since(s.mangled)
+		s.mu.Unlock()
+		if wait <= 0 {
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ferrule.Errorf(ferrule.Busy, "the call ended while the board was getting over a request that it could not read")
+		}
+	}
+}
+
+// begin puts a new request in flight.
+func (s *session) begin() (*flight, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return nil, ferrule.Errorf(ferrule.Offline, "the link is gone: %w", s.ended)
+	}
+	if s.flight != nil {
+		return nil, ferrule.Errorf(ferrule.Busy, "the board is at another call")
+	}
+	s.flight = &flight{id: s.ids.take(), outcome: make(chan outcome, 1)}
+	return s.flight, nil
+}
+
+// end takes a request out of flight; if it was sent, its answer may yet come.
+func (s *session) end(f *flight, sent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.flight != f {
+		return
+	}
+	s.flight = nil
+	if sent {
+		s.ids.giveUp(f.id)
+	}
+}
+
+// land gives the request in flight its outcome.
+func (s *session) land(o outcome) {
+	if s.flight != nil {
+		s.flight.outcome <- o
+		s.flight = nil
+	}
+}
+
+// Run implements dialect.Session.
+func (s *session) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { s.link.Close() })
+	defer stop()
+	for {
+		m, err := s.link.Recv(context.Background())
+		switch {
+		case err == nil:
+			s.read(m.Data)
+		case errors.Is(err, wire.ErrTooLong):
+			s.mu.Lock()
+			s.land(outcome{err: fmt.Errorf("its answer was dropped: %w", err)})
+			s.mu.Unlock()
+		default:
+			s.link.Close()
+			s.mu.Lock()
+			s.ended = err
+			s.land(outcome{err: err})
+			s.mu.Unlock()
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// read hands the answers in a line to whom they belong.
+func (s *session) read(line []byte) {
+	answers := scan(line)
+	if len(answers) == 0 {
+		wire.Note(s.link, "noise: no answer in this line")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range answers {
+		switch {
+		case s.flight != nil && a.id == s.flight.id:
+			s.land(outcome{answer: a})
+		case a.mangled():
+			s.mangled = time.Now()
+			if s.flight != nil {
+				s.ids.giveUp(s.flight.id)
+			}
+			s.land(outcome{err: fmt.Errorf("it could not read a request, probably this one: %s", a.err)})
+		case s.ids.answered(a.id):
+			wire.Note(s.link, "dropped: answer %d came too late", a.id)
+		default:
+			wire.Note(s.link, "dropped: nobody asked for answer %d", a.id)
+		}
+	}
+}
+
+// result translates what a device said.
+func result(call *ferrule.Call, o outcome) (*ferrule.Result, error) {
+	if o.err != nil {
+		return nil, ferrule.Errorf(ferrule.Unanswered, "%s did not answer %s: %w", call.Device, call.Tool, o.err)
+	}
+	if e := o.answer.err; e != nil {
+		switch e.Code {
+		case codeInvalidRequest, codeNoMethod, codeBadParams:
+			return nil, ferrule.Errorf(ferrule.Refused, "%s refused %s: %s", call.Device, call.Tool, e)
+		}
+		return nil, ferrule.Errorf(ferrule.Failed, "%s failed at %s: %s", call.Device, call.Tool, e)
+	}
+	if reason, ok := noBuffer(call.Tool, o.answer.result); ok {
+		return nil, ferrule.Errorf(ferrule.Refused, "%s has no buffer for this pin: %s", call.Device, ferrule.Clean(reason, 256)).
+			WithHint("get_pin_summary and adc_read may work on it")
+	}
+	return &ferrule.Result{Value: o.answer.result}, nil
+}
+
+// noBuffer finds the refusal that get_pin_buffer clothes as a success.
+func noBuffer(tool string, result []byte) (reason string, ok bool) {
+	if tool != "get_pin_buffer" || !bytes.Contains(result, []byte("buffer_available")) {
+		return "", false
+	}
+	var r struct {
+		Available *bool  `json:"buffer_available"`
+		Reason    string `json:"reason"`
+	}
+	if err := json.Unmarshal(result, &r); err != nil || r.Available == nil || *r.Available {
+		return "", false
+	}
+	return r.Reason, true
+}
+
+// sendError translates a failed write.
+func sendError(ctx context.Context, call *ferrule.Call, err error, sent bool) error {
+	switch {
+	case sent:
+		return ferrule.Errorf(ferrule.Unanswered, "the link to %s broke while %s was being sent: %w", call.Device, call.Tool, err)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ferrule.Errorf(ferrule.Cancelled, "cancelled before %s was sent", call.Tool)
+	case ctx.Err() != nil:
+		return ferrule.Errorf(ferrule.Busy, "the deadline passed before %s could be sent", call.Tool)
+	}
+	return ferrule.Errorf(ferrule.Offline, "%s could not be reached: %w", call.Device, err)
+}
+
+// waitError says why a request that was sent is waited for no longer.
+func waitError(ctx context.Context, call *ferrule.Call) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ferrule.Errorf(ferrule.Cancelled, "cancelled while %s was at %s", call.Device, call.Tool).AfterSend()
+	}
+	return ferrule.Errorf(ferrule.Unanswered, "%s did not answer %s within %v", call.Device, call.Tool, call.Timeout)
+}

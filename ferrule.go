@@ -1,0 +1,95 @@
+// Package ferrule is the vocabulary of Ferrule: the words that every room of
+// the house uses and means alike. Plain data and pure functions only; it
+// imports the standard library, starts no goroutine and does no I/O.
+//
+// A device appears:
+//
+//	medium → wire → dialect → dock → fleet → front
+//	         Link   Session   Manifest, Kind, Device
+//
+// A call goes down:
+//
+//	front → pipeline → fleet → dock's lane → session → link
+//	Call    Handler    Handler Handler       Invoke    Send
+//
+// and comes back as a [Result], or as an [Error] that says whether the call may
+// have run.
+package ferrule
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// Handler serves one call. Every stage of the pipeline, the fleet and a remote
+// node have this one shape. A Handler may be called from many goroutines. It
+// returns a Result or an error, never both, and an error that reaches a front
+// is an [*Error].
+type Handler func(ctx context.Context, call *Call) (*Result, error)
+
+// Call is one request by one Principal to one Device.
+type Call struct {
+	// ID names the call in the journal and in logs. The pipeline sets it where
+	// a front did not.
+	ID        string    `json:"id,omitempty"`
+	Principal Principal `json:"principal"`
+	// Device is the ID of a device.
+	Device string `json:"device"`
+	Tool   string `json:"tool"`
+	// Args is a JSON object, or empty for none.
+	Args json.RawMessage `json:"args,omitempty"`
+	// Timeout bounds the call, waiting included; zero leaves it to the tool and
+	// the gateway.
+	Timeout Duration `json:"timeout,omitempty"`
+
+	// Progress, if set, is told what the call is waiting for. It is called from
+	// the goroutine that serves the call and must not block.
+	Progress func(Progress) `json:"-"`
+	// Target is what the call turned out to address. The pipeline sets it; what
+	// a front puts here is overwritten.
+	Target Target `json:"-"`
+}
+
+// Report tells the caller how the call gets on, if the caller wants to know.
+func (c *Call) Report(p Progress) {
+	if c.Progress != nil {
+		c.Progress(p)
+	}
+}
+
+// Target is the device and the tool that a call addresses, as they stood when
+// the call was resolved. Both are shared and read only.
+type Target struct {
+	Device *Device
+	Tool   *Tool
+}
+
+// Progress is a word to the caller while a call goes on.
+type Progress struct {
+	Message string `json:"message"`
+}
+
+// Result is what a device answered.
+type Result struct {
+	// Value is the answer as JSON, as the device gave it.
+	Value json.RawMessage `json:"value"`
+}
+
+// Principal is who is asking.
+type Principal struct {
+	Role Role   `json:"role"`
+	Name string `json:"name"`
+}
+
+func (p Principal) String() string { return string(p.Role) + ":" + p.Name }
+
+// Role tells what sort of caller a Principal is.
+type Role string
+
+// The roles. People see more than agents do: held devices, and tools that are
+// for users only.
+const (
+	Agent   Role = "agent"
+	Person  Role = "person"
+	Gateway Role = "gateway" // Ferrule itself, reading on its own account
+)

@@ -1,0 +1,118 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// ErrNoGateway is returned when nobody listens on the socket.
+var ErrNoGateway = errors.New("no gateway is running")
+
+// Client is a command's end of the socket.
+type Client struct{ http http.Client }
+
+// NewClient makes a client of the socket at path. It connects when it is used.
+func NewClient(path string) *Client {
+	return &Client{http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+			if err != nil {
+				return nil, ErrNoGateway
+			}
+			return conn, nil
+		},
+	}}}
+}
+
+// Close lets go of the connection.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Handle has the gateway serve a call; it is a ferrule.Handler. Its errors are
+// the gateway's, or ErrNoGateway.
+func (c *Client) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	body, err := json.Marshal(call)
+	if err != nil {
+		return nil, ferrule.Errorf(ferrule.Invalid, "the call cannot be told to the gateway: %w", err)
+	}
+	resp, err := c.do(ctx, http.MethodPost, "/call", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		return nil, ferrule.Errorf(ferrule.Invalid, "the gateway did not take the call: %s", bytes.TrimSpace(text))
+	}
+	for in := json.NewDecoder(resp.Body); ; {
+		var r reply
+		if err := in.Decode(&r); err != nil {
+			return nil, lost(ctx, call, err)
+		}
+		switch {
+		case r.Progress != nil:
+			call.Report(*r.Progress)
+		case r.Error != nil:
+			return nil, r.Error
+		case r.Result != nil:
+			return r.Result, nil
+		}
+	}
+}
+
+// lost says that the gateway went away in the middle of a call.
+func lost(ctx context.Context, call *ferrule.Call, err error) error {
+	if ctx.Err() != nil {
+		return ferrule.Errorf(ferrule.Cancelled, "cancelled while %s was at %s", call.Device, call.Tool).AfterSend()
+	}
+	return ferrule.Errorf(ferrule.Unanswered, "the gateway went away during the call: %w", err).
+		WithHint("`ferrule audit` tells how far it got")
+}
+
+// Trace calls fn with everything that is seen on the wire to a device, until ctx
+// ends; it then returns nil.
+func (c *Client) Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error {
+	resp, err := c.do(ctx, http.MethodGet, "/trace?device="+url.QueryEscape(device), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	in := json.NewDecoder(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		e := &ferrule.Error{}
+		if err := in.Decode(e); err != nil {
+			return fmt.Errorf("the gateway refuses: %s", resp.Status)
+		}
+		return e
+	}
+	for {
+		var t ferrule.Trace
+		if err := in.Decode(&t); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("the gateway went away: %w", err)
+		}
+		fn(t)
+	}
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://ferrule"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if errors.Is(err, ErrNoGateway) {
+		return nil, ErrNoGateway
+	}
+	return resp, err
+}

@@ -1,0 +1,71 @@
+// Package control is the local way into a running gateway: a socket in the file
+// system, for the commands of the same user. It speaks HTTP with JSON:
+//
+//	POST /call            a Call; the answer is one line a word of progress,
+//	                      then one line with the result or the error
+//	GET  /trace?device=ID one line for each thing seen on the wire, until the
+//	                      caller goes away
+//
+// Who can open the socket can do everything: the file system decides.
+package control
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// reply is one line of the answer to a call.
+type reply struct {
+	Progress *ferrule.Progress `json:"progress,omitempty"`
+	Result   *ferrule.Result   `json:"result,omitempty"`
+	Error    *ferrule.Error    `json:"error,omitempty"`
+}
+
+// maxBody is the size of the largest request.
+const maxBody = 1 << 20
+
+// maxPath is the longest path that a socket can have on every system.
+const maxPath = 100
+
+// SocketPath is where the gateway of a data directory listens: in that
+// directory, or, where that path is too long, in a private directory with a
+// short name under the one for temporary files.
+func SocketPath(data string) (string, error) {
+	data, err := filepath.Abs(data)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(data, "control.sock")
+	if len(path) <= maxPath {
+		return path, nil
+	}
+	sum := sha256.Sum256([]byte(data))
+	dir := filepath.Join(os.TempDir(), "ferrule-"+hex.EncodeToString(sum[:8]))
+	if path = filepath.Join(dir, "control.sock"); len(path) > maxPath {
+		return "", fmt.Errorf("%s is too long for a socket; set TMPDIR to a shorter path", path)
+	}
+	return path, private(dir)
+}
+
+// private makes a directory that nobody else can reach into, or makes sure that
+// the one which is there is such: others can write to the directory around it.
+func private(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if runtime.GOOS != "windows" && (!info.IsDir() || info.Mode().Perm()&0o077 != 0) {
+		return fmt.Errorf("%s is open to others; remove it", dir)
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// Tracer shows the wire to a device. Fn is called until ctx ends; it must be
+// quick.
+type Tracer interface {
+	Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error
+}
+
+// Server is the gateway's end of the socket.
+type Server struct {
+	path   string
+	handle ferrule.Handler
+	tracer Tracer
+	log    *slog.Logger
+}
+
+// NewServer makes the server of the socket at path.
+func NewServer(path string, handle ferrule.Handler, tracer Tracer, log *slog.Logger) *Server {
+	return &Server{path, handle, tracer, log}
+}
+
+// Run listens until ctx ends. Calls that are under way then have their contexts
+// ended, and are waited for.
+func (s *Server) Run(ctx context.Context) error {
+	ln, err := s.listen()
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /call", s.call)
+	mux.HandleFunc("GET /trace", s.trace)
+	server := &http.Server{
+		Handler:           mux,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ln) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("control socket: %w", err)
+	case <-ctx.Done():
+	}
+	farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := server.Shutdown(farewell); err != nil {
+		server.Close()
+	}
+	<-ended
+	return nil
+}
+
+// listen takes the place of a socket that a gateway left behind. Whoever calls
+// has made sure that no gateway runs.
+func (s *Server) listen() (net.Listener, error) {
+	if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	ln, err := net.Listen("unix", s.path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(s.path, 0o600); err != nil {
+		ln.Close()
+		return nil, err
+	}
+	return ln, nil
+}
+
+// call serves one call, and writes what is told of it as it comes.
+func (s *Server) call(w http.ResponseWriter, r *http.Request) {
+	var call ferrule.Call
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&call); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if call.Principal.Role != ferrule.Agent {
+		call.Principal.Role = ferrule.Person
+	}
+	out := newLines(w)
+	call.Progress = func(p ferrule.Progress) { out.write(reply{Progress: &p}) }
+	result, err := s.handle(r.Context(), &call)
+	if err != nil {
+		out.write(reply{Error: ferrule.AsError(err)})
+		return
+	}
+	out.write(reply{Result: result})
+}
+
+// traceBacklog is how many frames wait for a slow reader; more are dropped, and
+// counted.
+const traceBacklog = 1024
+
+func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	frames := make(chan ferrule.Trace, traceBacklog)
+	ended := make(chan error, 1)
+	var missed missed
+	go func() {
+		ended <- s.tracer.Trace(ctx, r.URL.Query().Get("device"), func(t ferrule.Trace) {
+			select {
+			case frames <- t:
+			default:
+				missed.add()
+			}
+		})
+	}()
+	out := newLines(w)
+	for {
+		select {
+		case t := <-frames:
+			if n := missed.take(); n > 0 {
+				out.write(ferrule.Trace{Time: t.Time, Way: "note", Note: fmt.Sprintf("%d frames came too fast to be shown", n)})
+			}
+			if out.write(t) != nil {
+				return
+			}
+		case err := <-ended:
+			if err != nil {
+				w.WriteHeader(http.StatusNotFound)
+				out.write(ferrule.AsError(err))
+			}
+			return
+		case <-time.After(headerDelay):
+			out.begin()
+		}
+	}
+}
+
+// headerDelay is how long a trace waits for a first frame before it tells the
+// reader that it has begun.
+const headerDelay = 50 * time.Millisecond
+
+// missed counts frames that were dropped.
+type missed struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (m *missed) add() {
+	m.mu.Lock()
+	m.n++
+	m.mu.Unlock()
+}
+
+func (m *missed) take() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.n
+	m.n = 0
+	return n
+}
+
+// lines writes JSON values, one a line, at once.
+type lines struct {
+	mu    sync.Mutex
+	w     http.ResponseWriter
+	begun bool
+}
+
+func newLines(w http.ResponseWriter) *lines {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	return &lines{w: w}
+}
+
+func (l *lines) write(v any) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun = true
+	if err := json.NewEncoder(l.w).Encode(v); err != nil {
+		return err
+	}
+	return http.NewResponseController(l.w).Flush()
+}
+
+// begin sends the header, if it has not been sent.
+func (l *lines) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begun {
+		l.begun = true
+		l.w.WriteHeader(http.StatusOK)
+		http.NewResponseController(l.w).Flush()
+	}
+}

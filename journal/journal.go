@@ -1,0 +1,281 @@
+// Package journal is the node's own record of calls: a file that only grows,
+// whose records are chained by their hashes and synced to disk.
+//
+//	hash₁ {"seq":1,…}
+//	hash₂ {"seq":2,…}      hashₙ = SHA-256(hashₙ₋₁, record n)
+//
+// A record that must be durable is on disk when Append returns; records that
+// come while the disk is busy share its next sync. Others are written within a
+// second. If a record cannot be written, Append says so, and the record is not
+// part of the chain.
+package journal
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// FileName is the journal's file in the data directory.
+const FileName = "journal.log"
+
+// Config tells how careful a journal is.
+type Config struct {
+	// Sync is how long a durable record may wait for the disk. Zero syncs it
+	// before Append returns; more spares an SD card, and loses what was
+	// recorded in that time when power fails.
+	Sync time.Duration
+}
+
+// DefaultConfig is the careful one.
+func DefaultConfig() Config { return Config{} }
+
+// Check tells what is wrong with the config.
+func (c Config) Check() error {
+	if c.Sync < 0 || c.Sync > time.Minute {
+		return fmt.Errorf("sync: want always, or an interval of at most a minute, got %v", c.Sync)
+	}
+	return nil
+}
+
+// lazy is how long a record that need not be durable may wait.
+const lazy = time.Second
+
+// Journal appends records. It is safe for use by many goroutines.
+type Journal struct {
+	cfg Config
+	log *slog.Logger
+
+	// disk is held while the file is written. It is taken before mu.
+	disk sync.Mutex
+	file *os.File
+	size int64 // bytes of the file that hold whole records
+
+	mu      sync.Mutex
+	head    mark   // the newest record
+	pending []byte // records that are not yet written
+	durable mark   // the newest record on disk
+	round   int    // grows when pending records are given up
+	failure error  // why the last write failed, if it did
+	dead    bool   // it failed in a way that cannot be mended
+	timer   *time.Timer
+	closed  bool
+}
+
+// mark is a place in the chain.
+type mark struct {
+	seq  uint64
+	hash [sha256.Size]byte
+}
+
+// Open opens the journal in dir, or begins one. A record that was cut off when
+// power failed is removed: nobody was told that it had been written.
+func Open(dir string, cfg Config, log *slog.Logger) (*Journal, error) {
+	path := filepath.Join(dir, FileName)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening journal: %w", err)
+	}
+	head, size, err := lastRecord(file)
+	if err == nil {
+		err = cutAt(file, size, log)
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("opening journal: %w", err)
+	}
+	return &Journal{cfg: cfg, log: log, file: file, size: size, head: head, durable: head}, nil
+}
+
+// cutAt makes the file end at size, and the next write begin there.
+func cutAt(file *os.File, size int64, log *slog.Logger) error {
+	end, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if end > size {
+		log.Warn("journal: removing a record that was cut off", "bytes", end-size)
+		if err := file.Truncate(size); err != nil {
+			return err
+		}
+	}
+	_, err = file.Seek(size, io.SeekStart)
+	return err
+}
+
+// syncDir makes a new file's name durable. Not every system can.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	d.Sync()
+	return d.Close()
+}
+
+// Append adds a record, and sets its Seq and, if it has none, its Time. If it is
+// to be durable, it is on disk when Append returns nil.
+func (j *Journal) Append(e ferrule.Entry, durable bool) error {
+	j.mu.Lock()
+	if err := j.writable(); err != nil {
+		j.mu.Unlock()
+		return err
+	}
+	e.Seq = j.head.seq + 1
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
+	body, err := json.Marshal(e)
+	if err != nil {
+		j.mu.Unlock()
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.head = mark{e.Seq, chain(j.head.hash, body)}
+	j.pending = appendLine(j.pending, j.head.hash, body)
+	seq, round := e.Seq, j.round
+	wait := durable && j.cfg.Sync == 0
+	if !wait && j.timer == nil {
+		delay := lazy
+		if durable {
+			delay = j.cfg.Sync
+		}
+		j.timer = time.AfterFunc(delay, j.flushLater)
+	}
+	j.mu.Unlock()
+	if wait {
+		return j.flush(seq, round)
+	}
+	return nil
+}
+
+func (j *Journal) writable() error {
+	switch {
+	case j.closed:
+		return errors.New("journal: closed")
+	case j.dead:
+		return fmt.Errorf("journal: %w", j.failure)
+	}
+	return nil
+}
+
+// Health is nil while records reach the disk.
+func (j *Journal) Health() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failure
+}
+
+// Close writes what is pending and closes the file.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return nil
+	}
+	j.closed = true
+	if j.timer != nil {
+		j.timer.Stop()
+	}
+	seq, round := j.head.seq, j.round
+	j.mu.Unlock()
+	err := j.flush(seq, round)
+	j.disk.Lock()
+	defer j.disk.Unlock()
+	return errors.Join(err, j.file.Close())
+}
+
+// flushLater writes the records that nobody waits for.
+func (j *Journal) flushLater() {
+	j.mu.Lock()
+	j.timer = nil
+	seq, round := j.head.seq, j.round
+	j.mu.Unlock()
+	if err := j.flush(seq, round); err != nil {
+		j.log.Error("journal: records were lost", "err", err)
+	}
+}
+
+// flush brings the record seq to disk, and every other that is pending. Whoever
+// waits for the disk meanwhile will mostly find their record there.
+func (j *Journal) flush(seq uint64, round int) error {
+	j.disk.Lock()
+	defer j.disk.Unlock()
+
+	j.mu.Lock()
+	if round != j.round || j.dead {
+		defer j.mu.Unlock()
+		return fmt.Errorf("journal: %w", j.failure)
+	}
+	if j.durable.seq >= seq {
+		j.mu.Unlock()
+		return nil
+	}
+	data, last := j.pending, j.head
+	j.pending = nil
+	j.mu.Unlock()
+
+	dead, err := j.write(data)
+
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.failure = err
+	if err == nil {
+		j.durable = last
+		return nil
+	}
+	j.dead = dead
+	j.round++ // what was chained to the lost records is lost too
+	j.head, j.pending = j.durable, nil
+	return fmt.Errorf("journal: %w", err)
+}
+
+// write appends data to the file and syncs it. After an error the file is as it
+// was, or dead: a sync that failed says nothing about what is on disk, and a
+// second one that succeeds does not either.
+func (j *Journal) write(data []byte) (dead bool, err error) {
+	if _, err := j.file.Write(data); err != nil {
+		return j.undo() != nil, err
+	}
+	if err := j.file.Sync(); err != nil {
+		return true, err
+	}
+	j.size += int64(len(data))
+	return false, nil
+}
+
+func (j *Journal) undo() error {
+	if err := j.file.Truncate(j.size); err != nil {
+		return err
+	}
+	_, err := j.file.Seek(j.size, io.SeekStart)
+	return err
+}
+
+// chain is the hash of a record that follows the one with hash prev.
+func chain(prev [sha256.Size]byte, body []byte) (hash [sha256.Size]byte) {
+	h := sha256.New()
+	h.Write(prev[:])
+	h.Write(body)
+	h.Sum(hash[:0])
+	return hash
+}
+
+func appendLine(b []byte, hash [sha256.Size]byte, body []byte) []byte {
+	b = hex.AppendEncode(b, hash[:])
+	b = append(b, ' ')
+	b = append(b, body...)
+	return append(b, '\n')
+}

@@ -1,0 +1,299 @@
+package journal_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/journal"
+)
+
+func open(t *testing.T, dir string, cfg journal.Config) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(dir, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
+func entry(i int) ferrule.Entry {
+	return ferrule.Entry{
+		Time: time.Unix(int64(i), 0).UTC(), Call: fmt.Sprint("call-", i), Phase: ferrule.Outcome,
+		Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"},
+		Device:    "robot", Tool: "gpio_write", Args: json.RawMessage(`{"pin":2}`),
+	}
+}
+
+func write(t *testing.T, dir string, from, to int) {
+	t.Helper()
+	j := open(t, dir, journal.DefaultConfig())
+	for i := from; i <= to; i++ {
+		if err := j.Append(entry(i), i%2 == 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, dir string) []string {
+	t.Helper()
+	var calls []string
+	err := journal.Read(dir, func(e ferrule.Entry) error {
+		calls = append(calls, fmt.Sprint(e.Seq, " ", e.Call))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return calls
+}
+
+func verify(t *testing.T, dir string) []string {
+	t.Helper()
+	report, err := journal.Verify(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range report.Findings {
+		found = append(found, f.What)
+	}
+	return found
+}
+
+func TestAppendAndReopen(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 3)
+	write(t, dir, 4, 5)
+	want := []string{"1 call-1", "2 call-2", "3 call-3", "4 call-4", "5 call-5"}
+	if got := read(t, dir); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	if found := verify(t, dir); found != nil {
+		t.Errorf("verify found %q", found)
+	}
+	var got ferrule.Entry
+	journal.Read(dir, func(e ferrule.Entry) error {
+		got = e
+		return errors.New("enough")
+	})
+	want1 := entry(1)
+	want1.Seq = 1
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want1) {
+		t.Errorf("got %+v\nwant %+v", got, want1)
+	}
+}
+
+func TestNoJournal(t *testing.T) {
+	if got := read(t, t.TempDir()); got != nil {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestDurableMeansOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, journal.DefaultConfig())
+	for i := 1; i <= 10; i++ {
+		if err := j.Append(entry(i), true); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, dir); len(got) != i {
+			t.Fatalf("after %d records %d are in the file", i, len(got))
+		}
+	}
+}
+
+func TestLazyRecordsAreWrittenSoon(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		for name, test := range map[string]struct {
+			sync    time.Duration
+			durable bool
+			wait    time.Duration
+		}{
+			"not durable":     {0, false, time.Second},
+			"durable, spared": {5 * time.Second, true, 5 * time.Second},
+		} {
+			dir := filepath.Join(dir, name)
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			j := open(t, dir, journal.Config{Sync: test.sync})
+			if err := j.Append(entry(1), test.durable); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(test.wait - time.Millisecond)
+			synctest.Wait()
+			if got := read(t, dir); got != nil {
+				t.Errorf("%s: it was written at once", name)
+			}
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
+			if got := read(t, dir); len(got) != 1 {
+				t.Errorf("%s: it was not written after %v", name, test.wait)
+			}
+		}
+	})
+}
+
+func TestManyWriters(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, journal.DefaultConfig())
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for i := range 50 {
+				if err := j.Append(entry(w*1000+i), (w+i)%3 > 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := journal.Verify(dir); err != nil || report.Records != 800 || len(report.Findings) > 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if err := j.Append(entry(1), true); err == nil {
+		t.Error("a closed journal took a record")
+	}
+}
+
+func TestTornTailIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 3)
+	path := filepath.Join(dir, journal.FileName)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(whole, []byte("\n"))
+	for cut := 1; cut < len(lines[2]); cut += 7 {
+		if err := os.WriteFile(path, whole[:len(whole)-cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir, 9, 9)
+		if got := read(t, dir); !slices.Equal(got, []string{"1 call-1", "2 call-2", "3 call-9"}) {
+			t.Fatalf("cut by %d: got %q", cut, got)
+		}
+		if found := verify(t, dir); found != nil {
+			t.Fatalf("cut by %d: verify found %q", cut, found)
+		}
+	}
+}
+
+func TestDamagedTailIsNotBuiltUpon(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, journal.FileName), []byte("rubbish\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := journal.Open(dir, journal.DefaultConfig(), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "ferrule audit verify") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestVerify(t *testing.T) {
+	for name, test := range map[string]struct {
+		harm func(lines [][]byte) [][]byte
+		want []string
+	}{
+		"nothing": {func(l [][]byte) [][]byte { return l }, nil},
+		"an altered record": {
+			func(l [][]byte) [][]byte { l[2] = bytes.Replace(l[2], []byte("robot"), []byte("rabot"), 1); return l },
+			[]string{"record 3 is altered, or the one before it is"},
+		},
+		"an altered hash": {
+			func(l [][]byte) [][]byte { l[2][0] ^= 1; return l },
+			[]string{"record 3 is altered, or the one before it is", "record 4 is altered, or the one before it is"},
+		},
+		"a missing record": {
+			func(l [][]byte) [][]byte { return slices.Delete(l, 1, 3) },
+			[]string{"records 2 to 3 are missing"},
+		},
+		"the first records": {
+			func(l [][]byte) [][]byte { return l[2:] },
+			[]string{"records 1 to 2 are missing"},
+		},
+		"records out of order": {
+			func(l [][]byte) [][]byte { l[1], l[2] = l[2], l[1]; return l },
+			[]string{"record 2 is missing", "record 2 stands after record 3", "record 3 is missing"},
+		},
+		"a record twice": {
+			func(l [][]byte) [][]byte { return slices.Insert(l, 2, l[1]) },
+			[]string{"record 2 stands after record 2"},
+		},
+		"a line that is none": {
+			func(l [][]byte) [][]byte { l[2] = []byte("rubbish\n"); return l },
+			[]string{"line 3 is not a record: it does not begin with a hash", "record 4 is altered, or the one before it is"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, 1, 6)
+			path := filepath.Join(dir, journal.FileName)
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := test.harm(bytes.SplitAfter(data, []byte("\n")))
+			if err := os.WriteFile(path, bytes.Join(lines, nil), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := verify(t, dir); !slices.Equal(got, test.want) {
+				t.Errorf("found %q\nwant  %q", got, test.want)
+			}
+		})
+	}
+}
+
+// FuzzVerify gives Read and Verify files of any content.
+func FuzzVerify(f *testing.F) {
+	dir := f.TempDir()
+	j, err := journal.Open(dir, journal.DefaultConfig(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i := range 3 {
+		j.Append(entry(i), true)
+	}
+	j.Close()
+	good, err := os.ReadFile(filepath.Join(dir, journal.FileName))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte("rubbish\n\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, journal.FileName), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		report, err := journal.Verify(dir)
+		if err != nil || len(report.Findings) > 0 {
+			return
+		}
+		records := 0
+		err = journal.Read(dir, func(ferrule.Entry) error { records++; return nil })
+		if err != nil || records != report.Records {
+			t.Errorf("verified %d records, and read %d: %v", report.Records, records, err)
+		}
+	})
+}

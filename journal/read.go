@@ -1,0 +1,164 @@
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// maxLine is longer than any record.
+const maxLine = 1 << 20
+
+// hashLen is the length of a hash in a line, with the space behind it.
+const hashLen = 2*sha256.Size + 1
+
+// parseLine takes a line, without its end, apart.
+func parseLine(line []byte) (hash [sha256.Size]byte, body []byte, e ferrule.Entry, err error) {
+	if len(line) < hashLen || line[hashLen-1] != ' ' {
+		return hash, nil, e, errors.New("it does not begin with a hash")
+	}
+	if _, err := hex.Decode(hash[:], line[:hashLen-1]); err != nil {
+		return hash, nil, e, errors.New("it does not begin with a hash")
+	}
+	body = line[hashLen:]
+	if err := json.Unmarshal(body, &e); err != nil {
+		return hash, nil, e, fmt.Errorf("it is not a record: %w", err)
+	}
+	return hash, body, e, nil
+}
+
+// lastRecord finds the end of the last whole record, and where in the chain it
+// stands.
+func lastRecord(file *os.File) (mark, int64, error) {
+	end, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return mark{}, 0, err
+	}
+	tail := make([]byte, min(end, 2*maxLine))
+	if _, err := file.ReadAt(tail, end-int64(len(tail))); err != nil && err != io.EOF {
+		return mark{}, 0, err
+	}
+	whole := bytes.LastIndexByte(tail, '\n') + 1
+	size := end - int64(len(tail)-whole)
+	if whole == 0 {
+		if size > 0 {
+			return mark{}, 0, fmt.Errorf("%s has no end of a record in its last %d bytes; move it away to begin a new one", file.Name(), len(tail))
+		}
+		return mark{}, 0, nil
+	}
+	line := tail[:whole-1]
+	line = line[bytes.LastIndexByte(line, '\n')+1:]
+	hash, _, e, err := parseLine(line)
+	if err != nil {
+		return mark{}, 0, fmt.Errorf("the last record of %s: %w; `ferrule audit verify` tells more, and moving the file away begins a new one", file.Name(), err)
+	}
+	return mark{e.Seq, hash}, size, nil
+}
+
+// Read calls fn with each record of the journal in dir, oldest first. A record
+// that is not whole, because it is being written, is left out. It may be called
+// while a gateway runs. There need not be a journal.
+func Read(dir string, fn func(ferrule.Entry) error) error {
+	return lines(dir, func(n int, line []byte) error {
+		_, _, e, err := parseLine(line)
+		if err != nil {
+			return fmt.Errorf("line %d of the journal: %w", n, err)
+		}
+		return fn(e)
+	})
+}
+
+// Finding is something that is wrong with a journal.
+type Finding struct {
+	Line int    `json:"line"`
+	What string `json:"what"`
+}
+
+// Report is what Verify found.
+type Report struct {
+	Records  int       `json:"records"`
+	Findings []Finding `json:"findings"`
+}
+
+// maxFindings is how many are told.
+const maxFindings = 100
+
+// Verify checks every record of the journal in dir against its hash and its
+// place, and tells which are altered, missing or out of order.
+//
+// What it cannot see is that the newest records were removed: that takes a copy.
+func Verify(dir string) (Report, error) {
+	report := Report{Findings: []Finding{}}
+	find := func(line int, format string, args ...any) {
+		if len(report.Findings) < maxFindings {
+			report.Findings = append(report.Findings, Finding{line, fmt.Sprintf(format, args...)})
+		}
+	}
+	var prev mark
+	err := lines(dir, func(n int, line []byte) error {
+		report.Records++
+		hash, body, e, err := parseLine(line)
+		if err != nil {
+			find(n, "line %d is not a record: %v", n, err)
+			prev.seq++ // it stood for one
+			prev.hash = hash
+			return nil
+		}
+		switch want := prev.seq + 1; {
+		case e.Seq == want+1:
+			find(n, "record %d is missing", want)
+		case e.Seq > want:
+			find(n, "records %d to %d are missing", want, e.Seq-1)
+		case e.Seq < want:
+			find(n, "record %d stands after record %d", e.Seq, prev.seq)
+		case chain(prev.hash, body) != hash:
+			find(n, "record %d is altered, or the one before it is", e.Seq)
+		}
+		prev = mark{e.Seq, hash}
+		return nil
+	})
+	return report, err
+}
+
+// lines calls fn with each whole line of the journal and its number.
+func lines(dir string, fn func(n int, line []byte) error) error {
+	file, err := os.Open(filepath.Join(dir, FileName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	in := bufio.NewReaderSize(file, 64<<10)
+	var line []byte
+	for n := 1; ; {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			if len(line) > maxLine {
+				return fmt.Errorf("line %d of the journal has no end", n)
+			}
+			continue
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := fn(n, line[:len(line)-1]); err != nil {
+			return err
+		}
+		line = line[:0]
+		n++
+	}
+}

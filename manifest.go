@@ -1,0 +1,94 @@
+package ferrule
+
+import "encoding/json"
+
+// Manifest is what a device says of itself, without its identity. It is parsed
+// once, bounded, never trusted, and hashable: its hash is the [Kind].
+//
+// A Manifest is either as the device gave it, or laid: with what the owner
+// added to it. Both are shared between devices and read only once they are
+// handed on.
+type Manifest struct {
+	Model        string `json:"model,omitempty"`
+	Version      string `json:"version,omitempty"`
+	Platform     string `json:"platform,omitempty"`
+	Instructions string `json:"instructions,omitempty"`
+	Tools        []Tool `json:"tools,omitempty"`
+	Pins         []Pin  `json:"pins,omitempty"`
+
+	// Notes is what was noticed while the manifest was read: a list that came
+	// incomplete, entries that were dropped. The device did not say it, so it
+	// is no part of the Kind, and it is moved to the Device on admission.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Tool returns the tool of that name, or nil.
+func (m *Manifest) Tool(name string) *Tool {
+	for i := range m.Tools {
+		if m.Tools[i].Name == name {
+			return &m.Tools[i]
+		}
+	}
+	return nil
+}
+
+// Tool is one verb of a device.
+type Tool struct {
+	Name string `json:"name"`
+	Text string `json:"text,omitempty"`
+	// Input and Output are JSON Schemas; empty where none was given.
+	Input  json.RawMessage `json:"input,omitempty"`
+	Output json.RawMessage `json:"output,omitempty"`
+	// Effect is empty where the device declares none; in a laid manifest it
+	// never is.
+	Effect     Effect `json:"effect,omitempty"`
+	Idempotent bool   `json:"idempotent,omitempty"`
+	// UserOnly marks a tool that a person may call and an agent may not.
+	UserOnly bool `json:"user_only,omitempty"`
+	// Poll is how often the device asks to be asked.
+	Poll Duration `json:"poll,omitempty"`
+
+	// What follows is not said by the device and is no part of the Kind.
+
+	// Deadline bounds a call of this tool, where its owner said so.
+	Deadline Duration `json:"deadline,omitempty"`
+	// Quarantine is why the tool cannot be called; empty if it can.
+	Quarantine string `json:"quarantine,omitempty"`
+	// Check names everything that is wrong with a call's decoded arguments. It
+	// is set in a laid manifest, and nil where nothing is known about them.
+	Check func(args map[string]any) []string `json:"-"`
+}
+
+// Repeatable tells whether a call of t may be sent a second time.
+func (t *Tool) Repeatable() bool { return t.Effect == Reads || t.Idempotent }
+
+// Effect is what calling a tool does to the world.
+type Effect string
+
+// The effects. A tool without one is taken to change the world.
+const (
+	Reads     Effect = "reads"
+	Changes   Effect = "changes"
+	Endangers Effect = "endangers"
+)
+
+// Pin is one connection of a board to its surroundings.
+type Pin struct {
+	Number int    `json:"number"`
+	Name   string `json:"name,omitempty"`
+	// Type is what the pin is for, in the device's own words, such as
+	// digital_output.
+	Type string `json:"type,omitempty"`
+	Text string `json:"text,omitempty"`
+	// Abilities names what the device keeps about the pin, such as summary or
+	// buffer.
+	Abilities []string `json:"abilities,omitempty"`
+	// Sampling tells how the pin is sampled; nil if it is not.
+	Sampling *Sampling `json:"sampling,omitempty"`
+}
+
+// Sampling is how often a device samples a pin and how many samples it keeps.
+type Sampling struct {
+	Interval Duration `json:"interval"`
+	Size     int      `json:"size"`
+}

@@ -1,0 +1,99 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// Journal keeps records. Append returns nil once a record that is to be durable
+// is on disk.
+type Journal interface {
+	Append(e ferrule.Entry, durable bool) error
+}
+
+// touched is how the two ends of audit know of each other: it tells whether the
+// call got as far as the device.
+type touched struct{ changes, sent bool }
+
+type touchedKey struct{}
+
+// audit records the outcome of every call, and sees to it that every call has
+// one: a stage or a device that panics costs that call and nothing else. The
+// outcome of a call that may have changed the world is on disk before the
+// caller hears of it.
+func audit(journal Journal, log *slog.Logger) Stage {
+	return func(next ferrule.Handler) ferrule.Handler {
+		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			if call.ID == "" {
+				call.ID = rand.Text()
+			}
+			start := time.Now()
+			mark := &touched{}
+			result, err := guard(context.WithValue(ctx, touchedKey{}, mark), call, next, mark, log)
+			entry := record(call, ferrule.Outcome)
+			entry.Took = ferrule.Duration(time.Since(start))
+			if err != nil {
+				e := ferrule.AsError(err)
+				entry.Code, entry.Message, entry.MayHaveRun = e.Code, e.Message, e.MayHaveRun()
+				err = e
+			}
+			if jerr := journal.Append(entry, mark.changes); jerr != nil {
+				log.Error("the outcome of a call was not recorded", "call", call.ID, "device", call.Device, "tool", call.Tool, "err", jerr)
+			}
+			return result, err
+		}
+	}
+}
+
+// guard calls next and turns a panic into an error.
+func guard(ctx context.Context, call *ferrule.Call, next ferrule.Handler, mark *touched, log *slog.Logger) (result *ferrule.Result, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			log.Error("a call panicked", "call", call.ID, "device", call.Device, "tool", call.Tool, "err", r, "stack", string(debug.Stack()))
+			e := ferrule.Errorf(ferrule.Internal, "the gateway failed at this call: %v", r).
+				WithHint("this is a fault of Ferrule; please report it with the lines that the gateway logged")
+			e.Sent = mark.sent
+			result, err = nil, e
+		}
+	}()
+	return next(ctx, call)
+}
+
+// intent records on disk that the world is about to be changed. If that cannot
+// be recorded, it is not changed.
+func intent(journal Journal) Stage {
+	return func(next ferrule.Handler) ferrule.Handler {
+		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			mark, _ := ctx.Value(touchedKey{}).(*touched)
+			if call.Target.Tool.Effect != ferrule.Reads {
+				if err := journal.Append(record(call, ferrule.Intent), true); err != nil {
+					return nil, ferrule.Errorf(ferrule.Denied, "the call cannot be recorded, so it was not made: %w", err).
+						WithHint("is the disk of the data directory full?")
+				}
+				mark.changes = true
+			}
+			mark.sent = true
+			return next(ctx, call)
+		}
+	}
+}
+
+// record is the entry of a call. Arguments that are not JSON are recorded as
+// the text that they are.
+func record(call *ferrule.Call, phase ferrule.Phase) ferrule.Entry {
+	args := call.Args
+	if len(args) > 0 && !json.Valid(args) {
+		args, _ = json.Marshal(fmt.Sprintf("%.1000s", args))
+	}
+	return ferrule.Entry{
+		Call: call.ID, Phase: phase, Principal: call.Principal,
+		Device: call.Device, Tool: call.Tool, Args: args,
+	}
+}

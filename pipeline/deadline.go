@@ -1,0 +1,32 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// maxDeadline is the longest that any call may take.
+const maxDeadline = 10 * time.Minute
+
+// deadline bounds a call: by what the caller says, else the tool, else the
+// gateway. What it chose stands in the call from then on.
+func deadline(usual time.Duration) Stage {
+	return func(next ferrule.Handler) ferrule.Handler {
+		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			limit := time.Duration(call.Timeout)
+			if limit <= 0 {
+				limit = time.Duration(call.Target.Tool.Deadline)
+			}
+			if limit <= 0 {
+				limit = usual
+			}
+			limit = min(limit, maxDeadline)
+			call.Timeout = ferrule.Duration(limit)
+			ctx, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			return next(ctx, call)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package pipeline
+
+import (
+	"context"
+	"strings"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/schema"
+)
+
+// validate checks the arguments of a call, and names everything that is wrong
+// with them at once. What goes on to the device is what was checked: the
+// arguments are written anew, because two readers of one text can disagree
+// about it, for instance where a member stands in it twice.
+func validate() Stage {
+	return func(next ferrule.Handler) ferrule.Handler {
+		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			args, err := schema.Object(call.Args)
+			if err != nil {
+				return nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", call.Tool, err)
+			}
+			if check := call.Target.Tool.Check; check != nil {
+				if wrong := check(args); len(wrong) > 0 {
+					e := ferrule.Errorf(ferrule.Invalid, "the arguments of %s do not fit: %s", call.Tool, strings.Join(wrong, "; ")).
+						WithHint("`ferrule tools %s` shows what it takes", call.Device)
+					e.Details = wrong
+					return nil, e
+				}
+			}
+			if call.Args, err = schema.Encode(args); err != nil {
+				return nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", call.Tool, err)
+			}
+			return next(ctx, call)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package schema_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/ferrulehq/ferrule/schema"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata")
+
+func compile(t *testing.T, text string) *schema.Schema {
+	t.Helper()
+	s, err := schema.Compile([]byte(text))
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return s
+}
+
+func TestCheckNamesEverything(t *testing.T) {
+	const gpio = `{"type":"object","properties":{"pin":{"type":"integer","enum":[2,4]},"value":{"type":"boolean"}},"required":["pin","value"]}`
+	for _, test := range []struct{ schema, args, want string }{
+		{gpio, `{"pin":2,"value":true}`, ``},
+		{gpio, `{"pin":2.0,"value":true}`, ``},
+		{gpio, `{"pin":2,"value":true,"more":1}`, ``},
+		{gpio, `{"pin":"two","value":"maybe"}`, `pin: want integer, got "two"; value: want boolean, got "maybe"`},
+		{gpio, `{"pin":258,"value":1}`, `pin: want one of 2, 4, got 258; value: want boolean, got 1`},
+		{gpio, ``, `pin: missing; value: missing`},
+		{`{"properties":{"d":{"minimum":0,"maximum":255}},"additionalProperties":false}`, `{"d":256,"e":1}`, `d: want at most 255, got 256; e: not known to this tool`},
+		{`{"properties":{"d":{"minimum":0.5}}}`, `{"d":-1}`, `d: want at least 0.5, got -1`},
+		{`{"properties":{"d":{"exclusiveMinimum":0,"exclusiveMaximum":9}}}`, `{"d":0}`, `d: want more than 0, got 0`},
+		{`{"properties":{"d":{"exclusiveMinimum":0,"exclusiveMaximum":9}}}`, `{"d":9}`, `d: want less than 9, got 9`},
+		{`{"properties":{"d":{"const":"on"}}}`, `{"d":"off"}`, `d: want "on", got "off"`},
+		{`{"properties":{"d":{"enum":["on"]}}}`, `{"d":"off"}`, `d: want "on", got "off"`},
+		{`{"properties":{"d":{"type":["string","null"]}}}`, `{"d":1}`, `d: want null or string, got 1`},
+		{`{"properties":{"d":{"anyOf":[{"type":"string"},{"type":"null"}]}}}`, `{"d":1}`, `d: 1 is none of the forms that are possible here`},
+		{`{"properties":{"a":{"items":{"type":"integer"}}}}`, `{"a":[1,"x",3]}`, `a.1: want integer, got "x"`},
+		{`{"properties":{"a":{"properties":{"b":{}},"required":["b"]}}}`, `{"a":{}}`, `a.b: missing`},
+		{`{"properties":{"s":{"maxLength":2}}}`, `{"s":"abc"}`, `s: want at most 2 characters, got "abc"`},
+		{`{"properties":{"s":{"minLength":2}}}`, `{"s":"a"}`, `s: want at least 2 characters, got "a"`},
+		{`{"properties":{"s":{"pattern":"^a$"}}}`, `{"s":"b"}`, `s: want text that matches "^a$", got "b"`},
+		{`{"properties":{"s":{"minItems":1,"maxItems":1}}}`, `{"s":[]}`, `s: want at least 1 elements, got 0`},
+		{`{"properties":{"s":{"minItems":1,"maxItems":1}}}`, `{"s":[1,2]}`, `s: want at most 1 elements, got 2`},
+		{`{"required":["x"],"minProperties":2}`, `{}`, `minProperties: got 0, want 2; x: missing`},
+	} {
+		args, err := schema.Object([]byte(test.args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(compile(t, test.schema).Check(args), "; "); got != test.want {
+			t.Errorf("%s\n of %s\n got %s\nwant %s", test.args, test.schema, got, test.want)
+		}
+	}
+}
+
+func TestViolationsAreBounded(t *testing.T) {
+	args := make(map[string]any)
+	for i := range 1000 {
+		args[strings.Repeat("x", i+1)] = 1
+	}
+	if got := compile(t, `{"additionalProperties":false}`).Check(args); len(got) != 20 || got[19] != "and 981 more" {
+		t.Errorf("%d violations, the last %q", len(got), got[len(got)-1])
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	deep := strings.Repeat(`{"properties":{"a":`, 40) + "{}" + strings.Repeat("}}", 40)
+	wide := `{"properties":{` + strings.TrimSuffix(strings.Repeat(`"a":{},`, 10), ",") + `},"enum":[` + strings.Repeat("1,", 5000) + "1]}"
+	bomb := `{"$defs":{"a":{}`
+	for c := 'b'; c <= 'n'; c++ {
+		bomb += `,"` + string(c) + `":{"anyOf":[{"$ref":"#/$defs/` + string(c-1) + `"},{"$ref":"#/$defs/` + string(c-1) + `"}]}`
+	}
+	bomb += `},"properties":{"x":{"$ref":"#/$defs/n"}}}`
+	for _, test := range []struct{ name, schema, want string }{
+		{"nothing", ``, "it is not JSON"},
+		{"no JSON", `{"type":`, "it is not JSON"},
+		{"two values", `{} {}`, "something follows the value"},
+		{"null", `null`, "it is null, not an object"},
+		{"true", `true`, "it is a boolean, not an object"},
+		{"a list", `[]`, "it is an array, not an object"},
+		{"another type", `{"type":"string"}`, `its type is "string"; arguments are always an object`},
+		{"other types", `{"type":["string","null"]}`, "arguments are always an object"},
+		{"a bad type", `{"properties":{"a":{"type":"int"}}}`, "it is no JSON Schema: properties.a.type:"},
+		{"properties that are none", `{"type":"object","properties":5,"required":"x"}`, "it is no JSON Schema"},
+		{"a bad pattern", `{"properties":{"a":{"pattern":"("}}}`, "it is no JSON Schema"},
+		{"draft 4 without saying so", `{"properties":{"a":{"exclusiveMinimum":true}}}`, "it is no JSON Schema"},
+		{"itself", `{"properties":{"a":{"$ref":"#"}}}`, "it refers to itself"},
+		{"a loop", `{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}`, "refers to itself"},
+		{"a tree", `{"$defs":{"n":{"properties":{"l":{"$ref":"#/$defs/n"}}}},"$ref":"#/$defs/n"}`, "refers to itself"},
+		{"outside", `{"properties":{"a":{"$ref":"http://127.0.0.1/x.json"}}}`, "which is outside of it"},
+		{"a file", `{"$ref":"file:///etc/passwd"}`, "which is outside of it"},
+		{"an anchor", `{"$defs":{"a":{"$anchor":"x"}},"$ref":"#x"}`, "which is outside of it"},
+		{"nowhere", `{"$ref":"#/$defs/none"}`, "there is no such part"},
+		{"a dynamic reference", `{"$dynamicRef":"#a"}`, "$dynamicRef, which is not supported"},
+		{"a reference that is none", `{"$ref":5}`, "its $ref is not a string"},
+		{"too deep", deep, "nested too deeply"},
+		{"too wide", wide, "more than 4096 parts"},
+		{"too large", `{"description":"` + strings.Repeat("x", 70<<10) + `"}`, "at most 65536 are possible"},
+		{"a bomb", bomb, "more than 4096 parts"},
+		{"a huge number", `{"properties":{"a":{"maximum":1e1000000000}}}`, "out of range"},
+		{"a tiny number", `{"properties":{"a":{"multipleOf":1e-1000000000}}}`, "out of range"},
+		{"many patterns", `{"allOf":[` + strings.Repeat(`{"pattern":"a"},`, 65) + `{}]}`, "more than 64 patterns"},
+		{"a long pattern", `{"properties":{"a":{"pattern":"` + strings.Repeat("a", 600) + `"}}}`, "a pattern has 600 bytes"},
+		{"a pattern that explodes", `{"properties":{"a":{"pattern":"((a{1,1000}){1,1000}){1,1000}"}}}`, "it is no JSON Schema"},
+		{"a name with a bell", `{"properties":{"a\u0007":{}}}`, "cannot be shown"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			start := time.Now()
+			_, err := schema.Compile([]byte(test.schema))
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+func TestObject(t *testing.T) {
+	for _, test := range []struct{ args, want, err string }{
+		{``, `{}`, ``},
+		{` {} `, `{}`, ``},
+		{`{"b":1,"a":"<&>","b":18446744073709551615}`, `{"a":"<&>","b":18446744073709551615}`, ``},
+		{`[1]`, ``, `want an object, got [1]`},
+		{`null`, ``, `want an object, got null`},
+		{`{"a":1`, ``, `it is not JSON`},
+		{`{"a":1e999999999}`, ``, `out of range`},
+		{strings.Repeat(`{"a":`, 100) + `1` + strings.Repeat(`}`, 100), ``, `nested too deeply`},
+		{`{"a":"` + strings.Repeat("x", 70<<10) + `"}`, ``, `at most 65536`},
+	} {
+		v, err := schema.Object([]byte(test.args))
+		if err != nil || test.err != "" {
+			if err == nil || test.err == "" || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%.80s: got error %v, want %q", test.args, err, test.err)
+			}
+			continue
+		}
+		if got, err := schema.Encode(v); err != nil || string(got) != test.want {
+			t.Errorf("%.80s: got %s, %v, want %s", test.args, got, err, test.want)
+		}
+	}
+}
+
+// TestPortable compares testdata/portable: a schema, and what of it is shown.
+func TestPortable(t *testing.T) {
+	files, err := filepath.Glob("testdata/portable/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no testdata: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var shown any
+			if err := json.Unmarshal(compile(t, string(archive.Files[0].Data)).Portable(), &shown); err != nil {
+				t.Fatal(err)
+			}
+			got, err := json.MarshalIndent(shown, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, '\n')
+			if *update {
+				archive.Files[1].Data = got
+				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if string(got) != string(archive.Files[1].Data) {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
+func TestFor(t *testing.T) {
+	type input struct {
+		Pin   int    `json:"pin" jsonschema:"number of the pin"`
+		Label string `json:"label,omitempty"`
+	}
+	raw, err := schema.For[input]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := compile(t, string(raw))
+	if got := strings.Join(s.Check(map[string]any{"label": json.Number("1"), "x": true}), "; "); got != `label: want string, got 1; pin: missing; x: not known to this tool` {
+		t.Errorf("got %s", got)
+	}
+}
+
+// FuzzCompile gives hostile schemas and hostile arguments: whatever compiles can
+// be shown, shown again, and checked against.
+func FuzzCompile(f *testing.F) {
+	for _, s := range []string{
+		`{"type":"object","properties":{"pin":{"type":"integer"}},"required":["pin"]}`,
+		`{"type":"object","required":[],"properties":{}}`,
+		`{"$defs":{"a":{"type":["integer","null"]}},"properties":{"x":{"$ref":"#/$defs/a","description":"d"}}}`,
+		`{"$schema":"http://json-schema.org/draft-04/schema#","properties":{"a":{"minimum":1,"exclusiveMinimum":true}}}`,
+		`{"anyOf":[true,false,{"not":{}}],"properties":{"a":true,"b":false},"x-mcp-header":"X"}`,
+		`{"properties":{"a":{"$ref":"#/properties/a"}}}`,
+		`{"type":"object","properties":5,"required":"x"}`,
+		`{"patternProperties":{"^a":{"items":[{}]}},"dependencies":{"a":["b"]}}`,
+	} {
+		f.Add([]byte(s), []byte(`{"pin":"two","x":null,"a":[1]}`))
+	}
+	f.Fuzz(func(t *testing.T, raw, args []byte) {
+		s, err := schema.Compile(raw)
+		if err != nil {
+			return
+		}
+		again, err := schema.Compile(s.Portable())
+		if err != nil {
+			t.Fatalf("what is shown does not compile: %v\n%s", err, s.Portable())
+		}
+		if string(again.Portable()) != string(s.Portable()) {
+			t.Errorf("shown twice:\n%s\n%s", s.Portable(), again.Portable())
+		}
+		if object, err := schema.Object(args); err == nil {
+			s.Check(object)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/thing"
+)
+
+// The pins of the simulated board.
+const (
+	PinButton      = 0
+	PinLED         = 2
+	PinServo       = 18
+	PinTemperature = 34
+	PinLight       = 35
+)
+
+// Board is a simulated ESP32 with an LED, a button, a temperature and a light
+// sensor, and a servo. What it measures follows the clock.
+type Board struct {
+	*thing.Device
+	begin time.Time
+
+	mu    sync.Mutex
+	angle int
+	runs  map[string]int
+}
+
+// Angle is an angle of the servo.
+type Angle struct {
+	Angle int `json:"angle" jsonschema:"degrees, 0 to 180"`
+}
+
+// Pulse is the argument of pulse.
+type Pulse struct {
+	Token string `json:"token" jsonschema:"any text; the board counts how often it came"`
+}
+
+// Pulsed is the result of pulse.
+type Pulsed struct {
+	Token string `json:"token"`
+	Runs  int    `json:"runs"`
+}
+
+// Sweep is the argument of sweep.
+type Sweep struct {
+	Milliseconds int `json:"milliseconds" jsonschema:"how long, at most 60000"`
+}
+
+// Climate is the result of read_climate.
+type Climate struct {
+	Celsius float64 `json:"celsius"`
+	Light   int     `json:"light"`
+}
+
+// NewBoard makes a board whose clock starts now.
+func NewBoard() *Board {
+	b := &Board{Device: thing.New("sim-board", "1.0.0"), begin: time.Now(), runs: make(map[string]int)}
+	b.Platform, b.Profile = "arduino", "rich"
+	b.Output(PinLED, "led", "On-board LED", nil)
+	b.Input(PinButton, "button", "Button, pressed for one second in ten", func() bool { return math.Mod(b.seconds(), 10) < 1 })
+	b.PWM(PinServo, "servo", "Servo", nil)
+	b.Analog(PinTemperature, "temperature", "Temperature, 10 mV per degree", func() int { return int(b.celsius() * 0.01 / volt) }).
+		Scaled("volts", volt).Sampled(500*time.Millisecond, 20).Summary().Thresholds(200, 400)
+	b.Analog(PinLight, "light", "Light, brighter is more", b.light).
+		Scaled("volts", volt).Sampled(500*time.Millisecond, 120).Summary()
+	thing.Tool(b.Device, "set_servo", "Turn the servo to an angle", b.setServo)
+	thing.Tool(b.Device, "read_climate", "Tell temperature and light", b.readClimate, thing.Polled(5*time.Second))
+	thing.Tool(b.Device, "pulse", "Move the servo once and back; counts how often each token came", b.pulse)
+	thing.Tool(b.Device, "sweep", "Move the servo to and fro for a while", b.sweep)
+	return b
+}
+
+// volt is what one step of the converter is worth.
+const volt = 3.3 / 4095
+
+func (b *Board) seconds() float64 {
+	return math.Mod(time.Since(b.begin).Seconds(), 86400)
+}
+
+// celsius swings around 21 degrees in ten minutes.
+func (b *Board) celsius() float64 {
+	return 21 + 3*math.Sin(b.seconds()*2*math.Pi/600)
+}
+
+// light rises and falls in two minutes.
+func (b *Board) light() int {
+	return int(2000 + 1800*math.Sin(b.seconds()*2*math.Pi/120))
+}
+
+func (b *Board) setServo(_ context.Context, in Angle) (Angle, error) {
+	if in.Angle < 0 || in.Angle > 180 {
+		return Angle{}, &thing.RefusedError{Reason: "angle must be within 0 and 180"}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.angle = in.Angle
+	return in, nil
+}
+
+func (b *Board) readClimate(context.Context, struct{}) (Climate, error) {
+	return Climate{math.Round(b.celsius()*10) / 10, b.light()}, nil
+}
+
+func (b *Board) pulse(_ context.Context, in Pulse) (Pulsed, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.runs[in.Token]++
+	return Pulsed{in.Token, b.runs[in.Token]}, nil
+}
+
+// Runs tells how often pulse was executed with each token.
+func (b *Board) Runs() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	runs := make(map[string]int, len(b.runs))
+	for token, n := range b.runs {
+		runs[token] = n
+	}
+	return runs
+}
+
+func (b *Board) sweep(ctx context.Context, in Sweep) (Sweep, error) {
+	if in.Milliseconds < 0 || in.Milliseconds > 60000 {
+		return Sweep{}, &thing.RefusedError{Reason: "milliseconds must be within 0 and 60000"}
+	}
+	select {
+	case <-time.After(time.Duration(in.Milliseconds) * time.Millisecond):
+		return in, nil
+	case <-ctx.Done():
+		return Sweep{}, ctx.Err()
+	}
+}
+
+// eightBits does to a request what firmware does: of a pin's number it keeps
+// eight bits, so that 258 acts on 2.
+func eightBits(line []byte) []byte {
+	var req map[string]any
+	if json.Unmarshal(line, &req) != nil {
+		return line
+	}
+	params, _ := req["params"].(map[string]any)
+	pin, ok := params["pin"].(float64)
+	if !ok || pin >= 0 && pin < 256 || pin != math.Trunc(pin) || math.Abs(pin) > math.MaxInt32 {
+		return line
+	}
+	params["pin"] = int(uint8(int(pin)))
+	cut, err := json.Marshal(req)
+	if err != nil {
+		return line
+	}
+	return cut
+}

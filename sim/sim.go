@@ -1,0 +1,183 @@
+// Package sim is devices without hardware: boards that behave as real ones do,
+// or misbehave as real ones do, on demand.
+//
+//	Fleet ─▶ Board      what the device is (built on thing)
+//	     └─▶ Behaviour  what it does to the wire
+package sim
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Config tells which boards to simulate.
+type Config struct {
+	// Addr is where the first board listens; further ones take the ports after
+	// it, or any if the port is 0.
+	Addr string
+	// Count is how many boards there are.
+	Count int
+	// Misbehave names what is wrong with them; empty for nothing.
+	Misbehave string
+}
+
+// Fleet is boards that listen.
+type Fleet struct {
+	behaviour Behaviour
+	Boards    []*Board
+	listeners []net.Listener
+}
+
+// Listen opens the ports of the boards. Whoever connects waits until Run.
+func Listen(cfg Config) (*Fleet, error) {
+	behaviour, err := FindBehaviour(cfg.Misbehave)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := net.ResolveTCPAddr("tcp", cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("address %q: %w", cfg.Addr, err)
+	}
+	f := &Fleet{behaviour: behaviour}
+	for range cfg.Count {
+		ln, err := net.ListenTCP("tcp", addr)
+		if err != nil {
+			f.close()
+			return nil, fmt.Errorf("board %d of %d: %w", len(f.Boards)+1, cfg.Count, err)
+		}
+		f.listeners = append(f.listeners, ln)
+		f.Boards = append(f.Boards, NewBoard())
+		if addr.Port != 0 {
+			addr.Port++
+		}
+	}
+	return f, nil
+}
+
+// Addrs are where the boards listen.
+func (f *Fleet) Addrs() []string {
+	var addrs []string
+	for _, ln := range f.listeners {
+		addrs = append(addrs, ln.Addr().String())
+	}
+	return addrs
+}
+
+func (f *Fleet) close() {
+	for _, ln := range f.listeners {
+		ln.Close()
+	}
+}
+
+// tick is how often samples are looked after, for all boards at once.
+const tick = 100 * time.Millisecond
+
+// Run serves the boards until ctx ends; it then returns nil.
+func (f *Fleet) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, f.close)
+	defer stop()
+	var wg sync.WaitGroup
+	errs := make(chan error, len(f.Boards))
+	for i, board := range f.Boards {
+		wg.Go(func() {
+			if err := f.serve(ctx, board, f.listeners[i]); err != nil {
+				errs <- err
+				cancel()
+			}
+		})
+	}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		select {
+		case now := <-ticker.C:
+			for _, board := range f.Boards {
+				board.Tick(now)
+			}
+		case <-ctx.Done():
+		}
+	}
+	wg.Wait()
+	close(errs)
+	return <-errs
+}
+
+// serve lets one client in at a time, as firmware does: the next one waits,
+// connected and unread.
+func (f *Fleet) serve(ctx context.Context, board *Board, ln net.Listener) error {
+	for n := 1; ; n++ {
+		c, err := ln.Accept()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("accepting: %w", err)
+		}
+		stop := context.AfterFunc(ctx, func() { c.Close() })
+		board.Reset() // begin() drives the outputs low
+		(&conversation{Conn: c, ctx: ctx, board: board, behaviour: f.behaviour, number: n}).run()
+		stop()
+		c.Close()
+	}
+}
+
+// conversation is one client with one board.
+type conversation struct {
+	net.Conn
+	ctx       context.Context
+	board     *Board
+	behaviour Behaviour
+	number    int // how many clients there have been
+	requests  int // how many requests this one has made
+}
+
+// maxLine is the longest request that a board of profile rich reads as one.
+const maxLine = 511
+
+func (c *conversation) run() {
+	if c.behaviour.begin != nil && c.behaviour.begin(c) != nil {
+		return
+	}
+	in := bufio.NewReaderSize(c, maxLine)
+	for {
+		line, err := in.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+		c.requests++
+		if c.behaviour.request != nil {
+			err = c.behaviour.request(c, line)
+		} else {
+			err = c.answer(line)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// answer has the board answer a request, and the behaviour write the answer.
+func (c *conversation) answer(line []byte) error {
+	answer := c.board.Answer(c.ctx, eightBits(line))
+	if answer == nil {
+		return nil
+	}
+	if c.behaviour.answer != nil {
+		return c.behaviour.answer(c, parseRequest(line), answer)
+	}
+	_, err := c.Write(answer)
+	return err
+}
+
+// say writes text as it is.
+func (c *conversation) say(text string) error {
+	_, err := c.Write([]byte(text))
+	return err
+}

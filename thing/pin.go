@@ -1,0 +1,204 @@
+package thing
+
+import (
+	"fmt"
+	"time"
+)
+
+// The types of pins.
+const (
+	digitalOutput = "digital_output"
+	digitalInput  = "digital_input"
+	pwmOutput     = "pwm_output"
+	adcInput      = "adc_input"
+)
+
+// Pin is one pin of a device. Its methods add to what it declares and return it.
+// The functions that set and get it are called one at a time, and must not use
+// the device.
+type Pin struct {
+	number     int
+	name, text string
+	kind       string
+
+	write func(int) error // nil for an input
+	read  func() int      // nil for an output: it is what was written
+	level int             // what was written last
+
+	unit  string // what adc_read also tells the value in
+	scale float64
+
+	interval  time.Duration // zero if it is not sampled
+	due       time.Time
+	ring      []float64 // the samples, oldest at start once it is full
+	start     int
+	size      int // of the ring; zero to keep none
+	summary   bool
+	low, high *float64
+	latest    float64
+	least     float64
+	most      float64
+	sum       float64
+	samples   int
+}
+
+func (d *Device) pin(p *Pin) *Pin {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pinAt(p.number) != nil {
+		panic(fmt.Sprintf("thing: pin %d is declared twice", p.number))
+	}
+	d.pins = append(d.pins, p)
+	return p
+}
+
+func (d *Device) pinAt(number int) *Pin {
+	for _, p := range d.pins {
+		if p.number == number {
+			return p
+		}
+	}
+	return nil
+}
+
+func (d *Device) pinNamed(name string) *Pin {
+	for _, p := range d.pins {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Output declares a pin that is set high and low. Set may be nil.
+func (d *Device) Output(number int, name, text string, set func(high bool) error) *Pin {
+	p := &Pin{number: number, name: name, text: text, kind: digitalOutput}
+	p.write = func(level int) error {
+		if set == nil {
+			return nil
+		}
+		return set(level != 0)
+	}
+	return d.pin(p)
+}
+
+// Input declares a pin that is high or low.
+func (d *Device) Input(number int, name, text string, get func() bool) *Pin {
+	return d.pin(&Pin{number: number, name: name, text: text, kind: digitalInput, read: func() int {
+		if get() {
+			return 1
+		}
+		return 0
+	}})
+}
+
+// PWM declares a pin whose duty is set, from 0 to 255. Set may be nil.
+func (d *Device) PWM(number int, name, text string, set func(duty int) error) *Pin {
+	p := &Pin{number: number, name: name, text: text, kind: pwmOutput}
+	p.write = func(duty int) error {
+		if set == nil {
+			return nil
+		}
+		return set(duty)
+	}
+	return d.pin(p)
+}
+
+// Analog declares a pin that is measured.
+func (d *Device) Analog(number int, name, text string, get func() int) *Pin {
+	return d.pin(&Pin{number: number, name: name, text: text, kind: adcInput, read: get})
+}
+
+// Scaled has the value of an analog pin told in a unit as well.
+func (p *Pin) Scaled(unit string, factor float64) *Pin {
+	p.unit, p.scale = unit, factor
+	return p
+}
+
+// Sampled has the pin read at an interval, and the last samples kept, if size is
+// not zero.
+func (p *Pin) Sampled(interval time.Duration, size int) *Pin {
+	if p.read == nil || interval < time.Millisecond {
+		panic(fmt.Sprintf("thing: pin %d cannot be sampled each %v", p.number, interval))
+	}
+	p.interval, p.size = interval, size
+	return p
+}
+
+// Summary has the least, the most and the average of the samples kept.
+func (p *Pin) Summary() *Pin {
+	p.summary = true
+	return p
+}
+
+// Thresholds has the latest sample compared with a lower and an upper bound.
+func (p *Pin) Thresholds(low, high float64) *Pin {
+	p.low, p.high = &low, &high
+	return p
+}
+
+// Reset sets every output low, as firmware does when it begins.
+func (d *Device) Reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.pins {
+		if p.write != nil {
+			p.level = 0
+			p.write(0)
+		}
+	}
+}
+
+// Level is what was last written to an output pin.
+func (d *Device) Level(number int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.pinAt(number); p != nil {
+		return p.level
+	}
+	return 0
+}
+
+// tick takes the sample that is due, if one is.
+func (p *Pin) tick(now time.Time) (due time.Time) {
+	if p.due.IsZero() {
+		p.due = now
+	}
+	if now.Before(p.due) {
+		return p.due
+	}
+	for !now.Before(p.due) {
+		p.due = p.due.Add(p.interval)
+	}
+	p.keep(float64(p.read()))
+	return p.due
+}
+
+func (p *Pin) keep(v float64) {
+	if p.samples == 0 || v < p.least {
+		p.least = v
+	}
+	if p.samples == 0 || v > p.most {
+		p.most = v
+	}
+	p.latest = v
+	p.sum += v
+	p.samples++
+	switch {
+	case p.size == 0:
+	case len(p.ring) < p.size:
+		p.ring = append(p.ring, v)
+	default:
+		p.ring[p.start] = v
+		p.start = (p.start + 1) % p.size
+	}
+}
+
+// oldest returns up to n samples, the oldest first.
+func (p *Pin) oldest(n int) []float64 {
+	values := make([]float64, 0, min(n, len(p.ring)))
+	for i := range cap(values) {
+		values = append(values, p.ring[(p.start+i)%len(p.ring)])
+	}
+	return values
+}

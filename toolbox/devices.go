@@ -1,0 +1,191 @@
+package toolbox
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// Fleet tells of devices. What it returns is shared and read only.
+type Fleet interface {
+	// Devices lists all devices by ID.
+	Devices() []*ferrule.Device
+	Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool)
+}
+
+// ListDevicesInput is the arguments of list_devices.
+type ListDevicesInput struct {
+	After string `json:"after,omitempty" jsonschema:"list the devices behind this ID; the result tells it where there are more"`
+	Limit int    `json:"limit,omitempty" jsonschema:"how many at most, 100 unless said"`
+}
+
+// ListDevicesOutput is the result of list_devices.
+type ListDevicesOutput struct {
+	Devices []Device `json:"devices"`
+	Total   int      `json:"total" jsonschema:"how many devices there are"`
+	Next    string   `json:"next,omitempty" jsonschema:"call again with this as after, for more"`
+}
+
+// Device is a device as the gateway's tools tell of it.
+type Device struct {
+	ID       string            `json:"id"`
+	State    string            `json:"state" jsonschema:"online or offline"`
+	Since    time.Time         `json:"since"`
+	Reason   string            `json:"reason,omitempty" jsonschema:"why it is offline"`
+	Trust    string            `json:"trust" jsonschema:"adopted or held"`
+	Model    string            `json:"model,omitempty"`
+	Version  string            `json:"version,omitempty"`
+	Kind     string            `json:"kind,omitempty"`
+	Medium   string            `json:"medium"`
+	Address  string            `json:"address"`
+	Dialect  string            `json:"dialect,omitempty"`
+	Tools    int               `json:"tools" jsonschema:"how many tools can be used"`
+	Changed  *time.Time        `json:"changed,omitempty" jsonschema:"when it became another kind"`
+	Previous string            `json:"previous,omitempty" jsonschema:"the kind that it was"`
+	Notes    []string          `json:"notes,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+}
+
+const (
+	usualPage = 100
+	maxPage   = 1000
+)
+
+// ListDevices is the tool that tells which devices there are.
+func ListDevices(fleet Fleet) Tool {
+	const text = "List the devices: which there are, whether they can be reached, and what they are."
+	return Typed("list_devices", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in ListDevicesInput) (ListDevicesOutput, error) {
+		all := slices.DeleteFunc(fleet.Devices(), func(d *ferrule.Device) bool { return !maySee(call, d) })
+		out := ListDevicesOutput{Devices: []Device{}, Total: len(all)}
+		start, found := slices.BinarySearchFunc(all, in.After, func(d *ferrule.Device, id string) int { return strings.Compare(d.ID, id) })
+		if found {
+			start++
+		}
+		if in.Limit <= 0 {
+			in.Limit = usualPage
+		}
+		end := min(start+min(in.Limit, maxPage), len(all))
+		for _, d := range all[start:end] {
+			_, manifest, _ := fleet.Lookup(d.ID)
+			out.Devices = append(out.Devices, describe(d, manifest))
+		}
+		if end < len(all) {
+			out.Next = all[end-1].ID
+		}
+		return out, nil
+	})
+}
+
+// DescribeDeviceInput is the arguments of describe_device.
+type DescribeDeviceInput struct {
+	Device string `json:"device" jsonschema:"ID of the device"`
+}
+
+// DescribeDeviceOutput is the result of describe_device.
+type DescribeDeviceOutput struct {
+	Device Device          `json:"device"`
+	Tools  []DescribedTool `json:"tools"`
+	Pins   []DescribedPin  `json:"pins"`
+}
+
+// DescribedTool is a tool of a device.
+type DescribedTool struct {
+	Name       string          `json:"name"`
+	Text       string          `json:"text,omitempty"`
+	Effect     string          `json:"effect" jsonschema:"reads, changes or endangers"`
+	Idempotent bool            `json:"idempotent,omitempty"`
+	UserOnly   bool            `json:"user_only,omitempty"`
+	Input      json.RawMessage `json:"input,omitempty" jsonschema:"JSON Schema of the arguments; nothing is known about them where there is none"`
+	Output     json.RawMessage `json:"output,omitempty"`
+	Poll       string          `json:"poll,omitempty" jsonschema:"how often the device asks to be asked"`
+	Deadline   string          `json:"deadline,omitempty"`
+	Quarantine string          `json:"quarantine,omitempty" jsonschema:"why the tool cannot be used"`
+}
+
+// DescribedPin is a pin of a device.
+type DescribedPin struct {
+	Number    int      `json:"number"`
+	Name      string   `json:"name,omitempty"`
+	Type      string   `json:"type,omitempty"`
+	Text      string   `json:"text,omitempty"`
+	Abilities []string `json:"abilities,omitempty"`
+	Interval  string   `json:"interval,omitempty" jsonschema:"how often it is sampled"`
+	Samples   int      `json:"samples,omitempty" jsonschema:"how many samples are kept"`
+}
+
+// DescribeDevice is the tool that tells all about one device.
+func DescribeDevice(fleet Fleet) Tool {
+	const text = "Tell about one device: its tools with their arguments and effects, and its pins."
+	return Typed("describe_device", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DescribeDeviceInput) (DescribeDeviceOutput, error) {
+		dev, manifest, ok := fleet.Lookup(in.Device)
+		if !ok || !maySee(call, dev) {
+			return DescribeDeviceOutput{}, ferrule.Errorf(ferrule.NotFound, "there is no device %q", in.Device).
+				WithHint("`ferrule devices` lists the devices")
+		}
+		out := DescribeDeviceOutput{Device: describe(dev, manifest), Tools: []DescribedTool{}, Pins: []DescribedPin{}}
+		if manifest == nil {
+			return out, nil
+		}
+		for _, t := range manifest.Tools {
+			if !t.UserOnly || call.Principal.Role == ferrule.Person {
+				out.Tools = append(out.Tools, describeTool(t))
+			}
+		}
+		for _, p := range manifest.Pins {
+			out.Pins = append(out.Pins, describePin(p))
+		}
+		return out, nil
+	})
+}
+
+// maySee tells whether a caller may know of a device: agents do not see what is
+// held.
+func maySee(call *ferrule.Call, d *ferrule.Device) bool {
+	return d.Trust != ferrule.TrustHeld || call.Principal.Role == ferrule.Person
+}
+
+func describe(d *ferrule.Device, manifest *ferrule.Manifest) Device {
+	out := Device{
+		ID: d.ID, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
+		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Medium: d.Medium, Address: d.Address,
+		Dialect: d.Dialect, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
+	}
+	if !d.Changed.IsZero() {
+		out.Changed = &d.Changed
+	}
+	if manifest != nil {
+		for _, t := range manifest.Tools {
+			if t.Quarantine == "" {
+				out.Tools++
+			}
+		}
+	}
+	return out
+}
+
+func describeTool(t ferrule.Tool) DescribedTool {
+	return DescribedTool{
+		Name: t.Name, Text: t.Text, Effect: string(t.Effect), Idempotent: t.Idempotent, UserOnly: t.UserOnly,
+		Input: t.Input, Output: t.Output, Poll: duration(t.Poll), Deadline: duration(t.Deadline), Quarantine: t.Quarantine,
+	}
+}
+
+func describePin(p ferrule.Pin) DescribedPin {
+	out := DescribedPin{Number: p.Number, Name: p.Name, Type: p.Type, Text: p.Text, Abilities: p.Abilities}
+	if p.Sampling != nil {
+		out.Interval, out.Samples = duration(p.Sampling.Interval), p.Sampling.Size
+	}
+	return out
+}
+
+// duration is d as text; nothing for none.
+func duration(d ferrule.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}

@@ -1,0 +1,104 @@
+// Package tcp is the medium of boards that listen on a TCP port, such as MCP/U
+// firmware on Wi-Fi. Their addresses are known beforehand: they are always
+// sighted, and dialled when opened.
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// Medium is the name of the medium.
+const Medium = "tcp"
+
+// Config tells which boards there are.
+type Config struct {
+	Devices []Device
+	// Dialects names the grammars to try on each.
+	Dialects []string
+	// DialTimeout bounds one attempt to connect.
+	DialTimeout time.Duration
+	Limits      wire.Limits
+}
+
+// Device is one board.
+type Device struct {
+	// Address is host:port.
+	Address string
+	// Name is the device's ID; empty to let it follow what the board says.
+	Name string
+	// Held lists the board without trusting it.
+	Held bool
+}
+
+// DefaultConfig has no boards.
+func DefaultConfig() Config {
+	return Config{DialTimeout: 5 * time.Second, Limits: wire.DefaultLimits()}
+}
+
+// Check tells what is wrong with the config.
+func (c Config) Check() error {
+	seen := make(map[string]bool)
+	for _, d := range c.Devices {
+		host, port, err := net.SplitHostPort(d.Address)
+		if err != nil || host == "" {
+			return fmt.Errorf("address %q: want HOST:PORT, such as 192.168.1.20:4242", d.Address)
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return fmt.Errorf("address %q: the port must be a number from 1 to 65535", d.Address)
+		}
+		if seen[d.Address] {
+			return fmt.Errorf("address %q is given twice", d.Address)
+		}
+		seen[d.Address] = true
+	}
+	return nil
+}
+
+// Connector is the wire.Connector of the medium.
+type Connector struct{ cfg Config }
+
+// New makes a Connector of a config that was checked.
+func New(cfg Config) *Connector { return &Connector{cfg} }
+
+// Watch reports each board once, as a group of its own: a listening board
+// announces neither that it comes nor that it goes.
+func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
+	for _, d := range c.cfg.Devices {
+		update(Medium+" "+d.Address, []wire.Sighting{{
+			Address:  d.Address,
+			Instance: 1,
+			Medium:   Medium,
+			Name:     d.Name,
+			Adopted:  !d.Held,
+			Dialects: c.cfg.Dialects,
+			Open:     func(ctx context.Context) (wire.Link, error) { return c.open(ctx, d.Address) },
+		}})
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// open dials a board. Keep-alive is on, and answered by the kernels alone: it
+// finds a board that lost power without anything being sent to its firmware.
+func (c *Connector) open(ctx context.Context, address string) (wire.Link, error) {
+	dialer := net.Dialer{
+		Timeout:         c.cfg.DialTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err // the address is known
+		}
+		return nil, fmt.Errorf("connecting to %s: %w", address, err)
+	}
+	return wire.NewStream(conn, wire.Info{Medium: Medium, Address: address}, c.cfg.Limits), nil
+}

@@ -1,0 +1,96 @@
+// Package wire is the contract of a medium: how peers are seen, how a pipe to
+// one of them is opened, and what travels in it. It knows bytes and no grammar.
+//
+//	Connector ──Watch──▶ Sighting ──Open──▶ Link ◀──Send, Recv──▶ Message
+//
+// One folder below holds one medium. A medium reports what it sees and returns
+// errors; it never retries and never greets: the dock does. Every medium passes
+// the suite in wiretest.
+package wire
+
+import (
+	"context"
+	"errors"
+)
+
+// Message is one frame: its bytes, and the channel that it came on or goes to.
+type Message struct {
+	// Channel is text or binary on a WebSocket, the role of the topic on MQTT,
+	// and empty on a line.
+	Channel string
+	// Data is the frame without its framing: a line comes without its end.
+	Data []byte
+}
+
+// Link is a live, ordered pipe of Messages to one peer.
+//
+// One goroutine at a time may call Recv, one at a time Send; the two do not
+// disturb each other. Close and Info may be called by anyone at any time.
+type Link interface {
+	// Recv returns the next Message, which belongs to the caller. It ends with
+	// ctx's error when ctx does, and the link stays as it was. ErrTooLong means
+	// that one message was dropped for its length, and Recv may be called
+	// again. ErrClosed means that Close was called here; any other error means
+	// that the link has broken.
+	Recv(ctx context.Context) (Message, error)
+
+	// Send writes one whole Message in a single write, or fails. An error that
+	// is ErrUnsent promises that no byte of it left. After any other error
+	// bytes may have gone out, and the link is closed. Data is not kept.
+	Send(ctx context.Context, m Message) error
+
+	// Close ends the link and whatever waits on it. It may be called twice.
+	Close() error
+
+	// Info tells what is known about the pipe. It never changes.
+	Info() Info
+}
+
+// Info is what a medium knows about one of its links.
+type Info struct {
+	Medium  string
+	Address string
+	// BitRate is bits a second on the line, ten of which make a byte on a
+	// serial port; zero where the medium is not the bottleneck.
+	BitRate int
+	// SafeWrite is the longest message that is sure to reach the peer in one
+	// piece; zero where there is no such limit.
+	SafeWrite int
+}
+
+// The errors of a Link that its user has to tell apart.
+var (
+	ErrUnsent  = errors.New("nothing was sent")
+	ErrTooLong = errors.New("message too long")
+	ErrClosed  = errors.New("link closed")
+)
+
+// Sighting is a peer that is in reach now. It is not yet a device.
+type Sighting struct {
+	// Address tells the hardware apart from all other.
+	Address string
+	// Instance grows when the same address comes anew: replugged, redialled.
+	Instance uint64
+	// Medium is the name of the medium, for people.
+	Medium string
+	// Name is what the owner called the peer; empty if they did not.
+	Name string
+	// Adopted tells that the owner asked for this peer; without it the peer
+	// was merely found.
+	Adopted bool
+	// Dialects names the grammars that are worth trying, best first.
+	Dialects []string
+	// Open returns a Link to the peer. It is called by one goroutine at a
+	// time, and again only after the last Link was closed.
+	Open func(ctx context.Context) (Link, error)
+}
+
+// Connector watches one medium.
+type Connector interface {
+	// Watch calls update with the whole picture of one group (a port, a
+	// listener's shard, a broker) whenever it may have changed, and lets the
+	// owner find the difference. It calls from one goroutine at a time. Watch
+	// returns nil when ctx ends, after all that it started, and an error when
+	// the medium cannot be watched any more.
+	Watch(ctx context.Context, update func(group string, all []Sighting)) error
+}
