@@ -45,8 +45,7 @@ func (b *berth) settle(dev *ferrule.Device, manifest *ferrule.Manifest, session 
 	defer d.naming.Unlock()
 	dev.ID = d.Memory.Name(s.Address, s.Name, dev.Model)
 	if other, ok := d.Memory.Get(dev.ID); ok && other.Address != s.Address {
-		d.Log.Info("the name now belongs to another device", "device", dev.ID)
-		d.Forget(dev.ID) // it is the owner who moved the name
+		d.displace(other)
 	}
 	before, known := d.Memory.At(s.Address)
 	if known {

@@ -46,8 +46,8 @@ type berth struct {
 }
 
 // newBerth makes a berth for what was sighted, and shows people that a device is
-// expected before it has been reached: as it is remembered, or under its name,
-// or under its address.
+// expected before it has been reached: as it is remembered, else under its name
+// if no other device has that, else under its address.
 func newBerth(d *Dock, s *wire.Sighting) *berth {
 	b := &berth{
 		dock: d, address: s.Address, lane: lane{most: d.Config.Waiting},
@@ -57,8 +57,12 @@ func newBerth(d *Dock, s *wire.Sighting) *berth {
 		b.device = dev
 		return b
 	}
+	id := cmp.Or(s.Name, s.Address)
+	if _, taken := d.Memory.Get(id); taken {
+		id = s.Address
+	}
 	b.device = &ferrule.Device{
-		ID: cmp.Or(s.Name, s.Address), Address: s.Address, Medium: s.Medium, Trust: trust(s, nil),
+		ID: id, Address: s.Address, Medium: s.Medium, Trust: trust(s, nil),
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "it is being connected to",
 	}
 	d.Fleet.Put(b.device, nil, nil)

@@ -279,6 +279,22 @@ func (d *Dock) Forget(id string) error {
 	return err
 }
 
+// displace takes a device's ID from it, because the owner has given that to
+// another. If it is in sight, it is admitted anew.
+func (d *Dock) displace(dev *ferrule.Device) {
+	d.Log.Info("the name now belongs to another device", "device", dev.ID)
+	if err := d.Memory.Forget(dev.ID); err != nil {
+		d.Log.Warn("a device is not forgotten", "device", dev.ID, "err", err)
+	}
+	d.kinds.forget(dev.ID)
+	d.mu.Lock()
+	b := d.berths[dev.Address]
+	d.mu.Unlock()
+	if b != nil {
+		b.forget()
+	}
+}
+
 func notKnown(id string) error {
 	return ferrule.Errorf(ferrule.NotFound, "there is no device %q", id).WithHint("`ferrule devices` lists the devices")
 }

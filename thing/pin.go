@@ -167,9 +167,7 @@ func (p *Pin) tick(now time.Time) (due time.Time) {
 	if now.Before(p.due) {
 		return p.due
 	}
-	for !now.Before(p.due) {
-		p.due = p.due.Add(p.interval)
-	}
+	p.due = now.Add(p.interval - now.Sub(p.due)%p.interval) // those that were missed are gone
 	p.keep(float64(p.read()))
 	return p.due
 }

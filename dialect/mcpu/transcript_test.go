@@ -36,6 +36,7 @@ var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 //	> LINE                       the gateway sends exactly this line
 //	< LINE                       the board sends this line and CR LF
 //	<< "TEXT"                    the board sends these bytes
+//	flood N                      the board sends N bytes without a line end
 //	wait D                       let time pass
 //	silent D                     let time pass; the gateway sends nothing
 //	cut                          the board breaks the connection
@@ -151,6 +152,11 @@ func (p *player) do(word, rest string) error {
 	case "<<":
 		text, err := strconv.Unquote(rest)
 		return errors.Join(err, p.write(text))
+	case "flood":
+		n, err := strconv.Atoi(rest)
+		go io.WriteString(p.far, strings.Repeat("x", n)) // as far as it is read
+		synctest.Wait()
+		return err
 	case "wait", "silent":
 		return p.wait(rest, word == "silent")
 	case "cut":
@@ -387,6 +393,34 @@ func (p *player) finish() {
 		p.link.Close()
 		p.far.Close()
 		for range p.lines {
+		}
+	}
+}
+
+// TestVectors reads the answers in the vectors of the device SDK as answers.
+func TestVectors(t *testing.T) {
+	files, err := filepath.Glob("../../thing/testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no vectors: %v", err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(section(t, archive, "wire")) {
+			text, ok := strings.CutPrefix(strings.TrimSpace(line), "< ")
+			if !ok {
+				continue
+			}
+			var want struct{ ID int }
+			if err := json.Unmarshal([]byte(text), &want); err != nil {
+				t.Fatal(err)
+			}
+			got := scan([]byte(text))
+			if len(got) != 1 || got[0].id != want.ID || got[0].mangled() != (want.ID == 0) {
+				t.Errorf("%s: %s\nwas read as %+v", file, text, got)
+			}
 		}
 	}
 }

@@ -85,23 +85,20 @@ func (c *Client) Trace(ctx context.Context, device string, fn func(ferrule.Trace
 		return err
 	}
 	defer resp.Body.Close()
-	in := json.NewDecoder(resp.Body)
-	if resp.StatusCode != http.StatusOK {
-		e := &ferrule.Error{}
-		if err := in.Decode(e); err != nil {
-			return fmt.Errorf("the gateway refuses: %s", resp.Status)
-		}
-		return e
-	}
-	for {
-		var t ferrule.Trace
-		if err := in.Decode(&t); err != nil {
+	for in := json.NewDecoder(resp.Body); ; {
+		var r reply
+		if err := in.Decode(&r); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return fmt.Errorf("the gateway went away: %w", err)
 		}
-		fn(t)
+		switch {
+		case r.Error != nil:
+			return r.Error
+		case r.Trace != nil:
+			fn(*r.Trace)
+		}
 	}
 }
 

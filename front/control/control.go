@@ -21,9 +21,10 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// reply is one line of the answer to a call.
+// reply is one line of an answer. An error or a result is the last.
 type reply struct {
 	Progress *ferrule.Progress `json:"progress,omitempty"`
+	Trace    *ferrule.Trace    `json:"trace,omitempty"`
 	Result   *ferrule.Result   `json:"result,omitempty"`
 	Error    *ferrule.Error    `json:"error,omitempty"`
 }

@@ -107,6 +107,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 // counted.
 const traceBacklog = 1024
 
+// trace writes what is seen on the wire as it comes.
 func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -127,26 +128,17 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 		select {
 		case t := <-frames:
 			if n := missed.take(); n > 0 {
-				out.write(ferrule.Trace{Time: t.Time, Way: "note", Note: fmt.Sprintf("%d frames came too fast to be shown", n)})
+				out.write(reply{Trace: &ferrule.Trace{Time: t.Time, Way: "note", Note: fmt.Sprintf("%d frames came too fast to be shown", n)}})
 			}
-			if out.write(t) != nil {
-				return
-			}
+			out.write(reply{Trace: &t})
 		case err := <-ended:
 			if err != nil {
-				w.WriteHeader(http.StatusNotFound)
-				out.write(ferrule.AsError(err))
+				out.write(reply{Error: ferrule.AsError(err)})
 			}
 			return
-		case <-time.After(headerDelay):
-			out.begin()
 		}
 	}
 }
-
-// headerDelay is how long a trace waits for a first frame before it tells the
-// reader that it has begun.
-const headerDelay = 50 * time.Millisecond
 
 // missed counts frames that were dropped.
 type missed struct {
@@ -168,35 +160,23 @@ func (m *missed) take() int {
 	return n
 }
 
-// lines writes JSON values, one a line, at once.
+// lines writes replies, one a line, at once.
 type lines struct {
-	mu    sync.Mutex
-	w     http.ResponseWriter
-	begun bool
+	mu sync.Mutex
+	w  http.ResponseWriter
 }
 
 func newLines(w http.ResponseWriter) *lines {
 	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	http.NewResponseController(w).Flush()
 	return &lines{w: w}
 }
 
-func (l *lines) write(v any) error {
+// write writes a reply. That the reader has gone is seen by the context.
+func (l *lines) write(r reply) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begun = true
-	if err := json.NewEncoder(l.w).Encode(v); err != nil {
-		return err
-	}
-	return http.NewResponseController(l.w).Flush()
-}
-
-// begin sends the header, if it has not been sent.
-func (l *lines) begin() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.begun {
-		l.begun = true
-		l.w.WriteHeader(http.StatusOK)
-		http.NewResponseController(l.w).Flush()
-	}
+	json.NewEncoder(l.w).Encode(r)
+	http.NewResponseController(l.w).Flush()
 }

@@ -1,0 +1,810 @@
+package dock_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/dialect"
+	"github.com/ferrulehq/ferrule/dock"
+	"github.com/ferrulehq/ferrule/fleet"
+	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/wire/wiretest"
+)
+
+// board is a peer whose every move is the test's.
+type board struct {
+	address string
+	model   string
+
+	mu       sync.Mutex
+	refuse   error             // Open fails with it
+	alien    error             // Greet fails with it
+	manifest *ferrule.Manifest // what it says; nil for a usual one
+	links    int               // open links
+	opened   int               // how often it was opened
+	greeted  int
+	cut      func() // ends the running session
+	invoke   func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
+}
+
+func (b *board) set(change func(*board)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(b)
+}
+
+// get reads one of the board's numbers.
+func (b *board) get(n *int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return *n
+}
+
+// hangUp breaks the link.
+func (b *board) hangUp() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cut()
+}
+
+func (b *board) open(context.Context) (wire.Link, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.opened++
+	if b.refuse != nil {
+		return nil, b.refuse
+	}
+	if b.links > 0 {
+		panic("a second link was opened before the first was closed")
+	}
+	b.links++
+	link, far := wiretest.Pipe(wire.Info{Address: b.address})
+	go func() { // the far end reads, and is closed with the link
+		buf := make([]byte, 1024)
+		for {
+			if _, err := far.Read(buf); err != nil {
+				far.Close()
+				return
+			}
+		}
+	}()
+	return &boardLink{Stream: link.(*wire.Stream), board: b}, nil
+}
+
+type boardLink struct {
+	*wire.Stream
+	board *board
+	once  sync.Once
+}
+
+func (l *boardLink) Close() error {
+	l.once.Do(func() { l.board.set(func(b *board) { b.links-- }) })
+	return l.Stream.Close()
+}
+
+// tongue is the grammar of the boards of a test.
+type tongue struct{}
+
+func (tongue) Greet(_ context.Context, link wire.Link) (dialect.Session, *ferrule.Manifest, error) {
+	b := link.(*boardLink).board
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.greeted++
+	if b.alien != nil {
+		return nil, nil, b.alien
+	}
+	m := b.manifest
+	if m == nil {
+		m = usual(b.model)
+	}
+	said := *m
+	said.Tools, said.Pins = slices.Clone(m.Tools), slices.Clone(m.Pins)
+	s := &session{board: b, link: link, broken: make(chan struct{})}
+	b.cut = sync.OnceFunc(func() { close(s.broken) })
+	return s, &said, nil
+}
+
+func usual(model string) *ferrule.Manifest {
+	return &ferrule.Manifest{Model: model, Version: "1", Tools: []ferrule.Tool{
+		{Name: "look", Effect: ferrule.Reads}, {Name: "move"}, {Name: "set", Idempotent: true},
+	}}
+}
+
+type session struct {
+	board  *board
+	link   wire.Link
+	broken chan struct{}
+}
+
+func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	s.board.mu.Lock()
+	invoke := s.board.invoke
+	s.board.mu.Unlock()
+	if invoke == nil {
+		return &ferrule.Result{Value: json.RawMessage(`"` + call.Tool + `"`)}, nil
+	}
+	return invoke(ctx, call)
+}
+
+func (s *session) Run(ctx context.Context) error {
+	defer s.link.Close()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.broken:
+		return errors.New("the board hung up")
+	}
+}
+
+// shore is a medium on which the test sees what it wants.
+type shore struct {
+	updates chan func(update func(string, []wire.Sighting))
+}
+
+func (s shore) Watch(ctx context.Context, update func(string, []wire.Sighting)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case do := <-s.updates:
+			do(update)
+		}
+	}
+}
+
+func (s shore) see(group string, all ...wire.Sighting) {
+	s.updates <- func(update func(string, []wire.Sighting)) { update(group, all) }
+	synctest.Wait()
+}
+
+// plain lays nothing on but effects, and one thing on the device "special".
+type plain struct{}
+
+func (plain) Lay(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
+	laid := *m
+	laid.Tools = slices.Clone(m.Tools)
+	for i := range laid.Tools {
+		if laid.Tools[i].Effect == "" {
+			laid.Tools[i].Effect = ferrule.Changes
+		}
+		if device == "special" {
+			laid.Tools[i].Text = "special"
+		}
+	}
+	return &laid
+}
+
+func (plain) Names(device string) bool { return device == "special" }
+
+// world is a dock with all around it.
+type world struct {
+	t      *testing.T
+	dir    string
+	shore  shore
+	fleet  *fleet.Fleet
+	dock   *dock.Dock
+	memory *dock.Memory
+	stop   func()
+}
+
+// open makes a world on a data directory; it ends with the test, or by stop.
+func open(t *testing.T, dir string) *world {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	memory, err := dock.OpenMemory(dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, dir: dir, memory: memory, fleet: fleet.New(fleet.NewMemoryRegistry()),
+		shore: shore{make(chan func(func(string, []wire.Sighting)))},
+	}
+	cfg := dock.DefaultConfig()
+	cfg.Waiting = 3
+	w.dock = dock.New(dock.Parts{
+		Config: cfg, Connectors: []wire.Connector{w.shore}, Dialects: map[string]dialect.Dialect{"tongue": tongue{}},
+		Overlays: plain{}, Fleet: w.fleet, Memory: memory, Log: log,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.dock.Run(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if err := memory.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(w.stop)
+	return w
+}
+
+func named(b *board, name string) wire.Sighting {
+	s := found(b)
+	s.Name, s.Adopted = name, true
+	return s
+}
+
+func found(b *board) wire.Sighting {
+	return wire.Sighting{Address: b.address, Instance: 1, Medium: "shore", Dialects: []string{"tongue"}, Open: b.open}
+}
+
+// device returns a device, which must be there.
+func (w *world) device(id string) *ferrule.Device {
+	w.t.Helper()
+	dev, _, ok := w.fleet.Lookup(id)
+	if !ok {
+		w.t.Fatalf("there is no device %s; there are %s", id, w.ids())
+	}
+	return dev
+}
+
+// ids lists devices and their states.
+func (w *world) ids() string {
+	var all []string
+	for _, d := range w.fleet.Devices() {
+		all = append(all, d.ID+":"+string(d.State))
+	}
+	return strings.Join(all, " ")
+}
+
+func (w *world) wantIDs(want string) {
+	w.t.Helper()
+	if got := w.ids(); got != want {
+		w.t.Errorf("devices are %q, want %q", got, want)
+	}
+}
+
+// call calls a tool on the way that the fleet knows.
+func (w *world) call(ctx context.Context, role ferrule.Role, id, tool string) (*ferrule.Result, error) {
+	w.t.Helper()
+	dev, m, _ := w.fleet.Lookup(id)
+	return w.fleet.Handle(ctx, &ferrule.Call{
+		Device: id, Tool: tool, Principal: ferrule.Principal{Role: role},
+		Target: ferrule.Target{Device: dev, Tool: m.Tool(tool)},
+	})
+}
+
+// bubble runs a test in one, with a data directory.
+func bubble(t *testing.T, test func(t *testing.T, dir string)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) { test(t, dir) })
+}
+
+func TestNamed(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", named(b, "robot"))
+		dev := w.device("robot")
+		if dev.State != ferrule.StateOnline || dev.Trust != ferrule.TrustAdopted || dev.Model != "demo" || dev.Kind == "" || dev.Dialect != "tongue" || dev.Medium != "shore" {
+			t.Errorf("got %+v", dev)
+		}
+		if result, err := w.call(t.Context(), ferrule.Agent, "robot", "look"); err != nil || string(result.Value) != `"look"` {
+			t.Errorf("got %v, %v", result, err)
+		}
+		w.stop()
+		if dev := w.device("robot"); dev.State != ferrule.StateOffline || dev.Reason != "the gateway was stopped" {
+			t.Errorf("got %+v", dev)
+		}
+		if b.get(&b.links) != 0 {
+			t.Error("the link was left open")
+		}
+	})
+}
+
+func TestNotReached(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1:1", model: "demo", refuse: errors.New("connection refused")}
+		w.shore.see("g", named(b, "robot"))
+		anonymous := &board{address: "a2:1", alien: fmt.Errorf("%w: it printed", dialect.ErrNotMine)}
+		w.shore.see("h", found(anonymous))
+		w.wantIDs("a2:1:offline robot:offline")
+		if dev := w.device("robot"); dev.Reason != "connection refused" || dev.Kind != "" {
+			t.Errorf("got %+v", dev)
+		}
+		if dev := w.device("a2:1"); !strings.Contains(dev.Reason, "tongue: it does not speak this dialect: it printed") {
+			t.Errorf("got %+v", dev)
+		}
+		time.Sleep(10 * time.Minute)
+		// Waits double from 125..250 ms to 15..30 s.
+		if n := b.get(&b.opened); n < 25 || n > 50 {
+			t.Errorf("opened %d times in ten minutes", n)
+		}
+		if anonymous.get(&anonymous.links) != 0 {
+			t.Error("a link to a stranger was left open")
+		}
+		b.set(func(b *board) { b.refuse = nil })
+		time.Sleep(31 * time.Second)
+		w.wantIDs("a2:1:offline robot:online")
+		anonymous.set(func(b *board) { b.alien, b.model = nil, "Demo Board" })
+		time.Sleep(31 * time.Second)
+		w.wantIDs("demo-board:online robot:online")
+	})
+}
+
+func TestHeldAndAdopted(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", found(b))
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustHeld || dev.State != ferrule.StateOnline {
+			t.Errorf("got %+v", dev)
+		}
+		if err := w.dock.Adopt("nonsense"); ferrule.AsError(err).Code != ferrule.NotFound {
+			t.Errorf("got %v", err)
+		}
+		if err := w.dock.Adopt("demo"); err != nil || w.device("demo").Trust != ferrule.TrustAdopted {
+			t.Errorf("got %v, %+v", err, w.device("demo"))
+		}
+		w.stop()
+
+		w = open(t, dir) // it is remembered
+		w.wantIDs("demo:offline")
+		w.shore.see("g", found(b))
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.State != ferrule.StateOnline {
+			t.Errorf("got %+v", dev)
+		}
+		w.stop()
+	})
+}
+
+func TestAdoptedWhileAway(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		w.shore.see("g", found(&board{address: "a1", model: "demo"}))
+		w.shore.see("g")
+		w.wantIDs("demo:offline")
+		if err := w.dock.Adopt("demo"); err != nil || w.device("demo").Trust != ferrule.TrustAdopted {
+			t.Errorf("got %v, %+v", err, w.device("demo"))
+		}
+		if _, m, _ := w.fleet.Lookup("demo"); m == nil || m.Tool("look") == nil {
+			t.Error("what it can do was lost")
+		}
+		w.stop()
+	})
+}
+
+func TestNames(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		one, two := &board{address: "a1", model: "Demo"}, &board{address: "a2", model: "Demo"}
+		gateway := &board{address: "a3", model: "Gateway"}
+		nameless := &board{address: "a4", model: "日本"}
+		w := open(t, dir)
+		w.shore.see("1", found(one))
+		w.shore.see("2", found(two))
+		w.shore.see("3", found(gateway))
+		w.shore.see("4", found(nameless))
+		w.wantIDs("demo:online demo-2c3a:online device:online gateway-f46d:online")
+		w.stop()
+
+		w = open(t, dir) // in the other order, after a restart
+		w.shore.see("2", found(two))
+		w.shore.see("1", found(one))
+		if w.device("demo").Address != "a1" || w.device("demo-2c3a").Address != "a2" {
+			t.Error("an ID has moved to another board")
+		}
+		w.stop()
+
+		w = open(t, dir) // the owner gives a name
+		w.shore.see("2", named(two, "robot"))
+		w.wantIDs("demo:offline device:offline gateway-f46d:offline robot:online")
+		w.stop()
+
+		w = open(t, dir) // and gives it to another board
+		w.shore.see("1", named(one, "robot"))
+		w.wantIDs("device:offline gateway-f46d:offline robot:online")
+		if w.device("robot").Address != "a1" {
+			t.Error("the owner's name did not move")
+		}
+		w.shore.see("2", found(two))
+		w.wantIDs("demo:online device:offline gateway-f46d:offline robot:online")
+		w.stop()
+	})
+}
+
+func TestOwnerTakesANameThatIsOnline(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		one, two := &board{address: "a1", model: "demo"}, &board{address: "a2", model: "demo"}
+		w := open(t, dir)
+		w.shore.see("1", found(one))
+		w.wantIDs("demo:online")
+		w.shore.see("2", named(two, "demo"))
+		time.Sleep(time.Second)
+		if w.device("demo").Address != "a2" {
+			t.Errorf("demo is %+v", w.device("demo"))
+		}
+		w.wantIDs("demo:online demo-f55f:online")
+	})
+}
+
+func TestLostAndFound(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", named(b, "robot"))
+		time.Sleep(time.Hour)
+		lost := time.Now()
+		b.hangUp()
+		synctest.Wait()
+		if dev := w.device("robot"); dev.State != ferrule.StateOffline || !dev.Since.Equal(lost) || dev.Reason != "the board hung up" {
+			t.Errorf("got %+v", dev)
+		}
+		if _, err := w.call(t.Context(), ferrule.Agent, "robot", "look"); ferrule.AsError(err).Code != ferrule.Offline {
+			t.Errorf("got %v", err)
+		}
+		if _, m, _ := w.fleet.Lookup("robot"); m == nil {
+			t.Error("what it can do was lost with it")
+		}
+		time.Sleep(250 * time.Millisecond)
+		w.wantIDs("robot:online")
+		if _, err := w.call(t.Context(), ferrule.Agent, "robot", "look"); err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestFlapping: a session that does not last does not reset the wait.
+func TestFlapping(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", named(b, "robot"))
+		for range 3600 {
+			if w.device("robot").State == ferrule.StateOnline {
+				b.hangUp()
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if b.get(&b.opened) > 60 {
+			t.Errorf("opened %d times in six minutes", b.get(&b.opened))
+		}
+	})
+}
+
+func TestAnotherKind(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", named(b, "robot"))
+		before := w.device("robot").Kind
+		manifests := func() int {
+			files, _ := filepath.Glob(filepath.Join(dir, "manifests", "*.json"))
+			return len(files)
+		}
+
+		shorter := usual("demo")
+		shorter.Tools = shorter.Tools[:2]
+		b.set(func(b *board) { b.manifest = shorter })
+		b.hangUp()
+		time.Sleep(time.Second)
+		dev := w.device("robot")
+		if dev.Kind == before || dev.Previous != before || dev.Changed.IsZero() {
+			t.Errorf("got %+v", dev)
+		}
+		if len(dev.Notes) != 1 || !strings.HasPrefix(dev.Notes[0], "its list has shrunk from 3 tools and 0 pins to 2 and 0") {
+			t.Errorf("notes are %q", dev.Notes)
+		}
+		if n := manifests(); n != 1 {
+			t.Errorf("%d manifests are kept, and one is in use", n)
+		}
+
+		newer := usual("demo")
+		newer.Version = "2"
+		b.set(func(b *board) { b.manifest = newer })
+		b.hangUp()
+		time.Sleep(time.Second)
+		if dev := w.device("robot"); dev.Version != "2" || dev.Notes != nil {
+			t.Errorf("got %+v", dev)
+		}
+	})
+}
+
+// TestManyKinds: a board that is another firmware each time leaves no more
+// behind than one that is not.
+func TestManyKinds(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", named(b, "robot"))
+		for i := range 50 {
+			m := usual("demo")
+			m.Version = fmt.Sprint(i)
+			b.set(func(b *board) { b.manifest = m })
+			b.hangUp()
+			time.Sleep(time.Minute)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "manifests", "*"))
+		if err != nil || len(files) != 1 || w.device("robot").Version != "49" {
+			t.Errorf("%d manifests, %v, %+v", len(files), err, w.device("robot"))
+		}
+	})
+}
+
+func TestGoneAndBack(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		one, two := &board{address: "a1", model: "one"}, &board{address: "a2", model: "two"}
+		w.shore.see("g", named(one, "one"), named(two, "two"))
+		w.shore.see("other")
+		w.wantIDs("one:online two:online")
+		w.shore.see("g", named(two, "two"))
+		w.wantIDs("one:offline two:online")
+		if dev := w.device("one"); dev.Reason != "it is no longer in reach" {
+			t.Errorf("got %+v", dev)
+		}
+		time.Sleep(time.Hour)
+		if one.get(&one.opened) != 1 || one.get(&one.links) != 0 {
+			t.Errorf("opened %d times, %d links are open", one.get(&one.opened), one.get(&one.links))
+		}
+		w.shore.see("g", named(one, "one"), named(two, "two"))
+		w.wantIDs("one:online two:online")
+		if two.get(&two.opened) != 1 {
+			t.Errorf("a board that stayed was opened %d times", two.get(&two.opened))
+		}
+		w.shore.see("g")
+		w.wantIDs("one:offline two:offline")
+	})
+}
+
+func TestExpectedAndGone(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		w.shore.see("g", found(&board{address: "a1", refuse: errors.New("busy")}))
+		w.wantIDs("a1:offline")
+		w.shore.see("g")
+		w.wantIDs("") // nothing is known of it that is worth keeping
+	})
+}
+
+func TestReplugged(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		s := named(b, "robot")
+		w.shore.see("g", s)
+		for i := uint64(2); i < 20; i++ {
+			s.Instance = i
+			w.shore.see("g", s)
+			w.wantIDs("robot:online")
+			if b.get(&b.opened) != int(i) || b.get(&b.links) != 1 {
+				t.Fatalf("opened %d times, %d links are open", b.get(&b.opened), b.get(&b.links))
+			}
+		}
+	})
+}
+
+// TestRepluggedWhileWaiting: a new instance is tried at once, however long the
+// wait would be.
+func TestRepluggedWhileWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo", refuse: errors.New("no")}
+		s := named(b, "robot")
+		w.shore.see("g", s)
+		time.Sleep(time.Hour)
+		b.set(func(b *board) { b.refuse = nil })
+		s.Instance = 2
+		w.shore.see("g", s)
+		w.wantIDs("robot:online")
+	})
+}
+
+func TestForget(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", found(b))
+		if err := w.dock.Adopt("demo"); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.dock.Forget("demo"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.wantIDs("")
+		time.Sleep(time.Second)
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustHeld || dev.State != ferrule.StateOnline {
+			t.Errorf("got %+v", dev)
+		}
+		w.shore.see("g")
+		if err := w.dock.Forget("demo"); err != nil {
+			t.Fatal(err)
+		}
+		w.wantIDs("")
+		if err := w.dock.Forget("demo"); ferrule.AsError(err).Code != ferrule.NotFound {
+			t.Errorf("got %v", err)
+		}
+		w.stop()
+		w = open(t, dir)
+		w.wantIDs("")
+		w.stop()
+	})
+}
+
+func TestForgetWhileWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", found(b))
+		b.set(func(b *board) { b.refuse = errors.New("no") })
+		b.hangUp()
+		time.Sleep(time.Hour)
+		b.set(func(b *board) { b.refuse = nil })
+		if err := w.dock.Forget("demo"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.wantIDs("demo:online")
+	})
+}
+
+// TestOneManifestAKind: devices of one Kind share it, unless something is laid
+// on one of them alone.
+func TestOneManifestAKind(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		for i, name := range []string{"one", "two", "special"} {
+			w.shore.see(name, named(&board{address: fmt.Sprint("a", i), model: "demo"}, name))
+		}
+		_, one, _ := w.fleet.Lookup("one")
+		_, two, _ := w.fleet.Lookup("two")
+		_, special, _ := w.fleet.Lookup("special")
+		if one != two {
+			t.Error("two devices of one Kind have two manifests")
+		}
+		if special == one || special.Tools[0].Text != "special" || one.Tools[0].Text != "" {
+			t.Error("what is laid on one device is not its alone")
+		}
+	})
+}
+
+func TestDialectsInTurn(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		s := named(b, "robot")
+		s.Dialects = []string{"unheard", "tongue"}
+		w.shore.see("1", s)
+		w.wantIDs("robot:online")
+
+		other := &board{address: "a2", alien: fmt.Errorf("%w: really", dialect.ErrNotMine)}
+		s = named(other, "other")
+		s.Dialects = []string{"tongue", "tongue"}
+		w.shore.see("2", s)
+		if other.get(&other.greeted) != 2 {
+			t.Errorf("greeted %d times, want once a dialect", other.get(&other.greeted))
+		}
+		broken := &board{address: "a3", alien: errors.New("the line broke")}
+		s = named(broken, "broken")
+		s.Dialects = []string{"tongue", "tongue"}
+		w.shore.see("3", s)
+		if broken.get(&broken.greeted) != 1 {
+			t.Errorf("greeted %d times, want once: that was no question of dialect", broken.get(&broken.greeted))
+		}
+	})
+}
+
+func TestTrace(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		links := make(chan *boardLink, 2)
+		s := named(b, "robot")
+		s.Open = func(ctx context.Context) (wire.Link, error) {
+			l, err := b.open(ctx)
+			links <- l.(*boardLink)
+			return l, err
+		}
+		w.shore.see("g", s)
+		if err := w.dock.Trace(t.Context(), "nonsense", nil); ferrule.AsError(err).Code != ferrule.NotFound {
+			t.Errorf("got %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var seen []string
+		ended := make(chan error, 1)
+		go func() {
+			ended <- w.dock.Trace(ctx, "robot", func(tr ferrule.Trace) { seen = append(seen, tr.Way+" "+tr.Data+tr.Note) })
+		}()
+		synctest.Wait()
+		link := <-links
+		link.Send(t.Context(), wire.Message{Data: []byte("over\x00")})
+		b.hangUp()
+		link = <-links // the next link is shown too
+		synctest.Wait()
+		link.Send(t.Context(), wire.Message{Data: []byte("and {\"out\"}")})
+		wire.Note(link, "dropped")
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("got %v", err)
+		}
+		link.Send(t.Context(), wire.Message{Data: []byte("unseen")})
+		if got := strings.Join(seen, "|"); got != `out over\x00|out and {"out"}|note dropped` {
+			t.Errorf("seen %q", got)
+		}
+	})
+}
+
+func TestMediumFails(t *testing.T) {
+	dir := t.TempDir()
+	memory, err := dock.OpenMemory(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	d := dock.New(dock.Parts{
+		Config: dock.DefaultConfig(), Connectors: []wire.Connector{failing{}, shore{}}, Overlays: plain{},
+		Fleet: fleet.New(fleet.NewMemoryRegistry()), Memory: memory, Log: slog.New(slog.DiscardHandler),
+	})
+	if err := d.Run(t.Context()); err == nil || err.Error() != "the broker is gone" {
+		t.Errorf("got %v", err)
+	}
+}
+
+type failing struct{}
+
+func (failing) Watch(context.Context, func(string, []wire.Sighting)) error {
+	return errors.New("the broker is gone")
+}
+
+func TestMemoryOfACrash(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		w.shore.see("g", named(&board{address: "a1", model: "demo"}, "robot"))
+		log, err := os.ReadFile(filepath.Join(dir, "devices.jsonl")) // as it stands when power fails
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		if err := os.WriteFile(filepath.Join(dir, "devices.jsonl"), append(log, `{"device":{"id":"tor`...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w = open(t, dir)
+		w.wantIDs("robot:offline")
+		if dev := w.device("robot"); dev.Reason != "the gateway ended" || dev.Since.IsZero() {
+			t.Errorf("got %+v", dev)
+		}
+		if _, m, _ := w.fleet.Lookup("robot"); m == nil || m.Tool("move") == nil {
+			t.Error("its manifest was not remembered")
+		}
+	})
+}
+
+// TestMemoryStaysSmall: a device that comes and goes does not fill the disk.
+func TestMemoryStaysSmall(t *testing.T) {
+	dir := t.TempDir()
+	memory, err := dock.OpenMemory(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	for i := range 10000 {
+		dev := &ferrule.Device{ID: fmt.Sprint("d", i%3), Address: fmt.Sprint("a", i%3), Kind: "0a", State: ferrule.StateOffline, Since: time.Unix(int64(i), 0)}
+		if err := memory.Keep(dev, usual("demo")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, "devices.jsonl"))
+	if err != nil || info.Size() > 300<<10 {
+		t.Errorf("%d bytes, %v", info.Size(), err)
+	}
+	if dev, ok := memory.Get("d0"); !ok || dev.Since.Unix() != 9999 {
+		t.Errorf("got %+v", dev)
+	}
+}

@@ -1,0 +1,198 @@
+package thing_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/ferrulehq/ferrule/thing"
+)
+
+type greetInput struct {
+	Name string `json:"name" jsonschema:"whom"`
+}
+
+type greetOutput struct {
+	Text string `json:"text"`
+}
+
+// board is the board of the vectors in testdata.
+func board() *thing.Device {
+	d := thing.New("vectors", "1.0.0")
+	d.Output(2, "led", "LED", nil)
+	d.Input(0, "button", "Button", func() bool { return true })
+	d.PWM(18, "servo", "Servo", nil)
+	reads := 0
+	d.Analog(34, "light", "Light", func() int { reads++; return reads }).
+		Scaled("volts", 0.5).Sampled(time.Second, 2).Summary().Thresholds(0.5, 2.5)
+	thing.Tool(d, "greet", "Greet somebody", func(_ context.Context, in greetInput) (greetOutput, error) {
+		return greetOutput{"Hello, " + in.Name}, nil
+	}, thing.Polled(2*time.Second))
+	thing.Tool(d, "refuse", "Refuse", func(context.Context, struct{}) (int, error) {
+		return 0, &thing.RefusedError{Reason: "not today"}
+	}, thing.NoSchema())
+	thing.Tool(d, "fail", "Fail", func(context.Context, struct{}) (int, error) { return 0, errors.New("out of paper") })
+	thing.Tool(d, "panic", "Panic", func(context.Context, struct{}) (int, error) { panic("short circuit") })
+	start := time.Unix(1000, 0)
+	for i := range 3 {
+		d.Tick(start.Add(time.Duration(i) * time.Second))
+	}
+	return d
+}
+
+// TestVectors plays testdata: > is a request, < is its answer, which ends in CR
+// LF; a request without an answer is ignored. The gateway's decoder is given the
+// same answers.
+func TestVectors(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no vectors: %v", err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := board()
+		lines := strings.Split(strings.TrimSpace(string(archive.Files[0].Data)), "\n")
+		for i, line := range lines {
+			request, ok := strings.CutPrefix(line, "> ")
+			if !ok {
+				continue
+			}
+			want := ""
+			if i+1 < len(lines) && strings.HasPrefix(lines[i+1], "< ") {
+				want = lines[i+1][2:] + "\r\n"
+			}
+			if got := string(d.Answer(t.Context(), []byte(request))); got != want {
+				t.Errorf("%s:\n  > %s\ngot  %swant %s", file, request, got, want)
+			}
+		}
+	}
+}
+
+func TestBadParamsNameWhatIsWrong(t *testing.T) {
+	got := string(board().Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"greet","params":{"name":5}}`)))
+	if !strings.Contains(got, `"code":-32602`) || !strings.Contains(got, "name") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestServe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		d := board()
+		go func() { ended <- d.Serve(ctx, far) }()
+		in := bufio.NewReader(near)
+		ask := func(request string) string {
+			t.Helper()
+			if _, err := io.WriteString(near, request); err != nil {
+				t.Fatal(err)
+			}
+			line, err := in.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			return line
+		}
+		if got := ask("\r\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"gpio_read\",\"params\":{\"pin\":2}}\r\n"); !strings.Contains(got, `"value":false`) {
+			t.Errorf("got %s", got)
+		}
+		if got := ask(strings.Repeat("x", 64<<10)); !strings.Contains(got, "Parse error") {
+			t.Errorf("got %s", got)
+		}
+		time.Sleep(10*time.Second + time.Millisecond) // samples go on being taken
+		var summary struct{ Result struct{ Samples int } }
+		line := ask("\n{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"get_pin_summary\",\"params\":{\"pin\":34}}\n")
+		if err := json.Unmarshal([]byte(line), &summary); err != nil {
+			t.Fatal(err)
+		}
+		if n := summary.Result.Samples; n < 13 || n > 14 {
+			t.Errorf("%d samples after ten seconds", n)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Serve returned %v", err)
+		}
+	})
+}
+
+func TestServeTCP(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	d := board()
+	ended := make(chan error, 1)
+	go func() { ended <- d.ServeTCP(ctx, ln) }()
+	for range 3 { // one client after the other
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(conn, "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"gpio_write\",\"params\":{\"pin\":2,\"value\":true}}\n")
+		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, `"id":7`) {
+			t.Fatalf("got %q, %v", line, err)
+		}
+		conn.Close()
+	}
+	if d.Level(2) != 1 {
+		t.Error("the LED is off")
+	}
+	d.Reset()
+	if d.Level(2) != 0 {
+		t.Error("the LED is on after a reset")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("ServeTCP returned %v", err)
+	}
+}
+
+func TestToolsMayUseTheDevice(t *testing.T) {
+	d := thing.New("d", "1")
+	d.Output(2, "led", "LED", nil)
+	thing.Tool(d, "level", "Tell the LED", func(context.Context, struct{}) (int, error) { return d.Level(2), nil })
+	d.Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"gpio_write","params":{"pin":2,"value":true}}`))
+	if got := string(d.Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":2,"method":"level"}`))); !strings.HasPrefix(got, `{"result":1,`) {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestAWriteThatFailsIsTold(t *testing.T) {
+	d := thing.New("d", "1")
+	d.Output(2, "led", "LED", func(bool) error { return errors.New("wire cut") })
+	got := string(d.Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"gpio_write","params":{"pin":2,"value":true}}`)))
+	if !strings.Contains(got, `"code":-32000,"message":"wire cut"`) || d.Level(2) != 0 {
+		t.Errorf("got %s, level %d", got, d.Level(2))
+	}
+}
+
+// FuzzAnswer gives requests of any content: an answer is one line of JSON.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte(`{"jsonrpc":"2.0","id":2,"method":"gpio_write","params":{"pin":2,"value":true}}`))
+	f.Add([]byte(`{"jsonrpc":"2.0","id":2,"method":"get_pin_buffer","params":{"pin":"light","limit":-1}}`))
+	f.Add([]byte(`{"jsonrpc":"2.0","id":2,"method":"greet","params":{"name":"x"}}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		got := board().Answer(context.Background(), line)
+		if got == nil {
+			return
+		}
+		if body, ok := strings.CutSuffix(string(got), "\r\n"); !ok || strings.Contains(body, "\n") || !json.Valid([]byte(body)) {
+			t.Errorf("got %q", got)
+		}
+	})
+}

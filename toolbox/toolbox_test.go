@@ -1,0 +1,189 @@
+package toolbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/schema"
+	"github.com/ferrulehq/ferrule/toolbox"
+)
+
+// fleetOf is a fleet of some devices, sorted by ID.
+type fleetOf []*ferrule.Device
+
+func (f fleetOf) Devices() []*ferrule.Device { return append([]*ferrule.Device(nil), f...) }
+
+func (f fleetOf) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
+	for _, d := range f {
+		if d.ID == id {
+			return d, &ferrule.Manifest{
+				Tools: []ferrule.Tool{
+					{Name: "look", Effect: ferrule.Reads, Input: json.RawMessage(`{"type":"object"}`), Poll: ferrule.Duration(2e9)},
+					{Name: "reset", Effect: ferrule.Changes, UserOnly: true},
+					{Name: "broken", Effect: ferrule.Changes, Quarantine: "because"},
+				},
+				Pins: []ferrule.Pin{{Number: 2, Name: "led", Sampling: &ferrule.Sampling{Interval: ferrule.Duration(5e8), Size: 20}}},
+			}, true
+		}
+	}
+	return nil, nil, false
+}
+
+func some() fleetOf {
+	return fleetOf{
+		{ID: "a", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Medium: "tcp", Address: "x:1"},
+		{ID: "b", State: ferrule.StateOnline, Trust: ferrule.TrustHeld, Medium: "tcp", Address: "x:2"},
+		{ID: "c", State: ferrule.StateOffline, Trust: ferrule.TrustAdopted, Medium: "tcp", Address: "x:3", Reason: "gone"},
+	}
+}
+
+type trust struct{ did []string }
+
+func (t *trust) Adopt(id string) error  { t.did = append(t.did, "adopt "+id); return nil }
+func (t *trust) Forget(id string) error { return errors.New("cannot forget " + id) }
+
+func box(t *testing.T, tools ...toolbox.Tool) *toolbox.Box {
+	t.Helper()
+	b, err := toolbox.New("1.0.0", tools...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func call(t *testing.T, b *toolbox.Box, role ferrule.Role, tool, args string, out any) error {
+	t.Helper()
+	result, err := b.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: role}, Tool: tool, Args: json.RawMessage(args)})
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(result.Value, out); err != nil {
+		t.Fatal(err)
+	}
+	return nil
+}
+
+func listed(out toolbox.ListDevicesOutput) string {
+	var ids []string
+	for _, d := range out.Devices {
+		ids = append(ids, d.ID)
+	}
+	return strings.Join(ids, " ") + " next:" + out.Next
+}
+
+func TestListDevices(t *testing.T) {
+	b := box(t, toolbox.ListDevices(some()))
+	for _, test := range []struct {
+		role  ferrule.Role
+		args  string
+		want  string
+		total int
+	}{
+		{ferrule.Person, `{}`, "a b c next:", 3},
+		{ferrule.Agent, `{}`, "a c next:", 2},
+		{ferrule.Person, `{"limit":2}`, "a b next:b", 3},
+		{ferrule.Person, `{"limit":2,"after":"b"}`, "c next:", 3},
+		{ferrule.Person, `{"after":"aa"}`, "b c next:", 3},
+		{ferrule.Person, `{"after":"z"}`, " next:", 3},
+	} {
+		var out toolbox.ListDevicesOutput
+		if err := call(t, b, test.role, "list_devices", test.args, &out); err != nil || listed(out) != test.want || out.Total != test.total {
+			t.Errorf("%s %s: %q, %d, %v", test.role, test.args, listed(out), out.Total, err)
+		}
+	}
+}
+
+func TestDescribeDevice(t *testing.T) {
+	b := box(t, toolbox.DescribeDevice(some()))
+	var out toolbox.DescribeDeviceOutput
+	if err := call(t, b, ferrule.Person, "describe_device", `{"device":"b"}`, &out); err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Tools) != 3 || out.Tools[0].Poll != "2s" || out.Tools[2].Quarantine != "because" || out.Device.Tools != 2 {
+		t.Errorf("got %+v", out)
+	}
+	if len(out.Pins) != 1 || out.Pins[0].Interval != "500ms" || out.Pins[0].Samples != 20 {
+		t.Errorf("got %+v", out.Pins)
+	}
+	if err := call(t, b, ferrule.Agent, "describe_device", `{"device":"a"}`, &out); err != nil || len(out.Tools) != 2 {
+		t.Errorf("an agent sees %d tools, %v", len(out.Tools), err)
+	}
+	for _, test := range []struct {
+		role   ferrule.Role
+		device string
+	}{{ferrule.Agent, "b"}, {ferrule.Person, "x"}} {
+		err := call(t, b, test.role, "describe_device", `{"device":"`+test.device+`"}`, &out)
+		if err == nil || ferrule.AsError(err).Code != ferrule.NotFound {
+			t.Errorf("%s: %v", test.device, err)
+		}
+	}
+}
+
+func TestTrust(t *testing.T) {
+	var tr trust
+	b := box(t, toolbox.AdoptDevice(&tr), toolbox.ForgetDevice(&tr))
+	var out toolbox.TrustOutput
+	if err := call(t, b, ferrule.Person, "adopt_device", `{"device":"a"}`, &out); err != nil || out.Device != "a" || tr.did[0] != "adopt a" {
+		t.Errorf("%+v, %q, %v", out, tr.did, err)
+	}
+	if err := call(t, b, ferrule.Person, "forget_device", `{"device":"a"}`, &out); err == nil || err.Error() != "cannot forget a" {
+		t.Errorf("%v", err)
+	}
+	for _, tool := range b.Manifest().Tools {
+		if !tool.UserOnly || tool.Effect != ferrule.Changes {
+			t.Errorf("%+v", tool)
+		}
+	}
+}
+
+// TestBox: a box is a device, whose tools have schemas and checks of their own.
+func TestBox(t *testing.T) {
+	b := box(t, toolbox.ListDevices(some()), toolbox.DescribeDevice(some()))
+	dev := b.Device()
+	if dev.ID != ferrule.GatewayID || dev.Kind == "" || dev.State != ferrule.StateOnline {
+		t.Errorf("%+v", dev)
+	}
+	describe := b.Manifest().Tool("describe_device")
+	if got := strings.Join(describe.Check(map[string]any{"devise": "a"}), "; "); got != "device: missing; devise: not known to this tool" {
+		t.Errorf("got %s", got)
+	}
+	if !json.Valid(describe.Output) || !strings.Contains(string(describe.Input), "ID of the device") {
+		t.Errorf("%s\n%s", describe.Input, describe.Output)
+	}
+	if _, err := b.Handle(t.Context(), &ferrule.Call{Tool: "nonsense"}); ferrule.AsError(err).Code != ferrule.NotFound {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestOutputsFitTheirSchemas: what the tools return is what they declare.
+func TestOutputsFitTheirSchemas(t *testing.T) {
+	b := box(t, toolbox.ListDevices(some()), toolbox.DescribeDevice(some()))
+	for tool, args := range map[string]string{"list_devices": `{}`, "describe_device": `{"device":"a"}`} {
+		declared, err := schema.Compile(b.Manifest().Tool(tool).Output)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := b.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Person}, Tool: tool, Args: json.RawMessage(args)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := schema.Object(result.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrong := declared.Check(out); wrong != nil {
+			t.Errorf("%s: %q", tool, wrong)
+		}
+	}
+}
+
+func TestTypesThatHaveNoSchema(t *testing.T) {
+	bad := toolbox.Typed("bad", "", ferrule.Reads, func(context.Context, *ferrule.Call, struct{ C chan int }) (int, error) { return 0, nil })
+	if _, err := toolbox.New("1", bad); err == nil {
+		t.Error("a channel has a schema")
+	}
+}
