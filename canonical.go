@@ -82,7 +82,7 @@ func appendCanonical(b []byte, v any) []byte {
 	case json.Number:
 		return appendNumber(b, v)
 	case string:
-		return appendString(b, v)
+		return AppendString(b, v)
 	case []any:
 		b = append(b, '[')
 		for i, e := range v {
@@ -98,7 +98,7 @@ func appendCanonical(b []byte, v any) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(appendString(b, name), ':')
+			b = append(AppendString(b, name), ':')
 			b = appendCanonical(b, v[name])
 		}
 		return append(b, '}')
@@ -139,7 +139,8 @@ func appendNumber(b []byte, n json.Number) []byte {
 	return b
 }
 
-func appendString(b []byte, s string) []byte {
+// AppendString writes a JSON string, with no more escapes than JSON asks for.
+func AppendString(b []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
 	for _, r := range s {

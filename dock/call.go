@@ -2,7 +2,6 @@ package dock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -57,12 +56,12 @@ func (b *berth) linked(ctx context.Context, call *ferrule.Call) bool {
 	}
 }
 
+// codeOf is the code of an error, nothing for none.
 func codeOf(err error) ferrule.Code {
-	var e *ferrule.Error
-	if errors.As(err, &e) {
-		return e.Code
+	if err == nil {
+		return ""
 	}
-	return ""
+	return ferrule.AsError(err).Code
 }
 
 // once sends a call at most once.

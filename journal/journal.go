@@ -6,14 +6,13 @@
 //
 // A record that must be durable is on disk when Append returns; records that
 // come while the disk is busy share its next sync. Others are written within a
-// second. If a record cannot be written, Append says so, and the record is not
-// part of the chain.
+// second, and until then cost no more than the memory that they take. A record
+// becomes part of the chain when it is written; if it cannot be, and somebody
+// waits for it, Append says so.
 package journal
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -48,8 +47,12 @@ func (c Config) Check() error {
 	return nil
 }
 
-// lazy is how long a record that need not be durable may wait.
-const lazy = time.Second
+// lazy is how long a record that need not be durable may wait, and backlog how
+// many of them may.
+const (
+	lazy    = time.Second
+	backlog = 4096
+)
 
 // Journal appends records. It is safe for use by many goroutines.
 type Journal struct {
@@ -61,13 +64,16 @@ type Journal struct {
 	file *os.File
 	size int64 // bytes of the file that hold whole records
 
+	head mark // the newest record in the file
+
 	mu      sync.Mutex
-	head    mark   // the newest record
-	pending []byte // records that are not yet written
-	durable mark   // the newest record on disk
-	round   int    // grows when pending records are given up
-	failure error  // why the last write failed, if it did
-	dead    bool   // it failed in a way that cannot be mended
+	pending []ferrule.Entry // records that are not yet written
+	spare   []ferrule.Entry // for the next pending ones
+	added   uint64          // how many there have ever been
+	written uint64          // how many of those are on disk, or given up
+	lost    uint64          // of those up to here, the last was given up
+	failure error           // why the last write failed, if it did
+	dead    bool            // it failed in a way that cannot be mended
 	timer   *time.Timer
 	closed  bool
 }
@@ -97,7 +103,7 @@ func Open(dir string, cfg Config, log *slog.Logger) (*Journal, error) {
 		file.Close()
 		return nil, fmt.Errorf("opening journal: %w", err)
 	}
-	return &Journal{cfg: cfg, log: log, file: file, size: size, head: head, durable: head}, nil
+	return &Journal{cfg: cfg, log: log, file: file, size: size, head: head}, nil
 }
 
 // cutAt makes the file end at size, and the next write begin there.
@@ -129,23 +135,17 @@ func syncDir(dir string) error {
 // Append adds a record, and sets its Seq and, if it has none, its Time. If it is
 // to be durable, it is on disk when Append returns nil.
 func (j *Journal) Append(e ferrule.Entry, durable bool) error {
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
 	j.mu.Lock()
 	if err := j.writable(); err != nil {
 		j.mu.Unlock()
 		return err
 	}
-	e.Seq = j.head.seq + 1
-	if e.Time.IsZero() {
-		e.Time = time.Now()
-	}
-	body, err := json.Marshal(e)
-	if err != nil {
-		j.mu.Unlock()
-		return fmt.Errorf("journal: %w", err)
-	}
-	j.head = mark{e.Seq, chain(j.head.hash, body)}
-	j.pending = appendLine(j.pending, j.head.hash, body)
-	seq, round := e.Seq, j.round
+	j.pending = append(j.pending, e)
+	j.added++
+	number := j.added
 	wait := durable && j.cfg.Sync == 0
 	if !wait && j.timer == nil {
 		delay := lazy
@@ -154,9 +154,10 @@ func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 		}
 		j.timer = time.AfterFunc(delay, j.flushLater)
 	}
+	full := len(j.pending) >= backlog
 	j.mu.Unlock()
-	if wait {
-		return j.flush(seq, round)
+	if wait || full {
+		return j.flush(number)
 	}
 	return nil
 }
@@ -189,9 +190,9 @@ func (j *Journal) Close() error {
 	if j.timer != nil {
 		j.timer.Stop()
 	}
-	seq, round := j.head.seq, j.round
+	number := j.added
 	j.mu.Unlock()
-	err := j.flush(seq, round)
+	err := j.flush(number)
 	j.disk.Lock()
 	defer j.disk.Unlock()
 	return errors.Join(err, j.file.Close())
@@ -201,45 +202,46 @@ func (j *Journal) Close() error {
 func (j *Journal) flushLater() {
 	j.mu.Lock()
 	j.timer = nil
-	seq, round := j.head.seq, j.round
+	number := j.added
 	j.mu.Unlock()
-	if err := j.flush(seq, round); err != nil {
+	if err := j.flush(number); err != nil {
 		j.log.Error("journal: records were lost", "err", err)
 	}
 }
 
-// flush brings the record seq to disk, and every other that is pending. Whoever
-// waits for the disk meanwhile will mostly find their record there.
-func (j *Journal) flush(seq uint64, round int) error {
+// flush brings a record to disk, and every other that is pending. Whoever waits
+// for the disk meanwhile will mostly find their record there.
+func (j *Journal) flush(number uint64) error {
 	j.disk.Lock()
 	defer j.disk.Unlock()
 
 	j.mu.Lock()
-	if round != j.round || j.dead {
+	if j.written >= number {
 		defer j.mu.Unlock()
-		return fmt.Errorf("journal: %w", j.failure)
-	}
-	if j.durable.seq >= seq {
-		j.mu.Unlock()
+		if number <= j.lost {
+			return fmt.Errorf("journal: %w", j.failure)
+		}
 		return nil
 	}
-	data, last := j.pending, j.head
-	j.pending = nil
+	batch, last := j.pending, j.added
+	j.pending, j.spare = j.spare, nil
 	j.mu.Unlock()
 
+	data, head := encode(batch, j.head)
 	dead, err := j.write(data)
+	clear(batch)
 
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.spare = batch[:0]
+	j.written = last
 	j.failure = err
-	if err == nil {
-		j.durable = last
-		return nil
+	if err != nil {
+		j.lost, j.dead = last, dead
+		return fmt.Errorf("journal: %w", err)
 	}
-	j.dead = dead
-	j.round++ // what was chained to the lost records is lost too
-	j.head, j.pending = j.durable, nil
-	return fmt.Errorf("journal: %w", err)
+	j.head = head
+	return nil
 }
 
 // write appends data to the file and syncs it. After an error the file is as it
@@ -262,20 +264,4 @@ func (j *Journal) undo() error {
 	}
 	_, err := j.file.Seek(j.size, io.SeekStart)
 	return err
-}
-
-// chain is the hash of a record that follows the one with hash prev.
-func chain(prev [sha256.Size]byte, body []byte) (hash [sha256.Size]byte) {
-	h := sha256.New()
-	h.Write(prev[:])
-	h.Write(body)
-	h.Sum(hash[:0])
-	return hash
-}
-
-func appendLine(b []byte, hash [sha256.Size]byte, body []byte) []byte {
-	b = hex.AppendEncode(b, hash[:])
-	b = append(b, ' ')
-	b = append(b, body...)
-	return append(b, '\n')
 }

@@ -151,6 +151,42 @@ func TestLazyRecordsAreWrittenSoon(t *testing.T) {
 	})
 }
 
+func TestArgumentsThatAreNoJSON(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, journal.DefaultConfig())
+	e := entry(1)
+	e.Args = json.RawMessage(`{"pin`)
+	if err := j.Append(e, true); err != nil {
+		t.Fatal(err)
+	}
+	err := journal.Read(dir, func(e ferrule.Entry) error {
+		if string(e.Args) != `"{\"pin"` {
+			t.Errorf("got %s", e.Args)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBacklogIsBounded: records that nobody waits for are written early when
+// there are many.
+func TestBacklogIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		j := open(t, dir, journal.DefaultConfig())
+		for i := range 5000 {
+			if err := j.Append(entry(i), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(read(t, dir)); n != 4096 {
+			t.Errorf("%d records are on disk", n)
+		}
+	})
+}
+
 func TestManyWriters(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, journal.DefaultConfig())
@@ -262,6 +298,52 @@ func TestVerify(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzEntry: whatever a record holds comes back as it was, but for what is not
+// text.
+func FuzzEntry(f *testing.F) {
+	f.Add("call-1", "anna", "robot", "gpio_write", `{"pin": 2}`, "invalid", "pin: want 2,\n\tgot \"258\"", true, int64(1500))
+	f.Add("", "\x00\x7f\u2028", "é", "\\", `{"pin`, "", "\xff", false, int64(-1))
+	f.Fuzz(func(t *testing.T, call, name, device, tool, args, code, message string, ran bool, took int64) {
+		text := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+		want := ferrule.Entry{
+			Time: time.Unix(1e9, took&0xffff).UTC(), Call: text(call), Phase: ferrule.Outcome,
+			Principal: ferrule.Principal{Role: ferrule.Agent, Name: text(name)}, Device: text(device), Tool: text(tool),
+			Code: ferrule.Code(text(code)), Message: text(message), MayHaveRun: ran, Took: ferrule.Duration(took),
+		}
+		if json.Valid([]byte(args)) {
+			var compact bytes.Buffer
+			json.Compact(&compact, []byte(args))
+			want.Args = compact.Bytes()
+		}
+		dir := t.TempDir()
+		j, err := journal.Open(dir, journal.DefaultConfig(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		given := want
+		given.Args = json.RawMessage(args)
+		if err := j.Append(given, true); err != nil {
+			t.Fatal(err)
+		}
+		j.Close()
+		want.Seq = 1
+		seen := 0
+		err = journal.Read(dir, func(got ferrule.Entry) error {
+			seen++
+			if want.Args == nil {
+				got.Args = nil
+			}
+			if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+			return nil
+		})
+		if err != nil || seen != 1 {
+			t.Errorf("%d records, %v", seen, err)
+		}
+	})
 }
 
 // FuzzVerify gives Read and Verify files of any content.

@@ -3,10 +3,11 @@ package pipeline
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
@@ -29,10 +30,12 @@ type touchedKey struct{}
 // outcome of a call that may have changed the world is on disk before the
 // caller hears of it.
 func audit(journal Journal, log *slog.Logger) Stage {
+	boot := strings.ToLower(rand.Text()[:8]) // so that IDs differ between runs
+	var calls atomic.Uint64
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			if call.ID == "" {
-				call.ID = rand.Text()
+				call.ID = boot + "-" + strconv.FormatUint(calls.Add(1), 10)
 			}
 			start := time.Now()
 			mark := &touched{}
@@ -85,15 +88,10 @@ func intent(journal Journal) Stage {
 	}
 }
 
-// record is the entry of a call. Arguments that are not JSON are recorded as
-// the text that they are.
+// record is the entry of a call.
 func record(call *ferrule.Call, phase ferrule.Phase) ferrule.Entry {
-	args := call.Args
-	if len(args) > 0 && !json.Valid(args) {
-		args, _ = json.Marshal(fmt.Sprintf("%.1000s", args))
-	}
 	return ferrule.Entry{
 		Call: call.ID, Phase: phase, Principal: call.Principal,
-		Device: call.Device, Tool: call.Tool, Args: args,
+		Device: call.Device, Tool: call.Tool, Args: call.Args,
 	}
 }

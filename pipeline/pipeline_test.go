@@ -97,7 +97,7 @@ func TestTheRoad(t *testing.T) {
 			sent: "look {}", journal: []string{"outcome robot look {}"},
 		},
 		"changing": {
-			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{ "pin" : 2 }`)},
+			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin":2}`)},
 			sent: `move {"pin":2}`, journal: []string{`intent robot move {"pin":2} durable`, `outcome robot move {"pin":2} durable`},
 		},
 		"endangering": {
@@ -154,7 +154,7 @@ func TestTheRoad(t *testing.T) {
 		},
 		"arguments that are no JSON": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin`)},
-			code: ferrule.Invalid, message: "it is not JSON", journal: []string{`outcome robot move "{\"pin" invalid`},
+			code: ferrule.Invalid, message: "it is not JSON", journal: []string{`outcome robot move {"pin invalid`},
 		},
 		"a journal that is full, changing": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin":2}`)},

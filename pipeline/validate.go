@@ -9,13 +9,12 @@ import (
 )
 
 // validate checks the arguments of a call, and names everything that is wrong
-// with them at once. What goes on to the device is what was checked: the
-// arguments are written anew, because two readers of one text can disagree
-// about it, for instance where a member stands in it twice.
+// with them at once. What goes on to the device is what was checked, in a text
+// that cannot be read in two ways.
 func validate() Stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			args, err := schema.Object(call.Args)
+			args, text, err := schema.Object(call.Args)
 			if err != nil {
 				return nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", call.Tool, err)
 			}
@@ -27,9 +26,7 @@ func validate() Stage {
 					return nil, e
 				}
 			}
-			if call.Args, err = schema.Encode(args); err != nil {
-				return nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", call.Tool, err)
-			}
+			call.Args = text
 			return next(ctx, call)
 		}
 	}

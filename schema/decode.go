@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -19,21 +20,61 @@ const (
 // bounds limits what decode accepts.
 type bounds struct{ size, depth, nodes int }
 
-// Object decodes the arguments of a call: one JSON object, of which each member
-// then exists once; nothing stands for none. Numbers keep their digits.
-func Object(args []byte) (map[string]any, error) {
+// Object decodes the arguments of a call: one JSON object; nothing stands for
+// none. Numbers keep their digits. It also returns a text of the object that
+// means the same to every reader: of a member that is given twice, one reader
+// takes the first and another the last.
+func Object(args []byte) (map[string]any, json.RawMessage, error) {
 	if len(bytes.TrimSpace(args)) == 0 {
-		return map[string]any{}, nil
+		return map[string]any{}, json.RawMessage("{}"), nil
 	}
 	v, err := decode(args, bounds{size: MaxArgs, depth: maxDepth, nodes: maxArgsNodes})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("want an object, got %s", brief(v))
+		return nil, nil, fmt.Errorf("want an object, got %s", brief(v))
 	}
-	return object, nil
+	if membersOf(v) == membersIn(args) {
+		return object, args, nil
+	}
+	unique, err := Encode(object)
+	return object, unique, err
+}
+
+// membersOf counts the members of the objects in a value.
+func membersOf(v any) int {
+	n := 0
+	switch v := v.(type) {
+	case map[string]any:
+		n = len(v)
+		for _, e := range v {
+			n += membersOf(e)
+		}
+	case []any:
+		for _, e := range v {
+			n += membersOf(e)
+		}
+	}
+	return n
+}
+
+// membersIn counts the members in a text that is JSON: the colons outside of
+// strings.
+func membersIn(text []byte) int {
+	n, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case c == '\\':
+			i++ // it only stands in strings
+		case c == ':' && !quoted:
+			n++
+		}
+	}
+	return n
 }
 
 // Encode writes a value as compact JSON, without escapes that only a browser
@@ -95,8 +136,15 @@ func bounded(v any, depth int, nodes *int, most int) error {
 
 func boundedNumber(n string) error {
 	const digits, exponent = 64, 400
-	mantissa, exp, found := strings.Cut(strings.ToLower(n), "e")
-	if e, err := strconv.Atoi(exp); len(mantissa) > digits || found && (err != nil || e > exponent || e < -exponent) {
+	mantissa, exp := n, 0
+	if i := strings.IndexAny(n, "eE"); i >= 0 {
+		var err error
+		if exp, err = strconv.Atoi(n[i+1:]); err != nil {
+			exp = math.MaxInt
+		}
+		mantissa = n[:i]
+	}
+	if len(mantissa) > digits || exp > exponent || exp < -exponent {
 		return fmt.Errorf("the number %.20s… is out of range", n)
 	}
 	return nil

@@ -29,6 +29,7 @@ const (
 // Schema is a compiled schema of the arguments of a tool. It is safe for use by
 // many goroutines.
 type Schema struct {
+	plain    *plainSchema // nil if it is not plain
 	compiled *jsonschema.Schema
 	portable json.RawMessage
 }
@@ -60,7 +61,7 @@ func Compile(raw []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Schema{compiled, portable}, nil
+	return &Schema{newPlain(whole), compiled, portable}, nil
 }
 
 // Portable is the schema as every client can read it: an object at the root,

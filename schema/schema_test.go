@@ -1,10 +1,12 @@
 package schema_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +53,7 @@ func TestCheckNamesEverything(t *testing.T) {
 		{`{"properties":{"s":{"minItems":1,"maxItems":1}}}`, `{"s":[1,2]}`, `s: want at most 1 elements, got 2`},
 		{`{"required":["x"],"minProperties":2}`, `{}`, `minProperties: got 0, want 2; x: missing`},
 	} {
-		args, err := schema.Object([]byte(test.args))
+		args, _, err := schema.Object([]byte(test.args))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,8 +130,10 @@ func TestCompileRefuses(t *testing.T) {
 func TestObject(t *testing.T) {
 	for _, test := range []struct{ args, want, err string }{
 		{``, `{}`, ``},
-		{` {} `, `{}`, ``},
-		{`{"b":1,"a":"<&>","b":18446744073709551615}`, `{"a":"<&>","b":18446744073709551615}`, ``},
+		{` {} `, ` {} `, ``},
+		{`{"b":18446744073709551615,"a":"<&>:\\\":"}`, `{"b":18446744073709551615,"a":"<&>:\\\":"}`, ``},
+		{`{"b":1,"a":"<&>","b":2}`, `{"a":"<&>","b":2}`, ``},
+		{`{"a":[{"b":1,"\u0062":2}]}`, `{"a":[{"b":2}]}`, ``},
 		{`[1]`, ``, `want an object, got [1]`},
 		{`null`, ``, `want an object, got null`},
 		{`{"a":1`, ``, `it is not JSON`},
@@ -137,17 +141,53 @@ func TestObject(t *testing.T) {
 		{strings.Repeat(`{"a":`, 100) + `1` + strings.Repeat(`}`, 100), ``, `nested too deeply`},
 		{`{"a":"` + strings.Repeat("x", 70<<10) + `"}`, ``, `at most 65536`},
 	} {
-		v, err := schema.Object([]byte(test.args))
-		if err != nil || test.err != "" {
-			if err == nil || test.err == "" || !strings.Contains(err.Error(), test.err) {
-				t.Errorf("%.80s: got error %v, want %q", test.args, err, test.err)
-			}
-			continue
-		}
-		if got, err := schema.Encode(v); err != nil || string(got) != test.want {
-			t.Errorf("%.80s: got %s, %v, want %s", test.args, got, err, test.want)
+		_, text, err := schema.Object([]byte(test.args))
+		switch {
+		case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
+			t.Errorf("%.80s: got error %v, want %q", test.args, err, test.err)
+		case test.err == "" && (err != nil || string(text) != test.want):
+			t.Errorf("%.80s: got %s, %v, want %s", test.args, text, err, test.want)
 		}
 	}
+}
+
+// FuzzObject: the text that goes on to a device says what was checked, whether
+// its reader takes the first or the last of two members with one name.
+func FuzzObject(f *testing.F) {
+	f.Add([]byte(`{"a":1,"a":2,"b":[{"c":"\":","c":1}]}`))
+	f.Add([]byte(`{"\u0061":1,"a":2}`))
+	f.Fuzz(func(t *testing.T, args []byte) {
+		object, text, err := schema.Object(args)
+		if err != nil {
+			return
+		}
+		again, same, err := schema.Object(text)
+		if err != nil || string(same) != string(text) {
+			t.Fatalf("%s became %s, %v", text, same, err)
+		}
+		if !reflect.DeepEqual(object, again) {
+			t.Errorf("%s was read as %v and as %v", args, object, again)
+		}
+		seen := make(map[string]bool)
+		dec := json.NewDecoder(bytes.NewReader(text))
+		if _, err := dec.Token(); err != nil {
+			t.Fatal(err)
+		}
+		for dec.More() {
+			name, err := dec.Token()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen[name.(string)] {
+				t.Errorf("%s has %s twice", text, name)
+			}
+			seen[name.(string)] = true
+			var skip json.RawMessage
+			if err := dec.Decode(&skip); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 }
 
 // TestPortable compares testdata/portable: a schema, and what of it is shown.
@@ -225,7 +265,7 @@ func FuzzCompile(f *testing.F) {
 		if string(again.Portable()) != string(s.Portable()) {
 			t.Errorf("shown twice:\n%s\n%s", s.Portable(), again.Portable())
 		}
-		if object, err := schema.Object(args); err == nil {
+		if object, _, err := schema.Object(args); err == nil {
 			s.Check(object)
 		}
 	})

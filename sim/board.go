@@ -24,6 +24,7 @@ const (
 type Board struct {
 	*thing.Device
 	begin time.Time
+	calls int // how many there have been, for behaviours
 
 	mu    sync.Mutex
 	angle int
@@ -106,11 +107,16 @@ func (b *Board) readClimate(context.Context, struct{}) (Climate, error) {
 	return Climate{math.Round(b.celsius()*10) / 10, b.light()}, nil
 }
 
+// pulseTime is how long the servo takes.
+const pulseTime = time.Millisecond
+
 func (b *Board) pulse(_ context.Context, in Pulse) (Pulsed, error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.runs[in.Token]++
-	return Pulsed{in.Token, b.runs[in.Token]}, nil
+	runs := b.runs[in.Token]
+	b.mu.Unlock()
+	time.Sleep(pulseTime)
+	return Pulsed{in.Token, runs}, nil
 }
 
 // Runs tells how often pulse was executed with each token.

@@ -53,8 +53,13 @@ func listings() []Behaviour {
 			Name: "no-schema", Text: "is an AVR board: no schemas, no abilities, short requests",
 			info: func(info map[string]any) { info["memory_profile"] = "low" },
 			list: func(_ *conversation, list map[string]any) {
-				for _, t := range tools(list) {
-					delete(t.(map[string]any), "inputSchema")
+				for i, t := range tools(list) {
+					tool := t.(map[string]any)
+					if name, _ := tool["name"].(string); i < 5 || strings.HasPrefix(name, "get_pin_") {
+						delete(tool, "inputSchema")
+					} else {
+						tool["inputSchema"] = map[string]any{"type": "object", "required": []any{}, "properties": map[string]any{}}
+					}
 				}
 				for _, p := range pins(list) {
 					delete(p.(map[string]any), "capabilities")

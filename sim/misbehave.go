@@ -62,33 +62,31 @@ func FindBehaviour(name string) (Behaviour, error) {
 // Behaviours lists every behaviour by name.
 func Behaviours() []Behaviour {
 	all := slices.Concat(noisy(), lossy(), listings(), hostile())
-	for i := range all {
-		if b := &all[i]; b.list != nil || b.info != nil {
-			b.answer = b.edited
-		}
-	}
 	slices.SortFunc(all, func(a, b Behaviour) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
-// edited writes answers with the behaviour's changes to the greeting.
-func (b *Behaviour) edited(c *conversation, req request, answer []byte) error {
+// edit changes the answers to the greeting as the behaviour wants.
+func (b Behaviour) edit(c *conversation, req request, answer []byte) []byte {
+	change := map[string]bool{"list_tools": b.list != nil, "get_info": b.info != nil}
+	if !change[req.Method] {
+		return answer
+	}
 	var message map[string]any
-	if err := json.Unmarshal(answer, &message); err != nil {
-		return err
+	if json.Unmarshal(answer, &message) != nil {
+		return answer
 	}
 	result, _ := message["result"].(map[string]any)
-	switch {
-	case req.Method == "list_tools" && b.list != nil:
+	if req.Method == "list_tools" {
 		b.list(c, result)
-	case req.Method == "get_info" && b.info != nil:
+	} else {
 		b.info(result)
 	}
-	data, err := json.Marshal(message)
+	edited, err := json.Marshal(message)
 	if err != nil {
-		return err
+		return answer
 	}
-	return c.say(string(data) + "\r\n")
+	return append(edited, '\r', '\n')
 }
 
 // noisy boards say more than they are asked for.
@@ -167,7 +165,7 @@ func lossy() []Behaviour {
 		{
 			Name: "fragments", Text: "reads every third call in two pieces, and can parse neither",
 			request: func(c *conversation, line []byte) error {
-				if c.requests%3 == 0 && parseRequest(line).isCall() {
+				if parseRequest(line).isCall() && c.board.calls%3 == 0 {
 					return c.say(mangled + mangled)
 				}
 				return c.answer(line)
@@ -220,7 +218,7 @@ func lossy() []Behaviour {
 		{
 			Name: "hang-up", Text: "breaks the connection in the middle of every third answer to a call",
 			answer: func(c *conversation, req request, answer []byte) error {
-				if c.requests%3 == 0 && req.isCall() {
+				if req.isCall() && c.board.calls%3 == 0 {
 					c.say(string(answer[:len(answer)/2]))
 					return errHangUp
 				}
@@ -228,9 +226,9 @@ func lossy() []Behaviour {
 			},
 		},
 		{
-			Name: "reboot", Text: "reboots instead of doing every fifth request",
+			Name: "reboot", Text: "reboots instead of doing every fifth call",
 			request: func(c *conversation, line []byte) error {
-				if c.requests%5 == 0 {
+				if parseRequest(line).isCall() && c.board.calls%5 == 0 {
 					return errHangUp
 				}
 				return c.answer(line)

@@ -74,6 +74,9 @@ func (f *Fleet) close() {
 	}
 }
 
+// writeBuffer is about what a board's network stack holds.
+const writeBuffer = 8 << 10
+
 // tick is how often samples are looked after, for all boards at once.
 const tick = 100 * time.Millisecond
 
@@ -120,6 +123,9 @@ func (f *Fleet) serve(ctx context.Context, board *Board, ln net.Listener) error 
 			}
 			return fmt.Errorf("accepting: %w", err)
 		}
+		if tcp, ok := c.(*net.TCPConn); ok {
+			tcp.SetWriteBuffer(writeBuffer)
+		}
 		stop := context.AfterFunc(ctx, func() { c.Close() })
 		board.Reset() // begin() drives the outputs low
 		(&conversation{Conn: c, ctx: ctx, board: board, behaviour: f.behaviour, number: n}).run()
@@ -152,6 +158,9 @@ func (c *conversation) run() {
 			return
 		}
 		c.requests++
+		if parseRequest(line).isCall() {
+			c.board.calls++
+		}
 		if c.behaviour.request != nil {
 			err = c.behaviour.request(c, line)
 		} else {
@@ -169,8 +178,10 @@ func (c *conversation) answer(line []byte) error {
 	if answer == nil {
 		return nil
 	}
+	req := parseRequest(line)
+	answer = c.behaviour.edit(c, req, answer)
 	if c.behaviour.answer != nil {
-		return c.behaviour.answer(c, parseRequest(line), answer)
+		return c.behaviour.answer(c, req, answer)
 	}
 	_, err := c.Write(answer)
 	return err

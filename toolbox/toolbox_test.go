@@ -171,7 +171,7 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := schema.Object(result.Value)
+		out, _, err := schema.Object(result.Value)
 		if err != nil {
 			t.Fatal(err)
 		}

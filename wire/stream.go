@@ -37,9 +37,7 @@ func NewStream(conn Conn, info Info, limits Limits) *Stream {
 
 // Recv implements Link.
 func (s *Stream) Recv(ctx context.Context) (Message, error) {
-	done := during(ctx, s.conn.SetReadDeadline)
-	line, err := s.lines.Next()
-	done()
+	line, err := s.next(ctx)
 	if err == nil {
 		m := Message{Data: line}
 		s.Saw(In, m, "")
@@ -56,6 +54,14 @@ func (s *Stream) Recv(ctx context.Context) (Message, error) {
 	return Message{}, err
 }
 
+// next reads a line until ctx ends, if it can end.
+func (s *Stream) next(ctx context.Context) ([]byte, error) {
+	if ctx.Done() != nil {
+		defer during(ctx, s.conn.SetReadDeadline)()
+	}
+	return s.lines.Next()
+}
+
 // Send implements Link.
 func (s *Stream) Send(ctx context.Context, m Message) error {
 	if bytes.IndexByte(m.Data, '\n') >= 0 {
@@ -65,20 +71,37 @@ func (s *Stream) Send(ctx context.Context, m Message) error {
 		return fmt.Errorf("%w: %w", ErrUnsent, err)
 	}
 	s.out = append(append(s.out[:0], m.Data...), '\n')
-	done := during(ctx, s.conn.SetWriteDeadline)
+	s.conn.SetWriteDeadline(sendLimit(ctx)) // fails only on a closed conn, and then Write does
 	n, err := s.conn.Write(s.out)
-	done()
 	if err == nil {
 		s.Saw(Out, m, "")
 		return nil
 	}
-	err = s.broken(ctx, err)
+	if err = s.broken(ctx, err); errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errStuck
+	}
 	if n == 0 {
 		return fmt.Errorf("%w: %w", ErrUnsent, err)
 	}
 	s.Saw(Out, Message{Data: s.out[:n]}, "only this much was sent")
 	s.Close()
 	return err
+}
+
+// maxSend is how long a line may take to be sent. A peer that does not take it
+// by then does not read.
+const maxSend = 5 * time.Second
+
+var errStuck = errors.New("the device does not read")
+
+// sendLimit is when a Send that begins now must end. Setting a deadline is cheap;
+// watching for ctx to be cancelled is not, and a line is short.
+func sendLimit(ctx context.Context) time.Time {
+	limit := time.Now().Add(maxSend)
+	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
+		return d
+	}
+	return limit
 }
 
 // broken says why reading or writing failed: because ctx ended, because we
@@ -114,9 +137,6 @@ func (s *Stream) Info() Info { return s.info }
 // The function that it returns ends the watch, and waits until no deadline is
 // left behind.
 func during(ctx context.Context, setDeadline func(time.Time) error) (done func()) {
-	if ctx.Done() == nil {
-		return func() {}
-	}
 	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		setDeadline(time.Unix(1, 0)) // fails only on a closed conn, whose I/O ends anyway

@@ -34,9 +34,10 @@ type Link interface {
 	// that the link has broken.
 	Recv(ctx context.Context) (Message, error)
 
-	// Send writes one whole Message in a single write, or fails. An error that
-	// is ErrUnsent promises that no byte of it left. After any other error
-	// bytes may have gone out, and the link is closed. Data is not kept.
+	// Send writes one whole Message in a single write, or fails: when ctx's
+	// deadline passes, and within a few seconds at the latest. An error that is
+	// ErrUnsent promises that no byte of it left. After any other error bytes
+	// may have gone out, and the link is closed. Data is not kept.
 	Send(ctx context.Context, m Message) error
 
 	// Close ends the link and whatever waits on it. It may be called twice.

@@ -45,13 +45,13 @@ What the device answered is written as JSON. The exit code tells what happened:
 			if err != nil {
 				return err
 			}
-			var input json.RawMessage
+			var schema json.RawMessage
 			for _, t := range about.Tools {
 				if t.Name == args[1] {
-					input = t.Input
+					schema = t.Input
 				}
 			}
-			values, err := parseArgs(args[2:], input)
+			values, err := parseArgs(args[2:], schema)
 			if err != nil {
 				return usageError{err}
 			}
@@ -84,8 +84,8 @@ func (a *app) progress(p ferrule.Progress) {
 // parseArgs makes the arguments of a call from key=value and key:=json, by the
 // types in the tool's schema. A value that is not of its type is sent as the text
 // that it is, so that the gateway can name everything that is wrong at once.
-func parseArgs(words []string, input json.RawMessage) (json.RawMessage, error) {
-	props, _ := properties(input)
+func parseArgs(words []string, schema json.RawMessage) (json.RawMessage, error) {
+	declared := parseInput(schema).Properties
 	args := make(map[string]any, len(words))
 	for _, word := range words {
 		key, value, ok := strings.Cut(word, "=")
@@ -97,7 +97,7 @@ func parseArgs(words []string, input json.RawMessage) (json.RawMessage, error) {
 			return nil, fmt.Errorf("argument %q is given twice", name)
 		}
 		if !isJSON {
-			args[name] = convert(value, props[name].Type)
+			args[name] = convert(value, declared[name].Type)
 			continue
 		}
 		if !json.Valid([]byte(value)) {
@@ -152,8 +152,7 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, toComplete string)
 		case len(args) == 1 && t.Quarantine == "":
 			words = append(words, cobra.CompletionWithDesc(t.Name, oneLine(t.Text, 60)))
 		case len(args) > 1 && t.Name == args[1]:
-			props, _ := properties(t.Input)
-			for name, p := range props {
+			for name, p := range parseInput(t.Input).Properties {
 				words = append(words, cobra.CompletionWithDesc(name+"=", oneLine(p.Description, 60)))
 			}
 			return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace

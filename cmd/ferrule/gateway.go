@@ -40,32 +40,36 @@ type gateway struct {
 }
 
 // newGateway builds the gateway of a data directory. It must be closed.
-func newGateway(cfg config.Config, data string, log *slog.Logger) (g *gateway, err error) {
-	g = &gateway{log: log}
-	defer func() {
-		if err != nil {
-			g.close()
-		}
-	}()
+func newGateway(cfg config.Config, data string, log *slog.Logger) (*gateway, error) {
+	g := &gateway{log: log}
+	if err := g.build(cfg, data); err != nil {
+		g.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// build opens and makes the parts, as far as it can.
+func (g *gateway) build(cfg config.Config, data string) (err error) {
 	if err := os.MkdirAll(data, 0o700); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+		return fmt.Errorf("data directory: %w", err)
 	}
 	if g.lock, err = lockData(data); err != nil {
-		return nil, err
+		return err
 	}
-	if g.memory, err = dock.OpenMemory(data, log); err != nil {
-		return nil, err
+	if g.memory, err = dock.OpenMemory(data, g.log); err != nil {
+		return err
 	}
 	journalConfig, err := cfg.JournalConfig()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if g.journal, err = journal.Open(data, journalConfig, log); err != nil {
-		return nil, err
+	if g.journal, err = journal.Open(data, journalConfig, g.log); err != nil {
+		return err
 	}
 	overlays, err := readOverlays(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	g.fleet = fleet.New(fleet.NewMemoryRegistry())
 	g.dock = dock.New(dock.Parts{
@@ -75,7 +79,7 @@ func newGateway(cfg config.Config, data string, log *slog.Logger) (g *gateway, e
 		Overlays:   overlays,
 		Fleet:      g.fleet,
 		Memory:     g.memory,
-		Log:        log,
+		Log:        g.log,
 	})
 	box, err := toolbox.New(version(),
 		toolbox.ListDevices(g.fleet),
@@ -84,21 +88,21 @@ func newGateway(cfg config.Config, data string, log *slog.Logger) (g *gateway, e
 		toolbox.ForgetDevice(g.dock),
 	)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	g.fleet.Own(box.Device(), box.Manifest(), box.Handle)
 	g.handle = pipeline.New(pipeline.Parts{
-		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Log: log,
+		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Log: g.log,
 	})
 	socket, err := control.SocketPath(data)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	g.control = control.NewServer(socket, g.handle, g.dock, log)
+	g.control = control.NewServer(socket, g.handle, g.dock, g.log)
 	if g.web, err = net.Listen("tcp", cfg.Listen); err != nil {
-		return nil, fmt.Errorf("%w; --listen 127.0.0.1:0 takes any free port", err)
+		return fmt.Errorf("%w; --listen 127.0.0.1:0 takes any free port", err)
 	}
-	return g, nil
+	return nil
 }
 
 // readOverlays joins what the dialects say of their own with what the owner says.

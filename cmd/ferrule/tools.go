@@ -106,31 +106,33 @@ func traits(t toolbox.DescribedTool) string {
 type property struct {
 	Type        string `json:"type"`
 	Description string `json:"description"`
-	Enum        []any  `json:"enum"`
 }
 
-// properties reads the arguments out of a portable schema.
-func properties(input json.RawMessage) (map[string]property, []string) {
-	var s struct {
-		Properties map[string]property `json:"properties"`
-		Required   []string            `json:"required"`
-	}
-	if json.Unmarshal(input, &s) != nil {
-		return nil, nil
-	}
-	return s.Properties, s.Required
+// input is what a portable schema says about the arguments of a tool.
+type input struct {
+	Properties map[string]property `json:"properties"`
+	Required   []string            `json:"required"`
+	More       any                 `json:"additionalProperties"` // false if there are no others
+}
+
+func parseInput(schema json.RawMessage) (in input) {
+	json.Unmarshal(schema, &in) // without a schema, nothing is said
+	return in
 }
 
 // arguments describes the arguments of a tool, one a line.
-func arguments(input json.RawMessage) []string {
-	props, required := properties(input)
+func arguments(schema json.RawMessage) []string {
+	in := parseInput(schema)
+	if len(in.Properties) == 0 && in.More != false {
+		return []string{"it declares no arguments; its text may name some"}
+	}
 	var lines []string
-	for name, p := range props {
+	for name, p := range in.Properties {
 		line := name
 		if p.Type != "" {
 			line += ": " + p.Type
 		}
-		if !slices.Contains(required, name) {
+		if !slices.Contains(in.Required, name) {
 			line += ", optional"
 		}
 		if p.Description != "" {
@@ -139,8 +141,5 @@ func arguments(input json.RawMessage) []string {
 		lines = append(lines, line)
 	}
 	slices.Sort(lines)
-	if len(lines) == 0 && len(input) == 0 {
-		return []string{"nothing is known about its arguments"}
-	}
 	return lines
 }

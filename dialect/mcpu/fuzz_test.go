@@ -38,6 +38,11 @@ func FuzzScan(f *testing.F) {
 				t.Errorf("an error of %d bytes", len(a.err.String()))
 			}
 		}
+		if usual, ok := usualAnswer(line); ok {
+			if a, ok := parseAnswer(line); !ok || a.id != usual.id || !bytes.Equal(bytes.TrimSpace(a.result), bytes.TrimSpace(usual.result)) {
+				t.Errorf("%q was read as %+v and as %+v", line, usual, a)
+			}
+		}
 		if bytes.ContainsAny(line, `{"[`) {
 			return
 		}

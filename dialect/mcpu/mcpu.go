@@ -103,7 +103,7 @@ func (d *Dialect) Greet(ctx context.Context, link wire.Link) (dialect.Session, *
 	if err != nil {
 		return nil, nil, err
 	}
-	return &session{link: link, ids: g.ids, limit: requestLimit(prof, link.Info())}, manifest, nil
+	return newSession(link, g.ids, requestLimit(prof, link.Info())), manifest, nil
 }
 
 // requestLimit is the longest request to send: boards that cut lines say so by

@@ -68,7 +68,7 @@ func TestOverlay(t *testing.T) {
 		}
 		got := tool.Quarantine
 		if got == "" {
-			args, err := schema.Object([]byte(test.args))
+			args, _, err := schema.Object([]byte(test.args))
 			if err != nil {
 				t.Fatal(err)
 			}

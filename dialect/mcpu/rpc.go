@@ -67,8 +67,7 @@ func request(id int, method string, params []byte) []byte {
 	b = append(b, `{"jsonrpc":"2.0","id":`...)
 	b = strconv.AppendInt(b, int64(id), 10)
 	b = append(b, `,"method":`...)
-	name, _ := json.Marshal(method) // a string always can be
-	b = append(b, name...)
+	b = ferrule.AppendString(b, method)
 	if len(params) > len("{}") {
 		b = append(b, `,"params":`...)
 		b = append(b, params...)
@@ -106,6 +105,9 @@ const tryCost = 512
 // stands before, between or after them, and each place where an object could
 // begin is tried, until that has cost about as much as reading the line twice.
 func scan(line []byte) []answer {
+	if !bytes.Contains(line, []byte(`"id"`)) {
+		return nil // most noise
+	}
 	if a, ok := parseAnswer(line); ok {
 		return []answer{a}
 	}
@@ -144,6 +146,25 @@ func objectStart(line []byte) int {
 		}
 	}
 	return -1
+}
+
+// usualAnswer reads a success as firmware writes it, without taking the whole of
+// it apart. Whatever it does not know, parseAnswer does.
+func usualAnswer(line []byte) (answer, bool) {
+	rest, ok := bytes.CutPrefix(line, []byte(`{"result":`))
+	if !ok {
+		return answer{}, false
+	}
+	const tail = `,"jsonrpc":"2.0","id":`
+	at := bytes.LastIndex(rest, []byte(tail))
+	if at < 0 || rest[len(rest)-1] != '}' {
+		return answer{}, false
+	}
+	id, err := strconv.Atoi(string(rest[at+len(tail) : len(rest)-1]))
+	if err != nil || !json.Valid(rest[:at]) {
+		return answer{}, false
+	}
+	return answer{id: id, result: rest[:at:at]}, true
 }
 
 // parseAnswer reads one JSON object as an answer. Whatever else it may be is

@@ -23,17 +23,14 @@ type session struct {
 	link  wire.Link
 	limit int // bytes of the longest request; zero for any
 
+	// landed gets the outcome of the request in flight, once.
+	landed chan outcome
+
 	mu      sync.Mutex
 	ids     ids
-	flight  *flight   // the request that waits for its answer, or nil
+	flight  int       // id of the request that waits for its answer; zero if none does
 	ended   error     // why the link is gone, once it is
 	mangled time.Time // when the board last could not read a request
-}
-
-// flight is one request in flight. Its outcome is sent once.
-type flight struct {
-	id      int
-	outcome chan outcome
 }
 
 // outcome is an answer, or why none will come.
@@ -42,40 +39,46 @@ type outcome struct {
 	err    error
 }
 
+func newSession(link wire.Link, ids ids, limit int) *session {
+	return &session{link: link, ids: ids, limit: limit, landed: make(chan outcome, 1)}
+}
+
 // Invoke implements dialect.Session.
 func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	var params bytes.Buffer
-	if len(call.Args) > 0 {
-		if err := json.Compact(&params, call.Args); err != nil {
+	params := call.Args
+	if bytes.ContainsAny(params, " \t\r\n") {
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, params); err != nil {
 			return nil, ferrule.Errorf(ferrule.Invalid, "the arguments are no JSON: %w", err)
 		}
+		params = compact.Bytes()
 	}
 	if err := s.settled(ctx); err != nil {
 		return nil, err
 	}
-	f, err := s.begin()
+	id, err := s.begin()
 	if err != nil {
 		return nil, err
 	}
-	line := request(f.id, call.Tool, params.Bytes())
+	line := request(id, call.Tool, params)
 	if n := len(line); s.limit > 0 && n > s.limit {
-		s.end(f, false)
+		s.end(id, false)
 		return nil, ferrule.Errorf(ferrule.Invalid, "the request would be %d bytes long, and %s reads %d: it would be cut", n, call.Device, s.limit).
 			WithHint("use shorter arguments")
 	}
 	if err := s.link.Send(ctx, wire.Message{Data: line}); err != nil {
 		sent := !errors.Is(err, wire.ErrUnsent)
-		s.end(f, sent)
+		s.end(id, sent)
 		return nil, sendError(ctx, call, err, sent)
 	}
 	select {
-	case o := <-f.outcome:
+	case o := <-s.landed:
 		return result(call, o)
 	case <-ctx.Done():
 	}
-	s.end(f, true)
+	s.end(id, true)
 	select {
-	case o := <-f.outcome: // it came at the last moment
+	case o := <-s.landed: // it came at the last moment
 		return result(call, o)
 	default:
 		return nil, waitError(ctx, call)
@@ -101,37 +104,42 @@ func (s *session) settled(ctx context.Context) error {
 }
 
 // begin puts a new request in flight.
-func (s *session) begin() (*flight, error) {
+func (s *session) begin() (id int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
-		return nil, ferrule.Errorf(ferrule.Offline, "the link is gone: %w", s.ended)
+		return 0, ferrule.Errorf(ferrule.Offline, "the link is gone: %w", s.ended)
 	}
-	if s.flight != nil {
-		return nil, ferrule.Errorf(ferrule.Busy, "the board is at another call")
+	if s.flight != 0 {
+		return 0, ferrule.Errorf(ferrule.Busy, "the board is at another call")
 	}
-	s.flight = &flight{id: s.ids.take(), outcome: make(chan outcome, 1)}
+	select {
+	case <-s.landed: // the outcome of a request that could not be sent
+	default:
+	}
+	s.flight = s.ids.take()
 	return s.flight, nil
 }
 
 // end takes a request out of flight; if it was sent, its answer may yet come.
-func (s *session) end(f *flight, sent bool) {
+func (s *session) end(id int, sent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.flight != f {
+	if s.flight != id {
 		return
 	}
-	s.flight = nil
+	s.flight = 0
 	if sent {
-		s.ids.giveUp(f.id)
+		s.ids.giveUp(id)
 	}
 }
 
-// land gives the request in flight its outcome.
+// land gives the request in flight, if there is one, its outcome. It is called
+// with mu held.
 func (s *session) land(o outcome) {
-	if s.flight != nil {
-		s.flight.outcome <- o
-		s.flight = nil
+	if s.flight != 0 {
+		s.flight = 0
+		s.landed <- o
 	}
 }
 
@@ -164,27 +172,36 @@ func (s *session) Run(ctx context.Context) error {
 
 // read hands the answers in a line to whom they belong.
 func (s *session) read(line []byte) {
+	if a, ok := usualAnswer(line); ok {
+		s.take(a)
+		return
+	}
 	answers := scan(line)
 	if len(answers) == 0 {
 		wire.Note(s.link, "noise: no answer in this line")
 	}
+	for _, a := range answers {
+		s.take(a)
+	}
+}
+
+// take hands over one answer.
+func (s *session) take(a answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, a := range answers {
-		switch {
-		case s.flight != nil && a.id == s.flight.id:
-			s.land(outcome{answer: a})
-		case a.mangled():
-			s.mangled = time.Now()
-			if s.flight != nil {
-				s.ids.giveUp(s.flight.id)
-			}
-			s.land(outcome{err: fmt.Errorf("it could not read a request, probably this one: %s", a.err)})
-		case s.ids.answered(a.id):
-			wire.Note(s.link, "dropped: answer %d came too late", a.id)
-		default:
-			wire.Note(s.link, "dropped: nobody asked for answer %d", a.id)
+	switch {
+	case a.id != 0 && a.id == s.flight:
+		s.land(outcome{answer: a})
+	case a.mangled():
+		s.mangled = time.Now()
+		if s.flight != 0 {
+			s.ids.giveUp(s.flight)
 		}
+		s.land(outcome{err: fmt.Errorf("it could not read a request, probably this one: %s", a.err)})
+	case s.ids.answered(a.id):
+		wire.Note(s.link, "dropped: answer %d came too late", a.id)
+	default:
+		wire.Note(s.link, "dropped: nobody asked for answer %d", a.id)
 	}
 }
 

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/sim"
+)
+
+// testGateway is a whole gateway in the process of a test, with its real files
+// and sockets.
+type testGateway struct {
+	*gateway
+	t    testing.TB
+	data string
+	stop func()
+}
+
+// startGateway runs a gateway with devices at addresses, under names. It ends
+// with the test, or by stop.
+func startGateway(t testing.TB, devices map[string]string, change ...func(*config.Config)) *testGateway {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Listen = "127.0.0.1:0"
+	for name, addr := range devices {
+		cfg.Devices.TCP = append(cfg.Devices.TCP, config.TCPDevice{Name: name, Address: addr})
+	}
+	for _, fn := range change {
+		fn(&cfg)
+	}
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	data := t.TempDir()
+	g, err := newGateway(cfg, data, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	tg := &testGateway{gateway: g, t: t, data: data}
+	tg.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the gateway: %v", err)
+		}
+		if err := g.close(); err != nil {
+			t.Errorf("closing the gateway: %v", err)
+		}
+	})
+	t.Cleanup(tg.stop)
+	return tg
+}
+
+// eventually waits until something is so.
+func eventually(t testing.TB, limit time.Duration, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never came about: %s", what)
+		}
+	}
+}
+
+// device returns a device, or one without an ID.
+func (g *testGateway) device(id string) ferrule.Device {
+	if dev, _, ok := g.fleet.Lookup(id); ok {
+		return *dev
+	}
+	return ferrule.Device{}
+}
+
+func (g *testGateway) online(id string) {
+	g.t.Helper()
+	eventually(g.t, 30*time.Second, id+" is online", func() bool { return g.device(id).State == ferrule.StateOnline })
+}
+
+// call calls a tool as an agent, on the whole road.
+func (g *testGateway) call(device, tool, args string, timeout time.Duration) (string, error) {
+	result, err := g.handle(context.Background(), &ferrule.Call{
+		Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"},
+		Device:    device, Tool: tool, Args: json.RawMessage(args), Timeout: ferrule.Duration(timeout),
+	})
+	if err != nil {
+		return "", err
+	}
+	return string(result.Value), nil
+}
+
+// startSim runs simulated boards. They end with the test.
+func startSim(t testing.TB, cfg sim.Config) *sim.Fleet {
+	t.Helper()
+	if cfg.Addr == "" {
+		cfg.Addr = "127.0.0.1:0"
+	}
+	cfg.Count = max(1, cfg.Count)
+	fleet, err := sim.Listen(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- fleet.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the simulation: %v", err)
+		}
+	})
+	return fleet
+}
+
+// cutter is a wire between the gateway and a board that can be cut.
+type cutter struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// newCutter listens in front of an address.
+func newCutter(t testing.TB, target string) *cutter {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cutter{Listener: ln}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", target)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			c.mu.Lock()
+			c.conns = append(c.conns, near, far)
+			c.mu.Unlock()
+			for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+				wg.Go(func() {
+					io.Copy(way[0], way[1])
+					near.Close()
+					far.Close()
+				})
+			}
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		c.cut(false)
+		wg.Wait()
+	})
+	return c
+}
+
+// cut breaks every connection: with a reset, or orderly.
+func (c *cutter) cut(reset bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		if reset {
+			conn.(*net.TCPConn).SetLinger(0)
+		}
+		conn.Close()
+	}
+	c.conns = nil
+}
+
+func TestHealth(t *testing.T) {
+	fleet := startSim(t, sim.Config{})
+	g := startGateway(t, map[string]string{"robot": fleet.Addrs()[0], "away": "127.0.0.1:1"})
+	g.online("robot")
+	get := func() (int, string) {
+		resp, err := http.Get("http://" + g.web.Addr().String() + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","devices":{"offline":1,"online":1}}`+"\n" {
+		t.Errorf("got %d %s", code, body)
+	}
+	// A journal that cannot be written makes the gateway unhealthy, and keeps it
+	// from changing anything.
+	g.journal.Close()
+	_, err := g.call("robot", "gpio_write", `{"pin":2,"value":true}`, 0)
+	if e := ferrule.AsError(err); e.Code != ferrule.Denied || fleet.Boards[0].Level(sim.PinLED) != 0 {
+		t.Errorf("got %v, and the LED is at %d", err, fleet.Boards[0].Level(sim.PinLED))
+	}
+	if _, err := g.call("robot", "gpio_read", `{"pin":2}`, 0); err != nil {
+		t.Errorf("reading: %v", err)
+	}
+}

@@ -1,0 +1,89 @@
+package journal
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// encode makes lines of records, chained to the one at head.
+func encode(batch []ferrule.Entry, head mark) ([]byte, mark) {
+	var lines, body []byte
+	for i := range batch {
+		e := &batch[i]
+		head.seq++
+		e.Seq = head.seq
+		body = appendEntry(body[:0], e)
+		head.hash = chain(head.hash, body)
+		lines = hex.AppendEncode(lines, head.hash[:])
+		lines = append(lines, ' ')
+		lines = append(lines, body...)
+		lines = append(lines, '\n')
+	}
+	return lines, head
+}
+
+// chain is the hash of a record that follows the one with hash prev.
+func chain(prev [sha256.Size]byte, body []byte) [sha256.Size]byte {
+	return sha256.Sum256(append(prev[:], body...))
+}
+
+// appendEntry writes a record as json.Marshal would, several times as fast: it
+// stands between a caller and the device twice.
+func appendEntry(b []byte, e *ferrule.Entry) []byte {
+	b = append(b, `{"seq":`...)
+	b = strconv.AppendUint(b, e.Seq, 10)
+	b = append(b, `,"time":"`...)
+	b = e.Time.AppendFormat(b, time.RFC3339Nano)
+	b = appendField(append(b, '"'), "call", e.Call)
+	b = appendField(b, "phase", string(e.Phase))
+	b = append(b, `,"principal":{"role":`...)
+	b = ferrule.AppendString(b, string(e.Principal.Role))
+	b = appendField(b, "name", e.Principal.Name)
+	b = appendField(append(b, '}'), "device", e.Device)
+	b = appendField(b, "tool", e.Tool)
+	if len(e.Args) > 0 {
+		b = append(b, `,"args":`...)
+		b = append(b, oneLine(e.Args)...)
+	}
+	if e.Code != "" {
+		b = appendField(b, "code", string(e.Code))
+	}
+	if e.Message != "" {
+		b = appendField(b, "message", e.Message)
+	}
+	if e.MayHaveRun {
+		b = append(b, `,"may_have_run":true`...)
+	}
+	if e.Took != 0 {
+		b = appendField(b, "took", e.Took.String())
+	}
+	return append(b, '}')
+}
+
+func appendField(b []byte, name, value string) []byte {
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, '"', ':')
+	return ferrule.AppendString(b, value)
+}
+
+// oneLine is the arguments without space between their parts. Arguments that
+// are no JSON are recorded as the text that they are.
+func oneLine(args json.RawMessage) json.RawMessage {
+	if !json.Valid(args) {
+		return ferrule.AppendString(nil, fmt.Sprintf("%.1000s", args))
+	}
+	if !bytes.ContainsAny(args, " \t\r\n") {
+		return args
+	}
+	var compact bytes.Buffer
+	json.Compact(&compact, args) // it is valid
+	return compact.Bytes()
+}
