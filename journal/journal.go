@@ -63,19 +63,21 @@ type Journal struct {
 	disk sync.Mutex
 	file *os.File
 	size int64 // bytes of the file that hold whole records
-
-	head mark // the newest record in the file
+	head mark  // the newest of them
 
 	mu      sync.Mutex
-	pending []ferrule.Entry // records that are not yet written
-	spare   []ferrule.Entry // for the next pending ones
-	added   uint64          // how many there have ever been
-	written uint64          // how many of those are on disk, or given up
-	lost    uint64          // of those up to here, the last was given up
-	failure error           // why the last write failed, if it did
-	dead    bool            // it failed in a way that cannot be mended
+	next    *batch // records that are not yet written
+	failure error  // why the last write failed, if it did
+	dead    bool   // it failed in a way that cannot be mended
 	timer   *time.Timer
 	closed  bool
+}
+
+// batch is records that are written together.
+type batch struct {
+	entries []ferrule.Entry
+	done    bool // they were written, or err tells why not; guarded by Journal.disk
+	err     error
 }
 
 // mark is a place in the chain.
@@ -103,7 +105,7 @@ func Open(dir string, cfg Config, log *slog.Logger) (*Journal, error) {
 		file.Close()
 		return nil, fmt.Errorf("opening journal: %w", err)
 	}
-	return &Journal{cfg: cfg, log: log, file: file, size: size, head: head}, nil
+	return &Journal{cfg: cfg, log: log, file: file, size: size, head: head, next: &batch{}}, nil
 }
 
 // cutAt makes the file end at size, and the next write begin there.
@@ -143,9 +145,8 @@ func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 		j.mu.Unlock()
 		return err
 	}
-	j.pending = append(j.pending, e)
-	j.added++
-	number := j.added
+	b := j.next
+	b.entries = append(b.entries, e)
 	wait := durable && j.cfg.Sync == 0
 	if !wait && j.timer == nil {
 		delay := lazy
@@ -154,10 +155,10 @@ func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 		}
 		j.timer = time.AfterFunc(delay, j.flushLater)
 	}
-	full := len(j.pending) >= backlog
+	full := len(b.entries) >= backlog
 	j.mu.Unlock()
 	if wait || full {
-		return j.flush(number)
+		return j.flush(b)
 	}
 	return nil
 }
@@ -167,7 +168,7 @@ func (j *Journal) writable() error {
 	case j.closed:
 		return errors.New("journal: closed")
 	case j.dead:
-		return fmt.Errorf("journal: %w", j.failure)
+		return j.failure
 	}
 	return nil
 }
@@ -190,9 +191,9 @@ func (j *Journal) Close() error {
 	if j.timer != nil {
 		j.timer.Stop()
 	}
-	number := j.added
+	b := j.next
 	j.mu.Unlock()
-	err := j.flush(number)
+	err := j.flush(b)
 	j.disk.Lock()
 	defer j.disk.Unlock()
 	return errors.Join(err, j.file.Close())
@@ -202,46 +203,38 @@ func (j *Journal) Close() error {
 func (j *Journal) flushLater() {
 	j.mu.Lock()
 	j.timer = nil
-	number := j.added
+	b := j.next
 	j.mu.Unlock()
-	if err := j.flush(number); err != nil {
+	if err := j.flush(b); err != nil {
 		j.log.Error("journal: records were lost", "err", err)
 	}
 }
 
-// flush brings a record to disk, and every other that is pending. Whoever waits
-// for the disk meanwhile will mostly find their record there.
-func (j *Journal) flush(number uint64) error {
+// flush brings a batch to disk, unless somebody else has: whoever waits for the
+// disk meanwhile will mostly find their record there.
+func (j *Journal) flush(b *batch) error {
 	j.disk.Lock()
 	defer j.disk.Unlock()
-
-	j.mu.Lock()
-	if j.written >= number {
-		defer j.mu.Unlock()
-		if number <= j.lost {
-			return fmt.Errorf("journal: %w", j.failure)
-		}
-		return nil
+	if b.done {
+		return b.err
 	}
-	batch, last := j.pending, j.added
-	j.pending, j.spare = j.spare, nil
+	j.mu.Lock()
+	j.next = &batch{entries: make([]ferrule.Entry, 0, len(b.entries))} // b is complete
 	j.mu.Unlock()
 
-	data, head := encode(batch, j.head)
-	dead, err := j.write(data)
-	clear(batch)
+	var dead bool
+	lines, head := encode(b.entries, j.head)
+	if dead, b.err = j.write(lines); b.err == nil {
+		j.head = head
+	} else {
+		b.err = fmt.Errorf("journal: %w", b.err)
+	}
+	b.done, b.entries = true, nil
 
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.spare = batch[:0]
-	j.written = last
-	j.failure = err
-	if err != nil {
-		j.lost, j.dead = last, dead
-		return fmt.Errorf("journal: %w", err)
-	}
-	j.head = head
-	return nil
+	j.failure, j.dead = b.err, dead
+	return b.err
 }
 
 // write appends data to the file and syncs it. After an error the file is as it
