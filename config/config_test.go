@@ -157,6 +157,20 @@ func TestReadOverlays(t *testing.T) {
 	}
 }
 
+// TestDocumentedOverlay: the example in docs/overlays.md is an overlay.
+func TestDocumentedOverlay(t *testing.T) {
+	doc, err := os.ReadFile("../docs/overlays.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(doc), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	file, err := config.ParseOverlay([]byte(example))
+	if err != nil || len(file.Tools) != 3 {
+		t.Errorf("%+v, %v", file, err)
+	}
+}
+
 // FuzzParse gives files of any content.
 func FuzzParse(f *testing.F) {
 	f.Add(config.Sample)

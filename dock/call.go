@@ -27,11 +27,14 @@ func (b *berth) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	}
 	for b.linked(ctx, call) {
 		again, errAgain := b.once(ctx, call)
-		if codeOf(errAgain) != ferrule.Offline {
+		switch {
+		case errAgain == nil || ferrule.AsError(errAgain).MayHaveRun():
 			return again, errAgain
+		case codeOf(errAgain) != ferrule.Offline:
+			return nil, err
 		}
 	}
-	return nil, err // as it was the first time
+	return nil, err // it was sent the first time, whatever came of the second
 }
 
 // linked waits until there is a session. It is false if ctx ends first.

@@ -156,3 +156,27 @@ func TestRepeatWaitsForTheLink(t *testing.T) {
 		}
 	})
 }
+
+// TestRepeatDoesNotHideTheFirst: a call that was sent and went unanswered may have
+// run, even if the second attempt did not.
+func TestRepeatDoesNotHideTheFirst(t *testing.T) {
+	for _, second := range []ferrule.Code{ferrule.Busy, ferrule.Refused, ferrule.Invalid} {
+		bubble(t, func(t *testing.T, dir string) {
+			w := open(t, dir)
+			b := &board{address: "a1", model: "demo"}
+			asked := 0
+			b.invoke = func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+				if asked++; asked == 1 {
+					b.hangUp()
+					return nil, ferrule.Errorf(ferrule.Unanswered, "the link broke")
+				}
+				return nil, ferrule.Errorf(second, "not this time")
+			}
+			w.shore.see("g", named(b, "robot"))
+			_, err := w.call(t.Context(), ferrule.Agent, "robot", "set")
+			if e := ferrule.AsError(err); e.Code != ferrule.Unanswered || !e.MayHaveRun() || asked != 2 {
+				t.Errorf("got %+v after %d attempts", e, asked)
+			}
+		})
+	}
+}

@@ -26,7 +26,7 @@ The gateway need not be running.`,
 		Args:    exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			var entries []ferrule.Entry
-			err := journal.Read(a.data, func(e ferrule.Entry) error {
+			err := journal.Read(a.dataDir(), func(e ferrule.Entry) error {
 				if device != "" && e.Device != device || tool != "" && e.Tool != tool {
 					return nil
 				}
@@ -78,7 +78,7 @@ is missing, altered or out of order is named, and the exit code is 1.
 That the newest records were cut off cannot be seen from the journal alone.`,
 		Args: exactly(0),
 		RunE: func(*cobra.Command, []string) error {
-			report, err := journal.Verify(a.data)
+			report, err := journal.Verify(a.dataDir())
 			if err != nil {
 				return err
 			}

@@ -41,7 +41,7 @@ func (a *app) fail(err error) int {
 	switch {
 	case errors.Is(err, control.ErrNoGateway):
 		a.tell(&ferrule.Error{
-			Code: ferrule.Offline, Message: "no gateway is running for " + a.data,
+			Code: ferrule.Offline, Message: "no gateway is running for " + a.dataDir(),
 			Hint: "`ferrule up` starts one; --data says which is meant",
 		})
 		return exitNoGateway

@@ -6,12 +6,9 @@ import (
 	"runtime"
 )
 
-// defaultData is the data directory where none is named: FERRULE_DATA, else
-// where the system wants data.
+// defaultData is the data directory where none is named: where the system wants
+// the data of a user.
 func defaultData() string {
-	if dir := os.Getenv("FERRULE_DATA"); dir != "" {
-		return dir
-	}
 	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
 		return filepath.Join(dir, "ferrule")
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"os/user"
 
 	"github.com/spf13/cobra"
@@ -14,7 +16,7 @@ import (
 
 // app is what the commands share.
 type app struct {
-	data   string // the data directory, by which a gateway is meant
+	data   string // the data directory, as it was given
 	json   bool
 	stdout io.Writer
 	stderr io.Writer
@@ -51,7 +53,7 @@ Try it without any hardware:
 	cmd.SetOut(a.stdout)
 	cmd.SetErr(a.stderr)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	cmd.PersistentFlags().StringVar(&a.data, "data", defaultData(), "`directory` of the gateway that is meant (FERRULE_DATA)")
+	cmd.PersistentFlags().StringVar(&a.data, "data", "", "`directory` of the gateway that is meant (FERRULE_DATA; the user's own otherwise)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "write JSON, for scripts")
 	cmd.AddCommand(
 		a.upCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.traceCommand(),
@@ -70,9 +72,12 @@ func exactly(n int) cobra.PositionalArgs {
 	}
 }
 
+// dataDir is the data directory, by which a gateway is meant.
+func (a *app) dataDir() string { return cmp.Or(a.data, os.Getenv("FERRULE_DATA"), defaultData()) }
+
 // client connects to the gateway that is meant.
 func (a *app) client() (*control.Client, error) {
-	path, err := control.SocketPath(a.data)
+	path, err := control.SocketPath(a.dataDir())
 	if err != nil {
 		return nil, err
 	}

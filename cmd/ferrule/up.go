@@ -45,11 +45,11 @@ command line adds to what stands in the file.`,
 				level = slog.LevelDebug
 			}
 			log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level}))
-			g, err := newGateway(cfg, a.data, log)
+			g, err := newGateway(cfg, a.dataDir(), log)
 			if err != nil {
 				return err
 			}
-			log.Info("ferrule is up", "version", version(), "data", a.data, "http", "http://"+g.web.Addr().String())
+			log.Info("ferrule is up", "version", version(), "data", a.dataDir(), "http", "http://"+g.web.Addr().String())
 			err = g.Run(cmd.Context())
 			return errors.Join(err, g.close())
 		},
