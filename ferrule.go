@@ -14,6 +14,35 @@
 //
 // and comes back as a [Result], or as an [Error] that says whether the call may
 // have run.
+//
+// The words, each with one meaning:
+//
+//	Manifest   what a device says of itself; not a device, not a config
+//	Kind       the hash of a Manifest; not a model's name
+//	Tool       one verb of a device
+//	Pin        one connection of a board to its surroundings
+//	Device     an admitted device; plain data, without socket or lock
+//	Call       one request by one Principal to one Device
+//	Result     what the device answered
+//	Handler    whoever serves a Call; every stage of the road is one
+//	Principal  who is asking: an agent, a person, the gateway itself
+//	Error      what went wrong, and whether the call may have run
+//	Entry      one record of the journal
+//	Trace      one thing seen on the wire to a device
+//
+// and of other rooms:
+//
+//	Message    one frame: its bytes and its channel (wire)
+//	Link       a live, ordered pipe of Messages to one peer (wire)
+//	Sighting   a peer that is in reach now; not yet a device (wire)
+//	Connector  whoever watches one medium (wire)
+//	Dialect    a grammar over any Link (dialect)
+//	Session    one conversation with one device (dialect)
+//	Berth      where one address is served: greeted, kept, tried again (dock)
+//	Lane       the way into one device, one call wide (dock)
+//	Overlay    what a device cannot say and others can (overlay)
+//	laid       of a manifest: with overlays on it
+//	held       of a device: found, and not adopted by its owner
 package ferrule
 
 import (

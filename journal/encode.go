@@ -12,6 +12,32 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
+// The bounds of what a record holds, in bytes. A record is shorter than maxLine
+// whatever a caller put into the call: each byte of a text takes six at most.
+const (
+	maxWord = 1 << 10
+	maxText = 8 << 10
+	maxArgs = 128 << 10
+)
+
+// bound cuts what is too long.
+func bound(e *ferrule.Entry) {
+	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Device, &e.Tool} {
+		*word = cut(*word, maxWord)
+	}
+	e.Message = cut(e.Message, maxText)
+	if n := len(e.Args); n > maxArgs {
+		e.Args = ferrule.AppendString(nil, fmt.Sprintf("%d bytes, too long to be recorded: %.1000s", n, e.Args))
+	}
+}
+
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}
+
 // encode makes lines of records, chained to the one at head.
 func encode(batch []ferrule.Entry, head mark) ([]byte, mark) {
 	var lines, body []byte

@@ -134,12 +134,14 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-// Append adds a record, and sets its Seq and, if it has none, its Time. If it is
-// to be durable, it is on disk when Append returns nil.
+// Append adds a record, and sets its Seq and, if it has none, its Time. What is
+// too long for a record is cut. If it is to be durable, it is on disk when
+// Append returns nil.
 func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
 	}
+	bound(&e)
 	j.mu.Lock()
 	if err := j.writable(); err != nil {
 		j.mu.Unlock()

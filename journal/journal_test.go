@@ -170,6 +170,32 @@ func TestArgumentsThatAreNoJSON(t *testing.T) {
 	}
 }
 
+// TestRecordsAreBounded: a call of any size leaves a journal that can be read and
+// built upon.
+func TestRecordsAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	huge := strings.Repeat("\x01", 2<<20)
+	for _, args := range []string{`"` + strings.Repeat("x", 2<<20) + `"`, huge} {
+		j := open(t, dir, journal.DefaultConfig())
+		e := ferrule.Entry{
+			Call: huge, Phase: ferrule.Outcome, Principal: ferrule.Principal{Name: huge},
+			Device: huge, Tool: huge, Args: json.RawMessage(args), Message: huge,
+		}
+		if err := j.Append(e, true); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(read(t, dir)); n != 2 {
+		t.Errorf("%d records", n)
+	}
+	if found := verify(t, dir); found != nil {
+		t.Errorf("verify found %q", found)
+	}
+}
+
 // TestBacklogIsBounded: records that nobody waits for are written early when
 // there are many.
 func TestBacklogIsBounded(t *testing.T) {
@@ -306,6 +332,9 @@ func FuzzEntry(f *testing.F) {
 	f.Add("call-1", "anna", "robot", "gpio_write", `{"pin": 2}`, "invalid", "pin: want 2,\n\tgot \"258\"", true, int64(1500))
 	f.Add("", "\x00\x7f\u2028", "é", "\\", `{"pin`, "", "\xff", false, int64(-1))
 	f.Fuzz(func(t *testing.T, call, name, device, tool, args, code, message string, ran bool, took int64) {
+		if max(len(call), len(name), len(device), len(tool), len(message)) > 1000 || len(args) > 100<<10 {
+			return // it would be cut
+		}
 		text := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 		want := ferrule.Entry{
 			Time: time.Unix(1e9, took&0xffff).UTC(), Call: text(call), Phase: ferrule.Outcome,

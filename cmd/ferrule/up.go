@@ -3,9 +3,9 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -73,12 +73,11 @@ func loadConfig(file string) (config.Config, error) {
 	usual := defaultConfig()
 	cfg, err := config.Load(usual)
 	if errors.Is(err, os.ErrNotExist) {
-		return config.Parse(nil)
+		cfg = config.Default()
+		cfg.Overlays = filepath.Join(filepath.Dir(usual), cfg.Overlays)
+		return cfg, nil
 	}
-	if err != nil {
-		return cfg, fmt.Errorf("the configuration cannot be used: %w", err)
-	}
-	return cfg, nil
+	return cfg, err
 }
 
 // parseTCP reads [name=]host:port.
