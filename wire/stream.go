@@ -67,6 +67,9 @@ func (s *Stream) Send(ctx context.Context, m Message) error {
 	if bytes.IndexByte(m.Data, '\n') >= 0 {
 		return fmt.Errorf("%w: a line cannot hold a line end", ErrUnsent)
 	}
+	if s.closed.Load() {
+		return fmt.Errorf("%w: %w", ErrUnsent, ErrClosed)
+	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnsent, err)
 	}

@@ -1,0 +1,64 @@
+package wire_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// recorder is a conn that takes as much of each write as it is told to.
+type recorder struct {
+	writes []string
+	takes  []int // bytes of each write, then an error; all if there is none
+	closed bool
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.writes = append(r.writes, string(p))
+	if len(r.takes) == 0 {
+		return len(p), nil
+	}
+	n := r.takes[0]
+	r.takes = r.takes[1:]
+	return n, os.ErrDeadlineExceeded
+}
+
+func (r *recorder) Read([]byte) (int, error)         { return 0, io.EOF }
+func (r *recorder) Close() error                     { r.closed = true; return nil }
+func (r *recorder) SetReadDeadline(time.Time) error  { return nil }
+func (r *recorder) SetWriteDeadline(time.Time) error { return nil }
+
+func TestSendIsOneWrite(t *testing.T) {
+	r := &recorder{}
+	s := wire.NewStream(r, wire.Info{}, wire.DefaultLimits())
+	for _, line := range []string{"one", "two"} {
+		if err := s.Send(t.Context(), wire.Message{Data: []byte(line)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(r.writes, []string{"one\n", "two\n"}) {
+		t.Errorf("written %q", r.writes)
+	}
+}
+
+// TestSendTellsWhatLeft: if nothing left, the link goes on; if a part did, it is
+// closed, because the next line would be glued to it.
+func TestSendTellsWhatLeft(t *testing.T) {
+	r := &recorder{takes: []int{0, 3}}
+	s := wire.NewStream(r, wire.Info{}, wire.DefaultLimits())
+	if err := s.Send(context.Background(), wire.Message{Data: []byte("first")}); !errors.Is(err, wire.ErrUnsent) || r.closed {
+		t.Errorf("got %v, closed %t", err, r.closed)
+	}
+	if err := s.Send(context.Background(), wire.Message{Data: []byte("second")}); err == nil || errors.Is(err, wire.ErrUnsent) || !r.closed {
+		t.Errorf("got %v, closed %t", err, r.closed)
+	}
+	if err := s.Send(context.Background(), wire.Message{Data: []byte("third")}); !errors.Is(err, wire.ErrUnsent) || len(r.writes) != 2 {
+		t.Errorf("got %v, written %q", err, r.writes)
+	}
+}
