@@ -1,11 +1,11 @@
 package dock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,11 +23,11 @@ import (
 //	attended   a goroutine runs the session
 //	waiting    a timer runs until the next greeting
 //
-// An empty berth is given up. Locks are taken in the order Dock.naming,
-// berth.mu, Dock.mu.
+// An empty berth is given up. A berth's mu is taken before the dock's and the
+// roster's.
 type berth struct {
 	dock     *Dock
-	address  string
+	slot     *slot
 	lane     lane
 	watchers atomic.Pointer[[]*func(ferrule.Trace)]
 
@@ -39,34 +39,19 @@ type berth struct {
 	end      context.CancelFunc // ends what busy is about
 	timer    *time.Timer        // runs while waiting
 	wait     time.Duration      // how long the next wait is
-	device   *ferrule.Device    // as the fleet knows it; nil if it does not
+	link     wire.Link          // that busy is about, once it is open
 	session  dialect.Session    // nil unless attended
+	began    time.Time          // when session did
 	arrival  chan struct{}      // closed when a session begins
 	left     bool               // the berth was given up
 }
 
-// newBerth makes a berth for what was sighted, and shows people that a device is
-// expected before it has been reached: as it is remembered, else under its name
-// if no other device has that, else under its address.
-func newBerth(d *Dock, s *wire.Sighting) *berth {
-	b := &berth{
-		dock: d, address: s.Address, lane: lane{most: d.Config.Waiting},
-		wait: d.Config.RetryMin, arrival: make(chan struct{}),
-	}
-	if dev, ok := d.Memory.At(s.Address); ok && (s.Name == "" || s.Name == dev.ID) {
-		b.device = dev
-		return b
-	}
-	id := cmp.Or(s.Name, s.Address)
-	if _, taken := d.Memory.Get(id); taken {
-		id = s.Address
-	}
-	b.device = &ferrule.Device{
-		ID: id, Address: s.Address, Medium: s.Medium, Trust: trust(s, nil),
-		State: ferrule.StateOffline, Since: time.Now(), Reason: "it is being connected to",
-	}
-	d.Fleet.Put(b.device, nil, nil)
-	return b
+// newBerth makes a berth for what was sighted. It tells which address, if any,
+// had the name of it before.
+func newBerth(d *Dock, s *wire.Sighting) (b *berth, displaced string) {
+	b = &berth{dock: d, lane: lane{most: d.parts.Config.Waiting}, wait: d.parts.Config.RetryMin, arrival: make(chan struct{})}
+	b.slot, displaced = d.roster.enter(s, b.handle)
+	return b, displaced
 }
 
 // see takes in what is in sight at the address: a sighting, or nil and why there
@@ -97,14 +82,8 @@ func (b *berth) see(s *wire.Sighting, gone error) bool {
 func (b *berth) leave() {
 	b.offline(b.gone)
 	b.left = true
+	b.dock.roster.leave(b.slot)
 	b.dock.release(b)
-	switch dev := b.device; {
-	case dev == nil:
-	case dev.Kind == "":
-		b.dock.Fleet.Remove(dev.ID)
-	default:
-		b.dock.Fleet.Put(dev, b.dock.kinds.of(dev.ID), nil)
-	}
 }
 
 func (b *berth) stopWaiting() {
@@ -128,15 +107,31 @@ func (b *berth) begin() {
 // greet opens the device, finds out what it is and admits it. Then the session
 // gets a goroutine of its own, with a fresh stack: there may be very many.
 func (b *berth) greet(ctx context.Context, s wire.Sighting) {
-	session, err := b.admit(ctx, s)
+	var session dialect.Session
+	err := b.safely(func() (err error) {
+		session, err = b.admit(ctx, s)
+		return err
+	})
 	if err != nil {
 		b.ended(err)
 		return
 	}
-	attend := func() { b.ended(session.Run(ctx)) }
+	attend := func() { b.ended(b.safely(func() error { return session.Run(ctx) })) }
 	if !b.dock.start(attend) {
 		attend() // the dock is closing, and ctx ends
 	}
+}
+
+// safely makes an error of a panic: a device that finds a fault of ours costs
+// itself, and nobody else.
+func (b *berth) safely(fn func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the gateway failed at it: %v", r)
+			b.dock.parts.Log.Error("a device made the gateway panic\n"+string(debug.Stack()), "device", b.slot.device.Load().ID, "err", err)
+		}
+	}()
+	return fn()
 }
 
 // ended decides what follows the end of a greeting or a session.
@@ -145,11 +140,15 @@ func (b *berth) ended(err error) {
 	defer b.mu.Unlock()
 	b.end()
 	b.busy = false
+	if b.link != nil {
+		b.link.Close() // if it is open still
+		b.link = nil
+	}
 	if b.session != nil {
 		b.session = nil
 		b.arrival = make(chan struct{})
-		if b.device != nil && time.Since(b.device.Since) > b.wait {
-			b.wait = b.dock.Config.RetryMin
+		if time.Since(b.began) > b.wait {
+			b.wait = b.dock.parts.Config.RetryMin
 		}
 	}
 	switch {
@@ -165,13 +164,16 @@ func (b *berth) ended(err error) {
 		b.offline(err)
 		b.retry()
 	}
+	if err != nil {
+		b.observe(wire.Frame{Way: wire.Aside, Note: "not connected: " + err.Error()})
+	}
 }
 
 // retry starts the timer. Waits double, and vary, so that devices which were
 // lost together do not all come back at the same moment.
 func (b *berth) retry() {
 	wait := b.wait/2 + rand.N(b.wait/2+1)
-	b.wait = min(2*b.wait, b.dock.Config.RetryMax)
+	b.wait = min(2*b.wait, b.dock.parts.Config.RetryMax)
 	b.timer = time.AfterFunc(wait, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -181,56 +183,18 @@ func (b *berth) retry() {
 	})
 }
 
-// offline tells everyone that the device cannot be reached. It is called with mu
-// held.
+// offline tells everyone that the device cannot be reached.
 func (b *berth) offline(why error) {
-	if b.device == nil {
-		return
-	}
-	reason := ferrule.Clean(why.Error(), 500)
-	if b.device.State == ferrule.StateOffline && (b.device.Reason == reason || why == errStopped) {
-		return
-	}
-	dev := *b.device
-	if dev.State == ferrule.StateOnline {
-		dev.State, dev.Since = ferrule.StateOffline, time.Now()
-	}
-	dev.Reason = reason
-	b.dock.Log.Info("device offline", "device", dev.ID, "err", reason)
-	b.publish(&dev, nil)
-}
-
-// publish makes dev the device's record. It is called with mu held.
-func (b *berth) publish(dev *ferrule.Device, manifest *ferrule.Manifest) {
-	b.device = dev
-	b.dock.Fleet.Put(dev, b.dock.kinds.of(dev.ID), b.handle)
-	if dev.Kind == "" {
-		return // nothing is known of it that is worth remembering
-	}
-	if err := b.dock.Memory.Keep(dev, manifest); err != nil {
-		b.dock.Log.Warn("a device will not be remembered as it is", "device", dev.ID, "err", err)
+	if b.dock.roster.offline(b.slot, why) {
+		b.dock.parts.Log.Info("device offline", "device", b.slot.device.Load().ID, "err", why)
 	}
 }
 
-// adopt trusts the device.
-func (b *berth) adopt() error {
+// restart begins anew with what is in sight, because who it is was forgotten.
+func (b *berth) restart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.device == nil {
-		return errors.New("the device has just been forgotten")
-	}
-	dev := *b.device
-	dev.Trust = ferrule.TrustAdopted
-	b.publish(&dev, nil)
-	return nil
-}
-
-// forget drops what is known of the device, and begins again if it is in sight.
-func (b *berth) forget() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.device = nil
-	b.wait = b.dock.Config.RetryMin
+	b.wait = b.dock.parts.Config.RetryMin
 	switch {
 	case b.busy:
 		b.end()
@@ -249,16 +213,19 @@ func (b *berth) open(ctx context.Context, s wire.Sighting) (wire.Link, error) {
 	if t, ok := link.(wire.Tapped); ok {
 		t.Observe(b.observe)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.link = link
 	return link, nil
 }
 
 // speak finds the dialect that the device speaks.
 func (b *berth) speak(ctx context.Context, s wire.Sighting) (dialect.Session, *ferrule.Manifest, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.dock.Config.Greet)
+	ctx, cancel := context.WithTimeout(ctx, b.dock.parts.Config.Greet)
 	defer cancel()
 	var errs []error
 	for _, name := range s.Dialects {
-		d := b.dock.Dialects[name]
+		d := b.dock.parts.Dialects[name]
 		if d == nil {
 			errs = append(errs, fmt.Errorf("there is no dialect %q", name))
 			continue

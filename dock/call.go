@@ -3,15 +3,9 @@ package dock
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/wire"
 )
 
 // breath is how long a broken link is given to be noticed by its reader.
@@ -67,71 +61,21 @@ func codeOf(err error) ferrule.Code {
 	return ferrule.AsError(err).Code
 }
 
-// once sends a call at most once.
+// once sends a call at most once, to the device that it was resolved for.
 func (b *berth) once(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	if err := b.lane.enter(ctx, call); err != nil {
 		return nil, err
 	}
 	defer b.lane.leave()
 	b.mu.Lock()
-	session, dev := b.session, b.device
+	session, dev := b.session, b.slot.device.Load()
 	b.mu.Unlock()
-	if session == nil {
-		if dev == nil {
-			dev = call.Target.Device
-		}
+	switch meant := call.Target.Device; {
+	case dev.ID != meant.ID || dev.Kind != meant.Kind || dev.Trust != meant.Trust:
+		return nil, ferrule.Errorf(ferrule.Invalid, "%s is no longer what it was when the call was made", meant.ID).
+			WithHint("`ferrule tools %s` shows what it is now", meant.ID)
+	case session == nil:
 		return nil, dev.OfflineError()
 	}
 	return session.Invoke(ctx, call)
-}
-
-// watch has fn called with everything seen on the wire, until stop is called.
-func (b *berth) watch(fn func(ferrule.Trace)) (stop func()) {
-	entry := &fn
-	b.change(func(all []*func(ferrule.Trace)) []*func(ferrule.Trace) { return append(slices.Clip(all), entry) })
-	return func() {
-		b.change(func(all []*func(ferrule.Trace)) []*func(ferrule.Trace) {
-			return slices.DeleteFunc(slices.Clone(all), func(e *func(ferrule.Trace)) bool { return e == entry })
-		})
-	}
-}
-
-// change replaces the list of watchers, which is never changed in place.
-func (b *berth) change(edit func([]*func(ferrule.Trace)) []*func(ferrule.Trace)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var all []*func(ferrule.Trace)
-	if p := b.watchers.Load(); p != nil {
-		all = *p
-	}
-	if all = edit(all); len(all) == 0 {
-		b.watchers.Store(nil)
-	} else {
-		b.watchers.Store(&all)
-	}
-}
-
-var ways = map[wire.Way]string{wire.In: "in", wire.Out: "out", wire.Aside: "note"}
-
-// observe hands a frame to whoever watches; mostly nobody does.
-func (b *berth) observe(f wire.Frame) {
-	watchers := b.watchers.Load()
-	if watchers == nil {
-		return
-	}
-	t := ferrule.Trace{Time: time.Now(), Way: ways[f.Way], Channel: f.Message.Channel, Data: readable(f.Message.Data), Note: f.Note}
-	for _, fn := range *watchers {
-		(*fn)(t)
-	}
-}
-
-// readable is bytes as text, with what is no text escaped.
-func readable(data []byte) string {
-	const most = 64 << 10
-	text := string(data[:min(len(data), most)])
-	if utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && r != '\t' }) < 0 {
-		return text
-	}
-	quoted := strconv.Quote(text)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }

@@ -180,3 +180,52 @@ func TestRepeatDoesNotHideTheFirst(t *testing.T) {
 		})
 	}
 }
+
+// TestAnotherDeviceThanMeant: a call is made of the device that it was resolved
+// for, or not at all: not of another firmware, and not of a device that is no
+// longer trusted.
+func TestAnotherDeviceThanMeant(t *testing.T) {
+	for name, change := range map[string]func(w *world, b *board){
+		"another Kind": func(_ *world, b *board) {
+			m := usual("demo")
+			m.Tools[0].Effect = ferrule.Endangers
+			b.set(func(b *board) { b.manifest = m })
+			b.hangUp()
+		},
+		"forgotten": func(w *world, _ *board) { w.dock.Forget("robot") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, dir string) {
+				w := open(t, dir)
+				b := &board{address: "a1", model: "robot"}
+				var did []string
+				b.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+					if did = append(did, call.Tool); len(did) == 1 {
+						time.Sleep(time.Second)
+						return nil, ferrule.Errorf(ferrule.Unanswered, "the link broke")
+					}
+					return &ferrule.Result{Value: json.RawMessage("1")}, nil
+				}
+				w.shore.see("g", found(b))
+				if err := w.dock.Adopt("robot"); err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				var told []string
+				repeated := w.later(t.Context(), &wg, ferrule.Agent, "look", "{}", &told)
+				waiting := w.later(t.Context(), &wg, ferrule.Agent, "move", "{}", &told)
+				change(w, b)
+				wg.Wait()
+				if e := ferrule.AsError(*repeated); e.Code != ferrule.Unanswered || !e.MayHaveRun() {
+					t.Errorf("the call that was sent: %+v", e)
+				}
+				if e := ferrule.AsError(*waiting); e.MayHaveRun() {
+					t.Errorf("the call that waited: %+v", e)
+				}
+				if len(did) != 1 {
+					t.Errorf("the board did %q", did)
+				}
+			})
+		})
+	}
+}

@@ -54,9 +54,11 @@ func (c Config) Check() error {
 	case c.RetryMin <= 0 || c.RetryMax < c.RetryMin:
 		return fmt.Errorf("retry: want 0 < min <= max, got %v and %v", c.RetryMin, c.RetryMax)
 	case c.Greet <= 0:
-		return fmt.Errorf("greet: want more than %v", c.Greet)
-	case c.Greetings < 1 || c.Waiting < 0:
-		return fmt.Errorf("want at least one greeting and no less than nothing waiting")
+		return fmt.Errorf("greet: want more than nothing, got %v", c.Greet)
+	case c.Greetings < 1:
+		return fmt.Errorf("greetings: want at least 1, got %d", c.Greetings)
+	case c.Waiting < 0:
+		return fmt.Errorf("waiting: want 0 or more, got %d", c.Waiting)
 	}
 	return nil
 }
@@ -87,38 +89,29 @@ type Parts struct {
 
 // Dock admits devices.
 type Dock struct {
-	Parts
-	kinds     *kinds
+	parts     Parts
+	roster    *roster
 	greetings chan struct{}
-	naming    sync.Mutex // held from choosing an ID until it is kept
 
-	mu     sync.Mutex
-	groups map[string]map[string]bool // the addresses in each group
-	berths map[string]*berth          // by address
-	byID   map[string]*berth
-	closed bool
-	wg     sync.WaitGroup
+	mu      sync.Mutex
+	groups  map[string]map[string]bool // the addresses in each group
+	groupOf map[string]string          // the group that an address was last seen in
+	berths  map[string]*berth          // by address
+	closed  bool
+	wg      sync.WaitGroup
 }
 
 // New makes a dock. Devices that are remembered stand in the fleet at once, as
 // offline.
 func New(p Parts) *Dock {
-	d := &Dock{
-		Parts:     p,
-		kinds:     newKinds(p.Overlays),
+	return &Dock{
+		parts:     p,
+		roster:    newRoster(p),
 		greetings: make(chan struct{}, p.Config.Greetings),
 		groups:    make(map[string]map[string]bool),
+		groupOf:   make(map[string]string),
 		berths:    make(map[string]*berth),
-		byID:      make(map[string]*berth),
 	}
-	for _, dev := range p.Memory.Devices() {
-		var laid *ferrule.Manifest
-		if m, err := p.Memory.Manifest(dev.Kind); err == nil {
-			laid = d.kinds.use(dev, m)
-		}
-		p.Fleet.Put(dev, laid, nil)
-	}
-	return d
 }
 
 // Run watches every medium until ctx ends, and then lets go of every device. It
@@ -126,8 +119,8 @@ func New(p Parts) *Dock {
 func (d *Dock) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	failed := make(chan error, len(d.Connectors))
-	for _, c := range d.Connectors {
+	failed := make(chan error, len(d.parts.Connectors))
+	for _, c := range d.parts.Connectors {
 		go func() {
 			err := c.Watch(ctx, d.update)
 			if err != nil {
@@ -137,7 +130,7 @@ func (d *Dock) Run(ctx context.Context) error {
 		}()
 	}
 	var errs []error
-	for range d.Connectors {
+	for range d.parts.Connectors {
 		errs = append(errs, <-failed)
 	}
 	<-ctx.Done()
@@ -176,139 +169,81 @@ func (d *Dock) start(fn func()) bool {
 
 // update takes the whole picture of a group and acts on what is new in it.
 func (d *Dock) update(group string, all []wire.Sighting) {
-	now := make(map[string]bool, len(all))
-	for i := range all {
-		now[all[i].Address] = true
+	for _, address := range d.compare(group, all) {
+		d.mu.Lock()
+		b := d.berths[address]
+		d.mu.Unlock()
+		if b != nil {
+			b.see(nil, errors.New("it is no longer in reach"))
+		}
 	}
-	d.mu.Lock()
-	before := d.groups[group]
-	d.groups[group] = now
-	if len(now) == 0 {
-		delete(d.groups, group)
-	}
-	d.mu.Unlock()
 	for i := range all {
 		for b := d.berthAt(&all[i]); b != nil && !b.see(&all[i], nil); b = d.berthAt(&all[i]) {
 			// the berth was being given up; the next one is new
 		}
 	}
-	for address := range before {
-		d.mu.Lock()
-		b := d.berths[address]
-		d.mu.Unlock()
-		if b != nil && !now[address] {
-			b.see(nil, errors.New("it is no longer in reach"))
+}
+
+// compare takes in what is in a group, and tells which addresses no longer are.
+func (d *Dock) compare(group string, all []wire.Sighting) (gone []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := make(map[string]bool, len(all))
+	for i := range all {
+		now[all[i].Address] = true
+		d.groupOf[all[i].Address] = group
+	}
+	for address := range d.groups[group] {
+		if !now[address] && d.groupOf[address] == group {
+			delete(d.groupOf, address)
+			gone = append(gone, address)
 		}
 	}
+	d.groups[group] = now
+	if len(now) == 0 {
+		delete(d.groups, group)
+	}
+	return gone
 }
 
 // berthAt finds the berth of a sighting, or makes it; there is none once the
 // dock is closed.
 func (d *Dock) berthAt(s *wire.Sighting) *berth {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	b := d.berths[s.Address]
+	b, displaced := d.berths[s.Address], ""
 	if b == nil && !d.closed {
-		b = newBerth(d, s)
+		b, displaced = newBerth(d, s)
 		d.berths[s.Address] = b
-		d.byID[b.device.ID] = b
 	}
+	d.mu.Unlock()
+	d.restart(displaced)
 	return b
+}
+
+// restart has whatever is at an address admitted anew.
+func (d *Dock) restart(address string) {
+	d.mu.Lock()
+	b := d.berths[address]
+	d.mu.Unlock()
+	if b != nil {
+		b.restart()
+	}
 }
 
 // release gives up a berth that has nothing in sight.
 func (d *Dock) release(b *berth) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.berths[b.address] == b {
-		delete(d.berths, b.address)
-	}
-	if b.device != nil && d.byID[b.device.ID] == b {
-		delete(d.byID, b.device.ID)
-	}
-}
-
-// rename notes which berth has an ID, and which ID it no longer has.
-func (d *Dock) rename(b *berth, from, to string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.byID[from] == b {
-		delete(d.byID, from)
-	}
-	d.byID[to] = b
-}
-
-// berthOf finds the berth of a device, if it is or was in sight.
-func (d *Dock) berthOf(id string) *berth {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.byID[id]
+	delete(d.berths, b.slot.sighting.Address)
 }
 
 // Adopt trusts a device.
-func (d *Dock) Adopt(id string) error {
-	dev, ok := d.Memory.Get(id)
-	if !ok {
-		return notKnown(id)
-	}
-	if b := d.berthOf(id); b != nil {
-		return b.adopt()
-	}
-	adopted := *dev
-	adopted.Trust = ferrule.TrustAdopted
-	d.Fleet.Put(&adopted, d.kinds.of(id), nil)
-	return d.Memory.Keep(&adopted, nil)
-}
+func (d *Dock) Adopt(id string) error { return d.roster.adopt(id) }
 
 // Forget drops all that is remembered of a device. If it is in sight, it is
 // admitted anew, as if it were seen for the first time.
 func (d *Dock) Forget(id string) error {
-	if _, ok := d.Memory.Get(id); !ok {
-		return notKnown(id)
-	}
-	err := d.Memory.Forget(id)
-	d.Fleet.Remove(id)
-	d.kinds.forget(id)
-	d.mu.Lock()
-	b := d.byID[id]
-	delete(d.byID, id)
-	d.mu.Unlock()
-	if b != nil {
-		b.forget()
-	}
+	address, err := d.roster.forget(id)
+	d.restart(address)
 	return err
-}
-
-// displace takes a device's ID from it, because the owner has given that to
-// another. If it is in sight, it is admitted anew.
-func (d *Dock) displace(dev *ferrule.Device) {
-	d.Log.Info("the name now belongs to another device", "device", dev.ID)
-	if err := d.Memory.Forget(dev.ID); err != nil {
-		d.Log.Warn("a device is not forgotten", "device", dev.ID, "err", err)
-	}
-	d.kinds.forget(dev.ID)
-	d.mu.Lock()
-	b := d.berths[dev.Address]
-	d.mu.Unlock()
-	if b != nil {
-		b.forget()
-	}
-}
-
-func notKnown(id string) error {
-	return ferrule.Errorf(ferrule.NotFound, "there is no device %q", id).WithHint("`ferrule devices` lists the devices")
-}
-
-// Trace calls fn with everything that is seen on the wire to a device, across
-// reconnects, until ctx ends. Fn is called from the goroutines that send and
-// receive: it must be quick.
-func (d *Dock) Trace(ctx context.Context, id string, fn func(ferrule.Trace)) error {
-	b := d.berthOf(id)
-	if b == nil {
-		return notKnown(id)
-	}
-	stop := b.watch(fn)
-	defer stop()
-	<-ctx.Done()
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +36,7 @@ type board struct {
 	links    int               // open links
 	opened   int               // how often it was opened
 	greeted  int
+	panics   bool // whoever greets it
 	cut      func() // ends the running session
 	invoke   func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 }
@@ -102,6 +104,9 @@ func (tongue) Greet(_ context.Context, link wire.Link) (dialect.Session, *ferrul
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.greeted++
+	if b.panics {
+		panic("a fault")
+	}
 	if b.alien != nil {
 		return nil, nil, b.alien
 	}
@@ -200,7 +205,7 @@ type world struct {
 }
 
 // open makes a world on a data directory; it ends with the test, or by stop.
-func open(t *testing.T, dir string) *world {
+func open(t *testing.T, dir string, change ...func(*dock.Config)) *world {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	memory, err := dock.OpenMemory(dir, log)
@@ -213,6 +218,9 @@ func open(t *testing.T, dir string) *world {
 	}
 	cfg := dock.DefaultConfig()
 	cfg.Waiting = 3
+	for _, fn := range change {
+		fn(&cfg)
+	}
 	w.dock = dock.New(dock.Parts{
 		Config: cfg, Connectors: []wire.Connector{w.shore}, Dialects: map[string]dialect.Dialect{"tongue": tongue{}},
 		Overlays: plain{}, Fleet: w.fleet, Memory: memory, Log: log,
@@ -460,6 +468,108 @@ func TestLostAndFound(t *testing.T) {
 	})
 }
 
+// TestAFaultOfOurs: a device that makes the gateway panic costs itself.
+func TestAFaultOfOurs(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		bad := &board{address: "a1", model: "bad", panics: true}
+		w.shore.see("1", named(bad, "bad"))
+		w.shore.see("2", named(&board{address: "a2", model: "good"}, "good"))
+		w.wantIDs("bad:offline good:online")
+		if reason := w.device("bad").Reason; reason != "the gateway failed at it: a fault" {
+			t.Errorf("the reason is %q", reason)
+		}
+		bad.set(func(b *board) { b.panics = false })
+		time.Sleep(time.Second)
+		w.wantIDs("bad:online good:online")
+	})
+}
+
+// TestJitter: devices that were lost together do not come back together.
+func TestJitter(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		var mu sync.Mutex
+		second := make(map[time.Duration]int)
+		for i := range 50 {
+			b := &board{address: fmt.Sprint("a", i)}
+			s := found(b)
+			start := time.Now()
+			opens := 0
+			s.Open = func(context.Context) (wire.Link, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if opens++; opens == 2 {
+					second[time.Since(start)]++
+				}
+				return nil, errors.New("off")
+			}
+			w.shore.see(b.address, s)
+		}
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		for after, n := range second {
+			if after < 125*time.Millisecond || after > 250*time.Millisecond || n > 5 {
+				t.Errorf("%d boards were tried again after %v", n, after)
+			}
+		}
+		if len(second) < 40 {
+			t.Errorf("50 boards were tried again at %d moments", len(second))
+		}
+	})
+}
+
+// TestGreetingsAreBounded: of many devices that come at once, so many are greeted
+// as may be.
+func TestGreetingsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir, func(c *dock.Config) { c.Greetings = 3 })
+		var mu sync.Mutex
+		now, most := 0, 0
+		for i := range 10 {
+			b := &board{address: fmt.Sprint("a", i), model: "demo"}
+			s := found(b)
+			s.Open = func(ctx context.Context) (wire.Link, error) {
+				mu.Lock()
+				now++
+				most = max(most, now)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				now--
+				mu.Unlock()
+				return b.open(ctx)
+			}
+			w.shore.see(b.address, s)
+		}
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if most != 3 || len(w.fleet.Devices()) != 10 {
+			t.Errorf("%d at once, %s", most, w.ids())
+		}
+	})
+}
+
+// TestOfflineSinceIsRemembered: across a restart.
+func TestOfflineSinceIsRemembered(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", named(b, "robot"))
+		b.set(func(b *board) { b.refuse = errors.New("off") })
+		lost := time.Now()
+		b.hangUp()
+		time.Sleep(time.Hour)
+		w.stop()
+		w = open(t, dir)
+		if dev := w.device("robot"); !dev.Since.Equal(lost) || dev.Reason != "off" {
+			t.Errorf("offline since %v because of %q, want %v", dev.Since, dev.Reason, lost)
+		}
+	})
+}
+
 // TestFlapping: a session that does not last does not reset the wait.
 func TestFlapping(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
@@ -618,7 +728,7 @@ func TestForget(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		w.wantIDs("")
+		w.wantIDs("a1:offline") // it is in sight, and nothing else is known of it
 		time.Sleep(time.Second)
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustHeld || dev.State != ferrule.StateOnline {
 			t.Errorf("got %+v", dev)
@@ -653,6 +763,174 @@ func TestForgetWhileWaiting(t *testing.T) {
 		synctest.Wait()
 		w.wantIDs("demo:online")
 	})
+}
+
+// TestForgetWhileOff: a device that is forgotten while it is off is expected, as
+// anything is that was named.
+func TestForgetWhileOff(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", named(b, "robot"))
+		b.set(func(b *board) { b.refuse = errors.New("off") })
+		b.hangUp()
+		time.Sleep(time.Second)
+		if err := w.dock.Forget("robot"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		w.wantIDs("robot:offline")
+		if dev := w.device("robot"); dev.Kind != "" || dev.Reason != "off" {
+			t.Errorf("got %+v", dev)
+		}
+	})
+}
+
+// TestOwnersNameIsNotTaken: a name that the owner gave to a board which is off is
+// not given to one that calls itself so.
+func TestOwnersNameIsNotTaken(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		stranger := &board{address: "a2", model: "robot"}
+		w.shore.see("2", found(stranger))
+		w.wantIDs("robot:online")
+		mine := &board{address: "a1", model: "demo", refuse: errors.New("no route")}
+		w.shore.see("1", named(mine, "robot")) // the owner's word counts at once
+		time.Sleep(time.Second)
+		w.wantIDs("robot:offline robot-2c3a:online")
+		if w.device("robot").Address != "a1" {
+			t.Errorf("robot is at %s", w.device("robot").Address)
+		}
+		w.shore.see("3", found(&board{address: "a3", model: "robot"}))
+		w.wantIDs("robot:offline robot-2c3a:online robot-f46d:online")
+		mine.set(func(b *board) { b.refuse = errors.New("another reason") })
+		time.Sleep(time.Minute)
+		w.shore.see("1") // out of sight, nothing is left of it
+		w.wantIDs("robot-2c3a:online robot-f46d:online")
+	})
+}
+
+func TestNamesAreExchanged(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		one, two := &board{address: "a1", model: "one"}, &board{address: "a2", model: "two"}
+		w := open(t, dir)
+		w.shore.see("1", named(one, "alpha"))
+		w.shore.see("2", named(two, "beta"))
+		w.stop()
+		w = open(t, dir)
+		w.shore.see("1", named(one, "beta"))
+		w.shore.see("2", named(two, "alpha"))
+		time.Sleep(time.Minute)
+		w.wantIDs("alpha:online beta:online")
+		if w.device("alpha").Address != "a2" || w.device("beta").Address != "a1" {
+			t.Errorf("alpha is at %s, beta at %s", w.device("alpha").Address, w.device("beta").Address)
+		}
+	})
+}
+
+// TestNamesAreFreeOfTheDisk: two boards never share an ID, even if nothing can be
+// written.
+func TestNamesAreFreeOfTheDisk(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		manifests := filepath.Join(dir, "manifests")
+		if err := errors.Join(os.RemoveAll(manifests), os.WriteFile(manifests, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		w.shore.see("1", found(&board{address: "a1", model: "demo"}))
+		w.shore.see("2", found(&board{address: "a2", model: "demo"}))
+		w.wantIDs("demo:online demo-2c3a:online")
+	})
+}
+
+// TestEverythingAtOnce makes random moves on a few boards. Afterwards what the
+// fleet shows is true: every board is there once, online, remembered under its
+// ID, and answers.
+func TestEverythingAtOnce(t *testing.T) {
+	for seed := range uint64(300) {
+		bubble(t, func(t *testing.T, dir string) {
+			w := open(t, dir)
+			boards, instances := make([]*board, 4), make([]uint64, 4)
+			for i := range boards {
+				boards[i] = &board{address: fmt.Sprint("a", i), model: fmt.Sprint("m", i%2)}
+			}
+			sight := func(i int) {
+				s := found(boards[i])
+				s.Instance = instances[i]
+				w.shore.updates <- func(update func(string, []wire.Sighting)) { update(s.Address, []wire.Sighting{s}) }
+			}
+			rng := rand.New(rand.NewPCG(seed, 1))
+			for step := range 60 {
+				i := rng.IntN(len(boards))
+				shake(w, boards[i], rng, step, func() { sight(i) }, func() { instances[i]++ })
+				if rng.IntN(3) == 0 {
+					time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
+				}
+			}
+			for i, b := range boards {
+				b.set(func(b *board) { b.refuse = nil })
+				sight(i)
+			}
+			time.Sleep(2 * time.Minute)
+			at := make(map[string]bool)
+			for _, dev := range w.fleet.Devices() {
+				kept, ok := w.memory.At(dev.Address)
+				if at[dev.Address] || dev.State != ferrule.StateOnline || !ok || kept.ID != dev.ID || kept.Trust != dev.Trust {
+					t.Errorf("seed %d: %+v, remembered as %+v", seed, dev, kept)
+				}
+				at[dev.Address] = true
+				if _, err := w.call(t.Context(), ferrule.Agent, dev.ID, "look"); err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+			}
+			if len(at) != len(boards) {
+				t.Errorf("seed %d: there are %s", seed, w.ids())
+			}
+			w.stop()
+			for _, b := range boards {
+				if n := b.get(&b.links); n != 0 {
+					t.Errorf("seed %d: %d links are left", seed, n)
+				}
+			}
+		})
+	}
+}
+
+// shake makes one random move.
+func shake(w *world, b *board, rng *rand.Rand, step int, sight, replug func()) {
+	switch rng.IntN(9) {
+	case 0:
+		sight()
+	case 1:
+		w.shore.updates <- func(update func(string, []wire.Sighting)) { update(b.address, nil) }
+	case 2:
+		replug()
+		sight()
+	case 3:
+		b.set(func(b *board) {
+			if b.cut != nil {
+				b.cut()
+			}
+		})
+	case 4:
+		for _, d := range w.fleet.Devices() {
+			if d.Address == b.address {
+				go w.dock.Forget(d.ID)
+			}
+		}
+	case 5:
+		for _, d := range w.fleet.Devices() {
+			go w.dock.Adopt(d.ID)
+		}
+	case 6:
+		b.set(func(b *board) { b.refuse = fmt.Errorf("off %d", step) })
+	case 7:
+		b.set(func(b *board) { b.refuse = nil })
+	case 8:
+		m := usual(b.model)
+		m.Version = fmt.Sprint(rng.IntN(3))
+		b.set(func(b *board) { b.manifest = m })
+	}
 }
 
 // TestOneManifestAKind: devices of one Kind share it, unless something is laid
@@ -735,7 +1013,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		link.Send(t.Context(), wire.Message{Data: []byte("unseen")})
-		if got := strings.Join(seen, "|"); got != `out over\x00|out and {"out"}|note dropped` {
+		if got := strings.Join(seen, "|"); got != `out over\x00|note not connected: the board hung up|out and {"out"}|note dropped` {
 			t.Errorf("seen %q", got)
 		}
 	})

@@ -31,20 +31,37 @@ func newKinds(overlays Overlays) *kinds {
 	return &kinds{overlays: overlays, laid: make(map[kindKey]*kindUse), devices: make(map[string]kindKey)}
 }
 
-// use returns the laid manifest for a device, made of m if the device is the
-// first of its Kind.
-func (k *kinds) use(dev *ferrule.Device, m *ferrule.Manifest) *ferrule.Manifest {
+// shared returns the laid manifest for devices of a Kind, and makes it of m if
+// there is none. That can take a while, and keeps nobody else from theirs.
+func (k *kinds) shared(dialect string, kind ferrule.Kind, m *ferrule.Manifest) *ferrule.Manifest {
+	k.mu.Lock()
+	u := k.laid[kindKey{dialect, kind, ""}]
+	k.mu.Unlock()
+	if u != nil {
+		return u.manifest
+	}
+	return k.lay(dialect, kind, "", m)
+}
+
+func (k *kinds) lay(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
+	laid := k.overlays.Lay(dialect, kind, device, m)
+	laid.Notes = nil // they are of the device
+	return laid
+}
+
+// use makes a device of its Kind, and returns its laid manifest: what the others
+// of the Kind use, else shared; or one of its own, made of m.
+func (k *kinds) use(dev *ferrule.Device, m, shared *ferrule.Manifest) *ferrule.Manifest {
 	key := kindKey{dev.Dialect, dev.Kind, ""}
 	if k.overlays.Names(dev.ID) {
 		key.device = dev.ID
+		shared = k.lay(dev.Dialect, dev.Kind, dev.ID, m)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	u := k.laid[key]
 	if u == nil {
-		laid := k.overlays.Lay(dev.Dialect, dev.Kind, dev.ID, m)
-		laid.Notes = nil // they are of the device
-		u = &kindUse{manifest: laid}
+		u = &kindUse{manifest: shared}
 		k.laid[key] = u
 	}
 	if k.devices[dev.ID] != key {

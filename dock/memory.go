@@ -2,8 +2,6 @@ package dock
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +26,9 @@ type Memory struct {
 
 	mu        sync.Mutex
 	file      *os.File
-	lines     int // in the file
+	lines     int         // in the file
+	torn      bool        // the last line may have been cut off
+	timer     *time.Timer // until the file is synced; nil if it need not be
 	byID      map[string]*ferrule.Device
 	byAddress map[string]*ferrule.Device
 	kinds     map[ferrule.Kind]int // how many devices are of each
@@ -145,55 +145,47 @@ func (m *Memory) At(address string) (*ferrule.Device, bool) {
 	return dev, ok
 }
 
-// Name returns the ID for the device at an address: the name that its owner
-// gave it, else the one that it has, else what it calls itself, with digits of
-// its address if that is taken. An ID is never moved to another address, except
-// by the owner. It is the device's own once it is kept.
-func (m *Memory) Name(address, given, model string) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if given != "" {
-		return given
-	}
-	if dev := m.byAddress[address]; dev != nil {
-		return dev.ID
-	}
-	slug := ferrule.Slug(model)
-	if slug == "" {
-		slug = "device"
-	}
-	if m.free(slug) {
-		return slug
-	}
-	sum := sha256.Sum256([]byte(address))
-	digits := hex.EncodeToString(sum[:])
-	for n := 4; ; n += 2 {
-		id := slug[:min(len(slug), ferrule.MaxID-n-1)] + "-" + digits[:n]
-		if m.free(id) || n == ferrule.MaxID-2 {
-			return id
-		}
-	}
-}
-
-func (m *Memory) free(id string) bool { return m.byID[id] == nil && id != ferrule.GatewayID }
-
 // Keep remembers a device, in place of what was known of its ID or its address.
-// The manifest is what the device said; nil if it is known already.
+// The manifest is what the device said; nil if it is known already. It counts at
+// once, even if it cannot be written; it is durable soon.
 func (m *Memory) Keep(dev *ferrule.Device, manifest *ferrule.Manifest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var before ferrule.Kind
-	if old := m.byAddress[dev.Address]; old != nil {
-		before = old.Kind
-	}
-	if manifest != nil && m.kinds[dev.Kind] == 0 {
-		if err := m.writeManifest(dev.Kind, manifest); err != nil {
-			return err
-		}
-	}
+	old := m.byAddress[dev.Address]
+	first := m.kinds[dev.Kind] == 0
 	m.put(dev)
-	m.tidy(before)
-	return m.write(memoryLine{Device: dev})
+	var err error
+	if manifest != nil && first {
+		err = m.writeManifest(dev.Kind, manifest)
+	}
+	if old != nil {
+		m.tidy(old.Kind)
+	}
+	if old == nil || old.ID != dev.ID || old.Trust != dev.Trust {
+		m.syncSoon()
+	}
+	return errors.Join(err, m.write(memoryLine{Device: dev}))
+}
+
+// syncDelay is how long a new name may wait to be durable: many are new at once,
+// and a sync takes a while.
+const syncDelay = 200 * time.Millisecond
+
+func (m *Memory) syncSoon() {
+	if m.timer != nil {
+		return
+	}
+	m.timer = time.AfterFunc(syncDelay, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.timer == nil {
+			return // it was closed
+		}
+		m.timer = nil
+		if err := m.file.Sync(); err != nil {
+			m.log.Warn("memory: names may not be durable", "err", err)
+		}
+	})
 }
 
 // Forget drops a device.
@@ -250,16 +242,21 @@ func (m *Memory) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
 	return manifest, nil
 }
 
-// write appends a line, and begins the log anew if most of it is old.
+// write appends a line, and begins the log anew if most of it is old, or if the
+// line before was cut off.
 func (m *Memory) write(l memoryLine) error {
-	if m.lines > 2*len(m.byID)+spareLines {
-		return m.rewrite()
+	if m.torn || m.lines > 2*len(m.byID)+spareLines {
+		if err := m.rewrite(); err != nil {
+			return fmt.Errorf("memory: %w", err)
+		}
+		return nil
 	}
 	data, err := json.Marshal(l)
 	if err != nil {
 		return fmt.Errorf("memory: %w", err)
 	}
 	if _, err := m.file.Write(append(data, '\n')); err != nil {
+		m.torn = true
 		return fmt.Errorf("memory: %w", err)
 	}
 	m.lines++
@@ -281,7 +278,7 @@ func (m *Memory) rewrite() error {
 	path := filepath.Join(m.dir, devicesFile)
 	replaced := replaceFile(path, b.Bytes())
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	m.file, m.lines = file, len(m.byID)
+	m.file, m.lines, m.torn = file, len(m.byID), replaced != nil
 	return errors.Join(replaced, err)
 }
 
@@ -309,5 +306,9 @@ func replaceFile(path string, data []byte) error {
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.timer != nil {
+		m.timer.Stop()
+		m.timer = nil
+	}
 	return errors.Join(m.file.Sync(), m.file.Close())
 }

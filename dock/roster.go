@@ -1,0 +1,341 @@
+package dock
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// roster knows which device is at which address and under which ID, and tells
+// fleet and memory of every change, one change at a time. An ID belongs to one
+// address: to the one that the owner gave it to, else to the one that had it
+// first.
+type roster struct {
+	fleet  Fleet
+	memory *Memory
+	kinds  *kinds
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	slots map[string]*slot  // by address, of what is in sight
+	ids   map[string]string // ID to address, of every device in the fleet
+	given map[string]string // the owner's names to addresses, of what is in sight
+}
+
+// slot is an address that is in sight.
+type slot struct {
+	sighting *wire.Sighting
+	way      ferrule.Handler
+	// device is what the fleet knows of it. It is read without a lock.
+	device atomic.Pointer[ferrule.Device]
+}
+
+// newRoster puts what is remembered into the fleet, as offline.
+func newRoster(p Parts) *roster {
+	r := &roster{
+		fleet: p.Fleet, memory: p.Memory, kinds: newKinds(p.Overlays), log: p.Log,
+		slots: make(map[string]*slot), ids: make(map[string]string), given: make(map[string]string),
+	}
+	said := make(map[ferrule.Kind]*ferrule.Manifest) // by many devices, read once
+	for _, dev := range p.Memory.Devices() {
+		m, read := said[dev.Kind]
+		if !read {
+			m, _ = p.Memory.Manifest(dev.Kind) // without it the device is known by name only
+			said[dev.Kind] = m
+		}
+		if m != nil {
+			r.kinds.use(dev, m, r.kinds.shared(dev.Dialect, dev.Kind, m))
+		}
+		r.ids[dev.ID] = dev.Address
+		p.Fleet.Put(dev, r.kinds.of(dev.ID), nil)
+	}
+	return r
+}
+
+// enter takes in an address that has come into sight, and shows people that a
+// device is expected there: as it is remembered, else under the owner's name,
+// else under its address. It tells which address, if any, had that name before.
+func (r *roster) enter(s *wire.Sighting, way ferrule.Handler) (entered *slot, displaced string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.Name != "" {
+		r.given[s.Name] = s.Address
+		if at, ok := r.ids[s.Name]; ok && at != s.Address {
+			r.log.Info("the name now belongs to another device", "device", s.Name)
+			r.evict(s.Name)
+			displaced = at
+		}
+	}
+	entered = &slot{sighting: s, way: way}
+	r.slots[s.Address] = entered
+	switch dev, known := r.memory.At(s.Address); {
+	case !known:
+		r.expect(entered)
+	case s.Name == "" || s.Name == dev.ID:
+		r.publish(entered, dev)
+	default:
+		r.rename(entered, dev)
+	}
+	return entered, displaced
+}
+
+// rename gives a device that is remembered the name that its owner has given it
+// since.
+func (r *roster) rename(at *slot, dev *ferrule.Device) {
+	renamed := *dev
+	renamed.ID = at.sighting.Name
+	r.unlist(dev.ID)
+	if m, err := r.memory.Manifest(dev.Kind); err == nil {
+		r.kinds.use(&renamed, m, r.kinds.shared(dev.Dialect, dev.Kind, m))
+	}
+	r.publish(at, &renamed)
+	r.keep(&renamed)
+}
+
+// expect publishes a device of which nothing is known but where it should be.
+func (r *roster) expect(at *slot) {
+	s := at.sighting
+	r.publish(at, &ferrule.Device{
+		ID: cmp.Or(s.Name, s.Address), Address: s.Address, Medium: s.Medium, Trust: trust(s, nil),
+		State: ferrule.StateOffline, Since: time.Now(), Reason: "it is being connected to",
+	})
+}
+
+// leave takes out an address that has gone out of sight. What is remembered of
+// it stays in the fleet.
+func (r *roster) leave(at *slot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := at.sighting
+	delete(r.slots, s.Address)
+	if r.given[s.Name] == s.Address {
+		delete(r.given, s.Name)
+	}
+	dev := at.device.Load()
+	if dev.Kind == "" {
+		r.unlist(dev.ID)
+		return
+	}
+	r.fleet.Put(dev, r.kinds.of(dev.ID), nil)
+}
+
+// admit gives a device that was greeted its ID and its trust, notes what has
+// changed about it, and publishes it. Shared is its laid manifest, unless
+// something is laid on it alone.
+func (r *roster) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.Manifest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := at.sighting
+	before, known := r.memory.At(s.Address)
+	dev.ID = r.name(s, dev.Model, before)
+	dev.Trust = trust(s, before)
+	if known {
+		r.compare(dev, manifest, before)
+		dev.Labels = before.Labels
+	}
+	if was := at.device.Load(); was.ID != dev.ID {
+		r.unlist(was.ID)
+	}
+	r.kinds.use(dev, manifest, shared)
+	r.publish(at, dev)
+	if err := r.memory.Keep(dev, manifest); err != nil {
+		r.notKept(dev, err)
+	}
+}
+
+// offline notes that a device cannot be reached, and why. It tells whether that
+// is news.
+func (r *roster) offline(at *slot, why error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := at.device.Load()
+	reason := ferrule.Clean(why.Error(), 500)
+	if was.State == ferrule.StateOffline && (was.Reason == reason || why == errStopped) {
+		return false
+	}
+	dev := *was
+	if dev.State == ferrule.StateOnline {
+		dev.State, dev.Since = ferrule.StateOffline, time.Now()
+	}
+	dev.Reason = reason
+	r.publish(at, &dev)
+	r.keep(&dev)
+	return true
+}
+
+// adopt trusts a device that is known.
+func (r *roster) adopt(id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, err := r.known(id)
+	if err != nil {
+		return err
+	}
+	dev := *was
+	dev.Trust = ferrule.TrustAdopted
+	if at := r.slots[dev.Address]; at != nil {
+		r.publish(at, &dev)
+	} else {
+		r.fleet.Put(&dev, r.kinds.of(id), nil)
+	}
+	return r.memory.Keep(&dev, nil)
+}
+
+// address tells where the device with an ID is, or was.
+func (r *roster) address(id string) (string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	address, ok := r.ids[id]
+	return address, ok
+}
+
+// forget drops what is known of a device. It tells its address; if that is in
+// sight, the device is expected there anew.
+func (r *roster) forget(id string) (address string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dev, err := r.known(id)
+	if err != nil {
+		return "", err
+	}
+	return dev.Address, r.evict(id)
+}
+
+// known returns a device of which there is something to decide about or to
+// forget.
+func (r *roster) known(id string) (*ferrule.Device, error) {
+	if dev, ok := r.memory.Get(id); ok {
+		return dev, nil
+	}
+	if at := r.slots[r.ids[id]]; at != nil {
+		return nil, at.device.Load().OfflineError()
+	}
+	return nil, ferrule.NoDevice(id)
+}
+
+// evict takes an ID from whoever has it, and with it all that is known of that
+// device. If it is in sight, it is expected there.
+func (r *roster) evict(id string) error {
+	at := r.slots[r.ids[id]]
+	r.unlist(id)
+	err := r.memory.Forget(id)
+	if at != nil {
+		r.expect(at)
+	}
+	return err
+}
+
+// unlist takes an ID out of the fleet.
+func (r *roster) unlist(id string) {
+	delete(r.ids, id)
+	r.fleet.Remove(id)
+	r.kinds.forget(id)
+}
+
+// publish makes dev what the fleet knows of an address.
+func (r *roster) publish(at *slot, dev *ferrule.Device) {
+	r.ids[dev.ID] = dev.Address
+	at.device.Store(dev)
+	r.fleet.Put(dev, r.kinds.of(dev.ID), at.way)
+}
+
+// keep remembers a device, if there is anything to remember.
+func (r *roster) keep(dev *ferrule.Device) {
+	if dev.Kind == "" {
+		return
+	}
+	if err := r.memory.Keep(dev, nil); err != nil {
+		r.notKept(dev, err)
+	}
+}
+
+func (r *roster) notKept(dev *ferrule.Device, err error) {
+	r.log.Warn("a device will not be remembered as it is", "device", dev.ID, "err", err)
+}
+
+// name chooses the ID of a device: the name that its owner gave it, else the one
+// that it has, else what it calls itself, with digits of its address if that is
+// taken.
+func (r *roster) name(s *wire.Sighting, model string, before *ferrule.Device) string {
+	if s.Name != "" {
+		return s.Name
+	}
+	if before != nil {
+		return before.ID
+	}
+	slug := cmp.Or(ferrule.Slug(model), "device")
+	if r.free(slug, s.Address) {
+		return slug
+	}
+	sum := sha256.Sum256([]byte(s.Address))
+	digits := hex.EncodeToString(sum[:])
+	for n := 4; ; n += 2 {
+		id := strings.TrimRight(slug[:min(len(slug), ferrule.MaxID-n-1)], "-") + "-" + digits[:n]
+		if r.free(id, s.Address) || n == ferrule.MaxID-2 {
+			return id
+		}
+	}
+}
+
+// free tells whether an address may have an ID.
+func (r *roster) free(id, address string) bool {
+	for _, at := range []string{r.ids[id], r.given[id]} {
+		if at != "" && at != address {
+			return false
+		}
+	}
+	return id != ferrule.GatewayID
+}
+
+// trust tells whether a device is adopted: because its owner asked for it, or
+// because they have adopted it before.
+func trust(s *wire.Sighting, before *ferrule.Device) ferrule.Trust {
+	switch {
+	case s.Adopted:
+		return ferrule.TrustAdopted
+	case before != nil:
+		return before.Trust
+	}
+	return ferrule.TrustHeld
+}
+
+// compare notes what has changed about a device since it was last seen.
+func (r *roster) compare(dev *ferrule.Device, manifest *ferrule.Manifest, before *ferrule.Device) {
+	dev.Changed, dev.Previous = before.Changed, before.Previous
+	if before.Kind == dev.Kind {
+		return
+	}
+	dev.Changed, dev.Previous = time.Now(), before.Kind
+	r.log.Warn(fmt.Sprintf("device has become another kind: %s, it was %s", dev.Kind.Short(), before.Kind.Short()), "device", dev.ID)
+	if old, err := r.memory.Manifest(before.Kind); err == nil {
+		if note := shrunken(old, manifest); note != "" {
+			dev.Notes = append(dev.Notes, note)
+		}
+	}
+}
+
+// shrunken tells of a device that offers less than it did and says that it is
+// the same: a list that was cut without a trace looks so.
+func shrunken(old, now *ferrule.Manifest) string {
+	if now.Model != old.Model || now.Version != old.Version ||
+		len(now.Tools) > len(old.Tools) || len(now.Pins) > len(old.Pins) ||
+		len(now.Tools)+len(now.Pins) == len(old.Tools)+len(old.Pins) {
+		return ""
+	}
+	for _, t := range now.Tools {
+		if old.Tool(t.Name) == nil {
+			return ""
+		}
+	}
+	return fmt.Sprintf("its list has shrunk from %d tools and %d pins to %d and %d, and its version is the same: the board may be short of memory",
+		len(old.Tools), len(old.Pins), len(now.Tools), len(now.Pins))
+}
