@@ -34,11 +34,13 @@ func lay(t *ferrule.Tool, says []Tool, pins []ferrule.Pin) {
 	if t.Effect == "" {
 		t.Effect = ferrule.Changes
 	}
-	if t.Quarantine != "" {
-		return
+	if t.Quarantine == "" {
+		if err := layInput(t, says, pins); err != nil {
+			t.Quarantine = err.Error()
+		}
 	}
-	if err := layInput(t, says, pins); err != nil {
-		t.Quarantine = err.Error()
+	if t.Quarantine != "" { // nobody has a use for its schemas, and they may be the reason
+		t.Input, t.Output = nil, nil
 	}
 }
 

@@ -90,7 +90,7 @@ func TestLay(t *testing.T) {
 			"plain", `{"name":"plain","effect":"changes","quarantine":"the device has no pin of type pwm_output with ability buffer"}`,
 		},
 		"a schema that cannot be used": {
-			nil, "broken", `{"name":"broken","input":{"type":"object","properties":5},"effect":"changes","quarantine":"its input schema cannot be used: it is no JSON Schema: properties: got number, want object"}`,
+			nil, "broken", `{"name":"broken","effect":"changes","quarantine":"its input schema cannot be used: it is no JSON Schema: properties: got number, want object"}`,
 		},
 		"and can be replaced": {
 			[]string{`{"tools":{"broken":{"input":{"properties":{"a":{"type":"string"}}}}}}`},

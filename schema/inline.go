@@ -1,8 +1,10 @@
 package schema
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp/syntax"
 	"strconv"
 	"strings"
 
@@ -39,25 +41,33 @@ var keywords = map[string]shape{
 }
 
 // inline copies a schema with its references replaced by what they refer to,
-// its texts cleaned, and only the keywords that are known.
-func inline(root map[string]any) (map[string]any, error) {
-	in := &inliner{root: root}
-	whole, err := in.schema(root, 0)
+// its texts cleaned, and only the keywords that are known. It tells of how many
+// parts the copy is. In old drafts a reference stands alone, and what is beside
+// it does not count.
+func inline(root map[string]any, alone bool) (whole map[string]any, parts int, err error) {
+	in := &inliner{root: root, alone: alone}
+	v, err := in.schema(root, 0)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return whole.(map[string]any), nil
+	whole, ok := v.(map[string]any)
+	if !ok {
+		return nil, 0, fmt.Errorf("it is %s, not an object", kindOf(v))
+	}
+	return whole, in.parts, nil
 }
 
 type inliner struct {
 	root     map[string]any
+	alone    bool
 	within   []string // the references being replaced, outermost first
-	nodes    int
-	patterns int
+	parts    int      // schemas and values in them, so far
+	bytes    int      // of the values
+	patterns int      // what all patterns together compile to
 }
 
 func (in *inliner) schema(v any, depth int) (any, error) {
-	if in.nodes++; in.nodes > maxNodes {
+	if in.parts++; in.parts > maxNodes {
 		return nil, fmt.Errorf("with its references replaced it has more than %d parts", maxNodes)
 	}
 	if depth > maxDepth {
@@ -67,17 +77,19 @@ func (in *inliner) schema(v any, depth int) (any, error) {
 	if !ok {
 		return v, nil // true, false, or something that does not compile
 	}
+	ref, refers := object["$ref"]
 	out := make(map[string]any, len(object))
 	for word, value := range object {
+		if _, known := keywords[word]; !known && !forbidden[word] || refers && in.alone {
+			continue
+		}
 		kept, err := in.keyword(word, value, depth)
 		if err != nil {
 			return nil, err
 		}
-		if kept != nil {
-			out[word] = kept
-		}
+		out[word] = kept
 	}
-	if ref, ok := object["$ref"]; ok {
+	if refers {
 		target, err := in.refer(ref, depth)
 		if err != nil {
 			return nil, err
@@ -87,18 +99,23 @@ func (in *inliner) schema(v any, depth int) (any, error) {
 	return out, nil
 }
 
-// keyword returns what a keyword becomes; nil if it is left out.
+// forbidden are keywords that cannot be left out and are not supported.
+var forbidden = map[string]bool{"$dynamicRef": true, "$recursiveRef": true}
+
+// keyword returns what the value of a keyword becomes.
 func (in *inliner) keyword(word string, value any, depth int) (any, error) {
-	switch word {
-	case "$dynamicRef", "$recursiveRef":
+	if forbidden[word] {
 		return nil, fmt.Errorf("it uses %s, which is not supported", word)
+	}
+	switch word {
 	case "title", "description":
 		if text, ok := value.(string); ok {
-			return ferrule.Clean(text, ferrule.MaxText), nil
+			value = ferrule.Clean(text, ferrule.MaxText)
 		}
-		return value, nil
 	case "pattern":
-		return value, in.pattern(value)
+		if err := in.pattern(value); err != nil {
+			return nil, err
+		}
 	case "patternProperties":
 		patterns, _ := value.(map[string]any)
 		for p := range patterns {
@@ -107,18 +124,50 @@ func (in *inliner) keyword(word string, value any, depth int) (any, error) {
 			}
 		}
 	}
-	switch shape, known := keywords[word]; {
-	case !known:
-		return nil, nil
-	case shape == named:
+	switch keywords[word] {
+	case named:
 		return in.named(value, depth)
-	case shape == list, shape == one:
+	case list, one:
 		if elements, ok := value.([]any); ok {
 			return in.list(elements, depth)
 		}
 		return in.schema(value, depth+1)
 	}
-	return value, nil
+	return value, in.plain(value)
+}
+
+// plain counts a value that is kept as it is: one that is referred to often is
+// kept often.
+func (in *inliner) plain(v any) error {
+	parts, bytes := sizeOf(v)
+	in.parts += parts
+	in.bytes += bytes
+	if in.parts > maxNodes || in.bytes > maxBytes {
+		return fmt.Errorf("with its references replaced it has more than %d parts or %d bytes", maxNodes, maxBytes)
+	}
+	return nil
+}
+
+// sizeOf counts the parts of a JSON value and the bytes of their texts.
+func sizeOf(v any) (parts, bytes int) {
+	parts = 1
+	switch v := v.(type) {
+	case string:
+		bytes = len(v)
+	case json.Number:
+		bytes = len(v)
+	case []any:
+		for _, e := range v {
+			p, b := sizeOf(e)
+			parts, bytes = parts+p, bytes+b
+		}
+	case map[string]any:
+		for name, e := range v {
+			p, b := sizeOf(e)
+			parts, bytes = parts+p, bytes+b+len(name)
+		}
+	}
+	return parts, bytes
 }
 
 func (in *inliner) list(elements []any, depth int) (any, error) {
@@ -150,16 +199,30 @@ func (in *inliner) named(value any, depth int) (any, error) {
 	return out, nil
 }
 
-// pattern bounds a regular expression. Matching one takes linear time.
+// pattern bounds a regular expression by what it compiles to: matching takes time
+// in proportion to that, and a short one can be large.
 func (in *inliner) pattern(value any) error {
 	text, _ := value.(string)
-	if in.patterns++; in.patterns > maxPatterns {
-		return fmt.Errorf("it has more than %d patterns", maxPatterns)
+	re, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return fmt.Errorf("a pattern cannot be used: %w", err)
 	}
-	if len(text) > maxPattern {
-		return fmt.Errorf("a pattern has %d bytes; at most %d are possible", len(text), maxPattern)
+	if in.patterns += 1 + patternSize(re); in.patterns > maxPatterns {
+		return fmt.Errorf("its patterns are too large: %s", brief(text))
 	}
 	return nil
+}
+
+// patternSize is about how many instructions a pattern compiles to.
+func patternSize(re *syntax.Regexp) int {
+	n := max(1, len(re.Rune))
+	for _, sub := range re.Sub {
+		n += patternSize(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= max(1, re.Min, re.Max)
+	}
+	return min(n, maxPatterns+1)
 }
 
 // refer returns what a reference stands for.

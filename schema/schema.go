@@ -15,28 +15,41 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/ferrulehq/ferrule"
 )
 
 // The bounds of a schema, after its references have been replaced.
 const (
-	maxSize     = 64 << 10 // bytes, before
+	maxSize     = ferrule.MaxSchema // bytes, before
 	maxDepth    = 32
 	maxNodes    = 4096
-	maxPatterns = 64
-	maxPattern  = 512 // bytes of one pattern
+	maxBytes    = 2 * maxSize // of values
+	maxPatterns = 4096        // instructions of all patterns
 )
+
+// maxChecks bounds the parts of a schema times the parts of the arguments that it
+// checks: whoever wrote the one may have written the other.
+const maxChecks = 100_000
 
 // Schema is a compiled schema of the arguments of a tool. It is safe for use by
 // many goroutines.
 type Schema struct {
+	parts    int
 	plain    *plainSchema // nil if it is not plain
 	compiled *jsonschema.Schema
 	portable json.RawMessage
 }
 
 // Compile compiles the schema of a tool's arguments. Its errors are fit for
-// showing to whoever wrote the schema.
-func Compile(raw []byte) (*Schema, error) {
+// showing to whoever wrote the schema. What it is given is hostile: whatever goes
+// wrong with one schema, a panic in a library included, is an error of that one.
+func Compile(raw []byte) (compiled *Schema, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			compiled, err = nil, fmt.Errorf("it cannot be compiled: %v", r)
+		}
+	}()
 	doc, err := decode(raw, bounds{size: maxSize, depth: maxDepth, nodes: maxNodes})
 	if err != nil {
 		return nil, err
@@ -46,14 +59,14 @@ func Compile(raw []byte) (*Schema, error) {
 		return nil, fmt.Errorf("it is %s, not an object", kindOf(doc))
 	}
 	draft := draftOf(object)
-	whole, err := inline(object)
+	whole, parts, err := inline(object, draft.alone)
 	if err != nil {
 		return nil, err
 	}
 	if err := rootIsObject(whole); err != nil {
 		return nil, err
 	}
-	compiled, err := compile(whole, draft)
+	checks, err := compile(whole, draft.is)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +74,7 @@ func Compile(raw []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Schema{newPlain(whole), compiled, portable}, nil
+	return &Schema{parts, newPlain(whole), checks, portable}, nil
 }
 
 // Portable is the schema as every client can read it: an object at the root,
@@ -74,12 +87,7 @@ type nowhere struct{}
 
 func (nowhere) Load(url string) (any, error) { return nil, fmt.Errorf("%s is outside of it", url) }
 
-func compile(doc map[string]any, draft *jsonschema.Draft) (compiled *jsonschema.Schema, err error) {
-	defer func() { // the library is given hostile input here, once, and must not take the process along
-		if r := recover(); r != nil {
-			err = fmt.Errorf("it cannot be compiled: %v", r)
-		}
-	}()
+func compile(doc map[string]any, draft *jsonschema.Draft) (*jsonschema.Schema, error) {
 	const url = "ferrule:schema"
 	c := jsonschema.NewCompiler()
 	c.UseLoader(nowhere{})
@@ -87,34 +95,37 @@ func compile(doc map[string]any, draft *jsonschema.Draft) (compiled *jsonschema.
 	if err := c.AddResource(url, doc); err != nil {
 		return nil, err
 	}
-	compiled, err = c.Compile(url)
+	compiled, err := c.Compile(url)
 	if err != nil {
 		return nil, compileError(err)
 	}
 	return compiled, nil
 }
 
-// drafts maps a part of a $schema to the draft that it names.
-var drafts = []struct {
-	part  string
-	draft *jsonschema.Draft
-}{
-	{"draft-04", jsonschema.Draft4},
-	{"draft-06", jsonschema.Draft6},
-	{"draft-07", jsonschema.Draft7},
-	{"2019-09", jsonschema.Draft2019},
+// draft is a version of JSON Schema.
+type draft struct {
+	part  string // of the $schema that names it
+	is    *jsonschema.Draft
+	alone bool // what stands beside a reference does not count
+}
+
+var drafts = []draft{
+	{"draft-04", jsonschema.Draft4, true},
+	{"draft-06", jsonschema.Draft6, true},
+	{"draft-07", jsonschema.Draft7, true},
+	{"2019-09", jsonschema.Draft2019, false},
 }
 
 // draftOf is the draft that a schema is written in: the newest unless it names
 // another that is known.
-func draftOf(doc map[string]any) *jsonschema.Draft {
+func draftOf(doc map[string]any) draft {
 	name, _ := doc["$schema"].(string)
 	for _, d := range drafts {
 		if strings.Contains(name, d.part) {
-			return d.draft
+			return d
 		}
 	}
-	return jsonschema.Draft2020
+	return draft{is: jsonschema.Draft2020}
 }
 
 // rootIsObject refuses a schema that no arguments could fit.

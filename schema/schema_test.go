@@ -51,6 +51,9 @@ func TestCheckNamesEverything(t *testing.T) {
 		{`{"properties":{"s":{"pattern":"^a$"}}}`, `{"s":"b"}`, `s: want text that matches "^a$", got "b"`},
 		{`{"properties":{"s":{"minItems":1,"maxItems":1}}}`, `{"s":[]}`, `s: want at least 1 elements, got 0`},
 		{`{"properties":{"s":{"minItems":1,"maxItems":1}}}`, `{"s":[1,2]}`, `s: want at most 1 elements, got 2`},
+		{`{"properties":{"n":{"const":null}}}`, `{"n":1}`, `n: want null, got 1`},
+		{`{"$schema":"http://json-schema.org/draft-07/schema#","definitions":{"p":{"type":"string"}},"properties":{"a":{"$ref":"#/definitions/p","maxLength":1}}}`, `{"a":"xx"}`, ``},
+		{`{"$defs":{"p":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/p","maxLength":1}}}`, `{"a":"xx"}`, `a: want at most 1 characters, got "xx"`},
 		{`{"required":["x"],"minProperties":2}`, `{}`, `minProperties: got 0, want 2; x: missing`},
 	} {
 		args, _, err := schema.Object([]byte(test.args))
@@ -73,6 +76,19 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
+// TestChecksAreBounded: a schema and arguments that were made for each other cost
+// no more than others.
+func TestChecksAreBounded(t *testing.T) {
+	s := compile(t, `{"properties":{"a":{"items":{"allOf":[`+strings.Repeat(`{"type":"string"},`, 1000)+`{}]}}}}`)
+	args, _, err := schema.Object([]byte(`{"a":[` + strings.Repeat("1,", 1000) + `1]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Check(args); len(got) != 1 || !strings.HasPrefix(got[0], "they are too large to be checked") {
+		t.Errorf("got %d violations, the first %q", len(got), got[0])
+	}
+}
+
 func TestCompileRefuses(t *testing.T) {
 	deep := strings.Repeat(`{"properties":{"a":`, 40) + "{}" + strings.Repeat("}}", 40)
 	wide := `{"properties":{` + strings.TrimSuffix(strings.Repeat(`"a":{},`, 10), ",") + `},"enum":[` + strings.Repeat("1,", 5000) + "1]}"
@@ -92,7 +108,7 @@ func TestCompileRefuses(t *testing.T) {
 		{"other types", `{"type":["string","null"]}`, "arguments are always an object"},
 		{"a bad type", `{"properties":{"a":{"type":"int"}}}`, "it is no JSON Schema: properties.a.type:"},
 		{"properties that are none", `{"type":"object","properties":5,"required":"x"}`, "it is no JSON Schema"},
-		{"a bad pattern", `{"properties":{"a":{"pattern":"("}}}`, "it is no JSON Schema"},
+		{"a bad pattern", `{"properties":{"a":{"pattern":"("}}}`, "a pattern cannot be used"},
 		{"draft 4 without saying so", `{"properties":{"a":{"exclusiveMinimum":true}}}`, "it is no JSON Schema"},
 		{"itself", `{"properties":{"a":{"$ref":"#"}}}`, "it refers to itself"},
 		{"a loop", `{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}`, "refers to itself"},
@@ -109,9 +125,16 @@ func TestCompileRefuses(t *testing.T) {
 		{"a bomb", bomb, "more than 4096 parts"},
 		{"a huge number", `{"properties":{"a":{"maximum":1e1000000000}}}`, "out of range"},
 		{"a tiny number", `{"properties":{"a":{"multipleOf":1e-1000000000}}}`, "out of range"},
-		{"many patterns", `{"allOf":[` + strings.Repeat(`{"pattern":"a"},`, 65) + `{}]}`, "more than 64 patterns"},
-		{"a long pattern", `{"properties":{"a":{"pattern":"` + strings.Repeat("a", 600) + `"}}}`, "a pattern has 600 bytes"},
-		{"a pattern that explodes", `{"properties":{"a":{"pattern":"((a{1,1000}){1,1000}){1,1000}"}}}`, "it is no JSON Schema"},
+		{"many patterns", `{"allOf":[` + strings.Repeat(`{"pattern":"abcdefgh"},`, 500) + `{}]}`, "its patterns are too large"},
+		{"a long pattern", `{"properties":{"a":{"pattern":"` + strings.Repeat("a", 5000) + `"}}}`, "its patterns are too large"},
+		{"a pattern that is larger than it looks", `{"properties":{"a":{"pattern":"(?:` + strings.Repeat("a", 500) + `){1000}"}}}`, "its patterns are too large"},
+		{"such names", `{"patternProperties":{"(?:` + strings.Repeat("a", 500) + `){1000}":{}}}`, "its patterns are too large"},
+		{"a pattern that explodes", `{"properties":{"a":{"pattern":"((a{1,1000}){1,1000}){1,1000}"}}}`, "a pattern cannot be used"},
+		{"true by reference", `{"$ref":"#/$defs/a","$defs":{"a":true}}`, "it is a boolean, not an object"},
+		{"null by reference", `{"$ref":"#/$defs/a","$defs":{"a":null}}`, "it is null, not an object"},
+		{"a number by reference", `{"$ref":"#/$defs/a","$defs":{"a":5}}`, "it is a number, not an object"},
+		{"a value by many references", `{"$defs":{"a":{"enum":["` + strings.Repeat("x", 30000) + `"]}},"allOf":[` + strings.Repeat(`{"$ref":"#/$defs/a"},`, 100) + `{}]}`, "parts or 131072 bytes"},
+		{"deep by reference", `{"$defs":{"a":` + strings.Repeat(`{"items":`, 20) + `{}` + strings.Repeat(`}`, 20) + `,"b":` + strings.Repeat(`{"items":`, 20) + `{"$ref":"#/$defs/a"}` + strings.Repeat(`}`, 20) + `},"properties":{"x":{"$ref":"#/$defs/b"}}}`, "it is nested too deeply"},
 		{"a name with a bell", `{"properties":{"a\u0007":{}}}`, "cannot be shown"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -23,6 +23,9 @@ func (s *Schema) Check(args map[string]any) []string {
 	if s.plain != nil && s.plain.fits(args) {
 		return nil
 	}
+	if n, _ := sizeOf(args); n*s.parts > maxChecks {
+		return []string{fmt.Sprintf("they are too large to be checked: %d parts against a schema of %d", n, s.parts)}
+	}
 	err := s.compiled.Validate(args)
 	if err == nil {
 		return nil
