@@ -61,7 +61,7 @@ type Journal struct {
 
 	// disk is held while the file is written. It is taken before mu.
 	disk sync.Mutex
-	file *os.File
+	file storage
 	size int64 // bytes of the file that hold whole records
 	head mark  // the newest of them
 
@@ -70,7 +70,16 @@ type Journal struct {
 	failure error  // why the last write failed, if it did
 	dead    bool   // it failed in a way that cannot be mended
 	timer   *time.Timer
+	due     time.Time // when timer fires
 	closed  bool
+}
+
+// storage is what a journal does with its file.
+type storage interface {
+	io.WriteSeeker
+	io.Closer
+	Sync() error
+	Truncate(size int64) error
 }
 
 // batch is records that are written together.
@@ -115,7 +124,7 @@ func cutAt(file *os.File, size int64, log *slog.Logger) error {
 		return err
 	}
 	if end > size {
-		log.Warn("journal: removing a record that was cut off", "bytes", end-size)
+		log.Warn(fmt.Sprintf("journal: removing a record that was cut off after %d bytes", end-size))
 		if err := file.Truncate(size); err != nil {
 			return err
 		}
@@ -149,13 +158,13 @@ func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 	}
 	b := j.next
 	b.entries = append(b.entries, e)
-	wait := durable && j.cfg.Sync == 0
-	if !wait && j.timer == nil {
+	wait := durable && (j.cfg.Sync == 0 || j.failure != nil) // on a full disk everyone waits for the truth
+	if !wait {
 		delay := lazy
 		if durable {
 			delay = j.cfg.Sync
 		}
-		j.timer = time.AfterFunc(delay, j.flushLater)
+		j.flushWithin(delay)
 	}
 	full := len(b.entries) >= backlog
 	j.mu.Unlock()
@@ -163,6 +172,19 @@ func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 		return j.flush(b)
 	}
 	return nil
+}
+
+// flushWithin sees to it that what is pending is written in time. It is called
+// with mu held.
+func (j *Journal) flushWithin(delay time.Duration) {
+	due := time.Now().Add(delay)
+	switch {
+	case j.timer == nil:
+		j.timer, j.due = time.AfterFunc(delay, j.flushLater), due
+	case due.Before(j.due):
+		j.timer.Reset(delay)
+		j.due = due
+	}
 }
 
 func (j *Journal) writable() error {
@@ -179,6 +201,9 @@ func (j *Journal) writable() error {
 func (j *Journal) Health() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if err := j.writable(); err != nil {
+		return err
+	}
 	return j.failure
 }
 
@@ -222,16 +247,24 @@ func (j *Journal) flush(b *batch) error {
 	}
 	j.mu.Lock()
 	j.next = &batch{entries: make([]ferrule.Entry, 0, len(b.entries))} // b is complete
+	dead, failure := j.dead, j.failure
 	j.mu.Unlock()
+	b.done = true
+	switch {
+	case len(b.entries) == 0:
+		return nil
+	case dead:
+		b.err = failure
+		return failure
+	}
 
-	var dead bool
 	lines, head := encode(b.entries, j.head)
 	if dead, b.err = j.write(lines); b.err == nil {
 		j.head = head
 	} else {
 		b.err = fmt.Errorf("journal: %w", b.err)
 	}
-	b.done, b.entries = true, nil
+	b.entries = nil
 
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -170,6 +170,35 @@ func TestArgumentsThatAreNoJSON(t *testing.T) {
 	}
 }
 
+// TestTheShorterDelayCounts: a record waits no longer because of one that may.
+func TestTheShorterDelayCounts(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		for name, test := range map[string]struct {
+			sync  time.Duration
+			first bool // is the first record durable? The second is not like it
+			want  time.Duration
+		}{
+			"durable after lazy": {100 * time.Millisecond, false, 100 * time.Millisecond},
+			"lazy after durable": {time.Minute, true, time.Second},
+		} {
+			dir := filepath.Join(dir, name)
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			j := open(t, dir, journal.Config{Sync: test.sync})
+			j.Append(entry(1), test.first)
+			j.Append(entry(2), !test.first)
+			time.Sleep(test.want + time.Millisecond)
+			synctest.Wait()
+			if n := len(read(t, dir)); n != 2 {
+				t.Errorf("%s: %d records after %v", name, n, test.want)
+			}
+			j.Close()
+		}
+	})
+}
+
 // TestRecordsAreBounded: a call of any size leaves a journal that can be read and
 // built upon.
 func TestRecordsAreBounded(t *testing.T) {
@@ -332,10 +361,10 @@ func FuzzEntry(f *testing.F) {
 	f.Add("call-1", "anna", "robot", "gpio_write", `{"pin": 2}`, "invalid", "pin: want 2,\n\tgot \"258\"", true, int64(1500))
 	f.Add("", "\x00\x7f\u2028", "é", "\\", `{"pin`, "", "\xff", false, int64(-1))
 	f.Fuzz(func(t *testing.T, call, name, device, tool, args, code, message string, ran bool, took int64) {
-		if max(len(call), len(name), len(device), len(tool), len(message)) > 1000 || len(args) > 100<<10 {
+		text := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+		if max(len(text(call)), len(text(name)), len(text(device)), len(text(tool)), len(text(message))) > 1000 || len(args) > 100<<10 {
 			return // it would be cut
 		}
-		text := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 		want := ferrule.Entry{
 			Time: time.Unix(1e9, took&0xffff).UTC(), Call: text(call), Phase: ferrule.Outcome,
 			Principal: ferrule.Principal{Role: ferrule.Agent, Name: text(name)}, Device: text(device), Tool: text(tool),

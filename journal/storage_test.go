@@ -1,0 +1,106 @@
+package journal
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// watched is a file that counts syncs, and fails them when it is told to.
+type watched struct {
+	*os.File
+	mu     sync.Mutex
+	synced int64 // bytes that were in the file at the last sync
+	syncs  int
+	fail   error
+}
+
+func (w *watched) Sync() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fail != nil {
+		return w.fail
+	}
+	w.syncs++
+	w.synced, _ = w.Seek(0, io.SeekCurrent)
+	return w.File.Sync()
+}
+
+func watch(t *testing.T) (*Journal, *watched, string) {
+	t.Helper()
+	dir := t.TempDir()
+	j, err := Open(dir, DefaultConfig(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	w := &watched{File: j.file.(*os.File)}
+	j.file = w
+	return j, w, dir
+}
+
+// TestDurableIsSynced: when Append returns, the record has been synced; records
+// that come together share a sync.
+func TestDurableIsSynced(t *testing.T) {
+	j, w, dir := watch(t)
+	for i := range 5 {
+		if err := j.Append(ferrule.Entry{Call: "one"}, true); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dir, FileName))
+		if err != nil || w.synced != info.Size() || w.syncs != i+1 {
+			t.Fatalf("%d of %d bytes are synced after %d syncs, %v", w.synced, info.Size(), w.syncs, err)
+		}
+	}
+	j.disk.Lock() // while the disk is busy, twenty records come
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if err := j.Append(ferrule.Entry{Call: "many"}, true); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for waiting := 0; waiting < 20; {
+		j.mu.Lock()
+		waiting = len(j.next.entries)
+		j.mu.Unlock()
+	}
+	j.disk.Unlock()
+	wg.Wait()
+	if w.syncs != 6 {
+		t.Errorf("%d syncs for twenty records that came together", w.syncs-5)
+	}
+}
+
+// TestASyncThatFailed: nothing is known about the file from then on, so nothing
+// more is written to it, whatever was waiting and whatever comes.
+func TestASyncThatFailed(t *testing.T) {
+	j, w, dir := watch(t)
+	if err := j.Append(ferrule.Entry{Call: "before"}, true); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("the disk is gone")
+	w.fail = broken
+	if err := j.Append(ferrule.Entry{Call: "lost"}, true); !errors.Is(err, broken) {
+		t.Fatalf("got %v", err)
+	}
+	w.fail = nil
+	j.flushLater() // as the timer does
+	for _, durable := range []bool{true, false} {
+		if err := j.Append(ferrule.Entry{Call: "after"}, durable); !errors.Is(err, broken) || j.Health() == nil {
+			t.Errorf("got %v, and health is %v", err, j.Health())
+		}
+	}
+	j.Close()
+	report, err := Verify(dir)
+	if err != nil || len(report.Findings) > 0 || report.Records > 2 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
