@@ -44,6 +44,11 @@ type Device struct {
 // has it.
 const GatewayID = "gateway"
 
+// NoDevice says that there is no device with an ID.
+func NoDevice(id string) *Error {
+	return Errorf(NotFound, "there is no device %q", Clean(id, MaxWord)).WithHint("`ferrule devices` lists the devices")
+}
+
 // OfflineError says that a device cannot be reached, since when and why.
 func (d *Device) OfflineError() *Error {
 	if d.Kind == "" {

@@ -87,10 +87,11 @@ func (c *Call) Report(p Progress) {
 }
 
 // Target is the device and the tool that a call addresses, as they stood when
-// the call was resolved. Both are shared and read only.
+// the call was resolved. They are shared and read only.
 type Target struct {
-	Device *Device
-	Tool   *Tool
+	Device   *Device
+	Manifest *Manifest
+	Tool     *Tool
 }
 
 // Progress is a word to the caller while a call goes on.
@@ -111,6 +112,13 @@ type Principal struct {
 }
 
 func (p Principal) String() string { return string(p.Role) + ":" + p.Name }
+
+// Sees tells whether p may know of a device: what is held is for people to
+// decide about.
+func (p Principal) Sees(d *Device) bool { return d.Trust != TrustHeld || p.Role == Person }
+
+// MayCall tells whether a tool is for the likes of p.
+func (p Principal) MayCall(t *Tool) bool { return !t.UserOnly || p.Role == Person }
 
 // Role tells what sort of caller a Principal is.
 type Role string

@@ -148,6 +148,9 @@ func (c Config) Check() error {
 	if err := c.Pipeline().Check(); err != nil {
 		return fmt.Errorf("calls.%w", err)
 	}
+	if c.Calls.Waiting < 0 {
+		return fmt.Errorf("calls.waiting: want 0 or more, got %d", c.Calls.Waiting)
+	}
 	if err := c.Dock().Check(); err != nil {
 		return err
 	}

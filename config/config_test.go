@@ -91,7 +91,7 @@ func TestParseRefuses(t *testing.T) {
 		{"calls: 5\n", "[1:8] int was used where mapping is expected"},
 		{"calls:\n  deadline: soon\n", "calls.deadline: want a duration such as 30s, got soon"},
 		{"calls: {deadline: 1h}\n", "calls.deadline: want more than nothing and at most 10m0s"},
-		{"calls: {waiting: -1}\n", "nothing waiting"},
+		{"calls: {waiting: -1}\n", "calls.waiting: want 0 or more, got -1"},
 		{"retry: {min: 5s, max: 1s}\n", "retry: want 0 < min <= max, got 5s and 1s"},
 		{"journal: {sync: never}\n", `journal.sync: want always, or an interval such as 5s, got "never"`},
 		{"journal: {sync: 1h}\n", "journal.sync: want always, or an interval of at most a minute"},

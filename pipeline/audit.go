@@ -29,7 +29,7 @@ type touchedKey struct{}
 // one: a stage or a device that panics costs that call and nothing else. The
 // outcome of a call that may have changed the world is on disk before the
 // caller hears of it.
-func audit(journal Journal, log *slog.Logger) Stage {
+func audit(journal Journal, log *slog.Logger) stage {
 	boot := strings.ToLower(rand.Text()[:8]) // so that IDs differ between runs
 	var calls atomic.Uint64
 	return func(next ferrule.Handler) ferrule.Handler {
@@ -43,7 +43,7 @@ func audit(journal Journal, log *slog.Logger) Stage {
 			entry := record(call, ferrule.Outcome)
 			entry.Took = ferrule.Duration(time.Since(start))
 			if err != nil {
-				e := ferrule.AsError(err)
+				e := advise(call, ferrule.AsError(err))
 				entry.Code, entry.Message, entry.MayHaveRun = e.Code, e.Message, e.MayHaveRun()
 				err = e
 			}
@@ -59,7 +59,7 @@ func audit(journal Journal, log *slog.Logger) Stage {
 func guard(ctx context.Context, call *ferrule.Call, next ferrule.Handler, mark *touched, log *slog.Logger) (result *ferrule.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			log.Error("a call panicked", "call", call.ID, "device", call.Device, "tool", call.Tool, "err", r, "stack", string(debug.Stack()))
+			log.Error("a call panicked\n"+string(debug.Stack()), "call", call.ID, "device", call.Device, "tool", call.Tool, "err", r)
 			e := ferrule.Errorf(ferrule.Internal, "the gateway failed at this call: %v", r).
 				WithHint("this is a fault of Ferrule; please report it with the lines that the gateway logged")
 			e.Sent = mark.sent
@@ -69,29 +69,30 @@ func guard(ctx context.Context, call *ferrule.Call, next ferrule.Handler, mark *
 	return next(ctx, call)
 }
 
-// intent records on disk that the world is about to be changed. If that cannot
-// be recorded, it is not changed.
-func intent(journal Journal) Stage {
-	return func(next ferrule.Handler) ferrule.Handler {
-		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			mark, _ := ctx.Value(touchedKey{}).(*touched)
-			if call.Target.Tool.Effect != ferrule.Reads {
-				if err := journal.Append(record(call, ferrule.Intent), true); err != nil {
-					return nil, ferrule.Errorf(ferrule.Denied, "the call cannot be recorded, so it was not made: %w", err).
-						WithHint("is the disk of the data directory full?")
-				}
-				mark.changes = true
-			}
-			mark.sent = true
-			return next(ctx, call)
-		}
-	}
-}
-
 // record is the entry of a call.
 func record(call *ferrule.Call, phase ferrule.Phase) ferrule.Entry {
 	return ferrule.Entry{
 		Call: call.ID, Phase: phase, Principal: call.Principal,
 		Device: call.Device, Tool: call.Tool, Args: call.Args,
 	}
+}
+
+// advise adds to an error that leaves open whether the call ran how to find out,
+// if the device has tools that only look.
+func advise(call *ferrule.Call, e *ferrule.Error) *ferrule.Error {
+	const most = 3
+	m := call.Target.Manifest
+	if m == nil || e.Hint != "" || !e.MayHaveRun() || call.Target.Tool.Effect == ferrule.Reads {
+		return e
+	}
+	var looks []string
+	for i := range m.Tools {
+		if t := &m.Tools[i]; t.Effect == ferrule.Reads && t.Quarantine == "" && call.Principal.MayCall(t) {
+			looks = append(looks, t.Name)
+		}
+	}
+	if len(looks) == 0 {
+		return e
+	}
+	return e.WithHint("before calling it again, look: %s only reads", strings.Join(looks[:min(most, len(looks))], " or "))
 }

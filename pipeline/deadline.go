@@ -12,7 +12,7 @@ const maxDeadline = 10 * time.Minute
 
 // deadline bounds a call: by what the caller says, else the tool, else the
 // gateway. What it chose stands in the call from then on.
-func deadline(usual time.Duration) Stage {
+func deadline(usual time.Duration) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			limit := time.Duration(call.Timeout)

@@ -26,13 +26,14 @@ package pipeline
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
 )
 
-// Stage wraps the rest of the road.
-type Stage func(next ferrule.Handler) ferrule.Handler
+// stage wraps the rest of the road.
+type stage func(next ferrule.Handler) ferrule.Handler
 
 // Config is what can be set about the road.
 type Config struct {
@@ -64,19 +65,26 @@ type Parts struct {
 
 // New builds the road.
 func New(p Parts) ferrule.Handler {
-	return fold(p.End,
-		audit(p.Journal, p.Log),
-		resolve(p.Fleet),
-		validate(),
-		deadline(p.Config.Deadline),
-		intent(p.Journal),
-	)
+	handle := p.End
+	for _, s := range slices.Backward(seats(p)) {
+		handle = s.stage(handle)
+	}
+	return handle
 }
 
-// fold puts stages around a handler, the first outermost.
-func fold(end ferrule.Handler, stages ...Stage) ferrule.Handler {
-	for i := len(stages) - 1; i >= 0; i-- {
-		end = stages[i](end)
+// seat is the place of a stage on the road.
+type seat struct {
+	name  string
+	stage stage
+}
+
+// seats is the road, outermost first. A test compares it with the drawing above.
+func seats(p Parts) []seat {
+	return []seat{
+		{"audit", audit(p.Journal, p.Log)},
+		{"resolve", resolve(p.Fleet)},
+		{"validate", validate()},
+		{"deadline", deadline(p.Config.Deadline)},
+		{"intent", intent(p.Journal)},
 	}
-	return end
 }

@@ -213,6 +213,19 @@ func TestTheRoad(t *testing.T) {
 	}
 }
 
+// TestAdvice: who may have moved something is told how to look.
+func TestAdvice(t *testing.T) {
+	silent := func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+		return nil, ferrule.Errorf(ferrule.Unanswered, "silence")
+	}
+	for tool, want := range map[string]string{"move": "before calling it again, look: look only reads", "look": ""} {
+		_, err := road(&ledger{}, silent)(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: tool, Args: json.RawMessage(`{"pin":2}`)})
+		if e := ferrule.AsError(err); e.Hint != want {
+			t.Errorf("%s: the hint is %q", tool, e.Hint)
+		}
+	}
+}
+
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct {

@@ -11,7 +11,7 @@ import (
 // validate checks the arguments of a call, and names everything that is wrong
 // with them at once. What goes on to the device is what was checked, in a text
 // that cannot be read in two ways.
-func validate() Stage {
+func validate() stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			args, text, err := schema.Object(call.Args)

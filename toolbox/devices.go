@@ -25,13 +25,13 @@ type ListDevicesInput struct {
 
 // ListDevicesOutput is the result of list_devices.
 type ListDevicesOutput struct {
-	Devices []Device `json:"devices"`
-	Total   int      `json:"total" jsonschema:"how many devices there are"`
-	Next    string   `json:"next,omitempty" jsonschema:"call again with this as after, for more"`
+	Devices []DescribedDevice `json:"devices"`
+	Total   int               `json:"total" jsonschema:"how many devices there are"`
+	Next    string            `json:"next,omitempty" jsonschema:"call again with this as after, for more"`
 }
 
-// Device is a device as the gateway's tools tell of it.
-type Device struct {
+// DescribedDevice is a device as the gateway's tools tell of it.
+type DescribedDevice struct {
 	ID       string            `json:"id"`
 	State    string            `json:"state" jsonschema:"online or offline"`
 	Since    time.Time         `json:"since"`
@@ -59,8 +59,8 @@ const (
 func ListDevices(fleet Fleet) Tool {
 	const text = "List the devices: which there are, whether they can be reached, and what they are."
 	return Typed("list_devices", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in ListDevicesInput) (ListDevicesOutput, error) {
-		all := slices.DeleteFunc(fleet.Devices(), func(d *ferrule.Device) bool { return !maySee(call, d) })
-		out := ListDevicesOutput{Devices: []Device{}, Total: len(all)}
+		all := slices.DeleteFunc(fleet.Devices(), func(d *ferrule.Device) bool { return !call.Principal.Sees(d) })
+		out := ListDevicesOutput{Devices: []DescribedDevice{}, Total: len(all)}
 		start, found := slices.BinarySearchFunc(all, in.After, func(d *ferrule.Device, id string) int { return strings.Compare(d.ID, id) })
 		if found {
 			start++
@@ -87,7 +87,7 @@ type DescribeDeviceInput struct {
 
 // DescribeDeviceOutput is the result of describe_device.
 type DescribeDeviceOutput struct {
-	Device Device          `json:"device"`
+	Device DescribedDevice `json:"device"`
 	Tools  []DescribedTool `json:"tools"`
 	Pins   []DescribedPin  `json:"pins"`
 }
@@ -122,16 +122,15 @@ func DescribeDevice(fleet Fleet) Tool {
 	const text = "Tell about one device: its tools with their arguments and effects, and its pins."
 	return Typed("describe_device", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DescribeDeviceInput) (DescribeDeviceOutput, error) {
 		dev, manifest, ok := fleet.Lookup(in.Device)
-		if !ok || !maySee(call, dev) {
-			return DescribeDeviceOutput{}, ferrule.Errorf(ferrule.NotFound, "there is no device %q", in.Device).
-				WithHint("`ferrule devices` lists the devices")
+		if !ok || !call.Principal.Sees(dev) {
+			return DescribeDeviceOutput{}, ferrule.NoDevice(in.Device)
 		}
 		out := DescribeDeviceOutput{Device: describe(dev, manifest), Tools: []DescribedTool{}, Pins: []DescribedPin{}}
 		if manifest == nil {
 			return out, nil
 		}
-		for _, t := range manifest.Tools {
-			if !t.UserOnly || call.Principal.Role == ferrule.Person {
+		for i := range manifest.Tools {
+			if t := &manifest.Tools[i]; call.Principal.MayCall(t) {
 				out.Tools = append(out.Tools, describeTool(t))
 			}
 		}
@@ -142,14 +141,8 @@ func DescribeDevice(fleet Fleet) Tool {
 	})
 }
 
-// maySee tells whether a caller may know of a device: agents do not see what is
-// held.
-func maySee(call *ferrule.Call, d *ferrule.Device) bool {
-	return d.Trust != ferrule.TrustHeld || call.Principal.Role == ferrule.Person
-}
-
-func describe(d *ferrule.Device, manifest *ferrule.Manifest) Device {
-	out := Device{
+func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
+	out := DescribedDevice{
 		ID: d.ID, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
 		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Medium: d.Medium, Address: d.Address,
 		Dialect: d.Dialect, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
@@ -167,7 +160,7 @@ func describe(d *ferrule.Device, manifest *ferrule.Manifest) Device {
 	return out
 }
 
-func describeTool(t ferrule.Tool) DescribedTool {
+func describeTool(t *ferrule.Tool) DescribedTool {
 	return DescribedTool{
 		Name: t.Name, Text: t.Text, Effect: string(t.Effect), Idempotent: t.Idempotent, UserOnly: t.UserOnly,
 		Input: t.Input, Output: t.Output, Poll: duration(t.Poll), Deadline: duration(t.Deadline), Quarantine: t.Quarantine,

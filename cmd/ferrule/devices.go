@@ -42,8 +42,8 @@ func (a *app) devicesCommand() *cobra.Command {
 }
 
 // devices lists all devices, page by page.
-func (a *app) devices(ctx context.Context) ([]toolbox.Device, error) {
-	devices := []toolbox.Device{}
+func (a *app) devices(ctx context.Context) ([]toolbox.DescribedDevice, error) {
+	devices := []toolbox.DescribedDevice{}
 	in := toolbox.ListDevicesInput{Limit: 1000}
 	for {
 		page, err := callGateway[toolbox.ListDevicesOutput](ctx, a, "list_devices", in)
@@ -58,7 +58,7 @@ func (a *app) devices(ctx context.Context) ([]toolbox.Device, error) {
 	}
 }
 
-func (a *app) state(d toolbox.Device) string {
+func (a *app) state(d toolbox.DescribedDevice) string {
 	if d.State == string(ferrule.StateOnline) {
 		return a.style(green, d.State)
 	}
@@ -66,7 +66,7 @@ func (a *app) state(d toolbox.Device) string {
 }
 
 // remark is what is worth telling of a device in a list.
-func remark(d toolbox.Device) string {
+func remark(d toolbox.DescribedDevice) string {
 	switch {
 	case d.State == string(ferrule.StateOffline) && d.Kind == "":
 		return "not reached yet: " + d.Reason

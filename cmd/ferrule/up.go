@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -49,7 +50,7 @@ command line adds to what stands in the file.`,
 			if err != nil {
 				return err
 			}
-			log.Info("ferrule is up", "version", version(), "data", a.dataDir(), "http", "http://"+g.web.Addr().String())
+			log.Info(fmt.Sprintf("ferrule %s is up at http://%s, with its data in %s", version(), g.web.Addr(), a.dataDir()))
 			err = g.Run(cmd.Context())
 			return errors.Join(err, g.close())
 		},
