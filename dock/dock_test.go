@@ -36,7 +36,7 @@ type board struct {
 	links    int               // open links
 	opened   int               // how often it was opened
 	greeted  int
-	panics   bool // whoever greets it
+	panics   bool   // whoever greets it
 	cut      func() // ends the running session
 	invoke   func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 }
