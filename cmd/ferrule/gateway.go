@@ -98,7 +98,9 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 	if err != nil {
 		return err
 	}
-	g.control = control.NewServer(socket, g.handle, g.dock, g.log)
+	if g.control, err = control.Listen(socket, g.handle, g.dock, g.log); err != nil {
+		return err
+	}
 	if g.web, err = net.Listen("tcp", cfg.Listen); err != nil {
 		return fmt.Errorf("%w; --listen 127.0.0.1:0 takes any free port", err)
 	}
@@ -161,7 +163,10 @@ func runParts(ctx context.Context, parts ...func(context.Context) error) error {
 func (g *gateway) close() error {
 	var errs []error
 	if g.web != nil {
-		g.web.Close() // serveWeb may have done so
+		g.web.Close()
+	}
+	if g.control != nil {
+		g.control.Close()
 	}
 	if g.journal != nil {
 		errs = append(errs, g.journal.Close())

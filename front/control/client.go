@@ -10,12 +10,22 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"syscall"
 
 	"github.com/ferrulehq/ferrule"
 )
 
 // ErrNoGateway is returned when nobody listens on the socket.
 var ErrNoGateway = errors.New("no gateway is running")
+
+// unreachable is why the socket could not be opened: nothing was sent.
+type unreachable struct{ error }
+
+func (e unreachable) Unwrap() error { return e.error }
+
+// wsaRefused is what Windows calls ECONNREFUSED.
+const wsaRefused = syscall.Errno(10061)
 
 // Client is a command's end of the socket.
 type Client struct{ http http.Client }
@@ -25,10 +35,13 @@ func NewClient(path string) *Client {
 	return &Client{http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-			if err != nil {
-				return nil, ErrNoGateway
+			switch {
+			case err == nil:
+				return conn, nil
+			case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaRefused):
+				return nil, unreachable{ErrNoGateway}
 			}
-			return conn, nil
+			return nil, unreachable{fmt.Errorf("the gateway cannot be reached: %w", err)}
 		},
 	}}}
 }
@@ -37,15 +50,18 @@ func NewClient(path string) *Client {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Handle has the gateway serve a call; it is a ferrule.Handler. Its errors are
-// the gateway's, or ErrNoGateway.
+// the gateway's, or ErrNoGateway, or tell that the gateway went away.
 func (c *Client) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	body, err := json.Marshal(call)
 	if err != nil {
 		return nil, ferrule.Errorf(ferrule.Invalid, "the call cannot be told to the gateway: %w", err)
 	}
 	resp, err := c.do(ctx, http.MethodPost, "/call", bytes.NewReader(body))
+	if never := (unreachable{}); errors.As(err, &never) {
+		return nil, never.error
+	}
 	if err != nil {
-		return nil, err
+		return nil, lost(ctx, call, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -81,8 +97,11 @@ func lost(ctx context.Context, call *ferrule.Call, err error) error {
 // ends; it then returns nil.
 func (c *Client) Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error {
 	resp, err := c.do(ctx, http.MethodGet, "/trace?device="+url.QueryEscape(device), nil)
+	if never := (unreachable{}); errors.As(err, &never) {
+		return never.error
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("the gateway went away: %w", err)
 	}
 	defer resp.Body.Close()
 	for in := json.NewDecoder(resp.Body); ; {
@@ -107,9 +126,5 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (*
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.http.Do(req)
-	if errors.Is(err, ErrNoGateway) {
-		return nil, ErrNoGateway
-	}
-	return resp, err
+	return c.http.Do(req)
 }

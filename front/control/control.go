@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/ferrulehq/ferrule"
 )
@@ -65,7 +64,7 @@ func private(dir string) error {
 	if err != nil {
 		return err
 	}
-	if runtime.GOOS != "windows" && (!info.IsDir() || info.Mode().Perm()&0o077 != 0) {
+	if !info.IsDir() || !ours(info) {
 		return fmt.Errorf("%s is open to others; remove it", dir)
 	}
 	return nil

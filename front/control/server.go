@@ -23,24 +23,44 @@ type Tracer interface {
 
 // Server is the gateway's end of the socket.
 type Server struct {
-	path   string
+	ln     net.Listener
 	handle ferrule.Handler
 	tracer Tracer
 	log    *slog.Logger
 }
 
-// NewServer makes the server of the socket at path.
-func NewServer(path string, handle ferrule.Handler, tracer Tracer, log *slog.Logger) *Server {
-	return &Server{path, handle, tracer, log}
+// Listen opens the socket at path, in the place of one that a gateway left
+// behind: whoever calls has made sure that no gateway runs. Callers wait until
+// Run.
+func Listen(path string, handle ferrule.Handler, tracer Tracer, log *slog.Logger) (*Server, error) {
+	ln, err := listen(path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	return &Server{ln, handle, tracer, log}, nil
 }
 
-// Run listens until ctx ends. Calls that are under way then have their contexts
+func listen(path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		ln.Close()
+		return nil, err
+	}
+	return ln, nil
+}
+
+// Close closes the socket. Run does so, too.
+func (s *Server) Close() { s.ln.Close() }
+
+// Run serves until ctx ends. Calls that are under way then have their contexts
 // ended, and are waited for.
 func (s *Server) Run(ctx context.Context) error {
-	ln, err := s.listen()
-	if err != nil {
-		return fmt.Errorf("control socket: %w", err)
-	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /call", s.call)
 	mux.HandleFunc("GET /trace", s.trace)
@@ -51,7 +71,7 @@ func (s *Server) Run(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ln) }()
+	go func() { ended <- server.Serve(s.ln) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("control socket: %w", err)
@@ -64,23 +84,6 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	<-ended
 	return nil
-}
-
-// listen takes the place of a socket that a gateway left behind. Whoever calls
-// has made sure that no gateway runs.
-func (s *Server) listen() (net.Listener, error) {
-	if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	ln, err := net.Listen("unix", s.path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(s.path, 0o600); err != nil {
-		ln.Close()
-		return nil, err
-	}
-	return ln, nil
 }
 
 // call serves one call, and writes what is told of it as it comes.
