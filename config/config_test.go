@@ -96,6 +96,7 @@ func TestParseRefuses(t *testing.T) {
 		{"journal: {sync: never}\n", `journal.sync: want always, or an interval such as 5s, got "never"`},
 		{"journal: {sync: 1h}\n", "journal.sync: want always, or an interval of at most a minute"},
 		{"listen: 0.0.0.0:80\n", "listen: 0.0.0.0:80 can be reached from other machines"},
+		{"listen: 127.0.0.1:http\n", `listen: want HOST:PORT, got "127.0.0.1:http"`},
 		{"listen: here\n", `listen: want HOST:PORT, got "here"`},
 		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": want HOST:PORT`},
 		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices.tcp: name "x" is given twice`},

@@ -7,8 +7,8 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// maxDeadline is the longest that any call may take.
-const maxDeadline = 10 * time.Minute
+// MaxDeadline is the longest that any call may take.
+const MaxDeadline = 10 * time.Minute
 
 // deadline bounds a call: by what the caller says, else the tool, else the
 // gateway. What it chose stands in the call from then on.
@@ -22,7 +22,7 @@ func deadline(usual time.Duration) stage {
 			if limit <= 0 {
 				limit = usual
 			}
-			limit = min(limit, maxDeadline)
+			limit = min(limit, MaxDeadline)
 			call.Timeout = ferrule.Duration(limit)
 			ctx, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()

@@ -47,8 +47,8 @@ func DefaultConfig() Config { return Config{Deadline: 30 * time.Second} }
 
 // Check tells what is wrong with the config.
 func (c Config) Check() error {
-	if c.Deadline <= 0 || c.Deadline > maxDeadline {
-		return fmt.Errorf("deadline: want more than nothing and at most %v, got %v", maxDeadline, c.Deadline)
+	if c.Deadline <= 0 || c.Deadline > MaxDeadline {
+		return fmt.Errorf("deadline: want more than nothing and at most %v, got %v", MaxDeadline, c.Deadline)
 	}
 	return nil
 }

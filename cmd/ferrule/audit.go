@@ -63,8 +63,10 @@ func (a *app) printEntry(e ferrule.Entry) error {
 			outcome += " (may have run)"
 		}
 	}
-	_, err := fmt.Fprintf(a.stdout, "%6d  %s  %-28s  %s %s %s  %s\n", e.Seq, e.Time.Local().Format(time.DateTime),
-		outcome, e.Device, e.Tool, e.Args, a.style(faint, e.Principal.String()))
+	what := ferrule.Clean(fmt.Sprintf("%s %s %s", e.Device, e.Tool, e.Args), ferrule.MaxText)
+	who := ferrule.Clean(e.Principal.String(), ferrule.MaxWord)
+	_, err := fmt.Fprintf(a.stdout, "%6d  %s  %-28s  %s  %s\n", e.Seq, e.Time.Local().Format(time.DateTime),
+		outcome, oneLine(what, ferrule.MaxText), a.style(faint, oneLine(who, ferrule.MaxWord)))
 	return err
 }
 

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/pipeline"
 )
 
 func (a *app) callCommand() *cobra.Command {
@@ -25,6 +28,7 @@ func (a *app) callCommand() *cobra.Command {
 What the device answered is written as JSON. The exit code tells what happened:
 
   0  it ran
+  2  the command line is wrong: it did not run
   3  the gateway refused the call: it did not run
   4  the device is offline or busy: it did not run
   5  the device refused the call: it did not run
@@ -41,15 +45,12 @@ What the device answered is written as JSON. The exit code tells what happened:
 		},
 		ValidArgsFunction: a.completeCall,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			about, err := a.describe(cmd.Context(), args[0])
+			if timeout < 0 || timeout > pipeline.MaxDeadline {
+				return usageError{fmt.Errorf("--timeout: want at most %v, got %v", pipeline.MaxDeadline, timeout)}
+			}
+			schema, err := a.schemaFor(cmd.Context(), args)
 			if err != nil {
 				return err
-			}
-			var schema json.RawMessage
-			for _, t := range about.Tools {
-				if t.Name == args[1] {
-					schema = t.Input
-				}
 			}
 			values, err := parseArgs(args[2:], schema)
 			if err != nil {
@@ -72,6 +73,27 @@ What the device answered is written as JSON. The exit code tells what happened:
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how `long` to wait; the tool's own deadline otherwise")
 	return cmd
+}
+
+// schemaFor is the schema of the tool that is called, if a value needs one.
+func (a *app) schemaFor(ctx context.Context, args []string) (json.RawMessage, error) {
+	untyped := func(word string) bool {
+		key, _, _ := strings.Cut(word, "=")
+		return !strings.HasSuffix(key, ":")
+	}
+	if !slices.ContainsFunc(args[2:], untyped) {
+		return nil, nil
+	}
+	about, err := a.describe(ctx, args[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range about.Tools {
+		if t.Name == args[1] {
+			return t.Input, nil
+		}
+	}
+	return nil, nil // the gateway will say that there is none
 }
 
 // progress tells a person at a terminal what a call waits for.
@@ -109,30 +131,30 @@ func parseArgs(words []string, schema json.RawMessage) (json.RawMessage, error) 
 }
 
 // convert makes a value of the type that is wanted, if it is one.
-func convert(text, kind string) any {
+func convert(text, want string) any {
 	var v any
-	switch kind {
+	switch want {
 	case "integer", "number", "boolean", "array", "object", "null":
-		if json.Unmarshal([]byte(text), &v) == nil && kindOf(v, kind) {
+		if json.Unmarshal([]byte(text), &v) == nil && isA(v, want) {
 			return json.RawMessage(text)
 		}
 	}
 	return text
 }
 
-// kindOf tells whether a JSON value is of a type.
-func kindOf(v any, kind string) bool {
+// isA tells whether a JSON value is of a type.
+func isA(v any, want string) bool {
 	switch v.(type) {
 	case float64:
-		return kind == "number" || kind == "integer"
+		return want == "number" || want == "integer"
 	case bool:
-		return kind == "boolean"
+		return want == "boolean"
 	case []any:
-		return kind == "array"
+		return want == "array"
 	case map[string]any:
-		return kind == "object"
+		return want == "object"
 	case nil:
-		return kind == "null"
+		return want == "null"
 	}
 	return false
 }

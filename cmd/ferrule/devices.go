@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -80,19 +79,6 @@ func remark(d toolbox.DescribedDevice) string {
 		return "became another kind at " + d.Changed.Local().Format(time.TimeOnly)
 	}
 	return ""
-}
-
-// callTyped calls one of the gateway's own tools on a road.
-func callTyped(ctx context.Context, handle ferrule.Handler, tool string, in, out any) error {
-	args, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
-	result, err := handle(ctx, &ferrule.Call{Principal: me(), Device: ferrule.GatewayID, Tool: tool, Args: args})
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(result.Value, out)
 }
 
 // completeDevice offers the IDs of devices to a shell.

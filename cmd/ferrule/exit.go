@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 // The exit codes. A script can tell by them whether the hardware moved.
 const (
 	exitOther      = 1 // anything that is not below
-	exitUsage      = 2 // the command line is wrong
+	exitUsage      = 2 // the command line or the file is wrong
 	exitNotRun     = 3 // the gateway refused: it did not run
 	exitNotReached = 4 // the device is offline or busy: it did not run
 	exitRefused    = 5 // the device refused: it did not run
@@ -20,18 +21,18 @@ const (
 	exitNoGateway  = 7 // no gateway is running
 )
 
-// usageError is a wrong command line.
+// usageError is a wrong command line, or a wrong file.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 
 // exitCodes is the one table from codes to exit codes, for errors that tell
-// that nothing ran.
+// that nothing ran. A code of a newer gateway is not in it.
 var exitCodes = map[ferrule.Code]int{
 	ferrule.NotFound: exitNotRun, ferrule.Denied: exitNotRun, ferrule.Invalid: exitNotRun,
 	ferrule.Limited: exitNotRun, ferrule.Held: exitNotRun, ferrule.Cancelled: exitNotRun,
 	ferrule.Offline: exitNotReached, ferrule.Busy: exitNotReached,
-	ferrule.Refused: exitRefused, ferrule.Internal: exitOther,
+	ferrule.Refused: exitRefused,
 }
 
 // fail tells the user of an error and returns the exit code.
@@ -50,7 +51,7 @@ func (a *app) fail(err error) int {
 		if e.MayHaveRun() {
 			return exitMaybe
 		}
-		return exitCodes[e.Code]
+		return cmp.Or(exitCodes[e.Code], exitOther)
 	case errors.As(err, &usage):
 		a.tell(&ferrule.Error{Code: ferrule.Invalid, Message: err.Error(), Hint: "--help tells more"})
 		return exitUsage

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,8 +11,11 @@ import (
 // with the process, however that ends.
 func lockData(data string) (*os.File, error) {
 	file, err := openLocked(filepath.Join(data, "lock"))
+	if errors.Is(err, errLocked) {
+		return nil, fmt.Errorf("a gateway is running for %s already; --data names another directory", data)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("a gateway is running for %s already (%w)", data, err)
+		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	return file, nil
 }

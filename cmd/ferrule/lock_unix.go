@@ -7,6 +7,9 @@ import (
 	"syscall"
 )
 
+// errLocked is what locking a file that is locked gives.
+const errLocked = syscall.EWOULDBLOCK
+
 // openLocked opens a file that nobody else has open this way.
 func openLocked(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -15,7 +18,7 @@ func openLocked(path string) (*os.File, error) {
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		file.Close()
-		return nil, err
+		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 	}
 	return file, nil
 }

@@ -3,10 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/user"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -47,9 +50,11 @@ Try it without any hardware:
   ferrule devices
   ferrule tools robot
   ferrule call robot gpio_write pin=2 value=true`,
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	cmd.SetVersionTemplate("ferrule {{.Version}}\n")
 	cmd.SetOut(a.stdout)
 	cmd.SetErr(a.stderr)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
@@ -59,6 +64,22 @@ Try it without any hardware:
 		a.upCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.traceCommand(),
 		a.adoptCommand(), a.forgetCommand(), a.auditCommand(), a.simCommand(), a.versionCommand(),
 	)
+	return parent(cmd)
+}
+
+// parent makes a command of which only the parts do something.
+func parent(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			text += "; did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return usageError{errors.New(text)}
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
 }
 
@@ -91,8 +112,15 @@ func callGateway[Out any](ctx context.Context, a *app, tool string, in any) (out
 		return out, err
 	}
 	defer client.Close()
-	err = callTyped(ctx, client.Handle, tool, in, &out)
-	return out, err
+	args, err := json.Marshal(in)
+	if err != nil {
+		return out, err
+	}
+	result, err := client.Handle(ctx, &ferrule.Call{Principal: me(), Device: ferrule.GatewayID, Tool: tool, Args: args})
+	if err != nil {
+		return out, err
+	}
+	return out, json.Unmarshal(result.Value, &out)
 }
 
 // me is the person who runs the command.

@@ -16,7 +16,7 @@ func (a *app) simCommand() *cobra.Command {
 		Long:  "Simulate devices without hardware, well behaved or not.",
 	}
 	cmd.AddCommand(a.simMCPUCommand())
-	return cmd
+	return parent(cmd)
 }
 
 func (a *app) simMCPUCommand() *cobra.Command {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/toolbox"
 )
 
@@ -68,6 +69,9 @@ func (a *app) describe(ctx context.Context, device string) (toolbox.DescribeDevi
 func (a *app) printTools(about toolbox.DescribeDeviceOutput) {
 	d := about.Device
 	fmt.Fprintf(a.stdout, "%s  %s %s  %s\n", a.style(bold, d.ID), d.Model, d.Version, a.state(d))
+	if text := remark(d); text != "" && d.State == string(ferrule.StateOffline) {
+		fmt.Fprintf(a.stdout, "  %s\n", text)
+	}
 	for _, note := range d.Notes {
 		fmt.Fprintf(a.stdout, "  note: %s\n", note)
 	}

@@ -37,6 +37,9 @@ of it, until interrupted:
 				return err
 			}
 			defer client.Close()
+			if !a.json && isTerminal(a.stderr) {
+				fmt.Fprintln(a.stderr, a.style(faint, "watching "+args[0]+"; Ctrl-C ends it"))
+			}
 			return client.Trace(ctx, args[0], a.printTrace)
 		},
 	}

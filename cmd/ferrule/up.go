@@ -32,11 +32,15 @@ command line adds to what stands in the file.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(file)
 			if err != nil {
-				return err
+				return usageError{fmt.Errorf("reading the config: %w", err)}
 			}
 			cfg.Listen = cmp.Or(listen, os.Getenv("FERRULE_LISTEN"), cfg.Listen)
 			for _, text := range tcpDevices {
-				cfg.Devices.TCP = append(cfg.Devices.TCP, parseTCP(text))
+				device, err := parseTCP(text)
+				if err != nil {
+					return usageError{err}
+				}
+				cfg.Devices.TCP = append(cfg.Devices.TCP, device)
 			}
 			if err := cfg.Check(); err != nil {
 				return usageError{err}
@@ -82,9 +86,13 @@ func loadConfig(file string) (config.Config, error) {
 }
 
 // parseTCP reads [name=]host:port.
-func parseTCP(text string) config.TCPDevice {
-	if name, address, ok := strings.Cut(text, "="); ok {
-		return config.TCPDevice{Name: name, Address: address}
+func parseTCP(text string) (config.TCPDevice, error) {
+	name, address, named := strings.Cut(text, "=")
+	switch {
+	case !named:
+		return config.TCPDevice{Address: text}, nil
+	case name == "":
+		return config.TCPDevice{}, fmt.Errorf("--tcp %s: there is no name before =", text)
 	}
-	return config.TCPDevice{Address: text}
+	return config.TCPDevice{Name: name, Address: address}, nil
 }

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// serveWeb serves HTTP until ctx ends.
+func (g *gateway) serveWeb(ctx context.Context) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", g.health)
+	server := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(g.web); ctx.Err() == nil {
+		return fmt.Errorf("serving HTTP: %w", err)
+	}
+	return nil
+}
+
+// health tells whether the gateway can do its work: with a journal that cannot
+// be written, nothing may be changed.
+func (g *gateway) health(w http.ResponseWriter, _ *http.Request) {
+	state := struct {
+		Status  string                `json:"status"`
+		Journal string                `json:"journal"`
+		Devices map[ferrule.State]int `json:"devices"`
+	}{"ok", "ok", map[ferrule.State]int{ferrule.StateOnline: 0, ferrule.StateOffline: 0}}
+	for _, dev := range g.fleet.Devices() {
+		state.Devices[dev.State]++
+	}
+	code := http.StatusOK
+	if err := g.journal.Health(); err != nil {
+		state.Status, state.Journal = "failing", err.Error()
+		code = http.StatusServiceUnavailable
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(state)
+}
