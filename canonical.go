@@ -143,7 +143,12 @@ func appendNumber(b []byte, n json.Number) []byte {
 func AppendString(b []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
-	for _, r := range s {
+	plain := 0 // bytes that are written as they are
+	for plain < len(s) && s[plain] >= 0x20 && s[plain] < utf8.RuneSelf && s[plain] != '"' && s[plain] != '\\' {
+		plain++
+	}
+	b = append(b, s[:plain]...)
+	for _, r := range s[plain:] {
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))

@@ -38,21 +38,31 @@ func cut(s string, most int) string {
 	return s[:most] + "…"
 }
 
-// encode makes lines of records, chained to the one at head.
-func encode(batch []ferrule.Entry, head mark) ([]byte, mark) {
-	var lines, body []byte
+// encoder makes lines of records. It keeps its space, within maxKept, for the
+// next ones.
+type encoder struct{ lines, hashed []byte }
+
+const maxKept = 64 << 10
+
+// encode makes the lines of a batch, chained to the one at head. They are valid
+// until the next call.
+func (n *encoder) encode(batch []ferrule.Entry, head mark) ([]byte, mark) {
+	if cap(n.lines) > maxKept {
+		*n = encoder{}
+	}
+	n.lines = n.lines[:0]
 	for i := range batch {
 		e := &batch[i]
 		head.seq++
 		e.Seq = head.seq
-		body = appendEntry(body[:0], e)
-		head.hash = chain(head.hash, body)
-		lines = hex.AppendEncode(lines, head.hash[:])
-		lines = append(lines, ' ')
-		lines = append(lines, body...)
-		lines = append(lines, '\n')
+		n.hashed = appendEntry(append(n.hashed[:0], head.hash[:]...), e) // as chain does
+		head.hash = sha256.Sum256(n.hashed)
+		n.lines = hex.AppendEncode(n.lines, head.hash[:])
+		n.lines = append(n.lines, ' ')
+		n.lines = append(n.lines, n.hashed[sha256.Size:]...)
+		n.lines = append(n.lines, '\n')
 	}
-	return lines, head
+	return n.lines, head
 }
 
 // chain is the hash of a record that follows the one with hash prev.

@@ -60,10 +60,11 @@ type Journal struct {
 	log *slog.Logger
 
 	// disk is held while the file is written. It is taken before mu.
-	disk sync.Mutex
-	file storage
-	size int64 // bytes of the file that hold whole records
-	head mark  // the newest of them
+	disk    sync.Mutex
+	file    storage
+	size    int64 // bytes of the file that hold whole records
+	head    mark  // the newest of them
+	encoder encoder
 
 	mu      sync.Mutex
 	next    *batch // records that are not yet written
@@ -258,7 +259,7 @@ func (j *Journal) flush(b *batch) error {
 		return failure
 	}
 
-	lines, head := encode(b.entries, j.head)
+	lines, head := j.encoder.encode(b.entries, j.head)
 	if dead, b.err = j.write(lines); b.err == nil {
 		j.head = head
 	} else {
