@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -87,9 +88,14 @@ func (g *testGateway) online(id string) {
 
 // call calls a tool as an agent, on the whole road.
 func (g *testGateway) call(device, tool, args string, timeout time.Duration) (string, error) {
+	return g.callAs("", device, tool, args, timeout)
+}
+
+// callAs makes a call with an ID of its own.
+func (g *testGateway) callAs(id, device, tool, args string, timeout time.Duration) (string, error) {
 	result, err := g.handle(context.Background(), &ferrule.Call{
-		Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"},
-		Device:    device, Tool: tool, Args: json.RawMessage(args), Timeout: ferrule.Duration(timeout),
+		ID: id, Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"},
+		Device: device, Tool: tool, Args: json.RawMessage(args), Timeout: ferrule.Duration(timeout),
 	})
 	if err != nil {
 		return "", err
@@ -208,5 +214,8 @@ func TestHealth(t *testing.T) {
 	}
 	if _, err := g.call("robot", "gpio_read", `{"pin":2}`, 0); err != nil {
 		t.Errorf("reading: %v", err)
+	}
+	if code, body := get(); code != http.StatusServiceUnavailable || !strings.Contains(body, `"status":"failing","journal":"journal: closed"`) {
+		t.Errorf("got %d %s", code, body)
 	}
 }
