@@ -69,7 +69,7 @@ var rooms = map[string]room{
 			".", "config", "dialect", "dialect/mcpu", "dock", "fleet", "front/control", "journal", "overlay",
 			"pipeline", "sim", "toolbox", "wire", "wire/tcp",
 		},
-		third: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"},
+		third: []string{"github.com/spf13/cobra"},
 	},
 }
 

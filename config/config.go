@@ -203,7 +203,7 @@ func (c Config) TCP(dialects []string) tcp.Config {
 	out := tcp.DefaultConfig()
 	out.Dialects = dialects
 	for _, d := range c.Devices.TCP {
-		out.Devices = append(out.Devices, tcp.Device(d))
+		out.Boards = append(out.Boards, tcp.Board(d))
 	}
 	return out
 }

@@ -79,7 +79,7 @@ func TestParse(t *testing.T) {
 	if got.Pipeline().Deadline != 5*time.Second || got.Dock().Waiting != 32 {
 		t.Errorf("got %+v", got)
 	}
-	if d := got.TCP([]string{"x"}); len(d.Devices) != 1 || d.Devices[0].Name != "robot" || !d.Devices[0].Held || d.Dialects[0] != "x" {
+	if d := got.TCP([]string{"x"}); len(d.Boards) != 1 || d.Boards[0].Name != "robot" || !d.Boards[0].Held || d.Dialects[0] != "x" {
 		t.Errorf("got %+v", d)
 	}
 }

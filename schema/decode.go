@@ -150,8 +150,8 @@ func boundedNumber(n string) error {
 	return nil
 }
 
-// kindOf names the type of a JSON value.
-func kindOf(v any) string {
+// typeOf names the type of a JSON value.
+func typeOf(v any) string {
 	switch v.(type) {
 	case nil:
 		return "null"
@@ -172,7 +172,7 @@ func brief(v any) string {
 	const most = 60
 	data, err := Encode(v)
 	if err != nil {
-		return kindOf(v)
+		return typeOf(v)
 	}
 	if len(data) > most {
 		return strings.ToValidUTF8(string(data[:most]), "") + "…"

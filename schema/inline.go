@@ -52,7 +52,7 @@ func inline(root map[string]any, alone bool) (whole map[string]any, parts int, e
 	}
 	whole, ok := v.(map[string]any)
 	if !ok {
-		return nil, 0, fmt.Errorf("it is %s, not an object", kindOf(v))
+		return nil, 0, fmt.Errorf("it is %s, not an object", typeOf(v))
 	}
 	return whole, in.parts, nil
 }

@@ -18,7 +18,7 @@ type plainSchema struct {
 }
 
 type plainProperty struct {
-	kind      string
+	want      string
 	low, high int64   // of an integer
 	enum      []int64 // nil for any
 }
@@ -77,8 +77,8 @@ func newPlainProperty(doc map[string]any) (p plainProperty, ok bool) {
 			return p, false
 		}
 	}
-	p.kind, _ = doc["type"].(string)
-	switch p.kind {
+	p.want, _ = doc["type"].(string)
+	switch p.want {
 	case "boolean", "string":
 		return p, doc["minimum"] == nil && doc["maximum"] == nil && doc["enum"] == nil
 	case "integer":
@@ -140,7 +140,7 @@ func (s *plainSchema) fits(args map[string]any) bool {
 }
 
 func (p plainProperty) fits(v any) bool {
-	switch p.kind {
+	switch p.want {
 	case "boolean":
 		_, ok := v.(bool)
 		return ok

@@ -56,7 +56,7 @@ func Compile(raw []byte) (compiled *Schema, err error) {
 	}
 	object, ok := doc.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("it is %s, not an object", kindOf(doc))
+		return nil, fmt.Errorf("it is %s, not an object", typeOf(doc))
 	}
 	draft := draftOf(object)
 	whole, parts, err := inline(object, draft.alone)

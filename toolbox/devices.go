@@ -44,8 +44,8 @@ type DescribedDevice struct {
 	Address  string            `json:"address"`
 	Dialect  string            `json:"dialect,omitempty"`
 	Tools    int               `json:"tools" jsonschema:"how many tools can be used"`
-	Changed  *time.Time        `json:"changed,omitempty" jsonschema:"when it became another kind"`
-	Previous string            `json:"previous,omitempty" jsonschema:"the kind that it was"`
+	Changed  *time.Time        `json:"changed,omitempty" jsonschema:"when it became another Kind"`
+	Previous string            `json:"previous,omitempty" jsonschema:"the Kind that it was"`
 	Notes    []string          `json:"notes,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 }

@@ -76,7 +76,7 @@ func remark(d toolbox.DescribedDevice) string {
 	case len(d.Notes) > 0:
 		return d.Notes[0]
 	case d.Changed != nil && time.Since(*d.Changed) < 24*time.Hour:
-		return "became another kind at " + d.Changed.Local().Format(time.TimeOnly)
+		return "became another Kind at " + d.Changed.Local().Format(time.TimeOnly)
 	}
 	return ""
 }

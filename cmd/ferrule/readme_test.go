@@ -10,7 +10,7 @@ import (
 )
 
 // TestREADME runs the first two blocks of commands in the README as they stand,
-// but for the addresses and the building, and compares what they print with what
+// but for the addresses, the building and the waiting, and compares what they print with what
 // the README shows.
 func TestREADME(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
@@ -29,6 +29,7 @@ func TestREADME(t *testing.T) {
 		t.Helper()
 		script = strings.ReplaceAll(script, "127.0.0.1:4242", addr)
 		script = strings.ReplaceAll(script, "./ferrule ", "ferrule ")
+		script = strings.Replace(script, "sleep 1\n", "until ferrule devices | grep online; do sleep 0.1; done >&2\n", 1)
 		script = strings.Replace(script, "make build", `trap 'kill $servers' EXIT`, 1)
 		script = strings.ReplaceAll(script, "&\n", "& servers=\"$servers $!\"\n")
 		cmd := exec.Command("sh")

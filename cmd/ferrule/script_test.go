@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"regexp"
 	"testing"
@@ -40,14 +43,17 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// freeAddr is an address that nobody listens on.
+// freeAddr is an address that nobody listens on, and that the system gives to
+// nobody who asks for any.
 func freeAddr() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for range 100 {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		if err == nil {
+			defer ln.Close()
+			return ln.Addr().String(), nil
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String(), nil
+	return "", errors.New("no port is free")
 }
 
 func until(ts *testscript.TestScript, neg bool, args []string) {

@@ -23,7 +23,7 @@ const readBuffer = 64 << 10
 
 // Config tells which boards there are.
 type Config struct {
-	Devices []Device
+	Boards []Board
 	// Dialects names the grammars to try on each.
 	Dialects []string
 	// DialTimeout bounds one attempt to connect.
@@ -31,8 +31,8 @@ type Config struct {
 	Limits      wire.Limits
 }
 
-// Device is one board.
-type Device struct {
+// Board is one board.
+type Board struct {
 	// Address is host:port.
 	Address string
 	// Name is the device's ID; empty to let it follow what the board says.
@@ -49,18 +49,18 @@ func DefaultConfig() Config {
 // Check tells what is wrong with the config.
 func (c Config) Check() error {
 	seen := make(map[string]bool)
-	for _, d := range c.Devices {
-		host, port, err := net.SplitHostPort(d.Address)
+	for _, b := range c.Boards {
+		host, port, err := net.SplitHostPort(b.Address)
 		if err != nil || host == "" {
-			return fmt.Errorf("address %q: want HOST:PORT, such as 192.168.1.20:4242", d.Address)
+			return fmt.Errorf("address %q: want HOST:PORT, such as 192.168.1.20:4242", b.Address)
 		}
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fmt.Errorf("address %q: the port must be a number from 1 to 65535", d.Address)
+			return fmt.Errorf("address %q: the port must be a number from 1 to 65535", b.Address)
 		}
-		if seen[d.Address] {
-			return fmt.Errorf("address %q is given twice", d.Address)
+		if seen[b.Address] {
+			return fmt.Errorf("address %q is given twice", b.Address)
 		}
-		seen[d.Address] = true
+		seen[b.Address] = true
 	}
 	return nil
 }
@@ -74,15 +74,15 @@ func New(cfg Config) *Connector { return &Connector{cfg} }
 // Watch reports each board once, as a group of its own: a listening board
 // announces neither that it comes nor that it goes.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
-	for _, d := range c.cfg.Devices {
-		update(Medium+" "+d.Address, []wire.Sighting{{
-			Address:  d.Address,
+	for _, b := range c.cfg.Boards {
+		update(Medium+" "+b.Address, []wire.Sighting{{
+			Address:  b.Address,
 			Instance: 1,
 			Medium:   Medium,
-			Name:     d.Name,
-			Adopted:  !d.Held,
+			Name:     b.Name,
+			Adopted:  !b.Held,
 			Dialects: c.cfg.Dialects,
-			Open:     func(ctx context.Context) (wire.Link, error) { return c.open(ctx, d.Address) },
+			Open:     func(ctx context.Context) (wire.Link, error) { return c.open(ctx, b.Address) },
 		}})
 	}
 	<-ctx.Done()

@@ -14,10 +14,10 @@ import (
 )
 
 // sight returns the sighting of a board at address.
-func sight(t *testing.T, device tcp.Device) wire.Sighting {
+func sight(t *testing.T, board tcp.Board) wire.Sighting {
 	t.Helper()
 	cfg := tcp.DefaultConfig()
-	cfg.Devices = []tcp.Device{device}
+	cfg.Boards = []tcp.Board{board}
 	cfg.Dialects = []string{"any"}
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer ln.Close()
-		link, err := sight(t, tcp.Device{Address: ln.Addr().String()}).Open(t.Context())
+		link, err := sight(t, tcp.Board{Address: ln.Addr().String()}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,11 +57,11 @@ func TestLink(t *testing.T) {
 }
 
 func TestSighting(t *testing.T) {
-	s := sight(t, tcp.Device{Address: "127.0.0.1:9", Name: "robot"})
+	s := sight(t, tcp.Board{Address: "127.0.0.1:9", Name: "robot"})
 	if s.Address != "127.0.0.1:9" || s.Name != "robot" || !s.Adopted || s.Medium != "tcp" {
 		t.Errorf("got %+v", s)
 	}
-	if s := sight(t, tcp.Device{Address: "127.0.0.1:9", Held: true}); s.Adopted {
+	if s := sight(t, tcp.Board{Address: "127.0.0.1:9", Held: true}); s.Adopted {
 		t.Error("a held board was adopted")
 	}
 }
@@ -74,7 +74,7 @@ func TestOpenFails(t *testing.T) {
 	ln.Close() // nobody listens there now
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	_, err = sight(t, tcp.Device{Address: ln.Addr().String()}).Open(ctx)
+	_, err = sight(t, tcp.Board{Address: ln.Addr().String()}).Open(ctx)
 	if err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("Open returned %v, want connection refused", err)
 	}
@@ -90,12 +90,12 @@ func TestCheck(t *testing.T) {
 		{"board:4242", ""},
 		{"[fe80::1]:4242", ""},
 	} {
-		err := tcp.Config{Devices: []tcp.Device{{Address: test.address}}}.Check()
+		err := tcp.Config{Boards: []tcp.Board{{Address: test.address}}}.Check()
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.address, err, test.want)
 		}
 	}
-	twice := tcp.Config{Devices: []tcp.Device{{Address: "a:1"}, {Address: "a:1"}}}
+	twice := tcp.Config{Boards: []tcp.Board{{Address: "a:1"}, {Address: "a:1"}}}
 	if err := twice.Check(); err == nil {
 		t.Error("an address was given twice, and Check did not mind")
 	}
