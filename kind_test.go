@@ -57,16 +57,22 @@ func TestKind(t *testing.T) {
 				t.Errorf("it has the Kind of %s", other)
 			}
 			kinds[kind] = file
+			expected := map[string]string{"canonical": canonical + "\n", "kind": string(kind) + "\n"}
+			seen := 0
 			for i, f := range archive.Files {
-				got := map[string]string{"canonical": canonical + "\n", "kind": string(kind) + "\n"}[f.Name]
-				if got == "" {
+				got, known := expected[f.Name]
+				if !known {
 					continue
 				}
+				seen++
 				if *update {
 					archive.Files[i].Data = []byte(got)
 				} else if string(f.Data) != got {
 					t.Errorf("%s is\n%s", f.Name, got)
 				}
+			}
+			if seen != len(expected) {
+				t.Error("it must have one section canonical and one section kind")
 			}
 			if *update {
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {

@@ -298,8 +298,13 @@ func replaceFile(path string, data []byte) error {
 	}
 	if err != nil {
 		os.Remove(file.Name())
+		return err
 	}
-	return err
+	if dir, err := os.Open(filepath.Dir(path)); err == nil {
+		dir.Sync() // so that the name lasts, too; not every system can
+		dir.Close()
+	}
+	return nil
 }
 
 // Close makes what is remembered durable.

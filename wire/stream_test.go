@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferrulehq/ferrule/wire"
@@ -60,5 +63,34 @@ func TestSendTellsWhatLeft(t *testing.T) {
 	}
 	if err := s.Send(context.Background(), wire.Message{Data: []byte("third")}); !errors.Is(err, wire.ErrUnsent) || len(r.writes) != 2 {
 		t.Errorf("got %v, written %q", err, r.writes)
+	}
+}
+
+// TestSendEnds: a peer that does not read holds nobody up for long, whatever the
+// caller's patience.
+func TestSendEnds(t *testing.T) {
+	for _, test := range []struct {
+		patience, want time.Duration
+	}{{0, 5 * time.Second}, {time.Hour, 5 * time.Second}, {time.Second, time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			near, far := net.Pipe()
+			defer far.Close()
+			s := wire.NewStream(near, wire.Info{}, wire.DefaultLimits())
+			defer s.Close()
+			ctx := t.Context()
+			if test.patience > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, test.patience)
+				defer cancel()
+			}
+			start := time.Now()
+			err := s.Send(ctx, wire.Message{Data: []byte("hello?")})
+			if took := time.Since(start); took != test.want || !errors.Is(err, wire.ErrUnsent) {
+				t.Errorf("with %v of patience it took %v: %v", test.patience, took, err)
+			}
+			if test.want != test.patience && !strings.Contains(err.Error(), "the device does not read") {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }
