@@ -106,10 +106,28 @@ func TestCanonicalJSON(t *testing.T) {
 	}
 }
 
+// addVectors gives a fuzz target the files of testdata/kind.
+func addVectors(f *testing.F) {
+	files, err := filepath.Glob("testdata/kind/*.txtar")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no vectors: %v", err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, section := range archive.Files {
+			f.Add(section.Data)
+		}
+	}
+}
+
 // FuzzCanonicalJSON: what is canonical stays as it is, and means the same.
 func FuzzCanonicalJSON(f *testing.F) {
 	f.Add([]byte(`{"b":[1.50,-0,1e400,"\u001f\ud800"],"a":{"é":null}}`))
 	f.Add([]byte(`[1e-7,1e21,123456789012345678901,0.1]`))
+	addVectors(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		once, err := ferrule.CanonicalJSON(data)
 		if err != nil {
@@ -130,6 +148,7 @@ func FuzzCanonicalJSON(f *testing.F) {
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`{"model":"m\u0007","tools":[{"name":"a","input":{"type":"object"}},{"name":"a"},{"name":""}],"pins":[{"number":1}]}`))
 	f.Add([]byte(`{"tools":[{"name":"x","effect":"explodes","poll":"-1s","output":5}],"notes":["n"]}`))
+	addVectors(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var m ferrule.Manifest
 		if json.Unmarshal(data, &m) != nil {

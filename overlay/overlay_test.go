@@ -2,6 +2,7 @@ package overlay_test
 
 import (
 	"encoding/json"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -180,6 +181,11 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"match":{"dialect":"d","kind":"0123456789ab","device":"robot"},"tools":{"write":{"text":"t","effect":"reads","idempotent":false,"deadline":"1s","input":{"properties":{"pin":{"type":"integer"}}},"pins":{"pin":{"types":["digital_output"]}}}}}`))
 	f.Add([]byte(`{"tools":{"plain":{"input":{"properties":null,"type":["object"]},"pins":{"a.b":{"ability":"buffer"}}}}}`))
 	f.Add([]byte(`{"tools":{"broken":{"input":{"properties":{"a":{"$ref":"#"}}}}}}`))
+	builtin, err := os.ReadFile("../dialect/mcpu/overlay.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(builtin)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := overlay.Parse(data)
 		if err != nil {

@@ -89,7 +89,10 @@ func TestChecksAreBounded(t *testing.T) {
 	}
 }
 
-func TestCompileRefuses(t *testing.T) {
+// refusal is a schema that does not compile, and why.
+type refusal struct{ name, schema, want string }
+
+func refusals() []refusal {
 	deep := strings.Repeat(`{"properties":{"a":`, 40) + "{}" + strings.Repeat("}}", 40)
 	wide := `{"properties":{` + strings.TrimSuffix(strings.Repeat(`"a":{},`, 10), ",") + `},"enum":[` + strings.Repeat("1,", 5000) + "1]}"
 	bomb := `{"$defs":{"a":{}`
@@ -97,7 +100,7 @@ func TestCompileRefuses(t *testing.T) {
 		bomb += `,"` + string(c) + `":{"anyOf":[{"$ref":"#/$defs/` + string(c-1) + `"},{"$ref":"#/$defs/` + string(c-1) + `"}]}`
 	}
 	bomb += `},"properties":{"x":{"$ref":"#/$defs/n"}}}`
-	for _, test := range []struct{ name, schema, want string }{
+	return []refusal{
 		{"nothing", ``, "it is not JSON"},
 		{"no JSON", `{"type":`, "it is not JSON"},
 		{"two values", `{} {}`, "something follows the value"},
@@ -136,7 +139,11 @@ func TestCompileRefuses(t *testing.T) {
 		{"a value by many references", `{"$defs":{"a":{"enum":["` + strings.Repeat("x", 30000) + `"]}},"allOf":[` + strings.Repeat(`{"$ref":"#/$defs/a"},`, 100) + `{}]}`, "parts or 131072 bytes"},
 		{"deep by reference", `{"$defs":{"a":` + strings.Repeat(`{"items":`, 20) + `{}` + strings.Repeat(`}`, 20) + `,"b":` + strings.Repeat(`{"items":`, 20) + `{"$ref":"#/$defs/a"}` + strings.Repeat(`}`, 20) + `},"properties":{"x":{"$ref":"#/$defs/b"}}}`, "it is nested too deeply"},
 		{"a name with a bell", `{"properties":{"a\u0007":{}}}`, "cannot be shown"},
-	} {
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	for _, test := range refusals() {
 		t.Run(test.name, func(t *testing.T) {
 			start := time.Now()
 			_, err := schema.Compile([]byte(test.schema))
@@ -275,6 +282,11 @@ func FuzzCompile(f *testing.F) {
 		`{"patternProperties":{"^a":{"items":[{}]}},"dependencies":{"a":["b"]}}`,
 	} {
 		f.Add([]byte(s), []byte(`{"pin":"two","x":null,"a":[1]}`))
+	}
+	for _, test := range refusals() {
+		if len(test.schema) < 1000 {
+			f.Add([]byte(test.schema), []byte(`{}`))
+		}
 	}
 	f.Fuzz(func(t *testing.T, raw, args []byte) {
 		s, err := schema.Compile(raw)
