@@ -315,7 +315,7 @@ func (r *roster) compare(dev *ferrule.Device, manifest *ferrule.Manifest, before
 		return
 	}
 	dev.Changed, dev.Previous = time.Now(), before.Kind
-	r.log.Warn(fmt.Sprintf("device has become another kind: %s, it was %s", dev.Kind.Short(), before.Kind.Short()), "device", dev.ID)
+	r.log.Warn(fmt.Sprintf("device has become another Kind: %s, it was %s", dev.Kind.Short(), before.Kind.Short()), "device", dev.ID)
 	if old, err := r.memory.Manifest(before.Kind); err == nil {
 		if note := shrunken(old, manifest); note != "" {
 			dev.Notes = append(dev.Notes, note)
