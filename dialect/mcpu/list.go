@@ -32,7 +32,7 @@ func (g *greeting) listTools(ctx context.Context, about info, prof profile) (*fe
 		switch {
 		case errors.Is(err, errMangled), errors.Is(err, errCut):
 			failure = err
-			if err := g.settle(ctx); err != nil {
+			if err := g.drain(ctx); err != nil {
 				return nil, err
 			}
 			continue

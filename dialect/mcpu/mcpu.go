@@ -49,9 +49,9 @@ func New() *Dialect {
 	return &Dialect{firstID: func() int { return 1 + rand.IntN(999) }}
 }
 
-// How long the greeting waits for what.
+// How long is waited for what.
 const (
-	quiet      = 100 * time.Millisecond // silence that ends boot noise
+	quiet      = 100 * time.Millisecond // silence in which the board gets over noise or a broken request
 	boot       = time.Second            // for how long boot noise is listened to
 	firstProbe = 250 * time.Millisecond // wait for get_info, doubled each time
 	lastProbe  = 2 * time.Second
@@ -87,7 +87,7 @@ var profiles = map[string]profile{
 func (d *Dialect) Greet(ctx context.Context, link wire.Link) (dialect.Session, *ferrule.Manifest, error) {
 	g := &greeting{link: link, ids: ids{next: d.firstID()}}
 	if link.Info().BitRate > 0 {
-		if err := g.settle(ctx); err != nil {
+		if err := g.drain(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -129,8 +129,8 @@ var (
 	errCut      = errors.New("the answer came cut")
 )
 
-// settle reads boot noise until the line has been silent for a moment.
-func (g *greeting) settle(ctx context.Context) error {
+// drain reads noise until the line has been silent for a moment.
+func (g *greeting) drain(ctx context.Context) error {
 	for end := time.Now().Add(boot); time.Now().Before(end); {
 		wait, cancel := context.WithTimeout(ctx, quiet)
 		m, err := g.link.Recv(wait)
@@ -159,7 +159,7 @@ func (g *greeting) getInfo(ctx context.Context) (info, error) {
 		a, err := g.await(ctx, wait, asked)
 		switch {
 		case errors.Is(err, errMangled):
-			if err := g.settle(ctx); err != nil {
+			if err := g.drain(ctx); err != nil {
 				return info{}, err
 			}
 			continue

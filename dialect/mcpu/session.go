@@ -13,10 +13,6 @@ import (
 	"github.com/ferrulehq/ferrule/wire"
 )
 
-// settleTime is how long nothing is sent after the board could not read a
-// request: of one request in pieces, each piece is answered with such an error.
-const settleTime = 100 * time.Millisecond
-
 // session is the conversation with one board: Invoke sends and waits, Run reads
 // and hands over. At most one request is in flight.
 type session struct {
@@ -53,7 +49,7 @@ func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 		}
 		params = compact.Bytes()
 	}
-	if err := s.settled(ctx); err != nil {
+	if err := s.pause(ctx); err != nil {
 		return nil, err
 	}
 	id, err := s.begin()
@@ -85,12 +81,12 @@ func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 	}
 }
 
-// settled waits until the board has had time to get rid of a request that it
-// could not read.
-func (s *session) settled(ctx context.Context) error {
+// pause leaves the board in peace for a moment after it could not read a
+// request: of one request in pieces, each piece is answered with such an error.
+func (s *session) pause(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		wait := settleTime - time.Since(s.mangled)
+		wait := quiet - time.Since(s.mangled)
 		s.mu.Unlock()
 		if wait <= 0 {
 			return nil
