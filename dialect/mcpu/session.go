@@ -94,7 +94,11 @@ func (s *session) pause(ctx context.Context) error {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return ferrule.Errorf(ferrule.Busy, "the call ended while the board was getting over a request that it could not read")
+			code := ferrule.Busy
+			if errors.Is(ctx.Err(), context.Canceled) {
+				code = ferrule.Cancelled
+			}
+			return ferrule.Errorf(code, "the call ended while the board was getting over a request that it could not read")
 		}
 	}
 }
