@@ -143,6 +143,15 @@ func (s *session) land(o outcome) {
 	}
 }
 
+// abandon ends the request in flight, if there is one, without its answer, which
+// may yet come. It is called with mu held.
+func (s *session) abandon(err error) {
+	if s.flight != 0 {
+		s.ids.giveUp(s.flight)
+	}
+	s.land(outcome{err: err})
+}
+
 // Run implements dialect.Session.
 func (s *session) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.link.Close() })
@@ -154,13 +163,13 @@ func (s *session) Run(ctx context.Context) error {
 			s.read(m.Data)
 		case errors.Is(err, wire.ErrTooLong):
 			s.mu.Lock()
-			s.land(outcome{err: fmt.Errorf("its answer was dropped: %w", err)})
+			s.abandon(fmt.Errorf("its answer was dropped: %w", err))
 			s.mu.Unlock()
 		default:
 			s.link.Close()
 			s.mu.Lock()
 			s.ended = err
-			s.land(outcome{err: err})
+			s.abandon(err)
 			s.mu.Unlock()
 			if ctx.Err() != nil {
 				return nil
@@ -194,10 +203,7 @@ func (s *session) take(a answer) {
 		s.land(outcome{answer: a})
 	case a.mangled():
 		s.mangled = time.Now()
-		if s.flight != 0 {
-			s.ids.giveUp(s.flight)
-		}
-		s.land(outcome{err: fmt.Errorf("it could not read a request, probably this one: %s", a.err)})
+		s.abandon(fmt.Errorf("it could not read a request, probably this one: %s", a.err))
 	case s.ids.answered(a.id):
 		wire.Note(s.link, "dropped: answer %d came too late", a.id)
 	default:

@@ -31,6 +31,7 @@ var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 //
 //	bitrate N, safewrite N       what the link says of itself
 //	first-id N                   the id of the first request; 1 otherwise
+//	next-id N                    the ids have gone round to N
 //	greet                        begin the greeting
 //	board NAME                   greet, and answer as testdata/boards/NAME.txtar
 //	> LINE                       the gateway sends exactly this line
@@ -141,6 +142,8 @@ func (p *player) do(word, rest string) error {
 		first, err := strconv.Atoi(rest)
 		p.dialect.firstID = func() int { return first }
 		return err
+	case "next-id":
+		return p.nextID(rest)
 	case "greet":
 		p.greet()
 	case "board":
@@ -179,6 +182,15 @@ func (p *player) do(word, rest string) error {
 		return fmt.Errorf("no such command")
 	}
 	return nil
+}
+
+func (p *player) nextID(text string) error {
+	next, err := strconv.Atoi(text)
+	s := p.session.(*session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids.next = next
+	return err
 }
 
 func (p *player) greet() {
