@@ -53,12 +53,15 @@ func New() *Dialect {
 const (
 	quiet      = 100 * time.Millisecond // silence in which the board gets over noise or a broken request
 	boot       = time.Second            // for how long boot noise is listened to
-	firstProbe = 250 * time.Millisecond // wait for get_info, doubled each time
+	firstProbe = 250 * time.Millisecond // wait for get_info, beside the time on the line; doubled each time
 	lastProbe  = 2 * time.Second
 	probes     = 6
 	listWait   = 5 * time.Second // wait for list_tools, beside the time on the line
 	listTries  = 3
 )
+
+// infoSize is how many bytes get_info and its answer take at the most.
+const infoSize = 256
 
 // info is what get_info answers.
 type info struct {
@@ -149,14 +152,14 @@ func (g *greeting) drain(ctx context.Context) error {
 // getInfo asks until the board answers: it may be booting, and deaf till then.
 func (g *greeting) getInfo(ctx context.Context) (info, error) {
 	var asked []int
-	wait := firstProbe
+	wait, onLine := firstProbe, lineTime(infoSize, g.link.Info().BitRate)
 	for range probes {
 		id, err := g.send(ctx, "get_info")
 		if err != nil {
 			return info{}, err
 		}
 		asked = append(asked, id) // an answer to an earlier probe is as good
-		a, err := g.await(ctx, wait, asked)
+		a, err := g.await(ctx, wait+onLine, asked)
 		switch {
 		case errors.Is(err, errMangled):
 			if err := g.drain(ctx); err != nil {
