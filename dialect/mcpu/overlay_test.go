@@ -28,6 +28,7 @@ func TestOverlay(t *testing.T) {
 			{Name: "get_pin_buffer", Input: json.RawMessage(`{"type":"object","properties":{"pin":{"type":"string"}},"required":["pin"]}`)},
 			{Name: "get_pin_events"},
 			{Name: "i2c_write_reg"},
+			{Name: "i2c_read_reg"},
 			{Name: "custom", Input: json.RawMessage(`{"type":"object","required":[],"properties":{}}`)},
 		},
 		Pins: []ferrule.Pin{
@@ -47,6 +48,7 @@ func TestOverlay(t *testing.T) {
 		{"gpio_write", ferrule.Changes, `{"pin":258,"value":true}`, `pin: want 2, got 258`},
 		{"gpio_write", ferrule.Changes, `{"pin":34,"value":true}`, `pin: want 2, got 34`},
 		{"gpio_write", ferrule.Changes, `{}`, `pin: missing; value: missing`},
+		{"gpio_write", ferrule.Changes, `{"pin":2,"value":true,"for":5}`, `for: not known to this tool`},
 		{"gpio_read", ferrule.Reads, `{"pin":5}`, ``},
 		{"gpio_read", ferrule.Reads, `{"pin":34}`, `pin: want one of 2, 5, got 34`},
 		{"adc_read", ferrule.Reads, `{"pin":34}`, ``},
@@ -57,6 +59,7 @@ func TestOverlay(t *testing.T) {
 		{"get_pin_buffer", ferrule.Reads, `{"pin":34,"limit":0}`, `limit: want at least 1, got 0`},
 		{"get_pin_events", ferrule.Reads, ``, `the device has no pin of type adc_input or digital_input with ability events`},
 		{"i2c_write_reg", ferrule.Changes, `{"address":200,"reg":0,"value":1}`, `address: want at most 127, got 200`},
+		{"i2c_read_reg", ferrule.Reads, `{"address":60,"reg":0,"length":33}`, `length: want at most 32, got 33`},
 		{"custom", ferrule.Changes, `{"anything":[1]}`, ``},
 	} {
 		tool := laid.Tool(test.tool)
@@ -94,5 +97,25 @@ func TestOverlayWithoutAbilities(t *testing.T) {
 	tool := laid.Tool("get_pin_buffer")
 	if tool.Quarantine != "" || tool.Check(map[string]any{"pin": json.Number("0")}) != nil {
 		t.Errorf("quarantine %q", tool.Quarantine)
+	}
+}
+
+// TestOverlayIsClosed: the protocol knows all arguments of its methods, so one
+// that it does not know is a mistake.
+func TestOverlayIsClosed(t *testing.T) {
+	var file struct {
+		Tools map[string]struct {
+			Input struct {
+				AdditionalProperties *bool `json:"additionalProperties"`
+			} `json:"input"`
+		} `json:"tools"`
+	}
+	if err := json.Unmarshal(mcpu.Overlay, &file); err != nil {
+		t.Fatal(err)
+	}
+	for name, tool := range file.Tools {
+		if open := tool.Input.AdditionalProperties; open == nil || *open {
+			t.Errorf("%s takes arguments that the protocol does not know", name)
+		}
 	}
 }
