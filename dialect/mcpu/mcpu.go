@@ -186,9 +186,11 @@ func (g *greeting) getInfo(ctx context.Context) (info, error) {
 	return info{}, fmt.Errorf("%w: no answer to get_info", dialect.ErrNotMine)
 }
 
-// send sends a request without parameters and returns its id.
+// send sends a request without parameters and returns its id, which is out of
+// use until it is answered.
 func (g *greeting) send(ctx context.Context, method string) (int, error) {
 	id := g.ids.take()
+	g.ids.giveUp(id)
 	return id, g.link.Send(ctx, wire.Message{Data: request(id, method, nil)})
 }
 
@@ -209,6 +211,7 @@ func (g *greeting) await(ctx context.Context, wait time.Duration, asked []int) (
 		answers := scan(m.Data)
 		mangled := false
 		for _, a := range answers {
+			g.ids.answered(a.id)
 			if slices.Contains(asked, a.id) {
 				return a, nil
 			}
