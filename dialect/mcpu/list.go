@@ -22,13 +22,15 @@ func (g *greeting) listTools(ctx context.Context, about info, prof profile) (*fe
 	wait := listWait + lineTime(prof.list, g.link.Info().BitRate)
 	var best *ferrule.Manifest
 	var lacks string
+	var asked []int
 	failure := errNoAnswer
 	for range listTries {
 		id, err := g.send(ctx, "list_tools")
 		if err != nil {
 			return nil, err
 		}
-		a, err := g.await(ctx, wait, []int{id})
+		asked = append(asked, id)
+		a, err := g.await(ctx, wait, asked)
 		switch {
 		case errors.Is(err, errMangled), errors.Is(err, errCut):
 			failure = err
