@@ -152,6 +152,7 @@ func (g *greeting) drain(ctx context.Context) error {
 // getInfo asks until the board answers: it may be booting, and deaf till then.
 func (g *greeting) getInfo(ctx context.Context) (info, error) {
 	var asked []int
+	mangled := false
 	wait, onLine := firstProbe, lineTime(infoSize, g.link.Info().BitRate)
 	for range probes {
 		id, err := g.send(ctx, "get_info")
@@ -162,6 +163,7 @@ func (g *greeting) getInfo(ctx context.Context) (info, error) {
 		a, err := g.await(ctx, wait+onLine, asked)
 		switch {
 		case errors.Is(err, errMangled):
+			mangled = true
 			if err := g.drain(ctx); err != nil {
 				return info{}, err
 			}
@@ -169,6 +171,8 @@ func (g *greeting) getInfo(ctx context.Context) (info, error) {
 		case errors.Is(err, errNoAnswer), errors.Is(err, errCut):
 			wait = min(2*wait, lastProbe)
 			continue
+		case errors.Is(err, wire.ErrTooLong):
+			return info{}, fmt.Errorf("%w: %w", dialect.ErrNotMine, err)
 		case err != nil:
 			return info{}, err
 		case a.err != nil:
@@ -179,6 +183,9 @@ func (g *greeting) getInfo(ctx context.Context) (info, error) {
 			return info{}, fmt.Errorf("%w: its get_info makes no sense: %s", dialect.ErrNotMine, reason(err))
 		}
 		return about, nil
+	}
+	if mangled {
+		return info{}, fmt.Errorf("asking for get_info %d times: %w", probes, errMangled)
 	}
 	if g.heard > 0 {
 		return info{}, fmt.Errorf("%w: %d bytes came, and no answer to get_info", dialect.ErrNotMine, g.heard)
