@@ -32,9 +32,11 @@ var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 //	bitrate N, safewrite N       what the link says of itself
 //	first-id N                   the id of the first request; 1 otherwise
 //	next-id N                    the ids have gone round to N
+//	deaf                         the board will not read what is sent
 //	greet                        begin the greeting
 //	board NAME                   greet, and answer as testdata/boards/NAME.txtar
-//	> LINE                       the gateway sends exactly this line
+//	> LINE                       the gateway sends exactly this line and LF, in
+//	                             one write
 //	< LINE                       the board sends this line and CR LF
 //	<< "TEXT"                    the board sends these bytes
 //	flood N                      the board sends N bytes without a line end
@@ -47,6 +49,7 @@ var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 //	fails "TEXT"                 the same, from a board that speaks MCP/U
 //	call [D] TOOL [ARGS]         begin a call, with deadline D or 30s
 //	cancel                       the caller goes away
+//	busy TOOL [ARGS]             another call meanwhile is refused at once
 //	result JSON                  the call returned this
 //	error CODE ran|not "TEXT"    it failed so; ran: it may have run
 //	note "TEXT"                  a remark about the wire had this text
@@ -95,6 +98,7 @@ type player struct {
 	archive *txtar.Archive
 	dialect *Dialect
 	info    wire.Info
+	deaf    bool
 	notes   chan string
 
 	link    wire.Link
@@ -144,6 +148,8 @@ func (p *player) do(word, rest string) error {
 		return err
 	case "next-id":
 		return p.nextID(rest)
+	case "deaf":
+		p.deaf = true
 	case "greet":
 		p.greet()
 	case "board":
@@ -172,6 +178,8 @@ func (p *player) do(word, rest string) error {
 		return p.call(rest)
 	case "cancel":
 		p.cancel()
+	case "busy":
+		return p.busy(rest)
 	case "result":
 		return p.result(rest)
 	case "error":
@@ -201,16 +209,9 @@ func (p *player) greet() {
 		}
 	})
 	p.lines = make(chan string)
-	go func(far io.Reader, lines chan<- string) {
-		defer close(lines)
-		for sent := wire.NewLines(far, wire.DefaultLimits()); ; {
-			line, err := sent.Next()
-			if err != nil {
-				return
-			}
-			lines <- string(line)
-		}
-	}(p.far, p.lines)
+	if !p.deaf {
+		go hear(p.far, p.lines)
+	}
 	p.greeted = make(chan greeted, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -218,6 +219,23 @@ func (p *player) greet() {
 		session, manifest, err := p.dialect.Greet(ctx, p.link)
 		p.greeted <- greeted{session, manifest, err}
 	}()
+}
+
+// hear reads what the gateway writes. A read returns what one write wrote.
+func hear(far io.Reader, lines chan<- string) {
+	defer close(lines)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := far.Read(buf)
+		if err != nil {
+			return
+		}
+		line, whole := strings.CutSuffix(string(buf[:n]), "\n")
+		if !whole || strings.Contains(line, "\n") {
+			line = fmt.Sprintf("what is not one line: %q", buf[:n])
+		}
+		lines <- line
+	}
 }
 
 func (p *player) board(name string) error {
@@ -349,6 +367,15 @@ func (p *player) call(rest string) error {
 	return nil
 }
 
+func (p *player) busy(rest string) error {
+	tool, args, _ := strings.Cut(rest, " ")
+	_, err := p.session.Invoke(context.Background(), &ferrule.Call{Device: "board", Tool: tool, Args: json.RawMessage(args)})
+	if e, ok := err.(*ferrule.Error); !ok || e.Code != ferrule.Busy || e.MayHaveRun() {
+		return fmt.Errorf("the call ended with %#v", err)
+	}
+	return nil
+}
+
 func (p *player) result(want string) error {
 	c := <-p.called
 	p.cancel()
@@ -404,7 +431,9 @@ func (p *player) finish() {
 	if p.link != nil {
 		p.link.Close()
 		p.far.Close()
-		for range p.lines {
+		if !p.deaf {
+			for range p.lines {
+			}
 		}
 	}
 }
