@@ -6,28 +6,59 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/tools/txtar"
 
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/wire"
 	"github.com/ferrulehq/ferrule/wire/wiretest"
 )
 
+// said returns what the boards in testdata/wire say, a transcript each, in the
+// pieces in which they say it.
+func said(f *testing.F) (transcripts [][]string) {
+	files, err := filepath.Glob("testdata/wire/*.txtar")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var pieces []string
+		for line := range strings.Lines(section(f, archive, "script")) {
+			switch word, rest, _ := strings.Cut(strings.TrimSpace(line), " "); word {
+			case "board":
+				pieces = append(pieces, greetedBy(f, rest, 1)...)
+			case "<":
+				pieces = append(pieces, rest+"\r\n")
+			case "<<":
+				text, err := strconv.Unquote(rest)
+				if err != nil {
+					f.Fatal(err)
+				}
+				pieces = append(pieces, text)
+			}
+		}
+		transcripts = append(transcripts, pieces)
+	}
+	return transcripts
+}
+
 // FuzzScan looks for answers in lines of any content. An answer is found in
 // whatever stands around it, as long as that does not look like one.
 func FuzzScan(f *testing.F) {
-	for _, s := range []string{
-		`{"result":{"pin":2},"jsonrpc":"2.0","id":7}`,
-		`{"jsonrpc":"2.0","id":0,"error":{"code":-32700,"message":"Parse error"}}`,
-		`noise {"a{"{"result":1,"id":3}{"id":4,"result":null} {`,
-		`{"id":"3","result":1}{"id":3.5,"result":1}[{"id":3}]`,
-		`{"id":3,"error":"text"}{"id":3,"error":{"code":"x"}}`,
-		strings.Repeat(`{"a":`, 50),
-	} {
-		f.Add([]byte(s))
+	for _, pieces := range said(f) {
+		for _, piece := range pieces {
+			f.Add([]byte(strings.TrimRight(piece, "\r\n")))
+		}
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		for _, a := range scan(line) {
@@ -69,9 +100,15 @@ func TestScanIsBounded(t *testing.T) {
 
 // FuzzList reads lists of any content. What comes of it can be kept.
 func FuzzList(f *testing.F) {
-	f.Add([]byte(`{"tools":[{"name":"a","inputSchema":{},"polling":{"enabled":true,"interval_ms":5}}],"pins":[{"pin":2,"capabilities":{"buffer":true},"sampling":{"interval_ms":500,"buffer_size":20}}]}`))
-	f.Add([]byte(`{"tools":[null,5,{},{"name":5},{"name":"a","description":[]}],"pins":[null,{},{"pin":"2"},{"pin":1e9}]}`))
-	f.Add([]byte(`{"tools":{}}`))
+	for _, pieces := range said(f) {
+		for _, piece := range pieces {
+			for _, a := range scan([]byte(piece)) {
+				if bytes.Contains(a.result, []byte(`"tools"`)) {
+					f.Add([]byte(a.result))
+				}
+			}
+		}
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		count := 3
 		m, _, err := parseList(info{Device: "d", PinCount: &count, Profile: "rich"}, data)
@@ -91,9 +128,9 @@ func FuzzList(f *testing.F) {
 // FuzzConversation is a board that says anything at all, whatever it is asked:
 // the greeting ends, a call ends, and nothing is left behind.
 func FuzzConversation(f *testing.F) {
-	f.Add([]byte("{\"result\":{\"device\":\"d\"},\"id\":1}\n{\"result\":{\"tools\":[{\"name\":\"a\"}]},\"id\":2}\n{\"result\":5,\"id\":3}\n"))
-	f.Add([]byte("\x00\xff{\"id\":0,\"error\":{\"code\":-32700}}\n{\"result\":{},\"id\":2}\n"))
-	f.Add([]byte("{\"result\":{},\"id\":1}\n{\"result\":{\"tools\":[{\"na\n"))
+	for _, pieces := range said(f) {
+		f.Add([]byte(strings.Join(pieces, "")))
+	}
 	f.Fuzz(func(t *testing.T, says []byte) {
 		synctest.Test(t, func(t *testing.T) {
 			link, far := wiretest.Pipe(wire.Info{})

@@ -160,8 +160,9 @@ func usualAnswer(line []byte) (answer, bool) {
 	if at < 0 || rest[len(rest)-1] != '}' {
 		return answer{}, false
 	}
-	id, err := strconv.Atoi(string(rest[at+len(tail) : len(rest)-1]))
-	if err != nil || !json.Valid(rest[:at]) {
+	number := rest[at+len(tail) : len(rest)-1]
+	id, err := strconv.Atoi(string(number))
+	if err != nil || !json.Valid(number) || !json.Valid(rest[:at]) { // Atoi takes +7 and 007
 		return answer{}, false
 	}
 	return answer{id: id, result: rest[:at:at]}, true

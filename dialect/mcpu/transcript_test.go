@@ -81,7 +81,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-func section(t *testing.T, a *txtar.Archive, name string) string {
+func section(t testing.TB, a *txtar.Archive, name string) string {
 	t.Helper()
 	for _, f := range a.Files {
 		if f.Name == name {
@@ -239,22 +239,33 @@ func hear(far io.Reader, lines chan<- string) {
 }
 
 func (p *player) board(name string) error {
-	archive, err := txtar.ParseFile(filepath.Join("testdata/boards", name+".txtar"))
-	if err != nil {
-		return err
-	}
 	p.greet()
 	id := p.dialect.firstID()
-	for i, method := range []string{"get_info", "list_tools"} {
+	for i, answer := range greetedBy(p.t, name, id) {
+		method := []string{"get_info", "list_tools"}[i]
 		if err := p.expect(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"%s"}`, id+i, method)); err != nil {
 			return err
 		}
-		answer := strings.TrimSpace(section(p.t, archive, method))
-		if err := p.write(fmt.Sprintf(`{"result":%s,"jsonrpc":"2.0","id":%d}`+"\r\n", answer, id+i)); err != nil {
+		if err := p.write(answer); err != nil {
 			return err
 		}
 	}
 	return p.start()
+}
+
+// greetedBy is what a board of testdata/boards answers in a greeting whose ids
+// begin with id.
+func greetedBy(t testing.TB, name string, id int) (answers []string) {
+	t.Helper()
+	archive, err := txtar.ParseFile(filepath.Join("testdata/boards", name+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, method := range []string{"get_info", "list_tools"} {
+		result := strings.TrimSpace(section(t, archive, method))
+		answers = append(answers, fmt.Sprintf(`{"result":%s,"jsonrpc":"2.0","id":%d}`+"\r\n", result, id+i))
+	}
+	return answers
 }
 
 // start takes the session out of the greeting and runs it.
