@@ -60,7 +60,7 @@ const (
 	listTries  = 3
 )
 
-// infoSize is how many bytes get_info and its answer take at the most.
+// infoSize is how many bytes of get_info and its answer are to be expected.
 const infoSize = 256
 
 // info is what get_info answers.
