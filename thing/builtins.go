@@ -2,6 +2,7 @@ package thing
 
 import (
 	"encoding/json"
+	"slices"
 )
 
 // builtins are the methods that every device has. Those about samples are
@@ -91,7 +92,7 @@ func listTools(d *Device, _ arguments) (any, error) {
 	}}
 	var keeps capabilities
 	for _, p := range d.pins {
-		listed := listedPin{Pin: p.number, Name: p.name, Type: p.kind, Description: p.text}
+		listed := listedPin{Pin: p.number, Name: p.name, Type: p.typ, Description: p.text}
 		if p.interval > 0 {
 			c := capabilities{p.summary, p.size > 0, p.low != nil}
 			listed.Capabilities = &c
@@ -120,17 +121,13 @@ func listTools(d *Device, _ arguments) (any, error) {
 }
 
 // ofType finds the pin that a method works on.
-func (d *Device) ofType(a arguments, kinds ...string) (*Pin, error) {
+func (d *Device) ofType(a arguments, types ...string) (*Pin, error) {
 	n, err := a.number()
 	if err != nil {
 		return nil, err
 	}
-	if p := d.pinAt(n); p != nil {
-		for _, kind := range kinds {
-			if p.kind == kind {
-				return p, nil
-			}
-		}
+	if p := d.pinAt(n); p != nil && slices.Contains(types, p.typ) {
+		return p, nil
 	}
 	return nil, errWrongPin
 }

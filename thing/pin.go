@@ -19,7 +19,7 @@ const (
 type Pin struct {
 	number     int
 	name, text string
-	kind       string
+	typ        string
 
 	write func(int) error // nil for an input
 	read  func() int      // nil for an output: it is what was written
@@ -72,7 +72,7 @@ func (d *Device) pinNamed(name string) *Pin {
 
 // Output declares a pin that is set high and low. Set may be nil.
 func (d *Device) Output(number int, name, text string, set func(high bool) error) *Pin {
-	p := &Pin{number: number, name: name, text: text, kind: digitalOutput}
+	p := &Pin{number: number, name: name, text: text, typ: digitalOutput}
 	p.write = func(level int) error {
 		if set == nil {
 			return nil
@@ -84,7 +84,7 @@ func (d *Device) Output(number int, name, text string, set func(high bool) error
 
 // Input declares a pin that is high or low.
 func (d *Device) Input(number int, name, text string, get func() bool) *Pin {
-	return d.pin(&Pin{number: number, name: name, text: text, kind: digitalInput, read: func() int {
+	return d.pin(&Pin{number: number, name: name, text: text, typ: digitalInput, read: func() int {
 		if get() {
 			return 1
 		}
@@ -94,7 +94,7 @@ func (d *Device) Input(number int, name, text string, get func() bool) *Pin {
 
 // PWM declares a pin whose duty is set, from 0 to 255. Set may be nil.
 func (d *Device) PWM(number int, name, text string, set func(duty int) error) *Pin {
-	p := &Pin{number: number, name: name, text: text, kind: pwmOutput}
+	p := &Pin{number: number, name: name, text: text, typ: pwmOutput}
 	p.write = func(duty int) error {
 		if set == nil {
 			return nil
@@ -106,7 +106,7 @@ func (d *Device) PWM(number int, name, text string, set func(duty int) error) *P
 
 // Analog declares a pin that is measured.
 func (d *Device) Analog(number int, name, text string, get func() int) *Pin {
-	return d.pin(&Pin{number: number, name: name, text: text, kind: adcInput, read: get})
+	return d.pin(&Pin{number: number, name: name, text: text, typ: adcInput, read: get})
 }
 
 // Scaled has the value of an analog pin told in a unit as well.
