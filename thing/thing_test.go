@@ -2,6 +2,7 @@ package thing_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,10 +82,52 @@ func TestVectors(t *testing.T) {
 	}
 }
 
+type moveInput struct {
+	Pin   int     `json:"pin"`
+	Duty  uint8   `json:"duty,omitempty"`
+	Trim  int8    `json:"trim,omitempty"`
+	Speed float64 `json:"speed,omitempty"`
+	Name  string  `json:"name,omitempty"`
+	Soft  bool    `json:"soft,omitempty"`
+	Path  []int   `json:"path,omitempty"`
+	To    struct {
+		X int `json:"x"`
+	} `json:"to,omitzero"`
+}
+
+// TestBadParamsNameWhatIsWrong: who reads it need not know Go.
 func TestBadParamsNameWhatIsWrong(t *testing.T) {
-	got := string(board().Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"greet","params":{"name":5}}`)))
-	if !strings.Contains(got, `"code":-32602`) || !strings.Contains(got, "name") {
-		t.Errorf("got %s", got)
+	d := thing.New("d", "1")
+	thing.Tool(d, "count", "Count", func(_ context.Context, in map[string]int) (int, error) { return len(in), nil })
+	thing.Tool(d, "move", "Move", func(_ context.Context, in moveInput) (moveInput, error) { return in, nil })
+	for _, test := range []struct{ tool, params, want string }{
+		{"count", `{"pin":2.5}`, `an argument: want an integer, got 2.5`},
+		{"move", `{"pin":2.5}`, `pin: want an integer, got 2.5`},
+		{"move", `{"pin":2.0}`, `pin: want an integer, got 2.0`},
+		{"move", `{"pin":1e30}`, `pin: want an integer, got 1e30`},
+		{"move", `{"pin":"2"}`, `pin: want an integer, got a string`},
+		{"move", `{"pin":9223372036854775808}`, `pin: want an integer from -9223372036854775808 to 9223372036854775807, got 9223372036854775808`},
+		{"move", `{"pin":2,"duty":-1}`, `duty: want an integer from 0 to 255, got -1`},
+		{"move", `{"pin":2,"duty":1.5}`, `duty: want an integer, got 1.5`},
+		{"move", `{"pin":2,"trim":300}`, `trim: want an integer from -128 to 127, got 300`},
+		{"move", `{"pin":2,"speed":true}`, `speed: want a number, got true or false`},
+		{"move", `{"pin":2,"name":5}`, `name: want a string, got a number`},
+		{"move", `{"pin":2,"soft":"yes"}`, `soft: want true or false, got a string`},
+		{"move", `{"pin":2,"path":{}}`, `path: want a list, got an object`},
+		{"move", `{"pin":2,"path":[1,2.5]}`, `path: want an integer, got 2.5`},
+		{"move", `{"pin":2,"to":[]}`, `to: want an object, got a list`},
+		{"move", `{"pin":2,"to":{"x":0.5}}`, `to.x: want an integer, got 0.5`},
+		{"move", `{}`, `required: missing properties: ["pin"]`},
+		{"move", `{"pin":2,"up":1}`, `unexpected additional properties ["up"]`},
+	} {
+		var answer struct{ Error struct{ Message string } }
+		line := d.Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"`+test.tool+`","params":`+test.params+`}`))
+		if err := json.Unmarshal(line, &answer); err != nil {
+			t.Fatal(err)
+		}
+		if got := answer.Error.Message; got != "Bad params: "+test.want || !bytes.Contains(line, []byte(`"code":-32602`)) {
+			t.Errorf("%s: got %s", test.params, line)
+		}
 	}
 }
 

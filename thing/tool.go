@@ -1,10 +1,13 @@
 package thing
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -80,9 +83,55 @@ func decode[In any](params json.RawMessage, schema *jsonschema.Resolved) (in In,
 	if err := json.Unmarshal(params, &value); err != nil {
 		return in, errors.New("they are not an object")
 	}
-	if err := schema.Validate(value); err != nil {
+	var wrong *json.UnmarshalTypeError
+	if err := json.Unmarshal(params, &in); errors.As(err, &wrong) {
+		return in, wrongType(wrong)
+	} else if err != nil {
 		return in, err
 	}
-	err = json.Unmarshal(params, &in)
-	return in, err
+	if err := schema.Validate(value); err != nil {
+		return in, errors.New(strings.TrimPrefix(err.Error(), "validating root: "))
+	}
+	return in, nil
+}
+
+// given names what came, by the words of encoding/json. Numbers are told as they
+// came, most of the time.
+var given = map[string]string{
+	"string": "a string", "number": "a number", "bool": "true or false", "array": "a list", "object": "an object",
+}
+
+// wrongType says in plain words which argument has the wrong type.
+func wrongType(e *json.UnmarshalTypeError) error {
+	got, ok := strings.CutPrefix(e.Value, "number ")
+	if !ok {
+		got = cmp.Or(given[e.Value], e.Value)
+	}
+	return fmt.Errorf("%s: want %s, got %s", cmp.Or(e.Field, "an argument"), wanted(e.Type, got), got)
+}
+
+// wanted says what belongs into a Go type. Who gave an integer is told the bounds.
+func wanted(t reflect.Type, got string) string {
+	integer := strings.Trim(got, "-0123456789") == ""
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		if most := uint64(1)<<(t.Bits()-1) - 1; integer {
+			return fmt.Sprintf("an integer from -%d to %d", most+1, most)
+		}
+		return "an integer"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if integer {
+			return fmt.Sprintf("an integer from 0 to %d", ^uint64(0)>>(64-t.Bits()))
+		}
+		return "an integer"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	}
+	return "an object"
 }
