@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -12,11 +13,11 @@ import (
 
 // The pins of the simulated board.
 const (
-	PinButton      = 0
+	pinButton      = 0
 	PinLED         = 2
-	PinServo       = 18
-	PinTemperature = 34
-	PinLight       = 35
+	pinServo       = 18
+	pinTemperature = 34
+	pinLight       = 35
 )
 
 // Board is a simulated ESP32 with an LED, a button, a temperature and a light
@@ -26,48 +27,47 @@ type Board struct {
 	begin time.Time
 	calls int // how many there have been, for behaviours
 
-	mu    sync.Mutex
-	angle int
-	runs  map[string]int
+	mu   sync.Mutex
+	runs map[string]int
 }
 
-// Angle is an angle of the servo.
-type Angle struct {
+// angle is an angle of the servo.
+type angle struct {
 	Angle int `json:"angle" jsonschema:"degrees, 0 to 180"`
 }
 
-// Pulse is the argument of pulse.
-type Pulse struct {
+// pulse is the argument of pulse.
+type pulse struct {
 	Token string `json:"token" jsonschema:"any text; the board counts how often it came"`
 }
 
-// Pulsed is the result of pulse.
-type Pulsed struct {
+// pulsed is the result of pulse.
+type pulsed struct {
 	Token string `json:"token"`
 	Runs  int    `json:"runs"`
 }
 
-// Sweep is the argument of sweep.
-type Sweep struct {
+// sweep is the argument of sweep.
+type sweep struct {
 	Milliseconds int `json:"milliseconds" jsonschema:"how long, at most 60000"`
 }
 
-// Climate is the result of read_climate.
-type Climate struct {
+// climate is the result of read_climate.
+type climate struct {
 	Celsius float64 `json:"celsius"`
 	Light   int     `json:"light"`
 }
 
-// NewBoard makes a board whose clock starts now.
-func NewBoard() *Board {
+// newBoard makes a board whose clock starts now.
+func newBoard() *Board {
 	b := &Board{Device: thing.New("sim-board", "1.0.0"), begin: time.Now(), runs: make(map[string]int)}
 	b.Platform, b.Profile = "arduino", "rich"
 	b.Output(PinLED, "led", "On-board LED", nil)
-	b.Input(PinButton, "button", "Button, pressed for one second in ten", func() bool { return math.Mod(b.seconds(), 10) < 1 })
-	b.PWM(PinServo, "servo", "Servo", nil)
-	b.Analog(PinTemperature, "temperature", "Temperature, 10 mV per degree", func() int { return int(b.celsius() * 0.01 / volt) }).
+	b.Input(pinButton, "button", "Button, pressed for one second in ten", func() bool { return math.Mod(b.seconds(), 10) < 1 })
+	b.PWM(pinServo, "servo", "Servo", nil)
+	b.Analog(pinTemperature, "temperature", "Temperature, 10 mV per degree", func() int { return int(b.celsius() * 0.01 / volt) }).
 		Scaled("volts", volt).Sampled(500*time.Millisecond, 20).Summary().Thresholds(200, 400)
-	b.Analog(PinLight, "light", "Light, brighter is more", b.light).
+	b.Analog(pinLight, "light", "Light, brighter is more", b.light).
 		Scaled("volts", volt).Sampled(500*time.Millisecond, 120).Summary()
 	thing.Tool(b.Device, "set_servo", "Turn the servo to an angle", b.setServo)
 	thing.Tool(b.Device, "read_climate", "Tell temperature and light", b.readClimate, thing.Polled(5*time.Second))
@@ -93,53 +93,41 @@ func (b *Board) light() int {
 	return int(2000 + 1800*math.Sin(b.seconds()*2*math.Pi/120))
 }
 
-func (b *Board) setServo(_ context.Context, in Angle) (Angle, error) {
+func (b *Board) setServo(_ context.Context, in angle) (angle, error) {
 	if in.Angle < 0 || in.Angle > 180 {
-		return Angle{}, &thing.RefusedError{Reason: "angle must be within 0 and 180"}
+		return angle{}, &thing.RefusedError{Reason: "angle must be within 0 and 180"}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.angle = in.Angle
 	return in, nil
 }
 
-func (b *Board) readClimate(context.Context, struct{}) (Climate, error) {
-	return Climate{math.Round(b.celsius()*10) / 10, b.light()}, nil
+func (b *Board) readClimate(context.Context, struct{}) (climate, error) {
+	return climate{math.Round(b.celsius()*10) / 10, b.light()}, nil
 }
 
 // pulseTime is how long the servo takes.
 const pulseTime = time.Millisecond
 
-func (b *Board) pulse(_ context.Context, in Pulse) (Pulsed, error) {
+func (b *Board) pulse(_ context.Context, in pulse) (pulsed, error) {
 	b.mu.Lock()
 	b.runs[in.Token]++
 	runs := b.runs[in.Token]
 	b.mu.Unlock()
 	time.Sleep(pulseTime)
-	return Pulsed{in.Token, runs}, nil
+	return pulsed{in.Token, runs}, nil
 }
 
 // Runs tells how often pulse was executed with each token.
 func (b *Board) Runs() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	runs := make(map[string]int, len(b.runs))
-	for token, n := range b.runs {
-		runs[token] = n
-	}
-	return runs
+	return maps.Clone(b.runs)
 }
 
-func (b *Board) sweep(ctx context.Context, in Sweep) (Sweep, error) {
+func (b *Board) sweep(ctx context.Context, in sweep) (sweep, error) {
 	if in.Milliseconds < 0 || in.Milliseconds > 60000 {
-		return Sweep{}, &thing.RefusedError{Reason: "milliseconds must be within 0 and 60000"}
+		return sweep{}, &thing.RefusedError{Reason: "milliseconds must be within 0 and 60000"}
 	}
-	select {
-	case <-time.After(time.Duration(in.Milliseconds) * time.Millisecond):
-		return in, nil
-	case <-ctx.Done():
-		return Sweep{}, ctx.Err()
-	}
+	return in, sleep(ctx, time.Duration(in.Milliseconds)*time.Millisecond)
 }
 
 // eightBits does to a request what firmware does: of a pin's number it keeps

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"strings"
 )
@@ -9,53 +10,58 @@ import (
 func tools(list map[string]any) []any { t, _ := list["tools"].([]any); return t }
 func pins(list map[string]any) []any  { p, _ := list["pins"].([]any); return p }
 
+// aboutSamples tells the tools that a board has for what its pins keep.
+func aboutSamples(tool map[string]any) bool {
+	name, _ := tool["name"].(string)
+	return strings.HasPrefix(name, "get_pin_")
+}
+
 // listings are boards that describe themselves badly, or as old firmware does.
-func listings() []Behaviour {
-	return []Behaviour{
-		{
-			Name: "short-list", Text: "is short of memory: its list always lacks a pin and a tool",
-			list: func(_ *conversation, list map[string]any) {
-				list["tools"] = append([]any{nil}, tools(list)[1:]...)
-				list["pins"] = pins(list)[1:]
-			},
+var listings = []Behaviour{
+	{
+		Name: "short-list", Text: "is short of memory: its list always lacks a pin and a tool",
+		results: results{"list_tools": func(_ *conversation, list map[string]any) {
+			list["tools"] = append([]any{nil}, tools(list)[1:]...)
+			list["pins"] = pins(list)[1:]
+		}},
+	},
+	{
+		Name: "short-list-once", Text: "is short of memory when it is asked for the first time",
+		results: results{"list_tools": func(c *conversation, list map[string]any) {
+			if c.lists == 1 {
+				list["pins"] = pins(list)[2:]
+			}
+		}},
+	},
+	{
+		Name: "cut-list", Text: "sends half of its list the first time",
+		answer: func(_ context.Context, c *conversation, req request, answer string) error {
+			if req.Method == "list_tools" && c.lists == 1 {
+				return c.say(answer[:len(answer)/2] + "\r\n")
+			}
+			return c.say(answer)
 		},
-		{
-			Name: "short-list-once", Text: "is short of memory when it is asked for the first time",
-			list: func(c *conversation, list map[string]any) {
-				if c.requests == 2 {
-					list["pins"] = pins(list)[2:]
-				}
-			},
-		},
-		{
-			Name: "cut-list", Text: "sends half of its list the first time",
-			answer: func(c *conversation, req request, answer []byte) error {
-				if req.Method == "list_tools" && c.requests == 2 {
-					return c.say(string(answer[:len(answer)/2]) + "\r\n")
-				}
-				return c.say(string(answer))
-			},
-		},
-		{
-			Name: "shrinking", Text: "lists one tool less each time it is connected to",
-			list: func(c *conversation, list map[string]any) {
-				t := tools(list)
-				list["tools"] = t[:max(5, len(t)-c.number+1)]
-			},
-		},
-		{
-			Name: "changing", Text: "is another firmware each time it is connected to",
-			list: func(c *conversation, list map[string]any) {
-				list["tools"] = append(tools(list), map[string]any{"name": fmt.Sprintf("new_%d", c.number), "description": "A tool that was not there before"})
-			},
-		},
-		{
-			Name: "no-schema", Text: "is an AVR board: no schemas, no abilities, short requests",
-			info: func(info map[string]any) { info["memory_profile"] = "low" },
-			list: func(_ *conversation, list map[string]any) {
+	},
+	{
+		Name: "shrinking", Text: "lists one tool less each time it is connected to",
+		results: results{"list_tools": func(c *conversation, list map[string]any) {
+			t := tools(list)
+			list["tools"] = t[:max(5, len(t)-c.number+1)]
+		}},
+	},
+	{
+		Name: "changing", Text: "is another firmware each time it is connected to",
+		results: results{"list_tools": func(c *conversation, list map[string]any) {
+			list["tools"] = append(tools(list), map[string]any{"name": fmt.Sprintf("new_%d", c.number), "description": "A tool that was not there before"})
+		}},
+	},
+	{
+		Name: "no-schema", Text: "is an AVR board: no schemas, no abilities, short requests",
+		results: results{
+			"get_info": func(_ *conversation, info map[string]any) { info["memory_profile"] = "low" },
+			"list_tools": func(_ *conversation, list map[string]any) {
 				for i, t := range tools(list) {
-					tool := t.(map[string]any)
-					if name, _ := tool["name"].(string); i < 5 || strings.HasPrefix(name, "get_pin_") {
+					if tool := t.(map[string]any); i < 5 || aboutSamples(tool) {
 						delete(tool, "inputSchema")
 					} else {
 						tool["inputSchema"] = map[string]any{"type": "object", "required": []any{}, "properties": map[string]any{}}
@@ -67,93 +73,88 @@ func listings() []Behaviour {
 				}
 			},
 		},
-		{
-			Name: "string-pin", Text: "is firmware 1.1.1: get_pin_* say that a pin is a string",
-			list: func(_ *conversation, list map[string]any) {
-				for _, t := range tools(list) {
-					tool := t.(map[string]any)
-					if name, _ := tool["name"].(string); strings.HasPrefix(name, "get_pin_") {
-						tool["inputSchema"] = map[string]any{"type": "object", "required": []string{"pin"},
-							"properties": map[string]any{"pin": map[string]any{"type": "string"}}}
-					}
+	},
+	{
+		Name: "string-pin", Text: "is firmware 1.1.1: get_pin_* say that a pin is a string",
+		results: results{"list_tools": func(_ *conversation, list map[string]any) {
+			for _, t := range tools(list) {
+				if tool := t.(map[string]any); aboutSamples(tool) {
+					tool["inputSchema"] = map[string]any{"type": "object", "required": []string{"pin"},
+						"properties": map[string]any{"pin": map[string]any{"type": "string"}}}
 				}
-			},
-		},
-		{
-			Name: "v1.0", Text: "is firmware 1.0: no memory profile, and I2C tools",
-			info: func(info map[string]any) { delete(info, "memory_profile") },
-			list: func(_ *conversation, list map[string]any) {
+			}
+		}},
+	},
+	{
+		Name: "v1.0", Text: "is firmware 1.0: no memory profile, and I2C tools",
+		results: results{
+			"get_info": func(_ *conversation, info map[string]any) { delete(info, "memory_profile") },
+			"list_tools": func(_ *conversation, list map[string]any) {
 				list["tools"] = append(tools(list), map[string]any{"name": "i2c_scan", "description": "Find I2C devices"})
 			},
 		},
-		{
-			Name: "no-buffer", Text: "says that it has buffers, and when asked that it has not",
-			answer: func(c *conversation, req request, answer []byte) error {
-				if req.Method == "get_pin_buffer" {
-					return c.say(fmt.Sprintf("{\"result\":{\"pin\":\"light\",\"buffer_available\":false,\"reason\":\"Pool exhausted\"},\"jsonrpc\":\"2.0\",\"id\":%d}\r\n", req.ID))
-				}
-				return c.say(string(answer))
-			},
-		},
-	}
+	},
+	{
+		Name: "no-buffer", Text: "says that it has buffers, and when asked that it has not",
+		results: results{"get_pin_buffer": func(_ *conversation, buffer map[string]any) {
+			delete(buffer, "count")
+			delete(buffer, "values")
+			buffer["buffer_available"], buffer["reason"] = false, "Pool exhausted"
+		}},
+	},
 }
 
 // hostile boards are not known to exist, and will.
-func hostile() []Behaviour {
-	return []Behaviour{
-		{
-			Name: "bad-tools", Text: "lists tools with broken and hostile names, texts and schemas among good ones",
-			list: func(_ *conversation, list map[string]any) {
-				list["tools"] = append(tools(list),
-					map[string]any{"name": "properties_are_a_number", "inputSchema": map[string]any{"type": "object", "properties": 5}},
-					map[string]any{"name": "refers_to_itself", "inputSchema": map[string]any{"properties": map[string]any{"a": map[string]any{"$ref": "#"}}}},
-					map[string]any{"name": "refers_elsewhere", "inputSchema": map[string]any{"properties": map[string]any{"a": map[string]any{"$ref": "http://127.0.0.1/a.json"}}}},
-					map[string]any{"name": "text_is_a_number", "description": 5},
-					map[string]any{"name": "bell\u0007", "description": "a name that rings"},
-					map[string]any{"name": strings.Repeat("long", 100)},
-					map[string]any{"name": "pulse", "description": "a second tool of this name"},
-					map[string]any{"name": "long_text", "description": strings.Repeat("very ", 10000) + "long\u202e"},
-				)
-			},
-		},
-		{
-			Name: "huge-answer", Text: "answers calls with a megabyte",
-			answer: func(c *conversation, req request, answer []byte) error {
-				if req.isCall() {
-					return c.say(fmt.Sprintf("{\"result\":\"%s\",\"jsonrpc\":\"2.0\",\"id\":%d}\r\n", strings.Repeat("x", 1<<20), req.ID))
+var hostile = []Behaviour{
+	{
+		Name: "bad-tools", Text: "lists tools with broken and hostile names, texts and schemas among good ones",
+		results: results{"list_tools": func(_ *conversation, list map[string]any) {
+			list["tools"] = append(tools(list),
+				map[string]any{"name": "properties_are_a_number", "inputSchema": map[string]any{"type": "object", "properties": 5}},
+				map[string]any{"name": "refers_to_itself", "inputSchema": map[string]any{"properties": map[string]any{"a": map[string]any{"$ref": "#"}}}},
+				map[string]any{"name": "refers_elsewhere", "inputSchema": map[string]any{"properties": map[string]any{"a": map[string]any{"$ref": "http://127.0.0.1/a.json"}}}},
+				map[string]any{"name": "text_is_a_number", "description": 5},
+				map[string]any{"name": "bell\u0007", "description": "a name that rings"},
+				map[string]any{"name": strings.Repeat("long", 100)},
+				map[string]any{"name": "pulse", "description": "a second tool of this name"},
+				map[string]any{"name": "long_text", "description": strings.Repeat("very ", 10000) + "long\u202e"},
+			)
+		}},
+	},
+	{
+		Name: "huge-answer", Text: "answers calls with a megabyte",
+		answer: toCalls(func(_ context.Context, c *conversation, req request, _ string) error {
+			return c.say(succeed(req.ID, strings.Repeat("x", 1<<20)))
+		}),
+	},
+	{
+		Name: "flood", Text: "sends garbage as fast as it can, and answers in between",
+		begin: func(_ context.Context, c *conversation) error {
+			c.beside.Go(func() {
+				for line := strings.Repeat("garbage {\"x\":1 ", 50) + "\r\n"; c.say(line) == nil; {
 				}
-				return c.say(string(answer))
-			},
+			})
+			return nil
 		},
-		{
-			Name: "flood", Text: "sends garbage as fast as it can, and answers in between",
-			begin: func(c *conversation) error {
-				go func() {
-					for line := strings.Repeat("garbage {\"x\":1 ", 50) + "\r\n"; c.say(line) == nil; {
-					}
-				}()
-				return nil
-			},
-		},
-		{
-			Name: "endless-line", Text: "answers the greeting, and then begins a line that has no end",
-			answer: func(c *conversation, req request, answer []byte) error {
-				if err := c.say(string(answer)); err != nil || req.Method != "list_tools" {
+	},
+	{
+		Name: "endless-line", Text: "answers the greeting, and then begins a line that has no end",
+		answer: func(_ context.Context, c *conversation, req request, answer string) error {
+			if err := c.say(answer); err != nil || req.Method != "list_tools" {
+				return err
+			}
+			for line := strings.Repeat("x", 4096); ; {
+				if err := c.say(line); err != nil {
 					return err
 				}
-				for line := strings.Repeat("x", 4096); ; {
-					if err := c.say(line); err != nil {
-						return err
-					}
-				}
-			},
+			}
 		},
-		{
-			Name: "not-mcpu", Text: "is a web server",
-			request: func(c *conversation, _ []byte) error {
-				c.say("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
-				return errHangUp
-			},
+	},
+	{
+		Name: "not-mcpu", Text: "is a web server",
+		request: func(_ context.Context, c *conversation, _ []byte) error {
+			c.say("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+			return errHangUp
 		},
-	}
+	},
 }

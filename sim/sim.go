@@ -6,7 +6,6 @@
 package sim
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +34,7 @@ type Fleet struct {
 
 // Listen opens the ports of the boards. Whoever connects waits until Run.
 func Listen(cfg Config) (*Fleet, error) {
-	behaviour, err := FindBehaviour(cfg.Misbehave)
+	behaviour, err := findBehaviour(cfg.Misbehave)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +50,7 @@ func Listen(cfg Config) (*Fleet, error) {
 			return nil, fmt.Errorf("board %d of %d: %w", len(f.Boards)+1, cfg.Count, err)
 		}
 		f.listeners = append(f.listeners, ln)
-		f.Boards = append(f.Boards, NewBoard())
+		f.Boards = append(f.Boards, newBoard())
 		if addr.Port != 0 {
 			addr.Port++
 		}
@@ -126,69 +125,7 @@ func (f *Fleet) serve(ctx context.Context, board *Board, ln net.Listener) error 
 		if tcp, ok := c.(*net.TCPConn); ok {
 			tcp.SetWriteBuffer(writeBuffer)
 		}
-		stop := context.AfterFunc(ctx, func() { c.Close() })
 		board.Reset() // begin() drives the outputs low
-		(&conversation{Conn: c, ctx: ctx, board: board, behaviour: f.behaviour, number: n}).run()
-		stop()
-		c.Close()
+		(&conversation{Conn: c, board: board, behaviour: f.behaviour, number: n}).run(ctx)
 	}
-}
-
-// conversation is one client with one board.
-type conversation struct {
-	net.Conn
-	ctx       context.Context
-	board     *Board
-	behaviour Behaviour
-	number    int // how many clients there have been
-	requests  int // how many requests this one has made
-}
-
-// maxLine is the longest request that a board of profile rich reads as one.
-const maxLine = 511
-
-func (c *conversation) run() {
-	if c.behaviour.begin != nil && c.behaviour.begin(c) != nil {
-		return
-	}
-	in := bufio.NewReaderSize(c, maxLine)
-	for {
-		line, err := in.ReadSlice('\n')
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
-		c.requests++
-		if parseRequest(line).isCall() {
-			c.board.calls++
-		}
-		if c.behaviour.request != nil {
-			err = c.behaviour.request(c, line)
-		} else {
-			err = c.answer(line)
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// answer has the board answer a request, and the behaviour write the answer.
-func (c *conversation) answer(line []byte) error {
-	answer := c.board.Answer(c.ctx, eightBits(line))
-	if answer == nil {
-		return nil
-	}
-	req := parseRequest(line)
-	answer = c.behaviour.edit(c, req, answer)
-	if c.behaviour.answer != nil {
-		return c.behaviour.answer(c, req, answer)
-	}
-	_, err := c.Write(answer)
-	return err
-}
-
-// say writes text as it is.
-func (c *conversation) say(text string) error {
-	_, err := c.Write([]byte(text))
-	return err
 }
