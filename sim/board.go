@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"math"
 	"sync"
@@ -20,10 +19,12 @@ const (
 	pinLight       = 35
 )
 
-// Board is a simulated ESP32 with an LED, a button, a temperature and a light
-// sensor, and a servo. What it measures follows the clock.
+// Board is a simulated board with an LED, a button, a temperature and a light
+// sensor, and a servo; an ESP32 unless it misbehaves. What it measures follows
+// the clock.
 type Board struct {
 	*thing.Device
+	model model
 	begin time.Time
 	calls int // how many there have been, for behaviours
 
@@ -59,25 +60,21 @@ type climate struct {
 }
 
 // newBoard makes a board whose clock starts now.
-func newBoard() *Board {
-	b := &Board{Device: thing.New("sim-board", "1.0.0"), begin: time.Now(), runs: make(map[string]int)}
-	b.Platform, b.Profile = "arduino", "rich"
+func newBoard(m model) *Board {
+	b := &Board{Device: thing.New("sim-board", "1.0.0"), model: m, begin: time.Now(), runs: make(map[string]int)}
+	b.Platform, b.Profile = "arduino", m.profile
 	b.Output(PinLED, "led", "On-board LED", nil)
 	b.Input(pinButton, "button", "Button, pressed for one second in ten", func() bool { return math.Mod(b.seconds(), 10) < 1 })
 	b.PWM(pinServo, "servo", "Servo", nil)
-	b.Analog(pinTemperature, "temperature", "Temperature, 10 mV per degree", func() int { return int(b.celsius() * 0.01 / volt) }).
-		Scaled("volts", volt).Sampled(500*time.Millisecond, 20).Summary().Thresholds(200, 400)
-	b.Analog(pinLight, "light", "Light, brighter is more", b.light).
-		Scaled("volts", volt).Sampled(500*time.Millisecond, 120).Summary()
+	m.sample(b.Analog(pinTemperature, "temperature", "Temperature, 10 mV per degree", b.temperature), 20).
+		Thresholds(float64(m.raw(0.16)), float64(m.raw(0.32)))
+	m.sample(b.Analog(pinLight, "light", "Light, brighter is more", b.light), 120)
 	thing.Tool(b.Device, "set_servo", "Turn the servo to an angle", b.setServo)
 	thing.Tool(b.Device, "read_climate", "Tell temperature and light", b.readClimate, thing.Polled(5*time.Second))
 	thing.Tool(b.Device, "pulse", "Move the servo once and back; counts how often each token came", b.pulse)
 	thing.Tool(b.Device, "sweep", "Move the servo to and fro for a while", b.sweep)
 	return b
 }
-
-// volt is what one step of the converter is worth.
-const volt = 3.3 / 4095
 
 func (b *Board) seconds() float64 {
 	return math.Mod(time.Since(b.begin).Seconds(), 86400)
@@ -88,9 +85,11 @@ func (b *Board) celsius() float64 {
 	return 21 + 3*math.Sin(b.seconds()*2*math.Pi/600)
 }
 
+func (b *Board) temperature() int { return b.model.raw(b.celsius() * 0.01) }
+
 // light rises and falls in two minutes.
 func (b *Board) light() int {
-	return int(2000 + 1800*math.Sin(b.seconds()*2*math.Pi/120))
+	return b.model.raw(1.6 + 1.45*math.Sin(b.seconds()*2*math.Pi/120))
 }
 
 func (b *Board) setServo(_ context.Context, in angle) (angle, error) {
@@ -128,24 +127,4 @@ func (b *Board) sweep(ctx context.Context, in sweep) (sweep, error) {
 		return sweep{}, &thing.RefusedError{Reason: "milliseconds must be within 0 and 60000"}
 	}
 	return in, sleep(ctx, time.Duration(in.Milliseconds)*time.Millisecond)
-}
-
-// eightBits does to a request what firmware does: of a pin's number it keeps
-// eight bits, so that 258 acts on 2.
-func eightBits(line []byte) []byte {
-	var req map[string]any
-	if json.Unmarshal(line, &req) != nil {
-		return line
-	}
-	params, _ := req["params"].(map[string]any)
-	pin, ok := params["pin"].(float64)
-	if !ok || pin >= 0 && pin < 256 || pin != math.Trunc(pin) || math.Abs(pin) > math.MaxInt32 {
-		return line
-	}
-	params["pin"] = int(uint8(int(pin)))
-	cut, err := json.Marshal(req)
-	if err != nil {
-		return line
-	}
-	return cut
 }

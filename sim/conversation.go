@@ -23,9 +23,6 @@ type conversation struct {
 	beside    sync.WaitGroup // what the behaviour does beside answering
 }
 
-// maxLine is the longest request that a board of profile rich reads as one.
-const maxLine = 511
-
 // run talks until the client is gone or ctx ends, and closes the connection.
 func (c *conversation) run(ctx context.Context) {
 	defer c.beside.Wait()
@@ -35,7 +32,7 @@ func (c *conversation) run(ctx context.Context) {
 	if c.behaviour.begin != nil && c.behaviour.begin(ctx, c) != nil {
 		return
 	}
-	in := bufio.NewReaderSize(c, maxLine)
+	in := bufio.NewReaderSize(c, c.board.model.line)
 	for {
 		line, err := in.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
@@ -66,11 +63,14 @@ func (c *conversation) hear(ctx context.Context, line []byte) error {
 
 // answer has the board answer a request, and the behaviour write the answer.
 func (c *conversation) answer(ctx context.Context, line []byte) error {
-	answer := c.board.Answer(ctx, eightBits(line))
+	req := parseRequest(line)
+	if req.ID > c.board.model.maxID {
+		return nil
+	}
+	answer := c.board.Answer(ctx, c.board.model.take(line))
 	if answer == nil {
 		return nil
 	}
-	req := parseRequest(line)
 	if change := c.behaviour.results[req.Method]; change != nil {
 		answer = changed(answer, func(result map[string]any) { change(c, result) })
 	}

@@ -16,6 +16,10 @@ func aboutSamples(tool map[string]any) bool {
 	return strings.HasPrefix(name, "get_pin_")
 }
 
+// noArguments is the schema of every tool that is not built in: firmware cannot
+// declare arguments.
+var noArguments = map[string]any{"type": "object", "required": []any{}, "properties": map[string]any{}}
+
 // listings are boards that describe themselves badly, or as old firmware does.
 var listings = []Behaviour{
 	{
@@ -56,23 +60,21 @@ var listings = []Behaviour{
 		}},
 	},
 	{
-		Name: "no-schema", Text: "is an AVR board: no schemas, no abilities, short requests",
-		results: results{
-			"get_info": func(_ *conversation, info map[string]any) { info["memory_profile"] = "low" },
-			"list_tools": func(_ *conversation, list map[string]any) {
-				for i, t := range tools(list) {
-					if tool := t.(map[string]any); i < 5 || aboutSamples(tool) {
-						delete(tool, "inputSchema")
-					} else {
-						tool["inputSchema"] = map[string]any{"type": "object", "required": []any{}, "properties": map[string]any{}}
-					}
+		Name: "no-schema", Text: "is an AVR board: no schemas, no abilities, short requests, small buffers, ids of 16 bits",
+		board: avr,
+		results: results{"list_tools": func(_ *conversation, list map[string]any) {
+			for i, t := range tools(list) {
+				if tool := t.(map[string]any); i < 5 || aboutSamples(tool) {
+					delete(tool, "inputSchema")
+				} else {
+					tool["inputSchema"] = noArguments
 				}
-				for _, p := range pins(list) {
-					delete(p.(map[string]any), "capabilities")
-					delete(p.(map[string]any), "sampling")
-				}
-			},
-		},
+			}
+			for _, p := range pins(list) {
+				delete(p.(map[string]any), "capabilities")
+				delete(p.(map[string]any), "sampling")
+			}
+		}},
 	},
 	{
 		Name: "string-pin", Text: "is firmware 1.1.1: get_pin_* say that a pin is a string",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ type Behaviour struct {
 	Name string
 	Text string
 
+	board   model                                            // an ESP32 if it is not told
 	begin   func(ctx context.Context, c *conversation) error // when a client connects
 	request requestFunc
 	results results
@@ -150,7 +152,7 @@ var lossy = []Behaviour{
 	{
 		Name: "int16", Text: "ignores ids that do not fit 16 bits, as AVR boards do",
 		request: func(ctx context.Context, c *conversation, line []byte) error {
-			if parseRequest(line).ID > 32767 {
+			if parseRequest(line).ID > math.MaxInt16 {
 				return nil
 			}
 			return c.answer(ctx, line)

@@ -6,6 +6,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func Listen(cfg Config) (*Fleet, error) {
 			return nil, fmt.Errorf("board %d of %d: %w", len(f.Boards)+1, cfg.Count, err)
 		}
 		f.listeners = append(f.listeners, ln)
-		f.Boards = append(f.Boards, newBoard())
+		f.Boards = append(f.Boards, newBoard(cmp.Or(behaviour.board, esp32)))
 		if addr.Port != 0 {
 			addr.Port++
 		}

@@ -62,6 +62,43 @@ func (c *client) ask(request string) string {
 	return strings.TrimSpace(line)
 }
 
+// samples asks for a pin's samples, with more parameters.
+func (c *client) samples(pin int, more string) []float64 {
+	c.t.Helper()
+	var answer struct{ Result struct{ Values []float64 } }
+	line := c.ask(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"get_pin_buffer","params":{"pin":%d%s}}`, pin, more))
+	if err := json.Unmarshal([]byte(line), &answer); err != nil {
+		c.t.Fatalf("%s: %v", line, err)
+	}
+	return answer.Result.Values
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never came about: %s", what)
+		}
+	}
+}
+
+// The pins that are measured.
+const (
+	pinTemperature = 34
+	pinLight       = 35
+)
+
+// askTwice sends a request that is taken for two, and wants part in both answers.
+func (c *client) askTwice(request, part string) {
+	c.t.Helper()
+	first := c.ask(request)
+	second, err := c.in.ReadString('\n')
+	if err != nil || !strings.Contains(first, part) || !strings.Contains(second, part) {
+		c.t.Errorf("got %s and %s, %v", first, second, err)
+	}
+}
+
 const read = `{"jsonrpc":"2.0","id":1,"method":"gpio_read","params":{"pin":2}}`
 
 // TestBoard: a board answers as firmware does, keeps eight bits of a pin, serves
@@ -101,11 +138,51 @@ func TestMeasurements(t *testing.T) {
 	if err := json.Unmarshal([]byte(c.ask(`{"jsonrpc":"2.0","id":1,"method":"adc_read","params":{"pin":34}}`)), &adc); err != nil || adc.Result.Volts < 0.17 || adc.Result.Volts > 0.25 {
 		t.Errorf("a room of %v volts, at ten millivolts a degree: %v", adc.Result.Volts, err)
 	}
-	time.Sleep(1200 * time.Millisecond)
-	var buffer struct{ Result struct{ Values []float64 } }
-	if err := json.Unmarshal([]byte(c.ask(`{"jsonrpc":"2.0","id":2,"method":"get_pin_buffer","params":{"pin":35}}`)), &buffer); err != nil || len(buffer.Result.Values) < 2 {
-		t.Errorf("%d samples after more than a second, %v", len(buffer.Result.Values), err)
+	eventually(t, "there are samples of light", func() bool { return len(c.samples(pinLight, "")) >= 2 })
+}
+
+// TestAVR: the board with little memory is small in every way.
+func TestAVR(t *testing.T) {
+	fleet := start(t, sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: "no-schema"})
+	c := dial(t, fleet.Addrs()[0])
+	for _, test := range []struct{ request, want string }{
+		{`{"jsonrpc":"2.0","id":1,"method":"get_info"}`, `"memory_profile":"low"`},
+		{`{"jsonrpc":"2.0","id":32768,"method":"get_info"}` + "\n" + read, `"name":"led"`}, // the first is ignored
+		{pulse(255), `"runs":1`},
+		{`{"jsonrpc":"2.0","id":1,"method":"adc_read","params":{"pin":34}}`, `"mv":2`},
+		{`{"jsonrpc":"2.0","id":1,"method":"get_pin_buffer","params":{"pin":35}}`, `"buffer_available":false`},
+	} {
+		if got := c.ask(test.request); !strings.Contains(got, test.want) {
+			t.Errorf("%s: got %s", test.request, got)
+		}
 	}
+	c.askTwice(pulse(256), "Parse error")
+	now := time.Now()
+	for i := range 25 {
+		fleet.Boards[0].Tick(now.Add(time.Duration(i) * 500 * time.Millisecond))
+	}
+	if n := len(c.samples(pinTemperature, "")); n != 10 {
+		t.Errorf("%d samples without a limit", n)
+	}
+	if n := len(c.samples(pinTemperature, `,"limit":50`)); n != 20 {
+		t.Errorf("%d samples at most", n)
+	}
+}
+
+// TestLongRequests: the usual board reads twice as much.
+func TestLongRequests(t *testing.T) {
+	fleet := start(t, sim.Config{Addr: "127.0.0.1:0", Count: 1})
+	c := dial(t, fleet.Addrs()[0])
+	if got := c.ask(pulse(511)); !strings.Contains(got, `"runs":1`) {
+		t.Errorf("got %s", got)
+	}
+	c.askTwice(pulse(512), "Parse error")
+}
+
+// pulse is a request of a length.
+func pulse(length int) string {
+	const head, tail = `{"jsonrpc":"2.0","id":1,"method":"pulse","params":{"token":"`, `"}}`
+	return head + strings.Repeat("x", length-len(head)-len(tail)) + tail
 }
 
 func TestCount(t *testing.T) {
