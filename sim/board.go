@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"sync"
@@ -73,7 +74,26 @@ func newBoard(m model) *Board {
 	thing.Tool(b.Device, "read_climate", "Tell temperature and light", b.readClimate, thing.Polled(5*time.Second))
 	thing.Tool(b.Device, "pulse", "Move the servo once and back; counts how often each token came", b.pulse)
 	thing.Tool(b.Device, "sweep", "Move the servo to and fro for a while", b.sweep)
+	if m.i2c {
+		b.addI2C()
+	}
+	if m.full {
+		b.fill()
+	}
 	return b
+}
+
+// fill declares pins and tools until there are as many as firmware has room for:
+// 16 pins, and 24 tools beside the built-in ones.
+func (b *Board) fill() {
+	const text = "One of many, with a text as long as makers write them when nobody stops them, %d"
+	for n := 6; n <= 16; n++ {
+		b.Output(100+n, fmt.Sprintf("relay_%d", n), fmt.Sprintf(text, n), nil)
+	}
+	for n := 5; n <= 24; n++ {
+		thing.Tool(b.Device, fmt.Sprintf("routine_%d", n), fmt.Sprintf(text, n),
+			func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }, thing.NoSchema())
+	}
 }
 
 func (b *Board) seconds() float64 {

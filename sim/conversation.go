@@ -19,7 +19,8 @@ type conversation struct {
 	board     *Board
 	behaviour Behaviour
 	number    int            // how many clients there have been
-	lists     int            // how often this one has asked for the list
+	requests  int            // how many requests this one has made
+	lists     int            // and how many of them for the list
 	beside    sync.WaitGroup // what the behaviour does beside answering
 }
 
@@ -49,6 +50,7 @@ func (c *conversation) run(ctx context.Context) {
 
 // hear has a request answered.
 func (c *conversation) hear(ctx context.Context, line []byte) error {
+	c.requests++
 	switch req := parseRequest(line); {
 	case req.isCall():
 		c.board.calls++

@@ -10,17 +10,7 @@ import (
 func tools(list map[string]any) []any { t, _ := list["tools"].([]any); return t }
 func pins(list map[string]any) []any  { p, _ := list["pins"].([]any); return p }
 
-// aboutSamples tells the tools that a board has for what its pins keep.
-func aboutSamples(tool map[string]any) bool {
-	name, _ := tool["name"].(string)
-	return strings.HasPrefix(name, "get_pin_")
-}
-
-// noArguments is the schema of every tool that is not built in: firmware cannot
-// declare arguments.
-var noArguments = map[string]any{"type": "object", "required": []any{}, "properties": map[string]any{}}
-
-// listings are boards that describe themselves badly, or as old firmware does.
+// listings are boards that describe themselves badly.
 var listings = []Behaviour{
 	{
 		Name: "short-list", Text: "is short of memory: its list always lacks a pin and a tool",
@@ -57,51 +47,6 @@ var listings = []Behaviour{
 		Name: "changing", Text: "is another firmware each time it is connected to",
 		results: results{"list_tools": func(c *conversation, list map[string]any) {
 			list["tools"] = append(tools(list), map[string]any{"name": fmt.Sprintf("new_%d", c.number), "description": "A tool that was not there before"})
-		}},
-	},
-	{
-		Name: "no-schema", Text: "is an AVR board: no schemas, no abilities, short requests, small buffers, ids of 16 bits",
-		board: avr,
-		results: results{"list_tools": func(_ *conversation, list map[string]any) {
-			for i, t := range tools(list) {
-				if tool := t.(map[string]any); i < 5 || aboutSamples(tool) {
-					delete(tool, "inputSchema")
-				} else {
-					tool["inputSchema"] = noArguments
-				}
-			}
-			for _, p := range pins(list) {
-				delete(p.(map[string]any), "capabilities")
-				delete(p.(map[string]any), "sampling")
-			}
-		}},
-	},
-	{
-		Name: "string-pin", Text: "is firmware 1.1.1: get_pin_* say that a pin is a string",
-		results: results{"list_tools": func(_ *conversation, list map[string]any) {
-			for _, t := range tools(list) {
-				if tool := t.(map[string]any); aboutSamples(tool) {
-					tool["inputSchema"] = map[string]any{"type": "object", "required": []string{"pin"},
-						"properties": map[string]any{"pin": map[string]any{"type": "string"}}}
-				}
-			}
-		}},
-	},
-	{
-		Name: "v1.0", Text: "is firmware 1.0: no memory profile, and I2C tools",
-		results: results{
-			"get_info": func(_ *conversation, info map[string]any) { delete(info, "memory_profile") },
-			"list_tools": func(_ *conversation, list map[string]any) {
-				list["tools"] = append(tools(list), map[string]any{"name": "i2c_scan", "description": "Find I2C devices"})
-			},
-		},
-	},
-	{
-		Name: "no-buffer", Text: "says that it has buffers, and when asked that it has not",
-		results: results{"get_pin_buffer": func(_ *conversation, buffer map[string]any) {
-			delete(buffer, "count")
-			delete(buffer, "values")
-			buffer["buffer_available"], buffer["reason"] = false, "Pool exhausted"
 		}},
 	},
 }

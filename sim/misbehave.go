@@ -36,7 +36,7 @@ var errHangUp = errors.New("the board hangs up")
 
 // Behaviours lists every behaviour by name.
 func Behaviours() []Behaviour {
-	all := slices.Concat(noisy, lossy, listings, hostile)
+	all := slices.Concat(noisy, lossy, listings, firmware, hostile)
 	slices.SortFunc(all, func(a, b Behaviour) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -120,6 +120,18 @@ func insteadOf(n int, do func(c *conversation, req request) error) requestFunc {
 	}
 }
 
+// inPieces takes every n bytes for a request.
+func inPieces(n int) requestFunc {
+	return func(ctx context.Context, c *conversation, line []byte) error {
+		for piece := range slices.Chunk(line, n) {
+			if err := c.answer(ctx, piece); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // toCalls answers calls in its own way, and the greeting as it should be.
 func toCalls(write answerFunc) answerFunc {
 	return func(ctx context.Context, c *conversation, req request, answer string) error {
@@ -140,14 +152,19 @@ var lossy = []Behaviour{
 	},
 	{
 		Name: "small-buffer", Text: "reads 64 bytes at a time and takes them for a request",
-		request: func(ctx context.Context, c *conversation, line []byte) error {
-			for piece := range slices.Chunk(line, 64) {
-				if err := c.answer(ctx, piece); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		request: inPieces(64),
+	},
+	{
+		Name: "byte-reads", Text: "reads faster than bytes come, and takes each of them for a request",
+		request: inPieces(1),
+	},
+	{
+		Name: "invalid-request", Text: "reads every third call wrong, so that it is no request",
+		request: insteadOf(3, func(c *conversation, _ request) error { return c.say(fail(0, -32600, "Invalid request")) }),
+	},
+	{
+		Name: "missing-method", Text: "loses the method of every third call",
+		request: insteadOf(3, func(c *conversation, req request) error { return c.say(fail(req.ID, -32600, "Missing method")) }),
 	},
 	{
 		Name: "int16", Text: "ignores ids that do not fit 16 bits, as AVR boards do",
@@ -172,8 +189,17 @@ var lossy = []Behaviour{
 		answer: toCalls(func(context.Context, *conversation, request, string) error { return nil }),
 	},
 	{
-		Name: "deaf", Text: "lets itself be connected to and never answers anything",
+		Name: "deaf", Text: "lets itself be connected to and never answers, as one does that has another client",
 		request: func(context.Context, *conversation, []byte) error { return nil },
+	},
+	{
+		Name: "half-open", Text: "vanishes after six requests: the connection stays, and nobody is there",
+		request: func(ctx context.Context, c *conversation, line []byte) error {
+			if c.requests > 6 {
+				return nil
+			}
+			return c.answer(ctx, line)
+		},
 	},
 	{
 		Name: "hang-up", Text: "breaks the connection in the middle of every third answer to a call",

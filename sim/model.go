@@ -16,25 +16,38 @@ type model struct {
 	maxID   int     // the largest id that it takes
 	steps   float64 // of its converter, for 3.3 volts
 	unit    string  // what adc_read tells a voltage in as well; empty for nothing
-	full    float64 // 3.3 volts in that unit
-	buffer  int     // the most samples that a pin can keep; who wants more keeps none
+	volts   float64 // 3.3 volts in that unit
+	buffer  int     // the most samples that a pin can keep; zero if it takes none
 	limit   int     // how many get_pin_buffer tells if it is not told
+	i2c     bool    // it has the I2C tools
+	full    bool    // it has as many pins and tools as fit
 }
 
 var (
-	esp32 = model{profile: "rich", line: 511, maxID: math.MaxInt32, steps: 4095, unit: "volts", full: 3.3, buffer: 300, limit: 300}
-	avr   = model{profile: "low", line: 255, maxID: math.MaxInt16, steps: 1023, unit: "mv", full: 3300, buffer: 20, limit: 10}
+	esp32   = model{profile: "rich", line: 511, maxID: math.MaxInt32, steps: 4095, unit: "volts", volts: 3.3, buffer: 300, limit: 300}
+	avr     = model{profile: "low", line: 255, maxID: math.MaxInt16, steps: 1023, unit: "mv", volts: 3300, buffer: 20, limit: 10}
+	esp8266 = model{profile: "conservative", line: 255, maxID: math.MaxInt32, steps: 1023, buffer: 30, limit: 30}
+
+	// fullBoard is an ESP32 with all that its firmware has room for.
+	fullBoard = model{profile: "rich", line: 511, maxID: math.MaxInt32, steps: 4095, unit: "volts", volts: 3.3, buffer: 300, limit: 300, full: true}
+	// oldFirmware is an ESP32 with firmware 1.0.
+	oldFirmware = model{line: 64 << 10, maxID: math.MaxInt32, steps: 4095, unit: "volts", volts: 3.3, i2c: true}
 )
 
 // raw is what the converter makes of a voltage.
 func (m model) raw(volts float64) int { return int(volts / 3.3 * m.steps) }
 
-// sample has a pin sampled, as far as the board has room.
+// sample has a pin sampled, if the board does that. A buffer that is too large
+// for it is dropped without a word.
 func (m model) sample(p *thing.Pin, size int) *thing.Pin {
-	if size > m.buffer {
+	p.Scaled(m.unit, m.volts/m.steps)
+	switch {
+	case m.buffer == 0:
+		return p
+	case size > m.buffer:
 		size = 0
 	}
-	return p.Scaled(m.unit, m.full/m.steps).Sampled(500*time.Millisecond, size).Summary()
+	return p.Sampled(500*time.Millisecond, size).Summary()
 }
 
 // take reads a request as firmware does: of a pin's number it keeps eight bits,

@@ -4,11 +4,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/sim"
+)
+
+// How long calls may take: to boards that behave, and to those that
+// never answer.
+const (
+	ample = 10 * time.Second
+	short = 2 * time.Second
 )
 
 // TestMisbehaviours has the gateway meet every way in which a simulated board
@@ -17,114 +25,179 @@ import (
 // to it is not disturbed.
 func TestMisbehaviours(t *testing.T) {
 	const ok = ferrule.Code("")
-	type want struct {
-		offline string         // why it is not admitted; empty if it is
-		patient bool           // calls are given more than a second
-		write   []ferrule.Code // the outcomes that gpio_write may have
-		read    []ferrule.Code // and gpio_read
-		note    string         // in the device's notes
-		more    func(t *testing.T, g *testGateway)
-	}
-	both := func(codes ...ferrule.Code) want { return want{write: codes, read: codes} }
+	both := func(codes ...ferrule.Code) reception { return reception{write: codes, read: codes} }
 	fine := both(ok)
-	cases := map[string]want{
+	fineAnd := func(more func(t *testing.T, g *testGateway)) reception {
+		return reception{write: fine.write, read: fine.read, more: more}
+	}
+	mute := func(codes ...ferrule.Code) reception { return reception{mute: true, write: codes, read: codes} }
+	cases := map[string]reception{
 		"boot-noise": fine, "glued": fine, "chatter": fine, "pieces": fine, "wrong-id": fine, "twice": fine,
 		"slow-line": fine, "int16": fine, "flood": fine, "short-list-once": fine, "cut-list": fine,
 		"shrinking": fine, "changing": fine, // these two have a test of their own
 
-		"fragments":    {write: []ferrule.Code{ok, ferrule.Unanswered}, read: []ferrule.Code{ok}},
-		"small-buffer": both(ferrule.Unanswered),
-		"late":         both(ferrule.Unanswered),
-		"silent":       both(ferrule.Unanswered),
+		// What reads is sent again.
+		"fragments":       {write: []ferrule.Code{ok, ferrule.Unanswered}, read: []ferrule.Code{ok}},
+		"invalid-request": {write: []ferrule.Code{ok, ferrule.Unanswered}, read: []ferrule.Code{ok}},
+		"missing-method":  both(ok, ferrule.Refused),
+		"small-buffer":    both(ferrule.Unanswered),
+		"late":            mute(ferrule.Unanswered),
+		"silent":          mute(ferrule.Unanswered),
+		"half-open":       mute(ok, ferrule.Unanswered),
 		// Offline, if the call comes before the board is seen to be gone.
-		"hang-up": {patient: true, write: []ferrule.Code{ok, ferrule.Unanswered, ferrule.Offline}, read: []ferrule.Code{ok, ferrule.Offline}},
-		"reboot":  {patient: true, write: []ferrule.Code{ok, ferrule.Unanswered, ferrule.Offline}, read: []ferrule.Code{ok, ferrule.Offline}},
+		"hang-up": {write: []ferrule.Code{ok, ferrule.Unanswered, ferrule.Offline}, read: []ferrule.Code{ok, ferrule.Offline}},
+		"reboot":  {write: []ferrule.Code{ok, ferrule.Unanswered, ferrule.Offline}, read: []ferrule.Code{ok, ferrule.Offline}},
 
 		"failing":      both(ferrule.Failed),
 		"huge-answer":  both(ferrule.Unanswered),
-		"endless-line": both(ferrule.Unanswered),
+		"endless-line": mute(ferrule.Unanswered),
 		"deaf":         {offline: "no answer to get_info"},
+		"byte-reads":   {offline: "no answer to get_info"},
 		"not-mcpu":     {offline: "the device closed the connection"},
 		"short-list":   {write: []ferrule.Code{ferrule.NotFound}, read: []ferrule.Code{ferrule.Invalid}, note: "its list came incomplete 3 times"},
 		"bad-tools":    fine, // testdata/script/quarantine.txtar has more
 
-		"no-schema": {write: []ferrule.Code{ok}, read: []ferrule.Code{ok}, more: func(t *testing.T, g *testGateway) {
-			if _, err := g.call("robot", "gpio_write", `{"pin":258,"value":1}`, 0); ferrule.AsError(err).Code != ferrule.Invalid {
-				t.Errorf("got %v", err)
+		"no-schema": fineAnd(func(t *testing.T, g *testGateway) {
+			g.wants("gpio_write", `{"pin":258,"value":1}`, ferrule.Invalid, "")
+			g.wants("pulse", `{"token":"`+strings.Repeat("x", 300)+`"}`, ferrule.Invalid, "robot reads 255")
+			g.wants("adc_read", `{"pin":34}`, ok, `"mv":`)
+			g.wants("get_pin_buffer", `{"pin":34}`, ok, `"values":`)
+			g.wants("get_pin_buffer", `{"pin":35}`, ferrule.Refused, "no buffer")
+		}),
+		"conservative": fineAnd(func(t *testing.T, g *testGateway) {
+			g.wants("pulse", `{"token":"`+strings.Repeat("x", 300)+`"}`, ferrule.Invalid, "robot reads 255")
+			if got := g.wants("adc_read", `{"pin":34}`, ok, `"value":`); strings.Contains(got, "mv") || strings.Contains(got, "volts") {
+				t.Errorf("it tells a voltage: %s", got)
 			}
-			if _, err := g.call("robot", "pulse", `{"token":"`+strings.Repeat("x", 300)+`"}`, 0); err == nil || !strings.Contains(err.Error(), "robot reads 255") {
-				t.Errorf("got %v", err)
-			}
-		}},
-		"string-pin": {write: []ferrule.Code{ok}, read: []ferrule.Code{ok}, more: func(t *testing.T, g *testGateway) {
-			if _, err := g.call("robot", "get_pin_buffer", `{"pin":35}`, 0); err != nil {
-				t.Errorf("got %v", err)
-			}
-		}},
-		"v1.0": {write: []ferrule.Code{ok}, read: []ferrule.Code{ok}, more: func(t *testing.T, g *testGateway) {
-			if _, m, _ := g.fleet.Lookup("robot"); m.Tool("i2c_scan").Effect != ferrule.Reads {
+		}),
+		"string-pin": fineAnd(func(t *testing.T, g *testGateway) {
+			g.wants("get_pin_buffer", `{"pin":35}`, ok, `"values":`)
+		}),
+		"v1.0": fineAnd(func(t *testing.T, g *testGateway) {
+			_, m, _ := g.fleet.Lookup("robot")
+			if m.Tool("i2c_scan").Effect != ferrule.Reads {
 				t.Error("i2c_scan does not read")
 			}
-		}},
-		"no-buffer": {write: []ferrule.Code{ok}, read: []ferrule.Code{ok}, more: func(t *testing.T, g *testGateway) {
-			if _, err := g.call("robot", "get_pin_buffer", `{"pin":35}`, 0); ferrule.AsError(err).Code != ferrule.Refused {
-				t.Errorf("got %v", err)
+			if m.Tool("get_pin_buffer") != nil {
+				t.Error("it has samples")
 			}
-		}},
+			g.wants("i2c_scan", `{}`, ok, `"devices":[72]`)
+			g.wants("i2c_write_reg", `{"address":72,"reg":255,"value":7}`, ok, `"value":7`)
+			g.wants("i2c_read_reg", `{"address":72,"reg":255,"length":2}`, ok, `"hex":"0700"`)
+			g.wants("i2c_read_reg", `{"address":9,"reg":0,"length":1}`, ferrule.Failed, "I2C error 2")
+			g.wants("pulse", `{"token":"`+strings.Repeat("x", 2000)+`"}`, ok, `"runs":1`)
+		}),
+		"no-buffer": fineAnd(func(t *testing.T, g *testGateway) {
+			g.wants("get_pin_buffer", `{"pin":35}`, ferrule.Refused, "Pool exhausted")
+		}),
+		"long-list": fineAnd(func(t *testing.T, g *testGateway) {
+			if _, m, _ := g.fleet.Lookup("robot"); len(m.Tools) != 32 || len(m.Pins) != 16 {
+				t.Errorf("it has %d tools and %d pins", len(m.Tools), len(m.Pins))
+			}
+			g.wants("routine_24", `{}`, ok, `{}`)
+		}),
+		"bare-tools": fineAnd(func(t *testing.T, g *testGateway) {
+			g.wants("set_servo", `{"angle":90}`, ok, `"angle":90`)
+			g.wants("set_servo", `{"angle":"up"}`, ferrule.Refused, "angle: want an integer, got a string")
+		}),
+		"gone-tools": fineAnd(func(t *testing.T, g *testGateway) {
+			g.wants("i2c_scan", `{}`, ferrule.Refused, "Method not found")
+		}),
+		"saturated": fineAnd(func(t *testing.T, g *testGateway) {
+			g.wants("get_pin_summary", `{"pin":35}`, ok, `"samples":65535`)
+		}),
+		"polled-buffer": fineAnd(func(t *testing.T, g *testGateway) {
+			g.wants("read_climate", `{}`, ok, `"type":"buffer"`)
+		}),
 	}
+	if n := len(sim.Behaviours()); n != len(cases) {
+		t.Errorf("boards misbehave in %d ways, and here are %d", n, len(cases))
+	}
+	// They mostly wait, so there are more at a time than processors.
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	room := make(chan struct{}, 6)
 	for _, behaviour := range sim.Behaviours() {
 		want, known := cases[behaviour.Name]
 		if !known {
 			t.Errorf("nothing is said here about boards that are %s", behaviour.Name)
 			continue
 		}
-		t.Run(behaviour.Name, func(t *testing.T) {
-			t.Parallel()
-			boards := startSim(t, sim.Config{Misbehave: behaviour.Name})
-			good := startSim(t, sim.Config{})
-			g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "good": good.Addrs()[0]})
-			g.online("good")
-			if want.offline != "" {
-				eventually(t, 30*time.Second, "robot is offline because "+want.offline, func() bool {
-					return strings.Contains(g.device("robot").Reason, want.offline)
-				})
-			} else {
-				timeout := time.Second
-				if want.patient {
-					timeout = 10 * time.Second
-				}
-				meet(t, g, timeout, want.write, want.read)
-			}
-			if notes := fmt.Sprint(g.device("robot").Notes); want.note == "" && notes != "[]" || !strings.Contains(notes, want.note) {
-				t.Errorf("the notes are %s, want %q", notes, want.note)
-			}
-			if want.more != nil {
-				g.online("robot")
-				want.more(t, g)
-			}
-			start := time.Now()
-			if _, err := g.call("good", "gpio_write", `{"pin":2,"value":true}`, 5*time.Second); err != nil {
-				t.Errorf("the board next to it: %v after %v", err, time.Since(start))
-			}
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			t.Run(behaviour.Name, func(t *testing.T) { want.judge(t, behaviour.Name) })
 		})
 	}
 }
 
-// meet writes and reads the LED a few times, and checks each outcome.
+// reception is what comes of a board that misbehaves.
+type reception struct {
+	offline string         // why it is not admitted; empty if it is
+	mute    bool           // calls are given a short time, for no answer will come
+	write   []ferrule.Code // the outcomes that gpio_write may have, and has
+	read    []ferrule.Code // and gpio_read
+	note    string         // in the device's notes
+	more    func(t *testing.T, g *testGateway)
+}
+
+// judge has a gateway meet a board that misbehaves, and one next to it.
+func (want reception) judge(t *testing.T, behaviour string) {
+	boards := startSim(t, sim.Config{Misbehave: behaviour})
+	good := startSim(t, sim.Config{})
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "good": good.Addrs()[0]})
+	g.online("good")
+	switch {
+	case want.offline != "":
+		eventually(t, 30*time.Second, "robot is offline because "+want.offline, func() bool {
+			return strings.Contains(g.device("robot").Reason, want.offline)
+		})
+	case want.mute:
+		meet(t, g, short, want.write, want.read)
+	default:
+		meet(t, g, ample, want.write, want.read)
+	}
+	if notes := fmt.Sprint(g.device("robot").Notes); want.note == "" && notes != "[]" || !strings.Contains(notes, want.note) {
+		t.Errorf("the notes are %s, want %q", notes, want.note)
+	}
+	if want.more != nil {
+		g.online("robot")
+		want.more(t, g)
+	}
+	start := time.Now()
+	if _, err := g.call("good", "gpio_write", `{"pin":2,"value":true}`, 5*time.Second); err != nil {
+		t.Errorf("the board next to it: %v after %v", err, time.Since(start))
+	}
+}
+
+// meet writes and reads the LED a few times. Each outcome is one that may be, and
+// each of those comes up; but for Offline, which is a matter of timing.
 func meet(t *testing.T, g *testGateway, timeout time.Duration, write, read []ferrule.Code) {
 	t.Helper()
+	wrote, was := make(map[ferrule.Code]bool), make(map[ferrule.Code]bool)
 	for i := range 4 {
 		g.online("robot")
 		value := i%2 == 0
 		got, err := g.call("robot", "gpio_write", fmt.Sprintf(`{"pin":2,"value":%t}`, value), timeout)
-		check(t, "gpio_write", fmt.Sprintf(`"value":%t`, value), got, err, write)
+		wrote[check(t, "gpio_write", fmt.Sprintf(`"value":%t`, value), got, err, write)] = true
 		g.online("robot")
 		got, err = g.call("robot", "gpio_read", `{"pin":2}`, timeout)
-		check(t, "gpio_read", `"name":"led"`, got, err, read)
+		was[check(t, "gpio_read", `"name":"led"`, got, err, read)] = true
+	}
+	for _, code := range write {
+		if !wrote[code] && code != ferrule.Offline {
+			t.Errorf("gpio_write never ended in %q", code)
+		}
+	}
+	for _, code := range read {
+		if !was[code] && code != ferrule.Offline {
+			t.Errorf("gpio_read never ended in %q", code)
+		}
 	}
 }
 
-func check(t *testing.T, tool, part, got string, err error, codes []ferrule.Code) {
+// check returns how a call ended, which must be in one of these codes.
+func check(t testing.TB, tool, part, got string, err error, codes []ferrule.Code) ferrule.Code {
 	t.Helper()
 	var code ferrule.Code
 	if err != nil {
@@ -136,6 +209,19 @@ func check(t *testing.T, tool, part, got string, err error, codes []ferrule.Code
 	if err == nil && !strings.Contains(got, part) {
 		t.Errorf("%s returned %s", tool, got)
 	}
+	return code
+}
+
+// wants calls a tool of robot, and wants it to end in a code, with part in what
+// it returns or in the error.
+func (g *testGateway) wants(tool, args string, code ferrule.Code, part string) string {
+	g.t.Helper()
+	got, err := g.call("robot", tool, args, ample)
+	check(g.t, tool, part, got, err, []ferrule.Code{code})
+	if err != nil && !strings.Contains(err.Error(), part) {
+		g.t.Errorf("%s: %v, want %q", tool, err, part)
+	}
+	return got
 }
 
 // TestChangingFirmware: a board that comes back as another Kind is noticed, and
