@@ -26,6 +26,29 @@ type Config struct {
 	Misbehave string
 }
 
+// Check tells what is wrong with the configuration.
+func (c Config) Check() error {
+	if _, err := findBehaviour(c.Misbehave); err != nil {
+		return err
+	}
+	_, name, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return fmt.Errorf("want an address as HOST:PORT, got %q", c.Addr)
+	}
+	port, err := net.LookupPort("tcp", name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("want a port from 0 to %d, got %q", maxPort, name)
+	case c.Count < 1:
+		return fmt.Errorf("want a count of at least 1, got %d", c.Count)
+	case port > 0 && c.Count-1 > maxPort-port:
+		return fmt.Errorf("there are no %d ports from %d on: the last is %d; port 0 takes any that are free", c.Count, port, maxPort)
+	}
+	return nil
+}
+
+const maxPort = 65535
+
 // Fleet is boards that listen.
 type Fleet struct {
 	behaviour Behaviour
@@ -35,10 +58,10 @@ type Fleet struct {
 
 // Listen opens the ports of the boards. Whoever connects waits until Run.
 func Listen(cfg Config) (*Fleet, error) {
-	behaviour, err := findBehaviour(cfg.Misbehave)
-	if err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
+	behaviour, _ := findBehaviour(cfg.Misbehave) // it was checked
 	addr, err := net.ResolveTCPAddr("tcp", cfg.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("address %q: %w", cfg.Addr, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -202,6 +203,29 @@ func TestCount(t *testing.T) {
 	}
 	if _, err := sim.Listen(sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: "nicely"}); err == nil || !strings.Contains(err.Error(), "glued") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, test := range []struct {
+		cfg  sim.Config
+		want string // in the error; empty if there is none
+	}{
+		{sim.Config{Addr: "127.0.0.1:0", Count: 100000}, ""},
+		{sim.Config{Addr: ":65535", Count: 1, Misbehave: "deaf"}, ""},
+		{sim.Config{Addr: "[::1]:65000", Count: 536}, ""},
+		{sim.Config{Addr: "127.0.0.1:65000", Count: 537}, "there are no 537 ports from 65000 on"},
+		{sim.Config{Addr: "127.0.0.1:1", Count: math.MaxInt}, "ports from 1 on"},
+		{sim.Config{Addr: "127.0.0.1:-1", Count: 1}, `want a port from 0 to 65535, got "-1"`},
+		{sim.Config{Addr: "127.0.0.1", Count: 1}, "HOST:PORT"},
+		{sim.Config{Count: 1}, "HOST:PORT"},
+		{sim.Config{Addr: "127.0.0.1:0"}, "at least 1, got 0"},
+		{sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: "nicely"}, "there are bad-tools"},
+	} {
+		err := test.cfg.Check()
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: got %v, want %q", test.cfg, err, test.want)
+		}
 	}
 }
 

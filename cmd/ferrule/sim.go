@@ -37,8 +37,8 @@ With --misbehave the board does what real ones have been seen to do, or worse:
   ferrule sim mcpu --tcp 127.0.0.1:4242 --misbehave glued`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.Count < 1 {
-				return usageError{fmt.Errorf("--count: want at least 1, got %d", cfg.Count)}
+			if err := cfg.Check(); err != nil {
+				return usageError{err}
 			}
 			fleet, err := sim.Listen(cfg)
 			if err != nil {
