@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,6 +207,112 @@ func TestCount(t *testing.T) {
 	if _, err := sim.Listen(sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: "nicely"}); err == nil || !strings.Contains(err.Error(), "glued") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestOutputs: every tool that a board lists returns what MCP/U, or its own
+// declaration, says.
+func TestOutputs(t *testing.T) {
+	const digital = "{name string, pin number, value bool}"
+	want := map[string]struct{ params, shape string }{
+		"gpio_write":      {`{"pin":2,"value":true}`, digital},
+		"gpio_read":       {`{"pin":0}`, digital},
+		"pwm_write":       {`{"pin":18,"duty":7}`, "{duty number, name string, pin number}"},
+		"adc_read":        {`{"pin":34}`, "{name string, pin number, value number, volts number}"},
+		"get_info":        {`{}`, "{device string, memory_profile string, pin_count number, platform string, version string}"},
+		"get_pin_summary": {`{"pin":34}`, "{avg number, latest number, max number, min number, name string, pin number, samples number}"},
+		"get_pin_buffer":  {`{"pin":34}`, "{count number, pin string, values [number]}"},
+		"get_pin_events":  {`{"pin":34}`, "{events [], pin string}"},
+		"set_servo":       {`{"angle":90}`, "{angle number}"},
+		"read_climate":    {`{}`, "{celsius number, light number}"},
+		"pulse":           {`{"token":"x"}`, "{runs number, token string}"},
+		"sweep":           {`{"milliseconds":1}`, "{milliseconds number}"},
+		"i2c_scan":        {`{}`, "{count number, devices [number]}"},
+		"i2c_write_reg":   {`{"address":72,"reg":1,"value":2}`, "{address number, reg number, value number}"},
+		"i2c_read_reg":    {`{"address":72,"reg":1,"length":2}`, "{address number, data [number], hex string, reg number}"},
+	}
+	seen := make(map[string]bool)
+	for _, behaviour := range []string{"", "v1.0"} {
+		fleet := start(t, sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: behaviour})
+		c := dial(t, fleet.Addrs()[0])
+		fleet.Boards[0].Tick(time.Now()) // there is a sample
+		var list struct {
+			Result struct{ Tools []struct{ Name string } }
+		}
+		if err := json.Unmarshal([]byte(c.ask(`{"jsonrpc":"2.0","id":1,"method":"list_tools"}`)), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, tool := range list.Result.Tools {
+			var answer struct{ Result any }
+			line := c.ask(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":%q,"params":%s}`, tool.Name, want[tool.Name].params))
+			if err := json.Unmarshal([]byte(line), &answer); err != nil {
+				t.Fatal(err)
+			}
+			shape := want[tool.Name].shape
+			if behaviour == "v1.0" {
+				shape = strings.Replace(shape, "memory_profile string, ", "", 1)
+			}
+			if got := shapeOf(answer.Result); got != shape {
+				t.Errorf("%s returns %s, want %s: %s", tool.Name, got, shape, line)
+			}
+			seen[tool.Name] = true
+		}
+	}
+	if len(seen) != len(want) {
+		t.Errorf("%d tools are listed, and here are %d", len(seen), len(want))
+	}
+}
+
+// shapeOf tells the types in a JSON value; a list is like its first entry.
+func shapeOf(value any) string {
+	switch v := value.(type) {
+	case map[string]any:
+		var fields []string
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			fields = append(fields, name+" "+shapeOf(v[name]))
+		}
+		return "{" + strings.Join(fields, ", ") + "}"
+	case []any:
+		if len(v) == 0 {
+			return "[]"
+		}
+		return "[" + shapeOf(v[0]) + "]"
+	case string:
+		return "string"
+	case float64:
+		return "number"
+	case bool:
+		return "bool"
+	}
+	return fmt.Sprint(value)
+}
+
+// TestRunEnds: whatever a board is at, it lets go when it is told to, and leaves
+// nothing behind.
+func TestRunEnds(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	for _, b := range sim.Behaviours() {
+		fleet, err := sim.Listen(sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: b.Name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- fleet.Run(ctx) }()
+		c := dial(t, fleet.Addrs()[0])
+		fmt.Fprintf(c, "%s\n%s\n%s\n", read, `{"jsonrpc":"2.0","id":1,"method":"list_tools"}`, read)
+		time.Sleep(5 * time.Millisecond) // it is at something
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("%s: %v", b.Name, err)
+			}
+		case <-time.After(2 * time.Second):
+			t.Fatalf("%s does not end", b.Name)
+		}
+		c.Close()
+	}
+	eventually(t, fmt.Sprintf("no more than %d goroutines", goroutines), func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
 func TestCheck(t *testing.T) {
