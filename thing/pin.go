@@ -118,8 +118,8 @@ func (p *Pin) Scaled(unit string, factor float64) *Pin {
 // Sampled has the pin read at an interval, and the last samples kept, if size is
 // not zero.
 func (p *Pin) Sampled(interval time.Duration, size int) *Pin {
-	if p.read == nil || interval < time.Millisecond {
-		panic(fmt.Sprintf("thing: pin %d cannot be sampled each %v", p.number, interval))
+	if p.read == nil || interval < time.Millisecond || size < 0 {
+		panic(fmt.Sprintf("thing: pin %d cannot be sampled each %v and keep %d", p.number, interval, size))
 	}
 	p.interval, p.size = interval, size
 	return p

@@ -215,6 +215,32 @@ func TestToolsMayUseTheDevice(t *testing.T) {
 	}
 }
 
+// TestMistakesInDeclarations: they show when the device is written, not later.
+func TestMistakesInDeclarations(t *testing.T) {
+	nothing := func(context.Context, struct{}) (int, error) { return 0, nil }
+	zero := func() int { return 0 }
+	for name, declare := range map[string]func(d *thing.Device){
+		"a pin twice":             func(d *thing.Device) { d.Output(2, "a", "", nil); d.Output(2, "b", "", nil) },
+		"a tool twice":            func(d *thing.Device) { thing.Tool(d, "a", "", nothing); thing.Tool(d, "a", "", nothing) },
+		"a tool like a built-in":  func(d *thing.Device) { thing.Tool(d, "get_info", "", nothing) },
+		"samples of an output":    func(d *thing.Device) { d.Output(2, "a", "", nil).Sampled(time.Second, 1) },
+		"samples without a pause": func(d *thing.Device) { d.Analog(2, "a", "", zero).Sampled(0, 1) },
+		"fewer samples than none": func(d *thing.Device) { d.Analog(2, "a", "", zero).Sampled(time.Second, -1) },
+		"arguments without a schema": func(d *thing.Device) {
+			thing.Tool(d, "a", "", func(context.Context, chan int) (int, error) { return 0, nil })
+		},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s went unnoticed", name)
+				}
+			}()
+			declare(thing.New("d", "1"))
+		}()
+	}
+}
+
 func TestAWriteThatFailsIsTold(t *testing.T) {
 	d := thing.New("d", "1")
 	d.Output(2, "led", "LED", func(bool) error { return errors.New("wire cut") })

@@ -70,6 +70,9 @@ func Tool[In, Out any](d *Device, name, text string, fn func(ctx context.Context
 	for _, option := range options {
 		option(t)
 	}
+	if builtins[name] != nil || d.toolNamed(name) != nil {
+		panic(fmt.Sprintf("thing: tool %s is declared twice", name))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tools = append(d.tools, t)
