@@ -52,7 +52,7 @@ func TestMisbehaviours(t *testing.T) {
 		"huge-answer":  both(ferrule.Unanswered),
 		"endless-line": mute(ferrule.Unanswered),
 		"deaf":         {offline: "no answer to get_info"},
-		"byte-reads":   {offline: "no answer to get_info"},
+		"byte-reads":   {offline: "the board could not read the request"},
 		"not-mcpu":     {offline: "the device closed the connection"},
 		"short-list":   {write: []ferrule.Code{ferrule.NotFound}, read: []ferrule.Code{ferrule.Invalid}, note: "its list came incomplete 3 times"},
 		"bad-tools":    fine, // testdata/script/quarantine.txtar has more
