@@ -179,11 +179,14 @@ func parseAnswer(data []byte) (answer, bool) {
 	if err := json.Unmarshal(data, &a); err != nil {
 		return answer{}, false
 	}
+	if string(a.Error) == "null" {
+		a.Error = nil
+	}
 	id, err := strconv.Atoi(string(a.ID))
 	if err != nil || a.Result == nil && a.Error == nil {
 		return answer{}, false
 	}
-	if a.Error == nil || string(a.Error) == "null" {
+	if a.Error == nil {
 		return answer{id: id, result: a.Result}, true
 	}
 	failure := &rpcError{}
