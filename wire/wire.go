@@ -54,6 +54,8 @@ type Info struct {
 	// BitRate is bits a second on the line, ten of which make a byte on a
 	// serial port; zero where the medium is not the bottleneck.
 	BitRate int
+	// Restarts tells that opening the link may have restarted the peer.
+	Restarts bool
 	// SafeWrite is the longest message that is sure to reach the peer in one
 	// piece; zero where there is no such limit.
 	SafeWrite int
@@ -79,6 +81,9 @@ type Sighting struct {
 	// Adopted tells that the owner asked for this peer; without it the peer
 	// was merely found.
 	Adopted bool
+	// Shy tells that opening the peer may disturb it: it is only shown until
+	// its owner has adopted it.
+	Shy bool
 	// Dialects names the grammars that are worth trying, best first.
 	Dialects []string
 	// Open returns a Link to the peer. It is called by one goroutine at a

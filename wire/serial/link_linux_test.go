@@ -1,0 +1,155 @@
+package serial
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.bug.st/serial"
+
+	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/wire/wiretest"
+)
+
+// TestLink runs the suite on pseudo terminals.
+func TestLink(t *testing.T) {
+	wiretest.RunLines(t, func(t *testing.T) (wire.Link, io.ReadWriteCloser) {
+		master, path := openPTY(t)
+		link, err := New(DefaultConfig()).open(t.Context(), port{asked: Port{Path: path, Baud: 9600}, found: found{Path: path}}, "here")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { link.Close() })
+		if info := link.Info(); info.BitRate != 9600 || !info.Restarts {
+			t.Errorf("got %+v", info)
+		}
+		return link, master
+	})
+}
+
+// TestPolledLink runs it on what stands in where the system has no poller.
+func TestPolledLink(t *testing.T) {
+	wiretest.RunLines(t, func(t *testing.T) (wire.Link, io.ReadWriteCloser) {
+		master, path := openPTY(t)
+		port, err := serial.Open(path, &serial.Mode{BaudRate: 115200})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := newPolled(port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		link := wire.NewStream(conn, wire.Info{Medium: Medium, Address: "here", BitRate: 115200}, wire.DefaultLimits())
+		t.Cleanup(func() { link.Close() })
+		return link, master
+	})
+}
+
+// TestUnplugged: that a port is gone is told from our own closing of it.
+func TestUnplugged(t *testing.T) {
+	master, path := openPTY(t)
+	conn, err := openPort(path, DefaultBaud, ResetNone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := wire.NewStream(conn, wire.Info{}, wire.DefaultLimits())
+	defer link.Close()
+	time.AfterFunc(10*time.Millisecond, func() { master.Close() })
+	if _, err := link.Recv(t.Context()); !errors.Is(err, errUnplugged) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := openPort(path, DefaultBaud, ResetOpen); !errors.Is(err, errUnplugged) {
+		t.Errorf("opening it again: %v", err)
+	}
+}
+
+// TestBusy: a port that another program has is named with that program.
+func TestBusy(t *testing.T) {
+	_, path := openPTY(t)
+	// The shell holds the port open, and takes it for itself as a terminal
+	// program does.
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestHold$")
+	cmd.Env = append(os.Environ(), "HOLD_PORT="+path)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openPort(path, DefaultBaud, ResetOpen); err == nil || !strings.Contains(err.Error(), "in use by serial.test (process ") {
+		t.Errorf("got %v", err)
+	}
+	in.Close()
+	cmd.Wait()
+	conn, err := openPort(path, DefaultBaud, ResetOpen)
+	if err != nil {
+		t.Fatalf("after it ended: %v", err)
+	}
+	conn.Close()
+}
+
+// TestHold is the other program.
+func TestHold(t *testing.T) {
+	path := os.Getenv("HOLD_PORT")
+	if path == "" {
+		return
+	}
+	port, err := serial.Open(path, &serial.Mode{BaudRate: 9600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	os.Stdout.WriteString("held\n")
+	io.Copy(io.Discard, os.Stdin)
+}
+
+// TestReadsInThePoller: no thread sits in a system call for a port that is read.
+func TestReadsInThePoller(t *testing.T) {
+	const ports = 40
+	before := threads(t)
+	for range ports {
+		_, path := openPTY(t)
+		conn, err := openPort(path, DefaultBaud, ResetOpen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		link := wire.NewStream(conn, wire.Info{}, wire.DefaultLimits())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			link.Recv(context.Background())
+		}()
+		t.Cleanup(func() {
+			link.Close()
+			<-ended
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	if now := threads(t); now > before+ports/4 {
+		t.Errorf("%d ports being read take %d threads", ports, now-before)
+	}
+}
+
+func threads(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}

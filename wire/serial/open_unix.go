@@ -1,0 +1,104 @@
+//go:build unix
+
+package serial
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"go.bug.st/serial"
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// line is an open port: the library holds it and has set it up, and file, which
+// is the same port opened once more, reads and writes in the runtime's poller.
+// The library's own Read waits in a system call; when garbage is collected at
+// the wrong moment, that can stop the whole process for a minute.
+type line struct {
+	*os.File
+	port serial.Port
+}
+
+func openPort(path string, baud int, reset Reset) (wire.Conn, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	if owner := exclusive(file, path); owner != "" {
+		file.Close()
+		return nil, fmt.Errorf("it is in use by %s", owner)
+	}
+	port, err := serial.Open(path, &serial.Mode{BaudRate: baud})
+	if err != nil {
+		file.Close()
+		return nil, explain(path, err)
+	}
+	if reset == ResetNone {
+		// Pseudo terminals have no such lines.
+		port.SetDTR(false)
+		port.SetRTS(false)
+		keepLines(file)
+	}
+	return &line{file, port}, nil
+}
+
+// Read implements wire.Conn. A port that was unplugged gives nothing for ever, or
+// an input error.
+func (l *line) Read(p []byte) (int, error) {
+	n, err := l.File.Read(p)
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) {
+		err = errUnplugged
+	}
+	return n, err
+}
+
+// Close implements wire.Conn. What was not yet sent is dropped, because closing
+// would wait for it.
+func (l *line) Close() error {
+	l.port.ResetOutputBuffer()
+	return errors.Join(l.File.Close(), l.port.Close())
+}
+
+// explain says what it means that a port cannot be opened.
+func explain(path string, err error) error {
+	var code *serial.PortError
+	switch {
+	case errors.Is(err, syscall.EBUSY), errors.As(err, &code) && code.Code() == serial.PortBusy:
+		if owner := holder(path); owner != "" {
+			return fmt.Errorf("it is in use by %s", owner)
+		}
+		return errors.New("it is in use by another program")
+	case errors.Is(err, os.ErrPermission), errors.As(err, &code) && code.Code() == serial.PermissionDenied:
+		return errForbidden
+	case errors.Is(err, os.ErrNotExist):
+		return errUnplugged
+	}
+	var pathError *os.PathError
+	if errors.As(err, &pathError) {
+		return pathError.Err // the path is known
+	}
+	return err
+}
+
+// keepLines leaves DTR and RTS as they are when the port is closed, so that the
+// next opening does not pulse them.
+func keepLines(file *os.File) {
+	withFD(file, func(fd int) {
+		if t, err := unix.IoctlGetTermios(fd, getTermios); err == nil {
+			t.Cflag &^= unix.HUPCL
+			unix.IoctlSetTermios(fd, setTermios, t)
+		}
+	})
+}
+
+// withFD calls fn with the descriptor of a file, which stays in the poller.
+func withFD(file *os.File, fn func(fd int)) {
+	if raw, err := file.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { fn(int(fd)) })
+	}
+}
