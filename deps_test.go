@@ -37,6 +37,11 @@ var rooms = map[string]room{
 		own:   []string{"wire"},
 		tests: []string{"wire/wiretest"},
 	},
+	"wire/serial": {
+		own:   []string{"wire"},
+		third: []string{"go.bug.st/serial", "golang.org/x/sys"},
+		tests: []string{"wire/wiretest"},
+	},
 	"wire/wiretest": {own: []string{"wire"}},
 	"dialect":       {own: []string{".", "wire"}},
 	"dialect/mcpu": {
@@ -61,13 +66,13 @@ var rooms = map[string]room{
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
 	"sim":           {own: []string{"thing"}},
 	"config": {
-		own:   []string{".", "dock", "journal", "overlay", "pipeline", "wire/tcp"},
+		own:   []string{".", "dock", "journal", "overlay", "pipeline", "wire/serial", "wire/tcp"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"cmd/ferrule": {
 		own: []string{
 			".", "config", "dialect", "dialect/mcpu", "dock", "fleet", "front/control", "journal", "overlay",
-			"pipeline", "sim", "toolbox", "wire", "wire/tcp",
+			"pipeline", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
 		},
 		third: []string{"github.com/spf13/cobra"},
 	},

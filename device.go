@@ -26,8 +26,11 @@ type Device struct {
 	State State `json:"state"`
 	// Since is when State began.
 	Since time.Time `json:"since"`
-	// Reason says why the device is offline.
+	// Reason says why the device is not online.
 	Reason string `json:"reason,omitempty"`
+	// Restarted is when the device was last restarted by opening it, which puts
+	// its outputs into their first state.
+	Restarted time.Time `json:"restarted,omitzero"`
 	Trust  Trust  `json:"trust"`
 	// Changed is when the device was last seen to have become another Kind, and
 	// Previous the Kind that it was.
@@ -51,6 +54,9 @@ func NoDevice(id string) *Error {
 
 // OfflineError says that a device cannot be reached, since when and why.
 func (d *Device) OfflineError() *Error {
+	if d.State == StateReleased {
+		return Errorf(Busy, "%s %s", d.ID, d.Reason).WithHint("it is taken back by itself; `ferrule release %s --for 0s` does so now", d.ID)
+	}
 	if d.Kind == "" {
 		return Errorf(Offline, "%s has not been reached yet: %s", d.ID, d.Reason).
 			WithHint("is it on, and is %s its address?", d.Address)
@@ -73,8 +79,9 @@ type State string
 
 // The states.
 const (
-	StateOnline  State = "online"
-	StateOffline State = "offline"
+	StateOnline   State = "online"
+	StateOffline  State = "offline"
+	StateReleased State = "released" // for a while, to whoever else wants it
 )
 
 // Trust tells whether the owner has accepted a device.

@@ -1,7 +1,7 @@
 // Package config is the file: it is decoded strictly, filled with defaults and
 // checked, and turned into the configs of the rooms.
 //
-//	ferrule.yaml ─▶ Config ─▶ tcp.Config, journal.Config, pipeline.Config, dock.Config
+//	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, journal.Config, pipeline.Config, dock.Config
 //	overlays/*   ─▶ []*overlay.File
 package config
 
@@ -27,6 +27,7 @@ import (
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
+	"github.com/ferrulehq/ferrule/wire/serial"
 	"github.com/ferrulehq/ferrule/wire/tcp"
 )
 
@@ -49,7 +50,17 @@ type Config struct {
 
 // Devices names the devices that the owner asks for.
 type Devices struct {
-	TCP []TCPDevice `yaml:"tcp"`
+	Serial []SerialDevice `yaml:"serial"`
+	TCP    []TCPDevice    `yaml:"tcp"`
+}
+
+// SerialDevice is a board on a serial port.
+type SerialDevice struct {
+	Port  string `yaml:"port"`
+	Baud  int    `yaml:"baud"`
+	Name  string `yaml:"name"`
+	Held  bool   `yaml:"held"`
+	Reset string `yaml:"reset"`
 }
 
 // TCPDevice is a board that listens on a TCP port.
@@ -140,11 +151,14 @@ func (c Config) Check() error {
 	if err := loopback(c.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	if err := c.Serial(nil).Check(); err != nil {
+		return fmt.Errorf("devices.serial: %w", err)
+	}
 	if err := c.TCP(nil).Check(); err != nil {
 		return fmt.Errorf("devices.tcp: %w", err)
 	}
 	if err := c.checkNames(); err != nil {
-		return fmt.Errorf("devices.tcp: %w", err)
+		return fmt.Errorf("devices: %w", err)
 	}
 	if err := c.Pipeline().Check(); err != nil {
 		return fmt.Errorf("calls.%w", err)
@@ -179,23 +193,40 @@ func loopback(addr string) error {
 }
 
 func (c Config) checkNames() error {
-	seen := make(map[string]bool)
+	var names []string
+	for _, d := range c.Devices.Serial {
+		names = append(names, d.Name)
+	}
 	for _, d := range c.Devices.TCP {
-		if d.Name == "" {
+		names = append(names, d.Name)
+	}
+	seen := make(map[string]bool)
+	for _, name := range names {
+		if name == "" {
 			continue
 		}
-		if err := ferrule.CheckID(d.Name); err != nil {
+		if err := ferrule.CheckID(name); err != nil {
 			return err
 		}
-		if d.Name == ferrule.GatewayID {
-			return fmt.Errorf("name %q is the gateway's own", d.Name)
+		if name == ferrule.GatewayID {
+			return fmt.Errorf("name %q is the gateway's own", name)
 		}
-		if seen[d.Name] {
-			return fmt.Errorf("name %q is given twice", d.Name)
+		if seen[name] {
+			return fmt.Errorf("name %q is given twice", name)
 		}
-		seen[d.Name] = true
+		seen[name] = true
 	}
 	return nil
+}
+
+// Serial is the config of the medium, with the dialects to try.
+func (c Config) Serial(dialects []string) serial.Config {
+	out := serial.DefaultConfig()
+	out.Dialects = dialects
+	for _, d := range c.Devices.Serial {
+		out.Ports = append(out.Ports, serial.Port{Path: d.Port, Baud: d.Baud, Name: d.Name, Held: d.Held, Reset: serial.Reset(d.Reset)})
+	}
+	return out
 }
 
 // TCP is the config of the medium, with the dialects to try.

@@ -20,7 +20,7 @@ func TestSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config.Default()
-	want.Devices.TCP = []config.TCPDevice{}
+	want.Devices = config.Devices{Serial: []config.SerialDevice{}, TCP: []config.TCPDevice{}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the sample says\n%+v\nand the default is\n%+v", got, want)
 	}
@@ -31,19 +31,23 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestSampleExample: the example in the sample's comments is right as well.
+// TestSampleExample: the examples in the sample's comments are right as well.
 func TestSampleExample(t *testing.T) {
-	_, example, ok := strings.Cut(string(config.Sample), "For example:\n  #\n")
-	if !ok {
-		t.Fatal("there is no example in the sample")
+	examples := regexp.MustCompile(`For example:\n  #\n((?:  #.*\n)+)`).FindAllSubmatch(config.Sample, -1)
+	text := "devices:\n"
+	for _, m := range examples {
+		text += regexp.MustCompile(`(?m)^  # ?`).ReplaceAllString(string(m[1]), "  ")
 	}
-	example, _, _ = strings.Cut(example, "  tcp: []")
-	got, err := config.Parse([]byte("devices:\n" + regexp.MustCompile(`(?m)^  # ?`).ReplaceAllString(example, "  ")))
+	got, err := config.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (config.TCPDevice{Address: "192.168.1.20:4242", Name: "robot"}); len(got.Devices.TCP) != 1 || got.Devices.TCP[0] != want {
-		t.Errorf("got %+v", got.Devices.TCP)
+	want := config.Devices{
+		Serial: []config.SerialDevice{{Port: "auto"}, {Port: "/dev/ttyUSB0", Baud: 115200, Name: "arm", Reset: "none"}},
+		TCP:    []config.TCPDevice{{Address: "192.168.1.20:4242", Name: "robot"}},
+	}
+	if !reflect.DeepEqual(got.Devices, want) {
+		t.Errorf("got %+v", got.Devices)
 	}
 }
 
@@ -98,10 +102,12 @@ func TestParseRefuses(t *testing.T) {
 		{"listen: 0.0.0.0:80\n", "listen: 0.0.0.0:80 can be reached from other machines"},
 		{"listen: 127.0.0.1:http\n", `listen: want HOST:PORT, got "127.0.0.1:http"`},
 		{"listen: here\n", `listen: want HOST:PORT, got "here"`},
+		{"devices: {serial: [{port: COM3, baud: 1}]}\n", `devices.serial: port COM3: 1 is no bit rate`},
+		{"devices: {serial: [{port: COM3, name: x}], tcp: [{address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
 		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": want HOST:PORT`},
-		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices.tcp: name "x" is given twice`},
-		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices.tcp: name "a__b"`},
-		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices.tcp: name "gateway" is the gateway's own`},
+		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
+		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices: name "a__b"`},
+		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices: name "gateway" is the gateway's own`},
 	} {
 		if _, err := config.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q:\n got %v\nwant %s", test.text, err, test.want)

@@ -38,6 +38,9 @@ func (b *berth) admit(ctx context.Context, s wire.Sighting) (dialect.Session, er
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.link.Info().Restarts {
+		dev.Restarted = dev.Since
+	}
 	d.roster.admit(b.slot, dev, manifest, shared)
 	b.session, b.began = session, dev.Since
 	close(b.arrival)

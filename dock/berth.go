@@ -21,7 +21,8 @@ import (
 //	empty      nothing is in sight
 //	greeting   a goroutine opens and greets
 //	attended   a goroutine runs the session
-//	waiting    a timer runs until the next greeting
+//	waiting    a timer runs until the next greeting; or nothing does, until
+//	           the owner adopts what must not be opened before
 //
 // An empty berth is given up. A berth's mu is taken before the dock's and the
 // roster's.
@@ -36,6 +37,7 @@ type berth struct {
 	gone     error              // why nothing is in sight
 	busy     bool               // greeting or attended
 	served   uint64             // the instance that busy is about
+	anew     bool               // what follows it begins at once
 	end      context.CancelFunc // ends what busy is about
 	timer    *time.Timer        // runs while waiting
 	wait     time.Duration      // how long the next wait is
@@ -93,11 +95,20 @@ func (b *berth) stopWaiting() {
 	}
 }
 
-// begin starts a greeting of what is in sight. It is called with mu held.
+// begin starts a greeting of what is in sight, unless it is to be left alone. It
+// is called with mu held.
 func (b *berth) begin() {
+	if until, away := b.dock.roster.released(b.slot); away {
+		b.waitUntil(until)
+		return
+	}
+	if shy := b.sighting.Shy; shy != "" && b.slot.device.Load().Trust == ferrule.TrustHeld {
+		b.offline(errors.New(shy))
+		return
+	}
 	ctx, end := context.WithCancel(context.Background())
 	s := *b.sighting
-	b.busy, b.served, b.end, b.timer = true, s.Instance, end, nil
+	b.busy, b.anew, b.served, b.end, b.timer = true, false, s.Instance, end, nil
 	if !b.dock.start(func() { b.greet(ctx, s) }) {
 		end()
 		b.busy = false
@@ -157,6 +168,8 @@ func (b *berth) ended(err error) {
 	case b.sighting.Instance != b.served:
 		b.offline(errors.New("it was connected anew"))
 		b.begin()
+	case b.anew:
+		b.begin()
 	default:
 		if err == nil {
 			err = errors.New("it is being connected anew")
@@ -174,7 +187,12 @@ func (b *berth) ended(err error) {
 func (b *berth) retry() {
 	wait := b.wait/2 + rand.N(b.wait/2+1)
 	b.wait = min(2*b.wait, b.dock.parts.Config.RetryMax)
-	b.timer = time.AfterFunc(wait, func() {
+	b.waitUntil(time.Now().Add(wait))
+}
+
+// waitUntil has the next greeting begin at a time.
+func (b *berth) waitUntil(t time.Time) {
+	b.timer = time.AfterFunc(time.Until(t), func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.timer != nil && b.sighting != nil {
@@ -190,15 +208,23 @@ func (b *berth) offline(why error) {
 	}
 }
 
-// restart begins anew with what is in sight, because who it is was forgotten.
+// restart begins anew with what is in sight, because of what was decided about
+// it: its name, or that it is to be left alone.
 func (b *berth) restart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.wait = b.dock.parts.Config.RetryMin
-	switch {
-	case b.busy:
+	if b.busy {
+		b.anew = true
 		b.end()
-	case b.sighting != nil:
+		return
+	}
+	b.resume()
+}
+
+// resume ends a wait. It is called with mu held.
+func (b *berth) resume() {
+	if !b.busy && b.sighting != nil {
 		b.stopWaiting()
 		b.begin()
 	}

@@ -237,8 +237,27 @@ func (d *Dock) release(b *berth) {
 	delete(d.berths, b.slot.sighting.Address)
 }
 
-// Adopt trusts a device.
-func (d *Dock) Adopt(id string) error { return d.roster.adopt(id) }
+// Adopt trusts a device. One that waited for it is opened.
+func (d *Dock) Adopt(id string) error {
+	address, err := d.roster.adopt(id)
+	d.mu.Lock()
+	b := d.berths[address]
+	d.mu.Unlock()
+	if b != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.resume()
+	}
+	return err
+}
+
+// Release lets go of a device for a while, so that other programs can have it.
+// It is taken back by itself; after no time, at once.
+func (d *Dock) Release(id string, length time.Duration) error {
+	address, err := d.roster.release(id, time.Now().Add(length))
+	d.restart(address)
+	return err
+}
 
 // Forget drops all that is remembered of a device. If it is in sight, it is
 // admitted anew, as if it were seen for the first time.

@@ -728,8 +728,7 @@ func TestForget(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		w.wantIDs("a1:offline") // it is in sight, and nothing else is known of it
-		time.Sleep(time.Second)
+		w.wantIDs("demo:online") // it is in sight, and is met as if it were new
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustHeld || dev.State != ferrule.StateOnline {
 			t.Errorf("got %+v", dev)
 		}
@@ -898,7 +897,7 @@ func TestEverythingAtOnce(t *testing.T) {
 
 // shake makes one random move.
 func shake(w *world, b *board, rng *rand.Rand, step int, sight, replug func()) {
-	switch rng.IntN(9) {
+	switch rng.IntN(10) {
 	case 0:
 		sight()
 	case 1:
@@ -921,6 +920,12 @@ func shake(w *world, b *board, rng *rand.Rand, step int, sight, replug func()) {
 	case 5:
 		for _, d := range w.fleet.Devices() {
 			go w.dock.Adopt(d.ID)
+		}
+	case 9:
+		for _, d := range w.fleet.Devices() {
+			if d.Address == b.address {
+				go w.dock.Release(d.ID, time.Duration(rng.IntN(1000))*time.Millisecond)
+			}
 		}
 	case 6:
 		b.set(func(b *board) { b.refuse = fmt.Errorf("off %d", step) })
@@ -1085,4 +1090,120 @@ func TestMemoryStaysSmall(t *testing.T) {
 	if dev, ok := memory.Get("d0"); !ok || dev.Since.Unix() != 9999 {
 		t.Errorf("got %+v", dev)
 	}
+}
+
+// TestShy: what must not be opened unasked is shown, and opened when it is
+// adopted; that is remembered.
+func TestShy(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		s := found(b)
+		s.Shy = "opening it may restart it"
+		w.shore.see("g", s)
+		time.Sleep(time.Hour)
+		w.wantIDs("a1:offline")
+		if dev := w.device("a1"); dev.Trust != ferrule.TrustHeld || dev.Reason != s.Shy || b.get(&b.opened) != 0 {
+			t.Errorf("got %+v, opened %d times", dev, b.get(&b.opened))
+		}
+		if err := w.dock.Adopt("a1"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.wantIDs("demo:online")
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.Previous != "" {
+			t.Errorf("got %+v", dev)
+		}
+		w.shore.see("g")
+		synctest.Wait()
+		w.wantIDs("demo:offline")
+		w.stop()
+
+		w = open(t, dir)
+		w.shore.see("g", s)
+		synctest.Wait()
+		w.wantIDs("demo:online")
+		if err := w.dock.Forget("demo"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.wantIDs("a1:offline")
+	})
+}
+
+// TestAdoptedBeforeItWasMet: an owner may adopt what cannot be opened yet.
+func TestAdoptedBeforeItWasMet(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo", refuse: errors.New("in use")}
+		s := found(b)
+		s.Shy = "opening it may restart it"
+		w.shore.see("g", s)
+		if err := w.dock.Adopt("a1"); err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		w = open(t, dir)
+		w.wantIDs("a1:offline")
+		b.set(func(b *board) { b.refuse = nil })
+		w.shore.see("g", s)
+		synctest.Wait()
+		w.wantIDs("demo:online")
+		if err := w.dock.Adopt("a1"); ferrule.AsError(err).Code != ferrule.NotFound {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestRelease: a device that is released is left alone, and taken back in time;
+// that it goes and comes meanwhile changes nothing.
+func TestRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		s := named(b, "robot")
+		w.shore.see("g", s)
+		if err := w.dock.Release("robot", 2*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.wantIDs("robot:released")
+		opened := b.get(&b.opened)
+		_, err := w.call(t.Context(), ferrule.Agent, "robot", "read")
+		if e := ferrule.AsError(err); e.Code != ferrule.Busy || e.MayHaveRun() || !strings.Contains(e.Message, "robot was released for other programs until") {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(time.Minute)
+		w.shore.see("g")
+		w.wantIDs("robot:offline")
+		s.Instance++
+		w.shore.see("g", s)
+		w.wantIDs("robot:released")
+		if b.get(&b.opened) != opened {
+			t.Error("it was opened while it was released")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.wantIDs("robot:online")
+
+		// It can be taken back early.
+		if err := w.dock.Release("robot", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.wantIDs("robot:released")
+		if err := w.dock.Release("robot", 0); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.wantIDs("robot:online")
+
+		if err := w.dock.Release("nobody", time.Minute); ferrule.AsError(err).Code != ferrule.NotFound {
+			t.Errorf("got %v", err)
+		}
+		w.shore.see("g")
+		if err := w.dock.Release("robot", time.Minute); ferrule.AsError(err).Code != ferrule.Offline {
+			t.Errorf("got %v", err)
+		}
+	})
 }

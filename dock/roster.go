@@ -26,9 +26,10 @@ type roster struct {
 	log    *slog.Logger
 
 	mu    sync.Mutex
-	slots map[string]*slot  // by address, of what is in sight
-	ids   map[string]string // ID to address, of every device in the fleet
-	given map[string]string // the owner's names to addresses, of what is in sight
+	slots map[string]*slot     // by address, of what is in sight
+	ids   map[string]string    // ID to address, of every device in the fleet
+	given map[string]string    // the owner's names to addresses, of what is in sight
+	away  map[string]time.Time // by address, until when it is released
 }
 
 // slot is an address that is in sight.
@@ -43,7 +44,7 @@ type slot struct {
 func newRoster(p Parts) *roster {
 	r := &roster{
 		fleet: p.Fleet, memory: p.Memory, kinds: newKinds(p.Overlays), log: p.Log,
-		slots: make(map[string]*slot), ids: make(map[string]string), given: make(map[string]string),
+		slots: make(map[string]*slot), ids: make(map[string]string), given: make(map[string]string), away: make(map[string]time.Time),
 	}
 	said := make(map[ferrule.Kind]*ferrule.Manifest) // by many devices, read once
 	for _, dev := range p.Memory.Devices() {
@@ -138,7 +139,7 @@ func (r *roster) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.
 	before, known := r.memory.At(s.Address)
 	dev.ID = r.name(s, dev.Model, before)
 	dev.Trust = trust(s, before)
-	if known {
+	if known && before.Kind != "" {
 		r.compare(dev, manifest, before)
 		dev.Labels = before.Labels
 	}
@@ -163,7 +164,7 @@ func (r *roster) offline(at *slot, why error) bool {
 		return false
 	}
 	dev := *was
-	if dev.State == ferrule.StateOnline {
+	if dev.State != ferrule.StateOffline {
 		dev.State, dev.Since = ferrule.StateOffline, time.Now()
 	}
 	dev.Reason = reason
@@ -172,13 +173,54 @@ func (r *roster) offline(at *slot, why error) bool {
 	return true
 }
 
-// adopt trusts a device that is known.
-func (r *roster) adopt(id string) error {
+// release notes until when the device with an ID is left alone, and tells its
+// address.
+func (r *roster) release(id string, until time.Time) (address string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was, err := r.known(id)
-	if err != nil {
-		return err
+	address, ok := r.ids[id]
+	if !ok {
+		return "", ferrule.NoDevice(id)
+	}
+	if r.slots[address] == nil {
+		return "", ferrule.Errorf(ferrule.Offline, "%s is not in sight, so there is nothing to release", id)
+	}
+	r.away[address] = until
+	return address, nil
+}
+
+// released tells whether a device is to be left alone, until when, and publishes
+// that it is.
+func (r *roster) released(at *slot) (until time.Time, away bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	address := at.sighting.Address
+	until, away = r.away[address]
+	if !away || !time.Now().Before(until) {
+		delete(r.away, address)
+		return until, false
+	}
+	dev := *at.device.Load()
+	dev.Reason = "was released for other programs until " + until.Local().Format(time.TimeOnly)
+	if dev.State != ferrule.StateReleased {
+		dev.State, dev.Since = ferrule.StateReleased, time.Now()
+		r.log.Info("device "+dev.Reason, "device", dev.ID)
+	}
+	r.publish(at, &dev)
+	return until, true
+}
+
+// adopt trusts a device, and tells its address.
+func (r *roster) adopt(id string) (address string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, ok := r.memory.Get(id)
+	at := r.slots[r.ids[id]]
+	switch {
+	case !ok && at == nil:
+		return "", ferrule.NoDevice(id)
+	case !ok:
+		was = at.device.Load() // it was not even opened
 	}
 	dev := *was
 	dev.Trust = ferrule.TrustAdopted
@@ -187,7 +229,7 @@ func (r *roster) adopt(id string) error {
 	} else {
 		r.fleet.Put(&dev, r.kinds.of(id), nil)
 	}
-	return r.memory.Keep(&dev, nil)
+	return dev.Address, r.memory.Keep(&dev, nil)
 }
 
 // address tells where the device with an ID is, or was.
@@ -210,8 +252,7 @@ func (r *roster) forget(id string) (address string, err error) {
 	return dev.Address, r.evict(id)
 }
 
-// known returns a device of which there is something to decide about or to
-// forget.
+// known returns a device of which there is something to forget.
 func (r *roster) known(id string) (*ferrule.Device, error) {
 	if dev, ok := r.memory.Get(id); ok {
 		return dev, nil
@@ -269,7 +310,7 @@ func (r *roster) name(s *wire.Sighting, model string, before *ferrule.Device) st
 	if s.Name != "" {
 		return s.Name
 	}
-	if before != nil {
+	if before != nil && before.Kind != "" {
 		return before.ID
 	}
 	slug := cmp.Or(ferrule.Slug(model), "device")

@@ -32,22 +32,23 @@ type ListDevicesOutput struct {
 
 // DescribedDevice is a device as the gateway's tools tell of it.
 type DescribedDevice struct {
-	ID       string            `json:"id"`
-	State    string            `json:"state" jsonschema:"online or offline"`
-	Since    time.Time         `json:"since"`
-	Reason   string            `json:"reason,omitempty" jsonschema:"why it is offline"`
-	Trust    string            `json:"trust" jsonschema:"adopted or held"`
-	Model    string            `json:"model,omitempty"`
-	Version  string            `json:"version,omitempty"`
-	Kind     string            `json:"kind,omitempty"`
-	Medium   string            `json:"medium"`
-	Address  string            `json:"address"`
-	Dialect  string            `json:"dialect,omitempty"`
-	Tools    int               `json:"tools" jsonschema:"how many tools can be used"`
-	Changed  *time.Time        `json:"changed,omitempty" jsonschema:"when it became another Kind"`
-	Previous string            `json:"previous,omitempty" jsonschema:"the Kind that it was"`
-	Notes    []string          `json:"notes,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`
+	ID        string            `json:"id"`
+	State     string            `json:"state" jsonschema:"online, offline, or released to other programs"`
+	Since     time.Time         `json:"since"`
+	Reason    string            `json:"reason,omitempty" jsonschema:"why it is not online"`
+	Trust     string            `json:"trust" jsonschema:"adopted or held"`
+	Model     string            `json:"model,omitempty"`
+	Version   string            `json:"version,omitempty"`
+	Kind      string            `json:"kind,omitempty"`
+	Medium    string            `json:"medium"`
+	Address   string            `json:"address"`
+	Dialect   string            `json:"dialect,omitempty"`
+	Tools     int               `json:"tools" jsonschema:"how many tools can be used"`
+	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening it last restarted it, and put its outputs into their first state"`
+	Changed   *time.Time        `json:"changed,omitempty" jsonschema:"when it became another Kind"`
+	Previous  string            `json:"previous,omitempty" jsonschema:"the Kind that it was"`
+	Notes     []string          `json:"notes,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
 }
 
 const (
@@ -149,6 +150,9 @@ func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 	}
 	if !d.Changed.IsZero() {
 		out.Changed = &d.Changed
+	}
+	if !d.Restarted.IsZero() {
+		out.Restarted = &d.Restarted
 	}
 	if manifest != nil {
 		for _, t := range manifest.Tools {

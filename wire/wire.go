@@ -81,9 +81,9 @@ type Sighting struct {
 	// Adopted tells that the owner asked for this peer; without it the peer
 	// was merely found.
 	Adopted bool
-	// Shy tells that opening the peer may disturb it: it is only shown until
-	// its owner has adopted it.
-	Shy bool
+	// Shy is why the peer is not opened before its owner has adopted it: that
+	// may disturb what is there. It is empty for most.
+	Shy string
 	// Dialects names the grammars that are worth trying, best first.
 	Dialects []string
 	// Open returns a Link to the peer. It is called by one goroutine at a

@@ -67,8 +67,12 @@ func (a *app) state(d toolbox.DescribedDevice) string {
 // remark is what is worth telling of a device in a list.
 func remark(d toolbox.DescribedDevice) string {
 	switch {
+	case d.State == string(ferrule.StateOffline) && d.Kind == "" && d.Trust == string(ferrule.TrustHeld):
+		return d.Reason + "; `ferrule adopt " + d.ID + "` does"
 	case d.State == string(ferrule.StateOffline) && d.Kind == "":
 		return "not reached yet: " + d.Reason
+	case d.State == string(ferrule.StateReleased):
+		return d.Reason
 	case d.State == string(ferrule.StateOffline):
 		return "since " + d.Since.Local().Format(time.DateTime) + ": " + d.Reason
 	case d.Trust == string(ferrule.TrustHeld):

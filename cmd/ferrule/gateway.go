@@ -20,6 +20,7 @@ import (
 	"github.com/ferrulehq/ferrule/pipeline"
 	"github.com/ferrulehq/ferrule/toolbox"
 	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/wire/serial"
 	"github.com/ferrulehq/ferrule/wire/tcp"
 )
 
@@ -71,7 +72,7 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 	g.fleet = fleet.New(fleet.NewMemoryRegistry())
 	g.dock = dock.New(dock.Parts{
 		Config:     cfg.Dock(),
-		Connectors: []wire.Connector{tcp.New(cfg.TCP([]string{mcpu.Name}))},
+		Connectors: []wire.Connector{serial.New(cfg.Serial([]string{mcpu.Name})), tcp.New(cfg.TCP([]string{mcpu.Name}))},
 		Dialects:   map[string]dialect.Dialect{mcpu.Name: mcpu.New()},
 		Overlays:   overlays,
 		Fleet:      g.fleet,
@@ -83,6 +84,7 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 		toolbox.DescribeDevice(g.fleet),
 		toolbox.AdoptDevice(g.dock),
 		toolbox.ForgetDevice(g.dock),
+		toolbox.ReleaseDevice(g.dock),
 	)
 	if err != nil {
 		return err

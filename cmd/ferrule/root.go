@@ -62,7 +62,7 @@ Try it without any hardware:
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "write JSON, for scripts")
 	cmd.AddCommand(
 		a.upCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.traceCommand(),
-		a.adoptCommand(), a.forgetCommand(), a.auditCommand(), a.simCommand(), a.versionCommand(),
+		a.adoptCommand(), a.forgetCommand(), a.releaseCommand(), a.auditCommand(), a.simCommand(), a.versionCommand(),
 	)
 	return parent(cmd)
 }

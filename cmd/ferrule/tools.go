@@ -69,7 +69,7 @@ func (a *app) describe(ctx context.Context, device string) (toolbox.DescribeDevi
 func (a *app) printTools(about toolbox.DescribeDeviceOutput) {
 	d := about.Device
 	fmt.Fprintf(a.stdout, "%s  %s %s  %s\n", a.style(bold, d.ID), d.Model, d.Version, a.state(d))
-	if text := remark(d); text != "" && d.State == string(ferrule.StateOffline) {
+	if text := remark(d); text != "" && d.State != string(ferrule.StateOnline) {
 		fmt.Fprintf(a.stdout, "  %s\n", text)
 	}
 	for _, note := range d.Notes {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 
 func (a *app) upCommand() *cobra.Command {
 	var file, listen string
-	var tcpDevices []string
+	var serialDevices, tcpDevices []string
 	var verbose bool
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -26,7 +27,8 @@ commands, and tells its health at /healthz, until it is interrupted.
 
 A device gets a name with NAME= in front of its address. What is named on the
 command line adds to what stands in the file.`,
-		Example: `  ferrule up --tcp robot=192.168.1.20:4242
+		Example: `  ferrule up --serial auto
+  ferrule up --serial robot=/dev/ttyUSB0@115200 --tcp arm=192.168.1.20:4242
   ferrule up --config ./ferrule.yaml`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,12 +37,8 @@ command line adds to what stands in the file.`,
 				return usageError{fmt.Errorf("reading the config: %w", err)}
 			}
 			cfg.Listen = cmp.Or(listen, os.Getenv("FERRULE_LISTEN"), cfg.Listen)
-			for _, text := range tcpDevices {
-				device, err := parseTCP(text)
-				if err != nil {
-					return usageError{err}
-				}
-				cfg.Devices.TCP = append(cfg.Devices.TCP, device)
+			if err := name(&cfg.Devices, serialDevices, tcpDevices); err != nil {
+				return usageError{err}
 			}
 			if err := cfg.Check(); err != nil {
 				return usageError{err}
@@ -61,6 +59,7 @@ command line adds to what stands in the file.`,
 	}
 	cmd.Flags().StringVar(&file, "config", "", "`file` to read instead of "+configName()+" (FERRULE_CONFIG)")
 	cmd.Flags().StringVar(&listen, "listen", "", "`host:port` to serve HTTP on (FERRULE_LISTEN; "+config.Default().Listen+" otherwise)")
+	cmd.Flags().StringArrayVar(&serialDevices, "serial", nil, "a board on a serial port, `[name=]port[@baud]`, or auto for those that are plugged in; may be repeated")
 	cmd.Flags().StringArrayVar(&tcpDevices, "tcp", nil, "a board that listens at `[name=]host:port`; may be repeated")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return cmd
@@ -85,14 +84,40 @@ func loadConfig(file string) (config.Config, error) {
 	return cfg, err
 }
 
-// parseTCP reads [name=]host:port.
-func parseTCP(text string) (config.TCPDevice, error) {
+// name adds the devices that stand on the command line.
+func name(devices *config.Devices, serial, tcp []string) error {
+	for _, text := range serial {
+		name, port, err := parseName("--serial", text)
+		if err != nil {
+			return err
+		}
+		d := config.SerialDevice{Name: name, Port: port}
+		if at := strings.LastIndexByte(port, '@'); at >= 0 {
+			if d.Baud, err = strconv.Atoi(port[at+1:]); err != nil {
+				return fmt.Errorf("--serial %s: want a bit rate such as 115200 behind @, got %q", text, port[at+1:])
+			}
+			d.Port = port[:at]
+		}
+		devices.Serial = append(devices.Serial, d)
+	}
+	for _, text := range tcp {
+		name, address, err := parseName("--tcp", text)
+		if err != nil {
+			return err
+		}
+		devices.TCP = append(devices.TCP, config.TCPDevice{Name: name, Address: address})
+	}
+	return nil
+}
+
+// parseName reads [name=]address.
+func parseName(flag, text string) (name, address string, err error) {
 	name, address, named := strings.Cut(text, "=")
 	switch {
 	case !named:
-		return config.TCPDevice{Address: text}, nil
+		return "", text, nil
 	case name == "":
-		return config.TCPDevice{}, fmt.Errorf("--tcp %s: there is no name before =", text)
+		return "", "", fmt.Errorf("%s %s: there is no name before =", flag, text)
 	}
-	return config.TCPDevice{Name: name, Address: address}, nil
+	return name, address, nil
 }

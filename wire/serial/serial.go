@@ -201,7 +201,10 @@ func (c *Connector) sightings(ports []port) []wire.Sighting {
 		case p.Path == "":
 			s.Open = func(context.Context) (wire.Link, error) { return nil, c.absent(p.asked.Path) }
 		case p.asked.Path == Auto:
-			s.Adopted, s.Shy = p.own() && !p.asked.Held, !p.own()
+			s.Adopted = p.own() && !p.asked.Held
+			if !p.own() {
+				s.Shy = fmt.Sprintf("it is on %s, and was not opened: that can restart what is there", p.found)
+			}
 			fallthrough
 		default:
 			s.Name = p.asked.Name

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/toolbox"
+)
+
+func (a *app) releaseCommand() *cobra.Command {
+	length := 2 * time.Minute
+	cmd := &cobra.Command{
+		Use:   "release DEVICE",
+		Short: "Let go of a device for a while, to flash it",
+		Long: `Let go of a device, so that another program can have its port: to flash its
+firmware, say. The gateway takes it back by itself when the time is over, and
+finds out anew what it can do. Calls are refused meanwhile, and told why.`,
+		Example:           "  ferrule release robot\n  ferrule release robot --for 10m\n  ferrule release robot --for 0s   # take it back now",
+		Args:              exactly(1),
+		ValidArgsFunction: a.completeDevice,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in := toolbox.ReleaseDeviceInput{Device: args[0], For: ferrule.Duration(length)}
+			out, err := callGateway[toolbox.ReleaseDeviceOutput](cmd.Context(), a, "release_device", in)
+			switch {
+			case err != nil:
+				return err
+			case a.json:
+				return a.printJSON(out)
+			case length == 0:
+				fmt.Fprintf(a.stdout, "%s is taken back.\n", out.Device)
+			default:
+				fmt.Fprintf(a.stdout, "%s is released until %s.\n", out.Device, out.Until.Local().Format(time.TimeOnly))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&length, "for", length, "how `long`")
+	return cmd
+}
