@@ -65,6 +65,7 @@ var rooms = map[string]room{
 	"front/control": {own: []string{"."}},
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
 	"sim":           {own: []string{"thing"}},
+	"rig/uno":       {third: []string{"golang.org/x/sys"}},
 	"config": {
 		own:   []string{".", "dock", "journal", "overlay", "pipeline", "wire/serial", "wire/tcp"},
 		third: []string{"github.com/goccy/go-yaml"},

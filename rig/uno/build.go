@@ -1,0 +1,117 @@
+//go:build linux
+
+package uno
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+//go:embed firmware.c
+var firmwareSource []byte
+
+//go:embed runner.c
+var runnerSource []byte
+
+// needs is what building takes, and the Debian package that has it.
+var needs = []struct{ file, debian string }{
+	{"gcc", "gcc libc6-dev"},
+	{"avr-gcc", "gcc-avr"},
+	{"/usr/lib/avr/include/avr/io.h", "avr-libc"},
+	{"/usr/include/simavr/sim_avr.h", "libsimavr-dev"},
+}
+
+// missing lists the packages that are not installed.
+func missing() []string {
+	var packages []string
+	for _, n := range needs {
+		_, err := exec.LookPath(n.file)
+		if filepath.IsAbs(n.file) {
+			_, err = os.Stat(n.file)
+		}
+		if err != nil {
+			packages = append(packages, n.debian)
+		}
+	}
+	return packages
+}
+
+// build returns the paths of the runner and of the firmware for the options.
+func build(t testing.TB, o Options) (runner, firmware string) {
+	t.Helper()
+	if packages := missing(); packages != nil {
+		says := t.Skipf
+		if os.Getenv("CI") != "" {
+			says = t.Fatalf
+		}
+		says("the emulated board needs Debian's %s", strings.Join(packages, " "))
+	}
+	runner, err := compile(runnerSource, "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-lsimavr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	firmware, err = compile(firmwareSource, "avr-gcc", append([]string{"-mmcu=atmega328p", "-Os", "-std=gnu11", "-Wall", "-Wextra", "-Werror"}, o.defines()...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runner, firmware
+}
+
+func (o Options) defines() []string {
+	var defines []string
+	if o.Baud != 0 {
+		defines = append(defines, fmt.Sprintf("-DBAUD=%d", o.Baud))
+	}
+	if o.Large {
+		defines = append(defines, "-DLARGE")
+	}
+	if o.Fragments {
+		defines = append(defines, "-DFRAGMENTS")
+	}
+	return defines
+}
+
+var (
+	mu    sync.Mutex
+	built = make(map[string]*os.File) // by the command that built it
+)
+
+// compile builds a program, once, and returns its path. The file is open and
+// has no name any more, so that nothing is left behind by this process.
+func compile(source []byte, compiler string, flags ...string) (string, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	command := compiler + " " + strings.Join(flags, " ")
+	f := built[command]
+	if f == nil {
+		var err error
+		if f, err = compileNew(source, compiler, flags); err != nil {
+			return "", fmt.Errorf("%s: %w", command, err)
+		}
+		built[command] = f
+	}
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), nil
+}
+
+func compileNew(source []byte, compiler string, flags []string) (*os.File, error) {
+	dir, err := os.MkdirTemp("", "uno")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	in, out := filepath.Join(dir, "source.c"), filepath.Join(dir, "program")
+	if err := os.WriteFile(in, source, 0o600); err != nil {
+		return nil, err
+	}
+	// Libraries come after the source that needs them.
+	if says, err := exec.Command(compiler, append([]string{"-o", out, in}, flags...)...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, says)
+	}
+	return os.Open(out)
+}
