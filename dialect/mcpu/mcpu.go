@@ -55,7 +55,7 @@ const (
 	boot       = time.Second            // for how long boot noise is listened to
 	firstProbe = 250 * time.Millisecond // wait for get_info, beside the time on the line; doubled each time
 	lastProbe  = 2 * time.Second
-	probes     = 6
+	probes     = 5
 	listWait   = 5 * time.Second // wait for list_tools, beside the time on the line
 	listTries  = 3
 )
@@ -187,10 +187,19 @@ func (g *greeting) getInfo(ctx context.Context) (info, error) {
 	if mangled {
 		return info{}, fmt.Errorf("asking for get_info %d times: %w", probes, errMangled)
 	}
+	return info{}, g.unanswered()
+}
+
+// unanswered says that there was no answer to get_info, and what may be why.
+func (g *greeting) unanswered() error {
+	silence := "no answer to get_info"
 	if g.heard > 0 {
-		return info{}, fmt.Errorf("%w: %d bytes came, and no answer to get_info", dialect.ErrNotMine, g.heard)
+		silence = fmt.Sprintf("%d bytes came, and no answer to get_info", g.heard)
 	}
-	return info{}, fmt.Errorf("%w: no answer to get_info", dialect.ErrNotMine)
+	if rate := g.link.Info().BitRate; rate > 0 {
+		silence += fmt.Sprintf(" at %d baud: wrong baud rate?", rate)
+	}
+	return fmt.Errorf("%w: %s", dialect.ErrNotMine, silence)
 }
 
 // send sends a request without parameters and returns its id, which is out of

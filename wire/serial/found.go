@@ -45,15 +45,16 @@ var vendors = map[string]string{
 }
 
 // address tells the hardware apart from all other: by its serial number, else by
-// the place where it is plugged in, else by the port itself.
-func (f found) address() string {
+// the place where it is plugged in. What is not on USB has the name that its
+// owner calls it by.
+func (p port) address() string {
 	switch {
-	case !f.USB:
-		return Medium + ":" + f.Path
-	case f.numbered():
-		return fmt.Sprintf("usb:%s:%s:%s", f.VID, f.PID, f.Serial)
+	case !p.USB:
+		return Medium + ":" + p.asked.Path
+	case p.numbered():
+		return fmt.Sprintf("usb:%s:%s:%s", p.VID, p.PID, p.Serial)
 	}
-	return f.place()
+	return p.place()
 }
 
 func (f found) place() string { return fmt.Sprintf("usb:%s:%s@%s", f.VID, f.PID, f.Place) }

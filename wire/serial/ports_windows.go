@@ -34,7 +34,7 @@ func (n native) stat(path string) (real, mark string, err error) {
 	}
 	for _, f := range all {
 		if strings.EqualFold(f.Path, path) {
-			return f.Path, f.Path + " " + f.address(), nil
+			return f.Path, fmt.Sprintf("%s %s %s %s", f.Path, f.VID, f.PID, f.Serial), nil
 		}
 	}
 	return "", "", fmt.Errorf("there is no port %s", path)
