@@ -40,7 +40,7 @@ var rooms = map[string]room{
 	"wire/serial": {
 		own:   []string{"wire"},
 		third: []string{"go.bug.st/serial", "golang.org/x/sys"},
-		tests: []string{"wire/wiretest"},
+		tests: []string{"rig/uno", "wire/wiretest"},
 	},
 	"wire/wiretest": {own: []string{"wire"}},
 	"dialect":       {own: []string{".", "wire"}},
@@ -76,6 +76,7 @@ var rooms = map[string]room{
 			"pipeline", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
 		},
 		third: []string{"github.com/spf13/cobra"},
+		tests: []string{"rig/uno"},
 	},
 }
 

@@ -31,7 +31,7 @@ type Device struct {
 	// Restarted is when the device was last restarted by opening it, which puts
 	// its outputs into their first state.
 	Restarted time.Time `json:"restarted,omitzero"`
-	Trust  Trust  `json:"trust"`
+	Trust     Trust     `json:"trust"`
 	// Changed is when the device was last seen to have become another Kind, and
 	// Previous the Kind that it was.
 	Changed  time.Time `json:"changed,omitzero"`

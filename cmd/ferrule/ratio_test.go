@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -52,10 +53,14 @@ func simProcess(t *testing.T, count int) []string {
 // raw is a bare connection to a board: the same bytes there and back, the answer
 // decoded, and nothing around it.
 type raw struct {
-	t    *testing.T
-	conn net.Conn
-	in   *bufio.Reader
-	id   int
+	t   *testing.T
+	out io.Writer
+	in  *bufio.Reader
+	id  int
+}
+
+func newRaw(t *testing.T, conn io.ReadWriter) *raw {
+	return &raw{t: t, out: conn, in: bufio.NewReader(conn)}
 }
 
 func dialRaw(t *testing.T, addr string) *raw {
@@ -65,13 +70,13 @@ func dialRaw(t *testing.T, addr string) *raw {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return &raw{t: t, conn: conn, in: bufio.NewReader(conn)}
+	return newRaw(t, conn)
 }
 
 // roundTrip sends one request and reads its answer, as the plainest client would.
 func (r *raw) roundTrip(method, params string) {
 	r.id = r.id%32767 + 1
-	if _, err := fmt.Fprintf(r.conn, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", r.id, method, params); err != nil {
+	if _, err := fmt.Fprintf(r.out, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", r.id, method, params); err != nil {
 		r.t.Fatal(err)
 	}
 	line, err := r.in.ReadSlice('\n')

@@ -16,11 +16,23 @@ import (
 	"github.com/ferrulehq/ferrule/wire/wiretest"
 )
 
+// sight returns the only sighting of a connector.
+func sight(t *testing.T, c *Connector) wire.Sighting {
+	t.Helper()
+	ports, err := c.look()
+	if err != nil || len(ports) != 1 {
+		t.Fatalf("there are %v, %v", ports, err)
+	}
+	return c.sightings(ports)[0]
+}
+
 // TestLink runs the suite on pseudo terminals.
 func TestLink(t *testing.T) {
 	wiretest.RunLines(t, func(t *testing.T) (wire.Link, io.ReadWriteCloser) {
 		master, path := openPTY(t)
-		link, err := New(DefaultConfig()).open(t.Context(), port{asked: Port{Path: path, Baud: 9600}, found: found{Path: path}}, "here")
+		cfg := DefaultConfig()
+		cfg.Ports = []Port{{Path: path, Baud: 9600}}
+		link, err := sight(t, New(cfg)).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,6 +77,38 @@ func TestUnplugged(t *testing.T) {
 	}
 	if _, err := openPort(path, DefaultBaud, ResetOpen); !errors.Is(err, errUnplugged) {
 		t.Errorf("opening it again: %v", err)
+	}
+}
+
+// TestAnotherBoard: a port that has become free may have been given to another
+// board by the time it is opened.
+func TestAnotherBoard(t *testing.T) {
+	_, path := openPTY(t)
+	one, other := arduino, arduino
+	one.Path, other.Path = path, path
+	other.Serial = "75735303731351F0A1C2"
+	for name, change := range map[string]func(m *machine){
+		"the same":          nil,
+		"gone":              func(m *machine) { m.unplug(path) },
+		"another":           func(m *machine) { m.unplug(path); m.plug(other) },
+		"another, unmarked": func(m *machine) { m.ports[0] = other },
+		"the same, again":   func(m *machine) { m.unplug(path); m.plug(one) },
+	} {
+		m := &machine{}
+		m.plug(one)
+		c := New(Config{Ports: []Port{{Path: Auto}}, Limits: wire.DefaultLimits()})
+		c.system = m
+		s := sight(t, c)
+		if change != nil {
+			change(m)
+		}
+		link, err := s.Open(t.Context())
+		if (err == nil) != (change == nil) || err != nil && !errors.Is(err, errUnplugged) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if link != nil {
+			link.Close()
+		}
 	}
 }
 

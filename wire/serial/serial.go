@@ -237,9 +237,29 @@ func (c *Connector) absent(path string) error {
 func (c *Connector) open(ctx context.Context, p port, address string) (wire.Link, error) {
 	baud := cmp.Or(p.asked.Baud, DefaultBaud)
 	conn, err := openPort(p.Path, baud, p.asked.Reset)
+	if err == nil && !c.still(p) {
+		conn.Close()
+		err = errUnplugged
+	}
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", p.Path, err)
 	}
 	info := wire.Info{Medium: Medium, Address: address, BitRate: baud, Restarts: p.asked.Reset != ResetNone}
 	return wire.NewStream(conn, info, c.cfg.Limits), nil
+}
+
+// still tells whether what was seen at a port is there: a port that has become
+// free may by now have been given to another board.
+func (c *Connector) still(p port) bool {
+	path := p.asked.Path
+	if path == Auto {
+		path = p.Path
+	}
+	real, mark, err := c.system.stat(path)
+	if err != nil || real != p.Path || mark != p.mark {
+		return false
+	}
+	all, err := c.system.list()
+	i := slices.IndexFunc(all, func(f found) bool { return f.Path == p.Path })
+	return err == nil && (i < 0 && !p.USB || i >= 0 && all[i] == p.found)
 }

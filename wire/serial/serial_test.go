@@ -58,7 +58,7 @@ func (m *machine) stat(path string) (real, mark string, err error) {
 
 // the ports of the tests.
 var (
-	uno     = found{Path: "/dev/ttyACM0", USB: true, VID: "2341", PID: "0043", Serial: "95530343834351A0B091", Product: "Arduino Uno", Place: "1-1:1.0"}
+	arduino = found{Path: "/dev/ttyACM0", USB: true, VID: "2341", PID: "0043", Serial: "95530343834351A0B091", Product: "Arduino Uno", Place: "1-1:1.0"}
 	printer = found{Path: "/dev/ttyUSB0", USB: true, VID: "1A86", PID: "7523", Product: "USB Serial", Place: "1-2:1.0"}
 	bridge  = found{Path: "/dev/ttyUSB1", USB: true, VID: "10C4", PID: "EA60", Serial: "0001", Product: "CP2102", Place: "1-3:1.0"}
 	console = found{Path: "/dev/ttyAMA0"}
@@ -122,7 +122,7 @@ func TestWatch(t *testing.T) {
 		do   func(m *machine)
 		want []string
 	}
-	moved := uno
+	moved := arduino
 	moved.Path = "/dev/ttyACM7"
 	twin := bridge
 	twin.Path, twin.Place = "/dev/ttyUSB2", "1-4:1.0"
@@ -134,19 +134,19 @@ func TestWatch(t *testing.T) {
 	}{
 		"auto": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) {}, nil},
-			{func(m *machine) { m.plug(uno) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
+			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
 			{func(m *machine) { m.plug(printer) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted", "usb:1A86:7523@1-2:1.0 #1 shy"}},
 			{func(m *machine) { m.plug(console) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted", "usb:1A86:7523@1-2:1.0 #1 shy"}},
-			{func(m *machine) { m.unplug(uno.Path) }, []string{"usb:1A86:7523@1-2:1.0 #1 shy"}},
+			{func(m *machine) { m.unplug(arduino.Path) }, []string{"usb:1A86:7523@1-2:1.0 #1 shy"}},
 			{func(m *machine) { m.plug(moved) }, []string{"usb:1A86:7523@1-2:1.0 #1 shy", "usb:2341:0043:95530343834351A0B091 #2 adopted"}},
 		}},
 		"auto, held": {[]Port{{Path: Auto, Held: true}}, []step{
-			{func(m *machine) { m.plug(uno) }, []string{"usb:2341:0043:95530343834351A0B091 #1"}},
+			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1"}},
 		}},
 		"replugged between two looks": {[]Port{{Path: Auto}}, []step{
-			{func(m *machine) { m.plug(uno) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
-			{func(m *machine) { m.unplug(uno.Path); m.plug(uno) }, []string{"usb:2341:0043:95530343834351A0B091 #2 adopted"}},
-			{func(m *machine) { m.unplug(uno.Path); m.plug(moved) }, []string{"usb:2341:0043:95530343834351A0B091 #3 adopted"}},
+			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
+			{func(m *machine) { m.unplug(arduino.Path); m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #2 adopted"}},
+			{func(m *machine) { m.unplug(arduino.Path); m.plug(moved) }, []string{"usb:2341:0043:95530343834351A0B091 #3 adopted"}},
 		}},
 		"named": {[]Port{{Path: "/dev/ttyUSB0", Name: "robot"}}, []step{
 			{func(m *machine) {}, []string{"/dev/ttyUSB0 #1 adopted"}},
@@ -156,12 +156,12 @@ func TestWatch(t *testing.T) {
 		}},
 		"named by a link, and held": {[]Port{{Path: "/dev/robot", Held: true}}, []step{
 			{func(m *machine) {
-				m.links = map[string]string{"/dev/robot": uno.Path}
-				m.plug(uno)
+				m.links = map[string]string{"/dev/robot": arduino.Path}
+				m.plug(arduino)
 			}, []string{"usb:2341:0043:95530343834351A0B091 #1"}},
 		}},
-		"named and auto": {[]Port{{Path: Auto}, {Path: uno.Path, Name: "robot"}}, []step{
-			{func(m *machine) { m.plug(uno) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted as robot"}},
+		"named and auto": {[]Port{{Path: Auto}, {Path: arduino.Path, Name: "robot"}}, []step{
+			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted as robot"}},
 		}},
 		"not on USB": {[]Port{{Path: console.Path}}, []step{
 			{func(m *machine) {}, []string{"/dev/ttyAMA0 #1 adopted"}},
@@ -197,7 +197,7 @@ func TestAbsent(t *testing.T) {
 		want  string
 	}{
 		{nil, "there is no port COM9, and no other that a board is plugged into"},
-		{[]found{uno, console}, "there is no port COM9; there is /dev/ttyACM0 (Arduino Uno), /dev/ttyAMA0"},
+		{[]found{arduino, console}, "there is no port COM9; there is /dev/ttyACM0 (Arduino Uno), /dev/ttyAMA0"},
 	} {
 		c := New(Config{Ports: []Port{{Path: "COM9"}}})
 		c.system = &machine{ports: test.ports}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +14,9 @@ const (
 	getTermios = unix.TCGETS
 	setTermios = unix.TCSETS
 )
+
+// changed is when the entry of a port was made, or given to somebody.
+func changed(stat *syscall.Stat_t) syscall.Timespec { return stat.Ctim }
 
 // exclusive tells who has taken a port for themselves, if somebody else has. The
 // system keeps others out by itself, but not the superuser.

@@ -2,6 +2,7 @@ package serial
 
 import (
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,6 +11,9 @@ const (
 	getTermios = unix.TIOCGETA
 	setTermios = unix.TIOCSETA
 )
+
+// changed is when the entry of a port was made, or given to somebody.
+func changed(stat *syscall.Stat_t) syscall.Timespec { return stat.Ctimespec }
 
 // exclusive is left to the system, which keeps all others out.
 func exclusive(*os.File, string) string { return "" }

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/rig/uno"
+)
+
+// onSerial names a board on a serial port.
+func onSerial(name string, board *uno.Board, baud int) func(*config.Config) {
+	return func(c *config.Config) {
+		c.Devices.Serial = append(c.Devices.Serial, config.SerialDevice{Name: name, Port: board.Path(), Baud: baud})
+	}
+}
+
+// must makes a call that has to succeed, and returns a member of its result.
+func (g *testGateway) must(device, tool, args, member string) any {
+	g.t.Helper()
+	got, err := g.call(device, tool, args, ample)
+	if err != nil {
+		g.t.Fatalf("%s %s: %v", tool, args, err)
+	}
+	var result map[string]any
+	if err := json.Unmarshal([]byte(got), &result); err != nil {
+		g.t.Fatalf("%s returned %s", tool, got)
+	}
+	return result[member]
+}
+
+// TestUno has the gateway use an emulated microcontroller over a serial port with
+// true bit timing, and looks at its pins.
+func TestUno(t *testing.T) {
+	board := uno.Start(t, uno.Options{Strict: true, Link: filepath.Join(t.TempDir(), "uno")})
+	g := startGateway(t, nil, onSerial("uno", board, 0))
+	g.online("uno")
+	if dev := g.device("uno"); dev.Model != "rig-uno" || dev.Restarted.IsZero() || dev.Medium != "serial" {
+		t.Errorf("got %+v", dev)
+	}
+
+	// A thousand calls, and what they do to the chip.
+	start := time.Now()
+	for i := range 250 {
+		on, duty, millivolts := i%2 == 0, i%256, 20*i
+		g.must("uno", "gpio_write", fmt.Sprintf(`{"pin":13,"value":%t}`, on), "value")
+		if board.Pin("B5") != on {
+			t.Fatalf("call %d: the LED is not %t", i, on)
+		}
+		g.must("uno", "pwm_write", fmt.Sprintf(`{"pin":9,"duty":%d}`, duty), "duty")
+		if got := board.PWM(); got != duty {
+			t.Fatalf("call %d: the duty is %d, want %d", i, got, duty)
+		}
+		board.ADC(0, millivolts)
+		want := float64(millivolts * 1023 / 5000)
+		if got := g.must("uno", "adc_read", `{"pin":14}`, "value"); got.(float64) < want-1 || got.(float64) > want+1 {
+			t.Fatalf("call %d: %v was measured at %d mV, want %v", i, got, millivolts, want)
+		}
+		if got := g.must("uno", "gpio_read", `{"pin":13}`, "value"); got != on {
+			t.Fatalf("call %d: the LED reads %v", i, got)
+		}
+	}
+	t.Logf("1000 calls in %v", time.Since(start).Round(time.Millisecond))
+
+	// The watchdog resets the board: its outputs are low, and it can be used
+	// again without anybody doing anything.
+	g.must("uno", "gpio_write", `{"pin":13,"value":true}`, "value")
+	g.must("uno", "reboot", `{}`, "ok")
+	board.WaitPin("B5", false)
+	eventually(t, 10*time.Second, "the board answers after its reset", func() bool {
+		_, err := g.call("uno", "uptime", `{}`, short)
+		return err == nil
+	})
+	if n := board.Resets(); n != 1 {
+		t.Errorf("there were %d resets", n)
+	}
+
+	// The cable is pulled, and put back.
+	before := g.device("uno").Restarted
+	board.Hangup()
+	eventually(t, time.Second, "the board is offline", func() bool { return g.device("uno").State == ferrule.StateOffline })
+	if _, err := g.call("uno", "gpio_read", `{"pin":13}`, short); ferrule.AsError(err).Code != ferrule.Offline {
+		t.Errorf("got %v", err)
+	}
+	board.Replug()
+	g.online("uno")
+	if dev := g.device("uno"); !dev.Restarted.After(before) {
+		t.Errorf("restarted at %v, and before that at %v", dev.Restarted, before)
+	}
+	g.must("uno", "gpio_write", `{"pin":13,"value":true}`, "value")
+	board.WaitPin("B5", true)
+}
+
+// TestUnoInMidCall: a board that is unplugged or paused in the middle of a call.
+func TestUnoInMidCall(t *testing.T) {
+	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
+	g := startGateway(t, nil, onSerial("uno", board, 0))
+	g.online("uno")
+	begin := func() (ended chan error) {
+		board.Pause(time.Minute) // the request waits in the line
+		ended = make(chan error, 1)
+		go func() {
+			_, err := g.call("uno", "gpio_write", `{"pin":13,"value":true}`, ample)
+			ended <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+		return ended
+	}
+	ended := begin()
+	board.Hangup()
+	if e := ferrule.AsError(<-ended); e.Code != ferrule.Unanswered || !e.MayHaveRun() {
+		t.Errorf("got %v", e)
+	}
+	board.Pause(0)
+	board.Replug()
+	g.online("uno")
+	ended = begin()
+	board.Pause(0)
+	if err := <-ended; err != nil {
+		t.Errorf("got %v", err)
+	}
+	board.WaitPin("B5", true)
+}
+
+// TestUnoSlow: at 9600 baud the large list takes seconds, and arrives.
+func TestUnoSlow(t *testing.T) {
+	board := uno.Start(t, uno.Options{Baud: 9600, Large: true, Strict: true})
+	g := startGateway(t, nil, onSerial("uno", board, 9600))
+	g.online("uno")
+	if _, m, _ := g.fleet.Lookup("uno"); len(m.Tools) != 16 || len(g.device("uno").Notes) > 0 {
+		t.Errorf("%d tools, %q", len(m.Tools), g.device("uno").Notes)
+	}
+	g.must("uno", "gpio_write", `{"pin":13,"value":true}`, "value")
+	board.WaitPin("B5", true)
+}
+
+// TestUnoWrongBaud: whoever gave the wrong rate is told so, soon.
+func TestUnoWrongBaud(t *testing.T) {
+	board := uno.Start(t, uno.Options{Strict: true})
+	g := startGateway(t, nil, onSerial("uno", board, 9600))
+	eventually(t, 10*time.Second, "the wrong rate is told", func() bool {
+		return strings.Contains(g.device("uno").Reason, "at 9600 baud: wrong baud rate?")
+	})
+}
+
+var plugging = flag.Duration("plugging", 60*time.Second, "how long TestUnosPlugged plugs and unplugs")
+
+// TestUnosPlugged plugs and unplugs ten boards at random while they are called:
+// each call has an outcome that agrees with what its board counted, nothing runs
+// twice, names stay with their boards, and nothing is left behind.
+func TestUnosPlugged(t *testing.T) {
+	uno.Start(t, uno.Options{Fast: true}).Close() // what was built for it stays open
+	goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
+	t.Run("run", plugAndCall)
+	eventually(t, 10*time.Second, fmt.Sprintf("no more than %d goroutines and %d files", goroutines, descriptors), func() bool {
+		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= descriptors
+	})
+}
+
+func plugAndCall(t *testing.T) {
+	const count = 10
+	dir := t.TempDir()
+	boards := make([]*uno.Board, count)
+	var devices []func(*config.Config)
+	for i := range boards {
+		boards[i] = uno.Start(t, uno.Options{Fast: true, Link: filepath.Join(dir, fmt.Sprint("uno", i))})
+		devices = append(devices, onSerial(fmt.Sprint("uno", i), boards[i], 0))
+	}
+	g := startGateway(t, nil, devices...)
+	addresses := make([]string, count)
+	for i := range boards {
+		g.online(fmt.Sprint("uno", i))
+		addresses[i] = g.device(fmt.Sprint("uno", i)).Address
+	}
+
+	tallies := make([]tally, count)
+	done := make(chan struct{})
+	var callers sync.WaitGroup
+	for i := range boards {
+		callers.Go(func() { tallies[i].call(g, fmt.Sprint("uno", i), done) })
+	}
+	plugged := make([]bool, count)
+	for i := range plugged {
+		plugged[i] = true
+	}
+	for end := time.Now().Add(*plugging); time.Now().Before(end); time.Sleep(rand.N(100 * time.Millisecond)) {
+		switch i := rand.IntN(count); {
+		case !plugged[i]:
+			boards[i].Replug()
+			plugged[i] = true
+		case g.device(fmt.Sprint("uno", i)).State == ferrule.StateOnline:
+			boards[i].Hangup()
+			plugged[i] = false
+		}
+	}
+	for i, b := range boards {
+		if !plugged[i] {
+			b.Replug()
+		}
+		g.online(fmt.Sprint("uno", i))
+	}
+	close(done)
+	callers.Wait()
+	for i, b := range boards {
+		name := fmt.Sprint("uno", i)
+		g.online(name)
+		if got := g.device(name).Address; got != addresses[i] {
+			t.Errorf("%s is at %s, and was at %s", name, got, addresses[i])
+		}
+		tallies[i].judge(t, name, int(g.must(name, "runs", `{}`, "total").(float64)), int(g.must(name, "runs", `{}`, "repeats").(float64)))
+		for _, on := range []bool{true, false} {
+			g.must(name, "gpio_write", fmt.Sprintf(`{"pin":13,"value":%t}`, on), "value")
+			b.WaitPin("B5", on)
+		}
+	}
+}
+
+// tally is what came of the calls to one board.
+type tally struct {
+	codes map[ferrule.Code]int
+	wrong []string
+}
+
+// call has a board count, each time something else, until done.
+func (c *tally) call(g *testGateway, device string, done chan struct{}) {
+	c.codes = make(map[ferrule.Code]int)
+	for i := 0; ; i++ {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		start := time.Now()
+		token := fmt.Sprintf(`"token":"%s %d"`, device, i)
+		got, err := g.call(device, "count", "{"+token+"}", ample)
+		if err == nil && !strings.Contains(got, token) {
+			c.wrong = append(c.wrong, fmt.Sprintf("call %d, with %s, was answered %s", i, token, got))
+		}
+		var code ferrule.Code
+		if err != nil {
+			code = ferrule.AsError(err).Code
+		}
+		c.codes[code]++
+		switch {
+		case time.Since(start) > ample:
+			c.wrong = append(c.wrong, fmt.Sprintf("call %d took %v", i, time.Since(start)))
+		case code != "" && code != ferrule.Offline && code != ferrule.Unanswered:
+			c.wrong = append(c.wrong, err.Error())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// judge compares outcomes with what the board counted.
+func (c *tally) judge(t *testing.T, device string, total, repeats int) {
+	t.Helper()
+	t.Logf("%s counted %d; calls ended in %v", device, total, c.codes)
+	if len(c.wrong) > 0 {
+		t.Errorf("%s: %d outcomes are wrong, such as %s", device, len(c.wrong), c.wrong[0])
+	}
+	if repeats > 0 {
+		t.Errorf("%s: %d ran twice", device, repeats)
+	}
+	if total < c.codes[""] || total > c.codes[""]+c.codes[ferrule.Unanswered] {
+		t.Errorf("%s: %d ran, and %v were told", device, total, c.codes)
+	}
+	if c.codes[""] == 0 {
+		t.Errorf("%s: no call succeeded", device)
+	}
+}
