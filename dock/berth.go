@@ -39,6 +39,7 @@ type berth struct {
 	served   uint64             // the instance that busy is about
 	anew     bool               // what follows it begins at once
 	end      context.CancelFunc // ends what busy is about
+	over     chan struct{}      // closed when that has ended
 	timer    *time.Timer        // runs while waiting
 	wait     time.Duration      // how long the next wait is
 	link     wire.Link          // that busy is about, once it is open
@@ -102,13 +103,13 @@ func (b *berth) begin() {
 		b.waitUntil(until)
 		return
 	}
-	if shy := b.sighting.Shy; shy != "" && b.slot.device.Load().Trust == ferrule.TrustHeld {
-		b.offline(errors.New(shy))
+	if shy, dev := b.sighting.Shy, b.slot.device.Load(); shy != "" && dev.Trust == ferrule.TrustHeld {
+		b.offline(fmt.Errorf("%s; `ferrule adopt %s` opens it", shy, dev.ID))
 		return
 	}
 	ctx, end := context.WithCancel(context.Background())
 	s := *b.sighting
-	b.busy, b.anew, b.served, b.end, b.timer = true, false, s.Instance, end, nil
+	b.busy, b.anew, b.served, b.end, b.over, b.timer = true, false, s.Instance, end, make(chan struct{}), nil
 	if !b.dock.start(func() { b.greet(ctx, s) }) {
 		end()
 		b.busy = false
@@ -149,6 +150,7 @@ func (b *berth) safely(fn func() error) (err error) {
 func (b *berth) ended(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer close(b.over) // that of now: what follows may be busy again
 	b.end()
 	b.busy = false
 	if b.link != nil {
@@ -209,17 +211,19 @@ func (b *berth) offline(why error) {
 }
 
 // restart begins anew with what is in sight, because of what was decided about
-// it: its name, or that it is to be left alone.
-func (b *berth) restart() {
+// it: its name, or that it is to be left alone. Over is closed when what was
+// before has ended; it is nil if there was nothing.
+func (b *berth) restart() (over <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.wait = b.dock.parts.Config.RetryMin
 	if b.busy {
 		b.anew = true
 		b.end()
-		return
+		return b.over
 	}
 	b.resume()
+	return nil
 }
 
 // resume ends a wait. It is called with mu held.

@@ -220,14 +220,16 @@ func (d *Dock) berthAt(s *wire.Sighting) *berth {
 	return b
 }
 
-// restart has whatever is at an address admitted anew.
-func (d *Dock) restart(address string) {
+// restart has whatever is at an address admitted anew. Over is as berth.restart
+// has it.
+func (d *Dock) restart(address string) (over <-chan struct{}) {
 	d.mu.Lock()
 	b := d.berths[address]
 	d.mu.Unlock()
-	if b != nil {
-		b.restart()
+	if b == nil {
+		return nil
 	}
+	return b.restart()
 }
 
 // release gives up a berth that has nothing in sight.
@@ -252,11 +254,21 @@ func (d *Dock) Adopt(id string) error {
 }
 
 // Release lets go of a device for a while, so that other programs can have it.
-// It is taken back by itself; after no time, at once.
-func (d *Dock) Release(id string, length time.Duration) error {
+// They can when it returns. The device is taken back by itself; after no time,
+// at once.
+func (d *Dock) Release(ctx context.Context, id string, length time.Duration) error {
 	address, err := d.roster.release(id, time.Now().Add(length))
-	d.restart(address)
-	return err
+	if err != nil {
+		return err
+	}
+	if over := d.restart(address); over != nil {
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return ferrule.Errorf(ferrule.Busy, "%s is not let go of yet: the gateway is still closing it", id)
+		}
+	}
+	return nil
 }
 
 // Forget drops all that is remembered of a device. If it is in sight, it is

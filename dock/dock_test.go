@@ -924,7 +924,7 @@ func shake(w *world, b *board, rng *rand.Rand, step int, sight, replug func()) {
 	case 9:
 		for _, d := range w.fleet.Devices() {
 			if d.Address == b.address {
-				go w.dock.Release(d.ID, time.Duration(rng.IntN(1000))*time.Millisecond)
+				go w.dock.Release(context.Background(), d.ID, time.Duration(rng.IntN(1000))*time.Millisecond)
 			}
 		}
 	case 6:
@@ -1103,7 +1103,7 @@ func TestShy(t *testing.T) {
 		w.shore.see("g", s)
 		time.Sleep(time.Hour)
 		w.wantIDs("a1:offline")
-		if dev := w.device("a1"); dev.Trust != ferrule.TrustHeld || dev.Reason != s.Shy || b.get(&b.opened) != 0 {
+		if dev := w.device("a1"); dev.Trust != ferrule.TrustHeld || dev.Reason != s.Shy+"; `ferrule adopt a1` opens it" || b.get(&b.opened) != 0 {
 			t.Errorf("got %+v, opened %d times", dev, b.get(&b.opened))
 		}
 		if err := w.dock.Adopt("a1"); err != nil {
@@ -1163,10 +1163,12 @@ func TestRelease(t *testing.T) {
 		b := &board{address: "a1", model: "demo"}
 		s := named(b, "robot")
 		w.shore.see("g", s)
-		if err := w.dock.Release("robot", 2*time.Minute); err != nil {
+		if err := w.dock.Release(t.Context(), "robot", 2*time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		if n := b.get(&b.links); n != 0 {
+			t.Error("it is open still")
+		}
 		w.wantIDs("robot:released")
 		opened := b.get(&b.opened)
 		_, err := w.call(t.Context(), ferrule.Agent, "robot", "read")
@@ -1187,22 +1189,22 @@ func TestRelease(t *testing.T) {
 		w.wantIDs("robot:online")
 
 		// It can be taken back early.
-		if err := w.dock.Release("robot", time.Hour); err != nil {
+		if err := w.dock.Release(t.Context(), "robot", time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		w.wantIDs("robot:released")
-		if err := w.dock.Release("robot", 0); err != nil {
+		if err := w.dock.Release(t.Context(), "robot", 0); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		w.wantIDs("robot:online")
 
-		if err := w.dock.Release("nobody", time.Minute); ferrule.AsError(err).Code != ferrule.NotFound {
+		if err := w.dock.Release(t.Context(), "nobody", time.Minute); ferrule.AsError(err).Code != ferrule.NotFound {
 			t.Errorf("got %v", err)
 		}
 		w.shore.see("g")
-		if err := w.dock.Release("robot", time.Minute); ferrule.AsError(err).Code != ferrule.Offline {
+		if err := w.dock.Release(t.Context(), "robot", time.Minute); ferrule.AsError(err).Code != ferrule.Offline {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -9,8 +9,8 @@ import (
 
 // Releaser lets go of devices.
 type Releaser interface {
-	// Release lets go of a device for a while.
-	Release(id string, length time.Duration) error
+	// Release lets go of a device for a while, and returns when it has.
+	Release(ctx context.Context, id string, length time.Duration) error
 }
 
 // maxRelease is the longest that a device can be released for at once.
@@ -32,11 +32,11 @@ type ReleaseDeviceOutput struct {
 // firmware, say.
 func ReleaseDevice(dock Releaser) Tool {
 	const text = "Let go of a device for a while, so that another program can use its port. It is taken back by itself."
-	return Typed("release_device", text, ferrule.Changes, func(_ context.Context, _ *ferrule.Call, in ReleaseDeviceInput) (ReleaseDeviceOutput, error) {
+	return Typed("release_device", text, ferrule.Changes, func(ctx context.Context, _ *ferrule.Call, in ReleaseDeviceInput) (ReleaseDeviceOutput, error) {
 		length := time.Duration(in.For)
 		if length < 0 || length > maxRelease {
 			return ReleaseDeviceOutput{}, ferrule.Errorf(ferrule.Invalid, "for: want at most %v, got %v", maxRelease, length)
 		}
-		return ReleaseDeviceOutput{in.Device, time.Now().Add(length)}, dock.Release(in.Device, length)
+		return ReleaseDeviceOutput{in.Device, time.Now().Add(length)}, dock.Release(ctx, in.Device, length)
 	}).ForPeople()
 }

@@ -28,12 +28,12 @@ func (a *app) devicesCommand() *cobra.Command {
 				return a.printJSON(devices)
 			}
 			if len(devices) == 0 {
-				fmt.Fprintln(a.stdout, "No devices. `ferrule up --tcp HOST:PORT` names one; `ferrule sim mcpu` simulates one.")
+				fmt.Fprintln(a.stdout, "No devices. `ferrule up --serial auto` finds what is plugged in, --tcp HOST:PORT names one, `ferrule sim mcpu` simulates one.")
 				return nil
 			}
 			var rows [][]string
 			for _, d := range devices {
-				rows = append(rows, []string{d.ID, a.state(d), d.Trust, d.Model, d.Version, strconv.Itoa(d.Tools), d.Address, oneLine(remark(d), 80)})
+				rows = append(rows, []string{d.ID, a.state(d), d.Trust, d.Model, d.Version, strconv.Itoa(d.Tools), d.Address, oneLine(remark(d), 200)})
 			}
 			return a.table("DEVICE STATE TRUST MODEL VERSION TOOLS ADDRESS REMARK", rows)
 		},
@@ -67,8 +67,6 @@ func (a *app) state(d toolbox.DescribedDevice) string {
 // remark is what is worth telling of a device in a list.
 func remark(d toolbox.DescribedDevice) string {
 	switch {
-	case d.State == string(ferrule.StateOffline) && d.Kind == "" && d.Trust == string(ferrule.TrustHeld):
-		return d.Reason + "; `ferrule adopt " + d.ID + "` does"
 	case d.State == string(ferrule.StateOffline) && d.Kind == "":
 		return "not reached yet: " + d.Reason
 	case d.State == string(ferrule.StateReleased):

@@ -203,7 +203,7 @@ func (c *Connector) sightings(ports []port) []wire.Sighting {
 		case p.asked.Path == Auto:
 			s.Adopted = p.own() && !p.asked.Held
 			if !p.own() {
-				s.Shy = fmt.Sprintf("it is on %s, and was not opened: that can restart what is there", p.found)
+				s.Shy = fmt.Sprintf("opening %s can restart what is there", p.found)
 			}
 			fallthrough
 		default:
