@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/toolbox"
+)
+
+// commandLine is a person at a terminal, with a data directory and a
+// configuration of their own. Their commands run in the process of the test.
+type commandLine struct{ t *testing.T }
+
+func newCommandLine(t *testing.T) commandLine {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config"))
+	t.Setenv("FERRULE_DATA", filepath.Join(dir, "data"))
+	t.Setenv("FERRULE_LISTEN", "127.0.0.1:0")
+	if err := os.Mkdir(filepath.Join(dir, "config"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return commandLine{t}
+}
+
+// up runs `ferrule up`, until the test ends or by stop.
+func (c commandLine) up(args ...string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, append([]string{"up"}, args...), c.t.Output(), c.t.Output()) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if code := <-ended; code != 0 {
+			c.t.Errorf("ferrule up exits with %d", code)
+		}
+	})
+	c.t.Cleanup(stop)
+	return stop
+}
+
+// run runs a command, and returns its exit code and what it wrote.
+func (c commandLine) run(args ...string) (code int, text string) {
+	var b strings.Builder
+	code = run(context.Background(), args, &b, &b)
+	return code, b.String()
+}
+
+// want runs a command, which must end with a code and write what is asked for.
+func (c commandLine) want(code int, words string, args ...string) {
+	c.t.Helper()
+	if got, text := c.run(args...); got != code || !strings.Contains(text, words) {
+		c.t.Errorf("ferrule %s: want %d and %q, got %d and\n%s", strings.Join(args, " "), code, words, got, text)
+	}
+}
+
+// device is what `ferrule devices --json` tells of the device at an address; or
+// under an ID.
+func (c commandLine) device(which string) (d toolbox.DescribedDevice) {
+	_, text := c.run("devices", "--json")
+	var all []toolbox.DescribedDevice
+	json.Unmarshal([]byte(text), &all) // it is an error while no gateway is there
+	for _, d := range all {
+		if d.ID == which || d.Address == which {
+			return d
+		}
+	}
+	return toolbox.DescribedDevice{}
+}
+
+// until waits until a device is in a state, and returns it.
+func (c commandLine) until(which string, state ferrule.State) (d toolbox.DescribedDevice) {
+	c.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if d = c.device(which); d.State == string(state) {
+			return d
+		} else if time.Now().After(end) {
+			c.t.Fatalf("%s is not %s but %+v", which, state, d)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/rig/uno"
+)
+
+// TestPluggedIn: two boards are found by what the kernel tells of USB. One with
+// its maker's id is used at once; one behind a bridge that may have anything
+// behind it is not even opened before its owner says so.
+func TestPluggedIn(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	usb := newBus(t)
+	arduino, clone := uno.Start(t, uno.Options{BootTime: 200 * time.Millisecond}), uno.Start(t, uno.Options{BootTime: 200 * time.Millisecond})
+	original := usbBoard{idVendor: "2341", idProduct: "0043", serial: "95530343834351A0B091", product: "Arduino Uno", place: "1-1"}
+	usb.plug(original, "ttyACM0", arduino.Path())
+	usb.plug(usbBoard{idVendor: "1a86", idProduct: "7523", product: "USB Serial", place: "1-2"}, "ttyUSB0", clone.Path())
+	opened := watchOpen(t, clone.Path())
+	const originalAt, cloneAt = "usb:2341:0043:95530343834351A0B091", "usb:1A86:7523@1-2:1.0"
+
+	c := newCommandLine(t)
+	stop := c.up("--serial", "auto")
+	first := c.until(originalAt, ferrule.StateOnline)
+	if first.Trust != string(ferrule.TrustAdopted) || first.Restarted == nil {
+		t.Errorf("got %+v", first)
+	}
+	c.want(0, `"value":true`, "call", first.ID, "gpio_write", "pin=13", "value=true")
+	arduino.WaitPin("B5", true)
+
+	// The clone is listed, and its owner is told what to do.
+	time.Sleep(1500 * time.Millisecond) // for the gateway to look three times
+	if d := c.device(cloneAt); d.ID != cloneAt || d.State != string(ferrule.StateOffline) || d.Trust != string(ferrule.TrustHeld) {
+		t.Errorf("got %+v", d)
+	}
+	c.want(0, "not reached yet: opening /dev/ttyUSB0 (USB Serial) can restart what is there; `ferrule adopt "+cloneAt+"` opens it\n", "devices")
+	c.want(exitNotRun, "was found and is not trusted yet", "call", cloneAt, "gpio_read", "pin=13")
+	if opened() || clone.Resets() != 0 {
+		t.Fatal("a board was opened that may have been a 3D printer")
+	}
+	c.want(0, cloneAt+" is adopted.\n", "adopt", cloneAt)
+	second := c.until(cloneAt, ferrule.StateOnline)
+	if second.ID == cloneAt || second.ID == first.ID || second.Trust != string(ferrule.TrustAdopted) || !opened() || clone.Resets() == 0 {
+		t.Errorf("got %+v", second)
+	}
+	c.want(0, `"value":false`, "call", second.ID, "gpio_read", "pin=13")
+
+	// The Arduino goes, and comes back under another name of the kernel's.
+	arduino.Hangup()
+	usb.unplug(original, "ttyACM0")
+	eventually(t, 30*time.Second, "it is missed", func() bool { return c.device(originalAt).Reason == "it is no longer in reach" })
+	c.want(exitNotReached, first.ID+" is offline since", "call", first.ID, "gpio_read", "pin=13")
+	arduino.Replug()
+	usb.plug(original, "ttyACM7", arduino.Path())
+	if d := c.until(originalAt, ferrule.StateOnline); d.ID != first.ID || d.Kind != first.Kind || !d.Restarted.After(*first.Restarted) {
+		t.Errorf("got %+v, want %+v", d, first)
+	}
+	c.want(0, `"value":false`, "call", first.ID, "gpio_read", "pin=13") // it was restarted
+
+	// Names and trust outlive the gateway.
+	stop()
+	stop = c.up("--serial", "auto")
+	for address, id := range map[string]string{originalAt: first.ID, cloneAt: second.ID} {
+		if d := c.until(address, ferrule.StateOnline); d.ID != id || d.Trust != string(ferrule.TrustAdopted) {
+			t.Errorf("got %+v", d)
+		}
+		c.want(0, `"value":true`, "call", id, "gpio_write", "pin=13", "value=true")
+	}
+	stop()
+}
+
+// inNamespace runs the test again in a process with mounts of its own, and tells
+// whether this is that process.
+func inNamespace(t *testing.T) bool {
+	t.Helper()
+	const mark = "FERRULE_TEST_NAMESPACE"
+	if os.Getenv(mark) != "" {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), mark+"=1")
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	if err := cmd.Start(); err != nil {
+		says := t.Skipf
+		if os.Getenv("CI") != "" {
+			says = t.Fatalf
+		}
+		says("mounts of its own need the right to make a namespace: %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error("it failed in the namespace: ", err)
+	}
+	return false
+}
+
+// bus is a USB bus in the hands of a test: /dev and /sys as the kernel would
+// have them. Only this process and its children see them.
+type bus struct{ t *testing.T }
+
+// usbBoard is what the kernel knows of a board on USB.
+type usbBoard struct {
+	idVendor, idProduct, serial, product string
+	place                                string
+}
+
+// newBus makes /dev and /sys anew: with pseudo terminals, and without a board.
+func newBus(t *testing.T) bus {
+	b := bus{t}
+	dev := t.TempDir()
+	b.mount("tmpfs", dev, "tmpfs", 0, "")
+	b.must(os.Mkdir(dev+"/pts", 0o755))
+	b.mount("devpts", dev+"/pts", "devpts", 0, "newinstance,ptmxmode=0666")
+	b.must(os.Symlink("pts/ptmx", dev+"/ptmx"))
+	b.must(os.WriteFile(dev+"/null", nil, 0o666))
+	b.mount("/dev/null", dev+"/null", "", syscall.MS_BIND, "")
+	b.mount(dev, "/dev", "", syscall.MS_MOVE, "")
+	b.mount("tmpfs", "/sys", "tmpfs", 0, "")
+	b.must(os.MkdirAll("/sys/class/tty", 0o755))
+	return b
+}
+
+// plug puts a board on the bus. Its port has a name of the kernel's, and is the
+// pseudo terminal at a path.
+func (b bus) plug(u usbBoard, port, terminal string) {
+	b.t.Helper()
+	above := filepath.Join(u.dir(), u.place+":1.0")
+	if strings.HasPrefix(port, "ttyUSB") {
+		above = filepath.Join(above, port) // bridges have one more floor
+	}
+	dir := filepath.Join(above, "tty", port)
+	b.must(os.MkdirAll(dir, 0o755))
+	b.must(os.Symlink("../../../"+filepath.Base(above), filepath.Join(dir, "device")))
+	for name, text := range map[string]string{"idVendor": u.idVendor, "idProduct": u.idProduct, "serial": u.serial, "product": u.product} {
+		if text != "" {
+			b.must(os.WriteFile(filepath.Join(u.dir(), name), []byte(text+"\n"), 0o444))
+		}
+	}
+	b.must(os.Symlink(dir, "/sys/class/tty/"+port))
+	b.must(os.WriteFile("/dev/"+port, nil, 0o660))
+	b.mount(terminal, "/dev/"+port, "", syscall.MS_BIND, "")
+}
+
+// unplug takes a board off the bus.
+func (b bus) unplug(u usbBoard, port string) {
+	b.t.Helper()
+	b.must(syscall.Unmount("/dev/"+port, syscall.MNT_DETACH))
+	b.must(os.Remove("/dev/" + port))
+	b.must(os.Remove("/sys/class/tty/" + port))
+	b.must(os.RemoveAll(u.dir()))
+}
+
+// dir is where sysfs has a board.
+func (u usbBoard) dir() string { return "/sys/devices/pci0000:00/0000:00:14.0/usb1/" + u.place }
+
+func (b bus) mount(source, target, kind string, flags uintptr, data string) {
+	b.t.Helper()
+	if err := syscall.Mount(source, target, kind, flags, data); err != nil {
+		b.t.Fatalf("mounting %s at %s: %v", source, target, err)
+	}
+}
+
+func (b bus) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// watchOpen tells whether somebody has opened a file since, be it for a moment.
+func watchOpen(t *testing.T, path string) (opened func() bool) {
+	t.Helper()
+	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if _, err := syscall.InotifyAddWatch(fd, path, syscall.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	return func() bool {
+		n, _ := syscall.Read(fd, make([]byte, 4096))
+		return n > 0
+	}
+}
