@@ -21,7 +21,7 @@ type room struct {
 	own []string
 	// third is which third-party modules it may import, by path prefix.
 	third []string
-	// tests is what its tests may import beside.
+	// tests is what its tests may import beside, of either.
 	tests []string
 }
 
@@ -76,7 +76,7 @@ var rooms = map[string]room{
 			"pipeline", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"rig/uno"},
+		tests: []string{"rig/uno", "go.bug.st/serial"},
 	},
 }
 
@@ -155,7 +155,7 @@ func (r room) allows(dir, imported string, test bool) error {
 	}
 	may := r.third
 	if test {
-		may = slices.Concat(may, testTools)
+		may = slices.Concat(may, testTools, r.tests)
 	}
 	if slices.ContainsFunc(may, func(m string) bool { return imported == m || strings.HasPrefix(imported, m+"/") }) {
 		return nil

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"ferrule": main})
+	testscript.Main(m, map[string]func(){"ferrule": main, "flash": flash})
 }
 
 // TestScripts runs testdata/script. Each script has a data directory and a home

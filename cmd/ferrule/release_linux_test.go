@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/rig/uno"
+)
+
+// TestRelease: another program gets a board that is released, and the gateway
+// takes it back by itself; if the other one is not done by then, afterwards.
+func TestRelease(t *testing.T) {
+	board := uno.Start(t, uno.Options{BootTime: 200 * time.Millisecond, Link: filepath.Join(t.TempDir(), "board")})
+	port, err := filepath.EvalSymlinks(board.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCommandLine(t)
+	c.up("--serial", "robot="+board.Path())
+	before := c.until("robot", ferrule.StateOnline)
+
+	code, text := c.run("release", "robot", "--for", "5s")
+	over := time.Now().Add(5 * time.Second)
+	until, ok := strings.CutPrefix(text, "robot is released until ")
+	if code != 0 || !ok {
+		t.Fatalf("got %d and %s", code, text)
+	}
+	until = strings.TrimSuffix(until, ".\n")
+	_, letGo := startFlash(t, port)
+	c.want(exitNotReached, "ferrule: robot was released for other programs until "+until+"\n  it is taken back by itself; `ferrule release robot --for 0s` does so now\n",
+		"call", "robot", "gpio_read", "pin=13")
+	c.want(0, "  was released for other programs until "+until+"\n", "devices")
+	letGo()
+	if d := c.device("robot"); d.State != string(ferrule.StateReleased) || d.Kind != before.Kind {
+		t.Errorf("got %+v", d)
+	}
+	if d := c.until("robot", ferrule.StateOnline); d.Since.Before(over.Add(-time.Second)) || d.Kind != before.Kind || !d.Restarted.After(*before.Restarted) {
+		t.Errorf("got %+v", d)
+	}
+	c.want(0, `"value":true`, "call", "robot", "gpio_write", "pin=13", "value=true")
+	board.WaitPin("B5", true)
+
+	// It takes longer than somebody thought.
+	c.want(0, "robot is released until ", "release", "robot", "--for", "1s")
+	other, letGo := startFlash(t, port)
+	inUse := fmt.Sprintf("opening %s: it is in use by flash (process %d)", port, other.Process.Pid)
+	if d := c.until("robot", ferrule.StateOffline); d.Reason != inUse {
+		t.Errorf("got %+v, want %s", d, inUse)
+	}
+	c.want(exitNotReached, inUse, "call", "robot", "gpio_read", "pin=13")
+	c.want(0, inUse+"\n", "devices")
+	resets := board.Resets()
+	time.Sleep(time.Second)
+	if board.Resets() != resets {
+		t.Error("the board was restarted while another program had it")
+	}
+	letGo()
+	c.until("robot", ferrule.StateOnline)
+
+	// It was quicker.
+	c.want(0, "robot is released until ", "release", "robot", "--for", "1h")
+	c.want(0, "robot is taken back.\n", "release", "robot", "--for", "0s")
+	c.until("robot", ferrule.StateOnline)
+	c.want(0, `"value":false`, "call", "robot", "gpio_read", "pin=13")
+	c.want(exitNotRun, "for: want at most 24h0m0s, got 25h0m0s", "release", "robot", "--for", "25h")
+	c.want(exitNotRun, `there is no device "toaster"`, "release", "toaster")
+}
