@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,6 +77,30 @@ func TestPluggedIn(t *testing.T) {
 		c.want(0, `"value":true`, "call", id, "gpio_write", "pin=13", "value=true")
 	}
 	stop()
+}
+
+// TestPortInUse: a port that another program has open is left to it, even if it
+// did not take it for itself.
+func TestPortInUse(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	usb, board := newBus(t), uno.Start(t, uno.Options{BootTime: 200 * time.Millisecond})
+	usb.plug(usbBoard{idVendor: "2e8a", idProduct: "000a", serial: "E6614103E73F2A36", product: "Pico", place: "1-1"}, "ttyACM0", board.Path())
+	port, err := os.OpenFile("/dev/ttyACM0", os.O_RDWR|syscall.O_NOCTTY, 0)
+	usb.must(err)
+	other := exec.CommandContext(t.Context(), "sleep", "60")
+	other.Stdin = port
+	usb.must(other.Start())
+	usb.must(port.Close())
+
+	c := newCommandLine(t)
+	c.up("--serial", "robot=/dev/ttyACM0")
+	want := fmt.Sprintf("opening /dev/ttyACM0: it is in use by sleep (process %d)", other.Process.Pid)
+	eventually(t, 30*time.Second, want, func() bool { return c.device("robot").Reason == want })
+	other.Process.Kill()
+	other.Wait()
+	c.until("robot", ferrule.StateOnline)
 }
 
 // inNamespace runs the test again in a process with mounts of its own, and tells

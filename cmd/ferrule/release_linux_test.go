@@ -45,7 +45,7 @@ func TestRelease(t *testing.T) {
 	board.WaitPin("B5", true)
 
 	// It takes longer than somebody thought.
-	c.want(0, "robot is released until ", "release", "robot", "--for", "1s")
+	c.want(0, "robot is released until ", "release", "robot", "--for", "3s")
 	other, letGo := startFlash(t, port)
 	inUse := fmt.Sprintf("opening %s: it is in use by flash (process %d)", port, other.Process.Pid)
 	if d := c.until("robot", ferrule.StateOffline); d.Reason != inUse {

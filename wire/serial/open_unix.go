@@ -29,7 +29,7 @@ func openPort(path string, baud int, reset Reset) (wire.Conn, error) {
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	if owner := exclusive(file, path); owner != "" {
+	if owner := occupant(file, path); owner != "" {
 		file.Close()
 		return nil, fmt.Errorf("it is in use by %s", owner)
 	}
