@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -240,4 +243,19 @@ func FuzzClean(f *testing.F) {
 			t.Errorf("%q became %q", s, got)
 		}
 	})
+}
+
+// TestVendorsAreTold: docs/boards.md tells whose boards are opened unasked.
+func TestVendorsAreTold(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/boards.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(map[string]string)
+	for _, row := range regexp.MustCompile("(?m)^\\| `([0-9A-F]{4})` \\| (.*) \\|$").FindAllStringSubmatch(string(doc), -1) {
+		told[row[1]] = row[2]
+	}
+	if !maps.Equal(told, vendors) {
+		t.Errorf("docs/boards.md tells of %v, and those that are opened are %v", told, vendors)
+	}
 }
