@@ -66,6 +66,7 @@ var rooms = map[string]room{
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
 	"sim":           {own: []string{"thing"}},
 	"rig/uno":       {third: []string{"golang.org/x/sys"}},
+	"rig/usb":       {tests: []string{"rig/uno"}},
 	"config": {
 		own:   []string{".", "dock", "journal", "overlay", "pipeline", "wire/serial", "wire/tcp"},
 		third: []string{"github.com/goccy/go-yaml"},

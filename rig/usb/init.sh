@@ -1,0 +1,19 @@
+#!/bin/busybox sh
+# The first process of the guest: it makes a system that can take USB devices,
+# and then runs whatever comes on the second serial port, one line a command.
+# After the output of a command comes a line "END", with its exit code.
+/bin/busybox --install -s /bin
+mkdir -p /proc /sys /dev /root /tmp
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+ip link set lo up
+for module in /modules/*.ko; do insmod "$module"; done
+export HOME=/root
+stty -F /dev/ttyS1 raw -echo
+exec </dev/ttyS1 >/dev/ttyS1 2>/dev/console
+echo END 0
+while read -r command; do
+  eval "$command" </dev/null
+  echo END $?
+done

@@ -1,0 +1,139 @@
+//go:build linux
+
+package usb
+
+import (
+	"bufio"
+	"debug/elf"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+)
+
+//go:embed init.sh
+var initScript []byte
+
+// modules are what a kernel needs for the bridge, in the order of loading.
+var modules = []string{"common/usb-common", "core/usbcore", "host/uhci-hcd", "serial/usbserial", "serial/ftdi_sio"}
+
+// writeInitrd makes the guest's file system.
+func writeInitrd(to, kernel string, files map[string]string) error {
+	const busybox = "/bin/busybox"
+	if err := static(busybox); err != nil {
+		return fmt.Errorf("the guest needs Debian's busybox-static: %w", err)
+	}
+	files = maps.Clone(files)
+	files["bin/busybox"] = busybox
+	for i, m := range modules {
+		module, err := one(kernel, "lib/modules/*/kernel/drivers/usb/"+m+".ko")
+		if err != nil {
+			return err
+		}
+		files[fmt.Sprintf("modules/%d.ko", i)] = module
+	}
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	a := newArchive(f)
+	a.add("init", initScript)
+	for name, from := range files {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		a.add(name, content)
+	}
+	return a.close()
+}
+
+// static tells why a program cannot run where there is nothing else.
+func static(program string) error {
+	f, err := elf.Open(program)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return errors.New(program + " needs shared libraries")
+	}
+	return nil
+}
+
+// one finds the one file of a kernel that fits a pattern.
+func one(kernel, pattern string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(kernel, pattern))
+	if err != nil {
+		return "", err
+	}
+	if len(found) != 1 {
+		return "", fmt.Errorf("the guest needs one kernel of Debian's linux-image-amd64, unpacked in %s: for %s there is %q", kernel, pattern, found)
+	}
+	return found[0], nil
+}
+
+// archive writes files as the kernel wants them in an initrd: a cpio archive in
+// the format "newc".
+type archive struct {
+	out     *bufio.Writer
+	entries int
+	folders map[string]bool
+}
+
+const (
+	modeFolder  = 0o040755
+	modeProgram = 0o100755
+)
+
+func newArchive(w io.Writer) *archive {
+	return &archive{out: bufio.NewWriter(w), folders: map[string]bool{".": true}}
+}
+
+// add writes a file, which can be run, and before it the folders that it is in.
+func (a *archive) add(name string, content []byte) {
+	a.addFolder(path.Dir(name))
+	a.entry(name, modeProgram, content)
+}
+
+func (a *archive) addFolder(name string) {
+	if a.folders[name] {
+		return
+	}
+	a.folders[name] = true
+	a.addFolder(path.Dir(name))
+	a.entry(name, modeFolder, nil)
+}
+
+// entry writes a header of 13 numbers, the name and the content. Header and name
+// together, and the content, fill up whole words.
+func (a *archive) entry(name string, mode int, content []byte) {
+	a.entries++
+	header := [13]int{0: a.entries, 1: mode, 4: 1, 6: len(content), 11: len(name) + 1}
+	fmt.Fprint(a.out, "070701")
+	for _, n := range header {
+		fmt.Fprintf(a.out, "%08x", n)
+	}
+	fmt.Fprint(a.out, name, "\x00")
+	a.pad(6 + 13*8 + len(name) + 1)
+	a.out.Write(content)
+	a.pad(len(content))
+}
+
+func (a *archive) pad(written int) {
+	for ; written%4 != 0; written++ {
+		a.out.WriteByte(0)
+	}
+}
+
+// close ends the archive, and tells whether all of it was written.
+func (a *archive) close() error {
+	a.entry("TRAILER!!!", 0, nil)
+	return a.out.Flush()
+}
