@@ -116,7 +116,8 @@ func New(cfg Config) *Connector {
 	return &Connector{cfg: cfg, system: native{}, seen: make(map[string]instance)}
 }
 
-// Watch reports all ports as one group.
+// Watch reports all ports as one group. It fails if the system does not tell of
+// ports at all; if it does not for a moment, what was last seen counts.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
 	if len(c.cfg.Ports) == 0 {
 		<-ctx.Done()
@@ -127,10 +128,10 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []w
 	var before []port
 	for first := true; ; first = false {
 		ports, err := c.look()
-		if err != nil {
+		switch {
+		case err != nil && first:
 			return fmt.Errorf("looking for serial ports: %w", err)
-		}
-		if first || !slices.Equal(ports, before) {
+		case err == nil && (first || !slices.Equal(ports, before)):
 			update(Medium, c.sightings(ports))
 			before = ports
 		}

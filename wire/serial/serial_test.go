@@ -23,6 +23,7 @@ type machine struct {
 	ports []found
 	links map[string]string // paths that lead to others
 	boot  map[string]int    // how often a path was plugged in
+	mute  bool              // it does not tell of ports
 }
 
 func (m *machine) plug(f found) {
@@ -41,9 +42,18 @@ func (m *machine) unplug(path string) {
 	m.ports = slices.DeleteFunc(m.ports, func(f found) bool { return f.Path == path })
 }
 
+func (m *machine) hush(mute bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mute = mute
+}
+
 func (m *machine) list() ([]found, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.mute {
+		return nil, errors.New("not now")
+	}
 	return slices.Clone(m.ports), nil
 }
 
@@ -146,6 +156,11 @@ func TestWatch(t *testing.T) {
 		"auto, held": {[]Port{{Path: Auto, Held: true}}, []step{
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1"}},
 		}},
+		"a system that is mute for a moment": {[]Port{{Path: Auto}}, []step{
+			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
+			{func(m *machine) { m.hush(true) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
+			{func(m *machine) { m.hush(false); m.unplug(arduino.Path) }, nil},
+		}},
 		"replugged between two looks": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
 			{func(m *machine) { m.unplug(arduino.Path); m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #2 adopted"}},
@@ -190,6 +205,15 @@ func TestWatch(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestMute: a system that does not tell of ports cannot be watched.
+func TestMute(t *testing.T) {
+	c := New(Config{Ports: []Port{{Path: Auto}}, Look: time.Second})
+	c.system = &machine{mute: true}
+	if err := c.Watch(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "looking for serial ports: not now") {
+		t.Errorf("got %v", err)
 	}
 }
 
