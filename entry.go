@@ -27,8 +27,10 @@ type Entry struct {
 type Phase string
 
 // The phases. Intent is written before the device is touched, for whatever may
-// change the world; Outcome is written for every call.
+// change the world; Outcome is written for every call; Gap tells in its message
+// that records are missing, because the disk did not take them.
 const (
 	Intent  Phase = "intent"
 	Outcome Phase = "outcome"
+	Gap     Phase = "gap"
 )

@@ -1200,6 +1200,16 @@ func TestRelease(t *testing.T) {
 		synctest.Wait()
 		w.wantIDs("robot:online")
 
+		// What was not released is left as it is.
+		opened = b.get(&b.opened)
+		if err := w.dock.Release(t.Context(), "robot", 0); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if b.get(&b.opened) != opened {
+			t.Error("it was opened anew")
+		}
+
 		if err := w.dock.Release(t.Context(), "nobody", time.Minute); ferrule.AsError(err).Code != ferrule.NotFound {
 			t.Errorf("got %v", err)
 		}

@@ -174,7 +174,7 @@ func (r *roster) offline(at *slot, why error) bool {
 }
 
 // release notes until when the device with an ID is left alone, and tells its
-// address.
+// address; none, if it was to be taken back and had not been released.
 func (r *roster) release(id string, until time.Time) (address string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,6 +184,9 @@ func (r *roster) release(id string, until time.Time) (address string, err error)
 	}
 	if r.slots[address] == nil {
 		return "", ferrule.Errorf(ferrule.Offline, "%s is not in sight, so there is nothing to release", id)
+	}
+	if _, away := r.away[address]; !away && !time.Now().Before(until) {
+		return "", nil
 	}
 	r.away[address] = until
 	return address, nil

@@ -8,7 +8,8 @@
 // come while the disk is busy share its next sync. Others are written within a
 // second, and until then cost no more than the memory that they take. A record
 // becomes part of the chain when it is written; if it cannot be, and somebody
-// waits for it, Append says so.
+// waits for it, Append says so. What has happened is then kept, within bounds,
+// until it can be written; what was only intended has not happened.
 package journal
 
 import (
@@ -19,6 +20,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,6 +70,7 @@ type Journal struct {
 
 	mu      sync.Mutex
 	next    *batch // records that are not yet written
+	lost    int    // how many could not be kept
 	failure error  // why the last write failed, if it did
 	dead    bool   // it failed in a way that cannot be mended
 	timer   *time.Timer
@@ -158,6 +161,10 @@ func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 		return err
 	}
 	b := j.next
+	if j.lost > 0 && j.failure == nil {
+		b.entries = append(b.entries, ferrule.Entry{Time: e.Time, Phase: ferrule.Gap, Message: fmt.Sprintf("%d older records are missing: the disk did not take them", j.lost)})
+		j.lost = 0
+	}
 	b.entries = append(b.entries, e)
 	wait := durable && (j.cfg.Sync == 0 || j.failure != nil) // on a full disk everyone waits for the truth
 	if !wait {
@@ -233,9 +240,7 @@ func (j *Journal) flushLater() {
 	j.timer = nil
 	b := j.next
 	j.mu.Unlock()
-	if err := j.flush(b); err != nil {
-		j.log.Error("journal: records were lost", "err", err)
-	}
+	j.flush(b) // it logs what is wrong
 }
 
 // flush brings a batch to disk, unless somebody else has: whoever waits for the
@@ -265,12 +270,40 @@ func (j *Journal) flush(b *batch) error {
 	} else {
 		b.err = fmt.Errorf("journal: %w", b.err)
 	}
-	b.entries = nil
 
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if was := j.failure; (was == nil) != (b.err == nil) {
+		j.tell(b.err)
+	}
 	j.failure, j.dead = b.err, dead
+	if b.err != nil && !dead && !j.closed {
+		j.keep(b.entries)
+	}
+	b.entries = nil
 	return b.err
+}
+
+// tell logs that records begin or cease to reach the disk.
+func (j *Journal) tell(err error) {
+	if err != nil {
+		j.log.Error("the journal cannot be written, so nothing may be changed", "err", err)
+		return
+	}
+	j.log.Info("the journal can be written again")
+}
+
+// keep has what happened written later, before what comes next. It is called
+// with mu held.
+func (j *Journal) keep(entries []ferrule.Entry) {
+	happened := slices.DeleteFunc(entries, func(e ferrule.Entry) bool { return e.Phase == ferrule.Intent })
+	if n := len(happened) + len(j.next.entries) - backlog; n > 0 {
+		n = min(n, len(happened))
+		j.lost += n
+		happened = happened[n:]
+	}
+	j.next.entries = append(happened, j.next.entries...)
+	j.flushWithin(lazy)
 }
 
 // write appends data to the file and syncs it. After an error the file is as it

@@ -99,9 +99,45 @@ func TestAppendAndReopen(t *testing.T) {
 	}
 }
 
+// TestNoJournal: that there is none is not the same as an empty one.
 func TestNoJournal(t *testing.T) {
-	if got := read(t, t.TempDir()); got != nil {
+	dir := t.TempDir()
+	if err := journal.Read(dir, nil); err == nil || err.Error() != "there is no journal in "+dir {
+		t.Errorf("got %v", err)
+	}
+	if _, err := journal.Verify(dir); err == nil {
+		t.Error("no journal is whole")
+	}
+	open(t, dir, journal.DefaultConfig()).Close()
+	if got := read(t, dir); got != nil {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestReadGoesOn: a damaged line does not hide those behind it.
+func TestReadGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 5)
+	path := filepath.Join(dir, journal.FileName)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(data), "\n")
+	lines[1], lines[3] = "rubbish\n", "more\n"
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var calls []string
+	err = journal.Read(dir, func(e ferrule.Entry) error {
+		calls = append(calls, e.Call)
+		return nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "2 damaged lines, and first line 2: it does not begin with a hash") {
+		t.Errorf("got %v", err)
+	}
+	if !slices.Equal(calls, []string{"call-1", "call-3", "call-5"}) {
+		t.Errorf("got %q", calls)
 	}
 }
 
@@ -333,7 +369,7 @@ func TestVerify(t *testing.T) {
 		},
 		"a line that is none": {
 			func(l [][]byte) [][]byte { l[2] = []byte("rubbish\n"); return l },
-			[]string{"line 3 is not a record: it does not begin with a hash", "record 4 is altered, or the one before it is"},
+			[]string{"not a record: it does not begin with a hash", "record 4 is altered, or the one before it is"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,7 @@ func parseLine(line []byte) (hash [sha256.Size]byte, body []byte, e ferrule.Entr
 	}
 	body = line[hashLen:]
 	if err := json.Unmarshal(body, &e); err != nil {
-		return hash, nil, e, fmt.Errorf("it is not a record: %w", err)
+		return hash, nil, e, fmt.Errorf("what follows the hash is not JSON of a record: %w", err)
 	}
 	return hash, body, e, nil
 }
@@ -66,15 +66,24 @@ func lastRecord(file *os.File) (mark, int64, error) {
 
 // Read calls fn with each record of the journal in dir, oldest first. A record
 // that is not whole, because it is being written, is left out. It may be called
-// while a gateway runs. There need not be a journal.
+// while a gateway runs. A line that is damaged is told of when all others were
+// read.
 func Read(dir string, fn func(ferrule.Entry) error) error {
-	return lines(dir, func(n int, line []byte) error {
+	damaged, first := 0, error(nil)
+	err := lines(dir, func(n int, line []byte) error {
 		_, _, e, err := parseLine(line)
 		if err != nil {
-			return fmt.Errorf("line %d of the journal: %w", n, err)
+			if damaged++; damaged == 1 {
+				first = fmt.Errorf("line %d: %w", n, err)
+			}
+			return nil
 		}
 		return fn(e)
 	})
+	if err == nil && damaged > 0 {
+		err = fmt.Errorf("the journal has %d damaged lines, and first %w; `ferrule audit verify` tells more", damaged, first)
+	}
+	return err
 }
 
 // Finding is something that is wrong with a journal.
@@ -108,7 +117,7 @@ func Verify(dir string) (Report, error) {
 		report.Records++
 		hash, body, e, err := parseLine(line)
 		if err != nil {
-			find(n, "line %d is not a record: %v", n, err)
+			find(n, "not a record: %v", err)
 			prev.seq++ // it stood for one
 			prev.hash = hash
 			return nil
@@ -133,7 +142,7 @@ func Verify(dir string) (Report, error) {
 func lines(dir string, fn func(n int, line []byte) error) error {
 	file, err := os.Open(filepath.Join(dir, FileName))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return fmt.Errorf("there is no journal in %s", dir)
 	}
 	if err != nil {
 		return err

@@ -6,7 +6,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/ferrulehq/ferrule"
@@ -102,5 +105,79 @@ func TestASyncThatFailed(t *testing.T) {
 	report, err := Verify(dir)
 	if err != nil || len(report.Findings) > 0 || report.Records > 2 {
 		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// full is a file that takes nothing while it is told so.
+type full struct {
+	*os.File
+	mu sync.Mutex
+	so bool
+}
+
+func (f *full) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.so {
+		return 0, syscall.ENOSPC
+	}
+	return f.File.Write(p)
+}
+
+func (f *full) set(so bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.so = so
+}
+
+// TestWhatHappenedIsKept: while the disk is full, outcomes wait until it is not,
+// and intents, whose calls were not made, do not. What cannot be kept is counted.
+func TestWhatHappenedIsKept(t *testing.T) {
+	for _, test := range []struct {
+		outcomes int
+		want     string
+	}{
+		{3, "outcome 0, outcome 1, outcome 2, intent later"},
+		{backlog + 3, "outcome 3, outcome 4, … outcome 4098, gap 3 older records are missing: the disk did not take them, intent later"},
+	} {
+		dir := t.TempDir()
+		j, err := Open(dir, DefaultConfig(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &full{File: j.file.(*os.File)}
+		j.file = f
+		f.set(true)
+		if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "never"}, true); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v", err)
+		}
+		for i := range test.outcomes {
+			j.Append(ferrule.Entry{Phase: ferrule.Outcome, Call: strconv.Itoa(i)}, false)
+		}
+		if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "nor this"}, true); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v", err)
+		}
+		f.set(false)
+		j.flushLater()
+		if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "later"}, true); err != nil {
+			t.Fatal(err)
+		}
+		j.Close()
+		var got []string
+		if err := Read(dir, func(e ferrule.Entry) error {
+			got = append(got, string(e.Phase)+" "+e.Call+e.Message)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(got); n > 10 {
+			got = append(got[:2], append([]string{"… " + got[n-3]}, got[n-2:]...)...)
+		}
+		if text := strings.Join(got, ", "); text != test.want {
+			t.Errorf("got  %s\nwant %s", text, test.want)
+		}
+		if report, err := Verify(dir); err != nil || len(report.Findings) > 0 {
+			t.Errorf("%+v, %v", report, err)
+		}
 	}
 }

@@ -75,18 +75,18 @@ func (s *Stream) Send(ctx context.Context, m Message) error {
 	}
 	s.out = append(append(s.out[:0], m.Data...), '\n')
 	s.conn.SetWriteDeadline(sendLimit(ctx)) // fails only on a closed conn, and then Write does
+	s.Saw(Out, m, "")                       // before the answer can be seen
 	n, err := s.conn.Write(s.out)
 	if err == nil {
-		s.Saw(Out, m, "")
 		return nil
 	}
 	if err = s.broken(ctx, err); errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errStuck
 	}
+	s.Note(fmt.Sprintf("of this, %d bytes were sent: %v", n, err))
 	if n == 0 {
 		return fmt.Errorf("%w: %w", ErrUnsent, err)
 	}
-	s.Saw(Out, Message{Data: s.out[:n]}, "only this much was sent")
 	s.Close()
 	return err
 }

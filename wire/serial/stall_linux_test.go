@@ -3,10 +3,12 @@ package serial
 import (
 	"context"
 	"flag"
+	"os/exec"
 	"testing"
 	"time"
 
 	"go.bug.st/serial"
+	"golang.org/x/sys/unix"
 
 	"github.com/ferrulehq/ferrule/rig/uno"
 	"github.com/ferrulehq/ferrule/wire"
@@ -15,7 +17,29 @@ import (
 var (
 	stallTime = flag.Duration("stall", 5*time.Second, "how long TestStall tries")
 	blocking  = flag.Bool("stall-blocking", false, "TestStall reads as the library does, in a system call that blocks")
+	echo      = flag.Bool("stall-echo", false, "TestStall calls a process that answers at once, in place of a board")
 )
+
+// answerer returns the port of a board, or of a process that sends back whatever
+// it gets, which is many times as fast.
+func answerer(t *testing.T) (path string) {
+	t.Helper()
+	if !*echo {
+		return uno.Start(t, uno.Options{Fast: true}).Path()
+	}
+	master, path := openPTY(t)
+	withFD(master, func(fd int) { unix.SetNonblock(fd, false) }) // cat knows no other way
+	cat := exec.Command("cat")
+	cat.Stdin, cat.Stdout = master, master
+	if err := cat.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cat.Process.Kill()
+		cat.Wait()
+	})
+	return path
+}
 
 // blockingConn reads and writes as the library does.
 type blockingConn struct{ serial.Port }
@@ -31,15 +55,15 @@ var garbage []byte
 // one meanwhile, so that whatever stops is seen as a call that takes long.
 func TestStall(t *testing.T) {
 	const most = 500 * time.Millisecond
-	board := uno.Start(t, uno.Options{Fast: true})
+	path := answerer(t)
 	var conn wire.Conn
 	var err error
 	if *blocking {
 		var port serial.Port
-		port, err = serial.Open(board.Path(), &serial.Mode{BaudRate: DefaultBaud})
+		port, err = serial.Open(path, &serial.Mode{BaudRate: DefaultBaud})
 		conn = blockingConn{port}
 	} else {
-		conn, err = openPort(board.Path(), DefaultBaud, ResetOpen)
+		conn, err = openPort(path, DefaultBaud, ResetOpen)
 	}
 	if err != nil {
 		t.Fatal(err)
