@@ -28,8 +28,8 @@ type Device struct {
 	Since time.Time `json:"since"`
 	// Reason says why the device is not online.
 	Reason string `json:"reason,omitempty"`
-	// Restarted is when the device was last restarted by opening it, which puts
-	// its outputs into their first state.
+	// Restarted is when opening the device last may have restarted it, which
+	// puts its outputs into their first state.
 	Restarted time.Time `json:"restarted,omitzero"`
 	Trust     Trust     `json:"trust"`
 	// Changed is when the device was last seen to have become another Kind, and

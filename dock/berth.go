@@ -99,6 +99,10 @@ func (b *berth) stopWaiting() {
 // begin starts a greeting of what is in sight, unless it is to be left alone. It
 // is called with mu held.
 func (b *berth) begin() {
+	if b.sighting.Absent != "" {
+		b.offline(errors.New(b.sighting.Absent))
+		return
+	}
 	if until, away := b.dock.roster.released(b.slot); away {
 		b.waitUntil(until)
 		return
@@ -148,22 +152,11 @@ func (b *berth) safely(fn func() error) (err error) {
 
 // ended decides what follows the end of a greeting or a session.
 func (b *berth) ended(err error) {
+	b.hangUp()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer close(b.over) // that of now: what follows may be busy again
-	b.end()
 	b.busy = false
-	if b.link != nil {
-		b.link.Close() // if it is open still
-		b.link = nil
-	}
-	if b.session != nil {
-		b.session = nil
-		b.arrival = make(chan struct{})
-		if time.Since(b.began) > b.wait {
-			b.wait = b.dock.parts.Config.RetryMin
-		}
-	}
 	switch {
 	case b.sighting == nil:
 		b.leave()
@@ -171,7 +164,9 @@ func (b *berth) ended(err error) {
 		b.offline(errors.New("it was connected anew"))
 		b.begin()
 	case b.anew:
-		b.begin()
+		if b.begin(); b.busy {
+			b.offline(errors.New("it is being connected anew"))
+		}
 	default:
 		if err == nil {
 			err = errors.New("it is being connected anew")
@@ -181,6 +176,25 @@ func (b *berth) ended(err error) {
 	}
 	if err != nil {
 		b.observe(wire.Frame{Way: wire.Aside, Note: "not connected: " + err.Error()})
+	}
+}
+
+// hangUp lets go of the link, which may take a while and holds nobody up.
+func (b *berth) hangUp() {
+	b.mu.Lock()
+	b.end()
+	link := b.link
+	b.link = nil
+	if b.session != nil {
+		b.session = nil
+		b.arrival = make(chan struct{})
+		if time.Since(b.began) > b.wait {
+			b.wait = b.dock.parts.Config.RetryMin
+		}
+	}
+	b.mu.Unlock()
+	if link != nil {
+		link.Close() // if it is open still
 	}
 }
 

@@ -178,7 +178,11 @@ func (d *Dock) update(group string, all []wire.Sighting) {
 		}
 	}
 	for i := range all {
-		for b := d.berthAt(&all[i]); b != nil && !b.see(&all[i], nil); b = d.berthAt(&all[i]) {
+		s := &all[i]
+		if s.Absent != "" && d.roster.knows(s.Name) {
+			continue // it is remembered as it was when it was there
+		}
+		for b := d.berthAt(s); b != nil && !b.see(s, nil); b = d.berthAt(s) {
 			// the berth was being given up; the next one is new
 		}
 	}
@@ -210,13 +214,19 @@ func (d *Dock) compare(group string, all []wire.Sighting) (gone []string) {
 // dock is closed.
 func (d *Dock) berthAt(s *wire.Sighting) *berth {
 	d.mu.Lock()
-	b, displaced := d.berths[s.Address], ""
-	if b == nil && !d.closed {
+	b, displaced, renamed := d.berths[s.Address], "", false
+	switch {
+	case b != nil:
+		displaced, renamed = d.roster.resight(b.slot, s)
+	case !d.closed:
 		b, displaced = newBerth(d, s)
 		d.berths[s.Address] = b
 	}
 	d.mu.Unlock()
 	d.restart(displaced)
+	if renamed {
+		d.restart(s.Address)
+	}
 	return b
 }
 

@@ -36,8 +36,9 @@ type board struct {
 	links    int               // open links
 	opened   int               // how often it was opened
 	greeted  int
-	panics   bool   // whoever greets it
-	cut      func() // ends the running session
+	closing  time.Duration // how long a link takes to close
+	panics   bool          // whoever greets it
+	cut      func()        // ends the running session
 	invoke   func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 }
 
@@ -92,7 +93,12 @@ type boardLink struct {
 }
 
 func (l *boardLink) Close() error {
-	l.once.Do(func() { l.board.set(func(b *board) { b.links-- }) })
+	l.once.Do(func() {
+		var closing time.Duration
+		l.board.set(func(b *board) { closing = b.closing })
+		time.Sleep(closing)
+		l.board.set(func(b *board) { b.links-- })
+	})
 	return l.Stream.Close()
 }
 
@@ -1216,6 +1222,120 @@ func TestRelease(t *testing.T) {
 		w.shore.see("g")
 		if err := w.dock.Release(t.Context(), "robot", time.Minute); ferrule.AsError(err).Code != ferrule.Offline {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestNameMoves: the owner's name goes to another board while both stay in sight,
+// and a board gets one that it did not have.
+func TestNameMoves(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		called := make(map[string]int)
+		board := func(address, model string) *board {
+			return &board{address: address, model: model, invoke: func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+				called[address]++
+				return &ferrule.Result{}, nil
+			}}
+		}
+		x, y := board("x", "mx"), board("y", "my")
+		w.shore.see("g", named(x, "robot"), found(y))
+		synctest.Wait()
+		w.wantIDs("my:online robot:online")
+		w.shore.see("g", found(x), named(y, "robot"))
+		time.Sleep(time.Second)
+		w.wantIDs("mx:online robot:online")
+		if _, err := w.call(t.Context(), ferrule.Person, "robot", "look"); err != nil || called["y"] != 1 || called["x"] != 0 {
+			t.Errorf("%v; called %v", err, called)
+		}
+		if dev := w.device("mx"); dev.Trust != ferrule.TrustHeld {
+			t.Errorf("got %+v", dev)
+		}
+	})
+}
+
+// TestAbsent: what the owner asked for and is not there is expected under its
+// name, unless that is remembered.
+func TestAbsent(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "usb", model: "demo"}
+		absent := wire.Sighting{Address: "/dev/port", Instance: 1, Name: "robot", Adopted: true, Absent: "there is no port"}
+		w.shore.see("g", absent)
+		time.Sleep(time.Hour)
+		w.wantIDs("robot:offline")
+		if e := w.device("robot").OfflineError(); e.Code != ferrule.Offline || !strings.Contains(e.Message, "there is no port") {
+			t.Errorf("got %v", e)
+		}
+		w.shore.see("g", named(b, "robot"))
+		synctest.Wait()
+		w.wantIDs("robot:online")
+		w.stop()
+
+		w = open(t, dir)
+		w.shore.see("g", absent)
+		synctest.Wait()
+		w.wantIDs("robot:offline")
+		if dev := w.device("robot"); dev.Kind == "" || dev.Address != "usb" {
+			t.Errorf("got %+v", dev)
+		}
+		w.shore.see("g", named(b, "robot"))
+		synctest.Wait()
+		w.wantIDs("robot:online")
+	})
+}
+
+// TestReleasedPlace: a board that is being flashed may come back under another
+// address at its place, and is left alone there, too.
+func TestReleasedPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		sketch, loader := &board{address: "sketch", model: "demo"}, &board{address: "loader", model: "boot"}
+		at := func(b *board, name string) wire.Sighting {
+			s := named(b, name)
+			s.Place = "1-1"
+			return s
+		}
+		w.shore.see("g", at(sketch, "robot"))
+		if err := w.dock.Release(t.Context(), "robot", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		w.shore.see("g", at(loader, ""))
+		time.Sleep(30 * time.Second)
+		w.wantIDs("loader:released robot:offline")
+		if n := loader.get(&loader.opened); n != 0 {
+			t.Errorf("it was opened %d times", n)
+		}
+		w.shore.see("g", at(sketch, "robot"))
+		time.Sleep(31 * time.Second)
+		w.wantIDs("robot:online")
+	})
+}
+
+// TestSlowClose: a link that takes long to close holds up nobody else.
+func TestSlowClose(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		slow, quick := &board{address: "a1", model: "slow"}, &board{address: "a2", model: "quick"}
+		slow.set(func(b *board) { b.closing = time.Minute })
+		w.shore.see("g", found(slow))
+		slow.hangUp()
+		time.Sleep(time.Second)
+		w.shore.see("g", found(slow), found(quick))
+		synctest.Wait()
+		if dev := w.device("quick"); dev.State != ferrule.StateOnline {
+			t.Errorf("got %+v", dev)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- w.dock.Release(t.Context(), "slow", time.Hour) }()
+		time.Sleep(30 * time.Second)
+		select {
+		case <-ended:
+			t.Error("the port is not free yet")
+		default:
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -29,7 +29,7 @@ type roster struct {
 	slots map[string]*slot     // by address, of what is in sight
 	ids   map[string]string    // ID to address, of every device in the fleet
 	given map[string]string    // the owner's names to addresses, of what is in sight
-	away  map[string]time.Time // by address, until when it is released
+	away  map[string]time.Time // by address and by place, until when it is released
 }
 
 // slot is an address that is in sight.
@@ -68,14 +68,7 @@ func newRoster(p Parts) *roster {
 func (r *roster) enter(s *wire.Sighting, way ferrule.Handler) (entered *slot, displaced string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.Name != "" {
-		r.given[s.Name] = s.Address
-		if at, ok := r.ids[s.Name]; ok && at != s.Address {
-			r.log.Info("the name now belongs to another device", "device", s.Name)
-			r.evict(s.Name)
-			displaced = at
-		}
-	}
+	displaced = r.claim(s)
 	entered = &slot{sighting: s, way: way}
 	r.slots[s.Address] = entered
 	switch dev, known := r.memory.At(s.Address); {
@@ -87,6 +80,50 @@ func (r *roster) enter(s *wire.Sighting, way ferrule.Handler) (entered *slot, di
 		r.rename(entered, dev)
 	}
 	return entered, displaced
+}
+
+// claim gives the owner's name for what was sighted to its address. It tells
+// which address, if any, had that name before.
+func (r *roster) claim(s *wire.Sighting) (displaced string) {
+	if s.Name == "" {
+		return ""
+	}
+	r.given[s.Name] = s.Address
+	at, ok := r.ids[s.Name]
+	if !ok || at == s.Address {
+		return ""
+	}
+	r.log.Info("the name now belongs to another device", "device", s.Name)
+	r.evict(s.Name)
+	return at
+}
+
+// resight takes in what is sighted at an address that was in sight before. It
+// tells whether the owner calls it something else now, so that it has to be
+// admitted anew, and which address, if any, had that name before.
+func (r *roster) resight(at *slot, s *wire.Sighting) (displaced string, renamed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := at.sighting
+	at.sighting = s
+	if was.Name == s.Name {
+		return "", false
+	}
+	if r.given[was.Name] == s.Address {
+		delete(r.given, was.Name)
+	}
+	if dev := at.device.Load(); dev.ID == was.Name { // it was called so by its owner only
+		r.evict(dev.ID)
+	}
+	return r.claim(s), true
+}
+
+// knows tells whether there is a device with an ID.
+func (r *roster) knows(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.ids[id]
+	return ok
 }
 
 // rename gives a device that is remembered the name that its owner has given it
@@ -105,8 +142,12 @@ func (r *roster) rename(at *slot, dev *ferrule.Device) {
 // expect publishes a device of which nothing is known but where it should be.
 func (r *roster) expect(at *slot) {
 	s := at.sighting
+	id := s.Address
+	if r.given[s.Name] == s.Address {
+		id = s.Name
+	}
 	r.publish(at, &ferrule.Device{
-		ID: cmp.Or(s.Name, s.Address), Address: s.Address, Medium: s.Medium, Trust: trust(s, nil),
+		ID: id, Address: s.Address, Medium: s.Medium, Trust: trust(s, nil),
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "it is being connected to",
 	})
 }
@@ -122,11 +163,13 @@ func (r *roster) leave(at *slot) {
 		delete(r.given, s.Name)
 	}
 	dev := at.device.Load()
-	if dev.Kind == "" {
+	switch {
+	case r.ids[dev.ID] != s.Address: // another has that ID by now
+	case dev.Kind == "":
 		r.unlist(dev.ID)
-		return
+	default:
+		r.fleet.Put(dev, r.kinds.of(dev.ID), nil)
 	}
-	r.fleet.Put(dev, r.kinds.of(dev.ID), nil)
 }
 
 // admit gives a device that was greeted its ID and its trust, notes what has
@@ -189,6 +232,9 @@ func (r *roster) release(id string, until time.Time) (address string, err error)
 		return "", nil
 	}
 	r.away[address] = until
+	if place := r.slots[address].sighting.Place; place != "" {
+		r.away[place] = until
+	}
 	return address, nil
 }
 
@@ -197,10 +243,14 @@ func (r *roster) release(id string, until time.Time) (address string, err error)
 func (r *roster) released(at *slot) (until time.Time, away bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	address := at.sighting.Address
-	until, away = r.away[address]
-	if !away || !time.Now().Before(until) {
-		delete(r.away, address)
+	for _, key := range []string{at.sighting.Address, at.sighting.Place} {
+		if t, ok := r.away[key]; ok && time.Now().Before(t) {
+			until, away = t, true
+		} else {
+			delete(r.away, key)
+		}
+	}
+	if !away {
 		return until, false
 	}
 	dev := *at.device.Load()

@@ -44,7 +44,7 @@ type DescribedDevice struct {
 	Address   string            `json:"address"`
 	Dialect   string            `json:"dialect,omitempty"`
 	Tools     int               `json:"tools" jsonschema:"how many tools can be used"`
-	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening it last restarted it, and put its outputs into their first state"`
+	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening it last may have restarted it, and put its outputs into their first state"`
 	Changed   *time.Time        `json:"changed,omitempty" jsonschema:"when it became another Kind"`
 	Previous  string            `json:"previous,omitempty" jsonschema:"the Kind that it was"`
 	Notes     []string          `json:"notes,omitempty"`

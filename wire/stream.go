@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -21,6 +22,7 @@ type Stream struct {
 	lines  *Lines
 	out    []byte // the line being sent; kept between calls
 	closed atomic.Bool
+	close  sync.Once
 }
 
 // Conn is the stream of bytes under a Stream, such as a net.Conn.
@@ -125,12 +127,11 @@ func (s *Stream) broken(ctx context.Context, err error) error {
 	return err
 }
 
-// Close implements Link.
-func (s *Stream) Close() error {
-	if s.closed.Swap(true) {
-		return nil
-	}
-	return s.conn.Close()
+// Close implements Link. Whoever calls it second waits for the first.
+func (s *Stream) Close() (err error) {
+	s.closed.Store(true)
+	s.close.Do(func() { err = s.conn.Close() })
+	return err
 }
 
 // Info implements Link.

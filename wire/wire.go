@@ -40,7 +40,8 @@ type Link interface {
 	// may have gone out, and the link is closed. Data is not kept.
 	Send(ctx context.Context, m Message) error
 
-	// Close ends the link and whatever waits on it. It may be called twice.
+	// Close ends the link and whatever waits on it. It may be called twice, and
+	// the peer is free when any call of it returns.
 	Close() error
 
 	// Info tells what is known about the pipe. It never changes.
@@ -81,6 +82,12 @@ type Sighting struct {
 	// Adopted tells that the owner asked for this peer; without it the peer
 	// was merely found.
 	Adopted bool
+	// Absent is why a peer that the owner asked for is not there. Such a one is
+	// expected, and cannot be opened. It is empty for most.
+	Absent string
+	// Place is where the peer is plugged in, if that is known: what has another
+	// address there may be the same board, being flashed.
+	Place string
 	// Shy is why the peer is not opened before its owner has adopted it: that
 	// may disturb what is there. It is empty for most.
 	Shy string

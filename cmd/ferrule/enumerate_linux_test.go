@@ -27,7 +27,7 @@ func TestPluggedIn(t *testing.T) {
 	usb.plug(original, "ttyACM0", arduino.Path())
 	usb.plug(usbBoard{idVendor: "1a86", idProduct: "7523", product: "USB Serial", place: "1-2"}, "ttyUSB0", clone.Path())
 	opened := watchOpen(t, clone.Path())
-	const originalAt, cloneAt = "usb:2341:0043:95530343834351A0B091", "usb:1A86:7523@1-2:1.0"
+	const originalAt, cloneAt = "usb:2341:0043:95530343834351A0B091", "usb:1A86:7523@1-2"
 
 	c := newCommandLine(t)
 	stop := c.up("--serial", "auto")
@@ -43,7 +43,7 @@ func TestPluggedIn(t *testing.T) {
 	if d := c.device(cloneAt); d.ID != cloneAt || d.State != string(ferrule.StateOffline) || d.Trust != string(ferrule.TrustHeld) {
 		t.Errorf("got %+v", d)
 	}
-	c.want(0, "not reached yet: opening /dev/ttyUSB0 (USB Serial) can restart what is there; `ferrule adopt "+cloneAt+"` opens it\n", "devices")
+	c.want(0, "not reached yet: opening /dev/ttyUSB0 (\"USB Serial\") can restart what is there; `ferrule adopt "+cloneAt+"` opens it\n", "devices")
 	c.want(exitNotRun, "was found and is not trusted yet", "call", cloneAt, "gpio_read", "pin=13")
 	if opened() || clone.Resets() != 0 {
 		t.Fatal("a board was opened that may have been a 3D printer")

@@ -1,7 +1,10 @@
 package serial
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -14,8 +17,11 @@ type found struct {
 	VID, PID string
 	// Serial is the USB serial number, Product what the board calls itself.
 	Serial, Product string
-	// Place is where on the bus it is plugged in.
-	Place string
+	// Place is where on the bus it is plugged in, and Interface which part of
+	// what is there the port is; 0 for most.
+	Place, Interface string
+	// Stay is another each time that something is plugged in.
+	Stay string
 }
 
 // String is the port as an error names it.
@@ -23,7 +29,7 @@ func (f found) String() string {
 	if f.Product == "" {
 		return f.Path
 	}
-	return fmt.Sprintf("%s (%s)", f.Path, f.Product)
+	return fmt.Sprintf("%s (%.40q)", f.Path, f.Product)
 }
 
 // own tells whether the USB id is that of somebody who makes boards. Behind the
@@ -52,38 +58,40 @@ func (p port) address() string {
 	case !p.USB:
 		return Medium + ":" + p.asked.Path
 	case p.numbered():
-		return fmt.Sprintf("usb:%s:%s:%s", p.VID, p.PID, p.Serial)
+		return fmt.Sprintf("usb:%s:%s:%s%s", p.VID, p.PID, word(p.Serial), p.part())
 	}
 	return p.place()
 }
 
-func (f found) place() string { return fmt.Sprintf("usb:%s:%s@%s", f.VID, f.PID, f.Place) }
+// place is the address of what has no serial number of its own.
+func (f found) place() string {
+	return fmt.Sprintf("usb:%s:%s@%s%s", f.VID, f.PID, word(f.Place), f.part())
+}
+
+// part tells the ports of one board apart.
+func (f found) part() string {
+	if f.Interface == "" || f.Interface == "0" {
+		return ""
+	}
+	return "." + word(f.Interface)
+}
+
+// word is s, or what stands for it if it holds anything but letters, digits and
+// a few signs: addresses stand in commands that people are told to run.
+func word(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return "x" + hex.EncodeToString(sum[:6])
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 // numbered tells whether the serial number is one. Some makers give all of
 // theirs the same: 0001, say.
 func (f found) numbered() bool {
 	return len(f.Serial) > 4 && strings.Trim(f.Serial, f.Serial[:1]) != ""
-}
-
-// addresses are the addresses of ports. Where two would have the same, the place
-// tells them apart: some boards have two ports, and some makers one number.
-func addresses(ports []port) []string {
-	count := make(map[string]int)
-	all := make([]string, len(ports))
-	for i, p := range ports {
-		if p.Path == "" {
-			all[i] = p.asked.Path
-			continue
-		}
-		all[i] = p.address()
-		count[all[i]]++
-	}
-	for i, p := range ports {
-		if count[all[i]] > 1 {
-			all[i] = p.place()
-		}
-	}
-	return all
 }
 
 // clean is a word from a USB descriptor, fit to be shown: a board can say

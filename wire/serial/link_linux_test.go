@@ -3,10 +3,13 @@ package serial
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,9 +22,9 @@ import (
 // sight returns the only sighting of a connector.
 func sight(t *testing.T, c *Connector) wire.Sighting {
 	t.Helper()
-	ports, err := c.look()
-	if err != nil || len(ports) != 1 {
-		t.Fatalf("there are %v, %v", ports, err)
+	ports := c.look()
+	if len(ports) != 1 {
+		t.Fatalf("there are %v", ports)
 	}
 	return c.sightings(ports)[0]
 }
@@ -196,4 +199,49 @@ func threads(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+// TestRights: that somebody is given a port, or that its entry is touched, as
+// udev does, makes it no other.
+func TestRights(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ttyX")
+	if err := syscall.Mknod(path, syscall.S_IFCHR|0o600, 1<<8|3); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("the gate needs the right to make a device: %v", err)
+		}
+		t.Skipf("cannot make a device: %v", err)
+	}
+	_, before, err := native{}.stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(path, 0o666), os.Chtimes(path, time.Now(), time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	if _, after, err := (native{}).stat(path); err != nil || after != before {
+		t.Errorf("%q became %q, %v", before, after, err)
+	}
+}
+
+// TestRestarts: with its lines kept, a board restarts by the first opening of
+// each stay.
+func TestRestarts(t *testing.T) {
+	for reset, want := range map[Reset]string{ResetOpen: "[true true]", ResetNone: "[true false]"} {
+		_, path := openPTY(t)
+		cfg := DefaultConfig()
+		cfg.Ports = []Port{{Path: path, Reset: reset}}
+		s := sight(t, New(cfg))
+		var got []bool
+		for range 2 {
+			link, err := s.Open(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, link.Info().Restarts)
+			link.Close()
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%q: %v, want %s", reset, got, want)
+		}
+	}
 }

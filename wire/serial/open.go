@@ -1,8 +1,11 @@
 package serial
 
-import "errors"
-
-var (
-	errUnplugged = errors.New("it was unplugged")
-	errForbidden = errors.New("permission denied: add yourself to the group that owns it, mostly dialout (`sudo usermod -aG dialout $USER`), and log in again")
+import (
+	"errors"
+	"time"
 )
+
+var errUnplugged = errors.New("it was unplugged")
+
+// noDeadline lifts a deadline.
+var noDeadline time.Time

@@ -15,21 +15,24 @@ import (
 	"github.com/ferrulehq/ferrule/wire"
 )
 
-// line is an open port: the library holds it and has set it up, and file, which
-// is the same port opened once more, reads and writes in the runtime's poller.
-// The library's own Read waits in a system call; when garbage is collected at
-// the wrong moment, that can stop the whole process for a minute.
-type line struct {
-	*os.File
-	port serial.Port
-}
+// line is an open port that reads and writes in the runtime's poller. The library
+// has only set it up: its own Read waits in a system call, and when garbage is
+// collected at the wrong moment, that can stop the whole process for a minute.
+type line struct{ *os.File }
 
 func openPort(path string, baud int, reset Reset) (wire.Conn, error) {
+	// Two programs at one port get half of the bytes each. It is asked before
+	// the port is opened, which raises its lines.
+	if owner := holder(path); owner != "" && !isPTY(path) {
+		return nil, fmt.Errorf("it is in use by %s", owner)
+	}
 	file, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	if owner := occupant(file, path); owner != "" {
+	// Whoever made a pseudo terminal may hold it open: it is free unless it was
+	// taken.
+	if owner := holder(path); owner != "" && taken(file) {
 		file.Close()
 		return nil, fmt.Errorf("it is in use by %s", owner)
 	}
@@ -39,12 +42,15 @@ func openPort(path string, baud int, reset Reset) (wire.Conn, error) {
 		return nil, explain(path, err)
 	}
 	if reset == ResetNone {
-		// Pseudo terminals have no such lines.
-		port.SetDTR(false)
-		port.SetRTS(false)
 		keepLines(file)
 	}
-	return &line{file, port}, nil
+	if file.SetReadDeadline(noDeadline) != nil { // the poller does not take it
+		file.Close()
+		return newPolled(port)
+	}
+	port.Close() // what it has set stays
+	withFD(file, func(fd int) { unix.IoctlSetInt(fd, unix.TIOCEXCL, 0) })
+	return &line{file}, nil
 }
 
 // Read implements wire.Conn. A port that was unplugged gives nothing for ever, or
@@ -60,8 +66,11 @@ func (l *line) Read(p []byte) (int, error) {
 // Close implements wire.Conn. What was not yet sent is dropped, because closing
 // would wait for it.
 func (l *line) Close() error {
-	l.port.ResetOutputBuffer()
-	return errors.Join(l.File.Close(), l.port.Close())
+	withFD(l.File, func(fd int) {
+		unix.IoctlSetInt(fd, unix.TIOCNXCL, 0)
+		dropOutput(fd)
+	})
+	return l.File.Close()
 }
 
 // explain says what it means that a port cannot be opened.
@@ -85,8 +94,9 @@ func explain(path string, err error) error {
 	return err
 }
 
-// keepLines leaves DTR and RTS as they are when the port is closed, so that the
-// next opening does not pulse them.
+// keepLines leaves DTR and RTS raised when the port is closed: the next opening
+// raises them, and a board that is wired to restart by that does not if they are
+// up already.
 func keepLines(file *os.File) {
 	withFD(file, func(fd int) {
 		if t, err := unix.IoctlGetTermios(fd, getTermios); err == nil {

@@ -24,5 +24,5 @@ func (unixPaths) stat(path string) (real, mark string, err error) {
 	if !ok || info.Mode()&os.ModeCharDevice == 0 {
 		return "", "", fmt.Errorf("%s is no port", path)
 	}
-	return real, fmt.Sprintf("%s %d %d %v", real, stat.Ino, stat.Rdev, changed(stat)), nil
+	return real, fmt.Sprintf("%s %d %d %s", real, stat.Ino, stat.Rdev, born(real, stat)), nil
 }

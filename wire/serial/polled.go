@@ -2,11 +2,14 @@ package serial
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"sync"
 	"time"
 
 	"go.bug.st/serial"
+
+	"github.com/ferrulehq/ferrule/wire"
 )
 
 // polled makes a wire.Conn of the library's port, where the system has no poller
@@ -22,8 +25,12 @@ type polled struct {
 // glance is how long one read waits.
 const glance = 50 * time.Millisecond
 
-func newPolled(port serial.Port) (*polled, error) {
-	return &polled{port: port}, port.SetReadTimeout(glance)
+func newPolled(port serial.Port) (wire.Conn, error) {
+	if err := port.SetReadTimeout(glance); err != nil {
+		port.Close()
+		return nil, err
+	}
+	return &polled{port: port}, nil
 }
 
 func (c *polled) SetReadDeadline(t time.Time) error  { return c.set(0, t) }
@@ -61,8 +68,8 @@ func (c *polled) Read(p []byte) (int, error) {
 	}
 }
 
-// Write implements wire.Conn. How much left of a write that did not end is not
-// known: at least one byte may have, and so the link is given up.
+// Write implements wire.Conn. How much left of a write that did not end, or that
+// failed, is not known: at least one byte may have, and so the link is given up.
 func (c *polled) Write(p []byte) (int, error) {
 	type written struct {
 		n   int
@@ -78,6 +85,12 @@ func (c *polled) Write(p []byte) (int, error) {
 	defer timeout.Stop()
 	select {
 	case w := <-done:
+		if w.err == nil && w.n < len(p) {
+			w.err = io.ErrShortWrite
+		}
+		if w.err != nil {
+			w.n = max(w.n, 1)
+		}
 		return w.n, w.err
 	case <-timeout.C:
 		return 1, os.ErrDeadlineExceeded

@@ -11,11 +11,15 @@ import (
 type native struct{ unixPaths }
 
 func (native) list() ([]found, error) {
-	paths, err := filepath.Glob("/dev/cu.usb*")
 	var all []found
-	for _, p := range paths {
-		name := strings.TrimPrefix(filepath.Base(p), "cu.")
-		all = append(all, found{Path: p, USB: true, Place: name})
+	for _, pattern := range []string{"usb*", "SLAB_USBtoUART*", "wchusbserial*"} {
+		paths, err := filepath.Glob("/dev/cu." + pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range paths {
+			all = append(all, found{Path: p, USB: true, Place: strings.TrimPrefix(filepath.Base(p), "cu.")})
+		}
 	}
-	return all, err
+	return all, nil
 }

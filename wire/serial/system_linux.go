@@ -1,6 +1,7 @@
 package serial
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,22 +18,22 @@ const (
 	setTermios = unix.TCSETS
 )
 
-// changed is when the entry of a port was made, or given to somebody.
-func changed(stat *syscall.Stat_t) syscall.Timespec { return stat.Ctim }
+var errForbidden = errors.New("permission denied: add yourself to the group that owns it, mostly dialout (`sudo usermod -aG dialout $USER`), and log in again")
 
-// occupant names the program that has a port open, if there is one: two at one
-// port get half of the bytes each. Some programs take a port for themselves, and
-// then the system keeps all others out but the superuser; avrdude does not. A
-// pseudo terminal is often held open by whoever made it, and is free unless it
-// was taken.
-func occupant(file *os.File, path string) string {
-	if strings.HasPrefix(path, "/dev/pts/") && !taken(file) {
-		return ""
+// isPTY tells a pseudo terminal from a port.
+func isPTY(path string) bool { return strings.HasPrefix(path, "/dev/pts/") }
+
+// born tells one entry of a port from the next with the same number. Only those
+// of pseudo terminals need that; for others it would change with their rights.
+func born(real string, stat *syscall.Stat_t) string {
+	if isPTY(real) {
+		return fmt.Sprint(stat.Ctim)
 	}
-	return holder(path)
+	return ""
 }
 
-// taken tells whether somebody took a port for themselves.
+// taken tells whether somebody took a port for themselves. The system then keeps
+// all others out but the superuser.
 func taken(file *os.File) (so bool) {
 	withFD(file, func(fd int) {
 		exclusive, err := unix.IoctlGetInt(fd, unix.TIOCGEXCL)
@@ -41,13 +42,19 @@ func taken(file *os.File) (so bool) {
 	return so
 }
 
+func dropOutput(fd int) { unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH) }
+
 // holder names the process, other than this one, that has a port open; empty if
 // there is none that this user can see.
 func holder(path string) string {
+	port, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, process := range processes {
 		pid := filepath.Base(process)
-		if pid == strconv.Itoa(os.Getpid()) || !has(process, path) {
+		if pid == strconv.Itoa(os.Getpid()) || !has(process, port) {
 			continue
 		}
 		name, err := os.ReadFile(process + "/comm")
@@ -60,10 +67,10 @@ func holder(path string) string {
 }
 
 // has tells whether a process has a file open.
-func has(process, path string) bool {
+func has(process string, port os.FileInfo) bool {
 	files, _ := filepath.Glob(process + "/fd/*")
 	return slices.ContainsFunc(files, func(file string) bool {
-		to, err := os.Readlink(file)
-		return err == nil && to == path
+		info, err := os.Stat(file)
+		return err == nil && os.SameFile(info, port)
 	})
 }
