@@ -94,5 +94,5 @@ func advise(call *ferrule.Call, e *ferrule.Error) *ferrule.Error {
 	if len(looks) == 0 {
 		return e
 	}
-	return e.WithHint("before calling it again, look: %s only reads", strings.Join(looks[:min(most, len(looks))], " or "))
+	return e.WithHint("before calling it again, look: %s", strings.Join(looks[:min(most, len(looks))], ", "))
 }

@@ -218,7 +218,7 @@ func TestAdvice(t *testing.T) {
 	silent := func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 		return nil, ferrule.Errorf(ferrule.Unanswered, "silence")
 	}
-	for tool, want := range map[string]string{"move": "before calling it again, look: look only reads", "look": ""} {
+	for tool, want := range map[string]string{"move": "before calling it again, look: look", "look": ""} {
 		_, err := road(&ledger{}, silent)(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: tool, Args: json.RawMessage(`{"pin":2}`)})
 		if e := ferrule.AsError(err); e.Hint != want {
 			t.Errorf("%s: the hint is %q", tool, e.Hint)

@@ -13,8 +13,8 @@ type Releaser interface {
 	Release(ctx context.Context, id string, length time.Duration) error
 }
 
-// maxRelease is the longest that a device can be released for at once.
-const maxRelease = 24 * time.Hour
+// MaxRelease is the longest that a device can be released for at once.
+const MaxRelease = 24 * time.Hour
 
 // ReleaseDeviceInput is the arguments of release_device.
 type ReleaseDeviceInput struct {
@@ -34,8 +34,8 @@ func ReleaseDevice(dock Releaser) Tool {
 	const text = "Let go of a device for a while, so that another program can use its port. It is taken back by itself."
 	return Typed("release_device", text, ferrule.Changes, func(ctx context.Context, _ *ferrule.Call, in ReleaseDeviceInput) (ReleaseDeviceOutput, error) {
 		length := time.Duration(in.For)
-		if length < 0 || length > maxRelease {
-			return ReleaseDeviceOutput{}, ferrule.Errorf(ferrule.Invalid, "for: want at most %v, got %v", maxRelease, length)
+		if length < 0 || length > MaxRelease {
+			return ReleaseDeviceOutput{}, ferrule.Errorf(ferrule.Invalid, "for: want from 0s to %v, got %v", MaxRelease, length)
 		}
 		return ReleaseDeviceOutput{in.Device, time.Now().Add(length)}, dock.Release(ctx, in.Device, length)
 	}).ForPeople()

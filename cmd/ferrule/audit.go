@@ -16,18 +16,26 @@ import (
 func (a *app) auditCommand() *cobra.Command {
 	var device, tool string
 	var last int
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show who called what, and what came of it",
 		Long: `Show the journal of the data directory: every call, by whom, with which
 arguments, and its outcome. Before anything is changed, the intent is recorded.
-The gateway need not be running.`,
+The gateway need not be running. That somebody looked which devices there are is
+left out, unless it is asked for.`,
 		Example: "  ferrule audit --last 20\n  ferrule audit --device robot --json\n  ferrule audit verify",
 		Args:    exactly(0),
 		RunE: func(*cobra.Command, []string) error {
+			if last < 0 {
+				return usageError{fmt.Errorf("--last: want 0 or more, got %d", last)}
+			}
 			var entries []ferrule.Entry
 			err := journal.Read(a.dataDir(), func(e ferrule.Entry) error {
 				if device != "" && e.Device != device || tool != "" && e.Tool != tool {
+					return nil
+				}
+				if looks[e.Tool] && e.Device == ferrule.GatewayID && device == "" && tool == "" && !all {
 					return nil
 				}
 				if last > 0 && len(entries) == last {
@@ -47,14 +55,23 @@ The gateway need not be running.`,
 	}
 	cmd.Flags().StringVar(&device, "device", "", "only calls of this `device`")
 	cmd.Flags().StringVar(&tool, "tool", "", "only calls of this `tool`")
+	cmd.Flags().BoolVar(&all, "all", false, "also what only looked at the gateway itself")
 	cmd.Flags().IntVarP(&last, "last", "n", 0, "only the last `N` records")
 	cmd.AddCommand(a.auditVerifyCommand())
 	return cmd
 }
 
+// looks are the gateway's tools that only tell what there is. Commands call them
+// all the time.
+var looks = map[string]bool{"list_devices": true, "describe_device": true}
+
 func (a *app) printEntry(e ferrule.Entry) error {
 	if a.json {
 		return json.NewEncoder(a.stdout).Encode(e)
+	}
+	if e.Phase == ferrule.Gap {
+		_, err := fmt.Fprintf(a.stdout, "%6d  %s  %s\n", e.Seq, e.Time.Local().Format(time.DateTime), e.Message)
+		return err
 	}
 	outcome := string(e.Phase)
 	if e.Phase == ferrule.Outcome {
@@ -93,7 +110,7 @@ That the newest records were cut off cannot be seen from the journal alone.`,
 				}
 			}
 			if n := len(report.Findings); err == nil && n > 0 {
-				err = fmt.Errorf("the journal is not whole: %d findings", n)
+				err = fmt.Errorf("the journal is not whole: lines with something wrong: %d", n)
 			}
 			return err
 		},

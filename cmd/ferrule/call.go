@@ -46,7 +46,7 @@ What the device answered is written as JSON. The exit code tells what happened:
 		ValidArgsFunction: a.completeCall,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout < 0 || timeout > pipeline.MaxDeadline {
-				return usageError{fmt.Errorf("--timeout: want at most %v, got %v", pipeline.MaxDeadline, timeout)}
+				return usageError{fmt.Errorf("--timeout: want from 0s to %v, got %v", pipeline.MaxDeadline, timeout)}
 			}
 			schema, err := a.schemaFor(cmd.Context(), args)
 			if err != nil {
@@ -71,7 +71,7 @@ What the device answered is written as JSON. The exit code tells what happened:
 			return a.printJSON(result.Value)
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how `long` to wait; the tool's own deadline otherwise")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "a `duration` to wait; the tool's own deadline otherwise")
 	return cmd
 }
 

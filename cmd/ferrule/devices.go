@@ -33,9 +33,14 @@ func (a *app) devicesCommand() *cobra.Command {
 			}
 			var rows [][]string
 			for _, d := range devices {
-				rows = append(rows, []string{d.ID, a.state(d), d.Trust, d.Model, d.Version, strconv.Itoa(d.Tools), d.Address, oneLine(remark(d), 200)})
+				rows = append(rows, []string{d.ID, d.State, d.Trust, d.Model, d.Version, strconv.Itoa(d.Tools), d.Address, oneLine(remark(d), 200)})
 			}
-			return a.table("DEVICE STATE TRUST MODEL VERSION TOOLS ADDRESS REMARK", rows)
+			return a.table("DEVICE STATE TRUST MODEL VERSION TOOLS ADDRESS REMARK", rows, func(column, cell string) string {
+				if column == "STATE" {
+					return a.state(cell)
+				}
+				return cell
+			})
 		},
 	}
 }
@@ -57,11 +62,11 @@ func (a *app) devices(ctx context.Context) ([]toolbox.DescribedDevice, error) {
 	}
 }
 
-func (a *app) state(d toolbox.DescribedDevice) string {
-	if d.State == string(ferrule.StateOnline) {
-		return a.style(green, d.State)
+func (a *app) state(state string) string {
+	if state == string(ferrule.StateOnline) {
+		return a.style(green, state)
 	}
-	return a.style(red, d.State)
+	return a.style(red, state)
 }
 
 // remark is what is worth telling of a device in a list.

@@ -202,7 +202,7 @@ func TestHealth(t *testing.T) {
 		}
 		return resp.StatusCode, string(body)
 	}
-	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","devices":{"offline":1,"online":1}}`+"\n" {
+	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","devices":{"offline":1,"online":1,"released":0}}`+"\n" {
 		t.Errorf("got %d %s", code, body)
 	}
 	// A journal that cannot be written makes the gateway unhealthy, and keeps it

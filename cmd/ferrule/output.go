@@ -2,11 +2,10 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // The styles of text on a terminal.
@@ -19,7 +18,7 @@ const (
 
 // style marks text, if it goes to a terminal whose owner does not mind.
 func (a *app) style(style, text string) string {
-	if !isTerminal(a.stdout) || !isTerminal(a.stderr) || os.Getenv("NO_COLOR") != "" {
+	if !isTerminal(a.stdout) || !isTerminal(a.stderr) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return text
 	}
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
@@ -44,14 +43,30 @@ func (a *app) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// table writes rows in columns.
-func (a *app) table(header string, rows [][]string) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, strings.ReplaceAll(header, " ", "\t"))
+// table writes rows in columns. Cells are styled when their width is known.
+func (a *app) table(header string, rows [][]string, style func(column, cell string) string) error {
+	columns := strings.Fields(header)
+	rows = append([][]string{columns}, rows...)
+	width := make([]int, len(columns))
 	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
 	}
-	return w.Flush()
+	var out strings.Builder
+	for n, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			padding := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2)
+			if n > 0 {
+				cell = style(columns[i], cell)
+			}
+			line.WriteString(cell + padding)
+		}
+		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(a.stdout, out.String())
+	return err
 }
 
 // oneLine shortens a text for a table.

@@ -22,6 +22,9 @@ finds out anew what it can do. Calls are refused meanwhile, and told why.`,
 		Args:              exactly(1),
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if length < 0 || length > toolbox.MaxRelease {
+				return usageError{fmt.Errorf("--for: want from 0s to %v, got %v", toolbox.MaxRelease, length)}
+			}
 			in := toolbox.ReleaseDeviceInput{Device: args[0], For: ferrule.Duration(length)}
 			out, err := callGateway[toolbox.ReleaseDeviceOutput](cmd.Context(), a, "release_device", in)
 			switch {
@@ -37,6 +40,6 @@ finds out anew what it can do. Calls are refused meanwhile, and told why.`,
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", length, "how `long`")
+	cmd.Flags().DurationVar(&length, "for", length, "a `duration`")
 	return cmd
 }

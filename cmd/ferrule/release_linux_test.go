@@ -23,8 +23,8 @@ func TestRelease(t *testing.T) {
 	c.up("--serial", "robot="+board.Path())
 	before := c.until("robot", ferrule.StateOnline)
 
-	code, text := c.run("release", "robot", "--for", "5s")
-	over := time.Now().Add(5 * time.Second)
+	code, text := c.run("release", "robot", "--for", "8s")
+	over := time.Now().Add(8 * time.Second)
 	until, ok := strings.CutPrefix(text, "robot is released until ")
 	if code != 0 || !ok {
 		t.Fatalf("got %d and %s", code, text)
@@ -45,8 +45,9 @@ func TestRelease(t *testing.T) {
 	board.WaitPin("B5", true)
 
 	// It takes longer than somebody thought.
-	c.want(0, "robot is released until ", "release", "robot", "--for", "3s")
+	c.want(0, "robot is released until ", "release", "robot", "--for", "1h")
 	other, letGo := startFlash(t, port)
+	c.want(0, "robot is released until ", "release", "robot", "--for", "100ms")
 	inUse := fmt.Sprintf("opening %s: it is in use by flash (process %d)", port, other.Process.Pid)
 	if d := c.until("robot", ferrule.StateOffline); d.Reason != inUse {
 		t.Errorf("got %+v, want %s", d, inUse)
@@ -66,6 +67,6 @@ func TestRelease(t *testing.T) {
 	c.want(0, "robot is with the gateway.\n", "release", "robot", "--for", "0s")
 	c.until("robot", ferrule.StateOnline)
 	c.want(0, `"value":false`, "call", "robot", "gpio_read", "pin=13")
-	c.want(exitNotRun, "for: want at most 24h0m0s, got 25h0m0s", "release", "robot", "--for", "25h")
+	c.want(exitUsage, "--for: want from 0s to 24h0m0s, got 25h0m0s", "release", "robot", "--for", "25h")
 	c.want(exitNotRun, `there is no device "toaster"`, "release", "toaster")
 }

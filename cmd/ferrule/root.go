@@ -55,10 +55,11 @@ Try it without any hardware:
 		SilenceUsage:  true,
 	}
 	cmd.SetVersionTemplate("ferrule {{.Version}}\n")
+	cmd.Flags().Bool("version", false, "tell the version")
 	cmd.SetOut(a.stdout)
 	cmd.SetErr(a.stderr)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	cmd.PersistentFlags().StringVar(&a.data, "data", "", "`directory` of the gateway that is meant (FERRULE_DATA; the user's own otherwise)")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{plain(err)} })
+	cmd.PersistentFlags().StringVar(&a.data, "data", "", "data `DIR` of the gateway that is meant (FERRULE_DATA; the user's own otherwise)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "write JSON, for scripts")
 	cmd.AddCommand(
 		a.upCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.traceCommand(),
@@ -81,6 +82,16 @@ func parent(cmd *cobra.Command) *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
+}
+
+// plain tells what is wrong with a flag without the words of Go's libraries.
+func plain(err error) error {
+	for words, want := range map[string]string{": strconv.": "want a number", ": time: ": "want a duration such as 30s"} {
+		if before, _, ok := strings.Cut(err.Error(), words); ok {
+			return fmt.Errorf("%s: %s", before, want)
+		}
+	}
+	return err
 }
 
 // exactly is cobra.ExactArgs with an error that counts as wrong usage.

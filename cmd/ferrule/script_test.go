@@ -30,7 +30,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/config")
 			env.Setenv("FERRULE_DATA", env.WorkDir+"/data")
 			env.Setenv("FERRULE_LISTEN", "127.0.0.1:0")
-			for _, name := range []string{"SIM", "SIM2", "WEB"} {
+			for _, name := range []string{"SIM", "SIM2"} {
 				addr, err := freeAddr()
 				if err != nil {
 					return err

@@ -56,8 +56,8 @@ With --misbehave the board does what real ones have been seen to do, or worse:
 			return fleet.Run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVar(&cfg.Addr, "tcp", "127.0.0.1:4242", "`host:port` where the first board listens")
-	cmd.Flags().IntVar(&cfg.Count, "count", 1, "how `many` boards")
+	cmd.Flags().StringVar(&cfg.Addr, "tcp", "127.0.0.1:4242", "where the first board listens, `HOST:PORT`")
+	cmd.Flags().IntVar(&cfg.Count, "count", 1, "how many boards, `N`")
 	cmd.Flags().StringVar(&cfg.Misbehave, "misbehave", "", "`name` of a misbehaviour")
 	cmd.RegisterFlagCompletionFunc("misbehave", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string

@@ -68,7 +68,11 @@ func (a *app) describe(ctx context.Context, device string) (toolbox.DescribeDevi
 
 func (a *app) printTools(about toolbox.DescribeDeviceOutput) {
 	d := about.Device
-	fmt.Fprintf(a.stdout, "%s  %s %s  %s\n", a.style(bold, d.ID), d.Model, d.Version, a.state(d))
+	fmt.Fprintf(a.stdout, "%s  ", a.style(bold, d.ID))
+	if d.Model != "" {
+		fmt.Fprintf(a.stdout, "%s %s  ", d.Model, d.Version)
+	}
+	fmt.Fprintln(a.stdout, a.state(d.State))
 	if text := remark(d); text != "" && d.State != string(ferrule.StateOnline) {
 		fmt.Fprintf(a.stdout, "  %s\n", text)
 	}
@@ -103,13 +107,45 @@ func traits(t toolbox.DescribedTool) string {
 	if t.Poll != "" {
 		words = append(words, "to be polled each "+t.Poll)
 	}
+	if t.Deadline != "" {
+		words = append(words, "within "+t.Deadline)
+	}
 	return strings.Join(words, ", ")
 }
 
 // property is an argument as its schema describes it.
 type property struct {
-	Type        string `json:"type"`
-	Description string `json:"description"`
+	Type        string          `json:"type"`
+	Description string          `json:"description"`
+	Minimum     *json.Number    `json:"minimum"`
+	Maximum     *json.Number    `json:"maximum"`
+	Enum        []any           `json:"enum"`
+	Default     json.RawMessage `json:"default"`
+}
+
+// bounds is what an argument may be, in a few words.
+func (p property) bounds() string {
+	var words string
+	if len(p.Enum) > 0 {
+		var each []string
+		for _, v := range p.Enum {
+			text, _ := json.Marshal(v) // it came from JSON
+			each = append(each, string(text))
+		}
+		words += " " + strings.Join(each, " or ")
+	}
+	switch {
+	case p.Minimum != nil && p.Maximum != nil:
+		words += fmt.Sprintf(" from %s to %s", p.Minimum, p.Maximum)
+	case p.Minimum != nil:
+		words += fmt.Sprintf(" from %s", p.Minimum)
+	case p.Maximum != nil:
+		words += fmt.Sprintf(" up to %s", p.Maximum)
+	}
+	if p.Default != nil {
+		words += ", usually " + string(p.Default)
+	}
+	return words
 }
 
 // input is what a portable schema says about the arguments of a tool.
@@ -135,6 +171,9 @@ func arguments(schema json.RawMessage) []string {
 		line := name
 		if p.Type != "" {
 			line += ": " + p.Type
+		}
+		if bounds := oneLine(p.bounds(), 120); bounds != "" {
+			line += " " + bounds
 		}
 		if !slices.Contains(in.Required, name) {
 			line += ", optional"

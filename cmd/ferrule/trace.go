@@ -43,7 +43,7 @@ of it, until interrupted:
 			return client.Trace(ctx, args[0], a.printTrace)
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "how `long` to show it")
+	cmd.Flags().DurationVar(&length, "for", 0, "a `duration` to show it")
 	return cmd
 }
 

@@ -57,10 +57,10 @@ command line adds to what stands in the file.`,
 			return errors.Join(err, g.close())
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "`file` to read instead of "+configName()+" (FERRULE_CONFIG)")
-	cmd.Flags().StringVar(&listen, "listen", "", "`host:port` to serve HTTP on (FERRULE_LISTEN; "+config.Default().Listen+" otherwise)")
-	cmd.Flags().StringArrayVar(&serialDevices, "serial", nil, "a board on a serial port, `[name=]port[@baud]`, or auto for those that are plugged in; may be repeated")
-	cmd.Flags().StringArrayVar(&tcpDevices, "tcp", nil, "a board that listens at `[name=]host:port`; may be repeated")
+	cmd.Flags().StringVar(&file, "config", "", "`FILE` to read instead of "+configName()+" (FERRULE_CONFIG)")
+	cmd.Flags().StringVar(&listen, "listen", "", "`HOST:PORT` to serve HTTP on (FERRULE_LISTEN; "+config.Default().Listen+" otherwise)")
+	cmd.Flags().StringArrayVar(&serialDevices, "serial", nil, "a board on a serial port, `[NAME=]PORT[@BAUD]`, or auto for those that are plugged in; may be repeated")
+	cmd.Flags().StringArrayVar(&tcpDevices, "tcp", nil, "a board that listens at `[NAME=]HOST:PORT`; may be repeated")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return cmd
 }
@@ -93,7 +93,7 @@ func name(devices *config.Devices, serial, tcp []string) error {
 		}
 		d := config.SerialDevice{Name: name, Port: port}
 		if at := strings.LastIndexByte(port, '@'); at >= 0 {
-			if d.Baud, err = strconv.Atoi(port[at+1:]); err != nil {
+			if d.Baud, err = strconv.Atoi(port[at+1:]); err != nil || d.Baud < 1 {
 				return fmt.Errorf("--serial %s: want a bit rate such as 115200 behind @, got %q", text, port[at+1:])
 			}
 			d.Port = port[:at]

@@ -35,7 +35,7 @@ func (g *gateway) health(w http.ResponseWriter, _ *http.Request) {
 		Status  string                `json:"status"`
 		Journal string                `json:"journal"`
 		Devices map[ferrule.State]int `json:"devices"`
-	}{"ok", "ok", map[ferrule.State]int{ferrule.StateOnline: 0, ferrule.StateOffline: 0}}
+	}{"ok", "ok", map[ferrule.State]int{ferrule.StateOnline: 0, ferrule.StateOffline: 0, ferrule.StateReleased: 0}}
 	for _, dev := range g.fleet.Devices() {
 		state.Devices[dev.State]++
 	}
