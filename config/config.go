@@ -126,8 +126,12 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
+	asked := c.Overlays != Default().Overlays
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
+	}
+	if _, err := os.Stat(c.Overlays); asked && err != nil {
+		return Config{}, fmt.Errorf("%s: overlays: there is no directory %s", path, c.Overlays)
 	}
 	return c, nil
 }

@@ -122,6 +122,12 @@ func TestLoad(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	write(t, path, "overlays: mine\n")
+	if _, err := config.Load(path); err == nil || !strings.Contains(err.Error(), "overlays: there is no directory "+filepath.Join(dir, "mine")) {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "mine"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	c, err := config.Load(path)
 	if err != nil || c.Overlays != filepath.Join(dir, "mine") {
 		t.Errorf("got %q, %v", c.Overlays, err)

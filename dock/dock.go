@@ -74,6 +74,8 @@ type Overlays interface {
 	Lay(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest
 	// Names tells whether something is laid on this one device alone.
 	Names(device string) bool
+	// Misses tells what is to be laid on tools that the device does not have.
+	Misses(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string
 }
 
 // Parts is what a dock is made of.

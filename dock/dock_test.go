@@ -199,6 +199,13 @@ func (plain) Lay(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) *
 
 func (plain) Names(device string) bool { return device == "special" }
 
+func (plain) Misses(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) []string {
+	if device == "special" && m.Tool("fly") == nil {
+		return []string{"it cannot fly"}
+	}
+	return nil
+}
+
 // world is a dock with all around it.
 type world struct {
 	t      *testing.T
@@ -1336,6 +1343,21 @@ func TestSlowClose(t *testing.T) {
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestMisses: what an overlay says of a tool that is not there is a note on the
+// device, once.
+func TestMisses(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", named(b, "special"))
+		b.hangUp()
+		time.Sleep(time.Second)
+		if notes := w.device("special").Notes; !slices.Equal(notes, []string{"it cannot fly"}) {
+			t.Errorf("got %q", notes)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -186,6 +187,7 @@ func (r *roster) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.
 		r.compare(dev, manifest, before)
 		dev.Labels = before.Labels
 	}
+	dev.Notes = slices.Concat(dev.Notes, r.kinds.overlays.Misses(dev.Dialect, dev.Kind, dev.ID, manifest))
 	if was := at.device.Load(); was.ID != dev.ID {
 		r.unlist(was.ID)
 	}

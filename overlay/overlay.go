@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"io"
 	"regexp"
 	"slices"
@@ -163,6 +164,23 @@ func (m Match) matches(dialect string, kind ferrule.Kind, device string) bool {
 // laid for their Kind.
 func (s *Set) Names(device string) bool {
 	return device != "" && slices.ContainsFunc(s.files, func(f *File) bool { return f.Match.Device == device })
+}
+
+// Misses tells of tools that an overlay for this device or its Kind speaks of, and
+// that the device does not have: somebody may have misspelt one.
+func (s *Set) Misses(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string {
+	var notes []string
+	for _, f := range s.files {
+		if f.Match.rank() == 0 || !f.Match.matches(dialect, kind, device) {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(f.Tools)) {
+			if m.Tool(name) == nil {
+				notes = append(notes, fmt.Sprintf("an overlay speaks of a tool %q, which it does not have", name))
+			}
+		}
+	}
+	return notes
 }
 
 // Lay returns a copy of m with everything laid on it that is about the device.

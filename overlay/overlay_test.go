@@ -3,6 +3,7 @@ package overlay_test
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"reflect"
 	"strings"
 	"testing"
@@ -204,4 +205,23 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestMisses(t *testing.T) {
+	parse := func(text string) *overlay.File {
+		f, err := overlay.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	set := overlay.NewSet(
+		parse(`{"match":{"dialect":"d"},"tools":{"of_the_protocol":{"effect":"reads"}}}`),
+		parse(`{"match":{"device":"robot"},"tools":{"plain":{"effect":"reads"},"pian":{},"alpin":{}}}`),
+		parse(`{"match":{"device":"other"},"tools":{"plani":{}}}`),
+	)
+	want := []string{`an overlay speaks of a tool "alpin", which it does not have`, `an overlay speaks of a tool "pian", which it does not have`}
+	if got := set.Misses("d", "0123456789abcdef", "robot", board()); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
 }
