@@ -61,11 +61,13 @@ func (d *Device) OfflineError() *Error {
 		return Errorf(Offline, "%s has not been reached yet: %s", d.ID, d.Reason).
 			WithHint("is it on, and is %s its address?", d.Address)
 	}
-	return Errorf(Offline, "%s is offline since %s: %s", d.ID, moment(d.Since, time.Now()), d.Reason).
+	return Errorf(Offline, "%s is offline since %s: %s", d.ID, Moment(d.Since), d.Reason).
 		WithHint("it was last on %s at %s", d.Medium, d.Address)
 }
 
-// moment is a time as people say it: the clock today, else the day too.
+// Moment is a time as people say it: the clock today, else the day too.
+func Moment(t time.Time) string { return moment(t, time.Now()) }
+
 func moment(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {

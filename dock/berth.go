@@ -86,7 +86,7 @@ func (b *berth) leave() {
 	b.offline(b.gone)
 	b.left = true
 	b.dock.roster.leave(b.slot)
-	b.dock.release(b)
+	b.dock.vacate(b)
 }
 
 func (b *berth) stopWaiting() {

@@ -244,8 +244,8 @@ func (d *Dock) restart(address string) (over <-chan struct{}) {
 	return b.restart()
 }
 
-// release gives up a berth that has nothing in sight.
-func (d *Dock) release(b *berth) {
+// vacate gives up a berth that has nothing in sight.
+func (d *Dock) vacate(b *berth) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.berths, b.slot.sighting.Address)

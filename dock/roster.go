@@ -256,7 +256,7 @@ func (r *roster) released(at *slot) (until time.Time, away bool) {
 		return until, false
 	}
 	dev := *at.device.Load()
-	dev.Reason = "was released for other programs until " + until.Local().Format(time.TimeOnly)
+	dev.Reason = "was released for other programs until " + ferrule.Moment(until)
 	if dev.State != ferrule.StateReleased {
 		dev.State, dev.Since = ferrule.StateReleased, time.Now()
 		r.log.Info("device "+dev.Reason, "device", dev.ID)

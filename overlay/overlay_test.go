@@ -3,8 +3,8 @@ package overlay_test
 import (
 	"encoding/json"
 	"os"
-	"slices"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 

@@ -13,12 +13,12 @@ import (
 	"errors"
 )
 
-// Message is one frame: its bytes, and the channel that it came on or goes to.
+// Message is one unit on the wire: its bytes, and the channel that it came on or goes to.
 type Message struct {
 	// Channel is text or binary on a WebSocket, the role of the topic on MQTT,
 	// and empty on a line.
 	Channel string
-	// Data is the frame without its framing: a line comes without its end.
+	// Data is the message without its framing: a line comes without its end.
 	Data []byte
 }
 

@@ -214,18 +214,21 @@ func TestRatioFleet(t *testing.T) {
 	one.online("robot")
 	alone := road(t, one, "robot", "gpio_read", `{"pin":2}`)
 	medians(500, alone)
-	var got, base []time.Duration
+	var got, base, beside, besides []time.Duration
 	for range 3 {
 		before := medians(calls, alone)[0]
 		all := admit(t, addrs)
 		among := road(t, all, all.fleet.Devices()[count/2].ID, "gpio_read", `{"pin":2}`)
 		medians(500, among)
 		with := medians(calls, among)[0]
+		inTurn := medians(calls, among, alone)
+		beside, besides = append(beside, inTurn[0]), append(besides, inTurn[1])
 		all.stop()
 		medians(500, alone)
 		got, base = append(got, with), append(base, (before+medians(calls, alone)[0])/2)
 	}
 	most(t, "the road to one of 2,000 against the road to a single one", got, base, 1.2)
+	most(t, "the same, in turn, while both are there", beside, besides, 1.2)
 }
 
 // admit starts a gateway of many devices, and asserts what that costs.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -170,58 +171,78 @@ func plugAndCall(t *testing.T) {
 	const count = 10
 	dir := t.TempDir()
 	boards := make([]*uno.Board, count)
+	addresses := make([]string, count)
 	var devices []func(*config.Config)
 	for i := range boards {
 		boards[i] = uno.Start(t, uno.Options{Fast: true, Link: filepath.Join(dir, fmt.Sprint("uno", i))})
-		devices = append(devices, onSerial(fmt.Sprint("uno", i), boards[i], 0))
+		addresses[i] = "serial:" + boards[i].Path()
+		name := ""
+		if i%2 == 0 {
+			name = fmt.Sprint("uno", i) // the others have an ID of what they call themselves
+		}
+		devices = append(devices, onSerial(name, boards[i], 0))
 	}
 	g := startGateway(t, nil, devices...)
-	addresses := make([]string, count)
+	ids := make([]string, count)
 	for i := range boards {
-		g.online(fmt.Sprint("uno", i))
-		addresses[i] = g.device(fmt.Sprint("uno", i)).Address
+		eventually(t, 30*time.Second, "all are online", func() bool { return g.at(addresses[i]).State == ferrule.StateOnline })
+		ids[i] = g.at(addresses[i]).ID
 	}
 
 	tallies := make([]tally, count)
 	done := make(chan struct{})
 	var callers sync.WaitGroup
 	for i := range boards {
-		callers.Go(func() { tallies[i].call(g, fmt.Sprint("uno", i), done) })
+		callers.Go(func() { tallies[i].call(g, ids[i], done) })
 	}
-	plugged := make([]bool, count)
-	for i := range plugged {
-		plugged[i] = true
-	}
+	plugged := slices.Repeat([]bool{true}, count)
+	pulls := 0
 	for end := time.Now().Add(*plugging); time.Now().Before(end); time.Sleep(rand.N(100 * time.Millisecond)) {
 		switch i := rand.IntN(count); {
 		case !plugged[i]:
 			boards[i].Replug()
 			plugged[i] = true
-		case g.device(fmt.Sprint("uno", i)).State == ferrule.StateOnline:
+		case g.device(ids[i]).State == ferrule.StateOnline:
 			boards[i].Hangup()
 			plugged[i] = false
+			pulls++
 		}
 	}
 	for i, b := range boards {
 		if !plugged[i] {
 			b.Replug()
 		}
-		g.online(fmt.Sprint("uno", i))
+		g.online(ids[i])
 	}
 	close(done)
 	callers.Wait()
+	unanswered := 0
 	for i, b := range boards {
-		name := fmt.Sprint("uno", i)
-		g.online(name)
-		if got := g.device(name).Address; got != addresses[i] {
-			t.Errorf("%s is at %s, and was at %s", name, got, addresses[i])
+		g.online(ids[i])
+		if got := g.at(addresses[i]).ID; got != ids[i] {
+			t.Errorf("%s has become %s", ids[i], got)
 		}
-		tallies[i].judge(t, name, int(g.must(name, "runs", `{}`, "total").(float64)), int(g.must(name, "runs", `{}`, "repeats").(float64)))
+		tallies[i].judge(t, ids[i], int(g.must(ids[i], "runs", `{}`, "total").(float64)), int(g.must(ids[i], "runs", `{}`, "repeats").(float64)))
+		unanswered += tallies[i].codes[ferrule.Unanswered]
 		for _, on := range []bool{true, false} {
-			g.must(name, "gpio_write", fmt.Sprintf(`{"pin":13,"value":%t}`, on), "value")
+			g.must(ids[i], "gpio_write", fmt.Sprintf(`{"pin":13,"value":%t}`, on), "value")
 			b.WaitPin("B5", on)
 		}
 	}
+	t.Logf("%d cables were pulled, %d calls went unanswered", pulls, unanswered)
+	if pulls < int(plugging.Seconds()) || unanswered == 0 {
+		t.Error("that is too few")
+	}
+}
+
+// at is the device at an address.
+func (g *testGateway) at(address string) ferrule.Device {
+	for _, dev := range g.fleet.Devices() {
+		if dev.Address == address {
+			return *dev
+		}
+	}
+	return ferrule.Device{}
 }
 
 // tally is what came of the calls to one board.

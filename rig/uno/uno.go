@@ -8,6 +8,9 @@
 //
 // Firmware and runner are built from the C files here, once per process. Bytes
 // take as long as on a wire, and what a small chip loses is lost.
+//
+// As MCP/U numbers them, pin 2 is a button (D2), 9 a fan (B1, PWM), 13 the LED
+// (B5) and 14 a light sensor (analog channel 0).
 package uno
 
 import (
@@ -22,17 +25,6 @@ import (
 	"testing"
 	"time"
 )
-
-// The pins of the board, as MCP/U numbers them.
-const (
-	PinButton = 2  // D2
-	PinFan    = 9  // B1, PWM
-	PinLED    = 13 // B5
-	PinLight  = 14 // analog channel 0
-)
-
-// SampleTime is how often the board samples its light sensor.
-const SampleTime = 100 * time.Millisecond
 
 // Options are what a board is to be like. The zero value is a board at 115200
 // baud in real time that waits for the end of a line.

@@ -229,18 +229,29 @@ func tapped(t *testing.T, link wire.Link, far Far) {
 	if !ok {
 		t.Fatalf("%T cannot be watched: embed a wire.Tap", link)
 	}
-	seen := make(chan string, 3)
+	seen := make(chan string, 4)
 	tap.Observe(func(f wire.Frame) { seen <- fmt.Sprintf("%d %s%s", f.Way, f.Message.Data, f.Note) })
 	go far.Send(message("up"))
 	if _, err := link.Recv(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	wire.Note(link, "a %s", "remark")
-	go far.Recv()
+	go func() { // it is answered as soon as it is there
+		far.Recv()
+		far.Send(message("answer"))
+	}()
+	received := make(chan error, 1)
+	go func() {
+		_, err := link.Recv(within(t))
+		received <- err
+	}()
 	if err := link.Send(within(t), message("down")); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"1 up", "3 a remark", "2 down"} {
+	if err := <-received; err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1 up", "3 a remark", "2 down", "1 answer"} {
 		if got := <-seen; got != want {
 			t.Errorf("the tap saw %q, want %q", got, want)
 		}
