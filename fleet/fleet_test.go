@@ -58,6 +58,10 @@ func TestFleet(t *testing.T) {
 	if dev, _, _ := f.Lookup("robot"); dev.State != ferrule.StateOffline {
 		t.Errorf("got %+v", dev)
 	}
+	dev, _, _ = f.Lookup("robot")
+	if _, err := f.Handle(t.Context(), &ferrule.Call{Device: "robot", Target: ferrule.Target{Device: dev}}); err == nil || ferrule.AsError(err).Code != ferrule.Offline {
+		t.Errorf("there is still a way to it: %v", err)
+	}
 	f.Remove("robot")
 	if _, _, ok := f.Lookup("robot"); ok {
 		t.Error("robot was removed, and is there")

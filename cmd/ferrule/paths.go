@@ -7,14 +7,14 @@ import (
 )
 
 // defaultData is the data directory where none is named: where the system wants
-// the data of a user.
+// the data of a user. It is empty for a user without a home.
 func defaultData() string {
 	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
 		return filepath.Join(dir, "ferrule")
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "."
+		return ""
 	}
 	switch runtime.GOOS {
 	case "darwin":

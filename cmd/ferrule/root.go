@@ -61,10 +61,14 @@ Try it without any hardware:
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{plain(err)} })
 	cmd.PersistentFlags().StringVar(&a.data, "data", "", "data `DIR` of the gateway that is meant (FERRULE_DATA; the user's own otherwise)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "write JSON, for scripts")
-	cmd.AddCommand(
+	for _, c := range []*cobra.Command{
 		a.upCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.traceCommand(),
-		a.adoptCommand(), a.forgetCommand(), a.releaseCommand(), a.auditCommand(), a.simCommand(), a.versionCommand(),
-	)
+		a.adoptCommand(), a.forgetCommand(), a.releaseCommand(), a.auditCommand(),
+	} {
+		c.PersistentPreRunE = a.hasData
+		cmd.AddCommand(c)
+	}
+	cmd.AddCommand(a.simCommand(), a.versionCommand())
 	return parent(cmd)
 }
 
@@ -106,6 +110,15 @@ func exactly(n int) cobra.PositionalArgs {
 
 // dataDir is the data directory, by which a gateway is meant.
 func (a *app) dataDir() string { return cmp.Or(a.data, os.Getenv("FERRULE_DATA"), defaultData()) }
+
+// hasData refuses to work where no data directory is meant: one in whatever
+// directory this is would be lost.
+func (a *app) hasData(*cobra.Command, []string) error {
+	if a.dataDir() == "" {
+		return usageError{errors.New("there is no home directory to keep data in; --data or FERRULE_DATA names another")}
+	}
+	return nil
+}
 
 // client connects to the gateway that is meant.
 func (a *app) client() (*control.Client, error) {

@@ -266,14 +266,21 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// FuzzClean: whatever a USB descriptor says, one plain line of it is shown.
-func FuzzClean(f *testing.F) {
+// FuzzDescriptor: whatever a USB descriptor says, one plain line of it is shown,
+// and it makes an address that can stand in a command.
+func FuzzDescriptor(f *testing.F) {
 	f.Add("Arduino Uno\n")
 	f.Add("\x1b[31mred\u202e")
 	f.Fuzz(func(t *testing.T, s string) {
 		got := clean(s)
 		if len(got) > 128 || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r > '~' }) || clean(got) != got {
 			t.Errorf("%q became %q", s, got)
+		}
+		p := port{found: found{USB: true, VID: "2341", PID: "0043", Serial: got, Place: got, Interface: got}}
+		for _, address := range []string{p.address(), p.place()} {
+			if !regexp.MustCompile(`^usb:2341:0043[:@][A-Za-z0-9._-]{1,200}$`).MatchString(address) {
+				t.Errorf("%q became the address %q", s, address)
+			}
 		}
 	})
 }
