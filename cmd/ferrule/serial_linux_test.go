@@ -230,7 +230,7 @@ func plugAndCall(t *testing.T) {
 		}
 	}
 	t.Logf("%d cables were pulled, %d calls went unanswered", pulls, unanswered)
-	if pulls < int(plugging.Seconds()) || unanswered == 0 {
+	if pulls < int(plugging.Seconds())/3 || unanswered == 0 {
 		t.Error("that is too few")
 	}
 }
