@@ -131,7 +131,7 @@ func Load(path string) (Config, error) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
 	if _, err := os.Stat(c.Overlays); asked && err != nil {
-		return Config{}, fmt.Errorf("%s: overlays: there is no directory %s", path, c.Overlays)
+		return Config{}, fmt.Errorf("%s: overlays: %w", path, err)
 	}
 	return c, nil
 }

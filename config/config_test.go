@@ -122,7 +122,7 @@ func TestLoad(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	write(t, path, "overlays: mine\n")
-	if _, err := config.Load(path); err == nil || !strings.Contains(err.Error(), "overlays: there is no directory "+filepath.Join(dir, "mine")) {
+	if _, err := config.Load(path); err == nil || !strings.Contains(err.Error(), "overlays: stat "+filepath.Join(dir, "mine")) {
 		t.Errorf("got %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "mine"), 0o700); err != nil {

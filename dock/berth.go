@@ -150,9 +150,12 @@ func (b *berth) safely(fn func() error) (err error) {
 	return fn()
 }
 
+// errAnew is why a device is offline for a moment.
+var errAnew = errors.New("it is being connected anew")
+
 // ended decides what follows the end of a greeting or a session.
 func (b *berth) ended(err error) {
-	b.hangUp()
+	b.hangUp(err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer close(b.over) // that of now: what follows may be busy again
@@ -165,11 +168,11 @@ func (b *berth) ended(err error) {
 		b.begin()
 	case b.anew:
 		if b.begin(); b.busy {
-			b.offline(errors.New("it is being connected anew"))
+			b.offline(errAnew)
 		}
 	default:
 		if err == nil {
-			err = errors.New("it is being connected anew")
+			err = errAnew
 		}
 		b.offline(err)
 		b.retry()
@@ -180,12 +183,19 @@ func (b *berth) ended(err error) {
 }
 
 // hangUp lets go of the link, which may take a while and holds nobody up.
-func (b *berth) hangUp() {
+func (b *berth) hangUp(why error) {
 	b.mu.Lock()
 	b.end()
 	link := b.link
 	b.link = nil
 	if b.session != nil {
+		switch {
+		case b.sighting == nil:
+			why = b.gone
+		case why == nil:
+			why = errAnew
+		}
+		b.dock.roster.offline(b.slot, why)
 		b.session = nil
 		b.arrival = make(chan struct{})
 		if time.Since(b.began) > b.wait {
@@ -212,6 +222,7 @@ func (b *berth) waitUntil(t time.Time) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.timer != nil && b.sighting != nil {
+			b.timer = nil
 			b.begin()
 		}
 	})

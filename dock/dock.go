@@ -179,15 +179,41 @@ func (d *Dock) update(group string, all []wire.Sighting) {
 			b.see(nil, errors.New("it is no longer in reach"))
 		}
 	}
+	var anew []string // what is decided about all of them comes before anything is done
+	for i := range all {
+		anew = append(anew, d.resight(&all[i])...)
+	}
 	for i := range all {
 		s := &all[i]
-		if s.Absent != "" && d.roster.knows(s.Name) {
+		if s.Absent != "" && d.roster.elsewhere(s.Name, s.Address) {
 			continue // it is remembered as it was when it was there
 		}
-		for b := d.berthAt(s); b != nil && !b.see(s, nil); b = d.berthAt(s) {
+		for b := d.berthAt(s, &anew); b != nil && !b.see(s, nil); b = d.berthAt(s, &anew) {
 			// the berth was being given up; the next one is new
 		}
 	}
+	for _, address := range anew {
+		d.restart(address)
+	}
+}
+
+// resight tells the roster of what is sighted anew, and returns the addresses
+// that have to be admitted anew for it.
+func (d *Dock) resight(s *wire.Sighting) (anew []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.berths[s.Address]
+	if b == nil {
+		return nil
+	}
+	displaced, changed := d.roster.resight(b.slot, s)
+	if displaced != "" {
+		anew = append(anew, displaced)
+	}
+	if changed {
+		anew = append(anew, s.Address)
+	}
+	return anew
 }
 
 // compare takes in what is in a group, and tells which addresses no longer are.
@@ -213,21 +239,19 @@ func (d *Dock) compare(group string, all []wire.Sighting) (gone []string) {
 }
 
 // berthAt finds the berth of a sighting, or makes it; there is none once the
-// dock is closed.
-func (d *Dock) berthAt(s *wire.Sighting) *berth {
+// dock is closed. An address that has lost its name by it has to be admitted
+// anew.
+func (d *Dock) berthAt(s *wire.Sighting, anew *[]string) *berth {
 	d.mu.Lock()
-	b, displaced, renamed := d.berths[s.Address], "", false
-	switch {
-	case b != nil:
-		displaced, renamed = d.roster.resight(b.slot, s)
-	case !d.closed:
+	defer d.mu.Unlock()
+	b := d.berths[s.Address]
+	if b == nil && !d.closed {
+		var displaced string
 		b, displaced = newBerth(d, s)
 		d.berths[s.Address] = b
-	}
-	d.mu.Unlock()
-	d.restart(displaced)
-	if renamed {
-		d.restart(s.Address)
+		if displaced != "" {
+			*anew = append(*anew, displaced)
+		}
 	}
 	return b
 }
@@ -269,11 +293,17 @@ func (d *Dock) Adopt(id string) error {
 // They can when it returns. The device is taken back by itself; after no time,
 // at once.
 func (d *Dock) Release(ctx context.Context, id string, length time.Duration) error {
-	address, err := d.roster.release(id, time.Now().Add(length))
+	addresses, err := d.roster.release(id, time.Now().Add(length))
 	if err != nil {
 		return err
 	}
-	if over := d.restart(address); over != nil {
+	var closing []<-chan struct{}
+	for _, address := range addresses {
+		if over := d.restart(address); over != nil {
+			closing = append(closing, over)
+		}
+	}
+	for _, over := range closing {
 		select {
 		case <-over:
 		case <-ctx.Done():

@@ -1361,3 +1361,102 @@ func TestMisses(t *testing.T) {
 		}
 	})
 }
+
+// TestTakenBackByPlace: what was released by its place is taken back by it.
+func TestTakenBackByPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		one, two := &board{address: "a1", model: "one"}, &board{address: "a2", model: "two"}
+		var all []wire.Sighting
+		for _, b := range []*board{one, two} {
+			s := found(b)
+			s.Place = "1-1"
+			all = append(all, s)
+		}
+		w.shore.see("g", all...)
+		synctest.Wait()
+		if err := w.dock.Release(t.Context(), "one", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.wantIDs("one:released two:released")
+		if err := w.dock.Release(t.Context(), "two", 0); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.wantIDs("one:online two:online")
+	})
+}
+
+// TestOwnerDecides: what an owner says of a board that is in sight counts at once,
+// and takes nothing from it.
+func TestOwnerDecides(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		s := found(b)
+		w.shore.see("g", s)
+		synctest.Wait()
+		s.Adopted = true
+		w.shore.see("g", s)
+		synctest.Wait()
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.State != ferrule.StateOnline {
+			t.Errorf("got %+v", dev)
+		}
+		b.set(func(b *board) { b.refuse = errors.New("in use") })
+		b.hangUp()
+		time.Sleep(time.Minute)
+		s.Name = "robot"
+		w.shore.see("g", s)
+		synctest.Wait()
+		w.wantIDs("robot:offline")
+		if dev := w.device("robot"); dev.Kind == "" || dev.Trust != ferrule.TrustAdopted {
+			t.Errorf("got %+v", dev)
+		}
+	})
+}
+
+// TestAbsentText: what is said of a port that is not there may change, and there
+// is nothing of it to release or to adopt.
+func TestAbsentText(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		absent := wire.Sighting{Address: "/dev/port", Instance: 1, Name: "robot", Absent: "there is none"}
+		w.shore.see("g", absent)
+		synctest.Wait()
+		absent.Absent = "there is another"
+		w.shore.see("g", absent)
+		synctest.Wait()
+		if dev := w.device("robot"); dev.Reason != "there is another" {
+			t.Errorf("got %+v", dev)
+		}
+		if err := w.dock.Release(t.Context(), "robot", time.Hour); ferrule.AsError(err).Code != ferrule.Offline {
+			t.Errorf("got %v", err)
+		}
+		if err := w.dock.Adopt("robot"); ferrule.AsError(err).Code != ferrule.Offline {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestNoLongerShy: a board that waited to be adopted is opened when it need not
+// wait any more.
+func TestNoLongerShy(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		s := found(b)
+		w.shore.see("g", s)
+		if err := w.dock.Release(t.Context(), "demo", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		s.Shy = "it may restart"
+		w.shore.see("g", s)
+		time.Sleep(2 * time.Minute)
+		w.wantIDs("demo:offline")
+		s.Shy = ""
+		w.shore.see("g", s)
+		synctest.Wait()
+		w.wantIDs("demo:online")
+	})
+}

@@ -91,6 +91,9 @@ func (r *roster) claim(s *wire.Sighting) (displaced string) {
 	}
 	r.given[s.Name] = s.Address
 	at, ok := r.ids[s.Name]
+	if dev, kept := r.memory.Get(s.Name); !ok && kept {
+		at, ok = dev.Address, true
+	}
 	if !ok || at == s.Address {
 		return ""
 	}
@@ -100,31 +103,38 @@ func (r *roster) claim(s *wire.Sighting) (displaced string) {
 }
 
 // resight takes in what is sighted at an address that was in sight before. It
-// tells whether the owner calls it something else now, so that it has to be
-// admitted anew, and which address, if any, had that name before.
-func (r *roster) resight(at *slot, s *wire.Sighting) (displaced string, renamed bool) {
+// tells whether the owner has decided something else about it, so that it has to
+// be admitted anew, and which address, if any, had its name before.
+func (r *roster) resight(at *slot, s *wire.Sighting) (displaced string, changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was := at.sighting
 	at.sighting = s
-	if was.Name == s.Name {
+	if was.Name == s.Name && was.Adopted == s.Adopted && (s.Name == "" || r.given[s.Name] == s.Address) {
 		return "", false
 	}
-	if r.given[was.Name] == s.Address {
+	if was.Name != s.Name && r.given[was.Name] == s.Address {
 		delete(r.given, was.Name)
 	}
-	if dev := at.device.Load(); dev.ID == was.Name { // it was called so by its owner only
+	displaced = r.claim(s)
+	dev := at.device.Load()
+	switch kept, known := r.memory.At(s.Address); {
+	case s.Name != "" && dev.ID != s.Name && known:
+		r.rename(at, kept)
+	case s.Name != "" && dev.ID != s.Name:
+		r.expect(at)
+	case s.Name == "" && dev.ID == was.Name && r.ids[dev.ID] == s.Address: // only its owner called it so
 		r.evict(dev.ID)
 	}
-	return r.claim(s), true
+	return displaced, true
 }
 
-// knows tells whether there is a device with an ID.
-func (r *roster) knows(id string) bool {
+// elsewhere tells whether the device with an ID is known at another address.
+func (r *roster) elsewhere(id, address string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, ok := r.ids[id]
-	return ok
+	at, ok := r.ids[id]
+	return ok && at != address
 }
 
 // rename gives a device that is remembered the name that its owner has given it
@@ -166,11 +176,17 @@ func (r *roster) leave(at *slot) {
 	dev := at.device.Load()
 	switch {
 	case r.ids[dev.ID] != s.Address: // another has that ID by now
-	case dev.Kind == "":
+	case !r.remembers(dev):
 		r.unlist(dev.ID)
 	default:
 		r.fleet.Put(dev, r.kinds.of(dev.ID), nil)
 	}
+}
+
+// remembers tells whether a device stays when it is out of sight.
+func (r *roster) remembers(dev *ferrule.Device) bool {
+	kept, ok := r.memory.Get(dev.ID)
+	return ok && kept.Address == dev.Address
 }
 
 // admit gives a device that was greeted its ID and its trust, notes what has
@@ -188,8 +204,8 @@ func (r *roster) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.
 		dev.Labels = before.Labels
 	}
 	dev.Notes = slices.Concat(dev.Notes, r.kinds.overlays.Misses(dev.Dialect, dev.Kind, dev.ID, manifest))
-	if was := at.device.Load(); was.ID != dev.ID {
-		r.unlist(was.ID)
+	if known {
+		r.supersede(before, dev)
 	}
 	r.kinds.use(dev, manifest, shared)
 	r.publish(at, dev)
@@ -218,26 +234,41 @@ func (r *roster) offline(at *slot, why error) bool {
 	return true
 }
 
-// release notes until when the device with an ID is left alone, and tells its
-// address; none, if it was to be taken back and had not been released.
-func (r *roster) release(id string, until time.Time) (address string, err error) {
+// release notes until when the device with an ID, and all else at its place, is
+// left alone. It tells their addresses; none, if it was to be taken back and had
+// not been released.
+func (r *roster) release(id string, until time.Time) (addresses []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	address, ok := r.ids[id]
 	if !ok {
-		return "", ferrule.NoDevice(id)
+		return nil, ferrule.NoDevice(id)
 	}
-	if r.slots[address] == nil {
-		return "", ferrule.Errorf(ferrule.Offline, "%s is not in sight, so there is nothing to release", id)
+	at := r.slots[address]
+	if at == nil || at.sighting.Absent != "" {
+		return nil, ferrule.Errorf(ferrule.Offline, "%s is not in sight, so there is nothing to release", id)
 	}
-	if _, away := r.away[address]; !away && !time.Now().Before(until) {
-		return "", nil
+	keys := []string{address}
+	if place := at.sighting.Place; place != "" {
+		keys = append(keys, place)
 	}
-	r.away[address] = until
-	if place := r.slots[address].sighting.Place; place != "" {
-		r.away[place] = until
+	away := false
+	for _, key := range keys {
+		_, so := r.away[key]
+		away = away || so
 	}
-	return address, nil
+	if !away && !time.Now().Before(until) {
+		return nil, nil
+	}
+	for other, slot := range r.slots {
+		if place := slot.sighting.Place; other == address || place != "" && place == at.sighting.Place {
+			addresses = append(addresses, other)
+		}
+	}
+	for _, key := range slices.Concat(keys, addresses) {
+		r.away[key] = until
+	}
+	return addresses, nil
 }
 
 // released tells whether a device is to be left alone, until when, and publishes
@@ -274,6 +305,8 @@ func (r *roster) adopt(id string) (address string, err error) {
 	switch {
 	case !ok && at == nil:
 		return "", ferrule.NoDevice(id)
+	case !ok && at.sighting.Absent != "":
+		return "", at.device.Load().OfflineError()
 	case !ok:
 		was = at.device.Load() // it was not even opened
 	}
@@ -282,6 +315,7 @@ func (r *roster) adopt(id string) (address string, err error) {
 	if at := r.slots[dev.Address]; at != nil {
 		r.publish(at, &dev)
 	} else {
+		r.ids[id] = dev.Address
 		r.fleet.Put(&dev, r.kinds.of(id), nil)
 	}
 	return dev.Address, r.memory.Keep(&dev, nil)
@@ -337,8 +371,18 @@ func (r *roster) unlist(id string) {
 	r.kinds.forget(id)
 }
 
+// supersede takes out what an address was called before.
+func (r *roster) supersede(was, dev *ferrule.Device) {
+	if was.ID != dev.ID && r.ids[was.ID] == dev.Address {
+		r.unlist(was.ID)
+	}
+}
+
 // publish makes dev what the fleet knows of an address.
 func (r *roster) publish(at *slot, dev *ferrule.Device) {
+	if was := at.device.Load(); was != nil {
+		r.supersede(was, dev)
+	}
 	r.ids[dev.ID] = dev.Address
 	at.device.Store(dev)
 	r.fleet.Put(dev, r.kinds.of(dev.ID), at.way)
@@ -362,7 +406,7 @@ func (r *roster) notKept(dev *ferrule.Device, err error) {
 // that it has, else what it calls itself, with digits of its address if that is
 // taken.
 func (r *roster) name(s *wire.Sighting, model string, before *ferrule.Device) string {
-	if s.Name != "" {
+	if s.Name != "" && r.given[s.Name] == s.Address {
 		return s.Name
 	}
 	if before != nil && before.Kind != "" {

@@ -46,13 +46,13 @@ const maxKept = 64 << 10
 
 // encode makes the lines of a batch, chained to the one at head. They are valid
 // until the next call.
-func (n *encoder) encode(batch []ferrule.Entry, head mark) ([]byte, mark) {
+func (n *encoder) encode(batch []pending, head mark) ([]byte, mark) {
 	if cap(n.lines) > maxKept {
 		*n = encoder{}
 	}
 	n.lines = n.lines[:0]
 	for i := range batch {
-		e := &batch[i]
+		e := &batch[i].Entry
 		head.seq++
 		e.Seq = head.seq
 		n.hashed = appendEntry(append(n.hashed[:0], head.hash[:]...), e) // as chain does

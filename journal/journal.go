@@ -52,8 +52,10 @@ func (c Config) Check() error {
 // lazy is how long a record that need not be durable may wait, and backlog how
 // many of them may.
 const (
-	lazy    = time.Second
-	backlog = 4096
+	lazy        = time.Second
+	backlog     = 4096
+	maxWaiting  = 8 << 20 // bytes of what is kept of a batch that could not be written
+	maxKeptArgs = 2 << 10 // bytes of arguments, while the disk is full
 )
 
 // Journal appends records. It is safe for use by many goroutines.
@@ -88,9 +90,15 @@ type storage interface {
 
 // batch is records that are written together.
 type batch struct {
-	entries []ferrule.Entry
+	entries []pending
 	done    bool // they were written, or err tells why not; guarded by Journal.disk
 	err     error
+}
+
+// pending is a record that is not yet written.
+type pending struct {
+	ferrule.Entry
+	awaited bool // whoever appended it waits, and is told if it cannot be written
 }
 
 // mark is a place in the chain.
@@ -161,12 +169,17 @@ func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 		return err
 	}
 	b := j.next
-	if j.lost > 0 && j.failure == nil {
-		b.entries = append(b.entries, ferrule.Entry{Time: e.Time, Phase: ferrule.Gap, Message: fmt.Sprintf("%d older records are missing: the disk did not take them", j.lost)})
-		j.lost = 0
-	}
-	b.entries = append(b.entries, e)
 	wait := durable && (j.cfg.Sync == 0 || j.failure != nil) // on a full disk everyone waits for the truth
+	if !wait && j.failure != nil && len(b.entries) >= backlog {
+		j.lost++
+		err := j.failure
+		j.mu.Unlock()
+		return err
+	}
+	if n := len(e.Args); j.failure != nil && n > maxKeptArgs {
+		e.Args = ferrule.AppendString(nil, fmt.Sprintf("%d bytes, left out while the disk was full", n))
+	}
+	b.entries = append(b.entries, pending{e, wait})
 	if !wait {
 		delay := lazy
 		if durable {
@@ -174,7 +187,7 @@ func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 		}
 		j.flushWithin(delay)
 	}
-	full := len(b.entries) >= backlog
+	full := len(b.entries) >= backlog && j.failure == nil
 	j.mu.Unlock()
 	if wait || full {
 		return j.flush(b)
@@ -252,19 +265,24 @@ func (j *Journal) flush(b *batch) error {
 		return b.err
 	}
 	j.mu.Lock()
-	j.next = &batch{entries: make([]ferrule.Entry, 0, len(b.entries))} // b is complete
-	dead, failure := j.dead, j.failure
+	j.next = &batch{entries: make([]pending, 0, len(b.entries))} // b is complete
+	dead, failure, lost := j.dead, j.failure, j.lost
 	j.mu.Unlock()
 	b.done = true
+	entries := b.entries
+	if lost > 0 {
+		gap := ferrule.Entry{Time: time.Now(), Phase: ferrule.Gap, Message: fmt.Sprintf("%d records are missing: the disk did not take them", lost)}
+		entries = slices.Concat([]pending{{gap, false}}, entries)
+	}
 	switch {
-	case len(b.entries) == 0:
+	case len(entries) == 0:
 		return nil
 	case dead:
 		b.err = failure
 		return failure
 	}
 
-	lines, head := j.encoder.encode(b.entries, j.head)
+	lines, head := j.encoder.encode(entries, j.head)
 	if dead, b.err = j.write(lines); b.err == nil {
 		j.head = head
 	} else {
@@ -277,7 +295,10 @@ func (j *Journal) flush(b *batch) error {
 		j.tell(b.err)
 	}
 	j.failure, j.dead = b.err, dead
-	if b.err != nil && !dead && !j.closed {
+	switch {
+	case b.err == nil:
+		j.lost -= lost
+	case !dead && !j.closed:
 		j.keep(b.entries)
 	}
 	b.entries = nil
@@ -293,16 +314,20 @@ func (j *Journal) tell(err error) {
 	j.log.Info("the journal can be written again")
 }
 
-// keep has what happened written later, before what comes next. It is called
-// with mu held.
-func (j *Journal) keep(entries []ferrule.Entry) {
-	happened := slices.DeleteFunc(entries, func(e ferrule.Entry) bool { return e.Phase == ferrule.Intent })
-	if n := len(happened) + len(j.next.entries) - backlog; n > 0 {
-		n = min(n, len(happened))
-		j.lost += n
-		happened = happened[n:]
+// keep has what happened written later, before what comes next. A call whose
+// intent was awaited was not made. It is called with mu held.
+func (j *Journal) keep(entries []pending) {
+	happened := slices.DeleteFunc(entries, func(e pending) bool { return e.awaited && e.Phase == ferrule.Intent })
+	size, from := 0, len(happened)
+	for ; from > 0 && len(happened)-from+len(j.next.entries) < backlog; from-- {
+		e := &happened[from-1]
+		if size += len(e.Args) + len(e.Message); size > maxWaiting {
+			break
+		}
+		e.awaited = false // it has been told of
 	}
-	j.next.entries = append(happened, j.next.entries...)
+	j.lost += from
+	j.next.entries = append(slices.Clone(happened[from:]), j.next.entries...)
 	j.flushWithin(lazy)
 }
 

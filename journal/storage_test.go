@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ferrulehq/ferrule"
 )
@@ -111,17 +112,25 @@ func TestASyncThatFailed(t *testing.T) {
 // full is a file that takes nothing while it is told so.
 type full struct {
 	*os.File
-	mu sync.Mutex
-	so bool
+	mu    sync.Mutex
+	so    bool
+	tried int
 }
 
 func (f *full) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.so {
+		f.tried++
 		return 0, syscall.ENOSPC
 	}
 	return f.File.Write(p)
+}
+
+func (f *full) tries() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tried
 }
 
 func (f *full) set(so bool) {
@@ -138,7 +147,7 @@ func TestWhatHappenedIsKept(t *testing.T) {
 		want     string
 	}{
 		{3, "outcome 0, outcome 1, outcome 2, intent later"},
-		{backlog + 3, "outcome 3, outcome 4, … outcome 4098, gap 3 older records are missing: the disk did not take them, intent later"},
+		{backlog + 3, "gap 3 records are missing: the disk did not take them, outcome 0, … outcome 4094, outcome 4095, intent later"},
 	} {
 		dir := t.TempDir()
 		j, err := Open(dir, DefaultConfig(), slog.New(slog.DiscardHandler))
@@ -179,5 +188,72 @@ func TestWhatHappenedIsKept(t *testing.T) {
 		if report, err := Verify(dir); err != nil || len(report.Findings) > 0 {
 			t.Errorf("%+v, %v", report, err)
 		}
+	}
+}
+
+// TestFullIsCheap: a full disk costs a call no more than a free one does, in time
+// and in memory, and what was lost is told even if nothing comes after.
+func TestFullIsCheap(t *testing.T) {
+	dir := t.TempDir()
+	j, err := Open(dir, DefaultConfig(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &full{File: j.file.(*os.File)}
+	j.file = f
+	f.set(true)
+	j.Append(ferrule.Entry{Phase: ferrule.Intent}, true)
+	args := []byte(`"` + strings.Repeat("x", 100<<10) + `"`)
+	for range backlog + 500 {
+		j.Append(ferrule.Entry{Phase: ferrule.Outcome, Args: args}, false)
+	}
+	size := 0
+	j.mu.Lock()
+	for _, e := range j.next.entries {
+		size += len(e.Args)
+	}
+	j.mu.Unlock()
+	if n := f.tries(); n > 10 || size > 1<<20 {
+		t.Errorf("the disk was tried %d times, and %d bytes are held", n, size)
+	}
+	f.set(false)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	gaps := 0
+	err = Read(dir, func(e ferrule.Entry) error {
+		if e.Phase == ferrule.Gap && strings.HasPrefix(e.Message, "500 records are missing") {
+			gaps++
+		}
+		return nil
+	})
+	if err != nil || gaps != 1 {
+		t.Errorf("%d gaps, %v", gaps, err)
+	}
+}
+
+// TestRelaxedIntents: an intent that nobody waited for may have been carried out,
+// and is kept.
+func TestRelaxedIntents(t *testing.T) {
+	dir := t.TempDir()
+	j, err := Open(dir, Config{Sync: time.Minute}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &full{File: j.file.(*os.File)}
+	j.file = f
+	f.set(true)
+	if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "made"}, true); err != nil {
+		t.Fatal(err)
+	}
+	j.flushLater()
+	f.set(false)
+	j.Close()
+	var got []string
+	if err := Read(dir, func(e ferrule.Entry) error {
+		got = append(got, string(e.Phase)+" "+e.Call)
+		return nil
+	}); err != nil || strings.Join(got, ", ") != "intent made" {
+		t.Errorf("got %q, %v", got, err)
 	}
 }

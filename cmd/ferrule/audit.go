@@ -35,7 +35,7 @@ left out, unless it is asked for.`,
 				if device != "" && e.Device != device || tool != "" && e.Tool != tool {
 					return nil
 				}
-				if looks[e.Tool] && e.Device == ferrule.GatewayID && device == "" && tool == "" && !all {
+				if looks[e.Tool] && e.Code == "" && e.Device == ferrule.GatewayID && device == "" && tool == "" && !all {
 					return nil
 				}
 				if last > 0 && len(entries) == last {

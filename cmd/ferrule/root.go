@@ -90,9 +90,11 @@ func parent(cmd *cobra.Command) *cobra.Command {
 
 // plain tells what is wrong with a flag without the words of Go's libraries.
 func plain(err error) error {
-	for words, want := range map[string]string{": strconv.": "want a number", ": time: ": "want a duration such as 30s"} {
-		if before, _, ok := strings.Cut(err.Error(), words); ok {
-			return fmt.Errorf("%s: %s", before, want)
+	for _, says := range [][2]string{
+		{": strconv.ParseBool", "want true or false"}, {": strconv.", "want a number"}, {": time: ", "want a duration such as 30s"},
+	} {
+		if before, _, ok := strings.Cut(err.Error(), says[0]); ok {
+			return fmt.Errorf("%s: %s", before, says[1])
 		}
 	}
 	return err

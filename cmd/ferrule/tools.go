@@ -115,12 +115,12 @@ func traits(t toolbox.DescribedTool) string {
 
 // property is an argument as its schema describes it.
 type property struct {
-	Type        string          `json:"type"`
-	Description string          `json:"description"`
-	Minimum     *json.Number    `json:"minimum"`
-	Maximum     *json.Number    `json:"maximum"`
-	Enum        []any           `json:"enum"`
-	Default     json.RawMessage `json:"default"`
+	Type        string            `json:"type"`
+	Description string            `json:"description"`
+	Minimum     *json.Number      `json:"minimum"`
+	Maximum     *json.Number      `json:"maximum"`
+	Enum        []json.RawMessage `json:"enum"`
+	Default     json.RawMessage   `json:"default"`
 }
 
 // bounds is what an argument may be, in a few words.
@@ -129,8 +129,7 @@ func (p property) bounds() string {
 	if len(p.Enum) > 0 {
 		var each []string
 		for _, v := range p.Enum {
-			text, _ := json.Marshal(v) // it came from JSON
-			each = append(each, string(text))
+			each = append(each, string(v))
 		}
 		words += " " + strings.Join(each, " or ")
 	}
@@ -143,7 +142,7 @@ func (p property) bounds() string {
 		words += fmt.Sprintf(" up to %s", p.Maximum)
 	}
 	if p.Default != nil {
-		words += ", usually " + string(p.Default)
+		words += " (usually " + string(p.Default) + ")"
 	}
 	return words
 }

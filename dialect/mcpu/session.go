@@ -166,11 +166,11 @@ func (s *session) Run(ctx context.Context) error {
 			s.abandon(fmt.Errorf("its answer was dropped: %w", err))
 			s.mu.Unlock()
 		default:
-			s.link.Close()
 			s.mu.Lock()
 			s.ended = err
 			s.abandon(err)
 			s.mu.Unlock()
+			s.link.Close()
 			if ctx.Err() != nil {
 				return nil
 			}

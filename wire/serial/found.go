@@ -86,7 +86,7 @@ func word(s string) string {
 	return "x" + hex.EncodeToString(sum[:6])
 }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
 // numbered tells whether the serial number is one. Some makers give all of
 // theirs the same: 0001, say.

@@ -10,6 +10,8 @@ import (
 // the board, or its place.
 type native struct{ unixPaths }
 
+func (native) lists(path string) bool { return strings.HasPrefix(path, "/dev/cu.usb") }
+
 func (native) list() ([]found, error) {
 	var all []found
 	for _, pattern := range []string{"usb*", "SLAB_USBtoUART*", "wchusbserial*"} {

@@ -32,13 +32,17 @@ func (native) list() ([]found, error) {
 	return all, nil
 }
 
+func (native) lists(path string) bool {
+	return filepath.Dir(path) == "/dev" && boardPort.MatchString(filepath.Base(path))
+}
+
 // describe reads what the kernel knows of the USB device of a port: device is
 // the interface or a part of it, and the device with its ids stands above. It is
 // false if the port is just going.
 func (f *found) describe(device string) bool {
 	at, err := filepath.EvalSymlinks(device)
-	if err != nil {
-		return false
+	if _, gone := os.Lstat(filepath.Dir(device)); err != nil {
+		return gone == nil && errors.Is(err, os.ErrNotExist) // a port without a device is not on USB
 	}
 	for ; at != "/"; at = filepath.Dir(at) {
 		if _, err := os.Stat(filepath.Join(at, "idVendor")); err == nil {

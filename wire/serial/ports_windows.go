@@ -10,6 +10,8 @@ import (
 // native asks the registry.
 type native struct{}
 
+func (native) lists(string) bool { return true }
+
 func (native) list() ([]found, error) {
 	ports, err := enumerator.GetDetailedPortsList()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -103,8 +104,10 @@ type Connector struct {
 
 // system is what the operating system knows of ports.
 type system interface {
-	// list tells of every port that boards are plugged into.
+	// list tells of every port that boards are plugged into, and lists whether
+	// a port with such a path would be among them.
 	list() ([]found, error)
+	lists(path string) bool
 	// stat tells where a path leads, and what is there now: its mark changes
 	// when something else is.
 	stat(path string) (real, mark string, err error)
@@ -181,11 +184,17 @@ func (c *Connector) look() []port {
 			}
 			continue
 		}
-		c.been[asked.Path], named[real] = true, true
+		if named[real] {
+			ports = append(ports, port{asked: asked, absent: fmt.Sprintf("%s is %s, which is asked for already", asked.Path, real)})
+			continue
+		}
 		p := port{asked: asked, found: found{Path: real}, mark: mark}
 		if i := slices.IndexFunc(all, func(f found) bool { return f.Path == real }); i >= 0 {
 			p.found = all[i]
+		} else if c.system.lists(real) {
+			continue // it is just coming or going
 		}
+		c.been[asked.Path], named[real] = true, true
 		ports = append(ports, p)
 	}
 	auto := slices.IndexFunc(c.cfg.Ports, func(p Port) bool { return p.Path == Auto })
@@ -244,9 +253,12 @@ func (c *Connector) sightings(ports []port) []wire.Sighting {
 func (c *Connector) addresses(ports []port) []string {
 	given := make(map[string]string)
 	taken := make(map[string]bool)
+	wanted := make(map[string]int) // by those that are new
 	for _, p := range ports {
 		if address, ok := c.given[p.stay()]; ok {
 			given[p.stay()], taken[address] = address, true
+		} else if p.absent == "" {
+			wanted[p.address()]++
 		}
 	}
 	all := make([]string, len(ports))
@@ -257,8 +269,11 @@ func (c *Connector) addresses(ports []port) []string {
 		}
 		address, ok := given[p.stay()]
 		if !ok {
-			if address = p.address(); taken[address] {
+			if address = p.address(); taken[address] || wanted[address] > 1 {
 				address = p.place()
+			}
+			if taken[address] { // several ports in one place
+				address += "-" + word(filepath.Base(p.Path))
 			}
 			given[p.stay()], taken[address] = address, true
 		}

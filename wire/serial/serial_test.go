@@ -24,6 +24,7 @@ type machine struct {
 	links map[string]string // paths that lead to others
 	boot  map[string]int    // how often a path was plugged in
 	mute  bool              // it does not tell of ports
+	unlit string            // a path that it does not list
 }
 
 func (m *machine) plug(f found) {
@@ -54,7 +55,17 @@ func (m *machine) list() ([]found, error) {
 	if m.mute {
 		return nil, errors.New("not now")
 	}
-	return slices.Clone(m.ports), nil
+	return slices.DeleteFunc(slices.Clone(m.ports), func(f found) bool { return f.Path == m.unlit }), nil
+}
+
+func (m *machine) blind(path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unlit = path
+}
+
+func (m *machine) lists(path string) bool {
+	return strings.HasPrefix(path, "/dev/ttyACM") || strings.HasPrefix(path, "/dev/ttyUSB")
 }
 
 func (m *machine) stat(path string) (real, mark string, err error) {
@@ -194,6 +205,29 @@ func TestWatch(t *testing.T) {
 			{func(m *machine) { m.plug(second) }, []string{"usb:2341:0043:95530343834351A0B091.2 #1 adopted"}},
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091.2 #1 adopted", "usb:2341:0043:95530343834351A0B091 #2 adopted"}},
 		}},
+		"one port by two paths": {[]Port{{Path: "/dev/robot", Name: "robot"}, {Path: arduino.Path}}, []step{
+			{func(m *machine) {
+				m.links = map[string]string{"/dev/robot": arduino.Path}
+				m.plug(arduino)
+			}, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted as robot", "/dev/ttyACM0 #2 absent adopted"}},
+		}},
+		"a port that is not described for a look": {[]Port{{Path: arduino.Path, Name: "robot"}}, []step{
+			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted as robot"}},
+			{func(m *machine) { m.blind(arduino.Path) }, nil},
+			{func(m *machine) { m.blind("") }, []string{"usb:2341:0043:95530343834351A0B091 #2 adopted as robot"}},
+		}},
+		"two with one number, there from the start": {[]Port{{Path: Auto}}, []step{
+			{func(m *machine) { m.plug(numbered); m.plug(other) }, []string{"usb:10C4:EA60@1-3 #1 shy", "usb:10C4:EA60@1-4 #2 shy"}},
+		}},
+		"four in one place": {[]Port{{Path: Auto}}, []step{
+			{func(m *machine) {
+				for _, path := range []string{"/dev/ttyUSB5", "/dev/ttyUSB6", "/dev/ttyUSB7"} {
+					f := printer
+					f.Path = path
+					m.plug(f)
+				}
+			}, []string{"usb:1A86:7523@1-2 #1 shy", "usb:1A86:7523@1-2-ttyUSB6 #2 shy", "usb:1A86:7523@1-2-ttyUSB7 #3 shy"}},
+		}},
 		"two with one number": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) { m.plug(numbered) }, []string{"usb:10C4:EA60:10000001 #1 shy"}},
 			{func(m *machine) { m.plug(other) }, []string{"usb:10C4:EA60:10000001 #1 shy", "usb:10C4:EA60@1-4 #2 shy"}},
@@ -278,7 +312,7 @@ func FuzzDescriptor(f *testing.F) {
 		}
 		p := port{found: found{USB: true, VID: "2341", PID: "0043", Serial: got, Place: got, Interface: got}}
 		for _, address := range []string{p.address(), p.place()} {
-			if !regexp.MustCompile(`^usb:2341:0043[:@][A-Za-z0-9._-]{1,200}$`).MatchString(address) {
+			if !regexp.MustCompile(`^usb:2341:0043[:@][A-Za-z0-9._:-]{1,200}$`).MatchString(address) {
 				t.Errorf("%q became the address %q", s, address)
 			}
 		}

@@ -70,6 +70,10 @@ func holder(path string) string {
 func has(process string, port os.FileInfo) bool {
 	files, _ := filepath.Glob(process + "/fd/*")
 	return slices.ContainsFunc(files, func(file string) bool {
+		to, err := os.Readlink(file)
+		if err != nil || !strings.HasPrefix(to, "/dev/") {
+			return false // to look at what is elsewhere may take for ever
+		}
 		info, err := os.Stat(file)
 		return err == nil && os.SameFile(info, port)
 	})
