@@ -131,8 +131,9 @@ func (b *Board) listen(stdout io.Reader) {
 	}
 }
 
-// patience bounds the wait for anything that a board does.
-const patience = 10 * time.Second
+// patience bounds the wait for anything that a board does. On a busy machine the
+// kernel may take seconds to close a pty.
+const patience = time.Minute
 
 // answer waits for the answer to a command and returns what follows its word.
 func (b *Board) answer(word string) string {
