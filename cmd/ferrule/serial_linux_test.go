@@ -277,7 +277,7 @@ func (c *tally) call(g *testGateway, device string, done chan struct{}) {
 		case code != "" && code != ferrule.Offline && code != ferrule.Unanswered:
 			c.wrong = append(c.wrong, err.Error())
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // ten boards are to leave the machine some time for others
 	}
 }
 
