@@ -160,42 +160,43 @@ func (b *berth) ended(err error) {
 	defer b.mu.Unlock()
 	defer close(b.over) // that of now: what follows may be busy again
 	b.busy = false
+	why := b.why(err)
 	switch {
 	case b.sighting == nil:
 		b.leave()
 	case b.sighting.Instance != b.served:
-		b.offline(errors.New("it was connected anew"))
+		b.offline(why)
 		b.begin()
 	case b.anew:
 		if b.begin(); b.busy {
-			b.offline(errAnew)
+			b.offline(why)
 		}
 	default:
-		if err == nil {
-			err = errAnew
-		}
-		b.offline(err)
+		b.offline(why)
 		b.retry()
 	}
-	if err != nil {
-		b.observe(wire.Frame{Way: wire.Aside, Note: "not connected: " + err.Error()})
+	b.observe(wire.Frame{Way: wire.Aside, Note: "not connected: " + why.Error()})
+}
+
+// why is why the device is offline, if what was busy ended with err.
+func (b *berth) why(err error) error {
+	switch {
+	case b.sighting == nil:
+		return b.gone
+	case err == nil || b.anew || b.sighting.Instance != b.served:
+		return errAnew
 	}
+	return err
 }
 
 // hangUp lets go of the link, which may take a while and holds nobody up.
-func (b *berth) hangUp(why error) {
+func (b *berth) hangUp(err error) {
 	b.mu.Lock()
 	b.end()
 	link := b.link
 	b.link = nil
 	if b.session != nil {
-		switch {
-		case b.sighting == nil:
-			why = b.gone
-		case why == nil:
-			why = errAnew
-		}
-		b.dock.roster.offline(b.slot, why)
+		b.offline(b.why(err))
 		b.session = nil
 		b.arrival = make(chan struct{})
 		if time.Since(b.began) > b.wait {

@@ -172,10 +172,7 @@ func (d *Dock) start(fn func()) bool {
 // update takes the whole picture of a group and acts on what is new in it.
 func (d *Dock) update(group string, all []wire.Sighting) {
 	for _, address := range d.compare(group, all) {
-		d.mu.Lock()
-		b := d.berths[address]
-		d.mu.Unlock()
-		if b != nil {
+		if b := d.berth(address); b != nil {
 			b.see(nil, errors.New("it is no longer in reach"))
 		}
 	}
@@ -185,7 +182,7 @@ func (d *Dock) update(group string, all []wire.Sighting) {
 	}
 	for i := range all {
 		s := &all[i]
-		if s.Absent != "" && d.roster.elsewhere(s.Name, s.Address) {
+		if at, known := d.roster.address(s.Name); s.Absent != "" && known && at != s.Address {
 			continue // it is remembered as it was when it was there
 		}
 		for b := d.berthAt(s, &anew); b != nil && !b.see(s, nil); b = d.berthAt(s, &anew) {
@@ -238,6 +235,13 @@ func (d *Dock) compare(group string, all []wire.Sighting) (gone []string) {
 	return gone
 }
 
+// berth finds the berth at an address, if there is one.
+func (d *Dock) berth(address string) *berth {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.berths[address]
+}
+
 // berthAt finds the berth of a sighting, or makes it; there is none once the
 // dock is closed. An address that has lost its name by it has to be admitted
 // anew.
@@ -259,13 +263,10 @@ func (d *Dock) berthAt(s *wire.Sighting, anew *[]string) *berth {
 // restart has whatever is at an address admitted anew. Over is as berth.restart
 // has it.
 func (d *Dock) restart(address string) (over <-chan struct{}) {
-	d.mu.Lock()
-	b := d.berths[address]
-	d.mu.Unlock()
-	if b == nil {
-		return nil
+	if b := d.berth(address); b != nil {
+		return b.restart()
 	}
-	return b.restart()
+	return nil
 }
 
 // vacate gives up a berth that has nothing in sight.
@@ -278,10 +279,7 @@ func (d *Dock) vacate(b *berth) {
 // Adopt trusts a device. One that waited for it is opened.
 func (d *Dock) Adopt(id string) error {
 	address, err := d.roster.adopt(id)
-	d.mu.Lock()
-	b := d.berths[address]
-	d.mu.Unlock()
-	if b != nil {
+	if b := d.berth(address); b != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.resume()

@@ -214,19 +214,40 @@ type world struct {
 	fleet  *fleet.Fleet
 	dock   *dock.Dock
 	memory *dock.Memory
+	logged *logged
 	stop   func()
+}
+
+// logged is what was logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// count tells how often something was logged.
+func (l *logged) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
 }
 
 // open makes a world on a data directory; it ends with the test, or by stop.
 func open(t *testing.T, dir string, change ...func(*dock.Config)) *world {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	logged := &logged{}
+	log := slog.New(slog.NewTextHandler(logged, nil))
 	memory, err := dock.OpenMemory(dir, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, dir: dir, memory: memory, fleet: fleet.New(fleet.NewMemoryRegistry()),
+		t: t, dir: dir, memory: memory, logged: logged, fleet: fleet.New(fleet.NewMemoryRegistry()),
 		shore: shore{make(chan func(func(string, []wire.Sighting)))},
 	}
 	cfg := dock.DefaultConfig()
@@ -1458,5 +1479,25 @@ func TestNoLongerShy(t *testing.T) {
 		w.shore.see("g", s)
 		synctest.Wait()
 		w.wantIDs("demo:online")
+	})
+}
+
+// TestLogged: that a device was lost is logged once, with the reason; so is that
+// it is back.
+func TestLogged(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", named(b, "robot"))
+		synctest.Wait()
+		b.hangUp()
+		time.Sleep(time.Second)
+		w.shore.see("g")
+		synctest.Wait()
+		for text, want := range map[string]int{"device online": 2, "device offline": 2, "the board hung up": 1, "no longer in reach": 1} {
+			if n := w.logged.count(text); n != want {
+				t.Errorf("%q was logged %d times, want %d", text, n, want)
+			}
+		}
 	})
 }

@@ -129,14 +129,6 @@ func (r *roster) resight(at *slot, s *wire.Sighting) (displaced string, changed 
 	return displaced, true
 }
 
-// elsewhere tells whether the device with an ID is known at another address.
-func (r *roster) elsewhere(id, address string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, ok := r.ids[id]
-	return ok && at != address
-}
-
 // rename gives a device that is remembered the name that its owner has given it
 // since.
 func (r *roster) rename(at *slot, dev *ferrule.Device) {
@@ -248,24 +240,20 @@ func (r *roster) release(id string, until time.Time) (addresses []string, err er
 	if at == nil || at.sighting.Absent != "" {
 		return nil, ferrule.Errorf(ferrule.Offline, "%s is not in sight, so there is nothing to release", id)
 	}
-	keys := []string{address}
+	addresses, keys := []string{address}, []string{address}
 	if place := at.sighting.Place; place != "" {
-		keys = append(keys, place)
+		for other, slot := range r.slots {
+			if other != address && slot.sighting.Place == place {
+				addresses = append(addresses, other)
+			}
+		}
+		keys = append(slices.Clone(addresses), place)
 	}
-	away := false
-	for _, key := range keys {
-		_, so := r.away[key]
-		away = away || so
-	}
+	away := slices.ContainsFunc(keys, func(key string) bool { _, so := r.away[key]; return so })
 	if !away && !time.Now().Before(until) {
 		return nil, nil
 	}
-	for other, slot := range r.slots {
-		if place := slot.sighting.Place; other == address || place != "" && place == at.sighting.Place {
-			addresses = append(addresses, other)
-		}
-	}
-	for _, key := range slices.Concat(keys, addresses) {
+	for _, key := range keys {
 		r.away[key] = until
 	}
 	return addresses, nil

@@ -21,9 +21,7 @@ func (d *Dock) Trace(ctx context.Context, id string, fn func(ferrule.Trace)) err
 	if !ok {
 		return ferrule.NoDevice(id)
 	}
-	d.mu.Lock()
-	b := d.berths[address]
-	d.mu.Unlock()
+	b := d.berth(address)
 	if b == nil {
 		return ferrule.Errorf(ferrule.Offline, "%s is not in sight: nothing goes over a wire to it", id).
 			WithHint("`ferrule up` needs to be told of it, as when it was last seen at %s", address)
