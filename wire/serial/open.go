@@ -1,11 +1,5 @@
 package serial
 
-import (
-	"errors"
-	"time"
-)
+import "errors"
 
 var errUnplugged = errors.New("it was unplugged")
-
-// noDeadline lifts a deadline.
-var noDeadline time.Time

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"go.bug.st/serial"
 	"golang.org/x/sys/unix"
@@ -23,8 +24,10 @@ type line struct{ *os.File }
 func openPort(path string, baud int, reset Reset) (wire.Conn, error) {
 	// Two programs at one port get half of the bytes each. It is asked before
 	// the port is opened, which raises its lines.
-	if owner := holder(path); owner != "" && !isPTY(path) {
-		return nil, fmt.Errorf("it is in use by %s", owner)
+	if !isPTY(path) {
+		if owner := holder(path); owner != "" {
+			return nil, fmt.Errorf("it is in use by %s", owner)
+		}
 	}
 	file, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -32,9 +35,11 @@ func openPort(path string, baud int, reset Reset) (wire.Conn, error) {
 	}
 	// Whoever made a pseudo terminal may hold it open: it is free unless it was
 	// taken.
-	if owner := holder(path); owner != "" && taken(file) {
-		file.Close()
-		return nil, fmt.Errorf("it is in use by %s", owner)
+	if taken(file) {
+		if owner := holder(path); owner != "" {
+			file.Close()
+			return nil, fmt.Errorf("it is in use by %s", owner)
+		}
 	}
 	port, err := serial.Open(path, &serial.Mode{BaudRate: baud})
 	if err != nil {
@@ -44,7 +49,7 @@ func openPort(path string, baud int, reset Reset) (wire.Conn, error) {
 	if reset == ResetNone {
 		keepLines(file)
 	}
-	if file.SetReadDeadline(noDeadline) != nil { // the poller does not take it
+	if file.SetReadDeadline(time.Time{}) != nil { // the poller does not take it
 		file.Close()
 		return newPolled(port)
 	}
