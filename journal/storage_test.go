@@ -139,6 +139,18 @@ func (f *full) set(so bool) {
 	f.so = so
 }
 
+// fill opens a journal on a disk that is full.
+func fill(t *testing.T, dir string, cfg Config) (*Journal, *full) {
+	t.Helper()
+	j, err := Open(dir, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &full{File: j.file.(*os.File), so: true}
+	j.file = f
+	return j, f
+}
+
 // TestWhatHappenedIsKept: while the disk is full, outcomes wait until it is not,
 // and intents, whose calls were not made, do not. What cannot be kept is counted.
 func TestWhatHappenedIsKept(t *testing.T) {
@@ -150,13 +162,7 @@ func TestWhatHappenedIsKept(t *testing.T) {
 		{backlog + 3, "gap 3 records are missing: the disk did not take them, outcome 0, … outcome 4094, outcome 4095, intent later"},
 	} {
 		dir := t.TempDir()
-		j, err := Open(dir, DefaultConfig(), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f := &full{File: j.file.(*os.File)}
-		j.file = f
-		f.set(true)
+		j, f := fill(t, dir, DefaultConfig())
 		if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "never"}, true); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("got %v", err)
 		}
@@ -195,13 +201,7 @@ func TestWhatHappenedIsKept(t *testing.T) {
 // and in memory, and what was lost is told even if nothing comes after.
 func TestFullIsCheap(t *testing.T) {
 	dir := t.TempDir()
-	j, err := Open(dir, DefaultConfig(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &full{File: j.file.(*os.File)}
-	j.file = f
-	f.set(true)
+	j, f := fill(t, dir, DefaultConfig())
 	j.Append(ferrule.Entry{Phase: ferrule.Intent}, true)
 	args := []byte(`"` + strings.Repeat("x", 100<<10) + `"`)
 	for range backlog + 500 {
@@ -221,7 +221,7 @@ func TestFullIsCheap(t *testing.T) {
 		t.Fatal(err)
 	}
 	gaps := 0
-	err = Read(dir, func(e ferrule.Entry) error {
+	err := Read(dir, func(e ferrule.Entry) error {
 		if e.Phase == ferrule.Gap && strings.HasPrefix(e.Message, "500 records are missing") {
 			gaps++
 		}
@@ -236,13 +236,7 @@ func TestFullIsCheap(t *testing.T) {
 // and is kept.
 func TestRelaxedIntents(t *testing.T) {
 	dir := t.TempDir()
-	j, err := Open(dir, Config{Sync: time.Minute}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &full{File: j.file.(*os.File)}
-	j.file = f
-	f.set(true)
+	j, f := fill(t, dir, Config{Sync: time.Minute})
 	if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "made"}, true); err != nil {
 		t.Fatal(err)
 	}
