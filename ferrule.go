@@ -26,6 +26,7 @@
 //	Result     what the device answered
 //	Handler    whoever serves a Call; every stage of the road is one
 //	Principal  who is asking: an agent, a person, the gateway itself
+//	Verdict    permit, forbid or ask, and why; not the rules
 //	Error      what went wrong, and whether the call may have run
 //	Entry      one record of the journal
 //	Trace      one thing seen on the wire to a device
@@ -77,6 +78,8 @@ type Call struct {
 	// Target is what the call turned out to address. The pipeline sets it; what
 	// a front puts here is overwritten.
 	Target Target `json:"-"`
+	// Verdict is what was decided about the call. The pipeline sets it as well.
+	Verdict Verdict `json:"-"`
 }
 
 // Report tells the caller how the call gets on, if the caller wants to know.

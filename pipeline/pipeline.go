@@ -5,8 +5,8 @@
 //	 audit      records the outcome; turns a panic into an error
 //	 resolve    is it there, and may this caller know of it?
 //	 validate   do the arguments fit? Names every violation at once
-//	[authorize  may this caller do this, with these arguments?]
-//	[approve    does a person have to agree?]
+//	 authorize  may this caller do this, with these arguments?
+//	 approve    does a person have to agree?
 //	[cache      is the answer known already?]
 //	[limit      is this caller calling too much?]
 //	 deadline   how long may it take, waiting included?
@@ -15,10 +15,11 @@
 //	 fleet → lane → device
 //
 // A stage in brackets has its seat here and does not work yet: until it does,
-// every call that is valid is allowed, asks nobody, is answered by the device
-// and is not limited. Audit stands at both ends, because only behind resolve is
-// it known whether a call changes the world, and because only the door sees
-// every outcome.
+// every call is answered by the device and is not limited. Without a policy,
+// every valid call to an adopted device is permitted; where a policy wants a
+// person to agree, the call is denied, because nobody can be asked yet. Audit
+// stands at both ends, because only behind resolve is it known whether a call
+// changes the world, and because only the door sees every outcome.
 //
 // One stage is one file.
 package pipeline
@@ -58,6 +59,8 @@ type Parts struct {
 	Config  Config
 	Journal Journal
 	Fleet   Fleet
+	// Policy decides about calls; nil permits every one.
+	Policy Policy
 	// End serves the call.
 	End ferrule.Handler
 	Log *slog.Logger
@@ -84,6 +87,8 @@ func seats(p Parts) []seat {
 		{"audit", audit(p.Journal, p.Log)},
 		{"resolve", resolve(p.Fleet)},
 		{"validate", validate()},
+		{"authorize", authorize(p.Policy)},
+		{"approve", approve()},
 		{"deadline", deadline(p.Config.Deadline)},
 		{"intent", intent(p.Journal)},
 	}

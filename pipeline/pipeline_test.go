@@ -76,16 +76,24 @@ var (
 	robby = ferrule.Principal{Role: ferrule.Agent, Name: "robby"}
 )
 
-func road(l *ledger, end ferrule.Handler) ferrule.Handler {
+func road(l *ledger, end ferrule.Handler) ferrule.Handler { return ruledRoad(l, nil, end) }
+
+func ruledRoad(l *ledger, policy pipeline.Policy, end ferrule.Handler) ferrule.Handler {
 	return pipeline.New(pipeline.Parts{
-		Config: pipeline.DefaultConfig(), Journal: l, Fleet: oneBoard{}, End: end, Log: slog.New(slog.DiscardHandler),
+		Config: pipeline.DefaultConfig(), Journal: l, Fleet: oneBoard{}, Policy: policy, End: end, Log: slog.New(slog.DiscardHandler),
 	})
+}
+
+// rules is a policy that says the same of every call.
+func rules(ruling ferrule.Ruling, why string) pipeline.Policy {
+	return func(*ferrule.Call) ferrule.Verdict { return ferrule.Verdict{Ruling: ruling, Why: why} }
 }
 
 func TestTheRoad(t *testing.T) {
 	for name, test := range map[string]struct {
 		call    ferrule.Call
 		full    error
+		policy  pipeline.Policy
 		end     ferrule.Handler // answers "done" if nil
 		code    ferrule.Code
 		message string
@@ -156,6 +164,46 @@ func TestTheRoad(t *testing.T) {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin`)},
 			code: ferrule.Invalid, message: "it is not JSON", journal: []string{`outcome robot move {"pin invalid`},
 		},
+		"permitted": {
+			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "look"},
+			policy: rules(ferrule.Permit, ""),
+			sent:   "look {}", journal: []string{"outcome robot look {}"},
+		},
+		"forbidden": {
+			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "burn"},
+			policy: rules(ferrule.Forbid, "it is night"),
+			code:   ferrule.Denied, message: "burn of robot is forbidden to agent:robby: it is night", journal: []string{"outcome robot burn {} denied"},
+		},
+		"a verdict that rules nothing": {
+			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "look"},
+			policy: rules("", ""),
+			code:   ferrule.Denied, message: "forbidden to agent:robby: no reason is given", journal: []string{"outcome robot look {} denied"},
+		},
+		"a person must agree": {
+			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "burn"},
+			policy: rules(ferrule.Ask, "it burns"),
+			code:   ferrule.Denied, message: "a person must agree to burn of robot, and nobody can be asked yet: it burns", journal: []string{"outcome robot burn {} denied"},
+		},
+		"a policy that looks at the arguments": {
+			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin":13}`)},
+			policy: func(call *ferrule.Call) ferrule.Verdict {
+				if call.Target.Tool.Effect == ferrule.Changes && strings.Contains(string(call.Args), "13") {
+					return ferrule.Verdict{Ruling: ferrule.Forbid, Why: "pin 13 is the door"}
+				}
+				return ferrule.Verdict{Ruling: ferrule.Permit}
+			},
+			code: ferrule.Denied, message: "pin 13 is the door", journal: []string{`outcome robot move {"pin":13} denied`},
+		},
+		"a policy is not asked about arguments that do not fit": {
+			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{}`)},
+			policy: func(*ferrule.Call) ferrule.Verdict { panic("asked") },
+			code:   ferrule.Invalid, message: "pin: missing", journal: []string{"outcome robot move {} invalid"},
+		},
+		"a verdict that the caller brings": {
+			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "look", Verdict: ferrule.Verdict{Ruling: ferrule.Permit}},
+			policy: rules(ferrule.Forbid, "no"),
+			code:   ferrule.Denied, message: "no", journal: []string{"outcome robot look {} denied"},
+		},
 		"a journal that is full, changing": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin":2}`)},
 			full: errors.New("no space left"), code: ferrule.Denied, message: "cannot be recorded, so it was not made: no space left",
@@ -196,12 +244,14 @@ func TestTheRoad(t *testing.T) {
 					return &ferrule.Result{Value: json.RawMessage(`"done"`)}, nil
 				}
 			}
-			result, err := road(l, end)(t.Context(), &test.call)
+			result, err := ruledRoad(l, test.policy, end)(t.Context(), &test.call)
 			switch e, _ := err.(*ferrule.Error); {
 			case test.code == "" && (err != nil || string(result.Value) != `"done"`):
 				t.Errorf("got %v, %v", result, err)
 			case test.code != "" && (e == nil || e.Code != test.code || !strings.Contains(e.Message, test.message)):
 				t.Errorf("got %v, want %s: %s", err, test.code, test.message)
+			case e != nil && e.Code == ferrule.Denied && e.MayHaveRun():
+				t.Errorf("it was denied, and may have run: %v", e)
 			}
 			if sent != test.sent {
 				t.Errorf("the device got %q, want %q", sent, test.sent)
@@ -210,6 +260,15 @@ func TestTheRoad(t *testing.T) {
 				t.Errorf("recorded %q\nwant     %q", l.entries, test.journal)
 			}
 		})
+	}
+}
+
+// TestNoPolicy: what is valid is permitted, and the call says why.
+func TestNoPolicy(t *testing.T) {
+	call := ferrule.Call{Principal: robby, Device: "robot", Tool: "look"}
+	_, err := road(&ledger{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil })(t.Context(), &call)
+	if want := (ferrule.Verdict{Ruling: ferrule.Permit, Why: "no policy is configured"}); err != nil || call.Verdict != want {
+		t.Errorf("got %+v, %v", call.Verdict, err)
 	}
 }
 
