@@ -45,7 +45,7 @@ func (m *Manifest) Canonical() ([]byte, error) {
 	said.Tools = slices.Clone(m.Tools)
 	for i := range said.Tools {
 		t := &said.Tools[i]
-		t.Deadline, t.Quarantine, t.Check = 0, "", nil
+		t.Deadline, t.Cache, t.Quarantine, t.Check = 0, nil, "", nil
 	}
 	slices.SortStableFunc(said.Tools, func(a, b Tool) int { return cmp.Compare(a.Name, b.Name) })
 	said.Pins = slices.Clone(m.Pins)

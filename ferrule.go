@@ -106,6 +106,8 @@ type Progress struct {
 type Result struct {
 	// Value is the answer as JSON, as the device gave it.
 	Value json.RawMessage `json:"value"`
+	// Age is how long ago the device said it; zero if just now.
+	Age Duration `json:"age,omitempty"`
 }
 
 // Principal is who is asking.

@@ -1,6 +1,9 @@
 package ferrule
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Manifest is what a device says of itself, without its identity. It is parsed
 // once, bounded, never trusted, and hashable: its hash is the [Kind].
@@ -52,12 +55,18 @@ type Tool struct {
 
 	// Deadline bounds a call of this tool, where its owner said so.
 	Deadline Duration `json:"deadline,omitempty"`
+	// Cache is how long an answer is kept, where its owner said so: zero is not
+	// at all, and nil is that nothing was said.
+	Cache *Duration `json:"cache,omitempty"`
 	// Quarantine is why the tool cannot be called; empty if it can.
 	Quarantine string `json:"quarantine,omitempty"`
 	// Check names everything that is wrong with a call's decoded arguments. It
 	// is set in a laid manifest, and nil where nothing is known about them.
 	Check func(args map[string]any) []string `json:"-"`
 }
+
+// MaxCache is the longest that an answer is kept.
+const MaxCache = time.Hour
 
 // Repeatable tells whether a call of t may be sent a second time.
 func (t *Tool) Repeatable() bool { return t.Effect == Reads || t.Idempotent }

@@ -30,6 +30,9 @@ func lay(t *ferrule.Tool, says []Tool, pins []ferrule.Pin) {
 		if say.Deadline > 0 {
 			t.Deadline = say.Deadline
 		}
+		if say.Cache != nil {
+			t.Cache = say.Cache
+		}
 	}
 	if t.Effect == "" {
 		t.Effect = ferrule.Changes

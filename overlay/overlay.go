@@ -53,6 +53,8 @@ type Tool struct {
 	Idempotent *bool            `json:"idempotent,omitempty"`
 	UserOnly   *bool            `json:"user_only,omitempty"`
 	Deadline   ferrule.Duration `json:"deadline,omitempty"`
+	// Cache is how long an answer is kept; zero is not at all.
+	Cache *ferrule.Duration `json:"cache,omitempty"`
 	// Input is a merge patch (RFC 7396) to the schema of the tool's arguments:
 	// members are added or replaced, null removes one.
 	Input json.RawMessage `json:"input,omitempty"`
@@ -116,6 +118,9 @@ func (t Tool) check() error {
 	}
 	if t.Deadline < 0 {
 		return fmt.Errorf("deadline: %v is less than nothing", t.Deadline)
+	}
+	if c := t.Cache; c != nil && (*c < 0 || *c > ferrule.Duration(ferrule.MaxCache)) {
+		return fmt.Errorf("cache: want from 0s to %v, got %v", ferrule.MaxCache, *c)
 	}
 	if t.Input != nil {
 		if len(t.Input) > ferrule.MaxSchema {

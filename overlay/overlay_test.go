@@ -68,8 +68,15 @@ func TestLay(t *testing.T) {
 			"declared", `{"name":"declared","effect":"endangers"}`,
 		},
 		"everything at once": {
-			[]string{`{"tools":{"plain":{"about":"x","text":"T\u0007","effect":"reads","idempotent":true,"user_only":true,"deadline":"5s","input":{"properties":{"n":{"type":"integer"}}}}}}`},
-			"plain", `{"name":"plain","text":"T ","input":{"properties":{"n":{"type":"integer"}},"type":"object"},"effect":"reads","idempotent":true,"user_only":true,"deadline":"5s"}`,
+			[]string{`{"tools":{"plain":{"about":"x","text":"T\u0007","effect":"reads","idempotent":true,"user_only":true,"deadline":"5s","cache":"2s","input":{"properties":{"n":{"type":"integer"}}}}}}`},
+			"plain", `{"name":"plain","text":"T ","input":{"properties":{"n":{"type":"integer"}},"type":"object"},"effect":"reads","idempotent":true,"user_only":true,"deadline":"5s","cache":"2s"}`,
+		},
+		"nothing is kept where the owner says so": {
+			[]string{
+				`{"match":{"device":"robot"},"tools":{"declared":{"cache":"0s"}}}`,
+				`{"tools":{"declared":{"cache":"1h"}}}`,
+			},
+			"declared", `{"name":"declared","effect":"reads","cache":"0s"}`,
 		},
 		"a patch keeps what it does not name": {
 			[]string{`{"tools":{"write":{"input":{"properties":{"pin":{"type":"integer"}},"required":["pin"]}}}}`},
@@ -164,6 +171,8 @@ func TestParseRefuses(t *testing.T) {
 		{`{"tools":{"a":{"effect":"read"}}}`, `tools.a.effect: want reads, changes or endangers, got "read"`},
 		{`{"tools":{"a":{"deadline":"-5s"}}}`, `tools.a.deadline: -5s is less than nothing`},
 		{`{"tools":{"a":{"deadline":"soon"}}}`, `invalid duration`},
+		{`{"tools":{"a":{"cache":"-5s"}}}`, `tools.a.cache: want from 0s to 1h0m0s, got -5s`},
+		{`{"tools":{"a":{"cache":"61m"}}}`, `tools.a.cache: want from 0s to 1h0m0s, got 1h1m0s`},
 		{`{"tools":{"a":{"input":[]}}}`, `tools.a.input: want an object`},
 		{`{"tools":{"a":{"pins":{"pin":{}}}}}`, `tools.a.pins.pin: want types, or an ability`},
 		{`{"match":{"kind":"xyz"},"tools":{}}`, `match.kind: want 12 to 64 hexadecimal digits`},

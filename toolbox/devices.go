@@ -104,6 +104,7 @@ type DescribedTool struct {
 	Output     json.RawMessage `json:"output,omitempty"`
 	Poll       string          `json:"poll,omitempty" jsonschema:"how often the device asks to be asked"`
 	Deadline   string          `json:"deadline,omitempty"`
+	Cache      string          `json:"cache,omitempty" jsonschema:"how long an answer is kept, where its owner said so"`
 	Quarantine string          `json:"quarantine,omitempty" jsonschema:"why the tool cannot be used"`
 }
 
@@ -165,10 +166,14 @@ func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 }
 
 func describeTool(t *ferrule.Tool) DescribedTool {
-	return DescribedTool{
+	out := DescribedTool{
 		Name: t.Name, Text: t.Text, Effect: string(t.Effect), Idempotent: t.Idempotent, UserOnly: t.UserOnly,
 		Input: t.Input, Output: t.Output, Poll: duration(t.Poll), Deadline: duration(t.Deadline), Quarantine: t.Quarantine,
 	}
+	if t.Cache != nil {
+		out.Cache = t.Cache.String()
+	}
+	return out
 }
 
 func describePin(p ferrule.Pin) DescribedPin {

@@ -22,7 +22,7 @@ func (f fleetOf) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 		if d.ID == id {
 			return d, &ferrule.Manifest{
 				Tools: []ferrule.Tool{
-					{Name: "look", Effect: ferrule.Reads, Input: json.RawMessage(`{"type":"object"}`), Poll: ferrule.Duration(2e9)},
+					{Name: "look", Effect: ferrule.Reads, Input: json.RawMessage(`{"type":"object"}`), Poll: ferrule.Duration(2e9), Cache: new(ferrule.Duration(5e9))},
 					{Name: "reset", Effect: ferrule.Changes, UserOnly: true},
 					{Name: "broken", Effect: ferrule.Changes, Quarantine: "because"},
 				},
@@ -103,7 +103,7 @@ func TestDescribeDevice(t *testing.T) {
 	if err := call(t, b, ferrule.Person, "describe_device", `{"device":"b"}`, &out); err != nil {
 		t.Fatal(err)
 	}
-	if len(out.Tools) != 3 || out.Tools[0].Poll != "2s" || out.Tools[2].Quarantine != "because" || out.Device.Tools != 2 {
+	if len(out.Tools) != 3 || out.Tools[0].Poll != "2s" || out.Tools[0].Cache != "5s" || out.Tools[1].Cache != "" || out.Tools[2].Quarantine != "because" || out.Device.Tools != 2 {
 		t.Errorf("got %+v", out)
 	}
 	if len(out.Pins) != 1 || out.Pins[0].Interval != "500ms" || out.Pins[0].Samples != 20 {

@@ -110,6 +110,13 @@ func traits(t toolbox.DescribedTool) string {
 	if t.Deadline != "" {
 		words = append(words, "within "+t.Deadline)
 	}
+	switch t.Cache {
+	case "":
+	case "0s":
+		words = append(words, "never kept")
+	default:
+		words = append(words, "kept for "+t.Cache)
+	}
 	return strings.Join(words, ", ")
 }
 
