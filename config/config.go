@@ -72,8 +72,11 @@ type TCPDevice struct {
 
 // Calls is about calls.
 type Calls struct {
-	Deadline Interval `yaml:"deadline"`
-	Waiting  int      `yaml:"waiting"`
+	Deadline  Interval `yaml:"deadline"`
+	Waiting   int      `yaml:"waiting"`
+	Cache     Interval `yaml:"cache"`
+	InFlight  int      `yaml:"in_flight"`
+	PerMinute int      `yaml:"per_minute"`
 }
 
 // Retry is about devices that cannot be reached.
@@ -106,13 +109,16 @@ const syncAlways = "always"
 
 // Default is what a file without any key says.
 func Default() Config {
-	d := dock.DefaultConfig()
+	d, p := dock.DefaultConfig(), pipeline.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
-		Calls:    Calls{Deadline: Interval(pipeline.DefaultConfig().Deadline), Waiting: d.Waiting},
-		Retry:    Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
-		Journal:  Journal{Sync: syncAlways},
+		Calls: Calls{
+			Deadline: Interval(p.Deadline), Waiting: d.Waiting,
+			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute,
+		},
+		Retry:   Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
+		Journal: Journal{Sync: syncAlways},
 	}
 }
 
@@ -245,7 +251,10 @@ func (c Config) TCP(dialects []string) tcp.Config {
 
 // Pipeline is the config of the road.
 func (c Config) Pipeline() pipeline.Config {
-	return pipeline.Config{Deadline: time.Duration(c.Calls.Deadline)}
+	return pipeline.Config{
+		Deadline: time.Duration(c.Calls.Deadline), Cache: time.Duration(c.Calls.Cache),
+		InFlight: c.Calls.InFlight, PerMinute: c.Calls.PerMinute,
+	}
 }
 
 // Dock is the config of the dock.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/pipeline"
 )
 
 // TestSample: the commented sample has every key, each at its default.
@@ -73,14 +74,14 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
-	got, err := config.Parse([]byte("calls: {deadline: 5s}\njournal: {sync: 2s}\ndevices:\n  tcp:\n    - {address: 'a:1', name: robot, held: true}\n"))
+	got, err := config.Parse([]byte("calls: {deadline: 5s, cache: 3s, in_flight: 4, per_minute: 60}\njournal: {sync: 2s}\ndevices:\n  tcp:\n    - {address: 'a:1', name: robot, held: true}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if j, err := got.JournalConfig(); err != nil || j.Sync != 2*time.Second {
 		t.Errorf("journal %+v, %v", j, err)
 	}
-	if got.Pipeline().Deadline != 5*time.Second || got.Dock().Waiting != 32 {
+	if want := (pipeline.Config{Deadline: 5 * time.Second, Cache: 3 * time.Second, InFlight: 4, PerMinute: 60}); got.Pipeline() != want || got.Dock().Waiting != 32 {
 		t.Errorf("got %+v", got)
 	}
 	if d := got.TCP([]string{"x"}); len(d.Boards) != 1 || d.Boards[0].Name != "robot" || !d.Boards[0].Held || d.Dialects[0] != "x" {
@@ -96,6 +97,12 @@ func TestParseRefuses(t *testing.T) {
 		{"calls:\n  deadline: soon\n", "calls.deadline: want a duration such as 30s, got soon"},
 		{"calls: {deadline: 1h}\n", "calls.deadline: want more than nothing and at most 10m0s"},
 		{"calls: {waiting: -1}\n", "calls.waiting: want 0 or more, got -1"},
+		{"calls:\n  cache: long\n", "calls.cache: want a duration such as 30s, got long"},
+		{"calls: {cache: -1s}\n", "calls.cache: want from 0s to 1h0m0s, got -1s"},
+		{"calls: {cache: 2h}\n", "calls.cache: want from 0s to 1h0m0s, got 2h0m0s"},
+		{"calls: {in_flight: 0}\n", "calls.in_flight: want 1 or more, got 0"},
+		{"calls: {per_minute: -1}\n", "calls.per_minute: want from 0 to 1000000, got -1"},
+		{"calls: {per_minute: 1000001}\n", "calls.per_minute: want from 0 to 1000000, got 1000001"},
 		{"retry: {min: 5s, max: 1s}\n", "retry: want 0 < min <= max, got 5s and 1s"},
 		{"journal: {sync: never}\n", `journal.sync: want always, or an interval such as 5s, got "never"`},
 		{"journal: {sync: 1h}\n", "journal.sync: want always, or an interval of at most a minute"},

@@ -28,7 +28,7 @@ func authorize(policy Policy) stage {
 			case ferrule.Permit, ferrule.Ask:
 				return next(ctx, call)
 			}
-			return nil, ferrule.Errorf(ferrule.Denied, "%s of %s is forbidden to %s: %s", call.Tool, call.Device, call.Principal, why(call.Verdict)).
+			return nil, ferrule.Errorf(ferrule.Denied, "%s of %s is forbidden: %s", call.Tool, call.Device, why(call.Verdict)).
 				WithHint("whoever runs this gateway decides about it; calling again does not help")
 		}
 	}

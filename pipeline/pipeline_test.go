@@ -81,7 +81,7 @@ func road(l *ledger, end ferrule.Handler) ferrule.Handler { return ruledRoad(l, 
 func ruledRoad(l *ledger, policy pipeline.Policy, end ferrule.Handler) ferrule.Handler {
 	return pipeline.New(pipeline.Parts{
 		Config: pipeline.DefaultConfig(), Journal: l, Fleet: oneBoard{}, Policy: policy, End: end, Log: slog.New(slog.DiscardHandler),
-	})
+	}).Handle
 }
 
 // rules is a policy that says the same of every call.
@@ -172,12 +172,12 @@ func TestTheRoad(t *testing.T) {
 		"forbidden": {
 			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "burn"},
 			policy: rules(ferrule.Forbid, "it is night"),
-			code:   ferrule.Denied, message: "burn of robot is forbidden to agent:robby: it is night", journal: []string{"outcome robot burn {} denied"},
+			code:   ferrule.Denied, message: "burn of robot is forbidden: it is night", journal: []string{"outcome robot burn {} denied"},
 		},
 		"a verdict that rules nothing": {
 			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "look"},
 			policy: rules("", ""),
-			code:   ferrule.Denied, message: "forbidden to agent:robby: no reason is given", journal: []string{"outcome robot look {} denied"},
+			code:   ferrule.Denied, message: "forbidden: no reason is given", journal: []string{"outcome robot look {} denied"},
 		},
 		"a person must agree": {
 			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "burn"},

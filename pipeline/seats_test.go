@@ -14,10 +14,10 @@ func TestSeats(t *testing.T) {
 		t.Fatal(err)
 	}
 	var drawn, built []string
-	for _, m := range regexp.MustCompile(`(?m)^//\t ([a-z]+)  +[a-z]`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^//\t([a-z]+)  +[a-z]`).FindAllStringSubmatch(string(source), -1) {
 		drawn = append(drawn, m[1])
 	}
-	for _, s := range seats(Parts{}) {
+	for _, s := range New(Parts{}).seats(Parts{}) {
 		built = append(built, s.name)
 	}
 	if !slices.Equal(drawn, built) {

@@ -68,6 +68,9 @@ What the device answered is written as JSON. The exit code tells what happened:
 			if err != nil {
 				return err
 			}
+			if result.Age > 0 {
+				a.progress(ferrule.Progress{Message: fmt.Sprintf("the device said this %v ago", result.Age)})
+			}
 			return a.printJSON(result.Value)
 		},
 	}

@@ -32,7 +32,8 @@ type gateway struct {
 	journal *journal.Journal
 	fleet   *fleet.Fleet
 	dock    *dock.Dock
-	handle  ferrule.Handler // the road
+	road    *pipeline.Road
+	handle  ferrule.Handler // the road's
 	control *control.Server
 	web     net.Listener
 }
@@ -90,9 +91,10 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 		return err
 	}
 	g.fleet.Own(box.Device(), box.Manifest(), box.Handle)
-	g.handle = pipeline.New(pipeline.Parts{
+	g.road = pipeline.New(pipeline.Parts{
 		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Log: g.log,
 	})
+	g.handle = g.road.Handle
 	socket, err := control.SocketPath(data)
 	if err != nil {
 		return err
