@@ -61,6 +61,7 @@ var rooms = map[string]room{
 		third: []string{"github.com/santhosh-tekuri/jsonschema/v6", "github.com/google/jsonschema-go", "golang.org/x/text"},
 	},
 	"pipeline":      {own: []string{".", "schema"}},
+	"catalog":       {own: []string{".", "schema"}},
 	"toolbox":       {own: []string{".", "schema"}},
 	"front/control": {own: []string{"."}},
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},

@@ -24,6 +24,8 @@
 //	Device     an admitted device; plain data, without socket or lock
 //	Call       one request by one Principal to one Device
 //	Result     what the device answered
+//	Content    one part of an answer that is more than JSON
+//	Offer      a Tool as agents see it, under the name that they call it by
 //	Handler    whoever serves a Call; every stage of the road is one
 //	Principal  who is asking: an agent, a person, the gateway itself
 //	Verdict    permit, forbid or ask, and why; not the rules
@@ -100,15 +102,45 @@ type Target struct {
 // Progress is a word to the caller while a call goes on.
 type Progress struct {
 	Message string `json:"message"`
+	// Done and Total tell how far the call is, where that is known.
+	Done  float64 `json:"done,omitempty"`
+	Total float64 `json:"total,omitempty"`
 }
 
 // Result is what a device answered.
 type Result struct {
-	// Value is the answer as JSON, as the device gave it.
+	// Value is the answer as JSON, as the device gave it; empty if it is all in
+	// Content.
 	Value json.RawMessage `json:"value"`
 	// Age is how long ago the device said it; zero if just now.
 	Age Duration `json:"age,omitempty"`
+	// Content is what the device gave for people and models to look at; nil where
+	// it gave nothing but Value.
+	Content []Content `json:"content,omitempty"`
 }
+
+// Content is one part of an answer: text, a picture, a sound, or a resource that
+// has either.
+type Content struct {
+	Type ContentType `json:"type"`
+	Text string      `json:"text,omitempty"`
+	// Data is what is not text, and MIME is what sort of data it is.
+	Data []byte `json:"data,omitempty"`
+	MIME string `json:"mime,omitempty"`
+	// URI names the resource, if it is one.
+	URI string `json:"uri,omitempty"`
+}
+
+// ContentType tells what a Content is.
+type ContentType string
+
+// The types of content.
+const (
+	TextContent     ContentType = "text"
+	ImageContent    ContentType = "image"
+	AudioContent    ContentType = "audio"
+	ResourceContent ContentType = "resource"
+)
 
 // Principal is who is asking.
 type Principal struct {

@@ -1,7 +1,8 @@
 // Package fleet holds every device and the way to it.
 //
 //	dock ──Put──▶ Registry   what devices there are, and what they offer
-//	         └──▶ ways       how to reach those that are here
+//	         ├──▶ ways       how to reach those that are here
+//	         └──▶ Follower   whoever keeps a view of them
 //	pipeline ──Lookup──▶ device and manifest
 //	         ──Handle──▶ the device's lane
 //
@@ -35,13 +36,21 @@ type Registry interface {
 	All(yield func(Record) bool)
 }
 
+// Follower is told of every device and every change to it, in order. It must be
+// quick, and must not ask the fleet anything meanwhile.
+type Follower interface {
+	Put(dev *ferrule.Device, laid *ferrule.Manifest)
+	Remove(id string)
+}
+
 // Fleet is the devices of a node.
 type Fleet struct {
 	registry Registry
 
-	mu   sync.RWMutex
-	ways map[string]ferrule.Handler
-	own  map[string]Record
+	mu        sync.RWMutex
+	ways      map[string]ferrule.Handler
+	own       map[string]Record
+	followers []Follower
 }
 
 // New makes a Fleet on a registry.
@@ -60,6 +69,9 @@ func (f *Fleet) Put(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handle
 	} else {
 		f.ways[dev.ID] = way
 	}
+	for _, follower := range f.followers {
+		follower.Put(dev, m)
+	}
 }
 
 // Remove takes a device out.
@@ -68,6 +80,22 @@ func (f *Fleet) Remove(id string) {
 	defer f.mu.Unlock()
 	f.registry.Set(id, nil)
 	delete(f.ways, id)
+	for _, follower := range f.followers {
+		follower.Remove(id)
+	}
+}
+
+// Follow tells a follower of all that there is, and from then on of what changes.
+func (f *Fleet) Follow(follower Follower) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.own {
+		follower.Put(r.Device, r.Manifest)
+	}
+	for r := range f.registry.All {
+		follower.Put(r.Device, r.Manifest)
+	}
+	f.followers = append(f.followers, follower)
 }
 
 // Own adds what the gateway itself offers: it is called like any device, and
@@ -77,6 +105,9 @@ func (f *Fleet) Own(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handle
 	defer f.mu.Unlock()
 	f.own[dev.ID] = Record{dev, m}
 	f.ways[dev.ID] = way
+	for _, follower := range f.followers {
+		follower.Put(dev, m)
+	}
 }
 
 // Lookup returns a device and its laid manifest. The manifest is nil if the

@@ -57,6 +57,12 @@ func (t Tool) ForPeople() Tool {
 	return t
 }
 
+// Within gives a tool more time, or less, than others have.
+func (t Tool) Within(deadline time.Duration) Tool {
+	t.tool.Deadline = ferrule.Duration(deadline)
+	return t
+}
+
 // Box is the tools together.
 type Box struct {
 	device   *ferrule.Device

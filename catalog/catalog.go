@@ -1,0 +1,255 @@
+// Package catalog is what agents see: which tools stand in their list, under
+// which names, and how the others are found.
+//
+//	fleet ──Put, Remove──▶ groups    devices that share a laid manifest
+//	                         │
+//	                         ├──▶ List      what stands in the list
+//	                         ├──▶ Resolve   what a name means
+//	                         ├──▶ Find…     what is there, by words
+//	                         └──▶ Run       tells of changes, in batches
+//
+// The list has one of three shapes. While the tools of all devices fit the
+// budget, it is each of them:
+//
+//	robot__gpio_write
+//
+// Above it, devices of one Kind are folded, and a call says which one it means:
+//
+//	sim-board--3fa9c1__gpio_write(device, …)
+//
+// If that is above the budget as well, it is always the same few tools, which
+// find, describe and call all others. A Kind that is above the budget on its own
+// never stands in the list, and takes no place from the others. Whatever the
+// list shows, each of these names can be called.
+//
+// What a change costs grows with the number of Kinds and not of devices.
+package catalog
+
+import (
+	"cmp"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// Config is what can be set about the catalog.
+type Config struct {
+	// Budget is how many tools of devices may stand in the list.
+	Budget int
+}
+
+// DefaultConfig suits the clients that show least.
+func DefaultConfig() Config { return Config{Budget: 40} }
+
+// Check tells what is wrong with the config.
+func (c Config) Check() error {
+	if c.Budget < 0 {
+		return errors.New("budget: want 0 or more")
+	}
+	return nil
+}
+
+// Catalog is what agents see of a fleet. It is safe for use by many goroutines.
+type Catalog struct {
+	config Config
+	wake   chan struct{} // holds something if there was a change since Run looked
+
+	mu      sync.RWMutex
+	own     *entry            // the gateway; nil until it is put
+	devices map[string]*entry // by ID, held ones too
+	order   order             // those that agents may know of
+	counts  Counts
+	groups  map[*ferrule.Manifest]*group
+	list    []ferrule.Offer // nil if it has to be made anew
+	shape   Shape           // of list
+}
+
+// entry is one device.
+type entry struct {
+	device   *ferrule.Device
+	manifest *ferrule.Manifest
+	group    *group // nil unless it is online
+}
+
+// Counts is how many devices there are, by what agents have of them.
+type Counts struct {
+	Online, Offline, Released int
+	Held                      int // wait to be adopted
+	Kinds                     int // of those that are online
+}
+
+// New makes a catalog.
+func New(config Config) *Catalog {
+	return &Catalog{
+		config:  config,
+		wake:    make(chan struct{}, 1),
+		devices: make(map[string]*entry),
+		groups:  make(map[*ferrule.Manifest]*group),
+	}
+}
+
+// anAgent is whom the catalog is for: every agent sees the same.
+var anAgent = ferrule.Principal{Role: ferrule.Agent}
+
+// Put takes in a device, or what is new about it.
+func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if dev.ID == ferrule.GatewayID {
+		c.own = &entry{device: dev, manifest: m, group: newGroup(dev.Kind, m)}
+		c.changed()
+		return
+	}
+	before := c.devices[dev.ID]
+	if before != nil && before.device.State == dev.State && before.device.Trust == dev.Trust && before.manifest == m {
+		before.device = dev // nothing that a list would show
+		return
+	}
+	c.remove(dev.ID)
+	e := &entry{device: dev, manifest: m}
+	c.devices[dev.ID] = e
+	*c.counts.of(dev)++
+	if anAgent.Sees(dev) {
+		c.order.add(e)
+		if dev.State == ferrule.StateOnline && m != nil {
+			c.join(e)
+		}
+	}
+	c.changed()
+}
+
+// Remove takes a device out.
+func (c *Catalog) Remove(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.remove(id) {
+		c.changed()
+	}
+}
+
+func (c *Catalog) remove(id string) bool {
+	e := c.devices[id]
+	if e == nil {
+		return false
+	}
+	delete(c.devices, id)
+	*c.counts.of(e.device)--
+	if anAgent.Sees(e.device) {
+		c.order.remove(e)
+	}
+	if e.group != nil {
+		c.leave(e)
+	}
+	return true
+}
+
+// of is the count that a device belongs to.
+func (n *Counts) of(dev *ferrule.Device) *int {
+	switch {
+	case !anAgent.Sees(dev):
+		return &n.Held
+	case dev.State == ferrule.StateOnline:
+		return &n.Online
+	case dev.State == ferrule.StateReleased:
+		return &n.Released
+	}
+	return &n.Offline
+}
+
+// join adds a device to the group of those that share its manifest.
+func (c *Catalog) join(e *entry) {
+	g := c.groups[e.manifest]
+	if g == nil {
+		g = newGroup(e.device.Kind, e.manifest)
+		c.groups[e.manifest] = g
+	}
+	e.group = g
+	g.members[e.device.ID] = true
+}
+
+func (c *Catalog) leave(e *entry) {
+	delete(e.group.members, e.device.ID)
+	if len(e.group.members) == 0 {
+		delete(c.groups, e.manifest)
+	}
+}
+
+// changed notes that the list may be another. It is called with mu held.
+func (c *Catalog) changed() {
+	c.list = nil
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Counts tells how many devices there are.
+func (c *Catalog) Counts() Counts {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	n := c.counts
+	n.Kinds = len(c.groups)
+	return n
+}
+
+// Lookup returns a device that agents may know of, or the gateway, and its laid
+// manifest, which is nil if it was never reached.
+func (c *Catalog) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	e := c.entry(id)
+	if e == nil {
+		return nil, nil, false
+	}
+	return e.device, e.manifest, true
+}
+
+// entry finds a device that agents may know of, or the gateway.
+func (c *Catalog) entry(id string) *entry {
+	e := c.devices[id]
+	if id == ferrule.GatewayID {
+		e = c.own
+	}
+	if e == nil || !anAgent.Sees(e.device) {
+		return nil
+	}
+	return e
+}
+
+// Devices lists devices that agents may know of, by ID: those behind after, limit
+// at most.
+func (c *Catalog) Devices(after string, limit int) []*ferrule.Device {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []*ferrule.Device
+	for e := range c.order.from(after) {
+		if len(all) == limit {
+			break
+		}
+		if e.device.ID != after {
+			all = append(all, e.device)
+		}
+	}
+	return all
+}
+
+// Complete lists the IDs of devices that begin with prefix: limit at most, and
+// how many there are.
+func (c *Catalog) Complete(prefix string, limit int) (ids []string, total int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for e := range c.order.from(prefix) {
+		if !strings.HasPrefix(e.device.ID, prefix) {
+			break
+		}
+		if total++; total <= limit {
+			ids = append(ids, e.device.ID)
+		}
+	}
+	return ids, total
+}
+
+// byName orders offers as they stand in lists.
+func byName(a, b ferrule.Offer) int { return cmp.Compare(a.Name, b.Name) }

@@ -1,0 +1,135 @@
+package toolbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// The bounds of call_many.
+const (
+	maxMany     = 200
+	usualAtOnce = 8
+	maxAtOnce   = 32
+)
+
+// CallManyInput is the arguments of call_many.
+type CallManyInput struct {
+	Tool      string          `json:"tool" jsonschema:"the tool's own name, such as gpio_write"`
+	Devices   []string        `json:"devices" jsonschema:"IDs of the devices, at most 200"`
+	Arguments arguments `json:"arguments,omitempty" jsonschema:"what the tool takes; the same for each device"`
+	AtOnce    int             `json:"at_once,omitempty" jsonschema:"how many devices are called at the same time, 8 unless said, at most 32"`
+}
+
+// arguments is an object whose values are kept as they came.
+type arguments map[string]json.RawMessage
+
+// CallManyOutput is the result of call_many.
+type CallManyOutput struct {
+	Results   []CallOutcome `json:"results" jsonschema:"one for each device, in the order that was given"`
+	Succeeded int           `json:"succeeded"`
+	Failed    int           `json:"failed"`
+}
+
+// CallOutcome is what came of the call to one device.
+type CallOutcome struct {
+	Device string          `json:"device"`
+	Value  json.RawMessage `json:"value,omitempty" jsonschema:"what it answered"`
+	Error  *OutcomeError   `json:"error,omitempty" jsonschema:"why it did not succeed"`
+}
+
+// OutcomeError is why a call did not succeed.
+type OutcomeError struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Certainty string `json:"certainty" jsonschema:"whether it may have run"`
+}
+
+// CallMany is the tool that calls one tool on many devices. Each call takes the
+// whole road, as if it had been made alone.
+func CallMany(road ferrule.Handler) Tool {
+	const text = "Call one tool on many devices, some at a time, and tell what came of it on each."
+	return Typed("call_many", text, ferrule.Endangers, func(ctx context.Context, call *ferrule.Call, in CallManyInput) (CallManyOutput, error) {
+		if in.Arguments == nil {
+			in.Arguments = arguments{}
+		}
+		if err := in.check(); err != nil {
+			return CallManyOutput{}, err
+		}
+		args, err := json.Marshal(in.Arguments)
+		if err != nil {
+			return CallManyOutput{}, ferrule.Errorf(ferrule.Invalid, "arguments: %w", err)
+		}
+		out := CallManyOutput{Results: make([]CallOutcome, len(in.Devices))}
+		var mu sync.Mutex
+		each(len(in.Devices), in.AtOnce, func(i int) {
+			out.Results[i] = in.on(ctx, road, call.Principal, args, in.Devices[i])
+			mu.Lock()
+			defer mu.Unlock()
+			if out.Results[i].Error == nil {
+				out.Succeeded++
+			} else {
+				out.Failed++
+			}
+			done := out.Succeeded + out.Failed
+			call.Report(ferrule.Progress{
+				Message: fmt.Sprintf("%d of %d devices, %d failed", done, len(in.Devices), out.Failed),
+				Done:    float64(done), Total: float64(len(in.Devices)),
+			})
+		})
+		return out, nil
+	}).Within(5 * time.Minute)
+}
+
+func (in *CallManyInput) check() error {
+	if in.AtOnce <= 0 {
+		in.AtOnce = usualAtOnce
+	}
+	in.AtOnce = min(in.AtOnce, maxAtOnce)
+	seen := make(map[string]bool)
+	for _, id := range in.Devices {
+		switch {
+		case id == ferrule.GatewayID:
+			return ferrule.Errorf(ferrule.Invalid, "devices: %s is no device", id)
+		case seen[id]:
+			return ferrule.Errorf(ferrule.Invalid, "devices: %q is given twice", ferrule.Clean(id, ferrule.MaxWord))
+		}
+		seen[id] = true
+	}
+	if n := len(in.Devices); n == 0 || n > maxMany {
+		return ferrule.Errorf(ferrule.Invalid, "devices: want 1 to %d, got %d", maxMany, n)
+	}
+	return nil
+}
+
+// on makes the call to one device.
+func (in *CallManyInput) on(ctx context.Context, road ferrule.Handler, who ferrule.Principal, args json.RawMessage, device string) CallOutcome {
+	result, err := road(ctx, &ferrule.Call{Principal: who, Device: device, Tool: in.Tool, Args: args})
+	if err != nil {
+		e := ferrule.AsError(err)
+		return CallOutcome{Device: device, Error: &OutcomeError{string(e.Code), e.Message, e.Certainty()}}
+	}
+	return CallOutcome{Device: device, Value: result.Value}
+}
+
+// each calls do for 0 to n-1, some at a time, and waits for all.
+func each(n, atOnce int, do func(i int)) {
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(n, atOnce) {
+		wg.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
