@@ -60,25 +60,30 @@ var rooms = map[string]room{
 		own:   []string{"."},
 		third: []string{"github.com/santhosh-tekuri/jsonschema/v6", "github.com/google/jsonschema-go", "golang.org/x/text"},
 	},
-	"pipeline":      {own: []string{".", "schema"}},
-	"catalog":       {own: []string{".", "schema"}},
-	"toolbox":       {own: []string{".", "schema"}},
+	"pipeline": {own: []string{".", "schema"}},
+	"catalog":  {own: []string{".", "schema"}},
+	"toolbox":  {own: []string{".", "schema"}},
+	"auth":     {own: []string{"."}},
+	"front/agent": {
+		own:   []string{".", "auth", "catalog"},
+		third: []string{"github.com/modelcontextprotocol/go-sdk"},
+	},
 	"front/control": {own: []string{"."}},
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
 	"sim":           {own: []string{"thing"}},
 	"rig/uno":       {third: []string{"golang.org/x/sys"}},
 	"rig/usb":       {tests: []string{"rig/uno"}},
 	"config": {
-		own:   []string{".", "dock", "journal", "overlay", "pipeline", "wire/serial", "wire/tcp"},
+		own:   []string{".", "auth", "catalog", "dock", "front/agent", "journal", "overlay", "pipeline", "wire/serial", "wire/tcp"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"cmd/ferrule": {
 		own: []string{
-			".", "config", "dialect", "dialect/mcpu", "dock", "fleet", "front/control", "journal", "overlay",
-			"pipeline", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
+			".", "auth", "catalog", "config", "dialect", "dialect/mcpu", "dock", "fleet", "front/agent", "front/control",
+			"journal", "overlay", "pipeline", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"rig/uno", "go.bug.st/serial"},
+		tests: []string{"rig/uno", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
 	},
 }
 

@@ -23,7 +23,10 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/auth"
+	"github.com/ferrulehq/ferrule/catalog"
 	"github.com/ferrulehq/ferrule/dock"
+	"github.com/ferrulehq/ferrule/front/agent"
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
@@ -43,6 +46,8 @@ type Config struct {
 	// Overlays is the directory of overlays.
 	Overlays string  `yaml:"overlays"`
 	Devices  Devices `yaml:"devices"`
+	Agents   Agents  `yaml:"agents"`
+	Auth     Auth    `yaml:"auth"`
 	Calls    Calls   `yaml:"calls"`
 	Retry    Retry   `yaml:"retry"`
 	Journal  Journal `yaml:"journal"`
@@ -68,6 +73,26 @@ type TCPDevice struct {
 	Address string `yaml:"address"`
 	Name    string `yaml:"name"`
 	Held    bool   `yaml:"held"`
+}
+
+// Agents is about what agents see and how they are served.
+type Agents struct {
+	Budget   int      `yaml:"budget"`
+	Sessions int      `yaml:"sessions"`
+	Idle     Interval `yaml:"idle"`
+}
+
+// Auth is about who may ask.
+type Auth struct {
+	Tokens []Token `yaml:"tokens"`
+}
+
+// Token is what an agent shows to be let in.
+type Token struct {
+	Name string `yaml:"name"`
+	// Token is the secret, or File where it stands.
+	Token string `yaml:"token"`
+	File  string `yaml:"file"`
 }
 
 // Calls is about calls.
@@ -109,7 +134,7 @@ const syncAlways = "always"
 
 // Default is what a file without any key says.
 func Default() Config {
-	d, p := dock.DefaultConfig(), pipeline.DefaultConfig()
+	d, p, a := dock.DefaultConfig(), pipeline.DefaultConfig(), agent.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
@@ -117,12 +142,13 @@ func Default() Config {
 			Deadline: Interval(p.Deadline), Waiting: d.Waiting,
 			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute,
 		},
+		Agents:  Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
 		Retry:   Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
 		Journal: Journal{Sync: syncAlways},
 	}
 }
 
-// Load reads the file at path. Its overlays directory is taken to be beside it.
+// Load reads the file at path. The files that it names are taken to be beside it.
 func Load(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -135,6 +161,11 @@ func Load(path string) (Config, error) {
 	asked := c.Overlays != Default().Overlays
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
+	}
+	for i, t := range c.Auth.Tokens {
+		if t.File != "" && !filepath.IsAbs(t.File) {
+			c.Auth.Tokens[i].File = filepath.Join(filepath.Dir(path), t.File)
+		}
 	}
 	if _, err := os.Stat(c.Overlays); asked && err != nil {
 		return Config{}, fmt.Errorf("%s: overlays: %w", path, err)
@@ -158,8 +189,19 @@ func Parse(data []byte) (Config, error) {
 
 // Check tells what is wrong with the config, by key.
 func (c Config) Check() error {
-	if err := loopback(c.Listen); err != nil {
+	if err := listenable(c.Listen, len(c.Auth.Tokens) > 0); err != nil {
 		return fmt.Errorf("listen: %w", err)
+	}
+	if err := c.Catalog().Check(); err != nil {
+		return fmt.Errorf("agents.%w", err)
+	}
+	if err := c.AgentsConfig().Check(); err != nil {
+		return fmt.Errorf("agents.%w", err)
+	}
+	for i, t := range c.Auth.Tokens {
+		if (t.Token == "") == (t.File == "") {
+			return fmt.Errorf("auth.tokens[%d]: want a token, or a file that it stands in", i)
+		}
 	}
 	if err := c.Serial(nil).Check(); err != nil {
 		return fmt.Errorf("devices.serial: %w", err)
@@ -189,15 +231,15 @@ func (c Config) Check() error {
 	return nil
 }
 
-// loopback refuses an address that others could reach: nothing there asks who
-// is calling yet.
-func loopback(addr string) error {
+// listenable refuses an address that others could reach, unless whoever asks there
+// has to show a token.
+func listenable(addr string, tokens bool) error {
 	host, port, err := net.SplitHostPort(addr)
 	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
 		return fmt.Errorf("want HOST:PORT, got %q", addr)
 	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("%s can be reached from other machines, and nothing there asks who is calling; use 127.0.0.1", addr)
+	if ip := net.ParseIP(host); !tokens && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%s can be reached from other machines, and nothing there would ask who is calling: give auth.tokens, or use 127.0.0.1", addr)
 	}
 	return nil
 }
@@ -247,6 +289,35 @@ func (c Config) TCP(dialects []string) tcp.Config {
 		out.Boards = append(out.Boards, tcp.Board(d))
 	}
 	return out
+}
+
+// Catalog is the config of what agents see.
+func (c Config) Catalog() catalog.Config { return catalog.Config{Budget: c.Agents.Budget} }
+
+// AgentsConfig is the config of how agents are served.
+func (c Config) AgentsConfig() agent.Config {
+	return agent.Config{Sessions: c.Agents.Sessions, Idle: time.Duration(c.Agents.Idle)}
+}
+
+// Tokens reads the tokens that agents show.
+func (c Config) Tokens() (*auth.Tokens, error) {
+	var tokens []auth.Token
+	for i, t := range c.Auth.Tokens {
+		secret := t.Token
+		if t.File != "" {
+			data, err := os.ReadFile(t.File)
+			if err != nil {
+				return nil, fmt.Errorf("auth.tokens[%d].file: %w", i, err)
+			}
+			secret = strings.TrimSpace(string(data))
+		}
+		tokens = append(tokens, auth.Token{Name: t.Name, Secret: secret})
+	}
+	all, err := auth.NewTokens(tokens)
+	if err != nil {
+		return nil, fmt.Errorf("auth.tokens: %w", err)
+	}
+	return all, nil
 }
 
 // Pipeline is the config of the road.

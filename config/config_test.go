@@ -22,6 +22,7 @@ func TestSample(t *testing.T) {
 	}
 	want := config.Default()
 	want.Devices = config.Devices{Serial: []config.SerialDevice{}, TCP: []config.TCPDevice{}}
+	want.Auth.Tokens = []config.Token{}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the sample says\n%+v\nand the default is\n%+v", got, want)
 	}
@@ -34,10 +35,10 @@ func TestSample(t *testing.T) {
 
 // TestSampleExample: the examples in the sample's comments are right as well.
 func TestSampleExample(t *testing.T) {
-	examples := regexp.MustCompile(`For example:\n  #\n((?:  #.*\n)+)`).FindAllSubmatch(config.Sample, -1)
-	text := "devices:\n"
+	examples := regexp.MustCompile(`(?m)^([a-z]+:\n)|For example:\n  #\n((?:  #.*\n)+)`).FindAllSubmatch(config.Sample, -1)
+	text := ""
 	for _, m := range examples {
-		text += regexp.MustCompile(`(?m)^  # ?`).ReplaceAllString(string(m[1]), "  ")
+		text += string(m[1]) + regexp.MustCompile(`(?m)^  # ?`).ReplaceAllString(string(m[2]), "  ")
 	}
 	got, err := config.Parse([]byte(text))
 	if err != nil {
@@ -49,6 +50,9 @@ func TestSampleExample(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got.Devices, want) {
 		t.Errorf("got %+v", got.Devices)
+	}
+	if tokens := []config.Token{{Name: "claude", File: "claude.token"}}; !reflect.DeepEqual(got.Auth.Tokens, tokens) {
+		t.Errorf("got %+v", got.Auth.Tokens)
 	}
 }
 

@@ -19,10 +19,10 @@ const (
 
 // CallManyInput is the arguments of call_many.
 type CallManyInput struct {
-	Tool      string          `json:"tool" jsonschema:"the tool's own name, such as gpio_write"`
-	Devices   []string        `json:"devices" jsonschema:"IDs of the devices, at most 200"`
+	Tool      string    `json:"tool" jsonschema:"the tool's own name, such as gpio_write"`
+	Devices   []string  `json:"devices" jsonschema:"IDs of the devices, at most 200"`
 	Arguments arguments `json:"arguments,omitempty" jsonschema:"what the tool takes; the same for each device"`
-	AtOnce    int             `json:"at_once,omitempty" jsonschema:"how many devices are called at the same time, 8 unless said, at most 32"`
+	AtOnce    int       `json:"at_once,omitempty" jsonschema:"how many devices are called at the same time, 8 unless said, at most 32"`
 }
 
 // arguments is an object whose values are kept as they came.

@@ -9,11 +9,13 @@ import (
 	"os"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/catalog"
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/dialect"
 	"github.com/ferrulehq/ferrule/dialect/mcpu"
 	"github.com/ferrulehq/ferrule/dock"
 	"github.com/ferrulehq/ferrule/fleet"
+	"github.com/ferrulehq/ferrule/front/agent"
 	"github.com/ferrulehq/ferrule/front/control"
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/overlay"
@@ -32,8 +34,10 @@ type gateway struct {
 	journal *journal.Journal
 	fleet   *fleet.Fleet
 	dock    *dock.Dock
+	catalog *catalog.Catalog
 	road    *pipeline.Road
 	handle  ferrule.Handler // the road's
+	agents  *agent.Front
 	control *control.Server
 	web     net.Listener
 }
@@ -70,7 +74,13 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 	if err != nil {
 		return err
 	}
+	tokens, err := cfg.Tokens()
+	if err != nil {
+		return err
+	}
 	g.fleet = fleet.New(fleet.NewMemoryRegistry())
+	g.catalog = catalog.New(cfg.Catalog())
+	g.fleet.Follow(g.catalog)
 	g.dock = dock.New(dock.Parts{
 		Config:     cfg.Dock(),
 		Connectors: []wire.Connector{serial.New(cfg.Serial([]string{mcpu.Name})), tcp.New(cfg.TCP([]string{mcpu.Name}))},
@@ -86,6 +96,11 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 		toolbox.AdoptDevice(g.dock),
 		toolbox.ForgetDevice(g.dock),
 		toolbox.ReleaseDevice(g.dock),
+		toolbox.Status(version(), g.status),
+		toolbox.FindDevices(g.catalog),
+		toolbox.FindTools(g.catalog),
+		toolbox.DescribeTool(g.catalog),
+		toolbox.CallMany(g.call),
 	)
 	if err != nil {
 		return err
@@ -95,12 +110,18 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Log: g.log,
 	})
 	g.handle = g.road.Handle
+	g.agents = agent.New(agent.Parts{
+		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.handle, Tokens: tokens, Version: version(), Log: g.log,
+	})
 	socket, err := control.SocketPath(data)
 	if err != nil {
 		return err
 	}
 	if g.control, err = control.Listen(socket, g.handle, g.dock, g.log); err != nil {
 		return err
+	}
+	if cfg.Listen == "" {
+		return nil
 	}
 	if g.web, err = net.Listen("tcp", cfg.Listen); err != nil {
 		return fmt.Errorf("%w; --listen 127.0.0.1:0 takes any free port", err)
@@ -125,9 +146,30 @@ func readOverlays(cfg config.Config) (*overlay.Set, error) {
 	return overlay.NewSet(append(files, own...)...), nil
 }
 
-// Run runs the gateway until ctx ends or a part fails.
-func (g *gateway) Run(ctx context.Context) error {
-	return runParts(ctx, g.dock.Run, g.control.Run, g.serveWeb)
+// Run runs the gateway, and more parts that need it, until ctx ends or a part
+// does.
+func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
+	parts := []func(context.Context) error{g.dock.Run, g.agents.Run, g.control.Run}
+	if g.web != nil {
+		parts = append(parts, g.serveWeb)
+	}
+	return runParts(ctx, append(parts, more...)...)
+}
+
+// call takes the road, for tools that make calls of their own.
+func (g *gateway) call(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	return g.handle(ctx, call)
+}
+
+// status counts what the status tool tells.
+func (g *gateway) status() toolbox.StatusOutput {
+	n := g.catalog.Counts()
+	_, shape := g.catalog.List()
+	stats := g.road.Stats()
+	return toolbox.StatusOutput{
+		Online: n.Online, Offline: n.Offline, Released: n.Released, Held: n.Held, Kinds: n.Kinds, List: string(shape),
+		Calls: toolbox.Calls{CacheHits: stats.CacheHits, CacheMisses: stats.CacheMisses, CacheSize: stats.CacheEntries, Limited: stats.Limited},
+	}
 }
 
 // runParts starts parts in order, and stops them in reverse order when ctx ends

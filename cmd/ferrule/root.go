@@ -62,7 +62,7 @@ Try it without any hardware:
 	cmd.PersistentFlags().StringVar(&a.data, "data", "", "data `DIR` of the gateway that is meant (FERRULE_DATA; the user's own otherwise)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "write JSON, for scripts")
 	for _, c := range []*cobra.Command{
-		a.upCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.traceCommand(),
+		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.traceCommand(),
 		a.adoptCommand(), a.forgetCommand(), a.releaseCommand(), a.auditCommand(),
 	} {
 		c.PersistentPreRunE = a.hasData

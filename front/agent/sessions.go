@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// sessions knows when each session was last used. The SDK would end one whose
+// stream is open and that asks for nothing, or keep one whose agent has long
+// gone: it is decided here.
+type sessions struct {
+	mu   sync.Mutex
+	uses map[string]*sessionUse // by ID
+}
+
+type sessionUse struct {
+	requests int // under way, open streams among them
+	last     time.Time
+}
+
+func newSessions() *sessions { return &sessions{uses: make(map[string]*sessionUse)} }
+
+// use notes that a request of a session begins; what it returns, that it ends.
+func (s *sessions) use(id string) (end func()) {
+	if id == "" {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.uses[id]
+	if u == nil {
+		u = &sessionUse{}
+		s.uses[id] = u
+	}
+	u.requests++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		u.requests--
+		u.last = time.Now()
+	}
+}
+
+// idle tells whether a session has not been used since then. One that is met for
+// the first time is used now.
+func (s *sessions) idle(id string, since time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.uses[id]
+	if u == nil {
+		s.uses[id] = &sessionUse{last: time.Now()}
+		return false
+	}
+	return u.requests == 0 && u.last.Before(since)
+}
+
+// keep forgets all sessions but those.
+func (s *sessions) keep(there map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, u := range s.uses {
+		if !there[id] && u.requests == 0 {
+			delete(s.uses, id)
+		}
+	}
+}
+
+// open is how many agents are connected.
+func (f *Front) open() int {
+	n := 0
+	for _, v := range f.allViews() {
+		for range v.server.Sessions() {
+			n++
+		}
+	}
+	return n
+}
+
+// sweep ends sessions that are not used any more, and drops views that nobody
+// looks at, until ctx ends.
+func (f *Front) sweep(ctx context.Context) {
+	every := min(time.Minute, f.parts.Config.Idle/2)
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			f.endIdle(time.Now().Add(-f.parts.Config.Idle))
+			f.dropUnused(time.Now().Add(-every))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// endIdle ends the sessions that have not been used since then.
+func (f *Front) endIdle(since time.Time) {
+	there := make(map[string]bool)
+	for _, v := range f.allViews() {
+		for session := range v.server.Sessions() {
+			id := session.ID()
+			switch {
+			case id == "": // of a single request, or on standard input
+			case f.sessions.idle(id, since):
+				session.Close()
+			default:
+				there[id] = true
+			}
+		}
+	}
+	f.sessions.keep(there)
+}
+
+// dropUnused drops views of devices that nobody has looked at since then.
+func (f *Front) dropUnused(since time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for device, v := range f.views {
+		v.mu.Lock()
+		used := v.used.After(since)
+		v.mu.Unlock()
+		if device == "" || used {
+			continue
+		}
+		there := false
+		for range v.server.Sessions() {
+			there = true
+		}
+		if !there {
+			delete(f.views, device)
+		}
+	}
+}

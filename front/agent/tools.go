@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// pageSize is how many entries of a list are told at once.
+const pageSize = 200
+
+// emptySchema is the schema of a tool that takes nothing.
+var emptySchema = json.RawMessage(`{"type":"object"}`)
+
+// listTools answers tools/list.
+func (v *view) listTools(req *mcp.ListToolsRequest) (*mcp.ListToolsResult, error) {
+	var cursor string
+	if req.Params != nil {
+		cursor = req.Params.Cursor
+	}
+	page, next, err := paged(v.shown(), func(t *mcp.Tool) string { return t.Name }, cursor)
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.ListToolsResult{Tools: page, NextCursor: next, Cacheable: fresh}, nil
+}
+
+// paged is the part of a list, which is ordered by name, that follows a cursor,
+// and the cursor of what follows that.
+func paged[T any](all []T, name func(T) string, cursor string) (page []T, next string, err error) {
+	if cursor != "" {
+		last, err := base64.RawURLEncoding.DecodeString(cursor)
+		if err != nil {
+			return nil, "", &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the cursor is not one that was told here"}
+		}
+		first, found := slices.BinarySearchFunc(all, string(last), func(t T, last string) int { return strings.Compare(name(t), last) })
+		if found {
+			first++
+		}
+		all = all[first:]
+	}
+	if len(all) <= pageSize {
+		return append([]T{}, all...), "", nil
+	}
+	page = all[:pageSize]
+	return page, base64.RawURLEncoding.EncodeToString([]byte(name(page[pageSize-1]))), nil
+}
+
+// shown is the list as the SDK wants it, made anew only when it is another.
+func (v *view) shown() []*mcp.Tool {
+	offers := v.list()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.tools != nil && len(offers) == len(v.offers) && (len(offers) == 0 || &offers[0] == &v.offers[0]) {
+		return v.tools
+	}
+	tools := make([]*mcp.Tool, len(offers))
+	for i, o := range offers {
+		tools[i] = tool(o)
+	}
+	v.offers, v.tools = offers, tools
+	return tools
+}
+
+// tool is an offer in the words of MCP.
+func tool(o ferrule.Offer) *mcp.Tool {
+	endangers, world := o.Tool.Effect == ferrule.Endangers, false
+	t := &mcp.Tool{
+		Name: o.Name, Description: o.Text, InputSchema: o.Input,
+		Annotations: &mcp.ToolAnnotations{
+			ReadOnlyHint:    o.Tool.Effect == ferrule.Reads,
+			DestructiveHint: &endangers,
+			IdempotentHint:  o.Tool.Repeatable(),
+			OpenWorldHint:   &world,
+		},
+	}
+	if len(o.Tool.Output) > 0 {
+		t.OutputSchema = o.Tool.Output
+	}
+	return t
+}
+
+// callTool answers tools/call. That there is no such tool is an error of the
+// request; anything else is told as the outcome of the call, so that a model can
+// read it.
+func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	call := &ferrule.Call{Principal: caller(ctx), Args: req.Params.Arguments}
+	name, _ := ctx.Value(meantKey{}).(string)
+	result, err := v.call(ctx, req, name, call)
+	if err == nil {
+		return succeeded(result), nil
+	}
+	if e := ferrule.AsError(err); e.Code == ferrule.NotFound && call.Target.Tool == nil {
+		return nil, requestError(e)
+	}
+	return failed(err), nil
+}
+
+// call finds out what is meant, and takes the road.
+func (v *view) call(ctx context.Context, req *mcp.CallToolRequest, name string, call *ferrule.Call) (*ferrule.Result, error) {
+	if err := v.address(call, name); err != nil {
+		return nil, err
+	}
+	report := newReporter(ctx, req)
+	defer report.end()
+	call.Progress = report.report
+	return v.front.handle(ctx, call)
+}
+
+// address tells a call which tool of which device is meant.
+func (v *view) address(call *ferrule.Call, name string) (err error) {
+	if v.device != "" {
+		call.Device, call.Tool = v.device, v.front.parts.Catalog.ResolveOn(v.device, name)
+		return nil
+	}
+	call.Device, call.Tool, call.Args, err = v.front.parts.Catalog.Resolve(name, call.Args)
+	return err
+}
+
+// errStopping is why calls are cancelled when the gateway ends.
+var errStopping = errors.New("the gateway is being stopped")
+
+// handle takes the road, unless the front is being stopped.
+func (f *Front) handle(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
+	if f.stop.Err() != nil {
+		return nil, ferrule.Errorf(ferrule.Cancelled, "%w", errStopping)
+	}
+	f.calls.Add(1)
+	defer f.calls.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(f.stop, func() { cancel(errStopping) })
+	defer stop()
+	defer func() {
+		if r := recover(); r != nil {
+			result, err = nil, ferrule.Errorf(ferrule.Internal, "the gateway failed at this call: %v", r).AfterSend()
+			f.parts.Log.Error("a call of an agent panicked", "device", call.Device, "tool", call.Tool, "err", fmt.Sprint(r))
+		}
+	}()
+	return f.parts.Handle(ctx, call)
+}

@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// view is what an agent sees at one address: the whole fleet, or one device.
+type view struct {
+	front  *Front
+	device string // empty for the whole fleet
+	server *mcp.Server
+
+	mu     sync.Mutex
+	used   time.Time
+	offers []ferrule.Offer // what tools was made of
+	tools  []*mcp.Tool
+	told   []ferrule.Offer // what agents have last been told of
+}
+
+// viewAt returns the view of a device, or of the whole fleet. It makes one if
+// somebody looks for the first time, and returns nil if there is nothing to see.
+func (f *Front) viewAt(device string) *view {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := f.views[device]
+	if v == nil {
+		if _, _, ok := f.parts.Catalog.Lookup(device); !ok && device != "" {
+			return nil
+		}
+		v = f.newView(device)
+		f.views[device] = v
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.used = time.Now()
+	return v
+}
+
+func (f *Front) newView(device string) *view {
+	v := &view{front: f, device: device}
+	name := &mcp.Implementation{Name: "ferrule", Title: "Ferrule", Version: f.parts.Version, WebsiteURL: "https://github.com/ferrulehq/ferrule"}
+	v.server = mcp.NewServer(name, &mcp.ServerOptions{
+		Logger: f.sdkLog,
+		Capabilities: &mcp.ServerCapabilities{
+			Tools:       &mcp.ToolCapabilities{ListChanged: true},
+			Resources:   &mcp.ResourceCapabilities{ListChanged: true},
+			Completions: &mcp.CompletionCapabilities{},
+			Prompts:     &mcp.PromptCapabilities{}, // there are none, and that is told
+			//lint:ignore SA1019 agents of the older era know nothing else
+			Logging: &mcp.LoggingCapabilities{},
+		},
+		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { *c = fresh },
+	})
+	v.server.AddReceivingMiddleware(v.receive)
+	v.register()
+	v.told = v.list()
+	return v
+}
+
+// What the SDK knows of: one tool and one resource, which stand for all and are in
+// no list.
+const (
+	anyTool     = "any"
+	anyResource = scheme + "any"
+)
+
+// register tells the SDK of its one tool and its one resource. To tell it again
+// has it tell agents that both lists have changed.
+func (v *view) register() {
+	v.server.AddTool(&mcp.Tool{Name: anyTool, InputSchema: emptySchema}, v.callTool)
+	v.server.AddResource(&mcp.Resource{Name: anyTool, URI: anyResource}, v.readResource)
+}
+
+// fresh is said of every answer that could be kept: it may be another one next
+// time, and it is for who asked.
+var fresh = mcp.Cacheable{CacheScope: "private"}
+
+// allViews are the views of now.
+func (f *Front) allViews() []*view {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]*view, 0, len(f.views))
+	for _, v := range f.views {
+		all = append(all, v)
+	}
+	return all
+}
+
+// list is what stands in the list of this view.
+func (v *view) list() []ferrule.Offer {
+	if v.device != "" {
+		return v.front.parts.Catalog.Of(v.device)
+	}
+	list, _ := v.front.parts.Catalog.List()
+	return list
+}
+
+// tell tells the agents here of what has changed since they were last told.
+func (v *view) tell() {
+	now := v.list()
+	v.mu.Lock()
+	same := slices.EqualFunc(now, v.told, sameOffer)
+	v.told = now
+	v.mu.Unlock()
+	if !same {
+		v.register()
+	}
+}
+
+// sameOffer tells whether an agent would see no difference.
+func sameOffer(a, b ferrule.Offer) bool {
+	return a.Name == b.Name && a.Text == b.Text && a.Tool == b.Tool && bytes.Equal(a.Input, b.Input)
+}
+
+// meantKey is the context key of what a request really names.
+type meantKey struct{}
+
+// receive answers what agents ask for in lists, and has the SDK send every call to
+// callTool and every read to readResource. What it does not know is left to the
+// SDK.
+func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				v.front.parts.Log.Error("a request of an agent panicked\n"+string(debug.Stack()), "err", r, "method", method)
+				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
+			}
+		}()
+		switch req := req.(type) {
+		case *mcp.ListToolsRequest:
+			return v.listTools(req)
+		case *mcp.CallToolRequest:
+			ctx = context.WithValue(ctx, meantKey{}, req.Params.Name)
+			req.Params.Name = anyTool
+		case *mcp.ReadResourceRequest:
+			ctx = context.WithValue(ctx, meantKey{}, req.Params.URI)
+			req.Params.URI = anyResource
+		case *mcp.ListResourcesRequest:
+			return v.listResources(req)
+		case *mcp.ListResourceTemplatesRequest:
+			return v.listTemplates(), nil
+		case *mcp.CompleteRequest:
+			return v.complete(req)
+		}
+		result, err = next(ctx, method, req)
+		switch result := result.(type) {
+		case *mcp.InitializeResult:
+			result.Instructions = v.instructions()
+		case *mcp.DiscoverResult:
+			result.Instructions = v.instructions()
+		}
+		return result, err
+	}
+}
