@@ -4,8 +4,8 @@
 //
 // A device appears:
 //
-//	medium → wire → dialect → dock → fleet → front
-//	         Link   Session   Manifest, Kind, Device
+//	medium → wire → dialect → dock → fleet → catalog → front
+//	         Link   Session   Manifest, Kind, Device   Offer
 //
 // A call goes down:
 //
