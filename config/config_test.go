@@ -208,3 +208,40 @@ func FuzzParse(f *testing.F) {
 		config.ParseOverlay(data)
 	})
 }
+
+// TestTokens: an address that others can reach needs tokens, which stand in the
+// file or beside it.
+func TestTokens(t *testing.T) {
+	const open = "listen: 0.0.0.0:3377\n"
+	if _, err := config.Parse([]byte(open)); err == nil || !strings.Contains(err.Error(), "auth.tokens") {
+		t.Errorf("it would listen to all: %v", err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ferrule.yaml")
+	text := open + "auth:\n  tokens:\n    - {name: a, token: 0123456789abcdef}\n    - {name: b, file: b.token}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cfg.Tokens(); err == nil || !strings.Contains(err.Error(), "auth.tokens[1].file") {
+		t.Errorf("got %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "b.token"), []byte("fedcba9876543210\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := cfg.Tokens()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, err := tokens.Principal("fedcba9876543210"); err != nil || who.Name != "b" {
+		t.Errorf("%v, %v", who, err)
+	}
+	for _, bad := range []string{"{name: a}", "{name: a, token: x, file: y}"} {
+		if _, err := config.Parse([]byte("auth: {tokens: [" + bad + "]}\n")); err == nil || !strings.Contains(err.Error(), "auth.tokens[0]") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
