@@ -63,6 +63,8 @@ type Tool struct {
 	// Check names everything that is wrong with a call's decoded arguments. It
 	// is set in a laid manifest, and nil where nothing is known about them.
 	Check func(args map[string]any) []string `json:"-"`
+	// CheckAnswer does so with the device's answer, where it declares an Output.
+	CheckAnswer func(value json.RawMessage) []string `json:"-"`
 }
 
 // MaxCache is the longest that an answer is kept.

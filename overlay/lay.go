@@ -38,7 +38,11 @@ func lay(t *ferrule.Tool, says []Tool, pins []ferrule.Pin) {
 		t.Effect = ferrule.Changes
 	}
 	if t.Quarantine == "" {
-		if err := layInput(t, says, pins); err != nil {
+		err := layInput(t, says, pins)
+		if err == nil {
+			err = layOutput(t)
+		}
+		if err != nil {
 			t.Quarantine = err.Error()
 		}
 	}
@@ -66,6 +70,20 @@ func layInput(t *ferrule.Tool, says []Tool, pins []ferrule.Pin) error {
 		return fmt.Errorf("its input schema cannot be used: %w", err)
 	}
 	t.Input, t.Check = s.Portable(), s.Check
+	return nil
+}
+
+// layOutput compiles the schema of the tool's answers, if there is one. Clients
+// refuse an answer that does not fit it.
+func layOutput(t *ferrule.Tool) error {
+	if len(t.Output) == 0 {
+		return nil
+	}
+	s, err := schema.CompileAnswer(t.Output)
+	if err != nil {
+		return fmt.Errorf("its output schema cannot be used: %w", err)
+	}
+	t.Output, t.CheckAnswer = s.Portable(), func(value json.RawMessage) []string { return s.CheckAnswer(value) }
 	return nil
 }
 

@@ -31,6 +31,9 @@ func board() *ferrule.Manifest {
 			{Name: "broken", Input: json.RawMessage(`{"type":"object","properties":5}`)},
 			{Name: "declared", Effect: ferrule.Reads},
 			{Name: "gone", Quarantine: "listed twice"},
+			{Name: "measure", Effect: ferrule.Reads, Output: json.RawMessage(`{"type":"object","properties":{"v":{"type":["integer","null"]}}}`)},
+			{Name: "vague", Effect: ferrule.Reads, Output: json.RawMessage(`{"type":"array"}`)},
+			{Name: "odd", Effect: ferrule.Reads, Output: json.RawMessage(`{"$ref":"#"}`)},
 		},
 		Pins: []ferrule.Pin{
 			{Number: 2, Name: "led", Type: "digital_output"},
@@ -100,6 +103,15 @@ func TestLay(t *testing.T) {
 		},
 		"a schema that cannot be used": {
 			nil, "broken", `{"name":"broken","effect":"changes","quarantine":"its input schema cannot be used: it is no JSON Schema: properties: got number, want object"}`,
+		},
+		"the schema of answers": {
+			nil, "measure", `{"name":"measure","output":{"properties":{"v":{}},"type":"object"},"effect":"reads"}`,
+		},
+		"the schema of answers that not everybody can read": {
+			nil, "vague", `{"name":"vague","effect":"reads"}`,
+		},
+		"a schema of answers that cannot be used": {
+			nil, "odd", `{"name":"odd","effect":"reads","quarantine":"its output schema cannot be used: it refers to itself"}`,
 		},
 		"and can be replaced": {
 			[]string{`{"tools":{"broken":{"input":{"properties":{"a":{"type":"string"}}}}}}`},

@@ -66,6 +66,7 @@ func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 			return nil
 		}},
 		{Name: "burn", Effect: ferrule.Endangers},
+		{Name: "measure", Effect: ferrule.Changes, CheckAnswer: func(json.RawMessage) []string { return []string{"value: missing"} }},
 		{Name: "reset", Effect: ferrule.Changes, UserOnly: true},
 		{Name: "broken", Effect: ferrule.Changes, Quarantine: "its schema refers to itself"},
 	}}, true
@@ -151,6 +152,11 @@ func TestTheRoad(t *testing.T) {
 		"in quarantine": {
 			call: ferrule.Call{Principal: anna, Device: "robot", Tool: "broken"},
 			code: ferrule.Denied, message: "its schema refers to itself", journal: []string{"outcome robot broken  denied"},
+		},
+		"an answer that is not what was declared": {
+			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "measure"}, sent: "measure {}",
+			code: ferrule.Failed, message: "robot did measure, and its answer is not what it declares: value: missing",
+			journal: []string{"intent robot measure {} durable", "outcome robot measure {} failed may have run durable"},
 		},
 		"arguments that do not fit": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{}`)},

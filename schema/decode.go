@@ -11,10 +11,12 @@ import (
 	"strings"
 )
 
-// The bounds of a call's arguments.
+// The bounds of a call's arguments, and of an answer that is to be checked.
 const (
-	MaxArgs      = 64 << 10
-	maxArgsNodes = 16 << 10
+	MaxArgs        = 64 << 10
+	maxArgsNodes   = 16 << 10
+	MaxAnswer      = 1 << 20
+	maxAnswerNodes = 64 << 10
 )
 
 // bounds limits what decode accepts.

@@ -11,8 +11,60 @@ var portableWords = []string{
 // portableRoot makes a schema that inline returned portable. Rules that join
 // several schemas are left out at the root, where some clients refuse them;
 // they are checked all the same when the tool is called.
-func portableRoot(doc map[string]any) map[string]any {
-	out := portable(doc)
+func portableRoot(doc map[string]any) map[string]any { return root(portable(doc)) }
+
+// widerRoot is the portable form of a schema of answers.
+func widerRoot(doc map[string]any) map[string]any { return root(wider(portable(doc), doc)) }
+
+// wider takes out of a portable schema what it says beyond the schema that it was
+// made of.
+func wider(out, doc map[string]any) map[string]any {
+	if _, several := doc["type"].([]any); several {
+		delete(out, "type")
+	}
+	if _, more := doc["patternProperties"]; more {
+		delete(out, "additionalProperties")
+	}
+	if _, first := doc["prefixItems"]; first {
+		delete(out, "items")
+	}
+	delete(out, "format") // some clients hold answers to it
+	each := func(word string) {
+		shown, ok := out[word].(map[string]any)
+		whole, was := doc[word].(map[string]any)
+		if ok && was {
+			wider(shown, whole)
+		}
+	}
+	each("items")
+	each("additionalProperties")
+	if properties, ok := out["properties"].(map[string]any); ok {
+		wholes, _ := doc["properties"].(map[string]any)
+		for name, shown := range properties {
+			if whole, ok := wholes[name].(map[string]any); ok {
+				wider(shown.(map[string]any), whole)
+			}
+		}
+	}
+	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
+		list, _ := out[word].([]any)
+		wholes, _ := doc[word].([]any)
+		for i, shown := range list {
+			if whole, ok := wholes[i].(map[string]any); ok {
+				wider(shown.(map[string]any), whole)
+			}
+		}
+	}
+	if either, ok := out["oneOf"]; ok { // of what is wider, several may fit
+		delete(out, "oneOf")
+		if _, said := out["anyOf"]; !said {
+			out["anyOf"] = either
+		}
+	}
+	return out
+}
+
+func root(out map[string]any) map[string]any {
 	out["type"] = "object"
 	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
 		delete(out, word)

@@ -4,6 +4,9 @@
 //	                      bounded   no $ref              named at once
 //	                                      └─▶ Portable: what any client can read
 //
+// Of arguments, the portable form says rather more than the schema: what fits it
+// fits. Of answers it says rather less: what the device may answer fits.
+//
 // A schema is bounded in size, depth and number of parts; a reference inside it
 // is replaced by what it refers to, so that checking arguments costs no more
 // than its size; a reference out of it, or of a part to itself, is an error.
@@ -32,8 +35,8 @@ const (
 // checks: whoever wrote the one may have written the other.
 const maxChecks = 100_000
 
-// Schema is a compiled schema of the arguments of a tool. It is safe for use by
-// many goroutines.
+// Schema is a compiled schema of the arguments of a tool, or of its answers. It is
+// safe for use by many goroutines.
 type Schema struct {
 	parts    int
 	plain    *plainSchema // nil if it is not plain
@@ -45,6 +48,24 @@ type Schema struct {
 // showing to whoever wrote the schema. What it is given is hostile: whatever goes
 // wrong with one schema, a panic in a library included, is an error of that one.
 func Compile(raw []byte) (compiled *Schema, err error) {
+	return compileDoc(raw, func(whole map[string]any) (map[string]any, error) {
+		return portableRoot(whole), rootIsObject(whole)
+	})
+}
+
+// CompileAnswer compiles the schema of what a tool answers. Its portable form is
+// nothing if answers need not be objects, which not every client can read.
+func CompileAnswer(raw []byte) (*Schema, error) {
+	return compileDoc(raw, func(whole map[string]any) (map[string]any, error) {
+		if whole["type"] != "object" {
+			return nil, nil
+		}
+		return widerRoot(whole), nil
+	})
+}
+
+// compileDoc compiles a schema; show makes its portable form.
+func compileDoc(raw []byte, show func(whole map[string]any) (map[string]any, error)) (compiled *Schema, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			compiled, err = nil, fmt.Errorf("it cannot be compiled: %v", r)
@@ -63,14 +84,15 @@ func Compile(raw []byte) (compiled *Schema, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rootIsObject(whole); err != nil {
-		return nil, err
-	}
-	checks, err := compile(whole, draft.is)
+	shown, err := show(whole)
 	if err != nil {
 		return nil, err
 	}
-	portable, err := Encode(portableRoot(whole))
+	checks, err := compile(whole, draft.is)
+	if err != nil || shown == nil {
+		return &Schema{parts: parts, compiled: checks}, err
+	}
+	portable, err := Encode(shown)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +100,8 @@ func Compile(raw []byte) (compiled *Schema, err error) {
 }
 
 // Portable is the schema as every client can read it: an object at the root,
-// one type a part, no references and no keywords beyond the common ones. It may
-// say less than the schema; where a part may have several types, it names one.
+// one type a part, no references and no keywords beyond the common ones. Where a
+// part of arguments may have several types, it names one; of answers, none.
 func (s *Schema) Portable() json.RawMessage { return s.portable }
 
 // nowhere is a loader that loads nothing: no schema reaches outside itself.

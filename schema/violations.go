@@ -23,6 +23,19 @@ func (s *Schema) Check(args map[string]any) []string {
 	if s.plain != nil && s.plain.fits(args) {
 		return nil
 	}
+	return s.check(args)
+}
+
+// CheckAnswer names everything that is wrong with a tool's answer.
+func (s *Schema) CheckAnswer(answer []byte) []string {
+	value, err := decode(answer, bounds{size: MaxAnswer, depth: maxDepth, nodes: maxAnswerNodes})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return s.check(value)
+}
+
+func (s *Schema) check(args any) []string {
 	if n, _ := sizeOf(args); n*s.parts > maxChecks {
 		return []string{fmt.Sprintf("they are too large to be checked: %d parts against a schema of %d", n, s.parts)}
 	}
@@ -64,7 +77,7 @@ func leaves(e *jsonschema.ValidationError, found []*jsonschema.ValidationError) 
 
 // words says what is wrong, for a reader who knows the tool and not the
 // language of schemas.
-func words(e *jsonschema.ValidationError, args map[string]any) []string {
+func words(e *jsonschema.ValidationError, args any) []string {
 	got := brief(valueAt(args, e.InstanceLocation))
 	say := func(format string, a ...any) []string {
 		return []string{at(e.InstanceLocation) + fmt.Sprintf(format, a...)}
