@@ -62,11 +62,13 @@ type Catalog struct {
 	order   order             // those that agents may know of
 	counts  Counts
 	groups  map[*ferrule.Manifest]*group
-	list    []ferrule.Offer // nil if it has to be made anew
-	shape   Shape           // of list
+	kinds   map[ferrule.Kind]int       // how many groups are of each
+	folds   map[string]map[*group]bool // groups by what may stand before their tools
+	list    []ferrule.Offer            // nil if it has to be made anew
+	shape   Shape                      // of list
 }
 
-// entry is one device.
+// entry is one device. It never changes: searches look at it while others come.
 type entry struct {
 	device   *ferrule.Device
 	manifest *ferrule.Manifest
@@ -87,6 +89,8 @@ func New(config Config) *Catalog {
 		wake:    make(chan struct{}, 1),
 		devices: make(map[string]*entry),
 		groups:  make(map[*ferrule.Manifest]*group),
+		kinds:   make(map[ferrule.Kind]int),
+		folds:   make(map[string]map[*group]bool),
 	}
 }
 
@@ -104,20 +108,28 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	}
 	before := c.devices[dev.ID]
 	if before != nil && before.device.State == dev.State && before.device.Trust == dev.Trust && before.manifest == m {
-		before.device = dev // nothing that a list would show
+		c.keep(&entry{dev, m, before.group}) // nothing that a list would show
 		return
 	}
 	c.remove(dev.ID)
-	e := &entry{device: dev, manifest: m}
-	c.devices[dev.ID] = e
 	*c.counts.of(dev)++
-	if anAgent.Sees(dev) {
-		c.order.add(e)
-		if dev.State == ferrule.StateOnline && m != nil {
-			c.join(e)
-		}
+	e := &entry{device: dev, manifest: m}
+	if anAgent.Sees(dev) && dev.State == ferrule.StateOnline && m != nil {
+		e.group = c.groupOf(dev.Kind, m)
 	}
+	c.keep(e)
 	c.changed()
+}
+
+// keep puts an entry where it is found.
+func (c *Catalog) keep(e *entry) {
+	c.devices[e.device.ID] = e
+	if anAgent.Sees(e.device) {
+		c.order.put(e)
+	}
+	if e.group != nil {
+		e.group.members.put(e)
+	}
 }
 
 // Remove takes a device out.
@@ -137,10 +149,12 @@ func (c *Catalog) remove(id string) bool {
 	delete(c.devices, id)
 	*c.counts.of(e.device)--
 	if anAgent.Sees(e.device) {
-		c.order.remove(e)
+		c.order.remove(id)
 	}
-	if e.group != nil {
-		c.leave(e)
+	if g := e.group; g != nil {
+		if g.members.remove(id); g.members.length == 0 {
+			c.drop(g)
+		}
 	}
 	return true
 }
@@ -158,22 +172,55 @@ func (n *Counts) of(dev *ferrule.Device) *int {
 	return &n.Offline
 }
 
-// join adds a device to the group of those that share its manifest.
-func (c *Catalog) join(e *entry) {
-	g := c.groups[e.manifest]
+// groupOf is the group of those that share a manifest.
+func (c *Catalog) groupOf(kind ferrule.Kind, m *ferrule.Manifest) *group {
+	g := c.groups[m]
 	if g == nil {
-		g = newGroup(e.device.Kind, e.manifest)
-		c.groups[e.manifest] = g
+		g = newGroup(kind, m)
+		c.groups[m] = g
+		c.kinds[kind]++
+		for _, prefix := range []string{g.short, g.long} {
+			if c.folds[prefix] == nil {
+				c.folds[prefix] = make(map[*group]bool)
+			}
+			c.folds[prefix][g] = true
+		}
 	}
-	e.group = g
-	g.members[e.device.ID] = true
+	return g
 }
 
-func (c *Catalog) leave(e *entry) {
-	delete(e.group.members, e.device.ID)
-	if len(e.group.members) == 0 {
-		delete(c.groups, e.manifest)
+// drop forgets a group that has no members.
+func (c *Catalog) drop(g *group) {
+	delete(c.groups, g.manifest)
+	if c.kinds[g.kind]--; c.kinds[g.kind] == 0 {
+		delete(c.kinds, g.kind)
 	}
+	for _, prefix := range []string{g.short, g.long} {
+		if delete(c.folds[prefix], g); len(c.folds[prefix]) == 0 {
+			delete(c.folds, prefix)
+		}
+	}
+}
+
+// folded is the group that a prefix means. One Kind may have several, if something
+// is laid on some of its devices, and a device can be made to look like another:
+// the prefix is that of the most devices.
+func (c *Catalog) folded(prefix string) *group {
+	var most *group
+	for g := range c.folds[prefix] {
+		if most == nil || cmp.Or(cmp.Compare(g.members.length, most.members.length), cmp.Compare(most.print, g.print)) > 0 {
+			most = g
+		}
+	}
+	return most
+}
+
+// prefixOf is what stands before the tools of a group where they are folded.
+func (c *Catalog) prefixOf(g *group) string {
+	if c.folded(g.short).print == g.print {
+		return g.short
+	}
+	return g.long
 }
 
 // changed notes that the list may be another. It is called with mu held.
@@ -190,15 +237,13 @@ func (c *Catalog) Counts() Counts {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	n := c.counts
-	n.Kinds = len(c.groups)
+	n.Kinds = len(c.kinds)
 	return n
 }
 
 // Lookup returns a device that agents may know of, or the gateway, and its laid
 // manifest, which is nil if it was never reached.
 func (c *Catalog) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
 	e := c.entry(id)
 	if e == nil {
 		return nil, nil, false
@@ -208,6 +253,8 @@ func (c *Catalog) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 
 // entry finds a device that agents may know of, or the gateway.
 func (c *Catalog) entry(id string) *entry {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	e := c.devices[id]
 	if id == ferrule.GatewayID {
 		e = c.own
@@ -221,32 +268,23 @@ func (c *Catalog) entry(id string) *entry {
 // Devices lists devices that agents may know of, by ID: those behind after, limit
 // at most.
 func (c *Catalog) Devices(after string, limit int) []*ferrule.Device {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []*ferrule.Device
-	for e := range c.order.from(after) {
-		if len(all) == limit {
-			break
-		}
-		if e.device.ID != after {
-			all = append(all, e.device)
-		}
-	}
-	return all
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.order.behind(after, limit)
 }
 
 // Complete lists the IDs of devices that begin with prefix: limit at most, and
 // how many there are.
 func (c *Catalog) Complete(prefix string, limit int) (ids []string, total int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	total = c.order.rank(c.order.first(func(id string) bool { return id >= prefix && !strings.HasPrefix(id, prefix) })) -
+		c.order.rank(c.order.find(prefix))
 	for e := range c.order.from(prefix) {
-		if !strings.HasPrefix(e.device.ID, prefix) {
+		if len(ids) >= min(limit, total) {
 			break
 		}
-		if total++; total <= limit {
-			ids = append(ids, e.device.ID)
-		}
+		ids = append(ids, e.device.ID)
 	}
 	return ids, total
 }

@@ -1,12 +1,15 @@
 package catalog
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/schema"
@@ -17,27 +20,52 @@ type group struct {
 	kind     ferrule.Kind
 	manifest *ferrule.Manifest
 	tools    []*ferrule.Tool // those that agents can use, by name
-	prefix   string          // of the names of its tools where they are folded
 	size     int             // bytes of its tools in a list
-	members  map[string]bool // by ID
-	names    map[int][]string
-	folded   []ferrule.Offer // nil until it is asked for
+	// print is the hash of what agents see of the group: its Kind, and what is
+	// laid on its tools.
+	print string
+	// short and long are what may stand before the names of its tools where they
+	// are folded. Another group may have the same short one.
+	short, long string
+
+	members order // guarded by the catalog's mu
+
+	mu     sync.Mutex // stands behind the catalog's
+	names  map[int][]string
+	inputs []foldedInput
+}
+
+// foldedInput is what a tool takes where it is folded.
+type foldedInput struct {
+	schema   json.RawMessage // nil until it is asked for
+	argument string
 }
 
 func newGroup(kind ferrule.Kind, m *ferrule.Manifest) *group {
-	g := &group{kind: kind, manifest: m, members: make(map[string]bool), names: make(map[int][]string)}
-	longest := 0
+	const shortDigits, longDigits = 6, 12
+	g := &group{kind: kind, manifest: m, names: make(map[int][]string)}
 	for i := range m.Tools {
-		t := &m.Tools[i]
-		if t.Quarantine != "" || !anAgent.MayCall(t) {
-			continue
+		if t := &m.Tools[i]; t.Quarantine == "" && anAgent.MayCall(t) {
+			g.tools = append(g.tools, t)
 		}
-		g.tools = append(g.tools, t)
-		longest = max(longest, len(t.Name))
-		g.size += len(t.Name) + len(t.Text) + len(t.Input) + len(t.Output)
 	}
 	slices.SortStableFunc(g.tools, func(a, b *ferrule.Tool) int { return cmp.Compare(a.Name, b.Name) })
-	g.prefix = foldedPrefix(m.Model, kind, longest)
+	g.tools = slices.CompactFunc(g.tools, func(a, b *ferrule.Tool) bool { return a.Name == b.Name })
+	g.inputs = make([]foldedInput, len(g.tools))
+	longest := 0
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q", kind)
+	for _, t := range g.tools {
+		longest = max(longest, len(t.Name))
+		g.size += len(t.Name) + len(t.Text) + len(t.Input) + len(t.Output)
+		fmt.Fprintf(sum, "%d %d %d %d %s %t\n", len(t.Name), len(t.Text), len(t.Input), len(t.Output), t.Effect, t.Idempotent)
+		for _, part := range [][]byte{[]byte(t.Name), []byte(t.Text), t.Input, t.Output} {
+			sum.Write(part)
+		}
+	}
+	g.print = hex.EncodeToString(sum.Sum(nil))
+	g.short = foldedPrefix(m.Model, string(kind[:min(shortDigits, len(kind))]), longest)
+	g.long = foldedPrefix(m.Model, g.print[:longDigits], longest)
 	return g
 }
 
@@ -45,61 +73,71 @@ func newGroup(kind ferrule.Kind, m *ferrule.Manifest) *group {
 // tools. They are made once for each length of a prefix.
 func (g *group) namesWithin(prefix string) []string {
 	room := maxName - len(prefix) - len(separator)
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.names[room] == nil {
 		g.names[room] = toolNames(g.tools, room)
 	}
 	return g.names[room]
 }
 
-// tool finds a tool by what follows the prefix in a name.
-func (g *group) tool(prefix, name string) *ferrule.Tool {
-	if t := g.manifest.Tool(name); t != nil {
-		return t
-	}
+// find is which of the group's tools has a name behind a prefix, or has it as its
+// own; -1 if none.
+func (g *group) find(prefix, name string) int {
 	if i := slices.Index(g.namesWithin(prefix), name); i >= 0 {
-		return g.tools[i]
+		return i
 	}
-	return nil
+	return slices.IndexFunc(g.tools, func(t *ferrule.Tool) bool { return t.Name == name })
 }
 
-// offersOn are the tools of one device, with its ID in front of their names.
-func (g *group) offersOn(dev *ferrule.Device) []ferrule.Offer {
-	offers := make([]ferrule.Offer, len(g.tools))
-	for i, name := range g.namesWithin(dev.ID) {
-		offers[i] = plainOffer(dev, g.tools[i], dev.ID+separator+name)
-	}
-	return offers
-}
-
-func plainOffer(dev *ferrule.Device, t *ferrule.Tool, name string) ferrule.Offer {
+// offerOn is a tool on one device. The prefix of its name is the device's ID,
+// unless it stands alone.
+func (g *group) offerOn(dev *ferrule.Device, i int, name string) ferrule.Offer {
+	t := g.tools[i]
 	return ferrule.Offer{
 		Name: name, Text: textOf(t, dev.Model), Input: inputOf(t), Tool: t,
 		Devices: []string{dev.ID}, Count: 1,
 	}
 }
 
-// offersFolded are the tools of all devices in the group, which take one more
-// argument: on which device.
-func (g *group) offersFolded() []ferrule.Offer {
-	if g.folded == nil {
-		g.folded = make([]ferrule.Offer, len(g.tools))
-		for i, name := range g.namesWithin(g.prefix) {
-			t := g.tools[i]
-			input, argument := withDevice(inputOf(t))
-			g.folded[i] = ferrule.Offer{
-				Name: g.prefix + separator + name, Text: textOf(t, g.manifest.Model), Input: input, Tool: t, Argument: argument,
-			}
-		}
+// offersOn are the tools of one device, with its ID in front of their names.
+func (g *group) offersOn(dev *ferrule.Device) []ferrule.Offer {
+	offers := make([]ferrule.Offer, len(g.tools))
+	for i, name := range g.namesWithin(dev.ID) {
+		offers[i] = g.offerOn(dev, i, dev.ID+separator+name)
 	}
-	return g.folded
+	return offers
+}
+
+// offerFolded is a tool of all devices in the group, which takes one more
+// argument: on which device. It does not tell how many these are, so that a list
+// stays as it is when there is one more.
+func (g *group) offerFolded(prefix string, i int) ferrule.Offer {
+	t, input := g.tools[i], g.input(i)
+	return ferrule.Offer{
+		Name: prefix + separator + g.namesWithin(prefix)[i], Text: textOf(t, g.manifest.Model),
+		Input: input.schema, Tool: t, Argument: input.argument,
+	}
+}
+
+// input is what a tool takes where it is folded.
+func (g *group) input(i int) foldedInput {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inputs[i].schema == nil {
+		more, argument := withDevice(inputOf(g.tools[i]))
+		g.inputs[i] = foldedInput{more, argument}
+	}
+	return g.inputs[i]
 }
 
 // describe adds to a folded offer which devices it is about.
-func (g *group) describe(o ferrule.Offer) ferrule.Offer {
+func describe(o ferrule.Offer, members view) ferrule.Offer {
 	const most = 10
-	o.Count = len(g.members)
-	o.Devices = slices.Sorted(maps.Keys(g.members))
-	o.Devices = o.Devices[:min(most, len(o.Devices))]
+	for _, dev := range members.behind("", most) {
+		o.Devices = append(o.Devices, dev.ID)
+	}
+	o.Count = members.length
 	return o
 }
 
@@ -118,30 +156,41 @@ func inputOf(t *ferrule.Tool) json.RawMessage {
 	return t.Input
 }
 
-// deviceArgument is the argument that tells the device, unless the tool has one
-// of that name.
-const deviceArgument = "device"
+// deviceArgument is the argument that tells the device: the first of these names
+// that the tool has no argument of.
+func deviceArgument(n int) string {
+	switch n {
+	case 0:
+		return "device"
+	case 1:
+		return "on_device"
+	}
+	return fmt.Sprintf("on_device_%d", n)
+}
 
 // withDevice adds to a schema the argument that tells the device.
 func withDevice(input json.RawMessage) (more json.RawMessage, argument string) {
-	root, _, err := schema.Object(input)
-	if err != nil { // it was made by us
+	var root map[string]any
+	dec := json.NewDecoder(bytes.NewReader(input))
+	dec.UseNumber()
+	if err := dec.Decode(&root); err != nil || root == nil { // it was made by us
 		root = map[string]any{"type": "object"}
 	}
 	properties, _ := root["properties"].(map[string]any)
 	if properties == nil {
 		properties = make(map[string]any)
 	}
-	for _, argument = range []string{deviceArgument, "on_device", "on_this_device"} {
-		if _, taken := properties[argument]; !taken {
+	required, _ := root["required"].([]any)
+	for n := 0; ; n++ {
+		argument = deviceArgument(n)
+		if _, taken := properties[argument]; !taken && !slices.Contains(required, any(argument)) {
 			break
 		}
 	}
 	properties[argument] = map[string]any{"type": "string", "description": "ID of the device; " + Name("find_devices") + " finds it"}
-	required, _ := root["required"].([]any)
 	root["properties"], root["required"] = properties, append([]any{argument}, required...)
-	if more, err = schema.Encode(root); err != nil {
-		return input, argument
+	if more, err := schema.Encode(root); err == nil {
+		return more, argument
 	}
-	return more, argument
+	return input, argument
 }

@@ -66,18 +66,17 @@ func (c *Catalog) makeList() {
 			large = true
 			continue
 		}
-		plain.add(g, len(g.members))
+		plain.add(g, g.members.length)
 		folded.add(g, 1)
 		listed = append(listed, g)
 	}
 	switch {
-	case c.fits(plain):
-		c.shape, c.list = Plain, c.plainOffers(listed)
-	case c.fits(folded):
-		c.shape, c.list = Folded, c.foldedOffers(listed)
-	}
-	if c.list == nil {
+	case large && folded.tools == 0 || !c.fits(folded):
 		c.shape, c.list = Search, []ferrule.Offer{}
+	case c.fits(plain):
+		c.shape, c.list = Plain, plainOffers(listed)
+	default:
+		c.shape, c.list = Folded, c.foldedOffers(listed)
 	}
 	c.list = append(c.list, c.ownOffers(always)...)
 	switch {
@@ -90,43 +89,44 @@ func (c *Catalog) makeList() {
 	slices.SortFunc(c.list, byName)
 }
 
-func (c *Catalog) plainOffers(groups []*group) []ferrule.Offer {
+func plainOffers(groups []*group) []ferrule.Offer {
 	list := []ferrule.Offer{}
 	for _, g := range groups {
-		for id := range g.members {
-			list = append(list, g.offersOn(c.devices[id].device)...)
+		for e := range g.members.from("") {
+			list = append(list, g.offersOn(e.device)...)
 		}
 	}
 	return list
 }
 
-// foldedOffers are the tools of Kinds. It is nil if two Kinds would have the same
-// names.
+// foldedOffers are the tools of Kinds, and of each device that is the only one of
+// its Kind.
 func (c *Catalog) foldedOffers(groups []*group) []ferrule.Offer {
 	list := []ferrule.Offer{}
-	seen := make(map[string]bool)
+	seen := make(map[string]bool) // groups may be alike
 	for _, g := range groups {
-		if len(g.members) == 1 {
-			for id := range g.members {
-				list = append(list, g.offersOn(c.devices[id].device)...)
-			}
+		if g.members.length == 1 {
+			list = append(list, plainOffers([]*group{g})...)
 			continue
 		}
-		if seen[g.prefix] {
-			return nil
+		prefix := c.prefixOf(g)
+		if seen[prefix] {
+			continue
 		}
-		seen[g.prefix] = true
-		list = append(list, g.offersFolded()...)
+		seen[prefix] = true
+		for i := range g.tools {
+			list = append(list, g.offerFolded(prefix, i))
+		}
 	}
 	return list
 }
 
 // ownOffers are some of the gateway's own tools.
 func (c *Catalog) ownOffers(names []string) []ferrule.Offer {
-	var offers []ferrule.Offer
 	if c.own == nil {
 		return nil
 	}
+	var offers []ferrule.Offer
 	for _, o := range c.own.group.offersOn(c.own.device) {
 		if slices.Contains(names, o.Tool.Name) {
 			offers = append(offers, o)
@@ -138,15 +138,13 @@ func (c *Catalog) ownOffers(names []string) []ferrule.Offer {
 // Of lists the tools of one device under their own names, as far as every client
 // takes them. It is empty unless the device is online.
 func (c *Catalog) Of(id string) []ferrule.Offer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	list := []ferrule.Offer{}
 	e := c.entry(id)
 	if e == nil || e.group == nil {
 		return list
 	}
 	for i, name := range e.group.namesWithin("") {
-		list = append(list, plainOffer(e.device, e.group.tools[i], name))
+		list = append(list, e.group.offerOn(e.device, i, name))
 	}
 	return list
 }

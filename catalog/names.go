@@ -3,6 +3,7 @@ package catalog
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 
 	"github.com/ferrulehq/ferrule"
@@ -23,17 +24,17 @@ const foldMark = "--"
 func Name(tool string) string { return ferrule.GatewayID + separator + tool }
 
 // foldedPrefix is what stands before the tools of a Kind: its model, as far as
-// there is room beside its longest tool, and the first digits of the Kind, by
-// which two that call themselves alike are told apart.
-func foldedPrefix(model string, kind ferrule.Kind, longest int) string {
-	const digits, least, most = 6, 12, 24
-	room := max(least, min(most, maxName-longest-len(separator)-len(foldMark)-digits))
+// there is room beside its longest tool, and digits, by which two that call
+// themselves alike are told apart.
+func foldedPrefix(model, digits string, longest int) string {
+	const least, most = 12, 24
+	room := max(least, min(most, maxName-longest-len(separator)-len(foldMark)-len(digits)))
 	slug := ferrule.Slug(model)
 	if slug == "" {
 		slug = "device"
 	}
 	slug = strings.TrimRight(slug[:min(room, len(slug))], "-")
-	return slug + foldMark + string(kind[:min(digits, len(kind))])
+	return slug + foldMark + digits
 }
 
 // toolNames are the names of tools, of at most room characters, each of them
@@ -47,30 +48,36 @@ func toolNames(tools []*ferrule.Tool, room int) []string {
 	for i, t := range tools {
 		names[i] = portable(t.Name)
 		wanted[names[i]]++
-		if names[i] == t.Name && len(t.Name) <= room {
-			taken[t.Name] = true // its own: nobody else gets it
+	}
+	keeps := func(i int) bool {
+		return len(names[i]) <= room && (names[i] == tools[i].Name || wanted[names[i]] == 1)
+	}
+	for i := range tools {
+		if keeps(i) {
+			taken[names[i]] = true // before any hash: nobody else gets it
 		}
 	}
 	for i, t := range tools {
-		switch {
-		case names[i] == t.Name && len(t.Name) <= room:
-			continue
-		case len(names[i]) > room || wanted[names[i]] > 1:
+		if !keeps(i) {
 			names[i] = hashed(names[i], t.Name, room, taken)
+			taken[names[i]] = true
 		}
-		taken[names[i]] = true
 	}
 	return names
 }
 
 // hashed is a name of at most room characters that ends in digits of a hash, and
-// is not taken.
+// is not taken. Whoever wrote the tools may have foreseen some of the digits.
 func hashed(name, of string, room int, taken map[string]bool) string {
-	sum := sha256.Sum256([]byte(of))
-	digits := hex.EncodeToString(sum[:])
-	for n := 6; ; n++ {
-		short := name[:max(0, min(len(name), room-n-1))] + "_" + digits[:n]
-		if !taken[short] || n == room-1 {
+	const digits = 6
+	name = name[:max(0, min(len(name), room-digits-1))]
+	for n := 0; ; n++ {
+		text := of
+		if n > 0 {
+			text = fmt.Sprintf("%s\n%d", of, n)
+		}
+		sum := sha256.Sum256([]byte(text))
+		if short := name + "_" + hex.EncodeToString(sum[:])[:digits]; !taken[short] {
 			return short
 		}
 	}

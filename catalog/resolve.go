@@ -18,99 +18,110 @@ func (c *Catalog) Resolve(name string, args json.RawMessage) (device, tool strin
 	}
 	prefix, tool, ok := strings.Cut(name, separator)
 	switch {
-	case !ok || name == callTool.Name:
+	case !ok:
 		return "", "", nil, noTool(name)
 	case strings.Contains(prefix, foldMark):
 		return c.resolveFolded(name, prefix, tool, args)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if t := c.toolOn(prefix, prefix, tool); t != nil {
-		tool = t.Name
-	}
-	return prefix, tool, args, nil
+	return prefix, c.toolOn(prefix, prefix, tool), args, nil
 }
 
 // ResolveOn tells which tool of a device is meant by a name that Of gave it.
 func (c *Catalog) ResolveOn(device, name string) (tool string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if t := c.toolOn(device, "", name); t != nil {
-		return t.Name
+	return c.toolOn(device, "", name)
+}
+
+// toolOn is a tool's own name, by the one that it has behind a prefix. What is
+// not known stays as it is.
+func (c *Catalog) toolOn(device, prefix, name string) string {
+	if e := c.entry(device); e != nil && e.group != nil {
+		if i := e.group.find(prefix, name); i >= 0 {
+			return e.group.tools[i].Name
+		}
 	}
 	return name
 }
 
-// toolOn finds a tool of a device by the name that it has behind a prefix.
-func (c *Catalog) toolOn(device, prefix, name string) *ferrule.Tool {
-	if e := c.entry(device); e != nil && e.group != nil {
-		return e.group.tool(prefix, name)
-	}
-	return nil
-}
-
 // unwrap reads the arguments of call_tool.
 func unwrap(args json.RawMessage) (name string, rest json.RawMessage, err error) {
-	var in struct {
-		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments"`
+	values, _, err := schema.Object(args)
+	if err != nil {
+		return "", nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", callTool.Name, err)
 	}
-	if err := json.Unmarshal(args, &in); err != nil || in.Name == "" {
-		return "", nil, ferrule.Errorf(ferrule.Invalid, "%s takes the name of a tool, and its arguments as an object", callTool.Name)
+	name, _ = values["name"].(string)
+	inner, given := values["arguments"]
+	_, object := inner.(map[string]any)
+	delete(values, "name")
+	delete(values, "arguments")
+	if name == "" || given && !object || len(values) > 0 {
+		return "", nil, ferrule.Errorf(ferrule.Invalid, "%s takes the name of a tool, its arguments as an object, and nothing else", callTool.Name).
+			WithHint("what the tool itself takes stands in \"arguments\"")
 	}
-	return in.Name, in.Arguments, nil
+	if name == callTool.Name {
+		return "", nil, ferrule.Errorf(ferrule.Invalid, "%s does not call itself", callTool.Name)
+	}
+	if !given {
+		return name, nil, nil
+	}
+	if rest, err = schema.Encode(inner); err != nil {
+		return "", nil, ferrule.Errorf(ferrule.Internal, "the arguments of %s cannot be told: %w", callTool.Name, err)
+	}
+	return name, rest, nil
 }
 
 // resolveFolded finds the one device of a Kind that is meant. A tool that was
 // listed for one Kind is never called on a device of another.
 func (c *Catalog) resolveFolded(name, prefix, tool string, args json.RawMessage) (string, string, json.RawMessage, error) {
+	shown := ferrule.Clean(name, ferrule.MaxWord)
 	values, _, err := schema.Object(args)
 	if err != nil {
-		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", ferrule.Clean(name, ferrule.MaxWord), err)
+		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", shown, err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	offer := c.foldedOffer(prefix, tool)
-	if offer == nil {
-		if id, _ := values[deviceArgument].(string); c.entry(id) != nil && c.entry(id).group == nil {
-			return "", "", nil, c.entry(id).device.OfflineError()
+	c.mu.RLock()
+	g := c.folded(prefix)
+	c.mu.RUnlock()
+	if g == nil { // all of them may have gone
+		if e := c.anyIn(values); e != nil && e.group == nil {
+			return "", "", nil, e.device.OfflineError()
 		}
 		return "", "", nil, noTool(name)
 	}
-	id, _ := values[offer.Argument].(string)
+	i := g.find(prefix, tool)
+	if i < 0 {
+		return "", "", nil, noTool(name)
+	}
+	argument := g.input(i).argument
+	id, _ := values[argument].(string)
 	if id == "" {
-		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "%s takes the ID of the device that is meant, in %q", name, offer.Argument).
+		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "%s takes the ID of the device that is meant, in %q", shown, argument).
 			WithHint("%s finds devices", Name("find_devices"))
 	}
 	e := c.entry(id)
-	if e == nil {
+	switch {
+	case e == nil || id == ferrule.GatewayID:
 		return "", "", nil, ferrule.NoDevice(id)
-	}
-	if e.group == nil {
+	case e.group == nil:
 		return "", "", nil, e.device.OfflineError()
-	}
-	if e.group.prefix != prefix {
-		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "%s is of another Kind than %s is for", id, name).
+	case e.group.print != g.print:
+		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "%s is not of the Kind that %s is for", id, shown).
 			WithHint("%s tells its tools", Name("find_tools"))
 	}
-	delete(values, offer.Argument)
+	delete(values, argument)
 	rest, err := schema.Encode(values)
 	if err != nil {
-		return "", "", nil, ferrule.Errorf(ferrule.Internal, "the arguments of %s cannot be told: %w", name, err)
+		return "", "", nil, ferrule.Errorf(ferrule.Internal, "the arguments of %s cannot be told: %w", shown, err)
 	}
-	return id, offer.Tool.Name, rest, nil
+	return id, g.tools[i].Name, rest, nil
 }
 
-// foldedOffer finds what a name means that is folded.
-func (c *Catalog) foldedOffer(prefix, tool string) *ferrule.Offer {
-	name := prefix + separator + tool
-	for _, g := range c.groups {
-		if g.prefix != prefix {
-			continue
-		}
-		for i, o := range g.offersFolded() {
-			if o.Name == name || o.Tool.Name == tool {
-				return &g.folded[i]
+// anyIn is a device that arguments name, where it is no longer known in which of
+// them a tool takes it.
+func (c *Catalog) anyIn(values map[string]any) *entry {
+	const most = 8
+	for n := range most {
+		if id, ok := values[deviceArgument(n)].(string); ok {
+			if e := c.entry(id); e != nil {
+				return e
 			}
 		}
 	}
@@ -131,18 +142,20 @@ func (c *Catalog) Offer(name string) (ferrule.Offer, error) {
 	if !ok {
 		return ferrule.Offer{}, noTool(name)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if strings.Contains(prefix, foldMark) {
-		o := c.foldedOffer(prefix, tool)
-		if o == nil {
-			return ferrule.Offer{}, noTool(name)
+		c.mu.Lock()
+		g := c.folded(prefix)
+		var members view
+		if g != nil {
+			members = g.members.look()
 		}
-		for _, g := range c.groups {
-			if g.prefix == prefix {
-				return g.describe(*o), nil
+		c.mu.Unlock()
+		if g != nil {
+			if i := g.find(prefix, tool); i >= 0 {
+				return describe(g.offerFolded(prefix, i), members), nil
 			}
 		}
+		return ferrule.Offer{}, noTool(name)
 	}
 	e := c.entry(prefix)
 	switch {
@@ -151,10 +164,9 @@ func (c *Catalog) Offer(name string) (ferrule.Offer, error) {
 	case e.group == nil:
 		return ferrule.Offer{}, e.device.OfflineError()
 	}
-	for _, o := range e.group.offersOn(e.device) {
-		if o.Name == name || o.Tool.Name == tool {
-			return o, nil
-		}
+	i := e.group.find(prefix, tool)
+	if i < 0 {
+		return ferrule.Offer{}, noTool(name)
 	}
-	return ferrule.Offer{}, noTool(name)
+	return e.group.offerOn(e.device, i, prefix+separator+e.group.namesWithin(prefix)[i]), nil
 }

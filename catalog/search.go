@@ -2,7 +2,7 @@ package catalog
 
 import (
 	"cmp"
-	"maps"
+	"iter"
 	"slices"
 	"strings"
 	"unicode"
@@ -13,132 +13,162 @@ import (
 // FindDevices lists the devices that fit some words best: limit at most, and how
 // many fit. Without any words, that is all of them, by ID.
 func (c *Catalog) FindDevices(query string, limit int) (found []*ferrule.Device, total int) {
-	want := words(query)
+	want := queryOf(query)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	kinds := make(map[*ferrule.Manifest]field) // looked at once, however many devices there are
-	var best ranking[*ferrule.Device]
-	for e := range c.order.from("") {
+	all := c.order.look()
+	c.mu.Unlock()
+	if len(want) == 0 {
+		return all.behind("", limit), all.length
+	}
+	kinds := make(map[*ferrule.Manifest]fit) // looked at once, however many devices there are
+	best := ranking[*ferrule.Device]{limit: limit}
+	for e := range all.from("") {
 		about, ok := kinds[e.manifest]
 		if !ok {
-			about = ofManifest(e.manifest)
+			about.manifest(want, e.manifest)
 			kinds[e.manifest] = about
 		}
-		text := document{{weight: 4, words: words(e.device.ID)}, about}
-		text = append(text, labels(e.device)...)
-		text = append(text, field{weight: 2, words: words(string(e.device.State))})
-		if score := text.score(want); len(want) == 0 || score > 0 {
-			best.add(e.device, e.device.ID, score)
-		}
+		about.device(want, e.device)
+		about.words(want, 2, string(e.device.State))
+		best.add(e.device, e.device.ID, about.score())
 	}
-	return best.top(limit), len(best.all)
+	return best.top(), best.total
 }
 
 // FindTools lists the tools that fit some words best, under names that can be
 // called: of a Kind that several devices are of, once. With a device, only its
 // own are looked at.
 func (c *Catalog) FindTools(query, device string, limit int) (found []ferrule.Offer, total int) {
-	want := words(query)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var best ranking[ferrule.Offer]
-	look := func(g *group, offers []ferrule.Offer, about ...field) {
-		about = append(about, ofManifest(g.manifest))
-		for _, o := range offers {
-			text := append(document{{weight: 4, words: words(o.Tool.Name)}, {weight: 1, words: words(o.Text)}}, about...)
-			if score := text.score(want); len(want) == 0 || score > 0 {
-				best.add(o, o.Name, score)
+	want := queryOf(query)
+	best := ranking[sight]{limit: limit}
+	for _, s := range c.sights(device) {
+		var about fit
+		about.manifest(want, s.group.manifest)
+		s.members(want, &about)
+		for i, name := range s.group.namesWithin(s.prefix) {
+			fits, t := about, s.group.tools[i]
+			fits.words(want, 4, t.Name)
+			fits.words(want, 1, t.Text)
+			if score := fits.score(); score > 0 || len(want) == 0 {
+				s.tool = i
+				best.add(s, s.prefix+separator+name, max(1, score))
 			}
 		}
 	}
-	for _, g := range c.groups {
-		switch {
-		case device != "" && !g.members[device]:
-		case device != "" || len(g.members) == 1:
-			id := cmp.Or(device, slices.Collect(maps.Keys(g.members))[0])
-			dev := c.devices[id].device
-			look(g, g.offersOn(dev), append(labels(dev), field{weight: 3, words: words(id)})...)
-		default:
-			look(g, g.offersFolded(), c.memberWords(g)...)
-		}
+	for _, s := range best.top() {
+		found = append(found, s.offer())
 	}
-	found = best.top(limit)
-	for i, o := range found {
-		if o.Argument != "" {
-			prefix, _, _ := strings.Cut(o.Name, separator)
-			for _, g := range c.groups {
-				if g.prefix == prefix {
-					found[i] = g.describe(o)
-				}
-			}
-		}
-	}
-	return found, len(best.all)
+	return found, best.total
 }
 
-// memberWords are the words in the names and labels of a group's devices, as far
-// as it is worth the time.
-func (c *Catalog) memberWords(g *group) []field {
-	const most = 100
-	if len(g.members) > most {
+// sight is the tools of a group as a search sees them.
+type sight struct {
+	group  *group
+	prefix string
+	only   *ferrule.Device // nil if they are folded
+	all    view
+	tool   int
+}
+
+// sights are the tools of one device, or of all Kinds.
+func (c *Catalog) sights(device string) []sight {
+	if device != "" {
+		if e := c.entry(device); e != nil && e.group != nil && device != ferrule.GatewayID {
+			return []sight{{group: e.group, prefix: device, only: e.device}}
+		}
 		return nil
 	}
-	var all []field
-	for id := range g.members {
-		all = append(all, labels(c.devices[id].device)...)
-		all = append(all, field{weight: 3, words: words(id)})
-	}
-	return all
-}
-
-// ofManifest is what a manifest says of all devices that share it.
-func ofManifest(m *ferrule.Manifest) field {
-	if m == nil {
-		return field{}
-	}
-	return field{weight: 3, words: words(m.Model + " " + m.Platform + " " + m.Version)}
-}
-
-// labels are the labels of a device, to be searched.
-func labels(dev *ferrule.Device) []field {
-	var all []field
-	for key, value := range dev.Labels {
-		all = append(all, field{weight: 3, words: words(key + " " + value)})
-	}
-	return all
-}
-
-// document is what a query is compared with.
-type document []field
-
-// field is a part of a document, and how much it counts.
-type field struct {
-	weight int
-	words  []string
-}
-
-// How much it counts that a word is one of the query's, begins with it, or has it
-// within.
-const (
-	same   = 4
-	begins = 2
-	within = 1
-)
-
-// everyWord is what it counts that another word of the query was found at all:
-// more than any place where it can be found.
-const everyWord = 100
-
-// score is how well a document fits a query: zero if it has none of its words.
-func (d document) score(query []string) int {
-	score := 0
-	for _, q := range query {
-		best := 0
-		for _, f := range d {
-			for _, w := range f.words {
-				best = max(best, f.weight*closeness(w, q))
-			}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]sight, 0, len(c.groups))
+	seen := make(map[string]bool) // groups may be alike
+	for _, g := range c.groups {
+		s := sight{group: g, all: g.members.look()}
+		if s.all.length == 1 {
+			s.only = s.all.pieces[0].entries[0].device
+			s.prefix = s.only.ID
+		} else if s.prefix = c.prefixOf(g); seen[s.prefix] {
+			continue
 		}
+		seen[s.prefix] = true
+		all = append(all, s)
+	}
+	return all
+}
+
+// members adds the names and labels of the devices, as far as it is worth the
+// time.
+func (s sight) members(want query, about *fit) {
+	const most = 100
+	if s.only != nil {
+		about.device(want, s.only)
+	} else if s.all.length <= most {
+		for e := range s.all.from("") {
+			about.device(want, e.device)
+		}
+	}
+}
+
+func (s sight) offer() ferrule.Offer {
+	if s.only != nil {
+		return s.group.offerOn(s.only, s.tool, s.prefix+separator+s.group.namesWithin(s.prefix)[s.tool])
+	}
+	return describe(s.group.offerFolded(s.prefix, s.tool), s.all)
+}
+
+// query is the words that are looked for, each of them once.
+type query []string
+
+// maxQuery is how many words of a query are looked for.
+const maxQuery = 16
+
+func queryOf(text string) query {
+	var q query
+	for w := range words(text) {
+		if len(q) < maxQuery && !slices.Contains(q, w) {
+			q = append(q, w)
+		}
+	}
+	return q
+}
+
+// fit is how well something fits a query: each of its words, at the best place
+// where it was found.
+type fit [maxQuery]int
+
+// words looks at a text, which counts as much as weight.
+func (f *fit) words(want query, weight int, text string) {
+	for w := range words(text) {
+		for i, q := range want {
+			f[i] = max(f[i], weight*closeness(w, q))
+		}
+	}
+}
+
+// manifest looks at what a manifest says of all devices that share it.
+func (f *fit) manifest(want query, m *ferrule.Manifest) {
+	if m != nil {
+		f.words(want, 3, m.Model)
+		f.words(want, 3, m.Platform)
+		f.words(want, 3, m.Version)
+	}
+}
+
+// device looks at the name and the labels of a device.
+func (f *fit) device(want query, dev *ferrule.Device) {
+	f.words(want, 4, dev.ID)
+	for key, value := range dev.Labels {
+		f.words(want, 3, key)
+		f.words(want, 3, value)
+	}
+}
+
+// score is how well it fits: zero if it has none of the words. That another word
+// was found at all counts more than any places where they can be found.
+func (f *fit) score() int {
+	const everyWord = 1000
+	score := 0
+	for _, best := range f {
 		if best > 0 {
 			score += everyWord + best
 		}
@@ -146,7 +176,10 @@ func (d document) score(query []string) int {
 	return score
 }
 
+// closeness is how much it counts that a word is one of the query's, begins with
+// it, or has it within.
 func closeness(word, query string) int {
+	const same, begins, within = 4, 2, 1
 	switch {
 	case word == query:
 		return same
@@ -158,38 +191,38 @@ func closeness(word, query string) int {
 	return 0
 }
 
-// maxWords is how many words of a text are looked at.
-const maxWords = 256
-
-// words are the words of a text, in lower case: tempSensor_2 is three.
-func words(text string) []string {
-	var all []string
-	var word strings.Builder
-	end := func() {
-		if word.Len() > 0 && len(all) < maxWords {
-			all = append(all, strings.ToLower(word.String()))
+// words yields the words of a text, in lower case: tempSensor_2 is three. Of a
+// long text, the first ones will do.
+func words(text string) iter.Seq[string] {
+	const most = 256
+	return func(yield func(string) bool) {
+		start, n, lower := -1, 0, false
+		for i, r := range text {
+			letter := unicode.IsLetter(r) || unicode.IsDigit(r)
+			if start >= 0 && (!letter || lower && unicode.IsUpper(r)) {
+				if n++; n > most || !yield(strings.ToLower(text[start:i])) {
+					return
+				}
+				start = -1
+			}
+			if letter && start < 0 {
+				start = i
+			}
+			lower = unicode.IsLower(r)
 		}
-		word.Reset()
-	}
-	lower := false
-	for _, r := range text {
-		switch {
-		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
-			end()
-		case unicode.IsUpper(r) && lower:
-			end()
-			word.WriteRune(r)
-		default:
-			word.WriteRune(r)
+		if start >= 0 && n < most {
+			yield(strings.ToLower(text[start:]))
 		}
-		lower = unicode.IsLower(r)
 	}
-	end()
-	return all
 }
 
-// ranking is things that were found.
-type ranking[T any] struct{ all []ranked[T] }
+// ranking is the best of what was found, best first, and by name where they are
+// as good.
+type ranking[T any] struct {
+	limit int
+	total int
+	best  []ranked[T]
+}
 
 type ranked[T any] struct {
 	thing T
@@ -197,18 +230,30 @@ type ranked[T any] struct {
 	score int
 }
 
-func (r *ranking[T]) add(thing T, name string, score int) {
-	r.all = append(r.all, ranked[T]{thing, name, score})
+func (r ranked[T]) compare(other ranked[T]) int {
+	return cmp.Or(cmp.Compare(other.score, r.score), cmp.Compare(r.name, other.name))
 }
 
-// top is the best of them, best first, and by name where they are as good.
-func (r *ranking[T]) top(limit int) []T {
-	slices.SortFunc(r.all, func(a, b ranked[T]) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.name, b.name))
-	})
-	var best []T
-	for _, f := range r.all[:min(limit, len(r.all))] {
-		best = append(best, f.thing)
+// add takes in what was found, if it has a score.
+func (r *ranking[T]) add(thing T, name string, score int) {
+	if score == 0 {
+		return
 	}
-	return best
+	r.total++
+	one := ranked[T]{thing, name, score}
+	n := len(r.best)
+	if n >= r.limit && (n == 0 || one.compare(r.best[n-1]) > 0) {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(r.best, one, ranked[T].compare)
+	r.best = slices.Insert(r.best, at, one)
+	r.best = r.best[:min(len(r.best), r.limit)]
+}
+
+func (r *ranking[T]) top() []T {
+	var top []T
+	for _, one := range r.best {
+		top = append(top, one.thing)
+	}
+	return top
 }
