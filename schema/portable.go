@@ -100,7 +100,9 @@ func portable(doc map[string]any) map[string]any {
 	}
 	switch more := doc["additionalProperties"].(type) {
 	case bool:
-		out["additionalProperties"] = more
+		if !more { // true says nothing
+			out["additionalProperties"] = false
+		}
 	case map[string]any:
 		out["additionalProperties"] = portable(more)
 	}

@@ -79,6 +79,7 @@ type FindToolsOutput struct {
 // FoundTool is a tool that was found.
 type FoundTool struct {
 	Name    string `json:"name" jsonschema:"by which it is called"`
+	Tool    string `json:"tool" jsonschema:"its own name, as call_many takes it"`
 	Text    string `json:"text"`
 	Effect  string `json:"effect" jsonschema:"reads, changes or endangers"`
 	Devices int    `json:"devices" jsonschema:"on how many devices it can be called"`
@@ -92,7 +93,7 @@ func FindTools(catalog Catalog) Tool {
 		found, total := catalog.FindTools(in.Query, in.Device, finds(in.Limit))
 		out := FindToolsOutput{Tools: []FoundTool{}, Total: total}
 		for _, o := range found {
-			out.Tools = append(out.Tools, FoundTool{Name: o.Name, Text: ferrule.Clean(o.Text, brief), Effect: string(o.Tool.Effect), Devices: o.Count})
+			out.Tools = append(out.Tools, FoundTool{Name: o.Name, Tool: o.Tool.Name, Text: ferrule.Clean(o.Text, brief), Effect: string(o.Tool.Effect), Devices: o.Count})
 		}
 		return out, nil
 	})
@@ -106,6 +107,7 @@ type DescribeToolInput struct {
 // DescribeToolOutput is the result of describe_tool.
 type DescribeToolOutput struct {
 	Name       string          `json:"name"`
+	Tool       string          `json:"tool" jsonschema:"its own name, as call_many takes it"`
 	Text       string          `json:"text"`
 	Effect     string          `json:"effect" jsonschema:"reads, changes or endangers"`
 	Idempotent bool            `json:"idempotent,omitempty" jsonschema:"calling it twice does what calling it once does"`
@@ -124,8 +126,8 @@ func DescribeTool(catalog Catalog) Tool {
 			return DescribeToolOutput{}, err
 		}
 		return DescribeToolOutput{
-			Name: o.Name, Text: o.Text, Effect: string(o.Tool.Effect), Idempotent: o.Tool.Idempotent,
-			Input: o.Input, Output: o.Tool.Output, Devices: o.Devices, Count: o.Count,
+			Name: o.Name, Tool: o.Tool.Name, Text: o.Text, Effect: string(o.Tool.Effect), Idempotent: o.Tool.Idempotent,
+			Input: o.Input, Output: o.Tool.Output, Devices: append([]string{}, o.Devices...), Count: o.Count,
 		}, nil
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +40,7 @@ type CallManyOutput struct {
 type CallOutcome struct {
 	Device string          `json:"device"`
 	Value  json.RawMessage `json:"value,omitempty" jsonschema:"what it answered"`
+	Text   string          `json:"text,omitempty" jsonschema:"what it answered for people to read"`
 	Error  *OutcomeError   `json:"error,omitempty" jsonschema:"why it did not succeed"`
 }
 
@@ -65,11 +67,9 @@ func CallMany(road ferrule.Handler) Tool {
 			return CallManyOutput{}, ferrule.Errorf(ferrule.Invalid, "arguments: %w", err)
 		}
 		out := CallManyOutput{Results: make([]CallOutcome, len(in.Devices))}
-		var mu sync.Mutex
-		each(len(in.Devices), in.AtOnce, func(i int) {
+		for i := range each(len(in.Devices), in.AtOnce, func(i int) {
 			out.Results[i] = in.on(ctx, road, call.Principal, args, in.Devices[i])
-			mu.Lock()
-			defer mu.Unlock()
+		}) {
 			if out.Results[i].Error == nil {
 				out.Succeeded++
 			} else {
@@ -80,7 +80,7 @@ func CallMany(road ferrule.Handler) Tool {
 				Message: fmt.Sprintf("%d of %d devices, %d failed", done, len(in.Devices), out.Failed),
 				Done:    float64(done), Total: float64(len(in.Devices)),
 			})
-		})
+		}
 		return out, nil
 	}).Within(5 * time.Minute)
 }
@@ -108,28 +108,54 @@ func (in *CallManyInput) check() error {
 
 // on makes the call to one device.
 func (in *CallManyInput) on(ctx context.Context, road ferrule.Handler, who ferrule.Principal, args json.RawMessage, device string) CallOutcome {
+	if ctx.Err() != nil { // whoever asked has gone: nothing more moves
+		e := ferrule.Errorf(ferrule.Cancelled, "the call was over before it was the turn of %s", ferrule.Clean(device, ferrule.MaxWord))
+		return CallOutcome{Device: device, Error: &OutcomeError{string(e.Code), e.Message, e.Certainty()}}
+	}
 	result, err := road(ctx, &ferrule.Call{Principal: who, Device: device, Tool: in.Tool, Args: args})
 	if err != nil {
 		e := ferrule.AsError(err)
 		return CallOutcome{Device: device, Error: &OutcomeError{string(e.Code), e.Message, e.Certainty()}}
 	}
-	return CallOutcome{Device: device, Value: result.Value}
+	out := CallOutcome{Device: device, Value: result.Value, Text: textOf(result.Content)}
+	if len(out.Value) > 0 && !json.Valid(out.Value) { // one odd answer must not hide the others
+		out.Value, out.Text = nil, ferrule.Clean(string(out.Value), ferrule.MaxText)
+	}
+	return out
 }
 
-// each calls do for 0 to n-1, some at a time, and waits for all.
-func each(n, atOnce int, do func(i int)) {
-	next := make(chan int)
+// textOf is the text in what a device gave to look at, and what else there is.
+func textOf(content []ferrule.Content) string {
+	var parts []string
+	for _, part := range content {
+		if part.Text != "" {
+			parts = append(parts, part.Text)
+		} else {
+			parts = append(parts, fmt.Sprintf("(%s of %d bytes: call the tool on this device alone to have it)", part.Type, len(part.Data)))
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+// each calls do for 0 to n-1, some at a time, and yields each when it is done.
+func each(n, atOnce int, do func(i int)) <-chan int {
+	next, done := make(chan int, n), make(chan int, n)
+	for i := range n {
+		next <- i
+	}
+	close(next)
 	var wg sync.WaitGroup
 	for range min(n, atOnce) {
 		wg.Go(func() {
 			for i := range next {
 				do(i)
+				done <- i
 			}
 		})
 	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	return done
 }

@@ -85,6 +85,10 @@ func New(version string, tools ...Tool) (*Box, error) {
 			return nil, fmt.Errorf("toolbox: the schema of %s: %w", t.tool.Name, err)
 		}
 		t.tool.Input, t.tool.Check = compiled.Portable(), compiled.Check
+		if compiled, err = schema.Compile(t.tool.Output); err != nil {
+			return nil, fmt.Errorf("toolbox: the schema of what %s returns: %w", t.tool.Name, err)
+		}
+		t.tool.Output = compiled.Portable() // no tool returns null where it declares more
 		b.manifest.Tools = append(b.manifest.Tools, t.tool)
 		b.calls[t.tool.Name] = t.call
 	}
