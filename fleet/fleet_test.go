@@ -91,3 +91,113 @@ func TestFleetUnderChange(t *testing.T) {
 		t.Errorf("%d devices are left", n)
 	}
 }
+
+// diary is a follower that writes down what it is told.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (d *diary) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, fmt.Sprintf("%s %s %t", dev.ID, dev.State, laid != nil))
+}
+
+func (d *diary) Remove(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, id+" removed")
+}
+
+// TestFollow: whoever follows is told of all that there is, and then of each
+// change in its order.
+func TestFollow(t *testing.T) {
+	f := fleet.New(fleet.NewMemoryRegistry())
+	m := &ferrule.Manifest{Model: "m"}
+	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
+	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
+	f.Put(device("arm", ferrule.StateOffline), nil, nil)
+	f.Put(device("gone", ferrule.StateOnline), m, nil)
+	f.Remove("gone")
+	var early, late diary
+	f.Follow(&early)
+	slices.Sort(early.lines) // what there is comes in no order
+	if want := []string{"arm offline false", "gateway online true", "robot online true"}; !slices.Equal(early.lines, want) {
+		t.Errorf("told %q", early.lines)
+	}
+	early.lines = nil
+	f.Put(device("robot", ferrule.StateOffline), m, nil)
+	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
+	f.Remove("arm")
+	f.Put(device("arm", ferrule.StateReleased), m, nil)
+	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
+	f.Remove("robot")
+	want := []string{"robot offline true", "robot online true", "arm removed", "arm released true", "gateway online true", "robot removed"}
+	if !slices.Equal(early.lines, want) {
+		t.Errorf("told %q", early.lines)
+	}
+	f.Follow(&late)
+	slices.Sort(late.lines)
+	if want := []string{"arm released true", "gateway online true"}; !slices.Equal(late.lines, want) {
+		t.Errorf("told %q", late.lines)
+	}
+	if n := len(early.lines); n != len(want) {
+		t.Errorf("the first is told of the second: %q", early.lines)
+	}
+}
+
+// mirror is a follower that keeps what is there.
+type mirror struct {
+	mu    sync.Mutex
+	there map[string]*ferrule.Device
+}
+
+func (m *mirror) Put(dev *ferrule.Device, _ *ferrule.Manifest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.there[dev.ID] = dev
+}
+
+func (m *mirror) Remove(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.there, id)
+}
+
+// TestFollowUnderChange: whenever somebody begins to follow, they have at the end
+// what there is.
+func TestFollowUnderChange(t *testing.T) {
+	f := fleet.New(fleet.NewMemoryRegistry())
+	mirrors := make([]*mirror, 20)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 500 {
+				// Two goroutines are busy with each device.
+				id := fmt.Sprintf("d%d-%d", w/2, i%10)
+				if i%3 == 2 {
+					f.Remove(id)
+				} else {
+					f.Put(device(id, ferrule.StateOnline), nil, nil)
+				}
+			}
+		})
+	}
+	for i := range mirrors {
+		mirrors[i] = &mirror{there: make(map[string]*ferrule.Device)}
+		wg.Go(func() { f.Follow(mirrors[i]) })
+	}
+	wg.Wait()
+	all := f.Devices()
+	for i, m := range mirrors {
+		if len(m.there) != len(all) {
+			t.Errorf("%d has %d devices of %d", i, len(m.there), len(all))
+		}
+		for _, dev := range all {
+			if m.there[dev.ID] != dev {
+				t.Errorf("%d has another %s", i, dev.ID)
+			}
+		}
+	}
+}

@@ -159,15 +159,45 @@ func TestBox(t *testing.T) {
 	}
 }
 
+// everyTool is a box with all tools that agents have.
+func everyTool(t *testing.T) *toolbox.Box {
+	t.Helper()
+	road := func(_ context.Context, c *ferrule.Call) (*ferrule.Result, error) {
+		switch c.Device {
+		case "c":
+			return nil, ferrule.Errorf(ferrule.Offline, "gone")
+		case "eye":
+			return &ferrule.Result{Content: []ferrule.Content{{Type: ferrule.ImageContent}}}, nil
+		}
+		return &ferrule.Result{Value: json.RawMessage(`{"pin":1}`)}, nil
+	}
+	var tr trust
+	return box(t, toolbox.ListDevices(some()), toolbox.DescribeDevice(some()), toolbox.AdoptDevice(&tr),
+		toolbox.FindDevices(someOffers()), toolbox.FindTools(someOffers()), toolbox.DescribeTool(someOffers()), toolbox.CallMany(road),
+		toolbox.Status("1", func() toolbox.StatusOutput { return toolbox.StatusOutput{Online: 1, List: "plain"} }))
+}
+
 // TestOutputsFitTheirSchemas: what the tools return is what they declare.
 func TestOutputsFitTheirSchemas(t *testing.T) {
-	b := box(t, toolbox.ListDevices(some()), toolbox.DescribeDevice(some()))
-	for tool, args := range map[string]string{"list_devices": `{}`, "describe_device": `{"device":"a"}`} {
-		declared, err := schema.Compile(b.Manifest().Tool(tool).Output)
+	b := everyTool(t)
+	for _, test := range []struct{ tool, args string }{
+		{"list_devices", `{}`},
+		{"list_devices", `{"after":"z"}`},
+		{"describe_device", `{"device":"a"}`},
+		{"adopt_device", `{"device":"a"}`},
+		{"find_devices", `{}`},
+		{"find_tools", `{}`},
+		{"describe_tool", `{"name":"a__self_look"}`},
+		{"describe_tool", `{"name":"board--1__self_look"}`},
+		{"describe_tool", `{"name":"none__look"}`},
+		{"call_many", `{"tool":"look","devices":["a","c","eye"]}`},
+		{"status", `{}`},
+	} {
+		declared, err := schema.Compile(b.Manifest().Tool(test.tool).Output)
 		if err != nil {
 			t.Fatal(err)
 		}
-		result, err := b.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Person}, Tool: tool, Args: json.RawMessage(args)})
+		result, err := b.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Person}, Tool: test.tool, Args: json.RawMessage(test.args)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +206,7 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 			t.Fatal(err)
 		}
 		if wrong := declared.Check(out); wrong != nil {
-			t.Errorf("%s: %q", tool, wrong)
+			t.Errorf("%s: %q", test.tool, wrong)
 		}
 	}
 }
