@@ -62,8 +62,11 @@ var rooms = map[string]room{
 	},
 	"pipeline": {own: []string{".", "schema"}},
 	"catalog":  {own: []string{".", "schema"}},
-	"toolbox":  {own: []string{".", "schema"}},
-	"auth":     {own: []string{"."}},
+	"toolbox": {
+		own:   []string{".", "schema"},
+		tests: []string{"catalog", "fleet", "pipeline"},
+	},
+	"auth": {own: []string{"."}},
 	"front/agent": {
 		own:   []string{".", "auth", "catalog"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
