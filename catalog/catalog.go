@@ -22,7 +22,8 @@
 // never stands in the list, and takes no place from the others. Whatever the
 // list shows, each of these names can be called.
 //
-// What a change costs grows with the number of Kinds and not of devices.
+// What a change costs grows with the number of Kinds and not of devices. A search
+// looks at all devices as they were when it began, and nobody waits for it.
 package catalog
 
 import (

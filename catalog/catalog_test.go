@@ -63,9 +63,17 @@ func some(budget int) *catalog.Catalog {
 
 // put adds n devices that share a manifest.
 func put(c *catalog.Catalog, name string, n int, m *ferrule.Manifest) {
+	one := online(name, m)
 	for i := range n {
-		c.Put(online(fmt.Sprintf("%s-%d", name, i), m), m)
+		c.Put(named(one, fmt.Sprintf("%s-%d", name, i)), m)
 	}
+}
+
+// named is another device of the same Kind.
+func named(dev *ferrule.Device, id string) *ferrule.Device {
+	other := *dev
+	other.ID = id
+	return &other
 }
 
 // names are the names in a list, and its shape.

@@ -20,6 +20,7 @@ func TestOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	m := manifest("board", "read")
 	c := some(40)
+	one := online("d", m)
 	there := make(map[string]bool)
 	check := func() {
 		t.Helper()
@@ -45,7 +46,7 @@ func TestOrder(t *testing.T) {
 		for range 1500 {
 			id := fmt.Sprintf("d-%d", random.IntN(5000))
 			if random.IntN(10) < comes {
-				c.Put(online(id, m), m)
+				c.Put(named(one, id), m)
 				there[id] = true
 			} else {
 				c.Remove(id)

@@ -100,23 +100,28 @@ func TestScale(t *testing.T) {
 			t.Errorf("%d, %d", len(found), total)
 		}
 	})
-	t.Logf("the longest Put or List while others search: %v", hinder(c, fleet, manifests))
+	longest, search := hinder(c, fleet, manifests)
+	t.Logf("while others search for %v, Put and List take %v at most", search, longest)
+	if longest > search/4 {
+		t.Error("a search keeps others waiting")
+	}
 }
 
-// hinder is the longest that a change and a list take while there are searches.
-func hinder(c *catalog.Catalog, fleet []*ferrule.Device, manifests []*ferrule.Manifest) time.Duration {
+// hinder is the longest that a change and a list take while there are searches,
+// and how long these take.
+func hinder(c *catalog.Catalog, fleet []*ferrule.Device, manifests []*ferrule.Manifest) (longest, search time.Duration) {
 	done := make(chan struct{})
+	began := time.Now()
 	go func() {
 		defer close(done)
 		c.FindDevices("sensor 4711", 20)
 		c.FindTools("measure hall", "", 100)
 		c.FindDevices("nothing of the sort", 20)
 	}()
-	var longest time.Duration
 	for i := 0; ; i++ {
 		select {
 		case <-done:
-			return longest
+			return longest, time.Since(began)
 		default:
 		}
 		dev, m := fleet[i%len(fleet)], manifests[i%len(fleet)%len(manifests)]

@@ -169,11 +169,12 @@ func TestLongQuery(t *testing.T) {
 func TestTies(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	m := manifest("board", numbered("tool", 30)...)
+	one := online("d", m)
 	var want string
 	for range 10 {
 		c := some(40)
 		for _, i := range random.Perm(300) {
-			c.Put(online(fmt.Sprintf("d-%03d", i), m), m)
+			c.Put(named(one, fmt.Sprintf("d-%03d", i)), m)
 		}
 		devices, total := c.FindDevices("board", 25)
 		tools, tools30 := c.FindTools("board tool", "d-007", 25)
