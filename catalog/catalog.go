@@ -29,7 +29,6 @@ package catalog
 import (
 	"cmp"
 	"errors"
-	"strings"
 	"sync"
 
 	"github.com/ferrulehq/ferrule"
@@ -71,6 +70,7 @@ type Catalog struct {
 
 // entry is one device. It never changes: searches look at it while others come.
 type entry struct {
+	id       string // the device's: it is looked at often
 	device   *ferrule.Device
 	manifest *ferrule.Manifest
 	group    *group // nil unless it is online
@@ -103,18 +103,18 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if dev.ID == ferrule.GatewayID {
-		c.own = &entry{device: dev, manifest: m, group: newGroup(dev.Kind, m)}
+		c.own = &entry{dev.ID, dev, m, newGroup(dev.Kind, m)}
 		c.changed()
 		return
 	}
 	before := c.devices[dev.ID]
 	if before != nil && before.device.State == dev.State && before.device.Trust == dev.Trust && before.manifest == m {
-		c.keep(&entry{dev, m, before.group}) // nothing that a list would show
+		c.keep(&entry{dev.ID, dev, m, before.group}) // nothing that a list would show
 		return
 	}
 	c.remove(dev.ID)
 	*c.counts.of(dev)++
-	e := &entry{device: dev, manifest: m}
+	e := &entry{id: dev.ID, device: dev, manifest: m}
 	if anAgent.Sees(dev) && dev.State == ferrule.StateOnline && m != nil {
 		e.group = c.groupOf(dev.Kind, m)
 	}
@@ -124,7 +124,7 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 
 // keep puts an entry where it is found.
 func (c *Catalog) keep(e *entry) {
-	c.devices[e.device.ID] = e
+	c.devices[e.id] = e
 	if anAgent.Sees(e.device) {
 		c.order.put(e)
 	}
@@ -279,13 +279,12 @@ func (c *Catalog) Devices(after string, limit int) []*ferrule.Device {
 func (c *Catalog) Complete(prefix string, limit int) (ids []string, total int) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	total = c.order.rank(c.order.first(func(id string) bool { return id >= prefix && !strings.HasPrefix(id, prefix) })) -
-		c.order.rank(c.order.find(prefix))
+	total = c.order.count(prefix)
 	for e := range c.order.from(prefix) {
 		if len(ids) >= min(limit, total) {
 			break
 		}
-		ids = append(ids, e.device.ID)
+		ids = append(ids, e.id)
 	}
 	return ids, total
 }

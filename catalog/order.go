@@ -1,10 +1,10 @@
 package catalog
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/ferrulehq/ferrule"
 )
@@ -26,6 +26,7 @@ type view struct {
 
 type piece struct {
 	epoch   int
+	low     string // no ID in it is before, and each in the pieces before it is
 	entries []*entry
 }
 
@@ -42,16 +43,12 @@ func (o *order) look() view {
 // put adds a device, or replaces the one of its ID.
 func (o *order) put(e *entry) {
 	if len(o.pieces) == 0 {
-		o.pieces, o.shown, o.length = []*piece{{o.epoch, []*entry{e}}}, false, 1
+		o.pieces, o.shown, o.length = []*piece{{epoch: o.epoch, entries: []*entry{e}}}, false, 1
 		return
 	}
-	at, i := o.find(e.device.ID)
-	if at == len(o.pieces) { // behind all others
-		at--
-		i = len(o.pieces[at].entries)
-	}
+	at, i := o.place(e.id)
 	p := o.change(at)
-	if i < len(p.entries) && p.entries[i].device.ID == e.device.ID {
+	if i < len(p.entries) && p.entries[i].id == e.id {
 		p.entries[i] = e
 		return
 	}
@@ -63,15 +60,18 @@ func (o *order) put(e *entry) {
 		if at == len(o.pieces)-1 && i == n-1 {
 			half = n - 1
 		}
-		o.pieces = slices.Insert(o.pieces, at+1, &piece{o.epoch, slices.Clone(p.entries[half:])})
+		o.pieces = slices.Insert(o.pieces, at+1, &piece{o.epoch, p.entries[half].id, slices.Clone(p.entries[half:])})
 		p.entries = slices.Delete(p.entries, half, n)
 	}
 }
 
 // remove takes out the device of an ID.
 func (o *order) remove(id string) {
-	at, i := o.find(id)
-	if at == len(o.pieces) || o.pieces[at].entries[i].device.ID != id {
+	if len(o.pieces) == 0 {
+		return
+	}
+	at, i := o.place(id)
+	if entries := o.pieces[at].entries; i == len(entries) || entries[i].id != id {
 		return
 	}
 	p := o.change(at)
@@ -93,42 +93,43 @@ func (o *order) own() {
 func (o *order) change(at int) *piece {
 	o.own()
 	if p := o.pieces[at]; p.epoch != o.epoch {
-		o.pieces[at] = &piece{o.epoch, slices.Clone(p.entries)}
+		o.pieces[at] = &piece{o.epoch, p.low, slices.Clone(p.entries)}
 	}
 	return o.pieces[at]
 }
 
-// find is where the first device is whose ID is not before id: behind all pieces
-// if there is none.
-func (v view) find(id string) (at, i int) {
-	return v.first(func(other string) bool { return cmp.Compare(other, id) >= 0 })
-}
-
-// first is where the first device is whose ID is so. All behind it must be, too.
-func (v view) first(is func(id string) bool) (at, i int) {
-	at = sort.Search(len(v.pieces), func(at int) bool {
-		entries := v.pieces[at].entries
-		return is(entries[len(entries)-1].device.ID)
-	})
-	if at == len(v.pieces) {
-		return at, 0
-	}
+// place is where a device of an ID is, or would be: in which piece, and before
+// which device of it. There must be a piece.
+func (v view) place(id string) (at, i int) {
+	at = sort.Search(len(v.pieces)-1, func(at int) bool { return v.pieces[at+1].low > id })
 	entries := v.pieces[at].entries
-	return at, sort.Search(len(entries), func(i int) bool { return is(entries[i].device.ID) })
+	return at, sort.Search(len(entries), func(i int) bool { return entries[i].id >= id })
 }
 
-// rank is how many devices are before a place.
-func (v view) rank(at, i int) int {
-	for _, p := range v.pieces[:at] {
-		i += len(p.entries)
+// count is how many devices have an ID that begins so.
+func (v view) count(prefix string) int {
+	if v.length == 0 {
+		return 0
 	}
-	return i
+	n := 0
+	for at, i := v.place(prefix); at < len(v.pieces); at, i = at+1, 0 {
+		entries := v.pieces[at].entries[i:]
+		if last := len(entries) - 1; last < 0 || strings.HasPrefix(entries[last].id, prefix) {
+			n += len(entries)
+			continue
+		}
+		return n + sort.Search(len(entries), func(i int) bool { return !strings.HasPrefix(entries[i].id, prefix) })
+	}
+	return n
 }
 
 // from yields those whose ID is not before id.
 func (v view) from(id string) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
-		at, i := v.find(id)
+		if v.length == 0 {
+			return
+		}
+		at, i := v.place(id)
 		for ; at < len(v.pieces); at, i = at+1, 0 {
 			for _, e := range v.pieces[at].entries[i:] {
 				if !yield(e) {
@@ -146,7 +147,7 @@ func (v view) behind(id string, limit int) []*ferrule.Device {
 		if len(all) >= limit {
 			break
 		}
-		if e.device.ID != id {
+		if e.id != id {
 			all = append(all, e.device)
 		}
 	}
