@@ -28,7 +28,7 @@ func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 	f.Follow(c)
 	road = pipeline.New(pipeline.Parts{
 		Config: pipeline.DefaultConfig(), Journal: noJournal{}, Fleet: f, End: f.Handle, Log: slog.New(slog.DiscardHandler),
-	})
+	}).Handle
 	b := box(t, toolbox.ListDevices(f), toolbox.DescribeDevice(f), toolbox.FindDevices(c), toolbox.FindTools(c),
 		toolbox.DescribeTool(c), toolbox.CallMany(road), toolbox.Status("1", func() toolbox.StatusOutput {
 			n := c.Counts()
