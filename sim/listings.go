@@ -53,6 +53,7 @@ var listings = []Behaviour{
 
 // hostile boards are not known to exist, and will.
 var hostile = []Behaviour{
+	enemy,
 	{
 		Name: "bad-tools", Text: "lists tools with broken and hostile names, texts and schemas among good ones",
 		results: results{"list_tools": func(_ *conversation, list map[string]any) {

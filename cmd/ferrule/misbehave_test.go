@@ -57,6 +57,9 @@ func TestMisbehaviours(t *testing.T) {
 		"short-list":   {write: []ferrule.Code{ferrule.NotFound}, read: []ferrule.Code{ferrule.Invalid}, note: "its list came incomplete 3 times"},
 		"bad-tools":    fine, // testdata/script/quarantine.txtar has more
 
+		// TestHostile has more.
+		"hostile": {write: fine.write, read: fine.read, note: "its list came incomplete 3 times"},
+
 		"no-schema": fineAnd(func(t *testing.T, g *testGateway) {
 			g.wants("gpio_write", `{"pin":258,"value":1}`, ferrule.Invalid, "")
 			g.wants("pulse", `{"token":"`+strings.Repeat("x", 300)+`"}`, ferrule.Invalid, "robot reads 255")
