@@ -69,6 +69,11 @@ type Front struct {
 	parts    Parts
 	sdkLog   *slog.Logger
 	sessions *sessions
+	teller   *teller
+
+	// How long an agent may take to send a request, and to take a piece of an
+	// answer.
+	sendTime, takeTime time.Duration
 
 	stop  context.Context // ends the calls under way
 	halt  context.CancelFunc
@@ -80,7 +85,10 @@ type Front struct {
 
 // New makes a front. It serves when Run runs.
 func New(p Parts) *Front {
-	f := &Front{parts: p, sessions: newSessions(), views: make(map[string]*view)}
+	f := &Front{
+		parts: p, sessions: newSessions(), teller: newTeller(), views: make(map[string]*view),
+		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
+	}
 	f.sdkLog = slog.New(quieter{p.Log.Handler()})
 	f.stop, f.halt = context.WithCancel(context.Background())
 	f.viewAt("")

@@ -20,12 +20,6 @@ import (
 // maxBody is the size of the largest request.
 const maxBody = 1 << 20
 
-// How long an agent may take to send a request, and to take a piece of an answer.
-const (
-	sendTime = 30 * time.Second
-	takeTime = 10 * time.Second
-)
-
 // modernVersion is the first version of the protocol that knows no sessions.
 const modernVersion = "2026-07-28"
 
@@ -38,14 +32,15 @@ const (
 
 // Handler serves MCP over HTTP at /mcp and /mcp/devices/{device}.
 func (f *Front) Handler() http.Handler {
-	var server http.Handler = f.eras()
-	if f.parts.Tokens.Required() {
+	eras := f.eras()
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", eras)
+	mux.Handle("/mcp/devices/{device}", f.known(eras))
+	var server http.Handler = mux
+	if f.parts.Tokens.Required() { // before anything is said about what is there
 		server = sdkauth.RequireBearerToken(f.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(server))
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/mcp", server)
-	mux.Handle("/mcp/devices/{device}", f.known(server))
-	return guard(mux)
+	return guard(server)
 }
 
 // eras sends each request to the handler of its era: the SDK serves versions
@@ -71,7 +66,7 @@ func (f *Front) eras() http.Handler {
 			return
 		}
 		w.Header().Set("X-Accel-Buffering", "no")
-		w, r = patient(w, r)
+		w, r = f.patient(w, r)
 		if isModern {
 			modern.ServeHTTP(w, r)
 			return
@@ -144,17 +139,18 @@ func loopback(host string) bool {
 
 // patient bounds how long an agent may take to send, and to read what it is sent:
 // one that does neither keeps nobody else waiting.
-func patient(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
+func (f *Front) patient(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
 	control := http.NewResponseController(w)
 	if r.Method == http.MethodPost {
-		control.SetReadDeadline(time.Now().Add(sendTime))
+		control.SetReadDeadline(time.Now().Add(f.sendTime))
 		r.Body = &timedBody{r.Body, control}
 	}
-	return &timedWriter{w, control}, r
+	return &timedWriter{w, control, f.takeTime}, r
 }
 
 // timedBody lifts the deadline once the request is there: that nothing follows
-// must not look as if the agent had gone.
+// must not look as if the agent had gone. A request that never ends keeps its own:
+// the server would wait for the rest of it.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -162,7 +158,7 @@ type timedBody struct {
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if errors.Is(err, io.EOF) {
 		b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
@@ -172,17 +168,18 @@ func (b *timedBody) Read(p []byte) (int, error) {
 type timedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	time    time.Duration
 }
 
 func (w *timedWriter) Write(p []byte) (int, error) {
-	w.control.SetWriteDeadline(time.Now().Add(takeTime))
+	w.control.SetWriteDeadline(time.Now().Add(w.time))
 	defer w.control.SetWriteDeadline(time.Time{})
 	return w.ResponseWriter.Write(p)
 }
 
 // FlushError is what the controller of a response looks for.
 func (w *timedWriter) FlushError() error {
-	w.control.SetWriteDeadline(time.Now().Add(takeTime))
+	w.control.SetWriteDeadline(time.Now().Add(w.time))
 	defer w.control.SetWriteDeadline(time.Time{})
 	return w.control.Flush()
 }

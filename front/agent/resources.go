@@ -38,9 +38,21 @@ func (v *view) listTemplates() *mcp.ListResourceTemplatesResult {
 	return &mcp.ListResourceTemplatesResult{ResourceTemplates: templates, Cacheable: fresh}
 }
 
-// listResources answers resources/list: the first devices, each with what it
-// measures.
+// listResources answers resources/list.
 func (v *view) listResources(req *mcp.ListResourcesRequest) (*mcp.ListResourcesResult, error) {
+	var cursor string
+	if req.Params != nil {
+		cursor = req.Params.Cursor
+	}
+	page, next, err := paged(v.resources(), func(r *mcp.Resource) string { return r.URI }, cursor)
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: fresh}, nil
+}
+
+// resources are the first devices, each with what it measures, by URI.
+func (v *view) resources() []*mcp.Resource {
 	var all []*mcp.Resource
 	if v.device == "" {
 		all = append(all, &mcp.Resource{Name: "devices", URI: devicesURI, MIMEType: jsonType, Description: "Which devices there are: the first " + strconv.Itoa(listedDevices) + "."})
@@ -53,15 +65,7 @@ func (v *view) listResources(req *mcp.ListResourcesRequest) (*mcp.ListResourcesR
 		}
 	}
 	slices.SortFunc(all, func(a, b *mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
-	var cursor string
-	if req.Params != nil {
-		cursor = req.Params.Cursor
-	}
-	page, next, err := paged(all, func(r *mcp.Resource) string { return r.URI }, cursor)
-	if err != nil {
-		return nil, err
-	}
-	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: fresh}, nil
+	return all
 }
 
 // devices are those that are listed here.
@@ -97,7 +101,7 @@ func (v *view) readResource(ctx context.Context, _ *mcp.ReadResourceRequest) (*m
 		return nil, err
 	}
 	return &mcp.ReadResourceResult{
-		Contents:  []*mcp.ResourceContents{{URI: uri, MIMEType: jsonType, Text: string(value)}},
+		Contents:  []*mcp.ResourceContents{{URI: uri, MIMEType: jsonType, Text: string(plain(value))}},
 		Cacheable: fresh,
 	}, nil
 }
@@ -149,7 +153,7 @@ func (v *view) ask(ctx context.Context, uri, device, tool string, args map[strin
 	if e.Code == ferrule.NotFound {
 		return nil, mcp.ResourceNotFoundError(uri)
 	}
-	return nil, requestError(e)
+	return nil, requestError(v.advised(e))
 }
 
 // readPin is what a pin is for.

@@ -3,6 +3,8 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -19,8 +21,8 @@ const (
 // succeeded is an answer in the words of MCP.
 func succeeded(r *ferrule.Result) *mcp.CallToolResult {
 	out := &mcp.CallToolResult{Content: []mcp.Content{}}
-	value := bytes.TrimSpace(r.Value)
-	if len(value) > 0 && value[0] == '{' {
+	value := plain(r.Value)
+	if len(value) > 0 && value[0] == '{' && depth(value) <= maxDepth {
 		out.StructuredContent = json.RawMessage(value)
 	}
 	for _, c := range r.Content {
@@ -30,6 +32,42 @@ func succeeded(r *ferrule.Result) *mcp.CallToolResult {
 		out.Content = append(out.Content, &mcp.TextContent{Text: text(value)})
 	}
 	return out
+}
+
+// maxDepth is how deep an answer may be for clients to take it apart.
+const maxDepth = 64
+
+// plain is a value in one line of text, whatever a device made of it: a stray
+// byte in it is no reason for a client to give up.
+func plain(value []byte) []byte {
+	value = bytes.ToValidUTF8(bytes.TrimSpace(value), []byte("\ufffd"))
+	if bytes.ContainsAny(value, "\r\n") {
+		var b bytes.Buffer
+		if json.Compact(&b, value) == nil {
+			return b.Bytes()
+		}
+	}
+	return value
+}
+
+// depth is how deep a JSON text is.
+func depth(text []byte) int {
+	deepest, now, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case c == '\\':
+			i++ // it only stands in strings
+		case quoted:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
 }
 
 // text is a value as a reader wants it: a text without its quotes.
@@ -55,8 +93,7 @@ func content(c ferrule.Content) mcp.Content {
 
 // failed is why a call did not succeed, in words that help a model go on: what
 // happened, what it means for the hardware, and what to do next.
-func failed(err error) *mcp.CallToolResult {
-	e := ferrule.AsError(err)
+func failed(e *ferrule.Error) *mcp.CallToolResult {
 	return &mcp.CallToolResult{
 		IsError: true,
 		Content: []mcp.Content{&mcp.TextContent{Text: words(e)}},
@@ -64,29 +101,75 @@ func failed(err error) *mcp.CallToolResult {
 	}
 }
 
-// hints are for models where those of the error are for people at a terminal.
-var hints = map[ferrule.Code]string{
-	ferrule.NotFound: catalog.Name("find_devices") + " finds devices, " + catalog.Name("find_tools") + " finds tools.",
-	ferrule.Invalid:  catalog.Name("describe_tool") + " tells what a tool takes.",
-}
-
 // words says all that an error has to say.
 func words(e *ferrule.Error) string {
-	hint := e.Hint
-	if h, ok := hints[e.Code]; ok && (hint == "" || strings.Contains(hint, "`ferrule ")) {
-		hint = h
-	}
-	parts := []string{sentence(e.Message), e.Certainty(), sentence(hint)}
+	parts := []string{sentence(e.Message), e.Certainty(), capital(sentence(e.Hint))}
 	return strings.TrimSpace(strings.Join(parts, " "))
 }
 
-// sentence begins with a capital letter and ends with a full stop.
+// sentence ends with a full stop.
 func sentence(s string) string {
-	if s == "" {
-		return ""
-	}
-	if !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "?") {
+	if s != "" && !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "?") {
 		s += "."
 	}
 	return s
 }
+
+// capital begins with a capital letter, unless that would change a name.
+func capital(s string) string {
+	first, _, _ := strings.Cut(s, " ")
+	if s == "" || strings.ContainsFunc(first, func(r rune) bool { return r < 'a' || r > 'z' }) {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// advice is what a model can do next, where the hint of an error is for people at
+// a terminal or of a tool that the model does not see: the first that it can
+// follow.
+var advice = map[ferrule.Code][]string{
+	ferrule.NotFound: {
+		catalog.Name("find_devices") + " finds devices, " + catalog.Name("find_tools") + " finds tools",
+		catalog.Name("find_devices") + " finds devices; all tools are in the list",
+		catalog.Name("status") + " tells which devices are there; all tools are in the list",
+		"all its tools are in the list",
+	},
+	ferrule.Invalid: {
+		catalog.Name("describe_tool") + " tells what a tool takes",
+		"its schema in the list tells what it takes",
+	},
+	ferrule.Denied: {
+		catalog.Name("find_tools") + " finds the tools that can be used",
+		"the tools in the list can be used",
+	},
+	ferrule.Busy: {"it is taken back by itself"},
+}
+
+// advised is an error whose hint a model here can follow.
+func (v *view) advised(e *ferrule.Error) *ferrule.Error {
+	if v.followable(e.Hint) && (e.Hint != "" || e.Code == ferrule.Denied || e.Code == ferrule.Busy) {
+		return e
+	}
+	told := *e
+	told.Hint = ""
+	if i := slices.IndexFunc(advice[e.Code], v.followable); i >= 0 {
+		told.Hint = advice[e.Code][i]
+	}
+	return &told
+}
+
+// followable tells whether a hint is one that a model here can follow.
+func (v *view) followable(hint string) bool {
+	if strings.Contains(hint, "`ferrule ") {
+		return false
+	}
+	for _, name := range ownTool.FindAllString(hint, -1) {
+		if !slices.ContainsFunc(v.list(), func(o ferrule.Offer) bool { return o.Name == name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// ownTool is the name of one of the gateway's own tools.
+var ownTool = regexp.MustCompile(catalog.Name("[a-z_]+"))

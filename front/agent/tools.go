@@ -89,9 +89,9 @@ func tool(o ferrule.Offer) *mcp.Tool {
 	return t
 }
 
-// callTool answers tools/call. That there is no such tool is an error of the
-// request; anything else is told as the outcome of the call, so that a model can
-// read it.
+// callTool answers tools/call. That there is no tool of that name is an error of
+// the request; anything else is told as the outcome of the call, so that a model
+// can read it.
 func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	call := &ferrule.Call{Principal: caller(ctx), Args: req.Params.Arguments}
 	name, _ := ctx.Value(meantKey{}).(string)
@@ -99,10 +99,20 @@ func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.Cal
 	if err == nil {
 		return succeeded(result), nil
 	}
-	if e := ferrule.AsError(err); e.Code == ferrule.NotFound && call.Target.Tool == nil {
+	e := v.advised(ferrule.AsError(err))
+	if e.Code == ferrule.NotFound && call.Target.Tool == nil && !v.knows(name) {
 		return nil, requestError(e)
 	}
-	return failed(err), nil
+	return failed(e), nil
+}
+
+// knows tells whether a name means a tool, whatever its arguments name.
+func (v *view) knows(name string) bool {
+	if v.device != "" {
+		return false
+	}
+	_, err := v.front.parts.Catalog.Offer(name)
+	return err == nil
 }
 
 // call finds out what is meant, and takes the road.

@@ -25,7 +25,10 @@ type view struct {
 	used   time.Time
 	offers []ferrule.Offer // what tools was made of
 	tools  []*mcp.Tool
-	told   []ferrule.Offer // what agents have last been told of
+
+	// What agents have last been told of.
+	toldTools     []ferrule.Offer
+	toldResources []*mcp.Resource
 }
 
 // viewAt returns the view of a device, or of the whole fleet. It makes one if
@@ -63,8 +66,10 @@ func (f *Front) newView(device string) *view {
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { *c = fresh },
 	})
 	v.server.AddReceivingMiddleware(v.receive)
-	v.register()
-	v.told = v.list()
+	v.server.AddSendingMiddleware(f.teller.send)
+	v.registerTool()
+	v.registerResource()
+	v.toldTools, v.toldResources = v.list(), v.resources()
 	return v
 }
 
@@ -75,10 +80,14 @@ const (
 	anyResource = scheme + "any"
 )
 
-// register tells the SDK of its one tool and its one resource. To tell it again
-// has it tell agents that both lists have changed.
-func (v *view) register() {
+// registerTool tells the SDK of its one tool. To tell it again has it tell agents
+// that the list has changed.
+func (v *view) registerTool() {
 	v.server.AddTool(&mcp.Tool{Name: anyTool, InputSchema: emptySchema}, v.callTool)
+}
+
+// registerResource does the same for the one resource.
+func (v *view) registerResource() {
 	v.server.AddResource(&mcp.Resource{Name: anyTool, URI: anyResource}, v.readResource)
 }
 
@@ -108,19 +117,27 @@ func (v *view) list() []ferrule.Offer {
 
 // tell tells the agents here of what has changed since they were last told.
 func (v *view) tell() {
-	now := v.list()
+	tools, resources := v.list(), v.resources()
 	v.mu.Lock()
-	same := slices.EqualFunc(now, v.told, sameOffer)
-	v.told = now
+	sameTools := slices.EqualFunc(tools, v.toldTools, sameOffer)
+	sameResources := slices.EqualFunc(resources, v.toldResources, sameResource)
+	v.toldTools, v.toldResources = tools, resources
 	v.mu.Unlock()
-	if !same {
-		v.register()
+	if !sameTools {
+		v.registerTool()
+	}
+	if !sameResources {
+		v.registerResource()
 	}
 }
 
 // sameOffer tells whether an agent would see no difference.
 func sameOffer(a, b ferrule.Offer) bool {
 	return a.Name == b.Name && a.Text == b.Text && a.Tool == b.Tool && bytes.Equal(a.Input, b.Input)
+}
+
+func sameResource(a, b *mcp.Resource) bool {
+	return a.URI == b.URI && a.Description == b.Description
 }
 
 // meantKey is the context key of what a request really names.
