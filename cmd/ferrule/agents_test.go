@@ -1,19 +1,323 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/sim"
 )
+
+// The eras of MCP: with sessions, and without.
+const (
+	legacy = "2025-11-25"
+	modern = "2026-07-28"
+)
+
+var eras = []string{legacy, modern}
 
 // url is an address of the gateway's web server.
 func (g *testGateway) url(path string) string { return "http://" + g.web.Addr().String() + path }
 
 func simConfig() sim.Config { return sim.Config{} }
+
+// testAgent is an agent that is connected, by the official client.
+type testAgent struct {
+	*mcp.ClientSession
+	t    testing.TB
+	name string
+	// What it is told: that a list has changed, and how a call gets on.
+	tools, resources chan time.Time
+	progress         chan *mcp.ProgressNotificationParams
+}
+
+// dialAgent connects an agent of an era over HTTP. It goes away with the test.
+func dialAgent(t testing.TB, g *testGateway, era, path string) *testAgent {
+	t.Helper()
+	return connectAgent(t, era, path, &mcp.StreamableClientTransport{Endpoint: g.url(path)})
+}
+
+// pipeAgent connects an agent of an era over standard input and output.
+func pipeAgent(t testing.TB, g *testGateway, era string) *testAgent {
+	t.Helper()
+	ours, theirs := newPipe(), newPipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- g.agents.Stdio(ctx, theirs.Reader, ours.Writer) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("standard input and output: %v", err)
+		}
+	})
+	return connectAgent(t, era, "stdio", &mcp.IOTransport{Reader: ours.Reader, Writer: theirs.Writer})
+}
+
+type pipe struct {
+	Reader *io.PipeReader
+	Writer *io.PipeWriter
+}
+
+func newPipe() pipe {
+	r, w := io.Pipe()
+	return pipe{r, w}
+}
+
+func connectAgent(t testing.TB, era, where string, transport mcp.Transport) *testAgent {
+	t.Helper()
+	a := &testAgent{
+		t: t, name: era + " at " + where,
+		tools: make(chan time.Time, 1000), resources: make(chan time.Time, 1000),
+		progress: make(chan *mcp.ProgressNotificationParams, 1000),
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { a.tools <- time.Now() },
+		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { a.resources <- time.Now() },
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			a.progress <- r.Params
+		},
+	})
+	session, err := client.Connect(context.Background(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close() })
+	if got := session.InitializeResult().ProtocolVersion; got != era {
+		t.Fatalf("%s speaks %s", a.name, got)
+	}
+	a.ClientSession = session
+	return a
+}
+
+// list is the names of all tools that the agent sees.
+func (a *testAgent) list() []string {
+	a.t.Helper()
+	names, err := a.tryList()
+	if err != nil {
+		a.t.Fatalf("%s: %v", a.name, err)
+	}
+	return names
+}
+
+func (a *testAgent) tryList() (names []string, err error) {
+	for tool, err := range a.Tools(context.Background(), nil) {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, tool.Name)
+	}
+	return names, nil
+}
+
+// lists tells whether a tool that begins with something is in the list.
+func (a *testAgent) lists(prefix string) bool {
+	a.t.Helper()
+	return slices.ContainsFunc(a.list(), func(name string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// uris is the URIs of all resources that the agent sees.
+func (a *testAgent) uris() []string {
+	a.t.Helper()
+	var uris []string
+	for resource, err := range a.Resources(context.Background(), nil) {
+		if err != nil {
+			a.t.Fatalf("%s: %v", a.name, err)
+		}
+		uris = append(uris, resource.URI)
+	}
+	return uris
+}
+
+// use calls a tool, and returns what was told of it.
+func (a *testAgent) use(ctx context.Context, tool, args string) (*toldOutcome, error) {
+	params := &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(args)}
+	params.SetProgressToken("about " + tool)
+	result, err := a.CallTool(ctx, params)
+	if err != nil {
+		return nil, err
+	}
+	told := &toldOutcome{result: result, isError: result.IsError}
+	for _, c := range result.Content {
+		if text, ok := c.(*mcp.TextContent); ok {
+			told.text += text.Text
+		}
+	}
+	if about, ok := result.Meta["ferrule/error"].(map[string]any); ok {
+		code, _ := about["code"].(string)
+		told.code = ferrule.Code(code)
+		told.mayHaveRun, _ = about["may_have_run"].(bool)
+	}
+	return told, nil
+}
+
+// toldOutcome is what an agent is told of a call.
+type toldOutcome struct {
+	result     *mcp.CallToolResult
+	isError    bool
+	text       string
+	code       ferrule.Code
+	mayHaveRun bool
+}
+
+// mustUse calls a tool that has to succeed, and decodes its answer.
+func (a *testAgent) mustUse(tool, args string, out any) {
+	a.t.Helper()
+	told, err := a.use(context.Background(), tool, args)
+	if err != nil || told.isError {
+		a.t.Fatalf("%s: %s %s: %+v, %v", a.name, tool, args, told, err)
+	}
+	if out == nil {
+		return
+	}
+	if err := json.Unmarshal([]byte(told.text), out); err != nil {
+		a.t.Fatalf("%s: %s %s: %s", a.name, tool, args, told.text)
+	}
+}
+
+// outcomes are the records of how the calls of a tool of a device ended.
+func (g *testGateway) outcomes(device, tool string) []ferrule.Entry {
+	g.t.Helper()
+	var all []ferrule.Entry
+	err := journal.Read(g.data, func(e ferrule.Entry) error {
+		if e.Phase == ferrule.Outcome && e.Device == device && e.Tool == tool {
+			all = append(all, e)
+		}
+		return nil
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return all
+}
+
+// rawAgent asks over bare HTTP.
+type rawAgent struct {
+	t       testing.TB
+	url     string
+	era     string
+	token   string
+	session string // of the legacy era
+}
+
+// hello is what an agent of the legacy era begins with.
+var hello = map[string]any{
+	"protocolVersion": legacy, "clientInfo": map[string]any{"name": "raw", "version": "1"}, "capabilities": map[string]any{},
+}
+
+// newRawAgent connects in an era.
+func newRawAgent(t testing.TB, url, era, token string) *rawAgent {
+	t.Helper()
+	a := &rawAgent{t: t, url: url, era: era, token: token}
+	if era == modern {
+		return a
+	}
+	resp, _ := a.ask("initialize", hello)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("initialize: %s", resp.Status)
+	}
+	a.session = resp.Header.Get("Mcp-Session-Id")
+	return a
+}
+
+// request is a POST with the headers that its era wants.
+func (a *rawAgent) request(method string, body io.Reader) *http.Request {
+	a.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, a.url, body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if a.token != "" {
+		req.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	if a.session != "" {
+		req.Header.Set("Mcp-Session-Id", a.session)
+		req.Header.Set("Mcp-Protocol-Version", legacy)
+	}
+	if a.era == modern {
+		req.Header.Set("Mcp-Protocol-Version", modern)
+		req.Header.Set("Mcp-Method", method)
+	}
+	return req
+}
+
+// message is a request as JSON-RPC.
+func (a *rawAgent) message(method string, params map[string]any) []byte {
+	a.t.Helper()
+	if a.era == modern {
+		if params == nil {
+			params = make(map[string]any)
+		}
+		params["_meta"] = map[string]any{
+			"io.modelcontextprotocol/protocolVersion":    modern,
+			"io.modelcontextprotocol/clientCapabilities": map[string]any{},
+			"io.modelcontextprotocol/clientInfo":         map[string]any{"name": "raw", "version": "1"},
+		}
+	}
+	data, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return data
+}
+
+// ask makes a request, and returns what came.
+func (a *rawAgent) ask(method string, params map[string]any) (*http.Response, []byte) {
+	a.t.Helper()
+	req := a.request(method, bytes.NewReader(a.message(method, params)))
+	if name, ok := params["name"].(string); ok {
+		req.Header.Set("Mcp-Name", name)
+	}
+	return a.do(req)
+}
+
+// do makes a request, and returns the last message that came.
+func (a *rawAgent) do(req *http.Request) (*http.Response, []byte) {
+	a.t.Helper()
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		lines := bufio.NewScanner(bytes.NewReader(body))
+		lines.Buffer(nil, 64<<20)
+		for lines.Scan() {
+			if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
+				body = bytes.Clone(data)
+			}
+		}
+	}
+	return resp, body
+}
+
+// result is the result in a message.
+func (a *rawAgent) result(method string, params map[string]any) json.RawMessage {
+	a.t.Helper()
+	resp, body := a.ask(method, params)
+	var message struct{ Result json.RawMessage }
+	if err := json.Unmarshal(body, &message); err != nil || message.Result == nil {
+		a.t.Fatalf("%s: %s: %s %s", a.era, method, resp.Status, body)
+	}
+	return message.Result
+}
 
 // crowd puts many devices into the fleet that answer at once.
 func (g *testGateway) crowd(devices, kinds int) {
@@ -43,4 +347,93 @@ func (g *testGateway) crowd(devices, kinds int) {
 			State: ferrule.StateOnline, Since: time.Now(), Trust: ferrule.TrustAdopted,
 		}, manifests[k], answer)
 	}
+}
+
+// TestListSizes: a list grows with Kinds and not with devices, and never beyond a
+// few kilobytes; and each of ten thousand devices is found and called.
+func TestListSizes(t *testing.T) {
+	few, many, kinds := startGateway(t, nil), startGateway(t, nil), startGateway(t, nil)
+	few.crowd(50, 1)
+	many.crowd(10_000, 1)
+	kinds.crowd(10_000, 100)
+	for _, era := range eras {
+		size := func(g *testGateway) int { return len(newRawAgent(t, g.url("/mcp"), era, "").result("tools/list", nil)) }
+		atFew, atMany, atKinds := size(few), size(many), size(kinds)
+		t.Logf("%s: tools/list has %d bytes for 50 devices, %d for 10,000, and %d for 10,000 of 100 Kinds", era, atFew, atMany, atKinds)
+		if diff := atMany - atFew; diff > 64 || diff < -64 {
+			t.Errorf("%s: the list has %d bytes for 50 devices and %d for 10,000", era, atFew, atMany)
+		}
+		if atKinds > 8192 {
+			t.Errorf("%s: the list has %d bytes", era, atKinds)
+		}
+		findOneOfMany(dialAgent(t, many, era, "/mcp"))
+		findOneOfMany(dialAgent(t, kinds, era, "/mcp"))
+	}
+}
+
+// findOneOfMany finds a device among ten thousand, and calls it in each way.
+func findOneOfMany(a *testAgent) {
+	a.t.Helper()
+	const device = "sensor-04711"
+	var devices struct {
+		Devices []struct{ ID string }
+		Total   int
+	}
+	a.mustUse("gateway__find_devices", `{"query":"sensor-04711"}`, &devices)
+	if len(devices.Devices) == 0 || devices.Devices[0].ID != device {
+		a.t.Errorf("%s: found %+v", a.name, devices)
+	}
+	var tools struct{ Tools []struct{ Name string } }
+	a.mustUse("gateway__find_tools", `{"query":"read_0","device":"sensor-04711"}`, &tools)
+	if len(tools.Tools) == 0 || tools.Tools[0].Name != device+"__read_0" {
+		a.t.Fatalf("%s: found %+v", a.name, tools)
+	}
+	var described struct{ Name string }
+	a.mustUse("gateway__describe_tool", `{"name":"sensor-04711__read_0"}`, &described)
+	a.mustUse("gateway__find_tools", `{"query":"read_0 sensor-11"}`, &tools)
+	folded := tools.Tools[0].Name
+	if !strings.Contains(folded, "--") {
+		a.t.Fatalf("%s: found %+v", a.name, tools)
+	}
+	for tool, args := range map[string]string{
+		device + "__read_0":  `{"channel":1}`,
+		"gateway__call_tool": `{"name":"sensor-04711__read_0","arguments":{"channel":1}}`,
+		folded:               `{"device":"sensor-04711","channel":1}`,
+	} {
+		var got struct{ Device string }
+		if a.mustUse(tool, args, &got); got.Device != device {
+			a.t.Errorf("%s: %s was answered by %q", a.name, tool, got.Device)
+		}
+	}
+	var ids []string
+	for i := range 100 {
+		ids = append(ids, fmt.Sprintf("sensor-%05d", 4700+i))
+	}
+	args, err := json.Marshal(map[string]any{"tool": "read_0", "devices": ids})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var done struct{ Succeeded, Failed int }
+	if a.mustUse("gateway__call_many", string(args), &done); done.Succeeded != 100 || done.Failed != 0 {
+		a.t.Errorf("%s: call_many: %+v", a.name, done)
+	}
+	if len(a.progress) == 0 {
+		a.t.Errorf("%s: no progress was told", a.name)
+	}
+}
+
+// intended counts the calls of a tool that were on their way to a device.
+func intended(t testing.TB, g *testGateway, device, tool string) int {
+	t.Helper()
+	n := 0
+	err := journal.Read(g.data, func(e ferrule.Entry) error {
+		if e.Phase == ferrule.Intent && e.Device == device && e.Tool == tool {
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

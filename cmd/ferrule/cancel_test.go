@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/sim"
+)
+
+// atOnce is how soon something is that nobody has to wait for, on a busy machine.
+const atOnce = time.Second
+
+// TestCancel: an agent that cancels leaves the line, or lets go of the device, at
+// once; the journal says whether the call may have run; who is next is served.
+// Who waits is told so.
+func TestCancel(t *testing.T) {
+	for _, era := range eras {
+		t.Run(era+" http", func(t *testing.T) {
+			testCancel(t, func(g *testGateway) *testAgent { return dialAgent(t, g, era, "/mcp") })
+		})
+		t.Run(era+" stdio", func(t *testing.T) {
+			testCancel(t, func(g *testGateway) *testAgent { return pipeAgent(t, g, era) })
+		})
+	}
+}
+
+func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
+	t.Parallel()
+	const sweep = 2 * time.Second
+	boards := startSim(t, sim.Config{})
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]})
+	g.online("robot")
+	first, second, third := connect(g), connect(g), connect(g)
+
+	// begin calls sweep until it is cancelled.
+	begin := func(a *testAgent, milliseconds int) (cancel func(), ended chan error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended = make(chan error, 1)
+		go func() {
+			_, err := a.use(ctx, "robot__sweep", fmt.Sprintf(`{"milliseconds":%d}`, milliseconds))
+			ended <- err
+		}()
+		return cancel, ended
+	}
+	// cancelled waits for the record of the call that was cancelled.
+	cancelled := func(milliseconds int, mayHaveRun bool) {
+		t.Helper()
+		args := fmt.Sprintf(`{"milliseconds":%d}`, milliseconds)
+		eventually(t, atOnce, "the journal tells of "+args, func() bool {
+			for _, e := range g.outcomes("robot", "sweep") {
+				if string(e.Args) == args {
+					if e.Code != ferrule.Cancelled || e.MayHaveRun != mayHaveRun {
+						t.Errorf("the journal has %+v", e)
+					}
+					return true
+				}
+			}
+			return false
+		})
+	}
+
+	stopFirst, firstEnded := begin(first, int(sweep.Milliseconds()))
+	eventually(t, ample, "the first is in flight", func() bool { return intended(t, g, "robot", "sweep") == 1 })
+	stopSecond, secondEnded := begin(second, 1)
+	select {
+	case p := <-second.progress:
+		if p.ProgressToken != "about robot__sweep" || p.Message != "waiting for robot: 1 ahead" {
+			t.Errorf("the one who waits is told %+v", p)
+		}
+	case <-time.After(ample):
+		t.Fatal("the one who waits is told nothing")
+	}
+	stopSecond()
+	cancelled(1, false)
+	if err := <-secondEnded; err == nil {
+		t.Error("what was cancelled has a result")
+	}
+	stopFirst()
+	cancelled(int(sweep.Milliseconds()), true)
+	if err := <-firstEnded; err == nil {
+		t.Error("what was cancelled has a result")
+	}
+
+	// The lane is free; the board is at its sweep, and answers then.
+	third.mustUse("robot__pulse", `{"token":"next"}`, nil)
+	if n := boards.Boards[0].Runs()["next"]; n != 1 {
+		t.Errorf("what came next ran %d times", n)
+	}
+	for len(third.progress) > 0 {
+		if p := <-third.progress; strings.Contains(p.Message, "ahead") {
+			t.Errorf("the next had to wait: %+v", p)
+		}
+	}
+	// Who has cancelled is still served.
+	first.mustUse("gateway__status", `{}`, nil)
+	second.mustUse("gateway__status", `{}`, nil)
+}

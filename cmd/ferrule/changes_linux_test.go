@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/rig/uno"
+	"github.com/ferrulehq/ferrule/sim"
+)
+
+// soon is how soon an agent sees that a board was plugged in or unplugged.
+const soon = 3 * time.Second
+
+// watcher is an agent that waits for a list to change.
+type watcher struct {
+	*testAgent
+	prefix string // of the tools of the board that is unplugged, as it sees them
+}
+
+// TestListChanges unplugs an emulated board while it is being called, and plugs in
+// another: agents of each era are told, see the new lists, and know what became of
+// their calls. Who looks at one device is told of that one alone.
+func TestListChanges(t *testing.T) {
+	dir := t.TempDir()
+	board := uno.Start(t, uno.Options{Link: filepath.Join(dir, "uno")})
+	other := uno.Start(t, uno.Options{Link: filepath.Join(dir, "other")})
+	other.Hangup()
+	steady := startSim(t, sim.Config{})
+	g := startGateway(t, map[string]string{"steady": steady.Addrs()[0]}, onSerial("uno", board, 0), onSerial("other", other, 0))
+	g.online("uno")
+	g.online("steady")
+	var all, atUno, atSteady []watcher
+	for _, era := range eras {
+		all = append(all, watcher{dialAgent(t, g, era, "/mcp"), "uno__"})
+		atUno = append(atUno, watcher{dialAgent(t, g, era, "/mcp/devices/uno"), ""})
+		atSteady = append(atSteady, watcher{dialAgent(t, g, era, "/mcp/devices/steady"), ""})
+	}
+	all = append(all, watcher{pipeAgent(t, g, legacy), "uno__"}, watcher{pipeAgent(t, g, modern), "uno__"})
+	for _, a := range slices.Concat(all, atUno) {
+		if !a.lists(a.prefix+"gpio_write") || !slices.Contains(a.uris(), "ferrule://devices/uno/readings/get_info") {
+			t.Fatalf("%s sees %q and %q", a.name, a.list(), a.uris())
+		}
+	}
+	time.Sleep(500 * time.Millisecond) // whoever is yet to be told of the beginning is
+	forget(all, atUno, atSteady)
+
+	// Each agent has a call under way: one has reached the board, and the others
+	// are in line.
+	board.Pause(time.Minute)
+	type ended struct {
+		told *toldOutcome
+		err  error
+	}
+	calls := make(chan ended, len(all))
+	for _, a := range all {
+		go func() {
+			told, err := a.use(context.Background(), "uno__gpio_write", `{"pin":13,"value":true}`)
+			calls <- ended{told, err}
+		}()
+	}
+	eventually(t, ample, "the calls are under way", func() bool { return intended(t, g, "uno", "gpio_write") == len(all) })
+	time.Sleep(50 * time.Millisecond) // the first is being sent
+
+	pulled := time.Now()
+	board.Hangup()
+	codes := make(map[ferrule.Code]int)
+	for range all {
+		c := <-calls
+		if c.err != nil || !c.told.isError {
+			t.Fatalf("got %+v, %v", c.told, c.err)
+		}
+		codes[c.told.code]++
+		sentence := "It did not run: nothing was sent to the device."
+		if c.told.code == ferrule.Unanswered {
+			sentence = "It may have run."
+		}
+		if !strings.Contains(c.told.text, sentence) || c.told.mayHaveRun != (c.told.code == ferrule.Unanswered) {
+			t.Errorf("%s: %t, %s", c.told.code, c.told.mayHaveRun, c.told.text)
+		}
+	}
+	if codes[ferrule.Unanswered] != 1 || codes[ferrule.Offline] != len(all)-1 {
+		t.Errorf("the calls under way ended in %v", codes)
+	}
+	for _, e := range g.outcomes("uno", "gpio_write") {
+		if codes[e.Code]--; e.MayHaveRun != (e.Code == ferrule.Unanswered) {
+			t.Errorf("the journal has %+v", e)
+		}
+	}
+	for code, n := range codes {
+		if n != 0 {
+			t.Errorf("agents were told of %d more calls that ended in %s than the journal has", n, code)
+		}
+	}
+	for _, a := range slices.Concat(all, atUno) {
+		a.sees(pulled, "unplugged", func() bool {
+			return !a.lists(a.prefix+"gpio_") && !slices.Contains(a.uris(), "ferrule://devices/uno/readings/get_info")
+		})
+	}
+
+	time.Sleep(500 * time.Millisecond)
+	forget(all, atUno)
+	plugged := time.Now()
+	other.Replug()
+	for _, a := range all {
+		a.sees(plugged, "plugged in", func() bool {
+			return a.lists("other__gpio_write") && slices.Contains(a.uris(), "ferrule://devices/other/readings/get_info")
+		})
+		a.mustUse("other__gpio_write", `{"pin":13,"value":true}`, nil)
+	}
+	other.WaitPin("B5", true)
+	time.Sleep(500 * time.Millisecond) // whoever would be told is
+	for _, a := range slices.Concat(atUno, atSteady) {
+		if len(a.tools)+len(a.resources) > 0 {
+			t.Errorf("%s was told of another device", a.name)
+		}
+		if strings.HasSuffix(a.name, "steady") && !a.lists("gpio_write") {
+			t.Errorf("%s sees %q", a.name, a.list())
+		}
+	}
+}
+
+// forget drops what agents have been told.
+func forget(agents ...[]watcher) {
+	for _, a := range slices.Concat(agents...) {
+		for len(a.tools) > 0 {
+			<-a.tools
+		}
+		for len(a.resources) > 0 {
+			<-a.resources
+		}
+	}
+}
+
+// sees wants the agent to be told, and to see then, soon after a moment.
+func (a watcher) sees(since time.Time, what string, so func() bool) {
+	a.t.Helper()
+	told := make(map[string]time.Duration)
+	for name, changes := range map[string]chan time.Time{"tools": a.tools, "resources": a.resources} {
+		select {
+		case at := <-changes:
+			told[name] = at.Sub(since)
+		case <-time.After(ample):
+			a.t.Fatalf("%s is not told that %s have changed", a.name, name)
+		}
+	}
+	for !so() { // it is told again if it was too early
+		select {
+		case <-a.tools:
+		case <-a.resources:
+		case <-time.After(ample):
+			a.t.Fatalf("%s: a board was %s, and it sees %q and %q", a.name, what, a.list(), a.uris())
+		}
+	}
+	took := time.Since(since)
+	a.t.Logf("%s: a board was %s: told of tools after %v, of resources after %v, seen after %v", a.name, what,
+		told["tools"].Round(time.Millisecond), told["resources"].Round(time.Millisecond), took.Round(time.Millisecond))
+	if max(told["tools"], told["resources"]) > soon || took > soon {
+		a.t.Errorf("%s saw that a board was %s after %v", a.name, what, took)
+	}
+}

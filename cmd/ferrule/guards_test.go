@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/sim"
+)
+
+// TestGuards: what does not belong to an agent is turned away at the door, and
+// whoever comes through it is a nuisance to nobody else.
+func TestGuards(t *testing.T) {
+	t.Run("names", guardNames)
+	t.Run("bodies", guardBodies)
+	t.Run("nonsense", guardNonsense)
+	t.Run("sessions", guardSessions)
+	t.Run("tokens", guardTokens)
+	t.Run("panics", guardPanics)
+}
+
+// guardNames: a page on another site, or a name that leads here, gets nothing.
+func guardNames(t *testing.T) {
+	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
+	g.online("robot")
+	own := g.web.Addr().String()
+	for _, path := range []string{"/mcp", "/mcp/devices/robot"} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodOptions} {
+			for _, test := range []struct {
+				host, origin string
+				forbidden    bool
+			}{
+				{own, "", false},
+				{strings.Replace(own, "127.0.0.1", "localhost", 1), "", false},
+				{own, "http://" + own, false},
+				{"evil.example", "", true},
+				{"evil.example:80", "", true},
+				{"127.0.0.1.evil.example", "", true},
+				{own, "http://evil.example", true},
+				{own, "http://127.0.0.1:1", true},
+				{own, "null", true},
+				{"evil.example", "http://evil.example", true},
+			} {
+				a := &rawAgent{t: t, url: g.url(path), era: modern}
+				req := a.request("tools/list", bytes.NewReader(a.message("tools/list", nil)))
+				req.Method, req.Host = method, test.host
+				if test.origin != "" {
+					req.Header.Set("Origin", test.origin)
+				}
+				resp, body := a.do(req)
+				if (resp.StatusCode == http.StatusForbidden) != test.forbidden || method == http.MethodPost && !test.forbidden && resp.StatusCode != http.StatusOK {
+					t.Errorf("%s %s of %q from %q: %s %s", method, path, test.host, test.origin, resp.Status, body)
+				}
+			}
+		}
+	}
+}
+
+// guardBodies: a request has its bounds.
+func guardBodies(t *testing.T) {
+	g := startGateway(t, nil)
+	for _, era := range eras {
+		a := newRawAgent(t, g.url("/mcp"), era, "")
+		for size, want := range map[int]int{1<<20 - 1: http.StatusBadRequest, 1<<20 + 1: http.StatusRequestEntityTooLarge, 8 << 20: http.StatusRequestEntityTooLarge} {
+			resp, body := a.do(a.request("tools/list", bytes.NewReader(bytes.Repeat([]byte("x"), size))))
+			if resp.StatusCode != want {
+				t.Errorf("%s: %d bytes: %s %.200s", era, size, resp.Status, body)
+			}
+		}
+	}
+}
+
+// guardNonsense: requests that make no sense have an answer that says so, and cost
+// nobody anything.
+func guardNonsense(t *testing.T) {
+	g := startGateway(t, nil)
+	methods := []string{
+		"initialize", "server/discover", "ping", "tools/list", "tools/call", "resources/list", "resources/read", "resources/templates/list",
+		"resources/subscribe", "resources/unsubscribe", "prompts/list", "prompts/get", "completion/complete", "logging/setLevel",
+		"notifications/cancelled", "notifications/progress", "notifications/initialized", "notifications/roots/list_changed", "nonsense", "",
+	}
+	params := []string{
+		``, `,"params":null`, `,"params":{}`, `,"params":[]`, `,"params":5`, `,"params":{"name":5,"uri":5,"ref":5,"argument":5,"cursor":5}`,
+		`,"params":{"name":null,"uri":null,"ref":null,"argument":null,"arguments":null,"_meta":null,"cursor":null}`,
+		`,"params":{"name":"gateway__status","arguments":[1]}`, `,"params":{"name":"gateway__call_tool","arguments":{"name":"gateway__call_tool"}}`,
+		`,"params":{"name":"__","uri":"ferrule://","cursor":"x"}`, `,"params":{"ref":{"type":"ref/prompt"},"argument":{}}`,
+		`,"params":{"_meta":{"progressToken":{}},"name":"gateway__status","arguments":"x"}`,
+	}
+	for _, era := range eras {
+		a := newRawAgent(t, g.url("/mcp"), era, "")
+		for _, method := range methods {
+			for _, p := range params {
+				for _, id := range []string{`"id":1,`, `"id":null,`, ``} {
+					req := a.request(method, strings.NewReader(fmt.Sprintf(`{"jsonrpc":"2.0",%s"method":%q%s}`, id, method, p)))
+					resp, body := a.do(req)
+					if resp.StatusCode >= 500 {
+						t.Errorf("%s: %s %s: %s %s", era, method, p, resp.Status, body)
+					}
+				}
+			}
+		}
+		for _, body := range []string{``, `[]`, `null`, `5`, `{`, `[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]`, strings.Repeat("[", 100_000), `{"jsonrpc":"1.0","id":{},"method":[]}`, "\xff\xfe\x00"} {
+			if resp, text := a.do(a.request("tools/list", strings.NewReader(body))); resp.StatusCode >= 500 {
+				t.Errorf("%s: %.100s: %s %s", era, body, resp.Status, text)
+			}
+		}
+		a = newRawAgent(t, g.url("/mcp"), era, "")
+		a.result("tools/list", nil)
+	}
+}
+
+// guardSessions: there are so many and no more; one that is not used ends.
+func guardSessions(t *testing.T) {
+	const idle = 1500 * time.Millisecond
+	g := startGateway(t, nil, func(c *config.Config) { c.Agents.Sessions, c.Agents.Idle = 3, config.Interval(idle) })
+	var agents []*rawAgent
+	for range 3 {
+		agents = append(agents, newRawAgent(t, g.url("/mcp"), legacy, ""))
+	}
+	busy := func(resp *http.Response, body []byte) {
+		t.Helper()
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), "3 agents are connected") {
+			t.Errorf("one more: %s %s", resp.Status, body)
+		}
+	}
+	one := &rawAgent{t: t, url: g.url("/mcp"), era: legacy}
+	busy(one.ask("initialize", hello))
+	one = &rawAgent{t: t, url: g.url("/mcp"), era: modern}
+	busy(one.ask("subscriptions/listen", map[string]any{"notifications": map[string]any{"toolsListChanged": true}}))
+	for _, a := range append(agents, one) { // who is there is served, and who needs no session
+		a.result("tools/list", nil)
+	}
+
+	// The first keeps a stream open.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	req := agents[0].request("", nil).WithContext(ctx)
+	req.Method = http.MethodGet
+	req.Header.Set("Accept", "text/event-stream")
+	stream, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil || stream.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v", stream, err)
+	}
+	defer stream.Body.Close()
+	// The others are not used any more, and leave room.
+	eventually(t, 20*time.Second, "there is room again", func() bool {
+		resp, _ := (&rawAgent{t: t, url: g.url("/mcp"), era: legacy}).ask("initialize", hello)
+		return resp.StatusCode == http.StatusOK
+	})
+	if resp, body := agents[2].ask("tools/list", nil); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("a session that has ended: %s %s", resp.Status, body)
+	}
+	agents[0].result("tools/list", nil)
+}
+
+// guardTokens: who has no token is not let in, and who has one is known by it.
+func guardTokens(t *testing.T) {
+	const ada, ben = "a-token-of-sixteen", "another-token-of-16"
+	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]}, func(c *config.Config) {
+		c.Auth.Tokens = []config.Token{{Name: "ada", Token: ada}, {Name: "ben", Token: ben}}
+	})
+	g.online("robot")
+	for _, era := range eras {
+		for _, token := range []string{"", "nonsense", ada[:len(ada)-1]} {
+			for _, path := range []string{"/mcp", "/mcp/devices/robot", "/mcp/devices/nobody"} {
+				a := &rawAgent{t: t, url: g.url(path), era: era, token: token}
+				resp, body := a.ask("tools/list", nil)
+				if resp.StatusCode != http.StatusUnauthorized || strings.Contains(string(body), "robot") {
+					t.Errorf("%s with %q: %s %s", path, token, resp.Status, body)
+				}
+			}
+		}
+		for name, token := range map[string]string{"ada": ada, "ben": ben} {
+			a := newRawAgent(t, g.url("/mcp"), era, token)
+			a.result("tools/call", map[string]any{"name": "robot__pulse", "arguments": map[string]any{"token": era + name}})
+			ok := false
+			for _, e := range g.outcomes("robot", "pulse") {
+				ok = ok || e.Principal.String() == "agent:"+name && string(e.Args) == fmt.Sprintf(`{"token":%q}`, era+name)
+			}
+			if !ok {
+				t.Errorf("%s: the journal does not name %s: %+v", era, name, g.outcomes("robot", "pulse"))
+			}
+		}
+	}
+	a := newRawAgent(t, g.url("/mcp"), legacy, ada)
+	a.token = ben
+	if resp, body := a.ask("tools/list", nil); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("the session of another: %s %s", resp.Status, body)
+	}
+	a.token = ada
+	a.result("tools/list", nil)
+}
+
+// guardPanics: what panics is one call's error.
+func guardPanics(t *testing.T) {
+	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
+	g.online("robot")
+	m := &ferrule.Manifest{Model: "bomb", Tools: []ferrule.Tool{
+		{Name: "tick", Effect: ferrule.Changes},
+		{Name: "read", Effect: ferrule.Reads, Check: func(map[string]any) []string { panic("at the check") }},
+	}}
+	g.fleet.Put(&ferrule.Device{
+		ID: "bomb", Kind: "0123456789", Model: "bomb", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Since: time.Now(),
+	}, m, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { panic("at the device") })
+	for _, era := range eras {
+		for _, path := range []string{"/mcp", "/mcp/devices/bomb"} {
+			a := dialAgent(t, g, era, path)
+			prefix := map[string]string{"/mcp": "bomb__"}[path]
+			if text := a.wants(prefix+"tick", `{}`, ferrule.Internal); !strings.Contains(text, "It may have run.") {
+				t.Errorf("%s: %s", a.name, text)
+			}
+			if text := a.wants(prefix+"read", `{}`, ferrule.Internal); !strings.Contains(text, "It did not run") {
+				t.Errorf("%s: %s", a.name, text)
+			}
+			if !a.lists(prefix + "tick") {
+				t.Errorf("%s sees %q", a.name, a.list())
+			}
+		}
+		var got struct{ Runs int }
+		dialAgent(t, g, era, "/mcp").mustUse("robot__pulse", fmt.Sprintf(`{"token":%q}`, era), &got)
+		if got.Runs != 1 {
+			t.Errorf("got %+v", got)
+		}
+	}
+	var state struct{ Status string }
+	resp, err := http.Get(g.url("/healthz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&state); err != nil || state.Status != "ok" {
+		t.Errorf("%+v, %v", state, err)
+	}
+}
