@@ -348,3 +348,36 @@ func TestBehavioursAreDistinct(t *testing.T) {
 		names[b.Name], texts[b.Text] = true, true
 	}
 }
+
+// TestHostile: what the hostile board lists fits a line of the gateway's, the
+// second time, and some of it answers with more than fits.
+func TestHostile(t *testing.T) {
+	const line = 256 << 10
+	fleet := start(t, sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: "hostile"})
+	const list = `{"jsonrpc":"2.0","id":1,"method":"list_tools"}`
+	first := dial(t, fleet.Addrs()[0])
+	if got := first.ask(list); len(got) < 1<<20 {
+		t.Errorf("the first list has %d bytes", len(got))
+	}
+	first.Close()
+	c := dial(t, fleet.Addrs()[0])
+	var answer struct {
+		Result struct{ Tools []json.RawMessage }
+	}
+	got := c.ask(list)
+	if err := json.Unmarshal([]byte(got), &answer); err != nil || len(got) > line || len(answer.Result.Tools) != 1000 {
+		t.Errorf("%d bytes, %d tools, %v", len(got), len(answer.Result.Tools), err)
+	}
+	for method, want := range map[string]string{
+		"filler_500":      `{"result":{"called":"filler_500"},"jsonrpc":"2.0","id":1}`,
+		"answers_failure": `{"jsonrpc":"2.0","id":1,"error":`,
+		"answers_deep":    `{"result":{"a":{"a":`,
+	} {
+		if got := c.ask(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q}`, method)); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %.100s", method, got)
+		}
+	}
+	if got := c.ask(`{"jsonrpc":"2.0","id":1,"method":"answers_50_megabytes"}`); len(got) < 50<<20 {
+		t.Errorf("50 megabytes are %d", len(got))
+	}
+}
