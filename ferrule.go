@@ -27,6 +27,7 @@
 //	Content    one part of an answer that is more than JSON
 //	Offer      a Tool as agents see it, under the name that they call it by
 //	Handler    whoever serves a Call; every stage of the road is one
+//	Follower   whoever keeps a view of all devices
 //	Principal  who is asking: an agent, a person, the gateway itself
 //	Verdict    permit, forbid or ask, and why; not the rules
 //	Error      what went wrong, and whether the call may have run
@@ -58,6 +59,14 @@ import (
 // returns a Result or an error, never both, and an error that reaches a front
 // is an [*Error].
 type Handler func(ctx context.Context, call *Call) (*Result, error)
+
+// Follower is told of every device and every change to it, in order. It must be
+// quick, and must not ask whoever tells it anything meanwhile. Both are shared and
+// read only; the manifest is laid, and nil for a device that was never reached.
+type Follower interface {
+	Put(dev *Device, laid *Manifest)
+	Remove(id string)
+}
 
 // Call is one request by one Principal to one Device.
 type Call struct {

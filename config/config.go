@@ -234,6 +234,9 @@ func (c Config) Check() error {
 // listenable refuses an address that others could reach, unless whoever asks there
 // has to show a token.
 func listenable(addr string, tokens bool) error {
+	if addr == "" {
+		return nil // it listens nowhere
+	}
 	host, port, err := net.SplitHostPort(addr)
 	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
 		return fmt.Errorf("want HOST:PORT, got %q", addr)

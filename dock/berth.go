@@ -114,7 +114,9 @@ func (b *berth) begin() {
 	ctx, end := context.WithCancel(context.Background())
 	s := *b.sighting
 	b.busy, b.anew, b.served, b.end, b.over, b.timer = true, false, s.Instance, end, make(chan struct{}), nil
+	b.dock.greeting.Add(1)
 	if !b.dock.start(func() { b.greet(ctx, s) }) {
+		b.dock.greeting.Add(-1)
 		end()
 		b.busy = false
 	}
@@ -128,6 +130,7 @@ func (b *berth) greet(ctx context.Context, s wire.Sighting) {
 		session, err = b.admit(ctx, s)
 		return err
 	})
+	b.dock.greeting.Add(-1)
 	if err != nil {
 		b.ended(err)
 		return

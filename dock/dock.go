@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
@@ -94,6 +95,7 @@ type Dock struct {
 	parts     Parts
 	roster    *roster
 	greetings chan struct{}
+	greeting  atomic.Int64 // how many devices are being greeted, or are about to be
 
 	mu      sync.Mutex
 	groups  map[string]map[string]bool // the addresses in each group
@@ -138,6 +140,23 @@ func (d *Dock) Run(ctx context.Context) error {
 	<-ctx.Done()
 	d.close()
 	return errors.Join(errs...)
+}
+
+// Settled waits until no device is being greeted: what was in sight is online, or
+// cannot be reached for now.
+func (d *Dock) Settled(ctx context.Context) {
+	const pause, calm = 10 * time.Millisecond, 8
+	for quiet := 0; quiet < calm; {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		quiet++
+		if d.greeting.Load() > 0 {
+			quiet = 0
+		}
+	}
 }
 
 // close ends every berth and waits for it.

@@ -36,13 +36,6 @@ type Registry interface {
 	All(yield func(Record) bool)
 }
 
-// Follower is told of every device and every change to it, in order. It must be
-// quick, and must not ask the fleet anything meanwhile.
-type Follower interface {
-	Put(dev *ferrule.Device, laid *ferrule.Manifest)
-	Remove(id string)
-}
-
 // Fleet is the devices of a node.
 type Fleet struct {
 	registry Registry
@@ -50,7 +43,7 @@ type Fleet struct {
 	mu        sync.RWMutex
 	ways      map[string]ferrule.Handler
 	own       map[string]Record
-	followers []Follower
+	followers []ferrule.Follower
 }
 
 // New makes a Fleet on a registry.
@@ -85,8 +78,9 @@ func (f *Fleet) Remove(id string) {
 	}
 }
 
-// Follow tells a follower of all that there is, and from then on of what changes.
-func (f *Fleet) Follow(follower Follower) {
+// Follow tells a follower of all that there is, and from then on of what changes,
+// until stop is called.
+func (f *Fleet) Follow(follower ferrule.Follower) (stop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.own {
@@ -96,6 +90,11 @@ func (f *Fleet) Follow(follower Follower) {
 		follower.Put(r.Device, r.Manifest)
 	}
 	f.followers = append(f.followers, follower)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.followers = slices.DeleteFunc(f.followers, func(other ferrule.Follower) bool { return other == follower })
+	}
 }
 
 // Own adds what the gateway itself offers: it is called like any device, and

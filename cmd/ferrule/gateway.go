@@ -22,8 +22,6 @@ import (
 	"github.com/ferrulehq/ferrule/pipeline"
 	"github.com/ferrulehq/ferrule/toolbox"
 	"github.com/ferrulehq/ferrule/wire"
-	"github.com/ferrulehq/ferrule/wire/serial"
-	"github.com/ferrulehq/ferrule/wire/tcp"
 )
 
 // gateway is a whole gateway: the parts and how they fit.
@@ -34,6 +32,7 @@ type gateway struct {
 	journal *journal.Journal
 	fleet   *fleet.Fleet
 	dock    *dock.Dock
+	wishes  *wishes
 	catalog *catalog.Catalog
 	road    *pipeline.Road
 	handle  ferrule.Handler // the road's
@@ -81,15 +80,17 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 	g.fleet = fleet.New(fleet.NewMemoryRegistry())
 	g.catalog = catalog.New(cfg.Catalog())
 	g.fleet.Follow(g.catalog)
+	g.wishes = newWishes(cfg, []string{mcpu.Name})
 	g.dock = dock.New(dock.Parts{
 		Config:     cfg.Dock(),
-		Connectors: []wire.Connector{serial.New(cfg.Serial([]string{mcpu.Name})), tcp.New(cfg.TCP([]string{mcpu.Name}))},
+		Connectors: []wire.Connector{g.wishes.serial, g.wishes.tcp},
 		Dialects:   map[string]dialect.Dialect{mcpu.Name: mcpu.New()},
 		Overlays:   overlays,
 		Fleet:      g.fleet,
 		Memory:     g.memory,
 		Log:        g.log,
 	})
+	g.wishes.settled = g.dock.Settled
 	box, err := toolbox.New(version(),
 		toolbox.ListDevices(g.fleet),
 		toolbox.DescribeDevice(g.fleet),
@@ -117,7 +118,9 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 	if err != nil {
 		return err
 	}
-	if g.control, err = control.Listen(socket, g.handle, g.dock, g.log); err != nil {
+	if g.control, err = control.Listen(socket, control.Parts{
+		Handle: g.handle, Tracer: g.dock, Fleet: g.fleet, Wishes: g.wishes, Log: g.log,
+	}); err != nil {
 		return err
 	}
 	if cfg.Listen == "" {
@@ -149,7 +152,7 @@ func readOverlays(cfg config.Config) (*overlay.Set, error) {
 // Run runs the gateway, and more parts that need it, until ctx ends or a part
 // does.
 func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
-	parts := []func(context.Context) error{g.dock.Run, g.agents.Run, g.control.Run}
+	parts := []func(context.Context) error{g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run}
 	if g.web != nil {
 		parts = append(parts, g.serveWeb)
 	}

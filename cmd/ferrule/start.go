@@ -42,6 +42,9 @@ func (s *starting) config() (config.Config, error) {
 	if err := name(&cfg.Devices, s.serial, s.tcp); err != nil {
 		return cfg, err
 	}
+	if err := fromEnvironment(&cfg.Devices); err != nil {
+		return cfg, err
+	}
 	return cfg, cfg.Check()
 }
 

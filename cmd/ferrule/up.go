@@ -19,7 +19,8 @@ agents at /mcp and to the other commands, until it is interrupted. /healthz tell
 its health.
 
 A device gets a name with NAME= in front of its address. What is named on the
-command line adds to what stands in the file.`,
+command line adds to what stands in the file. So do SERIAL_PORT, SERIAL_BAUD and
+DEVICES in the environment, as MCP/U's own client reads them.`,
 		Example: `  ferrule up --serial auto
   ferrule up --serial robot=/dev/ttyUSB0@115200 --tcp arm=192.168.1.20:4242
   ferrule up --config ./ferrule.yaml`,
@@ -34,7 +35,11 @@ command line adds to what stands in the file.`,
 			if err != nil {
 				return err
 			}
-			log.Info(fmt.Sprintf("ferrule %s is up: MCP at http://%s/mcp, data in %s", version(), g.web.Addr(), a.dataDir()))
+			at := "nowhere"
+			if g.web != nil {
+				at = fmt.Sprintf("at http://%s/mcp", g.web.Addr())
+			}
+			log.Info(fmt.Sprintf("ferrule %s is up: MCP %s, data in %s", version(), at, a.dataDir()))
 			err = g.Run(cmd.Context())
 			return errors.Join(err, g.close())
 		},

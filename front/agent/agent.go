@@ -59,7 +59,9 @@ type Parts struct {
 	Handle ferrule.Handler
 	// Tokens are those of which an agent must show one over HTTP; none if there
 	// are none.
-	Tokens  *auth.Tokens
+	Tokens *auth.Tokens
+	// Ready waits until a list of tools is worth reading; nil if it always is.
+	Ready   func(ctx context.Context)
 	Version string
 	Log     *slog.Logger
 }

@@ -156,6 +156,9 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		}()
 		switch req := req.(type) {
 		case *mcp.ListToolsRequest:
+			if ready := v.front.parts.Ready; ready != nil {
+				ready(ctx)
+			}
 			return v.listTools(req)
 		case *mcp.CallToolRequest:
 			ctx = context.WithValue(ctx, meantKey{}, req.Params.Name)

@@ -5,6 +5,12 @@
 //	                      then one line with the result or the error
 //	GET  /trace?device=ID one line for each thing seen on the wire, until the
 //	                      caller goes away
+//	POST /fleet           devices that the caller asks for; the answer is one
+//	                      line for each device and each change to it, until the
+//	                      caller goes away
+//
+// What crosses is calls and the view of the fleet: a process that speaks MCP with
+// an agent of its own needs no more.
 //
 // Who can open the socket can do everything: the file system decides.
 package control
@@ -24,8 +30,20 @@ import (
 type reply struct {
 	Progress *ferrule.Progress `json:"progress,omitempty"`
 	Trace    *ferrule.Trace    `json:"trace,omitempty"`
+	News     *news             `json:"news,omitempty"`
 	Result   *ferrule.Result   `json:"result,omitempty"`
 	Error    *ferrule.Error    `json:"error,omitempty"`
+}
+
+// Wish is a device that somebody asks for.
+type Wish struct {
+	Medium  string `json:"medium"`
+	Address string `json:"address"`
+	Name    string `json:"name,omitempty"`
+	Held    bool   `json:"held,omitempty"`
+	// What follows is about serial ports.
+	Baud  int    `json:"baud,omitempty"`
+	Reset string `json:"reset,omitempty"`
 }
 
 // maxBody is the size of the largest request.

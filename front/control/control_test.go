@@ -12,7 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +27,28 @@ import (
 type gateway struct {
 	handle ferrule.Handler
 	trace  func(ctx context.Context, device string, fn func(ferrule.Trace)) error
+	follow func(ferrule.Follower) (stop func())
+
+	mu     sync.Mutex
+	wishes []control.Wish
+}
+
+func (g *gateway) Follow(f ferrule.Follower) (stop func()) { return g.follow(f) }
+
+func (g *gateway) Wish(_ context.Context, wishes []control.Wish) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(wishes) > 0 && wishes[0].Address == "taken" {
+		return errors.New("somebody has it")
+	}
+	g.wishes = append(g.wishes, wishes...)
+	return nil
+}
+
+func (g *gateway) Wishes() []control.Wish {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.wishes)
 }
 
 func (g *gateway) Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error {
@@ -42,7 +66,7 @@ func serve(t *testing.T, g *gateway) (*control.Client, context.CancelFunc) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := control.Listen(path, g.handle, g, slog.New(slog.DiscardHandler))
+	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Fleet: g, Wishes: g, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

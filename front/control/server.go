@@ -21,23 +21,44 @@ type Tracer interface {
 	Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error
 }
 
+// Fleet tells of devices until stop is called.
+type Fleet interface {
+	Follow(follower ferrule.Follower) (stop func())
+}
+
+// Wishes is what devices are asked for, by anybody.
+type Wishes interface {
+	// Wish asks for devices, and waits until they are there or cannot be
+	// reached. Those that are asked for already make no difference.
+	Wish(ctx context.Context, wishes []Wish) error
+	Wishes() []Wish
+}
+
+// Parts is what the gateway's end is made of.
+type Parts struct {
+	// Handle is the road.
+	Handle ferrule.Handler
+	Tracer Tracer
+	Fleet  Fleet
+	Wishes Wishes
+	Log    *slog.Logger
+}
+
 // Server is the gateway's end of the socket.
 type Server struct {
-	ln     net.Listener
-	handle ferrule.Handler
-	tracer Tracer
-	log    *slog.Logger
+	ln    net.Listener
+	parts Parts
 }
 
 // Listen opens the socket at path, in the place of one that a gateway left
 // behind: whoever calls has made sure that no gateway runs. Callers wait until
 // Run.
-func Listen(path string, handle ferrule.Handler, tracer Tracer, log *slog.Logger) (*Server, error) {
+func Listen(path string, parts Parts) (*Server, error) {
 	ln, err := listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	return &Server{ln, handle, tracer, log}, nil
+	return &Server{ln, parts}, nil
 }
 
 func listen(path string) (net.Listener, error) {
@@ -64,11 +85,12 @@ func (s *Server) Run(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /call", s.call)
 	mux.HandleFunc("GET /trace", s.trace)
+	mux.HandleFunc("POST /fleet", s.fleet)
 	server := &http.Server{
 		Handler:           mux,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(s.parts.Log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(s.ln) }()
@@ -98,7 +120,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	}
 	out := newLines(w)
 	call.Progress = func(p ferrule.Progress) { out.write(reply{Progress: &p}) }
-	result, err := s.handle(r.Context(), &call)
+	result, err := s.parts.Handle(r.Context(), &call)
 	if err != nil {
 		out.write(reply{Error: ferrule.AsError(err)})
 		return
@@ -118,7 +140,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	ended := make(chan error, 1)
 	var missed missed
 	go func() {
-		ended <- s.tracer.Trace(ctx, r.URL.Query().Get("device"), func(t ferrule.Trace) {
+		ended <- s.parts.Tracer.Trace(ctx, r.URL.Query().Get("device"), func(t ferrule.Trace) {
 			select {
 			case frames <- t:
 			default:

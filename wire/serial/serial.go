@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -95,11 +96,18 @@ func (c Config) Check() error {
 type Connector struct {
 	cfg    Config
 	system system
-	last   []found           // what the system told last
-	been   map[string]bool   // paths that were asked for and have been there
-	given  map[string]string // the address of each port that is there, by its stay
-	stays  map[string]stay   // of each address that is there
-	count  uint64            // of stays
+	more   chan struct{} // holds something if a port was added
+
+	mu    sync.Mutex
+	ports []Port // that were asked for
+
+	// What follows is Watch's own.
+
+	last  []found           // what the system told last
+	been  map[string]bool   // paths that were asked for and have been there
+	given map[string]string // the address of each port that is there, by its stay
+	stays map[string]stay   // of each address that is there
+	count uint64            // of stays
 }
 
 // system is what the operating system knows of ports.
@@ -123,17 +131,38 @@ type stay struct {
 // New makes a Connector of a config that was checked.
 func New(cfg Config) *Connector {
 	return &Connector{
-		cfg: cfg, system: native{},
+		cfg: cfg, system: native{}, more: make(chan struct{}, 1), ports: cfg.Ports,
 		been: make(map[string]bool), given: make(map[string]string), stays: make(map[string]stay),
 	}
+}
+
+// Add asks for one more port. Its path is not asked for yet.
+func (c *Connector) Add(p Port) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ports = append(slices.Clip(c.ports), p)
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+}
+
+// asked are the ports that were asked for.
+func (c *Connector) asked() []Port {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ports
 }
 
 // Watch reports all ports as one group. If the system does not tell of ports for
 // a while, what it told last counts.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
-	if len(c.cfg.Ports) == 0 {
-		<-ctx.Done()
-		return nil
+	for len(c.asked()) == 0 {
+		select {
+		case <-c.more:
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	tick := time.NewTicker(c.cfg.Look)
 	defer tick.Stop()
@@ -146,6 +175,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []w
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-c.more:
 		case <-tick.C:
 		}
 	}
@@ -173,7 +203,8 @@ func (c *Connector) look() []port {
 	c.last = all
 	var ports []port
 	named := make(map[string]bool)
-	for _, asked := range c.cfg.Ports {
+	wanted := c.asked()
+	for _, asked := range wanted {
 		if asked.Path == Auto {
 			continue
 		}
@@ -197,13 +228,13 @@ func (c *Connector) look() []port {
 		c.been[asked.Path], named[real] = true, true
 		ports = append(ports, p)
 	}
-	auto := slices.IndexFunc(c.cfg.Ports, func(p Port) bool { return p.Path == Auto })
+	auto := slices.IndexFunc(wanted, func(p Port) bool { return p.Path == Auto })
 	if auto < 0 {
 		return ports
 	}
 	for _, f := range all {
 		if _, mark, err := c.system.stat(f.Path); err == nil && f.USB && !named[f.Path] {
-			ports = append(ports, port{asked: c.cfg.Ports[auto], found: f, mark: mark})
+			ports = append(ports, port{asked: wanted[auto], found: f, mark: mark})
 		}
 	}
 	return ports

@@ -45,7 +45,9 @@ func taken(file *os.File) (so bool) {
 func dropOutput(fd int) { unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH) }
 
 // holder names the process, other than this one, that has a port open; empty if
-// there is none that this user can see.
+// there is none that this user can see. Whoever made a pseudo terminal does not
+// count: it may well hold both ends, and the mark of a program that was killed
+// stays on it.
 func holder(path string) string {
 	port, err := os.Stat(path)
 	if err != nil {
@@ -54,7 +56,7 @@ func holder(path string) string {
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, process := range processes {
 		pid := filepath.Base(process)
-		if pid == strconv.Itoa(os.Getpid()) || !has(process, port) {
+		if pid == strconv.Itoa(os.Getpid()) || !has(process, port) || made(process, path) {
 			continue
 		}
 		name, err := os.ReadFile(process + "/comm")
@@ -76,5 +78,17 @@ func has(process string, port os.FileInfo) bool {
 		}
 		info, err := os.Stat(file)
 		return err == nil && os.SameFile(info, port)
+	})
+}
+
+// made tells whether a process has the other end of a pseudo terminal.
+func made(process, path string) bool {
+	if !isPTY(path) {
+		return false
+	}
+	infos, _ := filepath.Glob(process + "/fdinfo/*")
+	return slices.ContainsFunc(infos, func(info string) bool {
+		data, err := os.ReadFile(info)
+		return err == nil && strings.Contains(string(data), "tty-index:\t"+filepath.Base(path)+"\n")
 	})
 }

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/ferrulehq/ferrule/wire"
@@ -66,27 +68,59 @@ func (c Config) Check() error {
 }
 
 // Connector is the wire.Connector of the medium.
-type Connector struct{ cfg Config }
+type Connector struct {
+	cfg  Config
+	more chan struct{} // holds something if there are boards that Watch has not reported
+
+	mu     sync.Mutex
+	boards []Board
+}
 
 // New makes a Connector of a config that was checked.
-func New(cfg Config) *Connector { return &Connector{cfg} }
+func New(cfg Config) *Connector {
+	return &Connector{cfg: cfg, more: make(chan struct{}, 1), boards: cfg.Boards}
+}
+
+// Add asks for one more board. Its address is not asked for yet.
+func (c *Connector) Add(b Board) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.boards = append(slices.Clip(c.boards), b)
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+}
 
 // Watch reports each board once, as a group of its own: a listening board
 // announces neither that it comes nor that it goes.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
-	for _, b := range c.cfg.Boards {
-		update(Medium+" "+b.Address, []wire.Sighting{{
-			Address:  b.Address,
-			Instance: 1,
-			Medium:   Medium,
-			Name:     b.Name,
-			Adopted:  !b.Held,
-			Dialects: c.cfg.Dialects,
-			Open:     func(ctx context.Context) (wire.Link, error) { return c.open(ctx, b.Address) },
-		}})
+	for reported := 0; ; {
+		c.mu.Lock()
+		boards := c.boards[reported:]
+		c.mu.Unlock()
+		for _, b := range boards {
+			update(Medium+" "+b.Address, []wire.Sighting{c.sighting(b)})
+		}
+		reported += len(boards)
+		select {
+		case <-c.more:
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	<-ctx.Done()
-	return nil
+}
+
+func (c *Connector) sighting(b Board) wire.Sighting {
+	return wire.Sighting{
+		Address:  b.Address,
+		Instance: 1,
+		Medium:   Medium,
+		Name:     b.Name,
+		Adopted:  !b.Held,
+		Dialects: c.cfg.Dialects,
+		Open:     func(ctx context.Context) (wire.Link, error) { return c.open(ctx, b.Address) },
+	}
 }
 
 // open dials a board. Keep-alive is on, and answered by the kernels alone: it

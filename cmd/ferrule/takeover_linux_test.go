@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/rig/uno"
+)
+
+// process is a `ferrule mcp` with an agent.
+type process struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	session *mcp.ClientSession
+}
+
+// startMCP starts a `ferrule mcp` on a data directory, as an agent does.
+func startMCP(t *testing.T, data string, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command("ferrule", append([]string{"mcp", "--data", data}, args...)...)
+	cmd.Stderr = os.Stderr
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t, cmd, session}
+	t.Cleanup(func() {
+		session.Close()
+		if t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(data, logName))
+			t.Logf("%s", log)
+		}
+	})
+	return p
+}
+
+// kill ends the process without a word, and waits until it is over.
+func (p *process) kill() {
+	p.t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.cmd.Process.Wait()
+}
+
+// lists tells whether a tool stands in the list.
+func (p *process) lists(tool string) bool {
+	p.t.Helper()
+	list, err := p.session.ListTools(p.t.Context(), nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return slices.ContainsFunc(list.Tools, func(t *mcp.Tool) bool { return t.Name == tool })
+}
+
+// call makes a call that has to succeed, and tells how long it took.
+func (p *process) call(tool string, args map[string]any) time.Duration {
+	p.t.Helper()
+	start := time.Now()
+	result, err := p.session.CallTool(p.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if result.IsError {
+		p.t.Fatalf("%s: %s", tool, result.Content[0].(*mcp.TextContent).Text)
+	}
+	return time.Since(start)
+}
+
+// TestTakeover: two agents have a `ferrule mcp` each, on one board. The one that
+// holds the board is killed; the other's session lives on, and its next call
+// succeeds. Twenty times.
+func TestTakeover(t *testing.T) {
+	const times = 20
+	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
+	data, port := t.TempDir(), "uno="+board.Path()
+	first := startMCP(t, data, "--serial", port)
+	var longest time.Duration
+	on := false
+	flip := func(p *process) time.Duration {
+		on = !on
+		took := p.call("uno__gpio_write", map[string]any{"pin": 13, "value": on})
+		board.WaitPin("B5", on)
+		return took
+	}
+	for i := range times {
+		if !first.lists("uno__gpio_write") {
+			t.Fatalf("round %d: the first lists no tool of the board", i)
+		}
+		next := startMCP(t, data, "--serial", port)
+		if !next.lists("uno__gpio_write") {
+			t.Fatalf("round %d: the second lists no tool of the board", i)
+		}
+		flip(first)
+		flip(next)
+		first.kill()
+		took := flip(next)
+		longest = max(longest, took)
+		if took > 5*time.Second {
+			t.Errorf("round %d: the next call took %v", i, took)
+		}
+		first = next
+	}
+	t.Logf("%d times: the longest call after the holder was killed took %v, at most 5s", times, longest.Round(time.Millisecond))
+}
+
+// TestStartedTogether: of four that start at the same instant one holds the board,
+// and all can use it; when it is killed, three can, and so on.
+func TestStartedTogether(t *testing.T) {
+	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
+	data := t.TempDir()
+	all := make([]*process, 4)
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() { all[i] = startMCP(t, data, "--serial", "uno="+board.Path()) })
+	}
+	wg.Wait()
+	for len(all) > 0 {
+		for i, p := range all {
+			if took := p.call("uno__gpio_write", map[string]any{"pin": 13, "value": i%2 == 0}); took > 5*time.Second {
+				t.Errorf("a call took %v", took)
+			}
+			board.WaitPin("B5", i%2 == 0)
+		}
+		all[0].kill() // which may be the holder or not
+		all = all[1:]
+	}
+}
+
+// TestJoinerBrings: one that joins asks for a board of its own, which all can use,
+// and which is there still when the one that asked for it or the holder has gone.
+func TestJoinerBrings(t *testing.T) {
+	boards := []*uno.Board{
+		uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "one")}),
+		uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "two")}),
+	}
+	data := t.TempDir()
+	holder := startMCP(t, data, "--serial", "one="+boards[0].Path())
+	if !holder.lists("one__gpio_write") {
+		t.Fatal("the holder lists no tool of its board")
+	}
+	joiner := startMCP(t, data, "--serial", "two="+boards[1].Path())
+	third := startMCP(t, data)
+	use := func(p *process, value bool) {
+		t.Helper()
+		for i, name := range []string{"one", "two"} {
+			if took := p.call(name+"__gpio_write", map[string]any{"pin": 13, "value": value}); took > 5*time.Second {
+				t.Errorf("%s: a call took %v", name, took)
+			}
+			boards[i].WaitPin("B5", value)
+		}
+	}
+	if !joiner.lists("one__gpio_write") || !joiner.lists("two__gpio_write") {
+		t.Error("the joiner does not list both")
+	}
+	use(joiner, true)
+	use(holder, false)
+	use(third, true)
+	holder.kill()
+	use(third, false)
+	use(joiner, true)
+	joiner.kill()
+	use(third, false)
+	out, err := exec.Command("ferrule", "devices", "--data", data).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	t.Log(fmt.Sprintf("%s", out))
+}
