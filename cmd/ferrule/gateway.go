@@ -39,6 +39,7 @@ type gateway struct {
 	agents  *agent.Front
 	control *control.Server
 	web     net.Listener
+	end     func() // ends it for another to take its place; nil if that is not to be
 }
 
 // newGateway builds the gateway of a data directory. It must be closed.
@@ -119,7 +120,7 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 		return err
 	}
 	if g.control, err = control.Listen(socket, control.Parts{
-		Handle: g.handle, Tracer: g.dock, Fleet: g.fleet, Wishes: g.wishes, Log: g.log,
+		Handle: g.handle, Tracer: g.dock, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
 	}); err != nil {
 		return err
 	}
@@ -157,6 +158,15 @@ func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 		parts = append(parts, g.serveWeb)
 	}
 	return runParts(ctx, append(parts, more...)...)
+}
+
+// yield ends the gateway, if it was started for an agent.
+func (g *gateway) yield() error {
+	if g.end == nil {
+		return errors.New("the gateway that is running was started by a person")
+	}
+	g.end()
+	return nil
 }
 
 // call takes the road, for tools that make calls of their own.

@@ -103,11 +103,14 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 		return err
 	}
 	log.Info(fmt.Sprintf("ferrule %s is the gateway now", version()), "data", a.dataDir())
+	holding, end := context.WithCancel(ctx)
+	defer end()
+	g.end = end
 	d.begin()
 	stop := g.fleet.Follow(d)
 	d.Synced()
 	d.open(g.handle)
-	err = g.Run(ctx, func(ctx context.Context) error {
+	err = g.Run(holding, func(ctx context.Context) error {
 		if err := g.wishes.Wish(ctx, d.allWishes(nil)); err != nil && ctx.Err() == nil {
 			log.Warn("a device that was asked for is not taken over", "err", err)
 		}
@@ -117,8 +120,17 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	})
 	d.close()
 	stop()
-	return errors.Join(err, g.close())
+	err = errors.Join(err, g.close())
+	if holding.Err() != nil && ctx.Err() == nil {
+		log.Info("another process is to be the gateway")
+		time.Sleep(headStart)
+	}
+	return err
 }
+
+// headStart is what whoever asked for the gateway gets before it is tried for
+// again.
+const headStart = time.Second
 
 // join works with the gateway that runs, until it goes away or ctx ends. That it
 // cannot be reached yet is no error: it may have just begun.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -175,4 +176,35 @@ func TestJoinerBrings(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Log(fmt.Sprintf("%s", out))
+}
+
+// TestUpTakesOver: a gateway that a person starts takes the place of one that runs
+// for an agent, who notices nothing; a second one of a person's does not start.
+func TestUpTakesOver(t *testing.T) {
+	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
+	data := t.TempDir()
+	agent := startMCP(t, data, "--serial", "uno="+board.Path())
+	agent.call("uno__gpio_write", map[string]any{"pin": 13, "value": true})
+	up := exec.Command("ferrule", "up", "--data", data, "--listen", "127.0.0.1:0")
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		up.Process.Signal(os.Interrupt)
+		up.Wait()
+	})
+	eventually(t, 10*time.Second, "ferrule up is the gateway", func() bool {
+		log, _ := os.ReadFile(filepath.Join(data, logName))
+		return strings.Contains(string(log), "was joined")
+	})
+	for i := range 4 {
+		if took := agent.call("uno__gpio_write", map[string]any{"pin": 13, "value": i%2 == 0}); took > 5*time.Second {
+			t.Errorf("a call took %v", took)
+		}
+		board.WaitPin("B5", i%2 == 0)
+	}
+	out, err := exec.Command("ferrule", "up", "--data", data, "--listen", "127.0.0.1:0").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "a gateway is running already") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

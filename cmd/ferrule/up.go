@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +35,9 @@ DEVICES in the environment, as MCP/U's own client reads them.`,
 			}
 			log := s.log(a.stderr)
 			g, err := newGateway(cfg, a.dataDir(), log)
+			if errors.Is(err, errRunning) {
+				g, err = a.replace(cmd.Context(), cfg, log, err)
+			}
 			if err != nil {
 				return err
 			}
@@ -47,3 +53,26 @@ DEVICES in the environment, as MCP/U's own client reads them.`,
 	s.flags(cmd, config.Default().Listen+" otherwise")
 	return cmd
 }
+
+// replace takes the place of a gateway that runs for an agent; its agent goes on
+// with this one.
+func (a *app) replace(ctx context.Context, cfg config.Config, log *slog.Logger, running error) (*gateway, error) {
+	client, err := a.client()
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	if err := client.Yield(ctx); err != nil {
+		return nil, running
+	}
+	for end := time.Now().Add(farewell); ; {
+		g, err := newGateway(cfg, a.dataDir(), log)
+		if !errors.Is(err, errRunning) || time.Now().After(end) {
+			return g, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// farewell is how long a gateway may take to end.
+const farewell = 10 * time.Second

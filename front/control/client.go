@@ -121,6 +121,23 @@ func (c *Client) Trace(ctx context.Context, device string, fn func(ferrule.Trace
 	}
 }
 
+// Yield asks the gateway to end, so that the caller can become it.
+func (c *Client) Yield(ctx context.Context) error {
+	resp, err := c.do(ctx, http.MethodPost, "/yield", nil)
+	if never := (unreachable{}); errors.As(err, &never) {
+		return never.error
+	}
+	if err != nil {
+		return fmt.Errorf("the gateway went away: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		return errors.New(string(bytes.TrimSpace(text)))
+	}
+	return nil
+}
+
 func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://ferrule"+path, body)
 	if err != nil {

@@ -8,6 +8,8 @@
 //	POST /fleet           devices that the caller asks for; the answer is one
 //	                      line for each device and each change to it, until the
 //	                      caller goes away
+//	POST /yield           the gateway ends, if it was started for an agent, so
+//	                      that the caller can become it
 //
 // What crosses is calls and the view of the fleet: a process that speaks MCP with
 // an agent of its own needs no more.

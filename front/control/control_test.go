@@ -31,6 +31,14 @@ type gateway struct {
 
 	mu     sync.Mutex
 	wishes []control.Wish
+	yields int
+}
+
+func (g *gateway) yield() error {
+	if g.yields++; g.yields > 1 {
+		return errors.New("once is enough")
+	}
+	return nil
 }
 
 func (g *gateway) Follow(f ferrule.Follower) (stop func()) { return g.follow(f) }
@@ -66,7 +74,7 @@ func serve(t *testing.T, g *gateway) (*control.Client, context.CancelFunc) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Fleet: g, Wishes: g, Log: slog.New(slog.DiscardHandler)})
+	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Fleet: g, Wishes: g, Yield: g.yield, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,5 +322,21 @@ func TestSocketPath(t *testing.T) {
 	}
 	if _, err := control.SocketPath(long); err == nil || !strings.Contains(err.Error(), "is open to others") {
 		t.Errorf("got %v for a directory that others can reach into", err)
+	}
+}
+
+func TestYield(t *testing.T) {
+	g := &gateway{}
+	client, end := serve(t, g)
+	if err := client.Yield(t.Context()); err != nil || g.yields != 1 {
+		t.Errorf("%d, %v", g.yields, err)
+	}
+	if err := client.Yield(t.Context()); err == nil || err.Error() != "once is enough" {
+		t.Errorf("got %v", err)
+	}
+	end()
+	time.Sleep(50 * time.Millisecond)
+	if err := client.Yield(t.Context()); err == nil {
+		t.Error("nobody has yielded")
 	}
 }

@@ -41,7 +41,9 @@ type Parts struct {
 	Tracer Tracer
 	Fleet  Fleet
 	Wishes Wishes
-	Log    *slog.Logger
+	// Yield has the gateway end soon, or tells why it does not.
+	Yield func() error
+	Log   *slog.Logger
 }
 
 // Server is the gateway's end of the socket.
@@ -86,6 +88,7 @@ func (s *Server) Run(ctx context.Context) error {
 	mux.HandleFunc("POST /call", s.call)
 	mux.HandleFunc("GET /trace", s.trace)
 	mux.HandleFunc("POST /fleet", s.fleet)
+	mux.HandleFunc("POST /yield", s.yield)
 	server := &http.Server{
 		Handler:           mux,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -126,6 +129,13 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out.write(reply{Result: result})
+}
+
+// yield has the gateway end.
+func (s *Server) yield(w http.ResponseWriter, _ *http.Request) {
+	if err := s.parts.Yield(); err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+	}
 }
 
 // traceBacklog is how many frames wait for a slow reader; more are dropped, and
