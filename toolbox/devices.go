@@ -2,12 +2,12 @@ package toolbox
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/schema"
 )
 
 // Fleet tells of devices. What it returns is shared and read only.
@@ -95,17 +95,17 @@ type DescribeDeviceOutput struct {
 
 // DescribedTool is a tool of a device.
 type DescribedTool struct {
-	Name       string          `json:"name"`
-	Text       string          `json:"text,omitempty"`
-	Effect     string          `json:"effect" jsonschema:"reads, changes or endangers"`
-	Idempotent bool            `json:"idempotent,omitempty"`
-	UserOnly   bool            `json:"user_only,omitempty"`
-	Input      json.RawMessage `json:"input,omitempty" jsonschema:"JSON Schema of the arguments; nothing is known about them where there is none"`
-	Output     json.RawMessage `json:"output,omitempty"`
-	Poll       string          `json:"poll,omitempty" jsonschema:"how often the device asks to be asked"`
-	Deadline   string          `json:"deadline,omitempty"`
-	Cache      string          `json:"cache,omitempty" jsonschema:"how long an answer is kept, where its owner said so"`
-	Quarantine string          `json:"quarantine,omitempty" jsonschema:"why the tool cannot be used"`
+	Name       string           `json:"name"`
+	Text       string           `json:"text,omitempty"`
+	Effect     string           `json:"effect" jsonschema:"reads, changes or endangers"`
+	Idempotent bool             `json:"idempotent,omitempty"`
+	UserOnly   bool             `json:"user_only,omitempty"`
+	Input      schema.AnyObject `json:"input,omitempty" jsonschema:"JSON Schema of the arguments; nothing is known about them where there is none"`
+	Output     schema.AnyObject `json:"output,omitempty"`
+	Poll       string           `json:"poll,omitempty" jsonschema:"how often the device asks to be asked"`
+	Deadline   string           `json:"deadline,omitempty"`
+	Cache      string           `json:"cache,omitempty" jsonschema:"how long an answer is kept, where its owner said so"`
+	Quarantine string           `json:"quarantine,omitempty" jsonschema:"why the tool cannot be used"`
 }
 
 // DescribedPin is a pin of a device.
@@ -168,7 +168,7 @@ func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 func describeTool(t *ferrule.Tool) DescribedTool {
 	out := DescribedTool{
 		Name: t.Name, Text: t.Text, Effect: string(t.Effect), Idempotent: t.Idempotent, UserOnly: t.UserOnly,
-		Input: t.Input, Output: t.Output, Poll: duration(t.Poll), Deadline: duration(t.Deadline), Quarantine: t.Quarantine,
+		Input: schema.AnyObject(t.Input), Output: schema.AnyObject(t.Output), Poll: duration(t.Poll), Deadline: duration(t.Deadline), Quarantine: t.Quarantine,
 	}
 	if t.Cache != nil {
 		out.Cache = t.Cache.String()

@@ -2,9 +2,9 @@ package toolbox
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/schema"
 )
 
 // Catalog finds devices and tools by words. What it returns is shared and read
@@ -106,15 +106,15 @@ type DescribeToolInput struct {
 
 // DescribeToolOutput is the result of describe_tool.
 type DescribeToolOutput struct {
-	Name       string          `json:"name"`
-	Tool       string          `json:"tool" jsonschema:"its own name, as call_many takes it"`
-	Text       string          `json:"text"`
-	Effect     string          `json:"effect" jsonschema:"reads, changes or endangers"`
-	Idempotent bool            `json:"idempotent,omitempty" jsonschema:"calling it twice does what calling it once does"`
-	Input      json.RawMessage `json:"input" jsonschema:"JSON Schema of the arguments"`
-	Output     json.RawMessage `json:"output,omitempty" jsonschema:"JSON Schema of the answer"`
-	Devices    []string        `json:"devices" jsonschema:"on which devices it can be called, the first few of them"`
-	Count      int             `json:"count" jsonschema:"on how many devices it can be called"`
+	Name       string           `json:"name"`
+	Tool       string           `json:"tool" jsonschema:"its own name, as call_many takes it"`
+	Text       string           `json:"text"`
+	Effect     string           `json:"effect" jsonschema:"reads, changes or endangers"`
+	Idempotent bool             `json:"idempotent,omitempty" jsonschema:"calling it twice does what calling it once does"`
+	Input      schema.AnyObject `json:"input" jsonschema:"JSON Schema of the arguments"`
+	Output     schema.AnyObject `json:"output,omitempty" jsonschema:"JSON Schema of the answer"`
+	Devices    []string         `json:"devices" jsonschema:"on which devices it can be called, the first few of them"`
+	Count      int              `json:"count" jsonschema:"on how many devices it can be called"`
 }
 
 // DescribeTool is the tool that tells all about a tool.
@@ -127,7 +127,7 @@ func DescribeTool(catalog Catalog) Tool {
 		}
 		return DescribeToolOutput{
 			Name: o.Name, Tool: o.Tool.Name, Text: o.Text, Effect: string(o.Tool.Effect), Idempotent: o.Tool.Idempotent,
-			Input: o.Input, Output: o.Tool.Output, Devices: append([]string{}, o.Devices...), Count: o.Count,
+			Input: schema.AnyObject(o.Input), Output: schema.AnyObject(o.Tool.Output), Devices: append([]string{}, o.Devices...), Count: o.Count,
 		}, nil
 	})
 }

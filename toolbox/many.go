@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/schema"
 )
 
 // The bounds of call_many.
@@ -20,14 +21,11 @@ const (
 
 // CallManyInput is the arguments of call_many.
 type CallManyInput struct {
-	Tool      string    `json:"tool" jsonschema:"the tool's own name, such as gpio_write"`
-	Devices   []string  `json:"devices" jsonschema:"IDs of the devices, at most 200"`
-	Arguments arguments `json:"arguments,omitempty" jsonschema:"what the tool takes; the same for each device"`
-	AtOnce    int       `json:"at_once,omitempty" jsonschema:"how many devices are called at the same time, 8 unless said, at most 32"`
+	Tool      string           `json:"tool" jsonschema:"the tool's own name, such as gpio_write"`
+	Devices   []string         `json:"devices" jsonschema:"IDs of the devices, at most 200"`
+	Arguments schema.AnyObject `json:"arguments,omitempty" jsonschema:"what the tool takes; the same for each device"`
+	AtOnce    int              `json:"at_once,omitempty" jsonschema:"how many devices are called at the same time, 8 unless said, at most 32"`
 }
-
-// arguments is an object whose values are kept as they came.
-type arguments map[string]json.RawMessage
 
 // CallManyOutput is the result of call_many.
 type CallManyOutput struct {
@@ -56,19 +54,12 @@ type OutcomeError struct {
 func CallMany(road ferrule.Handler) Tool {
 	const text = "Call one tool on many devices, some at a time, and tell what came of it on each."
 	return Typed("call_many", text, ferrule.Endangers, func(ctx context.Context, call *ferrule.Call, in CallManyInput) (CallManyOutput, error) {
-		if in.Arguments == nil {
-			in.Arguments = arguments{}
-		}
 		if err := in.check(); err != nil {
 			return CallManyOutput{}, err
 		}
-		args, err := json.Marshal(in.Arguments)
-		if err != nil {
-			return CallManyOutput{}, ferrule.Errorf(ferrule.Invalid, "arguments: %w", err)
-		}
 		out := CallManyOutput{Results: make([]CallOutcome, len(in.Devices))}
 		for i := range each(len(in.Devices), in.AtOnce, func(i int) {
-			out.Results[i] = in.on(ctx, road, call.Principal, args, in.Devices[i])
+			out.Results[i] = in.on(ctx, road, call.Principal, in.Devices[i])
 		}) {
 			if out.Results[i].Error == nil {
 				out.Succeeded++
@@ -86,6 +77,9 @@ func CallMany(road ferrule.Handler) Tool {
 }
 
 func (in *CallManyInput) check() error {
+	if len(in.Arguments) == 0 {
+		in.Arguments = schema.AnyObject("{}")
+	}
 	if in.AtOnce <= 0 {
 		in.AtOnce = usualAtOnce
 	}
@@ -107,12 +101,12 @@ func (in *CallManyInput) check() error {
 }
 
 // on makes the call to one device.
-func (in *CallManyInput) on(ctx context.Context, road ferrule.Handler, who ferrule.Principal, args json.RawMessage, device string) CallOutcome {
+func (in *CallManyInput) on(ctx context.Context, road ferrule.Handler, who ferrule.Principal, device string) CallOutcome {
 	if ctx.Err() != nil { // whoever asked has gone: nothing more moves
 		e := ferrule.Errorf(ferrule.Cancelled, "the call was over before it was the turn of %s", ferrule.Clean(device, ferrule.MaxWord))
 		return CallOutcome{Device: device, Error: &OutcomeError{string(e.Code), e.Message, e.Certainty()}}
 	}
-	result, err := road(ctx, &ferrule.Call{Principal: who, Device: device, Tool: in.Tool, Args: args})
+	result, err := road(ctx, &ferrule.Call{Principal: who, Device: device, Tool: in.Tool, Args: json.RawMessage(in.Arguments)})
 	if err != nil {
 		e := ferrule.AsError(err)
 		return CallOutcome{Device: device, Error: &OutcomeError{string(e.Code), e.Message, e.Certainty()}}

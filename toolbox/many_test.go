@@ -87,7 +87,6 @@ func TestCallManyIsRefused(t *testing.T) {
 		{many(201, ""), "devices: want 1 to 200, got 201"},
 		{`{"tool":"look","devices":["a","b","a"]}`, `devices: "a" is given twice`},
 		{`{"tool":"look","devices":["a","gateway"]}`, "devices: gateway is no device"},
-		{`{"tool":"look","devices":["a"],"arguments":[]}`, "the arguments of call_many cannot be used"},
 	} {
 		var out toolbox.CallManyOutput
 		err := call(t, b, ferrule.Agent, "call_many", test.args, &out)

@@ -57,7 +57,7 @@ func (s StatusOutput) summary() string {
 	case s.Released > 0:
 		return fmt.Sprintf("No device can be used now. %s lent to other programs, and taken back by itself.", devices(s.Released))
 	case s.Offline > 0:
-		return fmt.Sprintf("No device can be reached. %s known and offline: is it plugged in, and on? `ferrule devices` tells why.", devices(s.Offline))
+		return fmt.Sprintf("No device can be reached. %s known and offline: is it plugged in, and on? find_devices tells why.", devices(s.Offline))
 	}
 	return "No device is there. A person has to connect one: " + docs + "."
 }

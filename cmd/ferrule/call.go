@@ -93,7 +93,7 @@ func (a *app) schemaFor(ctx context.Context, args []string) (json.RawMessage, er
 	}
 	for _, t := range about.Tools {
 		if t.Name == args[1] {
-			return t.Input, nil
+			return json.RawMessage(t.Input), nil
 		}
 	}
 	return nil, nil // the gateway will say that there is none
@@ -177,7 +177,7 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, toComplete string)
 		case len(args) == 1 && t.Quarantine == "":
 			words = append(words, cobra.CompletionWithDesc(t.Name, oneLine(t.Text, 60)))
 		case len(args) > 1 && t.Name == args[1]:
-			for name, p := range parseInput(t.Input).Properties {
+			for name, p := range parseInput(json.RawMessage(t.Input)).Properties {
 				words = append(words, cobra.CompletionWithDesc(name+"=", oneLine(p.Description, 60)))
 			}
 			return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace

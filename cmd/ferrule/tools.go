@@ -88,7 +88,7 @@ func (a *app) printTools(about toolbox.DescribeDeviceOutput) {
 			fmt.Fprintf(a.stdout, "    %s %s\n", a.style(red, "cannot be used:"), t.Quarantine)
 			continue
 		}
-		for _, line := range arguments(t.Input) {
+		for _, line := range arguments(json.RawMessage(t.Input)) {
 			fmt.Fprintf(a.stdout, "    %s\n", line)
 		}
 	}

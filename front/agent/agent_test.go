@@ -56,7 +56,7 @@ func TestTools(t *testing.T) {
 		case "look":
 			return &ferrule.Result{Value: json.RawMessage(`{"value":1}`)}, nil
 		case "name":
-			return &ferrule.Result{Value: json.RawMessage(`"a robot"`)}, nil
+			return &ferrule.Result{Value: json.RawMessage(`"a robot"`), Age: ferrule.Duration(3 * time.Second)}, nil
 		case "panic":
 			panic("short circuit")
 		}
@@ -96,6 +96,9 @@ func TestTools(t *testing.T) {
 				got := fmt.Sprint(result.Content[0].(*mcp.TextContent).Text, " ", result.StructuredContent, " ", result.IsError)
 				if got != want {
 					t.Errorf("%s: got %s, want %s", tool, got, want)
+				}
+				if age := result.Meta[metaAge]; (tool == "robot__name") != (age == "3s") {
+					t.Errorf("%s is %v old", tool, age)
 				}
 			}
 			if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "fly"}); err == nil || !strings.Contains(err.Error(), `there is no tool "fly"`) {

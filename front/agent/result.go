@@ -16,6 +16,7 @@ import (
 // What is told of an answer beside it.
 const (
 	metaError = "ferrule/error" // an Error as JSON
+	metaAge   = "ferrule/age"   // how long ago the device said it, if that was before
 )
 
 // succeeded is an answer in the words of MCP.
@@ -24,6 +25,9 @@ func succeeded(r *ferrule.Result) *mcp.CallToolResult {
 	value := plain(r.Value)
 	if len(value) > 0 && value[0] == '{' && depth(value) <= maxDepth {
 		out.StructuredContent = json.RawMessage(value)
+	}
+	if r.Age > 0 {
+		out.Meta = mcp.Meta{metaAge: r.Age}
 	}
 	for _, c := range r.Content {
 		out.Content = append(out.Content, content(c))
