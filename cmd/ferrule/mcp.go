@@ -38,6 +38,7 @@ the data directory.`,
 				return usageError{err}
 			}
 			cfg.Listen = cmp.Or(s.listen, os.Getenv("FERRULE_LISTEN")) // others may have started a gateway, too
+			allowGarbage()
 			file, err := openLog(a.dataDir())
 			if err != nil {
 				return err

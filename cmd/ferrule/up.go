@@ -34,6 +34,7 @@ DEVICES in the environment, as MCP/U's own client reads them.`,
 				return usageError{err}
 			}
 			log := s.log(a.stderr)
+			allowGarbage()
 			g, err := newGateway(cfg, a.dataDir(), log)
 			if errors.Is(err, errRunning) {
 				g, err = a.replace(cmd.Context(), cfg, log, err)
