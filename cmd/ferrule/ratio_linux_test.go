@@ -44,8 +44,7 @@ func rawSerial(t *testing.T, path string, calls int) time.Duration {
 		t.Fatal(err)
 	}
 	defer port.Close()
-	bare := newRaw(t, port)
-	trip := func() { bare.roundTrip("gpio_read", `{"pin":13}`) }
-	medians(5, trip)
-	return medians(calls, trip)[0]
+	read := trip(t, newRaw(port), "gpio_read", `{"pin":13}`)
+	medians(5, read)
+	return medians(calls, read)[0]
 }

@@ -3,17 +3,14 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -50,19 +47,6 @@ func simProcess(t *testing.T, count int) []string {
 	return started.Addresses
 }
 
-// raw is a bare connection to a board: the same bytes there and back, the answer
-// decoded, and nothing around it.
-type raw struct {
-	t   *testing.T
-	out io.Writer
-	in  *bufio.Reader
-	id  int
-}
-
-func newRaw(t *testing.T, conn io.ReadWriter) *raw {
-	return &raw{t: t, out: conn, in: bufio.NewReader(conn)}
-}
-
 func dialRaw(t *testing.T, addr string) *raw {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -70,25 +54,15 @@ func dialRaw(t *testing.T, addr string) *raw {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return newRaw(t, conn)
+	return newRaw(conn)
 }
 
-// roundTrip sends one request and reads its answer, as the plainest client would.
-func (r *raw) roundTrip(method, params string) {
-	r.id = r.id%32767 + 1
-	if _, err := fmt.Fprintf(r.out, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", r.id, method, params); err != nil {
-		r.t.Fatal(err)
-	}
-	line, err := r.in.ReadSlice('\n')
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	var answer struct {
-		ID     int             `json:"id"`
-		Result json.RawMessage `json:"result"`
-	}
-	if err := json.Unmarshal(line, &answer); err != nil || answer.ID != r.id || answer.Result == nil {
-		r.t.Fatalf("%s: %v", line, err)
+// trip returns a raw round trip.
+func trip(t *testing.T, bare *raw, method, args string) func() {
+	return func() {
+		if _, err := bare.roundTrip(method, args); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -121,7 +95,7 @@ func median[T cmp.Ordered](of []T) T {
 
 // most asserts the ratio of got and base, which were measured in pairs, and
 // prints it with what it is made of.
-func most(t *testing.T, name string, got, base []time.Duration, limit float64) {
+func most[T int | time.Duration](t *testing.T, name string, got, base []T, limit float64) {
 	t.Helper()
 	var ratios []float64
 	for i := range got {
@@ -165,8 +139,8 @@ func TestRatioRead(t *testing.T) {
 	g.online("robot")
 	bare := dialRaw(t, addrs[1])
 	const args = `{"pin":2}`
-	call, trip := road(t, g, "robot", "gpio_read", args), func() { bare.roundTrip("gpio_read", args) }
-	compare(t, "reading over TCP: road against raw", 1000, call, trip, 1.4)
+	compare(t, "reading over TCP: road against raw", 1000,
+		road(t, g, "robot", "gpio_read", args), trip(t, bare, "gpio_read", args), 1.4)
 }
 
 // TestRatioChange: the local road for a tool that changes something, with its two
@@ -191,13 +165,13 @@ func TestRatioChange(t *testing.T) {
 		}
 	}
 	const args = `{"pin":2,"value":true}`
-	call := road(t, g, "robot", "gpio_write", args)
-	trip := func() {
+	call, write := road(t, g, "robot", "gpio_write", args), trip(t, bare, "gpio_write", args)
+	writeSynced := func() {
 		appendSynced()
-		bare.roundTrip("gpio_write", args)
+		write()
 		appendSynced()
 	}
-	compare(t, "changing over TCP: road against raw and two synced appends", 400, call, trip, 1.2)
+	compare(t, "changing over TCP: road against raw and two synced appends", 400, call, writeSynced, 1.2)
 }
 
 // TestRatioFleet: two thousand devices in other processes are admitted in time
@@ -281,17 +255,9 @@ func admit(t *testing.T, addrs []string) *testGateway {
 // residentSet is the memory of this process after its garbage was given back.
 func residentSet(t *testing.T) int {
 	t.Helper()
-	debug.FreeOSMemory()
-	data, err := os.ReadFile("/proc/self/status")
+	memory, err := residentMemory()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(data)) {
-		var kb int
-		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kb); n == 1 {
-			return kb << 10
-		}
-	}
-	t.Fatal("there is no VmRSS")
-	return 0
+	return memory
 }
