@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var stallTime = flag.Duration("stall", 0, "how long TestStall tries, alone on the machine; not at all without")
+
+// TestStall makes sixteen calls at once on standard input, as fast as they are
+// answered, while the gateway collects garbage a hundred times a second; in both
+// eras, in two processes. A read of standard input that waits in a system call can
+// stop the whole process then, until the next timer: in a gateway that is within a
+// second, when the journal writes what has been read.
+//
+// With os.Stdin and os.Stdout in the place of agent.Standard this failed at the
+// first try, after a minute and 107,000 calls: no answer at all for half a second.
+// With a journal that waits longer it was five seconds, after 177,000 calls, until
+// the next timer, of a message to the board, came. A machine that has too much
+// else to do can fail it as well: how late a process wakes up there is told beside.
+func TestStall(t *testing.T) {
+	if *stallTime == 0 {
+		t.Skip("-stall is not set")
+	}
+	for _, e := range eras {
+		t.Run(string(e), func(t *testing.T) {
+			t.Parallel()
+			stall(t, e)
+		})
+	}
+}
+
+func stall(t *testing.T, e era) {
+	const most, atOnce = 500 * time.Millisecond, 16
+	a := startStdioAgent(t, e, startSim(t, simConfig()).Addrs()[0])
+	eventually(t, 30*time.Second, "the board is online", func() bool {
+		return strings.Contains(a.call("gateway__status", `{}`), `"online":1`)
+	})
+	// Half of the calls go to the board, which has one lane.
+	ask := func(i int) string {
+		if i%2 == 0 {
+			return a.call("gateway__status", `{}`)
+		}
+		return a.call("robot__gpio_read", `{"pin":2}`)
+	}
+	before, begin := a.collections.Load(), time.Now()
+	var calls, longest atomic.Int64
+	var wg sync.WaitGroup
+	for i := range atOnce {
+		wg.Go(func() {
+			for time.Since(begin) < *stallTime && !t.Failed() {
+				start := time.Now()
+				if answer := ask(i); !strings.Contains(answer, `"result"`) || strings.Contains(answer, `"isError":true`) {
+					t.Errorf("got %s", answer)
+				}
+				took := int64(time.Since(start))
+				for l := longest.Load(); took > l && !longest.CompareAndSwap(l, took); l = longest.Load() {
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	late := lateness(begin)
+	wg.Wait()
+	took, collections := time.Since(begin), a.collections.Load()-before
+	slowest := time.Duration(longest.Load())
+	t.Logf("%s: %d calls on standard input, sixteen at once, during %d collections in %v; the longest took %v, at most %v (a bare sleep: %v too long)",
+		e, calls.Load(), collections, took.Round(time.Second), slowest.Round(time.Millisecond), most, late.Round(time.Millisecond))
+	if slowest > most {
+		t.Errorf("one took %v", slowest)
+	}
+	if perSecond := float64(collections) / took.Seconds(); perSecond < 10 {
+		t.Errorf("only %.0f collections in a second", perSecond)
+	}
+}
+
+// lateness is by how much a sleep was too long while the test tried.
+func lateness(begin time.Time) (most time.Duration) {
+	for time.Since(begin) < *stallTime {
+		start := time.Now()
+		time.Sleep(time.Millisecond)
+		most = max(most, time.Since(start)-time.Millisecond)
+	}
+	return most
+}
+
+// stdioAgent is an agent that has started a gateway.
+type stdioAgent struct {
+	t           *testing.T
+	era         era
+	collections atomic.Int64 // of the gateway's garbage
+
+	mu      sync.Mutex
+	in      io.Writer
+	id      int
+	waiting map[int]chan string // for an answer, by ID
+}
+
+// startStdioAgent starts `ferrule mcp` with a board called robot. It tells of each
+// collection on standard error, and has so little room for garbage that there are
+// as many as can be. With less it would do nothing but collect.
+func startStdioAgent(t *testing.T, e era, board string) *stdioAgent {
+	t.Helper()
+	a := &stdioAgent{t: t, era: e, waiting: make(map[int]chan string)}
+	cmd := exec.Command("ferrule", "mcp", "--data", t.TempDir(), "--tcp", "robot="+board)
+	cmd.Env = append(os.Environ(), "GOGC=50", "GODEBUG=gctrace=1")
+	cmd.Stderr = a
+	in, out := startProcess(t, cmd)
+	a.in = in
+	go a.read(out)
+	if e == legacyEra {
+		<-a.send(0, initialize)
+		fmt.Fprintln(in, initialized)
+	}
+	return a
+}
+
+// Write counts the collections that standard error tells of.
+func (a *stdioAgent) Write(said []byte) (int, error) {
+	a.collections.Add(int64(bytes.Count(said, []byte("gc "))))
+	return len(said), nil
+}
+
+// call calls a tool, and returns its answer.
+func (a *stdioAgent) call(tool, args string) string {
+	a.mu.Lock()
+	a.id++
+	id := a.id
+	a.mu.Unlock()
+	return <-a.send(id, a.era.request(id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
+}
+
+func (a *stdioAgent) send(id int, request string) <-chan string {
+	answer := make(chan string, 1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting[id] = answer
+	if _, err := io.WriteString(a.in, request+"\n"); err != nil {
+		a.t.Error(err)
+	}
+	return answer
+}
+
+// read hands out answers. When there are no more, whoever waits gets none.
+func (a *stdioAgent) read(out *bufio.Reader) {
+	for {
+		line, err := out.ReadString('\n')
+		a.mu.Lock()
+		if err != nil {
+			for _, waits := range a.waiting {
+				close(waits)
+			}
+			a.mu.Unlock()
+			return
+		}
+		var answer struct{ ID *int }
+		if json.Unmarshal([]byte(line), &answer) == nil && answer.ID != nil && a.waiting[*answer.ID] != nil {
+			a.waiting[*answer.ID] <- line
+			delete(a.waiting, *answer.ID)
+		}
+		a.mu.Unlock()
+	}
+}
