@@ -77,8 +77,8 @@ func bare() {
 			return &mcp.CallToolResult{StructuredContent: value, Content: []mcp.Content{&mcp.TextContent{Text: string(value)}}}, nil
 		})
 	get := func(*http.Request) *mcp.Server { return server }
-	modern := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
-	legacy := mcp.NewStreamableHTTPHandler(get, nil)
+	stateless := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
+	stateful := mcp.NewStreamableHTTPHandler(get, nil)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		fmt.Println(err)
@@ -87,11 +87,11 @@ func bare() {
 	fmt.Printf("http://%s/mcp\n", listener.Addr())
 	go weigh()
 	http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Mcp-Protocol-Version") >= string(modernEra) {
-			modern.ServeHTTP(w, r)
+		if r.Header.Get("Mcp-Protocol-Version") >= modern {
+			stateless.ServeHTTP(w, r)
 			return
 		}
-		legacy.ServeHTTP(w, r)
+		stateful.ServeHTTP(w, r)
 	}))
 }
 

@@ -29,7 +29,7 @@ type desk struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	road    *road           // nil while there is no gateway
+	road    *way            // nil while there is no gateway
 	arrival chan struct{}   // closed when there is one
 	moved   time.Time       // when the last one went away
 	ready   chan struct{}   // closed when the list is worth reading
@@ -38,8 +38,8 @@ type desk struct {
 	wished  []control.Wish  // what the last gateway was asked for
 }
 
-// road is the road of one gateway.
-type road struct{ handle ferrule.Handler }
+// way is the road of one gateway.
+type way struct{ handle ferrule.Handler }
 
 func newDesk(cfg config.Config, log *slog.Logger) *desk {
 	d := &desk{
@@ -110,7 +110,7 @@ func (d *desk) Synced() {
 func (d *desk) open(handle ferrule.Handler) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.road = &road{handle}
+	d.road = &way{handle}
 	close(d.arrival)
 }
 
@@ -181,7 +181,7 @@ func (d *desk) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result,
 }
 
 // wait returns the road, as soon as there is one.
-func (d *desk) wait(ctx context.Context, until time.Time) (*road, error) {
+func (d *desk) wait(ctx context.Context, until time.Time) (*way, error) {
 	for {
 		d.mu.Lock()
 		road, arrival := d.road, d.arrival
@@ -200,10 +200,10 @@ func (d *desk) wait(ctx context.Context, until time.Time) (*road, error) {
 }
 
 // gone tells whether a road is no longer that of now.
-func (d *desk) gone(r *road) bool {
+func (d *desk) gone(w *way) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.road != r
+	return d.road != w
 }
 
 // returning tells whether a device can be expected back: the gateway has changed

@@ -15,44 +15,33 @@ import (
 	"time"
 )
 
-// era is a version of MCP that stands for those that are like it.
-type era string
-
-// The eras: with sessions, and without.
-const (
-	legacyEra era = "2025-11-25"
-	modernEra era = "2026-07-28"
-)
-
-var eras = []era{legacyEra, modernEra}
-
 // request is a request as it is sent. Params are the fields of an object.
-func (e era) request(id int, method, params string) string {
-	if e == modernEra {
-		params = fmt.Sprintf(`"_meta":{"io.modelcontextprotocol/protocolVersion":%q,"io.modelcontextprotocol/clientCapabilities":{}},%s`, e, params)
+func request(era string, id int, method, params string) string {
+	if era == modern {
+		params = fmt.Sprintf(`"_meta":{"io.modelcontextprotocol/protocolVersion":%q,"io.modelcontextprotocol/clientCapabilities":{}},%s`, era, params)
 	}
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s}}`, id, method, strings.TrimSuffix(params, ","))
 }
 
 // What an agent of the older era begins with.
 var (
-	initialize  = legacyEra.request(0, "initialize", fmt.Sprintf(`"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"plain","version":"1"}`, legacyEra))
+	initialize  = request(legacy, 0, "initialize", fmt.Sprintf(`"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"plain","version":"1"}`, legacy))
 	initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 )
 
 // plainAgent is an agent over HTTP that is made of as little as can be.
 type plainAgent struct {
 	url     string
-	era     era
+	era     string
 	client  *http.Client
 	session string // of the older era
 	id      int
 }
 
 // newPlainAgent begins a session, if its era has them.
-func newPlainAgent(ctx context.Context, client *http.Client, url string, e era) (*plainAgent, error) {
-	a := &plainAgent{url: url, era: e, client: client}
-	if e == modernEra {
+func newPlainAgent(ctx context.Context, client *http.Client, url string, era string) (*plainAgent, error) {
+	a := &plainAgent{url: url, era: era, client: client}
+	if era == modern {
 		return a, nil
 	}
 	resp, err := a.send(ctx, http.MethodPost, "initialize", "", initialize)
@@ -84,8 +73,8 @@ func (a *plainAgent) send(ctx context.Context, verb, method, name, body string) 
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set("Mcp-Protocol-Version", string(a.era))
-	if a.era == modernEra {
+	req.Header.Set("Mcp-Protocol-Version", a.era)
+	if a.era == modern {
 		req.Header.Set("Mcp-Method", method)
 		req.Header.Set("Mcp-Name", name)
 	}
@@ -109,7 +98,7 @@ func wholeBody(resp *http.Response) (string, error) {
 // call calls a tool, and returns what came back.
 func (a *plainAgent) call(ctx context.Context, tool, args string) (string, error) {
 	a.id++
-	resp, err := a.send(ctx, http.MethodPost, "tools/call", tool, a.era.request(a.id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
+	resp, err := a.send(ctx, http.MethodPost, "tools/call", tool, request(a.era, a.id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
 	if err != nil {
 		return "", err
 	}
@@ -122,10 +111,10 @@ func (a *plainAgent) call(ctx context.Context, tool, args string) (string, error
 
 // listen opens the stream of an agent, on which it is told of changes.
 func (a *plainAgent) listen(ctx context.Context) (*http.Response, error) {
-	if a.era == legacyEra {
+	if a.era == legacy {
 		return a.send(ctx, http.MethodGet, "", "", "")
 	}
-	return a.send(ctx, http.MethodPost, "subscriptions/listen", "", a.era.request(1, "subscriptions/listen", `"notifications":{"toolsListChanged":true}`))
+	return a.send(ctx, http.MethodPost, "subscriptions/listen", "", request(a.era, 1, "subscriptions/listen", `"notifications":{"toolsListChanged":true}`))
 }
 
 // startProcess starts a command of this package in a process of its own. It ends

@@ -29,8 +29,8 @@ func TestRatioAgent(t *testing.T) {
 	g.online("robot")
 	const args = `{"pin":2}`
 	local := road(t, g, "robot", "gpio_read", args)
-	for _, e := range eras {
-		through, without := agentCall(t, up.url, e, "robot__gpio_read", args), agentCall(t, bare.url, e, "gpio_read", args)
+	for _, era := range eras {
+		through, without := agentCall(t, up.url, era, "robot__gpio_read", args), agentCall(t, bare.url, era, "gpio_read", args)
 		medians(500, through, without, local) // to warm up
 		var added, gs, bs, ls []time.Duration
 		for range rounds {
@@ -38,16 +38,16 @@ func TestRatioAgent(t *testing.T) {
 			added = append(added, m[0]-m[1])
 			gs, bs, ls = append(gs, m[0]), append(bs, m[1]), append(ls, m[2])
 		}
-		most(t, string(e)+": what the gateway adds to a call against the local road, (G-B)/L", added, ls, 1.5)
+		most(t, era+": what the gateway adds to a call against the local road, (G-B)/L", added, ls, 1.5)
 		G, B, L := median(gs), median(bs), median(ls)
-		t.Logf("%s: G %v, B %v, L %v, G/B %.2f", e, G, B, L, float64(G)/float64(B))
+		t.Logf("%s: G %v, B %v, L %v, G/B %.2f", era, G, B, L, float64(G)/float64(B))
 	}
 }
 
 // agentCall returns a call of a tool by an agent over HTTP.
-func agentCall(t *testing.T, url string, e era, tool, args string) func() {
+func agentCall(t *testing.T, url string, era string, tool, args string) func() {
 	t.Helper()
-	a, err := newPlainAgent(t.Context(), &http.Client{}, url, e)
+	a, err := newPlainAgent(t.Context(), &http.Client{}, url, era)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,39 +64,39 @@ func agentCall(t *testing.T, url string, e era, tool, args string) func() {
 // away; and none is left when the streams are closed.
 func TestRatioSessions(t *testing.T) {
 	addrs := simProcess(t, 2)
-	got, base := make(map[era][]int), make(map[era][]int)
+	got, base := make(map[string][]int), make(map[string][]int)
 	for range 3 {
 		up := upProcess(t, "weighed", addrs[0], "agents: {sessions: 4000, idle: 3s}")
 		idleSessions(t, up, bareProcess(t, addrs[1]), 2000, got, base)
 	}
-	for _, e := range eras {
-		most(t, string(e)+": bytes of RSS of an idle session: gateway against bare SDK", got[e], base[e], 1.2)
+	for _, era := range eras {
+		most(t, era+": bytes of RSS of an idle session: gateway against bare SDK", got[era], base[era], 1.2)
 	}
 }
 
 // idleSessions adds the memory of a session in the gateway to got, and that in the
 // bare server to base.
-func idleSessions(t *testing.T, up, bare process, count int, got, base map[era][]int) {
+func idleSessions(t *testing.T, up, bare process, count int, got, base map[string][]int) {
 	t.Helper()
 	for _, p := range []process{up, bare} {
-		for _, e := range eras {
-			openCrowd(t, p.url, e, 100).leave() // to warm up
+		for _, era := range eras {
+			openCrowd(t, p.url, era, 100).leave() // to warm up
 		}
 	}
 	time.Sleep(6 * time.Second) // they are forgotten
 	empty := up.memory(t)
-	crowds := make(map[era]*crowd)
-	for _, e := range eras {
+	crowds := make(map[string]*crowd)
+	for _, era := range eras {
 		before := up.memory(t)
-		crowds[e] = openCrowd(t, up.url, e, count)
-		got[e] = append(got[e], (up.memory(t)-before)/count)
+		crowds[era] = openCrowd(t, up.url, era, count)
+		got[era] = append(got[era], (up.memory(t)-before)/count)
 		before = bare.memory(t)
-		openCrowd(t, bare.url, e, count)
-		base[e] = append(base[e], (bare.memory(t)-before)/count)
+		openCrowd(t, bare.url, era, count)
+		base[era] = append(base[era], (bare.memory(t)-before)/count)
 	}
-	for _, e := range eras {
-		if _, _, err := openStream(t.Context(), plainClient(), up.url, e); !errors.Is(err, errStatus(http.StatusServiceUnavailable)) {
-			t.Errorf("%s: one more agent than there may be: %v", e, err)
+	for _, era := range eras {
+		if _, _, err := openStream(t.Context(), plainClient(), up.url, era); !errors.Is(err, errStatus(http.StatusServiceUnavailable)) {
+			t.Errorf("%s: one more agent than there may be: %v", era, err)
 		}
 	}
 	full := up.memory(t)
@@ -105,8 +105,8 @@ func idleSessions(t *testing.T, up, bare process, count int, got, base map[era][
 		t.Fatalf("%v: %s", err, out)
 	}
 	gone := time.Now()
-	for _, e := range eras {
-		t.Logf("%s: the last of %d streams was told %v after a device had gone", e, count, crowds[e].told(t).Sub(gone).Round(time.Millisecond))
+	for _, era := range eras {
+		t.Logf("%s: the last of %d streams was told %v after a device had gone", era, count, crowds[era].told(t).Sub(gone).Round(time.Millisecond))
 	}
 
 	for _, c := range crowds {
@@ -118,14 +118,14 @@ func idleSessions(t *testing.T, up, bare process, count int, got, base map[era][
 	if left-empty > (full-empty)/5 {
 		t.Errorf("%d bytes are left", left-empty)
 	}
-	for _, a := range crowds[legacyEra].agents {
+	for _, a := range crowds[legacy].agents {
 		if _, err := a.call(t.Context(), "gateway__status", `{}`); !errors.Is(err, errStatus(http.StatusNotFound)) {
 			t.Fatalf("a session without a stream: %v", err)
 		}
 	}
-	for _, e := range eras {
-		if _, _, err := openStream(t.Context(), plainClient(), up.url, e); err != nil {
-			t.Errorf("%s: an agent when the others have gone: %v", e, err)
+	for _, era := range eras {
+		if _, _, err := openStream(t.Context(), plainClient(), up.url, era); err != nil {
+			t.Errorf("%s: an agent when the others have gone: %v", era, err)
 		}
 	}
 }
@@ -145,8 +145,8 @@ func plainClient() *http.Client {
 }
 
 // openStream begins a session with an open stream, and returns when it is open.
-func openStream(ctx context.Context, client *http.Client, url string, e era) (*plainAgent, *bufio.Scanner, error) {
-	a, err := newPlainAgent(ctx, client, url, e)
+func openStream(ctx context.Context, client *http.Client, url string, era string) (*plainAgent, *bufio.Scanner, error) {
+	a, err := newPlainAgent(ctx, client, url, era)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,7 +162,7 @@ func openStream(ctx context.Context, client *http.Client, url string, e era) (*p
 }
 
 // openCrowd opens many streams, a few at once.
-func openCrowd(t *testing.T, url string, e era, count int) *crowd {
+func openCrowd(t *testing.T, url string, era string, count int) *crowd {
 	t.Helper()
 	c := &crowd{heard: make(chan time.Time, count), count: count, client: plainClient()}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -176,7 +176,7 @@ func openCrowd(t *testing.T, url string, e era, count int) *crowd {
 		opening.Add(1)
 		seats <- struct{}{}
 		c.wg.Go(func() {
-			a, lines, err := openStream(ctx, c.client, url, e)
+			a, lines, err := openStream(ctx, c.client, url, era)
 			mu.Lock()
 			c.agents = append(c.agents, a)
 			mu.Unlock()
@@ -199,7 +199,7 @@ func openCrowd(t *testing.T, url string, e era, count int) *crowd {
 	opening.Wait()
 	select {
 	case err := <-failed:
-		t.Fatalf("%s: %d agents could not be connected, %v", e, len(failed)+1, err)
+		t.Fatalf("%s: %d agents could not be connected, %v", era, len(failed)+1, err)
 	default:
 	}
 	return c

@@ -33,17 +33,17 @@ func TestStall(t *testing.T) {
 	if *stallTime == 0 {
 		t.Skip("-stall is not set")
 	}
-	for _, e := range eras {
-		t.Run(string(e), func(t *testing.T) {
+	for _, era := range eras {
+		t.Run(era, func(t *testing.T) {
 			t.Parallel()
-			stall(t, e)
+			stall(t, era)
 		})
 	}
 }
 
-func stall(t *testing.T, e era) {
+func stall(t *testing.T, era string) {
 	const most, atOnce = 500 * time.Millisecond, 16
-	a := startStdioAgent(t, e, startSim(t, simConfig()).Addrs()[0])
+	a := startStdioAgent(t, era, startSim(t, simConfig()).Addrs()[0])
 	eventually(t, 30*time.Second, "the board is online", func() bool {
 		return strings.Contains(a.call("gateway__status", `{}`), `"online":1`)
 	})
@@ -76,7 +76,7 @@ func stall(t *testing.T, e era) {
 	took, collections := time.Since(begin), a.collections.Load()-before
 	slowest := time.Duration(longest.Load())
 	t.Logf("%s: %d calls on standard input, sixteen at once, during %d collections in %v; the longest took %v, at most %v (a bare sleep: %v too long)",
-		e, calls.Load(), collections, took.Round(time.Second), slowest.Round(time.Millisecond), most, late.Round(time.Millisecond))
+		era, calls.Load(), collections, took.Round(time.Second), slowest.Round(time.Millisecond), most, late.Round(time.Millisecond))
 	if slowest > most {
 		t.Errorf("one took %v", slowest)
 	}
@@ -98,7 +98,7 @@ func lateness(begin time.Time) (most time.Duration) {
 // stdioAgent is an agent that has started a gateway.
 type stdioAgent struct {
 	t           *testing.T
-	era         era
+	era         string
 	collections atomic.Int64 // of the gateway's garbage
 
 	mu      sync.Mutex
@@ -110,16 +110,16 @@ type stdioAgent struct {
 // startStdioAgent starts `ferrule mcp` with a board called robot. It tells of each
 // collection on standard error, and has so little room for garbage that there are
 // as many as can be. With less it would do nothing but collect.
-func startStdioAgent(t *testing.T, e era, board string) *stdioAgent {
+func startStdioAgent(t *testing.T, era, board string) *stdioAgent {
 	t.Helper()
-	a := &stdioAgent{t: t, era: e, waiting: make(map[int]chan string)}
+	a := &stdioAgent{t: t, era: era, waiting: make(map[int]chan string)}
 	cmd := exec.Command("ferrule", "mcp", "--data", t.TempDir(), "--tcp", "robot="+board)
 	cmd.Env = append(os.Environ(), "GOGC=50", "GODEBUG=gctrace=1")
 	cmd.Stderr = a
 	in, out := startProcess(t, cmd)
 	a.in = in
 	go a.read(out)
-	if e == legacyEra {
+	if era == legacy {
 		<-a.send(0, initialize)
 		fmt.Fprintln(in, initialized)
 	}
@@ -138,7 +138,7 @@ func (a *stdioAgent) call(tool, args string) string {
 	a.id++
 	id := a.id
 	a.mu.Unlock()
-	return <-a.send(id, a.era.request(id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
+	return <-a.send(id, request(a.era, id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
 }
 
 func (a *stdioAgent) send(id int, request string) <-chan string {

@@ -16,15 +16,15 @@ import (
 	"github.com/ferrulehq/ferrule/rig/uno"
 )
 
-// process is a `ferrule mcp` with an agent.
-type process struct {
+// mcpProcess is a `ferrule mcp` with an agent.
+type mcpProcess struct {
 	t       *testing.T
 	cmd     *exec.Cmd
 	session *mcp.ClientSession
 }
 
 // startMCP starts a `ferrule mcp` on a data directory, as an agent does.
-func startMCP(t *testing.T, data string, args ...string) *process {
+func startMCP(t *testing.T, data string, args ...string) *mcpProcess {
 	t.Helper()
 	cmd := exec.Command("ferrule", append([]string{"mcp", "--data", data}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -33,7 +33,7 @@ func startMCP(t *testing.T, data string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t, cmd, session}
+	p := &mcpProcess{t, cmd, session}
 	t.Cleanup(func() {
 		session.Close()
 		if t.Failed() {
@@ -45,7 +45,7 @@ func startMCP(t *testing.T, data string, args ...string) *process {
 }
 
 // kill ends the process without a word, and waits until it is over.
-func (p *process) kill() {
+func (p *mcpProcess) kill() {
 	p.t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
 		p.t.Fatal(err)
@@ -54,7 +54,7 @@ func (p *process) kill() {
 }
 
 // lists tells whether a tool stands in the list.
-func (p *process) lists(tool string) bool {
+func (p *mcpProcess) lists(tool string) bool {
 	p.t.Helper()
 	list, err := p.session.ListTools(p.t.Context(), nil)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *process) lists(tool string) bool {
 }
 
 // call makes a call that has to succeed, and tells how long it took.
-func (p *process) call(tool string, args map[string]any) time.Duration {
+func (p *mcpProcess) call(tool string, args map[string]any) time.Duration {
 	p.t.Helper()
 	start := time.Now()
 	result, err := p.session.CallTool(p.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
@@ -87,7 +87,7 @@ func TestTakeover(t *testing.T) {
 	first := startMCP(t, data, "--serial", port)
 	var longest time.Duration
 	on := false
-	flip := func(p *process) time.Duration {
+	flip := func(p *mcpProcess) time.Duration {
 		on = !on
 		took := p.call("uno__gpio_write", map[string]any{"pin": 13, "value": on})
 		board.WaitPin("B5", on)
@@ -119,7 +119,7 @@ func TestTakeover(t *testing.T) {
 func TestStartedTogether(t *testing.T) {
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
 	data := t.TempDir()
-	all := make([]*process, 4)
+	all := make([]*mcpProcess, 4)
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() { all[i] = startMCP(t, data, "--serial", "uno="+board.Path()) })
@@ -151,7 +151,7 @@ func TestJoinerBrings(t *testing.T) {
 	}
 	joiner := startMCP(t, data, "--serial", "two="+boards[1].Path())
 	third := startMCP(t, data)
-	use := func(p *process, value bool) {
+	use := func(p *mcpProcess, value bool) {
 		t.Helper()
 		for i, name := range []string{"one", "two"} {
 			if took := p.call(name+"__gpio_write", map[string]any{"pin": 13, "value": value}); took > 5*time.Second {
