@@ -54,7 +54,8 @@ func (r *raw) roundTrip(method, params string) (json.RawMessage, error) {
 
 // bare is the command bare BOARD: an MCP server of the SDK alone, which serves both
 // eras as the gateway does, and has one tool, which makes a raw round trip to a
-// board. It writes its address first, and answers like weighed.
+// board. It writes its address first, and answers like weighed. With mcp behind it,
+// it serves on standard input and output.
 func bare() {
 	conn, err := net.Dial("tcp", os.Args[1])
 	if err != nil {
@@ -76,6 +77,11 @@ func bare() {
 			}
 			return &mcp.CallToolResult{StructuredContent: value, Content: []mcp.Content{&mcp.TextContent{Text: string(value)}}}, nil
 		})
+	if len(os.Args) > 2 {
+		in, out := agent.Standard()
+		server.Run(context.Background(), &mcp.IOTransport{Reader: in, Writer: out})
+		return
+	}
 	get := func(*http.Request) *mcp.Server { return server }
 	stateless := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
 	stateful := mcp.NewStreamableHTTPHandler(get, nil)

@@ -58,6 +58,40 @@ func agentCall(t *testing.T, url string, era string, tool, args string) func() {
 	}
 }
 
+// TestRatioStart: how long it takes from the start of `ferrule mcp` until the tool of
+// a board is listed, beside the same for a server of the bare SDK.
+func TestRatioStart(t *testing.T) {
+	const limit = 250 * time.Millisecond
+	addrs := simProcess(t, 2)
+	listed := func(tool string, command string, args ...string) func() {
+		return func() {
+			cmd := exec.Command(command, args...)
+			in, out := startProcess(t, cmd)
+			fmt.Fprintf(in, "%s\n%s\n%s\n", initialize, initialized, request(legacy, 1, "tools/list", ""))
+			for {
+				line, err := out.ReadString('\n')
+				if err != nil {
+					t.Fatalf("%s: %v", command, err)
+				}
+				if strings.Contains(line, `"id":1,`) {
+					if !strings.Contains(line, tool) {
+						t.Fatalf("%s lists %s", command, line)
+					}
+					cmd.Process.Kill()
+					return
+				}
+			}
+		}
+	}
+	data := t.TempDir()
+	start, bare := listed("robot__gpio_read", "ferrule", "mcp", "--data", data, "--tcp", "robot="+addrs[0]), listed("gpio_read", "bare", addrs[1], "mcp")
+	m := medians(15, start, bare)
+	t.Logf("from the start of ferrule mcp until a board's tool is listed: %v, at most %v; the bare SDK: %v", m[0], limit, m[1])
+	if m[0] > limit {
+		t.Errorf("it took %v", m[0])
+	}
+}
+
 // TestRatioSessions: the memory of an idle agent with an open stream, in the gateway
 // against a server of the bare SDK, two thousand of each era at once. None of them
 // is forgotten, however long it asks for nothing; each is told when a device goes
