@@ -96,12 +96,9 @@ func lost(ctx context.Context, call *ferrule.Call, err error) error {
 // Trace calls fn with everything that is seen on the wire to a device, until ctx
 // ends; it then returns nil.
 func (c *Client) Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error {
-	resp, err := c.do(ctx, http.MethodGet, "/trace?device="+url.QueryEscape(device), nil)
-	if never := (unreachable{}); errors.As(err, &never) {
-		return never.error
-	}
+	resp, err := c.ask(ctx, http.MethodGet, "/trace?device="+url.QueryEscape(device), nil)
 	if err != nil {
-		return fmt.Errorf("the gateway went away: %w", err)
+		return err
 	}
 	defer resp.Body.Close()
 	for in := json.NewDecoder(resp.Body); ; {
@@ -123,12 +120,9 @@ func (c *Client) Trace(ctx context.Context, device string, fn func(ferrule.Trace
 
 // Yield asks the gateway to end, so that the caller can become it.
 func (c *Client) Yield(ctx context.Context) error {
-	resp, err := c.do(ctx, http.MethodPost, "/yield", nil)
-	if never := (unreachable{}); errors.As(err, &never) {
-		return never.error
-	}
+	resp, err := c.ask(ctx, http.MethodPost, "/yield", nil)
 	if err != nil {
-		return fmt.Errorf("the gateway went away: %w", err)
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -136,6 +130,18 @@ func (c *Client) Yield(ctx context.Context) error {
 		return errors.New(string(bytes.TrimSpace(text)))
 	}
 	return nil
+}
+
+// ask makes a request that is no call.
+func (c *Client) ask(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	resp, err := c.do(ctx, method, path, body)
+	if never := (unreachable{}); errors.As(err, &never) {
+		return nil, never.error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the gateway went away: %w", err)
+	}
+	return resp, nil
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -162,12 +161,9 @@ func (c *Client) Follow(ctx context.Context, wishes []Wish, v Visitor) error {
 	if err != nil {
 		return err
 	}
-	resp, err := c.do(ctx, http.MethodPost, "/fleet", bytes.NewReader(body))
-	if never := (unreachable{}); errors.As(err, &never) {
-		return never.error
-	}
+	resp, err := c.ask(ctx, http.MethodPost, "/fleet", bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("the gateway went away: %w", err)
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
