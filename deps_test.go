@@ -72,6 +72,7 @@ var rooms = map[string]room{
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
 	"front/control": {own: []string{"."}},
+	"setup":         {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
 	"sim":           {own: []string{"thing"}},
 	"rig/uno":       {third: []string{"golang.org/x/sys"}},
@@ -83,7 +84,7 @@ var rooms = map[string]room{
 	"cmd/ferrule": {
 		own: []string{
 			".", "auth", "catalog", "config", "dialect", "dialect/mcpu", "dock", "fleet", "front/agent", "front/control",
-			"journal", "overlay", "pipeline", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
+			"journal", "overlay", "pipeline", "setup", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
 		},
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"rig/uno", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
