@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -175,7 +174,7 @@ func TestJoinerBrings(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	t.Log(fmt.Sprintf("%s", out))
+	t.Logf("%s", out)
 }
 
 // TestUpTakesOver: a gateway that a person starts takes the place of one that runs
