@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -118,8 +119,22 @@ func TestAnotherBoard(t *testing.T) {
 // TestBusy: a port that another program has is named with that program.
 func TestBusy(t *testing.T) {
 	_, path := openPTY(t)
-	// The shell holds the port open, and takes it for itself as a terminal
-	// program does.
+	_, letGo := hold(t, path)
+	if _, err := openPort(path, DefaultBaud, ResetOpen); err == nil || !strings.Contains(err.Error(), "in use by serial.test (process ") {
+		t.Errorf("got %v", err)
+	}
+	letGo()
+	conn, err := openPort(path, DefaultBaud, ResetOpen)
+	if err != nil {
+		t.Fatalf("after it ended: %v", err)
+	}
+	conn.Close()
+}
+
+// hold has another process hold a port open, and take it for itself as a terminal
+// program does.
+func hold(t *testing.T, path string) (pid int, letGo func()) {
+	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestHold$")
 	cmd.Env = append(os.Environ(), "HOLD_PORT="+path)
 	in, err := cmd.StdinPipe()
@@ -133,21 +148,15 @@ func TestBusy(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer cmd.Wait()
-	defer in.Close()
+	letGo = sync.OnceFunc(func() {
+		in.Close()
+		cmd.Wait()
+	})
+	t.Cleanup(letGo)
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openPort(path, DefaultBaud, ResetOpen); err == nil || !strings.Contains(err.Error(), "in use by serial.test (process ") {
-		t.Errorf("got %v", err)
-	}
-	in.Close()
-	cmd.Wait()
-	conn, err := openPort(path, DefaultBaud, ResetOpen)
-	if err != nil {
-		t.Fatalf("after it ended: %v", err)
-	}
-	conn.Close()
+	return cmd.Process.Pid, letGo
 }
 
 // TestHold is the other program.

@@ -99,6 +99,15 @@ func explain(path string, err error) error {
 	return err
 }
 
+// holder names the process that has a port open; empty if none can be seen.
+func holder(path string) string {
+	p := holding(path)
+	if p.ID == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s (process %d)", p.Name, p.ID)
+}
+
 // keepLines leaves DTR and RTS raised when the port is closed: the next opening
 // raises them, and a board that is wired to restart by that does not if they are
 // up already.

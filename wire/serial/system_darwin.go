@@ -19,11 +19,11 @@ var errForbidden = errors.New("permission denied")
 // born tells one entry of a port from the next with the same number.
 func born(_ string, stat *syscall.Stat_t) string { return fmt.Sprint(stat.Birthtimespec) }
 
-// isPTY and taken do not matter where holder tells nothing.
+// isPTY and taken do not matter where holding tells nothing.
 func isPTY(string) bool   { return false }
 func taken(*os.File) bool { return false }
 
-// holder is not told here: the system keeps others out of a port that is taken.
-func holder(string) string { return "" }
+// holding is not told here: the system keeps others out of a port that is taken.
+func holding(string) Process { return Process{} }
 
 func dropOutput(fd int) { unix.IoctlSetPointerInt(fd, unix.TIOCFLUSH, unix.TCOFLUSH) }

@@ -44,28 +44,27 @@ func taken(file *os.File) (so bool) {
 
 func dropOutput(fd int) { unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH) }
 
-// holder names the process, other than this one, that has a port open; empty if
-// there is none that this user can see. Whoever made a pseudo terminal does not
-// count: it may well hold both ends, and the mark of a program that was killed
-// stays on it.
-func holder(path string) string {
+// holding finds the process, other than this one, that has a port open, if there
+// is one that this user can see. Whoever made a pseudo terminal does not count: it
+// may well hold both ends, and the mark of a program that was killed stays on it.
+func holding(path string) Process {
 	port, err := os.Stat(path)
 	if err != nil {
-		return ""
+		return Process{}
 	}
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, process := range processes {
-		pid := filepath.Base(process)
-		if pid == strconv.Itoa(os.Getpid()) || !has(process, port) || made(process, path) {
+		pid, err := strconv.Atoi(filepath.Base(process))
+		if err != nil || pid == os.Getpid() || !has(process, port) || made(process, path) {
 			continue
 		}
 		name, err := os.ReadFile(process + "/comm")
 		if err != nil {
 			continue // it has just ended
 		}
-		return fmt.Sprintf("%s (process %s)", clean(string(name)), pid)
+		return Process{pid, clean(string(name))}
 	}
-	return ""
+	return Process{}
 }
 
 // has tells whether a process has a file open.
