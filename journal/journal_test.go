@@ -391,6 +391,43 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// TestVerifyEnd: of a long journal the end is checked.
+func TestVerifyEnd(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 40)
+	path := filepath.Join(dir, journal.FileName)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(most int, records int, whole bool, want ...string) {
+		t.Helper()
+		report, all, err := journal.VerifyEnd(dir, int64(most))
+		var found []string
+		for _, f := range report.Findings {
+			found = append(found, f.What)
+		}
+		if err != nil || report.Records != records || all != whole || !slices.Equal(found, want) {
+			t.Errorf("the last %d bytes: %v, %+v, %v; want %d and %q", most, err, report, all, records, want)
+		}
+	}
+	line := len(data) / 40
+	check(len(data), 40, true)
+	check(10*line+line/2, 10, false)
+	check(1, 0, false)
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	lines[2] = []byte("rubbish\n")
+	lines[34] = bytes.Replace(lines[34], []byte("robot"), []byte("rabot"), 1)
+	if err := os.WriteFile(path, bytes.Join(lines, nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(10*line+line/2, 10, false, "record 35 is altered, or the one before it is")
+	check(3*line+line/2, 3, false)
+	if _, _, err := journal.VerifyEnd(t.TempDir(), 1); err == nil {
+		t.Error("no journal is whole")
+	}
+}
+
 // FuzzEntry: whatever a record holds comes back as it was, but for what is not
 // text.
 func FuzzEntry(f *testing.F) {

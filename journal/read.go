@@ -106,49 +106,102 @@ const maxFindings = 100
 //
 // What it cannot see is that the newest records were removed: that takes a copy.
 func Verify(dir string) (Report, error) {
-	report := Report{Findings: []Finding{}}
-	find := func(line int, format string, args ...any) {
-		if len(report.Findings) < maxFindings {
-			report.Findings = append(report.Findings, Finding{line, fmt.Sprintf(format, args...)})
-		}
+	v := verifier{Report: Report{Findings: []Finding{}}}
+	err := lines(dir, v.check)
+	return v.Report, err
+}
+
+// VerifyEnd is Verify of the last bytes of a journal, at most as many as are
+// given: whole tells whether that was all of it. What it finds in a part has no
+// line.
+func VerifyEnd(dir string, most int64) (report Report, whole bool, err error) {
+	file, err := open(dir)
+	if err != nil {
+		return report, false, err
 	}
-	var prev mark
-	err := lines(dir, func(n int, line []byte) error {
-		report.Records++
-		hash, body, e, err := parseLine(line)
-		if err != nil {
-			find(n, "not a record: %v", err)
-			prev.seq++ // it stood for one
-			prev.hash = hash
-			return nil
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return report, false, err
+	}
+	v := verifier{Report: Report{Findings: []Finding{}}}
+	if info.Size() <= most {
+		err = linesOf(file, v.check)
+		return v.Report, true, err
+	}
+	if _, err := file.Seek(info.Size()-most, io.SeekStart); err != nil {
+		return report, false, err
+	}
+	v.given = true
+	err = linesOf(io.LimitReader(file, most), func(n int, line []byte) error {
+		if n == 1 {
+			return nil // it begins somewhere
 		}
-		switch want := prev.seq + 1; {
-		case e.Seq == want+1:
-			find(n, "record %d is missing", want)
-		case e.Seq > want:
-			find(n, "records %d to %d are missing", want, e.Seq-1)
-		case e.Seq < want:
-			find(n, "record %d stands after record %d", e.Seq, prev.seq)
-		case chain(prev.hash, body) != hash:
-			find(n, "record %d is altered, or the one before it is", e.Seq)
-		}
-		prev = mark{e.Seq, hash}
-		return nil
+		return v.check(0, line)
 	})
-	return report, err
+	return v.Report, false, err
+}
+
+// verifier checks one record after the other.
+type verifier struct {
+	Report
+	prev  mark
+	given bool // the next record is taken as it is, because what was before it is not known
+}
+
+func (v *verifier) check(n int, line []byte) error {
+	v.Records++
+	hash, body, e, err := parseLine(line)
+	if err != nil {
+		v.find(n, "not a record: %v", err)
+		v.prev.seq++ // it stood for one
+		v.prev.hash = hash
+		return nil
+	}
+	switch want := v.prev.seq + 1; {
+	case v.given:
+		v.given = false
+	case e.Seq == want+1:
+		v.find(n, "record %d is missing", want)
+	case e.Seq > want:
+		v.find(n, "records %d to %d are missing", want, e.Seq-1)
+	case e.Seq < want:
+		v.find(n, "record %d stands after record %d", e.Seq, v.prev.seq)
+	case chain(v.prev.hash, body) != hash:
+		v.find(n, "record %d is altered, or the one before it is", e.Seq)
+	}
+	v.prev = mark{e.Seq, hash}
+	return nil
+}
+
+func (v *verifier) find(line int, format string, args ...any) {
+	if len(v.Findings) < maxFindings {
+		v.Findings = append(v.Findings, Finding{line, fmt.Sprintf(format, args...)})
+	}
+}
+
+// open opens the journal in dir to read it.
+func open(dir string) (*os.File, error) {
+	file, err := os.Open(filepath.Join(dir, FileName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no journal in %s", dir)
+	}
+	return file, err
 }
 
 // lines calls fn with each whole line of the journal and its number.
 func lines(dir string, fn func(n int, line []byte) error) error {
-	file, err := os.Open(filepath.Join(dir, FileName))
-	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("there is no journal in %s", dir)
-	}
+	file, err := open(dir)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	in := bufio.NewReaderSize(file, 64<<10)
+	return linesOf(file, fn)
+}
+
+// linesOf calls fn with each whole line and its number.
+func linesOf(r io.Reader, fn func(n int, line []byte) error) error {
+	in := bufio.NewReaderSize(r, 64<<10)
 	var line []byte
 	for n := 1; ; {
 		part, err := in.ReadSlice('\n')
