@@ -44,6 +44,7 @@ type DescribedDevice struct {
 	Address   string            `json:"address"`
 	Dialect   string            `json:"dialect,omitempty"`
 	Tools     int               `json:"tools" jsonschema:"how many tools can be used"`
+	Unusable  int               `json:"unusable,omitempty" jsonschema:"how many tools cannot be used"`
 	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening it last may have restarted it, and put its outputs into their first state"`
 	Changed   *time.Time        `json:"changed,omitempty" jsonschema:"when it became another Kind"`
 	Previous  string            `json:"previous,omitempty" jsonschema:"the Kind that it was"`
@@ -159,6 +160,8 @@ func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 		for _, t := range manifest.Tools {
 			if t.Quarantine == "" {
 				out.Tools++
+			} else {
+				out.Unusable++
 			}
 		}
 	}

@@ -14,6 +14,7 @@ type StatusInput struct{}
 type StatusOutput struct {
 	Version string `json:"version"`
 	Summary string `json:"summary" jsonschema:"what is there, and what to do if there is nothing"`
+	Listen  string `json:"listen,omitempty" jsonschema:"where HTTP is served"`
 	// What follows counts devices.
 	Online   int `json:"online"`
 	Offline  int `json:"offline"`

@@ -63,7 +63,7 @@ left out, unless it is asked for.`,
 
 // looks are the gateway's tools that only tell what there is. Commands call them
 // all the time.
-var looks = map[string]bool{"list_devices": true, "describe_device": true}
+var looks = map[string]bool{"list_devices": true, "describe_device": true, "status": true}
 
 func (a *app) printEntry(e ferrule.Entry) error {
 	if a.json {

@@ -179,10 +179,14 @@ func (g *gateway) status() toolbox.StatusOutput {
 	n := g.catalog.Counts()
 	_, shape := g.catalog.List()
 	stats := g.road.Stats()
-	return toolbox.StatusOutput{
+	out := toolbox.StatusOutput{
 		Online: n.Online, Offline: n.Offline, Released: n.Released, Held: n.Held, Kinds: n.Kinds, List: string(shape),
 		Calls: toolbox.Calls{CacheHits: stats.CacheHits, CacheMisses: stats.CacheMisses, CacheSize: stats.CacheEntries, Limited: stats.Limited},
 	}
+	if g.web != nil {
+		out.Listen = g.web.Addr().String()
+	}
+	return out
 }
 
 // runParts starts parts in order, and stops them in reverse order when ctx ends

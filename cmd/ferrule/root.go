@@ -138,6 +138,11 @@ func callGateway[Out any](ctx context.Context, a *app, tool string, in any) (out
 		return out, err
 	}
 	defer client.Close()
+	return callOwn[Out](ctx, client, tool, in)
+}
+
+// callOwn calls one of the gateway's own tools through a client.
+func callOwn[Out any](ctx context.Context, client *control.Client, tool string, in any) (out Out, err error) {
 	args, err := json.Marshal(in)
 	if err != nil {
 		return out, err

@@ -58,28 +58,48 @@ const maxPath = 100
 // directory, or, where that path is too long, in a private directory with a
 // short name under the one for temporary files.
 func SocketPath(data string) (string, error) {
-	data, err := filepath.Abs(data)
-	if err != nil {
-		return "", err
+	path, dir, err := socketPath(data)
+	if err != nil || dir == "" {
+		return path, err
 	}
-	path := filepath.Join(data, "control.sock")
-	if len(path) <= maxPath {
-		return path, nil
-	}
-	sum := sha256.Sum256([]byte(data))
-	dir := filepath.Join(os.TempDir(), "ferrule-"+hex.EncodeToString(sum[:8]))
-	if path = filepath.Join(dir, "control.sock"); len(path) > maxPath {
-		return "", fmt.Errorf("%s is too long for a socket; set TMPDIR to a shorter path", path)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return path, err
 	}
 	return path, private(dir)
 }
 
-// private makes a directory that nobody else can reach into, or makes sure that
-// the one which is there is such: others can write to the directory around it.
-func private(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
+// FindSocket is SocketPath for those who only look: it makes no directory.
+func FindSocket(data string) (string, error) {
+	path, dir, err := socketPath(data)
+	if err != nil || dir == "" {
+		return path, err
 	}
+	if err := private(dir); !errors.Is(err, os.ErrNotExist) {
+		return path, err
+	}
+	return path, nil
+}
+
+// socketPath is where the socket is, and the directory around it that is not the
+// data directory.
+func socketPath(data string) (path, dir string, err error) {
+	if data, err = filepath.Abs(data); err != nil {
+		return "", "", err
+	}
+	if path = filepath.Join(data, "control.sock"); len(path) <= maxPath {
+		return path, "", nil
+	}
+	sum := sha256.Sum256([]byte(data))
+	dir = filepath.Join(os.TempDir(), "ferrule-"+hex.EncodeToString(sum[:8]))
+	if path = filepath.Join(dir, "control.sock"); len(path) > maxPath {
+		return "", "", fmt.Errorf("%s is too long for a socket; set TMPDIR to a shorter path", path)
+	}
+	return path, dir, nil
+}
+
+// private makes sure that nobody else can reach into a directory: others can
+// write to the directory around it.
+func private(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err

@@ -307,8 +307,12 @@ func TestSocketPath(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(temp) })
 	t.Setenv("TMPDIR", temp)
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	looked, err := control.FindSocket(long)
+	if _, made := os.Stat(filepath.Dir(looked)); err != nil || !errors.Is(made, os.ErrNotExist) {
+		t.Errorf("looking for %s: %v, %v", looked, err, made)
+	}
 	path, err := control.SocketPath(long)
-	if err != nil || len(path) > 100 || !strings.HasPrefix(path, temp) {
+	if err != nil || path != looked || len(path) > 100 || !strings.HasPrefix(path, temp) {
 		t.Fatalf("got %s, %v", path, err)
 	}
 	if again, err := control.SocketPath(long); err != nil || again != path {
@@ -320,8 +324,10 @@ func TestSocketPath(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := control.SocketPath(long); err == nil || !strings.Contains(err.Error(), "is open to others") {
-		t.Errorf("got %v for a directory that others can reach into", err)
+	for _, way := range []func(string) (string, error){control.SocketPath, control.FindSocket} {
+		if _, err := way(long); err == nil || !strings.Contains(err.Error(), "is open to others") {
+			t.Errorf("got %v for a directory that others can reach into", err)
+		}
 	}
 }
 
