@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/rig/uno"
+)
+
+// TestDoctorOfBoards: on a machine with two boards the doctor tells what they are
+// and who has them, and opens neither; the exit code tells whether something is
+// wrong.
+func TestDoctorOfBoards(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	usb := newBus(t)
+	arduino, clone := uno.Start(t, uno.Options{BootTime: 200 * time.Millisecond}), uno.Start(t, uno.Options{BootTime: 200 * time.Millisecond})
+	usb.plug(usbBoard{idVendor: "2341", idProduct: "0043", serial: "95530343834351A0B091", product: "Arduino Uno", place: "1-1"}, "ttyACM0", arduino.Path())
+	usb.plug(usbBoard{idVendor: "1a86", idProduct: "7523", product: "USB Serial", place: "1-2"}, "ttyUSB0", clone.Path())
+	c := newCommandLine(t)
+	opened, cloneOpened := watchOpen(t, arduino.Path()), watchOpen(t, clone.Path())
+	const isUno = `/dev/ttyACM0 ("Arduino Uno"), a board of Arduino: `
+	c.want(0, "  fine   "+isUno+"it can be opened\n", "doctor")
+	c.want(0, "  fine   /dev/ttyUSB0 (\"USB Serial\"), behind a bridge (WCH CH340): it can be opened; `auto` only lists it, and `ferrule adopt` opens it\n", "doctor")
+	c.want(0, "\nNothing is wrong.\n", "doctor")
+
+	if opened() {
+		t.Error("the doctor has opened a board")
+	}
+
+	// Another program has it, and one that greets modems runs.
+	other, letGo := holdPort(t, usb, "/dev/ttyACM0")
+	if !opened() {
+		t.Error("it is not seen that somebody opens a board")
+	}
+	c.want(exitOther, fmt.Sprintf("  wrong  %sit is in use by ModemManager (process %d)\n", isUno, other), "doctor")
+	c.want(exitOther, "  note   ModemManager is running: ", "doctor")
+	c.want(exitOther, "ferrule: 1 thing is wrong\n", "doctor")
+	letGo()
+	if opened() || cloneOpened() {
+		t.Error("the doctor has opened a board")
+	}
+
+	// A gateway has it; the clone waits.
+	stop := c.up("--serial", "auto")
+	c.until("usb:2341:0043:95530343834351A0B091", ferrule.StateOnline)
+	c.want(0, "  note   usb:1A86:7523@1-2 was found, and waits\n         → `ferrule adopt usb:1A86:7523@1-2`, if it is yours\n", "doctor")
+	c.want(0, " is online, with ", "doctor")
+	stop()
+
+	// The data directory cannot be written.
+	data := os.Getenv("FERRULE_DATA")
+	usb.mount(data, data, "", syscall.MS_BIND, "")
+	defer syscall.Unmount(data, syscall.MNT_DETACH)
+	usb.mount("", data, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, "")
+	c.want(exitOther, "  wrong  "+data+" cannot be written: read-only file system\n", "doctor")
+}
+
+// holdPort has a process called ModemManager hold a port open.
+func holdPort(t *testing.T, usb bus, path string) (pid int, letGo func()) {
+	t.Helper()
+	sleep, err := exec.LookPath("sleep")
+	usb.must(err)
+	text, err := os.ReadFile(sleep)
+	usb.must(err)
+	name := filepath.Join(t.TempDir(), "ModemManager")
+	usb.must(os.WriteFile(name, text, 0o700))
+	port, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY, 0)
+	usb.must(err)
+	defer port.Close()
+	cmd := exec.CommandContext(t.Context(), name, "60")
+	cmd.Args[0] = "sleep" // of busybox asks
+	cmd.Stdin = port
+	usb.must(cmd.Start())
+	return cmd.Process.Pid, func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+}
+
+// TestDoctorOfProcesses: who has a lock, a TCP port and the other end of a socket.
+func TestDoctorOfProcesses(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, lockName)
+	if pid, ok := lockHolder("/", path); pid != 0 || !ok {
+		t.Errorf("no lock: got %d, %v", pid, ok)
+	}
+	lock, err := lockData(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, ok := lockHolder("/", path); pid != os.Getpid() || !ok {
+		t.Errorf("locked: got %d, %v", pid, ok)
+	}
+	lock.Close()
+	if pid, ok := lockHolder("/", path); pid != 0 || !ok {
+		t.Errorf("let go: got %d, %v", pid, ok)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ln.Addr().(*net.TCPAddr).Port
+	if p := portHolder("/", port); p.pid != os.Getpid() || !strings.Contains(p.command, "ferrule.test") {
+		t.Errorf("listening: got %v", p)
+	}
+	ln.Close()
+	if p := portHolder("/", port); p.pid != 0 {
+		t.Errorf("closed: got %v", p)
+	}
+	socket := filepath.Join(dir, "s")
+	unix, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close()
+	if pid := listenerOf(t.Context(), socket); pid != os.Getpid() {
+		t.Errorf("got %d", pid)
+	}
+
+	// A machine that tells nothing, and one that tells rubbish.
+	for _, root := range []string{t.TempDir(), machineOf(t, map[string]string{
+		"proc/locks": "x\n1: FLOCK\n1: FLOCK ADVISORY WRITE -1 ::: 0 EOF\n", "proc/net/tcp": "x\n0: :0001 0 0A 1 1 1 1 1 1\n",
+	})} {
+		pid, _ := lockHolder(root, path)
+		if p := portHolder(root, 1); pid != 0 || p.pid != 0 || commandOf(root, 1) != "" {
+			t.Errorf("got %d, %v", pid, p)
+		}
+	}
+}
