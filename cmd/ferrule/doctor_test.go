@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/front/control"
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/toolbox"
 	"github.com/ferrulehq/ferrule/wire/serial"
@@ -580,5 +581,29 @@ func TestDoctorChangesNothing(t *testing.T) {
 	}
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestDoctorOfMute: a gateway that takes what it is told and never answers is told
+// of in time.
+func TestDoctorOfMute(t *testing.T) {
+	c := newCommandLine(t)
+	data := os.Getenv("FERRULE_DATA")
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	socket, err := control.SocketPath(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	start := time.Now()
+	c.want(exitOther, " cannot be asked: it does not answer within 900ms\n", "doctor")
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }
