@@ -42,6 +42,8 @@ func (d *doctor) config(context.Context) []finding {
 		f.State, f.Found, f.Next = wrong, err.Error(), "correct it; docs/reference.md has a file with every key"
 		if errors.Is(err, os.ErrNotExist) && named {
 			f.Next = "it is named by --config or FERRULE_CONFIG; correct that, or make the file"
+		} else if errors.Is(err, os.ErrPermission) {
+			f.Next = "whose is it? --config or FERRULE_CONFIG names another"
 		}
 		return []finding{f}
 	case errors.Is(statErr, os.ErrNotExist):

@@ -247,7 +247,7 @@ func (d *doctor) socket(context.Context) []finding {
 		return []finding{f}
 	}
 	f.Found = "the control socket is " + d.gateway.socket
-	if _, err := os.Lstat(d.gateway.socket); err != nil {
+	if _, err := os.Lstat(d.gateway.socket); errors.Is(err, os.ErrNotExist) {
 		f.Found = "the control socket will be " + d.gateway.socket
 	} else if errors.Is(d.gateway.err, errAbsent) {
 		f.Found += ", left behind; the next gateway puts another in its place"

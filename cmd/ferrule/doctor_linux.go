@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -47,7 +48,7 @@ func lockHolder(root, path string) (pid int, ok bool) {
 	defer locks.Close()
 	info, err := os.Stat(path)
 	if err != nil {
-		return 0, true
+		return 0, errors.Is(err, os.ErrNotExist)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
