@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/setup"
 	"github.com/ferrulehq/ferrule/toolbox"
 	"github.com/ferrulehq/ferrule/wire/serial"
 )
@@ -23,7 +24,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Find what is wrong on this machine",
 		Long: `Find what is wrong on this machine: with the data directory, the config, the
-gateway, serial ports and who may open them, boards, and the environment. Each
+gateway, serial ports and who may open them, boards, agents, and the environment. Each
 finding is fine, a note, or wrong, and says what to do.
 
 It works without a gateway, takes at most three seconds, and changes nothing. No
@@ -71,6 +72,7 @@ type doctor struct {
 	ask     func(ctx context.Context) known
 	devices func(ctx context.Context) (toolbox.ListDevicesOutput, error)
 	survey  func(ctx context.Context, named ...string) ([]serial.Surveyed, error)
+	place   func() (setup.Place, error) // where the configs of agents are
 
 	gateway known // what ask has told
 }
@@ -78,7 +80,7 @@ type doctor struct {
 func (a *app) newDoctor(file string) *doctor {
 	d := &doctor{
 		data: a.dataDir(), file: file, root: "/", system: runtime.GOOS, environ: os.Environ(), now: time.Now,
-		disk: disk{me: os.Getuid(), writable: writable, owner: owner, free: freeSpace}, survey: serial.Survey,
+		disk: disk{me: os.Getuid(), writable: writable, owner: owner, free: freeSpace}, survey: serial.Survey, place: setup.Here,
 	}
 	if path, err := filepath.Abs(d.data); err == nil && d.data != "" {
 		d.data = path
@@ -118,7 +120,7 @@ func (d *doctor) examine(ctx context.Context) []finding {
 		{"ports", "grabbers", d.grabbers},
 		{"ports", "udev", d.udev},
 		{"boards", "board", d.boards},
-		{"agents", "client", func(context.Context) []finding { return clients() }},
+		{"agents", "client", d.clients},
 		{"environment", "variable", d.environment},
 	})
 }

@@ -16,6 +16,9 @@ import (
 	"github.com/ferrulehq/ferrule/setup"
 )
 
+// serverName is what Ferrule is called in a client, unless its user says otherwise.
+const serverName = "ferrule"
+
 // settingUp is what `ferrule setup` is told.
 type settingUp struct {
 	name, http             string
@@ -83,7 +86,7 @@ file that cannot be read is left as it is.
 			return a.setUp(place, client, s, args[1:])
 		},
 	}
-	cmd.Flags().StringVar(&s.name, "name", "ferrule", "the server's `NAME` in the client, at most 12 characters")
+	cmd.Flags().StringVar(&s.name, "name", serverName, "the server's `NAME` in the client, at most 12 characters")
 	cmd.Flags().StringVar(&s.http, "http", "", "let it talk to a gateway that runs, at this `URL`")
 	cmd.Flags().Lookup("http").NoOptDefVal = setup.URL
 	cmd.Flags().BoolVar(&s.project, "project", false, "write the file of the project in this directory instead of the user's")
@@ -113,10 +116,12 @@ type describedClient struct {
 	Error   string `json:"error,omitempty"`
 }
 
-func (a *app) listClients(place setup.Place, s settingUp) error {
+// knownClients tells of every client whether its config is there, and whether a
+// server of a name is in it.
+func knownClients(place setup.Place, project bool, name string) []describedClient {
 	all := []describedClient{}
 	for _, c := range setup.Clients() {
-		files := c.Files(place, s.project)
+		files := c.Files(place, project)
 		if len(files) == 0 {
 			continue
 		}
@@ -124,13 +129,18 @@ func (a *app) listClients(place setup.Place, s settingUp) error {
 		doc, err := os.ReadFile(d.File)
 		d.Exists = !errors.Is(err, fs.ErrNotExist)
 		if err == nil {
-			d.Ferrule, err = c.Has(doc, s.name)
+			d.Ferrule, err = c.Has(doc, name)
 		}
 		if err != nil && d.Exists {
 			d.Error = err.Error()
 		}
 		all = append(all, d)
 	}
+	return all
+}
+
+func (a *app) listClients(place setup.Place, s settingUp) error {
+	all := knownClients(place, s.project, s.name)
 	if a.json {
 		return a.printJSON(all)
 	}

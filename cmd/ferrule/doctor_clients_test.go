@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ferrulehq/ferrule/setup"
+)
+
+func TestDoctorClients(t *testing.T) {
+	home := t.TempDir()
+	d := &doctor{place: func() (setup.Place, error) {
+		return setup.Place{OS: "linux", Home: home, Getenv: func(string) string { return "" }}, nil
+	}}
+	told := func() string {
+		var all []string
+		for _, f := range d.clients(t.Context()) {
+			all = append(all, fmt.Sprintf("%s: %s", f.State, f.Found))
+		}
+		return strings.Join(all, "\n")
+	}
+	if got := told(); got != "note: no config of an agent program that Ferrule knows is here" {
+		t.Errorf("got %s", got)
+	}
+	for file, text := range map[string]string{
+		".claude.json":          `{"mcpServers":{"ferrule":{"command":"ferrule"}}}`,
+		".gemini/settings.json": `{}`,
+		".cursor/mcp.json":      `{`,
+	} {
+		path := filepath.Join(home, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := told()
+	for _, want := range []string{"fine: Claude Code knows Ferrule", "note: Gemini CLI is here, and does not know Ferrule", "wrong: the config of Cursor cannot be read"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("want %q in\n%s", want, got)
+		}
+	}
+	d.place = func() (setup.Place, error) { return setup.Place{}, os.ErrNotExist }
+	if got := told(); got != "" {
+		t.Errorf("got %s", got)
+	}
+}
