@@ -88,11 +88,14 @@ func (r *recording) plainly(text string) string {
 	for pattern, with := range map[string]string{
 		`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?`: "2026-11-15 12:00:00",
 		`\b\d+(\.\d+)?(µs|ms)\b`:                    "1ms",
-		`(?m)^ +\d+  `:                              "     9  ", // what was looked at before counts, too
 	} {
 		text = regexp.MustCompile(pattern).ReplaceAllString(text, with)
 	}
-	return text
+	record := 8 // what was looked at before counts, too
+	return regexp.MustCompile(`(?m)^ +\d+  `).ReplaceAllStringFunc(text, func(string) string {
+		record++
+		return fmt.Sprintf("%6d  ", record)
+	})
 }
 
 func (r *recording) note(text string) { fmt.Fprintf(&r.text, "\n%s\n", text) }
