@@ -60,7 +60,9 @@ func describeCommand(b *strings.Builder, cmd *cobra.Command) {
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		describeCommand(b, sub)
+		if !sub.Hidden {
+			describeCommand(b, sub)
+		}
 	}
 }
 
