@@ -1,4 +1,4 @@
-.PHONY: build test lint fuzz bench ci soak
+.PHONY: build test lint fuzz bench ci soak release
 
 build: ## the binary, here
 	CGO_ENABLED=0 go build -trimpath -o ferrule ./cmd/ferrule
@@ -22,3 +22,6 @@ ci: ## the whole gate
 
 soak: ## what is too long for the gate; writes docs/figures
 	bash .ci/soak
+
+release: ## archives and packages of what is here, in dist
+	bash .ci/release snapshot
