@@ -89,6 +89,7 @@ var rooms = map[string]room{
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"rig/uno", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
 	},
+	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},
 }
 

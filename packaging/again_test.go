@@ -1,0 +1,84 @@
+package packaging_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestAgain: a copy of the tree, elsewhere, without git and with stricter rights
+// of files, makes the same bytes.
+func TestAgain(t *testing.T) {
+	dir := dist(t)
+	tree := copyTree(t)
+	out := t.TempDir()
+	cmd := exec.Command("sh", "-c", `umask 077 && exec bash .ci/release snapshot "$0"`, out)
+	cmd.Dir = tree
+	cmd.Env = append(os.Environ(), "VERSION="+released(t), "SOURCE_DATE_EPOCH="+epoch(t))
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	first, second := read(t, filepath.Join(dir, "SHA256SUMS")), read(t, filepath.Join(out, "SHA256SUMS"))
+	if first != second {
+		t.Errorf("once it was\n%s\nand then\n%s", first, second)
+	}
+}
+
+// TestFromSource: who builds the program as docs/installing.md says, with nothing
+// that was compiled before, has the program of the release.
+func TestFromSource(t *testing.T) {
+	dist(t)
+	if doc := read(t, "../docs/installing.md"); !strings.Contains(doc, `CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o ferrule ./cmd/ferrule`) {
+		t.Error("docs/installing.md says something else")
+	}
+	out := filepath.Join(t.TempDir(), "ferrule")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.stamped="+released(t), "-o", out, "./cmd/ferrule")
+	cmd.Dir = copyTree(t)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=", "GOCACHE="+t.TempDir())
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	if !bytes.Equal([]byte(read(t, out)), unpack(t, platforms[0].archive(t))["ferrule"].data) {
+		t.Error("it is another program")
+	}
+}
+
+// copyTree copies what git has, or would have, of the tree.
+func copyTree(t *testing.T) string {
+	t.Helper()
+	to := t.TempDir()
+	for name := range strings.SplitSeq(must(t, "..", "git", "ls-files", "-coz", "--exclude-standard"), "\x00") {
+		from := filepath.Join("..", name)
+		info, err := os.Stat(from)
+		if name == "" || err != nil || info.IsDir() {
+			continue
+		}
+		copyFile(t, from, filepath.Join(to, name))
+	}
+	return to
+}
+
+// copyFile copies a file and whether it can be run.
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	info, err := os.Stat(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, []byte(read(t, from)), info.Mode().Perm()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// epoch is the time that stands on the files of a release.
+func epoch(t *testing.T) string {
+	t.Helper()
+	return strconv.FormatInt(unpack(t, platforms[0].archive(t))["LICENSE"].at.Unix(), 10)
+}

@@ -1,0 +1,333 @@
+package packaging_test
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestPackages installs the deb and the rpm, each with its own tool and its
+// scripts, into a root directory; both bring the same, and it works there. What
+// systemd would do when it starts the service is done by hand.
+func TestPackages(t *testing.T) {
+	dist(t)
+	deb := installDeb(t, one(t, "ferrule_*_amd64.deb"))
+	rpm := installRPM(t, one(t, "ferrule-*.x86_64.rpm"))
+	t.Run("the same", func(t *testing.T) {
+		inDeb, inRPM := deb.installed(t), rpm.installed(t)
+		if !maps.Equal(inDeb, inRPM) {
+			t.Errorf("the deb brings\n%s\nand the rpm\n%s", table(inDeb), table(inRPM))
+		}
+		if n := len(inDeb); n < 25 {
+			t.Errorf("it brings %d files only", n)
+		}
+	})
+	for name, r := range map[string]root{"deb": deb, "rpm": rpm} {
+		t.Run(name, func(t *testing.T) {
+			t.Run("version", r.testVersion)
+			t.Run("service", r.testService)
+		})
+	}
+	t.Run("unit", deb.testUnit)
+	t.Run("rules", deb.testRules)
+	t.Run("manual pages", deb.testManual)
+	t.Run("completions", deb.testCompletions)
+	t.Run("conffile", deb.testConffile)
+}
+
+// TestOtherPackages: those that cannot run here have the same files, and the
+// program in them is that of the archive.
+func TestOtherPackages(t *testing.T) {
+	dist(t)
+	want := namesInDeb(t, one(t, "ferrule_*_amd64.deb"))
+	for _, p := range platforms {
+		if p.deb == "" {
+			continue
+		}
+		t.Run(p.arch, func(t *testing.T) {
+			deb, rpm := one(t, "ferrule_*_"+p.deb+".deb"), one(t, "ferrule-*."+p.rpm+".rpm")
+			if arch := strings.TrimSpace(must(t, "", "dpkg-deb", "--field", deb, "Architecture")); arch != p.deb {
+				t.Errorf("the deb is for %s", arch)
+			}
+			if arch := must(t, "", "rpm", "--query", "--nosignature", "--queryformat", "%{ARCH}", "--package", rpm); arch != p.rpm {
+				t.Errorf("the rpm is for %s", arch)
+			}
+			if got := namesInDeb(t, deb); !slices.Equal(got, want) {
+				t.Errorf("the deb has\n%q\nand that of amd64\n%q", got, want)
+			}
+			names := strings.Fields(must(t, "", "rpm", "--query", "--nosignature", "--list", "--package", rpm))
+			for i := range names {
+				names[i] = likeDeb(names[i])
+			}
+			slices.Sort(names)
+			if !slices.Equal(names, want) {
+				t.Errorf("the rpm has\n%q\nand the deb\n%q", names, want)
+			}
+			dir := t.TempDir()
+			must(t, "", "dpkg-deb", "--extract", deb, dir)
+			if read(t, dir+"/usr/bin/ferrule") != string(unpack(t, p.archive(t))["ferrule"].data) {
+				t.Error("the program is another one")
+			}
+		})
+	}
+}
+
+// namesInDeb is the files of a deb, and the folders that are its own.
+func namesInDeb(t *testing.T, deb string) []string {
+	t.Helper()
+	var names []string
+	for line := range strings.Lines(must(t, "", "dpkg-deb", "--contents", deb)) {
+		fields := strings.Fields(line)
+		name := strings.TrimPrefix(fields[len(fields)-1], ".")
+		if !strings.HasSuffix(name, "/") || strings.Contains(name, "/ferrule/") && !strings.Contains(name, "/doc/") {
+			names = append(names, strings.TrimSuffix(name, "/"))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// likeDeb is the name that a file of the rpm has in the deb.
+func likeDeb(name string) string {
+	return strings.Replace(name, "/zsh/site-functions/", "/zsh/vendor-completions/", 1)
+}
+
+func installDeb(t *testing.T, deb string) root {
+	t.Helper()
+	r := newRoot(t, "sh", "chgrp", "systemd-sysusers")
+	r.link(t)
+	r.write(t, "/var/lib/dpkg/status", "")
+	for _, dir := range []string{"info", "updates", "triggers"} {
+		if err := os.MkdirAll(r.path("/var/lib/dpkg/"+dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, "", "dpkg", "--root="+string(r), "--log=/dev/null", "--force-bad-path", "--install", deb)
+	return r
+}
+
+// installRPM does not ask for what the package needs: nothing here is from an rpm.
+func installRPM(t *testing.T, rpm string) root {
+	t.Helper()
+	r := newRoot(t, "sh", "chgrp", "systemd-sysusers")
+	r.link(t)
+	if out := must(t, "", "rpm", "--root", string(r), "--install", "--nodeps", "--nosignature", rpm); strings.Contains(out, "warning") {
+		t.Errorf("rpm says %s", out)
+	}
+	return r
+}
+
+// link makes the names that scripts begin with.
+func (r root) link(t *testing.T) {
+	t.Helper()
+	if err := os.Symlink("usr/bin", r.path("/bin")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var before = regexp.MustCompile(`^/usr/bin/(sh|chgrp|systemd-sysusers)$|\.so|^/etc/(passwd|group|shadow|gshadow|\.pwd\.lock)-?$`)
+
+// installed is what a package brought, with rights, owners and bytes.
+func (r root) installed(t *testing.T) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for _, top := range []string{"/usr", "/etc"} {
+		err := filepath.WalkDir(r.path(top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			name := strings.TrimPrefix(path, string(r))
+			if before.MatchString(name) || d.IsDir() && !strings.HasPrefix(name, "/etc/ferrule") {
+				return nil
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			stat := info.Sys().(*syscall.Stat_t)
+			group := fmt.Sprint(stat.Gid)
+			if stat.Gid == r.id(t, "/etc/group", "ferrule", 2) {
+				group = "ferrule"
+			}
+			all[likeDeb(name)] = fmt.Sprint(info.Mode(), " ", stat.Uid, " ", group)
+			if info.Mode().IsRegular() {
+				all[likeDeb(name)] += " " + digest(t, path)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func table(m map[string]string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		fmt.Fprintf(&b, "%s %s\n", name, m[name])
+	}
+	return b.String()
+}
+
+func (r root) testVersion(t *testing.T) {
+	out, err := r.command(nil, nil, "/usr/bin/ferrule", "version").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "ferrule "+released(t)+" (") {
+		t.Errorf("got %s, %v", out, err)
+	}
+}
+
+// testService runs what the unit says as the user that it says.
+func (r root) testService(t *testing.T) {
+	unit := read(t, r.path("/usr/lib/systemd/system/ferrule.service"))
+	says := func(key string) string {
+		m := regexp.MustCompile(`(?m)^` + key + `=(.*)$`).FindStringSubmatch(unit)
+		if m == nil {
+			t.Fatalf("the unit has no %s", key)
+		}
+		return m[1]
+	}
+	who := &syscall.Credential{
+		Uid:    r.id(t, "/etc/passwd", says("User"), 2),
+		Gid:    r.id(t, "/etc/group", says("Group"), 2),
+		Groups: []uint32{r.id(t, "/etc/group", says("SupplementaryGroups"), 2)},
+	}
+	if who.Uid == 0 || who.Gid == 0 {
+		t.Fatalf("it runs as %+v", who)
+	}
+	if members := read(t, r.path("/etc/group")); !regexp.MustCompile(`(?m)^dialout:.*:ferrule$`).MatchString(members) {
+		t.Errorf("the user is not in dialout:\n%s", members)
+	}
+	data := r.path("/var/lib/" + says("StateDirectory"))
+	if err := os.MkdirAll(filepath.Dir(data), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(data, int(who.Uid), int(who.Gid)); err != nil {
+		t.Fatal(err)
+	}
+	start := strings.Fields(says("ExecStart"))
+	r.gateway(t, who, []string{"FERRULE_LISTEN=127.0.0.1:0"}, start...)
+
+	out, err := r.command(who, []string{"FERRULE_LISTEN=0.0.0.0:3377"}, start...).CombinedOutput()
+	if err == nil || fmt.Sprint(err) != "exit status "+says("RestartPreventExitStatus") {
+		t.Errorf("with a wrong config it ends with %v\n%s", err, out)
+	}
+	stranger := &syscall.Credential{Uid: 12345, Gid: 12345}
+	if out, err := r.command(stranger, nil, start...).CombinedOutput(); err == nil || !strings.Contains(string(out), "permission denied") {
+		t.Errorf("somebody else reads the config: %v\n%s", err, out)
+	}
+}
+
+// testUnit has systemd read the unit, and count what it leaves open. Whether a
+// port can be opened under it is not tested: no systemd runs here.
+func (r root) testUnit(t *testing.T) {
+	unit := r.path("/usr/lib/systemd/system/ferrule.service")
+	for _, page := range regexp.MustCompile(`man:([a-z.]+)\(([15])\)`).FindAllStringSubmatch(read(t, unit), -1) {
+		read(t, r.path("/usr/share/man/man"+page[2]+"/"+page[1]+"."+page[2]+".gz"))
+	}
+	// The program is where the unit says in that root, and not on this machine.
+	here := filepath.Join(t.TempDir(), "ferrule.service")
+	text := strings.Replace(read(t, unit), "ExecStart=/usr/bin/ferrule", "ExecStart="+r.path("/usr/bin/ferrule"), 1)
+	if err := os.WriteFile(here, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, "", "systemd-analyze", "verify", "--man=no", here); out != "" {
+		t.Errorf("systemd says\n%s", out)
+	}
+	t.Log(lastLine(must(t, "", "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=20", here)))
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// testManual has the pages read by a strict reader.
+func (r root) testManual(t *testing.T) {
+	pages, err := filepath.Glob(r.path("/usr/share/man/man[15]/*.gz"))
+	if err != nil || len(pages) < 15 {
+		t.Fatalf("there are %d pages, %v", len(pages), err)
+	}
+	dir := t.TempDir()
+	for i, page := range pages {
+		plain := filepath.Join(dir, strings.TrimSuffix(filepath.Base(page), ".gz"))
+		if err := os.WriteFile(plain, []byte(must(t, "", "gzip", "-dc", page)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		pages[i] = plain
+	}
+	if out, err := run(t, "", "mandoc", append([]string{"-Tlint", "-Wwarning"}, pages...)...); err != nil || out != "" {
+		t.Errorf("mandoc: %v\n%s", err, out)
+	}
+	if out := must(t, "", "mandoc", "-Tutf8", filepath.Join(dir, "ferrule-up.1")); !strings.Contains(out, "Run the gateway: it connects") {
+		t.Errorf("it reads\n%s", out)
+	}
+}
+
+// testCompletions has the shells that are here read their files, and bash complete
+// a word.
+func (r root) testCompletions(t *testing.T) {
+	file := r.path("/usr/share/bash-completion/completions/ferrule")
+	script := `set -eu; source "$0"; complete -p ferrule
+COMP_WORDS=(ferrule audit ver) COMP_CWORD=2 COMP_LINE="ferrule audit ver" COMP_POINT=17 COMP_TYPE=9
+_get_comp_words_by_ref() { cur=ver prev=audit words=(ferrule audit ver) cword=2; }
+__ltrim_colon_completions() { :; }
+compopt() { :; }
+__start_ferrule; echo "${COMPREPLY[@]}"`
+	cmd := exec.Command("bash", "-c", script, file)
+	cmd.Env = append(os.Environ(), "PATH="+r.path("/usr/bin")+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "-F __start_ferrule ferrule\nverify") {
+		t.Errorf("bash: %v\n%s", err, out)
+	}
+	for shell, file := range map[string]string{
+		"zsh": "/usr/share/zsh/vendor-completions/_ferrule", "fish": "/usr/share/fish/vendor_completions.d/ferrule.fish",
+	} {
+		read(t, r.path(file))
+		if _, err := exec.LookPath(shell); err != nil {
+			t.Logf("%s is not here: its file is there, and not read", shell)
+			continue
+		}
+		if out, err := run(t, "", shell, "-n", r.path(file)); err != nil || out != "" {
+			t.Errorf("%s: %v\n%s", shell, err, out)
+		}
+	}
+}
+
+// testConffile: what the owner wrote outlives the next version, and the package.
+func (r root) testConffile(t *testing.T) {
+	const name = "/etc/ferrule/ferrule.yaml"
+	if said := must(t, "", "dpkg-query", "--admindir="+r.path("/var/lib/dpkg"), "--show", "--showformat=${Conffiles}", "ferrule"); !strings.Contains(said, name) {
+		t.Errorf("the conffiles are %q", said)
+	}
+	mine := "listen: 127.0.0.1:4444\n"
+	if err := os.WriteFile(r.path(name), []byte(mine), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	dpkg := []string{"--root=" + string(r), "--log=/dev/null", "--force-bad-path"}
+	must(t, "", "dpkg", append(dpkg, "--force-confdef", "--install", one(t, "ferrule_*_amd64.deb"))...)
+	must(t, "", "dpkg", append(dpkg, "--remove", "ferrule")...)
+	if got := read(t, r.path(name)); got != mine {
+		t.Errorf("it reads %s", got)
+	}
+	if _, err := os.Stat(r.path("/usr/bin/ferrule")); err == nil {
+		t.Error("the program is still there")
+	}
+	must(t, "", "dpkg", append(dpkg, "--purge", "ferrule")...)
+	if _, err := os.Stat(r.path(name)); err == nil {
+		t.Error("the config is still there")
+	}
+	if kept, err := os.ReadDir(r.path("/var/lib/ferrule")); err != nil || len(kept) == 0 {
+		t.Errorf("of the journal %v is left, %v", kept, err)
+	}
+}
