@@ -2,8 +2,10 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -177,9 +179,29 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		switch result := result.(type) {
 		case *mcp.InitializeResult:
 			result.Instructions = v.instructions()
+			v.begins(ctx, req, result.ProtocolVersion)
 		case *mcp.DiscoverResult:
 			result.Instructions = v.instructions()
+			v.begins(ctx, req, "")
 		}
 		return result, err
 	}
+}
+
+// begins logs which program begins here, as it calls itself, and which version of
+// the protocol it speaks: what was agreed on, else what the request is in.
+func (v *view) begins(ctx context.Context, req mcp.Request, agreed string) {
+	log := v.front.parts.Log
+	asked, ok := req.(interface {
+		ClientInfo() *mcp.Implementation
+		ProtocolVersion() string
+	})
+	if !ok || !log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	program := "an agent"
+	if info := asked.ClientInfo(); info != nil {
+		program = info.Name + " " + info.Version
+	}
+	log.Debug(fmt.Sprintf("agent: %s speaks MCP %s", program, cmp.Or(agreed, asked.ProtocolVersion())))
 }
