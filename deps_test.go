@@ -75,6 +75,7 @@ var rooms = map[string]room{
 	"setup":         {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
 	"sim":           {own: []string{"thing"}},
+	"rig/model":     {},
 	"rig/uno":       {third: []string{"golang.org/x/sys"}},
 	"rig/usb":       {tests: []string{"rig/uno"}},
 	"config": {
@@ -87,7 +88,7 @@ var rooms = map[string]room{
 			"journal", "overlay", "pipeline", "setup", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"rig/uno", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
+		tests: []string{"rig/model", "rig/uno", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},
