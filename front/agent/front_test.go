@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -214,6 +215,20 @@ func TestPlain(t *testing.T) {
 		text := got.Content[0].(*mcp.TextContent).Text
 		if text != test.text || (got.StructuredContent != nil) != test.structured {
 			t.Errorf("%q is told as %q, and as %s", test.value, text, got.StructuredContent)
+		}
+	}
+}
+
+// TestBegins: the log tells which program begins, and what it speaks.
+func TestBegins(t *testing.T) {
+	for _, era := range []string{"2025-11-25", modernVersion} {
+		var log bytes.Buffer
+		_, url := serve(t, func(f *Front) {
+			f.parts.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		})
+		listens(t, url, era)
+		if want := `msg="agent: test 1 speaks MCP ` + era + `"`; !strings.Contains(log.String(), want) {
+			t.Errorf("the log is without %s: %s", want, &log)
 		}
 	}
 }
