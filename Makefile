@@ -1,4 +1,4 @@
-.PHONY: build test lint fuzz bench ci soak release
+.PHONY: build test lint fuzz bench e2e ci soak release
 
 build: ## the binary, here
 	CGO_ENABLED=0 go build -trimpath -o ferrule ./cmd/ferrule
@@ -16,6 +16,10 @@ fuzz: ## every fuzz target for half a minute
 
 bench: ## the ratios that CI asserts, with their figures
 	CGO_ENABLED=0 go test -tags bench -count=1 -v -run '^TestRatio' ./cmd/ferrule
+
+e2e: ## agent programs that people use, with a stand-in for their model
+	rig=$$(mktemp -d) && trap 'rm -rf "$$rig"' EXIT && bash rig/agents/install "$$rig" && \
+	FERRULE_RIG_AGENTS=$$rig go test -count=1 -v -run '^TestAgents$$' ./cmd/ferrule
 
 ci: ## the whole gate
 	bash .ci/run
