@@ -22,8 +22,8 @@ import (
 	"github.com/ferrulehq/ferrule/rig/uno"
 )
 
-// program is an agent program that people use, without an account.
-type program struct {
+// agentProgram is an agent program that people use, without an account.
+type agentProgram struct {
 	name    string
 	offered string // what the tool of the board is called to the model
 	// command has the program do what it is asked, with a model and a server of
@@ -37,7 +37,7 @@ type mcpServer struct {
 	command []string
 }
 
-var programs = []program{
+var programs = []agentProgram{
 	{"claude", "mcp__ferrule__uno__gpio_write", claude},
 	{"codex", "mcp__ferrule__uno__gpio_write", codex},
 	{"opencode", "ferrule_uno__gpio_write", opencode},
@@ -179,7 +179,7 @@ func upWith(t *testing.T, board *uno.Board) (url, log string) {
 }
 
 // try has the program switch the LED on and off.
-func (p program) try(t *testing.T, path string, board *uno.Board, server mcpServer, log, home string) {
+func (p agentProgram) try(t *testing.T, path string, board *uno.Board, server mcpServer, log, home string) {
 	const limit = 3 * time.Minute // on a busy machine; the programs take seconds
 	m := model.Start(t)
 	args, env := p.command(t, home, m.URL(), server, "Switch the LED on, and off again.")
@@ -285,7 +285,7 @@ type running struct {
 
 // start starts a program in a home of its own. It ends with the test, and so does
 // whatever it has started.
-func (p program) start(t *testing.T, path, home string, env, args []string) *running {
+func (p agentProgram) start(t *testing.T, path, home string, env, args []string) *running {
 	t.Helper()
 	work := filepath.Join(home, "work")
 	if err := os.MkdirAll(work, 0o700); err != nil {
