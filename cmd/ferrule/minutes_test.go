@@ -53,8 +53,8 @@ func TestFirstMinutes(t *testing.T) {
 	for _, value := range []bool{true, false} {
 		r.ask(session, "robot__gpio_write", map[string]any{"pin": 2, "value": value})
 	}
-	r.run("call", "robot", "gpio_read", "pin=2")
 	r.run("audit", "--last", "4")
+	r.run("call", "robot", "gpio_read", "pin=2")
 
 	got := r.text.String()
 	if *update {
