@@ -17,8 +17,8 @@ import (
 
 // desk is where one agent is served on standard input and output. Its view of the
 // fleet and its road are those of the gateway that runs on this machine, whoever
-// holds it: another process, or this one. When the gateway goes away, the agent is
-// not told: its calls wait for the next.
+// holds it: another process, or this one. When the gateway goes away, the agent's
+// session stays, its list too, for a while, and its calls wait for the next.
 //
 //	agent ─▶ front ─▶ handle ─▶ road of the gateway ─▶ …
 //	           ▲
@@ -28,23 +28,34 @@ type desk struct {
 	front   *agent.Front
 	log     *slog.Logger
 
-	mu      sync.Mutex
-	road    *way            // nil while there is no gateway
-	arrival chan struct{}   // closed when there is one
-	moved   time.Time       // when the last one went away
-	ready   chan struct{}   // closed when the list is worth reading
-	known   map[string]bool // devices in the catalog
-	seen    map[string]bool // those that the gateway of now has told of; nil once it has told all
-	wished  []control.Wish  // what the last gateway was asked for
+	mu     sync.Mutex
+	road   *way                // nil while there is no gateway
+	moved  time.Time           // when the last one went away
+	news   chan struct{}       // closed when there is a road, or a device is online
+	ready  chan struct{}       // closed when the list is worth reading
+	known  map[string]bool     // devices in the catalog
+	seen   map[string]bool     // those that the gateway of now has told of; nil once it has told all
+	away   map[string]*absence // devices that the agent sees, and that are being connected to
+	wished []control.Wish      // what the last gateway was asked for
 }
 
-// way is the road of one gateway.
-type way struct{ handle ferrule.Handler }
+// way is the road of one gateway, and the calls that are on it.
+type way struct {
+	handle ferrule.Handler
+	calls  sync.WaitGroup
+}
+
+// absence is what is known of a device that may be back in a moment.
+type absence struct {
+	device   *ferrule.Device
+	manifest *ferrule.Manifest
+}
 
 func newDesk(cfg config.Config, log *slog.Logger) *desk {
 	d := &desk{
 		catalog: catalog.New(cfg.Catalog()), log: log,
-		arrival: make(chan struct{}), ready: make(chan struct{}), known: make(map[string]bool),
+		news: make(chan struct{}), ready: make(chan struct{}),
+		known: make(map[string]bool), away: make(map[string]*absence),
 	}
 	d.front = agent.New(agent.Parts{
 		Config: cfg.AgentsConfig(), Catalog: d.catalog, Handle: d.handle, Ready: d.await, Version: version(), Log: log,
@@ -67,7 +78,8 @@ func (d *desk) begin() {
 	d.seen = make(map[string]bool)
 }
 
-// Put implements ferrule.Follower.
+// Put implements ferrule.Follower. The next gateway has to connect to all devices
+// anew: the agent is told that one is away only if it stays away.
 func (d *desk) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,14 +87,55 @@ func (d *desk) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	if d.seen != nil {
 		d.seen[dev.ID] = true
 	}
+	if dev.State == ferrule.StateOnline {
+		delete(d.away, dev.ID)
+		d.catalog.Put(dev, m)
+		d.tell()
+		return
+	}
+	before, _, ok := d.catalog.Lookup(dev.ID)
+	if ok && before.State == ferrule.StateOnline && time.Since(d.moved) < grace {
+		d.miss(&absence{dev, m})
+		return
+	}
+	delete(d.away, dev.ID)
 	d.catalog.Put(dev, m)
+}
+
+// grace is how long a device may take to be back after the gateway has changed
+// hands, before the agent is told that it is away.
+const grace = 5 * time.Second
+
+// miss gives a device time to come back. It is called with mu held.
+func (d *desk) miss(a *absence) {
+	id := a.device.ID
+	d.away[id] = a
+	time.AfterFunc(grace, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.away[id] == a {
+			delete(d.away, id)
+			d.catalog.Put(a.device, a.manifest)
+		}
+	})
+}
+
+// tell wakes the calls that wait. It is called with mu held.
+func (d *desk) tell() {
+	close(d.news)
+	d.news = make(chan struct{})
 }
 
 // Remove implements ferrule.Follower.
 func (d *desk) Remove(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.remove(id)
+}
+
+func (d *desk) remove(id string) {
 	delete(d.known, id)
+	delete(d.away, id)
 	d.catalog.Remove(id)
 }
 
@@ -99,8 +152,7 @@ func (d *desk) Synced() {
 	defer d.mu.Unlock()
 	for id := range d.known {
 		if !d.seen[id] {
-			delete(d.known, id)
-			d.catalog.Remove(id)
+			d.remove(id)
 		}
 	}
 	d.seen = nil
@@ -110,8 +162,8 @@ func (d *desk) Synced() {
 func (d *desk) open(handle ferrule.Handler) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.road = &way{handle}
-	close(d.arrival)
+	d.road = &way{handle: handle}
+	d.tell()
 }
 
 // settled lets the agent have its list.
@@ -125,13 +177,18 @@ func (d *desk) settled() {
 	}
 }
 
-// close has calls wait for the next road.
-func (d *desk) close() {
+// close has calls wait for the next road. Done waits for those that are on the
+// last one.
+func (d *desk) close() (done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.road != nil {
-		d.road, d.arrival, d.moved = nil, make(chan struct{}), time.Now()
+	last := d.road
+	if last == nil {
+		return func() {}
 	}
+	d.road, d.moved = nil, time.Now()
+	d.tell()
+	return last.calls.Wait
 }
 
 // await waits until the list is worth reading: agents that never look again would
@@ -154,64 +211,116 @@ const patience = 10 * time.Second
 func (d *desk) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	d.await(ctx)
 	until := time.Now().Add(patience)
-	for again := false; ; {
-		road, err := d.wait(ctx, until)
-		if err != nil {
-			return nil, err
-		}
-		result, err := road.handle(ctx, call)
-		switch {
-		case err == nil:
+	var sent *ferrule.Error // what came of it when it may have been sent
+	for first := true; ; first = false {
+		news := d.next()
+		result, went, err := d.take(ctx, call)
+		if err == nil {
 			return result, nil
-		case errors.Is(err, control.ErrNoGateway):
-			// nothing was sent
-		case ferrule.AsError(err).Code == ferrule.Offline && d.returning(call.Device, until):
-			// nothing was sent
-		case ferrule.AsError(err).Code == ferrule.Unanswered && !again && d.gone(road) && d.repeatable(call):
-			again = true
-		default:
-			return nil, err
 		}
-		call.Report(ferrule.Progress{Message: "the gateway has changed hands; waiting for " + call.Device})
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
+		e := ended(ctx, call, err)
+		switch {
+		case e.MayHaveRun():
+			if sent != nil || !d.repeatable(call) || !d.left(went) {
+				return nil, e
+			}
+			sent = e
+		case !time.Now().Before(until) || ctx.Err() != nil || !d.comes(e, call):
+			switch {
+			case sent != nil:
+				return nil, sent // whatever came of the second
+			case e == errNoRoad && ctx.Err() != nil:
+				return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled while waiting for a gateway")
+			}
+			return nil, e
 		}
-	}
-}
-
-// wait returns the road, as soon as there is one.
-func (d *desk) wait(ctx context.Context, until time.Time) (*way, error) {
-	for {
-		d.mu.Lock()
-		road, arrival := d.road, d.arrival
-		d.mu.Unlock()
-		if road != nil {
-			return road, nil
+		if first {
+			call.Report(ferrule.Progress{Message: "the gateway has changed hands; waiting for " + call.Device})
 		}
 		select {
-		case <-arrival:
+		case <-news:
 		case <-time.After(time.Until(until)):
-			return nil, ferrule.Errorf(ferrule.Offline, "no gateway is running").WithHint("`ferrule doctor` tells why")
 		case <-ctx.Done():
-			return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled while waiting for a gateway")
 		}
 	}
 }
 
-// gone tells whether a road is no longer that of now.
-func (d *desk) gone(w *way) bool {
+// errNoRoad is why a call waits: it was not sent.
+var errNoRoad = ferrule.Errorf(ferrule.Offline, "no gateway is running").WithHint("`ferrule doctor` tells why")
+
+// take takes the road, if there is one, and tells which it was.
+func (d *desk) take(ctx context.Context, call *ferrule.Call) (*ferrule.Result, *way, error) {
+	d.mu.Lock()
+	w := d.road
+	if w != nil {
+		w.calls.Add(1)
+		defer w.calls.Done()
+	}
+	d.mu.Unlock()
+	if w == nil {
+		return nil, nil, errNoRoad
+	}
+	result, err := w.handle(ctx, call)
+	return result, w, err
+}
+
+// ended is what an error means to the agent: a gateway that ends says that its
+// callers went away, and here nobody did.
+func ended(ctx context.Context, call *ferrule.Call, err error) *ferrule.Error {
+	if errors.Is(err, control.ErrNoGateway) {
+		return errNoRoad
+	}
+	e := ferrule.AsError(err)
+	if e.Code != ferrule.Cancelled || ctx.Err() != nil {
+		return e
+	}
+	if e.MayHaveRun() {
+		return ferrule.Errorf(ferrule.Unanswered, "the gateway ended while %s was at %s", call.Device, call.Tool)
+	}
+	return errNoRoad
+}
+
+// comes tells whether a call that was not sent is worth keeping: there will be
+// another gateway, or the device has yet to come back to the one there is.
+func (d *desk) comes(e *ferrule.Error, call *ferrule.Call) bool {
+	return e == errNoRoad || e.Code == ferrule.Offline && d.returning(call.Device)
+}
+
+// next is closed when something may have become possible.
+func (d *desk) next() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.road != w
+	return d.news
 }
+
+// left tells whether a road is no longer that of now. That the gateway has gone
+// may be noticed here a moment after a call has failed for it.
+func (d *desk) left(w *way) bool {
+	late := time.After(breath)
+	for {
+		d.mu.Lock()
+		left, news := d.road != w, d.news
+		d.mu.Unlock()
+		if left {
+			return true
+		}
+		select {
+		case <-news:
+		case <-late:
+			return false
+		}
+	}
+}
+
+// breath is how long it may take until it is noticed that a gateway has gone.
+const breath = 200 * time.Millisecond
 
 // returning tells whether a device can be expected back: the gateway has changed
 // hands a moment ago.
-func (d *desk) returning(device string, until time.Time) bool {
+func (d *desk) returning(device string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.known[device] && time.Since(d.moved) < patience && time.Now().Before(until)
+	return d.known[device] && time.Since(d.moved) < patience
 }
 
 // repeatable tells whether a call may be made twice.

@@ -24,8 +24,8 @@ func (a *app) mcpCommand() *cobra.Command {
 		Short: "Serve an agent that starts its servers itself",
 		Long: `Speak MCP on standard input and output, for the agent that started this, until it
 goes away. The gateway that runs on this machine is joined; where there is none,
-this process becomes it, and if the one that was goes away, the next takes over:
-agents notice nothing. Boards that are asked for here are asked for there.
+this process becomes it, and if the one that was goes away, the next takes over,
+and the agent's session goes on. Boards that are asked for here are asked for there.
 
 Nothing but MCP is written to standard output. What is logged goes to mcp.log in
 the data directory.`,
@@ -111,20 +111,25 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	stop := g.fleet.Follow(d)
 	d.Synced()
 	d.open(g.handle)
+	var left func() // waits for the calls that are under way
 	err = g.Run(holding, func(ctx context.Context) error {
 		if err := g.wishes.Wish(ctx, d.allWishes(nil)); err != nil && ctx.Err() == nil {
 			log.Warn("a device that was asked for is not taken over", "err", err)
 		}
 		d.settled()
 		<-ctx.Done()
+		left = d.close() // before anything that calls need ends
 		return nil
 	})
-	d.close()
+	left()
 	stop()
 	err = errors.Join(err, g.close())
 	if holding.Err() != nil && ctx.Err() == nil {
 		log.Info("another process is to be the gateway")
-		time.Sleep(headStart)
+		select {
+		case <-time.After(headStart):
+		case <-ctx.Done():
+		}
 	}
 	return err
 }
@@ -144,7 +149,10 @@ func (a *app) join(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	defer d.close()
 	d.begin()
 	err = client.Follow(ctx, d.allWishes(wishesOf(cfg)), joined{d, client.Handle})
-	if !errors.Is(err, control.ErrNoGateway) && ctx.Err() == nil {
+	switch {
+	case errors.Is(err, control.ErrVersion):
+		return err
+	case !errors.Is(err, control.ErrNoGateway) && ctx.Err() == nil:
 		log.Info("the gateway has gone", "err", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/rig/uno"
 )
 
@@ -52,14 +54,19 @@ func (p *mcpProcess) kill() {
 	p.cmd.Process.Wait()
 }
 
-// lists tells whether a tool stands in the list.
+// lists tells whether a tool stands in the list, or does so soon.
 func (p *mcpProcess) lists(tool string) bool {
 	p.t.Helper()
-	list, err := p.session.ListTools(p.t.Context(), nil)
-	if err != nil {
-		p.t.Fatal(err)
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		list, err := p.session.ListTools(p.t.Context(), nil)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		listed := slices.ContainsFunc(list.Tools, func(t *mcp.Tool) bool { return t.Name == tool })
+		if listed || time.Now().After(end) {
+			return listed
+		}
 	}
-	return slices.ContainsFunc(list.Tools, func(t *mcp.Tool) bool { return t.Name == tool })
 }
 
 // call makes a call that has to succeed, and tells how long it took.
@@ -205,5 +212,90 @@ func TestUpTakesOver(t *testing.T) {
 	out, err := exec.Command("ferrule", "up", "--data", data, "--listen", "127.0.0.1:0").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "a gateway is running already") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestHandover: a gateway ends as it should, while an agent of another process has a
+// call at the board and two in the lane: because its own agent leaves, or because a
+// person starts one. What was not sent is made by the next, what may have run is
+// told as such, and the journal has an outcome for every intent.
+func TestHandover(t *testing.T) {
+	for name, end := range map[string]func(holder *mcpProcess, data string){
+		"its agent leaves": func(holder *mcpProcess, _ string) { holder.session.Close() },
+		"ferrule up": func(_ *mcpProcess, data string) {
+			up := exec.Command("ferrule", "up", "--data", data, "--listen", "127.0.0.1:0")
+			if err := up.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				up.Process.Signal(os.Interrupt)
+				up.Wait()
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleet := startSim(t, simConfig())
+			data, board := t.TempDir(), "robot="+fleet.Addrs()[0]
+			holder := startMCP(t, data, "--tcp", board)
+			holder.call("robot__gpio_write", map[string]any{"pin": 2, "value": false})
+			joiner := startMCP(t, data, "--tcp", board)
+			joiner.call("robot__gpio_read", map[string]any{"pin": 2})
+			type outcome struct {
+				result *mcp.CallToolResult
+				err    error
+			}
+			calls := []struct {
+				tool string
+				args map[string]any
+			}{
+				{"robot__sweep", map[string]any{"milliseconds": 1500}},
+				{"robot__pulse", map[string]any{"token": "once"}},
+				{"robot__gpio_read", map[string]any{"pin": 2}},
+			}
+			outcomes := make([]outcome, len(calls))
+			var wg sync.WaitGroup
+			for i, c := range calls {
+				wg.Go(func() {
+					result, err := joiner.session.CallTool(t.Context(), &mcp.CallToolParams{Name: c.tool, Arguments: c.args})
+					outcomes[i] = outcome{result, err}
+				})
+				time.Sleep(150 * time.Millisecond)
+			}
+			end(holder, data)
+			wg.Wait()
+			for i, o := range outcomes {
+				if o.err != nil {
+					t.Fatal(o.err)
+				}
+				words := o.result.Content[0].(*mcp.TextContent).Text
+				if swept := i == 0; swept != o.result.IsError || swept && !strings.Contains(words, "It may have run.") {
+					t.Errorf("%s: %s", calls[i].tool, words)
+				}
+			}
+			if runs := fleet.Boards[0].Runs()["once"]; runs != 1 {
+				t.Errorf("pulse ran %d times", runs)
+			}
+			out, err := exec.Command("ferrule", "audit", "--json", "--all", "--data", data).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			open := make(map[string]bool)
+			for line := range strings.Lines(string(out)) {
+				var e ferrule.Entry
+				if err := json.Unmarshal([]byte(line), &e); err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
+				switch e.Phase {
+				case ferrule.Intent:
+					open[e.Call] = true
+				case ferrule.Outcome:
+					delete(open, e.Call)
+				}
+			}
+			if len(open) > 0 {
+				t.Errorf("intents without an outcome: %v", open)
+			}
+			joiner.call("robot__gpio_write", map[string]any{"pin": 2, "value": true})
+		})
 	}
 }

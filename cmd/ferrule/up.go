@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/front/control"
 )
 
 func (a *app) upCommand() *cobra.Command {
@@ -63,15 +64,21 @@ func (a *app) replace(ctx context.Context, cfg config.Config, log *slog.Logger, 
 		return nil, err
 	}
 	defer client.Close()
-	if err := client.Yield(ctx); err != nil {
-		return nil, running
-	}
 	for end := time.Now().Add(farewell); ; {
-		g, err := newGateway(cfg, a.dataDir(), log)
-		if !errors.Is(err, errRunning) || time.Now().After(end) {
-			return g, err
+		if err := client.Yield(ctx); errors.Is(err, control.ErrKept) || time.Now().After(end) {
+			return nil, running
 		}
-		time.Sleep(10 * time.Millisecond)
+		for range 10 {
+			g, err := newGateway(cfg, a.dataDir(), log)
+			if !errors.Is(err, errRunning) {
+				return g, err
+			}
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-ctx.Done():
+				return nil, running
+			}
+		}
 	}
 }
 

@@ -19,6 +19,12 @@ import (
 // ErrNoGateway is returned when nobody listens on the socket.
 var ErrNoGateway = errors.New("no gateway is running")
 
+// ErrVersion is returned by a gateway that does not know what is asked of it.
+var ErrVersion = errors.New("the gateway that is running is of another version; end it, and start it anew")
+
+// ErrKept is returned by a gateway that does not make room for another.
+var ErrKept = errors.New("the gateway that is running stays")
+
 // unreachable is why the socket could not be opened: nothing was sent.
 type unreachable struct{ error }
 
@@ -41,8 +47,11 @@ func NewClient(path string) *Client {
 			case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaRefused):
 				return nil, unreachable{ErrNoGateway}
 			}
-			return nil, unreachable{fmt.Errorf("the gateway cannot be reached: %w", err)}
+			return nil, unreachable{ferrule.Errorf(ferrule.Offline, "the gateway cannot be reached: %w", err)}
 		},
+		// One that is kept may be that of a gateway which has just gone, and then
+		// nobody can tell whether a call was taken.
+		DisableKeepAlives: true,
 	}}}
 }
 
@@ -127,7 +136,7 @@ func (c *Client) Yield(ctx context.Context) error {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		return errors.New(string(bytes.TrimSpace(text)))
+		return fmt.Errorf("%w: %s", ErrKept, bytes.TrimSpace(text))
 	}
 	return nil
 }

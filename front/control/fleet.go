@@ -167,7 +167,7 @@ func (c *Client) Follow(ctx context.Context, wishes []Wish, v Visitor) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the gateway does not tell of its devices: %s; is it of another version?", resp.Status)
+		return fmt.Errorf("%w: it does not tell of its devices (%s)", ErrVersion, resp.Status)
 	}
 	manifests := make(map[int]*ferrule.Manifest)
 	for in := json.NewDecoder(resp.Body); ; {
