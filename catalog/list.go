@@ -146,6 +146,7 @@ func (c *Catalog) Of(id string) []ferrule.Offer {
 	for i, name := range e.group.namesWithin("") {
 		list = append(list, e.group.offerOn(e.device, i, name))
 	}
+	slices.SortFunc(list, byName)
 	return list
 }
 

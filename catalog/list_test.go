@@ -386,3 +386,18 @@ func readable(t *testing.T, name string, raw json.RawMessage) {
 	}
 	look(root)
 }
+
+// TestOfInOrder: the tools of a device stand in the order of the names that agents
+// see, by which they turn pages, and not of those that the device gave them.
+func TestOfInOrder(t *testing.T) {
+	c := catalog.New(catalog.DefaultConfig())
+	m := &ferrule.Manifest{Model: "board"}
+	for i := range 100 {
+		m.Tools = append(m.Tools, ferrule.Tool{Name: fmt.Sprintf("t.%03d", i+100), Effect: ferrule.Reads}, ferrule.Tool{Name: fmt.Sprintf("t_%03d", i), Effect: ferrule.Reads})
+	}
+	c.Put(&ferrule.Device{ID: "robot", Kind: "k", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)
+	of := c.Of("robot")
+	if len(of) != 200 || !slices.IsSortedFunc(of, func(a, b ferrule.Offer) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Errorf("%d tools, the first are %s, %s", len(of), of[0].Name, of[1].Name)
+	}
+}

@@ -1,7 +1,8 @@
 // Package config is the file: it is decoded strictly, filled with defaults and
 // checked, and turned into the configs of the rooms.
 //
-//	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, journal.Config, pipeline.Config, dock.Config
+//	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, journal.Config, pipeline.Config, dock.Config,
+//	                          catalog.Config, agent.Config, auth.Tokens
 //	overlays/*   ─▶ []*overlay.File
 package config
 

@@ -26,7 +26,8 @@ func (jsonc) decode(doc []byte) (map[string]any, error) {
 	dec := json.NewDecoder(bytes.NewReader(plain))
 	dec.UseNumber()
 	var all map[string]any
-	return all, dec.Decode(&all)
+	err = dec.Decode(&all)
+	return all, err
 }
 
 func (j jsonc) set(doc []byte, path []string, value object) ([]byte, error) {

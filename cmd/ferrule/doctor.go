@@ -27,8 +27,8 @@ func (a *app) doctorCommand() *cobra.Command {
 gateway, serial ports and who may open them, boards, agents, and the environment. Each
 finding is fine, a note, or wrong, and says what to do.
 
-It works without a gateway, takes at most three seconds, and changes nothing. No
-serial port is opened: that would restart boards.
+It works without a gateway, takes at most three seconds, and changes nothing; that it
+asked a gateway is in its journal. No serial port is opened: that would restart boards.
 
 The exit code is 0 if nothing is wrong, and 1 otherwise.`,
 		Example: "  ferrule doctor\n  ferrule doctor --json",

@@ -9,14 +9,16 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/front/agent"
 )
 
 // serveWeb serves HTTP until ctx ends.
 func (g *gateway) serveWeb(ctx context.Context) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", g.health)
-	mux.Handle("/mcp", g.agents.Handler())
-	mux.Handle("/mcp/", g.agents.Handler())
+	agents := g.agents.Handler()
+	mux.Handle("GET /healthz", agent.Guard(http.HandlerFunc(g.health)))
+	mux.Handle("/mcp", agents)
+	mux.Handle("/mcp/", agents)
 	server := &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,

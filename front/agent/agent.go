@@ -88,7 +88,7 @@ type Front struct {
 // New makes a front. It serves when Run runs.
 func New(p Parts) *Front {
 	f := &Front{
-		parts: p, sessions: newSessions(), teller: newTeller(), views: make(map[string]*view),
+		parts: p, sessions: newSessions(), teller: newTeller(p.Log), views: make(map[string]*view),
 		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
 	}
 	f.sdkLog = slog.New(quieter{p.Log.Handler()})
@@ -107,7 +107,9 @@ func (f *Front) Run(ctx context.Context) error {
 	wg.Go(func() { f.sweep(ctx) })
 	err := f.parts.Catalog.Run(ctx, f.tell)
 	wg.Wait()
+	f.mu.Lock()
 	f.halt()
+	f.mu.Unlock()
 	over := make(chan struct{})
 	go func() {
 		f.calls.Wait()

@@ -185,7 +185,7 @@ func TestInstructions(t *testing.T) {
 }
 
 func TestGuard(t *testing.T) {
-	served := guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	served := Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, test := range []struct {
 		host, origin string
 		code         int
@@ -243,4 +243,41 @@ func TestSessionsEnd(t *testing.T) {
 			t.Errorf("%d are remembered", len(s.uses))
 		}
 	})
+}
+
+// TestRoomForOneMore: when there are as many sessions as may be, the one that was not
+// used for longest ends, unless it was used just now or has a stream open.
+func TestRoomForOneMore(t *testing.T) {
+	f := newFront(t, nil)
+	server := httptest.NewServer(f.Handler())
+	defer server.Close()
+	for range 3 {
+		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: server.URL + "/mcp", DisableStandaloneSSE: true},
+			&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+	}
+	if f.open() != 3 || f.endOldest() {
+		t.Errorf("%d sessions, and one that is in use has ended", f.open())
+	}
+	var ids []string
+	for session := range f.viewAt("").server.Sessions() {
+		ids = append(ids, session.ID())
+	}
+	for i, id := range ids {
+		f.sessions.use(id)()
+		f.sessions.uses[id].last = time.Now().Add(-time.Duration(i+2) * time.Minute)
+	}
+	defer f.sessions.use(ids[2])() // the oldest has a stream
+	for n := 2; n > 0; n-- {
+		if !f.endOldest() || f.open() != n {
+			t.Errorf("%d sessions are left", f.open())
+		}
+	}
+	if f.endOldest() || f.open() != 1 {
+		t.Error("one with a stream has ended")
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"runtime/debug"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -32,6 +33,14 @@ func requestError(e *ferrule.Error) error {
 
 func badParams(message string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: message}
+}
+
+// survive is deferred by what tells agents something: if that panics, one agent is
+// not told, and the gateway lives on.
+func survive(log *slog.Logger) {
+	if r := recover(); r != nil {
+		log.Error("telling an agent panicked\n"+string(debug.Stack()), "err", r)
+	}
 }
 
 // quieter logs what the SDK has to say two levels lower: that an agent went away

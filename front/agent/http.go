@@ -40,7 +40,7 @@ func (f *Front) Handler() http.Handler {
 	if f.parts.Tokens.Required() { // before anything is said about what is there
 		server = sdkauth.RequireBearerToken(f.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(server))
 	}
-	return guard(server)
+	return Guard(server)
 }
 
 // eras sends each request to the handler of its era: the SDK serves versions
@@ -60,7 +60,7 @@ func (f *Front) eras() http.Handler {
 		isModern := r.Header.Get(versionHeader) >= modernVersion
 		opens := isModern && r.Header.Get(methodHeader) == "subscriptions/listen" ||
 			!isModern && r.Method == http.MethodPost && r.Header.Get(sessionHeader) == ""
-		if opens && f.open() >= f.parts.Config.Sessions {
+		if opens && f.open() >= f.parts.Config.Sessions && !f.endOldest() {
 			w.Header().Set("Retry-After", "60")
 			http.Error(w, fmt.Sprintf("%d agents are connected; more are not possible", f.parts.Config.Sessions), http.StatusServiceUnavailable)
 			return
@@ -107,9 +107,9 @@ func (f *Front) known(next http.Handler) http.Handler {
 	})
 }
 
-// guard refuses what a web page on another site could send: a name of its own that
+// Guard refuses what a web page on another site could send: a name of its own that
 // leads here, or a request from there.
-func guard(next http.Handler) http.Handler {
+func Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && loopback(local.String()) && !loopback(r.Host) {
 			http.Error(w, fmt.Sprintf("%q is not a name of this machine", r.Host), http.StatusForbidden)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -15,6 +16,7 @@ import (
 type reporter struct {
 	ctx     context.Context
 	session *mcp.ServerSession
+	log     *slog.Logger
 
 	token any // nil if the agent has not asked
 
@@ -24,8 +26,8 @@ type reporter struct {
 	ended chan struct{}
 }
 
-func newReporter(ctx context.Context, req *mcp.CallToolRequest) *reporter {
-	return &reporter{ctx: ctx, session: req.Session, token: req.Params.GetProgressToken()}
+func (f *Front) newReporter(ctx context.Context, req *mcp.CallToolRequest) *reporter {
+	return &reporter{ctx: ctx, session: req.Session, log: f.parts.Log, token: req.Params.GetProgressToken()}
 }
 
 // backlog is how many words wait for an agent that is slow.
@@ -52,6 +54,7 @@ func (r *reporter) report(p ferrule.Progress) {
 // whatever the device counts.
 func (r *reporter) send(words <-chan ferrule.Progress) {
 	defer close(r.ended)
+	defer survive(r.log)
 	last := -1.0
 	for p := range words {
 		switch {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // sessions knows when each session was last used. The SDK would end one whose
@@ -55,6 +57,17 @@ func (s *sessions) idle(id string, since time.Time) bool {
 	return u.requests == 0 && u.last.Before(since)
 }
 
+// last tells when a session was last used, and whether nothing is under way in it.
+func (s *sessions) last(id string) (at time.Time, free bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.uses[id]
+	if u == nil || u.requests > 0 {
+		return at, false
+	}
+	return u.last, true
+}
+
 // keep forgets all sessions but those.
 func (s *sessions) keep(there map[string]bool) {
 	s.mu.Lock()
@@ -75,6 +88,25 @@ func (f *Front) open() int {
 		}
 	}
 	return n
+}
+
+// endOldest makes room for one more agent: it ends the session that has not been
+// used for longest, a minute at least, and in which nothing is under way and no
+// stream is open. A program that begins anew for each call locks nobody out.
+func (f *Front) endOldest() bool {
+	var oldest *mcp.ServerSession
+	last := time.Now().Add(-time.Minute)
+	for _, v := range f.allViews() {
+		for session := range v.server.Sessions() {
+			if at, free := f.sessions.last(session.ID()); free && at.Before(last) {
+				oldest, last = session, at
+			}
+		}
+	}
+	if oldest != nil {
+		oldest.Close()
+	}
+	return oldest != nil
 }
 
 // sweep ends sessions that are not used any more, and drops views that nobody

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
 
@@ -11,6 +12,8 @@ import (
 // teller tells agents that a list has changed, each in a goroutine of its own:
 // the SDK would tell one after the other, and wait for each that does not read.
 type teller struct {
+	log *slog.Logger
+
 	mu      sync.Mutex
 	telling map[news]bool // those under way; true if there is more since
 }
@@ -21,7 +24,9 @@ type news struct {
 	method  string
 }
 
-func newTeller() *teller { return &teller{telling: make(map[news]bool)} }
+func newTeller(log *slog.Logger) *teller {
+	return &teller{log: log, telling: make(map[news]bool)}
+}
 
 // send is a middleware of what is sent.
 func (t *teller) send(next mcp.MethodHandler) mcp.MethodHandler {
@@ -32,6 +37,7 @@ func (t *teller) send(next mcp.MethodHandler) mcp.MethodHandler {
 		n := news{req.GetSession(), method}
 		if t.begin(n) {
 			go func() {
+				defer survive(t.log)
 				for more := true; more; more = t.end(n) {
 					next(context.WithoutCancel(ctx), method, req) // if it fails, the agent is gone
 				}

@@ -120,7 +120,7 @@ func (v *view) call(ctx context.Context, req *mcp.CallToolRequest, name string, 
 	if err := v.address(call, name); err != nil {
 		return nil, err
 	}
-	report := newReporter(ctx, req)
+	report := v.front.newReporter(ctx, req)
 	defer report.end()
 	call.Progress = report.report
 	return v.front.handle(ctx, call)
@@ -139,12 +139,23 @@ func (v *view) address(call *ferrule.Call, name string) (err error) {
 // errStopping is why calls are cancelled when the gateway ends.
 var errStopping = errors.New("the gateway is being stopped")
 
-// handle takes the road, unless the front is being stopped.
-func (f *Front) handle(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
+// begin counts a call, which ends with Done; it is false once the front is being
+// stopped.
+func (f *Front) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.stop.Err() != nil {
-		return nil, ferrule.Errorf(ferrule.Cancelled, "%w", errStopping)
+		return false
 	}
 	f.calls.Add(1)
+	return true
+}
+
+// handle takes the road, unless the front is being stopped.
+func (f *Front) handle(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
+	if !f.begin() {
+		return nil, ferrule.Errorf(ferrule.Cancelled, "%w", errStopping)
+	}
 	defer f.calls.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -135,7 +135,8 @@ func (v *view) tell() {
 
 // sameOffer tells whether an agent would see no difference.
 func sameOffer(a, b ferrule.Offer) bool {
-	return a.Name == b.Name && a.Text == b.Text && a.Tool == b.Tool && bytes.Equal(a.Input, b.Input)
+	return a.Name == b.Name && a.Text == b.Text && bytes.Equal(a.Input, b.Input) && bytes.Equal(a.Tool.Output, b.Tool.Output) &&
+		a.Tool.Effect == b.Tool.Effect && a.Tool.Idempotent == b.Tool.Idempotent
 }
 
 func sameResource(a, b *mcp.Resource) bool {
