@@ -146,7 +146,7 @@ func (a *app) join(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 		return err
 	}
 	defer client.Close()
-	defer d.close()
+	defer func() { d.close() }()
 	d.begin()
 	err = client.Follow(ctx, d.allWishes(wishesOf(cfg)), joined{d, client.Handle})
 	switch {
