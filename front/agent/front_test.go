@@ -232,3 +232,33 @@ func TestBegins(t *testing.T) {
 		}
 	}
 }
+
+// TestStdioLeft: that an agent goes away is no error, whether it is noticed by
+// reading or by writing.
+func TestStdioLeft(t *testing.T) {
+	f := newFront(t, nil)
+	for _, writing := range []bool{false, true} {
+		toUs, agentWrites := io.Pipe()
+		agentReads, fromUs := io.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- f.Stdio(t.Context(), toUs, fromUs) }()
+		fmt.Fprintln(agentWrites, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"a","version":"1"},"capabilities":{}}}`)
+		if line, err := bufio.NewReader(agentReads).ReadString('\n'); err != nil || !strings.Contains(line, `"id":1`) {
+			t.Fatalf("%s, %v", line, err)
+		}
+		if writing {
+			agentReads.Close()
+			fmt.Fprintln(agentWrites, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+		} else {
+			agentWrites.Close()
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("writing %t: %v", writing, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("writing %t: it goes on", writing)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"syscall"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -22,8 +24,19 @@ func (f *Front) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser)
 	}
 	stop := context.AfterFunc(ctx, func() { session.Close() })
 	defer stop()
-	if err := session.Wait(); ctx.Err() == nil && !errors.Is(err, io.EOF) {
+	if err := session.Wait(); ctx.Err() == nil && !left(err) {
 		return err
 	}
 	return nil
+}
+
+// left tells whether an agent has gone away: that it reads no more is known by an
+// error, when something was just being told.
+func left(err error) bool {
+	for _, gone := range []error{io.EOF, io.ErrClosedPipe, os.ErrClosed, syscall.EPIPE} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
 }
