@@ -45,6 +45,8 @@
 //	Berth      where one address is served: greeted, kept, tried again (dock)
 //	Lane       the way into one device, one call wide (dock)
 //	Overlay    what a device cannot say and others can (overlay)
+//	Wish       a device that somebody asks for (front/control)
+//	Desk       where one agent is served on standard input (cmd/ferrule)
 //	laid       of a manifest: with overlays on it
 //	held       of a device: found, and not adopted by its owner
 package ferrule

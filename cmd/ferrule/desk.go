@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -333,16 +332,10 @@ func (d *desk) repeatable(call *ferrule.Call) bool {
 	return t != nil && t.Repeatable()
 }
 
-// allWishes are what this process asks for, and what the last gateway was asked
-// for, which may have been by somebody who is gone.
-func (d *desk) allWishes(own []control.Wish) []control.Wish {
+// lastWishes are what the last gateway was asked for, by this process or by somebody
+// who may be gone.
+func (d *desk) lastWishes() []control.Wish {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := slices.Clone(own)
-	for _, w := range d.wished {
-		if !slices.ContainsFunc(all, func(had control.Wish) bool { return had.Medium == w.Medium && had.Address == w.Address }) {
-			all = append(all, w)
-		}
-	}
-	return all
+	return d.wished
 }

@@ -113,7 +113,7 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	d.open(g.handle)
 	var left func() // waits for the calls that are under way
 	err = g.Run(holding, func(ctx context.Context) error {
-		if err := g.wishes.Wish(ctx, d.allWishes(nil)); err != nil && ctx.Err() == nil {
+		if err := g.wishes.Wish(ctx, d.lastWishes()); err != nil && ctx.Err() == nil {
 			log.Warn("a device that was asked for is not taken over", "err", err)
 		}
 		d.settled()
@@ -148,7 +148,8 @@ func (a *app) join(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	defer client.Close()
 	defer func() { d.close() }()
 	d.begin()
-	err = client.Follow(ctx, d.allWishes(wishesOf(cfg)), joined{d, client.Handle})
+	wishes := append(wishesOf(cfg), d.lastWishes()...) // that some are there twice makes no difference
+	err = client.Follow(ctx, wishes, joined{d, client.Handle})
 	switch {
 	case errors.Is(err, control.ErrVersion):
 		return err

@@ -8,9 +8,10 @@
 //	             bounds            /mcp/devices/<id>
 //
 // The SDK speaks the protocol. Nothing that a device says reaches its registry
-// of tools, which panics on what it does not like: lists and calls are answered
-// here, before it looks. It has one Server for each view, so that who looks at
-// one device hears of that one alone.
+// of tools, which panics on what it does not like: lists are answered here, before
+// it looks, and all calls and reads go by the one tool and the one resource that it
+// knows. It has one Server for each view, so that who looks at one device hears of
+// that one alone.
 //
 // A panic is the error of the request that caused it, and of nothing else.
 package agent
