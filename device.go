@@ -17,7 +17,10 @@ type Device struct {
 	Address string `json:"address"`
 	Medium  string `json:"medium"`
 	Dialect string `json:"dialect,omitempty"`
-	Node    string `json:"node,omitempty"`
+	// Node is the node that holds the device, or was the last to; Epoch grows with
+	// each that takes it, so that one which has lost it can be told apart.
+	Node  string `json:"node,omitempty"`
+	Epoch uint64 `json:"epoch,omitempty"`
 	// Kind is empty for a device that was named and has never been reached.
 	Kind    Kind   `json:"kind,omitempty"`
 	Model   string `json:"model,omitempty"`

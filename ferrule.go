@@ -25,6 +25,7 @@
 //	Call       one request by one Principal to one Device
 //	Result     what the device answered
 //	Content    one part of an answer that is more than JSON
+//	Question   what a device asks the caller meanwhile, and Answer what is said to it
 //	Offer      a Tool as agents see it, under the name that they call it by
 //	Handler    whoever serves a Call; every stage of the road is one
 //	Follower   whoever keeps a view of all devices
@@ -33,6 +34,9 @@
 //	Error      what went wrong, and whether the call may have run
 //	Entry      one record of the journal
 //	Trace      one thing seen on the wire to a device
+//	Event      something that happened to a device
+//	Node       one gateway of several that know of each other
+//	Epoch      how often a device has changed hands between nodes
 //
 // and of other rooms:
 //
@@ -88,6 +92,9 @@ type Call struct {
 	// Progress, if set, is told what the call is waiting for. It is called from
 	// the goroutine that serves the call and must not block.
 	Progress func(Progress) `json:"-"`
+	// Ask, if set, asks the caller something that the device wants to know, and
+	// waits for the answer. It is nil where nobody can be asked.
+	Ask func(ctx context.Context, q Question) (Answer, error) `json:"-"`
 	// Target is what the call turned out to address. The pipeline sets it; what
 	// a front puts here is overwritten.
 	Target Target `json:"-"`
@@ -116,6 +123,21 @@ type Progress struct {
 	// Done and Total tell how far the call is, where that is known.
 	Done  float64 `json:"done,omitempty"`
 	Total float64 `json:"total,omitempty"`
+}
+
+// Question is what a device asks the caller while a call goes on.
+type Question struct {
+	Text string `json:"text"`
+	// Schema is a JSON Schema of what is wanted; empty where any text will do.
+	Schema json.RawMessage `json:"schema,omitempty"`
+}
+
+// Answer is what the caller said to a Question.
+type Answer struct {
+	// Given tells that it was answered; else the caller would not, and Value is
+	// empty.
+	Given bool            `json:"given"`
+	Value json.RawMessage `json:"value,omitempty"`
 }
 
 // Result is what a device answered.
