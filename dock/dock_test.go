@@ -247,7 +247,7 @@ func open(t *testing.T, dir string, change ...func(*dock.Config)) *world {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, dir: dir, memory: memory, logged: logged, fleet: fleet.New(fleet.NewMemoryRegistry()),
+		t: t, dir: dir, memory: memory, logged: logged, fleet: fleet.New(nil),
 		shore: shore{make(chan func(func(string, []wire.Sighting)))},
 	}
 	cfg := dock.DefaultConfig()
@@ -1067,7 +1067,7 @@ func TestMediumFails(t *testing.T) {
 	defer memory.Close()
 	d := dock.New(dock.Parts{
 		Config: dock.DefaultConfig(), Connectors: []wire.Connector{failing{}, shore{}}, Overlays: plain{},
-		Fleet: fleet.New(fleet.NewMemoryRegistry()), Memory: memory, Log: slog.New(slog.DiscardHandler),
+		Fleet: fleet.New(nil), Memory: memory, Log: slog.New(slog.DiscardHandler),
 	})
 	if err := d.Run(t.Context()); err == nil || err.Error() != "the broker is gone" {
 		t.Errorf("got %v", err)

@@ -1,10 +1,11 @@
-// Package fleet holds every device and the way to it.
+// Package fleet holds every device and the way to it, here or on another node.
 //
-//	dock ──Put──▶ Registry   what devices there are, and what they offer
-//	         ├──▶ ways       how to reach those that are here
-//	         └──▶ Follower   whoever keeps a view of them
-//	pipeline ──Lookup──▶ device and manifest
-//	         ──Handle──▶ the device's lane
+//	dock ──Put───────────▶ own        what this node holds, or held last
+//	bus  ──PutElsewhere──▶ elsewhere  what other nodes say of theirs
+//	                        │ one of the two is seen
+//	                        ├──▶ Follower  whoever keeps a view of them
+//	pipeline ──Lookup───────┼──▶ device and manifest
+//	         ──Handle───────┴──▶ the device's lane, or the way to the other node
 //
 // Finding one device costs the same whether there is one or a million.
 package fleet
@@ -18,63 +19,106 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// Record is what the registry knows of one device. Both are shared and read
-// only; a change is a new Record.
+// Record is what is known of one device. All of it is shared and read only; a
+// change is a new Record.
 type Record struct {
 	Device *ferrule.Device
 	// Manifest is the laid manifest; nil for a device that was never reached.
 	Manifest *ferrule.Manifest
+	// Way has the device do what a call asks for; nil if it cannot be reached.
+	Way ferrule.Handler
 }
 
-// Registry keeps the records of devices by ID. It is safe for use by many
-// goroutines.
-type Registry interface {
-	Get(id string) (Record, bool)
-	// Set stores a record; a nil one removes the device.
-	Set(id string, r *Record)
-	// All calls yield with every record, in no order, until it returns false.
-	All(yield func(Record) bool)
-}
+// Finder looks for a device that the fleet was not told of. It is called by many
+// goroutines, with no lock held: it may ask over the network, and is to give up in
+// time.
+type Finder func(id string) (Record, bool)
 
-// Fleet is the devices of a node.
+// Fleet is the devices that a node knows. It is safe for use by many goroutines.
 type Fleet struct {
-	registry Registry
+	find Finder
 
-	mu        sync.RWMutex
-	ways      map[string]ferrule.Handler
-	own       map[string]Record
-	followers []ferrule.Follower
+	mu           sync.RWMutex
+	devices      map[string]entry
+	tools        map[string]*Record // what the gateway itself offers
+	followers    []ferrule.Follower
+	ownFollowers []ferrule.Follower
 }
 
-// New makes a Fleet on a registry.
-func New(registry Registry) *Fleet {
-	return &Fleet{registry: registry, ways: make(map[string]ferrule.Handler), own: make(map[string]Record)}
+// New makes a Fleet. Find may be nil: there is nothing but what the fleet is told
+// of.
+func New(find Finder) *Fleet {
+	if find == nil {
+		find = func(string) (Record, bool) { return Record{}, false }
+	}
+	return &Fleet{find: find, devices: make(map[string]entry), tools: make(map[string]*Record)}
 }
 
-// Put adds a device, or says something new about it. The way may be nil: the
-// device is known and cannot be reached from here.
+// Put adds a device of this node, or says something new about it. The way may be
+// nil: the device is known and cannot be reached.
 func (f *Fleet) Put(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handler) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.registry.Set(dev.ID, &Record{dev, m})
-	if way == nil {
-		delete(f.ways, dev.ID)
-	} else {
-		f.ways[dev.ID] = way
-	}
-	for _, follower := range f.followers {
+	e := f.devices[dev.ID]
+	e.own = &Record{dev, m, way}
+	f.set(dev.ID, e)
+	for _, follower := range f.ownFollowers {
 		follower.Put(dev, m)
 	}
 }
 
-// Remove takes a device out.
+// Remove takes a device of this node out. What other nodes know of it stays.
 func (f *Fleet) Remove(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.registry.Set(id, nil)
-	delete(f.ways, id)
-	for _, follower := range f.followers {
+	e := f.devices[id]
+	if e.own == nil {
+		return
+	}
+	e.own = nil
+	f.set(id, e)
+	for _, follower := range f.ownFollowers {
 		follower.Remove(id)
+	}
+}
+
+// PutElsewhere adds a device as other nodes know it, or says something new about
+// it.
+func (f *Fleet) PutElsewhere(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handler) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.devices[dev.ID]
+	e.elsewhere = &Record{dev, m, way}
+	f.set(dev.ID, e)
+}
+
+// RemoveElsewhere tells that no other node knows a device any more.
+func (f *Fleet) RemoveElsewhere(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.devices[id]
+	e.elsewhere = nil
+	f.set(id, e)
+}
+
+// set stores what is known of an ID, and tells the followers if something else is
+// seen of it now.
+func (f *Fleet) set(id string, e entry) {
+	before, now := f.devices[id].seen(), e.seen()
+	if now == nil {
+		delete(f.devices, id)
+	} else {
+		f.devices[id] = e
+	}
+	if now == before {
+		return
+	}
+	for _, follower := range f.followers {
+		if now == nil {
+			follower.Remove(id)
+		} else {
+			follower.Put(now.Device, now.Manifest)
+		}
 	}
 }
 
@@ -83,17 +127,36 @@ func (f *Fleet) Remove(id string) {
 func (f *Fleet) Follow(follower ferrule.Follower) (stop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.own {
+	for _, r := range f.tools {
 		follower.Put(r.Device, r.Manifest)
 	}
-	for r := range f.registry.All {
+	for _, e := range f.devices {
+		r := e.seen()
 		follower.Put(r.Device, r.Manifest)
 	}
-	f.followers = append(f.followers, follower)
+	return f.follow(&f.followers, follower)
+}
+
+// FollowOwn is Follow for the devices of this node alone: as it knows them, whatever
+// other nodes say, and without what the gateway itself offers.
+func (f *Fleet) FollowOwn(follower ferrule.Follower) (stop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.devices {
+		if e.own != nil {
+			follower.Put(e.own.Device, e.own.Manifest)
+		}
+	}
+	return f.follow(&f.ownFollowers, follower)
+}
+
+// follow adds a follower to one of the lists. It is called with mu held.
+func (f *Fleet) follow(list *[]ferrule.Follower, follower ferrule.Follower) (stop func()) {
+	*list = append(*list, follower)
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.followers = slices.DeleteFunc(f.followers, func(other ferrule.Follower) bool { return other == follower })
+		*list = slices.DeleteFunc(*list, func(other ferrule.Follower) bool { return other == follower })
 	}
 }
 
@@ -102,8 +165,7 @@ func (f *Fleet) Follow(follower ferrule.Follower) (stop func()) {
 func (f *Fleet) Own(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handler) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.own[dev.ID] = Record{dev, m}
-	f.ways[dev.ID] = way
+	f.tools[dev.ID] = &Record{dev, m, way}
 	for _, follower := range f.followers {
 		follower.Put(dev, m)
 	}
@@ -112,21 +174,18 @@ func (f *Fleet) Own(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handle
 // Lookup returns a device and its laid manifest. The manifest is nil if the
 // device was never reached.
 func (f *Fleet) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
-	r, ok := f.registry.Get(id)
-	if !ok {
-		f.mu.RLock()
-		defer f.mu.RUnlock()
-		r, ok = f.own[id]
-	}
+	r, ok := f.record(id)
 	return r.Device, r.Manifest, ok
 }
 
 // Devices lists every device by ID.
 func (f *Fleet) Devices() []*ferrule.Device {
-	var all []*ferrule.Device
-	for r := range f.registry.All {
-		all = append(all, r.Device)
+	f.mu.RLock()
+	all := make([]*ferrule.Device, 0, len(f.devices))
+	for _, e := range f.devices {
+		all = append(all, e.seen().Device)
 	}
+	f.mu.RUnlock()
 	slices.SortFunc(all, func(a, b *ferrule.Device) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
@@ -134,11 +193,23 @@ func (f *Fleet) Devices() []*ferrule.Device {
 // Handle is the end of the road: it has the device do what a resolved call asks
 // for.
 func (f *Fleet) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	f.mu.RLock()
-	way := f.ways[call.Device]
-	f.mu.RUnlock()
-	if way == nil {
+	r, _ := f.record(call.Device)
+	if r.Way == nil {
 		return nil, call.Target.Device.OfflineError()
 	}
-	return way(ctx, call)
+	return r.Way(ctx, call)
+}
+
+// record returns what is seen of an ID, and looks further if nothing is.
+func (f *Fleet) record(id string) (Record, bool) {
+	f.mu.RLock()
+	r := f.devices[id].seen()
+	if r == nil {
+		r = f.tools[id]
+	}
+	f.mu.RUnlock()
+	if r == nil {
+		return f.find(id)
+	}
+	return *r, true
 }

@@ -30,7 +30,7 @@ func ids(devices []*ferrule.Device) []string {
 }
 
 func TestFleet(t *testing.T) {
-	f := fleet.New(fleet.NewMemoryRegistry())
+	f := fleet.New(nil)
 	m := &ferrule.Manifest{Model: "m"}
 	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
 	f.Put(device("arm", ferrule.StateOffline), nil, nil)
@@ -69,7 +69,7 @@ func TestFleet(t *testing.T) {
 }
 
 func TestFleetUnderChange(t *testing.T) {
-	f := fleet.New(fleet.NewMemoryRegistry())
+	f := fleet.New(nil)
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
@@ -113,7 +113,7 @@ func (d *diary) Remove(id string) {
 // TestFollow: whoever follows is told of all that there is, and then of each
 // change in its order.
 func TestFollow(t *testing.T) {
-	f := fleet.New(fleet.NewMemoryRegistry())
+	f := fleet.New(nil)
 	m := &ferrule.Manifest{Model: "m"}
 	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
 	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
@@ -168,7 +168,7 @@ func (m *mirror) Remove(id string) {
 // TestFollowUnderChange: whenever somebody begins to follow, they have at the end
 // what there is.
 func TestFollowUnderChange(t *testing.T) {
-	f := fleet.New(fleet.NewMemoryRegistry())
+	f := fleet.New(nil)
 	mirrors := make([]*mirror, 20)
 	var wg sync.WaitGroup
 	for w := range 4 {

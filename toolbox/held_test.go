@@ -24,7 +24,7 @@ func (noJournal) Append(ferrule.Entry, bool) error { return nil }
 func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 	t.Helper()
 	c = catalog.New(catalog.DefaultConfig())
-	f := fleet.New(fleet.NewMemoryRegistry())
+	f := fleet.New(nil)
 	f.Follow(c)
 	road = pipeline.New(pipeline.Parts{
 		Config: pipeline.DefaultConfig(), Journal: noJournal{}, Fleet: f, End: f.Handle, Log: slog.New(slog.DiscardHandler),

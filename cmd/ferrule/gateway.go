@@ -78,7 +78,7 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 	if err != nil {
 		return err
 	}
-	g.fleet = fleet.New(fleet.NewMemoryRegistry())
+	g.fleet = fleet.New(nil)
 	g.catalog = catalog.New(cfg.Catalog())
 	g.fleet.Follow(g.catalog)
 	g.wishes = newWishes(cfg, []string{mcpu.Name})
