@@ -34,3 +34,29 @@ const (
 	Outcome Phase = "outcome"
 	Gap     Phase = "gap"
 )
+
+// JournalLines is records of one chain that follow each other, as the lines that
+// stand in its file: each with its hash and its end. A chain is a journal from its
+// first record on; it is known by the first 16 digits of the hash of that.
+type JournalLines struct {
+	// Node is the node whose journal it is; empty where that is not known.
+	Node  string `json:"node,omitempty"`
+	Chain string `json:"chain"`
+	// First and Last are the numbers of the records.
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+	Lines []byte `json:"lines"`
+}
+
+// MaxJournalLines is how many bytes of lines are handed on together, at most.
+const MaxJournalLines = 1 << 20
+
+// JournalQuery tells what is wanted of the journals of all nodes.
+type JournalQuery struct {
+	// Node is the one that is meant; all are if it is empty.
+	Node string
+	// Since leaves out what was copied before, unless it is zero.
+	Since time.Time
+	// Follow tells to go on with what comes.
+	Follow bool
+}

@@ -33,6 +33,7 @@
 //	Verdict    permit, forbid or ask, and why; not the rules
 //	Error      what went wrong, and whether the call may have run
 //	Entry      one record of the journal
+//	Chain      a journal from its first record on, each bound to the one before it
 //	Trace      one thing seen on the wire to a device
 //	Event      something that happened to a device
 //	Node       one gateway of several that know of each other

@@ -10,6 +10,10 @@
 // becomes part of the chain when it is written; if it cannot be, and somebody
 // waits for it, Append says so. What has happened is then kept, within bounds,
 // until it can be written; what was only intended has not happened.
+//
+// Whoever copies the journal elsewhere takes Lines: what is synced, and in order.
+// A Verifier checks a copy as Verify does the file, and Holds tells whether the
+// file still has what the copy has.
 package journal
 
 import (
@@ -60,8 +64,10 @@ const (
 
 // Journal appends records. It is safe for use by many goroutines.
 type Journal struct {
-	cfg Config
-	log *slog.Logger
+	cfg  Config
+	log  *slog.Logger
+	path string
+	made os.FileInfo // the file that was opened
 
 	// disk is held while the file is written. It is taken before mu.
 	disk    sync.Mutex
@@ -78,11 +84,23 @@ type Journal struct {
 	timer   *time.Timer
 	due     time.Time // when timer fires
 	closed  bool
+	chain   string        // what it is known by
+	synced  place         // the end of what is on disk for certain
+	grown   chan struct{} // closed when there is more of that; nil while nobody waits
+	left    place         // where Lines left off
+	ended   bool          // closed, and there will be no more
+}
+
+// place is the end of a record in the file.
+type place struct {
+	seq    uint64
+	offset int64
 }
 
 // storage is what a journal does with its file.
 type storage interface {
 	io.WriteSeeker
+	io.ReaderAt
 	io.Closer
 	Sync() error
 	Truncate(size int64) error
@@ -115,18 +133,34 @@ func Open(dir string, cfg Config, log *slog.Logger) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening journal: %w", err)
 	}
-	head, size, err := lastRecord(file)
-	if err == nil {
-		err = cutAt(file, size, log)
-	}
-	if err == nil {
-		err = syncDir(dir)
-	}
-	if err != nil {
+	j := &Journal{cfg: cfg, log: log, path: path, file: file, next: &batch{}}
+	if err := j.begin(file, dir); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("opening journal: %w", err)
 	}
-	return &Journal{cfg: cfg, log: log, file: file, size: size, head: head, next: &batch{}}, nil
+	return j, nil
+}
+
+// begin finds out where the file ends, and makes that certain.
+func (j *Journal) begin(file *os.File, dir string) (err error) {
+	if j.head, j.size, err = lastRecord(file); err != nil {
+		return err
+	}
+	if err := cutAt(file, j.size, j.log); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil { // whoever wrote it may not have come to it
+		return err
+	}
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	if j.made, err = file.Stat(); err != nil {
+		return err
+	}
+	j.synced = place{j.head.seq, j.size}
+	j.chain, err = chainAt(file)
+	return err
 }
 
 // cutAt makes the file end at size, and the next write begin there.
@@ -244,6 +278,10 @@ func (j *Journal) Close() error {
 	err := j.flush(b)
 	j.disk.Lock()
 	defer j.disk.Unlock()
+	j.mu.Lock()
+	j.ended = true
+	j.wake()
+	j.mu.Unlock()
 	return errors.Join(err, j.file.Close())
 }
 
@@ -298,6 +336,11 @@ func (j *Journal) flush(b *batch) error {
 	switch {
 	case b.err == nil:
 		j.lost -= lost
+		if j.synced.seq == 0 {
+			j.chain = chainName(lines)
+		}
+		j.synced = place{head.seq, j.size}
+		j.wake()
 	case !dead && !j.closed:
 		j.keep(b.entries)
 	}

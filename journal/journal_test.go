@@ -361,15 +361,34 @@ func TestVerify(t *testing.T) {
 		},
 		"records out of order": {
 			func(l [][]byte) [][]byte { l[1], l[2] = l[2], l[1]; return l },
-			[]string{"record 2 is missing", "record 2 stands after record 3", "record 3 is missing"},
+			[]string{"record 2 stands after record 3"},
+		},
+		"records moved to the end": {
+			func(l [][]byte) [][]byte { return slices.Concat(l[:1], l[4:6], l[1:3], l[6:]) },
+			[]string{"record 4 is missing", "records 2 to 3 stand after record 6"},
 		},
 		"a record twice": {
 			func(l [][]byte) [][]byte { return slices.Insert(l, 2, l[1]) },
-			[]string{"record 2 stands after record 2"},
+			[]string{"record 2 stands twice"},
+		},
+		"records twice": {
+			func(l [][]byte) [][]byte { return slices.Concat(l[:5], l[1:]) },
+			[]string{"records 2 to 5 stand twice"},
+		},
+		"a record that was missing, twice": {
+			func(l [][]byte) [][]byte { return slices.Concat(l[:1], l[2:3], l[1:2], l[1:2], l[3:]) },
+			[]string{"record 2 stands after record 3", "record 2 stands twice"},
+		},
+		"a record without a number": {
+			func(l [][]byte) [][]byte {
+				l[2] = bytes.Replace(l[2], []byte(`"seq":3`), []byte(`"seq":0`), 1)
+				return l
+			},
+			[]string{"not a record, where record 3 should be: it has no number"},
 		},
 		"a line that is none": {
 			func(l [][]byte) [][]byte { l[2] = []byte("rubbish\n"); return l },
-			[]string{"not a record: it does not begin with a hash", "record 4 is altered, or the one before it is"},
+			[]string{"not a record, where record 3 should be: it does not begin with a hash", "record 4 is altered, or the one before it is"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,174 @@
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// chainLen is how many digits a chain is known by.
+const chainLen = 16
+
+// chainName is what the chain is known by that begins with these lines.
+func chainName(lines []byte) string {
+	name := lines[:min(len(lines), chainLen)]
+	if len(bytes.Trim(name, "0123456789abcdef")) == 0 && len(name) == chainLen {
+		return string(name)
+	}
+	sum := sha256.Sum256(name) // it was damaged; something must tell it from others
+	return hex.EncodeToString(sum[:])[:chainLen]
+}
+
+// chainAt is what the chain in a file is known by; empty if there is none yet.
+func chainAt(file io.ReaderAt) (string, error) {
+	start := make([]byte, chainLen)
+	n, err := file.ReadAt(start, 0)
+	if n == 0 || err != nil && !errors.Is(err, io.EOF) {
+		return "", ignore(err, io.EOF)
+	}
+	return chainName(start[:n]), nil
+}
+
+func ignore(err, ignored error) error {
+	if errors.Is(err, ignored) {
+		return nil
+	}
+	return err
+}
+
+// seqOf is the number of the record in a line, of which the beginning is enough.
+func seqOf(line []byte) (uint64, bool) {
+	if len(line) < hashLen {
+		return 0, false
+	}
+	digits, ok := bytes.CutPrefix(line[hashLen:], []byte(`{"seq":`))
+	end := bytes.IndexByte(digits, ',')
+	if !ok || end < 0 {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(string(digits[:end]), 10, 64)
+	return seq, err == nil
+}
+
+// span is the numbers of the first record in lines and of the last, which come
+// after a given one. What is damaged stands for one record.
+func span(lines []byte, after uint64) (first, last uint64) {
+	last = after
+	for line := range bytes.Lines(lines) {
+		seq, ok := seqOf(line)
+		if !ok {
+			seq = last + 1
+		}
+		if first == 0 {
+			first = seq
+		}
+		last = max(last, seq)
+	}
+	return first, last
+}
+
+// find finds where the first record begins whose number is not less than seq,
+// among those that end before end. It is end if there is none.
+func find(file io.ReaderAt, end int64, seq uint64) (int64, error) {
+	low, high := int64(0), end // the record begins in [low, high]
+	in := bufio.NewReaderSize(nil, 4096)
+	for low < high {
+		middle := low + (high-low)/2
+		start, found, err := nextRecord(in, file, middle, end)
+		if err != nil {
+			return 0, err
+		}
+		if found < seq && start < end {
+			low = start + 1
+		} else {
+			high = middle
+		}
+	}
+	start, _, err := nextRecord(in, file, low, end)
+	return start, err
+}
+
+// nextRecord finds the first record that begins at an offset or after it: where,
+// and its number. Lines that are damaged are passed over.
+func nextRecord(in *bufio.Reader, file io.ReaderAt, offset, end int64) (int64, uint64, error) {
+	skip := offset > 0
+	if skip {
+		offset-- // what begins at the offset has the end of another before it
+	}
+	in.Reset(io.NewSectionReader(file, offset, end-offset))
+	for ; ; skip = true {
+		if skip {
+			n, err := skipLine(in)
+			if offset += n; err != nil || offset >= end {
+				return end, 0, ignore(err, io.EOF)
+			}
+		}
+		start, err := in.Peek(hashLen + len(`{"seq":18446744073709551615,`))
+		if seq, ok := seqOf(start); ok {
+			return offset, seq, nil
+		}
+		if len(start) == 0 {
+			return end, 0, ignore(err, io.EOF)
+		}
+	}
+}
+
+// skipLine reads to the end of a line, and tells how long it was.
+func skipLine(in *bufio.Reader) (n int64, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		n += int64(len(part))
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return n, err
+		}
+	}
+}
+
+// readLines reads whole lines from an offset on, before end: one if there is one,
+// and no more than most bytes of several.
+func readLines(file io.ReaderAt, offset, end int64, most int) ([]byte, error) {
+	for size := min(int64(max(most, 1)), end-offset); size > 0; {
+		lines := make([]byte, size)
+		n, err := file.ReadAt(lines, offset)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if whole := bytes.LastIndexByte(lines[:n], '\n') + 1; whole > 0 {
+			return oneIfLong(lines[:whole:whole], most), nil
+		}
+		switch more := min(end-offset, maxLine); {
+		case size < more:
+			size = min(max(2*size, 4096), more)
+		case size >= maxLine:
+			return nil, fmt.Errorf("the line at byte %d has no end", offset)
+		default:
+			return nil, nil
+		}
+	}
+	return nil, nil
+}
+
+// oneIfLong leaves one line of several that are too long together.
+func oneIfLong(lines []byte, most int) []byte {
+	if len(lines) <= most {
+		return lines
+	}
+	end := bytes.IndexByte(lines, '\n') + 1
+	return lines[:end:end]
+}
+
+// holds tells whether a file has a record with this number and this hash.
+func holds(file io.ReaderAt, end int64, seq uint64, hash string) (bool, error) {
+	start, err := find(file, end, seq)
+	if err != nil {
+		return false, err
+	}
+	line, err := readLines(file, start, end, 1)
+	found, ok := seqOf(line)
+	return ok && found == seq && string(line[:hashLen-1]) == hash, err
+}

@@ -1,0 +1,135 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"os"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// Entries takes lines apart: records, and why a line is none.
+func Entries(lines []byte) iter.Seq2[ferrule.Entry, error] {
+	return func(yield func(ferrule.Entry, error) bool) {
+		for line := range bytes.Lines(lines) {
+			_, _, e, err := parseLine(bytes.TrimSuffix(line, []byte("\n")))
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// poll is how often a Reader that follows looks for more.
+const poll = 200 * time.Millisecond
+
+// Reader reads the journal of a directory, which a gateway of another process may
+// be writing. A record that is not whole, because it is being written, is left for
+// later.
+type Reader struct {
+	dir   string
+	file  *os.File // nil until it is read
+	chain string
+	at    place // what was read
+}
+
+// NewReader makes a Reader. It must be closed.
+func NewReader(dir string) *Reader { return &Reader{dir: dir} }
+
+// Read calls fn with the lines that were not read yet, until there are no more. If
+// follow is set it goes on with what comes, and with a file that takes the place of
+// one that was moved away, until ctx ends; it then returns nil.
+func (r *Reader) Read(ctx context.Context, follow bool, fn func(ferrule.JournalLines) error) error {
+	if r.file == nil {
+		file, err := open(r.dir)
+		if err != nil {
+			return err
+		}
+		r.file = file
+	}
+	for wait := time.Duration(0); ; {
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		if err := ctx.Err(); err != nil && follow {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		moved := follow && r.moved() // before all of it was read
+		found, err := r.readOn(fn)
+		switch {
+		case err != nil:
+			return err
+		case found:
+			wait = 0
+		case moved:
+			r.anew()
+			wait = 0
+		case !follow:
+			return nil
+		default:
+			wait = poll
+		}
+	}
+}
+
+// Close lets go of the file.
+func (r *Reader) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+// readOn calls fn with the next lines, if there are any.
+func (r *Reader) readOn(fn func(ferrule.JournalLines) error) (found bool, err error) {
+	info, err := r.file.Stat()
+	if err != nil {
+		return false, err
+	}
+	if info.Size() < r.at.offset {
+		return false, r.backUp()
+	}
+	lines, err := readLines(r.file, r.at.offset, info.Size(), ferrule.MaxJournalLines)
+	if err != nil || len(lines) == 0 {
+		return false, err
+	}
+	if r.at.offset == 0 {
+		r.chain = chainName(lines)
+	}
+	first, last := span(lines, r.at.seq)
+	r.at = place{last, r.at.offset + int64(len(lines))}
+	return true, fn(ferrule.JournalLines{Chain: r.chain, First: first, Last: last, Lines: lines})
+}
+
+// backUp goes to the end of a file that became shorter: what a full disk did not
+// take whole is taken back.
+func (r *Reader) backUp() error {
+	head, size, err := lastRecord(r.file)
+	r.at = place{head.seq, size}
+	return err
+}
+
+// moved tells whether another file has taken the place of this one.
+func (r *Reader) moved() bool {
+	now, err := os.Stat(r.file.Name())
+	if err != nil {
+		return false
+	}
+	was, err := r.file.Stat()
+	return err == nil && !os.SameFile(was, now)
+}
+
+// anew goes on with the file that is there now, if it is still there.
+func (r *Reader) anew() {
+	file, err := open(r.dir)
+	if err != nil {
+		return
+	}
+	r.file.Close()
+	*r = Reader{dir: r.dir, file: file}
+}
