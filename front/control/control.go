@@ -8,6 +8,9 @@
 //	POST /fleet           devices that the caller asks for; the answer is one
 //	                      line for each device and each change to it, until the
 //	                      caller goes away
+//	GET  /journal         one line for each piece of the journals of all nodes,
+//	                      oldest first, and one at the end; with follow=true
+//	                      what comes as well, until the caller goes away
 //	POST /yield           the gateway ends, if it was started for an agent, so
 //	                      that the caller can become it
 //
@@ -28,13 +31,15 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// reply is one line of an answer. An error or a result is the last.
+// reply is one line of an answer. An error, a result or an end is the last.
 type reply struct {
-	Progress *ferrule.Progress `json:"progress,omitempty"`
-	Trace    *ferrule.Trace    `json:"trace,omitempty"`
-	News     *news             `json:"news,omitempty"`
-	Result   *ferrule.Result   `json:"result,omitempty"`
-	Error    *ferrule.Error    `json:"error,omitempty"`
+	Progress *ferrule.Progress     `json:"progress,omitempty"`
+	Trace    *ferrule.Trace        `json:"trace,omitempty"`
+	News     *news                 `json:"news,omitempty"`
+	Journal  *ferrule.JournalLines `json:"journal,omitempty"`
+	End      bool                  `json:"end,omitempty"`
+	Result   *ferrule.Result       `json:"result,omitempty"`
+	Error    *ferrule.Error        `json:"error,omitempty"`
 }
 
 // Wish is a device that somebody asks for.

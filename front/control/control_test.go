@@ -28,6 +28,8 @@ type gateway struct {
 	handle ferrule.Handler
 	trace  func(ctx context.Context, device string, fn func(ferrule.Trace)) error
 	follow func(ferrule.Follower) (stop func())
+	// journals is nil for a gateway that stands alone.
+	journals control.Journals
 
 	mu     sync.Mutex
 	wishes []control.Wish
@@ -74,7 +76,7 @@ func serve(t *testing.T, g *gateway) (*control.Client, context.CancelFunc) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Fleet: g, Wishes: g, Yield: g.yield, Log: slog.New(slog.DiscardHandler)})
+	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Fleet: g, Wishes: g, Journals: g.journals, Yield: g.yield, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,8 @@ type Parts struct {
 	Tracer Tracer
 	Fleet  Fleet
 	Wishes Wishes
+	// Journals is nil where the gateway stands alone.
+	Journals Journals
 	// Yield has the gateway end soon, or tells why it does not.
 	Yield func() error
 	Log   *slog.Logger
@@ -88,6 +90,7 @@ func (s *Server) Run(ctx context.Context) error {
 	mux.HandleFunc("POST /call", s.call)
 	mux.HandleFunc("GET /trace", s.trace)
 	mux.HandleFunc("POST /fleet", s.fleet)
+	mux.HandleFunc("GET /journal", s.journal)
 	mux.HandleFunc("POST /yield", s.yield)
 	server := &http.Server{
 		Handler:           mux,
