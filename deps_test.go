@@ -75,6 +75,7 @@ var rooms = map[string]room{
 	"setup":         {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
 	"sim":           {own: []string{"thing"}},
+	"rig/cluster":   {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
 	"rig/model":     {},
 	"rig/uno":       {third: []string{"golang.org/x/sys"}},
 	"rig/usb":       {tests: []string{"rig/uno"}},
