@@ -67,6 +67,10 @@ var rooms = map[string]room{
 		tests: []string{"catalog", "fleet", "pipeline"},
 	},
 	"auth": {own: []string{"."}},
+	"bus": {
+		own:   []string{"."},
+		third: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"},
+	},
 	"front/agent": {
 		own:   []string{".", "auth", "catalog"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
@@ -80,12 +84,12 @@ var rooms = map[string]room{
 	"rig/uno":       {third: []string{"golang.org/x/sys"}},
 	"rig/usb":       {tests: []string{"rig/uno"}},
 	"config": {
-		own:   []string{".", "auth", "catalog", "dock", "front/agent", "journal", "overlay", "pipeline", "wire/serial", "wire/tcp"},
+		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "journal", "overlay", "pipeline", "wire/serial", "wire/tcp"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"cmd/ferrule": {
 		own: []string{
-			".", "auth", "catalog", "config", "dialect", "dialect/mcpu", "dock", "fleet", "front/agent", "front/control",
+			".", "auth", "bus", "catalog", "config", "dialect", "dialect/mcpu", "dock", "fleet", "front/agent", "front/control",
 			"journal", "overlay", "pipeline", "setup", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
 		},
 		third: []string{"github.com/spf13/cobra"},

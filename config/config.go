@@ -2,7 +2,7 @@
 // checked, and turned into the configs of the rooms.
 //
 //	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, journal.Config, pipeline.Config, dock.Config,
-//	                          catalog.Config, agent.Config, auth.Tokens
+//	                          catalog.Config, agent.Config, auth.Tokens, bus.Config
 //	overlays/*   ─▶ []*overlay.File
 package config
 
@@ -25,6 +25,7 @@ import (
 
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/auth"
+	"github.com/ferrulehq/ferrule/bus"
 	"github.com/ferrulehq/ferrule/catalog"
 	"github.com/ferrulehq/ferrule/dock"
 	"github.com/ferrulehq/ferrule/front/agent"
@@ -52,6 +53,7 @@ type Config struct {
 	Calls    Calls   `yaml:"calls"`
 	Retry    Retry   `yaml:"retry"`
 	Journal  Journal `yaml:"journal"`
+	Bus      Bus     `yaml:"bus"`
 }
 
 // Devices names the devices that the owner asks for.
@@ -133,9 +135,25 @@ type Journal struct {
 // syncAlways is the value of Journal.Sync that waits for the disk.
 const syncAlways = "always"
 
+// Bus is about other nodes.
+type Bus struct {
+	Mode        string   `yaml:"mode"`
+	Node        string   `yaml:"node"`
+	Tenant      string   `yaml:"tenant"`
+	Servers     []string `yaml:"servers"`
+	Credentials string   `yaml:"credentials"`
+	CA          string   `yaml:"ca"`
+	Domain      string   `yaml:"domain"`
+	Shards      int      `yaml:"shards"`
+	Replicas    int      `yaml:"replicas"`
+	// Store is in MiB.
+	Store int64 `yaml:"store"`
+	View  int   `yaml:"view"`
+}
+
 // Default is what a file without any key says.
 func Default() Config {
-	d, p, a := dock.DefaultConfig(), pipeline.DefaultConfig(), agent.DefaultConfig()
+	d, p, a, b := dock.DefaultConfig(), pipeline.DefaultConfig(), agent.DefaultConfig(), bus.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
@@ -146,6 +164,10 @@ func Default() Config {
 		Agents:  Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
 		Retry:   Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
 		Journal: Journal{Sync: syncAlways},
+		Bus: Bus{
+			Mode: string(b.Mode), Tenant: b.Tenant, Servers: []string{}, Domain: b.Domain, Shards: b.Shards, Replicas: b.Replicas,
+			Store: b.Store >> 20, View: b.View,
+		},
 	}
 }
 
@@ -166,6 +188,11 @@ func Load(path string) (Config, error) {
 	for i, t := range c.Auth.Tokens {
 		if t.File != "" && !filepath.IsAbs(t.File) {
 			c.Auth.Tokens[i].File = filepath.Join(filepath.Dir(path), t.File)
+		}
+	}
+	for _, file := range []*string{&c.Bus.Credentials, &c.Bus.CA} {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(filepath.Dir(path), *file)
 		}
 	}
 	if _, err := os.Stat(c.Overlays); asked && err != nil {
@@ -228,6 +255,9 @@ func (c Config) Check() error {
 	}
 	if err := j.Check(); err != nil {
 		return fmt.Errorf("journal.%w", err)
+	}
+	if err := c.BusConfig().Check(); err != nil {
+		return fmt.Errorf("bus.%w", err)
 	}
 	return nil
 }
@@ -352,6 +382,20 @@ func (c Config) JournalConfig() (journal.Config, error) {
 	}
 	out.Sync = d
 	return out, nil
+}
+
+// BusConfig is the config of the engine. A node that is given no name is called
+// after its machine.
+func (c Config) BusConfig() bus.Config {
+	out := bus.Config{
+		Mode: bus.Mode(c.Bus.Mode), Node: c.Bus.Node, Tenant: c.Bus.Tenant, Servers: c.Bus.Servers,
+		Credentials: c.Bus.Credentials, CA: c.Bus.CA, Domain: c.Bus.Domain,
+		Shards: c.Bus.Shards, Replicas: c.Bus.Replicas, Store: c.Bus.Store << 20, View: c.Bus.View,
+	}
+	if out.Node == "" {
+		out.Node = bus.DefaultConfig().Node
+	}
+	return out
 }
 
 // ReadOverlays reads the overlays in a directory, by name. There need not be

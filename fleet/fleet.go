@@ -190,6 +190,18 @@ func (f *Fleet) Devices() []*ferrule.Device {
 	return all
 }
 
+// HandleOwn has a device of this node do what a call asks for that another node has
+// resolved. It never goes on to a third.
+func (f *Fleet) HandleOwn(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	f.mu.RLock()
+	own := f.devices[call.Device].own
+	f.mu.RUnlock()
+	if own == nil || own.Way == nil {
+		return nil, call.Target.Device.OfflineError()
+	}
+	return own.Way(ctx, call)
+}
+
 // Handle is the end of the road: it has the device do what a resolved call asks
 // for.
 func (f *Fleet) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {

@@ -42,6 +42,7 @@ type DescribedDevice struct {
 	Kind      string            `json:"kind,omitempty"`
 	Medium    string            `json:"medium"`
 	Address   string            `json:"address"`
+	Node      string            `json:"node,omitempty" jsonschema:"which of several gateways holds it"`
 	Dialect   string            `json:"dialect,omitempty"`
 	Tools     int               `json:"tools" jsonschema:"how many tools can be used"`
 	Unusable  int               `json:"unusable,omitempty" jsonschema:"how many tools cannot be used"`
@@ -147,7 +148,7 @@ func DescribeDevice(fleet Fleet) Tool {
 func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 	out := DescribedDevice{
 		ID: d.ID, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
-		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Medium: d.Medium, Address: d.Address,
+		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Medium: d.Medium, Address: d.Address, Node: d.Node,
 		Dialect: d.Dialect, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
 	}
 	if !d.Changed.IsZero() {

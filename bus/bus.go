@@ -1,0 +1,401 @@
+// Package bus is the engine: NATS, inside this process or in a cluster that
+// somebody runs. By it the nodes of a tenant know of each other's devices, call
+// them, and keep copies of each other's journals.
+//
+//	own devices  fleet ─▶ intake ─▶ view ─plan, claim─▶ registry
+//	others'      registry ─watch─▶ view ─show─▶ fleet
+//	a call out   fleet ─▶ call ─▶ outbox ── node.<holder>.call ─▶
+//	a call in    ── node.<self>.call ─▶ inbox ─▶ serve ─▶ fleet
+//	copies       journal, spool ─▶ route ─▶ streams
+//
+// The registry is an index that can be lost: devices say what they are, so every
+// node writes its own anew. A device is held by one node at a time, under an epoch
+// that grows with each that takes it; a call names the epoch that it means, and a
+// node that no longer holds the device so refuses it.
+//
+// Devices that are here are served whatever becomes of the engine.
+package bus
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// Fleet is shown the devices of other nodes.
+type Fleet interface {
+	PutElsewhere(dev *ferrule.Device, laid *ferrule.Manifest, way ferrule.Handler)
+	RemoveElsewhere(id string)
+}
+
+// Overlays lays on a manifest what its device cannot say.
+type Overlays interface {
+	Lay(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest
+	// Names tells whether something is laid on this one device alone.
+	Names(device string) bool
+}
+
+// Manifests has what own devices said of themselves, by Kind.
+type Manifests interface {
+	Manifest(kind ferrule.Kind) (*ferrule.Manifest, error)
+}
+
+// Journal has the records of this node's calls. Lines waits for those after a
+// number.
+type Journal interface {
+	Lines(ctx context.Context, after uint64, most int) (ferrule.JournalLines, error)
+}
+
+// Parts is what a bus is made of.
+type Parts struct {
+	Config Config
+	// Dir is for the engine's files.
+	Dir       string
+	Fleet     Fleet
+	Overlays  Overlays
+	Manifests Manifests
+	Journal   Journal
+	// Serve has an own device do what a call asks for that another node has
+	// resolved.
+	Serve ferrule.Handler
+	// Moved is told of own devices that another node has taken, or let go of. It
+	// must be quick.
+	Moved   func(id string)
+	Version string
+	Log     *slog.Logger
+}
+
+// Bus is one node's end of the engine. It is a ferrule.Follower of the node's own
+// devices.
+type Bus struct {
+	parts    Parts
+	cfg      Config
+	names    names
+	identity string // of this node, for ever
+	boot     string // of this run
+	replies  string // subjects that answers come to begin so
+
+	view    *view
+	kinds   *kinds
+	intake  *intake
+	spool   *spool
+	spooled bell // rings when a leaf has spooled something
+	outbox  *outbox
+	inbox   *inbox
+	work    chan struct{} // wakes whoever writes records
+
+	published map[ferrule.Kind]bool // in the registry by now; keepOwn's
+
+	engine atomic.Pointer[engine] // nil while there is none
+	home   atomic.Pointer[home]   // nil while it is not open
+
+	mu    sync.Mutex
+	state State
+}
+
+// State is how a node stands to the others.
+type State struct {
+	Mode   Mode   `json:"mode"`
+	Node   string `json:"node"`
+	Tenant string `json:"tenant"`
+	// Working tells that what this node knows reaches the registry, since when,
+	// or why not.
+	Working bool      `json:"working"`
+	Since   time.Time `json:"since"`
+	Why     string    `json:"why,omitempty"`
+	// Nodes are the others that live.
+	Nodes []string `json:"nodes,omitempty"`
+}
+
+// New makes a bus. Its files are in a directory, which is made.
+func New(p Parts) (*Bus, error) {
+	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("bus: %w", err)
+	}
+	identity, err := readIdentity(filepath.Join(p.Dir, "node"))
+	if err != nil {
+		return nil, fmt.Errorf("bus: %w", err)
+	}
+	boot := strings.ToLower(rand.Text()[:10])
+	b := &Bus{
+		parts: p, cfg: p.Config, names: names{p.Config.Tenant, p.Config.Node}, identity: identity, boot: boot,
+		spool: newSpool(identity + "-" + boot), outbox: newOutbox(boot), inbox: newInbox(), work: make(chan struct{}, 1),
+		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Why: "it is being started"},
+	}
+	b.replies = b.names.replies()
+	b.kinds = newKinds(b.names, p.Overlays, p.Log)
+	b.view = newView(p.Config, p.Fleet, b.kinds, b.call)
+	b.kinds.arrived = b.view.arrived
+	b.intake = &intake{wake: b.view.wake}
+	return b, nil
+}
+
+// readIdentity reads what tells this node from another of the same name, or makes
+// it.
+func readIdentity(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err == nil && len(data) >= 16 && len(data) < 64 {
+		return strings.TrimSpace(string(data)), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	identity := strings.ToLower(rand.Text()[:20])
+	return identity, os.WriteFile(path, []byte(identity+"\n"), 0o600)
+}
+
+// Put implements ferrule.Follower: news of an own device.
+func (b *Bus) Put(dev *ferrule.Device, laid *ferrule.Manifest) { b.intake.Put(dev, laid) }
+
+// Remove implements ferrule.Follower.
+func (b *Bus) Remove(id string) { b.intake.Remove(id) }
+
+// Known returns the device that has an ID on another node, or had it last there.
+func (b *Bus) Known(id string) (*ferrule.Device, bool) { return b.view.known(id) }
+
+// State tells how this node stands to the others.
+func (b *Bus) State() State {
+	b.mu.Lock()
+	s := b.state
+	b.mu.Unlock()
+	s.Nodes = b.view.nodes()
+	return s
+}
+
+// say notes whether the registry can be reached, and logs it if that is news.
+func (b *Bus) say(working bool, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state.Working == working {
+		b.state.Why = why
+		return
+	}
+	b.state.Working, b.state.Why, b.state.Since = working, why, time.Now()
+	switch {
+	case !working:
+		b.parts.Log.Warn("bus: not working; devices of this node are served meanwhile", "node", b.cfg.Node, "err", why)
+	case !b.cfg.alone():
+		b.parts.Log.Info(fmt.Sprintf("bus: one of the nodes of %s", b.cfg.Tenant), "node", b.cfg.Node)
+	}
+}
+
+// Find looks up a device that is too much for the view.
+func (b *Bus) Find(id string) (*ferrule.Device, *ferrule.Manifest, ferrule.Handler, bool) {
+	h := b.home.Load()
+	if h == nil || !b.view.incomplete() || ferrule.CheckID(id) != nil {
+		return nil, nil, nil, false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), findTime)
+	defer cancel()
+	e, err := h.registry.get(ctx, id)
+	if err != nil || e.device == nil || e.device.Node == b.cfg.Node {
+		return nil, nil, nil, false
+	}
+	laid := b.kinds.laid(e.device)
+	if laid == nil {
+		m, err := b.kinds.get(ctx, h.kinds, e.device.Kind)
+		if err != nil {
+			return nil, nil, nil, false
+		}
+		laid = b.kinds.put(b.kinds.key(e.device), m)
+	}
+	return b.view.seenFrom(e.device, laid), laid, b.call, true
+}
+
+// findTime is how long a device may be looked for.
+const findTime = time.Second
+
+// The pace of beginning again.
+const (
+	againMin = 250 * time.Millisecond
+	againMax = 5 * time.Second
+	// farewell is how long the last records may take to be written.
+	farewell = 2 * time.Second
+	// openTime is how long it may take to open what nodes share: making it for the
+	// first time takes a cluster seconds.
+	openTime = time.Minute
+)
+
+// Run runs the engine until ctx ends. What goes wrong with it is told by State, and
+// tried again: devices that are here do not need it.
+func (b *Bus) Run(ctx context.Context) error {
+	digesting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { b.digest(digesting) })
+	defer wg.Wait()
+	defer stop()
+	again(ctx, func() error {
+		err := b.life(ctx)
+		if ctx.Err() == nil {
+			b.say(false, err.Error())
+		}
+		return err
+	})
+	return nil
+}
+
+// again does something until ctx ends, with a pause between that grows as long as
+// it fails quickly.
+func again(ctx context.Context, do func() error) {
+	for wait := againMin; ; wait = min(2*wait, againMax) {
+		began := time.Now()
+		do()
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > againMax {
+			wait = againMin
+		}
+		sleep(ctx, wait)
+	}
+}
+
+// life is an engine from its start to its end.
+func (b *Bus) life(ctx context.Context) error {
+	e, err := startEngine(b.cfg, b.parts.Dir, b.parts.Log, b.outbox.pokeAll)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	if _, err := e.conn.Subscribe(b.replies+"*", b.outbox.receive); err != nil {
+		return err
+	}
+	b.engine.Store(e)
+	defer b.engine.Store(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	if e.local != nil {
+		wg.Go(func() { again(ctx, func() error { return b.keepSpool(ctx, e) }) })
+	}
+	again(ctx, func() error {
+		err := b.attend(ctx, e)
+		if ctx.Err() == nil {
+			b.say(false, err.Error())
+		}
+		if e.server != nil && !e.server.JetStreamEnabled() {
+			cancel() // its disk was full: a new one may find room
+		}
+		return err
+	})
+	return errors.New("NATS has given up its store")
+}
+
+// attend takes part, from opening what nodes share until it cannot go on.
+func (b *Bus) attend(ctx context.Context, e *engine) error {
+	h, revision, err := b.enter(ctx, e)
+	if err != nil {
+		return err
+	}
+	b.home.Store(h)
+	defer b.home.Store(nil)
+	b.published = make(map[ferrule.Kind]bool)
+	session, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	b.kinds.begin(session, h.kinds, &wg)
+	stopListening, err := b.listen(session, e)
+	if err != nil {
+		cancel()
+		return err
+	}
+	err = b.together(session, b.duties(e, h, revision))
+	b.kinds.end()
+	cancel()
+	stopListening()
+	wg.Wait()
+	if ctx.Err() != nil {
+		b.leave(context.WithoutCancel(ctx), h)
+	}
+	return err
+}
+
+// enter opens what nodes share, and takes this node's lease.
+func (b *Bus) enter(ctx context.Context, e *engine) (h *home, revision uint64, err error) {
+	if err := e.linked(ctx); err != nil {
+		return nil, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	if h, err = b.openHome(ctx, e); err != nil || b.cfg.alone() {
+		return h, 0, err
+	}
+	revision, err = b.renew(ctx, e, h, 0)
+	return h, revision, err
+}
+
+// duties are what a node does while it takes part.
+func (b *Bus) duties(e *engine, h *home, revision uint64) []func(context.Context) error {
+	watch := func(ctx context.Context) error {
+		b.view.begin()
+		return h.registry.watch(ctx, b.view.update, func() {
+			b.view.complete()
+			b.say(true, "")
+		})
+	}
+	all := []func(context.Context) error{
+		func(ctx context.Context) error { return b.keepOwn(ctx, h) },
+		func(ctx context.Context) error { return b.shipEvents(ctx, e, h) },
+	}
+	if b.cfg.alone() {
+		return append(all, watch)
+	}
+	return append(all,
+		func(ctx context.Context) error { return b.keepLease(ctx, e, h, revision) },
+		func(ctx context.Context) error { return b.shipJournal(ctx, e, h) },
+		func(ctx context.Context) error {
+			known := make(chan struct{})
+			return b.together(ctx, []func(context.Context) error{
+				func(ctx context.Context) error { return b.watchNodes(ctx, h, sync.OnceFunc(func() { close(known) })) },
+				func(ctx context.Context) error { // whether a device can be reached depends on its node
+					select {
+					case <-known:
+						return watch(ctx)
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				},
+			})
+		},
+	)
+}
+
+// together does things at once until one of them ends, and then waits for all.
+func (b *Bus) together(ctx context.Context, all []func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, len(all))
+	for _, do := range all {
+		go func() { ended <- do(ctx) }()
+	}
+	err := <-ended
+	cancel()
+	for range len(all) - 1 {
+		<-ended
+	}
+	return err
+}
+
+// leave tells all others what has become of this node's devices, as far as there is
+// time, and that it has ended.
+func (b *Bus) leave(ctx context.Context, h *home) {
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	b.view.settle(b.intake.take())
+	for b.writeSome(ctx, h) {
+	}
+	if !b.cfg.alone() {
+		b.giveUpLease(ctx, h)
+	}
+}

@@ -1,0 +1,155 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// home is what all nodes share: the registry, the leases of nodes, the manifests,
+// and the streams of journals and events.
+type home struct {
+	registry registry
+	nodes    jetstream.KeyValue
+	leases   jetstream.Stream // behind nodes
+	kinds    jetstream.KeyValue
+	events   jetstream.Stream
+	journal  jetstream.Stream // nil where nodes are alone: a copy on the same disk is none
+}
+
+// layout is what the first node decides for all.
+type layout struct {
+	Shards int `json:"shards"`
+}
+
+// The bounds of what is kept, of the kinds that only grow.
+const (
+	eventsAge   = 7 * 24 * time.Hour
+	eventsBytes = 256 << 20
+	journalMost = 4 << 30
+	kindsMost   = 1 << 30
+	leasesMost  = 16 << 20
+	spoolBytes  = 64 << 20
+)
+
+// openHome opens what all nodes share, and makes what is not there yet.
+func (b *Bus) openHome(ctx context.Context, e *engine) (*home, error) {
+	h := &home{}
+	var err error
+	if h.nodes, err = b.bucket(ctx, e, jetstream.KeyValueConfig{
+		Bucket: nodesBucket, Description: "leases of Ferrule's nodes", LimitMarkerTTL: time.Minute, MaxBytes: leasesMost,
+	}); err != nil {
+		return nil, err
+	}
+	if h.leases, err = e.home.Stream(ctx, "KV_"+nodesBucket); err != nil {
+		return nil, err
+	}
+	if h.kinds, err = b.bucket(ctx, e, jetstream.KeyValueConfig{
+		Bucket: kindsBucket, Description: "manifests of devices, by Kind", MaxBytes: b.bytes(kindsMost),
+	}); err != nil {
+		return nil, err
+	}
+	if h.registry, err = b.openRegistry(ctx, e, h); err != nil {
+		return nil, err
+	}
+	if h.events, err = b.stream(ctx, e, jetstream.StreamConfig{
+		Name: eventsStream, Description: "what happened to devices", Subjects: []string{"ferrule.*.event.>"},
+		MaxAge: eventsAge, MaxBytes: b.bytes(eventsBytes), Discard: jetstream.DiscardOld, AllowDirect: true,
+	}); err != nil || b.cfg.alone() {
+		return h, err
+	}
+	h.journal, err = b.stream(ctx, e, jetstream.StreamConfig{
+		Name: journalStream, Description: "the journals of nodes", Subjects: []string{"ferrule.*.journal.*.*"},
+		MaxBytes: journalMost, Discard: jetstream.DiscardNew, DenyDelete: true, DenyPurge: true, AllowDirect: true,
+	})
+	return h, err
+}
+
+// bytes is a bound that fits into the store of a node by itself.
+func (b *Bus) bytes(most int64) int64 {
+	if b.cfg.alone() {
+		return min(most, b.cfg.Store/4)
+	}
+	return most
+}
+
+// openRegistry opens the registry in as many shards as it was first made with.
+func (b *Bus) openRegistry(ctx context.Context, e *engine, h *home) (registry, error) {
+	want := layout{Shards: b.cfg.Shards}
+	if b.cfg.alone() {
+		want.Shards = 1
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		return nil, err
+	}
+	got, err := h.nodes.Get(ctx, layoutKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		if _, err := h.nodes.Create(ctx, layoutKey, text); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+			return nil, fmt.Errorf("layout: %w", err)
+		}
+		got, err = h.nodes.Get(ctx, layoutKey)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("layout: %w", err)
+	}
+	if err := json.Unmarshal(got.Value(), &want); err != nil || want.Shards < 1 || want.Shards > maxShards {
+		return nil, fmt.Errorf("the layout of the registry makes no sense: %.100q", got.Value())
+	}
+	r := &kvRegistry{engine: e, names: b.names}
+	for shard := range want.Shards {
+		kv, err := b.bucket(ctx, e, jetstream.KeyValueConfig{
+			Bucket: devicesBucket(shard), Description: "devices", MaxValueSize: maxRecord,
+		})
+		if err != nil {
+			return nil, err
+		}
+		stream, err := e.home.Stream(ctx, "KV_"+devicesBucket(shard))
+		if err != nil {
+			return nil, err
+		}
+		r.shards, r.streams = append(r.shards, kv), append(r.streams, stream)
+	}
+	return r, nil
+}
+
+// bucket opens a bucket, or makes it.
+func (b *Bus) bucket(ctx context.Context, e *engine, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	kv, err := e.home.KeyValue(ctx, cfg.Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		cfg.History, cfg.Storage, cfg.Replicas = 1, jetstream.FileStorage, b.replicas()
+		if kv, err = e.home.CreateKeyValue(ctx, cfg); errors.Is(err, jetstream.ErrBucketExists) {
+			kv, err = e.home.KeyValue(ctx, cfg.Bucket)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", cfg.Bucket, err)
+	}
+	return kv, nil
+}
+
+// stream opens a stream, or makes it.
+func (b *Bus) stream(ctx context.Context, e *engine, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := e.home.Stream(ctx, cfg.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		cfg.Storage, cfg.Replicas = jetstream.FileStorage, b.replicas()
+		if s, err = e.home.CreateStream(ctx, cfg); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			s, err = e.home.Stream(ctx, cfg.Name)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", cfg.Name, err)
+	}
+	return s, nil
+}
+
+func (b *Bus) replicas() int {
+	if b.cfg.alone() {
+		return 1
+	}
+	return b.cfg.Replicas
+}

@@ -1,0 +1,126 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// lease says that a node lives. Its devices can be reached for as long as it does.
+type lease struct {
+	// Identity tells two nodes apart that were given the same name.
+	Identity string `json:"identity"`
+	Version  string `json:"version,omitempty"`
+}
+
+// errTaken is why a node cannot take part: another one has its name.
+var errTaken = errors.New("another node has this name")
+
+// renew takes the lease of this node, or lengthens it. Revision is that of the
+// lease as this node knows it.
+//
+// A value that is put by way of the KV loses its time to live, so it is published.
+func (b *Bus) renew(ctx context.Context, e *engine, h *home, revision uint64) (uint64, error) {
+	text, err := json.Marshal(lease{b.identity, b.parts.Version})
+	if err != nil {
+		return 0, err
+	}
+	key := "$KV." + nodesBucket + "." + b.names.key(b.cfg.Node)
+	publish := func(revision uint64) (uint64, error) {
+		ack, err := e.home.PublishMsg(ctx, &nats.Msg{Subject: e.prefix + key, Data: text},
+			jetstream.WithMsgTTL(leaseTTL), jetstream.WithExpectLastSequencePerSubject(revision))
+		if err != nil {
+			return revision, staleOr(err)
+		}
+		return ack.Sequence, nil
+	}
+	now, err := publish(revision)
+	if !errors.Is(err, errStale) {
+		return now, err
+	}
+	held, now, err := lastValue(ctx, h.leases, key)
+	if err != nil {
+		return revision, err
+	}
+	var l lease
+	if len(held) > 0 && json.Unmarshal(held, &l) == nil && l.Identity != b.identity {
+		return revision, fmt.Errorf("%w: %s", errTaken, b.cfg.Node)
+	}
+	return publish(now)
+}
+
+// keepLease renews the lease until ctx ends, or it cannot be kept. That a cluster
+// cannot be reached for a while is no reason to give up.
+func (b *Bus) keepLease(ctx context.Context, e *engine, h *home, revision uint64) error {
+	for tick := time.NewTicker(leaseRenew); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return ctx.Err()
+		case <-tick.C:
+		}
+		now, err := b.renewOnce(ctx, e, h, revision)
+		switch {
+		case err == nil:
+			revision = now
+			b.say(true, "")
+		case errors.Is(err, errTaken) || errors.Is(err, jetstream.ErrStreamNotFound):
+			return err
+		case ctx.Err() == nil:
+			b.say(false, "its lease cannot be renewed: "+err.Error())
+		}
+	}
+}
+
+// renewOnce renews the lease in time for the next. If that fails because what nodes
+// share is gone, and not just without a leader, the error says so.
+func (b *Bus) renewOnce(ctx context.Context, e *engine, h *home, revision uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
+	defer cancel()
+	revision, err := b.renew(ctx, e, h, revision)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		if _, gone := e.home.Stream(ctx, "KV_"+nodesBucket); errors.Is(gone, jetstream.ErrStreamNotFound) {
+			return revision, gone
+		}
+	}
+	return revision, err
+}
+
+// giveUpLease tells all others at once that this node has ended.
+func (b *Bus) giveUpLease(ctx context.Context, h *home) {
+	if err := h.nodes.Delete(ctx, b.names.key(b.cfg.Node)); err != nil {
+		b.parts.Log.Debug("bus: the lease ends by itself", "err", err)
+	}
+}
+
+// peer is another node.
+type peer struct {
+	alive bool
+	heard time.Time // when it last renewed its lease, or lost it
+}
+
+// watchNodes keeps in view which nodes live. It calls synced once all are known.
+func (b *Bus) watchNodes(ctx context.Context, h *home, synced func()) error {
+	watcher, err := h.nodes.Watch(ctx, b.names.key("*"))
+	if err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	defer watcher.Stop()
+	return follow(ctx, watcher, func(told jetstream.KeyValueEntry) {
+		if told == nil {
+			synced()
+			return
+		}
+		name := told.Key()[len(b.names.tenant)+1:]
+		if ferrule.CheckID(name) == nil && name != b.cfg.Node {
+			b.view.node(name, peer{told.Operation() == jetstream.KeyValuePut, told.Created()})
+		}
+	})
+}

@@ -1,0 +1,280 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// intake takes in what the fleet tells of this node's own devices, which it does
+// with its lock held, until it can be looked at.
+type intake struct {
+	mu      sync.Mutex
+	changes []change
+	wake    func()
+}
+
+// change is news of an own device; it is nil if the device is gone.
+type change struct {
+	id     string
+	device *ferrule.Device
+	laid   *ferrule.Manifest
+}
+
+// Put implements ferrule.Follower.
+func (i *intake) Put(dev *ferrule.Device, laid *ferrule.Manifest) { i.add(change{dev.ID, dev, laid}) }
+
+// Remove implements ferrule.Follower.
+func (i *intake) Remove(id string) { i.add(change{id: id}) }
+
+func (i *intake) add(c change) {
+	if ferrule.CheckID(c.id) != nil {
+		return // it has yet to be reached: its address stands for its name
+	}
+	i.mu.Lock()
+	i.changes = append(i.changes, c)
+	i.mu.Unlock()
+	i.wake()
+}
+
+func (i *intake) take() []change {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	changes := i.changes
+	i.changes = nil
+	return changes
+}
+
+// settle takes in changes of own devices, and returns the events that they are.
+func (v *view) settle(changes []change) (events []ferrule.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, c := range changes {
+		h := v.own[c.id]
+		if h == nil {
+			h = &holding{}
+			v.own[c.id] = h
+		}
+		events = append(events, eventsOf(h.device, c)...)
+		hello := online(c.device) && (!online(h.device) || !h.device.Since.Equal(c.device.Since))
+		h.device, h.laid = c.device, c.laid
+		if hello {
+			h.claim = true
+		}
+		v.dirty[c.id] = true
+	}
+	return events
+}
+
+func online(dev *ferrule.Device) bool { return dev != nil && dev.State == ferrule.StateOnline }
+
+// proposal is a write, and what it is for.
+type proposal struct {
+	write
+	device *ferrule.Device // as it will be in the registry; nil to remove it
+	hash   uint64
+}
+
+var seed = maphash.MakeSeed()
+
+// propose plans the writes of some dirty records. None are planned before the
+// registry is known.
+func (v *view) propose(most int) []proposal {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.synced {
+		return nil
+	}
+	var all []proposal
+	for id := range v.dirty {
+		if len(all) == most {
+			break
+		}
+		delete(v.dirty, id)
+		if p, ok := v.plan(id); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// plan decides what is to be written of a device, if anything.
+func (v *view) plan(id string) (proposal, bool) {
+	h, now := v.own[id], v.records[id]
+	r := now.device
+	theirs := r != nil && r.Node != v.self
+	switch {
+	case h == nil:
+		if !online(r) || theirs {
+			return proposal{}, false
+		}
+		gone := *r
+		gone.State, gone.Since, gone.Reason = ferrule.StateOffline, time.Now(), "its node no longer knows it"
+		return v.proposal(&holding{}, id, &gone, gone.Epoch, now.revision)
+	case h.device == nil:
+		if r == nil || theirs {
+			delete(v.own, id)
+			return proposal{}, false
+		}
+		return proposal{write: write{id: id, revision: now.revision}}, true
+	case h.device.Kind == "":
+		return proposal{}, false // it was never reached
+	case r != nil && r.Address != h.device.Address: // another device has that name
+		if h.epoch, h.claim = 0, true; !theirs {
+			break // this node's own, until it was given to another
+		}
+		return proposal{}, false
+	}
+	epoch := h.epoch
+	switch {
+	case online(h.device) && (r == nil || h.epoch == 0 || r.Epoch != h.epoch):
+		if theirs && !h.claim {
+			return proposal{}, false // it was taken
+		}
+		epoch = max(h.epoch, epochOf(r)) + 1
+	case !online(h.device) && theirs:
+		return proposal{}, false
+	case !online(h.device):
+		epoch = max(h.epoch, epochOf(r))
+	}
+	return v.proposal(h, id, h.device, epoch, now.revision)
+}
+
+func epochOf(dev *ferrule.Device) uint64 {
+	if dev == nil {
+		return 0
+	}
+	return dev.Epoch
+}
+
+// proposal writes a device down under an epoch, unless it stands so already.
+func (v *view) proposal(h *holding, id string, dev *ferrule.Device, epoch, revision uint64) (proposal, bool) {
+	r := recordOf(dev, epoch)
+	r.Node = v.self
+	data, err := json.Marshal(&r)
+	if err != nil {
+		return proposal{}, false // it is made of strings and numbers
+	}
+	hash := maphash.Bytes(seed, data)
+	if hash == h.wrote && revision > 0 {
+		return proposal{}, false
+	}
+	if online(dev) {
+		h.epoch = epoch
+	}
+	written := *dev
+	written.Node, written.Epoch = v.self, epoch
+	return proposal{write{id, data, revision}, &written, hash}, true
+}
+
+// landed takes in what became of a write. Stale ones have to be read anew.
+func (v *view) landed(p proposal, o outcome) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	h := v.own[p.id]
+	if o.err != nil {
+		if h != nil {
+			h.wrote = 0
+		}
+		v.dirty[p.id] = true
+		return
+	}
+	if h != nil {
+		h.wrote = p.hash
+		if online(p.device) && h.epoch == p.device.Epoch {
+			h.claim = false
+		}
+		if p.device == nil && h.device == nil {
+			delete(v.own, p.id)
+		}
+	}
+	if now := v.records[p.id]; o.revision > now.revision {
+		v.records[p.id] = entry{p.device, o.revision}
+		v.show(p.id)
+	}
+}
+
+// The pace of writing.
+const (
+	writeBatch = 1024
+	writePause = 250 * time.Millisecond // after a failure
+	writeTime  = 10 * time.Second
+)
+
+// digest takes in what has changed here, and passes on what has changed elsewhere,
+// until ctx ends.
+func (b *Bus) digest(ctx context.Context) error {
+	for {
+		select {
+		case <-b.view.news:
+		case <-ctx.Done():
+			return nil
+		}
+		for _, e := range b.view.settle(b.intake.take()) {
+			b.spool.add(e)
+		}
+		for _, id := range b.view.takeMoved() {
+			b.parts.Moved(id)
+		}
+		select {
+		case b.work <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// keepOwn writes the records of own devices as they change, until ctx ends.
+func (b *Bus) keepOwn(ctx context.Context, h *home) error {
+	for {
+		for b.writeSome(ctx, h) {
+		}
+		select {
+		case <-b.work:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// writeSome writes some records. It is false if there is nothing left to do.
+func (b *Bus) writeSome(ctx context.Context, h *home) bool {
+	all := b.view.propose(writeBatch)
+	if len(all) == 0 || ctx.Err() != nil {
+		return false
+	}
+	attempt, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	all = b.publishKinds(attempt, h, all)
+	writes := make([]write, len(all))
+	for i, p := range all {
+		writes[i] = p.write
+	}
+	var failed error
+	for i, o := range h.registry.put(attempt, writes) {
+		if errors.Is(o.err, errStale) {
+			if e, err := h.registry.get(attempt, all[i].id); err == nil {
+				b.view.update(all[i].id, e)
+			}
+		} else if o.err != nil {
+			failed = o.err
+		}
+		b.view.landed(all[i], o)
+	}
+	if failed != nil {
+		b.say(false, "records of devices cannot be written: "+failed.Error())
+		sleep(ctx, writePause)
+	}
+	return true
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

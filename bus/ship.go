@@ -1,0 +1,262 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// parcel is what is brought to a stream in one message: numbered things, from
+// first to last.
+type parcel struct {
+	subject     string
+	first, last uint64
+	data        []byte
+}
+
+// Headers of a parcel. The origin tells whose numbers they are.
+const (
+	originHeader = "Ferrule-Origin"
+	firstHeader  = "Ferrule-First"
+	lastHeader   = "Ferrule-Last"
+)
+
+// route is from where to where parcels are brought: in order, each once. How far
+// it got is read from the stream itself, and what is written there is only written
+// behind what was read: an answer that was lost makes nothing stand there twice.
+type route struct {
+	engine *engine
+	stream jetstream.Stream
+	// under is the subject, with wildcards, under which only this node writes.
+	under, origin string
+	next          func(ctx context.Context, after uint64) (parcel, error)
+}
+
+// The pace of shipping.
+const (
+	shipTime  = 10 * time.Second
+	shipPause = time.Second
+)
+
+// ship brings parcels until ctx ends. Say is told why it cannot, and nil when it
+// can again.
+func (r *route) ship(ctx context.Context, say func(error)) error {
+	for {
+		err := r.shipFrom(ctx, say)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !errors.Is(err, errStale) {
+			say(err)
+		}
+		sleep(ctx, shipPause)
+	}
+}
+
+// shipFrom finds out how far it got, and goes on from there.
+func (r *route) shipFrom(ctx context.Context, say func(error)) error {
+	after, at, err := r.position(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		p, err := r.next(ctx, after)
+		if err != nil {
+			return err
+		}
+		if at, err = r.put(ctx, p, at); err != nil {
+			return err
+		}
+		after = p.last
+		say(nil)
+	}
+}
+
+// position reads the last parcel: its number, and where it stands.
+func (r *route) position(ctx context.Context) (after, at uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, shipTime)
+	defer cancel()
+	msg, err := r.stream.GetLastMsgForSubject(ctx, r.under)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, 0, nil
+	case err != nil:
+		return 0, 0, err
+	case msg.Header.Get(originHeader) != r.origin:
+		return 0, msg.Sequence, nil
+	}
+	after, err = strconv.ParseUint(msg.Header.Get(lastHeader), 10, 64)
+	return after, msg.Sequence, err
+}
+
+func (r *route) put(ctx context.Context, p parcel, at uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, shipTime)
+	defer cancel()
+	msg := nats.NewMsg(p.subject)
+	msg.Data = p.data
+	msg.Header.Set(originHeader, r.origin)
+	msg.Header.Set(firstHeader, strconv.FormatUint(p.first, 10))
+	msg.Header.Set(lastHeader, strconv.FormatUint(p.last, 10))
+	ack, err := r.engine.home.PublishMsg(ctx, msg, jetstream.WithExpectLastSequenceForSubject(at, r.under))
+	if err != nil {
+		return at, staleOr(err)
+	}
+	return ack.Sequence, nil
+}
+
+// maxLines is how much of a journal is brought at once.
+const maxLines = 256 << 10
+
+// shipJournal copies this node's journal.
+func (b *Bus) shipJournal(ctx context.Context, e *engine, h *home) error {
+	first, err := b.parts.Journal.Lines(ctx, 0, 1) // it says which chain it is
+	if err != nil {
+		return err
+	}
+	subject := b.names.journal(first.Chain)
+	r := &route{
+		engine: e, stream: h.journal, under: subject, origin: first.Chain,
+		next: func(ctx context.Context, after uint64) (parcel, error) {
+			batch, err := b.parts.Journal.Lines(ctx, after, maxLines)
+			return parcel{subject, batch.First, batch.Last, batch.Lines}, err
+		},
+	}
+	return r.ship(ctx, b.told("the journal is not copied"))
+}
+
+// shipEvents brings events to where all nodes can read them.
+func (b *Bus) shipEvents(ctx context.Context, e *engine, h *home) error {
+	source, err := b.eventSource(ctx, e)
+	if err != nil {
+		return err
+	}
+	r := &route{
+		engine: e, stream: h.events, under: b.names.events(), origin: source.origin(),
+		next: func(ctx context.Context, after uint64) (parcel, error) {
+			event, err := source.next(ctx, after)
+			if n := b.spool.dropped(); n > 0 {
+				b.parts.Log.Warn(fmt.Sprintf("bus: %d events are lost: there were too many to keep until somebody took them", n))
+			}
+			if err != nil {
+				return parcel{}, err
+			}
+			event.Node = b.cfg.Node
+			data, err := json.Marshal(event)
+			return parcel{b.names.event(event.Device, string(event.What)), event.Seq, event.Seq, data}, err
+		},
+	}
+	return r.ship(ctx, b.told("events are not kept"))
+}
+
+// told logs why something cannot be done, once, and that it can again.
+func (b *Bus) told(what string) func(error) {
+	var why string
+	return func(err error) {
+		now := ""
+		if err != nil {
+			now = err.Error()
+		}
+		if now == why {
+			return
+		}
+		if why = now; now == "" {
+			b.parts.Log.Info("bus: no longer so: " + what)
+			return
+		}
+		b.parts.Log.Warn("bus: "+what+"; it is tried again", "err", now)
+	}
+}
+
+// eventSource is where events wait.
+type eventSource interface {
+	origin() string
+	next(ctx context.Context, after uint64) (ferrule.Event, error)
+}
+
+// eventSource is the spool in memory, or on a leaf its copy on disk: a hub can be
+// away for longer than a gateway runs.
+func (b *Bus) eventSource(ctx context.Context, e *engine) (eventSource, error) {
+	if e.local == nil {
+		return b.spool, nil
+	}
+	return b.openDiskSpool(ctx, e)
+}
+
+// diskSpool is a stream in a leaf's own store.
+type diskSpool struct {
+	stream jetstream.Stream
+	name   string
+	more   func() <-chan struct{}
+}
+
+const spoolSubject = "ferrule-spool.event" // outside of what crosses to the hub
+
+func (b *Bus) openDiskSpool(ctx context.Context, e *engine) (*diskSpool, error) {
+	stream, err := e.local.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: spoolStream, Subjects: []string{spoolSubject}, Storage: jetstream.FileStorage,
+		MaxBytes: min(spoolBytes, b.cfg.Store/4), Discard: jetstream.DiscardOld, AllowDirect: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	return &diskSpool{stream: stream, name: b.identity, more: b.spooled.wait}, nil
+}
+
+func (s *diskSpool) origin() string { return s.name }
+
+func (s *diskSpool) next(ctx context.Context, after uint64) (e ferrule.Event, err error) {
+	for {
+		more := s.more()
+		msg, err := s.stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(spoolSubject))
+		switch {
+		case err == nil:
+			if err := json.Unmarshal(msg.Data, &e); err != nil {
+				after = msg.Sequence // it makes no sense to anybody
+				continue
+			}
+			e.Seq = msg.Sequence
+			return e, nil
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return e, err
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return e, ctx.Err()
+		}
+	}
+}
+
+// keepSpool brings events from memory to a leaf's own store, as they come, until
+// ctx ends.
+func (b *Bus) keepSpool(ctx context.Context, e *engine) error {
+	if _, err := b.openDiskSpool(ctx, e); err != nil {
+		return err
+	}
+	for after := uint64(0); ; {
+		event, err := b.spool.next(ctx, after)
+		if err != nil {
+			return err
+		}
+		data, err := json.Marshal(event)
+		if err != nil {
+			return err
+		}
+		attempt, cancel := context.WithTimeout(ctx, shipTime)
+		_, err = e.local.Publish(attempt, spoolSubject, data, jetstream.WithMsgID(b.spool.name+"-"+strconv.FormatUint(event.Seq, 10)))
+		cancel()
+		if err != nil {
+			return fmt.Errorf("spool: %w", err)
+		}
+		after = event.Seq
+		b.spooled.ring()
+	}
+}

@@ -1,0 +1,98 @@
+package bus
+
+import (
+	"context"
+	"sync"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// spool keeps events until they are where all nodes can read them. It is bounded:
+// the oldest go first, and how many have gone is told.
+type spool struct {
+	name string // tells the numbers of one spool from those of another
+
+	mu     sync.Mutex
+	events []ferrule.Event // numbered without a gap
+	last   uint64
+	lost   int
+	more   bell
+}
+
+// maxSpool is how many events wait in memory.
+const maxSpool = 16384
+
+func newSpool(name string) *spool { return &spool{name: name} }
+
+func (s *spool) origin() string { return s.name }
+
+// add numbers an event and keeps it.
+func (s *spool) add(e ferrule.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	e.Seq = s.last
+	if len(s.events) >= maxSpool {
+		drop := maxSpool / 16 // not one at a time
+		s.events = append(s.events[:0], s.events[drop:]...)
+		s.lost += drop
+	}
+	s.events = append(s.events, e)
+	s.more.ring()
+}
+
+// next waits for the first event after a number, and forgets those up to it.
+func (s *spool) next(ctx context.Context, after uint64) (ferrule.Event, error) {
+	for {
+		more := s.more.wait()
+		s.mu.Lock()
+		for len(s.events) > 0 && s.events[0].Seq <= after {
+			s.events = s.events[1:]
+		}
+		if len(s.events) > 0 {
+			e := s.events[0]
+			s.mu.Unlock()
+			return e, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return ferrule.Event{}, ctx.Err()
+		}
+	}
+}
+
+// dropped tells how many events were lost, and begins to count anew.
+func (s *spool) dropped() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.lost
+	s.lost = 0
+	return n
+}
+
+// bell wakes all who wait for it.
+type bell struct {
+	mu   sync.Mutex
+	rung chan struct{} // closed by the next ring; nil if nobody waits
+}
+
+// wait returns what is closed when the bell rings next.
+func (b *bell) wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rung == nil {
+		b.rung = make(chan struct{})
+	}
+	return b.rung
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rung != nil {
+		close(b.rung)
+		b.rung = nil
+	}
+}
