@@ -70,6 +70,7 @@ var rooms = map[string]room{
 	"bus": {
 		own:   []string{"."},
 		third: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"},
+		tests: []string{"journal", "rig/cluster"},
 	},
 	"front/agent": {
 		own:   []string{".", "auth", "catalog"},

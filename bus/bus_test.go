@@ -80,6 +80,12 @@ func (noJournal) Lines(ctx context.Context, _ uint64, _ int) (ferrule.JournalLin
 // node starts a node.
 func node(t *testing.T, name string, cfg Config) *site {
 	t.Helper()
+	return nodeWith(t, name, cfg, noJournal{}, t.TempDir())
+}
+
+// nodeWith starts a node with a journal, and files in a directory.
+func nodeWith(t *testing.T, name string, cfg Config, j Journal, dir string) *site {
+	t.Helper()
 	s := &site{
 		t: t, manifests: make(map[ferrule.Kind]*ferrule.Manifest), elsewhere: make(map[string]*ferrule.Device),
 		laid: make(map[string]*ferrule.Manifest), ways: make(map[string]ferrule.Handler),
@@ -89,7 +95,7 @@ func node(t *testing.T, name string, cfg Config) *site {
 		t.Fatal(err)
 	}
 	b, err := New(Parts{
-		Config: cfg, Dir: filepath.Join(t.TempDir(), "bus"), Fleet: s, Overlays: plainOverlays{}, Manifests: s, Journal: noJournal{},
+		Config: cfg, Dir: filepath.Join(dir, "bus"), Fleet: s, Overlays: plainOverlays{}, Manifests: s, Journal: j,
 		Serve: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return s.serve(ctx, call) },
 		Moved: func(id string) {
 			s.mu.Lock()

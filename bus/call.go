@@ -18,7 +18,9 @@ import (
 // The patience of a caller's node.
 const (
 	askAfter  = time.Second            // without news of a call, its holder is asked
-	tries     = 3                      // asks that nobody hears before the holder is given up
+	askAgain  = 250 * time.Millisecond // if nobody heard
+	unheardOf = 8                      // asks that nobody heard: the holder has gone
+	tries     = 3                      // sendings of a call that does not arrive
 	lastWords = 500 * time.Millisecond // for the holder to say what became of a call that is over
 	linkTime  = 2 * time.Second        // for a connection that was lost to be back
 )
@@ -29,7 +31,7 @@ type outgoing struct {
 	frames chan []byte   // what comes before it; some may be lost
 	nobody chan struct{} // a message found no one
 	poke   chan struct{} // something may have been missed
-	parts  []byte        // of an end that came in parts; used by the receiver only
+	parts  parts         // of an end that comes in parts; used by the receiver only
 }
 
 // outbox is the calls that are waited for, by their tokens.
@@ -96,17 +98,11 @@ func (out *outgoing) take(data []byte) {
 	to := out.frames
 	switch data[0] {
 	case framePart:
-		if len(out.parts)+len(data) <= maxAnswer {
-			out.parts = append(out.parts, data[1:]...)
+		if data = out.parts.take(data); len(data) == 0 {
+			return
 		}
-		return
-	case frameResult, frameError:
 		to = out.end
-		if len(out.parts) > 0 {
-			data = append(append([]byte{data[0]}, out.parts...), data[1:]...)
-			out.parts = nil
-		}
-	case frameMoved, frameUnknown, frameForgot:
+	case frameResult, frameError, frameMoved, frameUnknown, frameForgot:
 		to = out.end
 	}
 	select {
@@ -291,9 +287,10 @@ func (t *trip) await(ctx context.Context) (*ferrule.Result, error) {
 			if !asked {
 				return nil, errNobody
 			}
-			if unheard++; unheard == tries {
+			if unheard++; unheard == unheardOf {
 				return nil, t.unanswered("node " + t.node + " has gone away meanwhile")
 			}
+			ask.Reset(askAgain)
 		case <-t.out.poke:
 			inquire()
 		case <-ask.C:

@@ -1,7 +1,9 @@
 package bus
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"slices"
 
 	"github.com/ferrulehq/ferrule"
 )
@@ -25,7 +27,7 @@ type request struct {
 const (
 	frameResult   = 'R' // ferrule.Result; the end
 	frameError    = 'E' // ferrule.Error; the end
-	framePart     = 'P' // bytes of an end that is too long for one message
+	framePart     = 'P' // part of an end that is too long for one message
 	frameProgress = 'G' // ferrule.Progress
 	frameQuestion = 'Q' // question
 	frameMoved    = 'M' // this node does not hold the device so; the end
@@ -64,16 +66,56 @@ func frame(kind byte, v any) []byte {
 	return append(out, data...)
 }
 
-// split cuts a message into as many as are needed: parts, and the end.
+// partHead is the most that stands before the bytes of a part: which it is, and of
+// how many.
+const partHead = 1 + 2*binary.MaxVarintLen32
+
+// split cuts a message into as many as are needed, if it is too long for one. Each
+// tells its place: what was lost is sent again, all of it.
 func split(data []byte, most int) [][]byte {
-	var out [][]byte
-	for len(data) > most {
-		n := len(data) - most + 1 // what is too much, from behind its first byte
-		n = min(n, most-1)
-		out = append(out, append([]byte{framePart}, data[1:1+n]...))
-		data = append([]byte{data[0]}, data[1+n:]...)
+	if len(data) <= most {
+		return [][]byte{data}
 	}
-	return append(out, data)
+	parts := slices.Collect(slices.Chunk(data, most-partHead))
+	for i, part := range parts {
+		head := binary.AppendUvarint([]byte{framePart}, uint64(i))
+		head = binary.AppendUvarint(head, uint64(len(parts)))
+		parts[i] = append(head, part...)
+	}
+	return parts
+}
+
+// parts puts together what split has cut, in whatever order and however often the
+// parts come.
+type parts struct {
+	all  [][]byte
+	have int
+	size int
+}
+
+// take takes one in, and returns the whole with the last of them.
+func (p *parts) take(data []byte) []byte {
+	place, n := binary.Uvarint(data[1:])
+	if n <= 0 {
+		return nil
+	}
+	count, m := binary.Uvarint(data[1+n:])
+	if m <= 0 || place >= count || count > maxAnswer/1024 {
+		return nil
+	}
+	if p.all == nil {
+		p.all = make([][]byte, count)
+	}
+	part := data[1+n+m:]
+	if int(count) != len(p.all) || p.all[place] != nil || p.size+len(part) > maxAnswer {
+		return nil
+	}
+	p.all[place] = part
+	p.size += len(part)
+	if p.have++; p.have < len(p.all) {
+		return nil
+	}
+	return slices.Concat(p.all...)
 }
 
 // ending reads the end of a call.

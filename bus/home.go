@@ -45,7 +45,7 @@ func (b *Bus) openHome(ctx context.Context, e *engine) (*home, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if h.leases, err = e.home.Stream(ctx, "KV_"+nodesBucket); err != nil {
+	if h.leases, err = b.behind(ctx, e, nodesBucket); err != nil {
 		return nil, err
 	}
 	if h.kinds, err = b.bucket(ctx, e, jetstream.KeyValueConfig{
@@ -87,13 +87,15 @@ func (b *Bus) openRegistry(ctx context.Context, e *engine, h *home) (registry, e
 	if err != nil {
 		return nil, err
 	}
-	got, err := h.nodes.Get(ctx, layoutKey)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		if _, err := h.nodes.Create(ctx, layoutKey, text); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
-			return nil, fmt.Errorf("layout: %w", err)
+	got, err := patiently(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) {
+		got, err := h.nodes.Get(ctx, layoutKey)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			if _, err = h.nodes.Create(ctx, layoutKey, text); err == nil {
+				return h.nodes.Get(ctx, layoutKey)
+			}
 		}
-		got, err = h.nodes.Get(ctx, layoutKey)
-	}
+		return got, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("layout: %w", err)
 	}
@@ -108,7 +110,7 @@ func (b *Bus) openRegistry(ctx context.Context, e *engine, h *home) (registry, e
 		if err != nil {
 			return nil, err
 		}
-		stream, err := e.home.Stream(ctx, "KV_"+devicesBucket(shard))
+		stream, err := b.behind(ctx, e, devicesBucket(shard))
 		if err != nil {
 			return nil, err
 		}
@@ -119,13 +121,14 @@ func (b *Bus) openRegistry(ctx context.Context, e *engine, h *home) (registry, e
 
 // bucket opens a bucket, or makes it.
 func (b *Bus) bucket(ctx context.Context, e *engine, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	kv, err := e.home.KeyValue(ctx, cfg.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		cfg.History, cfg.Storage, cfg.Replicas = 1, jetstream.FileStorage, b.replicas()
-		if kv, err = e.home.CreateKeyValue(ctx, cfg); errors.Is(err, jetstream.ErrBucketExists) {
-			kv, err = e.home.KeyValue(ctx, cfg.Bucket)
+	cfg.History, cfg.Storage, cfg.Replicas = 1, jetstream.FileStorage, b.replicas()
+	kv, err := patiently(ctx, func(ctx context.Context) (jetstream.KeyValue, error) {
+		kv, err := e.home.KeyValue(ctx, cfg.Bucket)
+		if errors.Is(err, jetstream.ErrBucketNotFound) {
+			kv, err = e.home.CreateKeyValue(ctx, cfg)
 		}
-	}
+		return kv, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", cfg.Bucket, err)
 	}
@@ -134,17 +137,45 @@ func (b *Bus) bucket(ctx context.Context, e *engine, cfg jetstream.KeyValueConfi
 
 // stream opens a stream, or makes it.
 func (b *Bus) stream(ctx context.Context, e *engine, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	s, err := e.home.Stream(ctx, cfg.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		cfg.Storage, cfg.Replicas = jetstream.FileStorage, b.replicas()
-		if s, err = e.home.CreateStream(ctx, cfg); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			s, err = e.home.Stream(ctx, cfg.Name)
+	cfg.Storage, cfg.Replicas = jetstream.FileStorage, b.replicas()
+	s, err := patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+		s, err := e.home.Stream(ctx, cfg.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) && len(cfg.Subjects) > 0 {
+			s, err = e.home.CreateStream(ctx, cfg)
 		}
-	}
+		return s, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", cfg.Name, err)
 	}
 	return s, nil
+}
+
+// requestTime is how long a request may take. One about a stream that is just being
+// made by another node is not answered at all.
+const requestTime = 2 * time.Second
+
+// patiently asks again as long as it is not answered, or another node was quicker,
+// until ctx ends.
+func patiently[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, requestTime)
+		answer, err := ask(attempt)
+		cancel()
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return answer, err
+		case errors.Is(err, jetstream.ErrBucketExists), errors.Is(err, jetstream.ErrStreamNameAlreadyInUse),
+			errors.Is(err, jetstream.ErrKeyExists), errors.Is(err, context.DeadlineExceeded):
+			continue
+		}
+		return answer, err
+	}
+}
+
+// behind is the stream that a bucket is made of.
+func (b *Bus) behind(ctx context.Context, e *engine, bucket string) (jetstream.Stream, error) {
+	return b.stream(ctx, e, jetstream.StreamConfig{Name: "KV_" + bucket})
 }
 
 func (b *Bus) replicas() int {

@@ -173,6 +173,9 @@ const (
 	maxUnpacked = 8 << 20
 )
 
+// errUntellable is why a device is this node's alone.
+var errUntellable = errors.New("what it says of itself cannot be sent")
+
 func packManifest(m *ferrule.Manifest) ([]byte, error) {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -185,7 +188,7 @@ func packManifest(m *ferrule.Manifest) ([]byte, error) {
 		return nil, err
 	}
 	if b.Len() > maxPacked {
-		return nil, fmt.Errorf("it takes %d bytes, packed; at most %d can be sent to other nodes", b.Len(), maxPacked)
+		return nil, fmt.Errorf("%w: it takes %d bytes, packed, and may take %d", errUntellable, b.Len(), maxPacked)
 	}
 	return b.Bytes(), nil
 }
@@ -218,28 +221,36 @@ func unpackManifest(kind ferrule.Kind, data []byte) (*ferrule.Manifest, error) {
 }
 
 // publishKinds writes the manifests that go with records, before the records. It
-// returns those whose manifest is there.
-func (b *Bus) publishKinds(ctx context.Context, h *home, all []proposal) (ready []proposal) {
+// returns those whose manifest is there, and why others are not.
+func (b *Bus) publishKinds(ctx context.Context, h *home, all []proposal) (ready []proposal, failed error) {
 	for _, p := range all {
 		if p.device == nil || b.published[p.device.Kind] {
 			ready = append(ready, p)
 			continue
 		}
 		if err := b.publishKind(ctx, h, p.device.Kind); err != nil {
-			b.parts.Log.Warn("bus: what a device says of itself cannot be told to other nodes", "device", p.id, "err", err)
+			if errors.Is(err, errUntellable) {
+				b.parts.Log.Warn("bus: a device cannot be told to other nodes", "device", p.id, "err", err)
+				continue
+			}
+			failed = fmt.Errorf("what %s says of itself: %w", p.id, err)
 			b.view.landed(p, outcome{err: err})
 			continue
 		}
 		b.published[p.device.Kind] = true
 		ready = append(ready, p)
 	}
-	return ready
+	return ready, failed
 }
 
 func (b *Bus) publishKind(ctx context.Context, h *home, kind ferrule.Kind) error {
 	m, err := b.parts.Manifests.Manifest(kind)
-	if err != nil {
-		return err
+	if err != nil { // it may have been told by another, or before
+		_, there := h.kinds.Get(ctx, b.names.key(string(kind)))
+		if errors.Is(there, jetstream.ErrKeyNotFound) {
+			return fmt.Errorf("%w: %w", errUntellable, err)
+		}
+		return there
 	}
 	data, err := packManifest(m)
 	if err != nil {

@@ -249,12 +249,11 @@ func (b *Bus) writeSome(ctx context.Context, h *home) bool {
 	}
 	attempt, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	all = b.publishKinds(attempt, h, all)
+	all, failed := b.publishKinds(attempt, h, all)
 	writes := make([]write, len(all))
 	for i, p := range all {
 		writes[i] = p.write
 	}
-	var failed error
 	for i, o := range h.registry.put(attempt, writes) {
 		if errors.Is(o.err, errStale) {
 			if e, err := h.registry.get(attempt, all[i].id); err == nil {

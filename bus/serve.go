@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -20,6 +21,7 @@ const (
 	keepTime   = 30 * time.Second // how long the end of one is kept
 	mostKept   = 65536
 	keptBytes  = 32 << 20
+	maxTime    = 10 * time.Minute // of a call without a deadline
 )
 
 // inbox is the calls of other nodes that this node serves or has served a moment
@@ -235,10 +237,10 @@ func (b *Bus) serve(ctx context.Context, e *engine, msg *nats.Msg, s *served) []
 			return b.ask(ctx, e, msg.Reply, s, q)
 		}
 	}
-	if call.Timeout <= 0 {
-		return failed(ferrule.Errorf(ferrule.Busy, "its time was over when it arrived"))
+	if call.Timeout < 0 {
+		return failed(ferrule.Errorf(ferrule.Busy, "its time was over when it was sent"))
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(call.Timeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(call.Timeout), maxTime))
 	defer cancel()
 	result, err := b.handle(ctx, &call)
 	if err != nil {

@@ -46,15 +46,16 @@ const (
 	shipPause = time.Second
 )
 
-// ship brings parcels until ctx ends. Say is told why it cannot, and nil when it
-// can again.
+// ship brings parcels until ctx ends. Say is told why it cannot, if it fails twice,
+// and nil when it can again.
 func (r *route) ship(ctx context.Context, say func(error)) error {
+	failures := 0
 	for {
-		err := r.shipFrom(ctx, say)
+		err := r.shipFrom(ctx, func() { failures = 0; say(nil) })
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !errors.Is(err, errStale) {
+		if failures++; failures > 1 {
 			say(err)
 		}
 		sleep(ctx, shipPause)
@@ -62,7 +63,7 @@ func (r *route) ship(ctx context.Context, say func(error)) error {
 }
 
 // shipFrom finds out how far it got, and goes on from there.
-func (r *route) shipFrom(ctx context.Context, say func(error)) error {
+func (r *route) shipFrom(ctx context.Context, shipped func()) error {
 	after, at, err := r.position(ctx)
 	if err != nil {
 		return err
@@ -76,7 +77,7 @@ func (r *route) shipFrom(ctx context.Context, say func(error)) error {
 			return err
 		}
 		after = p.last
-		say(nil)
+		shipped()
 	}
 }
 
@@ -129,7 +130,7 @@ func (b *Bus) shipJournal(ctx context.Context, e *engine, h *home) error {
 			return parcel{subject, batch.First, batch.Last, batch.Lines}, err
 		},
 	}
-	return r.ship(ctx, b.told("the journal is not copied"))
+	return r.ship(ctx, b.told("the journal is", "copied"))
 }
 
 // shipEvents brings events to where all nodes can read them.
@@ -153,11 +154,11 @@ func (b *Bus) shipEvents(ctx context.Context, e *engine, h *home) error {
 			return parcel{b.names.event(event.Device, string(event.What)), event.Seq, event.Seq, data}, err
 		},
 	}
-	return r.ship(ctx, b.told("events are not kept"))
+	return r.ship(ctx, b.told("events are", "kept"))
 }
 
-// told logs why something cannot be done, once, and that it can again.
-func (b *Bus) told(what string) func(error) {
+// told logs why something is not done, once, and that it is again.
+func (b *Bus) told(what, done string) func(error) {
 	var why string
 	return func(err error) {
 		now := ""
@@ -168,10 +169,10 @@ func (b *Bus) told(what string) func(error) {
 			return
 		}
 		if why = now; now == "" {
-			b.parts.Log.Info("bus: no longer so: " + what)
+			b.parts.Log.Info("bus: " + what + " " + done + " again")
 			return
 		}
-		b.parts.Log.Warn("bus: "+what+"; it is tried again", "err", now)
+		b.parts.Log.Warn("bus: "+what+" not "+done+"; it is tried again", "err", now)
 	}
 }
 

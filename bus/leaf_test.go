@@ -1,0 +1,113 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// hubServer is a real server that leaves dial; it can be stopped and started again.
+func hubServer(t *testing.T, dir string, client, leaf int) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{
+		ServerName: "hub", Host: "127.0.0.1", Port: client, JetStream: true, StoreDir: dir, NoSigs: true, JetStreamDomain: "hub",
+		LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: leaf},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("not ready")
+	}
+	return s
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port
+}
+
+// TestLeaf: a leaf's devices are called from the hub, what happens while the hub is
+// away is recorded, and arrives there once.
+func TestLeaf(t *testing.T) {
+	dir, client, leafPort := t.TempDir(), freePort(t), freePort(t)
+	hub := hubServer(t, dir, client, leafPort)
+	cfg := DefaultConfig()
+	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Join, []string{fmt.Sprintf("nats://127.0.0.1:%d", client)}, 2, 1
+	centre := node(t, "centre", cfg)
+	cfg.Mode, cfg.Servers = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}
+	j := realJournal(t, t.TempDir())
+	outpost := nodeWith(t, "site", cfg, j, t.TempDir())
+	outpost.serve, centre.serve = echo, echo
+	outpost.has("pump", "pump", ferrule.StateOnline)
+	centre.has("lamp", "lamp", ferrule.StateOnline)
+	eventually(t, 10*time.Second, "both see each other", func() bool { return centre.sees("pump") != nil && outpost.sees("lamp") != nil })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for id, from := range map[string]*site{"pump": centre, "lamp": outpost} {
+		if result, err := from.calls(ctx, id, "look"); err != nil || string(result.Value) != `"look"` {
+			t.Errorf("%s: %v, %v", id, result, err)
+		}
+	}
+
+	hub.Shutdown()
+	hub.WaitForShutdown()
+	if err := j.Append(ferrule.Entry{Call: "c", Phase: ferrule.Intent, Device: "pump", Tool: "move"}, true); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		outpost.has("pump", "pump", ferrule.StateOffline)
+		outpost.has("pump", "pump", ferrule.StateOnline)
+	}
+	_, err := outpost.calls(ctx, "lamp", "look")
+	if e := ferrule.AsError(err); e == nil || e.Code != ferrule.Offline || e.MayHaveRun() {
+		t.Errorf("a device of the hub, while that is away: %v", err)
+	}
+	time.Sleep(time.Second)
+
+	hubServer(t, dir, client, leafPort)
+	start := time.Now()
+	eventually(t, 20*time.Second, "the journal has arrived", func() bool {
+		n := 0
+		centre.bus.Journals().Read(t.Context(), ferrule.JournalQuery{Node: "site"}, func(l ferrule.JournalLines) error {
+			n += strings.Count(string(l.Lines), "\n")
+			return nil
+		})
+		return n == 1
+	})
+	t.Logf("the journal arrived after %v", time.Since(start))
+	eventually(t, 20*time.Second, "the events have arrived", func() bool {
+		h := centre.bus.home.Load()
+		if h == nil {
+			return false
+		}
+		info, err := h.events.Info(t.Context())
+		return err == nil && info.State.Msgs == 2+10
+	})
+	eventually(t, 20*time.Second, "pump is there", func() bool {
+		_, err := centre.calls(ctx, "pump", "look")
+		return err == nil
+	})
+	time.Sleep(2 * time.Second)
+	info, err := centre.bus.home.Load().events.Info(t.Context())
+	if err != nil || info.State.Msgs != 2+10 {
+		t.Errorf("%d events, %v", info.State.Msgs, err)
+	}
+}
