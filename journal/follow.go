@@ -30,25 +30,45 @@ const poll = 200 * time.Millisecond
 // later.
 type Reader struct {
 	dir   string
-	file  *os.File // nil until it is read
+	file  *os.File
 	chain string
 	at    place // what was read
 }
 
-// NewReader makes a Reader. It must be closed.
-func NewReader(dir string) *Reader { return &Reader{dir: dir} }
+// OpenReader opens the journal in dir to read it from its first record on.
+func OpenReader(dir string) (*Reader, error) {
+	file, err := open(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{dir: dir, file: file}
+	if r.chain, err = chainAt(file); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Chain is what the journal is known by; empty while it has no record.
+func (r *Reader) Chain() string { return r.chain }
+
+// Skip leaves out the records up to a number.
+func (r *Reader) Skip(to uint64) error {
+	info, err := r.file.Stat()
+	if err != nil {
+		return err
+	}
+	offset, err := find(r.file, info.Size(), to+1)
+	if err == nil {
+		r.at = place{to, offset}
+	}
+	return err
+}
 
 // Read calls fn with the lines that were not read yet, until there are no more. If
 // follow is set it goes on with what comes, and with a file that takes the place of
 // one that was moved away, until ctx ends; it then returns nil.
 func (r *Reader) Read(ctx context.Context, follow bool, fn func(ferrule.JournalLines) error) error {
-	if r.file == nil {
-		file, err := open(r.dir)
-		if err != nil {
-			return err
-		}
-		r.file = file
-	}
 	for wait := time.Duration(0); ; {
 		select {
 		case <-ctx.Done():
@@ -78,12 +98,7 @@ func (r *Reader) Read(ctx context.Context, follow bool, fn func(ferrule.JournalL
 }
 
 // Close lets go of the file.
-func (r *Reader) Close() error {
-	if r.file == nil {
-		return nil
-	}
-	return r.file.Close()
-}
+func (r *Reader) Close() error { return r.file.Close() }
 
 // readOn calls fn with the next lines, if there are any.
 func (r *Reader) readOn(fn func(ferrule.JournalLines) error) (found bool, err error) {
@@ -126,10 +141,10 @@ func (r *Reader) moved() bool {
 
 // anew goes on with the file that is there now, if it is still there.
 func (r *Reader) anew() {
-	file, err := open(r.dir)
+	next, err := OpenReader(r.dir)
 	if err != nil {
 		return
 	}
 	r.file.Close()
-	*r = Reader{dir: r.dir, file: file}
+	*r = *next
 }

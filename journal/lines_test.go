@@ -34,6 +34,18 @@ func setContent(t *testing.T, dir string, data []byte) {
 	}
 }
 
+func appendContent(t *testing.T, dir string, data []byte) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(dir, journal.FileName), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.Write(data); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // copied copies what a journal has, in pieces of a size, and wants the numbers to
 // follow each other.
 func copied(t *testing.T, j *journal.Journal, after uint64, most int) (lines []byte, last uint64, err error) {
@@ -361,16 +373,25 @@ func follow(t *testing.T, r *journal.Reader) (told chan string, end func()) {
 	}
 }
 
+func reader(t *testing.T, dir string) *journal.Reader {
+	t.Helper()
+	r, err := journal.OpenReader(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
 // TestReader: what was not read yet is read, and followed: a file that grows, that
 // is moved away, that takes back what it could not take whole.
 func TestReader(t *testing.T) {
 	dir := t.TempDir()
-	r := journal.NewReader(dir)
-	if err := r.Read(t.Context(), false, nil); err == nil || err.Error() != "there is no journal in "+dir {
+	if _, err := journal.OpenReader(dir); err == nil || err.Error() != "there is no journal in "+dir {
 		t.Errorf("got %v", err)
 	}
 	write(t, dir, 1, 3)
-	defer r.Close()
+	r := reader(t, dir)
 	seen := 0
 	if err := r.Read(t.Context(), false, func(l ferrule.JournalLines) error {
 		if l.First != 1 || l.Last != 3 || !bytes.Equal(l.Lines, content(t, dir)) {
@@ -383,15 +404,23 @@ func TestReader(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := journal.NewReader(dir).Read(gone, false, nil); !errors.Is(err, context.Canceled) {
+	if err := reader(t, dir).Read(gone, false, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	enough := errors.New("enough")
-	again := journal.NewReader(dir)
-	if err := again.Read(t.Context(), true, func(ferrule.JournalLines) error { return enough }); !errors.Is(err, enough) {
+	if err := reader(t, dir).Read(t.Context(), true, func(ferrule.JournalLines) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
 	}
-	again.Close()
+	for skip := range uint64(5) {
+		rest := reader(t, dir)
+		if err := rest.Skip(skip); err != nil || rest.Chain() != r.Chain() {
+			t.Error(rest.Chain(), err)
+		}
+		first := uint64(4)
+		if err := rest.Read(t.Context(), false, func(l ferrule.JournalLines) error { first = l.First; return nil }); err != nil || first != min(skip+1, 4) {
+			t.Errorf("after %d comes %d, %v", skip, first, err)
+		}
+	}
 
 	told, end := follow(t, r)
 	hears := func(chain []byte, want ...string) {
@@ -411,13 +440,20 @@ func TestReader(t *testing.T) {
 	hears(content(t, dir), "4 call-4", "5 call-5")
 	// A record that is being written is not told of before it is whole.
 	whole := content(t, dir)
-	write(t, dir, 6, 6)
-	longer := content(t, dir)
-	setContent(t, dir, longer[:len(longer)-5])
+	other := t.TempDir()
+	setContent(t, other, whole)
+	write(t, other, 6, 6)
+	more := content(t, other)[len(whole):]
+	appendContent(t, dir, more[:len(more)-5])
 	time.Sleep(300 * time.Millisecond)
-	setContent(t, dir, longer)
-	hears(longer, "6 call-6")
-	setContent(t, dir, whole)
+	if len(told) > 0 {
+		t.Errorf("told %q of a part", <-told)
+	}
+	appendContent(t, dir, more[len(more)-5:])
+	hears(whole, "6 call-6")
+	if err := os.Truncate(filepath.Join(dir, journal.FileName), int64(len(whole))); err != nil {
+		t.Fatal(err)
+	}
 	time.Sleep(time.Second) // so that it is seen
 	write(t, dir, 7, 7)
 	hears(whole, "6 call-7")
