@@ -1,6 +1,7 @@
 package dock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,8 @@ import (
 //	greeting   a goroutine opens and greets
 //	attended   a goroutine runs the session
 //	waiting    a timer runs until the next greeting; or nothing does, until
-//	           the owner adopts what must not be opened before
+//	           the owner adopts what must not be opened before, or another
+//	           node lets go of what it has
 //
 // An empty berth is given up. A berth's mu is taken before the dock's and the
 // roster's.
@@ -37,7 +39,7 @@ type berth struct {
 	gone     error              // why nothing is in sight
 	busy     bool               // greeting or attended
 	served   uint64             // the instance that busy is about
-	anew     bool               // what follows it begins at once
+	anew     error              // why what follows it begins at once; nil if it does not
 	end      context.CancelFunc // ends what busy is about
 	over     chan struct{}      // closed when that has ended
 	timer    *time.Timer        // runs while waiting
@@ -46,6 +48,7 @@ type berth struct {
 	session  dialect.Session    // nil unless attended
 	began    time.Time          // when session did
 	arrival  chan struct{}      // closed when a session begins
+	standby  bool               // another node has the device
 	left     bool               // the berth was given up
 }
 
@@ -99,6 +102,7 @@ func (b *berth) stopWaiting() {
 // begin starts a greeting of what is in sight, unless it is to be left alone. It
 // is called with mu held.
 func (b *berth) begin() {
+	b.standby = false
 	if b.sighting.Absent != "" {
 		b.offline(errors.New(b.sighting.Absent))
 		return
@@ -107,13 +111,17 @@ func (b *berth) begin() {
 		b.waitUntil(until)
 		return
 	}
+	if holder := b.dock.roster.consult(b.slot); holder != nil && !b.hello() {
+		b.standBy(holder)
+		return
+	}
 	if shy, dev := b.sighting.Shy, b.slot.device.Load(); shy != "" && dev.Trust == ferrule.TrustHeld {
 		b.offline(fmt.Errorf("%s; `ferrule adopt %s` opens it", shy, dev.ID))
 		return
 	}
 	ctx, end := context.WithCancel(context.Background())
 	s := *b.sighting
-	b.busy, b.anew, b.served, b.end, b.over, b.timer = true, false, s.Instance, end, make(chan struct{}), nil
+	b.busy, b.anew, b.served, b.end, b.over, b.timer = true, nil, s.Instance, end, make(chan struct{}), nil
 	b.dock.greeting.Add(1)
 	if !b.dock.start(func() { b.greet(ctx, s) }) {
 		b.dock.greeting.Add(-1)
@@ -170,7 +178,7 @@ func (b *berth) ended(err error) {
 	case b.sighting.Instance != b.served:
 		b.offline(why)
 		b.begin()
-	case b.anew:
+	case b.anew != nil:
 		if b.begin(); b.busy {
 			b.offline(why)
 		}
@@ -186,10 +194,10 @@ func (b *berth) why(err error) error {
 	switch {
 	case b.sighting == nil:
 		return b.gone
-	case err == nil || b.anew || b.sighting.Instance != b.served:
+	case b.sighting.Instance != b.served:
 		return errAnew
 	}
-	return err
+	return cmp.Or(b.anew, err, errAnew)
 }
 
 // hangUp lets go of the link, which may take a while and holds nobody up.
@@ -245,9 +253,14 @@ func (b *berth) offline(why error) {
 func (b *berth) restart() (over <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.again(errAnew)
+}
+
+// again is restart with a reason, and with mu held.
+func (b *berth) again(why error) (over <-chan struct{}) {
 	b.wait = b.dock.parts.Config.RetryMin
 	if b.busy {
-		b.anew = true
+		b.anew = why
 		b.end()
 		return b.over
 	}

@@ -31,7 +31,8 @@ func (b *berth) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	return nil, err // it was sent the first time, whatever came of the second
 }
 
-// linked waits until there is a session. It is false if ctx ends first.
+// linked waits until there is a session. It is false if ctx ends first, or if
+// another node has the device.
 func (b *berth) linked(ctx context.Context, call *ferrule.Call) bool {
 	select {
 	case <-time.After(breath):
@@ -39,15 +40,17 @@ func (b *berth) linked(ctx context.Context, call *ferrule.Call) bool {
 		return false
 	}
 	b.mu.Lock()
-	session, arrival := b.session, b.arrival
+	session, standby, arrival := b.session, b.standby, b.arrival
 	b.mu.Unlock()
-	if session != nil {
-		return true
+	if session != nil || standby {
+		return !standby
 	}
 	call.Report(ferrule.Progress{Message: fmt.Sprintf("the link to %s broke; waiting for it to come back", call.Device)})
 	select {
 	case <-arrival:
-		return true
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return !b.standby
 	case <-ctx.Done():
 		return false
 	}

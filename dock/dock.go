@@ -11,7 +11,8 @@
 //	          └──────── back-off, with jitter ◀───────┘
 //
 // A device that is admitted costs one goroutine, which reads its link; one that
-// is waited for costs a timer.
+// is waited for costs a timer; one that another node holds costs nothing until
+// Reconsider is called.
 package dock
 
 import (
@@ -86,8 +87,12 @@ type Parts struct {
 	Dialects   map[string]dialect.Dialect
 	Overlays   Overlays
 	Fleet      Fleet
-	Memory     *Memory
-	Log        *slog.Logger
+	// Elsewhere is what other nodes know; nil if there are none.
+	Elsewhere Elsewhere
+	Memory    *Memory
+	// Node is what this node is called; empty if it has no name.
+	Node string
+	Log  *slog.Logger
 }
 
 // Dock admits devices.
@@ -95,6 +100,7 @@ type Dock struct {
 	parts     Parts
 	roster    *roster
 	greetings chan struct{}
+	news      *news
 	greeting  atomic.Int64 // how many devices are being greeted, or are about to be
 
 	mu      sync.Mutex
@@ -112,6 +118,7 @@ func New(p Parts) *Dock {
 		parts:     p,
 		roster:    newRoster(p),
 		greetings: make(chan struct{}, p.Config.Greetings),
+		news:      newNews(),
 		groups:    make(map[string]map[string]bool),
 		groupOf:   make(map[string]string),
 		berths:    make(map[string]*berth),
@@ -123,6 +130,8 @@ func New(p Parts) *Dock {
 func (d *Dock) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var hearing sync.WaitGroup
+	hearing.Go(func() { d.hear(ctx) })
 	failed := make(chan error, len(d.parts.Connectors))
 	for _, c := range d.parts.Connectors {
 		go func() {
@@ -138,6 +147,7 @@ func (d *Dock) Run(ctx context.Context) error {
 		errs = append(errs, <-failed)
 	}
 	<-ctx.Done()
+	hearing.Wait()
 	d.close()
 	return errors.Join(errs...)
 }

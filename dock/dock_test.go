@@ -38,6 +38,8 @@ type board struct {
 	greeted  int
 	closing  time.Duration // how long a link takes to close
 	panics   bool          // whoever greets it
+	lingers  bool          // its session leaves the link to be closed by others
+	ended    int           // how many sessions have ended
 	cut      func()        // ends the running session
 	invoke   func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 }
@@ -150,7 +152,10 @@ func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 }
 
 func (s *session) Run(ctx context.Context) error {
-	defer s.link.Close()
+	defer s.board.set(func(b *board) { b.ended++ })
+	if !s.board.lingers {
+		defer s.link.Close()
+	}
 	select {
 	case <-ctx.Done():
 		return nil
@@ -238,7 +243,7 @@ func (l *logged) count(text string) int {
 }
 
 // open makes a world on a data directory; it ends with the test, or by stop.
-func open(t *testing.T, dir string, change ...func(*dock.Config)) *world {
+func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 	t.Helper()
 	logged := &logged{}
 	log := slog.New(slog.NewTextHandler(logged, nil))
@@ -250,15 +255,15 @@ func open(t *testing.T, dir string, change ...func(*dock.Config)) *world {
 		t: t, dir: dir, memory: memory, logged: logged, fleet: fleet.New(nil),
 		shore: shore{make(chan func(func(string, []wire.Sighting)))},
 	}
-	cfg := dock.DefaultConfig()
-	cfg.Waiting = 3
-	for _, fn := range change {
-		fn(&cfg)
-	}
-	w.dock = dock.New(dock.Parts{
-		Config: cfg, Connectors: []wire.Connector{w.shore}, Dialects: map[string]dialect.Dialect{"tongue": tongue{}},
+	parts := dock.Parts{
+		Config: dock.DefaultConfig(), Connectors: []wire.Connector{w.shore}, Dialects: map[string]dialect.Dialect{"tongue": tongue{}},
 		Overlays: plain{}, Fleet: w.fleet, Memory: memory, Log: log,
-	})
+	}
+	parts.Config.Waiting = 3
+	for _, fn := range change {
+		fn(&parts)
+	}
+	w.dock = dock.New(parts)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.dock.Run(ctx) }()
@@ -558,7 +563,7 @@ func TestJitter(t *testing.T) {
 // as may be.
 func TestGreetingsAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		w := open(t, dir, func(c *dock.Config) { c.Greetings = 3 })
+		w := open(t, dir, func(p *dock.Parts) { p.Config.Greetings = 3 })
 		var mu sync.Mutex
 		now, most := 0, 0
 		for i := range 10 {

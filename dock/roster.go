@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -19,11 +20,13 @@ import (
 // roster knows which device is at which address and under which ID, and tells
 // fleet and memory of every change, one change at a time. An ID belongs to one
 // address: to the one that the owner gave it to, else to the one that had it
-// first.
+// first, on any node (others.go).
 type roster struct {
 	fleet  Fleet
 	memory *Memory
 	kinds  *kinds
+	others Elsewhere // nil if there are none
+	node   string
 	log    *slog.Logger
 
 	mu    sync.Mutex
@@ -44,7 +47,7 @@ type slot struct {
 // newRoster puts what is remembered into the fleet, as offline.
 func newRoster(p Parts) *roster {
 	r := &roster{
-		fleet: p.Fleet, memory: p.Memory, kinds: newKinds(p.Overlays), log: p.Log,
+		fleet: p.Fleet, memory: p.Memory, kinds: newKinds(p.Overlays), others: p.Elsewhere, node: p.Node, log: p.Log,
 		slots: make(map[string]*slot), ids: make(map[string]string), given: make(map[string]string), away: make(map[string]time.Time),
 	}
 	said := make(map[ferrule.Kind]*ferrule.Manifest) // by many devices, read once
@@ -57,8 +60,7 @@ func newRoster(p Parts) *roster {
 		if m != nil {
 			r.kinds.use(dev, m, r.kinds.shared(dev.Dialect, dev.Kind, m))
 		}
-		r.ids[dev.ID] = dev.Address
-		p.Fleet.Put(dev, r.kinds.of(dev.ID), nil)
+		r.list(dev)
 	}
 	return r
 }
@@ -78,7 +80,7 @@ func (r *roster) enter(s *wire.Sighting, way ferrule.Handler) (entered *slot, di
 	case s.Name == "" || s.Name == dev.ID:
 		r.publish(entered, dev)
 	default:
-		r.rename(entered, dev)
+		r.publish(entered, r.rename(dev, s.Name))
 	}
 	return entered, displaced
 }
@@ -120,7 +122,7 @@ func (r *roster) resight(at *slot, s *wire.Sighting) (displaced string, changed 
 	dev := at.device.Load()
 	switch kept, known := r.memory.At(s.Address); {
 	case s.Name != "" && dev.ID != s.Name && known:
-		r.rename(at, kept)
+		r.publish(at, r.rename(kept, s.Name))
 	case s.Name != "" && dev.ID != s.Name:
 		r.expect(at)
 	case s.Name == "" && dev.ID == was.Name && r.ids[dev.ID] == s.Address: // only its owner called it so
@@ -129,17 +131,17 @@ func (r *roster) resight(at *slot, s *wire.Sighting) (displaced string, changed 
 	return displaced, true
 }
 
-// rename gives a device that is remembered the name that its owner has given it
-// since.
-func (r *roster) rename(at *slot, dev *ferrule.Device) {
+// rename gives a device that is remembered another name, and returns it as it is
+// then, to be published.
+func (r *roster) rename(dev *ferrule.Device, id string) *ferrule.Device {
 	renamed := *dev
-	renamed.ID = at.sighting.Name
+	renamed.ID = id
 	r.unlist(dev.ID)
 	if m, err := r.memory.Manifest(dev.Kind); err == nil {
 		r.kinds.use(&renamed, m, r.kinds.shared(dev.Dialect, dev.Kind, m))
 	}
-	r.publish(at, &renamed)
 	r.keep(&renamed)
+	return &renamed
 }
 
 // expect publishes a device of which nothing is known but where it should be.
@@ -171,7 +173,7 @@ func (r *roster) leave(at *slot) {
 	case !r.remembers(dev):
 		r.unlist(dev.ID)
 	default:
-		r.fleet.Put(dev, r.kinds.of(dev.ID), nil)
+		r.list(dev)
 	}
 }
 
@@ -188,16 +190,17 @@ func (r *roster) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := at.sighting
-	before, known := r.memory.At(s.Address)
-	dev.ID = r.name(s, dev.Model, before)
+	kept, known := r.memory.At(s.Address)
+	dev.ID = r.name(s, dev.Model, kept)
+	before := r.before(dev.ID, s, kept)
 	dev.Trust = trust(s, before)
-	if known && before.Kind != "" {
+	if before != nil && before.Kind != "" {
 		r.compare(dev, manifest, before)
 		dev.Labels = before.Labels
 	}
 	dev.Notes = slices.Concat(dev.Notes, r.kinds.overlays.Misses(dev.Dialect, dev.Kind, dev.ID, manifest))
 	if known {
-		r.supersede(before, dev)
+		r.supersede(kept, dev)
 	}
 	r.kinds.use(dev, manifest, shared)
 	r.publish(at, dev)
@@ -235,6 +238,9 @@ func (r *roster) release(id string, until time.Time) (addresses []string, err er
 	address, ok := r.ids[id]
 	if !ok {
 		return nil, ferrule.NoDevice(id)
+	}
+	if err := r.notHere(id); err != nil {
+		return nil, err
 	}
 	at := r.slots[address]
 	if at == nil || at.sighting.Absent != "" {
@@ -288,6 +294,9 @@ func (r *roster) released(at *slot) (until time.Time, away bool) {
 func (r *roster) adopt(id string) (address string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.notHere(id); err != nil {
+		return "", err
+	}
 	was, ok := r.memory.Get(id)
 	at := r.slots[r.ids[id]]
 	switch {
@@ -303,8 +312,7 @@ func (r *roster) adopt(id string) (address string, err error) {
 	if at := r.slots[dev.Address]; at != nil {
 		r.publish(at, &dev)
 	} else {
-		r.ids[id] = dev.Address
-		r.fleet.Put(&dev, r.kinds.of(id), nil)
+		r.list(&dev)
 	}
 	return dev.Address, r.memory.Keep(&dev, nil)
 }
@@ -322,6 +330,9 @@ func (r *roster) address(id string) (string, bool) {
 func (r *roster) forget(id string) (address string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.notHere(id); err != nil {
+		return "", err
+	}
 	dev, err := r.known(id)
 	if err != nil {
 		return "", err
@@ -371,9 +382,16 @@ func (r *roster) publish(at *slot, dev *ferrule.Device) {
 	if was := at.device.Load(); was != nil {
 		r.supersede(was, dev)
 	}
+	dev = r.ours(dev)
 	r.ids[dev.ID] = dev.Address
 	at.device.Store(dev)
 	r.fleet.Put(dev, r.kinds.of(dev.ID), at.way)
+}
+
+// list makes dev what the fleet knows of an address that is out of sight.
+func (r *roster) list(dev *ferrule.Device) {
+	r.ids[dev.ID] = dev.Address
+	r.fleet.Put(r.ours(dev), r.kinds.of(dev.ID), nil)
 }
 
 // keep remembers a device, if there is anything to remember.
@@ -391,37 +409,59 @@ func (r *roster) notKept(dev *ferrule.Device, err error) {
 }
 
 // name chooses the ID of a device: the name that its owner gave it, else the one
-// that it has, else what it calls itself, with digits of its address if that is
-// taken.
+// that it has, unless another node has given that away, else one that is new.
 func (r *roster) name(s *wire.Sighting, model string, before *ferrule.Device) string {
 	if s.Name != "" && r.given[s.Name] == s.Address {
 		return s.Name
 	}
-	if before != nil && before.Kind != "" {
+	if before != nil && before.Kind != "" && !r.taken(before.ID, s) {
 		return before.ID
 	}
-	slug := cmp.Or(ferrule.Slug(model), "device")
-	if r.free(slug, s.Address) {
-		return slug
-	}
-	sum := sha256.Sum256([]byte(s.Address))
-	digits := hex.EncodeToString(sum[:])
-	for n := 4; ; n += 2 {
-		id := strings.TrimRight(slug[:min(len(slug), ferrule.MaxID-n-1)], "-") + "-" + digits[:n]
-		if r.free(id, s.Address) || n == ferrule.MaxID-2 {
+	return r.choose(s, model)
+}
+
+// choose makes an ID of what a device calls itself, with digits of its address if
+// that is taken. If another node knows the device by one of these, it is that.
+func (r *roster) choose(s *wire.Sighting, model string) string {
+	var free, last string
+	for id := range r.candidates(s, model) {
+		switch last = id; {
+		case !r.free(id, s):
+		case r.others == nil || r.elsewhere(id) != nil:
 			return id
+		case free == "":
+			free = id
+		}
+	}
+	return cmp.Or(free, last)
+}
+
+// candidates are the IDs that a device may get, best first. The last has so many
+// digits that no other has it.
+func (r *roster) candidates(s *wire.Sighting, model string) iter.Seq[string] {
+	slug := cmp.Or(ferrule.Slug(model), "device")
+	source := s.Address
+	if s.Local {
+		source = r.node + source
+	}
+	sum := sha256.Sum256([]byte(source))
+	digits := hex.EncodeToString(sum[:])
+	return func(yield func(string) bool) {
+		more := yield(slug)
+		for n := 4; more && n <= ferrule.MaxID-2; n += 2 {
+			more = yield(strings.TrimRight(slug[:min(len(slug), ferrule.MaxID-n-1)], "-") + "-" + digits[:n])
 		}
 	}
 }
 
-// free tells whether an address may have an ID.
-func (r *roster) free(id, address string) bool {
+// free tells whether what was sighted may have an ID.
+func (r *roster) free(id string, s *wire.Sighting) bool {
 	for _, at := range []string{r.ids[id], r.given[id]} {
-		if at != "" && at != address {
+		if at != "" && at != s.Address {
 			return false
 		}
 	}
-	return id != ferrule.GatewayID
+	return id != ferrule.GatewayID && !r.taken(id, s)
 }
 
 // trust tells whether a device is adopted: because its owner asked for it, or

@@ -73,8 +73,15 @@ var (
 type Sighting struct {
 	// Address tells the hardware apart from all other.
 	Address string
+	// Local tells that it does so on this machine only: a socket, a path, a
+	// loopback address. What has the same address elsewhere is another peer.
+	Local bool
 	// Instance grows when the same address comes anew: replugged, redialled.
 	Instance uint64
+	// DialledIn tells that the peer came by itself, with this Instance, and waits
+	// to be answered: opening it disturbs nothing, and it has left whatever it was
+	// connected to before.
+	DialledIn bool
 	// Medium is the name of the medium, for people.
 	Medium string
 	// Name is what the owner called the peer; empty if they did not.
