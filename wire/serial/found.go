@@ -63,6 +63,12 @@ func (p port) address() string {
 	return p.place()
 }
 
+// local tells whether an address means this port on this machine only: it is no
+// serial number, or one that another has, too.
+func (p port) local(address string) bool {
+	return p.absent != "" || !p.USB || !p.numbered() || address != p.address()
+}
+
 // place is the address of what has no serial number of its own.
 func (f found) place() string {
 	return fmt.Sprintf("usb:%s:%s@%s%s", f.VID, f.PID, word(f.Place), f.part())

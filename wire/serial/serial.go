@@ -265,7 +265,7 @@ func (c *Connector) sightings(ports []port) []wire.Sighting {
 		}
 		stays[address] = at
 		s := wire.Sighting{
-			Address: address, Instance: at.instance, Place: p.Place, Medium: Medium, Name: p.asked.Name,
+			Address: address, Local: p.local(address), Instance: at.instance, Place: p.Place, Medium: Medium, Name: p.asked.Name,
 			Adopted: !p.asked.Held, Absent: p.absent, Dialects: c.cfg.Dialects,
 			Open: func(context.Context) (wire.Link, error) { return c.open(p, address, at.opened) },
 		}

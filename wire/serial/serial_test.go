@@ -121,6 +121,9 @@ func watch(t *testing.T, m *machine, ports ...Port) (latest func() []string) {
 		defer mu.Unlock()
 		var lines []string
 		for _, s := range seen {
+			if numbered := strings.Count(s.Address, ":") == 3; s.Local == numbered {
+				t.Errorf("%s is local: %t", s.Address, s.Local)
+			}
 			line := fmt.Sprintf("%s #%d", s.Address, s.Instance)
 			for word, so := range map[string]bool{" adopted": s.Adopted, " shy": s.Shy != "", " absent": s.Absent != "", " as " + s.Name: s.Name != ""} {
 				if so {
