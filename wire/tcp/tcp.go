@@ -114,6 +114,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []w
 func (c *Connector) sighting(b Board) wire.Sighting {
 	return wire.Sighting{
 		Address:  b.Address,
+		Local:    loopback(b.Address),
 		Instance: 1,
 		Medium:   Medium,
 		Name:     b.Name,
@@ -121,6 +122,13 @@ func (c *Connector) sighting(b Board) wire.Sighting {
 		Dialects: c.cfg.Dialects,
 		Open:     func(ctx context.Context) (wire.Link, error) { return c.open(ctx, b.Address) },
 	}
+}
+
+// loopback tells whether an address is on this machine, where on another machine
+// there is another board, or none.
+func loopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // open dials a board. Keep-alive is on, and answered by the kernels alone: it

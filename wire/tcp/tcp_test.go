@@ -64,6 +64,14 @@ func TestSighting(t *testing.T) {
 	if s := sight(t, tcp.Board{Address: "127.0.0.1:9", Held: true}); s.Adopted {
 		t.Error("a held board was adopted")
 	}
+	for address, local := range map[string]bool{
+		"127.0.0.1:9": true, "127.1.2.3:9": true, "[::1]:9": true, "localhost:9": true,
+		"192.168.1.20:9": false, "board.local:9": false, "[fe80::1]:9": false,
+	} {
+		if s := sight(t, tcp.Board{Address: address}); s.Local != local {
+			t.Errorf("%s is local: %t", address, s.Local)
+		}
+	}
 }
 
 func TestOpenFails(t *testing.T) {
