@@ -37,6 +37,11 @@ type Options struct {
 	Domain string // of JetStream; "hub" if empty
 	Config string // folder of cluster.conf; packaging/nats if empty
 
+	// Accounts gives each tenant an account of its own, by accounts.conf in the
+	// place of tenants.conf. There is no operator then, but acme-operator and
+	// globex-operator.
+	Accounts bool
+
 	// Env is put into the environment of the servers, for a configuration with
 	// variables of its own.
 	Env []string
@@ -120,8 +125,8 @@ func (c *Cluster) URLsAs(user string) string {
 	return strings.Join(urls, ",")
 }
 
-// WaitHealthy waits until every server that runs is healthy and all agree who
-// leads JetStream.
+// WaitHealthy waits until every server that runs is healthy and connected with all
+// others, and all agree who leads JetStream.
 func (c *Cluster) WaitHealthy() {
 	t := c.Servers[0].t
 	t.Helper()
@@ -134,13 +139,21 @@ func (c *Cluster) WaitHealthy() {
 	t.Fatalf("the cluster does not become healthy: %v", why)
 }
 
+// perPeer is how many connections a server has to each other: three for all that is
+// said, by account, and one for the servers themselves. They elect a leader by the
+// latter, and a request is lost for good while the one that it needs is not there.
+const perPeer = 4
+
 // healthy tells what is wrong. That the others still name a leader that is dead is
 // wrong too.
 func (c *Cluster) healthy() error {
-	leader := ""
-	for _, s := range c.running() {
+	leader, running := "", c.running()
+	for _, s := range running {
 		if err := s.Healthy(); err != nil {
 			return err
+		}
+		if n, err := s.routes(); err != nil || n != perPeer*(len(running)-1) {
+			return fmt.Errorf("%s has %d routes: %w", s.Name, n, err)
 		}
 		its, err := s.Leader()
 		if err != nil {

@@ -58,7 +58,7 @@ func (s *Server) variables() []string {
 		"FERRULE_NATS_MONITOR=" + s.address(s.ports.monitor),
 		"FERRULE_NATS_STORE=" + s.store,
 	}
-	for _, user := range []string{"OPERATOR", "ACME", "GLOBEX"} {
+	for _, user := range []string{"OPERATOR", "ACME", "ACME_OPERATOR", "GLOBEX", "GLOBEX_OPERATOR"} {
 		env = append(env, "FERRULE_NATS_"+user+"_PASSWORD="+Password)
 	}
 	return env
@@ -191,8 +191,16 @@ func (s *Server) Leader() (string, error) {
 	return js.Meta.Leader, nil
 }
 
+// routes is how many connections it has to other servers.
+func (s *Server) routes() (int, error) {
+	var routes struct {
+		Number int `json:"num_routes"`
+	}
+	err := s.ask("/routez", &routes)
+	return routes.Number, err
+}
+
 // Monitor is the address of the monitoring port, such as http://127.0.0.1:8222.
-// In a network namespace it can be reached only from there.
 func (s *Server) Monitor() string { return "http://" + s.address(s.ports.monitor) }
 
 func (s *Server) ask(path string, into any) error {
