@@ -5,9 +5,6 @@ import (
 	"testing"
 	"time"
 
-	// So that go.mod has the program that is built here.
-	_ "github.com/nats-io/nats-server/v2/server"
-
 	"github.com/ferrulehq/ferrule/rig/cluster"
 )
 
