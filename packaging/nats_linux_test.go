@@ -1,0 +1,64 @@
+package packaging_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestNATSTenants: the examples are what the script prints, so that what is tested
+// with the examples is true of everybody's.
+func TestNATSTenants(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip(err)
+	}
+	for file, args := range map[string][]string{
+		"tenants.conf":  {"acme", "globex"},
+		"accounts.conf": {"--accounts", "acme", "globex"},
+	} {
+		if got := must(t, "nats", sh, append([]string{"tenants"}, args...)...); got != read(t, "nats/"+file) {
+			t.Errorf("nats/%s is not what the script prints", file)
+		}
+	}
+	for _, args := range [][]string{{}, {"--accounts"}, {"acme", "operator"}, {"a.b"}, {"*"}, {">"}, {"acme globex"}, {""}} {
+		if out, err := run(t, "nats", sh, append([]string{"tenants"}, args...)...); err == nil {
+			t.Errorf("%q: it prints\n%s", args, out)
+		}
+	}
+}
+
+// TestNATSVariables: the head of cluster.conf tells of every variable in it.
+func TestNATSVariables(t *testing.T) {
+	text := read(t, "nats/cluster.conf")
+	head, _, _ := strings.Cut(text, "\n\n")
+	for _, name := range regexp.MustCompile(`(?m)^ *[a-z_]+: \$(\w+)$`).FindAllStringSubmatch(text, -1) {
+		if !strings.Contains(head, "#   "+name[1]+" ") {
+			t.Errorf("%s is not explained", name[1])
+		}
+	}
+}
+
+// TestNATSUnit has systemd read the unit of the server, and count what it leaves open.
+func TestNATSUnit(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip(err)
+	}
+	// The program need not be on this machine.
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := filepath.Join(t.TempDir(), "nats-server.service")
+	text := strings.Replace(read(t, "nats/nats-server.service"), "ExecStart=/usr/local/bin/nats-server", "ExecStart="+program, 1)
+	if err := os.WriteFile(here, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, "", "systemd-analyze", "verify", "--man=no", here); out != "" {
+		t.Errorf("systemd says\n%s", out)
+	}
+	t.Log(lastLine(must(t, "", "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=20", here)))
+}
