@@ -94,7 +94,7 @@ var rooms = map[string]room{
 			"journal", "overlay", "pipeline", "setup", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"rig/model", "rig/uno", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
+		tests: []string{"rig/cluster", "rig/model", "rig/uno", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},

@@ -15,6 +15,9 @@ type Device struct {
 	ID string `json:"id"`
 	// Address tells the hardware: a USB serial number, a MAC, host:port.
 	Address string `json:"address"`
+	// Local tells that Address does so on its own node only: what has the same one
+	// on another node is another device.
+	Local   bool   `json:"local,omitempty"`
 	Medium  string `json:"medium"`
 	Dialect string `json:"dialect,omitempty"`
 	// Node is the node that holds the device, or was the last to; Epoch grows with
@@ -44,6 +47,11 @@ type Device struct {
 	// incomplete, tools that have gone.
 	Notes  []string          `json:"notes,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Same tells whether two records are of the same hardware.
+func (d *Device) Same(other *Device) bool {
+	return d.Address == other.Address && (d.Node == other.Node || !d.Local && !other.Local)
 }
 
 // GatewayID is the ID under which the gateway's own tools are called. No device

@@ -51,9 +51,10 @@ type Manifests interface {
 }
 
 // Journal has the records of this node's calls. Lines waits for those after a
-// number.
+// number; Holds tells whether the record of a number has that hash.
 type Journal interface {
 	Lines(ctx context.Context, after uint64, most int) (ferrule.JournalLines, error)
+	Holds(seq uint64, hash string) (bool, error)
 }
 
 // Parts is what a bus is made of.
@@ -117,6 +118,9 @@ type State struct {
 	Nodes []string `json:"nodes,omitempty"`
 }
 
+// starting is why a bus does not work at first.
+const starting = "it is being started"
+
 // New makes a bus. Its files are in a directory, which is made.
 func New(p Parts) (*Bus, error) {
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
@@ -130,7 +134,7 @@ func New(p Parts) (*Bus, error) {
 	b := &Bus{
 		parts: p, cfg: p.Config, names: names{p.Config.Tenant, p.Config.Node}, identity: identity, boot: boot,
 		spool: newSpool(identity + "-" + boot), outbox: newOutbox(boot), inbox: newInbox(), work: make(chan struct{}, 1),
-		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Why: "it is being started"},
+		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Why: starting},
 	}
 	b.replies = b.names.replies()
 	b.kinds = newKinds(b.names, p.Overlays, p.Log)
@@ -176,7 +180,7 @@ func (b *Bus) State() State {
 func (b *Bus) say(working bool, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state.Working == working {
+	if b.state.Working == working && b.state.Why != starting {
 		b.state.Why = why
 		return
 	}
@@ -285,12 +289,12 @@ func (b *Bus) life(ctx context.Context) error {
 		if ctx.Err() == nil {
 			b.say(false, err.Error())
 		}
-		if e.server != nil && !e.server.JetStreamEnabled() {
-			cancel() // its disk was full: a new one may find room
+		if errors.Is(err, errStuck) || e.server != nil && !e.server.JetStreamEnabled() {
+			cancel() // a new one may find room
 		}
 		return err
 	})
-	return errors.New("NATS has given up its store")
+	return errStuck
 }
 
 // attend takes part, from opening what nodes share until it cannot go on.
@@ -345,7 +349,7 @@ func (b *Bus) duties(e *engine, h *home, revision uint64) []func(context.Context
 		})
 	}
 	all := []func(context.Context) error{
-		func(ctx context.Context) error { return b.keepOwn(ctx, h) },
+		func(ctx context.Context) error { return b.keepOwn(ctx, e, h) },
 		func(ctx context.Context) error { return b.shipEvents(ctx, e, h) },
 	}
 	if b.cfg.alone() {
@@ -393,7 +397,10 @@ func (b *Bus) leave(ctx context.Context, h *home) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	b.view.settle(b.intake.take())
-	for b.writeSome(ctx, h) {
+	for {
+		if more, err := b.writeSome(ctx, h); !more || err != nil {
+			break
+		}
 	}
 	if !b.cfg.alone() {
 		b.giveUpLease(ctx, h)

@@ -77,6 +77,8 @@ func (noJournal) Lines(ctx context.Context, _ uint64, _ int) (ferrule.JournalLin
 	return ferrule.JournalLines{}, ctx.Err()
 }
 
+func (noJournal) Holds(uint64, string) (bool, error) { return true, nil }
+
 // node starts a node.
 func node(t *testing.T, name string, cfg Config) *site {
 	t.Helper()

@@ -139,7 +139,7 @@ func (b *Bus) call(ctx context.Context, call *ferrule.Call) (*ferrule.Result, er
 		}
 		reread = true
 		switch {
-		case fresh.Kind != dev.Kind || fresh.Trust != dev.Trust:
+		case fresh.Kind != dev.Kind || fresh.Trust != dev.Trust || !fresh.Same(dev):
 			return nil, changed(dev)
 		case fresh.State != ferrule.StateOnline:
 			return nil, fresh.OfflineError()

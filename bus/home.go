@@ -41,7 +41,7 @@ func (b *Bus) openHome(ctx context.Context, e *engine) (*home, error) {
 	h := &home{}
 	var err error
 	if h.nodes, err = b.bucket(ctx, e, jetstream.KeyValueConfig{
-		Bucket: nodesBucket, Description: "leases of Ferrule's nodes", LimitMarkerTTL: time.Minute, MaxBytes: leasesMost,
+		Bucket: nodesBucket, Description: "leases of Ferrule's nodes", LimitMarkerTTL: time.Minute, MaxBytes: b.bytes(leasesMost),
 	}); err != nil {
 		return nil, err
 	}

@@ -56,8 +56,8 @@ func (j *Journals) Read(ctx context.Context, q ferrule.JournalQuery, fn func(fer
 	defer context.AfterFunc(ctx, messages.Stop)()
 	for {
 		msg, err := messages.Next()
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if ctx.Err() != nil && q.Follow {
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("reading journals: %w", err)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash/maphash"
+	"os"
 	"sync"
 	"time"
 
@@ -124,7 +126,7 @@ func (v *view) plan(id string) (proposal, bool) {
 		return proposal{write: write{id: id, revision: now.revision}}, true
 	case h.device.Kind == "":
 		return proposal{}, false // it was never reached
-	case r != nil && r.Address != h.device.Address: // another device has that name
+	case r != nil && !r.Same(h.device): // another device has that name
 		if h.epoch, h.claim = 0, true; !theirs {
 			break // this node's own, until it was given to another
 		}
@@ -203,7 +205,7 @@ func (v *view) landed(p proposal, o outcome) {
 const (
 	writeBatch = 1024
 	writePause = 250 * time.Millisecond // after a failure
-	writeTime  = 10 * time.Second
+	writeTime  = 5 * time.Second
 )
 
 // digest takes in what has changed here, and passes on what has changed elsewhere,
@@ -228,10 +230,27 @@ func (b *Bus) digest(ctx context.Context) error {
 	}
 }
 
-// keepOwn writes the records of own devices as they change, until ctx ends.
-func (b *Bus) keepOwn(ctx context.Context, h *home) error {
-	for {
-		for b.writeSome(ctx, h) {
+// keepOwn writes the records of own devices as they change, until ctx ends, or the
+// engine in this process is beyond help.
+func (b *Bus) keepOwn(ctx context.Context, e *engine, h *home) error {
+	for failures := 0; ; {
+		more, err := b.writeSome(ctx, h)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			if failures++; failures > 1 && b.disk(e) == nil && e.server != nil {
+				return errStuck
+			}
+			b.say(false, "records of devices cannot be written: "+b.because(e, err).Error())
+			sleep(ctx, writePause)
+			continue
+		case failures > 0:
+			failures = 0
+			b.say(true, "")
+		}
+		if more {
+			continue
 		}
 		select {
 		case <-b.work:
@@ -241,22 +260,49 @@ func (b *Bus) keepOwn(ctx context.Context, h *home) error {
 	}
 }
 
-// writeSome writes some records. It is false if there is nothing left to do.
-func (b *Bus) writeSome(ctx context.Context, h *home) bool {
-	all := b.view.propose(writeBatch)
-	if len(all) == 0 || ctx.Err() != nil {
-		return false
+// errStuck is why an engine in this process is started anew: once its disk was full
+// it does not write any more, even if there is room again.
+var errStuck = errors.New("NATS does not write to its store any more")
+
+// disk tells why nothing can be written to the disk of an engine in this process.
+func (b *Bus) disk(e *engine) error {
+	if e.server == nil {
+		return nil
 	}
-	attempt, cancel := context.WithTimeout(ctx, writeTime)
+	file, err := os.CreateTemp(b.parts.Dir, "probe-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.Write(make([]byte, 256<<10))
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// because is why something was not written, in words that help: an engine whose disk
+// is full just does not answer.
+func (b *Bus) because(e *engine, err error) error {
+	if full := b.disk(e); full != nil {
+		return fmt.Errorf("the disk of the data directory does not take them: %w", full)
+	}
+	return err
+}
+
+// writeSome writes some records, and tells whether there may be more.
+func (b *Bus) writeSome(ctx context.Context, h *home) (more bool, failed error) {
+	all := b.view.propose(writeBatch)
+	if len(all) == 0 {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	all, failed := b.publishKinds(attempt, h, all)
+	all, failed = b.publishKinds(ctx, h, all)
 	writes := make([]write, len(all))
 	for i, p := range all {
 		writes[i] = p.write
 	}
-	for i, o := range h.registry.put(attempt, writes) {
+	for i, o := range h.registry.put(ctx, writes) {
 		if errors.Is(o.err, errStale) {
-			if e, err := h.registry.get(attempt, all[i].id); err == nil {
+			if e, err := h.registry.get(ctx, all[i].id); err == nil {
 				b.view.update(all[i].id, e)
 			}
 		} else if o.err != nil {
@@ -264,11 +310,7 @@ func (b *Bus) writeSome(ctx context.Context, h *home) bool {
 		}
 		b.view.landed(all[i], o)
 	}
-	if failed != nil {
-		b.say(false, "records of devices cannot be written: "+failed.Error())
-		sleep(ctx, writePause)
-	}
-	return true
+	return true, failed
 }
 
 func sleep(ctx context.Context, d time.Duration) {

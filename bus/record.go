@@ -13,6 +13,7 @@ import (
 // them in memory. What the device says of itself is kept once a Kind.
 type record struct {
 	Address string            `json:"address"`
+	Local   bool              `json:"local,omitempty"`
 	Medium  string            `json:"medium,omitempty"`
 	Dialect string            `json:"dialect,omitempty"`
 	Node    string            `json:"node"`
@@ -37,7 +38,7 @@ const (
 
 func recordOf(dev *ferrule.Device, epoch uint64) record {
 	return record{
-		Address: dev.Address, Medium: dev.Medium, Dialect: dev.Dialect, Node: dev.Node, Epoch: epoch, Kind: dev.Kind,
+		Address: dev.Address, Local: dev.Local, Medium: dev.Medium, Dialect: dev.Dialect, Node: dev.Node, Epoch: epoch, Kind: dev.Kind,
 		State: dev.State, Since: millis(dev.Since), Reason: ferrule.Clean(dev.Reason, maxReason),
 		Held: dev.Trust == ferrule.TrustHeld, Labels: dev.Labels,
 		Restarted: millis(dev.Restarted), Changed: millis(dev.Changed), Previous: dev.Previous,
@@ -48,7 +49,7 @@ func recordOf(dev *ferrule.Device, epoch uint64) record {
 // its manifest's to tell.
 func (r *record) device(id string) *ferrule.Device {
 	dev := &ferrule.Device{
-		ID: id, Address: r.Address, Medium: r.Medium, Dialect: r.Dialect, Node: r.Node, Epoch: r.Epoch, Kind: r.Kind,
+		ID: id, Address: r.Address, Local: r.Local, Medium: r.Medium, Dialect: r.Dialect, Node: r.Node, Epoch: r.Epoch, Kind: r.Kind,
 		State: r.State, Since: moment(r.Since), Reason: r.Reason, Trust: ferrule.TrustAdopted, Labels: r.Labels,
 		Restarted: moment(r.Restarted), Changed: moment(r.Changed), Previous: r.Previous,
 	}

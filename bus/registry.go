@@ -69,7 +69,7 @@ func (r *kvRegistry) get(ctx context.Context, id string) (entry, error) {
 // deviceIn is the device that a record tells of. A record that makes no sense is
 // none: it can be written over.
 func deviceIn(id string, data []byte) *ferrule.Device {
-	if len(data) == 0 || ferrule.CheckID(id) != nil {
+	if len(data) == 0 || ferrule.CheckID(id) != nil || id == ferrule.GatewayID {
 		return nil
 	}
 	r, err := parseRecord(data)

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,9 @@ type route struct {
 	// under is the subject, with wildcards, under which only this node writes.
 	under, origin string
 	next          func(ctx context.Context, after uint64) (parcel, error)
+	// goesOn tells why nothing may be brought behind the last parcel; nil if
+	// anything may.
+	goesOn func(last uint64, data []byte) error
 }
 
 // The pace of shipping.
@@ -95,6 +99,9 @@ func (r *route) position(ctx context.Context) (after, at uint64, err error) {
 		return 0, msg.Sequence, nil
 	}
 	after, err = strconv.ParseUint(msg.Header.Get(lastHeader), 10, 64)
+	if err == nil && r.goesOn != nil {
+		err = r.goesOn(after, msg.Data)
+	}
 	return after, msg.Sequence, err
 }
 
@@ -129,8 +136,23 @@ func (b *Bus) shipJournal(ctx context.Context, e *engine, h *home) error {
 			batch, err := b.parts.Journal.Lines(ctx, after, maxLines)
 			return parcel{subject, batch.First, batch.Last, batch.Lines}, err
 		},
+		goesOn: b.sameJournal,
 	}
 	return r.ship(ctx, b.told("the journal is", "copied"))
+}
+
+// sameJournal tells whether this node's journal goes on where its copy ends. One
+// that was cut off, and has grown since, does not.
+func (b *Bus) sameJournal(last uint64, copied []byte) error {
+	lines := bytes.Split(bytes.TrimSuffix(copied, []byte("\n")), []byte("\n"))
+	hash, _, _ := bytes.Cut(lines[len(lines)-1], []byte(" "))
+	switch same, err := b.parts.Journal.Holds(last, string(hash)); {
+	case err != nil:
+		return err
+	case !same:
+		return fmt.Errorf("record %d of the journal is not the one that was copied: `ferrule audit verify` tells more", last)
+	}
+	return nil
 }
 
 // shipEvents brings events to where all nodes can read them.

@@ -110,7 +110,7 @@ func (v *view) concerns(id string, h *holding, dev *ferrule.Device) {
 		v.move(id)
 	default:
 		v.touch(id)
-		if !online(h.device) || h.device.Address != dev.Address {
+		if !online(h.device) || !h.device.Same(dev) {
 			v.move(id)
 		}
 	}
@@ -231,6 +231,9 @@ func (v *view) known(id string) (*ferrule.Device, bool) {
 	dev := v.records[id].device
 	if dev == nil || dev.Node == v.self {
 		return nil, false
+	}
+	if h := v.own[id]; h != nil && online(h.device) && (h.claim || h.epoch > 0) && h.device.Same(dev) {
+		return nil, false // it is here now, and the registry is about to hear of it
 	}
 	return v.seen(dev, nil), true
 }

@@ -31,7 +31,7 @@ func (b *berth) admit(ctx context.Context, s wire.Sighting) (dialect.Session, er
 	}
 	shared := d.roster.kinds.shared(spoken, kind, manifest)
 	dev := &ferrule.Device{
-		Address: s.Address, Medium: s.Medium, Dialect: spoken,
+		Address: s.Address, Local: s.Local, Medium: s.Medium, Dialect: spoken,
 		Kind: kind, Model: manifest.Model, Version: manifest.Version,
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
 	}

@@ -152,7 +152,7 @@ func (r *roster) expect(at *slot) {
 		id = s.Name
 	}
 	r.publish(at, &ferrule.Device{
-		ID: id, Address: s.Address, Medium: s.Medium, Trust: trust(s, nil),
+		ID: id, Address: s.Address, Local: s.Local, Medium: s.Medium, Trust: trust(s, nil),
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "it is being connected to",
 	})
 }

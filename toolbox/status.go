@@ -3,6 +3,7 @@ package toolbox
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ferrulehq/ferrule"
 )
@@ -24,6 +25,18 @@ type StatusOutput struct {
 	// List is how the list shows their tools.
 	List  string `json:"list" jsonschema:"plain: each tool of each device; folded: tools of a kind take a device; search: tools are found by find_tools"`
 	Calls Calls  `json:"calls"`
+	// Nodes is left out where this gateway is the only one, and all is well with it.
+	Nodes *Nodes `json:"nodes,omitempty" jsonschema:"other gateways, whose devices are shared"`
+}
+
+// Nodes is how this gateway stands to others.
+type Nodes struct {
+	Node    string    `json:"node" jsonschema:"what this one is called"`
+	Tenant  string    `json:"tenant"`
+	Others  []string  `json:"others,omitempty" jsonschema:"those that are there"`
+	Working bool      `json:"working" jsonschema:"whether this gateway hears of the others, and they of it"`
+	Since   time.Time `json:"since"`
+	Why     string    `json:"why,omitempty" jsonschema:"why not"`
 }
 
 // Calls is what became of calls since the gateway began.

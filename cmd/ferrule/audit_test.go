@@ -69,18 +69,18 @@ func (c *copies) queries() []ferrule.JournalQuery {
 	return slices.Clone(c.asked)
 }
 
-// cluster is a person at a node, and what the gateway there knows of all nodes.
-type cluster struct {
+// audited is a person at a node, and what the gateway there knows of all nodes.
+type audited struct {
 	commandLine
 	data string
 	*copies
 	stop func() // ends the gateway
 }
 
-// newCluster serves copies of the journals of nodes. Nobody has written them yet.
-func newCluster(t *testing.T, nodes ...string) *cluster {
+// audit serves copies of the journals of nodes. Nobody has written them yet.
+func audit(t *testing.T, nodes ...string) *audited {
 	t.Helper()
-	c := &cluster{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA"), copies: &copies{dirs: make(map[string]string)}}
+	c := &audited{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA"), copies: &copies{dirs: make(map[string]string)}}
 	if err := os.MkdirAll(c.data, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func writeJournal(t *testing.T, dir string, lines [][]byte) {
 }
 
 // calls runs `ferrule audit --json`, and returns "node call" of each record.
-func (c *cluster) calls(args ...string) []string {
+func (c *audited) calls(args ...string) []string {
 	c.t.Helper()
 	var out, errs strings.Builder
 	if code := run(c.t.Context(), append([]string{"audit", "--json"}, args...), &out, &errs); code != 0 {
@@ -196,7 +196,7 @@ func callsIn(t *testing.T, out string) (calls []string) {
 	return calls
 }
 
-func (c *cluster) wantCalls(want string, args ...string) {
+func (c *audited) wantCalls(want string, args ...string) {
 	c.t.Helper()
 	if got := strings.Join(c.calls(args...), ", "); got != want {
 		c.t.Errorf("audit %q shows %s; want %s", args, got, want)
@@ -206,7 +206,7 @@ func (c *cluster) wantCalls(want string, args ...string) {
 // TestAuditNodes: records of all nodes are shown in order of time, with their node;
 // those of this node that were not copied yet are, too.
 func TestAuditNodes(t *testing.T) {
-	c := newCluster(t, "a", "b", "c")
+	c := audit(t, "a", "b", "c")
 	appendTo(t, c.data, happened(1, "a1"), happened(4, "a4"), happened(7, "a7"))
 	copyJournal(t, c.data, c.dirs["a"], 2)
 	appendTo(t, c.dirs["b"], happened(2, "b2"), happened(5, "b5"))
@@ -245,7 +245,7 @@ func TestAuditNodes(t *testing.T) {
 // TestAuditFallsBack: without other nodes the file is read; who expects others is
 // told, or gets no answer that looks like one.
 func TestAuditFallsBack(t *testing.T) {
-	c := &cluster{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA")}
+	c := &audited{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA")}
 	c.want(1, "there is no journal in ", "audit")
 	if err := os.Mkdir(c.data, 0o700); err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestAuditFallsBack(t *testing.T) {
 
 // TestAuditCannotRead: copies that cannot be read are not passed over in silence.
 func TestAuditCannotRead(t *testing.T) {
-	c := newCluster(t, "a")
+	c := audit(t, "a")
 	appendTo(t, c.data, happened(1, "a1"))
 	copyJournal(t, c.data, c.dirs["a"], 1)
 	c.err = ferrule.Errorf(ferrule.Offline, "the stream has no leader")
@@ -285,7 +285,7 @@ func TestAuditCannotRead(t *testing.T) {
 
 // TestAuditDamage: a line that is no record hides no other, and is told of.
 func TestAuditDamage(t *testing.T) {
-	c := &cluster{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA")}
+	c := &audited{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA")}
 	if err := os.Mkdir(c.data, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +310,7 @@ type follower struct {
 	end   func()
 }
 
-func (c *cluster) follow(args ...string) *follower {
+func (c *audited) follow(args ...string) *follower {
 	c.t.Helper()
 	f := &follower{t: c.t, lines: make(chan string, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -358,7 +358,7 @@ func (f *follower) sees(want ...string) {
 // TestAuditFollow: what comes is shown once, of all nodes and of the file alone; an
 // interrupt is no error.
 func TestAuditFollow(t *testing.T) {
-	c := newCluster(t, "a", "b")
+	c := audit(t, "a", "b")
 	appendTo(t, c.data, happened(1, "a1"), happened(3, "a3"))
 	copyJournal(t, c.data, c.dirs["a"], 1)
 	appendTo(t, c.dirs["b"], happened(2, "b2"))
@@ -401,7 +401,7 @@ func TestAuditFollow(t *testing.T) {
 // TestAuditEnds: an interrupt ends a reading, which is an error only if there was
 // more to be shown; so is it that the gateway goes away.
 func TestAuditEnds(t *testing.T) {
-	c := newCluster(t, "a")
+	c := audit(t, "a")
 	appendTo(t, c.data, happened(1, "a1"))
 	copyJournal(t, c.data, c.dirs["a"], 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -463,7 +463,7 @@ func TestAuditVerify(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, "a", "b")
+			c := audit(t, "a", "b")
 			var entries []ferrule.Entry
 			for i := range 6 {
 				entries = append(entries, happened(i, strconv.Itoa(i)))
@@ -522,7 +522,7 @@ func TestAuditVerify(t *testing.T) {
 // TestAuditVerifyUncopied: a journal of which there is no copy is whole, and said to
 // be without one; one that is not there is told of after the copies.
 func TestAuditVerifyUncopied(t *testing.T) {
-	c := newCluster(t, "b")
+	c := audit(t, "b")
 	appendTo(t, c.dirs["b"], happened(1, "b1"))
 	c.want(1, "there is no journal in ", "audit", "verify")
 	c.want(1, "b     copy ", "audit", "verify")

@@ -66,7 +66,7 @@ func TestDoctorOfBoards(t *testing.T) {
 }
 
 // holdPort has a process called ModemManager hold a port open.
-func holdPort(t *testing.T, usb bus, path string) (pid int, letGo func()) {
+func holdPort(t *testing.T, usb usbBus, path string) (pid int, letGo func()) {
 	t.Helper()
 	sleep, err := exec.LookPath("sleep")
 	usb.must(err)

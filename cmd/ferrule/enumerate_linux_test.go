@@ -133,9 +133,9 @@ func inNamespace(t *testing.T) bool {
 	return false
 }
 
-// bus is a USB bus in the hands of a test: /dev and /sys as the kernel would
+// usbBus is a USB bus in the hands of a test: /dev and /sys as the kernel would
 // have them. Only this process and its children see them.
-type bus struct{ t *testing.T }
+type usbBus struct{ t *testing.T }
 
 // usbBoard is what the kernel knows of a board on USB.
 type usbBoard struct {
@@ -144,8 +144,8 @@ type usbBoard struct {
 }
 
 // newBus makes /dev and /sys anew: with pseudo terminals, and without a board.
-func newBus(t *testing.T) bus {
-	b := bus{t}
+func newBus(t *testing.T) usbBus {
+	b := usbBus{t}
 	dev := t.TempDir()
 	b.mount("tmpfs", dev, "tmpfs", 0, "")
 	b.must(os.Mkdir(dev+"/pts", 0o755))
@@ -161,7 +161,7 @@ func newBus(t *testing.T) bus {
 
 // plug puts a board on the bus. Its port has a name of the kernel's, and is the
 // pseudo terminal at a path.
-func (b bus) plug(u usbBoard, port, terminal string) {
+func (b usbBus) plug(u usbBoard, port, terminal string) {
 	b.t.Helper()
 	above := filepath.Join(u.dir(), u.place+":1.0")
 	if strings.HasPrefix(port, "ttyUSB") {
@@ -181,7 +181,7 @@ func (b bus) plug(u usbBoard, port, terminal string) {
 }
 
 // unplug takes a board off the bus.
-func (b bus) unplug(u usbBoard, port string) {
+func (b usbBus) unplug(u usbBoard, port string) {
 	b.t.Helper()
 	b.must(syscall.Unmount("/dev/"+port, syscall.MNT_DETACH))
 	b.must(os.Remove("/dev/" + port))
@@ -192,14 +192,14 @@ func (b bus) unplug(u usbBoard, port string) {
 // dir is where sysfs has a board.
 func (u usbBoard) dir() string { return "/sys/devices/pci0000:00/0000:00:14.0/usb1/" + u.place }
 
-func (b bus) mount(source, target, kind string, flags uintptr, data string) {
+func (b usbBus) mount(source, target, kind string, flags uintptr, data string) {
 	b.t.Helper()
 	if err := syscall.Mount(source, target, kind, flags, data); err != nil {
 		b.t.Fatalf("mounting %s at %s: %v", source, target, err)
 	}
 }
 
-func (b bus) must(err error) {
+func (b usbBus) must(err error) {
 	b.t.Helper()
 	if err != nil {
 		b.t.Fatal(err)

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/bus"
 	"github.com/ferrulehq/ferrule/catalog"
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/dialect"
@@ -31,6 +33,7 @@ type gateway struct {
 	memory  *dock.Memory
 	journal *journal.Journal
 	fleet   *fleet.Fleet
+	bus     *bus.Bus
 	dock    *dock.Dock
 	wishes  *wishes
 	catalog *catalog.Catalog
@@ -78,7 +81,14 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 	if err != nil {
 		return err
 	}
-	g.fleet = fleet.New(nil)
+	g.fleet = fleet.New(g.find)
+	if g.bus, err = bus.New(bus.Parts{
+		Config: cfg.BusConfig(), Dir: filepath.Join(data, "bus"), Fleet: g.fleet, Overlays: overlays,
+		Manifests: g.memory, Journal: g.journal, Serve: g.fleet.HandleOwn, Moved: g.reconsider, Version: version(), Log: g.log,
+	}); err != nil {
+		return err
+	}
+	g.fleet.FollowOwn(g.bus)
 	g.catalog = catalog.New(cfg.Catalog())
 	g.fleet.Follow(g.catalog)
 	g.wishes = newWishes(cfg, []string{mcpu.Name})
@@ -88,6 +98,8 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 		Dialects:   map[string]dialect.Dialect{mcpu.Name: mcpu.New()},
 		Overlays:   overlays,
 		Fleet:      g.fleet,
+		Node:       cfg.BusConfig().Node,
+		Elsewhere:  g.bus,
 		Memory:     g.memory,
 		Log:        g.log,
 	})
@@ -119,9 +131,16 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 	if err != nil {
 		return err
 	}
-	if g.control, err = control.Listen(socket, control.Parts{
+	parts := control.Parts{
 		Handle: g.handle, Tracer: g.dock, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
-	}); err != nil {
+	}
+	if all := g.bus.Journals(); all != nil {
+		parts.Journals = all
+	}
+	if g.control, err = control.Listen(socket, parts); err != nil {
+		return err
+	}
+	if err := keepNodeName(data, g.bus.State()); err != nil {
 		return err
 	}
 	if cfg.Listen == "" {
@@ -153,12 +172,35 @@ func readOverlays(cfg config.Config) (*overlay.Set, error) {
 // Run runs the gateway, and more parts that need it, until ctx ends or a part
 // does.
 func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
-	parts := []func(context.Context) error{g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run}
+	parts := []func(context.Context) error{g.bus.Run, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run}
 	if g.web != nil {
 		parts = append(parts, g.serveWeb)
 	}
 	return runParts(ctx, append(parts, more...)...)
 }
+
+// keepNodeName leaves in the data directory what its node is called among others, for
+// commands that are run without the gateway.
+func keepNodeName(data string, s bus.State) error {
+	path := filepath.Join(data, nodeFile)
+	if s.Mode == bus.Embedded {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return os.WriteFile(path, []byte(s.Node+"\n"), 0o600)
+}
+
+// find looks for a device that the fleet was not told of.
+func (g *gateway) find(id string) (fleet.Record, bool) {
+	dev, laid, way, ok := g.bus.Find(id)
+	return fleet.Record{Device: dev, Manifest: laid, Way: way}, ok
+}
+
+// reconsider has the dock think about a device that another node has taken, or let
+// go of.
+func (g *gateway) reconsider(id string) { g.dock.Reconsider(id) }
 
 // yield ends the gateway, if it was started for an agent.
 func (g *gateway) yield() error {
@@ -185,6 +227,9 @@ func (g *gateway) status() toolbox.StatusOutput {
 	}
 	if g.web != nil {
 		out.Listen = g.web.Addr().String()
+	}
+	if s := g.bus.State(); s.Mode != bus.Embedded || !s.Working {
+		out.Nodes = &toolbox.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Why: s.Why}
 	}
 	return out
 }

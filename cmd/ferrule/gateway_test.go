@@ -202,7 +202,8 @@ func TestHealth(t *testing.T) {
 		}
 		return resp.StatusCode, string(body)
 	}
-	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","devices":{"offline":1,"online":1,"released":0}}`+"\n" {
+	eventually(t, 5*time.Second, "the bus works", func() bool { return g.bus.State().Working })
+	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","bus":"ok","devices":{"offline":1,"online":1,"released":0}}`+"\n" {
 		t.Errorf("got %d %s", code, body)
 	}
 	// A journal that cannot be written makes the gateway unhealthy, and keeps it

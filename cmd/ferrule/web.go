@@ -40,8 +40,9 @@ func (g *gateway) health(w http.ResponseWriter, _ *http.Request) {
 	state := struct {
 		Status  string                `json:"status"`
 		Journal string                `json:"journal"`
+		Bus     string                `json:"bus"`
 		Devices map[ferrule.State]int `json:"devices"`
-	}{"ok", "ok", map[ferrule.State]int{ferrule.StateOnline: 0, ferrule.StateOffline: 0, ferrule.StateReleased: 0}}
+	}{"ok", "ok", "ok", map[ferrule.State]int{ferrule.StateOnline: 0, ferrule.StateOffline: 0, ferrule.StateReleased: 0}}
 	for _, dev := range g.fleet.Devices() {
 		state.Devices[dev.State]++
 	}
@@ -49,6 +50,9 @@ func (g *gateway) health(w http.ResponseWriter, _ *http.Request) {
 	if err := g.journal.Health(); err != nil {
 		state.Status, state.Journal = "failing", err.Error()
 		code = http.StatusServiceUnavailable
+	}
+	if s := g.bus.State(); !s.Working {
+		state.Bus = s.Why
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
