@@ -18,10 +18,11 @@ package bus
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,6 +95,7 @@ type Bus struct {
 	outbox  *outbox
 	inbox   *inbox
 	work    chan struct{} // wakes whoever writes records
+	trouble chan struct{} // wakes whoever watches the registry
 
 	published map[ferrule.Kind]bool // in the registry by now; keepOwn's
 
@@ -130,10 +132,10 @@ func New(p Parts) (*Bus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
-	boot := strings.ToLower(rand.Text()[:10])
+	boot := strings.ToLower(cryptorand.Text()[:10])
 	b := &Bus{
 		parts: p, cfg: p.Config, names: names{p.Config.Tenant, p.Config.Node}, identity: identity, boot: boot,
-		spool: newSpool(identity + "-" + boot), outbox: newOutbox(boot), inbox: newInbox(), work: make(chan struct{}, 1),
+		spool: newSpool(identity + "-" + boot), outbox: newOutbox(boot), inbox: newInbox(), work: make(chan struct{}, 1), trouble: make(chan struct{}, 1),
 		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Why: starting},
 	}
 	b.replies = b.names.replies()
@@ -154,7 +156,7 @@ func readIdentity(path string) (string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	identity := strings.ToLower(rand.Text()[:20])
+	identity := strings.ToLower(cryptorand.Text()[:20])
 	return identity, os.WriteFile(path, []byte(identity+"\n"), 0o600)
 }
 
@@ -228,6 +230,8 @@ const (
 	// openTime is how long it may take to open what nodes share: making it for the
 	// first time takes a cluster seconds.
 	openTime = time.Minute
+	// settleTime is about how long servers take to elect a leader.
+	settleTime = 5 * time.Second
 )
 
 // Run runs the engine until ctx ends. What goes wrong with it is told by State, and
@@ -266,7 +270,7 @@ func again(ctx context.Context, do func() error) {
 
 // life is an engine from its start to its end.
 func (b *Bus) life(ctx context.Context) error {
-	e, err := startEngine(b.cfg, b.parts.Dir, b.parts.Log, b.outbox.pokeAll)
+	e, err := startEngine(b.cfg, b.parts.Dir, b.parts.Log, b.reconnected)
 	if err != nil {
 		return err
 	}
@@ -295,6 +299,12 @@ func (b *Bus) life(ctx context.Context) error {
 		return err
 	})
 	return errStuck
+}
+
+// reconnected is called when a server was lost and another found.
+func (b *Bus) reconnected() {
+	b.outbox.pokeAll()
+	b.troubled()
 }
 
 // attend takes part, from opening what nodes share until it cannot go on.
@@ -341,38 +351,80 @@ func (b *Bus) enter(ctx context.Context, e *engine) (h *home, revision uint64, e
 
 // duties are what a node does while it takes part.
 func (b *Bus) duties(e *engine, h *home, revision uint64) []func(context.Context) error {
-	watch := func(ctx context.Context) error {
-		b.view.begin()
-		return h.registry.watch(ctx, b.view.update, func() {
-			b.view.complete()
-			b.say(true, "")
-		})
-	}
 	all := []func(context.Context) error{
 		func(ctx context.Context) error { return b.keepOwn(ctx, e, h) },
 		func(ctx context.Context) error { return b.shipEvents(ctx, e, h) },
 	}
 	if b.cfg.alone() {
-		return append(all, watch)
+		return append(all, func(ctx context.Context) error { return b.watchDevices(ctx, h) })
 	}
 	return append(all,
 		func(ctx context.Context) error { return b.keepLease(ctx, e, h, revision) },
 		func(ctx context.Context) error { return b.shipJournal(ctx, e, h) },
-		func(ctx context.Context) error {
-			known := make(chan struct{})
-			return b.together(ctx, []func(context.Context) error{
-				func(ctx context.Context) error { return b.watchNodes(ctx, h, sync.OnceFunc(func() { close(known) })) },
-				func(ctx context.Context) error { // whether a device can be reached depends on its node
-					select {
-					case <-known:
-						return watch(ctx)
-					case <-ctx.Done():
-						return ctx.Err()
-					}
-				},
-			})
-		},
+		func(ctx context.Context) error { return b.keepView(ctx, h) },
 	)
+}
+
+// watchDevices keeps in view what the registry has.
+func (b *Bus) watchDevices(ctx context.Context, h *home) error {
+	b.view.begin()
+	return h.registry.watch(ctx, b.view.update, func() {
+		b.view.complete()
+		b.say(true, "")
+	})
+}
+
+// keepView keeps nodes and devices in view until ctx ends. After trouble it looks at
+// all of them anew: a watch that was lost with a server may be silent for long.
+func (b *Bus) keepView(ctx context.Context, h *home) error {
+	for {
+		look, cancel := context.WithCancel(ctx)
+		anew := make(chan struct{})
+		go func() {
+			defer close(anew)
+			select {
+			case <-b.trouble:
+				cancel()
+			case <-look.Done():
+			}
+		}()
+		err := b.watchAll(look, h)
+		again := look.Err() != nil || errors.Is(err, context.Canceled)
+		cancel()
+		<-anew
+		if !again || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// watchAll watches nodes, and once they are known, devices: whether a device can be
+// reached depends on its node.
+func (b *Bus) watchAll(ctx context.Context, h *home) error {
+	known := make(chan struct{})
+	return b.together(ctx, []func(context.Context) error{
+		func(ctx context.Context) error {
+			return b.watchNodes(ctx, h, sync.OnceFunc(func() { close(known) }))
+		},
+		func(ctx context.Context) error {
+			select {
+			case <-known:
+				return b.watchDevices(ctx, h)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+	})
+}
+
+// troubled has everything looked at anew, when servers have had time to agree again.
+func (b *Bus) troubled() {
+	time.AfterFunc(settleTime+rand.N(settleTime), func() {
+		select {
+		case b.trouble <- struct{}{}:
+		default:
+		}
+	})
 }
 
 // together does things at once until one of them ends, and then waits for all.

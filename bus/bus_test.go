@@ -178,9 +178,11 @@ func eventually(t *testing.T, within time.Duration, what string, cond func() boo
 	}
 }
 
-// oneServer is a real server in this process that nodes join.
+// oneServer is a real server in this process that nodes join. Tests that have one run
+// at the same time: they mostly wait.
 func oneServer(t *testing.T) Config {
 	t.Helper()
+	t.Parallel()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, JetStreamDomain: "hub"})
 	if err != nil {
 		t.Fatal(err)

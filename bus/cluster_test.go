@@ -19,6 +19,7 @@ import (
 // calls cross between nodes. Every call ends, none runs twice, and one that is said
 // not to have run has not.
 func TestServersDie(t *testing.T) {
+	t.Parallel()
 	servers := cluster.Start(t, cluster.Options{})
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Shards, cfg.Servers = Join, 4, strings.Split(servers.URLs(), ",")

@@ -14,6 +14,7 @@ import (
 // TestFullDisk: on a full disk nothing is recorded, and the state says so; when
 // there is room again, everything is.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
 		t.Skipf("cannot mount a small file system: %v", err)
@@ -23,7 +24,6 @@ func TestFullDisk(t *testing.T) {
 	cfg.Store = minStore
 	a := nodeWith(t, "a", cfg, noJournal{}, dir)
 	a.has("first", "arm", ferrule.StateOnline)
-	defer func() { t.Log(a.bus.State()) }()
 	eventually(t, 5*time.Second, "recorded", func() bool { return a.record("first") != nil })
 
 	ballast, err := os.Create(filepath.Join(dir, "ballast"))

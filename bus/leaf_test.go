@@ -47,6 +47,7 @@ func freePort(t *testing.T) int {
 // TestLeaf: a leaf's devices are called from the hub, what happens while the hub is
 // away is recorded, and arrives there once.
 func TestLeaf(t *testing.T) {
+	t.Parallel()
 	dir, client, leafPort := t.TempDir(), freePort(t), freePort(t)
 	hub := hubServer(t, dir, client, leafPort)
 	cfg := DefaultConfig()

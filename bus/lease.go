@@ -70,6 +70,9 @@ func (b *Bus) keepLease(ctx context.Context, e *engine, h *home, revision uint64
 		switch {
 		case err == nil:
 			revision = now
+			if !b.State().Working {
+				b.troubled()
+			}
 			b.say(true, "")
 		case errors.Is(err, errTaken) || errors.Is(err, jetstream.ErrStreamNotFound):
 			return err
@@ -106,20 +109,30 @@ type peer struct {
 	heard time.Time // when it last renewed its lease, or lost it
 }
 
-// watchNodes keeps in view which nodes live. It calls synced once all are known.
+// watchNodes keeps in view which nodes live. It calls synced once all are known. This
+// node's own lease is told of, too: if it is not, the watch is dead.
 func (b *Bus) watchNodes(ctx context.Context, h *home, synced func()) error {
 	watcher, err := h.nodes.Watch(ctx, b.names.key("*"))
 	if err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	defer watcher.Stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	silence := time.AfterFunc(leaseTTL, cancel)
+	defer silence.Stop()
+	all := make(map[string]bool)
 	return follow(ctx, watcher, func(told jetstream.KeyValueEntry) {
 		if told == nil {
+			b.view.onlyNodes(all)
 			synced()
 			return
 		}
-		name := told.Key()[len(b.names.tenant)+1:]
-		if ferrule.CheckID(name) == nil && name != b.cfg.Node {
+		switch name := told.Key()[len(b.names.tenant)+1:]; {
+		case name == b.cfg.Node:
+			silence.Reset(leaseTTL)
+		case ferrule.CheckID(name) == nil:
+			all[name] = true
 			b.view.node(name, peer{told.Operation() == jetstream.KeyValuePut, told.Created()})
 		}
 	})

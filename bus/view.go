@@ -203,6 +203,21 @@ func (v *view) node(name string, p peer) {
 	}
 }
 
+// onlyNodes tells that there are no other nodes than these.
+func (v *view) onlyNodes(all map[string]bool) {
+	v.mu.RLock()
+	var gone []string
+	for name, p := range v.peers {
+		if p.alive && !all[name] {
+			gone = append(gone, name)
+		}
+	}
+	v.mu.RUnlock()
+	for _, name := range gone {
+		v.node(name, peer{heard: time.Now()})
+	}
+}
+
 // heard is when a node last was known to live.
 func (v *view) heard(name string) time.Time {
 	v.mu.RLock()
