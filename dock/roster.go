@@ -203,10 +203,10 @@ func (r *roster) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.
 		r.supersede(kept, dev)
 	}
 	r.kinds.use(dev, manifest, shared)
-	r.publish(at, dev)
-	if err := r.memory.Keep(dev, manifest); err != nil {
+	if err := r.memory.Keep(dev, manifest); err != nil { // before others hear of it, and ask for the manifest
 		r.notKept(dev, err)
 	}
+	r.publish(at, dev)
 }
 
 // offline notes that a device cannot be reached, and why. It tells whether that

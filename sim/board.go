@@ -60,6 +60,9 @@ type climate struct {
 	Light   int     `json:"light"`
 }
 
+// NewBoard makes a board that listens nowhere: Serve has it talk on a connection.
+func NewBoard() *Board { return newBoard(esp32) }
+
 // newBoard makes a board whose clock starts now.
 func newBoard(m model) *Board {
 	b := &Board{Device: thing.New("sim-board", "1.0.0"), model: m, begin: time.Now(), runs: make(map[string]int)}

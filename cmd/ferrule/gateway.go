@@ -45,10 +45,11 @@ type gateway struct {
 	end     func() // ends it for another to take its place; nil if that is not to be
 }
 
-// newGateway builds the gateway of a data directory. It must be closed.
-func newGateway(cfg config.Config, data string, log *slog.Logger) (*gateway, error) {
+// newGateway builds the gateway of a data directory, with more media than the usual
+// ones. It must be closed.
+func newGateway(cfg config.Config, data string, log *slog.Logger, more ...wire.Connector) (*gateway, error) {
 	g := &gateway{log: log}
-	if err := g.build(cfg, data); err != nil {
+	if err := g.build(cfg, data, more); err != nil {
 		g.close()
 		return nil, err
 	}
@@ -56,7 +57,7 @@ func newGateway(cfg config.Config, data string, log *slog.Logger) (*gateway, err
 }
 
 // build opens and makes the parts, as far as it can.
-func (g *gateway) build(cfg config.Config, data string) (err error) {
+func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (err error) {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
@@ -94,7 +95,7 @@ func (g *gateway) build(cfg config.Config, data string) (err error) {
 	g.wishes = newWishes(cfg, []string{mcpu.Name})
 	g.dock = dock.New(dock.Parts{
 		Config:     cfg.Dock(),
-		Connectors: []wire.Connector{g.wishes.serial, g.wishes.tcp},
+		Connectors: append([]wire.Connector{g.wishes.serial, g.wishes.tcp}, more...),
 		Dialects:   map[string]dialect.Dialect{mcpu.Name: mcpu.New()},
 		Overlays:   overlays,
 		Fleet:      g.fleet,

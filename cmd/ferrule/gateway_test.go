@@ -46,6 +46,12 @@ func startGateway(t testing.TB, devices map[string]string, change ...func(*confi
 	if err != nil {
 		t.Fatal(err)
 	}
+	return runGateway(t, g, data)
+}
+
+// runGateway runs a gateway that was built.
+func runGateway(t testing.TB, g *gateway, data string) *testGateway {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/dialect/mcpu"
+	"github.com/ferrulehq/ferrule/rig/cluster"
+	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// dialIn is a medium whose one device dials the gateway. It has an address of its own,
+// wherever it calls from.
+type dialIn struct {
+	ln      net.Listener
+	address string
+}
+
+// Watch implements wire.Connector.
+func (d *dialIn) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
+	defer context.AfterFunc(ctx, func() { d.ln.Close() })()
+	var mu sync.Mutex
+	var current net.Conn
+	for instance := uint64(1); ; instance++ {
+		conn, err := d.ln.Accept()
+		if err != nil {
+			return nil
+		}
+		watched := &watchedConn{Conn: conn}
+		watched.gone = func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if current == conn {
+				update("dial-in", nil)
+			}
+		}
+		mu.Lock()
+		current = conn
+		update("dial-in", []wire.Sighting{{
+			Address: d.address, Instance: instance, DialledIn: true, Medium: "dial-in", Adopted: true, Dialects: []string{mcpu.Name},
+			Open: func(context.Context) (wire.Link, error) {
+				return wire.NewStream(watched, wire.Info{}, wire.DefaultLimits()), nil
+			},
+		}})
+		mu.Unlock()
+	}
+}
+
+// watchedConn tells when it is closed.
+type watchedConn struct {
+	net.Conn
+	once sync.Once
+	gone func()
+}
+
+func (c *watchedConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { go c.gone() })
+	return err
+}
+
+// nodeWithDialIn is a gateway of this process that joins a cluster, and where a device
+// can dial.
+func nodeWithDialIn(t *testing.T, name string, c *cluster.Cluster, address string) (*testGateway, string) {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Listen = ""
+	cfg.Bus.Mode, cfg.Bus.Node, cfg.Bus.Servers, cfg.Bus.Replicas, cfg.Bus.Shards = "join", name, strings.Split(c.URLs(), ","), len(c.Servers), 2
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := t.TempDir()
+	g, err := newGateway(cfg, data, slog.New(slog.NewTextHandler(t.Output(), nil)).With("at", name), &dialIn{ln, address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runGateway(t, g, data), ln.Addr().String()
+}
+
+// TestMoves: a device on the network says hello at another node, while its link to the
+// first still stands. It can be called there within a second, from anywhere; it is the
+// same device, and the node that held it has let go.
+func TestMoves(t *testing.T) {
+	servers := cluster.Start(t, cluster.Options{Size: 1})
+	a, atA := nodeWithDialIn(t, "a", servers, "24:6f:28:aa:bb:01")
+	b, atB := nodeWithDialIn(t, "b", servers, "24:6f:28:aa:bb:01")
+	const toy = "sim-board"
+	var old net.Conn
+	for i, at := range []string{atA, atB, atA, atB} {
+		holder, other, name := a, b, "a"
+		if at == atB {
+			holder, other, name = b, a, "b"
+		}
+		start := time.Now()
+		conn, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		device := sim.NewBoard()
+		go device.Serve(t.Context(), conn)
+		eventually(t, 10*time.Second, "it can be called by way of the other node", func() bool {
+			_, err := other.call(toy, "gpio_read", `{"pin":2}`, time.Second)
+			return err == nil && other.device(toy).Node == name && holder.device(toy).State == ferrule.StateOnline
+		})
+		took := time.Since(holder.device(toy).Since)
+		t.Logf("called by way of the other node %v after its hello, %v after it dialled", took.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
+		if i > 0 && took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if dev := other.device(toy); dev.Epoch != uint64(i+1) || dev.Trust != ferrule.TrustAdopted || dev.Address != "24:6f:28:aa:bb:01" {
+			t.Errorf("got %+v", dev)
+		}
+		if old != nil {
+			old.SetReadDeadline(time.Now().Add(2 * time.Second))
+			if _, err := io.Copy(io.Discard, old); err != nil {
+				t.Errorf("the node that held it has not let go: %v", err)
+			}
+		}
+		old = conn
+		if n := len(other.fleet.Devices()); n != 1 {
+			t.Errorf("there are %d devices", n)
+		}
+	}
+}
