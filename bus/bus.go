@@ -70,6 +70,9 @@ type Parts struct {
 	// Serve has an own device do what a call asks for that another node has
 	// resolved.
 	Serve ferrule.Handler
+	// Decide serves a call of the gateway's own tools that another node's person
+	// has made about an own device.
+	Decide ferrule.Handler
 	// Moved is told of own devices that another node has taken, or let go of. It
 	// must be quick.
 	Moved   func(id string)

@@ -150,6 +150,16 @@ func (b *Bus) call(ctx context.Context, call *ferrule.Call) (*ferrule.Result, er
 	}
 }
 
+// Decide passes on a call of the gateway's own tools to the node that it concerns.
+func (b *Bus) Decide(ctx context.Context, node string, call *ferrule.Call) (*ferrule.Result, error) {
+	result, err := b.send(ctx, call, &ferrule.Device{ID: ferrule.GatewayID, Node: node})
+	if errors.Is(err, errNobody) || errors.Is(err, errMissed) {
+		return nil, ferrule.Errorf(ferrule.Offline, "node %s does not answer, and it is for that node to decide", node).
+			WithHint("try again when it is there; `ferrule devices` tells")
+	}
+	return result, err
+}
+
 func changed(dev *ferrule.Device) error {
 	return ferrule.Errorf(ferrule.Invalid, "%s is no longer what it was when the call was made", dev.ID).
 		WithHint("`ferrule tools %s` shows what it is now", dev.ID)

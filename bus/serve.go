@@ -220,14 +220,17 @@ func (b *Bus) serve(ctx context.Context, e *engine, msg *nats.Msg, s *served) []
 	if err := json.Unmarshal(msg.Data, &req); err != nil {
 		return failed(ferrule.Errorf(ferrule.Invalid, "node %s cannot read the call: %w", b.cfg.Node, err))
 	}
-	h, ok := b.view.holds(req.Call.Device, req.Epoch)
-	if !ok {
+	call, handle := req.Call, b.parts.Serve
+	if call.Device == ferrule.GatewayID {
+		handle = b.parts.Decide
+	} else if h, ok := b.view.holds(call.Device, req.Epoch); ok {
+		target, err := targetOf(h, &req)
+		if err != nil {
+			return failed(err)
+		}
+		call.Target = target
+	} else {
 		return [][]byte{{frameMoved}}
-	}
-	call := req.Call
-	var err error
-	if call.Target, err = targetOf(h, &req); err != nil {
-		return failed(err)
 	}
 	if req.Reports {
 		call.Progress = func(p ferrule.Progress) { e.conn.Publish(msg.Reply, frame(frameProgress, p)) }
@@ -242,22 +245,22 @@ func (b *Bus) serve(ctx context.Context, e *engine, msg *nats.Msg, s *served) []
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(call.Timeout), maxTime))
 	defer cancel()
-	result, err := b.handle(ctx, &call)
+	result, err := b.safely(ctx, handle, &call)
 	if err != nil {
 		return failed(err)
 	}
 	return [][]byte{frame(frameResult, result)}
 }
 
-// handle has the device do it. A panic costs this call and nothing else.
-func (b *Bus) handle(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
+// safely serves a call. A panic costs this call and nothing else.
+func (b *Bus) safely(ctx context.Context, handle ferrule.Handler, call *ferrule.Call) (result *ferrule.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			b.parts.Log.Error("a call of another node panicked", "call", call.ID, "device", call.Device, "tool", call.Tool, "err", r)
 			result, err = nil, ferrule.Errorf(ferrule.Internal, "node %s failed at this call: %v", b.cfg.Node, r).AfterSend()
 		}
 	}()
-	return b.parts.Serve(ctx, call)
+	return handle(ctx, call)
 }
 
 // targetOf is what a call addresses here, if it is what the caller's node took it

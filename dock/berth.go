@@ -88,6 +88,7 @@ func (b *berth) see(s *wire.Sighting, gone error) bool {
 func (b *berth) leave() {
 	b.offline(b.gone)
 	b.left = true
+	b.wakeCalls()
 	b.dock.roster.leave(b.slot)
 	b.dock.vacate(b)
 }

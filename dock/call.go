@@ -31,8 +31,8 @@ func (b *berth) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	return nil, err // it was sent the first time, whatever came of the second
 }
 
-// linked waits until there is a session. It is false if ctx ends first, or if
-// another node has the device.
+// linked waits until there is a session. It is false if ctx ends first, or if there
+// will be none: nothing is in sight any more, or another node has the device.
 func (b *berth) linked(ctx context.Context, call *ferrule.Call) bool {
 	select {
 	case <-time.After(breath):
@@ -40,17 +40,17 @@ func (b *berth) linked(ctx context.Context, call *ferrule.Call) bool {
 		return false
 	}
 	b.mu.Lock()
-	session, standby, arrival := b.session, b.standby, b.arrival
+	session, never, arrival := b.session, b.standby || b.left, b.arrival
 	b.mu.Unlock()
-	if session != nil || standby {
-		return !standby
+	if session != nil || never {
+		return !never
 	}
 	call.Report(ferrule.Progress{Message: fmt.Sprintf("the link to %s broke; waiting for it to come back", call.Device)})
 	select {
 	case <-arrival:
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return !b.standby
+		return !b.standby && !b.left
 	case <-ctx.Done():
 		return false
 	}

@@ -105,6 +105,11 @@ func (b *berth) reconsider() {
 func (b *berth) standBy(holder error) {
 	b.standby = true
 	b.offline(holder)
+	b.wakeCalls()
+}
+
+// wakeCalls has the calls that wait for the link look whether it can still come back.
+func (b *berth) wakeCalls() {
 	close(b.arrival)
 	b.arrival = make(chan struct{})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,11 +32,18 @@ func (a *app) devicesCommand() *cobra.Command {
 				fmt.Fprintln(a.stdout, "No devices. `ferrule up --serial auto` finds what is plugged in, --tcp HOST:PORT names one, `ferrule sim mcpu` simulates one.")
 				return nil
 			}
+			heads, node := "DEVICE STATE TRUST MODEL VERSION TOOLS ADDRESS REMARK", []string{}
+			if several(devices) {
+				heads, node = "DEVICE STATE TRUST MODEL VERSION TOOLS NODE ADDRESS REMARK", []string{""}
+			}
 			var rows [][]string
 			for _, d := range devices {
-				rows = append(rows, []string{d.ID, d.State, d.Trust, d.Model, d.Version, strconv.Itoa(d.Tools), d.Address, oneLine(remark(d), 200)})
+				if len(node) > 0 {
+					node[0] = d.Node
+				}
+				rows = append(rows, slices.Concat([]string{d.ID, d.State, d.Trust, d.Model, d.Version, strconv.Itoa(d.Tools)}, node, []string{d.Address, oneLine(remark(d), 200)}))
 			}
-			return a.table("DEVICE STATE TRUST MODEL VERSION TOOLS ADDRESS REMARK", rows, func(column, cell string) string {
+			return a.table(heads, rows, func(column, cell string) string {
 				if column == "STATE" {
 					return a.state(cell)
 				}
@@ -43,6 +51,11 @@ func (a *app) devicesCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+// several tells whether devices are of more than one node.
+func several(devices []toolbox.DescribedDevice) bool {
+	return slices.ContainsFunc(devices, func(d toolbox.DescribedDevice) bool { return d.Node != devices[0].Node })
 }
 
 // devices lists all devices, page by page.

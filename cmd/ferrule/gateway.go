@@ -39,6 +39,7 @@ type gateway struct {
 	catalog *catalog.Catalog
 	road    *pipeline.Road
 	handle  ferrule.Handler // the road's
+	decide  ferrule.Handler // serves decisions that people at other nodes make
 	agents  *agent.Front
 	control *control.Server
 	web     net.Listener
@@ -85,7 +86,9 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	g.fleet = fleet.New(g.find)
 	if g.bus, err = bus.New(bus.Parts{
 		Config: cfg.BusConfig(), Dir: filepath.Join(data, "bus"), Fleet: g.fleet, Overlays: overlays,
-		Manifests: g.memory, Journal: g.journal, Serve: g.fleet.HandleOwn, Moved: g.reconsider, Version: version(), Log: g.log,
+		Manifests: g.memory, Journal: g.journal, Serve: g.fleet.HandleOwn,
+		Decide: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return g.decide(ctx, call) },
+		Moved:  g.reconsider, Version: version(), Log: g.log,
 	}); err != nil {
 		return err
 	}
@@ -120,7 +123,8 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	if err != nil {
 		return err
 	}
-	g.fleet.Own(box.Device(), box.Manifest(), box.Handle)
+	g.decide = decisions(box.Handle)
+	g.fleet.Own(box.Device(), box.Manifest(), g.whereItIs(box.Handle))
 	g.road = pipeline.New(pipeline.Parts{
 		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Log: g.log,
 	})
@@ -133,7 +137,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	parts := control.Parts{
-		Handle: g.handle, Tracer: g.dock, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
+		Handle: g.handle, Tracer: tracer{g}, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
 	}
 	if all := g.bus.Journals(); all != nil {
 		parts.Journals = all

@@ -73,8 +73,7 @@ func (c *watchedConn) Close() error {
 func nodeWithDialIn(t *testing.T, name string, c *cluster.Cluster, address string) (*testGateway, string) {
 	t.Helper()
 	cfg := config.Default()
-	cfg.Listen = ""
-	cfg.Bus.Mode, cfg.Bus.Node, cfg.Bus.Servers, cfg.Bus.Replicas, cfg.Bus.Shards = "join", name, strings.Split(c.URLs(), ","), len(c.Servers), 2
+	joins(&cfg, name, c)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +84,12 @@ func nodeWithDialIn(t *testing.T, name string, c *cluster.Cluster, address strin
 		t.Fatal(err)
 	}
 	return runGateway(t, g, data), ln.Addr().String()
+}
+
+// joins has a gateway of this process be a node of a cluster.
+func joins(cfg *config.Config, name string, c *cluster.Cluster) {
+	cfg.Listen = ""
+	cfg.Bus.Mode, cfg.Bus.Node, cfg.Bus.Servers, cfg.Bus.Replicas, cfg.Bus.Shards = "join", name, strings.Split(c.URLs(), ","), len(c.Servers), 2
 }
 
 // TestMoves: a device on the network says hello at another node, while its link to the
@@ -130,5 +135,57 @@ func TestMoves(t *testing.T) {
 		if n := len(other.fleet.Devices()); n != 1 {
 			t.Errorf("there are %d devices", n)
 		}
+	}
+}
+
+// TestDecidedElsewhere: a person decides about a device at any node, and the one that
+// has it does what was decided.
+func TestDecidedElsewhere(t *testing.T) {
+	servers := cluster.Start(t, cluster.Options{Size: 1})
+	boards := startSim(t, sim.Config{})
+	a := startGateway(t, nil, func(c *config.Config) { joins(c, "a", servers) })
+	b := startGateway(t, nil, func(c *config.Config) {
+		joins(c, "b", servers)
+		c.Devices.TCP = []config.TCPDevice{{Address: boards.Addrs()[0], Held: true}}
+	})
+	const board = "sim-board"
+	decide := func(tool, args string) error {
+		_, err := a.handle(t.Context(), &ferrule.Call{
+			Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: ferrule.GatewayID, Tool: tool, Args: []byte(args),
+		})
+		return err
+	}
+	eventually(t, 10*time.Second, "a sees it held", func() bool { return a.device(board).Trust == ferrule.TrustHeld })
+	if _, err := a.call(board, "gpio_read", `{"pin":2}`, 0); ferrule.AsError(err).Code != ferrule.NotFound {
+		t.Errorf("an agent knows of it: %v", err)
+	}
+	if err := decide("adopt_device", `{"device":"sim-board"}`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "it can be called", func() bool {
+		_, err := a.call(board, "gpio_read", `{"pin":2}`, 0)
+		return err == nil
+	})
+	if err := decide("release_device", `{"device":"sim-board","for":"1m"}`); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.device(board).State; s != ferrule.StateReleased {
+		t.Errorf("at its node it is %s", s)
+	}
+	eventually(t, 10*time.Second, "a sees it released", func() bool { return a.device(board).State == ferrule.StateReleased })
+	if _, err := a.call(board, "gpio_read", `{"pin":2}`, 0); ferrule.AsError(err).Code != ferrule.Busy {
+		t.Errorf("got %v", err)
+	}
+	err := (tracer{a.gateway}).Trace(t.Context(), board, func(ferrule.Trace) {})
+	if e := ferrule.AsError(err); e.Code != ferrule.NotFound || !strings.Contains(e.Message, "at node b") {
+		t.Errorf("trace: %v", err)
+	}
+	if _, err := b.decide(t.Context(), &ferrule.Call{Tool: "call_many"}); ferrule.AsError(err).Code != ferrule.Denied {
+		t.Errorf("another node may call any tool of the gateway: %v", err)
+	}
+	b.stop()
+	err = decide("adopt_device", `{"device":"sim-board"}`)
+	if e := ferrule.AsError(err); e.Code != ferrule.Offline || e.MayHaveRun() {
+		t.Errorf("its node has ended: %v", err)
 	}
 }
