@@ -17,7 +17,7 @@ import (
 
 // The patience of a caller's node.
 const (
-	askAfter  = time.Second            // without news of a call, its holder is asked
+	askAfter  = 500 * time.Millisecond // without news of a call, its holder is asked
 	askAgain  = 250 * time.Millisecond // if nobody heard
 	unheardOf = 8                      // asks that nobody heard: the holder has gone
 	tries     = 3                      // sendings of a call that does not arrive

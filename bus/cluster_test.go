@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/rig/cluster"
 )
+
+var deaths = flag.Int("deaths", 1, "how many servers TestServersDie kills, one after the other")
 
 // TestServersDie: three real servers, of which one after the other is killed while
 // calls cross between nodes. Every call ends, none runs twice, and one that is said
@@ -71,12 +74,19 @@ func TestServersDie(t *testing.T) {
 			}
 		})
 	}
-	for round := range 3 {
+	for round := range *deaths {
 		time.Sleep(time.Second)
 		servers.Servers[round].Kill()
 		time.Sleep(2 * time.Second)
+		fresh, start := fmt.Sprint("fresh", round), time.Now()
+		nodes[1].has(fresh, "arm", ferrule.StateOnline)
+		eventually(t, 30*time.Second, "what is new is seen", func() bool { return nodes[0].sees(fresh) != nil && nodes[2].sees(fresh) != nil })
+		t.Logf("with one server dead, a new device was seen after %v", time.Since(start).Round(time.Millisecond))
 		servers.Servers[round].Start()
 		servers.WaitHealthy()
+		again := fmt.Sprint("again", round)
+		nodes[1].has(again, "arm", ferrule.StateOnline)
+		eventually(t, 30*time.Second, "what is new is seen", func() bool { return nodes[0].sees(again) != nil && nodes[2].sees(again) != nil })
 	}
 	time.Sleep(500 * time.Millisecond)
 	cancel()

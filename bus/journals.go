@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -27,25 +28,63 @@ func (b *Bus) Journals() *Journals {
 // there is was read. If the query says so, it goes on with what comes, until ctx
 // ends.
 func (j *Journals) Read(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error {
-	h := j.bus.home.Load()
-	if h == nil {
-		return fmt.Errorf("the journals of other nodes cannot be read: %s", j.bus.State().Why)
-	}
 	node := q.Node
 	if node == "" {
 		node = "*"
 	} else if err := ferrule.CheckID(node); err != nil {
 		return err
 	}
-	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: []string{j.bus.names.subject("journal." + node + ".*")}}
+	r := &reading{bus: j.bus, follow: q.Follow, fn: fn}
+	r.from.FilterSubjects = []string{j.bus.names.subject("journal." + node + ".*")}
 	if !q.Since.IsZero() {
-		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
+		r.from.DeliverPolicy, r.from.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
 	}
-	consumer, err := h.journal.OrderedConsumer(ctx, cfg)
+	for silent := 0; ; silent++ {
+		before := r.from.OptStartSeq
+		err := r.some(ctx)
+		switch {
+		case ctx.Err() != nil && q.Follow:
+			return nil
+		case !errors.Is(err, errSilent):
+			return err
+		case r.from.OptStartSeq > before || q.Follow:
+			silent = 0
+		case silent == 2:
+			return errors.New("the journals of other nodes cannot be read: the cluster does not answer")
+		}
+	}
+}
+
+// reading is one way through the journals of nodes.
+type reading struct {
+	bus    *Bus
+	follow bool
+	fn     func(ferrule.JournalLines) error
+	from   jetstream.OrderedConsumerConfig
+}
+
+// errSilent is why a reader begins anew where it was. One whose server has died can
+// be silent for ever.
+var errSilent = errors.New("nothing comes")
+
+// silence is how long nothing may come.
+const silence = 10 * time.Second
+
+// some reads until the end, or until nothing comes.
+func (r *reading) some(ctx context.Context) error {
+	h := r.bus.home.Load()
+	if h == nil {
+		return fmt.Errorf("the journals of other nodes cannot be read: %s", r.bus.State().Why)
+	}
+	consumer, err := h.journal.OrderedConsumer(ctx, r.from)
+	if err != nil && r.follow {
+		sleep(ctx, time.Second)
+		return errSilent
+	}
 	if err != nil {
 		return fmt.Errorf("reading journals: %w", err)
 	}
-	if consumer.CachedInfo().NumPending == 0 && !q.Follow {
+	if consumer.CachedInfo().NumPending == 0 && !r.follow {
 		return nil
 	}
 	messages, err := consumer.Messages()
@@ -55,24 +94,32 @@ func (j *Journals) Read(ctx context.Context, q ferrule.JournalQuery, fn func(fer
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)()
 	for {
-		msg, err := messages.Next()
-		if ctx.Err() != nil && q.Follow {
-			return nil
+		msg, err := messages.Next(jetstream.NextMaxWait(silence))
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		if err != nil {
-			return fmt.Errorf("reading journals: %w", err)
+			return errSilent
 		}
-		lines, err := journalLines(msg)
-		if err != nil {
-			continue // it was not written by a node
-		}
-		if err := fn(lines); err != nil {
-			return err
-		}
-		if meta, err := msg.Metadata(); !q.Follow && (err != nil || meta.NumPending == 0) {
+		if last, err := r.take(msg); err != nil || last && !r.follow {
 			return err
 		}
 	}
+}
+
+// take passes on what one message tells, and says whether it is the last there is.
+func (r *reading) take(msg jetstream.Msg) (last bool, err error) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return false, err
+	}
+	if lines, err := journalLines(msg); err == nil { // else it was not written by a node
+		if err := r.fn(lines); err != nil {
+			return false, err
+		}
+	}
+	r.from.DeliverPolicy, r.from.OptStartTime, r.from.OptStartSeq = jetstream.DeliverByStartSequencePolicy, nil, meta.Sequence.Stream+1
+	return meta.NumPending == 0, nil
 }
 
 // journalLines reads what a node has shipped.

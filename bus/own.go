@@ -159,8 +159,8 @@ func (v *view) proposal(h *holding, id string, dev *ferrule.Device, epoch, revis
 	r := recordOf(dev, epoch)
 	r.Node = v.self
 	data, err := json.Marshal(&r)
-	if err != nil {
-		return proposal{}, false // it is made of strings and numbers
+	if err != nil || len(data) > maxRecord {
+		return proposal{}, false // what nobody could read is not written
 	}
 	hash := maphash.Bytes(seed, data)
 	if hash == h.wrote && revision > 0 {
