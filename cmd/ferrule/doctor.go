@@ -115,6 +115,7 @@ func (d *doctor) examine(ctx context.Context) []finding {
 		{"data", "socket", d.socket},
 		{"config", "file", d.config},
 		{"gateway", "running", d.running},
+		{"gateway", "nodes", d.nodes},
 		{"gateway", "http", d.http},
 		{"ports", "port", d.ports},
 		{"ports", "grabbers", d.grabbers},

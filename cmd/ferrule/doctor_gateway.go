@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
@@ -110,6 +111,27 @@ func (d *doctor) running(context.Context) []finding {
 		f.Found, f.Next = fmt.Sprintf("%s cannot be asked: %v", who, g.err), "it is another user's: ask as that one; "+elsewhere
 	default:
 		f.Found = fmt.Sprintf("%s cannot be asked: %v", who, g.err)
+	}
+	return []finding{f}
+}
+
+// nodes tells whether the gateway hears of the others, if it is one of several, and
+// whether its engine works.
+func (d *doctor) nodes(context.Context) []finding {
+	n := d.gateway.status.Nodes
+	if d.gateway.err != nil || n == nil {
+		return nil
+	}
+	f := finding{Check: "nodes", About: n.Node, State: fine}
+	switch {
+	case !n.Working:
+		f.State = wrong
+		f.Found = fmt.Sprintf("since %s the engine does not work: %s. Devices of this gateway are served", ferrule.Moment(n.Since), n.Why)
+		f.Next = "are the servers below `bus:` in the config file right, and there? Is there room on the disk?"
+	case len(n.Others) == 0:
+		f.State, f.Found = note, fmt.Sprintf("this is the only node of %s that is there", n.Tenant)
+	default:
+		f.Found = fmt.Sprintf("one of the nodes of %s; the others that are there: %s", n.Tenant, strings.Join(n.Others[:min(len(n.Others), 10)], ", "))
 	}
 	return []finding{f}
 }

@@ -323,6 +323,22 @@ func TestDoctorRunning(t *testing.T) {
 	}
 }
 
+func TestDoctorNodes(t *testing.T) {
+	of := func(n *toolbox.Nodes) known { return known{status: toolbox.StatusOutput{Nodes: n}} }
+	for name, test := range map[string]struct {
+		gateway known
+		want    []string
+	}{
+		"none":  {known{err: errAbsent}, nil},
+		"alone": {of(nil), nil},
+		"among": {of(&toolbox.Nodes{Node: "a", Tenant: "acme", Working: true, Others: []string{"b", "c"}}), []string{"fine nodes: one of the nodes of acme; the others that are there: b, c"}},
+		"only":  {of(&toolbox.Nodes{Node: "a", Tenant: "acme", Working: true}), []string{"note nodes: this is the only node of acme that is there"}},
+		"cut":   {of(&toolbox.Nodes{Node: "a", Tenant: "acme", Since: time.Now(), Why: "no server"}), []string{"wrong nodes: since "}},
+	} {
+		wantTold(t, name, (&doctor{gateway: test.gateway}).nodes(t.Context()), test.want...)
+	}
+}
+
 func TestDoctorHTTP(t *testing.T) {
 	quietConfig(t)
 	answer := func(code int, body string) string {
