@@ -289,7 +289,15 @@ func (b *Bus) life(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel()
 	if e.local != nil {
-		wg.Go(func() { again(ctx, func() error { return b.keepSpool(ctx, e) }) })
+		wg.Go(func() {
+			again(ctx, func() error {
+				err := b.keepSpool(ctx, e)
+				if errors.Is(err, errStuck) {
+					cancel()
+				}
+				return err
+			})
+		})
 	}
 	again(ctx, func() error {
 		err := b.attend(ctx, e)
@@ -340,16 +348,32 @@ func (b *Bus) attend(ctx context.Context, e *engine) error {
 
 // enter opens what nodes share, and takes this node's lease.
 func (b *Bus) enter(ctx context.Context, e *engine) (h *home, revision uint64, err error) {
-	if err := e.linked(ctx); err != nil {
+	if err := b.greeted(ctx, e); err != nil {
 		return nil, 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	if h, err = b.openHome(ctx, e); err != nil || b.cfg.alone() {
-		return h, 0, err
+	if h, err = b.openHome(ctx, e); err != nil {
+		return nil, 0, b.because(e, err)
+	}
+	if b.cfg.alone() {
+		return h, 0, nil
 	}
 	revision, err = b.renew(ctx, e, h, 0)
 	return h, revision, err
+}
+
+// greeted waits until there is somebody to ask. If that takes long, the state says so.
+func (b *Bus) greeted(ctx context.Context, e *engine) error {
+	soon, cancel := context.WithTimeout(ctx, linkTime)
+	defer cancel()
+	if e.linked(soon) == nil {
+		return nil
+	}
+	if away := e.away(); away != nil && ctx.Err() == nil {
+		b.say(false, away.Error())
+	}
+	return e.linked(ctx)
 }
 
 // duties are what a node does while it takes part.

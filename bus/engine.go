@@ -136,7 +136,11 @@ func (e *engine) startServer(cfg Config, dir string, log *slog.Logger) error {
 
 // remoteLeaf is how a leaf reaches its hub.
 func remoteLeaf(cfg Config) (*server.RemoteLeafOpts, error) {
-	remote := &server.RemoteLeafOpts{Credentials: cfg.Credentials}
+	remote := &server.RemoteLeafOpts{
+		Credentials: cfg.Credentials,
+		// A spool is its leaf's own: what one keeps, the others must not keep, too.
+		DenyExports: []string{spoolSubject}, DenyImports: []string{spoolSubject},
+	}
 	for _, s := range cfg.Servers {
 		u, err := url.Parse(s)
 		if err != nil {
@@ -173,14 +177,28 @@ func (e *engine) close() {
 	}
 }
 
-// linked waits until there is a server, or ctx ends.
+// linked waits until there is somebody to ask, or ctx ends.
 func (e *engine) linked(ctx context.Context) error {
-	for e.conn.Status() != nats.CONNECTED {
+	for e.away() != nil {
 		select {
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+	return nil
+}
+
+// away tells that there is nobody to ask; nil if there is.
+func (e *engine) away() error {
+	switch {
+	case e.conn.Status() != nats.CONNECTED:
+		if err := e.conn.LastError(); err != nil {
+			return fmt.Errorf("no server of NATS can be reached: %w", err)
+		}
+		return errors.New("no server of NATS can be reached")
+	case e.local != nil && e.server.NumLeafNodes() == 0:
+		return errors.New("the hub cannot be reached")
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (b *Bus) keepLease(ctx context.Context, e *engine, h *home, revision uint64
 		case errors.Is(err, errTaken) || errors.Is(err, jetstream.ErrStreamNotFound):
 			return err
 		case ctx.Err() == nil:
-			b.say(false, "its lease cannot be renewed: "+err.Error())
+			b.say(false, "its lease cannot be renewed: "+b.because(e, err).Error())
 		}
 	}
 }

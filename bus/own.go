@@ -239,7 +239,7 @@ func (b *Bus) keepOwn(ctx context.Context, e *engine, h *home) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			if failures++; failures > 1 && b.disk(e) == nil && e.server != nil {
+			if failures++; failures > 1 && b.cfg.alone() && b.disk() == nil {
 				return errStuck
 			}
 			b.say(false, "records of devices cannot be written: "+b.because(e, err).Error())
@@ -265,10 +265,7 @@ func (b *Bus) keepOwn(ctx context.Context, e *engine, h *home) error {
 var errStuck = errors.New("NATS does not write to its store any more")
 
 // disk tells why nothing can be written to the disk of an engine in this process.
-func (b *Bus) disk(e *engine) error {
-	if e.server == nil {
-		return nil
-	}
+func (b *Bus) disk() error {
 	file, err := os.CreateTemp(b.parts.Dir, "probe-*")
 	if err != nil {
 		return err
@@ -278,10 +275,16 @@ func (b *Bus) disk(e *engine) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// because is why something was not written, in words that help: an engine whose disk
-// is full just does not answer.
+// because is why something was not written or read, in words that help: an engine
+// whose disk is full just does not answer, and a hub that is away neither.
 func (b *Bus) because(e *engine, err error) error {
-	if full := b.disk(e); full != nil {
+	if away := e.away(); away != nil {
+		return away
+	}
+	if !b.cfg.alone() {
+		return err
+	}
+	if full := b.disk(); full != nil {
 		return fmt.Errorf("the disk of the data directory does not take them: %w", full)
 	}
 	return err

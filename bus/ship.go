@@ -220,7 +220,7 @@ type diskSpool struct {
 	more   func() <-chan struct{}
 }
 
-const spoolSubject = "ferrule-spool.event" // outside of what crosses to the hub
+const spoolSubject = "ferrule-spool.event" // it does not cross to the hub
 
 func (b *Bus) openDiskSpool(ctx context.Context, e *engine) (*diskSpool, error) {
 	stream, err := e.local.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
@@ -259,7 +259,7 @@ func (s *diskSpool) next(ctx context.Context, after uint64) (e ferrule.Event, er
 }
 
 // keepSpool brings events from memory to a leaf's own store, as they come, until
-// ctx ends.
+// ctx ends, or the store is beyond help.
 func (b *Bus) keepSpool(ctx context.Context, e *engine) error {
 	if _, err := b.openDiskSpool(ctx, e); err != nil {
 		return err
@@ -276,7 +276,11 @@ func (b *Bus) keepSpool(ctx context.Context, e *engine) error {
 		attempt, cancel := context.WithTimeout(ctx, shipTime)
 		_, err = e.local.Publish(attempt, spoolSubject, data, jetstream.WithMsgID(b.spool.name+"-"+strconv.FormatUint(event.Seq, 10)))
 		cancel()
-		if err != nil {
+		switch {
+		case err == nil:
+		case ctx.Err() == nil && b.disk() == nil:
+			return errStuck
+		default:
 			return fmt.Errorf("spool: %w", err)
 		}
 		after = event.Seq
