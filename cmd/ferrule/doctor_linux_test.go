@@ -19,7 +19,7 @@ import (
 // and who has them, and opens neither; the exit code tells whether something is
 // wrong.
 func TestDoctorOfBoards(t *testing.T) {
-	if !inNamespace(t) {
+	if !inNamespace(t, 0) {
 		return
 	}
 	usb := newBus(t)

@@ -18,7 +18,7 @@ import (
 // its maker's id is used at once; one behind a bridge that may have anything
 // behind it is not even opened before its owner says so.
 func TestPluggedIn(t *testing.T) {
-	if !inNamespace(t) {
+	if !inNamespace(t, 0) {
 		return
 	}
 	usb := newBus(t)
@@ -82,7 +82,7 @@ func TestPluggedIn(t *testing.T) {
 // TestPortInUse: a port that another program has open is left to it, even if it
 // did not take it for itself.
 func TestPortInUse(t *testing.T) {
-	if !inNamespace(t) {
+	if !inNamespace(t, 0) {
 		return
 	}
 	usb, board := newBus(t), uno.Start(t, uno.Options{BootTime: 200 * time.Millisecond})
@@ -103,18 +103,20 @@ func TestPortInUse(t *testing.T) {
 	c.until("robot", ferrule.StateOnline)
 }
 
-// inNamespace runs the test again in a process with mounts of its own, and tells
-// whether this is that process.
-func inNamespace(t *testing.T) bool {
+// namespaceMark is in the environment of a test that was run again in a namespace.
+const namespaceMark = "FERRULE_TEST_NAMESPACE"
+
+// inNamespace runs the test again in a process with mounts of its own, and with what
+// more is not to be shared, and tells whether this is that process.
+func inNamespace(t *testing.T, unshare uintptr, args ...string) bool {
 	t.Helper()
-	const mark = "FERRULE_TEST_NAMESPACE"
-	if os.Getenv(mark) != "" {
+	if os.Getenv(namespaceMark) != "" {
 		return true
 	}
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), mark+"=1")
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{"-test.run", "^" + t.Name() + "$", "-test.v"}, args...)...)
+	cmd.Env = append(os.Environ(), namespaceMark+"=1")
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | unshare, Pdeathsig: syscall.SIGKILL}
 	if os.Getuid() != 0 {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
@@ -125,7 +127,7 @@ func inNamespace(t *testing.T) bool {
 		if os.Getenv("CI") != "" {
 			says = t.Fatalf
 		}
-		says("mounts of its own need the right to make a namespace: %v", err)
+		says("mounts or a network of its own need the right to make a namespace: %v", err)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error("it failed in the namespace: ", err)

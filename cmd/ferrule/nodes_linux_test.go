@@ -194,6 +194,11 @@ func (a *nodeAgent) call(name string, args map[string]any) error {
 		a.lost(session)
 		return errAway
 	}
+	return toolError(result)
+}
+
+// toolError is what the gateway tells of a call that failed.
+func toolError(result *mcp.CallToolResult) error {
 	if !result.IsError {
 		return nil
 	}
