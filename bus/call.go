@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -233,7 +234,7 @@ func (b *Bus) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Device)
 	}
 	token, out := b.outbox.open()
 	defer b.outbox.close(token)
-	trip := &trip{b, engine, call, dev.Node, b.replies + token, out}
+	trip := &trip{bus: b, engine: engine, call: call, node: dev.Node, reply: b.replies + token, out: out}
 	if err := trip.depart(ctx, data); err != nil {
 		return nil, err
 	}
@@ -248,6 +249,9 @@ type trip struct {
 	node   string
 	reply  string
 	out    *outgoing
+	// told is set before anything but the call itself is sent to the holder: from
+	// then on, that a message found nobody says nothing about the call.
+	told atomic.Bool
 }
 
 // depart sends the call off. If it returns an error, nothing was sent.
@@ -280,9 +284,8 @@ func (t *trip) await(ctx context.Context) (*ferrule.Result, error) {
 	defer ask.Stop()
 	done := ctx.Done()
 	var over <-chan time.Time
-	asked, unheard := false, 0
+	arrived, unheard := false, 0
 	inquire := func() {
-		asked = true
 		ask.Reset(askAfter)
 		t.tell(verbAsk, binary.AppendVarint(nil, int64(time.Since(start))))
 	}
@@ -291,10 +294,10 @@ func (t *trip) await(ctx context.Context) (*ferrule.Result, error) {
 		case data := <-t.out.end:
 			return t.end(ctx, data)
 		case data := <-t.out.frames:
-			unheard = 0
+			arrived, unheard = true, 0
 			t.take(ctx, data)
 		case <-t.out.nobody:
-			if !asked {
+			if !arrived && !t.told.Load() {
 				return nil, errNobody
 			}
 			if unheard++; unheard == unheardOf {
@@ -325,6 +328,7 @@ func (t *trip) unanswered(why string) error {
 // tell says something to the holder about the call. That it gets lost is reckoned
 // with.
 func (t *trip) tell(verb string, data []byte) {
+	t.told.Store(true)
 	t.engine.conn.PublishRequest(t.bus.names.at(t.node, verb), t.reply, data)
 }
 

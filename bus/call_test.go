@@ -415,3 +415,42 @@ func TestManyCalls(t *testing.T) {
 		t.Errorf("%d calls are still waited for", n)
 	}
 }
+
+// TestHolderGone: of a call that was sent, and whose holder has gone by the time that
+// something else is said to it, it is not known whether it ran.
+func TestHolderGone(t *testing.T) {
+	for _, asks := range []bool{false, true} {
+		t.Run(fmt.Sprintf("asks %t", asks), func(t *testing.T) {
+			a, b, _ := pair(t)
+			reached := make(chan struct{})
+			b.serve = func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+				if asks {
+					go call.Ask(ctx, ferrule.Question{Text: "sure?"})
+				}
+				close(reached)
+				<-ctx.Done()
+				return nil, ferrule.Errorf(ferrule.Unanswered, "sent, and then the node ended")
+			}
+			ctx, leave := context.WithTimeout(t.Context(), 10*time.Second)
+			defer leave()
+			call := a.call("robot", "move")
+			call.Ask = func(context.Context, ferrule.Question) (ferrule.Answer, error) {
+				time.Sleep(100 * time.Millisecond)
+				return ferrule.Answer{Given: true}, nil
+			}
+			go func() {
+				<-reached
+				time.Sleep(20 * time.Millisecond)
+				b.bus.engine.Load().conn.Close() // as if it had been killed
+				time.Sleep(100 * time.Millisecond)
+				if !asks {
+					leave()
+				}
+			}()
+			_, err := a.bus.call(ctx, call)
+			if e := ferrule.AsError(err); !e.MayHaveRun() {
+				t.Errorf("it ran, and it is said that it did not: %s, %v", e.Code, err)
+			}
+		})
+	}
+}
