@@ -252,6 +252,7 @@ type trip struct {
 	// told is set before anything but the call itself is sent to the holder: from
 	// then on, that a message found nobody says nothing about the call.
 	told atomic.Bool
+	sent time.Time // or a moment before
 }
 
 // depart sends the call off. If it returns an error, nothing was sent.
@@ -259,6 +260,7 @@ func (t *trip) depart(ctx context.Context, data []byte) error {
 	limit, cancel := context.WithTimeout(ctx, linkTime)
 	defer cancel()
 	for {
+		t.sent = time.Now()
 		err := t.engine.conn.PublishRequest(t.bus.names.at(t.node, verbCall), t.reply, data)
 		if !unsent(err) {
 			return nil // some other error may come after it was sent: the holder is asked
@@ -272,6 +274,12 @@ func (t *trip) depart(ctx context.Context, data []byte) error {
 	}
 }
 
+// since is how long ago something was, by the clock that says more: one stands still
+// while a machine sleeps, the other can be set back.
+func since(t time.Time) time.Duration {
+	return max(time.Since(t), time.Now().Round(0).Sub(t.Round(0)))
+}
+
 // unsent tells whether an error of publishing means that nothing was sent.
 func unsent(err error) bool {
 	return errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining)
@@ -279,7 +287,6 @@ func unsent(err error) bool {
 
 // await waits for the end of the call.
 func (t *trip) await(ctx context.Context) (*ferrule.Result, error) {
-	start := time.Now()
 	ask := time.NewTimer(askAfter)
 	defer ask.Stop()
 	done := ctx.Done()
@@ -287,7 +294,7 @@ func (t *trip) await(ctx context.Context) (*ferrule.Result, error) {
 	arrived, unheard := false, 0
 	inquire := func() {
 		ask.Reset(askAfter)
-		t.tell(verbAsk, binary.AppendVarint(nil, int64(time.Since(start))))
+		t.tell(verbAsk, binary.AppendVarint(nil, int64(since(t.sent))))
 	}
 	for {
 		select {
@@ -338,6 +345,9 @@ func (t *trip) end(ctx context.Context, data []byte) (*ferrule.Result, error) {
 	case frameMoved:
 		return nil, errMoved
 	case frameUnknown:
+		if age, n := binary.Varint(data[1:]); n <= 0 || since(t.sent)-time.Duration(age) > slack {
+			return nil, t.unanswered("it took node " + t.node + " too long to tell whether it arrived")
+		}
 		return nil, errMissed
 	case frameForgot:
 		return nil, t.unanswered("node " + t.node + " was started anew meanwhile")

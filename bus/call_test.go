@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -345,6 +346,9 @@ func TestTwice(t *testing.T) {
 	send(verbCall, "test.reply.1", data)
 	send(verbAsk, "test.reply.1", []byte{0})
 	expect(frameResult) // to the question; the call was not served again
+	b.bus.inbox.mu.Lock()
+	b.bus.inbox.forgotten = time.Time{} // as if it had run for long
+	b.bus.inbox.mu.Unlock()
 	send(verbAsk, "test.reply.2", []byte{0})
 	expect(frameUnknown)
 	send(verbCall, "test.reply.2", data)
@@ -363,6 +367,10 @@ func TestInboxForgets(t *testing.T) {
 	if got := i.ask("before", time.Second); got[0][0] != frameForgot {
 		t.Errorf("of a call that was sent before this run: %c", got[0][0])
 	}
+	if got := i.ask("perhaps before", 0); got[0][0] != frameForgot {
+		t.Errorf("of one that may have been sent before, if the question took its time: %c", got[0][0])
+	}
+	i.forgotten = i.forgotten.Add(-time.Minute)
 	if got := i.ask("new", 0); got[0][0] != frameUnknown {
 		t.Errorf("of one that was sent just now: %c", got[0][0])
 	}
@@ -380,11 +388,49 @@ func TestInboxForgets(t *testing.T) {
 		}
 		i.leave(reply, s, [][]byte{make([]byte, keptBytes/3)})
 	}
-	if got := i.ask("first", time.Since(sent)+time.Millisecond); got[0][0] != frameForgot {
+	// The question took longer than the call had.
+	if got := i.ask("first", time.Since(sent)-time.Millisecond); got[0][0] != frameForgot {
 		t.Errorf("of one that was dropped: %c", got[0][0])
 	}
 	if i.bytes > keptBytes {
 		t.Errorf("%d bytes are kept", i.bytes)
+	}
+}
+
+// TestLongCalls: the end of a call that took long is kept like any other.
+func TestLongCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newInbox()
+		time.Sleep(time.Minute)
+		s, err := i.enter("long", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * keepTime)
+		i.leave("long", s, [][]byte{{frameResult}})
+		time.Sleep(time.Second)
+		if got := i.ask("long", 2*keepTime); got[0][0] != frameResult {
+			t.Errorf("a moment after its end: %c", got[0][0])
+		}
+		time.Sleep(2 * keepTime)
+		i.ask("another", 0) // a reason to look what is old
+		if got := i.ask("long", 4*keepTime); got[0][0] != frameForgot {
+			t.Errorf("long after its end: %c", got[0][0])
+		}
+	})
+}
+
+// TestLateWord: that a call has not come is believed only of a holder that was asked
+// just now.
+func TestLateWord(t *testing.T) {
+	trip := &trip{call: &ferrule.Call{Device: "robot", Tool: "move"}, node: "b", sent: time.Now().Add(-time.Minute)}
+	if _, err := trip.end(t.Context(), unknown(time.Minute-slack/2)); !errors.Is(err, errMissed) {
+		t.Errorf("asked just now: %v", err)
+	}
+	for _, data := range [][]byte{unknown(time.Minute - 2*slack), {frameUnknown}} {
+		if _, err := trip.end(t.Context(), data); !ferrule.AsError(err).MayHaveRun() {
+			t.Errorf("asked long ago: %v", err)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ type request struct {
 }
 
 // What a holder sends back: the first byte of a message tells which, and JSON
-// follows.
+// follows, if anything does.
 const (
 	frameResult   = 'R' // ferrule.Result; the end
 	frameError    = 'E' // ferrule.Error; the end
@@ -32,7 +32,7 @@ const (
 	frameQuestion = 'Q' // question
 	frameMoved    = 'M' // this node does not hold the device so; the end
 	frameRunning  = 'A' // to an ask: the call is under way
-	frameUnknown  = 'U' // to an ask: the call has not come, and will not be served
+	frameUnknown  = 'U' // to an ask: the call has not come, and will not be served; its age follows
 	frameForgot   = 'F' // to an ask: nobody can tell any more
 )
 

@@ -66,6 +66,7 @@ func FuzzReplies(f *testing.F) {
 	f.Add([]byte("R{}"), []byte("G{}"))
 	f.Add([]byte("P\x00\x02abc"), []byte("P\x01\x02def"))
 	f.Add([]byte("P\x00\x01E{}"), []byte("Q{}"))
+	f.Add([]byte("U"), []byte("U\x02"))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		o := newOutbox("boot")
 		token, out := o.open()

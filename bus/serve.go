@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ const (
 	mostKept   = 65536
 	keptBytes  = 32 << 20
 	maxTime    = 10 * time.Minute // of a call without a deadline
+	slack      = 2 * time.Second  // how long a question about one may be under way
 )
 
 // inbox is the calls of other nodes that this node serves or has served a moment
@@ -34,13 +36,14 @@ type inbox struct {
 	bytes   int
 	running int
 	// forgotten is when the newest call came that is no longer kept. One that was
-	// sent after it and is not here has never come.
+	// certainly sent after it and is not here has never come.
 	forgotten time.Time
 }
 
 // served is a call of another node.
 type served struct {
 	came   time.Time
+	ended  time.Time
 	cancel context.CancelFunc // nil of one that was asked about before it came
 	end    [][]byte           // what was said in the end; nil while it runs
 	size   int
@@ -81,15 +84,15 @@ func (i *inbox) leave(reply string, s *served, end [][]byte) {
 }
 
 func (i *inbox) keep(reply string, s *served, end [][]byte) {
-	s.end, s.cancel, s.answers = end, nil, nil
+	s.end, s.ended, s.cancel, s.answers = end, time.Now(), nil, nil
 	s.size = len(reply) + 200
 	for _, f := range end {
 		s.size += len(f)
 	}
 	i.bytes += s.size
 	i.kept = append(i.kept, reply)
-	old := time.Now().Add(-keepTime)
-	for len(i.kept) > mostKept || i.bytes > keptBytes || len(i.kept) > 0 && i.calls[i.kept[0]].came.Before(old) {
+	old := s.ended.Add(-keepTime)
+	for len(i.kept) > mostKept || i.bytes > keptBytes || len(i.kept) > 0 && i.calls[i.kept[0]].ended.Before(old) {
 		first := i.calls[i.kept[0]]
 		delete(i.calls, i.kept[0])
 		i.kept = i.kept[1:]
@@ -100,6 +103,9 @@ func (i *inbox) keep(reply string, s *served, end [][]byte) {
 
 // ask tells what became of a call that was sent a while ago. One that has not come
 // is refused from now on.
+//
+// The question was under way, too, so the call is older than it says. How much, only
+// the caller can tell: it does not believe an answer to a question older than slack.
 func (i *inbox) ask(reply string, age time.Duration) [][]byte {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -109,14 +115,18 @@ func (i *inbox) ask(reply string, age time.Duration) [][]byte {
 		return s.end
 	case s != nil:
 		return [][]byte{{frameRunning}}
-	case !time.Now().Add(-age).After(i.forgotten):
+	case !time.Now().Add(-age - slack).After(i.forgotten):
 		return [][]byte{{frameForgot}}
 	}
 	s = &served{came: time.Now()}
 	i.calls[reply] = s
-	i.keep(reply, s, [][]byte{{frameUnknown}})
-	return [][]byte{{frameUnknown}}
+	i.keep(reply, s, [][]byte{unknown(age)})
+	return [][]byte{unknown(age)}
 }
+
+// unknown says that a call has not come, which was as old as this when its caller
+// asked.
+func unknown(age time.Duration) []byte { return binary.AppendVarint([]byte{frameUnknown}, int64(age)) }
 
 // cancel ends a call whose caller has gone away.
 func (i *inbox) cancel(reply string) {
@@ -170,7 +180,7 @@ func (b *Bus) listen(ctx context.Context, e *engine) (stop func(), err error) {
 			}
 		case verbAsk:
 			age, _ := binary.Varint(msg.Data)
-			b.reply(e, msg.Reply, b.inbox.ask(msg.Reply, time.Duration(max(age, 0))))
+			b.reply(e, msg.Reply, b.inbox.ask(msg.Reply, time.Duration(min(max(age, 0), math.MaxInt64/4))))
 		}
 	}
 	sub, err := e.conn.Subscribe(b.names.at(b.cfg.Node, "*"), receive)
