@@ -126,7 +126,7 @@ var (
 func (b *Bus) call(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	dev := call.Target.Device
 	reread := false
-	for left := tries; ; left-- {
+	for left := tries - 1; ; left-- {
 		result, err := b.send(ctx, call, dev)
 		if err == nil || left == 0 || !errors.Is(err, errNobody) && !errors.Is(err, errMoved) && !errors.Is(err, errMissed) {
 			return result, b.plain(dev, err)
