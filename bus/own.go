@@ -135,7 +135,7 @@ func (v *view) plan(id string) (proposal, bool) {
 	epoch := h.epoch
 	switch {
 	case online(h.device) && (r == nil || h.epoch == 0 || r.Epoch != h.epoch):
-		if theirs && !h.claim {
+		if theirs && !h.claim && h.epoch <= r.Epoch {
 			return proposal{}, false // it was taken
 		}
 		epoch = max(h.epoch, epochOf(r)) + 1
@@ -163,7 +163,7 @@ func (v *view) proposal(h *holding, id string, dev *ferrule.Device, epoch, revis
 		return proposal{}, false // what nobody could read is not written
 	}
 	hash := maphash.Bytes(seed, data)
-	if hash == h.wrote && revision > 0 {
+	if hash == h.wrote && revision == h.at {
 		return proposal{}, false
 	}
 	if online(dev) {
@@ -187,7 +187,7 @@ func (v *view) landed(p proposal, o outcome) {
 		return
 	}
 	if h != nil {
-		h.wrote = p.hash
+		h.wrote, h.at = p.hash, o.revision
 		if online(p.device) && h.epoch == p.device.Epoch {
 			h.claim = false
 		}

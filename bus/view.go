@@ -46,7 +46,8 @@ type holding struct {
 	// claim is set by each hello of the device: only then may it be taken from
 	// another node.
 	claim bool
-	wrote uint64 // hash of what was last written
+	// wrote is the hash of what was last written, and at its revision.
+	wrote, at uint64
 }
 
 func newView(cfg Config, fleet Fleet, kinds *kinds, way ferrule.Handler) *view {
@@ -84,6 +85,7 @@ func (v *view) take(id string, e entry) {
 	}
 	if e.device == nil && h == nil {
 		delete(v.records, id)
+		delete(v.before, id)
 		v.fleet.RemoveElsewhere(id)
 		return
 	}
@@ -243,7 +245,11 @@ func (v *view) nodes() []string {
 func (v *view) known(id string) (*ferrule.Device, bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	dev := v.records[id].device
+	e, told := v.records[id]
+	if !told {
+		e = v.before[id]
+	}
+	dev := e.device
 	if dev == nil || dev.Node == v.self {
 		return nil, false
 	}

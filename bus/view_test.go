@@ -1,0 +1,115 @@
+package bus
+
+import (
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// noFleet shows nobody anything.
+type noFleet struct{}
+
+func (noFleet) PutElsewhere(*ferrule.Device, *ferrule.Manifest, ferrule.Handler) {}
+func (noFleet) RemoveElsewhere(string)                                           {}
+
+// bareView is a view of node a, with the registry told by the test.
+func bareView() *view {
+	cfg := DefaultConfig()
+	cfg.Node = "a"
+	return newView(cfg, noFleet{}, newKinds(names{}, plainOverlays{}, slog.New(slog.DiscardHandler)), nil)
+}
+
+func robotAt(node string, state ferrule.State, epoch uint64) *ferrule.Device {
+	return &ferrule.Device{
+		ID: "robot", Address: "usb:1", Medium: "serial", Dialect: "mcpu", Node: node, Epoch: epoch, Kind: "k",
+		State: state, Since: time.Now(), Trust: ferrule.TrustAdopted,
+	}
+}
+
+// write has the registry take what the view proposes, and returns it.
+func (v *view) write(t *testing.T, revision uint64) *record {
+	t.Helper()
+	all := v.propose(10)
+	if len(all) == 0 {
+		return nil
+	}
+	if len(all) != 1 {
+		t.Fatalf("%d writes are proposed", len(all))
+	}
+	r := &record{}
+	if err := json.Unmarshal(all[0].data, r); err != nil {
+		t.Fatal(err)
+	}
+	v.landed(all[0], outcome{revision: revision})
+	return r
+}
+
+// reread has the registry tell all anew.
+func (v *view) reread(dev *ferrule.Device, revision uint64) {
+	v.begin()
+	if dev != nil {
+		v.update("robot", entry{dev, revision})
+	}
+	v.complete()
+}
+
+// TestRolledBack: a registry that has forgotten what it had taken is told anew.
+func TestRolledBack(t *testing.T) {
+	t.Run("what was written", func(t *testing.T) {
+		v := bareView()
+		v.reread(nil, 0)
+		v.settle([]change{{"robot", robotAt("a", ferrule.StateOnline, 0), nil}})
+		if r := v.write(t, 1); r == nil || r.Epoch != 1 {
+			t.Fatalf("wrote %+v", r)
+		}
+		v.settle([]change{{"robot", robotAt("a", ferrule.StateOffline, 0), nil}})
+		if r := v.write(t, 2); r == nil || r.State != ferrule.StateOffline {
+			t.Fatalf("wrote %+v", r)
+		}
+		v.reread(robotAt("a", ferrule.StateOffline, 1), 2)
+		if r := v.write(t, 3); r != nil {
+			t.Errorf("wrote %+v, which stands there", r)
+		}
+		v.reread(robotAt("a", ferrule.StateOnline, 1), 1)
+		if r := v.write(t, 2); r == nil || r.State != ferrule.StateOffline {
+			t.Errorf("wrote %+v over what is no longer so", r)
+		}
+	})
+	t.Run("who holds it", func(t *testing.T) {
+		v := bareView()
+		v.reread(robotAt("b", ferrule.StateOnline, 5), 1)
+		v.settle([]change{{"robot", robotAt("a", ferrule.StateOnline, 0), nil}})
+		if r := v.write(t, 2); r == nil || r.Epoch != 6 || r.Node != "a" {
+			t.Fatalf("wrote %+v", r)
+		}
+		v.reread(robotAt("b", ferrule.StateOnline, 5), 1)
+		if r := v.write(t, 2); r == nil || r.Epoch != 7 || r.Node != "a" {
+			t.Errorf("wrote %+v, and nobody can reach it", r)
+		}
+		v.update("robot", entry{robotAt("b", ferrule.StateOnline, 8), 9})
+		if r := v.write(t, 10); r != nil {
+			t.Errorf("wrote %+v, and it was taken", r)
+		}
+	})
+}
+
+// TestKnownMeanwhile: while the registry tells all anew, what it told before counts.
+func TestKnownMeanwhile(t *testing.T) {
+	v := bareView()
+	v.reread(robotAt("b", ferrule.StateOnline, 5), 1)
+	v.begin()
+	if dev, ok := v.known("robot"); !ok || dev.Node != "b" {
+		t.Errorf("while all is told anew: %+v, %t", dev, ok)
+	}
+	v.begin() // the first time did not come to its end
+	if _, ok := v.known("robot"); !ok {
+		t.Error("the second time it is not known")
+	}
+	v.complete()
+	if _, ok := v.known("robot"); ok {
+		t.Error("it is known, and it is not in the registry any more")
+	}
+}
