@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +30,7 @@ type kinds struct {
 	mu      sync.Mutex
 	session *kindSession // nil while there is no registry
 	known   map[kindKey]*ferrule.Manifest
-	waiting map[kindKey][]string // IDs of devices
+	waiting map[kindKey]map[string]bool // IDs of devices
 }
 
 type kindKey struct {
@@ -49,7 +51,7 @@ type kindSession struct {
 const fetchesAtOnce = 32
 
 func newKinds(n names, overlays Overlays, log *slog.Logger) *kinds {
-	return &kinds{names: n, overlays: overlays, log: log, known: make(map[kindKey]*ferrule.Manifest), waiting: make(map[kindKey][]string)}
+	return &kinds{names: n, overlays: overlays, log: log, known: make(map[kindKey]*ferrule.Manifest), waiting: make(map[kindKey]map[string]bool)}
 }
 
 func (k *kinds) key(dev *ferrule.Device) kindKey {
@@ -73,11 +75,11 @@ func (k *kinds) want(dev *ferrule.Device) {
 	key := k.key(dev)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	waiting, underway := k.waiting[key]
-	k.waiting[key] = append(waiting, dev.ID)
-	if !underway {
-		k.fetch(key)
+	if k.waiting[key] == nil {
+		k.waiting[key] = make(map[string]bool)
+		defer k.fetch(key)
 	}
+	k.waiting[key][dev.ID] = true
 }
 
 // begin fetches with a session from now on.
@@ -104,13 +106,7 @@ func (k *kinds) fetch(key kindKey) {
 		return
 	}
 	s.wg.Go(func() {
-		select {
-		case s.gate <- struct{}{}:
-		case <-s.ctx.Done():
-			return
-		}
 		laid := k.lay(s, key)
-		<-s.gate
 		if laid == nil {
 			return // the session has ended, and the next one tries again
 		}
@@ -119,14 +115,21 @@ func (k *kinds) fetch(key kindKey) {
 		ids := k.waiting[key]
 		delete(k.waiting, key)
 		k.mu.Unlock()
-		k.arrived(ids)
+		k.arrived(slices.Collect(maps.Keys(ids)))
 	})
 }
 
-// lay fetches a manifest and lays it. It goes on trying until the session ends.
+// lay fetches a manifest and lays it. It goes on trying until the session ends, and
+// lets others have a go meanwhile: it may never come.
 func (k *kinds) lay(s *kindSession, key kindKey) *ferrule.Manifest {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
+		select {
+		case s.gate <- struct{}{}:
+		case <-s.ctx.Done():
+			return nil
+		}
 		m, err := k.get(s.ctx, s.bucket, key.kind)
+		<-s.gate
 		if err == nil {
 			return k.put(key, m)
 		}
