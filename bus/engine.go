@@ -67,20 +67,26 @@ func startEngine(cfg Config, dir string, log *slog.Logger, reconnected func()) (
 		e.close()
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
-	return e, e.open(cfg)
+	if err := e.open(cfg); err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
 }
 
-// open makes the contexts.
+// open makes the contexts. What is written without waiting is given up in time: only
+// so much may be under way.
 func (e *engine) open(cfg Config) (err error) {
+	giveUp := jetstream.WithPublishAsyncTimeout(writeTime)
 	if cfg.Mode != Leaf {
-		e.home, err = jetstream.New(e.conn)
+		e.home, err = jetstream.New(e.conn, giveUp)
 		return err
 	}
 	if e.local, err = jetstream.New(e.conn); err != nil {
 		return err
 	}
 	e.prefix = "$JS." + cfg.Domain + ".API."
-	e.home, err = jetstream.NewWithDomain(e.conn, cfg.Domain)
+	e.home, err = jetstream.NewWithDomain(e.conn, cfg.Domain, giveUp)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule"
@@ -312,4 +313,30 @@ func TestJournalCopied(t *testing.T) {
 			t.Fatalf("record %d stands at %d", seq, i+1)
 		}
 	}
+}
+
+// TestUnacknowledged: writes that nobody answers are given up. A connection has only so
+// many of them, and none could be made any more.
+func TestUnacknowledged(t *testing.T) {
+	cfg := oneServer(t)
+	e, err := startEngine(cfg, t.TempDir(), slog.New(slog.DiscardHandler), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	if err := e.linked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.conn.Subscribe("$KV.>", func(*nats.Msg) {}); err != nil { // it hears them, and says nothing
+		t.Fatal(err)
+	}
+	r := &kvRegistry{engine: e, names: names{"home", "a"}, shards: make([]jetstream.KeyValue, 1)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	for _, o := range r.put(ctx, []write{{id: "one", data: []byte("x")}, {id: "two", data: []byte("x")}}) {
+		if o.err == nil {
+			t.Errorf("got %+v", o)
+		}
+	}
+	eventually(t, 2*writeTime, "they are given up", func() bool { return e.home.PublishAsyncPending() == 0 })
 }
