@@ -121,6 +121,7 @@ func (e *engine) startServer(cfg Config, dir string, log *slog.Logger) error {
 		}
 		options.LeafNode = server.LeafNodeOpts{Remotes: []*server.RemoteLeafOpts{remote}, ReconnectInterval: 500 * time.Millisecond}
 		options.PingInterval, options.MaxPingsOut = 5*time.Second, 2
+		options.ReconnectErrorReports = 1000 // of attempts; the bus itself tells once
 	}
 	s, err := server.NewServer(options)
 	if err != nil {

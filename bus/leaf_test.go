@@ -112,3 +112,26 @@ func TestLeaf(t *testing.T) {
 		t.Errorf("%d events, %v", info.State.Msgs, err)
 	}
 }
+
+// TestHubAway: that a hub cannot be written to is no fault of the leaf's own server,
+// which goes on.
+func TestHubAway(t *testing.T) {
+	t.Parallel()
+	leafPort := freePort(t)
+	hub := hubServer(t, t.TempDir(), freePort(t), leafPort)
+	cfg := DefaultConfig()
+	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}, 1, 1
+	outpost := node(t, "site", cfg)
+	outpost.has("pump", "pump", ferrule.StateOnline)
+	eventually(t, 10*time.Second, "it takes part", func() bool { return outpost.record("pump") != nil })
+	engine := outpost.bus.engine.Load()
+	hub.Shutdown()
+	hub.WaitForShutdown()
+	outpost.has("pump", "pump", ferrule.StateOffline)
+	eventually(t, 20*time.Second, "it says so", func() bool { return !outpost.bus.State().Working })
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if outpost.bus.engine.Load() != engine {
+			t.Fatalf("the engine was started anew: %s", outpost.bus.State().Why)
+		}
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/ferrulehq/ferrule"
 )
 
@@ -239,7 +241,7 @@ func (b *Bus) keepOwn(ctx context.Context, e *engine, h *home) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			if failures++; failures > 1 && b.cfg.alone() && b.disk() == nil {
+			if failures++; failures > 1 && b.cfg.alone() && b.stuck(err) {
 				return errStuck
 			}
 			b.say(false, "records of devices cannot be written: "+b.because(e, err).Error())
@@ -264,6 +266,16 @@ func (b *Bus) keepOwn(ctx context.Context, e *engine, h *home) error {
 // it does not write any more, even if there is room again.
 var errStuck = errors.New("NATS does not write to its store any more")
 
+// stuck tells whether an engine in this process does not write although it could. One
+// that was given too little room says so.
+func (b *Bus) stuck(err error) bool { return !storeFull(err) && b.disk() == nil }
+
+// storeFull tells whether a server says that it may not store more.
+func storeFull(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == 10023
+}
+
 // disk tells why nothing can be written to the disk of an engine in this process.
 func (b *Bus) disk() error {
 	file, err := os.CreateTemp(b.parts.Dir, "probe-*")
@@ -286,6 +298,9 @@ func (b *Bus) because(e *engine, err error) error {
 	}
 	if full := b.disk(); full != nil {
 		return fmt.Errorf("the disk of the data directory does not take them: %w", full)
+	}
+	if storeFull(err) {
+		return fmt.Errorf("the %d MiB that it may store are full; `store` under `bus` in the config allows more: %w", b.cfg.Store>>20, err)
 	}
 	return err
 }

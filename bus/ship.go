@@ -278,7 +278,7 @@ func (b *Bus) keepSpool(ctx context.Context, e *engine) error {
 		cancel()
 		switch {
 		case err == nil:
-		case ctx.Err() == nil && b.disk() == nil:
+		case ctx.Err() == nil && b.stuck(err):
 			return errStuck
 		default:
 			return fmt.Errorf("spool: %w", err)
