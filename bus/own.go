@@ -318,15 +318,21 @@ func (b *Bus) writeSome(ctx context.Context, h *home) (more bool, failed error) 
 	for i, p := range all {
 		writes[i] = p.write
 	}
+	blind := false
 	for i, o := range h.registry.put(ctx, writes) {
 		if errors.Is(o.err, errStale) {
-			if e, err := h.registry.get(ctx, all[i].id); err == nil {
+			e, err := h.registry.get(ctx, all[i].id)
+			if err == nil {
 				b.view.update(all[i].id, e)
 			}
+			blind = blind || err != nil || e.revision == all[i].revision
 		} else if o.err != nil {
 			failed = o.err
 		}
 		b.view.landed(all[i], o)
+	}
+	if blind && failed == nil {
+		sleep(ctx, writePause) // what was written instead is yet to be seen
 	}
 	return true, failed
 }

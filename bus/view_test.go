@@ -1,9 +1,13 @@
 package bus
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
@@ -112,4 +116,32 @@ func TestKnownMeanwhile(t *testing.T) {
 	if _, ok := v.known("robot"); ok {
 		t.Error("it is known, and it is not in the registry any more")
 	}
+}
+
+// staleRegistry is one whose followers are behind: it refuses writes, and does not tell
+// what stands there instead.
+type staleRegistry struct{ puts atomic.Int64 }
+
+func (*staleRegistry) get(context.Context, string) (entry, error) { return entry{}, nil }
+func (r *staleRegistry) put(_ context.Context, writes []write) []outcome {
+	r.puts.Add(1)
+	return slices.Repeat([]outcome{{err: errStale}}, len(writes))
+}
+func (*staleRegistry) watch(context.Context, func(string, entry), func()) error { return nil }
+
+// TestStale: a record that was written by somebody else, and cannot be read yet, is not
+// tried again and again without a pause.
+func TestStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &Bus{view: bareView(), work: make(chan struct{}, 1), published: map[ferrule.Kind]bool{"k": true}}
+		b.view.reread(nil, 0)
+		b.view.settle([]change{{"robot", robotAt("a", ferrule.StateOnline, 0), nil}})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		r := &staleRegistry{}
+		b.keepOwn(ctx, &engine{}, &home{registry: r})
+		if n := r.puts.Load(); n < 10 || n > 100 {
+			t.Errorf("it was tried %d times in ten seconds", n)
+		}
+	})
 }
