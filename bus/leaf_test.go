@@ -135,3 +135,39 @@ func TestHubAway(t *testing.T) {
 		}
 	}
 }
+
+// TestEventsOnce: what a hub has kept for long enough it does not get again.
+func TestEventsOnce(t *testing.T) {
+	t.Parallel()
+	leafPort, dir := freePort(t), t.TempDir()
+	hubServer(t, t.TempDir(), freePort(t), leafPort)
+	cfg := DefaultConfig()
+	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}, 1, 1
+	kept := func(s *site) int {
+		h := s.bus.home.Load()
+		if h == nil {
+			return -1
+		}
+		info, err := h.events.Info(t.Context())
+		if err != nil {
+			return -1
+		}
+		return int(info.State.Msgs)
+	}
+	outpost := nodeWith(t, "site", cfg, noJournal{}, dir)
+	for n := range 5 {
+		outpost.has(fmt.Sprint("d", n), "pump", ferrule.StateOnline)
+	}
+	eventually(t, 10*time.Second, "five are there", func() bool { return kept(outpost) == 5 })
+	if err := outpost.bus.home.Load().events.Purge(t.Context()); err != nil { // as if they were too old
+		t.Fatal(err)
+	}
+	outpost.stop()
+	again := nodeWith(t, "site", cfg, noJournal{}, dir)
+	again.has("new", "pump", ferrule.StateOnline)
+	eventually(t, 10*time.Second, "the new one is there", func() bool { return kept(again) > 0 })
+	time.Sleep(time.Second)
+	if n := kept(again); n != 1 {
+		t.Errorf("%d events are there", n)
+	}
+}

@@ -230,12 +230,21 @@ func (b *Bus) openDiskSpool(ctx context.Context, e *engine) (*diskSpool, error) 
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	return &diskSpool{stream: stream, name: b.identity, more: b.spooled.wait}, nil
+	// A store that was made anew counts from one again.
+	name := b.identity + "-" + strconv.FormatInt(stream.CachedInfo().Created.UnixNano(), 36)
+	return &diskSpool{stream: stream, name: name, more: b.spooled.wait}, nil
 }
 
 func (s *diskSpool) origin() string { return s.name }
 
+// next waits for the first event after a number, and forgets those up to it: where they
+// are brought they are not kept for ever, and are not to come twice.
 func (s *diskSpool) next(ctx context.Context, after uint64) (e ferrule.Event, err error) {
+	if after > 0 {
+		if err := s.stream.Purge(ctx, jetstream.WithPurgeSequence(after+1)); err != nil {
+			return e, err
+		}
+	}
 	for {
 		more := s.more()
 		msg, err := s.stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(spoolSubject))
