@@ -299,8 +299,11 @@ func (b *Bus) life(ctx context.Context) error {
 			})
 		})
 	}
+	ear := &ear{bus: b, engine: e}
+	defer ear.stop()
+	defer cancel()
 	again(ctx, func() error {
-		err := b.attend(ctx, e)
+		err := b.attend(ctx, e, ear)
 		if ctx.Err() == nil {
 			b.say(false, err.Error())
 		}
@@ -318,10 +321,20 @@ func (b *Bus) reconnected() {
 	b.troubled()
 }
 
-// attend takes part, from opening what nodes share until it cannot go on.
-func (b *Bus) attend(ctx context.Context, e *engine) error {
+// attend takes part, from opening what nodes share until it cannot go on. Calls of other
+// nodes do not need what they share: once this node has taken part it goes on to listen,
+// unless another has its name.
+func (b *Bus) attend(ctx context.Context, e *engine, ear *ear) (err error) {
+	defer func() {
+		if errors.Is(err, errTaken) {
+			ear.stop()
+		}
+	}()
 	h, revision, err := b.enter(ctx, e)
 	if err != nil {
+		return err
+	}
+	if err := ear.listen(ctx); err != nil {
 		return err
 	}
 	b.home.Store(h)
@@ -330,17 +343,12 @@ func (b *Bus) attend(ctx context.Context, e *engine) error {
 	session, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	b.kinds.begin(session, h.kinds, &wg)
-	stopListening, err := b.listen(session, e)
-	if err != nil {
-		cancel()
-		return err
-	}
 	err = b.together(session, b.duties(e, h, revision))
 	b.kinds.end()
 	cancel()
-	stopListening()
 	wg.Wait()
 	if ctx.Err() != nil {
+		ear.stop()
 		b.leave(context.WithoutCancel(ctx), h)
 	}
 	return err

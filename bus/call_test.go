@@ -434,6 +434,29 @@ func TestLateWord(t *testing.T) {
 	}
 }
 
+// TestNoStore: calls need what nodes share to find each other, and not afterwards.
+func TestNoStore(t *testing.T) {
+	t.Parallel()
+	dir, port := t.TempDir(), freePort(t)
+	hub := hubServer(t, dir, port, freePort(t))
+	cfg := DefaultConfig()
+	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Join, []string{fmt.Sprintf("nats://127.0.0.1:%d", port)}, 1, 1
+	a, b := node(t, "a", cfg), node(t, "b", cfg)
+	b.serve = echo
+	b.has("robot", "arm", ferrule.StateOnline)
+	eventually(t, 10*time.Second, "a sees robot", func() bool { return a.sees("robot") != nil })
+	if err := hub.DisableJetStream(); err != nil {
+		t.Fatal(err)
+	}
+	b.bus.trouble <- struct{}{} // it looks at everything anew, and cannot
+	eventually(t, 10*time.Second, "b notices", func() bool { return b.bus.home.Load() == nil })
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := a.calls(ctx, "robot", "look"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestManyCalls: calls do not get each other's answers.
 func TestManyCalls(t *testing.T) {
 	a, b, _ := pair(t)

@@ -160,38 +160,74 @@ func (i *inbox) question(s *served) (int, <-chan answer) {
 	return s.count, ch
 }
 
-// listen serves what other nodes ask of this one. There is one subscription, however
+// ear is where this node hears what others ask of it. There is one subscription, however
 // many devices it has.
-func (b *Bus) listen(ctx context.Context, e *engine) (stop func(), err error) {
-	var wg sync.WaitGroup
-	receive := func(msg *nats.Msg) {
-		if msg.Reply == "" {
-			return
-		}
-		switch verb := msg.Subject[len(b.names.at(b.cfg.Node, "")):]; verb {
-		case verbCall:
-			b.accept(ctx, e, msg, &wg)
-		case verbCancel:
-			b.inbox.cancel(msg.Reply)
-		case verbAnswer:
-			var a answer
-			if json.Unmarshal(msg.Data, &a) == nil {
-				b.inbox.answered(msg.Reply, a)
-			}
-		case verbAsk:
-			age, _ := binary.Varint(msg.Data)
-			b.reply(e, msg.Reply, b.inbox.ask(msg.Reply, time.Duration(min(max(age, 0), math.MaxInt64/4))))
-		}
+type ear struct {
+	bus    *Bus
+	engine *engine
+	sub    *nats.Subscription
+
+	mu     sync.Mutex
+	deaf   bool // nothing more is begun
+	served sync.WaitGroup
+	cancel context.CancelFunc // ends what is served
+}
+
+// listen begins to serve what other nodes ask, if it has not begun. What is served ends
+// with ctx.
+func (l *ear) listen(ctx context.Context) (err error) {
+	if l.sub != nil {
+		return nil
 	}
-	sub, err := e.conn.Subscribe(b.names.at(b.cfg.Node, "*"), receive)
+	ctx, cancel := context.WithCancel(ctx)
+	l.deaf, l.cancel = false, cancel
+	b := l.bus
+	l.sub, err = l.engine.conn.Subscribe(b.names.at(b.cfg.Node, "*"), func(msg *nats.Msg) { l.receive(ctx, msg) })
 	if err != nil {
-		return nil, fmt.Errorf("listening to other nodes: %w", err)
+		cancel()
+		return fmt.Errorf("listening to other nodes: %w", err)
 	}
-	sub.SetPendingLimits(1<<17, 1<<28)
-	return func() {
-		sub.Unsubscribe()
-		wg.Wait()
-	}, nil
+	l.sub.SetPendingLimits(1<<17, 1<<28)
+	return nil
+}
+
+// stop ends what is served, and waits for it.
+func (l *ear) stop() {
+	if l.sub == nil {
+		return
+	}
+	l.sub.Unsubscribe()
+	l.sub = nil
+	l.cancel()
+	l.mu.Lock()
+	l.deaf = true
+	l.mu.Unlock()
+	l.served.Wait()
+}
+
+func (l *ear) receive(ctx context.Context, msg *nats.Msg) {
+	b := l.bus
+	if msg.Reply == "" {
+		return
+	}
+	switch verb := msg.Subject[len(b.names.at(b.cfg.Node, "")):]; verb {
+	case verbCall:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.deaf {
+			b.accept(ctx, l.engine, msg, &l.served)
+		}
+	case verbCancel:
+		b.inbox.cancel(msg.Reply)
+	case verbAnswer:
+		var a answer
+		if json.Unmarshal(msg.Data, &a) == nil {
+			b.inbox.answered(msg.Reply, a)
+		}
+	case verbAsk:
+		age, _ := binary.Varint(msg.Data)
+		b.reply(l.engine, msg.Reply, b.inbox.ask(msg.Reply, time.Duration(min(max(age, 0), math.MaxInt64/4))))
+	}
 }
 
 // reply sends an end to where it goes. That it gets lost is reckoned with: it is
