@@ -17,6 +17,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"errors"
@@ -106,6 +107,7 @@ type Bus struct {
 	home   atomic.Pointer[home]   // nil while it is not open
 
 	mu    sync.Mutex
+	wrong [concerns]string
 	state State
 }
 
@@ -141,6 +143,7 @@ func New(p Parts) (*Bus, error) {
 		spool: newSpool(identity + "-" + boot), outbox: newOutbox(boot), inbox: newInbox(), work: make(chan struct{}, 1), trouble: make(chan struct{}, 1),
 		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Why: starting},
 	}
+	b.wrong[taking] = starting
 	b.replies = b.names.replies()
 	b.kinds = newKinds(b.names, p.Overlays, p.Log)
 	b.view = newView(p.Config, p.Fleet, b.kinds, b.call)
@@ -181,17 +184,31 @@ func (b *Bus) State() State {
 	return s
 }
 
-// say notes whether the registry can be reached, and logs it if that is news.
-func (b *Bus) say(working bool, why string) {
+// concern is something that can be wrong with a bus by itself.
+type concern int
+
+const (
+	taking  concern = iota // taking part at all
+	leasing                // this node's lease
+	writing                // the records of its devices
+	concerns
+)
+
+// say notes what is wrong with something, or that nothing is, and logs it if whether
+// the bus works is news.
+func (b *Bus) say(about concern, wrong string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state.Working == working && b.state.Why != starting {
+	first := b.wrong[taking] == starting
+	b.wrong[about] = wrong
+	why := cmp.Or(b.wrong[:]...)
+	if working := why == ""; b.state.Working == working && !first {
 		b.state.Why = why
 		return
 	}
-	b.state.Working, b.state.Why, b.state.Since = working, why, time.Now()
+	b.state.Working, b.state.Why, b.state.Since = why == "", why, time.Now()
 	switch {
-	case !working:
+	case why != "":
 		b.parts.Log.Warn("bus: not working; devices of this node are served meanwhile", "node", b.cfg.Node, "err", why)
 	case !b.cfg.alone():
 		b.parts.Log.Info(fmt.Sprintf("bus: one of the nodes of %s", b.cfg.Tenant), "node", b.cfg.Node)
@@ -248,7 +265,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	again(ctx, func() error {
 		err := b.life(ctx)
 		if ctx.Err() == nil {
-			b.say(false, err.Error())
+			b.say(taking, err.Error())
 		}
 		return err
 	})
@@ -305,7 +322,7 @@ func (b *Bus) life(ctx context.Context) error {
 	again(ctx, func() error {
 		err := b.attend(ctx, e, ear)
 		if ctx.Err() == nil {
-			b.say(false, err.Error())
+			b.say(taking, b.because(e, err).Error())
 		}
 		if errors.Is(err, errStuck) || e.server != nil && !e.server.JetStreamEnabled() {
 			cancel() // a new one may find room
@@ -339,6 +356,8 @@ func (b *Bus) attend(ctx context.Context, e *engine, ear *ear) (err error) {
 	}
 	b.home.Store(h)
 	defer b.home.Store(nil)
+	b.say(leasing, "")
+	b.say(writing, "")
 	b.published = make(map[ferrule.Kind]bool)
 	session, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -379,7 +398,7 @@ func (b *Bus) greeted(ctx context.Context, e *engine) error {
 		return nil
 	}
 	if away := e.away(); away != nil && ctx.Err() == nil {
-		b.say(false, away.Error())
+		b.say(taking, b.because(e, away).Error())
 	}
 	return e.linked(ctx)
 }
@@ -405,7 +424,7 @@ func (b *Bus) watchDevices(ctx context.Context, h *home) error {
 	b.view.begin()
 	return h.registry.watch(ctx, b.view.update, func() {
 		b.view.complete()
-		b.say(true, "")
+		b.say(taking, "")
 	})
 }
 

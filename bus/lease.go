@@ -59,6 +59,7 @@ func (b *Bus) renew(ctx context.Context, e *engine, h *home, revision uint64) (u
 // keepLease renews the lease until ctx ends, or it cannot be kept. That a cluster
 // cannot be reached for a while is no reason to give up.
 func (b *Bus) keepLease(ctx context.Context, e *engine, h *home, revision uint64) error {
+	failed := false
 	for tick := time.NewTicker(leaseRenew); ; {
 		select {
 		case <-ctx.Done():
@@ -70,14 +71,16 @@ func (b *Bus) keepLease(ctx context.Context, e *engine, h *home, revision uint64
 		switch {
 		case err == nil:
 			revision = now
-			if !b.State().Working {
+			if failed {
 				b.troubled()
 			}
-			b.say(true, "")
+			failed = false
+			b.say(leasing, "")
 		case errors.Is(err, errTaken) || errors.Is(err, jetstream.ErrStreamNotFound):
 			return err
 		case ctx.Err() == nil:
-			b.say(false, "its lease cannot be renewed: "+b.because(e, err).Error())
+			failed = true
+			b.say(leasing, "its lease cannot be renewed: "+b.because(e, err).Error())
 		}
 	}
 }

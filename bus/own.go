@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule"
@@ -244,12 +247,12 @@ func (b *Bus) keepOwn(ctx context.Context, e *engine, h *home) error {
 			if failures++; failures > 1 && b.cfg.alone() && b.stuck(err) {
 				return errStuck
 			}
-			b.say(false, "records of devices cannot be written: "+b.because(e, err).Error())
+			b.say(writing, "records of devices cannot be written: "+b.because(e, err).Error())
 			sleep(ctx, writePause)
 			continue
 		case failures > 0:
 			failures = 0
-			b.say(true, "")
+			b.say(writing, "")
 		}
 		if more {
 			continue
@@ -291,7 +294,10 @@ func (b *Bus) disk() error {
 // whose disk is full just does not answer, and a hub that is away neither.
 func (b *Bus) because(e *engine, err error) error {
 	if away := e.away(); away != nil {
-		return away
+		return fmt.Errorf("%s: %w; it is tried again", b.servers(), away)
+	}
+	if b.cfg.Mode == Leaf && errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("the hub at %s does not answer, or %q is not its JetStream domain; it is tried again", b.servers(), b.cfg.Domain)
 	}
 	if !b.cfg.alone() {
 		return err
@@ -303,6 +309,20 @@ func (b *Bus) because(e *engine, err error) error {
 		return fmt.Errorf("the %d MiB that it may store are full; `store` under `bus` in the config allows more: %w", b.cfg.Store>>20, err)
 	}
 	return err
+}
+
+// servers names the servers, without what is secret of their addresses.
+func (b *Bus) servers() string {
+	if b.cfg.alone() {
+		return "the engine in this process"
+	}
+	var all []string
+	for _, s := range b.cfg.Servers {
+		if u, err := url.Parse(s); err == nil {
+			all = append(all, u.Scheme+"://"+u.Host)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // writeSome writes some records, and tells whether there may be more.

@@ -141,10 +141,10 @@ func TestAwaitsCluster(t *testing.T) {
 	cfg.Mode, cfg.Servers, cfg.Replicas, cfg.Shards = Join, []string{fmt.Sprintf("nats://127.0.0.1:%d", port)}, 1, 1
 	a := node(t, "a", cfg)
 	a.has("robot", "arm", ferrule.StateOnline)
-	time.Sleep(300 * time.Millisecond)
-	if s := a.bus.State(); s.Working || s.Why == "" {
-		t.Errorf("got %+v", s)
-	}
+	eventually(t, 5*time.Second, "it says which cluster is not there", func() bool {
+		s := a.bus.State()
+		return !s.Working && strings.Contains(s.Why, cfg.Servers[0])
+	})
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
@@ -339,4 +339,24 @@ func TestUnacknowledged(t *testing.T) {
 		}
 	}
 	eventually(t, 2*writeTime, "they are given up", func() bool { return e.home.PublishAsyncPending() == 0 })
+}
+
+// TestConcerns: that one thing is well again does not make good another.
+func TestConcerns(t *testing.T) {
+	b := &Bus{parts: Parts{Log: slog.New(slog.DiscardHandler)}, view: bareView()}
+	b.wrong[taking] = starting
+	b.say(taking, "")
+	if s := b.State(); !s.Working {
+		t.Errorf("got %+v", s)
+	}
+	b.say(writing, "no room")
+	b.say(leasing, "late")
+	b.say(leasing, "")
+	if s := b.State(); s.Working || s.Why != "no room" {
+		t.Errorf("got %+v", s)
+	}
+	b.say(writing, "")
+	if s := b.State(); !s.Working || s.Why != "" {
+		t.Errorf("got %+v", s)
+	}
 }
