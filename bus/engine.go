@@ -46,7 +46,7 @@ func startEngine(cfg Config, dir string, log *slog.Logger, reconnected func()) (
 		nats.ReconnectBufSize(-1), // what cannot be sent now is not sent later: its caller was told
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.ReconnectHandler(func(*nats.Conn) { reconnected() }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("bus", "err", err) }),
+		nats.ErrorHandler(toldOnce(log)),
 	}
 	servers := cfg.Servers
 	if cfg.Mode != Join {
@@ -72,6 +72,17 @@ func startEngine(cfg Config, dir string, log *slog.Logger, reconnected func()) (
 		return nil, err
 	}
 	return e, nil
+}
+
+// toldOnce logs what a server objects to, and does not repeat itself.
+func toldOnce(log *slog.Logger) nats.ErrHandler {
+	last := ""
+	return func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if now := err.Error(); now != last {
+			log.Warn("bus", "err", now)
+			last = now
+		}
+	}
 }
 
 // open makes the contexts. What is written without waiting is given up in time: only

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -122,10 +123,12 @@ func (b *Bus) openRegistry(ctx context.Context, e *engine, h *home) (registry, e
 // bucket opens a bucket, or makes it.
 func (b *Bus) bucket(ctx context.Context, e *engine, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	cfg.History, cfg.Storage, cfg.Replicas = 1, jetstream.FileStorage, b.replicas()
+	var missing missing
 	kv, err := patiently(ctx, func(ctx context.Context) (jetstream.KeyValue, error) {
 		kv, err := e.home.KeyValue(ctx, cfg.Bucket)
 		if errors.Is(err, jetstream.ErrBucketNotFound) {
 			kv, err = e.home.CreateKeyValue(ctx, cfg)
+			err = missing.made(b.cfg.Tenant, err)
 		}
 		return kv, err
 	})
@@ -138,10 +141,12 @@ func (b *Bus) bucket(ctx context.Context, e *engine, cfg jetstream.KeyValueConfi
 // stream opens a stream, or makes it.
 func (b *Bus) stream(ctx context.Context, e *engine, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	cfg.Storage, cfg.Replicas = jetstream.FileStorage, b.replicas()
+	var missing missing
 	s, err := patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 		s, err := e.home.Stream(ctx, cfg.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) && len(cfg.Subjects) > 0 {
 			s, err = e.home.CreateStream(ctx, cfg)
+			err = missing.made(b.cfg.Tenant, err)
 		}
 		return s, err
 	})
@@ -149,6 +154,28 @@ func (b *Bus) stream(ctx context.Context, e *engine, cfg jetstream.StreamConfig)
 		return nil, fmt.Errorf("stream %s: %w", cfg.Name, err)
 	}
 	return s, nil
+}
+
+// missing counts how often something could not be made that is not there.
+type missing int
+
+// unheard is how often making it is not answered if it is not permitted, and not just
+// slow.
+const unheard = 2
+
+// made tells what it means that something that is not there could not be made. Who may
+// not is not answered by a server, and a leaf does not even pass it on.
+func (m *missing) made(tenant string, err error) error {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
+		*m = unheard
+	case errors.Is(err, context.DeadlineExceeded):
+		*m++
+	}
+	if *m < unheard {
+		return err
+	}
+	return fmt.Errorf("it is not there, and this node may not make it: start a node once with the credentials of %s's operator", tenant)
 }
 
 // requestTime is how long a request may take. One about a stream that is just being

@@ -171,3 +171,32 @@ func TestEventsOnce(t *testing.T) {
 		t.Errorf("%d events are there", n)
 	}
 }
+
+// TestTwoLeaves: events are those of the leaf that they happened at, even if the hub
+// lets everything through.
+func TestTwoLeaves(t *testing.T) {
+	t.Parallel()
+	client, leafPort := freePort(t), freePort(t)
+	hubServer(t, t.TempDir(), client, leafPort)
+	cfg := DefaultConfig()
+	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}, 1, 1
+	a, b := node(t, "a", cfg), node(t, "b", cfg)
+	eventually(t, 10*time.Second, "both work", func() bool { return a.bus.State().Working && b.bus.State().Working })
+	const each = 20
+	for i := range each {
+		a.has(fmt.Sprint("of-a-", i), "pump", ferrule.StateOnline)
+		b.has(fmt.Sprint("of-b-", i), "pump", ferrule.StateOnline)
+	}
+	events := func() uint64 {
+		info, err := a.bus.home.Load().events.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.State.Msgs
+	}
+	eventually(t, 10*time.Second, "all events are at the hub", func() bool { return events() >= 2*each })
+	time.Sleep(500 * time.Millisecond)
+	if n := events(); n != 2*each {
+		t.Errorf("%d events, want %d", n, 2*each)
+	}
+}
