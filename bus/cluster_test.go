@@ -25,7 +25,7 @@ func TestServersDie(t *testing.T) {
 	t.Parallel()
 	servers := cluster.Start(t, cluster.Options{})
 	cfg := DefaultConfig()
-	cfg.Mode, cfg.Shards, cfg.Servers = Join, 4, strings.Split(servers.URLs(), ",")
+	cfg.Mode, cfg.Tenant, cfg.Shards, cfg.Servers = Join, "acme", 4, strings.Split(servers.URLs(), ",")
 	nodes := []*site{node(t, "a", cfg), node(t, "b", cfg), node(t, "c", cfg)}
 	var mu sync.Mutex
 	ran := make(map[string]int)

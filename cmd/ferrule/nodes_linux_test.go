@@ -210,9 +210,15 @@ func toolError(result *mcp.CallToolResult) error {
 	return e
 }
 
-// joining is the config of a node that joins a cluster.
+// joining is the config of a node that joins a cluster, with the rights of its
+// tenant's operator.
 func joining(c *cluster.Cluster, more ...string) string {
-	out := "  mode: join\n  shards: 4\n  servers: [" + strings.ReplaceAll(c.URLs(), ",", ", ") + "]\n"
+	return joiningAs(c, "acme-operator", "acme", more...)
+}
+
+// joiningAs is joining as another user.
+func joiningAs(c *cluster.Cluster, user, tenant string, more ...string) string {
+	out := "  mode: join\n  shards: 4\n  tenant: " + tenant + "\n  servers: [" + strings.ReplaceAll(c.URLsAs(user), ",", ", ") + "]\n"
 	for _, line := range more {
 		out += "  " + line + "\n"
 	}

@@ -162,13 +162,18 @@ type siteNode struct {
 
 const steadyBoards = 2
 
+// dialling is the config of a leaf of acme.
+func dialling(c *cluster.Cluster) string {
+	var urls []string
+	for _, s := range c.Servers {
+		urls = append(urls, s.LeafURLAs("acme"))
+	}
+	return "  mode: leaf\n  tenant: acme\n  servers: [" + strings.Join(urls, ", ") + "]\n"
+}
+
 func newSite(t *testing.T, name string, port int, servers *cluster.Cluster) *siteNode {
 	t.Helper()
-	var urls []string
-	for _, server := range servers.Servers {
-		urls = append(urls, server.LeafURL())
-	}
-	bus := "  mode: leaf\n  servers: [" + strings.Join(urls, ", ") + "]\ndevices:\n  tcp:\n"
+	bus := dialling(servers) + "devices:\n  tcp:\n"
 	s := &siteNode{port: port, want: make(map[string][]ferrule.What)}
 	for i := range steadyBoards + 1 {
 		bus += fmt.Sprintf("    - {address: '127.0.0.1:%d', name: %s-%d}\n", port+i, name, i)
@@ -483,7 +488,7 @@ func (s *siteNode) eventsArrive(servers *cluster.Cluster) {
 // eventsAt reads the events of the node by device. Their numbers grow by one.
 func (s *siteNode) eventsAt(js jetstream.JetStream) map[string][]ferrule.What {
 	s.t.Helper()
-	consumer, err := js.OrderedConsumer(s.t.Context(), "ferrule-events", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"ferrule.home.event." + s.name + ".>"}})
+	consumer, err := js.OrderedConsumer(s.t.Context(), "ferrule-events", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"ferrule.acme.event." + s.name + ".>"}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -22,6 +22,9 @@ import (
 // Password is that of every user.
 const Password = "tests"
 
+// operator is who connects unless somebody else is named.
+const operator = "acme-operator"
+
 // patience bounds the wait for servers. Electing a leader takes up to nine seconds
 // by itself.
 const patience = time.Minute
@@ -36,11 +39,6 @@ type Options struct {
 	Size   int    // 3 if zero
 	Domain string // of JetStream; "hub" if empty
 	Config string // folder of cluster.conf; packaging/nats if empty
-
-	// Accounts gives each tenant an account of its own, by accounts.conf in the
-	// place of tenants.conf. There is no operator then, but acme-operator and
-	// globex-operator.
-	Accounts bool
 
 	// Env is put into the environment of the servers, for a configuration with
 	// variables of its own.
@@ -113,10 +111,11 @@ func (c *Cluster) routes() string {
 	return "[" + strings.Join(urls, ", ") + "]"
 }
 
-// URLs is where clients connect as operator: one, and the others if it dies.
-func (c *Cluster) URLs() string { return c.URLsAs("operator") }
+// URLs is where clients connect as the operator of acme, one of the two tenants that
+// there are: one server, and the others if it dies.
+func (c *Cluster) URLs() string { return c.URLsAs(operator) }
 
-// URLsAs is URLs of another user.
+// URLsAs is URLs of another user: acme, or globex, or globex-operator.
 func (c *Cluster) URLsAs(user string) string {
 	var urls []string
 	for _, s := range c.Servers {

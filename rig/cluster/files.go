@@ -10,7 +10,6 @@ import (
 var (
 	domainLine   = regexp.MustCompile(`(?m)^  domain: hub$`)
 	clusterBlock = regexp.MustCompile(`(?ms)^cluster \{$.*?^\}$`)
-	includeLine  = regexp.MustCompile(`(?m)^  include tenants\.conf$`)
 )
 
 // copyConfig copies a folder of configuration. What has no variable, because an
@@ -30,9 +29,6 @@ func (o Options) copyConfig(to, from string) error {
 		}
 		if o.Domain != "" {
 			text = domainLine.ReplaceAll(text, []byte("  domain: "+o.Domain))
-		}
-		if o.Accounts {
-			text = includeLine.ReplaceAll(text, []byte("  include accounts.conf"))
 		}
 		if o.Size == 1 {
 			// Servers with a cluster wait for a second one before they elect a leader.

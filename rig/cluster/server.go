@@ -58,7 +58,7 @@ func (s *Server) variables() []string {
 		"FERRULE_NATS_MONITOR=" + s.address(s.ports.monitor),
 		"FERRULE_NATS_STORE=" + s.store,
 	}
-	for _, user := range []string{"OPERATOR", "ACME", "ACME_OPERATOR", "GLOBEX", "GLOBEX_OPERATOR"} {
+	for _, user := range []string{"ACME", "ACME_OPERATOR", "GLOBEX", "GLOBEX_OPERATOR"} {
 		env = append(env, "FERRULE_NATS_"+user+"_PASSWORD="+Password)
 	}
 	return env
@@ -66,14 +66,14 @@ func (s *Server) variables() []string {
 
 func (s *Server) address(port string) string { return net.JoinHostPort(s.place.Host, port) }
 
-// URL is where a client connects, as the user operator, who may do everything.
-func (s *Server) URL() string { return s.URLAs("operator") }
+// URL is where a client connects, as the operator of acme.
+func (s *Server) URL() string { return s.URLAs(operator) }
 
-// URLAs is URL of another user: "acme", "globex", or nobody if empty.
+// URLAs is URL of another user, or of nobody if empty.
 func (s *Server) URLAs(user string) string { return url(user, s.address(s.ports.client)) }
 
-// LeafURL is where a leaf node connects, as operator.
-func (s *Server) LeafURL() string { return s.LeafURLAs("operator") }
+// LeafURL is where a leaf node connects, as the operator of acme.
+func (s *Server) LeafURL() string { return s.LeafURLAs(operator) }
 
 // LeafURLAs is LeafURL of another user.
 func (s *Server) LeafURLAs(user string) string { return url(user, s.address(s.ports.leaf)) }

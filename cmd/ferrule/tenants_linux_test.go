@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/rig/cluster"
+	"github.com/ferrulehq/ferrule/toolbox"
+)
+
+// TestTenants: nodes of two tenants at one cluster, with the rights that nodes are
+// given. A first one cannot make what nodes share, and says what to do; it works when
+// an operator's node has been there. Nodes of a tenant have each other's devices,
+// journals and events, and nothing of the other's, though both call their nodes and
+// boards the same.
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	servers := cluster.Start(t, cluster.Options{Size: 1})
+	one := func(user, tenant string) string { return joiningAs(servers, user, tenant, "replicas: 1") }
+	a, leaf := newNode(t, "a", 1, one("acme", "acme")), newNode(t, "leaf", 1, dialling(servers))
+	for _, n := range []*upNode{a, leaf} {
+		n.start()
+	}
+	for _, n := range []*upNode{a, leaf} {
+		eventually(t, 30*time.Second, n.name+" says what to do", func() bool {
+			return strings.Contains(n.nodes().Why, "start a node once with the credentials of acme's operator")
+		})
+		t.Logf("%s says: %s", n.name, n.nodes().Why)
+	}
+	for _, tenant := range []string{"acme", "globex"} {
+		operator := newNode(t, "operator", 0, one(tenant+"-operator", tenant))
+		operator.start()
+		eventually(t, 30*time.Second, "the operator's node works", func() bool { return operator.nodes().Working })
+		operator.stop()
+	}
+
+	b, g := newNode(t, "b", 1, one("acme", "acme")), newNode(t, "a", 1, one("globex", "globex"))
+	b.start()
+	g.start()
+	for _, n := range []*upNode{a, b, leaf} {
+		for _, id := range []string{"a-0", "b-0", "leaf-0"} {
+			n.reaches(id, 30*time.Second)
+		}
+	}
+	g.reaches("a-0", 30*time.Second)
+	eventually(t, 10*time.Second, "the nodes know each other", func() bool {
+		return slices.Equal(a.nodes().Others, []string{"b", "leaf"}) && slices.Equal(leaf.nodes().Others, []string{"a", "b"})
+	})
+	if others := g.nodes().Others; others != nil {
+		t.Errorf("globex sees %q", others)
+	}
+
+	for _, from := range []*upNode{a, b, g} {
+		if _, err := from.call("a-0", "pulse", fmt.Sprintf(`{"token":"%p"}`, from)); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := len(a.boards.Boards[0].Runs()); got != 2 {
+		t.Errorf("acme's board ran %d times", got)
+	}
+	if got := len(g.boards.Boards[0].Runs()); got != 1 {
+		t.Errorf("globex's board ran %d times", got)
+	}
+	if _, err := g.call("b-0", "pulse", `{"token":"x"}`); ferrule.AsError(err).Code != ferrule.NotFound {
+		t.Errorf("a device of acme, from globex: %v", err)
+	}
+	if d := b.device("a-0"); d.Node != "a" || d.Address != a.boards.Addrs()[0] {
+		t.Errorf("b sees %+v", d)
+	}
+
+	journals := map[*upNode][]string{a: {"a", "b", "leaf"}, leaf: {"a", "b", "leaf"}, g: {"a"}}
+	for from, want := range journals {
+		eventually(t, 20*time.Second, fmt.Sprintf("%s has the journals of %q", from.name, want), func() bool {
+			return slices.Equal(journalsAt(from), want)
+		})
+	}
+	for tenant, want := range map[string][]string{"acme": {"a.a-0.appeared", "b.b-0.appeared", "leaf.leaf-0.appeared"}, "globex": {"a.a-0.appeared"}} {
+		if got := eventsOf(t, servers, tenant); !slices.Equal(got, want) {
+			t.Errorf("events of %s are %q, want %q", tenant, got, want)
+		}
+	}
+}
+
+// nodes is how a node says that it stands to the others.
+func (n *upNode) nodes() toolbox.Nodes {
+	result, err := n.call(ferrule.GatewayID, "status", "{}")
+	if err != nil {
+		return toolbox.Nodes{}
+	}
+	var status toolbox.StatusOutput
+	if err := json.Unmarshal(result.Value, &status); err != nil || status.Nodes == nil {
+		n.t.Fatal(err)
+	}
+	return *status.Nodes
+}
+
+// journalsAt are whose journals a node can read beside the operator's, with all of its
+// own; nil if something is wrong with one.
+func journalsAt(n *upNode) (nodes []string) {
+	out, err := exec.Command("ferrule", "audit", "verify", "--json", "--data", n.data).Output()
+	var report verification
+	if err != nil || json.Unmarshal(out, &report) != nil || report.Wrong > 0 {
+		return nil
+	}
+	for _, c := range report.Chains {
+		if c.Uncopied > 0 {
+			return nil
+		}
+		if c.Copy && c.Node != "operator" {
+			nodes = append(nodes, c.Node)
+		}
+	}
+	return nodes
+}
+
+// eventsOf are the events in a tenant's stream, whoever's they are, as its operator
+// reads them.
+func eventsOf(t *testing.T, servers *cluster.Cluster, tenant string) (all []string) {
+	t.Helper()
+	conn, err := nats.Connect(servers.URLsAs(tenant + "-operator"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer, err := js.OrderedConsumer(t.Context(), "ferrule-events", jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, err := consumer.FetchNoWait(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for msg := range batch.Messages() {
+		all = append(all, strings.TrimPrefix(msg.Subject(), "ferrule."+tenant+".event."))
+	}
+	slices.Sort(all)
+	return all
+}
