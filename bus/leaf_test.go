@@ -2,8 +2,15 @@ package bus
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -199,4 +206,65 @@ func TestTwoLeaves(t *testing.T) {
 	if n := events(); n != 2*each {
 		t.Errorf("%d events, want %d", n, 2*each)
 	}
+}
+
+// TestEncrypted: a node joins, and a leaf dials, by TLS, and both know who signed.
+func TestEncrypted(t *testing.T) {
+	t.Parallel()
+	secure, ca := certificate(t)
+	client, leafPort := freePort(t), freePort(t)
+	s, err := server.NewServer(&server.Options{
+		ServerName: "hub", Host: "127.0.0.1", Port: client, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, JetStreamDomain: "hub",
+		TLSConfig: secure, TLSTimeout: 5, LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: leafPort, TLSConfig: secure, TLSTimeout: 5},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	cfg := DefaultConfig()
+	cfg.Shards, cfg.Replicas, cfg.CA = 1, 1, ca
+	cfg.Mode, cfg.Servers = Join, []string{fmt.Sprintf("tls://127.0.0.1:%d", client)}
+	centre := node(t, "centre", cfg)
+	cfg.Mode, cfg.Servers = Leaf, []string{fmt.Sprintf("tls://127.0.0.1:%d", leafPort)}
+	outpost := node(t, "site", cfg)
+	outpost.serve = echo
+	outpost.has("pump", "pump", ferrule.StateOnline)
+	eventually(t, 10*time.Second, "the device of the site is seen", func() bool { return centre.sees("pump") != nil })
+	if _, err := centre.calls(t.Context(), "pump", "look"); err != nil {
+		t.Error(err)
+	}
+
+	cfg.CA = "" // strangers are not trusted
+	stranger := node(t, "stranger", cfg)
+	time.Sleep(linkTime + time.Second)
+	if state := stranger.bus.State(); state.Working || state.Why != "the hub cannot be reached" {
+		t.Errorf("without the certificate of who signs: %+v", state)
+	}
+}
+
+// certificate makes one for this machine that signs itself, and a file with it.
+func certificate(t *testing.T) (*tls.Config, string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(nil, c, c, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}, MinVersion: tls.VersionTLS12}, file
 }
