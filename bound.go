@@ -139,8 +139,8 @@ func clean(s string) bool {
 // hidden tells whether r is a character that a reader would not see, or that
 // changes what others look like.
 func hidden(r rune) bool {
-	if r == '\n' || r == '\t' {
-		return false
+	if r < unicode.MaxASCII { // most are, and it is quicker
+		return r < ' ' && r != '\n' && r != '\t'
 	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || r == '\u2028' || r == '\u2029'
 }

@@ -2,7 +2,6 @@ package ferrule
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 )
@@ -110,7 +109,21 @@ const (
 // MaxID is the longest device ID.
 const MaxID = 32
 
-var validID = regexp.MustCompile(`^[A-Za-z0-9]+([_-]?[A-Za-z0-9]+)*$`)
+// validID tells whether id is letters and digits, with single - or _ between them.
+func validID(id string) bool {
+	between := true // the start is like a - : a letter or a digit must follow
+	for _, c := range []byte(id) {
+		switch {
+		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9':
+			between = false
+		case (c == '-' || c == '_') && !between:
+			between = true
+		default:
+			return false
+		}
+	}
+	return !between
+}
 
 // CheckID tells whether id can name a device. Two underscores in a row are left
 // to separate a device from its tool.
@@ -118,7 +131,7 @@ func CheckID(id string) error {
 	if len(id) > MaxID {
 		return fmt.Errorf("name %q has %d characters; at most %d are possible", id, len(id), MaxID)
 	}
-	if !validID.MatchString(id) {
+	if !validID(id) {
 		return fmt.Errorf("name %q: letters and digits are possible, with single - or _ between them", id)
 	}
 	return nil
