@@ -101,7 +101,8 @@ type Bus struct {
 	work    chan struct{} // wakes whoever writes records
 	trouble chan struct{} // wakes whoever watches the registry
 
-	published map[ferrule.Kind]bool // in the registry by now; keepOwn's
+	publishing sync.Mutex            // held while manifests are written
+	published  map[ferrule.Kind]bool // in the registry by now
 
 	engine atomic.Pointer[engine] // nil while there is none
 	home   atomic.Pointer[home]   // nil while it is not open
@@ -123,6 +124,8 @@ type State struct {
 	Why     string    `json:"why,omitempty"`
 	// Nodes are the others that live.
 	Nodes []string `json:"nodes,omitempty"`
+	// Waiting is how many of this node's own records have yet to be written.
+	Waiting int `json:"waiting"`
 }
 
 // starting is why a bus does not work at first.
@@ -180,7 +183,7 @@ func (b *Bus) State() State {
 	b.mu.Lock()
 	s := b.state
 	b.mu.Unlock()
-	s.Nodes = b.view.nodes()
+	s.Nodes, s.Waiting = b.view.nodes(), b.view.waiting(b.intake)
 	return s
 }
 
@@ -202,6 +205,9 @@ func (b *Bus) say(about concern, wrong string) {
 	first := b.wrong[taking] == starting
 	b.wrong[about] = wrong
 	why := cmp.Or(b.wrong[:]...)
+	if why == starting {
+		return // there is nothing to tell yet
+	}
 	if working := why == ""; b.state.Working == working && !first {
 		b.state.Why = why
 		return
@@ -347,7 +353,7 @@ func (b *Bus) attend(ctx context.Context, e *engine, ear *ear) (err error) {
 			ear.stop()
 		}
 	}()
-	h, revision, err := b.enter(ctx, e)
+	h, err := b.enter(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -362,7 +368,7 @@ func (b *Bus) attend(ctx context.Context, e *engine, ear *ear) (err error) {
 	session, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	b.kinds.begin(session, h.kinds, &wg)
-	err = b.together(session, b.duties(e, h, revision))
+	err = together(session, b.duties(e, h))
 	b.kinds.end()
 	cancel()
 	wg.Wait()
@@ -374,20 +380,17 @@ func (b *Bus) attend(ctx context.Context, e *engine, ear *ear) (err error) {
 }
 
 // enter opens what nodes share, and takes this node's lease.
-func (b *Bus) enter(ctx context.Context, e *engine) (h *home, revision uint64, err error) {
+func (b *Bus) enter(ctx context.Context, e *engine) (*home, error) {
 	if err := b.greeted(ctx, e); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	if h, err = b.openHome(ctx, e); err != nil {
-		return nil, 0, b.because(e, err)
+	h, err := b.openHome(ctx, e)
+	if err != nil {
+		return nil, b.because(e, err)
 	}
-	if b.cfg.alone() {
-		return h, 0, nil
-	}
-	revision, err = b.renew(ctx, e, h, 0)
-	return h, revision, err
+	return h, nil
 }
 
 // greeted waits until there is somebody to ask. If that takes long, the state says so.
@@ -404,27 +407,45 @@ func (b *Bus) greeted(ctx context.Context, e *engine) error {
 }
 
 // duties are what a node does while it takes part.
-func (b *Bus) duties(e *engine, h *home, revision uint64) []func(context.Context) error {
+func (b *Bus) duties(e *engine, h *home) []func(context.Context) error {
 	all := []func(context.Context) error{
 		func(ctx context.Context) error { return b.keepOwn(ctx, e, h) },
 		func(ctx context.Context) error { return b.shipEvents(ctx, e, h) },
 	}
 	if b.cfg.alone() {
-		return append(all, func(ctx context.Context) error { return b.watchDevices(ctx, h) })
+		known := make(chan struct{})
+		close(known)
+		return append(all, func(ctx context.Context) error { return b.watchDevices(ctx, h, known) })
 	}
 	return append(all,
-		func(ctx context.Context) error { return b.keepLease(ctx, e, h, revision) },
+		func(ctx context.Context) error { return b.keepLease(ctx, e, h.lease) },
 		func(ctx context.Context) error { return b.shipJournal(ctx, e, h) },
 		func(ctx context.Context) error { return b.keepView(ctx, h) },
 	)
 }
 
-// watchDevices keeps in view what the registry has.
-func (b *Bus) watchDevices(ctx context.Context, h *home) error {
+// watchDevices keeps the registry in view. What it tells waits until it is known
+// which nodes live: whether a device can be reached depends on its node.
+func (b *Bus) watchDevices(ctx context.Context, h *home, known <-chan struct{}) error {
+	wait := func() (ok bool) {
+		select {
+		case <-known:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	told := func(id string, data []byte, revision uint64) {
+		if wait() {
+			b.view.told(id, data, revision)
+		}
+	}
 	b.view.begin()
-	return h.registry.watch(ctx, b.view.update, func() {
-		b.view.complete()
-		b.say(taking, "")
+	return h.registry.watch(ctx, told, func() {
+		if wait() {
+			b.view.complete()
+			b.say(taking, "")
+		}
 	})
 }
 
@@ -452,22 +473,14 @@ func (b *Bus) keepView(ctx context.Context, h *home) error {
 	}
 }
 
-// watchAll watches nodes, and once they are known, devices: whether a device can be
-// reached depends on its node.
+// watchAll watches nodes and devices.
 func (b *Bus) watchAll(ctx context.Context, h *home) error {
 	known := make(chan struct{})
-	return b.together(ctx, []func(context.Context) error{
+	return together(ctx, []func(context.Context) error{
 		func(ctx context.Context) error {
 			return b.watchNodes(ctx, h, sync.OnceFunc(func() { close(known) }))
 		},
-		func(ctx context.Context) error {
-			select {
-			case <-known:
-				return b.watchDevices(ctx, h)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		},
+		func(ctx context.Context) error { return b.watchDevices(ctx, h, known) },
 	})
 }
 
@@ -482,7 +495,7 @@ func (b *Bus) troubled() {
 }
 
 // together does things at once until one of them ends, and then waits for all.
-func (b *Bus) together(ctx context.Context, all []func(context.Context) error) error {
+func together(ctx context.Context, all []func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, len(all))
@@ -502,12 +515,8 @@ func (b *Bus) together(ctx context.Context, all []func(context.Context) error) e
 func (b *Bus) leave(ctx context.Context, h *home) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
-	b.view.settle(b.intake.take())
-	for {
-		if more, err := b.writeSome(ctx, h); !more || err != nil {
-			break
-		}
-	}
+	b.view.settle(b.intake)
+	b.writeAll(ctx, h) // or as much as there is time for
 	if !b.cfg.alone() {
 		b.giveUpLease(ctx, h)
 	}

@@ -449,7 +449,7 @@ func TestNoStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.bus.trouble <- struct{}{} // it looks at everything anew, and cannot
-	eventually(t, 10*time.Second, "b notices", func() bool { return b.bus.home.Load() == nil })
+	eventually(t, 30*time.Second, "b notices", func() bool { return b.bus.home.Load() == nil })
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := a.calls(ctx, "robot", "look"); err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -27,6 +28,8 @@ type engine struct {
 	home, local jetstream.JetStream
 	// prefix stands before the subjects of keys of home.
 	prefix string
+	// streams are those behind buckets of home, by bucket, as far as they were needed.
+	streams sync.Map
 }
 
 // siteDomain is the JetStream domain of a leaf. It differs from the hub's, and need
@@ -88,16 +91,16 @@ func toldOnce(log *slog.Logger) nats.ErrHandler {
 // open makes the contexts. What is written without waiting is given up in time: only
 // so much may be under way.
 func (e *engine) open(cfg Config) (err error) {
-	giveUp := jetstream.WithPublishAsyncTimeout(writeTime)
+	options := []jetstream.JetStreamOpt{jetstream.WithPublishAsyncTimeout(writeTime), jetstream.WithPublishAsyncMaxPending(mostPending)}
 	if cfg.Mode != Leaf {
-		e.home, err = jetstream.New(e.conn, giveUp)
+		e.home, err = jetstream.New(e.conn, options...)
 		return err
 	}
-	if e.local, err = jetstream.New(e.conn); err != nil {
+	if e.local, err = jetstream.New(e.conn, options...); err != nil {
 		return err
 	}
 	e.prefix = "$JS." + cfg.Domain + ".API."
-	e.home, err = jetstream.NewWithDomain(e.conn, cfg.Domain, giveUp)
+	e.home, err = jetstream.NewWithDomain(e.conn, cfg.Domain, options...)
 	return err
 }
 

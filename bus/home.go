@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,7 +17,7 @@ import (
 type home struct {
 	registry registry
 	nodes    jetstream.KeyValue
-	leases   jetstream.Stream // behind nodes
+	lease    uint64 // revision of this node's at first
 	kinds    jetstream.KeyValue
 	events   jetstream.Stream
 	journal  jetstream.Stream // nil where nodes are alone: a copy on the same disk is none
@@ -37,37 +38,62 @@ const (
 	spoolBytes  = 64 << 20
 )
 
-// openHome opens what all nodes share, and makes what is not there yet.
+// openHome opens what all nodes share, makes what is not there yet, and takes this
+// node's lease. All that can be asked for at once is: a new node is there sooner.
 func (b *Bus) openHome(ctx context.Context, e *engine) (*home, error) {
 	h := &home{}
-	var err error
-	if h.nodes, err = b.bucket(ctx, e, jetstream.KeyValueConfig{
-		Bucket: nodesBucket, Description: "leases of Ferrule's nodes", LimitMarkerTTL: time.Minute, MaxBytes: b.bytes(leasesMost),
-	}); err != nil {
-		return nil, err
+	all := []func() error{
+		func() (err error) {
+			if h.nodes, err = b.bucket(ctx, e, jetstream.KeyValueConfig{
+				Bucket: nodesBucket, Description: "leases of Ferrule's nodes", LimitMarkerTTL: time.Minute, MaxBytes: b.bytes(leasesMost),
+			}); err != nil {
+				return err
+			}
+			return atOnce([]func() error{
+				func() (err error) { h.registry, err = b.openRegistry(ctx, e, h); return err },
+				func() (err error) { h.lease, err = b.firstLease(ctx, e); return err },
+			})
+		},
+		func() (err error) {
+			h.kinds, err = b.bucket(ctx, e, jetstream.KeyValueConfig{
+				Bucket: kindsBucket, Description: "manifests of devices, by Kind", MaxBytes: b.bytes(kindsMost),
+			})
+			return err
+		},
+		func() (err error) {
+			h.events, err = b.stream(ctx, e, jetstream.StreamConfig{
+				Name: eventsStream, Description: "what happened to devices", Subjects: []string{"ferrule.*.event.>"},
+				MaxAge: eventsAge, MaxBytes: b.bytes(eventsBytes), Discard: jetstream.DiscardOld, AllowDirect: true,
+			})
+			return err
+		},
 	}
-	if h.leases, err = b.behind(ctx, e, nodesBucket); err != nil {
-		return nil, err
+	if !b.cfg.alone() {
+		all = append(all, func() (err error) {
+			h.journal, err = b.stream(ctx, e, jetstream.StreamConfig{
+				Name: journalStream, Description: "the journals of nodes", Subjects: []string{"ferrule.*.journal.*.*"},
+				MaxBytes: journalMost, Discard: jetstream.DiscardNew, DenyDelete: true, DenyPurge: true, AllowDirect: true,
+			})
+			return err
+		})
 	}
-	if h.kinds, err = b.bucket(ctx, e, jetstream.KeyValueConfig{
-		Bucket: kindsBucket, Description: "manifests of devices, by Kind", MaxBytes: b.bytes(kindsMost),
-	}); err != nil {
-		return nil, err
+	return h, atOnce(all)
+}
+
+// atOnce does things at once, and tells what went wrong first.
+func atOnce(all []func() error) error {
+	var wg sync.WaitGroup
+	errs := make(chan error, len(all))
+	for _, do := range all {
+		wg.Go(func() {
+			if err := do(); err != nil {
+				errs <- err
+			}
+		})
 	}
-	if h.registry, err = b.openRegistry(ctx, e, h); err != nil {
-		return nil, err
-	}
-	if h.events, err = b.stream(ctx, e, jetstream.StreamConfig{
-		Name: eventsStream, Description: "what happened to devices", Subjects: []string{"ferrule.*.event.>"},
-		MaxAge: eventsAge, MaxBytes: b.bytes(eventsBytes), Discard: jetstream.DiscardOld, AllowDirect: true,
-	}); err != nil || b.cfg.alone() {
-		return h, err
-	}
-	h.journal, err = b.stream(ctx, e, jetstream.StreamConfig{
-		Name: journalStream, Description: "the journals of nodes", Subjects: []string{"ferrule.*.journal.*.*"},
-		MaxBytes: journalMost, Discard: jetstream.DiscardNew, DenyDelete: true, DenyPurge: true, AllowDirect: true,
-	})
-	return h, err
+	wg.Wait()
+	close(errs)
+	return <-errs
 }
 
 // bytes is a bound that fits into the store of a node by itself.
@@ -103,21 +129,17 @@ func (b *Bus) openRegistry(ctx context.Context, e *engine, h *home) (registry, e
 	if err := json.Unmarshal(got.Value(), &want); err != nil || want.Shards < 1 || want.Shards > maxShards {
 		return nil, fmt.Errorf("the layout of the registry makes no sense: %.100q", got.Value())
 	}
-	r := &kvRegistry{engine: e, names: b.names}
+	r := &kvRegistry{engine: e, names: b.names, shards: make([]jetstream.KeyValue, want.Shards)}
+	var all []func() error
 	for shard := range want.Shards {
-		kv, err := b.bucket(ctx, e, jetstream.KeyValueConfig{
-			Bucket: devicesBucket(shard), Description: "devices", MaxValueSize: maxRecord,
+		all = append(all, func() (err error) {
+			r.shards[shard], err = b.bucket(ctx, e, jetstream.KeyValueConfig{
+				Bucket: devicesBucket(shard), Description: "devices", MaxValueSize: maxRecord,
+			})
+			return err
 		})
-		if err != nil {
-			return nil, err
-		}
-		stream, err := b.behind(ctx, e, devicesBucket(shard))
-		if err != nil {
-			return nil, err
-		}
-		r.shards, r.streams = append(r.shards, kv), append(r.streams, stream)
 	}
-	return r, nil
+	return r, atOnce(all)
 }
 
 // bucket opens a bucket, or makes it.
@@ -144,7 +166,7 @@ func (b *Bus) stream(ctx context.Context, e *engine, cfg jetstream.StreamConfig)
 	var missing missing
 	s, err := patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 		s, err := e.home.Stream(ctx, cfg.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) && len(cfg.Subjects) > 0 {
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			s, err = e.home.CreateStream(ctx, cfg)
 			err = missing.made(b.cfg.Tenant, err)
 		}
@@ -198,11 +220,6 @@ func patiently[T any](ctx context.Context, ask func(context.Context) (T, error))
 		}
 		return answer, err
 	}
-}
-
-// behind is the stream that a bucket is made of.
-func (b *Bus) behind(ctx context.Context, e *engine, bucket string) (jetstream.Stream, error) {
-	return b.stream(ctx, e, jetstream.StreamConfig{Name: "KV_" + bucket})
 }
 
 func (b *Bus) replicas() int {

@@ -179,13 +179,21 @@ const (
 // errUntellable is why a device is this node's alone.
 var errUntellable = errors.New("what it says of itself cannot be sent")
 
+// packers are kept: one is far larger than what it packs.
+var packers = sync.Pool{New: func() any {
+	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // it is a level
+	return w
+}}
+
 func packManifest(m *ferrule.Manifest) ([]byte, error) {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
+	w := packers.Get().(*gzip.Writer)
+	defer packers.Put(w)
+	w.Reset(&b)
 	w.Write(data) // to memory
 	if err := w.Close(); err != nil {
 		return nil, err
@@ -226,25 +234,56 @@ func unpackManifest(kind ferrule.Kind, data []byte) (*ferrule.Manifest, error) {
 // publishKinds writes the manifests that go with records, before the records. It
 // returns those whose manifest is there, and why others are not.
 func (b *Bus) publishKinds(ctx context.Context, h *home, all []proposal) (ready []proposal, failed error) {
+	b.publishing.Lock() // whoever needs the same ones waits for them
+	defer b.publishing.Unlock()
+	why := b.publishMissing(ctx, h, all)
 	for _, p := range all {
-		if p.device == nil || b.published[p.device.Kind] {
-			ready = append(ready, p)
-			continue
+		var err error
+		if p.device != nil {
+			err = why[p.device.Kind]
 		}
-		if err := b.publishKind(ctx, h, p.device.Kind); err != nil {
-			if errors.Is(err, errUntellable) {
-				b.parts.Log.Warn("bus: a device cannot be told to other nodes", "device", p.id, "err", err)
-				continue
-			}
+		switch {
+		case err == nil:
+			ready = append(ready, p)
+		case errors.Is(err, errUntellable):
+			b.parts.Log.Warn("bus: a device cannot be told to other nodes", "device", p.id, "err", err)
+			b.view.drop(p)
+		default:
 			failed = fmt.Errorf("what %s says of itself: %w", p.id, err)
 			b.view.landed(p, outcome{err: err})
-			continue
 		}
-		b.published[p.device.Kind] = true
-		ready = append(ready, p)
 	}
 	return ready, failed
 }
+
+// publishMissing writes the manifests that are not there yet, many at once, and tells
+// which ones could not be written.
+func (b *Bus) publishMissing(ctx context.Context, h *home, all []proposal) (why map[ferrule.Kind]error) {
+	why = make(map[ferrule.Kind]error)
+	for _, p := range all {
+		if p.device != nil && !b.published[p.device.Kind] {
+			why[p.device.Kind] = nil
+		}
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex // guards why and b.published
+	gate := make(chan struct{}, publishedAtOnce)
+	for _, kind := range slices.Collect(maps.Keys(why)) {
+		gate <- struct{}{}
+		wg.Go(func() {
+			err := b.publishKind(ctx, h, kind)
+			<-gate
+			mu.Lock()
+			defer mu.Unlock()
+			why[kind], b.published[kind] = err, err == nil
+		})
+	}
+	wg.Wait()
+	return why
+}
+
+// publishedAtOnce is enough to hide the way to the server.
+const publishedAtOnce = 64
 
 func (b *Bus) publishKind(ctx context.Context, h *home, kind ferrule.Kind) error {
 	m, err := b.parts.Manifests.Manifest(kind)

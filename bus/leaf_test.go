@@ -241,7 +241,7 @@ func TestEncrypted(t *testing.T) {
 	cfg.CA = "" // strangers are not trusted
 	stranger := node(t, "stranger", cfg)
 	time.Sleep(linkTime + time.Second)
-	if state := stranger.bus.State(); state.Working || state.Why != "the hub cannot be reached" {
+	if state := stranger.bus.State(); state.Working || !strings.Contains(state.Why, "the hub cannot be reached") {
 		t.Errorf("without the certificate of who signs: %+v", state)
 	}
 }

@@ -27,14 +27,14 @@ var errTaken = errors.New("another node has this name")
 // lease as this node knows it.
 //
 // A value that is put by way of the KV loses its time to live, so it is published.
-func (b *Bus) renew(ctx context.Context, e *engine, h *home, revision uint64) (uint64, error) {
+func (b *Bus) renew(ctx context.Context, e *engine, revision uint64) (uint64, error) {
 	text, err := json.Marshal(lease{b.identity, b.parts.Version})
 	if err != nil {
 		return 0, err
 	}
-	key := "$KV." + nodesBucket + "." + b.names.key(b.cfg.Node)
+	key := b.names.key(b.cfg.Node)
 	publish := func(revision uint64) (uint64, error) {
-		ack, err := e.home.PublishMsg(ctx, &nats.Msg{Subject: e.prefix + key, Data: text},
+		ack, err := e.home.PublishMsg(ctx, &nats.Msg{Subject: e.prefix + "$KV." + nodesBucket + "." + key, Data: text},
 			jetstream.WithMsgTTL(leaseTTL), jetstream.WithExpectLastSequencePerSubject(revision))
 		if err != nil {
 			return revision, staleOr(err)
@@ -45,7 +45,7 @@ func (b *Bus) renew(ctx context.Context, e *engine, h *home, revision uint64) (u
 	if !errors.Is(err, errStale) {
 		return now, err
 	}
-	held, now, err := lastValue(ctx, h.leases, key)
+	held, now, err := e.lastValue(ctx, nodesBucket, key)
 	if err != nil {
 		return revision, err
 	}
@@ -56,9 +56,17 @@ func (b *Bus) renew(ctx context.Context, e *engine, h *home, revision uint64) (u
 	return publish(now)
 }
 
+// firstLease takes the lease of this node, if there are others to know of it.
+func (b *Bus) firstLease(ctx context.Context, e *engine) (revision uint64, err error) {
+	if b.cfg.alone() {
+		return 0, nil
+	}
+	return b.renew(ctx, e, 0)
+}
+
 // keepLease renews the lease until ctx ends, or it cannot be kept. That a cluster
 // cannot be reached for a while is no reason to give up.
-func (b *Bus) keepLease(ctx context.Context, e *engine, h *home, revision uint64) error {
+func (b *Bus) keepLease(ctx context.Context, e *engine, revision uint64) error {
 	failed := false
 	for tick := time.NewTicker(leaseRenew); ; {
 		select {
@@ -67,7 +75,7 @@ func (b *Bus) keepLease(ctx context.Context, e *engine, h *home, revision uint64
 			return ctx.Err()
 		case <-tick.C:
 		}
-		now, err := b.renewOnce(ctx, e, h, revision)
+		now, err := b.renewOnce(ctx, e, revision)
 		switch {
 		case err == nil:
 			revision = now
@@ -87,10 +95,10 @@ func (b *Bus) keepLease(ctx context.Context, e *engine, h *home, revision uint64
 
 // renewOnce renews the lease in time for the next. If that fails because what nodes
 // share is gone, and not just without a leader, the error says so.
-func (b *Bus) renewOnce(ctx context.Context, e *engine, h *home, revision uint64) (uint64, error) {
+func (b *Bus) renewOnce(ctx context.Context, e *engine, revision uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
 	defer cancel()
-	revision, err := b.renew(ctx, e, h, revision)
+	revision, err := b.renew(ctx, e, revision)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
 		if _, gone := e.home.Stream(ctx, "KV_"+nodesBucket); errors.Is(gone, jetstream.ErrStreamNotFound) {
 			return revision, gone

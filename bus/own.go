@@ -57,11 +57,18 @@ func (i *intake) take() []change {
 	return changes
 }
 
+// length is how many changes wait to be taken in.
+func (i *intake) length() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.changes)
+}
+
 // settle takes in changes of own devices, and returns the events that they are.
-func (v *view) settle(changes []change) (events []ferrule.Event) {
+func (v *view) settle(from *intake) (events []ferrule.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, c := range changes {
+	for _, c := range from.take() {
 		h := v.own[c.id]
 		if h == nil {
 			h = &holding{}
@@ -90,7 +97,8 @@ type proposal struct {
 var seed = maphash.MakeSeed()
 
 // propose plans the writes of some dirty records. None are planned before the
-// registry is known.
+// registry is known, and none of a record that is being written: what comes of that
+// is to be known first.
 func (v *view) propose(most int) []proposal {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -102,12 +110,24 @@ func (v *view) propose(most int) []proposal {
 		if len(all) == most {
 			break
 		}
+		if _, busy := v.writing[id]; busy {
+			continue
+		}
 		delete(v.dirty, id)
 		if p, ok := v.plan(id); ok {
 			all = append(all, p)
+			v.writing[id] = p
 		}
 	}
 	return all
+}
+
+// waiting counts the own records that are not in the registry yet, as far as is
+// known.
+func (v *view) waiting(from *intake) int {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return from.length() + len(v.dirty) + len(v.writing)
 }
 
 // plan decides what is to be written of a device, if anything.
@@ -183,6 +203,7 @@ func (v *view) proposal(h *holding, id string, dev *ferrule.Device, epoch, revis
 func (v *view) landed(p proposal, o outcome) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	delete(v.writing, p.id)
 	h := v.own[p.id]
 	if o.err != nil {
 		if h != nil {
@@ -206,11 +227,22 @@ func (v *view) landed(p proposal, o outcome) {
 	}
 }
 
+// drop gives up a write that will never be.
+func (v *view) drop(p proposal) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.writing, p.id)
+}
+
 // The pace of writing.
 const (
-	writeBatch = 1024
-	writePause = 250 * time.Millisecond // after a failure
-	writeTime  = 5 * time.Second
+	writeBatch = 2048
+	writers    = 4 // batches that are on their way at once
+	// mostPending is more than that: a library that has to wait for room gives up
+	// after a moment.
+	mostPending = 2 * writers * writeBatch
+	writePause  = 250 * time.Millisecond // after a failure
+	writeTime   = 5 * time.Second
 )
 
 // digest takes in what has changed here, and passes on what has changed elsewhere,
@@ -222,7 +254,7 @@ func (b *Bus) digest(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		for _, e := range b.view.settle(b.intake.take()) {
+		for _, e := range b.view.settle(b.intake) {
 			b.spool.add(e)
 		}
 		for _, id := range b.view.takeMoved() {
@@ -239,7 +271,7 @@ func (b *Bus) digest(ctx context.Context) error {
 // engine in this process is beyond help.
 func (b *Bus) keepOwn(ctx context.Context, e *engine, h *home) error {
 	for failures := 0; ; {
-		more, err := b.writeSome(ctx, h)
+		err := b.writeAll(ctx, h)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -253,9 +285,6 @@ func (b *Bus) keepOwn(ctx context.Context, e *engine, h *home) error {
 		case failures > 0:
 			failures = 0
 			b.say(writing, "")
-		}
-		if more {
-			continue
 		}
 		select {
 		case <-b.work:
@@ -323,6 +352,28 @@ func (b *Bus) servers() string {
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// writeAll writes all records that have to be, several batches at once, until one of
+// them fails.
+func (b *Bus) writeAll(ctx context.Context, h *home) error {
+	errs := make(chan error, writers)
+	for range writers {
+		go func() {
+			more, err := true, error(nil)
+			for more && err == nil && ctx.Err() == nil {
+				more, err = b.writeSome(ctx, h)
+			}
+			errs <- err
+		}()
+	}
+	var failed error
+	for range writers {
+		if err := <-errs; err != nil {
+			failed = err
+		}
+	}
+	return failed
 }
 
 // writeSome writes some records, and tells whether there may be more.

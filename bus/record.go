@@ -82,8 +82,11 @@ func parseRecord(data []byte) (*record, error) {
 		return nil, fmt.Errorf("a record of %d bytes", len(data))
 	}
 	r := &record{}
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, err
+	if !r.scan(data) {
+		*r = record{}
+		if err := json.Unmarshal(data, r); err != nil {
+			return nil, err
+		}
 	}
 	switch r.State {
 	case ferrule.StateOnline, ferrule.StateOffline, ferrule.StateReleased:

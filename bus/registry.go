@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -22,9 +21,10 @@ type registry interface {
 	// put writes records, each only if it is still at the revision that is given,
 	// and tells of each what became of it.
 	put(ctx context.Context, writes []write) []outcome
-	// watch calls update with every record, one after the other, then synced, then
-	// update with every change, until ctx ends or it cannot go on.
-	watch(ctx context.Context, update func(id string, e entry), synced func()) error
+	// watch calls told with every record, then synced, then told with every change,
+	// until ctx ends or it cannot go on. Data is nil where there is no record any
+	// more. Calls about one record come one after the other, others at once.
+	watch(ctx context.Context, told func(id string, data []byte, revision uint64), synced func()) error
 }
 
 // entry is a device as the registry has it, and the revision of its record. The
@@ -52,17 +52,16 @@ var errStale = errors.New("somebody else was first")
 
 // kvRegistry is a registry in KV buckets, one a shard.
 type kvRegistry struct {
-	engine  *engine
-	names   names
-	shards  []jetstream.KeyValue
-	streams []jetstream.Stream // behind each
+	engine *engine
+	names  names
+	shards []jetstream.KeyValue
 }
 
 func (r *kvRegistry) shard(id string) int { return shardOf(r.names.key(id), len(r.shards)) }
 
 func (r *kvRegistry) get(ctx context.Context, id string) (entry, error) {
 	shard := r.shard(id)
-	data, revision, err := lastValue(ctx, r.streams[shard], "$KV."+devicesBucket(shard)+"."+r.names.key(id))
+	data, revision, err := r.engine.lastValue(ctx, devicesBucket(shard), r.names.key(id))
 	return entry{deviceIn(id, data), revision}, err
 }
 
@@ -79,10 +78,14 @@ func deviceIn(id string, data []byte) *ferrule.Device {
 	return r.device(id)
 }
 
-// lastValue reads the newest value of a key and its revision. The value is empty
-// if there is none, or none any more.
-func lastValue(ctx context.Context, stream jetstream.Stream, subject string) ([]byte, uint64, error) {
-	msg, err := stream.GetLastMsgForSubject(ctx, subject)
+// lastValue reads the newest value of a key of a bucket and its revision. The value is
+// empty if there is none, or none any more; the KV would not tell its revision then.
+func (e *engine) lastValue(ctx context.Context, bucket, key string) ([]byte, uint64, error) {
+	stream, err := e.behind(ctx, bucket)
+	if err != nil {
+		return nil, 0, err
+	}
+	msg, err := stream.GetLastMsgForSubject(ctx, "$KV."+bucket+"."+key)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return nil, 0, nil
@@ -92,6 +95,19 @@ func lastValue(ctx context.Context, stream jetstream.Stream, subject string) ([]
 		return nil, msg.Sequence, nil
 	}
 	return msg.Data, msg.Sequence, nil
+}
+
+// behind is the stream that a bucket is made of. It is asked for when it is first
+// needed, which is seldom.
+func (e *engine) behind(ctx context.Context, bucket string) (jetstream.Stream, error) {
+	if s, known := e.streams.Load(bucket); known {
+		return s.(jetstream.Stream), nil
+	}
+	s, err := e.home.Stream(ctx, "KV_"+bucket)
+	if err == nil {
+		e.streams.Store(bucket, s)
+	}
+	return s, err
 }
 
 // ended tells whether a message marks that there is no value any more.
@@ -140,41 +156,38 @@ func staleOr(err error) error {
 	return err
 }
 
-func (r *kvRegistry) watch(ctx context.Context, update func(id string, e entry), synced func()) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
+func (r *kvRegistry) watch(ctx context.Context, told func(id string, data []byte, revision uint64), synced func()) error {
 	var complete atomic.Int64
 	oneMore := func() {
 		if int(complete.Add(1)) == len(r.shards) {
 			synced()
 		}
 	}
-	failed := make(chan error, len(r.shards))
+	var all []func(context.Context) error
 	for _, kv := range r.shards {
-		watcher, err := kv.Watch(ctx, r.names.key("*"))
-		if err != nil {
-			return fmt.Errorf("watching %s: %w", kv.Bucket(), err)
-		}
-		wg.Go(func() {
-			defer watcher.Stop()
-			failed <- follow(ctx, watcher, func(told jetstream.KeyValueEntry) {
-				if told == nil {
-					oneMore()
-					return
-				}
-				id := strings.TrimPrefix(told.Key(), r.names.tenant+".")
-				e := entry{revision: told.Revision()}
-				if told.Operation() == jetstream.KeyValuePut {
-					e.device = deviceIn(id, told.Value())
-				}
-				update(id, e)
-			})
-		})
+		all = append(all, func(ctx context.Context) error { return r.watchShard(ctx, kv, told, oneMore) })
 	}
-	return <-failed
+	return together(ctx, all)
+}
+
+// watchShard is watch for one shard.
+func (r *kvRegistry) watchShard(ctx context.Context, kv jetstream.KeyValue, told func(id string, data []byte, revision uint64), synced func()) error {
+	watcher, err := kv.Watch(ctx, r.names.key("*"))
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", kv.Bucket(), err)
+	}
+	defer watcher.Stop()
+	return follow(ctx, watcher, func(e jetstream.KeyValueEntry) {
+		if e == nil {
+			synced()
+			return
+		}
+		var data []byte
+		if e.Operation() == jetstream.KeyValuePut {
+			data = e.Value()
+		}
+		told(strings.TrimPrefix(e.Key(), r.names.tenant+"."), data, e.Revision())
+	})
 }
 
 // follow passes on what a watcher tells; nil is that all there was has been told.

@@ -116,14 +116,18 @@ func TestSameName(t *testing.T) {
 // that a node says when nothing happens.
 func TestLeaseLives(t *testing.T) {
 	a, _, _ := pair(t)
-	h, e := a.bus.home.Load(), a.bus.engine.Load()
+	e := a.bus.engine.Load()
 	before := e.conn.Stats().OutMsgs
 	time.Sleep(leaseRenew + leaseRenew/2)
 	sent := e.conn.Stats().OutMsgs - before
 	if sent < 1 || sent > 2 {
 		t.Errorf("%d messages were sent in the time of a renewal or two", sent)
 	}
-	msg, err := h.leases.GetLastMsgForSubject(t.Context(), "$KV."+nodesBucket+"."+a.bus.names.key("a"))
+	leases, err := e.behind(t.Context(), nodesBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := leases.GetLastMsgForSubject(t.Context(), "$KV."+nodesBucket+"."+a.bus.names.key("a"))
 	if err != nil || msg.Header.Get(jetstream.MsgTTLHeader) == "" {
 		t.Errorf("the lease is %v, %v", msg, err)
 	}
@@ -343,7 +347,7 @@ func TestUnacknowledged(t *testing.T) {
 
 // TestConcerns: that one thing is well again does not make good another.
 func TestConcerns(t *testing.T) {
-	b := &Bus{parts: Parts{Log: slog.New(slog.DiscardHandler)}, view: bareView()}
+	b := &Bus{parts: Parts{Log: slog.New(slog.DiscardHandler)}, intake: &intake{}, view: bareView()}
 	b.wrong[taking] = starting
 	b.say(taking, "")
 	if s := b.State(); !s.Working {

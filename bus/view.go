@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"sync"
@@ -25,10 +26,11 @@ type view struct {
 	records map[string]entry
 	peers   map[string]peer
 	own     map[string]*holding
-	dirty   map[string]bool  // own devices whose record may have to be written
-	before  map[string]entry // records of before, while the registry tells all anew
-	synced  bool             // records are those of the registry
-	partial bool             // there are more than may be kept
+	dirty   map[string]bool     // own devices whose record may have to be written
+	writing map[string]proposal // records that are being written
+	before  map[string]entry    // records of before, while the registry tells all anew
+	synced  bool                // records are those of the registry
+	partial bool                // there are more than may be kept
 	// news tells that there are dirty records or moved devices: those that the
 	// dock has to think about anew.
 	news  chan struct{}
@@ -54,7 +56,7 @@ func newView(cfg Config, fleet Fleet, kinds *kinds, way ferrule.Handler) *view {
 	return &view{
 		self: cfg.Node, most: cfg.View, fleet: fleet, kinds: kinds, way: way,
 		records: make(map[string]entry), peers: make(map[string]peer), own: make(map[string]*holding),
-		dirty: make(map[string]bool), news: make(chan struct{}, 1),
+		dirty: make(map[string]bool), writing: make(map[string]proposal), news: make(chan struct{}, 1),
 	}
 }
 
@@ -64,6 +66,33 @@ func (v *view) wake() {
 	case v.news <- struct{}{}:
 	default:
 	}
+}
+
+// told takes in what the registry tells of a record; data is nil if there is none any
+// more. Most of what a node is told it has just written itself, and need not read.
+func (v *view) told(id string, data []byte, revision uint64) {
+	dev, news := v.echo(id, data, revision)
+	if !news {
+		return
+	}
+	if dev == nil {
+		dev = deviceIn(id, data)
+	}
+	v.update(id, entry{dev, revision})
+}
+
+// echo tells whether a record is news, and the device in it if this node is writing
+// just that.
+func (v *view) echo(id string, data []byte, revision uint64) (dev *ferrule.Device, news bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if revision <= v.records[id].revision {
+		return nil, false
+	}
+	if p, busy := v.writing[id]; busy && len(data) > 0 && bytes.Equal(data, p.data) {
+		return p.device, true
+	}
+	return nil, true
 }
 
 // update takes in a record of the registry.

@@ -37,6 +37,7 @@ type Nodes struct {
 	Working bool      `json:"working" jsonschema:"whether this gateway hears of the others, and they of it"`
 	Since   time.Time `json:"since"`
 	Why     string    `json:"why,omitempty" jsonschema:"why not"`
+	Waiting int       `json:"waiting,omitempty" jsonschema:"devices of this gateway that the others have yet to be told of"`
 }
 
 // Calls is what became of calls since the gateway began.

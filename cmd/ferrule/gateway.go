@@ -234,7 +234,7 @@ func (g *gateway) status() toolbox.StatusOutput {
 		out.Listen = g.web.Addr().String()
 	}
 	if s := g.bus.State(); s.Mode != bus.Embedded || !s.Working {
-		out.Nodes = &toolbox.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Why: s.Why}
+		out.Nodes = &toolbox.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Why: s.Why, Waiting: s.Waiting}
 	}
 	return out
 }
