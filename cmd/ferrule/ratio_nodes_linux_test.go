@@ -1,0 +1,312 @@
+//go:build bench
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/dock"
+	"github.com/ferrulehq/ferrule/rig/cluster"
+	"github.com/ferrulehq/ferrule/toolbox"
+)
+
+// at is the config of a node that is connected to one server.
+func at(s *cluster.Server, node string) func(*config.Config) {
+	return func(c *config.Config) {
+		c.Bus.Mode, c.Bus.Node, c.Bus.Servers, c.Bus.Shards = "join", node, []string{s.URL()}, 4
+	}
+}
+
+// connection is one of a server, as that tells.
+type connection struct {
+	Name   string
+	InMsgs int `json:"in_msgs"`
+}
+
+// connections asks a server for those that it has.
+func connections(t *testing.T, s *cluster.Server) []connection {
+	t.Helper()
+	resp, err := http.Get(s.Monitor() + "/connz?limit=1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var all struct{ Connections []connection }
+	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil {
+		t.Fatal(err)
+	}
+	return all.Connections
+}
+
+// connected asserts that a node is connected to a server, and returns what the server
+// tells of it.
+func connected(t *testing.T, s *cluster.Server, node string) connection {
+	t.Helper()
+	all := connections(t, s)
+	i := slices.IndexFunc(all, func(c connection) bool { return c.Name == "ferrule "+node })
+	if i < 0 {
+		t.Fatalf("%s is not at %s, which has %v", node, s.Name, all)
+	}
+	return all[i]
+}
+
+// TestRatioNodes: a read of another node's board (G), against the road at that node
+// (L) and a request of bare NATS with as many bytes (N). The nodes, and the ends of
+// the bare request, are at the same two servers of three.
+func TestRatioNodes(t *testing.T) {
+	servers := cluster.Start(t, cluster.Options{})
+	near, far := servers.Servers[0], servers.Servers[1]
+	addrs := simProcess(t, 1)
+	b := startGateway(t, map[string]string{"robot": addrs[0]}, at(far, "b"))
+	a := startGateway(t, nil, at(near, "a"))
+	b.online("robot")
+	a.online("robot")
+	const args = `{"pin":2}`
+	across, local := road(t, a, "robot", "gpio_read", args), road(t, b, "robot", "gpio_read", args)
+	bare, sizes := bareRequest(t, near, far, across)
+
+	medians(500, across, local, bare) // to warm up
+	var got, base, ls, ns []time.Duration
+	for range rounds {
+		m := medians(500, across, local, bare)
+		got, base = append(got, m[0]), append(base, m[1]+m[2])
+		ls, ns = append(ls, m[1]), append(ns, m[2])
+	}
+	connected(t, near, "a")
+	connected(t, far, "b")
+	most(t, "reading another node's board against its own road and a bare request, G/(L+N)", got, base, 1.3)
+	t.Logf("G %v, L %v, N %v with %s", median(got), median(ls), median(ns), sizes)
+}
+
+// bareRequest returns a request of plain NATS from one server to another, which has as
+// many bytes as a call has, and as many come back.
+func bareRequest(t *testing.T, near, far *cluster.Server, call func()) (request func(), sizes string) {
+	t.Helper()
+	asking, answering := dialNATS(t, near), dialNATS(t, far)
+	seen := make(chan *nats.Msg, 16)
+	for _, subject := range []string{"ferrule.*.node.*.call", "ferrule.*.reply.>"} {
+		sub, err := asking.ChanSubscribe(subject, seen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Unsubscribe()
+	}
+	asking.Flush()
+	time.Sleep(100 * time.Millisecond) // until the other server knows
+	call()
+	there, back := <-seen, <-seen
+
+	if _, err := answering.Subscribe("bare", func(msg *nats.Msg) { msg.Respond(back.Data) }); err != nil {
+		t.Fatal(err)
+	}
+	answering.Flush()
+	request = func() {
+		if _, err := asking.Request("bare", there.Data, 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 5*time.Second, "a request is answered", func() bool {
+		_, err := asking.Request("bare", there.Data, time.Second)
+		return err == nil
+	})
+	return request, fmt.Sprintf("%d bytes there and %d back", len(there.Data), len(back.Data))
+}
+
+func dialNATS(t *testing.T, s *cluster.Server) *nats.Conn {
+	t.Helper()
+	conn, err := nats.Connect(s.URL(), nats.NoReconnect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+// TestRatioEmbedded: the local road in a gateway whose engine runs, against that in
+// one whose engine does not, in turn.
+func TestRatioEmbedded(t *testing.T) {
+	addrs := simProcess(t, 2)
+	with := startGateway(t, map[string]string{"robot": addrs[0]})
+	without := startWithoutBus(t, addrs[1])
+	with.online("robot")
+	without.online("robot")
+	eventually(t, 10*time.Second, "the engine has told of the board", func() bool { s := with.bus.State(); return s.Working && s.Waiting == 0 })
+	if without.bus.State().Working {
+		t.Fatal("both engines run")
+	}
+	const args = `{"pin":2}`
+	compare(t, "reading over TCP: road with the engine against road without", 1000,
+		road(t, with, "robot", "gpio_read", args), road(t, without, "robot", "gpio_read", args), 1.1)
+}
+
+// startWithoutBus runs a gateway with one board, called robot, and no engine.
+func startWithoutBus(t *testing.T, addr string) *testGateway {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Listen = ""
+	cfg.Devices.TCP = []config.TCPDevice{{Name: "robot", Address: addr}}
+	g, err := newGateway(cfg, t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.close() })
+	runPart(t, func(ctx context.Context) error {
+		return runParts(ctx, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run)
+	})
+	return &testGateway{gateway: g, t: t}
+}
+
+// TestRatioUp: how long it takes from the start of `ferrule up`, in an empty
+// directory, until a call to a board is answered.
+func TestRatioUp(t *testing.T) {
+	const limit, times = 300 * time.Millisecond, 15
+	addrs := simProcess(t, 1)
+	var all []time.Duration
+	for range times {
+		n := &upNode{t: t, name: "up", data: t.TempDir()}
+		n.args = []string{"up", "--listen", "127.0.0.1:0", "--data", n.data, "--tcp", "robot=" + addrs[0]}
+		start := time.Now()
+		n.start()
+		n.reaches("robot", 10*time.Second)
+		all = append(all, time.Since(start))
+		n.kill()
+	}
+	t.Logf("from the start of ferrule up until a board has answered a call: %v, at most %v; the longest took %v", median(all), limit, slices.Max(all))
+	if median(all) > limit {
+		t.Errorf("it took %v", median(all))
+	}
+}
+
+// TestRatioRest: a node that remembers a hundred thousand devices, of which none is
+// there, does next to nothing: it takes less than a hundredth of a processor, and says
+// nothing but that it lives. One is by itself, and one has joined three servers.
+func TestRatioRest(t *testing.T) {
+	const devices, while = 100_000, 15 * time.Second
+	servers := cluster.Start(t, cluster.Options{})
+	alone, joined := newNode(t, "alone", 0, ""), newNode(t, "joined", 0, joining(servers))
+	nodes := []*upNode{alone, joined}
+	for _, n := range nodes {
+		remember(t, n.data, devices)
+		n.start()
+	}
+	for _, n := range nodes {
+		n.settles(devices)
+	}
+	said := func() (sum int) {
+		for _, s := range servers.Servers {
+			for _, c := range connections(t, s) {
+				if c.Name == "ferrule joined" {
+					sum += c.InMsgs
+				}
+			}
+		}
+		return sum
+	}
+	before, start := said(), make(map[*upNode]time.Duration)
+	for _, n := range nodes {
+		start[n] = n.cpu()
+	}
+	time.Sleep(while)
+	for _, n := range nodes {
+		used := n.cpu() - start[n]
+		t.Logf("%s, with %d devices that are not there: %v of processor time in %v, at most %v; %d MB", n.name, devices, used, while, while/100, n.resident()>>20)
+		if used > while/100 {
+			t.Errorf("%s is busy", n.name)
+		}
+	}
+	const leases = int(while / (5 * time.Second))
+	messages := said() - before
+	t.Logf("joined has sent %d messages in %v, at most %d: it renews its lease every 5s", messages, while, leases+1)
+	if messages < leases-1 || messages > leases+1 {
+		t.Errorf("it has sent %d messages", messages)
+	}
+}
+
+// remember has the gateway of a data directory remember devices.
+func remember(t *testing.T, data string, devices int) {
+	t.Helper()
+	memory, err := dock.OpenMemory(data, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	m := someManifest(0)
+	kind, err := m.Kind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range devices {
+		if err := memory.Keep(someDevice(i, kind, ferrule.StateOffline), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// settles waits until a node knows its devices, has told of them, and has nothing
+// more to do.
+func (n *upNode) settles(devices int) {
+	n.t.Helper()
+	eventually(n.t, time.Minute, n.name+" has told of its devices", func() bool {
+		result, err := n.call(ferrule.GatewayID, "status", `{}`)
+		if err != nil {
+			return false
+		}
+		var status toolbox.StatusOutput
+		return json.Unmarshal(result.Value, &status) == nil && status.Offline == devices &&
+			(status.Nodes == nil || status.Nodes.Working && status.Nodes.Waiting == 0)
+	})
+	eventually(n.t, time.Minute, n.name+" is at rest", func() bool {
+		before := n.cpu()
+		time.Sleep(time.Second)
+		return n.cpu()-before < 20*time.Millisecond
+	})
+}
+
+// cpu is how long the process has worked since its start.
+func (n *upNode) cpu() time.Duration {
+	n.t.Helper()
+	const hertz = 100
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	_, stat, _ := strings.Cut(string(data), ") ") // the name may have spaces
+	var ticks time.Duration
+	for _, field := range strings.Fields(stat)[11:13] { // in user and in system mode
+		count, err := strconv.Atoi(field)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		ticks += time.Duration(count)
+	}
+	return ticks * time.Second / hertz
+}
+
+// resident is the memory of the process.
+func (n *upNode) resident() (bytes int) {
+	n.t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if found, _ := fmt.Sscanf(line, "VmRSS: %d kB", &bytes); found == 1 {
+			return bytes << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,436 @@
+//go:build bench
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/rig/cluster"
+)
+
+var manyDevices = flag.Int("devices", 100_000, "how many devices TestRatioRegistry registers")
+
+// What is registered: devices of a thousand Kinds or more, in rounds of a tenant each,
+// and one tenant of five thousand devices of five Kinds that a fresh front serves.
+const (
+	registryShards = 16
+	registryRounds = 3
+	perKind        = 100 // devices of a Kind
+	mostOfTenant   = 100_000
+	frontDevices   = 5000
+	frontKinds     = 5
+)
+
+// TestRatioRegistry: the registry on three real servers, against as much that is
+// written to and read from bare KV buckets of three others, which are made alike:
+// how long it takes to load, what it takes of the servers' memory, and how long it
+// takes until a fresh front serves a tenant. The two sides take turns.
+func TestRatioRegistry(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(whenSmall)) // there is more in this process than in a node's
+	ours, bare := newRegistrySide(t), newBareSide(t)
+	const warm = 2000
+	ours.load(t, "warm", warm, warm/perKind, ferrule.StateOffline)
+	bare.like(t, ours, "warm")
+	bare.load(t, "warm", warm, warm/perKind)
+	oursBefore, bareBefore := settledRSS(ours.servers), settledRSS(bare.servers)
+
+	each := min(*manyDevices/registryRounds, mostOfTenant)
+	var got, base []time.Duration
+	for i := range *manyDevices / each {
+		tenant := fmt.Sprintf("t%d", i)
+		sides := []func(){
+			func() { got = append(got, ours.load(t, tenant, each, each/perKind, ferrule.StateOffline)) },
+			func() { base = append(base, bare.load(t, tenant, each, each/perKind)) },
+		}
+		sides[i%2]()
+		sides[1-i%2]()
+	}
+	ours.load(t, "front", frontDevices, frontKinds, ferrule.StateOnline)
+	bare.load(t, "front", frontDevices, frontKinds)
+	total := len(got)*each + frontDevices
+	oursMemory, bareMemory := settledRSS(ours.servers)-oursBefore, settledRSS(bare.servers)-bareBefore
+	ours.complete(t, warm+total)
+
+	t.Logf("%d devices in %d shards of three replicas, of %d Kinds; a record is %d bytes, a manifest %d", total, registryShards, len(got)*each/perKind+frontKinds, len(bare.record), len(bare.manifest))
+	most(t, fmt.Sprintf("loading the registry by %d devices against bare KV", each), got, base, 1.3)
+	t.Logf("that is %.0f records a second, bare %.0f", float64(each)/median(got).Seconds(), float64(each)/median(base).Seconds())
+	most(t, "bytes of RSS of the three servers together for a device against bare KV", []int{oursMemory / total}, []int{bareMemory / total}, 1.3)
+
+	ours.front(t)
+	bare.front(t)
+	got, base = nil, nil
+	for range 2 * rounds {
+		got, base = append(got, ours.front(t)), append(base, bare.front(t))
+	}
+	most(t, fmt.Sprintf("until a fresh front serves a tenant of %d devices against bare KV", frontDevices), got, base, 1.3)
+	ours.weigh(t, each)
+}
+
+// settledRSS is the memory of servers, after a while in which they could give some
+// back.
+func settledRSS(c *cluster.Cluster) (sum int) {
+	time.Sleep(2 * time.Second)
+	for _, s := range c.Servers {
+		sum += int(s.RSS())
+	}
+	return sum
+}
+
+// registrySide is Ferrule's.
+type registrySide struct {
+	servers *cluster.Cluster
+	count   int
+}
+
+func newRegistrySide(t *testing.T) *registrySide {
+	return &registrySide{servers: cluster.Start(t, cluster.Options{})}
+}
+
+// node makes a gateway that has joined the servers, and has not begun.
+func (r *registrySide) node(t *testing.T, tenant string) *gateway {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Listen = ""
+	r.count++
+	cfg.Bus.Mode, cfg.Bus.Tenant, cfg.Bus.Node = "join", tenant, fmt.Sprintf("node-%d", r.count)
+	cfg.Bus.Servers, cfg.Bus.Shards = strings.Split(r.servers.URLs(), ","), registryShards
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := newGateway(cfg, t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.close() })
+	return g
+}
+
+// runPart runs a part of a gateway, until stop is called or the test ends.
+func runPart(t *testing.T, part func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- part(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// load has a node with devices tell the registry of them. That of the front's tenant
+// goes on.
+func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, state ferrule.State) time.Duration {
+	t.Helper()
+	g := r.node(t, tenant)
+	populate(t, g, devices, kinds, state)
+	start := time.Now()
+	stop := runPart(t, g.bus.Run)
+	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.bus.State().Waiting == 0 })
+	took := time.Since(start)
+	if tenant != "front" {
+		stop()
+	}
+	return took
+}
+
+// populate has a node know devices: those that it remembers are offline when it is
+// started, and those that were admitted are online.
+func populate(t *testing.T, g *gateway, devices, kinds int, state ferrule.State) {
+	t.Helper()
+	laid := make([]*ferrule.Manifest, kinds)
+	of := make([]ferrule.Kind, kinds)
+	for k := range kinds {
+		laid[k] = someManifest(k)
+		kind, err := laid[k].Kind()
+		if err != nil {
+			t.Fatal(err)
+		}
+		of[k] = kind
+	}
+	way := func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil }
+	for i := range devices {
+		dev := someDevice(i, of[i%kinds], state)
+		if err := g.memory.Keep(dev, laid[i%kinds]); err != nil {
+			t.Fatal(err)
+		}
+		g.fleet.Put(dev, laid[i%kinds], way)
+	}
+}
+
+func someDevice(i int, kind ferrule.Kind, state ferrule.State) *ferrule.Device {
+	return &ferrule.Device{
+		ID: deviceID(i), Address: fmt.Sprintf("usb:303a:1001:34851871%06X", i), Medium: "serial", Dialect: "mcpu",
+		Kind: kind, State: state, Since: time.Now(), Trust: ferrule.TrustAdopted,
+	}
+}
+
+func deviceID(i int) string { return fmt.Sprintf("sensor-%06d", i) }
+
+// someManifest is that of a board with eight tools.
+func someManifest(number int) *ferrule.Manifest {
+	m := &ferrule.Manifest{Model: fmt.Sprintf("sensor-%d", number), Version: "1.4.2", Platform: "esp32"}
+	for i := range 8 {
+		m.Tools = append(m.Tools, ferrule.Tool{
+			Name: fmt.Sprintf("read_value_%d", i), Text: fmt.Sprintf("Reads value %d of this sensor, in the unit that it was set to.", i), Effect: ferrule.Reads,
+			Input: json.RawMessage(`{"type":"object","properties":{"unit":{"type":"string","enum":["raw","si"]},"samples":{"type":"integer","minimum":1,"maximum":64}},"additionalProperties":false}`),
+		})
+	}
+	return m
+}
+
+// complete asserts that there are as many records as there should be.
+func (r *registrySide) complete(t *testing.T, want int) {
+	t.Helper()
+	js := connectTo(t, r.servers)
+	var have uint64
+	for shard := range registryShards {
+		s, err := js.Stream(t.Context(), fmt.Sprintf("KV_ferrule-devices-%d", shard))
+		if err != nil {
+			t.Fatal(err)
+		}
+		have += s.CachedInfo().State.Msgs
+	}
+	if int(have) != want {
+		t.Errorf("%d records, want %d", have, want)
+	}
+}
+
+// front measures how long it takes from nothing until a node knows all devices of
+// its tenant.
+func (r *registrySide) front(t *testing.T) time.Duration {
+	t.Helper()
+	start := time.Now()
+	g := r.node(t, "front")
+	stop := runPart(t, func(ctx context.Context) error { return g.Run(ctx) })
+	defer stop()
+	eventually(t, time.Minute, "all devices of the tenant are known", func() bool { return g.catalog.Counts().Online == frontDevices })
+	last := deviceID(frontDevices - 1)
+	if dev, m, ok := g.fleet.Lookup(last); !ok || m.Tool("read_value_7") == nil || dev.State != ferrule.StateOnline {
+		t.Fatalf("%s: %v, %t", last, dev, ok)
+	}
+	if offers, _ := g.catalog.List(); len(offers) == 0 {
+		t.Fatal("nothing is listed")
+	}
+	return time.Since(start)
+}
+
+// weigh prints what a node takes for a device of its own, for one of another node that
+// it has in view, and for a Kind.
+func (r *registrySide) weigh(t *testing.T, devices int) {
+	t.Helper()
+	before := residentSet(t)
+	start := time.Now()
+	r.holder(t, "weighed", devices, 1)
+	t.Logf("%d devices that come online at once are registered in %v, while their events are told", devices, time.Since(start).Round(time.Millisecond))
+	own := residentSet(t)
+	r.viewer(t, "weighed", devices)
+	view := residentSet(t)
+	t.Logf("memory of a node: %d bytes of RSS for a device of its own, %d for one that is in view", (own-before)/devices, (view-own)/devices)
+	const kinds = 1000
+	r.holder(t, "kinds", kinds, kinds)
+	before = residentSet(t)
+	r.viewer(t, "kinds", kinds)
+	t.Logf("and %d for a device in view that is the only one of its Kind, of eight tools", (residentSet(t)-before)/kinds)
+}
+
+// holder runs a node with devices that are online.
+func (r *registrySide) holder(t *testing.T, tenant string, devices, kinds int) {
+	t.Helper()
+	g := r.node(t, tenant)
+	populate(t, g, devices, kinds, ferrule.StateOnline)
+	runPart(t, g.bus.Run)
+	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.bus.State().Waiting == 0 })
+}
+
+// viewer runs a node that has the devices of a tenant in view.
+func (r *registrySide) viewer(t *testing.T, tenant string, devices int) {
+	t.Helper()
+	g := r.node(t, tenant)
+	runPart(t, g.bus.Run)
+	eventually(t, time.Minute, "all are in view", func() bool { return g.catalog.Counts().Online == devices })
+}
+
+func connectTo(t *testing.T, c *cluster.Cluster) jetstream.JetStream {
+	t.Helper()
+	conn, err := nats.Connect(c.URLs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// bareRecord is a record as whoever reads one has to.
+type bareRecord struct {
+	Address, Medium, Dialect, Node, Kind, State string
+	Epoch, Since                                int64
+}
+
+// bareSide is plain NATS: buckets of the same configuration, watched alike, and
+// records and manifests of the same size. They are created, so that nobody's are
+// written over, as fast as the library can.
+type bareSide struct {
+	servers          *cluster.Cluster
+	record, manifest []byte
+}
+
+func newBareSide(t *testing.T) *bareSide {
+	b := &bareSide{servers: cluster.Start(t, cluster.Options{})}
+	js := connectTo(t, b.servers)
+	for _, name := range b.buckets() {
+		eventually(t, time.Minute, "a bucket is made", func() bool { // servers that have just met may say no
+			_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: jetstream.FileStorage, Replicas: 3})
+			return err == nil
+		})
+	}
+	return b
+}
+
+// buckets names the buckets: the first is for manifests.
+func (b *bareSide) buckets() []string {
+	names := []string{"bare-kinds"}
+	for shard := range registryShards {
+		names = append(names, fmt.Sprintf("bare-devices-%d", shard))
+	}
+	return names
+}
+
+// like takes a record and a manifest of the registry for a pattern.
+func (b *bareSide) like(t *testing.T, r *registrySide, tenant string) {
+	t.Helper()
+	js := connectTo(t, r.servers)
+	first := func(bucket string) []byte {
+		kv, err := js.KeyValue(t.Context(), bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watcher, err := kv.Watch(t.Context(), tenant+".*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watcher.Stop()
+		return bytes.Clone((<-watcher.Updates()).Value())
+	}
+	b.record, b.manifest = first("ferrule-devices-0"), first("ferrule-kinds")
+}
+
+// open connects and opens all buckets, at once.
+func (b *bareSide) open(t *testing.T) (*nats.Conn, jetstream.JetStream, []jetstream.KeyValue) {
+	t.Helper()
+	conn, err := nats.Connect(b.servers.URLs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(4096))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]jetstream.KeyValue, 1+registryShards)
+	sideBySide(t, len(all), func(i int) error {
+		kv, err := js.KeyValue(t.Context(), b.buckets()[i])
+		all[i] = kv
+		return err
+	})
+	return conn, js, all
+}
+
+// sideBySide does n things at once.
+func sideBySide(t *testing.T, n int, do func(i int) error) {
+	t.Helper()
+	errs := make(chan error, n)
+	for i := range n {
+		go func() { errs <- do(i) }()
+	}
+	for range n {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// watch watches the devices of a tenant in all shards, and counts what it is told.
+func (b *bareSide) watch(t *testing.T, shards []jetstream.KeyValue, tenant string, read bool, told *atomic.Int64) {
+	t.Helper()
+	sideBySide(t, len(shards), func(i int) error {
+		watcher, err := shards[i].Watch(t.Context(), tenant+".*")
+		if err != nil {
+			return err
+		}
+		go func() {
+			for e := range watcher.Updates() {
+				var record bareRecord
+				if e != nil && (!read || json.Unmarshal(e.Value(), &record) == nil) {
+					told.Add(1)
+				}
+			}
+		}()
+		return nil
+	})
+}
+
+func (b *bareSide) load(t *testing.T, tenant string, devices, kinds int) time.Duration {
+	t.Helper()
+	start := time.Now()
+	conn, js, all := b.open(t)
+	defer conn.Close()
+	var told atomic.Int64
+	b.watch(t, all[1:], tenant, false, &told)
+	publish := func(bucket, key string, value []byte) {
+		if _, err := js.PublishMsgAsync(&nats.Msg{Subject: "$KV." + bucket + "." + tenant + "." + key, Data: value}, jetstream.WithStallWait(time.Minute), jetstream.WithExpectLastSequencePerSubject(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k := range kinds {
+		publish("bare-kinds", fmt.Sprintf("%064d", k), b.manifest)
+	}
+	for _, i := range rand.Perm(devices) { // as they come
+		publish(fmt.Sprintf("bare-devices-%d", i%registryShards), deviceID(i), b.record)
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-time.After(5 * time.Minute):
+		t.Fatal("not all is written")
+	}
+	took := time.Since(start)
+	eventually(t, time.Minute, "the watches have told all", func() bool { return int(told.Load()) == devices })
+	return took
+}
+
+func (b *bareSide) front(t *testing.T) time.Duration {
+	t.Helper()
+	start := time.Now()
+	conn, _, all := b.open(t)
+	defer conn.Close()
+	var told atomic.Int64
+	b.watch(t, all[1:], "front", true, &told)
+	eventually(t, time.Minute, "all values have come", func() bool { return int(told.Load()) == frontDevices })
+	sideBySide(t, frontKinds, func(k int) error {
+		_, err := all[0].Get(t.Context(), fmt.Sprintf("front.%064d", k))
+		return err
+	})
+	return time.Since(start)
+}
