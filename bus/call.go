@@ -257,15 +257,16 @@ type trip struct {
 
 // depart sends the call off. If it returns an error, nothing was sent.
 func (t *trip) depart(ctx context.Context, data []byte) error {
-	limit, cancel := context.WithTimeout(ctx, linkTime)
-	defer cancel()
-	for {
+	for end := time.Now().Add(linkTime); ; {
 		t.sent = time.Now()
 		err := t.engine.conn.PublishRequest(t.bus.names.at(t.node, verbCall), t.reply, data)
 		if !unsent(err) {
 			return nil // some other error may come after it was sent: the holder is asked
 		}
-		if t.engine.linked(limit) != nil {
+		limit, cancel := context.WithDeadline(ctx, end)
+		err = t.engine.linked(limit)
+		cancel()
+		if err != nil {
 			if ctx.Err() != nil {
 				return ferrule.Errorf(ferrule.Cancelled, "cancelled before it was sent")
 			}

@@ -169,7 +169,7 @@ type ear struct {
 
 	mu     sync.Mutex
 	deaf   bool // nothing more is begun
-	served sync.WaitGroup
+	hands  *hands
 	cancel context.CancelFunc // ends what is served
 }
 
@@ -180,7 +180,7 @@ func (l *ear) listen(ctx context.Context) (err error) {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	l.deaf, l.cancel = false, cancel
+	l.deaf, l.cancel, l.hands = false, cancel, newHands()
 	b := l.bus
 	l.sub, err = l.engine.conn.Subscribe(b.names.at(b.cfg.Node, "*"), func(msg *nats.Msg) { l.receive(ctx, msg) })
 	if err != nil {
@@ -202,7 +202,7 @@ func (l *ear) stop() {
 	l.mu.Lock()
 	l.deaf = true
 	l.mu.Unlock()
-	l.served.Wait()
+	l.hands.end()
 }
 
 func (l *ear) receive(ctx context.Context, msg *nats.Msg) {
@@ -215,7 +215,7 @@ func (l *ear) receive(ctx context.Context, msg *nats.Msg) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if !l.deaf {
-			b.accept(ctx, l.engine, msg, &l.served)
+			b.accept(ctx, l.engine, msg, l.hands)
 		}
 	case verbCancel:
 		b.inbox.cancel(msg.Reply)
@@ -239,7 +239,7 @@ func (b *Bus) reply(e *engine, to string, end [][]byte) {
 }
 
 // accept begins to serve a call.
-func (b *Bus) accept(ctx context.Context, e *engine, msg *nats.Msg, wg *sync.WaitGroup) {
+func (b *Bus) accept(ctx context.Context, e *engine, msg *nats.Msg, hands *hands) {
 	ctx, cancel := context.WithCancel(ctx)
 	s, err := b.inbox.enter(msg.Reply, cancel)
 	if err != nil {
@@ -249,7 +249,7 @@ func (b *Bus) accept(ctx context.Context, e *engine, msg *nats.Msg, wg *sync.Wai
 		}
 		return
 	}
-	wg.Go(func() {
+	hands.do(func() {
 		defer cancel()
 		end := b.serve(ctx, e, msg, s)
 		end = split(end[0], int(e.conn.MaxPayload()))
