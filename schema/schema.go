@@ -46,21 +46,26 @@ type Schema struct {
 
 // Compile compiles the schema of a tool's arguments. Its errors are fit for
 // showing to whoever wrote the schema. What it is given is hostile: whatever goes
-// wrong with one schema, a panic in a library included, is an error of that one.
-func Compile(raw []byte) (compiled *Schema, err error) {
-	return compileDoc(raw, func(whole map[string]any) (map[string]any, error) {
-		return portableRoot(whole), rootIsObject(whole)
+// wrong with one schema, a panic in a library included, is an error of that one. The
+// same text gives the same Schema as long as that is in use.
+func Compile(raw []byte) (*Schema, error) {
+	return sharedArguments.of(raw, func() (*Schema, error) {
+		return compileDoc(raw, func(whole map[string]any) (map[string]any, error) {
+			return portableRoot(whole), rootIsObject(whole)
+		})
 	})
 }
 
 // CompileAnswer compiles the schema of what a tool answers. Its portable form is
 // nothing if answers need not be objects, which not every client can read.
 func CompileAnswer(raw []byte) (*Schema, error) {
-	return compileDoc(raw, func(whole map[string]any) (map[string]any, error) {
-		if whole["type"] != "object" {
-			return nil, nil
-		}
-		return widerRoot(whole), nil
+	return sharedAnswers.of(raw, func() (*Schema, error) {
+		return compileDoc(raw, func(whole map[string]any) (map[string]any, error) {
+			if whole["type"] != "object" {
+				return nil, nil
+			}
+			return widerRoot(whole), nil
+		})
 	})
 }
 
