@@ -163,7 +163,7 @@ func (v *view) plan(id string) (proposal, bool) {
 		if theirs && !h.claim && h.epoch <= r.Epoch {
 			return proposal{}, false // it was taken
 		}
-		epoch = max(h.epoch, epochOf(r)) + 1
+		epoch = max(h.epoch, epochOf(r)+1) // a claim that did not get there is made again
 	case !online(h.device) && theirs:
 		return proposal{}, false
 	case !online(h.device):

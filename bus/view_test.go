@@ -90,7 +90,7 @@ func TestRolledBack(t *testing.T) {
 			t.Fatalf("wrote %+v", r)
 		}
 		v.reread(robotAt("b", ferrule.StateOnline, 5), 1)
-		if r := v.write(t, 2); r == nil || r.Epoch != 7 || r.Node != "a" {
+		if r := v.write(t, 2); r == nil || r.Epoch != 6 || r.Node != "a" {
 			t.Errorf("wrote %+v, and nobody can reach it", r)
 		}
 		v.update("robot", entry{robotAt("b", ferrule.StateOnline, 8), 9})
@@ -98,6 +98,28 @@ func TestRolledBack(t *testing.T) {
 			t.Errorf("wrote %+v, and it was taken", r)
 		}
 	})
+}
+
+// TestClaimFails: a claim that does not get there is made again, and however often it
+// was, another node's that did get there counts.
+func TestClaimFails(t *testing.T) {
+	v := bareView()
+	v.reread(robotAt("b", ferrule.StateOffline, 5), 1)
+	v.settle([]change{{"robot", robotAt("a", ferrule.StateOnline, 0), nil}})
+	for range 10 {
+		all := v.propose(10)
+		if len(all) != 1 || all[0].device.Epoch != 6 {
+			t.Fatalf("proposed %+v", all)
+		}
+		v.landed(all[0], outcome{err: context.DeadlineExceeded})
+	}
+	v.update("robot", entry{robotAt("c", ferrule.StateOnline, 6), 2})
+	if r := v.write(t, 3); r != nil {
+		t.Errorf("wrote %+v, and it was taken", r)
+	}
+	if _, ok := v.holds("robot", 6); ok {
+		t.Error("it is held by two")
+	}
 }
 
 // TestKnownMeanwhile: while the registry tells all anew, what it told before counts.
