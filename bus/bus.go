@@ -103,6 +103,7 @@ type Bus struct {
 
 	publishing sync.Mutex            // held while manifests are written
 	published  map[ferrule.Kind]bool // in the registry by now
+	copied     string                // the run of a copy of this node that has its lease; renew's
 
 	engine atomic.Pointer[engine] // nil while there is none
 	home   atomic.Pointer[home]   // nil while it is not open

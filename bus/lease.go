@@ -17,18 +17,23 @@ import (
 type lease struct {
 	// Identity tells two nodes apart that were given the same name.
 	Identity string `json:"identity"`
-	Version  string `json:"version,omitempty"`
+	// Boot tells apart two that were made by copying the files of one.
+	Boot    string `json:"boot"`
+	Version string `json:"version,omitempty"`
 }
 
-// errTaken is why a node cannot take part: another one has its name.
-var errTaken = errors.New("another node has this name")
+// Why a node cannot take part: another one has its name, or even its identity.
+var (
+	errTaken  = errors.New("another node has this name")
+	errCopied = fmt.Errorf("%w, and the same identity: was its data directory copied? Delete bus/node in that of one of them, and give it another name", errTaken)
+)
 
 // renew takes the lease of this node, or lengthens it. Revision is that of the
 // lease as this node knows it.
 //
 // A value that is put by way of the KV loses its time to live, so it is published.
 func (b *Bus) renew(ctx context.Context, e *engine, revision uint64) (uint64, error) {
-	text, err := json.Marshal(lease{b.identity, b.parts.Version})
+	text, err := json.Marshal(lease{b.identity, b.boot, b.parts.Version})
 	if err != nil {
 		return 0, err
 	}
@@ -50,8 +55,10 @@ func (b *Bus) renew(ctx context.Context, e *engine, revision uint64) (uint64, er
 		return revision, err
 	}
 	var l lease
-	if len(held) > 0 && json.Unmarshal(held, &l) == nil && l.Identity != b.identity {
-		return revision, fmt.Errorf("%w: %s", errTaken, b.cfg.Node)
+	if len(held) > 0 && json.Unmarshal(held, &l) == nil {
+		if err := b.rival(l, revision > 0); err != nil {
+			return revision, fmt.Errorf("%w: %s", err, b.cfg.Node)
+		}
 	}
 	return publish(now)
 }
@@ -62,6 +69,20 @@ func (b *Bus) firstLease(ctx context.Context, e *engine) (revision uint64, err e
 		return 0, nil
 	}
 	return b.renew(ctx, e, 0)
+}
+
+// rival says why a lease is not this node's. One that this node left behind when it was
+// killed is; but one that takes its place while it runs is a copy of it, to which it
+// leaves the name.
+func (b *Bus) rival(l lease, running bool) error {
+	switch {
+	case l.Identity != b.identity:
+		return errTaken
+	case l.Boot != b.boot && (running || l.Boot == b.copied):
+		b.copied = l.Boot
+		return errCopied
+	}
+	return nil
 }
 
 // keepLease renews the lease until ctx ends, or it cannot be kept. That a cluster

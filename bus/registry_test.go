@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -110,6 +111,27 @@ func TestSameName(t *testing.T) {
 	}
 	b.stop()
 	eventually(t, 10*time.Second, "it takes part once the other has gone", func() bool { return a.sees("lamp") != nil })
+}
+
+// TestCopiedNode: of two nodes with the same files one takes part, and the other says
+// why it does not.
+func TestCopiedNode(t *testing.T) {
+	cfg := oneServer(t)
+	dirs := []string{t.TempDir(), t.TempDir()}
+	first := nodeWith(t, "a", cfg, noJournal{}, dirs[0])
+	eventually(t, 5*time.Second, "it takes part", func() bool { return first.bus.State().Working })
+	if err := os.CopyFS(dirs[1], os.DirFS(dirs[0])); err != nil {
+		t.Fatal(err)
+	}
+	second := nodeWith(t, "a", cfg, noJournal{}, dirs[1])
+	eventually(t, 3*leaseRenew, "one says why", func() bool { return strings.Contains(first.bus.State().Why, "copied") })
+	for end := time.Now().Add(2 * leaseRenew); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if first.bus.home.Load() != nil || !second.bus.State().Working {
+			t.Fatalf("%+v, %+v", first.bus.State(), second.bus.State())
+		}
+	}
+	second.stop()
+	eventually(t, 3*leaseRenew, "it takes part once the other has gone", func() bool { return first.bus.State().Working })
 }
 
 // TestLeaseLives: renewing a lease does not take its time to live away, and it is all
