@@ -19,6 +19,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"address":"usb:1","medium":"serial","dialect":"mcpu","node":"a","epoch":3,"kind":"ab","state":"online","since":1700000000000}`))
 	f.Add([]byte(`{"address":"x","local":true,"node":"a","epoch":1,"kind":"ab","state":"offline","since":1,"reason":"\u202e","held":true,"labels":{"a":"b"}}`))
 	f.Add([]byte(`{"state":"online"}`))
+	f.Add([]byte(`{"address":"usb:1","node":"a","epoch":3,"kind":"ab","state":"online","since":1000000000000000000}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dev := deviceIn("robot", data)
 		if dev == nil {
@@ -26,6 +27,9 @@ func FuzzRecord(f *testing.F) {
 		}
 		if dev.ID != "robot" || ferrule.CheckID(dev.Node) != nil || dev.Kind == "" || dev.Reason != ferrule.Clean(dev.Reason, maxReason) {
 			t.Errorf("got %+v", dev)
+		}
+		if _, err := json.Marshal(dev); err != nil {
+			t.Errorf("it cannot be shown: %v", err)
 		}
 		r := recordOf(dev, dev.Epoch)
 		text, err := json.Marshal(&r)

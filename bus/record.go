@@ -34,6 +34,7 @@ type record struct {
 const (
 	maxRecord = 16 << 10
 	maxReason = 200
+	maxMillis = 253_402_300_799_999 // the last moment of the year 9999: what is later cannot be written as JSON
 )
 
 func recordOf(dev *ferrule.Device, epoch uint64) record {
@@ -92,6 +93,11 @@ func parseRecord(data []byte) (*record, error) {
 	case ferrule.StateOnline, ferrule.StateOffline, ferrule.StateReleased:
 	default:
 		return nil, fmt.Errorf("state %q", r.State)
+	}
+	for _, ms := range []int64{r.Since, r.Restarted, r.Changed} {
+		if ms < 0 || ms > maxMillis {
+			return nil, fmt.Errorf("a time of %d", ms)
+		}
 	}
 	if err := ferrule.CheckID(r.Node); err != nil {
 		return nil, err
