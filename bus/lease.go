@@ -128,9 +128,19 @@ func (b *Bus) renewOnce(ctx context.Context, e *engine, revision uint64) (uint64
 	return revision, err
 }
 
-// giveUpLease tells all others at once that this node has ended.
+// giveUpLease tells all others at once that this node has ended. A lease that another
+// one of this name has by now is left to it.
 func (b *Bus) giveUpLease(ctx context.Context, h *home) {
-	if err := h.nodes.Delete(ctx, b.names.key(b.cfg.Node)); err != nil {
+	key := b.names.key(b.cfg.Node)
+	held, revision, err := lastValue(ctx, h.leases, "$KV."+nodesBucket+"."+key)
+	var l lease
+	if err == nil {
+		err = json.Unmarshal(held, &l)
+	}
+	if err == nil && l.Boot == b.boot {
+		err = h.nodes.Delete(ctx, key, jetstream.LastRevision(revision))
+	}
+	if err != nil {
 		b.parts.Log.Debug("bus: the lease ends by itself", "err", err)
 	}
 }

@@ -134,6 +134,20 @@ func TestCopiedNode(t *testing.T) {
 	eventually(t, 3*leaseRenew, "it takes part once the other has gone", func() bool { return first.bus.State().Working })
 }
 
+// TestLeaseOfAnother: a node that ends leaves the lease alone that is another's by now.
+func TestLeaseOfAnother(t *testing.T) {
+	a, _, _ := pair(t)
+	h := a.bus.home.Load()
+	key := a.bus.names.key("a")
+	if _, err := h.nodes.Put(t.Context(), key, []byte(`{"identity":"another","boot":"another"}`)); err != nil {
+		t.Fatal(err)
+	}
+	a.bus.giveUpLease(t.Context(), h)
+	if _, err := h.nodes.Get(t.Context(), key); err != nil {
+		t.Errorf("the other's lease: %v", err)
+	}
+}
+
 // TestLeaseLives: renewing a lease does not take its time to live away, and it is all
 // that a node says when nothing happens.
 func TestLeaseLives(t *testing.T) {
