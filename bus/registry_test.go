@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -398,5 +399,24 @@ func TestConcerns(t *testing.T) {
 	b.say(writing, "")
 	if s := b.State(); !s.Working || s.Why != "" {
 		t.Errorf("got %+v", s)
+	}
+}
+
+// brokenJournal cannot be read.
+type brokenJournal struct{ noJournal }
+
+func (brokenJournal) Lines(context.Context, uint64, int) (ferrule.JournalLines, error) {
+	return ferrule.JournalLines{}, errors.New("its file was cut")
+}
+
+// TestBrokenJournal: a node whose journal cannot be read takes part.
+func TestBrokenJournal(t *testing.T) {
+	cfg := oneServer(t)
+	a, b := node(t, "a", cfg), nodeWith(t, "b", cfg, brokenJournal{}, t.TempDir())
+	b.has("robot", "arm", ferrule.StateOnline)
+	eventually(t, 5*time.Second, "a sees robot", func() bool { return a.sees("robot") != nil })
+	time.Sleep(time.Second)
+	if !b.bus.State().Working {
+		t.Errorf("got %+v", b.bus.State())
 	}
 }

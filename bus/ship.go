@@ -123,11 +123,18 @@ func (r *route) put(ctx context.Context, p parcel, at uint64) (uint64, error) {
 // maxLines is how much of a journal is brought at once.
 const maxLines = 256 << 10
 
-// shipJournal copies this node's journal.
+// shipJournal copies this node's journal. That it cannot be read is no reason not to
+// take part.
 func (b *Bus) shipJournal(ctx context.Context, e *engine, h *home) error {
+	say := b.told("the journal is", "copied")
 	first, err := b.parts.Journal.Lines(ctx, 0, 1) // it says which chain it is
-	if err != nil {
-		return err
+	for err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		say(err)
+		sleep(ctx, shipPause)
+		first, err = b.parts.Journal.Lines(ctx, 0, 1)
 	}
 	subject := b.names.journal(first.Chain)
 	r := &route{
@@ -138,7 +145,7 @@ func (b *Bus) shipJournal(ctx context.Context, e *engine, h *home) error {
 		},
 		goesOn: b.sameJournal,
 	}
-	return r.ship(ctx, b.told("the journal is", "copied"))
+	return r.ship(ctx, say)
 }
 
 // sameJournal tells whether this node's journal goes on where its copy ends. One
