@@ -375,7 +375,7 @@ func (b *Bus) attend(ctx context.Context, e *engine, ear *ear) (err error) {
 	wg.Wait()
 	if ctx.Err() != nil {
 		ear.stop()
-		b.leave(context.WithoutCancel(ctx), h)
+		b.leave(context.WithoutCancel(ctx), e, h)
 	}
 	return err
 }
@@ -513,12 +513,12 @@ func together(ctx context.Context, all []func(context.Context) error) error {
 
 // leave tells all others what has become of this node's devices, as far as there is
 // time, and that it has ended.
-func (b *Bus) leave(ctx context.Context, h *home) {
+func (b *Bus) leave(ctx context.Context, e *engine, h *home) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	b.view.settle(b.intake)
 	b.writeAll(ctx, h) // or as much as there is time for
 	if !b.cfg.alone() {
-		b.giveUpLease(ctx, h)
+		b.giveUpLease(ctx, e, h)
 	}
 }

@@ -130,9 +130,9 @@ func (b *Bus) renewOnce(ctx context.Context, e *engine, revision uint64) (uint64
 
 // giveUpLease tells all others at once that this node has ended. A lease that another
 // one of this name has by now is left to it.
-func (b *Bus) giveUpLease(ctx context.Context, h *home) {
+func (b *Bus) giveUpLease(ctx context.Context, e *engine, h *home) {
 	key := b.names.key(b.cfg.Node)
-	held, revision, err := lastValue(ctx, h.leases, "$KV."+nodesBucket+"."+key)
+	held, revision, err := e.lastValue(ctx, nodesBucket, key)
 	var l lease
 	if err == nil {
 		err = json.Unmarshal(held, &l)

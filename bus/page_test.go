@@ -83,7 +83,7 @@ func pageShows() []any {
 	return []any{
 		ferrule.Event{Seq: 42, Time: at, What: ferrule.Gone, Device: "pump", Node: "north", Kind: kind, Reason: "it was unplugged"},
 		recordOf(pump, 7),
-		lease{"k3v7m2q6x4t5w2a3b7c6", "1.4.0"},
+		lease{"k3v7m2q6x4t5w2a3b7c6", "h5d2n7c4qa", "1.4.0"},
 		layout{16},
 		request{
 			Call: ferrule.Call{

@@ -143,7 +143,7 @@ func TestLeaseOfAnother(t *testing.T) {
 	if _, err := h.nodes.Put(t.Context(), key, []byte(`{"identity":"another","boot":"another"}`)); err != nil {
 		t.Fatal(err)
 	}
-	a.bus.giveUpLease(t.Context(), h)
+	a.bus.giveUpLease(t.Context(), a.bus.engine.Load(), h)
 	if _, err := h.nodes.Get(t.Context(), key); err != nil {
 		t.Errorf("the other's lease: %v", err)
 	}

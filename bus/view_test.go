@@ -105,7 +105,7 @@ func TestRolledBack(t *testing.T) {
 func TestClaimFails(t *testing.T) {
 	v := bareView()
 	v.reread(robotAt("b", ferrule.StateOffline, 5), 1)
-	v.settle([]change{{"robot", robotAt("a", ferrule.StateOnline, 0), nil}})
+	v.settle(&intake{changes: []change{{"robot", robotAt("a", ferrule.StateOnline, 0), nil}}})
 	for range 10 {
 		all := v.propose(10)
 		if len(all) != 1 || all[0].device.Epoch != 6 {
