@@ -203,7 +203,7 @@ const (
 func (b *Bus) say(about concern, wrong string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	first := b.wrong[taking] == starting
+	first := about == taking && b.wrong[taking] == starting
 	b.wrong[about] = wrong
 	why := cmp.Or(b.wrong[:]...)
 	if why == starting {

@@ -386,6 +386,10 @@ func TestUnacknowledged(t *testing.T) {
 func TestConcerns(t *testing.T) {
 	b := &Bus{parts: Parts{Log: slog.New(slog.DiscardHandler)}, intake: &intake{}, view: bareView()}
 	b.wrong[taking] = starting
+	b.say(leasing, "")
+	if s := b.State(); s.Working || !s.Since.IsZero() {
+		t.Errorf("got %+v", s)
+	}
 	b.say(taking, "")
 	if s := b.State(); !s.Working {
 		t.Errorf("got %+v", s)
