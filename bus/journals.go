@@ -35,6 +35,7 @@ func (j *Journals) Read(ctx context.Context, q ferrule.JournalQuery, fn func(fer
 		return err
 	}
 	r := &reading{bus: j.bus, follow: q.Follow, fn: fn}
+	r.from.InactiveThreshold = 3 * silence
 	r.from.FilterSubjects = []string{j.bus.names.subject("journal." + node + ".*")}
 	if !q.Since.IsZero() {
 		r.from.DeliverPolicy, r.from.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
@@ -84,6 +85,7 @@ func (r *reading) some(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading journals: %w", err)
 	}
+	defer r.dismiss(ctx, h, consumer)
 	if consumer.CachedInfo().NumPending == 0 && !r.follow {
 		return nil
 	}
@@ -104,6 +106,16 @@ func (r *reading) some(ctx context.Context) error {
 		if last, err := r.take(msg); err != nil || last && !r.follow {
 			return err
 		}
+	}
+}
+
+// dismiss tells the server that a reader has ended: it keeps a thousand at most, each for
+// minutes.
+func (r *reading) dismiss(ctx context.Context, h *home, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
+	defer cancel()
+	if err := h.journal.DeleteConsumer(ctx, consumer.CachedInfo().Name); err != nil {
+		r.bus.parts.Log.Debug("bus: a reader of journals ends by itself", "err", err)
 	}
 }
 

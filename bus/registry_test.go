@@ -424,3 +424,29 @@ func TestBrokenJournal(t *testing.T) {
 		t.Errorf("got %+v", b.bus.State())
 	}
 }
+
+// TestReadersLeave: who has read the journals leaves nothing behind. A stream has only so
+// many readers.
+func TestReadersLeave(t *testing.T) {
+	cfg := oneServer(t)
+	j := realJournal(t, t.TempDir())
+	a := nodeWith(t, "a", cfg, j, t.TempDir())
+	eventually(t, 5*time.Second, "it takes part", func() bool { return a.bus.State().Working })
+	read := func() (n int) {
+		if err := a.bus.Journals().Read(t.Context(), ferrule.JournalQuery{}, func(ferrule.JournalLines) error { n++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for range 5 {
+		read()
+	}
+	if err := j.Append(ferrule.Entry{Call: "c", Phase: ferrule.Intent, Device: "robot", Tool: "move"}, true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "it is copied", func() bool { return read() == 1 })
+	info, err := a.bus.home.Load().journal.Info(t.Context())
+	if err != nil || info.State.Consumers != 0 {
+		t.Errorf("%d readers are left, %v", info.State.Consumers, err)
+	}
+}
