@@ -296,7 +296,7 @@ func again(ctx context.Context, do func() error) {
 }
 
 // life is an engine from its start to its end.
-func (b *Bus) life(ctx context.Context) error {
+func (b *Bus) life(whole context.Context) error {
 	e, err := startEngine(b.cfg, b.parts.Dir, b.parts.Log, b.reconnected)
 	if err != nil {
 		return err
@@ -307,7 +307,7 @@ func (b *Bus) life(ctx context.Context) error {
 	}
 	b.engine.Store(e)
 	defer b.engine.Store(nil)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(whole)
 	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -336,7 +336,20 @@ func (b *Bus) life(ctx context.Context) error {
 		}
 		return err
 	})
+	cancel()
+	wg.Wait()
+	if e.local != nil && whole.Err() != nil {
+		b.spoolLast(context.WithoutCancel(whole), e)
+	}
 	return errStuck
+}
+
+// spoolLast keeps a leaf's last events on disk, whether its hub is there or not.
+func (b *Bus) spoolLast(ctx context.Context, e *engine) {
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	b.lastNews()
+	b.keepSpool(ctx, e)
 }
 
 // reconnected is called when a server was lost and another found.
@@ -511,13 +524,24 @@ func together(ctx context.Context, all []func(context.Context) error) error {
 	return err
 }
 
+// lastNews takes in what has become of own devices: nothing follows it.
+func (b *Bus) lastNews() {
+	for _, e := range b.view.settle(b.intake) {
+		b.spool.add(e)
+	}
+	b.spool.end()
+}
+
 // leave tells all others what has become of this node's devices, as far as there is
 // time, and that it has ended.
 func (b *Bus) leave(ctx context.Context, e *engine, h *home) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
-	b.view.settle(b.intake)
+	b.lastNews()
 	b.writeAll(ctx, h) // or as much as there is time for
+	if e.local == nil {
+		b.shipEvents(ctx, e, h)
+	}
 	if !b.cfg.alone() {
 		b.giveUpLease(ctx, e, h)
 	}

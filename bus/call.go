@@ -214,8 +214,8 @@ func (b *Bus) reread(ctx context.Context, id string) *ferrule.Device {
 
 // send sends a call to the node of its device, and waits for its end.
 func (b *Bus) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Device) (*ferrule.Result, error) {
-	engine := b.engine.Load()
-	if engine == nil {
+	engine, boot := b.engine.Load(), b.view.boot(dev.Node)
+	if engine == nil || boot == "" {
 		return nil, errNobody
 	}
 	req := request{
@@ -234,7 +234,7 @@ func (b *Bus) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Device)
 	}
 	token, out := b.outbox.open()
 	defer b.outbox.close(token)
-	trip := &trip{bus: b, engine: engine, call: call, node: dev.Node, reply: b.replies + token, out: out}
+	trip := &trip{bus: b, engine: engine, call: call, node: dev.Node, boot: boot, reply: b.replies + token, out: out}
 	if err := trip.depart(ctx, data); err != nil {
 		return nil, err
 	}
@@ -247,6 +247,7 @@ type trip struct {
 	engine *engine
 	call   *ferrule.Call
 	node   string
+	boot   string // which run of it
 	reply  string
 	out    *outgoing
 	// told is set before anything but the call itself is sent to the holder: from
@@ -259,7 +260,7 @@ type trip struct {
 func (t *trip) depart(ctx context.Context, data []byte) error {
 	for end := time.Now().Add(linkTime); ; {
 		t.sent = time.Now()
-		err := t.engine.conn.PublishRequest(t.bus.names.at(t.node, verbCall), t.reply, data)
+		err := t.engine.conn.PublishRequest(t.bus.names.at(t.node, t.boot, verbCall), t.reply, data)
 		if !unsent(err) {
 			return nil // some other error may come after it was sent: the holder is asked
 		}
@@ -337,7 +338,7 @@ func (t *trip) unanswered(why string) error {
 // with.
 func (t *trip) tell(verb string, data []byte) {
 	t.told.Store(true)
-	t.engine.conn.PublishRequest(t.bus.names.at(t.node, verb), t.reply, data)
+	t.engine.conn.PublishRequest(t.bus.names.at(t.node, t.boot, verb), t.reply, data)
 }
 
 // end is what the last word of the holder means.

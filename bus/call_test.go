@@ -326,7 +326,7 @@ func TestTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	send := func(verb, reply string, data []byte) {
-		if err := conn.PublishRequest(a.bus.names.at("b", verb), reply, data); err != nil {
+		if err := conn.PublishRequest(a.bus.names.at("b", b.bus.boot, verb), reply, data); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -145,9 +145,20 @@ func (b *Bus) giveUpLease(ctx context.Context, e *engine, h *home) {
 	}
 }
 
+// peerOf is what an entry tells of another node. Its boot becomes part of a subject, so
+// it has to be a word.
+func peerOf(told jetstream.KeyValueEntry) peer {
+	var l lease
+	if told.Operation() != jetstream.KeyValuePut || json.Unmarshal(told.Value(), &l) != nil || ferrule.CheckID(l.Boot) != nil {
+		return peer{heard: told.Created()}
+	}
+	return peer{alive: true, boot: l.Boot, heard: told.Created()}
+}
+
 // peer is another node.
 type peer struct {
 	alive bool
+	boot  string    // which run of it lives
 	heard time.Time // when it last renewed its lease, or lost it
 }
 
@@ -175,7 +186,7 @@ func (b *Bus) watchNodes(ctx context.Context, h *home, synced func()) error {
 			silence.Reset(leaseTTL)
 		case ferrule.CheckID(name) == nil:
 			all[name] = true
-			b.view.node(name, peer{told.Operation() == jetstream.KeyValuePut, told.Created()})
+			b.view.node(name, peerOf(told))
 		}
 	})
 }

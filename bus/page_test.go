@@ -55,7 +55,7 @@ func pageSays() (all []string) {
 	}
 	add(n.event("DEVICE", "WHAT"), n.journal("CHAIN"), n.replies()+"TOKEN", n.inbox()+".…")
 	for _, verb := range []string{verbCall, verbCancel, verbAsk, verbAnswer} {
-		add(n.at("NODE", verb))
+		add(n.at("NODE", "BOOT", verb))
 	}
 	for _, what := range []ferrule.What{ferrule.Appeared, ferrule.Gone, ferrule.ChangedKind, ferrule.HeldBack, ferrule.Quarantined} {
 		all = append(all, "| `"+string(what)+"` |")

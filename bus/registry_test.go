@@ -450,3 +450,16 @@ func TestReadersLeave(t *testing.T) {
 		t.Errorf("%d readers are left, %v", info.State.Consumers, err)
 	}
 }
+
+// TestLastEvents: what happens to devices while a node is stopped is told, too.
+func TestLastEvents(t *testing.T) {
+	a, b, _ := pair(t)
+	b.bus.Put(&ferrule.Device{
+		ID: "robot", Address: "usb:robot", Node: "b", Kind: "k", State: ferrule.StateOffline, Since: time.Now(), Reason: "the gateway was stopped",
+	}, nil)
+	b.stop()
+	info, err := a.bus.home.Load().events.Info(t.Context())
+	if err != nil || info.State.Msgs != 2 {
+		t.Errorf("%d events are kept, %v", info.State.Msgs, err)
+	}
+}

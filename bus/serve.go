@@ -182,7 +182,7 @@ func (l *ear) listen(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	l.deaf, l.cancel, l.hands = false, cancel, newHands()
 	b := l.bus
-	l.sub, err = l.engine.conn.Subscribe(b.names.at(b.cfg.Node, "*"), func(msg *nats.Msg) { l.receive(ctx, msg) })
+	l.sub, err = l.engine.conn.Subscribe(b.names.at(b.cfg.Node, b.boot, "*"), func(msg *nats.Msg) { l.receive(ctx, msg) })
 	if err != nil {
 		cancel()
 		return fmt.Errorf("listening to other nodes: %w", err)
@@ -210,7 +210,7 @@ func (l *ear) receive(ctx context.Context, msg *nats.Msg) {
 	if msg.Reply == "" {
 		return
 	}
-	switch verb := msg.Subject[len(b.names.at(b.cfg.Node, "")):]; verb {
+	switch verb := msg.Subject[len(b.names.at(b.cfg.Node, b.boot, "")):]; verb {
 	case verbCall:
 		l.mu.Lock()
 		defer l.mu.Unlock()

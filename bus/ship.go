@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -56,8 +57,8 @@ func (r *route) ship(ctx context.Context, say func(error)) error {
 	failures := 0
 	for {
 		err := r.shipFrom(ctx, func() { failures = 0; say(nil) })
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if ctx.Err() != nil || errors.Is(err, io.EOF) {
+			return err
 		}
 		if failures++; failures > 1 {
 			say(err)

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"io"
 	"sync"
 
 	"github.com/ferrulehq/ferrule"
@@ -16,6 +17,7 @@ type spool struct {
 	events []ferrule.Event // numbered without a gap
 	last   uint64
 	lost   int
+	ended  bool // there will be no more
 	more   bell
 }
 
@@ -54,13 +56,25 @@ func (s *spool) next(ctx context.Context, after uint64) (ferrule.Event, error) {
 			s.mu.Unlock()
 			return e, nil
 		}
+		ended := s.ended
 		s.mu.Unlock()
+		if ended {
+			return ferrule.Event{}, io.EOF
+		}
 		select {
 		case <-more:
 		case <-ctx.Done():
 			return ferrule.Event{}, ctx.Err()
 		}
 	}
+}
+
+// end tells that there will be no more events: who has taken the last is told so.
+func (s *spool) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.more.ring()
 }
 
 // dropped tells how many events were lost, and begins to count anew.

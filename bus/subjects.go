@@ -21,11 +21,15 @@ func devicesBucket(shard int) string { return fmt.Sprintf("ferrule-devices-%d", 
 // names makes the subjects and keys of one node.
 type names struct{ tenant, node string }
 
-func (n names) key(of string) string        { return n.tenant + "." + of }
-func (n names) subject(rest string) string  { return "ferrule." + n.tenant + "." + rest }
-func (n names) inbox() string               { return n.subject("inbox." + n.node) }
-func (n names) replies() string             { return n.subject("reply." + n.node + ".") }
-func (n names) at(node, verb string) string { return n.subject("node." + node + "." + verb) }
+func (n names) key(of string) string       { return n.tenant + "." + of }
+func (n names) subject(rest string) string { return "ferrule." + n.tenant + "." + rest }
+func (n names) inbox() string              { return n.subject("inbox." + n.node) }
+func (n names) replies() string            { return n.subject("reply." + n.node + ".") }
+
+// at is where one run of a node is asked: another of the same name hears nothing of it.
+func (n names) at(node, boot, verb string) string {
+	return n.subject("node." + node + "." + boot + "." + verb)
+}
 func (n names) journal(chain string) string { return n.subject("journal." + n.node + "." + chain) }
 func (n names) events() string              { return n.subject("event." + n.node + ".>") }
 func (n names) event(id, what string) string {

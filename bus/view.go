@@ -249,6 +249,13 @@ func (v *view) onlyNodes(all map[string]bool) {
 	}
 }
 
+// boot tells which run of a node is there; it is empty if none is.
+func (v *view) boot(name string) string {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.peers[name].boot
+}
+
 // heard is when a node last was known to live.
 func (v *view) heard(name string) time.Time {
 	v.mu.RLock()
