@@ -1,6 +1,10 @@
 package bus
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/ferrulehq/ferrule"
+)
 
 // scan reads a record as nodes mostly write it: flat, in plain letters, without
 // blanks. It tells whether that is all there is, and leaves everything else to
@@ -42,7 +46,7 @@ func (r *record) field(key string, s *scanner) bool {
 	case "kind":
 		return scanText(s, &r.Kind)
 	case "state":
-		return scanText(s, &r.State)
+		return s.state(&r.State)
 	case "since":
 		return s.moment(&r.Since)
 	case "reason":
@@ -93,6 +97,22 @@ func scanText[S ~string](s *scanner, into *S) bool {
 		*into = S(text)
 	}
 	return ok
+}
+
+// state reads one of the states: there is one in memory of each.
+func (s *scanner) state(into *ferrule.State) bool {
+	text, _ := s.text()
+	switch string(text) {
+	case string(ferrule.StateOnline):
+		*into = ferrule.StateOnline
+	case string(ferrule.StateOffline):
+		*into = ferrule.StateOffline
+	case string(ferrule.StateReleased):
+		*into = ferrule.StateReleased
+	default:
+		return false
+	}
+	return true
 }
 
 func (s *scanner) number() (n int64, ok bool) {
