@@ -42,6 +42,7 @@ var rooms = map[string]room{
 		third: []string{"go.bug.st/serial", "golang.org/x/sys"},
 		tests: []string{"rig/uno", "wire/wiretest"},
 	},
+	"wire/lobby":    {own: []string{"wire"}},
 	"wire/wiretest": {own: []string{"wire"}},
 	"dialect":       {own: []string{".", "wire"}},
 	"dialect/mcpu": {

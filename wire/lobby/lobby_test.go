@@ -1,0 +1,362 @@
+package lobby_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/wire/lobby"
+)
+
+var home = netip.MustParseAddr("192.168.1.20")
+
+// watched is a lobby, and what its owner was told last of each group.
+type watched struct {
+	*lobby.Lobby
+	stop func()
+
+	mu     sync.Mutex
+	groups map[string][]wire.Sighting
+}
+
+// watch opens a lobby. It is called inside a synctest bubble.
+func watch(t *testing.T, change func(*lobby.Config)) *watched {
+	t.Helper()
+	cfg := lobby.DefaultConfig()
+	cfg.Dialects = []string{"any"}
+	if change != nil {
+		change(&cfg)
+	}
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	w := &watched{Lobby: lobby.New("test", cfg, slog.New(slog.DiscardHandler)), groups: make(map[string][]wire.Sighting)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := w.Watch(ctx, func(group string, all []wire.Sighting) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.groups[group] = all
+		})
+		if err != nil {
+			t.Errorf("Watch returned %v", err)
+		}
+	})
+	w.stop = func() {
+		cancel()
+		wg.Wait()
+	}
+	t.Cleanup(w.stop)
+	synctest.Wait()
+	return w
+}
+
+// sighted is what is in sight at an address.
+func (w *watched) sighted(address string) []wire.Sighting {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.groups["test "+address]
+}
+
+// peer is a connection that remembers why it was dropped.
+type peer struct {
+	wire.Link
+	place *lobby.Place
+	why   atomic.Pointer[error]
+}
+
+func (p *peer) dropped() error {
+	if why := p.why.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+func (w *watched) dial(t *testing.T, from netip.Addr, g lobby.Guest) (*peer, error) {
+	t.Helper()
+	place, err := w.Enter(from)
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{place: place}
+	err = place.Claim(g)
+	if err == nil {
+		err = place.Seat(p, func(why error) {
+			p.why.Store(&why)
+			place.Leave()
+		})
+	}
+	if err != nil {
+		place.Leave()
+	}
+	return p, err
+}
+
+func (w *watched) must(t *testing.T, from netip.Addr, g lobby.Guest) *peer {
+	t.Helper()
+	p, err := w.dial(t, from, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestVisit: a peer is sighted, handed over once, and gone when it leaves.
+func TestVisit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		p := w.must(t, home, lobby.Guest{Address: "a", Name: "toy", Adopted: true})
+		all := w.sighted("a")
+		if len(all) != 1 {
+			t.Fatalf("%d sightings", len(all))
+		}
+		s := all[0]
+		if s.Address != "a" || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Medium != "test" || s.Dialects[0] != "any" {
+			t.Errorf("got %+v", s)
+		}
+		if link, err := s.Open(t.Context()); err != nil || link != wire.Link(p) {
+			t.Errorf("Open returned %v, %v", link, err)
+		}
+		if _, err := s.Open(t.Context()); err == nil {
+			t.Error("it was opened twice")
+		}
+		time.Sleep(time.Hour)
+		if p.dropped() != nil {
+			t.Errorf("after it was opened, it was dropped: %v", p.dropped())
+		}
+		p.place.Leave()
+		p.place.Leave()
+		if all := w.sighted("a"); len(all) != 0 {
+			t.Errorf("after it left, %+v is in sight", all)
+		}
+	})
+}
+
+// TestWait: who is not opened is sent away.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		p := w.must(t, home, lobby.Guest{Address: "a"})
+		s := w.sighted("a")[0]
+		time.Sleep(29 * time.Second)
+		if synctest.Wait(); p.dropped() != nil {
+			t.Fatalf("dropped early: %v", p.dropped())
+		}
+		time.Sleep(2 * time.Second)
+		if synctest.Wait(); p.dropped() == nil || len(w.sighted("a")) != 0 {
+			t.Error("it waits for ever")
+		}
+		if _, err := s.Open(t.Context()); err == nil {
+			t.Error("who was sent away could be opened")
+		}
+	})
+}
+
+// TestNewest: the last to come has the seat, with an instance of its own.
+func TestNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		first := w.must(t, home, lobby.Guest{Address: "a", Adopted: true})
+		was := w.sighted("a")[0]
+		second := w.must(t, home, lobby.Guest{Address: "a", Adopted: true})
+		is := w.sighted("a")
+		if first.dropped() == nil || second.dropped() != nil {
+			t.Errorf("the first was dropped: %v; the second: %v", first.dropped(), second.dropped())
+		}
+		if len(is) != 1 || is[0].Instance <= was.Instance {
+			t.Errorf("instance %d came after %d", is[0].Instance, was.Instance)
+		}
+		if _, err := was.Open(t.Context()); err == nil {
+			t.Error("the first can still be opened")
+		}
+		if link, err := is[0].Open(t.Context()); err != nil || link != wire.Link(second) {
+			t.Errorf("Open returned %v, %v", link, err)
+		}
+	})
+}
+
+// TestStranger: nobody is put out by a stranger who knows an address, nor kept
+// out by one.
+func TestStranger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		far := netip.MustParseAddr("203.0.113.9")
+		stranger := w.must(t, far, lobby.Guest{Address: "a"})
+		for range 20 {
+			w.dial(t, far, lobby.Guest{Address: "a"})
+		}
+		own := w.must(t, home, lobby.Guest{Address: "a", Adopted: true})
+		if stranger.dropped() == nil {
+			t.Error("the stranger stays")
+		}
+		if _, err := w.dial(t, far, lobby.Guest{Address: "a"}); !errors.Is(err, lobby.ErrTaken) {
+			t.Errorf("a stranger got %v", err)
+		}
+		if own.dropped() != nil {
+			t.Errorf("the owner's device was dropped: %v", own.dropped())
+		}
+	})
+}
+
+func TestLimits(t *testing.T) {
+	far := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}) }
+	for name, test := range map[string]struct {
+		change func(*lobby.Config)
+		dial   func(i int) (netip.Addr, lobby.Guest)
+		want   int // how many are let in
+		err    error
+	}{
+		"in all": {
+			func(c *lobby.Config) { c.Most = 5 },
+			func(i int) (netip.Addr, lobby.Guest) { return far(i), lobby.Guest{Address: fmt.Sprint(i)} },
+			5, lobby.ErrFull,
+		},
+		"from one host": {
+			func(c *lobby.Config) { c.PerHost = 7 },
+			func(i int) (netip.Addr, lobby.Guest) { return home, lobby.Guest{Address: fmt.Sprint(i)} },
+			7, lobby.ErrHostFull,
+		},
+		"from one host in a time": {
+			func(c *lobby.Config) { c.Host.Burst = 9 },
+			func(i int) (netip.Addr, lobby.Guest) { return home, lobby.Guest{Address: fmt.Sprint(i)} },
+			9, lobby.ErrOften,
+		},
+		"from one network of IPv6": {
+			func(c *lobby.Config) { c.PerHost = 7 },
+			func(i int) (netip.Addr, lobby.Guest) {
+				return netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+1)), lobby.Guest{Address: fmt.Sprint(i)}
+			},
+			7, lobby.ErrHostFull,
+		},
+		"from an address in a time": {
+			nil,
+			func(i int) (netip.Addr, lobby.Guest) { return far(i), lobby.Guest{Address: "a", Adopted: true} },
+			10, lobby.ErrOften,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := watch(t, test.change)
+				var in []*peer
+				for i := range 20 {
+					from, guest := test.dial(i)
+					p, err := w.dial(t, from, guest)
+					if err == nil {
+						in = append(in, p)
+					} else if !errors.Is(err, test.err) {
+						t.Errorf("refused with %v, want %v", err, test.err)
+					}
+				}
+				if len(in) != test.want {
+					t.Errorf("%d were let in, want %d", len(in), test.want)
+				}
+				for _, p := range in {
+					p.place.Leave()
+				}
+				time.Sleep(time.Minute)
+				from, guest := test.dial(21)
+				if _, err := w.dial(t, from, guest); err != nil {
+					t.Errorf("after all had left and a minute: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestShut: before Watch and after it, nobody is let in; who waits is sent away,
+// and who was opened stays.
+func TestShut(t *testing.T) {
+	closed := lobby.New("test", lobby.DefaultConfig(), slog.New(slog.DiscardHandler))
+	if _, err := closed.Enter(home); !errors.Is(err, lobby.ErrShut) {
+		t.Errorf("before Watch: %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		waits := w.must(t, home, lobby.Guest{Address: "a"})
+		opened := w.must(t, home, lobby.Guest{Address: "b"})
+		if _, err := w.sighted("b")[0].Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		if !errors.Is(waits.dropped(), lobby.ErrShut) || opened.dropped() != nil {
+			t.Errorf("who waited got %v, who was opened %v", waits.dropped(), opened.dropped())
+		}
+		if _, err := w.Enter(home); !errors.Is(err, lobby.ErrShut) {
+			t.Errorf("after Watch: %v", err)
+		}
+	})
+}
+
+func TestDrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		p := w.must(t, home, lobby.Guest{Address: "a"})
+		why := errors.New("its credential was revoked")
+		w.Drop("b", why)
+		if w.Drop("a", why); p.dropped() != why {
+			t.Errorf("got %v", p.dropped())
+		}
+	})
+}
+
+// TestRefused: a flood of connections is no flood of lines, and none is lost
+// without a word.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := lobby.New("test", lobby.DefaultConfig(), slog.New(slog.NewTextHandler(&out, nil)))
+		for range 1000 {
+			l.Refused(home, "", lobby.ErrOften)
+		}
+		time.Sleep(time.Minute)
+		l.Refused(home, "a", lobby.ErrTaken)
+		if n := strings.Count(out.String(), "\n"); n != 11 {
+			t.Errorf("%d lines", n)
+		}
+		if !strings.Contains(out.String(), "990 others") {
+			t.Errorf("the rest is not told of: %s", out.String())
+		}
+	})
+}
+
+func TestCheck(t *testing.T) {
+	for name, change := range map[string]func(*lobby.Config){
+		"most":     func(c *lobby.Config) { c.Most = 0 },
+		"per host": func(c *lobby.Config) { c.PerHost = 0 },
+		"wait":     func(c *lobby.Config) { c.Wait = 0 },
+		"host":     func(c *lobby.Config) { c.Host.Burst = 0 },
+		"address":  func(c *lobby.Config) { c.Address.Every = 0 },
+	} {
+		cfg := lobby.DefaultConfig()
+		change(&cfg)
+		if err := cfg.Check(); err == nil || !strings.HasPrefix(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestParseMAC(t *testing.T) {
+	const want = "98:a3:16:f9:d9:34"
+	for _, s := range []string{want, "98:A3:16:F9:D9:34", "98-a3-16-f9-d9-34", "98_a3_16_f9_d9_34", "98a3.16f9.d934"} {
+		if got, err := lobby.ParseMAC(s); got != want || err != nil {
+			t.Errorf("%s: %q, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "toy", "98:a3:16:f9:d9", "98:a3:16:f9:d9:34:00:01", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01", want + " "} {
+		if got, err := lobby.ParseMAC(s); err == nil {
+			t.Errorf("%q is %s", s, got)
+		}
+	}
+}
