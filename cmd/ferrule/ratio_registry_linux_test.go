@@ -129,8 +129,9 @@ func newRegistrySide(t *testing.T) *registrySide {
 	return &registrySide{servers: cluster.Start(t, cluster.Options{})}
 }
 
-// node makes a gateway that has joined the servers, and has not begun.
-func (r *registrySide) node(t *testing.T, tenant string) *gateway {
+// node makes a gateway that has joined the servers, and has not begun. It is closed by
+// the test's end, or before, and not kept any longer.
+func (r *registrySide) node(t *testing.T, tenant string) (g *gateway, end func()) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = ""
@@ -144,8 +145,9 @@ func (r *registrySide) node(t *testing.T, tenant string) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { g.close() })
-	return g
+	end = sync.OnceFunc(func() { g.close() })
+	t.Cleanup(end)
+	return g, end
 }
 
 // runPart runs a part of a gateway, until stop is called or the test ends.
@@ -167,7 +169,7 @@ func runPart(t *testing.T, part func(context.Context) error) (stop func()) {
 // goes on.
 func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, state ferrule.State) time.Duration {
 	t.Helper()
-	g := r.node(t, tenant)
+	g, end := r.node(t, tenant)
 	populate(t, g, devices, kinds, state)
 	start := time.Now()
 	stop := runPart(t, g.bus.Run)
@@ -175,6 +177,7 @@ func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, sta
 	took := time.Since(start)
 	if tenant != "front" {
 		stop()
+		end()
 	}
 	return took
 }
@@ -258,7 +261,8 @@ func (r *registrySide) front(t *testing.T) time.Duration {
 	t.Helper()
 	runtime.GC() // what was before is not the front's
 	start := time.Now()
-	g := r.node(t, "front")
+	g, end := r.node(t, "front")
+	defer end()
 	stop := runPart(t, func(ctx context.Context) error { return g.Run(ctx) })
 	defer stop()
 	eventually(t, time.Minute, "all devices of the tenant are known", func() bool { return g.catalog.Counts().Online == frontDevices })
@@ -294,7 +298,7 @@ func (r *registrySide) weigh(t *testing.T, devices int) {
 // holder runs a node with devices that are online.
 func (r *registrySide) holder(t *testing.T, tenant string, devices, kinds int) {
 	t.Helper()
-	g := r.node(t, tenant)
+	g, _ := r.node(t, tenant)
 	populate(t, g, devices, kinds, ferrule.StateOnline)
 	runPart(t, g.bus.Run)
 	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.bus.State().Waiting == 0 })
@@ -303,7 +307,7 @@ func (r *registrySide) holder(t *testing.T, tenant string, devices, kinds int) {
 // viewer runs a node that has the devices of a tenant in view.
 func (r *registrySide) viewer(t *testing.T, tenant string, devices int) {
 	t.Helper()
-	g := r.node(t, tenant)
+	g, _ := r.node(t, tenant)
 	runPart(t, g.bus.Run)
 	eventually(t, time.Minute, "all are in view", func() bool { return g.catalog.Counts().Online == devices })
 }
