@@ -42,7 +42,12 @@ var rooms = map[string]room{
 		third: []string{"go.bug.st/serial", "golang.org/x/sys"},
 		tests: []string{"rig/uno", "wire/wiretest"},
 	},
-	"wire/lobby":    {own: []string{"wire"}},
+	"wire/lobby": {own: []string{"wire"}},
+	"wire/ws": {
+		own:   []string{"wire", "wire/lobby"},
+		third: []string{"github.com/gobwas/ws"},
+		tests: []string{"wire/wiretest"},
+	},
 	"wire/wiretest": {own: []string{"wire"}},
 	"dialect":       {own: []string{".", "wire"}},
 	"dialect/mcpu": {
@@ -82,9 +87,12 @@ var rooms = map[string]room{
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
 	"sim":           {own: []string{"thing"}},
 	"rig/cluster":   {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
-	"rig/model":     {},
-	"rig/uno":       {third: []string{"golang.org/x/sys"}},
-	"rig/usb":       {tests: []string{"rig/uno"}},
+	"rig/idle": { // a module of its own
+		third: []string{"github.com/gobwas/ws", "github.com/gorilla/websocket", "github.com/coder/websocket", "github.com/lxzan/gws"},
+	},
+	"rig/model": {},
+	"rig/uno":   {third: []string{"golang.org/x/sys"}},
+	"rig/usb":   {tests: []string{"rig/uno"}},
 	"config": {
 		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "journal", "overlay", "pipeline", "wire/serial", "wire/tcp"},
 		third: []string{"github.com/goccy/go-yaml"},
