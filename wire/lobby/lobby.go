@@ -98,11 +98,11 @@ type Lobby struct {
 	some     chan struct{}   // holds something if there is news
 }
 
-// New makes a lobby of a config that was checked. It takes nobody before Watch
-// runs.
+// New makes a lobby of a config that was checked. Whoever comes before Watch runs
+// waits for it.
 func New(medium string, cfg Config, log *slog.Logger) *Lobby {
 	return &Lobby{
-		medium: medium, cfg: cfg, log: &refusals{log: log}, limits: newLimits(cfg),
+		medium: medium, cfg: cfg, log: &refusals{log: log}, open: true, limits: newLimits(cfg),
 		seats: make(map[string]*Place), news: make(map[string]bool), some: make(chan struct{}, 1),
 	}
 }
@@ -265,12 +265,9 @@ func (l *Lobby) tell(address string) {
 	}
 }
 
-// Watch opens the lobby and reports who waits in it, each address as a group of
-// its own, until ctx ends. Then whoever was not opened is sent away.
+// Watch reports who waits in the lobby, each address as a group of its own, until
+// ctx ends. Then the lobby is shut, and whoever was not opened is sent away.
 func (l *Lobby) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
-	l.mu.Lock()
-	l.open = true
-	l.mu.Unlock()
 	defer l.shut()
 	for {
 		select {

@@ -164,6 +164,21 @@ func TestWait(t *testing.T) {
 	})
 }
 
+// TestEarly: who comes before Watch is reported when it begins.
+func TestEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{Lobby: lobby.New("test", lobby.DefaultConfig(), slog.New(slog.DiscardHandler))}
+		w.must(t, home, lobby.Guest{Address: "a"})
+		ctx, cancel := context.WithCancel(t.Context())
+		w.Watch(ctx, func(group string, all []wire.Sighting) {
+			if group != "test a" || len(all) != 1 {
+				t.Errorf("%s: %+v", group, all)
+			}
+			cancel()
+		})
+	})
+}
+
 // TestNewest: the last to come has the seat, with an instance of its own.
 func TestNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -275,13 +290,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestShut: before Watch and after it, nobody is let in; who waits is sent away,
-// and who was opened stays.
+// TestShut: after Watch nobody is let in; who waits is sent away, and who was
+// opened stays.
 func TestShut(t *testing.T) {
-	closed := lobby.New("test", lobby.DefaultConfig(), slog.New(slog.DiscardHandler))
-	if _, err := closed.Enter(home); !errors.Is(err, lobby.ErrShut) {
-		t.Errorf("before Watch: %v", err)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
 		waits := w.must(t, home, lobby.Guest{Address: "a"})

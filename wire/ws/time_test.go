@@ -12,6 +12,7 @@ import (
 	"github.com/gobwas/ws"
 
 	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/wire/lobby"
 )
 
 // pipe is a link in memory, and its far end.
@@ -31,7 +32,7 @@ func TestHalfOpen(t *testing.T) {
 		go io.Copy(io.Discard, far) // the kernel of a proxy takes what is sent, and nobody answers
 		begun := time.Now()
 		_, err := l.Recv(t.Context())
-		if took := time.Since(begun); !errors.Is(err, errSilent) || took != 45*time.Second {
+		if took := time.Since(begun); !errors.Is(err, lobby.ErrSilent) || took != 45*time.Second {
 			t.Errorf("after %v, Recv returned %v", took, err)
 		}
 	})
@@ -50,7 +51,7 @@ func TestHalfOpenInPieces(t *testing.T) {
 			if errors.Is(err, context.DeadlineExceeded) {
 				continue
 			}
-			if took := time.Since(begun); !errors.Is(err, errSilent) || took != 45*time.Second {
+			if took := time.Since(begun); !errors.Is(err, lobby.ErrSilent) || took != 45*time.Second {
 				t.Errorf("after %v, Recv returned %v", took, err)
 			}
 			return
@@ -104,7 +105,7 @@ func TestStuck(t *testing.T) {
 		l, _, left := pipe(t)
 		begun := time.Now()
 		err := l.Send(t.Context(), wire.Message{Data: []byte("x")})
-		if took := time.Since(begun); !errors.Is(err, wire.ErrUnsent) || !errors.Is(err, errStuck) || took != 5*time.Second {
+		if took := time.Since(begun); !errors.Is(err, wire.ErrUnsent) || !errors.Is(err, lobby.ErrStuck) || took != 5*time.Second {
 			t.Errorf("after %v, Send returned %v", took, err)
 		}
 		if !left() {

@@ -98,7 +98,7 @@ func New(cfg Config, creds Credentials, log *slog.Logger) *Connector {
 }
 
 // Watch reports each device that has dialled in, as a group of its own, from when
-// it waits until its link has ended. Devices are refused while it does not run.
+// it waits until its link has ended. Devices are refused once it has returned.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
 	return c.lobby.Watch(ctx, update)
 }
@@ -224,16 +224,8 @@ func upgrade(w http.ResponseWriter, r *http.Request) (net.Conn, []byte, error) {
 		early = make([]byte, n)
 		io.ReadFull(rw.Reader, early) // it is there
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		// What the kernel holds for a device that floods or does not read is
-		// bounded, too. It works without, only less well.
-		tcp.SetReadBuffer(kernelBuffer)
-		tcp.SetWriteBuffer(kernelBuffer)
-	}
 	return conn, early, nil
 }
-
-const kernelBuffer = 64 << 10
 
 // remote is the host of a request, which the server knows.
 func remote(r *http.Request) netip.Addr {
