@@ -43,6 +43,11 @@ var rooms = map[string]room{
 		tests: []string{"rig/uno", "wire/wiretest"},
 	},
 	"wire/lobby": {own: []string{"wire"}},
+	"wire/mqtt": {
+		own:   []string{"wire", "wire/lobby"},
+		third: []string{"github.com/mochi-mqtt/server/v2"},
+		tests: []string{"wire/wiretest"},
+	},
 	"wire/ws": {
 		own:   []string{"wire", "wire/lobby"},
 		third: []string{"github.com/gobwas/ws"},
