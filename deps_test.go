@@ -59,6 +59,10 @@ var rooms = map[string]room{
 		own:   []string{".", "wire", "dialect"},
 		tests: []string{"wire/wiretest", "dialect/dialecttest", "overlay", "schema", "thing"},
 	},
+	"dialect/xiaozhi": {
+		own:   []string{".", "wire", "dialect"},
+		tests: []string{"wire/wiretest", "dialect/dialecttest", "overlay", "schema"},
+	},
 	"dialect/dialecttest": {own: []string{".", "wire", "dialect", "wire/wiretest"}},
 	"dock": {
 		own:   []string{".", "wire", "dialect"},

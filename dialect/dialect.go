@@ -12,6 +12,7 @@ package dialect
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/ferrulehq/ferrule"
@@ -46,4 +47,13 @@ type Session interface {
 	// only goroutine of an idle session. It returns nil if ctx ended, else why
 	// the link broke; by then every Invoke has its outcome.
 	Run(ctx context.Context) error
+}
+
+// Notifier is an ability that a Session may have: its device speaks unasked.
+type Notifier interface {
+	// Notify sets who is told what the device says by itself. It is called before
+	// Run; fn is called by Run, one notification after the other, and must not
+	// block. A grammar bounds how long they are and how many. Nothing that a
+	// device says is to be trusted.
+	Notify(fn func(method string, params json.RawMessage))
 }
