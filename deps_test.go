@@ -61,7 +61,7 @@ var rooms = map[string]room{
 	},
 	"dialect/xiaozhi": {
 		own:   []string{".", "wire", "dialect"},
-		tests: []string{"wire/wiretest", "dialect/dialecttest", "overlay", "schema"},
+		tests: []string{"wire/wiretest", "dialect/dialecttest", "overlay", "schema", "thing", "thing/xiaozhi"},
 	},
 	"dialect/dialecttest": {own: []string{".", "wire", "dialect", "wire/wiretest"}},
 	"dock": {
@@ -94,7 +94,8 @@ var rooms = map[string]room{
 	"front/control": {own: []string{"."}},
 	"setup":         {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
-	"sim":           {own: []string{"thing"}},
+	"thing/xiaozhi": {own: []string{"thing"}},
+	"sim":           {own: []string{"thing", "thing/xiaozhi"}},
 	"rig/cluster":   {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
 	"rig/idle": { // a module of its own
 		third: []string{"github.com/gobwas/ws", "github.com/gorilla/websocket", "github.com/coder/websocket", "github.com/lxzan/gws"},

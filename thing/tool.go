@@ -18,6 +18,7 @@ type tool struct {
 	name, text string
 	schema     json.RawMessage
 	poll       time.Duration
+	userOnly   bool
 	call       func(ctx context.Context, params json.RawMessage) (any, error)
 }
 

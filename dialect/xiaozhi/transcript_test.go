@@ -527,3 +527,30 @@ func (p *player) finish() {
 		}
 	}
 }
+
+// TestVectors reads the answers in the vectors of the device SDK as answers.
+func TestVectors(t *testing.T) {
+	files, err := filepath.Glob("../../thing/xiaozhi/testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no vectors: %v", err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(section(t, archive, "wire")) {
+			text, ok := strings.CutPrefix(strings.TrimSpace(line), "< ")
+			if !ok {
+				continue
+			}
+			var want struct{ Payload struct{ ID int32 } }
+			if err := json.Unmarshal([]byte(text), &want); err != nil {
+				t.Fatal(err)
+			}
+			if got := decode(wire.Message{Data: []byte(text)}); got.sort != sortAnswer || got.answer.id != want.Payload.ID {
+				t.Errorf("%s: %s\nwas read as %+v", file, text, got)
+			}
+		}
+	}
+}

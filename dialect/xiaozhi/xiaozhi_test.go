@@ -1,59 +1,60 @@
 package xiaozhi_test
 
 import (
-	"bufio"
+	"bytes"
+	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"testing"
 
 	"github.com/ferrulehq/ferrule/dialect/dialecttest"
 	"github.com/ferrulehq/ferrule/dialect/xiaozhi"
+	"github.com/ferrulehq/ferrule/thing"
+	device "github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
-// TestContract runs the suite with a device as bare as can be.
+// TestContract runs the suite with devices that are written with our own SDK, as
+// they are on MQTT and on a WebSocket; the transcripts do without it.
 func TestContract(t *testing.T) {
-	dialecttest.Run(t, dialecttest.Subject{
-		Dialect: xiaozhi.New(xiaozhi.Parts{}),
-		Serve: func(far io.ReadWriteCloser, tools dialecttest.Tools) {
-			for in := bufio.NewScanner(far); in.Scan(); {
-				if payload := answer(in.Bytes(), tools); payload != "" {
-					fmt.Fprintf(far, `{"session_id":"","type":"mcp","payload":{"jsonrpc":"2.0",%s}}`+"\n", payload)
-				}
-			}
-		},
-	})
+	for name, first := range map[string]bool{"silent at first": false, "hello first": true} {
+		t.Run(name, func(t *testing.T) {
+			dialecttest.Run(t, dialecttest.Subject{
+				Dialect: xiaozhi.New(xiaozhi.Parts{}),
+				Serve: func(far io.ReadWriteCloser, tools dialecttest.Tools) {
+					d := device.New(thing.New("suite", "1.0.0"))
+					for name, fn := range tools {
+						thing.Tool(d.Device, name, name, func(_ context.Context, in map[string]any) (json.RawMessage, error) {
+							args, err := json.Marshal(in)
+							if err != nil {
+								return nil, err
+							}
+							return fn(args)
+						})
+					}
+					out := make(chan []byte, 16)
+					defer close(out)
+					go drain(far, out)
+					d.Serve(context.Background(), device.Lines(stack{far, out}), first)
+				},
+			})
+		})
+	}
 }
 
-// answer is what a device says to a request.
-func answer(message []byte, tools dialecttest.Tools) string {
-	var m struct {
-		Payload struct {
-			ID     *int
-			Method string
-			Params struct {
-				Name      string
-				Arguments json.RawMessage
-			}
-		}
+// stack holds what a device says until it is read, as a network does: a pipe does
+// not, and both sides may speak at once.
+type stack struct {
+	io.Reader
+	out chan<- []byte
+}
+
+func (s stack) Write(data []byte) (int, error) {
+	s.out <- bytes.Clone(data)
+	return len(data), nil
+}
+
+func drain(far io.Writer, out <-chan []byte) {
+	for data := range out {
+		far.Write(data)
 	}
-	if err := json.Unmarshal(message, &m); err != nil || m.Payload.ID == nil {
-		return ""
-	}
-	id, params := *m.Payload.ID, m.Payload.Params
-	switch m.Payload.Method {
-	case "initialize":
-		return fmt.Sprintf(`"id":%d,"result":{"serverInfo":{"name":"suite","version":"1.0.0"}}`, id)
-	case "tools/list":
-		return fmt.Sprintf(`"id":%d,"result":{"tools":[{"name":"echo"},{"name":"hold"},{"name":"fail"}]}`, id)
-	}
-	fn := tools[params.Name]
-	if fn == nil {
-		return fmt.Sprintf(`"id":%d,"error":{"message":"Unknown tool: %s"}`, id, params.Name)
-	}
-	result, err := fn(params.Arguments)
-	if err != nil {
-		return fmt.Sprintf(`"id":%d,"error":{"message":"%s"}`, id, err)
-	}
-	return fmt.Sprintf(`"id":%d,"result":{"content":[{"type":"text","text":%q}],"isError":false}`, id, result)
 }

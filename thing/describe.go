@@ -1,0 +1,59 @@
+package thing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// Description is what a device says of one of its own tools, for who speaks
+// another language than MCP/U.
+type Description struct {
+	Name, Text string
+	// Schema is the JSON Schema of the tool's arguments.
+	Schema json.RawMessage
+	// UserOnly marks a tool that is for people and not for models.
+	UserOnly bool
+}
+
+// UserOnly marks a tool as one for people and not for models. MCP/U has no word
+// for it.
+func UserOnly() ToolOption {
+	return func(t *tool) { t.userOnly = true }
+}
+
+// Name is the name of the device's model.
+func (d *Device) Name() string { return d.name }
+
+// Version is the version of the device's firmware.
+func (d *Device) Version() string { return d.version }
+
+// Tools describes the device's own tools in the order in which they were declared.
+// What MCP/U has built in is not among them.
+func (d *Device) Tools() []Description {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []Description
+	for _, t := range d.tools {
+		all = append(all, Description{Name: t.name, Text: t.text, Schema: t.schema, UserOnly: t.userOnly})
+	}
+	return all
+}
+
+// Call calls one of the device's own tools, after whatever it is at. A tool that
+// was not tried returns a RefusedError; one that panics fails, and the device
+// lives on.
+func (d *Device) Call(ctx context.Context, name string, args json.RawMessage) (result any, err error) {
+	d.turn.Lock()
+	defer d.turn.Unlock()
+	t := d.toolNamed(name)
+	if t == nil {
+		return nil, &RefusedError{"Unknown tool: " + name}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			result, err = nil, fmt.Errorf("%s panicked: %v", name, r)
+		}
+	}()
+	return t.call(ctx, args)
+}

@@ -1,0 +1,322 @@
+// Package xiaozhi has a device that is written with thing speak as xiaozhi-esp32
+// firmware does: MCP in an envelope, over whatever carries messages.
+//
+//	toy := xiaozhi.New(thing.New("desk-lamp", "1.0.0"))
+//	thing.Tool(toy.Device, "self.lamp.on", "Turn the lamp on", …)
+//	err := toy.Serve(ctx, conn)
+//
+// What firmware does that MCP does not say, it does too: requests that it cannot
+// use are dropped without a word, ids are C ints, errors have no code, and a list
+// comes in pages of 8000 bytes. Only the texts of errors are escaped here, as they
+// should be.
+package xiaozhi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync"
+
+	"github.com/ferrulehq/ferrule/thing"
+)
+
+// Device is a device that speaks as xiaozhi-esp32 does.
+type Device struct {
+	*thing.Device
+
+	mu      sync.Mutex
+	session string // what the server's hello called it
+	vision  Vision
+}
+
+// Vision is where pictures go, as the server said.
+type Vision struct{ URL, Token string }
+
+// New makes a device speak as xiaozhi-esp32 does.
+func New(d *thing.Device) *Device { return &Device{Device: d} }
+
+// Message is a text, or sound.
+type Message struct {
+	Binary bool
+	Data   []byte
+}
+
+// Conn carries messages. One goroutine at a time receives, and one sends.
+type Conn interface {
+	// Recv returns the next message; io.EOF when the peer has ended.
+	Recv(ctx context.Context) (Message, error)
+	Send(ctx context.Context, m Message) error
+}
+
+// Serve says hello if first is set, as on a WebSocket, and answers what comes until
+// conn or ctx ends; it then returns nil.
+func (d *Device) Serve(ctx context.Context, conn Conn, first bool) error {
+	if first {
+		if err := conn.Send(ctx, Message{Data: d.Hello("websocket")}); err != nil {
+			return fmt.Errorf("saying hello: %w", err)
+		}
+	}
+	for {
+		m, err := conn.Recv(ctx)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, io.EOF) {
+				return nil
+			}
+			return fmt.Errorf("reading messages: %w", err)
+		}
+		if m.Binary {
+			continue
+		}
+		if answer := d.Answer(ctx, m.Data); answer != nil {
+			if err := conn.Send(ctx, Message{Data: answer}); err != nil {
+				return fmt.Errorf("writing an answer: %w", err)
+			}
+		}
+	}
+}
+
+// Hello is what a device says first, with the transport of its sound: websocket,
+// or udp beside MQTT.
+func (d *Device) Hello(transport string) []byte {
+	version := 1
+	if transport == "udp" {
+		version = 3
+	}
+	return fmt.Appendf(nil, `{"type":"hello","version":%d,"features":{"mcp":true,"glyph_push":false},"transport":%q,"audio_params":{"format":"opus","sample_rate":16000,"channels":1,"frame_duration":60}}`, version, transport)
+}
+
+// Vision is where pictures go; empty if the server has not said.
+func (d *Device) Vision() Vision {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.vision
+}
+
+// Session is what the server's last hello called the session. It is kept when the
+// connection ends.
+func (d *Device) Session() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.session
+}
+
+// Answer answers one message; nil if there is nothing to say.
+func (d *Device) Answer(ctx context.Context, message []byte) []byte {
+	var m struct {
+		Type      any             `json:"type"`
+		Transport any             `json:"transport"`
+		Session   any             `json:"session_id"`
+		Payload   json.RawMessage `json:"payload"`
+	}
+	if json.Unmarshal(message, &m) != nil {
+		return nil
+	}
+	switch m.Type {
+	case "hello":
+		if id, ok := m.Session.(string); ok && (m.Transport == "websocket" || m.Transport == "udp") {
+			d.mu.Lock()
+			d.session = id
+			d.mu.Unlock()
+		}
+	case "mcp":
+		if payload := d.AnswerRPC(ctx, m.Payload); payload != nil {
+			return Envelope(d.Session(), payload)
+		}
+	}
+	return nil
+}
+
+// Envelope is a message of MCP as it is sent.
+func Envelope(session string, payload []byte) []byte {
+	return fmt.Appendf(nil, `{"session_id":%s,"type":"mcp","payload":%s}`, quote(session), payload)
+}
+
+// AnswerRPC answers one request of MCP; nil where firmware is silent.
+func (d *Device) AnswerRPC(ctx context.Context, payload []byte) []byte {
+	var req struct {
+		Version any             `json:"jsonrpc"`
+		ID      any             `json:"id"`
+		Method  any             `json:"method"`
+		Params  json.RawMessage `json:"params"`
+	}
+	if json.Unmarshal(payload, &req) != nil || req.Version != "2.0" {
+		return nil
+	}
+	method, isText := req.Method.(string)
+	number, isNumber := req.ID.(float64)
+	if !isText || strings.HasPrefix(method, "notifications") || !isNumber {
+		return nil
+	}
+	var params map[string]json.RawMessage
+	if req.Params != nil && (json.Unmarshal(req.Params, &params) != nil || params == nil) {
+		return nil
+	}
+	id := int32(min(max(number, math.MinInt32), math.MaxInt32)) // as a C int is read
+	switch method {
+	case "initialize":
+		return success(id, d.initialize(params))
+	case "tools/list":
+		return d.list(id, params)
+	case "tools/call":
+		return d.call(ctx, id, params)
+	}
+	return Failure(id, "Method not implemented: "+method)
+}
+
+// success is an answer as firmware writes it.
+func success(id int32, result any) []byte {
+	data, err := json.Marshal(result)
+	if err != nil {
+		return Failure(id, "the result cannot be told: "+err.Error())
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"result":%s}`, id, data)
+}
+
+// Failure is an error as firmware writes it, with its text escaped.
+func Failure(id int32, text string) []byte {
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"error":{"message":%s}}`, id, quote(text))
+}
+
+func quote(text string) string {
+	quoted, err := json.Marshal(text)
+	if err != nil { // it is a string
+		panic(err)
+	}
+	return string(quoted)
+}
+
+// initialize keeps where pictures go.
+func (d *Device) initialize(params map[string]json.RawMessage) any {
+	var capabilities struct {
+		Vision struct {
+			URL   string `json:"url"`
+			Token string `json:"token"`
+		} `json:"vision"`
+	}
+	if json.Unmarshal(params["capabilities"], &capabilities) == nil && capabilities.Vision.URL != "" {
+		d.mu.Lock()
+		d.vision = Vision(capabilities.Vision)
+		d.mu.Unlock()
+	}
+	return map[string]any{
+		"protocolVersion": "2024-11-05",
+		"capabilities":    map[string]any{"tools": map[string]any{}},
+		"serverInfo":      map[string]any{"name": d.Name(), "version": d.Version()},
+	}
+}
+
+// The limit of a page, and what firmware keeps free of it.
+const (
+	maxPage = 8000
+	spare   = 30
+)
+
+// listed is a tool in a list.
+type listed struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"inputSchema"`
+	Annotations *annotations    `json:"annotations,omitempty"`
+}
+
+type annotations struct {
+	Audience []string `json:"audience"`
+}
+
+// list answers tools/list: as many tools as fit a page, from the one that the
+// cursor names on.
+func (d *Device) list(id int32, params map[string]json.RawMessage) []byte {
+	var cursor string
+	var withUserTools bool
+	json.Unmarshal(params["cursor"], &cursor) // what is no text is none
+	json.Unmarshal(params["withUserTools"], &withUserTools)
+	tools := d.Tools()
+	page, found := `{"tools":[`, cursor == ""
+	next := ""
+	for _, t := range tools {
+		found = found || t.Name == cursor
+		if !found || t.UserOnly && !withUserTools {
+			continue
+		}
+		entry := describe(t) + ","
+		if len(page)+len(entry)+spare > maxPage {
+			next = t.Name
+			break
+		}
+		page += entry
+	}
+	if strings.HasSuffix(page, "[") && len(tools) > 0 {
+		return Failure(id, "Failed to add tool "+next+" because of payload size limit")
+	}
+	page = strings.TrimSuffix(page, ",") + "]"
+	if next != "" {
+		page += `,"nextCursor":` + quote(next)
+	}
+	return success(id, json.RawMessage(page+"}"))
+}
+
+func describe(t thing.Description) string {
+	entry := listed{Name: t.Name, Description: t.Text, InputSchema: t.Schema}
+	if t.UserOnly {
+		entry.Annotations = &annotations{[]string{"user"}}
+	}
+	data, err := json.Marshal(entry)
+	if err != nil { // the schema was made by Marshal
+		panic(err)
+	}
+	return string(data)
+}
+
+// call answers tools/call.
+func (d *Device) call(ctx context.Context, id int32, params map[string]json.RawMessage) []byte {
+	if params == nil {
+		return Failure(id, "Missing params")
+	}
+	var name string
+	if json.Unmarshal(params["name"], &name) != nil {
+		return Failure(id, "Missing name")
+	}
+	args := params["arguments"]
+	if args != nil && !strings.HasPrefix(string(args), "{") {
+		return Failure(id, "Invalid arguments")
+	}
+	result, err := d.Call(ctx, name, args)
+	var refused *thing.RefusedError
+	switch {
+	case err == nil:
+		return success(id, map[string]any{"content": []any{content(result)}, "isError": false})
+	case errors.As(err, &refused) && !strings.HasPrefix(refused.Reason, "Unknown tool: "):
+		return Failure(id, "Invalid arguments: "+refused.Reason)
+	}
+	return Failure(id, err.Error())
+}
+
+// Picture is a result that is a picture.
+type Picture struct {
+	MIME string
+	Data []byte
+}
+
+// content is a result as firmware writes it: everything is text, and a picture is
+// JSON in a text.
+func content(result any) any {
+	switch r := result.(type) {
+	case string:
+		return map[string]any{"type": "text", "text": r}
+	case Picture:
+		image, err := json.Marshal(map[string]any{"type": "image", "mimeType": r.MIME, "data": r.Data})
+		if err != nil { // it is text and bytes
+			panic(err)
+		}
+		return map[string]any{"type": "image", "image": string(image)}
+	}
+	data, err := json.Marshal(result)
+	if err != nil {
+		return map[string]any{"type": "text", "text": "the result cannot be told: " + err.Error()}
+	}
+	return map[string]any{"type": "text", "text": string(data)}
+}
