@@ -61,7 +61,7 @@ var rooms = map[string]room{
 	},
 	"dialect/xiaozhi": {
 		own:   []string{".", "wire", "dialect"},
-		tests: []string{"wire/wiretest", "dialect/dialecttest", "overlay", "schema", "thing", "thing/xiaozhi"},
+		tests: []string{"wire/wiretest", "dialect/dialecttest", "overlay", "schema", "sim", "thing", "thing/xiaozhi"},
 	},
 	"dialect/dialecttest": {own: []string{".", "wire", "dialect", "wire/wiretest"}},
 	"dock": {

@@ -1,8 +1,10 @@
 // Package sim is devices without hardware: boards that behave as real ones do,
 // or misbehave as real ones do, on demand.
 //
-//	Fleet ─▶ Board      what the device is (built on thing)
-//	     └─▶ Behaviour  what it does to the wire
+//	Fleet ─▶ Board         what the device is (built on thing)
+//	     └─▶ Behaviour     what it does to the wire
+//	Toys  ─▶ Toy           a voice toy (built on thing/xiaozhi)
+//	     └─▶ ToyBehaviour
 package sim
 
 import (
@@ -31,6 +33,10 @@ func (c Config) Check() error {
 	if _, err := findBehaviour(c.Misbehave); err != nil {
 		return err
 	}
+	return c.checkPorts()
+}
+
+func (c Config) checkPorts() error {
 	_, name, err := net.SplitHostPort(c.Addr)
 	if err != nil {
 		return fmt.Errorf("want an address as HOST:PORT, got %q", c.Addr)

@@ -37,6 +37,12 @@ func NoSchema() ToolOption {
 	}
 }
 
+// WithSchema declares arguments by a schema of one's own. They are still read as
+// the Go type says.
+func WithSchema(schema json.RawMessage) ToolOption {
+	return func(t *tool) { t.schema = schema }
+}
+
 // RefusedError is the error of a tool that did not try, because of what it was
 // asked.
 type RefusedError struct{ Reason string }

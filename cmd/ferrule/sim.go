@@ -15,7 +15,7 @@ func (a *app) simCommand() *cobra.Command {
 		Short: "Simulate devices",
 		Long:  "Simulate devices without hardware, well behaved or not.",
 	}
-	cmd.AddCommand(a.simMCPUCommand())
+	cmd.AddCommand(a.simMCPUCommand(), a.simXiaozhiCommand())
 	return parent(cmd)
 }
 
@@ -31,7 +31,7 @@ follow; port 0 takes any.
 
 With --misbehave the board does what real ones have been seen to do, or worse:
 
-` + behaviours(),
+` + behaviours(boardBehaviours()),
 		Example: `  ferrule sim mcpu --tcp 127.0.0.1:4242
   ferrule sim mcpu --tcp 127.0.0.1:5000 --count 100
   ferrule sim mcpu --tcp 127.0.0.1:4242 --misbehave glued`,
@@ -44,36 +44,96 @@ With --misbehave the board does what real ones have been seen to do, or worse:
 			if err != nil {
 				return err
 			}
-			if a.json {
-				if err := a.printJSON(map[string]any{"addresses": fleet.Addrs()}); err != nil {
-					return err
-				}
-			} else {
-				for _, addr := range fleet.Addrs() {
-					fmt.Fprintf(a.stdout, "simulating an MCP/U board at %s\n", addr)
-				}
+			if err := a.printSimulated("an MCP/U board", fleet.Addrs()); err != nil {
+				return err
 			}
 			return fleet.Run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVar(&cfg.Addr, "tcp", "127.0.0.1:4242", "where the first board listens, `HOST:PORT`")
-	cmd.Flags().IntVar(&cfg.Count, "count", 1, "how many boards, `N`")
-	cmd.Flags().StringVar(&cfg.Misbehave, "misbehave", "", "`name` of a misbehaviour")
-	cmd.RegisterFlagCompletionFunc("misbehave", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var names []string
-		for _, b := range sim.Behaviours() {
-			names = append(names, cobra.CompletionWithDesc(b.Name, b.Text))
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	})
+	simFlags(cmd, &cfg, "127.0.0.1:4242", "board", boardBehaviours())
 	return cmd
 }
 
-// behaviours lists the misbehaviours for the help.
-func behaviours() string {
+func (a *app) simXiaozhiCommand() *cobra.Command {
+	cfg := sim.Config{Count: 1}
+	cmd := &cobra.Command{
+		Use:   "xiaozhi --tcp HOST:PORT",
+		Short: "Simulate voice toys with xiaozhi-esp32 firmware",
+		Long: `Simulate a voice toy with xiaozhi-esp32 firmware, with a speaker, a lamp, a
+screen and a camera, until interrupted: one message a line over TCP. With --count
+there are several, at the ports that follow; port 0 takes any.
+
+With --misbehave the toy does what real ones have been seen to do, or worse:
+
+` + behaviours(toyBehaviours()),
+		Example: `  ferrule sim xiaozhi --tcp 127.0.0.1:4300
+  ferrule sim xiaozhi --tcp 127.0.0.1:4300 --misbehave unescaped`,
+		Args: exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := sim.CheckToys(cfg); err != nil {
+				return usageError{err}
+			}
+			toys, err := sim.ListenToys(cfg)
+			if err != nil {
+				return err
+			}
+			if err := a.printSimulated("a voice toy", toys.Addrs()); err != nil {
+				return err
+			}
+			return toys.Run(cmd.Context())
+		},
+	}
+	simFlags(cmd, &cfg, "127.0.0.1:4300", "toy", toyBehaviours())
+	return cmd
+}
+
+// printSimulated tells where devices were put.
+func (a *app) printSimulated(what string, addrs []string) error {
+	if a.json {
+		return a.printJSON(map[string]any{"addresses": addrs})
+	}
+	for _, addr := range addrs {
+		fmt.Fprintf(a.stdout, "simulating %s at %s\n", what, addr)
+	}
+	return nil
+}
+
+// simFlags are the flags of every simulation.
+func simFlags(cmd *cobra.Command, cfg *sim.Config, addr, device string, known []behaviour) {
+	cmd.Flags().StringVar(&cfg.Addr, "tcp", addr, "where the first "+device+" listens, `HOST:PORT`")
+	cmd.Flags().IntVar(&cfg.Count, "count", 1, "how many "+device+"s, `N`")
+	cmd.Flags().StringVar(&cfg.Misbehave, "misbehave", "", "`name` of a misbehaviour")
+	cmd.RegisterFlagCompletionFunc("misbehave", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		for _, b := range known {
+			names = append(names, cobra.CompletionWithDesc(b.name, b.text))
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// behaviour is a misbehaviour for the help.
+type behaviour struct{ name, text string }
+
+func boardBehaviours() (all []behaviour) {
+	for _, b := range sim.Behaviours() {
+		all = append(all, behaviour{b.Name, b.Text})
+	}
+	return all
+}
+
+func toyBehaviours() (all []behaviour) {
+	for _, b := range sim.ToyBehaviours() {
+		all = append(all, behaviour{b.Name, b.Text})
+	}
+	return all
+}
+
+// behaviours lists misbehaviours for the help.
+func behaviours(all []behaviour) string {
 	var b strings.Builder
-	for _, m := range sim.Behaviours() {
-		fmt.Fprintf(&b, "  %-16s %s\n", m.Name, m.Text)
+	for _, m := range all {
+		fmt.Fprintf(&b, "  %-16s %s\n", m.name, m.text)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

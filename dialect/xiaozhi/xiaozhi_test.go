@@ -44,7 +44,7 @@ func TestContract(t *testing.T) {
 // stack holds what a device says until it is read, as a network does: a pipe does
 // not, and both sides may speak at once.
 type stack struct {
-	io.Reader
+	io.ReadCloser
 	out chan<- []byte
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"slices"
 )
 
@@ -12,14 +13,16 @@ import (
 const maxLine = 64 << 10
 
 // Lines carries one message a line. Lines cannot carry sound: it is dropped.
-func Lines(rw io.ReadWriter) Conn {
+func Lines(rw io.ReadWriteCloser) Conn {
 	return lineConn{bufio.NewReaderSize(rw, maxLine), rw}
 }
 
 type lineConn struct {
 	in  *bufio.Reader
-	out io.Writer
+	out io.WriteCloser
 }
+
+func (c lineConn) Close() error { return c.out.Close() }
 
 // Recv returns the next line. A context does not end it; closing the stream does.
 func (c lineConn) Recv(context.Context) (Message, error) {
@@ -27,6 +30,9 @@ func (c lineConn) Recv(context.Context) (Message, error) {
 	for errors.Is(err, bufio.ErrBufferFull) { // too long, and dropped
 		line = nil
 		_, err = c.in.ReadSlice('\n')
+	}
+	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed) {
+		err = io.EOF
 	}
 	return Message{Data: slices.Clone(line)}, err
 }

@@ -50,11 +50,16 @@ type Conn interface {
 	// Recv returns the next message; io.EOF when the peer has ended.
 	Recv(ctx context.Context) (Message, error)
 	Send(ctx context.Context, m Message) error
+	// Close ends the connection and whatever waits on it.
+	Close() error
 }
 
 // Serve says hello if first is set, as on a WebSocket, and answers what comes until
-// conn or ctx ends; it then returns nil.
+// conn or ctx ends; it then returns nil. It closes conn.
 func (d *Device) Serve(ctx context.Context, conn Conn, first bool) error {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	defer conn.Close()
 	if first {
 		if err := conn.Send(ctx, Message{Data: d.Hello("websocket")}); err != nil {
 			return fmt.Errorf("saying hello: %w", err)

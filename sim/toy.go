@@ -1,0 +1,239 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"maps"
+	"math"
+	"sync"
+
+	"github.com/ferrulehq/ferrule/thing"
+	"github.com/ferrulehq/ferrule/thing/xiaozhi"
+)
+
+// Toy is a simulated voice toy with xiaozhi-esp32 firmware: a speaker, a lamp, a
+// screen and a camera.
+type Toy struct {
+	*xiaozhi.Device
+	Identity  xiaozhi.Identity
+	behaviour ToyBehaviour
+
+	mu     sync.Mutex
+	volume int
+	lamp   bool
+	runs   map[string]int
+	talks  int // how many conversations there have been
+	lists  int // how many lists it was asked for
+}
+
+// NewToy makes a toy; several differ by their number. Misbehave names what is
+// wrong with it; empty for nothing.
+func NewToy(number int, misbehave string) (*Toy, error) {
+	behaviour, err := findToyBehaviour(misbehave)
+	if err != nil {
+		return nil, err
+	}
+	t := &Toy{
+		Device:    xiaozhi.New(thing.New("bread-compact-wifi", "2.4.2")),
+		behaviour: behaviour, volume: 70, runs: make(map[string]int),
+		Identity: xiaozhi.Identity{
+			DeviceID: fmt.Sprintf("02:00:00:%02x:%02x:%02x", number>>16&255, number>>8&255, number&255),
+			ClientID: fmt.Sprintf("7b94d69a-9808-4c59-9c9b-%012x", number),
+		},
+	}
+	if behaviour.tools != nil {
+		behaviour.tools(t)
+		return t, nil
+	}
+	t.commonTools()
+	t.userTools()
+	return t, nil
+}
+
+func (t *Toy) commonTools() {
+	t.tool("self.get_device_status", "Tell volume, screen, battery and network", nil, t.status)
+	t.tool("self.audio_speaker.set_volume", "Set the volume", []property{integer("volume", 0, 100)}, t.setVolume)
+	t.tool("self.lamp.turn_on", "Turn the lamp on", nil, func(context.Context, arguments) (any, error) { return t.setLamp(true), nil })
+	t.tool("self.lamp.turn_off", "Turn the lamp off", nil, func(context.Context, arguments) (any, error) { return t.setLamp(false), nil })
+	t.tool("self.lamp.get_state", "Tell whether the lamp is on", nil, t.lampState)
+	t.tool("self.camera.take_photo", "Take a picture and ask about it", []property{{name: "question", typ: "string"}}, t.takePhoto)
+	t.tool("self.dog.pulse", "Wag once; counts how often each token came", []property{{name: "token", typ: "string"}}, t.pulse)
+}
+
+// userTools are for people, and anybody who knows their names can call them.
+func (t *Toy) userTools() {
+	t.tool("self.get_system_info", "Tell about the system", nil, func(context.Context, arguments) (any, error) {
+		return map[string]any{"chip_model_name": "esp32s3", "flash_size": 16777216}, nil
+	}, thing.UserOnly())
+	t.tool("self.reboot", "Reboot", nil, func(context.Context, arguments) (any, error) { return true, nil }, thing.UserOnly())
+	t.tool("self.upgrade_firmware", "Upgrade the firmware", []property{ // the default is firmware's mistake
+		{name: "url", typ: "string", def: "The URL of the firmware binary file to download and install"},
+	}, func(context.Context, arguments) (any, error) { return true, nil }, thing.UserOnly())
+	t.tool("self.screen.snapshot", "Show the screen", []property{{name: "quality", typ: "integer", def: 80, least: 1, most: 100}}, t.snapshot, thing.UserOnly())
+}
+
+// arguments are what a tool was called with.
+type arguments map[string]any
+
+// property is one argument as firmware declares it.
+type property struct {
+	name, typ   string
+	def         any // nil if it is required
+	least, most int // both zero for no bounds
+}
+
+func integer(name string, least, most int) property {
+	return property{name: name, typ: "integer", least: least, most: most}
+}
+
+// tool declares a tool as firmware does: schemas without texts, and arguments that
+// are taken as its own rules say.
+func (t *Toy) tool(name, text string, props []property, fn func(ctx context.Context, args arguments) (any, error), options ...thing.ToolOption) {
+	thing.Tool(t.Device.Device, name, text, func(ctx context.Context, in map[string]any) (any, error) {
+		args, err := take(in, props)
+		if err != nil {
+			return nil, err
+		}
+		return fn(ctx, args)
+	}, append(options, thing.WithSchema(schemaOf(props)))...)
+}
+
+func schemaOf(props []property) json.RawMessage {
+	properties := make(map[string]any)
+	var required []string
+	for _, p := range props {
+		schema := map[string]any{"type": p.typ}
+		if p.def == nil {
+			required = append(required, p.name)
+		} else {
+			schema["default"] = p.def
+		}
+		if p.least != p.most {
+			schema["minimum"], schema["maximum"] = p.least, p.most
+		}
+		properties[p.name] = schema
+	}
+	schema := map[string]any{"type": "object", "properties": properties}
+	if required != nil {
+		schema["required"] = required
+	}
+	data, err := json.Marshal(schema)
+	if err != nil { // it is made of texts and numbers
+		panic(err)
+	}
+	return data
+}
+
+// take reads arguments as firmware does: one of the wrong type is as good as none,
+// fractions are cut off, and what is not known is ignored.
+func take(in map[string]any, props []property) (arguments, error) {
+	args := make(arguments)
+	for _, p := range props {
+		value := in[p.name]
+		switch v := value.(type) {
+		case float64:
+			value = int(math.Trunc(v))
+		}
+		if typeOf(value) != p.typ {
+			if value = p.def; value == nil {
+				return nil, errors.New("Missing valid argument: " + p.name)
+			}
+		}
+		if n, ok := value.(int); ok && p.least != p.most {
+			switch {
+			case n < p.least:
+				return nil, fmt.Errorf("Value is below minimum allowed: %d", p.least)
+			case n > p.most:
+				return nil, fmt.Errorf("Value exceeds maximum allowed: %d", p.most)
+			}
+		}
+		args[p.name] = value
+	}
+	return args, nil
+}
+
+func typeOf(value any) string {
+	switch value.(type) {
+	case int:
+		return "integer"
+	case string:
+		return "string"
+	case bool:
+		return "boolean"
+	}
+	return ""
+}
+
+func (t *Toy) status(context.Context, arguments) (any, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return map[string]any{
+		"audio_speaker": map[string]any{"volume": t.volume},
+		"screen":        map[string]any{"brightness": 80, "theme": "light"},
+		"battery":       map[string]any{"level": 50, "charging": true},
+		"network":       map[string]any{"type": "wifi", "ssid": "home", "signal": "strong"},
+	}, nil
+}
+
+func (t *Toy) setVolume(_ context.Context, args arguments) (any, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.volume = args["volume"].(int)
+	return true, nil
+}
+
+func (t *Toy) setLamp(on bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lamp = on
+	return true
+}
+
+func (t *Toy) lampState(context.Context, arguments) (any, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return map[string]any{"power": t.lamp}, nil
+}
+
+func (t *Toy) takePhoto(ctx context.Context, args arguments) (any, error) {
+	return t.Explain(ctx, t.Identity, args["question"].(string), picture())
+}
+
+func (t *Toy) snapshot(context.Context, arguments) (any, error) {
+	return xiaozhi.Picture{MIME: "image/jpeg", Data: picture()}, nil
+}
+
+func (t *Toy) pulse(_ context.Context, args arguments) (any, error) {
+	token := args["token"].(string)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.runs[token]++
+	return map[string]any{"token": token, "runs": t.runs[token]}, nil
+}
+
+// Runs tells how often self.dog.pulse was executed with each token.
+func (t *Toy) Runs() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.runs)
+}
+
+// picture is what the camera sees: from dark to light.
+func picture() []byte {
+	const size = 64
+	img := image.NewGray(image.Rect(0, 0, size, size))
+	for i := range size * size {
+		img.SetGray(i%size, i/size, color.Gray{Y: uint8(i * 255 / (size * size))})
+	}
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, img, nil); err != nil { // it writes to memory
+		panic(err)
+	}
+	return b.Bytes()
+}
