@@ -1,0 +1,354 @@
+package xiaozhi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fixed is an Issuer and a Doorman that remember who came.
+type fixed struct {
+	credential Credential
+	err        error
+	code       string
+	visitors   []Visitor
+}
+
+func (f *fixed) Issue(_ context.Context, v Visitor) (Credential, error) {
+	f.visitors = append(f.visitors, v)
+	return f.credential, f.err
+}
+
+func (f *fixed) Admit(context.Context, Visitor) string { return f.code }
+
+const usualVisit = `{"version":2,"language":"en-US","flash_size":16777216,"minimum_free_heap_size":"8318916","mac_address":"98:a3:16:f9:d9:34","uuid":"7b94d69a-9808-4c59-9c9b-704333b38aff",
+"chip_model_name":"esp32s3","chip_info":{"model":9,"cores":2,"revision":2,"features":18},
+"application":{"name":"xiaozhi","version":"2.4.2","compile_time":"Aug  8 2026T08:00:00Z","idf_version":"v6.0.1","elf_sha256":"00"},
+"partition_table":[{"label":"nvs","type":1,"subtype":2,"address":36864,"size":16384}],"ota":{"label":"ota_0"},
+"board":{"type":"bread-compact-wifi","name":"bread","ssid":"home","rssi":-55,"channel":6,"ip":"192.168.1.5","mac":"98:a3:16:f9:d9:34"}}`
+
+// visit sends a request as firmware does.
+func visit(t *testing.T, o *OTA, path, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	o.ServeHTTP(w, r)
+	return w
+}
+
+// settings is a reply as a device reads it.
+type settings struct {
+	ServerTime struct {
+		Timestamp      int64 `json:"timestamp"`
+		TimezoneOffset int   `json:"timezone_offset"`
+	} `json:"server_time"`
+	Firmware   struct{ Version, URL string }
+	MQTT       map[string]any
+	WebSocket  map[string]any
+	Activation struct{ Code, Message string }
+}
+
+func read(t *testing.T, w *httptest.ResponseRecorder) (s settings) {
+	t.Helper()
+	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+	}
+	return s
+}
+
+func newOTA(t *testing.T, cfg OTAConfig, f *fixed) *OTA {
+	t.Helper()
+	o, err := NewOTA(OTAParts{Config: cfg, Issuer: f, Doorman: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+var both = OTAConfig{MQTT: "10.0.0.2:1883", WebSocket: "ws://10.0.0.2:8000/xiaozhi/v1/"}
+
+// TestOTA: a device that is let in learns the time, that there is no new firmware,
+// and where to connect with what.
+func TestOTA(t *testing.T) {
+	f := &fixed{credential: Credential{ClientID: "c", Username: "u", Password: "p", Token: "t"}}
+	got := read(t, visit(t, newOTA(t, both, f), "/xiaozhi/ota/", usualVisit,
+		"Device-Id", "98:A3:16:f9:d9:34", "Client-Id", "7b94d69a-9808-4c59-9c9b-704333b38aff", "User-Agent", "bread-compact-wifi/2.4.2"))
+	want := Visitor{Address: "98:a3:16:f9:d9:34", ClientID: "7b94d69a-9808-4c59-9c9b-704333b38aff", Board: "bread-compact-wifi", Version: "2.4.2", Language: "en-US"}
+	if len(f.visitors) != 1 || f.visitors[0] != want {
+		t.Errorf("it was taken for %+v", f.visitors)
+	}
+	mqtt := map[string]any{
+		"endpoint": "10.0.0.2:1883", "client_id": "c", "username": "u", "password": "p",
+		"publish_topic": "device-server", "subscribe_topic": "null", "keepalive": 240.0,
+	}
+	if fmt.Sprint(got.MQTT) != fmt.Sprint(mqtt) {
+		t.Errorf("mqtt: %v", got.MQTT)
+	}
+	if fmt.Sprint(got.WebSocket) != fmt.Sprint(map[string]any{"url": both.WebSocket, "token": "t", "version": 1.0}) {
+		t.Errorf("websocket: %v", got.WebSocket)
+	}
+	if got.Firmware.Version != "2.4.2" || got.Firmware.URL != "" || got.Activation.Code != "" {
+		t.Errorf("firmware %+v, activation %+v", got.Firmware, got.Activation)
+	}
+	if age := time.Since(time.UnixMilli(got.ServerTime.Timestamp)); age < -time.Second || age > time.Minute {
+		t.Errorf("the time is %v off", age)
+	}
+	for key := range got.MQTT {
+		if len(key) > maxKey {
+			t.Errorf("%s is too long for a device to keep", key)
+		}
+	}
+}
+
+// TestOTAOneMedium: only what there is is told.
+func TestOTAOneMedium(t *testing.T) {
+	for _, cfg := range []OTAConfig{{MQTT: both.MQTT}, {WebSocket: both.WebSocket}} {
+		got := read(t, visit(t, newOTA(t, cfg, &fixed{}), "/", usualVisit))
+		if (got.MQTT != nil) != (cfg.MQTT != "") || (got.WebSocket != nil) != (cfg.WebSocket != "") {
+			t.Errorf("%+v: %+v", cfg, got)
+		}
+	}
+}
+
+// TestOTAOddBodies: what makes no sense in a body is left out, and headers count
+// for more.
+func TestOTAOddBodies(t *testing.T) {
+	for _, test := range []struct {
+		body, device string
+		code         int
+		want         Visitor
+	}{
+		{``, "98:a3:16:f9:d9:34", 200, Visitor{Address: "98:a3:16:f9:d9:34"}},
+		{`no JSON`, "98:a3:16:f9:d9:34", 200, Visitor{Address: "98:a3:16:f9:d9:34"}},
+		{`[1,2]`, "98:a3:16:f9:d9:34", 200, Visitor{Address: "98:a3:16:f9:d9:34"}},
+		{`{"mac_address":"00:00:00:00:00:01","uuid":"u"}`, "98:a3:16:f9:d9:34", 200, Visitor{Address: "98:a3:16:f9:d9:34", ClientID: "u"}},
+		{`{"mac_address":5,"uuid":{},"application":[],"board":{"mac":"AA:00:00:00:00:01","type":true},"language":null,"minimum_free_heap_size":1}`, "", 200, Visitor{Address: "aa:00:00:00:00:01"}},
+		{`{"application":{"version":7},"board":"ml307"}`, "a", 200, Visitor{Address: "a"}},
+		{`{}`, "", 400, Visitor{}},
+		{`{"mac_address":"../../etc"}`, "", 400, Visitor{}},
+		{`{"uuid":"a b"}`, "a", 400, Visitor{}},
+		{`{"a":"` + strings.Repeat("x", maxVisit) + `"}`, "a", 400, Visitor{}},
+	} {
+		f := &fixed{}
+		w := visit(t, newOTA(t, both, f), "/", test.body, "Device-Id", test.device)
+		if w.Code != test.code || test.code == 200 && (len(f.visitors) != 1 || f.visitors[0] != test.want) {
+			t.Errorf("%.80s: %d %s, taken for %+v", test.body, w.Code, w.Body, f.visitors)
+		}
+	}
+}
+
+// TestOTAActivation: a device that is not let in shows digits, learns nothing else,
+// and asks until it is.
+func TestOTAActivation(t *testing.T) {
+	f := &fixed{code: "12-34 56"}
+	o := newOTA(t, both, f)
+	got := read(t, visit(t, o, "/ota/", usualVisit))
+	if got.Activation.Code != "123456" || !strings.Contains(got.Activation.Message, "123456") || got.MQTT != nil || got.WebSocket != nil || f.visitors != nil {
+		t.Errorf("got %+v; it has a credential: %v", got, f.visitors)
+	}
+	for _, path := range []string{"/ota/activate", "/ota//activate", "/ota/activate/"} {
+		if w := visit(t, o, path, "{}", "Device-Id", "98:a3:16:f9:d9:34"); w.Code != http.StatusAccepted {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+	f.code = ""
+	if w := visit(t, o, "/ota/activate", "{}", "Device-Id", "98:a3:16:f9:d9:34"); w.Code != http.StatusOK {
+		t.Errorf("%d after it was let in", w.Code)
+	}
+	if got := read(t, visit(t, o, "/ota/", usualVisit)); got.Activation.Code != "" || got.MQTT == nil {
+		t.Errorf("got %+v after it was let in", got)
+	}
+}
+
+// TestOTARefused: a device without a credential is told no more than that, and
+// neither is one whose credential it could not keep.
+func TestOTARefused(t *testing.T) {
+	for _, f := range []*fixed{{err: errors.New("secret reason")}, {credential: Credential{Password: strings.Repeat("x", 4000)}}} {
+		if w := visit(t, newOTA(t, both, f), "/", usualVisit); w.Code != http.StatusForbidden || strings.TrimSpace(w.Body.String()) != "this device is not let in" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+}
+
+// TestOTAHelp: a person who opens the address learns what it is for.
+func TestOTAHelp(t *testing.T) {
+	w := httptest.NewRecorder()
+	newOTA(t, both, &fixed{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "OTA field") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestOTAConfig(t *testing.T) {
+	for _, cfg := range []OTAConfig{
+		{}, {MQTT: "host"}, {MQTT: ":1883"}, {MQTT: "host:0"}, {MQTT: "host:x"}, {MQTT: "[::1]:1883"},
+		{WebSocket: "http://host/"}, {WebSocket: "ws://"}, {WebSocket: "host:8000"}, {WebSocket: "ws://[::1]:80/"},
+	} {
+		if _, err := NewOTA(OTAParts{Config: cfg, Issuer: &fixed{}}); err == nil {
+			t.Errorf("%+v was taken", cfg)
+		}
+	}
+}
+
+// TestPlainVersion: firmware crashes on a version that is not digits and dots.
+func TestPlainVersion(t *testing.T) {
+	for version, want := range map[string]string{
+		"2.4.2": "2.4.2", "1.6": "1.6", "v2.4": "2.4", "2.4.2-beta": "2.4.2", "": "0.0.0", "x": "0.0.0", "1.2.3.4.5": "1.2.3",
+		"99999999999.1": "999999.1", "2..4": "2.4",
+	} {
+		if got := plainVersion(version); got != want {
+			t.Errorf("%q became %q, want %q", version, got, want)
+		}
+	}
+}
+
+// ledger keeps acquaintances in memory.
+type ledger struct {
+	kept map[string]Acquaintance
+	err  error
+}
+
+func (l *ledger) keep(a Acquaintance) error {
+	if l.err == nil {
+		l.kept[a.Address] = a
+	}
+	return l.err
+}
+
+func (l *ledger) all() (all []Acquaintance) {
+	for _, a := range l.kept {
+		all = append(all, a)
+	}
+	return all
+}
+
+var testKey = []byte(strings.Repeat("k", minKey))
+
+func newCredentials(t *testing.T, l *ledger) *Credentials {
+	t.Helper()
+	c, err := NewCredentials(testKey, l.all(), l.keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *Credentials) mustIssue(t *testing.T, address, client string) Credential {
+	t.Helper()
+	got, err := c.Issue(t.Context(), Visitor{Address: address, ClientID: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestCredentials: a device has a credential of its own, the same each time and
+// after a restart; another Client-Id does not get it.
+func TestCredentials(t *testing.T) {
+	l := &ledger{kept: make(map[string]Acquaintance)}
+	c := newCredentials(t, l)
+	one, two := c.mustIssue(t, "98:a3:16:f9:d9:34", "uuid-1"), c.mustIssue(t, "98:a3:16:f9:d9:35", "uuid-2")
+	if one.Token == two.Token || one.ClientID != "GID_ferrule@@@98_a3_16_f9_d9_34@@@uuid-1" || one.Username != "98:a3:16:f9:d9:34" {
+		t.Errorf("%+v and %+v", one, two)
+	}
+	again := newCredentials(t, l)
+	if got := again.mustIssue(t, "98:a3:16:f9:d9:34", "uuid-1"); got != one {
+		t.Errorf("after a restart %+v, before it %+v", got, one)
+	}
+	if address, err := again.Check(one.Password); err != nil || address != "98:a3:16:f9:d9:34" {
+		t.Errorf("%q, %v", address, err)
+	}
+	if _, err := again.Issue(t.Context(), Visitor{Address: "98:a3:16:f9:d9:34", ClientID: "uuid-of-another"}); !errors.Is(err, ErrStranger) {
+		t.Errorf("got %v", err)
+	}
+	_, mac, _ := strings.Cut(one.Token, ".")
+	name, _, _ := strings.Cut(two.Token, ".")
+	for _, token := range []string{"", ".", "a.b", "%.x", name + "." + mac, one.Token + "x", strings.ToUpper(one.Token)} {
+		if address, err := again.Check(token); err == nil {
+			t.Errorf("%q is the token of %s", token, address)
+		}
+	}
+	other, _ := NewCredentials([]byte(strings.Repeat("o", minKey)), l.all(), l.keep)
+	if _, err := other.Check(one.Token); err == nil {
+		t.Error("a token of another key was taken")
+	}
+	if _, err := NewCredentials([]byte("short"), nil, l.keep); err == nil {
+		t.Error("a short key was taken")
+	}
+}
+
+// TestCredentialsEnd: what is revoked stays so, and what is forgotten begins anew;
+// both make what was given out void.
+func TestCredentialsEnd(t *testing.T) {
+	l := &ledger{kept: make(map[string]Acquaintance)}
+	c := newCredentials(t, l)
+	const address = "98:a3:16:f9:d9:34"
+	first := c.mustIssue(t, address, "uuid")
+	if err := c.Revoke(address); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*Credentials{c, newCredentials(t, l)} {
+		if _, err := c.Check(first.Token); err == nil {
+			t.Error("a revoked token was taken")
+		}
+		if _, err := c.Issue(t.Context(), Visitor{Address: address, ClientID: "uuid"}); !errors.Is(err, ErrRevoked) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := c.Forget(address); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Check(first.Token); err == nil {
+		t.Error("a forgotten token was taken")
+	}
+	second := c.mustIssue(t, address, "new-uuid")
+	if third := c.mustIssue(t, address, "new-uuid"); second.Token == first.Token || third != second {
+		t.Errorf("%+v, %+v, %+v", first, second, third)
+	}
+	l.err = errors.New("disk full")
+	if err := c.Revoke(address); err == nil {
+		t.Error("a revocation that could not be kept succeeded")
+	}
+	if _, err := c.Issue(t.Context(), Visitor{Address: "aa:00:00:00:00:01"}); err == nil {
+		t.Error("a credential that could not be kept was given out")
+	}
+	if _, err := c.Check(second.Token); err != nil {
+		t.Errorf("what was not kept counts: %v", err)
+	}
+}
+
+// FuzzVisitor reads bodies of any content: there is a visitor who can be named, or
+// none.
+func FuzzVisitor(f *testing.F) {
+	f.Add([]byte(usualVisit))
+	f.Add([]byte(`{"mac_address":5,"uuid":{},"application":[],"board":{"mac":"AA:00:00:00:00:01","type":true}}`))
+	f.Add([]byte(`{"board":{"mac":{"mac":"x"}},"application":{"version":"v2.4"}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		v := parseVisitor(body)
+		if v.check() == nil && (v.Address == "" || len(v.Address) > 64 || len(v.ClientID) > 64 || len(v.Board) > 128) {
+			t.Errorf("got %+v", v)
+		}
+		if strings.Trim(plainVersion(v.Version), "0123456789.") != "" {
+			t.Errorf("version %q", plainVersion(v.Version))
+		}
+		file := &fixed{}
+		o, err := NewOTA(OTAParts{Config: both, Issuer: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		o.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(string(body))))
+		if w.Code == http.StatusOK && !json.Valid(w.Body.Bytes()) {
+			t.Errorf("answered %s", w.Body)
+		}
+	})
+}
