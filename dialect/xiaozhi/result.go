@@ -93,22 +93,22 @@ func parseContent(raw []byte) ferrule.Content {
 	case "text":
 		return ferrule.Content{Type: ferrule.TextContent, Text: c.Text}
 	case "image":
-		return binary(ferrule.ImageContent, "picture", c.Data, c.MIME)
+		return encoded(ferrule.ImageContent, "picture", c.Data, c.MIME)
 	case "audio":
-		return binary(ferrule.AudioContent, "sound", c.Data, c.MIME)
+		return encoded(ferrule.AudioContent, "sound", c.Data, c.MIME)
 	case "resource":
 		r := c.Resource
 		if r.Blob == "" {
 			return ferrule.Content{Type: ferrule.ResourceContent, URI: r.URI, MIME: r.MIME, Text: r.Text}
 		}
-		part := binary(ferrule.ResourceContent, "resource", r.Blob, r.MIME)
+		part := encoded(ferrule.ResourceContent, "resource", r.Blob, r.MIME)
 		part.URI = r.URI
 		return part
 	}
 	return unreadable("part")
 }
 
-func binary(typ ferrule.ContentType, what, data, mime string) ferrule.Content {
+func encoded(typ ferrule.ContentType, what, data, mime string) ferrule.Content {
 	decoded, err := base64.StdEncoding.DecodeString(data)
 	if err != nil || len(decoded) == 0 {
 		return unreadable(what)
