@@ -240,8 +240,10 @@ func (s *session) read(ctx context.Context, m wire.Message) {
 		s.tell(d)
 	case sortHello:
 		s.reply(ctx, func(ctx context.Context) error { return s.answerHello(ctx, d.hello) })
+	case sortPing:
+		s.reply(ctx, func(ctx context.Context) error { return s.send(ctx, pong) })
 	default:
-		s.reply(ctx, func(ctx context.Context) error { return s.other(ctx, d) })
+		s.ignore(d)
 	}
 }
 
@@ -258,11 +260,9 @@ func (s *session) reply(ctx context.Context, send func(context.Context) error) {
 	}
 }
 
-// other answers what is not of MCP, as far as that is needed.
-func (s *session) other(ctx context.Context, d said) error {
+// ignore remarks on what has no answer.
+func (s *session) ignore(d said) {
 	switch d.sort {
-	case sortPing:
-		return s.send(ctx, pong)
 	case sortNoise:
 		s.note("noise: this cannot be read")
 	case sortRequest:
@@ -271,7 +271,6 @@ func (s *session) other(ctx context.Context, d said) error {
 		s.note("dropped: a notification before the greeting was over")
 	case sortOther, sortSound: // a voice device says much that is not for us
 	}
-	return nil
 }
 
 // take hands over one answer.

@@ -87,6 +87,39 @@ func TestPhoto(t *testing.T) {
 	}
 }
 
+// TestCheckIn: a toy that asks for its settings has a credential with which it is
+// known, and another that says it is the same toy has none.
+func TestCheckIn(t *testing.T) {
+	issuer, err := xiaozhi.NewCredentials(bytes.Repeat([]byte("k"), 32), nil, func(xiaozhi.Acquaintance) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ota, err := xiaozhi.NewOTA(xiaozhi.OTAParts{Config: xiaozhi.OTAConfig{MQTT: "10.0.0.2:1883", WebSocket: "ws://10.0.0.2/"}, Issuer: issuer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(ota)
+	defer server.Close()
+	toy, err := sim.NewToy(1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := toy.CheckIn(t.Context(), server.URL+"/xiaozhi/ota/", toy.Identity)
+	if err != nil || got.MQTT == nil || got.WebSocket == nil || got.Code != "" || got.MQTT.KeepAlive != 240 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, secret := range []string{got.MQTT.Password, got.WebSocket.Token} {
+		if address, err := issuer.Check(secret); err != nil || address != toy.Identity.DeviceID {
+			t.Errorf("%q, %v", address, err)
+		}
+	}
+	thief := toy.Identity
+	thief.ClientID = "another"
+	if _, err := toy.CheckIn(t.Context(), server.URL, thief); err == nil {
+		t.Error("somebody else has got the settings")
+	}
+}
+
 // form is a request body as a camera sends it.
 func form(name string, picture []byte) string {
 	const boundary = "------ESP32_CAMERA_BOUNDARY"

@@ -210,11 +210,13 @@ func (g *greeting) await(ctx context.Context, wait time.Duration, asked []int32)
 			if err := g.session.answerHello(ctx, said.hello); err != nil || asked == nil {
 				return answer{}, err
 			}
-		default:
-			g.heard++
-			if err := g.session.other(ctx, said); err != nil {
+		case sortPing:
+			if err := g.session.send(ctx, pong); err != nil {
 				return answer{}, err
 			}
+		default:
+			g.heard++
+			g.session.ignore(said)
 		}
 	}
 }
