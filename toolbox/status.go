@@ -29,15 +29,17 @@ type StatusOutput struct {
 	Nodes *Nodes `json:"nodes,omitempty" jsonschema:"other gateways, whose devices are shared"`
 }
 
-// Nodes is how this gateway stands to others.
+// Nodes is how this gateway stands to others: whether it hears of them and they of it,
+// since when, and why not. Every word about it would be in each list of tools.
 type Nodes struct {
-	Node    string    `json:"node" jsonschema:"what this one is called"`
+	Node    string    `json:"node"`
 	Tenant  string    `json:"tenant"`
-	Others  []string  `json:"others,omitempty" jsonschema:"those that are there"`
-	Working bool      `json:"working" jsonschema:"whether this gateway hears of the others, and they of it"`
+	Others  []string  `json:"others,omitempty"` // those that are there
+	Working bool      `json:"working"`
 	Since   time.Time `json:"since"`
-	Why     string    `json:"why,omitempty" jsonschema:"why not"`
-	Waiting int       `json:"waiting,omitempty" jsonschema:"devices of this gateway that the others have yet to be told of"`
+	Why     string    `json:"why,omitempty"`
+	// Waiting is how many of this gateway's devices are yet to be told to the others.
+	Waiting int `json:"waiting,omitempty"`
 }
 
 // Calls is what became of calls since the gateway began.
