@@ -98,7 +98,7 @@ func bareRequest(t *testing.T, near, far *cluster.Server, call func()) (request 
 	t.Helper()
 	asking, answering := dialNATS(t, near), dialNATS(t, far)
 	seen := make(chan *nats.Msg, 16)
-	for _, subject := range []string{"ferrule.*.node.*.call", "ferrule.*.reply.>"} {
+	for _, subject := range []string{"ferrule.*.node.*.*.call", "ferrule.*.reply.>"} {
 		sub, err := asking.ChanSubscribe(subject, seen)
 		if err != nil {
 			t.Fatal(err)
