@@ -14,8 +14,14 @@ func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
 	checked := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".md" {
+		if err != nil {
 			return err
+		}
+		if d.IsDir() && strings.HasPrefix(path, ".") && path != "." {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {

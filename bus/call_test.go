@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/rig/cluster"
 )
 
 // pair is two nodes, of which b has a robot that a sees.
@@ -437,8 +438,8 @@ func TestLateWord(t *testing.T) {
 // TestNoStore: calls need what nodes share to find each other, and not afterwards.
 func TestNoStore(t *testing.T) {
 	t.Parallel()
-	dir, port := t.TempDir(), freePort(t)
-	hub := hubServer(t, dir, port, freePort(t))
+	dir, port := t.TempDir(), cluster.Port(t)
+	hub := hubServer(t, dir, port, cluster.Port(t))
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Join, []string{fmt.Sprintf("nats://127.0.0.1:%d", port)}, 1, 1
 	a, b := node(t, "a", cfg), node(t, "b", cfg)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/rig/cluster"
 )
 
 // TestFullDisk: on a full disk nothing is recorded, and the state says so; when
@@ -45,7 +46,7 @@ func TestFullDisk(t *testing.T) {
 // arrive at the hub when there is again.
 func TestFullDiskOfALeaf(t *testing.T) {
 	t.Parallel()
-	dir, client, leafPort := smallDisk(t), freePort(t), freePort(t)
+	dir, client, leafPort := smallDisk(t), cluster.Port(t), cluster.Port(t)
 	hubServer(t, t.TempDir(), client, leafPort)
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}, 1, 1

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/rig/cluster"
 )
 
 // hubServer is a real server that leaves dial; it can be stopped and started again.
@@ -41,21 +42,11 @@ func hubServer(t *testing.T, dir string, client, leaf int) *server.Server {
 	return s
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
-}
-
 // TestLeaf: a leaf's devices are called from the hub, what happens while the hub is
 // away is recorded, and arrives there once.
 func TestLeaf(t *testing.T) {
 	t.Parallel()
-	dir, client, leafPort := t.TempDir(), freePort(t), freePort(t)
+	dir, client, leafPort := t.TempDir(), cluster.Port(t), cluster.Port(t)
 	hub := hubServer(t, dir, client, leafPort)
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Join, []string{fmt.Sprintf("nats://127.0.0.1:%d", client)}, 2, 1
@@ -124,8 +115,8 @@ func TestLeaf(t *testing.T) {
 // which goes on.
 func TestHubAway(t *testing.T) {
 	t.Parallel()
-	leafPort := freePort(t)
-	hub := hubServer(t, t.TempDir(), freePort(t), leafPort)
+	leafPort := cluster.Port(t)
+	hub := hubServer(t, t.TempDir(), cluster.Port(t), leafPort)
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}, 1, 1
 	outpost := node(t, "site", cfg)
@@ -146,8 +137,8 @@ func TestHubAway(t *testing.T) {
 // TestEventsOnce: what a hub has kept for long enough it does not get again.
 func TestEventsOnce(t *testing.T) {
 	t.Parallel()
-	leafPort, dir := freePort(t), t.TempDir()
-	hubServer(t, t.TempDir(), freePort(t), leafPort)
+	leafPort, dir := cluster.Port(t), t.TempDir()
+	hubServer(t, t.TempDir(), cluster.Port(t), leafPort)
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}, 1, 1
 	kept := func(s *site) int {
@@ -183,7 +174,7 @@ func TestEventsOnce(t *testing.T) {
 // lets everything through.
 func TestTwoLeaves(t *testing.T) {
 	t.Parallel()
-	client, leafPort := freePort(t), freePort(t)
+	client, leafPort := cluster.Port(t), cluster.Port(t)
 	hubServer(t, t.TempDir(), client, leafPort)
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}, 1, 1
@@ -212,7 +203,7 @@ func TestTwoLeaves(t *testing.T) {
 func TestEncrypted(t *testing.T) {
 	t.Parallel()
 	secure, ca := certificate(t)
-	client, leafPort := freePort(t), freePort(t)
+	client, leafPort := cluster.Port(t), cluster.Port(t)
 	s, err := server.NewServer(&server.Options{
 		ServerName: "hub", Host: "127.0.0.1", Port: client, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, JetStreamDomain: "hub",
 		TLSConfig: secure, TLSTimeout: 5, LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: leafPort, TLSConfig: secure, TLSTimeout: 5},

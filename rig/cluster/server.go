@@ -34,7 +34,7 @@ type Server struct {
 }
 
 func newServer(t testing.TB, dir, name string, place Place) (*Server, error) {
-	p, err := freePorts(place)
+	p, err := takePorts(t, place)
 	if err != nil {
 		return nil, err
 	}
