@@ -4,8 +4,8 @@
 //
 //	own devices  fleet ─▶ intake ─▶ view ─plan, claim─▶ registry
 //	others'      registry ─watch─▶ view ─show─▶ fleet
-//	a call out   fleet ─▶ call ─▶ outbox ── node.<holder>.call ─▶
-//	a call in    ── node.<self>.call ─▶ inbox ─▶ serve ─▶ fleet
+//	a call out   fleet ─▶ call ─▶ outbox ── node.<holder>.<run>.call ─▶
+//	a call in    ── node.<self>.<run>.call ─▶ inbox ─▶ serve ─▶ fleet
 //	copies       journal, spool ─▶ route ─▶ streams
 //
 // The registry is an index that can be lost: devices say what they are, so every
@@ -240,7 +240,7 @@ func (b *Bus) Find(id string) (*ferrule.Device, *ferrule.Manifest, ferrule.Handl
 		if err != nil {
 			return nil, nil, nil, false
 		}
-		laid = b.kinds.put(b.kinds.key(e.device), m)
+		laid = b.kinds.overlaid(b.kinds.key(e.device), m)
 	}
 	return b.view.seenFrom(e.device, laid), laid, b.call, true
 }
@@ -269,19 +269,17 @@ func (b *Bus) Run(ctx context.Context) error {
 	wg.Go(func() { b.digest(digesting) })
 	defer wg.Wait()
 	defer stop()
-	again(ctx, func() error {
-		err := b.life(ctx)
-		if ctx.Err() == nil {
+	again(ctx, func() {
+		if err := b.life(ctx); ctx.Err() == nil {
 			b.say(taking, err.Error())
 		}
-		return err
 	})
 	return nil
 }
 
 // again does something until ctx ends, with a pause between that grows as long as
 // it fails quickly.
-func again(ctx context.Context, do func() error) {
+func again(ctx context.Context, do func()) {
 	for wait := againMin; ; wait = min(2*wait, againMax) {
 		began := time.Now()
 		do()
@@ -314,19 +312,17 @@ func (b *Bus) life(whole context.Context) error {
 	defer cancel()
 	if e.local != nil {
 		wg.Go(func() {
-			again(ctx, func() error {
-				err := b.keepSpool(ctx, e)
-				if errors.Is(err, errStuck) {
+			again(ctx, func() {
+				if errors.Is(b.keepSpool(ctx, e), errStuck) {
 					cancel()
 				}
-				return err
 			})
 		})
 	}
 	ear := &ear{bus: b, engine: e}
 	defer ear.stop()
 	defer cancel()
-	again(ctx, func() error {
+	again(ctx, func() {
 		err := b.attend(ctx, e, ear)
 		if ctx.Err() == nil {
 			b.say(taking, b.because(e, err).Error())
@@ -334,7 +330,6 @@ func (b *Bus) life(whole context.Context) error {
 		if errors.Is(err, errStuck) || e.server != nil && !e.server.JetStreamEnabled() {
 			cancel() // a new one may find room
 		}
-		return err
 	})
 	cancel()
 	wg.Wait()

@@ -24,7 +24,7 @@ func eventsOf(before *ferrule.Device, c change) (events []ferrule.Event) {
 		}
 		events = append(events, e)
 	}
-	hello := online(now) && (!online(before) || !before.Since.Equal(now.Since))
+	hello := hello(before, now)
 	if hello && online(before) {
 		add(ferrule.Gone, func(e *ferrule.Event) { e.Reason = "it is being connected anew" })
 	}

@@ -131,7 +131,7 @@ func (k *kinds) lay(s *kindSession, key kindKey) *ferrule.Manifest {
 		m, err := k.get(s.ctx, s.bucket, key.kind)
 		<-s.gate
 		if err == nil {
-			return k.put(key, m)
+			return k.overlaid(key, m)
 		}
 		if s.ctx.Err() != nil {
 			return nil
@@ -141,7 +141,8 @@ func (k *kinds) lay(s *kindSession, key kindKey) *ferrule.Manifest {
 	}
 }
 
-func (k *kinds) put(key kindKey, m *ferrule.Manifest) *ferrule.Manifest {
+// overlaid lays a manifest for those who share it, or for one device alone.
+func (k *kinds) overlaid(key kindKey, m *ferrule.Manifest) *ferrule.Manifest {
 	laid := k.overlays.Lay(key.dialect, key.kind, key.device, m)
 	laid.Notes = nil // they are of the device
 	return laid

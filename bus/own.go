@@ -75,17 +75,21 @@ func (v *view) settle(from *intake) (events []ferrule.Event) {
 			v.own[c.id] = h
 		}
 		events = append(events, eventsOf(h.device, c)...)
-		hello := online(c.device) && (!online(h.device) || !h.device.Since.Equal(c.device.Since))
-		h.device, h.laid = c.device, c.laid
-		if hello {
+		if hello(h.device, c.device) {
 			h.claim = true
 		}
+		h.device, h.laid = c.device, c.laid
 		v.dirty[c.id] = true
 	}
 	return events
 }
 
 func online(dev *ferrule.Device) bool { return dev != nil && dev.State == ferrule.StateOnline }
+
+// hello tells whether a device has come, or come anew.
+func hello(before, now *ferrule.Device) bool {
+	return online(now) && (!online(before) || !before.Since.Equal(now.Since))
+}
 
 // proposal is a write, and what it is for.
 type proposal struct {
@@ -247,12 +251,12 @@ const (
 
 // digest takes in what has changed here, and passes on what has changed elsewhere,
 // until ctx ends.
-func (b *Bus) digest(ctx context.Context) error {
+func (b *Bus) digest(ctx context.Context) {
 	for {
 		select {
 		case <-b.view.news:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 		for _, e := range b.view.settle(b.intake) {
 			b.spool.add(e)
@@ -302,10 +306,16 @@ var errStuck = errors.New("NATS does not write to its store any more")
 // that was given too little room says so.
 func (b *Bus) stuck(err error) bool { return !storeFull(err) && b.disk() == nil }
 
+// Codes of a server's that the library has no names for.
+const (
+	codeNoResources    = 10023
+	codeNotLastSubject = 10164
+)
+
 // storeFull tells whether a server says that it may not store more.
 func storeFull(err error) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && api.ErrorCode == 10023
+	return errors.As(err, &api) && api.ErrorCode == codeNoResources
 }
 
 // disk tells why nothing can be written to the disk of an engine in this process.

@@ -150,7 +150,7 @@ func (r *kvRegistry) message(w write) *nats.Msg {
 // the newest.
 func staleOr(err error) error {
 	var api *jetstream.APIError
-	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == 10164) {
+	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == codeNotLastSubject) {
 		return errStale
 	}
 	return err

@@ -152,8 +152,9 @@ func (b *Bus) shipJournal(ctx context.Context, e *engine, h *home) error {
 // sameJournal tells whether this node's journal goes on where its copy ends. One
 // that was cut off, and has grown since, does not.
 func (b *Bus) sameJournal(last uint64, copied []byte) error {
-	lines := bytes.Split(bytes.TrimSuffix(copied, []byte("\n")), []byte("\n"))
-	hash, _, _ := bytes.Cut(lines[len(lines)-1], []byte(" "))
+	line := bytes.TrimSuffix(copied, []byte("\n"))
+	line = line[bytes.LastIndexByte(line, '\n')+1:]
+	hash, _, _ := bytes.Cut(line, []byte(" "))
 	switch same, err := b.parts.Journal.Holds(last, string(hash)); {
 	case err != nil:
 		return err

@@ -59,7 +59,7 @@ const maxPort = 65535
 type Fleet struct {
 	behaviour Behaviour
 	Boards    []*Board
-	listeners []net.Listener
+	ports
 }
 
 // Listen opens the ports of the boards. Whoever connects waits until Run.
@@ -68,39 +68,15 @@ func Listen(cfg Config) (*Fleet, error) {
 		return nil, err
 	}
 	behaviour, _ := findBehaviour(cfg.Misbehave) // it was checked
-	addr, err := net.ResolveTCPAddr("tcp", cfg.Addr)
+	all, err := listen(cfg, "board")
 	if err != nil {
-		return nil, fmt.Errorf("address %q: %w", cfg.Addr, err)
+		return nil, err
 	}
-	f := &Fleet{behaviour: behaviour}
+	f := &Fleet{behaviour: behaviour, ports: all}
 	for range cfg.Count {
-		ln, err := net.ListenTCP("tcp", addr)
-		if err != nil {
-			f.close()
-			return nil, fmt.Errorf("board %d of %d: %w", len(f.Boards)+1, cfg.Count, err)
-		}
-		f.listeners = append(f.listeners, ln)
 		f.Boards = append(f.Boards, newBoard(cmp.Or(behaviour.board, esp32)))
-		if addr.Port != 0 {
-			addr.Port++
-		}
 	}
 	return f, nil
-}
-
-// Addrs are where the boards listen.
-func (f *Fleet) Addrs() []string {
-	var addrs []string
-	for _, ln := range f.listeners {
-		addrs = append(addrs, ln.Addr().String())
-	}
-	return addrs
-}
-
-func (f *Fleet) close() {
-	for _, ln := range f.listeners {
-		ln.Close()
-	}
 }
 
 // writeBuffer is about what a board's network stack holds.
@@ -119,7 +95,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	errs := make(chan error, len(f.Boards))
 	for i, board := range f.Boards {
 		wg.Go(func() {
-			if err := f.serve(ctx, board, f.listeners[i]); err != nil {
+			if err := f.serve(ctx, board, f.ports[i]); err != nil {
 				errs <- err
 				cancel()
 			}

@@ -13,8 +13,8 @@ import (
 // Toys is voice toys that listen: one message a line over TCP, and several clients
 // at a time.
 type Toys struct {
-	Toys      []*Toy
-	listeners []net.Listener
+	Toys []*Toy
+	ports
 }
 
 // CheckToys tells what is wrong with a configuration of toys.
@@ -30,43 +30,17 @@ func ListenToys(cfg Config) (*Toys, error) {
 	if err := CheckToys(cfg); err != nil {
 		return nil, err
 	}
-	addr, err := net.ResolveTCPAddr("tcp", cfg.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("address %q: %w", cfg.Addr, err)
-	}
 	all := &Toys{}
 	for n := range cfg.Count {
 		toy, err := NewToy(n+1, cfg.Misbehave)
 		if err != nil {
-			all.close()
 			return nil, err
 		}
-		ln, err := net.ListenTCP("tcp", addr)
-		if err != nil {
-			all.close()
-			return nil, fmt.Errorf("toy %d of %d: %w", n+1, cfg.Count, err)
-		}
-		all.Toys, all.listeners = append(all.Toys, toy), append(all.listeners, ln)
-		if addr.Port != 0 {
-			addr.Port++
-		}
+		all.Toys = append(all.Toys, toy)
 	}
-	return all, nil
-}
-
-// Addrs are where the toys listen.
-func (a *Toys) Addrs() []string {
-	var addrs []string
-	for _, ln := range a.listeners {
-		addrs = append(addrs, ln.Addr().String())
-	}
-	return addrs
-}
-
-func (a *Toys) close() {
-	for _, ln := range a.listeners {
-		ln.Close()
-	}
+	var err error
+	all.ports, err = listen(cfg, "toy")
+	return all, err
 }
 
 // Run serves the toys until ctx ends; it then returns nil.
@@ -79,7 +53,7 @@ func (a *Toys) Run(ctx context.Context) error {
 	errs := make(chan error, len(a.Toys))
 	for i, toy := range a.Toys {
 		wg.Go(func() {
-			if err := serveToy(ctx, toy, a.listeners[i], &wg); err != nil {
+			if err := serveToy(ctx, toy, a.ports[i], &wg); err != nil {
 				errs <- err
 				cancel()
 			}

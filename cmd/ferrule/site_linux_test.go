@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	cutTime = flag.Duration("cut", 32*time.Second, "how long TestSite cuts a site off; longer than a lease")
+	cutTime = flag.Duration("cut", time.Minute, "how long TestSite cuts a site off; longer than a lease")
 	hubSize = flag.Int("hub", 1, "how many servers the hub of TestSite has")
 )
 

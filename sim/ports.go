@@ -1,0 +1,45 @@
+package sim
+
+import (
+	"fmt"
+	"net"
+)
+
+// ports is where devices listen, one each.
+type ports []net.Listener
+
+// listen opens as many ports as are asked for, from an address on. What says what
+// listens there.
+func listen(cfg Config, what string) (all ports, err error) {
+	addr, err := net.ResolveTCPAddr("tcp", cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("address %q: %w", cfg.Addr, err)
+	}
+	for n := range cfg.Count {
+		ln, err := net.ListenTCP("tcp", addr)
+		if err != nil {
+			all.close()
+			return nil, fmt.Errorf("%s %d of %d: %w", what, n+1, cfg.Count, err)
+		}
+		all = append(all, ln)
+		if addr.Port != 0 {
+			addr.Port++
+		}
+	}
+	return all, nil
+}
+
+// Addrs are where the devices listen.
+func (p ports) Addrs() []string {
+	var addrs []string
+	for _, ln := range p {
+		addrs = append(addrs, ln.Addr().String())
+	}
+	return addrs
+}
+
+func (p ports) close() {
+	for _, ln := range p {
+		ln.Close()
+	}
+}
