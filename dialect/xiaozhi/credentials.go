@@ -12,21 +12,22 @@ import (
 	"sync"
 )
 
-// Acquaintance is what is kept about a device that has got a credential.
+// Acquaintance is what is kept about a device that has connected with a credential.
 type Acquaintance struct {
 	Address string `json:"address"`
 	// ClientID is the UUID that the device came with first. Who comes with another
 	// is somebody else who knows its address, or the device after its flash was
-	// erased; its owner knows which.
-	ClientID string `json:"client_id"`
+	// erased; its owner knows which. It is empty if the device was forgotten.
+	ClientID string `json:"client_id,omitempty"`
 	// Issue counts how often its credential was made anew: those before are void.
-	Issue uint64 `json:"issue"`
-	// Revoked tells that it is to have none.
-	Revoked bool `json:"revoked,omitempty"`
+	Issue uint64 `json:"issue,omitempty"`
+	// LetIn tells that its owner has let it in, by the code that it showed.
+	LetIn bool `json:"let_in,omitempty"`
 }
 
-// Credentials is an Issuer. A credential is computed from a key and from what is
-// kept about its device, so that no secret of a device is kept.
+// Credentials is an Issuer. A credential is computed from a key and from what it
+// says of its device, so that no secret of a device is kept; and nothing is kept of
+// who merely asks for one.
 type Credentials struct {
 	key  []byte
 	keep func(Acquaintance) error
@@ -35,8 +36,12 @@ type Credentials struct {
 	known map[string]Acquaintance
 }
 
-// minKey is the length of the shortest key in bytes.
-const minKey = 32
+const (
+	// minKey is the length of the shortest key in bytes.
+	minKey = 32
+	// maxKnown is how many devices can be known.
+	maxKnown = 1 << 20
+)
 
 // NewCredentials makes credentials with a key that nobody else knows and that stays
 // the same. Known is what was kept; keep is called with what has changed, before it
@@ -52,29 +57,22 @@ func NewCredentials(key []byte, known []Acquaintance, keep func(Acquaintance) er
 	return c, nil
 }
 
-// The reasons why a device has no credential.
+// The reasons why a device has no credential, or not this one.
 var (
-	ErrRevoked   = errors.New("its credential was revoked; forget the device to let it come anew")
-	ErrStranger  = errors.New("it came with another Client-Id than before; if its flash was erased, forget the device to let it come anew")
-	ErrNoAccount = errors.New("the credential is not valid here")
+	ErrStranger = errors.New("it came with another Client-Id than before; if its flash was erased, `ferrule forget` lets it come anew")
+	ErrInvalid  = errors.New("its credential is not valid here, or not any more; it gets another when it starts")
+	ErrTooMany  = errors.New("as many devices are known as can be")
 )
 
-// Issue implements Issuer. The first who comes with an address has it.
+// Issue implements Issuer.
 func (c *Credentials) Issue(_ context.Context, v Visitor) (Credential, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	a, ok := c.known[v.Address]
-	switch {
-	case !ok || a.ClientID == "" && !a.Revoked:
-		a.Address, a.ClientID = v.Address, v.ClientID
-		if err := c.set(a); err != nil {
-			return Credential{}, err
-		}
-	case a.Revoked:
-		return Credential{}, ErrRevoked
-	case a.ClientID != v.ClientID:
+	a := c.known[v.Address]
+	c.mu.Unlock()
+	if a.ClientID != "" && a.ClientID != v.ClientID {
 		return Credential{}, ErrStranger
 	}
+	a.Address, a.ClientID = v.Address, v.ClientID
 	token := c.token(a)
 	return Credential{
 		ClientID: "GID_ferrule@@@" + strings.ReplaceAll(a.Address, ":", "_") + "@@@" + a.ClientID,
@@ -82,60 +80,84 @@ func (c *Credentials) Issue(_ context.Context, v Visitor) (Credential, error) {
 	}, nil
 }
 
-// Check tells whose token or password it is.
-func (c *Credentials) Check(token string) (address string, err error) {
+// Check tells whose token or password it is. The first who connects with an address
+// has it.
+func (c *Credentials) Check(token string) (Acquaintance, error) {
 	encoded, _, _ := strings.Cut(token, ".")
-	name, err := base64.RawURLEncoding.DecodeString(encoded)
+	whose, err := base64.RawURLEncoding.DecodeString(encoded)
 	if err != nil {
-		return "", ErrNoAccount
+		return Acquaintance{}, ErrInvalid
 	}
+	address, clientID, _ := strings.Cut(string(whose), " ")
 	c.mu.Lock()
-	a, ok := c.known[string(name)]
-	c.mu.Unlock()
-	if !ok || a.Revoked || a.ClientID == "" || !hmac.Equal([]byte(c.token(a)), []byte(token)) {
-		return "", ErrNoAccount
+	defer c.mu.Unlock()
+	a := c.known[address]
+	asked := Acquaintance{Address: address, ClientID: clientID, Issue: a.Issue, LetIn: a.LetIn}
+	if clientID == "" || !hmac.Equal([]byte(c.token(asked)), []byte(token)) {
+		return Acquaintance{}, ErrInvalid
 	}
-	return a.Address, nil
+	switch a.ClientID {
+	case clientID:
+		return a, nil
+	case "":
+		return asked, c.set(asked)
+	}
+	return Acquaintance{}, ErrStranger
 }
 
-// Revoke makes a device's credential void, and lets it have no other.
-func (c *Credentials) Revoke(address string) error {
-	return c.change(address, func(a *Acquaintance) { a.Revoked = true })
+// Knows tells whether a visitor is a device that is known, as far as it can be told
+// before it shows a credential.
+func (c *Credentials) Knows(v Visitor) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.known[v.Address]
+	return a.ClientID != "" && a.ClientID == v.ClientID
+}
+
+// LetIn has a visitor be known as the device at its address, in place of whoever
+// was.
+func (c *Credentials) LetIn(v Visitor) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.known[v.Address]
+	if a.ClientID != v.ClientID {
+		a.Issue++
+	}
+	a.Address, a.ClientID, a.LetIn = v.Address, v.ClientID, true
+	return c.set(a)
 }
 
 // Forget makes a device's credential void, and lets whoever comes with its address
 // next have another.
 func (c *Credentials) Forget(address string) error {
-	return c.change(address, func(a *Acquaintance) { a.ClientID, a.Revoked = "", false })
-}
-
-// change changes what is known about an address, which may be nothing yet.
-func (c *Credentials) change(address string, fn func(*Acquaintance)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := c.known[address]
-	a.Address = address
-	a.Issue++
-	fn(&a)
-	return c.set(a)
+	a, ok := c.known[address]
+	if !ok {
+		return nil
+	}
+	return c.set(Acquaintance{Address: address, Issue: a.Issue + 1})
 }
 
 // set keeps what has changed. It is called with mu held.
 func (c *Credentials) set(a Acquaintance) error {
+	if _, ok := c.known[a.Address]; !ok && len(c.known) >= maxKnown {
+		return ErrTooMany
+	}
 	if err := c.keep(a); err != nil {
-		return fmt.Errorf("keeping the credential of %s: %w", a.Address, err)
+		return fmt.Errorf("keeping who %s is: %w", a.Address, err)
 	}
 	c.known[a.Address] = a
 	return nil
 }
 
-// token is the address, for whoever has to look it up, and what only the key can
-// make of the acquaintance.
+// token says whose it is, and adds what only the key can make of that.
 func (c *Credentials) token(a Acquaintance) string {
 	mac := hmac.New(sha256.New, c.key)
 	for _, part := range []string{a.Address, a.ClientID, strconv.FormatUint(a.Issue, 10)} {
 		mac.Write([]byte(part))
 		mac.Write([]byte{0}) // none of them has it
 	}
-	return base64.RawURLEncoding.EncodeToString([]byte(a.Address)) + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	whose := a.Address + " " + a.ClientID
+	return base64.RawURLEncoding.EncodeToString([]byte(whose)) + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }

@@ -122,24 +122,27 @@ func TestOTAOneMedium(t *testing.T) {
 // TestOTAOddBodies: what makes no sense in a body is left out, and headers count
 // for more.
 func TestOTAOddBodies(t *testing.T) {
+	const mac = "98:a3:16:f9:d9:34"
 	for _, test := range []struct {
-		body, device string
-		code         int
-		want         Visitor
+		body, device, client string
+		code                 int
+		want                 Visitor
 	}{
-		{``, "98:a3:16:f9:d9:34", 200, Visitor{Address: "98:a3:16:f9:d9:34"}},
-		{`no JSON`, "98:a3:16:f9:d9:34", 200, Visitor{Address: "98:a3:16:f9:d9:34"}},
-		{`[1,2]`, "98:a3:16:f9:d9:34", 200, Visitor{Address: "98:a3:16:f9:d9:34"}},
-		{`{"mac_address":"00:00:00:00:00:01","uuid":"u"}`, "98:a3:16:f9:d9:34", 200, Visitor{Address: "98:a3:16:f9:d9:34", ClientID: "u"}},
-		{`{"mac_address":5,"uuid":{},"application":[],"board":{"mac":"AA:00:00:00:00:01","type":true},"language":null,"minimum_free_heap_size":1}`, "", 200, Visitor{Address: "aa:00:00:00:00:01"}},
-		{`{"application":{"version":7},"board":"ml307"}`, "a", 200, Visitor{Address: "a"}},
-		{`{}`, "", 400, Visitor{}},
-		{`{"mac_address":"../../etc"}`, "", 400, Visitor{}},
-		{`{"uuid":"a b"}`, "a", 400, Visitor{}},
-		{`{"a":"` + strings.Repeat("x", maxVisit) + `"}`, "a", 400, Visitor{}},
+		{``, mac, "u", 200, Visitor{Address: mac, ClientID: "u"}},
+		{`no JSON`, mac, "u", 200, Visitor{Address: mac, ClientID: "u"}},
+		{`[1,2]`, mac, "u", 200, Visitor{Address: mac, ClientID: "u"}},
+		{`{"mac_address":"00:00:00:00:00:01","uuid":"v"}`, "98-A3-16-F9-D9-34", "u", 200, Visitor{Address: mac, ClientID: "u"}},
+		{`{"mac_address":"98:a3:16:f9:d9:34","uuid":"v"}`, "", "", 200, Visitor{Address: mac, ClientID: "v"}},
+		{`{"mac_address":5,"uuid":{},"application":[],"board":{"mac":"AA:00:00:00:00:01","type":true},"language":null,"minimum_free_heap_size":1}`, "", "u", 200, Visitor{Address: "aa:00:00:00:00:01", ClientID: "u"}},
+		{`{"application":{"version":7},"board":"ml307"}`, mac, "u", 200, Visitor{Address: mac, ClientID: "u"}},
+		{`{}`, "", "u", 400, Visitor{}},
+		{`{}`, mac, "", 400, Visitor{}},
+		{`{"mac_address":"../../etc"}`, "", "u", 400, Visitor{}},
+		{`{"uuid":"a b"}`, mac, "", 400, Visitor{}},
+		{`{"a":"` + strings.Repeat("x", maxVisit) + `"}`, mac, "u", 400, Visitor{}},
 	} {
 		f := &fixed{}
-		w := visit(t, newOTA(t, both, f), "/", test.body, "Device-Id", test.device)
+		w := visit(t, newOTA(t, both, f), "/", test.body, "Device-Id", test.device, "Client-Id", test.client)
 		if w.Code != test.code || test.code == 200 && (len(f.visitors) != 1 || f.visitors[0] != test.want) {
 			t.Errorf("%.80s: %d %s, taken for %+v", test.body, w.Code, w.Body, f.visitors)
 		}
@@ -156,12 +159,12 @@ func TestOTAActivation(t *testing.T) {
 		t.Errorf("got %+v; it has a credential: %v", got, f.visitors)
 	}
 	for _, path := range []string{"/ota/activate", "/ota//activate", "/ota/activate/"} {
-		if w := visit(t, o, path, "{}", "Device-Id", "98:a3:16:f9:d9:34"); w.Code != http.StatusAccepted {
+		if w := visit(t, o, path, "{}", "Device-Id", "98:a3:16:f9:d9:34", "Client-Id", "7b94"); w.Code != http.StatusAccepted {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
 	f.code = ""
-	if w := visit(t, o, "/ota/activate", "{}", "Device-Id", "98:a3:16:f9:d9:34"); w.Code != http.StatusOK {
+	if w := visit(t, o, "/ota/activate", "{}", "Device-Id", "98:a3:16:f9:d9:34", "Client-Id", "7b94"); w.Code != http.StatusOK {
 		t.Errorf("%d after it was let in", w.Code)
 	}
 	if got := read(t, visit(t, o, "/ota/", usualVisit)); got.Activation.Code != "" || got.MQTT == nil {
@@ -211,121 +214,6 @@ func TestPlainVersion(t *testing.T) {
 	}
 }
 
-// ledger keeps acquaintances in memory.
-type ledger struct {
-	kept map[string]Acquaintance
-	err  error
-}
-
-func (l *ledger) keep(a Acquaintance) error {
-	if l.err == nil {
-		l.kept[a.Address] = a
-	}
-	return l.err
-}
-
-func (l *ledger) all() (all []Acquaintance) {
-	for _, a := range l.kept {
-		all = append(all, a)
-	}
-	return all
-}
-
-var testKey = []byte(strings.Repeat("k", minKey))
-
-func newCredentials(t *testing.T, l *ledger) *Credentials {
-	t.Helper()
-	c, err := NewCredentials(testKey, l.all(), l.keep)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func (c *Credentials) mustIssue(t *testing.T, address, client string) Credential {
-	t.Helper()
-	got, err := c.Issue(t.Context(), Visitor{Address: address, ClientID: client})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
-// TestCredentials: a device has a credential of its own, the same each time and
-// after a restart; another Client-Id does not get it.
-func TestCredentials(t *testing.T) {
-	l := &ledger{kept: make(map[string]Acquaintance)}
-	c := newCredentials(t, l)
-	one, two := c.mustIssue(t, "98:a3:16:f9:d9:34", "uuid-1"), c.mustIssue(t, "98:a3:16:f9:d9:35", "uuid-2")
-	if one.Token == two.Token || one.ClientID != "GID_ferrule@@@98_a3_16_f9_d9_34@@@uuid-1" || one.Username != "98:a3:16:f9:d9:34" {
-		t.Errorf("%+v and %+v", one, two)
-	}
-	again := newCredentials(t, l)
-	if got := again.mustIssue(t, "98:a3:16:f9:d9:34", "uuid-1"); got != one {
-		t.Errorf("after a restart %+v, before it %+v", got, one)
-	}
-	if address, err := again.Check(one.Password); err != nil || address != "98:a3:16:f9:d9:34" {
-		t.Errorf("%q, %v", address, err)
-	}
-	if _, err := again.Issue(t.Context(), Visitor{Address: "98:a3:16:f9:d9:34", ClientID: "uuid-of-another"}); !errors.Is(err, ErrStranger) {
-		t.Errorf("got %v", err)
-	}
-	_, mac, _ := strings.Cut(one.Token, ".")
-	name, _, _ := strings.Cut(two.Token, ".")
-	for _, token := range []string{"", ".", "a.b", "%.x", name + "." + mac, one.Token + "x", strings.ToUpper(one.Token)} {
-		if address, err := again.Check(token); err == nil {
-			t.Errorf("%q is the token of %s", token, address)
-		}
-	}
-	other, _ := NewCredentials([]byte(strings.Repeat("o", minKey)), l.all(), l.keep)
-	if _, err := other.Check(one.Token); err == nil {
-		t.Error("a token of another key was taken")
-	}
-	if _, err := NewCredentials([]byte("short"), nil, l.keep); err == nil {
-		t.Error("a short key was taken")
-	}
-}
-
-// TestCredentialsEnd: what is revoked stays so, and what is forgotten begins anew;
-// both make what was given out void.
-func TestCredentialsEnd(t *testing.T) {
-	l := &ledger{kept: make(map[string]Acquaintance)}
-	c := newCredentials(t, l)
-	const address = "98:a3:16:f9:d9:34"
-	first := c.mustIssue(t, address, "uuid")
-	if err := c.Revoke(address); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []*Credentials{c, newCredentials(t, l)} {
-		if _, err := c.Check(first.Token); err == nil {
-			t.Error("a revoked token was taken")
-		}
-		if _, err := c.Issue(t.Context(), Visitor{Address: address, ClientID: "uuid"}); !errors.Is(err, ErrRevoked) {
-			t.Errorf("got %v", err)
-		}
-	}
-	if err := c.Forget(address); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Check(first.Token); err == nil {
-		t.Error("a forgotten token was taken")
-	}
-	second := c.mustIssue(t, address, "new-uuid")
-	if third := c.mustIssue(t, address, "new-uuid"); second.Token == first.Token || third != second {
-		t.Errorf("%+v, %+v, %+v", first, second, third)
-	}
-	l.err = errors.New("disk full")
-	if err := c.Revoke(address); err == nil {
-		t.Error("a revocation that could not be kept succeeded")
-	}
-	if _, err := c.Issue(t.Context(), Visitor{Address: "aa:00:00:00:00:01"}); err == nil {
-		t.Error("a credential that could not be kept was given out")
-	}
-	if _, err := c.Check(second.Token); err != nil {
-		t.Errorf("what was not kept counts: %v", err)
-	}
-}
-
 // FuzzVisitor reads bodies of any content: there is a visitor who can be named, or
 // none.
 func FuzzVisitor(f *testing.F) {
@@ -334,7 +222,7 @@ func FuzzVisitor(f *testing.F) {
 	f.Add([]byte(`{"board":{"mac":{"mac":"x"}},"application":{"version":"v2.4"}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		v := parseVisitor(body)
-		if v.check() == nil && (v.Address == "" || len(v.Address) > 64 || len(v.ClientID) > 64 || len(v.Board) > 128) {
+		if v, err := v.checked(); err == nil && (len(v.Address) != 17 || v.ClientID == "" || len(v.ClientID) > 64 || len(v.Board) > 128) {
 			t.Errorf("got %+v", v)
 		}
 		if strings.Trim(plainVersion(v.Version), "0123456789.") != "" {

@@ -109,8 +109,8 @@ func TestCheckIn(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for _, secret := range []string{got.MQTT.Password, got.WebSocket.Token} {
-		if address, err := issuer.Check(secret); err != nil || address != toy.Identity.DeviceID {
-			t.Errorf("%q, %v", address, err)
+		if whose, err := issuer.Check(secret); err != nil || whose.Address != toy.Identity.DeviceID {
+			t.Errorf("%+v, %v", whose, err)
 		}
 	}
 	thief := toy.Identity

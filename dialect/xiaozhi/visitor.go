@@ -7,15 +7,15 @@ import (
 	"io"
 	"net/http"
 	"regexp"
-	"strings"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/wire"
 )
 
 // Visitor is a device that asks for its settings, as it says of itself. Nothing of
 // it is proven.
 type Visitor struct {
-	// Address is its hardware address, in lower case; never empty.
+	// Address is its hardware address, such as 98:a3:16:f9:d9:34; never empty.
 	Address string
 	// ClientID is a UUID that it made itself, and keeps until its flash is erased.
 	ClientID string
@@ -24,10 +24,7 @@ type Visitor struct {
 	Language string
 }
 
-var (
-	deviceID = regexp.MustCompile(`^[a-z0-9][a-z0-9:._-]{0,63}$`)
-	clientID = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
-)
+var clientID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 // readVisitor reads who is asking: of the headers first, and of the body what they
 // do not say.
@@ -38,25 +35,25 @@ func readVisitor(w http.ResponseWriter, r *http.Request) (Visitor, error) {
 	}
 	v := parseVisitor(body)
 	if id := r.Header.Get("Device-Id"); id != "" {
-		v.Address = strings.ToLower(id)
+		v.Address = id
 	}
 	if id := r.Header.Get("Client-Id"); id != "" {
 		v.ClientID = id
 	}
-	return v, v.check()
+	return v.checked()
 }
 
-// check tells whether it says who it is.
-func (v Visitor) check() error {
-	switch {
-	case v.Address == "":
-		return errors.New("want a Device-Id, the device's hardware address")
-	case !deviceID.MatchString(v.Address):
-		return errors.New("the Device-Id is no hardware address")
-	case !clientID.MatchString(v.ClientID):
-		return errors.New("the Client-Id has characters that it cannot have")
+// checked is the visitor with its address as it is written here, if it says who it
+// is.
+func (v Visitor) checked() (Visitor, error) {
+	var err error
+	if v.Address, err = wire.ParseMAC(v.Address); err != nil {
+		return Visitor{}, fmt.Errorf("Device-Id: %w", err)
 	}
-	return nil
+	if !clientID.MatchString(v.ClientID) {
+		return Visitor{}, errors.New("Client-Id: want the UUID of the device, of 64 characters at most")
+	}
+	return v, nil
 }
 
 // parseVisitor reads what firmware tells about itself. Boards differ in what they
@@ -76,7 +73,6 @@ func parseVisitor(body []byte) Visitor {
 	if v.Address == "" {
 		v.Address = text(all, "board", "mac")
 	}
-	v.Address = strings.ToLower(v.Address)
 	return v
 }
 

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/ferrulehq/ferrule/wire/lobby"
+	"github.com/ferrulehq/ferrule/wire"
 )
 
 // addressIn is the MAC that a client id tells: GID_board@@@98_a3_16_f9_d9_34@@@uuid,
@@ -14,7 +14,7 @@ func addressIn(clientID string) string {
 	if len(parts) != 2 && len(parts) != 3 {
 		return ""
 	}
-	address, err := lobby.ParseMAC(parts[1])
+	address, err := wire.ParseMAC(parts[1])
 	if err != nil {
 		return ""
 	}

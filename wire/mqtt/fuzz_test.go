@@ -15,7 +15,6 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/ferrulehq/ferrule/wire"
-	"github.com/ferrulehq/ferrule/wire/lobby"
 )
 
 // FuzzClientID: whatever a client id is, the address in it is a MAC or none, and
@@ -33,7 +32,7 @@ func FuzzClientID(f *testing.F) {
 		if address == "" {
 			return
 		}
-		if again, err := lobby.ParseMAC(address); err != nil || again != address || !strings.Contains(id, "@@@") {
+		if again, err := wire.ParseMAC(address); err != nil || again != address || !strings.Contains(id, "@@@") {
 			t.Errorf("%q has the address %q", id, address)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gobwas/ws"
 
-	"github.com/ferrulehq/ferrule/wire/lobby"
+	"github.com/ferrulehq/ferrule/wire"
 )
 
 // decodeAll decodes bytes that come in pieces, and tells what was found.
@@ -91,7 +91,7 @@ func FuzzIdentity(f *testing.F) {
 			}
 			return
 		}
-		if again, err := lobby.ParseMAC(id.address); err != nil || again != id.address || strings.ToLower(id.address) != id.address || len(id.address) != 17 {
+		if again, err := wire.ParseMAC(id.address); err != nil || again != id.address || strings.ToLower(id.address) != id.address || len(id.address) != 17 {
 			t.Errorf("address %q", id.address)
 		}
 		if len(id.client) > maxClient || len(id.token) > maxToken || id.version < 1 || id.version > 3 {

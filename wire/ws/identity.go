@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/ferrulehq/ferrule/wire/lobby"
+	"github.com/ferrulehq/ferrule/wire"
 )
 
 // identity is what a device says about itself when it dials in.
@@ -45,7 +45,7 @@ func identify(r *http.Request) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
-	if id.address, err = lobby.ParseMAC(device); err != nil {
+	if id.address, err = wire.ParseMAC(device); err != nil {
 		return identity{}, refusal{status: http.StatusBadRequest, text: "Device-Id: " + err.Error()}
 	}
 	if id.client, err = said("Client-Id"); err != nil {

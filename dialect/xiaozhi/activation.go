@@ -1,0 +1,118 @@
+package xiaozhi
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"sync"
+	"time"
+)
+
+// Activation is a Doorman: a device that is not known shows a code, and is let in
+// when its owner says which.
+type Activation struct {
+	credentials *Credentials
+	log         *slog.Logger
+
+	mu      sync.Mutex
+	waiting map[string]*waiting // by address
+}
+
+// waiting is a device that shows a code.
+type waiting struct {
+	visitor Visitor
+	code    string
+	asked   time.Time // when it asked last
+}
+
+const (
+	// maxWaiting is how many devices can show a code at a time.
+	maxWaiting = 256
+	// codeTime is how long a code is good after the device asked last. It asks
+	// every few seconds, and gives up for a while after half a minute.
+	codeTime = 10 * time.Minute
+)
+
+// NewActivation makes a doorman for the devices that credentials do not know.
+func NewActivation(c *Credentials, log *slog.Logger) *Activation {
+	return &Activation{credentials: c, log: log, waiting: make(map[string]*waiting)}
+}
+
+// Admit implements Doorman.
+func (a *Activation) Admit(_ context.Context, v Visitor) (code string) {
+	if a.credentials.Knows(v) {
+		return ""
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tidy()
+	w := a.waiting[v.Address]
+	if w == nil || w.visitor.ClientID != v.ClientID {
+		if w == nil && len(a.waiting) >= maxWaiting {
+			a.dropOldest()
+		}
+		w = &waiting{visitor: v, code: a.newCode()}
+		a.waiting[v.Address] = w
+		a.log.Info(fmt.Sprintf("a device waits to be let in, and shows a code: `ferrule adopt %s` lets it in", w.code),
+			"address", v.Address, "board", v.Board)
+	}
+	w.asked = time.Now()
+	return w.code
+}
+
+// LetIn lets in the device that shows a code, and tells its address. It is false if
+// none does.
+func (a *Activation) LetIn(code string) (address string, ok bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tidy()
+	for address, w := range a.waiting {
+		if w.code == code {
+			if err := a.credentials.LetIn(w.visitor); err != nil {
+				return "", true, err
+			}
+			delete(a.waiting, address)
+			return address, true, nil
+		}
+	}
+	return "", false, nil
+}
+
+// tidy drops what has not asked for long.
+func (a *Activation) tidy() {
+	for address, w := range a.waiting {
+		if time.Since(w.asked) > codeTime {
+			delete(a.waiting, address)
+		}
+	}
+}
+
+func (a *Activation) dropOldest() {
+	var oldest *waiting
+	for _, w := range a.waiting {
+		if oldest == nil || w.asked.Before(oldest.asked) {
+			oldest = w
+		}
+	}
+	delete(a.waiting, oldest.visitor.Address)
+}
+
+// newCode is six digits that no other device shows.
+func (a *Activation) newCode() string {
+	for {
+		n, err := rand.Int(rand.Reader, big.NewInt(1_000_000))
+		if err != nil { // it never fails
+			panic(err)
+		}
+		code := fmt.Sprintf("%06d", n)
+		taken := false
+		for _, w := range a.waiting {
+			taken = taken || w.code == code
+		}
+		if !taken {
+			return code
+		}
+	}
+}
