@@ -104,13 +104,13 @@ var rooms = map[string]room{
 	"rig/uno":   {third: []string{"golang.org/x/sys"}},
 	"rig/usb":   {tests: []string{"rig/uno"}},
 	"config": {
-		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "journal", "overlay", "pipeline", "wire/serial", "wire/tcp"},
+		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "journal", "overlay", "pipeline", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/ws"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"cmd/ferrule": {
 		own: []string{
-			".", "auth", "bus", "catalog", "config", "dialect", "dialect/mcpu", "dock", "fleet", "front/agent", "front/control",
-			"journal", "overlay", "pipeline", "setup", "sim", "toolbox", "wire", "wire/serial", "wire/tcp",
+			".", "auth", "bus", "catalog", "config", "dialect", "dialect/mcpu", "dialect/xiaozhi", "dock", "fleet", "front/agent", "front/control",
+			"journal", "overlay", "pipeline", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/ws",
 		},
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"rig/cluster", "rig/model", "rig/uno", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},

@@ -1,8 +1,9 @@
 // Package config is the file: it is decoded strictly, filled with defaults and
 // checked, and turned into the configs of the rooms.
 //
-//	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, journal.Config, pipeline.Config, dock.Config,
-//	                          catalog.Config, agent.Config, auth.Tokens, bus.Config
+//	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, ws.Config, mqtt.Config, journal.Config,
+//	                          pipeline.Config, dock.Config, catalog.Config, agent.Config, auth.Tokens,
+//	                          bus.Config
 //	overlays/*   ─▶ []*overlay.File
 package config
 
@@ -32,6 +33,7 @@ import (
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
+	"github.com/ferrulehq/ferrule/wire/lobby"
 	"github.com/ferrulehq/ferrule/wire/serial"
 	"github.com/ferrulehq/ferrule/wire/tcp"
 )
@@ -48,6 +50,7 @@ type Config struct {
 	// Overlays is the directory of overlays.
 	Overlays string  `yaml:"overlays"`
 	Devices  Devices `yaml:"devices"`
+	DialIn   DialIn  `yaml:"dial_in"`
 	Agents   Agents  `yaml:"agents"`
 	Auth     Auth    `yaml:"auth"`
 	Calls    Calls   `yaml:"calls"`
@@ -77,6 +80,24 @@ type TCPDevice struct {
 	Name    string `yaml:"name"`
 	Held    bool   `yaml:"held"`
 }
+
+// DialIn is about devices that dial in.
+type DialIn struct {
+	// Listen is where they are served over HTTP and WebSockets; empty for nowhere.
+	Listen string `yaml:"listen"`
+	// URL is what they reach that under.
+	URL string `yaml:"url"`
+	// MQTT is where they are served over MQTT, or off. MQTTAddress is what they
+	// reach that under.
+	MQTT        string `yaml:"mqtt"`
+	MQTTAddress string `yaml:"mqtt_address"`
+	Activation  bool   `yaml:"activation"`
+	Devices     int    `yaml:"devices"`
+	PerHost     int    `yaml:"per_host"`
+}
+
+// mqttOff is the value of DialIn.MQTT without MQTT.
+const mqttOff = "off"
 
 // Agents is about what agents see and how they are served.
 type Agents struct {
@@ -161,6 +182,7 @@ func Default() Config {
 			Deadline: Interval(p.Deadline), Waiting: d.Waiting,
 			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute,
 		},
+		DialIn:  DialIn{Devices: lobby.DefaultConfig().Most, PerHost: lobby.DefaultConfig().PerHost},
 		Agents:  Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
 		Retry:   Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
 		Journal: Journal{Sync: syncAlways},
@@ -239,6 +261,9 @@ func (c Config) Check() error {
 	}
 	if err := c.checkNames(); err != nil {
 		return fmt.Errorf("devices: %w", err)
+	}
+	if err := c.DialIn.check(); err != nil {
+		return fmt.Errorf("dial_in.%w", err)
 	}
 	if err := c.Pipeline().Check(); err != nil {
 		return fmt.Errorf("calls.%w", err)

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,10 +15,12 @@ import (
 
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/pipeline"
+	"github.com/ferrulehq/ferrule/toolbox"
 )
 
 func (a *app) callCommand() *cobra.Command {
 	var timeout time.Duration
+	var yes bool
 	cmd := &cobra.Command{
 		Use:   "call DEVICE TOOL [key=value | key:=json]...",
 		Short: "Call a tool of a device",
@@ -24,6 +28,9 @@ func (a *app) callCommand() *cobra.Command {
 
   key=value   the value is converted to the type that the tool declares
   key:=json   the value is JSON, and taken as it is
+
+A tool that is for people only, such as one that restarts the device, is asked about
+first; --yes says that you mean it.
 
 What the device answered is written as JSON. The exit code tells what happened:
 
@@ -48,13 +55,18 @@ What the device answered is written as JSON. The exit code tells what happened:
 			if timeout < 0 || timeout > pipeline.MaxDeadline {
 				return usageError{fmt.Errorf("--timeout: want from 0s to %v, got %v", pipeline.MaxDeadline, timeout)}
 			}
-			schema, err := a.schemaFor(cmd.Context(), args)
+			tool, err := a.toolFor(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
 			}
-			values, err := parseArgs(args[2:], schema)
+			values, err := parseArgs(args[2:], json.RawMessage(tool.Input))
 			if err != nil {
 				return usageError{err}
+			}
+			if tool.UserOnly && args[0] != ferrule.GatewayID && !yes {
+				if err := a.confirm(args[0], tool, values); err != nil {
+					return err
+				}
 			}
 			client, err := a.client()
 			if err != nil {
@@ -74,29 +86,43 @@ What the device answered is written as JSON. The exit code tells what happened:
 			return a.printJSON(result.Value)
 		},
 	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "call a tool that is for people only without being asked")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "a `duration` to wait; the tool's own deadline otherwise")
 	return cmd
 }
 
-// schemaFor is the schema of the tool that is called, if a value needs one.
-func (a *app) schemaFor(ctx context.Context, args []string) (json.RawMessage, error) {
-	untyped := func(word string) bool {
-		key, _, _ := strings.Cut(word, "=")
-		return !strings.HasSuffix(key, ":")
-	}
-	if !slices.ContainsFunc(args[2:], untyped) {
-		return nil, nil
-	}
-	about, err := a.describe(ctx, args[0])
-	if err != nil {
-		return nil, err
+// toolFor is the tool that is called, as the gateway describes it. If there is none,
+// it is empty, and the call will say so.
+func (a *app) toolFor(ctx context.Context, device, name string) (toolbox.DescribedTool, error) {
+	about, err := a.describe(ctx, device)
+	var e *ferrule.Error
+	if err != nil && !(errors.As(err, &e) && e.Code == ferrule.NotFound) {
+		return toolbox.DescribedTool{}, err
 	}
 	for _, t := range about.Tools {
-		if t.Name == args[1] {
-			return json.RawMessage(t.Input), nil
+		if t.Name == name {
+			return t, nil
 		}
 	}
-	return nil, nil // the gateway will say that there is none
+	return toolbox.DescribedTool{}, nil
+}
+
+// confirm asks the person at the terminal whether they mean a call of a tool that is
+// for people only.
+func (a *app) confirm(device string, t toolbox.DescribedTool, args json.RawMessage) error {
+	if !isTerminal(os.Stdin) {
+		return usageError{fmt.Errorf("%s of %s is for people only: --yes says that you mean it", t.Name, device)}
+	}
+	fmt.Fprintf(a.stderr, "%s of %s is for people only: %s\nCall it with %s? [y/N] ", a.style(bold, t.Name), device, oneLine(t.Text, 200), args)
+	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return err
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return ferrule.Errorf(ferrule.Cancelled, "%s was not called", t.Name)
 }
 
 // progress tells a person at a terminal what a call waits for.

@@ -15,6 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/dialect"
 	"github.com/ferrulehq/ferrule/dialect/mcpu"
+	"github.com/ferrulehq/ferrule/dialect/xiaozhi"
 	"github.com/ferrulehq/ferrule/dock"
 	"github.com/ferrulehq/ferrule/fleet"
 	"github.com/ferrulehq/ferrule/front/agent"
@@ -34,6 +35,7 @@ type gateway struct {
 	journal *journal.Journal
 	fleet   *fleet.Fleet
 	bus     *bus.Bus
+	door    *door // nil unless devices can dial in
 	dock    *dock.Dock
 	wishes  *wishes
 	catalog *catalog.Catalog
@@ -96,10 +98,19 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	g.catalog = catalog.New(cfg.Catalog())
 	g.fleet.Follow(g.catalog)
 	g.wishes = newWishes(cfg, []string{mcpu.Name})
+	connectors := append([]wire.Connector{g.wishes.serial, g.wishes.tcp}, more...)
+	toys := xiaozhi.Parts{Version: version()}
+	if cfg.DialIn.Listen != "" {
+		if g.door, err = openDoor(cfg.DialIn, data, g.log); err != nil {
+			return err
+		}
+		connectors = append(connectors, g.door.connectors()...)
+		toys.Pictures = g.door.vision
+	}
 	g.dock = dock.New(dock.Parts{
 		Config:     cfg.Dock(),
-		Connectors: append([]wire.Connector{g.wishes.serial, g.wishes.tcp}, more...),
-		Dialects:   map[string]dialect.Dialect{mcpu.Name: mcpu.New()},
+		Connectors: connectors,
+		Dialects:   map[string]dialect.Dialect{mcpu.Name: mcpu.New(), xiaozhi.Name: xiaozhi.New(toys)},
 		Overlays:   overlays,
 		Fleet:      g.fleet,
 		Node:       cfg.BusConfig().Node,
@@ -111,8 +122,8 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	box, err := toolbox.New(version(),
 		toolbox.ListDevices(g.fleet),
 		toolbox.DescribeDevice(g.fleet),
-		toolbox.AdoptDevice(g.dock),
-		toolbox.ForgetDevice(g.dock),
+		toolbox.AdoptDevice(trust{g}),
+		toolbox.ForgetDevice(trust{g}),
 		toolbox.ReleaseDevice(g.dock),
 		toolbox.Status(version(), g.status),
 		toolbox.FindDevices(g.catalog),
@@ -160,7 +171,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 // readOverlays joins what the dialects say of their own with what the owner says.
 func readOverlays(cfg config.Config) (*overlay.Set, error) {
 	var files []*overlay.File
-	for name, data := range map[string][]byte{mcpu.Name: mcpu.Overlay} {
+	for name, data := range map[string][]byte{mcpu.Name: mcpu.Overlay, xiaozhi.Name: xiaozhi.Overlay} {
 		file, err := overlay.Parse(data)
 		if err != nil {
 			return nil, fmt.Errorf("the overlay of %s: %w", name, err)
@@ -180,6 +191,9 @@ func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	parts := []func(context.Context) error{g.bus.Run, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run}
 	if g.web != nil {
 		parts = append(parts, g.serveWeb)
+	}
+	if g.door != nil {
+		parts = append(parts, g.door.Run)
 	}
 	return runParts(ctx, append(parts, more...)...)
 }
@@ -277,6 +291,9 @@ func (g *gateway) close() error {
 	}
 	if g.control != nil {
 		g.control.Close()
+	}
+	if g.door != nil {
+		errs = append(errs, g.door.close())
 	}
 	if g.journal != nil {
 		errs = append(errs, g.journal.Close())

@@ -61,8 +61,8 @@ func (a *app) simXiaozhiCommand() *cobra.Command {
 		Short: "Simulate voice toys with xiaozhi-esp32 firmware",
 		Long: `Simulate a voice toy with xiaozhi-esp32 firmware, with a speaker, a lamp, a
 screen and a camera, until interrupted: one message a line over TCP. With --count
-there are several, at the ports that follow; port 0 takes any. The gateway does not
-take voice toys yet: this is for trying out what speaks with them.
+there are several, at the ports that follow; port 0 takes any. Real toys dial in, and
+do not listen: this is for trying out what speaks with them.
 
 With --misbehave the toy does what real ones have been seen to do, or worse:
 

@@ -18,9 +18,10 @@ import (
 
 // starting is what the commands that run a gateway are told.
 type starting struct {
-	file, listen string
-	serial, tcp  []string
-	verbose      bool
+	file, listen            string
+	deviceListen, deviceURL string
+	serial, tcp             []string
+	verbose                 bool
 }
 
 // flags adds the flags. Otherwise says where HTTP is served without one.
@@ -29,6 +30,8 @@ func (s *starting) flags(cmd *cobra.Command, otherwise string) {
 	cmd.Flags().StringVar(&s.listen, "listen", "", "`HOST:PORT` to serve HTTP on (FERRULE_LISTEN; "+otherwise+")")
 	cmd.Flags().StringArrayVar(&s.serial, "serial", nil, "a board on a serial port, `[NAME=]PORT[@BAUD]`, or auto for those that are plugged in; may be repeated")
 	cmd.Flags().StringArrayVar(&s.tcp, "tcp", nil, "a board that listens at `[NAME=]HOST:PORT`; may be repeated")
+	cmd.Flags().StringVar(&s.deviceListen, "device-listen", "", "`HOST:PORT` where voice toys and their like dial in; MQTT is at the next port (FERRULE_DEVICE_LISTEN; nowhere otherwise)")
+	cmd.Flags().StringVar(&s.deviceURL, "device-url", "", "`URL` under which they reach that, such as http://192.168.1.10:3380 (FERRULE_DEVICE_URL; this machine's address otherwise)")
 	cmd.Flags().BoolVarP(&s.verbose, "verbose", "v", false, "log more")
 }
 
@@ -39,6 +42,8 @@ func (s *starting) config() (config.Config, error) {
 		return cfg, fmt.Errorf("reading the config: %w", err)
 	}
 	cfg.Listen = cmp.Or(s.listen, os.Getenv("FERRULE_LISTEN"), cfg.Listen)
+	cfg.DialIn.Listen = cmp.Or(s.deviceListen, os.Getenv("FERRULE_DEVICE_LISTEN"), cfg.DialIn.Listen)
+	cfg.DialIn.URL = cmp.Or(s.deviceURL, os.Getenv("FERRULE_DEVICE_URL"), cfg.DialIn.URL)
 	if err := name(&cfg.Devices, s.serial, s.tcp); err != nil {
 		return cfg, err
 	}

@@ -5,19 +5,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/toolbox"
 )
 
 func (a *app) adoptCommand() *cobra.Command {
 	return a.trustCommand("adopt", "adopt_device", "is adopted", "Trust a device that was found",
 		`Trust a device that was found rather than named: until then people see it, and
-nobody can use it. The device is remembered as trusted.`)
+nobody can use it. The device is remembered as trusted.
+
+A voice toy that shows a code is adopted by that: it comes in within a few seconds.`)
 }
 
 func (a *app) forgetCommand() *cobra.Command {
 	return a.trustCommand("forget", "forget_device", "is forgotten", "Forget a device",
 		`Forget a device: its name, its trust, what it was. If it is in sight, it is met
-anew, as if it were seen for the first time.`)
+anew, as if it were seen for the first time. The credential of a device that dials
+in is void from then on; it gets another when it starts, and waits to be adopted.`)
 }
 
 func (a *app) trustCommand(name, tool, done, short, long string) *cobra.Command {
@@ -40,4 +44,29 @@ func (a *app) trustCommand(name, tool, done, short, long string) *cobra.Command 
 			return nil
 		},
 	}
+}
+
+// trust decides about devices, those that dial in among them.
+type trust struct{ *gateway }
+
+// Adopt implements toolbox.Trust. A device that is not let in yet is called by the
+// code that it shows.
+func (t trust) Adopt(id string) error {
+	err := t.dock.Adopt(id)
+	if t.door == nil || err == nil || ferrule.AsError(err).Code != ferrule.NotFound {
+		return err
+	}
+	if ok, refused := t.door.letIn(id); ok {
+		return refused
+	}
+	return err
+}
+
+// Forget implements toolbox.Trust.
+func (t trust) Forget(id string) error {
+	dev, _, known := t.fleet.Lookup(id)
+	if err := t.dock.Forget(id); err != nil || !known || t.door == nil {
+		return err
+	}
+	return t.door.forget(dev.Address)
 }

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/dialect/xiaozhi"
+	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/wire/lobby"
+	"github.com/ferrulehq/ferrule/wire/mqtt"
+	"github.com/ferrulehq/ferrule/wire/ws"
+)
+
+// door is where devices dial in.
+//
+//	POST /xiaozhi/ota/     where to connect, and with what credential
+//	GET  /xiaozhi/v1/      a WebSocket
+//	POST /xiaozhi/vision   a picture, while a call waits for it
+//	MQTT                   at a port of its own
+type door struct {
+	log        *slog.Logger
+	ledger     *xiaozhi.Ledger
+	activation *xiaozhi.Activation // nil unless new devices show a code
+	vision     *xiaozhi.Vision
+	ws         *ws.Connector
+	mqtt       *mqtt.Connector // nil if there is none
+	web        net.Listener
+	broker     net.Listener // of MQTT; nil if there is none
+	handler    http.Handler
+	visits     *visits
+	ota        string // what devices are told to ask
+}
+
+const (
+	otaPath    = "/xiaozhi/ota/"
+	socketPath = "/xiaozhi/v1/"
+	visionPath = "/xiaozhi/vision"
+)
+
+// openDoor listens where the config says. It must be closed.
+func openDoor(cfg config.DialIn, data string, log *slog.Logger) (d *door, err error) {
+	d = &door{log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("devices cannot dial in: %w", err), d.close())
+		}
+	}()
+	if d.ledger, err = xiaozhi.OpenLedger(data); err != nil {
+		return d, err
+	}
+	if d.web, err = net.Listen("tcp", cfg.Listen); err != nil {
+		return d, err
+	}
+	spoken := []string{xiaozhi.Name}
+	socket := cfg.WebSocket(spoken)
+	d.ws = ws.New(socket, tokens{d.ledger.Credentials}, log)
+	d.visits = &visits{lobby: lobby.New("http", socket.Lobby, log)}
+	base, err := baseURL(cfg.URL, d.web.Addr())
+	if err != nil {
+		return d, err
+	}
+	told := xiaozhi.OTAConfig{WebSocket: "ws" + strings.TrimPrefix(base, "http") + socketPath}
+	if at := cfg.MQTTListen(); at != "" {
+		if d.broker, err = net.Listen("tcp", at); err != nil {
+			return d, err
+		}
+		d.mqtt = mqtt.New(cfg.Broker(spoken), d.broker, passwords{d.ledger.Credentials}, log)
+		told.MQTT = mqttAddress(cfg.MQTTAddress, base, d.broker.Addr())
+	}
+	parts := xiaozhi.OTAParts{Config: told, Issuer: d.ledger, Log: log}
+	if cfg.Activation {
+		d.activation = xiaozhi.NewActivation(d.ledger.Credentials, log)
+		parts.Doorman = d.activation
+	}
+	ota, err := xiaozhi.NewOTA(parts)
+	if err != nil {
+		return d, err
+	}
+	if d.vision, err = xiaozhi.NewVision(xiaozhi.VisionConfig{URL: base + visionPath}); err != nil {
+		return d, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle(otaPath, ota)
+	mux.Handle(socketPath, d.ws)
+	mux.Handle(visionPath, d.vision)
+	d.handler, d.ota = mux, base+otaPath
+	return d, nil
+}
+
+// baseURL is what devices reach a listener under: what its owner says, or the
+// address of this machine.
+func baseURL(said string, at net.Addr) (string, error) {
+	if said != "" {
+		return strings.TrimSuffix(said, "/"), nil
+	}
+	to := at.(*net.TCPAddr).AddrPort()
+	host := to.Addr().Unmap()
+	if host.IsUnspecified() {
+		var err error
+		if host, err = ownAddress(); err != nil {
+			return "", err
+		}
+	}
+	return "http://" + netip.AddrPortFrom(host, to.Port()).String(), nil
+}
+
+// ownAddress is the address of this machine that others are most likely to reach.
+// Nothing is sent to find it.
+func ownAddress() (netip.Addr, error) {
+	conn, err := net.Dial("udp4", "192.0.2.1:9") // an address for documents, beyond any network of one's own
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("this machine's address is not known; say in dial_in.url what devices reach it under: %w", err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// mqttAddress is what devices reach the broker under.
+func mqttAddress(said, base string, at net.Addr) string {
+	if said != "" {
+		return said
+	}
+	u, err := url.Parse(base)
+	if err != nil { // it was checked, or made here
+		panic(err)
+	}
+	_, port, _ := net.SplitHostPort(at.String()) // it is one
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// connectors are the media that devices dial in by.
+func (d *door) connectors() []wire.Connector {
+	if d.mqtt == nil {
+		return []wire.Connector{d.ws}
+	}
+	return []wire.Connector{d.ws, d.mqtt}
+}
+
+// requestTime is how long a device may take to send a request, or to take an answer.
+// A picture and a WebSocket have times of their own.
+const requestTime = 10 * time.Second
+
+// Run serves HTTP until ctx ends.
+func (d *door) Run(ctx context.Context) error {
+	d.log.Info("devices dial in: put " + d.ota + " into the OTA field of a device's Wi-Fi page")
+	server := &http.Server{
+		Handler:           d.handler,
+		ReadHeaderTimeout: requestTime,
+		ReadTimeout:       requestTime,
+		WriteTimeout:      2 * time.Minute,
+		IdleTimeout:       requestTime,
+		MaxHeaderBytes:    16 << 10,
+		ConnState:         d.visits.state,
+		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(d.web); ctx.Err() == nil {
+		return fmt.Errorf("serving devices: %w", err)
+	}
+	return nil
+}
+
+// letIn lets in the device that shows a code, if one does.
+func (d *door) letIn(code string) (ok bool, err error) {
+	if d.activation == nil {
+		return false, nil
+	}
+	_, ok, err = d.activation.LetIn(code)
+	return ok, err
+}
+
+// errForgotten is why a connection ends whose device was forgotten.
+var errForgotten = errors.New("the device was forgotten, and its credential with it")
+
+// forget makes the credential of a device void, and ends its connection.
+func (d *door) forget(address string) error {
+	if err := d.ledger.Forget(address); err != nil {
+		return err
+	}
+	d.ws.Drop(address, errForgotten)
+	if d.mqtt != nil {
+		d.mqtt.Drop(address, errForgotten)
+	}
+	return nil
+}
+
+// close lets go of what openDoor opened.
+func (d *door) close() error {
+	for _, ln := range []net.Listener{d.web, d.broker} {
+		if ln != nil {
+			ln.Close() // it may be closed already
+		}
+	}
+	if d.ledger != nil {
+		return d.ledger.Close()
+	}
+	return nil
+}
+
+// errForeign is why a credential is refused that is another device's.
+var errForeign = errors.New("its credential is another device's")
+
+// tokens are what devices show on a WebSocket.
+type tokens struct{ *xiaozhi.Credentials }
+
+// Check implements ws.Credentials.
+func (t tokens) Check(_ context.Context, _ netip.Addr, address, _, token string) (name string, adopted bool, err error) {
+	whose, err := t.Credentials.Check(token)
+	if err == nil && whose.Address != address {
+		err = errForeign
+	}
+	return "", whose.LetIn, err
+}
+
+// passwords are what devices show on MQTT.
+type passwords struct{ *xiaozhi.Credentials }
+
+// Check implements mqtt.Credentials.
+func (p passwords) Check(_ context.Context, _ netip.Addr, address, _, _, password string) (at, name string, adopted bool, err error) {
+	whose, err := p.Credentials.Check(password)
+	if err == nil && address != "" && whose.Address != address {
+		err = errForeign
+	}
+	return whose.Address, "", whose.LetIn, err
+}
+
+// visits bounds the connections that have not become a WebSocket, by host: one that
+// says nothing costs its own host.
+type visits struct {
+	lobby  *lobby.Lobby
+	places sync.Map // of lobby.Place, by connection
+}
+
+// state is the http.Server's ConnState.
+func (v *visits) state(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		at, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // all that cannot be told are one host
+		place, err := v.lobby.Enter(at.Addr().Unmap())
+		if err != nil {
+			v.lobby.Refused(at.Addr().Unmap(), "", err)
+			conn.Close()
+			return
+		}
+		v.places.Store(conn, place)
+	case http.StateClosed, http.StateHijacked:
+		if place, ok := v.places.LoadAndDelete(conn); ok {
+			place.(*lobby.Place).Leave()
+		}
+	}
+}
