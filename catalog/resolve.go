@@ -88,6 +88,9 @@ func (c *Catalog) resolveFolded(name, prefix, tool string, args json.RawMessage)
 	}
 	i := g.find(prefix, tool)
 	if i < 0 {
+		if e := c.anyIn(values); e != nil {
+			return e.device.ID, tool, args, nil // the road refuses it, and the journal has it
+		}
 		return "", "", nil, noTool(name)
 	}
 	argument := g.input(i).argument

@@ -63,8 +63,9 @@ func TestResolve(t *testing.T) {
 		{board + "__read", `{"device":["a-0"]}`, "invalid"},
 		{board + "__read", `[]`, "invalid"},
 		{board + "__read", `{"device":"a-0"`, "invalid"},
-		{board + "__none", `{"device":"a-0"}`, "not_found"},
-		{board + "__", `{"device":"a-0"}`, "not_found"},
+		{board + "__none", `{"device":"a-0"}`, `a-0 none {"device":"a-0"}`}, // the road refuses it
+		{board + "__none", `{"device":"nobody"}`, "not_found"},
+		{board + "__none", `{}`, "not_found"},
 		{"board--000000__read", `{"device":"a-0"}`, "not_found"},
 		{"board--000000__read", `{"device":"away"}`, "offline"},
 		{"--__read", `{"device":"a-0"}`, "not_found"},

@@ -47,7 +47,7 @@ func TestScripts(t *testing.T) {
 // nobody who asks for any.
 func freeAddr() (string, error) {
 	for range 100 {
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(9000)))
 		if err == nil {
 			defer ln.Close()
 			return ln.Addr().String(), nil

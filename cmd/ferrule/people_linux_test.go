@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/dialect/xiaozhi"
+	"github.com/ferrulehq/ferrule/rig/cluster"
+	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/wire/tcp"
+)
+
+// startToys runs simulated voice toys that listen. They end with the test.
+func startToys(t testing.TB, cfg sim.Config) *sim.Toys {
+	t.Helper()
+	cfg.Addr, cfg.Count = "127.0.0.1:0", max(1, cfg.Count)
+	toys, err := sim.ListenToys(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- toys.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the simulation: %v", err)
+		}
+	})
+	return toys
+}
+
+// gatewayWithToys runs a gateway that dials voice toys, under the names toy-1, toy-2
+// and so on.
+func gatewayWithToys(t testing.TB, toys *sim.Toys, change ...func(*config.Config)) *testGateway {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Listen = "127.0.0.1:0"
+	for _, fn := range change {
+		fn(&cfg)
+	}
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	medium := tcp.DefaultConfig()
+	medium.Dialects = []string{xiaozhi.Name}
+	for i, address := range toys.Addrs() {
+		medium.Boards = append(medium.Boards, tcp.Board{Name: fmt.Sprintf("toy-%d", i+1), Address: address})
+	}
+	data := t.TempDir()
+	g, err := newGateway(cfg, data, slog.New(slog.DiscardHandler), tcp.New(medium))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tg := runGateway(t, g, data)
+	for _, board := range medium.Boards {
+		tg.online(board.Name)
+	}
+	return tg
+}
+
+// wireLog is what was sent to a device.
+type wireLog struct {
+	mu   sync.Mutex
+	sent []string
+}
+
+// logWire has everything noted that is sent to a device of this gateway.
+func logWire(t *testing.T, g *testGateway, device string) *wireLog {
+	t.Helper()
+	l := &wireLog{}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- g.dock.Trace(ctx, device, func(tr ferrule.Trace) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if tr.Way == "out" {
+				l.sent = append(l.sent, tr.Data)
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, 5*time.Second, "the wire is seen", func() bool {
+		g.call(device, "self.get_device_status", `{}`, time.Second)
+		return l.has("self.get_device_status")
+	})
+	return l
+}
+
+func (l *wireLog) has(word string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.sent, func(text string) bool { return strings.Contains(text, word) })
+}
+
+// forPeople are tools of a voice toy that a model is not to call, and by what else
+// their names can be spelled.
+var forPeople = map[string][]string{
+	"self.reboot":           {"self.reboot", "self_reboot"},
+	"self.upgrade_firmware": {"self.upgrade_firmware", "self_upgrade_firmware"},
+}
+
+// attempt is a call of a tool by an agent: by what name, and with which arguments.
+type attempt struct{ name, args string }
+
+// attempts are all the ways in which an agent can name a tool of a device: in a list
+// of all devices, folded by model, through the tools that call others, and on the
+// page of the one device.
+func attempts(device, spelled, args string, alone bool) []attempt {
+	if alone {
+		return []attempt{{spelled, args}}
+	}
+	name := device + "__" + spelled
+	return []attempt{
+		{name, args},
+		{"gateway__call_tool", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name, args)},
+		{"gateway__call_many", fmt.Sprintf(`{"tool":%q,"devices":[%q],"arguments":%s}`, spelled, device, args)},
+	}
+}
+
+// TestForPeopleOnly: what firmware marks as for people is in no list of an agent's, and
+// refused under every name that could mean it, whichever way the agent comes; nothing
+// is sent to the toy, and the journal has each attempt. A person may call it.
+func TestForPeopleOnly(t *testing.T) {
+	toys := startToys(t, sim.Config{Count: 3})
+	servers := cluster.Start(t, cluster.Options{Size: 1})
+	for _, list := range []struct {
+		name   string
+		budget int
+	}{{"listed", 40}, {"folded", 8}, {"searched", 1}} {
+		t.Run(list.name, func(t *testing.T) {
+			b := gatewayWithToys(t, toys, func(c *config.Config) {
+				joins(c, "b-"+list.name, servers)
+				c.Bus.Tenant = list.name
+				c.Listen, c.Agents.Budget = "127.0.0.1:0", list.budget
+			})
+			a := startGateway(t, nil, func(c *config.Config) {
+				joins(c, "a-"+list.name, servers)
+				c.Bus.Tenant = list.name
+				c.Listen, c.Agents.Budget = "127.0.0.1:0", list.budget
+			})
+			eventually(t, 20*time.Second, "the other node has the toys", func() bool { return a.device("toy-1").State == ferrule.StateOnline })
+			log := logWire(t, b, "toy-1")
+			for _, g := range []*testGateway{a, b} {
+				made := make(map[string]int)
+				for _, era := range eras {
+					dialAgent(t, g, era, "/mcp").tryForPeople(false, made)
+					dialAgent(t, g, era, "/mcp/devices/toy-1").tryForPeople(true, made)
+					pipeAgent(t, g, era).tryForPeople(false, made)
+				}
+				for spelled, n := range made {
+					eventually(t, 5*time.Second, fmt.Sprintf("%d attempts at %s are in the journal", n, spelled), func() bool {
+						return len(g.outcomes("toy-1", spelled)) == n
+					})
+				}
+			}
+			for tool := range forPeople {
+				if log.has(tool) {
+					t.Errorf("%s was sent to the toy", tool)
+				}
+			}
+		})
+	}
+	g := gatewayWithToys(t, toys)
+	log := logWire(t, g, "toy-1")
+	person := &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: "toy-1", Tool: "self.reboot", Args: json.RawMessage(`{}`)}
+	if _, err := g.handle(t.Context(), person); err != nil || !log.has("self.reboot") {
+		t.Errorf("a person calls it: %v, %v", err, log.sent)
+	}
+}
+
+// tryForPeople has an agent try everything, and counts its attempts by the name of the
+// tool. Alone tells that it sees one device, without prefix.
+func (a *testAgent) tryForPeople(alone bool, made map[string]int) {
+	a.t.Helper()
+	listed := a.list()
+	for tool, spellings := range forPeople {
+		args := `{}`
+		if tool == "self.upgrade_firmware" {
+			args = `{"url":"http://192.0.2.1/firmware.bin"}`
+		}
+		for _, spelled := range spellings {
+			if slices.ContainsFunc(listed, func(name string) bool { return strings.HasSuffix(name, spelled) }) {
+				a.t.Errorf("%s: %s is listed", a.name, spelled)
+			}
+			tries := attempts("toy-1", spelled, args, alone)
+			if folded := foldedPrefix(listed); folded != "" {
+				tries = append(tries, attempt{folded + "__" + spelled, `{"device":"toy-1"}`})
+			}
+			for _, try := range tries {
+				a.refusedOnce(try)
+			}
+			made[spelled] += len(tries)
+		}
+	}
+	if alone {
+		return
+	}
+	a.mustUse("toy-1__self_get_device_status", `{}`, nil)
+	if told, err := a.use(a.t.Context(), "gateway__find_tools", `{"query":"reboot firmware upgrade"}`); err != nil || strings.Contains(told.text, "self_reboot") {
+		a.t.Errorf("%s: it finds %+v, %v", a.name, told, err)
+	}
+	if told, err := a.use(a.t.Context(), "gateway__describe_tool", `{"name":"toy-1__self_reboot"}`); err != nil || !told.isError {
+		a.t.Errorf("%s: it is described: %+v, %v", a.name, told, err)
+	}
+}
+
+// refusedOnce has an agent make a call that must be refused.
+func (a *testAgent) refusedOnce(try attempt) {
+	a.t.Helper()
+	told, err := a.use(a.t.Context(), try.name, try.args)
+	switch {
+	case err != nil: // there is no such tool
+	case strings.Contains(try.name, "call_many"):
+		if !strings.Contains(told.text, `"not_found"`) {
+			a.t.Errorf("%s: %s: %s", a.name, try.name, told.text)
+		}
+	case !told.isError || told.code != ferrule.NotFound || told.mayHaveRun:
+		a.t.Errorf("%s: %s %s: %+v", a.name, try.name, try.args, told)
+	}
+}
+
+// foldedPrefix is what the tools of several devices of one Kind begin with, in a list
+// where they share them.
+func foldedPrefix(names []string) string {
+	for _, name := range names {
+		if prefix, tool, _ := strings.Cut(name, "__"); tool == "self_get_device_status" && !strings.HasPrefix(prefix, "toy-") {
+			return prefix
+		}
+	}
+	return ""
+}
