@@ -94,9 +94,12 @@ var rooms = map[string]room{
 	"front/control": {own: []string{"."}},
 	"setup":         {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
-	"thing/xiaozhi": {own: []string{"thing"}},
-	"sim":           {own: []string{"thing", "thing/xiaozhi"}},
-	"rig/cluster":   {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
+	"thing/xiaozhi": {
+		own:   []string{"thing"},
+		third: []string{"github.com/gobwas/ws", "github.com/mochi-mqtt/server/v2/packets"},
+	},
+	"sim":         {own: []string{"thing", "thing/xiaozhi"}},
+	"rig/cluster": {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
 	"rig/idle": { // a module of its own
 		third: []string{"github.com/gobwas/ws", "github.com/gorilla/websocket", "github.com/coder/websocket", "github.com/lxzan/gws"},
 	},

@@ -45,7 +45,7 @@ func (d *Device) Explain(ctx context.Context, who Identity, question string, jpe
 	if to.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+to.Token)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := d.client().Do(req)
 	if err != nil {
 		return "", fmt.Errorf("Failed to upload photo: %w", err) // firmware's words
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 )
 
 // Settings is what a server tells a device after it has started.
@@ -46,26 +47,17 @@ func (d *Device) CheckIn(ctx context.Context, url string, who Identity) (Setting
 	if err != nil {
 		return Settings{}, err
 	}
-	return checkIn(ctx, url, who, d.Name()+"/"+d.Version(), body)
+	return d.CheckInWith(ctx, url, who, body)
 }
 
-func checkIn(ctx context.Context, url string, who Identity, agent string, body []byte) (Settings, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return Settings{}, err
+// CheckInWith is CheckIn with another body, as boards have that differ.
+func (d *Device) CheckInWith(ctx context.Context, url string, who Identity, body []byte) (Settings, error) {
+	status, data, err := d.post(ctx, url, who, body)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%d %s", status, bytes.TrimSpace(data[:min(len(data), maxReason)]))
 	}
-	who.set(req.Header)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Activation-Version", "1")
-	req.Header.Set("User-Agent", agent)
-	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return Settings{}, err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return Settings{}, fmt.Errorf("asking for settings: %s", resp.Status)
+		return Settings{}, fmt.Errorf("asking for settings: %w", err)
 	}
 	var reply struct {
 		MQTT       *MQTTSettings         `json:"mqtt"`
@@ -76,4 +68,41 @@ func checkIn(ctx context.Context, url string, who Identity, agent string, body [
 		return Settings{}, fmt.Errorf("the settings make no sense: %w", err)
 	}
 	return Settings{Code: reply.Activation.Code, MQTT: reply.MQTT, WebSocket: reply.WebSocket}, nil
+}
+
+// Activate asks whether a device that shows a code is let in by now, as firmware
+// does until it is.
+func (d *Device) Activate(ctx context.Context, url string, who Identity) (bool, error) {
+	status, _, err := d.post(ctx, strings.TrimSuffix(url, "/")+"/activate", who, []byte("{}"))
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("asking to be let in: %w", err)
+	case status == http.StatusOK:
+		return true, nil
+	case status == http.StatusAccepted:
+		return false, nil
+	}
+	return false, fmt.Errorf("asking to be let in: the server says %d", status)
+}
+
+// post sends a request with the headers of firmware.
+func (d *Device) post(ctx context.Context, url string, who Identity, body []byte) (status int, reply []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	who.set(req.Header)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept-Language", "en-US")
+	req.Header.Set("Activation-Version", "1")
+	req.Header.Set("User-Agent", d.Name()+"/"+d.Version())
+	resp, err := d.client().Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	reply, err = io.ReadAll(io.LimitReader(resp.Body, maxReply))
+	return resp.StatusCode, reply, err
 }

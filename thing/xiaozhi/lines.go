@@ -5,16 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"slices"
 )
 
-// maxLine is the longest message that is read.
-const maxLine = 64 << 10
-
 // Lines carries one message a line. Lines cannot carry sound: it is dropped.
 func Lines(rw io.ReadWriteCloser) Conn {
-	return lineConn{bufio.NewReaderSize(rw, maxLine), rw}
+	return lineConn{bufio.NewReaderSize(rw, maxMessage), rw}
 }
 
 type lineConn struct {
@@ -31,15 +27,15 @@ func (c lineConn) Recv(context.Context) (Message, error) {
 		line = nil
 		_, err = c.in.ReadSlice('\n')
 	}
-	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed) {
-		err = io.EOF
-	}
-	return Message{Data: slices.Clone(line)}, err
+	return Message{Data: slices.Clone(line)}, endOf(err)
 }
 
 func (c lineConn) Send(_ context.Context, m Message) error {
-	if m.Binary {
+	switch {
+	case m.Binary:
 		return nil
+	case len(m.Data) > maxFrame: // as on a WebSocket
+		return ErrTooLong
 	}
 	_, err := c.out.Write(append(slices.Clone(m.Data), '\n'))
 	return err

@@ -1,9 +1,12 @@
 // Package xiaozhi has a device that is written with thing speak as xiaozhi-esp32
-// firmware does: MCP in an envelope, over whatever carries messages.
+// firmware does: MCP in an envelope, over MQTT, a WebSocket or whatever
+// else carries messages.
 //
 //	toy := xiaozhi.New(thing.New("desk-lamp", "1.0.0"))
 //	thing.Tool(toy.Device, "self.lamp.on", "Turn the lamp on", …)
-//	err := toy.Serve(ctx, conn)
+//	settings, err := toy.CheckIn(ctx, "http://192.168.1.10:3388/xiaozhi/ota/", who)
+//	conn, err := toy.DialMQTT(ctx, *settings.MQTT)
+//	err = toy.Serve(ctx, conn, false)
 //
 // What firmware does that MCP does not say, it does too: requests that it cannot
 // use are dropped without a word, ids are C ints, errors have no code, and a list
@@ -18,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"strings"
 	"sync"
 
@@ -27,6 +31,8 @@ import (
 // Device is a device that speaks as xiaozhi-esp32 does.
 type Device struct {
 	*thing.Device
+	// Dial is how it reaches servers; nil for as other programs do.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu      sync.Mutex
 	session string // what the server's hello called it
