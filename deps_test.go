@@ -116,7 +116,7 @@ var rooms = map[string]room{
 			"journal", "overlay", "pipeline", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/ws",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"rig/cluster", "rig/model", "rig/uno", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
+		tests: []string{"rig/cluster", "rig/model", "rig/uno", "thing/xiaozhi", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},

@@ -72,7 +72,7 @@ func (s *session) send(ctx context.Context, data []byte) error {
 	}
 	defer func() { <-s.sending }()
 	s.sent = time.Now()
-	return s.link.Send(ctx, wire.Message{Channel: "text", Data: data})
+	return s.link.Send(ctx, wire.Message{Data: data})
 }
 
 // Invoke implements dialect.Session.
@@ -219,7 +219,7 @@ func (s *session) keepAlive() {
 			next = beat - idle
 		} else {
 			s.sent = time.Now()
-			s.link.Send(context.Background(), wire.Message{Channel: "text", Data: initialized}) // Run learns that the link broke
+			s.link.Send(context.Background(), wire.Message{Data: initialized}) // Run learns that the link broke
 		}
 		<-s.sending
 	default: // somebody is sending, which is as good

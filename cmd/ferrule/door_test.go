@@ -1,0 +1,441 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"image/jpeg"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/thing/xiaozhi"
+)
+
+// withDoor has a gateway take devices that dial in.
+func withDoor(cfg *config.Config) { cfg.DialIn.Listen = "127.0.0.1:0" }
+
+// bothMedia are those that devices dial in by.
+var bothMedia = []string{"mqtt", "ws"}
+
+// testToy is a voice toy that dials a gateway, as firmware does.
+type testToy struct {
+	*sim.Toy
+	t      testing.TB
+	medium string
+}
+
+func newToy(t testing.TB, number int, medium string) *testToy {
+	t.Helper()
+	toy, err := sim.NewToy(number, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &testToy{Toy: toy, t: t, medium: medium}
+}
+
+// checkIn asks the gateway for settings.
+func (toy *testToy) checkIn(g *testGateway) xiaozhi.Settings {
+	toy.t.Helper()
+	settings, err := toy.CheckIn(toy.t.Context(), g.door.ota, toy.Identity)
+	if err != nil {
+		toy.t.Fatal(err)
+	}
+	return settings
+}
+
+// dial connects with settings.
+func (toy *testToy) dial(s xiaozhi.Settings) (xiaozhi.Conn, error) {
+	if toy.medium == "mqtt" {
+		return toy.DialMQTT(toy.t.Context(), *s.MQTT)
+	}
+	return toy.DialWebSocket(toy.t.Context(), *s.WebSocket, toy.Identity)
+}
+
+// connect has the toy connect and talk, until the connection or the test ends.
+func (toy *testToy) connect(s xiaozhi.Settings) *toyTalk {
+	toy.t.Helper()
+	conn, err := toy.dial(s)
+	if err != nil {
+		toy.t.Fatal(err)
+	}
+	talk := &toyTalk{Conn: conn, over: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(talk.over)
+		toy.Talk(ctx, talk, toy.medium == "ws") // how it ends is seen at the gateway
+	}()
+	toy.t.Cleanup(func() {
+		cancel()
+		<-talk.over
+	})
+	return talk
+}
+
+// toyTalk is a connection on which a toy talks, and others may send beside it.
+type toyTalk struct {
+	xiaozhi.Conn
+	sending sync.Mutex
+	over    chan struct{}
+}
+
+func (c *toyTalk) Send(ctx context.Context, m xiaozhi.Message) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	return c.Conn.Send(ctx, m)
+}
+
+// person has a person call one of the gateway's own tools.
+func (g *testGateway) person(tool, args string) error {
+	_, err := g.handle(context.Background(), &ferrule.Call{
+		Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: ferrule.GatewayID, Tool: tool, Args: json.RawMessage(args),
+	})
+	return err
+}
+
+func (g *testGateway) adopt(id string) {
+	g.t.Helper()
+	if err := g.person("adopt_device", fmt.Sprintf(`{"device":%q}`, id)); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// toyID is what a simulated toy is called, if it is the only one.
+const toyID = "bread-compact-wifi"
+
+// setVolume has the toy be louder or less loud. Its tool's name is too long to be
+// listed whole.
+func (a *testAgent) setVolume(to int) {
+	a.t.Helper()
+	for _, name := range a.list() {
+		if strings.HasPrefix(name, toyID+"__self_audio_speaker") {
+			a.mustUse(name, fmt.Sprintf(`{"volume":%d}`, to), nil)
+			return
+		}
+	}
+	a.t.Fatalf("%s: it has %v", a.name, a.list())
+}
+
+// volume is that of a toy, as its status says.
+func (a *testAgent) volume() int {
+	a.t.Helper()
+	var status struct {
+		Speaker struct{ Volume int } `json:"audio_speaker"`
+	}
+	a.mustUse(toyID+"__self_get_device_status", `{}`, &status)
+	return status.Speaker.Volume
+}
+
+// TestToyOverMQTT: a toy that never subscribes is at rest; an agent lists its tools
+// and sets the volume, and the toy is louder.
+func TestToyOverMQTT(t *testing.T) {
+	g := startGateway(t, nil, withDoor)
+	toy := newToy(t, 1, "mqtt")
+	toy.connect(toy.checkIn(g))
+	agent := agentOf(t, g)
+	if agent.volume() != 70 {
+		t.Error("it is not as loud as it was made")
+	}
+	agent.setVolume(25)
+	if got := agent.volume(); got != 25 {
+		t.Errorf("the volume is %d", got)
+	}
+	if dev := g.device(toyID); dev.Medium != "mqtt" || dev.Address != toy.Identity.DeviceID || dev.Dialect != "xiaozhi" {
+		t.Errorf("got %+v", dev)
+	}
+}
+
+// agentOf waits for the toy, adopts it, and connects an agent that has its tools.
+func agentOf(t *testing.T, g *testGateway) *testAgent {
+	t.Helper()
+	g.online(toyID)
+	agent := dialAgent(t, g, modern, "/mcp")
+	if dev := g.device(toyID); dev.Trust != ferrule.TrustHeld || agent.lists(toyID) {
+		t.Errorf("before it is adopted it is %s, and agents see %v", dev.Trust, agent.list())
+	}
+	g.adopt(toyID)
+	eventually(t, 5*time.Second, "the agent has its tools", func() bool { return agent.lists(toyID + "__self_audio_speaker") })
+	return agent
+}
+
+// TestToyOverWebSocket: the same over a WebSocket, while sound arrives as it does when
+// somebody speaks.
+func TestToyOverWebSocket(t *testing.T) {
+	g := startGateway(t, nil, withDoor)
+	toy := newToy(t, 1, "ws")
+	conn := toy.connect(toy.checkIn(g))
+	agent := agentOf(t, g)
+	frames := 0
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(60 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			<-tick.C
+			if err := conn.Send(ctx, xiaozhi.Message{Binary: true, Data: bytes.Repeat([]byte{7}, 160)}); err != nil {
+				t.Errorf("after %d frames: %v", frames, err)
+				return
+			}
+			frames++
+		}
+	})
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+		for _, volume := range []int{10, 90} {
+			agent.setVolume(volume)
+			if got := agent.volume(); got != volume {
+				t.Fatalf("the volume is %d, want %d", got, volume)
+			}
+		}
+	}
+	cancel()
+	wg.Wait()
+	if frames < 20 {
+		t.Errorf("only %d frames of sound were sent", frames)
+	}
+}
+
+// TestToyAfterRestart: a toy whose gateway was started anew comes back with the
+// credential that it has, and is trusted as before.
+func TestToyAfterRestart(t *testing.T) {
+	for _, medium := range bothMedia {
+		t.Run(medium, func(t *testing.T) {
+			g := startGateway(t, nil, withDoor)
+			toy := newToy(t, 1, medium)
+			settings := toy.checkIn(g)
+			talk := toy.connect(settings)
+			g.online(toyID)
+			g.adopt(toyID)
+			cfg := config.Default()
+			cfg.Listen, cfg.DialIn.Listen, cfg.DialIn.MQTT = "127.0.0.1:0", g.door.web.Addr().String(), g.door.broker.Addr().String()
+			g.stop()
+			<-talk.over
+			again, err := newGateway(cfg, g.data, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := runGateway(t, again, g.data)
+			toy.connect(settings)
+			after.online(toyID)
+			if dev := after.device(toyID); dev.Trust != ferrule.TrustAdopted {
+				t.Errorf("got %+v", dev)
+			}
+		})
+	}
+}
+
+// TestPhoto: a toy takes a photo for an agent, who gets the picture with the answer, in
+// both eras.
+func TestPhoto(t *testing.T) {
+	for _, medium := range bothMedia {
+		t.Run(medium, func(t *testing.T) {
+			g := startGateway(t, nil, withDoor)
+			toy := newToy(t, 1, medium)
+			toy.connect(toy.checkIn(g))
+			g.online(toyID)
+			g.adopt(toyID)
+			for _, era := range eras {
+				told, err := dialAgent(t, g, era, "/mcp").use(t.Context(), toyID+"__self_camera_take_photo", `{"question":"What is there?"}`)
+				if err != nil || told.isError {
+					t.Fatalf("%s: %+v, %v", era, told, err)
+				}
+				pictures := 0
+				for _, c := range told.result.Content {
+					if picture, ok := c.(*mcp.ImageContent); ok {
+						pictures++
+						if _, err := jpeg.Decode(bytes.NewReader(picture.Data)); err != nil || picture.MIMEType != "image/jpeg" {
+							t.Errorf("%s: %s: %v", era, picture.MIMEType, err)
+						}
+					}
+				}
+				if pictures != 1 {
+					t.Errorf("%s: %d pictures in %+v", era, pictures, told.result.Content)
+				}
+			}
+		})
+	}
+}
+
+// refusedToy checks that a connection is refused, and that the toy which is there goes
+// on.
+func refusedToy(t *testing.T, g *testGateway, toy *testToy, s xiaozhi.Settings) {
+	t.Helper()
+	if conn, err := toy.dial(s); err == nil {
+		conn.Close()
+		t.Error("it was let in")
+	}
+	if _, err := g.call(toyID, "self.get_device_status", `{}`, 5*time.Second); err != nil {
+		t.Errorf("the toy that was there: %v", err)
+	}
+}
+
+// withSecret is settings with another credential.
+func withSecret(s xiaozhi.Settings, secret string) xiaozhi.Settings {
+	mqtt, ws := *s.MQTT, *s.WebSocket
+	mqtt.Password, ws.Token = secret, secret
+	return xiaozhi.Settings{MQTT: &mqtt, WebSocket: &ws}
+}
+
+// TestCredentialsRefused: a credential that is wrong, missing, another device's or void
+// opens nothing, and does not disturb the device that has the address.
+func TestCredentialsRefused(t *testing.T) {
+	for _, medium := range bothMedia {
+		t.Run(medium, func(t *testing.T) {
+			g := startGateway(t, nil, withDoor)
+			toy, other := newToy(t, 1, medium), newToy(t, 2, medium)
+			own := toy.checkIn(g)
+			toy.connect(own)
+			g.online(toyID)
+			g.adopt(toyID)
+			foreign := other.checkIn(g)
+			for name, secret := range map[string]string{
+				"wrong": own.MQTT.Password + "x", "missing": "", "foreign": foreign.MQTT.Password, "nonsense": "..", "guessed": strings.Repeat("A", len(own.MQTT.Password)),
+			} {
+				t.Run(name, func(t *testing.T) {
+					toy.t = t
+					refusedToy(t, g, toy, withSecret(own, secret))
+				})
+			}
+			toy.t = t
+			thief := newToy(t, 1, medium)
+			thief.Identity.ClientID = "somebody-else"
+			if s, err := thief.CheckIn(t.Context(), g.door.ota, thief.Identity); err == nil {
+				t.Errorf("a second device with its address got %+v", s)
+			}
+			if err := g.person("forget_device", `{"device":"`+toyID+`"}`); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 5*time.Second, "its connection has ended", func() bool { return g.device(toyID).State != ferrule.StateOnline })
+			if conn, err := toy.dial(own); err == nil {
+				conn.Close()
+				t.Error("a void credential was taken")
+			}
+			fresh := toy.checkIn(g)
+			toy.connect(fresh)
+			g.online(toyID)
+			if dev := g.device(toyID); dev.Trust != ferrule.TrustHeld {
+				t.Errorf("after it was forgotten: %+v", dev)
+			}
+		})
+	}
+}
+
+// TestNewestWins: a toy that connects anew while its old connection still stands is
+// served on the new one, and nothing it was asked runs twice.
+func TestNewestWins(t *testing.T) {
+	for _, medium := range bothMedia {
+		t.Run(medium, func(t *testing.T) {
+			g := startGateway(t, nil, withDoor)
+			toy := newToy(t, 1, medium)
+			settings := toy.checkIn(g)
+			old := toy.connect(settings)
+			g.online(toyID)
+			g.adopt(toyID)
+			since := g.device(toyID).Since
+			toy.connect(settings)
+			select {
+			case <-old.over:
+			case <-time.After(5 * time.Second):
+				t.Fatal("the old connection still stands")
+			}
+			eventually(t, 5*time.Second, "it is there anew", func() bool {
+				dev := g.device(toyID)
+				return dev.State == ferrule.StateOnline && dev.Since.After(since)
+			})
+			if _, err := g.call(toyID, "self.dog.pulse", `{"token":"once"}`, 5*time.Second); err != nil || toy.Runs()["once"] != 1 {
+				t.Errorf("%v, %v", err, toy.Runs())
+			}
+		})
+	}
+}
+
+// TestActivationCode: a toy that is new shows a code and learns nothing else; when its
+// owner has typed that, it comes in, adopted.
+func TestActivationCode(t *testing.T) {
+	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.Activation = true })
+	toy := newToy(t, 1, "mqtt")
+	settings := toy.checkIn(g)
+	if len(settings.Code) != 6 || settings.MQTT != nil || settings.WebSocket != nil {
+		t.Fatalf("got %+v", settings)
+	}
+	if err := g.person("adopt_device", `{"device":"no-such-code"}`); ferrule.AsError(err).Code != ferrule.NotFound {
+		t.Errorf("got %v", err)
+	}
+	g.adopt(settings.Code)
+	toy.connect(toy.checkIn(g))
+	g.online(toyID)
+	if dev := g.device(toyID); dev.Trust != ferrule.TrustAdopted {
+		t.Errorf("got %+v", dev)
+	}
+}
+
+// TestDoorFlood: a host that opens connections and says nothing fills its own share,
+// and devices of other hosts come in.
+func TestDoorFlood(t *testing.T) {
+	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.PerHost = 8 })
+	for _, at := range []net.Listener{g.door.web, g.door.broker} {
+		var held []net.Conn
+		for range 40 {
+			conn, err := net.Dial("tcp4", at.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			held = append(held, conn)
+		}
+		open := 0
+		for _, conn := range held {
+			conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			if _, err := conn.Read(make([]byte, 1)); err != io.EOF && !isReset(err) {
+				open++
+			}
+		}
+		if open > 8 {
+			t.Errorf("%d connections of one host stand at %s", open, at.Addr())
+		}
+	}
+	toy := newToy(t, 1, "mqtt")
+	toy.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}}).DialContext
+	toy.connect(toy.checkIn(g))
+	g.online(toyID)
+}
+
+// isReset tells whether a connection was ended by the other side in some way.
+func isReset(err error) bool {
+	return err != nil && !strings.Contains(err.Error(), "timeout")
+}
+
+// TestDoorHelp: a person who opens the address in a browser is told what it is for, and
+// nothing of the gateway's own is served there.
+func TestDoorHelp(t *testing.T) {
+	g := startGateway(t, nil, withDoor)
+	get := func(url string) (int, string) {
+		resp, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(text)
+	}
+	if code, text := get(g.door.ota); code != http.StatusOK || !strings.Contains(text, "OTA field") {
+		t.Errorf("%d %s", code, text)
+	}
+	for _, path := range []string{"/mcp", "/healthz", "/"} {
+		if code, text := get("http://" + g.door.web.Addr().String() + path); code != http.StatusNotFound {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+}
