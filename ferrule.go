@@ -35,7 +35,7 @@
 //	Entry      one record of the journal
 //	Chain      a journal from its first record on, each bound to the one before it
 //	Trace      one thing seen on the wire to a device
-//	Event      something that happened to a device
+//	Event      something that happened to a device, or that it said by itself
 //	Node       one gateway of several that know of each other
 //	Epoch      how often a device has changed hands between nodes
 //

@@ -7,6 +7,7 @@
 //	a call out   fleet ─▶ call ─▶ outbox ── node.<holder>.<run>.call ─▶
 //	a call in    ── node.<self>.<run>.call ─▶ inbox ─▶ serve ─▶ fleet
 //	copies       journal, spool ─▶ route ─▶ streams
+//	events       intake ─▶ spool, and who listens ◀── event.> of other nodes
 //
 // The registry is an index that can be lost: devices say what they are, so every
 // node writes its own anew. A device is held by one node at a time, under an epoch
@@ -91,15 +92,16 @@ type Bus struct {
 	boot     string // of this run
 	replies  string // subjects that answers come to begin so
 
-	view    *view
-	kinds   *kinds
-	intake  *intake
-	spool   *spool
-	spooled bell // rings when a leaf has spooled something
-	outbox  *outbox
-	inbox   *inbox
-	work    chan struct{} // wakes whoever writes records
-	trouble chan struct{} // wakes whoever watches the registry
+	view     *view
+	kinds    *kinds
+	intake   *intake
+	spool    *spool
+	spooled  bell // rings when a leaf has spooled something
+	audience audience
+	outbox   *outbox
+	inbox    *inbox
+	work     chan struct{} // wakes whoever writes records
+	trouble  chan struct{} // wakes whoever watches the registry
 
 	publishing sync.Mutex            // held while manifests are written
 	published  map[ferrule.Kind]bool // in the registry by now
@@ -301,6 +303,9 @@ func (b *Bus) life(whole context.Context) error {
 	}
 	defer e.close()
 	if _, err := e.conn.Subscribe(b.replies+"*", b.outbox.receive); err != nil {
+		return err
+	}
+	if err := b.overhear(e); err != nil {
 		return err
 	}
 	b.engine.Store(e)
@@ -522,7 +527,7 @@ func together(ctx context.Context, all []func(context.Context) error) error {
 // lastNews takes in what has become of own devices: nothing follows it.
 func (b *Bus) lastNews() {
 	for _, e := range b.view.settle(b.intake) {
-		b.spool.add(e)
+		b.happened(e)
 	}
 	b.spool.end()
 }

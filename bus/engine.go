@@ -160,7 +160,7 @@ func remoteLeaf(cfg Config) (*server.RemoteLeafOpts, error) {
 	remote := &server.RemoteLeafOpts{
 		Credentials: cfg.Credentials,
 		// A spool is its leaf's own: what one keeps, the others must not keep, too.
-		DenyExports: []string{spoolSubject}, DenyImports: []string{spoolSubject},
+		DenyExports: []string{spoolSubjects}, DenyImports: []string{spoolSubjects},
 	}
 	for _, s := range cfg.Servers {
 		u, err := url.Parse(s)

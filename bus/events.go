@@ -7,9 +7,6 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// maxNamed is how many tools an event names.
-const maxNamed = 20
-
 // eventsOf tells what happened to an own device: before is what it was, nil if it
 // was not there.
 func eventsOf(before *ferrule.Device, c change) (events []ferrule.Event) {
@@ -57,7 +54,7 @@ func quarantined(m *ferrule.Manifest) (tools []string) {
 		return nil
 	}
 	for i := range m.Tools {
-		if m.Tools[i].Quarantine != "" && len(tools) < maxNamed {
+		if m.Tools[i].Quarantine != "" && len(tools) < ferrule.MaxNamed {
 			tools = append(tools, m.Tools[i].Name)
 		}
 	}

@@ -32,6 +32,7 @@ type layout struct {
 const (
 	eventsAge   = 7 * 24 * time.Hour
 	eventsBytes = 256 << 20
+	eventsEach  = 256 // of one sort, of one device at one node
 	journalMost = 4 << 30
 	kindsMost   = 1 << 30
 	leasesMost  = 16 << 20
@@ -62,7 +63,7 @@ func (b *Bus) openHome(ctx context.Context, e *engine) (*home, error) {
 		},
 		func() (err error) {
 			h.events, err = b.stream(ctx, e, jetstream.StreamConfig{
-				Name: eventsStream, Description: "what happened to devices", Subjects: []string{"ferrule.*.event.>"},
+				Name: eventsStream, Description: "what happened to devices", Subjects: []string{"ferrule.*.event.>"}, MaxMsgsPerSubject: eventsEach,
 				MaxAge: eventsAge, MaxBytes: b.bytes(eventsBytes), Discard: jetstream.DiscardOld, AllowDirect: true,
 			})
 			return err

@@ -23,18 +23,28 @@ import (
 type intake struct {
 	mu      sync.Mutex
 	changes []change
+	said    int // how many of them are what devices said
 	wake    func()
 }
 
-// change is news of an own device; it is nil if the device is gone.
+// maxSaid is how many things that devices said wait to be looked at, and how many wait
+// to be brought to where all nodes can read them: devices that talk all the time do not
+// keep anybody from hearing that one has gone.
+const maxSaid = 1024
+
+// change is news of an own device, which is nil if the device is gone; or what it has
+// said.
 type change struct {
 	id     string
 	device *ferrule.Device
 	laid   *ferrule.Manifest
+	said   *ferrule.Event
 }
 
 // Put implements ferrule.Follower.
-func (i *intake) Put(dev *ferrule.Device, laid *ferrule.Manifest) { i.add(change{dev.ID, dev, laid}) }
+func (i *intake) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
+	i.add(change{id: dev.ID, device: dev, laid: laid})
+}
 
 // Remove implements ferrule.Follower.
 func (i *intake) Remove(id string) { i.add(change{id: id}) }
@@ -49,11 +59,24 @@ func (i *intake) add(c change) {
 	i.wake()
 }
 
+// say adds what a device said, in its turn. It is false if there is too much of that.
+func (i *intake) say(e ferrule.Event) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.said >= maxSaid {
+		return false
+	}
+	i.said++
+	i.changes = append(i.changes, change{id: e.Device, said: &e})
+	i.wake()
+	return true
+}
+
 func (i *intake) take() []change {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	changes := i.changes
-	i.changes = nil
+	i.changes, i.said = nil, 0
 	return changes
 }
 
@@ -61,7 +84,7 @@ func (i *intake) take() []change {
 func (i *intake) length() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return len(i.changes)
+	return len(i.changes) - i.said
 }
 
 // settle takes in changes of own devices, and returns the events that they are.
@@ -69,6 +92,10 @@ func (v *view) settle(from *intake) (events []ferrule.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, c := range from.take() {
+		if c.said != nil {
+			events = append(events, *c.said)
+			continue
+		}
 		h := v.own[c.id]
 		if h == nil {
 			h = &holding{}
@@ -259,7 +286,7 @@ func (b *Bus) digest(ctx context.Context) {
 			return
 		}
 		for _, e := range b.view.settle(b.intake) {
-			b.spool.add(e)
+			b.happened(e)
 		}
 		for _, id := range b.view.takeMoved() {
 			b.parts.Moved(id)

@@ -57,7 +57,7 @@ func pageSays() (all []string) {
 	for _, verb := range []string{verbCall, verbCancel, verbAsk, verbAnswer} {
 		add(n.at("NODE", "BOOT", verb))
 	}
-	for _, what := range []ferrule.What{ferrule.Appeared, ferrule.Gone, ferrule.ChangedKind, ferrule.HeldBack, ferrule.Quarantined} {
+	for _, what := range []ferrule.What{ferrule.Appeared, ferrule.Gone, ferrule.ChangedKind, ferrule.HeldBack, ferrule.Quarantined, ferrule.Said} {
 		all = append(all, "| `"+string(what)+"` |")
 	}
 	for _, kind := range []byte{frameResult, frameError, framePart, frameProgress, frameQuestion, frameMoved, frameRunning, frameUnknown, frameForgot} {
@@ -69,7 +69,8 @@ func pageSays() (all []string) {
 	return append(all, mib(eventsBytes), mib(leasesMost), mib(spoolBytes), mib(keptBytes), fmt.Sprintf("%d GiB", journalMost>>30), fmt.Sprintf("%d GiB", kindsMost>>30),
 		fmt.Sprintf("%d days", eventsAge/24/time.Hour), fmt.Sprintf("%d KiB", maxRecord>>10), fmt.Sprintf("%d KiB", maxPacked>>10),
 		fmt.Sprintf("%v seconds", leaseTTL.Seconds()), fmt.Sprintf("every %v", leaseRenew.Seconds()), fmt.Sprintf("%v seconds", keepTime.Seconds()),
-		fmt.Sprintf("%v seconds without news", askAfter.Seconds()), fmt.Sprintf("%d events", maxSpool))
+		fmt.Sprintf("%v seconds without news", askAfter.Seconds()), fmt.Sprintf("%d events", maxSpool),
+		fmt.Sprintf("at most %d KiB", ferrule.MaxParams>>10), fmt.Sprintf("%d things", maxSaid), fmt.Sprintf("the last %d on each subject", eventsEach))
 }
 
 // pageShows is examples, as nodes write them.
@@ -82,6 +83,10 @@ func pageShows() []any {
 	}
 	return []any{
 		ferrule.Event{Seq: 42, Time: at, What: ferrule.Gone, Device: "pump", Node: "north", Kind: kind, Reason: "it was unplugged"},
+		ferrule.Event{
+			Seq: 43, Time: at, What: ferrule.Said, Device: "toy", Node: "north", Kind: kind,
+			Method: "notifications/state_changed", Params: json.RawMessage(`{"newState":"idle"}`),
+		},
 		recordOf(pump, 7),
 		lease{"k3v7m2q6x4t5w2a3b7c6", "h5d2n7c4qa", "1.4.0"},
 		layout{16},

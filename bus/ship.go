@@ -181,7 +181,7 @@ func (b *Bus) shipEvents(ctx context.Context, e *engine, h *home) error {
 				return parcel{}, err
 			}
 			event.Node = b.cfg.Node
-			data, err := json.Marshal(event)
+			data, err := encodeEvent(event)
 			return parcel{b.names.event(event.Device, string(event.What)), event.Seq, event.Seq, data}, err
 		},
 	}
@@ -229,11 +229,14 @@ type diskSpool struct {
 	more   func() <-chan struct{}
 }
 
-const spoolSubject = "ferrule-spool.event" // it does not cross to the hub
+// spoolSubjects are those of a spool. They do not cross to the hub.
+const spoolSubjects = "ferrule-spool.>"
+
+func spoolSubject(e ferrule.Event) string { return "ferrule-spool." + e.Device + "." + string(e.What) }
 
 func (b *Bus) openDiskSpool(ctx context.Context, e *engine) (*diskSpool, error) {
 	stream, err := e.local.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: spoolStream, Subjects: []string{spoolSubject}, Storage: jetstream.FileStorage,
+		Name: spoolStream, Subjects: []string{spoolSubjects}, Storage: jetstream.FileStorage, MaxMsgsPerSubject: eventsEach,
 		MaxBytes: min(spoolBytes, b.cfg.Store/4), Discard: jetstream.DiscardOld, AllowDirect: true,
 	})
 	if err != nil {
@@ -256,7 +259,7 @@ func (s *diskSpool) next(ctx context.Context, after uint64) (e ferrule.Event, er
 	}
 	for {
 		more := s.more()
-		msg, err := s.stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(spoolSubject))
+		msg, err := s.stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(spoolSubjects))
 		switch {
 		case err == nil:
 			if err := json.Unmarshal(msg.Data, &e); err != nil {
@@ -287,12 +290,12 @@ func (b *Bus) keepSpool(ctx context.Context, e *engine) error {
 		if err != nil {
 			return err
 		}
-		data, err := json.Marshal(event)
+		data, err := encodeEvent(event)
 		if err != nil {
 			return err
 		}
 		attempt, cancel := context.WithTimeout(ctx, shipTime)
-		_, err = e.local.Publish(attempt, spoolSubject, data, jetstream.WithMsgID(b.spool.name+"-"+strconv.FormatUint(event.Seq, 10)))
+		_, err = e.local.Publish(attempt, spoolSubject(event), data, jetstream.WithMsgID(b.spool.name+"-"+strconv.FormatUint(event.Seq, 10)))
 		cancel()
 		switch {
 		case err == nil:

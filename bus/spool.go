@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/ferrulehq/ferrule"
 )
@@ -14,15 +15,20 @@ type spool struct {
 	name string // tells the numbers of one spool from those of another
 
 	mu     sync.Mutex
-	events []ferrule.Event // numbered without a gap
+	events []ferrule.Event // by number; where one is missing it was lost
+	said   int             // how many of them are what devices said
 	last   uint64
 	lost   int
-	ended  bool // there will be no more
+	told   time.Time // when it was last told that some are
+	ended  bool      // there will be no more
 	more   bell
 }
 
 // maxSpool is how many events wait in memory.
 const maxSpool = 16384
+
+// toldEvery is how often it is told at most that events are lost.
+const toldEvery = time.Minute
 
 func newSpool(name string) *spool { return &spool{name: name} }
 
@@ -34,13 +40,40 @@ func (s *spool) add(e ferrule.Event) {
 	defer s.mu.Unlock()
 	s.last++
 	e.Seq = s.last
+	if e.What == ferrule.Said {
+		if s.said >= maxSaid {
+			s.lost++
+			return
+		}
+		s.said++
+	}
 	if len(s.events) >= maxSpool {
 		drop := maxSpool / 16 // not one at a time
-		s.events = append(s.events[:0], s.events[drop:]...)
+		s.forget(drop)
+		s.events = append(make([]ferrule.Event, 0, maxSpool), s.events...)
 		s.lost += drop
 	}
 	s.events = append(s.events, e)
 	s.more.ring()
+}
+
+// forget drops the first events. It is called with mu held.
+func (s *spool) forget(n int) {
+	for _, e := range s.events[:n] {
+		if e.What == ferrule.Said {
+			s.said--
+		}
+	}
+	clear(s.events[:n]) // what devices said is long
+	s.events = s.events[n:]
+}
+
+// lose counts an event that could not even be added.
+func (s *spool) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	s.lost++
 }
 
 // next waits for the first event after a number, and forgets those up to it.
@@ -49,7 +82,7 @@ func (s *spool) next(ctx context.Context, after uint64) (ferrule.Event, error) {
 		more := s.more.wait()
 		s.mu.Lock()
 		for len(s.events) > 0 && s.events[0].Seq <= after {
-			s.events = s.events[1:]
+			s.forget(1)
 		}
 		if len(s.events) > 0 {
 			e := s.events[0]
@@ -77,12 +110,16 @@ func (s *spool) end() {
 	s.more.ring()
 }
 
-// dropped tells how many events were lost, and begins to count anew.
+// dropped tells how many events were lost, and begins to count anew; 0 if that was
+// told a moment ago.
 func (s *spool) dropped() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.lost == 0 || time.Since(s.told) < toldEvery {
+		return 0
+	}
 	n := s.lost
-	s.lost = 0
+	s.lost, s.told = 0, time.Now()
 	return n
 }
 

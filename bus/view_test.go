@@ -65,11 +65,11 @@ func TestRolledBack(t *testing.T) {
 	t.Run("what was written", func(t *testing.T) {
 		v := bareView()
 		v.reread(nil, 0)
-		v.settle(&intake{changes: []change{{"robot", robotAt("a", ferrule.StateOnline, 0), nil}}})
+		v.settle(&intake{changes: []change{{id: "robot", device: robotAt("a", ferrule.StateOnline, 0)}}})
 		if r := v.write(t, 1); r == nil || r.Epoch != 1 {
 			t.Fatalf("wrote %+v", r)
 		}
-		v.settle(&intake{changes: []change{{"robot", robotAt("a", ferrule.StateOffline, 0), nil}}})
+		v.settle(&intake{changes: []change{{id: "robot", device: robotAt("a", ferrule.StateOffline, 0)}}})
 		if r := v.write(t, 2); r == nil || r.State != ferrule.StateOffline {
 			t.Fatalf("wrote %+v", r)
 		}
@@ -85,7 +85,7 @@ func TestRolledBack(t *testing.T) {
 	t.Run("who holds it", func(t *testing.T) {
 		v := bareView()
 		v.reread(robotAt("b", ferrule.StateOnline, 5), 1)
-		v.settle(&intake{changes: []change{{"robot", robotAt("a", ferrule.StateOnline, 0), nil}}})
+		v.settle(&intake{changes: []change{{id: "robot", device: robotAt("a", ferrule.StateOnline, 0)}}})
 		if r := v.write(t, 2); r == nil || r.Epoch != 6 || r.Node != "a" {
 			t.Fatalf("wrote %+v", r)
 		}
@@ -105,7 +105,7 @@ func TestRolledBack(t *testing.T) {
 func TestClaimFails(t *testing.T) {
 	v := bareView()
 	v.reread(robotAt("b", ferrule.StateOffline, 5), 1)
-	v.settle(&intake{changes: []change{{"robot", robotAt("a", ferrule.StateOnline, 0), nil}}})
+	v.settle(&intake{changes: []change{{id: "robot", device: robotAt("a", ferrule.StateOnline, 0)}}})
 	for range 10 {
 		all := v.propose(10)
 		if len(all) != 1 || all[0].device.Epoch != 6 {
@@ -157,7 +157,7 @@ func TestStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &Bus{intake: &intake{}, view: bareView(), work: make(chan struct{}, 1), published: map[ferrule.Kind]bool{"k": true}}
 		b.view.reread(nil, 0)
-		b.view.settle(&intake{changes: []change{{"robot", robotAt("a", ferrule.StateOnline, 0), nil}}})
+		b.view.settle(&intake{changes: []change{{id: "robot", device: robotAt("a", ferrule.StateOnline, 0)}}})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		r := &staleRegistry{}
