@@ -36,6 +36,7 @@ func (b *berth) admit(ctx context.Context, s wire.Sighting) (dialect.Session, er
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
 	}
 
+	b.heed(session)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.link.Info().Restarts {

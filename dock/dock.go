@@ -90,6 +90,9 @@ type Parts struct {
 	// Elsewhere is what other nodes know; nil if there are none.
 	Elsewhere Elsewhere
 	Memory    *Memory
+	// Said is told what devices say by themselves; nil if nobody wants to know. It
+	// is called by the goroutines that read links, and must not block.
+	Said func(ferrule.Event)
 	// Node is what this node is called; empty if it has no name.
 	Node string
 	Log  *slog.Logger

@@ -41,6 +41,7 @@ type board struct {
 	lingers  bool          // its session leaves the link to be closed by others
 	ended    int           // how many sessions have ended
 	cut      func()        // ends the running session
+	words    chan string   // what it says by itself
 	invoke   func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 }
 
@@ -139,7 +140,11 @@ type session struct {
 	board  *board
 	link   wire.Link
 	broken chan struct{}
+	notify func(method string, params json.RawMessage)
 }
+
+// Notify implements dialect.Notifier.
+func (s *session) Notify(fn func(method string, params json.RawMessage)) { s.notify = fn }
 
 func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	s.board.mu.Lock()
@@ -156,11 +161,15 @@ func (s *session) Run(ctx context.Context) error {
 	if !s.board.lingers {
 		defer s.link.Close()
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-s.broken:
-		return errors.New("the board hung up")
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.broken:
+			return errors.New("the board hung up")
+		case params := <-s.board.words: // never, of most boards
+			s.notify("state", json.RawMessage(params))
+		}
 	}
 }
 

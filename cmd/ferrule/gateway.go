@@ -116,6 +116,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		Node:       cfg.BusConfig().Node,
 		Elsewhere:  g.bus,
 		Memory:     g.memory,
+		Said:       g.bus.Said,
 		Log:        g.log,
 	})
 	g.wishes.settled = g.dock.Settled

@@ -1,0 +1,29 @@
+package dock
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/dialect"
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// heed passes on what a device says by itself, if its dialect knows of such. It is
+// called before the session runs.
+func (b *berth) heed(session dialect.Session) {
+	if n, ok := session.(dialect.Notifier); ok && b.dock.parts.Said != nil {
+		n.Notify(b.said)
+	}
+}
+
+// said passes on one thing that the device said, under the name that it has now.
+func (b *berth) said(method string, params json.RawMessage) {
+	dev := b.slot.device.Load()
+	e := ferrule.Event{Time: time.Now(), What: ferrule.Said, Device: dev.ID, Kind: dev.Kind, Method: method, Params: params}
+	if err := e.Bound(); err != nil {
+		b.observe(wire.Frame{Way: wire.Aside, Note: "dropped: a notification: " + err.Error()})
+		return
+	}
+	b.dock.parts.Said(e)
+}
