@@ -149,7 +149,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	parts := control.Parts{
-		Handle: g.handle, Tracer: tracer{g}, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
+		Handle: g.handle, Tracer: tracer{g}, Watcher: lookout{g}, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
 	}
 	if all := g.bus.Journals(); all != nil {
 		parts.Journals = all

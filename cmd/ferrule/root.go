@@ -62,7 +62,7 @@ Try it without any hardware:
 	cmd.PersistentFlags().StringVar(&a.data, "data", "", "data `DIR` of the gateway that is meant (FERRULE_DATA; the user's own otherwise)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "write JSON, for scripts")
 	for _, c := range []*cobra.Command{
-		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.traceCommand(),
+		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.traceCommand(),
 		a.adoptCommand(), a.forgetCommand(), a.releaseCommand(), a.auditCommand(),
 	} {
 		c.PersistentPreRunE = a.hasData
@@ -108,6 +108,14 @@ func exactly(n int) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// orNone is exactly(1), or no argument.
+func orNone(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return exactly(1)(cmd, args)
 }
 
 // dataDir is the data directory, by which a gateway is meant.

@@ -19,13 +19,8 @@ func (a *app) toolsCommand() *cobra.Command {
 		Short: "Show what a device can do",
 		Long: `Show the tools of a device, or of every device: their arguments, what they do
 to the world, and why one cannot be used.`,
-		Example: "  ferrule tools robot\n  ferrule tools robot --json",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exactly(1)(cmd, args)
-			}
-			return nil
-		},
+		Example:           "  ferrule tools robot\n  ferrule tools robot --json",
+		Args:              orNone,
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {

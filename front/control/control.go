@@ -5,6 +5,9 @@
 //	                      then one line with the result or the error
 //	GET  /trace?device=ID one line for each thing seen on the wire, until the
 //	                      caller goes away
+//	GET  /watch?device=ID one line for each thing that happens to a device or that
+//	                      it says, or to any device where none is named, until
+//	                      the caller goes away
 //	POST /fleet           devices that the caller asks for; the answer is one
 //	                      line for each device and each change to it, until the
 //	                      caller goes away
@@ -35,6 +38,8 @@ import (
 type reply struct {
 	Progress *ferrule.Progress     `json:"progress,omitempty"`
 	Trace    *ferrule.Trace        `json:"trace,omitempty"`
+	Event    *ferrule.Event        `json:"event,omitempty"`
+	Missed   int                   `json:"missed,omitempty"` // how many events before the next were dropped
 	News     *news                 `json:"news,omitempty"`
 	Journal  *ferrule.JournalLines `json:"journal,omitempty"`
 	End      bool                  `json:"end,omitempty"`

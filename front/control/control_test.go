@@ -27,6 +27,7 @@ import (
 type gateway struct {
 	handle ferrule.Handler
 	trace  func(ctx context.Context, device string, fn func(ferrule.Trace)) error
+	watch  func(device string, fn func(ferrule.Event)) (stop func(), err error)
 	follow func(ferrule.Follower) (stop func())
 	// journals is nil for a gateway that stands alone.
 	journals control.Journals
@@ -65,6 +66,10 @@ func (g *gateway) Trace(ctx context.Context, device string, fn func(ferrule.Trac
 	return g.trace(ctx, device, fn)
 }
 
+func (g *gateway) Watch(device string, fn func(ferrule.Event)) (stop func(), err error) {
+	return g.watch(device, fn)
+}
+
 // serve runs a server, and returns a client of it and a way to end it.
 func serve(t *testing.T, g *gateway) (*control.Client, context.CancelFunc) {
 	t.Helper()
@@ -76,7 +81,7 @@ func serve(t *testing.T, g *gateway) (*control.Client, context.CancelFunc) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Fleet: g, Wishes: g, Journals: g.journals, Yield: g.yield, Log: slog.New(slog.DiscardHandler)})
+	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Watcher: g, Fleet: g, Wishes: g, Journals: g.journals, Yield: g.yield, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +183,9 @@ func TestNoGateway(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if err := client.Trace(t.Context(), "robot", nil); !errors.Is(err, control.ErrNoGateway) {
+			t.Errorf("got %v", err)
+		}
+		if err := client.Watch(t.Context(), "", nil, nil); !errors.Is(err, control.ErrNoGateway) {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -37,10 +37,11 @@ type Wishes interface {
 // Parts is what the gateway's end is made of.
 type Parts struct {
 	// Handle is the road.
-	Handle ferrule.Handler
-	Tracer Tracer
-	Fleet  Fleet
-	Wishes Wishes
+	Handle  ferrule.Handler
+	Tracer  Tracer
+	Watcher Watcher
+	Fleet   Fleet
+	Wishes  Wishes
 	// Journals is nil where the gateway stands alone.
 	Journals Journals
 	// Yield has the gateway end soon, or tells why it does not.
@@ -89,6 +90,7 @@ func (s *Server) Run(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /call", s.call)
 	mux.HandleFunc("GET /trace", s.trace)
+	mux.HandleFunc("GET /watch", s.watch)
 	mux.HandleFunc("POST /fleet", s.fleet)
 	mux.HandleFunc("GET /journal", s.journal)
 	mux.HandleFunc("POST /yield", s.yield)
@@ -178,7 +180,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// missed counts frames that were dropped.
+// missed counts what was dropped.
 type missed struct {
 	mu sync.Mutex
 	n  int

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+func (a *app) watchCommand() *cobra.Command {
+	var length time.Duration
+	cmd := &cobra.Command{
+		Use:   "watch [DEVICE]",
+		Short: "Show what happens to devices, live",
+		Long: `Show what happens to a device, or to all, as it happens, until interrupted: that
+it can be reached, or no longer and why, that it says something else of itself
+than before, that it waits to be adopted, that tools of it cannot be used, and
+what it says by itself. If the gateway is one of several nodes, the devices of
+all of them are shown.
+
+What a device says is up to the device: it need not be true. It is shown on one
+line and cut; --json has all of it. A terminal that is too slow misses some,
+and is told how many.
+
+What has happened before is not shown; ferrule audit tells who called what.`,
+		Example:           "  ferrule watch\n  ferrule watch robot\n  ferrule watch --json --for 1m",
+		Args:              orNone,
+		ValidArgsFunction: a.completeDevice,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if length > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, length)
+				defer cancel()
+			}
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			device := strings.Join(args, "")
+			if !a.json && isTerminal(a.stderr) {
+				fmt.Fprintln(a.stderr, a.style(faint, "watching "+cmp.Or(device, "all devices")+"; Ctrl-C ends it"))
+			}
+			several := nodeName(a.dataDir()) != ""
+			return client.Watch(ctx, device, func(e ferrule.Event) { a.printEvent(e, several) }, a.printMissed)
+		},
+	}
+	cmd.Flags().DurationVar(&length, "for", 0, "a `duration` to show it")
+	return cmd
+}
+
+// printEvent prints an event, with its node if there are several.
+func (a *app) printEvent(e ferrule.Event, several bool) {
+	if a.json {
+		enc := json.NewEncoder(a.stdout)
+		enc.SetEscapeHTML(false)
+		enc.Encode(e)
+		return
+	}
+	who := e.Device
+	if several {
+		who += " at " + e.Node
+	}
+	fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, e.Time.Local().Format("15:04:05.000")), a.style(bold, who), happening(e))
+}
+
+// printMissed prints how many events were lost.
+func (a *app) printMissed(n int) {
+	if a.json {
+		fmt.Fprintf(a.stdout, "{\"missed\":%d}\n", n)
+		return
+	}
+	fmt.Fprintln(a.stdout, a.style(faint, fmt.Sprintf("%d more came too fast to be shown", n)))
+}
+
+// happening tells an event in the words that follow the name of its device.
+func happening(e ferrule.Event) string {
+	said := "something happened that this version does not know: " + string(e.What)
+	switch e.What {
+	case ferrule.Appeared:
+		said = "can be reached"
+	case ferrule.Gone:
+		said = "cannot be reached: " + e.Reason
+	case ferrule.ChangedKind:
+		said = fmt.Sprintf("says something else of itself: it is of Kind %s, and was of %s", e.Kind.Short(), e.Previous.Short())
+	case ferrule.HeldBack:
+		said = "waits to be adopted: " + e.Reason
+	case ferrule.Quarantined:
+		said = "has tools that cannot be used: " + strings.Join(e.Tools, ", ")
+	case ferrule.Said:
+		said = strings.TrimSpace(fmt.Sprintf("says %s %s", e.Method, e.Params))
+	}
+	return oneLine(ferrule.Clean(said, ferrule.MaxText), maxShown)
+}
+
+// maxShown is how many characters of an event are shown.
+const maxShown = 300
