@@ -119,6 +119,23 @@ var toyGreetings = []ToyBehaviour{
 			return c.say(ctx, c.reply(`{"jsonrpc":"2.0","method":"notifications/state_changed","params":{"newState":"idle","oldState":"connecting"}}`), answer)
 		},
 	},
+	{
+		Name: "talkative", Text: "tells of its state by itself, a hundred times a second",
+		hello: func(ctx context.Context, c *talk) error {
+			err := c.say(ctx, c.toy.Hello("websocket"))
+			c.beside.Go(func() { c.tellAll(ctx) })
+			return err
+		},
+	},
+}
+
+// tellAll tells of the toy's state again and again, beside answering, until ctx ends.
+func (c *talk) tellAll(ctx context.Context) {
+	for n := 0; ; n++ {
+		if c.say(ctx, c.reply(`{"jsonrpc":"2.0","method":"notifications/state_changed","params":{"count":%d}}`, n)) != nil || sleep(ctx, 10*time.Millisecond) != nil {
+			return
+		}
+	}
 }
 
 // toyLists list their tools badly.

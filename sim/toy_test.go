@@ -147,6 +147,11 @@ func TestToyBehaviours(t *testing.T) {
 			want(t, c.call(1, lampOn), `"method":"notifications/state_changed"`)
 			want(t, c.read(), `"id":1,"result"`)
 		},
+		"talkative": func(t *testing.T, c *toyTalk) {
+			want(t, c.read(), `"type":"hello"`)
+			want(t, c.read(), `"method":"notifications/state_changed","params":{"count":0}`)
+			want(t, c.read(), `"params":{"count":1}`)
+		},
 		"no-tools": func(t *testing.T, c *toyTalk) {
 			c.send(1, "tools/list", "{}")
 			want(t, c.read(), `"result":{"tools":[]}`)
