@@ -2,6 +2,7 @@
 //
 //	dock ──Put───────────▶ own        what this node holds, or held last
 //	bus  ──PutElsewhere──▶ elsewhere  what other nodes say of theirs
+//	     ──Hear──────────▶ words      what devices said last by themselves
 //	                        │ one of the two is seen
 //	                        ├──▶ Follower  whoever keeps a view of them
 //	pipeline ──Lookup───────┼──▶ device and manifest
@@ -36,7 +37,8 @@ type Finder func(id string) (Record, bool)
 
 // Fleet is the devices that a node knows. It is safe for use by many goroutines.
 type Fleet struct {
-	find Finder
+	find  Finder
+	words *words
 
 	mu           sync.RWMutex
 	devices      map[string]entry
@@ -51,7 +53,7 @@ func New(find Finder) *Fleet {
 	if find == nil {
 		find = func(string) (Record, bool) { return Record{}, false }
 	}
-	return &Fleet{find: find, devices: make(map[string]entry), tools: make(map[string]*Record)}
+	return &Fleet{find: find, words: newWords(), devices: make(map[string]entry), tools: make(map[string]*Record)}
 }
 
 // Put adds a device of this node, or says something new about it. The way may be
@@ -107,6 +109,7 @@ func (f *Fleet) set(id string, e entry) {
 	before, now := f.devices[id].seen(), e.seen()
 	if now == nil {
 		delete(f.devices, id)
+		f.words.forget(id)
 	} else {
 		f.devices[id] = e
 	}

@@ -29,7 +29,7 @@ func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 	road = pipeline.New(pipeline.Parts{
 		Config: pipeline.DefaultConfig(), Journal: noJournal{}, Fleet: f, End: f.Handle, Log: slog.New(slog.DiscardHandler),
 	}).Handle
-	b := box(t, toolbox.ListDevices(f), toolbox.DescribeDevice(f), toolbox.FindDevices(c), toolbox.FindTools(c),
+	b := box(t, toolbox.ListDevices(f), toolbox.DescribeDevice(f), toolbox.DeviceState(f), toolbox.FindDevices(c), toolbox.FindTools(c),
 		toolbox.DescribeTool(c), toolbox.CallMany(road), toolbox.Status("1", func() toolbox.StatusOutput {
 			n := c.Counts()
 			_, shape := c.List()
@@ -59,6 +59,8 @@ func TestHeldDevices(t *testing.T) {
 	for _, test := range []struct{ name, args, want string }{
 		{"gateway__list_devices", `{}`, `"total":2`},
 		{"gateway__describe_device", `{"device":"stranger"}`, "not_found"},
+		{"gateway__device_state", `{"device":"stranger"}`, "not_found"},
+		{"gateway__device_state", `{"device":"a"}`, `"state":"online"`},
 		{"gateway__find_devices", `{}`, `"total":2`},
 		{"gateway__find_devices", `{"query":"stranger"}`, `"total":0`},
 		{"gateway__find_tools", `{"query":"board"}`, `"devices":2`},

@@ -172,7 +172,7 @@ func everyTool(t *testing.T) *toolbox.Box {
 		return &ferrule.Result{Value: json.RawMessage(`{"pin":1}`)}, nil
 	}
 	var tr trust
-	return box(t, toolbox.ListDevices(some()), toolbox.DescribeDevice(some()), toolbox.AdoptDevice(&tr),
+	return box(t, toolbox.ListDevices(some()), toolbox.DescribeDevice(some()), toolbox.DeviceState(talkative{some()}), toolbox.AdoptDevice(&tr),
 		toolbox.FindDevices(someOffers()), toolbox.FindTools(someOffers()), toolbox.DescribeTool(someOffers()), toolbox.CallMany(road),
 		toolbox.Status("1", func() toolbox.StatusOutput { return toolbox.StatusOutput{Online: 1, List: "plain"} }))
 }
@@ -184,6 +184,7 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		{"list_devices", `{}`},
 		{"list_devices", `{"after":"z"}`},
 		{"describe_device", `{"device":"a"}`},
+		{"device_state", `{"device":"a"}`},
 		{"adopt_device", `{"device":"a"}`},
 		{"find_devices", `{}`},
 		{"find_tools", `{}`},
