@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/front/agent"
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/sim"
 )
@@ -38,9 +39,11 @@ type testAgent struct {
 	*mcp.ClientSession
 	t    testing.TB
 	name string
-	// What it is told: that a list has changed, and how a call gets on.
+	// What it is told: that a list has changed, how a call gets on, and that a
+	// resource has changed.
 	tools, resources chan time.Time
 	progress         chan *mcp.ProgressNotificationParams
+	updates          chan string
 }
 
 // dialAgent connects an agent of an era over HTTP. It goes away with the test.
@@ -52,10 +55,15 @@ func dialAgent(t testing.TB, g *testGateway, era, path string) *testAgent {
 // pipeAgent connects an agent of an era over standard input and output.
 func pipeAgent(t testing.TB, g *testGateway, era string) *testAgent {
 	t.Helper()
+	return pipeTo(t, g.agents, era)
+}
+
+func pipeTo(t testing.TB, front *agent.Front, era string) *testAgent {
+	t.Helper()
 	ours, theirs := newPipe(), newPipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- g.agents.Stdio(ctx, theirs.Reader, ours.Writer) }()
+	go func() { ended <- front.Stdio(ctx, theirs.Reader, ours.Writer) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -80,7 +88,7 @@ func connectAgent(t testing.TB, era, where string, transport mcp.Transport) *tes
 	a := &testAgent{
 		t: t, name: era + " at " + where,
 		tools: make(chan time.Time, 1000), resources: make(chan time.Time, 1000),
-		progress: make(chan *mcp.ProgressNotificationParams, 1000),
+		progress: make(chan *mcp.ProgressNotificationParams, 1000), updates: make(chan string, 1000),
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
 		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { a.tools <- time.Now() },
@@ -88,6 +96,7 @@ func connectAgent(t testing.TB, era, where string, transport mcp.Transport) *tes
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			a.progress <- r.Params
 		},
+		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { a.updates <- r.Params.URI },
 	})
 	session, err := client.Connect(context.Background(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era})
 	if err != nil {

@@ -2,6 +2,13 @@ package main
 
 import "github.com/ferrulehq/ferrule"
 
+// hear takes in what happens to devices, here and at other nodes. Who is told that a
+// device said something can read it then.
+func (g *gateway) hear(e ferrule.Event) {
+	g.fleet.Hear(e)
+	g.agents.Hear(e)
+}
+
 // lookout tells people of what happens to devices, here and at other nodes.
 type lookout struct{ *gateway }
 

@@ -123,6 +123,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	box, err := toolbox.New(version(),
 		toolbox.ListDevices(g.fleet),
 		toolbox.DescribeDevice(g.fleet),
+		toolbox.DeviceState(g.fleet),
 		toolbox.AdoptDevice(trust{g}),
 		toolbox.ForgetDevice(trust{g}),
 		toolbox.ReleaseDevice(g.dock),
@@ -144,6 +145,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	g.agents = agent.New(agent.Parts{
 		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.handle, Tokens: tokens, Version: version(), Log: g.log,
 	})
+	g.bus.Listen(g.hear)
 	socket, err := control.SocketPath(data)
 	if err != nil {
 		return err

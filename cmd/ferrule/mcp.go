@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,6 +110,7 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	g.end = end
 	d.begin()
 	stop := g.fleet.Follow(d)
+	defer g.bus.Listen(d.front.Hear)()
 	d.Synced()
 	d.open(g.handle)
 	var left func() // waits for the calls that are under way
@@ -148,6 +150,7 @@ func (a *app) join(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	defer client.Close()
 	defer func() { d.close() }()
 	d.begin()
+	defer d.listen(ctx, client)()
 	wishes := append(wishesOf(cfg), d.lastWishes()...) // that some are there twice makes no difference
 	err = client.Follow(ctx, wishes, joined{d, client.Handle})
 	switch {
@@ -157,6 +160,21 @@ func (a *app) join(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 		log.Info("the gateway has gone", "err", err)
 	}
 	return nil
+}
+
+// listen has the agent hear what devices say, until stop is called.
+func (d *desk) listen(ctx context.Context, client *control.Client) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := client.Watch(ctx, "", d.front.Hear, d.front.Missed); errors.Is(err, control.ErrVersion) {
+			d.log.Warn("what devices say by themselves is not heard", "err", err)
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+	}
 }
 
 // joined is a desk that has joined a gateway.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -13,35 +12,14 @@ import (
 
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/dialect/xiaozhi"
 	"github.com/ferrulehq/ferrule/rig/cluster"
 	"github.com/ferrulehq/ferrule/sim"
 	"github.com/ferrulehq/ferrule/wire/tcp"
 )
 
-// startToys runs simulated voice toys that listen. They end with the test.
-func startToys(t testing.TB, cfg sim.Config) *sim.Toys {
-	t.Helper()
-	cfg.Addr, cfg.Count = "127.0.0.1:0", max(1, cfg.Count)
-	toys, err := sim.ListenToys(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- toys.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the simulation: %v", err)
-		}
-	})
-	return toys
-}
-
 // gatewayWithToys runs a gateway that dials voice toys, under the names toy-1, toy-2
 // and so on.
-func gatewayWithToys(t testing.TB, toys *sim.Toys, change ...func(*config.Config)) *testGateway {
+func gatewayWithToys(t *testing.T, toys *sim.Toys, change ...func(*config.Config)) *testGateway {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = "127.0.0.1:0"
@@ -51,21 +29,15 @@ func gatewayWithToys(t testing.TB, toys *sim.Toys, change ...func(*config.Config
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	medium := tcp.DefaultConfig()
-	medium.Dialects = []string{xiaozhi.Name}
+	var boards []tcp.Board
 	for i, address := range toys.Addrs() {
-		medium.Boards = append(medium.Boards, tcp.Board{Name: fmt.Sprintf("toy-%d", i+1), Address: address})
+		boards = append(boards, tcp.Board{Name: fmt.Sprintf("toy-%d", i+1), Address: address})
 	}
-	data := t.TempDir()
-	g, err := newGateway(cfg, data, slog.New(slog.DiscardHandler), tcp.New(medium))
-	if err != nil {
-		t.Fatal(err)
+	g := withToys(t, cfg, boards...)
+	for _, board := range boards {
+		g.online(board.Name)
 	}
-	tg := runGateway(t, g, data)
-	for _, board := range medium.Boards {
-		tg.online(board.Name)
-	}
-	return tg
+	return g
 }
 
 // wireLog is what was sent to a device.
@@ -137,7 +109,7 @@ func attempts(device, spelled, args string, alone bool) []attempt {
 // refused under every name that could mean it, whichever way the agent comes; nothing
 // is sent to the toy, and the journal has each attempt. A person may call it.
 func TestForPeopleOnly(t *testing.T) {
-	toys := startToys(t, sim.Config{Count: 3})
+	toys, _ := startToys(t, 3, "")
 	servers := cluster.Start(t, cluster.Options{Size: 1})
 	for _, list := range []struct {
 		name   string

@@ -149,11 +149,12 @@ func readResources(t *testing.T, a *testAgent, alone bool) {
 	ctx := context.Background()
 	uris := a.uris()
 	if slices.Contains(uris, "ferrule://devices") == alone || slices.Contains(uris, "ferrule://devices/roof") == alone ||
-		!slices.Contains(uris, "ferrule://devices/robot") || !slices.Contains(uris, "ferrule://devices/robot/readings/get_info") {
+		!slices.Contains(uris, "ferrule://devices/robot") || !slices.Contains(uris, "ferrule://devices/robot/state") || !slices.Contains(uris, "ferrule://devices/robot/readings/get_info") {
 		t.Errorf("%s sees %q", a.name, uris)
 	}
 	for _, test := range []struct{ uri, part string }{
 		{"ferrule://devices/robot", `"gpio_write"`},
+		{"ferrule://devices/robot/state", `{"device":"robot","state":"online",`},
 		{"ferrule://devices/robot/pins/2", `"name":"led"`},
 		{"ferrule://devices/robot/readings/get_info", `"device":"sim-board"`},
 	} {
@@ -170,10 +171,11 @@ func readResources(t *testing.T, a *testAgent, alone bool) {
 	missing := []string{
 		"ferrule://any", "ferrule://devices/", "ferrule://devices/nobody", "ferrule://devices/robot/pins/99", "ferrule://devices/robot/pins/x",
 		"ferrule://devices/robot/readings/gpio_read", "ferrule://devices/robot/readings/gpio_write", "ferrule://devices/robot/readings/",
-		"ferrule://devices/robot/nonsense/2", "ferrule://devices/%zz", "http://127.0.0.1/", "ferrule://devices/gateway/readings/list_devices/x",
+		"ferrule://devices/robot/nonsense/2", "ferrule://devices/robot/nonsense", "ferrule://devices/nobody/state", "ferrule://devices/robot/state/x",
+		"ferrule://devices/%zz", "http://127.0.0.1/", "ferrule://devices/gateway/readings/list_devices/x",
 	}
 	if alone {
-		missing = append(missing, "ferrule://devices/roof", "ferrule://devices/roof/pins/2")
+		missing = append(missing, "ferrule://devices/roof", "ferrule://devices/roof/state", "ferrule://devices/roof/pins/2")
 	}
 	for _, uri := range missing {
 		_, err := a.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri})
@@ -184,7 +186,7 @@ func readResources(t *testing.T, a *testAgent, alone bool) {
 		}
 	}
 	templates, err := a.ListResourceTemplates(ctx, nil)
-	if err != nil || len(templates.ResourceTemplates) != 3 {
+	if err != nil || len(templates.ResourceTemplates) != 4 {
 		t.Errorf("%s: %+v, %v", a.name, templates, err)
 	}
 	for _, test := range []struct {

@@ -44,6 +44,7 @@ func serve(t *testing.T, prepare func(*Front)) (*Front, string) {
 			return nil, errors.New("not to be called")
 		},
 	})
+	f.put("robot", ferrule.StateOnline, ferrule.TrustAdopted)
 	prepare(f)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,18 +59,23 @@ func serve(t *testing.T, prepare func(*Front)) (*Front, string) {
 	return f, server.URL
 }
 
-// listens connects an agent that hears of changes.
-func listens(t *testing.T, url, era string) (told chan struct{}) {
+// listens connects an agent that hears of changes: of the list of tools, and of the
+// state of robot.
+func listens(t *testing.T, url, era string) (told [2]chan struct{}) {
 	t.Helper()
-	told = make(chan struct{}, 10_000)
+	told = [2]chan struct{}{make(chan struct{}, 10_000), make(chan struct{}, 10_000)}
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
-		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} },
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told[0] <- struct{}{} },
+		ResourceUpdatedHandler: func(context.Context, *mcp.ResourceUpdatedNotificationRequest) { told[1] <- struct{}{} },
 	})
 	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: era})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { session.Close() })
+	if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: stateURI("robot")}); err != nil {
+		t.Fatal(err)
+	}
 	return told
 }
 
@@ -85,7 +91,7 @@ func deaf(t *testing.T, url, era string) {
 	conn.(*net.TCPConn).SetReadBuffer(window)
 	const head = "%s /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\nMcp-Protocol-Version: %s\r\n%sContent-Length: %d\r\n\r\n%s"
 	if era == modernVersion {
-		body := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":{` +
+		body := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["ferrule://devices/robot/state"]},"_meta":{` +
 			`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
 		fmt.Fprintf(conn, head, "POST", era, "Mcp-Method: subscriptions/listen\r\n", len(body), body)
 		return
@@ -97,7 +103,21 @@ func deaf(t *testing.T, url, era string) {
 		t.Fatal(err)
 	}
 	io.Copy(io.Discard, resp.Body)
-	fmt.Fprintf(conn, head, "GET", era, "Mcp-Session-Id: "+resp.Header.Get("Mcp-Session-Id")+"\r\n", 0, "")
+	session := "Mcp-Session-Id: " + resp.Header.Get("Mcp-Session-Id") + "\r\n"
+	for _, body := range []string{
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"ferrule://devices/robot/state"}}`,
+	} {
+		fmt.Fprintf(conn, head, "POST", era, session, len(body), body)
+		resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode >= 300 || strings.Contains(string(answer), "error") {
+			t.Fatalf("%d %s %v", resp.StatusCode, answer, err)
+		}
+	}
+	fmt.Fprintf(conn, head, "GET", era, session, 0, "")
 }
 
 // TestDeafAgents: agents that ask to be told and do not read keep nobody else from
@@ -109,12 +129,17 @@ func TestDeafAgents(t *testing.T) {
 	for _, era := range []string{"2025-11-25", modernVersion} {
 		deaf(t, url, era)
 		deaf(t, url, era)
-		told = append(told, listens(t, url, era))
+		all := listens(t, url, era)
+		told = append(told, all[:]...)
 	}
 	blocked := func() int {
 		f.teller.mu.Lock()
 		defer f.teller.mu.Unlock()
-		return len(f.teller.telling)
+		sessions := make(map[mcp.Session]bool)
+		for n := range f.teller.telling {
+			sessions[n.session] = true
+		}
+		return len(sessions)
 	}
 	slowest := time.Duration(0)
 	full := 0 // how often in a row nobody took what was told to the deaf ones
@@ -124,6 +149,7 @@ func TestDeafAgents(t *testing.T) {
 		}
 		start := time.Now()
 		v.registerTool()
+		v.updated("robot")
 		for _, c := range told {
 			select {
 			case <-c:

@@ -19,6 +19,7 @@ const (
 	scheme        = "ferrule://"
 	devicesURI    = scheme + "devices"
 	deviceURI     = scheme + "devices/{device}"
+	stateTemplate = scheme + "devices/{device}/state"
 	pinURI        = scheme + "devices/{device}/pins/{pin}"
 	readingURI    = scheme + "devices/{device}/readings/{reading}"
 	jsonType      = "application/json"
@@ -28,6 +29,7 @@ const (
 // templates are the resources that there are many of.
 var templates = []*mcp.ResourceTemplate{
 	{Name: "device", URITemplate: deviceURI, MIMEType: jsonType, Description: "What a device is, its tools, pins and readings."},
+	{Name: "state", URITemplate: stateTemplate, MIMEType: jsonType, Description: "Whether a device can be reached, and what it last told by itself. It can be subscribed to."},
 	{Name: "pin", URITemplate: pinURI, MIMEType: jsonType, Description: "What a pin of a device is for. It is not read."},
 	{Name: "reading", URITemplate: readingURI, MIMEType: jsonType, Description: "What a device measures, asked for now."},
 }
@@ -59,6 +61,7 @@ func (v *view) resources() []*mcp.Resource {
 	for _, dev := range v.devices() {
 		at := devicesURI + "/" + dev.ID
 		all = append(all, &mcp.Resource{Name: dev.ID, URI: at, MIMEType: jsonType, Description: "What " + dev.ID + " is, its tools, pins and readings."})
+		all = append(all, &mcp.Resource{Name: dev.ID + " state", URI: stateURI(dev.ID), MIMEType: jsonType, Description: "Whether " + dev.ID + " can be reached, and what it last told by itself."})
 		for _, r := range v.readings(dev.ID) {
 			all = append(all, &mcp.Resource{Name: dev.ID + " " + r.Name, URI: at + "/readings/" + url.PathEscape(r.Name), MIMEType: jsonType, Description: r.Text})
 		}
@@ -127,6 +130,8 @@ func (v *view) read(ctx context.Context, uri string) (json.RawMessage, error) {
 	switch {
 	case len(steps) == 1:
 		return v.ask(ctx, uri, ferrule.GatewayID, "describe_device", map[string]any{"device": steps[0]})
+	case len(steps) == 2 && steps[1] == "state":
+		return v.ask(ctx, uri, ferrule.GatewayID, "device_state", map[string]any{"device": steps[0]})
 	case len(steps) == 3 && steps[1] == "pins":
 		return v.readPin(uri, steps[0], steps[2])
 	case len(steps) == 3 && steps[1] == "readings":

@@ -9,7 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// teller tells agents that a list has changed, each in a goroutine of its own:
+// teller tells agents that a list or a resource has changed, each in a goroutine of its own:
 // the SDK would tell one after the other, and wait for each that does not read.
 type teller struct {
 	log *slog.Logger
@@ -22,6 +22,7 @@ type teller struct {
 type news struct {
 	session mcp.Session
 	method  string
+	uri     string // of a resource
 }
 
 func newTeller(log *slog.Logger) *teller {
@@ -31,10 +32,14 @@ func newTeller(log *slog.Logger) *teller {
 // send is a middleware of what is sent.
 func (t *teller) send(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		if !strings.HasSuffix(method, "/list_changed") {
+		n := news{session: req.GetSession(), method: method}
+		switch {
+		case strings.HasSuffix(method, "/list_changed"):
+		case method == "notifications/resources/updated":
+			n.uri = req.GetParams().(*mcp.ResourceUpdatedNotificationParams).URI
+		default:
 			return next(ctx, method, req)
 		}
-		n := news{req.GetSession(), method}
 		if t.begin(n) {
 			go func() {
 				defer survive(t.log)

@@ -23,6 +23,8 @@ type view struct {
 	device string // empty for the whole fleet
 	server *mcp.Server
 
+	subscriptions *subscriptions
+
 	mu     sync.Mutex
 	used   time.Time
 	offers []ferrule.Offer // what tools was made of
@@ -54,17 +56,19 @@ func (f *Front) viewAt(device string) *view {
 
 func (f *Front) newView(device string) *view {
 	v := &view{front: f, device: device}
+	v.subscriptions = newSubscriptions(v.updated, v.glance)
 	name := &mcp.Implementation{Name: "ferrule", Title: "Ferrule", Version: f.parts.Version, WebsiteURL: "https://github.com/ferrulehq/ferrule"}
 	v.server = mcp.NewServer(name, &mcp.ServerOptions{
 		Logger: f.sdkLog,
 		Capabilities: &mcp.ServerCapabilities{
 			Tools:       &mcp.ToolCapabilities{ListChanged: true},
-			Resources:   &mcp.ResourceCapabilities{ListChanged: true},
+			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
 			Completions: &mcp.CompletionCapabilities{},
 			Prompts:     &mcp.PromptCapabilities{}, // there are none, and that is told
 			//lint:ignore SA1019 agents of the older era know nothing else
 			Logging: &mcp.LoggingCapabilities{},
 		},
+		SubscribeHandler: v.subscribe, UnsubscribeHandler: v.unsubscribe,
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { *c = fresh },
 	})
 	v.server.AddReceivingMiddleware(v.receive)
@@ -131,6 +135,23 @@ func (v *view) tell() {
 	if !sameResources {
 		v.registerResource()
 	}
+	v.subscriptions.compare()
+}
+
+// updated tells the agents who have subscribed to the state of a device that it is
+// another.
+func (v *view) updated(device string) {
+	defer survive(v.front.parts.Log)
+	v.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: stateURI(device)})
+}
+
+// glance is what is to be seen of a device here now.
+func (v *view) glance(device string) glance {
+	dev, _, ok := v.front.parts.Catalog.Lookup(device)
+	if !ok {
+		return glance{}
+	}
+	return glance{true, dev.State, dev.Since.UnixNano()}
 }
 
 // sameOffer tells whether an agent would see no difference.
@@ -169,6 +190,10 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		case *mcp.ReadResourceRequest:
 			ctx = context.WithValue(ctx, meantKey{}, req.Params.URI)
 			req.Params.URI = anyResource
+		case *mcp.SubscriptionsListenRequest:
+			if wanted := req.Params.Notifications; wanted != nil {
+				wanted.ResourceSubscriptions = v.agreed(wanted.ResourceSubscriptions)
+			}
 		case *mcp.ListResourcesRequest:
 			return v.listResources(req)
 		case *mcp.ListResourceTemplatesRequest:

@@ -17,8 +17,8 @@
 //	POST /yield           the gateway ends, if it was started for an agent, so
 //	                      that the caller can become it
 //
-// What crosses is calls and the view of the fleet: a process that speaks MCP with
-// an agent of its own needs no more.
+// What crosses is calls, the view of the fleet and what happens to it: a process
+// that speaks MCP with an agent of its own needs no more.
 //
 // Who can open the socket can do everything: the file system decides.
 package control

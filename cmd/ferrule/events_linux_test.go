@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/rig/cluster"
+	"github.com/ferrulehq/ferrule/wire/tcp"
+)
+
+// TestEventsOfNodes: what a toy at one node says is heard at the other, by agents and by
+// people, and is on its subject.
+func TestEventsOfNodes(t *testing.T) {
+	servers := cluster.Start(t, cluster.Options{Size: 1})
+	toys, _ := startToys(t, 1, "notifies")
+	cfg := config.Default()
+	joins(&cfg, "a", servers)
+	cfg.Listen = "127.0.0.1:0"
+	a := withToys(t, cfg)
+	joins(&cfg, "b", servers)
+	b := withToys(t, cfg, tcp.Board{Address: toys.Addrs()[0], Name: "toy"})
+	b.online("toy")
+	a.online("toy")
+	people := watches(t, a.data, "toy")
+	conn, err := nats.Connect(servers.URLs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	subject, err := conn.SubscribeSync("ferrule." + cfg.BusConfig().Tenant + ".event.b.toy.said")
+	if err != nil || conn.Flush() != nil {
+		t.Fatal(err)
+	}
+	for _, era := range eras {
+		agent := dialAgent(t, a, era, "/mcp")
+		agent.subscribes("toy", func() { a.lamp("toy") })
+		if s := agent.state("toy"); len(s.Said) != 1 || string(s.Said[0].Params) != `{"newState":"idle","oldState":"connecting"}` {
+			t.Errorf("%s reads %+v", agent.name, s)
+		}
+	}
+	eventually(t, ample, "people at the other node see it", func() bool { return people.sees("toy", ferrule.Said) })
+	msg, err := subject.NextMsg(10 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e ferrule.Event
+	if err := json.Unmarshal(msg.Data, &e); err != nil || e.Device != "toy" || e.Node != "b" || e.Seq == 0 || e.Method != "notifications/state_changed" {
+		t.Errorf("%s, %v", msg.Data, err)
+	}
+	for _, g := range []*testGateway{a, b} {
+		heard := make(map[string]int)
+		people := watches(t, g.data, "")
+		eventually(t, ample, "it is heard", func() bool {
+			b.lamp("toy")
+			time.Sleep(200 * time.Millisecond)
+			return people.sees("toy", ferrule.Said)
+		})
+		people.mu.Lock()
+		for _, e := range people.events {
+			if heard[e.Time.String()]++; heard[e.Time.String()] > 1 || e.Node != "b" {
+				t.Errorf("heard more than once, or from elsewhere: %+v", e)
+			}
+		}
+		people.mu.Unlock()
+	}
+}

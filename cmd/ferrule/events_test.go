@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/dialect/xiaozhi"
+	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/wire/tcp"
+)
+
+// startToys runs simulated voice toys. They end with the test, or by stop.
+func startToys(t *testing.T, count int, misbehave string) (toys *sim.Toys, stop func()) {
+	t.Helper()
+	toys, err := sim.ListenToys(sim.Config{Addr: "127.0.0.1:0", Count: count, Misbehave: misbehave})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- toys.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the simulation: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return toys, stop
+}
+
+// atToys is the medium of toys that listen.
+func atToys(boards ...tcp.Board) wire.Connector {
+	cfg := tcp.DefaultConfig()
+	cfg.Boards, cfg.Dialects = boards, []string{xiaozhi.Name}
+	return tcp.New(cfg)
+}
+
+// withToys is a gateway with toys.
+func withToys(t *testing.T, cfg config.Config, toys ...tcp.Board) *testGateway {
+	t.Helper()
+	data := t.TempDir()
+	g, err := newGateway(cfg, data, slog.New(slog.NewTextHandler(t.Output(), nil)), atToys(toys...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runGateway(t, g, data)
+}
+
+// lamp has a toy that notifies do something, which it tells of.
+func (g *testGateway) lamp(id string) {
+	g.t.Helper()
+	if _, err := g.call(id, "self.lamp.turn_on", `{}`, 5*time.Second); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func stateOf(device string) string { return "ferrule://devices/" + device + "/state" }
+
+// subscribes has an agent subscribe to the state of a device. Agents of the newer era
+// are not answered: what is done to the device until they are told shows that they
+// have.
+func (a *testAgent) subscribes(device string, do func()) {
+	a.t.Helper()
+	if err := a.Subscribe(context.Background(), &mcp.SubscribeParams{URI: stateOf(device)}); err != nil {
+		a.t.Fatalf("%s: %v", a.name, err)
+	}
+	for end := time.Now().Add(ample); ; {
+		do()
+		select {
+		case uri := <-a.updates:
+			if uri != stateOf(device) {
+				a.t.Errorf("%s was told of %s", a.name, uri)
+			}
+			return
+		case <-time.After(300 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			a.t.Fatalf("%s is told nothing", a.name)
+		}
+	}
+}
+
+// updated waits until an agent is told that the state of a device is another.
+func (a *testAgent) updated(device string) {
+	a.t.Helper()
+	select {
+	case uri := <-a.updates:
+		if uri != stateOf(device) {
+			a.t.Errorf("%s was told of %s", a.name, uri)
+		}
+	case <-time.After(ample):
+		a.t.Fatalf("%s is told nothing", a.name)
+	}
+}
+
+// calm waits until nobody is told anything any more.
+func calm(agents []*testAgent) {
+	for quiet := 0; quiet < 10; quiet++ {
+		time.Sleep(50 * time.Millisecond)
+		for _, a := range agents {
+			for len(a.updates) > 0 {
+				<-a.updates
+				quiet = 0
+			}
+		}
+	}
+}
+
+// state is what an agent reads of a device.
+func (a *testAgent) state(device string) (s toolbox.DeviceStateOutput) {
+	a.t.Helper()
+	got, err := a.ReadResource(context.Background(), &mcp.ReadResourceParams{URI: stateOf(device)})
+	if err != nil {
+		a.t.Fatalf("%s: %v", a.name, err)
+	}
+	if err := json.Unmarshal([]byte(got.Contents[0].Text), &s); err != nil {
+		a.t.Fatal(err)
+	}
+	return s
+}
+
+// watched is what a person sees who watches.
+type watched struct {
+	mu     sync.Mutex
+	events []ferrule.Event
+}
+
+// watches has a person watch a gateway, by its socket.
+func watches(t *testing.T, data, device string) *watched {
+	t.Helper()
+	socket, err := control.SocketPath(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := control.NewClient(socket)
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watched{}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- client.Watch(ctx, device, func(e ferrule.Event) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.events = append(w.events, e)
+		}, func(int) {})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("watching: %v", err)
+		}
+		client.Close()
+	})
+	return w
+}
+
+// sees tells whether something has happened to a device.
+func (w *watched) sees(device string, what ferrule.What) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.events, func(e ferrule.Event) bool { return e.Device == device && e.What == what })
+}
+
+// joinedAgent is an agent of a process that has joined a gateway.
+func joinedAgent(t *testing.T, g *testGateway, era string) *testAgent {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Listen = ""
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	d := newDesk(cfg, log)
+	a := &app{data: g.data}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- runParts(ctx, func(ctx context.Context) error { return a.staff(ctx, d, cfg, log) }, d.front.Run)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the desk: %v", err)
+		}
+	})
+	agent := pipeTo(t, d.front, era)
+	eventually(t, ample, "the agent that has joined sees the toy", func() bool { return slices.Contains(agent.uris(), stateOf("toy")) })
+	return agent
+}
+
+// TestEvents: a toy says something by itself. Agents that have subscribed are told so,
+// in each era, over HTTP and over standard input and output, where the gateway is and
+// in a process that has joined it, and read what it said; those that have not are told
+// nothing. People who watch see it. So it is when the toy comes and goes. A toy that is
+// held is seen by people, and not by agents.
+func TestEvents(t *testing.T) {
+	toys, stop := startToys(t, 2, "notifies")
+	cfg := config.Default()
+	cfg.Listen = "127.0.0.1:0"
+	g := withToys(t, cfg, tcp.Board{Address: toys.Addrs()[0], Name: "toy"}, tcp.Board{Address: toys.Addrs()[1], Name: "stranger", Held: true})
+	g.online("toy")
+	g.online("stranger")
+	people := watches(t, g.data, "")
+	var told, others []*testAgent
+	for _, era := range eras {
+		told = append(told, dialAgent(t, g, era, "/mcp"), dialAgent(t, g, era, "/mcp/devices/toy"), pipeAgent(t, g, era), joinedAgent(t, g, era))
+		others = append(others, dialAgent(t, g, era, "/mcp"), pipeAgent(t, g, era))
+	}
+	for _, a := range told {
+		a.subscribes("toy", func() { g.lamp("toy") })
+	}
+	calm(told)
+
+	before := time.Now()
+	g.lamp("toy")
+	for _, a := range told {
+		a.updated("toy")
+		s := a.state("toy")
+		if s.State != "online" || len(s.Said) != 1 || s.Said[0].Method != "notifications/state_changed" ||
+			string(s.Said[0].Params) != `{"newState":"idle","oldState":"connecting"}` || s.Said[0].Time.Before(before) {
+			t.Errorf("%s reads %+v", a.name, s)
+		}
+	}
+	eventually(t, ample, "people see what it said", func() bool { return people.sees("toy", ferrule.Said) })
+	calm(told)
+
+	if err := told[0].Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: stateOf("toy")}); err != nil {
+		t.Fatal(err)
+	}
+	g.lamp("toy")
+	told[1].updated("toy")
+	calm(told[1:])
+	if n := len(told[0].updates); n > 0 {
+		t.Errorf("%s was told %d times of what it has heard enough of", told[0].name, n)
+	}
+
+	stop()
+	for _, a := range told[1:] {
+		a.updated("toy")
+		eventually(t, ample, a.name+" reads why it is offline", func() bool {
+			s := a.state("toy")
+			return s.State == "offline" && s.Reason != "" && len(s.Said) == 1
+		})
+	}
+	eventually(t, ample, "people see that both have gone", func() bool { return people.sees("toy", ferrule.Gone) && people.sees("stranger", ferrule.Gone) })
+	for _, a := range others {
+		if n := len(a.updates); n > 0 {
+			t.Errorf("%s has not subscribed, and was told %d times", a.name, n)
+		}
+		if _, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: stateOf("stranger")}); err == nil {
+			t.Errorf("%s reads of a device that is held", a.name)
+		}
+	}
+}
+
+// TestTalkativeToy: a toy that talks all the time can be called as ever, and tells agents
+// and people no more than a few things a second.
+func TestTalkativeToy(t *testing.T) {
+	toys, _ := startToys(t, 1, "talkative")
+	cfg := config.Default()
+	cfg.Listen = "127.0.0.1:0"
+	g := withToys(t, cfg, tcp.Board{Address: toys.Addrs()[0], Name: "toy"})
+	g.online("toy")
+	var agents []*testAgent
+	for _, era := range eras {
+		a := dialAgent(t, g, era, "/mcp")
+		a.subscribes("toy", func() {})
+		agents = append(agents, a)
+	}
+	people := watches(t, g.data, "toy")
+	for _, a := range agents {
+		for len(a.updates) > 0 {
+			<-a.updates
+		}
+	}
+	const seconds = 3
+	slowest := time.Duration(0)
+	for end := time.Now().Add(seconds * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		start := time.Now()
+		g.lamp("toy")
+		slowest = max(slowest, time.Since(start))
+	}
+	for _, a := range agents {
+		if n := len(a.updates); n < seconds || n > 4*seconds+2 {
+			t.Errorf("%s was told %d times in %d seconds", a.name, n, seconds)
+		}
+		if s := a.state("toy"); len(s.Said) != 1 || !strings.HasPrefix(string(s.Said[0].Params), `{"count":`) {
+			t.Errorf("%s reads %+v", a.name, s)
+		}
+	}
+	people.mu.Lock()
+	n := len(people.events)
+	people.mu.Unlock()
+	t.Logf("people were told %d things, and a call took %v at most", n, slowest.Round(time.Millisecond))
+	if n < seconds || n > 5*seconds+25 || slowest > time.Second {
+		t.Errorf("people were told %d things, and a call took %v", n, slowest)
+	}
+}
