@@ -167,8 +167,16 @@ func (d *desk) listen(ctx context.Context, client *control.Client) (stop func())
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := client.Watch(ctx, "", d.front.Hear, d.front.Missed); errors.Is(err, control.ErrVersion) {
-			d.log.Warn("what devices say by themselves is not heard", "err", err)
+		for ctx.Err() == nil {
+			if err := client.Watch(ctx, "", d.front.Hear, d.front.Missed); errors.Is(err, control.ErrVersion) {
+				d.log.Warn("what devices say by themselves is not heard", "err", err)
+				return
+			}
+			select {
+			case <-time.After(breath): // the gateway has just begun, or is about to go
+				d.front.Missed(0)
+			case <-ctx.Done():
+			}
 		}
 	})
 	return func() {

@@ -30,7 +30,7 @@ func (f *Front) Hear(e ferrule.Event) {
 	}
 }
 
-// Missed tells that something was said which nobody can tell any more.
+// Missed tells that something may have been said that was not heard here.
 func (f *Front) Missed(int) {
 	for _, v := range f.allViews() {
 		v.subscriptions.touchAll()

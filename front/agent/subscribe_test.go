@@ -165,6 +165,25 @@ func TestManySubscriptions(t *testing.T) {
 	f.viewAt("").subscriptions.becomes(t, 0, 0)
 }
 
+// TestSubscribersLeave: who goes away over HTTP is forgotten with all that it has
+// subscribed to.
+func TestSubscribersLeave(t *testing.T) {
+	f, url := serve(t, func(*Front) {})
+	for _, era := range eras {
+		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: era})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: stateURI("robot")}); err != nil {
+			t.Fatal(err)
+		}
+		f.viewAt("").subscriptions.becomes(t, 1, 1)
+		session.Close()
+		f.viewAt("").subscriptions.becomes(t, 0, 0)
+	}
+}
+
 // TestUpdatesAreMerged: the first is told at once, and however often a device speaks,
 // agents are told a few times a second, and of the last.
 func TestUpdatesAreMerged(t *testing.T) {
