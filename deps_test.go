@@ -98,7 +98,10 @@ var rooms = map[string]room{
 		own:   []string{"thing"},
 		third: []string{"github.com/gobwas/ws", "github.com/mochi-mqtt/server/v2/packets"},
 	},
-	"sim":         {own: []string{"thing", "thing/xiaozhi"}},
+	"sim": {
+		own:   []string{"thing", "thing/xiaozhi"},
+		tests: []string{".", "dialect", "dialect/xiaozhi", "wire", "wire/mqtt", "wire/ws"},
+	},
 	"rig/cluster": {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
 	"rig/idle": { // a module of its own
 		third: []string{"github.com/gobwas/ws", "github.com/gorilla/websocket", "github.com/coder/websocket", "github.com/lxzan/gws"},

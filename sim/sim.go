@@ -4,6 +4,7 @@
 //	Fleet ─▶ Board         what the device is (built on thing)
 //	     └─▶ Behaviour     what it does to the wire
 //	Toys  ─▶ Toy           a voice toy (built on thing/xiaozhi)
+//	Crowd ─▶ Toy           one that calls a gateway, by cables that can be cut
 //	     └─▶ ToyBehaviour
 package sim
 

@@ -3,8 +3,10 @@ package sim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
@@ -14,62 +16,119 @@ import (
 type talk struct {
 	conn   xiaozhi.Conn
 	toy    *Toy
-	beside sync.WaitGroup // what the behaviour does beside answering
+	beside sync.WaitGroup // what goes on beside listening
+	heard  atomic.Int64   // when something last came
+	left   chan struct{}  // closed if the toy takes the connection for over, while it is open
 
-	number   int // how many conversations there have been
 	requests int
 	calls    int
 
 	mu   sync.Mutex // held while it speaks
 	held []byte     // an answer that waits for another
+
+	inbox sync.Mutex
+	queue [][]byte // what was heard and is not answered
+	busy  bool     // somebody answers
+	done  bool     // nobody will any more
 }
 
 // Talk has the toy talk on a connection until that ends or ctx does; first tells
 // that it says hello first, as on a WebSocket. It closes the connection, and
 // returns nil if the peer ended it.
 func (t *Toy) Talk(ctx context.Context, conn xiaozhi.Conn, first bool) error {
+	return t.newTalk(conn).run(ctx, first)
+}
+
+func (t *Toy) newTalk(conn xiaozhi.Conn) *talk {
+	c := &talk{conn: conn, toy: t, left: make(chan struct{})}
+	c.heard.Store(time.Now().UnixNano())
+	return c
+}
+
+func (c *talk) run(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithCancel(ctx)
-	t.mu.Lock()
-	t.talks++
-	c := &talk{conn: conn, toy: t, number: t.talks}
-	t.mu.Unlock()
 	defer c.beside.Wait()
-	defer conn.Close()
+	defer c.conn.Close()
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	defer stop()
-	if first || t.behaviour.hello != nil {
+	if first || c.toy.behaviour.hello != nil {
 		if err := c.begin(ctx); err != nil {
 			return err
 		}
 	}
-	queue := make(chan []byte, waiting)
-	defer close(queue)
-	c.beside.Go(func() { c.work(ctx, queue) })
+	if c.toy.behaviour.beside != nil {
+		c.beside.Go(func() { c.toy.behaviour.beside(ctx, c) })
+	}
 	for {
-		m, err := conn.Recv(ctx)
+		m, err := c.conn.Recv(ctx)
 		if err != nil {
 			return ended(ctx, err)
 		}
-		if !m.Binary {
-			queue <- m.Data
+		c.heard.Store(time.Now().UnixNano())
+		if m.Binary {
+			continue
+		}
+		if err := c.put(ctx, m.Data); err != nil {
+			return err
 		}
 	}
 }
 
-// waiting is how many messages are read while a tool runs.
+// waiting is how many messages are kept while a tool runs.
 const waiting = 64
 
-// work answers one message after the other, as firmware does: it reads on while a
-// tool runs.
-func (c *talk) work(ctx context.Context, queue <-chan []byte) {
-	for message := range queue {
+var errFlooded = errors.New("more messages came than a toy has memory for")
+
+// put has a message answered when those before it are. The toy reads on while a
+// tool runs, as firmware does; while nothing is to do, there is nobody to do it.
+func (c *talk) put(ctx context.Context, message []byte) error {
+	c.inbox.Lock()
+	defer c.inbox.Unlock()
+	if len(c.queue) == waiting {
+		return errFlooded
+	}
+	if c.queue = append(c.queue, message); !c.busy && !c.done {
+		c.busy = true
+		c.beside.Go(func() { c.work(ctx) })
+	}
+	return nil
+}
+
+// next is the next message to answer; nil if there is none.
+func (c *talk) next() []byte {
+	c.inbox.Lock()
+	defer c.inbox.Unlock()
+	if len(c.queue) == 0 {
+		c.queue, c.busy = nil, false
+		return nil
+	}
+	message := c.queue[0]
+	c.queue = c.queue[1:]
+	return message
+}
+
+// work answers one message after the other.
+func (c *talk) work(ctx context.Context) {
+	for message := c.next(); message != nil; message = c.next() {
 		if err := c.hear(ctx, message); err != nil {
+			c.inbox.Lock()
+			c.done = true
+			c.inbox.Unlock()
 			c.conn.Close()
-			break
+			return
 		}
 	}
-	for range queue { // nobody is there any more
+}
+
+// leave has the toy take the connection for over. It stays open.
+func (c *talk) leave() {
+	c.inbox.Lock()
+	defer c.inbox.Unlock()
+	select {
+	case <-c.left:
+	default:
+		close(c.left)
 	}
 }
 
@@ -168,92 +227,4 @@ func ended(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
-}
-
-// Dial opens a connection of a toy.
-type Dial func(ctx context.Context) (xiaozhi.Conn, error)
-
-// How a toy lives.
-const (
-	redial   = 5 * time.Second   // until it connects again
-	deaf     = 120 * time.Second // without a message, a WebSocket is dead to it
-	overlaps = 3 * time.Second   // until a second socket is opened
-)
-
-// Live has the toy connect, talk, and connect again, until ctx ends. It is for
-// media by which a toy calls the server.
-func (t *Toy) Live(ctx context.Context, dial Dial, first bool) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for ctx.Err() == nil {
-		conn, err := dial(ctx)
-		if err == nil {
-			over := make(chan struct{})
-			listener := &patient{Conn: conn}
-			listener.heard(time.Now())
-			wg.Go(func() {
-				defer close(over)
-				t.Talk(ctx, listener, first)
-			})
-			t.stay(ctx, over, listener)
-		}
-		if sleep(ctx, t.pause()) != nil {
-			return nil
-		}
-	}
-	return nil
-}
-
-// stay waits until it is time for another connection: this one is over, or the
-// behaviour forgets it, still open.
-func (t *Toy) stay(ctx context.Context, over <-chan struct{}, conn *patient) {
-	for {
-		wait, forget := deaf, t.behaviour.forgets
-		if forget {
-			wait = overlaps
-		}
-		select {
-		case <-over:
-			return
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-			if forget || t.behaviour.impatient && conn.silence() >= deaf {
-				return
-			}
-		}
-	}
-}
-
-// pause is how long the toy waits before it connects again.
-func (t *Toy) pause() time.Duration {
-	if t.behaviour.storms {
-		return time.Millisecond
-	}
-	return redial
-}
-
-// patient is a connection that knows when something last came.
-type patient struct {
-	xiaozhi.Conn
-	mu   sync.Mutex
-	last time.Time
-}
-
-func (p *patient) heard(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.last = now
-}
-
-func (p *patient) silence() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return time.Since(p.last)
-}
-
-func (p *patient) Recv(ctx context.Context) (xiaozhi.Message, error) {
-	m, err := p.Conn.Recv(ctx)
-	p.heard(time.Now())
-	return m, err
 }

@@ -22,14 +22,15 @@ import (
 type Toy struct {
 	*xiaozhi.Device
 	Identity  xiaozhi.Identity
-	behaviour ToyBehaviour
+	behaviour *ToyBehaviour
+	tell      func(what, detail string) // of what happens to its connections; may be nil
 
 	mu     sync.Mutex
 	volume int
 	lamp   bool
 	runs   map[string]int
-	talks  int // how many conversations there have been
-	lists  int // how many lists it was asked for
+	lists  int    // how many lists it was asked for
+	cable  *cable // the last one that it was connected by; nil if it does not call
 }
 
 // NewToy makes a toy; several differ by their number. Misbehave names what is
@@ -39,43 +40,77 @@ func NewToy(number int, misbehave string) (*Toy, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Toy{
-		Device:    xiaozhi.New(thing.New("bread-compact-wifi", "2.4.2")),
-		behaviour: behaviour, volume: 70, runs: make(map[string]int),
+	return newToy(number, &behaviour, newToyFirmware(behaviour)), nil
+}
+
+// newToys makes toys that have one firmware.
+func newToys(count int, misbehave string) ([]*Toy, error) {
+	behaviour, err := findToyBehaviour(misbehave)
+	if err != nil {
+		return nil, err
+	}
+	firmware := newToyFirmware(behaviour)
+	toys := make([]*Toy, count)
+	for n := range toys {
+		toys[n] = newToy(n+1, &behaviour, firmware)
+	}
+	return toys, nil
+}
+
+func newToy(number int, behaviour *ToyBehaviour, f toyFirmware) *Toy {
+	return &Toy{
+		Device: xiaozhi.New(f.Twin()), behaviour: behaviour, volume: 70,
 		Identity: xiaozhi.Identity{
 			DeviceID: fmt.Sprintf("02:00:00:%02x:%02x:%02x", number>>16&255, number>>8&255, number&255),
 			ClientID: fmt.Sprintf("7b94d69a-9808-4c59-9c9b-%012x", number),
 		},
 	}
-	if behaviour.tools != nil {
-		behaviour.tools(t)
-		return t, nil
-	}
-	t.commonTools()
-	t.userTools()
-	return t, nil
 }
 
-func (t *Toy) commonTools() {
-	t.tool("self.get_device_status", "Tell volume, screen, battery and network", nil, t.status)
-	t.tool("self.audio_speaker.set_volume", "Set the volume", []property{integer("volume", 0, 100)}, t.setVolume)
-	t.tool("self.lamp.turn_on", "Turn the lamp on", nil, func(context.Context, arguments) (any, error) { return t.setLamp(true), nil })
-	t.tool("self.lamp.turn_off", "Turn the lamp off", nil, func(context.Context, arguments) (any, error) { return t.setLamp(false), nil })
-	t.tool("self.lamp.get_state", "Tell whether the lamp is on", nil, t.lampState)
-	t.tool("self.camera.take_photo", "Take a picture and ask about it", []property{{name: "question", typ: "string"}}, t.takePhoto)
-	t.tool("self.dog.pulse", "Wag once; counts how often each token came", []property{{name: "token", typ: "string"}}, t.pulse)
+// Answer answers one message; nil if there is nothing to say.
+func (t *Toy) Answer(ctx context.Context, message []byte) []byte {
+	return t.Device.Answer(context.WithValue(ctx, toyKey{}, t), message)
+}
+
+// toyKey is the key of the toy for which a tool runs, in its context.
+type toyKey struct{}
+
+// toyFirmware is what toys have in common that behave alike. However many they are,
+// their tools are declared once.
+type toyFirmware struct{ *thing.Device }
+
+func newToyFirmware(b ToyBehaviour) toyFirmware {
+	f := toyFirmware{thing.New("bread-compact-wifi", "2.4.2")}
+	if b.tools != nil {
+		b.tools(f)
+		return f
+	}
+	f.commonTools()
+	f.userTools()
+	return f
+}
+
+func (f toyFirmware) commonTools() {
+	f.tool("self.get_device_status", "Tell volume, screen, battery and network", nil, (*Toy).status)
+	f.tool("self.audio_speaker.set_volume", "Set the volume", []property{integer("volume", 0, 100)}, (*Toy).setVolume)
+	f.tool("self.lamp.turn_on", "Turn the lamp on", nil, func(t *Toy, _ context.Context, _ arguments) (any, error) { return t.setLamp(true), nil })
+	f.tool("self.lamp.turn_off", "Turn the lamp off", nil, func(t *Toy, _ context.Context, _ arguments) (any, error) { return t.setLamp(false), nil })
+	f.tool("self.lamp.get_state", "Tell whether the lamp is on", nil, (*Toy).lampState)
+	f.tool("self.camera.take_photo", "Take a picture and ask about it", []property{{name: "question", typ: "string"}}, (*Toy).takePhoto)
+	f.tool("self.dog.pulse", "Wag once; counts how often each token came", []property{{name: "token", typ: "string"}}, (*Toy).pulse)
 }
 
 // userTools are for people, and anybody who knows their names can call them.
-func (t *Toy) userTools() {
-	t.tool("self.get_system_info", "Tell about the system", nil, func(context.Context, arguments) (any, error) {
+func (f toyFirmware) userTools() {
+	yes := func(*Toy, context.Context, arguments) (any, error) { return true, nil }
+	f.tool("self.get_system_info", "Tell about the system", nil, func(*Toy, context.Context, arguments) (any, error) {
 		return map[string]any{"chip_model_name": "esp32s3", "flash_size": 16777216}, nil
 	}, thing.UserOnly())
-	t.tool("self.reboot", "Reboot", nil, func(context.Context, arguments) (any, error) { return true, nil }, thing.UserOnly())
-	t.tool("self.upgrade_firmware", "Upgrade the firmware", []property{ // the default is firmware's mistake
+	f.tool("self.reboot", "Reboot", nil, yes, thing.UserOnly())
+	f.tool("self.upgrade_firmware", "Upgrade the firmware", []property{ // the default is firmware's mistake
 		{name: "url", typ: "string", def: "The URL of the firmware binary file to download and install"},
-	}, func(context.Context, arguments) (any, error) { return true, nil }, thing.UserOnly())
-	t.tool("self.screen.snapshot", "Show the screen", []property{{name: "quality", typ: "integer", def: 80, least: 1, most: 100}}, t.snapshot, thing.UserOnly())
+	}, yes, thing.UserOnly())
+	f.tool("self.screen.snapshot", "Show the screen", []property{{name: "quality", typ: "integer", def: 80, least: 1, most: 100}}, (*Toy).snapshot, thing.UserOnly())
 }
 
 // arguments are what a tool was called with.
@@ -92,15 +127,18 @@ func integer(name string, least, most int) property {
 	return property{name: name, typ: "integer", least: least, most: most}
 }
 
+// action is what a tool does to a toy.
+type action func(t *Toy, ctx context.Context, args arguments) (any, error)
+
 // tool declares a tool as firmware does: schemas without texts, and arguments that
 // are taken as its own rules say.
-func (t *Toy) tool(name, text string, props []property, fn func(ctx context.Context, args arguments) (any, error), options ...thing.ToolOption) {
-	thing.Tool(t.Device.Device, name, text, func(ctx context.Context, in map[string]any) (any, error) {
+func (f toyFirmware) tool(name, text string, props []property, do action, options ...thing.ToolOption) {
+	thing.Tool(f.Device, name, text, func(ctx context.Context, in map[string]any) (any, error) {
 		args, err := take(in, props)
 		if err != nil {
 			return nil, err
 		}
-		return fn(ctx, args)
+		return do(ctx.Value(toyKey{}).(*Toy), ctx, args)
 	}, append(options, thing.WithSchema(schemaOf(props)))...)
 }
 
@@ -213,6 +251,9 @@ func (t *Toy) pulse(_ context.Context, args arguments) (any, error) {
 	token := args["token"].(string)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.runs == nil {
+		t.runs = make(map[string]int)
+	}
 	t.runs[token]++
 	return map[string]any{"token": token, "runs": t.runs[token]}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/thing"
+	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
 // ToyBehaviour is a way in which voice toys are known to behave, beside the usual.
@@ -20,13 +21,16 @@ type ToyBehaviour struct {
 	Name string
 	Text string
 
-	tools     func(t *Toy) // declares other tools than the usual
+	tools     func(f toyFirmware) // declares other tools than the usual
+	visit     string              // what it asks for its settings with; empty for the usual
 	hello     func(ctx context.Context, c *talk) error
 	message   func(ctx context.Context, c *talk, req toyRequest, message []byte) error
 	answer    func(ctx context.Context, c *talk, req toyRequest, answer []byte) error
-	forgets   bool // opens another connection and leaves the last one open
-	impatient bool // does so after two minutes without a message
-	storms    bool // connects again at once
+	beside    func(ctx context.Context, c *talk) // what it does all the time
+	forgets   bool                               // opens another connection and leaves the last one open
+	impatient bool                               // does so after two minutes without a message
+	leaves    bool                               // does so when it is told to by leave
+	storms    bool                               // connects again at once
 }
 
 // ToyBehaviours lists every behaviour by name.
@@ -92,16 +96,9 @@ var toyGreetings = []ToyBehaviour{
 		},
 	},
 	{
-		Name: "sound", Text: "sends sound in all three framings between answers, and what a voice toy says",
+		Name: "sound", Text: "sends sound all the time, 50 frames in three seconds, in all three framings, and says what voice toys say",
+		beside: stream,
 		answer: func(ctx context.Context, c *talk, _ toyRequest, answer []byte) error {
-			opus := bytes.Repeat([]byte{0x48, 0xe3}, 40)
-			v2 := append([]byte{0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, byte(len(opus))}, opus...)
-			v3 := append([]byte{0, 0, 0, byte(len(opus))}, opus...)
-			for _, piece := range [][]byte{opus, v2, v3, []byte(`{"type":"mcp"}`)} {
-				if err := c.sound(ctx, piece); err != nil {
-					return err
-				}
-			}
 			return c.say(ctx, []byte(`{"session_id":"","type":"listen","state":"detect","text":"say "hi""}`),
 				[]byte(`{"session_id":"","type":"listen","state":"start","mode":"auto"}`), answer,
 				[]byte(`{"session_id":"","type":"abort","reason":"wake_word_detected"}`), []byte(`{"type":"udp_timeout"}`))
@@ -138,24 +135,39 @@ func (c *talk) tellAll(ctx context.Context) {
 	}
 }
 
+// frameTime is how much sound a frame has.
+const frameTime = 60 * time.Millisecond
+
+// stream sends sound as somebody speaks.
+func stream(ctx context.Context, c *talk) {
+	opus := bytes.Repeat([]byte{0x48, 0xe3}, 40)
+	v2 := append([]byte{0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, byte(len(opus))}, opus...)
+	v3 := append([]byte{0, 0, 0, byte(len(opus))}, opus...)
+	for n := 0; sleep(ctx, frameTime) == nil; n++ {
+		if c.sound(ctx, [][]byte{opus, v2, v3, []byte(`{"type":"mcp"}`)}[n%4]) != nil {
+			return
+		}
+	}
+}
+
 // toyLists list their tools badly.
 var toyLists = []ToyBehaviour{
-	{Name: "no-tools", Text: "has no tools", tools: func(*Toy) {}},
-	{Name: "user-tools", Text: "has tools for users only", tools: func(t *Toy) { t.userTools() }},
-	{Name: "long-list", Text: "has so many tools that its list comes in pages", tools: func(t *Toy) { t.commonTools(); t.many(100); t.userTools() }},
+	{Name: "no-tools", Text: "has no tools", tools: func(toyFirmware) {}},
+	{Name: "user-tools", Text: "has tools for users only", tools: toyFirmware.userTools},
+	{Name: "long-list", Text: "has so many tools that its list comes in pages", tools: func(f toyFirmware) { f.commonTools(); f.many(100); f.userTools() }},
 	{
 		Name: "long-tool", Text: "has a tool in mid list that is longer than a page",
-		tools: func(t *Toy) {
-			t.commonTools()
-			t.tool("self.huge", strings.Repeat("long ", 1700), nil, t.status)
-			t.userTools()
+		tools: func(f toyFirmware) {
+			f.commonTools()
+			f.tool("self.huge", strings.Repeat("long ", 1700), nil, (*Toy).status)
+			f.userTools()
 		},
 	},
 	{
 		Name: "long-user-tool", Text: "has a tool for users that is longer than a page, before those for everybody",
-		tools: func(t *Toy) {
-			t.tool("self.huge", strings.Repeat("long ", 1700), nil, t.status, thing.UserOnly())
-			t.commonTools()
+		tools: func(f toyFirmware) {
+			f.tool("self.huge", strings.Repeat("long ", 1700), nil, (*Toy).status, thing.UserOnly())
+			f.commonTools()
 		},
 	},
 	{
@@ -169,7 +181,7 @@ var toyLists = []ToyBehaviour{
 	},
 	{
 		Name: "lost-cursor", Text: "forgets the tool that a page begins with, once",
-		tools: func(t *Toy) { t.commonTools(); t.many(100) },
+		tools: func(f toyFirmware) { f.commonTools(); f.many(100) },
 		message: func(ctx context.Context, c *talk, req toyRequest, message []byte) error {
 			if c.toy.listed() == 2 && req.Params.Cursor != "" {
 				return c.say(ctx, c.reply(`{"jsonrpc":"2.0","id":%d,"error":{"message":"Failed to add tool  because of payload size limit"}}`, req.ID))
@@ -187,9 +199,9 @@ func (t *Toy) listed() int {
 }
 
 // many declares more tools.
-func (t *Toy) many(count int) {
+func (f toyFirmware) many(count int) {
 	for n := range count {
-		t.tool(fmt.Sprintf("self.scene.play_%d", n), "One of many, with a text as long as makers write them when nobody stops them", nil, t.status)
+		f.tool(fmt.Sprintf("self.scene.play_%d", n), "One of many, with a text as long as makers write them when nobody stops them", nil, (*Toy).status)
 	}
 }
 
@@ -250,8 +262,16 @@ var toyAnswers = []ToyBehaviour{
 		}),
 	},
 	{
-		Name: "silent", Text: "does what it is told, and its answer is too long to be sent",
-		answer: toyCalls(func(context.Context, *talk, toyRequest, []byte) error { return nil }),
+		Name: "silent", Text: "does what it is told, and its answer is too long to be sent; then it connects again, and leaves the last connection open",
+		leaves: true,
+		answer: toyCalls(func(ctx context.Context, c *talk, req toyRequest, _ []byte) error {
+			err := c.say(ctx, c.text(req.ID, strings.Repeat("long ", 14_000)))
+			if errors.Is(err, xiaozhi.ErrTooLong) {
+				c.leave() // firmware takes that for an error of the server
+				return nil
+			}
+			return err
+		}),
 	},
 	{
 		Name: "other-ids", Text: "answers for others around each answer, with ids of every sort",
@@ -292,6 +312,7 @@ var toyLinks = []ToyBehaviour{
 		Name: "half-open", Text: "vanishes after six requests: the connection stays, and nobody is there",
 		message: func(ctx context.Context, c *talk, req toyRequest, message []byte) error {
 			if c.requests > 6 {
+				c.toy.unplug()
 				return nil
 			}
 			return c.answer(ctx, req, message)
@@ -309,4 +330,8 @@ var toyLinks = []ToyBehaviour{
 	{Name: "second-socket", Text: "connects again every few seconds, and leaves its last connection open", forgets: true},
 	{Name: "impatient", Text: "connects again after two minutes without a message, and leaves its last connection open", impatient: true},
 	{Name: "storm", Text: "connects again at once, as a thousand do when a gateway is started anew", storms: true},
+	{
+		Name: "odd-visit", Text: "asks for its settings with members of other types than usual, and without some",
+		visit: `{"version":"2","flash_size":"16777216","minimum_free_heap_size":8318916,"mac_address":null,"uuid":7,"application":["xiaozhi"],"board":"ml307","chip_info":null,"partition_table":{}}`,
+	},
 }

@@ -114,7 +114,7 @@ const lampOn = `{"name":"self.lamp.turn_on"}`
 // a test of their own.
 func TestToyBehaviours(t *testing.T) {
 	tests := map[string]func(t *testing.T, c *toyTalk){
-		"second-socket": nil, "impatient": nil, "storm": nil,
+		"second-socket": nil, "impatient": nil, "storm": nil, "odd-visit": nil,
 		"old-firmware": func(t *testing.T, c *toyTalk) {
 			want(t, c.read(), `"type":"hello","version":1,"transport"`)
 			want(t, c.read(), `"type":"iot"`)
@@ -264,6 +264,53 @@ func TestToyBehaviours(t *testing.T) {
 	}
 	if _, err := sim.NewToy(1, "nonsense"); err == nil || !strings.Contains(err.Error(), "there are bare, failing") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestToyIsFirmware goes through what real firmware is known to do, and tells which
+// toy shows it: one that behaves, which is asked here, or one that misbehaves, which
+// is asked in the other tests.
+func TestToyIsFirmware(t *testing.T) {
+	plain := newToy(t, "")
+	for what, test := range map[string]struct{ payload, want string }{
+		"a text for an id is dropped":   {`"id":"7","method":"tools/list"`, ""},
+		"params of null are dropped":    {`"id":7,"method":"tools/list","params":null`, ""},
+		"an id is a C int":              {`"id":3e9,"method":"initialize"`, `"id":2147483647,"result"`},
+		"a notification is dropped":     {`"id":7,"method":"notifications/initialized"`, ""},
+		"an unknown cursor is an error": {`"id":7,"method":"tools/list","params":{"cursor":"gone"}`, `"error":{"message":"Failed to add tool  because`},
+		"an error has no code":          {`"id":7,"method":"nonsense"`, `"error":{"message":"Method not implemented: nonsense"}}`},
+		"a picture is JSON in a text":   {`"id":7,"method":"tools/call","params":{"name":"self.screen.snapshot"}`, `"image":"{\"data\":`},
+		"there is no session yet":       {`"id":7,"method":"initialize"`, `{"session_id":"","type":"mcp"`},
+	} {
+		got := string(plain.Answer(t.Context(), []byte(`{"type":"mcp","payload":{"jsonrpc":"2.0",`+test.payload+`}}`)))
+		if test.want == "" && got != "" || !strings.Contains(got, test.want) {
+			t.Errorf("%s: %.200s", what, got)
+		}
+	}
+	for what, misbehave := range map[string]string{
+		"an oversized tool in mid list":                "long-tool",
+		"pages that go round":                          "page-loop",
+		"a cursor that is not known any more":          "lost-cursor",
+		"an error with an unescaped quote":             "unescaped",
+		"a failure that is a text":                     "says-false",
+		"an answer after the deadline":                 "late",
+		"two calls that are answered together":         "queued",
+		"a hello after initialize":                     "hello-late",
+		"a session_id of before":                       "stale-session",
+		"a second socket without the first one closed": "second-socket",
+		"a FIN without a farewell":                     "hang-up",
+		"sound of all framings between messages":       "sound",
+		"a connection with nobody at its end":          "half-open",
+		"two minutes without data":                     "impatient",
+		"an answer that is too long to be sent":        "silent",
+		"all come back at once":                        "storm",
+		"settings that are asked for with odd types":   "odd-visit",
+		"bare JSON-RPC, told to all":                   "bare",
+		"answers to other clients":                     "other-ids",
+	} {
+		if b := newToy(t, misbehave); b == nil {
+			t.Errorf("no toy shows %s", what)
+		}
 	}
 }
 

@@ -30,17 +30,12 @@ func ListenToys(cfg Config) (*Toys, error) {
 	if err := CheckToys(cfg); err != nil {
 		return nil, err
 	}
-	all := &Toys{}
-	for n := range cfg.Count {
-		toy, err := NewToy(n+1, cfg.Misbehave)
-		if err != nil {
-			return nil, err
-		}
-		all.Toys = append(all.Toys, toy)
+	toys, err := newToys(cfg.Count, cfg.Misbehave)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	all.ports, err = listen(cfg, "toy")
-	return all, err
+	ports, err := listen(cfg, "toy")
+	return &Toys{toys, ports}, err
 }
 
 // Run serves the toys until ctx ends; it then returns nil.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Description is what a device says of one of its own tools, for who speaks
@@ -27,6 +28,15 @@ func (d *Device) Name() string { return d.name }
 
 // Version is the version of the device's firmware.
 func (d *Device) Version() string { return d.version }
+
+// Twin makes another device as this one was made, with its name and its tools, and
+// without pins. The functions of its tools are the same ones: for which device they
+// run, they know by their context. A thousand twins take little memory.
+func (d *Device) Twin() *Device {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return &Device{name: d.name, version: d.version, Platform: d.Platform, Profile: d.Profile, tools: slices.Clip(d.tools)}
+}
 
 // Tools describes the device's own tools in the order in which they were declared.
 // What MCP/U has built in is not among them.

@@ -265,3 +265,28 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// TestTwin: a twin has the tools, and does its own thing at its own time.
+func TestTwin(t *testing.T) {
+	type key struct{}
+	first := thing.New("d", "1")
+	enter, leave := make(chan struct{}), make(chan struct{})
+	thing.Tool(first, "who", "Tell who it is", func(ctx context.Context, _ struct{}) (any, error) {
+		enter <- struct{}{}
+		<-leave
+		return ctx.Value(key{}), nil
+	})
+	got := make(chan any, 2)
+	for name, d := range map[string]*thing.Device{"first": first, "second": first.Twin()} {
+		go func() {
+			result, _ := d.Call(context.WithValue(t.Context(), key{}, name), "who", nil)
+			got <- result
+		}()
+	}
+	<-enter
+	<-enter // both are at it
+	close(leave)
+	if a, b := <-got, <-got; a == b || a == nil || b == nil {
+		t.Errorf("got %v and %v", a, b)
+	}
+}
