@@ -24,8 +24,9 @@ type CrowdConfig struct {
 	URL string
 	// Medium is OverWebSocket or OverMQTT.
 	Medium string
-	// Count is how many toys there are.
-	Count int
+	// First is the number of the first toy, by which it has its hardware address,
+	// and Count how many toys there are.
+	First, Count int
 	// Misbehave names what is wrong with them; empty for nothing.
 	Misbehave string
 	// From is a network of this machine's own, such as 127.1.0.0/16, from whose
@@ -64,8 +65,10 @@ func (c CrowdConfig) Check() error {
 		return fmt.Errorf("want the URL where toys ask for their settings, such as http://127.0.0.1:3388/xiaozhi/ota/, got %q", c.URL)
 	case c.Medium != OverWebSocket && c.Medium != OverMQTT:
 		return fmt.Errorf("want ws or mqtt, got %q", c.Medium)
-	case c.Count < 1 || c.Count > maxToys:
-		return fmt.Errorf("want a count from 1 to %d, got %d", maxToys, c.Count)
+	case c.First < 1 || c.First > maxToys:
+		return fmt.Errorf("want a first toy from 1 to %d, got %d", maxToys, c.First)
+	case c.Count < 1 || c.Count > maxToys-c.First+1:
+		return fmt.Errorf("want a count from 1 to %d, got %d", maxToys-c.First+1, c.Count)
 	case c.Cut < 0:
 		return fmt.Errorf("want a time between cuts, got %v", c.Cut)
 	}
@@ -89,13 +92,13 @@ func NewCrowd(cfg CrowdConfig) (*Crowd, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	toys, err := newToys(cfg.Count, cfg.Misbehave)
+	toys, err := newToys(cfg.First, cfg.Count, cfg.Misbehave)
 	if err != nil {
 		return nil, err
 	}
 	c := &Crowd{Toys: toys, cfg: cfg, cables: &cables{from: cfg.From, all: make(map[*cable]bool)}, ramp: make(chan struct{}, atOnce)}
 	for n, t := range toys {
-		t.Dial = c.cables.dialler(t, n+1)
+		t.Dial = c.cables.dialler(t, cfg.First+n)
 		if cfg.Tell != nil {
 			t.tell = func(what, detail string) { cfg.Tell(News{t.Identity.DeviceID, what, detail}) }
 		}

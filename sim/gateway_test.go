@@ -130,7 +130,7 @@ func startGateway(t *testing.T, codes ...string) *gateway {
 func (g *gateway) call(t *testing.T, cfg sim.CrowdConfig) (*sim.Crowd, <-chan sim.News) {
 	t.Helper()
 	news := make(chan sim.News, 1000)
-	cfg.URL, cfg.Count, cfg.Tell = g.url, max(cfg.Count, 1), func(n sim.News) { news <- n }
+	cfg.URL, cfg.First, cfg.Count, cfg.Tell = g.url, 1, max(cfg.Count, 1), func(n sim.News) { news <- n }
 	crowd, err := sim.NewCrowd(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -435,14 +435,16 @@ func TestCrowdIsCut(t *testing.T) {
 
 // TestCrowdConfig: what cannot be is told before anybody calls.
 func TestCrowdConfig(t *testing.T) {
-	good := sim.CrowdConfig{URL: "http://127.0.0.1:3388/xiaozhi/ota/", Medium: sim.OverWebSocket, Count: 1}
+	good := sim.CrowdConfig{URL: "http://127.0.0.1:3388/xiaozhi/ota/", Medium: sim.OverWebSocket, First: 1, Count: 1}
 	if err := good.Check(); err != nil {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(c *sim.CrowdConfig){
 		"where toys ask":       func(c *sim.CrowdConfig) { c.URL = "ws://127.0.0.1/" },
 		"want ws or mqtt":      func(c *sim.CrowdConfig) { c.Medium = "pigeon" },
+		"want a first toy":     func(c *sim.CrowdConfig) { c.First = 0 },
 		"want a count":         func(c *sim.CrowdConfig) { c.Count = 0 },
+		"from 1 to 2, got 3":   func(c *sim.CrowdConfig) { c.First, c.Count = 1<<24-2, 3 },
 		"between cuts":         func(c *sim.CrowdConfig) { c.Cut = -1 },
 		"no toy misbehaves":    func(c *sim.CrowdConfig) { c.Misbehave = "nonsense" },
 		"not from 10.0.0.0/8":  func(c *sim.CrowdConfig) { c.From = netip.MustParsePrefix("10.0.0.0/8") },

@@ -43,8 +43,8 @@ func NewToy(number int, misbehave string) (*Toy, error) {
 	return newToy(number, &behaviour, newToyFirmware(behaviour)), nil
 }
 
-// newToys makes toys that have one firmware.
-func newToys(count int, misbehave string) ([]*Toy, error) {
+// newToys makes toys that have one firmware, with numbers from the first on.
+func newToys(first, count int, misbehave string) ([]*Toy, error) {
 	behaviour, err := findToyBehaviour(misbehave)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func newToys(count int, misbehave string) ([]*Toy, error) {
 	firmware := newToyFirmware(behaviour)
 	toys := make([]*Toy, count)
 	for n := range toys {
-		toys[n] = newToy(n+1, &behaviour, firmware)
+		toys[n] = newToy(first+n, &behaviour, firmware)
 	}
 	return toys, nil
 }

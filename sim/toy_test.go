@@ -308,8 +308,8 @@ func TestToyIsFirmware(t *testing.T) {
 		"bare JSON-RPC, told to all":                   "bare",
 		"answers to other clients":                     "other-ids",
 	} {
-		if b := newToy(t, misbehave); b == nil {
-			t.Errorf("no toy shows %s", what)
+		if _, err := sim.NewToy(1, misbehave); err != nil {
+			t.Errorf("no toy shows %s: %v", what, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func ListenToys(cfg Config) (*Toys, error) {
 	if err := CheckToys(cfg); err != nil {
 		return nil, err
 	}
-	toys, err := newToys(cfg.Count, cfg.Misbehave)
+	toys, err := newToys(1, cfg.Count, cfg.Misbehave)
 	if err != nil {
 		return nil, err
 	}

@@ -54,40 +54,6 @@ With --misbehave the board does what real ones have been seen to do, or worse:
 	return cmd
 }
 
-func (a *app) simXiaozhiCommand() *cobra.Command {
-	cfg := sim.Config{Count: 1}
-	cmd := &cobra.Command{
-		Use:   "xiaozhi --tcp HOST:PORT",
-		Short: "Simulate voice toys with xiaozhi-esp32 firmware",
-		Long: `Simulate a voice toy with xiaozhi-esp32 firmware, with a speaker, a lamp, a
-screen and a camera, until interrupted: one message a line over TCP. With --count
-there are several, at the ports that follow; port 0 takes any. Real toys dial in, and
-do not listen: this is for trying out what speaks with them.
-
-With --misbehave the toy does what real ones have been seen to do, or worse:
-
-` + behaviours(toyBehaviours()),
-		Example: `  ferrule sim xiaozhi --tcp 127.0.0.1:4300
-  ferrule sim xiaozhi --tcp 127.0.0.1:4300 --misbehave unescaped`,
-		Args: exactly(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := sim.CheckToys(cfg); err != nil {
-				return usageError{err}
-			}
-			toys, err := sim.ListenToys(cfg)
-			if err != nil {
-				return err
-			}
-			if err := a.printSimulated("a voice toy", toys.Addrs()); err != nil {
-				return err
-			}
-			return toys.Run(cmd.Context())
-		},
-	}
-	simFlags(cmd, &cfg, "127.0.0.1:4300", "toy", toyBehaviours())
-	return cmd
-}
-
 // printSimulated tells where devices were put.
 func (a *app) printSimulated(what string, addrs []string) error {
 	if a.json {
@@ -118,13 +84,6 @@ type behaviour struct{ name, text string }
 
 func boardBehaviours() (all []behaviour) {
 	for _, b := range sim.Behaviours() {
-		all = append(all, behaviour{b.Name, b.Text})
-	}
-	return all
-}
-
-func toyBehaviours() (all []behaviour) {
-	for _, b := range sim.ToyBehaviours() {
 		all = append(all, behaviour{b.Name, b.Text})
 	}
 	return all
