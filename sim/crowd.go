@@ -62,7 +62,7 @@ func (c CrowdConfig) Check() error {
 	u, err := url.Parse(c.URL)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return fmt.Errorf("want the URL where toys ask for their settings, such as http://127.0.0.1:3388/xiaozhi/ota/, got %q", c.URL)
+		return fmt.Errorf("want the URL where toys ask for their settings, such as http://127.0.0.1:3380/xiaozhi/ota/, got %q", c.URL)
 	case c.Medium != OverWebSocket && c.Medium != OverMQTT:
 		return fmt.Errorf("want ws or mqtt, got %q", c.Medium)
 	case c.First < 1 || c.First > maxToys:

@@ -277,19 +277,22 @@ func (n *upNode) settles(devices int) {
 }
 
 // cpu is how long the process has worked since its start.
-func (n *upNode) cpu() time.Duration {
-	n.t.Helper()
+func (n *upNode) cpu() time.Duration { return processorTime(n.t, n.cmd.Process.Pid) }
+
+// processorTime is how long a process has worked since its start.
+func processorTime(t testing.TB, pid int) time.Duration {
+	t.Helper()
 	const hertz = 100
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		n.t.Fatal(err)
+		t.Fatal(err)
 	}
 	_, stat, _ := strings.Cut(string(data), ") ") // the name may have spaces
 	var ticks time.Duration
 	for _, field := range strings.Fields(stat)[11:13] { // in user and in system mode
 		count, err := strconv.Atoi(field)
 		if err != nil {
-			n.t.Fatal(err)
+			t.Fatal(err)
 		}
 		ticks += time.Duration(count)
 	}

@@ -4,7 +4,7 @@
 //
 //	toy := xiaozhi.New(thing.New("desk-lamp", "1.0.0"))
 //	thing.Tool(toy.Device, "self.lamp.on", "Turn the lamp on", …)
-//	settings, err := toy.CheckIn(ctx, "http://192.168.1.10:3388/xiaozhi/ota/", who)
+//	settings, err := toy.CheckIn(ctx, "http://192.168.1.10:3380/xiaozhi/ota/", who)
 //	conn, err := toy.DialMQTT(ctx, *settings.MQTT)
 //	err = toy.Serve(ctx, conn, false)
 //
