@@ -16,8 +16,12 @@ import (
 // Listen calls fn with every event of the tenant from now on, each once, until stop is
 // called: those of this node whatever becomes of the engine, and those of other nodes
 // as far as they come by way of it. Fn is called with one event at a time, in order for
-// each device; it must not block, and must not call stop.
-func (b *Bus) Listen(fn func(ferrule.Event)) (stop func()) { return b.audience.join(&fn) }
+// each device, which is shared and read only; it must not block, and must not call
+// stop. With only, it is called with those events alone: of a large fleet, what comes and
+// goes is much.
+func (b *Bus) Listen(fn func(ferrule.Event), only ...ferrule.What) (stop func()) {
+	return b.audience.join(&listener{fn, only})
+}
 
 // Said takes in what an own device said by itself. It does not block: of too many, some
 // are lost, which is counted.
@@ -37,8 +41,18 @@ func (b *Bus) happened(e ferrule.Event) {
 // audience is those who listen, and how far they have heard.
 type audience struct {
 	mu    sync.Mutex
-	all   []*func(ferrule.Event)
+	all   []*listener
 	heard map[string]mark // by node
+}
+
+// listener is one who listens, to some events or to all.
+type listener struct {
+	fn   func(ferrule.Event)
+	only []ferrule.What
+}
+
+func (l *listener) wants(what ferrule.What) bool {
+	return len(l.only) == 0 || slices.Contains(l.only, what)
 }
 
 // mark is how far the events of a node have come.
@@ -50,15 +64,22 @@ type mark struct {
 // maxMarks is how many nodes are remembered.
 const maxMarks = 4096
 
-func (a *audience) join(fn *func(ferrule.Event)) (stop func()) {
+func (a *audience) join(l *listener) (stop func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.all = append(a.all, fn)
+	a.all = append(a.all, l)
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.all = slices.DeleteFunc(a.all, func(other *func(ferrule.Event)) bool { return other == fn })
+		a.all = slices.DeleteFunc(a.all, func(other *listener) bool { return other == l })
 	}
+}
+
+// wants tells whether anybody listens to such an event.
+func (a *audience) wants(what ferrule.What) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.all, func(l *listener) bool { return l.wants(what) })
 }
 
 func (a *audience) tell(e ferrule.Event) {
@@ -70,8 +91,10 @@ func (a *audience) tell(e ferrule.Event) {
 // pass tells all who listen. It is called with mu held.
 func (a *audience) pass(e ferrule.Event) {
 	e.Seq = 0 // a leaf numbers them anew when it keeps them
-	for _, fn := range a.all {
-		(*fn)(e)
+	for _, l := range a.all {
+		if l.wants(e.What) {
+			l.fn(e)
+		}
 	}
 }
 
@@ -96,6 +119,10 @@ func (b *Bus) overhear(e *engine) error {
 		return nil // there are none
 	}
 	sub, err := e.conn.Subscribe(b.names.subject("event.>"), func(msg *nats.Msg) {
+		what := msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:]
+		if !b.audience.wants(ferrule.What(what)) {
+			return
+		}
 		if event, at, err := b.names.parseEvent(msg); err == nil && event.Node != b.cfg.Node {
 			b.audience.tellOnce(event, at)
 		}

@@ -20,13 +20,13 @@ type ears struct {
 	all []string
 }
 
-func (s *site) listens() (e *ears, stop func()) {
+func (s *site) listens(only ...ferrule.What) (e *ears, stop func()) {
 	e = &ears{}
 	stop = s.bus.Listen(func(event ferrule.Event) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.all = append(e.all, strings.TrimSpace(fmt.Sprintf("%s.%s.%s %s", event.Node, event.Device, event.What, event.Params)))
-	})
+	}, only...)
 	return e, stop
 }
 
@@ -58,6 +58,7 @@ func TestListen(t *testing.T) {
 	eventually(t, 10*time.Second, "both take part", func() bool { return a.bus.State().Working && b.bus.State().Working })
 	atA, stop := a.listens()
 	atB, _ := b.listens()
+	words, _ := a.listens(ferrule.Said)
 	b.has("robot", "arm", ferrule.StateOnline)
 	b.says("robot", `{"a":"<1>"}`)
 	want := []string{"b.robot.appeared", `b.robot.said {"a":"<1>"}`}
@@ -66,7 +67,7 @@ func TestListen(t *testing.T) {
 	stop()
 	b.says("robot", "2")
 	atB.hear(t, append(want, "b.robot.said 2")...)
-	time.Sleep(100 * time.Millisecond) // as it would have come to a
+	words.hear(t, want[1], "b.robot.said 2")
 	atA.hear(t, want...)
 	eventually(t, 10*time.Second, "all are kept", func() bool {
 		info, err := a.bus.home.Load().events.Info(t.Context())
@@ -122,8 +123,7 @@ func TestListenAtSite(t *testing.T) {
 func TestHeardOnce(t *testing.T) {
 	var a audience
 	var heard []string
-	fn := func(e ferrule.Event) { heard = append(heard, e.Method) }
-	a.join(&fn)
+	a.join(&listener{fn: func(e ferrule.Event) { heard = append(heard, e.Method) }})
 	for _, m := range []mark{{"x", 1}, {"x", 2}, {"x", 2}, {"x", 1}, {"x", 5}, {"y", 1}, {"y", 1}} {
 		a.tellOnce(ferrule.Event{Node: "b", Method: fmt.Sprint(m.origin, m.last)}, m)
 	}

@@ -2,8 +2,8 @@ package main
 
 import "github.com/ferrulehq/ferrule"
 
-// hear takes in what happens to devices, here and at other nodes. Who is told that a
-// device said something can read it then.
+// hear takes in what devices say by themselves, here and at other nodes. An agent that
+// is told of it can read it then.
 func (g *gateway) hear(e ferrule.Event) {
 	g.fleet.Hear(e)
 	g.agents.Hear(e)

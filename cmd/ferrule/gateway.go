@@ -145,7 +145,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	g.agents = agent.New(agent.Parts{
 		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.handle, Tokens: tokens, Version: version(), Log: g.log,
 	})
-	g.bus.Listen(g.hear)
+	g.bus.Listen(g.hear, ferrule.Said)
 	socket, err := control.SocketPath(data)
 	if err != nil {
 		return err

@@ -110,7 +110,7 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	g.end = end
 	d.begin()
 	stop := g.fleet.Follow(d)
-	defer g.bus.Listen(d.front.Hear)()
+	defer g.bus.Listen(d.front.Hear, ferrule.Said)()
 	d.Synced()
 	d.open(g.handle)
 	var left func() // waits for the calls that are under way

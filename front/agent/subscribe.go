@@ -40,10 +40,15 @@ func (f *Front) Missed(int) {
 // stateURI is the resource that tells how a device is.
 func stateURI(device string) string { return devicesURI + "/" + device + "/state" }
 
+// deviceIn is the device in such a URI; whatever it is in another.
+func deviceIn(uri string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(uri, devicesURI+"/"), "/state")
+}
+
 // stateOf is the device whose state a URI means, if an agent here may subscribe to it.
 // There is one way to write each: the SDK keeps what it is given.
 func (v *view) stateOf(uri string) (device string, err error) {
-	device = strings.TrimSuffix(strings.TrimPrefix(uri, devicesURI+"/"), "/state")
+	device = deviceIn(uri)
 	if uri != stateURI(device) {
 		return "", badParams(fmt.Sprintf("only the state of a device can be subscribed to, such as %s", stateURI("robot")))
 	}
@@ -75,7 +80,7 @@ func (v *view) subscribe(_ context.Context, req *mcp.SubscribeRequest) error {
 
 // unsubscribe answers resources/unsubscribe.
 func (v *view) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
-	v.subscriptions.remove(req.Session, strings.TrimSuffix(strings.TrimPrefix(req.Params.URI, devicesURI+"/"), "/state"))
+	v.subscriptions.remove(req.Session, deviceIn(req.Params.URI))
 	return nil
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// teller tells agents that a list or a resource has changed, each in a goroutine of its own:
-// the SDK would tell one after the other, and wait for each that does not read.
+// teller tells agents that a list or a resource has changed, each in a goroutine of
+// its own: the SDK would tell one after the other, and wait for each that does not
+// read.
 type teller struct {
 	log *slog.Logger
 
