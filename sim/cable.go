@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -21,8 +22,11 @@ type cables struct {
 type cable struct {
 	net.Conn
 	of        *cables
+	severed   atomic.Bool // by cut
 	unplugged atomic.Bool
 }
+
+var errCut = errors.New("the connection was cut")
 
 // dialler is how a toy dials: from an address of its own, if it has one.
 func (a *cables) dialler(t *Toy, number int) func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -73,8 +77,18 @@ func (a *cables) cut() {
 	a.all = make(map[*cable]bool)
 	a.mu.Unlock()
 	for c := range all {
+		c.severed.Store(true)
 		c.Conn.Close()
 	}
+}
+
+// Read implements net.Conn.
+func (c *cable) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil && c.severed.Load() {
+		err = errCut
+	}
+	return n, err
 }
 
 // Close implements net.Conn.

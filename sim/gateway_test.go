@@ -410,12 +410,17 @@ func TestCrowdIsCut(t *testing.T) {
 	}
 	const count = 20
 	g := startGateway(t)
-	g.call(t, sim.CrowdConfig{Medium: sim.OverMQTT, Count: count, Misbehave: "storm", Cut: 2 * time.Second, From: netip.MustParsePrefix("127.9.0.0/16")})
+	_, news := g.call(t, sim.CrowdConfig{Medium: sim.OverMQTT, Count: count, Misbehave: "storm", Cut: 2 * time.Second, From: netip.MustParsePrefix("127.9.0.0/16")})
 	times := make(map[string]int)
 	for range 2 * count {
 		link := g.open(t)
 		go link.Recv(context.Background()) // until it ends
 		times[link.Info().Address]++
+	}
+	for range 2 * count {
+		if n := <-news; n.What == "ended" && n.Detail != "the connection was cut" {
+			t.Errorf("news: %+v", n)
+		}
 	}
 	for address, n := range times {
 		if n != 2 {

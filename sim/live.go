@@ -27,7 +27,7 @@ func (t *Toy) Live(ctx context.Context, dial Dial, first bool) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for ctx.Err() == nil {
-		conn, err := dial(ctx)
+		conn, err := apart(ctx, dial)
 		if err == nil {
 			t.note("connected", "")
 			t.stay(ctx, &wg, t.newTalk(conn), first)
@@ -39,6 +39,18 @@ func (t *Toy) Live(ctx context.Context, dial Dial, first bool) error {
 		}
 	}
 	return nil
+}
+
+// apart dials in a goroutine of its own: what asking and connecting take of a stack
+// is given back, while many toys wait for years.
+func apart(ctx context.Context, dial Dial) (conn xiaozhi.Conn, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err = dial(ctx)
+	}()
+	<-done
+	return conn, err
 }
 
 // note tells what has happened, if somebody wants to know.

@@ -126,13 +126,19 @@ func (c *mqttConn) Recv(context.Context) (Message, error) {
 		case head.Type == packets.Pingresp:
 			c.asked = false
 		case head.Type == packets.Publish && body != nil:
-			m := packets.Packet{ProtocolVersion: 4, FixedHeader: head}
-			if err := m.PublishDecode(body); err != nil {
-				return Message{}, err
-			}
-			return Message{Data: m.Payload}, nil // nothing comes that has to be confirmed
+			return published(head, body)
 		}
 	}
+}
+
+// published is the message in a packet. Nothing comes that has to be confirmed. It
+// is no part of Recv, which waits with as little of a stack as can be.
+func published(head packets.FixedHeader, body []byte) (Message, error) {
+	m := packets.Packet{ProtocolVersion: 4, FixedHeader: head}
+	if err := m.PublishDecode(body); err != nil {
+		return Message{}, err
+	}
+	return Message{Data: m.Payload}, nil
 }
 
 // due is when there is something to do beside reading: esp-mqtt asks when it has
