@@ -356,7 +356,6 @@ func TestCrowdBehaviours(t *testing.T) {
 			}
 		}},
 		{"ws", "odd-visit", func(t *testing.T, g *gateway, _ *sim.Toy) { g.greet(t) }},
-		{"ws", "hello-late", func(t *testing.T, g *gateway, _ *sim.Toy) { g.greet(t) }},
 		{"ws", "stale-session", func(t *testing.T, g *gateway, _ *sim.Toy) { g.greet(t) }},
 		{"mqtt", "wants-to-talk", func(t *testing.T, g *gateway, _ *sim.Toy) { g.greet(t) }},
 	} {
@@ -392,6 +391,7 @@ func TestCrowdBeforeHello(t *testing.T) {
 
 // TestCrowdCode: a toy shows its code until it is let in.
 func TestCrowdCode(t *testing.T) {
+	t.Parallel()
 	g := startGateway(t, "123456", "123456")
 	_, news := g.call(t, sim.CrowdConfig{Medium: sim.OverWebSocket})
 	for _, want := range []sim.News{{What: "code", Detail: "123456"}, {What: "connected"}} {
@@ -402,12 +402,38 @@ func TestCrowdCode(t *testing.T) {
 	}
 }
 
+// TestCrowdAsksAgain: a toy that was told nothing asks again, and one that was told of
+// another medium alone keeps that.
+func TestCrowdAsksAgain(t *testing.T) {
+	t.Parallel()
+	asked := make(chan time.Time, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked <- time.Now(); len(asked) == 1 {
+			http.Error(w, "not today", http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, `{"websocket":{"url":"ws://127.0.0.1:9/","token":"t"}}`)
+	}))
+	defer server.Close()
+	g := &gateway{url: server.URL}
+	_, news := g.call(t, sim.CrowdConfig{Medium: sim.OverMQTT})
+	for _, want := range []string{"asking for settings: 500 not today", "the gateway tells toys of no MQTT"} {
+		if n := <-news; n.What != "failed" || n.Detail != want {
+			t.Errorf("news: %+v, want %s", n, want)
+		}
+	}
+	if first, second := <-asked, <-asked; second.Sub(first) < 9*time.Second {
+		t.Errorf("it asked again after %v", second.Sub(first))
+	}
+}
+
 // TestCrowdIsCut: all toys lose their connection at once and come back, each from
 // an address of its own.
 func TestCrowdIsCut(t *testing.T) {
 	if runtime.GOOS == "darwin" {
 		t.Skip("this system has one address of its own")
 	}
+	t.Parallel()
 	const count = 20
 	g := startGateway(t)
 	_, news := g.call(t, sim.CrowdConfig{Medium: sim.OverMQTT, Count: count, Misbehave: "storm", Cut: 2 * time.Second, From: netip.MustParsePrefix("127.9.0.0/16")})

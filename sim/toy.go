@@ -58,18 +58,15 @@ func newToys(first, count int, misbehave string) ([]*Toy, error) {
 }
 
 func newToy(number int, behaviour *ToyBehaviour, f toyFirmware) *Toy {
-	return &Toy{
-		Device: xiaozhi.New(f.Twin()), behaviour: behaviour, volume: 70,
+	t := &Toy{
+		behaviour: behaviour, volume: 70,
 		Identity: xiaozhi.Identity{
 			DeviceID: fmt.Sprintf("02:00:00:%02x:%02x:%02x", number>>16&255, number>>8&255, number&255),
 			ClientID: fmt.Sprintf("7b94d69a-9808-4c59-9c9b-%012x", number),
 		},
 	}
-}
-
-// Answer answers one message; nil if there is nothing to say.
-func (t *Toy) Answer(ctx context.Context, message []byte) []byte {
-	return t.Device.Answer(context.WithValue(ctx, toyKey{}, t), message)
+	t.Device = xiaozhi.New(f.Twin(func(ctx context.Context) context.Context { return context.WithValue(ctx, toyKey{}, t) }))
+	return t
 }
 
 // toyKey is the key of the toy for which a tool runs, in its context.

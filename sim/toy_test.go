@@ -329,13 +329,16 @@ func TestToyLives(t *testing.T) {
 	} {
 		t.Run("toy "+name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lives(t, newToy(t, name), test.lasts, test.within, test.most, test.open)
+				lives(t, newToy(t, name), true, test.lasts, test.within, test.most, test.open)
 			})
 		})
 	}
+	t.Run("over MQTT", func(t *testing.T) { // it waits for twice as long
+		synctest.Test(t, func(t *testing.T) { lives(t, newToy(t, ""), false, 10*time.Second, 45*time.Second, 3, 1) })
+	})
 }
 
-func lives(t *testing.T, toy *sim.Toy, lasts, within time.Duration, most, open int) {
+func lives(t *testing.T, toy *sim.Toy, first bool, lasts, within time.Duration, most, open int) {
 	var mu sync.Mutex
 	dialled, alive := 0, 0
 	ctx, cancel := context.WithCancel(context.Background())
@@ -357,7 +360,7 @@ func lives(t *testing.T, toy *sim.Toy, lasts, within time.Duration, most, open i
 		return xiaozhi.Lines(far), nil
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- toy.Live(ctx, dial, true) }()
+	go func() { ended <- toy.Live(ctx, dial, first) }()
 	time.Sleep(within)
 	mu.Lock()
 	if dialled != most || alive != open {

@@ -31,11 +31,12 @@ func (d *Device) Version() string { return d.version }
 
 // Twin makes another device as this one was made, with its name and its tools, and
 // without pins. The functions of its tools are the same ones: for which device they
-// run, they know by their context. A thousand twins take little memory.
-func (d *Device) Twin() *Device {
+// run, they learn from their context, which within makes of the caller's. A thousand
+// twins take little memory.
+func (d *Device) Twin(within func(ctx context.Context) context.Context) *Device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return &Device{name: d.name, version: d.version, Platform: d.Platform, Profile: d.Profile, tools: slices.Clip(d.tools)}
+	return &Device{name: d.name, version: d.version, Platform: d.Platform, Profile: d.Profile, tools: slices.Clip(d.tools), within: within}
 }
 
 // Tools describes the device's own tools in the order in which they were declared.
@@ -65,5 +66,13 @@ func (d *Device) Call(ctx context.Context, name string, args json.RawMessage) (r
 			result, err = nil, fmt.Errorf("%s panicked: %v", name, r)
 		}
 	}()
+	return d.run(ctx, t, args)
+}
+
+// run runs a tool.
+func (d *Device) run(ctx context.Context, t *tool, args json.RawMessage) (any, error) {
+	if d.within != nil {
+		ctx = d.within(ctx)
+	}
 	return t.call(ctx, args)
 }

@@ -82,7 +82,7 @@ func (d *Device) dispatch(ctx context.Context, method string, params json.RawMes
 		return fn(d, p)
 	}
 	if t := d.toolNamed(method); t != nil {
-		return t.call(ctx, params)
+		return d.run(ctx, t, params)
 	}
 	return nil, &rpcError{noMethod, "Method not found"}
 }

@@ -34,6 +34,7 @@ type Device struct {
 	Profile string
 
 	name, version string
+	within        func(ctx context.Context) context.Context // of a twin; else nil
 
 	turn  sync.Mutex // held while a request is answered
 	mu    sync.Mutex // not held while a tool runs, so that tools can use the device

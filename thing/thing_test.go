@@ -266,27 +266,35 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// TestTwin: a twin has the tools, and does its own thing at its own time.
+// TestTwin: a twin has the tools, which know for whom they run, and does its own
+// thing at its own time.
 func TestTwin(t *testing.T) {
 	type key struct{}
-	first := thing.New("d", "1")
+	named := func(name string) func(context.Context) context.Context {
+		return func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, name) }
+	}
+	model := thing.New("d", "1")
 	enter, leave := make(chan struct{}), make(chan struct{})
-	thing.Tool(first, "who", "Tell who it is", func(ctx context.Context, _ struct{}) (any, error) {
+	thing.Tool(model, "who", "Tell who it is", func(ctx context.Context, _ struct{}) (any, error) {
 		enter <- struct{}{}
 		<-leave
 		return ctx.Value(key{}), nil
 	})
-	got := make(chan any, 2)
-	for name, d := range map[string]*thing.Device{"first": first, "second": first.Twin()} {
-		go func() {
-			result, _ := d.Call(context.WithValue(t.Context(), key{}, name), "who", nil)
-			got <- result
-		}()
-	}
+	one, two := make(chan any, 1), make(chan []byte, 1)
+	go func() {
+		result, _ := model.Twin(named("one")).Call(t.Context(), "who", nil)
+		one <- result
+	}()
+	go func() {
+		two <- model.Twin(named("two")).Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"who"}`))
+	}()
 	<-enter
 	<-enter // both are at it
 	close(leave)
-	if a, b := <-got, <-got; a == b || a == nil || b == nil {
-		t.Errorf("got %v and %v", a, b)
+	if got := <-one; got != "one" {
+		t.Errorf("one is %v", got)
+	}
+	if got := string(<-two); !strings.Contains(got, `"two"`) {
+		t.Errorf("two is %s", got)
 	}
 }

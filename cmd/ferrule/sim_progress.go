@@ -117,7 +117,7 @@ func (p *progress) printSums() {
 	for _, part := range []struct {
 		count int
 		text  string
-	}{{s.Code, "show a code"}, {s.Ended, "were"}, {s.Failed, "could not"}} {
+	}{{s.Code, "show a code"}, {s.Ended, "lost their connection"}, {s.Failed, "could not connect"}} {
 		if part.count > 0 {
 			text += fmt.Sprintf(", %d %s", part.count, part.text)
 		}

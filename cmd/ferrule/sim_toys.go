@@ -29,8 +29,9 @@ func (a *app) simXiaozhiCommand() *cobra.Command {
 		Long: `Simulate a voice toy with xiaozhi-esp32 firmware, with a speaker, a lamp, a
 screen and a camera, until interrupted. With --mqtt and --ws it does what a real one
 does: it asks the URL where to connect, shows its code until it is let in if it is
-told one, connects over that medium with what it was told, and connects again. Told
-of both, firmware takes MQTT. With --tcp it listens, one message a line, as real toys
+told one, connects over that medium with what it was told, and connects again: over
+MQTT after ten seconds, over a WebSocket when somebody speaks to it, which is five
+seconds later here. Told of both, firmware takes MQTT. With --tcp it listens, one message a line, as real toys
 do not: this is for trying out what speaks with them.
 
 With --count there are several. Those that call have hardware addresses from
