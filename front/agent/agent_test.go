@@ -149,7 +149,7 @@ func TestPaged(t *testing.T) {
 	var got []string
 	cursor, pages := "", 0
 	for {
-		page, next, err := paged(all, func(s string) string { return s }, cursor)
+		page, next, err := paged(all, func(s string) string { return s }, cursor, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,10 +163,10 @@ func TestPaged(t *testing.T) {
 	if pages != 3 || strings.Join(got, " ") != strings.Join(all, " ") {
 		t.Errorf("%d entries in %d pages", len(got), pages)
 	}
-	if _, _, err := paged(all, func(s string) string { return s }, "!"); err == nil {
+	if _, _, err := paged(all, func(s string) string { return s }, "!", 0); err == nil {
 		t.Error("a cursor that was never told was taken")
 	}
-	if page, _, err := paged([]string{}, func(s string) string { return s }, ""); err != nil || page == nil {
+	if page, _, err := paged([]string{}, func(s string) string { return s }, "", 0); err != nil || page == nil {
 		t.Errorf("an empty list is %v, %v", page, err)
 	}
 }

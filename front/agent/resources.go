@@ -40,12 +40,12 @@ func (v *view) listTemplates() *mcp.ListResourceTemplatesResult {
 }
 
 // listResources answers resources/list.
-func (v *view) listResources(req *mcp.ListResourcesRequest) (*mcp.ListResourcesResult, error) {
+func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest) (*mcp.ListResourcesResult, error) {
 	var cursor string
 	if req.Params != nil {
 		cursor = req.Params.Cursor
 	}
-	page, next, err := paged(v.resources(), func(r *mcp.Resource) string { return r.URI }, cursor)
+	page, next, err := paged(v.resources(), func(r *mcp.Resource) string { return r.URI }, cursor, pageBytes(ctx))
 	if err != nil {
 		return nil, err
 	}

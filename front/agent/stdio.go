@@ -16,9 +16,16 @@ import (
 // stream that blocks a thread while nothing comes can stop the whole process: see
 // Standard.
 func (f *Front) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	who := ferrule.Principal{Role: ferrule.Agent, Name: "stdio"}
+	return f.Serve(ctx, ferrule.Principal{Role: ferrule.Agent, Name: "stdio"}, 0, in, out)
+}
+
+// Serve serves one agent as who on a pair of streams with a message in each line,
+// until in ends, with which its calls end, or ctx does. The entries of a list take at
+// most page bytes at once, and are as brief as they can be; 0 does not bound them.
+func (f *Front) Serve(ctx context.Context, who ferrule.Principal, page int, in io.ReadCloser, out io.WriteCloser) error {
 	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: maxBody}
-	session, err := f.viewAt("").server.Connect(context.WithValue(ctx, callerKey{}, who), transport, nil)
+	about := context.WithValue(context.WithValue(ctx, callerKey{}, who), pageKey{}, page)
+	session, err := f.viewAt("").server.Connect(about, transport, nil)
 	if err != nil {
 		return err
 	}

@@ -22,12 +22,16 @@ const pageSize = 200
 var emptySchema = json.RawMessage(`{"type":"object"}`)
 
 // listTools answers tools/list.
-func (v *view) listTools(req *mcp.ListToolsRequest) (*mcp.ListToolsResult, error) {
+func (v *view) listTools(ctx context.Context, req *mcp.ListToolsRequest) (*mcp.ListToolsResult, error) {
 	var cursor string
 	if req.Params != nil {
 		cursor = req.Params.Cursor
 	}
-	page, next, err := paged(v.shown(), func(t *mcp.Tool) string { return t.Name }, cursor)
+	all, size := v.shown(), pageBytes(ctx)
+	if size > 0 {
+		all = brief(all, size)
+	}
+	page, next, err := paged(all, func(t *mcp.Tool) string { return t.Name }, cursor, size)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +39,9 @@ func (v *view) listTools(req *mcp.ListToolsRequest) (*mcp.ListToolsResult, error
 }
 
 // paged is the part of a list, which is ordered by name, that follows a cursor,
-// and the cursor of what follows that.
-func paged[T any](all []T, name func(T) string, cursor string) (page []T, next string, err error) {
+// and the cursor of what follows that. It takes at most size bytes, unless one entry
+// alone takes more; 0 does not bound it.
+func paged[T any](all []T, name func(T) string, cursor string, size int) (page []T, next string, err error) {
 	if cursor != "" {
 		last, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil {
@@ -48,11 +53,15 @@ func paged[T any](all []T, name func(T) string, cursor string) (page []T, next s
 		}
 		all = all[first:]
 	}
-	if len(all) <= pageSize {
-		return append([]T{}, all...), "", nil
+	n := min(len(all), pageSize)
+	if size > 0 {
+		n = fitting(all[:n], size)
 	}
-	page = all[:pageSize]
-	return page, base64.RawURLEncoding.EncodeToString([]byte(name(page[pageSize-1]))), nil
+	page = append([]T{}, all[:n]...)
+	if n < len(all) {
+		next = base64.RawURLEncoding.EncodeToString([]byte(name(page[n-1])))
+	}
+	return page, next, nil
 }
 
 // shown is the list as the SDK wants it, made anew only when it is another.

@@ -183,7 +183,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			if ready := v.front.parts.Ready; ready != nil {
 				ready(ctx)
 			}
-			return v.listTools(req)
+			return v.listTools(ctx, req)
 		case *mcp.CallToolRequest:
 			ctx = context.WithValue(ctx, meantKey{}, req.Params.Name)
 			req.Params.Name = anyTool
@@ -195,7 +195,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				wanted.ResourceSubscriptions = v.agreed(wanted.ResourceSubscriptions)
 			}
 		case *mcp.ListResourcesRequest:
-			return v.listResources(req)
+			return v.listResources(ctx, req)
 		case *mcp.ListResourceTemplatesRequest:
 			return v.listTemplates(), nil
 		case *mcp.CompleteRequest:
