@@ -92,6 +92,11 @@ var rooms = map[string]room{
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
 	"front/control": {own: []string{"."}},
+	"front/endpoint": {
+		own:   []string{"."},
+		third: []string{"github.com/gobwas/ws"},
+		tests: []string{"catalog", "front/agent"},
+	},
 	"setup":         {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
 	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
 	"thing/xiaozhi": {

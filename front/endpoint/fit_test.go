@@ -1,0 +1,55 @@
+package endpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// TestFit: an answer never has more bytes than it may; of what a tool said, as much is
+// told as fits, with words that it is cut, and an error keeps its end, which says
+// whether the call may have run.
+func TestFit(t *testing.T) {
+	const limit = minLimit
+	text := func(s string) string { return string(encode(map[string]string{"type": "text", "text": s})) }
+	long := strings.Repeat("温度<\"", 1000)
+	for name, test := range map[string]struct {
+		method, result string
+		want, not      []string
+	}{
+		"short":       {callTool, `{"content":[` + text("a<b") + `],"structuredContent":{"a":1}}`, []string{`"a<b"`, "structuredContent"}, []string{"Cut"}},
+		"data beside": {callTool, `{"_meta":{"x":1},"content":[` + text("small") + `],"structuredContent":{"a":"` + strings.Repeat("x", limit) + `"},"isError":true}`, []string{"small", `"isError":true`}, []string{"Cut", "structuredContent", "_meta"}},
+		"long":        {callTool, `{"content":[` + text(long) + `]}`, []string{"温度", "[Cut: the whole answer has ", "takes 4096."}, []string{"isError"}},
+		"error":       {callTool, `{"isError":true,"content":[` + text(long+" It may have run. Look first.") + `]}`, []string{"温度", "[Cut: ", "It may have run. Look first.", `"isError":true`}, nil},
+		"picture":     {callTool, `{"content":[` + text("a cat") + `,{"type":"image","data":"` + strings.Repeat("A", limit) + `","mimeType":"image/png"}]}`, []string{"a cat", "[Left out: image of 4"}, []string{"AAAA"}},
+		"controls":    {callTool, `{"isError":true,"content":[` + text(strings.Repeat("\x01", limit)) + `]}`, []string{"[Cut: "}, nil},
+		"list":        {"tools/list", `{"tools":["` + strings.Repeat("x", limit) + `"]}`, []string{`"error":`, "this endpoint takes 4096"}, []string{"xxxx"}},
+		"odd":         {callTool, `{"content":"` + strings.Repeat("x", limit) + `"}`, []string{`"error":`}, []string{"xxxx"}},
+	} {
+		r := request{json.RawMessage(`"` + strings.Repeat("i", maxID-2) + `"`), test.method}
+		got := fit(r, message{Result: json.RawMessage(test.result)}, limit)
+		if len(got) > limit || !json.Valid(got) || !utf8.Valid(got) || !strings.Contains(string(got), string(r.id)) {
+			t.Errorf("%s: %d bytes: %s", name, len(got), got)
+		}
+		var cut struct{ Result json.RawMessage }
+		if name == "long" && (json.Unmarshal(got, &cut) != nil || len(got) < limit-8) {
+			t.Errorf("%s: only %d bytes are used", name, len(got))
+		}
+		for _, want := range test.want {
+			if !strings.Contains(string(got), want) {
+				t.Errorf("%s: %q is missing: %s", name, want, got)
+			}
+		}
+		for _, not := range test.not {
+			if strings.Contains(string(got), not) {
+				t.Errorf("%s: %q is there: %s", name, not, got)
+			}
+		}
+	}
+	refused := failure(codeInternal, strings.Repeat("no ", limit))
+	if got := fit(request{json.RawMessage("1"), callTool}, refused, limit); len(got) > limit || !strings.Contains(string(got), fmt.Sprint(codeInternal)) {
+		t.Errorf("got %s", got)
+	}
+}
