@@ -3,12 +3,13 @@
 //
 //	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, ws.Config, mqtt.Config, journal.Config,
 //	                          pipeline.Config, dock.Config, catalog.Config, agent.Config, auth.Tokens,
-//	                          bus.Config
+//	                          []endpoint.Config, bus.Config
 //	overlays/*   ─▶ []*overlay.File
 package config
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ import (
 	"github.com/ferrulehq/ferrule/catalog"
 	"github.com/ferrulehq/ferrule/dock"
 	"github.com/ferrulehq/ferrule/front/agent"
+	"github.com/ferrulehq/ferrule/front/endpoint"
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
@@ -48,15 +50,16 @@ type Config struct {
 	// Listen is where HTTP is served.
 	Listen string `yaml:"listen"`
 	// Overlays is the directory of overlays.
-	Overlays string  `yaml:"overlays"`
-	Devices  Devices `yaml:"devices"`
-	DialIn   DialIn  `yaml:"dial_in"`
-	Agents   Agents  `yaml:"agents"`
-	Auth     Auth    `yaml:"auth"`
-	Calls    Calls   `yaml:"calls"`
-	Retry    Retry   `yaml:"retry"`
-	Journal  Journal `yaml:"journal"`
-	Bus      Bus     `yaml:"bus"`
+	Overlays  string     `yaml:"overlays"`
+	Devices   Devices    `yaml:"devices"`
+	DialIn    DialIn     `yaml:"dial_in"`
+	Agents    Agents     `yaml:"agents"`
+	Auth      Auth       `yaml:"auth"`
+	Endpoints []Endpoint `yaml:"endpoints"`
+	Calls     Calls      `yaml:"calls"`
+	Retry     Retry      `yaml:"retry"`
+	Journal   Journal    `yaml:"journal"`
+	Bus       Bus        `yaml:"bus"`
 }
 
 // Devices names the devices that the owner asks for.
@@ -117,6 +120,16 @@ type Token struct {
 	// Token is the secret, or File where it stands.
 	Token string `yaml:"token"`
 	File  string `yaml:"file"`
+}
+
+// Endpoint is where voice agents look for tools.
+type Endpoint struct {
+	Name string `yaml:"name"`
+	// URL has a token in it, or File is where it stands.
+	URL   string `yaml:"url"`
+	File  string `yaml:"file"`
+	Limit int    `yaml:"limit"`
+	CA    string `yaml:"ca"`
 }
 
 // Calls is about calls.
@@ -182,10 +195,11 @@ func Default() Config {
 			Deadline: Interval(p.Deadline), Waiting: d.Waiting,
 			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute,
 		},
-		DialIn:  DialIn{Devices: lobby.DefaultConfig().Most, PerHost: lobby.DefaultConfig().PerHost},
-		Agents:  Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
-		Retry:   Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
-		Journal: Journal{Sync: syncAlways},
+		DialIn:    DialIn{Devices: lobby.DefaultConfig().Most, PerHost: lobby.DefaultConfig().PerHost},
+		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
+		Endpoints: []Endpoint{},
+		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
+		Journal:   Journal{Sync: syncAlways},
 		Bus: Bus{
 			Mode: string(b.Mode), Tenant: b.Tenant, Servers: []string{}, Domain: b.Domain, Shards: b.Shards, Replicas: b.Replicas,
 			Store: b.Store >> 20, View: b.View,
@@ -207,12 +221,14 @@ func Load(path string) (Config, error) {
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
-	for i, t := range c.Auth.Tokens {
-		if t.File != "" && !filepath.IsAbs(t.File) {
-			c.Auth.Tokens[i].File = filepath.Join(filepath.Dir(path), t.File)
-		}
+	files := []*string{&c.Bus.Credentials, &c.Bus.CA}
+	for i := range c.Auth.Tokens {
+		files = append(files, &c.Auth.Tokens[i].File)
 	}
-	for _, file := range []*string{&c.Bus.Credentials, &c.Bus.CA} {
+	for i := range c.Endpoints {
+		files = append(files, &c.Endpoints[i].File, &c.Endpoints[i].CA)
+	}
+	for _, file := range files {
 		if *file != "" && !filepath.IsAbs(*file) {
 			*file = filepath.Join(filepath.Dir(path), *file)
 		}
@@ -253,6 +269,9 @@ func (c Config) Check() error {
 			return fmt.Errorf("auth.tokens[%d]: want a token, or a file that it stands in", i)
 		}
 	}
+	if err := c.checkEndpoints(); err != nil {
+		return err
+	}
 	if err := c.Serial(nil).Check(); err != nil {
 		return fmt.Errorf("devices.serial: %w", err)
 	}
@@ -283,6 +302,27 @@ func (c Config) Check() error {
 	}
 	if err := c.BusConfig().Check(); err != nil {
 		return fmt.Errorf("bus.%w", err)
+	}
+	return nil
+}
+
+// checkEndpoints checks the endpoints, but for URLs that stand in files.
+func (c Config) checkEndpoints() error {
+	names := make(map[string]bool)
+	for i, e := range c.Endpoints {
+		if (e.URL == "") == (e.File == "") {
+			return fmt.Errorf("endpoints[%d]: want a url, or a file that it stands in", i)
+		}
+		if names[e.Name] {
+			return fmt.Errorf("endpoints: name %q is given twice", e.Name)
+		}
+		names[e.Name] = true
+		if e.URL == "" {
+			e.URL = "wss://file" // it is read later
+		}
+		if err := e.config().Check(); err != nil {
+			return fmt.Errorf("endpoints[%d]: %w", i, err)
+		}
 	}
 	return nil
 }
@@ -362,13 +402,9 @@ func (c Config) AgentsConfig() agent.Config {
 func (c Config) Tokens() (*auth.Tokens, error) {
 	var tokens []auth.Token
 	for i, t := range c.Auth.Tokens {
-		secret := t.Token
-		if t.File != "" {
-			data, err := os.ReadFile(t.File)
-			if err != nil {
-				return nil, fmt.Errorf("auth.tokens[%d].file: %w", i, err)
-			}
-			secret = strings.TrimSpace(string(data))
+		secret, err := readSecret(t.Token, t.File)
+		if err != nil {
+			return nil, fmt.Errorf("auth.tokens[%d].file: %w", i, err)
 		}
 		tokens = append(tokens, auth.Token{Name: t.Name, Secret: secret})
 	}
@@ -377,6 +413,37 @@ func (c Config) Tokens() (*auth.Tokens, error) {
 		return nil, fmt.Errorf("auth.tokens: %w", err)
 	}
 	return all, nil
+}
+
+// readSecret is a secret that is given, or what stands in a file if one is named.
+func readSecret(secret, file string) (string, error) {
+	if file == "" {
+		return secret, nil
+	}
+	data, err := os.ReadFile(file)
+	return strings.TrimSpace(string(data)), err
+}
+
+// EndpointConfigs are the configs of the endpoints, with their URLs read.
+func (c Config) EndpointConfigs() ([]endpoint.Config, error) {
+	var all []endpoint.Config
+	for i, e := range c.Endpoints {
+		url, err := readSecret(e.URL, e.File)
+		if err != nil {
+			return nil, fmt.Errorf("endpoints[%d].file: %w", i, err)
+		}
+		e.URL = url
+		if err := e.config().Check(); err != nil {
+			return nil, fmt.Errorf("endpoints[%d]: %w", i, err)
+		}
+		all = append(all, e.config())
+	}
+	return all, nil
+}
+
+// config is an endpoint for the room that serves it.
+func (e Endpoint) config() endpoint.Config {
+	return endpoint.Config{Name: e.Name, URL: e.URL, Limit: cmp.Or(e.Limit, endpoint.DefaultLimit), CA: e.CA}
 }
 
 // Pipeline is the config of the road.

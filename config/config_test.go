@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/front/endpoint"
 	"github.com/ferrulehq/ferrule/pipeline"
 )
 
@@ -35,10 +36,10 @@ func TestSample(t *testing.T) {
 
 // TestSampleExample: the examples in the sample's comments are right as well.
 func TestSampleExample(t *testing.T) {
-	examples := regexp.MustCompile(`(?m)^([a-z]+:\n)|For example:\n  #\n((?:  #.*\n)+)`).FindAllSubmatch(config.Sample, -1)
+	examples := regexp.MustCompile(`(?m)^([a-z]+:\n)|For example:\n(?:  )?#\n((?:(?:  )?# .*\n)+)`).FindAllSubmatch(config.Sample, -1)
 	text := ""
 	for _, m := range examples {
-		text += string(m[1]) + regexp.MustCompile(`(?m)^  # ?`).ReplaceAllString(string(m[2]), "  ")
+		text += string(m[1]) + regexp.MustCompile(`(?m)^(  )?# ?`).ReplaceAllString(string(m[2]), "$1")
 	}
 	got, err := config.Parse([]byte(text))
 	if err != nil {
@@ -53,6 +54,9 @@ func TestSampleExample(t *testing.T) {
 	}
 	if tokens := []config.Token{{Name: "claude", File: "claude.token"}}; !reflect.DeepEqual(got.Auth.Tokens, tokens) {
 		t.Errorf("got %+v", got.Auth.Tokens)
+	}
+	if endpoints := []config.Endpoint{{Name: "home", File: "home.url", Limit: 8192}}; !reflect.DeepEqual(got.Endpoints, endpoints) {
+		t.Errorf("got %+v", got.Endpoints)
 	}
 }
 
@@ -118,6 +122,12 @@ func TestParseRefuses(t *testing.T) {
 		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": want HOST:PORT`},
 		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
 		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices: name "a__b"`},
+		{"endpoints: [{name: home}]\n", "endpoints[0]: want a url, or a file that it stands in"},
+		{"endpoints: [{name: home, url: 'wss://h/', file: f}]\n", "endpoints[0]: want a url, or a file that it stands in"},
+		{"endpoints: [{name: home, url: 'https://h/?token=x'}]\n", "endpoints[0]: url: want an address such as wss://"},
+		{"endpoints: [{name: 'a:b', url: 'wss://h/'}]\n", `endpoints[0]: name "a:b"`},
+		{"endpoints: [{name: a, url: 'wss://h/'}, {name: a, file: f}]\n", `endpoints: name "a" is given twice`},
+		{"endpoints: [{name: a, file: f, limit: 100}]\n", "endpoints[0]: limit: want from 4096 to 1048576, got 100"},
 		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices: name "gateway" is the gateway's own`},
 	} {
 		if _, err := config.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -243,5 +253,33 @@ func TestTokens(t *testing.T) {
 		if _, err := config.Parse([]byte("auth: {tokens: [" + bad + "]}\n")); err == nil || !strings.Contains(err.Error(), "auth.tokens[0]") {
 			t.Errorf("%s: %v", bad, err)
 		}
+	}
+}
+
+// TestEndpoints: the URL of an endpoint stands in the file or beside it, and is not told
+// when it is wrong.
+func TestEndpoints(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ferrule.yaml")
+	write(t, file, "endpoints:\n  - {name: a, url: 'ws://h/?token=x', limit: 65536}\n  - {name: b, file: b.url, ca: ca.pem}\n")
+	cfg, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cfg.EndpointConfigs(); err == nil || !strings.Contains(err.Error(), "endpoints[1].file") {
+		t.Errorf("got %v", err)
+	}
+	write(t, filepath.Join(dir, "b.url"), "https://h/?token=secret\n")
+	if _, err := cfg.EndpointConfigs(); err == nil || !strings.Contains(err.Error(), "endpoints[1]: url: want") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+	write(t, filepath.Join(dir, "b.url"), "wss://h/?token=secret\n")
+	got, err := cfg.EndpointConfigs()
+	want := []endpoint.Config{
+		{Name: "a", URL: "ws://h/?token=x", Limit: 65536},
+		{Name: "b", URL: "wss://h/?token=secret", Limit: endpoint.DefaultLimit, CA: filepath.Join(dir, "ca.pem")},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -27,6 +27,8 @@ type StatusOutput struct {
 	Calls Calls  `json:"calls"`
 	// Nodes is left out where this gateway is the only one, and all is well with it.
 	Nodes *Nodes `json:"nodes,omitempty" jsonschema:"other gateways, whose devices are shared"`
+	// Endpoints are those that are not connected, and why.
+	Endpoints []string `json:"endpoints,omitempty"`
 }
 
 // Nodes is how this gateway stands to others: whether it hears of them and they of it,

@@ -116,6 +116,7 @@ func (d *doctor) examine(ctx context.Context) []finding {
 		{"config", "file", d.config},
 		{"gateway", "running", d.running},
 		{"gateway", "nodes", d.nodes},
+		{"gateway", "endpoints", d.endpoints},
 		{"gateway", "http", d.http},
 		{"ports", "port", d.ports},
 		{"ports", "grabbers", d.grabbers},

@@ -55,6 +55,9 @@ func (d *doctor) config(context.Context) []finding {
 	if len(cfg.Auth.Tokens) > 0 {
 		all = append(all, d.tokens(cfg))
 	}
+	if _, err := cfg.EndpointConfigs(); err != nil {
+		all = append(all, finding{Check: "endpoints", State: wrong, Found: err.Error(), Next: "no gateway starts without it"})
+	}
 	return all
 }
 

@@ -136,6 +136,18 @@ func (d *doctor) nodes(context.Context) []finding {
 	return []finding{f}
 }
 
+// endpoints tells of endpoints that the gateway is not connected to.
+func (d *doctor) endpoints(context.Context) []finding {
+	var all []finding
+	for _, away := range d.gateway.status.Endpoints {
+		all = append(all, finding{
+			Check: "endpoints", State: wrong, Found: away,
+			Next: "voice agents there do not see your devices; it is tried again by itself. docs/endpoints.md tells more",
+		})
+	}
+	return all
+}
+
 // http tells whether the gateway can be reached over HTTP; where none is running,
 // whether another program has its address.
 func (d *doctor) http(ctx context.Context) []finding {

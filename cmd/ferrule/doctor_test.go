@@ -339,6 +339,13 @@ func TestDoctorNodes(t *testing.T) {
 	}
 }
 
+// TestDoctorEndpoints: an endpoint that is not connected is told of, with the reason.
+func TestDoctorEndpoints(t *testing.T) {
+	d := &doctor{gateway: known{status: toolbox.StatusOutput{Endpoints: []string{"home is not connected to ws://h/mcp/ since 14:02:10: it is gone"}}}}
+	wantTold(t, "away", d.endpoints(t.Context()), "wrong endpoints: home is not connected to ws://h/mcp/ since 14:02:10: it is gone")
+	wantTold(t, "connected", (&doctor{}).endpoints(t.Context()))
+}
+
 func TestDoctorHTTP(t *testing.T) {
 	quietConfig(t)
 	answer := func(code int, body string) string {

@@ -20,6 +20,7 @@ import (
 	"github.com/ferrulehq/ferrule/fleet"
 	"github.com/ferrulehq/ferrule/front/agent"
 	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/front/endpoint"
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
@@ -29,23 +30,24 @@ import (
 
 // gateway is a whole gateway: the parts and how they fit.
 type gateway struct {
-	log     *slog.Logger
-	lock    *os.File
-	memory  *dock.Memory
-	journal *journal.Journal
-	fleet   *fleet.Fleet
-	bus     *bus.Bus
-	door    *door // nil unless devices can dial in
-	dock    *dock.Dock
-	wishes  *wishes
-	catalog *catalog.Catalog
-	road    *pipeline.Road
-	handle  ferrule.Handler // the road's
-	decide  ferrule.Handler // serves decisions that people at other nodes make
-	agents  *agent.Front
-	control *control.Server
-	web     net.Listener
-	end     func() // ends it for another to take its place; nil if that is not to be
+	log       *slog.Logger
+	lock      *os.File
+	memory    *dock.Memory
+	journal   *journal.Journal
+	fleet     *fleet.Fleet
+	bus       *bus.Bus
+	door      *door // nil unless devices can dial in
+	dock      *dock.Dock
+	wishes    *wishes
+	catalog   *catalog.Catalog
+	road      *pipeline.Road
+	handle    ferrule.Handler // the road's
+	decide    ferrule.Handler // serves decisions that people at other nodes make
+	agents    *agent.Front
+	endpoints []*endpoint.Endpoint
+	control   *control.Server
+	web       net.Listener
+	end       func() // ends it for another to take its place; nil if that is not to be
 }
 
 // newGateway builds the gateway of a data directory, with more media than the usual
@@ -146,6 +148,9 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.handle, Tokens: tokens, Version: version(), Log: g.log,
 	})
 	g.bus.Listen(g.hear, ferrule.Said)
+	if err := g.makeEndpoints(cfg); err != nil {
+		return err
+	}
 	socket, err := control.SocketPath(data)
 	if err != nil {
 		return err
@@ -171,6 +176,22 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	return nil
 }
 
+// makeEndpoints makes the endpoints, at which the agents' front serves.
+func (g *gateway) makeEndpoints(cfg config.Config) error {
+	configs, err := cfg.EndpointConfigs()
+	if err != nil {
+		return err
+	}
+	for _, c := range configs {
+		e, err := endpoint.New(endpoint.Parts{Config: c, Server: g.agents, Log: g.log})
+		if err != nil {
+			return fmt.Errorf("endpoint %s: %w", c.Name, err)
+		}
+		g.endpoints = append(g.endpoints, e)
+	}
+	return nil
+}
+
 // readOverlays joins what the dialects say of their own with what the owner says.
 func readOverlays(cfg config.Config) (*overlay.Set, error) {
 	var files []*overlay.File
@@ -192,6 +213,9 @@ func readOverlays(cfg config.Config) (*overlay.Set, error) {
 // does.
 func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
 	parts := []func(context.Context) error{g.bus.Run, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run}
+	for _, e := range g.endpoints {
+		parts = append(parts, e.Run)
+	}
 	if g.web != nil {
 		parts = append(parts, g.serveWeb)
 	}
@@ -249,6 +273,11 @@ func (g *gateway) status() toolbox.StatusOutput {
 	}
 	if g.web != nil {
 		out.Listen = g.web.Addr().String()
+	}
+	for _, e := range g.endpoints {
+		if s := e.State(); !s.Connected {
+			out.Endpoints = append(out.Endpoints, fmt.Sprintf("%s is not connected to %s since %s: %s", s.Name, s.Address, ferrule.Moment(s.Since), s.Why))
+		}
 	}
 	if s := g.bus.State(); s.Mode != bus.Embedded || !s.Working {
 		out.Nodes = &toolbox.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Why: s.Why, Waiting: s.Waiting}

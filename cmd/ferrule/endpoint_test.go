@@ -1,0 +1,286 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/journal"
+	"github.com/ferrulehq/ferrule/sim"
+)
+
+// testBroker is a xiaozhi MCP endpoint: gateways dial it, and it asks them.
+type testBroker struct {
+	t      testing.TB
+	server *httptest.Server
+	conns  chan net.Conn
+
+	mu   sync.Mutex
+	away bool
+}
+
+// newBroker starts a broker, with TLS if it is to be secure.
+func newBroker(t testing.TB, secure bool) *testBroker {
+	t.Helper()
+	b := &testBroker{t: t, conns: make(chan net.Conn, 100)}
+	b.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		away := b.away
+		b.mu.Unlock()
+		if away || r.URL.Query().Get("token") != "secret" {
+			http.Error(w, "away", http.StatusBadGateway)
+			return
+		}
+		if conn, _, _, err := ws.UpgradeHTTP(r, w); err == nil {
+			b.conns <- conn
+		}
+	}))
+	b.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	if secure {
+		b.server.StartTLS()
+	} else {
+		b.server.Start()
+	}
+	t.Cleanup(b.server.Close)
+	return b
+}
+
+// url is where gateways dial.
+func (b *testBroker) url() string {
+	return "ws" + strings.TrimPrefix(b.server.URL, "http") + "/mcp/?token=secret"
+}
+
+// goAway has it turn away who dials, or not any more.
+func (b *testBroker) goAway(away bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.away = away
+}
+
+// voiceAgent is an agent at a broker.
+type voiceAgent struct {
+	t    testing.TB
+	conn net.Conn
+	last int
+}
+
+// connect waits for the gateway to dial, and greets it as an agent.
+func (b *testBroker) connect() *voiceAgent {
+	b.t.Helper()
+	a := &voiceAgent{t: b.t}
+	select {
+	case a.conn = <-b.conns:
+		b.t.Cleanup(func() { a.conn.Close() })
+	case <-time.After(30 * time.Second):
+		b.t.Fatal("no gateway has dialled")
+	}
+	a.ask("initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"xz-mcp-broker","version":"0.0.1"}}`, nil)
+	a.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return a
+}
+
+func (a *voiceAgent) say(text string) {
+	a.t.Helper()
+	if err := ws.WriteFrame(a.conn, ws.NewTextFrame([]byte(text))); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// begin asks, and returns the id of the request.
+func (a *voiceAgent) begin(method, params string) string {
+	a.t.Helper()
+	a.last++
+	id := fmt.Sprintf(`"9c1e_n_%d"`, a.last)
+	a.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params))
+	return id
+}
+
+// ask asks, and decodes the result. News that come before it are passed over.
+func (a *voiceAgent) ask(method, params string, result any) {
+	a.t.Helper()
+	id := a.begin(method, params)
+	for {
+		a.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		frame, err := ws.ReadFrame(a.conn)
+		if err != nil {
+			a.t.Fatalf("%s: %v", method, err)
+		}
+		payload := ws.UnmaskFrame(frame).Payload
+		var m struct{ ID, Result json.RawMessage }
+		if err := json.Unmarshal(payload, &m); err != nil || len(payload) > 8192 {
+			a.t.Fatalf("%s: %d bytes, %v: %s", method, len(payload), err, payload)
+		}
+		if m.ID == nil {
+			continue
+		}
+		if string(m.ID) != id || m.Result == nil {
+			a.t.Fatalf("%s %s: %s", method, params, payload)
+		}
+		if result == nil {
+			return
+		}
+		if err := json.Unmarshal(m.Result, result); err != nil {
+			a.t.Fatal(err)
+		}
+		return
+	}
+}
+
+// list is the names of all tools, page by page.
+func (a *voiceAgent) list() (names []string) {
+	a.t.Helper()
+	for params := `{}`; ; {
+		var page struct {
+			Tools      []struct{ Name string }
+			NextCursor string
+		}
+		a.ask("tools/list", params, &page)
+		for _, tool := range page.Tools {
+			names = append(names, tool.Name)
+		}
+		if page.NextCursor == "" {
+			return names
+		}
+		params = fmt.Sprintf(`{"cursor":%q}`, page.NextCursor)
+	}
+}
+
+// call calls a tool, and returns what it says.
+func (a *voiceAgent) call(tool, args string) string {
+	a.t.Helper()
+	var result struct {
+		Content []struct{ Text string }
+		IsError bool
+	}
+	a.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s,"serialNumber":null}`, tool, args), &result)
+	if result.IsError || len(result.Content) != 1 {
+		a.t.Fatalf("%s %s: %+v", tool, args, result)
+	}
+	return result.Content[0].Text
+}
+
+// withEndpoint adds an endpoint to a config.
+func withEndpoint(e config.Endpoint) func(*config.Config) {
+	return func(c *config.Config) { c.Endpoints = append(c.Endpoints, e) }
+}
+
+// TestEndpoints: agents at two endpoints list and call the tools of a board, and the
+// journal tells them apart. One endpoint goes away with a call under way, which is never
+// made again; it comes back, and its agents are served again, while the other goes on.
+func TestEndpoints(t *testing.T) {
+	boards := startSim(t, sim.Config{})
+	home, work := newBroker(t, false), newBroker(t, false)
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]},
+		withEndpoint(config.Endpoint{Name: "home", URL: home.url()}), withEndpoint(config.Endpoint{Name: "work", URL: work.url()}))
+	g.online("robot")
+	one, other := home.connect(), work.connect()
+	for _, a := range []*voiceAgent{one, other} {
+		eventually(t, ample, "the board is in the list", func() bool {
+			names := a.list()
+			return slices.Contains(names, "robot__gpio_write") && slices.Contains(names, "gateway__status")
+		})
+	}
+	one.call("robot__gpio_write", `{"pin":2,"value":true}`)
+	if got := other.call("robot__gpio_read", `{"pin":2}`); !strings.Contains(got, `"value":true`) {
+		t.Errorf("got %s", got)
+	}
+	other.call("robot__pulse", `{"token":"work"}`)
+
+	one.begin("tools/call", `{"name":"robot__sweep","arguments":{"milliseconds":1000}}`)
+	eventually(t, ample, "the call is under way", func() bool { return intended(t, g, "robot", "sweep") == 1 })
+	home.goAway(true)
+	one.conn.Close()
+	if all := recordsOf(t, g, "sweep"); all[0].Code != ferrule.Cancelled || !all[0].MayHaveRun {
+		t.Errorf("the call that was cut off: %+v", all)
+	}
+	eventually(t, ample, "it is told that the endpoint is away", func() bool {
+		away := g.status().Endpoints
+		return len(away) == 1 && strings.HasPrefix(away[0], "home is not connected to ws://127.0.0.1:") && !strings.Contains(away[0], "secret")
+	})
+	other.call("robot__pulse", `{"token":"work"}`)
+	home.goAway(false)
+	one = home.connect()
+	one.call("robot__pulse", `{"token":"home"}`)
+	if runs := boards.Boards[0].Runs(); runs["home"] != 1 || runs["work"] != 2 || intended(t, g, "robot", "sweep") != 1 {
+		t.Errorf("pulses: %v, sweeps: %d", runs, intended(t, g, "robot", "sweep"))
+	}
+	eventually(t, ample, "both are connected", func() bool { return len(g.status().Endpoints) == 0 })
+	for tool, want := range map[string]string{"gpio_write": "agent:endpoint:home", "gpio_read": "agent:endpoint:work"} {
+		if all := recordsOf(t, g, tool); len(all) != 1 || all[0].Principal.String() != want {
+			t.Errorf("%s: %+v", tool, all)
+		}
+	}
+}
+
+// recordsOf waits for the records of how the calls of a tool of the robot ended: those
+// of reads are written within a second.
+func recordsOf(t testing.TB, g *testGateway, tool string) (all []ferrule.Entry) {
+	t.Helper()
+	eventually(t, ample, "there is a record of "+tool, func() bool {
+		all = g.outcomes("robot", tool)
+		return len(all) > 0
+	})
+	return all
+}
+
+// TestEndpointSecure: an endpoint with a certificate of its own is used if its signer is
+// named, and refused otherwise, with words that tell why.
+func TestEndpointSecure(t *testing.T) {
+	boards, broker := startSim(t, sim.Config{}), newBroker(t, true)
+	dir := t.TempDir()
+	ca, address := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "home.url")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: broker.server.Certificate().Raw})
+	for file, data := range map[string][]byte{ca: certificate, address: []byte(broker.url() + "\n")} {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]},
+		withEndpoint(config.Endpoint{Name: "home", File: address, CA: ca}), withEndpoint(config.Endpoint{Name: "stranger", File: address}))
+	g.online("robot")
+	a := broker.connect()
+	a.call("robot__gpio_write", `{"pin":2,"value":true}`)
+	if boards.Boards[0].Level(sim.PinLED) == 0 {
+		t.Error("the LED is off")
+	}
+	eventually(t, ample, "the other is told of", func() bool {
+		return slices.ContainsFunc(g.status().Endpoints, func(away string) bool {
+			return strings.HasPrefix(away, "stranger ") && strings.Contains(away, "certificate signed by unknown authority")
+		})
+	})
+	if report, err := journal.Verify(g.data); err != nil || len(report.Findings) > 0 {
+		t.Errorf("the journal: %+v, %v", report, err)
+	}
+}
+
+// TestEndpointList: a list that is longer than an endpoint takes comes in pages, each
+// of which it takes, and nothing of it is lost.
+func TestEndpointList(t *testing.T) {
+	broker := newBroker(t, false)
+	g := startGateway(t, nil, withEndpoint(config.Endpoint{Name: "home", URL: broker.url()}), func(c *config.Config) { c.Agents.Budget = 500 })
+	g.crowd(90, 90)
+	a := broker.connect()
+	var got []string
+	eventually(t, ample, "all tools are listed", func() bool {
+		got = a.list()
+		return slices.Contains(got, "sensor-00089__read_4")
+	})
+	if tools := slices.DeleteFunc(got, func(name string) bool { return !strings.HasPrefix(name, "sensor-") }); len(tools) != 450 || len(slices.Compact(tools)) != 450 {
+		t.Errorf("%d tools are listed", len(tools))
+	}
+}
