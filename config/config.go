@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -248,10 +249,15 @@ func Parse(data []byte) (Config, error) {
 	case errors.Is(err, io.EOF): // it says nothing
 		c = Default()
 	case err != nil:
-		return Config{}, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+		said := strings.TrimSpace(yaml.FormatError(err, false, true))
+		return Config{}, errors.New(endpointURL.ReplaceAllString(said, "${1}…"))
 	}
 	return c, c.Check()
 }
+
+// endpointURL is the URL of an endpoint, which is a secret: an error shows the lines
+// around what is wrong.
+var endpointURL = regexp.MustCompile(`(wss?://)[^\s'"]*`)
 
 // Check tells what is wrong with the config, by key.
 func (c Config) Check() error {

@@ -259,6 +259,9 @@ func TestTokens(t *testing.T) {
 // TestEndpoints: the URL of an endpoint stands in the file or beside it, and is not told
 // when it is wrong.
 func TestEndpoints(t *testing.T) {
+	if _, err := config.Parse([]byte("endpoints:\n  - url: wss://me:word@h/?token=secret\n    nme: a\n")); err == nil || !strings.Contains(err.Error(), "wss://…") || strings.Contains(err.Error(), "word") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "ferrule.yaml")
 	write(t, file, "endpoints:\n  - {name: a, url: 'ws://h/?token=x', limit: 65536}\n  - {name: b, file: b.url, ca: ca.pem}\n")
