@@ -388,6 +388,22 @@ func TestUser(t *testing.T) {
 	}
 }
 
+// TestLongest: a request that is as long as one may be is answered, and so is the next.
+func TestLongest(t *testing.T) {
+	broker := newBroker(t)
+	start(t, Config{URL: broker.url()}, newBoard(), quiet)
+	far := broker.accept()
+	const before, after = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"robot__look","serialNumber":"`, `"}}`
+	far.say(before + strings.Repeat("x", maxMessage-len(before+after)) + after)
+	if got := far.hear(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":1,"result":{"content"`) {
+		t.Errorf("got %s", got)
+	}
+	far.say(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	if got := far.hear(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":2,"result":`) {
+		t.Errorf("got %s", got)
+	}
+}
+
 // TestFrames: what is not a message of text is dropped, and the connection goes on; what
 // breaks the protocol ends it.
 func TestFrames(t *testing.T) {

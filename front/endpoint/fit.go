@@ -84,7 +84,8 @@ func (t toolResult) fit(answer message, whole, limit int) []byte {
 	}
 	note := fmt.Sprintf("\n[Cut: the whole answer has %d bytes, and this endpoint takes %d. The rest cannot be told here.]\n", whole, limit)
 	cut := func(n int) []byte { return with(content{text: first(text, n) + note + end}) }
-	return cut(sort.Search(len(text)-len(end), func(n int) bool { return len(cut(n+1)) > limit }))
+	most := min(len(text)-len(end), limit) // a byte of text takes one at least
+	return cut(sort.Search(most, func(n int) bool { return len(cut(n+1)) > limit }))
 }
 
 // errorEnd is how much of the end of an error stays when it is cut.

@@ -74,8 +74,9 @@ func (l listener) Read(p []byte) (int, error) {
 	}
 }
 
-// maxMessage is the size of the longest message that is taken.
-const maxMessage = 1 << 20
+// maxMessage is the size of the longest message that is taken: half of what the front
+// for agents takes, which has to take it with an id of ours.
+const maxMessage = 512 << 10
 
 // errDropped says that a message was dropped, and why; the next one can be received.
 var errDropped = errors.New("a message was dropped")
