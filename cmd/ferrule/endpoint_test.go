@@ -88,7 +88,7 @@ func (b *testBroker) connect() *voiceAgent {
 	case <-time.After(30 * time.Second):
 		b.t.Fatal("no gateway has dialled")
 	}
-	a.ask("initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"xz-mcp-broker","version":"0.0.1"}}`, nil)
+	a.ask("initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"xz-mcp-broker","version":"0.0.1"}}`, &struct{}{})
 	a.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return a
 }
@@ -109,34 +109,35 @@ func (a *voiceAgent) begin(method, params string) string {
 	return id
 }
 
-// ask asks, and decodes the result. News that come before it are passed over.
-func (a *voiceAgent) ask(method, params string, result any) {
+// hear waits for the answer to a request. News that come before it are passed over.
+func (a *voiceAgent) hear(id string) (result, failure json.RawMessage) {
 	a.t.Helper()
-	id := a.begin(method, params)
 	for {
 		a.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 		frame, err := ws.ReadFrame(a.conn)
 		if err != nil {
-			a.t.Fatalf("%s: %v", method, err)
-		}
-		payload := ws.UnmaskFrame(frame).Payload
-		var m struct{ ID, Result json.RawMessage }
-		if err := json.Unmarshal(payload, &m); err != nil || len(payload) > 8192 {
-			a.t.Fatalf("%s: %d bytes, %v: %s", method, len(payload), err, payload)
-		}
-		if m.ID == nil {
-			continue
-		}
-		if string(m.ID) != id || m.Result == nil {
-			a.t.Fatalf("%s %s: %s", method, params, payload)
-		}
-		if result == nil {
-			return
-		}
-		if err := json.Unmarshal(m.Result, result); err != nil {
 			a.t.Fatal(err)
 		}
-		return
+		payload := ws.UnmaskFrame(frame).Payload
+		var m struct{ ID, Result, Error json.RawMessage }
+		if err := json.Unmarshal(payload, &m); err != nil || len(payload) > 8192 {
+			a.t.Fatalf("%d bytes, %v: %s", len(payload), err, payload)
+		}
+		if string(m.ID) == id {
+			return m.Result, m.Error
+		}
+		if m.ID != nil {
+			a.t.Fatalf("the answer to another request: %s", payload)
+		}
+	}
+}
+
+// ask asks, and decodes the result.
+func (a *voiceAgent) ask(method, params string, result any) {
+	a.t.Helper()
+	data, failure := a.hear(a.begin(method, params))
+	if err := json.Unmarshal(data, result); failure != nil || err != nil {
+		a.t.Fatalf("%s %s: %s, %v", method, params, failure, err)
 	}
 }
 
@@ -191,8 +192,12 @@ func TestEndpoints(t *testing.T) {
 	for _, a := range []*voiceAgent{one, other} {
 		eventually(t, ample, "the board is in the list", func() bool {
 			names := a.list()
-			return slices.Contains(names, "robot__gpio_write") && slices.Contains(names, "gateway__status")
+			return slices.Contains(names, "robot__gpio_write") && slices.Contains(names, "gateway__status") && !slices.Contains(names, "gateway__release_device")
 		})
+	}
+	_, refused := one.hear(one.begin("tools/call", `{"name":"gateway__release_device","arguments":{"device":"robot"}}`))
+	if !strings.Contains(string(refused), "It did not run") || g.device("robot").State != ferrule.StateOnline {
+		t.Errorf("a tool that is for people: %s", refused)
 	}
 	one.call("robot__gpio_write", `{"pin":2,"value":true}`)
 	if got := other.call("robot__gpio_read", `{"pin":2}`); !strings.Contains(got, `"value":true`) {
@@ -204,7 +209,7 @@ func TestEndpoints(t *testing.T) {
 	eventually(t, ample, "the call is under way", func() bool { return intended(t, g, "robot", "sweep") == 1 })
 	home.goAway(true)
 	one.conn.Close()
-	if all := recordsOf(t, g, "sweep"); all[0].Code != ferrule.Cancelled || !all[0].MayHaveRun {
+	if all := recordsOf(t, g, "sweep"); len(all) != 1 || all[0].Code != ferrule.Cancelled { // sent or not
 		t.Errorf("the call that was cut off: %+v", all)
 	}
 	eventually(t, ample, "it is told that the endpoint is away", func() bool {
