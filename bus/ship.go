@@ -32,13 +32,17 @@ const (
 )
 
 // route is from where to where parcels are brought: in order, each once. How far
-// it got is read from the stream itself, and what is written there is only written
-// behind what was read: an answer that was lost makes nothing stand there twice.
+// it got is read from the stream itself. An answer that was lost makes nothing stand
+// there twice: where all have one subject, what is written is only written behind
+// what was read; where they have many, the server would look at each of them, and
+// knows what came in the last minutes by its number instead.
 type route struct {
 	engine *engine
 	stream jetstream.Stream
-	// under is the subject, with wildcards, under which only this node writes.
+	// under is the subject under which only this node writes; many tells that it has
+	// wildcards.
 	under, origin string
+	many          bool
 	next          func(ctx context.Context, after uint64) (parcel, error)
 	// goesOn tells why nothing may be brought behind the last parcel; nil if
 	// anything may.
@@ -114,7 +118,11 @@ func (r *route) put(ctx context.Context, p parcel, at uint64) (uint64, error) {
 	msg.Header.Set(originHeader, r.origin)
 	msg.Header.Set(firstHeader, strconv.FormatUint(p.first, 10))
 	msg.Header.Set(lastHeader, strconv.FormatUint(p.last, 10))
-	ack, err := r.engine.home.PublishMsg(ctx, msg, jetstream.WithExpectLastSequenceForSubject(at, r.under))
+	once := jetstream.WithExpectLastSequenceForSubject(at, r.under)
+	if r.many {
+		once = jetstream.WithMsgID(r.origin + "-" + strconv.FormatUint(p.last, 10))
+	}
+	ack, err := r.engine.home.PublishMsg(ctx, msg, once)
 	if err != nil {
 		return at, staleOr(err)
 	}
@@ -171,7 +179,7 @@ func (b *Bus) shipEvents(ctx context.Context, e *engine, h *home) error {
 		return err
 	}
 	r := &route{
-		engine: e, stream: h.events, under: b.names.events(), origin: source.origin(),
+		engine: e, stream: h.events, under: b.names.events(), many: true, origin: source.origin(),
 		next: func(ctx context.Context, after uint64) (parcel, error) {
 			event, err := source.next(ctx, after)
 			if n := b.spool.dropped(); n > 0 {

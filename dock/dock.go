@@ -107,9 +107,9 @@ type Dock struct {
 	greeting  atomic.Int64 // how many devices are being greeted, or are about to be
 
 	mu      sync.Mutex
-	groups  map[string]map[string]bool // the addresses in each group
-	groupOf map[string]string          // the group that an address was last seen in
-	berths  map[string]*berth          // by address
+	groups  map[string][]string // the addresses in each group
+	groupOf map[string]string   // the group that an address was last seen in
+	berths  map[string]*berth   // by address
 	closed  bool
 	wg      sync.WaitGroup
 }
@@ -122,7 +122,7 @@ func New(p Parts) *Dock {
 		roster:    newRoster(p),
 		greetings: make(chan struct{}, p.Config.Greetings),
 		news:      newNews(),
-		groups:    make(map[string]map[string]bool),
+		groups:    make(map[string][]string),
 		groupOf:   make(map[string]string),
 		berths:    make(map[string]*berth),
 	}
@@ -249,13 +249,15 @@ func (d *Dock) resight(s *wire.Sighting) (anew []string) {
 func (d *Dock) compare(group string, all []wire.Sighting) (gone []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := make(map[string]bool, len(all))
+	now := make([]string, len(all))
+	there := make(map[string]bool, len(all))
 	for i := range all {
-		now[all[i].Address] = true
-		d.groupOf[all[i].Address] = group
+		now[i] = all[i].Address
+		there[now[i]] = true
+		d.groupOf[now[i]] = group
 	}
-	for address := range d.groups[group] {
-		if !now[address] && d.groupOf[address] == group {
+	for _, address := range d.groups[group] {
+		if !there[address] && d.groupOf[address] == group {
 			delete(d.groupOf, address)
 			gone = append(gone, address)
 		}

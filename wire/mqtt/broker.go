@@ -166,7 +166,9 @@ func (b *broker) begin(l *link, hello packets.Packet) {
 
 // decode has the broker read a packet that is whole.
 func decode(l *link, packet []byte) (packets.Packet, error) {
-	l.client.Net.Conn.(*socket).whole = packet
+	from := l.client.Net.Conn.(*socket)
+	from.whole = packet
+	defer func() { from.whole = nil }() // not even its end is kept
 	var head packets.FixedHeader
 	if err := l.client.ReadFixedHeader(&head); err != nil {
 		return packets.Packet{}, err
