@@ -97,8 +97,8 @@ var rooms = map[string]room{
 		third: []string{"github.com/gobwas/ws"},
 		tests: []string{"catalog", "front/agent"},
 	},
-	"setup":         {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
-	"thing":         {third: []string{"github.com/google/jsonschema-go"}},
+	"setup": {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
+	"thing": {third: []string{"github.com/google/jsonschema-go"}},
 	"thing/xiaozhi": {
 		own:   []string{"thing"},
 		third: []string{"github.com/gobwas/ws", "github.com/mochi-mqtt/server/v2/packets"},
