@@ -20,6 +20,7 @@ import (
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/front/control"
 	"github.com/ferrulehq/ferrule/rig/cluster"
+	"github.com/ferrulehq/ferrule/toolbox"
 )
 
 var toyCount = flag.Int("toys", 1500, "how many voice toys TestCrowd has on each medium; a process has to be allowed as many files")
@@ -55,6 +56,11 @@ func crowdOfToys(t *testing.T, medium string, count, aim, limit int) {
 	n.waits(count)
 	t.Logf("%s: %d toys that are new are admitted after %v", medium, count-few, time.Since(begun).Round(10*time.Millisecond))
 	n.adoptAll()
+	for _, dev := range n.devices() {
+		if dev.Trust != string(ferrule.TrustAdopted) {
+			t.Fatalf("%+v", dev)
+		}
+	}
 	t.Logf("%s: after a restart all %d are there after %v", medium, count, n.restart(count).Round(10*time.Millisecond))
 	all := n.memory(t)
 	each := (all - some) / (count - few)
@@ -197,23 +203,24 @@ func (n *toyNode) waits(count int) {
 }
 
 // devices are those that the node knows.
-func (n *toyNode) devices() []*ferrule.Device {
+func (n *toyNode) devices() (all []toolbox.DescribedDevice) {
 	n.t.Helper()
-	result, err := n.client.Handle(n.t.Context(), &ferrule.Call{Principal: me(), Device: ferrule.GatewayID, Tool: "list_devices", Args: json.RawMessage(`{}`)})
-	if err != nil {
-		n.t.Fatal(err)
+	for in := (toolbox.ListDevicesInput{Limit: 1000}); ; {
+		page, err := callOwn[toolbox.ListDevicesOutput](n.t.Context(), n.client, "list_devices", in)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		all = append(all, page.Devices...)
+		if in.After = page.Next; page.Next == "" {
+			return all
+		}
 	}
-	var out struct{ Devices []*ferrule.Device }
-	if err := json.Unmarshal(result.Value, &out); err != nil {
-		n.t.Fatal(err)
-	}
-	return out.Devices
 }
 
 // first is the toy with the least address, which is in the crowd that came first.
 func (n *toyNode) first() string {
 	n.t.Helper()
-	return slices.MinFunc(n.devices(), func(a, b *ferrule.Device) int { return strings.Compare(a.Address, b.Address) }).ID
+	return slices.MinFunc(n.devices(), func(a, b toolbox.DescribedDevice) int { return strings.Compare(a.Address, b.Address) }).ID
 }
 
 // adoptAll trusts every toy.
@@ -222,14 +229,13 @@ func (n *toyNode) adoptAll() {
 	var wg sync.WaitGroup
 	room := make(chan struct{}, 64)
 	for _, dev := range n.devices() {
-		if dev.Trust != ferrule.TrustHeld {
+		if dev.Trust != string(ferrule.TrustHeld) {
 			continue
 		}
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			args := json.RawMessage(fmt.Sprintf(`{"device":%q}`, dev.ID))
-			if _, err := n.client.Handle(n.t.Context(), &ferrule.Call{Principal: me(), Device: ferrule.GatewayID, Tool: "adopt_device", Args: args}); err != nil {
+			if _, err := callOwn[toolbox.TrustOutput](n.t.Context(), n.client, "adopt_device", toolbox.TrustInput{Device: dev.ID}); err != nil {
 				n.t.Errorf("%s: %v", dev.ID, err)
 			}
 		})
