@@ -48,6 +48,7 @@ var rooms = map[string]room{
 		third: []string{"github.com/mochi-mqtt/server/v2"},
 		tests: []string{"wire/wiretest"},
 	},
+	"wire/web": {own: []string{"wire"}},
 	"wire/ws": {
 		own:   []string{"wire", "wire/lobby"},
 		third: []string{"github.com/gobwas/ws"},

@@ -16,7 +16,7 @@ import (
 // Message is one unit on the wire: its bytes, and the channel that it came on or goes to.
 type Message struct {
 	// Channel is text or binary on a WebSocket, the role of the topic on MQTT,
-	// and empty on a line.
+	// and empty on a line. In a trace of HTTP it is the method or the status.
 	Channel string
 	// Data is the message without its framing: a line comes without its end.
 	Data []byte

@@ -1,0 +1,210 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// maxStreams is how many answers to posts may be streams at once, beside which
+// there can be other posts. A board has one or none.
+const maxStreams = 4
+
+// maxHeader is the length of the longest header of an answer.
+const maxHeader = 64 << 10
+
+// carrier is the http.RoundTripper of a link. It is made for boards: a connection
+// for each request, one post at a time, one stream that is read beside, and nothing
+// that the device did not ask for.
+type carrier struct {
+	link      *link
+	transport *http.Transport
+
+	// Each holds something for each request that is under way.
+	posts, gets, streams chan struct{}
+}
+
+func newCarrier(l *link) carrier {
+	return carrier{
+		link:    l,
+		posts:   make(chan struct{}, 1),
+		gets:    make(chan struct{}, 1),
+		streams: make(chan struct{}, maxStreams),
+		// Without Proxy, none is used: a device is in the house. A connection
+		// that is not used again also has no request that the transport would
+		// repeat by itself; nor has HTTP/1.
+		transport: &http.Transport{
+			DialContext:            l.dial,
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
+			TLSHandshakeTimeout:    l.cfg.DialTimeout,
+			ResponseHeaderTimeout:  l.cfg.Answer,
+			MaxResponseHeaderBytes: maxHeader,
+		},
+	}
+}
+
+// request is one that is under way.
+type request struct {
+	carrier *carrier
+	lane    chan struct{} // holds one for this request; nil if it does not any more
+	sent    atomic.Bool   // there was a connection, and bytes may have gone out
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *carrier) RoundTrip(out *http.Request) (*http.Response, error) {
+	if out.Body != nil {
+		defer out.Body.Close()
+	}
+	if out.Response != nil {
+		// What was redirected has been sent once, and a device that redirects
+		// may have acted.
+		return nil, fmt.Errorf("the device redirects to %s, which is not followed: if that is right, it is the URL to give", out.URL.Redacted())
+	}
+	if out.URL.Scheme != c.link.at.scheme || hostport(out.URL) != c.link.at.host {
+		return nil, fmt.Errorf("%w: %s is not this device", wire.ErrUnsent, out.URL.Redacted())
+	}
+	var body []byte
+	if out.Body != nil {
+		var err error
+		if body, err = io.ReadAll(out.Body); err != nil {
+			return nil, fmt.Errorf("%w: %w", wire.ErrUnsent, err)
+		}
+	}
+	r, ctx, err := c.begin(out)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", wire.ErrUnsent, err)
+	}
+	answer, err := r.send(ctx, out, body)
+	if err != nil {
+		r.end()
+		return nil, err
+	}
+	return r.receive(answer), nil
+}
+
+// begin waits until it is the turn of a request.
+func (c *carrier) begin(out *http.Request) (*request, context.Context, error) {
+	r := &request{carrier: c}
+	ctx, cancel := context.WithCancel(out.Context())
+	if err := c.link.begin(r, cancel); err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	lane := c.posts
+	if out.Method == http.MethodGet {
+		lane = c.gets
+	}
+	select {
+	case lane <- struct{}{}:
+		r.lane = lane
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		err := c.link.why(out.Context(), ctx.Err())
+		r.end()
+		return nil, nil, err
+	}
+	return r, ctx, nil
+}
+
+// end lets the next request begin.
+func (r *request) end() {
+	r.carrier.link.finish(r)
+	if r.lane != nil {
+		<-r.lane
+		r.lane = nil
+	}
+}
+
+// send sends a request, and waits for the head of its answer. Its length is told
+// beforehand: a board has no memory to find it out.
+func (r *request) send(ctx context.Context, out *http.Request, body []byte) (*http.Response, error) {
+	l := r.carrier.link
+	copied := out.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { r.sent.Store(true) },
+	}))
+	copied.Body, copied.GetBody, copied.ContentLength, copied.TransferEncoding = nil, nil, 0, nil
+	if len(body) > 0 {
+		copied.Body, copied.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	if l.token != "" {
+		copied.Header.Set("Authorization", "Bearer "+l.token)
+	}
+	l.Saw(wire.Out, wire.Message{Channel: out.Method, Data: body}, "") // before the answer can be seen
+	answer, err := r.carrier.transport.RoundTrip(copied)
+	if err == nil {
+		answer.Request = out
+		return answer, nil
+	}
+	err = l.why(out.Context(), err)
+	if !r.sent.Load() {
+		err = fmt.Errorf("%w: %w", wire.ErrUnsent, err)
+	}
+	l.Note(fmt.Sprintf("%s: %v", out.Method, err))
+	return nil, err
+}
+
+// receive makes an answer one that is bounded, and that the tap has seen. What is no
+// stream is read at once, so that the board is free for the next request whatever
+// becomes of the answer.
+func (r *request) receive(answer *http.Response) *http.Response {
+	l := r.carrier.link
+	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind == "text/event-stream" {
+		l.Saw(wire.In, wire.Message{Channel: strconv.Itoa(answer.StatusCode)}, "a stream of events begins")
+		answer.Body = &stream{
+			link: l, body: answer.Body, release: r.stream(),
+			why: func(err error) error { return l.why(answer.Request.Context(), err) },
+		}
+		return answer
+	}
+	data, err := io.ReadAll(io.LimitReader(answer.Body, int64(l.cfg.Message)+1))
+	if len(data) > l.cfg.Message {
+		data, err = data[:l.cfg.Message], fmt.Errorf("%w: the answer has more than %d bytes", wire.ErrTooLong, l.cfg.Message)
+	} else if err != nil {
+		err = fmt.Errorf("the answer broke off: %w", l.why(answer.Request.Context(), err))
+	}
+	answer.Body.Close()
+	r.end()
+	note := ""
+	if err != nil {
+		note = err.Error()
+	}
+	l.Saw(wire.In, wire.Message{Channel: strconv.Itoa(answer.StatusCode), Data: data}, note)
+	answer.Body = io.NopCloser(io.MultiReader(bytes.NewReader(data), broken{cmp.Or(err, io.EOF)}))
+	return answer
+}
+
+// stream gives the lane of a post whose answer is a stream to the next: a question
+// that the device asks in the stream is answered by a post. It returns what ends the
+// request.
+func (r *request) stream() func() {
+	end := r.end
+	if r.lane == r.carrier.posts {
+		select {
+		case r.carrier.streams <- struct{}{}:
+			<-r.lane
+			r.lane = nil
+			end = func() { r.end(); <-r.carrier.streams }
+		default: // then the others wait
+		}
+	}
+	return sync.OnceFunc(end)
+}
+
+// broken ends a body with an error.
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }

@@ -1,0 +1,181 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// link is the Link to a device: requests go through its carrier.
+type link struct {
+	wire.Tap
+	cfg     *Config
+	address string
+	at      endpoint
+	token   string
+	carrier carrier
+	closed  chan struct{}
+
+	mu    sync.Mutex
+	conns map[*conn]bool                  // that are open; nil after Close
+	under map[*request]context.CancelFunc // requests that are under way
+}
+
+// newLink makes a link. It dials nothing: a board that serves one connection would
+// wait for seconds on one that says nothing.
+func newLink(cfg *Config, address string, at endpoint, token string) *link {
+	l := &link{
+		cfg: cfg, address: address, at: at, token: token, closed: make(chan struct{}),
+		conns: make(map[*conn]bool), under: make(map[*request]context.CancelFunc),
+	}
+	l.carrier = newCarrier(l)
+	return l
+}
+
+// HTTP implements wire.HTTP.
+func (l *link) HTTP() (url string, carrier http.RoundTripper) { return l.at.url(), &l.carrier }
+
+// Info implements wire.Link.
+func (l *link) Info() wire.Info { return wire.Info{Medium: Medium, Address: l.address} }
+
+// Recv implements wire.Link: there are no messages to wait for.
+func (l *link) Recv(ctx context.Context) (wire.Message, error) {
+	select {
+	case <-l.closed:
+		return wire.Message{}, wire.ErrClosed
+	case <-ctx.Done():
+		return wire.Message{}, ctx.Err()
+	}
+}
+
+// Send implements wire.Link.
+func (l *link) Send(context.Context, wire.Message) error {
+	return fmt.Errorf("%w: HTTP carries requests, and no messages", wire.ErrUnsent)
+}
+
+// Close implements wire.Link. When it returns, no connection to the device is left.
+func (l *link) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns == nil {
+		return nil
+	}
+	close(l.closed)
+	for _, cancel := range l.under {
+		cancel()
+	}
+	for c := range l.conns {
+		c.Conn.Close()
+	}
+	l.conns = nil
+	return nil
+}
+
+// begin registers a request, so that Close ends it.
+func (l *link) begin(r *request, cancel context.CancelFunc) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns == nil {
+		return wire.ErrClosed
+	}
+	l.under[r] = cancel
+	return nil
+}
+
+func (l *link) finish(r *request) {
+	l.mu.Lock()
+	cancel := l.under[r]
+	delete(l.under, r)
+	l.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// why says why a request failed: because the link was closed, because its context
+// ended, or as it was told.
+func (l *link) why(ctx context.Context, err error) error {
+	select {
+	case <-l.closed:
+		return wire.ErrClosed
+	default:
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		return errSilent
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err // without the ports of this one connection
+	}
+	return err
+}
+
+// errSilent is told of a device that neither takes nor says anything.
+var errSilent = errors.New("the device did not answer in time")
+
+// dial connects to the device, whatever a URL says. Keep-alive is on, and answered
+// by the kernels alone: it finds a board that lost power while a stream is open.
+func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{
+		Timeout:         l.cfg.DialTimeout,
+		FallbackDelay:   -1, // a second connection, made in case, would block a board
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	inner, err := l.dialFirst(ctx, &dialer, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", address, l.why(ctx, err))
+	}
+	c := &conn{Conn: inner, link: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns == nil {
+		inner.Close()
+		return nil, wire.ErrClosed
+	}
+	l.conns[c] = true
+	return c, nil
+}
+
+// dialFirst tries the addresses of the device in turn, never two at once.
+func (l *link) dialFirst(ctx context.Context, dialer *net.Dialer, network, address string) (inner net.Conn, err error) {
+	if len(l.at.targets) == 0 {
+		return dialer.DialContext(ctx, network, address)
+	}
+	for _, target := range l.at.targets {
+		if inner, err = dialer.DialContext(ctx, network, target.String()); err == nil {
+			return inner, nil
+		}
+	}
+	return nil, err
+}
+
+// maxWrite is how long a piece of a request may take to be sent. A device that does
+// not take it by then does not read.
+const maxWrite = 5 * time.Second
+
+// conn is a connection of a link's.
+type conn struct {
+	net.Conn
+	link *link
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	c.SetWriteDeadline(time.Now().Add(maxWrite)) // fails only on a closed conn, and then Write does
+	return c.Conn.Write(p)
+}
+
+func (c *conn) Close() error {
+	c.link.mu.Lock()
+	delete(c.link.conns, c)
+	c.link.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,198 @@
+// Package web is the medium of devices that are HTTP servers, as those that speak
+// standard MCP are. A device is known by its URL, or it announces itself by mDNS.
+//
+//	--http URL ───────────────▶ Sighting, always there
+//	sockets ─▶ records ─▶ found ▶ Sighting, until it says goodbye or is silent
+//
+// A Link to such a device carries requests and no messages: it has wire.HTTP.
+// Most of these devices are boards that serve one connection at a time. So nothing
+// is dialled before there is a request for it, and a connection ends with its
+// answer.
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// Medium is the name of the medium.
+const Medium = "http"
+
+// Config tells which devices there are, and bounds what they may do.
+type Config struct {
+	Devices []Device
+	// Dialects names the grammars to try on each.
+	Dialects []string
+	// DialTimeout bounds one attempt to connect.
+	DialTimeout time.Duration
+	// Answer bounds how long a device may think before it begins to answer.
+	Answer time.Duration
+	// Message is the length of the longest answer, or event, that is taken.
+	Message int
+}
+
+// Device is one device that the owner named.
+type Device struct {
+	// URL is that of its MCP endpoint. Without a path it is that of DefaultPath.
+	URL string
+	// Name is the device's ID; empty to let it follow what the device says.
+	Name string
+	// Token is sent to the device with each request, as a Bearer; it stands
+	// here or in a file, which is read anew each time that the device is opened.
+	Token, TokenFile string
+	// Held lists the device without trusting it.
+	Held bool
+}
+
+// DefaultConfig has no devices.
+func DefaultConfig() Config {
+	return Config{DialTimeout: 5 * time.Second, Answer: 3 * time.Minute, Message: 4 << 20}
+}
+
+// Check tells what is wrong with the config.
+func (c Config) Check() error {
+	seen := make(map[string]bool)
+	for _, d := range c.Devices {
+		at, err := parseURL(d.URL)
+		if err != nil {
+			return err
+		}
+		if seen[at.address()] {
+			return fmt.Errorf("url %s is given twice", d.URL)
+		}
+		seen[at.address()] = true
+		if d.Token != "" && d.TokenFile != "" {
+			return fmt.Errorf("url %s: its token is given twice, here and in a file", d.URL)
+		}
+		if err := checkToken(d.Token); err != nil {
+			return fmt.Errorf("url %s: %w", d.URL, err)
+		}
+	}
+	for name, d := range map[string]time.Duration{"dial_timeout": c.DialTimeout, "answer": c.Answer} {
+		if d <= 0 {
+			return fmt.Errorf("%s: want more than nothing, got %v", name, d)
+		}
+	}
+	if c.Message < 1 {
+		return fmt.Errorf("message: want at least 1 byte, got %d", c.Message)
+	}
+	return nil
+}
+
+// Connector is the wire.Connector of the medium.
+type Connector struct {
+	cfg  Config
+	more chan struct{} // holds something if there are devices that Watch has not reported
+
+	mu      sync.Mutex
+	devices []Device
+}
+
+// New makes a Connector of a config that was checked.
+func New(cfg Config) *Connector {
+	return &Connector{cfg: cfg, more: make(chan struct{}, 1), devices: cfg.Devices}
+}
+
+// Add asks for one more device. It passes Check, and its URL is not asked for yet.
+func (c *Connector) Add(d Device) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.devices = append(slices.Clip(c.devices), d)
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+}
+
+// asked are the devices that were asked for.
+func (c *Connector) asked() []Device {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.devices
+}
+
+// Watch reports each device that was asked for once, as a group of its own: whether
+// it can be reached is found when it is spoken to.
+func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
+	for reported := 0; ; {
+		devices := c.asked()[reported:]
+		for _, d := range devices {
+			s := c.named(d)
+			update(Medium+" "+s.Address, []wire.Sighting{s})
+		}
+		reported += len(devices)
+		select {
+		case <-c.more:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// named is the sighting of a device that was asked for.
+func (c *Connector) named(d Device) wire.Sighting {
+	at, _ := parseURL(d.URL) // it was checked
+	return wire.Sighting{
+		Address:  at.address(),
+		Local:    at.loopback(),
+		Instance: 1,
+		Medium:   Medium,
+		Name:     d.Name,
+		Adopted:  !d.Held,
+		Dialects: c.cfg.Dialects,
+		Open: func(context.Context) (wire.Link, error) {
+			token, err := d.token()
+			if err != nil {
+				return nil, err
+			}
+			return newLink(&c.cfg, at.address(), at, token), nil
+		},
+	}
+}
+
+// maxToken is the length of the longest token.
+const maxToken = 4096
+
+// token is what is sent to the device; empty if there is none.
+func (d Device) token() (string, error) {
+	if d.TokenFile == "" {
+		return d.Token, nil
+	}
+	file, err := os.Open(d.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("the token of %s: %w", d.URL, err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxToken+2)) // with the end of its line
+	token := strings.TrimSpace(string(text))
+	if err == nil {
+		err = checkToken(token)
+	}
+	if err == nil && token == "" {
+		err = errors.New("it is empty")
+	}
+	if err != nil {
+		return "", fmt.Errorf("the token of %s, in %s: %w", d.URL, d.TokenFile, err)
+	}
+	return token, nil
+}
+
+// checkToken tells whether a token can stand in a header.
+func checkToken(token string) error {
+	if len(token) > maxToken {
+		return fmt.Errorf("a token has at most %d bytes", maxToken)
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("a token has neither spaces nor characters beyond ASCII")
+	}
+	return nil
+}
