@@ -1,8 +1,8 @@
 // Package web is the medium of devices that are HTTP servers, as those that speak
 // standard MCP are. A device is known by its URL, or it announces itself by mDNS.
 //
-//	--http URL ───────────────▶ Sighting, always there
-//	sockets ─▶ records ─▶ found ▶ Sighting, until it says goodbye or is silent
+//	URL ──────────────────────────▶ Sighting, always there
+//	sockets ─▶ browser ─▶ found ──▶ Sighting, until it says goodbye or is silent
 //
 // A Link to such a device carries requests and no messages: it has wire.HTTP.
 // Most of these devices are boards that serve one connection at a time. So nothing
@@ -15,7 +15,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +34,10 @@ type Config struct {
 	Devices []Device
 	// Dialects names the grammars to try on each.
 	Dialects []string
+	// Browse also looks for devices that announce themselves, which are held.
+	Browse bool
+	// Services names what they announce, such as _mcp._tcp.
+	Services []string
 	// DialTimeout bounds one attempt to connect.
 	DialTimeout time.Duration
 	// Answer bounds how long a device may think before it begins to answer.
@@ -55,8 +61,13 @@ type Device struct {
 
 // DefaultConfig has no devices.
 func DefaultConfig() Config {
-	return Config{DialTimeout: 5 * time.Second, Answer: 3 * time.Minute, Message: 4 << 20}
+	return Config{Services: []string{"_mcp._tcp"}, DialTimeout: 5 * time.Second, Answer: 3 * time.Minute, Message: 4 << 20}
 }
+
+var serviceType = regexp.MustCompile(`^_[A-Za-z0-9]([A-Za-z0-9-]{0,13}[A-Za-z0-9])?\._(tcp|udp)$`)
+
+// maxServices is how many types can be asked for in one message.
+const maxServices = 16
 
 // Check tells what is wrong with the config.
 func (c Config) Check() error {
@@ -77,6 +88,14 @@ func (c Config) Check() error {
 			return fmt.Errorf("url %s: %w", d.URL, err)
 		}
 	}
+	for _, service := range c.Services {
+		if !serviceType.MatchString(service) {
+			return fmt.Errorf("service %q: want a type such as _mcp._tcp", service)
+		}
+	}
+	if c.Browse && (len(c.Services) == 0 || len(c.Services) > maxServices) {
+		return fmt.Errorf("services: want from 1 to %d types to look for, got %d", maxServices, len(c.Services))
+	}
 	for name, d := range map[string]time.Duration{"dial_timeout": c.DialTimeout, "answer": c.Answer} {
 		if d <= 0 {
 			return fmt.Errorf("%s: want more than nothing, got %v", name, d)
@@ -90,16 +109,26 @@ func (c Config) Check() error {
 
 // Connector is the wire.Connector of the medium.
 type Connector struct {
-	cfg  Config
-	more chan struct{} // holds something if there are devices that Watch has not reported
+	cfg     Config
+	log     *slog.Logger
+	browser *browser      // knows nobody if nobody is looked for
+	more    chan struct{} // holds something if there are devices that Watch has not reported
 
 	mu      sync.Mutex
 	devices []Device
+
+	// What follows is Watch's own.
+
+	stays map[string]stay // of what was found, by its address
+	count uint64          // of stays
 }
 
 // New makes a Connector of a config that was checked.
-func New(cfg Config) *Connector {
-	return &Connector{cfg: cfg, more: make(chan struct{}, 1), devices: cfg.Devices}
+func New(cfg Config, log *slog.Logger) *Connector {
+	return &Connector{
+		cfg: cfg, log: log, browser: newBrowser(cfg.Services), more: make(chan struct{}, 1),
+		devices: cfg.Devices, stays: make(map[string]stay),
+	}
 }
 
 // Add asks for one more device. It passes Check, and its URL is not asked for yet.
@@ -121,8 +150,19 @@ func (c *Connector) asked() []Device {
 }
 
 // Watch reports each device that was asked for once, as a group of its own: whether
-// it can be reached is found when it is spoken to.
+// it can be reached is found when it is spoken to. Those that announce themselves
+// are one group.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
+	var look <-chan time.Time
+	var ear *ear
+	if c.cfg.Browse {
+		ear = newEar(c.browser, c.log)
+		defer ear.close()
+		ticker := time.NewTicker(lookFound)
+		defer ticker.Stop()
+		look = ticker.C
+	}
+	var before []stay
 	for reported := 0; ; {
 		devices := c.asked()[reported:]
 		for _, d := range devices {
@@ -130,8 +170,15 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []w
 			update(Medium+" "+s.Address, []wire.Sighting{s})
 		}
 		reported += len(devices)
+		if ear != nil {
+			if stays := c.settle(ear.listen(time.Now())); !slices.EqualFunc(stays, before, stay.equal) {
+				update(Medium, c.sightings(stays))
+				before = stays
+			}
+		}
 		select {
 		case <-c.more:
+		case <-look:
 		case <-ctx.Done():
 			return nil
 		}
@@ -154,7 +201,10 @@ func (c *Connector) named(d Device) wire.Sighting {
 			if err != nil {
 				return nil, err
 			}
-			return newLink(&c.cfg, at.address(), at, token), nil
+			// What ends in .local is not known to resolvers everywhere.
+			known := at
+			known.targets = c.browser.resolve(at.host, time.Now())
+			return newLink(&c.cfg, at.address(), known, token), nil
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -36,7 +37,7 @@ func sight(t *testing.T, d web.Device, change ...func(*web.Config)) wire.Sightin
 	seen := make(chan wire.Sighting, 1)
 	ended := make(chan error)
 	go func() {
-		ended <- web.New(cfg).Watch(ctx, func(_ string, all []wire.Sighting) { seen <- all[0] })
+		ended <- web.New(cfg, slog.New(slog.DiscardHandler)).Watch(ctx, func(_ string, all []wire.Sighting) { seen <- all[0] })
 	}()
 	s := <-seen
 	cancel()
@@ -125,7 +126,7 @@ func TestCheck(t *testing.T) {
 
 // TestAdd: a device that is asked for later is reported, too.
 func TestAdd(t *testing.T) {
-	c := web.New(web.DefaultConfig())
+	c := web.New(web.DefaultConfig(), slog.New(slog.DiscardHandler))
 	seen := make(chan string, 1)
 	go c.Watch(t.Context(), func(_ string, all []wire.Sighting) { seen <- all[0].Address })
 	c.Add(web.Device{URL: "http://later"})

@@ -1,0 +1,139 @@
+package web
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/ferrulehq/ferrule/wire"
+)
+
+// facts are what matters of what a device says about itself in its announcement.
+// Firmware differs in what it says, and all of it may be a lie.
+type facts struct {
+	path string // of its endpoint; empty if it does not say
+	id   string // of the hardware; empty if it does not say
+}
+
+// maxID is the length of the longest id that a device may give itself.
+const maxID = 128
+
+// readFacts reads a text: keys and values, of which the first of a key counts.
+func readFacts(text []string) (f facts) {
+	said := make(map[string]string)
+	for _, pair := range text {
+		key, value, _ := strings.Cut(pair, "=")
+		key = strings.ToLower(key)
+		if _, again := said[key]; !again {
+			said[key] = value
+		}
+	}
+	for _, key := range []string{"path", "endpoint"} {
+		if f.path = cleanPath(said[key]); f.path != "" {
+			break
+		}
+	}
+	if mac, err := wire.ParseMAC(said["mac"]); err == nil {
+		f.id = mac
+	}
+	if usn := said["usn"]; usn != "" && len(usn) <= maxID && !strings.ContainsFunc(usn, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		f.id = usn
+	}
+	return f
+}
+
+// cleanPath is a path as it can stand in a URL; empty if it is none.
+func cleanPath(path string) string {
+	if path == "" {
+		return ""
+	}
+	if path[0] != '/' {
+		path = "/" + path
+	}
+	u, err := url.ParseRequestURI(path)
+	if err != nil || u.Host != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.EscapedPath() != path || strings.HasPrefix(path, "//") {
+		return ""
+	}
+	return path
+}
+
+// endpoint is where a device that was found answers.
+func (f found) endpoint() endpoint {
+	at := endpoint{scheme: "http", path: f.text.path}
+	if at.path == "" {
+		at.path = DefaultPath
+	}
+	for _, a := range f.addrs {
+		at.targets = append(at.targets, netip.AddrPortFrom(a, f.port))
+	}
+	at.host = at.targets[0].String()
+	return at
+}
+
+// addresses are by what the hardware can be told apart: the id that it gives itself,
+// or its names. A network address changes. That of hardware which is met in another
+// way, and perhaps trusted there, cannot be taken by an announcement: it begins otherwise.
+func (f found) addresses() []string {
+	label, _ := f.name.first()
+	names := scheme + escape(label) + "@" + escape(f.host.text())
+	if first, _ := f.service.first(); first != "_mcp" {
+		names += escape(first)
+	}
+	if f.text.id == "" {
+		return []string{names}
+	}
+	return []string{scheme + f.text.id, names}
+}
+
+// scheme begins the address of whatever was found.
+const scheme = "mdns:"
+
+// text is a name with dots.
+func (n name) text() string {
+	var labels []string
+	for n != "" {
+		label, rest := n.first()
+		labels, n = append(labels, label), rest
+	}
+	return strings.Join(labels, ".")
+}
+
+// escape puts what is neither letter nor digit of ASCII into hexadecimal, and keeps
+// what names have in common.
+func escape(s string) string {
+	var out strings.Builder
+	for _, b := range []byte(name(s).key()) {
+		if b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || strings.IndexByte("-_.", b) >= 0 {
+			out.WriteByte(b)
+		} else {
+			fmt.Fprintf(&out, "%%%02x", b)
+		}
+	}
+	return out.String()
+}
+
+// title is what an instance calls itself, for people.
+func (f found) title() string {
+	label, _ := f.name.first()
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, label)
+}
+
+// is tells whether what was found is what the owner gave a URL of.
+func (f found) is(at endpoint) bool {
+	if f.text.path != "" && f.text.path != at.path {
+		return false
+	}
+	hosts := []string{fmt.Sprintf("%s:%d", strings.ToLower(f.host.text()), f.port)}
+	for _, a := range f.addrs {
+		hosts = append(hosts, netip.AddrPortFrom(a, f.port).String())
+	}
+	return slices.Contains(hosts, at.host)
+}
