@@ -48,7 +48,10 @@ var rooms = map[string]room{
 		third: []string{"github.com/mochi-mqtt/server/v2"},
 		tests: []string{"wire/wiretest"},
 	},
-	"wire/web": {own: []string{"wire"}},
+	"wire/web": {
+		own:   []string{"wire"},
+		tests: []string{"wire/ws", "github.com/gobwas/ws"},
+	},
 	"wire/ws": {
 		own:   []string{"wire", "wire/lobby"},
 		third: []string{"github.com/gobwas/ws"},

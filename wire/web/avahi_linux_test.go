@@ -123,7 +123,7 @@ func watch(t *testing.T) *watched {
 	w := &watched{t: t}
 	done := make(chan error, 1)
 	go func() {
-		done <- web.New(cfg, slog.New(slog.NewTextHandler(t.Output(), nil))).Watch(ctx, func(_ string, all []wire.Sighting) {
+		done <- web.New(cfg, nil, slog.New(slog.NewTextHandler(t.Output(), nil))).Watch(ctx, func(_ string, all []wire.Sighting) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.all = all

@@ -301,7 +301,7 @@ func FuzzMessage(f *testing.F) {
 			b.ask(start.Add(time.Duration(i) * time.Second))
 		}
 		all, _ := b.look(start.Add(5 * time.Second))
-		c := New(DefaultConfig(), slog.New(slog.DiscardHandler))
+		c := New(DefaultConfig(), nil, slog.New(slog.DiscardHandler))
 		for _, s := range c.sightings(c.settle(all)) {
 			checkSighting(t, s)
 		}

@@ -1,12 +1,14 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // DefaultPath is where most devices have their endpoint.
@@ -22,14 +24,20 @@ type endpoint struct {
 	targets []netip.AddrPort
 }
 
+// ports are those of the schemes, where a URL has none.
+var ports = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443"}
+
+// socket tells whether the device listens for a WebSocket.
+func (e endpoint) socket() bool { return e.scheme == "ws" || e.scheme == "wss" }
+
 // parseURL reads a URL as people write it.
 func parseURL(raw string) (endpoint, error) {
 	wrong := func(why string) (endpoint, error) {
 		return endpoint{}, fmt.Errorf("url %q: %s", redact(raw), why)
 	}
 	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "" {
-		return wrong("want one such as http://192.168.1.20/mcp")
+	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" || u.Opaque != "" {
+		return wrong("want one such as http://192.168.1.20/mcp, or ws://192.168.1.20:9000/")
 	}
 	switch {
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery:
@@ -42,7 +50,10 @@ func parseURL(raw string) (endpoint, error) {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return wrong("the port must be a number from 1 to 65535")
 	}
-	if at.path == "" {
+	switch {
+	case at.path == "" && at.socket():
+		at.path = "/"
+	case at.path == "":
 		at.path = DefaultPath
 	}
 	return at, nil
@@ -53,7 +64,7 @@ func parseURL(raw string) (endpoint, error) {
 func hostport(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		port = ports[u.Scheme]
 	}
 	host, zone, zoned := strings.Cut(u.Hostname(), "%")
 	host = strings.ToLower(host)
@@ -78,6 +89,26 @@ func redact(raw string) string {
 func (e endpoint) url() string {
 	// The zone of an address is escaped in a URL.
 	return e.scheme + "://" + strings.Replace(e.host, "%", "%25", 1) + e.path
+}
+
+// connect dials a device, at the address of its URL unless others are known.
+// Keep-alive is on, and answered by the kernels alone: it finds a board that lost
+// power while a stream is open.
+func (e endpoint) connect(ctx context.Context, timeout time.Duration, network, address string) (conn net.Conn, err error) {
+	dialer := net.Dialer{
+		Timeout:         timeout,
+		FallbackDelay:   -1, // a second connection, made in case, would block a board
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	if len(e.targets) == 0 {
+		return dialer.DialContext(ctx, network, address)
+	}
+	for _, target := range e.targets { // in turn, never two at once
+		if conn, err = dialer.DialContext(ctx, network, target.String()); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
 }
 
 // address tells the device apart where nothing better is known.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -16,6 +17,9 @@ import (
 type facts struct {
 	path string // of its endpoint; empty if it does not say
 	id   string // of the hardware; empty if it does not say
+	// socket is the port of its WebSocket; zero if it does not say. HTTP is
+	// what is used: with a session, and with a token if need be.
+	socket uint16
 }
 
 // maxID is the length of the longest id that a device may give itself.
@@ -41,6 +45,9 @@ func readFacts(text []string) (f facts) {
 	}
 	if usn := said["usn"]; usn != "" && len(usn) <= maxID && !strings.ContainsFunc(usn, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		f.id = usn
+	}
+	if port, err := strconv.ParseUint(said["ws_port"], 10, 16); err == nil {
+		f.socket = uint16(port)
 	}
 	return f
 }
@@ -128,12 +135,16 @@ func (f found) title() string {
 
 // is tells whether what was found is what the owner gave a URL of.
 func (f found) is(at endpoint) bool {
-	if f.text.path != "" && f.text.path != at.path {
-		return false
+	if at.socket() {
+		return f.at(at.host, f.text.socket) || f.at(at.host, f.port)
 	}
-	hosts := []string{fmt.Sprintf("%s:%d", strings.ToLower(f.host.text()), f.port)}
-	for _, a := range f.addrs {
-		hosts = append(hosts, netip.AddrPortFrom(a, f.port).String())
+	return f.at(at.host, f.port) && (f.text.path == "" || f.text.path == at.path)
+}
+
+// at tells whether it is at a host and port, by its name or an address.
+func (f found) at(hostport string, port uint16) bool {
+	if hostport == fmt.Sprintf("%s:%d", strings.ToLower(f.host.text()), port) {
+		return true
 	}
-	return slices.Contains(hosts, at.host)
+	return slices.ContainsFunc(f.addrs, func(a netip.Addr) bool { return hostport == netip.AddrPortFrom(a, port).String() })
 }

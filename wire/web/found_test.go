@@ -36,7 +36,7 @@ func TestFacts(t *testing.T) {
 		text string
 		want facts
 	}{
-		{"path=/mcp version=2025-11-25 ws_port=9000", facts{path: "/mcp"}},
+		{"path=/mcp version=2025-11-25 ws_port=9000", facts{path: "/mcp", socket: 9000}},
 		{"PATH=/a path=/b", facts{path: "/a"}},
 		{"endpoint=/e usn=uuid:98a316", facts{path: "/e", id: "uuid:98a316"}},
 		{"path=mcp", facts{path: "/mcp"}},
@@ -51,6 +51,8 @@ func TestFacts(t *testing.T) {
 		{"mac=00:00:00:00:00:00", facts{}},
 		{"usn=" + strings.Repeat("x", 129), facts{}},
 		{"usn=ä", facts{}},
+		{"ws_port=90000", facts{}},
+		{"ws_port=-1", facts{}},
 		{"usn", facts{}},
 		{"=/mcp", facts{}},
 	} {
@@ -75,7 +77,7 @@ func sighted(t *testing.T, c *Connector, records []record, now time.Time) []wire
 // TestAddress: hardware is told apart by the id that it gives itself, or else by its
 // names, and never by its network address. An id that is taken is not taken twice.
 func TestAddress(t *testing.T) {
-	c := New(DefaultConfig(), slog.New(slog.DiscardHandler))
+	c := New(DefaultConfig(), nil, slog.New(slog.DiscardHandler))
 	sighted(t, c, announced("Rig Uno 1", "Rig", "10.0.0.7"), start)
 	sighted(t, c, announced("Küche", "esp", "10.0.0.8", "usn=uuid:1"), start)
 	all := sighted(t, c, announced("thief", "evil", "10.0.0.9", "usn=uuid:1"), start)
@@ -91,7 +93,7 @@ func TestAddress(t *testing.T) {
 	if url, _ := link.(wire.HTTP).HTTP(); url != "http://10.0.0.7:80/mcp" {
 		t.Errorf("the URL is %s", url)
 	}
-	v6 := New(DefaultConfig(), slog.New(slog.DiscardHandler))
+	v6 := New(DefaultConfig(), nil, slog.New(slog.DiscardHandler))
 	link, _ = sighted(t, v6, announced("six", "s", "fe80::1", "path=/x"), start)[0].Open(t.Context())
 	if url, _ := link.(wire.HTTP).HTTP(); url != "http://[fe80::1%25eth0]:80/x" {
 		t.Errorf("the URL is %s", url)
@@ -101,7 +103,7 @@ func TestAddress(t *testing.T) {
 // TestInstance: a board that has moved, or that comes back, comes anew; one that
 // merely has an address more does not.
 func TestInstance(t *testing.T) {
-	c := New(DefaultConfig(), slog.New(slog.DiscardHandler))
+	c := New(DefaultConfig(), nil, slog.New(slog.DiscardHandler))
 	first := sighted(t, c, announced("b", "b", "10.0.0.7"), start)[0].Instance
 	if again := sighted(t, c, announced("b", "b", "2001:db8::1"), start)[0].Instance; again != first {
 		t.Error("it has one more address, and came anew")
@@ -127,14 +129,18 @@ func TestInstance(t *testing.T) {
 func TestFoundAndNamed(t *testing.T) {
 	for url, hidden := range map[string]bool{
 		"http://10.0.0.7/mcp": true, "http://10.0.0.7": true, "http://Esp.local:80/mcp": true,
+		"ws://10.0.0.7:9000": true, "ws://10.0.0.7:80/": true, "ws://10.0.0.7:9001": false,
 		"http://10.0.0.7:81/mcp": false, "http://10.0.0.7/other": false, "http://10.0.0.8/mcp": false,
 	} {
 		cfg := DefaultConfig()
 		cfg.Devices = []Device{{URL: url}}
-		c := New(cfg, slog.New(slog.DiscardHandler))
-		all := sighted(t, c, announced("b", "esp", "10.0.0.7", "path=/mcp"), time.Now())
+		c := New(cfg, nil, slog.New(slog.DiscardHandler))
+		all := sighted(t, c, announced("b", "esp", "10.0.0.7", "path=/mcp", "ws_port=9000"), time.Now())
 		if (len(all) == 0) != hidden {
 			t.Errorf("%s: found %d", url, len(all))
+		}
+		if strings.HasPrefix(url, "ws") {
+			continue
 		}
 		opened, err := c.named(cfg.Devices[0]).Open(t.Context())
 		if err != nil {

@@ -122,15 +122,9 @@ func (l *link) why(ctx context.Context, err error) error {
 // errSilent is told of a device that neither takes nor says anything.
 var errSilent = errors.New("the device did not answer in time")
 
-// dial connects to the device, whatever a URL says. Keep-alive is on, and answered
-// by the kernels alone: it finds a board that lost power while a stream is open.
+// dial connects to the device.
 func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	dialer := net.Dialer{
-		Timeout:         l.cfg.DialTimeout,
-		FallbackDelay:   -1, // a second connection, made in case, would block a board
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
-	}
-	inner, err := l.dialFirst(ctx, &dialer, network, address)
+	inner, err := l.at.connect(ctx, l.cfg.DialTimeout, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", address, l.why(ctx, err))
 	}
@@ -143,19 +137,6 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	}
 	l.conns[c] = true
 	return c, nil
-}
-
-// dialFirst tries the addresses of the device in turn, never two at once.
-func (l *link) dialFirst(ctx context.Context, dialer *net.Dialer, network, address string) (inner net.Conn, err error) {
-	if len(l.at.targets) == 0 {
-		return dialer.DialContext(ctx, network, address)
-	}
-	for _, target := range l.at.targets {
-		if inner, err = dialer.DialContext(ctx, network, target.String()); err == nil {
-			return inner, nil
-		}
-	}
-	return nil, err
 }
 
 // maxWrite is how long a piece of a request may take to be sent. A device that does

@@ -5,6 +5,9 @@
 //	sockets ─▶ browser ─▶ found ──▶ Sighting, until it says goodbye or is silent
 //
 // A Link to such a device carries requests and no messages: it has wire.HTTP.
+// One that speaks over a WebSocket, and has a URL in ws or wss, is spoken to with
+// messages, by the medium that knows those.
+//
 // Most of these devices are boards that serve one connection at a time. So nothing
 // is dialled before there is a request for it, and a connection ends with its
 // answer.
@@ -16,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"regexp"
 	"slices"
@@ -48,7 +52,8 @@ type Config struct {
 
 // Device is one device that the owner named.
 type Device struct {
-	// URL is that of its MCP endpoint. Without a path it is that of DefaultPath.
+	// URL is that of its MCP endpoint, in http, https, ws or wss. One of HTTP
+	// without a path is that of DefaultPath.
 	URL string
 	// Name is the device's ID; empty to let it follow what the device says.
 	Name string
@@ -107,9 +112,14 @@ func (c Config) Check() error {
 	return nil
 }
 
+// WebSocket opens a link to a device that listens for a WebSocket, by its URL and with
+// a token, if there is one. Address is that of the link, and dial makes the connection.
+type WebSocket func(ctx context.Context, address, url, token string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (wire.Link, error)
+
 // Connector is the wire.Connector of the medium.
 type Connector struct {
 	cfg     Config
+	socket  WebSocket
 	log     *slog.Logger
 	browser *browser      // knows nobody if nobody is looked for
 	more    chan struct{} // holds something if there are devices that Watch has not reported
@@ -124,9 +134,9 @@ type Connector struct {
 }
 
 // New makes a Connector of a config that was checked.
-func New(cfg Config, log *slog.Logger) *Connector {
+func New(cfg Config, socket WebSocket, log *slog.Logger) *Connector {
 	return &Connector{
-		cfg: cfg, log: log, browser: newBrowser(cfg.Services), more: make(chan struct{}, 1),
+		cfg: cfg, socket: socket, log: log, browser: newBrowser(cfg.Services), more: make(chan struct{}, 1),
 		devices: cfg.Devices, stays: make(map[string]stay),
 	}
 }
@@ -188,25 +198,35 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []w
 // named is the sighting of a device that was asked for.
 func (c *Connector) named(d Device) wire.Sighting {
 	at, _ := parseURL(d.URL) // it was checked
+	medium := Medium
+	if at.socket() {
+		medium = "ws"
+	}
 	return wire.Sighting{
 		Address:  at.address(),
 		Local:    at.loopback(),
 		Instance: 1,
-		Medium:   Medium,
+		Medium:   medium,
 		Name:     d.Name,
 		Adopted:  !d.Held,
 		Dialects: c.cfg.Dialects,
-		Open: func(context.Context) (wire.Link, error) {
-			token, err := d.token()
-			if err != nil {
-				return nil, err
-			}
-			// What ends in .local is not known to resolvers everywhere.
-			known := at
-			known.targets = c.browser.resolve(at.host, time.Now())
-			return newLink(&c.cfg, at.address(), known, token), nil
-		},
+		Open:     func(ctx context.Context) (wire.Link, error) { return c.open(ctx, d, at) },
 	}
+}
+
+// open opens a device that was asked for.
+func (c *Connector) open(ctx context.Context, d Device, at endpoint) (wire.Link, error) {
+	token, err := d.token()
+	if err != nil {
+		return nil, err
+	}
+	at.targets = c.browser.resolve(at.host, time.Now()) // not every resolver knows .local
+	if !at.socket() {
+		return newLink(&c.cfg, at.address(), at, token), nil
+	}
+	return c.socket(ctx, at.address(), at.url(), token, func(ctx context.Context, network, address string) (net.Conn, error) {
+		return at.connect(ctx, c.cfg.DialTimeout, network, address)
+	})
 }
 
 // maxToken is the length of the longest token.

@@ -17,8 +17,11 @@ import (
 	"testing"
 	"time"
 
+	gobwas "github.com/gobwas/ws"
+
 	"github.com/ferrulehq/ferrule/wire"
 	"github.com/ferrulehq/ferrule/wire/web"
+	"github.com/ferrulehq/ferrule/wire/ws"
 )
 
 // sight returns the sighting of a device.
@@ -37,7 +40,7 @@ func sight(t *testing.T, d web.Device, change ...func(*web.Config)) wire.Sightin
 	seen := make(chan wire.Sighting, 1)
 	ended := make(chan error)
 	go func() {
-		ended <- web.New(cfg, slog.New(slog.DiscardHandler)).Watch(ctx, func(_ string, all []wire.Sighting) { seen <- all[0] })
+		ended <- web.New(cfg, ws.DefaultConfig().Dial, slog.New(slog.DiscardHandler)).Watch(ctx, func(_ string, all []wire.Sighting) { seen <- all[0] })
 	}()
 	s := <-seen
 	cancel()
@@ -126,12 +129,56 @@ func TestCheck(t *testing.T) {
 
 // TestAdd: a device that is asked for later is reported, too.
 func TestAdd(t *testing.T) {
-	c := web.New(web.DefaultConfig(), slog.New(slog.DiscardHandler))
+	c := web.New(web.DefaultConfig(), nil, slog.New(slog.DiscardHandler))
 	seen := make(chan string, 1)
 	go c.Watch(t.Context(), func(_ string, all []wire.Sighting) { seen <- all[0].Address })
 	c.Add(web.Device{URL: "http://later"})
 	if got := <-seen; got != "later:80/mcp" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestWebSocket: a device with a URL in ws is opened by the medium of WebSockets, and
+// is spoken to with messages.
+func TestWebSocket(t *testing.T) {
+	b := newBoard(t)
+	go func() {
+		conn, err := b.ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		token := ""
+		upgrader := gobwas.Upgrader{OnHeader: func(key, value []byte) error {
+			if string(key) == "Authorization" {
+				token = string(value)
+			}
+			return nil
+		}}
+		if _, err := upgrader.Upgrade(conn); err != nil {
+			t.Error(err)
+		}
+		if f, err := gobwas.ReadFrame(conn); err == nil {
+			gobwas.WriteFrame(conn, gobwas.NewTextFrame(append([]byte(token+": "), gobwas.UnmaskFrame(f).Payload...)))
+		}
+	}()
+	s := sight(t, web.Device{URL: "ws://" + b.ln.Addr().String(), Token: "secret"})
+	if s.Medium != "ws" || s.Address != b.ln.Addr().String()+"/" || !s.Local || !s.Adopted {
+		t.Errorf("got %+v", s)
+	}
+	link, err := s.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	if err := link.Send(t.Context(), wire.Message{Data: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := link.Recv(within(t, 5*time.Second)); string(m.Data) != "Bearer secret: {}" || err != nil {
+		t.Errorf("got %q, %v", m.Data, err)
+	}
+	if info := link.Info(); info.Address != s.Address || info.Medium != s.Medium {
+		t.Errorf("got %+v", info)
 	}
 }
 

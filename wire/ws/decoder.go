@@ -13,7 +13,8 @@ import (
 // gobwas/ws tells what a header says and whether it may; what is half read when
 // a Recv ends has to be kept here.
 type decoder struct {
-	limit int
+	limit  int
+	client bool // the device was dialled, and what it sends is not masked
 
 	head   [ws.MaxHeaderSize]byte
 	have   int       // bytes of head
@@ -88,6 +89,9 @@ func (d *decoder) takeHeader(p []byte) (used int, whole bool, err error) {
 		return used, false, err
 	}
 	state := ws.StateServerSide
+	if d.client {
+		state = ws.StateClientSide
+	}
 	if d.message != 0 {
 		state = state.Set(ws.StateFragmented)
 	}

@@ -49,10 +49,12 @@ func FuzzDecoder(f *testing.F) {
 		ws.WriteFrame(&frames, ws.MaskFrame(frame))
 	}
 	f.Add(frames.Bytes(), 7)
+	f.Add([]byte("\x81\x02{}\x89\x01?\x01\x01a\x80\x01b"), 2) // from a device that was dialled
 	f.Add([]byte{0x81, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4, 5}, 3)
 	f.Fuzz(func(t *testing.T, p []byte, size int) {
 		const limit = 128
-		whole, wholeErr := decodeAll(t, &decoder{limit: limit}, p)
+		client := len(p) > 1 && p[1]&0x80 == 0
+		whole, wholeErr := decodeAll(t, &decoder{limit: limit, client: client}, p)
 		size = max(1, size%64)
 		var pieces [][]byte
 		for rest := p; len(rest) > 0; {
@@ -60,7 +62,7 @@ func FuzzDecoder(f *testing.F) {
 			pieces = append(pieces, rest[:n])
 			rest = rest[n:]
 		}
-		cut, cutErr := decodeAll(t, &decoder{limit: limit}, pieces...)
+		cut, cutErr := decodeAll(t, &decoder{limit: limit, client: client}, pieces...)
 		if (wholeErr == nil) != (cutErr == nil) || len(whole) != len(cut) {
 			t.Fatalf("whole: %d events, %v; in pieces: %d events, %v", len(whole), wholeErr, len(cut), cutErr)
 		}

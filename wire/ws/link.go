@@ -16,11 +16,12 @@ import (
 	"github.com/ferrulehq/ferrule/wire/lobby"
 )
 
-// link is a device that has dialled in.
+// link is a device that has dialled in, or was dialled.
 type link struct {
 	*lobby.Socket
-	cfg *Config
-	who identity // without its token
+	cfg    *Config
+	who    identity // without its token
+	client bool     // it was dialled, and what is sent to it is masked
 
 	// What follows is Recv's own.
 
@@ -61,7 +62,7 @@ func (l *link) Recv(ctx context.Context) (wire.Message, error) {
 		l.pending = l.pending[used:]
 		switch {
 		case err != nil:
-			l.Farewell(closeFrame(ws.StatusProtocolError))
+			l.Farewell(l.closeFrame(ws.StatusProtocolError))
 			l.broken = fmt.Errorf("the device does not keep to the protocol: %w", err)
 		case e.kind == text:
 			l.tellNoise()
@@ -94,7 +95,7 @@ func (l *link) take(e event) {
 	case ping:
 		l.owed = append(make([]byte, 0, len(e.data)), e.data...)
 	case closing:
-		l.Farewell(closeFrame(ws.StatusNormalClosure))
+		l.Farewell(l.closeFrame(ws.StatusNormalClosure))
 		l.broken = lobby.ErrHungUp
 	}
 }
@@ -130,7 +131,7 @@ func (l *link) read(ctx context.Context) error {
 // that is measured by the deadline of the read, and costs nothing else.
 func (l *link) wait(ctx context.Context, p []byte) (int, error) {
 	if l.owed != nil { // the last one counts, however many there were
-		if err := l.Reply(frame(ws.OpPong, l.owed)); err != nil {
+		if err := l.Reply(l.frame(ws.OpPong, l.owed)); err != nil {
 			return 0, err
 		}
 		l.owed = nil
@@ -147,7 +148,7 @@ func (l *link) wait(ctx context.Context, p []byte) (int, error) {
 			l.End(lobby.ErrSilent)
 			return 0, lobby.ErrSilent
 		}
-		if err := l.Reply(frame(ws.OpPing, nil)); err != nil {
+		if err := l.Reply(l.frame(ws.OpPing, nil)); err != nil {
 			return 0, err
 		}
 		l.due, l.asked = time.Now().Add(l.cfg.Pong), true
@@ -164,18 +165,28 @@ func (l *link) Send(ctx context.Context, m wire.Message) error {
 	default:
 		return fmt.Errorf("%w: a WebSocket has no channel %q", wire.ErrUnsent, m.Channel)
 	}
-	return l.Socket.Send(ctx, m, frame(op, m.Data))
+	return l.Socket.Send(ctx, m, l.frame(op, m.Data))
 }
 
 // frame is data with its header.
-func frame(op ws.OpCode, data []byte) []byte {
+func (l *link) frame(op ws.OpCode, data []byte) []byte {
+	header := ws.Header{Fin: true, OpCode: op, Length: int64(len(data)), Masked: l.client}
+	if l.client {
+		header.Mask = ws.NewMask()
+	}
 	out := bytes.NewBuffer(make([]byte, 0, ws.MaxHeaderSize+len(data)))
-	ws.WriteHeader(out, ws.Header{Fin: true, OpCode: op, Length: int64(len(data))}) // a buffer takes all
+	ws.WriteHeader(out, header) // a buffer takes all
+	begin := out.Len()
 	out.Write(data)
+	if l.client {
+		ws.Cipher(out.Bytes()[begin:], header.Mask, 0)
+	}
 	return out.Bytes()
 }
 
-func closeFrame(code ws.StatusCode) []byte { return frame(ws.OpClose, ws.NewCloseFrameBody(code, "")) }
+func (l *link) closeFrame(code ws.StatusCode) []byte {
+	return l.frame(ws.OpClose, ws.NewCloseFrameBody(code, ""))
+}
 
 // Close implements wire.Link.
 func (l *link) Close() error {
@@ -185,6 +196,6 @@ func (l *link) Close() error {
 
 // drop ends the link, and says why.
 func (l *link) drop(why error) {
-	l.Farewell(closeFrame(ws.StatusNormalClosure))
+	l.Farewell(l.closeFrame(ws.StatusNormalClosure))
 	l.End(why)
 }

@@ -7,6 +7,9 @@
 // A Connector is the handler of the path that they dial. An idle device costs a
 // socket and the goroutine that reads it: what belongs to the HTTP server is let
 // go of, and silence is measured by the deadline of that read.
+//
+// A device that listens itself is dialled by Config.Dial, for the medium that knows
+// where it is.
 package ws
 
 import (
