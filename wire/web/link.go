@@ -24,7 +24,7 @@ type link struct {
 
 	mu    sync.Mutex
 	conns map[*conn]bool                  // that are open; nil after Close
-	under map[*request]context.CancelFunc // requests that are under way
+	under map[*request]context.CancelFunc // requests and attempts to connect
 }
 
 // newLink makes a link. It dials nothing: a board that serves one connection would
@@ -124,6 +124,14 @@ var errSilent = errors.New("the device did not answer in time")
 
 // dial connects to the device.
 func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	// It can outlast the request that it is for, and must not outlast the link.
+	ctx, cancel := context.WithCancel(ctx)
+	dialling := new(request)
+	if err := l.begin(dialling, cancel); err != nil {
+		cancel()
+		return nil, err
+	}
+	defer l.finish(dialling)
 	inner, err := l.at.connect(ctx, l.cfg.DialTimeout, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", address, l.why(ctx, err))

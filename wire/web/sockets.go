@@ -2,6 +2,7 @@ package web
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -36,8 +37,9 @@ type sockets struct {
 	onLink []netip.Prefix // the networks that the machine is on
 }
 
-// where a socket listens.
-type where struct{ network, name string }
+// where a socket listens. On an interface that has other addresses than before, what
+// it sends would come from an address that is not there any more.
+type where struct{ network, name, addresses string }
 
 func newSockets(take func(packet []byte, zone string)) *sockets {
 	return &sockets{take: take, open: make(map[where]*net.UDPConn)}
@@ -57,9 +59,8 @@ func (s *sockets) refresh() (more bool, err error) {
 		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagMulticast == 0 {
 			continue
 		}
-		networks := networksOf(i)
-		for network, prefixes := range networks {
-			at := where{network, i.Name}
+		for network, prefixes := range networksOf(i) {
+			at := where{network, fmt.Sprint(i.Name, i.Index), fmt.Sprint(prefixes)}
 			onLink = append(onLink, prefixes...)
 			if there[at] = true; s.open[at] != nil || len(s.open) >= maxSockets {
 				continue

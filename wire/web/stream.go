@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/ferrulehq/ferrule/wire"
 )
@@ -21,7 +22,17 @@ type stream struct {
 	last  byte   // the byte before
 	empty bool   // the line at hand has no byte yet
 	err   error  // why there is no more
+
+	credit int       // bytes that may be read before looking at the clock
+	paid   time.Time // when credit was last counted
 }
+
+// How fast a stream is read in the long run, and at once. Each event costs as much as
+// a line does on top. A device that sends more is read more slowly.
+const (
+	streamRate  = 16 << 20
+	streamBurst = 4 << 20
+)
 
 // Read implements io.Reader.
 func (s *stream) Read(p []byte) (int, error) {
@@ -29,6 +40,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		return 0, s.err
 	}
 	n, err := s.body.Read(p)
+	s.pay(n)
 	if took := s.take(p[:n]); took < n {
 		n, err = took, fmt.Errorf("%w: an event has more than %d bytes", wire.ErrTooLong, s.limit())
 		s.link.Note("the stream was ended: " + err.Error())
@@ -62,6 +74,7 @@ func (s *stream) take(p []byte) int {
 		switch {
 		case pair:
 		case ends && s.empty:
+			s.pay(wire.LineCost)
 			s.flush("")
 		case ends:
 			s.empty = true
@@ -75,6 +88,19 @@ func (s *stream) take(p []byte) int {
 		}
 	}
 	return len(p)
+}
+
+// pay waits until so much may have been read.
+func (s *stream) pay(cost int) {
+	if s.credit -= cost; s.credit >= 0 {
+		return
+	}
+	now := time.Now()
+	s.credit += int(min(now.Sub(s.paid).Seconds(), 1) * streamRate)
+	s.credit, s.paid = min(s.credit, streamBurst), now
+	if s.credit < 0 {
+		time.Sleep(time.Duration(-s.credit) * time.Second / streamRate)
+	}
 }
 
 // flush shows an event to the tap.
