@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ferrulehq/ferrule/wire"
 )
@@ -26,7 +27,7 @@ const maxHeader = 64 << 10
 
 // carrier is the http.RoundTripper of a link. It is made for boards: a connection
 // for each request, one post at a time, one stream that is read beside, and nothing
-// that the device did not ask for.
+// that is kept open in case.
 type carrier struct {
 	link      *link
 	transport *http.Transport
@@ -59,6 +60,7 @@ func newCarrier(l *link) carrier {
 // request is one that is under way.
 type request struct {
 	carrier *carrier
+	cancel  context.CancelFunc
 	lane    chan struct{} // holds one for this request; nil if it does not any more
 	sent    atomic.Bool   // there was a connection, and bytes may have gone out
 }
@@ -97,10 +99,9 @@ func (c *carrier) RoundTrip(out *http.Request) (*http.Response, error) {
 
 // begin waits until it is the turn of a request.
 func (c *carrier) begin(out *http.Request) (*request, context.Context, error) {
-	r := &request{carrier: c}
 	ctx, cancel := context.WithCancel(out.Context())
-	if err := c.link.begin(r, cancel); err != nil {
-		cancel()
+	r := &request{carrier: c, cancel: cancel}
+	if err := c.link.begin(r); err != nil {
 		return nil, nil, err
 	}
 	lane := c.posts
@@ -170,10 +171,14 @@ func (r *request) receive(answer *http.Response) *http.Response {
 		}
 		return answer
 	}
+	slow := time.AfterFunc(l.cfg.Answer, r.cancel)
 	data, err := io.ReadAll(io.LimitReader(answer.Body, int64(l.cfg.Message)+1))
-	if len(data) > l.cfg.Message {
+	switch late := !slow.Stop(); {
+	case len(data) > l.cfg.Message:
 		data, err = data[:l.cfg.Message], fmt.Errorf("%w: the answer has more than %d bytes", wire.ErrTooLong, l.cfg.Message)
-	} else if err != nil {
+	case err != nil && late:
+		err = fmt.Errorf("the answer broke off: %w", errSilent)
+	case err != nil:
 		err = fmt.Errorf("the answer broke off: %w", l.why(answer.Request.Context(), err))
 	}
 	answer.Body.Close()

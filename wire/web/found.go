@@ -1,6 +1,7 @@
 package web
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -43,13 +44,19 @@ func readFacts(text []string) (f facts) {
 	if mac, err := wire.ParseMAC(said["mac"]); err == nil {
 		f.id = mac
 	}
-	if usn := said["usn"]; usn != "" && len(usn) <= maxID && !strings.ContainsFunc(usn, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if usn := said["usn"]; usn != "" && len(usn) <= maxID && !strings.ContainsFunc(usn, notID) {
 		f.id = usn
 	}
 	if port, err := strconv.ParseUint(said["ws_port"], 10, 16); err == nil {
 		f.socket = uint16(port)
 	}
 	return f
+}
+
+// notID tells whether a character cannot stand in an id. People copy addresses into
+// a shell; and those that are made of names have an @, so that no id is like one.
+func notID(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r))
 }
 
 // cleanPath is a path as it can stand in a URL; empty if it is none.
@@ -89,11 +96,17 @@ func (f found) addresses() []string {
 	if first, _ := f.service.first(); first != "_mcp" {
 		names += escape(first)
 	}
+	if len(names) > maxNames {
+		names = fmt.Sprintf("%s-%x", names[:maxNames-17], sha256.Sum256([]byte(names)))[:maxNames]
+	}
 	if f.text.id == "" {
 		return []string{names}
 	}
 	return []string{scheme + f.text.id, names}
 }
+
+// maxNames is the length of the longest address that is made of names.
+const maxNames = 80
 
 // scheme begins the address of whatever was found.
 const scheme = "mdns:"

@@ -16,7 +16,7 @@ func checkSighting(t *testing.T, s wire.Sighting) {
 	if s.Adopted || s.Shy == "" || s.Name != "" {
 		t.Errorf("a stranger is trusted: %+v", s)
 	}
-	if !strings.HasPrefix(s.Address, "mdns:") || strings.ContainsFunc(s.Address, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if !strings.HasPrefix(s.Address, "mdns:") || len(s.Address) > len("mdns:")+maxID || strings.ContainsAny(s.Address, " \"'`$;&|<>(){}\\*?#!~") {
 		t.Errorf("the address is %q", s.Address)
 	}
 	opened, err := s.Open(t.Context())
@@ -51,6 +51,8 @@ func TestFacts(t *testing.T) {
 		{"mac=00:00:00:00:00:00", facts{}},
 		{"usn=" + strings.Repeat("x", 129), facts{}},
 		{"usn=ä", facts{}},
+		{"usn=rig@rig.local", facts{}},
+		{"usn=`reboot`", facts{}},
 		{"ws_port=90000", facts{}},
 		{"ws_port=-1", facts{}},
 		{"usn", facts{}},
@@ -88,6 +90,13 @@ func TestAddress(t *testing.T) {
 		if all[i].Address != want.address || all[i].Local != want.local {
 			t.Errorf("got %q, local %t, want %+v", all[i].Address, all[i].Local, want)
 		}
+	}
+	long := strings.Repeat("客厅", 10)
+	for _, label := range []string{long, long + "2"} {
+		all = sighted(t, c, announced(label, "esp", "10.0.0.8"), start)
+	}
+	if a, b := all[3].Address, all[4].Address; a == b || len(a) != maxNames || len(b) != maxNames {
+		t.Errorf("long names are %s and %s", a, b)
 	}
 	link, _ := all[0].Open(t.Context())
 	if url, _ := link.(wire.HTTP).HTTP(); url != "http://10.0.0.7:80/mcp" {

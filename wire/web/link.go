@@ -23,8 +23,8 @@ type link struct {
 	closed  chan struct{}
 
 	mu    sync.Mutex
-	conns map[*conn]bool                  // that are open; nil after Close
-	under map[*request]context.CancelFunc // requests and attempts to connect
+	conns map[*conn]bool    // that are open; nil after Close
+	under map[*request]bool // requests, and attempts to connect, that are under way
 }
 
 // newLink makes a link. It dials nothing: a board that serves one connection would
@@ -32,7 +32,7 @@ type link struct {
 func newLink(cfg *Config, address string, at endpoint, token string) *link {
 	l := &link{
 		cfg: cfg, address: address, at: at, token: token, closed: make(chan struct{}),
-		conns: make(map[*conn]bool), under: make(map[*request]context.CancelFunc),
+		conns: make(map[*conn]bool), under: make(map[*request]bool),
 	}
 	l.carrier = newCarrier(l)
 	return l
@@ -67,8 +67,8 @@ func (l *link) Close() error {
 		return nil
 	}
 	close(l.closed)
-	for _, cancel := range l.under {
-		cancel()
+	for r := range l.under {
+		r.cancel()
 	}
 	for c := range l.conns {
 		c.Conn.Close()
@@ -77,25 +77,25 @@ func (l *link) Close() error {
 	return nil
 }
 
-// begin registers a request, so that Close ends it.
-func (l *link) begin(r *request, cancel context.CancelFunc) error {
+// begin registers a request, so that Close ends it. It is ended here if the link is
+// closed already.
+func (l *link) begin(r *request) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conns == nil {
+		r.cancel()
 		return wire.ErrClosed
 	}
-	l.under[r] = cancel
+	l.under[r] = true
 	return nil
 }
 
+// finish ends a request.
 func (l *link) finish(r *request) {
 	l.mu.Lock()
-	cancel := l.under[r]
 	delete(l.under, r)
 	l.mu.Unlock()
-	if cancel != nil {
-		cancel()
-	}
+	r.cancel()
 }
 
 // why says why a request failed: because the link was closed, because its context
@@ -126,9 +126,8 @@ var errSilent = errors.New("the device did not answer in time")
 func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	// It can outlast the request that it is for, and must not outlast the link.
 	ctx, cancel := context.WithCancel(ctx)
-	dialling := new(request)
-	if err := l.begin(dialling, cancel); err != nil {
-		cancel()
+	dialling := &request{cancel: cancel}
+	if err := l.begin(dialling); err != nil {
 		return nil, err
 	}
 	defer l.finish(dialling)

@@ -286,14 +286,32 @@ func TestWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// TestNeverAnswers: a board that takes a request and says nothing is given up, and
-// the request may have run.
+// TestNeverAnswers: a board that takes a request and says nothing, or not all, is
+// given up, and the request may have run.
 func TestNeverAnswers(t *testing.T) {
 	b := newBoard(t) // nobody accepts
 	_, url, client := open(t, web.Device{URL: b.url}, func(c *web.Config) { c.Answer = 100 * time.Millisecond })
 	_, _, err := post(client, url, "{}")
 	if err == nil || errors.Is(err, wire.ErrUnsent) || !strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("got %v", err)
+	}
+
+	half := newBoard(t)
+	free := make(chan struct{})
+	defer close(free)
+	go func() {
+		conn, err := half.ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf")
+		<-free
+	}()
+	_, url, client = open(t, web.Device{URL: half.url}, func(c *web.Config) { c.Answer = 100 * time.Millisecond })
+	_, got, err := post(client, url, "{}")
+	if got != "half" || err == nil || errors.Is(err, wire.ErrUnsent) || !strings.Contains(err.Error(), "broke off: the device did not answer in time") {
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 
