@@ -136,7 +136,7 @@ func (f toyFirmware) tool(name, text string, props []property, do action, option
 			return nil, err
 		}
 		return do(ctx.Value(toyKey{}).(*Toy), ctx, args)
-	}, append(options, thing.WithSchema(schemaOf(props)))...)
+	}, append(options, thing.WithSchema(schemaOf(props)), thing.Unchecked())...)
 }
 
 func schemaOf(props []property) json.RawMessage {
@@ -241,7 +241,7 @@ func (t *Toy) takePhoto(ctx context.Context, args arguments) (any, error) {
 }
 
 func (t *Toy) snapshot(context.Context, arguments) (any, error) {
-	return xiaozhi.Picture{MIME: "image/jpeg", Data: picture()}, nil
+	return thing.Picture{MIME: "image/jpeg", Data: picture()}, nil
 }
 
 func (t *Toy) pulse(_ context.Context, args arguments) (any, error) {

@@ -111,7 +111,7 @@ func listTools(d *Device, _ arguments) (any, error) {
 		list.Tools = append(list.Tools, pinTool("get_pin_events", "Tell whether a pin's latest sample is beyond its thresholds", "", ""))
 	}
 	for _, t := range d.tools {
-		listed := listedTool{Name: t.name, Description: t.text, InputSchema: t.schema}
+		listed := listedTool{Name: t.Name, Description: t.Text, InputSchema: t.Schema}
 		if t.poll > 0 {
 			listed.Polling = &polling{true, t.poll.Milliseconds()}
 		}

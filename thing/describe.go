@@ -11,16 +11,48 @@ import (
 // another language than MCP/U.
 type Description struct {
 	Name, Text string
+	// Title is a name for people to read; empty if there is none.
+	Title string
 	// Schema is the JSON Schema of the tool's arguments.
 	Schema json.RawMessage
+	// Output is the JSON Schema of its result; nil if that is no object.
+	Output json.RawMessage
 	// UserOnly marks a tool that is for people and not for models.
 	UserOnly bool
+	// Reads marks a tool that changes nothing.
+	Reads bool
+	// Idempotent marks a tool that may be called again with the same arguments:
+	// nothing more happens.
+	Idempotent bool
+	// Endangers marks a tool that can do harm.
+	Endangers bool
 }
 
 // UserOnly marks a tool as one for people and not for models. MCP/U has no word
 // for it.
 func UserOnly() ToolOption {
-	return func(t *tool) { t.userOnly = true }
+	return func(t *tool) { t.Description.UserOnly = true }
+}
+
+// Titled gives a tool a name for people to read.
+func Titled(title string) ToolOption {
+	return func(t *tool) { t.Title = title }
+}
+
+// Reads marks a tool as one that changes nothing.
+func Reads() ToolOption {
+	return func(t *tool) { t.Description.Reads = true }
+}
+
+// Idempotent marks a tool as one that may be called again with the same arguments:
+// nothing more happens.
+func Idempotent() ToolOption {
+	return func(t *tool) { t.Description.Idempotent = true }
+}
+
+// Endangers marks a tool as one that can do harm.
+func Endangers() ToolOption {
+	return func(t *tool) { t.Description.Endangers = true }
 }
 
 // Name is the name of the device's model.
@@ -46,17 +78,20 @@ func (d *Device) Tools() []Description {
 	defer d.mu.Unlock()
 	var all []Description
 	for _, t := range d.tools {
-		all = append(all, Description{Name: t.name, Text: t.text, Schema: t.schema, UserOnly: t.userOnly})
+		all = append(all, t.Description)
 	}
 	return all
 }
 
 // Call calls one of the device's own tools, after whatever it is at. A tool that
-// was not tried returns a RefusedError; one that panics fails, and the device
-// lives on.
+// was not tried returns a RefusedError, also when ctx ended before its turn came; one
+// that panics fails, and the device lives on.
 func (d *Device) Call(ctx context.Context, name string, args json.RawMessage) (result any, err error) {
 	d.turn.Lock()
 	defer d.turn.Unlock()
+	if ctx.Err() != nil {
+		return nil, &RefusedError{"The caller had gone before its turn came: nothing was done"}
+	}
 	t := d.toolNamed(name)
 	if t == nil {
 		return nil, &RefusedError{"Unknown tool: " + name}

@@ -91,7 +91,7 @@ func (d *Device) toolNamed(name string) *tool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, t := range d.tools {
-		if t.name == name {
+		if t.Name == name {
 			return t
 		}
 	}

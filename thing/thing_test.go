@@ -226,6 +226,10 @@ func TestMistakesInDeclarations(t *testing.T) {
 		"samples of an output":    func(d *thing.Device) { d.Output(2, "a", "", nil).Sampled(time.Second, 1) },
 		"samples without a pause": func(d *thing.Device) { d.Analog(2, "a", "", zero).Sampled(0, 1) },
 		"fewer samples than none": func(d *thing.Device) { d.Analog(2, "a", "", zero).Sampled(time.Second, -1) },
+		"a schema that is none": func(d *thing.Device) {
+			thing.Tool(d, "a", "", nothing, thing.WithSchema(json.RawMessage(`{"type":5}`)))
+		},
+		"an output that is none": func(d *thing.Device) { thing.Tool(d, "a", "", nothing, thing.WithOutput(json.RawMessage(`[]`))) },
 		"arguments without a schema": func(d *thing.Device) {
 			thing.Tool(d, "a", "", func(context.Context, chan int) (int, error) { return 0, nil })
 		},

@@ -1,6 +1,7 @@
 package thing
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,17 +10,15 @@ import (
 	"reflect"
 	"strings"
 	"time"
-
-	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // tool is one method of a device.
 type tool struct {
-	name, text string
-	schema     json.RawMessage
-	poll       time.Duration
-	userOnly   bool
-	call       func(ctx context.Context, params json.RawMessage) (any, error)
+	Description
+	poll      time.Duration
+	unchecked bool
+	in, out   *Schema // what arguments and results are checked against; nil if they are not
+	call      func(ctx context.Context, params json.RawMessage) (any, error)
 }
 
 // ToolOption adds to what a tool declares.
@@ -33,14 +32,27 @@ func Polled(interval time.Duration) ToolOption {
 // NoSchema declares arguments in words only, as firmware does.
 func NoSchema() ToolOption {
 	return func(t *tool) {
-		t.schema = json.RawMessage(`{"type":"object","required":[],"properties":{}}`)
+		t.Schema = json.RawMessage(`{"type":"object","required":[],"properties":{}}`)
 	}
 }
 
-// WithSchema declares arguments by a schema of one's own. They are still read as
-// the Go type says.
+// WithSchema declares arguments by a schema of one's own, which can say more than a
+// Go type: bounds, choices. They are checked against it, and then read as the Go
+// type says.
 func WithSchema(schema json.RawMessage) ToolOption {
-	return func(t *tool) { t.schema = schema }
+	return func(t *tool) { t.Schema, t.in = schema, nil }
+}
+
+// WithOutput declares the result by a schema of one's own. A result that does not
+// keep to it is an error, which says that the tool has run.
+func WithOutput(schema json.RawMessage) ToolOption {
+	return func(t *tool) { t.Output = schema }
+}
+
+// Unchecked has arguments read as the Go type says and not looked at otherwise, as
+// firmware does.
+func Unchecked() ToolOption {
+	return func(t *tool) { t.unchecked = true }
 }
 
 // RefusedError is the error of a tool that did not try, because of what it was
@@ -49,33 +61,26 @@ type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return e.Reason }
 
-// Tool declares a tool whose arguments and result are Go structs. Its schema is
+// Tool declares a tool whose arguments and result are Go structs. Its schemas are
 // derived: names from json tags, texts from jsonschema tags, and what is not
 // omitempty is required. Arguments are checked before fn is called. An error is
-// told to the caller, as a failure unless it is a RefusedError.
+// told to the caller, as a failure unless it is a RefusedError. A result may also be
+// a text, a Picture, a Sound, a Document, or Parts.
 func Tool[In, Out any](d *Device, name, text string, fn func(ctx context.Context, in In) (Out, error), options ...ToolOption) {
-	schema, err := jsonschema.For[In](nil)
+	t, err := newTool[In, Out](name, text, options)
 	if err != nil {
 		panic(fmt.Sprintf("thing: tool %s: %v", name, err))
 	}
-	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		panic(fmt.Sprintf("thing: tool %s: %v", name, err))
-	}
-	raw, err := json.Marshal(schema)
-	if err != nil {
-		panic(fmt.Sprintf("thing: tool %s: %v", name, err))
-	}
-	t := &tool{name: name, text: text, schema: raw}
 	t.call = func(ctx context.Context, params json.RawMessage) (any, error) {
-		in, err := decode[In](params, resolved)
+		in, err := decode[In](params, t.in)
 		if err != nil {
 			return nil, &RefusedError{"Bad params: " + err.Error()}
 		}
-		return fn(ctx, in)
-	}
-	for _, option := range options {
-		option(t)
+		out, err := fn(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return out, t.checkResult(out)
 	}
 	if builtins[name] != nil || d.toolNamed(name) != nil {
 		panic(fmt.Sprintf("thing: tool %s is declared twice", name))
@@ -85,7 +90,54 @@ func Tool[In, Out any](d *Device, name, text string, fn func(ctx context.Context
 	d.tools = append(d.tools, t)
 }
 
-func decode[In any](params json.RawMessage, schema *jsonschema.Resolved) (in In, err error) {
+// newTool makes a tool of what is declared.
+func newTool[In, Out any](name, text string, options []ToolOption) (*tool, error) {
+	in, err := SchemaOf[In]()
+	if err != nil {
+		return nil, err
+	}
+	t := &tool{Description: Description{Name: name, Text: text, Schema: in.text}, in: in}
+	if isData(reflect.TypeFor[Out]()) {
+		if out, err := SchemaOf[Out](); err == nil { // types that have no schema may be told all the same
+			t.Output = out.text
+		}
+	}
+	derived := t.Output
+	for _, option := range options {
+		option(t)
+	}
+	if t.in == nil && !t.unchecked {
+		if t.in, err = ParseSchema(t.Schema); err != nil {
+			return nil, err
+		}
+	}
+	if t.unchecked {
+		t.in = nil
+	}
+	if !bytes.Equal(t.Output, derived) { // what a Go type says of itself is true
+		if t.out, err = ParseSchema(t.Output); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// checkResult tells whether a result keeps to what was declared.
+func (t *tool) checkResult(out any) error {
+	if t.out == nil {
+		return nil
+	}
+	value, err := json.Marshal(out)
+	if err == nil {
+		err = t.out.Check(value)
+	}
+	if err != nil {
+		return fmt.Errorf("%s has run, and its result is not what it declares: %w", t.Name, err)
+	}
+	return nil
+}
+
+func decode[In any](params json.RawMessage, schema *Schema) (in In, err error) {
 	if len(params) == 0 {
 		params = json.RawMessage("{}")
 	}
@@ -99,10 +151,10 @@ func decode[In any](params json.RawMessage, schema *jsonschema.Resolved) (in In,
 	} else if err != nil {
 		return in, err
 	}
-	if err := schema.Validate(value); err != nil {
-		return in, errors.New(strings.TrimPrefix(err.Error(), "validating root: "))
+	if schema == nil {
+		return in, nil
 	}
-	return in, nil
+	return in, schema.check(value)
 }
 
 // given names what came, by the words of encoding/json. Numbers are told as they

@@ -306,19 +306,13 @@ func (d *Device) call(ctx context.Context, id int32, params map[string]json.RawM
 	return Failure(id, err.Error())
 }
 
-// Picture is a result that is a picture.
-type Picture struct {
-	MIME string
-	Data []byte
-}
-
 // content is a result as firmware writes it: everything is text, and a picture is
 // JSON in a text.
 func content(result any) any {
 	switch r := result.(type) {
 	case string:
 		return map[string]any{"type": "text", "text": r}
-	case Picture:
+	case thing.Picture:
 		image, err := json.Marshal(map[string]any{"type": "image", "mimeType": r.MIME, "data": r.Data})
 		if err != nil { // it is text and bytes
 			panic(err)

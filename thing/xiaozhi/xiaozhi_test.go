@@ -32,8 +32,8 @@ func toy() *xiaozhi.Device {
 	thing.Tool(d.Device, "self.lamp.on", "Turn the lamp on", func(context.Context, none) (bool, error) { return true, nil })
 	thing.Tool(d.Device, "self.greet", "Greet", func(_ context.Context, in greeting) (string, error) { return "Hello, " + in.Name, nil })
 	thing.Tool(d.Device, "self.status", "Tell", func(context.Context, none) (map[string]int, error) { return map[string]int{"volume": 70}, nil })
-	thing.Tool(d.Device, "self.screen.snapshot", "Show", func(context.Context, none) (xiaozhi.Picture, error) {
-		return xiaozhi.Picture{MIME: "image/jpeg", Data: []byte("JPEG")}, nil
+	thing.Tool(d.Device, "self.screen.snapshot", "Show", func(context.Context, none) (thing.Picture, error) {
+		return thing.Picture{MIME: "image/jpeg", Data: []byte("JPEG")}, nil
 	}, thing.UserOnly())
 	thing.Tool(d.Device, "self.fail", "Fail", func(context.Context, none) (int, error) { return 0, errors.New(`no "paper"`) })
 	thing.Tool(d.Device, "self.panic", "Panic", func(context.Context, none) (int, error) { panic("short circuit") })
