@@ -107,6 +107,10 @@ var rooms = map[string]room{
 		own:   []string{"thing"},
 		third: []string{"github.com/gobwas/ws", "github.com/mochi-mqtt/server/v2/packets"},
 	},
+	"thing/mcpserver": {
+		own:   []string{"thing"},
+		third: []string{"github.com/modelcontextprotocol/go-sdk"},
+	},
 	"sim": {
 		own:   []string{"thing", "thing/xiaozhi"},
 		tests: []string{".", "dialect", "dialect/xiaozhi", "wire", "wire/mqtt", "wire/ws"},

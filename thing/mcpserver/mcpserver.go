@@ -1,0 +1,165 @@
+// Package mcpserver has a device that is written with thing be an MCP server: what
+// is declared once is there over Streamable HTTP and over a WebSocket, in both eras
+// of the protocol, and is found by its name in the local network.
+//
+//	board := thing.New("greenhouse", "1.0.0")
+//	thing.Tool(board, "water", "Water for some seconds", …)
+//	device := mcpserver.New(board, mcpserver.Config{Listen: ":8080", Announce: true})
+//	device.Resource(mcpserver.Resource{URI: "greenhouse://log"}, …)
+//	err := device.Run(ctx)
+//
+// A call goes one way, and one call at a time, for that is how hardware works:
+//
+//	POST ─▶ guard ─▶ token ─▶ rate ─▶ era ─▶ lane ─▶ group ─▶ before ─▶ cache ─▶ tool ─▶ after
+//	socket ─▶ the same, message by message
+//
+// The SDK speaks the protocol. That a tool did not try is the error -32602 of the
+// request, and that it tried and failed is a result with isError: whoever calls can
+// tell whether something may have moved.
+package mcpserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/thing"
+)
+
+// Config is how a device is served. What is left out has the value that is named
+// with it.
+type Config struct {
+	// Listen is the address of HTTP; ":8080".
+	Listen string
+	// Path is where MCP is; "/mcp".
+	Path string
+	// Hosts are further names by which the device may be asked. Addresses, names
+	// without a dot and names in .local need not be named: a web page cannot have
+	// those.
+	Hosts []string
+
+	// Title is a name of the device for people to read, Website a page about it.
+	Title, Website string
+	// Icons are pictures of the device.
+	Icons []Icon
+	// Instructions tell a model how the device is meant to be used.
+	Instructions string
+
+	// Sessions is how many programs may be connected at once; 64.
+	Sessions int
+	// Idle is how long a session is kept that asks for nothing and listens to
+	// nothing; half an hour.
+	Idle time.Duration
+	// Log is where trouble is told; nowhere.
+	Log *slog.Logger
+}
+
+// Icon is a picture for people to know something by.
+type Icon struct {
+	// URL is where it is: https: or data:.
+	URL  string
+	MIME string
+	// Sizes are like 48x48, or any.
+	Sizes []string
+	// Theme is light or dark; empty if it suits both.
+	Theme string
+}
+
+// Device is a device that is an MCP server.
+type Device struct {
+	*thing.Device
+	config  Config
+	server  *mcp.Server
+	offer   sync.Once // of the tools
+	lane    lane
+	halting *halt
+	uses    sessionUses
+	key     []byte // seals what callers keep for us
+
+	// How long a caller may take to send a request, and to take a piece of an
+	// answer.
+	sendTime, takeTime time.Duration
+}
+
+// New makes a device an MCP server. It serves when Run runs.
+func New(d *thing.Device, config Config) *Device {
+	config = config.withDefaults()
+	s := &Device{
+		Device: d, config: config, lane: newLane(), halting: newHalt(), uses: newSessionUses(), key: make([]byte, 32),
+		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
+	}
+	rand.Read(s.key)
+	s.server = mcp.NewServer(&mcp.Implementation{
+		Name: d.Name(), Version: d.Version(), Title: config.Title, WebsiteURL: config.Website, Icons: icons(config.Icons),
+	}, &mcp.ServerOptions{
+		Instructions: config.Instructions,
+		Logger:       slog.New(slog.DiscardHandler),
+		Capabilities: &mcp.ServerCapabilities{
+			Tools: &mcp.ToolCapabilities{ListChanged: true},
+			//lint:ignore SA1019 callers of the older era know nothing else
+			Logging: &mcp.LoggingCapabilities{},
+		},
+	})
+	s.server.AddReceivingMiddleware(s.survive)
+	return s
+}
+
+func (c Config) withDefaults() Config {
+	if c.Listen == "" {
+		c.Listen = ":8080"
+	}
+	if c.Path == "" {
+		c.Path = "/mcp"
+	}
+	if c.Sessions == 0 {
+		c.Sessions = 64
+	}
+	if c.Idle == 0 {
+		c.Idle = 30 * time.Minute
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func icons(all []Icon) []mcp.Icon {
+	var list []mcp.Icon
+	for _, i := range all {
+		list = append(list, mcp.Icon{Source: i.URL, MIMEType: i.MIME, Sizes: i.Sizes, Theme: mcp.IconTheme(i.Theme)})
+	}
+	return list
+}
+
+// Run listens, and serves until ctx ends; it then returns nil.
+func (d *Device) Run(ctx context.Context) error {
+	ln, err := net.Listen("tcp", d.config.Listen)
+	if err != nil {
+		return fmt.Errorf("listening for agents: %w", err)
+	}
+	return d.Serve(ctx, ln)
+}
+
+// survive makes a panic the error of the request that caused it, and of nothing
+// else.
+func (d *Device) survive(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				d.config.Log.Error("a request panicked", "method", method, "err", fmt.Sprint(r))
+				result, err = nil, fmt.Errorf("%s panicked: %v", method, r)
+			}
+		}()
+		return next(ctx, method, req)
+	}
+}
+
+// errBusy tells a caller that nothing was done.
+var errBusy = errors.New("the device is busy and too many calls wait already: nothing was done; try again in a while")

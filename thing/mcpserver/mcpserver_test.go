@@ -1,0 +1,270 @@
+package mcpserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/thing"
+	"github.com/ferrulehq/ferrule/thing/mcpserver"
+)
+
+// eras are the versions of the protocol that everything is tried with.
+var eras = []string{"2025-11-25", "2026-07-28"}
+
+// inEras runs a test in each era.
+func inEras(t *testing.T, test func(t *testing.T, era string)) {
+	t.Helper()
+	for _, era := range eras {
+		t.Run(era, func(t *testing.T) { test(t, era) })
+	}
+}
+
+// serve serves a device until the test ends, and returns where.
+func serve(t *testing.T, d *mcpserver.Device) (url string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Serve returned %v", err)
+		}
+	})
+	return "http://" + ln.Addr().String() + "/mcp"
+}
+
+// dial connects the official client in an era.
+func dial(t *testing.T, url, era string, options *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	return connect(t, &mcp.StreamableClientTransport{Endpoint: url}, era, options)
+}
+
+func connect(t *testing.T, transport mcp.Transport, era string, options *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options)
+	session, err := client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close() })
+	if got := session.InitializeResult().ProtocolVersion; got != era {
+		t.Fatalf("the version is %s, want %s", got, era)
+	}
+	return session
+}
+
+// call calls a tool, and returns its result as JSON.
+func call(t *testing.T, session *mcp.ClientSession, tool string, args any) string {
+	t.Helper()
+	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		t.Fatalf("%s: %v", tool, err)
+	}
+	data, err := json.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// code is the code of the error of a request.
+func code(err error) int64 {
+	var e *jsonrpc.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return 0
+}
+
+type moving struct {
+	Steps int `json:"steps" jsonschema:"how many"`
+}
+
+type moved struct {
+	Position int `json:"position"`
+}
+
+// robot is a device with a tool of every kind.
+func robot() *thing.Device {
+	d := thing.New("robot", "1.2.3")
+	position := 0
+	thing.Tool(d, "move", "Move some steps", func(_ context.Context, in moving) (moved, error) {
+		position += in.Steps
+		return moved{position}, nil
+	}, thing.WithSchema(json.RawMessage(`{"type":"object","properties":{"steps":{"type":"integer","maximum":10}},"required":["steps"]}`)))
+	thing.Tool(d, "where", "Tell the position", func(context.Context, struct{}) (moved, error) { return moved{position}, nil },
+		thing.Reads(), thing.Titled("Where it is"))
+	thing.Tool(d, "look", "Take a picture", func(context.Context, struct{}) (thing.Picture, error) {
+		return thing.Picture{MIME: "image/png", Data: []byte("PNG")}, nil
+	})
+	thing.Tool(d, "name", "Tell its name", func(context.Context, struct{}) (string, error) { return "Robbie", nil })
+	thing.Tool(d, "fail", "Fail", func(context.Context, struct{}) (int, error) { return 0, errors.New("out of oil") })
+	thing.Tool(d, "panic", "Panic", func(context.Context, struct{}) (int, error) { panic("short circuit") })
+	thing.Tool(d, "reboot", "For people", func(context.Context, struct{}) (int, error) { return 0, nil }, thing.UserOnly())
+	return d
+}
+
+// TestTools: what was declared once is listed and called in both eras.
+func TestTools(t *testing.T) {
+	url := serve(t, mcpserver.New(robot(), mcpserver.Config{Title: "A robot", Instructions: "Mind the cat.", Icons: []mcpserver.Icon{{URL: "https://example.com/robot.png", MIME: "image/png"}}}))
+	inEras(t, func(t *testing.T, era string) {
+		session := dial(t, url, era, nil)
+		about := session.InitializeResult()
+		if about.Instructions != "Mind the cat." || about.ServerInfo.Title != "A robot" || len(about.ServerInfo.Icons) != 1 {
+			t.Errorf("got %+v", about)
+		}
+		list, err := session.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tools := make(map[string]*mcp.Tool)
+		for _, tool := range list.Tools {
+			tools[tool.Name] = tool
+		}
+		if len(tools) != 6 || tools["reboot"] != nil {
+			t.Errorf("%d tools", len(tools))
+		}
+		if where := tools["where"]; where.Title != "Where it is" || !where.Annotations.ReadOnlyHint || where.OutputSchema == nil || tools["name"].OutputSchema != nil {
+			t.Errorf("got %+v", where)
+		}
+		for _, test := range []struct{ tool, args, want string }{
+			{"move", `{"steps":0}`, `"structuredContent":{"position":`},
+			{"where", `{}`, `"text":"{\"position\":`},
+			{"look", `{}`, `{"type":"image","mimeType":"image/png","data":"UE5H"}`},
+			{"name", `{}`, `"text":"Robbie"`},
+			{"fail", `{}`, `"out of oil"}],"isError":true`},
+			{"panic", `{}`, `"panic panicked: short circuit"}],"isError":true`},
+		} {
+			if got := call(t, session, test.tool, json.RawMessage(test.args)); !strings.Contains(got, test.want) {
+				t.Errorf("%s: got %s", test.tool, got)
+			}
+		}
+	})
+}
+
+// TestWhatWasNotTriedIsAnErrorOfTheRequest: so that whoever calls knows that nothing
+// moved.
+func TestWhatWasNotTriedIsAnErrorOfTheRequest(t *testing.T) {
+	url := serve(t, mcpserver.New(robot(), mcpserver.Config{}))
+	inEras(t, func(t *testing.T, era string) {
+		session := dial(t, url, era, nil)
+		for _, params := range []mcp.CallToolParams{
+			{Name: "move", Arguments: json.RawMessage(`{"steps":11}`)},
+			{Name: "move", Arguments: json.RawMessage(`{"steps":"one"}`)},
+			{Name: "fly"},
+			{Name: "reboot"},
+		} {
+			if _, err := session.CallTool(t.Context(), &params); code(err) != jsonrpc.CodeInvalidParams {
+				t.Errorf("%s %s: %v", params.Name, params.Arguments, err)
+			}
+		}
+		if got := call(t, session, "where", nil); !strings.Contains(got, `"position":0`) {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+// TestOneThingAtATime: calls wait for each other, a caller that goes while it waits
+// has nothing done, and the end of serving ends what is under way.
+func TestOneThingAtATime(t *testing.T) {
+	board := thing.New("d", "1")
+	began, ended := make(chan struct{}), make(chan error, 1)
+	thing.Tool(board, "work", "Work until told otherwise", func(ctx context.Context, _ struct{}) (int, error) {
+		close(began)
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return 0, ctx.Err()
+	})
+	moved := false
+	thing.Tool(board, "move", "Move", func(context.Context, struct{}) (int, error) { moved = true; return 0, nil })
+	d := mcpserver.New(board, mcpserver.Config{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- d.Serve(ctx, ln) }()
+	session := dial(t, "http://"+ln.Addr().String()+"/mcp", eras[0], nil)
+	go session.CallTool(t.Context(), &mcp.CallToolParams{Name: "work"})
+	<-began
+	impatient, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer leave()
+	if _, err := session.CallTool(impatient, &mcp.CallToolParams{Name: "move"}); err == nil {
+		t.Error("it moved while it worked")
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+	select {
+	case <-ended:
+	default:
+		t.Error("a tool runs when serving has ended")
+	}
+	if moved {
+		t.Error("it moved for a caller that had gone")
+	}
+}
+
+// TestGuard: a page of another site gets nothing, by its own name or by its origin.
+func TestGuard(t *testing.T) {
+	url := serve(t, mcpserver.New(robot(), mcpserver.Config{Hosts: []string{"robot.example.com"}}))
+	for _, test := range []struct {
+		host, origin string
+		want         int
+	}{
+		{"", "", http.StatusBadRequest}, // an empty request
+		{"robot.local:8080", "http://robot.local:8080", http.StatusBadRequest},
+		{"robot.example.com", "", http.StatusBadRequest},
+		{"evil.example.com", "", http.StatusForbidden},
+		{"", "http://evil.example.com", http.StatusForbidden},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = test.host
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		req.Header.Set("Content-Type", "application/json")
+		if test.origin != "" {
+			req.Header.Set("Origin", test.origin)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != test.want {
+			t.Errorf("host %q, origin %q: %s", test.host, test.origin, resp.Status)
+		}
+	}
+}
+
+// TestSessions: no more programs are connected than may be.
+func TestSessions(t *testing.T) {
+	url := serve(t, mcpserver.New(robot(), mcpserver.Config{Sessions: 2}))
+	dial(t, url, eras[0], nil)
+	second := dial(t, url, eras[0], nil)
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	third := &mcp.StreamableClientTransport{Endpoint: url, MaxRetries: -1}
+	if _, err := client.Connect(t.Context(), third, &mcp.ClientSessionOptions{ProtocolVersion: eras[0]}); err == nil {
+		t.Error("a third program is connected")
+	}
+	second.Close()
+	dial(t, url, eras[0], nil)
+}
