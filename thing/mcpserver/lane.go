@@ -14,13 +14,14 @@ const maxWaiting = 64
 // lane lets one call at a time through, and few wait.
 type lane struct {
 	turn    chan struct{} // holds one while a call is under way
-	waiting *atomic.Int32
+	waiting atomic.Int32
 }
 
-func newLane() lane { return lane{make(chan struct{}, 1), new(atomic.Int32)} }
+func newLane() *lane { return &lane{turn: make(chan struct{}, 1)} }
 
-// enter waits for the turn of a call. Who enters leaves.
-func (l lane) enter(ctx context.Context) error {
+// enter waits for the turn of a call, until one of the two contexts ends. Who enters
+// leaves.
+func (l *lane) enter(ctx, stop context.Context) error {
 	if l.waiting.Add(1) > maxWaiting {
 		l.waiting.Add(-1)
 		return errBusy
@@ -28,13 +29,17 @@ func (l lane) enter(ctx context.Context) error {
 	defer l.waiting.Add(-1)
 	select {
 	case l.turn <- struct{}{}:
-		return nil
+		if ctx.Err() == nil && stop.Err() == nil {
+			return nil
+		}
+		l.leave()
 	case <-ctx.Done():
-		return &thing.RefusedError{Reason: "The caller had gone before its turn came: nothing was done"}
+	case <-stop.Done():
 	}
+	return &thing.RefusedError{Reason: "It was over before the turn of this call came: nothing was done"}
 }
 
-func (l lane) leave() { <-l.turn }
+func (l *lane) leave() { <-l.turn }
 
 // halt ends what is under way when serving ends: the SDK's contexts outlive that.
 type halt struct {
@@ -57,11 +62,9 @@ func (h *halt) now() {
 	h.stop, h.end = context.WithCancel(context.Background())
 }
 
-// bind makes a context that ends with ctx or with serving.
-func (h *halt) bind(ctx context.Context) (context.Context, context.CancelFunc) {
+// current is the context that ends when serving does.
+func (h *halt) current() context.Context {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	unbind := context.AfterFunc(h.stop, cancel)
-	return ctx, func() { unbind(); cancel() }
+	return h.stop
 }

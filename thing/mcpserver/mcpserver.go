@@ -21,13 +21,16 @@ package mcpserver
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/thing"
@@ -75,13 +78,16 @@ type Icon struct {
 // Device is a device that is an MCP server.
 type Device struct {
 	*thing.Device
-	config  Config
-	server  *mcp.Server
-	offer   sync.Once // of the tools
-	lane    lane
-	halting *halt
-	uses    sessionUses
-	key     []byte // seals what callers keep for us
+	config Config
+	server *mcp.Server
+	offer  sync.Once // of the tools
+	key    []byte    // seals what callers keep for us
+
+	lane          *lane
+	halting       *halt
+	uses          *sessionUses
+	subscriptions *subscriptions
+	completers    *completers
 
 	// How long a caller may take to send a request, and to take a piece of an
 	// answer.
@@ -92,15 +98,19 @@ type Device struct {
 func New(d *thing.Device, config Config) *Device {
 	config = config.withDefaults()
 	s := &Device{
-		Device: d, config: config, lane: newLane(), halting: newHalt(), uses: newSessionUses(), key: make([]byte, 32),
+		Device: d, config: config, key: make([]byte, 32),
+		lane: newLane(), halting: newHalt(), uses: newSessionUses(), subscriptions: newSubscriptions(), completers: newCompleters(),
 		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
 	}
 	rand.Read(s.key)
 	s.server = mcp.NewServer(&mcp.Implementation{
 		Name: d.Name(), Version: d.Version(), Title: config.Title, WebsiteURL: config.Website, Icons: icons(config.Icons),
 	}, &mcp.ServerOptions{
-		Instructions: config.Instructions,
-		Logger:       slog.New(slog.DiscardHandler),
+		Instructions:       config.Instructions,
+		SubscribeHandler:   s.subscribe,
+		UnsubscribeHandler: s.unsubscribe,
+		CompletionHandler:  s.complete,
+		Logger:             slog.New(slog.DiscardHandler),
 		Capabilities: &mcp.ServerCapabilities{
 			Tools: &mcp.ToolCapabilities{ListChanged: true},
 			//lint:ignore SA1019 callers of the older era know nothing else
@@ -154,9 +164,12 @@ func (d *Device) survive(next mcp.MethodHandler) mcp.MethodHandler {
 		defer func() {
 			if r := recover(); r != nil {
 				d.config.Log.Error("a request panicked", "method", method, "err", fmt.Sprint(r))
-				result, err = nil, fmt.Errorf("%s panicked: %v", method, r)
+				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("%s panicked: %v", method, r)}
 			}
 		}()
+		if read, ok := req.(*mcp.ReadResourceRequest); ok && !json.Valid(strconv.AppendQuote(nil, read.Params.URI)) {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Resource not found"} // of which the SDK could not write the address
+		}
 		return next(ctx, method, req)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // sessionUses knows when each session was last used. The SDK would end one whose
 // stream is open and that asks for nothing: it is decided here.
 type sessionUses struct {
-	mu   *sync.Mutex
+	mu   sync.Mutex
 	uses map[string]*sessionUse // by ID
 }
 
@@ -20,12 +20,10 @@ type sessionUse struct {
 	last     time.Time
 }
 
-func newSessionUses() sessionUses {
-	return sessionUses{new(sync.Mutex), make(map[string]*sessionUse)}
-}
+func newSessionUses() *sessionUses { return &sessionUses{uses: make(map[string]*sessionUse)} }
 
 // begin notes that a request of a session begins; what it returns, that it ends.
-func (s sessionUses) begin(id string) (end func()) {
+func (s *sessionUses) begin(id string) (end func()) {
 	if id == "" {
 		return func() {}
 	}
@@ -47,7 +45,7 @@ func (s sessionUses) begin(id string) (end func()) {
 
 // last tells when a session was last used, and whether nothing is under way in it.
 // One that is met for the first time is used now.
-func (s sessionUses) last(id string) (at time.Time, free bool) {
+func (s *sessionUses) last(id string) (at time.Time, free bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.uses[id]
@@ -59,7 +57,7 @@ func (s sessionUses) last(id string) (at time.Time, free bool) {
 }
 
 // keep forgets all sessions but those.
-func (s sessionUses) keep(there map[string]bool) {
+func (s *sessionUses) keep(there map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, u := range s.uses {

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -39,22 +38,40 @@ func listed(t thing.Description) *mcp.Tool {
 
 // callTool answers tools/call.
 func (d *Device) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	result, err := d.runTool(ctx, req.Params.Name, req.Params.Arguments)
-	if err != nil {
+	name, args := req.Params.Name, req.Params.Arguments
+	c := newCall(req)
+	c.subject = subjectOf(req, "tools/call", name, args)
+	if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses); err != nil {
+		return nil, err
+	}
+	var result any
+	ask, err := d.rounds(ctx, c, func(ctx context.Context) error {
+		return d.inTurn(ctx, func(ctx context.Context) (err error) {
+			result, err = d.Call(ctx, name, args)
+			return err
+		})
+	})
+	switch {
+	case err != nil:
 		return failed(err)
+	case ask != nil:
+		return &mcp.CallToolResult{InputRequests: ask.requests, RequestState: ask.state}, nil
 	}
 	return told(result)
 }
 
-// runTool calls a tool when its turn has come.
-func (d *Device) runTool(ctx context.Context, name string, args json.RawMessage) (any, error) {
-	if err := d.lane.enter(ctx); err != nil {
-		return nil, err
+// inTurn does something when its turn has come. What is under way ends with serving,
+// and what waits is not begun.
+func (d *Device) inTurn(ctx context.Context, do func(context.Context) error) error {
+	stop := d.halting.current()
+	if err := d.lane.enter(ctx, stop); err != nil {
+		return err
 	}
 	defer d.lane.leave()
-	ctx, end := d.halting.bind(ctx)
-	defer end()
-	return d.Call(ctx, name, args)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(stop, cancel)()
+	return do(ctx)
 }
 
 // serverError is the code of errors that JSON-RPC has no other for.

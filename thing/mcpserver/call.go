@@ -1,0 +1,82 @@
+//lint:file-ignore SA1019 the newer era is about to drop some of this, and has nothing else yet
+
+package mcpserver
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// call is a request while it is answered, for what is said to its caller meanwhile.
+type call struct {
+	session      *mcp.ServerSession
+	modern       bool
+	capabilities *mcp.ClientCapabilities
+	token        any // of progress; nil if nobody wants to know
+	mute         atomic.Bool
+
+	subject string // tells this request from others
+	answers map[string]Answer
+	asked   []Question // what has no answer yet
+	asks    bool       // whether it has asked anything
+}
+
+// callKey is the context key of the call.
+type callKey struct{}
+
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+func newCall[P mcp.Params](req *mcp.ServerRequest[P]) *call {
+	return &call{
+		session: req.Session, modern: req.ProtocolVersion() >= modernVersion,
+		capabilities: req.ClientCapabilities(), token: req.Params.GetMeta()["progressToken"],
+	}
+}
+
+// Progress tells whoever called how far a tool has got. The total is zero if it is
+// not known. It can be used in any tool, and does nothing where nobody listens.
+func Progress(ctx context.Context, done, total float64, text string) {
+	c := callOf(ctx)
+	if c == nil || c.token == nil || c.mute.Load() {
+		return
+	}
+	c.told(c.session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+		ProgressToken: c.token, Progress: done, Total: total, Message: text,
+	}))
+}
+
+// Log tells whoever called something for its log. It can be used in any tool, and
+// does nothing where nobody listens.
+func Log(ctx context.Context, level slog.Level, data any) {
+	c := callOf(ctx)
+	if c == nil || c.mute.Load() {
+		return
+	}
+	c.told(c.session.Log(ctx, &mcp.LoggingMessageParams{Level: levelName(level), Data: data}))
+}
+
+func levelName(level slog.Level) mcp.LoggingLevel {
+	switch {
+	case level < slog.LevelInfo:
+		return "debug"
+	case level < slog.LevelWarn:
+		return "info"
+	case level < slog.LevelError:
+		return "warning"
+	}
+	return "error"
+}
+
+// told notes whether a word arrived. One that takes no more is told no more: the
+// device has better to do than to wait for it.
+func (c *call) told(err error) {
+	if err != nil {
+		c.mute.Store(true)
+	}
+}

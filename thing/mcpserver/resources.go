@@ -1,0 +1,184 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/thing"
+)
+
+// Resource is something to read: a log, a picture, the state of the device.
+type Resource struct {
+	URI         string
+	Name, Title string
+	Text        string
+	MIME        string
+	Icons       []Icon
+	// Audience is who it is for: user, assistant.
+	Audience []string
+	// Priority is how much it matters, up to 1.
+	Priority float64
+}
+
+// Template is many resources whose addresses differ in a few values.
+type Template struct {
+	// Resource describes them. Its URI has names in braces where values go, like
+	// sensor://{name}/last.
+	Resource
+	// Complete suggests values, by their names.
+	Complete map[string]Completer
+}
+
+// ErrNotFound is what a Template returns for values that mean nothing.
+var ErrNotFound = errors.New("there is no such resource")
+
+// Resource declares a resource, or another content for one. What read returns is a
+// text, bytes, a Picture or a Sound, or anything else, which is told as JSON. It is
+// called when its turn has come, like a tool.
+func (d *Device) Resource(r Resource, read func(ctx context.Context) (any, error)) {
+	d.server.AddResource(&mcp.Resource{
+		URI: r.URI, Name: r.named(), Title: r.Title, Description: r.Text, MIMEType: r.MIME, Icons: icons(r.Icons), Annotations: r.annotations(),
+	}, d.reader(r, func(ctx context.Context, _ string) (any, error) { return read(ctx) }))
+}
+
+// Template declares resources whose addresses differ in a few values.
+func (d *Device) Template(t Template, read func(ctx context.Context, values map[string]string) (any, error)) {
+	match, err := parseTemplate(t.URI)
+	if err != nil {
+		panic(fmt.Sprintf("mcpserver: template %s: %v", t.URI, err))
+	}
+	d.completers.set("uri "+t.URI, t.Complete)
+	d.server.AddResourceTemplate(&mcp.ResourceTemplate{
+		URITemplate: t.URI, Name: t.named(), Title: t.Title, Description: t.Text, MIMEType: t.MIME, Icons: icons(t.Icons), Annotations: t.annotations(),
+	}, d.reader(t.Resource, func(ctx context.Context, uri string) (any, error) {
+		values, ok := match(uri)
+		if !ok {
+			return nil, ErrNotFound
+		}
+		return read(ctx, values)
+	}))
+}
+
+// named is the name of a resource: its address if it has no other.
+func (r Resource) named() string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return r.URI
+}
+
+func (r Resource) annotations() *mcp.Annotations {
+	if r.Audience == nil && r.Priority == 0 {
+		return nil
+	}
+	a := &mcp.Annotations{Priority: r.Priority}
+	for _, who := range r.Audience {
+		a.Audience = append(a.Audience, mcp.Role(who))
+	}
+	return a
+}
+
+// reader answers resources/read.
+func (d *Device) reader(r Resource, read func(ctx context.Context, uri string) (any, error)) mcp.ResourceHandler {
+	return func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		c := newCall(req)
+		c.subject = subjectOf(req, "resources/read", req.Params.URI, nil)
+		if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses); err != nil {
+			return nil, err
+		}
+		var content any
+		ask, err := d.rounds(ctx, c, func(ctx context.Context) error {
+			return d.inTurn(ctx, func(ctx context.Context) (err error) {
+				content, err = read(ctx, req.Params.URI)
+				return err
+			})
+		})
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return nil, mcp.ResourceNotFoundError(req.Params.URI)
+		case err != nil:
+			return nil, requestError(err)
+		case ask != nil:
+			return &mcp.ReadResourceResult{InputRequests: ask.requests, RequestState: ask.state}, nil
+		}
+		contents, err := contentsOf(content, r.MIME)
+		if err != nil {
+			return nil, requestError(err)
+		}
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{contents}}, nil
+	}
+}
+
+// contentsOf is what was read as callers see it.
+func contentsOf(content any, mime string) (*mcp.ResourceContents, error) {
+	switch c := content.(type) {
+	case string:
+		return &mcp.ResourceContents{MIMEType: mime, Text: c}, nil
+	case []byte:
+		return &mcp.ResourceContents{MIMEType: mime, Blob: c}, nil
+	case thing.Picture:
+		return &mcp.ResourceContents{MIMEType: c.MIME, Blob: c.Data}, nil
+	case thing.Sound:
+		return &mcp.ResourceContents{MIMEType: c.MIME, Blob: c.Data}, nil
+	}
+	if mime == "" {
+		mime = "application/json"
+	}
+	data, err := json.Marshal(content)
+	return &mcp.ResourceContents{MIMEType: mime, Text: string(data)}, err
+}
+
+// requestError is an error as the answer to a request that has no other place for it.
+func requestError(err error) error {
+	if e := untried(err); e != nil {
+		return e
+	}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
+}
+
+// templateName is a name in braces.
+var templateName = regexp.MustCompile(`\{[^{}]*\}`)
+
+// parseTemplate makes a function that takes an address apart. Names stand for
+// anything without a slash.
+func parseTemplate(template string) (func(uri string) (map[string]string, bool), error) {
+	var names []string
+	pattern, rest := "^", template
+	for _, found := range templateName.FindAllString(template, -1) {
+		before, after, _ := strings.Cut(rest, found)
+		name := found[1 : len(found)-1]
+		if !regexp.MustCompile(`^[A-Za-z0-9_]+$`).MatchString(name) {
+			return nil, fmt.Errorf("%s is not a plain name in braces", found)
+		}
+		names = append(names, name)
+		pattern += regexp.QuoteMeta(before) + `([^/?#]+)`
+		rest = after
+	}
+	if names == nil {
+		return nil, errors.New("it has no names in braces")
+	}
+	match := regexp.MustCompile(pattern + regexp.QuoteMeta(rest) + "$")
+	return func(uri string) (map[string]string, bool) {
+		found := match.FindStringSubmatch(uri)
+		if found == nil {
+			return nil, false
+		}
+		values := make(map[string]string)
+		for i, name := range names {
+			value, err := url.PathUnescape(found[i+1])
+			if err != nil {
+				return nil, false
+			}
+			values[name] = value
+		}
+		return values, true
+	}, nil
+}

@@ -1,0 +1,159 @@
+//lint:file-ignore SA1019 the newer era is about to drop some of this, and has nothing else yet
+
+package mcpserver
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	// maxRounds is how often one call may ask something.
+	maxRounds = 10
+	// stateTime is how long a user may think.
+	stateTime = time.Hour
+)
+
+// inputs is what a caller has to find out before it asks again.
+type inputs struct {
+	requests mcp.InputRequestMap
+	state    string
+}
+
+// rounds calls fn, and again when what it has asked is answered. In the newer era
+// the caller comes back with the answers, and keeps earlier ones for us; in the older
+// it is asked here, while other calls have their turns.
+func (d *Device) rounds(ctx context.Context, c *call, fn func(context.Context) error) (*inputs, error) {
+	ctx = context.WithValue(ctx, callKey{}, c)
+	for range maxRounds {
+		err := fn(ctx)
+		if !errors.Is(err, errAsked) || c.asked == nil {
+			return nil, err
+		}
+		if c.modern {
+			return d.open(c)
+		}
+		for _, q := range c.asked {
+			if err := c.askNow(ctx, q); err != nil {
+				return nil, fmt.Errorf("asking %s: %w", q.question(), err)
+			}
+		}
+		c.asked = nil
+	}
+	return nil, fmt.Errorf("it was asked %d times, and that is enough", maxRounds)
+}
+
+// open is what a caller is told to find out.
+func (d *Device) open(c *call) (*inputs, error) {
+	requests := make(mcp.InputRequestMap)
+	for _, q := range c.asked {
+		requests[q.question()] = requestOf(q)
+	}
+	state, err := d.seal(roundState{c.subject, time.Now().Add(stateTime), c.answers})
+	return &inputs{requests, state}, err
+}
+
+// askNow asks a caller of the older era.
+func (c *call) askNow(ctx context.Context, q Question) error {
+	var response any
+	var err error
+	switch p := requestOf(q).(type) {
+	case *mcp.ElicitParams:
+		response, err = c.session.Elicit(ctx, p)
+	case *mcp.CreateMessageParams:
+		response, err = c.session.CreateMessage(ctx, p)
+	case *mcp.ListRootsParams:
+		response, err = c.session.ListRoots(ctx, p)
+	}
+	if err != nil {
+		return err
+	}
+	return c.keep(q.question(), response)
+}
+
+// keep keeps an answer.
+func (c *call) keep(name string, response any) error {
+	answer, err := answerOf(response)
+	if err != nil {
+		return err
+	}
+	if c.answers == nil {
+		c.answers = make(map[string]Answer)
+	}
+	c.answers[name] = answer
+	return nil
+}
+
+// roundState is what a caller keeps for us between two rounds.
+type roundState struct {
+	Subject string            `json:"subject"`
+	Until   time.Time         `json:"until"`
+	Answers map[string]Answer `json:"answers"`
+}
+
+// resume takes what a caller brings back: the answers of earlier rounds, and those
+// of the last one. A state that was not made here for this very request is refused.
+func (d *Device) resume(c *call, state string, responses mcp.InputResponseMap) error {
+	if state != "" {
+		s, err := d.unseal(state)
+		if err == nil && (s.Subject != c.subject || time.Now().After(s.Until)) {
+			err = errors.New("it is of another request, or too old")
+		}
+		if err != nil {
+			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestState cannot be used: " + err.Error() + "; nothing was done: begin anew without it"}
+		}
+		c.answers = s.Answers
+	}
+	for name, response := range responses {
+		if err := c.keep(name, response); err != nil {
+			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("inputResponses: %s: %v", name, err)}
+		}
+	}
+	return nil
+}
+
+// subjectOf tells one request from others.
+func subjectOf(req mcp.Request, method, name string, args []byte) string {
+	who := ""
+	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
+		who = extra.TokenInfo.UserID
+	}
+	hash := sha256.New()
+	for _, part := range []string{who, method, name, string(args)} {
+		fmt.Fprintf(hash, "%d:%s", len(part), part)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// seal makes a state that nobody else can make.
+func (d *Device) seal(s roundState) (string, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(append(d.mac(data), data...)), nil
+}
+
+func (d *Device) unseal(text string) (s roundState, err error) {
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(data) < sha256.Size || !hmac.Equal(data[:sha256.Size], d.mac(data[sha256.Size:])) {
+		return s, errors.New("it was not made here")
+	}
+	return s, json.Unmarshal(data[sha256.Size:], &s)
+}
+
+func (d *Device) mac(data []byte) []byte {
+	mac := hmac.New(sha256.New, d.key)
+	mac.Write(data)
+	return mac.Sum(nil)
+}

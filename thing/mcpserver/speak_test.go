@@ -1,0 +1,334 @@
+//lint:file-ignore SA1019 the newer era is about to drop some of this, and has nothing else yet
+
+package mcpserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/thing"
+	"github.com/ferrulehq/ferrule/thing/mcpserver"
+)
+
+// TestResources: texts, bytes, data and templates are listed and read, what is not
+// there is not found, and one that panics fails alone.
+func TestResources(t *testing.T) {
+	d := mcpserver.New(thing.New("d", "1"), mcpserver.Config{})
+	d.Resource(mcpserver.Resource{URI: "d://log", Name: "log", MIME: "text/plain", Audience: []string{"user"}, Priority: 0.5},
+		func(context.Context) (any, error) { return "all is well", nil })
+	d.Resource(mcpserver.Resource{URI: "d://picture"}, func(context.Context) (any, error) {
+		return thing.Picture{MIME: "image/png", Data: []byte("PNG")}, nil
+	})
+	d.Resource(mcpserver.Resource{URI: "d://state"}, func(context.Context) (any, error) { return moved{3}, nil })
+	d.Resource(mcpserver.Resource{URI: "d://broken"}, func(context.Context) (any, error) { panic("short circuit") })
+	d.Template(mcpserver.Template{Resource: mcpserver.Resource{URI: "d://{room}/sensor/{id}"}}, func(_ context.Context, values map[string]string) (any, error) {
+		if values["id"] == "9" {
+			return nil, mcpserver.ErrNotFound
+		}
+		return values["room"] + " " + values["id"], nil
+	})
+	url := serve(t, d)
+	inEras(t, func(t *testing.T, era string) {
+		session := dial(t, url, era, nil)
+		list, err := session.ListResources(t.Context(), nil)
+		if err != nil || len(list.Resources) != 4 {
+			t.Fatalf("got %v, %v", list, err)
+		}
+		if log := list.Resources[1]; log.Name != "log" || log.Annotations.Priority != 0.5 || log.Annotations.Audience[0] != "user" {
+			t.Errorf("got %+v", log)
+		}
+		for uri, want := range map[string]string{
+			"d://log":                 `"mimeType":"text/plain","text":"all is well"`,
+			"d://picture":             `"mimeType":"image/png","blob":"UE5H"`,
+			"d://state":               `"text":"{\"position\":3}"`,
+			"d://hall%20way/sensor/7": `"text":"hall way 7"`,
+		} {
+			result, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+			if err != nil {
+				t.Fatalf("%s: %v", uri, err)
+			}
+			if got, err := json.Marshal(result); err != nil || !strings.Contains(string(got), want) {
+				t.Errorf("%s: got %s", uri, got)
+			}
+		}
+		for uri, want := range map[string]int64{"d://nothing": jsonrpc.CodeInvalidParams, "d://hall/sensor/9": jsonrpc.CodeInvalidParams, "d://broken": jsonrpc.CodeInternalError} {
+			if _, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); code(err) != want {
+				t.Errorf("%s: %v", uri, err)
+			}
+		}
+	})
+}
+
+// TestTemplatesArePlain: a template that could not be taken apart shows when the
+// device is written.
+func TestTemplatesArePlain(t *testing.T) {
+	for _, uri := range []string{"d://log", "d://{+path}", "d://{a,b}", "d://{}"} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s went unnoticed", uri)
+				}
+			}()
+			d := mcpserver.New(thing.New("d", "1"), mcpserver.Config{})
+			d.Template(mcpserver.Template{Resource: mcpserver.Resource{URI: uri}}, nil)
+		}()
+	}
+}
+
+// TestUpdates: who wants to know is told that a resource has changed.
+func TestUpdates(t *testing.T) {
+	d := mcpserver.New(thing.New("d", "1"), mcpserver.Config{})
+	d.Resource(mcpserver.Resource{URI: "d://log"}, func(context.Context) (any, error) { return "", nil })
+	url := serve(t, d)
+	inEras(t, func(t *testing.T, era string) {
+		told := make(chan string, 100)
+		session := dial(t, url, era, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, req *mcp.ResourceUpdatedNotificationRequest) {
+			told <- req.Params.URI
+		}})
+		if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "d://log"}); err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.After(10 * time.Second)
+		for {
+			d.Updated("d://other")
+			d.Updated("d://log")
+			select {
+			case uri := <-told:
+				if uri != "d://log" {
+					t.Errorf("told of %s", uri)
+				}
+				return
+			case <-time.After(50 * time.Millisecond): // the stream was not open yet
+			case <-deadline:
+				t.Fatal("it was not told")
+			}
+		}
+	})
+}
+
+// TestPrompts: prompts are made of their arguments, which are checked and completed.
+func TestPrompts(t *testing.T) {
+	plants := []string{"tomato", "thyme", "basil"}
+	suggest := func(_ context.Context, typed string, others map[string]string) []string {
+		var found []string
+		for _, p := range plants {
+			if strings.HasPrefix(p, typed) {
+				found = append(found, p+others["suffix"])
+			}
+		}
+		return found
+	}
+	d := mcpserver.New(thing.New("d", "1"), mcpserver.Config{})
+	d.Prompt(mcpserver.Prompt{Name: "advise", Text: "Advise", Arguments: []mcpserver.Argument{{Name: "plant", Required: true, Complete: suggest}, {Name: "tone"}}},
+		func(_ context.Context, args map[string]string) ([]mcpserver.Message, error) {
+			return []mcpserver.Message{
+				{Role: "user", Content: "How is my " + args["plant"] + "?"},
+				{Role: "assistant", Content: thing.Picture{MIME: "image/png", Data: []byte("PNG")}},
+			}, nil
+		})
+	d.Template(mcpserver.Template{Resource: mcpserver.Resource{URI: "d://{plant}"}, Complete: map[string]mcpserver.Completer{
+		"plant": func(context.Context, string, map[string]string) []string { return slices.Repeat(plants, 50) },
+	}}, func(context.Context, map[string]string) (any, error) { return "", nil })
+	url := serve(t, d)
+	inEras(t, func(t *testing.T, era string) {
+		session := dial(t, url, era, nil)
+		result, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "advise", Arguments: map[string]string{"plant": "basil"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := json.Marshal(result.Messages); err != nil || !strings.Contains(string(got), `"How is my basil?"`) || !strings.Contains(string(got), `"data":"UE5H"`) {
+			t.Errorf("got %s", got)
+		}
+		for _, args := range []map[string]string{{}, {"plant": "basil", "colour": "green"}} {
+			if _, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "advise", Arguments: args}); code(err) != jsonrpc.CodeInvalidParams {
+				t.Errorf("%v: %v", args, err)
+			}
+		}
+		completion, err := session.Complete(t.Context(), &mcp.CompleteParams{
+			Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "advise"}, Argument: mcp.CompleteParamsArgument{Name: "plant", Value: "t"},
+			Context: &mcp.CompleteContext{Arguments: map[string]string{"suffix": "!"}},
+		})
+		if err != nil || !slices.Equal(completion.Completion.Values, []string{"tomato!", "thyme!"}) {
+			t.Errorf("got %v, %v", completion, err)
+		}
+		completion, err = session.Complete(t.Context(), &mcp.CompleteParams{
+			Ref: &mcp.CompleteReference{Type: "ref/resource", URI: "d://{plant}"}, Argument: mcp.CompleteParamsArgument{Name: "plant"},
+		})
+		if err != nil || len(completion.Completion.Values) != 100 || completion.Completion.Total != 150 || !completion.Completion.HasMore {
+			t.Errorf("got %v, %v", completion, err)
+		}
+		completion, err = session.Complete(t.Context(), &mcp.CompleteParams{
+			Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "advise"}, Argument: mcp.CompleteParamsArgument{Name: "tone"},
+		})
+		if err != nil || len(completion.Completion.Values) != 0 {
+			t.Errorf("got %v, %v", completion, err)
+		}
+	})
+}
+
+// TestWordsOnTheWay: a tool tells how far it has got, and what happens, to who wants
+// to know; and does without where nobody listens.
+func TestWordsOnTheWay(t *testing.T) {
+	board := thing.New("d", "1")
+	thing.Tool(board, "work", "Work", func(ctx context.Context, _ struct{}) (string, error) {
+		mcpserver.Progress(ctx, 1, 2, "half")
+		mcpserver.Log(ctx, slog.LevelDebug, "not this")
+		mcpserver.Log(ctx, slog.LevelWarn, "hot")
+		return "done", nil
+	})
+	if result, err := board.Call(t.Context(), "work", nil); err != nil || result != "done" {
+		t.Errorf("without MCP: %v, %v", result, err)
+	}
+	url := serve(t, mcpserver.New(board, mcpserver.Config{}))
+	inEras(t, func(t *testing.T, era string) {
+		words := make(chan string, 10)
+		session := dial(t, url, era, &mcp.ClientOptions{
+			ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
+				words <- fmt.Sprint(req.Params.Message, req.Params.Progress, req.Params.Total)
+			},
+			LoggingMessageHandler: func(_ context.Context, req *mcp.LoggingMessageRequest) {
+				words <- fmt.Sprint(req.Params.Level, req.Params.Data)
+			},
+		})
+		params := &mcp.CallToolParams{Name: "work", Meta: mcp.Meta{"progressToken": "p"}}
+		if era < "2026-07-28" {
+			if err := session.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			params.Meta["io.modelcontextprotocol/logLevel"] = "info"
+		}
+		if _, err := session.CallTool(t.Context(), params); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"half1 2", "warninghot"} {
+			select {
+			case got := <-words:
+				if got != want {
+					t.Errorf("got %s, want %s", got, want)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("no word of %s", want)
+			}
+		}
+	})
+}
+
+type confirmation struct {
+	Sure bool `json:"sure"`
+}
+
+// asker is a device whose tool asks its user twice, its model and for folders before
+// it does something.
+func asker(opened *int) *mcpserver.Device {
+	board := thing.New("d", "1")
+	thing.Tool(board, "open", "Open the door", func(ctx context.Context, in struct {
+		Door string `json:"door"`
+	}) (string, error) {
+		first, err := mcpserver.AskUser[confirmation](ctx, "first", "Open the "+in.Door+" door?")
+		if err != nil {
+			return "", err
+		}
+		more, err := mcpserver.Ask(ctx, mcpserver.Generate{Name: "reason", Text: "Why?", MaxTokens: 10}, mcpserver.Roots{Name: "folders"})
+		if err != nil {
+			return "", err
+		}
+		*opened++
+		return fmt.Sprint(in.Door, first.Sure, more[0].Text, more[1].Roots), nil
+	})
+	return mcpserver.New(board, mcpserver.Config{})
+}
+
+// answering is a client whose user and model answer.
+func answering(action string) *mcp.ClientOptions {
+	return &mcp.ClientOptions{
+		ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			if action != "accept" {
+				return &mcp.ElicitResult{Action: action}, nil
+			}
+			return &mcp.ElicitResult{Action: action, Content: map[string]any{"sure": true}}, nil
+		},
+		CreateMessageHandler: func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+			return &mcp.CreateMessageResult{Role: "assistant", Model: "m", Content: &mcp.TextContent{Text: "because"}}, nil
+		},
+	}
+}
+
+// TestAsking: a tool asks in several rounds, in both eras, and acts once.
+func TestAsking(t *testing.T) {
+	opened := 0
+	url := serve(t, asker(&opened))
+	inEras(t, func(t *testing.T, era string) {
+		before := opened
+		session := dial(t, url, era, answering("accept"))
+		got := call(t, session, "open", map[string]any{"door": "front"})
+		if !strings.Contains(got, `fronttruebecause[]`) || opened != before+1 {
+			t.Errorf("got %s, opened %d times", got, opened-before)
+		}
+		_, err := dial(t, url, era, answering("decline")).CallTool(t.Context(), &mcp.CallToolParams{Name: "open", Arguments: map[string]any{"door": "front"}})
+		if code(err) != jsonrpc.CodeInvalidParams || opened != before+1 {
+			t.Errorf("the user declined: %v, opened %d times", err, opened-before)
+		}
+		_, err = dial(t, url, era, nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "open", Arguments: map[string]any{"door": "front"}})
+		if code(err) == 0 || opened != before+1 {
+			t.Errorf("nobody can be asked: %v, opened %d times", err, opened-before)
+		}
+	})
+}
+
+// TestAnswersBelongToTheirQuestion: what a caller keeps between two rounds is good for
+// the same request of this device, and for nothing else; and a form that is filled in
+// wrongly is asked for again.
+func TestAnswersBelongToTheirQuestion(t *testing.T) {
+	opened := 0
+	url := serve(t, asker(&opened))
+	options := answering("accept")
+	options.MultiRoundTrip = &mcp.MultiRoundTripOptions{Disabled: true}
+	session := dial(t, url, eras[1], options)
+	ask := func(door, state string, responses mcp.InputResponseMap) (*mcp.CallToolResult, error) {
+		return session.CallTool(t.Context(), &mcp.CallToolParams{
+			Name: "open", Arguments: map[string]any{"door": door}, RequestState: state, InputResponses: responses,
+		})
+	}
+	first, err := ask("front", "", nil)
+	if err != nil || first.InputRequests["first"] == nil {
+		t.Fatalf("got %v, %v", first, err)
+	}
+	wrong, err := ask("front", first.RequestState, mcp.InputResponseMap{"first": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"sure": "yes"}}})
+	if err != nil || wrong.InputRequests["first"] == nil {
+		t.Errorf("a wrong answer: %v, %v", wrong, err)
+	}
+	right := mcp.InputResponseMap{"first": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"sure": true}}}
+	second, err := ask("front", first.RequestState, right)
+	if err != nil || len(second.InputRequests) != 2 {
+		t.Fatalf("got %v, %v", second, err)
+	}
+	for name, err := range map[string]error{
+		"changed":            func() error { _, err := ask("front", second.RequestState+"A", nil); return err }(),
+		"of another request": func() error { _, err := ask("back", second.RequestState, nil); return err }(),
+	} {
+		if code(err) != jsonrpc.CodeInvalidParams {
+			t.Errorf("a state that was %s: %v", name, err)
+		}
+	}
+	if opened != 0 {
+		t.Errorf("opened %d times", opened)
+	}
+}
+
+// TestAskingWithoutMCP: over other grammars nobody can be asked, and nothing is done.
+func TestAskingWithoutMCP(t *testing.T) {
+	opened := 0
+	if _, err := asker(&opened).Call(t.Context(), "open", json.RawMessage(`{"door":"front"}`)); err == nil || opened != 0 {
+		t.Errorf("got %v, opened %d times", err, opened)
+	}
+}
