@@ -110,6 +110,7 @@ var rooms = map[string]room{
 	"thing/mcpserver": {
 		own:   []string{"thing"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
+		tests: []string{"rig/mcp/fixtures"},
 	},
 	"sim": {
 		own:   []string{"thing", "thing/xiaozhi"},
@@ -119,9 +120,10 @@ var rooms = map[string]room{
 	"rig/idle": { // a module of its own
 		third: []string{"github.com/gobwas/ws", "github.com/gorilla/websocket", "github.com/coder/websocket", "github.com/lxzan/gws"},
 	},
-	"rig/model": {},
-	"rig/uno":   {third: []string{"golang.org/x/sys"}},
-	"rig/usb":   {tests: []string{"rig/uno"}},
+	"rig/mcp/fixtures": {own: []string{"thing", "thing/mcpserver"}},
+	"rig/model":        {},
+	"rig/uno":          {third: []string{"golang.org/x/sys"}},
+	"rig/usb":          {tests: []string{"rig/uno"}},
 	"config": {
 		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "front/endpoint", "journal", "overlay", "pipeline", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/ws"},
 		third: []string{"github.com/goccy/go-yaml"},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -17,6 +18,7 @@ type call struct {
 	capabilities *mcp.ClientCapabilities
 	token        any // of progress; nil if nobody wants to know
 	mute         atomic.Bool
+	letGo        func(mcp.CloseSSEStreamArgs) // nil if the connection has to stay
 
 	subject string // tells this request from others
 	answers map[string]Answer
@@ -33,9 +35,22 @@ func callOf(ctx context.Context) *call {
 }
 
 func newCall[P mcp.Params](req *mcp.ServerRequest[P]) *call {
-	return &call{
+	c := &call{
 		session: req.Session, modern: req.ProtocolVersion() >= modernVersion,
 		capabilities: req.ClientCapabilities(), token: req.Params.GetMeta()["progressToken"],
+	}
+	if req.Extra != nil {
+		c.letGo = req.Extra.CloseSSEStream
+	}
+	return c
+}
+
+// LetGo closes the connection of a caller that can come back for the result, and
+// tells it when. A tool that takes long needs no connection meanwhile. It does
+// nothing where callers have to stay.
+func LetGo(ctx context.Context, until time.Duration) {
+	if c := callOf(ctx); c != nil && c.letGo != nil {
+		c.letGo(mcp.CloseSSEStreamArgs{RetryAfter: until})
 	}
 }
 

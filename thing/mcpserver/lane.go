@@ -24,7 +24,7 @@ func newLane() *lane { return &lane{turn: make(chan struct{}, 1)} }
 func (l *lane) enter(ctx, stop context.Context) error {
 	if l.waiting.Add(1) > maxWaiting {
 		l.waiting.Add(-1)
-		return errBusy
+		return &thing.RefusedError{Reason: "The device is busy and too many calls wait already: nothing was done; try again in a while"}
 	}
 	defer l.waiting.Add(-1)
 	select {

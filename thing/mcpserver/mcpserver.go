@@ -13,16 +13,14 @@
 //	POST ─▶ guard ─▶ token ─▶ rate ─▶ era ─▶ lane ─▶ group ─▶ before ─▶ cache ─▶ tool ─▶ after
 //	socket ─▶ the same, message by message
 //
-// The SDK speaks the protocol. That a tool did not try is the error -32602 of the
-// request, and that it tried and failed is a result with isError: whoever calls can
-// tell whether something may have moved.
+// The SDK speaks the protocol. The error of a tool that did not try says so, under
+// Untried: whoever calls can tell whether something may have moved.
 package mcpserver
 
 import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -83,6 +81,7 @@ type Device struct {
 	offer  sync.Once // of the tools
 	key    []byte    // seals what callers keep for us
 
+	groups        *groups
 	lane          *lane
 	halting       *halt
 	uses          *sessionUses
@@ -99,7 +98,7 @@ func New(d *thing.Device, config Config) *Device {
 	config = config.withDefaults()
 	s := &Device{
 		Device: d, config: config, key: make([]byte, 32),
-		lane: newLane(), halting: newHalt(), uses: newSessionUses(), subscriptions: newSubscriptions(), completers: newCompleters(),
+		groups: newGroups(), lane: newLane(), halting: newHalt(), uses: newSessionUses(), subscriptions: newSubscriptions(), completers: newCompleters(),
 		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
 	}
 	rand.Read(s.key)
@@ -173,6 +172,3 @@ func (d *Device) survive(next mcp.MethodHandler) mcp.MethodHandler {
 		return next(ctx, method, req)
 	}
 }
-
-// errBusy tells a caller that nothing was done.
-var errBusy = errors.New("the device is busy and too many calls wait already: nothing was done; try again in a while")

@@ -156,20 +156,24 @@ func TestTools(t *testing.T) {
 	})
 }
 
-// TestWhatWasNotTriedIsAnErrorOfTheRequest: so that whoever calls knows that nothing
-// moved.
-func TestWhatWasNotTriedIsAnErrorOfTheRequest(t *testing.T) {
+// TestWhatWasNotTriedSaysSo: whoever calls knows that nothing moved, and a model can
+// read what was wrong.
+func TestWhatWasNotTriedSaysSo(t *testing.T) {
 	url := serve(t, mcpserver.New(robot(), mcpserver.Config{}))
 	inEras(t, func(t *testing.T, era string) {
 		session := dial(t, url, era, nil)
-		for _, params := range []mcp.CallToolParams{
-			{Name: "move", Arguments: json.RawMessage(`{"steps":11}`)},
-			{Name: "move", Arguments: json.RawMessage(`{"steps":"one"}`)},
-			{Name: "fly"},
-			{Name: "reboot"},
-		} {
-			if _, err := session.CallTool(t.Context(), &params); code(err) != jsonrpc.CodeInvalidParams {
-				t.Errorf("%s %s: %v", params.Name, params.Arguments, err)
+		for _, args := range []string{`{"steps":11}`, `{"steps":"one"}`, `{}`} {
+			result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move", Arguments: json.RawMessage(args)})
+			if err != nil || !result.IsError || result.Meta[mcpserver.Untried] != true {
+				t.Errorf("%s: %+v, %v", args, result, err)
+			}
+		}
+		if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "fail"}); err != nil || !result.IsError || result.Meta[mcpserver.Untried] != nil {
+			t.Errorf("fail: %+v, %v", result, err)
+		}
+		for _, name := range []string{"fly", "reboot"} {
+			if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: name}); code(err) != jsonrpc.CodeInvalidParams {
+				t.Errorf("%s: %v", name, err)
 			}
 		}
 		if got := call(t, session, "where", nil); !strings.Contains(got, `"position":0`) {

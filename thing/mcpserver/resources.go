@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/thing"
@@ -134,14 +133,6 @@ func contentsOf(content any, mime string) (*mcp.ResourceContents, error) {
 	}
 	data, err := json.Marshal(content)
 	return &mcp.ResourceContents{MIMEType: mime, Text: string(data)}, err
-}
-
-// requestError is an error as the answer to a request that has no other place for it.
-func requestError(err error) error {
-	if e := untried(err); e != nil {
-		return e
-	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
 }
 
 // templateName is a name in braces.

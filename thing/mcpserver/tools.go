@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -9,16 +10,6 @@ import (
 
 	"github.com/ferrulehq/ferrule/thing"
 )
-
-// offerTools puts the tools that were declared where the SDK finds them. Those for
-// people are not among them: MCP has no word that keeps models from them.
-func (d *Device) offerTools() {
-	for _, t := range d.Tools() {
-		if !t.UserOnly {
-			d.server.AddTool(listed(t), d.callTool)
-		}
-	}
-}
 
 // listed is a tool as callers see it. What nothing was said about is left out, so
 // that nobody takes it for an answer.
@@ -47,7 +38,7 @@ func (d *Device) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.C
 	var result any
 	ask, err := d.rounds(ctx, c, func(ctx context.Context) error {
 		return d.inTurn(ctx, func(ctx context.Context) (err error) {
-			result, err = d.Call(ctx, name, args)
+			result, err = d.run(ctx, name, args)
 			return err
 		})
 	})
@@ -58,6 +49,14 @@ func (d *Device) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.C
 		return &mcp.CallToolResult{InputRequests: ask.requests, RequestState: ask.state}, nil
 	}
 	return told(result)
+}
+
+// run calls a tool whose turn has come.
+func (d *Device) run(ctx context.Context, name string, args json.RawMessage) (any, error) {
+	if d.groups.hidden(name) {
+		return nil, &thing.RefusedError{Reason: "Unknown tool: " + name}
+	}
+	return d.Call(ctx, name, args)
 }
 
 // inTurn does something when its turn has come. What is under way ends with serving,
@@ -74,30 +73,33 @@ func (d *Device) inTurn(ctx context.Context, do func(context.Context) error) err
 	return do(ctx)
 }
 
-// serverError is the code of errors that JSON-RPC has no other for.
-const serverError = -32000
+// Untried is the key in the _meta of a result that says that the tool did not try:
+// nothing has moved. MCP has no word for it.
+const Untried = "ferrule/untried"
 
-// failed is an error as callers see it: one of the request if nothing was tried, and
-// a result otherwise.
+// failed is an error as callers see it.
 func failed(err error) (*mcp.CallToolResult, error) {
-	if e := untried(err); e != nil {
-		return nil, e
+	var request *jsonrpc.Error
+	if errors.As(err, &request) {
+		return nil, request
 	}
-	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}, nil
+	result := &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}
+	var refused *thing.RefusedError
+	if errors.As(err, &refused) {
+		result.Meta = mcp.Meta{Untried: true}
+	}
+	return result, nil
 }
 
-// untried is the error of a request after which nothing was tried; nil if something
-// may have been.
-func untried(err error) error {
+// requestError is an error as the answer to a request that has no other place for it.
+func requestError(err error) error {
 	var refused *thing.RefusedError
 	var request *jsonrpc.Error
 	switch {
-	case errors.As(err, &refused):
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: refused.Reason}
-	case errors.Is(err, errBusy):
-		return &jsonrpc.Error{Code: serverError, Message: err.Error()}
 	case errors.As(err, &request):
 		return request
+	case errors.As(err, &refused):
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: refused.Reason}
 	}
-	return nil
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
 }

