@@ -109,7 +109,7 @@ var rooms = map[string]room{
 	},
 	"thing/mcpserver": {
 		own:   []string{"thing"},
-		third: []string{"github.com/modelcontextprotocol/go-sdk"},
+		third: []string{"github.com/modelcontextprotocol/go-sdk", "github.com/gobwas/ws", "github.com/brutella/dnssd"},
 		tests: []string{"rig/mcp/fixtures"},
 	},
 	"sim": {

@@ -21,6 +21,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -39,6 +40,13 @@ import (
 type Config struct {
 	// Listen is the address of HTTP; ":8080".
 	Listen string
+	// WebSocket is the address of WebSockets; none.
+	WebSocket string
+	// Announce has the device made known in the local network by multicast DNS, on
+	// the Interfaces that are named, or on all; unless it listens on this machine
+	// only.
+	Announce   bool
+	Interfaces []string
 	// Path is where MCP is; "/mcp".
 	Path string
 	// Hosts are further names by which the device may be asked. Addresses, names
@@ -147,13 +155,50 @@ func icons(all []Icon) []mcp.Icon {
 	return list
 }
 
-// Run listens, and serves until ctx ends; it then returns nil.
+// Run listens, makes the device known if it is to be, and serves until ctx ends; it
+// then returns nil. A network that cannot be told of the device keeps nobody else from
+// it.
 func (d *Device) Run(ctx context.Context) error {
-	ln, err := net.Listen("tcp", d.config.Listen)
+	ln, port, err := listen(d.config.Listen)
 	if err != nil {
-		return fmt.Errorf("listening for agents: %w", err)
+		return err
 	}
-	return d.Serve(ctx, ln)
+	var sockets net.Listener
+	socketPort := 0
+	if d.config.WebSocket != "" {
+		if sockets, socketPort, err = listen(d.config.WebSocket); err != nil {
+			ln.Close()
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	ended := make(chan error, 2)
+	wg.Go(func() { defer cancel(); ended <- d.Serve(ctx, ln) })
+	if sockets != nil {
+		wg.Go(func() { defer cancel(); ended <- d.ServeWebSocket(ctx, sockets) })
+	}
+	if d.config.Announce && !ln.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		wg.Go(func() {
+			if err := d.Announce(ctx, port, socketPort); err != nil {
+				d.config.Log.Error("the local network is not told of the device", "err", err)
+			}
+		})
+	}
+	wg.Wait()
+	close(ended)
+	for e := range ended {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+func listen(address string) (ln net.Listener, port int, err error) {
+	if ln, err = net.Listen("tcp", address); err != nil {
+		return nil, 0, fmt.Errorf("listening: %w", err)
+	}
+	return ln, ln.Addr().(*net.TCPAddr).Port, nil
 }
 
 // survive makes a panic the error of the request that caused it, and of nothing

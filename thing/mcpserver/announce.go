@@ -1,0 +1,39 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/brutella/dnssd"
+	dnssdlog "github.com/brutella/dnssd/log"
+)
+
+// service is what MCP servers are called in the local network.
+const service = "_mcp._tcp"
+
+// Announce makes the device known in the local network by multicast DNS until ctx
+// ends; it then returns nil. Another device of its name there gets a number. The port
+// of WebSockets is zero if there are none.
+func (d *Device) Announce(ctx context.Context, port, webSocketPort int) error {
+	dnssdlog.Info.Disable() // it would write to standard output what others do wrong
+	text := map[string]string{"path": d.config.Path, "version": modernVersion}
+	if webSocketPort != 0 {
+		text["ws_port"] = strconv.Itoa(webSocketPort)
+	}
+	srv, err := dnssd.NewService(dnssd.Config{Name: d.Name(), Type: service, Port: port, Text: text, Ifaces: d.config.Interfaces})
+	if err != nil {
+		return fmt.Errorf("announcing the device: %w", err)
+	}
+	responder, err := dnssd.NewResponder()
+	if err != nil {
+		return fmt.Errorf("announcing the device: %w", err)
+	}
+	if _, err := responder.Add(srv); err != nil {
+		return fmt.Errorf("announcing the device: %w", err)
+	}
+	if err := responder.Respond(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("announcing the device: %w", err)
+	}
+	return nil
+}

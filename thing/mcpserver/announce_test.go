@@ -1,0 +1,66 @@
+package mcpserver_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/brutella/dnssd"
+
+	"github.com/ferrulehq/ferrule/thing"
+	"github.com/ferrulehq/ferrule/thing/mcpserver"
+)
+
+// TestAnnounce: the device is found in the local network with all that is needed to
+// reach it, and is gone when it ends.
+func TestAnnounce(t *testing.T) {
+	if len(dnssd.MulticastInterfaces()) == 0 {
+		t.Skip("this machine has no network with multicast")
+	}
+	d := mcpserver.New(thing.New("announced-by-a-test", "1"), mcpserver.Config{
+		Listen: ":0", WebSocket: ":0", Path: "/device", Announce: true,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	patience, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	gone := make(chan struct{}, 10)
+	for { // who browses while it makes sure of its name may see it without its text
+		found := make(chan dnssd.BrowseEntry, 10)
+		browsing, enough := context.WithCancel(patience)
+		go dnssd.LookupType(browsing, "_mcp._tcp.local.", func(e dnssd.BrowseEntry) {
+			if e.Name == d.Name() {
+				found <- e
+			}
+		}, func(e dnssd.BrowseEntry) {
+			if e.Name == d.Name() {
+				gone <- struct{}{}
+			}
+		})
+		select {
+		case e := <-found:
+			if len(e.Text) == 0 {
+				break
+			}
+			if e.Text["path"] != "/device" || e.Text["version"] != "2026-07-28" || e.Text["ws_port"] == "" || e.Port == 0 {
+				t.Errorf("got %+v", e)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("Run returned %v", err)
+			}
+			select {
+			case <-gone:
+			case <-patience.Done():
+				t.Error("it is still there")
+			}
+			enough()
+			return
+		case <-time.After(2 * time.Second):
+		case <-patience.Done():
+			t.Fatal("it was not found")
+		}
+		enough()
+	}
+}

@@ -1,0 +1,200 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	// pingTime is how often a socket is pinged.
+	pingTime = 30 * time.Second
+	// silence is how long a socket may say nothing at all.
+	silence = 2 * time.Minute
+)
+
+// ServeWebSocket serves MCP over WebSockets on ln until ctx ends; it then returns nil.
+// It closes ln. A socket is a session, and a text is a message; the path does not
+// matter.
+func (d *Device) ServeWebSocket(ctx context.Context, ln net.Listener) error {
+	d.offer.Do(d.offerTools)
+	return d.serve(ctx, ln, d.guard(http.HandlerFunc(d.upgrade)))
+}
+
+// upgrade makes a connection a socket, and serves it until it ends.
+func (d *Device) upgrade(w http.ResponseWriter, r *http.Request) {
+	if !d.room() {
+		http.Error(w, fmt.Sprintf("%d programs are connected; more are not possible", d.config.Sessions), http.StatusServiceUnavailable)
+		return
+	}
+	conn, buffered, _, err := ws.UpgradeHTTP(r, w)
+	if err != nil {
+		return // it was told
+	}
+	s := &socket{conn: conn, in: buffered, limit: maxBody, sendTime: d.sendTime, takeTime: d.takeTime}
+	session, err := d.server.Connect(r.Context(), s, nil)
+	if err != nil {
+		s.Close()
+		return
+	}
+	defer context.AfterFunc(r.Context(), func() { s.Close() })()
+	stop := make(chan struct{})
+	defer close(stop)
+	go s.pings(stop)
+	session.Wait() // how one ends is no matter to the next
+}
+
+// socket is a connection over a WebSocket.
+type socket struct {
+	conn               net.Conn
+	in                 io.Reader
+	limit              int // of a message
+	sendTime, takeTime time.Duration
+
+	mu sync.Mutex // held while a frame is written
+}
+
+// Connect is what the SDK begins with.
+func (s *socket) Connect(context.Context) (mcp.Connection, error) { return s, nil }
+
+// SessionID is empty: the socket is the session.
+func (s *socket) SessionID() string { return "" }
+
+// Close ends the socket and whatever waits on it.
+func (s *socket) Close() error { return s.conn.Close() }
+
+// Read returns the next message. What is none is answered, and nothing else happens.
+func (s *socket) Read(context.Context) (jsonrpc.Message, error) {
+	for {
+		data, err := s.next()
+		if err != nil {
+			return nil, err
+		}
+		message, err := jsonrpc.DecodeMessage(data)
+		if err == nil {
+			return message, nil
+		}
+		if err := s.refuse(jsonrpc.ID{}, jsonrpc.CodeParseError, "that is no message of JSON-RPC"); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// refuse answers a request with an error.
+func (s *socket) refuse(id jsonrpc.ID, code int64, text string) error {
+	answer := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%q}}`, code, text)
+	if id.IsValid() {
+		var err error
+		answer, err = jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: code, Message: text}})
+		if err != nil {
+			return err
+		}
+	}
+	return s.write(ws.NewTextFrame(answer))
+}
+
+// next returns the text of the next message. Sound and pictures end the socket, and
+// so does a text that is too long.
+func (s *socket) next() ([]byte, error) {
+	var data []byte
+	state := ws.StateServerSide
+	for {
+		s.conn.SetReadDeadline(time.Now().Add(silence)) // fails only on a closed conn, and then reading does
+		h, err := ws.ReadHeader(s.in)
+		if err == nil {
+			err = ws.CheckHeader(h, state)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if h.OpCode == ws.OpBinary {
+			return nil, s.end(ws.StatusUnsupportedData, "texts only")
+		}
+		if h.Length > int64(s.limit-len(data)) {
+			return nil, s.end(ws.StatusMessageTooBig, fmt.Sprintf("a message has at most %d bytes", s.limit))
+		}
+		s.conn.SetReadDeadline(time.Now().Add(s.sendTime))
+		var payload bytes.Buffer // grows as it comes, whatever the header says
+		if _, err := io.CopyN(&payload, s.in, h.Length); err != nil {
+			return nil, err
+		}
+		ws.Cipher(payload.Bytes(), h.Mask, 0)
+		if h.OpCode.IsControl() {
+			if err := s.control(h.OpCode, payload.Bytes()); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		data = append(data, payload.Bytes()...)
+		if h.Fin {
+			return data, nil
+		}
+		state = state.Set(ws.StateFragmented)
+	}
+}
+
+// control answers a ping and a farewell.
+func (s *socket) control(code ws.OpCode, payload []byte) error {
+	switch code {
+	case ws.OpPing:
+		return s.write(ws.NewPongFrame(payload))
+	case ws.OpClose:
+		s.write(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusNormalClosure, ""))) // whether it arrives or not
+		return io.EOF
+	}
+	return nil
+}
+
+// end tells why the socket is closed.
+func (s *socket) end(code ws.StatusCode, reason string) error {
+	s.write(ws.NewCloseFrame(ws.NewCloseFrameBody(code, reason))) // whether it arrives or not
+	return errors.New(reason)
+}
+
+// Write sends a message in one frame.
+func (s *socket) Write(_ context.Context, message jsonrpc.Message) error {
+	data, err := jsonrpc.EncodeMessage(message)
+	if err != nil {
+		return err
+	}
+	return s.write(ws.NewTextFrame(data))
+}
+
+func (s *socket) write(f ws.Frame) error {
+	data, err := ws.CompileFrame(f)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn.SetWriteDeadline(time.Now().Add(s.takeTime))
+	_, err = s.conn.Write(data)
+	return err
+}
+
+// pings keeps a socket from falling silent until stop is closed.
+func (s *socket) pings(stop <-chan struct{}) {
+	ticker := time.NewTicker(pingTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+			if s.write(ws.NewPingFrame(nil)) != nil {
+				s.Close()
+				return
+			}
+		}
+	}
+}
