@@ -1,46 +1,98 @@
 package mcpserver
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
-	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// told is the result of a tool as callers see it.
-func told(result any) (*mcp.CallToolResult, error) {
-	parts, ok := result.(thing.Parts)
-	if !ok {
-		parts = thing.Parts{result}
-	}
-	r := &mcp.CallToolResult{Content: make([]mcp.Content, 0, len(parts))}
-	for _, part := range parts {
-		content, value, err := contentOf(part)
-		if err != nil {
-			return failed(fmt.Errorf("the tool has run, and its result cannot be told: %w", err))
+// frozen is a result that the next call cannot change any more: whatever is data is
+// JSON, and bytes are copied.
+func frozen(result any) (any, error) {
+	switch r := result.(type) {
+	case string:
+		return r, nil
+	case thing.Picture:
+		r.Data = bytes.Clone(r.Data)
+		return r, nil
+	case thing.Sound:
+		r.Data = bytes.Clone(r.Data)
+		return r, nil
+	case thing.Document:
+		r.Data = bytes.Clone(r.Data)
+		return r, nil
+	case thing.Parts:
+		parts := make(thing.Parts, len(r))
+		var err error
+		for i, part := range r {
+			if nested, ok := part.(thing.Parts); ok {
+				part = []any(nested)
+			}
+			if parts[i], err = frozen(part); err != nil {
+				return nil, err
+			}
 		}
-		r.Content = append(r.Content, content)
-		if !ok && len(value) > 0 && value[0] == '{' {
-			r.StructuredContent = value
-		}
+		return parts, nil
 	}
-	return r, nil
+	value, err := json.Marshal(result)
+	return json.RawMessage(value), err
 }
 
-// contentOf is one part of a result, and its JSON if it is data.
-func contentOf(part any) (mcp.Content, json.RawMessage, error) {
+// partsOf are the parts of a result, which may be the only one.
+func partsOf(result any) thing.Parts {
+	if parts, ok := result.(thing.Parts); ok {
+		return parts
+	}
+	return thing.Parts{result}
+}
+
+// told is the frozen result of a tool as callers see it.
+func told(result any) *mcp.CallToolResult {
+	parts := partsOf(result)
+	r := &mcp.CallToolResult{Content: make([]mcp.Content, 0, len(parts))}
+	for _, part := range parts {
+		r.Content = append(r.Content, contentOf(part))
+	}
+	if value, ok := result.(json.RawMessage); ok && value[0] == '{' {
+		r.StructuredContent = value
+	}
+	return r
+}
+
+// contentOf is a frozen part of a result as callers see it.
+func contentOf(part any) mcp.Content {
 	switch p := part.(type) {
 	case string:
-		return &mcp.TextContent{Text: p}, nil, nil
+		return &mcp.TextContent{Text: p}
 	case thing.Picture:
-		return &mcp.ImageContent{MIMEType: p.MIME, Data: p.Data}, nil, nil
+		return &mcp.ImageContent{MIMEType: p.MIME, Data: p.Data}
 	case thing.Sound:
-		return &mcp.AudioContent{MIMEType: p.MIME, Data: p.Data}, nil, nil
+		return &mcp.AudioContent{MIMEType: p.MIME, Data: p.Data}
 	case thing.Document:
-		return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: p.URI, MIMEType: p.MIME, Text: p.Text, Blob: p.Data}}, nil, nil
+		return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: p.URI, MIMEType: p.MIME, Text: p.Text, Blob: p.Data}}
+	case json.RawMessage:
+		return &mcp.TextContent{Text: string(p)}
 	}
-	value, err := json.Marshal(part)
-	return &mcp.TextContent{Text: string(value)}, value, err
+	panic("a result is not frozen")
+}
+
+// contentsOf is what was read, frozen, as callers see it.
+func contentsOf(content any, mime string) *mcp.ResourceContents {
+	switch c := content.(type) {
+	case string:
+		return &mcp.ResourceContents{MIMEType: mime, Text: c}
+	case thing.Picture:
+		return &mcp.ResourceContents{MIMEType: c.MIME, Blob: c.Data}
+	case thing.Sound:
+		return &mcp.ResourceContents{MIMEType: c.MIME, Blob: c.Data}
+	case thing.Document:
+		return &mcp.ResourceContents{URI: c.URI, MIMEType: cmp.Or(c.MIME, mime), Text: c.Text, Blob: c.Data}
+	case json.RawMessage:
+		return &mcp.ResourceContents{MIMEType: cmp.Or(mime, "application/json"), Text: string(c)}
+	}
+	panic("what was read is not frozen")
 }

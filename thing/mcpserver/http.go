@@ -44,7 +44,7 @@ func (d *Device) Handler() http.Handler {
 	d.offer.Do(d.offerTools)
 	mux := http.NewServeMux()
 	mux.Handle(d.config.Path, d.eras())
-	return d.guard(mux)
+	return d.guard(d.known(d.limited(mux)))
 }
 
 // Serve serves MCP over HTTP on ln until ctx ends; it then returns nil. It closes

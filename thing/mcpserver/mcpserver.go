@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -61,6 +62,13 @@ type Config struct {
 	// Instructions tell a model how the device is meant to be used.
 	Instructions string
 
+	// Tokens are those of which a caller must show one, as a Bearer token; none if
+	// everybody may call. An empty one is a mistake.
+	Tokens []string
+	// Rate is how many requests may come in a second, and Burst how many at once
+	// after a pause; as many as like.
+	Rate  float64
+	Burst int
 	// Sessions is how many programs may be connected at once; 64.
 	Sessions int
 	// Idle is how long a session is kept that asks for nothing and listens to
@@ -89,6 +97,11 @@ type Device struct {
 	offer  sync.Once // of the tools
 	key    []byte    // seals what callers keep for us
 
+	before []func(context.Context, string, json.RawMessage) error
+	after  []func(context.Context, Outcome)
+	bucket *bucket // nil if requests may come as fast as they like
+
+	cache         *cache
 	groups        *groups
 	lane          *lane
 	halting       *halt
@@ -106,10 +119,16 @@ func New(d *thing.Device, config Config) *Device {
 	config = config.withDefaults()
 	s := &Device{
 		Device: d, config: config, key: make([]byte, 32),
-		groups: newGroups(), lane: newLane(), halting: newHalt(), uses: newSessionUses(), subscriptions: newSubscriptions(), completers: newCompleters(),
+		cache: newCache(), groups: newGroups(), lane: newLane(), halting: newHalt(), uses: newSessionUses(), subscriptions: newSubscriptions(), completers: newCompleters(),
 		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
 	}
 	rand.Read(s.key)
+	if config.Rate > 0 {
+		s.bucket = newBucket(config.Rate, max(config.Burst, 1))
+	}
+	if slices.Contains(config.Tokens, "") {
+		panic("mcpserver: a token is empty")
+	}
 	s.server = mcp.NewServer(&mcp.Implementation{
 		Name: d.Name(), Version: d.Version(), Title: config.Title, WebsiteURL: config.Website, Icons: icons(config.Icons),
 	}, &mcp.ServerOptions{

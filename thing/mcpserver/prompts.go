@@ -67,8 +67,16 @@ func (d *Device) getPrompt(ctx context.Context, req *mcp.GetPromptRequest, p Pro
 	var messages []Message
 	ask, err := d.rounds(ctx, c, func(ctx context.Context) error {
 		return d.inTurn(ctx, func(ctx context.Context) (err error) {
-			messages, err = get(ctx, req.Params.Arguments)
-			return err
+			if messages, err = get(ctx, req.Params.Arguments); err != nil {
+				return err
+			}
+			messages = slices.Clone(messages) // they may be the same every time
+			for i, m := range messages {
+				if messages[i].Content, err = frozen(m.Content); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	})
 	if err != nil {
@@ -79,11 +87,9 @@ func (d *Device) getPrompt(ctx context.Context, req *mcp.GetPromptRequest, p Pro
 	}
 	result := &mcp.GetPromptResult{Description: p.Text, Messages: make([]*mcp.PromptMessage, 0, len(messages))}
 	for _, m := range messages {
-		content, _, err := contentOf(m.Content)
-		if err != nil {
-			return nil, requestError(err)
+		for _, part := range partsOf(m.Content) {
+			result.Messages = append(result.Messages, &mcp.PromptMessage{Role: mcp.Role(m.Role), Content: contentOf(part)})
 		}
-		result.Messages = append(result.Messages, &mcp.PromptMessage{Role: mcp.Role(m.Role), Content: content})
 	}
 	return result, nil
 }

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -40,8 +39,8 @@ type Template struct {
 var ErrNotFound = errors.New("there is no such resource")
 
 // Resource declares a resource, or another content for one. What read returns is a
-// text, bytes, a Picture or a Sound, or anything else, which is told as JSON. It is
-// called when its turn has come, like a tool.
+// text, bytes, a Picture, a Sound, a Document, Parts of these, or anything else, which
+// is told as JSON. It is called when its turn has come, like a tool.
 func (d *Device) Resource(r Resource, read func(ctx context.Context) (any, error)) {
 	d.server.AddResource(&mcp.Resource{
 		URI: r.URI, Name: r.named(), Title: r.Title, Description: r.Text, MIMEType: r.MIME, Icons: icons(r.Icons), Annotations: r.annotations(),
@@ -96,7 +95,13 @@ func (d *Device) reader(r Resource, read func(ctx context.Context, uri string) (
 		var content any
 		ask, err := d.rounds(ctx, c, func(ctx context.Context) error {
 			return d.inTurn(ctx, func(ctx context.Context) (err error) {
-				content, err = read(ctx, req.Params.URI)
+				if content, err = read(ctx, req.Params.URI); err != nil {
+					return err
+				}
+				if data, ok := content.([]byte); ok {
+					content = thing.Document{Data: data}
+				}
+				content, err = frozen(content)
 				return err
 			})
 		})
@@ -108,31 +113,13 @@ func (d *Device) reader(r Resource, read func(ctx context.Context, uri string) (
 		case ask != nil:
 			return &mcp.ReadResourceResult{InputRequests: ask.requests, RequestState: ask.state}, nil
 		}
-		contents, err := contentsOf(content, r.MIME)
-		if err != nil {
-			return nil, requestError(err)
+		parts := partsOf(content)
+		result := &mcp.ReadResourceResult{Contents: make([]*mcp.ResourceContents, 0, len(parts))}
+		for _, part := range parts {
+			result.Contents = append(result.Contents, contentsOf(part, r.MIME))
 		}
-		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{contents}}, nil
+		return result, nil
 	}
-}
-
-// contentsOf is what was read as callers see it.
-func contentsOf(content any, mime string) (*mcp.ResourceContents, error) {
-	switch c := content.(type) {
-	case string:
-		return &mcp.ResourceContents{MIMEType: mime, Text: c}, nil
-	case []byte:
-		return &mcp.ResourceContents{MIMEType: mime, Blob: c}, nil
-	case thing.Picture:
-		return &mcp.ResourceContents{MIMEType: c.MIME, Blob: c.Data}, nil
-	case thing.Sound:
-		return &mcp.ResourceContents{MIMEType: c.MIME, Blob: c.Data}, nil
-	}
-	if mime == "" {
-		mime = "application/json"
-	}
-	data, err := json.Marshal(content)
-	return &mcp.ResourceContents{MIMEType: mime, Text: string(data)}, err
 }
 
 // templateName is a name in braces.

@@ -28,7 +28,7 @@ const (
 // matter.
 func (d *Device) ServeWebSocket(ctx context.Context, ln net.Listener) error {
 	d.offer.Do(d.offerTools)
-	return d.serve(ctx, ln, d.guard(http.HandlerFunc(d.upgrade)))
+	return d.serve(ctx, ln, d.guard(d.known(http.HandlerFunc(d.upgrade))))
 }
 
 // upgrade makes a connection a socket, and serves it until it ends.
@@ -41,7 +41,7 @@ func (d *Device) upgrade(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // it was told
 	}
-	s := &socket{conn: conn, in: buffered, limit: maxBody, sendTime: d.sendTime, takeTime: d.takeTime}
+	s := &socket{conn: conn, in: buffered, limit: maxBody, bucket: d.bucket, sendTime: d.sendTime, takeTime: d.takeTime}
 	session, err := d.server.Connect(r.Context(), s, nil)
 	if err != nil {
 		s.Close()
@@ -59,6 +59,7 @@ type socket struct {
 	conn               net.Conn
 	in                 io.Reader
 	limit              int // of a message
+	bucket             *bucket
 	sendTime, takeTime time.Duration
 
 	mu sync.Mutex // held while a frame is written
@@ -81,13 +82,28 @@ func (s *socket) Read(context.Context) (jsonrpc.Message, error) {
 			return nil, err
 		}
 		message, err := jsonrpc.DecodeMessage(data)
-		if err == nil {
+		if err != nil {
+			err = s.refuse(jsonrpc.ID{}, jsonrpc.CodeParseError, "that is no message of JSON-RPC")
+		} else if wait := s.wait(message); wait > 0 {
+			err = s.refuse(message.(*jsonrpc.Request).ID, limitExceeded, tooFast(wait))
+		} else {
 			return message, nil
 		}
-		if err := s.refuse(jsonrpc.ID{}, jsonrpc.CodeParseError, "that is no message of JSON-RPC"); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
+}
+
+// limitExceeded is the code of requests that come too fast.
+const limitExceeded = -32000
+
+// wait tells how long a message has to wait. Only requests do.
+func (s *socket) wait(message jsonrpc.Message) time.Duration {
+	if request, ok := message.(*jsonrpc.Request); ok && request.IsCall() && s.bucket != nil {
+		return s.bucket.take()
+	}
+	return 0
 }
 
 // refuse answers a request with an error.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -48,15 +50,34 @@ func (d *Device) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.C
 	case ask != nil:
 		return &mcp.CallToolResult{InputRequests: ask.requests, RequestState: ask.state}, nil
 	}
-	return told(result)
+	return told(result), nil
 }
 
-// run calls a tool whose turn has come.
-func (d *Device) run(ctx context.Context, name string, args json.RawMessage) (any, error) {
+// run calls a tool whose turn has come, or has its result in the cache.
+func (d *Device) run(ctx context.Context, name string, args json.RawMessage) (result any, err error) {
 	if d.groups.hidden(name) {
 		return nil, &thing.RefusedError{Reason: "Unknown tool: " + name}
 	}
-	return d.Call(ctx, name, args)
+	if err := d.allowed(ctx, name, args); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	result, cached, keep := d.cache.get(name, args)
+	if !cached {
+		if result, err = d.Call(ctx, name, args); err == nil {
+			if result, err = frozen(result); err != nil {
+				err = fmt.Errorf("%s has run, and its result cannot be told: %w", name, err)
+			}
+		}
+	}
+	if errors.Is(err, errAsked) {
+		return nil, err
+	}
+	if err == nil && keep != nil && !callOf(ctx).asks {
+		keep(result)
+	}
+	d.tellAfter(ctx, Outcome{Tool: name, Args: args, Took: time.Since(start), Err: err, Cached: cached})
+	return result, err
 }
 
 // inTurn does something when its turn has come. What is under way ends with serving,

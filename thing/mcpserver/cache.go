@@ -1,0 +1,182 @@
+package mcpserver
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/thing"
+)
+
+const (
+	// maxCached is how many results are kept.
+	maxCached = 256
+	// maxCachedBytes is how large they are together.
+	maxCachedBytes = 4 << 20
+)
+
+// CacheStats tells how a cache does.
+type CacheStats struct {
+	// Entries is how many results are kept, and Bytes how large they are.
+	Entries, Bytes int
+	// Hits is how many calls were answered from the cache, and Misses how many of
+	// cached tools were not.
+	Hits, Misses int
+}
+
+// cache keeps results of tools for a while.
+type cache struct {
+	mu      sync.Mutex
+	times   map[string]time.Duration // by tool; tools without are not cached
+	age     int                      // grows when something is invalidated
+	entries map[cacheKey]cached
+	stats   CacheStats
+}
+
+// cacheKey is a tool and a hash of its arguments.
+type cacheKey struct {
+	tool string
+	args [sha256.Size]byte
+}
+
+type cached struct {
+	result any
+	size   int
+	until  time.Time
+}
+
+func newCache() *cache {
+	return &cache{times: make(map[string]time.Duration), entries: make(map[cacheKey]cached)}
+}
+
+// Cache has the results of a tool kept for a while, for calls with the same
+// arguments. It is for tools that read: whoever is answered from the cache has moved
+// nothing. Errors are not kept, nor is what depends on an answer of a user.
+func (d *Device) Cache(tool string, keep time.Duration) {
+	d.cache.mu.Lock()
+	defer d.cache.mu.Unlock()
+	d.cache.times[tool] = keep
+}
+
+// Invalidate forgets the results of tools, or of all if none is named. A call that is
+// under way is not kept either.
+func (d *Device) Invalidate(tools ...string) { d.cache.invalidate(tools) }
+
+// CacheStats tells how the cache does.
+func (d *Device) CacheStats() CacheStats {
+	d.cache.mu.Lock()
+	defer d.cache.mu.Unlock()
+	d.cache.stats.Entries = len(d.cache.entries)
+	return d.cache.stats
+}
+
+// keyOf is where a result is kept: arguments that mean the same have the same.
+func keyOf(tool string, args json.RawMessage) (key cacheKey, ok bool) {
+	value := map[string]any{}
+	if len(args) > 0 {
+		decoder := json.NewDecoder(bytes.NewReader(args))
+		decoder.UseNumber()
+		if decoder.Decode(&value) != nil {
+			return key, false
+		}
+	}
+	sorted, err := json.Marshal(value)
+	if err != nil {
+		return key, false
+	}
+	return cacheKey{tool, sha256.Sum256(sorted)}, true
+}
+
+// get looks for a result. If there is none, keep keeps one that is found otherwise;
+// it is nil for tools that are not cached.
+func (c *cache) get(tool string, args json.RawMessage) (result any, hit bool, keep func(any)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	life := c.times[tool]
+	if life <= 0 {
+		return nil, false, nil
+	}
+	key, ok := keyOf(tool, args)
+	if !ok {
+		return nil, false, nil
+	}
+	if e, ok := c.entries[key]; ok && time.Now().Before(e.until) {
+		c.stats.Hits++
+		return e.result, true, nil
+	}
+	c.stats.Misses++
+	age := c.age
+	return nil, false, func(result any) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.age == age {
+			c.put(key, cached{result, sizeOf(result), time.Now().Add(life)})
+		}
+	}
+}
+
+// put keeps a result, and makes room for it.
+func (c *cache) put(key cacheKey, e cached) {
+	c.drop(key)
+	if e.size > maxCachedBytes {
+		return
+	}
+	for len(c.entries) >= maxCached || c.stats.Bytes+e.size > maxCachedBytes {
+		var first cacheKey
+		var until time.Time
+		for k, other := range c.entries {
+			if until.IsZero() || other.until.Before(until) {
+				first, until = k, other.until
+			}
+		}
+		c.drop(first)
+	}
+	c.entries[key] = e
+	c.stats.Bytes += e.size
+}
+
+func (c *cache) drop(key cacheKey) {
+	c.stats.Bytes -= c.entries[key].size
+	delete(c.entries, key)
+}
+
+func (c *cache) invalidate(tools []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.age++
+	for key := range c.entries {
+		if len(tools) == 0 {
+			c.drop(key)
+		}
+		for _, tool := range tools {
+			if key.tool == tool {
+				c.drop(key)
+			}
+		}
+	}
+}
+
+// sizeOf is about how much memory a result takes.
+func sizeOf(result any) int {
+	switch r := result.(type) {
+	case string:
+		return len(r)
+	case json.RawMessage:
+		return len(r)
+	case thing.Picture:
+		return len(r.Data)
+	case thing.Sound:
+		return len(r.Data)
+	case thing.Document:
+		return len(r.Text) + len(r.Data)
+	case thing.Parts:
+		size := 0
+		for _, part := range r {
+			size += sizeOf(part)
+		}
+		return size
+	}
+	return 0
+}
