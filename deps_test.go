@@ -28,6 +28,9 @@ type room struct {
 // testTools may be used by the tests of any room.
 var testTools = []string{"golang.org/x/tools/txtar", "github.com/rogpeppe/go-internal"}
 
+// example is what a program of a maker may import.
+var example = room{own: []string{"thing", "thing/mcpserver"}, tests: []string{"github.com/modelcontextprotocol/go-sdk"}}
+
 // rooms is the drawing of the house. Siblings never meet: a consumer declares
 // the interface that it needs, and cmd/ferrule puts the parts together.
 var rooms = map[string]room{
@@ -112,6 +115,9 @@ var rooms = map[string]room{
 		third: []string{"github.com/modelcontextprotocol/go-sdk", "github.com/gobwas/ws", "github.com/brutella/dnssd"},
 		tests: []string{"rig/mcp/fixtures"},
 	},
+	"thing/mcpserver/example/greenhouse": example,
+	"thing/mcpserver/example/doorbell":   example,
+	"thing/mcpserver/example/workshop":   example,
 	"sim": {
 		own:   []string{"thing", "thing/xiaozhi"},
 		tests: []string{".", "dialect", "dialect/xiaozhi", "wire", "wire/mqtt", "wire/ws"},
