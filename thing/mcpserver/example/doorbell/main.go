@@ -3,12 +3,11 @@
 //
 //	go run ./thing/mcpserver/example/doorbell
 //
-// Whatever speaks MCP finds it at http://127.0.0.1:8080/mcp. Enter presses
-// the button.
+// Whatever speaks MCP finds it at http://127.0.0.1:8080/mcp. Somebody rings
+// every minute.
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"flag"
@@ -30,12 +29,13 @@ import (
 func main() {
 	listen := flag.String("listen", ":8080", "where MCP is served")
 	sockets := flag.String("websocket", "", "where MCP is served over WebSockets")
+	every := flag.Duration("ring", time.Minute, "how often somebody rings")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	d, bell := newDevice(mcpserver.Config{Listen: *listen, WebSocket: *sockets, Announce: true, Log: slog.Default()})
 	go func() {
-		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		for range time.Tick(*every) {
 			bell.press()
 		}
 	}()

@@ -2,14 +2,10 @@
 // key is turned, nothing moves while the stop button is pressed, and whoever calls
 // shows a token, from the environment, and does not hurry.
 //
-//	WORKSHOP_TOKEN=… go run ./thing/mcpserver/example/workshop
-//
-// On standard input, key on and key off turn the key, and stop and release are the
-// button.
+//	WORKSHOP_TOKEN=… go run ./thing/mcpserver/example/workshop -key
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +24,7 @@ import (
 
 func main() {
 	listen := flag.String("listen", ":8080", "where MCP is served")
+	key := flag.Bool("key", false, "the key is turned")
 	flag.Parse()
 	token := os.Getenv("WORKSHOP_TOKEN")
 	if token == "" {
@@ -38,11 +35,9 @@ func main() {
 	d, shop := newDevice(time.Second, mcpserver.Config{
 		Listen: *listen, Announce: true, Log: slog.Default(), Tokens: []string{token},
 	})
-	go func() {
-		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-			shop.turn(d, in.Text())
-		}
-	}()
+	if *key {
+		shop.turn(d, "key on")
+	}
 	if err := d.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
