@@ -3,8 +3,11 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/ferrulehq/ferrule/thing"
 )
@@ -21,8 +24,8 @@ type Outcome struct {
 }
 
 // Before has fn look at every call of a tool when its turn has come, and before
-// anything is done. An error of fn refuses the call. It is set before the device is
-// served; the first refusal counts.
+// anything is done. An error of fn refuses the call, and fn can Ask. It is set before
+// the device is served; the first refusal counts.
 func (d *Device) Before(fn func(ctx context.Context, tool string, args json.RawMessage) error) {
 	d.before = append(d.before, fn)
 }
@@ -42,7 +45,12 @@ func (d *Device) allowed(ctx context.Context, tool string, args json.RawMessage)
 		}
 	}()
 	for _, fn := range d.before {
-		if err := fn(ctx, tool, args); err != nil {
+		err := fn(ctx, tool, args)
+		var cannot *jsonrpc.Error
+		switch {
+		case errors.Is(err, errAsked), errors.As(err, &cannot):
+			return err
+		case err != nil:
 			return &thing.RefusedError{Reason: err.Error()}
 		}
 	}

@@ -222,6 +222,9 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// pieceSize is how much a caller has to take in its time.
+const pieceSize = 32 << 10
+
 // timedWriter gives each piece of an answer its time.
 type timedWriter struct {
 	http.ResponseWriter
@@ -229,10 +232,17 @@ type timedWriter struct {
 	time    time.Duration
 }
 
-func (w *timedWriter) Write(p []byte) (int, error) {
-	w.control.SetWriteDeadline(time.Now().Add(w.time))
+func (w *timedWriter) Write(p []byte) (n int, _ error) {
 	defer w.control.SetWriteDeadline(time.Time{})
-	return w.ResponseWriter.Write(p)
+	for piece := range slices.Chunk(p, pieceSize) {
+		w.control.SetWriteDeadline(time.Now().Add(w.time))
+		written, err := w.ResponseWriter.Write(piece)
+		n += written
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // FlushError is what the controller of a response looks for.

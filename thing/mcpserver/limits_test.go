@@ -105,6 +105,30 @@ func TestHooks(t *testing.T) {
 	}
 }
 
+// TestAHookCanAsk: a person can be asked before any tool, without the tool knowing.
+func TestAHookCanAsk(t *testing.T) {
+	d := mcpserver.New(robot(), mcpserver.Config{})
+	d.Before(func(ctx context.Context, tool string, _ json.RawMessage) error {
+		if tool != "move" {
+			return nil
+		}
+		_, err := mcpserver.AskUser[confirmation](ctx, "sure", "Move?")
+		return err
+	})
+	url := serve(t, d)
+	inEras(t, func(t *testing.T, era string) {
+		if got := call(t, dial(t, url, era, answering("decline")), "move", moving{1}); !strings.Contains(got, "did not agree") {
+			t.Errorf("got %s", got)
+		}
+		session := dial(t, url, era, answering("accept"))
+		before := call(t, session, "where", nil)
+		call(t, session, "move", moving{1})
+		if after := call(t, session, "where", nil); after == before {
+			t.Error("it has not moved")
+		}
+	})
+}
+
 // post sends a request that is not understood, to see whether it is let through.
 func post(t *testing.T, url, token string) *http.Response {
 	t.Helper()

@@ -42,6 +42,7 @@ var ErrNotFound = errors.New("there is no such resource")
 // text, bytes, a Picture, a Sound, a Document, Parts of these, or anything else, which
 // is told as JSON. It is called when its turn has come, like a tool.
 func (d *Device) Resource(r Resource, read func(ctx context.Context) (any, error)) {
+	d.subscriptions.declare(r.URI)
 	d.server.AddResource(&mcp.Resource{
 		URI: r.URI, Name: r.named(), Title: r.Title, Description: r.Text, MIMEType: r.MIME, Icons: icons(r.Icons), Annotations: r.annotations(),
 	}, d.reader(r, func(ctx context.Context, _ string) (any, error) { return read(ctx) }))
@@ -53,6 +54,7 @@ func (d *Device) Template(t Template, read func(ctx context.Context, values map[
 	if err != nil {
 		panic(fmt.Sprintf("mcpserver: template %s: %v", t.URI, err))
 	}
+	d.subscriptions.declareTemplate(match)
 	d.completers.set("uri "+t.URI, t.Complete)
 	d.server.AddResourceTemplate(&mcp.ResourceTemplate{
 		URITemplate: t.URI, Name: t.named(), Title: t.Title, Description: t.Text, MIMEType: t.MIME, Icons: icons(t.Icons), Annotations: t.annotations(),

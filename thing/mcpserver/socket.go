@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -193,9 +194,13 @@ func (s *socket) write(f ws.Frame) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conn.SetWriteDeadline(time.Now().Add(s.takeTime))
-	_, err = s.conn.Write(data)
-	return err
+	for piece := range slices.Chunk(data, pieceSize) {
+		s.conn.SetWriteDeadline(time.Now().Add(s.takeTime))
+		if _, err := s.conn.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pings keeps a socket from falling silent until stop is closed.

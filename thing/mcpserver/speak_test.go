@@ -330,3 +330,28 @@ func TestAskingWithoutMCP(t *testing.T) {
 		t.Errorf("got %v, opened %d times", err, opened)
 	}
 }
+
+// TestSubscriptionsAreBounded: programs can be told of what there is, and of so many.
+func TestSubscriptionsAreBounded(t *testing.T) {
+	d := mcpserver.New(thing.New("d", "1"), mcpserver.Config{})
+	d.Template(mcpserver.Template{Resource: mcpserver.Resource{URI: "d://{id}"}}, func(context.Context, map[string]string) (any, error) { return "", nil })
+	d.Resource(mcpserver.Resource{URI: "d://"}, func(context.Context) (any, error) { return "", nil })
+	session := dial(t, serve(t, d), eras[0], nil)
+	want := func(uri string) error { return session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}) }
+	for _, uri := range []string{"other://1", "d://" + strings.Repeat("x", 2000)} {
+		if err := want(uri); code(err) != jsonrpc.CodeInvalidParams {
+			t.Errorf("%.20s: %v", uri, err)
+		}
+	}
+	for i := range 1024 {
+		if err := want(fmt.Sprint("d://", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := want("d://1024"); code(err) != jsonrpc.CodeInvalidParams {
+		t.Errorf("one more: %v", err)
+	}
+	if err := want("d://"); err != nil {
+		t.Errorf("one that was declared: %v", err)
+	}
+}

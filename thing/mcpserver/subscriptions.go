@@ -3,26 +3,46 @@ package mcpserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxSubscriptions is how many resources one program can be told of.
-const maxSubscriptions = 256
+const (
+	// maxSubscriptions is how many resources of templates programs can be told of. The
+	// SDK never forgets one that somebody wanted.
+	maxSubscriptions = 1024
+	// maxAddress is how long the address of such a one may be.
+	maxAddress = 1024
+)
 
-// subscriptions counts what programs want to be told of, and tells them without
-// keeping the device waiting. The SDK knows who wants what.
+// subscriptions knows what programs can be told of, and tells them without keeping the
+// device waiting. The SDK knows who wants what.
 type subscriptions struct {
-	mu      sync.Mutex
-	counts  map[*mcp.ServerSession]map[string]bool
-	changed map[string]bool // what is still to be told of
-	telling bool
+	mu        sync.Mutex
+	declared  map[string]bool
+	templates []func(uri string) (map[string]string, bool)
+	wanted    map[string]bool // of templates
+	changed   map[string]bool // what is still to be told of
+	telling   bool
 }
 
 func newSubscriptions() *subscriptions {
-	return &subscriptions{counts: make(map[*mcp.ServerSession]map[string]bool), changed: make(map[string]bool)}
+	return &subscriptions{declared: make(map[string]bool), wanted: make(map[string]bool), changed: make(map[string]bool)}
+}
+
+func (s *subscriptions) declare(uri string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.declared[uri] = true
+}
+
+func (s *subscriptions) declareTemplate(match func(uri string) (map[string]string, bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.templates = append(s.templates, match)
 }
 
 // Updated tells the programs that asked for it that a resource has changed.
@@ -44,7 +64,7 @@ func (d *Device) tellUpdates() {
 		if !ok {
 			return
 		}
-		d.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri}) // whoever is not there misses nothing
+		d.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri}) // it fails for nobody
 	}
 }
 
@@ -61,34 +81,28 @@ func (s *subscriptions) next() (uri string, ok bool) {
 
 // subscribe lets a program be told of a resource.
 func (d *Device) subscribe(_ context.Context, req *mcp.SubscribeRequest) error {
-	there := make(map[*mcp.ServerSession]bool)
-	for session := range d.server.Sessions() {
-		there[session] = true
-	}
-	s := d.subscriptions
+	return d.subscriptions.want(req.Params.URI)
+}
+
+func (s *subscriptions) want(uri string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for session := range s.counts {
-		if !there[session] {
-			delete(s.counts, session)
-		}
+	if s.declared[uri] || s.wanted[uri] {
+		return nil
 	}
-	wants := s.counts[req.Session]
-	if wants == nil {
-		wants = make(map[string]bool)
-		s.counts[req.Session] = wants
+	matches := func(match func(string) (map[string]string, bool)) bool {
+		_, ok := match(uri)
+		return ok
 	}
-	if len(wants) == maxSubscriptions && !wants[req.Params.URI] {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("one program can be told of %d resources", maxSubscriptions)}
+	if len(uri) > maxAddress || !slices.ContainsFunc(s.templates, matches) {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Resource not found"}
 	}
-	wants[req.Params.URI] = true
+	if len(s.wanted) == maxSubscriptions {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("programs can be told of %d such resources, and those are taken", maxSubscriptions)}
+	}
+	s.wanted[uri] = true
 	return nil
 }
 
-func (d *Device) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
-	s := d.subscriptions
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.counts[req.Session], req.Params.URI)
-	return nil
-}
+// unsubscribe is there because the SDK wants it.
+func (d *Device) unsubscribe(context.Context, *mcp.UnsubscribeRequest) error { return nil }
