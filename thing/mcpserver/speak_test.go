@@ -223,6 +223,26 @@ func TestWordsOnTheWay(t *testing.T) {
 	})
 }
 
+// TestLetGo: a caller that is let go comes back for the result; one that cannot come
+// back waits for it.
+func TestLetGo(t *testing.T) {
+	board := thing.New("d", "1")
+	ran := 0
+	thing.Tool(board, "work", "Work", func(ctx context.Context, _ struct{}) (string, error) {
+		mcpserver.LetGo(ctx, 10*time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
+		ran++
+		return "done", nil
+	})
+	url := serve(t, mcpserver.New(board, mcpserver.Config{}))
+	inEras(t, func(t *testing.T, era string) {
+		before := ran
+		if got := call(t, dial(t, url, era, nil), "work", nil); !strings.Contains(got, `"text":"done"`) || ran != before+1 {
+			t.Errorf("got %s, ran %d times", got, ran-before)
+		}
+	})
+}
+
 type confirmation struct {
 	Sure bool `json:"sure"`
 }
