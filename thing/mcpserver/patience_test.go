@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -75,10 +76,11 @@ func TestADeafCaller(t *testing.T) {
 		session, meta := "", `"progressToken":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}`
 		if era != modernVersion {
 			send("", "initialize", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"deaf","version":"1"},"capabilities":{}}}`)
-			resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
+			io.Copy(io.Discard, resp.Body) // it has begun when it has said so
 			session, meta = "Mcp-Session-Id: "+resp.Header.Get("Mcp-Session-Id")+"\r\n", `"progressToken":1`
 			if conn, err = net.Dial("tcp", addr); err != nil {
 				t.Fatal(err)
