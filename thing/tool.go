@@ -106,13 +106,13 @@ func newTool[In, Out any](name, text string, options []ToolOption) (*tool, error
 	for _, option := range options {
 		option(t)
 	}
-	if t.in == nil && !t.unchecked {
+	switch {
+	case t.unchecked:
+		t.in = nil
+	case t.in == nil: // it has one of its own
 		if t.in, err = ParseSchema(t.Schema); err != nil {
 			return nil, err
 		}
-	}
-	if t.unchecked {
-		t.in = nil
 	}
 	if !bytes.Equal(t.Output, derived) { // what a Go type says of itself is true
 		if t.out, err = ParseSchema(t.Output); err != nil {

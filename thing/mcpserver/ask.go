@@ -63,7 +63,8 @@ var errAsked = errors.New("the caller is asked first")
 
 // Ask asks the caller's user or model, all questions at once. If there is no answer
 // yet it returns an error, which the tool returns at once: the tool is called again,
-// from its beginning, when the answers are there. So ask before anything moves.
+// from its beginning, when the answers are there. So ask before anything moves. A tool
+// that endangers is only given answers to what it has asked, and each of them once.
 func Ask(ctx context.Context, questions ...Question) ([]Answer, error) {
 	c := callOf(ctx)
 	if c == nil {

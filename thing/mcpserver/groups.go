@@ -36,6 +36,13 @@ func (g *groups) isHidden(tool string) bool {
 	return false
 }
 
+// endangers tells whether a tool can do harm.
+func (g *groups) endangers(tool string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.offered[tool].Endangers
+}
+
 // Group makes tools come and go together. A tool can be in several groups, and is
 // there while all of them are enabled. Groups are made before the device is served,
 // and are enabled.

@@ -47,8 +47,9 @@ func (d *Device) Handler() http.Handler {
 	return d.guard(d.known(d.limited(mux)))
 }
 
-// Serve serves MCP over HTTP on ln until ctx ends; it then returns nil. It closes
-// ln. When it returns, no tool runs any more, unless one does not heed its context.
+// Serve serves MCP over HTTP on ln until ctx ends; it then returns nil. It closes ln.
+// In the end all sessions end and so does what is under way, whichever way it came. A
+// tool that does not heed its context is an error.
 func (d *Device) Serve(ctx context.Context, ln net.Listener) error {
 	return d.serve(ctx, ln, d.Handler())
 }

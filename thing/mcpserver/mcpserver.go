@@ -105,6 +105,7 @@ type Device struct {
 	groups        *groups
 	lane          *lane
 	halting       *halt
+	spent         *spentStates
 	uses          *sessionUses
 	subscriptions *subscriptions
 	completers    *completers
@@ -119,7 +120,8 @@ func New(d *thing.Device, config Config) *Device {
 	config = config.withDefaults()
 	s := &Device{
 		Device: d, config: config, key: make([]byte, 32),
-		cache: newCache(), groups: newGroups(), lane: newLane(), halting: newHalt(), uses: newSessionUses(), subscriptions: newSubscriptions(), completers: newCompleters(),
+		cache: newCache(), groups: newGroups(), lane: newLane(), halting: newHalt(), spent: newSpentStates(),
+		uses: newSessionUses(), subscriptions: newSubscriptions(), completers: newCompleters(),
 		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
 	}
 	rand.Read(s.key)
@@ -230,9 +232,13 @@ func (d *Device) survive(next mcp.MethodHandler) mcp.MethodHandler {
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("%s panicked: %v", method, r)}
 			}
 		}()
-		if read, ok := req.(*mcp.ReadResourceRequest); ok && !json.Valid(strconv.AppendQuote(nil, read.Params.URI)) {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Resource not found"} // of which the SDK could not write the address
+		if read, ok := req.(*mcp.ReadResourceRequest); ok && !tellable(read.Params.URI) {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Resource not found"}
 		}
 		return next(ctx, method, req)
 	}
 }
+
+// tellable tells whether the SDK can say that an address is not found: it quotes it
+// as Go does, and ends the session when that is no JSON.
+func tellable(uri string) bool { return json.Valid(strconv.AppendQuote(nil, uri)) }

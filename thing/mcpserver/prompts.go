@@ -61,7 +61,7 @@ func (d *Device) getPrompt(ctx context.Context, req *mcp.GetPromptRequest, p Pro
 	}
 	c := newCall(req)
 	c.subject = subjectOf(req, "prompts/get", p.Name, args)
-	if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses); err != nil {
+	if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses, false); err != nil {
 		return nil, err
 	}
 	var messages []Message

@@ -91,7 +91,7 @@ func (d *Device) reader(r Resource, read func(ctx context.Context, uri string) (
 	return func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 		c := newCall(req)
 		c.subject = subjectOf(req, "resources/read", req.Params.URI, nil)
-		if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses); err != nil {
+		if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses, false); err != nil {
 			return nil, err
 		}
 		var content any

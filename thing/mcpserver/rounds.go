@@ -5,12 +5,16 @@ package mcpserver
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -21,7 +25,9 @@ const (
 	// maxRounds is how often one call may ask something.
 	maxRounds = 10
 	// stateTime is how long a user may think.
-	stateTime = time.Hour
+	stateTime = 15 * time.Minute
+	// maxSpent is how many states are remembered.
+	maxSpent = 16 << 10
 )
 
 // inputs is what a caller has to find out before it asks again.
@@ -45,7 +51,7 @@ func (d *Device) rounds(ctx context.Context, c *call, fn func(context.Context) e
 		}
 		for _, q := range c.asked {
 			if err := c.askNow(ctx, q); err != nil {
-				return nil, fmt.Errorf("asking %s: %w", q.question(), err)
+				return nil, fmt.Errorf("asking %s: %v", q.question(), err) // the error of the caller's answer is none of ours
 			}
 		}
 		c.asked = nil
@@ -56,10 +62,12 @@ func (d *Device) rounds(ctx context.Context, c *call, fn func(context.Context) e
 // open is what a caller is told to find out.
 func (d *Device) open(c *call) (*inputs, error) {
 	requests := make(mcp.InputRequestMap)
+	next := roundState{Once: rand.Text(), Subject: c.subject, Until: time.Now().Add(stateTime), Answers: c.answers}
 	for _, q := range c.asked {
 		requests[q.question()] = requestOf(q)
+		next.Asked = append(next.Asked, q.question())
 	}
-	state, err := d.seal(roundState{c.subject, time.Now().Add(stateTime), c.answers})
+	state, err := d.seal(next)
 	return &inputs{requests, state}, err
 }
 
@@ -96,29 +104,69 @@ func (c *call) keep(name string, response any) error {
 
 // roundState is what a caller keeps for us between two rounds.
 type roundState struct {
+	Once    string            `json:"once"` // no two have the same
 	Subject string            `json:"subject"`
 	Until   time.Time         `json:"until"`
+	Asked   []string          `json:"asked"`
 	Answers map[string]Answer `json:"answers"`
 }
 
-// resume takes what a caller brings back: the answers of earlier rounds, and those
-// of the last one. A state that was not made here for this very request is refused.
-func (d *Device) resume(c *call, state string, responses mcp.InputResponseMap) error {
+// resume takes what a caller brings back: the answers of earlier rounds, and those to
+// what was asked in the last one. A state is good for the very request that it was made for, and once.
+// Where strict is set, answers without a state are none: a door that somebody agreed
+// to open is not opened again, nor before anybody was asked.
+func (d *Device) resume(c *call, state string, responses mcp.InputResponseMap, strict bool) error {
+	if state == "" && strict {
+		return nil
+	}
 	if state != "" {
 		s, err := d.unseal(state)
-		if err == nil && (s.Subject != c.subject || time.Now().After(s.Until)) {
-			err = errors.New("it is of another request, or too old")
+		if err == nil && s.Subject != c.subject {
+			err = errors.New("it is of another request")
+		}
+		if err == nil {
+			err = d.spent.spend(s)
 		}
 		if err != nil {
 			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestState cannot be used: " + err.Error() + "; nothing was done: begin anew without it"}
 		}
 		c.answers = s.Answers
+		maps.DeleteFunc(responses, func(name string, _ mcp.InputResponse) bool { return !slices.Contains(s.Asked, name) })
 	}
 	for name, response := range responses {
 		if err := c.keep(name, response); err != nil {
-			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("inputResponses: %s: %v", name, err)}
+			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("inputResponses: %s: %v; nothing was done", name, err)}
 		}
 	}
+	return nil
+}
+
+// spentStates remembers states that were used until nobody can use them any more.
+type spentStates struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+func newSpentStates() *spentStates { return &spentStates{until: make(map[string]time.Time)} }
+
+// spend uses a state, once.
+func (s *spentStates) spend(state roundState) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if len(s.until) >= maxSpent {
+		maps.DeleteFunc(s.until, func(_ string, until time.Time) bool { return now.After(until) })
+	}
+	_, used := s.until[state.Once]
+	switch {
+	case now.After(state.Until):
+		return errors.New("it is too old")
+	case used:
+		return errors.New("it was used already")
+	case len(s.until) >= maxSpent:
+		return errors.New("too much is asked at once")
+	}
+	s.until[state.Once] = state.Until
 	return nil
 }
 
@@ -128,11 +176,9 @@ func subjectOf(req mcp.Request, method, name string, args []byte) string {
 	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
 		who = extra.TokenInfo.UserID
 	}
-	hash := sha256.New()
-	for _, part := range []string{who, method, name, string(args)} {
-		fmt.Fprintf(hash, "%d:%s", len(part), part)
-	}
-	return hex.EncodeToString(hash.Sum(nil))
+	key, _ := keyOf(name, args) // what is no object has no answers either
+	hash := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %x", who, method, name, key.args))
+	return hex.EncodeToString(hash[:])
 }
 
 // seal makes a state that nobody else can make.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -264,7 +265,7 @@ func asker(opened *int) *mcpserver.Device {
 		}
 		*opened++
 		return fmt.Sprint(in.Door, first.Sure, more[0].Text, more[1].Roots), nil
-	})
+	}, thing.Endangers())
 	return mcpserver.New(board, mcpserver.Config{})
 }
 
@@ -304,8 +305,8 @@ func TestAsking(t *testing.T) {
 }
 
 // TestAnswersBelongToTheirQuestion: what a caller keeps between two rounds is good for
-// the same request of this device, and for nothing else; and a form that is filled in
-// wrongly is asked for again.
+// the same request of this device, once, and for nothing else; what nobody asked is no
+// answer; and a form that is filled in wrongly is asked for again.
 func TestAnswersBelongToTheirQuestion(t *testing.T) {
 	opened := 0
 	url := serve(t, asker(&opened))
@@ -321,25 +322,45 @@ func TestAnswersBelongToTheirQuestion(t *testing.T) {
 	if err != nil || first.InputRequests["first"] == nil {
 		t.Fatalf("got %v, %v", first, err)
 	}
-	wrong, err := ask("front", first.RequestState, mcp.InputResponseMap{"first": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"sure": "yes"}}})
+	anew, err := ask("front", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, err := ask("front", anew.RequestState, mcp.InputResponseMap{"first": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"sure": "yes"}}})
 	if err != nil || wrong.InputRequests["first"] == nil {
 		t.Errorf("a wrong answer: %v, %v", wrong, err)
 	}
 	right := mcp.InputResponseMap{"first": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"sure": true}}}
-	second, err := ask("front", first.RequestState, right)
+	early := maps.Clone(right)
+	early["reason"] = &mcp.CreateMessageWithToolsResult{Role: "assistant", Model: "m", Content: []mcp.Content{&mcp.TextContent{Text: "early"}}}
+	second, err := ask("front", first.RequestState, early)
 	if err != nil || len(second.InputRequests) != 2 {
 		t.Fatalf("got %v, %v", second, err)
 	}
-	for name, err := range map[string]error{
-		"changed":            func() error { _, err := ask("front", second.RequestState+"A", nil); return err }(),
-		"of another request": func() error { _, err := ask("back", second.RequestState, nil); return err }(),
+	for name, attempt := range map[string]func() (*mcp.CallToolResult, error){
+		"changed":            func() (*mcp.CallToolResult, error) { return ask("front", second.RequestState+"A", nil) },
+		"of another request": func() (*mcp.CallToolResult, error) { return ask("back", second.RequestState, nil) },
+		"used":               func() (*mcp.CallToolResult, error) { return ask("front", first.RequestState, right) },
 	} {
-		if code(err) != jsonrpc.CodeInvalidParams {
+		if _, err := attempt(); code(err) != jsonrpc.CodeInvalidParams {
 			t.Errorf("a state that was %s: %v", name, err)
 		}
 	}
+	if unasked, err := ask("front", "", right); err != nil || unasked.InputRequests["first"] == nil {
+		t.Errorf("an answer that nobody asked for: %v, %v", unasked, err)
+	}
 	if opened != 0 {
 		t.Errorf("opened %d times", opened)
+	}
+	rest := mcp.InputResponseMap{
+		"reason":  &mcp.CreateMessageWithToolsResult{Role: "assistant", Model: "m", Content: []mcp.Content{&mcp.TextContent{Text: "because"}}},
+		"folders": &mcp.ListRootsResult{Roots: []*mcp.Root{{URI: "file:///home"}}},
+	}
+	if done, err := ask("front", second.RequestState, rest); err != nil || done.IsError || opened != 1 {
+		t.Errorf("got %+v, %v, opened %d times", done, err, opened)
+	}
+	if _, err := ask("front", second.RequestState, rest); code(err) != jsonrpc.CodeInvalidParams || opened != 1 {
+		t.Errorf("once more: %v, opened %d times", err, opened)
 	}
 }
 

@@ -34,7 +34,7 @@ func (d *Device) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.C
 	name, args := req.Params.Name, req.Params.Arguments
 	c := newCall(req)
 	c.subject = subjectOf(req, "tools/call", name, args)
-	if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses); err != nil {
+	if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses, d.groups.endangers(name)); err != nil {
 		return nil, err
 	}
 	var result any
