@@ -22,9 +22,18 @@ type sessionUse struct {
 
 func newSessionUses() *sessionUses { return &sessionUses{uses: make(map[string]*sessionUse)} }
 
+const (
+	// maxSessionID is how long the ID of a session can be. Those of the SDK are half
+	// as long.
+	maxSessionID = 64
+	// maxUses is how many sessions are remembered; that there was never such a one is
+	// found out later.
+	maxUses = 1024
+)
+
 // begin notes that a request of a session begins; what it returns, that it ends.
 func (s *sessionUses) begin(id string) (end func()) {
-	if id == "" {
+	if id == "" || len(id) > maxSessionID {
 		return func() {}
 	}
 	s.mu.Lock()
@@ -40,6 +49,9 @@ func (s *sessionUses) begin(id string) (end func()) {
 		defer s.mu.Unlock()
 		u.requests--
 		u.last = time.Now()
+		if u.requests == 0 && len(s.uses) > maxUses {
+			delete(s.uses, id) // if it is one after all, it is met anew
+		}
 	}
 }
 
@@ -92,7 +104,7 @@ func (d *Device) room() bool {
 	return true
 }
 
-// sweep ends sessions that are not used any more until ctx ends, and then all.
+// sweep ends sessions that are not used any more until ctx ends.
 func (d *Device) sweep(ctx context.Context) {
 	ticker := time.NewTicker(min(time.Minute, d.config.Idle/2))
 	defer ticker.Stop()
