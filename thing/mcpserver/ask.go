@@ -71,10 +71,11 @@ func Ask(ctx context.Context, questions ...Question) ([]Answer, error) {
 		return nil, &thing.RefusedError{Reason: "Somebody has to be asked first, and nobody can be over this connection: nothing was done"}
 	}
 	c.asks = true
+	can := c.capabilities()
 	answers := make([]Answer, len(questions))
 	var open []Question
 	for i, q := range questions {
-		if !possible(q, c.capabilities) {
+		if !possible(q, can) {
 			return nil, c.cannot(q)
 		}
 		answer, ok := c.answers[q.question()]
@@ -110,7 +111,7 @@ func AskUser[T any](ctx context.Context, name, text string) (answer T, err error
 // CanAsk tells whether whoever called can be asked such a thing.
 func CanAsk(ctx context.Context, q Question) bool {
 	c := callOf(ctx)
-	return c != nil && possible(q, c.capabilities)
+	return c != nil && possible(q, c.capabilities())
 }
 
 // possible tells whether a caller can be asked. One that names no mode of forms has

@@ -4,6 +4,7 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -13,14 +14,16 @@ import (
 
 // call is a request while it is answered, for what is said to its caller meanwhile.
 type call struct {
-	session      *mcp.ServerSession
-	modern       bool
-	capabilities *mcp.ClientCapabilities
-	token        any // of progress; nil if nobody wants to know
-	mute         atomic.Bool
-	letGo        func(mcp.CloseSSEStreamArgs) // nil if the connection has to stay
+	session *mcp.ServerSession
+	modern  bool
+	token   any // of progress; nil if nobody wants to know
+	mute    atomic.Bool
+	letGo   func(mcp.CloseSSEStreamArgs) // nil if the connection has to stay
 
-	subject string // tells this request from others
+	// What is needed only when something is asked.
+	capabilities func() *mcp.ClientCapabilities
+	subject      func() string // tells this request from others
+
 	answers map[string]Answer
 	asked   []Question // what has no answer yet
 	asks    bool       // whether it has asked anything
@@ -34,10 +37,12 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-func newCall[P mcp.Params](req *mcp.ServerRequest[P]) *call {
+// newCall makes a call of a request to something by its name.
+func newCall[P mcp.Params](req *mcp.ServerRequest[P], method, name string, args json.RawMessage) *call {
 	c := &call{
-		session: req.Session, modern: req.ProtocolVersion() >= modernVersion,
-		capabilities: req.ClientCapabilities(), token: req.Params.GetMeta()["progressToken"],
+		session: req.Session, modern: req.ProtocolVersion() >= modernVersion, token: req.Params.GetMeta()["progressToken"],
+		capabilities: req.ClientCapabilities,
+		subject:      func() string { return subjectOf(req, method, name, args) },
 	}
 	if req.Extra != nil {
 		c.letGo = req.Extra.CloseSSEStream

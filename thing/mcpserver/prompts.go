@@ -59,8 +59,7 @@ func (d *Device) getPrompt(ctx context.Context, req *mcp.GetPromptRequest, p Pro
 	if err != nil {
 		return nil, requestError(err)
 	}
-	c := newCall(req)
-	c.subject = subjectOf(req, "prompts/get", p.Name, args)
+	c := newCall(req, "prompts/get", p.Name, args)
 	if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses, false); err != nil {
 		return nil, err
 	}

@@ -89,8 +89,7 @@ func (r Resource) annotations() *mcp.Annotations {
 // reader answers resources/read.
 func (d *Device) reader(r Resource, read func(ctx context.Context, uri string) (any, error)) mcp.ResourceHandler {
 	return func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		c := newCall(req)
-		c.subject = subjectOf(req, "resources/read", req.Params.URI, nil)
+		c := newCall(req, "resources/read", req.Params.URI, nil)
 		if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses, false); err != nil {
 			return nil, err
 		}

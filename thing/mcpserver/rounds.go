@@ -62,7 +62,7 @@ func (d *Device) rounds(ctx context.Context, c *call, fn func(context.Context) e
 // open is what a caller is told to find out.
 func (d *Device) open(c *call) (*inputs, error) {
 	requests := make(mcp.InputRequestMap)
-	next := roundState{Once: rand.Text(), Subject: c.subject, Until: time.Now().Add(stateTime), Answers: c.answers}
+	next := roundState{Once: rand.Text(), Subject: c.subject(), Until: time.Now().Add(stateTime), Answers: c.answers}
 	for _, q := range c.asked {
 		requests[q.question()] = requestOf(q)
 		next.Asked = append(next.Asked, q.question())
@@ -121,7 +121,7 @@ func (d *Device) resume(c *call, state string, responses mcp.InputResponseMap, s
 	}
 	if state != "" {
 		s, err := d.unseal(state)
-		if err == nil && s.Subject != c.subject {
+		if err == nil && s.Subject != c.subject() {
 			err = errors.New("it is of another request")
 		}
 		if err == nil {
@@ -171,7 +171,7 @@ func (s *spentStates) spend(state roundState) error {
 }
 
 // subjectOf tells one request from others.
-func subjectOf(req mcp.Request, method, name string, args []byte) string {
+func subjectOf(req mcp.Request, method, name string, args json.RawMessage) string {
 	who := ""
 	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
 		who = extra.TokenInfo.UserID

@@ -32,8 +32,7 @@ func listed(t thing.Description) *mcp.Tool {
 // callTool answers tools/call.
 func (d *Device) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	name, args := req.Params.Name, req.Params.Arguments
-	c := newCall(req)
-	c.subject = subjectOf(req, "tools/call", name, args)
+	c := newCall(req, "tools/call", name, args)
 	if err := d.resume(c, req.Params.RequestState, req.Params.InputResponses, d.groups.endangers(name)); err != nil {
 		return nil, err
 	}
