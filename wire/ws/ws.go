@@ -56,7 +56,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Lobby: lobby.DefaultConfig(), Message: 64 << 10,
-		Ping: 30 * time.Second, Pong: 15 * time.Second, Send: 5 * time.Second,
+		Ping: time.Minute, Pong: 15 * time.Second, Send: 5 * time.Second,
 	}
 }
 
