@@ -183,16 +183,17 @@ func (d *door) letIn(code string) (ok bool, err error) {
 // errForgotten is why a connection ends whose device was forgotten.
 var errForgotten = errors.New("the device was forgotten, and its credential with it")
 
-// forget makes the credential of a device void, and ends its connection.
-func (d *door) forget(address string) error {
-	if err := d.ledger.Forget(address); err != nil {
-		return err
+// forget makes the credential of a device void, if it has one, and ends its
+// connection.
+func (d *door) forget(address string) (void bool, err error) {
+	if void, err = d.ledger.Forget(address); err != nil {
+		return void, err
 	}
 	d.ws.Drop(address, errForgotten)
 	if d.mqtt != nil {
 		d.mqtt.Drop(address, errForgotten)
 	}
-	return nil
+	return void, nil
 }
 
 // close lets go of what openDoor opened.

@@ -332,6 +332,61 @@ func TestCredentialsRefused(t *testing.T) {
 	}
 }
 
+// TestForgetSquatter: somebody who came first with a toy's address and never said what
+// it is keeps the toy out only until its owner forgets the address, be it there or gone.
+func TestForgetSquatter(t *testing.T) {
+	for _, medium := range bothMedia {
+		for _, gone := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s gone %v", medium, gone), func(t *testing.T) {
+				g := startGateway(t, nil, withDoor)
+				toy, squatter := newToy(t, 1, medium), newToy(t, 1, medium)
+				squatter.Identity.ClientID = "somebody-else"
+				address := toy.Identity.DeviceID
+				conn, err := squatter.dial(squatter.checkIn(g))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				eventually(t, 5*time.Second, "it is in sight", func() bool { return g.device(address).ID != "" })
+				if gone {
+					conn.Close()
+					eventually(t, 5*time.Second, "it is gone", func() bool { return g.device(address).ID == "" })
+				}
+				if s, err := toy.CheckIn(t.Context(), g.door.ota, toy.Identity); err == nil {
+					t.Fatalf("the toy got %+v", s)
+				}
+				if err := g.person("forget_device", fmt.Sprintf(`{"device":%q}`, address)); err != nil {
+					t.Fatal(err)
+				}
+				toy.connect(toy.checkIn(g))
+				g.online(toyID)
+				if err := g.person("forget_device", `{"device":"no-such-device"}`); ferrule.AsError(err).Code != ferrule.NotFound {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestForgetByAddress: a toy that is called by its address is forgotten whole, so that
+// whoever comes with the address next is held.
+func TestForgetByAddress(t *testing.T) {
+	g := startGateway(t, nil, withDoor)
+	toy, next := newToy(t, 1, "mqtt"), newToy(t, 1, "mqtt")
+	toy.connect(toy.checkIn(g))
+	g.online(toyID)
+	g.adopt(toyID)
+	if err := g.person("forget_device", fmt.Sprintf(`{"device":%q}`, toy.Identity.DeviceID)); err != nil {
+		t.Fatal(err)
+	}
+	next.Identity.ClientID = "somebody-else"
+	next.connect(next.checkIn(g))
+	g.online(toyID)
+	if dev := g.device(toyID); dev.Trust != ferrule.TrustHeld {
+		t.Errorf("got %+v", dev)
+	}
+}
+
 // TestNewestWins: a toy that connects anew while its old connection still stands is
 // served on the new one, and nothing it was asked runs twice.
 func TestNewestWins(t *testing.T) {

@@ -21,7 +21,8 @@ func (a *app) forgetCommand() *cobra.Command {
 	return a.trustCommand("forget", "forget_device", "is forgotten", "Forget a device",
 		`Forget a device: its name, its trust, what it was. If it is in sight, it is met
 anew, as if it were seen for the first time. The credential of a device that dials
-in is void from then on; it gets another when it starts, and waits to be adopted.`)
+in is void from then on; it gets another when it starts, and waits to be adopted. Such
+a device can be called by its address, too, also if it was never seen online.`)
 }
 
 func (a *app) trustCommand(name, tool, done, short, long string) *cobra.Command {
@@ -62,11 +63,27 @@ func (t trust) Adopt(id string) error {
 	return err
 }
 
-// Forget implements toolbox.Trust.
+// Forget implements toolbox.Trust. A device that dials in can be called by its address,
+// which is all that is known of one that was never greeted. Its credential goes first,
+// so that it does not come back by that while it is being forgotten.
 func (t trust) Forget(id string) error {
-	dev, _, known := t.fleet.Lookup(id)
-	if err := t.dock.Forget(id); err != nil || !known || t.door == nil {
+	if t.door == nil {
+		return t.dock.Forget(id)
+	}
+	address := id
+	if dev, _, known := t.fleet.Lookup(id); known {
+		address = dev.Address
+	}
+	dev, greeted := t.memory.At(address)
+	if greeted {
+		id = dev.ID
+	}
+	void, err := t.door.forget(address)
+	if err != nil {
 		return err
 	}
-	return t.door.forget(dev.Address)
+	if err = t.dock.Forget(id); void && !greeted {
+		return nil // there was nothing else to forget
+	}
+	return err
 }

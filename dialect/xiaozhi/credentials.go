@@ -59,7 +59,7 @@ func NewCredentials(key []byte, known []Acquaintance, keep func(Acquaintance) er
 
 // The reasons why a device has no credential, or not this one.
 var (
-	ErrStranger = errors.New("it came with another Client-Id than before; if its flash was erased, `ferrule forget` lets it come anew")
+	ErrStranger = errors.New("it came with another Client-Id than before; if its flash was erased, `ferrule forget` with its address lets it come anew")
 	ErrInvalid  = errors.New("its credential is not valid here, or not any more; it gets another when it starts")
 	ErrTooMany  = errors.New("as many devices are known as can be")
 )
@@ -128,15 +128,15 @@ func (c *Credentials) LetIn(v Visitor) error {
 }
 
 // Forget makes a device's credential void, and lets whoever comes with its address
-// next have another.
-func (c *Credentials) Forget(address string) error {
+// next have another. It is false if nobody has one with this address.
+func (c *Credentials) Forget(address string) (void bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a, ok := c.known[address]
-	if !ok {
-		return nil
+	a := c.known[address]
+	if a.ClientID == "" {
+		return false, nil
 	}
-	return c.set(Acquaintance{Address: address, Issue: a.Issue + 1})
+	return true, c.set(Acquaintance{Address: address, Issue: a.Issue + 1})
 }
 
 // set keeps what has changed. It is called with mu held.

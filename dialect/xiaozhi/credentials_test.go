@@ -90,11 +90,13 @@ func TestCredentialsEnd(t *testing.T) {
 	c := openLedger(t, dir)
 	first := c.mustIssue(t, toyAddress, "uuid")
 	c.mustCheck(t, first.Token)
-	if err := c.Forget(toyAddress); err != nil {
-		t.Fatal(err)
+	if void, err := c.Forget(toyAddress); !void || err != nil {
+		t.Fatal(void, err)
 	}
-	if err := c.Forget("98:a3:16:f9:d9:99"); err != nil {
-		t.Errorf("forgetting who is not known: %v", err)
+	for _, address := range []string{toyAddress, "98:a3:16:f9:d9:99"} {
+		if void, err := c.Forget(address); void || err != nil {
+			t.Errorf("forgetting %s, who is not known: %v, %v", address, void, err)
+		}
 	}
 	for _, c := range []*Ledger{c, openLedger(t, dir)} {
 		if _, err := c.Check(first.Token); err == nil {
@@ -121,7 +123,7 @@ func TestCredentialsUnkept(t *testing.T) {
 	if _, err := c.Check(c.mustIssue(t, "98:a3:16:f9:d9:35", "u").Token); !errors.Is(err, trouble) {
 		t.Errorf("a new device: %v", err)
 	}
-	if err := c.Forget(toyAddress); !errors.Is(err, trouble) {
+	if _, err := c.Forget(toyAddress); !errors.Is(err, trouble) {
 		t.Errorf("forgetting: %v", err)
 	}
 	c.mustCheck(t, known.Token)
