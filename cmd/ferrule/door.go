@@ -171,17 +171,24 @@ func (d *door) Run(ctx context.Context) error {
 	return nil
 }
 
-// letIn lets in the device that shows a code, if one does.
+// letIn lets in the device that shows a code, if one does. Whoever is there with its
+// address is another.
 func (d *door) letIn(code string) (ok bool, err error) {
 	if d.activation == nil {
 		return false, nil
 	}
-	_, ok, err = d.activation.LetIn(code)
+	address, ok, err := d.activation.LetIn(code)
+	if ok && err == nil {
+		d.drop(address, errSuperseded)
+	}
 	return ok, err
 }
 
-// errForgotten is why a connection ends whose device was forgotten.
-var errForgotten = errors.New("the device was forgotten, and its credential with it")
+// Why a connection ends whose credential is void.
+var (
+	errForgotten  = errors.New("the device was forgotten, and its credential with it")
+	errSuperseded = errors.New("another device with its address was let in")
+)
 
 // forget makes the credential of a device void, if it has one, and ends its
 // connection.
@@ -189,11 +196,16 @@ func (d *door) forget(address string) (void bool, err error) {
 	if void, err = d.ledger.Forget(address); err != nil {
 		return void, err
 	}
-	d.ws.Drop(address, errForgotten)
-	if d.mqtt != nil {
-		d.mqtt.Drop(address, errForgotten)
-	}
+	d.drop(address, errForgotten)
 	return void, nil
+}
+
+// drop ends the connection of an address, if there is one.
+func (d *door) drop(address string, why error) {
+	d.ws.Drop(address, why)
+	if d.mqtt != nil {
+		d.mqtt.Drop(address, why)
+	}
 }
 
 // close lets go of what openDoor opened.

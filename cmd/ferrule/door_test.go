@@ -436,6 +436,25 @@ func TestActivationCode(t *testing.T) {
 	}
 }
 
+// TestActivationInPlace: when another toy with the address of one that is there is let in,
+// the one that is there has to leave: its credential is void.
+func TestActivationInPlace(t *testing.T) {
+	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.Activation = true })
+	toy, next := newToy(t, 1, "ws"), newToy(t, 1, "mqtt")
+	g.adopt(toy.checkIn(g).Code)
+	old := toy.connect(toy.checkIn(g))
+	g.online(toyID)
+	next.Identity.ClientID = "after-its-flash-was-erased"
+	g.adopt(next.checkIn(g).Code)
+	select {
+	case <-old.over:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the toy of before is still there")
+	}
+	next.connect(next.checkIn(g))
+	g.online(toyID)
+}
+
 // TestDoorFlood: a host that opens connections and says nothing fills its own share,
 // and devices of other hosts come in.
 func TestDoorFlood(t *testing.T) {

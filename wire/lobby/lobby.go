@@ -79,6 +79,7 @@ var (
 	ErrTaken    = errors.New("a device with a credential is connected with this address")
 
 	errReplaced = errors.New("the device has connected anew")
+	errRevoked  = errors.New("a credential was revoked while the device came; it may come again")
 	errWaited   = errors.New("the gateway did not answer the device in time")
 	errLeft     = errors.New("the device has gone")
 )
@@ -94,6 +95,7 @@ type Lobby struct {
 	limits   limits
 	seats    map[string]*Place // by address
 	instance uint64
+	drops    uint64          // how often Drop was called
 	news     map[string]bool // addresses whose seat has changed
 	some     chan struct{}   // holds something if there is news
 }
@@ -111,6 +113,7 @@ func New(medium string, cfg Config, log *slog.Logger) *Lobby {
 type Place struct {
 	lobby *Lobby
 	host  netip.Prefix
+	drops uint64 // the lobby's when it was let in
 
 	// What follows is guarded by the lobby's mu.
 
@@ -141,7 +144,7 @@ func (l *Lobby) Enter(host netip.Addr) (*Place, error) {
 	if !l.open {
 		return nil, ErrShut
 	}
-	p := &Place{lobby: l, host: network(host)}
+	p := &Place{lobby: l, host: network(host), drops: l.drops}
 	if err := l.limits.enter(p.host, time.Now()); err != nil {
 		return nil, err
 	}
@@ -187,8 +190,11 @@ func (p *Place) seat(link wire.Link, drop func(why error)) (before *Place, err e
 	l := p.lobby
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.left {
+	switch {
+	case p.left:
 		return nil, errLeft
+	case p.drops != l.drops:
+		return nil, errRevoked // it may have shown just that one
 	}
 	if err := l.admissible(p.guest); err != nil {
 		return nil, err
@@ -246,9 +252,11 @@ func (p *Place) Leave() {
 	}
 }
 
-// Drop sends away whoever has the seat of an address, if somebody has.
+// Drop sends away whoever has the seat of an address, if somebody has: its credential
+// was revoked. Who has come in by now and has no seat yet gets none.
 func (l *Lobby) Drop(address string, why error) {
 	l.mu.Lock()
+	l.drops++
 	p := l.seats[address]
 	l.mu.Unlock()
 	if p != nil {

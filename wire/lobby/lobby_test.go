@@ -322,6 +322,27 @@ func TestDrop(t *testing.T) {
 	})
 }
 
+// TestDropOnTheWay: a peer whose credential was looked at before it was revoked, and
+// that has no seat yet, gets none. It may come again.
+func TestDropOnTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		p, err := w.Enter(home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Claim(lobby.Guest{Address: "a", Adopted: true}); err != nil {
+			t.Fatal(err)
+		}
+		w.Drop("a", errors.New("its credential was revoked"))
+		if err := p.Seat(nil, nil); err == nil {
+			t.Error("it has a seat")
+		}
+		p.Leave()
+		w.must(t, home, lobby.Guest{Address: "a"})
+	})
+}
+
 // TestRefused: a flood of connections is no flood of lines, and none is lost
 // without a word.
 func TestRefused(t *testing.T) {
