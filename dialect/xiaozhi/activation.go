@@ -17,8 +17,12 @@ type Activation struct {
 	log         *slog.Logger
 
 	mu      sync.Mutex
-	waiting map[string]*waiting // by address
+	waiting map[visitorKey]*waiting
 }
+
+// visitorKey tells visitors apart: who comes with the address of another does not take
+// its place.
+type visitorKey struct{ address, clientID string }
 
 // waiting is a device that shows a code.
 type waiting struct {
@@ -37,7 +41,7 @@ const (
 
 // NewActivation makes a doorman for the devices that credentials do not know.
 func NewActivation(c *Credentials, log *slog.Logger) *Activation {
-	return &Activation{credentials: c, log: log, waiting: make(map[string]*waiting)}
+	return &Activation{credentials: c, log: log, waiting: make(map[visitorKey]*waiting)}
 }
 
 // Admit implements Doorman.
@@ -48,13 +52,14 @@ func (a *Activation) Admit(_ context.Context, v Visitor) (code string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.tidy()
-	w := a.waiting[v.Address]
-	if w == nil || w.visitor.ClientID != v.ClientID {
-		if w == nil && len(a.waiting) >= maxWaiting {
+	key := visitorKey{v.Address, v.ClientID}
+	w := a.waiting[key]
+	if w == nil {
+		if len(a.waiting) >= maxWaiting {
 			a.dropOldest()
 		}
 		w = &waiting{visitor: v, code: a.newCode()}
-		a.waiting[v.Address] = w
+		a.waiting[key] = w
 		a.log.Info(fmt.Sprintf("a device waits to be let in, and shows a code: `ferrule adopt %s` lets it in", w.code),
 			"address", v.Address, "board", v.Board)
 	}
@@ -68,13 +73,13 @@ func (a *Activation) LetIn(code string) (address string, ok bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.tidy()
-	for address, w := range a.waiting {
+	for key, w := range a.waiting {
 		if w.code == code {
 			if err := a.credentials.LetIn(w.visitor); err != nil {
 				return "", true, err
 			}
-			delete(a.waiting, address)
-			return address, true, nil
+			delete(a.waiting, key)
+			return key.address, true, nil
 		}
 	}
 	return "", false, nil
@@ -82,9 +87,9 @@ func (a *Activation) LetIn(code string) (address string, ok bool, err error) {
 
 // tidy drops what has not asked for long.
 func (a *Activation) tidy() {
-	for address, w := range a.waiting {
+	for key, w := range a.waiting {
 		if time.Since(w.asked) > codeTime {
-			delete(a.waiting, address)
+			delete(a.waiting, key)
 		}
 	}
 }
@@ -96,7 +101,7 @@ func (a *Activation) dropOldest() {
 			oldest = w
 		}
 	}
-	delete(a.waiting, oldest.visitor.Address)
+	delete(a.waiting, visitorKey{oldest.visitor.Address, oldest.visitor.ClientID})
 }
 
 // newCode is six digits that no other device shows.

@@ -214,6 +214,24 @@ func TestActivationAnew(t *testing.T) {
 	c.mustCheck(t, c.mustIssue(t, toyAddress, "after").Token)
 }
 
+// TestActivationRival: somebody else who asks with a device's address does not change the
+// code that the device shows, and is not let in by it.
+func TestActivationRival(t *testing.T) {
+	c := openLedger(t, t.TempDir())
+	a := NewActivation(c.Credentials, slog.New(slog.DiscardHandler))
+	toy, rival := Visitor{Address: toyAddress, ClientID: "u"}, Visitor{Address: toyAddress, ClientID: "rival"}
+	code, other := a.Admit(t.Context(), toy), a.Admit(t.Context(), rival)
+	if again := a.Admit(t.Context(), toy); again != code || other == code {
+		t.Errorf("it shows %q, and was told %q; the rival shows %q", code, again, other)
+	}
+	if _, ok, err := a.LetIn(code); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if !c.Knows(toy) || c.Knows(rival) {
+		t.Error("another was let in")
+	}
+}
+
 // TestActivationBounds: codes end, and a flood of devices that nobody has costs
 // little.
 func TestActivationBounds(t *testing.T) {
