@@ -68,6 +68,16 @@ func (d DialIn) lobby(dialects []string) lobby.Config {
 	return out
 }
 
+// Visits is the config of how devices come over HTTP, with one request a connection: each
+// asks where to connect, perhaps shows a code meanwhile, comes with a WebSocket, and sends
+// a picture now and then.
+func (d DialIn) Visits() lobby.Config {
+	out := d.lobby(nil)
+	n := max(4*d.PerHost, 64)
+	out.Host = lobby.Rate{Burst: n, Every: time.Minute / time.Duration(n)}
+	return out
+}
+
 // WebSocket is the config of the medium, with the dialects to try.
 func (d DialIn) WebSocket(dialects []string) ws.Config {
 	out := ws.DefaultConfig()

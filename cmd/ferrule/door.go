@@ -62,9 +62,8 @@ func openDoor(cfg config.DialIn, data string, log *slog.Logger) (d *door, err er
 		return d, err
 	}
 	spoken := []string{xiaozhi.Name}
-	socket := cfg.WebSocket(spoken)
-	d.ws = ws.New(socket, tokens{d.ledger.Credentials}, log)
-	d.visits = &visits{lobby: lobby.New("http", socket.Lobby, log)}
+	d.ws = ws.New(cfg.WebSocket(spoken), tokens{d.ledger.Credentials}, log)
+	d.visits = &visits{lobby: lobby.New("http", cfg.Visits(), log)}
 	base, err := baseURL(cfg.URL, d.web.Addr())
 	if err != nil {
 		return d, err
@@ -158,11 +157,11 @@ func (d *door) Run(ctx context.Context) error {
 		ReadHeaderTimeout: requestTime,
 		ReadTimeout:       requestTime,
 		WriteTimeout:      2 * time.Minute,
-		IdleTimeout:       requestTime,
 		MaxHeaderBytes:    16 << 10,
 		ConnState:         d.visits.state,
 		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 	}
+	server.SetKeepAlivesEnabled(false) // connections are counted, so each is one request
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(d.web); ctx.Err() == nil {

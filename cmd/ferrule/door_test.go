@@ -486,6 +486,45 @@ func TestDoorFlood(t *testing.T) {
 	g.online(toyID)
 }
 
+// TestDoorRequests: a host that asks in the name of ever more devices, all on one
+// connection, is told off after a while, and does not take from a toy of another host the
+// code that it shows.
+func TestDoorRequests(t *testing.T) {
+	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.Activation = true })
+	toy := newToy(t, 1, "mqtt")
+	toy.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}}).DialContext
+	code := toy.checkIn(g).Code
+	answered := 0
+	for i := range 1000 {
+		body := fmt.Sprintf(`{"mac_address":"02:00:00:01:%02x:%02x","uuid":"flood"}`, i/256, i%256)
+		resp, err := http.Post(g.door.ota, "application/json", strings.NewReader(body))
+		if err != nil {
+			continue
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		answered++
+	}
+	if answered > 400 {
+		t.Errorf("%d requests of one host were answered", answered)
+	}
+	g.adopt(code)
+	toy.connect(toy.checkIn(g))
+	g.online(toyID)
+}
+
+// TestAllAtOnce: where the power comes back, all toys behind a router come at once: each
+// asks, and then connects.
+func TestAllAtOnce(t *testing.T) {
+	const toys = 16
+	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.PerHost = toys })
+	for i := range toys {
+		toy := newToy(t, i+1, "ws")
+		toy.connect(toy.checkIn(g))
+	}
+	eventually(t, 30*time.Second, "all are there", func() bool { return g.catalog.Counts().Held == toys })
+}
+
 // isReset tells whether a connection was ended by the other side in some way.
 func isReset(err error) bool {
 	return err != nil && !strings.Contains(err.Error(), "timeout")

@@ -32,8 +32,9 @@ type waiting struct {
 }
 
 const (
-	// maxWaiting is how many devices can show a code at a time.
-	maxWaiting = 256
+	// maxWaiting is how many devices can show a code at a time. It is more than one
+	// host can ask for before a device that waits has asked again.
+	maxWaiting = 512
 	// codeTime is how long a code is good after the device asked last. It asks
 	// every few seconds, and gives up for a while after half a minute.
 	codeTime = 10 * time.Minute
