@@ -64,7 +64,7 @@ What the device answered is written as JSON. The exit code tells what happened:
 				return usageError{err}
 			}
 			if tool.UserOnly && args[0] != ferrule.GatewayID && !yes {
-				if err := a.confirm(args[0], tool, values); err != nil {
+				if err := a.confirm(cmd.Context(), args[0], tool, values); err != nil {
 					return err
 				}
 			}
@@ -109,20 +109,35 @@ func (a *app) toolFor(ctx context.Context, device, name string) (toolbox.Describ
 
 // confirm asks the person at the terminal whether they mean a call of a tool that is
 // for people only.
-func (a *app) confirm(device string, t toolbox.DescribedTool, args json.RawMessage) error {
+func (a *app) confirm(ctx context.Context, device string, t toolbox.DescribedTool, args json.RawMessage) error {
 	if !isTerminal(os.Stdin) {
 		return usageError{fmt.Errorf("%s of %s is for people only: --yes says that you mean it", t.Name, device)}
 	}
 	fmt.Fprintf(a.stderr, "%s of %s is for people only: %s\nCall it with %s? [y/N] ", a.style(bold, t.Name), device, oneLine(t.Text, 200), args)
-	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if err != nil && err != io.EOF {
-		return err
-	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
+	switch strings.ToLower(strings.TrimSpace(readLine(ctx, os.Stdin))) {
 	case "y", "yes":
 		return nil
 	}
 	return ferrule.Errorf(ferrule.Cancelled, "%s was not called", t.Name)
+}
+
+// readLine is the next line, or as much of it as comes before the end. It is empty if it
+// cannot be read, or if ctx ends first: whoever is asked may press Ctrl-C instead.
+func readLine(ctx context.Context, in io.Reader) string {
+	line := make(chan string, 1)
+	go func() {
+		text, err := bufio.NewReader(in).ReadString('\n')
+		if err != nil && err != io.EOF {
+			text = "" // nobody has ended it
+		}
+		line <- text
+	}()
+	select {
+	case text := <-line:
+		return text
+	case <-ctx.Done():
+		return ""
+	}
 }
 
 // progress tells a person at a terminal what a call waits for.

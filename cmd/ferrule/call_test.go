@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParseArgs(t *testing.T) {
@@ -33,5 +36,21 @@ func TestParseArgs(t *testing.T) {
 		case test.err == "" && (err != nil || string(got) != test.want):
 			t.Errorf("%s: got %s, %v, want %s", test.words, got, err, test.want)
 		}
+	}
+}
+
+// TestReadLine: who is asked answers with a line, or ends the program by Ctrl-C.
+func TestReadLine(t *testing.T) {
+	for text, want := range map[string]string{"yes\nno\n": "yes\n", "y": "y", "": ""} {
+		if got := readLine(t.Context(), strings.NewReader(text)); got != want {
+			t.Errorf("%q: got %q", text, got)
+		}
+	}
+	silent, terminal := io.Pipe()
+	defer terminal.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, interrupt)
+	if got := readLine(ctx, silent); got != "" {
+		t.Errorf("got %q", got)
 	}
 }
