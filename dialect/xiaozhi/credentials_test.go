@@ -155,6 +155,23 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// TestLedgerKey: a key that was cut off is no key, and whoever reads that is told what to
+// do; one that is made leaves nothing else behind.
+func TestLedgerKey(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, keyFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenLedger(dir); err == nil || !strings.Contains(err.Error(), "remove") {
+		t.Errorf("got %v", err)
+	}
+	os.Remove(filepath.Join(dir, keyFile))
+	openLedger(t, dir)
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 2 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
 // FuzzLedger reads files of any content.
 func FuzzLedger(f *testing.F) {
 	f.Add([]byte(`{"address":"98:a3:16:f9:d9:34","client_id":"u","issue":3}` + "\n\n{\"add"))

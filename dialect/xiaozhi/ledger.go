@@ -37,13 +37,14 @@ func OpenLedger(dir string) (*Ledger, error) {
 	}
 	l := &Ledger{torn: len(data) > 0 && !bytes.HasSuffix(data, []byte("\n"))}
 	if l.Credentials, err = NewCredentials(key, parseLedger(data), l.keep); err != nil {
-		return nil, fmt.Errorf("%s: %w", keyFile, err)
+		return nil, fmt.Errorf("%s: %w; remove that file, and devices get other credentials when they start", filepath.Join(dir, keyFile), err)
 	}
 	l.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	return l, err
 }
 
-// readKey reads the key, or makes one.
+// readKey reads the key, or makes one. It has its name once it is whole on disk: a power
+// cut leaves no half of one, which would keep the gateway from starting.
 func readKey(path string) ([]byte, error) {
 	key, err := os.ReadFile(path)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -51,12 +52,18 @@ func readKey(path string) ([]byte, error) {
 	}
 	key = make([]byte, minKey)
 	rand.Read(key)
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, err := os.CreateTemp(filepath.Dir(path), keyFile+".*")
 	if err != nil {
 		return nil, err
 	}
 	_, err = file.Write(key)
-	return key, errors.Join(err, file.Sync(), file.Close())
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		os.Remove(file.Name())
+	}
+	return key, err
 }
 
 // parseLedger reads lines. One that makes no sense was cut off when power failed.
