@@ -539,6 +539,25 @@ func TestDialledIn(t *testing.T) {
 	})
 }
 
+// TestDialledInStranger: whoever comes by itself with the address of another node's device,
+// and shows nothing that its owner gave it, is not that device: it is held, has a name of
+// its own, and the other node keeps what it has.
+func TestDialledInStranger(t *testing.T) {
+	for _, state := range []ferrule.State{ferrule.StateOnline, ferrule.StateOffline} {
+		bubble(t, func(t *testing.T, dir string) {
+			w, o := openNode(t, dir)
+			o.have("demo", "a1", state, func(d *ferrule.Device) { d.Trust = ferrule.TrustAdopted })
+			s := found(&board{address: "a1", model: "demo"})
+			s.DialledIn = true
+			w.shore.see("g", s)
+			w.wantIDs("demo-f55f:online")
+			if dev := w.device("demo-f55f"); dev.Trust != ferrule.TrustHeld {
+				t.Errorf("got %+v", dev)
+			}
+		})
+	}
+}
+
 // TestDialledInAndReconsidered: a hello that is being answered is not cut off by
 // what the other node does not know yet.
 func TestDialledInAndReconsidered(t *testing.T) {

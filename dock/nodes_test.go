@@ -99,10 +99,11 @@ func newCoast(t *testing.T, dir string, boards, models int) *coast {
 	return c
 }
 
-// sight shows a board to a node. The first dials in, the others are dialled.
+// sight shows a board to a node. The first dials in, and shows that it is its owner's; the
+// others are dialled.
 func (c *coast) sight(n, i int) {
 	s := found(c.boards[n][i])
-	s.Instance, s.DialledIn = c.instance, i == 0
+	s.Instance, s.DialledIn, s.Adopted = c.instance, i == 0, i == 0
 	c.worlds[n].shore.updates <- func(update func(string, []wire.Sighting)) { update(s.Address, []wire.Sighting{s}) }
 }
 
