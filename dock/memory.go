@@ -188,20 +188,33 @@ func (m *Memory) syncSoon() {
 	})
 }
 
-// Forget drops a device.
+// Forget drops a device. That is durable when it returns.
 func (m *Memory) Forget(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	dev := m.byID[id]
-	if dev == nil {
-		return nil
-	}
-	m.take(id)
-	m.tidy(dev.Kind)
-	if err := m.write(memoryLine{Forget: id}); err != nil {
+	if dropped, err := m.drop(id); !dropped || err != nil {
 		return err
 	}
 	return m.file.Sync()
+}
+
+// fade drops a device about which nobody has decided anything.
+func (m *Memory) fade(id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.drop(id)
+	return err
+}
+
+// drop drops a device, if it is remembered. It is called with mu held.
+func (m *Memory) drop(id string) (dropped bool, err error) {
+	dev := m.byID[id]
+	if dev == nil {
+		return false, nil
+	}
+	m.take(id)
+	m.tidy(dev.Kind)
+	return true, m.write(memoryLine{Forget: id})
 }
 
 // tidy removes the manifest of a Kind that no device is of any more.

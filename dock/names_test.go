@@ -3,6 +3,8 @@ package dock_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -136,4 +138,39 @@ func TestNamesAtOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStrangers: of devices that nobody has adopted, and that are gone, only so many are
+// remembered; who left first is forgotten, and nobody who is there or trusted.
+func TestStrangers(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		const most = 1000
+		w := open(t, dir)
+		w.shore.see("here", found(&board{address: "here", model: "here"}))
+		w.shore.see("trusted", found(&board{address: "trusted", model: "trusted"}))
+		if err := w.dock.Adopt("trusted"); err != nil {
+			t.Fatal(err)
+		}
+		w.shore.see("trusted")
+		for i := range most + 10 {
+			w.shore.see("g", found(&board{address: fmt.Sprint("a", i), model: fmt.Sprint("m", i)}))
+		}
+		w.shore.see("g")
+		check := func(want int) {
+			t.Helper()
+			kinds, err := os.ReadDir(filepath.Join(dir, "manifests"))
+			if n := len(w.fleet.Devices()); n != want || err != nil || len(kinds) != n {
+				t.Errorf("%d devices of %d Kinds are remembered: %v", n, len(kinds), err)
+			}
+			for id, want := range map[string]bool{"here": true, "trusted": true, "m0": false, "m9": false, "m11": true, "m1009": true} {
+				if _, _, ok := w.fleet.Lookup(id); ok != want {
+					t.Errorf("%s is remembered: %v", id, ok)
+				}
+			}
+		}
+		check(most + 2)
+		w.stop()
+		w = open(t, dir)
+		check(most + 1) // who was there has left, last
+	})
 }

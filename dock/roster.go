@@ -34,7 +34,14 @@ type roster struct {
 	ids   map[string]string    // ID to address, of every device in the fleet
 	given map[string]string    // the owner's names to addresses, of what is in sight
 	away  map[string]time.Time // by address and by place, until when it is released
+	// strangers are the IDs of held devices that are remembered, who left first in front.
+	// Some may be in sight again, or adopted.
+	strangers []string
 }
+
+// maxStrangers is how many held devices are remembered while they are out of sight:
+// somebody who can dial in can be any number of devices.
+const maxStrangers = 1000
 
 // slot is an address that is in sight.
 type slot struct {
@@ -62,7 +69,36 @@ func newRoster(p Parts) *roster {
 		}
 		r.list(dev)
 	}
+	r.recallStrangers()
 	return r
+}
+
+// recallStrangers takes in the held devices that are remembered.
+func (r *roster) recallStrangers() {
+	all := slices.DeleteFunc(r.memory.Devices(), func(dev *ferrule.Device) bool { return dev.Trust != ferrule.TrustHeld })
+	slices.SortFunc(all, func(a, b *ferrule.Device) int { return a.Since.Compare(b.Since) })
+	for _, dev := range all {
+		r.strangerLeft(dev.ID)
+	}
+}
+
+// strangerLeft notes that a held device has gone out of sight, and forgets who left
+// first if there are too many.
+func (r *roster) strangerLeft(id string) {
+	r.strangers = append(slices.DeleteFunc(r.strangers, func(other string) bool { return other == id }), id)
+	if len(r.strangers) <= maxStrangers {
+		return
+	}
+	first := r.strangers[0]
+	r.strangers = slices.Delete(r.strangers, 0, 1)
+	dev, kept := r.memory.Get(first)
+	if !kept || dev.Trust != ferrule.TrustHeld || r.ids[first] != dev.Address || r.slots[dev.Address] != nil {
+		return
+	}
+	r.unlist(first)
+	if err := r.memory.fade(first); err != nil {
+		r.notKept(dev, err)
+	}
 }
 
 // enter takes in an address that has come into sight, and shows people that a
@@ -174,6 +210,9 @@ func (r *roster) leave(at *slot) {
 		r.unlist(dev.ID)
 	default:
 		r.list(dev)
+		if dev.Trust == ferrule.TrustHeld {
+			r.strangerLeft(dev.ID)
+		}
 	}
 }
 
