@@ -2,6 +2,7 @@ package dock
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
@@ -17,11 +18,19 @@ func (b *berth) heed(session dialect.Session) {
 	}
 }
 
+// errHeld is why nobody hears a device that is not trusted: there may be many of those,
+// and what they say is not to take the room of others.
+var errHeld = errors.New("the device is held until it is adopted")
+
 // said passes on one thing that the device said, under the name that it has now.
 func (b *berth) said(method string, params json.RawMessage) {
 	dev := b.slot.device.Load()
 	e := ferrule.Event{Time: time.Now(), What: ferrule.Said, Device: dev.ID, Kind: dev.Kind, Method: method, Params: params}
-	if err := e.Bound(); err != nil {
+	err := errHeld
+	if dev.Trust != ferrule.TrustHeld {
+		err = e.Bound()
+	}
+	if err != nil {
 		b.observe(wire.Frame{Way: wire.Aside, Note: "dropped: a notification: " + err.Error()})
 		return
 	}

@@ -53,3 +53,33 @@ func TestSaid(t *testing.T) {
 		}
 	})
 }
+
+// TestSaidByStrangers: what a held device says is not passed on, so that it takes nobody's
+// room: many can dial in, and each can talk all the time. Whoever traces it sees it.
+func TestSaidByStrangers(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		heard := 0
+		w := open(t, dir, func(p *dock.Parts) { p.Said = func(ferrule.Event) { heard++ } })
+		b := &board{address: "a", model: "toy", words: make(chan string)}
+		w.shore.see("g", found(b))
+		var notes []string
+		ctx, cancel := context.WithCancel(t.Context())
+		go w.dock.Trace(ctx, "toy", func(f ferrule.Trace) { notes = append(notes, f.Note) })
+		synctest.Wait()
+		b.words <- "1"
+		synctest.Wait()
+		if heard != 0 || len(notes) != 1 || notes[0] != "dropped: a notification: the device is held until it is adopted" {
+			t.Errorf("%d were heard, and the trace says %q", heard, notes)
+		}
+		if err := w.dock.Adopt("toy"); err != nil {
+			t.Fatal(err)
+		}
+		b.words <- "2"
+		synctest.Wait()
+		if heard != 1 {
+			t.Errorf("%d were heard", heard)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
