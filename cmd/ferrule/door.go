@@ -76,7 +76,7 @@ func openDoor(cfg config.DialIn, data string, log *slog.Logger) (d *door, err er
 		d.mqtt = mqtt.New(cfg.Broker(spoken), d.broker, passwords{d.ledger.Credentials}, log)
 		told.MQTT = mqttAddress(cfg.MQTTAddress, base, d.broker.Addr())
 	}
-	parts := xiaozhi.OTAParts{Config: told, Issuer: d.ledger, Log: log}
+	parts := xiaozhi.OTAParts{Config: told, Issuer: d.ledger, Refused: d.visits.refused}
 	if cfg.Activation {
 		d.activation = xiaozhi.NewActivation(d.ledger.Credentials, log)
 		parts.Doorman = d.activation
@@ -258,10 +258,10 @@ type visits struct {
 func (v *visits) state(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
-		at, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // all that cannot be told are one host
-		place, err := v.lobby.Enter(at.Addr().Unmap())
+		host := hostOf(conn.RemoteAddr().String())
+		place, err := v.lobby.Enter(host)
 		if err != nil {
-			v.lobby.Refused(at.Addr().Unmap(), "", err)
+			v.lobby.Refused(host, "", err)
 			conn.Close()
 			return
 		}
@@ -271,4 +271,15 @@ func (v *visits) state(conn net.Conn, state http.ConnState) {
 			place.(*lobby.Place).Leave()
 		}
 	}
+}
+
+// refused notes that a device has got no credential.
+func (v *visits) refused(r *http.Request, address string, why error) {
+	v.lobby.Refused(hostOf(r.RemoteAddr), address, why)
+}
+
+// hostOf is the host of a peer.
+func hostOf(peer string) netip.Addr {
+	at, _ := netip.ParseAddrPort(peer) // all that cannot be told are one host
+	return at.Addr().Unmap()
 }

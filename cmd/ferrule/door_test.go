@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/config"
+	grammar "github.com/ferrulehq/ferrule/dialect/xiaozhi"
 	"github.com/ferrulehq/ferrule/sim"
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
@@ -511,6 +513,32 @@ func TestDoorRequests(t *testing.T) {
 	g.adopt(code)
 	toy.connect(toy.checkIn(g))
 	g.online(toyID)
+}
+
+// TestDoorLog: who asks again and again, with the address of a device that is known or in
+// the name of ever more devices, fills no log; the first are told of, with their host.
+func TestDoorLog(t *testing.T) {
+	for _, activation := range []bool{false, true} {
+		t.Run(fmt.Sprint("activation ", activation), func(t *testing.T) {
+			var log bytes.Buffer
+			d, err := openDoor(config.DialIn{Listen: "127.0.0.1:0", Devices: 1000, PerHost: 1000, Activation: activation}, t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.close()
+			if err := d.ledger.LetIn(grammar.Visitor{Address: "02:00:00:00:00:01", ClientID: "the-device"}); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 200 {
+				body := fmt.Sprintf(`{"mac_address":"02:00:00:00:00:01","uuid":"thief-%d"}`, i)
+				r := httptest.NewRequest(http.MethodPost, otaPath, strings.NewReader(body))
+				d.handler.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			if n := strings.Count(log.String(), "02:00:00:00:00:01"); n < 5 || n > 20 {
+				t.Errorf("%d lines: %s", n, log.String())
+			}
+		})
+	}
 }
 
 // TestAllAtOnce: where the power comes back, all toys behind a router come at once: each

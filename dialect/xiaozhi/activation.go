@@ -35,6 +35,9 @@ const (
 	// maxWaiting is how many devices can show a code at a time. It is more than one
 	// host can ask for before a device that waits has asked again.
 	maxWaiting = 512
+	// maxTold is how many of them are logged loudly. More are a flood, and each shows
+	// its code anyway.
+	maxTold = 16
 	// codeTime is how long a code is good after the device asked last. It asks
 	// every few seconds, and gives up for a while after half a minute.
 	codeTime = 10 * time.Minute
@@ -61,7 +64,11 @@ func (a *Activation) Admit(_ context.Context, v Visitor) (code string) {
 		}
 		w = &waiting{visitor: v, code: a.newCode()}
 		a.waiting[key] = w
-		a.log.Info(fmt.Sprintf("a device waits to be let in, and shows a code: `ferrule adopt %s` lets it in", w.code),
+		tell := a.log.Debug
+		if len(a.waiting) <= maxTold {
+			tell = a.log.Info
+		}
+		tell(fmt.Sprintf("a device waits to be let in, and shows a code: `ferrule adopt %s` lets it in", w.code),
 			"address", v.Address, "board", v.Board)
 	}
 	w.asked = time.Now()

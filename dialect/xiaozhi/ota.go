@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -77,8 +76,9 @@ type OTAParts struct {
 	Issuer Issuer
 	// Doorman may be nil: then every device is let in.
 	Doorman Doorman
-	// Log may be nil.
-	Log *slog.Logger
+	// Refused is told of who gets no credential, and why, each time that they ask. It
+	// may be nil.
+	Refused func(r *http.Request, address string, why error)
 }
 
 // OTA is the HTTP handler that a device asks after it has started: where to
@@ -92,8 +92,8 @@ func NewOTA(p OTAParts) (*OTA, error) {
 	if err := p.Config.Check(); err != nil {
 		return nil, err
 	}
-	if p.Log == nil {
-		p.Log = slog.New(slog.DiscardHandler)
+	if p.Refused == nil {
+		p.Refused = func(*http.Request, string, error) {}
 	}
 	return &OTA{p}, nil
 }
@@ -151,7 +151,7 @@ func (o *OTA) configure(w http.ResponseWriter, r *http.Request, v Visitor, code 
 	if code != "" {
 		reply["activation"] = map[string]any{"code": code, "message": "ferrule\n" + code, "timeout_ms": 30000}
 	} else if err := o.connect(r.Context(), v, reply); err != nil {
-		o.parts.Log.Warn("a device asked for its settings and has got none", "device", v.Address, "err", err)
+		o.parts.Refused(r, v.Address, err)
 		http.Error(w, "this device is not let in", http.StatusForbidden)
 		return
 	}
