@@ -375,6 +375,7 @@ func play(t *testing.T, said []byte, dial func(d *xiaozhi.Device) (xiaozhi.Conn,
 func FuzzWebSocket(f *testing.F) {
 	f.Add([]byte{0x81, 2, 'h', 'i', 0x89, 0, 0x88, 0})
 	f.Add([]byte{0x01, 0x7f, 0, 0, 0, 0, 0, 1, 0, 0, 'x'})
+	f.Add([]byte{0x01, 1, 'a', 0x80, 0x7f, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}) // more together than a number holds
 	f.Fuzz(func(t *testing.T, said []byte) {
 		play(t, append([]byte(welcome), said...), func(d *xiaozhi.Device) (xiaozhi.Conn, error) {
 			return d.DialWebSocket(context.Background(), xiaozhi.WebSocketSettings{URL: "ws://h/"}, who)

@@ -135,7 +135,7 @@ func (c *webSocket) Recv(context.Context) (Message, error) {
 		if h.OpCode != ws.OpContinuation {
 			m, over = Message{Binary: h.OpCode == ws.OpBinary}, false
 		}
-		if over = over || int64(len(m.Data))+h.Length > maxMessage; over {
+		if over = over || h.Length > int64(maxMessage-len(m.Data)); over { // their sum may be no number
 			m.Data = nil
 			_, err = io.CopyN(io.Discard, c.in, h.Length)
 		} else {

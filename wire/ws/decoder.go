@@ -130,7 +130,7 @@ func (d *decoder) begin() event {
 	if d.message == 0 {
 		d.message, d.data, d.over, d.size = d.header.OpCode, nil, false, 0
 	}
-	if d.message == ws.OpText && !d.over && int64(len(d.data))+d.left > int64(d.limit) {
+	if d.message == ws.OpText && !d.over && d.left > int64(d.limit-len(d.data)) { // their sum may be no number
 		d.over, d.data = true, nil
 		return event{kind: tooLong}
 	}

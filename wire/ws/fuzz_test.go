@@ -51,6 +51,8 @@ func FuzzDecoder(f *testing.F) {
 	f.Add(frames.Bytes(), 7)
 	f.Add([]byte("\x81\x02{}\x89\x01?\x01\x01a\x80\x01b"), 2) // from a device that was dialled
 	f.Add([]byte{0x81, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4, 5}, 3)
+	endless := []byte{0x01, 0x81, 0, 0, 0, 0, 'a', 0x80, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}
+	f.Add(append(endless, make([]byte, 500)...), 50) // the lengths of its frames are more together than a number holds
 	f.Fuzz(func(t *testing.T, p []byte, size int) {
 		const limit = 128
 		client := len(p) > 1 && p[1]&0x80 == 0
