@@ -258,7 +258,7 @@ type visits struct {
 func (v *visits) state(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
-		host := hostOf(conn.RemoteAddr().String())
+		host := lobby.HostOf(conn.RemoteAddr().String())
 		place, err := v.lobby.Enter(host)
 		if err != nil {
 			v.lobby.Refused(host, "", err)
@@ -275,11 +275,5 @@ func (v *visits) state(conn net.Conn, state http.ConnState) {
 
 // refused notes that a device has got no credential.
 func (v *visits) refused(r *http.Request, address string, why error) {
-	v.lobby.Refused(hostOf(r.RemoteAddr), address, why)
-}
-
-// hostOf is the host of a peer.
-func hostOf(peer string) netip.Addr {
-	at, _ := netip.ParseAddrPort(peer) // all that cannot be told are one host
-	return at.Addr().Unmap()
+	v.lobby.Refused(lobby.HostOf(r.RemoteAddr), address, why)
 }

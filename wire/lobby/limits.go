@@ -51,6 +51,13 @@ func (b bucket) take(r Rate, now time.Time) (bucket, bool) {
 // idle tells that a bucket says nothing any more.
 func (b bucket) idle(now time.Time) bool { return !time.Time(b).After(now) }
 
+// HostOf is the host of a peer, which is written as the net package writes one. All whose
+// host cannot be told are one.
+func HostOf(peer string) netip.Addr {
+	at, _ := netip.ParseAddrPort(peer)
+	return at.Addr().Unmap()
+}
+
 // network is what counts as one host: with IPv6 a host has as many addresses as
 // it likes.
 func network(a netip.Addr) netip.Prefix {

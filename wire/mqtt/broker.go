@@ -269,9 +269,3 @@ func tune(conn net.Conn) {
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4})
 	}
 }
-
-// remote is the host of a connection.
-func remote(conn net.Conn) netip.Addr {
-	at, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // all that cannot be told are one host
-	return at.Addr().Unmap()
-}

@@ -148,7 +148,7 @@ func (c *Connector) accept(ctx context.Context, wg *sync.WaitGroup) error {
 
 // enter lets a connection in, if it may.
 func (c *Connector) enter(ctx context.Context, wg *sync.WaitGroup, conn net.Conn) {
-	host := remote(conn)
+	host := lobby.HostOf(conn.RemoteAddr().String())
 	place, err := c.lobby.Enter(host)
 	if err != nil {
 		c.lobby.Refused(host, "", err)

@@ -113,7 +113,7 @@ func (c *Connector) Drop(address string, why error) { c.lobby.Drop(address, why)
 // ServeHTTP takes a device in, or refuses it with a status and a short text. That
 // a request comes whole and in time is for the server to see to.
 func (c *Connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	host := remote(r)
+	host := lobby.HostOf(r.RemoteAddr)
 	address, err := c.serve(w, r, host)
 	if err == nil {
 		return
@@ -228,10 +228,4 @@ func upgrade(w http.ResponseWriter, r *http.Request) (net.Conn, []byte, error) {
 		io.ReadFull(rw.Reader, early) // it is there
 	}
 	return conn, early, nil
-}
-
-// remote is the host of a request, which the server knows.
-func remote(r *http.Request) netip.Addr {
-	at, _ := netip.ParseAddrPort(r.RemoteAddr) // all that cannot be told are one host
-	return at.Addr().Unmap()
 }
