@@ -86,7 +86,7 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 		return now.Add(-back), nil
 	}
 	for _, layout := range layouts {
-		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
 			return t, nil
 		}
 	}
