@@ -36,7 +36,7 @@ func (m *Manifest) Kind() (Kind, error) {
 
 // Canonical is the manifest as the bytes that its Kind is the SHA-256 of: JSON
 // in the form of RFC 8785, of what the device said and of nothing else. Tools
-// are ordered by name and pins by number, because a device may list them in any
+// and prompts are ordered by name, resources by URI and pins by number, because a device may list them in any
 // order; fields that are empty are left out, so that a vocabulary which grows
 // keeps the Kinds that it has given.
 func (m *Manifest) Canonical() ([]byte, error) {
@@ -48,6 +48,12 @@ func (m *Manifest) Canonical() ([]byte, error) {
 		t.Deadline, t.Cache, t.Quarantine, t.Check = 0, nil, "", nil
 	}
 	slices.SortStableFunc(said.Tools, func(a, b Tool) int { return cmp.Compare(a.Name, b.Name) })
+	said.Resources = slices.Clone(m.Resources)
+	slices.SortStableFunc(said.Resources, func(a, b Resource) int { return cmp.Compare(a.URI, b.URI) })
+	said.Prompts = slices.Clone(m.Prompts)
+	slices.SortStableFunc(said.Prompts, func(a, b Prompt) int { return cmp.Compare(a.Name, b.Name) })
+	said.Acts = slices.Clone(m.Acts)
+	slices.Sort(said.Acts)
 	said.Pins = slices.Clone(m.Pins)
 	slices.SortStableFunc(said.Pins, func(a, b Pin) int { return cmp.Compare(a.Number, b.Number) })
 	data, err := json.Marshal(said)

@@ -14,6 +14,7 @@ type Entry struct {
 	Phase     Phase           `json:"phase"`
 	Principal Principal       `json:"principal"`
 	Device    string          `json:"device"`
+	Act       Act             `json:"act,omitempty"`
 	Tool      string          `json:"tool"`
 	Args      json.RawMessage `json:"args,omitempty"`
 	// What follows is of an outcome only.

@@ -35,6 +35,8 @@ type Error struct {
 	Hint string
 	// Details names each thing that is wrong, where there are several.
 	Details []string
+	// Content is what the device gave with its failure; nil if nothing.
+	Content []Content
 	// Sent tells that bytes of the call may have left the gateway. It decides
 	// for the codes that can arise on either side of that moment; for the
 	// others the code alone decides.
@@ -103,22 +105,23 @@ func AsError(err error) *Error {
 // errorJSON is an Error as it is written: certainty is spelled out, so that no
 // reader has to know the table of codes.
 type errorJSON struct {
-	Code       Code     `json:"code"`
-	Message    string   `json:"message"`
-	Hint       string   `json:"hint,omitempty"`
-	Details    []string `json:"details,omitempty"`
-	MayHaveRun bool     `json:"may_have_run"`
+	Code       Code      `json:"code"`
+	Message    string    `json:"message"`
+	Hint       string    `json:"hint,omitempty"`
+	Details    []string  `json:"details,omitempty"`
+	MayHaveRun bool      `json:"may_have_run"`
+	Content    []Content `json:"content,omitempty"`
 }
 
 // MarshalJSON writes e with its certainty.
 func (e *Error) MarshalJSON() ([]byte, error) {
-	return json.Marshal(errorJSON{e.Code, e.Message, e.Hint, e.Details, e.MayHaveRun()})
+	return json.Marshal(errorJSON{e.Code, e.Message, e.Hint, e.Details, e.MayHaveRun(), e.Content})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (e *Error) UnmarshalJSON(data []byte) error {
 	var j errorJSON
 	err := json.Unmarshal(data, &j)
-	*e = Error{Code: j.Code, Message: j.Message, Hint: j.Hint, Details: j.Details, Sent: j.MayHaveRun}
+	*e = Error{Code: j.Code, Message: j.Message, Hint: j.Hint, Details: j.Details, Sent: j.MayHaveRun, Content: j.Content}
 	return err
 }

@@ -83,7 +83,10 @@ type Call struct {
 	Principal Principal `json:"principal"`
 	// Device is the ID of a device.
 	Device string `json:"device"`
-	Tool   string `json:"tool"`
+	// Act is what is asked for; empty for a tool to be called.
+	Act Act `json:"act,omitempty"`
+	// Tool is the name of a tool; of what else is asked for, its name or URI.
+	Tool string `json:"tool"`
 	// Args is a JSON object, or empty for none.
 	Args json.RawMessage `json:"args,omitempty"`
 	// Timeout bounds the call, waiting included; zero leaves it to the tool and
@@ -103,6 +106,40 @@ type Call struct {
 	Verdict Verdict `json:"-"`
 }
 
+// Act is what a call asks for.
+type Act string
+
+// The acts. All but UseTool only look.
+const (
+	UseTool  Act = ""
+	Read     Act = "read"     // a resource, by its URI
+	Get      Act = "prompt"   // a prompt, by its name, with Args
+	Complete Act = "complete" // an argument of a prompt or a template; Args is a Completion
+	// Follow and Leave tell that somebody wants to hear of a resource, by its URI,
+	// and that nobody does any more.
+	Follow Act = "subscribe"
+	Leave  Act = "unsubscribe"
+)
+
+// Completion is what is asked about an argument that somebody is filling in, of the
+// prompt or of the template of resources that the call names.
+type Completion struct {
+	// Template tells that it is one of resources.
+	Template bool   `json:"template,omitempty"`
+	Argument string `json:"argument"`
+	// Value is what is there of it, and Others are the arguments that are known.
+	Value  string            `json:"value"`
+	Others map[string]string `json:"others,omitempty"`
+}
+
+// Completed is what a device answers to that, as the Value of a Result.
+type Completed struct {
+	Values []string `json:"values"`
+	// Total is how many there are; 0 if that is not known.
+	Total int  `json:"total,omitempty"`
+	More  bool `json:"more,omitempty"`
+}
+
 // Report tells the caller how the call gets on, if the caller wants to know.
 func (c *Call) Report(p Progress) {
 	if c.Progress != nil {
@@ -111,7 +148,8 @@ func (c *Call) Report(p Progress) {
 }
 
 // Target is the device and the tool that a call addresses, as they stood when
-// the call was resolved. They are shared and read only.
+// the call was resolved. They are shared and read only. What is not a tool is taken
+// for one that only looks.
 type Target struct {
 	Device   *Device
 	Manifest *Manifest
@@ -124,21 +162,50 @@ type Progress struct {
 	// Done and Total tell how far the call is, where that is known.
 	Done  float64 `json:"done,omitempty"`
 	Total float64 `json:"total,omitempty"`
+	// Log is set if it is what the device writes down, and not how far it is.
+	Log *Log `json:"log,omitempty"`
+}
+
+// Log is what a device writes down while a call goes on.
+type Log struct {
+	// Level is one of debug, info, notice, warning, error, critical, alert and
+	// emergency.
+	Level  string          `json:"level"`
+	Logger string          `json:"logger,omitempty"`
+	Data   json.RawMessage `json:"data"`
 }
 
 // Question is what a device asks the caller while a call goes on.
 type Question struct {
+	// Of is who is asked; empty for the caller's user.
+	Of   Asked  `json:"of,omitempty"`
 	Text string `json:"text"`
 	// Schema is a JSON Schema of what is wanted; empty where any text will do.
 	Schema json.RawMessage `json:"schema,omitempty"`
+	// URL is a page that the user is to open, in place of a form.
+	URL string `json:"url,omitempty"`
+	// Prompt is what a model is asked, as MCP has it.
+	Prompt json.RawMessage `json:"prompt,omitempty"`
 }
+
+// Asked tells who a Question is for.
+type Asked string
+
+// Who can be asked.
+const (
+	User  Asked = ""
+	Model Asked = "model"
+	Roots Asked = "roots" // which folders the caller works in
+)
 
 // Answer is what the caller said to a Question.
 type Answer struct {
 	// Given tells that it was answered; else the caller would not, and Value is
 	// empty.
-	Given bool            `json:"given"`
-	Value json.RawMessage `json:"value,omitempty"`
+	Given bool `json:"given"`
+	// Dismissed tells that the user went on without saying yes or no.
+	Dismissed bool            `json:"dismissed,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`
 }
 
 // Result is what a device answered.
@@ -151,10 +218,12 @@ type Result struct {
 	// Content is what the device gave for people and models to look at; nil where
 	// it gave nothing but Value.
 	Content []Content `json:"content,omitempty"`
+	// Text tells what it is, of a prompt.
+	Text string `json:"text,omitempty"`
 }
 
-// Content is one part of an answer: text, a picture, a sound, or a resource that
-// has either.
+// Content is one part of an answer: text, a picture, a sound, a resource that has
+// either, or a link to a resource.
 type Content struct {
 	Type ContentType `json:"type"`
 	Text string      `json:"text,omitempty"`
@@ -163,6 +232,22 @@ type Content struct {
 	MIME string `json:"mime,omitempty"`
 	// URI names the resource, if it is one.
 	URI string `json:"uri,omitempty"`
+	// Link is what is known of a resource that is linked to.
+	Link *Resource `json:"link,omitempty"`
+	// Role is who says it, in a prompt: user or assistant.
+	Role string `json:"role,omitempty"`
+	// For tells who is to see it, and how much it matters.
+	For *Regard `json:"for,omitempty"`
+}
+
+// Regard is who something is for, and how much it matters.
+type Regard struct {
+	// Audience has user, assistant, or both; nobody in particular if it is empty.
+	Audience []string `json:"audience,omitempty"`
+	// Priority is from 0 to 1; nil if nothing is said.
+	Priority *float64 `json:"priority,omitempty"`
+	// Modified is when it last changed, as the device wrote it.
+	Modified string `json:"modified,omitempty"`
 }
 
 // ContentType tells what a Content is.
@@ -174,6 +259,7 @@ const (
 	ImageContent    ContentType = "image"
 	AudioContent    ContentType = "audio"
 	ResourceContent ContentType = "resource"
+	LinkContent     ContentType = "link"
 )
 
 // Principal is who is asking.

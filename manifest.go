@@ -2,6 +2,7 @@ package ferrule
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -18,6 +19,13 @@ type Manifest struct {
 	Instructions string `json:"instructions,omitempty"`
 	Tools        []Tool `json:"tools,omitempty"`
 	Pins         []Pin  `json:"pins,omitempty"`
+	// Resources are what can be read, templates among them.
+	Resources []Resource `json:"resources,omitempty"`
+	Prompts   []Prompt   `json:"prompts,omitempty"`
+	// Acts names what can be asked of the device beside calling tools.
+	Acts  []Act  `json:"acts,omitempty"`
+	Title string `json:"title,omitempty"`
+	Icons []Icon `json:"icons,omitempty"`
 
 	// Notes is what was noticed while the manifest was read: a list that came
 	// incomplete, entries that were dropped. The device did not say it, so it
@@ -35,10 +43,56 @@ func (m *Manifest) Tool(name string) *Tool {
 	return nil
 }
 
+// Can tells whether something can be asked of the device.
+func (m *Manifest) Can(act Act) bool { return act == UseTool || slices.Contains(m.Acts, act) }
+
+// Resource is something that can be read.
+type Resource struct {
+	// URI is the device's own name for it, or, of a template, a pattern of such
+	// names in the form of RFC 6570.
+	URI      string  `json:"uri"`
+	Template bool    `json:"template,omitempty"`
+	Name     string  `json:"name,omitempty"`
+	Title    string  `json:"title,omitempty"`
+	Text     string  `json:"text,omitempty"`
+	MIME     string  `json:"mime,omitempty"`
+	Size     int64   `json:"size,omitempty"`
+	For      *Regard `json:"for,omitempty"`
+	Icons    []Icon  `json:"icons,omitempty"`
+}
+
+// Prompt is a text that a device has ready for models, with places to fill in.
+type Prompt struct {
+	Name      string           `json:"name"`
+	Title     string           `json:"title,omitempty"`
+	Text      string           `json:"text,omitempty"`
+	Arguments []PromptArgument `json:"arguments,omitempty"`
+	Icons     []Icon           `json:"icons,omitempty"`
+}
+
+// PromptArgument is one place to fill in.
+type PromptArgument struct {
+	Name     string `json:"name"`
+	Title    string `json:"title,omitempty"`
+	Text     string `json:"text,omitempty"`
+	Required bool   `json:"required,omitempty"`
+}
+
+// Icon is a picture that something is shown with.
+type Icon struct {
+	Source string   `json:"source"`
+	MIME   string   `json:"mime,omitempty"`
+	Sizes  []string `json:"sizes,omitempty"`
+	Theme  string   `json:"theme,omitempty"`
+}
+
 // Tool is one verb of a device.
 type Tool struct {
 	Name string `json:"name"`
 	Text string `json:"text,omitempty"`
+	// Title is a name for people to read.
+	Title string `json:"title,omitempty"`
+	Icons []Icon `json:"icons,omitempty"`
 	// Input and Output are JSON Schemas; empty where none was given.
 	Input  json.RawMessage `json:"input,omitempty"`
 	Output json.RawMessage `json:"output,omitempty"`
