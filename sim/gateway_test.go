@@ -218,7 +218,7 @@ func (m *met) use(t *testing.T, within time.Duration, tool, args string) string 
 	if err != nil {
 		return string(ferrule.AsError(err).Code)
 	}
-	return fmt.Sprintf("%s %s", result.Value, result.Content)
+	return fmt.Sprintf("%s %v", result.Value, result.Content)
 }
 
 // ends waits for a link to end, and wants a reason.
