@@ -37,6 +37,8 @@ type Error struct {
 	Details []string
 	// Content is what the device gave with its failure; nil if nothing.
 	Content []Content
+	// Needs is who would have to be asked, where the caller has nobody who can be.
+	Needs []Asked
 	// Sent tells that bytes of the call may have left the gateway. It decides
 	// for the codes that can arise on either side of that moment; for the
 	// others the code alone decides.
@@ -111,17 +113,18 @@ type errorJSON struct {
 	Details    []string  `json:"details,omitempty"`
 	MayHaveRun bool      `json:"may_have_run"`
 	Content    []Content `json:"content,omitempty"`
+	Needs      []Asked   `json:"needs,omitempty"`
 }
 
 // MarshalJSON writes e with its certainty.
 func (e *Error) MarshalJSON() ([]byte, error) {
-	return json.Marshal(errorJSON{e.Code, e.Message, e.Hint, e.Details, e.MayHaveRun(), e.Content})
+	return json.Marshal(errorJSON{e.Code, e.Message, e.Hint, e.Details, e.MayHaveRun(), e.Content, e.Needs})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (e *Error) UnmarshalJSON(data []byte) error {
 	var j errorJSON
 	err := json.Unmarshal(data, &j)
-	*e = Error{Code: j.Code, Message: j.Message, Hint: j.Hint, Details: j.Details, Sent: j.MayHaveRun, Content: j.Content}
+	*e = Error{Code: j.Code, Message: j.Message, Hint: j.Hint, Details: j.Details, Sent: j.MayHaveRun, Content: j.Content, Needs: j.Needs}
 	return err
 }

@@ -99,6 +99,8 @@ type Call struct {
 	// Ask, if set, asks the caller something that the device wants to know, and
 	// waits for the answer. It is nil where nobody can be asked.
 	Ask func(ctx context.Context, q Question) (Answer, error) `json:"-"`
+	// Askable is who Ask can reach. To ask another is an error.
+	Askable []Asked `json:"askable,omitempty"`
 	// Target is what the call turned out to address. The pipeline sets it; what
 	// a front puts here is overwritten.
 	Target Target `json:"-"`
@@ -177,12 +179,14 @@ type Log struct {
 
 // Question is what a device asks the caller while a call goes on.
 type Question struct {
-	// Of is who is asked; empty for the caller's user.
+	// Name is the device's own for the question; it may be empty.
+	Name string `json:"name,omitempty"`
+	// Of is who is asked; empty for the caller's user, by a form.
 	Of   Asked  `json:"of,omitempty"`
 	Text string `json:"text"`
 	// Schema is a JSON Schema of what is wanted; empty where any text will do.
 	Schema json.RawMessage `json:"schema,omitempty"`
-	// URL is a page that the user is to open, in place of a form.
+	// URL is the page that the user is to open.
 	URL string `json:"url,omitempty"`
 	// Prompt is what a model is asked, as MCP has it.
 	Prompt json.RawMessage `json:"prompt,omitempty"`
@@ -194,6 +198,7 @@ type Asked string
 // Who can be asked.
 const (
 	User  Asked = ""
+	Page  Asked = "page" // the caller's user, to open a URL
 	Model Asked = "model"
 	Roots Asked = "roots" // which folders the caller works in
 )
