@@ -30,9 +30,10 @@ type group struct {
 
 	members order // guarded by the catalog's mu
 
-	mu     sync.Mutex // stands behind the catalog's
-	names  map[int][]string
-	inputs []foldedInput
+	mu      sync.Mutex // stands behind the catalog's
+	names   map[int][]string
+	inputs  []foldedInput
+	prompts map[int][]string // their names
 }
 
 // foldedInput is what a tool takes where it is folded.
@@ -43,7 +44,7 @@ type foldedInput struct {
 
 func newGroup(kind ferrule.Kind, m *ferrule.Manifest) *group {
 	const shortDigits, longDigits = 6, 12
-	g := &group{kind: kind, manifest: m, names: make(map[int][]string)}
+	g := &group{kind: kind, manifest: m, names: make(map[int][]string), prompts: make(map[int][]string)}
 	for i := range m.Tools {
 		if t := &m.Tools[i]; t.Quarantine == "" && anAgent.MayCall(t) {
 			g.tools = append(g.tools, t)
@@ -57,7 +58,10 @@ func newGroup(kind ferrule.Kind, m *ferrule.Manifest) *group {
 	fmt.Fprintf(sum, "%q", kind)
 	for _, t := range g.tools {
 		longest = max(longest, len(t.Name))
-		g.size += len(t.Name) + len(t.Text) + len(t.Input) + len(t.Output)
+		g.size += len(t.Name) + len(t.Text) + len(t.Input) + len(t.Output) + len(t.Title)
+		for _, icon := range t.Icons {
+			g.size += len(icon.Source)
+		}
 		fmt.Fprintf(sum, "%d %d %d %d %s %t\n", len(t.Name), len(t.Text), len(t.Input), len(t.Output), t.Effect, t.Idempotent)
 		for _, part := range [][]byte{[]byte(t.Name), []byte(t.Text), t.Input, t.Output} {
 			sum.Write(part)
@@ -76,7 +80,11 @@ func (g *group) namesWithin(prefix string) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.names[room] == nil {
-		g.names[room] = toolNames(g.tools, room)
+		own := make([]string, len(g.tools))
+		for i, t := range g.tools {
+			own[i] = t.Name
+		}
+		g.names[room] = portableNames(own, room)
 	}
 	return g.names[room]
 }

@@ -37,29 +37,29 @@ func foldedPrefix(model, digits string, longest int) string {
 	return slug + foldMark + digits
 }
 
-// toolNames are the names of tools, of at most room characters, each of them
-// another: the tool's own where that will do. A name that had to be cut, or that
-// would be another's, ends in digits of its hash. What a tool is called depends
+// portableNames are the names of tools, or of prompts, of at most room characters,
+// each of them another: its own where that will do. A name that had to be cut, or
+// that would be another's, ends in digits of its hash. What a tool is called depends
 // on the tools beside it and on nothing else.
-func toolNames(tools []*ferrule.Tool, room int) []string {
-	names := make([]string, len(tools))
+func portableNames(own []string, room int) []string {
+	names := make([]string, len(own))
 	wanted := make(map[string]int)
 	taken := make(map[string]bool)
-	for i, t := range tools {
-		names[i] = portable(t.Name)
+	for i, name := range own {
+		names[i] = portable(name)
 		wanted[names[i]]++
 	}
 	keeps := func(i int) bool {
-		return len(names[i]) <= room && (names[i] == tools[i].Name || wanted[names[i]] == 1)
+		return len(names[i]) <= room && (names[i] == own[i] || wanted[names[i]] == 1)
 	}
-	for i := range tools {
+	for i := range own {
 		if keeps(i) {
 			taken[names[i]] = true // before any hash: nobody else gets it
 		}
 	}
-	for i, t := range tools {
+	for i := range own {
 		if !keeps(i) {
-			names[i] = hashed(names[i], t.Name, room, taken)
+			names[i] = hashed(names[i], own[i], room, taken)
 			taken[names[i]] = true
 		}
 	}

@@ -21,17 +21,28 @@ import (
 // newFront makes a front of one board, whose tools are served by handle.
 func newFront(t *testing.T, handle ferrule.Handler, tools ...ferrule.Tool) *Front {
 	t.Helper()
+	return newFrontOf(t, handle, &ferrule.Manifest{Model: "board", Tools: tools})
+}
+
+// newFrontOf makes a front of one device that says all that of itself.
+func newFrontOf(t *testing.T, handle ferrule.Handler, m *ferrule.Manifest) *Front {
+	t.Helper()
 	c := catalog.New(catalog.DefaultConfig())
-	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
-		&ferrule.Manifest{Model: "board", Tools: tools})
+	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)
 	return New(Parts{Config: DefaultConfig(), Catalog: c, Handle: handle, Version: "1", Log: slog.New(slog.DiscardHandler)})
 }
 
 // connect connects the SDK's client to a front, over pipes in memory.
 func connect(t *testing.T, f *Front, version string, options *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
+	return connectAt(t, f.viewAt(""), version, options)
+}
+
+// connectAt does so at a view.
+func connectAt(t *testing.T, v *view, version string, options *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
 	here, there := mcp.NewInMemoryTransports()
-	server, err := f.viewAt("").server.Connect(t.Context(), there, nil)
+	server, err := v.server.Connect(t.Context(), there, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +189,10 @@ func TestInstructions(t *testing.T) {
 		if text := f.viewAt(device).instructions(); len(text) > 4*300 || len(text) < 200 {
 			t.Errorf("%d characters: %s", len(text), text)
 		}
+	}
+	talks := newFrontOf(t, nil, &ferrule.Manifest{Instructions: "Home the arm first. " + strings.Repeat("x", 3000)})
+	if text := talks.viewAt("robot").instructions(); len(text) > 4*300+maxSaid || !strings.Contains(text, "says of itself: Home the arm first.") {
+		t.Errorf("%d characters: %s", len(text), text)
 	}
 	if f.viewAt("nobody") != nil {
 		t.Error("there is a view of a device that is not there")

@@ -7,15 +7,17 @@ import (
 	"runtime/debug"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule"
 )
 
 // codes are how errors are told where MCP has no place for an outcome: when a
-// resource is read.
+// resource is read, or a prompt got.
 var codes = map[ferrule.Code]int64{
 	ferrule.NotFound: jsonrpc.CodeInvalidParams,
 	ferrule.Invalid:  jsonrpc.CodeInvalidParams,
+	ferrule.Refused:  jsonrpc.CodeInvalidParams, // the device knows of no such thing
 }
 
 // requestError is an error as the answer to a request.
@@ -61,3 +63,13 @@ func (q quieter) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 func (q quieter) WithGroup(name string) slog.Handler { return quieter{q.Handler.WithGroup(name)} }
+
+// noResource says that there is no such resource. The SDK has this error as well, but
+// writes a URI with odd characters as no JSON has it, which would end the session.
+func noResource(uri string) error {
+	data, err := json.Marshal(map[string]string{"uri": uri})
+	if err != nil {
+		data = nil
+	}
+	return &jsonrpc.Error{Code: mcp.CodeResourceNotFound, Message: "Resource not found", Data: data}
+}

@@ -1,17 +1,32 @@
 package agent
 
-import "github.com/ferrulehq/ferrule/catalog"
+import (
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/catalog"
+)
 
 // instructions tell an agent how to use what it sees.
 func (v *view) instructions() string {
 	if v.device != "" {
-		return "These are the tools of one device, " + v.device + ", behind the gateway Ferrule. " + manners
+		return "These are the tools of one device, " + v.device + ", behind the gateway Ferrule. " + manners + v.said()
 	}
 	return "Ferrule offers devices (boards, sensors, motors) as tools named <device>__<tool>. " +
 		"While there are many devices, tools named <model>--<kind>__<tool> take the ID of one in `device`, or tools are found with " +
 		catalog.Name("find_tools") + " and called with " + catalog.Name("call_tool") + ". Every <device>__<tool> can be called, listed or not. " +
 		catalog.Name("status") + " tells what is there, and what to do if nothing is. " + manners
 }
+
+// said is what the device of this view tells agents.
+func (v *view) said() string {
+	_, manifest, ok := v.front.parts.Catalog.Lookup(v.device)
+	if !ok || manifest == nil || manifest.Instructions == "" {
+		return ""
+	}
+	return " The device says of itself: " + ferrule.Clean(manifest.Instructions, maxSaid)
+}
+
+// maxSaid is how many bytes of that an agent is told.
+const maxSaid = 2000
 
 // manners are what an agent should know about any device.
 const manners = "The list changes as devices come and go. " +

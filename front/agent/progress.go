@@ -26,8 +26,8 @@ type reporter struct {
 	ended chan struct{}
 }
 
-func (f *Front) newReporter(ctx context.Context, req *mcp.CallToolRequest) *reporter {
-	return &reporter{ctx: ctx, session: req.Session, log: f.parts.Log, token: req.Params.GetProgressToken()}
+func (f *Front) newReporter(ctx context.Context, session *mcp.ServerSession, token any) *reporter {
+	return &reporter{ctx: ctx, session: session, log: f.parts.Log, token: token}
 }
 
 // backlog is how many words wait for an agent that is slow.

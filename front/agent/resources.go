@@ -22,21 +22,73 @@ const (
 	stateTemplate = scheme + "devices/{device}/state"
 	pinURI        = scheme + "devices/{device}/pins/{pin}"
 	readingURI    = scheme + "devices/{device}/readings/{reading}"
+	resourceURI   = scheme + "devices/{device}/resources/{+uri}"
 	jsonType      = "application/json"
-	listedDevices = 50 // more are found by the template
+	listedDevices = 50   // more are found by the template
+	listedItems   = 1000 // resources and prompts of devices, where all devices are
 )
 
-// templates are the resources that there are many of.
-var templates = []*mcp.ResourceTemplate{
+// ownTemplates are the resources of the gateway that there are many of.
+var ownTemplates = []*mcp.ResourceTemplate{
 	{Name: "device", URITemplate: deviceURI, MIMEType: jsonType, Description: "What a device is, its tools, pins and readings."},
 	{Name: "state", URITemplate: stateTemplate, MIMEType: jsonType, Description: "Whether a device can be reached, and what it last told by itself. It can be subscribed to."},
 	{Name: "pin", URITemplate: pinURI, MIMEType: jsonType, Description: "What a pin of a device is for. It is not read."},
 	{Name: "reading", URITemplate: readingURI, MIMEType: jsonType, Description: "What a device measures, asked for now."},
 }
 
+// anyTemplate is what a device has of its own, listed or not.
+var anyTemplate = &mcp.ResourceTemplate{Name: "resource", URITemplate: resourceURI, Description: "What a device offers to read, by its own URI."}
+
 // listTemplates answers resources/templates/list.
-func (v *view) listTemplates() *mcp.ListResourceTemplatesResult {
-	return &mcp.ListResourceTemplatesResult{ResourceTemplates: templates, Cacheable: fresh}
+func (v *view) listTemplates(ctx context.Context, req *mcp.ListResourceTemplatesRequest) (*mcp.ListResourceTemplatesResult, error) {
+	var cursor string
+	if req.Params != nil {
+		cursor = req.Params.Cursor
+	}
+	page, next, err := paged(v.templates(), func(r *mcp.ResourceTemplate) string { return r.URITemplate }, cursor, pageBytes(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.ListResourceTemplatesResult{ResourceTemplates: page, NextCursor: next, Cacheable: fresh}, nil
+}
+
+// templates are those of the gateway and of the first devices, by URI.
+func (v *view) templates() []*mcp.ResourceTemplate {
+	all := slices.Clone(ownTemplates)
+	if v.device == "" {
+		all = append(all, anyTemplate)
+	}
+	v.eachResource(func(device string, r *ferrule.Resource) {
+		if r.Template && fillable(r.URI) {
+			all = append(all, v.shownTemplate(device, r))
+		}
+	})
+	slices.SortFunc(all, func(a, b *mcp.ResourceTemplate) int { return strings.Compare(a.URITemplate, b.URITemplate) })
+	return all
+}
+
+// eachResource tells of what the first devices offer to read, as far as it is listed
+// here.
+func (v *view) eachResource(tell func(device string, r *ferrule.Resource)) {
+	left := listedItems
+	if v.device != "" {
+		left = ferrule.MaxItems
+	}
+	for _, dev := range v.devices() {
+		_, manifest, ok := v.front.parts.Catalog.Lookup(dev.ID)
+		if !ok || manifest == nil || dev.State != ferrule.StateOnline || !manifest.Can(ferrule.Read) {
+			continue
+		}
+		for i := range manifest.Resources {
+			r := &manifest.Resources[i]
+			if left--; left < 0 {
+				return
+			}
+			if v.device == "" || !v.isOwn(r.URI) {
+				tell(dev.ID, r)
+			}
+		}
+	}
 }
 
 // listResources answers resources/list.
@@ -52,7 +104,8 @@ func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest)
 	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: fresh}, nil
 }
 
-// resources are the first devices, each with what it measures, by URI.
+// resources are the first devices, each with what it measures and offers to read, by
+// URI.
 func (v *view) resources() []*mcp.Resource {
 	var all []*mcp.Resource
 	if v.device == "" {
@@ -66,6 +119,11 @@ func (v *view) resources() []*mcp.Resource {
 			all = append(all, &mcp.Resource{Name: dev.ID + " " + r.Name, URI: at + "/readings/" + url.PathEscape(r.Name), MIMEType: jsonType, Description: r.Text})
 		}
 	}
+	v.eachResource(func(device string, r *ferrule.Resource) {
+		if !r.Template {
+			all = append(all, v.shownResource(device, r))
+		}
+	})
 	slices.SortFunc(all, func(a, b *mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
 	return all
 }
@@ -96,8 +154,11 @@ func (v *view) readings(id string) []*ferrule.Tool {
 }
 
 // readResource answers resources/read.
-func (v *view) readResource(ctx context.Context, _ *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+func (v *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	uri, _ := ctx.Value(meantKey{}).(string)
+	if device, own, ok := v.located(uri); ok {
+		return v.readDevice(ctx, req, uri, device, own)
+	}
 	value, err := v.read(ctx, uri)
 	if err != nil {
 		return nil, err
@@ -108,11 +169,50 @@ func (v *view) readResource(ctx context.Context, _ *mcp.ReadResourceRequest) (*m
 	}, nil
 }
 
-// read is what a URI stands for.
+// readDevice reads a resource of a device.
+func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri, device, own string) (*mcp.ReadResourceResult, error) {
+	if !v.can(device, ferrule.Read) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own {
+		return nil, noResource(uri)
+	}
+	call := &ferrule.Call{Principal: caller(ctx), Device: device, Act: ferrule.Read, Tool: own}
+	result, err := v.take(ctx, req.Session, req.Params, call)
+	if err != nil {
+		return nil, v.readError(uri, err)
+	}
+	out := &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{}, Cacheable: fresh}
+	for _, c := range result.Content {
+		at := uri
+		if c.URI != "" && c.URI != own {
+			at = v.scopedURI(device, c.URI)
+		}
+		out.Contents = append(out.Contents, &mcp.ResourceContents{URI: at, MIMEType: c.MIME, Text: c.Text, Blob: c.Data})
+	}
+	if result.Content == nil && len(result.Value) > 0 {
+		out.Contents = append(out.Contents, &mcp.ResourceContents{URI: uri, MIMEType: jsonType, Text: string(plain(result.Value))})
+	}
+	return out, nil
+}
+
+// can tells whether something can be asked of a device that agents may know of.
+func (v *view) can(device string, act ferrule.Act) bool {
+	_, manifest, ok := v.front.parts.Catalog.Lookup(device)
+	return ok && manifest != nil && manifest.Can(act)
+}
+
+// readError is why a resource was not read.
+func (v *view) readError(uri string, err error) error {
+	e := ferrule.AsError(err)
+	if e.Code == ferrule.NotFound {
+		return noResource(uri)
+	}
+	return requestError(v.advised(e))
+}
+
+// read is what a URI of the gateway stands for.
 func (v *view) read(ctx context.Context, uri string) (json.RawMessage, error) {
 	path, ok := strings.CutPrefix(uri, devicesURI)
 	if !ok {
-		return nil, mcp.ResourceNotFoundError(uri)
+		return nil, noResource(uri)
 	}
 	if path == "" && v.device == "" {
 		return v.ask(ctx, uri, ferrule.GatewayID, "find_devices", map[string]any{"limit": listedDevices})
@@ -121,11 +221,11 @@ func (v *view) read(ctx context.Context, uri string) (json.RawMessage, error) {
 	for i := range steps {
 		var err error
 		if steps[i], err = url.PathUnescape(steps[i]); err != nil {
-			return nil, mcp.ResourceNotFoundError(uri)
+			return nil, noResource(uri)
 		}
 	}
 	if len(steps) == 0 || v.device != "" && steps[0] != v.device {
-		return nil, mcp.ResourceNotFoundError(uri)
+		return nil, noResource(uri)
 	}
 	switch {
 	case len(steps) == 1:
@@ -136,11 +236,11 @@ func (v *view) read(ctx context.Context, uri string) (json.RawMessage, error) {
 		return v.readPin(uri, steps[0], steps[2])
 	case len(steps) == 3 && steps[1] == "readings":
 		if !slices.ContainsFunc(v.readings(steps[0]), func(t *ferrule.Tool) bool { return t.Name == steps[2] }) {
-			return nil, mcp.ResourceNotFoundError(uri)
+			return nil, noResource(uri)
 		}
 		return v.ask(ctx, uri, steps[0], steps[2], map[string]any{})
 	}
-	return nil, mcp.ResourceNotFoundError(uri)
+	return nil, noResource(uri)
 }
 
 // ask reads by calling a tool, on the road.
@@ -153,23 +253,19 @@ func (v *view) ask(ctx context.Context, uri, device, tool string, args map[strin
 	if err == nil {
 		return result.Value, nil
 	}
-	e := ferrule.AsError(err)
-	if e.Code == ferrule.NotFound {
-		return nil, mcp.ResourceNotFoundError(uri)
-	}
-	return nil, requestError(v.advised(e))
+	return nil, v.readError(uri, err)
 }
 
 // readPin is what a pin is for.
 func (v *view) readPin(uri, id, number string) (json.RawMessage, error) {
 	_, manifest, ok := v.front.parts.Catalog.Lookup(id)
 	if !ok || manifest == nil {
-		return nil, mcp.ResourceNotFoundError(uri)
+		return nil, noResource(uri)
 	}
 	for _, p := range manifest.Pins {
 		if strconv.Itoa(p.Number) == number {
 			return json.Marshal(p)
 		}
 	}
-	return nil, mcp.ResourceNotFoundError(uri)
+	return nil, noResource(uri)
 }

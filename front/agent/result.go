@@ -19,8 +19,8 @@ const (
 	metaAge   = "ferrule/age"   // how long ago the device said it, if that was before
 )
 
-// succeeded is an answer in the words of MCP.
-func succeeded(r *ferrule.Result) *mcp.CallToolResult {
+// succeeded is an answer of a device in the words of MCP.
+func (v *view) succeeded(device string, r *ferrule.Result) *mcp.CallToolResult {
 	out := &mcp.CallToolResult{Content: []mcp.Content{}}
 	value := plain(r.Value)
 	if len(value) > 0 && value[0] == '{' && depth(value) <= maxDepth {
@@ -30,7 +30,7 @@ func succeeded(r *ferrule.Result) *mcp.CallToolResult {
 		out.Meta = mcp.Meta{metaAge: r.Age}
 	}
 	for _, c := range r.Content {
-		out.Content = append(out.Content, content(c))
+		out.Content = append(out.Content, v.content(device, c))
 	}
 	if r.Content == nil {
 		out.Content = append(out.Content, &mcp.TextContent{Text: text(value)})
@@ -83,26 +83,21 @@ func text(value []byte) string {
 	return string(value)
 }
 
-func content(c ferrule.Content) mcp.Content {
-	switch c.Type {
-	case ferrule.ImageContent:
-		return &mcp.ImageContent{Data: c.Data, MIMEType: c.MIME}
-	case ferrule.AudioContent:
-		return &mcp.AudioContent{Data: c.Data, MIMEType: c.MIME}
-	case ferrule.ResourceContent:
-		return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: c.URI, MIMEType: c.MIME, Text: c.Text, Blob: c.Data}}
-	}
-	return &mcp.TextContent{Text: c.Text}
-}
-
 // failed is why a call did not succeed, in words that help a model go on: what
 // happened, what it means for the hardware, and what to do next.
-func failed(e *ferrule.Error) *mcp.CallToolResult {
-	return &mcp.CallToolResult{
-		IsError: true,
-		Content: []mcp.Content{&mcp.TextContent{Text: words(e)}},
-		Meta:    mcp.Meta{metaError: e},
+func (v *view) failed(device string, e *ferrule.Error) *mcp.CallToolResult {
+	out := &mcp.CallToolResult{IsError: true, Content: []mcp.Content{}}
+	for _, c := range e.Content {
+		out.Content = append(out.Content, v.content(device, c))
 	}
+	told := *e
+	if told.Content != nil {
+		told.Content, told.Message = nil, "" // the device has said it
+	}
+	out.Content = append(out.Content, &mcp.TextContent{Text: words(&told)})
+	told.Message = e.Message
+	out.Meta = mcp.Meta{metaError: &told}
+	return out
 }
 
 // words says all that an error has to say.

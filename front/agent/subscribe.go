@@ -54,7 +54,7 @@ func (v *view) stateOf(uri string) (device string, err error) {
 	}
 	_, _, known := v.front.parts.Catalog.Lookup(device)
 	if !known || device == ferrule.GatewayID || v.device != "" && v.device != device {
-		return "", mcp.ResourceNotFoundError(uri)
+		return "", noResource(uri)
 	}
 	return device, nil
 }

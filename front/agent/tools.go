@@ -84,7 +84,7 @@ func (v *view) shown() []*mcp.Tool {
 func tool(o ferrule.Offer) *mcp.Tool {
 	endangers, world := o.Tool.Effect == ferrule.Endangers, false
 	t := &mcp.Tool{
-		Name: o.Name, Description: o.Text, InputSchema: o.Input,
+		Name: o.Name, Title: o.Tool.Title, Description: o.Text, InputSchema: o.Input, Icons: icons(o.Tool.Icons),
 		Annotations: &mcp.ToolAnnotations{
 			ReadOnlyHint:    o.Tool.Effect == ferrule.Reads,
 			DestructiveHint: &endangers,
@@ -106,13 +106,13 @@ func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.Cal
 	name, _ := ctx.Value(meantKey{}).(string)
 	result, err := v.call(ctx, req, name, call)
 	if err == nil {
-		return succeeded(result), nil
+		return v.succeeded(call.Device, result), nil
 	}
 	e := v.advised(ferrule.AsError(err))
 	if e.Code == ferrule.NotFound && call.Target.Tool == nil && !v.knows(name) {
 		return nil, requestError(e)
 	}
-	return failed(e), nil
+	return v.failed(call.Device, e), nil
 }
 
 // knows tells whether a name means a tool, whatever its arguments name.
@@ -129,7 +129,12 @@ func (v *view) call(ctx context.Context, req *mcp.CallToolRequest, name string, 
 	if err := v.address(call, name); err != nil {
 		return nil, err
 	}
-	report := v.front.newReporter(ctx, req)
+	return v.take(ctx, req.Session, req.Params, call)
+}
+
+// take takes the road, and tells the agent how the call gets on.
+func (v *view) take(ctx context.Context, session *mcp.ServerSession, params interface{ GetProgressToken() any }, call *ferrule.Call) (*ferrule.Result, error) {
+	report := v.front.newReporter(ctx, session, params.GetProgressToken())
 	defer report.end()
 	call.Progress = report.report
 	return v.front.handle(ctx, call)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -33,6 +34,8 @@ type view struct {
 	// What agents have last been told of.
 	toldTools     []ferrule.Offer
 	toldResources []*mcp.Resource
+	toldTemplates []*mcp.ResourceTemplate
+	toldPrompts   []*mcp.Prompt
 }
 
 // viewAt returns the view of a device, or of the whole fleet. It makes one if
@@ -64,7 +67,7 @@ func (f *Front) newView(device string) *view {
 			Tools:       &mcp.ToolCapabilities{ListChanged: true},
 			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
 			Completions: &mcp.CompletionCapabilities{},
-			Prompts:     &mcp.PromptCapabilities{}, // there are none, and that is told
+			Prompts:     &mcp.PromptCapabilities{ListChanged: true},
 			//lint:ignore SA1019 agents of the older era know nothing else
 			Logging: &mcp.LoggingCapabilities{},
 		},
@@ -75,12 +78,13 @@ func (f *Front) newView(device string) *view {
 	v.server.AddSendingMiddleware(f.teller.send)
 	v.registerTool()
 	v.registerResource()
-	v.toldTools, v.toldResources = v.list(), v.resources()
+	v.registerPrompt()
+	v.toldTools, v.toldResources, v.toldTemplates, v.toldPrompts = v.list(), v.resources(), v.templates(), v.prompts()
 	return v
 }
 
-// What the SDK knows of: one tool and one resource, which stand for all and are in
-// no list.
+// What the SDK knows of: one tool, one resource and one prompt, which stand for all
+// and are in no list.
 const (
 	anyTool     = "any"
 	anyResource = scheme + "any"
@@ -95,6 +99,11 @@ func (v *view) registerTool() {
 // registerResource does the same for the one resource.
 func (v *view) registerResource() {
 	v.server.AddResource(&mcp.Resource{Name: anyTool, URI: anyResource}, v.readResource)
+}
+
+// registerPrompt does the same for the one prompt.
+func (v *view) registerPrompt() {
+	v.server.AddPrompt(&mcp.Prompt{Name: anyTool}, v.getPrompt)
 }
 
 // fresh is said of every answer that could be kept: it may be another one next
@@ -123,17 +132,21 @@ func (v *view) list() []ferrule.Offer {
 
 // tell tells the agents here of what has changed since they were last told.
 func (v *view) tell() {
-	tools, resources := v.list(), v.resources()
+	tools, resources, templates, prompts := v.list(), v.resources(), v.templates(), v.prompts()
 	v.mu.Lock()
 	sameTools := slices.EqualFunc(tools, v.toldTools, sameOffer)
-	sameResources := slices.EqualFunc(resources, v.toldResources, sameResource)
-	v.toldTools, v.toldResources = tools, resources
+	sameResources := reflect.DeepEqual(resources, v.toldResources) && reflect.DeepEqual(templates, v.toldTemplates)
+	samePrompts := reflect.DeepEqual(prompts, v.toldPrompts)
+	v.toldTools, v.toldResources, v.toldTemplates, v.toldPrompts = tools, resources, templates, prompts
 	v.mu.Unlock()
 	if !sameTools {
 		v.registerTool()
 	}
 	if !sameResources {
 		v.registerResource()
+	}
+	if !samePrompts {
+		v.registerPrompt()
 	}
 	v.subscriptions.compare()
 }
@@ -157,19 +170,16 @@ func (v *view) glance(device string) glance {
 // sameOffer tells whether an agent would see no difference.
 func sameOffer(a, b ferrule.Offer) bool {
 	return a.Name == b.Name && a.Text == b.Text && bytes.Equal(a.Input, b.Input) && bytes.Equal(a.Tool.Output, b.Tool.Output) &&
-		a.Tool.Effect == b.Tool.Effect && a.Tool.Idempotent == b.Tool.Idempotent
-}
-
-func sameResource(a, b *mcp.Resource) bool {
-	return a.URI == b.URI && a.Description == b.Description
+		a.Tool.Effect == b.Tool.Effect && a.Tool.Idempotent == b.Tool.Idempotent &&
+		a.Tool.Title == b.Tool.Title && reflect.DeepEqual(a.Tool.Icons, b.Tool.Icons)
 }
 
 // meantKey is the context key of what a request really names.
 type meantKey struct{}
 
 // receive answers what agents ask for in lists, and has the SDK send every call to
-// callTool and every read to readResource. What it does not know is left to the
-// SDK.
+// callTool, every read to readResource and every prompt to getPrompt. What it does
+// not know is left to the SDK.
 func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
 		defer func() {
@@ -190,6 +200,9 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		case *mcp.ReadResourceRequest:
 			ctx = context.WithValue(ctx, meantKey{}, req.Params.URI)
 			req.Params.URI = anyResource
+		case *mcp.GetPromptRequest:
+			ctx = context.WithValue(ctx, meantKey{}, req.Params.Name)
+			req.Params.Name = anyTool
 		case *mcp.SubscriptionsListenRequest:
 			if wanted := req.Params.Notifications; wanted != nil {
 				wanted.ResourceSubscriptions = v.agreed(wanted.ResourceSubscriptions)
@@ -197,9 +210,11 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		case *mcp.ListResourcesRequest:
 			return v.listResources(ctx, req)
 		case *mcp.ListResourceTemplatesRequest:
-			return v.listTemplates(), nil
+			return v.listTemplates(ctx, req)
+		case *mcp.ListPromptsRequest:
+			return v.listPrompts(ctx, req)
 		case *mcp.CompleteRequest:
-			return v.complete(req)
+			return v.complete(ctx, req)
 		}
 		result, err = next(ctx, method, req)
 		switch result := result.(type) {
