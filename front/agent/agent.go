@@ -73,6 +73,7 @@ type Front struct {
 	sdkLog   *slog.Logger
 	sessions *sessions
 	teller   *teller
+	follows  *follows
 
 	// How long an agent may take to send a request, and to take a piece of an
 	// answer.
@@ -94,6 +95,7 @@ func New(p Parts) *Front {
 	}
 	f.sdkLog = slog.New(quieter{p.Log.Handler()})
 	f.stop, f.halt = context.WithCancel(context.Background())
+	f.follows = f.newFollows()
 	f.viewAt("")
 	return f
 }
@@ -129,6 +131,7 @@ func (f *Front) tell() {
 	for _, v := range f.allViews() {
 		v.tell()
 	}
+	f.follows.again()
 }
 
 // callerKey is the context key of who is asking.

@@ -149,7 +149,7 @@ func TestDeafAgents(t *testing.T) {
 		}
 		start := time.Now()
 		v.registerTool()
-		v.updated("robot")
+		v.updated(stateURI("robot"))
 		for _, c := range told {
 			select {
 			case <-c:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,20 +14,35 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// What agents may subscribe to is the state of devices. The SDK knows who has, and
-// sends; what is here decides of what, and when.
+// What agents may subscribe to is the state of devices, and their own resources. The
+// SDK knows who has, and sends; what is here decides of what, and when.
 const (
 	maxSubscriptions = 100                    // of one session
 	updatePause      = 250 * time.Millisecond // between two updates of one resource
 )
+
+// updatedMethod is how a device says that one of its resources is another.
+const updatedMethod = "notifications/resources/updated"
 
 // Hear takes in something that a device said. It does not block.
 func (f *Front) Hear(e ferrule.Event) {
 	if e.What != ferrule.Said {
 		return // what becomes of devices is told by the catalog
 	}
+	var said struct {
+		URI string `json:"uri"`
+	}
+	if e.Method == updatedMethod {
+		json.Unmarshal(e.Params, &said) // if it fails, it is said of no resource
+	}
 	for _, v := range f.allViews() {
-		v.subscriptions.touch(e.Device)
+		if v.subscriptions.none() {
+			continue
+		}
+		v.subscriptions.touch(stateURI(e.Device))
+		if said.URI != "" {
+			v.subscriptions.touch(v.uriOf(topic{e.Device, said.URI}))
+		}
 	}
 }
 
@@ -45,34 +61,34 @@ func deviceIn(uri string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(uri, devicesURI+"/"), "/state")
 }
 
-// stateOf is the device whose state a URI means, if an agent here may subscribe to it.
-// There is one way to write each: the SDK keeps what it is given.
-func (v *view) stateOf(uri string) (device string, err error) {
-	device = deviceIn(uri)
-	if uri != stateURI(device) {
-		return "", badParams(fmt.Sprintf("only the state of a device can be subscribed to, such as %s", stateURI("robot")))
-	}
-	_, _, known := v.front.parts.Catalog.Lookup(device)
-	if !known || device == ferrule.GatewayID || v.device != "" && v.device != device {
-		return "", noResource(uri)
-	}
-	return device, nil
-}
-
 // subscribe answers resources/subscribe, and is asked for each resource that an agent
 // wants to hear of by subscriptions/listen.
-func (v *view) subscribe(_ context.Context, req *mcp.SubscribeRequest) error {
-	device, err := v.stateOf(req.Params.URI)
+func (v *view) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
+	return v.enlist(ctx, req.Session, req.Params.URI)
+}
+
+// enlist notes that a session wants to hear of a resource, and has the device asked to
+// tell of it, if it is one of its own.
+func (v *view) enlist(ctx context.Context, session *mcp.ServerSession, uri string) error {
+	t, err := v.topicOf(uri)
 	if err != nil {
 		return err
 	}
-	switch first, ok := v.subscriptions.add(req.Session, device); {
+	if v.subscriptions.has(session, uri) {
+		return nil
+	}
+	if t.uri != "" {
+		if err := v.front.follows.begin(ctx, caller(ctx), t); err != nil {
+			return requestError(v.advised(ferrule.AsError(err)))
+		}
+	}
+	switch first, ok := v.subscriptions.add(session, uri, t); {
 	case !ok:
 		return badParams(fmt.Sprintf("%d resources are subscribed to; more are not possible", maxSubscriptions))
 	case first:
 		go func() {
-			req.Session.Wait()
-			v.subscriptions.leave(req.Session)
+			session.Wait()
+			v.subscriptions.leave(session)
 		}()
 	}
 	return nil
@@ -80,38 +96,47 @@ func (v *view) subscribe(_ context.Context, req *mcp.SubscribeRequest) error {
 
 // unsubscribe answers resources/unsubscribe.
 func (v *view) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
-	v.subscriptions.remove(req.Session, deviceIn(req.Params.URI))
+	v.subscriptions.remove(req.Session, req.Params.URI)
 	return nil
 }
 
 // agreed is what an agent may subscribe to of all that it asks for at once: it is told
 // which these are.
-func (v *view) agreed(uris []string) (agreed []string) {
+func (v *view) agreed(ctx context.Context, session *mcp.ServerSession, uris []string) (agreed []string) {
 	for _, uri := range uris {
 		if len(agreed) == maxSubscriptions {
 			break
 		}
-		if _, err := v.stateOf(uri); err == nil && !slices.Contains(agreed, uri) {
+		if !slices.Contains(agreed, uri) && v.enlist(ctx, session, uri) == nil {
 			agreed = append(agreed, uri)
 		}
 	}
 	return agreed
 }
 
-// subscriptions is who has subscribed to what, at one view.
-type subscriptions struct {
-	update func(device string)        // tells those who have
-	look   func(device string) glance // what is to be seen of a device now
-
-	mu       sync.Mutex
-	sessions map[mcp.Session]map[string]bool // the devices of each
-	subjects map[string]*subject             // by device
+// forget ends what was agreed on: the SDK does so unless it gave up before.
+func (v *view) forget(session *mcp.ServerSession, uris []string) {
+	for _, uri := range uris {
+		v.subscriptions.remove(session, uri)
+	}
 }
 
-// subject is a device of which somebody wants to hear.
+// subscriptions is who has subscribed to what, at one view.
+type subscriptions struct {
+	update func(uri string)           // tells those who have
+	look   func(device string) glance // what is to be seen of a device now
+	over   func(topic)                // one fewer wants to hear of it
+
+	mu       sync.Mutex
+	sessions map[mcp.Session]map[string]topic // what each has, by URI
+	subjects map[string]*subject              // by URI
+}
+
+// subject is a resource of which somebody wants to hear.
 type subject struct {
+	topic
 	sessions int
-	seen     glance      // when agents were last told
+	seen     glance      // of a device whose state it is, when agents were last told
 	told     time.Time   // when that was
 	timer    *time.Timer // runs until they are told next; nil if there is nothing to tell
 }
@@ -123,110 +148,132 @@ type glance struct {
 	since int64 // in nanoseconds
 }
 
-func newSubscriptions(update func(device string), look func(device string) glance) *subscriptions {
-	return &subscriptions{update: update, look: look, sessions: make(map[mcp.Session]map[string]bool), subjects: make(map[string]*subject)}
+func newSubscriptions(update func(uri string), look func(device string) glance, over func(topic)) *subscriptions {
+	return &subscriptions{
+		update: update, look: look, over: over,
+		sessions: make(map[mcp.Session]map[string]topic), subjects: make(map[string]*subject),
+	}
 }
 
-// add notes that a session wants to hear of a device; first tells that it is the first
-// of that session. It is not ok if the session has too many.
-func (s *subscriptions) add(session mcp.Session, device string) (first, ok bool) {
+// none tells whether nobody has subscribed to anything.
+func (s *subscriptions) none() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	devices := s.sessions[session]
-	switch {
-	case devices[device]:
-		return false, true
-	case len(devices) >= maxSubscriptions:
-		return false, false
-	case devices == nil:
-		devices = make(map[string]bool)
-		s.sessions[session] = devices
+	return len(s.subjects) == 0
+}
+
+// has tells whether a session has subscribed to a resource.
+func (s *subscriptions) has(session mcp.Session, uri string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, has := s.sessions[session][uri]
+	return has
+}
+
+// add notes that a session wants to hear of a resource; first tells that it is the
+// first of that session. It is not ok if the session has too many.
+func (s *subscriptions) add(session mcp.Session, uri string, t topic) (first, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	has := s.sessions[session]
+	if _, twice := has[uri]; twice || len(has) >= maxSubscriptions {
+		s.over(t)
+		return false, twice
+	}
+	if has == nil {
+		has = make(map[string]topic)
+		s.sessions[session] = has
 		first = true
 	}
-	devices[device] = true
-	if s.subjects[device] == nil {
-		s.subjects[device] = &subject{seen: s.look(device)}
+	has[uri] = t
+	if s.subjects[uri] == nil {
+		s.subjects[uri] = &subject{topic: t, seen: s.look(t.device)}
 	}
-	s.subjects[device].sessions++
+	s.subjects[uri].sessions++
 	return first, true
 }
 
-// remove notes that a session has heard enough of a device. The session is remembered
-// until it ends.
-func (s *subscriptions) remove(session mcp.Session, device string) {
+// remove notes that a session has heard enough of a resource. The session is
+// remembered until it ends.
+func (s *subscriptions) remove(session mcp.Session, uri string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(session, device)
+	s.drop(session, uri)
 }
 
-func (s *subscriptions) drop(session mcp.Session, device string) {
-	if !s.sessions[session][device] {
+func (s *subscriptions) drop(session mcp.Session, uri string) {
+	t, has := s.sessions[session][uri]
+	if !has {
 		return
 	}
-	delete(s.sessions[session], device)
-	subject := s.subjects[device]
+	delete(s.sessions[session], uri)
+	s.over(t)
+	subject := s.subjects[uri]
 	if subject.sessions--; subject.sessions > 0 {
 		return
 	}
 	if subject.timer != nil {
 		subject.timer.Stop()
 	}
-	delete(s.subjects, device)
+	delete(s.subjects, uri)
 }
 
 // leave notes that a session has ended.
 func (s *subscriptions) leave(session mcp.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for device := range s.sessions[session] {
-		s.drop(session, device)
+	for uri := range s.sessions[session] {
+		s.drop(session, uri)
 	}
 	delete(s.sessions, session)
 }
 
-// touch has those told who want to hear of a device: at once, or when they have not
+// touch has those told who want to hear of a resource: at once, or when they have not
 // been told for a moment.
-func (s *subscriptions) touch(device string) {
+func (s *subscriptions) touch(uri string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if subject := s.subjects[device]; subject != nil {
-		s.arm(device, subject)
+	if subject := s.subjects[uri]; subject != nil {
+		s.arm(uri, subject)
 	}
 }
 
-// touchAll does so for each device that anybody wants to hear of.
+// touchAll does so for each resource that anybody wants to hear of.
 func (s *subscriptions) touchAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for device, subject := range s.subjects {
-		s.arm(device, subject)
+	for uri, subject := range s.subjects {
+		s.arm(uri, subject)
 	}
 }
 
-// compare does so for each device that has come or gone.
+// compare does so for the state of each device that has come or gone.
 func (s *subscriptions) compare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for device, subject := range s.subjects {
-		if now := s.look(device); now != subject.seen {
+	for uri, subject := range s.subjects {
+		if subject.uri != "" {
+			continue
+		}
+		if now := s.look(subject.device); now != subject.seen {
 			subject.seen = now
-			s.arm(device, subject)
+			s.arm(uri, subject)
 		}
 	}
 }
 
 // arm has a subject told of soon. It is called with mu held.
-func (s *subscriptions) arm(device string, subject *subject) {
+func (s *subscriptions) arm(uri string, subject *subject) {
 	if subject.timer != nil {
 		return
 	}
 	subject.timer = time.AfterFunc(time.Until(subject.told.Add(updatePause)), func() {
 		s.mu.Lock()
-		current := s.subjects[device] == subject
+		current := s.subjects[uri] == subject
 		subject.timer, subject.told = nil, time.Now()
 		s.mu.Unlock()
 		if current {
-			s.update(device)
+			s.update(uri)
 		}
 	})
 }

@@ -128,12 +128,15 @@ func TestSubscribeToNothing(t *testing.T) {
 	if n := len(v.subscriptions.subjects); n > 0 {
 		t.Errorf("%d are subscribed to", n)
 	}
-	if got := v.agreed([]string{stateURI("nobody"), stateURI("robot"), stateURI("robot")}); len(got) != 1 || got[0] != stateURI("robot") {
+	var session *mcp.ServerSession
+	for session = range v.server.Sessions() {
+	}
+	if got := v.agreed(t.Context(), session, []string{stateURI("nobody"), stateURI("robot"), stateURI("robot")}); len(got) != 1 || got[0] != stateURI("robot") {
 		t.Errorf("agreed on %q", got)
 	}
 	alone := f.viewAt("robot")
 	f.put("lamp", ferrule.StateOnline, ferrule.TrustAdopted)
-	if _, err := alone.stateOf(stateURI("lamp")); err == nil {
+	if _, err := alone.topicOf(stateURI("lamp")); err == nil {
 		t.Error("who looks at one device can subscribe to another")
 	}
 }
@@ -190,9 +193,9 @@ func TestUpdatesAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration
 		start := time.Now()
-		s := newSubscriptions(func(string) { told = append(told, time.Since(start)) }, func(string) glance { return glance{} })
+		s := newSubscriptions(func(string) { told = append(told, time.Since(start)) }, func(string) glance { return glance{} }, func(topic) {})
 		session := &mcp.ServerSession{}
-		s.add(session, "robot")
+		s.add(session, "robot", topic{device: "robot"})
 		for range 1000 { // for a second
 			s.touch("robot")
 			s.touch("lamp")

@@ -59,7 +59,7 @@ func (f *Front) viewAt(device string) *view {
 
 func (f *Front) newView(device string) *view {
 	v := &view{front: f, device: device}
-	v.subscriptions = newSubscriptions(v.updated, v.glance)
+	v.subscriptions = newSubscriptions(v.updated, v.glance, f.follows.end)
 	name := &mcp.Implementation{Name: "ferrule", Title: "Ferrule", Version: f.parts.Version, WebsiteURL: "https://github.com/ferrulehq/ferrule"}
 	v.server = mcp.NewServer(name, &mcp.ServerOptions{
 		Logger: f.sdkLog,
@@ -151,11 +151,10 @@ func (v *view) tell() {
 	v.subscriptions.compare()
 }
 
-// updated tells the agents who have subscribed to the state of a device that it is
-// another.
-func (v *view) updated(device string) {
+// updated tells the agents who have subscribed to a resource that it is another.
+func (v *view) updated(uri string) {
 	defer survive(v.front.parts.Log)
-	v.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: stateURI(device)})
+	v.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri})
 }
 
 // glance is what is to be seen of a device here now.
@@ -205,7 +204,8 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			req.Params.Name = anyTool
 		case *mcp.SubscriptionsListenRequest:
 			if wanted := req.Params.Notifications; wanted != nil {
-				wanted.ResourceSubscriptions = v.agreed(wanted.ResourceSubscriptions)
+				wanted.ResourceSubscriptions = v.agreed(ctx, req.Session, wanted.ResourceSubscriptions)
+				defer v.forget(req.Session, wanted.ResourceSubscriptions)
 			}
 		case *mcp.ListResourcesRequest:
 			return v.listResources(ctx, req)

@@ -1,0 +1,234 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// topic is what an agent can want to hear of: the state of a device, or a resource
+// of it.
+type topic struct {
+	device string
+	uri    string // the device's own; empty for its state
+}
+
+// The bounds of what devices are asked to tell of.
+const (
+	maxFollowed   = 4096
+	maxFollowedOf = 128 // of one device
+)
+
+// follows is what devices were asked to tell of: each resource once, however many
+// agents want to hear of it, until none does. A device that comes back is asked again.
+type follows struct {
+	handle func(call *ferrule.Call) error          // takes the road
+	since  func(device string) (at int64, ok bool) // since when it is online
+	heard  func(topic)                             // tells agents that it may be another
+
+	mu  sync.Mutex
+	all map[topic]*follow
+}
+
+// follow is one of them. One call at a time is under way about it.
+type follow struct {
+	wanted   int           // by so many
+	busy     chan struct{} // closed when the call that is under way has ended; nil if none is
+	followed bool
+	since    int64 // of the device that was asked
+}
+
+// begin has a device asked to tell of a resource, unless it was. One that has begun
+// must end.
+func (f *follows) begin(ctx context.Context, who ferrule.Principal, t topic) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for {
+		one := f.all[t]
+		switch {
+		case one == nil:
+			if err := f.room(t); err != nil {
+				return err
+			}
+			one = &follow{}
+			f.all[t] = one
+		case one.busy != nil:
+			if err := f.wait(ctx, one.busy); err != nil {
+				return err
+			}
+			continue
+		}
+		if one.followed {
+			one.wanted++
+			return nil
+		}
+		one.wanted++
+		err := f.ask(t, one, who)
+		if err != nil {
+			one.wanted--
+		}
+		f.settle(t, one)
+		return err
+	}
+}
+
+// room tells why there is no room for one more.
+func (f *follows) room(t topic) error {
+	of := 0
+	for other := range f.all {
+		if other.device == t.device {
+			of++
+		}
+	}
+	if of >= maxFollowedOf || len(f.all) >= maxFollowed {
+		return ferrule.Errorf(ferrule.Limited, "agents hear of %d resources of %s, and of %d in all; more are not possible", of, t.device, len(f.all))
+	}
+	return nil
+}
+
+// wait waits for a call to end. It is called with mu held, which it lets go meanwhile.
+func (f *follows) wait(ctx context.Context, busy chan struct{}) error {
+	f.mu.Unlock()
+	defer f.mu.Lock()
+	select {
+	case <-busy:
+		return nil
+	case <-ctx.Done():
+		return ferrule.Errorf(ferrule.Cancelled, "%w", context.Cause(ctx))
+	}
+}
+
+// ask asks a device to tell of a resource. It is called with mu held, which it lets go
+// meanwhile.
+func (f *follows) ask(t topic, one *follow, who ferrule.Principal) error {
+	since, _ := f.since(t.device)
+	err := f.call(one, &ferrule.Call{Principal: who, Device: t.device, Act: ferrule.Follow, Tool: t.uri})
+	one.followed, one.since = err == nil, since
+	return err
+}
+
+// call takes the road. It is called with mu held, which it lets go meanwhile.
+func (f *follows) call(one *follow, call *ferrule.Call) error {
+	one.busy = make(chan struct{})
+	f.mu.Unlock()
+	err := f.handle(call)
+	f.mu.Lock()
+	close(one.busy)
+	one.busy = nil
+	return err
+}
+
+// end tells that one fewer wants to hear of a resource.
+func (f *follows) end(t topic) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one := f.all[t]; one != nil {
+		one.wanted--
+		f.settle(t, one)
+	}
+}
+
+// settle lets a device know when nobody wants to hear of a resource any more. It is
+// called with mu held.
+func (f *follows) settle(t topic, one *follow) {
+	switch {
+	case one.wanted > 0 || one.busy != nil:
+	case !one.followed:
+		delete(f.all, t)
+	default:
+		one.followed = false
+		one.busy = make(chan struct{})
+		go func() {
+			f.handle(&ferrule.Call{Principal: ourselves, Device: t.device, Act: ferrule.Leave, Tool: t.uri}) // if it fails, the device tells for nothing
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			close(one.busy)
+			one.busy = nil
+			if one.wanted == 0 {
+				delete(f.all, t)
+			}
+		}()
+	}
+}
+
+// ourselves is who asks for agents that have gone, or are not waiting.
+var ourselves = ferrule.Principal{Role: ferrule.Gateway, Name: "subscriptions"}
+
+// again asks those devices anew that have gone and come back since.
+func (f *follows) again() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for t, one := range f.all {
+		if since, online := f.since(t.device); online && one.busy == nil && one.wanted > 0 && since != one.since {
+			go f.renew(t, one)
+		}
+	}
+}
+
+func (f *follows) renew(t topic, one *follow) {
+	f.mu.Lock()
+	if f.all[t] != one || one.busy != nil || one.wanted == 0 {
+		f.mu.Unlock()
+		return
+	}
+	err := f.ask(t, one, ourselves)
+	f.settle(t, one)
+	f.mu.Unlock()
+	if err == nil {
+		f.heard(t) // it may have changed meanwhile
+	}
+}
+
+// newFollows are those of a front.
+func (f *Front) newFollows() *follows {
+	return &follows{
+		all: make(map[topic]*follow),
+		handle: func(call *ferrule.Call) error {
+			_, err := f.handle(context.Background(), call)
+			return err
+		},
+		since: func(device string) (int64, bool) {
+			dev, _, ok := f.parts.Catalog.Lookup(device)
+			if !ok || dev.State != ferrule.StateOnline {
+				return 0, false
+			}
+			return dev.Since.UnixNano(), true
+		},
+		heard: func(t topic) {
+			for _, v := range f.allViews() {
+				v.subscriptions.touch(v.uriOf(t))
+			}
+		},
+	}
+}
+
+// uriOf is the one URI by which agents here know a topic.
+func (v *view) uriOf(t topic) string {
+	if t.uri == "" {
+		return stateURI(t.device)
+	}
+	return v.scoped(t.device, &ferrule.Resource{URI: t.uri})
+}
+
+// topicOf is what a URI means, if an agent here may subscribe to it. There is one way
+// to write each: the SDK keeps what it is given.
+func (v *view) topicOf(uri string) (topic, error) {
+	if device, own, ok := v.located(uri); ok {
+		t := topic{device, own}
+		if !v.can(device, ferrule.Follow) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own || v.uriOf(t) != uri {
+			return topic{}, noResource(uri)
+		}
+		return t, nil
+	}
+	device := deviceIn(uri)
+	if uri != stateURI(device) {
+		return topic{}, badParams(fmt.Sprintf("of the gateway's own resources only the state of a device can be subscribed to, such as %s", stateURI("robot")))
+	}
+	_, _, known := v.front.parts.Catalog.Lookup(device)
+	if !known || device == ferrule.GatewayID || v.device != "" && v.device != device {
+		return topic{}, noResource(uri)
+	}
+	return topic{device: device}, nil
+}
