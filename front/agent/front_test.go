@@ -237,7 +237,7 @@ func TestPlain(t *testing.T) {
 		{strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65), strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65), false},
 		{`{"a":"` + strings.Repeat(`[{\"`, 100) + `"}`, `{"a":"` + strings.Repeat(`[{\"`, 100) + `"}`, true},
 	} {
-		got := (&view{}).succeeded("robot", &ferrule.Result{Value: []byte(test.value)})
+		got := (&view{}).succeeded("robot", &ferrule.Result{Value: []byte(test.value)}, true)
 		text := got.Content[0].(*mcp.TextContent).Text
 		if text != test.text || (got.StructuredContent != nil) != test.structured {
 			t.Errorf("%q is told as %q, and as %s", test.value, text, got.StructuredContent)

@@ -1,8 +1,12 @@
+//lint:file-ignore SA1019 logging is to go, and agents of the older era know nothing else
+
 package agent
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -10,9 +14,10 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// reporter tells an agent how its call gets on, without ever keeping the call
-// waiting: an agent that does not read loses words. One that has not asked for
-// progress may have asked for the log, and finds it there.
+// reporter tells an agent how its call gets on, and what the device writes down
+// meanwhile, without ever keeping the call waiting: an agent that does not read loses
+// words. One that has not asked for progress may have asked for the log, and finds it
+// there.
 type reporter struct {
 	ctx     context.Context
 	session *mcp.ServerSession
@@ -31,7 +36,7 @@ func (f *Front) newReporter(ctx context.Context, session *mcp.ServerSession, tok
 }
 
 // backlog is how many words wait for an agent that is slow.
-const backlog = 16
+const backlog = 64
 
 // report tells a word of progress, or drops it.
 func (r *reporter) report(p ferrule.Progress) {
@@ -58,8 +63,10 @@ func (r *reporter) send(words <-chan ferrule.Progress) {
 	last := -1.0
 	for p := range words {
 		switch {
+		case p.Log != nil:
+			r.session.Log(r.ctx, logLine(p.Log)) // who has set no level wants none
+			continue
 		case r.token == nil:
-			//lint:ignore SA1019 agents of the older era know nothing else
 			r.session.Log(r.ctx, &mcp.LoggingMessageParams{Level: "info", Logger: "ferrule", Data: p.Message})
 			continue
 		case p.Total == 0:
@@ -72,6 +79,21 @@ func (r *reporter) send(words <-chan ferrule.Progress) {
 			ProgressToken: r.token, Message: p.Message, Progress: p.Done, Total: p.Total,
 		})
 	}
+}
+
+// levels are those that MCP knows.
+var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// logLine is what a device writes down in the words of MCP.
+func logLine(l *ferrule.Log) *mcp.LoggingMessageParams {
+	line := &mcp.LoggingMessageParams{Level: "info", Logger: ferrule.Clean(l.Logger, ferrule.MaxWord), Data: ""}
+	if slices.Contains(levels, l.Level) {
+		line.Level = mcp.LoggingLevel(l.Level)
+	}
+	if data := plain(l.Data); json.Valid(data) {
+		line.Data = json.RawMessage(data)
+	}
+	return line
 }
 
 // end waits until everything was told, so that nothing comes after the answer.

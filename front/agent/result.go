@@ -20,10 +20,12 @@ const (
 )
 
 // succeeded is an answer of a device in the words of MCP.
-func (v *view) succeeded(device string, r *ferrule.Result) *mcp.CallToolResult {
+func (v *view) succeeded(device string, r *ferrule.Result, modern bool) *mcp.CallToolResult {
 	out := &mcp.CallToolResult{Content: []mcp.Content{}}
 	value := plain(r.Value)
-	if len(value) > 0 && value[0] == '{' && depth(value) <= maxDepth {
+	// Only the newer era has structured content that is no object: where the device
+	// gave it as such, with contents beside it.
+	if len(value) > 0 && (value[0] == '{' || modern && r.Content != nil) && depth(value) <= maxDepth {
 		out.StructuredContent = json.RawMessage(value)
 	}
 	if r.Age > 0 {

@@ -106,7 +106,7 @@ func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.Cal
 	name, _ := ctx.Value(meantKey{}).(string)
 	result, err := v.call(ctx, req, name, call)
 	if err == nil {
-		return v.succeeded(call.Device, result), nil
+		return v.succeeded(call.Device, result, req.ProtocolVersion() >= modernVersion), nil
 	}
 	e := v.advised(ferrule.AsError(err))
 	if e.Code == ferrule.NotFound && call.Target.Tool == nil && !v.knows(name) {
