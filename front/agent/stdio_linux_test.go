@@ -9,6 +9,10 @@ import (
 	"time"
 )
 
+// kept are files whose descriptor another file has closed: were they collected, they
+// would close whatever has the number by then.
+var kept []*os.File
+
 // TestPolled: a pipe and a socket, which is what Node starts its servers with, are
 // waited for by the runtime; what others may share is left as it is.
 func TestPolled(t *testing.T) {
@@ -44,6 +48,7 @@ func TestPolled(t *testing.T) {
 				t.Fatal("it does not block to begin with")
 			}
 			f := polled(c.file)
+			kept = append(kept, f)
 			if got := nonblocking(t, f); got != c.polled {
 				t.Errorf("nonblocking: %v, want %v", got, c.polled)
 			}
