@@ -74,6 +74,7 @@ type Front struct {
 	sessions *sessions
 	teller   *teller
 	follows  *follows
+	waiting  waiting
 
 	// How long an agent may take to send a request, and to take a piece of an
 	// answer.
@@ -96,6 +97,7 @@ func New(p Parts) *Front {
 	f.sdkLog = slog.New(quieter{p.Log.Handler()})
 	f.stop, f.halt = context.WithCancel(context.Background())
 	f.follows = f.newFollows()
+	f.waiting.runs = make(map[string]*run)
 	f.viewAt("")
 	return f
 }

@@ -78,9 +78,12 @@ func (v *view) getPrompt(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.G
 		args = nil
 	}
 	call := &ferrule.Call{Principal: caller(ctx), Device: device, Act: ferrule.Get, Tool: prompt, Args: args}
-	result, err := v.take(ctx, req.Session, req.Params, call)
+	result, open, err := v.take(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
 	if err != nil {
-		return nil, requestError(v.advised(ferrule.AsError(err)))
+		return nil, v.takeError(err)
+	}
+	if open != nil {
+		return &mcp.GetPromptResult{InputRequests: open.requests, RequestState: open.state}, nil
 	}
 	return &mcp.GetPromptResult{Description: result.Text, Messages: v.messages(device, result)}, nil
 }

@@ -175,9 +175,12 @@ func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri
 		return nil, noResource(uri)
 	}
 	call := &ferrule.Call{Principal: caller(ctx), Device: device, Act: ferrule.Read, Tool: own}
-	result, err := v.take(ctx, req.Session, req.Params, call)
+	result, open, err := v.take(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
 	if err != nil {
 		return nil, v.readError(uri, err)
+	}
+	if open != nil {
+		return &mcp.ReadResourceResult{InputRequests: open.requests, RequestState: open.state}, nil
 	}
 	out := &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{}, Cacheable: fresh}
 	for _, c := range result.Content {
@@ -201,11 +204,22 @@ func (v *view) can(device string, act ferrule.Act) bool {
 
 // readError is why a resource was not read.
 func (v *view) readError(uri string, err error) error {
-	e := ferrule.AsError(err)
-	if e.Code == ferrule.NotFound {
+	if ferrule.AsError(err).Code == ferrule.NotFound {
 		return noResource(uri)
 	}
-	return requestError(v.advised(e))
+	return v.takeError(err)
+}
+
+// takeError is why something failed that has no other way to say so.
+func (v *view) takeError(err error) error {
+	if err == errState {
+		return err
+	}
+	e := v.advised(ferrule.AsError(err))
+	if e.Needs != nil {
+		return lacking(e)
+	}
+	return requestError(e)
 }
 
 // read is what a URI of the gateway stands for.

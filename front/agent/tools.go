@@ -104,13 +104,26 @@ func tool(o ferrule.Offer) *mcp.Tool {
 func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	call := &ferrule.Call{Principal: caller(ctx), Args: req.Params.Arguments}
 	name, _ := ctx.Value(meantKey{}).(string)
-	result, err := v.call(ctx, req, name, call)
+	var result *ferrule.Result
+	var open *inputs
+	err := v.address(call, name)
 	if err == nil {
+		result, open, err = v.take(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
+	}
+	switch {
+	case open != nil:
+		return &mcp.CallToolResult{InputRequests: open.requests, RequestState: open.state}, nil
+	case err == nil:
 		return v.succeeded(call.Device, result, req.ProtocolVersion() >= modernVersion), nil
+	case err == errState:
+		return nil, err
 	}
 	e := v.advised(ferrule.AsError(err))
 	if e.Code == ferrule.NotFound && call.Target.Tool == nil && !v.knows(name) {
 		return nil, requestError(e)
+	}
+	if e.Needs != nil {
+		return nil, lacking(e)
 	}
 	return v.failed(call.Device, e), nil
 }
@@ -122,22 +135,6 @@ func (v *view) knows(name string) bool {
 	}
 	_, err := v.front.parts.Catalog.Offer(name)
 	return err == nil
-}
-
-// call finds out what is meant, and takes the road.
-func (v *view) call(ctx context.Context, req *mcp.CallToolRequest, name string, call *ferrule.Call) (*ferrule.Result, error) {
-	if err := v.address(call, name); err != nil {
-		return nil, err
-	}
-	return v.take(ctx, req.Session, req.Params, call)
-}
-
-// take takes the road, and tells the agent how the call gets on.
-func (v *view) take(ctx context.Context, session *mcp.ServerSession, params interface{ GetProgressToken() any }, call *ferrule.Call) (*ferrule.Result, error) {
-	report := v.front.newReporter(ctx, session, params.GetProgressToken())
-	defer report.end()
-	call.Progress = report.report
-	return v.front.handle(ctx, call)
 }
 
 // address tells a call which tool of which device is meant.
