@@ -97,9 +97,11 @@ type Call struct {
 	// the goroutine that serves the call and must not block.
 	Progress func(Progress) `json:"-"`
 	// Ask, if set, asks the caller something that the device wants to know, and
-	// waits for the answer. It is nil where nobody can be asked.
+	// waits for the answer. It may be nil where nobody can be asked. Several
+	// questions can be asked at once.
 	Ask func(ctx context.Context, q Question) (Answer, error) `json:"-"`
-	// Askable is who Ask can reach. To ask another is an error.
+	// Askable is who Ask can reach, as Question.Asks has it. To ask another is an
+	// error.
 	Askable []Asked `json:"askable,omitempty"`
 	// Target is what the call turned out to address. The pipeline sets it; what
 	// a front puts here is overwritten.
@@ -181,15 +183,24 @@ type Log struct {
 type Question struct {
 	// Name is the device's own for the question; it may be empty.
 	Name string `json:"name,omitempty"`
-	// Of is who is asked; empty for the caller's user, by a form.
+	// Of is who is asked; empty for the caller's user.
 	Of   Asked  `json:"of,omitempty"`
 	Text string `json:"text"`
 	// Schema is a JSON Schema of what is wanted; empty where any text will do.
 	Schema json.RawMessage `json:"schema,omitempty"`
-	// URL is the page that the user is to open.
+	// URL is a page that the user is to open, in place of a form.
 	URL string `json:"url,omitempty"`
 	// Prompt is what a model is asked, as MCP has it.
 	Prompt json.RawMessage `json:"prompt,omitempty"`
+}
+
+// Asks is who has to be there for a question to be answered: a page is not for
+// everyone who can fill in a form.
+func (q *Question) Asks() Asked {
+	if q.Of == User && q.URL != "" {
+		return Page
+	}
+	return q.Of
 }
 
 // Asked tells who a Question is for.
@@ -198,7 +209,7 @@ type Asked string
 // Who can be asked.
 const (
 	User  Asked = ""
-	Page  Asked = "page" // the caller's user, to open a URL
+	Page  Asked = "page" // the user, who is to open a URL
 	Model Asked = "model"
 	Roots Asked = "roots" // which folders the caller works in
 )

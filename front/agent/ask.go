@@ -74,7 +74,7 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 	if v.device == "" {
 		message = device + ": " + message
 	}
-	switch q.Of {
+	switch q.Asks() {
 	case ferrule.User:
 		schema := q.Schema
 		if len(schema) == 0 {
@@ -112,8 +112,8 @@ func answerTo(q ferrule.Question, response any) (a ferrule.Answer, ok bool) {
 	switch r := response.(type) {
 	case *mcp.ElicitResult:
 		a.Given, a.Dismissed = r.Action == "accept", r.Action == "cancel"
-		ok = (q.Of == ferrule.User || q.Of == ferrule.Page) && (a.Given || a.Dismissed || r.Action == "decline")
-		if !ok || !a.Given || q.Of == ferrule.Page {
+		ok = (q.Asks() == ferrule.User || q.Asks() == ferrule.Page) && (a.Given || a.Dismissed || r.Action == "decline")
+		if !ok || !a.Given || q.Asks() == ferrule.Page {
 			return a, ok
 		}
 		var value any = r.Content

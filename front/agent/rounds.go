@@ -99,8 +99,8 @@ func (v *view) asker(ctx context.Context, session *mcp.ServerSession, call *ferr
 				err = ferrule.Errorf(ferrule.Internal, "the gateway failed at this question: %v", r)
 			}
 		}()
-		if !slices.Contains(can, q.Of) {
-			return answer, nobody(q.Of)
+		if !slices.Contains(can, q.Asks()) {
+			return answer, nobody(q.Asks())
 		}
 		request, err := v.inputRequest(device, q)
 		if err != nil {
@@ -202,9 +202,9 @@ func (r *run) ask(ctx context.Context, q ferrule.Question) (ferrule.Answer, erro
 func (r *run) pose(q ferrule.Question) (one *openQuestion, name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.Contains(r.can, q.Of) {
-		r.needs = append(r.needs[:0:0], q.Of)
-		return nil, "", nobody(q.Of)
+	if !slices.Contains(r.can, q.Asks()) {
+		r.needs = append(r.needs[:0:0], q.Asks())
+		return nil, "", nobody(q.Asks())
 	}
 	if len(r.open) >= maxOpen {
 		return nil, "", fmt.Errorf("%d questions are open; more are not possible", maxOpen)

@@ -27,7 +27,7 @@ import (
 var (
 	aForm  = ferrule.Question{Name: "form", Text: "Which joint?", Schema: json.RawMessage(`{"type":"object","properties":{"joint":{"type":"integer"}},"required":["joint"]}`)}
 	aText  = ferrule.Question{Name: "text", Text: "Why?"}
-	aPage  = ferrule.Question{Name: "page", Of: ferrule.Page, Text: "Log in", URL: "https://example.com/login"}
+	aPage  = ferrule.Question{Name: "page", Text: "Log in", URL: "https://example.com/login"}
 	aModel = ferrule.Question{Name: "model", Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"role":"user","content":{"type":"text","text":"Hello?"}}],"maxTokens":5,"includeContext":"allServers"}`)}
 	aRoot  = ferrule.Question{Name: "roots", Of: ferrule.Roots}
 )
@@ -415,7 +415,7 @@ func TestCannotAsk(t *testing.T) {
 				}
 				var wrong *jsonrpc.Error
 				if !errors.As(err, &wrong) || wrong.Code != mcp.CodeMissingRequiredClientCapabilities ||
-					string(wrong.Data) != `{"requiredCapabilities":`+capabilities[q.Of]+`}` || !strings.Contains(wrong.Message, "it did not run") {
+					string(wrong.Data) != `{"requiredCapabilities":`+capabilities[q.Asks()]+`}` || !strings.Contains(wrong.Message, "it did not run") {
 					t.Errorf("%+v, %v", result, err)
 				}
 			})
@@ -441,7 +441,7 @@ func TestCannotAsk(t *testing.T) {
 func TestHostileQuestions(t *testing.T) {
 	for _, q := range []ferrule.Question{
 		{Schema: json.RawMessage(`null`)}, {Schema: json.RawMessage(`[`)}, {Schema: json.RawMessage(`"` + strings.Repeat("x", ferrule.MaxSchema) + `"`)},
-		{Of: ferrule.Page, URL: "javascript:alert(1)"}, {Of: ferrule.Page, URL: "https://a\u202e"}, {Of: ferrule.Page},
+		{URL: "javascript:alert(1)"}, {URL: "https://a\u202e"}, {Of: ferrule.Page},
 		{Of: ferrule.Model}, {Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"content":7}]}`)},
 		{Of: ferrule.Model, Prompt: json.RawMessage(`{"x":"` + strings.Repeat("x", maxPrompt) + `"}`)},
 		{Of: "neighbour"},
