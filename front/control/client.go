@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"sync"
 	"syscall"
 
 	"github.com/ferrulehq/ferrule"
@@ -61,7 +62,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Handle has the gateway serve a call; it is a ferrule.Handler. Its errors are
 // the gateway's, or ErrNoGateway, or tell that the gateway went away.
 func (c *Client) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	body, err := json.Marshal(call)
+	body, err := json.Marshal(request{call, call.Ask != nil})
 	if err != nil {
 		return nil, ferrule.Errorf(ferrule.Invalid, "the call cannot be told to the gateway: %w", err)
 	}
@@ -77,6 +78,10 @@ func (c *Client) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Resul
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
 		return nil, ferrule.Errorf(ferrule.Invalid, "the gateway did not take the call: %s", bytes.TrimSpace(text))
 	}
+	asking, cancel := context.WithCancel(ctx)
+	var answers sync.WaitGroup
+	defer answers.Wait()
+	defer cancel()
 	for in := json.NewDecoder(resp.Body); ; {
 		var r reply
 		if err := in.Decode(&r); err != nil {
@@ -85,6 +90,8 @@ func (c *Client) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Resul
 		switch {
 		case r.Progress != nil:
 			call.Report(*r.Progress)
+		case r.Question != nil && call.Ask != nil:
+			answers.Go(func() { c.answer(asking, call, *r.Question) })
 		case r.Error != nil:
 			return nil, r.Error
 		case r.Result != nil:

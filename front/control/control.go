@@ -1,8 +1,9 @@
 // Package control is the local way into a running gateway: a socket in the file
 // system, for the commands of the same user. It speaks HTTP with JSON:
 //
-//	POST /call            a Call; the answer is one line a word of progress,
-//	                      then one line with the result or the error
+//	POST /call            a Call; the answer is one line a word of progress or a
+//	                      question, then one line with the result or the error
+//	POST /answer          the answer to a question
 //	GET  /trace?device=ID one line for each thing seen on the wire, until the
 //	                      caller goes away
 //	GET  /watch?device=ID one line for each thing that happens to a device or that
@@ -37,6 +38,7 @@ import (
 // reply is one line of an answer. An error, a result or an end is the last.
 type reply struct {
 	Progress *ferrule.Progress     `json:"progress,omitempty"`
+	Question *question             `json:"question,omitempty"`
 	Trace    *ferrule.Trace        `json:"trace,omitempty"`
 	Event    *ferrule.Event        `json:"event,omitempty"`
 	Missed   int                   `json:"missed,omitempty"` // how many events before the next were dropped

@@ -3,6 +3,7 @@ package control_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -128,6 +129,72 @@ func TestCall(t *testing.T) {
 	_, err = client.Handle(t.Context(), &ferrule.Call{Tool: strings.Repeat("x", 2<<20)})
 	if e := ferrule.AsError(err); e.Code != ferrule.Invalid || e.MayHaveRun() {
 		t.Errorf("got %+v", e)
+	}
+}
+
+// TestQuestionsCross: what a device asks during a call is answered by who made it, and
+// several at once; one who cannot be asked is not.
+func TestQuestionsCross(t *testing.T) {
+	client, _ := serve(t, &gateway{handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		if call.Ask == nil {
+			return &ferrule.Result{Text: "nobody"}, nil
+		}
+		said := make([]string, 8)
+		var wg sync.WaitGroup
+		for i := range said {
+			wg.Go(func() {
+				a, err := call.Ask(ctx, ferrule.Question{Name: fmt.Sprint(i), Of: call.Askable[0], Prompt: json.RawMessage(`{"a":1}`)})
+				said[i] = fmt.Sprint(string(a.Value), err)
+			})
+		}
+		wg.Wait()
+		return &ferrule.Result{Text: fmt.Sprint(string(call.Act), said)}, nil
+	}})
+	result, err := client.Handle(t.Context(), &ferrule.Call{Act: ferrule.Get, Tool: "greet", Askable: []ferrule.Asked{ferrule.Model},
+		Ask: func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
+			if q.Name == "7" {
+				return ferrule.Answer{}, errors.New("not that")
+			}
+			return ferrule.Answer{Given: true, Value: json.RawMessage(`"` + q.Name + string(q.Of) + `"`)}, nil
+		}})
+	want := `prompt["0model"<nil> "1model"<nil> "2model"<nil> "3model"<nil> "4model"<nil> "5model"<nil> "6model"<nil> not that]`
+	if err != nil || result.Text != want {
+		t.Errorf("got %+v, %v", result, err)
+	}
+	if result, err = client.Handle(t.Context(), &ferrule.Call{Tool: "move"}); err != nil || result.Text != "nobody" {
+		t.Errorf("got %+v, %v", result, err)
+	}
+}
+
+// TestQuestionsEnd: who is asked and says nothing keeps no call that is cancelled, and
+// no gateway.
+func TestQuestionsEnd(t *testing.T) {
+	asked, over := make(chan struct{}), make(chan error, 1)
+	client, _ := serve(t, &gateway{handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		_, err := call.Ask(ctx, ferrule.Question{})
+		over <- err
+		return nil, err
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	_, err := client.Handle(ctx, &ferrule.Call{Ask: func(ctx context.Context, _ ferrule.Question) (ferrule.Answer, error) {
+		close(asked)
+		<-ctx.Done()
+		return ferrule.Answer{}, ctx.Err()
+	}})
+	if e := ferrule.AsError(err); e.Code != ferrule.Cancelled || !e.MayHaveRun() {
+		t.Errorf("got %+v", e)
+	}
+	select {
+	case err := <-over:
+		if err == nil {
+			t.Error("it was answered")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the question stays open")
 	}
 }
 

@@ -51,8 +51,9 @@ type Parts struct {
 
 // Server is the gateway's end of the socket.
 type Server struct {
-	ln    net.Listener
-	parts Parts
+	ln        net.Listener
+	parts     Parts
+	questions questions
 }
 
 // Listen opens the socket at path, in the place of one that a gateway left
@@ -63,7 +64,7 @@ func Listen(path string, parts Parts) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	return &Server{ln, parts}, nil
+	return &Server{ln: ln, parts: parts, questions: questions{open: make(map[string]chan answer)}}, nil
 }
 
 func listen(path string) (net.Listener, error) {
@@ -89,6 +90,7 @@ func (s *Server) Close() { s.ln.Close() }
 func (s *Server) Run(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /call", s.call)
+	mux.HandleFunc("POST /answer", s.answer)
 	mux.HandleFunc("GET /trace", s.trace)
 	mux.HandleFunc("GET /watch", s.watch)
 	mux.HandleFunc("POST /fleet", s.fleet)
@@ -118,8 +120,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // call serves one call, and writes what is told of it as it comes.
 func (s *Server) call(w http.ResponseWriter, r *http.Request) {
-	var call ferrule.Call
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&call); err != nil {
+	call := &ferrule.Call{}
+	asked := request{Call: call}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&asked); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -128,7 +131,12 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	}
 	out := newLines(w)
 	call.Progress = func(p ferrule.Progress) { out.write(reply{Progress: &p}) }
-	result, err := s.parts.Handle(r.Context(), &call)
+	if asked.Asks {
+		call.Ask = func(ctx context.Context, q ferrule.Question) (ferrule.Answer, error) {
+			return s.questions.ask(ctx, r.Context(), q, out)
+		}
+	}
+	result, err := s.parts.Handle(r.Context(), call)
 	if err != nil {
 		out.write(reply{Error: ferrule.AsError(err)})
 		return
