@@ -130,10 +130,8 @@ func newConformanceDevice(g *testGateway) *conformanceDevice {
 		"test_tool_with_progress":    reporting(ferrule.Progress{Total: 100}, ferrule.Progress{Done: 50, Total: 100}, ferrule.Progress{Done: 100, Total: 100}),
 		"test_logging_tool":          reporting(ferrule.Progress{Message: "one"}),
 		"test_streaming_elicitation": answer(ferrule.Content{Type: ferrule.TextContent, Text: "It has nothing to ask."}),
-		"test_trigger_tool_change": func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
-			d.plugIn(time.Now().UnixNano())
-			return &ferrule.Result{Value: json.RawMessage(`{}`)}, nil
-		},
+		"test_trigger_tool_change":   d.change,
+		"test_trigger_prompt_change": d.change,
 	}
 	return d
 }
@@ -163,9 +161,18 @@ func reporting(words ...ferrule.Progress) func(context.Context, *ferrule.Call) (
 	}
 }
 
+// change has the device say something else of itself.
+func (d *conformanceDevice) change(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+	d.plugIn(time.Now().UnixNano())
+	return &ferrule.Result{Value: json.RawMessage(`{}`)}, nil
+}
+
 // plugIn makes the device one of the gateway's. Anew makes what it says another.
 func (d *conformanceDevice) plugIn(anew int64) {
-	m := &ferrule.Manifest{Model: "conformance"}
+	m := &ferrule.Manifest{
+		Model: "conformance", Acts: []ferrule.Act{ferrule.Get},
+		Prompts: []ferrule.Prompt{{Name: "changing", Text: fmt.Sprintf("For the suite (%d).", anew)}},
+	}
 	for name := range d.tools {
 		m.Tools = append(m.Tools, ferrule.Tool{Name: name, Text: fmt.Sprintf("For the suite (%d).", anew), Effect: ferrule.Changes})
 	}

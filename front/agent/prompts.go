@@ -32,6 +32,9 @@ func (v *view) prompts() []*mcp.Prompt {
 		most = ferrule.MaxItems
 	}
 	for _, dev := range v.devices() {
+		if !v.can(dev.ID, ferrule.Get) {
+			continue
+		}
 		list := v.front.parts.Catalog.Prompts
 		if v.device != "" {
 			list = v.front.parts.Catalog.PromptsOf
