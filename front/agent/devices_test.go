@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -254,5 +255,54 @@ func TestHostileManifest(t *testing.T) {
 		if len(prompts) < listedItems || len(prompts) > ferrule.MaxItems {
 			t.Errorf("%d prompts are listed", len(prompts))
 		}
+	}
+}
+
+// TestListsChange: agents are told that the list of prompts or of resources has
+// changed, and of neither when the other has; who looks at another device is not.
+func TestListsChange(t *testing.T) {
+	for _, era := range eras {
+		t.Run(era, func(t *testing.T) {
+			f := newFrontOf(t, acts, aServer())
+			f.put("lamp", ferrule.StateOnline, ferrule.TrustAdopted)
+			f.tell()
+			go f.Run(t.Context())
+			told := make(chan string, 100)
+			listen := func(where string) {
+				options := &mcp.ClientOptions{
+					PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { told <- where + " prompts" },
+					ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- where + " resources" },
+				}
+				connectAt(t, f.viewAt(where), era, options)
+			}
+			listen("")
+			listen("robot")
+			listen("lamp")
+			time.Sleep(100 * time.Millisecond) // the newer era has no answer to wait for
+			change := func(what string, edit func(m *ferrule.Manifest)) {
+				t.Helper()
+				m := aServer()
+				edit(m)
+				f.parts.Catalog.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)
+				got := make(map[string]bool)
+				for range 2 {
+					select {
+					case word := <-told:
+						got[word] = true
+					case <-time.After(5 * time.Second):
+						t.Fatalf("told %v, want %s", got, what)
+					}
+				}
+				time.Sleep(50 * time.Millisecond)
+				if !got[" "+what] || !got["robot "+what] || len(told) > 0 {
+					t.Errorf("told %v and %d more, want %s", got, len(told), what)
+				}
+			}
+			change("prompts", func(m *ferrule.Manifest) { m.Prompts[0].Text = "Say goodbye" })
+			change("resources", func(m *ferrule.Manifest) {
+				m.Prompts[0].Text = "Say goodbye"
+				m.Resources[1].Title = "A day" // a template
+			})
+		})
 	}
 }

@@ -63,8 +63,8 @@ func (v *view) templates() []*mcp.ResourceTemplate {
 			all = append(all, v.shownTemplate(device, r))
 		}
 	})
-	slices.SortFunc(all, func(a, b *mcp.ResourceTemplate) int { return strings.Compare(a.URITemplate, b.URITemplate) })
-	return all
+	slices.SortStableFunc(all, func(a, b *mcp.ResourceTemplate) int { return strings.Compare(a.URITemplate, b.URITemplate) })
+	return slices.CompactFunc(all, func(a, b *mcp.ResourceTemplate) bool { return a.URITemplate == b.URITemplate })
 }
 
 // eachResource tells of what the first devices offer to read, as far as it is listed
@@ -124,8 +124,8 @@ func (v *view) resources() []*mcp.Resource {
 			all = append(all, v.shownResource(device, r))
 		}
 	})
-	slices.SortFunc(all, func(a, b *mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
-	return all
+	slices.SortStableFunc(all, func(a, b *mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
+	return slices.CompactFunc(all, func(a, b *mcp.Resource) bool { return a.URI == b.URI })
 }
 
 // devices are those that are listed here.

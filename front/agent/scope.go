@@ -46,18 +46,24 @@ func (v *view) located(uri string) (device, own string, ok bool) {
 	return v.device, uri, v.device != ""
 }
 
-// ownURI is a device's own URI, by what stands for it behind its ID. What is not known
-// stays as it is: a template may have been filled in.
+// ownURI is a device's own URI, by what stands for it behind its ID: that itself, unless
+// only another one is written so. What is not known stays as it is: a template may have
+// been filled in.
 func (v *view) ownURI(device, tail string) string {
 	_, manifest, ok := v.front.parts.Catalog.Lookup(device)
-	if ok && manifest != nil && strings.Contains(tail, "%") {
-		for i := range manifest.Resources {
-			if r := &manifest.Resources[i]; legal(r.URI, r.Template) == tail {
-				return r.URI
-			}
+	if !ok || manifest == nil || !strings.Contains(tail, "%") {
+		return tail
+	}
+	own := tail
+	for i := range manifest.Resources {
+		switch r := &manifest.Resources[i]; {
+		case r.URI == tail:
+			return tail
+		case own == tail && legal(r.URI, r.Template) == tail:
+			own = r.URI
 		}
 	}
-	return tail
+	return own
 }
 
 // isOwn tells whether a URI is one of the gateway's here, whoever claims it.
