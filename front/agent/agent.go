@@ -3,15 +3,19 @@
 //
 //	POST /mcp ─▶ guard ─▶ era ─▶ view ─▶ tools/call ─▶ Resolve ─▶ the road
 //	             host,           │       tools/list ─▶ List
-//	             origin,         │       resources/*, completion/complete
+//	             origin,         │       resources/*, prompts/*, completion/complete
 //	             token,          └ the whole fleet at /mcp, one device at
 //	             bounds            /mcp/devices/<id>
 //
 // The SDK speaks the protocol. Nothing that a device says reaches its registry
 // of tools, which panics on what it does not like: lists are answered here, before
-// it looks, and all calls and reads go by the one tool and the one resource that it
-// knows. It has one Server for each view, so that who looks at one device hears of
-// that one alone.
+// it looks, and all calls, reads and prompts go by the one tool, the one resource and
+// the one prompt that it knows. It has one Server for each view, so that who looks at
+// one device hears of that one alone.
+//
+// What a device has of its own is asked for on the same road as its tools: its
+// resources, its prompts, completions, and that it tells of changes. What it asks
+// meanwhile goes to whoever called: rounds.go draws how.
 //
 // A panic is the error of the request that caused it, and of nothing else.
 package agent

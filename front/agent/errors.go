@@ -36,6 +36,16 @@ func badParams(message string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: message}
 }
 
+// noResource says that there is no such resource. The SDK has this error as well, but
+// writes a URI with odd characters as no JSON has it, which would end the session.
+func noResource(uri string) error {
+	data, err := json.Marshal(map[string]string{"uri": uri})
+	if err != nil {
+		data = nil
+	}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Resource not found", Data: data}
+}
+
 // survive is deferred by what tells agents something: if that panics, one agent is
 // not told, and the gateway lives on.
 func survive(log *slog.Logger) {
@@ -62,13 +72,3 @@ func (q quieter) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 func (q quieter) WithGroup(name string) slog.Handler { return quieter{q.Handler.WithGroup(name)} }
-
-// noResource says that there is no such resource. The SDK has this error as well, but
-// writes a URI with odd characters as no JSON has it, which would end the session.
-func noResource(uri string) error {
-	data, err := json.Marshal(map[string]string{"uri": uri})
-	if err != nil {
-		data = nil
-	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Resource not found", Data: data}
-}

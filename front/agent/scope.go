@@ -36,14 +36,16 @@ func (v *view) scopedURI(device, uri string) string {
 // located tells which resource of which device a URI means here; it is not ok for one
 // of the gateway's own.
 func (v *view) located(uri string) (device, own string, ok bool) {
-	if path, below := strings.CutPrefix(uri, devicesURI+"/"); below {
-		id, rest, _ := strings.Cut(path, "/")
-		if v.device == "" || v.device == id {
-			tail, ok := strings.CutPrefix("/"+rest, resourcesPart)
-			return id, v.ownURI(id, tail), ok
-		}
+	path, below := strings.CutPrefix(uri, devicesURI+"/")
+	id, rest, _ := strings.Cut(path, "/")
+	switch {
+	case v.device == "":
+		tail, ok := strings.CutPrefix("/"+rest, resourcesPart)
+		return id, v.ownURI(id, tail), below && ok
+	case below && id == v.device:
+		return "", "", false
 	}
-	return v.device, uri, v.device != ""
+	return v.device, uri, true
 }
 
 // ownURI is a device's own URI, by what stands for it behind its ID: that itself, unless

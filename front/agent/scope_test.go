@@ -16,7 +16,7 @@ import (
 // FuzzScope: whatever a device calls a resource, the URI that agents have for it means
 // that resource, or one that is written alike, and has the characters of a URI.
 func FuzzScope(f *testing.F) {
-	for _, uri := range []string{"file:///log", "a b", "%", "%41", "{x}", "é", "ferrule://devices/robot/state", "a%20b\x00a b", "", "\xff"} {
+	for _, uri := range []string{"file:///log", "a b", "%", "%41", "{x}", "é", "ferrule://devices/robot/state", "ferrule://devices/robot/resources/x", "a%20b\x00a b", "", "\xff"} {
 		f.Add(uri, "file:///other")
 	}
 	f.Fuzz(func(t *testing.T, one, two string) {
