@@ -348,6 +348,31 @@ func TestNeverComesBack(t *testing.T) {
 	})
 }
 
+// TestNeverAnswers: an agent of the older era whose user says nothing keeps a question
+// open no longer than the call lasts.
+func TestNeverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &curious{ask: func(ctx context.Context, call *ferrule.Call) (string, error) {
+			ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // as the road does
+			defer cancel()
+			start := time.Now()
+			_, err := call.Ask(ctx, aText)
+			return fmt.Sprint(err != nil, time.Since(start)), nil
+		}}
+		silent := user()
+		silent.ElicitationHandler = func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		session := connect(t, c.front(t), eras[0], silent)
+		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"})
+		if err != nil || result.Content[0].(*mcp.TextContent).Text != "true 30s" {
+			t.Errorf("%+v, %v", result, err)
+		}
+		session.Close()
+	})
+}
+
 // TestCancelledLater: an agent that has come back with answers can still cancel, and a
 // gateway that stops ends the calls that wait.
 func TestCancelledLater(t *testing.T) {
