@@ -134,6 +134,20 @@ func TestFollowRefused(t *testing.T) {
 		}
 	}
 	a.become(t, "subscribe file:///secret", "subscribe file:///secret", "subscribe file:///log")
+	many := make([]string, 1000)
+	for i := range many {
+		many[i] = "file:///secret"
+	}
+	for session := range v.server.Sessions() {
+		if got := v.agreed(t.Context(), session, many); got != nil {
+			t.Errorf("agreed on %q", got)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.words) != 3+maxSubscriptions {
+		t.Errorf("the device was asked %d times", len(a.words))
+	}
 	if n := len(f.follows.all); n != 1 {
 		t.Errorf("%d are followed", n)
 	}

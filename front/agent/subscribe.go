@@ -100,11 +100,11 @@ func (v *view) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error
 	return nil
 }
 
-// agreed is what an agent may subscribe to of all that it asks for at once: it is told
-// which these are.
+// agreed is what an agent may subscribe to of all that it asks for at once, the first
+// of it: it is told which these are.
 func (v *view) agreed(ctx context.Context, session *mcp.ServerSession, uris []string) (agreed []string) {
-	for _, uri := range uris {
-		if len(agreed) == maxSubscriptions {
+	for _, uri := range uris[:min(len(uris), maxSubscriptions)] {
+		if ctx.Err() != nil {
 			break
 		}
 		if !slices.Contains(agreed, uri) && v.enlist(ctx, session, uri) == nil {
