@@ -70,6 +70,13 @@ var rooms = map[string]room{
 		own:   []string{".", "wire", "dialect"},
 		tests: []string{"wire/wiretest", "dialect/dialecttest", "overlay", "schema", "sim", "thing", "thing/xiaozhi"},
 	},
+	"dialect/mcpdev": {
+		own: []string{".", "wire", "dialect"},
+		tests: []string{
+			"dialect/dialecttest", "dock", "fleet", "journal", "overlay", "pipeline", "schema", "thing", "thing/mcpserver", "wire/web", "wire/wiretest", "wire/ws",
+			"github.com/modelcontextprotocol/go-sdk",
+		},
+	},
 	"dialect/dialecttest": {own: []string{".", "wire", "dialect", "wire/wiretest"}},
 	"dock": {
 		own:   []string{".", "wire", "dialect"},

@@ -1,0 +1,242 @@
+package mcpdev
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// maxFollowed is how many resources of a device may be followed at once.
+const maxFollowed = 256
+
+// How long is waited before listening again.
+const (
+	listenAgain = time.Second
+	listenLater = time.Minute
+)
+
+// listening is a request of the newer era that has the device tell what changes. It
+// lasts until it is cancelled; another takes its place when something else is to be
+// told.
+type listening struct {
+	uris  []string
+	ready chan error // gets what became of it, once
+	end   context.CancelFunc
+
+	id    string // of the request
+	acked bool
+}
+
+// follow has the device tell when a resource changes, or no longer.
+func (s *session) follow(ctx context.Context, c *underway, on bool) error {
+	uri := c.call.Tool
+	if !s.isModern() {
+		method := "resources/unsubscribe"
+		if on {
+			method = "resources/subscribe"
+		}
+		_, err := s.ask(ctx, c, method, "", map[string]any{"uri": uri})
+		return err
+	}
+	before := s.followed()
+	if slices.Contains(before, uri) == on {
+		return nil
+	}
+	after := slices.DeleteFunc(slices.Clone(before), func(u string) bool { return u == uri })
+	if on {
+		after = append(after, uri)
+	}
+	if len(after) > maxFollowed {
+		return ferrule.Errorf(ferrule.Limited, "%d resources of %s are followed already", maxFollowed, c.call.Device)
+	}
+	return s.listenInstead(ctx, c, after)
+}
+
+// followed are the resources that the device is to tell of.
+func (s *session) followed() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.listening); n > 0 {
+		return s.listening[n-1].uris
+	}
+	return nil
+}
+
+// listenToLists has a device of the newer era tell when a list changes.
+func (s *session) listenToLists() {
+	if s.isModern() && len(s.wishes(nil)) > 0 {
+		s.start(&listening{ready: make(chan error, 1)})
+	}
+}
+
+// start begins to listen, and tells what was listened to before.
+func (s *session) start(l *listening) (before []*listening, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil || s.ended != nil || s.failed != nil {
+		return nil, false
+	}
+	before = s.listening
+	s.listening = append(slices.Clone(before), l)
+	s.open(l)
+	return before, true
+}
+
+// listenInstead listens to these resources in place of those before, which are
+// listened to until the device has agreed.
+func (s *session) listenInstead(ctx context.Context, c *underway, uris []string) error {
+	l := &listening{uris: uris, ready: make(chan error, 1)}
+	before, ok := s.start(l)
+	if !ok {
+		return ferrule.Errorf(ferrule.Offline, "the link to %s is gone", c.call.Device)
+	}
+	var err error
+	select {
+	case err = <-l.ready:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	drop := before
+	if err != nil {
+		drop = []*listening{l}
+	}
+	s.mu.Lock()
+	s.listening = slices.DeleteFunc(s.listening, func(other *listening) bool { return slices.Contains(drop, other) })
+	for _, other := range drop {
+		other.end()
+	}
+	s.mu.Unlock()
+	var refused *rpcError
+	var t *trouble
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return ferrule.Errorf(ferrule.Refused, "%s does not tell of %s: %w", c.call.Device, c.call.Tool, refused)
+	case errors.As(err, &t):
+		return t.failure(c.call)
+	case errors.Is(err, context.Canceled):
+		return ferrule.Errorf(ferrule.Cancelled, "cancelled while %s was at it", c.call.Device).AfterSend()
+	}
+	return ferrule.Errorf(ferrule.Unanswered, "%s does not say whether it will tell of %s: %w", c.call.Device, c.call.Tool, err)
+}
+
+// wishes is what the device is to tell.
+func (s *session) wishes(uris []string) map[string]any {
+	wishes := make(map[string]any)
+	if c := s.able.Tools; c != nil && c.ListChanged {
+		wishes["toolsListChanged"] = true
+	}
+	if c := s.able.Prompts; c != nil && c.ListChanged {
+		wishes["promptsListChanged"] = true
+	}
+	if c := s.able.Resources; c != nil && c.ListChanged {
+		wishes["resourcesListChanged"] = true
+	}
+	if len(uris) > 0 {
+		wishes["resourceSubscriptions"] = uris
+	}
+	return wishes
+}
+
+// listen listens until l ends. It is called with mu held, and returns at once.
+func (s *session) listen(ctx context.Context, l *listening) {
+	ctx, l.end = context.WithCancel(ctx)
+	s.beside(func() {
+		defer l.end()
+		pause := listenAgain
+		for {
+			began := time.Now()
+			err := s.listenOnce(ctx, l)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				s.settle(l, err)
+				s.note("it does not tell what changes: %v", err)
+				return
+			}
+			if time.Since(began) > listenLater {
+				pause = listenAgain
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+			pause = min(2*pause, listenLater)
+		}
+	})
+}
+
+// listenOnce listens until the device ends it. The error is why it will not have it
+// at all.
+func (s *session) listenOnce(ctx context.Context, l *listening) error {
+	wishes := s.wishes(l.uris)
+	if len(wishes) == 0 {
+		s.settle(l, nil)
+		<-ctx.Done()
+		return nil
+	}
+	r := s.request(nil, "subscriptions/listen", "", map[string]any{"notifications": wishes})
+	s.mu.Lock()
+	l.id = r.id
+	s.mu.Unlock()
+	a, err := s.courier.ask(ctx, r)
+	if ctx.Err() != nil {
+		s.cancel(ctx, r)
+		return nil
+	}
+	s.mu.Lock()
+	acked := l.acked
+	s.mu.Unlock()
+	switch t := (*trouble)(nil); {
+	case err != nil && (!acked || errors.As(err, &t) && t.declined()):
+		return err
+	case err == nil && a.err != nil:
+		return a.err
+	case err == nil && !acked:
+		return fmt.Errorf("it ended without a word")
+	}
+	return nil
+}
+
+// settle tells whoever waits what became of l.
+func (s *session) settle(l *listening, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.acked = err == nil
+	select {
+	case l.ready <- err:
+	default:
+	}
+}
+
+// acknowledged is told by the device when it has agreed to tell something.
+func (s *session) acknowledged(params []byte) {
+	var p struct {
+		Meta struct {
+			ID json.RawMessage `json:"io.modelcontextprotocol/subscriptionId"`
+		} `json:"_meta"`
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return
+	}
+	id := string(bytes.Trim(p.Meta.ID, `"`))
+	s.mu.Lock()
+	at := slices.IndexFunc(s.listening, func(l *listening) bool { return l.id == id })
+	var l *listening
+	if at >= 0 {
+		l = s.listening[at]
+	}
+	s.mu.Unlock()
+	if l != nil {
+		s.settle(l, nil)
+	}
+}

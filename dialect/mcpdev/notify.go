@@ -1,0 +1,113 @@
+package mcpdev
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// The bounds of what a device may say unasked.
+const (
+	maxParams = ferrule.MaxParams // bytes of a notification
+	every     = time.Second / 20  // in the long run
+	atOnce    = 100
+)
+
+// Notify implements dialect.Notifier.
+func (s *session) Notify(fn func(method string, params json.RawMessage)) { s.notify = fn }
+
+// hear takes in what a device says that is no answer.
+func (s *session) hear(ctx context.Context, m message) {
+	switch {
+	case m.isAnswer():
+		s.note("dropped: nobody waits for answer %s", ferrule.Clean(m.id, 64))
+	case m.isRequest():
+		s.answer(ctx, m)
+	case strings.HasSuffix(m.method, "/list_changed"):
+		s.changed()
+	case m.method == "notifications/subscriptions/acknowledged":
+		s.acknowledged(m.params)
+	default:
+		s.told(m)
+	}
+}
+
+// told hands on what a device tells, to the call under way or to whoever listens.
+func (s *session) told(m message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(m.params) > maxParams:
+		s.note("dropped: a notification of %d bytes; at most %d are possible", len(m.params), maxParams)
+	case !s.allowed.take(time.Now()):
+		s.note("dropped: more than %d notifications a second", time.Second/every)
+	case m.method == "notifications/progress":
+		s.progress(m.params)
+	case m.method == "notifications/message" && s.call != nil:
+		s.logged(m.params)
+	case s.notify != nil && strings.HasPrefix(m.method, "notifications/"):
+		s.notify(ferrule.Clean(m.method, ferrule.MaxMethod), m.params)
+	}
+}
+
+// progress reports how far the call under way is. It is called with mu held.
+func (s *session) progress(params []byte) {
+	var p struct {
+		Token   json.RawMessage `json:"progressToken"`
+		Done    float64         `json:"progress"`
+		Total   float64         `json:"total"`
+		Message string          `json:"message"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil {
+		s.note("dropped: progress that makes no sense: %s", reason(err))
+		return
+	}
+	if s.call == nil || string(bytes.Trim(p.Token, `"`)) != s.call.token {
+		s.note("dropped: nobody waits for this progress")
+		return
+	}
+	s.call.call.Report(ferrule.Progress{Message: ferrule.Clean(p.Message, ferrule.MaxText), Done: p.Done, Total: p.Total})
+}
+
+// levels are those of what devices log.
+var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// logged reports what the device logs during a call. It is called with mu held.
+func (s *session) logged(params []byte) {
+	var p struct {
+		Level  string          `json:"level"`
+		Logger string          `json:"logger"`
+		Data   json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil {
+		s.note("dropped: a log that makes no sense: %s", reason(err))
+		return
+	}
+	if !slices.Contains(levels, p.Level) {
+		p.Level = "info"
+	}
+	if p.Data == nil {
+		p.Data = json.RawMessage("null")
+	}
+	s.call.call.Report(ferrule.Progress{Log: &ferrule.Log{Level: p.Level, Logger: ferrule.Clean(p.Logger, ferrule.MaxWord), Data: p.Data}})
+}
+
+// allowance is how many more of something there may be: one each so often, and
+// some at once. It is the moment at which all that was taken will be paid for.
+type allowance struct{ paid time.Time }
+
+func (a *allowance) take(now time.Time) bool {
+	if a.paid.Before(now) {
+		a.paid = now
+	}
+	if a.paid.Sub(now) > (atOnce-1)*every {
+		return false
+	}
+	a.paid = a.paid.Add(every)
+	return true
+}
