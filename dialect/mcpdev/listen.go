@@ -79,7 +79,7 @@ func (s *session) listenToLists() {
 func (s *session) start(l *listening) (before []*listening, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open == nil || s.ended != nil || s.failed != nil {
+	if s.ended != nil || s.failed != nil {
 		return nil, false
 	}
 	before = s.listening
@@ -91,6 +91,11 @@ func (s *session) start(l *listening) (before []*listening, ok bool) {
 // listenInstead listens to these resources in place of those before, which are
 // listened to until the device has agreed.
 func (s *session) listenInstead(ctx context.Context, c *underway, uris []string) error {
+	select {
+	case <-s.started:
+	case <-ctx.Done():
+		return ferrule.Errorf(ferrule.Busy, "the time was over before %s was asked", c.call.Device)
+	}
 	l := &listening{uris: uris, ready: make(chan error, 1)}
 	before, ok := s.start(l)
 	if !ok {

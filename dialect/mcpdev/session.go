@@ -48,6 +48,7 @@ type session struct {
 
 	work     sync.WaitGroup // what goes on beside
 	invoking sync.WaitGroup // calls that have no outcome yet
+	started  chan struct{}  // closed when Run runs
 	replying chan struct{}  // holds one for each request of the device that is being answered
 
 	mu        sync.Mutex
@@ -57,7 +58,7 @@ type session struct {
 	failed    error              // why it is about to be
 	stale     bool               // what the device offers has changed
 	stop      func()             // ends Run; nil before it runs
-	open      func(l *listening) // begins to listen; nil before Run runs
+	open      func(l *listening) // begins to listen
 	listening []*listening
 }
 
@@ -70,7 +71,7 @@ type underway struct {
 }
 
 func newSession(d *Dialect, link wire.Link) *session {
-	s := &session{dialect: d, link: link, count: d.firstID() - 1, limit: link.Info().SafeWrite, replying: make(chan struct{}, maxReplies)}
+	s := &session{dialect: d, link: link, count: d.firstID() - 1, limit: link.Info().SafeWrite, started: make(chan struct{}), replying: make(chan struct{}, maxReplies)}
 	if h, ok := link.(wire.HTTP); ok {
 		s.courier = newPosts(s, h)
 	} else {
@@ -302,6 +303,7 @@ func (s *session) Run(ctx context.Context) error {
 		stop()
 	}
 	s.mu.Unlock()
+	close(s.started)
 	s.listenToLists()
 	err := s.courier.run(running)
 	stop()
