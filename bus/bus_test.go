@@ -128,7 +128,7 @@ func nodeWith(t *testing.T, name string, cfg Config, j Journal, dir string) *sit
 
 // has gives a node a device that answers.
 func (s *site) has(id, model string, state ferrule.State) *ferrule.Device {
-	m := &ferrule.Manifest{Model: model, Version: "1", Tools: []ferrule.Tool{
+	m := &ferrule.Manifest{Model: model, Version: "1", Acts: []ferrule.Act{ferrule.Read, ferrule.Follow}, Tools: []ferrule.Tool{
 		{Name: "look", Effect: ferrule.Reads}, {Name: "move"},
 	}}
 	kind, err := m.Kind()

@@ -372,6 +372,9 @@ func (t *trip) take(ctx context.Context, data []byte) {
 		var p ferrule.Progress
 		if json.Unmarshal(data[1:], &p) == nil {
 			p.Message = ferrule.Clean(p.Message, ferrule.MaxText)
+			if p.Log != nil {
+				p.Log.Level, p.Log.Logger = ferrule.Clean(p.Log.Level, ferrule.MaxWord), ferrule.Clean(p.Log.Logger, ferrule.MaxWord)
+			}
 			t.call.Report(p)
 		}
 	case frameQuestion:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,6 +66,62 @@ func TestProgressAndQuestions(t *testing.T) {
 	result, err := a.bus.call(ctx, call)
 	if err != nil || string(result.Value) != `[42,"nobody is there"]` || strings.Join(told, ";") != "half 1/2" {
 		t.Errorf("got %v, %v, told %q", result, err, told)
+	}
+}
+
+// TestEverythingCrosses: what is asked for, who is asked what, what a device logs, and
+// every part of an answer and of a failure are on the other node what they were.
+func TestEverythingCrosses(t *testing.T) {
+	a, b, _ := pair(t)
+	priority := 0.5
+	content := []ferrule.Content{
+		{Type: ferrule.LinkContent, URI: "r://1", Role: "user", Link: &ferrule.Resource{URI: "r://1", Title: "One", Icons: []ferrule.Icon{{Source: "https://x/y.png"}}}},
+		{Type: ferrule.AudioContent, Data: []byte{1, 2}, For: &ferrule.Regard{Audience: []string{"user"}, Priority: &priority}},
+	}
+	questions := []ferrule.Question{
+		{Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[]}`)},
+		{Of: ferrule.Roots},
+		{Text: "open it", URL: "https://x/"},
+	}
+	log := ferrule.Log{Level: "warning", Logger: "motor", Data: json.RawMessage(`{"hot":true}`)}
+	b.serve = func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		if call.Act == ferrule.Read {
+			e := ferrule.Errorf(ferrule.Failed, "no")
+			e.Content = content
+			return nil, e
+		}
+		call.Report(ferrule.Progress{Log: &log})
+		for _, q := range questions {
+			if said, err := call.Ask(ctx, q); err != nil || !said.Dismissed {
+				return nil, ferrule.Errorf(ferrule.Failed, "%v %v", said, err)
+			}
+		}
+		return &ferrule.Result{Content: content, Text: string(call.Act)}, nil
+	}
+	var asked []ferrule.Question
+	var logged *ferrule.Log
+	try := func(act ferrule.Act) (*ferrule.Result, error) {
+		call := a.call("robot", "look")
+		call.Act, call.Target.Tool = act, call.Target.Manifest.Asks(act, "look")
+		call.Progress = func(p ferrule.Progress) { logged = p.Log }
+		call.Ask = func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
+			asked = append(asked, q)
+			return ferrule.Answer{Dismissed: true}, nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		return a.bus.call(ctx, call)
+	}
+	result, err := try(ferrule.Follow)
+	if err != nil || result.Text != string(ferrule.Follow) || !reflect.DeepEqual(result.Content, content) {
+		t.Errorf("got %+v, %v", result, err)
+	}
+	if !reflect.DeepEqual(asked, questions) || logged == nil || !reflect.DeepEqual(*logged, log) {
+		t.Errorf("asked %+v, logged %+v", asked, logged)
+	}
+	_, err = try(ferrule.Read)
+	if e := ferrule.AsError(err); e.Code != ferrule.Failed || !reflect.DeepEqual(e.Content, content) {
+		t.Errorf("got %+v", e)
 	}
 }
 

@@ -321,7 +321,7 @@ func targetOf(h holding, req *request) (ferrule.Target, error) {
 	case dev.Trust == ferrule.TrustHeld:
 		return ferrule.Target{}, ferrule.Errorf(ferrule.Held, "%s is not trusted any more", dev.ID).WithHint("`ferrule adopt %s` trusts it", dev.ID)
 	}
-	tool := h.laid.Tool(req.Call.Tool)
+	tool := h.laid.Asks(req.Call.Act, req.Call.Tool)
 	switch {
 	case tool == nil:
 		return ferrule.Target{}, changed(dev)

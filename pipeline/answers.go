@@ -119,7 +119,7 @@ func (a *answers) turn(s *shelf) {
 }
 
 func (a *answers) keep(s *shelf, asked question, result *ferrule.Result) {
-	size := len(result.Value) + len(asked.args) + answerCost
+	size := len(result.Value) + len(result.Text) + len(asked.args) + contentSize(result.Content) + answerCost
 	if size > maxAnswer {
 		return
 	}
@@ -132,6 +132,22 @@ func (a *answers) keep(s *shelf, asked question, result *ferrule.Result) {
 	fresh.result.Value = bytes.Clone(result.Value) // it may be part of something larger
 	s.answers[asked] = a.order.PushFront(fresh)
 	a.bytes += size
+}
+
+// contentSize is what parts of an answer take, roughly.
+func contentSize(all []ferrule.Content) (size int) {
+	for i := range all {
+		c := &all[i]
+		size += answerCost + len(c.Text) + len(c.Data) + len(c.MIME) + len(c.URI)
+		if c.Link == nil {
+			continue
+		}
+		size += answerCost + len(c.Link.Text) + len(c.Link.URI)
+		for _, icon := range c.Link.Icons {
+			size += answerCost + len(icon.Source)
+		}
+	}
+	return size
 }
 
 // drop forgets one answer.

@@ -94,3 +94,19 @@ func TestNothingIsAllocated(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswersContent: what an answer has beside its value takes room as well.
+func TestAnswersContent(t *testing.T) {
+	a := newAnswers()
+	for name, content := range map[string]ferrule.Content{
+		"picture": {Data: make([]byte, maxAnswer)},
+		"text":    {Text: string(make([]byte, maxAnswer))},
+		"link":    {Link: &ferrule.Resource{Icons: []ferrule.Icon{{Source: string(make([]byte, maxAnswer))}}}},
+	} {
+		asked := question{device: "d", tool: name}
+		a.end("d", false, a.begin("d", false), asked, &ferrule.Result{Content: []ferrule.Content{content}})
+		if a.order.Len() != 0 || a.bytes != 0 {
+			t.Errorf("a %s that is too large is kept", name)
+		}
+	}
+}

@@ -57,12 +57,13 @@ func lifetime(t *ferrule.Tool, usual time.Duration) time.Duration {
 	return 0
 }
 
-// question is what makes two calls the same: with the same arguments, of the same
-// tool, of a device that has been there all the time.
+// question is what makes two calls the same: for the same, with the same arguments, of
+// the same tool, of a device that has been there all the time.
 type question struct {
 	device string
 	kind   ferrule.Kind
 	since  int64
+	act    ferrule.Act
 	tool   string
 	args   string
 }
@@ -80,5 +81,5 @@ func questionOf(call *ferrule.Call) (question, error) {
 		return question{}, ferrule.Errorf(ferrule.Internal, "the arguments of %s cannot be written: %w", call.Tool, err)
 	}
 	dev := call.Target.Device
-	return question{dev.ID, dev.Kind, dev.Since.UnixNano(), call.Tool, string(text)}, nil
+	return question{dev.ID, dev.Kind, dev.Since.UnixNano(), call.Act, call.Tool, string(text)}, nil
 }

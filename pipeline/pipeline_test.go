@@ -26,7 +26,7 @@ func (l *ledger) Append(e ferrule.Entry, durable bool) error {
 	if l.full != nil {
 		return l.full
 	}
-	line := fmt.Sprintf("%s %s %s %s", e.Phase, e.Device, e.Tool, e.Args)
+	line := fmt.Sprintf("%s %s %s%s %s", e.Phase, e.Device, e.Act, e.Tool, e.Args)
 	if e.Code != "" {
 		line += " " + string(e.Code)
 	}
@@ -57,7 +57,9 @@ func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	default:
 		return nil, nil, false
 	}
-	return dev, &ferrule.Manifest{Tools: []ferrule.Tool{
+	return dev, &ferrule.Manifest{Acts: []ferrule.Act{ferrule.Read, ferrule.Get, ferrule.Complete, ferrule.Follow}, Prompts: []ferrule.Prompt{
+		{Name: "tour", Arguments: []ferrule.PromptArgument{{Name: "room", Required: true}, {Name: "pace"}}},
+	}, Tools: []ferrule.Tool{
 		{Name: "look", Effect: ferrule.Reads},
 		{Name: "move", Effect: ferrule.Changes, Deadline: ferrule.Duration(5 * time.Second), Check: func(args map[string]any) []string {
 			if len(args) == 0 {

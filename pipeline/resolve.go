@@ -13,8 +13,8 @@ type Fleet interface {
 	Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool)
 }
 
-// resolve finds the device and the tool that a call names, and refuses what the
-// caller may not know of or what cannot be called.
+// resolve finds the device and the tool that a call names, or what else it asks for,
+// and refuses what the caller may not know of or what cannot be called.
 func resolve(fleet Fleet) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -28,8 +28,10 @@ func resolve(fleet Fleet) stage {
 			case dev.State != ferrule.StateOnline:
 				return nil, dev.OfflineError()
 			}
-			tool := manifest.Tool(call.Tool)
+			tool := manifest.Asks(call.Act, call.Tool)
 			switch {
+			case tool == nil && call.Act != ferrule.UseTool:
+				return nil, cannot(dev, manifest, call)
 			case tool == nil || !call.Principal.MayCall(tool):
 				return nil, ferrule.Errorf(ferrule.NotFound, "%s has no tool %q", dev.ID, ferrule.Clean(call.Tool, ferrule.MaxToolName)).
 					WithHint("it has %s", names(manifest, call.Principal))
@@ -43,17 +45,35 @@ func resolve(fleet Fleet) stage {
 	}
 }
 
+// cannot says why something other than a tool cannot be asked for.
+func cannot(dev *ferrule.Device, m *ferrule.Manifest, call *ferrule.Call) error {
+	act, name := ferrule.Clean(string(call.Act), ferrule.MaxWord), ferrule.Clean(call.Tool, ferrule.MaxURI)
+	if call.Act != ferrule.Get || !m.Can(ferrule.Get) {
+		return ferrule.Errorf(ferrule.NotFound, "%s has nothing to %s as %q", dev.ID, act, name)
+	}
+	var all []string
+	for _, p := range m.Prompts {
+		all = append(all, p.Name)
+	}
+	return ferrule.Errorf(ferrule.NotFound, "%s has no prompt %q", dev.ID, name).WithHint("it has %s", few(all, "no prompt"))
+}
+
 // names lists the tools of a device that a caller can use, for a hint.
 func names(m *ferrule.Manifest, who ferrule.Principal) string {
-	const most = 20
 	var all []string
 	for i := range m.Tools {
 		if t := &m.Tools[i]; t.Quarantine == "" && who.MayCall(t) {
 			all = append(all, t.Name)
 		}
 	}
+	return few(all, "no tool that can be used")
+}
+
+// few lists some of all, or says that there is none.
+func few(all []string, none string) string {
+	const most = 20
 	if len(all) == 0 {
-		return "no tool that can be used"
+		return none
 	}
 	slices.Sort(all)
 	if len(all) > most {

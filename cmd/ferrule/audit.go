@@ -86,7 +86,11 @@ func (a *app) printRecord(r record, width int) error {
 		_, err := fmt.Fprintf(a.stdout, "%s  %s\n", begin, oneLine(ferrule.Clean(r.Message, ferrule.MaxText), ferrule.MaxText))
 		return err
 	}
-	what := ferrule.Clean(fmt.Sprintf("%s %s %s", r.Device, r.Tool, r.Args), ferrule.MaxText)
+	asked := r.Tool
+	if r.Act != ferrule.UseTool {
+		asked = string(r.Act) + " " + asked
+	}
+	what := ferrule.Clean(fmt.Sprintf("%s %s %s", r.Device, asked, r.Args), ferrule.MaxText)
 	who := ferrule.Clean(r.Principal.String(), ferrule.MaxWord)
 	_, err := fmt.Fprintf(a.stdout, "%s  %-28s  %s  %s\n", begin,
 		outcomeOf(r.Entry), oneLine(what, ferrule.MaxText), a.style(faint, oneLine(who, ferrule.MaxWord)))

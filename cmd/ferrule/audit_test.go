@@ -631,6 +631,22 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
+// TestAuditActs: a record of what is no tool says what was asked for.
+func TestAuditActs(t *testing.T) {
+	var out strings.Builder
+	a := &app{stdout: &out}
+	read, used := happened(0, "a"), happened(1, "b")
+	read.Act, read.Tool = ferrule.Read, "robot://log"
+	for _, e := range []ferrule.Entry{read, used} {
+		if err := a.printRecord(record{Entry: e}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := out.String(); !strings.Contains(got, "  robot read robot://log ") || !strings.Contains(got, "  robot move ") {
+		t.Errorf("got %s", got)
+	}
+}
+
 // TestOutcomes: every code can be asked for.
 func TestOutcomes(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../errors.go", nil, 0)
