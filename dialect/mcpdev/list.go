@@ -76,10 +76,19 @@ func (c capabilities) acts() (acts []ferrule.Act) {
 	if c.Prompts != nil {
 		acts = append(acts, ferrule.Get)
 	}
-	if c.Completions != nil || c.Completion != nil {
+	if named(c.Completions) || named(c.Completion) {
 		acts = append(acts, ferrule.Complete)
 	}
 	return acts
+}
+
+// named tells whether a capability is there, whatever it is.
+func named(capability json.RawMessage) bool {
+	switch string(capability) {
+	case "", "null", "false":
+		return false
+	}
+	return true
 }
 
 // describe reads everything that the device lists.
@@ -108,7 +117,7 @@ func (s *session) describe(ctx context.Context, about server) (*ferrule.Manifest
 			return nil, err
 		}
 	}
-	if s.able.Logging != nil && !s.isModern() {
+	if named(s.able.Logging) && !s.isModern() {
 		s.logs(ctx)
 	}
 	return m, nil

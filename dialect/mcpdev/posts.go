@@ -157,7 +157,7 @@ func (p *posts) recognize(method string, answer *http.Response) {
 		p.echoes = true
 	case id != "":
 		p.session.fail(errForgotten)
-	case p.echoes:
+	case p.echoes && !isStream(answer):
 		p.session.fail(errRestarted)
 	}
 }
