@@ -82,6 +82,9 @@ func (l *lines) tell(ctx context.Context, body []byte) error { return l.send(ctx
 // cancels implements courier.
 func (l *lines) cancels() bool { return true }
 
+// frugal implements courier.
+func (l *lines) frugal() bool { return false }
+
 // farewell implements courier: the end of the link is enough.
 func (l *lines) farewell(context.Context) {}
 

@@ -22,9 +22,13 @@ const (
 )
 
 // listening is a request of the newer era that has the device tell what changes. It
-// lasts until it is cancelled; another takes its place when something else is to be
-// told.
+// lasts until it is cancelled.
+//
+// Over HTTP each takes a connection, so there is one for everything: another takes its
+// place when something else is to be told. Over messages there is one for the lists
+// and one for each resource: of two that want the same, some servers end both at once.
 type listening struct {
+	lists bool
 	uris  []string
 	ready chan error // gets what became of it, once
 	end   context.CancelFunc
@@ -44,61 +48,77 @@ func (s *session) follow(ctx context.Context, c *underway, on bool) error {
 		_, err := s.ask(ctx, c, method, "", map[string]any{"uri": uri})
 		return err
 	}
-	before := s.followed()
-	if slices.Contains(before, uri) == on {
-		return nil
-	}
-	after := slices.DeleteFunc(slices.Clone(before), func(u string) bool { return u == uri })
-	if on {
-		after = append(after, uri)
-	}
-	if len(after) > maxFollowed {
-		return ferrule.Errorf(ferrule.Limited, "%d resources of %s are followed already", maxFollowed, c.call.Device)
-	}
-	return s.listenInstead(ctx, c, after)
-}
-
-// followed are the resources that the device is to tell of.
-func (s *session) followed() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := len(s.listening); n > 0 {
-		return s.listening[n-1].uris
-	}
-	return nil
-}
-
-// listenToLists has a device of the newer era tell when a list changes.
-func (s *session) listenToLists() {
-	if s.isModern() && len(s.wishes(nil)) > 0 {
-		s.start(&listening{ready: make(chan error, 1)})
-	}
-}
-
-// start begins to listen, and tells what was listened to before.
-func (s *session) start(l *listening) (before []*listening, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended != nil || s.failed != nil {
-		return nil, false
-	}
-	before = s.listening
-	s.listening = append(slices.Clone(before), l)
-	s.open(l)
-	return before, true
-}
-
-// listenInstead listens to these resources in place of those before, which are
-// listened to until the device has agreed.
-func (s *session) listenInstead(ctx context.Context, c *underway, uris []string) error {
 	select {
 	case <-s.started:
 	case <-ctx.Done():
 		return ferrule.Errorf(ferrule.Busy, "the time was over before %s was asked", c.call.Device)
 	}
-	l := &listening{uris: uris, ready: make(chan error, 1)}
-	before, ok := s.start(l)
-	if !ok {
+	before, followed := s.followed()
+	switch {
+	case slices.Contains(followed, uri) == on:
+		return nil
+	case len(followed) == maxFollowed && on:
+		return ferrule.Errorf(ferrule.Limited, "%d resources of %s are followed already", maxFollowed, c.call.Device)
+	case s.courier.frugal() && on:
+		return s.listenInstead(ctx, c, &listening{lists: true, uris: append(followed, uri)}, before)
+	case s.courier.frugal():
+		return s.listenInstead(ctx, c, &listening{lists: true, uris: without(followed, uri)}, before)
+	case on:
+		return s.listenInstead(ctx, c, &listening{uris: []string{uri}}, nil)
+	}
+	s.leave(slices.DeleteFunc(before, func(l *listening) bool { return !slices.Contains(l.uris, uri) }))
+	return nil
+}
+
+func without(all []string, one string) []string {
+	return slices.DeleteFunc(all, func(s string) bool { return s == one })
+}
+
+// followed are the resources that the device is to tell of, and by what.
+func (s *session) followed() (by []*listening, uris []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listening {
+		uris = append(uris, l.uris...)
+	}
+	return slices.Clone(s.listening), uris
+}
+
+// leave ends some that are listened to.
+func (s *session) leave(all []*listening) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listening = slices.DeleteFunc(s.listening, func(l *listening) bool { return slices.Contains(all, l) })
+	for _, l := range all {
+		l.end()
+	}
+}
+
+// listenToLists has a device of the newer era tell when a list changes.
+func (s *session) listenToLists() {
+	l := &listening{lists: true}
+	if s.isModern() && len(s.wishes(l)) > 0 {
+		s.start(l)
+	}
+}
+
+// start begins to listen.
+func (s *session) start(l *listening) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil || s.failed != nil {
+		return false
+	}
+	l.ready = make(chan error, 1)
+	s.listening = append(s.listening, l)
+	s.open(l)
+	return true
+}
+
+// listenInstead begins to listen, in place of those before, which are listened to
+// until the device has agreed.
+func (s *session) listenInstead(ctx context.Context, c *underway, l *listening, before []*listening) error {
+	if !s.start(l) {
 		return ferrule.Errorf(ferrule.Offline, "the link to %s is gone", c.call.Device)
 	}
 	var err error
@@ -107,16 +127,11 @@ func (s *session) listenInstead(ctx context.Context, c *underway, uris []string)
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	drop := before
 	if err != nil {
-		drop = []*listening{l}
+		s.leave([]*listening{l})
+	} else {
+		s.leave(before)
 	}
-	s.mu.Lock()
-	s.listening = slices.DeleteFunc(s.listening, func(other *listening) bool { return slices.Contains(drop, other) })
-	for _, other := range drop {
-		other.end()
-	}
-	s.mu.Unlock()
 	var refused *rpcError
 	var t *trouble
 	switch {
@@ -133,8 +148,14 @@ func (s *session) listenInstead(ctx context.Context, c *underway, uris []string)
 }
 
 // wishes is what the device is to tell.
-func (s *session) wishes(uris []string) map[string]any {
+func (s *session) wishes(l *listening) map[string]any {
 	wishes := make(map[string]any)
+	if len(l.uris) > 0 {
+		wishes["resourceSubscriptions"] = l.uris
+	}
+	if !l.lists {
+		return wishes
+	}
 	if c := s.able.Tools; c != nil && c.ListChanged {
 		wishes["toolsListChanged"] = true
 	}
@@ -143,9 +164,6 @@ func (s *session) wishes(uris []string) map[string]any {
 	}
 	if c := s.able.Resources; c != nil && c.ListChanged {
 		wishes["resourcesListChanged"] = true
-	}
-	if len(uris) > 0 {
-		wishes["resourceSubscriptions"] = uris
 	}
 	return wishes
 }
@@ -183,7 +201,7 @@ func (s *session) listen(ctx context.Context, l *listening) {
 // listenOnce listens until the device ends it. The error is why it will not have it
 // at all.
 func (s *session) listenOnce(ctx context.Context, l *listening) error {
-	wishes := s.wishes(l.uris)
+	wishes := s.wishes(l)
 	if len(wishes) == 0 {
 		s.settle(l, nil)
 		<-ctx.Done()

@@ -215,6 +215,9 @@ func (p *posts) tell(ctx context.Context, body []byte) error {
 // cancels implements courier: in the newer era the end of a connection is enough.
 func (p *posts) cancels() bool { return !p.session.isModern() }
 
+// frugal implements courier.
+func (p *posts) frugal() bool { return true }
+
 // farewellTime is how long a device may take to hear that it is left alone.
 const farewellTime = time.Second
 

@@ -29,6 +29,8 @@ type courier interface {
 	// cancels tells whether a request that is waited for no longer has to be
 	// cancelled in words.
 	cancels() bool
+	// frugal tells whether each request that lasts costs a connection.
+	frugal() bool
 	// farewell tells the device that nothing more will come, if it wants to know.
 	farewell(ctx context.Context)
 }
