@@ -39,24 +39,27 @@ func (s *session) hear(ctx context.Context, m message) {
 
 // told hands on what a device tells, to the call under way or to whoever listens.
 func (s *session) told(m message) {
+	s.talk.Lock()
+	defer s.talk.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	c := s.call
+	s.mu.Unlock()
 	switch {
 	case len(m.params) > maxParams:
 		s.note("dropped: a notification of %d bytes; at most %d are possible", len(m.params), maxParams)
 	case !s.allowed.take(time.Now()):
 		s.note("dropped: more than %d notifications a second", time.Second/every)
 	case m.method == "notifications/progress":
-		s.progress(m.params)
-	case m.method == "notifications/message" && s.call != nil:
-		s.logged(m.params)
+		s.progress(c, m.params)
+	case m.method == "notifications/message" && c != nil:
+		s.logged(c, m.params)
 	case s.notify != nil && strings.HasPrefix(m.method, "notifications/"):
 		s.notify(ferrule.Clean(m.method, ferrule.MaxMethod), m.params)
 	}
 }
 
-// progress reports how far the call under way is. It is called with mu held.
-func (s *session) progress(params []byte) {
+// progress reports how far the call under way is, if there is one.
+func (s *session) progress(c *underway, params []byte) {
 	var p struct {
 		Token   json.RawMessage `json:"progressToken"`
 		Done    float64         `json:"progress"`
@@ -67,18 +70,25 @@ func (s *session) progress(params []byte) {
 		s.note("dropped: progress that makes no sense: %s", reason(err))
 		return
 	}
-	if s.call == nil || string(bytes.Trim(p.Token, `"`)) != s.call.token {
+	if c == nil || string(bytes.Trim(p.Token, `"`)) != s.tokenOf(c) {
 		s.note("dropped: nobody waits for this progress")
 		return
 	}
-	s.call.call.Report(ferrule.Progress{Message: ferrule.Clean(p.Message, ferrule.MaxText), Done: p.Done, Total: p.Total})
+	c.call.Report(ferrule.Progress{Message: ferrule.Clean(p.Message, ferrule.MaxText), Done: p.Done, Total: p.Total})
 }
 
 // levels are those of what devices log.
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// logged reports what the device logs during a call. It is called with mu held.
-func (s *session) logged(params []byte) {
+// tokenOf is that of the progress of a call.
+func (s *session) tokenOf(c *underway) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.token
+}
+
+// logged reports what the device logs during a call.
+func (s *session) logged(c *underway, params []byte) {
 	var p struct {
 		Level  string          `json:"level"`
 		Logger string          `json:"logger"`
@@ -94,7 +104,7 @@ func (s *session) logged(params []byte) {
 	if p.Data == nil {
 		p.Data = json.RawMessage("null")
 	}
-	s.call.call.Report(ferrule.Progress{Log: &ferrule.Log{Level: p.Level, Logger: ferrule.Clean(p.Logger, ferrule.MaxWord), Data: p.Data}})
+	c.call.Report(ferrule.Progress{Log: &ferrule.Log{Level: p.Level, Logger: ferrule.Clean(p.Logger, ferrule.MaxWord), Data: p.Data}})
 }
 
 // allowance is how many more of something there may be: one each so often, and

@@ -46,12 +46,14 @@ type session struct {
 	limit    int // bytes of the longest request; zero for any
 	greeted  bool
 	notify   func(method string, params json.RawMessage)
-	allowed  allowance // of what the device says unasked
 
 	work     sync.WaitGroup // what goes on beside
 	invoking sync.WaitGroup // calls that have no outcome yet
 	started  chan struct{}  // closed when Run runs
 	replying chan struct{}  // holds one for each request of the device that is being answered
+
+	talk    sync.Mutex // held while somebody is told something; taken before mu
+	allowed allowance  // of what the device says unasked
 
 	mu        sync.Mutex
 	count     int
@@ -177,8 +179,11 @@ func (s *session) begin(ctx context.Context, call *ferrule.Call) (*underway, err
 	return s.call, nil
 }
 
-// end is the end of the call. What was put off for it is done.
+// end is the end of the call: its caller is told nothing more, and what was put off for
+// it is done.
 func (s *session) end() {
+	s.talk.Lock()
+	defer s.talk.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.call = nil
