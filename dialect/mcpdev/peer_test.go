@@ -55,6 +55,13 @@ func robot() *mcpserver.Device {
 		_, err := mcpserver.AskUser[sure](ctx, "sure", "Are you sure?")
 		return "done", err
 	})
+	thing.Tool(board, "think", "Ask a model, and for folders", func(ctx context.Context, _ struct{}) (string, error) {
+		answers, err := mcpserver.Ask(ctx, mcpserver.Generate{Name: "sum", Text: "2+2?", MaxTokens: 5}, mcpserver.Roots{Name: "where"})
+		if err != nil {
+			return "", err
+		}
+		return answers[0].Text + " in " + strings.Join(answers[1].Roots, " "), nil
+	})
 	thing.Tool(board, "hold", "Take long", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
 	thing.Tool(board, "extra", "Not always there", func(context.Context, struct{}) (int, error) { return 1, nil })
 	d := mcpserver.New(board, mcpserver.Config{Title: "A robot", Instructions: "Mind the cat.", Icons: []mcpserver.Icon{{URL: "https://example.com/robot.png"}}})
@@ -119,22 +126,22 @@ func serveRobot(t *testing.T, d *mcpserver.Device, way string) (url string) {
 	return url
 }
 
-// connector is the medium of a device at a URL.
-func connector(t *testing.T, url, name string) *web.Connector {
+// connector is the medium of one device.
+func connector(t *testing.T, d web.Device) *web.Connector {
 	cfg := web.DefaultConfig()
-	cfg.Dialects, cfg.Devices = []string{mcpdev.Name}, []web.Device{{URL: url, Name: name}}
+	cfg.Dialects, cfg.Devices = []string{mcpdev.Name}, []web.Device{d}
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
 	return web.New(cfg, ws.DefaultConfig().Dial, slog.New(slog.NewTextHandler(t.Output(), nil)))
 }
 
-// openLink opens a real link to a URL.
-func openLink(t *testing.T, url string) wire.Link {
+// openWith opens a real link to a device.
+func openWith(t *testing.T, d web.Device) wire.Link {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := make(chan wire.Sighting, 1)
-	go connector(t, url, "").Watch(ctx, func(_ string, all []wire.Sighting) { seen <- all[0] })
+	go connector(t, d).Watch(ctx, func(_ string, all []wire.Sighting) { seen <- all[0] })
 	sighting := <-seen
 	cancel()
 	link, err := sighting.Open(t.Context())
@@ -160,7 +167,7 @@ type met struct {
 func meet(t *testing.T, url string) *met {
 	t.Helper()
 	m := &met{t: t, ran: make(chan error, 1)}
-	link := openLink(t, url)
+	link := openWith(t, web.Device{URL: url})
 	link.(wire.Tapped).Observe(func(f wire.Frame) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -310,6 +317,45 @@ func TestQuestions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestModelAndRoots: a device asks the caller's model, and which folders they work in.
+func TestModelAndRoots(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			m := meet(t, serveRobot(t, robot(), way))
+			got := m.do(ferrule.Call{Tool: "think", Ask: func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
+				if q.Of == ferrule.Roots {
+					return ferrule.Answer{Given: true, Value: json.RawMessage(`{"roots":[{"uri":"file:///work"}]}`)}, nil
+				}
+				if q.Of != ferrule.Model || !bytes.Contains(q.Prompt, []byte("2+2?")) {
+					t.Errorf("the question was %+v", q)
+				}
+				return ferrule.Answer{Given: true, Value: json.RawMessage(`{"role":"assistant","model":"m","content":{"type":"text","text":"four"}}`)}, nil
+			}})
+			if got != `{"value":"four in file:///work"}` {
+				t.Errorf("got %s", got)
+			}
+			got = m.do(ferrule.Call{Tool: "think", Ask: func(context.Context, ferrule.Question) (ferrule.Answer, error) { return ferrule.Answer{}, nil }})
+			if !strings.Contains(got, `"code":"failed"`) {
+				t.Errorf("a model that would not: %s", got)
+			}
+		})
+	}
+}
+
+// TestToken: a device that wants a token is spoken to with the one that its owner gave,
+// and with no other.
+func TestToken(t *testing.T) {
+	d := mcpserver.New(thing.New("safe", "1"), mcpserver.Config{Tokens: []string{"secret"}})
+	url := serveRobot(t, d, "http modern")
+	for token, want := range map[string]string{"secret": "", "wrong": "it answers 401 Unauthorized"} {
+		link := openWith(t, web.Device{URL: url, Token: token})
+		_, manifest, err := mcpdev.New(mcpdev.Parts{}).Greet(t.Context(), link)
+		if want == "" && (err != nil || manifest.Model != "safe") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", token, err)
+		}
 	}
 }
 

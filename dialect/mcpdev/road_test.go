@@ -25,6 +25,7 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/wire/web"
 )
 
 // house is a gateway without its fronts: a dock, a fleet and the road to it.
@@ -51,7 +52,7 @@ func live(t *testing.T, url string) *house {
 		t.Fatal(err)
 	}
 	d := dock.New(dock.Parts{
-		Config: dock.DefaultConfig(), Connectors: []wire.Connector{connector(t, url, "robot")},
+		Config: dock.DefaultConfig(), Connectors: []wire.Connector{connector(t, web.Device{URL: url, Name: "robot"})},
 		Dialects: map[string]dialect.Dialect{mcpdev.Name: mcpdev.New(mcpdev.Parts{Version: "1.0"})},
 		Overlays: overlay.NewSet(), Fleet: h.fleet, Memory: memory, Log: log,
 		Said: func(e ferrule.Event) { h.mu.Lock(); defer h.mu.Unlock(); h.said = append(h.said, e) },
