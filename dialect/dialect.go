@@ -44,8 +44,8 @@ type Session interface {
 	Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 
 	// Run reads the link until it breaks or ctx ends, and closes it. It is the
-	// only goroutine of an idle session. It returns nil if ctx ended, else why
-	// the link broke; by then every Invoke has its outcome.
+	// only goroutine of an idle session over a link of messages. It returns nil if
+	// ctx ended, else why the link broke; by then every Invoke has its outcome.
 	Run(ctx context.Context) error
 }
 

@@ -176,6 +176,7 @@ func (p *posts) unusual(r request, answer *http.Response) (message, error) {
 	switch status := answer.StatusCode; {
 	case status == http.StatusNotFound && p.sessionID() != "":
 		p.session.fail(errForgotten)
+		t.lost = true
 		return message{}, t
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return message{}, t

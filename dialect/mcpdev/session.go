@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -97,9 +98,7 @@ func (s *session) request(c *underway, method, name string, params map[string]an
 	}
 	s.mu.Unlock()
 	filled := make(map[string]any)
-	for key, value := range params {
-		filled[key] = value
-	}
+	maps.Copy(filled, params)
 	if meta := s.meta(c); len(meta) > 0 {
 		filled["_meta"] = meta
 	}
@@ -167,6 +166,9 @@ func (s *session) begin(ctx context.Context, call *ferrule.Call) (*underway, err
 	defer s.mu.Unlock()
 	if why := firstError(s.ended, s.failed); why != nil {
 		return nil, ferrule.Errorf(ferrule.Offline, "the link is gone: %w", why)
+	}
+	if s.stale {
+		return nil, ferrule.Errorf(ferrule.Offline, "%w", errChanged).WithHint("call again in a moment")
 	}
 	if s.call != nil {
 		return nil, ferrule.Errorf(ferrule.Busy, "the device is at another call")
@@ -327,7 +329,7 @@ func (s *session) finish(ctx context.Context, err error) {
 	if s.stale && s.failed == nil && err == nil {
 		err = errChanged
 	}
-	s.ended = firstError(err, s.failed, ctx.Err(), errChanged)
+	s.ended = firstError(err, s.failed, ctx.Err())
 	idle, orderly := s.call == nil, errors.Is(s.ended, errChanged) || ctx.Err() != nil && s.failed == nil
 	s.mu.Unlock()
 	if idle && orderly {

@@ -13,6 +13,7 @@ type trouble struct {
 	sent   bool // bytes of it may have left
 	silent bool // nothing came in time
 	status int  // of HTTP; zero if there was none
+	lost   bool // the device has forgotten the session
 	wait   time.Duration
 	err    error
 }
@@ -55,7 +56,7 @@ func (t *trouble) failure(call *ferrule.Call) *ferrule.Error {
 	case t.status == http.StatusTooManyRequests:
 		return ferrule.Errorf(ferrule.Refused, "%s refused %s: %w", call.Device, call.Tool, t.err).
 			WithHint("%s", t.patience())
-	case t.status == http.StatusNotFound:
+	case t.lost:
 		return ferrule.Errorf(ferrule.Refused, "%s refused %s: %w", call.Device, call.Tool, t.err).
 			WithHint("it has forgotten this gateway, as after a restart, and is greeted again: call again in a moment")
 	case t.declined():
