@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 
 	"github.com/ferrulehq/ferrule"
 )
@@ -117,7 +118,8 @@ func inputOf(result []byte) *input {
 // inputs are the answers to all of it.
 func (s *session) inputs(in *input) (map[string]any, error) {
 	answers := make(map[string]any)
-	for name, r := range in.Requests {
+	for _, name := range slices.Sorted(maps.Keys(in.Requests)) {
+		r := in.Requests[name]
 		result, failure := s.reply(r.Method, r.Params)
 		if failure != nil {
 			return nil, failure

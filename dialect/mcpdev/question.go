@@ -108,6 +108,9 @@ func questionOf(method string, params []byte) (ferrule.Question, *rpcError) {
 		}
 		q.Schema = nil
 	}
+	if p.URL == "" && len(p.Schema) == 0 {
+		q.Schema = json.RawMessage(`{"type":"object"}`) // an answer to a device is always an object
+	}
 	if len(p.Schema) > ferrule.MaxSchema {
 		return ferrule.Question{}, &rpcError{codeBadParams, "the schema is too long"}
 	}
