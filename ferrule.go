@@ -103,6 +103,9 @@ type Call struct {
 	// Askable is who Ask can reach, as Question.Asks has it. To ask another is an
 	// error.
 	Askable []Asked `json:"askable,omitempty"`
+	// Knows is what the device wanted to know before, with the answers. The dock sets
+	// it.
+	Knows *Wants `json:"-"`
 	// Target is what the call turned out to address. The pipeline sets it; what
 	// a front puts here is overwritten.
 	Target Target `json:"-"`
@@ -236,6 +239,18 @@ type Result struct {
 	Content []Content `json:"content,omitempty"`
 	// Text tells what it is, of a prompt.
 	Text string `json:"text,omitempty"`
+	// Wants is what the device wants to know first: it has not done anything yet. It
+	// does not leave the dock.
+	Wants *Wants `json:"-"`
+}
+
+// Wants is what a device wants to know before it does what it was asked for, and then
+// the same with what it was answered.
+type Wants struct {
+	Questions []Question
+	Answers   []Answer // of each question
+	// State is the device's own, which it is given back; nil if it gave none.
+	State *string
 }
 
 // Content is one part of an answer: text, a picture, a sound, a resource that has

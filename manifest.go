@@ -114,6 +114,9 @@ type Tool struct {
 	Cache *Duration `json:"cache,omitempty"`
 	// Quarantine is why the tool cannot be called; empty if it can.
 	Quarantine string `json:"quarantine,omitempty"`
+	// Whole is the schema that Input was made of, with what no client of every sort
+	// reads; it is set in a laid manifest, and empty where Input says as much.
+	Whole json.RawMessage `json:"-"`
 	// Check names everything that is wrong with a call's decoded arguments. It
 	// is set in a laid manifest, and nil where nothing is known about them.
 	Check func(args map[string]any) []string `json:"-"`

@@ -36,7 +36,8 @@ func eventsOf(before *ferrule.Device, c change) (events []ferrule.Event) {
 	if hello {
 		add(ferrule.Appeared, nil)
 	}
-	if hello && !now.Changed.IsZero() && now.Changed.Equal(now.Since) || hello && before != nil && before.Kind != "" && before.Kind != now.Kind {
+	another := online(now) && before != nil && before.Kind != "" && before.Kind != now.Kind
+	if hello && !now.Changed.IsZero() && now.Changed.Equal(now.Since) || another {
 		add(ferrule.ChangedKind, func(e *ferrule.Event) { e.Previous = now.Previous })
 	}
 	if hello && now.Trust == ferrule.TrustHeld {

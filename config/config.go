@@ -1,7 +1,7 @@
 // Package config is the file: it is decoded strictly, filled with defaults and
 // checked, and turned into the configs of the rooms.
 //
-//	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, ws.Config, mqtt.Config, journal.Config,
+//	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, web.Config, ws.Config, mqtt.Config, journal.Config,
 //	                          pipeline.Config, dock.Config, catalog.Config, agent.Config, auth.Tokens,
 //	                          []endpoint.Config, bus.Config
 //	overlays/*   ─▶ []*overlay.File
@@ -39,6 +39,7 @@ import (
 	"github.com/ferrulehq/ferrule/wire/lobby"
 	"github.com/ferrulehq/ferrule/wire/serial"
 	"github.com/ferrulehq/ferrule/wire/tcp"
+	"github.com/ferrulehq/ferrule/wire/web"
 )
 
 // Sample is the commented file with every key, at its default.
@@ -67,6 +68,7 @@ type Config struct {
 type Devices struct {
 	Serial []SerialDevice `yaml:"serial"`
 	TCP    []TCPDevice    `yaml:"tcp"`
+	HTTP   []HTTPDevice   `yaml:"http"`
 }
 
 // SerialDevice is a board on a serial port.
@@ -84,6 +86,20 @@ type TCPDevice struct {
 	Name    string `yaml:"name"`
 	Held    bool   `yaml:"held"`
 }
+
+// HTTPDevice is a device that is an MCP server.
+type HTTPDevice struct {
+	// URL may be auto, for those that announce themselves.
+	URL  string `yaml:"url"`
+	Name string `yaml:"name"`
+	// Token is sent to the device, or File is where it stands.
+	Token string `yaml:"token"`
+	File  string `yaml:"file"`
+	Held  bool   `yaml:"held"`
+}
+
+// Auto is the URL of devices that announce themselves.
+const Auto = "auto"
 
 // DialIn is about devices that dial in.
 type DialIn struct {
@@ -284,6 +300,9 @@ func (c Config) Check() error {
 	if err := c.TCP(nil).Check(); err != nil {
 		return fmt.Errorf("devices.tcp: %w", err)
 	}
+	if err := c.Web(nil).Check(); err != nil {
+		return fmt.Errorf("devices.http: %w", err)
+	}
 	if err := c.checkNames(); err != nil {
 		return fmt.Errorf("devices: %w", err)
 	}
@@ -357,6 +376,9 @@ func (c Config) checkNames() error {
 	for _, d := range c.Devices.TCP {
 		names = append(names, d.Name)
 	}
+	for _, d := range c.Devices.HTTP {
+		names = append(names, d.Name)
+	}
 	seen := make(map[string]bool)
 	for _, name := range names {
 		if name == "" {
@@ -392,6 +414,20 @@ func (c Config) TCP(dialects []string) tcp.Config {
 	out.Dialects = dialects
 	for _, d := range c.Devices.TCP {
 		out.Boards = append(out.Boards, tcp.Board(d))
+	}
+	return out
+}
+
+// Web is the config of the medium, with the dialects to try.
+func (c Config) Web(dialects []string) web.Config {
+	out := web.DefaultConfig()
+	out.Dialects = dialects
+	for _, d := range c.Devices.HTTP {
+		if d.URL == Auto {
+			out.Browse = true
+			continue
+		}
+		out.Devices = append(out.Devices, web.Device{URL: d.URL, Name: d.Name, Token: d.Token, TokenFile: d.File, Held: d.Held})
 	}
 	return out
 }

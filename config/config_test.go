@@ -22,7 +22,7 @@ func TestSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config.Default()
-	want.Devices = config.Devices{Serial: []config.SerialDevice{}, TCP: []config.TCPDevice{}}
+	want.Devices = config.Devices{Serial: []config.SerialDevice{}, TCP: []config.TCPDevice{}, HTTP: []config.HTTPDevice{}}
 	want.Auth.Tokens = []config.Token{}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the sample says\n%+v\nand the default is\n%+v", got, want)
@@ -48,6 +48,7 @@ func TestSampleExample(t *testing.T) {
 	want := config.Devices{
 		Serial: []config.SerialDevice{{Port: "auto"}, {Port: "/dev/ttyUSB0", Baud: 115200, Name: "arm", Reset: "none"}},
 		TCP:    []config.TCPDevice{{Address: "192.168.1.20:4242", Name: "robot"}},
+		HTTP:   []config.HTTPDevice{{URL: "auto"}, {URL: "http://192.168.1.30/mcp", Name: "greenhouse", File: "green.token"}},
 	}
 	if !reflect.DeepEqual(got.Devices, want) {
 		t.Errorf("got %+v", got.Devices)

@@ -57,3 +57,12 @@ type Notifier interface {
 	// device says is to be trusted.
 	Notify(fn func(method string, params json.RawMessage))
 }
+
+// Changer is an ability that a Session may have: what its device says of itself may
+// change while the conversation goes on.
+type Changer interface {
+	// Changed sets who is told what the device says of itself now. It is called before
+	// Run; fn is called by one goroutine at a time while Run runs, and owns the
+	// manifest.
+	Changed(fn func(m *ferrule.Manifest))
+}

@@ -11,10 +11,29 @@ import (
 // breath is how long a broken link is given to be noticed by its reader.
 const breath = 5 * time.Millisecond
 
-// handle serves a call: it waits for the lane and has the session invoke it. A
-// call that went unanswered is sent once more if that can do no harm, the link
-// is back, and there is time.
+// handle serves a call. While the device wants to know something first, its caller is
+// asked, and it is called anew with the answers; others may call it meanwhile.
 func (b *berth) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	for range maxRounds {
+		result, err := b.invoke(ctx, call)
+		if err != nil || result.Wants == nil {
+			return result, err
+		}
+		knows, err := findOut(ctx, call, *result.Wants)
+		if err != nil {
+			return nil, err
+		}
+		next := *call
+		next.Knows = knows
+		call = &next
+	}
+	return nil, ferrule.Errorf(ferrule.Failed, "%s wants to know ever more before it does %s", call.Device, call.Tool)
+}
+
+// invoke waits for the lane and has the session invoke a call. One that went
+// unanswered is sent once more if that can do no harm, the link is back, and there is
+// time.
+func (b *berth) invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	result, err := b.once(ctx, call)
 	if codeOf(err) != ferrule.Unanswered || !call.Target.Tool.Repeatable() {
 		return result, err

@@ -36,12 +36,13 @@ type board struct {
 	links    int               // open links
 	opened   int               // how often it was opened
 	greeted  int
-	closing  time.Duration // how long a link takes to close
-	panics   bool          // whoever greets it
-	lingers  bool          // its session leaves the link to be closed by others
-	ended    int           // how many sessions have ended
-	cut      func()        // ends the running session
-	words    chan string   // what it says by itself
+	closing  time.Duration          // how long a link takes to close
+	panics   bool                   // whoever greets it
+	lingers  bool                   // its session leaves the link to be closed by others
+	ended    int                    // how many sessions have ended
+	cut      func()                 // ends the running session
+	renews   chan *ferrule.Manifest // what it says of itself from then on
+	words    chan string            // what it says by itself
 	invoke   func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 }
 
@@ -141,7 +142,11 @@ type session struct {
 	link   wire.Link
 	broken chan struct{}
 	notify func(method string, params json.RawMessage)
+	renew  func(*ferrule.Manifest)
 }
+
+// Changed implements dialect.Changer.
+func (s *session) Changed(fn func(*ferrule.Manifest)) { s.renew = fn }
 
 // Notify implements dialect.Notifier.
 func (s *session) Notify(fn func(method string, params json.RawMessage)) { s.notify = fn }
@@ -169,6 +174,8 @@ func (s *session) Run(ctx context.Context) error {
 			return errors.New("the board hung up")
 		case params := <-s.board.words: // never, of most boards
 			s.notify("state", json.RawMessage(params))
+		case m := <-s.board.renews: // likewise
+			s.renew(m)
 		}
 	}
 }

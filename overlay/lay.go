@@ -51,6 +51,16 @@ func lay(t *ferrule.Tool, says []Tool, pins []ferrule.Pin) {
 	}
 }
 
+// whole is a schema as who wants to see all of it may: one of an object, without the
+// word by which a client would put arguments into headers, which nobody looks at.
+func whole(raw json.RawMessage) json.RawMessage {
+	var root struct{ Type any }
+	if json.Unmarshal(raw, &root) != nil || root.Type != "object" || bytes.Contains(raw, []byte("x-mcp-header")) {
+		return nil
+	}
+	return raw
+}
+
 // layInput compiles the schema of the tool's arguments, with the patches and
 // pins that are laid on it. A tool of which nothing is known takes anything.
 func layInput(t *ferrule.Tool, says []Tool, pins []ferrule.Pin) error {
@@ -69,7 +79,7 @@ func layInput(t *ferrule.Tool, says []Tool, pins []ferrule.Pin) error {
 	if err != nil {
 		return fmt.Errorf("its input schema cannot be used: %w", err)
 	}
-	t.Input, t.Check = s.Portable(), s.Check
+	t.Input, t.Whole, t.Check = s.Portable(), whole(raw), s.Check
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/catalog"
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/dialect"
+	"github.com/ferrulehq/ferrule/dialect/mcpdev"
 	"github.com/ferrulehq/ferrule/dialect/mcpu"
 	"github.com/ferrulehq/ferrule/dialect/xiaozhi"
 	"github.com/ferrulehq/ferrule/dock"
@@ -99,8 +100,8 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	g.fleet.FollowOwn(g.bus)
 	g.catalog = catalog.New(cfg.Catalog())
 	g.fleet.Follow(g.catalog)
-	g.wishes = newWishes(cfg, []string{mcpu.Name})
-	connectors := append([]wire.Connector{g.wishes.serial, g.wishes.tcp}, more...)
+	g.wishes = newWishes(cfg, []string{mcpu.Name}, []string{mcpdev.Name}, g.log)
+	connectors := append(g.wishes.connectors(), more...)
 	toys := xiaozhi.Parts{Version: version()}
 	if cfg.DialIn.Listen != "" {
 		if g.door, err = openDoor(cfg.DialIn, data, g.log); err != nil {
@@ -112,7 +113,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	g.dock = dock.New(dock.Parts{
 		Config:     cfg.Dock(),
 		Connectors: connectors,
-		Dialects:   map[string]dialect.Dialect{mcpu.Name: mcpu.New(), xiaozhi.Name: xiaozhi.New(toys)},
+		Dialects:   map[string]dialect.Dialect{mcpu.Name: mcpu.New(), xiaozhi.Name: xiaozhi.New(toys), mcpdev.Name: mcpdev.New(mcpdev.Parts{Version: version()})},
 		Overlays:   overlays,
 		Fleet:      g.fleet,
 		Node:       cfg.BusConfig().Node,

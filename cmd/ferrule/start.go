@@ -20,7 +20,7 @@ import (
 type starting struct {
 	file, listen            string
 	deviceListen, deviceURL string
-	serial, tcp             []string
+	serial, tcp, http       []string
 	verbose                 bool
 }
 
@@ -30,6 +30,7 @@ func (s *starting) flags(cmd *cobra.Command, otherwise string) {
 	cmd.Flags().StringVar(&s.listen, "listen", "", "`HOST:PORT` to serve HTTP on (FERRULE_LISTEN; "+otherwise+")")
 	cmd.Flags().StringArrayVar(&s.serial, "serial", nil, "a board on a serial port, `[NAME=]PORT[@BAUD]`, or auto for those that are plugged in; may be repeated")
 	cmd.Flags().StringArrayVar(&s.tcp, "tcp", nil, "a board that listens at `[NAME=]HOST:PORT`; may be repeated")
+	cmd.Flags().StringArrayVar(&s.http, "http", nil, "a device that is an MCP server, `[NAME=]URL`, or auto for those that announce themselves; may be repeated")
 	cmd.Flags().StringVar(&s.deviceListen, "device-listen", "", "`HOST:PORT` where voice toys and their like dial in; MQTT is at the next port (FERRULE_DEVICE_LISTEN; nowhere otherwise)")
 	cmd.Flags().StringVar(&s.deviceURL, "device-url", "", "`URL` under which they reach that, such as http://192.168.1.10:3380 (FERRULE_DEVICE_URL; this machine's address otherwise)")
 	cmd.Flags().BoolVarP(&s.verbose, "verbose", "v", false, "log more")
@@ -44,7 +45,7 @@ func (s *starting) config() (config.Config, error) {
 	cfg.Listen = cmp.Or(s.listen, os.Getenv("FERRULE_LISTEN"), cfg.Listen)
 	cfg.DialIn.Listen = cmp.Or(s.deviceListen, os.Getenv("FERRULE_DEVICE_LISTEN"), cfg.DialIn.Listen)
 	cfg.DialIn.URL = cmp.Or(s.deviceURL, os.Getenv("FERRULE_DEVICE_URL"), cfg.DialIn.URL)
-	if err := name(&cfg.Devices, s.serial, s.tcp); err != nil {
+	if err := name(&cfg.Devices, s.serial, s.tcp, s.http); err != nil {
 		return cfg, err
 	}
 	if err := fromEnvironment(&cfg.Devices); err != nil {
@@ -82,7 +83,7 @@ func loadConfig(file string) (config.Config, error) {
 }
 
 // name adds the devices that stand on the command line.
-func name(devices *config.Devices, serial, tcp []string) error {
+func name(devices *config.Devices, serial, tcp, http []string) error {
 	for _, text := range serial {
 		name, port, err := parseName("--serial", text)
 		if err != nil {
@@ -103,6 +104,16 @@ func name(devices *config.Devices, serial, tcp []string) error {
 			return err
 		}
 		devices.TCP = append(devices.TCP, config.TCPDevice{Name: name, Address: address})
+	}
+	for _, text := range http {
+		name, url := "", text
+		if before, _, ok := strings.Cut(text, "="); ok && !strings.Contains(before, ":") { // else it is in the URL
+			var err error
+			if name, url, err = parseName("--http", text); err != nil {
+				return err
+			}
+		}
+		devices.HTTP = append(devices.HTTP, config.HTTPDevice{Name: name, URL: url})
 	}
 	return nil
 }

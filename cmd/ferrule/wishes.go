@@ -3,14 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/wire"
 	"github.com/ferrulehq/ferrule/wire/serial"
 	"github.com/ferrulehq/ferrule/wire/tcp"
+	"github.com/ferrulehq/ferrule/wire/web"
 )
 
 // wishes is the devices that are asked for: in the file, on the command line, and
@@ -18,6 +21,7 @@ import (
 type wishes struct {
 	serial  *serial.Connector
 	tcp     *tcp.Connector
+	web     *web.Connector
 	settled func(context.Context)
 	begun   chan struct{} // closed when the devices of the beginning are there, or cannot be reached
 
@@ -25,9 +29,17 @@ type wishes struct {
 	cfg config.Config
 }
 
-func newWishes(cfg config.Config, dialects []string) *wishes {
-	return &wishes{serial: serial.New(cfg.Serial(dialects)), tcp: tcp.New(cfg.TCP(dialects)), begun: make(chan struct{}), cfg: cfg}
+// newWishes makes the media that are told of devices. Boards are those that speak on
+// ports and lines, and servers those that speak HTTP.
+func newWishes(cfg config.Config, boards, servers []string, log *slog.Logger) *wishes {
+	return &wishes{
+		serial: serial.New(cfg.Serial(boards)), tcp: tcp.New(cfg.TCP(boards)),
+		web:   web.New(cfg.Web(servers), cfg.DialIn.WebSocket(nil).Dial, log),
+		begun: make(chan struct{}), cfg: cfg,
+	}
 }
+
+func (w *wishes) connectors() []wire.Connector { return []wire.Connector{w.serial, w.tcp, w.web} }
 
 // settleTime is how long is waited for devices before somebody is told of them.
 const settleTime = 2 * time.Second
@@ -80,11 +92,15 @@ func (w *wishes) grant(wish control.Wish) error {
 		return err
 	}
 	w.cfg = more
-	switch ports, boards := more.Serial(nil).Ports, more.TCP(nil).Boards; wish.Medium {
-	case serial.Medium:
+	switch ports, boards, servers := more.Serial(nil).Ports, more.TCP(nil).Boards, more.Web(nil).Devices; {
+	case wish.Medium == serial.Medium:
 		w.serial.Add(ports[len(ports)-1])
-	case tcp.Medium:
+	case wish.Medium == tcp.Medium:
 		w.tcp.Add(boards[len(boards)-1])
+	case wish.Address == config.Auto:
+		w.web.Browse()
+	case wish.Medium == web.Medium:
+		w.web.Add(servers[len(servers)-1])
 	}
 	return nil
 }
@@ -105,6 +121,9 @@ func wishesOf(cfg config.Config) []control.Wish {
 	for _, d := range cfg.Devices.TCP {
 		all = append(all, control.Wish{Medium: tcp.Medium, Address: d.Address, Name: d.Name, Held: d.Held})
 	}
+	for _, d := range cfg.Devices.HTTP {
+		all = append(all, control.Wish{Medium: web.Medium, Address: d.URL, Name: d.Name, Held: d.Held})
+	}
 	return all
 }
 
@@ -117,6 +136,8 @@ func withWish(devices config.Devices, wish control.Wish) config.Devices {
 		})
 	case tcp.Medium:
 		devices.TCP = append(slices.Clip(devices.TCP), config.TCPDevice{Address: wish.Address, Name: wish.Name, Held: wish.Held})
+	case web.Medium:
+		devices.HTTP = append(slices.Clip(devices.HTTP), config.HTTPDevice{URL: wish.Address, Name: wish.Name, Held: wish.Held})
 	}
 	return devices
 }

@@ -62,69 +62,67 @@ func completion(name string, args []byte) (map[string]any, error) {
 	return params, nil
 }
 
-// maxRounds is how often a device of the newer era may want to know something more
-// before it does what it was asked for.
-const maxRounds = 10
-
-// converse asks for something, and, while the device wants to know more first, asks
-// the caller and asks again: that is how the newer era has it. The device has not
-// done it until it says so.
-func (s *session) converse(ctx context.Context, c *underway, a act) (json.RawMessage, error) {
+// once asks for something. A device of the newer era may want to know something first:
+// then it has not done anything, and is asked again with the answers.
+func (s *session) once(ctx context.Context, c *underway, a act) (*ferrule.Result, error) {
 	params := a.params
-	for range maxRounds {
-		answer, err := s.ask(ctx, c, a.method, a.name, params)
-		if err != nil {
-			return nil, err
+	if knows := c.call.Knows; knows != nil {
+		params = maps.Clone(params)
+		answers := make(map[string]any)
+		for i, q := range knows.Questions {
+			result, failure := said(methodOf(q), knows.Answers[i])
+			if failure != nil {
+				return nil, ferrule.Errorf(ferrule.Refused, "%s wants to know something before it does %s, and %w", c.call.Device, c.call.Tool, failure)
+			}
+			answers[q.Name] = result
 		}
-		more := inputOf(answer.result)
-		if more == nil {
-			return answer.result, nil
-		}
-		if len(more.Requests) == 0 || len(more.Requests) > maxQuestions {
-			return nil, ferrule.Errorf(ferrule.Failed, "%s wants to know something before it does %s, and does not say what", c.call.Device, c.call.Tool)
-		}
-		answers, failure := s.inputs(more)
-		if failure != nil {
-			return nil, ferrule.Errorf(ferrule.Failed, "%s has not finished %s: it wanted to know something first, and %w", c.call.Device, c.call.Tool, failure)
-		}
-		params = maps.Clone(a.params)
 		params["inputResponses"] = answers
-		if more.State != nil {
-			params["requestState"] = *more.State
+		if knows.State != nil {
+			params["requestState"] = *knows.State
 		}
 	}
-	return nil, ferrule.Errorf(ferrule.Failed, "%s wants to know ever more before it does %s", c.call.Device, c.call.Tool)
-}
-
-// input is what a device wants to know first.
-type input struct {
-	Type     string `json:"resultType"`
-	Requests map[string]struct {
-		Method string          `json:"method"`
-		Params json.RawMessage `json:"params"`
-	} `json:"inputRequests"`
-	State *string `json:"requestState"`
-}
-
-// inputOf reads what a device wants to know; nil if it wants nothing.
-func inputOf(result []byte) *input {
-	var in input
-	if json.Unmarshal(result, &in) != nil || in.Type != "input_required" {
-		return nil
+	answer, err := s.ask(ctx, c, a.method, a.name, params)
+	if err != nil {
+		return nil, err
 	}
-	return &in
+	wants, err := wantsOf(c.call, answer.result)
+	if err != nil {
+		return nil, err
+	}
+	if wants != nil {
+		return &ferrule.Result{Wants: wants}, nil
+	}
+	return a.read(c.call, answer.result)
 }
 
-// inputs are the answers to all of it.
-func (s *session) inputs(in *input) (map[string]any, error) {
-	answers := make(map[string]any)
+// wantsOf reads what a device wants to know first; nil if it wants nothing.
+func wantsOf(call *ferrule.Call, result []byte) (*ferrule.Wants, error) {
+	var in struct {
+		Type     string `json:"resultType"`
+		Requests map[string]struct {
+			Method string          `json:"method"`
+			Params json.RawMessage `json:"params"`
+		} `json:"inputRequests"`
+		State *string `json:"requestState"`
+	}
+	if json.Unmarshal(result, &in) != nil || in.Type != "input_required" {
+		return nil, nil
+	}
+	if len(in.Requests) == 0 || len(in.Requests) > maxQuestions {
+		return nil, ferrule.Errorf(ferrule.Failed, "%s wants to know something before it does %s, and does not say what", call.Device, call.Tool)
+	}
+	wants := &ferrule.Wants{State: in.State}
 	for _, name := range slices.Sorted(maps.Keys(in.Requests)) {
 		r := in.Requests[name]
-		result, failure := s.reply(r.Method, r.Params)
-		if failure != nil {
-			return nil, failure
+		if !slices.Contains(questions, r.Method) {
+			return nil, ferrule.Errorf(ferrule.Failed, "%s wants %s before it does %s, which nobody can answer", call.Device, ferrule.Clean(r.Method, 64), call.Tool)
 		}
-		answers[name] = result
+		q, wrong := questionOf(r.Method, r.Params)
+		if wrong != nil {
+			return nil, ferrule.Errorf(ferrule.Failed, "%s wants to know something before it does %s, and %w", call.Device, call.Tool, wrong)
+		}
+		q.Name = name
+		wants.Questions = append(wants.Questions, q)
 	}
-	return answers, nil
+	return wants, nil
 }

@@ -93,7 +93,7 @@ func (s *session) greet(ctx context.Context) (*ferrule.Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.able = about.Capabilities
+	s.able, s.about = about.Capabilities, about
 	return s.describe(ctx, about)
 }
 
@@ -139,7 +139,7 @@ func (s *session) discover(ctx context.Context) (server, error) {
 // initialize asks as the older era does. A line may lose the first request, while a
 // board boots.
 func (s *session) initialize(ctx context.Context) (server, error) {
-	params := map[string]any{"protocolVersion": legacy, "capabilities": abilities(true), "clientInfo": s.clientInfo()}
+	params := map[string]any{"protocolVersion": legacy, "capabilities": abilities(anybody), "clientInfo": s.clientInfo()}
 	var a message
 	var err error
 	for range initializeTry {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
+	"slices"
 
 	"github.com/ferrulehq/ferrule"
 )
@@ -39,15 +40,35 @@ func (s *session) answer(ctx context.Context, m message) {
 	})
 }
 
+// The requests of a device that are questions.
+const (
+	askUser  = "elicitation/create"
+	askModel = "sampling/createMessage"
+	askRoots = "roots/list"
+)
+
+var questions = []string{askUser, askModel, askRoots}
+
+// methodOf is what a question was asked by.
+func methodOf(q ferrule.Question) string {
+	switch q.Of {
+	case ferrule.Model:
+		return askModel
+	case ferrule.Roots:
+		return askRoots
+	}
+	return askUser
+}
+
 // reply is the answer to a request of the device.
 func (s *session) reply(method string, params []byte) (any, *rpcError) {
-	switch method {
-	case "ping":
+	switch {
+	case method == "ping":
 		return map[string]any{}, nil
-	case "elicitation/create", "sampling/createMessage", "roots/list":
+	case slices.Contains(questions, method):
 		return s.question(method, params)
 	}
-	return nil, &rpcError{codeNoMethod, "ferrule does not know " + ferrule.Clean(method, 64)}
+	return nil, &rpcError{Code: codeNoMethod, Message: "ferrule does not know " + ferrule.Clean(method, 64)}
 }
 
 // question asks whoever made the call that is under way. If nobody can be asked, the
@@ -84,11 +105,11 @@ func (s *session) asker() func(ferrule.Question) (ferrule.Answer, error) {
 // questionOf makes a question of what a device asks.
 func questionOf(method string, params []byte) (ferrule.Question, *rpcError) {
 	switch method {
-	case "roots/list":
+	case askRoots:
 		return ferrule.Question{Of: ferrule.Roots}, nil
-	case "sampling/createMessage":
+	case askModel:
 		if len(params) == 0 || len(params) > maxPrompt {
-			return ferrule.Question{}, &rpcError{codeBadParams, "what a model is asked is missing, or too long"}
+			return ferrule.Question{}, &rpcError{Code: codeBadParams, Message: "what a model is asked is missing, or too long"}
 		}
 		return ferrule.Question{Of: ferrule.Model, Prompt: params}, nil
 	}
@@ -98,13 +119,13 @@ func questionOf(method string, params []byte) (ferrule.Question, *rpcError) {
 		URL     string          `json:"url"`
 	}
 	if err := json.Unmarshal(params, &p); err != nil {
-		return ferrule.Question{}, &rpcError{codeBadParams, reason(err)}
+		return ferrule.Question{}, &rpcError{Code: codeBadParams, Message: reason(err)}
 	}
 	q := ferrule.Question{Text: ferrule.Clean(p.Message, ferrule.MaxText), Schema: p.Schema, URL: p.URL}
 	if p.URL != "" {
 		page, err := url.Parse(p.URL)
 		if err != nil || page.Scheme != "https" && page.Scheme != "http" || len(p.URL) > ferrule.MaxURI || ferrule.Clean(p.URL, ferrule.MaxURI) != p.URL {
-			return ferrule.Question{}, &rpcError{codeBadParams, "the url cannot be shown to anybody"}
+			return ferrule.Question{}, &rpcError{Code: codeBadParams, Message: "the url cannot be shown to anybody"}
 		}
 		q.Schema = nil
 	}
@@ -112,7 +133,7 @@ func questionOf(method string, params []byte) (ferrule.Question, *rpcError) {
 		q.Schema = json.RawMessage(`{"type":"object"}`) // an answer to a device is always an object
 	}
 	if len(p.Schema) > ferrule.MaxSchema {
-		return ferrule.Question{}, &rpcError{codeBadParams, "the schema is too long"}
+		return ferrule.Question{}, &rpcError{Code: codeBadParams, Message: "the schema is too long"}
 	}
 	return q, nil
 }
@@ -120,13 +141,13 @@ func questionOf(method string, params []byte) (ferrule.Question, *rpcError) {
 // said is an answer as MCP has it.
 func said(method string, a ferrule.Answer) (any, *rpcError) {
 	switch {
-	case a.Dismissed && method == "elicitation/create":
+	case a.Dismissed && method == askUser:
 		return map[string]any{"action": "cancel"}, nil
 	case !a.Given || len(a.Value) > 0 && !json.Valid(a.Value):
 		return unasked(method)
-	case method == "elicitation/create" && len(a.Value) == 0:
+	case method == askUser && len(a.Value) == 0:
 		return map[string]any{"action": "accept"}, nil
-	case method == "elicitation/create":
+	case method == askUser:
 		return map[string]any{"action": "accept", "content": a.Value}, nil
 	case len(a.Value) == 0:
 		return unasked(method)
@@ -136,8 +157,8 @@ func said(method string, a ferrule.Answer) (any, *rpcError) {
 
 // unasked says that there is no answer.
 func unasked(method string) (any, *rpcError) {
-	if method == "elicitation/create" {
+	if method == askUser {
 		return map[string]any{"action": "decline"}, nil
 	}
-	return nil, &rpcError{codeUserRefused, "nobody can be asked, or they would not answer"}
+	return nil, &rpcError{Code: codeUserRefused, Message: "nobody can be asked, or they would not answer"}
 }

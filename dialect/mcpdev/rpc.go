@@ -132,8 +132,9 @@ func decodeOne(data []byte) (message, bool) {
 
 // rpcError is the error of an answer.
 type rpcError struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
 }
 
 func parseError(data []byte) *rpcError {

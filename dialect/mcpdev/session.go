@@ -47,6 +47,8 @@ type session struct {
 	limit    int // bytes of the longest request; zero for any
 	greeted  bool
 	notify   func(method string, params json.RawMessage)
+	about    server                  // what it said when it was greeted
+	renew    func(*ferrule.Manifest) // told what it says of itself now; nil if nobody is
 
 	work     sync.WaitGroup // what goes on beside
 	invoking sync.WaitGroup // calls that have no outcome yet
@@ -62,6 +64,8 @@ type session struct {
 	ended     error              // why the conversation is over, once it is
 	failed    error              // why it is about to be
 	stale     bool               // what the device offers has changed
+	relisting bool               // it is being read anew
+	running   context.Context    // of Run; nil before it runs
 	stop      func()             // ends Run; nil before it runs
 	open      func(l *listening) // begins to listen
 	listening []*listening
@@ -112,7 +116,7 @@ func (s *session) meta(c *underway) map[string]any {
 	if s.isModern() {
 		meta["io.modelcontextprotocol/protocolVersion"] = s.version()
 		meta["io.modelcontextprotocol/clientInfo"] = s.clientInfo()
-		meta["io.modelcontextprotocol/clientCapabilities"] = abilities(c != nil && c.call.Ask != nil)
+		meta["io.modelcontextprotocol/clientCapabilities"] = abilities(c.askable())
 	}
 	if c != nil && c.call.Progress != nil {
 		meta["progressToken"] = c.token
@@ -130,13 +134,63 @@ func (s *session) clientInfo() map[string]any {
 	return map[string]any{"name": "ferrule", "version": s.dialect.parts.Version}
 }
 
-// abilities is what devices may ask, if somebody can be asked.
-func abilities(asked bool) map[string]any {
-	if !asked {
-		return map[string]any{}
+// anybody is everybody who can be asked.
+var anybody = []ferrule.Asked{ferrule.User, ferrule.Page, ferrule.Model, ferrule.Roots}
+
+// abilities is whom a device may ask, in the words of MCP.
+func abilities(askable []ferrule.Asked) map[string]any {
+	able, modes, none := map[string]any{}, map[string]any{}, map[string]any{}
+	for _, who := range askable {
+		switch who {
+		case ferrule.User:
+			modes["form"] = none
+		case ferrule.Page:
+			modes["url"] = none
+		case ferrule.Model:
+			able["sampling"] = none
+		case ferrule.Roots:
+			able["roots"] = none
+		}
 	}
-	none := map[string]any{}
-	return map[string]any{"elicitation": map[string]any{"form": none, "url": none}, "sampling": none, "roots": none}
+	if len(modes) > 0 {
+		able["elicitation"] = modes
+	}
+	return able
+}
+
+// askable is whom a device may ask about a call.
+func (c *underway) askable() []ferrule.Asked {
+	if c == nil || c.call.Ask == nil {
+		return nil
+	}
+	return c.call.Askable
+}
+
+// needed is whom the device would have to ask, as its error says.
+func needed(e *rpcError) (who []ferrule.Asked) {
+	var data struct {
+		Required struct {
+			Elicitation *struct{ URL *struct{} } `json:"elicitation"`
+			Sampling    *struct{}                `json:"sampling"`
+			Roots       *struct{}                `json:"roots"`
+		} `json:"requiredCapabilities"`
+	}
+	if e.Code != codeCapability || json.Unmarshal(e.Data, &data) != nil {
+		return nil
+	}
+	switch r := data.Required; {
+	case r.Elicitation != nil && r.Elicitation.URL != nil:
+		who = append(who, ferrule.Page)
+	case r.Elicitation != nil:
+		who = append(who, ferrule.User)
+	}
+	if data.Required.Sampling != nil {
+		who = append(who, ferrule.Model)
+	}
+	if data.Required.Roots != nil {
+		who = append(who, ferrule.Roots)
+	}
+	return who
 }
 
 // Invoke implements dialect.Session.
@@ -153,11 +207,7 @@ func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 	if act.follow != nil {
 		return &ferrule.Result{}, act.follow(ctx, c)
 	}
-	result, err := s.converse(ctx, c, act)
-	if err != nil {
-		return nil, err
-	}
-	return act.read(call, result)
+	return s.once(ctx, c, act)
 }
 
 // begin puts a call under way.
@@ -167,7 +217,7 @@ func (s *session) begin(ctx context.Context, call *ferrule.Call) (*underway, err
 	if why := firstError(s.ended, s.failed); why != nil {
 		return nil, ferrule.Errorf(ferrule.Offline, "the link is gone: %w", why)
 	}
-	if s.stale {
+	if s.stale && s.renew == nil {
 		return nil, ferrule.Errorf(ferrule.Offline, "%w", errChanged).WithHint("call again in a moment")
 	}
 	if s.call != nil {
@@ -190,7 +240,7 @@ func (s *session) end() {
 	defer s.mu.Unlock()
 	s.call = nil
 	s.invoking.Done()
-	if s.stale && s.stop != nil {
+	if s.stale && s.renew == nil && s.stop != nil {
 		s.stop()
 	}
 }
@@ -220,8 +270,12 @@ func (s *session) ask(ctx context.Context, c *underway, method, name string, par
 		return message{}, t.failure(c.call)
 	case err != nil:
 		return message{}, ferrule.Errorf(ferrule.Internal, "%w", err).AfterSend()
+	case a.err != nil && c.call.Act == ferrule.Read && (a.err.Code == codeNoResource || a.err.Code == codeBadParams):
+		return message{}, ferrule.Errorf(ferrule.NotFound, "%s has no resource %s: %w", c.call.Device, ferrule.Clean(c.call.Tool, ferrule.MaxWord), a.err)
 	case a.err != nil && a.err.refused():
-		return message{}, ferrule.Errorf(ferrule.Refused, "%s refused %s: %w", c.call.Device, c.call.Tool, a.err)
+		e := ferrule.Errorf(ferrule.Refused, "%s refused %s: %w", c.call.Device, c.call.Tool, a.err)
+		e.Needs = needed(a.err)
+		return message{}, e
 	case a.err != nil:
 		return message{}, ferrule.Errorf(ferrule.Failed, "%s failed at %s: %w", c.call.Device, c.call.Tool, a.err)
 	}
@@ -291,13 +345,57 @@ func (s *session) fail(err error) {
 // errChanged ends a conversation whose manifest is out of date.
 var errChanged = errors.New("what it offers has changed: it is greeted again")
 
-// changed ends the conversation when no call is under way.
+// Changed implements dialect.Changer.
+func (s *session) Changed(fn func(*ferrule.Manifest)) { s.renew = fn }
+
+// changed reads everything that the device lists anew, beside, as often as it changes.
+// If nobody wants to know, the conversation ends when no call is under way.
 func (s *session) changed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.stale
 	s.stale = true
+	if s.renew != nil {
+		if !before && !s.relisting && s.running != nil {
+			s.beside(s.relist)
+		}
+		return
+	}
 	if s.call == nil && s.stop != nil {
 		s.stop()
+	}
+}
+
+// calm is how long is waited for further changes.
+const calm = 10 * time.Millisecond
+
+// relist reads the lists anew until they are what they were when it began.
+func (s *session) relist() {
+	for s.running.Err() == nil {
+		sleep(s.running, calm)
+		s.mu.Lock()
+		s.stale, s.relisting = false, true
+		s.mu.Unlock()
+		m, err := s.describe(s.running, s.about)
+		if err != nil {
+			s.fail(fmt.Errorf("what it offers has changed, and cannot be read: %w", err))
+			return
+		}
+		s.renew(m)
+		s.mu.Lock()
+		again := s.stale
+		s.relisting = again
+		s.mu.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }
 
@@ -306,10 +404,13 @@ func (s *session) Run(ctx context.Context) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	s.mu.Lock()
-	s.stop = stop
+	s.stop, s.running = stop, running
 	s.open = func(l *listening) { s.listen(running, l) }
-	if s.failed != nil || s.stale {
+	switch {
+	case s.failed != nil || s.stale && s.renew == nil:
 		stop()
+	case s.stale:
+		s.beside(s.relist)
 	}
 	s.mu.Unlock()
 	close(s.started)
@@ -326,7 +427,7 @@ func (s *session) Run(ctx context.Context) error {
 // finish ends the conversation: the call under way, if there is one, gets its outcome.
 func (s *session) finish(ctx context.Context, err error) {
 	s.mu.Lock()
-	if s.stale && s.failed == nil && err == nil {
+	if s.stale && s.renew == nil && s.failed == nil && err == nil {
 		err = errChanged
 	}
 	s.ended = firstError(err, s.failed, ctx.Err())

@@ -75,6 +75,9 @@ func (v *view) shown() []*mcp.Tool {
 	tools := make([]*mcp.Tool, len(offers))
 	for i, o := range offers {
 		tools[i] = tool(o)
+		if v.device != "" && o.Tool.Whole != nil { // as the device has it
+			tools[i].InputSchema = o.Tool.Whole
+		}
 	}
 	v.offers, v.tools = offers, tools
 	return tools

@@ -34,7 +34,8 @@ func (e endpoint) moved(to endpoint) bool {
 // give themselves the same id the one that came later goes by its names.
 func (c *Connector) settle(all []found) []stay {
 	var asked []endpoint
-	for _, d := range c.asked() {
+	devices, _ := c.asked()
+	for _, d := range devices {
 		at, _ := parseURL(d.URL) // it was checked
 		asked = append(asked, at)
 	}

@@ -126,6 +126,7 @@ type Connector struct {
 
 	mu      sync.Mutex
 	devices []Device
+	browse  bool // devices that announce themselves are looked for
 
 	// What follows is Watch's own.
 
@@ -137,7 +138,7 @@ type Connector struct {
 func New(cfg Config, socket WebSocket, log *slog.Logger) *Connector {
 	return &Connector{
 		cfg: cfg, socket: socket, log: log, browser: newBrowser(cfg.Services), more: make(chan struct{}, 1),
-		devices: cfg.Devices, stays: make(map[string]stay),
+		devices: cfg.Devices, browse: cfg.Browse, stays: make(map[string]stay),
 	}
 }
 
@@ -146,17 +147,30 @@ func (c *Connector) Add(d Device) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.devices = append(slices.Clip(c.devices), d)
+	c.wake()
+}
+
+// Browse also looks for devices that announce themselves, from now on.
+func (c *Connector) Browse() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.browse = true
+	c.wake()
+}
+
+// wake has Watch look at what is asked for. It is called with mu held.
+func (c *Connector) wake() {
 	select {
 	case c.more <- struct{}{}:
 	default:
 	}
 }
 
-// asked are the devices that were asked for.
-func (c *Connector) asked() []Device {
+// asked is what was asked for: devices, and whether to look for others.
+func (c *Connector) asked() (devices []Device, browse bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.devices
+	return c.devices, c.browse
 }
 
 // Watch reports each device that was asked for once, as a group of its own: whether
@@ -165,21 +179,21 @@ func (c *Connector) asked() []Device {
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
 	var look <-chan time.Time
 	var ear *ear
-	if c.cfg.Browse {
-		ear = newEar(c.browser, c.log)
-		defer ear.close()
-		ticker := time.NewTicker(lookFound)
-		defer ticker.Stop()
-		look = ticker.C
-	}
 	var before []stay
 	for reported := 0; ; {
-		devices := c.asked()[reported:]
-		for _, d := range devices {
+		devices, browse := c.asked()
+		for _, d := range devices[reported:] {
 			s := c.named(d)
 			update(Medium+" "+s.Address, []wire.Sighting{s})
 		}
-		reported += len(devices)
+		reported = len(devices)
+		if browse && ear == nil {
+			ear = newEar(c.browser, c.log)
+			defer ear.close()
+			ticker := time.NewTicker(lookFound)
+			defer ticker.Stop()
+			look = ticker.C
+		}
 		if ear != nil {
 			if stays := c.settle(ear.listen(time.Now())); !slices.EqualFunc(stays, before, stay.equal) {
 				update(Medium, c.sightings(stays))
