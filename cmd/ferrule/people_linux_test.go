@@ -116,16 +116,19 @@ func TestForPeopleOnly(t *testing.T) {
 		budget int
 	}{{"listed", 40}, {"folded", 8}, {"searched", 1}} {
 		t.Run(list.name, func(t *testing.T) {
-			b := gatewayWithToys(t, toys, func(c *config.Config) {
-				joins(c, "b-"+list.name, servers)
-				c.Bus.Tenant = list.name
-				c.Listen, c.Agents.Budget = "127.0.0.1:0", list.budget
-			})
-			a := startGateway(t, nil, func(c *config.Config) {
-				joins(c, "a-"+list.name, servers)
-				c.Bus.Tenant = list.name
-				c.Listen, c.Agents.Budget = "127.0.0.1:0", list.budget
-			})
+			brokers := make(map[*testGateway]*testBroker)
+			node := func(name string, broker *testBroker) func(*config.Config) {
+				return func(c *config.Config) {
+					joins(c, name+"-"+list.name, servers)
+					c.Bus.Tenant = list.name
+					c.Listen, c.Agents.Budget = "127.0.0.1:0", list.budget
+					c.Endpoints = []config.Endpoint{{Name: "home", URL: broker.url()}}
+				}
+			}
+			atB, atA := newBroker(t, false), newBroker(t, false)
+			b := gatewayWithToys(t, toys, node("b", atB))
+			a := startGateway(t, nil, node("a", atA))
+			brokers[a], brokers[b] = atA, atB
 			eventually(t, 20*time.Second, "the other node has the toys", func() bool { return a.device("toy-1").State == ferrule.StateOnline })
 			log := logWire(t, b, "toy-1")
 			for _, g := range []*testGateway{a, b} {
@@ -135,6 +138,7 @@ func TestForPeopleOnly(t *testing.T) {
 					dialAgent(t, g, era, "/mcp/devices/toy-1").tryForPeople(true, made)
 					pipeAgent(t, g, era).tryForPeople(false, made)
 				}
+				brokers[g].connect().tryForPeople(made)
 				for spelled, n := range made {
 					eventually(t, 5*time.Second, fmt.Sprintf("%d attempts at %s are in the journal", n, spelled), func() bool {
 						return len(g.outcomes("toy-1", spelled)) == n
@@ -189,6 +193,26 @@ func (a *testAgent) tryForPeople(alone bool, made map[string]int) {
 	}
 	if told, err := a.use(a.t.Context(), "gateway__describe_tool", `{"name":"toy-1__self_reboot"}`); err != nil || !told.isError {
 		a.t.Errorf("%s: it is described: %+v, %v", a.name, told, err)
+	}
+}
+
+// tryForPeople has a voice agent try everything.
+func (a *voiceAgent) tryForPeople(made map[string]int) {
+	a.t.Helper()
+	listed := a.list()
+	for _, spellings := range forPeople {
+		for _, spelled := range spellings {
+			if slices.ContainsFunc(listed, func(name string) bool { return strings.HasSuffix(name, spelled) }) {
+				a.t.Errorf("at an endpoint %s is listed", spelled)
+			}
+			for _, try := range attempts("toy-1", spelled, `{}`, false) {
+				result, failure := a.hear(a.begin("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, try.name, try.args)))
+				if failure == nil && !strings.Contains(string(result), "not_found") {
+					a.t.Errorf("at an endpoint, %s: %s", try.name, result)
+				}
+				made[spelled]++
+			}
+		}
 	}
 }
 
