@@ -454,7 +454,7 @@ func FuzzEntry(f *testing.F) {
 	f.Add("", "\x00\x7f\u2028", "é", "\\", `{"pin`, "", "\xff", false, int64(-1))
 	f.Fuzz(func(t *testing.T, call, name, device, tool, args, code, message string, ran bool, took int64) {
 		text := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-		if max(len(text(call)), len(text(name)), len(text(device)), len(text(tool)), len(text(message))) > 1000 || len(args) > 100<<10 {
+		if max(len(text(call)), len(text(name)), len(text(device)), len(text(tool)), len(text(code)), len(text(message))) > 1000 || len(args) > 100<<10 {
 			return // it would be cut
 		}
 		want := ferrule.Entry{
