@@ -47,7 +47,7 @@ func (s *session) told(m message) {
 	switch {
 	case len(m.params) > maxParams:
 		s.note("dropped: a notification of %d bytes; at most %d are possible", len(m.params), maxParams)
-	case !s.allowed.take(time.Now()):
+	case !s.allowed.Take(time.Now(), every, atOnce):
 		s.note("dropped: more than %d notifications a second", time.Second/every)
 	case m.method == "notifications/progress":
 		s.progress(c, m.params)
@@ -105,19 +105,4 @@ func (s *session) logged(c *underway, params []byte) {
 		p.Data = json.RawMessage("null")
 	}
 	c.call.Report(ferrule.Progress{Log: &ferrule.Log{Level: p.Level, Logger: ferrule.Clean(p.Logger, ferrule.MaxWord), Data: p.Data}})
-}
-
-// allowance is how many more of something there may be: one each so often, and
-// some at once. It is the moment at which all that was taken will be paid for.
-type allowance struct{ paid time.Time }
-
-func (a *allowance) take(now time.Time) bool {
-	if a.paid.Before(now) {
-		a.paid = now
-	}
-	if a.paid.Sub(now) > (atOnce-1)*every {
-		return false
-	}
-	a.paid = a.paid.Add(every)
-	return true
 }

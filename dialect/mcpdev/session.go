@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/dialect"
 	"github.com/ferrulehq/ferrule/wire"
 )
 
@@ -55,8 +56,8 @@ type session struct {
 	started  chan struct{}  // closed when Run runs
 	replying chan struct{}  // holds one for each request of the device that is being answered
 
-	talk    sync.Mutex // held while somebody is told something; taken before mu
-	allowed allowance  // of what the device says unasked
+	talk    sync.Mutex        // held while somebody is told something; taken before mu
+	allowed dialect.Allowance // of what the device says unasked
 
 	mu        sync.Mutex
 	count     int
@@ -65,6 +66,7 @@ type session struct {
 	failed    error              // why it is about to be
 	stale     bool               // what the device offers has changed
 	relisting bool               // it is being read anew
+	pace      pace               // of that
 	running   context.Context    // of Run; nil before it runs
 	stop      func()             // ends Run; nil before it runs
 	open      func(l *listening) // begins to listen
@@ -366,15 +368,16 @@ func (s *session) changed() {
 	}
 }
 
-// calm is how long is waited for further changes.
-const calm = 10 * time.Millisecond
-
 // relist reads the lists anew until they are what they were when it began.
 func (s *session) relist() {
 	for s.running.Err() == nil {
-		sleep(s.running, calm)
 		s.mu.Lock()
-		s.stale, s.relisting = false, true
+		s.relisting = true
+		pause := s.pace.next(time.Now())
+		s.mu.Unlock()
+		sleep(s.running, pause)
+		s.mu.Lock()
+		s.stale = false
 		s.mu.Unlock()
 		m, err := s.describe(s.running, s.about)
 		if err != nil {

@@ -23,24 +23,9 @@ func (s *session) tell(d said) {
 	case s.notify == nil:
 	case len(d.params) > maxParams:
 		s.note("dropped: a notification of %d bytes; at most %d are possible", len(d.params), maxParams)
-	case !s.allowed.take(time.Now()):
+	case !s.allowed.Take(time.Now(), every, atOnce):
 		s.note("dropped: more than %d notifications a second", time.Second/every)
 	default:
 		s.notify(ferrule.Clean(d.word, ferrule.MaxToolName), d.params)
 	}
-}
-
-// allowance is how many more of something there may be: one each so often, and
-// some at once. It is the moment at which all that was taken will be paid for.
-type allowance struct{ paid time.Time }
-
-func (a *allowance) take(now time.Time) bool {
-	if a.paid.Before(now) {
-		a.paid = now
-	}
-	if a.paid.Sub(now) > (atOnce-1)*every {
-		return false
-	}
-	a.paid = a.paid.Add(every)
-	return true
 }

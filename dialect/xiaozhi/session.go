@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/dialect"
 	"github.com/ferrulehq/ferrule/wire"
 )
 
@@ -29,7 +30,7 @@ type session struct {
 	token   string // what the device shows with its pictures
 	limit   int    // bytes of the longest request
 	notify  func(method string, params json.RawMessage)
-	allowed allowance // of notifications
+	allowed dialect.Allowance // of notifications
 
 	sending chan struct{} // holds one while somebody sends
 	sent    time.Time     // when the last message went out; of whoever sends
