@@ -239,13 +239,14 @@ type Result struct {
 	Content []Content `json:"content,omitempty"`
 	// Text tells what it is, of a prompt.
 	Text string `json:"text,omitempty"`
-	// Wants is what the device wants to know first: it has not done anything yet. It
-	// does not leave the dock.
+	// Wants is what the device wants to know before it does the rest. It does not leave
+	// the dock.
 	Wants *Wants `json:"-"`
 }
 
 // Wants is what a device wants to know before it does what it was asked for, and then
-// the same with what it was answered.
+// the same with what it was answered. It should not have done anything by then, and
+// nothing says that it has not.
 type Wants struct {
 	Questions []Question
 	Answers   []Answer // of each question

@@ -23,7 +23,7 @@ func findOut(ctx context.Context, call *ferrule.Call, wants ferrule.Wants) (*fer
 	}
 	wg.Wait()
 	if err := errors.Join(failures...); err != nil {
-		return nil, unfinished(call, err)
+		return nil, unfinished(ctx, call, err)
 	}
 	return &wants, nil
 }
@@ -38,10 +38,16 @@ func ask(ctx context.Context, call *ferrule.Call, q ferrule.Question) (ferrule.A
 	return call.Ask(ctx, q)
 }
 
-// unfinished is why a call ends whose device wanted to know something first: it has not
-// begun.
-func unfinished(call *ferrule.Call, why error) error {
-	out := ferrule.Errorf(ferrule.Refused, "%s wants to know something before it does %s: %w", call.Device, call.Tool, why)
+// unfinished is why a call ends whose device wanted to know something first. It should
+// not have begun, and nobody can be sure of that.
+func unfinished(ctx context.Context, call *ferrule.Call, why error) error {
+	out := ferrule.Errorf(ferrule.Failed, "%s wants to know something before it does %s: %w", call.Device, call.Tool, why)
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ferrule.Errorf(ferrule.Cancelled, "cancelled while %s wanted to know something before it does %s", call.Device, call.Tool).AfterSend()
+	case ctx.Err() != nil:
+		out.Code = ferrule.Unanswered
+	}
 	var e *ferrule.Error
 	if errors.As(why, &e) {
 		out.Needs = e.Needs

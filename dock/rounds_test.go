@@ -66,7 +66,7 @@ func TestWants(t *testing.T) {
 			t.Errorf("after %d calls: %s", calls, got)
 		}
 		_, err := w.callAs(&ferrule.Call{Device: "toy", Tool: "move"})
-		if e := ferrule.AsError(err); e.Code != ferrule.Refused || e.MayHaveRun() || len(e.Needs) != 1 {
+		if e := ferrule.AsError(err); e.Code != ferrule.Failed || !e.MayHaveRun() || len(e.Needs) != 1 {
 			t.Errorf("nobody can be asked: %+v", e)
 		}
 	})

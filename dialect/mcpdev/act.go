@@ -62,8 +62,8 @@ func completion(name string, args []byte) (map[string]any, error) {
 	return params, nil
 }
 
-// once asks for something. A device of the newer era may want to know something first:
-// then it has not done anything, and is asked again with the answers.
+// once asks for something. A device of the newer era may want to know something first,
+// and is asked again with the answers.
 func (s *session) once(ctx context.Context, c *underway, a act) (*ferrule.Result, error) {
 	params := a.params
 	if knows := c.call.Knows; knows != nil {
@@ -72,7 +72,7 @@ func (s *session) once(ctx context.Context, c *underway, a act) (*ferrule.Result
 		for i, q := range knows.Questions {
 			result, failure := said(methodOf(q), knows.Answers[i])
 			if failure != nil {
-				return nil, ferrule.Errorf(ferrule.Refused, "%s wants to know something before it does %s, and %w", c.call.Device, c.call.Tool, failure)
+				return nil, ferrule.Errorf(ferrule.Failed, "%s wants to know something before it does %s, and %w", c.call.Device, c.call.Tool, failure)
 			}
 			answers[q.Name] = result
 		}
