@@ -15,7 +15,7 @@ fuzz: ## every fuzz target for half a minute
 	bash .ci/fuzz 30s
 
 bench: ## the ratios that CI asserts, with their figures
-	CGO_ENABLED=0 go test -tags bench -p 1 -count=1 -v -run '^TestRatio' ./cmd/ferrule ./wire/ws ./wire/mqtt ./thing/mcpserver
+	CGO_ENABLED=0 go test -tags bench -p 1 -count=1 -v -run '^TestRatio' ./cmd/ferrule ./sim ./wire/ws ./wire/mqtt ./thing/mcpserver
 
 e2e: ## agent programs that people use, with a stand-in for their model
 	rig=$$(mktemp -d) && trap 'rm -rf "$$rig"' EXIT && bash rig/agents/install "$$rig" && \
