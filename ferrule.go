@@ -36,6 +36,12 @@
 //	Chain      a journal from its first record on, each bound to the one before it
 //	Trace      one thing seen on the wire to a device
 //	Event      something that happened to a device, or that it said by itself
+//	Probe      how a device is asked for what it measures, and how often
+//	Signal     something that a device measures, by its name
+//	Reading    what asking once has brought
+//	Series     what a Reading says about one Signal
+//	Sample     a number that was measured once; not an example, not a config
+//	Hole        a stretch in which Samples may be missing
 //	Node       one gateway of several that know of each other
 //	Epoch      how often a device has changed hands between nodes
 //

@@ -31,6 +31,10 @@ type Manifest struct {
 	// incomplete, entries that were dropped. The device did not say it, so it
 	// is no part of the Kind, and it is moved to the Device on admission.
 	Notes []string `json:"notes,omitempty"`
+
+	// Probes is what is to be measured beside, or otherwise than, what the device says.
+	// It is set in a laid manifest, and no part of the Kind.
+	Probes []Probe `json:"-"`
 }
 
 // Tool returns the tool of that name, or nil.

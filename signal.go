@@ -1,0 +1,224 @@
+package ferrule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Probe is how the gateway asks a device for what it measures: a tool, with arguments,
+// each so often.
+type Probe struct {
+	// Name tells the probes of a device apart.
+	Name string `json:"name"`
+	// Tool and Args are what it is asked with.
+	Tool string          `json:"tool,omitempty"`
+	Args json.RawMessage `json:"args,omitempty"`
+	// Every is how often: zero is not at all, and nil is that nothing was said.
+	Every *Duration `json:"every,omitempty"`
+	// Unit is what its numbers are in, where somebody said so.
+	Unit string `json:"unit,omitempty"`
+	// Parse takes an answer apart; nil for one whose numbers are its signals.
+	Parse func(answer json.RawMessage) ([]Measure, error) `json:"-"`
+}
+
+// Measure is what one answer says about one signal.
+type Measure struct {
+	Signal string
+	Unit   string
+	// Values are what was measured, the oldest first; NaN where there is no number.
+	Values []float64
+	// Interval is between two values that the device took by itself, and Size is how many
+	// of them it keeps. Zero tells of one value, taken when it was asked.
+	Interval time.Duration
+	Size     int
+	// State tells that the value is a state, of which only changes are of interest.
+	State bool
+}
+
+// Reading is what asking a device once has brought.
+type Reading struct {
+	Device string `json:"device"`
+	Node   string `json:"node"`
+	Probe  string `json:"probe"`
+	// Time is when the answer came.
+	Time   time.Time `json:"time"`
+	Series []Series  `json:"series"`
+}
+
+// Series is what a reading says about one signal that it did not say before: samples,
+// in the order of their times, and where some are missing.
+type Series struct {
+	Signal  string   `json:"signal"`
+	Unit    string   `json:"unit,omitempty"`
+	Samples []Sample `json:"-"`
+	Holes   []Hole   `json:"holes,omitempty"`
+}
+
+// Sample is a number that was measured once.
+type Sample struct {
+	Time  time.Time `json:"time"`
+	Value float64   `json:"value"`
+	// Within is how far from Time it may have been measured, before or after.
+	Within Duration `json:"within,omitempty"`
+}
+
+// Hole is a stretch in which samples may be missing, between two that are recorded.
+type Hole struct {
+	From time.Time  `json:"from"`
+	To   time.Time  `json:"to"`
+	Why  HoleReason `json:"why"`
+	// Most is how many samples may be missing; 0 if that is not known.
+	Most int `json:"most,omitempty"`
+}
+
+// HoleReason tells why samples may be missing.
+type HoleReason string
+
+// Why samples may be missing.
+const (
+	// Lost tells that the device had overwritten them before it was asked.
+	Lost HoleReason = "lost"
+	// Unclear tells that it cannot be said whether there were more: what the device
+	// measured is too much alike.
+	Unclear HoleReason = "unclear"
+	// Restart tells that the device began anew, and what it had was gone.
+	Restart HoleReason = "restart"
+	// Silent tells that the device did not answer, or gave no number.
+	Silent HoleReason = "silent"
+)
+
+// The bounds of what is measured.
+const (
+	MaxSignal  = 64   // characters of a signal's or a probe's name
+	MaxUnit    = 16   // characters
+	MaxSeries  = 64   // of one reading
+	MaxSamples = 4096 // of one reading
+	MaxHoles   = 64   // of one series
+)
+
+// SignalName makes a name of what a device calls something: letters, digits, - and _,
+// which stand in subjects and URIs as they are. It is empty if nothing is left.
+func SignalName(s string) string {
+	name := make([]byte, 0, min(len(s), MaxSignal))
+	for _, c := range s {
+		if len(name) == MaxSignal {
+			break
+		}
+		switch {
+		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_':
+			name = append(name, byte(c))
+		case len(name) > 0 && name[len(name)-1] != '_':
+			name = append(name, '_')
+		}
+	}
+	return string(name)
+}
+
+// CheckSignal tells what is wrong with the name of a signal or a probe.
+func CheckSignal(name string) error {
+	if name == "" || SignalName(name) != name {
+		return fmt.Errorf("want up to %d letters, digits, - and _, got %q", MaxSignal, Clean(name, MaxWord))
+	}
+	return nil
+}
+
+// Check tells what is wrong with a reading, whoever made it.
+func (r *Reading) Check() error {
+	if err := CheckID(r.Device); err != nil {
+		return fmt.Errorf("device: %w", err)
+	}
+	if err := CheckID(r.Node); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if err := CheckSignal(r.Probe); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	if n := len(r.Series); n > MaxSeries {
+		return fmt.Errorf("%d series; at most %d are possible", n, MaxSeries)
+	}
+	samples := 0
+	for i := range r.Series {
+		if err := r.Series[i].check(); err != nil {
+			return err
+		}
+		samples += len(r.Series[i].Samples)
+	}
+	if samples > MaxSamples {
+		return fmt.Errorf("%d samples; at most %d are possible", samples, MaxSamples)
+	}
+	return nil
+}
+
+func (s *Series) check() error {
+	if err := CheckSignal(s.Signal); err != nil {
+		return fmt.Errorf("signal: %w", err)
+	}
+	if s.Unit != Clean(s.Unit, MaxUnit) {
+		return fmt.Errorf("%s: the unit cannot be shown", s.Signal)
+	}
+	if n := len(s.Holes); n > MaxHoles {
+		return fmt.Errorf("%s: %d holes; at most %d are possible", s.Signal, n, MaxHoles)
+	}
+	for i, sample := range s.Samples {
+		switch {
+		case math.IsNaN(sample.Value) || math.IsInf(sample.Value, 0):
+			return fmt.Errorf("%s: %v is not a number", s.Signal, sample.Value)
+		case sample.Within < 0:
+			return fmt.Errorf("%s: a sample within less than nothing", s.Signal)
+		case i > 0 && !sample.Time.After(s.Samples[i-1].Time):
+			return fmt.Errorf("%s: samples are out of order", s.Signal)
+		}
+	}
+	return nil
+}
+
+// columns is a Series as it is written: times in microseconds, each after the one
+// before it, and so is how sure they are.
+type columns struct {
+	Signal string    `json:"signal"`
+	Unit   string    `json:"unit,omitempty"`
+	Times  []int64   `json:"times,omitempty"`
+	Values []float64 `json:"values,omitempty"`
+	Within []int64   `json:"within,omitempty"`
+	Holes  []Hole    `json:"holes,omitempty"`
+}
+
+// MarshalJSON writes samples in columns, which takes a third of the room.
+func (s Series) MarshalJSON() ([]byte, error) {
+	c := columns{Signal: s.Signal, Unit: s.Unit, Holes: s.Holes}
+	var time, within int64
+	for _, sample := range s.Samples {
+		t, w := sample.Time.UnixMicro(), int64(sample.Within)/1000
+		c.Times, c.Within = append(c.Times, t-time), append(c.Within, w-within)
+		c.Values = append(c.Values, sample.Value)
+		time, within = t, w
+	}
+	return json.Marshal(c)
+}
+
+// UnmarshalJSON reads what MarshalJSON has written.
+func (s *Series) UnmarshalJSON(data []byte) error {
+	var c columns
+	if err := json.Unmarshal(data, &c); err != nil {
+		return err
+	}
+	if len(c.Times) != len(c.Values) || len(c.Times) != len(c.Within) {
+		return errors.New("as many times as values are wanted")
+	}
+	*s = Series{Signal: c.Signal, Unit: c.Unit, Holes: c.Holes}
+	if len(c.Times) > 0 {
+		s.Samples = make([]Sample, len(c.Times))
+	}
+	var at, within int64
+	for i := range c.Times {
+		at, within = at+c.Times[i], within+c.Within[i]
+		if within < 0 || within > math.MaxInt64/1000 {
+			return errors.New("a sample within more than can be said")
+		}
+		s.Samples[i] = Sample{time.UnixMicro(at), c.Values[i], Duration(within * 1000)}
+	}
+	return nil
+}
