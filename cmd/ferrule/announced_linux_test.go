@@ -28,7 +28,7 @@ const (
 // of two that are on one host soon after they were started, and loses them soon after
 // their goodbye: twenty times of twenty.
 func TestAnnounced(t *testing.T) {
-	const pairs, rounds = 4, 5
+	const pairs, rounds = 2, 10
 	h := newHouse(t, "-test.parallel", strconv.Itoa(pairs))
 	if h == nil {
 		return
