@@ -90,6 +90,10 @@ var rooms = map[string]room{
 		own:   []string{"."},
 		third: []string{"modernc.org/sqlite", "golang.org/x/sys"},
 	},
+	"history/plot": {
+		own:   []string{"."},
+		third: []string{"golang.org/x/image"},
+	},
 	"schema": {
 		own:   []string{"."},
 		third: []string{"github.com/santhosh-tekuri/jsonschema/v6", "github.com/google/jsonschema-go", "golang.org/x/text"},

@@ -43,6 +43,8 @@
 //	Series     what a Reading says about one Signal
 //	Sample     a number that was measured once; not an example, not a config
 //	Hole        a stretch in which Samples may be missing
+//	Span       what is asked of the past: which Signals, from when to when
+//	Curve      what is known of one Signal in a Span, in Points of one Grain
 //	Node       one gateway of several that know of each other
 //	Epoch      how often a device has changed hands between nodes
 //

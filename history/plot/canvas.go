@@ -1,0 +1,145 @@
+package plot
+
+import (
+	"image"
+	"image/color"
+	"image/draw"
+	"math"
+	"sync"
+
+	"golang.org/x/image/font"
+	"golang.org/x/image/font/gofont/goregular"
+	"golang.org/x/image/font/opentype"
+	"golang.org/x/image/math/fixed"
+	"golang.org/x/image/vector"
+)
+
+// canvas is where a picture comes into being.
+type canvas struct {
+	image  *image.RGBA
+	face   font.Face
+	raster *vector.Rasterizer
+}
+
+const fontSize = 12
+
+// parsed is the font. It is parsed when the first picture is drawn.
+var parsed = sync.OnceValues(func() (*opentype.Font, error) { return opentype.Parse(goregular.TTF) })
+
+func newCanvas(width, height int) (*canvas, error) {
+	text, err := parsed()
+	if err != nil {
+		return nil, err
+	}
+	face, err := opentype.NewFace(text, &opentype.FaceOptions{Size: fontSize, DPI: 72, Hinting: font.HintingFull})
+	if err != nil {
+		return nil, err
+	}
+	c := &canvas{image.NewRGBA(image.Rect(0, 0, width, height)), face, &vector.Rasterizer{}}
+	c.fill(c.image.Bounds(), white)
+	return c, nil
+}
+
+func (c *canvas) close() { c.face.Close() }
+
+// width is how many pixels a text takes.
+func (c *canvas) width(text string) int { return font.MeasureString(c.face, text).Ceil() }
+
+// fit is as much of a text as has room.
+func (c *canvas) fit(text string, room int) string {
+	runes := []rune(text)
+	for cut := text; ; {
+		if c.width(cut) <= room {
+			return cut
+		}
+		if len(runes) == 0 {
+			return ""
+		}
+		runes = runes[:len(runes)-1]
+		cut = string(runes) + "…"
+	}
+}
+
+// text writes a text whose line stands on y.
+func (c *canvas) text(text string, x, y int, colour color.Color) {
+	d := font.Drawer{Dst: c.image, Src: image.NewUniform(colour), Face: c.face, Dot: fixed.P(x, y)}
+	d.DrawString(text)
+}
+
+// fill fills a rectangle; where the colour lets through, with what is behind it.
+func (c *canvas) fill(r image.Rectangle, colour color.Color) {
+	draw.Draw(c.image, r, image.NewUniform(colour), image.Point{}, draw.Over)
+}
+
+// dashes draws a dashed line from top to bottom.
+func (c *canvas) dashes(x, top, bottom int, colour color.Color) {
+	const dash, gap = 3, 2
+	for y := top; y < bottom; y += dash + gap {
+		c.fill(image.Rect(x, y, x+1, min(y+dash, bottom)), colour)
+	}
+}
+
+// dot is a place in pixels.
+type dot struct{ x, y float64 }
+
+// stroke draws a line through dots; one dot alone is a spot.
+func (c *canvas) stroke(area image.Rectangle, line []dot, width float64, colour color.Color) {
+	c.begin(area)
+	if len(line) == 1 {
+		c.spot(area, line[0], width*1.5)
+	}
+	for i := 1; i < len(line); i++ {
+		c.segment(area, line[i-1], line[i], width/2)
+	}
+	c.end(area, colour)
+}
+
+// polygon fills what lies between dots.
+func (c *canvas) polygon(area image.Rectangle, dots []dot, colour color.Color) {
+	c.begin(area)
+	c.outline(area, dots)
+	c.end(area, colour)
+}
+
+func (c *canvas) begin(area image.Rectangle) { c.raster.Reset(area.Dx(), area.Dy()) }
+
+func (c *canvas) end(area image.Rectangle, colour color.Color) {
+	c.raster.Draw(c.image, area, image.NewUniform(colour), image.Point{})
+}
+
+// segment adds a piece of a line, half as thick again at its ends, so that pieces
+// meet. All go round the same way: where two lie on each other, they do not undo each
+// other.
+func (c *canvas) segment(area image.Rectangle, a, b dot, half float64) {
+	dx, dy := b.x-a.x, b.y-a.y
+	length := math.Hypot(dx, dy)
+	if length == 0 {
+		dx, length = 1, 1
+	}
+	dx, dy = dx/length*half, dy/length*half
+	a, b = dot{a.x - dx/2, a.y - dy/2}, dot{b.x + dx/2, b.y + dy/2}
+	c.outline(area, []dot{{a.x - dy, a.y + dx}, {b.x - dy, b.y + dx}, {b.x + dy, b.y - dx}, {a.x + dy, a.y - dx}})
+}
+
+// spot adds a disc.
+func (c *canvas) spot(area image.Rectangle, at dot, radius float64) {
+	const corners = 16
+	var round [corners]dot
+	for i := range round {
+		sin, cos := math.Sincos(2 * math.Pi * float64(i) / corners)
+		round[i] = dot{at.x + radius*cos, at.y + radius*sin}
+	}
+	c.outline(area, round[:])
+}
+
+func (c *canvas) outline(area image.Rectangle, dots []dot) {
+	for i, d := range dots {
+		x, y := float32(d.x-float64(area.Min.X)), float32(d.y-float64(area.Min.Y))
+		if i == 0 {
+			c.raster.MoveTo(x, y)
+		} else {
+			c.raster.LineTo(x, y)
+		}
+	}
+	c.raster.ClosePath()
+}
