@@ -90,6 +90,10 @@ var rooms = map[string]room{
 		own:   []string{"."},
 		third: []string{"modernc.org/sqlite", "golang.org/x/sys"},
 	},
+	"history/query": {
+		own:   []string{"."},
+		third: []string{"modernc.org/sqlite", "modernc.org/libc"},
+	},
 	"history/plot": {
 		own:   []string{"."},
 		third: []string{"golang.org/x/image"},
