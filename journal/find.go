@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 )
 
 // chainLen is how many digits a chain is known by.
@@ -75,6 +76,20 @@ func span(lines []byte, after uint64) (first, last uint64) {
 // find finds where the first record begins whose number is not less than seq,
 // among those that end before end. It is end if there is none.
 func find(file io.ReaderAt, end int64, seq uint64) (int64, error) {
+	return search(file, end, func(_ int64, found uint64) (bool, error) { return found < seq, nil })
+}
+
+// findTime does so for the first record that is not older than t. Where the clock was put
+// back, it may be one of several.
+func findTime(file io.ReaderAt, end int64, t time.Time) (int64, error) {
+	return search(file, end, func(start int64, _ uint64) (bool, error) {
+		at, err := timeAt(file, start)
+		return at.Before(t), err
+	})
+}
+
+// search finds where the first record begins that is not before what is looked for.
+func search(file io.ReaderAt, end int64, before func(start int64, seq uint64) (bool, error)) (int64, error) {
 	low, high := int64(0), end // the record begins in [low, high]
 	in := bufio.NewReaderSize(nil, 4096)
 	for low < high {
@@ -83,7 +98,13 @@ func find(file io.ReaderAt, end int64, seq uint64) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if found < seq && start < end {
+		early := false
+		if start < end {
+			if early, err = before(start, found); err != nil {
+				return 0, err
+			}
+		}
+		if early {
 			low = start + 1
 		} else {
 			high = middle
@@ -91,6 +112,23 @@ func find(file io.ReaderAt, end int64, seq uint64) (int64, error) {
 	}
 	start, _, err := nextRecord(in, file, low, end)
 	return start, err
+}
+
+// timeAt is when the record that begins at an offset was made; if that cannot be read,
+// at the beginning of time.
+func timeAt(file io.ReaderAt, start int64) (time.Time, error) {
+	head := make([]byte, hashLen+len(`{"seq":18446744073709551615,"time":"2006-01-02T15:04:05.999999999-07:00"`))
+	n, err := file.ReadAt(head, start)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return time.Time{}, err
+	}
+	_, text, _ := bytes.Cut(head[:n], []byte(`,"time":"`))
+	text, _, _ = bytes.Cut(text, []byte(`"`))
+	at, err := time.Parse(time.RFC3339Nano, string(text))
+	if err != nil {
+		return time.Time{}, nil
+	}
+	return at, nil
 }
 
 // nextRecord finds the first record that begins at an offset or after it: where,

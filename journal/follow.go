@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"iter"
@@ -62,6 +63,21 @@ func (r *Reader) Skip(to uint64) error {
 	if err == nil {
 		r.at = place{to, offset}
 	}
+	return err
+}
+
+// SkipTo leaves out the records that are older than a time, and all but the last bytes of
+// the file, so many at most.
+func (r *Reader) SkipTo(t time.Time, most int64) error {
+	info, err := r.file.Stat()
+	if err != nil {
+		return err
+	}
+	offset, err := findTime(r.file, info.Size(), t)
+	if last := info.Size() - most; err == nil && last > offset {
+		offset, _, err = nextRecord(bufio.NewReaderSize(nil, 4096), r.file, last, info.Size())
+	}
+	r.at = place{0, offset}
 	return err
 }
 

@@ -468,3 +468,47 @@ func TestReader(t *testing.T) {
 		t.Errorf("told %q as well", <-told)
 	}
 }
+
+// TestSkipTo: who wants to know what happened at a time need not read what was before.
+func TestSkipTo(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 1000)
+	size := int64(len(content(t, dir)))
+	first := func(since, most int64) uint64 {
+		r := reader(t, dir)
+		if err := r.SkipTo(time.Unix(since, 0), most); err != nil {
+			t.Fatal(err)
+		}
+		var seq uint64
+		if err := r.Read(t.Context(), false, func(l ferrule.JournalLines) error {
+			for e, err := range journal.Entries(l.Lines) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if seq == 0 {
+					seq = e.Seq
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return seq
+	}
+	for since, want := range map[int64]uint64{0: 1, 1: 1, 2: 2, 500: 500, 999: 999, 1000: 1000, 1001: 0} {
+		if got := first(since, size); got != want {
+			t.Errorf("since %d: the first is %d", since, got)
+		}
+	}
+	if got := first(1, size/10); got < 880 || got > 920 {
+		t.Errorf("of the last tenth, the first is %d", got)
+	}
+	if got := first(950, size/10); got != 950 {
+		t.Errorf("since 950, in the last tenth, the first is %d", got)
+	}
+	damaged := bytes.Replace(content(t, dir), []byte(`"time":"1970-01-01T00:08:20Z"`), []byte(`"tame":"1970-01-01T00:08:20Z"`), 1)
+	setContent(t, dir, damaged)
+	if got := first(501, size); got != 501 {
+		t.Errorf("behind a damaged line, the first is %d", got)
+	}
+}
