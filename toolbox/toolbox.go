@@ -2,7 +2,8 @@
 // whoever calls them they are the tools of one more device, whose ID is
 // ferrule.GatewayID, and they take the same road.
 //
-//	Typed(name, text, effect, func(ctx, call, In) (Out, error)) ─▶ Tool
+//	Typed(name, text, effect, func(ctx, call, In) (Out, error))    ─▶ Tool
+//	Shown(name, text, effect, func(ctx, call, In) (Result, error)) ─▶ Tool
 //	New(version, tools…) ─▶ Box ─▶ Device, Manifest, Handle
 //
 // One tool, or a few that belong together, is one file. docs/adding-a-tool.md
@@ -51,6 +52,14 @@ func Typed[In, Out any](name, text string, effect ferrule.Effect, fn func(ctx co
 	}
 }
 
+// Shown makes a tool of a function whose answer is to be looked at: it has content, and
+// no schema.
+func Shown[In any](name, text string, effect ferrule.Effect, fn func(ctx context.Context, call *ferrule.Call, in In) (*ferrule.Result, error)) Tool {
+	t := Typed(name, text, effect, fn)
+	t.tool.Output = nil
+	return t
+}
+
 // ForPeople keeps a tool from agents.
 func (t Tool) ForPeople() Tool {
 	t.tool.UserOnly = true
@@ -85,10 +94,12 @@ func New(version string, tools ...Tool) (*Box, error) {
 			return nil, fmt.Errorf("toolbox: the schema of %s: %w", t.tool.Name, err)
 		}
 		t.tool.Input, t.tool.Check = compiled.Portable(), compiled.Check
-		if compiled, err = schema.Compile(t.tool.Output); err != nil {
-			return nil, fmt.Errorf("toolbox: the schema of what %s returns: %w", t.tool.Name, err)
+		if t.tool.Output != nil {
+			if compiled, err = schema.Compile(t.tool.Output); err != nil {
+				return nil, fmt.Errorf("toolbox: the schema of what %s returns: %w", t.tool.Name, err)
+			}
+			t.tool.Output = compiled.Portable() // no tool returns null where it declares more
 		}
-		t.tool.Output = compiled.Portable() // no tool returns null where it declares more
 		b.manifest.Tools = append(b.manifest.Tools, t.tool)
 		b.calls[t.tool.Name] = t.call
 	}
@@ -118,6 +129,9 @@ func (b *Box) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, 
 	out, err := fn(ctx, call)
 	if err != nil {
 		return nil, err
+	}
+	if shown, ok := out.(*ferrule.Result); ok {
+		return shown, nil
 	}
 	value, err := json.Marshal(out)
 	if err != nil {

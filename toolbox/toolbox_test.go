@@ -174,7 +174,8 @@ func everyTool(t *testing.T) *toolbox.Box {
 	var tr trust
 	return box(t, toolbox.ListDevices(some()), toolbox.DescribeDevice(some()), toolbox.DeviceState(talkative{some()}), toolbox.AdoptDevice(&tr),
 		toolbox.FindDevices(someOffers()), toolbox.FindTools(someOffers()), toolbox.DescribeTool(someOffers()), toolbox.CallMany(road),
-		toolbox.Status("1", func() toolbox.StatusOutput { return toolbox.StatusOutput{Online: 1, List: "plain"} }))
+		toolbox.Status("1", func() toolbox.StatusOutput { return toolbox.StatusOutput{Online: 1, List: "plain"} }),
+		toolbox.Latest(some(), someSignals()), toolbox.History(some(), someSignals()), toolbox.SQL(answers{}, "samples(value)"))
 }
 
 // TestOutputsFitTheirSchemas: what the tools return is what they declare.
@@ -193,6 +194,11 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		{"describe_tool", `{"name":"none__look"}`},
 		{"call_many", `{"tool":"look","devices":["a","c","eye"]}`},
 		{"status", `{}`},
+		{"latest", `{"device":"a"}`},
+		{"latest", `{"device":"c"}`},
+		{"history", `{"device":"a"}`},
+		{"history", `{"device":"a","each":"minute"}`},
+		{"sql", `{"query":"SELECT 1"}`},
 	} {
 		declared, err := schema.Compile(b.Manifest().Tool(test.tool).Output)
 		if err != nil {
