@@ -65,6 +65,7 @@ package ferrule
 import (
 	"context"
 	"encoding/json"
+	"time"
 )
 
 // Handler serves one call. Every stage of the pipeline, the fleet and a remote
@@ -248,6 +249,10 @@ type Result struct {
 	// Wants is what the device wants to know before it does the rest. It does not leave
 	// the dock.
 	Wants *Wants `json:"-"`
+	// Sent and Came are when the device was asked, waiting in the lane over, and when
+	// its answer was there. They are known on the node that holds the device.
+	Sent time.Time `json:"-"`
+	Came time.Time `json:"-"`
 }
 
 // Wants is what a device wants to know before it does what it was asked for, and then

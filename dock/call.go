@@ -35,7 +35,7 @@ func (b *berth) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 // time.
 func (b *berth) invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	result, err := b.once(ctx, call)
-	if codeOf(err) != ferrule.Unanswered || !call.Target.Tool.Repeatable() {
+	if codeOf(err) != ferrule.Unanswered || !repeatable(call) {
 		return result, err
 	}
 	for b.linked(ctx, call) {
@@ -48,6 +48,13 @@ func (b *berth) invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 		}
 	}
 	return nil, err // it was sent the first time, whatever came of the second
+}
+
+// repeatable tells whether a call may be sent a second time. What the gateway asks for
+// by itself it asks for again soon enough, so there the tool has to be one that reads.
+func repeatable(call *ferrule.Call) bool {
+	tool := call.Target.Tool
+	return tool.Repeatable() && (call.Principal.Role != ferrule.Gateway || tool.Effect == ferrule.Reads)
 }
 
 // linked waits until there is a session. It is false if ctx ends first, or if there
@@ -99,5 +106,10 @@ func (b *berth) once(ctx context.Context, call *ferrule.Call) (*ferrule.Result, 
 	case session == nil:
 		return nil, dev.OfflineError()
 	}
-	return session.Invoke(ctx, call)
+	sent := time.Now()
+	result, err := session.Invoke(ctx, call)
+	if result != nil {
+		result.Sent, result.Came = sent, time.Now()
+	}
+	return result, err
 }

@@ -97,18 +97,22 @@ func TestLaneGivenUp(t *testing.T) {
 }
 
 // TestSentOnce: after a broken link a call is sent again only if that can do no
-// harm, and only once.
+// harm, and only once. What the gateway asks for by itself is, if it reads.
 func TestSentOnce(t *testing.T) {
 	for _, test := range []struct {
+		role  ferrule.Role
 		tool  string
 		calls int // how often the board is asked
 		fails int // how often the link breaks
 		code  ferrule.Code
 	}{
-		{"look", 2, 1, ""},
-		{"set", 2, 1, ""},
-		{"move", 1, 1, ferrule.Unanswered},
-		{"look", 2, 5, ferrule.Unanswered},
+		{ferrule.Agent, "look", 2, 1, ""},
+		{ferrule.Agent, "set", 2, 1, ""},
+		{ferrule.Agent, "move", 1, 1, ferrule.Unanswered},
+		{ferrule.Agent, "look", 2, 5, ferrule.Unanswered},
+		{ferrule.Gateway, "look", 2, 1, ""},
+		{ferrule.Gateway, "set", 1, 1, ferrule.Unanswered},
+		{ferrule.Gateway, "move", 1, 1, ferrule.Unanswered},
 	} {
 		bubble(t, func(t *testing.T, dir string) {
 			w := open(t, dir)
@@ -124,15 +128,46 @@ func TestSentOnce(t *testing.T) {
 			w.shore.see("g", named(b, "robot"))
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			_, err := w.call(ctx, ferrule.Agent, "robot", test.tool)
+			_, err := w.call(ctx, test.role, "robot", test.tool)
 			if asked != test.calls {
-				t.Errorf("%s was sent %d times, want %d", test.tool, asked, test.calls)
+				t.Errorf("%s of %s was sent %d times, want %d", test.tool, test.role, asked, test.calls)
 			}
 			if test.code == "" && err != nil || test.code != "" && ferrule.AsError(err).Code != test.code {
-				t.Errorf("%s: %v", test.tool, err)
+				t.Errorf("%s of %s: %v", test.tool, test.role, err)
 			}
 		})
 	}
+}
+
+// TestSentAndCame: an answer tells when its device was asked and when it answered;
+// neither waiting in the lane nor a first try counts.
+func TestSentAndCame(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		tries := 0
+		b.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			time.Sleep(time.Second)
+			if tries++; tries == 2 {
+				return nil, ferrule.Errorf(ferrule.Unanswered, "noise")
+			}
+			return &ferrule.Result{Value: json.RawMessage("1")}, nil
+		}
+		w.shore.see("g", named(b, "robot"))
+		var wg sync.WaitGroup
+		var told []string
+		start := time.Now()
+		w.later(t.Context(), &wg, ferrule.Agent, "move", "{}", &told)
+		result, err := w.call(t.Context(), ferrule.Gateway, "robot", "look")
+		wg.Wait()
+		if err != nil || tries != 3 {
+			t.Fatalf("%v after %d tries", err, tries)
+		}
+		const pause = 5 * time.Millisecond // before the second try
+		if sent, came := result.Sent.Sub(start), result.Came.Sub(start); sent != 2*time.Second+pause || came != 3*time.Second+pause {
+			t.Errorf("sent after %v, and the answer came after %v", sent, came)
+		}
+	})
 }
 
 // TestRepeatWaitsForTheLink: a read is asked again when the board is back, and
