@@ -28,8 +28,8 @@ type touchedKey struct{}
 // audit records the outcome of every call, and sees to it that every call has
 // one: a stage or a device that panics costs that call and nothing else. The
 // outcome of a call that may have changed the world is on disk before the
-// caller hears of it.
-func audit(journal Journal, log *slog.Logger) stage {
+// caller hears of it. Readings are counted, and not recorded.
+func audit(journal Journal, taken *readings, log *slog.Logger) stage {
 	boot := strings.ToLower(rand.Text()[:8]) // so that IDs differ between runs
 	var calls atomic.Uint64
 	return func(next ferrule.Handler) ferrule.Handler {
@@ -40,6 +40,9 @@ func audit(journal Journal, log *slog.Logger) stage {
 			start := time.Now()
 			mark := &touched{}
 			result, err := guard(context.WithValue(ctx, touchedKey{}, mark), call, next, mark, log)
+			if isReading(call) {
+				return result, taken.add(err)
+			}
 			entry := record(call, ferrule.Outcome)
 			entry.Took = ferrule.Duration(time.Since(start))
 			if err != nil {

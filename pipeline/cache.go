@@ -21,6 +21,9 @@ func cache(usual time.Duration, kept *answers) stage {
 		return func(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
 			device, tool := call.Target.Device, call.Target.Tool
 			life, changes := lifetime(tool, usual), tool.Effect != ferrule.Reads
+			if isReading(call) {
+				life = 0
+			}
 			if device.ID == ferrule.GatewayID || life <= 0 && !changes {
 				return next(ctx, call)
 			}

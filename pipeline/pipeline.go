@@ -18,7 +18,8 @@
 // policy wants a person to agree, the call is denied, because nobody can be asked
 // yet. What is answered from the cache is not limited, and is no intent. Audit
 // stands at both ends, because only behind resolve is it known whether a call
-// changes the world, and because only the door sees every outcome.
+// changes the world, and because only the door sees every outcome. What the gateway
+// reads by itself takes the same road, and is counted in place of recorded.
 //
 // One stage is one file.
 package pipeline
@@ -91,6 +92,8 @@ type Road struct {
 	handle  ferrule.Handler
 	answers *answers
 	callers *callers
+	// readings is what the gateway has asked for by itself.
+	readings readings
 }
 
 // New builds the road.
@@ -116,7 +119,7 @@ type seat struct {
 // seats is the road, outermost first. A test compares it with the drawing above.
 func (r *Road) seats(p Parts) []seat {
 	return []seat{
-		{"audit", audit(p.Journal, p.Log)},
+		{"audit", audit(p.Journal, &r.readings, p.Log)},
 		{"resolve", resolve(p.Fleet)},
 		{"validate", validate()},
 		{"authorize", authorize(p.Policy)},

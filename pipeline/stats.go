@@ -11,6 +11,10 @@ type Stats struct {
 	// Limited counts the calls that were refused because their caller called
 	// too much.
 	Limited uint64 `json:"limited"`
+	// Readings counts the calls that the gateway has made by itself to know what
+	// devices measure, and ReadingsFailed those of them that ended in an error.
+	Readings       uint64 `json:"readings"`
+	ReadingsFailed uint64 `json:"readings_failed"`
 }
 
 // Stats may be asked for at any time.
@@ -18,5 +22,6 @@ func (r *Road) Stats() Stats {
 	var s Stats
 	r.answers.count(&s)
 	r.callers.count(&s)
+	r.readings.count(&s)
 	return s
 }
