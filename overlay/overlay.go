@@ -9,7 +9,7 @@
 //	  = laid manifest: every tool has an effect, a schema that clients can read
 //	    and a Check, or a reason why it is in quarantine
 //
-// An overlay is data; what it says about a tool replaces what was said before,
+// An overlay is data; what it says about a tool or a probe replaces what was said before,
 // word by word. The Kind is taken before anything is laid on.
 package overlay
 
@@ -28,12 +28,15 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// File is one overlay: what to say about the tools of the devices that match.
+// File is one overlay: what to say about the tools of the devices that match, and about
+// what they measure.
 type File struct {
 	// About is for whoever reads the file.
 	About string          `json:"about,omitempty"`
 	Match Match           `json:"match,omitzero"`
 	Tools map[string]Tool `json:"tools"`
+	// Probes are by the name of the probe.
+	Probes map[string]Probe `json:"probes,omitempty"`
 }
 
 // Match tells which devices a File is about: all that it names must be so.
@@ -107,6 +110,14 @@ func (f *File) check() error {
 			return fmt.Errorf("tools.%s.%w", name, err)
 		}
 	}
+	for name, p := range f.Probes {
+		if err := ferrule.CheckSignal(name); err != nil {
+			return fmt.Errorf("probes: %w", err)
+		}
+		if err := p.check(); err != nil {
+			return fmt.Errorf("probes.%s.%w", name, err)
+		}
+	}
 	return nil
 }
 
@@ -171,8 +182,8 @@ func (s *Set) Names(device string) bool {
 	return device != "" && slices.ContainsFunc(s.files, func(f *File) bool { return f.Match.Device == device })
 }
 
-// Misses tells of tools that an overlay for this device or its Kind speaks of, and
-// that the device does not have: somebody may have misspelt one.
+// Misses tells of tools that an overlay for this device or its Kind speaks of, or has
+// asked, and that the device does not have: somebody may have misspelt one.
 func (s *Set) Misses(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string {
 	var notes []string
 	for _, f := range s.files {
@@ -182,6 +193,11 @@ func (s *Set) Misses(dialect string, kind ferrule.Kind, device string, m *ferrul
 		for _, name := range slices.Sorted(maps.Keys(f.Tools)) {
 			if m.Tool(name) == nil {
 				notes = append(notes, fmt.Sprintf("an overlay speaks of a tool %q, which it does not have", name))
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(f.Probes)) {
+			if tool := f.Probes[name].Tool; tool != "" && m.Tool(tool) == nil {
+				notes = append(notes, fmt.Sprintf("an overlay has its probe %s ask a tool %q, which it does not have", name, tool))
 			}
 		}
 	}
@@ -202,5 +218,6 @@ func (s *Set) Lay(dialect string, kind ferrule.Kind, device string, m *ferrule.M
 		}
 		lay(t, says, m.Pins)
 	}
+	laid.Probes = s.probes(dialect, kind, device)
 	return &laid
 }

@@ -203,6 +203,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"match":{"dialect":"d","kind":"0123456789ab","device":"robot"},"tools":{"write":{"text":"t","effect":"reads","idempotent":false,"deadline":"1s","input":{"properties":{"pin":{"type":"integer"}}},"pins":{"pin":{"types":["digital_output"]}}}}}`))
 	f.Add([]byte(`{"tools":{"plain":{"input":{"properties":null,"type":["object"]},"pins":{"a.b":{"ability":"buffer"}}}}}`))
 	f.Add([]byte(`{"tools":{"broken":{"input":{"properties":{"a":{"$ref":"#"}}}}}}`))
+	f.Add([]byte(`{"probes":{"heat":{"tool":"measure","args":{"pin":35},"every":"10s","unit":"°C"},"light":{"every":"0s"}}}`))
 	builtin, err := os.ReadFile("../dialect/mcpu/overlay.json")
 	if err != nil {
 		f.Fatal(err)
@@ -223,6 +224,11 @@ func FuzzParse(f *testing.F) {
 			}
 			if len(tool.Input) > 0 && tool.Check == nil && tool.Quarantine == "" {
 				t.Errorf("%s has a schema, and nothing checks it: %s", tool.Name, tool.Input)
+			}
+		}
+		for _, p := range laid.Probes {
+			if err := ferrule.CheckSignal(p.Name); err != nil || p.Every != nil && *p.Every < 0 || len(p.Unit) > ferrule.MaxUnit {
+				t.Errorf("%+v was laid: %v", p, err)
 			}
 		}
 	})
