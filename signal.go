@@ -20,8 +20,12 @@ type Probe struct {
 	Every *Duration `json:"every,omitempty"`
 	// Unit is what its numbers are in, where somebody said so.
 	Unit string `json:"unit,omitempty"`
-	// Parse takes an answer apart; nil for one whose numbers are its signals.
+	// Parse takes an answer apart; nil for one whose numbers are its signals. It refuses
+	// with an [Error] of code Refused an answer by which the device says that it does
+	// not have what it was asked for.
 	Parse func(answer json.RawMessage) ([]Measure, error) `json:"-"`
+	// Else is what is asked in its place if the device refuses it; nil for nothing.
+	Else *Probe `json:"-"`
 }
 
 // Measure is what one answer says about one signal.
