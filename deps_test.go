@@ -82,9 +82,10 @@ var rooms = map[string]room{
 		own:   []string{".", "wire", "dialect"},
 		tests: []string{"fleet", "wire/wiretest"},
 	},
-	"overlay": {own: []string{".", "schema"}},
-	"fleet":   {own: []string{"."}},
-	"journal": {own: []string{"."}},
+	"overlay":      {own: []string{".", "schema"}},
+	"fleet":        {own: []string{"."}},
+	"sense/stitch": {own: []string{"."}},
+	"journal":      {own: []string{"."}},
 	"schema": {
 		own:   []string{"."},
 		third: []string{"github.com/santhosh-tekuri/jsonschema/v6", "github.com/google/jsonschema-go", "golang.org/x/text"},

@@ -20,6 +20,8 @@ type Probe struct {
 	Every *Duration `json:"every,omitempty"`
 	// Unit is what its numbers are in, where somebody said so.
 	Unit string `json:"unit,omitempty"`
+	// Ring tells how the device samples by itself what it answers, where its owner says so.
+	Ring *Sampling `json:"ring,omitempty"`
 	// Parse takes an answer apart; nil for one whose numbers are its signals. It refuses
 	// with an [Error] of code Refused an answer by which the device says that it does
 	// not have what it was asked for.
