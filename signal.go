@@ -94,6 +94,8 @@ const (
 	Restart HoleReason = "restart"
 	// Silent tells that the device did not answer, or gave no number.
 	Silent HoleReason = "silent"
+	// Dropped tells that there was no room here for what the device said.
+	Dropped HoleReason = "dropped"
 )
 
 // The bounds of what is measured.

@@ -94,9 +94,10 @@ func summaryProbe(name string, pin *ferrule.Pin) *ferrule.Probe {
 
 // eventsProbe asks on which side of its thresholds the latest sample is.
 func eventsProbe(name string, pin *ferrule.Pin) ferrule.Probe {
+	interval := intervalOf(pin)
 	return ferrule.Probe{
-		Name: name, Tool: "get_pin_events", Args: fmt.Appendf(nil, `{"pin":%d}`, pin.Number), Every: within(intervalOf(pin)),
-		Parse: func(answer json.RawMessage) ([]ferrule.Measure, error) { return parseEvents(name, answer) },
+		Name: name, Tool: "get_pin_events", Args: fmt.Appendf(nil, `{"pin":%d}`, pin.Number), Every: within(interval),
+		Parse: func(answer json.RawMessage) ([]ferrule.Measure, error) { return parseEvents(name, interval, answer) },
 	}
 }
 
@@ -172,9 +173,9 @@ const (
 	above   = 1
 )
 
-// parseEvents reads on which side of its thresholds a pin is. Firmware lists nothing for
-// one that is between them.
-func parseEvents(name string, answer json.RawMessage) ([]ferrule.Measure, error) {
+// parseEvents reads on which side of its thresholds the latest sample is. Firmware lists
+// nothing for one that is between them.
+func parseEvents(name string, interval time.Duration, answer json.RawMessage) ([]ferrule.Measure, error) {
 	var a struct {
 		Events []struct {
 			Type string `json:"type"`
@@ -195,5 +196,5 @@ func parseEvents(name string, answer json.RawMessage) ([]ferrule.Measure, error)
 			state = below
 		}
 	}
-	return []ferrule.Measure{{Signal: name, Values: []float64{state}, State: true}}, nil
+	return []ferrule.Measure{{Signal: name, Values: []float64{state}, Interval: interval, Size: 1, State: true}}, nil
 }

@@ -158,10 +158,10 @@ func TestProbesParse(t *testing.T) {
 		{"summary", `{"latest":7}`, `[{light  [7] 500ms 1 false}]`},
 		{"summary", `{}`, `[{light  [NaN] 500ms 1 false}]`},
 		{"summary", `7`, `number came where an object belongs`},
-		{"events", `{"pin":"light","events":[]}`, `[{light_threshold  [0] 0s 0 true}]`},
-		{"events", `{"events":[{"type":"threshold_high","value":900,"threshold":800}]}`, `[{light_threshold  [1] 0s 0 true}]`},
-		{"events", `{"events":[{"type":"threshold_low","value":1,"threshold":8}]}`, `[{light_threshold  [-1] 0s 0 true}]`},
-		{"events", `{"events":[{"type":"sunset"}]}`, `[{light_threshold  [0] 0s 0 true}]`},
+		{"events", `{"pin":"light","events":[]}`, `[{light_threshold  [0] 500ms 1 true}]`},
+		{"events", `{"events":[{"type":"threshold_high","value":900,"threshold":800}]}`, `[{light_threshold  [1] 500ms 1 true}]`},
+		{"events", `{"events":[{"type":"threshold_low","value":1,"threshold":8}]}`, `[{light_threshold  [-1] 500ms 1 true}]`},
+		{"events", `{"events":[{"type":"sunset"}]}`, `[{light_threshold  [0] 500ms 1 true}]`},
 		{"events", `{}`, `there are no events in it, not even none`},
 		{"events", `{"events":7}`, `number came where a list belongs: events`},
 	} {
@@ -262,7 +262,7 @@ func TestProbesOfAThing(t *testing.T) {
 			got = append(got, fmt.Sprint(measures))
 		}
 		want := "[{light  [100 100 100 100 100 100 100 100 100 100 600 600 600 600 600 600 600 600 600 600] 100ms 20 false}]" +
-			"[{light_threshold  [1] 0s 0 true}][{heat  [1200] 1s 1 false}]"
+			"[{light_threshold  [1] 100ms 1 true}][{heat  [1200] 1s 1 false}]"
 		if strings.Join(got, "") != want {
 			t.Errorf("got  %s\nwant %s", strings.Join(got, ""), want)
 		}
