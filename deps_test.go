@@ -84,6 +84,7 @@ var rooms = map[string]room{
 	},
 	"overlay":      {own: []string{".", "schema"}},
 	"fleet":        {own: []string{"."}},
+	"sense":        {own: []string{".", "sense/stitch"}, tests: []string{"dialect/mcpu"}},
 	"sense/stitch": {own: []string{"."}},
 	"journal":      {own: []string{"."}},
 	"schema": {
