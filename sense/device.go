@@ -126,7 +126,7 @@ func (s *Sense) unplan(d *device) {
 // settle has a probe ask for something.
 func (s *Sense) settle(p *probe, about *ferrule.Probe) {
 	p.about, p.every, p.fails, p.refused = about, everyOf(about, s.parts.Config.Fastest), 0, 0
-	p.patience = min(max(p.every, minPatience), maxPatience)
+	p.patience = min(max(p.every/share, minPatience), maxPatience)
 	if tool := p.device.laid.Tool(about.Tool); tool != nil && tool.Deadline > 0 {
 		p.patience = 0
 	}

@@ -13,7 +13,7 @@ const (
 	longest = 2 * time.Minute
 	// share is which part of its time a device may take to answer: one in so many.
 	share = 4
-	// The time that is waited for an answer is that to the next question, within these.
+	// As long an answer is waited for, and within these.
 	minPatience = 5 * time.Second
 	maxPatience = 30 * time.Second
 )
