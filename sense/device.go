@@ -19,7 +19,8 @@ type device struct {
 	// not answer.
 	rests     time.Time
 	struggles int
-	// signals is which probe a signal is of: the first that has brought it.
+	// signals is which probe a signal is of: the first that has brought it. It is nil
+	// if there is no plan.
 	signals map[string]*probe
 }
 
@@ -31,8 +32,9 @@ type probe struct {
 	// patience is how long is waited for an answer; zero where the tool's owner says.
 	patience time.Duration
 
-	hand hand
-	due  time.Time
+	hand   hand
+	due    time.Time
+	asking bool // it is being asked for
 	// fails is how often in a row it brought nothing, and refused how often the device
 	// has said that it does not have it.
 	fails, refused int
@@ -51,28 +53,32 @@ type probe struct {
 
 // Put implements ferrule.Follower.
 func (s *Sense) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
+	awake := dev.State == ferrule.StateOnline && dev.Trust != ferrule.TrustHeld && laid != nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.devices[dev.ID]
-	if d == nil {
+	switch {
+	case d == nil && !awake:
+		return // it may never come
+	case d == nil:
 		d = &device{id: dev.ID}
 		s.devices[dev.ID] = d
 	}
 	if d.kind != dev.Kind || d.laid != laid {
 		s.unplan(d)
 		d.kind, d.laid = dev.Kind, laid
-		s.plan(d, dev.Dialect)
 	}
-	awake := dev.State == ferrule.StateOnline && dev.Trust != ferrule.TrustHeld && laid != nil
 	if awake == d.awake {
 		return
 	}
-	d.awake = awake
-	if awake {
-		s.begin(d)
-	} else {
+	if d.awake = awake; !awake {
 		s.end(d)
+		return
 	}
+	if d.signals == nil {
+		s.plan(d, dev.Dialect)
+	}
+	s.begin(d)
 }
 
 // Remove implements ferrule.Follower.
@@ -87,9 +93,6 @@ func (s *Sense) Remove(id string) {
 
 // plan makes the probes of a device. Devices with the same manifest share a plan.
 func (s *Sense) plan(d *device, dialect string) {
-	if d.laid == nil {
-		return
-	}
 	shared := s.plans[d.laid]
 	if shared == nil {
 		shared = newPlan(d.laid, s.parts.Grammars[dialect])
@@ -114,7 +117,7 @@ func (s *Sense) unplan(d *device) {
 	for _, p := range d.probes {
 		p.gone = true
 	}
-	if shared := s.plans[d.laid]; shared != nil {
+	if shared := s.plans[d.laid]; shared != nil && d.signals != nil {
 		if shared.devices--; shared.devices == 0 {
 			delete(s.plans, d.laid)
 		}
@@ -139,7 +142,7 @@ func (s *Sense) begin(d *device) {
 	now := time.Now()
 	for _, p := range d.probes {
 		switch {
-		case p.off:
+		case p.off || p.asking: // of the latter, it is decided when it has ended
 		case p.fails > 0:
 			s.schedule(p, now.Add(jitter(p.pause(p.every, p.fails))))
 		default:

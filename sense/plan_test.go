@@ -192,7 +192,7 @@ func TestTooMany(t *testing.T) {
 		w := open(t, nil)
 		laid := &ferrule.Manifest{}
 		for i := range 1000 {
-			laid.Tools = append(laid.Tools, ferrule.Tool{Name: fmt.Sprint("look", i), Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)})
+			laid.Tools = append(laid.Tools, ferrule.Tool{Name: fmt.Sprint("look", i), Effect: ferrule.Reads, Poll: ferrule.Duration(4 * time.Second)})
 		}
 		n := 0
 		w.answer = func(*ferrule.Call) (string, error) { // members with ever new names
@@ -204,7 +204,7 @@ func TestTooMany(t *testing.T) {
 			return "{" + strings.Join(members, ",") + "}", nil
 		}
 		w.Put(online("robot"), laid)
-		time.Sleep(20 * time.Second)
+		time.Sleep(9 * time.Second)
 		asked, _, readings := w.seen()
 		signals := make(map[string]bool)
 		for _, r := range readings {
@@ -226,6 +226,7 @@ func TestWhoseSignal(t *testing.T) {
 			{Name: "bed", Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)},
 			{Name: "bed_heat", Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)},
 			{Name: "bed heat", Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)},
+			{Name: "温度", Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)},
 		}}
 		w.answer = func(call *ferrule.Call) (string, error) {
 			switch call.Tool {
@@ -238,7 +239,7 @@ func TestWhoseSignal(t *testing.T) {
 		}
 		w.Put(online("robot"), laid)
 		time.Sleep(10 * time.Second)
-		for signal, want := range map[string]float64{"bed_level": 2, "bed_heat": 3, "bed_heat_2": 4} {
+		for signal, want := range map[string]float64{"bed_level": 2, "bed_heat": 3, "bed_heat_2": 4, "tool": 4} {
 			samples, _ := w.told("robot", signal)
 			if len(samples) < 8 {
 				t.Errorf("%d samples of %s", len(samples), signal)

@@ -78,6 +78,7 @@ func (s *Sense) done(p *probe, took time.Duration, how func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	how()
+	p.asking = false
 	now, d := time.Now(), p.device
 	if !p.gone && d.awake && !p.off {
 		s.schedule(p, p.ringsAt(p.again(now, took)))

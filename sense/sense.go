@@ -202,6 +202,7 @@ func (s *Sense) take() *probe {
 		}
 		p := d.waiting[0]
 		d.waiting = d.waiting[1:]
+		p.asking = true
 		return p
 	}
 	s.readers--

@@ -448,3 +448,46 @@ func inHole(holes []ferrule.Hole, from, to time.Time) bool {
 	}
 	return false
 }
+
+// TestRingOfTheOwner: a board does not say that it keeps samples, or says it wrongly, and
+// its owner does.
+func TestRingOfTheOwner(t *testing.T) {
+	for name, laid := range map[string]*ferrule.Manifest{
+		"it says nothing": {
+			Tools:  []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
+			Probes: []ferrule.Probe{{Name: "light", Tool: "get_pin_buffer", Args: []byte(`{"pin":0,"limit":20}`)}},
+		},
+		"it says otherwise": {
+			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
+			Pins: []ferrule.Pin{{
+				Number: 0, Name: "light", Abilities: []string{"buffer"}, Sampling: &ferrule.Sampling{Interval: ferrule.Duration(time.Minute), Size: 7},
+			}},
+			Probes: []ferrule.Probe{{Name: "light", Every: new(ferrule.Duration(4 * time.Second))}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &ring{interval: 500 * time.Millisecond, size: 20, start: time.Now()}
+				laid.Probes[0].Ring = &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}
+				w := open(t, withMCPU)
+				w.answer = func(*ferrule.Call) (string, error) { return r.answer(), nil }
+				w.Put(online("robot"), laid)
+				time.Sleep(5 * time.Minute)
+				for _, gap := range gaps(w.times("robot get_pin_buffer")) {
+					if gap < 3700*time.Millisecond || gap > 4700*time.Millisecond { // it may wait for the middle of an interval
+						t.Errorf("asked again after %v", gap)
+					}
+				}
+				samples, holes := w.told("robot", "light")
+				for i, s := range samples {
+					if int(s.Value) != i || s.Time.Sub(r.taken(i)).Abs() > time.Duration(s.Within) {
+						t.Fatalf("sample %d is %+v", i, s)
+					}
+				}
+				if len(samples) < 580 || len(holes) != 0 {
+					t.Errorf("%d samples, holes %+v", len(samples), holes)
+				}
+			})
+		})
+	}
+}
