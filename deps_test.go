@@ -87,6 +87,10 @@ var rooms = map[string]room{
 	"sense":        {own: []string{".", "sense/stitch"}, tests: []string{"dialect/mcpu"}},
 	"sense/stitch": {own: []string{"."}},
 	"journal":      {own: []string{"."}},
+	"history": {
+		own:   []string{"."},
+		third: []string{"modernc.org/sqlite", "golang.org/x/sys"},
+	},
 	"schema": {
 		own:   []string{"."},
 		third: []string{"github.com/santhosh-tekuri/jsonschema/v6", "github.com/google/jsonschema-go", "golang.org/x/text"},

@@ -39,6 +39,7 @@
 //	Probe      how a device is asked for what it measures, and how often
 //	Signal     something that a device measures, by its name
 //	Reading    what asking once has brought
+//	Recorded   a Reading as it was kept, and where
 //	Series     what a Reading says about one Signal
 //	Sample     a number that was measured once; not an example, not a config
 //	Hole        a stretch in which Samples may be missing

@@ -8,6 +8,8 @@
 //	a call in    ── node.<self>.<run>.call ─▶ inbox ─▶ serve ─▶ fleet
 //	copies       journal, spool ─▶ route ─▶ streams
 //	events       intake ─▶ spool, and who listens ◀── event.> of other nodes
+//	readings     Measured ─▶ backlog ─▶ carrier ─▶ stream ─▶ Readings
+//	             and who listens ◀── sample.*.<device>.> of other nodes
 //
 // The registry is an index that can be lost: devices say what they are, so every
 // node writes its own anew. A device is held by one node at a time, under an epoch
@@ -31,6 +33,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule"
 )
@@ -98,6 +102,8 @@ type Bus struct {
 	spool    *spool
 	spooled  bell // rings when a leaf has spooled something
 	audience audience
+	carrier  carrier
+	tuner    tuner
 	outbox   *outbox
 	inbox    *inbox
 	work     chan struct{} // wakes whoever writes records
@@ -109,6 +115,9 @@ type Bus struct {
 
 	engine atomic.Pointer[engine] // nil while there is none
 	home   atomic.Pointer[home]   // nil while it is not open
+	// readings is the stream of this node's; nil while it is not open.
+	readings atomic.Pointer[jetstream.Stream]
+	unfit    sync.Once // tells of a reading that cannot be kept
 
 	mu    sync.Mutex
 	wrong [concerns]string
@@ -127,8 +136,10 @@ type State struct {
 	Why     string    `json:"why,omitempty"`
 	// Nodes are the others that live.
 	Nodes []string `json:"nodes,omitempty"`
-	// Waiting is how many of this node's own records have yet to be written.
+	// Waiting is how many of this node's own records have yet to be written, and Unkept
+	// how many readings have yet to be kept.
 	Waiting int `json:"waiting"`
+	Unkept  int `json:"unkept"`
 }
 
 // starting is why a bus does not work at first.
@@ -150,6 +161,8 @@ func New(p Parts) (*Bus, error) {
 		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Why: starting},
 	}
 	b.wrong[taking] = starting
+	b.carrier.backlog.name, b.carrier.under = b.spool.name, b.names.sample("*", "*", p.Config.Mode == Leaf)
+	b.tuner = tuner{names: b.names, alone: p.Config.alone()}
 	b.replies = b.names.replies()
 	b.kinds = newKinds(b.names, p.Overlays, p.Log)
 	b.view = newView(p.Config, p.Fleet, b.kinds, b.call)
@@ -186,7 +199,7 @@ func (b *Bus) State() State {
 	b.mu.Lock()
 	s := b.state
 	b.mu.Unlock()
-	s.Nodes, s.Waiting = b.view.nodes(), b.view.waiting(b.intake)
+	s.Nodes, s.Waiting, s.Unkept = b.view.nodes(), b.view.waiting(b.intake), b.carrier.backlog.length()
 	return s
 }
 
@@ -310,15 +323,18 @@ func (b *Bus) life(whole context.Context) error {
 	}
 	b.engine.Store(e)
 	defer b.engine.Store(nil)
+	b.tuner.begin(e.conn)
+	defer b.tuner.end()
+	defer b.readings.Store(nil)
 	ctx, cancel := context.WithCancel(whole)
 	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	if e.local != nil {
+	for _, keep := range b.chores(e) {
 		wg.Go(func() {
 			again(ctx, func() {
-				if errors.Is(b.keepSpool(ctx, e), errStuck) {
+				if errors.Is(keep(ctx, e), errStuck) {
 					cancel()
 				}
 			})
@@ -338,18 +354,36 @@ func (b *Bus) life(whole context.Context) error {
 	})
 	cancel()
 	wg.Wait()
-	if e.local != nil && whole.Err() != nil {
-		b.spoolLast(context.WithoutCancel(whole), e)
+	if whole.Err() != nil {
+		b.keepLast(context.WithoutCancel(whole), e)
 	}
 	return errStuck
 }
 
-// spoolLast keeps a leaf's last events on disk, whether its hub is there or not.
-func (b *Bus) spoolLast(ctx context.Context, e *engine) {
-	ctx, cancel := context.WithTimeout(ctx, farewell)
-	defer cancel()
-	b.lastNews()
-	b.keepSpool(ctx, e)
+// chores are what a node does whether or not it takes part: an engine in this process
+// keeps by itself what happens at this node and what is measured.
+func (b *Bus) chores(e *engine) (all []func(context.Context, *engine) error) {
+	if e.local != nil {
+		all = append(all, b.keepSpool)
+	}
+	if e.server != nil {
+		all = append(all, b.keepReadings)
+	}
+	return all
+}
+
+// keepLast keeps on disk what has happened and what was measured at last: the events of
+// a leaf, whether its hub is there or not.
+func (b *Bus) keepLast(ctx context.Context, e *engine) {
+	if e.local != nil {
+		ctx, cancel := context.WithTimeout(ctx, farewell)
+		defer cancel()
+		b.lastNews()
+		b.keepSpool(ctx, e)
+	}
+	if e.server != nil {
+		b.lastReadings(ctx, e)
+	}
 }
 
 // reconnected is called when a server was lost and another found.
@@ -425,6 +459,9 @@ func (b *Bus) duties(e *engine, h *home) []func(context.Context) error {
 	all := []func(context.Context) error{
 		func(ctx context.Context) error { return b.keepOwn(ctx, e, h) },
 		func(ctx context.Context) error { return b.shipEvents(ctx, e, h) },
+	}
+	if e.server == nil {
+		all = append(all, func(ctx context.Context) error { return b.keepReadings(ctx, e) })
 	}
 	if b.cfg.alone() {
 		known := make(chan struct{})
@@ -541,6 +578,9 @@ func (b *Bus) leave(ctx context.Context, e *engine, h *home) {
 	b.writeAll(ctx, h) // or as much as there is time for
 	if e.local == nil {
 		b.shipEvents(ctx, e, h)
+	}
+	if e.server == nil {
+		b.lastReadings(ctx, e)
 	}
 	if !b.cfg.alone() {
 		b.giveUpLease(ctx, e, h)

@@ -77,6 +77,27 @@ func TestFullDiskOfALeaf(t *testing.T) {
 	eventually(t, 40*time.Second, "all events are at the hub", arrived(1+more))
 }
 
+// TestFullDiskOfReadings: readings wait in memory while there is no room for them, and are
+// kept when there is again, each once.
+func TestFullDiskOfReadings(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t)
+	cfg := DefaultConfig()
+	cfg.Store = 2 * minStore
+	a := nodeWith(t, "a", cfg, noJournal{}, dir)
+	a.measures("robot", 0, 10)
+	a.reads("").has(0, 10)
+	free := fill(t, dir)
+	a.measures("robot", 10, 3000) // more than a block has room for
+	time.Sleep(2 * time.Second)
+	if a.bus.State().Unkept == 0 {
+		t.Error("all are kept: the disk was not full")
+	}
+	free()
+	eventually(t, 60*time.Second, "all are kept", func() bool { return a.bus.State().Unkept == 0 })
+	a.reads("").has(0, 3000)
+}
+
 // smallDisk is a directory with little room.
 func smallDisk(t *testing.T) string {
 	t.Helper()

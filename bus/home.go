@@ -37,6 +37,10 @@ const (
 	kindsMost   = 1 << 30
 	leasesMost  = 16 << 20
 	spoolBytes  = 64 << 20
+	// What was measured is on its way to histories, which keep it: it is kept for as long
+	// as one of them may be stopped.
+	samplesAge   = 24 * time.Hour
+	samplesBytes = 4 << 30
 )
 
 // openHome opens what all nodes share, makes what is not there yet, and takes this

@@ -85,7 +85,7 @@ func (r *reading) some(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading journals: %w", err)
 	}
-	defer r.dismiss(ctx, h, consumer)
+	defer dismiss(ctx, h.journal, consumer)
 	if consumer.CachedInfo().NumPending == 0 && !r.follow {
 		return nil
 	}
@@ -106,16 +106,6 @@ func (r *reading) some(ctx context.Context) error {
 		if last, err := r.take(msg); err != nil || last && !r.follow {
 			return err
 		}
-	}
-}
-
-// dismiss tells the server that a reader has ended: it keeps a thousand at most, each for
-// minutes.
-func (r *reading) dismiss(ctx context.Context, h *home, consumer jetstream.Consumer) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
-	defer cancel()
-	if err := h.journal.DeleteConsumer(ctx, consumer.CachedInfo().Name); err != nil {
-		r.bus.parts.Log.Debug("bus: a reader of journals ends by itself", "err", err)
 	}
 }
 
@@ -140,4 +130,12 @@ func journalLines(msg jetstream.Msg) (ferrule.JournalLines, error) {
 	first, err1 := strconv.ParseUint(msg.Headers().Get(firstHeader), 10, 64)
 	last, err2 := strconv.ParseUint(msg.Headers().Get(lastHeader), 10, 64)
 	return ferrule.JournalLines{Node: token[3], Chain: token[4], First: first, Last: last, Lines: msg.Data()}, errors.Join(err1, err2)
+}
+
+// dismiss tells the server that a reader has ended: it keeps a thousand at most, each for
+// minutes.
+func dismiss(ctx context.Context, stream jetstream.Stream, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
+	defer cancel()
+	stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) // or it ends by itself
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/ferrulehq/ferrule"
 )
 
@@ -35,7 +37,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("docs/bus.md does not show\n%s", text)
 		}
 	}
-	for _, of := range []any{ferrule.Event{}, record{}, lease{}, layout{}, request{}} {
+	for _, of := range []any{ferrule.Event{}, ferrule.Reading{}, ferrule.Hole{}, record{}, lease{}, layout{}, request{}} {
 		for field := range reflect.TypeOf(of).Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if !strings.Contains(page, `"`+name+`":`) && !strings.Contains(page, "`"+name+"`") {
@@ -53,6 +55,10 @@ func pageSays() (all []string) {
 			all = append(all, "`"+text+"`")
 		}
 	}
+	add(n.sample("DEVICE", "PROBE", false), n.sample("DEVICE", "PROBE", true), names{"*", "*"}.sample("*", "*", false), samplesStream, jetstream.MsgIDHeader)
+	for _, why := range []ferrule.HoleReason{ferrule.Lost, ferrule.Unclear, ferrule.Restart, ferrule.Silent} {
+		add(string(why))
+	}
 	add(n.event("DEVICE", "WHAT"), n.journal("CHAIN"), n.replies()+"TOKEN", n.inbox()+".…")
 	for _, verb := range []string{verbCall, verbCancel, verbAsk, verbAnswer} {
 		add(n.at("NODE", "BOOT", verb))
@@ -67,7 +73,8 @@ func pageSays() (all []string) {
 		n.key("ID"), n.key("NODE"), n.key("KIND"), layoutKey)
 	mib := func(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 	return append(all, mib(eventsBytes), mib(leasesMost), mib(spoolBytes), mib(keptBytes), fmt.Sprintf("%d GiB", journalMost>>30), fmt.Sprintf("%d GiB", kindsMost>>30),
-		fmt.Sprintf("%d days", eventsAge/24/time.Hour), fmt.Sprintf("%d KiB", maxRecord>>10), fmt.Sprintf("%d KiB", maxPacked>>10),
+		fmt.Sprintf("%d hours, %d GiB", samplesAge/time.Hour, int64(samplesBytes)>>30), fmt.Sprintf("up to %d and %d MiB", maxBacklog, maxBacklogBytes>>20),
+		fmt.Sprintf("%d samples in %d series", ferrule.MaxSamples, ferrule.MaxSeries), fmt.Sprintf("%d days", eventsAge/24/time.Hour), fmt.Sprintf("%d KiB", maxRecord>>10), fmt.Sprintf("%d KiB", maxPacked>>10),
 		fmt.Sprintf("%v seconds", leaseTTL.Seconds()), fmt.Sprintf("every %v", leaseRenew.Seconds()), fmt.Sprintf("%v seconds", keepTime.Seconds()),
 		fmt.Sprintf("%v seconds without news", askAfter.Seconds()), fmt.Sprintf("%d events", maxSpool),
 		fmt.Sprintf("at most %d KiB", ferrule.MaxParams>>10), fmt.Sprintf("%d things", maxSaid), fmt.Sprintf("the last %d on each subject", eventsEach))
@@ -87,6 +94,14 @@ func pageShows() []any {
 			Seq: 43, Time: at, What: ferrule.Said, Device: "toy", Node: "north", Kind: kind,
 			Method: "notifications/state_changed", Params: json.RawMessage(`{"newState":"idle"}`),
 		},
+		ferrule.Reading{Device: "pump", Node: "north", Probe: "flow", Time: at, Series: []ferrule.Series{{
+			Signal: "flow", Unit: "l/min",
+			Samples: []ferrule.Sample{
+				{Time: at.Add(-time.Second), Value: 4.2, Within: ferrule.Duration(250 * time.Millisecond)},
+				{Time: at.Add(-500 * time.Millisecond), Value: 4.3, Within: ferrule.Duration(250 * time.Millisecond)},
+			},
+			Holes: []ferrule.Hole{{From: at.Add(-time.Minute), To: at.Add(-time.Second), Why: ferrule.Lost, Most: 117}},
+		}}},
 		recordOf(pump, 7),
 		lease{"k3v7m2q6x4t5w2a3b7c6", "h5d2n7c4qa", "1.4.0"},
 		layout{16},

@@ -12,6 +12,7 @@ const (
 	kindsBucket   = "ferrule-kinds"
 	journalStream = "ferrule-journal"
 	eventsStream  = "ferrule-events"
+	samplesStream = "ferrule-samples"
 	spoolStream   = "ferrule-spool" // on a leaf, of its own
 	layoutKey     = "layout"        // in nodesBucket, of all tenants
 )
@@ -34,6 +35,16 @@ func (n names) journal(chain string) string { return n.subject("journal." + n.no
 func (n names) events() string              { return n.subject("event." + n.node + ".>") }
 func (n names) event(id, what string) string {
 	return n.subject("event." + n.node + "." + id + "." + what)
+}
+
+// sample is where a reading is published. One of a leaf has a word more, by which the
+// stream of a cluster leaves it alone.
+func (n names) sample(device, probe string, site bool) string {
+	subject := n.subject("sample." + n.node + "." + device + "." + probe)
+	if site {
+		subject += ".site"
+	}
+	return subject
 }
 
 // The verbs that a node is asked with.

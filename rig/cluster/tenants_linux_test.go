@@ -95,7 +95,7 @@ func operate(t *testing.T, url, tenant string) *client {
 			t.Fatal(err)
 		}
 	}
-	for name, subject := range map[string]string{"ferrule-journal": "ferrule.*.journal.*.*", "ferrule-events": "ferrule.*.event.>"} {
+	for name, subject := range map[string]string{"ferrule-journal": "ferrule.*.journal.*.*", "ferrule-events": "ferrule.*.event.>", "ferrule-samples": "ferrule.*.sample.>"} {
 		if _, err := op.js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{subject}, AllowDirect: true, Replicas: 3}); err != nil {
 			t.Fatal(err)
 		}
@@ -106,6 +106,7 @@ func operate(t *testing.T, url, tenant string) *client {
 	}
 	op.store(t, "ferrule."+tenant+".journal.n1.1", tenant+"'s own")
 	op.store(t, "ferrule."+tenant+".event.n1.online", tenant+"'s own")
+	op.store(t, "ferrule."+tenant+".sample.n1.pump.flow", tenant+"'s own")
 	return op
 }
 
@@ -221,7 +222,7 @@ func (c *client) works(t *testing.T, node string) {
 	if got := c.watch(t, "ferrule-nodes", "layout"); !slices.Equal(got, []string{"layout"}) {
 		t.Errorf("the watch of the layout sees %q", got)
 	}
-	for stream, subject := range map[string]string{"ferrule-journal": "ferrule.acme.journal." + node, "ferrule-events": "ferrule.acme.event." + node} {
+	for stream, subject := range map[string]string{"ferrule-journal": "ferrule.acme.journal." + node, "ferrule-events": "ferrule.acme.event." + node, "ferrule-samples": "ferrule.acme.sample." + node + ".pump"} {
 		c.store(t, subject+".1", "")
 		c.store(t, subject+".2", "")
 		if got := c.read(t, stream, subject+".*", 2); !slices.Equal(got, []string{subject + ".1", subject + ".2"}) {
@@ -310,6 +311,10 @@ func (c *client) attempts() []attempt {
 		{"watch with more filters in the body", c.api + "CONSUMER.CREATE." + stream + ".x.$KV.ferrule-nodes.acme.>", consumer(stream, `"filter_subjects":["`+theirs+`>"]`), "multiple subject filters"},
 		{"read another's journal", c.api + "CONSUMER.CREATE.ferrule-journal.x.ferrule.globex.journal.>", consumer("ferrule-journal", `"filter_subject":"ferrule.globex.journal.>"`), ""},
 		{"read another's events", c.api + "CONSUMER.CREATE.ferrule-events.x.ferrule.globex.event.>", consumer("ferrule-events", `"filter_subject":"ferrule.globex.event.>"`), ""},
+		{"read another's readings", c.api + "CONSUMER.CREATE.ferrule-samples.x.ferrule.globex.sample.>", consumer("ferrule-samples", `"filter_subject":"ferrule.globex.sample.>"`), ""},
+		{"get another's reading", c.api + "DIRECT.GET.ferrule-samples.ferrule.globex.sample.n1.pump.flow", "", ""},
+		{"write another's readings", "ferrule.globex.sample.n1.pump.flow", "stolen", ""},
+		{"write another's readings as a site", "ferrule.globex.sample.n1.pump.flow.site", "stolen", ""},
 		{"put another's key", c.kvPrefix() + "$KV.ferrule-nodes.globex.one", "stolen", ""},
 		{"put another's key, in the cluster's words", "$KV.ferrule-nodes.globex.one", "stolen", ""},
 		{"put the layout", c.kvPrefix() + "$KV.ferrule-nodes.layout", "1", ""},
@@ -384,8 +389,10 @@ func (c *client) cannotListen(t *testing.T, op *client) {
 		subs = append(subs, sub)
 	}
 	c.FlushTimeout(soon)
-	if err := op.Publish("ferrule.globex.node.n1.call", nil); err != nil {
-		t.Fatal(err)
+	for _, subject := range []string{"ferrule.globex.node.n1.call", "ferrule.globex.sample.n1.pump.flow"} {
+		if err := op.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	op.put(t, "ferrule-nodes", "globex.two", "theirs")
 	op.FlushTimeout(soon)

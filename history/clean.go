@@ -1,0 +1,186 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// How the past is forgotten: little by little.
+const (
+	cleanEvery = 30 * time.Second
+	cleanPart  = 64       // of all that there is, in one step, where room is needed
+	reserve    = 64 << 20 // bytes that the disk is left
+	sampleRoom = 64       // bytes that a sample takes at most
+	page       = 4096
+)
+
+// clean forgets what is too old.
+func (s *Store) clean(ctx context.Context, now time.Time) error {
+	before := func(kept time.Duration) int64 { return now.Add(-kept).UnixMicro() }
+	if err := s.dropRaw(ctx, before(s.cfg.Raw)); err != nil {
+		return err
+	}
+	for table, at := range map[string]int64{
+		"minute": before(s.cfg.Minutes) / micros, "hour": before(s.cfg.Hours) / micros / perHour,
+	} {
+		if err := s.eachKnown(ctx, "DELETE FROM "+table+" WHERE id = ? AND at < ?", at); err != nil {
+			return err
+		}
+	}
+	if err := s.eachKnown(ctx, "DELETE FROM gap WHERE id = ? AND until < ?", before(s.cfg.Hours)); err != nil {
+		return err
+	}
+	if err := s.forgetSignals(ctx, before(s.cfg.Hours)); err != nil {
+		return err
+	}
+	return s.shrink(ctx)
+}
+
+// dropRaw forgets the batches that ended before a time.
+func (s *Store) dropRaw(ctx context.Context, before int64) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, "DELETE FROM raw WHERE batch IN (SELECT batch FROM batch WHERE last < ? ORDER BY last LIMIT ?)", before, dropAtOnce); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "DELETE FROM batch WHERE batch IN (SELECT batch FROM batch WHERE last < ? ORDER BY last LIMIT ?)", before, dropAtOnce); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// dropAtOnce is how many batches are forgotten in one transaction.
+const dropAtOnce = 2000
+
+// eachKnown does something for each signal. Each is a transaction: nobody waits long.
+func (s *Store) eachKnown(ctx context.Context, query string, before int64) error {
+	s.mu.Lock()
+	ids := make([]int64, 0, len(s.tracks))
+	for _, t := range s.tracks {
+		if t.id != 0 {
+			ids = append(ids, t.id)
+		}
+	}
+	s.mu.Unlock()
+	const together = 100
+	for len(ids) > 0 {
+		tx, err := s.write.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		n := min(together, len(ids))
+		for _, id := range ids[:n] {
+			if _, err := tx.ExecContext(ctx, query, id, before); err != nil {
+				tx.Rollback()
+				return err
+			}
+		}
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+		ids = ids[n:]
+	}
+	return nil
+}
+
+// forgetSignals forgets signals of which nothing is left.
+func (s *Store) forgetSignals(ctx context.Context, before int64) error {
+	if _, err := s.write.ExecContext(ctx, "DELETE FROM known WHERE last < ? AND open < ?", before, minuteOf(before)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of, t := range s.tracks {
+		if t.id != 0 && t.latest.Time.UnixMicro() < before {
+			delete(s.tracks, of)
+			if s.each[of.device]--; s.each[of.device] == 0 {
+				delete(s.each, of.device)
+			}
+		}
+	}
+	return nil
+}
+
+// size is how many bytes of the file are in use, and how many it has.
+func (s *Store) size(ctx context.Context) (used, all int64, err error) {
+	var pages, free int64
+	if err := s.write.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages); err != nil {
+		return 0, 0, err
+	}
+	if err := s.write.QueryRowContext(ctx, "PRAGMA freelist_count").Scan(&free); err != nil {
+		return 0, 0, err
+	}
+	return (pages - free) * page, pages * page, nil
+}
+
+// shrink gives back what the file has and does not use, if that is much.
+func (s *Store) shrink(ctx context.Context) error {
+	used, all, err := s.size(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.stats.Bytes = all
+	s.mu.Unlock()
+	if all-used < all/4 || all < minSize {
+		return nil
+	}
+	_, err = s.write.ExecContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", (all-used)/page/4))
+	return err
+}
+
+// room makes room for so many samples: by what is allowed, and by what the disk has.
+func (s *Store) room(ctx context.Context, samples int) error {
+	limit := s.cfg.Size
+	used, all, err := s.size(ctx)
+	if err != nil {
+		return err
+	}
+	if free, ok := diskFree(filepath.Dir(s.path)); ok {
+		limit = min(limit, all+max(0, free-reserve)) // what it has it may use
+	}
+	for used > limit-max(limit/cleanPart, int64(samples)*sampleRoom) {
+		dropped, err := s.dropOldest(ctx)
+		if err != nil {
+			return err
+		}
+		if used, _, err = s.size(ctx); err != nil {
+			return err
+		}
+		if !dropped {
+			return errors.New("there is no room on the disk for what devices measure")
+		}
+	}
+	return nil
+}
+
+// dropOldest forgets a part of the oldest samples, or, if none are left, of the oldest
+// minutes. It is false if there is nothing left to forget.
+func (s *Store) dropOldest(ctx context.Context) (bool, error) {
+	var batches, before int64
+	if err := s.write.QueryRowContext(ctx, "SELECT count(*) FROM batch").Scan(&batches); err != nil {
+		return false, err
+	}
+	if batches > 1 {
+		if err := s.write.QueryRowContext(ctx, "SELECT last FROM batch ORDER BY last LIMIT 1 OFFSET ?", min(max(1, batches/cleanPart), dropAtOnce)).Scan(&before); err != nil {
+			return false, err
+		}
+		return true, s.dropRaw(ctx, before)
+	}
+	for _, table := range []string{"minute", "hour"} {
+		var first, last *int64
+		if err := s.write.QueryRowContext(ctx, "SELECT min(at), max(at) FROM "+table).Scan(&first, &last); err != nil {
+			return false, err
+		}
+		if first != nil && *last-*first > cleanPart {
+			return true, s.eachKnown(ctx, "DELETE FROM "+table+" WHERE id = ? AND at < ?", *first+(*last-*first)/cleanPart)
+		}
+	}
+	return false, nil
+}

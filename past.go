@@ -1,0 +1,62 @@
+package ferrule
+
+import "time"
+
+// Latest is what is last known of a signal.
+type Latest struct {
+	Signal string `json:"signal"`
+	Unit   string `json:"unit,omitempty"`
+	Sample
+}
+
+// Span is what is asked of the past of a device: of which signals, from when to when.
+type Span struct {
+	Device string
+	// Signals are those that are meant; all of the device if there are none.
+	Signals  []string
+	From, To time.Time
+	// Points is how many of each signal are wanted at most. They are grains that are
+	// coarse enough for that.
+	Points int
+	// Grain is which grain is wanted; empty for the finest of which there are not too
+	// many.
+	Grain Grain
+}
+
+// Grain is what a Point stands for.
+type Grain string
+
+// The grains.
+const (
+	Raw     Grain = "raw"    // one sample
+	Minutes Grain = "minute" // the samples of a minute
+	Hours   Grain = "hour"   // the samples of an hour
+)
+
+// Curve is what is known of one signal in a Span: points in the order of their times,
+// and where some are missing.
+type Curve struct {
+	Signal string
+	Unit   string
+	Grain  Grain
+	Points []Point
+	Holes  []Hole
+	// Cut tells that there is more than was wanted; what is missing is the oldest.
+	Cut bool
+}
+
+// Point is one sample, or several that are told together.
+type Point struct {
+	// Time is when it was measured; of several samples, the beginning of their minute
+	// or hour.
+	Time           time.Time
+	Min, Max, Mean float64
+	Count          int
+	// Within is how far from Time one sample may have been measured.
+	Within Duration
+}
+
+// Alone is the point of one sample.
+func (s Sample) Alone() Point {
+	return Point{Time: s.Time, Min: s.Value, Max: s.Value, Mean: s.Value, Count: 1, Within: s.Within}
+}
