@@ -84,6 +84,7 @@ var rooms = map[string]room{
 	},
 	"overlay":      {own: []string{".", "schema"}},
 	"fleet":        {own: []string{"."}},
+	"sense":        {own: []string{".", "sense/stitch"}, tests: []string{"dialect/mcpu"}},
 	"sense/stitch": {own: []string{"."}},
 	"journal":      {own: []string{"."}},
 	"history": {
@@ -152,13 +153,13 @@ var rooms = map[string]room{
 	"rig/uno":          {third: []string{"golang.org/x/sys"}},
 	"rig/usb":          {tests: []string{"rig/uno"}},
 	"config": {
-		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "front/endpoint", "journal", "overlay", "pipeline", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws"},
+		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "front/endpoint", "journal", "overlay", "pipeline", "sense", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"cmd/ferrule": {
 		own: []string{
 			".", "auth", "bus", "catalog", "config", "dialect", "dialect/mcpdev", "dialect/mcpu", "dialect/xiaozhi", "dock", "fleet", "front/agent", "front/control", "front/endpoint",
-			"journal", "overlay", "pipeline", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws",
+			"journal", "overlay", "pipeline", "sense", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws",
 		},
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"rig/cluster", "rig/lan", "rig/model", "rig/mcp/fixtures", "rig/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},

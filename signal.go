@@ -22,8 +22,12 @@ type Probe struct {
 	Unit string `json:"unit,omitempty"`
 	// Ring tells how the device samples by itself what it answers, where its owner says so.
 	Ring *Sampling `json:"ring,omitempty"`
-	// Parse takes an answer apart; nil for one whose numbers are its signals.
+	// Parse takes an answer apart; nil for one whose numbers are its signals. It refuses
+	// with an [Error] of code Refused an answer by which the device says that it does
+	// not have what it was asked for.
 	Parse func(answer json.RawMessage) ([]Measure, error) `json:"-"`
+	// Else is what is asked in its place if the device refuses it; nil for nothing.
+	Else *Probe `json:"-"`
 }
 
 // Measure is what one answer says about one signal.
@@ -90,6 +94,8 @@ const (
 	Restart HoleReason = "restart"
 	// Silent tells that the device did not answer, or gave no number.
 	Silent HoleReason = "silent"
+	// Dropped tells that there was no room here for what the device said.
+	Dropped HoleReason = "dropped"
 )
 
 // The bounds of what is measured.

@@ -3,7 +3,7 @@
 //
 //	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, web.Config, ws.Config, mqtt.Config, journal.Config,
 //	                          pipeline.Config, dock.Config, catalog.Config, agent.Config, auth.Tokens,
-//	                          []endpoint.Config, bus.Config
+//	                          []endpoint.Config, bus.Config, sense.Config
 //	overlays/*   ─▶ []*overlay.File
 package config
 
@@ -36,6 +36,7 @@ import (
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
+	"github.com/ferrulehq/ferrule/sense"
 	"github.com/ferrulehq/ferrule/wire/lobby"
 	"github.com/ferrulehq/ferrule/wire/serial"
 	"github.com/ferrulehq/ferrule/wire/tcp"
@@ -62,6 +63,7 @@ type Config struct {
 	Retry     Retry      `yaml:"retry"`
 	Journal   Journal    `yaml:"journal"`
 	Bus       Bus        `yaml:"bus"`
+	Sense     Sense      `yaml:"sense"`
 }
 
 // Devices names the devices that the owner asks for.
@@ -202,9 +204,16 @@ type Bus struct {
 	View  int   `yaml:"view"`
 }
 
+// Sense is about what devices measure.
+type Sense struct {
+	Enabled  bool     `yaml:"enabled"`
+	Fastest  Interval `yaml:"fastest"`
+	InFlight int      `yaml:"in_flight"`
+}
+
 // Default is what a file without any key says.
 func Default() Config {
-	d, p, a, b := dock.DefaultConfig(), pipeline.DefaultConfig(), agent.DefaultConfig(), bus.DefaultConfig()
+	d, p, a, b, s := dock.DefaultConfig(), pipeline.DefaultConfig(), agent.DefaultConfig(), bus.DefaultConfig(), sense.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
@@ -221,6 +230,7 @@ func Default() Config {
 			Mode: string(b.Mode), Tenant: b.Tenant, Servers: []string{}, Domain: b.Domain, Shards: b.Shards, Replicas: b.Replicas,
 			Store: b.Store >> 20, View: b.View,
 		},
+		Sense: Sense{Enabled: s.Enabled, Fastest: Interval(s.Fastest), InFlight: s.InFlight},
 	}
 }
 
@@ -327,6 +337,9 @@ func (c Config) Check() error {
 	}
 	if err := c.BusConfig().Check(); err != nil {
 		return fmt.Errorf("bus.%w", err)
+	}
+	if err := c.SenseConfig().Check(); err != nil {
+		return fmt.Errorf("sense.%w", err)
 	}
 	return nil
 }
@@ -530,6 +543,11 @@ func (c Config) BusConfig() bus.Config {
 		out.Node = bus.DefaultConfig().Node
 	}
 	return out
+}
+
+// SenseConfig is the config of what is measured.
+func (c Config) SenseConfig() sense.Config {
+	return sense.Config{Enabled: c.Sense.Enabled, Fastest: time.Duration(c.Sense.Fastest), InFlight: c.Sense.InFlight}
 }
 
 // ReadOverlays reads the overlays in a directory, by name. There need not be

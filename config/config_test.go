@@ -13,6 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/front/endpoint"
 	"github.com/ferrulehq/ferrule/pipeline"
+	"github.com/ferrulehq/ferrule/sense"
 )
 
 // TestSample: the commented sample has every key, each at its default.
@@ -93,6 +94,12 @@ func TestParse(t *testing.T) {
 	if want := (pipeline.Config{Deadline: 5 * time.Second, Cache: 3 * time.Second, InFlight: 4, PerMinute: 60}); got.Pipeline() != want || got.Dock().Waiting != 32 {
 		t.Errorf("got %+v", got)
 	}
+	if s := got.SenseConfig(); s != sense.DefaultConfig() {
+		t.Errorf("sense %+v", s)
+	}
+	if got, err := config.Parse([]byte("sense: {enabled: false, fastest: 1s, in_flight: 8}\n")); err != nil || got.SenseConfig() != (sense.Config{Fastest: time.Second, InFlight: 8}) {
+		t.Errorf("got %+v, %v", got.Sense, err)
+	}
 	if d := got.TCP([]string{"x"}); len(d.Boards) != 1 || d.Boards[0].Name != "robot" || !d.Boards[0].Held || d.Dialects[0] != "x" {
 		t.Errorf("got %+v", d)
 	}
@@ -123,6 +130,9 @@ func TestParseRefuses(t *testing.T) {
 		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": want HOST:PORT`},
 		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
 		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices: name "a__b"`},
+		{"sense: {fastest: 1ms}\n", "sense.fastest: want from 10ms to 1h0m0s, got 1ms"},
+		{"sense: {fastest: often}\n", "sense.fastest: want a duration such as 30s, got often"},
+		{"sense: {in_flight: 0}\n", "sense.in_flight: want from 1 to 4096, got 0"},
 		{"endpoints: [{name: home}]\n", "endpoints[0]: want a url, or a file that it stands in"},
 		{"endpoints: [{name: home, url: 'wss://h/', file: f}]\n", "endpoints[0]: want a url, or a file that it stands in"},
 		{"endpoints: [{name: home, url: 'https://h/?token=x'}]\n", "endpoints[0]: url: want an address such as wss://"},
@@ -202,6 +212,20 @@ func TestDocumentedOverlay(t *testing.T) {
 	example, _, _ = strings.Cut(example, "```")
 	file, err := config.ParseOverlay([]byte(example))
 	if err != nil || len(file.Tools) != 3 {
+		t.Errorf("%+v, %v", file, err)
+	}
+}
+
+// TestDocumentedProbes: so is that in docs/measuring.md.
+func TestDocumentedProbes(t *testing.T) {
+	doc, err := os.ReadFile("../docs/measuring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(doc), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	file, err := config.ParseOverlay([]byte(example))
+	if err != nil || len(file.Probes) != 5 || file.Probes["current"].Ring.Size != 20 || *file.Probes["light_threshold"].Every != 0 {
 		t.Errorf("%+v, %v", file, err)
 	}
 }

@@ -21,12 +21,15 @@ type Probe struct {
 	// Every is how often it is asked; zero is not at all.
 	Every *ferrule.Duration `json:"every,omitempty"`
 	Unit  string            `json:"unit,omitempty"`
+	// Ring tells that the answer has the last samples that the device took by itself.
+	Ring *ferrule.Sampling `json:"ring,omitempty"`
 }
 
 // The bounds of a probe.
 const (
 	maxArgs  = ferrule.MaxText // bytes
 	maxEvery = 24 * time.Hour
+	minRing  = ferrule.Duration(time.Millisecond)
 )
 
 func (p Probe) check() error {
@@ -43,6 +46,14 @@ func (p Probe) check() error {
 	}
 	if e := p.Every; e != nil && (*e < 0 || *e > ferrule.Duration(maxEvery)) {
 		return fmt.Errorf("every: want from 0s to %v, got %v", maxEvery, *e)
+	}
+	if r := p.Ring; r != nil {
+		if r.Interval < minRing || r.Interval > ferrule.Duration(maxEvery) {
+			return fmt.Errorf("ring.interval: want from %v to %v, got %v", minRing, maxEvery, r.Interval)
+		}
+		if r.Size < 2 || r.Size > ferrule.MaxSamples {
+			return fmt.Errorf("ring.size: want from 2 to %d, got %d", ferrule.MaxSamples, r.Size)
+		}
 	}
 	if p.Unit != ferrule.Clean(p.Unit, ferrule.MaxUnit) {
 		return fmt.Errorf("unit: want up to %d bytes that can be shown, got %q", ferrule.MaxUnit, ferrule.Clean(p.Unit, ferrule.MaxWord))
@@ -83,6 +94,9 @@ func (p Probe) layOn(under ferrule.Probe) ferrule.Probe {
 	}
 	if p.Unit != "" {
 		under.Unit = p.Unit
+	}
+	if p.Ring != nil {
+		under.Ring = p.Ring
 	}
 	return under
 }

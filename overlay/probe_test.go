@@ -17,7 +17,7 @@ func TestProbes(t *testing.T) {
 	}{
 		"nothing is said":  {[]string{`{"tools":{"plain":{"effect":"reads"}}}`}, `null`},
 		"one word":         {[]string{`{"probes":{"light":{"every":"0s"}}}`}, `[{"name":"light","every":"0s"}]`},
-		"all words":        {[]string{`{"probes":{"heat":{"about":"x","tool":"measure","args":{"pin":35},"every":"10s","unit":"°C"}}}`}, `[{"name":"heat","tool":"measure","args":{"pin":35},"every":"10s","unit":"°C"}]`},
+		"all words":        {[]string{`{"probes":{"heat":{"about":"x","tool":"measure","args":{"pin":35},"every":"10s","unit":"°C","ring":{"interval":"500ms","size":20}}}}`}, `[{"name":"heat","tool":"measure","args":{"pin":35},"every":"10s","unit":"°C","ring":{"interval":"500ms","size":20}}]`},
 		"several, by name": {[]string{`{"probes":{"b":{"unit":"V"},"a":{"unit":"A"}}}`}, `[{"name":"a","unit":"A"},{"name":"b","unit":"V"}]`},
 		"one on the other": {
 			[]string{
@@ -61,6 +61,10 @@ func TestProbesRefused(t *testing.T) {
 		{`{"probes":{"a":{"args":{"x":"` + strings.Repeat("x", 4096) + `"}}}}`, `probes.a.args: 4104 bytes; at most 4096 are possible`},
 		{`{"probes":{"a":{"unit":"` + strings.Repeat("x", 17) + `"}}}`, `probes.a.unit: want up to 16 bytes`},
 		{`{"probes":{"a":{"unit":"\u202e"}}}`, `probes.a.unit: want up to 16 bytes`},
+		{`{"probes":{"a":{"ring":{"interval":"0s","size":20}}}}`, `probes.a.ring.interval: want from 1ms to 24h0m0s, got 0s`},
+		{`{"probes":{"a":{"ring":{"size":20}}}}`, `probes.a.ring.interval: want from 1ms to 24h0m0s, got 0s`},
+		{`{"probes":{"a":{"ring":{"interval":"1s","size":1}}}}`, `probes.a.ring.size: want from 2 to 4096, got 1`},
+		{`{"probes":{"a":{"ring":{"interval":"1s","size":4097}}}}`, `probes.a.ring.size: want from 2 to 4096, got 4097`},
 		{`{"probes":{"a":{"tool":"` + strings.Repeat("x", 129) + `"}}}`, `probes.a.tool: want a name of up to 128 bytes`},
 	} {
 		if _, err := overlay.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -25,6 +25,7 @@ import (
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
+	"github.com/ferrulehq/ferrule/sense"
 	"github.com/ferrulehq/ferrule/toolbox"
 	"github.com/ferrulehq/ferrule/wire"
 )
@@ -46,6 +47,7 @@ type gateway struct {
 	decide    ferrule.Handler // serves decisions that people at other nodes make
 	agents    *agent.Front
 	endpoints []*endpoint.Endpoint
+	sense     *sense.Sense // nil if nothing is measured
 	control   *control.Server
 	web       net.Listener
 	end       func() // ends it for another to take its place; nil if that is not to be
@@ -145,6 +147,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Log: g.log,
 	})
 	g.handle = g.road.Handle
+	g.makeSense(cfg)
 	g.agents = agent.New(agent.Parts{
 		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.handle, Tokens: tokens, Version: version(), Log: g.log,
 	})
@@ -216,6 +219,9 @@ func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	parts := []func(context.Context) error{g.bus.Run, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run}
 	for _, e := range g.endpoints {
 		parts = append(parts, e.Run)
+	}
+	if g.sense != nil {
+		parts = append(parts, g.sense.Run)
 	}
 	if g.web != nil {
 		parts = append(parts, g.serveWeb)

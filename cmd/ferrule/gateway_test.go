@@ -49,6 +49,10 @@ func startGateway(t testing.TB, devices map[string]string, change ...func(*confi
 	return runGateway(t, g, data)
 }
 
+// unmeasured has a gateway leave devices alone unless they are called: one that is to be
+// idle, that counts its calls, or that does not answer is to be met by those of the test.
+func unmeasured(c *config.Config) { c.Sense.Enabled = false }
+
 // runGateway runs a gateway that was built.
 func runGateway(t testing.TB, g *gateway, data string) *testGateway {
 	t.Helper()

@@ -148,7 +148,7 @@ type reception struct {
 func (want reception) judge(t *testing.T, behaviour string) {
 	boards := startSim(t, sim.Config{Misbehave: behaviour})
 	good := startSim(t, sim.Config{})
-	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "good": good.Addrs()[0]})
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "good": good.Addrs()[0]}, unmeasured)
 	g.online("good")
 	switch {
 	case want.offline != "":
@@ -255,7 +255,7 @@ func TestChangingFirmware(t *testing.T) {
 // the error says that it may have.
 func TestAnActuatorThatWasSilent(t *testing.T) {
 	boards := startSim(t, sim.Config{Misbehave: "silent"})
-	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]})
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured)
 	g.online("robot")
 	_, err := g.call("robot", "gpio_write", `{"pin":2,"value":true}`, 300*time.Millisecond)
 	if e := ferrule.AsError(err); e.Code != ferrule.Unanswered || !e.MayHaveRun() || boards.Boards[0].Level(sim.PinLED) != 1 {

@@ -215,7 +215,7 @@ func admit(t *testing.T, addrs []string) *testGateway {
 		for _, addr := range addrs {
 			c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Address: addr})
 		}
-	})
+	}, unmeasured) // they are to be idle
 	eventually(t, time.Minute, "all are admitted", func() bool {
 		online := 0
 		for _, dev := range g.fleet.Devices() {

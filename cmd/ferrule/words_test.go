@@ -33,7 +33,7 @@ func TestWords(t *testing.T) {
 		c.Calls.Deadline = config.Interval(short)
 		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "held", Address: held.Addrs()[0], Held: true})
 	}
-	g := startGateway(t, boards, few)
+	g := startGateway(t, boards, few, unmeasured)
 	for _, id := range []string{"robot", "silent", "bad", "gone", "held"} {
 		g.online(id)
 	}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/journal"
+	"github.com/ferrulehq/ferrule/sim"
+)
+
+// TestMeasures: a gateway asks its boards for what they measure, on the road and not in
+// the journal: all that they say, as their owner changes it, and nothing of one that is
+// held.
+func TestMeasures(t *testing.T) {
+	boards, held := startSim(t, sim.Config{Count: 2}), startSim(t, sim.Config{})
+	dir := t.TempDir()
+	overlay := "match: {device: quiet}\nprobes:\n  read_climate: {every: 0s}\n  light: {every: 0s}\n  volts: {tool: adc_read, args: {pin: 34}, every: 500ms}\n"
+	if err := os.WriteFile(filepath.Join(dir, "quiet.yaml"), []byte(overlay), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "quiet": boards.Addrs()[1]}, func(c *config.Config) {
+		c.Overlays = dir
+		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "held", Address: held.Addrs()[0], Held: true})
+	})
+	for _, id := range []string{"robot", "quiet", "held"} {
+		g.online(id)
+	}
+	// temperature and its thresholds, light, read_climate; temperature, its thresholds, volts
+	eventually(t, ample, "seven probes", func() bool { return g.sense.Stats().Probes == 4+3 })
+	eventually(t, 3*ample, "all have brought something", func() bool { return g.sense.Stats().Samples > 30 })
+	s := g.sense.Stats()
+	if s.Devices != 2 || s.Failures != 0 || s.Dropped != 0 || s.Late.Quantile(0.5) > time.Second {
+		t.Errorf("counted %+v", s)
+	}
+	if n := g.road.Stats(); n.Readings < s.Reads || n.ReadingsFailed != 0 {
+		t.Errorf("the road counted %+v", n)
+	}
+	if _, err := g.call("robot", "gpio_read", `{"pin":2}`, ample); err != nil {
+		t.Error(err)
+	}
+	g.stop() // and the journal is written
+	recorded := ""
+	if err := journal.Read(g.data, func(e ferrule.Entry) error {
+		recorded += fmt.Sprintf("%s %s %s;", e.Principal, e.Device, e.Tool)
+		return nil
+	}); err != nil || recorded != "agent:test robot gpio_read;" {
+		t.Errorf("recorded %s, %v", recorded, err)
+	}
+}
