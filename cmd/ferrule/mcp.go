@@ -168,7 +168,7 @@ func (d *desk) listen(ctx context.Context, client *control.Client) (stop func())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			if err := client.Watch(ctx, "", d.front.Hear, d.front.Missed); errors.Is(err, control.ErrVersion) {
+			if err := client.Watch(ctx, control.Watching{Event: d.front.Hear, Missed: d.front.Missed}); errors.Is(err, control.ErrVersion) {
 				d.log.Warn("what devices say by themselves is not heard", "err", err)
 				return
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/front/control"
 )
 
 func (a *app) watchCommand() *cobra.Command {
@@ -49,7 +50,7 @@ What has happened before is not shown; ferrule audit tells who called what.`,
 				fmt.Fprintln(a.stderr, a.style(faint, "watching "+cmp.Or(device, "all devices")+"; Ctrl-C ends it"))
 			}
 			several := nodeName(a.dataDir()) != ""
-			return client.Watch(ctx, device, func(e ferrule.Event) { a.printEvent(e, several) }, a.printMissed)
+			return client.Watch(ctx, control.Watching{Device: device, Event: func(e ferrule.Event) { a.printEvent(e, several) }, Missed: a.printMissed})
 		},
 	}
 	cmd.Flags().DurationVar(&length, "for", 0, "a `duration` to show it")
