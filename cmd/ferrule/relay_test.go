@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -98,11 +99,14 @@ func TestRelay(t *testing.T) {
 
 // measuredSignal is what a tool of the test tells of a signal.
 type measuredSignal struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
+	Name  string    `json:"name"`
+	Value float64   `json:"value"`
+	Unit  string    `json:"unit"`
+	Time  time.Time `json:"time"`
 }
 
-// latestOf is a tool like the gateway's: it tells of one signal of every device.
+// latestOf is a tool like the gateway's: it tells of one signal of every device, which was
+// measured an hour ago.
 func latestOf() toolbox.Tool {
 	type input struct {
 		Device string `json:"device"`
@@ -115,7 +119,7 @@ func latestOf() toolbox.Tool {
 		if in.Signal != "" && in.Signal != "heat" {
 			return output{}, ferrule.Errorf(ferrule.NotFound, "nothing is called %s", in.Signal)
 		}
-		return output{[]measuredSignal{{"heat", 21.5}}}, nil
+		return output{[]measuredSignal{{"heat", 21.5, "°C", time.Now().Add(-time.Hour)}}}, nil
 	})
 }
 
@@ -203,7 +207,7 @@ func TestJoinedSignals(t *testing.T) {
 			agent := pipeTo(t, d.front, era)
 			eventually(t, ample, "the signal is listed", func() bool { return slices.Contains(agent.uris(), heat) })
 			got, err := agent.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: heat})
-			if err != nil || got.Contents[0].Text != `{"signals":[{"name":"heat","value":21.5}]}` {
+			if err != nil || !strings.HasPrefix(got.Contents[0].Text, `{"signals":[{"name":"heat","value":21.5,"unit":"°C","time":"`) {
 				t.Errorf("%+v, %v", got, err)
 			}
 			if err := agent.Subscribe(t.Context(), &mcp.SubscribeParams{URI: heat}); err != nil {
