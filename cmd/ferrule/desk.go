@@ -20,11 +20,13 @@ import (
 // session stays, its list too, for a while, and its calls wait for the next.
 //
 //	agent ─▶ front ─▶ handle ─▶ road of the gateway ─▶ …
-//	           ▲
+//	         ▲   ▲
+//	         │   relay ◀─ Samples ─ what is measured at the gateway
 //	         catalog ◀─ Put, Remove ─ fleet of the gateway
 type desk struct {
 	catalog *catalog.Catalog
 	front   *agent.Front
+	relay   relay
 	log     *slog.Logger
 
 	mu     sync.Mutex
@@ -57,7 +59,7 @@ func newDesk(cfg config.Config, log *slog.Logger) *desk {
 		known: make(map[string]bool), away: make(map[string]*absence),
 	}
 	d.front = agent.New(agent.Parts{
-		Config: cfg.AgentsConfig(), Catalog: d.catalog, Handle: d.handle, Ready: d.await, Version: version(), Log: log,
+		Config: cfg.AgentsConfig(), Catalog: d.catalog, Handle: d.handle, Samples: &d.relay, Ready: d.await, Version: version(), Log: log,
 	})
 	return d
 }

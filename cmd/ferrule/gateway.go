@@ -45,6 +45,7 @@ type gateway struct {
 	road      *pipeline.Road
 	handle    ferrule.Handler // the road's
 	decide    ferrule.Handler // serves decisions that people at other nodes make
+	samples   agent.Sampler   // what devices measure; nil if nobody tells
 	agents    *agent.Front
 	endpoints []*endpoint.Endpoint
 	sense     *sense.Sense // nil if nothing is measured
@@ -149,7 +150,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	g.handle = g.road.Handle
 	g.makeSense(cfg)
 	g.agents = agent.New(agent.Parts{
-		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.handle, Tokens: tokens, Version: version(), Log: g.log,
+		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.handle, Samples: g.samples, Tokens: tokens, Version: version(), Log: g.log,
 	})
 	g.bus.Listen(g.hear, ferrule.Said)
 	if err := g.makeEndpoints(cfg); err != nil {
@@ -160,7 +161,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	parts := control.Parts{
-		Handle: g.handle, Tracer: tracer{g}, Watcher: lookout{g}, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
+		Handle: g.handle, Tracer: tracer{g}, Watcher: lookout{g}, Samples: g.samples, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
 	}
 	if all := g.bus.Journals(); all != nil {
 		parts.Journals = all

@@ -8,13 +8,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/front/agent"
 	"github.com/ferrulehq/ferrule/front/control"
 )
 
@@ -111,9 +111,12 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	d.begin()
 	stop := g.fleet.Follow(d)
 	defer g.bus.Listen(d.front.Hear, ferrule.Said)()
+	d.relay.use(g.samples)
+	defer d.relay.use(nil)
 	d.Synced()
 	d.open(g.handle)
-	var left func() // waits for the calls that are under way
+	d.front.Missed(0) // what was said and measured meanwhile
+	var left func()   // waits for the calls that are under way
 	err = g.Run(holding, func(ctx context.Context) error {
 		if err := g.wishes.Wish(ctx, d.lastWishes()); err != nil && ctx.Err() == nil {
 			log.Warn("a device that was asked for is not taken over", "err", err)
@@ -150,9 +153,10 @@ func (a *app) join(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	defer client.Close()
 	defer func() { d.close() }()
 	d.begin()
-	defer d.listen(ctx, client)()
+	defer d.keepWatching(ctx, client, "what devices say by themselves", control.Watching{Event: d.front.Hear, Missed: d.front.Missed})()
+	defer d.relay.use(nil)
 	wishes := append(wishesOf(cfg), d.lastWishes()...) // that some are there twice makes no difference
-	err = client.Follow(ctx, wishes, joined{d, client.Handle})
+	err = client.Follow(ctx, wishes, joined{d, client.Handle, d.samplesOf(ctx, client)})
 	switch {
 	case errors.Is(err, control.ErrVersion):
 		return err
@@ -162,33 +166,11 @@ func (a *app) join(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	return nil
 }
 
-// listen has the agent hear what devices say, until stop is called.
-func (d *desk) listen(ctx context.Context, client *control.Client) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for ctx.Err() == nil {
-			if err := client.Watch(ctx, "", d.front.Hear, d.front.Missed); errors.Is(err, control.ErrVersion) {
-				d.log.Warn("what devices say by themselves is not heard", "err", err)
-				return
-			}
-			select {
-			case <-time.After(breath): // the gateway has just begun, or is about to go
-				d.front.Missed(0)
-			case <-ctx.Done():
-			}
-		}
-	})
-	return func() {
-		cancel()
-		wg.Wait()
-	}
-}
-
 // joined is a desk that has joined a gateway.
 type joined struct {
 	*desk
-	handle ferrule.Handler
+	handle  ferrule.Handler
+	samples agent.Sampler
 }
 
 // Refused implements control.Visitor.
@@ -201,5 +183,7 @@ func (j joined) Synced() {
 	j.log.Info("the gateway that is running was joined")
 	j.desk.Synced()
 	j.open(j.handle)
+	j.relay.use(j.samples)
+	j.front.Missed(0) // what was measured meanwhile
 	j.settled()
 }

@@ -33,6 +33,22 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
+// terminal tells how wide and high the terminal is that is written to; nil if it is none
+// on which lines can be drawn anew.
+func (a *app) terminal() (size func() (width, height int)) {
+	f, ok := a.stdout.(*os.File)
+	if !ok || a.json || !isTerminal(f) || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	if _, _, ok := terminalSize(f); !ok {
+		return nil
+	}
+	return func() (int, int) {
+		width, height, _ := terminalSize(f)
+		return width, height
+	}
+}
+
 // printJSON writes a value as JSON: for people to read, or in one line.
 func (a *app) printJSON(v any) error {
 	enc := json.NewEncoder(a.stdout)

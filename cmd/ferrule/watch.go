@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/front/control"
 )
 
 func (a *app) watchCommand() *cobra.Command {
@@ -23,6 +25,12 @@ it can be reached, or no longer and why, that it says something else of itself
 than before, that it waits to be adopted, that tools of it cannot be used, and
 what it says by itself. If the gateway is one of several nodes, the devices of
 all of them are shown.
+
+Of one device, it is shown what it measures as well. On a terminal, each signal
+has a line: its last values, from the lowest of them to the highest, with a gap
+where some may be missing, then the last value, and how old it is. Elsewhere,
+each reading is a line for each of its signals. With --json it is one, which has
+all samples with their times and how sure these are.
 
 What a device says is up to the device: it need not be true. It is shown on one
 line and cut; --json has all of it. A terminal that is too slow misses some,
@@ -48,12 +56,33 @@ What has happened before is not shown; ferrule audit tells who called what.`,
 			if !a.json && isTerminal(a.stderr) {
 				fmt.Fprintln(a.stderr, a.style(faint, "watching "+cmp.Or(device, "all devices")+"; Ctrl-C ends it"))
 			}
-			several := nodeName(a.dataDir()) != ""
-			return client.Watch(ctx, device, func(e ferrule.Event) { a.printEvent(e, several) }, a.printMissed)
+			return a.watch(ctx, client, device, nodeName(a.dataDir()) != "")
 		},
 	}
 	cmd.Flags().DurationVar(&length, "for", 0, "a `duration` to show it")
 	return cmd
+}
+
+// watch shows what happens, and what a device measures, until ctx ends.
+func (a *app) watch(ctx context.Context, client *control.Client, device string, several bool) error {
+	w := control.Watching{Device: device, Missed: a.printMissed, Event: func(e ferrule.Event) { a.printEvent(e, several) }}
+	if device == "" {
+		return client.Watch(ctx, w)
+	}
+	w.Reading = func(r ferrule.Reading) { a.printReading(r, several) }
+	size := a.terminal()
+	if size == nil {
+		return client.Watch(ctx, w)
+	}
+	g := newGauges(a, size)
+	g.known(ctx, client, device)
+	w.Event, w.Reading, w.Missed = func(e ferrule.Event) { g.happened(e, several) }, g.measured, g.missed
+	drawing, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() { g.run(drawing) })
+	return client.Watch(ctx, w)
 }
 
 // printEvent prints an event, with its node if there are several.

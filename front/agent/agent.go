@@ -62,6 +62,9 @@ type Parts struct {
 	Catalog *catalog.Catalog
 	// Handle is the road.
 	Handle ferrule.Handler
+	// Samples tells of what devices measure; nil if nobody does, and then agents cannot
+	// subscribe to it.
+	Samples Sampler
 	// Tokens are those of which an agent must show one over HTTP; none if there
 	// are none.
 	Tokens *auth.Tokens
@@ -80,6 +83,8 @@ type Front struct {
 	claims   claims
 	teller   *teller
 	follows  *follows
+	ears     *ears
+	signals  *signals
 	waiting  waiting
 
 	// How long an agent may take to send a request, and to take a piece of an
@@ -103,6 +108,8 @@ func New(p Parts) *Front {
 	f.sdkLog = slog.New(quieter{p.Log.Handler()})
 	f.stop, f.halt = context.WithCancel(context.Background())
 	f.follows = f.newFollows()
+	f.ears = &ears{samples: p.Samples, heard: f.measured, all: make(map[string]*ear)}
+	f.signals = &signals{ask: f.askSignals, known: make(map[string]known)}
 	f.waiting.runs, f.claims.all = make(map[string]*run), make(map[string][]*claim)
 	f.viewAt("")
 	return f

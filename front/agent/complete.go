@@ -30,8 +30,8 @@ func (v *view) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.Com
 			return nil, requestError(ferrule.AsError(err))
 		}
 		return v.completeOn(ctx, device, prompt, p)
-	case slices.ContainsFunc(ownTemplates, isOwn) || isOwn(anyTemplate):
-		return v.completeOwn(p), nil
+	case slices.ContainsFunc(ownTemplates, isOwn) || isOwn(anyTemplate) || isOwn(signalTemplate):
+		return v.completeOwn(ctx, p), nil
 	}
 	if device, own, ok := v.located(p.Ref.URI); ok {
 		return v.completeOn(ctx, device, own, p)
@@ -72,12 +72,12 @@ func completed(values []string, total int) *mcp.CompleteResult {
 }
 
 // completeOwn completes a part of the gateway's own URIs.
-func (v *view) completeOwn(p *mcp.CompleteParams) *mcp.CompleteResult {
+func (v *view) completeOwn(ctx context.Context, p *mcp.CompleteParams) *mcp.CompleteResult {
 	if p.Argument.Name == "device" && v.device == "" {
 		return completed(v.front.parts.Catalog.Complete(p.Argument.Value, mostCompletions))
 	}
 	var values []string
-	for _, word := range v.completions(p) {
+	for _, word := range v.completions(ctx, p) {
 		if strings.HasPrefix(word, p.Argument.Value) {
 			values = append(values, word)
 		}
@@ -86,7 +86,7 @@ func (v *view) completeOwn(p *mcp.CompleteParams) *mcp.CompleteResult {
 }
 
 // completions are what an argument can be, for the device that was said before.
-func (v *view) completions(p *mcp.CompleteParams) []string {
+func (v *view) completions(ctx context.Context, p *mcp.CompleteParams) []string {
 	device := v.device
 	if device == "" && p.Context != nil {
 		device = p.Context.Arguments["device"]
@@ -104,6 +104,11 @@ func (v *view) completions(p *mcp.CompleteParams) []string {
 	case "reading":
 		for _, t := range v.readings(device) {
 			all = append(all, t.Name)
+		}
+	case "signal":
+		if _, _, ok := v.front.parts.Catalog.Lookup(device); ok && v.front.measures() {
+			v.front.signals.learn(ctx, []string{device})
+			all = append(all, v.front.signals.of(device)...)
 		}
 	case "uri":
 		if _, manifest, ok := v.front.parts.Catalog.Lookup(device); ok && manifest != nil {

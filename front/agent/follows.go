@@ -4,15 +4,28 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/ferrulehq/ferrule"
 )
 
-// topic is what an agent can want to hear of: the state of a device, or a resource
-// of it.
+// topic is what an agent can want to hear of: the state of a device, a resource of it,
+// or a signal.
 type topic struct {
 	device string
-	uri    string // the device's own; empty for its state
+	uri    string // the device's own, of a resource
+	signal string // what it measures
+}
+
+// isState tells whether it is the state of a device.
+func (t topic) isState() bool { return t.uri == "" && t.signal == "" }
+
+// pause is how long agents are not told of it again.
+func (t topic) pause() time.Duration {
+	if t.signal != "" {
+		return signalPause
+	}
+	return updatePause
 }
 
 // The bounds of what devices are asked to tell of.
@@ -206,7 +219,10 @@ func (f *Front) newFollows() *follows {
 
 // uriOf is the one URI by which agents here know a topic.
 func (v *view) uriOf(t topic) string {
-	if t.uri == "" {
+	switch {
+	case t.signal != "":
+		return signalURI(t.device, t.signal)
+	case t.uri == "":
 		return stateURI(t.device)
 	}
 	return v.scoped(t.device, &ferrule.Resource{URI: t.uri})
@@ -216,19 +232,30 @@ func (v *view) uriOf(t topic) string {
 // to write each: the SDK keeps what it is given.
 func (v *view) topicOf(uri string) (topic, error) {
 	if device, own, ok := v.located(uri); ok {
-		t := topic{device, own}
+		t := topic{device: device, uri: own}
 		if !v.can(device, ferrule.Follow) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own || v.uriOf(t) != uri {
 			return topic{}, noResource(uri)
 		}
 		return t, nil
 	}
-	device := deviceIn(uri)
-	if uri != stateURI(device) {
-		return topic{}, badParams(fmt.Sprintf("of the gateway's own resources only the state of a device can be subscribed to, such as %s", stateURI("robot")))
+	t := topic{device: deviceIn(uri)}
+	if device, signal, ok := signalIn(uri); ok && v.front.live() {
+		t = topic{device: device, signal: signal}
 	}
-	_, _, known := v.front.parts.Catalog.Lookup(device)
-	if !known || device == ferrule.GatewayID || v.device != "" && v.device != device {
+	if v.uriOf(t) != uri {
+		return topic{}, badParams(v.subscribable())
+	}
+	_, _, known := v.front.parts.Catalog.Lookup(t.device)
+	if !known || t.device == ferrule.GatewayID || v.device != "" && v.device != t.device {
 		return topic{}, noResource(uri)
 	}
-	return topic{device: device}, nil
+	return t, nil
+}
+
+// subscribable says which of the gateway's own resources can be subscribed to.
+func (v *view) subscribable() string {
+	if v.front.live() {
+		return fmt.Sprintf("of the gateway's own resources, the state of a device and what it measures can be subscribed to, such as %s and %s", stateURI("robot"), signalURI("robot", "temperature"))
+	}
+	return fmt.Sprintf("of the gateway's own resources only the state of a device can be subscribed to, such as %s", stateURI("robot"))
 }

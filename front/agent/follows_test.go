@@ -178,12 +178,12 @@ func TestFollowsRace(t *testing.T) {
 			wg.Go(func() {
 				for n := range 20 {
 					time.Sleep(time.Duration(i*n%7) * time.Millisecond)
-					if err := f.begin(t.Context(), ourselves, topic{"robot", "a"}); err != nil {
+					if err := f.begin(t.Context(), ourselves, topic{device: "robot", uri: "a"}); err != nil {
 						t.Error(err)
 						return
 					}
 					f.again()
-					f.end(topic{"robot", "a"})
+					f.end(topic{device: "robot", uri: "a"})
 				}
 			})
 		}
@@ -195,7 +195,7 @@ func TestFollowsRace(t *testing.T) {
 		}
 		f.handle = func(*ferrule.Call) error { return nil }
 		for i := range maxFollowedOf + 1 {
-			err := f.begin(t.Context(), ourselves, topic{"robot", fmt.Sprint(i)})
+			err := f.begin(t.Context(), ourselves, topic{device: "robot", uri: fmt.Sprint(i)})
 			if (err == nil) != (i < maxFollowedOf) {
 				t.Fatalf("%d: %v", i, err)
 			}

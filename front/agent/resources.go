@@ -55,6 +55,9 @@ func (v *view) listTemplates(ctx context.Context, req *mcp.ListResourceTemplates
 // templates are those of the gateway and of the first devices, by URI.
 func (v *view) templates() []*mcp.ResourceTemplate {
 	all := slices.Clone(ownTemplates)
+	if v.front.measures() {
+		all = append(all, signalTemplate)
+	}
 	if v.device == "" {
 		all = append(all, anyTemplate)
 	}
@@ -97,6 +100,7 @@ func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest)
 	if req.Params != nil {
 		cursor = req.Params.Cursor
 	}
+	v.learn(ctx)
 	page, next, err := paged(v.resources(), func(r *mcp.Resource) string { return r.URI }, cursor, pageBytes(ctx))
 	if err != nil {
 		return nil, err
@@ -108,6 +112,7 @@ func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest)
 // URI.
 func (v *view) resources() []*mcp.Resource {
 	var all []*mcp.Resource
+	signals := v.listedSignals()
 	if v.device == "" {
 		all = append(all, &mcp.Resource{Name: "devices", URI: devicesURI, MIMEType: jsonType, Description: "Which devices there are: the first " + strconv.Itoa(listedDevices) + "."})
 	}
@@ -117,6 +122,9 @@ func (v *view) resources() []*mcp.Resource {
 		all = append(all, &mcp.Resource{Name: dev.ID + " state", URI: stateURI(dev.ID), MIMEType: jsonType, Description: "Whether " + dev.ID + " can be reached, and what it last told by itself."})
 		for _, r := range v.readings(dev.ID) {
 			all = append(all, &mcp.Resource{Name: dev.ID + " " + r.Name, URI: at + "/readings/" + url.PathEscape(r.Name), MIMEType: jsonType, Description: r.Text})
+		}
+		for _, name := range signals[dev.ID] {
+			all = append(all, &mcp.Resource{Name: dev.ID + " " + name, URI: signalURI(dev.ID, name), MIMEType: jsonType, Description: "What was last measured of " + name + " at " + dev.ID + "."})
 		}
 	}
 	v.eachResource(func(device string, r *ferrule.Resource) {
@@ -253,6 +261,8 @@ func (v *view) read(ctx context.Context, uri string) (json.RawMessage, error) {
 			return nil, noResource(uri)
 		}
 		return v.ask(ctx, uri, steps[0], steps[2], map[string]any{})
+	case len(steps) == 3 && steps[1] == "signals":
+		return v.readSignal(ctx, uri, steps[0], steps[2])
 	}
 	return nil, noResource(uri)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -14,11 +13,12 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// What agents may subscribe to is the state of devices, and their own resources. The
-// SDK knows who has, and sends; what is here decides of what, and when.
+// What agents may subscribe to is the state of devices, what they measure, and their own
+// resources. The SDK knows who has, and sends; what is here decides of what, and when.
 const (
 	maxSubscriptions = 100                    // of one session
 	updatePause      = 250 * time.Millisecond // between two updates of one resource
+	signalPause      = time.Second            // of a signal
 )
 
 // updatedMethod is how a device says that one of its resources is another.
@@ -41,7 +41,7 @@ func (f *Front) Hear(e ferrule.Event) {
 		}
 		v.subscriptions.touch(stateURI(e.Device))
 		if said.URI != "" {
-			v.subscriptions.touch(v.uriOf(topic{e.Device, said.URI}))
+			v.subscriptions.touch(v.uriOf(topic{device: e.Device, uri: said.URI}))
 		}
 	}
 }
@@ -67,8 +67,8 @@ func (v *view) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
 	return v.enlist(ctx, req.Session, req.Params.URI)
 }
 
-// enlist notes that a session wants to hear of a resource, and has the device asked to
-// tell of it, if it is one of its own.
+// enlist notes that a session wants to hear of a resource, and sees to it that it can be
+// heard of: a device is asked to tell of its own, and listened to for what it measures.
 func (v *view) enlist(ctx context.Context, session *mcp.ServerSession, uri string) error {
 	t, err := v.topicOf(uri)
 	if err != nil {
@@ -77,10 +77,8 @@ func (v *view) enlist(ctx context.Context, session *mcp.ServerSession, uri strin
 	if v.subscriptions.has(session, uri) {
 		return nil
 	}
-	if t.uri != "" {
-		if err := v.front.follows.begin(ctx, caller(ctx), t); err != nil {
-			return requestError(v.advised(ferrule.AsError(err)))
-		}
+	if err := v.attend(ctx, uri, t); err != nil {
+		return err
 	}
 	switch first, ok := v.subscriptions.add(session, uri, t); {
 	case !ok:
@@ -94,9 +92,36 @@ func (v *view) enlist(ctx context.Context, session *mcp.ServerSession, uri strin
 	return nil
 }
 
+// attend sees to it that a topic can be heard of, until over is called with it.
+func (v *view) attend(ctx context.Context, uri string, t topic) (err error) {
+	switch {
+	case t.uri != "":
+		err = v.front.follows.begin(ctx, caller(ctx), t)
+	case t.signal != "":
+		if _, err := v.read(ctx, uri); err != nil {
+			return err // a name that is wrong would never be heard of
+		}
+		err = v.front.ears.begin(t.device)
+	}
+	if err != nil {
+		return requestError(v.advised(ferrule.AsError(err)))
+	}
+	return nil
+}
+
+// over tells that one fewer wants to hear of a topic.
+func (f *Front) over(t topic) {
+	switch {
+	case t.uri != "":
+		f.follows.end(t)
+	case t.signal != "":
+		f.ears.end(t.device)
+	}
+}
+
 // unsubscribe answers resources/unsubscribe.
 func (v *view) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
-	v.subscriptions.remove(req.Session, req.Params.URI)
+	v.forget(req.Session, []string{req.Params.URI})
 	return nil
 }
 
@@ -114,166 +139,18 @@ func (v *view) agreed(ctx context.Context, session *mcp.ServerSession, uris []st
 	return agreed
 }
 
-// forget ends what was agreed on: the SDK does so unless it gave up before.
+// forget ends what was agreed on. When it returns, the agent is told no more of it.
 func (v *view) forget(session *mcp.ServerSession, uris []string) {
 	for _, uri := range uris {
 		v.subscriptions.remove(session, uri)
 	}
-}
-
-// subscriptions is who has subscribed to what, at one view.
-type subscriptions struct {
-	update func(uri string)           // tells those who have
-	look   func(device string) glance // what is to be seen of a device now
-	over   func(topic)                // one fewer wants to hear of it
-
-	mu       sync.Mutex
-	sessions map[mcp.Session]map[string]topic // what each has, by URI
-	subjects map[string]*subject              // by URI
-}
-
-// subject is a resource of which somebody wants to hear.
-type subject struct {
-	topic
-	sessions int
-	seen     glance      // of a device whose state it is, when agents were last told
-	told     time.Time   // when that was
-	timer    *time.Timer // runs until they are told next; nil if there is nothing to tell
-}
-
-// glance is what of a device agents are told of when it changes.
-type glance struct {
-	known bool
-	state ferrule.State
-	since int64 // in nanoseconds
-}
-
-func newSubscriptions(update func(uri string), look func(device string) glance, over func(topic)) *subscriptions {
-	return &subscriptions{
-		update: update, look: look, over: over,
-		sessions: make(map[mcp.Session]map[string]topic), subjects: make(map[string]*subject),
+	ctx, cancel := context.WithTimeout(context.Background(), lastWord)
+	defer cancel()
+	for _, uri := range uris {
+		v.front.teller.settle(ctx, news{session, updatedMethod, uri})
 	}
 }
 
-// none tells whether nobody has subscribed to anything.
-func (s *subscriptions) none() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.subjects) == 0
-}
-
-// has tells whether a session has subscribed to a resource.
-func (s *subscriptions) has(session mcp.Session, uri string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, has := s.sessions[session][uri]
-	return has
-}
-
-// add notes that a session wants to hear of a resource; first tells that it is the
-// first of that session. It is not ok if the session has too many.
-func (s *subscriptions) add(session mcp.Session, uri string, t topic) (first, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	has := s.sessions[session]
-	if _, twice := has[uri]; twice || len(has) >= maxSubscriptions {
-		s.over(t)
-		return false, twice
-	}
-	if has == nil {
-		has = make(map[string]topic)
-		s.sessions[session] = has
-		first = true
-	}
-	has[uri] = t
-	if s.subjects[uri] == nil {
-		s.subjects[uri] = &subject{topic: t, seen: s.look(t.device)}
-	}
-	s.subjects[uri].sessions++
-	return first, true
-}
-
-// remove notes that a session has heard enough of a resource. The session is
-// remembered until it ends.
-func (s *subscriptions) remove(session mcp.Session, uri string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.drop(session, uri)
-}
-
-func (s *subscriptions) drop(session mcp.Session, uri string) {
-	t, has := s.sessions[session][uri]
-	if !has {
-		return
-	}
-	delete(s.sessions[session], uri)
-	s.over(t)
-	subject := s.subjects[uri]
-	if subject.sessions--; subject.sessions > 0 {
-		return
-	}
-	if subject.timer != nil {
-		subject.timer.Stop()
-	}
-	delete(s.subjects, uri)
-}
-
-// leave notes that a session has ended.
-func (s *subscriptions) leave(session mcp.Session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for uri := range s.sessions[session] {
-		s.drop(session, uri)
-	}
-	delete(s.sessions, session)
-}
-
-// touch has those told who want to hear of a resource: at once, or when they have not
-// been told for a moment.
-func (s *subscriptions) touch(uri string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if subject := s.subjects[uri]; subject != nil {
-		s.arm(uri, subject)
-	}
-}
-
-// touchAll does so for each resource that anybody wants to hear of.
-func (s *subscriptions) touchAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for uri, subject := range s.subjects {
-		s.arm(uri, subject)
-	}
-}
-
-// compare does so for the state of each device that has come or gone.
-func (s *subscriptions) compare() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for uri, subject := range s.subjects {
-		if subject.uri != "" {
-			continue
-		}
-		if now := s.look(subject.device); now != subject.seen {
-			subject.seen = now
-			s.arm(uri, subject)
-		}
-	}
-}
-
-// arm has a subject told of soon. It is called with mu held.
-func (s *subscriptions) arm(uri string, subject *subject) {
-	if subject.timer != nil {
-		return
-	}
-	subject.timer = time.AfterFunc(time.Until(subject.told.Add(updatePause)), func() {
-		s.mu.Lock()
-		current := s.subjects[uri] == subject
-		subject.timer, subject.told = nil, time.Now()
-		s.mu.Unlock()
-		if current {
-			s.update(uri)
-		}
-	})
-}
+// lastWord is how long an agent that has heard enough may take to read what it is
+// being told.
+const lastWord = time.Second

@@ -16,7 +16,13 @@ type teller struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	telling map[news]bool // those under way; true if there is more since
+	telling map[news]*telling // those under way
+}
+
+// telling is one that is under way.
+type telling struct {
+	again bool          // there is more since
+	over  chan struct{} // closed when the agent was told all
 }
 
 // news is what is told to an agent.
@@ -27,25 +33,31 @@ type news struct {
 }
 
 func newTeller(log *slog.Logger) *teller {
-	return &teller{log: log, telling: make(map[news]bool)}
+	return &teller{log: log, telling: make(map[news]*telling)}
 }
 
-// send is a middleware of what is sent.
-func (t *teller) send(next mcp.MethodHandler) mcp.MethodHandler {
+// to is a middleware of what is sent to those agents, of whom wanted tells whether one
+// has subscribed to a resource: the SDK may have looked just before it has heard enough.
+func (t *teller) to(wanted func(session mcp.Session, uri string) bool) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler { return t.send(next, wanted) }
+}
+
+func (t *teller) send(next mcp.MethodHandler, wanted func(mcp.Session, string) bool) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		n := news{session: req.GetSession(), method: method}
 		switch {
 		case strings.HasSuffix(method, "/list_changed"):
-		case method == "notifications/resources/updated":
+		case method == updatedMethod:
 			n.uri = req.GetParams().(*mcp.ResourceUpdatedNotificationParams).URI
 		default:
 			return next(ctx, method, req)
 		}
 		if t.begin(n) {
 			go func() {
-				defer survive(t.log)
 				for more := true; more; more = t.end(n) {
-					next(context.WithoutCancel(ctx), method, req) // if it fails, the agent is gone
+					if n.uri == "" || wanted(n.session, n.uri) {
+						t.try(func() { next(context.WithoutCancel(ctx), method, req) }) // if it fails, the agent is gone
+					}
 				}
 			}()
 		}
@@ -53,23 +65,47 @@ func (t *teller) send(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
+func (t *teller) try(tell func()) {
+	defer survive(t.log)
+	tell()
+}
+
 // begin is false if an agent is being told already; it is then told once more.
 func (t *teller) begin(n news) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, underWay := t.telling[n]
-	t.telling[n] = underWay
-	return !underWay
+	if one := t.telling[n]; one != nil {
+		one.again = true
+		return false
+	}
+	t.telling[n] = &telling{over: make(chan struct{})}
+	return true
 }
 
 // end is true if an agent is to be told once more.
 func (t *teller) end(n news) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.telling[n] {
-		t.telling[n] = false
+	one := t.telling[n]
+	if one.again {
+		one.again = false
 		return true
 	}
+	close(one.over)
 	delete(t.telling, n)
 	return false
+}
+
+// settle waits until an agent is not being told something any more, or ctx ends.
+func (t *teller) settle(ctx context.Context, n news) {
+	t.mu.Lock()
+	one := t.telling[n]
+	t.mu.Unlock()
+	if one == nil {
+		return
+	}
+	select {
+	case <-one.over:
+	case <-ctx.Done():
+	}
 }

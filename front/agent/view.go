@@ -59,7 +59,7 @@ func (f *Front) viewAt(device string) *view {
 
 func (f *Front) newView(device string) *view {
 	v := &view{front: f, device: device}
-	v.subscriptions = newSubscriptions(v.updated, v.glance, f.follows.end)
+	v.subscriptions = newSubscriptions(v.updated, v.glance, f.over)
 	name := &mcp.Implementation{Name: "ferrule", Title: "Ferrule", Version: f.parts.Version, WebsiteURL: "https://github.com/ferrulehq/ferrule"}
 	v.server = mcp.NewServer(name, &mcp.ServerOptions{
 		Logger: f.sdkLog,
@@ -75,7 +75,7 @@ func (f *Front) newView(device string) *view {
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { *c = fresh },
 	})
 	v.server.AddReceivingMiddleware(v.receive)
-	v.server.AddSendingMiddleware(f.teller.send)
+	v.server.AddSendingMiddleware(f.teller.to(v.subscriptions.has))
 	v.registerTool()
 	v.registerResource()
 	v.registerPrompt()

@@ -8,7 +8,9 @@
 //	                      caller goes away
 //	GET  /watch?device=ID one line for each thing that happens to a device or that
 //	                      it says, or to any device where none is named, until
-//	                      the caller goes away
+//	                      the caller goes away; with readings=true what the
+//	                      device measures as well, or of it one signal=NAME, and
+//	                      with events=false nothing else
 //	POST /fleet           devices that the caller asks for; the answer is one
 //	                      line for each device and each change to it, until the
 //	                      caller goes away
@@ -41,7 +43,8 @@ type reply struct {
 	Question *question             `json:"question,omitempty"`
 	Trace    *ferrule.Trace        `json:"trace,omitempty"`
 	Event    *ferrule.Event        `json:"event,omitempty"`
-	Missed   int                   `json:"missed,omitempty"` // how many events before the next were dropped
+	Reading  *ferrule.Reading      `json:"reading,omitempty"`
+	Missed   int                   `json:"missed,omitempty"` // how many events and readings before the next were dropped
 	News     *news                 `json:"news,omitempty"`
 	Journal  *ferrule.JournalLines `json:"journal,omitempty"`
 	End      bool                  `json:"end,omitempty"`

@@ -30,6 +30,8 @@ type gateway struct {
 	trace  func(ctx context.Context, device string, fn func(ferrule.Trace)) error
 	watch  func(device string, fn func(ferrule.Event)) (stop func(), err error)
 	follow func(ferrule.Follower) (stop func())
+	// samples is nil for a gateway where nothing is measured.
+	samples control.Sampler
 	// journals is nil for a gateway that stands alone.
 	journals control.Journals
 
@@ -82,7 +84,7 @@ func serve(t *testing.T, g *gateway) (*control.Client, context.CancelFunc) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Watcher: g, Fleet: g, Wishes: g, Journals: g.journals, Yield: g.yield, Log: slog.New(slog.DiscardHandler)})
+	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Watcher: g, Samples: g.samples, Fleet: g, Wishes: g, Journals: g.journals, Yield: g.yield, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +254,7 @@ func TestNoGateway(t *testing.T) {
 		if err := client.Trace(t.Context(), "robot", nil); !errors.Is(err, control.ErrNoGateway) {
 			t.Errorf("got %v", err)
 		}
-		if err := client.Watch(t.Context(), "", nil, nil); !errors.Is(err, control.ErrNoGateway) {
+		if err := client.Watch(t.Context(), control.Watching{}); !errors.Is(err, control.ErrNoGateway) {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -40,6 +40,8 @@ type Parts struct {
 	Handle  ferrule.Handler
 	Tracer  Tracer
 	Watcher Watcher
+	// Samples is nil where nothing is measured.
+	Samples Sampler
 	Fleet   Fleet
 	Wishes  Wishes
 	// Journals is nil where the gateway stands alone.

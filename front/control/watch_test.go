@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/front/control"
 )
 
 // TestWatch: what happens crosses as it is, and the gateway is told when nobody
@@ -26,11 +27,11 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var seen []string
-	err := client.Watch(ctx, "robot 1", func(e ferrule.Event) {
+	err := client.Watch(ctx, control.Watching{Device: "robot 1", Event: func(e ferrule.Event) {
 		if seen = append(seen, fmt.Sprintf("%s %s %s %s", e.Device, e.What, e.Method, e.Params)); len(seen) == 3 {
 			cancel()
 		}
-	}, func(int) { t.Error("some were missed") })
+	}, Missed: func(int) { t.Error("some were missed") }})
 	if err != nil || len(seen) != 3 || strings.ReplaceAll(seen[2], `\u003c`, "<") != `robot 1 said m {"a":[2,"<"]}` {
 		t.Errorf("%q, %v", seen, err)
 	}
@@ -39,7 +40,7 @@ func TestWatch(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the gateway goes on telling")
 	}
-	if err := client.Watch(t.Context(), "x", nil, nil); err == nil || ferrule.AsError(err).Code != ferrule.NotFound || ferrule.AsError(err).Hint == "" {
+	if err := client.Watch(t.Context(), control.Watching{Device: "x", Event: func(ferrule.Event) {}}); err == nil || ferrule.AsError(err).Code != ferrule.NotFound || ferrule.AsError(err).Hint == "" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -72,12 +73,12 @@ func TestSlowWatcher(t *testing.T) {
 	seen, lost := 0, 0
 	over := make(chan error, 1)
 	go func() {
-		over <- client.Watch(ctx, "", func(ferrule.Event) {
+		over <- client.Watch(ctx, control.Watching{Event: func(ferrule.Event) {
 			if seen++; lost > 0 {
 				cancel()
 			}
 			<-told // it reads when all was told
-		}, func(n int) { lost += n })
+		}, Missed: func(n int) { lost += n }})
 	}()
 	count := k.burst()
 	close(told)
@@ -98,7 +99,7 @@ func TestDeafWatcher(t *testing.T) {
 	})
 	k := make(talker)
 	client, stop := serve(t, &gateway{watch: k.watch})
-	go client.Watch(context.Background(), "", func(ferrule.Event) { <-reads }, func(int) {})
+	go client.Watch(context.Background(), control.Watching{Event: func(ferrule.Event) { <-reads }, Missed: func(int) {}})
 	k.burst()
 	stopped = time.Now()
 	stop()

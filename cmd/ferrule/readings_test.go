@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// TestPrintReading: a reading is a line for each of its signals, with what they lack;
+// scripts get one line of JSON, with all samples.
+func TestPrintReading(t *testing.T) {
+	at := time.Date(2026, 11, 15, 12, 0, 0, 0, time.Local)
+	r := ferrule.Reading{Device: "robot", Node: "north", Probe: "a0", Time: at.Add(time.Second), Series: []ferrule.Series{
+		{
+			Signal: "heat", Unit: "<°C>", Samples: []ferrule.Sample{{Time: at, Value: 21, Within: ferrule.Duration(time.Millisecond)}, {Time: at.Add(500 * time.Millisecond), Value: 21.25}},
+			Holes: []ferrule.Hole{{From: at.Add(-time.Minute), To: at, Why: ferrule.Lost, Most: 12}},
+		},
+		{Signal: "door", Samples: []ferrule.Sample{{Time: at, Value: 1}}},
+		{Signal: "mute", Holes: []ferrule.Hole{{From: at.Add(-time.Second), To: at, Why: ferrule.Silent}, {From: at, To: at, Why: ferrule.Unclear, Most: 1}}},
+	}}
+	var out bytes.Buffer
+	a := &app{stdout: &out, stderr: &out}
+	a.printReading(r, true)
+	want := `12:00:00.000 robot at north heat may lack up to 12 samples since 11:59:00.000: lost
+12:00:00.500 robot at north heat 21.25 <°C>, the last of 2 samples
+12:00:00.000 robot at north door 1
+12:00:00.000 robot at north mute may lack samples since 11:59:59.000: silent
+12:00:00.000 robot at north mute may lack a sample since 12:00:00.000: unclear
+`
+	if got := out.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	out.Reset()
+	a.json = true
+	a.printReading(r, true)
+	stamp := func(t time.Time) string {
+		text, _ := t.MarshalText()
+		return string(text)
+	}
+	want = `{"device":"robot","node":"north","probe":"a0","time":"` + stamp(r.Time) + `","series":[` +
+		`{"signal":"heat","unit":"<°C>","samples":[{"time":"` + stamp(at) + `","value":21,"within":"1ms"},{"time":"` + stamp(at.Add(500*time.Millisecond)) + `","value":21.25}],` +
+		`"holes":[{"from":"` + stamp(at.Add(-time.Minute)) + `","to":"` + stamp(at) + `","why":"lost","most":12}]},` +
+		`{"signal":"door","samples":[{"time":"` + stamp(at) + `","value":1}]},` +
+		`{"signal":"mute","samples":[],"holes":[{"from":"` + stamp(at.Add(-time.Second)) + `","to":"` + stamp(at) + `","why":"silent"},{"from":"` + stamp(at) + `","to":"` + stamp(at) + `","why":"unclear","most":1}]}]}` + "\n"
+	if got := out.String(); got != want || !json.Valid(out.Bytes()) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

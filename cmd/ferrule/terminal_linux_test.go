@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// openTerminal is a terminal of that size for a program, and what it shows. It is read
+// when reads is closed, or from the beginning if it is nil.
+func openTerminal(t *testing.T, width, height int, reads <-chan struct{}) (f *os.File, shown func() *screen) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	control := func(what uintptr, arg unsafe.Pointer) {
+		t.Helper()
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), what, uintptr(arg)); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	var unlock, number int32
+	control(syscall.TIOCSPTLCK, unsafe.Pointer(&unlock))
+	control(syscall.TIOCGPTN, unsafe.Pointer(&number))
+	size := [4]uint16{uint16(height), uint16(width)}
+	control(syscall.TIOCSWINSZ, unsafe.Pointer(&size))
+	if f, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	s := newScreen(width, height)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if reads != nil {
+			<-reads
+		}
+		buffer := make([]byte, 4096)
+		for {
+			n, err := master.Read(buffer)
+			mu.Lock()
+			s.Write(buffer[:n])
+			mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		f.Close()
+		<-over
+		master.Close()
+	})
+	return f, func() *screen {
+		mu.Lock()
+		defer mu.Unlock()
+		copied := *s
+		copied.rows = nil
+		for _, row := range s.rows {
+			copied.rows = append(copied.rows, append([]rune{}, row...))
+		}
+		return &copied
+	}
+}
+
+// watchRobot runs `ferrule watch robot` at a gateway where robot measures, until stop.
+func watchRobot(t *testing.T, out *os.File, m *meter, args ...string) (stop func()) {
+	t.Helper()
+	c := newCommandLine(t)
+	data := os.Getenv("FERRULE_DATA")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	measuringAt(c.t, data, m)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, append([]string{"watch", "robot"}, args...), out, out) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if code := <-ended; code != 0 {
+			t.Errorf("it exits with %d", code)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// ages are how old values are on a screen.
+var ages = regexp.MustCompile(`(?m)(now|\ds)$`)
+
+// TestWatchOnTerminal: on a terminal, what is known is shown at once, and each signal has
+// a line that is drawn in place, in colour.
+func TestWatchOnTerminal(t *testing.T) {
+	for colour, without := range map[bool]string{true: "", false: "1"} {
+		t.Run("NO_COLOR="+without, func(t *testing.T) {
+			t.Setenv("TERM", "xterm")
+			t.Setenv("NO_COLOR", without)
+			out, shown := openTerminal(t, 70, 10, nil)
+			var m meter
+			stop := watchRobot(t, out, &m)
+			known := "watching robot; Ctrl-C ends it\n" + fmt.Sprintf("heat  %40s  21.5 °C  1h", "▄")
+			eventually(t, ample, "what is known is shown", func() bool { return strings.HasPrefix(shown().text(), known) })
+			eventually(t, ample, "it listens", func() bool { return m.measure(aReading("robot", "speed", 1)) == 1 })
+			ring := make([]float64, 48)
+			for i := range ring {
+				ring[i] = float64(i % 8)
+			}
+			m.measure(aReading("robot", "heat", ring...))
+			for _, v := range []float64{2, 3} {
+				time.Sleep(time.Millisecond)
+				m.measure(aReading("robot", "speed", v))
+			}
+			want := "watching robot; Ctrl-C ends it\n" +
+				"heat   " + strings.Repeat("▁▂▃▄▅▆▇█", 5) + "  7 °C     AGE\n" +
+				fmt.Sprintf("speed  %40s  3 °C     AGE", "▁▅█")
+			eventually(t, ample, "both are drawn", func() bool { return ages.ReplaceAllString(shown().text(), "AGE") == want })
+			stop()
+			s := shown()
+			if s.unknown != "" || s.styled != colour || s.row != 3 {
+				t.Errorf("it wrote %q, coloured %t, and the cursor is in line %d", s.unknown, s.styled, s.row)
+			}
+		})
+	}
+}
+
+// TestSlowTerminal: who measures does not wait for a terminal that is not read. When it is
+// read again, it shows what is measured then, and that some was missed.
+func TestSlowTerminal(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	reads := make(chan struct{})
+	read := sync.OnceFunc(func() { close(reads) })
+	defer read()
+	out, shown := openTerminal(t, 70, 60, reads)
+	var m meter
+	watchRobot(t, out, &m)
+	many := func(value float64) ferrule.Reading { // to draw it takes more than a terminal holds
+		var r ferrule.Reading
+		for i := range 50 {
+			one := aReading("robot", fmt.Sprintf("s%02d", i), value, value)
+			r.Device, r.Series = one.Device, append(r.Series, one.Series...)
+		}
+		return r
+	}
+	eventually(t, ample, "it listens", func() bool { return m.measure(many(1)) == 1 })
+	slowest, count := time.Duration(0), 0
+	for began := time.Now(); time.Since(began) < 500*time.Millisecond; count++ {
+		start := time.Now()
+		m.measure(many(float64(count)))
+		slowest = max(slowest, time.Since(start))
+	}
+	read()
+	eventually(t, ample, "it tells what it has missed, and goes on", func() bool {
+		m.measure(many(99))
+		time.Sleep(20 * time.Millisecond)
+		text := shown().text()
+		return strings.Contains(text, " more came too fast to be shown\n") && strings.Contains(text, "  99 °C")
+	})
+	t.Logf("telling of %d readings took %v at most for one", count, slowest)
+	if slowest > 250*time.Millisecond {
+		t.Errorf("one had to wait %v", slowest)
+	}
+}
+
+// TestDumbTerminal: where lines cannot be drawn anew, each reading is a line.
+func TestDumbTerminal(t *testing.T) {
+	t.Setenv("TERM", "dumb")
+	out, shown := openTerminal(t, 70, 10, nil)
+	var m meter
+	stop := watchRobot(t, out, &m)
+	eventually(t, ample, "it listens", func() bool { return m.measure(aReading("robot", "heat", 1, 2)) == 1 })
+	eventually(t, ample, "it is shown", func() bool { return strings.Contains(shown().text(), " robot heat 2 °C, the last of 2 samples") })
+	stop()
+	if s := shown(); s.styled || s.unknown != "" {
+		t.Errorf("it wrote %q", s.unknown)
+	}
+}

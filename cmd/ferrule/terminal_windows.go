@@ -1,0 +1,40 @@
+package main
+
+import (
+	"os"
+	"syscall"
+	"unsafe"
+)
+
+var (
+	kernel32       = syscall.NewLazyDLL("kernel32.dll")
+	setConsoleMode = kernel32.NewProc("SetConsoleMode")
+	consoleInfo    = kernel32.NewProc("GetConsoleScreenBufferInfo")
+)
+
+// virtualTerminal is ENABLE_VIRTUAL_TERMINAL_PROCESSING: the console heeds escape
+// sequences.
+const virtualTerminal = 4
+
+// terminalSize is how wide and high a console is; it is not ok where that is not known,
+// or lines cannot be drawn anew.
+func terminalSize(f *os.File) (width, height int, ok bool) {
+	handle := syscall.Handle(f.Fd())
+	var mode uint32
+	if err := syscall.GetConsoleMode(handle, &mode); err != nil {
+		return 0, 0, false
+	}
+	if done, _, _ := setConsoleMode.Call(uintptr(handle), uintptr(mode|virtualTerminal)); done == 0 {
+		return 0, 0, false
+	}
+	var info struct {
+		columns, rows, x, y      int16
+		attributes               uint16
+		left, top, right, bottom int16
+		widest, highest          int16
+	}
+	if done, _, _ := consoleInfo.Call(uintptr(handle), uintptr(unsafe.Pointer(&info))); done == 0 {
+		return 0, 0, false
+	}
+	return int(info.right-info.left) + 1, int(info.bottom-info.top) + 1, true
+}
