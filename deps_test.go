@@ -53,7 +53,7 @@ var rooms = map[string]room{
 	},
 	"wire/web": {
 		own:   []string{"wire"},
-		tests: []string{"wire/ws", "github.com/gobwas/ws"},
+		tests: []string{"rig/lan", "wire/ws", "github.com/gobwas/ws"},
 	},
 	"wire/ws": {
 		own:   []string{"wire", "wire/lobby"},
@@ -133,6 +133,7 @@ var rooms = map[string]room{
 	"rig/idle": { // a module of its own
 		third: []string{"github.com/gobwas/ws", "github.com/gorilla/websocket", "github.com/coder/websocket", "github.com/lxzan/gws"},
 	},
+	"rig/lan":          {},
 	"rig/mcp/fixtures": {own: []string{"thing", "thing/mcpserver"}},
 	"rig/model":        {},
 	"rig/uno":          {third: []string{"golang.org/x/sys"}},
@@ -147,7 +148,7 @@ var rooms = map[string]room{
 			"journal", "overlay", "pipeline", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"rig/cluster", "rig/model", "rig/mcp/fixtures", "rig/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
+		tests: []string{"rig/cluster", "rig/lan", "rig/model", "rig/mcp/fixtures", "rig/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},

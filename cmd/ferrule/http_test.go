@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +19,8 @@ import (
 )
 
 // lampThing is a device that is an MCP server: a lamp, whose state can be read.
-func lampThing() *mcpserver.Device {
-	board := thing.New("lamp", "1.0.0")
+func lampThing(name string) *mcpserver.Device {
+	board := thing.New(name, "1.0.0")
 	on := false
 	type lamp struct {
 		On bool `json:"on"`
@@ -32,10 +34,20 @@ func lampThing() *mcpserver.Device {
 	return d
 }
 
+// lamp is the command lamp NAME ADDRESS: such a device, in a process of its own.
+func lamp() {
+	ln, err := net.Listen("tcp", os.Args[2])
+	if err == nil {
+		err = lampThing(os.Args[1]).Serve(context.Background(), ln)
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
 // TestHTTPDevice: a device that is an MCP server is used by agents of both eras, at the
 // address of all devices and at its own: its tools, and its resources.
 func TestHTTPDevice(t *testing.T) {
-	url := serveThing(t, lampThing())
+	url := serveThing(t, lampThing("lamp"))
 	g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "desk"}} })
 	g.online("desk")
 	if dev := g.device("desk"); dev.Medium != "http" || dev.Dialect != "mcp" || dev.Trust != ferrule.TrustAdopted {
@@ -86,7 +98,7 @@ func TestHTTPDeviceAway(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- lampThing().Serve(ctx, ln) }()
+	go func() { ended <- lampThing("lamp").Serve(ctx, ln) }()
 	defer func() {
 		cancel()
 		<-ended

@@ -1,20 +1,18 @@
 package web_test
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ferrulehq/ferrule/rig/lan"
 	"github.com/ferrulehq/ferrule/wire"
 	"github.com/ferrulehq/ferrule/wire/web"
 )
@@ -34,15 +32,15 @@ func TestAvahi(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	l := newLAN(t, "10.77.0")
-	l.ip("link set near down") // the network comes later than the gateway
+	l := lan.New(t, "10.77.0")
+	l.IP("link set near down") // the network comes later than the gateway
 	w := watch(t)
 	time.Sleep(time.Second)
-	l.ip("link set near up")
-	l.serve()
-	l.avahi()
-	l.publish("Rig Uno 1", "8765", "path=/one")
-	l.publish("Küche v1.0", "8765", "path=/two", "usn=uuid:2")
+	l.IP("link set near up")
+	serve(t, l)
+	l.Avahi()
+	l.Publish("Rig Uno 1", "8765", "path=/one")
+	l.Publish("Küche v1.0", "8765", "path=/two", "usn=uuid:2")
 	const one, two = "mdns:rig%20uno%201@rig.local", "mdns:uuid:2"
 	w.until(10*time.Second, one, two)
 
@@ -53,7 +51,7 @@ func TestAvahi(t *testing.T) {
 	}
 
 	began := time.Now()
-	later := l.publish("later", "8765")
+	later := l.Publish("later", "8765")
 	w.until(seenWithin, one, two, "mdns:later@rig.local")
 	t.Logf("what avahi-publish announces was seen %v after its start", time.Since(began).Round(time.Millisecond))
 	began = time.Now()
@@ -71,10 +69,10 @@ func TestAvahiIPv6(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	l := newLAN(t, "")
-	l.serve()
-	l.avahi()
-	l.publish("six", "8765", "path=/six")
+	l := lan.New(t, "")
+	serve(t, l)
+	l.Avahi()
+	l.Publish("six", "8765", "path=/six")
 	w := watch(t)
 	w.until(10*time.Second, "mdns:six@rig.local")
 	w.reach("mdns:six@rig.local", "http://[fe80::2%25near]:8765/six")
@@ -90,9 +88,9 @@ func TestAvahiPowerCut(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	l := newLAN(t, "10.77.0")
-	avahi := l.avahi()
-	l.publish("cut", "8765")
+	l := lan.New(t, "10.77.0")
+	avahi := l.Avahi()
+	l.Publish("cut", "8765")
 	w := watch(t)
 	w.until(10*time.Second, "mdns:cut@rig.local")
 	avahi.Process.Kill()
@@ -190,118 +188,17 @@ func (w *watched) reach(address, want string) {
 	}
 }
 
-// lan is two hosts with a cable between them: that of the test, and one that has
-// devices. Nobody else sees them.
-type lan struct {
-	t    *testing.T
-	ipv4 bool
-}
-
-// newLAN makes both, with addresses of IPv4 if there is a prefix for them.
-func newLAN(t *testing.T, prefix string) lan {
-	t.Helper()
-	if err := syscall.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil { // where names of networks are kept
-		t.Fatal(err)
-	}
-	l := lan{t, prefix != ""}
-	l.ip("netns add far")
-	l.ip("link add near type veth peer name port netns far")
-	if l.ipv4 {
-		l.ip("address add " + prefix + ".1/24 dev near")
-		l.ip("-n far address add " + prefix + ".2/24 dev port")
-	}
-	l.ip("address add fe80::1/64 dev near nodad")
-	l.ip("-n far address add fe80::2/64 dev port nodad")
-	for _, link := range []string{"link set lo up", "-n far link set lo up", "-n far link set port addrgenmode none", "-n far link set port up", "link set near addrgenmode none", "link set near up"} {
-		l.ip(link)
-	}
-	return l
-}
-
-func (l lan) ip(line string) {
-	l.t.Helper()
-	if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-		l.t.Fatalf("ip %s: %v: %s", line, err, out)
-	}
-}
-
-// start runs a command on the far host until the test ends, and waits until it says
-// something.
-func (l lan) start(ready string, command ...string) *exec.Cmd {
-	l.t.Helper()
-	cmd := exec.Command("ip", append([]string{"netns", "exec", "far"}, command...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, in, err := os.Pipe()
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = in, in
-	cmd.Env = append(os.Environ(), serveMark+"=1")
-	if err := cmd.Start(); err != nil {
-		l.t.Fatal(err)
-	}
-	in.Close()
-	said := make(chan bool, 1)
-	var log strings.Builder
-	go func() {
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if fmt.Fprintln(&log, lines.Text()); strings.Contains(lines.Text(), ready) {
-				said <- true
-				io.Copy(io.Discard, out)
-				return
-			}
-		}
-		said <- false
-	}()
-	l.t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-		out.Close()
-	})
-	if ready != "" && !<-said {
-		l.t.Fatalf("%q does not say %q: %s", command, ready, log.String())
-	}
-	return cmd
-}
-
-// avahi starts avahi on the far host, with a bus of its own.
-func (l lan) avahi() *exec.Cmd {
-	l.t.Helper()
-	for file, text := range map[string]string{
-		"/run/bus.conf": `<busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen>
-<policy context="default"><allow user="*"/><allow own="*"/><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/></policy></busconfig>`,
-		"/run/avahi.conf": fmt.Sprintf("[server]\nhost-name=rig\nuse-ipv4=%s\nuse-ipv6=yes\n[publish]\npublish-workstation=no\n[wide-area]\nenable-wide-area=no\n", map[bool]string{true: "yes", false: "no"}[l.ipv4]),
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			l.t.Fatal(err)
-		}
-	}
-	for _, dir := range []string{"/run/dbus", "/run/avahi-daemon"} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			l.t.Fatal(err)
-		}
-	}
-	l.start("unix:", "dbus-daemon", "--config-file=/run/bus.conf", "--nofork", "--print-address")
-	return l.start("Server startup complete", "avahi-daemon", "-f", "/run/avahi.conf", "--no-drop-root", "--no-rlimits", "--no-chroot")
-}
-
-// publish announces a device.
-func (l lan) publish(name, port string, text ...string) *exec.Cmd {
-	l.t.Helper()
-	return l.start("", append([]string{"avahi-publish", "-s", name, "_mcp._tcp", port}, text...)...)
-}
-
 // serveMark is in the environment of what runs on the far host.
 const serveMark = "FERRULE_TEST_SERVE"
 
 // serve starts a server on the far host, which sends back what is posted.
-func (l lan) serve() {
-	l.t.Helper()
+func serve(t *testing.T, l *lan.LAN) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
-	l.start("=== RUN", self, "-test.run", "^TestServe$", "-test.v")
+	l.Start("=== RUN", "env", serveMark+"=1", self, "-test.run", "^TestServe$", "-test.v")
 }
 
 // TestServe is that server.
@@ -322,15 +219,7 @@ func inNamespace(t *testing.T) bool {
 	if os.Getenv(namespaceMark) != "" {
 		return true
 	}
-	says := t.Skipf
-	if os.Getenv("CI") != "" {
-		says = t.Fatalf
-	}
-	for _, program := range []string{"ip", "dbus-daemon", "avahi-daemon", "avahi-publish"} {
-		if _, err := exec.LookPath(program); err != nil {
-			says("announcements need %s: apt-get install iproute2 dbus avahi-daemon avahi-utils", program)
-		}
-	}
+	lan.Need(t)
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), namespaceMark+"=1")
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
@@ -341,6 +230,10 @@ func inNamespace(t *testing.T) bool {
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
 	if err := cmd.Start(); err != nil {
+		says := t.Skipf
+		if os.Getenv("CI") != "" {
+			says = t.Fatalf
+		}
 		says("a network of its own needs the right to make a namespace: %v", err)
 	}
 	if err := cmd.Wait(); err != nil {

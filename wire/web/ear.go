@@ -10,7 +10,7 @@ import (
 // are too many.
 const (
 	lookNetworks = 5 * time.Second
-	lookFound    = 250 * time.Millisecond
+	lookFound    = 100 * time.Millisecond
 	tellFull     = time.Minute
 )
 

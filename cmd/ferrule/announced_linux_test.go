@@ -1,0 +1,208 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/rig/lan"
+)
+
+// What an agent can expect of devices that announce themselves.
+const (
+	seenWithin = 3 * time.Second  // of their start
+	goneWithin = 2 * time.Second  // of their goodbye
+	shortTTL   = 10 * time.Second // of records, where somebody cares
+)
+
+// TestAnnounced: devices on another host, which a real avahi announces there, are used
+// through a gateway that looks for them. Once they are adopted, an agent sees the tools
+// of two that are on one host soon after they were started, and loses them soon after
+// their goodbye: twenty times of twenty.
+func TestAnnounced(t *testing.T) {
+	const pairs, rounds = 4, 5
+	h := newHouse(t, "-test.parallel", strconv.Itoa(pairs))
+	if h == nil {
+		return
+	}
+	h.lan.Avahi()
+	for i := range pairs {
+		t.Run(fmt.Sprint("pair ", i), func(t *testing.T) {
+			t.Parallel()
+			h := h.in(t)
+			both := []*announced{h.lamp(fmt.Sprintf("lamp-%d-left", i), 8000+2*i), h.lamp(fmt.Sprintf("lamp-%d-right", i), 8001+2*i)}
+			a := h.agent()
+			start(both)
+			a.adopts(both...)
+			a.within(seenWithin, both, true)
+			stop(both)
+			a.within(goneWithin, both, false)
+			var seen, gone time.Duration
+			for range rounds {
+				began := time.Now()
+				start(both)
+				a.within(seenWithin, both, true)
+				seen = max(seen, time.Since(began))
+				a.mustUse(both[0].id+"__switch", `{"on":true}`, nil)
+				// They go on serving: it is their word that counts.
+				began = time.Now()
+				for _, lamp := range both {
+					end(lamp.publisher)
+				}
+				a.within(goneWithin, both, false)
+				gone = max(gone, time.Since(began))
+				stop(both)
+			}
+			t.Logf("%d times: both were seen at most %v after their start, and gone at most %v after their goodbye", rounds, seen.Round(time.Millisecond), gone.Round(time.Millisecond))
+		})
+	}
+}
+
+// TestAnnouncedPowerCut: a host that loses power says no goodbye. What is on it is there
+// for agents until its announcement is over, and no longer.
+func TestAnnouncedPowerCut(t *testing.T) {
+	h := newHouse(t)
+	if h == nil {
+		return
+	}
+	h.lan.Avahi()
+	lamp := h.lamp("lamp-cut", 8000)
+	lamp.host = "cut"
+	lamp.serve()
+	h.lan.PublishFor(shortTTL, lamp.id, lamp.host, netip.MustParseAddrPort(farAddress+":8000"), "/mcp")
+	a := h.agent()
+	a.adopts(lamp)
+	all := []*announced{lamp}
+	a.within(seenWithin, all, true)
+	time.Sleep(shortTTL + time.Second) // its records have been asked for again by then
+	a.within(0, all, true)
+	began := time.Now()
+	h.lan.Cut()
+	a.within(shortTTL+time.Second, all, false)
+	t.Logf("it was gone %v after the power was cut; its records last for %v", time.Since(began).Round(time.Millisecond), shortTTL)
+	if why := h.device(lamp.id).Reason; why != "it is no longer in reach" {
+		t.Errorf("it is gone because %s", why) // a broken connection says less of announcements
+	}
+}
+
+// farAddress is that of the host which has devices, and houseListen where agents are served.
+const (
+	farAddress  = "10.77.0.2"
+	houseListen = "127.0.0.1:3377"
+)
+
+// house is a gateway that looks for devices, and another host which has some.
+type house struct {
+	commandLine
+	lan *lan.LAN
+}
+
+// newHouse runs the test again where it has networks of its own, and the gateway there;
+// it is nil in the process that began it.
+func newHouse(t *testing.T, args ...string) *house {
+	t.Helper()
+	if os.Getenv(namespaceMark) == "" {
+		t.Parallel()
+		lan.Need(t)
+	}
+	if !inNamespace(t, syscall.CLONE_NEWNET, args...) {
+		return nil
+	}
+	h := &house{newCommandLine(t), lan.New(t, "10.77.0")}
+	h.up("--http", "auto", "--listen", houseListen)
+	return h
+}
+
+// in is the house as a part of the test has it.
+func (h *house) in(t *testing.T) *house { return &house{commandLine{t}, h.lan.In(t)} }
+
+// announced is a lamp on the other host.
+type announced struct {
+	house             *house
+	id, host          string
+	port              int
+	server, publisher *exec.Cmd
+}
+
+func (h *house) lamp(id string, port int) *announced {
+	return &announced{house: h, id: id, host: "rig", port: port}
+}
+
+// address is what the lamp is known by before it is greeted.
+func (l *announced) address() string { return "mdns:" + l.id + "@" + l.host + ".local" }
+
+// serve starts the lamp.
+func (l *announced) serve() {
+	l.server = l.house.lan.Start("", "lamp", l.id, fmt.Sprint(":", l.port))
+}
+
+// start starts lamps, and has avahi announce them.
+func start(lamps []*announced) {
+	for _, l := range lamps {
+		l.serve()
+		l.publisher = l.house.lan.Publish(l.id, strconv.Itoa(l.port), "path=/mcp")
+	}
+}
+
+// stop ends them.
+func stop(lamps []*announced) {
+	for _, l := range lamps {
+		end(l.publisher)
+		end(l.server)
+	}
+}
+
+// homeAgent is an agent of a house.
+type homeAgent struct {
+	*testAgent
+	house *house
+}
+
+// agent connects an agent, which waits for the gateway.
+func (h *house) agent() *homeAgent {
+	h.t.Helper()
+	eventually(h.t, ample, "the gateway answers", func() bool {
+		code, _ := h.run("devices")
+		return code == 0
+	})
+	return &homeAgent{connectAgent(h.t, legacy, "/mcp", &mcp.StreamableClientTransport{Endpoint: "http://" + houseListen + "/mcp"}), h}
+}
+
+// adopts has a person adopt lamps that were found; until then the agent knows nothing of
+// them.
+func (a *homeAgent) adopts(lamps ...*announced) {
+	a.t.Helper()
+	for _, lamp := range lamps {
+		eventually(a.t, ample, "it is found", func() bool { return a.house.device(lamp.address()).ID != "" })
+		if dev := a.house.device(lamp.address()); dev.Trust != string(ferrule.TrustHeld) || a.lists(lamp.id) {
+			a.t.Errorf("it was merely found: %+v", dev)
+		}
+	}
+	for _, lamp := range lamps {
+		a.house.want(0, "is adopted", "adopt", lamp.address())
+	}
+}
+
+// within waits until the agent is offered what some lamps can do, or none of it. It looks
+// when it is told that its list has changed, as agents do.
+func (a *homeAgent) within(limit time.Duration, lamps []*announced, offered bool) {
+	a.t.Helper()
+	late := time.After(limit)
+	for _, lamp := range lamps {
+		for a.lists(lamp.id+"__") != offered {
+			select {
+			case <-a.tools:
+			case <-late:
+				a.t.Fatalf("after %v it is not so that %s is offered: %v; %+v", limit, lamp.id, offered, a.house.device(lamp.address()))
+			}
+		}
+	}
+}
