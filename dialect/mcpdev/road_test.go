@@ -226,3 +226,31 @@ func TestReboot(t *testing.T) {
 		})
 	}
 }
+
+// TestQuickRestart: a device that nobody calls is started anew with other firmware, sooner
+// than anybody looks whether it is there: it is noticed all the same.
+func TestQuickRestart(t *testing.T) {
+	for name, era := range map[string]func(http.Handler) http.Handler{"legacy": older, "modern": func(h http.Handler) http.Handler { return h }} {
+		for _, version := range []string{"1.0", "2.0"} {
+			t.Run(name+" to "+version, func(t *testing.T) {
+				t.Parallel()
+				firmware := func(version, tool string) http.Handler {
+					board := thing.New("robot", version)
+					thing.Tool(board, tool, "Do it", func(context.Context, struct{}) (int, error) { return 0, nil })
+					return era(mcpserver.New(board, mcpserver.Config{}).Handler())
+				}
+				at := &restartable{t: t, address: "127.0.0.1:0"}
+				stop := at.start(firmware("1.0", "before"))
+				h := live(t, "http://"+at.address+"/mcp")
+				until(t, "the robot", h.online)
+				time.Sleep(200 * time.Millisecond) // it listens by now
+				stop()
+				t.Cleanup(at.start(firmware(version, "after")))
+				until(t, "what it has now", func() bool {
+					dev, m := h.robot()
+					return h.online() && m.Tool("after") != nil && m.Tool("before") == nil && dev.Version == version
+				})
+			})
+		}
+	}
+}
