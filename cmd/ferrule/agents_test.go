@@ -149,10 +149,15 @@ func (a *testAgent) uris() []string {
 	return uris
 }
 
-// use calls a tool, and returns what was told of it.
+// use calls a tool, wants to hear how it gets on, and returns what was told of it.
 func (a *testAgent) use(ctx context.Context, tool, args string) (*toldOutcome, error) {
 	params := &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(args)}
 	params.SetProgressToken("about " + tool)
+	return a.told(ctx, params)
+}
+
+// told calls a tool, and returns what was told of it.
+func (a *testAgent) told(ctx context.Context, params *mcp.CallToolParams) (*toldOutcome, error) {
 	result, err := a.CallTool(ctx, params)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -42,6 +43,51 @@ func lamp() {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
+}
+
+// turnstile is the command turnstile VERSION ERA FILE [ADDRESS]: a device that is an MCP
+// server, which writes down each turn and each look before it does it. What it offers
+// beside depends on its version. Without an address, it serves at the listener that it
+// is given.
+func turnstile() {
+	version, era, file := os.Args[1], os.Args[2], os.Args[3]
+	var ln net.Listener
+	var err error
+	if len(os.Args) > 4 {
+		ln, err = net.Listen("tcp", os.Args[4])
+	} else {
+		ln, err = net.FileListener(os.NewFile(3, "listener"))
+	}
+	counted, errFile := os.OpenFile(file, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		err = errFile
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	type token struct {
+		Token string `json:"token"`
+	}
+	board := thing.New("turnstile", version)
+	do := func(what string) func(context.Context, token) (token, error) {
+		return func(_ context.Context, t token) (token, error) {
+			_, err := fmt.Fprintf(counted, "%s %s\n", what, t.Token)
+			time.Sleep(2 * time.Millisecond)
+			return t, err
+		}
+	}
+	thing.Tool(board, "turn", "Let somebody through", do("turn"))
+	thing.Tool(board, "look", "Look whether somebody is there", do("look"), thing.Reads())
+	thing.Tool(board, "only_in_"+version, "What only this version has", do("other"))
+	handler := mcpserver.New(board, mcpserver.Config{}).Handler()
+	http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if era == legacy && r.Header.Get("Mcp-Protocol-Version") >= modern {
+			http.Error(w, "what is that?", http.StatusBadRequest)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
 }
 
 // TestHTTPDevice: a device that is an MCP server is used by agents of both eras, at the
