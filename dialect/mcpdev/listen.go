@@ -170,11 +170,15 @@ func (s *session) wishes(l *listening) map[string]any {
 	return wishes
 }
 
+// errNoMore is why nobody is told what becomes of l.
+var errNoMore = errors.New("it is not listened to any more")
+
 // listen listens until l ends. It is called with mu held, and returns at once.
 func (s *session) listen(ctx context.Context, l *listening) {
 	ctx, l.end = context.WithCancel(ctx)
 	s.beside(func() {
 		defer l.end()
+		defer s.settle(l, &trouble{sent: true, err: errNoMore}) // if somebody still waits
 		pause := listenAgain
 		for {
 			began := time.Now()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -252,5 +253,38 @@ func TestQuickRestart(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestFollowEnds: a device does not say whether it will tell of a resource. When the
+// conversation with it ends, nobody waits for that any longer.
+func TestFollowEnds(t *testing.T) {
+	device := robot().Handler()
+	asked := make(chan struct{}, 1)
+	at := &restartable{t: t, address: "127.0.0.1:0"}
+	t.Cleanup(at.start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if bytes.Contains(body, []byte("resourceSubscriptions")) {
+			asked <- struct{}{}
+			<-r.Context().Done()
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		device.ServeHTTP(w, r)
+	})))
+	m := meet(t, "http://"+at.address+"/mcp")
+	answered := make(chan string, 1)
+	go func() { answered <- m.do(ferrule.Call{Act: ferrule.Follow, Tool: "robot://log"}) }()
+	<-asked
+	began := time.Now()
+	m.stop()
+	if err := <-m.ran; err != nil {
+		t.Error(err)
+	}
+	if got := <-answered; !strings.Contains(got, `"code":"unanswered"`) {
+		t.Errorf("it was told %s", got)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }
