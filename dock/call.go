@@ -99,5 +99,8 @@ func (b *berth) once(ctx context.Context, call *ferrule.Call) (*ferrule.Result, 
 	case session == nil:
 		return nil, dev.OfflineError()
 	}
+	if call.Act == ferrule.Follow || call.Act == ferrule.Leave {
+		return b.listen(ctx, session, call)
+	}
 	return session.Invoke(ctx, call)
 }

@@ -19,8 +19,10 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// lampThing is a device that is an MCP server: a lamp, whose state can be read.
+// lampThing is a device that is an MCP server: a lamp, whose state can be read, and which
+// tells when it was switched.
 func lampThing(name string) *mcpserver.Device {
+	var d *mcpserver.Device
 	board := thing.New(name, "1.0.0")
 	on := false
 	type lamp struct {
@@ -28,12 +30,16 @@ func lampThing(name string) *mcpserver.Device {
 	}
 	thing.Tool(board, "switch", "Switch the lamp", func(_ context.Context, want lamp) (lamp, error) {
 		on = want.On
+		d.Updated(lampState)
 		return want, nil
 	}, thing.Idempotent())
-	d := mcpserver.New(board, mcpserver.Config{})
-	d.Resource(mcpserver.Resource{URI: "lamp://state", Name: "state"}, func(context.Context) (any, error) { return lamp{on}, nil })
+	d = mcpserver.New(board, mcpserver.Config{})
+	d.Resource(mcpserver.Resource{URI: lampState, Name: "state"}, func(context.Context) (any, error) { return lamp{on}, nil })
 	return d
 }
+
+// lampState is the resource of a lamp.
+const lampState = "lamp://state"
 
 // lamp is the command lamp NAME ADDRESS: such a device, in a process of its own.
 func lamp() {
@@ -101,8 +107,8 @@ func TestHTTPDevice(t *testing.T) {
 	}
 	for _, era := range eras {
 		for path, names := range map[string][2]string{
-			"/mcp":              {"desk__switch", "ferrule://devices/desk/resources/lamp://state"},
-			"/mcp/devices/desk": {"switch", "lamp://state"},
+			"/mcp":              {"desk__switch", "ferrule://devices/desk/resources/" + lampState},
+			"/mcp/devices/desk": {"switch", lampState},
 		} {
 			a := dialAgent(t, g, era, path)
 			for _, want := range []string{"true", "false"} {
