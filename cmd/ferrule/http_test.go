@@ -128,6 +128,17 @@ func TestHTTPDevice(t *testing.T) {
 	}
 }
 
+// TestHTTPDeviceShown: people see what such a device offers beside tools, and agents can
+// ask for it.
+func TestHTTPDeviceShown(t *testing.T) {
+	c := newCommandLine(t)
+	c.up("--http", "desk="+serveThing(t, lampThing("lamp")))
+	c.until("desk", ferrule.StateOnline)
+	c.want(0, "TOOLS  RESOURCES  ADDRESS", "devices")
+	c.want(0, "\n  resources\n    "+lampState+"\n", "tools", "desk")
+	c.want(0, `"resources":["`+lampState+`"]`, "tools", "desk", "--json")
+}
+
 // TestHTTPDeviceAway: a device that was not there when the gateway began is used once it
 // is, and what is called while it is away is known not to have run.
 func TestHTTPDeviceAway(t *testing.T) {
