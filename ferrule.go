@@ -29,6 +29,7 @@
 //	Offer      a Tool as agents see it, under the name that they call it by
 //	Handler    whoever serves a Call; every stage of the road is one
 //	Follower   whoever keeps a view of all devices
+//	Listener   whoever wants to hear when a resource of a device changes
 //	Principal  who is asking: an agent, a person, the gateway itself
 //	Verdict    permit, forbid or ask, and why; not the rules
 //	Error      what went wrong, and whether the call may have run
@@ -102,6 +103,9 @@ type Call struct {
 	// Timeout bounds the call, waiting included; zero leaves it to the tool and
 	// the gateway.
 	Timeout Duration `json:"timeout,omitempty"`
+	// Listener is who wants to hear, of a Follow, or does not any more, of a Leave:
+	// one front of one node, for all its agents.
+	Listener string `json:"listener,omitempty"`
 
 	// Progress, if set, is told what the call is waiting for. It is called from
 	// the goroutine that serves the call and must not block.
@@ -132,11 +136,15 @@ const (
 	Read     Act = "read"     // a resource, by its URI
 	Get      Act = "prompt"   // a prompt, by its name, with Args
 	Complete Act = "complete" // an argument of a prompt or a template; Args is a Completion
-	// Follow and Leave tell that somebody wants to hear of a resource, by its URI,
-	// and that nobody does any more.
+	// Follow and Leave tell that a Listener wants to hear of a resource, by its URI,
+	// and that it does not any more. A device is asked to tell of it while there is one.
 	Follow Act = "subscribe"
 	Leave  Act = "unsubscribe"
 )
+
+// FollowTime is how long a Follow lasts. A Listener that still wants to hear says so
+// again before; one that has gone without a word is forgotten.
+const FollowTime = 10 * time.Minute
 
 // Completion is what is asked about an argument that somebody is filling in, of the
 // prompt or of the template of resources that the call names.

@@ -32,6 +32,7 @@ type berth struct {
 	dock     *Dock
 	slot     *slot
 	lane     lane
+	heard    listeners // of whoever has the lane
 	watchers atomic.Pointer[[]*func(ferrule.Trace)]
 
 	mu       sync.Mutex

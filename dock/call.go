@@ -106,6 +106,9 @@ func (b *berth) once(ctx context.Context, call *ferrule.Call) (*ferrule.Result, 
 	case session == nil:
 		return nil, dev.OfflineError()
 	}
+	if call.Act == ferrule.Follow || call.Act == ferrule.Leave {
+		return b.listen(ctx, session, call)
+	}
 	sent := time.Now()
 	result, err := session.Invoke(ctx, call)
 	if result != nil {

@@ -91,9 +91,9 @@ func (s *Store) find(device, name string) (track, bool) {
 	return *t, true
 }
 
-// Past is what is known of signals of a device in a span of time, in the order in which
-// they were asked for, or by name.
-func (s *Store) Past(ctx context.Context, q ferrule.Span) ([]ferrule.Curve, error) {
+// Query is what is known of signals of a device in a span of time: one curve for each, in
+// the order in which they were asked for, or by name.
+func (s *Store) Query(ctx context.Context, q ferrule.Span) ([]ferrule.Curve, error) {
 	names := q.Signals
 	if len(names) == 0 {
 		all, err := s.Latest(ctx, q.Device)
@@ -109,6 +109,7 @@ func (s *Store) Past(ctx context.Context, q ferrule.Span) ([]ferrule.Curve, erro
 	for _, name := range names {
 		t, ok := s.find(q.Device, name)
 		if !ok {
+			curves = append(curves, ferrule.Curve{Signal: name, Grain: ferrule.Raw})
 			continue
 		}
 		c, err := s.curve(ctx, q, t)

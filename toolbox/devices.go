@@ -46,6 +46,8 @@ type DescribedDevice struct {
 	Dialect   string            `json:"dialect,omitempty"`
 	Tools     int               `json:"tools" jsonschema:"how many tools can be used"`
 	Unusable  int               `json:"unusable,omitempty" jsonschema:"how many tools cannot be used"`
+	Resources int               `json:"resources,omitempty" jsonschema:"how many can be read"`
+	Prompts   int               `json:"prompts,omitempty"`
 	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening it last may have restarted it, and put its outputs into their first state"`
 	Changed   *time.Time        `json:"changed,omitempty" jsonschema:"when it became another Kind"`
 	Previous  string            `json:"previous,omitempty" jsonschema:"the Kind that it was"`
@@ -93,7 +95,18 @@ type DescribeDeviceOutput struct {
 	Device DescribedDevice `json:"device"`
 	Tools  []DescribedTool `json:"tools"`
 	Pins   []DescribedPin  `json:"pins"`
+	// What else it offers, the first of it by name, and how many more there are.
+	Resources     []string `json:"resources,omitempty" jsonschema:"what can be read: URIs and templates of such"`
+	MoreResources int      `json:"more_resources,omitempty"`
+	Prompts       []string `json:"prompts,omitempty"`
+	MorePrompts   int      `json:"more_prompts,omitempty"`
 }
+
+// The bounds of what is told of each.
+const (
+	maxNames     = 50
+	maxNameBytes = 4 << 10 // of all
+)
 
 // DescribedTool is a tool of a device.
 type DescribedTool struct {
@@ -123,7 +136,7 @@ type DescribedPin struct {
 
 // DescribeDevice is the tool that tells all about one device.
 func DescribeDevice(fleet Fleet) Tool {
-	const text = "Tell about one device: its tools with their arguments and effects, and its pins."
+	const text = "Tell about one device: its tools with their arguments and effects, its pins, and what else it offers."
 	return Typed("describe_device", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DescribeDeviceInput) (DescribeDeviceOutput, error) {
 		dev, manifest, ok := fleet.Lookup(in.Device)
 		if !ok || !call.Principal.Sees(dev) {
@@ -141,8 +154,23 @@ func DescribeDevice(fleet Fleet) Tool {
 		for _, p := range manifest.Pins {
 			out.Pins = append(out.Pins, describePin(p))
 		}
+		out.Resources, out.MoreResources = names(manifest.Resources, func(r ferrule.Resource) string { return r.URI })
+		out.Prompts, out.MorePrompts = names(manifest.Prompts, func(p ferrule.Prompt) string { return p.Name })
 		return out, nil
 	})
+}
+
+// names are those of the first of all, and how many more there are.
+func names[T any](all []T, name func(T) string) (some []string, more int) {
+	size := 0
+	for i, one := range all {
+		n := name(one)
+		if size += len(n); len(some) == maxNames || size > maxNameBytes {
+			return some, len(all) - i
+		}
+		some = append(some, n)
+	}
+	return some, 0
 }
 
 func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
@@ -158,6 +186,7 @@ func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 		out.Restarted = &d.Restarted
 	}
 	if manifest != nil {
+		out.Resources, out.Prompts = len(manifest.Resources), len(manifest.Prompts)
 		for _, t := range manifest.Tools {
 			if t.Quarantine == "" {
 				out.Tools++

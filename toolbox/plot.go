@@ -127,7 +127,7 @@ func summary(c ferrule.Curve) string {
 	}
 	last := c.Points[len(c.Points)-1]
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
-	text := fmt.Sprintf("%s%s: from %s to %s, mean %s, last %s; points are %s", c.Signal, in(c.Unit), number(low), number(high), number(sum/count), number(last.Mean), names[c.Grain])
+	text := fmt.Sprintf("%s%s: from %s to %s, mean %s, last %s; points are %s", c.Signal, in(c.Unit), number(low), number(high), number(sum/count), number(last.Mean), grains[c.Grain])
 	if n := len(c.Holes); n > 0 {
 		text += fmt.Sprintf(", gaps %d", n)
 	}
@@ -137,8 +137,8 @@ func summary(c ferrule.Curve) string {
 	return text + "."
 }
 
-// names are what points are.
-var names = map[ferrule.Grain]string{ferrule.Raw: "samples", ferrule.Minutes: "minutes", ferrule.Hours: "hours"}
+// grains are what points are.
+var grains = map[ferrule.Grain]string{ferrule.Raw: "samples", ferrule.Minutes: "minutes", ferrule.Hours: "hours"}
 
 func in(unit string) string {
 	if unit == "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -119,6 +120,41 @@ func TestDescribeDevice(t *testing.T) {
 		err := call(t, b, test.role, "describe_device", `{"device":"`+test.device+`"}`, &out)
 		if err == nil || ferrule.AsError(err).Code != ferrule.NotFound {
 			t.Errorf("%s: %v", test.device, err)
+		}
+	}
+}
+
+// offering is a fleet of one device that offers very much.
+type offering struct{ resources, prompts int }
+
+func (o offering) Devices() []*ferrule.Device { return nil }
+
+func (o offering) Lookup(string) (*ferrule.Device, *ferrule.Manifest, bool) {
+	m := &ferrule.Manifest{}
+	for i := range o.resources {
+		m.Resources = append(m.Resources, ferrule.Resource{URI: fmt.Sprintf("file:///%d", i), Name: "any"})
+	}
+	for i := range o.prompts {
+		m.Prompts = append(m.Prompts, ferrule.Prompt{Name: fmt.Sprint(strings.Repeat("p", 1000), i)})
+	}
+	return &ferrule.Device{ID: "robot", Trust: ferrule.TrustAdopted}, m, true
+}
+
+// TestDescribeOffers: resources and prompts are told of by name, the first of them.
+func TestDescribeOffers(t *testing.T) {
+	for _, test := range []struct{ resources, prompts, resourcesShown, promptsShown int }{{0, 0, 0, 0}, {1, 2, 1, 2}, {50, 4, 50, 4}, {1000, 1000, 50, 4}} {
+		var out toolbox.DescribeDeviceOutput
+		b := box(t, toolbox.DescribeDevice(offering{test.resources, test.prompts}))
+		if err := call(t, b, ferrule.Agent, "describe_device", `{"device":"robot"}`, &out); err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Resources) != test.resourcesShown || len(out.Prompts) != test.promptsShown ||
+			out.MoreResources != test.resources-test.resourcesShown || out.MorePrompts != test.prompts-test.promptsShown ||
+			out.Device.Resources != test.resources || out.Device.Prompts != test.prompts {
+			t.Errorf("%+v: %d and %d more, %d and %d more", test, len(out.Resources), out.MoreResources, len(out.Prompts), out.MorePrompts)
+		}
+		if test.resources > 0 && out.Resources[0] != "file:///0" {
+			t.Errorf("got %q", out.Resources)
 		}
 	}
 }

@@ -32,17 +32,7 @@ func (a *app) devicesCommand() *cobra.Command {
 				fmt.Fprintln(a.stdout, "No devices. `ferrule up --serial auto` finds what is plugged in, --tcp HOST:PORT names one, `ferrule sim mcpu` simulates one.")
 				return nil
 			}
-			heads, node := "DEVICE STATE TRUST MODEL VERSION TOOLS ADDRESS REMARK", []string{}
-			if several(devices) {
-				heads, node = "DEVICE STATE TRUST MODEL VERSION TOOLS NODE ADDRESS REMARK", []string{""}
-			}
-			var rows [][]string
-			for _, d := range devices {
-				if len(node) > 0 {
-					node[0] = d.Node
-				}
-				rows = append(rows, slices.Concat([]string{d.ID, d.State, d.Trust, d.Model, d.Version, strconv.Itoa(d.Tools)}, node, []string{d.Address, oneLine(remark(d), 200)}))
-			}
+			heads, rows := deviceTable(devices)
 			return a.table(heads, rows, func(column, cell string) string {
 				if column == "STATE" {
 					return a.state(cell)
@@ -53,9 +43,39 @@ func (a *app) devicesCommand() *cobra.Command {
 	}
 }
 
-// several tells whether devices are of more than one node.
-func several(devices []toolbox.DescribedDevice) bool {
-	return slices.ContainsFunc(devices, func(d toolbox.DescribedDevice) bool { return d.Node != devices[0].Node })
+// deviceTable is devices as a table. What they all have in common, or nobody has, is left
+// out.
+func deviceTable(devices []toolbox.DescribedDevice) (heads string, rows [][]string) {
+	type device = toolbox.DescribedDevice
+	some := func(so func(d device) bool) bool { return slices.ContainsFunc(devices, so) }
+	columns := []struct {
+		head  string
+		there bool
+		cell  func(d device) string
+	}{
+		{"DEVICE", true, func(d device) string { return d.ID }},
+		{"STATE", true, func(d device) string { return d.State }},
+		{"TRUST", true, func(d device) string { return d.Trust }},
+		{"MODEL", true, func(d device) string { return d.Model }},
+		{"VERSION", true, func(d device) string { return d.Version }},
+		{"TOOLS", true, func(d device) string { return strconv.Itoa(d.Tools) }},
+		{"RESOURCES", some(func(d device) bool { return d.Resources > 0 }), func(d device) string { return strconv.Itoa(d.Resources) }},
+		{"PROMPTS", some(func(d device) bool { return d.Prompts > 0 }), func(d device) string { return strconv.Itoa(d.Prompts) }},
+		{"NODE", some(func(d device) bool { return d.Node != devices[0].Node }), func(d device) string { return d.Node }},
+		{"ADDRESS", true, func(d device) string { return d.Address }},
+		{"REMARK", true, func(d device) string { return oneLine(remark(d), 200) }},
+	}
+	rows = make([][]string, len(devices))
+	for _, c := range columns {
+		if !c.there {
+			continue
+		}
+		heads += " " + c.head
+		for i, d := range devices {
+			rows[i] = append(rows[i], c.cell(d))
+		}
+	}
+	return heads[1:], rows
 }
 
 // devices lists all devices, page by page.

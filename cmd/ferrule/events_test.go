@@ -174,8 +174,8 @@ func (w *watched) sees(device string, what ferrule.What) bool {
 	return slices.ContainsFunc(w.events, func(e ferrule.Event) bool { return e.Device == device && e.What == what })
 }
 
-// joinedAgent is an agent of a process that has joined a gateway.
-func joinedAgent(t *testing.T, g *testGateway, era string) *testAgent {
+// joinedAgent is an agent of a process that has joined a gateway with a device.
+func joinedAgent(t *testing.T, g *testGateway, era, device string) *testAgent {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = ""
@@ -194,7 +194,7 @@ func joinedAgent(t *testing.T, g *testGateway, era string) *testAgent {
 		}
 	})
 	agent := pipeTo(t, d.front, era)
-	eventually(t, ample, "the agent that has joined sees the toy", func() bool { return slices.Contains(agent.uris(), stateOf("toy")) })
+	eventually(t, ample, "the agent that has joined sees "+device, func() bool { return slices.Contains(agent.uris(), stateOf(device)) })
 	return agent
 }
 
@@ -213,7 +213,7 @@ func TestEvents(t *testing.T) {
 	people := watches(t, g.data, "")
 	var told, others []*testAgent
 	for _, era := range eras {
-		told = append(told, dialAgent(t, g, era, "/mcp"), dialAgent(t, g, era, "/mcp/devices/toy"), pipeAgent(t, g, era), joinedAgent(t, g, era))
+		told = append(told, dialAgent(t, g, era, "/mcp"), dialAgent(t, g, era, "/mcp/devices/toy"), pipeAgent(t, g, era), joinedAgent(t, g, era, "toy"))
 		others = append(others, dialAgent(t, g, era, "/mcp"), pipeAgent(t, g, era))
 	}
 	for _, a := range told {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -18,8 +19,10 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// lampThing is a device that is an MCP server: a lamp, whose state can be read.
+// lampThing is a device that is an MCP server: a lamp, whose state can be read, and which
+// tells when it was switched.
 func lampThing(name string) *mcpserver.Device {
+	var d *mcpserver.Device
 	board := thing.New(name, "1.0.0")
 	on := false
 	type lamp struct {
@@ -27,12 +30,16 @@ func lampThing(name string) *mcpserver.Device {
 	}
 	thing.Tool(board, "switch", "Switch the lamp", func(_ context.Context, want lamp) (lamp, error) {
 		on = want.On
+		d.Updated(lampState)
 		return want, nil
 	}, thing.Idempotent())
-	d := mcpserver.New(board, mcpserver.Config{})
-	d.Resource(mcpserver.Resource{URI: "lamp://state", Name: "state"}, func(context.Context) (any, error) { return lamp{on}, nil })
+	d = mcpserver.New(board, mcpserver.Config{})
+	d.Resource(mcpserver.Resource{URI: lampState, Name: "state"}, func(context.Context) (any, error) { return lamp{on}, nil })
 	return d
 }
+
+// lampState is the resource of a lamp.
+const lampState = "lamp://state"
 
 // lamp is the command lamp NAME ADDRESS: such a device, in a process of its own.
 func lamp() {
@@ -42,6 +49,51 @@ func lamp() {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
+}
+
+// turnstile is the command turnstile VERSION ERA FILE [ADDRESS]: a device that is an MCP
+// server, which writes down each turn and each look before it does it. What it offers
+// beside depends on its version. Without an address, it serves at the listener that it
+// is given.
+func turnstile() {
+	version, era, file := os.Args[1], os.Args[2], os.Args[3]
+	var ln net.Listener
+	var err error
+	if len(os.Args) > 4 {
+		ln, err = net.Listen("tcp", os.Args[4])
+	} else {
+		ln, err = net.FileListener(os.NewFile(3, "listener"))
+	}
+	counted, errFile := os.OpenFile(file, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		err = errFile
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	type token struct {
+		Token string `json:"token"`
+	}
+	board := thing.New("turnstile", version)
+	do := func(what string) func(context.Context, token) (token, error) {
+		return func(_ context.Context, t token) (token, error) {
+			_, err := fmt.Fprintf(counted, "%s %s\n", what, t.Token)
+			time.Sleep(2 * time.Millisecond)
+			return t, err
+		}
+	}
+	thing.Tool(board, "turn", "Let somebody through", do("turn"))
+	thing.Tool(board, "look", "Look whether somebody is there", do("look"), thing.Reads())
+	thing.Tool(board, "only_in_"+version, "What only this version has", do("other"))
+	handler := mcpserver.New(board, mcpserver.Config{}).Handler()
+	http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if era == legacy && r.Header.Get("Mcp-Protocol-Version") >= modern {
+			http.Error(w, "what is that?", http.StatusBadRequest)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
 }
 
 // TestHTTPDevice: a device that is an MCP server is used by agents of both eras, at the
@@ -55,8 +107,8 @@ func TestHTTPDevice(t *testing.T) {
 	}
 	for _, era := range eras {
 		for path, names := range map[string][2]string{
-			"/mcp":              {"desk__switch", "ferrule://devices/desk/resources/lamp://state"},
-			"/mcp/devices/desk": {"switch", "lamp://state"},
+			"/mcp":              {"desk__switch", "ferrule://devices/desk/resources/" + lampState},
+			"/mcp/devices/desk": {"switch", lampState},
 		} {
 			a := dialAgent(t, g, era, path)
 			for _, want := range []string{"true", "false"} {
@@ -74,6 +126,17 @@ func TestHTTPDevice(t *testing.T) {
 	if n := len(g.outcomes("desk", "switch")); n != 8 {
 		t.Errorf("%d calls are in the journal", n)
 	}
+}
+
+// TestHTTPDeviceShown: people see what such a device offers beside tools, and agents can
+// ask for it.
+func TestHTTPDeviceShown(t *testing.T) {
+	c := newCommandLine(t)
+	c.up("--http", "desk="+serveThing(t, lampThing("lamp")))
+	c.until("desk", ferrule.StateOnline)
+	c.want(0, "TOOLS  RESOURCES  ADDRESS", "devices")
+	c.want(0, "\n  resources\n    "+lampState+"\n", "tools", "desk")
+	c.want(0, `"resources":["`+lampState+`"]`, "tools", "desk", "--json")
 }
 
 // TestHTTPDeviceAway: a device that was not there when the gateway began is used once it

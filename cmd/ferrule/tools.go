@@ -18,7 +18,7 @@ func (a *app) toolsCommand() *cobra.Command {
 		Use:   "tools [DEVICE]",
 		Short: "Show what a device can do",
 		Long: `Show the tools of a device, or of every device: their arguments, what they do
-to the world, and why one cannot be used.`,
+to the world, and why one cannot be used; and the names of its resources and prompts.`,
 		Example:           "  ferrule tools robot\n  ferrule tools robot --json",
 		Args:              orNone,
 		ValidArgsFunction: a.completeDevice,
@@ -87,7 +87,23 @@ func (a *app) printTools(about toolbox.DescribeDeviceOutput) {
 			fmt.Fprintf(a.stdout, "    %s\n", line)
 		}
 	}
+	a.printNames("resources", about.Resources, about.MoreResources)
+	a.printNames("prompts", about.Prompts, about.MorePrompts)
 	fmt.Fprintln(a.stdout)
+}
+
+// printNames shows what else a device offers, if it does.
+func (a *app) printNames(what string, names []string, more int) {
+	if len(names)+more == 0 {
+		return
+	}
+	fmt.Fprintf(a.stdout, "\n  %s\n", a.style(bold, what))
+	for _, name := range names {
+		fmt.Fprintf(a.stdout, "    %s\n", oneLine(name, 200))
+	}
+	if more > 0 {
+		fmt.Fprintf(a.stdout, "    and %d more\n", more)
+	}
 }
 
 // traits is what a tool does to the world, in a few words.

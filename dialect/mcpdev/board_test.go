@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,6 +24,10 @@ type board struct {
 	session atomic.Pointer[string] // nil after a restart
 	fired   atomic.Int64
 	silent  atomic.Int64 // connections that said nothing
+	extra   atomic.Bool  // it has another tool
+
+	mu      sync.Mutex
+	streams []net.Conn
 }
 
 func newBoard(t *testing.T) *board {
@@ -31,7 +36,7 @@ func newBoard(t *testing.T) *board {
 		t.Fatal(err)
 	}
 	b := &board{t: t, ln: ln}
-	t.Cleanup(func() { ln.Close() })
+	t.Cleanup(func() { ln.Close(); b.endStreams() })
 	go func() {
 		for {
 			conn, err := ln.Accept()
@@ -42,6 +47,19 @@ func newBoard(t *testing.T) *board {
 		}
 	}()
 	return b
+}
+
+// endStreams ends the streams, as boards do every few minutes, and tells how many there
+// were.
+func (b *board) endStreams() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, conn := range b.streams {
+		conn.Close()
+	}
+	n := len(b.streams)
+	b.streams = nil
+	return n
 }
 
 func (b *board) url() string { return "http://" + b.ln.Addr().String() + "/mcp" }
@@ -56,7 +74,9 @@ func (b *board) serve(conn net.Conn) {
 	}
 	if r.Method == http.MethodGet {
 		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\nevent: endpoint\ndata: /mcp\n\n")
-		b.t.Cleanup(func() { conn.Close() })
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.streams = append(b.streams, conn)
 		return
 	}
 	defer conn.Close()
@@ -74,7 +94,11 @@ func (b *board) serve(conn net.Conn) {
 		b.session.Store(&id)
 		result = `"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"sampling":{},"roots":{}},"serverInfo":{"name":"mcpd","version":"0.49"}}`
 	case asked.Method == "tools/list":
-		result = `"result":{"tools":[{"name":"fire","inputSchema":{"type":"object"}}]}`
+		tools := `{"name":"fire","inputSchema":{"type":"object"}}`
+		if b.extra.Load() {
+			tools += `,{"name":"extra","inputSchema":{"type":"object"}}`
+		}
+		result = `"result":{"tools":[` + tools + `]}`
 	case asked.Method == "tools/call":
 		result = fmt.Sprintf(`"result":{"content":[{"type":"text","text":"%d"}]}`, b.fired.Add(1))
 	default:
@@ -123,5 +147,20 @@ func TestBoard(t *testing.T) {
 	}
 	if got := second.do(ferrule.Call{Tool: "fire"}); got != `{"value":7}` {
 		t.Errorf("the session that there is: %s", got)
+	}
+}
+
+// TestBoardMissed: what a board says of its lists while its stream is not there is not
+// heard. They are read when it is there again.
+func TestBoardMissed(t *testing.T) {
+	b := newBoard(t)
+	h := live(t, b.url())
+	until(t, "the board", h.online)
+	var ended int
+	until(t, "its stream", func() bool { ended = b.endStreams(); return ended > 0 })
+	b.extra.Store(true)
+	until(t, "what it has now", func() bool { _, m := h.robot(); return m.Tool("extra") != nil })
+	if dev, _ := h.robot(); dev.State != ferrule.StateOnline {
+		t.Errorf("it is %s", dev.State)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -35,6 +36,7 @@ type listening struct {
 
 	id    string // of the request
 	acked bool
+	again bool // it was interrupted, and what was told meanwhile is not known
 }
 
 // follow has the device tell when a resource changes, or no longer.
@@ -168,11 +170,15 @@ func (s *session) wishes(l *listening) map[string]any {
 	return wishes
 }
 
+// errNoMore is why nobody is told what becomes of l.
+var errNoMore = errors.New("it is not listened to any more")
+
 // listen listens until l ends. It is called with mu held, and returns at once.
 func (s *session) listen(ctx context.Context, l *listening) {
 	ctx, l.end = context.WithCancel(ctx)
 	s.beside(func() {
 		defer l.end()
+		defer s.settle(l, &trouble{sent: true, err: errNoMore}) // if somebody still waits
 		pause := listenAgain
 		for {
 			began := time.Now()
@@ -194,6 +200,9 @@ func (s *session) listen(ctx context.Context, l *listening) {
 				return
 			}
 			pause = min(2*pause, listenLater)
+			s.mu.Lock()
+			l.again = true
+			s.mu.Unlock()
 		}
 	})
 }
@@ -255,11 +264,56 @@ func (s *session) acknowledged(params []byte) {
 	s.mu.Lock()
 	at := slices.IndexFunc(s.listening, func(l *listening) bool { return l.id == id })
 	var l *listening
+	var again bool
 	if at >= 0 {
 		l = s.listening[at]
+		again, l.again = l.again, false // it may say so more than once
 	}
 	s.mu.Unlock()
-	if l != nil {
-		s.settle(l, nil)
+	if l == nil {
+		return
 	}
+	s.settle(l, nil)
+	if again && l.lists {
+		s.beside(s.recheck)
+	}
+}
+
+// errOther ends a conversation with a device that is not what it was.
+var errOther = errors.New("it says something else of itself: it was started anew")
+
+// recheck finds out what has changed while the device was not listened to. A device of
+// the newer era has no session that it could lose, so this is how it is seen that it
+// was restarted.
+func (s *session) recheck() {
+	a, err := s.within(s.running, discoverWait, "server/discover", nil)
+	if err != nil || a.err != nil || s.same(a.result) {
+		s.changed() // if it is gone, that is found out there
+	}
+}
+
+// missed is told when a device of the older era was not listened to for a moment, in which
+// it may have said that a list has changed. Some end their streams all the time, so the
+// lists are not read each time.
+func (s *session) missed() {
+	s.mu.Lock()
+	rested := time.Since(s.reread) > listenLater
+	if rested {
+		s.reread = time.Now()
+	}
+	s.mu.Unlock()
+	if rested && len(s.wishes(&listening{lists: true})) > 0 {
+		s.changed()
+	}
+}
+
+// same tells whether a device is what it was when it was greeted, by what it says of
+// itself. If it is not, it is greeted again.
+func (s *session) same(discovered []byte) bool {
+	about, err := parseServer(discovered)
+	if err != nil || about.Info.Name == s.about.Info.Name && about.Info.Version == s.about.Info.Version && reflect.DeepEqual(about.Capabilities, s.about.Capabilities) {
+		return true
+	}
+	s.fail(errOther)
+	return false
 }

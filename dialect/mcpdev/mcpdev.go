@@ -13,6 +13,8 @@
 //
 //   - One that was restarted takes any session and answers without naming one: where
 //     it used to name it, that is how a restart is seen. Others answer 404.
+//   - One of the newer era has no session. When what it tells of changes was interrupted,
+//     it is asked what it is, and its lists are read.
 //   - A session ends when another program begins one: the device is greeted again.
 //   - An answer that takes long is a stream with an empty event, and has to be
 //     fetched by its id.

@@ -157,6 +157,7 @@ type met struct {
 	dialect.Session
 	t        *testing.T
 	manifest *ferrule.Manifest
+	stop     context.CancelFunc
 	ran      chan error
 
 	mu    sync.Mutex
@@ -186,6 +187,7 @@ func meet(t *testing.T, url string) *met {
 		m.said = append(m.said, method+" "+string(params))
 	})
 	running, stop := context.WithCancel(context.Background())
+	m.stop = stop
 	go func() { m.ran <- session.Run(running) }()
 	t.Cleanup(func() {
 		stop()

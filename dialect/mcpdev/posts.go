@@ -265,8 +265,8 @@ func (p *posts) run(ctx context.Context) error {
 	}
 }
 
-// keepAlive asks whether the device is there, if nothing else has been asked lately.
-// Whatever it answers is an answer.
+// keepAlive asks whether the device is there, if nothing else has been asked lately, and
+// whether it is still what it was. Whatever else it answers is an answer.
 func (p *posts) keepAlive(ctx context.Context) error {
 	p.mu.Lock()
 	idle := time.Since(p.heard)
@@ -282,9 +282,12 @@ func (p *posts) keepAlive(ctx context.Context) error {
 	if s.isModern() {
 		method = "server/discover"
 	}
-	_, err := s.within(ctx, beatWait, method, nil)
+	a, err := s.within(ctx, beatWait, method, nil)
 	if t := (*trouble)(nil); errors.As(err, &t) && t.status > 0 {
 		return nil
+	}
+	if err == nil && a.err == nil && s.isModern() {
+		s.same(a.result)
 	}
 	return err
 }

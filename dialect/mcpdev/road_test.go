@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -224,5 +225,66 @@ func TestReboot(t *testing.T) {
 				t.Errorf("after it all: %s", got)
 			}
 		})
+	}
+}
+
+// TestQuickRestart: a device that nobody calls is started anew with other firmware, sooner
+// than anybody looks whether it is there: it is noticed all the same.
+func TestQuickRestart(t *testing.T) {
+	for name, era := range map[string]func(http.Handler) http.Handler{"legacy": older, "modern": func(h http.Handler) http.Handler { return h }} {
+		for _, version := range []string{"1.0", "2.0"} {
+			t.Run(name+" to "+version, func(t *testing.T) {
+				t.Parallel()
+				firmware := func(version, tool string) http.Handler {
+					board := thing.New("robot", version)
+					thing.Tool(board, tool, "Do it", func(context.Context, struct{}) (int, error) { return 0, nil })
+					return era(mcpserver.New(board, mcpserver.Config{}).Handler())
+				}
+				at := &restartable{t: t, address: "127.0.0.1:0"}
+				stop := at.start(firmware("1.0", "before"))
+				h := live(t, "http://"+at.address+"/mcp")
+				until(t, "the robot", h.online)
+				time.Sleep(200 * time.Millisecond) // it listens by now
+				stop()
+				t.Cleanup(at.start(firmware(version, "after")))
+				until(t, "what it has now", func() bool {
+					dev, m := h.robot()
+					return h.online() && m.Tool("after") != nil && m.Tool("before") == nil && dev.Version == version
+				})
+			})
+		}
+	}
+}
+
+// TestFollowEnds: a device does not say whether it will tell of a resource. When the
+// conversation with it ends, nobody waits for that any longer.
+func TestFollowEnds(t *testing.T) {
+	device := robot().Handler()
+	asked := make(chan struct{}, 1)
+	at := &restartable{t: t, address: "127.0.0.1:0"}
+	t.Cleanup(at.start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if bytes.Contains(body, []byte("resourceSubscriptions")) {
+			asked <- struct{}{}
+			<-r.Context().Done()
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		device.ServeHTTP(w, r)
+	})))
+	m := meet(t, "http://"+at.address+"/mcp")
+	answered := make(chan string, 1)
+	go func() { answered <- m.do(ferrule.Call{Act: ferrule.Follow, Tool: "robot://log"}) }()
+	<-asked
+	began := time.Now()
+	m.stop()
+	if err := <-m.ran; err != nil {
+		t.Error(err)
+	}
+	if got := <-answered; !strings.Contains(got, `"code":"unanswered"`) {
+		t.Errorf("it was told %s", got)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }

@@ -67,6 +67,7 @@ type session struct {
 	stale     bool               // what the device offers has changed
 	relisting bool               // it is being read anew
 	pace      pace               // of that
+	reread    time.Time          // when it was because something may have been missed
 	running   context.Context    // of Run; nil before it runs
 	stop      func()             // ends Run; nil before it runs
 	open      func(l *listening) // begins to listen

@@ -292,6 +292,8 @@ func (s *stream) once(ctx context.Context, p *posts, at *mark, opened bool) (ove
 		return false, statusError(status, nil)
 	case status != http.StatusOK || !isStream(response):
 		return true, statusError(status, nil)
+	case opened && at.id == "":
+		p.session.missed() // it cannot go on from where it ended
 	}
 	p.read(ctx, response.Body, "", at) // however it ends, it is opened again
 	return false, nil

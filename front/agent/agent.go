@@ -123,6 +123,7 @@ const farewell = 5 * time.Second
 func (f *Front) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { f.sweep(ctx) })
+	wg.Go(func() { f.follows.keep(ctx) })
 	err := f.parts.Catalog.Run(ctx, f.tell)
 	wg.Wait()
 	f.mu.Lock()

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync"
 	"time"
@@ -35,11 +36,13 @@ const (
 )
 
 // follows is what devices were asked to tell of: each resource once, however many
-// agents want to hear of it, until none does. A device that comes back is asked again.
+// agents want to hear of it, until none does. A device that comes back is asked again;
+// and so is one that was asked a while ago, because whoever has it forgets otherwise.
 type follows struct {
-	handle func(call *ferrule.Call) error          // takes the road
-	since  func(device string) (at int64, ok bool) // since when it is online
-	heard  func(topic)                             // tells agents that it may be another
+	listener string                                  // who asks: this front
+	handle   func(call *ferrule.Call) error          // takes the road
+	since    func(device string) (at int64, ok bool) // since when it is online
+	heard    func(topic)                             // tells agents that it may be another
 
 	mu  sync.Mutex
 	all map[topic]*follow
@@ -50,8 +53,16 @@ type follow struct {
 	wanted   int           // by so many
 	busy     chan struct{} // closed when the call that is under way has ended; nil if none is
 	followed bool
-	since    int64 // of the device that was asked
+	since    int64     // of the device that was asked
+	asked    time.Time // when that was
 }
+
+// When a device is asked again that is there all the time: so that it can fail twice before
+// whoever has it forgets; and sooner if it has failed.
+const (
+	renewTime = ferrule.FollowTime / 4
+	retryTime = time.Minute
+)
 
 // begin has a device asked to tell of a resource, unless it was. One that has begun
 // must end.
@@ -117,8 +128,11 @@ func (f *follows) wait(ctx context.Context, busy chan struct{}) error {
 // meanwhile.
 func (f *follows) ask(t topic, one *follow, who ferrule.Principal) error {
 	since, _ := f.since(t.device)
-	err := f.call(one, &ferrule.Call{Principal: who, Device: t.device, Act: ferrule.Follow, Tool: t.uri})
-	one.followed, one.since = err == nil, since
+	one.asked = time.Now()
+	err := f.call(one, &ferrule.Call{Principal: who, Device: t.device, Act: ferrule.Follow, Tool: t.uri, Listener: f.listener})
+	if err == nil || one.since != since { // else it was asked before, and is not forgotten yet
+		one.followed, one.since = err == nil, since
+	}
 	return err
 }
 
@@ -154,7 +168,7 @@ func (f *follows) settle(t topic, one *follow) {
 		one.followed = false
 		one.busy = make(chan struct{})
 		go func() {
-			f.handle(&ferrule.Call{Principal: ourselves, Device: t.device, Act: ferrule.Leave, Tool: t.uri}) // if it fails, the device tells for nothing
+			f.handle(&ferrule.Call{Principal: ourselves, Device: t.device, Act: ferrule.Leave, Tool: t.uri, Listener: f.listener}) // if it fails, the device tells for nothing
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			close(one.busy)
@@ -169,35 +183,62 @@ func (f *follows) settle(t topic, one *follow) {
 // ourselves is who asks for agents that have gone, or are not waiting.
 var ourselves = ferrule.Principal{Role: ferrule.Gateway, Name: "subscriptions"}
 
-// again asks those devices anew that have gone and come back since.
+// again asks those devices anew that have gone and come back since, or were asked a while
+// ago.
 func (f *follows) again() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for t, one := range f.all {
-		if since, online := f.since(t.device); online && one.busy == nil && one.wanted > 0 && since != one.since {
+		if f.due(t, one) {
 			go f.renew(t, one)
 		}
 	}
 }
 
+// due tells whether a device is to be asked anew. It is called with mu held.
+func (f *follows) due(t topic, one *follow) bool {
+	since, online := f.since(t.device)
+	pause := retryTime
+	if one.followed {
+		pause = renewTime
+	}
+	return online && one.busy == nil && one.wanted > 0 && (since != one.since || time.Since(one.asked) >= pause)
+}
+
 func (f *follows) renew(t topic, one *follow) {
 	f.mu.Lock()
-	if f.all[t] != one || one.busy != nil || one.wanted == 0 {
+	if f.all[t] != one || !f.due(t, one) {
 		f.mu.Unlock()
 		return
 	}
+	was := *one
 	err := f.ask(t, one, ourselves)
+	anew := !was.followed || was.since != one.since
 	f.settle(t, one)
 	f.mu.Unlock()
-	if err == nil {
+	if err == nil && anew {
 		f.heard(t) // it may have changed meanwhile
+	}
+}
+
+// keep asks anew what is to be asked, until ctx ends.
+func (f *follows) keep(ctx context.Context) {
+	ticker := time.NewTicker(retryTime / 2)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			f.again()
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
 // newFollows are those of a front.
 func (f *Front) newFollows() *follows {
 	return &follows{
-		all: make(map[topic]*follow),
+		listener: rand.Text(), all: make(map[topic]*follow),
 		handle: func(call *ferrule.Call) error {
 			_, err := f.handle(context.Background(), call)
 			return err

@@ -202,3 +202,61 @@ func TestFollowsRace(t *testing.T) {
 		}
 	})
 }
+
+// TestFollowsKeep: who follows says so again before it is forgotten, also if that fails now
+// and then; agents are told that a resource may be another only if it was not followed
+// meanwhile.
+func TestFollowsKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls, heard, since atomic.Int64
+		var fails atomic.Bool
+		since.Store(1)
+		f := &follows{
+			listener: "front", all: make(map[topic]*follow), since: func(string) (int64, bool) { return since.Load(), since.Load() > 0 }, heard: func(topic) { heard.Add(1) },
+			handle: func(call *ferrule.Call) error {
+				if call.Listener != "front" {
+					t.Errorf("%q listens", call.Listener)
+				}
+				if calls.Add(1); fails.Load() {
+					return ferrule.Errorf(ferrule.Busy, "not now")
+				}
+				return nil
+			},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go f.keep(ctx)
+		after := func(d time.Duration, wantCalls, wantHeard int64) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if c, h := calls.Swap(0), heard.Swap(0); c < wantCalls || c > wantCalls+1 || h != wantHeard {
+				t.Errorf("there were %d calls, want about %d, and it was told %d times, want %d", c, wantCalls, h, wantHeard)
+			}
+		}
+		robot := topic{device: "robot", uri: "a"}
+		if err := f.begin(t.Context(), ourselves, robot); err != nil {
+			t.Fatal(err)
+		}
+		after(ferrule.FollowTime, 4, 0)
+		fails.Store(true)
+		after(ferrule.FollowTime/2, 2, 0)
+		if !f.all[robot].followed {
+			t.Error("it is given up at once")
+		}
+		fails.Store(false)
+		after(ferrule.FollowTime/2, 2, 0)
+		since.Store(0)
+		after(time.Hour, 0, 0)
+		fails.Store(true)
+		since.Store(2)
+		after(10*retryTime, 10, 0)
+		fails.Store(false)
+		after(2*retryTime, 1, 1)
+		f.end(robot)
+		after(time.Hour, 1, 0)
+		if len(f.all) != 0 {
+			t.Errorf("%d are followed", len(f.all))
+		}
+	})
+}

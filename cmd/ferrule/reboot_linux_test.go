@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+)
+
+// gate is where a turnstile is, and is rebooted.
+type gate struct {
+	t    *testing.T
+	era  string
+	file string
+	// address is where it listens. With a listener, which outlives it, nobody who
+	// comes while it boots is turned away.
+	address  string
+	listener *os.File
+	process  *exec.Cmd
+}
+
+func newGate(t *testing.T, era string, warm bool) *gate {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	g := &gate{t: t, era: era, file: filepath.Join(t.TempDir(), "counted"), address: ln.Addr().String()}
+	if warm {
+		if g.listener, err = ln.(*net.TCPListener).File(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { g.listener.Close() })
+	}
+	t.Cleanup(func() { end(g.process) })
+	return g
+}
+
+// boot kills the turnstile, if it runs, and starts one of a version.
+func (g *gate) boot(version string) {
+	g.t.Helper()
+	end(g.process)
+	g.process = exec.Command("turnstile", version, g.era, g.file)
+	if g.listener == nil {
+		g.process.Args = append(g.process.Args, g.address)
+	} else {
+		g.process.ExtraFiles = []*os.File{g.listener}
+	}
+	g.process.Stderr = g.t.Output()
+	g.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := g.process.Start(); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// counted is how often the turnstile did something for each token, in all its lives.
+func (g *gate) counted(what string) map[string]int {
+	g.t.Helper()
+	data, err := os.ReadFile(g.file)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	counts := make(map[string]int)
+	for line := range strings.Lines(string(data)) {
+		if did, token, _ := strings.Cut(strings.TrimSpace(line), " "); did == what {
+			counts[token]++
+		}
+	}
+	return counts
+}
+
+// TestRebootUnderLoad: a device that is an MCP server is killed while agents call it, and
+// comes back with other firmware, again and again: it is found again, agents are told
+// that their list has changed and see the tools that it has now, and what each caller was
+// told agrees with what the device itself counted. Nothing was done twice but looking.
+func TestRebootUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, era := range eras {
+		for _, warm := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s warm=%t", era, warm), func(t *testing.T) {
+				t.Parallel()
+				rebootUnderLoad(t, newGate(t, era, warm))
+			})
+		}
+	}
+}
+
+func rebootUnderLoad(t *testing.T, at *gate) {
+	at.boot("v0")
+	g := startGateway(t, nil, func(c *config.Config) {
+		c.Devices.HTTP = []config.HTTPDevice{{URL: "http://" + at.address + "/mcp", Name: "gate"}}
+		c.Retry.Min, c.Retry.Max = config.Interval(10*time.Millisecond), config.Interval(100*time.Millisecond)
+	})
+	g.online("gate")
+	var agents []*testAgent
+	for _, era := range eras {
+		agents = append(agents, dialAgent(t, g, era, "/mcp"))
+	}
+	load := startLoad(t, agents)
+	for reboot := 1; reboot <= 3; reboot++ {
+		load.answered(t, 20)
+		was, version := g.device("gate"), fmt.Sprint("v", reboot)
+		for _, a := range agents {
+			for len(a.tools) > 0 {
+				<-a.tools
+			}
+		}
+		at.boot(version)
+		eventually(t, ample, "it is found again", func() bool {
+			dev := g.device("gate")
+			return dev.State == ferrule.StateOnline && dev.Kind != was.Kind && dev.Since.After(was.Since) && dev.Version == version
+		})
+		for _, a := range agents {
+			a.relists("gate__only_in_"+version, fmt.Sprint("gate__only_in_v", reboot-1))
+		}
+	}
+	load.answered(t, 20)
+	outcomes := load.end()
+	judgeReboots(t, outcomes, at)
+	told := make(map[string]int)
+	for _, e := range g.outcomes("gate", "turn") {
+		told[e.Call]++
+	}
+	for call, n := range told {
+		if n != 1 {
+			t.Errorf("call %s has %d outcomes in the journal", call, n)
+		}
+	}
+}
+
+// relists waits until an agent was told that its list has changed, and it has one tool
+// and not another.
+func (a *testAgent) relists(has, lacks string) {
+	a.t.Helper()
+	late := time.After(ample)
+	for {
+		select {
+		case <-a.tools:
+		case <-late:
+			a.t.Fatalf("%s is not told of a list with %s, and without %s: %v", a.name, has, lacks, a.list())
+		}
+		if list := a.list(); slices.Contains(list, has) && !slices.Contains(list, lacks) {
+			return
+		}
+	}
+}
+
+// load is agents that call all the time.
+type load struct {
+	once    sync.Once
+	stop    chan struct{}
+	callers sync.WaitGroup
+
+	mu       sync.Mutex
+	outcomes []outcome
+	good     int
+}
+
+// startLoad has agents call, until the test ends or by end.
+func startLoad(t *testing.T, agents []*testAgent) *load {
+	l := &load{stop: make(chan struct{})}
+	t.Cleanup(func() { l.end() })
+	for w := range 4 * len(agents) {
+		a, tool := agents[w%len(agents)], "turn"
+		if w/len(agents)%2 == 1 {
+			tool = "look"
+		}
+		l.callers.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				l.call(a, tool, fmt.Sprintf("%s-%d-%d", tool, w, i))
+			}
+		})
+	}
+	return l
+}
+
+// call makes a call, and notes what was told of it.
+func (l *load) call(a *testAgent, tool, token string) {
+	o := outcome{id: tool, token: token}
+	began := time.Now()
+	told, err := a.told(context.Background(), &mcp.CallToolParams{Name: "gate__" + tool, Arguments: map[string]string{"token": token}})
+	o.took = time.Since(began)
+	switch {
+	case err != nil:
+		a.t.Errorf("%s: %s %s: %v", a.name, tool, token, err)
+		o.code, o.ran = ferrule.Internal, true
+	case told.isError:
+		o.code, o.ran = told.code, told.mayHaveRun
+	}
+	l.mu.Lock()
+	l.outcomes = append(l.outcomes, o)
+	if o.code == "" {
+		l.good++
+	}
+	l.mu.Unlock()
+	if o.code != "" {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// answered waits until some more calls have succeeded.
+func (l *load) answered(t *testing.T, more int) {
+	t.Helper()
+	good := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.good
+	}
+	until := good() + more
+	eventually(t, ample, "calls succeed", func() bool { return good() >= until })
+}
+
+// end ends the calls, and returns what was told of each.
+func (l *load) end() []outcome {
+	l.once.Do(func() { close(l.stop) })
+	l.callers.Wait()
+	return l.outcomes
+}
+
+// judgeReboots compares what callers were told with what the device counted.
+func judgeReboots(t *testing.T, outcomes []outcome, at *gate) {
+	t.Helper()
+	turns, looks := at.counted("turn"), at.counted("look")
+	codes := make(map[string]int)
+	for _, o := range outcomes {
+		codes[o.id+" "+string(o.code)]++
+		n, most := turns[o.token], 1
+		if o.id == "look" {
+			n, most = looks[o.token], 2
+		}
+		delete(turns, o.token)
+		switch {
+		case n > most:
+			t.Errorf("%s ran %d times", o.token, n)
+		case o.code == "" && n == 0:
+			t.Errorf("%s succeeded, and never ran", o.token)
+		case o.code != "" && !o.ran && n != 0:
+			t.Errorf("%s ran, and %s says that it did not", o.token, o.code)
+		}
+	}
+	t.Logf("%d calls: %v", len(outcomes), codes)
+	if len(turns) > 0 {
+		t.Errorf("nobody made these: %v", turns)
+	}
+	if codes["turn "] == 0 || codes["look "] == 0 || len(codes) < 3 {
+		t.Errorf("the reboots were not felt: %v", codes)
+	}
+}
