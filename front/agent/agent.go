@@ -76,6 +76,8 @@ type Front struct {
 	parts    Parts
 	sdkLog   *slog.Logger
 	sessions *sessions
+	replays  *replays
+	claims   claims
 	teller   *teller
 	follows  *follows
 	waiting  waiting
@@ -95,13 +97,13 @@ type Front struct {
 // New makes a front. It serves when Run runs.
 func New(p Parts) *Front {
 	f := &Front{
-		parts: p, sessions: newSessions(), teller: newTeller(p.Log), views: make(map[string]*view),
+		parts: p, sessions: newSessions(), replays: newReplays(), teller: newTeller(p.Log), views: make(map[string]*view),
 		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
 	}
 	f.sdkLog = slog.New(quieter{p.Log.Handler()})
 	f.stop, f.halt = context.WithCancel(context.Background())
 	f.follows = f.newFollows()
-	f.waiting.runs = make(map[string]*run)
+	f.waiting.runs, f.claims.all = make(map[string]*run), make(map[string][]*claim)
 	f.viewAt("")
 	return f
 }

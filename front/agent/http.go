@@ -28,6 +28,7 @@ const (
 	versionHeader = "Mcp-Protocol-Version"
 	sessionHeader = "Mcp-Session-Id"
 	methodHeader  = "Mcp-Method"
+	eventHeader   = "Last-Event-Id"
 )
 
 // Handler serves MCP over HTTP at /mcp and /mcp/devices/{device}.
@@ -55,7 +56,9 @@ func (f *Front) eras() http.Handler {
 	modern := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
 		Stateless: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: maxBody, Logger: f.sdkLog,
 	})
-	legacy := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody, Logger: f.sdkLog})
+	legacy := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
+		EventStore: f.replays, MaxRequestBodyBytes: maxBody, Logger: f.sdkLog,
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		isModern := r.Header.Get(versionHeader) >= modernVersion
 		opens := isModern && r.Header.Get(methodHeader) == "subscriptions/listen" ||
@@ -66,13 +69,12 @@ func (f *Front) eras() http.Handler {
 			return
 		}
 		w.Header().Set("X-Accel-Buffering", "no")
-		w, r = f.patient(w, r)
+		timed, r := f.patient(w, r)
 		if isModern {
-			modern.ServeHTTP(w, r)
+			modern.ServeHTTP(timed, r)
 			return
 		}
-		defer f.sessions.use(r.Header.Get(sessionHeader))()
-		legacy.ServeHTTP(w, r)
+		f.serveLegacy(legacy, timed, r)
 	})
 }
 
@@ -139,7 +141,7 @@ func loopback(host string) bool {
 
 // patient bounds how long an agent may take to send, and to read what it is sent:
 // one that does neither keeps nobody else waiting.
-func (f *Front) patient(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
+func (f *Front) patient(w http.ResponseWriter, r *http.Request) (*timedWriter, *http.Request) {
 	control := http.NewResponseController(w)
 	if r.Method == http.MethodPost {
 		control.SetReadDeadline(time.Now().Add(f.sendTime))

@@ -109,8 +109,8 @@ func (f *Front) endOldest() bool {
 	return oldest != nil
 }
 
-// sweep ends sessions that are not used any more, and drops views that nobody
-// looks at, until ctx ends.
+// sweep ends sessions that are not used any more, drops views that nobody looks at, and
+// forgets what agents were told long ago, until ctx ends.
 func (f *Front) sweep(ctx context.Context) {
 	every := min(time.Minute, f.parts.Config.Idle/2)
 	ticker := time.NewTicker(every)
@@ -120,6 +120,7 @@ func (f *Front) sweep(ctx context.Context) {
 		case <-ticker.C:
 			f.endIdle(time.Now().Add(-f.parts.Config.Idle))
 			f.dropUnused(time.Now().Add(-every))
+			f.replays.forget(time.Now().Add(-keptTime))
 		case <-ctx.Done():
 			return
 		}
