@@ -249,7 +249,7 @@ type Answer struct {
 type Result struct {
 	// Value is the answer as JSON, as the device gave it; empty if it is all in
 	// Content.
-	Value json.RawMessage `json:"value"`
+	Value json.RawMessage `json:"value,omitempty"`
 	// Age is how long ago the device said it; zero if just now.
 	Age Duration `json:"age,omitempty"`
 	// Content is what the device gave for people and models to look at; nil where

@@ -65,6 +65,21 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestResultWithoutValue: what has no value has none on the other side of a socket, either;
+// what is null is.
+func TestResultWithoutValue(t *testing.T) {
+	for _, value := range []string{"", "null", `{"a":1}`} {
+		text, err := json.Marshal(&ferrule.Result{Value: json.RawMessage(value), Content: []ferrule.Content{{Type: ferrule.TextContent, Text: "t"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var there ferrule.Result
+		if err := json.Unmarshal(text, &there); err != nil || string(there.Value) != value {
+			t.Errorf("%q became %q, %v", value, there.Value, err)
+		}
+	}
+}
+
 func TestIDs(t *testing.T) {
 	for _, test := range []struct {
 		id string

@@ -85,19 +85,27 @@ func newPipe() pipe {
 
 func connectAgent(t testing.TB, era, where string, transport mcp.Transport) *testAgent {
 	t.Helper()
+	return connectAgentWith(t, era, where, transport, func(*mcp.ClientOptions) {})
+}
+
+// connectAgentWith connects an agent that can do more than others.
+func connectAgentWith(t testing.TB, era, where string, transport mcp.Transport, more func(*mcp.ClientOptions)) *testAgent {
+	t.Helper()
 	a := &testAgent{
 		t: t, name: era + " at " + where,
 		tools: make(chan time.Time, 1000), resources: make(chan time.Time, 1000),
 		progress: make(chan *mcp.ProgressNotificationParams, 1000), updates: make(chan string, 1000),
 	}
-	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+	options := &mcp.ClientOptions{
 		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { a.tools <- time.Now() },
 		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { a.resources <- time.Now() },
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			a.progress <- r.Params
 		},
 		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { a.updates <- r.Params.URI },
-	})
+	}
+	more(options)
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options)
 	session, err := client.Connect(context.Background(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era})
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,8 @@ func (a *app) callCommand() *cobra.Command {
 A tool that is for people only, such as one that restarts the device, is asked about
 first; --yes says that you mean it.
 
-What the device answered is written as JSON. The exit code tells what happened:
+What the device answered is written as JSON: the value, or a list of texts, pictures
+and so on where there is no value. The exit code tells what happened:
 
   0  it ran
   2  the command line is wrong: it did not run
@@ -82,6 +83,9 @@ What the device answered is written as JSON. The exit code tells what happened:
 			}
 			if result.Age > 0 {
 				a.progress(ferrule.Progress{Message: fmt.Sprintf("the device said this %v ago", result.Age)})
+			}
+			if len(result.Value) == 0 && result.Content != nil {
+				return a.printJSON(result.Content)
 			}
 			return a.printJSON(result.Value)
 		},

@@ -139,6 +139,16 @@ func TestHTTPDeviceShown(t *testing.T) {
 	c.want(0, `"resources":["`+lampState+`"]`, "tools", "desk", "--json")
 }
 
+// TestHTTPDeviceByHand: what is no value, say a picture with a text, is shown as well.
+func TestHTTPDeviceByHand(t *testing.T) {
+	c := newCommandLine(t)
+	c.up("--http", "gallery="+serveThing(t, galleryThing(false)))
+	c.until("gallery", ferrule.StateOnline)
+	c.want(0, `"celsius":-3,`, "call", "gallery", "measure", "n=0")
+	c.want(0, `[{"type":"image","data":"AAAAAAAAAAAAAA==","mime":"image/png"}]`, "call", "gallery", "picture", "n=0")
+	c.want(0, `[{"type":"text","text":"first 0"},{"type":"image",`, "call", "gallery", "parts", "n=0")
+}
+
 // TestHTTPDeviceAway: a device that was not there when the gateway began is used once it
 // is, and what is called while it is away is known not to have run.
 func TestHTTPDeviceAway(t *testing.T) {

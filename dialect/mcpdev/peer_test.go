@@ -258,11 +258,11 @@ func TestRobot(t *testing.T) {
 			}{
 				{ferrule.Call{Tool: "move", Args: json.RawMessage(`{"steps":3}`), Progress: progress}, `{"value":{"position":3}}`},
 				{ferrule.Call{Tool: "where"}, `{"value":{"position":3}}`},
-				{ferrule.Call{Tool: "look"}, `{"value":null,"content":[{"type":"image","data":"UE5H","mime":"image/png"}]}`},
+				{ferrule.Call{Tool: "look"}, `{"content":[{"type":"image","data":"UE5H","mime":"image/png"}]}`},
 				{ferrule.Call{Tool: "fail"}, `{"code":"failed","message":"robot failed at fail: out of oil","may_have_run":true,"content":[{"type":"text","text":"out of oil"}]}`},
-				{ferrule.Call{Act: ferrule.Read, Tool: "robot://log"}, `{"value":null,"content":[{"type":"resource","text":"all is well","mime":"text/plain","uri":"robot://log"}]}`},
-				{ferrule.Call{Act: ferrule.Read, Tool: "robot://arm/wrist"}, `{"value":null,"content":[{"type":"resource","text":"wrist","uri":"robot://arm/wrist"}]}`},
-				{ferrule.Call{Act: ferrule.Get, Tool: "tour", Args: json.RawMessage(`{"room":"kitchen"}`)}, `{"value":null,"content":[{"type":"text","text":"Show me the kitchen","role":"user"}],"text":"A tour"}`},
+				{ferrule.Call{Act: ferrule.Read, Tool: "robot://log"}, `{"content":[{"type":"resource","text":"all is well","mime":"text/plain","uri":"robot://log"}]}`},
+				{ferrule.Call{Act: ferrule.Read, Tool: "robot://arm/wrist"}, `{"content":[{"type":"resource","text":"wrist","uri":"robot://arm/wrist"}]}`},
+				{ferrule.Call{Act: ferrule.Get, Tool: "tour", Args: json.RawMessage(`{"room":"kitchen"}`)}, `{"content":[{"type":"text","text":"Show me the kitchen","role":"user"}],"text":"A tour"}`},
 				{ferrule.Call{Act: ferrule.Complete, Tool: "robot://arm/{joint}", Args: json.RawMessage(`{"template":true,"argument":"joint","value":""}`)}, `{"value":{"values":["elbow","wrist"],"total":2}}`},
 			} {
 				if got := m.do(test.call); got != test.want {
@@ -383,7 +383,7 @@ func TestFollowed(t *testing.T) {
 			d := robot()
 			m := meet(t, serveRobot(t, d, way))
 			const uri = "robot://log"
-			if got := m.do(ferrule.Call{Act: ferrule.Follow, Tool: uri}); got != `{"value":null}` {
+			if got := m.do(ferrule.Call{Act: ferrule.Follow, Tool: uri}); got != `{}` {
 				t.Fatalf("follow: %s", got)
 			}
 			heard := func() int {
@@ -398,7 +398,7 @@ func TestFollowed(t *testing.T) {
 				return n
 			}
 			until(t, "a stream", func() bool { d.Updated(uri); time.Sleep(20 * time.Millisecond); return heard() > 0 })
-			if got := m.do(ferrule.Call{Act: ferrule.Leave, Tool: uri}); got != `{"value":null}` {
+			if got := m.do(ferrule.Call{Act: ferrule.Leave, Tool: uri}); got != `{}` {
 				t.Fatalf("leave: %s", got)
 			}
 			time.Sleep(50 * time.Millisecond)

@@ -46,10 +46,14 @@ func readTool(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, erro
 		return &ferrule.Result{Value: result}, nil // it is no MCP, and is what was said
 	}
 	out := &ferrule.Result{Value: r.Structured, Content: all}
-	if r.Structured == nil && len(texts) == 1 {
-		out.Value = valueOf(texts[0])
+	if len(all) != 1 || len(texts) != 1 || all[0].For != nil {
+		return out, nil // a text beside something else is no value
 	}
-	if len(all) == 1 && len(texts) == 1 && all[0].For == nil && same(out.Value, valueOf(texts[0])) {
+	value := valueOf(texts[0])
+	if r.Structured == nil {
+		out.Value = value
+	}
+	if same(out.Value, value) {
 		out.Content = nil // it is all in the value
 	}
 	return out, nil
