@@ -153,7 +153,7 @@ var rooms = map[string]room{
 	"rig/uno":          {third: []string{"golang.org/x/sys"}},
 	"rig/usb":          {tests: []string{"rig/uno"}},
 	"config": {
-		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "front/endpoint", "journal", "overlay", "pipeline", "sense", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws"},
+		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "front/endpoint", "history", "journal", "overlay", "pipeline", "sense", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"cmd/ferrule": {

@@ -3,7 +3,8 @@
 //
 //	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, web.Config, ws.Config, mqtt.Config, journal.Config,
 //	                          pipeline.Config, dock.Config, catalog.Config, agent.Config, auth.Tokens,
-//	                          []endpoint.Config, bus.Config, sense.Config
+//	                          []endpoint.Config, bus.Config, sense.Config,
+//	                          history.Config
 //	overlays/*   ─▶ []*overlay.File
 package config
 
@@ -33,6 +34,7 @@ import (
 	"github.com/ferrulehq/ferrule/dock"
 	"github.com/ferrulehq/ferrule/front/agent"
 	"github.com/ferrulehq/ferrule/front/endpoint"
+	"github.com/ferrulehq/ferrule/history"
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
@@ -64,6 +66,7 @@ type Config struct {
 	Journal   Journal    `yaml:"journal"`
 	Bus       Bus        `yaml:"bus"`
 	Sense     Sense      `yaml:"sense"`
+	History   History    `yaml:"history"`
 }
 
 // Devices names the devices that the owner asks for.
@@ -211,9 +214,20 @@ type Sense struct {
 	InFlight int      `yaml:"in_flight"`
 }
 
+// History is about what was measured.
+type History struct {
+	Enabled bool     `yaml:"enabled"`
+	Sync    Interval `yaml:"sync"`
+	Raw     Interval `yaml:"raw"`
+	Minutes Interval `yaml:"minutes"`
+	Hours   Interval `yaml:"hours"`
+	// Size is in MiB.
+	Size int64 `yaml:"size"`
+}
+
 // Default is what a file without any key says.
 func Default() Config {
-	d, p, a, b, s := dock.DefaultConfig(), pipeline.DefaultConfig(), agent.DefaultConfig(), bus.DefaultConfig(), sense.DefaultConfig()
+	d, p, a, b, s, h := dock.DefaultConfig(), pipeline.DefaultConfig(), agent.DefaultConfig(), bus.DefaultConfig(), sense.DefaultConfig(), history.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
@@ -231,6 +245,9 @@ func Default() Config {
 			Store: b.Store >> 20, View: b.View,
 		},
 		Sense: Sense{Enabled: s.Enabled, Fastest: Interval(s.Fastest), InFlight: s.InFlight},
+		History: History{
+			Enabled: true, Sync: Interval(h.Sync), Raw: Interval(h.Raw), Minutes: Interval(h.Minutes), Hours: Interval(h.Hours), Size: h.Size >> 20,
+		},
 	}
 }
 
@@ -340,6 +357,9 @@ func (c Config) Check() error {
 	}
 	if err := c.SenseConfig().Check(); err != nil {
 		return fmt.Errorf("sense.%w", err)
+	}
+	if err := c.HistoryConfig().Check(); err != nil {
+		return fmt.Errorf("history.%w", err)
 	}
 	return nil
 }
@@ -548,6 +568,14 @@ func (c Config) BusConfig() bus.Config {
 // SenseConfig is the config of what is measured.
 func (c Config) SenseConfig() sense.Config {
 	return sense.Config{Enabled: c.Sense.Enabled, Fastest: time.Duration(c.Sense.Fastest), InFlight: c.Sense.InFlight}
+}
+
+// HistoryConfig is the config of what is kept of it.
+func (c Config) HistoryConfig() history.Config {
+	h := c.History
+	return history.Config{
+		Sync: time.Duration(h.Sync), Raw: time.Duration(h.Raw), Minutes: time.Duration(h.Minutes), Hours: time.Duration(h.Hours), Size: h.Size << 20,
+	}
 }
 
 // ReadOverlays reads the overlays in a directory, by name. There need not be

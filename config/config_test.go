@@ -12,6 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/front/endpoint"
+	"github.com/ferrulehq/ferrule/history"
 	"github.com/ferrulehq/ferrule/pipeline"
 	"github.com/ferrulehq/ferrule/sense"
 )
@@ -93,6 +94,16 @@ func TestParse(t *testing.T) {
 	}
 	if want := (pipeline.Config{Deadline: 5 * time.Second, Cache: 3 * time.Second, InFlight: 4, PerMinute: 60}); got.Pipeline() != want || got.Dock().Waiting != 32 {
 		t.Errorf("got %+v", got)
+	}
+	if h := got.HistoryConfig(); h != history.DefaultConfig() || !got.History.Enabled {
+		t.Errorf("history: %+v", h)
+	}
+	if got, err := config.Parse([]byte("history: {enabled: false, sync: 10s, raw: 24h, minutes: 240h, hours: 2400h, size: 64}\n")); err != nil || got.History.Enabled ||
+		got.HistoryConfig() != (history.Config{Sync: 10 * time.Second, Raw: 24 * time.Hour, Minutes: 240 * time.Hour, Hours: 2400 * time.Hour, Size: 64 << 20}) {
+		t.Errorf("got %+v, %v", got.History, err)
+	}
+	if _, err := config.Parse([]byte("history: {raw: 2400h, minutes: 240h}\n")); err == nil || !strings.Contains(err.Error(), "history.minutes") {
+		t.Errorf("got %v", err)
 	}
 	if s := got.SenseConfig(); s != sense.DefaultConfig() {
 		t.Errorf("sense %+v", s)

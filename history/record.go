@@ -20,7 +20,7 @@ type Source interface {
 // The bounds of what is recorded.
 const (
 	maxSignals  = 100_000
-	maxOfDevice = 256 // signals
+	maxOfDevice = 1024 // signals
 	maxWaiting  = 20_000
 	maxSpan     = 10 * time.Minute
 )
