@@ -19,8 +19,8 @@ type device struct {
 	// not answer.
 	rests     time.Time
 	struggles int
-	// signals is which probe a signal is of: the first that has brought it, or that has
-	// its name. It is nil if there is no plan. Claimed is how many were brought.
+	// signals is which probe a signal is of: the one of that name, or the first that has
+	// brought it, of which there are so many claimed. It is nil if there is no plan.
 	signals map[string]*probe
 	claimed int
 	// before is what was last recorded of it, for whoever asks; nil until they do.

@@ -91,8 +91,10 @@ func (s *Sense) claim(p *probe, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := p.device
-	owner, taken := d.signals[name]
-	if p.gone || d.claimed >= maxSignals || taken && owner != p {
+	if owner, taken := d.signals[name]; taken {
+		return owner == p
+	}
+	if p.gone || d.claimed >= maxSignals {
 		return false
 	}
 	d.signals[name] = p
@@ -114,7 +116,7 @@ func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure) (signa
 		}
 		return signal{ring: stitch.Resume(tail, m.Interval, m.Size)}, nil
 	}
-	before, err := s.before(ctx, p.device)
+	before, err := s.before(ctx, p)
 	if err != nil {
 		return signal{}, fmt.Errorf("what was measured before cannot be read: %w", err)
 	}
@@ -127,14 +129,14 @@ func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure) (signa
 
 // before is the last that was recorded of each signal of a device when it was first asked
 // for. A device is asked for one thing at a time, so nobody else asks meanwhile.
-func (s *Sense) before(ctx context.Context, d *device) (map[string]ferrule.Sample, error) {
+func (s *Sense) before(ctx context.Context, p *probe) (map[string]ferrule.Sample, error) {
 	s.mu.Lock()
-	before := d.before
+	before := p.device.before
 	s.mu.Unlock()
 	if before != nil {
 		return before, nil
 	}
-	all, err := s.parts.Past.Latest(ctx, d.id)
+	all, err := s.parts.Past.Latest(ctx, p.device.id)
 	if err != nil {
 		return nil, err
 	}
@@ -143,8 +145,10 @@ func (s *Sense) before(ctx context.Context, d *device) (map[string]ferrule.Sampl
 		before[latest.Signal] = latest.Sample
 	}
 	s.mu.Lock()
-	d.before = before
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if !p.gone {
+		p.device.before = before
+	}
 	return before, nil
 }
 

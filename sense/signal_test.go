@@ -147,6 +147,24 @@ func TestNotTaken(t *testing.T) {
 	})
 }
 
+// TestNotTakenAtFirst: how long there is no room plays no part.
+func TestNotTakenAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, nil)
+		w.refuse = true
+		w.says(`{"a":1,"b":2}`)
+		w.Put(online("robot"), polled(time.Second))
+		time.Sleep(10 * time.Minute)
+		w.set(func() { w.refuse = false })
+		time.Sleep(10 * time.Second)
+		for _, signal := range []string{"look_a", "look_b"} {
+			if samples, holes := w.told("robot", signal); len(samples) < 9 || len(holes) != 0 {
+				t.Errorf("%d samples of %s, holes %+v", len(samples), signal, holes)
+			}
+		}
+	})
+}
+
 // stated is a manifest with a pin that has thresholds.
 func stated() *ferrule.Manifest {
 	return &ferrule.Manifest{
