@@ -56,7 +56,7 @@ func pageSays() (all []string) {
 		}
 	}
 	add(n.sample("DEVICE", "PROBE", false), n.sample("DEVICE", "PROBE", true), names{"*", "*"}.sample("*", "*", false), samplesStream, jetstream.MsgIDHeader)
-	for _, why := range []ferrule.HoleReason{ferrule.Lost, ferrule.Unclear, ferrule.Restart, ferrule.Silent} {
+	for _, why := range []ferrule.HoleReason{ferrule.Lost, ferrule.Unclear, ferrule.Restart, ferrule.Silent, ferrule.Dropped} {
 		add(string(why))
 	}
 	add(n.event("DEVICE", "WHAT"), n.journal("CHAIN"), n.replies()+"TOKEN", n.inbox()+".…")

@@ -19,9 +19,12 @@ type device struct {
 	// not answer.
 	rests     time.Time
 	struggles int
-	// signals is which probe a signal is of: the first that has brought it. It is nil
-	// if there is no plan.
+	// signals is which probe a signal is of: the one of that name, or the first that has
+	// brought it, of which there are so many claimed. It is nil if there is no plan.
 	signals map[string]*probe
+	claimed int
+	// before is what was last recorded of it, for whoever asks; nil until they do.
+	before map[string]ferrule.Sample
 }
 
 // probe is something that a device is asked for, and how that goes.
@@ -122,13 +125,13 @@ func (s *Sense) unplan(d *device) {
 			delete(s.plans, d.laid)
 		}
 	}
-	d.awake, d.probes, d.signals = false, nil, nil
+	d.awake, d.probes, d.signals, d.claimed, d.before = false, nil, nil, 0, nil
 	d.rests, d.struggles = time.Time{}, 0
 }
 
 // settle has a probe ask for something.
 func (s *Sense) settle(p *probe, about *ferrule.Probe) {
-	p.about, p.every, p.fails, p.refused = about, everyOf(about, s.parts.Config.Fastest), 0, 0
+	p.about, p.every, p.fails, p.refused, p.rings = about, everyOf(about, s.parts.Config.Fastest), 0, 0, false
 	p.patience = min(max(p.every/share, minPatience), maxPatience)
 	if tool := p.device.laid.Tool(about.Tool); tool != nil && tool.Deadline > 0 {
 		p.patience = 0

@@ -11,7 +11,7 @@ import (
 // The bounds of what one device is asked for.
 const (
 	maxProbes  = 256
-	maxSignals = 1024
+	maxSignals = 256
 )
 
 // What is asked how often where nobody says.
@@ -24,7 +24,7 @@ const (
 // plan is what devices of one Kind are asked for. They share it, and it never changes.
 type plan struct {
 	probes  []ferrule.Probe
-	notes   []string // what is wrong with it
+	notes   []string // what is wrong with it, the first of it
 	devices int      // how many have it
 }
 
@@ -35,9 +35,13 @@ func newPlan(laid *ferrule.Manifest, grammar func(*ferrule.Manifest) []ferrule.P
 	if grammar != nil {
 		p.probes = grammar(laid)
 	}
+	taken := make(map[string]int)
+	for _, probe := range p.probes {
+		taken[probe.Name]++
+	}
 	for i := range laid.Tools {
 		if t := &laid.Tools[i]; t.Poll > 0 {
-			p.probes = append(p.probes, ferrule.Probe{Name: p.unused(t.Name), Tool: t.Name, Every: &t.Poll})
+			p.probes = append(p.probes, ferrule.Probe{Name: unused(t.Name, taken), Tool: t.Name, Every: &t.Poll})
 		}
 	}
 	for _, said := range laid.Probes {
@@ -51,32 +55,33 @@ func newPlan(laid *ferrule.Manifest, grammar func(*ferrule.Manifest) []ferrule.P
 	return p
 }
 
+// note tells what is wrong. There is a bound to it, as a device may do everything wrong.
 func (p *plan) note(format string, args ...any) {
-	p.notes = append(p.notes, fmt.Sprintf(format, args...))
+	if len(p.notes) < ferrule.MaxNotes {
+		p.notes = append(p.notes, fmt.Sprintf(format, args...))
+	}
 }
 
-func (p *plan) find(name string) int {
-	return slices.IndexFunc(p.probes, func(probe ferrule.Probe) bool { return probe.Name == name })
-}
-
-// unused is a name for the probe of a tool that no other has.
-func (p *plan) unused(tool string) string {
-	base, suffix := ferrule.SignalName(tool), ""
+// unused is a name for the probe of a tool that no other has. Taken counts how often each
+// was wanted.
+func unused(tool string, taken map[string]int) string {
+	base := ferrule.SignalName(tool)
 	if base == "" {
 		base = "tool"
 	}
-	for n := 2; ; n++ {
-		name := base[:min(len(base), ferrule.MaxSignal-len(suffix))] + suffix
-		if p.find(name) < 0 {
-			return name
-		}
-		suffix = fmt.Sprintf("_%d", n)
+	name := base
+	for taken[name] > 0 {
+		taken[base]++
+		suffix := fmt.Sprintf("_%d", taken[base])
+		name = base[:min(len(base), ferrule.MaxSignal-len(suffix))] + suffix
 	}
+	taken[name]++
+	return name
 }
 
 // lay changes a probe as an overlay says, or makes one.
 func (p *plan) lay(said ferrule.Probe) {
-	at := p.find(said.Name)
+	at := slices.IndexFunc(p.probes, func(probe ferrule.Probe) bool { return probe.Name == said.Name })
 	if at < 0 {
 		if said.Tool == "" {
 			p.note("an overlay speaks of a probe %s, which it does not have, and names no tool for it", said.Name)

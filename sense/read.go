@@ -146,6 +146,6 @@ func (s *Sense) giveUp(p *probe) {
 		return
 	}
 	log.Info(fmt.Sprintf("%s is measured with %s from now on: the device says that it has no such thing", p.about.Name, p.about.Else.Tool))
-	p.signals = make(map[string]signal)
+	p.signals, p.device.before = make(map[string]signal), nil
 	s.settle(p, p.about.Else)
 }

@@ -61,9 +61,11 @@ func (c Config) Check() error {
 }
 
 // Past is what was measured before. Tail is the last n samples of a signal, the oldest
-// first, with all that was published before; it may wait for that.
+// first, with all that was published before; it may wait for that. Latest is the last of
+// each signal, as far as is known.
 type Past interface {
 	Tail(ctx context.Context, device, signal string, n int) ([]ferrule.Sample, error)
+	Latest(ctx context.Context, device string) ([]ferrule.Latest, error)
 }
 
 // Parts is what sense works with.

@@ -31,8 +31,8 @@ var errNotTaken = errors.New("there is no room for what was measured")
 // was seen.
 const seen = 10 * time.Minute
 
-// tailWait is how long is waited for what was measured before.
-const tailWait = 5 * time.Second
+// pastWait is how long is waited for what was measured before.
+const pastWait = 5 * time.Second
 
 // record has what an answer brought published. If that cannot be done, it is as if the
 // device had not been asked.
@@ -90,14 +90,15 @@ func (s *Sense) record(ctx context.Context, p *probe, about *ferrule.Probe, got 
 func (s *Sense) claim(p *probe, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := p.device.signals
-	if owner, taken := all[name]; taken {
+	d := p.device
+	if owner, taken := d.signals[name]; taken {
 		return owner == p
 	}
-	if p.gone || len(all) >= maxSignals { // of another Kind, or too many
+	if p.gone || d.claimed >= maxSignals {
 		return false
 	}
-	all[name] = p
+	d.signals[name] = p
+	d.claimed++
 	return true
 }
 
@@ -106,23 +107,49 @@ func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure) (signa
 	if s.parts.Past == nil {
 		return signal{}, nil
 	}
-	n := 1
-	if isRing(*m) {
-		n = len(m.Values)
-	}
-	ctx, cancel := context.WithTimeout(ctx, tailWait)
+	ctx, cancel := context.WithTimeout(ctx, pastWait)
 	defer cancel()
-	tail, err := s.parts.Past.Tail(ctx, p.device.id, m.Signal, n)
-	switch {
-	case err != nil:
-		return signal{}, fmt.Errorf("what was measured before cannot be read: %w", err)
-	case isRing(*m):
+	if isRing(*m) {
+		tail, err := s.parts.Past.Tail(ctx, p.device.id, m.Signal, len(m.Values))
+		if err != nil {
+			return signal{}, fmt.Errorf("what was measured before cannot be read: %w", err)
+		}
 		return signal{ring: stitch.Resume(tail, m.Interval, m.Size)}, nil
-	case len(tail) == 0:
+	}
+	before, err := s.before(ctx, p)
+	if err != nil {
+		return signal{}, fmt.Errorf("what was measured before cannot be read: %w", err)
+	}
+	last, known := before[m.Signal]
+	if !known {
 		return signal{}, nil
 	}
-	last := tail[len(tail)-1]
 	return signal{value: last.Value, from: last.Time, to: last.Time, told: last.Time, broken: ferrule.Silent}, nil
+}
+
+// before is the last that was recorded of each signal of a device when it was first asked
+// for. A device is asked for one thing at a time, so nobody else asks meanwhile.
+func (s *Sense) before(ctx context.Context, p *probe) (map[string]ferrule.Sample, error) {
+	s.mu.Lock()
+	before := p.device.before
+	s.mu.Unlock()
+	if before != nil {
+		return before, nil
+	}
+	all, err := s.parts.Past.Latest(ctx, p.device.id)
+	if err != nil {
+		return nil, err
+	}
+	before = make(map[string]ferrule.Sample, len(all))
+	for _, latest := range all {
+		before[latest.Signal] = latest.Sample
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !p.gone {
+		p.device.before = before
+	}
+	return before, nil
 }
 
 // isRing tells whether the device has taken several values by itself.

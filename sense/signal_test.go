@@ -147,6 +147,24 @@ func TestNotTaken(t *testing.T) {
 	})
 }
 
+// TestNotTakenAtFirst: how long there is no room plays no part.
+func TestNotTakenAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, nil)
+		w.refuse = true
+		w.says(`{"a":1,"b":2}`)
+		w.Put(online("robot"), polled(time.Second))
+		time.Sleep(10 * time.Minute)
+		w.set(func() { w.refuse = false })
+		time.Sleep(10 * time.Second)
+		for _, signal := range []string{"look_a", "look_b"} {
+			if samples, holes := w.told("robot", signal); len(samples) < 9 || len(holes) != 0 {
+				t.Errorf("%d samples of %s, holes %+v", len(samples), signal, holes)
+			}
+		}
+	})
+}
+
 // stated is a manifest with a pin that has thresholds.
 func stated() *ferrule.Manifest {
 	return &ferrule.Manifest{
@@ -259,6 +277,21 @@ func (p *past) Tail(_ context.Context, device, signal string, n int) ([]ferrule.
 	return all[max(0, len(all)-n):], nil
 }
 
+func (p *past) Latest(_ context.Context, device string) (all []ferrule.Latest, err error) {
+	p.asked.Add(1)
+	if p.fails.Add(-1) >= 0 {
+		return nil, errors.New("it is not there yet")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, samples := range p.samples {
+		if signal, ok := strings.CutPrefix(name, device+" "); ok {
+			all = append(all, ferrule.Latest{Signal: signal, Sample: samples[len(samples)-1]})
+		}
+	}
+	return all, nil
+}
+
 func (p *past) add(signal string, samples []ferrule.Sample) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -298,7 +331,7 @@ func TestResume(t *testing.T) {
 				t.Errorf("%s: %+v, %+v", signal, samples, holes)
 			}
 		}
-		if n := p.asked.Load(); n != 4 {
+		if n := p.asked.Load(); n != 3 { // and once for both
 			t.Errorf("the past was asked %d times", n)
 		}
 		for _, gap := range gaps(w.times("robot look")) { // the device cannot help it
@@ -490,4 +523,27 @@ func TestRingOfTheOwner(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestBufferOfUnknownSize: a polled tool gives what it has sampled, and does not say how
+// much it keeps.
+func TestBufferOfUnknownSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ring{interval: 500 * time.Millisecond, size: 50, start: time.Now()}
+		w := open(t, nil)
+		w.answer = func(*ferrule.Call) (string, error) {
+			return strings.Replace(r.answer(), "{", `{"type":"buffer","sample_interval_ms":500,`, 1), nil
+		}
+		w.Put(online("robot"), polled(10*time.Second))
+		time.Sleep(5 * time.Minute)
+		samples, holes := w.told("robot", "look")
+		for i, s := range samples {
+			if int(s.Value) != i || s.Time.Sub(r.taken(i)).Abs() > time.Duration(s.Within) {
+				t.Fatalf("sample %d is %+v", i, s)
+			}
+		}
+		if len(samples) < 570 || len(holes) != 0 {
+			t.Errorf("%d samples, holes %+v", len(samples), holes)
+		}
+	})
 }

@@ -16,10 +16,7 @@ func (g *gateway) makeSense(cfg config.Config) {
 	g.sense = sense.New(sense.Parts{
 		Config: c, Handle: g.handle, Node: cfg.BusConfig().Node, Log: g.log,
 		Grammars: map[string]func(*ferrule.Manifest) []ferrule.Probe{mcpu.Name: mcpu.Probes},
-		Publish:  g.measured,
+		Publish:  g.bus.Measured,
 	})
 	g.fleet.FollowOwn(g.sense)
 }
-
-// measured takes what was measured. Nobody keeps it yet.
-func (g *gateway) measured(ferrule.Reading) bool { return true }

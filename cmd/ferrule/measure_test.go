@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,9 +16,9 @@ import (
 	"github.com/ferrulehq/ferrule/sim"
 )
 
-// TestMeasures: a gateway asks its boards for what they measure, on the road and not in
-// the journal: all that they say, as their owner changes it, and nothing of one that is
-// held.
+// TestMeasures: a gateway asks its boards for what they measure, and tells it on the bus:
+// all that they say, as their owner changes it, and nothing of one that is held. It takes
+// the road, and is not in the journal.
 func TestMeasures(t *testing.T) {
 	boards, held := startSim(t, sim.Config{Count: 2}), startSim(t, sim.Config{})
 	dir := t.TempDir()
@@ -27,14 +30,29 @@ func TestMeasures(t *testing.T) {
 		c.Overlays = dir
 		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "held", Address: held.Addrs()[0], Held: true})
 	})
+	var mu sync.Mutex
+	heard := make(map[string]bool)
 	for _, id := range []string{"robot", "quiet", "held"} {
+		defer g.bus.Samples(id, "", func(r ferrule.Reading) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, s := range r.Series {
+				heard[r.Device+" "+s.Signal] = true
+			}
+		})()
 		g.online(id)
 	}
-	// temperature and its thresholds, light, read_climate; temperature, its thresholds, volts
-	eventually(t, ample, "seven probes", func() bool { return g.sense.Stats().Probes == 4+3 })
-	eventually(t, 3*ample, "all have brought something", func() bool { return g.sense.Stats().Samples > 30 })
+	want := []string{
+		"quiet temperature", "quiet temperature_threshold", "quiet volts_value", "quiet volts_volts",
+		"robot light", "robot read_climate_celsius", "robot read_climate_light", "robot temperature", "robot temperature_threshold",
+	}
+	eventually(t, 3*ample, "all that they measure is heard", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Equal(slices.Sorted(maps.Keys(heard)), want)
+	})
 	s := g.sense.Stats()
-	if s.Devices != 2 || s.Failures != 0 || s.Dropped != 0 || s.Late.Quantile(0.5) > time.Second {
+	if s.Devices != 2 || s.Probes != 4+3 || s.Failures != 0 || s.Dropped != 0 || s.Late.Quantile(0.5) > time.Second {
 		t.Errorf("counted %+v", s)
 	}
 	if n := g.road.Stats(); n.Readings < s.Reads || n.ReadingsFailed != 0 {

@@ -21,11 +21,10 @@ const (
 // Probes is what a board says that it samples, with how it is asked for that: the buffer
 // of a pin, else its latest sample, and on which side of its thresholds that is.
 func Probes(laid *ferrule.Manifest) (all []ferrule.Probe) {
-	names := make(map[string]bool)
+	taken := make(map[string]int)
 	for i := range laid.Pins {
 		pin := &laid.Pins[i]
-		name := signalOf(pin, names)
-		names[name], names[name+threshold] = true, true
+		name := signalOf(pin, taken)
 		keeps := func(ability, tool string) bool {
 			return slices.Contains(pin.Abilities, ability) && laid.Tool(tool) != nil
 		}
@@ -50,19 +49,24 @@ func Probes(laid *ferrule.Manifest) (all []ferrule.Probe) {
 const threshold = "_threshold"
 
 // signalOf is the name of what a pin measures. Boards may give two pins one name, or none.
-func signalOf(pin *ferrule.Pin, taken map[string]bool) string {
-	base, suffix := ferrule.SignalName(pin.Name), ""
+// Taken is which names there are, and how often another was made of one.
+func signalOf(pin *ferrule.Pin, taken map[string]int) string {
+	base, number := ferrule.SignalName(pin.Name), fmt.Sprintf("_%d", pin.Number)
+	suffix := ""
 	if base == "" {
-		base, suffix = "pin", fmt.Sprintf("_%d", pin.Number)
+		base, suffix = "pin", number
 	}
-	for n := 1; ; n++ {
+	for {
 		name := base[:min(len(base), ferrule.MaxSignal-len(suffix)-len(threshold))] + suffix
-		if !taken[name] && !taken[name+threshold] {
+		if taken[name] == 0 && taken[name+threshold] == 0 {
+			taken[name], taken[name+threshold] = 1, 1
 			return name
 		}
-		if suffix = fmt.Sprintf("_%d", pin.Number); n > 1 {
-			suffix += fmt.Sprintf("_%d", n)
+		all := base + number + "#" // which is no name
+		if suffix = number; taken[all] > 0 {
+			suffix += fmt.Sprintf("_%d", taken[all]+1)
 		}
+		taken[all]++
 	}
 }
 

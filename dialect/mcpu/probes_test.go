@@ -125,6 +125,29 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// TestProbesOfTheSameName: however a board calls its pins, each signal has a name.
+func TestProbesOfTheSameName(t *testing.T) {
+	for _, name := range []string{"", "light", "light_7", "light_threshold", strings.Repeat("x", 100)} {
+		var pins []ferrule.Pin
+		for i := range ferrule.MaxPins {
+			pins = append(pins, ferrule.Pin{Number: 7, Name: name, Abilities: []string{"summary", "events"}})
+			if i%3 == 0 {
+				pins[i].Name = fmt.Sprintf("light_7_%d", i)
+			}
+		}
+		start, names := time.Now(), make(map[string]bool)
+		for _, p := range mcpu.Probes(sampled(pins...)) {
+			if err := ferrule.CheckSignal(p.Name); err != nil || names[p.Name] {
+				t.Errorf("%q, or twice: %v", p.Name, err)
+			}
+			names[p.Name] = true
+		}
+		if took := time.Since(start); len(names) != 2*ferrule.MaxPins || took > time.Second {
+			t.Errorf("%q: %d names after %v", name, len(names), took)
+		}
+	}
+}
+
 // probe is one probe of a pin that has everything.
 func probe(t *testing.T, name string) ferrule.Probe {
 	t.Helper()
