@@ -35,6 +35,8 @@
 //	Entry      one record of the journal
 //	Chain      a journal from its first record on, each bound to the one before it
 //	Trace      one thing seen on the wire to a device
+//	Meter      whoever measures a part of the way that calls take
+//	Span       one call in one part of its way, from its beginning to its end
 //	Event      something that happened to a device, or that it said by itself
 //	Probe      how a device is asked for what it measures, and how often
 //	Signal     something that a device measures, by its name
@@ -98,6 +100,9 @@ type Call struct {
 	// Timeout bounds the call, waiting included; zero leaves it to the tool and
 	// the gateway.
 	Timeout Duration `json:"timeout,omitempty"`
+	// Parent is the span that the call is a part of, as Traceparent has it; empty if
+	// nobody has said so.
+	Parent string `json:"traceparent,omitempty"`
 
 	// Progress, if set, is told what the call is waiting for. It is called from
 	// the goroutine that serves the call and must not block.
@@ -117,6 +122,8 @@ type Call struct {
 	Target Target `json:"-"`
 	// Verdict is what was decided about the call. The pipeline sets it as well.
 	Verdict Verdict `json:"-"`
+	// Gauge is what Meters keep with the call.
+	Gauge any `json:"-"`
 }
 
 // Act is what a call asks for.
