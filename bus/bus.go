@@ -77,7 +77,9 @@ type Parts struct {
 	Decide ferrule.Handler
 	// Moved is told of own devices that another node has taken, or let go of. It
 	// must be quick.
-	Moved   func(id string)
+	Moved func(id string)
+	// Meters measure calls to other nodes and of them; nil if nobody does.
+	Meters  ferrule.Meters
 	Version string
 	Log     *slog.Logger
 }
@@ -100,6 +102,7 @@ type Bus struct {
 	audience audience
 	outbox   *outbox
 	inbox    *inbox
+	sending  ferrule.Meter // of calls to other nodes
 	work     chan struct{} // wakes whoever writes records
 	trouble  chan struct{} // wakes whoever watches the registry
 
@@ -150,6 +153,9 @@ func New(p Parts) (*Bus, error) {
 		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Why: starting},
 	}
 	b.wrong[taking] = starting
+	b.sending = p.Meters.Of(ferrule.PartNode)
+	serving := p.Meters.Of(ferrule.PartServe)
+	b.parts.Serve, b.parts.Decide = ferrule.Measured(serving, p.Serve), ferrule.Measured(serving, p.Decide)
 	b.replies = b.names.replies()
 	b.kinds = newKinds(b.names, p.Overlays, p.Log)
 	b.view = newView(p.Config, p.Fleet, b.kinds, b.call)
