@@ -3,7 +3,7 @@
 //
 //	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, web.Config, ws.Config, mqtt.Config, journal.Config,
 //	                          pipeline.Config, dock.Config, catalog.Config, agent.Config, auth.Tokens,
-//	                          []endpoint.Config, bus.Config
+//	                          []endpoint.Config, bus.Config, observe.Config
 //	overlays/*   ─▶ []*overlay.File
 package config
 
@@ -34,6 +34,7 @@ import (
 	"github.com/ferrulehq/ferrule/front/agent"
 	"github.com/ferrulehq/ferrule/front/endpoint"
 	"github.com/ferrulehq/ferrule/journal"
+	"github.com/ferrulehq/ferrule/observe"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
 	"github.com/ferrulehq/ferrule/wire/lobby"
@@ -62,6 +63,7 @@ type Config struct {
 	Retry     Retry      `yaml:"retry"`
 	Journal   Journal    `yaml:"journal"`
 	Bus       Bus        `yaml:"bus"`
+	Observe   Observe    `yaml:"observe"`
 }
 
 // Devices names the devices that the owner asks for.
@@ -202,9 +204,24 @@ type Bus struct {
 	View  int   `yaml:"view"`
 }
 
+// Observe is about what the gateway tells of itself.
+type Observe struct {
+	Metrics  bool   `yaml:"metrics"`
+	Readings bool   `yaml:"readings"`
+	Traces   Traces `yaml:"traces"`
+}
+
+// Traces is about following calls.
+type Traces struct {
+	// Endpoint is the URL of a collector; empty for none.
+	Endpoint string  `yaml:"endpoint"`
+	Ratio    float64 `yaml:"ratio"`
+}
+
 // Default is what a file without any key says.
 func Default() Config {
 	d, p, a, b := dock.DefaultConfig(), pipeline.DefaultConfig(), agent.DefaultConfig(), bus.DefaultConfig()
+	o := observe.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
@@ -221,6 +238,7 @@ func Default() Config {
 			Mode: string(b.Mode), Tenant: b.Tenant, Servers: []string{}, Domain: b.Domain, Shards: b.Shards, Replicas: b.Replicas,
 			Store: b.Store >> 20, View: b.View,
 		},
+		Observe: Observe{Metrics: o.Metrics, Readings: o.Readings, Traces: Traces{Endpoint: o.Endpoint, Ratio: o.Ratio}},
 	}
 }
 
@@ -327,6 +345,9 @@ func (c Config) Check() error {
 	}
 	if err := c.BusConfig().Check(); err != nil {
 		return fmt.Errorf("bus.%w", err)
+	}
+	if err := c.ObserveConfig().Check(); err != nil {
+		return fmt.Errorf("observe.%w", err)
 	}
 	return nil
 }
@@ -530,6 +551,13 @@ func (c Config) BusConfig() bus.Config {
 		out.Node = bus.DefaultConfig().Node
 	}
 	return out
+}
+
+// ObserveConfig is the config of what is told about the gateway.
+func (c Config) ObserveConfig() observe.Config {
+	return observe.Config{
+		Metrics: c.Observe.Metrics, Readings: c.Observe.Readings, Endpoint: c.Observe.Traces.Endpoint, Ratio: c.Observe.Traces.Ratio,
+	}
 }
 
 // ReadOverlays reads the overlays in a directory, by name. There need not be

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/observe"
 )
 
 func (a *app) mcpCommand() *cobra.Command {
@@ -112,7 +113,7 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	stop := g.fleet.Follow(d)
 	defer g.bus.Listen(d.front.Hear, ferrule.Said)()
 	d.Synced()
-	d.open(g.handle)
+	d.open(g.observe.Entrance(observe.FrontStdio, g.handle))
 	var left func() // waits for the calls that are under way
 	err = g.Run(holding, func(ctx context.Context) error {
 		if err := g.wishes.Wish(ctx, d.lastWishes()); err != nil && ctx.Err() == nil {
