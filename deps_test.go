@@ -110,6 +110,13 @@ var rooms = map[string]room{
 		tests: []string{"catalog", "fleet", "pipeline"},
 	},
 	"auth": {own: []string{"."}},
+	"observe": {
+		own: []string{"."},
+		third: []string{
+			"github.com/prometheus/client_golang", "go.opentelemetry.io/otel", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf",
+		},
+		tests: []string{"pipeline", "github.com/prometheus/common"},
+	},
 	"bus": {
 		own:   []string{"."},
 		third: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"},
@@ -153,13 +160,13 @@ var rooms = map[string]room{
 	"rig/uno":          {third: []string{"golang.org/x/sys"}},
 	"rig/usb":          {tests: []string{"rig/uno"}},
 	"config": {
-		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "front/endpoint", "history", "journal", "overlay", "pipeline", "sense", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws"},
+		own:   []string{".", "auth", "bus", "catalog", "dock", "front/agent", "front/endpoint", "history", "journal", "observe", "overlay", "pipeline", "sense", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"cmd/ferrule": {
 		own: []string{
 			".", "auth", "bus", "catalog", "config", "dialect", "dialect/mcpdev", "dialect/mcpu", "dialect/xiaozhi", "dock", "fleet", "front/agent", "front/control", "front/endpoint",
-			"journal", "overlay", "pipeline", "sense", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws",
+			"journal", "observe", "overlay", "pipeline", "sense", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws",
 		},
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"rig/cluster", "rig/lan", "rig/model", "rig/mcp/fixtures", "rig/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},

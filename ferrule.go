@@ -36,6 +36,8 @@
 //	Entry      one record of the journal
 //	Chain      a journal from its first record on, each bound to the one before it
 //	Trace      one thing seen on the wire to a device
+//	Meter      whoever measures a part of the way that calls take
+//	Span       one call in one part of its way, from its beginning to its end
 //	Event      something that happened to a device, or that it said by itself
 //	Probe      how a device is asked for what it measures, and how often
 //	Signal     something that a device measures, by its name
@@ -43,9 +45,9 @@
 //	Recorded   a Reading as it was kept, and where
 //	Series     what a Reading says about one Signal
 //	Sample     a number that was measured once; not an example, not a config
-//	Hole        a stretch in which Samples may be missing
-//	Span       what is asked of the past: which Signals, from when to when
-//	Curve      what is known of one Signal in a Span, in Points of one Grain
+//	Hole       a stretch in which Samples may be missing
+//	Period     what is asked of the past: which Signals, from when to when
+//	Curve      what is known of one Signal in a Period, in Points of one Grain
 //	Node       one gateway of several that know of each other
 //	Epoch      how often a device has changed hands between nodes
 //
@@ -106,6 +108,9 @@ type Call struct {
 	// Listener is who wants to hear, of a Follow, or does not any more, of a Leave:
 	// one front of one node, for all its agents.
 	Listener string `json:"listener,omitempty"`
+	// Parent is the span that the call is a part of, as Traceparent has it; empty if
+	// nobody has said so.
+	Parent string `json:"traceparent,omitempty"`
 
 	// Progress, if set, is told what the call is waiting for. It is called from
 	// the goroutine that serves the call and must not block.
@@ -125,6 +130,8 @@ type Call struct {
 	Target Target `json:"-"`
 	// Verdict is what was decided about the call. The pipeline sets it as well.
 	Verdict Verdict `json:"-"`
+	// Gauge is what Meters keep with the call.
+	Gauge any `json:"-"`
 }
 
 // Act is what a call asks for.

@@ -9,8 +9,8 @@ type Latest struct {
 	Sample
 }
 
-// Span is what is asked of the past of a device: of which signals, from when to when.
-type Span struct {
+// Period is what is asked of the past of a device: of which signals, from when to when.
+type Period struct {
 	Device string
 	// Signals are those that are meant; all of the device if there are none.
 	Signals  []string
@@ -33,7 +33,7 @@ const (
 	Hours   Grain = "hour"   // the samples of an hour
 )
 
-// Curve is what is known of one signal in a Span: points in the order of their times,
+// Curve is what is known of one signal in a Period: points in the order of their times,
 // and where some are missing.
 type Curve struct {
 	Signal string

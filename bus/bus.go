@@ -81,7 +81,9 @@ type Parts struct {
 	Decide ferrule.Handler
 	// Moved is told of own devices that another node has taken, or let go of. It
 	// must be quick.
-	Moved   func(id string)
+	Moved func(id string)
+	// Meters measure calls to other nodes and of them; nil if nobody does.
+	Meters  ferrule.Meters
 	Version string
 	Log     *slog.Logger
 }
@@ -106,6 +108,7 @@ type Bus struct {
 	tuner    tuner
 	outbox   *outbox
 	inbox    *inbox
+	sending  ferrule.Meter // of calls to other nodes
 	work     chan struct{} // wakes whoever writes records
 	trouble  chan struct{} // wakes whoever watches the registry
 
@@ -163,6 +166,9 @@ func New(p Parts) (*Bus, error) {
 	b.wrong[taking] = starting
 	b.carrier.backlog.name, b.carrier.under = b.spool.name, b.names.sample("*", "*", p.Config.Mode == Leaf)
 	b.tuner = tuner{names: b.names, alone: p.Config.alone()}
+	b.sending = p.Meters.Of(ferrule.PartNode)
+	serving := p.Meters.Of(ferrule.PartServe)
+	b.parts.Serve, b.parts.Decide = ferrule.Measured(serving, p.Serve), ferrule.Measured(serving, p.Decide)
 	b.replies = b.names.replies()
 	b.kinds = newKinds(b.names, p.Overlays, p.Log)
 	b.view = newView(p.Config, p.Fleet, b.kinds, b.call)

@@ -86,7 +86,7 @@ func node(t *testing.T, name string, cfg Config) *site {
 }
 
 // nodeWith starts a node with a journal, and files in a directory.
-func nodeWith(t *testing.T, name string, cfg Config, j Journal, dir string) *site {
+func nodeWith(t *testing.T, name string, cfg Config, j Journal, dir string, change ...func(*Parts)) *site {
 	t.Helper()
 	s := &site{
 		t: t, manifests: make(map[ferrule.Kind]*ferrule.Manifest), elsewhere: make(map[string]*ferrule.Device),
@@ -96,7 +96,7 @@ func nodeWith(t *testing.T, name string, cfg Config, j Journal, dir string) *sit
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	b, err := New(Parts{
+	parts := Parts{
 		Config: cfg, Dir: filepath.Join(dir, "bus"), Fleet: s, Overlays: plainOverlays{}, Manifests: s, Journal: j,
 		Serve: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return s.serve(ctx, call) },
 		Moved: func(id string) {
@@ -105,7 +105,11 @@ func nodeWith(t *testing.T, name string, cfg Config, j Journal, dir string) *sit
 			s.moved = append(s.moved, id)
 		},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})).With("at", name),
-	})
+	}
+	for _, fn := range change {
+		fn(&parts)
+	}
+	b, err := New(parts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,10 +120,25 @@ var (
 	errMissed = errors.New("the call did not arrive")
 )
 
-// call is the way to every device of other nodes. A call reaches one holder at
-// most, once at most: it is sent again only if it is certain that it did not arrive,
-// and never will.
+// call is the way to every device of other nodes.
 func (b *Bus) call(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	return b.measured(ctx, call, b.reach)
+}
+
+// measured has the way to another node measured. The Parent that the call has
+// meanwhile is for that node alone.
+func (b *Bus) measured(ctx context.Context, call *ferrule.Call, way ferrule.Handler) (*ferrule.Result, error) {
+	parent := call.Parent
+	ctx, span := b.sending.Begin(ctx, call)
+	result, err := way(ctx, call)
+	b.sending.End(span, call, err)
+	call.Parent = parent
+	return result, err
+}
+
+// reach has the holder of a device serve a call. It reaches one holder at most, once at
+// most: it is sent again only if it is certain that it did not arrive, and never will.
+func (b *Bus) reach(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	dev := call.Target.Device
 	reread := false
 	for left := tries - 1; ; left-- {
@@ -153,7 +168,9 @@ func (b *Bus) call(ctx context.Context, call *ferrule.Call) (*ferrule.Result, er
 
 // Decide passes on a call of the gateway's own tools to the node that it concerns.
 func (b *Bus) Decide(ctx context.Context, node string, call *ferrule.Call) (*ferrule.Result, error) {
-	result, err := b.send(ctx, call, &ferrule.Device{ID: ferrule.GatewayID, Node: node})
+	result, err := b.measured(ctx, call, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		return b.send(ctx, call, &ferrule.Device{ID: ferrule.GatewayID, Node: node})
+	})
 	if errors.Is(err, errNobody) || errors.Is(err, errMissed) {
 		return nil, ferrule.Errorf(ferrule.Offline, "node %s does not answer, and it is for that node to decide", node).
 			WithHint("try again when it is there; `ferrule devices` tells")

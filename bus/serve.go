@@ -267,6 +267,7 @@ func (b *Bus) serve(ctx context.Context, e *engine, msg *nats.Msg, s *served) []
 		return failed(ferrule.Errorf(ferrule.Invalid, "node %s cannot read the call: %w", b.cfg.Node, err))
 	}
 	call, handle := req.Call, b.parts.Serve
+	call.Parent = ferrule.Traceparent(call.Parent)
 	if call.Device == ferrule.GatewayID {
 		handle = b.parts.Decide
 	} else if h, ok := b.view.holds(call.Device, req.Epoch); ok {

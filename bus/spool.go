@@ -18,7 +18,8 @@ type spool struct {
 	events []ferrule.Event // by number; where one is missing it was lost
 	said   int             // how many of them are what devices said
 	last   uint64
-	lost   int
+	lost   int       // since it was last told
+	ever   uint64    // of all that were lost, those that were told
 	told   time.Time // when it was last told that some are
 	ended  bool      // there will be no more
 	more   bell
@@ -119,7 +120,7 @@ func (s *spool) dropped() int {
 		return 0
 	}
 	n := s.lost
-	s.lost, s.told = 0, time.Now()
+	s.lost, s.ever, s.told = 0, s.ever+uint64(n), time.Now()
 	return n
 }
 

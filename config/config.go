@@ -3,8 +3,7 @@
 //
 //	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, web.Config, ws.Config, mqtt.Config, journal.Config,
 //	                          pipeline.Config, dock.Config, catalog.Config, agent.Config, auth.Tokens,
-//	                          []endpoint.Config, bus.Config, sense.Config,
-//	                          history.Config
+//	                          []endpoint.Config, bus.Config, sense.Config, history.Config, observe.Config
 //	overlays/*   ─▶ []*overlay.File
 package config
 
@@ -36,6 +35,7 @@ import (
 	"github.com/ferrulehq/ferrule/front/endpoint"
 	"github.com/ferrulehq/ferrule/history"
 	"github.com/ferrulehq/ferrule/journal"
+	"github.com/ferrulehq/ferrule/observe"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
 	"github.com/ferrulehq/ferrule/sense"
@@ -67,6 +67,7 @@ type Config struct {
 	Bus       Bus        `yaml:"bus"`
 	Sense     Sense      `yaml:"sense"`
 	History   History    `yaml:"history"`
+	Observe   Observe    `yaml:"observe"`
 }
 
 // Devices names the devices that the owner asks for.
@@ -225,9 +226,24 @@ type History struct {
 	Size int64 `yaml:"size"`
 }
 
+// Observe is about what the gateway tells of itself.
+type Observe struct {
+	Metrics  bool   `yaml:"metrics"`
+	Readings bool   `yaml:"readings"`
+	Traces   Traces `yaml:"traces"`
+}
+
+// Traces is about following calls.
+type Traces struct {
+	// Endpoint is the URL of a collector; empty for none.
+	Endpoint string  `yaml:"endpoint"`
+	Ratio    float64 `yaml:"ratio"`
+}
+
 // Default is what a file without any key says.
 func Default() Config {
 	d, p, a, b, s, h := dock.DefaultConfig(), pipeline.DefaultConfig(), agent.DefaultConfig(), bus.DefaultConfig(), sense.DefaultConfig(), history.DefaultConfig()
+	o := observe.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
@@ -248,6 +264,7 @@ func Default() Config {
 		History: History{
 			Enabled: true, Sync: Interval(h.Sync), Raw: Interval(h.Raw), Minutes: Interval(h.Minutes), Hours: Interval(h.Hours), Size: h.Size >> 20,
 		},
+		Observe: Observe{Metrics: o.Metrics, Readings: o.Readings, Traces: Traces{Endpoint: o.Endpoint, Ratio: o.Ratio}},
 	}
 }
 
@@ -360,6 +377,9 @@ func (c Config) Check() error {
 	}
 	if err := c.HistoryConfig().Check(); err != nil {
 		return fmt.Errorf("history.%w", err)
+	}
+	if err := c.ObserveConfig().Check(); err != nil {
+		return fmt.Errorf("observe.%w", err)
 	}
 	return nil
 }
@@ -575,6 +595,13 @@ func (c Config) HistoryConfig() history.Config {
 	h := c.History
 	return history.Config{
 		Sync: time.Duration(h.Sync), Raw: time.Duration(h.Raw), Minutes: time.Duration(h.Minutes), Hours: time.Duration(h.Hours), Size: h.Size << 20,
+	}
+}
+
+// ObserveConfig is the config of what is told about the gateway.
+func (c Config) ObserveConfig() observe.Config {
+	return observe.Config{
+		Metrics: c.Observe.Metrics, Readings: c.Observe.Readings, Endpoint: c.Observe.Traces.Endpoint, Ratio: c.Observe.Traces.Ratio,
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/front/endpoint"
 	"github.com/ferrulehq/ferrule/history"
+	"github.com/ferrulehq/ferrule/observe"
 	"github.com/ferrulehq/ferrule/pipeline"
 	"github.com/ferrulehq/ferrule/sense"
 )
@@ -111,6 +112,10 @@ func TestParse(t *testing.T) {
 	if got, err := config.Parse([]byte("sense: {enabled: false, fastest: 1s, in_flight: 8}\n")); err != nil || got.SenseConfig() != (sense.Config{Fastest: time.Second, InFlight: 8}) {
 		t.Errorf("got %+v, %v", got.Sense, err)
 	}
+	got.Observe = config.Observe{Metrics: true, Readings: true, Traces: config.Traces{Endpoint: "http://h", Ratio: 0.5}}
+	if want := (observe.Config{Metrics: true, Readings: true, Endpoint: "http://h", Ratio: 0.5}); got.ObserveConfig() != want {
+		t.Errorf("got %+v", got.ObserveConfig())
+	}
 	if d := got.TCP([]string{"x"}); len(d.Boards) != 1 || d.Boards[0].Name != "robot" || !d.Boards[0].Held || d.Dialects[0] != "x" {
 		t.Errorf("got %+v", d)
 	}
@@ -150,6 +155,10 @@ func TestParseRefuses(t *testing.T) {
 		{"endpoints: [{name: 'a:b', url: 'wss://h/'}]\n", `endpoints[0]: name "a:b"`},
 		{"endpoints: [{name: a, url: 'wss://h/'}, {name: a, file: f}]\n", `endpoints: name "a" is given twice`},
 		{"endpoints: [{name: a, file: f, limit: 100}]\n", "endpoints[0]: limit: want from 4096 to 1048576, got 100"},
+		{"observe: {metrics: false, readings: true}\n", "observe.readings: they are among the metrics, which are switched off"},
+		{"observe: {traces: {ratio: 2}}\n", "observe.traces.ratio: want from 0 to 1, got 2"},
+		{"observe: {traces: {endpoint: 'localhost:4318'}}\n", "observe.traces.endpoint: want a URL such as http://127.0.0.1:4318"},
+		{"observe: {traces: {endpoints: x}}\n", `unknown field "endpoints"`},
 		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices: name "gateway" is the gateway's own`},
 	} {
 		if _, err := config.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -92,7 +92,7 @@ func codeOf(err error) ferrule.Code {
 
 // once sends a call at most once, to the device that it was resolved for.
 func (b *berth) once(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	if err := b.lane.enter(ctx, call); err != nil {
+	if err := b.enter(ctx, call); err != nil {
 		return nil, err
 	}
 	defer b.lane.leave()
@@ -110,9 +110,19 @@ func (b *berth) once(ctx context.Context, call *ferrule.Call) (*ferrule.Result, 
 		return b.listen(ctx, session, call)
 	}
 	sent := time.Now()
+	ctx, span := b.dock.takes.Begin(ctx, call)
 	result, err := session.Invoke(ctx, call)
+	b.dock.takes.End(span, call, err)
 	if result != nil {
 		result.Sent, result.Came = sent, time.Now()
 	}
 	return result, err
+}
+
+// enter waits for the lane.
+func (b *berth) enter(ctx context.Context, call *ferrule.Call) error {
+	ctx, span := b.dock.waits.Begin(ctx, call)
+	err := b.lane.enter(ctx, call)
+	b.dock.waits.End(span, call, err)
+	return err
 }

@@ -95,7 +95,10 @@ type Parts struct {
 	Said func(ferrule.Event)
 	// Node is what this node is called; empty if it has no name.
 	Node string
-	Log  *slog.Logger
+	// Meters measure the wait for a lane, and what a device takes; nil if nobody
+	// does.
+	Meters ferrule.Meters
+	Log    *slog.Logger
 }
 
 // Dock admits devices.
@@ -105,6 +108,9 @@ type Dock struct {
 	greetings chan struct{}
 	news      *news
 	greeting  atomic.Int64 // how many devices are being greeted, or are about to be
+
+	// What measures the wait for a lane, and what a device takes.
+	waits, takes ferrule.Meter
 
 	mu      sync.Mutex
 	groups  map[string][]string // the addresses in each group
@@ -122,6 +128,8 @@ func New(p Parts) *Dock {
 		roster:    newRoster(p),
 		greetings: make(chan struct{}, p.Config.Greetings),
 		news:      newNews(),
+		waits:     p.Meters.Of(ferrule.PartLane),
+		takes:     p.Meters.Of(ferrule.PartDevice),
 		groups:    make(map[string][]string),
 		groupOf:   make(map[string]string),
 		berths:    make(map[string]*berth),

@@ -92,3 +92,10 @@ func (l *lane) leave() {
 	}
 	l.taken = false
 }
+
+// count tells whether the lane is taken, and how many wait for it.
+func (l *lane) count() (taken bool, waiting int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taken, len(l.callers) + len(l.reads)
+}

@@ -96,6 +96,11 @@ func TestFollowBoth(t *testing.T) {
 	if want := []string{"robot online false"}; !slices.Equal(own.lines, want) {
 		t.Errorf("first told of its own: %q", own.lines)
 	}
+	var each []string
+	f.EachOwn(func(dev *ferrule.Device) { each = append(each, dev.ID) })
+	if !slices.Equal(each, []string{"robot"}) {
+		t.Errorf("of its own there are %q", each)
+	}
 	seen.lines, own.lines = nil, nil
 	for _, step := range []struct {
 		do        func()

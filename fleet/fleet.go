@@ -193,6 +193,18 @@ func (f *Fleet) Devices() []*ferrule.Device {
 	return all
 }
 
+// EachOwn calls fn with every device of this node, as it knows them, in no order. It must
+// be quick, and must not ask the fleet anything meanwhile.
+func (f *Fleet) EachOwn(fn func(dev *ferrule.Device)) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, e := range f.devices {
+		if e.own != nil {
+			fn(e.own.Device)
+		}
+	}
+}
+
 // HandleOwn has a device of this node do what a call asks for that another node has
 // resolved. It never goes on to a third.
 func (f *Fleet) HandleOwn(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {

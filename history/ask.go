@@ -93,7 +93,7 @@ func (s *Store) find(device, name string) (track, bool) {
 
 // Query is what is known of signals of a device in a span of time: one curve for each, in
 // the order in which they were asked for, or by name.
-func (s *Store) Query(ctx context.Context, q ferrule.Span) ([]ferrule.Curve, error) {
+func (s *Store) Query(ctx context.Context, q ferrule.Period) ([]ferrule.Curve, error) {
 	names := q.Signals
 	if len(names) == 0 {
 		all, err := s.Latest(ctx, q.Device)
@@ -122,7 +122,7 @@ func (s *Store) Query(ctx context.Context, q ferrule.Span) ([]ferrule.Curve, err
 }
 
 // curve is the finest grain that has few enough points and reaches back far enough.
-func (s *Store) curve(ctx context.Context, q ferrule.Span, t track) (c ferrule.Curve, err error) {
+func (s *Store) curve(ctx context.Context, q ferrule.Period, t track) (c ferrule.Curve, err error) {
 	c = ferrule.Curve{Signal: t.of.name, Unit: t.unit}
 	for _, grain := range []ferrule.Grain{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
 		if q.Grain != "" && q.Grain != grain {

@@ -182,7 +182,7 @@ func TestKept(t *testing.T) {
 	if none, err := o.Tail(t.Context(), "robot", "sound", 4); err != nil || none != nil {
 		t.Errorf("%+v, %v", none, err)
 	}
-	curves, err := o.Query(t.Context(), ferrule.Span{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
+	curves, err := o.Query(t.Context(), ferrule.Period{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
 	if err != nil || len(curves) != 1 || curves[0].Grain != ferrule.Raw || len(curves[0].Points) != 5 || curves[0].Cut {
 		t.Errorf("%+v, %v", curves, err)
 	}
@@ -200,7 +200,7 @@ func TestGrains(t *testing.T) {
 	o.wait("all is there", func() bool { return o.Stats().Samples == uint64(n) })
 	o.settle()
 	o.agrees()
-	all := ferrule.Span{Device: "robot", From: epoch.Add(-time.Hour), To: epoch.Add(24 * time.Hour)}
+	all := ferrule.Period{Device: "robot", From: epoch.Add(-time.Hour), To: epoch.Add(24 * time.Hour)}
 	for points, want := range map[int]struct {
 		grain ferrule.Grain
 		count int
@@ -310,7 +310,7 @@ func TestLostAndAgain(t *testing.T) {
 	o = open(t, path, testConfig(), source)
 	o.wait("it goes on", func() bool { return o.Stats().Samples == 2 })
 	o.settle()
-	curves, err := o.Query(t.Context(), ferrule.Span{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
+	curves, err := o.Query(t.Context(), ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
 	if err != nil || len(curves) != 1 || len(curves[0].Points) != 5 || len(curves[0].Holes) != 1 {
 		t.Fatalf("%+v, %v", curves, err)
 	}

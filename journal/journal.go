@@ -75,6 +75,7 @@ type Journal struct {
 	size    int64 // bytes of the file that hold whole records
 	head    mark  // the newest of them
 	encoder encoder
+	onSync  func(took time.Duration)
 
 	mu      sync.Mutex
 	next    *batch // records that are not yet written
@@ -89,6 +90,7 @@ type Journal struct {
 	grown   chan struct{} // closed when there is more of that; nil while nobody waits
 	left    place         // where Lines left off
 	ended   bool          // closed, and there will be no more
+	stats   Stats
 }
 
 // place is the end of a record in the file.
@@ -133,7 +135,7 @@ func Open(dir string, cfg Config, log *slog.Logger) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening journal: %w", err)
 	}
-	j := &Journal{cfg: cfg, log: log, path: path, file: file, next: &batch{}}
+	j := &Journal{cfg: cfg, log: log, path: path, file: file, next: &batch{}, onSync: func(time.Duration) {}}
 	if err := j.begin(file, dir); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("opening journal: %w", err)
@@ -333,6 +335,7 @@ func (j *Journal) flush(b *batch) error {
 		j.tell(b.err)
 	}
 	j.failure, j.dead = b.err, dead
+	j.count(len(entries), b.err)
 	switch {
 	case b.err == nil:
 		j.lost -= lost
@@ -381,9 +384,11 @@ func (j *Journal) write(data []byte) (dead bool, err error) {
 	if _, err := j.file.Write(data); err != nil {
 		return j.undo() != nil, err
 	}
+	start := time.Now()
 	if err := j.file.Sync(); err != nil {
 		return true, err
 	}
+	j.onSync(time.Since(start))
 	j.size += int64(len(data))
 	return false, nil
 }

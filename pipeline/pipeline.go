@@ -84,7 +84,10 @@ type Parts struct {
 	Policy Policy
 	// End serves the call.
 	End ferrule.Handler
-	Log *slog.Logger
+	// Meters measure the road, its stages, and what lies behind it; nil if nobody
+	// does.
+	Meters ferrule.Meters
+	Log    *slog.Logger
 }
 
 // Road is the stages, one behind the other.
@@ -98,10 +101,11 @@ type Road struct {
 
 // New builds the road.
 func New(p Parts) *Road {
-	r := &Road{handle: p.End, answers: newAnswers(), callers: newCallers(p.Config)}
+	r := &Road{handle: ferrule.Measured(p.Meters.Of(ferrule.PartFleet), p.End), answers: newAnswers(), callers: newCallers(p.Config)}
 	for _, s := range slices.Backward(r.seats(p)) {
-		r.handle = s.stage(r.handle)
+		r.handle = ferrule.Measured(p.Meters.Of(s.name), s.stage(r.handle))
 	}
+	r.handle = ferrule.Measured(p.Meters.Of(ferrule.PartRoad), r.handle)
 	return r
 }
 

@@ -89,7 +89,7 @@ func History(fleet Finder, past Past) Tool {
 	})
 }
 
-func historyOf(span ferrule.Span, curves []ferrule.Curve) HistoryOutput {
+func historyOf(span ferrule.Period, curves []ferrule.Curve) HistoryOutput {
 	out := HistoryOutput{Device: span.Device, From: span.From.UTC(), To: span.To.UTC(), Signals: []HistoryLine{}}
 	for _, c := range curves {
 		line := HistoryLine{Signal: c.Signal, Unit: c.Unit, Each: string(c.Grain), Points: []HistoryPoint{}, Holes: []HistoryHole{}, Cut: c.Cut}

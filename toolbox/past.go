@@ -16,7 +16,7 @@ type Past interface {
 	// Latest tells of all signals of a device, by name.
 	Latest(ctx context.Context, device string) ([]ferrule.Latest, error)
 	// Query is one curve for each signal that is asked for, in that order.
-	Query(ctx context.Context, span ferrule.Span) ([]ferrule.Curve, error)
+	Query(ctx context.Context, span ferrule.Period) ([]ferrule.Curve, error)
 }
 
 // Finder finds a device. What it returns is shared and read only.
@@ -36,12 +36,12 @@ type SpanInput struct {
 }
 
 // span is what is meant, of a device that the caller may know of.
-func (in SpanInput) span(ctx context.Context, call *ferrule.Call, fleet Finder, past Past) (span ferrule.Span, err error) {
+func (in SpanInput) span(ctx context.Context, call *ferrule.Call, fleet Finder, past Past) (span ferrule.Period, err error) {
 	if err := visible(call, fleet, in.Device); err != nil {
 		return span, err
 	}
 	now := time.Now()
-	span = ferrule.Span{Device: in.Device, From: now.Add(-time.Hour), To: now}
+	span = ferrule.Period{Device: in.Device, From: now.Add(-time.Hour), To: now}
 	if in.Until != "" {
 		if span.To, err = moment("until", in.Until, now); err != nil {
 			return span, err

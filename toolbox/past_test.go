@@ -18,7 +18,7 @@ import (
 // recorded is what was measured of devices, and what was asked about it.
 type recorded struct {
 	curves map[string][]ferrule.Curve
-	asked  *ferrule.Span
+	asked  *ferrule.Period
 }
 
 func (r recorded) Latest(_ context.Context, device string) (all []ferrule.Latest, err error) {
@@ -29,7 +29,7 @@ func (r recorded) Latest(_ context.Context, device string) (all []ferrule.Latest
 	return all, nil
 }
 
-func (r recorded) Query(_ context.Context, span ferrule.Span) (found []ferrule.Curve, err error) {
+func (r recorded) Query(_ context.Context, span ferrule.Period) (found []ferrule.Curve, err error) {
 	*r.asked = span
 	for _, name := range span.Signals {
 		for _, c := range r.curves[span.Device] {
@@ -53,7 +53,7 @@ func someSignals() recorded {
 		light.Points = append(light.Points, ferrule.Sample{Time: now.Add(time.Duration(i-100) * time.Second), Value: float64(i), Within: ferrule.Duration(1234567)}.Alone())
 	}
 	warm := ferrule.Curve{Signal: "warm", Unit: "°C", Grain: ferrule.Minutes, Points: []ferrule.Point{{Time: now.Add(-time.Hour), Min: 1, Max: 3, Mean: 2, Count: 120}}, Cut: true}
-	r := recorded{map[string][]ferrule.Curve{"a": {light, warm}}, &ferrule.Span{}}
+	r := recorded{map[string][]ferrule.Curve{"a": {light, warm}}, &ferrule.Period{}}
 	for i := range 9 {
 		one := light
 		one.Signal = fmt.Sprint("s", i)

@@ -23,6 +23,7 @@ import (
 	"github.com/ferrulehq/ferrule/front/control"
 	"github.com/ferrulehq/ferrule/front/endpoint"
 	"github.com/ferrulehq/ferrule/journal"
+	"github.com/ferrulehq/ferrule/observe"
 	"github.com/ferrulehq/ferrule/overlay"
 	"github.com/ferrulehq/ferrule/pipeline"
 	"github.com/ferrulehq/ferrule/sense"
@@ -34,6 +35,7 @@ import (
 type gateway struct {
 	log       *slog.Logger
 	lock      *os.File
+	observe   *observe.Observer
 	memory    *dock.Memory
 	journal   *journal.Journal
 	fleet     *fleet.Fleet
@@ -73,6 +75,10 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	if g.lock, err = lockData(data); err != nil {
 		return err
 	}
+	g.observe = observe.New(observe.Parts{
+		Config: cfg.ObserveConfig(), Node: cfg.BusConfig().Node, Version: version(), Sources: g.sources(), Log: g.log,
+	})
+	meters := g.observe.Meters()
 	if g.memory, err = dock.OpenMemory(data, g.log); err != nil {
 		return err
 	}
@@ -83,6 +89,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	if g.journal, err = journal.Open(data, journalConfig, g.log); err != nil {
 		return err
 	}
+	g.journal.OnSync(g.observe.Synced)
 	overlays, err := readOverlays(cfg)
 	if err != nil {
 		return err
@@ -96,7 +103,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		Config: cfg.BusConfig(), Dir: filepath.Join(data, "bus"), Fleet: g.fleet, Overlays: overlays,
 		Manifests: g.memory, Journal: g.journal, Serve: g.fleet.HandleOwn,
 		Decide: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return g.decide(ctx, call) },
-		Moved:  g.reconsider, Version: version(), Log: g.log,
+		Moved:  g.reconsider, Meters: meters, Version: version(), Log: g.log,
 	}); err != nil {
 		return err
 	}
@@ -123,6 +130,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		Elsewhere:  g.bus,
 		Memory:     g.memory,
 		Said:       g.bus.Said,
+		Meters:     meters,
 		Log:        g.log,
 	})
 	g.wishes.settled = g.dock.Settled
@@ -145,12 +153,12 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	g.decide = decisions(box.Handle)
 	g.fleet.Own(box.Device(), box.Manifest(), g.whereItIs(box.Handle))
 	g.road = pipeline.New(pipeline.Parts{
-		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Log: g.log,
+		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Meters: meters, Log: g.log,
 	})
 	g.handle = g.road.Handle
 	g.makeSense(cfg)
 	g.agents = agent.New(agent.Parts{
-		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.handle, Samples: g.samples, Tokens: tokens, Version: version(), Log: g.log,
+		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.observe.Entrance(observe.FrontAgent, g.handle), Samples: g.samples, Tokens: tokens, Version: version(), Log: g.log,
 	})
 	g.bus.Listen(g.hear, ferrule.Said)
 	if err := g.makeEndpoints(cfg); err != nil {
@@ -161,7 +169,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	parts := control.Parts{
-		Handle: g.handle, Tracer: tracer{g}, Watcher: lookout{g}, Samples: g.samples, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
+		Handle: g.observe.Entrance(observe.FrontControl, g.handle), Tracer: tracer{g}, Watcher: lookout{g}, Samples: g.samples, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
 	}
 	if all := g.bus.Journals(); all != nil {
 		parts.Journals = all
@@ -217,7 +225,7 @@ func readOverlays(cfg config.Config) (*overlay.Set, error) {
 // Run runs the gateway, and more parts that need it, until ctx ends or a part
 // does.
 func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
-	parts := []func(context.Context) error{g.bus.Run, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run}
+	parts := []func(context.Context) error{g.observe.Run, g.bus.Run, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run}
 	for _, e := range g.endpoints {
 		parts = append(parts, e.Run)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/front/agent"
 	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/observe"
 )
 
 func (a *app) mcpCommand() *cobra.Command {
@@ -114,7 +115,7 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	d.relay.use(g.samples)
 	defer d.relay.use(nil)
 	d.Synced()
-	d.open(g.handle)
+	d.open(g.observe.Entrance(observe.FrontStdio, g.handle))
 	d.front.Missed(0) // what was said and measured meanwhile
 	var left func()   // waits for the calls that are under way
 	err = g.Run(holding, func(ctx context.Context) error {

@@ -20,7 +20,7 @@ func (a *app) upCommand() *cobra.Command {
 		Short: "Run the gateway",
 		Long: `Run the gateway: it connects to the devices that are named, and serves them to
 agents at /mcp and to the other commands, until it is interrupted. /healthz tells
-its health.
+its health, and /metrics what it does, for Prometheus.
 
 A device gets a name with NAME= in front of its address. What is named on the
 command line adds to what stands in the file. So do SERIAL_PORT, SERIAL_BAUD and

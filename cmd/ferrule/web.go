@@ -17,6 +17,9 @@ func (g *gateway) serveWeb(ctx context.Context) error {
 	mux := http.NewServeMux()
 	agents := g.agents.Handler()
 	mux.Handle("GET /healthz", agent.Guard(http.HandlerFunc(g.health)))
+	if metrics := g.observe.Handler(); metrics != nil {
+		mux.Handle("GET /metrics", g.agents.Protected(metrics))
+	}
 	mux.Handle("/mcp", agents)
 	mux.Handle("/mcp/", agents)
 	server := &http.Server{

@@ -275,8 +275,8 @@ func TestRoomForOneMore(t *testing.T) {
 		}
 		defer session.Close()
 	}
-	if f.open() != 3 || f.endOldest() {
-		t.Errorf("%d sessions, and one that is in use has ended", f.open())
+	if f.Sessions() != 3 || f.endOldest() {
+		t.Errorf("%d sessions, and one that is in use has ended", f.Sessions())
 	}
 	var ids []string
 	for session := range f.viewAt("").server.Sessions() {
@@ -288,11 +288,11 @@ func TestRoomForOneMore(t *testing.T) {
 	}
 	defer f.sessions.use(ids[2])() // the oldest has a stream
 	for n := 2; n > 0; n-- {
-		if !f.endOldest() || f.open() != n {
-			t.Errorf("%d sessions are left", f.open())
+		if !f.endOldest() || f.Sessions() != n {
+			t.Errorf("%d sessions are left", f.Sessions())
 		}
 	}
-	if f.endOldest() || f.open() != 1 {
+	if f.endOldest() || f.Sessions() != 1 {
 		t.Error("one with a stream has ended")
 	}
 }

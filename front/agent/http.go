@@ -37,11 +37,16 @@ func (f *Front) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", eras)
 	mux.Handle("/mcp/devices/{device}", f.known(eras))
-	var server http.Handler = mux
-	if f.parts.Tokens.Required() { // before anything is said about what is there
-		server = sdkauth.RequireBearerToken(f.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(server))
+	return f.Protected(mux)
+}
+
+// Protected lets through who may ask here, before anything is said about what is there:
+// who shows a token, if there are any, and no page of another site.
+func (f *Front) Protected(next http.Handler) http.Handler {
+	if f.parts.Tokens.Required() {
+		next = sdkauth.RequireBearerToken(f.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(next))
 	}
-	return Guard(server)
+	return Guard(next)
 }
 
 // eras sends each request to the handler of its era: the SDK serves versions
@@ -63,7 +68,7 @@ func (f *Front) eras() http.Handler {
 		isModern := r.Header.Get(versionHeader) >= modernVersion
 		opens := isModern && r.Header.Get(methodHeader) == "subscriptions/listen" ||
 			!isModern && r.Method == http.MethodPost && r.Header.Get(sessionHeader) == ""
-		if opens && f.open() >= f.parts.Config.Sessions && !f.endOldest() {
+		if opens && f.Sessions() >= f.parts.Config.Sessions && !f.endOldest() {
 			w.Header().Set("Retry-After", "60")
 			http.Error(w, fmt.Sprintf("%d agents are connected; more are not possible", f.parts.Config.Sessions), http.StatusServiceUnavailable)
 			return

@@ -79,8 +79,8 @@ func (s *sessions) keep(there map[string]bool) {
 	}
 }
 
-// open is how many agents are connected.
-func (f *Front) open() int {
+// Sessions is how many agents are connected.
+func (f *Front) Sessions() int {
 	n := 0
 	for _, v := range f.allViews() {
 		for range v.server.Sessions() {

@@ -181,5 +181,6 @@ func (f *Front) handle(ctx context.Context, call *ferrule.Call) (result *ferrule
 			f.parts.Log.Error("a call of an agent panicked", "device", call.Device, "tool", call.Tool, "err", fmt.Sprint(r))
 		}
 	}()
+	call.Parent = parent(ctx)
 	return f.parts.Handle(ctx, call)
 }

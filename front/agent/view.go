@@ -194,13 +194,13 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 			return v.listTools(ctx, req)
 		case *mcp.CallToolRequest:
-			ctx = context.WithValue(ctx, meantKey{}, req.Params.Name)
+			ctx = context.WithValue(withParent(ctx, req.Params.Meta, req.Extra), meantKey{}, req.Params.Name)
 			req.Params.Name = anyTool
 		case *mcp.ReadResourceRequest:
-			ctx = context.WithValue(ctx, meantKey{}, req.Params.URI)
+			ctx = context.WithValue(withParent(ctx, req.Params.Meta, req.Extra), meantKey{}, req.Params.URI)
 			req.Params.URI = anyResource
 		case *mcp.GetPromptRequest:
-			ctx = context.WithValue(ctx, meantKey{}, req.Params.Name)
+			ctx = context.WithValue(withParent(ctx, req.Params.Meta, req.Extra), meantKey{}, req.Params.Name)
 			req.Params.Name = anyTool
 		case *mcp.SubscriptionsListenRequest:
 			if wanted := req.Params.Notifications; wanted != nil {
@@ -214,7 +214,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		case *mcp.ListPromptsRequest:
 			return v.listPrompts(ctx, req)
 		case *mcp.CompleteRequest:
-			return v.complete(ctx, req)
+			return v.complete(withParent(ctx, req.Params.Meta, req.Extra), req)
 		}
 		result, err = next(ctx, method, req)
 		switch result := result.(type) {

@@ -128,6 +128,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	call.Parent = ferrule.Traceparent(call.Parent)
 	if call.Principal.Role != ferrule.Agent {
 		call.Principal.Role = ferrule.Person
 	}

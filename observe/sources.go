@@ -1,0 +1,76 @@
+package observe
+
+import (
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+)
+
+// Sources are asked when metrics are fetched. What is nil is not told of.
+type Sources struct {
+	// Devices calls fn with every device of this node.
+	Devices func(fn func(dev *ferrule.Device))
+	Lanes   func() Lanes
+	Cache   func() Cache
+	// Sessions is how many agents are connected.
+	Sessions func() int
+	Bus      func() Bus
+	Journal  func() Journal
+	Sense    func() Sense
+	History  func() History
+}
+
+// Lanes is what the ways into devices are like now.
+type Lanes struct {
+	Busy    int // devices that are at a call
+	Waiting int // calls that wait for one
+}
+
+// Cache is what the road counts.
+type Cache struct {
+	Hits, Misses   uint64
+	Entries, Bytes int
+	// Limited counts the calls of those who called too much.
+	Limited uint64
+}
+
+// Bus is how this node stands to others.
+type Bus struct {
+	Mode, Tenant string
+	Working      bool
+	Nodes        int    // others that live
+	Records      int    // of own devices that have yet to be written
+	Spooled      int    // events that wait to be kept
+	Lost         uint64 // events that there was no room for
+	Sending      int    // calls to other nodes that are under way
+	Serving      int    // calls of other nodes that are
+}
+
+// Journal is what the journal counts.
+type Journal struct {
+	Records, Failures uint64
+	Bytes             int64
+	Healthy           bool
+}
+
+// Sense is what is counted about readings that the gateway takes by itself.
+type Sense struct {
+	Probes     int // that are asked in turn
+	BackingOff int // of them, for devices that struggle
+	Reads      uint64
+	Failures   uint64
+	Samples    uint64
+	// Late is how much later than planned reads were, by quantile: 0.5, 0.99.
+	Late map[float64]time.Duration
+	// LateSum is how much all of them were together.
+	LateSum time.Duration
+}
+
+// History is how what was measured is kept.
+type History struct {
+	// Position is the number of the last reading that is kept, and Behind how many wait
+	// to be.
+	Position, Behind uint64
+	Bytes            int64
+	Recording        bool
+}
