@@ -166,7 +166,7 @@ var rooms = map[string]room{
 	"cmd/ferrule": {
 		own: []string{
 			".", "auth", "bus", "catalog", "config", "dialect", "dialect/mcpdev", "dialect/mcpu", "dialect/xiaozhi", "dock", "fleet", "front/agent", "front/control", "front/endpoint",
-			"journal", "observe", "overlay", "pipeline", "sense", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws",
+			"history", "history/plot", "history/query", "journal", "observe", "overlay", "pipeline", "sense", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws",
 		},
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"rig/cluster", "rig/lan", "rig/model", "rig/mcp/fixtures", "rig/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
