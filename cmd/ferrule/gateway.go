@@ -22,6 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/front/agent"
 	"github.com/ferrulehq/ferrule/front/control"
 	"github.com/ferrulehq/ferrule/front/endpoint"
+	"github.com/ferrulehq/ferrule/history"
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/observe"
 	"github.com/ferrulehq/ferrule/overlay"
@@ -50,7 +51,8 @@ type gateway struct {
 	samples   agent.Sampler   // what devices measure; nil if nobody tells
 	agents    *agent.Front
 	endpoints []*endpoint.Endpoint
-	sense     *sense.Sense // nil if nothing is measured
+	sense     *sense.Sense   // nil if nothing is measured
+	history   *history.Store // nil if nothing of that is kept
 	control   *control.Server
 	web       net.Listener
 	end       func() // ends it for another to take its place; nil if that is not to be
@@ -134,6 +136,10 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		Log:        g.log,
 	})
 	g.wishes.settled = g.dock.Settled
+	if err := g.openHistory(cfg, data); err != nil {
+		return err
+	}
+	g.samples = g.bus
 	box, err := toolbox.New(version(),
 		toolbox.ListDevices(g.fleet),
 		toolbox.DescribeDevice(g.fleet),
@@ -228,6 +234,9 @@ func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	parts := []func(context.Context) error{g.observe.Run, g.bus.Run, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run}
 	for _, e := range g.endpoints {
 		parts = append(parts, e.Run)
+	}
+	if g.history != nil {
+		parts = append(parts, g.record)
 	}
 	if g.sense != nil {
 		parts = append(parts, g.sense.Run)
@@ -342,6 +351,9 @@ func (g *gateway) close() error {
 	}
 	if g.door != nil {
 		errs = append(errs, g.door.close())
+	}
+	if g.history != nil {
+		errs = append(errs, g.history.Close())
 	}
 	if g.journal != nil {
 		errs = append(errs, g.journal.Close())
