@@ -28,19 +28,17 @@ const maxEvent = 8 << 20
 // events reads a stream, and gives each event to take until that returns false. It
 // returns nil at the end of the stream, and then, too.
 func events(body io.Reader, take func(event) bool) error {
-	lines := bufio.NewReader(body)
+	lines := eventLines{in: bufio.NewReader(body)}
 	var e event
 	var any bool
 	for size := 0; ; {
-		line, err := lines.ReadString('\n')
-		if size += len(line); size > maxEvent {
-			return fmt.Errorf("%w: an event has more than %d bytes", wire.ErrTooLong, maxEvent)
-		}
-		line = strings.TrimRight(line, "\r\n")
-		if line != "" {
+		line, err := lines.next(maxEvent - size)
+		size += len(line)
+		switch {
+		case line != "":
 			any = e.set(line) || any
-		} else if any {
-			if !take(e) {
+		case err == nil:
+			if any && !take(e) {
 				return nil
 			}
 			e, any, size = event{}, false, 0
@@ -50,6 +48,34 @@ func events(body io.Reader, take func(event) bool) error {
 			return nil // an event that has no end is none
 		case err != nil:
 			return err
+		}
+	}
+}
+
+// eventLines reads lines, which end with CR, LF or both.
+type eventLines struct {
+	in   *bufio.Reader
+	pair bool // the last one ended with CR, and an LF would belong to it
+}
+
+// next is the next line without its end. No more of it is kept than there is room for.
+func (l *eventLines) next(room int) (string, error) {
+	var line []byte
+	for {
+		b, err := l.in.ReadByte()
+		if err != nil {
+			return string(line), err
+		}
+		pair := l.pair && b == '\n'
+		l.pair = b == '\r'
+		switch {
+		case pair:
+		case b == '\n', b == '\r':
+			return string(line), nil
+		case len(line) >= room:
+			return "", fmt.Errorf("%w: an event has more than %d bytes", wire.ErrTooLong, maxEvent)
+		default:
+			line = append(line, b)
 		}
 	}
 }
