@@ -2,6 +2,7 @@ package mcpdev
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,21 +63,30 @@ type eventLines struct {
 func (l *eventLines) next(room int) (string, error) {
 	var line []byte
 	for {
-		b, err := l.in.ReadByte()
-		if err != nil {
+		if _, err := l.in.Peek(1); err != nil {
 			return string(line), err
 		}
-		pair := l.pair && b == '\n'
-		l.pair = b == '\r'
-		switch {
-		case pair:
-		case b == '\n', b == '\r':
-			return string(line), nil
-		case len(line) >= room:
-			return "", fmt.Errorf("%w: an event has more than %d bytes", wire.ErrTooLong, maxEvent)
-		default:
-			line = append(line, b)
+		come, _ := l.in.Peek(l.in.Buffered())
+		if l.pair && come[0] == '\n' {
+			l.pair = false
+			l.in.Discard(1)
+			continue
 		}
+		end := bytes.IndexAny(come, "\r\n")
+		l.pair = end >= 0 && come[end] == '\r'
+		part := come
+		if end >= 0 {
+			part = come[:end]
+		}
+		if len(line)+len(part) > room {
+			return "", fmt.Errorf("%w: an event has more than %d bytes", wire.ErrTooLong, maxEvent)
+		}
+		line = append(line, part...)
+		if end >= 0 {
+			l.in.Discard(end + 1)
+			return string(line), nil
+		}
+		l.in.Discard(len(come))
 	}
 }
 
@@ -303,13 +313,15 @@ func (s *stream) once(ctx context.Context, p *posts, at *mark, opened bool) (ove
 	s.set(end)
 	defer s.set(nil)
 	response, err := p.get(ctx, at.id)
+	if response != nil {
+		defer response.Body.Close() // whoever waits for a stream waits for this
+	}
 	if ctx.Err() != nil {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer response.Body.Close()
 	switch status := response.StatusCode; {
 	case status == http.StatusNotFound && p.sessionID() != "" && opened, status == http.StatusBadRequest && opened:
 		p.session.fail(errForgotten) // it was there before

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -24,7 +25,8 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%q: got %s, %v", end, got, err)
 		}
 	}
-	kept := strings.NewReader(strings.Repeat(": a comment\n\n", 2*maxEvent/13) + "data: 1\n\n")
+	comment := ":" + strings.Repeat(" a comment", 1000) + "\n\n"
+	kept := strings.NewReader(strings.Repeat(comment, 2*maxEvent/len(comment)) + "data: 1\n\n")
 	count := 0
 	if err := events(kept, func(event) bool { count++; return true }); err != nil || count != 1 {
 		t.Errorf("after very many comments there are %d events, %v", count, err)
@@ -38,10 +40,7 @@ type endless struct {
 }
 
 func (e *endless) Read(p []byte) (int, error) {
-	n := 0
-	for n+len(e.text) <= len(p) {
-		n += copy(p[n:], e.text)
-	}
+	n := copy(p, strings.Repeat(e.text, len(p)/len(e.text)))
 	if e.read += n; e.read > 8*maxEvent {
 		return 0, io.EOF
 	}
@@ -50,7 +49,8 @@ func (e *endless) Read(p []byte) (int, error) {
 
 // TestEndlessEvents: what has no end is not kept, however its lines do not end.
 func TestEndlessEvents(t *testing.T) {
-	for _, text := range []string{"data", "data: x\n", "data: x\r", ": x\n"} {
+	long := strings.Repeat("x", 1000)
+	for _, text := range []string{"data", "data: " + long + "\n", "data: " + long + "\r", ": " + long + "\n"} {
 		e := &endless{text: text}
 		if err := events(e, func(event) bool { return true }); !errors.Is(err, wire.ErrTooLong) || e.read > 3*maxEvent {
 			t.Errorf("%q: %d bytes were read: %v", text, e.read, err)
@@ -61,5 +61,33 @@ func TestEndlessEvents(t *testing.T) {
 	events(e, func(event) bool { count++; return count < 10 })
 	if count != 10 || e.read > 1<<20 {
 		t.Errorf("%d events, after %d bytes", count, e.read)
+	}
+}
+
+// interrupted is a link whose device begins a stream at the moment at which it is to make
+// room.
+type interrupted struct {
+	parrot
+	session *session
+	closed  bool
+}
+
+func (i *interrupted) HTTP() (string, http.RoundTripper) { return "http://board/mcp", i }
+
+func (i *interrupted) RoundTrip(r *http.Request) (*http.Response, error) {
+	i.session.courier.(*posts).stream.interrupt()
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: i, Request: r}, nil
+}
+
+func (i *interrupted) Read([]byte) (int, error) { return 0, io.EOF }
+func (i *interrupted) Close() error             { i.closed = true; return nil }
+
+// TestInterrupted: a stream that has just begun when it is to make room makes room.
+func TestInterrupted(t *testing.T) {
+	i := &interrupted{}
+	i.session = newSession(New(Parts{}), i)
+	p := i.session.courier.(*posts)
+	if over, err := p.stream.once(t.Context(), p, &mark{}, false); over || err != nil || !i.closed {
+		t.Errorf("it is over: %t, %v; its connection was closed: %t", over, err, i.closed)
 	}
 }
