@@ -188,8 +188,8 @@ func (p *posts) unusual(r request, answer *http.Response) (message, error) {
 	case status < 400:
 		t.err = fmt.Errorf("%w to %s, which is not followed: if that is right, it is the URL to give", t.err, ferrule.Clean(answer.Header.Get("Location"), 256))
 		return message{}, t
-	case failure.err != nil && (failure.err.refused() || status >= 500):
-		return failure, nil
+	case failure.err != nil && (failure.err.refused() || status >= 500 || failure.id == r.id):
+		return failure, nil // one without an id is about the request itself, and not about what it asks for
 	}
 	return message{}, t
 }
@@ -283,7 +283,7 @@ func (p *posts) keepAlive(ctx context.Context) error {
 		method = "server/discover"
 	}
 	a, err := s.within(ctx, beatWait, method, nil)
-	if t := (*trouble)(nil); errors.As(err, &t) && t.status > 0 {
+	if t := (*trouble)(nil); errors.As(err, &t) && t.status > 0 || s.crowdedOut(err) {
 		return nil
 	}
 	if err == nil && a.err == nil && s.isModern() {
