@@ -82,10 +82,9 @@ func (d *Device) serve(ctx context.Context, ln net.Listener, handler http.Handle
 	<-ended
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer stop()
-	if err := d.lane.enter(ending, ending); err != nil {
+	if !d.lane.empties(ending) {
 		return errors.New("a tool did not end when its context did")
 	}
-	d.lane.leave()
 	return nil
 }
 
