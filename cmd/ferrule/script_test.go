@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"ferrule": main, "flash": flash, "bare": bare, "weighed": weighed})
+	testscript.Main(m, map[string]func(){"ferrule": main, "flash": flash, "bare": bare, "weighed": weighed, "gallery": gallery, "proxy": proxy})
 }
 
 // TestScripts runs testdata/script. Each script has a data directory and a home
