@@ -262,6 +262,9 @@ func firstError(errs ...error) error {
 // ask asks something for a call, and makes of trouble what it means for it.
 func (s *session) ask(ctx context.Context, c *underway, method, name string, params map[string]any) (message, error) {
 	r := s.request(c, method, name, params)
+	if tool := c.call.Target.Tool; tool != nil {
+		r.harmless = tool.Repeatable()
+	}
 	if n := len(r.body); s.limit > 0 && n > s.limit {
 		return message{}, ferrule.Errorf(ferrule.Invalid, "the request would be %d bytes long; %s is sent %d at most", n, c.call.Device, s.limit).
 			WithHint("use shorter arguments")

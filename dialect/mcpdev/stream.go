@@ -228,6 +228,7 @@ func (p *posts) get(ctx context.Context, last string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	out.Close = true // it is read for as long as there is something to say
 	out.Header.Set("Accept", "text/event-stream")
 	if last != "" {
 		out.Header.Set(lastHeader, last)
