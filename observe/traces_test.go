@@ -172,7 +172,7 @@ func TestSampling(t *testing.T) {
 			handle := o.Entrance(observe.FrontControl, newRoad(o.Meters(), answer))
 			for range calls {
 				call := &ferrule.Call{Parent: test.parent, Principal: robby, Device: "robot", Tool: "look"}
-				if handle(t.Context(), call); call.Gauge != nil {
+				if handle(t.Context(), call); call.Metered != nil {
 					t.Fatal("something is left with the call")
 				}
 			}

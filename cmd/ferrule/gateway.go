@@ -78,7 +78,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	g.observe = observe.New(observe.Parts{
-		Config: cfg.ObserveConfig(), Node: cfg.BusConfig().Node, Version: version(), Sources: g.sources(), Log: g.log,
+		Config: cfg.ObserveConfig(), Node: cfg.BusConfig().Node, Version: version(), Sources: g.sources(cfg), Log: g.log,
 	})
 	meters := g.observe.Meters()
 	if g.memory, err = dock.OpenMemory(data, g.log); err != nil {

@@ -26,6 +26,15 @@ func (g *gateway) openHistory(cfg config.Config, data string) (err error) {
 // record keeps what is measured.
 func (g *gateway) record(ctx context.Context) error { return g.history.Run(ctx, g.bus) }
 
+// measured tells of a reading, unless there is no room for it.
+func (g *gateway) measured(r ferrule.Reading) bool {
+	taken := g.bus.Measured(r)
+	if taken {
+		g.observe.Measured(r)
+	}
+	return taken
+}
+
 // makeSense has the devices of this node asked for what they measure, if that is wanted.
 func (g *gateway) makeSense(cfg config.Config) {
 	c := cfg.SenseConfig()
@@ -35,7 +44,7 @@ func (g *gateway) makeSense(cfg config.Config) {
 	parts := sense.Parts{
 		Config: c, Handle: g.handle, Node: cfg.BusConfig().Node, Log: g.log,
 		Grammars: map[string]func(*ferrule.Manifest) []ferrule.Probe{mcpu.Name: mcpu.Probes},
-		Publish:  g.bus.Measured,
+		Publish:  g.measured,
 	}
 	if g.history != nil {
 		parts.Past = g.history
