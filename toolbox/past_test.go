@@ -248,7 +248,7 @@ func TestPlot(t *testing.T) {
 			t.Errorf("%q is not in %s", want, text)
 		}
 	}
-	if drawn.Width != 1000 || drawn.Height != 580 || len(drawn.Curves) != 2 || len(drawn.Calls) != 1 || drawn.Title != "a" {
+	if drawn.Width != 1000 || drawn.Height != 520 || len(drawn.Curves) != 2 || len(drawn.Calls) != 1 || drawn.Title != "a" {
 		t.Errorf("drawn %dx%d, %d curves, %d calls", drawn.Width, drawn.Height, len(drawn.Curves), len(drawn.Calls))
 	}
 	book.calls, book.err = nil, errors.New("the disk is slow")

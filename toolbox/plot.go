@@ -33,8 +33,8 @@ type Diary interface {
 // The size of pictures.
 const (
 	usualWidth  = 1000
-	baseHeight  = 220
-	unitHeight  = 180
+	baseHeight  = 280
+	unitHeight  = 120
 	mostHeight  = 1200
 	plotPoints  = 4000 // of each signal; a picture is not that wide
 	plotsAtOnce = 2
@@ -86,7 +86,8 @@ func Plot(fleet Finder, records Records, diary Diary, draw func(Picture) ([]byte
 	})
 }
 
-// fill chooses the size where none is said: each unit has a panel of its own.
+// fill chooses the size where none is said: each unit has a panel of its own, and so has
+// each signal without one.
 func (p *Picture) fill() {
 	if p.Width == 0 {
 		p.Width = usualWidth
@@ -94,7 +95,7 @@ func (p *Picture) fill() {
 	if p.Height == 0 {
 		var units []string
 		for _, c := range p.Curves {
-			if !slices.Contains(units, c.Unit) {
+			if c.Unit == "" || !slices.Contains(units, c.Unit) {
 				units = append(units, c.Unit)
 			}
 		}
