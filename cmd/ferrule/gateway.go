@@ -140,7 +140,11 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	g.samples = g.bus
-	box, err := toolbox.New(version(),
+	past, err := g.pastTools(data)
+	if err != nil {
+		return err
+	}
+	box, err := toolbox.New(version(), append(past,
 		toolbox.ListDevices(g.fleet),
 		toolbox.DescribeDevice(g.fleet),
 		toolbox.DeviceState(g.fleet),
@@ -152,7 +156,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		toolbox.FindTools(g.catalog),
 		toolbox.DescribeTool(g.catalog),
 		toolbox.CallMany(g.call),
-	)
+	)...)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ Try it without any hardware:
 		c.PersistentPreRunE = a.hasData
 		cmd.AddCommand(c)
 	}
-	cmd.AddCommand(a.setupCommand(), a.doctorCommand(), a.simCommand(), a.versionCommand(), a.manCommand())
+	cmd.AddCommand(a.setupCommand(), a.doctorCommand(), a.simCommand(), a.versionCommand(), a.manCommand(), a.askCommand())
 	return parent(cmd)
 }
 
