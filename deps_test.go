@@ -150,7 +150,8 @@ var rooms = map[string]room{
 		own:   []string{"thing", "thing/xiaozhi"},
 		tests: []string{".", "dialect", "dialect/xiaozhi", "wire", "wire/mqtt", "wire/ws"},
 	},
-	"rig/cluster": {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
+	"rig/cluster":   {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
+	"rig/collector": {third: []string{"go.opentelemetry.io/collector"}}, // a module of its own
 	"rig/idle": { // a module of its own
 		third: []string{"github.com/gobwas/ws", "github.com/gorilla/websocket", "github.com/coder/websocket", "github.com/lxzan/gws"},
 	},
@@ -166,10 +167,10 @@ var rooms = map[string]room{
 	"cmd/ferrule": {
 		own: []string{
 			".", "auth", "bus", "catalog", "config", "dialect", "dialect/mcpdev", "dialect/mcpu", "dialect/xiaozhi", "dock", "fleet", "front/agent", "front/control", "front/endpoint",
-			"journal", "observe", "overlay", "pipeline", "sense", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws",
+			"history", "history/plot", "history/query", "journal", "observe", "overlay", "pipeline", "sense", "setup", "sim", "toolbox", "wire", "wire/lobby", "wire/mqtt", "wire/serial", "wire/tcp", "wire/web", "wire/ws",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"rig/cluster", "rig/lan", "rig/model", "rig/mcp/fixtures", "rig/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk"},
+		tests: []string{"rig/cluster", "rig/lan", "rig/model", "rig/mcp/fixtures", "rig/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},

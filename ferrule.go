@@ -130,8 +130,8 @@ type Call struct {
 	Target Target `json:"-"`
 	// Verdict is what was decided about the call. The pipeline sets it as well.
 	Verdict Verdict `json:"-"`
-	// Gauge is what Meters keep with the call.
-	Gauge any `json:"-"`
+	// Metered is what Meters keep with the call.
+	Metered any `json:"-"`
 }
 
 // Act is what a call asks for.

@@ -58,6 +58,8 @@ type Catalog struct {
 
 	mu      sync.RWMutex
 	own     *entry            // the gateway; nil until it is put
+	past    *group            // its tools that tell what was measured; nil if it has none
+	measure int               // how many devices measure something
 	devices map[string]*entry // by ID, held ones too
 	order   order             // those that agents may know of
 	counts  Counts
@@ -103,7 +105,7 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if dev.ID == ferrule.GatewayID {
-		c.own = &entry{dev.ID, dev, m, newGroup(dev.Kind, m)}
+		c.own, c.past = &entry{dev.ID, dev, m, newGroup(dev.Kind, m)}, pastOf(dev.Kind, m)
 		c.changed()
 		return
 	}
@@ -114,6 +116,7 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	}
 	c.remove(dev.ID)
 	*c.counts.of(dev)++
+	c.measure += measures(dev, m)
 	e := &entry{id: dev.ID, device: dev, manifest: m}
 	if anAgent.Sees(dev) && dev.State == ferrule.StateOnline && m != nil {
 		e.group = c.groupOf(dev.Kind, m)
@@ -149,6 +152,7 @@ func (c *Catalog) remove(id string) bool {
 	}
 	delete(c.devices, id)
 	*c.counts.of(e.device)--
+	c.measure -= measures(e.device, e.manifest)
 	if anAgent.Sees(e.device) {
 		c.order.remove(id)
 	}

@@ -86,6 +86,13 @@ func (c *Catalog) makeList() {
 	case c.shape == Folded:
 		c.list = append(c.list, c.ownOffers(whenFolds)...)
 	}
+	switch {
+	case c.measure == 0 || c.shape == Search: // they are found there
+	case c.shape == Folded:
+		c.list = append(c.list, c.ownOffers(whenManyMeasure)...)
+	default:
+		c.list = append(c.list, c.ownOffers(whenMeasures)...)
+	}
 	slices.SortFunc(c.list, byName)
 }
 

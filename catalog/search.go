@@ -37,7 +37,7 @@ func (c *Catalog) FindDevices(query string, limit int) (found []*ferrule.Device,
 
 // FindTools lists the tools that fit some words best, under names that can be
 // called: of a Kind that several devices are of, once. With a device, only its
-// own are looked at.
+// own are looked at. Of the gateway's own, those are found that tell what was measured.
 func (c *Catalog) FindTools(query, device string, limit int) (found []ferrule.Offer, total int) {
 	want := queryOf(query)
 	best := ranking[sight]{limit: limit}
@@ -70,7 +70,7 @@ type sight struct {
 	tool   int
 }
 
-// sights are the tools of one device, or of all Kinds.
+// sights are the tools of one device, or of all Kinds and of what was measured.
 func (c *Catalog) sights(device string) []sight {
 	if device != "" {
 		if e := c.entry(device); e != nil && e.group != nil && device != ferrule.GatewayID {
@@ -92,6 +92,9 @@ func (c *Catalog) sights(device string) []sight {
 		}
 		seen[s.prefix] = true
 		all = append(all, s)
+	}
+	if c.past != nil && c.measure > 0 {
+		all = append(all, sight{group: c.past, prefix: ferrule.GatewayID, only: c.own.device})
 	}
 	return all
 }

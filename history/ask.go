@@ -91,9 +91,9 @@ func (s *Store) find(device, name string) (track, bool) {
 	return *t, true
 }
 
-// Query is what is known of signals of a device in a span of time: one curve for each, in
+// Past is what is known of signals of a device in a span of time: one curve for each, in
 // the order in which they were asked for, or by name.
-func (s *Store) Query(ctx context.Context, q ferrule.Period) ([]ferrule.Curve, error) {
+func (s *Store) Past(ctx context.Context, q ferrule.Period) ([]ferrule.Curve, error) {
 	names := q.Signals
 	if len(names) == 0 {
 		all, err := s.Latest(ctx, q.Device)

@@ -182,7 +182,7 @@ func TestKept(t *testing.T) {
 	if none, err := o.Tail(t.Context(), "robot", "sound", 4); err != nil || none != nil {
 		t.Errorf("%+v, %v", none, err)
 	}
-	curves, err := o.Query(t.Context(), ferrule.Period{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
+	curves, err := o.Past(t.Context(), ferrule.Period{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
 	if err != nil || len(curves) != 1 || curves[0].Grain != ferrule.Raw || len(curves[0].Points) != 5 || curves[0].Cut {
 		t.Errorf("%+v, %v", curves, err)
 	}
@@ -207,7 +207,7 @@ func TestGrains(t *testing.T) {
 		cut   bool
 	}{5000: {ferrule.Raw, n, false}, 500: {ferrule.Minutes, 182, false}, 100: {ferrule.Hours, 4, false}, 3: {ferrule.Hours, 3, true}} {
 		all.Points = points
-		curves, err := o.Query(t.Context(), all)
+		curves, err := o.Past(t.Context(), all)
 		if err != nil || len(curves) != 1 {
 			t.Fatalf("%+v, %v", curves, err)
 		}
@@ -221,7 +221,7 @@ func TestGrains(t *testing.T) {
 		}
 	}
 	all.Grain, all.Points = ferrule.Minutes, 1000
-	if curves, err := o.Query(t.Context(), all); err != nil || curves[0].Points[1].Mean != 17.5 || curves[0].Points[1].Count != 12 {
+	if curves, err := o.Past(t.Context(), all); err != nil || curves[0].Points[1].Mean != 17.5 || curves[0].Points[1].Count != 12 {
 		t.Errorf("%+v, %v", curves, err)
 	}
 }
@@ -310,7 +310,7 @@ func TestLostAndAgain(t *testing.T) {
 	o = open(t, path, testConfig(), source)
 	o.wait("it goes on", func() bool { return o.Stats().Samples == 2 })
 	o.settle()
-	curves, err := o.Query(t.Context(), ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
+	curves, err := o.Past(t.Context(), ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
 	if err != nil || len(curves) != 1 || len(curves[0].Points) != 5 || len(curves[0].Holes) != 1 {
 		t.Fatalf("%+v, %v", curves, err)
 	}

@@ -95,7 +95,7 @@ func usedIn(t *testing.T, query string, exposed map[string]string, used map[stri
 	labels := "le, instance"
 	for _, name := range names {
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			if base := strings.TrimSuffix(name, suffix); strings.HasPrefix(exposed[base], "histogram") || strings.HasPrefix(exposed[base], "summary") {
+			if base := strings.TrimSuffix(name, suffix); strings.HasPrefix(exposed[base], "histogram") {
 				name = base
 			}
 		}
@@ -104,10 +104,8 @@ func usedIn(t *testing.T, query string, exposed map[string]string, used map[stri
 			continue
 		}
 		used[name] = true
-		sort, has, _ := strings.Cut(exposed[name], " ")
-		if labels += ", " + has; sort == "summary" {
-			labels += ", quantile"
-		}
+		_, has, _ := strings.Cut(exposed[name], " ")
+		labels += ", " + has
 	}
 	for _, m := range aGrouping.FindAllStringSubmatch(query, -1) {
 		for _, label := range strings.Split(m[1], ", ") {

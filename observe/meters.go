@@ -10,17 +10,17 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// gauge is kept with a call that is looked at closely: one whose stages are timed, or
+// metered is kept with a call that is looked at closely: one whose stages are timed, or
 // that is followed. There is none with most calls, and their stages cost nothing.
-type gauge struct {
+type metered struct {
 	// spent is what the parts took that have ended, in the one that has not.
 	spent  time.Duration
 	timed  bool
 	traced bool
 }
 
-func gaugeOf(call *ferrule.Call) *gauge {
-	g, _ := call.Gauge.(*gauge)
+func meteredOf(call *ferrule.Call) *metered {
+	g, _ := call.Metered.(*metered)
 	return g
 }
 
@@ -56,11 +56,11 @@ type part struct {
 func (o *Observer) part(name string) part { return part{o, name} }
 
 // begin begins a span.
-func (p part) begin(ctx context.Context, g *gauge) (context.Context, ferrule.Span) {
+func (p part) begin(ctx context.Context, g *metered) (context.Context, ferrule.Span) {
 	return p.beginAt(ctx, p.o.now(), g)
 }
 
-func (p part) beginAt(ctx context.Context, now time.Duration, g *gauge) (context.Context, ferrule.Span) {
+func (p part) beginAt(ctx context.Context, now time.Duration, g *metered) (context.Context, ferrule.Span) {
 	span := ferrule.Span{Began: now}
 	if g != nil {
 		span.Before, g.spent = g.spent, 0
@@ -72,7 +72,7 @@ func (p part) beginAt(ctx context.Context, now time.Duration, g *gauge) (context
 }
 
 // end ends it, and tells how long it took: with the parts in it, and alone.
-func (p part) end(span ferrule.Span, g *gauge, call *ferrule.Call, err error) (took, alone time.Duration) {
+func (p part) end(span ferrule.Span, g *metered, call *ferrule.Call, err error) (took, alone time.Duration) {
 	took = p.o.now() - span.Began
 	alone = took
 	if g != nil {
@@ -93,24 +93,24 @@ func (m *road) Begin(ctx context.Context, call *ferrule.Call) (context.Context, 
 	m.o.inFlight[roleOf(call.Principal.Role)].Add(1)
 	now := m.o.now()
 	timed := m.o.parts.Config.Metrics && m.o.pace.passes(now)
-	g := gaugeOf(call)
+	g := meteredOf(call)
 	switch {
 	case g != nil:
 		g.timed = timed
 	case m.o.traces != nil && trace.SpanContextFromContext(ctx).IsSampled(): // a tool of the gateway calls others
-		g = &gauge{timed: timed, traced: true}
+		g = &metered{timed: timed, traced: true}
 	case timed:
-		g = &gauge{timed: true}
+		g = &metered{timed: true}
 	}
 	if g != nil {
-		call.Gauge = g
+		call.Metered = g
 	}
 	return m.beginAt(ctx, now, g)
 }
 
 func (m *road) End(span ferrule.Span, call *ferrule.Call, err error) {
-	took, _ := m.end(span, gaugeOf(call), call, err)
-	call.Gauge = nil
+	took, _ := m.end(span, meteredOf(call), call, err)
+	call.Metered = nil
 	m.o.whole.add(call, took)
 	m.o.calls.add(call, err)
 	m.o.inFlight[roleOf(call.Principal.Role)].Add(-1)
@@ -124,14 +124,14 @@ type stage struct {
 }
 
 func (m *stage) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	if g := gaugeOf(call); g != nil {
+	if g := meteredOf(call); g != nil {
 		return m.begin(ctx, g)
 	}
 	return ctx, ferrule.Span{}
 }
 
 func (m *stage) End(span ferrule.Span, call *ferrule.Call, err error) {
-	g := gaugeOf(call)
+	g := meteredOf(call)
 	if g == nil {
 		return
 	}
@@ -147,11 +147,11 @@ type leaf struct {
 }
 
 func (m *leaf) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	return m.begin(ctx, gaugeOf(call))
+	return m.begin(ctx, meteredOf(call))
 }
 
 func (m *leaf) End(span ferrule.Span, call *ferrule.Call, err error) {
-	took, _ := m.end(span, gaugeOf(call), call, err)
+	took, _ := m.end(span, meteredOf(call), call, err)
 	m.times.add(call, took)
 }
 
@@ -159,7 +159,7 @@ func (m *leaf) End(span ferrule.Span, call *ferrule.Call, err error) {
 type node struct{ part }
 
 func (m *node) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	g := gaugeOf(call)
+	g := meteredOf(call)
 	ctx, span := m.begin(ctx, g)
 	if g != nil && g.traced {
 		call.Parent = traceparent(ctx)
@@ -168,7 +168,7 @@ func (m *node) Begin(ctx context.Context, call *ferrule.Call) (context.Context, 
 }
 
 func (m *node) End(span ferrule.Span, call *ferrule.Call, err error) {
-	took, _ := m.end(span, gaugeOf(call), call, err)
+	took, _ := m.end(span, meteredOf(call), call, err)
 	m.o.away.add(took)
 }
 
@@ -176,19 +176,19 @@ func (m *node) End(span ferrule.Span, call *ferrule.Call, err error) {
 type serve struct{ part }
 
 func (m *serve) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	g := gaugeOf(call)
+	g := meteredOf(call)
 	if g == nil && m.o.traces != nil {
 		if from := remote(call.Parent); from.IsSampled() {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, from)
-			g = &gauge{traced: true}
-			call.Gauge = g
+			g = &metered{traced: true}
+			call.Metered = g
 		}
 	}
 	return m.begin(ctx, g)
 }
 
 func (m *serve) End(span ferrule.Span, call *ferrule.Call, err error) {
-	took, _ := m.end(span, gaugeOf(call), call, err)
+	took, _ := m.end(span, meteredOf(call), call, err)
 	m.o.served.add(took)
 }
 
@@ -205,12 +205,12 @@ func (m *entrance) Begin(ctx context.Context, call *ferrule.Call) (context.Conte
 	if !s.SpanContext().IsSampled() {
 		return ctx, ferrule.Span{}
 	}
-	call.Gauge = &gauge{traced: true}
+	call.Metered = &metered{traced: true}
 	return inside, ferrule.Span{Of: s}
 }
 
 func (m *entrance) End(span ferrule.Span, call *ferrule.Call, err error) {
-	call.Gauge = nil
+	call.Metered = nil
 	if s, ok := span.Of.(trace.Span); ok {
 		m.o.traces.end(s, m.name, call, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -55,14 +54,19 @@ var (
 	journalBytes    = metric("journal_size_bytes", "How long the journal is.")
 	journalHealthy  = metric("journal_healthy", "Whether the journal can be written: 1 or 0. If not, nothing may be changed.")
 
+	senseDevices = metric("sense_devices", "Devices that are asked for what they measure.")
 	senseProbes  = metric("sense_probes", "Probes that devices are asked with in turn.")
+	senseWaiting = metric("sense_probes_waiting", "Probes that are due, and wait for their device or for room.")
 	senseBacking = metric("sense_probes_backing_off", "Probes that are asked less often, for their devices struggle.")
 	senseReads   = metric("sense_reads_total", "Reads that the gateway has made by itself, by what came of them.", "result")
 	senseSamples = metric("sense_samples_total", "Samples that those have brought.")
+	senseDropped = metric("sense_readings_dropped_total", "Readings that there was no room for.")
 	senseLate    = metric("sense_lateness_seconds", "How much later than planned reads were begun.")
 
-	historyPosition  = metric("history_position", "The number of the last reading that is kept.")
-	historyBehind    = metric("history_behind", "Readings that wait to be kept.")
+	historySignals   = metric("history_signals", "Signals that are kept.")
+	historySamples   = metric("history_samples_total", "Samples that were written.")
+	historyRefused   = metric("history_samples_refused_total", "Samples of more signals than are kept.")
+	historyBehind    = metric("history_readings_waiting", "Readings that wait to be written.")
 	historyBytes     = metric("history_size_bytes", "What the history takes on disk.")
 	historyRecording = metric("history_recording", "Whether readings are kept: 1 or 0.")
 
@@ -165,7 +169,9 @@ func (c collector) collectSources(to told, s *Sources) {
 	}
 	if s.History != nil {
 		h := s.History()
-		to.gauge(historyPosition, float64(h.Position))
+		to.gauge(historySignals, float64(h.Signals))
+		to.counter(historySamples, h.Samples)
+		to.counter(historyRefused, h.Refused)
 		to.gauge(historyBehind, float64(h.Behind))
 		to.gauge(historyBytes, float64(h.Bytes))
 		to.gauge(historyRecording, truth(h.Recording))
@@ -200,16 +206,21 @@ func (c collector) collectBus(to told, b Bus) {
 }
 
 func collectSense(to told, s Sense) {
+	to.gauge(senseDevices, float64(s.Devices))
 	to.gauge(senseProbes, float64(s.Probes))
 	to.gauge(senseBacking, float64(s.BackingOff))
-	to.counter(senseReads, s.Reads-s.Failures, "ok")
+	to.gauge(senseWaiting, float64(s.Waiting))
+	to.counter(senseReads, s.Reads-min(s.Failures, s.Reads), "ok") // they are not counted at one moment
 	to.counter(senseReads, s.Failures, "failed")
 	to.counter(senseSamples, s.Samples)
-	quantiles := make(map[float64]float64, len(s.Late))
-	for q, late := range s.Late {
-		quantiles[q] = late.Seconds()
+	to.counter(senseDropped, s.Dropped)
+	count, buckets := uint64(0), make(map[float64]uint64)
+	for i, n := range s.LateCounts {
+		if count += n; i < len(s.LateBounds) {
+			buckets[s.LateBounds[i].Seconds()] = count
+		}
 	}
-	to.summary(senseLate, s.Reads, s.LateSum, quantiles)
+	to <- prometheus.MustNewConstHistogram(senseLate, count, s.LateSum.Seconds(), buckets)
 }
 
 // told is where metrics go.
@@ -226,10 +237,6 @@ func (to told) counter(of *prometheus.Desc, value uint64, labels ...string) {
 func (to told) histogram(of *prometheus.Desc, t *times, labels ...string) {
 	count, sum, buckets := t.histogram()
 	to <- prometheus.MustNewConstHistogram(of, count, sum, buckets, labels...)
-}
-
-func (to told) summary(of *prometheus.Desc, count uint64, sum time.Duration, quantiles map[float64]float64) {
-	to <- prometheus.MustNewConstSummary(of, count, sum.Seconds(), quantiles)
 }
 
 // logger logs what goes wrong with serving metrics.

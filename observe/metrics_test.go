@@ -48,11 +48,13 @@ func everything(t *testing.T) *observe.Observer {
 			Journal: func() observe.Journal { return observe.Journal{Records: 16, Failures: 17, Bytes: 18, Healthy: true} },
 			Sense: func() observe.Sense {
 				return observe.Sense{
-					Probes: 19, BackingOff: 20, Reads: 121, Failures: 21, Samples: 22,
-					Late: map[float64]time.Duration{0.5: 23 * time.Millisecond, 0.99: 24 * time.Millisecond}, LateSum: 25 * time.Second,
+					Devices: 29, Probes: 19, BackingOff: 20, Waiting: 30, Reads: 121, Failures: 21, Samples: 22, Dropped: 31,
+					LateBounds: []time.Duration{5 * time.Millisecond, time.Second}, LateCounts: []uint64{23, 24, 25}, LateSum: 26 * time.Second,
 				}
 			},
-			History: func() observe.History { return observe.History{Position: 26, Behind: 27, Bytes: 28, Recording: true} },
+			History: func() observe.History {
+				return observe.History{Signals: 32, Samples: 33, Refused: 34, Behind: 27, Bytes: 28, Recording: true}
+			},
 		},
 	})
 }
@@ -150,8 +152,10 @@ func TestMetrics(t *testing.T) {
 		`ferrule_journal_sync_duration_seconds_bucket{le="0.005"} 1`, `ferrule_journal_sync_duration_seconds_count 1`,
 		`ferrule_sense_probes 19`, `ferrule_sense_probes_backing_off 20`, `ferrule_sense_reads_total{result="ok"} 100`,
 		`ferrule_sense_reads_total{result="failed"} 21`, `ferrule_sense_samples_total 22`,
-		`ferrule_sense_lateness_seconds{quantile="0.99"} 0.024`, `ferrule_sense_lateness_seconds_sum 25`, `ferrule_sense_lateness_seconds_count 121`,
-		`ferrule_history_position 26`, `ferrule_history_behind 27`, `ferrule_history_size_bytes 28`, `ferrule_history_recording 1`,
+		`ferrule_sense_devices 29`, `ferrule_sense_probes_waiting 30`, `ferrule_sense_readings_dropped_total 31`,
+		`ferrule_sense_lateness_seconds_bucket{le="0.005"} 23`, `ferrule_sense_lateness_seconds_bucket{le="1"} 47`,
+		`ferrule_sense_lateness_seconds_sum 26`, `ferrule_sense_lateness_seconds_count 72`,
+		`ferrule_history_signals 32`, `ferrule_history_samples_total 33`, `ferrule_history_samples_refused_total 34`, `ferrule_history_readings_waiting 27`, `ferrule_history_size_bytes 28`, `ferrule_history_recording 1`,
 		`ferrule_reading{device="robot",signal="temperature",unit="°C"} 21.5`,
 		`ferrule_readings_dropped_total 0`,
 		`ferrule_spans_total{result="sent"} 0`,
@@ -186,7 +190,7 @@ func TestStages(t *testing.T) {
 		outer := ferrule.Measured(m.Of("outer"), wait(time.Second, inner))
 		handle := ferrule.Measured(m.Of(ferrule.PartRoad), outer)
 		for range 2 {
-			if call := (&ferrule.Call{Principal: robby}); call.Gauge != nil {
+			if call := (&ferrule.Call{Principal: robby}); call.Metered != nil {
 				t.Error("something is left with the call")
 			} else {
 				handle(t.Context(), call)

@@ -55,22 +55,27 @@ type Journal struct {
 
 // Sense is what is counted about readings that the gateway takes by itself.
 type Sense struct {
-	Probes     int // that are asked in turn
+	Devices    int // that are asked
+	Probes     int // with which they are asked in turn
 	BackingOff int // of them, for devices that struggle
+	Waiting    int // of them, that are due
 	Reads      uint64
 	Failures   uint64
 	Samples    uint64
-	// Late is how much later than planned reads were, by quantile: 0.5, 0.99.
-	Late map[float64]time.Duration
-	// LateSum is how much all of them were together.
-	LateSum time.Duration
+	Dropped    uint64 // readings that there was no room for
+	// Late is how much later than planned reads were: how many were no later than each
+	// bound, and later than the one before it; the last, how many were later than all.
+	LateBounds []time.Duration
+	LateCounts []uint64
+	LateSum    time.Duration
 }
 
 // History is how what was measured is kept.
 type History struct {
-	// Position is the number of the last reading that is kept, and Behind how many wait
-	// to be.
-	Position, Behind uint64
-	Bytes            int64
-	Recording        bool
+	Signals   int
+	Samples   uint64 // that were written
+	Refused   uint64 // of more signals than are kept
+	Behind    uint64 // readings that wait to be written
+	Bytes     int64
+	Recording bool
 }

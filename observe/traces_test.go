@@ -172,7 +172,7 @@ func TestSampling(t *testing.T) {
 			handle := o.Entrance(observe.FrontControl, newRoad(o.Meters(), answer))
 			for range calls {
 				call := &ferrule.Call{Parent: test.parent, Principal: robby, Device: "robot", Tool: "look"}
-				if handle(t.Context(), call); call.Gauge != nil {
+				if handle(t.Context(), call); call.Metered != nil {
 					t.Fatal("something is left with the call")
 				}
 			}
@@ -200,7 +200,7 @@ func TestNodes(t *testing.T) {
 		sent = append(sent, call.Parent)
 		return serve(t.Context(), &ferrule.Call{Parent: call.Parent, Device: "robot", Tool: "look"}) // as the bus rebuilds it
 	})
-	var inner ferrule.Handler = newRoad(here.Meters(), way)
+	inner := newRoad(here.Meters(), way)
 	outer := newRoad(here.Meters(), func(ctx context.Context, _ *ferrule.Call) (*ferrule.Result, error) {
 		return inner(ctx, &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"})
 	})

@@ -247,8 +247,8 @@ func TestManySignals(t *testing.T) {
 			t.Errorf("%d goroutines at rest", n)
 		}
 		most := 0
-		for range 200 {
-			time.Sleep(100 * time.Millisecond)
+		for range 97 {
+			time.Sleep(105 * time.Millisecond)
 			most = max(most, goroutines())
 		}
 		_, atOnce, _ := w.seen()
@@ -258,7 +258,7 @@ func TestManySignals(t *testing.T) {
 		for i := range devices {
 			for j := range each {
 				key := fmt.Sprintf("d%d look%d", i, j)
-				if n := len(w.times(key)); n < 3 || n > 5 {
+				if n := len(w.times(key)); n < 1 || n > 3 {
 					t.Errorf("%s was asked %d times", key, n)
 				}
 			}
@@ -268,7 +268,7 @@ func TestManySignals(t *testing.T) {
 			t.Errorf("counted %+v", s)
 		}
 		t.Logf("%d signals of %d devices, %d reads a second: %d devices at once at most, 99 of 100 reads late by no more than %v",
-			devices*each, devices, s.Reads/20, atOnce, s.Late.Quantile(0.99))
+			devices*each, devices, s.Reads/10, atOnce, s.Late.Quantile(0.99))
 		for i := range devices {
 			w.Remove(fmt.Sprint("d", i))
 		}

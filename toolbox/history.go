@@ -31,7 +31,7 @@ type HistoryOutput struct {
 
 // HistoryLine is the past of one signal.
 type HistoryLine struct {
-	Signal string         `json:"signal"`
+	Name   string         `json:"name"`
 	Unit   string         `json:"unit,omitempty"`
 	Each   string         `json:"each" jsonschema:"what a point is"`
 	Points []HistoryPoint `json:"points"`
@@ -58,7 +58,7 @@ type HistoryHole struct {
 }
 
 // History is the tool that tells what was measured.
-func History(fleet Finder, past Past) Tool {
+func History(fleet Finder, records Records) Tool {
 	const text = "Tell what was measured of a device, as numbers."
 	return Typed("history", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in HistoryInput) (HistoryOutput, error) {
 		most := maxPoints
@@ -73,7 +73,7 @@ func History(fleet Finder, past Past) Tool {
 		if in.Points < 0 || in.Points > most {
 			return HistoryOutput{}, ferrule.Errorf(ferrule.Invalid, "points: want from 1 to %d, got %d", most, in.Points)
 		}
-		span, err := in.span(ctx, call, fleet, past)
+		span, err := in.span(ctx, call, fleet, records)
 		if err != nil {
 			return HistoryOutput{}, err
 		}
@@ -81,18 +81,18 @@ func History(fleet Finder, past Past) Tool {
 		if span.Points == 0 {
 			span.Points = usualPoints
 		}
-		curves, err := past.Query(ctx, span)
+		all, err := curves(ctx, records, span)
 		if err != nil {
 			return HistoryOutput{}, err
 		}
-		return historyOf(span, curves), nil
+		return historyOf(span, all), nil
 	})
 }
 
 func historyOf(span ferrule.Period, curves []ferrule.Curve) HistoryOutput {
 	out := HistoryOutput{Device: span.Device, From: span.From.UTC(), To: span.To.UTC(), Signals: []HistoryLine{}}
 	for _, c := range curves {
-		line := HistoryLine{Signal: c.Signal, Unit: c.Unit, Each: string(c.Grain), Points: []HistoryPoint{}, Holes: []HistoryHole{}, Cut: c.Cut}
+		line := HistoryLine{Name: c.Signal, Unit: c.Unit, Each: string(c.Grain), Points: []HistoryPoint{}, Holes: []HistoryHole{}, Cut: c.Cut}
 		for _, p := range c.Points {
 			point := HistoryPoint{Time: p.Time.UTC(), Value: p.Mean, Within: about(time.Duration(p.Within))}
 			if c.Grain != ferrule.Raw {

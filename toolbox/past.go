@@ -11,12 +11,12 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// Past is what was measured. What it returns is the caller's.
-type Past interface {
+// Records is what was measured. What it returns is the caller's.
+type Records interface {
 	// Latest tells of all signals of a device, by name.
 	Latest(ctx context.Context, device string) ([]ferrule.Latest, error)
-	// Query is one curve for each signal that is asked for, in that order.
-	Query(ctx context.Context, span ferrule.Period) ([]ferrule.Curve, error)
+	// Past is one curve for each signal that is asked for, in that order.
+	Past(ctx context.Context, span ferrule.Period) ([]ferrule.Curve, error)
 }
 
 // Finder finds a device. What it returns is shared and read only.
@@ -36,7 +36,7 @@ type SpanInput struct {
 }
 
 // span is what is meant, of a device that the caller may know of.
-func (in SpanInput) span(ctx context.Context, call *ferrule.Call, fleet Finder, past Past) (span ferrule.Period, err error) {
+func (in SpanInput) span(ctx context.Context, call *ferrule.Call, fleet Finder, records Records) (span ferrule.Period, err error) {
 	if err := visible(call, fleet, in.Device); err != nil {
 		return span, err
 	}
@@ -56,24 +56,37 @@ func (in SpanInput) span(ctx context.Context, call *ferrule.Call, fleet Finder, 
 	if !span.From.Before(span.To) {
 		return span, ferrule.Errorf(ferrule.Invalid, "since is not before until: nothing lies between them")
 	}
-	span.Signals, err = in.signals(ctx, past)
+	span.Signals, err = in.signals(ctx, records)
 	return span, err
 }
 
-// signals are those that are meant: of many, some have to be named.
-func (in SpanInput) signals(ctx context.Context, past Past) ([]string, error) {
-	known, err := past.Latest(ctx, in.Device)
+// curves are what is known of each signal in a span. One that was measured just now is not
+// written yet.
+func curves(ctx context.Context, records Records, span ferrule.Period) ([]ferrule.Curve, error) {
+	found, err := records.Past(ctx, span)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, l := range known {
-		names = append(names, l.Signal)
+	all := make([]ferrule.Curve, len(span.Signals))
+	for i, name := range span.Signals {
+		all[i] = ferrule.Curve{Signal: name, Grain: ferrule.Raw}
+		if at := slices.IndexFunc(found, func(c ferrule.Curve) bool { return c.Signal == name }); at >= 0 {
+			all[i] = found[at]
+		}
 	}
+	return all, nil
+}
+
+// signals are those that are meant: of many, some have to be named.
+func (in SpanInput) signals(ctx context.Context, records Records) ([]string, error) {
+	known, err := records.Latest(ctx, in.Device)
+	if err != nil {
+		return nil, err
+	}
+	names := namesOf(known)
 	switch {
 	case len(names) == 0:
-		return nil, ferrule.Errorf(ferrule.NotFound, "nothing was measured of %s", in.Device).
-			WithHint("a device is measured if it says what it samples, or if an overlay names a tool to be polled")
+		return nil, noSignal(in.Device, "", nil)
 	case len(in.Signals) == 0 && len(names) > maxUnnamed:
 		return nil, ferrule.Errorf(ferrule.Invalid, "%s has %d signals; name at most %d of them", in.Device, len(names), maxUnnamed).
 			WithHint("they are %s", some(names))
@@ -84,13 +97,29 @@ func (in SpanInput) signals(ctx context.Context, past Past) ([]string, error) {
 	}
 	for i, name := range in.Signals {
 		if !slices.Contains(names, name) {
-			return nil, ferrule.Errorf(ferrule.NotFound, "%s has no signal %q", in.Device, ferrule.Clean(name, ferrule.MaxSignal)).WithHint("it has %s", some(names))
+			return nil, noSignal(in.Device, name, known)
 		}
 		if slices.Contains(in.Signals[:i], name) {
 			return nil, ferrule.Errorf(ferrule.Invalid, "%s is named twice", name)
 		}
 	}
 	return in.Signals, nil
+}
+
+// noSignal tells that a device has no signal of a name, or none at all.
+func noSignal(device, name string, known []ferrule.Latest) error {
+	if len(known) == 0 {
+		return ferrule.Errorf(ferrule.NotFound, "nothing was measured of %s", device).
+			WithHint("a device is measured if it says what it samples, or if an overlay names a tool to be polled")
+	}
+	return ferrule.Errorf(ferrule.NotFound, "%s has no signal %q", device, ferrule.Clean(name, ferrule.MaxSignal)).WithHint("it has %s", some(namesOf(known)))
+}
+
+func namesOf(known []ferrule.Latest) (names []string) {
+	for _, l := range known {
+		names = append(names, l.Signal)
+	}
+	return names
 }
 
 // some is the first of many names.

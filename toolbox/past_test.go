@@ -19,17 +19,18 @@ import (
 type recorded struct {
 	curves map[string][]ferrule.Curve
 	asked  *ferrule.Period
+	now    []ferrule.Latest // signals of which nothing is written
 }
 
-func (r recorded) Latest(_ context.Context, device string) (all []ferrule.Latest, err error) {
+func (r *recorded) Latest(_ context.Context, device string) (all []ferrule.Latest, err error) {
 	for _, c := range r.curves[device] {
 		last := c.Points[len(c.Points)-1]
 		all = append(all, ferrule.Latest{Signal: c.Signal, Unit: c.Unit, Sample: ferrule.Sample{Time: last.Time, Value: last.Mean, Within: last.Within}})
 	}
-	return all, nil
+	return append(all, r.now...), nil
 }
 
-func (r recorded) Query(_ context.Context, span ferrule.Period) (found []ferrule.Curve, err error) {
+func (r *recorded) Past(_ context.Context, span ferrule.Period) (found []ferrule.Curve, err error) {
 	*r.asked = span
 	for _, name := range span.Signals {
 		for _, c := range r.curves[span.Device] {
@@ -46,14 +47,14 @@ func (r recorded) Query(_ context.Context, span ferrule.Period) (found []ferrule
 }
 
 // someSignals are two signals of a, and many of b; of c nothing was measured.
-func someSignals() recorded {
+func someSignals() *recorded {
 	now := time.Now()
 	light := ferrule.Curve{Signal: "light", Unit: "lx", Grain: ferrule.Raw, Holes: []ferrule.Hole{{From: now.Add(-50 * time.Second), To: now.Add(-40 * time.Second), Why: ferrule.Lost, Most: 20}}}
 	for i := range 100 {
 		light.Points = append(light.Points, ferrule.Sample{Time: now.Add(time.Duration(i-100) * time.Second), Value: float64(i), Within: ferrule.Duration(1234567)}.Alone())
 	}
 	warm := ferrule.Curve{Signal: "warm", Unit: "°C", Grain: ferrule.Minutes, Points: []ferrule.Point{{Time: now.Add(-time.Hour), Min: 1, Max: 3, Mean: 2, Count: 120}}, Cut: true}
-	r := recorded{map[string][]ferrule.Curve{"a": {light, warm}}, &ferrule.Period{}}
+	r := &recorded{curves: map[string][]ferrule.Curve{"a": {light, warm}}, asked: &ferrule.Period{}}
 	for i := range 9 {
 		one := light
 		one.Signal = fmt.Sprint("s", i)
@@ -100,7 +101,7 @@ func TestLatest(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := out.Signals[0]
-		if len(out.Signals) != 2 || l.Signal != "light" || l.Value != 99 || l.Unit != "lx" || l.Age.String() != "3.5s" || l.Within.String() != "1.235ms" || l.Time.Location() != time.UTC {
+		if len(out.Signals) != 2 || l.Name != "light" || l.Before != nil || l.Value != 99 || l.Unit != "lx" || l.Age.String() != "3.5s" || l.Within.String() != "1.235ms" || l.Time.Location() != time.UTC {
 			t.Errorf("got %+v", out)
 		}
 		if out.Signals[1].Age.String() != "1h0m3s" {
@@ -108,6 +109,17 @@ func TestLatest(t *testing.T) {
 		}
 		if err := call(t, b, ferrule.Agent, "latest", `{"device":"c"}`, &out); err != nil || len(out.Signals) != 0 {
 			t.Errorf("%+v, %v", out, err)
+		}
+		if err := call(t, b, ferrule.Agent, "latest", `{"device":"a","signal":"light"}`, &out); err != nil || len(out.Signals) != 1 {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		if l := out.Signals[0]; l.Value != 99 || len(l.Before) != 99 || l.Before[98].Value != 98 || past.asked.Points != 10 || past.asked.Grain != ferrule.Raw {
+			t.Errorf("%+v", l)
+		}
+		for _, args := range []string{`{"device":"a","signal":"dark"}`, `{"device":"c","signal":"light"}`} {
+			if err := call(t, b, ferrule.Agent, "latest", args, &out); code(err) != ferrule.NotFound {
+				t.Errorf("%s: %v", args, err)
+			}
 		}
 	})
 }
@@ -236,7 +248,7 @@ func TestPlot(t *testing.T) {
 			t.Errorf("%q is not in %s", want, text)
 		}
 	}
-	if drawn.Width != 1000 || drawn.Height != 580 || len(drawn.Curves) != 2 || len(drawn.Calls) != 1 || drawn.Title != "a" {
+	if drawn.Width != 1000 || drawn.Height != 520 || len(drawn.Curves) != 2 || len(drawn.Calls) != 1 || drawn.Title != "a" {
 		t.Errorf("drawn %dx%d, %d curves, %d calls", drawn.Width, drawn.Height, len(drawn.Curves), len(drawn.Calls))
 	}
 	book.calls, book.err = nil, errors.New("the disk is slow")
@@ -244,6 +256,11 @@ func TestPlot(t *testing.T) {
 		t.Errorf("%dx%d, %v", drawn.Width, drawn.Height, err)
 	} else if text := result.Content[1].Text; !strings.Contains(text, "Not all calls are marked: the disk is slow.") {
 		t.Errorf("got %s", text)
+	}
+	delete(past.curves, "a") // it was measured just now
+	past.now = []ferrule.Latest{{Signal: "light"}}
+	if result, err = plot(`{"device":"a"}`); err != nil || len(drawn.Curves) != 1 || !strings.Contains(result.Content[1].Text, "light: nothing was measured.") {
+		t.Errorf("%+v, %v", drawn.Curves, err)
 	}
 	wrong = errors.New("it is too small")
 	if _, err := plot(`{"device":"a"}`); code(err) != ferrule.Invalid {

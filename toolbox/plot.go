@@ -33,8 +33,8 @@ type Diary interface {
 // The size of pictures.
 const (
 	usualWidth  = 1000
-	baseHeight  = 220
-	unitHeight  = 180
+	baseHeight  = 280
+	unitHeight  = 120
 	mostHeight  = 1200
 	plotPoints  = 4000 // of each signal; a picture is not that wide
 	plotsAtOnce = 2
@@ -48,11 +48,11 @@ type PlotInput struct {
 }
 
 // Plot is the tool that draws what was measured. Draw makes a PNG of a picture.
-func Plot(fleet Finder, past Past, diary Diary, draw func(Picture) ([]byte, error)) Tool {
+func Plot(fleet Finder, records Records, diary Diary, draw func(Picture) ([]byte, error)) Tool {
 	const text = "Draw what was measured of a device over time, as a picture: gaps are shaded, and calls are marked."
 	seats := make(chan struct{}, plotsAtOnce)
 	return Shown("plot", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in PlotInput) (*ferrule.Result, error) {
-		span, err := in.span(ctx, call, fleet, past)
+		span, err := in.span(ctx, call, fleet, records)
 		if err != nil {
 			return nil, err
 		}
@@ -63,11 +63,11 @@ func Plot(fleet Finder, past Past, diary Diary, draw func(Picture) ([]byte, erro
 			return nil, ferrule.Errorf(ferrule.Limited, "other pictures are being drawn").WithHint("ask again in a moment")
 		}
 		span.Points = plotPoints
-		curves, err := past.Query(ctx, span)
+		all, err := curves(ctx, records, span)
 		if err != nil {
 			return nil, err
 		}
-		p := Picture{Title: span.Device, From: span.From, To: span.To, Curves: curves, Width: in.Width, Height: in.Height, Zone: time.Local}
+		p := Picture{Title: span.Device, From: span.From, To: span.To, Curves: all, Width: in.Width, Height: in.Height, Zone: time.Local}
 		p.fill()
 		calls, missing := diary.Calls(ctx, span.Device, span.From, span.To)
 		p.Calls = calls
@@ -86,7 +86,8 @@ func Plot(fleet Finder, past Past, diary Diary, draw func(Picture) ([]byte, erro
 	})
 }
 
-// fill chooses the size where none is said: each unit has a panel of its own.
+// fill chooses the size where none is said: each unit has a panel of its own, and so has
+// each signal without one.
 func (p *Picture) fill() {
 	if p.Width == 0 {
 		p.Width = usualWidth
@@ -94,7 +95,7 @@ func (p *Picture) fill() {
 	if p.Height == 0 {
 		var units []string
 		for _, c := range p.Curves {
-			if !slices.Contains(units, c.Unit) {
+			if c.Unit == "" || !slices.Contains(units, c.Unit) {
 				units = append(units, c.Unit)
 			}
 		}

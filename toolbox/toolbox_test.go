@@ -232,6 +232,7 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		{"status", `{}`},
 		{"latest", `{"device":"a"}`},
 		{"latest", `{"device":"c"}`},
+		{"latest", `{"device":"a","signal":"light"}`},
 		{"history", `{"device":"a"}`},
 		{"history", `{"device":"a","each":"minute"}`},
 		{"sql", `{"query":"SELECT 1"}`},

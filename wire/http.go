@@ -9,6 +9,8 @@ type HTTP interface {
 	// HTTP returns the URL of the peer, and what carries requests to it and to
 	// nobody else. The carrier may be used by many goroutines at once. Its error
 	// is ErrUnsent only if no byte of the request left. It never sends a
-	// request twice, and what is under way through it ends with the link.
+	// request twice, and what is under way through it ends with the link. A
+	// request whose Close is set has a connection of its own; any other may go
+	// where one went before, if the peer keeps connections open.
 	HTTP() (url string, carrier http.RoundTripper)
 }

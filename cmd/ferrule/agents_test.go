@@ -341,12 +341,13 @@ func (a *rawAgent) result(method string, params map[string]any) json.RawMessage 
 	return message.Result
 }
 
-// crowd puts many devices into the fleet that answer at once.
+// crowd puts many devices into the fleet that answer at once. They keep something about a
+// pin, in a grammar that nobody asks for it.
 func (g *testGateway) crowd(devices, kinds int) {
 	manifests := make([]*ferrule.Manifest, kinds)
 	ids := make([]ferrule.Kind, kinds)
 	for k := range manifests {
-		m := &ferrule.Manifest{Model: fmt.Sprintf("sensor-%d", k)}
+		m := &ferrule.Manifest{Model: fmt.Sprintf("sensor-%d", k), Pins: []ferrule.Pin{{Number: 34, Abilities: []string{"summary"}}}}
 		for n := range 5 {
 			m.Tools = append(m.Tools, ferrule.Tool{
 				Name: fmt.Sprintf("read_%d", n), Text: "Tell what channel it measures", Effect: ferrule.Reads,
@@ -385,8 +386,8 @@ func TestListSizes(t *testing.T) {
 		if diff := atMany - atFew; diff > 64 || diff < -64 {
 			t.Errorf("%s: the list has %d bytes for 50 devices and %d for 10,000", era, atFew, atMany)
 		}
-		if atKinds > 8192 {
-			t.Errorf("%s: the list has %d bytes", era, atKinds)
+		if most := max(atFew, atMany, atKinds); most > 8192 {
+			t.Errorf("%s: the list has %d bytes", era, most)
 		}
 		findOneOfMany(dialAgent(t, many, era, "/mcp"))
 		findOneOfMany(dialAgent(t, kinds, era, "/mcp"))

@@ -95,7 +95,7 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 
 // looks are the gateway's tools that only tell what there is. Commands call them
 // all the time.
-var looks = map[string]bool{"list_devices": true, "describe_device": true, "device_state": true, "status": true}
+var looks = map[string]bool{"list_devices": true, "describe_device": true, "device_state": true, "status": true, "latest": true}
 
 // has tells whether a record is meant.
 func (f filter) has(e ferrule.Entry) bool {

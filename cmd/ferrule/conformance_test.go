@@ -86,6 +86,12 @@ func serveThing(t *testing.T, d *mcpserver.Device) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveThingOn(t, d, ln)
+}
+
+// serveThingOn does so on a listener.
+func serveThingOn(t *testing.T, d *mcpserver.Device, ln net.Listener) (url string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Serve(ctx, ln) }()

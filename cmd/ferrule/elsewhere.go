@@ -12,14 +12,23 @@ import (
 // what they decide.
 var decided = []string{"adopt_device", "forget_device", "release_device"}
 
-// whereItIs passes on decisions about devices of other nodes.
+// remembered are the tools that tell what was measured of a device. Its own node keeps it.
+var remembered = []string{"latest", "history", "plot"}
+
+// whereItIs passes on what concerns devices of other nodes.
 func (g *gateway) whereItIs(here ferrule.Handler) ferrule.Handler {
 	return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-		if slices.Contains(decided, call.Tool) {
+		tells := slices.Contains(remembered, call.Tool)
+		if tells || slices.Contains(decided, call.Tool) {
 			var in struct{ Device string }
 			if err := json.Unmarshal(call.Args, &in); err == nil {
 				if node := g.elsewhere(in.Device); node != "" {
-					return g.bus.Decide(ctx, node, call)
+					result, err := g.bus.Decide(ctx, node, call)
+					if tells && err != nil && ferrule.AsError(err).Code == ferrule.Offline {
+						return nil, ferrule.Errorf(ferrule.Offline, "node %s does not answer, and it keeps what was measured of %s", node, in.Device).
+							WithHint("try again when it is there")
+					}
+					return result, err
 				}
 			}
 		}
@@ -27,11 +36,11 @@ func (g *gateway) whereItIs(here ferrule.Handler) ferrule.Handler {
 	}
 }
 
-// decisions serves what people at other nodes have decided about devices of this one,
-// and nothing else of the gateway's tools.
+// decisions serves what people at other nodes have decided about devices of this one, and
+// what was measured of them, and nothing else of the gateway's tools.
 func decisions(here ferrule.Handler) ferrule.Handler {
 	return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-		if !slices.Contains(decided, call.Tool) {
+		if !slices.Contains(decided, call.Tool) && !slices.Contains(remembered, call.Tool) {
 			return nil, ferrule.Errorf(ferrule.Denied, "%s is for this node alone", ferrule.Clean(call.Tool, ferrule.MaxToolName))
 		}
 		return here(ctx, call)

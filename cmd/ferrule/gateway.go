@@ -22,6 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/front/agent"
 	"github.com/ferrulehq/ferrule/front/control"
 	"github.com/ferrulehq/ferrule/front/endpoint"
+	"github.com/ferrulehq/ferrule/history"
 	"github.com/ferrulehq/ferrule/journal"
 	"github.com/ferrulehq/ferrule/observe"
 	"github.com/ferrulehq/ferrule/overlay"
@@ -50,7 +51,8 @@ type gateway struct {
 	samples   agent.Sampler   // what devices measure; nil if nobody tells
 	agents    *agent.Front
 	endpoints []*endpoint.Endpoint
-	sense     *sense.Sense // nil if nothing is measured
+	sense     *sense.Sense   // nil if nothing is measured
+	history   *history.Store // nil if nothing of that is kept
 	control   *control.Server
 	web       net.Listener
 	end       func() // ends it for another to take its place; nil if that is not to be
@@ -76,7 +78,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	g.observe = observe.New(observe.Parts{
-		Config: cfg.ObserveConfig(), Node: cfg.BusConfig().Node, Version: version(), Sources: g.sources(), Log: g.log,
+		Config: cfg.ObserveConfig(), Node: cfg.BusConfig().Node, Version: version(), Sources: g.sources(cfg), Log: g.log,
 	})
 	meters := g.observe.Meters()
 	if g.memory, err = dock.OpenMemory(data, g.log); err != nil {
@@ -134,7 +136,15 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		Log:        g.log,
 	})
 	g.wishes.settled = g.dock.Settled
-	box, err := toolbox.New(version(),
+	if err := g.openHistory(cfg, data); err != nil {
+		return err
+	}
+	g.samples = g.bus
+	past, err := g.pastTools(data)
+	if err != nil {
+		return err
+	}
+	box, err := toolbox.New(version(), append(past,
 		toolbox.ListDevices(g.fleet),
 		toolbox.DescribeDevice(g.fleet),
 		toolbox.DeviceState(g.fleet),
@@ -146,7 +156,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		toolbox.FindTools(g.catalog),
 		toolbox.DescribeTool(g.catalog),
 		toolbox.CallMany(g.call),
-	)
+	)...)
 	if err != nil {
 		return err
 	}
@@ -228,6 +238,9 @@ func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	parts := []func(context.Context) error{g.observe.Run, g.bus.Run, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run}
 	for _, e := range g.endpoints {
 		parts = append(parts, e.Run)
+	}
+	if g.history != nil {
+		parts = append(parts, g.record)
 	}
 	if g.sense != nil {
 		parts = append(parts, g.sense.Run)
@@ -342,6 +355,9 @@ func (g *gateway) close() error {
 	}
 	if g.door != nil {
 		errs = append(errs, g.door.close())
+	}
+	if g.history != nil {
+		errs = append(errs, g.history.Close())
 	}
 	if g.journal != nil {
 		errs = append(errs, g.journal.Close())

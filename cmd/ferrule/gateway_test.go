@@ -30,6 +30,12 @@ type testGateway struct {
 // with the test, or by stop.
 func startGateway(t testing.TB, devices map[string]string, change ...func(*config.Config)) *testGateway {
 	t.Helper()
+	return startGatewayWith(t, devices, func(*gateway) {}, change...)
+}
+
+// startGatewayWith does so with a gateway that was changed before it runs.
+func startGatewayWith(t testing.TB, devices map[string]string, before func(*gateway), change ...func(*config.Config)) *testGateway {
+	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = "127.0.0.1:0"
 	for name, addr := range devices {
@@ -46,6 +52,7 @@ func startGateway(t testing.TB, devices map[string]string, change ...func(*confi
 	if err != nil {
 		t.Fatal(err)
 	}
+	before(g)
 	return runGateway(t, g, data)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,6 +148,49 @@ func TestHTTPDeviceByHand(t *testing.T) {
 	c.want(0, `"celsius":-3,`, "call", "gallery", "measure", "n=0")
 	c.want(0, `[{"type":"image","data":"AAAAAAAAAAAAAA==","mime":"image/png"}]`, "call", "gallery", "picture", "n=0")
 	c.want(0, `[{"type":"text","text":"first 0"},{"type":"image",`, "call", "gallery", "parts", "n=0")
+}
+
+// countingListener counts who connects.
+type countingListener struct {
+	net.Listener
+	count atomic.Int32
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.count.Add(1)
+	}
+	return conn, err
+}
+
+// TestHTTPDeviceConnections: calls that only look share a connection to a device that keeps
+// it; what may change something has one of its own, so that it is known whether it was sent.
+func TestHTTPDeviceConnections(t *testing.T) {
+	for name, changing := range map[string]bool{"looking": false, "changing": true} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			counted := &countingListener{Listener: ln}
+			url := serveThingOn(t, galleryThing(changing), counted)
+			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "gallery"}} })
+			g.online("gallery")
+			before := counted.count.Load()
+			const calls = 20
+			for n := range calls {
+				if _, err := g.call("gallery", "number", fmt.Sprintf(`{"n":%d}`, n), 0); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Millisecond) // the answer is read to its end
+			}
+			made := int(counted.count.Load() - before)
+			if changing && made < calls || !changing && made > calls/2 {
+				t.Errorf("%d calls made %d connections", calls, made)
+			}
+		})
+	}
 }
 
 // TestHTTPDeviceAway: a device that was not there when the gateway began is used once it

@@ -1,11 +1,39 @@
 package main
 
 import (
+	"context"
+	"path/filepath"
+
 	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/dialect/mcpu"
+	"github.com/ferrulehq/ferrule/history"
 	"github.com/ferrulehq/ferrule/sense"
 )
+
+// historyFile is where what was measured is kept, in the data directory.
+const historyFile = "history.db"
+
+// openHistory opens what was measured, if that is kept.
+func (g *gateway) openHistory(cfg config.Config, data string) (err error) {
+	if !cfg.History.Enabled {
+		return nil
+	}
+	g.history, err = history.Open(filepath.Join(data, historyFile), cfg.HistoryConfig(), g.log)
+	return err
+}
+
+// record keeps what is measured.
+func (g *gateway) record(ctx context.Context) error { return g.history.Run(ctx, g.bus) }
+
+// measured tells of a reading, unless there is no room for it.
+func (g *gateway) measured(r ferrule.Reading) bool {
+	taken := g.bus.Measured(r)
+	if taken {
+		g.observe.Measured(r)
+	}
+	return taken
+}
 
 // makeSense has the devices of this node asked for what they measure, if that is wanted.
 func (g *gateway) makeSense(cfg config.Config) {
@@ -13,10 +41,14 @@ func (g *gateway) makeSense(cfg config.Config) {
 	if !c.Enabled {
 		return
 	}
-	g.sense = sense.New(sense.Parts{
+	parts := sense.Parts{
 		Config: c, Handle: g.handle, Node: cfg.BusConfig().Node, Log: g.log,
 		Grammars: map[string]func(*ferrule.Manifest) []ferrule.Probe{mcpu.Name: mcpu.Probes},
-		Publish:  g.bus.Measured,
-	})
+		Publish:  g.measured,
+	}
+	if g.history != nil {
+		parts.Past = g.history
+	}
+	g.sense = sense.New(parts)
 	g.fleet.FollowOwn(g.sense)
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
 	"github.com/ferrulehq/ferrule/observe"
+	"github.com/ferrulehq/ferrule/sense"
 )
 
 // sources tell what the parts of the gateway count. They are asked once it runs.
-func (g *gateway) sources() observe.Sources {
-	return observe.Sources{
+func (g *gateway) sources(cfg config.Config) observe.Sources {
+	all := observe.Sources{
 		Devices: func(fn func(*ferrule.Device)) { g.fleet.EachOwn(fn) },
 		Lanes: func() observe.Lanes {
 			s := g.dock.Stats()
@@ -23,6 +25,26 @@ func (g *gateway) sources() observe.Sources {
 			s := g.journal.Stats()
 			return observe.Journal{Records: s.Records, Failures: s.Failures, Bytes: s.Bytes, Healthy: g.journal.Health() == nil}
 		},
+	}
+	if cfg.SenseConfig().Enabled {
+		all.Sense = g.senseCounts
+	}
+	if cfg.History.Enabled {
+		all.History = func() observe.History {
+			s := g.history.Stats()
+			return observe.History{Signals: s.Signals, Samples: s.Samples, Refused: s.Refused, Behind: s.Behind, Bytes: s.Bytes, Recording: s.Stopped == ""}
+		}
+	}
+	return all
+}
+
+// senseCounts is what is counted about readings.
+func (g *gateway) senseCounts() observe.Sense {
+	s := g.sense.Stats()
+	return observe.Sense{
+		Devices: s.Devices, Probes: s.Probes, BackingOff: s.BackingOff, Waiting: s.Waiting,
+		Reads: s.Reads, Failures: s.Failures, Samples: s.Samples, Dropped: s.Dropped,
+		LateBounds: sense.LateBounds[:], LateCounts: s.Late.Counts[:], LateSum: s.Late.Sum,
 	}
 }
 

@@ -62,13 +62,13 @@ Try it without any hardware:
 	cmd.PersistentFlags().StringVar(&a.data, "data", "", "data `DIR` of the gateway that is meant (FERRULE_DATA; the user's own otherwise)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "write JSON, for scripts")
 	for _, c := range []*cobra.Command{
-		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.traceCommand(),
+		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.historyCommand(), a.traceCommand(),
 		a.adoptCommand(), a.forgetCommand(), a.releaseCommand(), a.auditCommand(),
 	} {
 		c.PersistentPreRunE = a.hasData
 		cmd.AddCommand(c)
 	}
-	cmd.AddCommand(a.setupCommand(), a.doctorCommand(), a.simCommand(), a.versionCommand(), a.manCommand())
+	cmd.AddCommand(a.setupCommand(), a.doctorCommand(), a.simCommand(), a.versionCommand(), a.manCommand(), a.askCommand())
 	return parent(cmd)
 }
 
@@ -151,15 +151,20 @@ func callGateway[Out any](ctx context.Context, a *app, tool string, in any) (out
 
 // callOwn calls one of the gateway's own tools through a client.
 func callOwn[Out any](ctx context.Context, client *control.Client, tool string, in any) (out Out, err error) {
-	args, err := json.Marshal(in)
-	if err != nil {
-		return out, err
-	}
-	result, err := client.Handle(ctx, &ferrule.Call{Principal: me(), Device: ferrule.GatewayID, Tool: tool, Args: args})
+	result, err := callTool(ctx, client, tool, in)
 	if err != nil {
 		return out, err
 	}
 	return out, json.Unmarshal(result.Value, &out)
+}
+
+// callTool does so, for one whose result has more than a value.
+func callTool(ctx context.Context, client *control.Client, tool string, in any) (*ferrule.Result, error) {
+	args, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	return client.Handle(ctx, &ferrule.Call{Principal: me(), Device: ferrule.GatewayID, Tool: tool, Args: args})
 }
 
 // me is the person who runs the command.

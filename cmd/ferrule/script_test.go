@@ -13,7 +13,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"ferrule": main, "flash": flash, "bare": bare, "lamp": lamp, "turnstile": turnstile, "weighed": weighed})
+	testscript.Main(m, map[string]func(){
+		"ferrule": main, "flash": flash, "bare": bare, "lamp": lamp, "turnstile": turnstile, "gallery": gallery, "proxy": proxy, "weighed": weighed,
+	})
 }
 
 // TestScripts runs testdata/script. Each script has a data directory and a home

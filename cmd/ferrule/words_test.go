@@ -186,9 +186,9 @@ func readResources(t *testing.T, a *testAgent, alone bool) {
 		}
 	}
 	templates, err := a.ListResourceTemplates(ctx, nil)
-	want := 5
+	want := 6
 	if alone {
-		want = 4 // its own resources have URIs of their own
+		want = 5 // its own resources have URIs of their own
 	}
 	if err != nil || len(templates.ResourceTemplates) != want {
 		t.Errorf("%s: %+v, %v", a.name, templates, err)

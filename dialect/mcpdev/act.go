@@ -1,6 +1,7 @@
 package mcpdev
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -25,8 +26,7 @@ func (s *session) actOf(call *ferrule.Call) (act, error) {
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(args, &values); err != nil || values == nil {
+	if !bytes.HasPrefix(bytes.TrimLeft(args, " \t\r\n"), []byte("{")) || !json.Valid(args) {
 		return act{}, ferrule.Errorf(ferrule.Invalid, "the arguments are no JSON object")
 	}
 	switch call.Act {
@@ -95,6 +95,14 @@ func (s *session) once(ctx context.Context, c *underway, a act) (*ferrule.Result
 	return a.read(c.call, answer.result)
 }
 
+// inputRequired is the type of a result that asks for something first.
+const inputRequired = "input_required"
+
+// says tells whether a word may stand in a JSON text. It is quicker than to read that.
+func says(text []byte, word string) bool {
+	return bytes.Contains(text, []byte(word)) || bytes.Contains(text, []byte(`\u`)) // where it may be written otherwise
+}
+
 // wantsOf reads what a device wants to know first; nil if it wants nothing.
 func wantsOf(call *ferrule.Call, result []byte) (*ferrule.Wants, error) {
 	var in struct {
@@ -105,7 +113,7 @@ func wantsOf(call *ferrule.Call, result []byte) (*ferrule.Wants, error) {
 		} `json:"inputRequests"`
 		State *string `json:"requestState"`
 	}
-	if json.Unmarshal(result, &in) != nil || in.Type != "input_required" {
+	if !says(result, inputRequired) || json.Unmarshal(result, &in) != nil || in.Type != inputRequired {
 		return nil, nil
 	}
 	if len(in.Requests) == 0 || len(in.Requests) > maxQuestions {

@@ -132,9 +132,12 @@ func (s *session) logs(ctx context.Context) {
 	}
 }
 
-// maxPages is how many pages of a list are asked for. Some boards put one entry on
-// each.
-const maxPages = 256
+// The bounds of a list: how many pages are asked for, of which some boards put one entry on
+// each, and how long that may be by which the next is asked for.
+const (
+	maxPages  = 256
+	maxCursor = 4 << 10
+)
 
 // listing is a list that is being read.
 type listing struct {
@@ -166,6 +169,9 @@ func (l *listing) read(ctx context.Context, s *session) error {
 		next, ok := l.take(a.result)
 		switch {
 		case !ok:
+			return nil
+		case len(next) > maxCursor:
+			l.note("%s has a cursor of %d bytes; the first %d entries are kept", l.method, len(next), l.entries)
 			return nil
 		case slices.Contains(seen, next) || l.entries > ferrule.MaxTools || l.size > ferrule.MaxManifest:
 			l.note("%s does not end; the first %d entries are kept", l.method, l.entries)

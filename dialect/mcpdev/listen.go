@@ -189,7 +189,9 @@ func (s *session) listen(ctx context.Context, l *listening) {
 			if err != nil {
 				s.settle(l, err)
 				s.note("it does not tell what changes: %v", err)
-				return
+				if t := (*trouble)(nil); !errors.As(err, &t) || !t.passing() {
+					return
+				}
 			}
 			if time.Since(began) > listenLater {
 				pause = listenAgain
@@ -207,8 +209,7 @@ func (s *session) listen(ctx context.Context, l *listening) {
 	})
 }
 
-// listenOnce listens until the device ends it. The error is why it will not have it
-// at all.
+// listenOnce listens until the device ends it. The error is why it will not have it.
 func (s *session) listenOnce(ctx context.Context, l *listening) error {
 	wishes := s.wishes(l)
 	if len(wishes) == 0 {

@@ -51,7 +51,7 @@ func newPosts(s *session, h wire.HTTP) *posts {
 
 // ask implements courier.
 func (p *posts) ask(ctx context.Context, r request) (message, error) {
-	answer, err := p.post(ctx, r.body, r.method, r.name)
+	answer, err := p.post(ctx, r)
 	if err != nil {
 		return message{}, err
 	}
@@ -80,14 +80,15 @@ func (p *posts) ask(ctx context.Context, r request) (message, error) {
 }
 
 // post sends a message. A device that cannot be reached is gone: it is greeted again.
-func (p *posts) post(ctx context.Context, body []byte, method, name string) (*http.Response, error) {
-	out, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
+func (p *posts) post(ctx context.Context, r request) (*http.Response, error) {
+	out, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(r.body))
 	if err != nil {
 		return nil, &trouble{err: err}
 	}
+	out.Close = !r.harmless
 	out.Header.Set("Content-Type", "application/json")
 	out.Header.Set("Accept", "application/json, text/event-stream")
-	p.identify(out, method, name)
+	p.identify(out, r.method, r.name)
 	answer, err := p.carrier.RoundTrip(out)
 	if err != nil {
 		t := &trouble{sent: !errors.Is(err, wire.ErrUnsent), silent: ctx.Err() != nil, err: err}
@@ -188,8 +189,8 @@ func (p *posts) unusual(r request, answer *http.Response) (message, error) {
 	case status < 400:
 		t.err = fmt.Errorf("%w to %s, which is not followed: if that is right, it is the URL to give", t.err, ferrule.Clean(answer.Header.Get("Location"), 256))
 		return message{}, t
-	case failure.err != nil && (failure.err.refused() || status >= 500):
-		return failure, nil
+	case failure.err != nil && (failure.err.refused() || status >= 500 || failure.id == r.id):
+		return failure, nil // one without an id is about the request itself, and not about what it asks for
 	}
 	return message{}, t
 }
@@ -202,7 +203,7 @@ func (p *posts) sessionID() string {
 
 // tell implements courier.
 func (p *posts) tell(ctx context.Context, body []byte) error {
-	answer, err := p.post(ctx, body, "", "")
+	answer, err := p.post(ctx, request{body: body})
 	if err != nil {
 		return err
 	}
@@ -233,6 +234,7 @@ func (p *posts) farewell(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	out.Close = true
 	p.identify(out, "", "")
 	if answer, err := p.carrier.RoundTrip(out); err == nil {
 		answer.Body.Close()
@@ -283,7 +285,7 @@ func (p *posts) keepAlive(ctx context.Context) error {
 		method = "server/discover"
 	}
 	a, err := s.within(ctx, beatWait, method, nil)
-	if t := (*trouble)(nil); errors.As(err, &t) && t.status > 0 {
+	if t := (*trouble)(nil); errors.As(err, &t) && t.status > 0 || s.crowdedOut(err) {
 		return nil
 	}
 	if err == nil && a.err == nil && s.isModern() {

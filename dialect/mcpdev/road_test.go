@@ -288,3 +288,34 @@ func TestFollowEnds(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 }
+
+// TestQuestionEnds: a device is lost while somebody thinks about what it has asked. They
+// are not waited for: the conversation is over.
+func TestQuestionEnds(t *testing.T) {
+	at := &restartable{t: t, address: "127.0.0.1:0"}
+	stop := at.start(older(robot().Handler()))
+	m := meet(t, "http://"+at.address+"/mcp")
+	asked, answered := make(chan struct{}), make(chan error, 1)
+	ask := func(ctx context.Context, _ ferrule.Question) (ferrule.Answer, error) {
+		close(asked)
+		<-ctx.Done()
+		return ferrule.Answer{}, ctx.Err()
+	}
+	go func() { // whoever calls may call again, so that its context does not end with the call
+		_, err := m.Invoke(t.Context(), &ferrule.Call{Device: "robot", Tool: "careful", Ask: ask, Askable: []ferrule.Asked{ferrule.User}})
+		answered <- err
+	}()
+	<-asked
+	stop()
+	if err := <-answered; ferrule.AsError(err).Code != ferrule.Unanswered {
+		t.Errorf("the call: %v", err)
+	}
+	select {
+	case err := <-m.ran:
+		if err == nil {
+			t.Error("it says that it was ended")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the conversation goes on")
+	}
+}

@@ -32,6 +32,8 @@ type request struct {
 	method string
 	name   string // of the tool, prompt or resource; empty of others
 	body   []byte
+	// harmless tells that it may be sent again if it comes to nothing.
+	harmless bool
 }
 
 // rpc is a message as it is written.

@@ -202,6 +202,8 @@ func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 	if err != nil {
 		return nil, err
 	}
+	ctx, over := context.WithCancel(ctx)
+	defer over() // nobody is asked any longer than the call lasts
 	c, err := s.begin(ctx, call)
 	if err != nil {
 		return nil, err
@@ -260,6 +262,9 @@ func firstError(errs ...error) error {
 // ask asks something for a call, and makes of trouble what it means for it.
 func (s *session) ask(ctx context.Context, c *underway, method, name string, params map[string]any) (message, error) {
 	r := s.request(c, method, name, params)
+	if tool := c.call.Target.Tool; tool != nil {
+		r.harmless = tool.Repeatable()
+	}
 	if n := len(r.body); s.limit > 0 && n > s.limit {
 		return message{}, ferrule.Errorf(ferrule.Invalid, "the request would be %d bytes long; %s is sent %d at most", n, c.call.Device, s.limit).
 			WithHint("use shorter arguments")
@@ -381,6 +386,9 @@ func (s *session) relist() {
 		s.stale = false
 		s.mu.Unlock()
 		m, err := s.describe(s.running, s.about)
+		if s.crowdedOut(err) {
+			continue
+		}
 		if err != nil {
 			s.fail(fmt.Errorf("what it offers has changed, and cannot be read: %w", err))
 			return
@@ -394,6 +402,19 @@ func (s *session) relist() {
 			return
 		}
 	}
+}
+
+// crowdedOut tells that a request of the gateway's own was not sent because the device was at
+// a call all the time. That says nothing about the device, and least of all is the call to
+// be ended for it.
+func (s *session) crowdedOut(err error) bool {
+	t := (*trouble)(nil)
+	if !errors.As(err, &t) || t.sent || !t.silent {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.call != nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -2,6 +2,7 @@ package mcpdev
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,19 +29,17 @@ const maxEvent = 8 << 20
 // events reads a stream, and gives each event to take until that returns false. It
 // returns nil at the end of the stream, and then, too.
 func events(body io.Reader, take func(event) bool) error {
-	lines := bufio.NewReader(body)
+	lines := eventLines{in: bufio.NewReader(body)}
 	var e event
 	var any bool
 	for size := 0; ; {
-		line, err := lines.ReadString('\n')
-		if size += len(line); size > maxEvent {
-			return fmt.Errorf("%w: an event has more than %d bytes", wire.ErrTooLong, maxEvent)
-		}
-		line = strings.TrimRight(line, "\r\n")
-		if line != "" {
+		line, err := lines.next(maxEvent - size)
+		size += len(line)
+		switch {
+		case line != "":
 			any = e.set(line) || any
-		} else if any {
-			if !take(e) {
+		case err == nil:
+			if any && !take(e) {
 				return nil
 			}
 			e, any, size = event{}, false, 0
@@ -51,6 +50,43 @@ func events(body io.Reader, take func(event) bool) error {
 		case err != nil:
 			return err
 		}
+	}
+}
+
+// eventLines reads lines, which end with CR, LF or both.
+type eventLines struct {
+	in   *bufio.Reader
+	pair bool // the last one ended with CR, and an LF would belong to it
+}
+
+// next is the next line without its end. No more of it is kept than there is room for.
+func (l *eventLines) next(room int) (string, error) {
+	var line []byte
+	for {
+		if _, err := l.in.Peek(1); err != nil {
+			return string(line), err
+		}
+		come, _ := l.in.Peek(l.in.Buffered())
+		if l.pair && come[0] == '\n' {
+			l.pair = false
+			l.in.Discard(1)
+			continue
+		}
+		end := bytes.IndexAny(come, "\r\n")
+		l.pair = end >= 0 && come[end] == '\r'
+		part := come
+		if end >= 0 {
+			part = come[:end]
+		}
+		if len(line)+len(part) > room {
+			return "", fmt.Errorf("%w: an event has more than %d bytes", wire.ErrTooLong, maxEvent)
+		}
+		line = append(line, part...)
+		if end >= 0 {
+			l.in.Discard(end + 1)
+			return string(line), nil
+		}
+		l.in.Discard(len(come))
 	}
 }
 
@@ -192,6 +228,7 @@ func (p *posts) get(ctx context.Context, last string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	out.Close = true // it is read for as long as there is something to say
 	out.Header.Set("Accept", "text/event-stream")
 	if last != "" {
 		out.Header.Set(lastHeader, last)
@@ -277,13 +314,15 @@ func (s *stream) once(ctx context.Context, p *posts, at *mark, opened bool) (ove
 	s.set(end)
 	defer s.set(nil)
 	response, err := p.get(ctx, at.id)
+	if response != nil {
+		defer response.Body.Close() // whoever waits for a stream waits for this
+	}
 	if ctx.Err() != nil {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer response.Body.Close()
 	switch status := response.StatusCode; {
 	case status == http.StatusNotFound && p.sessionID() != "" && opened, status == http.StatusBadRequest && opened:
 		p.session.fail(errForgotten) // it was there before

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,11 +33,15 @@ var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 // byte, and what must come of it. Time is not real, so waits cost nothing. Each file
 // has a script of these commands:
 //
+//	heeds                        what the device says of itself later is heeded, too
 //	greet                        begin the greeting
+//	run                          the greeting succeeded, and the session runs
 //	device                       greet, and answer as a board of the older era with one
 //	                             tool and no stream does, which names its session
 //	modern                       the same of the newer era
 //	> METHOD [BODY]              the gateway sends exactly this; it is at hand
+//	keep NAME                    put what is at hand aside, under a name
+//	take NAME                    have it at hand again
 //	header NAME [VALUE]          what is at hand has this header, or not
 //	< STATUS [NAME=VALUE]* BODY  it is answered so, and the connection closed
 //	raw "BYTES"                  the same, byte by byte
@@ -58,6 +63,7 @@ var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 //	hint "TEXT"                  and this was in its hint
 //	ends "TEXT"                  the session ended, and TEXT is in its reason
 //	notified METHOD [PARAMS]     the device's next notification was handed on
+//	renewed TOOLS                the device now says that it has these
 //	note "TEXT"                  a remark about the wire had this text
 //
 // Empty lines and lines with # are skipped.
@@ -98,17 +104,18 @@ func section(t testing.TB, a *txtar.Archive, name string) string {
 }
 
 // httpLink is a link to a server in memory, which has wire.HTTP as that of wire/web
-// has it: one connection for each request, and nothing is sent twice.
+// has it: one connection for each request, one post at a time, and nothing is sent twice.
 type httpLink struct {
 	wire.Tap
 	transport *http.Transport
+	posts     chan struct{} // holds one while a post has no answer yet
 	accept    chan net.Conn
 	closed    chan struct{}
 	gone      chan struct{} // closed when nobody accepts
 }
 
 func newHTTPLink() *httpLink {
-	l := &httpLink{accept: make(chan net.Conn), closed: make(chan struct{}), gone: make(chan struct{})}
+	l := &httpLink{posts: make(chan struct{}, 1), accept: make(chan net.Conn), closed: make(chan struct{}), gone: make(chan struct{})}
 	l.transport = &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: l.dial}
 	return l
 }
@@ -139,12 +146,26 @@ func (l *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 		case <-ctx.Done():
 		}
 	}()
+	release := func() {}
+	if r.Method == http.MethodPost {
+		select {
+		case l.posts <- struct{}{}:
+			release = sync.OnceFunc(func() { <-l.posts })
+		case <-ctx.Done():
+			cancel()
+			return nil, fmt.Errorf("%w: %w", wire.ErrUnsent, r.Context().Err())
+		}
+	}
 	response, err := l.transport.RoundTrip(r.WithContext(ctx))
 	if err != nil {
+		release()
 		cancel()
 		return nil, err
 	}
-	response.Body = &body{response.Body, cancel}
+	if isStream(response) {
+		release()
+	}
+	response.Body = &body{response.Body, func() { release(); cancel() }}
 	return response, nil
 }
 
@@ -193,6 +214,9 @@ type player struct {
 	link     *httpLink
 	requests map[string]chan asked // by method
 	hand     asked
+	kept     map[string]asked
+	heeds    bool
+	renewed  chan string
 	notes    chan string
 	notified chan string
 	greeted  chan greeted
@@ -218,7 +242,8 @@ type called struct {
 
 func newPlayer(t *testing.T, archive *txtar.Archive) *player {
 	p := &player{
-		t: t, archive: archive, link: newHTTPLink(), notes: make(chan string, 1000), notified: make(chan string, 1000),
+		t: t, archive: archive, link: newHTTPLink(), kept: make(map[string]asked),
+		notes: make(chan string, 1000), notified: make(chan string, 1000), renewed: make(chan string, 1000),
 		requests: map[string]chan asked{"POST": make(chan asked, 100), "GET": make(chan asked, 100), "DELETE": make(chan asked, 100)},
 	}
 	p.link.Observe(func(f wire.Frame) { p.notes <- f.Note })
@@ -264,6 +289,9 @@ func (p *player) finish() {
 	if p.hand.conn != nil {
 		p.hand.conn.Close()
 	}
+	for _, k := range p.kept {
+		k.conn.Close()
+	}
 	for _, all := range p.requests {
 		for len(all) > 0 {
 			(<-all).conn.Close()
@@ -285,8 +313,16 @@ func (p *player) play(script string) {
 
 func (p *player) do(word, rest string) error {
 	switch word {
+	case "heeds":
+		p.heeds = true
+	case "keep":
+		p.kept[rest] = p.hand
+	case "take":
+		p.hand = p.kept[rest]
 	case "greet":
 		p.greet()
+	case "run":
+		return p.start()
 	case "device":
 		p.greet()
 		p.play(strings.Join(usualBoard, "\n"))
@@ -335,6 +371,10 @@ func (p *player) do(word, rest string) error {
 		return contains(fmt.Sprint(<-p.ran), rest)
 	case "notified":
 		if got := <-p.notified; got != rest {
+			return fmt.Errorf("got %s", got)
+		}
+	case "renewed":
+		if got := <-p.renewed; got != rest {
 			return fmt.Errorf("got %s", got)
 		}
 	case "note":
@@ -408,6 +448,15 @@ func (p *player) start() error {
 	p.session.(dialect.Notifier).Notify(func(method string, params json.RawMessage) {
 		p.notified <- strings.TrimSpace(method + " " + string(params))
 	})
+	if p.heeds {
+		p.session.(dialect.Changer).Changed(func(m *ferrule.Manifest) {
+			var tools []string
+			for _, t := range m.Tools {
+				tools = append(tools, t.Name)
+			}
+			p.renewed <- strings.Join(tools, " ")
+		})
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop, p.ran = stop, make(chan error, 1)
 	go func() { p.ran <- p.session.Run(ctx) }()

@@ -21,8 +21,16 @@ type trouble struct {
 func (t *trouble) Error() string { return t.err.Error() }
 func (t *trouble) Unwrap() error { return t.err }
 
-// declined tells that the device did not take the request: it did not run.
-func (t *trouble) declined() bool { return t.status >= 400 && t.status < 500 }
+// declined tells that the device did not take the request: it did not run. Of one that was
+// waited for too long nobody knows.
+func (t *trouble) declined() bool {
+	return t.status >= 400 && t.status < 500 && t.status != http.StatusRequestTimeout
+}
+
+// passing tells that what is declined now may be taken later.
+func (t *trouble) passing() bool {
+	return t.status == http.StatusTooManyRequests || t.status == http.StatusRequestTimeout || t.status >= 500
+}
 
 // final tells that asking in another way does not help.
 func (t *trouble) final() bool {

@@ -194,6 +194,15 @@ func TestInstructions(t *testing.T) {
 	if text := talks.viewAt("robot").instructions(); len(text) > 4*300+maxSaid || !strings.Contains(text, "says of itself: Home the arm first.") {
 		t.Errorf("%d characters: %s", len(text), text)
 	}
+	measures, _ := withMeter(t)
+	if text := measures.viewAt("").instructions(); len(text) > 4*300 || !strings.Contains(text, "gateway__plot") {
+		t.Errorf("%d characters: %s", len(text), text)
+	}
+	for _, v := range []*view{f.viewAt(""), measures.viewAt("robot")} { // nothing is kept, or the gateway cannot be asked there
+		if text := v.instructions(); strings.Contains(text, "gateway__plot") {
+			t.Errorf("%s", text)
+		}
+	}
 	if f.viewAt("nobody") != nil {
 		t.Error("there is a view of a device that is not there")
 	}

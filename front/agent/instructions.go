@@ -10,10 +10,15 @@ func (v *view) instructions() string {
 	if v.device != "" {
 		return "These are the tools of one device, " + v.device + ", behind the gateway Ferrule. " + manners + v.said()
 	}
-	return "Ferrule offers devices (boards, sensors, motors) as tools named <device>__<tool>. " +
+	text := "Ferrule offers devices (boards, sensors, motors) as tools named <device>__<tool>. " +
 		"While there are many devices, tools named <model>--<kind>__<tool> take the ID of one in `device`, or tools are found with " +
 		catalog.Name("find_tools") + " and called with " + catalog.Name("call_tool") + ". Every <device>__<tool> can be called, listed or not. " +
-		catalog.Name("status") + " tells what is there, and what to do if nothing is. " + manners
+		catalog.Name("status") + " tells what is there, and what to do if nothing is. "
+	if v.front.measures() {
+		text += "What devices measure is recorded: " + catalog.Name("latest") + ", " + catalog.Name("history") + " and " + catalog.Name("plot") +
+			" tell it without asking the device, and " + catalog.Name("sql") + " answers questions about all of it. "
+	}
+	return text + manners
 }
 
 // said is what the device of this view tells agents.

@@ -60,7 +60,11 @@ func (v *view) take(ctx context.Context, req inquiry, state string, answers mcp.
 		result, err := v.front.handle(ctx, call)
 		return result, nil, withoutNeeds(err)
 	}
-	if state == "" {
+	switch {
+	case state == "" && call.Askable == nil:
+		result, err := v.takeAlone(ctx, report, call)
+		return result, nil, err
+	case state == "":
 		return v.start(ctx, answers, call).wait(ctx, report)
 	}
 	r := v.front.waiting.take(state, v.purposeOf(call), call.Args)
@@ -69,6 +73,15 @@ func (v *view) take(ctx context.Context, req inquiry, state string, answers mcp.
 	}
 	r.answer(answers)
 	return r.wait(ctx, report)
+}
+
+// takeAlone takes the road for an agent of the newer era that cannot ask anybody: its call
+// does not outlive its request.
+func (v *view) takeAlone(ctx context.Context, report *reporter, call *ferrule.Call) (*ferrule.Result, error) {
+	r := &run{view: v}
+	call.Progress, call.Ask = report.report, r.ask
+	r.result, r.err = v.front.handle(ctx, call)
+	return r.result, r.wrong()
 }
 
 // withoutNeeds is an error to an agent of the older era, which has no word for that.

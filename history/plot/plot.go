@@ -86,15 +86,16 @@ func (p *Picture) Check() error {
 	case p.Width < MinWidth || p.Width > MaxWidth || p.Height < MinHeight || p.Height > MaxHeight:
 		return fmt.Errorf("%w: want from %dx%d to %dx%d, got %dx%d", ErrSize, MinWidth, MinHeight, MaxWidth, MaxHeight, p.Width, p.Height)
 	}
-	if units := len(p.panels()); p.Height < HeightFor(units) {
-		return fmt.Errorf("%w: %d units need %d pixels of height, got %d", ErrSize, units, HeightFor(units), p.Height)
+	if n := len(p.panels()); p.Height < HeightFor(n) {
+		return fmt.Errorf("%w: %d panels need %d pixels of height, got %d", ErrSize, n, HeightFor(n), p.Height)
 	}
 	return nil
 }
 
-// HeightFor is the least height of a picture with so many units.
-func HeightFor(units int) int {
-	return max(MinHeight, titleRoom+callsRoom+timeRoom+units*(headRoom+panelHeight))
+// HeightFor is the least height of a picture with so many panels: one for each unit, and
+// one for each curve without a unit.
+func HeightFor(panels int) int {
+	return max(MinHeight, titleRoom+callsRoom+timeRoom+panels*(headRoom+panelHeight))
 }
 
 // Draw draws a picture as PNG.
@@ -144,13 +145,14 @@ type coloured struct {
 	colour color.RGBA
 }
 
-// panels are the curves by unit, in the order in which they come.
+// panels are the curves by unit, in the order in which they come. Those whose unit is not
+// known have nothing in common.
 func (p *Picture) panels() (panels []panel) {
 next:
 	for i := range p.Curves {
 		curve := coloured{&p.Curves[i], palette[i]}
 		for k := range panels {
-			if panels[k].unit == curve.Unit {
+			if panels[k].unit == curve.Unit && curve.Unit != "" {
 				panels[k].curves = append(panels[k].curves, curve)
 				continue next
 			}

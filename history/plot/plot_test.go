@@ -342,6 +342,18 @@ func TestUnits(t *testing.T) {
 	if !(where[0] < where[2] && where[2] < where[1]) {
 		t.Errorf("they are at %v", where)
 	}
+	for _, c := range []*ferrule.Curve{&warm, &bright, &cold} {
+		c.Unit = ""
+	}
+	alone := hour(warm, bright, cold)
+	alone.Height = HeightFor(3)
+	px = drawn(t, alone)
+	for i := range where {
+		a, b, ok := px.rows(x, palette[i])
+		if each := panelHeight + headRoom; !ok || b-a > 4 || a < titleRoom+i*each || b > titleRoom+callsRoom+(i+1)*each {
+			t.Errorf("curve %d without a unit goes from %d to %d", i, a, b)
+		}
+	}
 	p := hour()
 	for i := range 4 {
 		curve := sampled(10, func(part float64) float64 { return part })

@@ -26,12 +26,12 @@ import (
 
 // The bounds of a question.
 const (
-	MaxTime   = 1900 * time.Millisecond // it has ended when two seconds are over
+	MaxTime   = 1800 * time.Millisecond // it has ended when two seconds are over
 	MaxText   = 10_000                  // bytes of a question
 	MaxRows   = 1000
 	usualRows = 100
 	maxAnswer = 256 << 10 // bytes of all rows
-	maxHeap   = 12 << 20  // bytes that SQLite may take
+	maxHeap   = 8 << 20   // bytes that SQLite may take
 	atOnce    = 2         // questions; others wait
 	patience  = 5 * time.Second
 )

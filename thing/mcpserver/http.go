@@ -25,6 +25,8 @@ const (
 	maxKept = 256 << 10
 	// maxConnections is how many connections may be open at once.
 	maxConnections = 256
+	// keepTime is how long a connection is kept that nothing is sent on.
+	keepTime = 2 * time.Minute
 	// farewell is how long the end of what is under way is waited for.
 	farewell = 5 * time.Second
 )
@@ -58,7 +60,7 @@ func (d *Device) serve(ctx context.Context, ln net.Listener, handler http.Handle
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: d.sendTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+		Handler: keeping(handler), ReadHeaderTimeout: d.sendTime, IdleTimeout: keepTime, MaxHeaderBytes: 32 << 10,
 		BaseContext: func(net.Listener) context.Context { return requests },
 		ErrorLog:    slog.NewLogLogger(d.config.Log.Handler(), slog.LevelDebug),
 	}
@@ -82,11 +84,20 @@ func (d *Device) serve(ctx context.Context, ln net.Listener, handler http.Handle
 	<-ended
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer stop()
-	if err := d.lane.enter(ending, ending); err != nil {
+	if !d.lane.empties(ending) {
 		return errors.New("a tool did not end when its context did")
 	}
-	d.lane.leave()
 	return nil
+}
+
+// keeping tells callers for how long a connection is kept that nothing is sent on. Some
+// take devices for boards that can have one at a time, unless they are told.
+func keeping(next http.Handler) http.Handler {
+	header := fmt.Sprintf("timeout=%d", int(keepTime.Seconds()))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Keep-Alive", header)
+		next.ServeHTTP(w, r)
+	})
 }
 
 // sample has samples of pins taken until ctx ends.

@@ -41,6 +41,18 @@ func (l *lane) enter(ctx, stop context.Context) error {
 
 func (l *lane) leave() { <-l.turn }
 
+// empties waits until no call is under way, or ctx ends, and tells which. However many wait,
+// there is room for this.
+func (l *lane) empties(ctx context.Context) bool {
+	select {
+	case l.turn <- struct{}{}:
+		l.leave()
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // halt ends what is under way when serving ends: the SDK's contexts outlive that.
 type halt struct {
 	mu   sync.Mutex

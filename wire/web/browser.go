@@ -170,7 +170,7 @@ func (h *host) take(r record, zone string, now time.Time) {
 	}
 	if r.flush {
 		for a, old := range h.leases {
-			if a.Is4() == addr.Is4() && now.Sub(old.since) > time.Second {
+			if a.Is4() == addr.Is4() && a.Zone() == addr.Zone() && now.Sub(old.since) > time.Second {
 				h.leases[a] = old.renew(0, now)
 			}
 		}
@@ -190,6 +190,11 @@ func (l lease) renew(ttl time.Duration, now time.Time) lease {
 		l.until = until
 	}
 	return l
+}
+
+// part is when so many of a hundred parts of a lease are over.
+func (l lease) part(hundredths int) time.Time {
+	return l.since.Add(l.until.Sub(l.since) * time.Duration(hundredths) / 100)
 }
 
 // over tells whether a lease that there was has ended.
@@ -256,6 +261,9 @@ func (b *browser) ask(now time.Time) []question {
 		if i.host != "" {
 			questions = append(questions, question{i.host, typeA}, question{i.host, typeAAAA})
 		}
+		if all := (question{i.service, typePTR}); !now.Before(i.pointer.part(80)) && !slices.Contains(questions, all) {
+			questions = append(questions, all)
+		}
 	}
 	return questions
 }
@@ -271,8 +279,10 @@ func (b *browser) due(i *instance) time.Time {
 		return never
 	}
 	first := i.srv
-	if best := b.hosts[i.host.key()].longest(); best.until.Before(first.until) {
-		first = best
+	for _, other := range []lease{b.hosts[i.host.key()].longest(), i.pointer} {
+		if other.until.Before(first.until) {
+			first = other
+		}
 	}
 	if !i.since.Equal(first.since) {
 		i.since, i.asked = first.since, 0
@@ -280,7 +290,7 @@ func (b *browser) due(i *instance) time.Time {
 	if i.asked >= 4 {
 		return never
 	}
-	return first.since.Add(first.until.Sub(first.since) * time.Duration(80+5*i.asked) / 100)
+	return first.part(80 + 5*i.asked)
 }
 
 // longest is the lease of the address that is known for the longest time.
@@ -306,6 +316,10 @@ type found struct {
 	port                uint16
 	text                facts
 	addrs               []netip.Addr // best first
+}
+
+func (f found) equal(other found) bool {
+	return f.name == other.name && f.service == other.service && f.host == other.host && f.port == other.port && f.text == other.text && slices.Equal(f.addrs, other.addrs)
 }
 
 // look returns all that can be reached, in the order of their coming, and how many

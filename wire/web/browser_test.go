@@ -132,6 +132,73 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
+// TestShortTTL: one whose records all last for a short time is asked for in time, also for
+// what leads to it, and stays as long as it answers.
+func TestShortTTL(t *testing.T) {
+	b := newBrowser([]string{"_mcp._tcp"})
+	short := announced("short", "s", "10.0.0.7")
+	for i := range short {
+		short[i].ttl = 20 * time.Second
+	}
+	b.take(answer(short...), "", start)
+	asked := 0
+	for tenth := range 6000 {
+		now := start.Add(time.Duration(tenth) * time.Second / 10)
+		for _, q := range b.ask(now) {
+			for _, r := range short {
+				if q.name.key() == r.name.key() && q.kind == r.kind {
+					asked++
+					b.take(answer(r), "", now)
+				}
+			}
+		}
+		if got := labels(b, now); got != "short" {
+			t.Fatalf("after %v there is %q", now.Sub(start), got)
+		}
+	}
+	if asked > 4*600/16+100 {
+		t.Errorf("it was asked %d times", asked)
+	}
+}
+
+// TestZones: a host that is on two networks is told of on each. What is told on one says
+// nothing of the other.
+func TestZones(t *testing.T) {
+	b := newBrowser([]string{"_mcp._tcp"})
+	both := announced("both", "h", "fe80::7")
+	b.take(answer(both...), "left", start)
+	b.take(answer(both...), "right", start)
+	b.take(answer(both...), "left", start.Add(time.Minute))
+	all, _ := b.look(start.Add(time.Minute + 2*goodbye))
+	if len(all) != 1 || fmt.Sprint(all[0].addrs) != "[fe80::7%left fe80::7%right]" {
+		t.Errorf("got %v", all)
+	}
+}
+
+// TestChain: a name that jumps from place to place costs no more than another.
+func TestChain(t *testing.T) {
+	packet := make([]byte, 12)
+	packet[2] = 0x84
+	packet = append(packet, 0, 0, 99, 0, 1, 0, 0, 0, 10, 0, 0) // a record of no matter, which has the places
+	last := len(packet)
+	packet = append(packet, 0)
+	for len(packet) < 6000 {
+		next := len(packet)
+		packet = binary.BigEndian.AppendUint16(packet, uint16(0xc000|last))
+		last = next
+	}
+	binary.BigEndian.PutUint16(packet[21:], uint16(len(packet)-23))
+	count := 1
+	for ; len(packet)+16 <= maxPacket && count < maxRecords; count++ {
+		packet = binary.BigEndian.AppendUint16(packet, uint16(0xc000|last))
+		packet = append(packet, 0, typeA, 0, 1, 0, 0, 0, 10, 0, 4, 10, 0, 0, 7)
+	}
+	binary.BigEndian.PutUint16(packet[6:], uint16(count))
+	if records, err := decode(packet); err == nil {
+		t.Errorf("%d records were read, each by thousands of jumps", len(records))
+	}
+}
+
 // TestAsks: all are asked for at growing intervals, and anew on another network.
 func TestAsks(t *testing.T) {
 	b := newBrowser([]string{"_mcp._tcp", "_other._tcp"})

@@ -27,33 +27,42 @@ const maxHeader = 64 << 10
 
 // carrier is the http.RoundTripper of a link. It is made for boards: a connection
 // for each request, one post at a time, one stream that is read beside, and nothing
-// that is kept open in case.
+// that is kept open in case; see keep.go for those that say that they want it otherwise.
 type carrier struct {
-	link      *link
-	transport *http.Transport
+	link  *link
+	once  *http.Transport // a connection for each request
+	kept  *http.Transport // connections that are used again
+	keeps atomic.Bool     // the device keeps connections open
 
 	// Each holds something for each request that is under way.
 	posts, gets, streams chan struct{}
 }
 
-func newCarrier(l *link) carrier {
-	return carrier{
+func newCarrier(l *link) *carrier {
+	c := &carrier{
 		link:    l,
+		once:    newTransport(l),
+		kept:    newTransport(l),
 		posts:   make(chan struct{}, 1),
 		gets:    make(chan struct{}, 1),
 		streams: make(chan struct{}, maxStreams),
-		// Without Proxy, none is used: a device is in the house. A connection
-		// that is not used again also has no request that the transport would
-		// repeat by itself; nor has HTTP/1.
-		transport: &http.Transport{
-			DialContext:            l.dial,
-			DisableKeepAlives:      true,
-			DisableCompression:     true,
-			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
-			TLSHandshakeTimeout:    l.cfg.DialTimeout,
-			ResponseHeaderTimeout:  l.cfg.Answer,
-			MaxResponseHeaderBytes: maxHeader,
-		},
+	}
+	c.once.DisableKeepAlives = true
+	return c
+}
+
+// newTransport makes a transport. Without Proxy, none is used: a device is in the house.
+// It speaks HTTP/1 only, and so repeats no post of which a byte was sent.
+func newTransport(l *link) *http.Transport {
+	return &http.Transport{
+		DialContext:            l.dial,
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    1,
+		IdleConnTimeout:        keepTime,
+		TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
+		TLSHandshakeTimeout:    l.cfg.DialTimeout,
+		ResponseHeaderTimeout:  l.cfg.Answer,
+		MaxResponseHeaderBytes: maxHeader,
 	}
 }
 
@@ -63,6 +72,7 @@ type request struct {
 	cancel  context.CancelFunc
 	lane    chan struct{} // holds one for this request; nil if it does not any more
 	sent    atomic.Bool   // there was a connection, and bytes may have gone out
+	again   bool          // its connection may be used again
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -100,7 +110,7 @@ func (c *carrier) RoundTrip(out *http.Request) (*http.Response, error) {
 // begin waits until it is the turn of a request.
 func (c *carrier) begin(out *http.Request) (*request, context.Context, error) {
 	ctx, cancel := context.WithCancel(out.Context())
-	r := &request{carrier: c, cancel: cancel}
+	r := &request{carrier: c, cancel: cancel, again: !out.Close && c.keeps.Load()}
 	if err := c.link.begin(r); err != nil {
 		return nil, nil, err
 	}
@@ -141,13 +151,18 @@ func (r *request) send(ctx context.Context, out *http.Request, body []byte) (*ht
 	if len(body) > 0 {
 		copied.Body, copied.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
+	transport := r.carrier.once
+	if r.again {
+		transport = r.carrier.kept
+	}
 	if l.token != "" {
 		copied.Header.Set("Authorization", "Bearer "+l.token)
 	}
 	l.Saw(wire.Out, wire.Message{Channel: out.Method, Data: body}, "") // before the answer can be seen
-	answer, err := r.carrier.transport.RoundTrip(copied)
+	answer, err := transport.RoundTrip(copied)
 	if err == nil {
 		answer.Request = out
+		r.learn(answer)
 		return answer, nil
 	}
 	err = l.why(out.Context(), err)
@@ -165,10 +180,14 @@ func (r *request) receive(answer *http.Response) *http.Response {
 	l := r.carrier.link
 	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind == "text/event-stream" {
 		l.Saw(wire.In, wire.Message{Channel: strconv.Itoa(answer.StatusCode)}, "a stream of events begins")
-		answer.Body = &stream{
+		events := &stream{
 			link: l, body: answer.Body, release: r.stream(),
 			why: func(err error) error { return l.why(answer.Request.Context(), err) },
 		}
+		if r.again {
+			events.rest = r.rest
+		}
+		answer.Body = events
 		return answer
 	}
 	slow := time.AfterFunc(l.cfg.Answer, r.cancel)

@@ -3,6 +3,7 @@ package web
 import (
 	"crypto/sha256"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -146,18 +147,32 @@ func (f found) title() string {
 	}, label)
 }
 
-// is tells whether what was found is what the owner gave a URL of.
-func (f found) is(at endpoint) bool {
-	if at.socket() {
-		return f.at(at.host, f.text.socket) || f.at(at.host, f.port)
+// isAmong tells whether what was found is what the owner gave a URL of. Asked is what there
+// are URLs of, by host and port.
+func (f found) isAmong(asked map[string][]endpoint) bool {
+	for _, hostport := range f.places(f.port) {
+		for _, at := range asked[hostport] {
+			if at.socket() || f.text.path == "" || f.text.path == at.path {
+				return true
+			}
+		}
 	}
-	return f.at(at.host, f.port) && (f.text.path == "" || f.text.path == at.path)
+	if f.text.socket == 0 {
+		return false
+	}
+	for _, hostport := range f.places(f.text.socket) {
+		if slices.ContainsFunc(asked[hostport], endpoint.socket) {
+			return true
+		}
+	}
+	return false
 }
 
-// at tells whether it is at a host and port, by its name or an address.
-func (f found) at(hostport string, port uint16) bool {
-	if hostport == fmt.Sprintf("%s:%d", strings.ToLower(f.host.text()), port) {
-		return true
+// places is where it is, by its name and by its addresses, each with a port.
+func (f found) places(port uint16) []string {
+	all := []string{net.JoinHostPort(strings.ToLower(f.host.text()), strconv.Itoa(int(port)))}
+	for _, a := range f.addrs {
+		all = append(all, netip.AddrPortFrom(a, port).String())
 	}
-	return slices.ContainsFunc(f.addrs, func(a netip.Addr) bool { return hostport == netip.AddrPortFrom(a, port).String() })
+	return all
 }

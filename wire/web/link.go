@@ -19,7 +19,7 @@ type link struct {
 	address string
 	at      endpoint
 	token   string
-	carrier carrier
+	carrier *carrier
 	closed  chan struct{}
 
 	mu    sync.Mutex
@@ -39,7 +39,7 @@ func newLink(cfg *Config, address string, at endpoint, token string) *link {
 }
 
 // HTTP implements wire.HTTP.
-func (l *link) HTTP() (url string, carrier http.RoundTripper) { return l.at.url(), &l.carrier }
+func (l *link) HTTP() (url string, carrier http.RoundTripper) { return l.at.url(), l.carrier }
 
 // Info implements wire.Link.
 func (l *link) Info() wire.Info { return wire.Info{Medium: Medium, Address: l.address} }

@@ -68,6 +68,7 @@ const (
 	maxPacket  = 9000 // as the protocol has it
 	maxRecords = 256
 	maxName    = 255
+	maxJumps   = 16 // in one name; a few are usual
 )
 
 var errMessage = errors.New("no answer of mDNS")
@@ -156,9 +157,11 @@ func readText(data []byte) ([]string, error) {
 }
 
 // readName reads a name, and tells where it ends. Parts of it may stand earlier in
-// the message, and each such jump goes back, so that there is an end of them.
+// the message. Each such jump goes back, and there are few, so that a message costs no
+// more than its length.
 func readName(packet []byte, at int) (n name, next int, err error) {
 	var all []byte
+	jumps := 0
 	for lowest := at; ; {
 		if at >= len(packet) {
 			return "", 0, errMessage
@@ -177,7 +180,7 @@ func readName(packet []byte, at int) (n name, next int, err error) {
 			at += 1 + size
 		case size >= 0xc0 && at+1 < len(packet):
 			to := (size&0x3f)<<8 | int(packet[at+1])
-			if to >= lowest {
+			if jumps++; to >= lowest || jumps > maxJumps {
 				return "", 0, errMessage
 			}
 			if next == 0 {

@@ -117,7 +117,10 @@ func listen(network string, i *net.Interface) (*net.UDPConn, error) {
 	}
 	raw, err := conn.SyscallConn()
 	if err == nil {
-		err = raw.Control(func(fd uintptr) { loopback(fd, network) })
+		err = raw.Control(func(fd uintptr) {
+			loopback(fd, network)
+			apart(fd, i.Name)
+		})
 	}
 	if err != nil {
 		conn.Close()
@@ -126,8 +129,7 @@ func listen(network string, i *net.Interface) (*net.UDPConn, error) {
 	return conn, nil
 }
 
-// read reads messages until the socket is closed. On Linux each socket also hears
-// what came to the others, which does no harm.
+// read reads messages until the socket is closed.
 func (s *sockets) read(conn *net.UDPConn) {
 	packet := make([]byte, maxPacket)
 	began, count := time.Now(), 0

@@ -33,16 +33,16 @@ func (e endpoint) moved(to endpoint) bool {
 // settle tells who is there. What the owner gave a URL of is left out, and of two that
 // give themselves the same id the one that came later goes by its names.
 func (c *Connector) settle(all []found) []stay {
-	var asked []endpoint
+	asked := make(map[string][]endpoint) // by host and port
 	devices, _ := c.asked()
 	for _, d := range devices {
 		at, _ := parseURL(d.URL) // it was checked
-		asked = append(asked, at)
+		asked[at.host] = append(asked[at.host], at)
 	}
 	now := make(map[string]stay)
 	var stays []stay
 	for _, f := range all {
-		if slices.ContainsFunc(asked, f.is) {
+		if len(asked) > 0 && f.isAmong(asked) {
 			continue
 		}
 		addresses := f.addresses()

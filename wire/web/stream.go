@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/ferrulehq/ferrule/wire"
@@ -17,6 +18,8 @@ type stream struct {
 	body    io.ReadCloser
 	release func()                // ends the request
 	why     func(err error) error // says why it ended
+	rest    func(body io.Reader)  // reads what follows when it is closed; nil if nothing does
+	closed  sync.Once
 
 	event []byte // what has come of the event at hand
 	last  byte   // the byte before
@@ -57,9 +60,22 @@ func (s *stream) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (s *stream) Close() error {
-	err := s.body.Close()
+	s.closed.Do(func() {
+		if s.rest == nil || s.err != nil {
+			s.end()
+			return
+		}
+		go func() {
+			s.rest(s.body)
+			s.end()
+		}()
+	})
+	return nil
+}
+
+func (s *stream) end() {
+	s.body.Close()
 	s.release()
-	return err
 }
 
 func (s *stream) limit() int { return s.link.cfg.Message }

@@ -87,3 +87,15 @@ func FuzzStream(f *testing.F) {
 		}
 	})
 }
+
+// FuzzKeptFor: whatever a device says of its connections is a time or none.
+func FuzzKeptFor(f *testing.F) {
+	for _, header := range []string{"timeout=5, max=1000", "max=2,Timeout=30", "timeout=-1", "timeout=99999999999999999999", "timeout", ""} {
+		f.Add(header)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		if kept := keptFor(header); kept != 0 && (kept < time.Second || kept >= (1<<20)*time.Second) {
+			t.Errorf("%q: %v", header, kept)
+		}
+	})
+}

@@ -179,6 +179,7 @@ func (c *Connector) asked() (devices []Device, browse bool) {
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
 	var look <-chan time.Time
 	var ear *ear
+	var seen []found
 	var before []stay
 	for reported := 0; ; {
 		devices, browse := c.asked()
@@ -186,6 +187,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []w
 			s := c.named(d)
 			update(Medium+" "+s.Address, []wire.Sighting{s})
 		}
+		more := len(devices) > reported
 		reported = len(devices)
 		if browse && ear == nil {
 			ear = newEar(c.browser, c.log)
@@ -195,9 +197,13 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []w
 			look = ticker.C
 		}
 		if ear != nil {
-			if stays := c.settle(ear.listen(time.Now())); !slices.EqualFunc(stays, before, stay.equal) {
-				update(Medium, c.sightings(stays))
-				before = stays
+			all := ear.listen(time.Now())
+			if more || !slices.EqualFunc(all, seen, found.equal) {
+				seen = all
+				if stays := c.settle(all); !slices.EqualFunc(stays, before, stay.equal) {
+					update(Medium, c.sightings(stays))
+					before = stays
+				}
 			}
 		}
 		select {

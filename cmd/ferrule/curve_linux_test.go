@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"image"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/history"
+	"github.com/ferrulehq/ferrule/rig/uno"
+)
+
+// unoRing tells of the buffer that the Uno has for its light sensor: a board with so
+// little memory does not say it.
+const unoRing = `
+match: {device: uno}
+probes:
+  light:
+    tool: get_pin_buffer
+    args: {pin: 14, limit: 20}
+    ring: {interval: 100ms, size: 20}
+`
+
+// wave is a voltage in millivolts, and what the chip makes of it.
+func wave(since time.Duration) int {
+	return 2500 + int(2000*math.Sin(2*math.Pi*since.Seconds()/6))
+}
+func converted(millivolts int) float64 { return math.Floor(float64(millivolts) * 1023 / 5000) }
+
+// fed is a voltage that was put on the pin between two moments, until the next was; and
+// how far the chip's clock was behind then.
+type fed struct {
+	from, by   time.Time
+	millivolts int
+	behind     time.Duration
+}
+
+// chipClock is the chip's, in a second.
+const chipClock = 16_000_000
+
+// uneven is by how much an emulated chip was now faster and now slower around a moment,
+// which no real one is: it stands still while others use the processor.
+func uneven(all []fed, at time.Time) time.Duration {
+	const around = 5 * time.Second
+	least, most := time.Duration(math.MaxInt64), time.Duration(math.MinInt64)
+	for _, f := range all {
+		if f.by.Sub(at).Abs() < around {
+			least, most = min(least, f.behind), max(most, f.behind)
+		}
+	}
+	return max(0, most-least)
+}
+
+// TestUnoCurve: a sine is put on the analog pin of an emulated Uno, which samples it into
+// its ring buffer. What is recorded is what was fed, at the times that are told, and so
+// is the picture of it.
+func TestUnoCurve(t *testing.T) {
+	board := uno.Start(t, uno.Options{})
+	overlays := t.TempDir()
+	if err := os.WriteFile(filepath.Join(overlays, "uno.yaml"), []byte(unoRing), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	board.ADC(0, wave(0))
+	g := startGateway(t, nil, onSerial("uno", board, 0), func(c *config.Config) { c.Overlays = overlays })
+	g.online("uno")
+	start := time.Now()
+	var all []fed
+	for since := time.Duration(0); since < 15*time.Second; since = time.Since(start) {
+		from, millivolts := time.Now(), wave(since)
+		board.ADC(0, millivolts)
+		by, cycle := time.Now(), board.Cycle()
+		all = append(all, fed{from, by, millivolts, by.Sub(start) - time.Duration(float64(cycle)/chipClock*1e9)})
+		time.Sleep(10 * time.Millisecond)
+	}
+	end := time.Now()
+	time.Sleep(2 * time.Second) // the last are in the buffer still
+	if _, err := g.history.Tail(t.Context(), "uno", "light", 1); err != nil {
+		t.Fatal(err)
+	}
+	curves, err := g.history.Past(t.Context(), ferrule.Period{
+		Device: "uno", Signals: []string{"light"}, From: start.Add(time.Second), To: end, Points: history.MaxPoints, Grain: ferrule.Raw,
+	})
+	if err != nil || len(curves) != 1 {
+		t.Fatalf("%d curves, %v", len(curves), err)
+	}
+	points := curves[0].Points
+	var within []time.Duration
+	wrong := 0
+	for _, p := range points {
+		off := time.Duration(p.Within) + uneven(all, p.Time)
+		low, high := levels(all, p.Time.Add(-off), p.Time.Add(off))
+		if p.Mean < low-1 || p.Mean > high+1 { // a count more or less is the converter's
+			wrong++
+			t.Logf("%v at %v ± %v, and it was from %v to %v", p.Mean, p.Time.Sub(start), time.Duration(p.Within), low, high)
+		}
+		within = append(within, time.Duration(p.Within))
+	}
+	slices.Sort(within)
+	missing := 0
+	for _, h := range curves[0].Holes {
+		missing += h.Most
+	}
+	t.Logf("%d samples in %v, up to %d more in %d holes; told within %v (median), %v (at most); the emulated chip was uneven by %v",
+		len(points), end.Sub(start)-time.Second, missing, len(curves[0].Holes), within[len(within)/2], within[len(within)-1], uneven(all, start.Add(8*time.Second)))
+	if wrong > 0 || len(points) < 100 || within[len(within)/2] > 100*time.Millisecond {
+		t.Errorf("%d of %d samples are not what was fed", wrong, len(points))
+	}
+	shows(t, g.plot("uno", "light", start.Add(time.Second), end), points, all)
+}
+
+// levels is the least and the most that the chip could measure between two moments.
+func levels(all []fed, from, to time.Time) (low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for i, f := range all {
+		ended := i+1 < len(all) && all[i+1].by.Before(from)
+		if f.from.After(to) || ended {
+			continue
+		}
+		low, high = min(low, converted(f.millivolts)), max(high, converted(f.millivolts))
+	}
+	return low, high
+}
+
+// plot is the picture that an agent gets.
+func (g *testGateway) plot(device, signal string, from, to time.Time) image.Image {
+	g.t.Helper()
+	args, err := json.Marshal(map[string]any{"device": device, "signals": []string{signal}, "since": from.Format(time.RFC3339Nano), "until": to.Format(time.RFC3339Nano)})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	result, err := g.handle(g.t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: ferrule.GatewayID, Tool: "plot", Args: args})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for _, c := range result.Content {
+		if c.Type != ferrule.ImageContent {
+			continue
+		}
+		picture, err := png.Decode(bytes.NewReader(c.Data))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if dir := os.Getenv("FERRULE_PICTURES"); dir != "" { // for who wants to look at it
+			os.WriteFile(filepath.Join(dir, device+"-"+signal+".png"), c.Data, 0o600)
+		}
+		return picture
+	}
+	g.t.Fatal("there is no picture")
+	return nil
+}
+
+// shows checks that a picture has the curve that was fed: in each column of it, the
+// coloured line is where the sine was at that time, in one scale for all.
+func shows(t *testing.T, picture image.Image, points []ferrule.Point, all []fed) {
+	t.Helper()
+	line := lineIn(picture)
+	if len(line) < picture.Bounds().Dx()/2 {
+		t.Fatalf("%d columns of %d have a line", len(line), picture.Bounds().Dx())
+	}
+	first, last := points[0].Time, points[len(points)-1].Time
+	left, right := line[0].X, line[len(line)-1].X
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, p := range points {
+		low, high = min(low, p.Mean), max(high, p.Mean)
+	}
+	top, bottom := line[0].Y, line[0].Y
+	for _, dot := range line {
+		top, bottom = min(top, dot.Y), max(bottom, dot.Y)
+	}
+	height := float64(bottom - top)
+	beside := 0
+	for _, dot := range line {
+		at := first.Add(time.Duration(float64(dot.X-left) / float64(right-left) * float64(last.Sub(first))))
+		off := 100*time.Millisecond + uneven(all, at) // a line goes straight from one sample to the next
+		least, most := levels(all, at.Add(-off), at.Add(off))
+		value := high - float64(dot.Y-top)/height*(high-low)
+		if slack := 0.03 * (high - low); value < least-slack || value > most+slack {
+			beside++
+		}
+	}
+	t.Logf("the line is in %d columns, %.0f pixels high, and beside the sine in %d of them", len(line), height, beside)
+	if beside > len(line)/50 || height < 50 {
+		t.Error("the picture does not show what was fed")
+	}
+}
+
+// lineIn is where the coloured line is in each column of a picture that has one.
+func lineIn(picture image.Image) (line []image.Point) {
+	const head = 70 // title and legend
+	size := picture.Bounds()
+	for x := size.Min.X; x < size.Max.X; x++ {
+		sum, n := 0.0, 0.0
+		for y := size.Min.Y + head; y < size.Max.Y; y++ {
+			r, g, b, _ := picture.At(x, y).RGBA()
+			if weight := float64(max(r, g, b) - min(r, g, b)); weight > 0x4000 {
+				sum, n = sum+weight*float64(y), n+weight
+			}
+		}
+		if n > 0 {
+			line = append(line, image.Pt(x, int(math.Round(sum/n))))
+		}
+	}
+	return line
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ferrulehq/ferrule/history/plot"
+	"github.com/ferrulehq/ferrule/history/query"
+	"github.com/ferrulehq/ferrule/toolbox"
+)
+
+// pastTools are the tools that tell what was measured, if that is kept.
+func (g *gateway) pastTools(data string) ([]toolbox.Tool, error) {
+	if g.history == nil {
+		return nil, nil
+	}
+	self, err := query.Self()
+	if err != nil {
+		return nil, err
+	}
+	calls := diary{data: data}
+	if all := g.bus.Journals(); all != nil {
+		calls.others = all.Read
+	}
+	return []toolbox.Tool{
+		toolbox.Latest(g.fleet, g.history),
+		toolbox.History(g.fleet, g.history),
+		toolbox.Plot(g.fleet, g.history, calls, draw),
+		toolbox.SQL(query.New(g.history.Path(), self, "ferrule", askCommand), query.Tables),
+	}, nil
+}
+
+// draw draws a picture as PNG.
+func draw(p toolbox.Picture) ([]byte, error) { return plot.Draw(plot.Picture(p)) }
+
+// askCommand is the command that answers a question in SQL. The gateway runs it.
+const askCommand = "answer-sql"
+
+func (a *app) askCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    askCommand,
+		Short:  "Answer a question in SQL; the gateway runs it",
+		Hidden: true,
+		Args:   exactly(0),
+		RunE:   func(*cobra.Command, []string) error { return query.Serve(os.Stdin, a.stdout) },
+	}
+}

@@ -1,0 +1,83 @@
+//go:build bench
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/sense"
+)
+
+// eachSecond has simulated boards asked for their climate each second. Their two buffers
+// of 500 ms are asked for as they say.
+const eachSecond = `
+match: {dialect: mcpu}
+probes:
+  read_climate: {every: 1s}
+  temperature_threshold: {every: 0s}
+`
+
+// TestRatioMeasured: two thousand boards are asked two thousand times a second, and for
+// eight thousand samples a second from their buffers. Agents hardly notice.
+func TestRatioMeasured(t *testing.T) {
+	const boards, turns, calls = 2000, 7, 300
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "each-second.yaml"), []byte(eachSecond), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	devices := map[string]string{"robot": simProcess(t, 1)[0]}
+	for i, addr := range simProcess(t, boards) {
+		devices[fmt.Sprint("board-", i)] = addr
+	}
+	var asking *sense.Sense
+	g := startGatewayWith(t, devices, func(g *gateway) { asking, g.sense = g.sense, nil }, func(c *config.Config) {
+		c.Overlays = dir
+		c.Agents.Budget = 1 // the list is not what is measured
+	})
+	for id := range devices {
+		g.online(id)
+	}
+	agent := connectAgent(t, legacy, "/mcp", &mcp.StreamableClientTransport{Endpoint: g.url("/mcp")})
+	call := func() { agent.mustUse("robot__gpio_read", `{"pin":2}`, nil) }
+
+	var with, without []time.Duration
+	var reads, samples, failures uint64
+	var spent, lasted time.Duration
+	for range turns {
+		without = append(without, medians(calls, call)[0])
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- asking.Run(ctx) }()
+		time.Sleep(1500 * time.Millisecond) // what was due meanwhile is asked for at once
+		before, cpu, began := asking.Stats(), processorTime(t, os.Getpid()), time.Now()
+		time.Sleep(time.Second)
+		spent += processorTime(t, os.Getpid()) - cpu // before calls are made
+		middle, took := asking.Stats(), time.Since(began)
+		lasted += took
+		reads, samples, failures = reads+middle.Reads-before.Reads, samples+middle.Samples-before.Samples, failures+middle.Failures-before.Failures
+		with = append(with, medians(calls, call)[0])
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+	stats := asking.Stats()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	t.Logf("%d devices, %d probes: %.0f reads and %.0f samples a second, %d failed; %.0f %% of a core, %d MiB in use; 99 %% were asked no later than %v after they were due; the history is %d readings behind",
+		stats.Devices, stats.Probes, float64(reads)/lasted.Seconds(), float64(samples)/lasted.Seconds(), failures,
+		100*spent.Seconds()/lasted.Seconds(), memory.HeapInuse>>20, stats.Late.Quantile(0.99), g.history.Stats().Behind)
+	if rate := float64(reads) / lasted.Seconds(); rate < 2000 {
+		t.Errorf("%.0f reads a second", rate)
+	}
+	most(t, "agents' calls, while all is measured against while nothing is", with, without, 1.2)
+}

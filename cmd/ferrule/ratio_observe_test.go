@@ -1,0 +1,57 @@
+//go:build bench
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/observe"
+)
+
+// TestRatioObserve: the local road that is measured, against one that is not; and one on
+// which every call is followed besides, by a collector in this process. All in turn.
+func TestRatioObserve(t *testing.T) {
+	var taken atomic.Int64
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		taken.Add(n)
+	}))
+	defer collector.Close()
+	addrs := simProcess(t, 3)
+	start := func(addr string, o config.Observe) *testGateway {
+		g := startGateway(t, map[string]string{"robot": addr}, func(c *config.Config) { c.Observe = o })
+		g.online("robot")
+		return g
+	}
+	silent := start(addrs[0], config.Observe{})
+	measured := start(addrs[1], config.Observe{Metrics: true})
+	followed := start(addrs[2], config.Observe{Metrics: true, Traces: config.Traces{Endpoint: collector.URL, Ratio: 1}})
+	const args = `{"pin":2}`
+	compare(t, "reading over TCP: road with metrics against road without", 1000,
+		road(t, measured, "robot", "gpio_read", args), road(t, silent, "robot", "gpio_read", args), 1.1)
+	handle := followed.observe.Entrance(observe.FrontAgent, followed.handle)
+	compare(t, "reading over TCP: road with every call followed against road with neither", 1000, func() {
+		call := &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: "robot", Tool: "gpio_read", Args: json.RawMessage(args)}
+		if _, err := handle(context.Background(), call); err != nil {
+			t.Fatal(err)
+		}
+	}, road(t, silent, "robot", "gpio_read", args), 2)
+	followed.stop()
+	if taken.Load() == 0 {
+		t.Error("nothing was followed")
+	}
+	if n := measured.metric(`ferrule_device_duration_seconds_count{role="agent"}`); n < 1000 {
+		t.Errorf("%v calls were measured", n)
+	}
+}

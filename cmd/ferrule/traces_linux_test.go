@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bufio"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/rig/cluster"
+	"github.com/ferrulehq/ferrule/sim"
+)
+
+// seenSpan is a span as a collector has it.
+type seenSpan struct {
+	node, name, trace, id, parent string
+	start, end                    string // in nanoseconds, of 19 digits
+	failed                        bool
+	about                         map[string]string
+}
+
+// collected is what has come to a collector.
+type collected struct {
+	url string
+
+	mu    sync.Mutex
+	spans []seenSpan
+}
+
+func (c *collected) add(spans ...seenSpan) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spans = append(c.spans, spans...)
+}
+
+// of returns the spans of a trace, or all if none is named.
+func (c *collected) of(trace string) (all []seenSpan) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.spans {
+		if s.trace == trace || trace == "" {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// receiver is a collector of this test's own.
+func receiver(t *testing.T) *collected {
+	c := &collected{}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var data tracepb.TracesData
+		if err == nil {
+			err = proto.Unmarshal(body, &data)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		for _, of := range data.ResourceSpans {
+			var node string
+			for _, a := range of.Resource.Attributes {
+				if a.Key == "service.instance.id" {
+					node = a.Value.GetStringValue()
+				}
+			}
+			for _, scope := range of.ScopeSpans {
+				for _, s := range scope.Spans {
+					about := make(map[string]string)
+					for _, a := range s.Attributes {
+						about[a.Key] = a.Value.GetStringValue()
+					}
+					c.add(seenSpan{
+						node, s.Name, hex.EncodeToString(s.TraceId), hex.EncodeToString(s.SpanId), hex.EncodeToString(s.ParentSpanId),
+						fmt.Sprint(s.StartTimeUnixNano), fmt.Sprint(s.EndTimeUnixNano), s.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR, about,
+					})
+				}
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	return c
+}
+
+// realCollector is the one of OpenTelemetry; rig/collector tells what it is made of.
+func realCollector(t *testing.T) *collected {
+	program := os.Getenv("FERRULE_RIG_COLLECTOR")
+	if program == "" {
+		t.Skip("FERRULE_RIG_COLLECTOR is not set: it is the program of rig/collector")
+	}
+	address := freeAddress(t)
+	cmd := exec.Command(program, address)
+	cmd.Stderr = t.Output()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &collected{url: "http://" + address}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines := bufio.NewReader(out); ; {
+			line, err := lines.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			spans, err := otlpLine(line)
+			if err != nil {
+				t.Errorf("%v: %s", err, line)
+			}
+			c.add(spans...)
+		}
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-read
+		cmd.Wait()
+	})
+	eventually(t, 20*time.Second, "the collector listens", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	return c
+}
+
+// otlpLine reads spans as OTLP has them in JSON.
+func otlpLine(line []byte) (all []seenSpan, err error) {
+	type attribute struct {
+		Key   string
+		Value struct{ StringValue string }
+	}
+	var data struct {
+		ResourceSpans []struct {
+			Resource   struct{ Attributes []attribute }
+			ScopeSpans []struct {
+				Spans []struct {
+					TraceID, SpanID, ParentSpanID, Name string
+					StartTimeUnixNano, EndTimeUnixNano  string
+					Attributes                          []attribute
+					Status                              struct{ Code int }
+				}
+			}
+		}
+	}
+	err = json.Unmarshal(line, &data)
+	for _, of := range data.ResourceSpans {
+		var node string
+		for _, a := range of.Resource.Attributes {
+			if a.Key == "service.instance.id" {
+				node = a.Value.StringValue
+			}
+		}
+		for _, scope := range of.ScopeSpans {
+			for _, s := range scope.Spans {
+				about := make(map[string]string)
+				for _, a := range s.Attributes {
+					about[a.Key] = a.Value.StringValue
+				}
+				all = append(all, seenSpan{node, s.Name, s.TraceID, s.SpanID, s.ParentSpanID, s.StartTimeUnixNano, s.EndTimeUnixNano, s.Status.Code == 2, about})
+			}
+		}
+	}
+	return all, err
+}
+
+// TestTrace: a call from an agent at one node to a device of another is one trace, below
+// the agent's own span: every part of its way is a span at its place, here and there. So
+// is one that a person makes, which fails. What was said is in none of them.
+func TestTrace(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) *collected{"receiver": receiver, "collector": realCollector} {
+		t.Run(name, func(t *testing.T) { traceAcross(t, start(t)) })
+	}
+}
+
+func traceAcross(t *testing.T, c *collected) {
+	servers := cluster.Start(t, cluster.Options{Size: 1})
+	boards := startSim(t, sim.Config{})
+	a := startGateway(t, nil, func(cfg *config.Config) {
+		joins(cfg, "a", servers)
+		cfg.Listen = "127.0.0.1:0"
+		cfg.Observe.Traces = config.Traces{Endpoint: c.url, Ratio: 1}
+	})
+	b := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, func(cfg *config.Config) {
+		joins(cfg, "b", servers)
+		cfg.Observe.Traces = config.Traces{Endpoint: c.url} // none but those that others follow
+	})
+	b.online("robot")
+	a.online("robot")
+	if _, err := b.call("robot", "gpio_read", `{"pin":2}`, 0); err != nil { // it comes from nowhere
+		t.Fatal(err)
+	}
+
+	const trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	agent := dialAgent(t, a, modern, "/mcp")
+	answer, err := agent.CallTool(t.Context(), &mcp.CallToolParams{
+		Meta: mcp.Meta{"traceparent": "00-" + trace + "-" + span + "-01"}, Name: "robot__pulse", Arguments: map[string]any{"token": "secret"},
+	})
+	if err != nil || answer.IsError {
+		t.Fatalf("got %+v, %v", answer, err)
+	}
+	socket, err := control.SocketPath(a.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := control.NewClient(socket)
+	defer client.Close()
+	_, err = client.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Name: "anna"}, Device: "robot", Tool: "set_servo", Args: json.RawMessage(`{"angle":7777}`)})
+	if code := ferrule.AsError(err).Code; code != ferrule.Refused {
+		t.Fatalf("got %v, %v", code, err)
+	}
+	a.stop()
+	b.stop()
+
+	eventually(t, 5*time.Second, "all spans have come", func() bool { return len(c.of(trace)) == 16 && len(c.of("")) == 32 })
+	wantTrace(t, c.of(trace), span, "agent", map[string]string{"ferrule.call.role": "agent", "gen_ai.tool.name": "pulse"}, "")
+	for _, s := range c.of("") {
+		if s.name == "control" {
+			wantTrace(t, c.of(s.trace), "", "control", map[string]string{"ferrule.call.role": "person", "gen_ai.tool.name": "set_servo"}, "refused")
+		}
+		if text := fmt.Sprint(s); strings.Contains(text, "secret") || strings.Contains(text, "7777") || strings.Contains(text, "anna") {
+			t.Errorf("too much is told: %s", text)
+		}
+	}
+}
+
+// wantTrace asserts that spans are all parts of the way of one call from node a to a
+// device of node b, each below the one that it is a part of, and in its time.
+func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[string]string, failed string) {
+	t.Helper()
+	way := []string{
+		"a " + front, "a road", "a audit", "a resolve", "a validate", "a authorize", "a approve", "a cache", "a limit", "a deadline", "a intent", "a fleet", "a node",
+		"b serve",
+	}
+	find := func(name string) seenSpan {
+		i := slices.IndexFunc(spans, func(s seenSpan) bool { return s.node+" "+s.name == name })
+		if i < 0 {
+			t.Fatalf("there is no %s in %+v", name, spans)
+		}
+		return spans[i]
+	}
+	check := func(s seenSpan, parent string, within seenSpan) {
+		if s.parent != parent || within.id != "" && (s.start < within.start || s.end > within.end) || s.end < s.start {
+			t.Errorf("%s is below %q from %s to %s, want %q from %s to %s", s.name, s.parent, s.start, s.end, parent, within.start, within.end)
+		}
+		if s.about["error.type"] != failed && s.name != "lane" || s.failed != (s.about["error.type"] != "") {
+			t.Errorf("%s has failed: %v, %v, want %q", s.name, s.failed, s.about, failed)
+		}
+	}
+	var last seenSpan
+	above := root
+	for _, name := range way {
+		s := find(name)
+		check(s, above, last)
+		above, last = s.id, s
+	}
+	lane, device := find("b lane"), find("b device")
+	check(lane, above, last)
+	check(device, above, last)
+	if device.start < lane.end {
+		t.Error("the device was at it before its lane was free")
+	}
+	if len(spans) != len(way)+2 {
+		t.Errorf("%d spans are too many", len(spans)-len(way)-2)
+	}
+	id := last.about["ferrule.call.id"]
+	for _, s := range []seenSpan{find("a " + front), find("a road"), last} {
+		if s.about["ferrule.device.id"] != "robot" || s.about["ferrule.call.id"] != id || id == "" {
+			t.Errorf("%s is about %v", s.name, s.about)
+		}
+		for key, want := range about {
+			if s.about[key] != want {
+				t.Errorf("%s has %s %q, want %q", s.name, key, s.about[key], want)
+			}
+		}
+	}
+	if device.about["ferrule.device.medium"] != "tcp" || find("a node").about["ferrule.node"] != "b" {
+		t.Errorf("the device is %v, the node %v", device.about, find("a node").about)
+	}
+}
