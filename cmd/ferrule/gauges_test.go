@@ -15,7 +15,7 @@ import (
 func onScreen(t *testing.T, width, height int) (*gauges, *screen) {
 	t.Helper()
 	s := newScreen(width, height)
-	g := newGauges(&app{stdout: s, stderr: s}, func() (int, int) { return s.width, s.height })
+	g := newGauges(&app{stdout: s, stderr: s}, s.size)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan struct{})
 	go func() {
@@ -25,8 +25,8 @@ func onScreen(t *testing.T, width, height int) (*gauges, *screen) {
 	t.Cleanup(func() {
 		cancel()
 		<-over
-		if s.unknown != "" || s.styled {
-			t.Errorf("it wrote %q, and %t in colour", s.unknown, s.styled)
+		if _, styled, unknown, _ := s.history(); unknown != "" || styled {
+			t.Errorf("it wrote %q, and %t in colour", unknown, styled)
 		}
 	})
 	return g, s
@@ -48,7 +48,7 @@ func TestGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, s := onScreen(t, 60, 8)
 		s.shows(t)
-		if s.row != 0 {
+		if _, _, _, row := s.history(); row != 0 {
 			t.Error("it has drawn nothing, in a line")
 		}
 		g.measured(aReading("robot", "heat", 20, 21, 22))
@@ -93,19 +93,21 @@ func TestManyGauges(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		shows("1s")
-		if len(s.scrolled) > 0 {
-			t.Errorf("%q were scrolled away", s.scrolled)
+		if scrolled, _, _, _ := s.history(); len(scrolled) > 0 {
+			t.Errorf("%q were scrolled away", scrolled)
 		}
 		g.happened(ferrule.Event{What: ferrule.Gone, Device: "robot", Reason: "gone"}, false)
 		shows("1s")
-		if got := strings.Join(s.scrolled, ""); len(s.scrolled) != 2 || !strings.HasSuffix(got, "robot cannot be reached: gone") {
-			t.Errorf("%q were scrolled away", s.scrolled)
+		if scrolled, _, _, _ := s.history(); len(scrolled) != 2 || !strings.HasSuffix(strings.Join(scrolled, ""), "robot cannot be reached: gone") {
+			t.Errorf("%q were scrolled away", scrolled)
 		}
-		s.width = 12
+		s.narrow(12)
 		for i := range 3 * maxGauges { // whatever a device comes up with
 			g.measured(aReading("robot", fmt.Sprintf("signal-%d", i), 1))
 		}
 		s.shows(t, "signal-0", "signal-1", "signal-10", "… and 1021 m")
+		g.mu.Lock()
+		defer g.mu.Unlock()
 		if len(g.all) != maxGauges {
 			t.Errorf("%d are remembered", len(g.all))
 		}

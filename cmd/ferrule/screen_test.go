@@ -4,10 +4,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // screen is what a terminal shows of what is written to it, as far as we write it.
 type screen struct {
+	mu            sync.Mutex
 	width, height int
 	rows          [][]rune
 	row, column   int
@@ -24,6 +26,8 @@ func newScreen(width, height int) *screen {
 
 // Write implements io.Writer.
 func (s *screen) Write(data []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	text := slices.Concat(s.open, data)
 	s.open = nil
 	for len(text) > 0 {
@@ -123,9 +127,33 @@ func (s *screen) line(n int) string { return strings.TrimRight(string(s.rows[n])
 
 // text is all that is shown, without empty lines at the end.
 func (s *screen) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var lines []string
 	for i := range s.rows {
 		lines = append(lines, s.line(i))
 	}
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+}
+
+// history is what was scrolled away, whether something was in colour, what we have never
+// written before, and in which line the cursor is.
+func (s *screen) history() (scrolled []string, styled bool, unknown string, row int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.scrolled), s.styled, s.unknown, s.row
+}
+
+// size is how wide and high it is.
+func (s *screen) size() (width, height int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.width, s.height
+}
+
+// narrow makes it less wide.
+func (s *screen) narrow(width int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.width = width
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -201,9 +202,9 @@ func TestNoSignals(t *testing.T) {
 func TestSignalsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := map[string][]string{"robot": {"heat"}}
-		asked := 0
+		var asked atomic.Int64
 		s := &signals{known: make(map[string]known), ask: func(ctx context.Context, device string) ([]string, error) {
-			asked++
+			asked.Add(1)
 			if device == "slow" {
 				<-ctx.Done()
 				return nil, ctx.Err()
@@ -220,8 +221,8 @@ func TestSignalsChange(t *testing.T) {
 		if took := time.Since(began); took > signalsTime {
 			t.Errorf("it took %v", took)
 		}
-		if s.learn(t.Context(), []string{"robot", "slow"}) || asked != 2 {
-			t.Errorf("asked %d times", asked)
+		if s.learn(t.Context(), []string{"robot", "slow"}) || asked.Load() != 2 {
+			t.Errorf("asked %d times", asked.Load())
 		}
 		all["robot"] = []string{"heat", "speed"}
 		time.Sleep(signalsKept)
@@ -230,8 +231,8 @@ func TestSignalsChange(t *testing.T) {
 		}
 		all["robot"] = nil
 		time.Sleep(signalsKept)
-		if s.learn(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" || asked != 4 {
-			t.Errorf("learnt %q, and asked %d times", s.of("robot"), asked)
+		if s.learn(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" || asked.Load() != 4 {
+			t.Errorf("learnt %q, and asked %d times", s.of("robot"), asked.Load())
 		}
 	})
 	f, m := withMeter(t)

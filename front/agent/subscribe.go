@@ -92,6 +92,18 @@ func (v *view) enlist(ctx context.Context, session *mcp.ServerSession, uri strin
 	return nil
 }
 
+// begun is a middleware of what is sent: when it is acknowledged what an agent of the
+// newer era has subscribed to, the SDK knows of it.
+func (v *view) begun(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		result, err := next(ctx, method, req)
+		if said, ok := req.GetParams().(*mcp.SubscriptionsAcknowledgedParams); ok {
+			v.subscriptions.begun(req.GetSession(), said.Notifications.ResourceSubscriptions)
+		}
+		return result, err
+	}
+}
+
 // attend sees to it that a topic can be heard of, until over is called with it.
 func (v *view) attend(ctx context.Context, uri string, t topic) (err error) {
 	switch {

@@ -22,15 +22,20 @@ func subscriber(t *testing.T, f *Front, era string) (*mcp.ClientSession, chan st
 	}), told
 }
 
-// becomes waits until so many sessions have subscribed to so many devices: an agent of
-// the newer era is not answered.
+// becomes waits until so many sessions have subscribed to so many devices, and the SDK
+// knows: an agent of the newer era is not answered.
 func (s *subscriptions) becomes(t *testing.T, sessions, devices int) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
 		s.mu.Lock()
-		n, m := len(s.sessions), len(s.subjects)
+		n, m, known := len(s.sessions), len(s.subjects), true
+		for _, has := range s.sessions {
+			for _, one := range has {
+				known = known && one.asked.IsZero()
+			}
+		}
 		s.mu.Unlock()
-		if n == sessions && m == devices {
+		if n == sessions && m == devices && known {
 			return
 		}
 		if time.Now().After(end) {
@@ -185,6 +190,45 @@ func TestSubscribersLeave(t *testing.T) {
 		session.Close()
 		f.viewAt("").subscriptions.becomes(t, 0, 0)
 	}
+}
+
+// TestUpdatesBetween: what an agent is to be told after it has asked, and before the SDK
+// knows, is told again when it does; nothing else is.
+func TestUpdatesBetween(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		s := newSubscriptions(func(string) { told++ }, func(string) glance { return glance{} }, func(topic) {})
+		early, late := &mcp.ServerSession{}, &mcp.ServerSession{}
+		tell := func() {
+			s.touch("robot")
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		expect := func(want int, when string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if told != want {
+				t.Errorf("told %d times %s", told, when)
+			}
+		}
+		s.add(early, "robot", topic{device: "robot"})
+		s.begun(early, []string{"robot", "lamp"})
+		expect(0, "of nothing")
+		tell()
+		s.add(late, "robot", topic{device: "robot"})
+		s.begun(late, []string{"robot"})
+		expect(1, "of what was before")
+		s.remove(late, "robot")
+		s.add(late, "robot", topic{device: "robot"})
+		tell()
+		s.begun(late, []string{"robot"})
+		expect(3, "of what was in between")
+		s.leave(early)
+		s.leave(late)
+		s.begun(late, []string{"robot"})
+		expect(3, "after all have left")
+	})
 }
 
 // TestUpdatesAreMerged: the first is told at once, and however often a device speaks,

@@ -16,8 +16,14 @@ type subscriptions struct {
 	over   func(topic)                // one fewer wants to hear of it; called without mu
 
 	mu       sync.Mutex
-	sessions map[mcp.Session]map[string]topic // what each has, by URI
-	subjects map[string]*subject              // by URI
+	sessions map[mcp.Session]map[string]interest // what each has, by URI
+	subjects map[string]*subject                 // by URI
+}
+
+// interest is what a session has subscribed to.
+type interest struct {
+	topic
+	asked time.Time // when that was; zero once the SDK knows
 }
 
 // subject is a resource of which somebody wants to hear.
@@ -39,7 +45,7 @@ type glance struct {
 func newSubscriptions(update func(uri string), look func(device string) glance, over func(topic)) *subscriptions {
 	return &subscriptions{
 		update: update, look: look, over: over,
-		sessions: make(map[mcp.Session]map[string]topic), subjects: make(map[string]*subject),
+		sessions: make(map[mcp.Session]map[string]interest), subjects: make(map[string]*subject),
 	}
 }
 
@@ -70,16 +76,33 @@ func (s *subscriptions) add(session mcp.Session, uri string, t topic) (first, ok
 	}
 	defer s.mu.Unlock()
 	if has == nil {
-		has = make(map[string]topic)
+		has = make(map[string]interest)
 		s.sessions[session] = has
 		first = true
 	}
-	has[uri] = t
+	has[uri] = interest{t, time.Now()}
 	if s.subjects[uri] == nil {
 		s.subjects[uri] = &subject{topic: t, seen: s.look(t.device)}
 	}
 	s.subjects[uri].sessions++
 	return first, true
+}
+
+// begun notes that the SDK knows of what a session has subscribed to. What it was told in
+// between did not reach that session, and is told again.
+func (s *subscriptions) begun(session mcp.Session, uris []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, uri := range uris {
+		has := s.sessions[session][uri]
+		if has.asked.IsZero() {
+			continue
+		}
+		if subject := s.subjects[uri]; !subject.told.Before(has.asked) {
+			s.arm(uri, subject)
+		}
+		s.sessions[session][uri] = interest{topic: has.topic}
+	}
 }
 
 // remove notes that a session has heard enough of a resource. The session is
@@ -95,10 +118,11 @@ func (s *subscriptions) remove(session mcp.Session, uri string) {
 
 // drop does so, but for telling over. It is called with mu held.
 func (s *subscriptions) drop(session mcp.Session, uri string) (t topic, had bool) {
-	t, had = s.sessions[session][uri]
+	was, had := s.sessions[session][uri]
 	if !had {
 		return t, false
 	}
+	t = was.topic
 	delete(s.sessions[session], uri)
 	subject := s.subjects[uri]
 	if subject.sessions--; subject.sessions > 0 {

@@ -75,7 +75,7 @@ func (f *Front) newView(device string) *view {
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { *c = fresh },
 	})
 	v.server.AddReceivingMiddleware(v.receive)
-	v.server.AddSendingMiddleware(f.teller.to(v.subscriptions.has))
+	v.server.AddSendingMiddleware(f.teller.to(v.subscriptions.has), v.begun)
 	v.registerTool()
 	v.registerResource()
 	v.registerPrompt()
@@ -217,6 +217,9 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			return v.complete(withParent(ctx, req.Params.Meta, req.Extra), req)
 		}
 		result, err = next(ctx, method, req)
+		if asked, ok := req.(*mcp.SubscribeRequest); ok && err == nil {
+			v.subscriptions.begun(asked.Session, []string{asked.Params.URI})
+		}
 		switch result := result.(type) {
 		case *mcp.InitializeResult:
 			result.Instructions = v.instructions()
