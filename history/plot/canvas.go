@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"image/draw"
 	"math"
+	"sort"
 	"sync"
 
 	"golang.org/x/image/font"
@@ -47,17 +48,16 @@ func (c *canvas) width(text string) int { return font.MeasureString(c.face, text
 
 // fit is as much of a text as has room.
 func (c *canvas) fit(text string, room int) string {
-	runes := []rune(text)
-	for cut := text; ; {
-		if c.width(cut) <= room {
-			return cut
-		}
-		if len(runes) == 0 {
-			return ""
-		}
-		runes = runes[:len(runes)-1]
-		cut = string(runes) + "…"
+	if c.width(text) <= room {
+		return text
 	}
+	runes := []rune(text)
+	cut := func(n int) string { return string(runes[:n]) + "…" }
+	n := sort.Search(len(runes), func(n int) bool { return c.width(cut(n)) > room })
+	if n == 0 {
+		return ""
+	}
+	return cut(n - 1)
 }
 
 // text writes a text whose line stands on y.

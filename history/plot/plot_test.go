@@ -122,7 +122,7 @@ func (px pixels) column(part float64) int {
 // TestCurve: a sine is drawn where it belongs, in every column.
 func TestCurve(t *testing.T) {
 	sine := func(part float64) float64 { return 500 + 100*math.Sin(4*math.Pi*part) }
-	for _, n := range []int{200, 7200, 100_000} {
+	for _, n := range []int{200, 7200, 30_000} {
 		px := drawn(t, hour(sampled(n, sine)))
 		// The highest and the lowest place are those of its crests.
 		top, bottom := px.bottom, 0
@@ -145,15 +145,15 @@ func TestCurve(t *testing.T) {
 	}
 }
 
-// TestSpike: of a million samples, one that is far off is seen.
+// TestSpike: of many samples, one that is far off is seen.
 func TestSpike(t *testing.T) {
-	curve := sampled(1_000_000, func(float64) float64 { return 1 })
+	curve := sampled(300_000, func(float64) float64 { return 1 })
 	p := &panel{area: image.Rect(0, 0, 1000, 400)}
 	p.axes = newAxes(began, began.Add(time.Hour), []coloured{{&curve, palette[0]}}, 400)
 	if n := len(p.reduce(coloured{&curve, palette[0]}, curve.Points)); n > 4*1000 {
 		t.Errorf("a line of %d dots", n)
 	}
-	curve.Points[432_100].Min, curve.Points[432_100].Max, curve.Points[432_100].Mean = 9, 9, 9
+	curve.Points[129_630].Min, curve.Points[129_630].Max, curve.Points[129_630].Mean = 9, 9, 9
 	px := drawn(t, hour(curve))
 	spike := px.column(0.4321)
 	tall := 0
@@ -408,9 +408,30 @@ func TestRefused(t *testing.T) {
 		for _, grain := range []ferrule.Grain{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
 			curve.Grain = grain
 			p := hour(curve, sampled(5, func(part float64) float64 { return part }))
+			p.Width, p.Height = 400, HeightFor(2)
 			p.Calls = []ferrule.Entry{{Time: began.Add(time.Minute), Tool: strings.Repeat("\x1b[2Jx", 99)}, {Time: began.Add(time.Hour)}}
 			p.Title = strings.Repeat("title\n", 99)
 			t.Run(name, func(t *testing.T) { drawn(t, p) })
+		}
+	}
+}
+
+// TestFit: a text that is too long is cut to what has room.
+func TestFit(t *testing.T) {
+	c, err := newCanvas(100, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	const text = "a name that is long"
+	for room := range c.width(text) + 2 {
+		got := c.fit(text, room)
+		whole, more := strings.TrimSuffix(got, "…"), ""
+		if got != "" && got != text {
+			more = text[:len(whole)+1] + "…"
+		}
+		if c.width(got) > room || !strings.HasPrefix(text, whole) || more != "" && c.width(more) <= room || (got == text) != (room >= c.width(text)) {
+			t.Errorf("in %d pixels: %q", room, got)
 		}
 	}
 }
