@@ -20,8 +20,8 @@ type metered struct {
 }
 
 func meteredOf(call *ferrule.Call) *metered {
-	g, _ := call.Metered.(*metered)
-	return g
+	kept, _ := call.Metered.(*metered)
+	return kept
 }
 
 // meter makes the Meter of a part.
@@ -56,15 +56,15 @@ type part struct {
 func (o *Observer) part(name string) part { return part{o, name} }
 
 // begin begins a span.
-func (p part) begin(ctx context.Context, g *metered) (context.Context, ferrule.Span) {
-	return p.beginAt(ctx, p.o.now(), g)
+func (p part) begin(ctx context.Context, kept *metered) (context.Context, ferrule.Span) {
+	return p.beginAt(ctx, p.o.now(), kept)
 }
 
-func (p part) beginAt(ctx context.Context, now time.Duration, g *metered) (context.Context, ferrule.Span) {
+func (p part) beginAt(ctx context.Context, now time.Duration, kept *metered) (context.Context, ferrule.Span) {
 	span := ferrule.Span{Began: now}
-	if g != nil {
-		span.Before, g.spent = g.spent, 0
-		if g.traced {
+	if kept != nil {
+		span.Before, kept.spent = kept.spent, 0
+		if kept.traced {
 			ctx, span.Of = p.o.traces.begin(ctx, p.name)
 		}
 	}
@@ -72,12 +72,12 @@ func (p part) beginAt(ctx context.Context, now time.Duration, g *metered) (conte
 }
 
 // end ends it, and tells how long it took: with the parts in it, and alone.
-func (p part) end(span ferrule.Span, g *metered, call *ferrule.Call, err error) (took, alone time.Duration) {
+func (p part) end(span ferrule.Span, kept *metered, call *ferrule.Call, err error) (took, alone time.Duration) {
 	took = p.o.now() - span.Began
 	alone = took
-	if g != nil {
-		alone = took - g.spent
-		g.spent = span.Before + took
+	if kept != nil {
+		alone = took - kept.spent
+		kept.spent = span.Before + took
 	}
 	if s, ok := span.Of.(trace.Span); ok {
 		p.o.traces.end(s, p.name, call, err)
@@ -93,19 +93,19 @@ func (m *road) Begin(ctx context.Context, call *ferrule.Call) (context.Context, 
 	m.o.inFlight[roleOf(call.Principal.Role)].Add(1)
 	now := m.o.now()
 	timed := m.o.parts.Config.Metrics && m.o.pace.passes(now)
-	g := meteredOf(call)
+	kept := meteredOf(call)
 	switch {
-	case g != nil:
-		g.timed = timed
+	case kept != nil:
+		kept.timed = timed
 	case m.o.traces != nil && trace.SpanContextFromContext(ctx).IsSampled(): // a tool of the gateway calls others
-		g = &metered{timed: timed, traced: true}
+		kept = &metered{timed: timed, traced: true}
 	case timed:
-		g = &metered{timed: true}
+		kept = &metered{timed: true}
 	}
-	if g != nil {
-		call.Metered = g
+	if kept != nil {
+		call.Metered = kept
 	}
-	return m.beginAt(ctx, now, g)
+	return m.beginAt(ctx, now, kept)
 }
 
 func (m *road) End(span ferrule.Span, call *ferrule.Call, err error) {
@@ -124,18 +124,18 @@ type stage struct {
 }
 
 func (m *stage) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	if g := meteredOf(call); g != nil {
-		return m.begin(ctx, g)
+	if kept := meteredOf(call); kept != nil {
+		return m.begin(ctx, kept)
 	}
 	return ctx, ferrule.Span{}
 }
 
 func (m *stage) End(span ferrule.Span, call *ferrule.Call, err error) {
-	g := meteredOf(call)
-	if g == nil {
+	kept := meteredOf(call)
+	if kept == nil {
 		return
 	}
-	if _, alone := m.end(span, g, call, err); g.timed {
+	if _, alone := m.end(span, kept, call, err); kept.timed {
 		m.times.add(alone)
 	}
 }
@@ -159,9 +159,9 @@ func (m *leaf) End(span ferrule.Span, call *ferrule.Call, err error) {
 type node struct{ part }
 
 func (m *node) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	g := meteredOf(call)
-	ctx, span := m.begin(ctx, g)
-	if g != nil && g.traced {
+	kept := meteredOf(call)
+	ctx, span := m.begin(ctx, kept)
+	if kept != nil && kept.traced {
 		call.Parent = traceparent(ctx)
 	}
 	return ctx, span
@@ -176,15 +176,15 @@ func (m *node) End(span ferrule.Span, call *ferrule.Call, err error) {
 type serve struct{ part }
 
 func (m *serve) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	g := meteredOf(call)
-	if g == nil && m.o.traces != nil {
+	kept := meteredOf(call)
+	if kept == nil && m.o.traces != nil {
 		if from := remote(call.Parent); from.IsSampled() {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, from)
-			g = &metered{traced: true}
-			call.Metered = g
+			kept = &metered{traced: true}
+			call.Metered = kept
 		}
 	}
-	return m.begin(ctx, g)
+	return m.begin(ctx, kept)
 }
 
 func (m *serve) End(span ferrule.Span, call *ferrule.Call, err error) {

@@ -66,7 +66,7 @@ func (t *traces) end(s trace.Span, name string, call *ferrule.Call, err error) {
 			s.SetAttributes(attribute.String("ferrule.device.id", dev.ID), attribute.String("ferrule.device.medium", dev.Medium), attribute.String("ferrule.device.dialect", dev.Dialect))
 		}
 	case ferrule.PartNode:
-		if dev := call.Target.Device; dev != nil {
+		if dev := call.Target.Device; dev != nil && dev.Node != "" {
 			s.SetAttributes(attribute.String("ferrule.node", dev.Node))
 		}
 	}

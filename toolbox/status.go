@@ -29,6 +29,8 @@ type StatusOutput struct {
 	Nodes *Nodes `json:"nodes,omitempty" jsonschema:"other gateways, whose devices are shared"`
 	// Endpoints are those that are not connected, and why.
 	Endpoints []string `json:"endpoints,omitempty"`
+	// Unrecorded tells why what devices measure is not recorded.
+	Unrecorded string `json:"unrecorded,omitempty"`
 }
 
 // Nodes is how this gateway stands to others: whether it hears of them and they of it,

@@ -38,17 +38,17 @@ func TestAnnounced(t *testing.T) {
 		t.Run(fmt.Sprint("pair ", i), func(t *testing.T) {
 			t.Parallel()
 			h := h.in(t)
-			both := []*announced{h.lamp(fmt.Sprintf("lamp-%d-left", i), 8000+2*i), h.lamp(fmt.Sprintf("lamp-%d-right", i), 8001+2*i)}
+			both := lamps{h.lamp(fmt.Sprintf("lamp-%d-left", i), 8000+2*i), h.lamp(fmt.Sprintf("lamp-%d-right", i), 8001+2*i)}
 			a := h.agent()
-			start(both)
+			both.start()
 			a.adopts(both...)
 			a.within(seenWithin, both, true)
-			stop(both)
+			both.stop()
 			a.within(goneWithin, both, false)
 			var seen, gone time.Duration
 			for range rounds {
 				began := time.Now()
-				start(both)
+				both.start()
 				a.within(seenWithin, both, true)
 				seen = max(seen, time.Since(began))
 				a.mustUse(both[0].id+"__switch", `{"on":true}`, nil)
@@ -59,7 +59,7 @@ func TestAnnounced(t *testing.T) {
 				}
 				a.within(goneWithin, both, false)
 				gone = max(gone, time.Since(began))
-				stop(both)
+				both.stop()
 			}
 			t.Logf("%d times: both were seen at most %v after their start, and gone at most %v after their goodbye", rounds, seen.Round(time.Millisecond), gone.Round(time.Millisecond))
 		})
@@ -80,7 +80,7 @@ func TestAnnouncedPowerCut(t *testing.T) {
 	h.lan.PublishFor(shortTTL, lamp.id, lamp.host, netip.MustParseAddrPort(farAddress+":8000"), "/mcp")
 	a := h.agent()
 	a.adopts(lamp)
-	all := []*announced{lamp}
+	all := lamps{lamp}
 	a.within(seenWithin, all, true)
 	time.Sleep(shortTTL + time.Second) // its records have been asked for again by then
 	a.within(0, all, true)
@@ -144,17 +144,20 @@ func (l *announced) serve() {
 	l.server = l.house.lan.Start("", "lamp", l.id, fmt.Sprint(":", l.port))
 }
 
-// start starts lamps, and has avahi announce them.
-func start(lamps []*announced) {
-	for _, l := range lamps {
+// lamps are some of them.
+type lamps []*announced
+
+// start starts them, and has avahi announce them.
+func (all lamps) start() {
+	for _, l := range all {
 		l.serve()
 		l.publisher = l.house.lan.Publish(l.id, strconv.Itoa(l.port), "path=/mcp")
 	}
 }
 
 // stop ends them.
-func stop(lamps []*announced) {
-	for _, l := range lamps {
+func (all lamps) stop() {
+	for _, l := range all {
 		end(l.publisher)
 		end(l.server)
 	}
@@ -178,25 +181,25 @@ func (h *house) agent() *homeAgent {
 
 // adopts has a person adopt lamps that were found; until then the agent knows nothing of
 // them.
-func (a *homeAgent) adopts(lamps ...*announced) {
+func (a *homeAgent) adopts(found ...*announced) {
 	a.t.Helper()
-	for _, lamp := range lamps {
+	for _, lamp := range found {
 		eventually(a.t, ample, "it is found", func() bool { return a.house.device(lamp.address()).ID != "" })
 		if dev := a.house.device(lamp.address()); dev.Trust != string(ferrule.TrustHeld) || a.lists(lamp.id) {
 			a.t.Errorf("it was merely found: %+v", dev)
 		}
 	}
-	for _, lamp := range lamps {
+	for _, lamp := range found {
 		a.house.want(0, "is adopted", "adopt", lamp.address())
 	}
 }
 
 // within waits until the agent is offered what some lamps can do, or none of it. It looks
 // when it is told that its list has changed, as agents do.
-func (a *homeAgent) within(limit time.Duration, lamps []*announced, offered bool) {
+func (a *homeAgent) within(limit time.Duration, all lamps, offered bool) {
 	a.t.Helper()
 	late := time.After(limit)
-	for _, lamp := range lamps {
+	for _, lamp := range all {
 		for a.lists(lamp.id+"__") != offered {
 			select {
 			case <-a.tools:

@@ -117,6 +117,7 @@ func (d *doctor) examine(ctx context.Context) []finding {
 		{"gateway", "running", d.running},
 		{"gateway", "nodes", d.nodes},
 		{"gateway", "endpoints", d.endpoints},
+		{"gateway", "history", d.history},
 		{"gateway", "http", d.http},
 		{"ports", "port", d.ports},
 		{"ports", "grabbers", d.grabbers},

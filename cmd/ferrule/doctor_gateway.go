@@ -148,6 +148,18 @@ func (d *doctor) endpoints(context.Context) []finding {
 	return all
 }
 
+// history tells if what devices measure is not recorded.
+func (d *doctor) history(context.Context) []finding {
+	why := d.gateway.status.Unrecorded
+	if why == "" {
+		return nil
+	}
+	return []finding{{
+		Check: "history", About: filepath.Join(d.data, historyFile), State: wrong, Found: "what devices measure is not recorded: " + why,
+		Next: "devices are served all the same. Make room on the disk; it goes on by itself, with what was measured meanwhile",
+	}}
+}
+
 // http tells whether the gateway can be reached over HTTP; where none is running,
 // whether another program has its address.
 func (d *doctor) http(ctx context.Context) []finding {

@@ -339,6 +339,13 @@ func TestDoctorNodes(t *testing.T) {
 	}
 }
 
+// TestDoctorHistory: that nothing is recorded is told of, with the reason.
+func TestDoctorHistory(t *testing.T) {
+	d := &doctor{gateway: known{status: toolbox.StatusOutput{Unrecorded: "there is no room"}}}
+	wantTold(t, "stopped", d.history(t.Context()), "wrong history: what devices measure is not recorded: there is no room → devices are served all the same.")
+	wantTold(t, "recording", (&doctor{}).history(t.Context()))
+}
+
 // TestDoctorEndpoints: an endpoint that is not connected is told of, with the reason.
 func TestDoctorEndpoints(t *testing.T) {
 	d := &doctor{gateway: known{status: toolbox.StatusOutput{Endpoints: []string{"home is not connected to ws://h/mcp/ since 14:02:10: it is gone"}}}}

@@ -308,6 +308,9 @@ func (g *gateway) status() toolbox.StatusOutput {
 			out.Endpoints = append(out.Endpoints, fmt.Sprintf("%s is not connected to %s since %s: %s", s.Name, s.Address, ferrule.Moment(s.Since), s.Why))
 		}
 	}
+	if g.history != nil {
+		out.Unrecorded = g.history.Stats().Stopped
+	}
 	if s := g.bus.State(); s.Mode != bus.Embedded || !s.Working {
 		out.Nodes = &toolbox.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Why: s.Why, Waiting: s.Waiting}
 	}

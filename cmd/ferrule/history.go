@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,13 +125,16 @@ func (a *app) showPast(ctx context.Context, client *control.Client, w wantedPast
 	if latest.Signals, err = chosen(latest, in.Signals); err != nil {
 		return err
 	}
+	ask := func(in toolbox.HistoryInput) (toolbox.HistoryOutput, error) {
+		return callOwn[toolbox.HistoryOutput](ctx, client, "history", in)
+	}
 	switch {
 	case w.csv:
-		return a.exportCSV(ctx, client, in, latest.Signals)
+		return a.exportCSV(ask, in, latest.Signals)
 	case a.json:
-		return a.exportJSON(ctx, client, in, latest.Signals)
+		return a.exportJSON(ask, in, latest.Signals)
 	}
-	return a.tablePast(ctx, client, in, latest.Signals)
+	return a.tablePast(ask, in, latest.Signals)
 }
 
 // chosen are the signals that are meant.
@@ -181,11 +185,12 @@ func (a *app) drawPast(ctx context.Context, client *control.Client, file string,
 	return err
 }
 
-// kept adds what to do where nothing is kept.
+// kept tells that nothing is kept, where the gateway has none of the tools.
 func kept(err error) error {
 	var e *ferrule.Error
-	if errors.As(err, &e) && e.Code == ferrule.NotFound && e.Hint == "" {
-		return e.WithHint("`history: {enabled: true}` in the configuration has the gateway keep what is measured")
+	if errors.As(err, &e) && e.Code == ferrule.NotFound && strings.HasPrefix(e.Message, ferrule.GatewayID+" has no tool ") {
+		return ferrule.Errorf(ferrule.NotFound, "the gateway keeps nothing of what is measured").
+			WithHint("`history: {enabled: true}` in its configuration has it do so")
 	}
 	return err
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/csv"
 	"fmt"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferrulehq/ferrule/front/control"
 	"github.com/ferrulehq/ferrule/toolbox"
 )
 
@@ -20,8 +18,11 @@ const (
 	pagePoints  = 10_000 // of a signal, at once
 )
 
+// pastTeller tells what was measured: the gateway.
+type pastTeller func(in toolbox.HistoryInput) (toolbox.HistoryOutput, error)
+
 // tablePast shows a line for each signal.
-func (a *app) tablePast(ctx context.Context, client *control.Client, in toolbox.HistoryInput, signals []toolbox.LatestSignal) error {
+func (a *app) tablePast(ask pastTeller, in toolbox.HistoryInput, signals []toolbox.LatestSignal) error {
 	if len(signals) == 0 {
 		_, err := fmt.Fprintf(a.stdout, "Nothing was measured of %s. A device is measured if it says what it samples, or if an overlay names a tool to be polled.\n", in.Device)
 		return err
@@ -30,7 +31,7 @@ func (a *app) tablePast(ctx context.Context, client *control.Client, in toolbox.
 	in.Points = curvePoints
 	for _, s := range signals {
 		in.Signals = []string{s.Name}
-		out, err := callOwn[toolbox.HistoryOutput](ctx, client, "history", in)
+		out, err := ask(in)
 		if err != nil {
 			return err
 		}
@@ -100,12 +101,12 @@ func curveOf(line toolbox.HistoryLine, from, to time.Time) string {
 }
 
 // exportCSV writes all points of each signal, and where some may be missing.
-func (a *app) exportCSV(ctx context.Context, client *control.Client, in toolbox.HistoryInput, signals []toolbox.LatestSignal) error {
+func (a *app) exportCSV(ask pastTeller, in toolbox.HistoryInput, signals []toolbox.LatestSignal) error {
 	out := csv.NewWriter(a.stdout)
 	out.Write([]string{"time", "signal", "unit", "value", "within", "min", "max", "count", "missing"})
 	for _, s := range signals {
 		in.Signals = []string{s.Name}
-		if err := pages(ctx, client, in, func(page toolbox.HistoryLine) error {
+		if err := pages(ask, in, func(page toolbox.HistoryLine) error {
 			for _, record := range csvRecords(page) {
 				out.Write(record)
 			}
@@ -153,7 +154,7 @@ func csvRecords(line toolbox.HistoryLine) (records [][]string) {
 }
 
 // exportJSON writes all points of each signal.
-func (a *app) exportJSON(ctx context.Context, client *control.Client, in toolbox.HistoryInput, signals []toolbox.LatestSignal) error {
+func (a *app) exportJSON(ask pastTeller, in toolbox.HistoryInput, signals []toolbox.LatestSignal) error {
 	all := toolbox.HistoryOutput{Device: in.Device, Signals: []toolbox.HistoryLine{}}
 	var err error
 	if all.From, err = time.Parse(time.RFC3339Nano, in.Since); err != nil {
@@ -165,7 +166,7 @@ func (a *app) exportJSON(ctx context.Context, client *control.Client, in toolbox
 	for _, s := range signals {
 		in.Signals = []string{s.Name}
 		whole := toolbox.HistoryLine{Name: s.Name, Unit: s.Unit, Each: in.Each, Points: []toolbox.HistoryPoint{}, Holes: []toolbox.HistoryHole{}}
-		if err := pages(ctx, client, in, func(page toolbox.HistoryLine) error {
+		if err := pages(ask, in, func(page toolbox.HistoryLine) error {
 			whole.Each = page.Each
 			whole.Points, whole.Holes = append(whole.Points, page.Points...), append(whole.Holes, page.Holes...)
 			return nil
@@ -180,7 +181,7 @@ func (a *app) exportJSON(ctx context.Context, client *control.Client, in toolbox
 // pages calls fn with the past of one signal, the oldest first. Where a grain is asked for
 // there may be more of it than the gateway tells at once: then it is asked for shorter
 // times.
-func pages(ctx context.Context, client *control.Client, in toolbox.HistoryInput, fn func(toolbox.HistoryLine) error) error {
+func pages(ask pastTeller, in toolbox.HistoryInput, fn func(toolbox.HistoryLine) error) error {
 	from, err := time.Parse(time.RFC3339Nano, in.Since)
 	if err != nil {
 		return err
@@ -197,7 +198,7 @@ func pages(ctx context.Context, client *control.Client, in toolbox.HistoryInput,
 			to = until
 		}
 		in.Since, in.Until = from.Format(time.RFC3339Nano), to.Format(time.RFC3339Nano)
-		out, err := callOwn[toolbox.HistoryOutput](ctx, client, "history", in)
+		out, err := ask(in)
 		if err != nil {
 			return err
 		}

@@ -63,6 +63,7 @@ func TestMetrics(t *testing.T) {
 		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Address: boards.Addrs()[1], Held: true})
 		c.Calls.Cache = config.Interval(time.Minute)
 		c.Calls.InFlight = 1
+		c.Sense.Enabled = false // nobody else is in the lane
 	})
 	g.online("robot")
 	eventually(t, 10*time.Second, "both are there", func() bool {

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -301,5 +302,33 @@ func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[str
 	}
 	if device.about["ferrule.device.medium"] != "tcp" || find("a node").about["ferrule.node"] != "b" {
 		t.Errorf("the device is %v, the node %v", device.about, find("a node").about)
+	}
+}
+
+// TestTraceStdio: calls of agents that start their servers are followed, whether their
+// process is the gateway or has joined one.
+func TestTraceStdio(t *testing.T) {
+	c := receiver(t)
+	data := t.TempDir()
+	file := filepath.Join(data, "ferrule.yaml")
+	if err := os.WriteFile(file, []byte(fmt.Sprintf("observe: {traces: {endpoint: %q}}\n", c.url)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	board := startSim(t, sim.Config{}).Addrs()[0]
+	for i, front := range []string{"stdio", "control"} {
+		cmd := exec.Command("ferrule", "mcp", "--config", file, "--data", data, "--tcp", "robot="+board)
+		a := connectAgent(t, legacy, "stdio", &mcp.CommandTransport{Command: cmd})
+		trace := fmt.Sprintf("%032x", i+1)
+		answer, err := a.CallTool(t.Context(), &mcp.CallToolParams{
+			Meta: mcp.Meta{"traceparent": "00-" + trace + "-b7ad6b7169203331-01"}, Name: "robot__gpio_read", Arguments: map[string]any{"pin": 2},
+		})
+		if err != nil || answer.IsError {
+			t.Fatalf("got %+v, %v", answer, err)
+		}
+		eventually(t, 10*time.Second, "its spans have come", func() bool { return len(c.of(trace)) == 14 })
+		first := slices.IndexFunc(c.of(trace), func(s seenSpan) bool { return s.parent == "b7ad6b7169203331" })
+		if first < 0 || c.of(trace)[first].name != front || c.of(trace)[first].about["ferrule.call.role"] != "agent" {
+			t.Errorf("%s: got %+v", front, c.of(trace))
+		}
 	}
 }

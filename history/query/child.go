@@ -26,9 +26,7 @@ import (
 // Serve is the child: it reads one question from in and writes the answer to out. If
 // nobody waits for it any more, it ends the process.
 func Serve(in io.Reader, out io.Writer) error {
-	if err := restrain(); err != nil {
-		return err
-	}
+	unbounded := restrain()
 	reader := bufio.NewReaderSize(in, 64<<10)
 	line, err := reader.ReadSlice('\n')
 	if err != nil {
@@ -42,6 +40,9 @@ func Serve(in io.Reader, out io.Writer) error {
 		reader.ReadByte() // nothing comes: it is the end
 		os.Exit(1)
 	}()
+	if unbounded != nil {
+		return json.NewEncoder(out).Encode(reply{Error: ferrule.Errorf(ferrule.Internal, "a process for the question cannot be bounded: %w", unbounded)})
+	}
 	r, err := answer(asked)
 	if err != nil {
 		r = &reply{Error: asError(err)}

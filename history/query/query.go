@@ -56,8 +56,9 @@ func New(path string, program ...string) *Asker {
 // Self is this program, as the file of a command: also if another one is in its place by
 // now.
 func Self() (string, error) {
-	if runtime.GOOS == "linux" {
-		return "/proc/self/exe", nil
+	const here = "/proc/self/exe"
+	if _, err := os.Stat(here); err == nil && runtime.GOOS == "linux" {
+		return here, nil
 	}
 	return os.Executable()
 }

@@ -20,9 +20,6 @@ import (
 const (
 	// maxBody is the size of the largest request.
 	maxBody = 1 << 20
-	// maxKept is how much is kept for callers whose connection broke, and who come
-	// back for what they missed.
-	maxKept = 256 << 10
 	// maxConnections is how many connections may be open at once.
 	maxConnections = 256
 	// keepTime is how long a connection is kept that nothing is sent on.
@@ -154,10 +151,8 @@ func (d *Device) eras() http.Handler {
 	modern := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
 		Stateless: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: maxBody, DisableLocalhostProtection: true,
 	})
-	kept := mcp.NewMemoryEventStore(nil)
-	kept.SetMaxBytes(maxKept)
 	legacy := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		EventStore: kept, MaxRequestBodyBytes: maxBody, DisableLocalhostProtection: true,
+		EventStore: newKept(), MaxRequestBodyBytes: maxBody, DisableLocalhostProtection: true,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		isModern := r.Header.Get(versionHeader) >= modernVersion

@@ -304,7 +304,7 @@ func TestFlood(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("10,000 announcements were taken in %v", took)
 	all := e.listen(start)
-	if len(all) != maxInstances || all[0].title() != "first" || len(b.hosts) > 2*maxInstances || took > 5*time.Second {
+	if len(all) != maxInstances || all[0].title() != "first" || len(b.hosts) > 2*maxInstances || took > 20*time.Second { // it takes 0.3 s where nobody else works
 		t.Errorf("there are %d, on %d hosts, after %v", len(all), len(b.hosts), took)
 	}
 	if n := strings.Count(log.String(), "\n"); n != 1 {

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/toolbox"
+)
+
+// tape is a signal that was sampled each second, told as the gateway does: the newest if
+// there are too many. It counts the questions.
+type tape struct {
+	t     *testing.T
+	start time.Time
+	n     int
+	holes []toolbox.HistoryHole
+	asked int
+}
+
+func (p *tape) tell(in toolbox.HistoryInput) (toolbox.HistoryOutput, error) {
+	p.asked++
+	from, err := time.Parse(time.RFC3339Nano, in.Since)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	to, err := time.Parse(time.RFC3339Nano, in.Until)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	line := toolbox.HistoryLine{Name: in.Signals[0], Unit: "lx", Each: "raw"}
+	for i := range p.n {
+		if at := p.start.Add(time.Duration(i) * time.Second); !at.Before(from) && at.Before(to) {
+			line.Points = append(line.Points, toolbox.HistoryPoint{Time: at, Value: float64(i)})
+		}
+	}
+	if n := len(line.Points); n > in.Points {
+		line.Points, line.Cut = line.Points[n-in.Points:], true
+	}
+	for _, h := range p.holes {
+		if !h.To.Before(from) && h.From.Before(to) {
+			line.Holes = append(line.Holes, h)
+		}
+	}
+	return toolbox.HistoryOutput{Device: in.Device, From: from, To: to, Signals: []toolbox.HistoryLine{line}}, nil
+}
+
+// asking is a question about all of a tape.
+func (p *tape) asking(each string) toolbox.HistoryInput {
+	return toolbox.HistoryInput{Each: each, SpanInput: toolbox.SpanInput{
+		Device: "robot", Since: p.start.Format(time.RFC3339Nano), Until: p.start.Add(time.Duration(p.n) * time.Second).Format(time.RFC3339Nano),
+	}}
+}
+
+var tapeStart = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// TestExport: everything is written once and in order, however much there is, and a hole
+// once, whatever it lies across.
+func TestExport(t *testing.T) {
+	const n = 35_000
+	p := &tape{t: t, start: tapeStart, n: n, holes: []toolbox.HistoryHole{
+		{From: tapeStart.Add(2000500 * time.Millisecond), To: tapeStart.Add(2000700 * time.Millisecond), Why: "lost", Most: 3},
+		{From: tapeStart.Add(10_000 * time.Second), To: tapeStart.Add(29_000 * time.Second), Why: "silent"},
+	}}
+	var out bytes.Buffer
+	a := &app{stdout: &out, stderr: &out}
+	if err := a.exportCSV(p.tell, p.asking("raw"), []toolbox.LatestSignal{{Name: "light"}}); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&out).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, missing := 0, ""
+	var last time.Time
+	for _, row := range rows[1:] {
+		at, err := time.Parse(time.RFC3339Nano, row[0])
+		if err != nil || at.Before(last) {
+			t.Fatalf("%q comes after %v: %v", row, last, err)
+		}
+		last = at
+		if row[8] != "" {
+			missing += fmt.Sprint(row[3], " ", row[8], ";")
+			continue
+		}
+		if row[1] != "light" || row[2] != "lx" || row[3] != fmt.Sprint(next) {
+			t.Fatalf("%d is written as %q", next, row)
+		}
+		next++
+	}
+	if next != n || missing != " lost for 200ms; silent for 5h16m40s;" || p.asked > 12 {
+		t.Errorf("%d samples, and missing %s, by %d questions", next, missing, p.asked)
+	}
+
+	out.Reset()
+	a.json = true
+	if err := a.exportJSON(p.tell, p.asking("raw"), []toolbox.LatestSignal{{Name: "light", Unit: "lx"}}); err != nil {
+		t.Fatal(err)
+	}
+	var all toolbox.HistoryOutput
+	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
+		t.Fatal(err)
+	}
+	if s := all.Signals[0]; len(s.Points) != n || len(s.Holes) != 2 || s.Points[n-1].Value != n-1 || s.Cut || !all.To.Equal(tapeStart.Add(n*time.Second)) {
+		t.Errorf("%d points, %d holes", len(s.Points), len(s.Holes))
+	}
+
+	p.asked = 0
+	out.Reset()
+	if err := a.exportCSV(p.tell, p.asking(""), []toolbox.LatestSignal{{Name: "light"}}); err != nil || p.asked != 1 {
+		t.Errorf("where the gateway chooses, it is asked %d times, %v", p.asked, err)
+	}
+}
+
+// TestPastRow: a signal in a line, and a curve that breaks where samples are missing.
+func TestPastRow(t *testing.T) {
+	p := &tape{t: t, start: tapeStart, n: 800, holes: []toolbox.HistoryHole{{From: tapeStart.Add(200 * time.Second), To: tapeStart.Add(399 * time.Second)}}}
+	in := p.asking("")
+	in.Signals, in.Points = []string{"light"}, curvePoints
+	out, err := p.tell(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := &out.Signals[0]
+	line.Points = append(line.Points[:200:200], line.Points[400:]...)
+	row := pastRow(toolbox.LatestSignal{Name: "light", Value: 799, Unit: "lx", Age: ferrule.Duration(time.Second)}, out)
+	if got := strings.Join(row[:7], " "); got != "light 799 lx 1s 0 432.833 799" {
+		t.Errorf("got %s", got)
+	}
+	if got := []rune(row[7]); len(got) != curveWidth || strings.TrimSpace(string(got[10:20])) != "" || string(got[:3]) != "▁▁▁" || string(got[37:]) != "███" || strings.ContainsRune(string(got[20:]), ' ') {
+		t.Errorf("got %q", row[7])
+	}
+	empty := pastRow(toolbox.LatestSignal{Name: "light", Value: 7}, toolbox.HistoryOutput{Signals: []toolbox.HistoryLine{{}}})
+	if strings.Join(empty, "|") != "light|7||0s||||" {
+		t.Errorf("got %q", empty)
+	}
+	low, high := -5.0, 9.0
+	minutes := toolbox.HistoryOutput{From: tapeStart, To: tapeStart.Add(time.Hour), Signals: []toolbox.HistoryLine{{Points: []toolbox.HistoryPoint{
+		{Time: tapeStart, Value: 1, Min: &low, Max: &high, Count: 3}, {Time: tapeStart.Add(time.Minute), Value: 5, Min: &low, Max: &high, Count: 1},
+	}}}}
+	if got := strings.Join(pastRow(toolbox.LatestSignal{}, minutes)[4:7], " "); got != "-5 2 9" {
+		t.Errorf("got %s", got)
+	}
+}
