@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
@@ -93,7 +94,7 @@ func (s *Store) commit(ctx context.Context, b *batch) error {
 		return err
 	}
 	defer tx.Rollback()
-	w := &writer{ctx: ctx, tx: tx}
+	w := &writer{ctx: ctx, tx: tx, mu: &s.mu}
 	w.write(b)
 	if w.err != nil {
 		return w.err
@@ -111,6 +112,7 @@ func (s *Store) commit(ctx context.Context, b *batch) error {
 type writer struct {
 	ctx context.Context
 	tx  *sql.Tx
+	mu  *sync.Mutex // is held while a track is changed: others look at it
 	err error
 }
 
@@ -146,10 +148,13 @@ func (w *writer) meet(b *batch) {
 		if w.err != nil || t.id != 0 {
 			continue
 		}
-		t.open = minuteOf(r.at) // the first of them is the oldest
+		var id int64
+		open := minuteOf(r.at) // the first of them is the oldest
 		w.err = w.tx.QueryRowContext(w.ctx, "INSERT INTO known(device, signal, unit, first, last, value, within, open) VALUES(?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-			t.of.device, t.of.name, t.unit, r.at, r.at, r.value, r.within, t.open).Scan(&t.id)
-		t.renamed = false
+			t.of.device, t.of.name, t.unit, r.at, r.at, r.value, r.within, open).Scan(&id)
+		w.mu.Lock()
+		t.id, t.open, t.renamed = id, open, false
+		w.mu.Unlock()
 	}
 }
 
@@ -213,6 +218,8 @@ func (w *writer) count(rows []row) {
 	}
 	w.do("UPDATE known SET unit = ?, first = min(first, ?), last = ?, value = ?, within = ?, open = ? WHERE id = ?",
 		t.unit, rows[0].at, last.at, last.value, last.within, open, t.id)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	t.open, t.renamed = open, false
 }
 

@@ -69,10 +69,10 @@ func (v *view) readSignal(ctx context.Context, uri, device, signal string) (json
 
 // The bounds of asking which signals there are.
 const (
-	signalsKept  = 10 * time.Second // what is known is not asked again so soon
-	signalsTime  = 2 * time.Second  // for all devices of a list together
-	signalsAsked = 8                // devices at once
-	maxKnown     = 4096             // devices
+	signalsKept  = 2 * time.Second // what is known is not asked again so soon
+	signalsTime  = time.Second     // for all devices of a list together
+	signalsAsked = 8               // devices at once
+	maxKnown     = 4096            // devices
 )
 
 // signals is which signals devices have, as far as that was asked for lists. They come
@@ -112,7 +112,7 @@ func (s *signals) learn(ctx context.Context, devices []string) (changed bool) {
 		wg.Go(func() {
 			defer func() { <-free }()
 			names, err := s.ask(ctx, device)
-			if err == nil && s.note(device, names) {
+			if s.note(device, names, err) {
 				mu.Lock()
 				changed = true
 				mu.Unlock()
@@ -139,17 +139,19 @@ func (s *signals) due(device string) bool {
 	return true
 }
 
-// note keeps the signals of a device, and tells whether they are others.
-func (s *signals) note(device string, names []string) bool {
+// note keeps the signals of a device, if they could be had, and tells whether they are
+// others.
+func (s *signals) note(device string, names []string, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.known[device]
-	if slices.Equal(one.names, names) {
-		return false
+	changed := err == nil && !slices.Equal(one.names, names)
+	if changed {
+		one.names = names
 	}
-	one.names = names
+	one.asked = time.Now()
 	s.known[device] = one
-	return true
+	return changed
 }
 
 // forLists is who asks for what every agent sees.

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/toolbox"
+)
+
+// TestLiveSignals: a board is measured five times a second. Agents that have subscribed to
+// what it measures are told so once a second, in each era, over HTTP and over standard
+// input and output, where the gateway is and in a process that has joined it, and read it;
+// they are told nothing when they have unsubscribed.
+func TestLiveSignals(t *testing.T) {
+	const volts = "ferrule://devices/robot/signals/volts_volts"
+	dir := t.TempDir()
+	overlay := "match: {device: robot}\nprobes:\n  volts: {tool: adc_read, args: {pin: 34}, every: 200ms}\n"
+	if err := os.WriteFile(filepath.Join(dir, "robot.yaml"), []byte(overlay), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	board := startSim(t, sim.Config{})
+	g := startGateway(t, map[string]string{"robot": board.Addrs()[0]}, func(c *config.Config) { c.Overlays = dir })
+	g.online("robot")
+	var agents []*testAgent
+	for _, era := range eras {
+		agents = append(agents, dialAgent(t, g, era, "/mcp"), dialAgent(t, g, era, "/mcp/devices/robot"), pipeAgent(t, g, era), joinedAgent(t, g, era, "robot"))
+	}
+	var told toolbox.LatestOutput
+	eventually(t, 2*ample, "it can be read what is measured", func() bool {
+		got, err := agents[0].ReadResource(t.Context(), &mcp.ReadResourceParams{URI: volts})
+		return err == nil && json.Unmarshal([]byte(got.Contents[0].Text), &told) == nil && len(told.Signals) == 1 && len(told.Signals[0].Before) > 0
+	})
+	if s := told.Signals[0]; told.Device != "robot" || s.Name != "volts_volts" || time.Since(s.Time) > ample {
+		t.Errorf("it reads %+v", told)
+	}
+	for _, a := range agents {
+		if err := a.Subscribe(t.Context(), &mcp.SubscribeParams{URI: volts}); err != nil {
+			t.Fatalf("%s: %v", a.name, err)
+		}
+	}
+	for _, a := range agents {
+		select {
+		case uri := <-a.updates:
+			if uri != volts {
+				t.Errorf("%s was told of %s", a.name, uri)
+			}
+		case <-time.After(ample):
+			t.Fatalf("%s is told nothing", a.name)
+		}
+		eventually(t, ample, a.name+" has the signal in its list", func() bool { return slices.Contains(a.uris(), volts) })
+	}
+	for _, a := range agents {
+		for len(a.updates) > 0 {
+			<-a.updates
+		}
+	}
+	began := time.Now()
+	time.Sleep(2500 * time.Millisecond)
+	counts := make([]int, len(agents))
+	for i, a := range agents {
+		counts[i] = len(a.updates)
+	}
+	most := int(time.Since(began)/time.Second) + 1
+	if slices.Min(counts) < 2 || slices.Max(counts) > most {
+		t.Errorf("they were told %d times, want from 2 to %d", counts, most)
+	}
+	for _, a := range agents {
+		if err := a.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: volts}); err != nil {
+			t.Errorf("%s: %v", a.name, err)
+		}
+	}
+	time.Sleep(300 * time.Millisecond) // the newer era is not answered
+	for _, a := range agents {
+		for len(a.updates) > 0 {
+			<-a.updates
+		}
+	}
+	time.Sleep(1500 * time.Millisecond)
+	for _, a := range agents {
+		if n := len(a.updates); n > 0 {
+			t.Errorf("%s was told %d times of what it has heard enough of", a.name, n)
+		}
+	}
+}
