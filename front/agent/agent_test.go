@@ -141,8 +141,13 @@ func TestProgress(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{"t 0 waiting", "t 50 half", "t 100 all"} {
-			if got := <-words; got != want {
-				t.Errorf("%s: got %s, want %s", era, got, want)
+			select {
+			case got := <-words:
+				if got != want {
+					t.Errorf("%s: got %s, want %s", era, got, want)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("%s: nothing comes, want %s", era, want)
 			}
 		}
 	}
