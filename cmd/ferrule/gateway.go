@@ -140,11 +140,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	g.samples = g.bus
-	past, err := g.pastTools(data)
-	if err != nil {
-		return err
-	}
-	box, err := toolbox.New(version(), append(past,
+	box, err := toolbox.New(version(), append(g.pastTools(data),
 		toolbox.ListDevices(g.fleet),
 		toolbox.DescribeDevice(g.fleet),
 		toolbox.DeviceState(g.fleet),
