@@ -96,6 +96,7 @@ func (r root) gateway(t *testing.T, who *syscall.Credential, env []string, args 
 	line, err := bufio.NewReader(log).ReadString('\n')
 	port := regexp.MustCompile(`:(\d+)/mcp,`).FindStringSubmatch(line)
 	if err != nil || port == nil || !strings.Contains(line, "ferrule "+released(t)+" is up") {
+		cmd.Process.Kill() // else there would be no end to what it writes
 		rest, _ := io.ReadAll(log)
 		t.Fatalf("%v: %s%s", err, line, rest)
 	}

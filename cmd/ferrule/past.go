@@ -26,7 +26,7 @@ func (g *gateway) pastTools(data string) []toolbox.Tool {
 	}
 	self, err := query.Self()
 	if err != nil { // where there is no /proc, a program cannot start itself
-		g.log.Info("questions in SQL cannot be answered here", "err", err)
+		g.log.Debug("questions in SQL cannot be answered here", "err", err)
 		return tools
 	}
 	return append(tools, toolbox.SQL(query.New(g.history.Path(), self, "ferrule", askCommand), query.Tables))
