@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -333,8 +334,8 @@ func TestReadingsInCluster(t *testing.T) {
 	cfg.Mode, cfg.Tenant, cfg.Shards, cfg.Servers = Join, "acme", 1, strings.Split(servers.URLs(), ",")
 	a, b := node(t, "a", cfg), node(t, "b", cfg)
 	eventually(t, 60*time.Second, "both keep readings", func() bool { return a.bus.readings.Load() != nil && b.bus.readings.Load() != nil })
-	hears := 0
-	defer b.bus.Samples("robot", "light", func(r ferrule.Reading) { hears++ })()
+	var hears atomic.Int64
+	defer b.bus.Samples("robot", "light", func(ferrule.Reading) { hears.Add(1) })()
 	time.Sleep(100 * time.Millisecond) // it takes servers a moment to know who listens
 	const some = 4000
 	start := time.Now()
@@ -374,8 +375,8 @@ func TestReadingsInCluster(t *testing.T) {
 		}
 		r.mu.Unlock()
 	}
-	if hears < some {
-		t.Errorf("%d were heard", hears)
+	if n := hears.Load(); n < some {
+		t.Errorf("%d were heard", n)
 	}
 }
 
