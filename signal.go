@@ -30,6 +30,25 @@ type Probe struct {
 	Else *Probe `json:"-"`
 }
 
+// Change changes a probe word by word: what is not said stays as it was.
+func (p *Probe) Change(said Probe) {
+	if said.Tool != "" {
+		p.Tool = said.Tool
+	}
+	if said.Args != nil {
+		p.Args = said.Args
+	}
+	if said.Every != nil {
+		p.Every = said.Every
+	}
+	if said.Unit != "" {
+		p.Unit = said.Unit
+	}
+	if said.Ring != nil {
+		p.Ring = said.Ring
+	}
+}
+
 // Measure is what one answer says about one signal.
 type Measure struct {
 	Signal string

@@ -70,7 +70,9 @@ func (s *Set) probes(dialect string, kind ferrule.Kind, device string) (all []fe
 			continue
 		}
 		for name, p := range f.Probes {
-			said[name] = p.layOn(said[name])
+			under := said[name]
+			under.Change(ferrule.Probe{Tool: p.Tool, Args: p.Args, Every: p.Every, Unit: p.Unit, Ring: p.Ring})
+			said[name] = under
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(said)) {
@@ -79,24 +81,4 @@ func (s *Set) probes(dialect string, kind ferrule.Kind, device string) (all []fe
 		all = append(all, p)
 	}
 	return all
-}
-
-// layOn lays what p says on what was said before.
-func (p Probe) layOn(under ferrule.Probe) ferrule.Probe {
-	if p.Tool != "" {
-		under.Tool = p.Tool
-	}
-	if p.Args != nil {
-		under.Args = p.Args
-	}
-	if p.Every != nil {
-		under.Every = p.Every
-	}
-	if p.Unit != "" {
-		under.Unit = p.Unit
-	}
-	if p.Ring != nil {
-		under.Ring = p.Ring
-	}
-	return under
 }

@@ -97,30 +97,11 @@ func (p *plan) lay(said ferrule.Probe) {
 	if said.Tool != "" && said.Tool != probe.Tool || said.Ring != nil {
 		probe.Parse = nil
 	}
-	change(probe, said)
+	probe.Change(said)
 	if probe.Else != nil {
 		instead := *probe.Else
-		change(&instead, said)
+		instead.Change(said)
 		probe.Else = &instead
-	}
-}
-
-// change changes a probe word by word.
-func change(probe *ferrule.Probe, said ferrule.Probe) {
-	if said.Tool != "" {
-		probe.Tool = said.Tool
-	}
-	if said.Args != nil {
-		probe.Args = said.Args
-	}
-	if said.Every != nil {
-		probe.Every = said.Every
-	}
-	if said.Unit != "" {
-		probe.Unit = said.Unit
-	}
-	if said.Ring != nil {
-		probe.Ring = said.Ring
 	}
 }
 
