@@ -47,7 +47,7 @@ func (s *Store) Tail(ctx context.Context, device, name string, n int) ([]ferrule
 	}
 	done := make(chan struct{})
 	select {
-	case s.flush <- done:
+	case s.flush <- wish{signal{device, name}, done}:
 		select {
 		case <-done:
 		case <-ctx.Done():

@@ -42,13 +42,19 @@ type Store struct {
 	write *sql.DB // one connection
 	read  *sql.DB
 
-	ready chan struct{}      // closed when all was read that there was at first
-	flush chan chan struct{} // asks for what waits to be written
+	ready chan struct{} // closed when all was read that there was at first
+	flush chan wish     // asks for what waits to be written
 
 	mu     sync.Mutex
 	tracks map[signal]*track
 	each   map[string]int // how many signals of each device there are
 	stats  Stats
+}
+
+// wish is that what waits of a signal is written, or all of it if none is named.
+type wish struct {
+	of   signal
+	done chan struct{}
 }
 
 // signal names one signal.
@@ -84,7 +90,7 @@ func Open(path string, cfg Config, log *slog.Logger) (*Store, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, path: path, log: log, ready: make(chan struct{}), flush: make(chan chan struct{})}
+	s := &Store{cfg: cfg, path: path, log: log, ready: make(chan struct{}), flush: make(chan wish)}
 	err := s.open()
 	if broken(err) {
 		if err := s.moveAside(err); err != nil {

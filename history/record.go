@@ -111,7 +111,7 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 	defer clean.Stop()
 	var due <-chan time.Time
 	for {
-		var asked chan struct{}
+		var asked wish
 		whole := false
 		select {
 		case r := <-readings:
@@ -123,6 +123,10 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 		case <-due:
 			whole = true
 		case asked = <-s.flush:
+			if !b.has(asked.of) { // many ask when they begin
+				close(asked.done)
+				continue
+			}
 			whole = true
 		case <-clean.C:
 			if err := s.clean(ctx, time.Now()); err != nil {
@@ -146,8 +150,8 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 			place, due, b = b.at, nil, &batch{at: b.at}
 		}
 		s.goOn()
-		if asked != nil {
-			close(asked)
+		if asked.done != nil {
+			close(asked.done)
 		}
 		s.caughtUp()
 	}
@@ -183,6 +187,11 @@ type batch struct {
 // kept for as long.
 func (b *batch) full() bool {
 	return len(b.rows) >= maxWaiting || b.last-b.first > maxSpan.Microseconds()
+}
+
+// has tells whether something of a signal waits, or anything if none is named.
+func (b *batch) has(of signal) bool {
+	return of == signal{} || slices.ContainsFunc(b.rows, func(r row) bool { return r.track.of == of })
 }
 
 type row struct {
