@@ -74,13 +74,17 @@ func TestForgotten(t *testing.T) {
 // more than the documentation says.
 func TestSize(t *testing.T) {
 	source := newTape()
-	cfg := testConfig()
-	cfg.Size = minSize
-	o := open(t, filepath.Join(t.TempDir(), "history.db"), cfg, source)
-	const signals, each = 50, 240
+	s, err := Open(filepath.Join(t.TempDir(), "history.db"), testConfig(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = minSize / 8 // the race detector slows SQLite thirty times
+	s.cfg.Size = size
+	o := run(t, s, source)
+	const signals, each = 50, 120
 	written := uint64(0)
 	values := make([]float64, each)
-	for at := time.Duration(0); written < 1_000_000; at += each * 500 * time.Millisecond {
+	for at := time.Duration(0); written < 120_000; at += each * 500 * time.Millisecond {
 		for i := range signals {
 			for j := range values {
 				values[j] = float64((i*7919+j*104729)%4096) / 10
@@ -88,7 +92,7 @@ func TestSize(t *testing.T) {
 			source.add(reading("robot", fmt.Sprint("s", i), at, 500*time.Millisecond, values...))
 			written += each
 		}
-		if written == signals*each*20 { // some are there, and none has gone
+		if written == signals*each*5 { // some are there, and none has gone
 			o.wait("they are there", func() bool { return o.Stats().Samples == written })
 			o.settle()
 			used, _, err := o.size(t.Context())
@@ -108,12 +112,12 @@ func TestSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Size() > minSize {
-		t.Errorf("the file has %d bytes, and may have %d", info.Size(), minSize)
+	if info.Size() > size {
+		t.Errorf("the file has %d bytes, and may have %d", info.Size(), size)
 	}
 	kept, last := o.number("SELECT count(*) FROM raw"), o.number("SELECT max(time) FROM samples")
 	want := float64(epoch.Add(time.Duration(written/signals)*500*time.Millisecond-500*time.Millisecond).UnixMicro()) / 1e6
-	if kept < 200_000 || last != want {
+	if kept < 25_000 || last != want {
 		t.Errorf("%v samples are kept, the last at %f, want %f", kept, last, want)
 	}
 	t.Logf("%d bytes; %v of %d samples are kept, %v minutes", info.Size(), kept, written, o.number("SELECT count(*) FROM minute"))
