@@ -142,8 +142,8 @@ func (s *Store) room(ctx context.Context, samples int) error {
 	if err != nil {
 		return err
 	}
-	if free, ok := diskFree(filepath.Dir(s.path)); ok {
-		limit = min(limit, all+max(0, free-reserve)) // what it has it may use
+	if free, err := FreeSpace(filepath.Dir(s.path)); err == nil {
+		limit = min(limit, all+max(0, int64(min(free, 1<<60))-reserve)) // what it has it may use
 	}
 	for used > limit-max(limit/cleanPart, int64(samples)*sampleRoom) {
 		dropped, err := s.dropOldest(ctx)

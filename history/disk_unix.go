@@ -4,11 +4,11 @@ package history
 
 import "golang.org/x/sys/unix"
 
-// diskFree is how many bytes a program may still write where a folder is.
-func diskFree(dir string) (int64, bool) {
+// FreeSpace is how many bytes a user can still write where a folder is.
+func FreeSpace(dir string) (uint64, error) {
 	var fs unix.Statfs_t
-	if unix.Statfs(dir, &fs) != nil {
-		return 0, false
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, err
 	}
-	return int64(fs.Bavail) * int64(fs.Bsize), true
+	return uint64(fs.Bavail) * uint64(fs.Bsize), nil
 }

@@ -2,15 +2,12 @@ package history
 
 import "golang.org/x/sys/windows"
 
-// diskFree is how many bytes a program may still write where a folder is.
-func diskFree(dir string) (int64, bool) {
+// FreeSpace is how many bytes a user can still write where a folder is.
+func FreeSpace(dir string) (free uint64, err error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
-		return 0, false
+		return 0, err
 	}
-	var free uint64
-	if windows.GetDiskFreeSpaceEx(name, &free, nil, nil) != nil {
-		return 0, false
-	}
-	return int64(free), true
+	err = windows.GetDiskFreeSpaceEx(name, &free, nil, nil)
+	return free, err
 }

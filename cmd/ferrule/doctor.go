@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/history"
 	"github.com/ferrulehq/ferrule/setup"
 	"github.com/ferrulehq/ferrule/toolbox"
 	"github.com/ferrulehq/ferrule/wire/serial"
@@ -80,7 +81,7 @@ type doctor struct {
 func (a *app) newDoctor(file string) *doctor {
 	d := &doctor{
 		data: a.dataDir(), file: file, root: "/", system: runtime.GOOS, environ: os.Environ(), now: time.Now,
-		disk: disk{me: os.Getuid(), writable: writable, owner: owner, free: freeSpace}, survey: serial.Survey, place: setup.Here,
+		disk: disk{me: os.Getuid(), writable: writable, owner: owner, free: history.FreeSpace}, survey: serial.Survey, place: setup.Here,
 	}
 	if path, err := filepath.Abs(d.data); err == nil && d.data != "" {
 		d.data = path

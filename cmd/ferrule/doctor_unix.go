@@ -21,12 +21,3 @@ func owner(info os.FileInfo) (uid int, ok bool) {
 	}
 	return int(stat.Uid), true
 }
-
-// freeSpace is how many bytes a user can still write where a directory is.
-func freeSpace(dir string) (uint64, error) {
-	var stat syscall.Statfs_t
-	if err := syscall.Statfs(dir, &stat); err != nil {
-		return 0, err
-	}
-	return uint64(stat.Bavail) * uint64(stat.Bsize), nil
-}
