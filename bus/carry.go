@@ -22,6 +22,8 @@ type carrier struct {
 	js    jetstream.JetStream
 	// stream is nil until it was opened.
 	stream jetstream.Stream
+	// news rings when some have got there, or may have.
+	news bell
 
 	// kept is where the last reading stands of which it is known, in the stream that
 	// was made then; sent is the number of the last that was sent.
@@ -50,6 +52,7 @@ func (c *carrier) carry(ctx context.Context, done func()) error {
 	if err := c.lookBack(ctx); err != nil {
 		return err
 	}
+	c.news.ring()
 	flying, err := c.send(ctx, done)
 	for _, f := range flying { // nothing is on its way when it is looked which have come
 		select {
@@ -98,6 +101,7 @@ func (c *carrier) send(ctx context.Context, done func()) (flying []flight, err e
 			c.kept = ack.Sequence
 			c.backlog.forget(first.number)
 			flying = flying[1:]
+			c.news.ring()
 			done()
 		case err := <-first.Err():
 			return flying[1:], err

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,16 @@ func (b *Bus) Readings(ctx context.Context, after string, fn func(ferrule.Record
 	}
 	r := &replay{bus: b, fn: fn, at: at}
 	for ctx.Err() == nil {
-		if err := r.some(ctx); err != nil && !errors.Is(err, errSilent) {
+		news := b.carrier.news.wait()
+		if err := r.some(ctx); !errors.Is(err, errSilent) {
 			return err
+		}
+		if !r.atEnd {
+			continue
+		}
+		select { // who measures nothing asks for nothing
+		case <-news:
+		case <-ctx.Done():
 		}
 	}
 	return nil
@@ -73,10 +82,12 @@ type replay struct {
 	until  uint64
 	lost   bool // to be told with the next
 	level  bool // it was told that there are no more
+	atEnd  bool // there were no more when the last was read
 }
 
 // some reads until nothing comes, or something goes wrong.
 func (r *replay) some(ctx context.Context) error {
+	r.atEnd = false
 	at := r.bus.readings.Load()
 	if at == nil {
 		sleep(ctx, againMin)
@@ -101,9 +112,7 @@ func (r *replay) some(ctx context.Context) error {
 	}
 	defer dismiss(ctx, stream, consumer)
 	if consumer.CachedInfo().NumPending == 0 {
-		if err := r.caughtUp(); err != nil {
-			return err
-		}
+		return cmp.Or(r.caughtUp(), errSilent)
 	}
 	return r.follow(ctx, stream, consumer)
 }
@@ -189,14 +198,15 @@ func (r *replay) take(msg jetstream.Msg, at keptAt, rest uint64) error {
 		}
 		r.lost, r.level = false, r.level || rest == 0
 	}
-	if r.at = at; rest == 0 {
+	if r.at, r.atEnd = at, false; rest == 0 {
 		return r.caughtUp()
 	}
 	return nil
 }
 
-// caughtUp tells that there are no more for now, unless that was told.
+// caughtUp notes that there are no more for now, and tells it, unless that was told.
 func (r *replay) caughtUp() error {
+	r.atEnd = true
 	if r.level {
 		return nil
 	}

@@ -216,6 +216,11 @@ func TestRatioRest(t *testing.T) {
 		}
 		return sum
 	}
+	eventually(t, time.Minute, "joined has told what was asked here so far", func() bool {
+		before := said()
+		time.Sleep(4 * time.Second)
+		return said()-before <= 1 // its lease
+	})
 	before, start := said(), make(map[*upNode]time.Duration)
 	for _, n := range nodes {
 		start[n] = n.cpu()
