@@ -70,6 +70,7 @@ func newTransport(l *link) *http.Transport {
 type request struct {
 	carrier *carrier
 	cancel  context.CancelFunc
+	detach  func() bool   // has it not end with its caller
 	lane    chan struct{} // holds one for this request; nil if it does not any more
 	sent    atomic.Bool   // there was a connection, and bytes may have gone out
 	again   bool          // its connection may be used again
@@ -109,8 +110,9 @@ func (c *carrier) RoundTrip(out *http.Request) (*http.Response, error) {
 
 // begin waits until it is the turn of a request.
 func (c *carrier) begin(out *http.Request) (*request, context.Context, error) {
-	ctx, cancel := context.WithCancel(out.Context())
-	r := &request{carrier: c, cancel: cancel, again: !out.Close && c.keeps.Load()}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(out.Context()))
+	detach := context.AfterFunc(out.Context(), cancel)
+	r := &request{carrier: c, cancel: func() { detach(); cancel() }, detach: detach, again: !out.Close && c.keeps.Load()}
 	if err := c.link.begin(r); err != nil {
 		return nil, nil, err
 	}

@@ -43,9 +43,14 @@ func keptFor(header string) time.Duration {
 }
 
 // rest reads what follows an answer in a stream, which is its end and nothing else:
-// without that its connection cannot be used again.
-func (r *request) rest(body io.Reader) {
-	slow := time.AfterFunc(restTime, r.cancel)
-	io.CopyN(io.Discard, body, maxRest) // however it ends, it is closed now
-	slow.Stop()
+// without that its connection cannot be used again. Whoever has the answer does not wait
+// for it, and may be gone before.
+func (r *request) rest(body io.Reader, end func()) {
+	r.detach()
+	go func() {
+		slow := time.AfterFunc(restTime, r.cancel)
+		io.CopyN(io.Discard, body, maxRest) // however it ends, it is closed now
+		slow.Stop()
+		end()
+	}()
 }

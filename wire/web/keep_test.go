@@ -93,11 +93,13 @@ func saying(header string, answer http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// postOne posts something, reads as much of the answer as it needs, and waits until the rest
-// has come.
+// postOne posts something, reads as much of the answer as it needs, is gone then, and waits
+// until the rest has come.
 func postOne(t *testing.T, client *http.Client, url string, alone bool) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("{}"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +113,7 @@ func postOne(t *testing.T, client *http.Client, url string, alone bool) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	resp.Body.Close()
+	cancel()
 	time.Sleep(20 * time.Millisecond)
 }
 
@@ -137,7 +140,7 @@ func TestKeep(t *testing.T) {
 			link, url, client := open(t, web.Device{URL: k.URL})
 			postOne(t, client, url, false) // nothing is known yet
 			k.until(t, 0)
-			for range 5 {
+			for range 25 {
 				postOne(t, client, url, false)
 			}
 			for range 3 {
@@ -147,11 +150,11 @@ func TestKeep(t *testing.T) {
 			k.mu.Lock()
 			connections, closing, requests := k.connections, k.closing, k.requests
 			k.mu.Unlock()
-			least, most, alone := 10, 10, 10
+			least, most, alone := 30, 30, 30
 			if test.shared { // the first knows nothing, three want one of their own, and the others share, if the last has come to its end
 				least, most, alone = 5, 9, 4
 			}
-			if connections < least || connections > most || requests != 10 {
+			if connections < least || connections > most || requests != 30 {
 				t.Errorf("%d requests on %d connections, want %d to %d", requests, connections, least, most)
 			}
 			if test.shared && closing != alone {

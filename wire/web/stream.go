@@ -18,8 +18,9 @@ type stream struct {
 	body    io.ReadCloser
 	release func()                // ends the request
 	why     func(err error) error // says why it ended
-	rest    func(body io.Reader)  // reads what follows when it is closed; nil if nothing does
-	closed  sync.Once
+	// rest reads what follows when it is closed, and then ends it; nil if nothing follows.
+	rest   func(body io.Reader, end func())
+	closed sync.Once
 
 	event []byte // what has come of the event at hand
 	last  byte   // the byte before
@@ -65,10 +66,7 @@ func (s *stream) Close() error {
 			s.end()
 			return
 		}
-		go func() {
-			s.rest(s.body)
-			s.end()
-		}()
+		s.rest(s.body, s.end)
 	})
 	return nil
 }
