@@ -4,7 +4,7 @@ build: ## the binary, here
 	CGO_ENABLED=0 go build -trimpath -o ferrule ./cmd/ferrule
 
 test: ## the tests
-	go test -race ./...
+	go test -race -gcflags=modernc.org/sqlite/lib=-race=false ./...
 
 lint: ## format, vet, staticcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted"; exit 1; }
