@@ -51,12 +51,26 @@ func (a *app) terminal() (size func() (width, height int)) {
 
 // printJSON writes a value as JSON: for people to read, or in one line.
 func (a *app) printJSON(v any) error {
-	enc := json.NewEncoder(a.stdout)
-	enc.SetEscapeHTML(false)
+	enc := a.jsonLines()
 	if isTerminal(a.stdout) {
 		enc.SetIndent("", "  ")
 	}
 	return enc.Encode(v)
+}
+
+// jsonLines writes values as JSON, one in a line.
+func (a *app) jsonLines() *json.Encoder {
+	enc := json.NewEncoder(a.stdout)
+	enc.SetEscapeHTML(false)
+	return enc
+}
+
+// ofNode is the name of a device, with its node if there are several.
+func ofNode(device, node string, several bool) string {
+	if several {
+		return device + " at " + node
+	}
+	return device
 }
 
 // table writes rows in columns. Cells are styled when their width is known.

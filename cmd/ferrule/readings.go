@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -29,15 +28,10 @@ func (a *app) printReading(r ferrule.Reading, several bool) {
 		for _, s := range r.Series {
 			shown.Series = append(shown.Series, shownSeries{s.Signal, s.Unit, append([]ferrule.Sample{}, s.Samples...), s.Holes})
 		}
-		enc := json.NewEncoder(a.stdout)
-		enc.SetEscapeHTML(false)
-		enc.Encode(shown)
+		a.jsonLines().Encode(shown)
 		return
 	}
-	who := r.Device
-	if several {
-		who += " at " + r.Node
-	}
+	who := ofNode(r.Device, r.Node, several)
 	for i := range r.Series {
 		s := &r.Series[i]
 		for _, hole := range s.Holes {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -88,15 +87,10 @@ func (a *app) watch(ctx context.Context, client *control.Client, device string, 
 // printEvent prints an event, with its node if there are several.
 func (a *app) printEvent(e ferrule.Event, several bool) {
 	if a.json {
-		enc := json.NewEncoder(a.stdout)
-		enc.SetEscapeHTML(false)
-		enc.Encode(e)
+		a.jsonLines().Encode(e)
 		return
 	}
-	who := e.Device
-	if several {
-		who += " at " + e.Node
-	}
+	who := ofNode(e.Device, e.Node, several)
 	fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, e.Time.Local().Format("15:04:05.000")), a.style(bold, who), happening(e))
 }
 
