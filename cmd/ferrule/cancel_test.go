@@ -32,7 +32,7 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 	t.Parallel()
 	const sweep = 2 * time.Second
 	boards := startSim(t, sim.Config{})
-	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]})
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured)
 	g.online("robot")
 	first, second, third := connect(g), connect(g), connect(g)
 
