@@ -110,7 +110,7 @@ func TestDoctorOfProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := ln.Addr().(*net.TCPAddr).Port
-	if p := portHolder("/", port); p.pid != os.Getpid() || !strings.Contains(p.command, "ferrule.test") {
+	if p := portHolder("/", port); p.pid != os.Getpid() || !strings.Contains(p.command, os.Args[0]) {
 		t.Errorf("listening: got %v", p)
 	}
 	ln.Close()
