@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -117,8 +118,13 @@ func TestLog(t *testing.T) {
 			}
 			call(meta)
 			for _, want := range []string{`warning arm {"joint":3}`, `info  "a level of its own"`, `error  ""`} {
-				if got := <-lines; got != want {
-					t.Errorf("got %s, want %s", got, want)
+				select {
+				case got := <-lines:
+					if got != want {
+						t.Errorf("got %s, want %s", got, want)
+					}
+				case <-time.After(5 * time.Second):
+					t.Fatalf("nothing came, want %s", want)
 				}
 			}
 			if len(lines) > 0 {

@@ -65,7 +65,7 @@ func (v *view) take(ctx context.Context, req inquiry, state string, answers mcp.
 		result, err := v.takeAlone(ctx, report, call)
 		return result, nil, err
 	case state == "":
-		return v.start(ctx, answers, call).wait(ctx, report)
+		return v.start(ctx, report, answers, call).wait(ctx, report)
 	}
 	r := v.front.waiting.take(state, v.purposeOf(call), call.Args)
 	if r == nil {
@@ -150,10 +150,10 @@ type openQuestion struct {
 	answer  chan ferrule.Answer // holds one
 }
 
-// start begins a call.
-func (v *view) start(ctx context.Context, given mcp.InputResponseMap, call *ferrule.Call) *run {
+// start begins a call. A device may tell something at once.
+func (v *view) start(ctx context.Context, report *reporter, given mcp.InputResponseMap, call *ferrule.Call) *run {
 	r := &run{
-		view: v, purpose: v.purposeOf(call), args: call.Args, can: call.Askable, given: given,
+		view: v, purpose: v.purposeOf(call), args: call.Args, can: call.Askable, given: given, report: report,
 		asked: make(chan struct{}, 1), over: make(chan struct{}), open: make(map[string]*openQuestion),
 	}
 	ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
