@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -18,16 +19,40 @@ import (
 	"github.com/ferrulehq/ferrule"
 )
 
-// child is what the test binary is called when it is the child.
-const child = "query-child"
+// What the test binary is called when it is the child, and when it is one that takes more
+// memory than a child may have.
+const child, greedy = "query-child", "query-greedy"
 
 func TestMain(m *testing.M) {
-	if os.Args[0] != child {
+	var err error
+	switch os.Args[0] {
+	case child:
+		err = Serve(os.Stdin, os.Stdout)
+	case greedy:
+		err = restrain()
+		fmt.Println("restrained:", err)
+		for i, block := 0, make([]byte, 512<<20); i < len(block); i += 4096 {
+			block[i] = 1
+		}
+	default:
 		os.Exit(m.Run())
 	}
-	if err := Serve(os.Stdin, os.Stdout); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+}
+
+// TestRestrained: a child that SQLite's own bounds do not hold gets no more memory from the
+// system.
+func TestRestrained(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux bounds a process")
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args, cmd.Env = []string{greedy}, environment()
+	if out, err := cmd.Output(); err == nil || string(out) != "restrained: <nil>\n" {
+		t.Errorf("%v, %s", err, out)
 	}
 }
 
@@ -98,6 +123,7 @@ func newAsker(t *testing.T, path string) *Asker {
 	}
 	a := New(path, self, child)
 	a.env = append(a.env, "GORACE=atexit_sleep_ms=0")
+	a.time = time.Minute // on a busy machine to begin takes seconds; where it matters, tests say so
 	return a
 }
 
