@@ -52,10 +52,18 @@ func (c commandLine) run(args ...string) (code int, text string) {
 	return code, b.String()
 }
 
-// want runs a command, which must end with a code and write what is asked for.
+// want runs a command, which must end with a code and write what is asked for. A doctor
+// that has no time on a busy machine is asked again, as it wants to be.
 func (c commandLine) want(code int, words string, args ...string) {
 	c.t.Helper()
-	if got, text := c.run(args...); got != code || !strings.Contains(text, words) {
+	got, text := c.run(args...)
+	for range 3 {
+		if !strings.Contains(text, "it took too long to look") {
+			break
+		}
+		got, text = c.run(args...)
+	}
+	if got != code || !strings.Contains(text, words) {
 		c.t.Errorf("ferrule %s: want %d and %q, got %d and\n%s", strings.Join(args, " "), code, words, got, text)
 	}
 }

@@ -178,7 +178,7 @@ func answersOf(t *testing.T, a *testAgent, silly string, deadline time.Duration)
 		if told.code != test.code || told.isError != (test.code != "") || !strings.Contains(told.text, test.part) {
 			t.Errorf("%s: %s: %t, %q, %.300s", a.name, test.tool, told.isError, told.code, told.text)
 		}
-		if took > deadline+atOnce {
+		if took > 2*deadline+atOnce { // the neighbours, and other tests, keep the machine busy
 			t.Errorf("%s: %s took %v", a.name, test.tool, took)
 		}
 		if told.isError && len(told.text) > 1000 {
