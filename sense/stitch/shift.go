@@ -35,6 +35,9 @@ func (r *Ring) shift(values []float64, now span) shift {
 	}
 	if !ok || s.least >= len(values) { // by time, nothing of it was read before: was it?
 		if uneven, found := r.uneven(values, now); found {
+			if ok { // it may have stood still, or repeats itself
+				return shift{least: uneven.least, most: s.most, why: ferrule.Unclear}
+			}
 			return uneven
 		}
 	}

@@ -260,6 +260,22 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
+// What repeats itself looks as it did when the ring has been overwritten meanwhile: that
+// samples may be missing is told.
+func TestRepeats(t *testing.T) {
+	d := steady(100*time.Millisecond, 20)
+	d.value = func(at time.Duration) float64 { return math.Round(100 * math.Sin(math.Pi*at.Seconds())) }
+	k := newKeeper(t, d)
+	ring, now := k.readEvery(nil, time.Second, time.Second, 60)
+	if len(k.holes) > 0 {
+		t.Fatalf("%v", k)
+	}
+	k.readEvery(ring, now+2200*time.Millisecond, time.Second, 20)
+	if k.holes[ferrule.Unclear] != 1 || k.missing[ferrule.Unclear] != 20 {
+		t.Errorf("%v", k)
+	}
+}
+
 // A ring that holds less than its device says is followed too.
 func TestSmallerThanSaid(t *testing.T) {
 	d := steady(100*time.Millisecond, 40)
