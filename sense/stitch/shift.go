@@ -171,8 +171,8 @@ func differ(values []float64, want int) bool {
 }
 
 // restarted takes for new what was taken since the last read for certain, by the time
-// that has passed.
+// that has passed. A device that begins anew may take a sample sooner than it was due.
 func (r *Ring) restarted(values []float64, now span) shift {
 	least, most := r.passed(now, r.direct, r.usual)
-	return shift{least: min(least, len(values)), most: most, why: ferrule.Restart}
+	return shift{least: min(least, len(values)), most: most + 1, why: ferrule.Restart}
 }

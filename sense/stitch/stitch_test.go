@@ -276,6 +276,19 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
+// A device that begins anew takes a sample sooner than it was due, and the hole has room
+// for those before it.
+func TestRestart(t *testing.T) {
+	d := steady(5*time.Second, 3)
+	k := newKeeper(t, d)
+	ring, now := k.readEvery(nil, 600*time.Millisecond, 6*time.Second, 5)
+	d.restart(now+200*time.Millisecond, 10*time.Millisecond)
+	k.readEvery(ring, now+6*time.Second, 6*time.Second, 1)
+	if k.holes[ferrule.Restart] != 1 || k.missing[ferrule.Restart] != 2 {
+		t.Errorf("%v", k)
+	}
+}
+
 // A ring that holds less than its device says is followed too.
 func TestSmallerThanSaid(t *testing.T) {
 	d := steady(100*time.Millisecond, 40)
