@@ -22,6 +22,7 @@ package stitch
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
@@ -145,12 +146,19 @@ func Resume(tail []ferrule.Sample, interval time.Duration, size int) *Ring {
 	return r
 }
 
-// unbroken is the end of a tail, after the last sample that is missing.
+// unbroken is the end of a tail, after the last sample that is missing. A device may sample
+// more slowly than it says: then most steps are longer.
 func unbroken(tail []ferrule.Sample, interval time.Duration) []ferrule.Sample {
-	for i := len(tail) - 1; i > 0; i-- {
-		step := tail[i].Time.Sub(tail[i-1].Time)
-		if step > interval+interval/2 {
-			return tail[i:]
+	steps := make([]time.Duration, max(0, len(tail)-1))
+	for i := range steps {
+		steps[i] = tail[i+1].Time.Sub(tail[i].Time)
+	}
+	if len(steps) >= plenty {
+		interval = max(interval, slices.Sorted(slices.Values(steps))[len(steps)/2])
+	}
+	for i := len(steps) - 1; i >= 0; i-- {
+		if steps[i] > interval+interval/2 {
+			return tail[i+1:]
 		}
 	}
 	return tail

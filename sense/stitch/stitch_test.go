@@ -335,6 +335,30 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// Who goes on with a device that samples more slowly than it says records nothing twice.
+func TestResumeSlow(t *testing.T) {
+	for _, rate := range []float64{0.3, 0.5, 0.7} {
+		d := steady(500*time.Millisecond, 120)
+		d.rate = func(time.Duration) float64 { return rate }
+		k := newKeeper(t, d)
+		k.lenient = true // until it has been seen how it samples
+		var tail []ferrule.Sample
+		var ring *Ring
+		for n := range 100 {
+			var s ferrule.Series
+			ring, s = ring.Next(k.read(time.Second+time.Duration(n)*24*time.Second, 10*time.Millisecond))
+			k.take(s)
+			tail = append(tail, s.Samples...)
+			if n%17 == 16 { // it is killed
+				ring = Resume(tail[len(tail)-120:], d.interval, d.size)
+			}
+		}
+		if k.recorded != len(d.all) {
+			t.Errorf("at %v of its pace: %v", rate, k)
+		}
+	}
+}
+
 // A flat line of a device that has just begun tells by its length how far it has come;
 // later, that it may be more is told.
 func TestFlat(t *testing.T) {
