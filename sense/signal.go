@@ -47,7 +47,7 @@ func (s *Sense) record(ctx context.Context, p *probe, about *ferrule.Probe, got 
 			continue
 		}
 		if !known {
-			if now, err = s.resume(ctx, p, m); err != nil {
+			if now, err = s.resume(ctx, p, m, got); err != nil {
 				return err
 			}
 		} else if now.broken == "" {
@@ -103,7 +103,7 @@ func (s *Sense) claim(p *probe, name string) bool {
 }
 
 // resume is how far a signal was recorded before.
-func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure) (signal, error) {
+func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure, got answer) (signal, error) {
 	if s.parts.Past == nil {
 		return signal{}, nil
 	}
@@ -114,7 +114,7 @@ func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure) (signa
 		if err != nil {
 			return signal{}, fmt.Errorf("what was measured before cannot be read: %w", err)
 		}
-		return signal{ring: stitch.Resume(tail, m.Interval, m.Size)}, nil
+		return signal{ring: stitch.Resume(tail, got.came, m.Interval, m.Size)}, nil
 	}
 	before, err := s.before(ctx, p)
 	if err != nil {

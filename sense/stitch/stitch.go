@@ -127,17 +127,23 @@ const (
 	maxPast    = 30 * time.Minute
 )
 
-// Resume is the ring that the last recorded samples came from, the oldest first.
-func Resume(tail []ferrule.Sample, interval time.Duration, size int) *Ring {
+// Resume is the ring that the last recorded samples came from, the oldest first, for who
+// reads it now. From then on the clock on the wall may be set: it plays no part.
+func Resume(tail []ferrule.Sample, now time.Time, interval time.Duration, size int) *Ring {
 	tail = unbroken(tail, interval)
 	if len(tail) == 0 || interval <= 0 {
 		return nil
 	}
 	last := tail[len(tail)-1]
+	within := time.Duration(last.Within)
 	r := &Ring{
-		interval: interval, size: size, base: last.Time, partly: true,
-		newest: span{-time.Duration(last.Within), time.Duration(last.Within)},
-		usual:  usual(interval), learned: usual(interval),
+		interval: interval, size: size, base: now, partly: true, told: last.Time.Sub(now),
+		usual: usual(interval), learned: usual(interval),
+	}
+	r.newest = span{r.told, r.told}.wider(within)
+	if r.newest.lo > 0 { // it was set back, and nobody knows how long ago that was
+		r.told = -r.usual.most(size)
+		r.newest = span{r.told, 0}
 	}
 	r.direct = r.newest
 	for _, sample := range tail[max(0, len(tail)-size):] {

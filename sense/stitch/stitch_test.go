@@ -321,7 +321,7 @@ func TestResume(t *testing.T) {
 				k.take(s)
 				tail = append(tail, s.Samples...)
 				if now > 2*time.Minute && (now/(24*time.Second))%7 == 0 { // it is killed
-					ring = Resume(tail[len(tail)-120:], d.interval, d.size)
+					ring = Resume(tail[len(tail)-120:], k.base.Add(now+away+24*time.Second), d.interval, d.size)
 					now += away
 				}
 			}
@@ -330,7 +330,7 @@ func TestResume(t *testing.T) {
 			}
 		})
 	}
-	if Resume(nil, time.Second, 10) != nil {
+	if Resume(nil, time.Now(), time.Second, 10) != nil {
 		t.Error("a ring of nothing")
 	}
 }
@@ -346,16 +346,36 @@ func TestResumeSlow(t *testing.T) {
 		var ring *Ring
 		for n := range 100 {
 			var s ferrule.Series
-			ring, s = ring.Next(k.read(time.Second+time.Duration(n)*24*time.Second, 10*time.Millisecond))
+			read := k.read(time.Second+time.Duration(n)*24*time.Second, 10*time.Millisecond)
+			if n%17 == 16 { // it was killed
+				ring = Resume(tail[len(tail)-120:], read.Came, d.interval, d.size)
+			}
+			ring, s = ring.Next(read)
 			k.take(s)
 			tail = append(tail, s.Samples...)
-			if n%17 == 16 { // it is killed
-				ring = Resume(tail[len(tail)-120:], d.interval, d.size)
-			}
 		}
 		if k.recorded != len(d.all) {
 			t.Errorf("at %v of its pace: %v", rate, k)
 		}
+	}
+}
+
+// The clock was set back while nobody read: nothing is recorded twice, and it does not wait
+// until it is as late again.
+func TestResumeEarlier(t *testing.T) {
+	d := steady(500*time.Millisecond, 120)
+	k := newKeeper(t, d)
+	_, s := (*Ring)(nil).Next(k.read(2*time.Minute, 10*time.Millisecond))
+	k.next = len(d.all) - d.size
+	k.take(s)
+	read := k.read(2*time.Minute+30*time.Second, 10*time.Millisecond)
+	const back = 40 * time.Minute
+	read.Sent, read.Came, k.base = read.Sent.Add(-back), read.Came.Add(-back), k.base.Add(-back)
+	ring, s := Resume(s.Samples, read.Came, d.interval, d.size).Next(read)
+	k.take(s)
+	k.readEvery(ring, 3*time.Minute, 24*time.Second, 20)
+	if k.holes[ferrule.Unclear] != 1 || k.missing[ferrule.Unclear] != 0 {
+		t.Errorf("%v", k)
 	}
 }
 
