@@ -132,7 +132,7 @@ func (r *Ring) matches(values []float64, moved int) bool {
 // What must be alike for a shift that time does not allow.
 const (
 	plenty  = 8 // values
-	several = 3 // of them different
+	several = 3 // different numbers
 	maxSlow = 16
 )
 
@@ -159,10 +159,13 @@ func (r *Ring) uneven(values []float64, now span) (s shift, ok bool) {
 	return shift{least: found, most: found, loose: rates{min(r.usual.min, every*0.8), max(r.usual.max, every*1.25)}}, true
 }
 
-// differ tells whether there are so many different values.
+// differ tells whether there are so many different numbers.
 func differ(values []float64, want int) bool {
 	seen := make(map[float64]bool, want)
 	for _, v := range values {
+		if math.IsNaN(v) { // which is like none, itself included
+			continue
+		}
 		if seen[v] = true; len(seen) >= want {
 			return true
 		}

@@ -417,6 +417,26 @@ func TestNoNumber(t *testing.T) {
 	}
 }
 
+// That there were no numbers before and are none now tells nothing: the device has begun anew.
+func TestNoNumberIsNoLikeness(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	before, after := make([]float64, 20), make([]float64, 20)
+	for i := range before {
+		before[i], after[i] = float64(i), float64(100+i)
+		if i >= 12 {
+			before[i] = math.NaN()
+		}
+		if i < 8 {
+			after[i] = math.NaN()
+		}
+	}
+	ring, _ := (*Ring)(nil).Next(Read{at, at, before, time.Second, 20})
+	at = at.Add(8 * time.Second)
+	if _, s := ring.Next(Read{at, at, after, time.Second, 20}); len(s.Holes) == 0 || s.Holes[0].Why != ferrule.Restart {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Whatever a device answers, the result is well formed, and never grows.
 func FuzzNext(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 250, 1, 2, 3, 4, 250, 3, 4, 5, 6}, uint16(500), uint8(8))
