@@ -540,6 +540,37 @@ func TestAwayMeanwhile(t *testing.T) {
 	})
 }
 
+// TestForgottenMeanwhile: a device that is forgotten and comes anew while it is asked is still
+// asked for one thing at a time, whatever it was asked for before.
+func TestForgottenMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, withMCPU)
+		w.took = func(*ferrule.Call) time.Duration { return 4 * time.Second }
+		laid := &ferrule.Manifest{
+			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}, {Name: "get_pin_summary", Effect: ferrule.Reads}},
+			Pins: []ferrule.Pin{{
+				Number: 34, Name: "light", Abilities: []string{"buffer", "summary"}, Sampling: &ferrule.Sampling{Interval: ferrule.Duration(time.Second), Size: 4},
+			}},
+		}
+		w.answer = func(*ferrule.Call) (string, error) { return `{"buffer_available":false}`, nil }
+		for range 20 {
+			w.Put(online("robot"), laid)
+			for n := len(w.times("robot get_pin_buffer")); len(w.times("robot get_pin_buffer")) < n+2; {
+				time.Sleep(100 * time.Millisecond)
+			}
+			w.Remove("robot") // and now it says that it has no buffer, for the second time
+			w.Put(in(ferrule.StateOffline, "robot"), nil)
+			w.Put(online("robot"), laid)
+			time.Sleep(20 * time.Second)
+			w.Remove("robot")
+			time.Sleep(10 * time.Second)
+			if s := w.Stats(); s.Devices != 0 || s.Waiting != 0 {
+				t.Fatalf("when it is gone: %+v", s)
+			}
+		}
+	})
+}
+
 // TestCrashes: something whose asking ends the connection does not become quicker by the
 // device's coming back.
 func TestCrashes(t *testing.T) {
