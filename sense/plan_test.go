@@ -133,8 +133,8 @@ func TestProbes(t *testing.T) {
 				laid := manifest()
 				laid.Probes = test.said
 				w.Put(online("robot"), laid)
-				w.Put(online("other"), laid) // of which nothing is said again
-				time.Sleep(100 * time.Second)
+				w.Put(online("other"), laid)  // of which nothing is said again
+				time.Sleep(600 * time.Second) // for the mean to be near
 				var got []string
 				for _, tool := range []string{"air.quality", "light", "look", "sample", "burn", "secret", "broken"} {
 					times := w.times("robot " + tool)
