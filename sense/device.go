@@ -39,8 +39,8 @@ type probe struct {
 	hand   hand
 	due    time.Time
 	asking bool // it is being asked for
-	// fails is how often in a row it brought nothing, and refused how often the device
-	// has said that it does not have it.
+	// fails is how often in a row it brought nothing, and refused how often in a row the
+	// device has said that it does not have it.
 	fails, refused int
 	// rings tells that it brings what the device samples by itself.
 	rings bool

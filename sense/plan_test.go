@@ -348,3 +348,23 @@ func TestRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusedNowAndThen: noise may look like a refusal, and it is not believed unless it comes
+// again at once.
+func TestRefusedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, withMCPU)
+		n := 0
+		w.answer = func(*ferrule.Call) (string, error) {
+			if n++; n%2 == 1 {
+				return "", ferrule.Errorf(ferrule.Refused, "Parse error")
+			}
+			return "", ferrule.Errorf(ferrule.Unanswered, "silence")
+		}
+		w.Put(online("robot"), stated())
+		time.Sleep(20 * time.Minute)
+		if n := len(w.times("robot get_pin_events")); n < 10 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}

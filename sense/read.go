@@ -120,7 +120,11 @@ func (s *Sense) failed(p *probe, err error) {
 	p.gaps++
 	p.why = ferrule.Silent
 	level := slog.LevelDebug
-	switch ferrule.AsError(err).Code {
+	code := ferrule.AsError(err).Code
+	if code != ferrule.Refused {
+		p.refused = 0
+	}
+	switch code {
 	case ferrule.Unanswered, ferrule.Offline, ferrule.Busy:
 		p.device.struggles++
 		p.device.rests = time.Now().Add(jitter(p.pause(p.every, p.device.struggles)))
