@@ -110,7 +110,7 @@ func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure, got an
 	ctx, cancel := context.WithTimeout(ctx, pastWait)
 	defer cancel()
 	if isRing(*m) {
-		tail, err := s.parts.Past.Tail(ctx, p.device.id, m.Signal, len(m.Values))
+		tail, err := s.tail(ctx, p.device.id, m)
 		if err != nil {
 			return signal{}, fmt.Errorf("what was measured before cannot be read: %w", err)
 		}
@@ -125,6 +125,22 @@ func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure, got an
 		return signal{}, nil
 	}
 	return signal{value: last.Value, from: last.Time, to: last.Time, told: last.Time, broken: ferrule.Silent}, nil
+}
+
+// tail is the last that was recorded of a ring. If a hole came after it, that is when it was
+// last recorded, and little more.
+func (s *Sense) tail(ctx context.Context, device string, m *ferrule.Measure) ([]ferrule.Sample, error) {
+	tail, err := s.parts.Past.Tail(ctx, device, m.Signal, len(m.Values))
+	if err != nil || len(tail) > 0 {
+		return tail, err
+	}
+	all, err := s.parts.Past.Latest(ctx, device)
+	for _, latest := range all {
+		if latest.Signal == m.Signal {
+			tail = append(tail, latest.Sample)
+		}
+	}
+	return tail, err
 }
 
 // before is the last that was recorded of each signal of a device when it was first asked

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -266,12 +267,16 @@ type past struct {
 	samples map[string][]ferrule.Sample
 	fails   atomic.Int32 // how often it cannot be read
 	asked   atomic.Int32
+	cut     atomic.Bool // something is missing after the last samples
 }
 
 func (p *past) Tail(_ context.Context, device, signal string, n int) ([]ferrule.Sample, error) {
 	p.asked.Add(1)
 	if p.fails.Add(-1) >= 0 {
 		return nil, errors.New("it is not there yet")
+	}
+	if p.cut.Load() {
+		return nil, nil
 	}
 	all := p.all(device + " " + signal)
 	return all[max(0, len(all)-n):], nil
@@ -338,6 +343,41 @@ func TestResume(t *testing.T) {
 			if !near(gap, time.Second) {
 				t.Errorf("asked again after %v", gap)
 			}
+		}
+	})
+}
+
+// TestResumeRingAfterHole: the last that a ring held was no number, so a hole is the last that
+// is known of it; what was recorded before is not recorded again for that.
+func TestResumeRingAfterHole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ring{interval: 500 * time.Millisecond, size: 20, start: time.Now()}
+		p := &past{samples: make(map[string][]ferrule.Sample)}
+		laid := &ferrule.Manifest{
+			Tools:  []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
+			Probes: []ferrule.Probe{{Name: "light", Tool: "get_pin_buffer", Ring: &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}}},
+		}
+		broken := regexp.MustCompile(`\b10\d\b|\b11[0-4]\b`) // for seven seconds
+		for _, until := range []time.Duration{56500 * time.Millisecond, time.Minute} {
+			w := open(t, func(parts *sense.Parts) { parts.Past = p })
+			w.answer = func(*ferrule.Call) (string, error) { return broken.ReplaceAllString(r.answer(), "null"), nil }
+			w.Put(online("robot"), laid)
+			time.Sleep(until)
+			w.Remove("robot")
+			samples, _ := w.told("robot", "light")
+			p.add("robot light", samples)
+			p.cut.Store(true)
+		}
+		last := -1
+		for _, s := range p.all("robot light") {
+			n := int(s.Value)
+			if n <= last || n > last+1 && last != 99 || s.Time.Sub(r.taken(n)).Abs() > time.Duration(s.Within) {
+				t.Fatalf("%+v was recorded after %d", s, last)
+			}
+			last = n
+		}
+		if last < 200 {
+			t.Errorf("the last is %d", last)
 		}
 	})
 }
