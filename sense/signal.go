@@ -124,7 +124,11 @@ func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure, got an
 	if !known {
 		return signal{}, nil
 	}
-	return signal{value: last.Value, from: last.Time, to: last.Time, told: last.Time, broken: ferrule.Silent}, nil
+	at := last.Time
+	if at.After(got.sent) { // the clock was set back
+		at = got.sent
+	}
+	return signal{value: last.Value, from: at, to: at, told: at, broken: ferrule.Silent}, nil
 }
 
 // tail is the last that was recorded of a ring. If a hole came after it, that is when it was

@@ -347,6 +347,22 @@ func TestResume(t *testing.T) {
 	})
 }
 
+// TestResumeEarlier: the clock was set back since a state was recorded. That it has changed is
+// recorded all the same, and not when it is as late again.
+func TestResumeEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &past{samples: map[string][]ferrule.Sample{"robot light_threshold": {{Time: time.Now().Add(time.Hour), Value: 1}}}}
+		w := open(t, func(parts *sense.Parts) { withMCPU(parts); parts.Past = p })
+		w.took = func(*ferrule.Call) time.Duration { return 20 * time.Millisecond }
+		w.says(`{"events":[]}`)
+		w.Put(online("robot"), stated())
+		time.Sleep(15 * time.Minute)
+		if samples, _ := w.told("robot", "light_threshold"); len(samples) != 2 || samples[0].Value != 0 || samples[0].Time.After(w.start.Add(10*time.Second)) {
+			t.Errorf("%+v", samples)
+		}
+	})
+}
+
 // TestResumeRingAfterHole: the last that a ring held was no number, so a hole is the last that
 // is known of it; what was recorded before is not recorded again for that.
 func TestResumeRingAfterHole(t *testing.T) {
