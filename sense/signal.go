@@ -194,7 +194,7 @@ func (n signal) next(m *ferrule.Measure, got answer, every time.Duration) (signa
 		n.broken = ferrule.Silent
 		return n, ferrule.Series{}
 	}
-	then := signal{value: m.Values[0], from: got.sent.Add(-m.Interval), to: got.came, told: got.came}
+	then := signal{value: m.Values[0], from: got.sent.Add(-stitch.Oldest(m.Interval)), to: got.came, told: got.came}
 	if !m.State {
 		return then, ferrule.Series{Samples: []ferrule.Sample{between(then.from, then.to, then.value)}, Holes: n.hole(then, every)}
 	}

@@ -226,11 +226,11 @@ func TestEdges(t *testing.T) {
 }
 
 // spanned is which questions a span reaches from and to, or the one that it is all of: from
-// the sample that was the latest when the device was asked, to its answer.
+// the sample that was the latest when the device was asked, at the slowest, to its answer.
 func spanned(w *world, times []time.Duration, from, to time.Time) string {
 	first, last := -1, -1
 	for i, at := range times {
-		begin, end := w.start.Add(at-500*time.Millisecond), w.start.Add(at+20*time.Millisecond)
+		begin, end := w.start.Add(at-557*time.Millisecond), w.start.Add(at+20*time.Millisecond)
 		if !from.Before(begin) && !from.After(end) {
 			first = i
 		}
@@ -579,6 +579,36 @@ func TestRingOfTheOwner(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLatestOfASlowDevice: the latest sample is as old as the device's own interval, which may
+// be a little longer than it says. Its time is as sure as is told.
+func TestLatestOfASlowDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ring{interval: 540 * time.Millisecond, size: 1, start: time.Now()}
+		w := open(t, withMCPU)
+		w.took = func(*ferrule.Call) time.Duration { return 7 * time.Millisecond }
+		w.answer = func(*ferrule.Call) (string, error) {
+			n, _ := r.held(time.Now())
+			return fmt.Sprintf(`{"latest":%d,"samples":%d}`, n, n+1), nil
+		}
+		w.Put(online("robot"), &ferrule.Manifest{
+			Tools: []ferrule.Tool{{Name: "get_pin_summary", Effect: ferrule.Reads}},
+			Pins: []ferrule.Pin{{
+				Number: 34, Name: "light", Abilities: []string{"summary"}, Sampling: &ferrule.Sampling{Interval: ferrule.Duration(500 * time.Millisecond)},
+			}},
+		})
+		time.Sleep(10 * time.Minute)
+		samples, _ := w.told("robot", "light")
+		for _, s := range samples {
+			if off := s.Time.Sub(r.taken(int(s.Value))).Abs(); off > time.Duration(s.Within) {
+				t.Errorf("%v was taken %v off, within %v", s.Value, off, s.Within)
+			}
+		}
+		if len(samples) < 500 {
+			t.Errorf("%d samples", len(samples))
+		}
+	})
 }
 
 // TestBufferOfUnknownSize: a polled tool gives what it has sampled, and does not say how

@@ -115,6 +115,15 @@ func late(interval time.Duration) time.Duration {
 	return moment + time.Duration(float64(interval)*lateness)
 }
 
+// Oldest is how long ago the newest sample of a device may have been taken that takes one in
+// an interval.
+func Oldest(interval time.Duration) time.Duration {
+	if interval <= 0 {
+		return 0
+	}
+	return usual(interval).most(1) + late(interval)
+}
+
 // anchor is a read: how many samples there were, and when the newest was taken.
 type anchor struct {
 	count int64
