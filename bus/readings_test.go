@@ -292,6 +292,44 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
+// TestReadingTooLong: a reading that is longer than servers take is not taken, or if it was
+// before they were asked, it does not keep others from being kept.
+func TestReadingTooLong(t *testing.T) {
+	t.Parallel()
+	port := cluster.Port(t)
+	cfg := DefaultConfig()
+	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Join, []string{fmt.Sprintf("nats://127.0.0.1:%d", port)}, 1, 1
+	a := node(t, "a", cfg)
+	long := lightOf("robot", 0)
+	for n := 1; n < ferrule.MaxSamples; n++ {
+		long.Series[0].Samples = append(long.Series[0].Samples, lightOf("robot", n).Series[0].Samples[0])
+	}
+	a.measures("robot", 1, 2)
+	if !a.bus.Measured(long) {
+		t.Error("it is not known yet how long it may be")
+	}
+	a.measures("robot", 2, 3)
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, MaxPayload: 16 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	r := a.reads("")
+	r.has(1, 3)
+	if a.bus.Measured(long) {
+		t.Error("it is taken")
+	}
+	a.measures("robot", 3, 4)
+	r.has(1, 4)
+	if n := a.bus.State().Unkept; n != 0 {
+		t.Errorf("%d wait", n)
+	}
+}
+
 // TestReadingsOnce: a server that ends and comes again while readings are on their way
 // has each of them once.
 func TestReadingsOnce(t *testing.T) {
