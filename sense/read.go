@@ -127,7 +127,7 @@ func (s *Sense) failed(p *probe, err error) {
 	switch code {
 	case ferrule.Unanswered, ferrule.Offline, ferrule.Busy:
 		p.device.struggles++
-		p.device.rests = time.Now().Add(jitter(p.pause(p.every, p.device.struggles)))
+		p.device.rests = time.Now().Add(jitter(min(p.pause(p.every, p.device.struggles), longest)))
 	case ferrule.Refused:
 		if p.refused++; p.about.Parse != nil && p.refused == refusals {
 			s.giveUp(p)

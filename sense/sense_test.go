@@ -444,6 +444,35 @@ func TestRests(t *testing.T) {
 	})
 }
 
+// TestRestsFromTheSeldom: what is seldom asked for, and is not answered, has the others wait no
+// longer than any.
+func TestRestsFromTheSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, nil)
+		laid := polled(time.Second)
+		laid.Tools = append(laid.Tools, ferrule.Tool{Name: "seldom", Effect: ferrule.Reads, Poll: ferrule.Duration(6 * time.Hour)})
+		w.answer = func(call *ferrule.Call) (string, error) {
+			if call.Tool == "seldom" {
+				return "", ferrule.Errorf(ferrule.Unanswered, "silence")
+			}
+			return "1", nil
+		}
+		w.Put(online("robot"), laid)
+		time.Sleep(time.Hour)
+		if n := len(w.times("robot seldom")); n != 1 {
+			t.Fatalf("asked for what is seldom %d times", n)
+		}
+		for _, gap := range gaps(w.times("robot look")) {
+			if gap > 2*time.Minute+8*time.Second { // with what varies, and its own pace
+				t.Errorf("asked again after %v", gap)
+			}
+		}
+		if n := len(w.times("robot look")); n < 3300 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
+
 // TestPatience: an answer is waited for as long as it should take, unless the owner says
 // how long the tool may take.
 func TestPatience(t *testing.T) {
