@@ -48,6 +48,9 @@ func (r *Ring) shift(values []float64, now span) shift {
 	switch held := len(values); {
 	case s.least >= held && s.most > held:
 		s.why = ferrule.Lost
+	case s.least >= held && held < r.size: // it is not full, and what it held is gone
+		s.why = ferrule.Restart
+		s.most++
 	case s.most > s.least:
 		s.why = ferrule.Unclear
 	}

@@ -205,6 +205,57 @@ func TestSixHours(t *testing.T) {
 	}
 }
 
+// Rings of any size and interval, of devices as slow and as late as they may be, which are
+// restarted, read too seldom, and gone on with by others.
+func TestAnyRing(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 77))
+		upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+		interval := []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, time.Minute}[r.IntN(5)]
+		slow := 1 - 0.98*faster + r.Float64()*0.98*(faster+slower)
+		d := &device{
+			interval: interval, size: []int{2, 3, 5, 20, 120, 300}[r.IntN(6)],
+			rate:  func(time.Duration) float64 { return 1 / slow },
+			late:  func() time.Duration { return upTo(late(interval)) },
+			value: landscape(r),
+		}
+		k := newKeeper(t, d)
+		every := min(max(time.Duration(d.size)*interval*2/5, time.Second), time.Minute)
+		var ring *Ring
+		var tail []ferrule.Sample
+		killed := false
+		for now := upTo(interval); now < 300*every; {
+			if r.IntN(60) == 0 {
+				d.restart(now, upTo(20*time.Second))
+			}
+			trip := time.Millisecond + upTo(40*time.Millisecond)
+			d.run(now + upTo(trip))
+			if r.IntN(100) == 0 {
+				now += upTo(5 * time.Minute)
+				continue
+			}
+			read := Read{k.base.Add(now), k.base.Add(now + trip), d.ring(), interval, d.size}
+			killed = killed || r.IntN(20) == 0
+			if killed && len(read.Values) > 0 {
+				ring, killed = Resume(tail[max(0, len(tail)-len(read.Values)):], read.Came, interval, d.size), false
+			}
+			if k.recorded == 0 {
+				k.next = len(d.all) - len(read.Values)
+			}
+			if !killed && r.IntN(30) > 0 {
+				var s ferrule.Series
+				ring, s = ring.Next(read)
+				k.take(s)
+				if len(s.Holes) > 0 {
+					tail = nil
+				}
+				tail = append(tail, s.Samples...)
+			}
+			now = max(ring.Due(read.Sent.Add(every-every/20+upTo(every/10))).Sub(k.base), now+trip)
+		}
+	}
+}
+
 // steady is a board whose clock is right, with a value that is never the same twice.
 func steady(interval time.Duration, size int) *device {
 	n := 0.0
@@ -286,6 +337,18 @@ func TestRestart(t *testing.T) {
 	k.readEvery(ring, now+6*time.Second, 6*time.Second, 1)
 	if k.holes[ferrule.Restart] != 1 || k.missing[ferrule.Restart] != 2 {
 		t.Errorf("%v", k)
+	}
+}
+
+// A ring that is not full and has nothing of what it held has begun anew, whatever the time
+// says that it may hold.
+func TestRestartWhileFilling(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	ring, _ := (*Ring)(nil).Next(Read{at, at, []float64{1, 2}, time.Minute, 300})
+	at = at.Add(100 * time.Second)
+	_, s := ring.Next(Read{at, at, []float64{8, 9}, time.Minute, 300})
+	if len(s.Samples) != 2 || len(s.Holes) != 1 || s.Holes[0].Why != ferrule.Restart || s.Holes[0].Most != 1 {
+		t.Errorf("%+v", s)
 	}
 }
 
