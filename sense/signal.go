@@ -188,6 +188,11 @@ func hasNumber(m *ferrule.Measure) bool {
 func (n signal) next(m *ferrule.Measure, got answer, every time.Duration) (signal, ferrule.Series) {
 	if isRing(*m) {
 		ring, series := n.ring.Next(stitch.Read{Sent: got.sent, Came: got.came, Values: m.Values, Interval: m.Interval, Size: m.Size})
+		for i := range series.Holes {
+			if n.broken == ferrule.Dropped && series.Holes[i].Why == ferrule.Lost {
+				series.Holes[i].Why = n.broken // it was asked in time
+			}
+		}
 		return signal{ring: ring}, series
 	}
 	if len(m.Values) != 1 || math.IsNaN(m.Values[0]) || math.IsInf(m.Values[0], 0) {

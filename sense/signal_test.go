@@ -148,6 +148,28 @@ func TestNotTaken(t *testing.T) {
 	})
 }
 
+// TestRingNotTaken: what a ring held while there was no room is told as such, and is not the
+// device's fault.
+func TestRingNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ring{interval: 500 * time.Millisecond, size: 20, start: time.Now()}
+		w := open(t, nil)
+		w.answer = func(*ferrule.Call) (string, error) { return r.answer(), nil }
+		w.Put(online("robot"), &ferrule.Manifest{
+			Tools:  []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
+			Probes: []ferrule.Probe{{Name: "light", Tool: "get_pin_buffer", Ring: &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}}},
+		})
+		time.Sleep(time.Minute)
+		w.set(func() { w.refuse = true })
+		time.Sleep(time.Minute)
+		w.set(func() { w.refuse = false })
+		time.Sleep(time.Minute)
+		if _, holes := w.told("robot", "light"); len(holes) != 1 || holes[0].Why != ferrule.Dropped || holes[0].To.Sub(holes[0].From) < 45*time.Second {
+			t.Errorf("%+v", holes)
+		}
+	})
+}
+
 // TestNotTakenAtFirst: how long there is no room plays no part.
 func TestNotTakenAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
