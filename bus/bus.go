@@ -165,6 +165,7 @@ func New(p Parts) (*Bus, error) {
 	}
 	b.wrong[taking] = starting
 	b.carrier.backlog.name, b.carrier.under = b.spool.name, b.names.sample("*", "*", p.Config.Mode == Leaf)
+	b.carrier.notFit = b.notFit
 	b.tuner = tuner{names: b.names, alone: p.Config.alone()}
 	b.sending = p.Meters.Of(ferrule.PartNode)
 	serving := p.Meters.Of(ferrule.PartServe)

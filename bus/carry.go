@@ -24,6 +24,8 @@ type carrier struct {
 	stream jetstream.Stream
 	// news rings when some have got there, or may have.
 	news bell
+	// notFit is told of what can never get there.
+	notFit func(subject string, err error)
 
 	// kept is where the last reading stands of which it is known, in the stream that
 	// was made then; sent is the number of the last that was sent.
@@ -76,6 +78,11 @@ func (c *carrier) send(ctx context.Context, done func()) (flying []flight, err e
 			}
 			f, err := c.js.PublishMsgAsync(&nats.Msg{Subject: p.subject, Data: p.data},
 				jetstream.WithMsgID(c.backlog.id(p.last)), jetstream.WithRetryAttempts(0))
+			if errors.Is(err, nats.ErrMaxPayload) { // it was taken before the servers could be asked
+				c.notFit(p.subject, err)
+				c.backlog.forget(p.last)
+				continue
+			}
 			if err != nil {
 				return flying, err
 			}

@@ -18,8 +18,11 @@ import (
 func (b *Bus) Measured(r ferrule.Reading) bool {
 	r.Node = b.cfg.Node
 	data, err := encodeReading(&r)
+	if err == nil {
+		err = b.engine.Load().takes(len(data))
+	}
 	if err != nil {
-		b.unfit.Do(func() { b.parts.Log.Error("bus: a reading cannot be kept", "device", r.Device, "err", err) })
+		b.notFit(r.Device, err)
 		return false
 	}
 	if !b.carrier.backlog.add(b.names.sample(r.Device, r.Probe, b.cfg.Mode == Leaf), data) {
@@ -29,8 +32,26 @@ func (b *Bus) Measured(r ferrule.Reading) bool {
 	return true
 }
 
+// notFit tells once of a reading that can never be kept.
+func (b *Bus) notFit(of string, err error) {
+	b.unfit.Do(func() { b.parts.Log.Error("bus: a reading of "+of+" cannot be kept, and perhaps others", "err", err) })
+}
+
 // maxReading is the longest reading in bytes. All that is well is shorter.
 const maxReading = 1<<20 - 8<<10
+
+// takes tells whether servers take a reading that is so long; nil if they do, or cannot be
+// asked.
+func (e *engine) takes(length int) error {
+	if e == nil {
+		return nil
+	}
+	const head = 1 << 10 // with room to spare
+	if most := int(e.conn.MaxPayload()); most > 0 && length+head > most {
+		return fmt.Errorf("a reading of %d bytes; NATS takes no message of more than %d, and max_payload of its servers allows more", length, most)
+	}
+	return nil
+}
 
 func encodeReading(r *ferrule.Reading) ([]byte, error) {
 	if err := r.Check(); err != nil {

@@ -213,6 +213,33 @@ func TestReadingsLost(t *testing.T) {
 	}
 }
 
+// TestReadingsOfOthers: what somebody else has written as this node's stops no reader, and it
+// goes on after that as after any.
+func TestReadingsOfOthers(t *testing.T) {
+	a := node(t, "a", oneServer(t))
+	a.measures("robot", 0, 1)
+	a.reads("").has(0, 1)
+	for n, data := range []string{`{}`, `{"device":"robot","node":"a","probe":"light","time":"2026-11-15T12:00:00Z","series":[{"signal":"light","times":[1],"values":[1],"within":[1]}]}`} {
+		if _, err := a.bus.engine.Load().home.Publish(t.Context(), a.bus.names.sample("robot", "light", false), []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+		var place string
+		enough := errors.New("enough")
+		err := a.bus.Readings(t.Context(), "", func(k ferrule.Recorded) error {
+			if place = k.At; k.Rest == 0 {
+				return enough
+			}
+			return nil
+		})
+		if !errors.Is(err, enough) {
+			t.Fatal(err)
+		}
+		r := a.reads(place)
+		a.measures("robot", n+1, n+2)
+		r.has(n+1, n+2)
+	}
+}
+
 // TestReadingsOvertaken: a reader that is too slow is told that some are lost.
 func TestReadingsOvertaken(t *testing.T) {
 	t.Parallel()
@@ -289,6 +316,44 @@ func TestBacklog(t *testing.T) {
 	l.end()
 	if l.add("s", nil) {
 		t.Error("something is taken after the end")
+	}
+}
+
+// TestReadingTooLong: a reading that is longer than servers take is not taken, or if it was
+// before they were asked, it does not keep others from being kept.
+func TestReadingTooLong(t *testing.T) {
+	t.Parallel()
+	port := cluster.Port(t)
+	cfg := DefaultConfig()
+	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Join, []string{fmt.Sprintf("nats://127.0.0.1:%d", port)}, 1, 1
+	a := node(t, "a", cfg)
+	long := lightOf("robot", 0)
+	for n := 1; n < ferrule.MaxSamples; n++ {
+		long.Series[0].Samples = append(long.Series[0].Samples, lightOf("robot", n).Series[0].Samples[0])
+	}
+	a.measures("robot", 1, 2)
+	if !a.bus.Measured(long) {
+		t.Error("it is not known yet how long it may be")
+	}
+	a.measures("robot", 2, 3)
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, MaxPayload: 16 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	r := a.reads("")
+	r.has(1, 3)
+	if a.bus.Measured(long) {
+		t.Error("it is taken")
+	}
+	a.measures("robot", 3, 4)
+	r.has(1, 4)
+	if n := a.bus.State().Unkept; n != 0 {
+		t.Errorf("%d wait", n)
 	}
 }
 
@@ -540,11 +605,9 @@ func FuzzReading(f *testing.F) {
 	f.Fuzz(func(t *testing.T, subject string, data []byte, id string) {
 		msg := nats.NewMsg(subject)
 		msg.Header.Set(jetstream.MsgIDHeader, id)
-		if at := idOf(msg.Header); at.origin != "" {
-			place := keptAt{1, at}
-			if again, err := parsePlace(place.String()); err != nil || again != place {
-				t.Errorf("%v is written as %q: %v", at, place, err)
-			}
+		place := keptAt{1, idOf(msg.Header)}
+		if again, err := parsePlace(place.String()); err != nil || again != place {
+			t.Errorf("%v is written as %q: %v", place.id, place, err)
 		}
 		r, err := n.parseReading(subject, data)
 		if err != nil {

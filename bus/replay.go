@@ -53,8 +53,11 @@ func (k keptAt) String() string {
 	if k.seq == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d %s %d", k.seq, k.id.origin, k.id.last)
+	return fmt.Sprintf("%d %s %d", k.seq, cmp.Or(k.id.origin, nobody), k.id.last)
 }
+
+// nobody stands for the origin of what no node has written, and is the name of none.
+const nobody = "."
 
 func parsePlace(text string) (k keptAt, err error) {
 	if text == "" {
@@ -62,6 +65,9 @@ func parsePlace(text string) (k keptAt, err error) {
 	}
 	if _, err := fmt.Sscanf(text, "%d %s %d", &k.seq, &k.id.origin, &k.id.last); err != nil {
 		return k, fmt.Errorf("%q is no place in the stream of readings: %w", ferrule.Clean(text, ferrule.MaxWord), err)
+	}
+	if k.id.origin == nobody {
+		k.id.origin = ""
 	}
 	return k, nil
 }

@@ -15,6 +15,7 @@ type device struct {
 	probes  []*probe
 	waiting []*probe // those that are due
 	busy    bool     // it is in line, or being asked
+	removed bool     // it is forgotten when it is not busy any more
 	// rests is until when it is left in peace, and struggles how often in a row it did
 	// not answer.
 	rests     time.Time
@@ -38,8 +39,8 @@ type probe struct {
 	hand   hand
 	due    time.Time
 	asking bool // it is being asked for
-	// fails is how often in a row it brought nothing, and refused how often the device
-	// has said that it does not have it.
+	// fails is how often in a row it brought nothing, and refused how often in a row the
+	// device has said that it does not have it.
 	fails, refused int
 	// rings tells that it brings what the device samples by itself.
 	rings bool
@@ -67,6 +68,7 @@ func (s *Sense) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
 		d = &device{id: dev.ID}
 		s.devices[dev.ID] = d
 	}
+	d.removed = false
 	if d.kind != dev.Kind || d.laid != laid {
 		s.unplan(d)
 		d.kind, d.laid = dev.Kind, laid
@@ -84,13 +86,25 @@ func (s *Sense) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
 	s.begin(d)
 }
 
-// Remove implements ferrule.Follower.
+// Remove implements ferrule.Follower. If the device is being asked, whoever comes with its
+// ID meanwhile has to wait for that.
 func (s *Sense) Remove(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := s.devices[id]; d != nil {
-		s.unplan(d)
-		delete(s.devices, id)
+	d := s.devices[id]
+	if d == nil {
+		return
+	}
+	s.unplan(d)
+	if d.removed = true; !d.busy {
+		s.idle(d)
+	}
+}
+
+// idle tells that a device is neither in line nor being asked.
+func (s *Sense) idle(d *device) {
+	if d.busy = false; d.removed {
+		delete(s.devices, d.id)
 	}
 }
 

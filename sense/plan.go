@@ -94,6 +94,9 @@ func (p *plan) lay(said ferrule.Probe) {
 	if said.Tool != "" || said.Args != nil || said.Ring != nil { // what was known of its answer may not be so
 		probe.Else = nil
 	}
+	if said.Ring != nil && probe.Parse != nil {
+		probe.Every = nil // it was for the ring that the device speaks of
+	}
 	if said.Tool != "" && said.Tool != probe.Tool || said.Ring != nil {
 		probe.Parse = nil
 	}

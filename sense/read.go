@@ -77,20 +77,22 @@ func (s *Sense) call(ctx context.Context, device string, about *ferrule.Probe, p
 func (s *Sense) done(p *probe, took time.Duration, how func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	how()
-	p.asking = false
+	if p.asking = false; !p.gone { // else it is nobody's any more
+		how()
+	}
 	now, d := time.Now(), p.device
 	if !p.gone && d.awake && !p.off {
 		s.schedule(p, p.ringsAt(p.again(now, took)))
 	}
 	switch {
 	case len(d.waiting) == 0:
-		d.busy = false
+		s.idle(d)
 	case d.rests.After(now):
 		for _, waiting := range d.waiting {
 			s.schedule(waiting, d.rests)
 		}
-		d.waiting, d.busy = nil, false
+		d.waiting = nil
+		s.idle(d)
 	default:
 		s.ready = append(s.ready, d)
 	}
@@ -118,10 +120,14 @@ func (s *Sense) failed(p *probe, err error) {
 	p.gaps++
 	p.why = ferrule.Silent
 	level := slog.LevelDebug
-	switch ferrule.AsError(err).Code {
+	code := ferrule.AsError(err).Code
+	if code != ferrule.Refused {
+		p.refused = 0
+	}
+	switch code {
 	case ferrule.Unanswered, ferrule.Offline, ferrule.Busy:
 		p.device.struggles++
-		p.device.rests = time.Now().Add(jitter(p.pause(p.every, p.device.struggles)))
+		p.device.rests = time.Now().Add(jitter(min(p.pause(p.every, p.device.struggles), longest)))
 	case ferrule.Refused:
 		if p.refused++; p.about.Parse != nil && p.refused == refusals {
 			s.giveUp(p)

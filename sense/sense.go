@@ -199,7 +199,7 @@ func (s *Sense) take() *probe {
 		s.ready[0] = nil
 		s.ready = s.ready[1:]
 		if len(d.waiting) == 0 { // it was there, and has gone
-			d.busy = false
+			s.idle(d)
 			continue
 		}
 		p := d.waiting[0]

@@ -444,6 +444,35 @@ func TestRests(t *testing.T) {
 	})
 }
 
+// TestRestsFromTheSeldom: what is seldom asked for, and is not answered, has the others wait no
+// longer than any.
+func TestRestsFromTheSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, nil)
+		laid := polled(time.Second)
+		laid.Tools = append(laid.Tools, ferrule.Tool{Name: "seldom", Effect: ferrule.Reads, Poll: ferrule.Duration(6 * time.Hour)})
+		w.answer = func(call *ferrule.Call) (string, error) {
+			if call.Tool == "seldom" {
+				return "", ferrule.Errorf(ferrule.Unanswered, "silence")
+			}
+			return "1", nil
+		}
+		w.Put(online("robot"), laid)
+		time.Sleep(time.Hour)
+		if n := len(w.times("robot seldom")); n != 1 {
+			t.Fatalf("asked for what is seldom %d times", n)
+		}
+		for _, gap := range gaps(w.times("robot look")) {
+			if gap > 2*time.Minute+8*time.Second { // with what varies, and its own pace
+				t.Errorf("asked again after %v", gap)
+			}
+		}
+		if n := len(w.times("robot look")); n < 3300 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
+
 // TestPatience: an answer is waited for as long as it should take, unless the owner says
 // how long the tool may take.
 func TestPatience(t *testing.T) {
@@ -536,6 +565,37 @@ func TestAwayMeanwhile(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if asked, _, _ := w.seen(); asked != 0 {
 			t.Errorf("asked for %d things when it was gone", asked)
+		}
+	})
+}
+
+// TestForgottenMeanwhile: a device that is forgotten and comes anew while it is asked is still
+// asked for one thing at a time, whatever it was asked for before.
+func TestForgottenMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, withMCPU)
+		w.took = func(*ferrule.Call) time.Duration { return 4 * time.Second }
+		laid := &ferrule.Manifest{
+			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}, {Name: "get_pin_summary", Effect: ferrule.Reads}},
+			Pins: []ferrule.Pin{{
+				Number: 34, Name: "light", Abilities: []string{"buffer", "summary"}, Sampling: &ferrule.Sampling{Interval: ferrule.Duration(time.Second), Size: 4},
+			}},
+		}
+		w.answer = func(*ferrule.Call) (string, error) { return `{"buffer_available":false}`, nil }
+		for range 20 {
+			w.Put(online("robot"), laid)
+			for n := len(w.times("robot get_pin_buffer")); len(w.times("robot get_pin_buffer")) < n+2; {
+				time.Sleep(100 * time.Millisecond)
+			}
+			w.Remove("robot") // and now it says that it has no buffer, for the second time
+			w.Put(in(ferrule.StateOffline, "robot"), nil)
+			w.Put(online("robot"), laid)
+			time.Sleep(20 * time.Second)
+			w.Remove("robot")
+			time.Sleep(10 * time.Second)
+			if s := w.Stats(); s.Devices != 0 || s.Waiting != 0 {
+				t.Fatalf("when it is gone: %+v", s)
+			}
 		}
 	})
 }

@@ -47,7 +47,7 @@ func (s *Sense) record(ctx context.Context, p *probe, about *ferrule.Probe, got 
 			continue
 		}
 		if !known {
-			if now, err = s.resume(ctx, p, m); err != nil {
+			if now, err = s.resume(ctx, p, m, got); err != nil {
 				return err
 			}
 		} else if now.broken == "" {
@@ -103,18 +103,18 @@ func (s *Sense) claim(p *probe, name string) bool {
 }
 
 // resume is how far a signal was recorded before.
-func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure) (signal, error) {
+func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure, got answer) (signal, error) {
 	if s.parts.Past == nil {
 		return signal{}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, pastWait)
 	defer cancel()
 	if isRing(*m) {
-		tail, err := s.parts.Past.Tail(ctx, p.device.id, m.Signal, len(m.Values))
+		tail, err := s.tail(ctx, p.device.id, m)
 		if err != nil {
 			return signal{}, fmt.Errorf("what was measured before cannot be read: %w", err)
 		}
-		return signal{ring: stitch.Resume(tail, m.Interval, m.Size)}, nil
+		return signal{ring: stitch.Resume(tail, got.came, m.Interval, m.Size)}, nil
 	}
 	before, err := s.before(ctx, p)
 	if err != nil {
@@ -124,7 +124,27 @@ func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure) (signa
 	if !known {
 		return signal{}, nil
 	}
-	return signal{value: last.Value, from: last.Time, to: last.Time, told: last.Time, broken: ferrule.Silent}, nil
+	at := last.Time
+	if at.After(got.sent) { // the clock was set back
+		at = got.sent
+	}
+	return signal{value: last.Value, from: at, to: at, told: at, broken: ferrule.Silent}, nil
+}
+
+// tail is the last that was recorded of a ring. If a hole came after it, that is when it was
+// last recorded, and little more.
+func (s *Sense) tail(ctx context.Context, device string, m *ferrule.Measure) ([]ferrule.Sample, error) {
+	tail, err := s.parts.Past.Tail(ctx, device, m.Signal, len(m.Values))
+	if err != nil || len(tail) > 0 {
+		return tail, err
+	}
+	all, err := s.parts.Past.Latest(ctx, device)
+	for _, latest := range all {
+		if latest.Signal == m.Signal {
+			tail = append(tail, latest.Sample)
+		}
+	}
+	return tail, err
 }
 
 // before is the last that was recorded of each signal of a device when it was first asked
@@ -168,13 +188,18 @@ func hasNumber(m *ferrule.Measure) bool {
 func (n signal) next(m *ferrule.Measure, got answer, every time.Duration) (signal, ferrule.Series) {
 	if isRing(*m) {
 		ring, series := n.ring.Next(stitch.Read{Sent: got.sent, Came: got.came, Values: m.Values, Interval: m.Interval, Size: m.Size})
+		for i := range series.Holes {
+			if n.broken == ferrule.Dropped && series.Holes[i].Why == ferrule.Lost {
+				series.Holes[i].Why = n.broken // it was asked in time
+			}
+		}
 		return signal{ring: ring}, series
 	}
 	if len(m.Values) != 1 || math.IsNaN(m.Values[0]) || math.IsInf(m.Values[0], 0) {
 		n.broken = ferrule.Silent
 		return n, ferrule.Series{}
 	}
-	then := signal{value: m.Values[0], from: got.sent.Add(-m.Interval), to: got.came, told: got.came}
+	then := signal{value: m.Values[0], from: got.sent.Add(-stitch.Oldest(m.Interval)), to: got.came, told: got.came}
 	if !m.State {
 		return then, ferrule.Series{Samples: []ferrule.Sample{between(then.from, then.to, then.value)}, Holes: n.hole(then, every)}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -147,6 +148,28 @@ func TestNotTaken(t *testing.T) {
 	})
 }
 
+// TestRingNotTaken: what a ring held while there was no room is told as such, and is not the
+// device's fault.
+func TestRingNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ring{interval: 500 * time.Millisecond, size: 20, start: time.Now()}
+		w := open(t, nil)
+		w.answer = func(*ferrule.Call) (string, error) { return r.answer(), nil }
+		w.Put(online("robot"), &ferrule.Manifest{
+			Tools:  []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
+			Probes: []ferrule.Probe{{Name: "light", Tool: "get_pin_buffer", Ring: &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}}},
+		})
+		time.Sleep(time.Minute)
+		w.set(func() { w.refuse = true })
+		time.Sleep(time.Minute)
+		w.set(func() { w.refuse = false })
+		time.Sleep(time.Minute)
+		if _, holes := w.told("robot", "light"); len(holes) != 1 || holes[0].Why != ferrule.Dropped || holes[0].To.Sub(holes[0].From) < 45*time.Second {
+			t.Errorf("%+v", holes)
+		}
+	})
+}
+
 // TestNotTakenAtFirst: how long there is no room plays no part.
 func TestNotTakenAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -225,11 +248,11 @@ func TestEdges(t *testing.T) {
 }
 
 // spanned is which questions a span reaches from and to, or the one that it is all of: from
-// the sample that was the latest when the device was asked, to its answer.
+// the sample that was the latest when the device was asked, at the slowest, to its answer.
 func spanned(w *world, times []time.Duration, from, to time.Time) string {
 	first, last := -1, -1
 	for i, at := range times {
-		begin, end := w.start.Add(at-500*time.Millisecond), w.start.Add(at+20*time.Millisecond)
+		begin, end := w.start.Add(at-557*time.Millisecond), w.start.Add(at+20*time.Millisecond)
 		if !from.Before(begin) && !from.After(end) {
 			first = i
 		}
@@ -266,12 +289,16 @@ type past struct {
 	samples map[string][]ferrule.Sample
 	fails   atomic.Int32 // how often it cannot be read
 	asked   atomic.Int32
+	cut     atomic.Bool // something is missing after the last samples
 }
 
 func (p *past) Tail(_ context.Context, device, signal string, n int) ([]ferrule.Sample, error) {
 	p.asked.Add(1)
 	if p.fails.Add(-1) >= 0 {
 		return nil, errors.New("it is not there yet")
+	}
+	if p.cut.Load() {
+		return nil, nil
 	}
 	all := p.all(device + " " + signal)
 	return all[max(0, len(all)-n):], nil
@@ -338,6 +365,57 @@ func TestResume(t *testing.T) {
 			if !near(gap, time.Second) {
 				t.Errorf("asked again after %v", gap)
 			}
+		}
+	})
+}
+
+// TestResumeEarlier: the clock was set back since a state was recorded. That it has changed is
+// recorded all the same, and not when it is as late again.
+func TestResumeEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &past{samples: map[string][]ferrule.Sample{"robot light_threshold": {{Time: time.Now().Add(time.Hour), Value: 1}}}}
+		w := open(t, func(parts *sense.Parts) { withMCPU(parts); parts.Past = p })
+		w.took = func(*ferrule.Call) time.Duration { return 20 * time.Millisecond }
+		w.says(`{"events":[]}`)
+		w.Put(online("robot"), stated())
+		time.Sleep(15 * time.Minute)
+		if samples, _ := w.told("robot", "light_threshold"); len(samples) != 2 || samples[0].Value != 0 || samples[0].Time.After(w.start.Add(10*time.Second)) {
+			t.Errorf("%+v", samples)
+		}
+	})
+}
+
+// TestResumeRingAfterHole: the last that a ring held was no number, so a hole is the last that
+// is known of it; what was recorded before is not recorded again for that.
+func TestResumeRingAfterHole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ring{interval: 500 * time.Millisecond, size: 20, start: time.Now()}
+		p := &past{samples: make(map[string][]ferrule.Sample)}
+		laid := &ferrule.Manifest{
+			Tools:  []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
+			Probes: []ferrule.Probe{{Name: "light", Tool: "get_pin_buffer", Ring: &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}}},
+		}
+		broken := regexp.MustCompile(`\b10\d\b|\b11[0-4]\b`) // for seven seconds
+		for _, until := range []time.Duration{56500 * time.Millisecond, time.Minute} {
+			w := open(t, func(parts *sense.Parts) { parts.Past = p })
+			w.answer = func(*ferrule.Call) (string, error) { return broken.ReplaceAllString(r.answer(), "null"), nil }
+			w.Put(online("robot"), laid)
+			time.Sleep(until)
+			w.Remove("robot")
+			samples, _ := w.told("robot", "light")
+			p.add("robot light", samples)
+			p.cut.Store(true)
+		}
+		last := -1
+		for _, s := range p.all("robot light") {
+			n := int(s.Value)
+			if n <= last || n > last+1 && last != 99 || s.Time.Sub(r.taken(n)).Abs() > time.Duration(s.Within) {
+				t.Fatalf("%+v was recorded after %d", s, last)
+			}
+			last = n
+		}
+		if last < 200 {
+			t.Errorf("the last is %d", last)
 		}
 	})
 }
@@ -495,7 +573,7 @@ func TestRingOfTheOwner(t *testing.T) {
 			Pins: []ferrule.Pin{{
 				Number: 0, Name: "light", Abilities: []string{"buffer"}, Sampling: &ferrule.Sampling{Interval: ferrule.Duration(time.Minute), Size: 7},
 			}},
-			Probes: []ferrule.Probe{{Name: "light", Every: new(ferrule.Duration(4 * time.Second))}},
+			Probes: []ferrule.Probe{{Name: "light"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -523,6 +601,36 @@ func TestRingOfTheOwner(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLatestOfASlowDevice: the latest sample is as old as the device's own interval, which may
+// be a little longer than it says. Its time is as sure as is told.
+func TestLatestOfASlowDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ring{interval: 540 * time.Millisecond, size: 1, start: time.Now()}
+		w := open(t, withMCPU)
+		w.took = func(*ferrule.Call) time.Duration { return 7 * time.Millisecond }
+		w.answer = func(*ferrule.Call) (string, error) {
+			n, _ := r.held(time.Now())
+			return fmt.Sprintf(`{"latest":%d,"samples":%d}`, n, n+1), nil
+		}
+		w.Put(online("robot"), &ferrule.Manifest{
+			Tools: []ferrule.Tool{{Name: "get_pin_summary", Effect: ferrule.Reads}},
+			Pins: []ferrule.Pin{{
+				Number: 34, Name: "light", Abilities: []string{"summary"}, Sampling: &ferrule.Sampling{Interval: ferrule.Duration(500 * time.Millisecond)},
+			}},
+		})
+		time.Sleep(10 * time.Minute)
+		samples, _ := w.told("robot", "light")
+		for _, s := range samples {
+			if off := s.Time.Sub(r.taken(int(s.Value))).Abs(); off > time.Duration(s.Within) {
+				t.Errorf("%v was taken %v off, within %v", s.Value, off, s.Within)
+			}
+		}
+		if len(samples) < 500 {
+			t.Errorf("%d samples", len(samples))
+		}
+	})
 }
 
 // TestBufferOfUnknownSize: a polled tool gives what it has sampled, and does not say how

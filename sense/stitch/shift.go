@@ -35,6 +35,9 @@ func (r *Ring) shift(values []float64, now span) shift {
 	}
 	if !ok || s.least >= len(values) { // by time, nothing of it was read before: was it?
 		if uneven, found := r.uneven(values, now); found {
+			if ok { // it may have stood still, or repeats itself
+				return shift{least: uneven.least, most: s.most, why: ferrule.Unclear}
+			}
 			return uneven
 		}
 	}
@@ -45,6 +48,9 @@ func (r *Ring) shift(values []float64, now span) shift {
 	switch held := len(values); {
 	case s.least >= held && s.most > held:
 		s.why = ferrule.Lost
+	case s.least >= held && held < r.size: // it is not full, and what it held is gone
+		s.why = ferrule.Restart
+		s.most++
 	case s.most > s.least:
 		s.why = ferrule.Unclear
 	}
@@ -129,7 +135,7 @@ func (r *Ring) matches(values []float64, moved int) bool {
 // What must be alike for a shift that time does not allow.
 const (
 	plenty  = 8 // values
-	several = 3 // of them different
+	several = 3 // different numbers
 	maxSlow = 16
 )
 
@@ -156,10 +162,13 @@ func (r *Ring) uneven(values []float64, now span) (s shift, ok bool) {
 	return shift{least: found, most: found, loose: rates{min(r.usual.min, every*0.8), max(r.usual.max, every*1.25)}}, true
 }
 
-// differ tells whether there are so many different values.
+// differ tells whether there are so many different numbers.
 func differ(values []float64, want int) bool {
 	seen := make(map[float64]bool, want)
 	for _, v := range values {
+		if math.IsNaN(v) { // which is like none, itself included
+			continue
+		}
 		if seen[v] = true; len(seen) >= want {
 			return true
 		}
@@ -168,8 +177,8 @@ func differ(values []float64, want int) bool {
 }
 
 // restarted takes for new what was taken since the last read for certain, by the time
-// that has passed.
+// that has passed. A device that begins anew may take a sample sooner than it was due.
 func (r *Ring) restarted(values []float64, now span) shift {
 	least, most := r.passed(now, r.direct, r.usual)
-	return shift{least: min(least, len(values)), most: most, why: ferrule.Restart}
+	return shift{least: min(least, len(values)), most: most + 1, why: ferrule.Restart}
 }

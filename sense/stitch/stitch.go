@@ -22,6 +22,7 @@ package stitch
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/ferrulehq/ferrule"
@@ -114,6 +115,15 @@ func late(interval time.Duration) time.Duration {
 	return moment + time.Duration(float64(interval)*lateness)
 }
 
+// Oldest is how long ago the newest sample of a device may have been taken that takes one in
+// an interval.
+func Oldest(interval time.Duration) time.Duration {
+	if interval <= 0 {
+		return 0
+	}
+	return usual(interval).most(1) + late(interval)
+}
+
 // anchor is a read: how many samples there were, and when the newest was taken.
 type anchor struct {
 	count int64
@@ -126,17 +136,23 @@ const (
 	maxPast    = 30 * time.Minute
 )
 
-// Resume is the ring that the last recorded samples came from, the oldest first.
-func Resume(tail []ferrule.Sample, interval time.Duration, size int) *Ring {
+// Resume is the ring that the last recorded samples came from, the oldest first, for who
+// reads it now. From then on the clock on the wall may be set: it plays no part.
+func Resume(tail []ferrule.Sample, now time.Time, interval time.Duration, size int) *Ring {
 	tail = unbroken(tail, interval)
 	if len(tail) == 0 || interval <= 0 {
 		return nil
 	}
 	last := tail[len(tail)-1]
+	within := time.Duration(last.Within)
 	r := &Ring{
-		interval: interval, size: size, base: last.Time, partly: true,
-		newest: span{-time.Duration(last.Within), time.Duration(last.Within)},
-		usual:  usual(interval), learned: usual(interval),
+		interval: interval, size: size, base: now, partly: true, told: last.Time.Sub(now),
+		usual: usual(interval), learned: usual(interval),
+	}
+	r.newest = span{r.told, r.told}.wider(within)
+	if r.newest.lo > 0 { // it was set back, and nobody knows how long ago that was
+		r.told = -r.usual.most(size)
+		r.newest = span{r.told, 0}
 	}
 	r.direct = r.newest
 	for _, sample := range tail[max(0, len(tail)-size):] {
@@ -145,12 +161,19 @@ func Resume(tail []ferrule.Sample, interval time.Duration, size int) *Ring {
 	return r
 }
 
-// unbroken is the end of a tail, after the last sample that is missing.
+// unbroken is the end of a tail, after the last sample that is missing. A device may sample
+// more slowly than it says: then most steps are longer.
 func unbroken(tail []ferrule.Sample, interval time.Duration) []ferrule.Sample {
-	for i := len(tail) - 1; i > 0; i-- {
-		step := tail[i].Time.Sub(tail[i-1].Time)
-		if step > interval+interval/2 {
-			return tail[i:]
+	steps := make([]time.Duration, max(0, len(tail)-1))
+	for i := range steps {
+		steps[i] = tail[i+1].Time.Sub(tail[i].Time)
+	}
+	if len(steps) >= plenty {
+		interval = max(interval, slices.Sorted(slices.Values(steps))[len(steps)/2])
+	}
+	for i := len(steps) - 1; i >= 0; i-- {
+		if steps[i] > interval+interval/2 {
+			return tail[i+1:]
 		}
 	}
 	return tail

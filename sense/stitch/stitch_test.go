@@ -205,6 +205,57 @@ func TestSixHours(t *testing.T) {
 	}
 }
 
+// Rings of any size and interval, of devices as slow and as late as they may be, which are
+// restarted, read too seldom, and gone on with by others.
+func TestAnyRing(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 77))
+		upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+		interval := []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, time.Minute}[r.IntN(5)]
+		slow := 1 - 0.98*faster + r.Float64()*0.98*(faster+slower)
+		d := &device{
+			interval: interval, size: []int{2, 3, 5, 20, 120, 300}[r.IntN(6)],
+			rate:  func(time.Duration) float64 { return 1 / slow },
+			late:  func() time.Duration { return upTo(late(interval)) },
+			value: landscape(r),
+		}
+		k := newKeeper(t, d)
+		every := min(max(time.Duration(d.size)*interval*2/5, time.Second), time.Minute)
+		var ring *Ring
+		var tail []ferrule.Sample
+		killed := false
+		for now := upTo(interval); now < 300*every; {
+			if r.IntN(60) == 0 {
+				d.restart(now, upTo(20*time.Second))
+			}
+			trip := time.Millisecond + upTo(40*time.Millisecond)
+			d.run(now + upTo(trip))
+			if r.IntN(100) == 0 {
+				now += upTo(5 * time.Minute)
+				continue
+			}
+			read := Read{k.base.Add(now), k.base.Add(now + trip), d.ring(), interval, d.size}
+			killed = killed || r.IntN(20) == 0
+			if killed && len(read.Values) > 0 {
+				ring, killed = Resume(tail[max(0, len(tail)-len(read.Values)):], read.Came, interval, d.size), false
+			}
+			if k.recorded == 0 {
+				k.next = len(d.all) - len(read.Values)
+			}
+			if !killed && r.IntN(30) > 0 {
+				var s ferrule.Series
+				ring, s = ring.Next(read)
+				k.take(s)
+				if len(s.Holes) > 0 {
+					tail = nil
+				}
+				tail = append(tail, s.Samples...)
+			}
+			now = max(ring.Due(read.Sent.Add(every-every/20+upTo(every/10))).Sub(k.base), now+trip)
+		}
+	}
+}
+
 // steady is a board whose clock is right, with a value that is never the same twice.
 func steady(interval time.Duration, size int) *device {
 	n := 0.0
@@ -260,6 +311,47 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
+// What repeats itself looks as it did when the ring has been overwritten meanwhile: that
+// samples may be missing is told.
+func TestRepeats(t *testing.T) {
+	d := steady(100*time.Millisecond, 20)
+	d.value = func(at time.Duration) float64 { return math.Round(100 * math.Sin(math.Pi*at.Seconds())) }
+	k := newKeeper(t, d)
+	ring, now := k.readEvery(nil, time.Second, time.Second, 60)
+	if len(k.holes) > 0 {
+		t.Fatalf("%v", k)
+	}
+	k.readEvery(ring, now+2200*time.Millisecond, time.Second, 20)
+	if k.holes[ferrule.Unclear] != 1 || k.missing[ferrule.Unclear] != 20 {
+		t.Errorf("%v", k)
+	}
+}
+
+// A device that begins anew takes a sample sooner than it was due, and the hole has room
+// for those before it.
+func TestRestart(t *testing.T) {
+	d := steady(5*time.Second, 3)
+	k := newKeeper(t, d)
+	ring, now := k.readEvery(nil, 600*time.Millisecond, 6*time.Second, 5)
+	d.restart(now+200*time.Millisecond, 10*time.Millisecond)
+	k.readEvery(ring, now+6*time.Second, 6*time.Second, 1)
+	if k.holes[ferrule.Restart] != 1 || k.missing[ferrule.Restart] != 2 {
+		t.Errorf("%v", k)
+	}
+}
+
+// A ring that is not full and has nothing of what it held has begun anew, whatever the time
+// says that it may hold.
+func TestRestartWhileFilling(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	ring, _ := (*Ring)(nil).Next(Read{at, at, []float64{1, 2}, time.Minute, 300})
+	at = at.Add(100 * time.Second)
+	_, s := ring.Next(Read{at, at, []float64{8, 9}, time.Minute, 300})
+	if len(s.Samples) != 2 || len(s.Holes) != 1 || s.Holes[0].Why != ferrule.Restart || s.Holes[0].Most != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // A ring that holds less than its device says is followed too.
 func TestSmallerThanSaid(t *testing.T) {
 	d := steady(100*time.Millisecond, 40)
@@ -292,7 +384,7 @@ func TestResume(t *testing.T) {
 				k.take(s)
 				tail = append(tail, s.Samples...)
 				if now > 2*time.Minute && (now/(24*time.Second))%7 == 0 { // it is killed
-					ring = Resume(tail[len(tail)-120:], d.interval, d.size)
+					ring = Resume(tail[len(tail)-120:], k.base.Add(now+away+24*time.Second), d.interval, d.size)
 					now += away
 				}
 			}
@@ -301,8 +393,52 @@ func TestResume(t *testing.T) {
 			}
 		})
 	}
-	if Resume(nil, time.Second, 10) != nil {
+	if Resume(nil, time.Now(), time.Second, 10) != nil {
 		t.Error("a ring of nothing")
+	}
+}
+
+// Who goes on with a device that samples more slowly than it says records nothing twice.
+func TestResumeSlow(t *testing.T) {
+	for _, rate := range []float64{0.3, 0.5, 0.7} {
+		d := steady(500*time.Millisecond, 120)
+		d.rate = func(time.Duration) float64 { return rate }
+		k := newKeeper(t, d)
+		k.lenient = true // until it has been seen how it samples
+		var tail []ferrule.Sample
+		var ring *Ring
+		for n := range 100 {
+			var s ferrule.Series
+			read := k.read(time.Second+time.Duration(n)*24*time.Second, 10*time.Millisecond)
+			if n%17 == 16 { // it was killed
+				ring = Resume(tail[len(tail)-120:], read.Came, d.interval, d.size)
+			}
+			ring, s = ring.Next(read)
+			k.take(s)
+			tail = append(tail, s.Samples...)
+		}
+		if k.recorded != len(d.all) {
+			t.Errorf("at %v of its pace: %v", rate, k)
+		}
+	}
+}
+
+// The clock was set back while nobody read: nothing is recorded twice, and it does not wait
+// until it is as late again.
+func TestResumeEarlier(t *testing.T) {
+	d := steady(500*time.Millisecond, 120)
+	k := newKeeper(t, d)
+	_, s := (*Ring)(nil).Next(k.read(2*time.Minute, 10*time.Millisecond))
+	k.next = len(d.all) - d.size
+	k.take(s)
+	read := k.read(2*time.Minute+30*time.Second, 10*time.Millisecond)
+	const back = 40 * time.Minute
+	read.Sent, read.Came, k.base = read.Sent.Add(-back), read.Came.Add(-back), k.base.Add(-back)
+	ring, s := Resume(s.Samples, read.Came, d.interval, d.size).Next(read)
+	k.take(s)
+	k.readEvery(ring, 3*time.Minute, 24*time.Second, 20)
+	if k.holes[ferrule.Unclear] != 1 || k.missing[ferrule.Unclear] != 0 {
+		t.Errorf("%v", k)
 	}
 }
 
@@ -340,6 +476,26 @@ func TestNoNumber(t *testing.T) {
 	}
 	at = at.Add(2 * time.Second)
 	if _, s = ring.Next(Read{at, at, []float64{nan, 1, nan, nan, 2, nan, 3, 4}, time.Second, 8}); len(s.Samples) != 2 || len(s.Holes) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// That there were no numbers before and are none now tells nothing: the device has begun anew.
+func TestNoNumberIsNoLikeness(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	before, after := make([]float64, 20), make([]float64, 20)
+	for i := range before {
+		before[i], after[i] = float64(i), float64(100+i)
+		if i >= 12 {
+			before[i] = math.NaN()
+		}
+		if i < 8 {
+			after[i] = math.NaN()
+		}
+	}
+	ring, _ := (*Ring)(nil).Next(Read{at, at, before, time.Second, 20})
+	at = at.Add(8 * time.Second)
+	if _, s := ring.Next(Read{at, at, after, time.Second, 20}); len(s.Holes) == 0 || s.Holes[0].Why != ferrule.Restart {
 		t.Errorf("%+v", s)
 	}
 }
