@@ -171,14 +171,14 @@ const (
 	askRaw = `SELECT r.at, r.value, r.value, r.value, 1, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?2 AND r.at < ?3
 		WHERE b.last >= ?2 AND b.first < ?3 ORDER BY r.at DESC LIMIT ?4`
 	// What is not counted yet is counted now: ?5 is the minute that is not over.
-	openMinute = `SELECT r.id, r.at/60000000 AS at, min(r.value) AS least, max(r.value) AS most, sum(r.value) AS total, count(*) AS count
+	openMinute = `SELECT r.id, r.at/60000000 AS at, min(r.value) AS least, max(r.value) AS most, ` + sumOfValues + ` AS total, count(*) AS count
 		FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?5*60000000 WHERE b.last >= ?5*60000000 GROUP BY 2`
 	minuteColumns = "id, at, least, most, total, count"
-	askMinutes    = `SELECT at*60000000, least, most, total/count, count, 0 FROM (SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 UNION ALL ` + openMinute + `)
+	askMinutes    = `SELECT at*60000000, least, most, ` + meanOfAll + `, count, 0 FROM (SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 UNION ALL ` + openMinute + `)
 		WHERE at >= ?2/60000000 AND at*60000000 < ?3 ORDER BY at DESC LIMIT ?4`
-	askHours = `SELECT at*3600000000, least, most, total/count, count, 0 FROM (
+	askHours = `SELECT at*3600000000, least, most, ` + meanOfAll + `, count, 0 FROM (
 			SELECT ` + minuteColumns + ` FROM hour WHERE id = ?1 UNION ALL
-			SELECT id, at/60 AS at, min(least) AS least, max(most) AS most, sum(total) AS total, sum(count) AS count FROM (
+			SELECT id, at/60 AS at, min(least) AS least, max(most) AS most, ` + sumOfTotals + ` AS total, sum(count) AS count FROM (
 				SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 AND at >= ?5/60*60 UNION ALL ` + openMinute + `) GROUP BY 2)
 		WHERE at >= ?2/3600000000 AND at*3600000000 < ?3 ORDER BY at DESC LIMIT ?4`
 )

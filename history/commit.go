@@ -226,7 +226,7 @@ func (w *writer) count(rows []row) {
 // minutes counts the minutes of a signal from one to another, which is not among them.
 // Of those whose samples are no longer kept, nothing is changed.
 func (w *writer) minutes(id, from, to int64) {
-	w.do(`INSERT INTO minute SELECT r.id, r.at/60000000, min(r.value), max(r.value), sum(r.value), count(*)
+	w.do(`INSERT INTO minute SELECT r.id, r.at/60000000, min(r.value), max(r.value), `+sumOfValues+`, count(*)
 		FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ? AND r.at >= ? AND r.at < ?
 		WHERE b.last >= ? AND b.first < ? GROUP BY r.at/60000000
 		ON CONFLICT DO UPDATE SET least = min(least, excluded.least), most = max(most, excluded.most),
@@ -236,6 +236,6 @@ func (w *writer) minutes(id, from, to int64) {
 
 // hours does so with hours, from their minutes.
 func (w *writer) hours(id, from, to int64) {
-	w.do(`INSERT OR REPLACE INTO hour SELECT id, at/60, min(least), max(most), sum(total), sum(count)
+	w.do(`INSERT OR REPLACE INTO hour SELECT id, at/60, min(least), max(most), `+sumOfTotals+`, sum(count)
 		FROM minute WHERE id = ? AND at >= ? AND at < ? GROUP BY at/60`, id, from*perHour, to*perHour)
 }
