@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -20,6 +21,9 @@ const (
 // clean forgets what is too old.
 func (s *Store) clean(ctx context.Context, now time.Time) error {
 	before := func(kept time.Duration) int64 { return now.Add(-kept).UnixMicro() }
+	if err := s.countSilent(ctx, minuteOf(now.Add(-lateness).UnixMicro())); err != nil {
+		return err
+	}
 	if err := s.dropRaw(ctx, before(s.cfg.Raw)); err != nil {
 		return err
 	}
@@ -68,7 +72,6 @@ func (s *Store) eachKnown(ctx context.Context, query string, before int64) error
 		}
 	}
 	s.mu.Unlock()
-	const together = 100
 	for len(ids) > 0 {
 		tx, err := s.write.BeginTx(ctx, nil)
 		if err != nil {
@@ -89,19 +92,86 @@ func (s *Store) eachKnown(ctx context.Context, query string, before int64) error
 	return nil
 }
 
+// lateness is how much later than it was measured a sample usually comes, at most.
+const lateness = 10 * time.Minute
+
+// countSilent counts the last minute and hour of signals that are not measured any more:
+// those whose hour was over at a minute. Others are counted with the sample that follows.
+func (s *Store) countSilent(ctx context.Context, over int64) error {
+	s.mu.Lock()
+	var silent []*track
+	if s.stats.Behind == 0 { // else the next sample may just not have been read
+		for _, t := range s.tracks {
+			if t.id != 0 && !t.done && t.nextHour() <= over {
+				silent = append(silent, t)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for part := range slices.Chunk(silent, together) {
+		tx, err := s.write.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		w := &writer{ctx: ctx, tx: tx, mu: &s.mu}
+		for _, t := range part {
+			w.finish(t)
+		}
+		if w.err != nil {
+			tx.Rollback()
+			return w.err
+		}
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together is how many signals are done in one transaction.
+const together = 100
+
 // forgetSignals forgets signals of which nothing is left.
 func (s *Store) forgetSignals(ctx context.Context, before int64) error {
-	if _, err := s.write.ExecContext(ctx, "DELETE FROM known WHERE last < ? AND open < ?", before, minuteOf(before)); err != nil {
+	s.mu.Lock()
+	var old []*track
+	for _, t := range s.tracks {
+		if t.id != 0 && t.latest.Time.UnixMicro() < before {
+			old = append(old, t)
+		}
+	}
+	s.mu.Unlock()
+	for part := range slices.Chunk(old, together) {
+		if err := s.forget(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget forgets signals, and what is left of them: another may get their number.
+func (s *Store) forget(ctx context.Context, tracks []*track) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	for _, t := range tracks {
+		for _, table := range []string{"minute", "hour", "gap", "known"} {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE id = ?", t.id); err != nil {
+				return err
+			}
+		}
+	}
+	if err := tx.Commit(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for of, t := range s.tracks {
-		if t.id != 0 && t.latest.Time.UnixMicro() < before {
-			delete(s.tracks, of)
-			if s.each[of.device]--; s.each[of.device] == 0 {
-				delete(s.each, of.device)
-			}
+	for _, t := range tracks {
+		delete(s.tracks, t.of)
+		if s.each[t.of.device]--; s.each[t.of.device] == 0 {
+			delete(s.each, t.of.device)
 		}
 	}
 	return nil

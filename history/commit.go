@@ -39,6 +39,7 @@ func (s *Store) recall(ctx context.Context) error {
 			return err
 		}
 		t.latest.Time, t.latest.Within = time.UnixMicro(last), ferrule.Duration(within*1000)
+		t.done = minuteOf(last) < t.open
 		tracks[t.of], byID[t.id] = &t, &t
 		each[t.of.device]++
 		return nil
@@ -57,9 +58,7 @@ func (s *Store) recall(ctx context.Context) error {
 			t.latest = ferrule.Sample{Time: time.UnixMicro(at), Value: value, Within: ferrule.Duration(within * 1000)}
 		}
 		return nil
-	}, `SELECT k.id, max(r.at), r.value, r.within FROM known k
-		JOIN batch b ON b.last >= k.open*60000000 AND b.last < (k.open + 60)*60000000
-		JOIN raw r ON r.batch = b.batch AND r.id = k.id AND r.at >= k.open*60000000 GROUP BY k.id`)
+	}, "SELECT k.id, max(r.at), r.value, r.within FROM "+uncounted+" GROUP BY k.id")
 	if err != nil {
 		return err
 	}
@@ -209,18 +208,48 @@ func (w *writer) count(rows []row) {
 			}
 		}
 	}
-	if open == t.open && !t.renamed {
+	if open == t.open && !t.renamed && !t.done {
 		return
 	}
 	w.minutes(t.id, t.open, open)
 	if open/perHour > t.open/perHour {
 		w.hours(t.id, t.open/perHour, open/perHour)
 	}
-	w.do("UPDATE known SET unit = ?, first = min(first, ?), last = ?, value = ?, within = ?, open = ? WHERE id = ?",
-		t.unit, rows[0].at, last.at, last.value, last.within, open, t.id)
+	w.do("UPDATE known SET unit = ?, first = min(first, ?) WHERE id = ?", t.unit, rows[0].at, t.id)
+	w.last(t, last)
+	w.open(t, open, t.done && minuteOf(last.at) < open)
+}
+
+// last notes the last sample of a signal.
+func (w *writer) last(t *track, r row) {
+	w.do("UPDATE known SET last = ?2, value = ?3, within = ?4 WHERE id = ?1 AND last < ?2", t.id, r.at, r.value, r.within)
+}
+
+// open notes which minute of a signal is not counted, or that all are before it.
+func (w *writer) open(t *track, minute int64, done bool) {
+	w.do("UPDATE known SET open = ? WHERE id = ?", minute, t.id)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.open, t.renamed = open, false
+	t.open, t.done, t.renamed = minute, done, false
+}
+
+// finish counts the open minute of a signal and its hour.
+func (w *writer) finish(t *track) {
+	r := row{track: t}
+	next := t.nextHour()
+	if w.err == nil {
+		w.err = w.tx.QueryRowContext(w.ctx, `SELECT r.at, r.value, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?2
+			WHERE b.last >= ?2 ORDER BY r.at DESC LIMIT 1`, t.id, t.open*micros).Scan(&r.at, &r.value, &r.within)
+	}
+	switch {
+	case w.err == nil:
+		w.last(t, r)
+	case errors.Is(w.err, sql.ErrNoRows): // they are no longer kept
+		w.err = nil
+	}
+	w.minutes(t.id, t.open, next)
+	w.hours(t.id, t.open/perHour, next/perHour)
+	w.open(t, next, true)
 }
 
 // minutes counts the minutes of a signal from one to another, which is not among them.

@@ -65,3 +65,119 @@ func TestSignals(t *testing.T) {
 	o = open(t, path, testConfig(), source)
 	last()
 }
+
+// closed is a store that does not run, with some readings in it.
+func closed(t *testing.T, readings ...ferrule.Reading) *opened {
+	t.Helper()
+	source, samples := newTape(), uint64(0)
+	for _, r := range readings {
+		samples += uint64(len(r.Series[0].Samples))
+	}
+	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
+	source.add(readings...)
+	o.wait("all is there", func() bool { return o.Stats().Samples == samples })
+	o.stop()
+	s, err := Open(o.path, testConfig(), o.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return &opened{Store: s, t: t}
+}
+
+// Of a signal that is not measured any more, the last minute is kept as long as minutes
+// are, and the last hour as long as hours.
+func TestSilent(t *testing.T) {
+	at := closed(t, reading("robot", "light", 58*time.Minute, 30*time.Second, 1, 2, 3), reading("robot", "light", time.Hour+10*time.Minute, time.Second, 4, 5))
+	at.cfg.Raw, at.cfg.Minutes, at.cfg.Hours = 2*day, 9*day, 90*day
+	for _, step := range []struct {
+		after                time.Duration
+		samples, mins, hours float64
+	}{{time.Hour, 5, 3, 2}, {3 * time.Hour, 5, 3, 2}, {3 * day, 0, 3, 2}, {10 * day, 0, 0, 2}} {
+		for range 2 {
+			if err := at.clean(t.Context(), epoch.Add(step.after)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		samples, mins, hours := at.number("SELECT count(*) FROM samples"), at.number("SELECT count(*) FROM minutes"), at.number("SELECT count(*) FROM hours")
+		if samples != step.samples || mins != step.mins || hours != step.hours {
+			t.Errorf("after %v: %v samples, %v minutes, %v hours, want %+v", step.after, samples, mins, hours, step)
+		}
+		if n := at.number("SELECT sum(count) FROM hours"); n != 5 {
+			t.Errorf("after %v: the hours are of %v samples", step.after, n)
+		}
+		if v := at.number("SELECT value FROM signals"); v != 5 {
+			t.Errorf("after %v: the last is %v", step.after, v)
+		}
+		if err := at.recall(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := at.Latest(t.Context(), "robot"); err != nil || all[0].Value != 5 {
+			t.Errorf("after %v: %+v, %v", step.after, all, err)
+		}
+	}
+}
+
+// A signal that is forgotten leaves nothing behind, which another would inherit.
+func TestForgottenWhole(t *testing.T) {
+	gone := reading("robot", "light", 10*time.Minute, time.Second, 1, 2, 3)
+	gone.Series[0].Holes = []ferrule.Hole{{From: epoch, To: epoch.Add(time.Minute), Why: ferrule.Silent}}
+	at := closed(t, gone, reading("robot", "light", 20*time.Minute, time.Second, 4))
+	at.cfg.Raw, at.cfg.Minutes, at.cfg.Hours = time.Hour, time.Hour, time.Hour
+	for after := 50 * time.Minute; after < 100*time.Minute; after += time.Minute {
+		if err := at.clean(t.Context(), epoch.Add(after)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, table := range []string{"known", "minute", "hour", "gap"} {
+		if n := at.number("SELECT count(*) FROM " + table); n != 0 {
+			t.Errorf("%v are left in %s", n, table)
+		}
+	}
+}
+
+// A signal that comes again at the moment at which it would be forgotten is not.
+func TestNotForgotten(t *testing.T) {
+	at := closed(t, reading("robot", "light", 0, time.Second, 1))
+	at.cfg.Raw, at.cfg.Minutes, at.cfg.Hours = time.Hour, time.Hour, time.Hour
+	again, b := reading("robot", "light", 5*time.Hour, time.Second, 2), &batch{}
+	at.add(b, ferrule.Recorded{Reading: &again, At: "2"})
+	if err := at.clean(t.Context(), epoch.Add(5*time.Hour+time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := at.commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if n := at.number("SELECT count(*) FROM samples WHERE value = 2"); n != 1 {
+		t.Errorf("%v samples", n)
+	}
+}
+
+// A signal that was silent is counted on, whenever its next sample is of.
+func TestSilentAndBack(t *testing.T) {
+	for _, next := range []time.Duration{70*time.Minute + 30*time.Second, 119 * time.Minute, 120*time.Minute + 10*time.Second, 121 * time.Minute, 5 * time.Hour} {
+		at := closed(t, reading("robot", "light", 58*time.Minute, 30*time.Second, 1, 2, 3), reading("robot", "light", 70*time.Minute, time.Second, 4, 5))
+		if err := at.clean(t.Context(), epoch.Add(6*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		again, b := reading("robot", "light", next, time.Second, 6), &batch{}
+		at.add(b, ferrule.Recorded{Reading: &again, At: "3"})
+		if err := at.commit(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		at.agrees()
+		if v := at.number("SELECT value FROM signals"); v != 6 {
+			t.Errorf("%v: the last is %v", next, v)
+		}
+		if err := at.clean(t.Context(), epoch.Add(9*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		at.agrees()
+		if err := at.recall(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := at.Latest(t.Context(), "robot"); err != nil || all[0].Value != 6 {
+			t.Errorf("%v: %+v, %v", next, all, err)
+		}
+	}
+}

@@ -69,9 +69,13 @@ type track struct {
 	// latest is its last sample.
 	latest ferrule.Sample
 	// open is the minute that its last sample is in, which is not counted yet; in
-	// minutes since 1970.
+	// minutes since 1970. If done, all are counted: it is the first of the next hour.
 	open int64
+	done bool
 }
+
+// nextHour is the minute with which the hour after the open one begins.
+func (t *track) nextHour() int64 { return (t.open/perHour + 1) * perHour }
 
 // Stats is what can be told about a store.
 type Stats struct {

@@ -34,8 +34,9 @@ const (
 	meanOfAll   = "max(least, min(most, total/count))"
 )
 
-// uncounted is the samples of each signal that are not counted in a minute yet.
-const uncounted = `known k JOIN batch b ON b.last >= k.open*60000000 JOIN raw r ON r.batch = b.batch AND r.id = k.id AND r.at >= k.open*60000000`
+// uncounted is the samples of each signal that are not counted in a minute yet. Of most
+// signals that are not measured any more there are none.
+const uncounted = `known k JOIN batch b ON k.last >= k.open*60000000 AND b.last >= k.open*60000000 JOIN raw r ON r.batch = b.batch AND r.id = k.id AND r.at >= k.open*60000000`
 
 // openMinutes are the minutes that they are of.
 const openMinutes = `SELECT k.id, r.at/60000000 AS at, min(r.value) AS least, max(r.value) AS most, ` + sumOfValues + ` AS total, count(*) AS count
