@@ -85,7 +85,7 @@ func (s *Store) scan(ctx context.Context, fn func(*sql.Rows) error, query string
 
 // commit writes a batch, and how far the stream was read, in one transaction.
 func (s *Store) commit(ctx context.Context, b *batch) error {
-	if err := s.room(ctx, len(b.rows)); err != nil {
+	if err := s.room(ctx, len(b.rows)+len(b.gaps)); err != nil {
 		return err
 	}
 	tx, err := s.write.BeginTx(ctx, nil)

@@ -1,6 +1,8 @@
 package history
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"path/filepath"
 	"testing"
@@ -179,5 +181,47 @@ func TestSilentAndBack(t *testing.T) {
 		if all, err := at.Latest(t.Context(), "robot"); err != nil || all[0].Value != 6 {
 			t.Errorf("%v: %+v, %v", next, all, err)
 		}
+	}
+}
+
+// What cannot be divided by time is forgotten all the same.
+func TestOneTime(t *testing.T) {
+	at := closed(t, reading("robot", "light", 0, time.Second, 1))
+	for i := range 5 {
+		r, b := reading("robot", "light", 0, time.Second, 1), &batch{}
+		at.add(b, ferrule.Recorded{Reading: &r, At: fmt.Sprint(i)})
+		if err := at.commit(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	at.cfg.Size = 4096
+	if err := at.room(ctx, 1); err == nil || ctx.Err() != nil {
+		t.Errorf("it goes on for ever: %v", err)
+	}
+}
+
+// Where holes take all the room, they go before what was measured.
+func TestTooManyHoles(t *testing.T) {
+	at := closed(t, reading("robot", "light", 0, time.Minute, make([]float64, 200)...))
+	const size = 512 << 10
+	at.cfg.Size = size
+	for i := range 600 {
+		r, b := reading("robot", "light", time.Duration(200+i)*time.Minute, time.Second, 1), &batch{}
+		for n := range ferrule.MaxHoles {
+			from := r.Series[0].Samples[0].Time.Add(time.Duration(n) * time.Millisecond)
+			r.Series[0].Holes = append(r.Series[0].Holes, ferrule.Hole{From: from, To: from.Add(time.Microsecond), Why: ferrule.Unclear})
+		}
+		at.add(b, ferrule.Recorded{Reading: &r, At: fmt.Sprint(i)})
+		if err := at.commit(t.Context(), b); err != nil {
+			t.Fatalf("after %d: %v", i, err)
+		}
+	}
+	if used, _, err := at.size(t.Context()); err != nil || used > size {
+		t.Errorf("%d bytes, %v", used, err)
+	}
+	if n := at.number("SELECT count(*) FROM minutes"); n != 800 {
+		t.Errorf("%v minutes are left", n)
 	}
 }
