@@ -60,7 +60,7 @@ func (s *Store) Tail(ctx context.Context, device, name string, n int) ([]ferrule
 	if !ok {
 		return nil, nil
 	}
-	rows, err := s.read.QueryContext(ctx, `SELECT r.at, r.value, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?
+	rows, err := s.reader().QueryContext(ctx, `SELECT r.at, r.value, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?
 		WHERE b.last >= ? AND r.at >= (SELECT coalesce(max(until), 0) FROM gap WHERE id = ?) ORDER BY r.at DESC LIMIT ?`,
 		t.id, t.latest.Time.Add(-tailAge).UnixMicro(), t.id, n)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Store) older(ctx context.Context, grain ferrule.Grain, t track, from ti
 		before = points[0].Time.Add(-unit).Unix() / int64(unit/time.Second)
 	}
 	var known bool
-	err := s.read.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM "+table+" WHERE id = ? AND at >= ? AND at < ?)",
+	err := s.reader().QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM "+table+" WHERE id = ? AND at >= ? AND at < ?)",
 		t.id, from.Unix()/int64(unit/time.Second), before).Scan(&known)
 	return known, err
 }
@@ -190,7 +190,7 @@ func (s *Store) points(ctx context.Context, grain ferrule.Grain, t track, from, 
 	if grain != ferrule.Raw {
 		args = append(args, t.open)
 	}
-	rows, err := s.read.QueryContext(ctx, ask, args...)
+	rows, err := s.reader().QueryContext(ctx, ask, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (s *Store) points(ctx context.Context, grain ferrule.Grain, t track, from, 
 
 // gaps are the holes in a span of time, the last of them, in order.
 func (s *Store) gaps(ctx context.Context, t track, from, to time.Time) ([]ferrule.Hole, error) {
-	rows, err := s.read.QueryContext(ctx, "SELECT since, until, why, most FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since DESC LIMIT ?",
+	rows, err := s.reader().QueryContext(ctx, "SELECT since, until, why, most FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since DESC LIMIT ?",
 		t.id, from.UnixMicro(), to.UnixMicro(), maxGaps)
 	if err != nil {
 		return nil, err

@@ -32,17 +32,18 @@ func (s *Store) Run(ctx context.Context, source Source) error {
 	pause := least
 	for {
 		began := time.Now()
-		err := s.follow(ctx, source)
+		err := s.reopen()
+		if err == nil {
+			err = s.follow(ctx, source)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
+		s.stop(err)
 		if broken(err) {
-			if err = s.moveAside(err); err == nil {
-				err = s.open()
+			if err := s.moveAside(err); err != nil {
+				s.stop(err)
 			}
-		}
-		if err != nil {
-			s.stop(err)
 		}
 		if time.Since(began) > most {
 			pause = least
@@ -54,6 +55,15 @@ func (s *Store) Run(ctx context.Context, source Source) error {
 		}
 		pause = min(2*pause, most)
 	}
+}
+
+// reopen opens the file again, if it was moved aside.
+func (s *Store) reopen() error {
+	if s.usable {
+		return nil
+	}
+	s.closeFiles() // it may be half open
+	return s.open()
 }
 
 // stop notes why nothing is recorded.
