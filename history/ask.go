@@ -3,8 +3,8 @@ package history
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -209,28 +209,57 @@ func (s *Store) points(ctx context.Context, grain ferrule.Grain, t track, from, 
 	return points, rows.Err()
 }
 
-// gaps are the holes in a span of time, the last of them, in order.
+// gaps are the holes in a span of time, in order. Of too many, those that are close to
+// each other are told as one: none is left out.
 func (s *Store) gaps(ctx context.Context, t track, from, to time.Time) ([]ferrule.Hole, error) {
-	rows, err := s.reader().QueryContext(ctx, "SELECT since, until, why, most FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since DESC LIMIT ?",
-		t.id, from.UnixMicro(), to.UnixMicro(), maxGaps)
+	rows, err := s.reader().QueryContext(ctx, "SELECT since, until, why, most FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since",
+		t.id, from.UnixMicro(), to.UnixMicro())
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	return scanGaps(rows)
-}
-
-func scanGaps(rows *sql.Rows) ([]ferrule.Hole, error) {
 	var holes []ferrule.Hole
+	apart := never
 	for rows.Next() {
 		var since, until int64
 		var h ferrule.Hole
 		if err := rows.Scan(&since, &until, &h.Why, &h.Most); err != nil {
 			return nil, err
 		}
+		if len(holes) == maxGaps && apart == never {
+			apart = to.Sub(from) / (maxGaps - 1)
+			all := holes
+			holes = nil
+			for _, h := range all {
+				holes = join(holes, h, apart)
+			}
+		}
 		h.From, h.To = time.UnixMicro(since), time.UnixMicro(until)
-		holes = append(holes, h)
+		holes = join(holes, h, apart)
 	}
-	slices.Reverse(holes)
 	return holes, rows.Err()
+}
+
+// never is a distance within which holes are not told as one.
+const never = time.Duration(math.MinInt64)
+
+// join adds a hole to those before it: to the last of them, if it is no further apart
+// than so long.
+func join(holes []ferrule.Hole, h ferrule.Hole, apart time.Duration) []ferrule.Hole {
+	if len(holes) == 0 || apart == never || h.From.Sub(holes[len(holes)-1].To) > apart {
+		return append(holes, h)
+	}
+	last := &holes[len(holes)-1]
+	if h.To.After(last.To) {
+		last.To = h.To
+	}
+	if h.Why != last.Why {
+		last.Why = ferrule.Unclear
+	}
+	if h.Most == 0 || last.Most == 0 { // how many is not known
+		last.Most = 0
+	} else {
+		last.Most += h.Most
+	}
+	return holes
 }

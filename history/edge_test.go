@@ -225,3 +225,45 @@ func TestTooManyHoles(t *testing.T) {
 		t.Errorf("%v minutes are left", n)
 	}
 }
+
+// Of more holes than are told, none is left out: those that are close to each other are
+// told as one.
+func TestHolesTogether(t *testing.T) {
+	const holes = 3 * maxGaps
+	var all []ferrule.Reading
+	for i := range holes {
+		r := reading("robot", "light", time.Duration(2*i+1)*time.Minute, time.Second, 1)
+		to := r.Series[0].Samples[0].Time
+		r.Series[0].Holes = []ferrule.Hole{{From: to.Add(-time.Minute), To: to, Why: ferrule.Unclear, Most: 2}}
+		all = append(all, r)
+	}
+	at := closed(t, all...)
+	whole := ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(2 * holes * time.Minute)}
+	curves, err := at.Past(t.Context(), whole)
+	if err != nil || len(curves) != 1 {
+		t.Fatal(err)
+	}
+	told := curves[0].Holes
+	if n := len(told); n == 0 || n > maxGaps {
+		t.Fatalf("%d holes", n)
+	}
+	most, covered := 0, 0
+	for i, h := range told {
+		most += h.Most
+		if !h.From.Before(h.To) || i > 0 && !told[i-1].To.Before(h.From) || h.Why != ferrule.Unclear {
+			t.Fatalf("%+v", h)
+		}
+		for n := range holes {
+			if from := epoch.Add(time.Duration(2*n) * time.Minute); !from.Before(h.From) && !from.Add(time.Minute).After(h.To) {
+				covered++
+			}
+		}
+	}
+	if most != 2*holes || covered != holes {
+		t.Errorf("%d holes are told, of %d samples", covered, most)
+	}
+	whole.To = epoch.Add(maxGaps * 2 * time.Minute) // as many as are told
+	if curves, err := at.Past(t.Context(), whole); err != nil || len(curves[0].Holes) != maxGaps {
+		t.Errorf("%d holes, %v", len(curves[0].Holes), err)
+	}
+}
