@@ -36,7 +36,7 @@ const (
 	baseHeight  = 280
 	unitHeight  = 120
 	mostHeight  = 1200
-	plotPoints  = 4000 // of each signal; a picture is not that wide
+	plotPoints  = 10_000 // of each signal: the hours of a year, and more than a picture is wide
 	plotsAtOnce = 2
 )
 
@@ -71,11 +71,12 @@ func Plot(fleet Finder, records Records, diary Diary, draw func(Picture) ([]byte
 		p.fill()
 		calls, missing := diary.Calls(ctx, span.Device, span.From, span.To)
 		p.Calls = calls
+		words := p.words()
+		p.shadeCut()
 		png, err := draw(p)
 		if err != nil {
 			return nil, ferrule.Errorf(ferrule.Invalid, "it cannot be drawn: %w", err)
 		}
-		words := p.words()
 		if missing != nil {
 			words += " Not all calls are marked: " + missing.Error() + "."
 		}
@@ -100,6 +101,16 @@ func (p *Picture) fill() {
 			}
 		}
 		p.Height = min(baseHeight+unitHeight*len(units), mostHeight)
+	}
+}
+
+// shadeCut shades the time of points that are left out: it would look as if nothing had
+// been measured then.
+func (p *Picture) shadeCut() {
+	for i := range p.Curves {
+		if c := &p.Curves[i]; c.Cut && len(c.Points) > 0 {
+			c.Holes = append([]ferrule.Hole{{From: p.From, To: c.Points[0].Time, Why: ferrule.Dropped}}, c.Holes...)
+		}
 	}
 }
 
