@@ -93,42 +93,6 @@ func (s *Store) eachKnown(ctx context.Context, query string, before int64) error
 	return nil
 }
 
-// lateness is how much later than it was measured a sample usually comes, at most.
-const lateness = 10 * time.Minute
-
-// countSilent counts the last minute and hour of signals that are not measured any more:
-// those whose hour was over at a minute. Others are counted with the sample that follows.
-func (s *Store) countSilent(ctx context.Context, over int64) error {
-	s.mu.Lock()
-	var silent []*track
-	if s.stats.Behind == 0 { // else the next sample may just not have been read
-		for _, t := range s.tracks {
-			if t.id != 0 && !t.done && t.nextHour() <= over {
-				silent = append(silent, t)
-			}
-		}
-	}
-	s.mu.Unlock()
-	for part := range slices.Chunk(silent, together) {
-		tx, err := s.write.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		w := &writer{ctx: ctx, tx: tx, mu: &s.mu}
-		for _, t := range part {
-			w.finish(t)
-		}
-		if w.err != nil {
-			tx.Rollback()
-			return w.err
-		}
-		if err := tx.Commit(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // together is how many signals are done in one transaction.
 const together = 100
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -69,8 +70,8 @@ func (s *Store) recall(ctx context.Context) error {
 }
 
 // scan calls fn with each row that there is.
-func (s *Store) scan(ctx context.Context, fn func(*sql.Rows) error, query string) error {
-	rows, err := s.write.QueryContext(ctx, query)
+func (s *Store) scan(ctx context.Context, fn func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := s.write.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -211,9 +212,13 @@ func (w *writer) count(rows []row) {
 	if open == t.open && !t.renamed && !t.done {
 		return
 	}
-	w.minutes(t.id, t.open, open)
-	if open/perHour > t.open/perHour {
-		w.hours(t.id, t.open/perHour, open/perHour)
+	from := t.open
+	if t.done { // there is nothing between
+		from = max(from, minuteOf(rows[0].at))
+	}
+	w.minutes(t.id, from, open)
+	if open/perHour > from/perHour {
+		w.hours(t.id, from/perHour, open/perHour)
 	}
 	w.do("UPDATE known SET unit = ?, first = min(first, ?) WHERE id = ?", t.unit, rows[0].at, t.id)
 	w.last(t, last)
@@ -233,34 +238,18 @@ func (w *writer) open(t *track, minute int64, done bool) {
 	t.open, t.done, t.renamed = minute, done, false
 }
 
-// finish counts the open minute of a signal and its hour.
-func (w *writer) finish(t *track) {
-	r := row{track: t}
-	next := t.nextHour()
-	if w.err == nil {
-		w.err = w.tx.QueryRowContext(w.ctx, `SELECT r.at, r.value, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?2
-			WHERE b.last >= ?2 ORDER BY r.at DESC LIMIT 1`, t.id, t.open*micros).Scan(&r.at, &r.value, &r.within)
-	}
-	switch {
-	case w.err == nil:
-		w.last(t, r)
-	case errors.Is(w.err, sql.ErrNoRows): // they are no longer kept
-		w.err = nil
-	}
-	w.minutes(t.id, t.open, next)
-	w.hours(t.id, t.open/perHour, next/perHour)
-	w.open(t, next, true)
-}
+// countMinutes counts the minutes of a signal from a time to another, from batches that
+// are to be named.
+const countMinutes = `INSERT INTO minute SELECT r.id, r.at/60000000, min(r.value), max(r.value), ` + sumOfValues + `, count(*)
+	FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?2 AND r.at < ?3
+	WHERE %s GROUP BY r.at/60000000
+	ON CONFLICT DO UPDATE SET least = min(least, excluded.least), most = max(most, excluded.most),
+		total = iif(excluded.count > count, excluded.total, total), count = max(count, excluded.count)`
 
 // minutes counts the minutes of a signal from one to another, which is not among them.
 // Of those whose samples are no longer kept, nothing is changed.
 func (w *writer) minutes(id, from, to int64) {
-	w.do(`INSERT INTO minute SELECT r.id, r.at/60000000, min(r.value), max(r.value), `+sumOfValues+`, count(*)
-		FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ? AND r.at >= ? AND r.at < ?
-		WHERE b.last >= ? AND b.first < ? GROUP BY r.at/60000000
-		ON CONFLICT DO UPDATE SET least = min(least, excluded.least), most = max(most, excluded.most),
-			total = iif(excluded.count > count, excluded.total, total), count = max(count, excluded.count)`,
-		id, from*micros, to*micros, from*micros, to*micros)
+	w.do(fmt.Sprintf(countMinutes, "b.last >= ?2 AND b.first < ?3"), id, from*micros, to*micros)
 }
 
 // hours does so with hours, from their minutes.
