@@ -145,7 +145,7 @@ func (s *Store) curve(ctx context.Context, q ferrule.Period, t track) (c ferrule
 	if c.Cut {
 		c.Points = c.Points[len(c.Points)-q.Points:]
 	}
-	c.Holes, err = s.gaps(ctx, t, q.From, q.To)
+	c.Holes, err = s.gaps(ctx, t, q.From, q.To, min(max(q.Points, 2), maxGaps))
 	return c, err
 }
 
@@ -209,9 +209,9 @@ func (s *Store) points(ctx context.Context, grain ferrule.Grain, t track, from, 
 	return points, rows.Err()
 }
 
-// gaps are the holes in a span of time, in order. Of too many, those that are close to
+// gaps are the holes in a span of time, in order. Of more than are wanted, those that are close to
 // each other are told as one: none is left out.
-func (s *Store) gaps(ctx context.Context, t track, from, to time.Time) ([]ferrule.Hole, error) {
+func (s *Store) gaps(ctx context.Context, t track, from, to time.Time, most int) ([]ferrule.Hole, error) {
 	rows, err := s.reader().QueryContext(ctx, "SELECT since, until, why, most FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since",
 		t.id, from.UnixMicro(), to.UnixMicro())
 	if err != nil {
@@ -226,8 +226,8 @@ func (s *Store) gaps(ctx context.Context, t track, from, to time.Time) ([]ferrul
 		if err := rows.Scan(&since, &until, &h.Why, &h.Most); err != nil {
 			return nil, err
 		}
-		if len(holes) == maxGaps && apart == never {
-			apart = to.Sub(from) / (maxGaps - 1)
+		if len(holes) == most && apart == never {
+			apart = to.Sub(from) / time.Duration(most-1)
 			all := holes
 			holes = nil
 			for _, h := range all {

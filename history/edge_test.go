@@ -238,7 +238,11 @@ func TestHolesTogether(t *testing.T) {
 		all = append(all, r)
 	}
 	at := closed(t, all...)
-	whole := ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(2 * holes * time.Minute)}
+	whole := ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(2 * holes * time.Minute), Points: 7}
+	if curves, err := at.Past(t.Context(), whole); err != nil || len(curves[0].Holes) == 0 || len(curves[0].Holes) > 7 {
+		t.Errorf("who wants few points is told of %d holes, %v", len(curves[0].Holes), err)
+	}
+	whole.Points = MaxPoints
 	curves, err := at.Past(t.Context(), whole)
 	if err != nil || len(curves) != 1 {
 		t.Fatal(err)
