@@ -209,8 +209,8 @@ func (s *Store) points(ctx context.Context, grain ferrule.Grain, t track, from, 
 	return points, rows.Err()
 }
 
-// gaps are the holes in a span of time, in order. Of more than are wanted, those that are close to
-// each other are told as one: none is left out.
+// gaps are the holes in a span of time, in order. Of more than are wanted, those that
+// are close to each other are told as one: none is left out.
 func (s *Store) gaps(ctx context.Context, t track, from, to time.Time, most int) ([]ferrule.Hole, error) {
 	rows, err := s.reader().QueryContext(ctx, "SELECT since, until, why, most FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since",
 		t.id, from.UnixMicro(), to.UnixMicro())

@@ -170,7 +170,8 @@ func (s *Store) shrink(ctx context.Context) error {
 	return err
 }
 
-// room makes room for so many samples and holes: by what is allowed, and by what the disk has.
+// room makes room for so many samples and holes: by what is allowed, and by what the disk
+// has.
 func (s *Store) room(ctx context.Context, samples int) error {
 	limit := s.cfg.Size
 	used, all, err := s.size(ctx)
