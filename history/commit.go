@@ -59,7 +59,7 @@ func (s *Store) recall(ctx context.Context) error {
 			t.latest = ferrule.Sample{Time: time.UnixMicro(at), Value: value, Within: ferrule.Duration(within * 1000)}
 		}
 		return nil
-	}, "SELECT k.id, max(r.at), r.value, r.within FROM "+uncounted+" GROUP BY k.id")
+	}, newestOf)
 	if err != nil {
 		return err
 	}

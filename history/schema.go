@@ -36,7 +36,11 @@ const (
 
 // uncounted is the samples of each signal that are not counted in a minute yet. Of most
 // signals that are not measured any more there are none.
-const uncounted = `known k JOIN batch b ON k.last >= k.open*60000000 AND b.last >= k.open*60000000 JOIN raw r ON r.batch = b.batch AND r.id = k.id AND r.at >= k.open*60000000`
+const uncounted = `known k JOIN batch b ON k.last >= k.open*60000000 AND b.last >= k.open*60000000 AND b.first < (k.open + 1)*60000000
+		JOIN raw r ON r.batch = b.batch AND r.id = k.id AND r.at >= k.open*60000000`
+
+// newestOf is the last of them.
+const newestOf = `SELECT k.id AS of, max(r.at) AS at, r.value AS newest, r.within AS off FROM ` + uncounted + ` GROUP BY k.id`
 
 // openMinutes are the minutes that they are of.
 const openMinutes = `SELECT k.id, r.at/60000000 AS at, min(r.value) AS least, max(r.value) AS most, ` + sumOfValues + ` AS total, count(*) AS count
@@ -46,7 +50,7 @@ const openMinutes = `SELECT k.id, r.at/60000000 AS at, min(r.value) AS least, ma
 // 'unixepoch') takes them. What is not counted yet is counted here.
 const views = `
 CREATE VIEW signals AS SELECT device, signal, unit, first/1e6 AS first, max(last, coalesce(at, last))/1e6 AS last, iif(at > last, newest, value) AS value
-	FROM known LEFT JOIN (SELECT k.id AS of, max(r.at) AS at, r.value AS newest FROM ` + uncounted + ` GROUP BY k.id) ON of = id;
+	FROM known LEFT JOIN (` + newestOf + `) ON of = id;
 CREATE VIEW samples AS SELECT k.device, k.signal, r.at/1e6 AS time, r.value, r.within/1e6 AS within
 	FROM known k JOIN batch b JOIN raw r ON r.batch = b.batch AND r.id = k.id;
 CREATE VIEW minutes AS
