@@ -3,8 +3,8 @@ package history
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -60,7 +60,7 @@ func (s *Store) Tail(ctx context.Context, device, name string, n int) ([]ferrule
 	if !ok {
 		return nil, nil
 	}
-	rows, err := s.read.QueryContext(ctx, `SELECT r.at, r.value, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?
+	rows, err := s.reader().QueryContext(ctx, `SELECT r.at, r.value, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?
 		WHERE b.last >= ? AND r.at >= (SELECT coalesce(max(until), 0) FROM gap WHERE id = ?) ORDER BY r.at DESC LIMIT ?`,
 		t.id, t.latest.Time.Add(-tailAge).UnixMicro(), t.id, n)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Store) curve(ctx context.Context, q ferrule.Period, t track) (c ferrule
 	if c.Cut {
 		c.Points = c.Points[len(c.Points)-q.Points:]
 	}
-	c.Holes, err = s.gaps(ctx, t, q.From, q.To)
+	c.Holes, err = s.gaps(ctx, t, q.From, q.To, min(max(q.Points, 2), maxGaps))
 	return c, err
 }
 
@@ -160,7 +160,7 @@ func (s *Store) older(ctx context.Context, grain ferrule.Grain, t track, from ti
 		before = points[0].Time.Add(-unit).Unix() / int64(unit/time.Second)
 	}
 	var known bool
-	err := s.read.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM "+table+" WHERE id = ? AND at >= ? AND at < ?)",
+	err := s.reader().QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM "+table+" WHERE id = ? AND at >= ? AND at < ?)",
 		t.id, from.Unix()/int64(unit/time.Second), before).Scan(&known)
 	return known, err
 }
@@ -171,14 +171,14 @@ const (
 	askRaw = `SELECT r.at, r.value, r.value, r.value, 1, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?2 AND r.at < ?3
 		WHERE b.last >= ?2 AND b.first < ?3 ORDER BY r.at DESC LIMIT ?4`
 	// What is not counted yet is counted now: ?5 is the minute that is not over.
-	openMinute = `SELECT r.id, r.at/60000000 AS at, min(r.value) AS least, max(r.value) AS most, sum(r.value) AS total, count(*) AS count
+	openMinute = `SELECT r.id, r.at/60000000 AS at, min(r.value) AS least, max(r.value) AS most, ` + sumOfValues + ` AS total, count(*) AS count
 		FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?5*60000000 WHERE b.last >= ?5*60000000 GROUP BY 2`
 	minuteColumns = "id, at, least, most, total, count"
-	askMinutes    = `SELECT at*60000000, least, most, total/count, count, 0 FROM (SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 UNION ALL ` + openMinute + `)
+	askMinutes    = `SELECT at*60000000, least, most, ` + meanOfAll + `, count, 0 FROM (SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 UNION ALL ` + openMinute + `)
 		WHERE at >= ?2/60000000 AND at*60000000 < ?3 ORDER BY at DESC LIMIT ?4`
-	askHours = `SELECT at*3600000000, least, most, total/count, count, 0 FROM (
+	askHours = `SELECT at*3600000000, least, most, ` + meanOfAll + `, count, 0 FROM (
 			SELECT ` + minuteColumns + ` FROM hour WHERE id = ?1 UNION ALL
-			SELECT id, at/60 AS at, min(least) AS least, max(most) AS most, sum(total) AS total, sum(count) AS count FROM (
+			SELECT id, at/60 AS at, min(least) AS least, max(most) AS most, ` + sumOfTotals + ` AS total, sum(count) AS count FROM (
 				SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 AND at >= ?5/60*60 UNION ALL ` + openMinute + `) GROUP BY 2)
 		WHERE at >= ?2/3600000000 AND at*3600000000 < ?3 ORDER BY at DESC LIMIT ?4`
 )
@@ -190,7 +190,7 @@ func (s *Store) points(ctx context.Context, grain ferrule.Grain, t track, from, 
 	if grain != ferrule.Raw {
 		args = append(args, t.open)
 	}
-	rows, err := s.read.QueryContext(ctx, ask, args...)
+	rows, err := s.reader().QueryContext(ctx, ask, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -209,28 +209,57 @@ func (s *Store) points(ctx context.Context, grain ferrule.Grain, t track, from, 
 	return points, rows.Err()
 }
 
-// gaps are the holes in a span of time, the last of them, in order.
-func (s *Store) gaps(ctx context.Context, t track, from, to time.Time) ([]ferrule.Hole, error) {
-	rows, err := s.read.QueryContext(ctx, "SELECT since, until, why, most FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since DESC LIMIT ?",
-		t.id, from.UnixMicro(), to.UnixMicro(), maxGaps)
+// gaps are the holes in a span of time, in order. Of more than are wanted, those that
+// are close to each other are told as one: none is left out.
+func (s *Store) gaps(ctx context.Context, t track, from, to time.Time, most int) ([]ferrule.Hole, error) {
+	rows, err := s.reader().QueryContext(ctx, "SELECT since, until, why, most FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since",
+		t.id, from.UnixMicro(), to.UnixMicro())
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	return scanGaps(rows)
-}
-
-func scanGaps(rows *sql.Rows) ([]ferrule.Hole, error) {
 	var holes []ferrule.Hole
+	apart := never
 	for rows.Next() {
 		var since, until int64
 		var h ferrule.Hole
 		if err := rows.Scan(&since, &until, &h.Why, &h.Most); err != nil {
 			return nil, err
 		}
+		if len(holes) == most && apart == never {
+			apart = to.Sub(from) / time.Duration(most-1)
+			all := holes
+			holes = nil
+			for _, h := range all {
+				holes = join(holes, h, apart)
+			}
+		}
 		h.From, h.To = time.UnixMicro(since), time.UnixMicro(until)
-		holes = append(holes, h)
+		holes = join(holes, h, apart)
 	}
-	slices.Reverse(holes)
 	return holes, rows.Err()
+}
+
+// never is a distance within which holes are not told as one.
+const never = time.Duration(math.MinInt64)
+
+// join adds a hole to those before it: to the last of them, if it is no further apart
+// than so long.
+func join(holes []ferrule.Hole, h ferrule.Hole, apart time.Duration) []ferrule.Hole {
+	if len(holes) == 0 || apart == never || h.From.Sub(holes[len(holes)-1].To) > apart {
+		return append(holes, h)
+	}
+	last := &holes[len(holes)-1]
+	if h.To.After(last.To) {
+		last.To = h.To
+	}
+	if h.Why != last.Why {
+		last.Why = ferrule.Unclear
+	}
+	if h.Most == 0 || last.Most == 0 { // how many is not known
+		last.Most = 0
+	} else {
+		last.Most += h.Most
+	}
+	return holes
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -13,14 +14,19 @@ const (
 	cleanEvery = 30 * time.Second
 	cleanPart  = 64       // of all that there is, in one step, where room is needed
 	reserve    = 64 << 20 // bytes that the disk is left
-	sampleRoom = 64       // bytes that a sample takes at most
+	sampleRoom = 64       // bytes that a sample or a hole takes at most
+	holesPart  = 8        // of all that there is, that holes may have where room is needed
+	holeRoom   = 40       // bytes that a hole usually takes
 	page       = 4096
 )
 
 // clean forgets what is too old.
 func (s *Store) clean(ctx context.Context, now time.Time) error {
 	before := func(kept time.Duration) int64 { return now.Add(-kept).UnixMicro() }
-	if err := s.dropRaw(ctx, before(s.cfg.Raw)); err != nil {
+	if err := s.countSilent(ctx, minuteOf(now.Add(-lateness).UnixMicro())); err != nil {
+		return err
+	}
+	if err := s.dropRaw(ctx, before(s.cfg.Raw)-1); err != nil {
 		return err
 	}
 	for table, at := range map[string]int64{
@@ -39,18 +45,17 @@ func (s *Store) clean(ctx context.Context, now time.Time) error {
 	return s.shrink(ctx)
 }
 
-// dropRaw forgets the batches that ended before a time.
-func (s *Store) dropRaw(ctx context.Context, before int64) error {
+// dropRaw forgets the batches that have ended by a time.
+func (s *Store) dropRaw(ctx context.Context, until int64) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, "DELETE FROM raw WHERE batch IN (SELECT batch FROM batch WHERE last < ? ORDER BY last LIMIT ?)", before, dropAtOnce); err != nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, "DELETE FROM batch WHERE batch IN (SELECT batch FROM batch WHERE last < ? ORDER BY last LIMIT ?)", before, dropAtOnce); err != nil {
-		return err
+	for _, table := range []string{"raw", "batch"} {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE batch IN (SELECT batch FROM batch WHERE last <= ? ORDER BY last LIMIT ?)", until, dropAtOnce); err != nil {
+			return err
+		}
 	}
 	return tx.Commit()
 }
@@ -68,7 +73,6 @@ func (s *Store) eachKnown(ctx context.Context, query string, before int64) error
 		}
 	}
 	s.mu.Unlock()
-	const together = 100
 	for len(ids) > 0 {
 		tx, err := s.write.BeginTx(ctx, nil)
 		if err != nil {
@@ -89,19 +93,50 @@ func (s *Store) eachKnown(ctx context.Context, query string, before int64) error
 	return nil
 }
 
+// together is how many signals are done in one transaction.
+const together = 100
+
 // forgetSignals forgets signals of which nothing is left.
 func (s *Store) forgetSignals(ctx context.Context, before int64) error {
-	if _, err := s.write.ExecContext(ctx, "DELETE FROM known WHERE last < ? AND open < ?", before, minuteOf(before)); err != nil {
+	s.mu.Lock()
+	var old []*track
+	for _, t := range s.tracks {
+		if t.id != 0 && t.latest.Time.UnixMicro() < before {
+			old = append(old, t)
+		}
+	}
+	s.mu.Unlock()
+	for part := range slices.Chunk(old, together) {
+		if err := s.forget(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget forgets signals, and what is left of them: another may get their number.
+func (s *Store) forget(ctx context.Context, tracks []*track) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	for _, t := range tracks {
+		for _, table := range []string{"minute", "hour", "gap", "known"} {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE id = ?", t.id); err != nil {
+				return err
+			}
+		}
+	}
+	if err := tx.Commit(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for of, t := range s.tracks {
-		if t.id != 0 && t.latest.Time.UnixMicro() < before {
-			delete(s.tracks, of)
-			if s.each[of.device]--; s.each[of.device] == 0 {
-				delete(s.each, of.device)
-			}
+	for _, t := range tracks {
+		delete(s.tracks, t.of)
+		if s.each[t.of.device]--; s.each[t.of.device] == 0 {
+			delete(s.each, t.of.device)
 		}
 	}
 	return nil
@@ -135,7 +170,8 @@ func (s *Store) shrink(ctx context.Context) error {
 	return err
 }
 
-// room makes room for so many samples: by what is allowed, and by what the disk has.
+// room makes room for so many samples and holes: by what is allowed, and by what the disk
+// has.
 func (s *Store) room(ctx context.Context, samples int) error {
 	limit := s.cfg.Size
 	used, all, err := s.size(ctx)
@@ -153,7 +189,11 @@ func (s *Store) room(ctx context.Context, samples int) error {
 		if used, _, err = s.size(ctx); err != nil {
 			return err
 		}
-		if !dropped {
+		switch {
+		case dropped:
+		case limit == s.cfg.Size:
+			return errors.New("history.size leaves no room for what devices measure")
+		default:
 			return errors.New("there is no room on the disk for what devices measure")
 		}
 	}
@@ -161,26 +201,42 @@ func (s *Store) room(ctx context.Context, samples int) error {
 }
 
 // dropOldest forgets a part of the oldest samples, or, if none are left, of the oldest
-// minutes. It is false if there is nothing left to forget.
+// minutes, and before them of holes, if these are far too many. It is false if there is
+// nothing left to forget.
 func (s *Store) dropOldest(ctx context.Context) (bool, error) {
-	var batches, before int64
-	if err := s.write.QueryRowContext(ctx, "SELECT count(*) FROM batch").Scan(&batches); err != nil {
+	var batches, holes, until int64
+	most := s.cfg.Size / holesPart / holeRoom
+	if err := s.write.QueryRowContext(ctx, "SELECT count(*), (SELECT count(*) FROM (SELECT 1 FROM gap LIMIT ?)) FROM batch", most).Scan(&batches, &holes); err != nil {
 		return false, err
 	}
+	if holes == most {
+		if dropped, err := s.dropPart(ctx, "gap", "since"); dropped || err != nil {
+			return dropped, err
+		}
+	}
 	if batches > 1 {
-		if err := s.write.QueryRowContext(ctx, "SELECT last FROM batch ORDER BY last LIMIT 1 OFFSET ?", min(max(1, batches/cleanPart), dropAtOnce)).Scan(&before); err != nil {
+		if err := s.write.QueryRowContext(ctx, "SELECT last FROM batch ORDER BY last LIMIT 1 OFFSET ?", min(max(1, batches/cleanPart), dropAtOnce)-1).Scan(&until); err != nil {
 			return false, err
 		}
-		return true, s.dropRaw(ctx, before)
+		return true, s.dropRaw(ctx, until)
 	}
 	for _, table := range []string{"minute", "hour"} {
-		var first, last *int64
-		if err := s.write.QueryRowContext(ctx, "SELECT min(at), max(at) FROM "+table).Scan(&first, &last); err != nil {
-			return false, err
-		}
-		if first != nil && *last-*first > cleanPart {
-			return true, s.eachKnown(ctx, "DELETE FROM "+table+" WHERE id = ? AND at < ?", *first+(*last-*first)/cleanPart)
+		if dropped, err := s.dropPart(ctx, table, "at"); dropped || err != nil {
+			return dropped, err
 		}
 	}
 	return false, nil
+}
+
+// dropPart forgets the oldest part of a table, by its column of times. It is false if
+// there is hardly anything in it.
+func (s *Store) dropPart(ctx context.Context, table, column string) (bool, error) {
+	var first, last *int64
+	if err := s.write.QueryRowContext(ctx, fmt.Sprintf("SELECT min(%s), max(%[1]s) FROM %s", column, table)).Scan(&first, &last); err != nil {
+		return false, err
+	}
+	if first == nil || *last-*first <= cleanPart {
+		return false, nil
+	}
+	return true, s.eachKnown(ctx, fmt.Sprintf("DELETE FROM %s WHERE id = ? AND %s < ?", table, column), *first+(*last-*first)/cleanPart)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -39,6 +40,7 @@ func (s *Store) recall(ctx context.Context) error {
 			return err
 		}
 		t.latest.Time, t.latest.Within = time.UnixMicro(last), ferrule.Duration(within*1000)
+		t.done = minuteOf(last) < t.open
 		tracks[t.of], byID[t.id] = &t, &t
 		each[t.of.device]++
 		return nil
@@ -57,9 +59,7 @@ func (s *Store) recall(ctx context.Context) error {
 			t.latest = ferrule.Sample{Time: time.UnixMicro(at), Value: value, Within: ferrule.Duration(within * 1000)}
 		}
 		return nil
-	}, `SELECT k.id, max(r.at), r.value, r.within FROM known k
-		JOIN batch b ON b.last >= k.open*60000000 AND b.last < (k.open + 60)*60000000
-		JOIN raw r ON r.batch = b.batch AND r.id = k.id AND r.at >= k.open*60000000 GROUP BY k.id`)
+	}, newestOf)
 	if err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func (s *Store) recall(ctx context.Context) error {
 }
 
 // scan calls fn with each row that there is.
-func (s *Store) scan(ctx context.Context, fn func(*sql.Rows) error, query string) error {
-	rows, err := s.write.QueryContext(ctx, query)
+func (s *Store) scan(ctx context.Context, fn func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := s.write.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *Store) scan(ctx context.Context, fn func(*sql.Rows) error, query string
 
 // commit writes a batch, and how far the stream was read, in one transaction.
 func (s *Store) commit(ctx context.Context, b *batch) error {
-	if err := s.room(ctx, len(b.rows)); err != nil {
+	if err := s.room(ctx, len(b.rows)+len(b.gaps)); err != nil {
 		return err
 	}
 	tx, err := s.write.BeginTx(ctx, nil)
@@ -209,33 +209,51 @@ func (w *writer) count(rows []row) {
 			}
 		}
 	}
-	if open == t.open && !t.renamed {
+	if open == t.open && !t.renamed && !t.done {
 		return
 	}
-	w.minutes(t.id, t.open, open)
-	if open/perHour > t.open/perHour {
-		w.hours(t.id, t.open/perHour, open/perHour)
+	from := t.open
+	if t.done { // there is nothing between
+		from = max(from, minuteOf(rows[0].at))
 	}
-	w.do("UPDATE known SET unit = ?, first = min(first, ?), last = ?, value = ?, within = ?, open = ? WHERE id = ?",
-		t.unit, rows[0].at, last.at, last.value, last.within, open, t.id)
+	w.minutes(t.id, from, open)
+	if open/perHour > from/perHour {
+		w.hours(t.id, from/perHour, open/perHour)
+	}
+	w.do("UPDATE known SET unit = ?, first = min(first, ?) WHERE id = ?", t.unit, rows[0].at, t.id)
+	w.last(t, last)
+	w.open(t, open, t.done && minuteOf(last.at) < open)
+}
+
+// last notes the last sample of a signal.
+func (w *writer) last(t *track, r row) {
+	w.do("UPDATE known SET last = ?2, value = ?3, within = ?4 WHERE id = ?1 AND last < ?2", t.id, r.at, r.value, r.within)
+}
+
+// open notes which minute of a signal is not counted, or that all are before it.
+func (w *writer) open(t *track, minute int64, done bool) {
+	w.do("UPDATE known SET open = ? WHERE id = ?", minute, t.id)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.open, t.renamed = open, false
+	t.open, t.done, t.renamed = minute, done, false
 }
+
+// countMinutes counts the minutes of a signal from a time to another, from batches that
+// are to be named.
+const countMinutes = `INSERT INTO minute SELECT r.id, r.at/60000000, min(r.value), max(r.value), ` + sumOfValues + `, count(*)
+	FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?2 AND r.at < ?3
+	WHERE %s GROUP BY r.at/60000000
+	ON CONFLICT DO UPDATE SET least = min(least, excluded.least), most = max(most, excluded.most),
+		total = iif(excluded.count > count, excluded.total, total), count = max(count, excluded.count)`
 
 // minutes counts the minutes of a signal from one to another, which is not among them.
 // Of those whose samples are no longer kept, nothing is changed.
 func (w *writer) minutes(id, from, to int64) {
-	w.do(`INSERT INTO minute SELECT r.id, r.at/60000000, min(r.value), max(r.value), sum(r.value), count(*)
-		FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ? AND r.at >= ? AND r.at < ?
-		WHERE b.last >= ? AND b.first < ? GROUP BY r.at/60000000
-		ON CONFLICT DO UPDATE SET least = min(least, excluded.least), most = max(most, excluded.most),
-			total = iif(excluded.count > count, excluded.total, total), count = max(count, excluded.count)`,
-		id, from*micros, to*micros, from*micros, to*micros)
+	w.do(fmt.Sprintf(countMinutes, "b.last >= ?2 AND b.first < ?3"), id, from*micros, to*micros)
 }
 
 // hours does so with hours, from their minutes.
 func (w *writer) hours(id, from, to int64) {
-	w.do(`INSERT OR REPLACE INTO hour SELECT id, at/60, min(least), max(most), sum(total), sum(count)
+	w.do(`INSERT OR REPLACE INTO hour SELECT id, at/60, min(least), max(most), `+sumOfTotals+`, sum(count)
 		FROM minute WHERE id = ? AND at >= ? AND at < ? GROUP BY at/60`, id, from*perHour, to*perHour)
 }

@@ -39,13 +39,14 @@ type Store struct {
 	path string
 	log  *slog.Logger
 
-	write *sql.DB // one connection
-	read  *sql.DB
+	write  *sql.DB // one connection; Run's alone
+	usable bool    // the file is open, and has its tables
 
 	ready chan struct{} // closed when all was read that there was at first
 	flush chan wish     // asks for what waits to be written
 
 	mu     sync.Mutex
+	read   *sql.DB
 	tracks map[signal]*track
 	each   map[string]int // how many signals of each device there are
 	stats  Stats
@@ -69,9 +70,13 @@ type track struct {
 	// latest is its last sample.
 	latest ferrule.Sample
 	// open is the minute that its last sample is in, which is not counted yet; in
-	// minutes since 1970.
+	// minutes since 1970. If done, all are counted: it is the first of the next hour.
 	open int64
+	done bool
 }
+
+// nextHour is the minute with which the hour after the open one begins.
+func (t *track) nextHour() int64 { return (t.open/perHour + 1) * perHour }
 
 // Stats is what can be told about a store.
 type Stats struct {
@@ -105,20 +110,30 @@ func Open(path string, cfg Config, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) open() (err error) {
+func (s *Store) open() error {
 	ctx := context.Background()
-	if s.write, err = sql.Open("sqlite", address(s.path, false)); err != nil {
+	write, err := sql.Open("sqlite", address(s.path, false))
+	if err != nil {
 		return err
 	}
-	s.write.SetMaxOpenConns(1)
-	if s.read, err = sql.Open("sqlite", address(s.path, true)); err != nil {
+	write.SetMaxOpenConns(1)
+	s.write = write
+	read, err := sql.Open("sqlite", address(s.path, true))
+	if err != nil {
 		return err
 	}
-	s.read.SetMaxOpenConns(readers)
+	read.SetMaxOpenConns(readers)
+	s.mu.Lock()
+	s.read = read
+	s.mu.Unlock()
 	if err := s.migrate(ctx); err != nil {
 		return err
 	}
-	return s.recall(ctx)
+	if err := s.recall(ctx); err != nil {
+		return err
+	}
+	s.usable = true
+	return nil
 }
 
 // readers is how many questions are answered at once.
@@ -154,7 +169,7 @@ func broken(err error) bool {
 func (s *Store) moveAside(why error) error {
 	s.closeFiles()
 	aside := s.path + ".broken-" + time.Now().Format("20060102-150405")
-	if err := os.Rename(s.path, aside); err != nil {
+	if err := os.Rename(s.path, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("history: %w", err)
 	}
 	for _, end := range []string{"-wal", "-shm"} {
@@ -182,11 +197,19 @@ func (s *Store) Path() string { return s.path }
 func (s *Store) Close() error { return s.closeFiles() }
 
 func (s *Store) closeFiles() error {
+	s.usable = false
 	var errs []error
-	for _, db := range []*sql.DB{s.read, s.write} {
+	for _, db := range []*sql.DB{s.reader(), s.write} {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// reader is the file, for questions.
+func (s *Store) reader() *sql.DB {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read
 }

@@ -309,14 +309,20 @@ func TestLostAndAgain(t *testing.T) {
 	source := newTape()
 	path := filepath.Join(t.TempDir(), "history.db")
 	o := open(t, path, testConfig(), source)
-	source.add(reading("robot", "light", 0, time.Second, 1, 2, 3))
-	o.wait("it is there", func() bool { return o.Stats().Samples == 3 })
+	source.add(reading("lamp", "old", -2*time.Hour, time.Second, 1), reading("lamp", "power", time.Second, time.Second, 5), reading("robot", "light", 0, time.Second, 1, 2, 3))
+	o.wait("it is there", func() bool { return o.Stats().Samples == 5 })
 	o.stop()
-	source.first = 3 // the second was lost
+	source.first = 5 // the fourth was lost
 	source.kept = []ferrule.Reading{reading("robot", "light", 10*time.Second, time.Second, 11, 12)}
 	o = open(t, path, testConfig(), source)
 	o.wait("it goes on", func() bool { return o.Stats().Samples == 2 })
 	o.settle()
+	if from, to := o.number(`SELECT "from" FROM holes WHERE signal = 'power'`), o.number(`SELECT "to" FROM holes WHERE signal = 'power'`); to-from != 9 {
+		t.Errorf("of another signal that was being measured there is a hole from %v to %v", from, to)
+	}
+	if n := o.number("SELECT count(*) FROM holes WHERE signal = 'old'"); n != 0 {
+		t.Errorf("%v holes of one that was not", n)
+	}
 	curves, err := o.Past(t.Context(), ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
 	if err != nil || len(curves) != 1 || len(curves[0].Points) != 5 || len(curves[0].Holes) != 1 {
 		t.Fatalf("%+v, %v", curves, err)
@@ -332,7 +338,7 @@ func TestLostAndAgain(t *testing.T) {
 	o = open(t, path, testConfig(), fromStart{again})
 	o.wait("it goes on", func() bool { return o.Stats().Samples == 2 })
 	o.settle()
-	if n := o.number("SELECT count(*) FROM samples"); n != 7 {
+	if n := o.number("SELECT count(*) FROM samples WHERE device = 'robot'"); n != 7 {
 		t.Errorf("%v samples", n)
 	}
 	o.agrees()

@@ -32,17 +32,18 @@ func (s *Store) Run(ctx context.Context, source Source) error {
 	pause := least
 	for {
 		began := time.Now()
-		err := s.follow(ctx, source)
+		err := s.reopen()
+		if err == nil {
+			err = s.follow(ctx, source)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
+		s.stop(err)
 		if broken(err) {
-			if err = s.moveAside(err); err == nil {
-				err = s.open()
+			if err := s.moveAside(err); err != nil {
+				s.stop(err)
 			}
-		}
-		if err != nil {
-			s.stop(err)
 		}
 		if time.Since(began) > most {
 			pause = least
@@ -54,6 +55,15 @@ func (s *Store) Run(ctx context.Context, source Source) error {
 		}
 		pause = min(2*pause, most)
 	}
+}
+
+// reopen opens the file again, if it was moved aside.
+func (s *Store) reopen() error {
+	if s.usable {
+		return nil
+	}
+	s.closeFiles() // it may be half open
+	return s.open()
 }
 
 // stop notes why nothing is recorded.
@@ -215,6 +225,9 @@ func (s *Store) add(b *batch, r ferrule.Recorded) {
 	if r.Reading == nil {
 		return
 	}
+	if r.Lost {
+		s.lose(b, r.Reading)
+	}
 	for _, series := range r.Reading.Series {
 		t := s.track(signal{r.Reading.Device, series.Signal}, series)
 		if t == nil {
@@ -222,9 +235,6 @@ func (s *Store) add(b *batch, r ferrule.Recorded) {
 			continue
 		}
 		before := t.latest.Time
-		if r.Lost && !before.IsZero() && len(series.Samples) > 0 {
-			b.gaps = append(b.gaps, gap{t, before.UnixMicro(), series.Samples[0].Time.UnixMicro(), string(ferrule.Lost), 0})
-		}
 		for _, h := range series.Holes {
 			if !r.Again || h.To.After(before) {
 				b.gaps = append(b.gaps, gap{t, h.From.UnixMicro(), h.To.UnixMicro(), string(h.Why), h.Most})
@@ -246,6 +256,36 @@ func (s *Store) add(b *batch, r ferrule.Recorded) {
 		}
 	}
 }
+
+// lose notes that there may have been readings before one, of any signal that was being
+// measured then. It is called with mu held.
+func (s *Store) lose(b *batch, next *ferrule.Reading) {
+	begins := make(map[signal]time.Time)
+	for _, series := range next.Series {
+		if len(series.Samples) > 0 {
+			begins[signal{next.Device, series.Signal}] = series.Samples[0].Time
+		}
+	}
+	var newest time.Time
+	for _, t := range s.tracks {
+		if t.latest.Time.After(newest) {
+			newest = t.latest.Time
+		}
+	}
+	for _, t := range s.tracks {
+		until, named := begins[t.of]
+		if !named {
+			until = next.Time
+		}
+		if t.latest.Time.IsZero() || !until.After(t.latest.Time) || !named && newest.Sub(t.latest.Time) > maxSilence {
+			continue
+		}
+		b.gaps = append(b.gaps, gap{t, t.latest.Time.UnixMicro(), until.UnixMicro(), string(ferrule.Lost), 0})
+	}
+}
+
+// maxSilence is how long a signal that is being measured usually brings nothing, at most.
+const maxSilence = time.Hour
 
 // track finds what is known of a signal, or begins to know it; nil if there are too many.
 // It is called with mu held.

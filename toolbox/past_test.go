@@ -248,6 +248,9 @@ func TestPlot(t *testing.T) {
 			t.Errorf("%q is not in %s", want, text)
 		}
 	}
+	if holes := drawn.Curves[1].Holes; len(holes) != 1 || !holes[0].From.Equal(drawn.From) || !holes[0].To.Equal(drawn.Curves[1].Points[0].Time) {
+		t.Errorf("what is left out looks as if it had not been measured: %+v", holes)
+	}
 	if drawn.Width != 1000 || drawn.Height != 520 || len(drawn.Curves) != 2 || len(drawn.Calls) != 1 || drawn.Title != "a" {
 		t.Errorf("drawn %dx%d, %d curves, %d calls", drawn.Width, drawn.Height, len(drawn.Curves), len(drawn.Calls))
 	}

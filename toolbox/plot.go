@@ -36,7 +36,7 @@ const (
 	baseHeight  = 280
 	unitHeight  = 120
 	mostHeight  = 1200
-	plotPoints  = 4000 // of each signal; a picture is not that wide
+	plotPoints  = 10_000 // of each signal: the hours of a year, and more than a picture is wide
 	plotsAtOnce = 2
 )
 
@@ -71,11 +71,12 @@ func Plot(fleet Finder, records Records, diary Diary, draw func(Picture) ([]byte
 		p.fill()
 		calls, missing := diary.Calls(ctx, span.Device, span.From, span.To)
 		p.Calls = calls
+		words := p.words()
+		p.shadeCut()
 		png, err := draw(p)
 		if err != nil {
 			return nil, ferrule.Errorf(ferrule.Invalid, "it cannot be drawn: %w", err)
 		}
-		words := p.words()
 		if missing != nil {
 			words += " Not all calls are marked: " + missing.Error() + "."
 		}
@@ -103,6 +104,16 @@ func (p *Picture) fill() {
 	}
 }
 
+// shadeCut shades the time of points that are left out: it would look as if nothing had
+// been measured then.
+func (p *Picture) shadeCut() {
+	for i := range p.Curves {
+		if c := &p.Curves[i]; c.Cut && len(c.Points) > 0 {
+			c.Holes = append([]ferrule.Hole{{From: p.From, To: c.Points[0].Time, Why: ferrule.Dropped}}, c.Holes...)
+		}
+	}
+}
+
 // words tells what is to be seen, for those who cannot look.
 func (p *Picture) words() string {
 	var b strings.Builder
@@ -121,14 +132,16 @@ func summary(c ferrule.Curve) string {
 	if len(c.Points) == 0 {
 		return c.Signal + ": nothing was measured."
 	}
+	const small = 0x1p-64 // the sum of large numbers is none: it is one of small parts of them
 	low, high, sum, count := math.Inf(1), math.Inf(-1), 0.0, 0.0
 	for _, p := range c.Points {
 		low, high = min(low, p.Min), max(high, p.Max)
-		sum, count = sum+p.Mean*float64(p.Count), count+float64(p.Count)
+		sum, count = sum+p.Mean*small*float64(p.Count), count+float64(p.Count)
 	}
+	mean := max(low, min(high, sum/count/small))
 	last := c.Points[len(c.Points)-1]
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
-	text := fmt.Sprintf("%s%s: from %s to %s, mean %s, last %s; points are %s", c.Signal, in(c.Unit), number(low), number(high), number(sum/count), number(last.Mean), grains[c.Grain])
+	text := fmt.Sprintf("%s%s: from %s to %s, mean %s, last %s; points are %s", c.Signal, in(c.Unit), number(low), number(high), number(mean), number(last.Mean), grains[c.Grain])
 	if n := len(c.Holes); n > 0 {
 		text += fmt.Sprintf(", gaps %d", n)
 	}

@@ -97,6 +97,7 @@ func (p *pageOf) add(e ferrule.Entry) {
 		e.Time = e.Time.Add(-time.Duration(e.Took)) // when it was made
 		p.calls[e.Call] = &e
 	case known == nil && e.Phase == ferrule.Intent:
+		e.Code, e.MayHaveRun = ferrule.Unanswered, true // until its outcome is found
 		p.calls[e.Call] = &e
 	}
 }

@@ -59,6 +59,7 @@ func TestDiary(t *testing.T) {
 		failed(at(4, "5", "robot", "denied", ferrule.Outcome), ferrule.Denied, false),
 		at(5, "6", "robot", "lost", ferrule.Intent), failed(at(5.2, "6", "robot", "lost", ferrule.Outcome), ferrule.Unanswered, true),
 		read,
+		at(8, "11", "robot", "cut off", ferrule.Intent),
 		at(9, "8", "robot", "late", ferrule.Intent), failed(at(11, "8", "robot", "late", ferrule.Outcome), ferrule.Failed, true),
 		at(12, "9", "robot", "after", ferrule.Intent),
 		at(40, "10", "robot", "long after", ferrule.Intent),
@@ -71,7 +72,7 @@ func TestDiary(t *testing.T) {
 		}
 		return strings.Join(words, " "), err
 	}
-	const here = "write@1m0s look@2m30s lost@5m0sunanswered late@9m0sfailed"
+	const here = "write@1m0s look@2m30s lost@5m0sunanswered cut off@8m0sunanswered late@9m0sfailed"
 	if got, err := told(diary{data: dir}); err != nil || got != here {
 		t.Errorf("got %s, %v", got, err)
 	}
@@ -87,7 +88,7 @@ func TestDiary(t *testing.T) {
 		defer r.Close()
 		return r.Read(ctx, false, fn)
 	}}
-	if got, err := told(both); err != nil || got != strings.Replace(here, "late", "blink@7m0s late", 1) {
+	if got, err := told(both); err != nil || got != strings.Replace(here, "cut off", "blink@7m0s cut off", 1) {
 		t.Errorf("got %s, %v", got, err)
 	}
 	both.others = func(context.Context, ferrule.JournalQuery, func(ferrule.JournalLines) error) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -145,5 +146,17 @@ func TestPastRow(t *testing.T) {
 	}}}}
 	if got := strings.Join(pastRow(toolbox.LatestSignal{}, minutes)[4:7], " "); got != "-5 2 9" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestPastRowOfLargest: a device may say numbers whose sum is none.
+func TestPastRowOfLargest(t *testing.T) {
+	line := toolbox.HistoryLine{Name: "light"}
+	for i, v := range []float64{math.MaxFloat64, math.MaxFloat64, -math.MaxFloat64, -math.MaxFloat64, 0} {
+		line.Points = append(line.Points, toolbox.HistoryPoint{Time: tapeStart.Add(time.Duration(i) * 500 * time.Millisecond), Value: v})
+	}
+	out := toolbox.HistoryOutput{From: tapeStart, To: tapeStart.Add(curveWidth * time.Second), Signals: []toolbox.HistoryLine{line}}
+	if row := pastRow(toolbox.LatestSignal{Name: "light"}, out); row[5] != "0" || row[7] != "█▁▅" {
+		t.Errorf("got %q", row)
 	}
 }

@@ -27,6 +27,9 @@ of it, until interrupted:
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
+			if length < 0 {
+				return usageError{fmt.Errorf("--for: want a duration such as 10s, got %v", length)}
+			}
 			if length > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, length)

@@ -41,6 +41,9 @@ What has happened before is not shown; ferrule audit tells who called what.`,
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
+			if length < 0 {
+				return usageError{fmt.Errorf("--for: want a duration such as 10s, got %v", length)}
+			}
 			if length > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, length)

@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -50,6 +51,9 @@ type Asker struct {
 // New makes an asker of the file at path. Program is the command of which the child is
 // made: a file, what it is to call itself, and its arguments. It must call Serve.
 func New(path string, program ...string) *Asker {
+	if whole, err := filepath.Abs(path); err == nil { // a URI has no other
+		path = whole
+	}
 	return &Asker{path: path, program: program, env: environment(), seats: make(chan struct{}, atOnce), time: MaxTime}
 }
 

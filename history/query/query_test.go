@@ -408,3 +408,13 @@ func TestNoFile(t *testing.T) {
 		}
 	}
 }
+
+// TestRelative: a file may be named from where the program is, as --data can be.
+func TestRelative(t *testing.T) {
+	s := newStore(t)
+	t.Chdir(filepath.Dir(s.asker.path))
+	s.asker = newAsker(t, filepath.Base(s.asker.path))
+	if got, err := s.ask(t, "SELECT count(*) FROM samples", 0); err != nil || !strings.Contains(got, "5001") {
+		t.Errorf("%s, %v", got, err)
+	}
+}
