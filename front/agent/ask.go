@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -84,6 +85,9 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 		if len(schema) > ferrule.MaxSchema || json.Unmarshal(schema, &root) != nil || root == nil {
 			return nil, errors.New("the form that the device asks with is no object, or too large")
 		}
+		if refers(root) {
+			return nil, errors.New("the form that the device asks with refers to a schema; that is not possible in a form")
+		}
 		return &mcp.ElicitParams{Mode: "form", Message: message, RequestedSchema: schema}, nil
 	case ferrule.Page:
 		web := strings.HasPrefix(q.URL, "https://") || strings.HasPrefix(q.URL, "http://")
@@ -105,6 +109,24 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 		return &mcp.ListRootsParams{}, nil
 	}
 	return nil, fmt.Errorf("nobody is called %q", ferrule.Clean(string(q.Of), ferrule.MaxWord))
+}
+
+// refers tells whether a part of a schema refers to another, or to itself. The SDK would
+// check an answer against it without end, until the whole process has no stack left. No
+// form needs it: in MCP they are flat.
+func refers(schema any) bool {
+	switch part := schema.(type) {
+	case map[string]any:
+		for key, below := range part {
+			key = strings.ToLower(key) // some take it in any case
+			if key == "$ref" || key == "$dynamicref" || key == "$recursiveref" || refers(below) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(part, refers)
+	}
+	return false
 }
 
 // answerTo is what was said to a question; it is not ok if it is no answer to that.
