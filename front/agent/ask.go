@@ -82,8 +82,8 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 			schema = json.RawMessage(anyText)
 		}
 		var root map[string]any
-		if len(schema) > ferrule.MaxSchema || json.Unmarshal(schema, &root) != nil || root == nil {
-			return nil, errors.New("the form that the device asks with is no object, or too large")
+		if len(schema) > ferrule.MaxSchema || depth(schema) > maxDepth || json.Unmarshal(schema, &root) != nil || root == nil {
+			return nil, errors.New("the form that the device asks with is no object, too large, or too deep")
 		}
 		if refers(root) {
 			return nil, errors.New("the form that the device asks with refers to a schema; that is not possible in a form")
