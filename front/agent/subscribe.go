@@ -35,7 +35,7 @@ func (f *Front) Hear(e ferrule.Event) {
 	if e.Method == updatedMethod {
 		json.Unmarshal(e.Params, &said) // if it fails, it is said of no resource
 	}
-	for _, v := range f.allViews() {
+	for _, v := range f.viewsOf(e.Device) {
 		if v.subscriptions.none() {
 			continue
 		}
