@@ -211,6 +211,47 @@ func TestResumeLost(t *testing.T) {
 	close(m.goOn)
 }
 
+// TestResumeKeepsSession: a session with a call under way is in use, also while its agent
+// has no connection: it is not ended to make room for another, and nobody waits for it.
+func TestResumeKeepsSession(t *testing.T) {
+	m := newMover(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, first, _ := m.begin(ctx)
+	cancel()
+	long := time.Now().Add(-DefaultConfig().Idle - time.Minute)
+	idle := func() bool { // as if its agent had gone long ago
+		m.sessions.mu.Lock()
+		defer m.sessions.mu.Unlock()
+		u := m.sessions.uses[m.session]
+		u.last = long
+		return u.requests == 0
+	}
+	eventually(t, func() bool {
+		m.claims.mu.Lock()
+		defer m.claims.mu.Unlock()
+		return len(m.claims.all) == 0
+	})
+	ended := make(chan bool, 1)
+	if idle() {
+		t.Error("a session with a call under way is said to be idle")
+	}
+	go func() {
+		m.endIdle(time.Now().Add(-DefaultConfig().Idle))
+		ended <- m.endOldest()
+	}()
+	select {
+	case ended := <-ended:
+		if ended {
+			t.Error("it was ended")
+		}
+	case <-time.After(2 * time.Second):
+		t.Error("the call is waited for")
+	}
+	close(m.goOn)
+	m.finish(first.id, 2)
+	eventually(t, idle)
+}
+
 // TestResumeTogether: a quick call is answered in one piece, with the event that opens
 // its stream.
 func TestResumeTogether(t *testing.T) {

@@ -187,6 +187,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
 			}
 		}()
+		defer v.front.sessions.use(req.GetSession().ID())() // its connection may end before it does
 		switch req := req.(type) {
 		case *mcp.ListToolsRequest:
 			if ready := v.front.parts.Ready; ready != nil {
