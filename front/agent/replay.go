@@ -163,6 +163,13 @@ func (k *replays) forget(before time.Time) {
 	}
 }
 
+// knows tells whether there is a session.
+func (k *replays) knows(session string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sessions[session] != nil
+}
+
 func (k *replays) find(session, stream string) *keptStream {
 	if s := k.sessions[session]; s != nil {
 		return s.streams[stream]

@@ -252,6 +252,26 @@ func TestResumeKeepsSession(t *testing.T) {
 	eventually(t, idle)
 }
 
+// TestUnknownSessions: nothing is remembered of sessions that there are not.
+func TestUnknownSessions(t *testing.T) {
+	m := newMover(t)
+	close(m.goOn)
+	known := m.session
+	for i := range 10 {
+		m.session = fmt.Sprint("unknown", i)
+		for _, verb := range []string{http.MethodPost, http.MethodGet, http.MethodDelete} {
+			if resp := m.send(t.Context(), verb, "", move); resp.StatusCode != http.StatusNotFound {
+				t.Errorf("%s: %d", verb, resp.StatusCode)
+			}
+		}
+	}
+	m.sessions.mu.Lock()
+	defer m.sessions.mu.Unlock()
+	if len(m.sessions.uses) != 1 || m.sessions.uses[known] == nil {
+		t.Errorf("%d sessions are remembered", len(m.sessions.uses))
+	}
+}
+
 // TestResumeTogether: a quick call is answered in one piece, with the event that opens
 // its stream.
 func TestResumeTogether(t *testing.T) {
