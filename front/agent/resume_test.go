@@ -26,6 +26,7 @@ type mover struct {
 	handler http.Handler
 	url     string
 	session string
+	version string // of the protocol
 	moved   atomic.Int32
 	goOn    chan struct{}
 }
@@ -35,7 +36,7 @@ func newMover(t *testing.T) *mover {
 	c := catalog.New(catalog.DefaultConfig())
 	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
 		&ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "move", Effect: ferrule.Changes}}})
-	m := &mover{t: t, goOn: make(chan struct{})}
+	m := &mover{t: t, version: "2025-11-25", goOn: make(chan struct{})}
 	m.Front = New(Parts{
 		Config: DefaultConfig(), Catalog: c, Version: "1", Log: slog.New(slog.DiscardHandler),
 		Handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -74,7 +75,7 @@ func (m *mover) send(ctx context.Context, verb, last, body string) *http.Respons
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set(versionHeader, "2025-11-25")
+	req.Header.Set(versionHeader, m.version)
 	if m.session != "" {
 		req.Header.Set(sessionHeader, m.session)
 	}
@@ -193,6 +194,20 @@ func TestResumeUnseen(t *testing.T) {
 		defer m.claims.mu.Unlock()
 		return len(m.claims.all) == 0
 	})
+}
+
+// TestResumeUnseenBefore: so does one of a version whose streams begin without an event
+// that has nothing but an ID.
+func TestResumeUnseenBefore(t *testing.T) {
+	m := newMover(t)
+	m.version = "2025-06-18"
+	resp := m.send(t.Context(), http.MethodPost, "", move)
+	half, ok := next(bufio.NewScanner(resp.Body))
+	if !ok || half.id == "" || !strings.Contains(half.data, `"half"`) {
+		t.Fatalf("it began with %+v", half)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { close(m.goOn) })
+	m.finish(half.id, 1)
 }
 
 // TestResumeLost: what is kept no more is known to be lost, and a stream that never was
