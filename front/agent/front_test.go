@@ -288,3 +288,33 @@ func TestStdioLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestVersionsToCome: an agent that asks for a version that there is not yet, or only without
+// sessions, is served in the one that was agreed on: it is asked, and told of changes, as
+// that has it.
+func TestVersionsToCome(t *testing.T) {
+	for _, version := range []string{"2027-01-01", modernVersion, "DRAFT"} {
+		f := asks(aText).front(t)
+		toUs, requests := io.Pipe()
+		answers, fromUs := io.Pipe()
+		go f.Stdio(t.Context(), toUs, fromUs)
+		t.Cleanup(func() { requests.Close() })
+		lines := bufio.NewScanner(answers)
+		exchange := func(request, want string) {
+			t.Helper()
+			if request != "" {
+				fmt.Fprintln(requests, request)
+			}
+			if !lines.Scan() || !strings.Contains(lines.Text(), want) {
+				t.Fatalf("%s: got %s, want %s", version, lines.Text(), want)
+			}
+		}
+		exchange(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+`","clientInfo":{"name":"a","version":"1"},"capabilities":{"elicitation":{}}}}`,
+			`"protocolVersion":"2025-11-25"`)
+		fmt.Fprintln(requests, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		exchange(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"robot__move"}}`, `{"jsonrpc":"2.0","id":1,"method":"elicitation/create"`)
+		exchange(`{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}`, `"id":2,"result":`)
+		f.viewAt("").registerTool()
+		exchange("", "notifications/tools/list_changed")
+	}
+}

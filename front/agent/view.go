@@ -189,6 +189,10 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		}()
 		defer v.front.sessions.use(req.GetSession().ID())() // its connection may end before it does
 		switch req := req.(type) {
+		case *mcp.ServerRequest[*mcp.InitializeParams]:
+			if req.Params.ProtocolVersion >= modernVersion {
+				req.Params.ProtocolVersion = legacyVersion // which is what the SDK agrees on, and then forgets
+			}
 		case *mcp.ListToolsRequest:
 			if ready := v.front.parts.Ready; ready != nil {
 				ready(ctx)
