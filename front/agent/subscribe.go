@@ -24,6 +24,9 @@ const (
 // updatedMethod is how a device says that one of its resources is another.
 const updatedMethod = "notifications/resources/updated"
 
+// unsubscribeMethod is how an agent says that it has heard enough of a resource.
+const unsubscribeMethod = "resources/unsubscribe"
+
 // Hear takes in something that a device said. It does not block.
 func (f *Front) Hear(e ferrule.Event) {
 	if e.What != ferrule.Said {
@@ -86,7 +89,7 @@ func (v *view) enlist(ctx context.Context, session *mcp.ServerSession, uri strin
 	case first:
 		go func() {
 			session.Wait()
-			v.subscriptions.leave(session)
+			v.leave(session)
 		}()
 	}
 	return nil
@@ -135,6 +138,21 @@ func (f *Front) over(t topic) {
 func (v *view) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
 	v.forget(req.Session, []string{req.Params.URI})
 	return nil
+}
+
+// leave ends what a session was subscribed to that has ended. The SDK would remember each
+// resource for ever.
+func (v *view) leave(session *mcp.ServerSession) {
+	defer survive(v.front.parts.Log)
+	for _, uri := range v.subscriptions.of(session) {
+		v.dropped(session, uri)
+	}
+	v.subscriptions.leave(session)
+}
+
+// dropped has the SDK forget that a session is subscribed to a resource.
+func (v *view) dropped(session *mcp.ServerSession, uri string) {
+	v.sdk(context.Background(), unsubscribeMethod, &mcp.UnsubscribeRequest{Session: session, Params: &mcp.UnsubscribeParams{URI: uri}})
 }
 
 // agreed is what an agent may subscribe to of all that it asks for at once, the first

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -189,6 +190,26 @@ func TestSubscribersLeave(t *testing.T) {
 		f.viewAt("").subscriptions.becomes(t, 1, 1)
 		session.Close()
 		f.viewAt("").subscriptions.becomes(t, 0, 0)
+	}
+}
+
+// TestSubscribersLeaveNothing: nor does the SDK remember what nobody is subscribed to any
+// more, of agents that have gone without a word.
+func TestSubscribersLeaveNothing(t *testing.T) {
+	f := newFront(t, nil)
+	v := f.viewAt("")
+	for i := range 3 {
+		id := fmt.Sprint("lamp", i)
+		f.put(id, ferrule.StateOnline, ferrule.TrustAdopted)
+		session, _ := subscriber(t, f, eras[0])
+		if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: stateURI(id)}); err != nil {
+			t.Fatal(err)
+		}
+		session.Close()
+	}
+	v.subscriptions.becomes(t, 0, 0)
+	if n := reflect.ValueOf(v.server).Elem().FieldByName("resourceSubscriptions").Len(); n > 0 {
+		t.Errorf("it remembers %d resources", n)
 	}
 }
 

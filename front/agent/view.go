@@ -23,6 +23,7 @@ type view struct {
 	front  *Front
 	device string // empty for the whole fleet
 	server *mcp.Server
+	sdk    mcp.MethodHandler // how the server serves a request by itself
 
 	subscriptions *subscriptions
 
@@ -180,6 +181,7 @@ type meantKey struct{}
 // callTool, every read to readResource and every prompt to getPrompt. What it does
 // not know is left to the SDK.
 func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
+	v.sdk = next
 	return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
 		defer func() {
 			if r := recover(); r != nil {
@@ -224,6 +226,9 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		result, err = next(ctx, method, req)
 		if asked, ok := req.(*mcp.SubscribeRequest); ok && err == nil {
 			v.subscriptions.begun(asked.Session, []string{asked.Params.URI})
+			if !v.subscriptions.has(asked.Session, asked.Params.URI) { // it has ended meanwhile
+				v.dropped(asked.Session, asked.Params.URI)
+			}
 		}
 		switch result := result.(type) {
 		case *mcp.InitializeResult:
