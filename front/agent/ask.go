@@ -58,8 +58,10 @@ func nobody(who ferrule.Asked) error {
 	return e
 }
 
-// lacking is the answer to a request that failed because the client cannot ask
-// somebody, as the newer era wants it.
+// lacks tells whether a call failed because the client cannot ask somebody whom MCP knows.
+func lacks(e *ferrule.Error) bool { return len(e.Needs) > 0 && capabilities[e.Needs[0]] != "" }
+
+// lacking is the answer to such a request, as the newer era wants it.
 func lacking(e *ferrule.Error) error {
 	data := fmt.Sprintf(`{"requiredCapabilities":%s}`, capabilities[e.Needs[0]])
 	return &jsonrpc.Error{Code: mcp.CodeMissingRequiredClientCapabilities, Message: words(e), Data: json.RawMessage(data)}

@@ -224,7 +224,7 @@ func (v *view) takeError(err error) error {
 		return err
 	}
 	e := v.advised(ferrule.AsError(err))
-	if e.Needs != nil {
+	if lacks(e) {
 		return lacking(e)
 	}
 	return requestError(e)

@@ -478,6 +478,9 @@ func TestHostileQuestions(t *testing.T) {
 			if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err == nil && !result.IsError {
 				t.Errorf("%s: %+v was asked", era, q)
 			}
+			if _, err := session.ListTools(t.Context(), nil); err != nil {
+				t.Errorf("%s: %+v ended the session of the agent: %v", era, q, err)
+			}
 		}
 	}
 	many := &curious{ask: func(ctx context.Context, call *ferrule.Call) (string, error) {
