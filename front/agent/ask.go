@@ -102,6 +102,9 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 		if len(q.Prompt) > maxPrompt {
 			return nil, fmt.Errorf("what the device asks a model has %d bytes; at most %d are possible", len(q.Prompt), maxPrompt)
 		}
+		if depth(q.Prompt) > maxDepth {
+			return nil, fmt.Errorf("what the device asks a model is more than %d levels deep", maxDepth)
+		}
 		if err := json.Unmarshal(q.Prompt, p); err != nil {
 			return nil, fmt.Errorf("what the device asks a model cannot be read: %w", err)
 		}

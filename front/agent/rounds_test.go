@@ -471,6 +471,7 @@ func TestHostileQuestions(t *testing.T) {
 		{URL: "javascript:alert(1)"}, {URL: "https://a\u202e"}, {Of: ferrule.Page},
 		{Of: ferrule.Model}, {Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"content":7}]}`)},
 		{Of: ferrule.Model, Prompt: json.RawMessage(`{"x":"` + strings.Repeat("x", maxPrompt) + `"}`)},
+		{Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"role":"user","content":{"type":"text","text":"?"}}],"metadata":` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`)},
 		{Of: "neighbour"},
 	} {
 		for _, era := range eras {
