@@ -216,15 +216,18 @@ func (s *keptSession) oldest(willDo func(*keptStream) bool) (found *keptStream) 
 }
 
 // worth grows with what an agent loses with a stream: news, an answer that it most likely
-// has, a call that is under way.
+// has, a request of which it was told nothing by which it could come back, a call that is
+// under way.
 func (one *keptStream) worth() int {
 	switch {
 	case one.name == "":
 		return 0
 	case one.done:
 		return 1
+	case one.first == 0 && len(one.events) == 0:
+		return 2
 	}
-	return 2
+	return 3
 }
 
 // reduce forgets the oldest event of a stream, or all of one that was answered: without

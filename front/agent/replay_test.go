@@ -260,6 +260,23 @@ func TestReplayKeepsWhatIsUnderWay(t *testing.T) {
 	checkReplays(t, k)
 }
 
+// TestReplayKeepsWhatWasBegun: requests that are refused after their stream was opened, such
+// as those of an agent that asks again and again with the ID of a call that is under way, do
+// not take the place of that call.
+func TestReplayKeepsWhatWasBegun(t *testing.T) {
+	k := newReplays()
+	opened(t, k, "s", "call")
+	told(t, k, "s", "call", "")
+	for i := range 2 * maxKeptStreams {
+		opened(t, k, "s", fmt.Sprint("refused", i))
+	}
+	told(t, k, "s", "call", answer)
+	if got, missing := heard(k, "s", "call", 0); got != answer+"\n" || missing {
+		t.Errorf("%q, %t", got, missing)
+	}
+	checkReplays(t, k)
+}
+
 // TestReplayNewsGoFirst: however much agents are told of changes, of one session or of all,
 // no answer is lost for that.
 func TestReplayNewsGoFirst(t *testing.T) {
