@@ -3,10 +3,12 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -87,7 +89,7 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 		if len(schema) > ferrule.MaxSchema || depth(schema) > maxDepth || json.Unmarshal(schema, &root) != nil || root == nil {
 			return nil, errors.New("the form that the device asks with is no object, too large, or too deep")
 		}
-		if refers(root) {
+		if refers(schema) {
 			return nil, errors.New("the form that the device asks with refers to a schema; that is not possible in a form")
 		}
 		return &mcp.ElicitParams{Mode: "form", Message: message, RequestedSchema: schema}, nil
@@ -118,21 +120,24 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 
 // refers tells whether a part of a schema refers to another, or to itself. The SDK would
 // check an answer against it without end, until the whole process has no stack left. No
-// form needs it: in MCP they are flat.
-func refers(schema any) bool {
-	switch part := schema.(type) {
-	case map[string]any:
-		for key, below := range part {
-			key = strings.ToLower(key) // some take it in any case
-			if key == "$ref" || key == "$dynamicref" || key == "$recursiveref" || refers(below) {
-				return true
-			}
+// form needs it: in MCP they are flat. Every word is looked at, as of members that are there
+// twice it is not known which one counts.
+func refers(schema json.RawMessage) bool {
+	words := json.NewDecoder(bytes.NewReader(schema))
+	for {
+		token, err := words.Token()
+		if err != nil {
+			return err != io.EOF
 		}
-	case []any:
-		return slices.ContainsFunc(part, refers)
+		if word, ok := token.(string); ok && slices.Contains(references, strings.ToLower(word)) {
+			return true
+		}
 	}
-	return false
 }
+
+// references are the words by which one schema refers to another. Some take them in any
+// case.
+var references = []string{"$ref", "$dynamicref", "$recursiveref"}
 
 // answerTo is what was said to a question; it is not ok if it is no answer to that.
 func answerTo(q ferrule.Question, response any) (a ferrule.Answer, ok bool) {

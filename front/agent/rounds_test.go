@@ -467,6 +467,7 @@ func TestHostileQuestions(t *testing.T) {
 	for _, q := range []ferrule.Question{
 		{Schema: json.RawMessage(`null`)}, {Schema: json.RawMessage(`[`)}, {Schema: json.RawMessage(`"` + strings.Repeat("x", ferrule.MaxSchema) + `"`)},
 		{Text: "Which joint?", Schema: json.RawMessage(`{"$ref":"#"}`)}, {Text: "Which joint?", Schema: json.RawMessage(`{"type":"object","allOf":[{"$REF":"#"}]}`)},
+		{Text: "Which joint?", Schema: json.RawMessage(`{"properties":{"joint":{"type":"integer","$ref":"#/$defs/a"}},"properties":{},"$defs":{"a":{"$ref":"#/$defs/a"}},"$defs":{}}`)},
 		{Text: "Which joint?", Schema: json.RawMessage(strings.Repeat(`{"allOf":[`, 50) + "{}" + strings.Repeat("]}", 50))},
 		{URL: "javascript:alert(1)"}, {URL: "https://a\u202e"}, {Of: ferrule.Page},
 		{Of: ferrule.Model}, {Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"content":7}]}`)},
