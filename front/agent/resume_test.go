@@ -267,6 +267,28 @@ func TestResumeKeepsSession(t *testing.T) {
 	eventually(t, idle)
 }
 
+// TestSweepWaitsForNobody: a call that comes at the moment at which its session is found to
+// be idle is not waited for by those who look after all others.
+func TestSweepWaitsForNobody(t *testing.T) {
+	m := newMover(t)
+	m.begin(t.Context())
+	m.sessions.mu.Lock()
+	m.sessions.uses[m.session] = &sessionUse{last: time.Now().Add(-time.Hour)} // as it was before
+	m.sessions.mu.Unlock()
+	swept := make(chan struct{})
+	go func() {
+		m.endIdle(time.Now().Add(-time.Minute))
+		close(swept)
+	}()
+	select {
+	case <-swept:
+	case <-time.After(2 * time.Second):
+		t.Error("the call is waited for")
+	}
+	close(m.goOn)
+	eventually(t, func() bool { return m.Sessions() == 0 })
+}
+
 // TestUnknownSessions: nothing is remembered of sessions that there are not.
 func TestUnknownSessions(t *testing.T) {
 	m := newMover(t)
