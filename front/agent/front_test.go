@@ -59,9 +59,9 @@ func serve(t *testing.T, prepare func(*Front)) (*Front, string) {
 	return f, server.URL
 }
 
-// listens connects an agent that hears of changes: of the list of tools, and of the
+// hearsOver connects an agent that hears of changes: of the list of tools, and of the
 // state of robot.
-func listens(t *testing.T, url, era string) (told [2]chan struct{}) {
+func hearsOver(t *testing.T, url, era string) (told [2]chan struct{}) {
 	t.Helper()
 	told = [2]chan struct{}{make(chan struct{}, 10_000), make(chan struct{}, 10_000)}
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
@@ -129,7 +129,7 @@ func TestDeafAgents(t *testing.T) {
 	for _, era := range []string{"2025-11-25", modernVersion} {
 		deaf(t, url, era)
 		deaf(t, url, era)
-		all := listens(t, url, era)
+		all := hearsOver(t, url, era)
 		told = append(told, all[:]...)
 	}
 	blocked := func() int {
@@ -252,7 +252,7 @@ func TestBegins(t *testing.T) {
 		_, url := serve(t, func(f *Front) {
 			f.parts.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
-		listens(t, url, era)
+		hearsOver(t, url, era)
 		if want := `msg="agent: test 1 speaks MCP ` + era + `"`; !strings.Contains(log.String(), want) {
 			t.Errorf("the log is without %s: %s", want, &log)
 		}

@@ -98,11 +98,19 @@ func (v *view) enlist(ctx context.Context, session *mcp.ServerSession, uri strin
 // begun is a middleware of what is sent: when it is acknowledged what an agent of the
 // newer era has subscribed to, the SDK knows of it.
 func (v *view) begun(next mcp.MethodHandler) mcp.MethodHandler {
+	v.send = next
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		result, err := next(ctx, method, req)
-		if said, ok := req.GetParams().(*mcp.SubscriptionsAcknowledgedParams); ok {
-			v.subscriptions.begun(req.GetSession(), said.Notifications.ResourceSubscriptions)
+		said, ok := req.GetParams().(*mcp.SubscriptionsAcknowledgedParams)
+		one, opens := ctx.Value(listenKey{}).(*listen)
+		if !ok || !opens {
+			return next(ctx, method, req)
 		}
+		v.listens.open(one, said)
+		result, err := next(ctx, method, req)
+		for method := range v.listens.begin(one) {
+			v.tellListen(one, method)
+		}
+		v.subscriptions.begun(req.GetSession(), said.Notifications.ResourceSubscriptions)
 		return result, err
 	}
 }
@@ -177,7 +185,7 @@ func (v *view) forget(session *mcp.ServerSession, uris []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWord)
 	defer cancel()
 	for _, uri := range uris {
-		v.front.teller.settle(ctx, news{session, updatedMethod, uri})
+		v.front.teller.settle(ctx, news{session: session, method: updatedMethod, uri: uri})
 	}
 }
 
