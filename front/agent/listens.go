@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -13,6 +14,9 @@ const (
 	resourcesChanged = "notifications/resources/list_changed"
 	promptsChanged   = "notifications/prompts/list_changed"
 )
+
+// maxListens is how many a session may have.
+const maxListens = 128
 
 // listens is what agents of the newer era have open at one view to hear that lists have
 // changed. An agent may have several in one session. The SDK knows one of them, and none any
@@ -37,8 +41,28 @@ type listenKey struct{}
 // listening serves a request that has one open until it ends.
 func (v *view) listening(ctx context.Context, req *mcp.SubscriptionsListenRequest, serve func(context.Context) (mcp.Result, error)) (mcp.Result, error) {
 	one := &listen{session: req.Session, missed: make(map[string]bool)}
+	if !v.listens.add(one) {
+		return nil, badParams(fmt.Sprintf("%d requests listen already; more are not possible", maxListens))
+	}
 	defer v.listens.remove(one)
 	return serve(context.WithValue(ctx, listenKey{}, one))
+}
+
+// add is false if the session has too many.
+func (l *listens) add(one *listen) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	has := 0
+	for other := range l.all {
+		if other.session == one.session {
+			has++
+		}
+	}
+	if has >= maxListens {
+		return false
+	}
+	l.all[one] = true
+	return true
 }
 
 // open notes what the agent is about to be told: what it will hear of, and how it will know.
@@ -46,7 +70,6 @@ func (l *listens) open(one *listen, said *mcp.SubscriptionsAcknowledgedParams) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one.id, one.wants = said.Meta[mcp.MetaKeySubscriptionID], said.Notifications
-	l.all[one] = true
 }
 
 // begin notes that it was told so, and returns what has changed meanwhile.

@@ -330,4 +330,10 @@ func TestListensTogether(t *testing.T) {
 	}
 	v.registerTool()
 	hear(on(toolsChanged, 1))
+	for i := range maxListens - 1 {
+		fmt.Fprintf(requests, request, i+10, `"toolsListChanged":true`)
+		hear("acknowledged")
+	}
+	fmt.Fprintf(requests, request, 9, `"toolsListChanged":true`)
+	hear(`"id":9,"error"`)
 }
