@@ -51,14 +51,36 @@ func lay(t *ferrule.Tool, says []Tool, pins []ferrule.Pin) {
 	}
 }
 
-// whole is a schema as who wants to see all of it may: one of an object, without the
-// word by which a client would put arguments into headers, which nobody looks at.
+// whole is a schema as who wants to see all of it may: one of an object whose texts are as
+// they would be shown elsewhere, without the word by which a client would put arguments into
+// headers, which nobody looks at.
 func whole(raw json.RawMessage) json.RawMessage {
-	var root struct{ Type any }
-	if json.Unmarshal(raw, &root) != nil || root.Type != "object" || bytes.Contains(raw, []byte("x-mcp-header")) {
+	doc, err := parse(raw)
+	if root, ok := doc.(map[string]any); err != nil || !ok || root["type"] != "object" || !showable(doc) {
 		return nil
 	}
-	return raw
+	text, err := schema.Encode(doc) // which cannot be read in two ways
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// showable tells whether all texts in a schema are such as are shown to agents.
+func showable(part any) bool {
+	switch part := part.(type) {
+	case string:
+		return ferrule.Clean(part, ferrule.MaxText) == part
+	case []any:
+		return !slices.ContainsFunc(part, func(below any) bool { return !showable(below) })
+	case map[string]any:
+		for word, below := range part {
+			if word == "x-mcp-header" || !showable(word) || !showable(below) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // layInput compiles the schema of the tool's arguments, with the patches and

@@ -167,6 +167,25 @@ func TestCheckIsLaid(t *testing.T) {
 	}
 }
 
+// TestWhole: a schema is kept as the device has it, unless something stands in it that is
+// shown to nobody.
+func TestWhole(t *testing.T) {
+	for input, kept := range map[string]bool{
+		`{"type":"object","$defs":{"n":{"type":"integer"}},"properties":{"n":{"$ref":"#/$defs/n"}},"anyOf":[{"required":["n"]}]}`: true,
+		`{"type":"object","properties":{"n":{"description":"a\u202eb"}}}`:                                                         false,
+		`{"type":"object","$comment":"\u200b"}`:                                                                                   false,
+		`{"type":"object","examples":["` + strings.Repeat("x", ferrule.MaxText+1) + `"]}`:                                         false,
+		`{"type":"object","properties":{"n":{"x-mcp-h\u0065ader":"N"}}}`:                                                          false,
+		`{"properties":{"n":{"type":"integer"}}}`:                                                                                 false,
+	} {
+		m := &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "t", Input: json.RawMessage(input)}}}
+		tool := overlay.NewSet().Lay("d", "", "robot", m).Tool("t")
+		if tool.Quarantine != "" || (tool.Whole != nil) != kept {
+			t.Errorf("%s is kept as %s%s", input, tool.Whole, tool.Quarantine)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	set := overlay.NewSet(parse(t, `{"match":{"device":"robot"},"tools":{}}`), parse(t, `{"tools":{}}`))
 	if !set.Names("robot") || set.Names("other") || set.Names("") {

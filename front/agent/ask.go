@@ -3,10 +3,13 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -57,8 +60,10 @@ func nobody(who ferrule.Asked) error {
 	return e
 }
 
-// lacking is the answer to a request that failed because the client cannot ask
-// somebody, as the newer era wants it.
+// lacks tells whether a call failed because the client cannot ask somebody whom MCP knows.
+func lacks(e *ferrule.Error) bool { return len(e.Needs) > 0 && capabilities[e.Needs[0]] != "" }
+
+// lacking is the answer to such a request, as the newer era wants it.
 func lacking(e *ferrule.Error) error {
 	data := fmt.Sprintf(`{"requiredCapabilities":%s}`, capabilities[e.Needs[0]])
 	return &jsonrpc.Error{Code: mcp.CodeMissingRequiredClientCapabilities, Message: words(e), Data: json.RawMessage(data)}
@@ -81,8 +86,11 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 			schema = json.RawMessage(anyText)
 		}
 		var root map[string]any
-		if len(schema) > ferrule.MaxSchema || json.Unmarshal(schema, &root) != nil || root == nil {
-			return nil, errors.New("the form that the device asks with is no object, or too large")
+		if len(schema) > ferrule.MaxSchema || depth(schema) > maxDepth || json.Unmarshal(schema, &root) != nil || root == nil {
+			return nil, errors.New("the form that the device asks with is no object, too large, or too deep")
+		}
+		if refers(schema) {
+			return nil, errors.New("the form that the device asks with refers to a schema; that is not possible in a form")
 		}
 		return &mcp.ElicitParams{Mode: "form", Message: message, RequestedSchema: schema}, nil
 	case ferrule.Page:
@@ -96,6 +104,9 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 		if len(q.Prompt) > maxPrompt {
 			return nil, fmt.Errorf("what the device asks a model has %d bytes; at most %d are possible", len(q.Prompt), maxPrompt)
 		}
+		if depth(q.Prompt) > maxDepth {
+			return nil, fmt.Errorf("what the device asks a model is more than %d levels deep", maxDepth)
+		}
 		if err := json.Unmarshal(q.Prompt, p); err != nil {
 			return nil, fmt.Errorf("what the device asks a model cannot be read: %w", err)
 		}
@@ -106,6 +117,27 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 	}
 	return nil, fmt.Errorf("nobody is called %q", ferrule.Clean(string(q.Of), ferrule.MaxWord))
 }
+
+// refers tells whether a part of a schema refers to another, or to itself. The SDK would
+// check an answer against it without end, until the whole process has no stack left. No
+// form needs it: in MCP they are flat. Every word is looked at, as of members that are there
+// twice it is not known which one counts.
+func refers(schema json.RawMessage) bool {
+	words := json.NewDecoder(bytes.NewReader(schema))
+	for {
+		token, err := words.Token()
+		if err != nil {
+			return err != io.EOF
+		}
+		if word, ok := token.(string); ok && slices.Contains(references, strings.ToLower(word)) {
+			return true
+		}
+	}
+}
+
+// references are the words by which one schema refers to another. Some take them in any
+// case.
+var references = []string{"$ref", "$dynamicref", "$recursiveref"}
 
 // answerTo is what was said to a question; it is not ok if it is no answer to that.
 func answerTo(q ferrule.Question, response any) (a ferrule.Answer, ok bool) {

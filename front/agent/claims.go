@@ -83,7 +83,9 @@ func (c *claims) clear(ctx context.Context, mine *claim) {
 // it may come back.
 func (f *Front) serveLegacy(legacy http.Handler, w *timedWriter, r *http.Request) {
 	session := r.Header.Get(sessionHeader)
-	defer f.sessions.use(session)()
+	if f.replays.knows(session) { // anybody can name another
+		defer f.sessions.use(session)()
+	}
 	ctx, leave := context.WithCancel(r.Context())
 	defer leave()
 	r = r.WithContext(ctx)

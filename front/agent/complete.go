@@ -107,7 +107,7 @@ func (v *view) completions(ctx context.Context, p *mcp.CompleteParams) []string 
 		}
 	case "signal":
 		if _, _, ok := v.front.parts.Catalog.Lookup(device); ok && v.front.measures() {
-			v.front.signals.learn(ctx, []string{device})
+			v.front.learn(ctx, device)
 			all = append(all, v.front.signals.of(device)...)
 		}
 	case "uri":

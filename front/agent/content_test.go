@@ -88,6 +88,7 @@ func TestLog(t *testing.T) {
 			{Level: "warning", Logger: "arm", Data: json.RawMessage("{\"joint\":\n3}")},
 			{Level: "shout", Data: json.RawMessage(`"a level of its own"`)},
 			{Level: "error", Data: json.RawMessage(`no JSON`)},
+			{Level: "alert", Data: json.RawMessage(strings.Repeat("[", 2000) + strings.Repeat("]", 2000))},
 		} {
 			call.Report(ferrule.Progress{Log: l})
 		}
@@ -117,7 +118,7 @@ func TestLog(t *testing.T) {
 				}
 			}
 			call(meta)
-			for _, want := range []string{`warning arm {"joint":3}`, `info  "a level of its own"`, `error  ""`} {
+			for _, want := range []string{`warning arm {"joint":3}`, `info  "a level of its own"`, `error  ""`, `alert  ""`} {
 				select {
 				case got := <-lines:
 					if got != want {

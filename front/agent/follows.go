@@ -251,7 +251,7 @@ func (f *Front) newFollows() *follows {
 			return dev.Since.UnixNano(), true
 		},
 		heard: func(t topic) {
-			for _, v := range f.allViews() {
+			for _, v := range f.viewsOf(t.device) {
 				v.subscriptions.touch(v.uriOf(t))
 			}
 		},

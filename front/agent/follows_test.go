@@ -115,6 +115,31 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestUpdatesOfOthers: what a device says is told of itself, also where another has a
+// resource of the same URI.
+func TestUpdatesOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFrontOf(t, nil, aServer())
+		f.put("lamp", ferrule.StateOnline, ferrule.TrustAdopted)
+		const own = "file:///log"
+		params := json.RawMessage(`{"uri":"` + own + `"}`)
+		subs := f.viewAt("robot").subscriptions
+		var told atomic.Int32
+		subs.update = func(string) { told.Add(1) }
+		subs.add(nil, own, topic{device: "robot", uri: own})
+		for device, want := range map[string]int32{"lamp": 0, "robot": 2} {
+			told.Store(0)
+			f.Hear(ferrule.Event{What: ferrule.Said, Device: device, Method: updatedMethod, Params: params})
+			time.Sleep(time.Second)
+			f.follows.heard(topic{device: device, uri: own})
+			time.Sleep(time.Second)
+			if n := told.Load(); n != want {
+				t.Errorf("%s: told %d times, want %d", device, n, want)
+			}
+		}
+	})
+}
+
 // TestFollowRefused: what a device will not tell of is refused, or left out of what
 // was agreed on; the rest is told.
 func TestFollowRefused(t *testing.T) {

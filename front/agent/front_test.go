@@ -59,9 +59,9 @@ func serve(t *testing.T, prepare func(*Front)) (*Front, string) {
 	return f, server.URL
 }
 
-// listens connects an agent that hears of changes: of the list of tools, and of the
+// hearsOver connects an agent that hears of changes: of the list of tools, and of the
 // state of robot.
-func listens(t *testing.T, url, era string) (told [2]chan struct{}) {
+func hearsOver(t *testing.T, url, era string) (told [2]chan struct{}) {
 	t.Helper()
 	told = [2]chan struct{}{make(chan struct{}, 10_000), make(chan struct{}, 10_000)}
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
@@ -129,7 +129,7 @@ func TestDeafAgents(t *testing.T) {
 	for _, era := range []string{"2025-11-25", modernVersion} {
 		deaf(t, url, era)
 		deaf(t, url, era)
-		all := listens(t, url, era)
+		all := hearsOver(t, url, era)
 		told = append(told, all[:]...)
 	}
 	blocked := func() int {
@@ -252,7 +252,7 @@ func TestBegins(t *testing.T) {
 		_, url := serve(t, func(f *Front) {
 			f.parts.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
-		listens(t, url, era)
+		hearsOver(t, url, era)
 		if want := `msg="agent: test 1 speaks MCP ` + era + `"`; !strings.Contains(log.String(), want) {
 			t.Errorf("the log is without %s: %s", want, &log)
 		}
@@ -286,5 +286,35 @@ func TestStdioLeft(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatalf("writing %t: it goes on", writing)
 		}
+	}
+}
+
+// TestVersionsToCome: an agent that asks for a version that there is not yet, or only without
+// sessions, is served in the one that was agreed on: it is asked, and told of changes, as
+// that has it.
+func TestVersionsToCome(t *testing.T) {
+	for _, version := range []string{"2027-01-01", modernVersion, "DRAFT"} {
+		f := asks(aText).front(t)
+		toUs, requests := io.Pipe()
+		answers, fromUs := io.Pipe()
+		go f.Stdio(t.Context(), toUs, fromUs)
+		t.Cleanup(func() { requests.Close() })
+		lines := bufio.NewScanner(answers)
+		exchange := func(request, want string) {
+			t.Helper()
+			if request != "" {
+				fmt.Fprintln(requests, request)
+			}
+			if !lines.Scan() || !strings.Contains(lines.Text(), want) {
+				t.Fatalf("%s: got %s, want %s", version, lines.Text(), want)
+			}
+		}
+		exchange(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+`","clientInfo":{"name":"a","version":"1"},"capabilities":{"elicitation":{}}}}`,
+			`"protocolVersion":"2025-11-25"`)
+		fmt.Fprintln(requests, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		exchange(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"robot__move"}}`, `{"jsonrpc":"2.0","id":1,"method":"elicitation/create"`)
+		exchange(`{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}`, `"id":2,"result":`)
+		f.viewAt("").registerTool()
+		exchange("", "notifications/tools/list_changed")
 	}
 }

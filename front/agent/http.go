@@ -20,8 +20,12 @@ import (
 // maxBody is the size of the largest request.
 const maxBody = 1 << 20
 
-// modernVersion is the first version of the protocol that knows no sessions.
-const modernVersion = "2026-07-28"
+// modernVersion is the first version of the protocol that knows no sessions, and
+// legacyVersion the last that does.
+const (
+	modernVersion = "2026-07-28"
+	legacyVersion = "2025-11-25"
+)
 
 // The headers of MCP that are looked at here.
 const (

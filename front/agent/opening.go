@@ -14,18 +14,23 @@ const (
 	comeBack = time.Second
 )
 
-// openingEvent is how the event begins with which the SDK opens a stream: an ID, by
-// which an agent can come back to it.
-const openingEvent = "event: prime\nid: "
+// How events begin. The first of them is that with which the SDK opens a stream, from
+// 2025-11-25 on: an ID, by which an agent can come back to it. Before that, each message
+// has one.
+const (
+	openingEvent = "event: prime\nid: "
+	messageEvent = "event: message\nid: "
+)
 
-// openingWriter holds that event back until the next comes, or a moment has passed: most
+// openingWriter holds the event that opens a stream back until the next comes, or a moment has passed: most
 // calls are answered by then, and what would be two packets is one. It also tells the
 // agent when to come back, which the SDK does only where it closes a stream itself.
 type openingWriter struct {
 	*timedWriter
-	opened func(id string) // is called with the ID of that event
+	opened func(id string) // is called with the ID of the first event
 
 	mu    sync.Mutex
+	known bool // opened was called
 	held  []byte
 	timer *time.Timer
 }
@@ -33,9 +38,8 @@ type openingWriter struct {
 func (w *openingWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if rest, ok := bytes.CutPrefix(p, []byte(openingEvent)); ok && w.timer == nil {
-		id, _, _ := bytes.Cut(rest, []byte("\n"))
-		w.opened(string(id))
+	w.identify(p)
+	if bytes.HasPrefix(p, []byte(openingEvent)) && w.timer == nil {
 		w.held = fmt.Appendf(nil, "retry: %d\n%s", comeBack.Milliseconds(), p)
 		w.timer = time.AfterFunc(openingTime, w.let)
 		return len(p), nil
@@ -48,6 +52,17 @@ func (w *openingWriter) Write(p []byte) (int, error) {
 	n, err := w.timedWriter.Write(append(w.held, p...))
 	w.held = nil
 	return max(0, n-first), err
+}
+
+// identify tells which stream it is, by the first event. It is called with mu held.
+func (w *openingWriter) identify(event []byte) {
+	for _, start := range []string{openingEvent, messageEvent} {
+		if rest, ok := bytes.CutPrefix(event, []byte(start)); ok && !w.known {
+			id, _, _ := bytes.Cut(rest, []byte("\n"))
+			w.known = true
+			w.opened(string(id))
+		}
+	}
 }
 
 // FlushError is what the controller of a response looks for.

@@ -90,7 +90,7 @@ func logLine(l *ferrule.Log) *mcp.LoggingMessageParams {
 	if slices.Contains(levels, l.Level) {
 		line.Level = mcp.LoggingLevel(l.Level)
 	}
-	if data := plain(l.Data); json.Valid(data) {
+	if data := plain(l.Data); json.Valid(data) && depth(data) <= maxDepth {
 		line.Data = json.RawMessage(data)
 	}
 	return line

@@ -14,8 +14,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// The bounds of what is kept for agents that come back. In a session, what was answered
-// goes first, and of that what is oldest.
+// The bounds of what is kept for agents that come back. News of changes go first: there are
+// more where they came from, and there is no second answer to a call. In a session, what was
+// answered goes next, and of that what is oldest.
 const (
 	maxKept        = 8 << 20 // bytes of all sessions
 	maxKeptSession = 2 << 20 // of one
@@ -34,8 +35,10 @@ const (
 type replays struct {
 	mu       sync.Mutex
 	sessions map[string]*keptSession
-	order    *list.List // of *keptStream: those of which something is kept, the one told last at the back
 	size     int
+
+	// Of *keptStream: those of which something is kept, the one told last at the back.
+	news, calls *list.List
 }
 
 type keptSession struct {
@@ -51,11 +54,11 @@ type keptStream struct {
 	size    int
 	told    time.Time     // last
 	done    bool          // it was answered: nothing more will follow
-	place   *list.Element // in the order
+	place   *list.Element // among the news or the calls
 }
 
 func newReplays() *replays {
-	return &replays{sessions: make(map[string]*keptSession), order: list.New()}
+	return &replays{sessions: make(map[string]*keptSession), news: list.New(), calls: list.New()}
 }
 
 // Open begins a stream. A session begins with the one that has no name.
@@ -94,15 +97,27 @@ func (k *replays) Append(_ context.Context, session, stream string, event []byte
 	one.done = stream != "" && isAnswer(event)
 	k.grow(one, len(event)+keptCost)
 	if one.place == nil {
-		one.place = k.order.PushBack(one)
+		one.place = k.order(one).PushBack(one)
 	} else {
-		k.order.MoveToBack(one.place)
+		k.order(one).MoveToBack(one.place)
 	}
 	k.bound(one.session)
 	for k.size > maxKept {
-		k.reduce(k.order.Front().Value.(*keptStream))
+		first := k.news.Front()
+		if first == nil {
+			first = k.calls.Front()
+		}
+		k.reduce(first.Value.(*keptStream))
 	}
 	return nil
+}
+
+// order is where a stream has its place.
+func (k *replays) order(one *keptStream) *list.List {
+	if one.name == "" {
+		return k.news
+	}
+	return k.calls
 }
 
 // After is what was told on a stream after an event.
@@ -158,9 +173,18 @@ func (k *replays) SessionClosed(_ context.Context, session string) error {
 func (k *replays) forget(before time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for e := k.order.Front(); e != nil && e.Value.(*keptStream).told.Before(before); e = k.order.Front() {
-		k.clear(e.Value.(*keptStream))
+	for _, order := range []*list.List{k.news, k.calls} {
+		for e := order.Front(); e != nil && e.Value.(*keptStream).told.Before(before); e = order.Front() {
+			k.clear(e.Value.(*keptStream))
+		}
 	}
+}
+
+// knows tells whether there is a session.
+func (k *replays) knows(session string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sessions[session] != nil
 }
 
 func (k *replays) find(session, stream string) *keptStream {
@@ -180,15 +204,30 @@ func (k *replays) bound(s *keptSession) {
 	}
 }
 
-// oldest is the stream of those that will do that was told something longest ago; one
-// that was answered, if there is one.
+// oldest is the stream of those that will do that is worth least, and of these the one that
+// was told something longest ago.
 func (s *keptSession) oldest(willDo func(*keptStream) bool) (found *keptStream) {
 	for _, one := range s.streams {
-		if willDo(one) && (found == nil || one.done && !found.done || one.done == found.done && one.told.Before(found.told)) {
+		if willDo(one) && (found == nil || one.worth() < found.worth() || one.worth() == found.worth() && one.told.Before(found.told)) {
 			found = one
 		}
 	}
 	return found
+}
+
+// worth grows with what an agent loses with a stream: news, an answer that it most likely
+// has, a request of which it was told nothing by which it could come back, a call that is
+// under way.
+func (one *keptStream) worth() int {
+	switch {
+	case one.name == "":
+		return 0
+	case one.done:
+		return 1
+	case one.first == 0 && len(one.events) == 0:
+		return 2
+	}
+	return 3
 }
 
 // reduce forgets the oldest event of a stream, or all of one that was answered: without
@@ -225,7 +264,7 @@ func (k *replays) empty(one *keptStream) {
 	k.grow(one, -one.size)
 	one.events = nil
 	if one.place != nil {
-		k.order.Remove(one.place)
+		k.order(one).Remove(one.place)
 		one.place = nil
 	}
 }

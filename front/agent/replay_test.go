@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -126,7 +127,7 @@ func TestReplayForgets(t *testing.T) {
 		}
 		time.Sleep(keptTime)
 		k.forget(time.Now())
-		if n := len(k.sessions["s"].streams); n != 1 || k.size != 0 || k.order.Len() != 0 {
+		if n := len(k.sessions["s"].streams); n != 1 || k.size != 0 || k.listed() != 0 {
 			t.Errorf("%d streams, %d bytes are left", n, k.size)
 		}
 	})
@@ -143,7 +144,7 @@ func TestReplayEnds(t *testing.T) {
 		t.Error("an answer is kept")
 	}
 	k.Open(t.Context(), "s", "late")
-	if len(k.sessions) != 0 || k.size != 0 || k.order.Len() != 0 {
+	if len(k.sessions) != 0 || k.size != 0 || k.listed() != 0 {
 		t.Errorf("%d sessions, %d bytes are left", len(k.sessions), k.size)
 	}
 }
@@ -217,17 +218,22 @@ func checkReplays(t *testing.T, k *replays) {
 		}
 		all += size
 	}
-	if all != k.size || all > maxKept || listed != k.order.Len() {
-		t.Fatalf("%d bytes, counted %d; %d streams, listed %d", all, k.size, listed, k.order.Len())
+	if all != k.size || all > maxKept || listed != k.listed() {
+		t.Fatalf("%d bytes, counted %d; %d streams, listed %d", all, k.size, listed, k.listed())
 	}
-	var times []time.Time
-	for e := k.order.Front(); e != nil; e = e.Next() {
-		times = append(times, e.Value.(*keptStream).told)
-	}
-	if !slices.IsSortedFunc(times, time.Time.Compare) {
-		t.Fatal("they are not in order")
+	for _, order := range []*list.List{k.news, k.calls} {
+		var times []time.Time
+		for e := order.Front(); e != nil; e = e.Next() {
+			times = append(times, e.Value.(*keptStream).told)
+		}
+		if !slices.IsSortedFunc(times, time.Time.Compare) {
+			t.Fatal("they are not in order")
+		}
 	}
 }
+
+// listed is how many streams are in an order.
+func (k *replays) listed() int { return k.news.Len() + k.calls.Len() }
 
 // TestReplayKeepsWhatIsUnderWay: a session that is called without end keeps what is under
 // way, and so do others.
@@ -250,6 +256,43 @@ func TestReplayKeepsWhatIsUnderWay(t *testing.T) {
 		if got, missing := heard(k, session, "long", 0); got != progress+"\n"+answer+"\n" || missing {
 			t.Errorf("%s: %q, %t", session, got, missing)
 		}
+	}
+	checkReplays(t, k)
+}
+
+// TestReplayKeepsWhatWasBegun: requests that are refused after their stream was opened, such
+// as those of an agent that asks again and again with the ID of a call that is under way, do
+// not take the place of that call.
+func TestReplayKeepsWhatWasBegun(t *testing.T) {
+	k := newReplays()
+	opened(t, k, "s", "call")
+	told(t, k, "s", "call", "")
+	for i := range 2 * maxKeptStreams {
+		opened(t, k, "s", fmt.Sprint("refused", i))
+	}
+	told(t, k, "s", "call", answer)
+	if got, missing := heard(k, "s", "call", 0); got != answer+"\n" || missing {
+		t.Errorf("%q, %t", got, missing)
+	}
+	checkReplays(t, k)
+}
+
+// TestReplayNewsGoFirst: however much agents are told of changes, of one session or of all,
+// no answer is lost for that.
+func TestReplayNewsGoFirst(t *testing.T) {
+	k := newReplays()
+	opened(t, k, "s", "call")
+	told(t, k, "s", "call", "", answer)
+	for i := range 20 {
+		session := fmt.Sprint("s", i)
+		if i < 5 {
+			session = "s"
+		}
+		opened(t, k, session)
+		told(t, k, session, "", strings.Repeat("x", maxKeptSession/2), strings.Repeat("y", maxKeptSession/3))
+	}
+	if got, missing := heard(k, "s", "call", 0); got != answer+"\n" || missing {
+		t.Errorf("%q, %t", got, missing)
 	}
 	checkReplays(t, k)
 }

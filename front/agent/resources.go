@@ -100,7 +100,11 @@ func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest)
 	if req.Params != nil {
 		cursor = req.Params.Cursor
 	}
-	v.learn(ctx)
+	var listed []string
+	for _, dev := range v.devices() {
+		listed = append(listed, dev.ID)
+	}
+	v.front.learn(ctx, listed...)
 	page, next, err := paged(v.resources(), func(r *mcp.Resource) string { return r.URI }, cursor, pageBytes(ctx))
 	if err != nil {
 		return nil, err
@@ -224,7 +228,7 @@ func (v *view) takeError(err error) error {
 		return err
 	}
 	e := v.advised(ferrule.AsError(err))
-	if e.Needs != nil {
+	if lacks(e) {
 		return lacking(e)
 	}
 	return requestError(e)

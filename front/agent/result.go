@@ -40,7 +40,8 @@ func (v *view) succeeded(device string, r *ferrule.Result, modern bool) *mcp.Cal
 	return out
 }
 
-// maxDepth is how deep an answer may be for clients to take it apart.
+// maxDepth is how deep JSON of a device may be for clients to take it apart. Some end
+// their session at what they cannot.
 const maxDepth = 64
 
 // plain is a value in one line of text, whatever a device made of it: a stray

@@ -26,6 +26,7 @@ type mover struct {
 	handler http.Handler
 	url     string
 	session string
+	version string // of the protocol
 	moved   atomic.Int32
 	goOn    chan struct{}
 }
@@ -35,7 +36,7 @@ func newMover(t *testing.T) *mover {
 	c := catalog.New(catalog.DefaultConfig())
 	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
 		&ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "move", Effect: ferrule.Changes}}})
-	m := &mover{t: t, goOn: make(chan struct{})}
+	m := &mover{t: t, version: "2025-11-25", goOn: make(chan struct{})}
 	m.Front = New(Parts{
 		Config: DefaultConfig(), Catalog: c, Version: "1", Log: slog.New(slog.DiscardHandler),
 		Handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -74,7 +75,7 @@ func (m *mover) send(ctx context.Context, verb, last, body string) *http.Respons
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set(versionHeader, "2025-11-25")
+	req.Header.Set(versionHeader, m.version)
 	if m.session != "" {
 		req.Header.Set(sessionHeader, m.session)
 	}
@@ -195,6 +196,20 @@ func TestResumeUnseen(t *testing.T) {
 	})
 }
 
+// TestResumeUnseenBefore: so does one of a version whose streams begin without an event
+// that has nothing but an ID.
+func TestResumeUnseenBefore(t *testing.T) {
+	m := newMover(t)
+	m.version = "2025-06-18"
+	resp := m.send(t.Context(), http.MethodPost, "", move)
+	half, ok := next(bufio.NewScanner(resp.Body))
+	if !ok || half.id == "" || !strings.Contains(half.data, `"half"`) {
+		t.Fatalf("it began with %+v", half)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { close(m.goOn) })
+	m.finish(half.id, 1)
+}
+
 // TestResumeLost: what is kept no more is known to be lost, and a stream that never was
 // cannot be had.
 func TestResumeLost(t *testing.T) {
@@ -209,6 +224,89 @@ func TestResumeLost(t *testing.T) {
 		}
 	}
 	close(m.goOn)
+}
+
+// TestResumeKeepsSession: a session with a call under way is in use, also while its agent
+// has no connection: it is not ended to make room for another, and nobody waits for it.
+func TestResumeKeepsSession(t *testing.T) {
+	m := newMover(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, first, _ := m.begin(ctx)
+	cancel()
+	long := time.Now().Add(-DefaultConfig().Idle - time.Minute)
+	idle := func() bool { // as if its agent had gone long ago
+		m.sessions.mu.Lock()
+		defer m.sessions.mu.Unlock()
+		u := m.sessions.uses[m.session]
+		u.last = long
+		return u.requests == 0
+	}
+	eventually(t, func() bool {
+		m.claims.mu.Lock()
+		defer m.claims.mu.Unlock()
+		return len(m.claims.all) == 0
+	})
+	ended := make(chan bool, 1)
+	if idle() {
+		t.Error("a session with a call under way is said to be idle")
+	}
+	go func() {
+		m.endIdle(time.Now().Add(-DefaultConfig().Idle))
+		ended <- m.endOldest()
+	}()
+	select {
+	case ended := <-ended:
+		if ended {
+			t.Error("it was ended")
+		}
+	case <-time.After(2 * time.Second):
+		t.Error("the call is waited for")
+	}
+	close(m.goOn)
+	m.finish(first.id, 2)
+	eventually(t, idle)
+}
+
+// TestSweepWaitsForNobody: a call that comes at the moment at which its session is found to
+// be idle is not waited for by those who look after all others.
+func TestSweepWaitsForNobody(t *testing.T) {
+	m := newMover(t)
+	m.begin(t.Context())
+	m.sessions.mu.Lock()
+	m.sessions.uses[m.session] = &sessionUse{last: time.Now().Add(-time.Hour)} // as it was before
+	m.sessions.mu.Unlock()
+	swept := make(chan struct{})
+	go func() {
+		m.endIdle(time.Now().Add(-time.Minute))
+		close(swept)
+	}()
+	select {
+	case <-swept:
+	case <-time.After(2 * time.Second):
+		t.Error("the call is waited for")
+	}
+	close(m.goOn)
+	eventually(t, func() bool { return m.Sessions() == 0 })
+}
+
+// TestUnknownSessions: nothing is remembered of sessions that there are not.
+func TestUnknownSessions(t *testing.T) {
+	m := newMover(t)
+	close(m.goOn)
+	known := m.session
+	for i := range 10 {
+		m.session = fmt.Sprint("unknown", i)
+		for _, verb := range []string{http.MethodPost, http.MethodGet, http.MethodDelete} {
+			if resp := m.send(t.Context(), verb, "", move); resp.StatusCode != http.StatusNotFound {
+				t.Errorf("%s: %d", verb, resp.StatusCode)
+			}
+		}
+	}
+	m.sessions.mu.Lock()
+	defer m.sessions.mu.Unlock()
+	if len(m.sessions.uses) != 1 || m.sessions.uses[known] == nil {
+		t.Errorf("%d sessions are remembered", len(m.sessions.uses))
+	}
 }
 
 // TestResumeTogether: a quick call is answered in one piece, with the event that opens

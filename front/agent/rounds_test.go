@@ -466,15 +466,22 @@ func TestCannotAsk(t *testing.T) {
 func TestHostileQuestions(t *testing.T) {
 	for _, q := range []ferrule.Question{
 		{Schema: json.RawMessage(`null`)}, {Schema: json.RawMessage(`[`)}, {Schema: json.RawMessage(`"` + strings.Repeat("x", ferrule.MaxSchema) + `"`)},
+		{Text: "Which joint?", Schema: json.RawMessage(`{"$ref":"#"}`)}, {Text: "Which joint?", Schema: json.RawMessage(`{"type":"object","allOf":[{"$REF":"#"}]}`)},
+		{Text: "Which joint?", Schema: json.RawMessage(`{"properties":{"joint":{"type":"integer","$ref":"#/$defs/a"}},"properties":{},"$defs":{"a":{"$ref":"#/$defs/a"}},"$defs":{}}`)},
+		{Text: "Which joint?", Schema: json.RawMessage(strings.Repeat(`{"allOf":[`, 50) + "{}" + strings.Repeat("]}", 50))},
 		{URL: "javascript:alert(1)"}, {URL: "https://a\u202e"}, {Of: ferrule.Page},
 		{Of: ferrule.Model}, {Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"content":7}]}`)},
 		{Of: ferrule.Model, Prompt: json.RawMessage(`{"x":"` + strings.Repeat("x", maxPrompt) + `"}`)},
+		{Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"role":"user","content":{"type":"text","text":"?"}}],"metadata":` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`)},
 		{Of: "neighbour"},
 	} {
 		for _, era := range eras {
 			session := connect(t, asks(q).front(t), era, user())
 			if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err == nil && !result.IsError {
 				t.Errorf("%s: %+v was asked", era, q)
+			}
+			if _, err := session.ListTools(t.Context(), nil); err != nil {
+				t.Errorf("%s: %+v ended the session of the agent: %v", era, q, err)
 			}
 		}
 	}

@@ -136,7 +136,7 @@ func (f *Front) endIdle(since time.Time) {
 			switch {
 			case id == "": // of a single request, or on standard input
 			case f.sessions.idle(id, since):
-				session.Close()
+				go session.Close() // it waits for calls, and one may have come just now
 			default:
 				there[id] = true
 			}

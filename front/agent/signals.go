@@ -181,18 +181,11 @@ func (f *Front) askSignals(ctx context.Context, device string) ([]string, error)
 	return slices.Compact(names), nil
 }
 
-// learn asks which signals the devices have that are listed here. Where they are others
-// than before, agents are told so.
-func (v *view) learn(ctx context.Context) {
-	if !v.front.measures() {
-		return
-	}
-	var devices []string
-	for _, dev := range v.devices() {
-		devices = append(devices, dev.ID)
-	}
-	if v.front.signals.learn(ctx, devices) {
-		v.front.tell()
+// learn asks which signals devices have. Where they are others than before, agents are
+// told so.
+func (f *Front) learn(ctx context.Context, devices ...string) {
+	if f.measures() && f.signals.learn(ctx, devices) {
+		f.tell()
 	}
 }
 

@@ -235,23 +235,39 @@ func TestSignalsChange(t *testing.T) {
 			t.Errorf("learnt %q, and asked %d times", s.of("robot"), asked.Load())
 		}
 	})
-	f, m := withMeter(t)
-	told := make(chan string, 100)
-	session := connect(t, f, eras[0], &mcp.ClientOptions{
-		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- "resources" },
-	})
-	for range 3 {
-		if _, err := session.ListResources(t.Context(), nil); err != nil {
-			t.Fatal(err)
+	find := map[string]func(*mcp.ClientSession) error{
+		"the list": func(session *mcp.ClientSession) error {
+			_, err := session.ListResources(t.Context(), nil)
+			return err
+		},
+		"a completion": func(session *mcp.ClientSession) error {
+			_, err := session.Complete(t.Context(), &mcp.CompleteParams{
+				Ref:      &mcp.CompleteReference{Type: "ref/resource", URI: signalTemplate.URITemplate},
+				Argument: mcp.CompleteParamsArgument{Name: "signal"},
+				Context:  &mcp.CompleteContext{Arguments: map[string]string{"device": "robot"}},
+			})
+			return err
+		},
+	}
+	for by, most := range map[string]int{"the list": 2, "a completion": 1} {
+		f, m := withMeter(t)
+		told := make(chan string, 100)
+		session := connect(t, f, eras[0], &mcp.ClientOptions{
+			ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- "resources" },
+		})
+		for range 3 {
+			if err := find[by](session); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	select {
-	case <-told:
-	case <-time.After(5 * time.Second):
-		t.Error("not told that there are signals")
-	}
-	time.Sleep(50 * time.Millisecond)
-	if len(told) > 0 || m.asked() != 2 {
-		t.Errorf("told %d times more, and asked %d times", len(told), m.asked())
+		select {
+		case <-told:
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: not told that there are signals", by)
+		}
+		time.Sleep(50 * time.Millisecond)
+		if len(told) > 0 || m.asked() != most {
+			t.Errorf("%s: told %d times more, and asked %d times", by, len(told), m.asked())
+		}
 	}
 }

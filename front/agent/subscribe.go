@@ -24,6 +24,9 @@ const (
 // updatedMethod is how a device says that one of its resources is another.
 const updatedMethod = "notifications/resources/updated"
 
+// unsubscribeMethod is how an agent says that it has heard enough of a resource.
+const unsubscribeMethod = "resources/unsubscribe"
+
 // Hear takes in something that a device said. It does not block.
 func (f *Front) Hear(e ferrule.Event) {
 	if e.What != ferrule.Said {
@@ -35,7 +38,7 @@ func (f *Front) Hear(e ferrule.Event) {
 	if e.Method == updatedMethod {
 		json.Unmarshal(e.Params, &said) // if it fails, it is said of no resource
 	}
-	for _, v := range f.allViews() {
+	for _, v := range f.viewsOf(e.Device) {
 		if v.subscriptions.none() {
 			continue
 		}
@@ -86,7 +89,7 @@ func (v *view) enlist(ctx context.Context, session *mcp.ServerSession, uri strin
 	case first:
 		go func() {
 			session.Wait()
-			v.subscriptions.leave(session)
+			v.leave(session)
 		}()
 	}
 	return nil
@@ -95,11 +98,19 @@ func (v *view) enlist(ctx context.Context, session *mcp.ServerSession, uri strin
 // begun is a middleware of what is sent: when it is acknowledged what an agent of the
 // newer era has subscribed to, the SDK knows of it.
 func (v *view) begun(next mcp.MethodHandler) mcp.MethodHandler {
+	v.send = next
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		result, err := next(ctx, method, req)
-		if said, ok := req.GetParams().(*mcp.SubscriptionsAcknowledgedParams); ok {
-			v.subscriptions.begun(req.GetSession(), said.Notifications.ResourceSubscriptions)
+		said, ok := req.GetParams().(*mcp.SubscriptionsAcknowledgedParams)
+		one, opens := ctx.Value(listenKey{}).(*listen)
+		if !ok || !opens {
+			return next(ctx, method, req)
 		}
+		v.listens.open(one, said)
+		result, err := next(ctx, method, req)
+		for method := range v.listens.begin(one) {
+			v.tellListen(one, method)
+		}
+		v.subscriptions.begun(req.GetSession(), said.Notifications.ResourceSubscriptions)
 		return result, err
 	}
 }
@@ -137,6 +148,21 @@ func (v *view) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error
 	return nil
 }
 
+// leave ends what a session was subscribed to that has ended. The SDK would remember each
+// resource for ever.
+func (v *view) leave(session *mcp.ServerSession) {
+	defer survive(v.front.parts.Log)
+	for _, uri := range v.subscriptions.of(session) {
+		v.dropped(session, uri)
+	}
+	v.subscriptions.leave(session)
+}
+
+// dropped has the SDK forget that a session is subscribed to a resource.
+func (v *view) dropped(session *mcp.ServerSession, uri string) {
+	v.sdk(context.Background(), unsubscribeMethod, &mcp.UnsubscribeRequest{Session: session, Params: &mcp.UnsubscribeParams{URI: uri}})
+}
+
 // agreed is what an agent may subscribe to of all that it asks for at once, the first
 // of it: it is told which these are.
 func (v *view) agreed(ctx context.Context, session *mcp.ServerSession, uris []string) (agreed []string) {
@@ -159,7 +185,7 @@ func (v *view) forget(session *mcp.ServerSession, uris []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWord)
 	defer cancel()
 	for _, uri := range uris {
-		v.front.teller.settle(ctx, news{session, updatedMethod, uri})
+		v.front.teller.settle(ctx, news{session: session, method: updatedMethod, uri: uri})
 	}
 }
 

@@ -1,8 +1,12 @@
 package agent
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -192,6 +196,26 @@ func TestSubscribersLeave(t *testing.T) {
 	}
 }
 
+// TestSubscribersLeaveNothing: nor does the SDK remember what nobody is subscribed to any
+// more, of agents that have gone without a word.
+func TestSubscribersLeaveNothing(t *testing.T) {
+	f := newFront(t, nil)
+	v := f.viewAt("")
+	for i := range 3 {
+		id := fmt.Sprint("lamp", i)
+		f.put(id, ferrule.StateOnline, ferrule.TrustAdopted)
+		session, _ := subscriber(t, f, eras[0])
+		if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: stateURI(id)}); err != nil {
+			t.Fatal(err)
+		}
+		session.Close()
+	}
+	v.subscriptions.becomes(t, 0, 0)
+	if n := reflect.ValueOf(v.server).Elem().FieldByName("resourceSubscriptions").Len(); n > 0 {
+		t.Errorf("it remembers %d resources", n)
+	}
+}
+
 // TestUpdatesBetween: what an agent is to be told after it has asked, and before the SDK
 // knows, is told again when it does; nothing else is.
 func TestUpdatesBetween(t *testing.T) {
@@ -260,4 +284,56 @@ func TestUpdatesAreMerged(t *testing.T) {
 			t.Errorf("told after %v, though nobody wants to hear of it", told[len(told)-1])
 		}
 	})
+}
+
+// TestListensTogether: an agent of the newer era that has several listens in one session hears
+// on each what it wants there, and goes on hearing it when another ends.
+func TestListensTogether(t *testing.T) {
+	f := newFront(t, nil)
+	toUs, requests := io.Pipe()
+	answers, fromUs := io.Pipe()
+	go f.Stdio(t.Context(), toUs, fromUs)
+	t.Cleanup(func() { requests.Close() })
+	lines := bufio.NewScanner(answers)
+	hear := func(want ...string) {
+		t.Helper()
+		var got []string
+		for range want {
+			lines.Scan()
+			got = append(got, lines.Text())
+		}
+		for _, want := range want {
+			if !slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, want) }) {
+				t.Fatalf("heard %q, want %q", got, want)
+			}
+		}
+	}
+	const request = `{"jsonrpc":"2.0","id":%d,"method":"subscriptions/listen","params":{"notifications":{%s},"_meta":{` +
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}` + "\n"
+	for i, wanted := range []string{`"toolsListChanged":true`, `"toolsListChanged":true,"promptsListChanged":true`, `"resourceSubscriptions":["ferrule://devices/robot/state"]`} {
+		fmt.Fprintf(requests, request, i+1, wanted)
+		hear("acknowledged")
+	}
+	v := f.viewAt("")
+	on := func(method string, listen int) string {
+		return fmt.Sprintf(`"method":%q,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%d}`, method, listen)
+	}
+	v.registerTool()
+	hear(on(toolsChanged, 1), on(toolsChanged, 2))
+	for id := 3; id > 1; id-- {
+		fmt.Fprintf(requests, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`+"\n", id)
+		hear(fmt.Sprintf(`"id":%d,"result"`, id))
+		if id == 3 {
+			v.registerPrompt()
+			hear(on(promptsChanged, 2))
+		}
+	}
+	v.registerTool()
+	hear(on(toolsChanged, 1))
+	for i := range maxListens - 1 {
+		fmt.Fprintf(requests, request, i+10, `"toolsListChanged":true`)
+		hear("acknowledged")
+	}
+	fmt.Fprintf(requests, request, 9, `"toolsListChanged":true`)
+	hear(`"id":9,"error"`)
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,6 +64,13 @@ func (s *subscriptions) has(session mcp.Session, uri string) bool {
 	defer s.mu.Unlock()
 	_, has := s.sessions[session][uri]
 	return has
+}
+
+// of is what a session has subscribed to.
+func (s *subscriptions) of(session mcp.Session) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.sessions[session]))
 }
 
 // add notes that a session wants to hear of a resource; first tells that it is the

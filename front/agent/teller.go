@@ -29,7 +29,8 @@ type telling struct {
 type news struct {
 	session mcp.Session
 	method  string
-	uri     string // of a resource
+	uri     string  // of a resource
+	listen  *listen // on which it is told; nil if that is not known here
 }
 
 func newTeller(log *slog.Logger) *teller {
@@ -47,21 +48,31 @@ func (t *teller) send(next mcp.MethodHandler, wanted func(mcp.Session, string) b
 		n := news{session: req.GetSession(), method: method}
 		switch {
 		case strings.HasSuffix(method, "/list_changed"):
+			if req.GetParams().GetMeta()[mcp.MetaKeySubscriptionID] != nil {
+				return nil, nil // of the newer era: the view tells it
+			}
 		case method == updatedMethod:
 			n.uri = req.GetParams().(*mcp.ResourceUpdatedNotificationParams).URI
 		default:
 			return next(ctx, method, req)
 		}
-		if t.begin(n) {
-			go func() {
-				for more := true; more; more = t.end(n) {
-					if n.uri == "" || wanted(n.session, n.uri) {
-						t.try(func() { next(context.WithoutCancel(ctx), method, req) }) // if it fails, the agent is gone
-					}
-				}
-			}()
-		}
+		t.tell(n, func() {
+			if n.uri == "" || wanted(n.session, n.uri) {
+				next(context.WithoutCancel(ctx), method, req) // if it fails, the agent is gone
+			}
+		})
 		return nil, nil
+	}
+}
+
+// tell has an agent told, once more if it is being told.
+func (t *teller) tell(n news, tell func()) {
+	if t.begin(n) {
+		go func() {
+			for more := true; more; more = t.end(n) {
+				t.try(tell)
+			}
+		}()
 	}
 }
 

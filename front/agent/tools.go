@@ -125,7 +125,7 @@ func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.Cal
 	if e.Code == ferrule.NotFound && call.Target.Tool == nil && !v.knows(name) {
 		return nil, requestError(e)
 	}
-	if e.Needs != nil {
+	if lacks(e) {
 		return nil, lacking(e)
 	}
 	return v.failed(call.Device, e), nil

@@ -23,8 +23,11 @@ type view struct {
 	front  *Front
 	device string // empty for the whole fleet
 	server *mcp.Server
+	sdk    mcp.MethodHandler // how the server serves a request by itself
+	send   mcp.MethodHandler // how it sends something
 
 	subscriptions *subscriptions
+	listens       listens
 
 	mu     sync.Mutex
 	used   time.Time
@@ -58,7 +61,7 @@ func (f *Front) viewAt(device string) *view {
 }
 
 func (f *Front) newView(device string) *view {
-	v := &view{front: f, device: device}
+	v := &view{front: f, device: device, listens: listens{all: make(map[*listen]bool)}}
 	v.subscriptions = newSubscriptions(v.updated, v.glance, f.over)
 	name := &mcp.Implementation{Name: "ferrule", Title: "Ferrule", Version: f.parts.Version, WebsiteURL: "https://github.com/ferrulehq/ferrule"}
 	v.server = mcp.NewServer(name, &mcp.ServerOptions{
@@ -91,19 +94,22 @@ const (
 )
 
 // registerTool tells the SDK of its one tool. To tell it again has it tell agents
-// that the list has changed.
+// of the older era that the list has changed.
 func (v *view) registerTool() {
 	v.server.AddTool(&mcp.Tool{Name: anyTool, InputSchema: emptySchema}, v.callTool)
+	v.changed(toolsChanged)
 }
 
 // registerResource does the same for the one resource.
 func (v *view) registerResource() {
 	v.server.AddResource(&mcp.Resource{Name: anyTool, URI: anyResource}, v.readResource)
+	v.changed(resourcesChanged)
 }
 
 // registerPrompt does the same for the one prompt.
 func (v *view) registerPrompt() {
 	v.server.AddPrompt(&mcp.Prompt{Name: anyTool}, v.getPrompt)
+	v.changed(promptsChanged)
 }
 
 // fresh is said of every answer that could be kept: it may be another one next
@@ -180,6 +186,7 @@ type meantKey struct{}
 // callTool, every read to readResource and every prompt to getPrompt. What it does
 // not know is left to the SDK.
 func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
+	v.sdk = next
 	return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
 		defer func() {
 			if r := recover(); r != nil {
@@ -187,7 +194,12 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
 			}
 		}()
+		defer v.front.sessions.use(req.GetSession().ID())() // its connection may end before it does
 		switch req := req.(type) {
+		case *mcp.ServerRequest[*mcp.InitializeParams]:
+			if req.Params.ProtocolVersion >= modernVersion {
+				req.Params.ProtocolVersion = legacyVersion // which is what the SDK agrees on, and then forgets
+			}
 		case *mcp.ListToolsRequest:
 			if ready := v.front.parts.Ready; ready != nil {
 				ready(ctx)
@@ -207,6 +219,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				wanted.ResourceSubscriptions = v.agreed(ctx, req.Session, wanted.ResourceSubscriptions)
 				defer v.forget(req.Session, wanted.ResourceSubscriptions)
 			}
+			return v.listening(ctx, req, func(ctx context.Context) (mcp.Result, error) { return next(ctx, method, req) })
 		case *mcp.ListResourcesRequest:
 			return v.listResources(ctx, req)
 		case *mcp.ListResourceTemplatesRequest:
@@ -219,6 +232,9 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		result, err = next(ctx, method, req)
 		if asked, ok := req.(*mcp.SubscribeRequest); ok && err == nil {
 			v.subscriptions.begun(asked.Session, []string{asked.Params.URI})
+			if !v.subscriptions.has(asked.Session, asked.Params.URI) { // it has ended meanwhile
+				v.dropped(asked.Session, asked.Params.URI)
+			}
 		}
 		switch result := result.(type) {
 		case *mcp.InitializeResult:
