@@ -89,8 +89,8 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 		if len(schema) > ferrule.MaxSchema || depth(schema) > maxDepth || json.Unmarshal(schema, &root) != nil || root == nil {
 			return nil, errors.New("the form that the device asks with is no object, too large, or too deep")
 		}
-		if refers(schema) {
-			return nil, errors.New("the form that the device asks with refers to a schema; that is not possible in a form")
+		if err := checkForm(schema); err != nil {
+			return nil, err
 		}
 		return &mcp.ElicitParams{Mode: "form", Message: message, RequestedSchema: schema}, nil
 	case ferrule.Page:
@@ -118,19 +118,25 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 	return nil, fmt.Errorf("nobody is called %q", ferrule.Clean(string(q.Of), ferrule.MaxWord))
 }
 
-// refers tells whether a part of a schema refers to another, or to itself. The SDK would
-// check an answer against it without end, until the whole process has no stack left. No
-// form needs it: in MCP they are flat. Every word is looked at, as of members that are there
-// twice it is not known which one counts.
-func refers(schema json.RawMessage) bool {
-	words := json.NewDecoder(bytes.NewReader(schema))
+// checkForm looks at every word of a form, as of members that are there twice it is not
+// known which one counts. None may be hidden from who reads it, and none may refer to a
+// schema: the SDK would check an answer against one that refers to itself without end, until
+// the whole process has no stack left. No form needs that: in MCP they are flat.
+func checkForm(form json.RawMessage) error {
+	words := json.NewDecoder(bytes.NewReader(form))
 	for {
 		token, err := words.Token()
-		if err != nil {
-			return err != io.EOF
+		if err == io.EOF {
+			return nil
 		}
-		if word, ok := token.(string); ok && slices.Contains(references, strings.ToLower(word)) {
-			return true
+		if err != nil {
+			return fmt.Errorf("the form that the device asks with cannot be read: %w", err)
+		}
+		switch word, _ := token.(string); {
+		case ferrule.Clean(word, ferrule.MaxText) != word:
+			return errors.New("the form that the device asks with has a text that cannot be shown: it is too long, or has characters that are not seen")
+		case slices.Contains(references, strings.ToLower(word)):
+			return errors.New("the form that the device asks with refers to a schema; that is not possible in a form")
 		}
 	}
 }

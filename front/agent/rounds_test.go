@@ -469,6 +469,7 @@ func TestHostileQuestions(t *testing.T) {
 		{Text: "Which joint?", Schema: json.RawMessage(`{"$ref":"#"}`)}, {Text: "Which joint?", Schema: json.RawMessage(`{"type":"object","allOf":[{"$REF":"#"}]}`)},
 		{Text: "Which joint?", Schema: json.RawMessage(`{"properties":{"joint":{"type":"integer","$ref":"#/$defs/a"}},"properties":{},"$defs":{"a":{"$ref":"#/$defs/a"}},"$defs":{}}`)},
 		{Text: "Which joint?", Schema: json.RawMessage(strings.Repeat(`{"allOf":[`, 50) + "{}" + strings.Repeat("]}", 50))},
+		{Text: "Which joint?", Schema: json.RawMessage(`{"type":"object","properties":{"joint":{"type":"integer","title":"Joint\u202e"}}}`)},
 		{URL: "javascript:alert(1)"}, {URL: "https://a\u202e"}, {Of: ferrule.Page},
 		{Of: ferrule.Model}, {Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"content":7}]}`)},
 		{Of: ferrule.Model, Prompt: json.RawMessage(`{"x":"` + strings.Repeat("x", maxPrompt) + `"}`)},
