@@ -103,6 +103,9 @@ func TestParse(t *testing.T) {
 		got.HistoryConfig() != (history.Config{Sync: 10 * time.Second, Raw: 24 * time.Hour, Minutes: 240 * time.Hour, Hours: 2400 * time.Hour, Size: 64 << 20}) {
 		t.Errorf("got %+v, %v", got.History, err)
 	}
+	if got, err := config.Parse([]byte("history: {size: 17592186044432}\n")); err != nil || got.HistoryConfig().Size < 1<<60 {
+		t.Errorf("a history of any size: %+v, %v", got.HistoryConfig(), err)
+	}
 	if _, err := config.Parse([]byte("history: {raw: 2400h, minutes: 240h}\n")); err == nil || !strings.Contains(err.Error(), "history.minutes") {
 		t.Errorf("got %v", err)
 	}
@@ -148,6 +151,7 @@ func TestParseRefuses(t *testing.T) {
 		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices: name "a__b"`},
 		{"sense: {fastest: 1ms}\n", "sense.fastest: want from 10ms to 1h0m0s, got 1ms"},
 		{"sense: {fastest: often}\n", "sense.fastest: want a duration such as 30s, got often"},
+		{"history: {size: 8}\n", "history.size: want at least 16 MiB, got 8"},
 		{"sense: {in_flight: 0}\n", "sense.in_flight: want from 1 to 4096, got 0"},
 		{"endpoints: [{name: home}]\n", "endpoints[0]: want a url, or a file that it stands in"},
 		{"endpoints: [{name: home, url: 'wss://h/', file: f}]\n", "endpoints[0]: want a url, or a file that it stands in"},

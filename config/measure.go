@@ -1,6 +1,7 @@
 package config
 
 import (
+	"math"
 	"time"
 
 	"github.com/ferrulehq/ferrule/history"
@@ -49,7 +50,7 @@ func (c Config) SenseConfig() sense.Config {
 func (c Config) HistoryConfig() history.Config {
 	h := c.History
 	return history.Config{
-		Sync: time.Duration(h.Sync), Raw: time.Duration(h.Raw), Minutes: time.Duration(h.Minutes), Hours: time.Duration(h.Hours), Size: h.Size << 20,
+		Sync: time.Duration(h.Sync), Raw: time.Duration(h.Raw), Minutes: time.Duration(h.Minutes), Hours: time.Duration(h.Hours), Size: min(h.Size, math.MaxInt64>>20) << 20,
 	}
 }
 

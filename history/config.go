@@ -44,7 +44,7 @@ func (c Config) Check() error {
 	case c.Hours < c.Minutes || c.Hours > maxKept:
 		return fmt.Errorf("hours: want from %v (minutes) to %v, got %v", c.Minutes, maxKept, c.Hours)
 	case c.Size < minSize:
-		return fmt.Errorf("size: want at least %d bytes, got %d", minSize, c.Size)
+		return fmt.Errorf("size: want at least %d MiB, got %d", minSize>>20, c.Size>>20)
 	}
 	return nil
 }
