@@ -31,11 +31,14 @@ func (l *lane) enter(ctx context.Context, call *ferrule.Call) error {
 	call.Report(ferrule.Progress{Message: fmt.Sprintf("waiting for %s: %d ahead", call.Device, ahead)})
 	select {
 	case <-turn:
-		return nil
-	case <-ctx.Done():
-	}
-	if !l.withdraw(turn) { // the turn came at the same moment
+		if ctx.Err() == nil {
+			return nil
+		}
 		l.leave()
+	case <-ctx.Done():
+		if !l.withdraw(turn) { // the turn came at the same moment
+			l.leave()
+		}
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ferrule.Errorf(ferrule.Cancelled, "cancelled while waiting for %s", call.Device)
