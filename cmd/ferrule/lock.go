@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // errRunning is why a gateway does not start: there is one.
@@ -24,4 +25,29 @@ func lockData(data string) (*os.File, error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	return file, nil
+}
+
+// nextName is the file in the data directory that is locked by who is about to be the
+// gateway.
+const nextName = "next"
+
+// claimData has the programs of agents let this process be the next gateway, until what it
+// returns is closed; nil if another process is about to be.
+func claimData(data string) *os.File {
+	for range 10 {
+		if file, err := openLocked(filepath.Join(data, nextName)); err == nil {
+			return file
+		}
+		time.Sleep(10 * time.Millisecond) // who looks whether it is claimed has it for a moment
+	}
+	return nil
+}
+
+// claimed tells whether somebody is about to be the gateway.
+func claimed(data string) bool {
+	file, err := openLocked(filepath.Join(data, nextName))
+	if err == nil {
+		file.Close()
+	}
+	return errors.Is(err, errLocked)
 }

@@ -99,8 +99,11 @@ func (a *app) staff(ctx context.Context, d *desk, cfg config.Config, log *slog.L
 	return nil
 }
 
-// hold is the gateway, if nobody else is, until ctx ends.
+// hold is the gateway, if nobody else is or is about to be, until ctx ends.
 func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Logger) error {
+	if claimed(a.dataDir()) {
+		return errRunning
+	}
 	g, err := newGateway(cfg, a.dataDir(), log)
 	if err != nil {
 		return err
@@ -132,17 +135,9 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	err = errors.Join(err, g.close())
 	if holding.Err() != nil && ctx.Err() == nil {
 		log.Info("another process is to be the gateway")
-		select {
-		case <-time.After(headStart):
-		case <-ctx.Done():
-		}
 	}
 	return err
 }
-
-// headStart is what whoever asked for the gateway gets before it is tried for
-// again.
-const headStart = time.Second
 
 // join works with the gateway that runs, until it goes away or ctx ends. That it
 // cannot be reached yet is no error: it may have just begun.

@@ -248,7 +248,7 @@ func TestHandover(t *testing.T) {
 				tool string
 				args map[string]any
 			}{
-				{"robot__sweep", map[string]any{"milliseconds": 1500}},
+				{"robot__sweep", map[string]any{"milliseconds": 5000}}, // longer than a program takes to begin
 				{"robot__pulse", map[string]any{"token": "once"}},
 				{"robot__gpio_read", map[string]any{"pin": 2}},
 			}
