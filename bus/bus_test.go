@@ -216,23 +216,20 @@ func TestTwoNodes(t *testing.T) {
 	if dev.Node != "b" || dev.Epoch != 1 || dev.Model != "arm" || dev.State != ferrule.StateOnline {
 		t.Errorf("got %+v", dev)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	result, err := a.calls(ctx, "robot", "look")
-	if err != nil || string(result.Value) != `"look"` {
-		t.Fatalf("got %v, %v", result, err)
-	}
 	start = time.Now()
-	const n = 2000
+	const n = 500
 	for range n {
-		if _, err := a.calls(ctx, "robot", "look"); err != nil {
-			t.Fatal(err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		result, err := a.calls(ctx, "robot", "look")
+		cancel()
+		if err != nil || string(result.Value) != `"look"` {
+			t.Fatalf("got %v, %v", result, err)
 		}
 	}
 	t.Logf("%v a call", time.Since(start)/n)
 
 	b.stop()
-	eventually(t, time.Second, "a sees that robot is offline", func() bool { return a.sees("robot").State == ferrule.StateOffline })
+	eventually(t, 5*time.Second, "a sees that robot is offline", func() bool { return a.sees("robot").State == ferrule.StateOffline })
 }
 
 func TestEmbedded(t *testing.T) {

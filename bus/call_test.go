@@ -331,8 +331,8 @@ func TestFencing(t *testing.T) {
 	stale := a.call("robot", "move")
 	eventually(t, 5*time.Second, "c knows of it", func() bool { return c.sees("robot") != nil })
 	c.has("robot", "arm", ferrule.StateOnline) // a new hello: c takes it
-	eventually(t, time.Second, "a sees it at c", func() bool { return a.sees("robot").Node == "c" })
-	eventually(t, time.Second, "b has to let go", func() bool {
+	eventually(t, 5*time.Second, "a sees it at c", func() bool { return a.sees("robot").Node == "c" })
+	eventually(t, 5*time.Second, "b has to let go", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.moved) > 0 && b.moved[len(b.moved)-1] == "robot"

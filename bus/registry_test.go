@@ -40,19 +40,19 @@ func (s *site) record(id string) *ferrule.Device {
 func TestRecords(t *testing.T) {
 	a, b, _ := pair(t)
 	b.has("robot", "arm", ferrule.StateOffline)
-	eventually(t, time.Second, "offline", func() bool { return a.sees("robot").State == ferrule.StateOffline })
+	eventually(t, 5*time.Second, "offline", func() bool { return a.sees("robot").State == ferrule.StateOffline })
 	if dev := a.sees("robot"); dev.Epoch != 1 || dev.Node != "b" {
 		t.Errorf("got %+v", dev)
 	}
 	b.has("robot", "hand", ferrule.StateOnline) // as another Kind
-	eventually(t, time.Second, "another Kind", func() bool { return a.sees("robot").Model == "hand" })
+	eventually(t, 5*time.Second, "another Kind", func() bool { return a.sees("robot").Model == "hand" })
 	if dev := a.sees("robot"); dev.Epoch != 1 {
 		t.Errorf("it changed hands: %+v", dev)
 	}
 	b.bus.Remove("robot")
-	eventually(t, time.Second, "removed", func() bool { return a.sees("robot") == nil })
+	eventually(t, 5*time.Second, "removed", func() bool { return a.sees("robot") == nil })
 	b.has("robot", "arm", ferrule.StateOnline) // over the mark of its end
-	eventually(t, time.Second, "there again", func() bool { return a.sees("robot") != nil })
+	eventually(t, 5*time.Second, "there again", func() bool { return a.sees("robot") != nil })
 }
 
 // TestRecordIsSmall: a server has all records in memory.
@@ -92,7 +92,7 @@ func TestRegistryLost(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, "b has written its devices again", func() bool { dev := b.record("robot"); return dev != nil && dev.State == ferrule.StateOnline })
 	eventually(t, 20*time.Second, "a works again", func() bool { dev := a.record("robot"); return dev != nil && a.bus.State().Working })
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	eventually(t, 10*time.Second, "a call", func() bool {
 		_, err := a.calls(ctx, "robot", "look")

@@ -194,7 +194,7 @@ func TestOneTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	at.cfg.Size = 4096
 	if err := at.room(ctx, 1); err == nil || ctx.Err() != nil {
