@@ -187,7 +187,17 @@ func eventually(t *testing.T, within time.Duration, what string, cond func() boo
 func oneServer(t *testing.T) Config {
 	t.Helper()
 	t.Parallel()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, JetStreamDomain: "hub"})
+	s := startServer(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir(), JetStreamDomain: "hub"})
+	cfg := DefaultConfig()
+	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Join, []string{s.ClientURL()}, 2, 1
+	return cfg
+}
+
+// startServer starts a real server in this process, which ends with the test.
+func startServer(t *testing.T, options *server.Options) *server.Server {
+	t.Helper()
+	options.Host, options.JetStream, options.NoSigs = "127.0.0.1", true, true
+	s, err := server.NewServer(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,9 +209,7 @@ func oneServer(t *testing.T) Config {
 	if !s.ReadyForConnections(10 * time.Second) {
 		t.Fatal("not ready")
 	}
-	cfg := DefaultConfig()
-	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Join, []string{s.ClientURL()}, 2, 1
-	return cfg
+	return s
 }
 
 func TestTwoNodes(t *testing.T) {

@@ -24,22 +24,9 @@ import (
 // hubServer is a real server that leaves dial; it can be stopped and started again.
 func hubServer(t *testing.T, dir string, client, leaf int) *server.Server {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		ServerName: "hub", Host: "127.0.0.1", Port: client, JetStream: true, StoreDir: dir, NoSigs: true, JetStreamDomain: "hub",
-		LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: leaf},
+	return startServer(t, &server.Options{
+		ServerName: "hub", Port: client, StoreDir: dir, JetStreamDomain: "hub", LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: leaf},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("not ready")
-	}
-	return s
 }
 
 // TestLeaf: a leaf's devices are called from the hub, what happens while the hub is
@@ -204,17 +191,9 @@ func TestEncrypted(t *testing.T) {
 	t.Parallel()
 	secure, ca := certificate(t)
 	client, leafPort := cluster.Port(t), cluster.Port(t)
-	s, err := server.NewServer(&server.Options{
-		ServerName: "hub", Host: "127.0.0.1", Port: client, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, JetStreamDomain: "hub",
+	startServer(t, &server.Options{
+		ServerName: "hub", Port: client, StoreDir: t.TempDir(), JetStreamDomain: "hub",
 		TLSConfig: secure, TLSTimeout: 5, LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: leafPort, TLSConfig: secure, TLSTimeout: 5},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
 	})
 	cfg := DefaultConfig()
 	cfg.Shards, cfg.Replicas, cfg.CA = 1, 1, ca

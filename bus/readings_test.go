@@ -336,15 +336,7 @@ func TestReadingTooLong(t *testing.T) {
 		t.Error("it is not known yet how long it may be")
 	}
 	a.measures("robot", 2, 3)
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, MaxPayload: 16 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
+	startServer(t, &server.Options{Port: port, StoreDir: t.TempDir(), MaxPayload: 16 << 10})
 	r := a.reads("")
 	r.has(1, 3)
 	if a.bus.Measured(long) {

@@ -186,12 +186,7 @@ func TestAwaitsCluster(t *testing.T) {
 		s := a.bus.State()
 		return !s.Working && strings.Contains(s.Why, cfg.Servers[0])
 	})
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(s.Shutdown)
+	startServer(t, &server.Options{Port: port, StoreDir: t.TempDir()})
 	eventually(t, 10*time.Second, "its devices are in the registry", func() bool { return a.record("robot") != nil })
 }
 
