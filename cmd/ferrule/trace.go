@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -26,15 +25,11 @@ of it, until interrupted:
 		Args:              exactly(1),
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			if length < 0 {
-				return usageError{fmt.Errorf("--for: want a duration such as 10s, got %v", length)}
+			ctx, cancel, err := lasting(cmd.Context(), length)
+			if err != nil {
+				return err
 			}
-			if length > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, length)
-				defer cancel()
-			}
+			defer cancel()
 			client, err := a.client()
 			if err != nil {
 				return err

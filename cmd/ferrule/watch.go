@@ -40,15 +40,11 @@ What has happened before is not shown; ferrule audit tells who called what.`,
 		Args:              orNone,
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			if length < 0 {
-				return usageError{fmt.Errorf("--for: want a duration such as 10s, got %v", length)}
+			ctx, cancel, err := lasting(cmd.Context(), length)
+			if err != nil {
+				return err
 			}
-			if length > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, length)
-				defer cancel()
-			}
+			defer cancel()
 			client, err := a.client()
 			if err != nil {
 				return err
@@ -85,6 +81,18 @@ func (a *app) watch(ctx context.Context, client *control.Client, device string, 
 	defer stop()
 	wg.Go(func() { g.run(drawing) })
 	return client.Watch(ctx, w)
+}
+
+// lasting is a context for as long as --for says; without end if that is 0.
+func lasting(ctx context.Context, length time.Duration) (context.Context, context.CancelFunc, error) {
+	switch {
+	case length < 0:
+		return nil, nil, usageError{fmt.Errorf("--for: want a duration such as 10s, got %v", length)}
+	case length == 0:
+		return ctx, func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, length)
+	return ctx, cancel, nil
 }
 
 // printEvent prints an event, with its node if there are several.
