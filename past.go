@@ -1,6 +1,9 @@
 package ferrule
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Latest is what is last known of a signal.
 type Latest struct {
@@ -59,4 +62,23 @@ type Point struct {
 // Alone is the point of one sample.
 func (s Sample) Alone() Point {
 	return Point{Time: s.Time, Min: s.Value, Max: s.Value, Mean: s.Value, Count: 1, Within: s.Within}
+}
+
+// Mean is that of values whose sum may be more than a number can be: they are added up as a
+// small part of themselves, which is exact.
+type Mean struct{ sum, count float64 }
+
+const meanPart = 0x1p-64
+
+// Add adds a value that stands for so many.
+func (m *Mean) Add(value, count float64) {
+	m.sum, m.count = m.sum+value*meanPart*count, m.count+count
+}
+
+// Count is how many there are.
+func (m *Mean) Count() float64 { return m.count }
+
+// Value is the mean of all.
+func (m *Mean) Value() float64 {
+	return max(-math.MaxFloat64, min(math.MaxFloat64, m.sum/m.count/meanPart))
 }

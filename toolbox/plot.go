@@ -132,16 +132,15 @@ func summary(c ferrule.Curve) string {
 	if len(c.Points) == 0 {
 		return c.Signal + ": nothing was measured."
 	}
-	const small = 0x1p-64 // the sum of large numbers is none: it is one of small parts of them
-	low, high, sum, count := math.Inf(1), math.Inf(-1), 0.0, 0.0
+	low, high := math.Inf(1), math.Inf(-1)
+	var mean ferrule.Mean
 	for _, p := range c.Points {
 		low, high = min(low, p.Min), max(high, p.Max)
-		sum, count = sum+p.Mean*small*float64(p.Count), count+float64(p.Count)
+		mean.Add(p.Mean, float64(p.Count))
 	}
-	mean := max(low, min(high, sum/count/small))
 	last := c.Points[len(c.Points)-1]
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
-	text := fmt.Sprintf("%s%s: from %s to %s, mean %s, last %s; points are %s", c.Signal, in(c.Unit), number(low), number(high), number(mean), number(last.Mean), grains[c.Grain])
+	text := fmt.Sprintf("%s%s: from %s to %s, mean %s, last %s; points are %s", c.Signal, in(c.Unit), number(low), number(high), number(mean.Value()), number(last.Mean), grains[c.Grain])
 	if n := len(c.Holes); n > 0 {
 		text += fmt.Sprintf(", gaps %d", n)
 	}

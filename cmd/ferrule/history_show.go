@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ferrulehq/ferrule"
 	"github.com/ferrulehq/ferrule/toolbox"
 )
 
@@ -48,12 +49,12 @@ func pastRow(s toolbox.LatestSignal, out toolbox.HistoryOutput) []string {
 	}
 	line := out.Signals[0]
 	low, high := math.Inf(1), math.Inf(-1)
-	var all mean
+	var all ferrule.Mean
 	for _, p := range line.Points {
 		low, high = min(low, p.Value, or(p.Min, p.Value)), max(high, p.Value, or(p.Max, p.Value))
-		all.add(p.Value, max(1, float64(p.Count)))
+		all.Add(p.Value, max(1, float64(p.Count)))
 	}
-	row[4], row[5], row[6], row[7] = number(low), number(all.value()), number(high), strings.TrimRight(curveOf(line, out.From, out.To), " ")
+	row[4], row[5], row[6], row[7] = number(low), number(all.Value()), number(high), strings.TrimRight(curveOf(line, out.From, out.To), " ")
 	return row
 }
 
@@ -64,30 +65,18 @@ func or(v *float64, otherwise float64) float64 {
 	return *v
 }
 
-// mean is that of values whose sum may be more than a number can be: they are added up
-// as a small part of themselves, which is exact.
-type mean struct{ sum, count float64 }
-
-const meanPart = 0x1p-64
-
-func (m *mean) add(v, count float64) { m.sum, m.count = m.sum+v*meanPart*count, m.count+count }
-
-func (m *mean) value() float64 {
-	return max(-math.MaxFloat64, min(math.MaxFloat64, m.sum/m.count/meanPart))
-}
-
 // number is a value as people read it.
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 // curveOf draws a signal in one line: the mean of what lies in each part of the time. A
 // part without a value is as the one before, unless samples may be missing there.
 func curveOf(line toolbox.HistoryLine, from, to time.Time) string {
-	var means [curveWidth]mean
+	var means [curveWidth]ferrule.Mean
 	part := func(t time.Time) int {
 		return int(float64(t.Sub(from)) / float64(to.Sub(from)) * curveWidth)
 	}
 	for _, p := range line.Points {
-		means[min(max(part(p.Time), 0), curveWidth-1)].add(p.Value, 1)
+		means[min(max(part(p.Time), 0), curveWidth-1)].Add(p.Value, 1)
 	}
 	var gaps [curveWidth]bool
 	for _, h := range line.Holes {
@@ -98,14 +87,14 @@ func curveOf(line toolbox.HistoryLine, from, to time.Time) string {
 	values, last := make([]float64, curveWidth), math.NaN()
 	for i := range values {
 		switch {
-		case means[i].count > 0:
-			last = means[i].value()
+		case means[i].Count() > 0:
+			last = means[i].Value()
 		case gaps[i]:
 			last = math.NaN()
 		}
 		values[i] = last
 	}
-	for i := curveWidth - 1; i >= 0 && means[i].count == 0; i-- {
+	for i := curveWidth - 1; i >= 0 && means[i].Count() == 0; i-- {
 		values[i] = math.NaN() // nothing is known of it
 	}
 	return sparkline(values, curveWidth)

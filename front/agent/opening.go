@@ -22,9 +22,9 @@ const (
 	messageEvent = "event: message\nid: "
 )
 
-// openingWriter holds the event that opens a stream back until the next comes, or a moment has passed: most
-// calls are answered by then, and what would be two packets is one. It also tells the
-// agent when to come back, which the SDK does only where it closes a stream itself.
+// openingWriter holds the event that opens a stream back until the next comes, or a moment
+// has passed: most calls are answered by then, and what would be two packets is one. It also
+// tells the agent when to come back, which the SDK does only where it closes a stream itself.
 type openingWriter struct {
 	*timedWriter
 	opened func(id string) // is called with the ID of the first event
