@@ -11,7 +11,7 @@ RUN go mod download
 COPY . .
 ARG VERSION=dev
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o root/usr/bin/ferrule ./cmd/ferrule
-RUN mkdir -p root/etc/ferrule root/var/lib/ferrule && cp config/ferrule.yaml root/etc/ferrule/ && cp LICENSE root/
+RUN mkdir -p root/etc/ferrule root/var/lib/ferrule && cp internal/ops/config/ferrule.yaml root/etc/ferrule/ && cp LICENSE root/
 
 FROM scratch
 COPY --from=build /src/root/usr /usr

@@ -15,10 +15,10 @@ fuzz: ## every fuzz target for half a minute
 	bash .ci/fuzz 30s
 
 bench: ## the ratios that CI asserts, with their figures
-	CGO_ENABLED=0 go test -tags bench -p 1 -count=1 -v -run '^TestRatio' ./cmd/ferrule ./sim ./wire/ws ./wire/mqtt ./thing/mcpserver
+	CGO_ENABLED=0 go test -tags bench -p 1 -count=1 -v -run '^TestRatio' ./cmd/ferrule ./internal/sim ./internal/device/transport/websocket ./internal/device/transport/mqtt ./thing/mcpserver
 
 e2e: ## agent programs that people use, with a stand-in for their model
-	rig=$$(mktemp -d) && trap 'rm -rf "$$rig"' EXIT && bash rig/agents/install "$$rig" && \
+	rig=$$(mktemp -d) && trap 'rm -rf "$$rig"' EXIT && bash internal/testenv/agents/install "$$rig" && \
 	FERRULE_RIG_AGENTS=$$rig go test -count=1 -v -run '^TestAgents$$' ./cmd/ferrule
 
 ci: ## the whole gate

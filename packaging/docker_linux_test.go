@@ -35,7 +35,7 @@ func TestDockerfile(t *testing.T) {
 	if im.user == nil || im.user.Uid == 0 || im.user.Gid == 0 {
 		t.Fatalf("it runs as %+v", im.user)
 	}
-	if im.exposed != "3377" || !strings.Contains(read(t, "../config/ferrule.yaml"), "\nlisten: 127.0.0.1:3377\n") {
+	if im.exposed != "3377" || !strings.Contains(read(t, "../internal/ops/config/ferrule.yaml"), "\nlisten: 127.0.0.1:3377\n") {
 		t.Errorf("it exposes %s, and listens elsewhere", im.exposed)
 	}
 	start := append(im.entrypoint, im.cmd...)

@@ -15,10 +15,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/agent"
-	"github.com/ferrulehq/ferrule/journal"
-	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
 // The eras of MCP: with sessions, and without.
@@ -58,7 +58,7 @@ func pipeAgent(t testing.TB, g *testGateway, era string) *testAgent {
 	return pipeTo(t, g.agents, era)
 }
 
-func pipeTo(t testing.TB, front *agent.Front, era string) *testAgent {
+func pipeTo(t testing.TB, front *server.Front, era string) *testAgent {
 	t.Helper()
 	ours, theirs := newPipe(), newPipe()
 	ctx, cancel := context.WithCancel(context.Background())

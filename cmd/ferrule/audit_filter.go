@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // asked is what is asked of the journals, as it stands on the command line.

@@ -20,9 +20,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/journal"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 )
 
 // copies is the copies of nodes' journals: real files, read as they grow.
@@ -649,7 +649,7 @@ func TestAuditActs(t *testing.T) {
 
 // TestOutcomes: every code can be asked for.
 func TestOutcomes(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../../errors.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "../../internal/ferrule/errors.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule/front/agent"
+	agentserver "github.com/ferrulehq/ferrule/internal/agent/server"
 )
 
 // What the gateway is measured against: the same without the gateway.
@@ -78,7 +78,7 @@ func bare() {
 			return &mcp.CallToolResult{StructuredContent: value, Content: []mcp.Content{&mcp.TextContent{Text: string(value)}}}, nil
 		})
 	if len(os.Args) > 2 {
-		in, out := agent.Standard()
+		in, out := agentserver.Standard()
 		server.Run(context.Background(), &mcp.IOTransport{Reader: in, Writer: out})
 		return
 	}
@@ -109,7 +109,7 @@ func weighed() {
 
 // weigh answers each line of standard input with the memory of this process.
 func weigh() {
-	in, out := agent.Standard()
+	in, out := agentserver.Standard()
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		for range 4 {
 			runtime.GC() // each halves the stacks that are larger than they need be

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/pipeline"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
 func (a *app) callCommand() *cobra.Command {
@@ -97,23 +97,23 @@ and so on where there is no value. The exit code tells what happened:
 
 // toolFor is the tool that is called, as the gateway describes it. If there is none,
 // it is empty, and the call will say so.
-func (a *app) toolFor(ctx context.Context, device, name string) (toolbox.DescribedTool, error) {
+func (a *app) toolFor(ctx context.Context, device, name string) (builtin.DescribedTool, error) {
 	about, err := a.describe(ctx, device)
 	var e *ferrule.Error
 	if err != nil && !(errors.As(err, &e) && e.Code == ferrule.NotFound) {
-		return toolbox.DescribedTool{}, err
+		return builtin.DescribedTool{}, err
 	}
 	for _, t := range about.Tools {
 		if t.Name == name {
 			return t, nil
 		}
 	}
-	return toolbox.DescribedTool{}, nil
+	return builtin.DescribedTool{}, nil
 }
 
 // confirm asks the person at the terminal whether they mean a call of a tool that is
 // for people only.
-func (a *app) confirm(ctx context.Context, device string, t toolbox.DescribedTool, args json.RawMessage) error {
+func (a *app) confirm(ctx context.Context, device string, t builtin.DescribedTool, args json.RawMessage) error {
 	if !isTerminal(os.Stdin) {
 		return usageError{fmt.Errorf("%s of %s is for people only: --yes says that you mean it", t.Name, device)}
 	}

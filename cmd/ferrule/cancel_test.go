@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
 // atOnce is how soon something is that nobody has to wait for, on a busy machine.

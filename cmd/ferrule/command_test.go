@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // commandLine is a person at a terminal, with a data directory and a
@@ -70,20 +70,20 @@ func (c commandLine) want(code int, words string, args ...string) {
 
 // device is what `ferrule devices --json` tells of the device at an address; or
 // under an ID.
-func (c commandLine) device(which string) (d toolbox.DescribedDevice) {
+func (c commandLine) device(which string) (d builtin.DescribedDevice) {
 	_, text := c.run("devices", "--json")
-	var all []toolbox.DescribedDevice
+	var all []builtin.DescribedDevice
 	json.Unmarshal([]byte(text), &all) // it is an error while no gateway is there
 	for _, d := range all {
 		if d.ID == which || d.Address == which {
 			return d
 		}
 	}
-	return toolbox.DescribedDevice{}
+	return builtin.DescribedDevice{}
 }
 
 // until waits until a device is in a state, and returns it.
-func (c commandLine) until(which string, state ferrule.State) (d toolbox.DescribedDevice) {
+func (c commandLine) until(which string, state ferrule.State) (d builtin.DescribedDevice) {
 	c.t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if d = c.device(which); d.State == string(state) {

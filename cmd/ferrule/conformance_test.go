@@ -14,17 +14,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/rig/mcp/fixtures"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/mcp/fixtures"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// rigMCP is where the official parts of MCP are installed; see rig/mcp.
+// rigMCP is where the official parts of MCP are installed; see internal/testenv/mcp.
 func rigMCP(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("FERRULE_RIG_MCP")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_MCP is not set: rig/mcp tells what it is")
+		t.Skip("FERRULE_RIG_MCP is not set: internal/testenv/mcp tells what it is")
 	}
 	return dir
 }
@@ -53,7 +53,7 @@ func TestConformance(t *testing.T) {
 			results := t.TempDir()
 			args := []string{"server", "--url", url, "--requirements", version, "-o", results}
 			if version == modern {
-				args = append(args, "--expected-failures", "../../rig/mcp/expected-thing.yml")
+				args = append(args, "--expected-failures", "../../internal/testenv/mcp/expected-thing.yml")
 			}
 			out, err := node(dir, suite, args...).CombinedOutput()
 			if err != nil {

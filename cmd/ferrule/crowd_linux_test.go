@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/rig/cluster"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 var toyCount = flag.Int("toys", 1500, "how many voice toys TestCrowd has on each medium; a process has to be allowed as many files")
@@ -120,7 +120,7 @@ type toyNode struct {
 func newToyNode(t *testing.T) *toyNode {
 	t.Helper()
 	n := &toyNode{t: t, process: process{data: t.TempDir()}}
-	web, dialIn, mqtt := cluster.Port(t), cluster.Port(t), cluster.Port(t)
+	web, dialIn, mqtt := natscluster.Port(t), natscluster.Port(t), natscluster.Port(t)
 	settings := fmt.Sprintf("listen: 127.0.0.1:%d\ndial_in: {listen: 127.0.0.1:%d, mqtt: 127.0.0.1:%d, devices: 100000}\n", web, dialIn, mqtt)
 	if err := os.WriteFile(n.file(), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
@@ -203,10 +203,10 @@ func (n *toyNode) waits(count int) {
 }
 
 // devices are those that the node knows.
-func (n *toyNode) devices() (all []toolbox.DescribedDevice) {
+func (n *toyNode) devices() (all []builtin.DescribedDevice) {
 	n.t.Helper()
-	for in := (toolbox.ListDevicesInput{Limit: 1000}); ; {
-		page, err := callOwn[toolbox.ListDevicesOutput](n.t.Context(), n.client, "list_devices", in)
+	for in := (builtin.ListDevicesInput{Limit: 1000}); ; {
+		page, err := callOwn[builtin.ListDevicesOutput](n.t.Context(), n.client, "list_devices", in)
 		if err != nil {
 			n.t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func (n *toyNode) devices() (all []toolbox.DescribedDevice) {
 // first is the toy with the least address, which is in the crowd that came first.
 func (n *toyNode) first() string {
 	n.t.Helper()
-	return slices.MinFunc(n.devices(), func(a, b toolbox.DescribedDevice) int { return strings.Compare(a.Address, b.Address) }).ID
+	return slices.MinFunc(n.devices(), func(a, b builtin.DescribedDevice) int { return strings.Compare(a.Address, b.Address) }).ID
 }
 
 // adoptAll trusts every toy.
@@ -235,7 +235,7 @@ func (n *toyNode) adoptAll() {
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			if _, err := callOwn[toolbox.TrustOutput](n.t.Context(), n.client, "adopt_device", toolbox.TrustInput{Device: dev.ID}); err != nil {
+			if _, err := callOwn[builtin.TrustOutput](n.t.Context(), n.client, "adopt_device", builtin.TrustInput{Device: dev.ID}); err != nil {
 				n.t.Errorf("%s: %v", dev.ID, err)
 			}
 		})

@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/catalog"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/front/agent"
-	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
+	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // desk is where one agent is served on standard input and output. Its view of the
@@ -25,7 +25,7 @@ import (
 //	         catalog ◀─ Put, Remove ─ fleet of the gateway
 type desk struct {
 	catalog *catalog.Catalog
-	front   *agent.Front
+	front   *server.Front
 	relay   relay
 	log     *slog.Logger
 
@@ -58,7 +58,7 @@ func newDesk(cfg config.Config, log *slog.Logger) *desk {
 		news: make(chan struct{}), ready: make(chan struct{}),
 		known: make(map[string]bool), away: make(map[string]*absence),
 	}
-	d.front = agent.New(agent.Parts{
+	d.front = server.New(server.Parts{
 		Config: cfg.AgentsConfig(), Catalog: d.catalog, Handle: d.handle, Samples: &d.relay, Ready: d.await, Version: version(), Log: log,
 	})
 	return d
@@ -67,7 +67,7 @@ func newDesk(cfg config.Config, log *slog.Logger) *desk {
 // Run serves the agent until it goes away.
 func (d *desk) Run(ctx context.Context) error {
 	return runParts(ctx, d.front.Run, func(ctx context.Context) error {
-		in, out := agent.Standard()
+		in, out := server.Standard()
 		return d.front.Stdio(ctx, in, out)
 	})
 }

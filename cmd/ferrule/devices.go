@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 func (a *app) devicesCommand() *cobra.Command {
@@ -45,8 +45,8 @@ func (a *app) devicesCommand() *cobra.Command {
 
 // deviceTable is devices as a table. What they all have in common, or nobody has, is left
 // out.
-func deviceTable(devices []toolbox.DescribedDevice) (heads string, rows [][]string) {
-	type device = toolbox.DescribedDevice
+func deviceTable(devices []builtin.DescribedDevice) (heads string, rows [][]string) {
+	type device = builtin.DescribedDevice
 	some := func(so func(d device) bool) bool { return slices.ContainsFunc(devices, so) }
 	columns := []struct {
 		head  string
@@ -79,11 +79,11 @@ func deviceTable(devices []toolbox.DescribedDevice) (heads string, rows [][]stri
 }
 
 // devices lists all devices, page by page.
-func (a *app) devices(ctx context.Context) ([]toolbox.DescribedDevice, error) {
-	devices := []toolbox.DescribedDevice{}
-	in := toolbox.ListDevicesInput{Limit: 1000}
+func (a *app) devices(ctx context.Context) ([]builtin.DescribedDevice, error) {
+	devices := []builtin.DescribedDevice{}
+	in := builtin.ListDevicesInput{Limit: 1000}
 	for {
-		page, err := callGateway[toolbox.ListDevicesOutput](ctx, a, "list_devices", in)
+		page, err := callGateway[builtin.ListDevicesOutput](ctx, a, "list_devices", in)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +103,7 @@ func (a *app) state(state string) string {
 }
 
 // remark is what is worth telling of a device in a list.
-func remark(d toolbox.DescribedDevice) string {
+func remark(d builtin.DescribedDevice) string {
 	switch {
 	case d.State == string(ferrule.StateOffline) && d.Kind == "":
 		return "not reached yet: " + d.Reason

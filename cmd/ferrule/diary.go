@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/history/plot"
-	"github.com/ferrulehq/ferrule/journal"
-	"github.com/ferrulehq/ferrule/pipeline"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/measure/plot"
+	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
 // diary tells which calls were made to devices, as the journals have it: this node's, and

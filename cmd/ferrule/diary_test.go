@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/history/plot"
-	"github.com/ferrulehq/ferrule/journal"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/measure/plot"
 )
 
 // written is a data directory with a journal of some records.

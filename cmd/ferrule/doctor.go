@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/history"
-	"github.com/ferrulehq/ferrule/setup"
-	"github.com/ferrulehq/ferrule/toolbox"
-	"github.com/ferrulehq/ferrule/wire/serial"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/measure/history"
+	"github.com/ferrulehq/ferrule/internal/ops/setup"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -71,7 +71,7 @@ type doctor struct {
 	now     func() time.Time
 	disk    disk
 	ask     func(ctx context.Context) known
-	devices func(ctx context.Context) (toolbox.ListDevicesOutput, error)
+	devices func(ctx context.Context) (builtin.ListDevicesOutput, error)
 	survey  func(ctx context.Context, named ...string) ([]serial.Surveyed, error)
 	place   func() (setup.Place, error) // where the configs of agents are
 

@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 )
 
 // away are reasons to be offline that a board has which is simply not there.
 var away = []string{"it is no longer in reach", "the gateway ended", "it is being connected to"}
 
 // listDevices asks the gateway for its devices; for the first thousand.
-func (d *doctor) listDevices(ctx context.Context) (toolbox.ListDevicesOutput, error) {
+func (d *doctor) listDevices(ctx context.Context) (builtin.ListDevicesOutput, error) {
 	client := control.NewClient(d.gateway.socket)
 	defer client.Close()
-	return callOwn[toolbox.ListDevicesOutput](ctx, client, "list_devices", toolbox.ListDevicesInput{Limit: 1000})
+	return callOwn[builtin.ListDevicesOutput](ctx, client, "list_devices", builtin.ListDevicesInput{Limit: 1000})
 }
 
 // boards tells of the devices that the gateway has seen, those first with which
@@ -50,7 +50,7 @@ func (d *doctor) boards(ctx context.Context) []finding {
 }
 
 // board tells of one device.
-func board(dev toolbox.DescribedDevice) []finding {
+func board(dev builtin.DescribedDevice) []finding {
 	f := finding{Check: "board", About: dev.ID, State: fine}
 	text := remark(dev)
 	switch {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferrulehq/ferrule/setup"
+	"github.com/ferrulehq/ferrule/internal/ops/setup"
 )
 
 func TestDoctorClients(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // configFile is the file that is looked for, and whether somebody named it.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/journal"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
 )
 
 // disk is what the system tells of files.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // variables are those that have an effect on commands.

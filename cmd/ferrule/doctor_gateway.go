@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 )
 
 // known is what is known of the gateway of the data directory.
@@ -26,7 +26,7 @@ type known struct {
 	process   program // that listens on the socket, where the system tells
 	locks     bool    // the system tells of locks
 	lock      program // that has the data directory locked
-	status    toolbox.StatusOutput
+	status    builtin.StatusOutput
 	err       error // why it has not told its status
 }
 
@@ -65,7 +65,7 @@ func (d *doctor) askGateway(ctx context.Context) (k known) {
 	k.process.command = commandOf(d.root, k.process.pid)
 	client := control.NewClient(k.socket)
 	defer client.Close()
-	k.status, k.err = callOwn[toolbox.StatusOutput](ctx, client, "status", toolbox.StatusInput{})
+	k.status, k.err = callOwn[builtin.StatusOutput](ctx, client, "status", builtin.StatusInput{})
 	if k.err != nil && ctx.Err() != nil {
 		k.err = errMute
 	}

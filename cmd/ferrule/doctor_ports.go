@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ferrulehq/ferrule/wire/serial"
+	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
 )
 
 // ports tells of serial ports. None is opened.

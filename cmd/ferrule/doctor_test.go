@@ -18,11 +18,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/journal"
-	"github.com/ferrulehq/ferrule/toolbox"
-	"github.com/ferrulehq/ferrule/wire/serial"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 )
 
 // told is findings as lines: state, check, what was found, what to do.
@@ -130,8 +130,8 @@ func TestDoctorVersions(t *testing.T) {
 		want    []string
 	}{
 		"none":     {known{err: errAbsent}, []string{"fine ferrule: ferrule "}},
-		"the same": {known{status: toolbox.StatusOutput{Version: version()}}, []string{"fine ferrule: ", "fine gateway: the gateway that runs is of the same version"}},
-		"another":  {known{status: toolbox.StatusOutput{Version: "0.1"}}, []string{"fine ferrule: ", "note gateway: the gateway that runs is ferrule 0.1, and this is " + version() + " → start it again"}},
+		"the same": {known{status: builtin.StatusOutput{Version: version()}}, []string{"fine ferrule: ", "fine gateway: the gateway that runs is of the same version"}},
+		"another":  {known{status: builtin.StatusOutput{Version: "0.1"}}, []string{"fine ferrule: ", "note gateway: the gateway that runs is ferrule 0.1, and this is " + version() + " → start it again"}},
 	} {
 		wantTold(t, name, (&doctor{gateway: test.gateway}).versions(t.Context()), test.want...)
 	}
@@ -310,7 +310,7 @@ func TestDoctorRunning(t *testing.T) {
 		gateway known
 		want    []string
 	}{
-		"well":          {known{process: us, status: toolbox.StatusOutput{Summary: "1 device is online."}}, []string{"fine running: process 7 (ferrule up) is running. 1 device is online."}},
+		"well":          {known{process: us, status: builtin.StatusOutput{Summary: "1 device is online."}}, []string{"fine running: process 7 (ferrule up) is running. 1 device is online."}},
 		"nameless":      {known{}, []string{"fine running: a gateway is running. "}},
 		"none":          {known{err: errAbsent}, []string{"note running: no gateway is running → `ferrule up` starts one"}},
 		"no socket":     {known{err: errAbsent, lock: us}, []string{"wrong running: process 7 (ferrule up) has the data directory, and nobody answers at its socket → it may have just begun; try again; if it hangs, end it: kill 7"}},
@@ -324,16 +324,16 @@ func TestDoctorRunning(t *testing.T) {
 }
 
 func TestDoctorNodes(t *testing.T) {
-	of := func(n *toolbox.Nodes) known { return known{status: toolbox.StatusOutput{Nodes: n}} }
+	of := func(n *builtin.Nodes) known { return known{status: builtin.StatusOutput{Nodes: n}} }
 	for name, test := range map[string]struct {
 		gateway known
 		want    []string
 	}{
 		"none":  {known{err: errAbsent}, nil},
 		"alone": {of(nil), nil},
-		"among": {of(&toolbox.Nodes{Node: "a", Tenant: "acme", Working: true, Others: []string{"b", "c"}}), []string{"fine nodes: one of the nodes of acme; the others that are there: b, c"}},
-		"only":  {of(&toolbox.Nodes{Node: "a", Tenant: "acme", Working: true}), []string{"note nodes: this is the only node of acme that is there"}},
-		"cut":   {of(&toolbox.Nodes{Node: "a", Tenant: "acme", Since: time.Now(), Why: "no server"}), []string{"wrong nodes: since "}},
+		"among": {of(&builtin.Nodes{Node: "a", Tenant: "acme", Working: true, Others: []string{"b", "c"}}), []string{"fine nodes: one of the nodes of acme; the others that are there: b, c"}},
+		"only":  {of(&builtin.Nodes{Node: "a", Tenant: "acme", Working: true}), []string{"note nodes: this is the only node of acme that is there"}},
+		"cut":   {of(&builtin.Nodes{Node: "a", Tenant: "acme", Since: time.Now(), Why: "no server"}), []string{"wrong nodes: since "}},
 	} {
 		wantTold(t, name, (&doctor{gateway: test.gateway}).nodes(t.Context()), test.want...)
 	}
@@ -341,14 +341,14 @@ func TestDoctorNodes(t *testing.T) {
 
 // TestDoctorHistory: that nothing is recorded is told of, with the reason.
 func TestDoctorHistory(t *testing.T) {
-	d := &doctor{gateway: known{status: toolbox.StatusOutput{Unrecorded: "there is no room"}}}
+	d := &doctor{gateway: known{status: builtin.StatusOutput{Unrecorded: "there is no room"}}}
 	wantTold(t, "stopped", d.history(t.Context()), "wrong history: what devices measure is not recorded: there is no room → devices are served all the same.")
 	wantTold(t, "recording", (&doctor{}).history(t.Context()))
 }
 
 // TestDoctorEndpoints: an endpoint that is not connected is told of, with the reason.
 func TestDoctorEndpoints(t *testing.T) {
-	d := &doctor{gateway: known{status: toolbox.StatusOutput{Endpoints: []string{"home is not connected to ws://h/mcp/ since 14:02:10: it is gone"}}}}
+	d := &doctor{gateway: known{status: builtin.StatusOutput{Endpoints: []string{"home is not connected to ws://h/mcp/ since 14:02:10: it is gone"}}}}
 	wantTold(t, "away", d.endpoints(t.Context()), "wrong endpoints: home is not connected to ws://h/mcp/ since 14:02:10: it is gone")
 	wantTold(t, "connected", (&doctor{}).endpoints(t.Context()))
 }
@@ -379,10 +379,10 @@ func TestDoctorHTTP(t *testing.T) {
 		listen  string
 		want    []string
 	}{
-		"served":           {known{status: toolbox.StatusOutput{Listen: well}}, "", []string{"fine http: http://" + well + "/healthz answers"}},
-		"ill":              {known{status: toolbox.StatusOutput{Listen: full}}, "", []string{"wrong http: the gateway is failing: no space left → nothing may be changed"}},
-		"not served":       {known{status: toolbox.StatusOutput{Listen: nobody}}, "", []string{"wrong http: http://" + nobody + "/healthz does not answer: "}},
-		"served by others": {known{status: toolbox.StatusOutput{Listen: other}}, "", []string{"wrong http: http://" + other + "/healthz does not answer: "}},
+		"served":           {known{status: builtin.StatusOutput{Listen: well}}, "", []string{"fine http: http://" + well + "/healthz answers"}},
+		"ill":              {known{status: builtin.StatusOutput{Listen: full}}, "", []string{"wrong http: the gateway is failing: no space left → nothing may be changed"}},
+		"not served":       {known{status: builtin.StatusOutput{Listen: nobody}}, "", []string{"wrong http: http://" + nobody + "/healthz does not answer: "}},
+		"served by others": {known{status: builtin.StatusOutput{Listen: other}}, "", []string{"wrong http: http://" + other + "/healthz does not answer: "}},
 		"no HTTP":          {known{}, "", []string{"fine http: the gateway serves no HTTP"}},
 		"mute":             {known{err: errMute}, well, nil},
 		"just beginning":   {known{err: errAbsent, lock: program{pid: 7}}, well, nil},
@@ -493,38 +493,38 @@ func TestDoctorGrabbers(t *testing.T) {
 }
 
 func TestDoctorBoards(t *testing.T) {
-	online := toolbox.DescribedDevice{ID: "robot", State: "online", Trust: "adopted", Kind: "x", Tools: 12}
-	with := func(change func(d *toolbox.DescribedDevice)) toolbox.DescribedDevice {
+	online := builtin.DescribedDevice{ID: "robot", State: "online", Trust: "adopted", Kind: "x", Tools: 12}
+	with := func(change func(d *builtin.DescribedDevice)) builtin.DescribedDevice {
 		d := online
 		change(&d)
 		return d
 	}
-	offline := func(reason string) toolbox.DescribedDevice {
-		return with(func(d *toolbox.DescribedDevice) { d.State, d.Reason = "offline", reason })
+	offline := func(reason string) builtin.DescribedDevice {
+		return with(func(d *builtin.DescribedDevice) { d.State, d.Reason = "offline", reason })
 	}
-	many := make([]toolbox.DescribedDevice, 60)
+	many := make([]builtin.DescribedDevice, 60)
 	for i := range many {
 		many[i] = online
 	}
 	many[59] = offline("it hangs")
 	for name, test := range map[string]struct {
 		gateway known
-		list    toolbox.ListDevicesOutput
+		list    builtin.ListDevicesOutput
 		err     error
 		want    []string
 	}{
-		"no gateway": {known{err: errAbsent}, toolbox.ListDevicesOutput{}, nil, nil},
-		"mute":       {known{}, toolbox.ListDevicesOutput{}, errors.New("busy"), []string{"note board: the gateway does not tell of its boards: busy"}},
-		"none":       {known{}, toolbox.ListDevicesOutput{}, nil, []string{"note board: the gateway has seen no board → `ferrule up"}},
-		"some, worst first": {known{}, toolbox.ListDevicesOutput{Devices: []toolbox.DescribedDevice{
+		"no gateway": {known{err: errAbsent}, builtin.ListDevicesOutput{}, nil, nil},
+		"mute":       {known{}, builtin.ListDevicesOutput{}, errors.New("busy"), []string{"note board: the gateway does not tell of its boards: busy"}},
+		"none":       {known{}, builtin.ListDevicesOutput{}, nil, []string{"note board: the gateway has seen no board → `ferrule up"}},
+		"some, worst first": {known{}, builtin.ListDevicesOutput{Devices: []builtin.DescribedDevice{
 			online,
 			offline("opening /dev/ttyACM0: permission denied"),
 			offline("it is no longer in reach"),
-			with(func(d *toolbox.DescribedDevice) { d.Trust = "held" }),
-			with(func(d *toolbox.DescribedDevice) {
+			with(func(d *builtin.DescribedDevice) { d.Trust = "held" }),
+			with(func(d *builtin.DescribedDevice) {
 				d.State, d.Reason = "released", "was released for other programs until noon"
 			}),
-			with(func(d *toolbox.DescribedDevice) { d.Unusable = 3 }),
+			with(func(d *builtin.DescribedDevice) { d.Unusable = 3 }),
 		}}, nil, []string{
 			"wrong board: robot is offline, since ",
 			"note board: robot is offline since ",
@@ -535,11 +535,11 @@ func TestDoctorBoards(t *testing.T) {
 			"fine board: robot is online, with 12 tools",
 		}},
 	} {
-		d := &doctor{gateway: test.gateway, devices: func(context.Context) (toolbox.ListDevicesOutput, error) { return test.list, test.err }}
+		d := &doctor{gateway: test.gateway, devices: func(context.Context) (builtin.ListDevicesOutput, error) { return test.list, test.err }}
 		wantTold(t, name, d.boards(t.Context()), test.want...)
 	}
-	d := &doctor{devices: func(context.Context) (toolbox.ListDevicesOutput, error) {
-		return toolbox.ListDevicesOutput{Devices: many, Total: 1_000_000}, nil
+	d := &doctor{devices: func(context.Context) (builtin.ListDevicesOutput, error) {
+		return builtin.ListDevicesOutput{Devices: many, Total: 1_000_000}, nil
 	}}
 	all := d.boards(t.Context())
 	if len(all) != 51 || all[0].State != wrong || all[50].Found != "and 999950 more" {

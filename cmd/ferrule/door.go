@@ -13,12 +13,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/dialect/xiaozhi"
-	"github.com/ferrulehq/ferrule/wire"
-	"github.com/ferrulehq/ferrule/wire/lobby"
-	"github.com/ferrulehq/ferrule/wire/mqtt"
-	"github.com/ferrulehq/ferrule/wire/ws"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
+	"github.com/ferrulehq/ferrule/internal/device/transport/mqtt"
+	"github.com/ferrulehq/ferrule/internal/device/transport/websocket"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // door is where devices dial in.
@@ -32,7 +32,7 @@ type door struct {
 	ledger     *xiaozhi.Ledger
 	activation *xiaozhi.Activation // nil unless new devices show a code
 	vision     *xiaozhi.Vision
-	ws         *ws.Connector
+	ws         *websocket.Connector
 	mqtt       *mqtt.Connector // nil if there is none
 	web        net.Listener
 	broker     net.Listener // of MQTT; nil if there is none
@@ -62,8 +62,8 @@ func openDoor(cfg config.DialIn, data string, log *slog.Logger) (d *door, err er
 		return d, err
 	}
 	spoken := []string{xiaozhi.Name}
-	d.ws = ws.New(cfg.WebSocket(spoken), tokens{d.ledger.Credentials}, log)
-	d.visits = &visits{lobby: lobby.New("http", cfg.Visits(), log)}
+	d.ws = websocket.New(cfg.WebSocket(spoken), tokens{d.ledger.Credentials}, log)
+	d.visits = &visits{lobby: inbound.New("http", cfg.Visits(), log)}
 	base, err := baseURL(cfg.URL, d.web.Addr())
 	if err != nil {
 		return d, err
@@ -138,11 +138,11 @@ func mqttAddress(said, base string, at net.Addr) string {
 }
 
 // connectors are the media that devices dial in by.
-func (d *door) connectors() []wire.Connector {
+func (d *door) connectors() []transport.Connector {
 	if d.mqtt == nil {
-		return []wire.Connector{d.ws}
+		return []transport.Connector{d.ws}
 	}
-	return []wire.Connector{d.ws, d.mqtt}
+	return []transport.Connector{d.ws, d.mqtt}
 }
 
 // requestTime is how long a device may take to send a request, or to take an answer.
@@ -250,7 +250,7 @@ func (p passwords) Check(_ context.Context, _ netip.Addr, address, _, _, passwor
 // visits bounds the connections that have not become a WebSocket, by host: one that
 // says nothing costs its own host.
 type visits struct {
-	lobby  *lobby.Lobby
+	lobby  *inbound.Lobby
 	places sync.Map // of lobby.Place, by connection
 }
 
@@ -258,7 +258,7 @@ type visits struct {
 func (v *visits) state(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
-		host := lobby.HostOf(conn.RemoteAddr().String())
+		host := inbound.HostOf(conn.RemoteAddr().String())
 		place, err := v.lobby.Enter(host)
 		if err != nil {
 			v.lobby.Refused(host, "", err)
@@ -268,12 +268,12 @@ func (v *visits) state(conn net.Conn, state http.ConnState) {
 		v.places.Store(conn, place)
 	case http.StateClosed, http.StateHijacked:
 		if place, ok := v.places.LoadAndDelete(conn); ok {
-			place.(*lobby.Place).Leave()
+			place.(*inbound.Place).Leave()
 		}
 	}
 }
 
 // refused notes that a device has got no credential.
 func (v *visits) refused(r *http.Request, address string, why error) {
-	v.lobby.Refused(lobby.HostOf(r.RemoteAddr), address, why)
+	v.lobby.Refused(inbound.HostOf(r.RemoteAddr), address, why)
 }

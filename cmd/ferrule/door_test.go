@@ -18,10 +18,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	grammar "github.com/ferrulehq/ferrule/dialect/xiaozhi"
-	"github.com/ferrulehq/ferrule/sim"
+	grammar "github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 

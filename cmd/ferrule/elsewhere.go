@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // decided are the tools by which a person decides about a device. Its own node does

@@ -18,9 +18,9 @@ import (
 
 	"github.com/gobwas/ws"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
 // testBroker is a xiaozhi MCP endpoint: gateways dial it, and it asks them.

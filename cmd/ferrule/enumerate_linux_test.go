@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/rig/uno"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
 // TestPluggedIn: two boards are found by what the kernel tells of USB. One with

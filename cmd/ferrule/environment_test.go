@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // TestEnvironment: what a user of MCP/U's client has in their agent's config goes

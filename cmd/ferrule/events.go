@@ -1,6 +1,6 @@
 package main
 
-import "github.com/ferrulehq/ferrule"
+import "github.com/ferrulehq/ferrule/internal/ferrule"
 
 // hear takes in what devices say by themselves, here and at other nodes. An agent that
 // is told of it can read it then.

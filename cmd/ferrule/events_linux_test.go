@@ -7,16 +7,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/rig/cluster"
-	"github.com/ferrulehq/ferrule/wire/tcp"
+	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 // TestEventsOfNodes: what a toy at one node says is heard at the other, by agents and by
 // people, and is on its subject.
 func TestEventsOfNodes(t *testing.T) {
-	servers := cluster.Start(t, cluster.Options{Size: 1})
+	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	toys, _ := startToys(t, 1, "notifies")
 	cfg := config.Default()
 	joins(&cfg, "a", servers)

@@ -12,14 +12,14 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/dialect/xiaozhi"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/sim"
-	"github.com/ferrulehq/ferrule/toolbox"
-	"github.com/ferrulehq/ferrule/wire"
-	"github.com/ferrulehq/ferrule/wire/tcp"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
 // startToys runs simulated voice toys. They end with the test, or by stop.
@@ -43,7 +43,7 @@ func startToys(t *testing.T, count int, misbehave string) (toys *sim.Toys, stop 
 }
 
 // atToys is the medium of toys that listen.
-func atToys(boards ...tcp.Board) wire.Connector {
+func atToys(boards ...tcp.Board) transport.Connector {
 	cfg := tcp.DefaultConfig()
 	cfg.Boards, cfg.Dialects = boards, []string{xiaozhi.Name}
 	return tcp.New(cfg)
@@ -121,7 +121,7 @@ func calm(agents []*testAgent) {
 }
 
 // state is what an agent reads of a device.
-func (a *testAgent) state(device string) (s toolbox.DeviceStateOutput) {
+func (a *testAgent) state(device string) (s builtin.DeviceStateOutput) {
 	a.t.Helper()
 	got, err := a.ReadResource(context.Background(), &mcp.ReadResourceParams{URI: stateOf(device)})
 	if err != nil {

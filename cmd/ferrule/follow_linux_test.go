@@ -13,9 +13,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/rig/cluster"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 // followedLamp is a lamp that notes what it is asked to tell of. It can be restarted.
@@ -183,7 +183,7 @@ func TestFollowers(t *testing.T) {
 // holds.
 func TestFollowersOfNodes(t *testing.T) {
 	t.Parallel()
-	servers := cluster.Start(t, cluster.Options{Size: 1})
+	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	lamp := startFollowedLamp(t, modern)
 	node := func(name string, devices ...config.HTTPDevice) *testGateway {
 		return startGateway(t, nil, func(c *config.Config) {

@@ -9,38 +9,38 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/bus"
-	"github.com/ferrulehq/ferrule/catalog"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/dialect"
-	"github.com/ferrulehq/ferrule/dialect/mcpdev"
-	"github.com/ferrulehq/ferrule/dialect/mcpu"
-	"github.com/ferrulehq/ferrule/dialect/xiaozhi"
-	"github.com/ferrulehq/ferrule/dock"
-	"github.com/ferrulehq/ferrule/fleet"
-	"github.com/ferrulehq/ferrule/front/agent"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/front/endpoint"
-	"github.com/ferrulehq/ferrule/history"
-	"github.com/ferrulehq/ferrule/journal"
-	"github.com/ferrulehq/ferrule/observe"
-	"github.com/ferrulehq/ferrule/overlay"
-	"github.com/ferrulehq/ferrule/pipeline"
-	"github.com/ferrulehq/ferrule/sense"
-	"github.com/ferrulehq/ferrule/toolbox"
-	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
+	"github.com/ferrulehq/ferrule/internal/agent/endpoint"
+	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/cluster"
+	"github.com/ferrulehq/ferrule/internal/device/dock"
+	"github.com/ferrulehq/ferrule/internal/device/overlay"
+	"github.com/ferrulehq/ferrule/internal/device/protocol"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/fleet"
+	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/measure/history"
+	"github.com/ferrulehq/ferrule/internal/measure/poller"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
+	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
 // gateway is a whole gateway: the parts and how they fit.
 type gateway struct {
 	log       *slog.Logger
 	lock      *os.File
-	observe   *observe.Observer
+	observe   *telemetry.Observer
 	memory    *dock.Memory
 	journal   *journal.Journal
 	fleet     *fleet.Fleet
-	bus       *bus.Bus
+	bus       *cluster.Bus
 	door      *door // nil unless devices can dial in
 	dock      *dock.Dock
 	wishes    *wishes
@@ -48,10 +48,10 @@ type gateway struct {
 	road      *pipeline.Road
 	handle    ferrule.Handler // the road's
 	decide    ferrule.Handler // serves decisions that people at other nodes make
-	samples   agent.Sampler   // what devices measure; nil if nobody tells
-	agents    *agent.Front
+	samples   server.Sampler  // what devices measure; nil if nobody tells
+	agents    *server.Front
 	endpoints []*endpoint.Endpoint
-	sense     *sense.Sense   // nil if nothing is measured
+	sense     *poller.Sense  // nil if nothing is measured
 	history   *history.Store // nil if nothing of that is kept
 	control   *control.Server
 	web       net.Listener
@@ -60,7 +60,7 @@ type gateway struct {
 
 // newGateway builds the gateway of a data directory, with more media than the usual
 // ones. It must be closed.
-func newGateway(cfg config.Config, data string, log *slog.Logger, more ...wire.Connector) (*gateway, error) {
+func newGateway(cfg config.Config, data string, log *slog.Logger, more ...transport.Connector) (*gateway, error) {
 	g := &gateway{log: log}
 	if err := g.build(cfg, data, more); err != nil {
 		g.close()
@@ -70,14 +70,14 @@ func newGateway(cfg config.Config, data string, log *slog.Logger, more ...wire.C
 }
 
 // build opens and makes the parts, as far as it can.
-func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (err error) {
+func (g *gateway) build(cfg config.Config, data string, more []transport.Connector) (err error) {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if g.lock, err = lockData(data); err != nil {
 		return err
 	}
-	g.observe = observe.New(observe.Parts{
+	g.observe = telemetry.New(telemetry.Parts{
 		Config: cfg.ObserveConfig(), Node: cfg.BusConfig().Node, Version: version(), Sources: g.sources(cfg), Log: g.log,
 	})
 	meters := g.observe.Meters()
@@ -101,7 +101,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	g.fleet = fleet.New(g.find)
-	if g.bus, err = bus.New(bus.Parts{
+	if g.bus, err = cluster.New(cluster.Parts{
 		Config: cfg.BusConfig(), Dir: filepath.Join(data, "bus"), Fleet: g.fleet, Overlays: overlays,
 		Manifests: g.memory, Journal: g.journal, Serve: g.fleet.HandleOwn,
 		Decide: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return g.decide(ctx, call) },
@@ -112,7 +112,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	g.fleet.FollowOwn(g.bus)
 	g.catalog = catalog.New(cfg.Catalog())
 	g.fleet.Follow(g.catalog)
-	g.wishes = newWishes(cfg, []string{mcpu.Name}, []string{mcpdev.Name}, g.log)
+	g.wishes = newWishes(cfg, []string{mcpu.Name}, []string{mcp.Name}, g.log)
 	connectors := append(g.wishes.connectors(), more...)
 	toys := xiaozhi.Parts{Version: version()}
 	if cfg.DialIn.Listen != "" {
@@ -125,7 +125,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	g.dock = dock.New(dock.Parts{
 		Config:     cfg.Dock(),
 		Connectors: connectors,
-		Dialects:   map[string]dialect.Dialect{mcpu.Name: mcpu.New(), xiaozhi.Name: xiaozhi.New(toys), mcpdev.Name: mcpdev.New(mcpdev.Parts{Version: version()})},
+		Dialects:   map[string]protocol.Dialect{mcpu.Name: mcpu.New(), xiaozhi.Name: xiaozhi.New(toys), mcp.Name: mcp.New(mcp.Parts{Version: version()})},
 		Overlays:   overlays,
 		Fleet:      g.fleet,
 		Node:       cfg.BusConfig().Node,
@@ -140,18 +140,18 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	g.samples = g.bus
-	box, err := toolbox.New(version(), append(g.pastTools(data),
-		toolbox.ListDevices(g.fleet),
-		toolbox.DescribeDevice(g.fleet),
-		toolbox.DeviceState(g.fleet),
-		toolbox.AdoptDevice(trust{g}),
-		toolbox.ForgetDevice(trust{g}),
-		toolbox.ReleaseDevice(g.dock),
-		toolbox.Status(version(), g.status),
-		toolbox.FindDevices(g.catalog),
-		toolbox.FindTools(g.catalog),
-		toolbox.DescribeTool(g.catalog),
-		toolbox.CallMany(g.call),
+	box, err := builtin.New(version(), append(g.pastTools(data),
+		builtin.ListDevices(g.fleet),
+		builtin.DescribeDevice(g.fleet),
+		builtin.DeviceState(g.fleet),
+		builtin.AdoptDevice(trust{g}),
+		builtin.ForgetDevice(trust{g}),
+		builtin.ReleaseDevice(g.dock),
+		builtin.Status(version(), g.status),
+		builtin.FindDevices(g.catalog),
+		builtin.FindTools(g.catalog),
+		builtin.DescribeTool(g.catalog),
+		builtin.CallMany(g.call),
 	)...)
 	if err != nil {
 		return err
@@ -163,8 +163,8 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 	})
 	g.handle = g.road.Handle
 	g.makeSense(cfg)
-	g.agents = agent.New(agent.Parts{
-		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.observe.Entrance(observe.FrontAgent, g.handle), Samples: g.samples, Tokens: tokens, Version: version(), Log: g.log,
+	g.agents = server.New(server.Parts{
+		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.observe.Entrance(telemetry.FrontAgent, g.handle), Samples: g.samples, Tokens: tokens, Version: version(), Log: g.log,
 	})
 	g.bus.Listen(g.hear, ferrule.Said)
 	if err := g.makeEndpoints(cfg); err != nil {
@@ -175,7 +175,7 @@ func (g *gateway) build(cfg config.Config, data string, more []wire.Connector) (
 		return err
 	}
 	parts := control.Parts{
-		Handle: g.observe.Entrance(observe.FrontControl, g.handle), Tracer: tracer{g}, Watcher: lookout{g}, Samples: g.samples, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
+		Handle: g.observe.Entrance(telemetry.FrontControl, g.handle), Tracer: tracer{g}, Watcher: lookout{g}, Samples: g.samples, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
 	}
 	if all := g.bus.Journals(); all != nil {
 		parts.Journals = all
@@ -252,9 +252,9 @@ func (g *gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 
 // keepNodeName leaves in the data directory what its node is called among others, for
 // commands that are run without the gateway.
-func keepNodeName(data string, s bus.State) error {
+func keepNodeName(data string, s cluster.State) error {
 	path := filepath.Join(data, nodeFile)
-	if s.Mode == bus.Embedded {
+	if s.Mode == cluster.Embedded {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -288,13 +288,13 @@ func (g *gateway) call(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 }
 
 // status counts what the status tool tells.
-func (g *gateway) status() toolbox.StatusOutput {
+func (g *gateway) status() builtin.StatusOutput {
 	n := g.catalog.Counts()
 	_, shape := g.catalog.List()
 	stats := g.road.Stats()
-	out := toolbox.StatusOutput{
+	out := builtin.StatusOutput{
 		Online: n.Online, Offline: n.Offline, Released: n.Released, Held: n.Held, Kinds: n.Kinds, List: string(shape),
-		Calls: toolbox.Calls{CacheHits: stats.CacheHits, CacheMisses: stats.CacheMisses, CacheSize: stats.CacheEntries, Limited: stats.Limited},
+		Calls: builtin.Calls{CacheHits: stats.CacheHits, CacheMisses: stats.CacheMisses, CacheSize: stats.CacheEntries, Limited: stats.Limited},
 	}
 	if g.web != nil {
 		out.Listen = g.web.Addr().String()
@@ -307,8 +307,8 @@ func (g *gateway) status() toolbox.StatusOutput {
 	if g.history != nil {
 		out.Unrecorded = g.history.Stats().Stopped
 	}
-	if s := g.bus.State(); s.Mode != bus.Embedded || !s.Working {
-		out.Nodes = &toolbox.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Why: s.Why, Waiting: s.Waiting}
+	if s := g.bus.State(); s.Mode != cluster.Embedded || !s.Working {
+		out.Nodes = &builtin.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Why: s.Why, Waiting: s.Waiting}
 	}
 	return out
 }

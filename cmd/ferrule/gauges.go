@@ -12,8 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 )
 
 // gauges shows on a terminal what is measured, a line for each signal, drawn anew in

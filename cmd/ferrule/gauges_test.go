@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // onScreen has gauges drawn on a screen, as long as the test lasts.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 )
 
 // wantedPast is what is asked for, as it stands on the command line.
@@ -81,8 +81,8 @@ A time is a duration back from now (90m, 2h, 7d), a date or a date and time here
 var grains = []string{string(ferrule.Raw), string(ferrule.Minutes), string(ferrule.Hours)}
 
 // check is what is asked of the gateway.
-func (w wantedPast) check(json bool, args []string, now time.Time) (in toolbox.HistoryInput, err error) {
-	in = toolbox.HistoryInput{SpanInput: toolbox.SpanInput{Device: args[0], Signals: args[1:]}, Each: w.each}
+func (w wantedPast) check(json bool, args []string, now time.Time) (in builtin.HistoryInput, err error) {
+	in = builtin.HistoryInput{SpanInput: builtin.SpanInput{Device: args[0], Signals: args[1:]}, Each: w.each}
 	from, err := parseTime(w.since, now)
 	if err != nil {
 		return in, fmt.Errorf("--since: %w", err)
@@ -114,19 +114,19 @@ func (w wantedPast) check(json bool, args []string, now time.Time) (in toolbox.H
 }
 
 // showPast shows what is asked for.
-func (a *app) showPast(ctx context.Context, client *control.Client, w wantedPast, in toolbox.HistoryInput) error {
+func (a *app) showPast(ctx context.Context, client *control.Client, w wantedPast, in builtin.HistoryInput) error {
 	if w.png != "" {
 		return a.drawPast(ctx, client, w.png, in.SpanInput)
 	}
-	latest, err := callOwn[toolbox.LatestOutput](ctx, client, "latest", toolbox.LatestInput{Device: in.Device})
+	latest, err := callOwn[builtin.LatestOutput](ctx, client, "latest", builtin.LatestInput{Device: in.Device})
 	if err != nil {
 		return err
 	}
 	if latest.Signals, err = chosen(latest, in.Signals); err != nil {
 		return err
 	}
-	ask := func(in toolbox.HistoryInput) (toolbox.HistoryOutput, error) {
-		return callOwn[toolbox.HistoryOutput](ctx, client, "history", in)
+	ask := func(in builtin.HistoryInput) (builtin.HistoryOutput, error) {
+		return callOwn[builtin.HistoryOutput](ctx, client, "history", in)
 	}
 	switch {
 	case w.csv:
@@ -138,12 +138,12 @@ func (a *app) showPast(ctx context.Context, client *control.Client, w wantedPast
 }
 
 // chosen are the signals that are meant.
-func chosen(latest toolbox.LatestOutput, names []string) (signals []toolbox.LatestSignal, err error) {
+func chosen(latest builtin.LatestOutput, names []string) (signals []builtin.LatestSignal, err error) {
 	if len(names) == 0 {
 		return latest.Signals, nil
 	}
 	for _, name := range names {
-		at := slices.IndexFunc(latest.Signals, func(s toolbox.LatestSignal) bool { return s.Name == name })
+		at := slices.IndexFunc(latest.Signals, func(s builtin.LatestSignal) bool { return s.Name == name })
 		if at < 0 {
 			return nil, ferrule.Errorf(ferrule.NotFound, "%s has no signal %q", latest.Device, name).
 				WithHint("`ferrule history %s` shows those that it has", latest.Device)
@@ -154,8 +154,8 @@ func chosen(latest toolbox.LatestOutput, names []string) (signals []toolbox.Late
 }
 
 // drawPast has the gateway draw a picture, and writes it.
-func (a *app) drawPast(ctx context.Context, client *control.Client, file string, span toolbox.SpanInput) error {
-	result, err := callTool(ctx, client, "plot", toolbox.PlotInput{SpanInput: span})
+func (a *app) drawPast(ctx context.Context, client *control.Client, file string, span builtin.SpanInput) error {
+	result, err := callTool(ctx, client, "plot", builtin.PlotInput{SpanInput: span})
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (a *app) completeSignal(cmd *cobra.Command, args []string, toComplete strin
 	if len(args) == 0 {
 		return a.completeDevice(cmd, args, toComplete)
 	}
-	latest, err := callGateway[toolbox.LatestOutput](cmd.Context(), a, "latest", toolbox.LatestInput{Device: args[0]})
+	latest, err := callGateway[builtin.LatestOutput](cmd.Context(), a, "latest", builtin.LatestInput{Device: args[0]})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 const (
@@ -20,10 +20,10 @@ const (
 )
 
 // pastTeller tells what was measured: the gateway.
-type pastTeller func(in toolbox.HistoryInput) (toolbox.HistoryOutput, error)
+type pastTeller func(in builtin.HistoryInput) (builtin.HistoryOutput, error)
 
 // tablePast shows a line for each signal.
-func (a *app) tablePast(ask pastTeller, in toolbox.HistoryInput, signals []toolbox.LatestSignal) error {
+func (a *app) tablePast(ask pastTeller, in builtin.HistoryInput, signals []builtin.LatestSignal) error {
 	if len(signals) == 0 {
 		_, err := fmt.Fprintf(a.stdout, "Nothing was measured of %s. A device is measured if it says what it samples, or if an overlay names a tool to be polled.\n", in.Device)
 		return err
@@ -42,7 +42,7 @@ func (a *app) tablePast(ask pastTeller, in toolbox.HistoryInput, signals []toolb
 }
 
 // pastRow is the line of a signal.
-func pastRow(s toolbox.LatestSignal, out toolbox.HistoryOutput) []string {
+func pastRow(s builtin.LatestSignal, out builtin.HistoryOutput) []string {
 	row := []string{s.Name, number(s.Value), s.Unit, s.Age.String(), "", "", "", ""}
 	if len(out.Signals) == 0 || len(out.Signals[0].Points) == 0 {
 		return row
@@ -70,7 +70,7 @@ func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 // curveOf draws a signal in one line: the mean of what lies in each part of the time. A
 // part without a value is as the one before, unless samples may be missing there.
-func curveOf(line toolbox.HistoryLine, from, to time.Time) string {
+func curveOf(line builtin.HistoryLine, from, to time.Time) string {
 	var means [curveWidth]ferrule.Mean
 	part := func(t time.Time) int {
 		return int(float64(t.Sub(from)) / float64(to.Sub(from)) * curveWidth)
@@ -101,12 +101,12 @@ func curveOf(line toolbox.HistoryLine, from, to time.Time) string {
 }
 
 // exportCSV writes all points of each signal, and where some may be missing.
-func (a *app) exportCSV(ask pastTeller, in toolbox.HistoryInput, signals []toolbox.LatestSignal) error {
+func (a *app) exportCSV(ask pastTeller, in builtin.HistoryInput, signals []builtin.LatestSignal) error {
 	out := csv.NewWriter(a.stdout)
 	out.Write([]string{"time", "signal", "unit", "value", "within", "min", "max", "count", "missing"})
 	for _, s := range signals {
 		in.Signals = []string{s.Name}
-		if err := pages(ask, in, func(page toolbox.HistoryLine) error {
+		if err := pages(ask, in, func(page builtin.HistoryLine) error {
 			for _, record := range csvRecords(page) {
 				out.Write(record)
 			}
@@ -121,7 +121,7 @@ func (a *app) exportCSV(ask pastTeller, in toolbox.HistoryInput, signals []toolb
 }
 
 // csvRecords are the points and holes of a signal, by time.
-func csvRecords(line toolbox.HistoryLine) (records [][]string) {
+func csvRecords(line builtin.HistoryLine) (records [][]string) {
 	float := func(v *float64) string {
 		if v == nil {
 			return ""
@@ -130,7 +130,7 @@ func csvRecords(line toolbox.HistoryLine) (records [][]string) {
 	}
 	stamp := func(t time.Time) string { return t.Local().Format(time.RFC3339Nano) }
 	holes := line.Holes
-	tell := func(h toolbox.HistoryHole) {
+	tell := func(h builtin.HistoryHole) {
 		records = append(records, []string{stamp(h.From), line.Name, line.Unit, "", "", "", "", "", fmt.Sprintf("%s for %v", h.Why, h.To.Sub(h.From))})
 	}
 	for _, p := range line.Points {
@@ -154,8 +154,8 @@ func csvRecords(line toolbox.HistoryLine) (records [][]string) {
 }
 
 // exportJSON writes all points of each signal.
-func (a *app) exportJSON(ask pastTeller, in toolbox.HistoryInput, signals []toolbox.LatestSignal) error {
-	all := toolbox.HistoryOutput{Device: in.Device, Signals: []toolbox.HistoryLine{}}
+func (a *app) exportJSON(ask pastTeller, in builtin.HistoryInput, signals []builtin.LatestSignal) error {
+	all := builtin.HistoryOutput{Device: in.Device, Signals: []builtin.HistoryLine{}}
 	var err error
 	if all.From, err = time.Parse(time.RFC3339Nano, in.Since); err != nil {
 		return err
@@ -165,8 +165,8 @@ func (a *app) exportJSON(ask pastTeller, in toolbox.HistoryInput, signals []tool
 	}
 	for _, s := range signals {
 		in.Signals = []string{s.Name}
-		whole := toolbox.HistoryLine{Name: s.Name, Unit: s.Unit, Each: in.Each, Points: []toolbox.HistoryPoint{}, Holes: []toolbox.HistoryHole{}}
-		if err := pages(ask, in, func(page toolbox.HistoryLine) error {
+		whole := builtin.HistoryLine{Name: s.Name, Unit: s.Unit, Each: in.Each, Points: []builtin.HistoryPoint{}, Holes: []builtin.HistoryHole{}}
+		if err := pages(ask, in, func(page builtin.HistoryLine) error {
 			whole.Each = page.Each
 			whole.Points, whole.Holes = append(whole.Points, page.Points...), append(whole.Holes, page.Holes...)
 			return nil
@@ -181,7 +181,7 @@ func (a *app) exportJSON(ask pastTeller, in toolbox.HistoryInput, signals []tool
 // pages calls fn with the past of one signal, the oldest first. Where a grain is asked for
 // there may be more of it than the gateway tells at once: then it is asked for shorter
 // times.
-func pages(ask pastTeller, in toolbox.HistoryInput, fn func(toolbox.HistoryLine) error) error {
+func pages(ask pastTeller, in builtin.HistoryInput, fn func(builtin.HistoryLine) error) error {
 	from, err := time.Parse(time.RFC3339Nano, in.Since)
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func pages(ask pastTeller, in toolbox.HistoryInput, fn func(toolbox.HistoryLine)
 			length = (length / 2).Truncate(time.Millisecond)
 			continue
 		}
-		page.Holes = slices.DeleteFunc(page.Holes, func(h toolbox.HistoryHole) bool { return !h.From.After(told) && !told.IsZero() })
+		page.Holes = slices.DeleteFunc(page.Holes, func(h builtin.HistoryHole) bool { return !h.From.After(told) && !told.IsZero() })
 		if n := len(page.Holes); n > 0 {
 			told = page.Holes[n-1].From
 		}

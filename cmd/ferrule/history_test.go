@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // tape is a signal that was sampled each second, told as the gateway does: the newest if
@@ -20,11 +20,11 @@ type tape struct {
 	t     *testing.T
 	start time.Time
 	n     int
-	holes []toolbox.HistoryHole
+	holes []builtin.HistoryHole
 	asked int
 }
 
-func (p *tape) tell(in toolbox.HistoryInput) (toolbox.HistoryOutput, error) {
+func (p *tape) tell(in builtin.HistoryInput) (builtin.HistoryOutput, error) {
 	p.asked++
 	from, err := time.Parse(time.RFC3339Nano, in.Since)
 	if err != nil {
@@ -34,10 +34,10 @@ func (p *tape) tell(in toolbox.HistoryInput) (toolbox.HistoryOutput, error) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	line := toolbox.HistoryLine{Name: in.Signals[0], Unit: "lx", Each: "raw"}
+	line := builtin.HistoryLine{Name: in.Signals[0], Unit: "lx", Each: "raw"}
 	for i := range p.n {
 		if at := p.start.Add(time.Duration(i) * time.Second); !at.Before(from) && at.Before(to) {
-			line.Points = append(line.Points, toolbox.HistoryPoint{Time: at, Value: float64(i)})
+			line.Points = append(line.Points, builtin.HistoryPoint{Time: at, Value: float64(i)})
 		}
 	}
 	if n := len(line.Points); n > in.Points {
@@ -48,12 +48,12 @@ func (p *tape) tell(in toolbox.HistoryInput) (toolbox.HistoryOutput, error) {
 			line.Holes = append(line.Holes, h)
 		}
 	}
-	return toolbox.HistoryOutput{Device: in.Device, From: from, To: to, Signals: []toolbox.HistoryLine{line}}, nil
+	return builtin.HistoryOutput{Device: in.Device, From: from, To: to, Signals: []builtin.HistoryLine{line}}, nil
 }
 
 // asking is a question about all of a tape.
-func (p *tape) asking(each string) toolbox.HistoryInput {
-	return toolbox.HistoryInput{Each: each, SpanInput: toolbox.SpanInput{
+func (p *tape) asking(each string) builtin.HistoryInput {
+	return builtin.HistoryInput{Each: each, SpanInput: builtin.SpanInput{
 		Device: "robot", Since: p.start.Format(time.RFC3339Nano), Until: p.start.Add(time.Duration(p.n) * time.Second).Format(time.RFC3339Nano),
 	}}
 }
@@ -64,13 +64,13 @@ var tapeStart = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 // once, whatever it lies across.
 func TestExport(t *testing.T) {
 	const n = 35_000
-	p := &tape{t: t, start: tapeStart, n: n, holes: []toolbox.HistoryHole{
+	p := &tape{t: t, start: tapeStart, n: n, holes: []builtin.HistoryHole{
 		{From: tapeStart.Add(2000500 * time.Millisecond), To: tapeStart.Add(2000700 * time.Millisecond), Why: "lost", Most: 3},
 		{From: tapeStart.Add(10_000 * time.Second), To: tapeStart.Add(29_000 * time.Second), Why: "silent"},
 	}}
 	var out bytes.Buffer
 	a := &app{stdout: &out, stderr: &out}
-	if err := a.exportCSV(p.tell, p.asking("raw"), []toolbox.LatestSignal{{Name: "light"}}); err != nil {
+	if err := a.exportCSV(p.tell, p.asking("raw"), []builtin.LatestSignal{{Name: "light"}}); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := csv.NewReader(&out).ReadAll()
@@ -100,10 +100,10 @@ func TestExport(t *testing.T) {
 
 	out.Reset()
 	a.json = true
-	if err := a.exportJSON(p.tell, p.asking("raw"), []toolbox.LatestSignal{{Name: "light", Unit: "lx"}}); err != nil {
+	if err := a.exportJSON(p.tell, p.asking("raw"), []builtin.LatestSignal{{Name: "light", Unit: "lx"}}); err != nil {
 		t.Fatal(err)
 	}
-	var all toolbox.HistoryOutput
+	var all builtin.HistoryOutput
 	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 		t.Fatal(err)
 	}
@@ -113,14 +113,14 @@ func TestExport(t *testing.T) {
 
 	p.asked = 0
 	out.Reset()
-	if err := a.exportCSV(p.tell, p.asking(""), []toolbox.LatestSignal{{Name: "light"}}); err != nil || p.asked != 1 {
+	if err := a.exportCSV(p.tell, p.asking(""), []builtin.LatestSignal{{Name: "light"}}); err != nil || p.asked != 1 {
 		t.Errorf("where the gateway chooses, it is asked %d times, %v", p.asked, err)
 	}
 }
 
 // TestPastRow: a signal in a line, and a curve that breaks where samples are missing.
 func TestPastRow(t *testing.T) {
-	p := &tape{t: t, start: tapeStart, n: 800, holes: []toolbox.HistoryHole{{From: tapeStart.Add(200 * time.Second), To: tapeStart.Add(399 * time.Second)}}}
+	p := &tape{t: t, start: tapeStart, n: 800, holes: []builtin.HistoryHole{{From: tapeStart.Add(200 * time.Second), To: tapeStart.Add(399 * time.Second)}}}
 	in := p.asking("")
 	in.Signals, in.Points = []string{"light"}, curvePoints
 	out, err := p.tell(in)
@@ -129,34 +129,34 @@ func TestPastRow(t *testing.T) {
 	}
 	line := &out.Signals[0]
 	line.Points = append(line.Points[:200:200], line.Points[400:]...)
-	row := pastRow(toolbox.LatestSignal{Name: "light", Value: 799, Unit: "lx", Age: ferrule.Duration(time.Second)}, out)
+	row := pastRow(builtin.LatestSignal{Name: "light", Value: 799, Unit: "lx", Age: ferrule.Duration(time.Second)}, out)
 	if got := strings.Join(row[:7], " "); got != "light 799 lx 1s 0 432.833 799" {
 		t.Errorf("got %s", got)
 	}
 	if got := []rune(row[7]); len(got) != curveWidth || strings.TrimSpace(string(got[10:20])) != "" || string(got[:3]) != "▁▁▁" || string(got[37:]) != "███" || strings.ContainsRune(string(got[20:]), ' ') {
 		t.Errorf("got %q", row[7])
 	}
-	empty := pastRow(toolbox.LatestSignal{Name: "light", Value: 7}, toolbox.HistoryOutput{Signals: []toolbox.HistoryLine{{}}})
+	empty := pastRow(builtin.LatestSignal{Name: "light", Value: 7}, builtin.HistoryOutput{Signals: []builtin.HistoryLine{{}}})
 	if strings.Join(empty, "|") != "light|7||0s||||" {
 		t.Errorf("got %q", empty)
 	}
 	low, high := -5.0, 9.0
-	minutes := toolbox.HistoryOutput{From: tapeStart, To: tapeStart.Add(time.Hour), Signals: []toolbox.HistoryLine{{Points: []toolbox.HistoryPoint{
+	minutes := builtin.HistoryOutput{From: tapeStart, To: tapeStart.Add(time.Hour), Signals: []builtin.HistoryLine{{Points: []builtin.HistoryPoint{
 		{Time: tapeStart, Value: 1, Min: &low, Max: &high, Count: 3}, {Time: tapeStart.Add(time.Minute), Value: 5, Min: &low, Max: &high, Count: 1},
 	}}}}
-	if got := strings.Join(pastRow(toolbox.LatestSignal{}, minutes)[4:7], " "); got != "-5 2 9" {
+	if got := strings.Join(pastRow(builtin.LatestSignal{}, minutes)[4:7], " "); got != "-5 2 9" {
 		t.Errorf("got %s", got)
 	}
 }
 
 // TestPastRowOfLargest: a device may say numbers whose sum is none.
 func TestPastRowOfLargest(t *testing.T) {
-	line := toolbox.HistoryLine{Name: "light"}
+	line := builtin.HistoryLine{Name: "light"}
 	for i, v := range []float64{math.MaxFloat64, math.MaxFloat64, -math.MaxFloat64, -math.MaxFloat64, 0} {
-		line.Points = append(line.Points, toolbox.HistoryPoint{Time: tapeStart.Add(time.Duration(i) * 500 * time.Millisecond), Value: v})
+		line.Points = append(line.Points, builtin.HistoryPoint{Time: tapeStart.Add(time.Duration(i) * 500 * time.Millisecond), Value: v})
 	}
-	out := toolbox.HistoryOutput{From: tapeStart, To: tapeStart.Add(curveWidth * time.Second), Signals: []toolbox.HistoryLine{line}}
-	if row := pastRow(toolbox.LatestSignal{Name: "light"}, out); row[5] != "0" || row[7] != "█▁▅" {
+	out := builtin.HistoryOutput{From: tapeStart, To: tapeStart.Add(curveWidth * time.Second), Signals: []builtin.HistoryLine{line}}
+	if row := pastRow(builtin.LatestSignal{Name: "light"}, out); row[5] != "0" || row[7] != "█▁▅" {
 		t.Errorf("got %q", row)
 	}
 }

@@ -10,9 +10,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/sim"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
 // TestLiveSignals: a board is measured five times a second. Agents that have subscribed to
@@ -33,7 +33,7 @@ func TestLiveSignals(t *testing.T) {
 	for _, era := range eras {
 		agents = append(agents, dialAgent(t, g, era, "/mcp"), dialAgent(t, g, era, "/mcp/devices/robot"), pipeAgent(t, g, era), joinedAgent(t, g, era, "robot"))
 	}
-	var told toolbox.LatestOutput
+	var told builtin.LatestOutput
 	eventually(t, 2*ample, "it can be read what is measured", func() bool {
 		got, err := agents[0].ReadResource(t.Context(), &mcp.ReadResourceParams{URI: volts})
 		return err == nil && json.Unmarshal([]byte(got.Contents[0].Text), &told) == nil && len(told.Signals) == 1 && len(told.Signals[0].Before) > 0

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/front/agent"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/observe"
+	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
 )
 
 func (a *app) mcpCommand() *cobra.Command {
@@ -118,7 +118,7 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	d.relay.use(g.samples)
 	defer d.relay.use(nil)
 	d.Synced()
-	d.open(g.observe.Entrance(observe.FrontStdio, g.handle))
+	d.open(g.observe.Entrance(telemetry.FrontStdio, g.handle))
 	d.front.Missed(0) // what was said and measured meanwhile
 	var left func()   // waits for the calls that are under way
 	err = g.Run(holding, func(ctx context.Context) error {
@@ -166,7 +166,7 @@ func (a *app) join(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 type joined struct {
 	*desk
 	handle  ferrule.Handler
-	samples agent.Sampler
+	samples server.Sampler
 }
 
 // Refused implements control.Visitor.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"path/filepath"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/dialect/mcpu"
-	"github.com/ferrulehq/ferrule/history"
-	"github.com/ferrulehq/ferrule/sense"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/measure/history"
+	"github.com/ferrulehq/ferrule/internal/measure/poller"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // historyFile is where what was measured is kept, in the data directory.
@@ -41,7 +41,7 @@ func (g *gateway) makeSense(cfg config.Config) {
 	if !c.Enabled {
 		return
 	}
-	parts := sense.Parts{
+	parts := poller.Parts{
 		Config: c, Handle: g.handle, Node: cfg.BusConfig().Node, Log: g.log,
 		Grammars: map[string]func(*ferrule.Manifest) []ferrule.Probe{mcpu.Name: mcpu.Probes},
 		Publish:  g.measured,
@@ -49,6 +49,6 @@ func (g *gateway) makeSense(cfg config.Config) {
 	if g.history != nil {
 		parts.Past = g.history
 	}
-	g.sense = sense.New(parts)
+	g.sense = poller.New(parts)
 	g.fleet.FollowOwn(g.sense)
 }

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/journal"
-	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
 // TestMeasures: a gateway asks its boards for what they measure, and tells it on the bus:

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/dialect/mcpu"
-	"github.com/ferrulehq/ferrule/rig/cluster"
-	"github.com/ferrulehq/ferrule/sim"
-	"github.com/ferrulehq/ferrule/wire"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 // dialIn is a medium whose one device dials the gateway. It has an address of its own,
@@ -26,7 +26,7 @@ type dialIn struct {
 }
 
 // Watch implements wire.Connector.
-func (d *dialIn) Watch(ctx context.Context, update func(group string, all []wire.Sighting)) error {
+func (d *dialIn) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
 	defer context.AfterFunc(ctx, func() { d.ln.Close() })()
 	var mu sync.Mutex
 	var current net.Conn
@@ -45,10 +45,10 @@ func (d *dialIn) Watch(ctx context.Context, update func(group string, all []wire
 		}
 		mu.Lock()
 		current = conn
-		update("dial-in", []wire.Sighting{{
+		update("dial-in", []transport.Sighting{{
 			Address: d.address, Instance: instance, DialledIn: true, Medium: "dial-in", Adopted: true, Dialects: []string{mcpu.Name},
-			Open: func(context.Context) (wire.Link, error) {
-				return wire.NewStream(watched, wire.Info{}, wire.DefaultLimits()), nil
+			Open: func(context.Context) (transport.Link, error) {
+				return transport.NewStream(watched, transport.Info{}, transport.DefaultLimits()), nil
 			},
 		}})
 		mu.Unlock()
@@ -70,7 +70,7 @@ func (c *watchedConn) Close() error {
 
 // nodeWithDialIn is a gateway of this process that joins a cluster, and where a device
 // can dial.
-func nodeWithDialIn(t *testing.T, name string, c *cluster.Cluster, address string) (*testGateway, string) {
+func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address string) (*testGateway, string) {
 	t.Helper()
 	cfg := config.Default()
 	joins(&cfg, name, c)
@@ -87,7 +87,7 @@ func nodeWithDialIn(t *testing.T, name string, c *cluster.Cluster, address strin
 }
 
 // joins has a gateway of this process be a node of a cluster.
-func joins(cfg *config.Config, name string, c *cluster.Cluster) {
+func joins(cfg *config.Config, name string, c *natscluster.Cluster) {
 	cfg.Listen = ""
 	cfg.Bus.Mode, cfg.Bus.Node, cfg.Bus.Servers, cfg.Bus.Replicas, cfg.Bus.Shards = "join", name, strings.Split(c.URLs(), ","), len(c.Servers), 2
 }
@@ -96,7 +96,7 @@ func joins(cfg *config.Config, name string, c *cluster.Cluster) {
 // first still stands. It can be called there within a second, from anywhere; it is the
 // same device, and the node that held it has let go.
 func TestMoves(t *testing.T) {
-	servers := cluster.Start(t, cluster.Options{Size: 1})
+	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	a, atA := nodeWithDialIn(t, "a", servers, "24:6f:28:aa:bb:01")
 	b, atB := nodeWithDialIn(t, "b", servers, "24:6f:28:aa:bb:01")
 	const toy = "sim-board"
@@ -141,7 +141,7 @@ func TestMoves(t *testing.T) {
 // TestDecidedElsewhere: a person decides about a device at any node, and the one that
 // has it does what was decided.
 func TestDecidedElsewhere(t *testing.T) {
-	servers := cluster.Start(t, cluster.Options{Size: 1})
+	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	boards := startSim(t, sim.Config{})
 	a := startGateway(t, nil, func(c *config.Config) { joins(c, "a", servers) })
 	b := startGateway(t, nil, func(c *config.Config) {

@@ -20,11 +20,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/journal"
-	"github.com/ferrulehq/ferrule/rig/cluster"
-	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 var kills = flag.Int("kills", 3, "how often TestNodes kills a server or a node")
@@ -212,12 +212,12 @@ func toolError(result *mcp.CallToolResult) error {
 
 // joining is the config of a node that joins a cluster, with the rights of its
 // tenant's operator.
-func joining(c *cluster.Cluster, more ...string) string {
+func joining(c *natscluster.Cluster, more ...string) string {
 	return joiningAs(c, "acme-operator", "acme", more...)
 }
 
 // joiningAs is joining as another user.
-func joiningAs(c *cluster.Cluster, user, tenant string, more ...string) string {
+func joiningAs(c *natscluster.Cluster, user, tenant string, more ...string) string {
 	out := "  mode: join\n  shards: 4\n  tenant: " + tenant + "\n  servers: [" + strings.ReplaceAll(c.URLsAs(user), ",", ", ") + "]\n"
 	for _, line := range more {
 		out += "  " + line + "\n"
@@ -230,7 +230,7 @@ func joiningAs(c *cluster.Cluster, user, tenant string, more ...string) string {
 // call has one outcome, which agrees with what the boards counted; nothing ran twice;
 // what ran is in the journal of the agent's node, and every chain is whole.
 func TestNodes(t *testing.T) {
-	servers := cluster.Start(t, cluster.Options{})
+	servers := natscluster.Start(t, natscluster.Options{})
 	var nodes []*upNode
 	for _, name := range []string{"a", "b", "c"} {
 		n := newNode(t, name, 2, joining(servers))
@@ -281,7 +281,7 @@ func TestNodes(t *testing.T) {
 
 // killServer kills a server of NATS, measures until calls to all devices are answered
 // again, and starts it again.
-func killServer(t *testing.T, servers *cluster.Cluster, i int, traffic *traffic) {
+func killServer(t *testing.T, servers *natscluster.Cluster, i int, traffic *traffic) {
 	t.Helper()
 	traffic.measure("server killed", 2*time.Second, nil, servers.Servers[i].Kill)
 	servers.Servers[i].Start()

@@ -1,57 +1,57 @@
 package main
 
 import (
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/observe"
-	"github.com/ferrulehq/ferrule/sense"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/measure/poller"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
 )
 
 // sources tell what the parts of the gateway count. They are asked once it runs.
-func (g *gateway) sources(cfg config.Config) observe.Sources {
-	all := observe.Sources{
+func (g *gateway) sources(cfg config.Config) telemetry.Sources {
+	all := telemetry.Sources{
 		Devices: func(fn func(*ferrule.Device)) { g.fleet.EachOwn(fn) },
-		Lanes: func() observe.Lanes {
+		Lanes: func() telemetry.Lanes {
 			s := g.dock.Stats()
-			return observe.Lanes{Busy: s.Busy, Waiting: s.Waiting}
+			return telemetry.Lanes{Busy: s.Busy, Waiting: s.Waiting}
 		},
-		Cache: func() observe.Cache {
+		Cache: func() telemetry.Cache {
 			s := g.road.Stats()
-			return observe.Cache{Hits: s.CacheHits, Misses: s.CacheMisses, Entries: s.CacheEntries, Bytes: s.CacheBytes, Limited: s.Limited}
+			return telemetry.Cache{Hits: s.CacheHits, Misses: s.CacheMisses, Entries: s.CacheEntries, Bytes: s.CacheBytes, Limited: s.Limited}
 		},
 		Sessions: func() int { return g.agents.Sessions() },
 		Bus:      g.busCounts,
-		Journal: func() observe.Journal {
+		Journal: func() telemetry.Journal {
 			s := g.journal.Stats()
-			return observe.Journal{Records: s.Records, Failures: s.Failures, Bytes: s.Bytes, Healthy: g.journal.Health() == nil}
+			return telemetry.Journal{Records: s.Records, Failures: s.Failures, Bytes: s.Bytes, Healthy: g.journal.Health() == nil}
 		},
 	}
 	if cfg.SenseConfig().Enabled {
 		all.Sense = g.senseCounts
 	}
 	if cfg.History.Enabled {
-		all.History = func() observe.History {
+		all.History = func() telemetry.History {
 			s := g.history.Stats()
-			return observe.History{Signals: s.Signals, Samples: s.Samples, Refused: s.Refused, Behind: s.Behind, Bytes: s.Bytes, Recording: s.Stopped == ""}
+			return telemetry.History{Signals: s.Signals, Samples: s.Samples, Refused: s.Refused, Behind: s.Behind, Bytes: s.Bytes, Recording: s.Stopped == ""}
 		}
 	}
 	return all
 }
 
 // senseCounts is what is counted about readings.
-func (g *gateway) senseCounts() observe.Sense {
+func (g *gateway) senseCounts() telemetry.Sense {
 	s := g.sense.Stats()
-	return observe.Sense{
+	return telemetry.Sense{
 		Devices: s.Devices, Probes: s.Probes, BackingOff: s.BackingOff, Waiting: s.Waiting,
 		Reads: s.Reads, Failures: s.Failures, Samples: s.Samples, Dropped: s.Dropped,
-		LateBounds: sense.LateBounds[:], LateCounts: s.Late.Counts[:], LateSum: s.Late.Sum,
+		LateBounds: poller.LateBounds[:], LateCounts: s.Late.Counts[:], LateSum: s.Late.Sum,
 	}
 }
 
 // busCounts is what the bus counts.
-func (g *gateway) busCounts() observe.Bus {
+func (g *gateway) busCounts() telemetry.Bus {
 	state, stats := g.bus.State(), g.bus.Stats()
-	return observe.Bus{
+	return telemetry.Bus{
 		Mode: string(state.Mode), Tenant: state.Tenant, Working: state.Working, Nodes: len(state.Nodes), Records: state.Waiting,
 		Spooled: stats.Spooled, Lost: stats.Lost, Sending: stats.Sending, Serving: stats.Serving,
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
 // fetch fetches what a gateway tells at a path.

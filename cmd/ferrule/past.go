@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule/history/plot"
-	"github.com/ferrulehq/ferrule/history/query"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/measure/plot"
+	"github.com/ferrulehq/ferrule/internal/measure/query"
 )
 
 // pastTools are the tools that tell what was measured, if that is kept.
-func (g *gateway) pastTools(data string) []toolbox.Tool {
+func (g *gateway) pastTools(data string) []builtin.Tool {
 	if g.history == nil {
 		return nil
 	}
@@ -19,21 +19,21 @@ func (g *gateway) pastTools(data string) []toolbox.Tool {
 	if all := g.bus.Journals(); all != nil {
 		calls.others = all.Read
 	}
-	tools := []toolbox.Tool{
-		toolbox.Latest(g.fleet, g.history),
-		toolbox.History(g.fleet, g.history),
-		toolbox.Plot(g.fleet, g.history, calls, draw),
+	tools := []builtin.Tool{
+		builtin.Latest(g.fleet, g.history),
+		builtin.History(g.fleet, g.history),
+		builtin.Plot(g.fleet, g.history, calls, draw),
 	}
 	self, err := query.Self()
 	if err != nil { // where there is no /proc, a program cannot start itself
 		g.log.Debug("questions in SQL cannot be answered here", "err", err)
 		return tools
 	}
-	return append(tools, toolbox.SQL(query.New(g.history.Path(), self, "ferrule", askCommand), query.Tables))
+	return append(tools, builtin.SQL(query.New(g.history.Path(), self, "ferrule", askCommand), query.Tables))
 }
 
 // draw draws a picture as PNG.
-func draw(p toolbox.Picture) ([]byte, error) { return plot.Draw(plot.Picture(p)) }
+func draw(p builtin.Picture) ([]byte, error) { return plot.Draw(plot.Picture(p)) }
 
 // askCommand is the command that answers a question in SQL. The gateway runs it.
 const askCommand = "answer-sql"

@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/rig/cluster"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 // TestPastElsewhere: what was measured of a board at another node is told by that node,
 // with the calls that were made by way of this one; while that is away, it says so.
 func TestPastElsewhere(t *testing.T) {
-	servers := cluster.Start(t, cluster.Options{Size: 1})
+	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	here, there := newNode(t, "here", 0, joining(servers, "replicas: 1")), newNode(t, "there", 1, joining(servers, "replicas: 1"))
 	here.start()
 	there.start()
@@ -24,7 +24,7 @@ func TestPastElsewhere(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "something is told of it", func() bool {
 		result, err := here.call(ferrule.GatewayID, "history", `{"device":"there-0","signals":["light"]}`)
-		var out toolbox.HistoryOutput
+		var out builtin.HistoryOutput
 		return err == nil && json.Unmarshal(result.Value, &out) == nil && len(out.Signals) == 1 && len(out.Signals[0].Points) > 0
 	})
 	result, err := here.call(ferrule.GatewayID, "latest", `{"device":"there-0","signal":"light"}`)

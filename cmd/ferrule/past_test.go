@@ -16,9 +16,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/sim"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
 // measuredGateway is a gateway with a board of which something was measured, and written.
@@ -28,7 +28,7 @@ func measuredGateway(t *testing.T) *testGateway {
 	g.online("robot")
 	eventually(t, 3*ample, "something was measured and written", func() bool {
 		answer, err := g.call(ferrule.GatewayID, "history", `{"device":"robot","signals":["light"],"each":"raw"}`, ample)
-		var out toolbox.HistoryOutput
+		var out builtin.HistoryOutput
 		return err == nil && json.Unmarshal([]byte(answer), &out) == nil && len(out.Signals[0].Points) > 0
 	})
 	return g
@@ -48,12 +48,12 @@ func TestPast(t *testing.T) {
 				t.Errorf("%s: %s is not in %q", era, name, a.list())
 			}
 		}
-		var latest toolbox.LatestOutput
+		var latest builtin.LatestOutput
 		a.mustUse("gateway__latest", `{"device":"robot"}`, &latest)
-		if at := slices.IndexFunc(latest.Signals, func(s toolbox.LatestSignal) bool { return s.Name == "light" }); at < 0 || time.Duration(latest.Signals[at].Age) > time.Minute || latest.Signals[at].Within == 0 {
+		if at := slices.IndexFunc(latest.Signals, func(s builtin.LatestSignal) bool { return s.Name == "light" }); at < 0 || time.Duration(latest.Signals[at].Age) > time.Minute || latest.Signals[at].Within == 0 {
 			t.Errorf("%s: the last is %+v", era, latest)
 		}
-		var past toolbox.HistoryOutput
+		var past builtin.HistoryOutput
 		a.mustUse("gateway__history", `{"device":"robot","signals":["light"],"since":"5m"}`, &past)
 		if len(past.Signals) != 1 || past.Signals[0].Each != "raw" || len(past.Signals[0].Points) == 0 {
 			t.Errorf("%s: the past is %+v", era, past)
@@ -69,7 +69,7 @@ func TestPast(t *testing.T) {
 		if picture, err := png.Decode(bytes.NewReader(image.Data)); err != nil || picture.Bounds().Dx() != 1000 {
 			t.Errorf("%s: %v", era, err)
 		}
-		var answer toolbox.SQLOutput
+		var answer builtin.SQLOutput
 		a.mustUse("gateway__sql", `{"query":"SELECT signal, count(*) > 0 FROM samples WHERE device='robot' AND signal='light' GROUP BY 1"}`, &answer)
 		if fmt.Sprint(answer.Columns, answer.Rows) != "[signal count(*) > 0] [[light 1]]" {
 			t.Errorf("%s: %+v", era, answer)

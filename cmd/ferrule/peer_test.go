@@ -16,7 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // TestPeer: devices that others have made, with both lines of the official TypeScript
@@ -53,12 +53,12 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// startPeer runs a device of rig/mcp/peer, with the SDK that is installed beside the
+// startPeer runs a device of internal/testenv/mcp/peer, with the SDK that is installed beside the
 // suite, and returns its URL. It ends with the test.
 func startPeer(t *testing.T, dir, line string) (url string) {
 	t.Helper()
 	place := t.TempDir()
-	if err := os.CopyFS(place, os.DirFS("../../rig/mcp/peer")); err != nil {
+	if err := os.CopyFS(place, os.DirFS("../../internal/testenv/mcp/peer")); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(place, "node_modules")); err != nil {

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/rig/cluster"
-	"github.com/ferrulehq/ferrule/sim"
-	"github.com/ferrulehq/ferrule/wire/tcp"
+	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 // gatewayWithToys runs a gateway that dials voice toys, under the names toy-1, toy-2
@@ -110,7 +110,7 @@ func attempts(device, spelled, args string, alone bool) []attempt {
 // is sent to the toy, and the journal has each attempt. A person may call it.
 func TestForPeopleOnly(t *testing.T) {
 	toys, _ := startToys(t, 3, "")
-	servers := cluster.Start(t, cluster.Options{Size: 1})
+	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	for _, list := range []struct {
 		name   string
 		budget int

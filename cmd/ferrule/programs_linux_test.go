@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule/rig/model"
-	"github.com/ferrulehq/ferrule/rig/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/model"
+	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
 // agentProgram is an agent program that people use, without an account.
@@ -126,7 +126,7 @@ func toJSON(t *testing.T, value any) string {
 func TestAgents(t *testing.T) {
 	dir := os.Getenv("FERRULE_RIG_AGENTS")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_AGENTS is not set: rig/agents tells what it is")
+		t.Skip("FERRULE_RIG_AGENTS is not set: internal/testenv/agents tells what it is")
 	}
 	tried := 0
 	for _, p := range programs {

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
 // prometheus is a Prometheus that fetches from a gateway, with a token.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule/front/agent"
+	"github.com/ferrulehq/ferrule/internal/agent/server"
 )
 
 // gallery is the command gallery: both parts of it, in a process of their own. It writes
@@ -37,7 +37,7 @@ func gallery() {
 
 // tillEnd waits until standard input ends; if something else does, that is wrong.
 func tillEnd(ends <-chan error) {
-	in, _ := agent.Standard()
+	in, _ := server.Standard()
 	go func() { panic(<-ends) }()
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 	}

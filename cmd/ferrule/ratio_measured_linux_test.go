@@ -13,8 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/sense"
+	"github.com/ferrulehq/ferrule/internal/measure/poller"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // eachSecond has simulated boards asked for their climate each second. Their two buffers
@@ -38,7 +38,7 @@ func TestRatioMeasured(t *testing.T) {
 	for i, addr := range simProcess(t, boards) {
 		devices[fmt.Sprint("board-", i)] = addr
 	}
-	var asking *sense.Sense
+	var asking *poller.Sense
 	g := startGatewayWith(t, devices, func(g *gateway) { asking, g.sense = g.sense, nil }, func(c *config.Config) {
 		c.Overlays = dir
 		c.Agents.Budget = 1 // the list is not what is measured
@@ -80,7 +80,7 @@ func TestRatioMeasured(t *testing.T) {
 }
 
 // ask has devices asked for what they measure, until stop is called.
-func ask(t *testing.T, asking *sense.Sense) (stop func()) {
+func ask(t *testing.T, asking *poller.Sense) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- asking.Run(ctx) }()

@@ -17,15 +17,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/dock"
-	"github.com/ferrulehq/ferrule/rig/cluster"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/device/dock"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 // at is the config of a node that is connected to one server.
-func at(s *cluster.Server, node string) func(*config.Config) {
+func at(s *natscluster.Server, node string) func(*config.Config) {
 	return func(c *config.Config) {
 		c.Bus.Mode, c.Bus.Node, c.Bus.Servers, c.Bus.Shards = "join", node, []string{s.URL()}, 4
 	}
@@ -38,7 +38,7 @@ type connection struct {
 }
 
 // connections asks a server for those that it has.
-func connections(t *testing.T, s *cluster.Server) []connection {
+func connections(t *testing.T, s *natscluster.Server) []connection {
 	t.Helper()
 	resp, err := http.Get(s.Monitor() + "/connz?limit=1000")
 	if err != nil {
@@ -54,7 +54,7 @@ func connections(t *testing.T, s *cluster.Server) []connection {
 
 // connected asserts that a node is connected to a server, and returns what the server
 // tells of it.
-func connected(t *testing.T, s *cluster.Server, node string) connection {
+func connected(t *testing.T, s *natscluster.Server, node string) connection {
 	t.Helper()
 	all := connections(t, s)
 	i := slices.IndexFunc(all, func(c connection) bool { return c.Name == "ferrule "+node })
@@ -68,7 +68,7 @@ func connected(t *testing.T, s *cluster.Server, node string) connection {
 // (L) and a request of bare NATS with as many bytes (N). The nodes, and the ends of
 // the bare request, are at the same two servers of three.
 func TestRatioNodes(t *testing.T) {
-	servers := cluster.Start(t, cluster.Options{})
+	servers := natscluster.Start(t, natscluster.Options{})
 	near, far := servers.Servers[0], servers.Servers[1]
 	addrs := simProcess(t, 1)
 	b := startGateway(t, map[string]string{"robot": addrs[0]}, at(far, "b"))
@@ -94,7 +94,7 @@ func TestRatioNodes(t *testing.T) {
 
 // bareRequest returns a request of plain NATS from one server to another, which has as
 // many bytes as a call has, and as many come back.
-func bareRequest(t *testing.T, near, far *cluster.Server, call func()) (request func(), sizes string) {
+func bareRequest(t *testing.T, near, far *natscluster.Server, call func()) (request func(), sizes string) {
 	t.Helper()
 	asking, answering := dialNATS(t, near), dialNATS(t, far)
 	seen := make(chan *nats.Msg, 16)
@@ -126,7 +126,7 @@ func bareRequest(t *testing.T, near, far *cluster.Server, call func()) (request 
 	return request, fmt.Sprintf("%d bytes there and %d back", len(there.Data), len(back.Data))
 }
 
-func dialNATS(t *testing.T, s *cluster.Server) *nats.Conn {
+func dialNATS(t *testing.T, s *natscluster.Server) *nats.Conn {
 	t.Helper()
 	conn, err := nats.Connect(s.URL(), nats.NoReconnect())
 	if err != nil {
@@ -196,7 +196,7 @@ func TestRatioUp(t *testing.T) {
 // nothing but that it lives. One is by itself, and one has joined three servers.
 func TestRatioRest(t *testing.T) {
 	const devices, while = 100_000, 15 * time.Second
-	servers := cluster.Start(t, cluster.Options{})
+	servers := natscluster.Start(t, natscluster.Options{})
 	alone, joined := newNode(t, "alone", 0, ""), newNode(t, "joined", 0, joining(servers))
 	nodes := []*upNode{alone, joined}
 	for _, n := range nodes {
@@ -270,7 +270,7 @@ func (n *upNode) settles(devices int) {
 		if err != nil {
 			return false
 		}
-		var status toolbox.StatusOutput
+		var status builtin.StatusOutput
 		return json.Unmarshal(result.Value, &status) == nil && status.Offline == devices &&
 			(status.Nodes == nil || status.Nodes.Working && status.Nodes.Waiting == 0)
 	})

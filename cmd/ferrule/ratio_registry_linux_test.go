@@ -22,9 +22,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/rig/cluster"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 var manyDevices = flag.Int("devices", 100_000, "how many devices TestRatioRegistry registers")
@@ -110,7 +110,7 @@ func TestRatioRegistry(t *testing.T) {
 
 // settledRSS is the memory of servers, after a while in which they could give some
 // back.
-func settledRSS(c *cluster.Cluster) (sum int) {
+func settledRSS(c *natscluster.Cluster) (sum int) {
 	time.Sleep(2 * time.Second)
 	for _, s := range c.Servers {
 		sum += int(s.RSS())
@@ -120,12 +120,12 @@ func settledRSS(c *cluster.Cluster) (sum int) {
 
 // registrySide is Ferrule's.
 type registrySide struct {
-	servers *cluster.Cluster
+	servers *natscluster.Cluster
 	count   int
 }
 
 func newRegistrySide(t *testing.T) *registrySide {
-	return &registrySide{servers: cluster.Start(t, cluster.Options{})}
+	return &registrySide{servers: natscluster.Start(t, natscluster.Options{})}
 }
 
 // node makes a gateway that has joined the servers, and has not begun. It is closed by
@@ -311,7 +311,7 @@ func (r *registrySide) viewer(t *testing.T, tenant string, devices int) {
 	eventually(t, time.Minute, "all are in view", func() bool { return g.catalog.Counts().Online == devices })
 }
 
-func connectTo(t *testing.T, c *cluster.Cluster) jetstream.JetStream {
+func connectTo(t *testing.T, c *natscluster.Cluster) jetstream.JetStream {
 	t.Helper()
 	conn, err := nats.Connect(c.URLs())
 	if err != nil {
@@ -335,12 +335,12 @@ type bareRecord struct {
 // records and manifests of the same size. They are created, so that nobody's are
 // written over, as fast as the library can.
 type bareSide struct {
-	servers          *cluster.Cluster
+	servers          *natscluster.Cluster
 	record, manifest []byte
 }
 
 func newBareSide(t *testing.T) *bareSide {
-	b := &bareSide{servers: cluster.Start(t, cluster.Options{})}
+	b := &bareSide{servers: natscluster.Start(t, natscluster.Options{})}
 	js := connectTo(t, b.servers)
 	for _, name := range b.buckets() {
 		eventually(t, time.Minute, "a bucket is made", func() bool { // servers that have just met may say no

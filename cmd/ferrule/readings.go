@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // shownReading is a reading for scripts: its samples are told one by one.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // TestPrintReading: a reading is a line for each of its signals, with what they lack;

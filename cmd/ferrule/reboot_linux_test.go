@@ -16,8 +16,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // gate is where a turnstile is, and is rebooted.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/reference.md")

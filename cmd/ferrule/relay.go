@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/agent"
-	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 )
 
 // relay tells the agent of a desk of what devices measure, whichever gateway there is:
@@ -16,7 +16,7 @@ import (
 type relay struct {
 	// A source is asked and left with mu held: whoever listens must not need it.
 	mu     sync.Mutex
-	source agent.Sampler // nil while there is none
+	source server.Sampler // nil while there is none
 	all    map[*wanted]bool
 }
 
@@ -46,7 +46,7 @@ func (r *relay) Samples(device, signal string, fn func(ferrule.Reading)) (stop f
 }
 
 // use has everything come from a source from now on; nil is none.
-func (r *relay) use(source agent.Sampler) {
+func (r *relay) use(source server.Sampler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.source = source
@@ -56,7 +56,7 @@ func (r *relay) use(source agent.Sampler) {
 }
 
 // from leaves one source for another. It is called with mu held.
-func (w *wanted) from(source agent.Sampler) {
+func (w *wanted) from(source server.Sampler) {
 	if w.stop != nil {
 		w.stop()
 		w.stop = nil
@@ -76,7 +76,7 @@ func (f samplerFunc) Samples(device, signal string, fn func(ferrule.Reading)) (s
 
 // samplesOf is what is measured at a gateway that was joined, until ctx ends. Each device
 // that is listened to takes a connection.
-func (d *desk) samplesOf(ctx context.Context, client *control.Client) agent.Sampler {
+func (d *desk) samplesOf(ctx context.Context, client *control.Client) server.Sampler {
 	return samplerFunc(func(device, signal string, fn func(ferrule.Reading)) (stop func()) {
 		return d.keepWatching(ctx, client, "what devices measure", control.Watching{Device: device, Signal: signal, Reading: fn, Missed: d.front.Missed})
 	})

@@ -11,11 +11,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/fleet"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/fleet"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // meter is where a test measures.
@@ -107,7 +107,7 @@ type measuredSignal struct {
 
 // latestOf is a tool like the gateway's: it tells of one signal of every device, which was
 // measured an hour ago.
-func latestOf() toolbox.Tool {
+func latestOf() builtin.Tool {
 	type input struct {
 		Device string `json:"device"`
 		Signal string `json:"signal,omitempty"`
@@ -115,7 +115,7 @@ func latestOf() toolbox.Tool {
 	type output struct {
 		Signals []measuredSignal `json:"signals"`
 	}
-	return toolbox.Typed("latest", "Tell what was last measured.", ferrule.Reads, func(_ context.Context, _ *ferrule.Call, in input) (output, error) {
+	return builtin.Typed("latest", "Tell what was last measured.", ferrule.Reads, func(_ context.Context, _ *ferrule.Call, in input) (output, error) {
 		if in.Signal != "" && in.Signal != "heat" {
 			return output{}, ferrule.Errorf(ferrule.NotFound, "nothing is called %s", in.Signal)
 		}
@@ -138,7 +138,7 @@ func (wishless) Wishes() []control.Wish                     { return nil }
 // so, in a data directory. It ends with the test, or by stop.
 func measuringAt(t *testing.T, data string, m *meter) (stop func()) {
 	t.Helper()
-	box, err := toolbox.New("1", latestOf())
+	box, err := builtin.New("1", latestOf())
 	if err != nil {
 		t.Fatal(err)
 	}

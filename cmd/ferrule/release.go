@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 func (a *app) releaseCommand() *cobra.Command {
@@ -22,11 +22,11 @@ finds out anew what it can do. Calls are refused meanwhile, and told why.`,
 		Args:              exactly(1),
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if length < 0 || length > toolbox.MaxRelease {
-				return usageError{fmt.Errorf("--for: want from 0s to %v, got %v", toolbox.MaxRelease, length)}
+			if length < 0 || length > builtin.MaxRelease {
+				return usageError{fmt.Errorf("--for: want from 0s to %v, got %v", builtin.MaxRelease, length)}
 			}
-			in := toolbox.ReleaseDeviceInput{Device: args[0], For: ferrule.Duration(length)}
-			out, err := callGateway[toolbox.ReleaseDeviceOutput](cmd.Context(), a, "release_device", in)
+			in := builtin.ReleaseDeviceInput{Device: args[0], For: ferrule.Duration(length)}
+			out, err := callGateway[builtin.ReleaseDeviceOutput](cmd.Context(), a, "release_device", in)
 			switch {
 			case err != nil:
 				return err

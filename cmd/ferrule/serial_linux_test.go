@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/rig/uno"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
 // onSerial names a board on a serial port.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule/setup"
+	"github.com/ferrulehq/ferrule/internal/ops/setup"
 )
 
 // serverName is what Ferrule is called in a client, unless its user says otherwise.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
 // progress prints what happens to toys: of a few everything, and of many how many

@@ -19,10 +19,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/journal"
-	"github.com/ferrulehq/ferrule/rig/cluster"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 var (
@@ -49,7 +49,7 @@ func TestSite(t *testing.T) {
 		return
 	}
 	c := newCable(t)
-	servers := cluster.Start(t, cluster.Options{Size: *hubSize, Place: func(int) cluster.Place { return cluster.Place{Host: hubAddress} }})
+	servers := natscluster.Start(t, natscluster.Options{Size: *hubSize, Place: func(int) natscluster.Place { return natscluster.Place{Host: hubAddress} }})
 	hub := newNode(t, "hub", 1, joining(servers, "replicas: "+strconv.Itoa(min(3, *hubSize))))
 	hub.start()
 	steady, killed := newSite(t, "steady", 5000, servers), newSite(t, "killed", 6000, servers)
@@ -163,7 +163,7 @@ type siteNode struct {
 const steadyBoards = 2
 
 // dialling is the config of a leaf of acme.
-func dialling(c *cluster.Cluster) string {
+func dialling(c *natscluster.Cluster) string {
 	var urls []string
 	for _, s := range c.Servers {
 		urls = append(urls, s.LeafURLAs("acme"))
@@ -171,7 +171,7 @@ func dialling(c *cluster.Cluster) string {
 	return "  mode: leaf\n  tenant: acme\n  servers: [" + strings.Join(urls, ", ") + "]\n"
 }
 
-func newSite(t *testing.T, name string, port int, servers *cluster.Cluster) *siteNode {
+func newSite(t *testing.T, name string, port int, servers *natscluster.Cluster) *siteNode {
 	t.Helper()
 	bus := dialling(servers) + "devices:\n  tcp:\n"
 	s := &siteNode{port: port, want: make(map[string][]ferrule.What)}
@@ -246,12 +246,12 @@ func (s *siteNode) becomes(board int, state ferrule.State) {
 }
 
 // device is what the node says of a device.
-func (n *upNode) device(id string) toolbox.DescribedDevice {
+func (n *upNode) device(id string) builtin.DescribedDevice {
 	result, err := n.call(ferrule.GatewayID, "list_devices", "{}")
 	if err != nil {
-		return toolbox.DescribedDevice{}
+		return builtin.DescribedDevice{}
 	}
-	var list toolbox.ListDevicesOutput
+	var list builtin.ListDevicesOutput
 	if err := json.Unmarshal(result.Value, &list); err != nil {
 		n.t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func (n *upNode) device(id string) toolbox.DescribedDevice {
 			return d
 		}
 	}
-	return toolbox.DescribedDevice{}
+	return builtin.DescribedDevice{}
 }
 
 // localWork is what an agent at the site does, all the time.
@@ -456,7 +456,7 @@ func (s *siteNode) journalArrives(hub *upNode) {
 
 // eventsArrive reads the events of the node at the hub: all that happened, in order,
 // and nothing twice.
-func (s *siteNode) eventsArrive(servers *cluster.Cluster) {
+func (s *siteNode) eventsArrive(servers *natscluster.Cluster) {
 	s.t.Helper()
 	conn, err := nats.Connect(servers.URLs())
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // bars are what values are drawn with, the lowest first.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // TestSparkline: the lowest value is the lowest bar and the highest the highest, whatever

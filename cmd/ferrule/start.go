@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule/config"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // starting is what the commands that run a gateway are told.

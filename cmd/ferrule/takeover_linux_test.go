@@ -13,8 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/rig/uno"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
 // mcpProcess is a `ferrule mcp` with an agent.

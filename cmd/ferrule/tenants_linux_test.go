@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/rig/cluster"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 // TestTenants: nodes of two tenants at one cluster, with the rights that nodes are
@@ -24,7 +24,7 @@ import (
 // boards the same.
 func TestTenants(t *testing.T) {
 	t.Parallel()
-	servers := cluster.Start(t, cluster.Options{Size: 1})
+	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	one := func(user, tenant string) string { return joiningAs(servers, user, tenant, "replicas: 1") }
 	a, leaf := newNode(t, "a", 1, one("acme", "acme")), newNode(t, "leaf", 1, dialling(servers))
 	for _, n := range []*upNode{a, leaf} {
@@ -91,12 +91,12 @@ func TestTenants(t *testing.T) {
 }
 
 // nodes is how a node says that it stands to the others.
-func (n *upNode) nodes() toolbox.Nodes {
+func (n *upNode) nodes() builtin.Nodes {
 	result, err := n.call(ferrule.GatewayID, "status", "{}")
 	if err != nil {
-		return toolbox.Nodes{}
+		return builtin.Nodes{}
 	}
-	var status toolbox.StatusOutput
+	var status builtin.StatusOutput
 	if err := json.Unmarshal(result.Value, &status); err != nil || status.Nodes == nil {
 		n.t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func journalsAt(n *upNode) (nodes []string) {
 
 // eventsOf are the events in a tenant's stream, whoever's they are, as its operator
 // reads them.
-func eventsOf(t *testing.T, servers *cluster.Cluster, tenant string) (all []string) {
+func eventsOf(t *testing.T, servers *natscluster.Cluster, tenant string) (all []string) {
 	t.Helper()
 	conn, err := nats.Connect(servers.URLsAs(tenant + "-operator"))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // openTerminal is a terminal of that size for a program, and what it shows. It is read

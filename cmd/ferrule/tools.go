@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 func (a *app) toolsCommand() *cobra.Command {
@@ -38,7 +38,7 @@ to the world, and why one cannot be used; and the names of its resources and pro
 			if err != nil {
 				return err
 			}
-			all := []toolbox.DescribeDeviceOutput{}
+			all := []builtin.DescribeDeviceOutput{}
 			for _, d := range devices {
 				about, err := a.describe(cmd.Context(), d.ID)
 				if err != nil {
@@ -57,11 +57,11 @@ to the world, and why one cannot be used; and the names of its resources and pro
 	}
 }
 
-func (a *app) describe(ctx context.Context, device string) (toolbox.DescribeDeviceOutput, error) {
-	return callGateway[toolbox.DescribeDeviceOutput](ctx, a, "describe_device", toolbox.DescribeDeviceInput{Device: device})
+func (a *app) describe(ctx context.Context, device string) (builtin.DescribeDeviceOutput, error) {
+	return callGateway[builtin.DescribeDeviceOutput](ctx, a, "describe_device", builtin.DescribeDeviceInput{Device: device})
 }
 
-func (a *app) printTools(about toolbox.DescribeDeviceOutput) {
+func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 	d := about.Device
 	fmt.Fprintf(a.stdout, "%s  ", a.style(bold, d.ID))
 	if d.Model != "" {
@@ -107,7 +107,7 @@ func (a *app) printNames(what string, names []string, more int) {
 }
 
 // traits is what a tool does to the world, in a few words.
-func traits(t toolbox.DescribedTool) string {
+func traits(t builtin.DescribedTool) string {
 	words := []string{t.Effect}
 	if t.Idempotent {
 		words = append(words, "idempotent")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 func (a *app) traceCommand() *cobra.Command {

@@ -23,11 +23,11 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/rig/cluster"
-	"github.com/ferrulehq/ferrule/sim"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
 // seenSpan is a span as a collector has it.
@@ -102,11 +102,11 @@ func receiver(t *testing.T) *collected {
 	return c
 }
 
-// realCollector is the one of OpenTelemetry; rig/collector tells what it is made of.
+// realCollector is the one of OpenTelemetry; internal/testenv/collector tells what it is made of.
 func realCollector(t *testing.T) *collected {
 	program := os.Getenv("FERRULE_RIG_COLLECTOR")
 	if program == "" {
-		t.Skip("FERRULE_RIG_COLLECTOR is not set: it is the program of rig/collector")
+		t.Skip("FERRULE_RIG_COLLECTOR is not set: it is the program of internal/testenv/collector")
 	}
 	address := freeAddress(t)
 	cmd := exec.Command(program, address)
@@ -200,7 +200,7 @@ func TestTrace(t *testing.T) {
 }
 
 func traceAcross(t *testing.T, c *collected) {
-	servers := cluster.Start(t, cluster.Options{Size: 1})
+	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	boards := startSim(t, sim.Config{})
 	a := startGateway(t, nil, func(cfg *config.Config) {
 		joins(cfg, "a", servers)

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/toolbox"
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 func (a *app) adoptCommand() *cobra.Command {
@@ -34,7 +34,7 @@ func (a *app) trustCommand(name, tool, done, short, long string) *cobra.Command 
 		Args:              exactly(1),
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := callGateway[toolbox.TrustOutput](cmd.Context(), a, tool, toolbox.TrustInput{Device: args[0]})
+			out, err := callGateway[builtin.TrustOutput](cmd.Context(), a, tool, builtin.TrustInput{Device: args[0]})
 			if err != nil {
 				return err
 			}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/front/control"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 func (a *app) upCommand() *cobra.Command {

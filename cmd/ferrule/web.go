@@ -8,15 +8,15 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ferrulehq/ferrule"
-	"github.com/ferrulehq/ferrule/front/agent"
+	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // serveWeb serves HTTP until ctx ends.
 func (g *gateway) serveWeb(ctx context.Context) error {
 	mux := http.NewServeMux()
 	agents := g.agents.Handler()
-	mux.Handle("GET /healthz", agent.Guard(http.HandlerFunc(g.health)))
+	mux.Handle("GET /healthz", server.Guard(http.HandlerFunc(g.health)))
 	if metrics := g.observe.Handler(); metrics != nil {
 		mux.Handle("GET /metrics", g.agents.Protected(metrics))
 	}

@@ -8,12 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrulehq/ferrule/config"
-	"github.com/ferrulehq/ferrule/front/control"
-	"github.com/ferrulehq/ferrule/wire"
-	"github.com/ferrulehq/ferrule/wire/serial"
-	"github.com/ferrulehq/ferrule/wire/tcp"
-	"github.com/ferrulehq/ferrule/wire/web"
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
+	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
+	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // wishes is the devices that are asked for: in the file, on the command line, and
@@ -21,7 +21,7 @@ import (
 type wishes struct {
 	serial  *serial.Connector
 	tcp     *tcp.Connector
-	web     *web.Connector
+	web     *httpclient.Connector
 	settled func(context.Context)
 	begun   chan struct{} // closed when the devices of the beginning are there, or cannot be reached
 
@@ -34,12 +34,14 @@ type wishes struct {
 func newWishes(cfg config.Config, boards, servers []string, log *slog.Logger) *wishes {
 	return &wishes{
 		serial: serial.New(cfg.Serial(boards)), tcp: tcp.New(cfg.TCP(boards)),
-		web:   web.New(cfg.Web(servers), cfg.DialIn.WebSocket(nil).Dial, log),
+		web:   httpclient.New(cfg.Web(servers), cfg.DialIn.WebSocket(nil).Dial, log),
 		begun: make(chan struct{}), cfg: cfg,
 	}
 }
 
-func (w *wishes) connectors() []wire.Connector { return []wire.Connector{w.serial, w.tcp, w.web} }
+func (w *wishes) connectors() []transport.Connector {
+	return []transport.Connector{w.serial, w.tcp, w.web}
+}
 
 // settleTime is how long is waited for devices before somebody is told of them.
 const settleTime = 2 * time.Second
@@ -99,7 +101,7 @@ func (w *wishes) grant(wish control.Wish) error {
 		w.tcp.Add(boards[len(boards)-1])
 	case wish.Address == config.Auto:
 		w.web.Browse()
-	case wish.Medium == web.Medium:
+	case wish.Medium == httpclient.Medium:
 		w.web.Add(servers[len(servers)-1])
 	}
 	return nil
@@ -122,7 +124,7 @@ func wishesOf(cfg config.Config) []control.Wish {
 		all = append(all, control.Wish{Medium: tcp.Medium, Address: d.Address, Name: d.Name, Held: d.Held})
 	}
 	for _, d := range cfg.Devices.HTTP {
-		all = append(all, control.Wish{Medium: web.Medium, Address: d.URL, Name: d.Name, Held: d.Held})
+		all = append(all, control.Wish{Medium: httpclient.Medium, Address: d.URL, Name: d.Name, Held: d.Held})
 	}
 	return all
 }
@@ -136,7 +138,7 @@ func withWish(devices config.Devices, wish control.Wish) config.Devices {
 		})
 	case tcp.Medium:
 		devices.TCP = append(slices.Clip(devices.TCP), config.TCPDevice{Address: wish.Address, Name: wish.Name, Held: wish.Held})
-	case web.Medium:
+	case httpclient.Medium:
 		devices.HTTP = append(slices.Clip(devices.HTTP), config.HTTPDevice{URL: wish.Address, Name: wish.Name, Held: wish.Held})
 	}
 	return devices

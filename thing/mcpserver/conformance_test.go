@@ -8,16 +8,16 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ferrulehq/ferrule/rig/mcp/fixtures"
+	"github.com/ferrulehq/ferrule/internal/testenv/mcp/fixtures"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
 // TestConformance runs the official suite against a device, without a gateway. See
-// rig/mcp.
+// internal/testenv/mcp.
 func TestConformance(t *testing.T) {
 	dir := os.Getenv("FERRULE_RIG_MCP")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_MCP is not set: rig/mcp tells what it is")
+		t.Skip("FERRULE_RIG_MCP is not set: internal/testenv/mcp tells what it is")
 	}
 	d := fixtures.New(mcpserver.Config{})
 	url := serve(t, d)
@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 			results := t.TempDir()
 			args := []string{"--requirements", version, "-o", results}
 			if version == "2026-07-28" {
-				args = append(args, "--expected-failures", "../../rig/mcp/expected-thing.yml")
+				args = append(args, "--expected-failures", "../../internal/testenv/mcp/expected-thing.yml")
 			}
 			out, err := suite(args...)
 			if err != nil {

@@ -1,0 +1,261 @@
+package ferrule_test
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/ferrulehq/ferrule"
+
+// room is a package, or several that keep the same rules.
+type room struct {
+	// own is which packages of this module it may import; "internal/ferrule" is the root.
+	own []string
+	// third is which third-party modules it may import, by path prefix.
+	third []string
+	// tests is what its tests may import beside, of either.
+	tests []string
+}
+
+// testTools may be used by the tests of any room.
+var testTools = []string{"golang.org/x/tools/txtar", "github.com/rogpeppe/go-internal"}
+
+// example is what a program of a maker may import.
+var example = room{own: []string{"thing", "thing/mcpserver"}, tests: []string{"github.com/modelcontextprotocol/go-sdk"}}
+
+// rooms is the drawing of the house. Siblings never meet: a consumer declares
+// the interface that it needs, and cmd/ferrule puts the parts together.
+var rooms = map[string]room{
+	".":                         {},
+	"internal/ferrule":          {},
+	"internal/device/transport": {},
+	"internal/device/transport/tcp": {
+		own:   []string{"internal/device/transport"},
+		tests: []string{"internal/device/transport/transporttest"},
+	},
+	"internal/device/transport/serial": {
+		own:   []string{"internal/device/transport"},
+		third: []string{"go.bug.st/serial", "golang.org/x/sys"},
+		tests: []string{"internal/testenv/uno", "internal/device/transport/transporttest"},
+	},
+	"internal/device/transport/inbound": {own: []string{"internal/device/transport"}},
+	"internal/device/transport/mqtt": {
+		own:   []string{"internal/device/transport", "internal/device/transport/inbound"},
+		third: []string{"github.com/mochi-mqtt/server/v2"},
+		tests: []string{"internal/device/transport/transporttest"},
+	},
+	"internal/device/transport/httpclient": {
+		own:   []string{"internal/device/transport"},
+		tests: []string{"internal/testenv/lan", "internal/device/transport/websocket", "github.com/gobwas/ws"},
+	},
+	"internal/device/transport/websocket": {
+		own:   []string{"internal/device/transport", "internal/device/transport/inbound"},
+		third: []string{"github.com/gobwas/ws"},
+		tests: []string{"internal/device/transport/transporttest"},
+	},
+	"internal/device/transport/transporttest": {own: []string{"internal/device/transport"}},
+	"internal/device/protocol":                {own: []string{"internal/ferrule", "internal/device/transport"}},
+	"internal/device/protocol/mcpu": {
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
+		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/protocoltest", "internal/device/overlay", "internal/schema", "thing"},
+	},
+	"internal/device/protocol/xiaozhi": {
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
+		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/protocoltest", "internal/device/overlay", "internal/schema", "internal/sim", "thing", "thing/xiaozhi"},
+	},
+	"internal/device/protocol/mcp": {
+		own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
+		tests: []string{
+			"internal/device/protocol/protocoltest", "internal/device/dock", "internal/fleet", "internal/journal", "internal/device/overlay", "internal/pipeline", "internal/schema", "thing", "thing/mcpserver", "internal/device/transport/httpclient", "internal/device/transport/transporttest", "internal/device/transport/websocket",
+			"github.com/modelcontextprotocol/go-sdk",
+		},
+	},
+	"internal/device/protocol/protocoltest": {own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/transport/transporttest"}},
+	"internal/device/dock": {
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
+		tests: []string{"internal/fleet", "internal/device/transport/transporttest"},
+	},
+	"internal/device/overlay": {own: []string{"internal/ferrule", "internal/schema"}},
+	"internal/fleet":          {own: []string{"internal/ferrule"}},
+	"internal/measure/poller": {own: []string{"internal/ferrule", "internal/measure/ring"}, tests: []string{"internal/device/protocol/mcpu"}},
+	"internal/measure/ring":   {own: []string{"internal/ferrule"}},
+	"internal/journal":        {own: []string{"internal/ferrule"}},
+	"internal/measure/history": {
+		own:   []string{"internal/ferrule"},
+		third: []string{"modernc.org/sqlite", "golang.org/x/sys"},
+	},
+	"internal/measure/query": {
+		own:   []string{"internal/ferrule"},
+		third: []string{"modernc.org/sqlite", "modernc.org/libc"},
+	},
+	"internal/measure/plot": {
+		own:   []string{"internal/ferrule"},
+		third: []string{"golang.org/x/image"},
+	},
+	"internal/schema": {
+		own:   []string{"internal/ferrule"},
+		third: []string{"github.com/santhosh-tekuri/jsonschema/v6", "github.com/google/jsonschema-go", "golang.org/x/text"},
+	},
+	"internal/pipeline":      {own: []string{"internal/ferrule", "internal/schema"}},
+	"internal/agent/catalog": {own: []string{"internal/ferrule", "internal/schema"}},
+	"internal/agent/builtin": {
+		own:   []string{"internal/ferrule", "internal/schema"},
+		tests: []string{"internal/agent/catalog", "internal/fleet", "internal/pipeline"},
+	},
+	"internal/guard/identity": {own: []string{"internal/ferrule"}},
+	"internal/ops/telemetry": {
+		own: []string{"internal/ferrule"},
+		third: []string{
+			"github.com/prometheus/client_golang", "go.opentelemetry.io/otel", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf",
+		},
+		tests: []string{"internal/pipeline", "github.com/prometheus/common"},
+	},
+	"internal/cluster": {
+		own:   []string{"internal/ferrule"},
+		third: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"},
+		tests: []string{"internal/journal", "internal/testenv/natscluster"},
+	},
+	"internal/agent/server": {
+		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/agent/catalog"},
+		third: []string{"github.com/modelcontextprotocol/go-sdk"},
+	},
+	"internal/local/control": {own: []string{"internal/ferrule"}},
+	"internal/agent/endpoint": {
+		own:   []string{"internal/ferrule"},
+		third: []string{"github.com/gobwas/ws"},
+		tests: []string{"internal/agent/catalog", "internal/agent/server"},
+	},
+	"internal/ops/setup": {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
+	"thing":              {third: []string{"github.com/google/jsonschema-go"}},
+	"thing/xiaozhi": {
+		own:   []string{"thing"},
+		third: []string{"github.com/gobwas/ws", "github.com/mochi-mqtt/server/v2/packets"},
+	},
+	"thing/mcpserver": {
+		own:   []string{"thing"},
+		third: []string{"github.com/modelcontextprotocol/go-sdk", "github.com/gobwas/ws", "github.com/brutella/dnssd"},
+		tests: []string{"internal/testenv/mcp/fixtures"},
+	},
+	"thing/mcpserver/example/greenhouse": example,
+	"thing/mcpserver/example/doorbell":   example,
+	"thing/mcpserver/example/workshop":   example,
+	"internal/sim": {
+		own:   []string{"thing", "thing/xiaozhi"},
+		tests: []string{"internal/ferrule", "internal/device/protocol", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/mqtt", "internal/device/transport/websocket"},
+	},
+	"internal/testenv/natscluster": {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
+	"internal/testenv/collector":   {third: []string{"go.opentelemetry.io/collector"}}, // a module of its own
+	"internal/testenv/idle": { // a module of its own
+		third: []string{"github.com/gobwas/ws", "github.com/gorilla/websocket", "github.com/coder/websocket", "github.com/lxzan/gws"},
+	},
+	"internal/testenv/lan":          {},
+	"internal/testenv/mcp/fixtures": {own: []string{"thing", "thing/mcpserver"}},
+	"internal/testenv/model":        {},
+	"internal/testenv/uno":          {third: []string{"golang.org/x/sys"}},
+	"internal/testenv/usb":          {tests: []string{"internal/testenv/uno"}},
+	"internal/ops/config": {
+		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket"},
+		third: []string{"github.com/goccy/go-yaml"},
+	},
+	"cmd/ferrule": {
+		own: []string{
+			"internal/ferrule", "internal/guard/identity", "internal/cluster", "internal/agent/catalog", "internal/ops/config", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/dock", "internal/fleet", "internal/agent/server", "internal/local/control", "internal/agent/endpoint",
+			"internal/measure/history", "internal/measure/plot", "internal/measure/query", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/ops/setup", "internal/sim", "internal/agent/builtin", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket",
+		},
+		third: []string{"github.com/spf13/cobra"},
+		tests: []string{"internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"},
+	},
+	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
+	"packaging/pack": {},
+}
+
+// TestRooms reads the imports of every Go file, for every system, and compares
+// them with the table.
+func TestRooms(t *testing.T) {
+	seen := make(map[string]bool)
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || d.Name() != "." && strings.HasPrefix(d.Name(), ".")) {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(file, ".go") {
+			return nil
+		}
+		dir := path.Dir(filepath.ToSlash(file))
+		seen[dir] = true
+		r, ok := rooms[dir]
+		if !ok {
+			t.Errorf("package %s is not in the table of rooms", dir)
+			return filepath.SkipDir
+		}
+		imports, err := importsOf(file)
+		if err != nil {
+			return err
+		}
+		for _, imported := range imports {
+			if err := r.allows(dir, imported, strings.HasSuffix(file, "_test.go")); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := range rooms {
+		if !seen[dir] {
+			t.Errorf("the table has a room %s, and the house has not", dir)
+		}
+	}
+}
+
+func importsOf(file string) ([]string, error) {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+	if err != nil {
+		return nil, err
+	}
+	var imports []string
+	for _, spec := range parsed.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, err
+		}
+		imports = append(imports, name)
+	}
+	return imports, nil
+}
+
+// allows tells why a room may not import a package.
+func (r room) allows(dir, imported string, test bool) error {
+	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
+		return nil // the standard library
+	}
+	if own, ok := strings.CutPrefix(imported, module); ok {
+		own = strings.TrimPrefix(own, "/")
+		if own == "" {
+			own = "."
+		}
+		if slices.Contains(r.own, own) || test && (own == dir || slices.Contains(r.tests, own)) {
+			return nil
+		}
+		return fmt.Errorf("%s may not import %s: think about the design before the table", dir, own)
+	}
+	may := r.third
+	if test {
+		may = slices.Concat(may, testTools, r.tests)
+	}
+	if slices.ContainsFunc(may, func(m string) bool { return imported == m || strings.HasPrefix(imported, m+"/") }) {
+		return nil
+	}
+	return fmt.Errorf("%s may not import %s: one third-party library lives in one room", dir, imported)
+}

@@ -1,0 +1,263 @@
+package builtin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/schema"
+)
+
+// fleetOf is a fleet of some devices, sorted by ID.
+type fleetOf []*ferrule.Device
+
+func (f fleetOf) Devices() []*ferrule.Device { return append([]*ferrule.Device(nil), f...) }
+
+func (f fleetOf) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
+	for _, d := range f {
+		if d.ID == id {
+			return d, &ferrule.Manifest{
+				Tools: []ferrule.Tool{
+					{Name: "look", Effect: ferrule.Reads, Input: json.RawMessage(`{"type":"object"}`), Poll: ferrule.Duration(2e9), Cache: new(ferrule.Duration(5e9))},
+					{Name: "reset", Effect: ferrule.Changes, UserOnly: true},
+					{Name: "broken", Effect: ferrule.Changes, Quarantine: "because"},
+				},
+				Pins: []ferrule.Pin{{Number: 2, Name: "led", Sampling: &ferrule.Sampling{Interval: ferrule.Duration(5e8), Size: 20}}},
+			}, true
+		}
+	}
+	return nil, nil, false
+}
+
+func some() fleetOf {
+	return fleetOf{
+		{ID: "a", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Medium: "tcp", Address: "x:1"},
+		{ID: "b", State: ferrule.StateOnline, Trust: ferrule.TrustHeld, Medium: "tcp", Address: "x:2"},
+		{ID: "c", State: ferrule.StateOffline, Trust: ferrule.TrustAdopted, Medium: "tcp", Address: "x:3", Reason: "gone"},
+	}
+}
+
+type trust struct{ did []string }
+
+func (t *trust) Adopt(id string) error  { t.did = append(t.did, "adopt "+id); return nil }
+func (t *trust) Forget(id string) error { return errors.New("cannot forget " + id) }
+
+func box(t *testing.T, tools ...builtin.Tool) *builtin.Box {
+	t.Helper()
+	b, err := builtin.New("1.0.0", tools...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func call(t *testing.T, b *builtin.Box, role ferrule.Role, tool, args string, out any) error {
+	t.Helper()
+	result, err := b.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: role}, Tool: tool, Args: json.RawMessage(args)})
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(result.Value, out); err != nil {
+		t.Fatal(err)
+	}
+	return nil
+}
+
+func listed(out builtin.ListDevicesOutput) string {
+	var ids []string
+	for _, d := range out.Devices {
+		ids = append(ids, d.ID)
+	}
+	return strings.Join(ids, " ") + " next:" + out.Next
+}
+
+func TestListDevices(t *testing.T) {
+	b := box(t, builtin.ListDevices(some()))
+	for _, test := range []struct {
+		role  ferrule.Role
+		args  string
+		want  string
+		total int
+	}{
+		{ferrule.Person, `{}`, "a b c next:", 3},
+		{ferrule.Agent, `{}`, "a c next:", 2},
+		{ferrule.Person, `{"limit":2}`, "a b next:b", 3},
+		{ferrule.Person, `{"limit":2,"after":"b"}`, "c next:", 3},
+		{ferrule.Person, `{"after":"aa"}`, "b c next:", 3},
+		{ferrule.Person, `{"after":"z"}`, " next:", 3},
+	} {
+		var out builtin.ListDevicesOutput
+		if err := call(t, b, test.role, "list_devices", test.args, &out); err != nil || listed(out) != test.want || out.Total != test.total {
+			t.Errorf("%s %s: %q, %d, %v", test.role, test.args, listed(out), out.Total, err)
+		}
+	}
+}
+
+func TestDescribeDevice(t *testing.T) {
+	b := box(t, builtin.DescribeDevice(some()))
+	var out builtin.DescribeDeviceOutput
+	if err := call(t, b, ferrule.Person, "describe_device", `{"device":"b"}`, &out); err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Tools) != 3 || out.Tools[0].Poll != "2s" || out.Tools[0].Cache != "5s" || out.Tools[1].Cache != "" || out.Tools[2].Quarantine != "because" || out.Device.Tools != 2 {
+		t.Errorf("got %+v", out)
+	}
+	if len(out.Pins) != 1 || out.Pins[0].Interval != "500ms" || out.Pins[0].Samples != 20 {
+		t.Errorf("got %+v", out.Pins)
+	}
+	if err := call(t, b, ferrule.Agent, "describe_device", `{"device":"a"}`, &out); err != nil || len(out.Tools) != 2 {
+		t.Errorf("an agent sees %d tools, %v", len(out.Tools), err)
+	}
+	for _, test := range []struct {
+		role   ferrule.Role
+		device string
+	}{{ferrule.Agent, "b"}, {ferrule.Person, "x"}} {
+		err := call(t, b, test.role, "describe_device", `{"device":"`+test.device+`"}`, &out)
+		if err == nil || ferrule.AsError(err).Code != ferrule.NotFound {
+			t.Errorf("%s: %v", test.device, err)
+		}
+	}
+}
+
+// offering is a fleet of one device that offers very much.
+type offering struct{ resources, prompts int }
+
+func (o offering) Devices() []*ferrule.Device { return nil }
+
+func (o offering) Lookup(string) (*ferrule.Device, *ferrule.Manifest, bool) {
+	m := &ferrule.Manifest{}
+	for i := range o.resources {
+		m.Resources = append(m.Resources, ferrule.Resource{URI: fmt.Sprintf("file:///%d", i), Name: "any"})
+	}
+	for i := range o.prompts {
+		m.Prompts = append(m.Prompts, ferrule.Prompt{Name: fmt.Sprint(strings.Repeat("p", 1000), i)})
+	}
+	return &ferrule.Device{ID: "robot", Trust: ferrule.TrustAdopted}, m, true
+}
+
+// TestDescribeOffers: resources and prompts are told of by name, the first of them.
+func TestDescribeOffers(t *testing.T) {
+	for _, test := range []struct{ resources, prompts, resourcesShown, promptsShown int }{{0, 0, 0, 0}, {1, 2, 1, 2}, {50, 4, 50, 4}, {1000, 1000, 50, 4}} {
+		var out builtin.DescribeDeviceOutput
+		b := box(t, builtin.DescribeDevice(offering{test.resources, test.prompts}))
+		if err := call(t, b, ferrule.Agent, "describe_device", `{"device":"robot"}`, &out); err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Resources) != test.resourcesShown || len(out.Prompts) != test.promptsShown ||
+			out.MoreResources != test.resources-test.resourcesShown || out.MorePrompts != test.prompts-test.promptsShown ||
+			out.Device.Resources != test.resources || out.Device.Prompts != test.prompts {
+			t.Errorf("%+v: %d and %d more, %d and %d more", test, len(out.Resources), out.MoreResources, len(out.Prompts), out.MorePrompts)
+		}
+		if test.resources > 0 && out.Resources[0] != "file:///0" {
+			t.Errorf("got %q", out.Resources)
+		}
+	}
+}
+
+func TestTrust(t *testing.T) {
+	var tr trust
+	b := box(t, builtin.AdoptDevice(&tr), builtin.ForgetDevice(&tr))
+	var out builtin.TrustOutput
+	if err := call(t, b, ferrule.Person, "adopt_device", `{"device":"a"}`, &out); err != nil || out.Device != "a" || tr.did[0] != "adopt a" {
+		t.Errorf("%+v, %q, %v", out, tr.did, err)
+	}
+	if err := call(t, b, ferrule.Person, "forget_device", `{"device":"a"}`, &out); err == nil || err.Error() != "cannot forget a" {
+		t.Errorf("%v", err)
+	}
+	for _, tool := range b.Manifest().Tools {
+		if !tool.UserOnly || tool.Effect != ferrule.Changes {
+			t.Errorf("%+v", tool)
+		}
+	}
+}
+
+// TestBox: a box is a device, whose tools have schemas and checks of their own.
+func TestBox(t *testing.T) {
+	b := box(t, builtin.ListDevices(some()), builtin.DescribeDevice(some()))
+	dev := b.Device()
+	if dev.ID != ferrule.GatewayID || dev.Kind == "" || dev.State != ferrule.StateOnline {
+		t.Errorf("%+v", dev)
+	}
+	describe := b.Manifest().Tool("describe_device")
+	if got := strings.Join(describe.Check(map[string]any{"devise": "a"}), "; "); got != "device: missing; devise: not known to this tool" {
+		t.Errorf("got %s", got)
+	}
+	if !json.Valid(describe.Output) || !strings.Contains(string(describe.Input), "ID of the device") {
+		t.Errorf("%s\n%s", describe.Input, describe.Output)
+	}
+	if _, err := b.Handle(t.Context(), &ferrule.Call{Tool: "nonsense"}); ferrule.AsError(err).Code != ferrule.NotFound {
+		t.Errorf("got %v", err)
+	}
+}
+
+// everyTool is a box with all tools that agents have.
+func everyTool(t *testing.T) *builtin.Box {
+	t.Helper()
+	road := func(_ context.Context, c *ferrule.Call) (*ferrule.Result, error) {
+		switch c.Device {
+		case "c":
+			return nil, ferrule.Errorf(ferrule.Offline, "gone")
+		case "eye":
+			return &ferrule.Result{Content: []ferrule.Content{{Type: ferrule.ImageContent}}}, nil
+		}
+		return &ferrule.Result{Value: json.RawMessage(`{"pin":1}`)}, nil
+	}
+	var tr trust
+	return box(t, builtin.ListDevices(some()), builtin.DescribeDevice(some()), builtin.DeviceState(talkative{some()}), builtin.AdoptDevice(&tr),
+		builtin.FindDevices(someOffers()), builtin.FindTools(someOffers()), builtin.DescribeTool(someOffers()), builtin.CallMany(road),
+		builtin.Status("1", func() builtin.StatusOutput { return builtin.StatusOutput{Online: 1, List: "plain"} }),
+		builtin.Latest(some(), someSignals()), builtin.History(some(), someSignals()), builtin.SQL(answers{}, "samples(value)"))
+}
+
+// TestOutputsFitTheirSchemas: what the tools return is what they declare.
+func TestOutputsFitTheirSchemas(t *testing.T) {
+	b := everyTool(t)
+	for _, test := range []struct{ tool, args string }{
+		{"list_devices", `{}`},
+		{"list_devices", `{"after":"z"}`},
+		{"describe_device", `{"device":"a"}`},
+		{"device_state", `{"device":"a"}`},
+		{"adopt_device", `{"device":"a"}`},
+		{"find_devices", `{}`},
+		{"find_tools", `{}`},
+		{"describe_tool", `{"name":"a__self_look"}`},
+		{"describe_tool", `{"name":"board--1__self_look"}`},
+		{"describe_tool", `{"name":"none__look"}`},
+		{"call_many", `{"tool":"look","devices":["a","c","eye"]}`},
+		{"status", `{}`},
+		{"latest", `{"device":"a"}`},
+		{"latest", `{"device":"c"}`},
+		{"latest", `{"device":"a","signal":"light"}`},
+		{"history", `{"device":"a"}`},
+		{"history", `{"device":"a","each":"minute"}`},
+		{"sql", `{"query":"SELECT 1"}`},
+	} {
+		declared, err := schema.Compile(b.Manifest().Tool(test.tool).Output)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := b.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Person}, Tool: test.tool, Args: json.RawMessage(test.args)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _, err := schema.Object(result.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrong := declared.Check(out); wrong != nil {
+			t.Errorf("%s: %q", test.tool, wrong)
+		}
+	}
+}
+
+func TestTypesThatHaveNoSchema(t *testing.T) {
+	bad := builtin.Typed("bad", "", ferrule.Reads, func(context.Context, *ferrule.Call, struct{ C chan int }) (int, error) { return 0, nil })
+	if _, err := builtin.New("1", bad); err == nil {
+		t.Error("a channel has a schema")
+	}
+}

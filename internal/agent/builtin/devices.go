@@ -1,0 +1,226 @@
+package builtin
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/schema"
+)
+
+// Fleet tells of devices. What it returns is shared and read only.
+type Fleet interface {
+	// Devices lists all devices by ID.
+	Devices() []*ferrule.Device
+	Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool)
+}
+
+// ListDevicesInput is the arguments of list_devices.
+type ListDevicesInput struct {
+	After string `json:"after,omitempty" jsonschema:"list the devices behind this ID; the result tells it where there are more"`
+	Limit int    `json:"limit,omitempty" jsonschema:"how many at most, 100 unless said"`
+}
+
+// ListDevicesOutput is the result of list_devices.
+type ListDevicesOutput struct {
+	Devices []DescribedDevice `json:"devices"`
+	Total   int               `json:"total" jsonschema:"how many devices there are"`
+	Next    string            `json:"next,omitempty" jsonschema:"call again with this as after, for more"`
+}
+
+// DescribedDevice is a device as the gateway's tools tell of it.
+type DescribedDevice struct {
+	ID        string            `json:"id"`
+	State     string            `json:"state" jsonschema:"online, offline, or released to other programs"`
+	Since     time.Time         `json:"since"`
+	Reason    string            `json:"reason,omitempty" jsonschema:"why it is not online"`
+	Trust     string            `json:"trust" jsonschema:"adopted or held"`
+	Model     string            `json:"model,omitempty"`
+	Version   string            `json:"version,omitempty"`
+	Kind      string            `json:"kind,omitempty"`
+	Medium    string            `json:"medium"`
+	Address   string            `json:"address"`
+	Node      string            `json:"node,omitempty" jsonschema:"which of several gateways holds it"`
+	Dialect   string            `json:"dialect,omitempty"`
+	Tools     int               `json:"tools" jsonschema:"how many tools can be used"`
+	Unusable  int               `json:"unusable,omitempty" jsonschema:"how many tools cannot be used"`
+	Resources int               `json:"resources,omitempty" jsonschema:"how many can be read"`
+	Prompts   int               `json:"prompts,omitempty"`
+	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening it last may have restarted it, and put its outputs into their first state"`
+	Changed   *time.Time        `json:"changed,omitempty" jsonschema:"when it became another Kind"`
+	Previous  string            `json:"previous,omitempty" jsonschema:"the Kind that it was"`
+	Notes     []string          `json:"notes,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+const (
+	usualPage = 100
+	maxPage   = 1000
+)
+
+// ListDevices is the tool that tells which devices there are.
+func ListDevices(fleet Fleet) Tool {
+	const text = "List the devices: which there are, whether they can be reached, and what they are."
+	return Typed("list_devices", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in ListDevicesInput) (ListDevicesOutput, error) {
+		all := slices.DeleteFunc(fleet.Devices(), func(d *ferrule.Device) bool { return !call.Principal.Sees(d) })
+		out := ListDevicesOutput{Devices: []DescribedDevice{}, Total: len(all)}
+		start, found := slices.BinarySearchFunc(all, in.After, func(d *ferrule.Device, id string) int { return strings.Compare(d.ID, id) })
+		if found {
+			start++
+		}
+		if in.Limit <= 0 {
+			in.Limit = usualPage
+		}
+		end := min(start+min(in.Limit, maxPage), len(all))
+		for _, d := range all[start:end] {
+			_, manifest, _ := fleet.Lookup(d.ID)
+			out.Devices = append(out.Devices, describe(d, manifest))
+		}
+		if end < len(all) {
+			out.Next = all[end-1].ID
+		}
+		return out, nil
+	})
+}
+
+// DescribeDeviceInput is the arguments of describe_device.
+type DescribeDeviceInput struct {
+	Device string `json:"device" jsonschema:"ID of the device"`
+}
+
+// DescribeDeviceOutput is the result of describe_device.
+type DescribeDeviceOutput struct {
+	Device DescribedDevice `json:"device"`
+	Tools  []DescribedTool `json:"tools"`
+	Pins   []DescribedPin  `json:"pins"`
+	// What else it offers, the first of it by name, and how many more there are.
+	Resources     []string `json:"resources,omitempty" jsonschema:"what can be read: URIs and templates of such"`
+	MoreResources int      `json:"more_resources,omitempty"`
+	Prompts       []string `json:"prompts,omitempty"`
+	MorePrompts   int      `json:"more_prompts,omitempty"`
+}
+
+// The bounds of what is told of each.
+const (
+	maxNames     = 50
+	maxNameBytes = 4 << 10 // of all
+)
+
+// DescribedTool is a tool of a device.
+type DescribedTool struct {
+	Name       string           `json:"name"`
+	Text       string           `json:"text,omitempty"`
+	Effect     string           `json:"effect" jsonschema:"reads, changes or endangers"`
+	Idempotent bool             `json:"idempotent,omitempty"`
+	UserOnly   bool             `json:"user_only,omitempty"`
+	Input      schema.AnyObject `json:"input,omitempty" jsonschema:"JSON Schema of the arguments; nothing is known about them where there is none"`
+	Output     schema.AnyObject `json:"output,omitempty"`
+	Poll       string           `json:"poll,omitempty" jsonschema:"how often the device asks to be asked"`
+	Deadline   string           `json:"deadline,omitempty"`
+	Cache      string           `json:"cache,omitempty" jsonschema:"how long an answer is kept, where its owner said so"`
+	Quarantine string           `json:"quarantine,omitempty" jsonschema:"why the tool cannot be used"`
+}
+
+// DescribedPin is a pin of a device.
+type DescribedPin struct {
+	Number    int      `json:"number"`
+	Name      string   `json:"name,omitempty"`
+	Type      string   `json:"type,omitempty"`
+	Text      string   `json:"text,omitempty"`
+	Abilities []string `json:"abilities,omitempty"`
+	Interval  string   `json:"interval,omitempty" jsonschema:"how often it is sampled"`
+	Samples   int      `json:"samples,omitempty" jsonschema:"how many samples are kept"`
+}
+
+// DescribeDevice is the tool that tells all about one device.
+func DescribeDevice(fleet Fleet) Tool {
+	const text = "Tell about one device: its tools with their arguments and effects, its pins, and what else it offers."
+	return Typed("describe_device", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DescribeDeviceInput) (DescribeDeviceOutput, error) {
+		dev, manifest, ok := fleet.Lookup(in.Device)
+		if !ok || !call.Principal.Sees(dev) {
+			return DescribeDeviceOutput{}, ferrule.NoDevice(in.Device)
+		}
+		out := DescribeDeviceOutput{Device: describe(dev, manifest), Tools: []DescribedTool{}, Pins: []DescribedPin{}}
+		if manifest == nil {
+			return out, nil
+		}
+		for i := range manifest.Tools {
+			if t := &manifest.Tools[i]; call.Principal.MayCall(t) {
+				out.Tools = append(out.Tools, describeTool(t))
+			}
+		}
+		for _, p := range manifest.Pins {
+			out.Pins = append(out.Pins, describePin(p))
+		}
+		out.Resources, out.MoreResources = names(manifest.Resources, func(r ferrule.Resource) string { return r.URI })
+		out.Prompts, out.MorePrompts = names(manifest.Prompts, func(p ferrule.Prompt) string { return p.Name })
+		return out, nil
+	})
+}
+
+// names are those of the first of all, and how many more there are.
+func names[T any](all []T, name func(T) string) (some []string, more int) {
+	size := 0
+	for i, one := range all {
+		n := name(one)
+		if size += len(n); len(some) == maxNames || size > maxNameBytes {
+			return some, len(all) - i
+		}
+		some = append(some, n)
+	}
+	return some, 0
+}
+
+func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
+	out := DescribedDevice{
+		ID: d.ID, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
+		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Medium: d.Medium, Address: d.Address, Node: d.Node,
+		Dialect: d.Dialect, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
+	}
+	if !d.Changed.IsZero() {
+		out.Changed = &d.Changed
+	}
+	if !d.Restarted.IsZero() {
+		out.Restarted = &d.Restarted
+	}
+	if manifest != nil {
+		out.Resources, out.Prompts = len(manifest.Resources), len(manifest.Prompts)
+		for _, t := range manifest.Tools {
+			if t.Quarantine == "" {
+				out.Tools++
+			} else {
+				out.Unusable++
+			}
+		}
+	}
+	return out
+}
+
+func describeTool(t *ferrule.Tool) DescribedTool {
+	out := DescribedTool{
+		Name: t.Name, Text: t.Text, Effect: string(t.Effect), Idempotent: t.Idempotent, UserOnly: t.UserOnly,
+		Input: schema.AnyObject(t.Input), Output: schema.AnyObject(t.Output), Poll: duration(t.Poll), Deadline: duration(t.Deadline), Quarantine: t.Quarantine,
+	}
+	if t.Cache != nil {
+		out.Cache = t.Cache.String()
+	}
+	return out
+}
+
+func describePin(p ferrule.Pin) DescribedPin {
+	out := DescribedPin{Number: p.Number, Name: p.Name, Type: p.Type, Text: p.Text, Abilities: p.Abilities}
+	if p.Sampling != nil {
+		out.Interval, out.Samples = duration(p.Sampling.Interval), p.Sampling.Size
+	}
+	return out
+}
+
+// duration is d as text; nothing for none.
+func duration(d ferrule.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}

@@ -1,0 +1,47 @@
+package builtin_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// talkative is a fleet of which one device has said something.
+type talkative struct{ fleetOf }
+
+var saidAt = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
+
+func (talkative) Said(id string) []ferrule.Event {
+	if id != "a" {
+		return nil
+	}
+	return []ferrule.Event{
+		{What: ferrule.Said, Device: "a", Time: saidAt, Method: "state", Params: []byte(`{"new":1}`)},
+		{What: ferrule.Said, Device: "a", Time: saidAt, Method: "battery"},
+	}
+}
+
+// TestDeviceState: it is told how a device is and what it said; of one that is held,
+// to people only.
+func TestDeviceState(t *testing.T) {
+	b := box(t, builtin.DeviceState(talkative{some()}))
+	var out builtin.DeviceStateOutput
+	if err := call(t, b, ferrule.Agent, "device_state", `{"device":"a"}`, &out); err != nil {
+		t.Fatal(err)
+	}
+	if out.State != "online" || len(out.Said) != 2 || out.Said[0].Method != "state" || string(out.Said[0].Params) != `{"new":1}` || !out.Said[0].Time.Equal(saidAt) {
+		t.Errorf("got %+v", out)
+	}
+	out = builtin.DeviceStateOutput{}
+	if err := call(t, b, ferrule.Agent, "device_state", `{"device":"c"}`, &out); err != nil || out.State != "offline" || out.Reason != "gone" || out.Said == nil {
+		t.Errorf("got %+v, %v", out, err)
+	}
+	if err := call(t, b, ferrule.Agent, "device_state", `{"device":"b"}`, &out); ferrule.AsError(err).Code != ferrule.NotFound {
+		t.Errorf("an agent is told of a held device: %v", err)
+	}
+	if err := call(t, b, ferrule.Person, "device_state", `{"device":"b"}`, &out); err != nil {
+		t.Error(err)
+	}
+}

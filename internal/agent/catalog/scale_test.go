@@ -1,0 +1,142 @@
+package catalog_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// TestScale: what a change and a search cost where there are many devices. The
+// bounds are generous; the figures are logged. CATALOG_DEVICES says how many.
+func TestScale(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a few seconds")
+	}
+	n, kinds := 200_000, 1000
+	if text := os.Getenv("CATALOG_DEVICES"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var manifests []*ferrule.Manifest
+	var hashes []ferrule.Kind
+	for k := range kinds {
+		m := manifest(fmt.Sprintf("sensor mk%d", k), numbered("measure_value_", 5)...)
+		manifests = append(manifests, m)
+		hashes = append(hashes, online("x", m).Kind)
+	}
+	fleet := make([]*ferrule.Device, n)
+	for i := range fleet {
+		k := i % kinds
+		fleet[i] = &ferrule.Device{
+			ID: fmt.Sprintf("sensor-%d", i*7919%n), Kind: hashes[k], Model: manifests[k].Model,
+			State: ferrule.StateOnline, Trust: ferrule.TrustAdopted,
+			Labels: map[string]string{"room": fmt.Sprintf("hall %d", i%500)},
+		}
+	}
+	before := heap()
+	took := func(what string, most time.Duration, do func()) {
+		t.Helper()
+		start := time.Now()
+		do()
+		length := time.Since(start)
+		t.Logf("%-44s %v", what, length.Round(10*time.Microsecond))
+		if length > most {
+			t.Errorf("%s took %v, more than %v", what, length, most)
+		}
+	}
+
+	c := some(40)
+	took(fmt.Sprintf("Put of %d devices of %d Kinds", n, kinds), time.Minute, func() {
+		for i, dev := range fleet {
+			c.Put(dev, manifests[i%kinds])
+		}
+	})
+	t.Logf("memory per device: %d bytes", (heap()-before)/n)
+
+	took("List", time.Second, func() { c.List() })
+	took("100 times a change and List", 10*time.Second, func() {
+		for i := range 100 {
+			dev, m := fleet[i*31], manifests[i*31%kinds]
+			c.Put(as(dev, ferrule.StateOffline, ferrule.TrustAdopted), m)
+			c.List()
+			c.Put(dev, m)
+		}
+	})
+	took("Complete(sensor-47)", time.Second, func() {
+		if ids, total := c.Complete("sensor-47", 100); len(ids) != 100 || total < 1000 {
+			t.Errorf("%d, %d", len(ids), total)
+		}
+	})
+	took("Complete()", time.Second, func() {
+		if ids, total := c.Complete("", 100); len(ids) != 100 || total != n {
+			t.Errorf("%d, %d", len(ids), total)
+		}
+	})
+	took("Resolve", time.Second, func() {
+		if device, tool, _, err := c.Resolve("sensor-4711__measure_value_3", nil); device != "sensor-4711" || tool != "measure_value_3" || err != nil {
+			t.Errorf("%s %s %v", device, tool, err)
+		}
+	})
+	took("FindTools(measure hall), 100", 10*time.Second, func() {
+		if found, total := c.FindTools("measure hall", "", 100); len(found) != 100 || total != 5*kinds {
+			t.Errorf("%d, %d", len(found), total)
+		}
+	})
+	took("FindDevices(sensor 4711)", 20*time.Second, func() {
+		if found, total := c.FindDevices("sensor 4711", 20); len(found) != 20 || found[0].ID != "sensor-4711" || total != n {
+			t.Errorf("%v, %d", found, total)
+		}
+	})
+	took("FindDevices(), all", time.Second, func() {
+		if found, total := c.FindDevices("", 20); len(found) != 20 || total != n {
+			t.Errorf("%d, %d", len(found), total)
+		}
+	})
+	longest, search := hinder(c, fleet, manifests)
+	t.Logf("while others search for %v, Put and List take %v at most", search, longest)
+	if longest > search/4 {
+		t.Error("a search keeps others waiting")
+	}
+}
+
+// hinder is the longest that a change and a list take while there are searches,
+// and how long these take.
+func hinder(c *catalog.Catalog, fleet []*ferrule.Device, manifests []*ferrule.Manifest) (longest, search time.Duration) {
+	done := make(chan struct{})
+	began := time.Now()
+	go func() {
+		defer close(done)
+		c.FindDevices("sensor 4711", 20)
+		c.FindTools("measure hall", "", 100)
+		c.FindDevices("nothing of the sort", 20)
+	}()
+	for i := 0; ; i++ {
+		select {
+		case <-done:
+			return longest, time.Since(began)
+		default:
+		}
+		dev, m := fleet[i%len(fleet)], manifests[i%len(fleet)%len(manifests)]
+		start := time.Now()
+		c.Put(as(dev, ferrule.StateOffline, ferrule.TrustAdopted), m)
+		c.List()
+		c.Put(dev, m)
+		longest = max(longest, time.Since(start))
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func heap() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}

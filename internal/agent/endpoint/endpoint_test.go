@@ -1,0 +1,439 @@
+package endpoint
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
+	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+var update = flag.Bool("update", false, "rewrite the transcripts")
+
+// board is a device with tools, and the front that serves it.
+type board struct {
+	*server.Front
+	release chan struct{} // lets a call of slow go on
+
+	mu    sync.Mutex
+	calls []string // the tools that were called, and who called them
+	ended []error  // why calls of slow were given up
+}
+
+func newBoard() *board {
+	b := &board{release: make(chan struct{})}
+	c := catalog.New(catalog.DefaultConfig())
+	tools := []ferrule.Tool{
+		{Name: "look", Effect: ferrule.Reads, Text: "Tell the temperature", Output: json.RawMessage(`{"type":"object"}`)},
+		{Name: "move", Effect: ferrule.Changes, Input: json.RawMessage(`{"type":"object","properties":{"to":{"type":"integer"}}}`)},
+		{Name: "slow", Effect: ferrule.Changes},
+		{Name: "long", Effect: ferrule.Reads},
+	}
+	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
+		&ferrule.Manifest{Model: "board", Tools: tools})
+	b.Front = server.New(server.Parts{Config: server.DefaultConfig(), Catalog: c, Handle: b.handle, Version: "1", Log: slog.New(slog.DiscardHandler)})
+	return b
+}
+
+func (b *board) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	b.mu.Lock()
+	b.calls = append(b.calls, call.Principal.String()+" "+call.Tool)
+	b.mu.Unlock()
+	value := `{"value":1}`
+	switch call.Tool {
+	case "slow":
+		select {
+		case <-b.release:
+		case <-ctx.Done():
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.ended = append(b.ended, ctx.Err())
+			return nil, ferrule.Errorf(ferrule.Cancelled, "the caller went away").AfterSend()
+		}
+	case "long":
+		value = `"` + strings.Repeat("0123456789", 5000) + `"`
+	}
+	return &ferrule.Result{Value: json.RawMessage(value)}, nil
+}
+
+// called is which tools were called.
+func (b *board) called() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Join(b.calls, ", ")
+}
+
+// givenUp is how many calls of slow were given up.
+func (b *board) givenUp() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.ended)
+}
+
+// broker is the other side: whoever dials is its tool side.
+type broker struct {
+	t      *testing.T
+	server *httptest.Server
+	conns  chan net.Conn
+
+	mu     sync.Mutex
+	refuse int // the status with which who dials is refused; 0 if not
+	asked  []string
+}
+
+func newBroker(t *testing.T) *broker {
+	b := &broker{t: t, conns: make(chan net.Conn, 10)}
+	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		refuse := b.refuse
+		b.asked = append(b.asked, r.URL.String()+" "+r.Header.Get("Authorization"))
+		b.mu.Unlock()
+		if refuse != 0 {
+			http.Error(w, "no", refuse)
+			return
+		}
+		conn, _, _, err := ws.UpgradeHTTP(r, w)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		b.conns <- conn
+	}))
+	t.Cleanup(b.server.Close)
+	return b
+}
+
+const token = "eyJhbGciOi.secret"
+
+// url is where it is, with the token.
+func (b *broker) url() string {
+	return "ws" + strings.TrimPrefix(b.server.URL, "http") + "/mcp/?token=" + token
+}
+
+// accept waits for who dials.
+func (b *broker) accept() *far {
+	b.t.Helper()
+	select {
+	case conn := <-b.conns:
+		b.t.Cleanup(func() { conn.Close() })
+		return &far{b.t, conn}
+	case <-time.After(10 * time.Second):
+		b.t.Fatal("nobody has dialled")
+	}
+	return nil
+}
+
+// far is the other end of a connection.
+type far struct {
+	t    *testing.T
+	conn net.Conn
+}
+
+func (f *far) say(text string) {
+	f.t.Helper()
+	if err := ws.WriteFrame(f.conn, ws.NewTextFrame([]byte(text))); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// frame is the next frame.
+func (f *far) frame() ws.Frame {
+	f.t.Helper()
+	f.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	frame, err := ws.ReadFrame(f.conn)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if !frame.Header.Masked {
+		f.t.Fatal("a frame is not masked")
+	}
+	return ws.UnmaskFrame(frame)
+}
+
+// hear is the next message.
+func (f *far) hear() string {
+	f.t.Helper()
+	for {
+		switch frame := f.frame(); frame.Header.OpCode {
+		case ws.OpText:
+			return string(frame.Payload)
+		case ws.OpClose:
+			f.t.Fatalf("it has closed: %x", frame.Payload)
+		}
+	}
+}
+
+// logged is what is logged, at levels that people read.
+type logged struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(p)
+}
+
+// lines are the lines that have something in them.
+func (l *logged) lines(with string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.String(), with)
+}
+
+// start runs an endpoint until the test ends.
+func start(t *testing.T, cfg Config, server Server, log *slog.Logger) *Endpoint {
+	t.Helper()
+	cfg.Name = "home"
+	if cfg.Limit == 0 {
+		cfg.Limit = DefaultLimit
+	}
+	e, err := New(Parts{Config: cfg, Server: server, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never came about: %s", what)
+		}
+	}
+}
+
+// TestTranscripts: what brokers send, and what they are sent, byte by byte. A line that
+// begins with < comes from the broker, with > it goes there, with ! a slow call goes on.
+// In the end nothing is left to be said.
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			script, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			board, broker := newBoard(), newBroker(t)
+			start(t, Config{URL: broker.url()}, board, quiet)
+			far := broker.accept()
+			lines := strings.Split(strings.TrimSuffix(string(script), "\n"), "\n")
+			for i, line := range lines {
+				switch kind, text, _ := strings.Cut(line, " "); kind {
+				case "<":
+					far.say(text)
+				case "!":
+					board.release <- struct{}{}
+				case ">":
+					got := far.hear()
+					if len(got) > DefaultLimit || !json.Valid([]byte(got)) {
+						t.Errorf("line %d: %d bytes: %s", i+1, len(got), got)
+					}
+					if lines[i] = "> " + got; got != text && !*update {
+						t.Errorf("line %d:\n got %s\nwant %s", i+1, got, text)
+					}
+				}
+			}
+			far.say(`{"jsonrpc":"2.0","id":"end","method":"ping"}`)
+			if got := far.hear(); got != `{"jsonrpc":"2.0","id":"end","result":{}}` {
+				t.Errorf("there was more to hear: %s", got)
+			}
+			if slow := strings.Count(string(script), "\n!\n"); strings.Count(board.called(), "slow") != slow {
+				t.Errorf("called: %s", board.called())
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestBroken: a call that is under way when its connection breaks is cancelled and not
+// answered, and what is not answered is not run again by the next connection.
+func TestBroken(t *testing.T) {
+	board, broker := newBoard(), newBroker(t)
+	start(t, Config{URL: broker.url()}, board, quiet)
+	far := broker.accept()
+	far.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"robot__slow","arguments":{}}}`)
+	eventually(t, "the call is under way", func() bool { return board.called() != "" })
+	far.conn.Close()
+	eventually(t, "the call is given up", func() bool { return board.givenUp() == 1 })
+	far = broker.accept()
+	far.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"robot__look","arguments":{}}}`)
+	if got := far.hear(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":2,"result":`) {
+		t.Errorf("got %s", got)
+	}
+	if got := board.called(); got != "agent:endpoint:home slow, agent:endpoint:home look" {
+		t.Errorf("called: %s", got)
+	}
+}
+
+// TestCancel: an agent can cancel its own request, by the id that it gave it, and is
+// told what came of it.
+func TestCancel(t *testing.T) {
+	board, broker := newBoard(), newBroker(t)
+	start(t, Config{URL: broker.url()}, board, quiet)
+	far := broker.accept()
+	far.say(`{"jsonrpc":"2.0","id":"7e_n_1","method":"tools/call","params":{"name":"robot__slow"}}`)
+	eventually(t, "the call is under way", func() bool { return board.called() != "" })
+	far.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"another"}}`)
+	far.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"7e_n_1","reason":"the user said stop"}}`)
+	if got := far.hear(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":"7e_n_1",`) || !strings.Contains(got, "It may have run.") || board.givenUp() != 1 {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestUnderWay: as many requests as may be are under way; one more is told so, and is
+// not begun. Pings are answered meanwhile.
+func TestUnderWay(t *testing.T) {
+	board, broker := newBoard(), newBroker(t)
+	start(t, Config{URL: broker.url()}, board, quiet)
+	far := broker.accept()
+	for i := range maxUnderWay {
+		far.say(`{"jsonrpc":"2.0","id":` + string(encode(i)) + `,"method":"tools/call","params":{"name":"robot__slow"}}`)
+	}
+	far.say(`{"jsonrpc":"2.0","id":"more","method":"tools/call","params":{"name":"robot__move"}}`)
+	if got := far.hear(); !strings.Contains(got, `"id":"more","error":{"code":-32000`) || !strings.Contains(got, "not begun") {
+		t.Errorf("got %s", got)
+	}
+	far.say(`{"jsonrpc":"2.0","id":"p","method":"ping"}`)
+	if got := far.hear(); got != `{"jsonrpc":"2.0","id":"p","result":{}}` {
+		t.Errorf("got %s", got)
+	}
+	if strings.Contains(board.called(), "move") {
+		t.Error("it was begun")
+	}
+}
+
+// TestRefused: a token that is not liked, before the handshake or after it, is told
+// once, in words that help, without the token, and never as a connection.
+func TestRefused(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, 0} {
+		var log logged
+		broker := newBroker(t)
+		broker.refuse = status
+		e := start(t, Config{URL: broker.url()}, newBoard(), slog.New(slog.NewTextHandler(&log, nil)))
+		if status == 0 {
+			far := broker.accept()
+			ws.WriteFrame(far.conn, ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusPolicyViolation, "bad token "+token)))
+		}
+		eventually(t, "it is refused", func() bool { return strings.Contains(e.State().Why, "refuses the token") })
+		if log.lines("\n") != 1 || log.lines("refuses the token") != 1 || log.lines(token) != 0 || strings.Contains(e.State().Why, token) {
+			t.Errorf("%d: %s%+v", status, log.String(), e.State())
+		}
+		if state := e.State(); state.Connected || strings.ContainsAny(state.Address, "?@") {
+			t.Errorf("got %+v", state)
+		}
+	}
+}
+
+// TestHidden: whatever goes wrong, what is secret in a URL is not shown.
+func TestHidden(t *testing.T) {
+	e, err := New(Parts{Config: Config{Name: "home", URL: "wss://me:pass%20word@example.com/mcp/?token=a%2Fb%3D%3D&x=1", Limit: DefaultLimit}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := e.hide("dial wss://me:pass%20word@example.com/mcp/?token=a%2Fb%3D%3D&x=1: a/b== or a%2Fb%3D%3D, pass word: no\x1b[2J")
+	if text != "dial …: … or …, …: no [2J" {
+		t.Errorf("got %q", text)
+	}
+	if got := e.State().Address; got != "wss://example.com/mcp/" {
+		t.Errorf("got %q", got)
+	}
+	for _, bad := range []string{"", "http://h/?token=" + token, "wss://?token=" + token, "wss://h:x y/?token=" + token, "token=" + token + "\x7f"} {
+		err := Config{Name: "home", URL: bad, Limit: DefaultLimit}.Check()
+		if err == nil || strings.Contains(err.Error(), token) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// TestUser: a user in the URL is shown to the other side.
+func TestUser(t *testing.T) {
+	broker := newBroker(t)
+	start(t, Config{URL: strings.Replace(broker.url(), "ws://", "ws://me:word@", 1)}, newBoard(), quiet)
+	broker.accept()
+	if got := broker.asked[0]; got != "/mcp/?token="+token+" Basic bWU6d29yZA==" {
+		t.Errorf("asked for %s", got)
+	}
+}
+
+// TestLongest: a request that is as long as one may be is answered, and so is the next.
+func TestLongest(t *testing.T) {
+	broker := newBroker(t)
+	start(t, Config{URL: broker.url()}, newBoard(), quiet)
+	far := broker.accept()
+	const before, after = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"robot__look","serialNumber":"`, `"}}`
+	far.say(before + strings.Repeat("x", maxMessage-len(before+after)) + after)
+	if got := far.hear(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":1,"result":{"content"`) {
+		t.Errorf("got %s", got)
+	}
+	far.say(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	if got := far.hear(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":2,"result":`) {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestFrames: what is not a message of text is dropped, and the connection goes on; what
+// breaks the protocol ends it.
+func TestFrames(t *testing.T) {
+	broker := newBroker(t)
+	e := start(t, Config{URL: broker.url()}, newBoard(), quiet)
+	far := broker.accept()
+	for _, frame := range []ws.Frame{
+		ws.NewBinaryFrame([]byte("sound")),
+		ws.NewTextFrame(make([]byte, maxMessage+1)),
+		ws.NewPongFrame([]byte("unasked")),
+		ws.NewFrame(ws.OpText, false, []byte(`{"jsonrpc":"2.0","id":1,`)),
+		ws.NewPingFrame([]byte("between")),
+		ws.NewFrame(ws.OpContinuation, true, []byte(`"method":"ping"}`)),
+	} {
+		if err := ws.WriteFrame(far.conn, frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pong := far.frame(); pong.Header.OpCode != ws.OpPong || string(pong.Payload) != "between" {
+		t.Errorf("got %v %s", pong.Header, pong.Payload)
+	}
+	if got := far.hear(); got != `{"jsonrpc":"2.0","id":1,"result":{}}` {
+		t.Errorf("got %s", got)
+	}
+	ws.WriteFrame(far.conn, ws.NewFrame(ws.OpContinuation, true, []byte("of nothing")))
+	if f := far.frame(); f.Header.OpCode != ws.OpClose {
+		t.Errorf("got %v", f.Header)
+	}
+	eventually(t, "that is told", func() bool { return strings.Contains(e.State().Why, "does not keep to the protocol") })
+}

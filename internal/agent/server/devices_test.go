@@ -1,0 +1,308 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// half is a priority.
+var half = 0.5
+
+// aServer is what a device says that offers all of MCP.
+func aServer() *ferrule.Manifest {
+	picture := []ferrule.Icon{{Source: "https://example.com/a.png", MIME: "image/png", Sizes: []string{"48x48"}, Theme: "dark"}}
+	return &ferrule.Manifest{
+		Model: "board", Instructions: "Home the arm first.",
+		Tools: []ferrule.Tool{{Name: "move", Title: "Move the arm", Effect: ferrule.Changes, Icons: picture}},
+		Resources: []ferrule.Resource{
+			{URI: "file:///log", Name: "log", Title: "The log", Text: "What happened", MIME: "text/plain", Size: 7, Icons: picture,
+				For: &ferrule.Regard{Audience: []string{"user"}, Priority: &half, Modified: "2026-07-28T00:00:00Z"}},
+			{URI: "file:///log/{day}", Template: true, Name: "day", Text: "What happened on a day"},
+		},
+		Prompts: []ferrule.Prompt{{Name: "greet", Title: "Greet", Text: "Say hello", Icons: picture,
+			Arguments: []ferrule.PromptArgument{{Name: "who", Title: "Who", Text: "Whom to greet", Required: true}}}},
+		Acts: []ferrule.Act{ferrule.Read, ferrule.Get, ferrule.Complete, ferrule.Follow},
+	}
+}
+
+// acts serves such a device: what it answers tells what it was asked for.
+func acts(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	asked := fmt.Sprintf("%s %s %s %s", call.Device, call.Act, call.Tool, call.Args)
+	switch call.Act {
+	case ferrule.Read:
+		return &ferrule.Result{Content: []ferrule.Content{
+			{Type: ferrule.ResourceContent, URI: call.Tool, MIME: "text/plain", Text: asked},
+			{Type: ferrule.ResourceContent, URI: call.Tool + "/raw", Data: []byte{0, 1}},
+		}}, nil
+	case ferrule.Get:
+		return &ferrule.Result{Text: "A greeting", Content: []ferrule.Content{
+			{Type: ferrule.TextContent, Role: "assistant", Text: asked, For: &ferrule.Regard{Audience: []string{"user"}}},
+			{Type: ferrule.LinkContent, Role: "user", Link: &ferrule.Resource{URI: "file:///log", Name: "log", Size: 7}},
+			{Type: ferrule.ResourceContent, Role: "system", URI: "file:///log", Text: "a line"},
+		}}, nil
+	case ferrule.Complete:
+		return &ferrule.Result{Value: json.RawMessage(fmt.Sprintf(`{"values":[%q],"total":5,"more":true}`, asked))}, nil
+	}
+	return nil, ferrule.Errorf(ferrule.Refused, "no %s", asked)
+}
+
+// everyView runs a test at the address of a device and at that of all, in both eras.
+func everyView(t *testing.T, f *Front, test func(t *testing.T, session *mcp.ClientSession, prefix, uris string)) {
+	t.Helper()
+	for _, era := range eras {
+		t.Run("device "+era, func(t *testing.T) { test(t, connectAt(t, f.viewAt("robot"), era, nil), "", "") })
+		t.Run("all "+era, func(t *testing.T) {
+			test(t, connectAt(t, f.viewAt(""), era, nil), "robot__", "ferrule://devices/robot/resources/")
+		})
+	}
+}
+
+// TestListsOfDevices: what a device offers stands in the lists with all that it says
+// of it, under its own names where it is alone.
+func TestListsOfDevices(t *testing.T) {
+	f := newFrontOf(t, acts, aServer())
+	everyView(t, f, func(t *testing.T, session *mcp.ClientSession, prefix, uris string) {
+		show := func(v any) string {
+			data, err := json.Marshal(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(data)
+		}
+		const picture = `"icons":[{"src":"https://example.com/a.png","mimeType":"image/png","sizes":["48x48"],"theme":"dark"}]`
+		tools, err := session.ListTools(t.Context(), nil)
+		if err != nil || tools.Tools[0].Title != "Move the arm" || !strings.Contains(show(tools.Tools[0]), picture) {
+			t.Errorf("%s, %v", show(tools), err)
+		}
+		resources, err := session.ListResources(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(resources.Resources, func(r *mcp.Resource) bool { return r.URI == uris+"file:///log" })
+		name := strings.TrimPrefix(prefix+"log", "robot__")
+		if prefix != "" {
+			name = "robot log"
+		}
+		want := `{"annotations":{"audience":["user"],"lastModified":"2026-07-28T00:00:00Z","priority":0.5},"description":"What happened",` +
+			`"mimeType":"text/plain","name":"` + name + `","size":7,"title":"The log","uri":"` + uris + `file:///log",` + picture + `}`
+		if at < 0 || show(resources.Resources[at]) != want {
+			t.Errorf("got %s, want %s", show(resources.Resources), want)
+		}
+		templates, err := session.ListResourceTemplates(t.Context(), nil)
+		if err != nil || !strings.Contains(show(templates), `"uriTemplate":"`+uris+`file:///log/{day}"`) {
+			t.Errorf("%s, %v", show(templates), err)
+		}
+		prompts, err := session.ListPrompts(t.Context(), nil)
+		want = `[{"arguments":[{"name":"who","title":"Who","description":"Whom to greet","required":true}],"description":"Say hello","name":"` + prefix + `greet","title":"Greet",` + picture + `}]`
+		if err != nil || show(prompts.Prompts) != want {
+			t.Errorf("got %s, want %s: %v", show(prompts.Prompts), want, err)
+		}
+		caps := session.InitializeResult().Capabilities
+		if !caps.Prompts.ListChanged || caps.Completions == nil || !caps.Resources.Subscribe {
+			t.Errorf("it can do %s", show(caps))
+		}
+	})
+}
+
+// TestActs: a resource that is read, a prompt that is got and an argument that is
+// completed are calls on the road, and what comes of them is told as the device gave
+// it, with URIs that mean something here.
+func TestActs(t *testing.T) {
+	f := newFrontOf(t, acts, aServer())
+	everyView(t, f, func(t *testing.T, session *mcp.ClientSession, prefix, uris string) {
+		for _, uri := range []string{"file:///log", "file:///log/a%20b%25"} {
+			read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uris + uri})
+			if err != nil || len(read.Contents) != 2 {
+				t.Fatalf("%v, %v", read, err)
+			}
+			a, b := read.Contents[0], read.Contents[1]
+			if a.URI != uris+uri || a.Text != "robot read "+uri+" " || a.MIMEType != "text/plain" || b.URI != uris+uri+"/raw" || string(b.Blob) != "\x00\x01" {
+				t.Errorf("got %+v and %+v", a, b)
+			}
+		}
+		got, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: prefix + "greet", Arguments: map[string]string{"who": "Ann"}})
+		if err != nil || len(got.Messages) != 3 || got.Description != "A greeting" {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		text, link, embedded := got.Messages[0], got.Messages[1], got.Messages[2]
+		if c := text.Content.(*mcp.TextContent); text.Role != "assistant" || c.Text != `robot prompt greet {"who":"Ann"}` || c.Annotations.Audience[0] != "user" {
+			t.Errorf("got %s: %+v", text.Role, c)
+		}
+		if c := link.Content.(*mcp.ResourceLink); c.URI != uris+"file:///log" || *c.Size != 7 || c.Name != "log" {
+			t.Errorf("got %+v", c)
+		}
+		if c := embedded.Content.(*mcp.EmbeddedResource); c.Resource.URI != uris+"file:///log" || embedded.Role != "user" {
+			t.Errorf("got %s: %+v", embedded.Role, c.Resource)
+		}
+		for ref, want := range map[*mcp.CompleteReference]string{
+			{Type: "ref/prompt", Name: prefix + "greet"}:            `robot complete greet {"argument":"x","value":"A"}`,
+			{Type: "ref/resource", URI: uris + "file:///log/{day}"}: `robot complete file:///log/{day} {"template":true,"argument":"x","value":"A"}`,
+		} {
+			said, err := session.Complete(t.Context(), &mcp.CompleteParams{Ref: ref, Argument: mcp.CompleteParamsArgument{Name: "x", Value: "A"}})
+			if err != nil || said.Completion.Values[0] != want || said.Completion.Total != 5 || !said.Completion.HasMore {
+				t.Errorf("got %+v, want %s: %v", said, want, err)
+			}
+		}
+	})
+}
+
+// TestUnknownActs: what is not there is an error that says so, and a device that cannot
+// be asked is not.
+func TestUnknownActs(t *testing.T) {
+	asked := 0
+	f := newFrontOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		asked++
+		if call.Act == ferrule.Get {
+			return nil, ferrule.Errorf(ferrule.NotFound, "there is no prompt %q", call.Tool)
+		}
+		return nil, ferrule.Errorf(ferrule.Refused, "%s does not know it", call.Device)
+	}, &ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads}}})
+	f.parts.Catalog.Put(&ferrule.Device{ID: "server", Kind: "s", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, aServer())
+	for _, era := range eras {
+		session := connect(t, f, era, nil)
+		for _, uri := range []string{
+			"ferrule://devices/robot/resources/file:///log", "ferrule://devices/nobody/resources/file:///log", "file:///log",
+			"ferrule://devices/server/resources/", "ferrule://devices/server/resources/a\u0007", "ferrule://devices/server/resources/" + strings.Repeat("a", ferrule.MaxURI+1),
+		} {
+			if _, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "not found") || asked != 0 {
+				t.Errorf("%s: asked %d times, %v", uri, asked, err)
+			}
+		}
+		if _, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "ferrule://devices/server/resources/x:"}); err == nil ||
+			!strings.Contains(err.Error(), "server does not know it. The device refused it: it did not run.") {
+			t.Errorf("got %v", err)
+		}
+		for _, name := range []string{"greet", "server__nothing"} {
+			if _, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name}); err == nil || !strings.Contains(err.Error(), "there is no prompt") {
+				t.Errorf("got %v", err)
+			}
+		}
+		asked = 0
+		said, err := session.Complete(t.Context(), &mcp.CompleteParams{
+			Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "robot__greet"}, Argument: mcp.CompleteParamsArgument{Name: "x"}})
+		if err != nil || len(said.Completion.Values) != 0 || asked != 0 {
+			t.Errorf("%+v, %v, asked %d times", said, err, asked)
+		}
+	}
+}
+
+// TestHostileManifest: a device may offer as much as it may, under URIs as odd as it
+// likes: lists stay in pages and bounded, what stands in them can be used, and a
+// template that clients could not read is in none.
+func TestHostileManifest(t *testing.T) {
+	odd := func() *ferrule.Manifest {
+		m := &ferrule.Manifest{Acts: []ferrule.Act{ferrule.Read, ferrule.Get}}
+		for _, uri := range []string{"a b", "é", "%", "a%20b", `"<>\^|` + "`", "{x}", "x:{", "ferrule://devices", "ferrule://devices/robot/state", "../..", "?a#b", "state"} {
+			m.Resources = append(m.Resources, ferrule.Resource{URI: uri})
+		}
+		for _, uri := range []string{"t:{", "t:}", "t:{}", "t:{{a}}", "t:{a b}", "t:{é}"} {
+			m.Resources = append(m.Resources, ferrule.Resource{URI: uri, Template: true})
+		}
+		for i := len(m.Resources); i < ferrule.MaxItems; i++ {
+			m.Resources = append(m.Resources, ferrule.Resource{URI: fmt.Sprintf("x://%d", i)})
+		}
+		for i := range ferrule.MaxItems {
+			m.Prompts = append(m.Prompts, ferrule.Prompt{Name: fmt.Sprintf("é %s %d", strings.Repeat("x", i%100), i)})
+		}
+		return m
+	}
+	f := newFrontOf(t, acts, odd())
+	f.parts.Catalog.Put(&ferrule.Device{ID: "second", Kind: "k2", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, odd())
+	for device, most := range map[string]int{"": listedItems + 50, "robot": ferrule.MaxItems + 2} {
+		session := connectAt(t, f.viewAt(device), modernVersion, nil)
+		known := make(map[string]bool)
+		for i, m := 0, odd(); i < len(m.Resources); i++ {
+			known[m.Resources[i].URI] = true
+		}
+		listed, own := 0, 0
+		for r, err := range session.Resources(t.Context(), nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if listed++; listed > most {
+				t.Fatalf("%d resources of %q are listed", listed, device)
+			}
+			if id, uri, ok := f.viewAt(device).located(r.URI); ok {
+				if own++; !known[uri] || id != "robot" {
+					t.Errorf("%q means %q of %s", r.URI, uri, id)
+				}
+			}
+		}
+		if own < 900 {
+			t.Errorf("%d resources of devices are listed", own)
+		}
+		for r, err := range session.ResourceTemplates(t.Context(), nil) {
+			if err != nil || strings.Contains(r.URITemplate, "t:") {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}
+		prompts := make(map[string]bool)
+		for p, err := range session.Prompts(t.Context(), nil) {
+			if err != nil || prompts[p.Name] || len(p.Name) > 46 {
+				t.Fatalf("%+v, %v", p, err)
+			}
+			prompts[p.Name] = true
+		}
+		if len(prompts) < listedItems || len(prompts) > ferrule.MaxItems {
+			t.Errorf("%d prompts are listed", len(prompts))
+		}
+	}
+}
+
+// TestListsChange: agents are told that the list of prompts or of resources has
+// changed, and of neither when the other has; who looks at another device is not.
+func TestListsChange(t *testing.T) {
+	for _, era := range eras {
+		t.Run(era, func(t *testing.T) {
+			f := newFrontOf(t, acts, aServer())
+			f.put("lamp", ferrule.StateOnline, ferrule.TrustAdopted)
+			f.tell()
+			go f.Run(t.Context())
+			told := make(chan string, 100)
+			listen := func(where string) {
+				options := &mcp.ClientOptions{
+					PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { told <- where + " prompts" },
+					ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- where + " resources" },
+				}
+				connectAt(t, f.viewAt(where), era, options)
+			}
+			listen("")
+			listen("robot")
+			listen("lamp")
+			time.Sleep(100 * time.Millisecond) // the newer era has no answer to wait for
+			change := func(what string, edit func(m *ferrule.Manifest)) {
+				t.Helper()
+				m := aServer()
+				edit(m)
+				f.parts.Catalog.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)
+				got := make(map[string]bool)
+				for range 2 {
+					select {
+					case word := <-told:
+						got[word] = true
+					case <-time.After(5 * time.Second):
+						t.Fatalf("told %v, want %s", got, what)
+					}
+				}
+				time.Sleep(50 * time.Millisecond)
+				if !got[" "+what] || !got["robot "+what] || len(told) > 0 {
+					t.Errorf("told %v and %d more, want %s", got, len(told), what)
+				}
+			}
+			change("prompts", func(m *ferrule.Manifest) { m.Prompts[0].Text = "Say goodbye" })
+			change("resources", func(m *ferrule.Manifest) {
+				m.Prompts[0].Text = "Say goodbye"
+				m.Resources[1].Title = "A day" // a template
+			})
+		})
+	}
+}

@@ -1,0 +1,320 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// narrow is a listener whose connections hold little of what is not read.
+type narrow struct{ net.Listener }
+
+const window = 4096
+
+func (n narrow) Accept() (net.Conn, error) {
+	conn, err := n.Listener.Accept()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetWriteBuffer(window)
+	}
+	return conn, err
+}
+
+// serve runs a front over HTTP. Prepare is called before it begins.
+func serve(t *testing.T, prepare func(*Front)) (*Front, string) {
+	t.Helper()
+	f := New(Parts{
+		Config: DefaultConfig(), Catalog: catalog.New(catalog.DefaultConfig()), Version: "1", Log: slog.New(slog.DiscardHandler),
+		Handle: func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+			return nil, errors.New("not to be called")
+		},
+	})
+	f.put("robot", ferrule.StateOnline, ferrule.TrustAdopted)
+	prepare(f)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: narrow{ln}, Config: &http.Server{Handler: f.Handler()}}
+	server.Start()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return f, server.URL
+}
+
+// hearsOver connects an agent that hears of changes: of the list of tools, and of the
+// state of robot.
+func hearsOver(t *testing.T, url, era string) (told [2]chan struct{}) {
+	t.Helper()
+	told = [2]chan struct{}{make(chan struct{}, 10_000), make(chan struct{}, 10_000)}
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told[0] <- struct{}{} },
+		ResourceUpdatedHandler: func(context.Context, *mcp.ResourceUpdatedNotificationRequest) { told[1] <- struct{}{} },
+	})
+	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: era})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close() })
+	if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: stateURI("robot")}); err != nil {
+		t.Fatal(err)
+	}
+	return told
+}
+
+// deaf connects an agent that asks to hear of changes, and never reads.
+func deaf(t *testing.T, url, era string) {
+	t.Helper()
+	dialer := net.Dialer{}
+	conn, err := dialer.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.(*net.TCPConn).SetReadBuffer(window)
+	const head = "%s /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\nMcp-Protocol-Version: %s\r\n%sContent-Length: %d\r\n\r\n%s"
+	if era == modernVersion {
+		body := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["ferrule://devices/robot/state"]},"_meta":{` +
+			`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+		fmt.Fprintf(conn, head, "POST", era, "Mcp-Method: subscriptions/listen\r\n", len(body), body)
+		return
+	}
+	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"deaf","version":"1"},"capabilities":{}}}`
+	fmt.Fprintf(conn, head, "POST", era, "", len(body), body)
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, resp.Body)
+	session := "Mcp-Session-Id: " + resp.Header.Get("Mcp-Session-Id") + "\r\n"
+	for _, body := range []string{
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"ferrule://devices/robot/state"}}`,
+	} {
+		fmt.Fprintf(conn, head, "POST", era, session, len(body), body)
+		resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode >= 300 || strings.Contains(string(answer), "error") {
+			t.Fatalf("%d %s %v", resp.StatusCode, answer, err)
+		}
+	}
+	fmt.Fprintf(conn, head, "GET", era, session, 0, "")
+}
+
+// TestDeafAgents: agents that ask to be told and do not read keep nobody else from
+// being told, and are let go after a while.
+func TestDeafAgents(t *testing.T) {
+	f, url := serve(t, func(f *Front) { f.takeTime = 3 * time.Second })
+	v := f.viewAt("")
+	var told []chan struct{}
+	for _, era := range []string{"2025-11-25", modernVersion} {
+		deaf(t, url, era)
+		deaf(t, url, era)
+		all := hearsOver(t, url, era)
+		told = append(told, all[:]...)
+	}
+	blocked := func() int {
+		f.teller.mu.Lock()
+		defer f.teller.mu.Unlock()
+		sessions := make(map[mcp.Session]bool)
+		for n := range f.teller.telling {
+			sessions[n.session] = true
+		}
+		return len(sessions)
+	}
+	slowest := time.Duration(0)
+	full := 0 // how often in a row nobody took what was told to the deaf ones
+	for began := time.Now(); full < 20; {
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("the windows of %d agents are full", blocked())
+		}
+		start := time.Now()
+		v.registerTool()
+		v.updated(stateURI("robot"))
+		for _, c := range told {
+			select {
+			case <-c:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("an agent is not told while %d others do not read", blocked())
+			}
+		}
+		slowest = max(slowest, time.Since(start))
+		time.Sleep(5 * time.Millisecond) // the others are done
+		if full++; blocked() < 4 {
+			full = 0
+		}
+	}
+	t.Logf("4 agents do not read; the others were told within %v", slowest.Round(time.Millisecond))
+	if slowest > 2*time.Second {
+		t.Errorf("it took %v to tell the others", slowest)
+	}
+	for end := time.Now().Add(20 * time.Second); blocked() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("who does not read is waited for without end")
+		}
+	}
+}
+
+// TestEndlessBody: a request that never ends is cut.
+func TestEndlessBody(t *testing.T) {
+	_, url := serve(t, func(f *Front) { f.sendTime = 300 * time.Millisecond })
+	for _, version := range []string{"2025-11-25", modernVersion} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nMcp-Protocol-Version: %s\r\nMcp-Method: tools/list\r\n"+
+			"Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", version)
+		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		start := time.Now()
+		answer, err := io.ReadAll(conn)
+		if err != nil {
+			t.Errorf("%s: it is waited for without end: %v", version, err)
+		}
+		line, _, _ := strings.Cut(string(answer), "\r\n")
+		t.Logf("%s: cut after %v: %s", version, time.Since(start).Round(time.Millisecond), line)
+	}
+}
+
+// TestPanic: a request that makes the gateway panic has an error for an answer, and
+// the next is served.
+func TestPanic(t *testing.T) {
+	f, url := serve(t, func(*Front) {})
+	for _, era := range []string{"2025-11-25", modernVersion} {
+		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: era})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		there := f.parts.Catalog
+		f.parts.Catalog = nil
+		_, err = session.ListTools(t.Context(), nil)
+		f.parts.Catalog = there
+		var wrong *jsonrpc.Error
+		if !errors.As(err, &wrong) || wrong.Code != jsonrpc.CodeInternalError || !strings.Contains(wrong.Message, "the gateway failed at this request") {
+			t.Errorf("%s: %v", era, err)
+		}
+		if _, err := session.ListTools(t.Context(), nil); err != nil {
+			t.Errorf("%s: %v", era, err)
+		}
+	}
+}
+
+// TestPlain: whatever a device answers, clients can read it.
+func TestPlain(t *testing.T) {
+	for _, test := range []struct {
+		value      string
+		text       string
+		structured bool
+	}{
+		{`{"a":1}`, `{"a":1}`, true},
+		{" {\"a\":\r1,\r\"b\": \"c d\"}\r", `{"a":1,"b":"c d"}`, true},
+		{"{\"a\":\"\xff\xfe\"}", "{\"a\":\"\ufffd\"}", true},
+		{`"text"`, "text", false},
+		{`[1]`, "[1]", false},
+		{strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64), strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64), true},
+		{strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65), strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65), false},
+		{`{"a":"` + strings.Repeat(`[{\"`, 100) + `"}`, `{"a":"` + strings.Repeat(`[{\"`, 100) + `"}`, true},
+	} {
+		got := (&view{}).succeeded("robot", &ferrule.Result{Value: []byte(test.value)}, true)
+		text := got.Content[0].(*mcp.TextContent).Text
+		if text != test.text || (got.StructuredContent != nil) != test.structured {
+			t.Errorf("%q is told as %q, and as %s", test.value, text, got.StructuredContent)
+		}
+	}
+}
+
+// TestBegins: the log tells which program begins, and what it speaks.
+func TestBegins(t *testing.T) {
+	for _, era := range []string{"2025-11-25", modernVersion} {
+		var log bytes.Buffer
+		_, url := serve(t, func(f *Front) {
+			f.parts.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		})
+		hearsOver(t, url, era)
+		if want := `msg="agent: test 1 speaks MCP ` + era + `"`; !strings.Contains(log.String(), want) {
+			t.Errorf("the log is without %s: %s", want, &log)
+		}
+	}
+}
+
+// TestStdioLeft: that an agent goes away is no error, whether it is noticed by
+// reading or by writing.
+func TestStdioLeft(t *testing.T) {
+	f := newFront(t, nil)
+	for _, writing := range []bool{false, true} {
+		toUs, agentWrites := io.Pipe()
+		agentReads, fromUs := io.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- f.Stdio(t.Context(), toUs, fromUs) }()
+		fmt.Fprintln(agentWrites, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"a","version":"1"},"capabilities":{}}}`)
+		if line, err := bufio.NewReader(agentReads).ReadString('\n'); err != nil || !strings.Contains(line, `"id":1`) {
+			t.Fatalf("%s, %v", line, err)
+		}
+		if writing {
+			agentReads.Close()
+			fmt.Fprintln(agentWrites, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+		} else {
+			agentWrites.Close()
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("writing %t: %v", writing, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("writing %t: it goes on", writing)
+		}
+	}
+}
+
+// TestVersionsToCome: an agent that asks for a version that there is not yet, or only without
+// sessions, is served in the one that was agreed on: it is asked, and told of changes, as
+// that has it.
+func TestVersionsToCome(t *testing.T) {
+	for _, version := range []string{"2027-01-01", modernVersion, "DRAFT"} {
+		f := asks(aText).front(t)
+		toUs, requests := io.Pipe()
+		answers, fromUs := io.Pipe()
+		go f.Stdio(t.Context(), toUs, fromUs)
+		t.Cleanup(func() { requests.Close() })
+		lines := bufio.NewScanner(answers)
+		exchange := func(request, want string) {
+			t.Helper()
+			if request != "" {
+				fmt.Fprintln(requests, request)
+			}
+			if !lines.Scan() || !strings.Contains(lines.Text(), want) {
+				t.Fatalf("%s: got %s, want %s", version, lines.Text(), want)
+			}
+		}
+		exchange(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+`","clientInfo":{"name":"a","version":"1"},"capabilities":{"elicitation":{}}}}`,
+			`"protocolVersion":"2025-11-25"`)
+		fmt.Fprintln(requests, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		exchange(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"robot__move"}}`, `{"jsonrpc":"2.0","id":1,"method":"elicitation/create"`)
+		exchange(`{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}`, `"id":2,"result":`)
+		f.viewAt("").registerTool()
+		exchange("", "notifications/tools/list_changed")
+	}
+}

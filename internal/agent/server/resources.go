@@ -1,0 +1,299 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// The resources, by URI. A reading is what a tool answers that only looks and
+// needs no arguments.
+const (
+	scheme        = "ferrule://"
+	devicesURI    = scheme + "devices"
+	deviceURI     = scheme + "devices/{device}"
+	stateTemplate = scheme + "devices/{device}/state"
+	pinURI        = scheme + "devices/{device}/pins/{pin}"
+	readingURI    = scheme + "devices/{device}/readings/{reading}"
+	resourceURI   = scheme + "devices/{device}/resources/{+uri}"
+	jsonType      = "application/json"
+	listedDevices = 50   // more are found by the template
+	listedItems   = 1000 // resources and prompts of devices, where all devices are
+)
+
+// ownTemplates are the resources of the gateway that there are many of.
+var ownTemplates = []*mcp.ResourceTemplate{
+	{Name: "device", URITemplate: deviceURI, MIMEType: jsonType, Description: "What a device is, its tools, pins and readings."},
+	{Name: "state", URITemplate: stateTemplate, MIMEType: jsonType, Description: "Whether a device can be reached, and what it last told by itself. It can be subscribed to."},
+	{Name: "pin", URITemplate: pinURI, MIMEType: jsonType, Description: "What a pin of a device is for. It is not read."},
+	{Name: "reading", URITemplate: readingURI, MIMEType: jsonType, Description: "What a device measures, asked for now."},
+}
+
+// anyTemplate is what a device has of its own, listed or not.
+var anyTemplate = &mcp.ResourceTemplate{Name: "resource", URITemplate: resourceURI, Description: "What a device offers to read, by its own URI."}
+
+// listTemplates answers resources/templates/list.
+func (v *view) listTemplates(ctx context.Context, req *mcp.ListResourceTemplatesRequest) (*mcp.ListResourceTemplatesResult, error) {
+	var cursor string
+	if req.Params != nil {
+		cursor = req.Params.Cursor
+	}
+	page, next, err := paged(v.templates(), func(r *mcp.ResourceTemplate) string { return r.URITemplate }, cursor, pageBytes(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.ListResourceTemplatesResult{ResourceTemplates: page, NextCursor: next, Cacheable: fresh}, nil
+}
+
+// templates are those of the gateway and of the first devices, by URI.
+func (v *view) templates() []*mcp.ResourceTemplate {
+	all := slices.Clone(ownTemplates)
+	if v.front.measures() {
+		all = append(all, signalTemplate)
+	}
+	if v.device == "" {
+		all = append(all, anyTemplate)
+	}
+	v.eachResource(func(device string, r *ferrule.Resource) {
+		if r.Template && fillable(r.URI) {
+			all = append(all, v.shownTemplate(device, r))
+		}
+	})
+	slices.SortStableFunc(all, func(a, b *mcp.ResourceTemplate) int { return strings.Compare(a.URITemplate, b.URITemplate) })
+	return slices.CompactFunc(all, func(a, b *mcp.ResourceTemplate) bool { return a.URITemplate == b.URITemplate })
+}
+
+// eachResource tells of what the first devices offer to read, as far as it is listed
+// here.
+func (v *view) eachResource(tell func(device string, r *ferrule.Resource)) {
+	left := listedItems
+	if v.device != "" {
+		left = ferrule.MaxItems
+	}
+	for _, dev := range v.devices() {
+		_, manifest, ok := v.front.parts.Catalog.Lookup(dev.ID)
+		if !ok || manifest == nil || dev.State != ferrule.StateOnline || !manifest.Can(ferrule.Read) {
+			continue
+		}
+		for i := range manifest.Resources {
+			r := &manifest.Resources[i]
+			if left--; left < 0 {
+				return
+			}
+			if v.device == "" || !v.isOwn(r.URI) {
+				tell(dev.ID, r)
+			}
+		}
+	}
+}
+
+// listResources answers resources/list.
+func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest) (*mcp.ListResourcesResult, error) {
+	var cursor string
+	if req.Params != nil {
+		cursor = req.Params.Cursor
+	}
+	var listed []string
+	for _, dev := range v.devices() {
+		listed = append(listed, dev.ID)
+	}
+	v.front.learn(ctx, listed...)
+	page, next, err := paged(v.resources(), func(r *mcp.Resource) string { return r.URI }, cursor, pageBytes(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: fresh}, nil
+}
+
+// resources are the first devices, each with what it measures and offers to read, by
+// URI.
+func (v *view) resources() []*mcp.Resource {
+	var all []*mcp.Resource
+	signals := v.listedSignals()
+	if v.device == "" {
+		all = append(all, &mcp.Resource{Name: "devices", URI: devicesURI, MIMEType: jsonType, Description: "Which devices there are: the first " + strconv.Itoa(listedDevices) + "."})
+	}
+	for _, dev := range v.devices() {
+		at := devicesURI + "/" + dev.ID
+		all = append(all, &mcp.Resource{Name: dev.ID, URI: at, MIMEType: jsonType, Description: "What " + dev.ID + " is, its tools, pins and readings."})
+		all = append(all, &mcp.Resource{Name: dev.ID + " state", URI: stateURI(dev.ID), MIMEType: jsonType, Description: "Whether " + dev.ID + " can be reached, and what it last told by itself."})
+		for _, r := range v.readings(dev.ID) {
+			all = append(all, &mcp.Resource{Name: dev.ID + " " + r.Name, URI: at + "/readings/" + url.PathEscape(r.Name), MIMEType: jsonType, Description: r.Text})
+		}
+		for _, name := range signals[dev.ID] {
+			all = append(all, &mcp.Resource{Name: dev.ID + " " + name, URI: signalURI(dev.ID, name), MIMEType: jsonType, Description: "What was last measured of " + name + " at " + dev.ID + "."})
+		}
+	}
+	v.eachResource(func(device string, r *ferrule.Resource) {
+		if !r.Template {
+			all = append(all, v.shownResource(device, r))
+		}
+	})
+	slices.SortStableFunc(all, func(a, b *mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
+	return slices.CompactFunc(all, func(a, b *mcp.Resource) bool { return a.URI == b.URI })
+}
+
+// devices are those that are listed here.
+func (v *view) devices() []*ferrule.Device {
+	if v.device == "" {
+		return v.front.parts.Catalog.Devices("", listedDevices)
+	}
+	if dev, _, ok := v.front.parts.Catalog.Lookup(v.device); ok {
+		return []*ferrule.Device{dev}
+	}
+	return nil
+}
+
+// readings are the tools of a device that only look and need no arguments.
+func (v *view) readings(id string) []*ferrule.Tool {
+	var found []*ferrule.Tool
+	for _, o := range v.front.parts.Catalog.Of(id) {
+		var input struct {
+			Required []string `json:"required"`
+		}
+		if o.Tool.Effect == ferrule.Reads && json.Unmarshal(o.Input, &input) == nil && len(input.Required) == 0 {
+			found = append(found, o.Tool)
+		}
+	}
+	return found
+}
+
+// readResource answers resources/read.
+func (v *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	uri, _ := ctx.Value(meantKey{}).(string)
+	if device, own, ok := v.located(uri); ok {
+		return v.readDevice(ctx, req, uri, device, own)
+	}
+	value, err := v.read(ctx, uri)
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.ReadResourceResult{
+		Contents:  []*mcp.ResourceContents{{URI: uri, MIMEType: jsonType, Text: string(plain(value))}},
+		Cacheable: fresh,
+	}, nil
+}
+
+// readDevice reads a resource of a device.
+func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri, device, own string) (*mcp.ReadResourceResult, error) {
+	if !v.can(device, ferrule.Read) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own {
+		return nil, noResource(uri)
+	}
+	call := &ferrule.Call{Principal: caller(ctx), Device: device, Act: ferrule.Read, Tool: own}
+	result, open, err := v.take(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
+	if err != nil {
+		return nil, v.readError(uri, err)
+	}
+	if open != nil {
+		return &mcp.ReadResourceResult{InputRequests: open.requests, RequestState: open.state}, nil
+	}
+	out := &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{}, Cacheable: fresh}
+	for _, c := range result.Content {
+		at := uri
+		if c.URI != "" && c.URI != own {
+			at = v.scopedURI(device, c.URI)
+		}
+		out.Contents = append(out.Contents, &mcp.ResourceContents{URI: at, MIMEType: c.MIME, Text: c.Text, Blob: c.Data})
+	}
+	if result.Content == nil && len(result.Value) > 0 {
+		out.Contents = append(out.Contents, &mcp.ResourceContents{URI: uri, MIMEType: jsonType, Text: string(plain(result.Value))})
+	}
+	return out, nil
+}
+
+// can tells whether something can be asked of a device that agents may know of.
+func (v *view) can(device string, act ferrule.Act) bool {
+	_, manifest, ok := v.front.parts.Catalog.Lookup(device)
+	return ok && manifest != nil && manifest.Can(act)
+}
+
+// readError is why a resource was not read.
+func (v *view) readError(uri string, err error) error {
+	if ferrule.AsError(err).Code == ferrule.NotFound {
+		return noResource(uri)
+	}
+	return v.takeError(err)
+}
+
+// takeError is why something failed that has no other way to say so.
+func (v *view) takeError(err error) error {
+	if err == errState {
+		return err
+	}
+	e := v.advised(ferrule.AsError(err))
+	if lacks(e) {
+		return lacking(e)
+	}
+	return requestError(e)
+}
+
+// read is what a URI of the gateway stands for.
+func (v *view) read(ctx context.Context, uri string) (json.RawMessage, error) {
+	path, ok := strings.CutPrefix(uri, devicesURI)
+	if !ok {
+		return nil, noResource(uri)
+	}
+	if path == "" && v.device == "" {
+		return v.ask(ctx, uri, ferrule.GatewayID, "find_devices", map[string]any{"limit": listedDevices})
+	}
+	steps := strings.Split(path, "/")[1:]
+	for i := range steps {
+		var err error
+		if steps[i], err = url.PathUnescape(steps[i]); err != nil {
+			return nil, noResource(uri)
+		}
+	}
+	if len(steps) == 0 || v.device != "" && steps[0] != v.device {
+		return nil, noResource(uri)
+	}
+	switch {
+	case len(steps) == 1:
+		return v.ask(ctx, uri, ferrule.GatewayID, "describe_device", map[string]any{"device": steps[0]})
+	case len(steps) == 2 && steps[1] == "state":
+		return v.ask(ctx, uri, ferrule.GatewayID, "device_state", map[string]any{"device": steps[0]})
+	case len(steps) == 3 && steps[1] == "pins":
+		return v.readPin(uri, steps[0], steps[2])
+	case len(steps) == 3 && steps[1] == "readings":
+		if !slices.ContainsFunc(v.readings(steps[0]), func(t *ferrule.Tool) bool { return t.Name == steps[2] }) {
+			return nil, noResource(uri)
+		}
+		return v.ask(ctx, uri, steps[0], steps[2], map[string]any{})
+	case len(steps) == 3 && steps[1] == "signals":
+		return v.readSignal(ctx, uri, steps[0], steps[2])
+	}
+	return nil, noResource(uri)
+}
+
+// ask reads by calling a tool, on the road.
+func (v *view) ask(ctx context.Context, uri, device, tool string, args map[string]any) (json.RawMessage, error) {
+	text, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	result, err := v.front.handle(ctx, &ferrule.Call{Principal: caller(ctx), Device: device, Tool: tool, Args: text})
+	if err == nil {
+		return result.Value, nil
+	}
+	return nil, v.readError(uri, err)
+}
+
+// readPin is what a pin is for.
+func (v *view) readPin(uri, id, number string) (json.RawMessage, error) {
+	_, manifest, ok := v.front.parts.Catalog.Lookup(id)
+	if !ok || manifest == nil {
+		return nil, noResource(uri)
+	}
+	for _, p := range manifest.Pins {
+		if strconv.Itoa(p.Number) == number {
+			return json.Marshal(p)
+		}
+	}
+	return nil, noResource(uri)
+}

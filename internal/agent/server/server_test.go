@@ -1,0 +1,312 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// newFront makes a front of one board, whose tools are served by handle.
+func newFront(t *testing.T, handle ferrule.Handler, tools ...ferrule.Tool) *Front {
+	t.Helper()
+	return newFrontOf(t, handle, &ferrule.Manifest{Model: "board", Tools: tools})
+}
+
+// newFrontOf makes a front of one device that says all that of itself.
+func newFrontOf(t *testing.T, handle ferrule.Handler, m *ferrule.Manifest) *Front {
+	t.Helper()
+	c := catalog.New(catalog.DefaultConfig())
+	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)
+	return New(Parts{Config: DefaultConfig(), Catalog: c, Handle: handle, Version: "1", Log: slog.New(slog.DiscardHandler)})
+}
+
+// connect connects the SDK's client to a front, over pipes in memory.
+func connect(t *testing.T, f *Front, version string, options *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	return connectAt(t, f.viewAt(""), version, options)
+}
+
+// connectAt does so at a view.
+func connectAt(t *testing.T, v *view, version string, options *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	here, there := mcp.NewInMemoryTransports()
+	server, err := v.server.Connect(t.Context(), there, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options)
+	session, err := client.Connect(t.Context(), here, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		session.Close()
+		server.Close()
+	})
+	return session
+}
+
+var eras = []string{"2025-11-25", modernVersion}
+
+func TestTools(t *testing.T) {
+	handle := func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		call.Target.Tool = &ferrule.Tool{}
+		switch call.Tool {
+		case "look":
+			return &ferrule.Result{Value: json.RawMessage(`{"value":1}`)}, nil
+		case "name":
+			return &ferrule.Result{Value: json.RawMessage(`"a robot"`), Age: ferrule.Duration(3 * time.Second)}, nil
+		case "panic":
+			panic("short circuit")
+		}
+		return nil, ferrule.Errorf(ferrule.Unanswered, "%s is silent", call.Device).WithHint("look first")
+	}
+	f := newFront(t, handle,
+		ferrule.Tool{Name: "look", Effect: ferrule.Reads},
+		ferrule.Tool{Name: "name", Effect: ferrule.Reads, Text: "Tell its name", Output: json.RawMessage(`{"type":"object"}`)},
+		ferrule.Tool{Name: "move", Effect: ferrule.Endangers},
+		ferrule.Tool{Name: "panic", Effect: ferrule.Changes})
+	for _, era := range eras {
+		t.Run(era, func(t *testing.T) {
+			session := connect(t, f, era, nil)
+			list, err := session.ListTools(t.Context(), nil)
+			if err != nil || len(list.Tools) != 4 {
+				t.Fatalf("%v, %v", list, err)
+			}
+			for i, want := range []string{
+				"robot__look true false <nil>", "robot__move false true <nil>", "robot__name true false map[type:object]", "robot__panic false false <nil>",
+			} {
+				tool := list.Tools[i]
+				got := fmt.Sprintf("%s %t %t %v", tool.Name, tool.Annotations.ReadOnlyHint, *tool.Annotations.DestructiveHint, tool.OutputSchema)
+				if got != want || tool.Description == "" {
+					t.Errorf("got %s, want %s", got, want)
+				}
+			}
+			for tool, want := range map[string]string{
+				"robot__look":  `{"value":1} map[value:1] false`,
+				"robot__name":  `a robot <nil> false`,
+				"robot__move":  `robot is silent. It may have run. Look first. <nil> true`,
+				"robot__panic": `the gateway failed at this call: short circuit. It may have run. <nil> true`,
+			} {
+				result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := fmt.Sprint(result.Content[0].(*mcp.TextContent).Text, " ", result.StructuredContent, " ", result.IsError)
+				if got != want {
+					t.Errorf("%s: got %s, want %s", tool, got, want)
+				}
+				if age := result.Meta[metaAge]; (tool == "robot__name") != (age == "3s") {
+					t.Errorf("%s is %v old", tool, age)
+				}
+			}
+			if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "fly"}); err == nil || !strings.Contains(err.Error(), `there is no tool "fly"`) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestProgress: words come in order, with numbers that grow, and nobody waits for
+// an agent that does not read.
+func TestProgress(t *testing.T) {
+	f := newFront(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		call.Report(ferrule.Progress{Message: "waiting"})
+		call.Report(ferrule.Progress{Message: "half", Done: 50, Total: 100})
+		call.Report(ferrule.Progress{Message: "less", Done: 40, Total: 100})
+		call.Report(ferrule.Progress{Message: "all", Done: 100, Total: 100})
+		return &ferrule.Result{Value: json.RawMessage(`{}`)}, nil
+	}, ferrule.Tool{Name: "move", Effect: ferrule.Changes})
+	for _, era := range eras {
+		words := make(chan string, 10)
+		session := connect(t, f, era, &mcp.ClientOptions{
+			ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
+				words <- fmt.Sprint(req.Params.ProgressToken, " ", req.Params.Progress, " ", req.Params.Message)
+			},
+		})
+		params := &mcp.CallToolParams{Name: "robot__move", Meta: mcp.Meta{"progressToken": "t"}}
+		if _, err := session.CallTool(t.Context(), params); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"t 0 waiting", "t 50 half", "t 100 all"} {
+			select {
+			case got := <-words:
+				if got != want {
+					t.Errorf("%s: got %s, want %s", era, got, want)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("%s: nothing comes, want %s", era, want)
+			}
+		}
+	}
+	silent := &reporter{words: make(chan ferrule.Progress, 1)}
+	for range 1000 {
+		silent.report(ferrule.Progress{Message: "nobody reads this"})
+	}
+}
+
+func TestPaged(t *testing.T) {
+	var all []string
+	for i := range 2*pageSize + 1 {
+		all = append(all, fmt.Sprintf("%04d", i))
+	}
+	var got []string
+	cursor, pages := "", 0
+	for {
+		page, next, err := paged(all, func(s string) string { return s }, cursor, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, page...)
+		pages++
+		if next == "" {
+			break
+		}
+		cursor = next
+	}
+	if pages != 3 || strings.Join(got, " ") != strings.Join(all, " ") {
+		t.Errorf("%d entries in %d pages", len(got), pages)
+	}
+	if _, _, err := paged(all, func(s string) string { return s }, "!", 0); err == nil {
+		t.Error("a cursor that was never told was taken")
+	}
+	if page, _, err := paged([]string{}, func(s string) string { return s }, "", 0); err != nil || page == nil {
+		t.Errorf("an empty list is %v, %v", page, err)
+	}
+}
+
+// TestInstructions: a model reads about a token for four characters.
+func TestInstructions(t *testing.T) {
+	f := newFront(t, nil)
+	for _, device := range []string{"", "robot"} {
+		if text := f.viewAt(device).instructions(); len(text) > 4*300 || len(text) < 200 {
+			t.Errorf("%d characters: %s", len(text), text)
+		}
+	}
+	talks := newFrontOf(t, nil, &ferrule.Manifest{Instructions: "Home the arm first. " + strings.Repeat("x", 3000)})
+	if text := talks.viewAt("robot").instructions(); len(text) > 4*300+maxSaid || !strings.Contains(text, "says of itself: Home the arm first.") {
+		t.Errorf("%d characters: %s", len(text), text)
+	}
+	measures, _ := withMeter(t)
+	if text := measures.viewAt("").instructions(); len(text) > 4*300 || !strings.Contains(text, "gateway__plot") {
+		t.Errorf("%d characters: %s", len(text), text)
+	}
+	for _, v := range []*view{f.viewAt(""), measures.viewAt("robot")} { // nothing is kept, or the gateway cannot be asked there
+		if text := v.instructions(); strings.Contains(text, "gateway__plot") {
+			t.Errorf("%s", text)
+		}
+	}
+	if f.viewAt("nobody") != nil {
+		t.Error("there is a view of a device that is not there")
+	}
+}
+
+func TestGuard(t *testing.T) {
+	served := Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, test := range []struct {
+		host, origin string
+		code         int
+	}{
+		{"127.0.0.1:3377", "", 200},
+		{"localhost:3377", "http://localhost:3377", 200},
+		{"[::1]:3377", "http://[::1]:3377", 200},
+		{"evil.example.com", "", 403},
+		{"127.0.0.1.evil.example.com", "", 403},
+		{"127.0.0.1:3377", "http://evil.example.com", 403},
+		{"127.0.0.1:3377", "http://127.0.0.1:8080", 403},
+		{"127.0.0.1:3377", "null", 403},
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			r := httptest.NewRequest(method, "/mcp", nil)
+			r.Host = test.host
+			if test.origin != "" {
+				r.Header.Set("Origin", test.origin)
+			}
+			local := httptest.NewServer(nil)
+			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local.Listener.Addr()))
+			local.Close()
+			w := httptest.NewRecorder()
+			if served.ServeHTTP(w, r); w.Code != test.code {
+				t.Errorf("%s %s from %q: %d", method, test.host, test.origin, w.Code)
+			}
+		}
+	}
+}
+
+// TestSessionsEnd: a session is idle when nothing was asked in it for long enough
+// and no stream is open.
+func TestSessionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSessions()
+		since := func() time.Time { return time.Now().Add(-time.Hour) }
+		if s.idle("a", since()) {
+			t.Error("it is idle before it was met")
+		}
+		end := s.use("a")
+		time.Sleep(2 * time.Hour)
+		if s.idle("a", since()) {
+			t.Error("it is idle with its stream open")
+		}
+		end()
+		if s.idle("a", since()) {
+			t.Error("it is idle at once")
+		}
+		time.Sleep(2 * time.Hour)
+		if !s.idle("a", since()) {
+			t.Error("it is never idle")
+		}
+		s.keep(nil)
+		if len(s.uses) != 0 {
+			t.Errorf("%d are remembered", len(s.uses))
+		}
+	})
+}
+
+// TestRoomForOneMore: when there are as many sessions as may be, the one that was not
+// used for longest ends, unless it was used just now or has a stream open.
+func TestRoomForOneMore(t *testing.T) {
+	f := newFront(t, nil)
+	server := httptest.NewServer(f.Handler())
+	defer server.Close()
+	for range 3 {
+		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: server.URL + "/mcp", DisableStandaloneSSE: true},
+			&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+	}
+	if f.Sessions() != 3 || f.endOldest() {
+		t.Errorf("%d sessions, and one that is in use has ended", f.Sessions())
+	}
+	var ids []string
+	for session := range f.viewAt("").server.Sessions() {
+		ids = append(ids, session.ID())
+	}
+	for i, id := range ids {
+		f.sessions.use(id)()
+		f.sessions.uses[id].last = time.Now().Add(-time.Duration(i+2) * time.Minute)
+	}
+	defer f.sessions.use(ids[2])() // the oldest has a stream
+	for n := 2; n > 0; n-- {
+		if !f.endOldest() || f.Sessions() != n {
+			t.Errorf("%d sessions are left", f.Sessions())
+		}
+	}
+	if f.endOldest() || f.Sessions() != 1 {
+		t.Error("one with a stream has ended")
+	}
+}

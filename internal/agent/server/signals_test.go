@@ -1,0 +1,273 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// meter is where a test measures.
+type meter struct {
+	mu      sync.Mutex
+	heard   map[string]map[*func(ferrule.Reading)]bool // by device
+	begun   int
+	signals map[string][]string // by device; nil for one that cannot be asked
+	calls   []string
+}
+
+func newMeter() *meter {
+	return &meter{heard: make(map[string]map[*func(ferrule.Reading)]bool), signals: map[string][]string{"robot": {"speed", "heat"}, "lamp": {"heat"}}}
+}
+
+// Samples implements Sampler. As with the bus, stop waits for who is being told.
+func (m *meter) Samples(device, signal string, fn func(ferrule.Reading)) (stop func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.heard[device] == nil {
+		m.heard[device] = make(map[*func(ferrule.Reading)]bool)
+	}
+	m.heard[device][&fn] = true
+	m.begun++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.heard[device], &fn)
+	}
+}
+
+// measure tells those who listen to a device, and how many these are.
+func (m *meter) measure(device string, signals ...string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := ferrule.Reading{Device: device}
+	for _, s := range signals {
+		r.Series = append(r.Series, ferrule.Series{Signal: s})
+	}
+	for fn := range m.heard[device] {
+		(*fn)(r)
+	}
+	return len(m.heard[device])
+}
+
+// handle serves the tool of the gateway.
+func (m *meter) handle(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls = append(m.calls, fmt.Sprintf("%s %s %s %s", call.Principal, call.Device, call.Tool, call.Args))
+	var in struct{ Device, Signal string }
+	if err := json.Unmarshal(call.Args, &in); err != nil || call.Device != ferrule.GatewayID || call.Tool != latestTool {
+		return nil, ferrule.Errorf(ferrule.Invalid, "%s of %s with %s: %v", call.Tool, call.Device, call.Args, err)
+	}
+	all := m.signals[in.Device]
+	if all == nil {
+		return nil, ferrule.Errorf(ferrule.Offline, "the node of %s cannot be reached", in.Device)
+	}
+	type sample struct {
+		Name  string  `json:"name"`
+		Value float64 `json:"value"`
+	}
+	told := []sample{}
+	for _, name := range all {
+		if in.Signal == "" || in.Signal == name {
+			told = append(told, sample{name, 21.5})
+		}
+	}
+	value, err := json.Marshal(map[string]any{"device": in.Device, "signals": told})
+	return &ferrule.Result{Value: value}, err
+}
+
+// asked is how often the tool was called.
+func (m *meter) asked() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.calls)
+}
+
+// withMeter is a front of two devices that measure.
+func withMeter(t *testing.T) (*Front, *meter) {
+	t.Helper()
+	m := newMeter()
+	f := newFrontOf(t, m.handle, &ferrule.Manifest{Model: "board"})
+	f.parts.Samples, f.ears.samples = m, m
+	f.put("lamp", ferrule.StateOffline, ferrule.TrustAdopted)
+	f.parts.Catalog.Put(&ferrule.Device{ID: ferrule.GatewayID, State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
+		&ferrule.Manifest{Tools: []ferrule.Tool{{Name: latestTool, Effect: ferrule.Reads}}})
+	return f, m
+}
+
+// TestSignals: what devices measure is listed, found by completion and read, at the
+// address of one device and at that of all.
+func TestSignals(t *testing.T) {
+	f, m := withMeter(t)
+	for _, era := range eras {
+		for device, listed := range map[string]string{
+			"":      "[ferrule://devices/lamp/signals/heat ferrule://devices/robot/signals/heat ferrule://devices/robot/signals/speed]",
+			"robot": "[ferrule://devices/robot/signals/heat ferrule://devices/robot/signals/speed]",
+		} {
+			session := connectAt(t, f.viewAt(device), era, nil)
+			var uris []string
+			for r, err := range session.Resources(t.Context(), nil) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(r.URI, signalsPart) {
+					uris = append(uris, r.URI)
+				}
+			}
+			if fmt.Sprint(uris) != listed {
+				t.Errorf("%s of %q: %s are listed, want %s", era, device, uris, listed)
+			}
+			templates, err := session.ListResourceTemplates(t.Context(), nil)
+			if err != nil || !slices.ContainsFunc(templates.ResourceTemplates, func(r *mcp.ResourceTemplate) bool { return r.URITemplate == signalTemplate.URITemplate }) {
+				t.Errorf("%s of %q: no template in %+v, %v", era, device, templates, err)
+			}
+			words, err := session.Complete(t.Context(), &mcp.CompleteParams{
+				Ref: &mcp.CompleteReference{Type: "ref/resource", URI: signalTemplate.URITemplate}, Argument: mcp.CompleteParamsArgument{Name: "signal", Value: "s"},
+				Context: &mcp.CompleteContext{Arguments: map[string]string{"device": "robot"}},
+			})
+			if err != nil || fmt.Sprint(words.Completion.Values) != "[speed]" {
+				t.Errorf("%s of %q: %+v, %v", era, device, words, err)
+			}
+			got, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "ferrule://devices/robot/signals/heat"})
+			if err != nil || got.Contents[0].Text != `{"device":"robot","signals":[{"name":"heat","value":21.5}]}` {
+				t.Errorf("%s of %q: %+v, %v", era, device, got, err)
+			}
+			for _, uri := range []string{"robot/signals/taste", "robot/signals/", "robot/signals/a.b", "robot/signals/heat/now", "robot/signals", "nobody/signals/heat"} {
+				if got, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: devicesURI + "/" + uri}); err == nil {
+					t.Errorf("%s of %q: %s is %+v", era, device, uri, got)
+				}
+			}
+		}
+	}
+	if at := slices.Index(m.calls, `gateway:lists gateway latest {"device":"lamp"}`); at < 0 || slices.Index(m.calls[at+1:], m.calls[at]) >= 0 {
+		t.Errorf("for lists it was asked %q", m.calls)
+	}
+	if !slices.Contains(m.calls, `agent:local gateway latest {"device":"robot","signal":"heat"}`) {
+		t.Errorf("for an agent it was asked %q", m.calls)
+	}
+	alone := connectAt(t, f.viewAt("robot"), modernVersion, nil)
+	if _, err := alone.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: signalURI("lamp", "heat")}); err == nil {
+		t.Error("who looks at one device reads what another measures")
+	}
+}
+
+// TestNoSignals: where nobody keeps what devices measure, nothing is offered of it.
+func TestNoSignals(t *testing.T) {
+	f, m := withMeter(t)
+	f.parts.Catalog.Put(&ferrule.Device{ID: ferrule.GatewayID, State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, &ferrule.Manifest{})
+	session := connect(t, f, eras[0], nil)
+	for r, err := range session.Resources(t.Context(), nil) {
+		if err != nil || strings.Contains(r.URI, signalsPart) {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	for r, err := range session.ResourceTemplates(t.Context(), nil) {
+		if err != nil || r.URITemplate == signalTemplate.URITemplate {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	words, err := session.Complete(t.Context(), &mcp.CompleteParams{
+		Ref: &mcp.CompleteReference{Type: "ref/resource", URI: signalTemplate.URITemplate}, Argument: mcp.CompleteParamsArgument{Name: "signal"},
+		Context: &mcp.CompleteContext{Arguments: map[string]string{"device": "robot"}},
+	})
+	if err != nil || len(words.Completion.Values) > 0 {
+		t.Errorf("%+v, %v", words, err)
+	}
+	uri := signalURI("robot", "heat")
+	if _, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil {
+		t.Error("it was read")
+	}
+	if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "only the state of a device") {
+		t.Errorf("it was subscribed to: %v", err)
+	}
+	if m.asked() > 0 || m.begun > 0 {
+		t.Errorf("it was asked %q, and listened to %d times", m.calls, m.begun)
+	}
+}
+
+// TestSignalsChange: agents are told that there are other signals when somebody has
+// found out, and not that there are the same; what cannot be had now stays as it was.
+func TestSignalsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := map[string][]string{"robot": {"heat"}}
+		var asked atomic.Int64
+		s := &signals{known: make(map[string]known), ask: func(ctx context.Context, device string) ([]string, error) {
+			asked.Add(1)
+			if device == "slow" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			if all[device] == nil {
+				return nil, errors.New("it is away")
+			}
+			return all[device], nil
+		}}
+		began := time.Now()
+		if !s.learn(t.Context(), []string{"slow", "robot"}) || fmt.Sprint(s.of("robot")) != "[heat]" {
+			t.Errorf("learnt %q", s.of("robot"))
+		}
+		if took := time.Since(began); took != signalsTime {
+			t.Errorf("it took %v", took)
+		}
+		if s.learn(t.Context(), []string{"robot", "slow"}) || asked.Load() != 2 {
+			t.Errorf("asked %d times", asked.Load())
+		}
+		all["robot"] = []string{"heat", "speed"}
+		time.Sleep(signalsKept)
+		if !s.learn(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" {
+			t.Errorf("learnt %q", s.of("robot"))
+		}
+		all["robot"] = nil
+		time.Sleep(signalsKept)
+		if s.learn(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" || asked.Load() != 4 {
+			t.Errorf("learnt %q, and asked %d times", s.of("robot"), asked.Load())
+		}
+	})
+	find := map[string]func(*mcp.ClientSession) error{
+		"the list": func(session *mcp.ClientSession) error {
+			_, err := session.ListResources(t.Context(), nil)
+			return err
+		},
+		"a completion": func(session *mcp.ClientSession) error {
+			_, err := session.Complete(t.Context(), &mcp.CompleteParams{
+				Ref:      &mcp.CompleteReference{Type: "ref/resource", URI: signalTemplate.URITemplate},
+				Argument: mcp.CompleteParamsArgument{Name: "signal"},
+				Context:  &mcp.CompleteContext{Arguments: map[string]string{"device": "robot"}},
+			})
+			return err
+		},
+	}
+	for by, most := range map[string]int{"the list": 2, "a completion": 1} {
+		f, m := withMeter(t)
+		told := make(chan string, 100)
+		session := connect(t, f, eras[0], &mcp.ClientOptions{
+			ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- "resources" },
+		})
+		for range 3 {
+			if err := find[by](session); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case <-told:
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: not told that there are signals", by)
+		}
+		time.Sleep(50 * time.Millisecond)
+		if len(told) > 0 || m.asked() != most {
+			t.Errorf("%s: told %d times more, and asked %d times", by, len(told), m.asked())
+		}
+	}
+}

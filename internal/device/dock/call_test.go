@@ -1,0 +1,266 @@
+package dock_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// slow makes a board take a second for each call, and tells what it did.
+func slow(b *board, did *[]string) {
+	b.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		time.Sleep(time.Second)
+		*did = append(*did, call.Tool+" "+string(call.Args))
+		return &ferrule.Result{Value: json.RawMessage("1")}, nil
+	}
+}
+
+// later starts a call, and returns where its error will be.
+func (w *world) later(ctx context.Context, wg *sync.WaitGroup, role ferrule.Role, tool, args string, told *[]string) *error {
+	var result error
+	dev, m, _ := w.fleet.Lookup("robot")
+	wg.Go(func() {
+		_, result = w.fleet.Handle(ctx, &ferrule.Call{
+			Device: "robot", Tool: tool, Args: json.RawMessage(args), Principal: ferrule.Principal{Role: role},
+			Target:   ferrule.Target{Device: dev, Tool: m.Tool(tool)},
+			Progress: func(p ferrule.Progress) { *told = append(*told, p.Message) },
+		})
+	})
+	synctest.Wait()
+	return &result
+}
+
+// TestLane: one call at a time, in the order of coming, the gateway's own reads
+// last, and no more waiting than is allowed.
+func TestLane(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		var did, told []string
+		slow(b, &did)
+		w.shore.see("g", named(b, "robot"))
+		var wg sync.WaitGroup
+		ctx := t.Context()
+		w.later(ctx, &wg, ferrule.Agent, "move", "1", &told)
+		w.later(ctx, &wg, ferrule.Gateway, "look", "2", &told)
+		w.later(ctx, &wg, ferrule.Agent, "move", "3", &told)
+		w.later(ctx, &wg, ferrule.Person, "move", "4", &told)
+		refused := w.later(ctx, &wg, ferrule.Agent, "move", "5", &told)
+		wg.Wait()
+		if got := strings.Join(did, ", "); got != "move 1, move 3, move 4, look 2" {
+			t.Errorf("did %s", got)
+		}
+		if e := ferrule.AsError(*refused); e.Code != ferrule.Busy || e.MayHaveRun() {
+			t.Errorf("got %+v", e)
+		}
+		if got := strings.Join(told, ", "); got != "waiting for robot: 1 ahead, waiting for robot: 1 ahead, waiting for robot: 2 ahead" {
+			t.Errorf("told %s", got)
+		}
+	})
+}
+
+// TestLaneGivenUp: who goes away while waiting has sent nothing, and is not
+// waited for.
+func TestLaneGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		var did, told []string
+		slow(b, &did)
+		w.shore.see("g", named(b, "robot"))
+		var wg sync.WaitGroup
+		w.later(t.Context(), &wg, ferrule.Agent, "move", "1", &told)
+		short, cancelShort := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancelShort()
+		cancelled, cancel := context.WithCancel(t.Context())
+		late := w.later(short, &wg, ferrule.Agent, "move", "2", &told)
+		gone := w.later(cancelled, &wg, ferrule.Agent, "move", "3", &told)
+		w.later(t.Context(), &wg, ferrule.Agent, "move", "4", &told)
+		cancel()
+		wg.Wait()
+		if e := ferrule.AsError(*late); e.Code != ferrule.Busy || e.MayHaveRun() {
+			t.Errorf("got %+v", e)
+		}
+		if e := ferrule.AsError(*gone); e.Code != ferrule.Cancelled || e.MayHaveRun() {
+			t.Errorf("got %+v", e)
+		}
+		if got := strings.Join(did, ", "); got != "move 1, move 4" {
+			t.Errorf("did %s", got)
+		}
+	})
+}
+
+// TestSentOnce: after a broken link a call is sent again only if that can do no
+// harm, and only once. What the gateway asks for by itself is, if it reads.
+func TestSentOnce(t *testing.T) {
+	for _, test := range []struct {
+		role  ferrule.Role
+		tool  string
+		calls int // how often the board is asked
+		fails int // how often the link breaks
+		code  ferrule.Code
+	}{
+		{ferrule.Agent, "look", 2, 1, ""},
+		{ferrule.Agent, "set", 2, 1, ""},
+		{ferrule.Agent, "move", 1, 1, ferrule.Unanswered},
+		{ferrule.Agent, "look", 2, 5, ferrule.Unanswered},
+		{ferrule.Gateway, "look", 2, 1, ""},
+		{ferrule.Gateway, "set", 1, 1, ferrule.Unanswered},
+		{ferrule.Gateway, "move", 1, 1, ferrule.Unanswered},
+	} {
+		bubble(t, func(t *testing.T, dir string) {
+			w := open(t, dir)
+			b := &board{address: "a1", model: "demo"}
+			asked := 0
+			b.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+				if asked++; asked <= test.fails {
+					b.hangUp()
+					return nil, ferrule.Errorf(ferrule.Unanswered, "the link broke")
+				}
+				return &ferrule.Result{Value: json.RawMessage("1")}, nil
+			}
+			w.shore.see("g", named(b, "robot"))
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			_, err := w.call(ctx, test.role, "robot", test.tool)
+			if asked != test.calls {
+				t.Errorf("%s of %s was sent %d times, want %d", test.tool, test.role, asked, test.calls)
+			}
+			if test.code == "" && err != nil || test.code != "" && ferrule.AsError(err).Code != test.code {
+				t.Errorf("%s of %s: %v", test.tool, test.role, err)
+			}
+		})
+	}
+}
+
+// TestSentAndCame: an answer tells when its device was asked and when it answered;
+// neither waiting in the lane nor a first try counts.
+func TestSentAndCame(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		tries := 0
+		b.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			time.Sleep(time.Second)
+			if tries++; tries == 2 {
+				return nil, ferrule.Errorf(ferrule.Unanswered, "noise")
+			}
+			return &ferrule.Result{Value: json.RawMessage("1")}, nil
+		}
+		w.shore.see("g", named(b, "robot"))
+		var wg sync.WaitGroup
+		var told []string
+		start := time.Now()
+		w.later(t.Context(), &wg, ferrule.Agent, "move", "{}", &told)
+		result, err := w.call(t.Context(), ferrule.Gateway, "robot", "look")
+		wg.Wait()
+		if err != nil || tries != 3 {
+			t.Fatalf("%v after %d tries", err, tries)
+		}
+		const pause = 5 * time.Millisecond // before the second try
+		if sent, came := result.Sent.Sub(start), result.Came.Sub(start); sent != 2*time.Second+pause || came != 3*time.Second+pause {
+			t.Errorf("sent after %v, and the answer came after %v", sent, came)
+		}
+	})
+}
+
+// TestRepeatWaitsForTheLink: a read is asked again when the board is back, and
+// ends honestly when it does not come back in time.
+func TestRepeatWaitsForTheLink(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		b.invoke = func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+			b.set(func(b *board) { b.refuse = context.DeadlineExceeded })
+			b.hangUp()
+			return nil, ferrule.Errorf(ferrule.Unanswered, "the link broke")
+		}
+		w.shore.see("g", named(b, "robot"))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := w.call(ctx, ferrule.Agent, "robot", "look")
+		if e := ferrule.AsError(err); e.Code != ferrule.Unanswered || e.Message != "the link broke" || time.Since(start) != 10*time.Second {
+			t.Errorf("got %+v after %v", e, time.Since(start))
+		}
+	})
+}
+
+// TestRepeatDoesNotHideTheFirst: a call that was sent and went unanswered may have
+// run, even if the second attempt did not.
+func TestRepeatDoesNotHideTheFirst(t *testing.T) {
+	for _, second := range []ferrule.Code{ferrule.Busy, ferrule.Refused, ferrule.Invalid} {
+		bubble(t, func(t *testing.T, dir string) {
+			w := open(t, dir)
+			b := &board{address: "a1", model: "demo"}
+			asked := 0
+			b.invoke = func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+				if asked++; asked == 1 {
+					b.hangUp()
+					return nil, ferrule.Errorf(ferrule.Unanswered, "the link broke")
+				}
+				return nil, ferrule.Errorf(second, "not this time")
+			}
+			w.shore.see("g", named(b, "robot"))
+			_, err := w.call(t.Context(), ferrule.Agent, "robot", "set")
+			if e := ferrule.AsError(err); e.Code != ferrule.Unanswered || !e.MayHaveRun() || asked != 2 {
+				t.Errorf("got %+v after %d attempts", e, asked)
+			}
+		})
+	}
+}
+
+// TestAnotherDeviceThanMeant: a call is made of the device that it was resolved
+// for, or not at all: not of another firmware, and not of a device that is no
+// longer trusted.
+func TestAnotherDeviceThanMeant(t *testing.T) {
+	for name, change := range map[string]func(w *world, b *board){
+		"another Kind": func(_ *world, b *board) {
+			m := usual("demo")
+			m.Tools[0].Effect = ferrule.Endangers
+			b.set(func(b *board) { b.manifest = m })
+			b.hangUp()
+		},
+		"forgotten": func(w *world, _ *board) { w.dock.Forget("robot") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, dir string) {
+				w := open(t, dir)
+				b := &board{address: "a1", model: "robot"}
+				var did []string
+				b.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+					if did = append(did, call.Tool); len(did) == 1 {
+						time.Sleep(time.Second)
+						return nil, ferrule.Errorf(ferrule.Unanswered, "the link broke")
+					}
+					return &ferrule.Result{Value: json.RawMessage("1")}, nil
+				}
+				w.shore.see("g", found(b))
+				if err := w.dock.Adopt("robot"); err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				var told []string
+				repeated := w.later(t.Context(), &wg, ferrule.Agent, "look", "{}", &told)
+				waiting := w.later(t.Context(), &wg, ferrule.Agent, "move", "{}", &told)
+				change(w, b)
+				wg.Wait()
+				if e := ferrule.AsError(*repeated); e.Code != ferrule.Unanswered || !e.MayHaveRun() {
+					t.Errorf("the call that was sent: %+v", e)
+				}
+				if e := ferrule.AsError(*waiting); e.MayHaveRun() {
+					t.Errorf("the call that waited: %+v", e)
+				}
+				if len(did) != 1 {
+					t.Errorf("the board did %q", did)
+				}
+			})
+		})
+	}
+}

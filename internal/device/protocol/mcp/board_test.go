@@ -1,0 +1,166 @@
+package mcp_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// board is a server as mcpd is: it serves one connection at a time and closes it, keeps
+// streams beside, and has one session.
+type board struct {
+	t       *testing.T
+	ln      net.Listener
+	session atomic.Pointer[string] // nil after a restart
+	fired   atomic.Int64
+	silent  atomic.Int64 // connections that said nothing
+	extra   atomic.Bool  // it has another tool
+
+	mu      sync.Mutex
+	streams []net.Conn
+}
+
+func newBoard(t *testing.T) *board {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &board{t: t, ln: ln}
+	t.Cleanup(func() { ln.Close(); b.endStreams() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			b.serve(conn)
+		}
+	}()
+	return b
+}
+
+// endStreams ends the streams, as boards do every few minutes, and tells how many there
+// were.
+func (b *board) endStreams() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, conn := range b.streams {
+		conn.Close()
+	}
+	n := len(b.streams)
+	b.streams = nil
+	return n
+}
+
+func (b *board) url() string { return "http://" + b.ln.Addr().String() + "/mcp" }
+
+func (b *board) serve(conn net.Conn) {
+	conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	r, err := http.ReadRequest(bufio.NewReader(conn))
+	if err != nil {
+		b.silent.Add(1)
+		conn.Close()
+		return
+	}
+	if r.Method == http.MethodGet {
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\nevent: endpoint\ndata: /mcp\n\n")
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.streams = append(b.streams, conn)
+		return
+	}
+	defer conn.Close()
+	var asked struct {
+		ID     json.RawMessage
+		Method string
+	}
+	json.NewDecoder(r.Body).Decode(&asked)
+	status, result := "200 OK", ""
+	switch session := b.session.Load(); {
+	case r.Header.Get("Mcp-Session-Id") != "" && session != nil && r.Header.Get("Mcp-Session-Id") != *session:
+		status, result = "404 Not Found", `"error":{"code":-32600,"message":"Invalid session"}`
+	case asked.Method == "initialize":
+		id := fmt.Sprint("s", time.Now().UnixNano())
+		b.session.Store(&id)
+		result = `"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"sampling":{},"roots":{}},"serverInfo":{"name":"mcpd","version":"0.49"}}`
+	case asked.Method == "tools/list":
+		tools := `{"name":"fire","inputSchema":{"type":"object"}}`
+		if b.extra.Load() {
+			tools += `,{"name":"extra","inputSchema":{"type":"object"}}`
+		}
+		result = `"result":{"tools":[` + tools + `]}`
+	case asked.Method == "tools/call":
+		result = fmt.Sprintf(`"result":{"content":[{"type":"text","text":"%d"}]}`, b.fired.Add(1))
+	default:
+		result = `"error":{"code":-32601,"message":"Method not found"}`
+	}
+	header := ""
+	if session := b.session.Load(); session != nil {
+		header = "Mcp-Session-Id: " + *session + "\r\n"
+	}
+	if asked.ID == nil {
+		io.WriteString(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		return
+	}
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, asked.ID, result)
+	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, header, len(body), body)
+}
+
+// TestBoard: a board that serves one connection at a time is never kept waiting; when it
+// was restarted, or another program has begun a session, it is greeted again, and what
+// ran is known.
+func TestBoard(t *testing.T) {
+	b := newBoard(t)
+	m := meet(t, b.url())
+	began := time.Now()
+	for n := 1; n <= 5; n++ {
+		if got := m.do(ferrule.Call{Tool: "fire"}); got != fmt.Sprintf(`{"value":%d}`, n) {
+			t.Errorf("call %d: %s", n, got)
+		}
+	}
+	if took := time.Since(began); took > 2*time.Second || b.silent.Load() != 0 {
+		t.Errorf("it took %v, and %d connections said nothing", took, b.silent.Load())
+	}
+	b.session.Store(nil) // it was restarted
+	if got := m.do(ferrule.Call{Tool: "fire"}); got != `{"value":6}` {
+		t.Errorf("after a restart: %s", got)
+	}
+	if err := <-m.ran; err == nil || !strings.Contains(err.Error(), "restarted") {
+		t.Errorf("it ended with %v", err)
+	}
+	first, second := meet(t, b.url()), meet(t, b.url())
+	if got := first.do(ferrule.Call{Tool: "fire"}); !strings.Contains(got, `"code":"refused"`) {
+		t.Errorf("a session that another took: %s", got)
+	}
+	if err := <-first.ran; err == nil || !strings.Contains(err.Error(), "forgotten") {
+		t.Errorf("it ended with %v", err)
+	}
+	if got := second.do(ferrule.Call{Tool: "fire"}); got != `{"value":7}` {
+		t.Errorf("the session that there is: %s", got)
+	}
+}
+
+// TestBoardMissed: what a board says of its lists while its stream is not there is not
+// heard. They are read when it is there again.
+func TestBoardMissed(t *testing.T) {
+	b := newBoard(t)
+	h := live(t, b.url())
+	until(t, "the board", h.online)
+	var ended int
+	until(t, "its stream", func() bool { ended = b.endStreams(); return ended > 0 })
+	b.extra.Store(true)
+	until(t, "what it has now", func() bool { _, m := h.robot(); return m.Tool("extra") != nil })
+	if dev, _ := h.robot(); dev.State != ferrule.StateOnline {
+		t.Errorf("it is %s", dev.State)
+	}
+}

@@ -1,0 +1,189 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// spoken returns what the boards in testdata/wire say, in JSON.
+func spoken(f *testing.F) (messages []string) {
+	files, err := filepath.Glob("testdata/wire/*.txtar")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for line := range strings.Lines(section(f, archive, "script")) {
+			if word, rest, _ := strings.Cut(strings.TrimSpace(line), " "); word == "<" || word == "event" {
+				if at := strings.IndexAny(rest, "{["); at >= 0 {
+					messages = append(messages, rest[at:])
+				}
+			}
+		}
+	}
+	return messages
+}
+
+// FuzzDecode reads messages of any content: what is found in them says something, and
+// can be answered.
+func FuzzDecode(f *testing.F) {
+	for _, m := range spoken(f) {
+		f.Add([]byte(m))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		all := decode(data)
+		if len(all) > maxBatch {
+			t.Errorf("%d messages", len(all))
+		}
+		for _, m := range all {
+			if m.isAnswer() == (m.err == nil && m.result == nil) {
+				t.Errorf("it says nothing, or two things: %+v", m)
+			}
+			if m.err != nil && len(m.err.Error()) > 300 {
+				t.Errorf("an error of %d bytes", len(m.err.Error()))
+			}
+			if m.isRequest() && !json.Valid(encode(rpc{ID: m.rawID, Result: struct{}{}})) {
+				t.Errorf("%s cannot be answered", m.rawID)
+			}
+		}
+	})
+}
+
+// FuzzEvents reads streams of any content. Each event is found however the stream is
+// cut into pieces.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte("event: endpoint\ndata: /mcp\n\nid: 1\r\ndata: {\r\ndata: }\r\n\r\n: ok\n\nretry: 5000\nid: 7\ndata:\n\n"))
+	f.Add([]byte("data: no end"))
+	f.Add([]byte("id: \x00\n\nretry: -1\n\nretry: 99999999999999\n\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var whole, pieces []event
+		err := events(bytes.NewReader(data), func(e event) bool { whole = append(whole, e); return true })
+		errPieces := events(io.MultiReader(bytes.NewReader(data[:len(data)/2]), bytes.NewReader(data[len(data)/2:])), func(e event) bool { pieces = append(pieces, e); return true })
+		if (err == nil) != (errPieces == nil) || len(whole) != len(pieces) {
+			t.Errorf("%d events and %v, in pieces %d and %v", len(whole), err, len(pieces), errPieces)
+		}
+		for _, e := range whole {
+			if e.retry < 0 || len(e.id) > maxEventID || len(e.data) > len(data) {
+				t.Errorf("got %+v", e)
+			}
+		}
+	})
+}
+
+// FuzzConversation greets a server that answers everything with the same bytes, over
+// HTTP, as JSON and as a stream, and over a line, and asks it for something of each
+// sort: everything has an end, and what comes of it can be kept.
+func FuzzConversation(f *testing.F) {
+	for _, m := range spoken(f) {
+		f.Add([]byte(m), 100)
+	}
+	f.Add([]byte(`{"jsonrpc":"2.0","id":0,"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"resources":{"subscribe":true},"prompts":{},"completions":{}},"tools":[{"name":"a"}],"resources":[{"uri":"a:b"}],"prompts":[{"name":"p"}],"contents":[{"uri":"a:b","blob":"AA=="}],"messages":[{"role":"user","content":{"type":"resource_link","uri":"a:b"}}],"completion":{"values":["x"]},"resultType":"input_required","inputRequests":{"q":{"method":"roots/list"}}}}`), 100)
+	f.Add([]byte(`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"x"},"capabilities":{"tools":{}},"nextCursor":"1","tools":[{"name":"a"}],"content":[{"type":"text","text":"1"}],"structuredContent":{"a":1}}}`), 100)
+	f.Fuzz(func(t *testing.T, data []byte, status int) {
+		if len(data) > 4<<10 {
+			return
+		}
+		for _, how := range []string{"application/json", "text/event-stream"} {
+			synctest.Test(t, func(t *testing.T) { converse(t, &parrot{data: data, status: status, kind: how}) })
+		}
+		synctest.Test(t, func(t *testing.T) {
+			link, far := transporttest.Pipe(transport.Info{})
+			go io.Copy(io.Discard, far)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for range 8 {
+					time.Sleep(time.Second)
+					if _, err := far.Write(append(bytes.ReplaceAll(data, []byte("\n"), []byte(" ")), '\n')); err != nil {
+						return
+					}
+				}
+			}()
+			converse(t, link)
+			far.Close()
+			<-done
+		})
+	})
+}
+
+// converse greets a device and asks it for something of each sort.
+func converse(t *testing.T, link transport.Link) {
+	d := New(Parts{Version: "1.0"})
+	d.firstID = func() int { return 1 }
+	session, manifest, err := d.Greet(t.Context(), link)
+	if err != nil {
+		link.Close()
+		return
+	}
+	manifest.Bound()
+	if _, err := manifest.Kind(); err != nil {
+		t.Error(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- session.Run(ctx) }()
+	for _, act := range []ferrule.Act{ferrule.UseTool, ferrule.Read, ferrule.Get, ferrule.Complete, ferrule.Follow, ferrule.Leave} {
+		call, cancel := context.WithTimeout(ctx, 5*time.Second)
+		result, err := session.Invoke(call, &ferrule.Call{Device: "d", Act: act, Tool: "a", Args: json.RawMessage(`{"argument":"x","value":""}`)})
+		cancel()
+		if err != nil {
+			ferrule.AsError(err) // it has a meaning
+		} else if _, err := json.Marshal(result); err != nil {
+			t.Errorf("%s: %v", act, err)
+		}
+	}
+	stop()
+	<-ran
+}
+
+// parrot is a link to a server that answers every request with the same bytes, and
+// with the id that was asked with in place of 0.
+type parrot struct {
+	transport.Tap
+	data   []byte
+	status int
+	kind   string
+}
+
+func (p *parrot) HTTP() (string, http.RoundTripper) { return "http://parrot/mcp", p }
+
+func (p *parrot) RoundTrip(r *http.Request) (*http.Response, error) {
+	var asked struct {
+		ID json.RawMessage `json:"id"`
+	}
+	if r.Body != nil {
+		json.NewDecoder(r.Body).Decode(&asked)
+	}
+	data := bytes.Replace(p.data, []byte(`"id":0`), append([]byte(`"id":`), asked.ID...), 1)
+	if p.kind != "application/json" {
+		data = append(append([]byte("id: 1\ndata: "), data...), "\n\n"...)
+	}
+	header := http.Header{"Content-Type": {p.kind}, "Mcp-Session-Id": {"s"}}
+	return &http.Response{StatusCode: 100 + p.status&511, Header: header, Body: io.NopCloser(bytes.NewReader(data)), Request: r}, nil
+}
+
+func (p *parrot) Recv(ctx context.Context) (transport.Message, error) {
+	<-ctx.Done()
+	return transport.Message{}, ctx.Err()
+}
+
+func (p *parrot) Send(context.Context, transport.Message) error { return transport.ErrUnsent }
+func (p *parrot) Close() error                                  { return nil }
+func (p *parrot) Info() transport.Info                          { return transport.Info{} }

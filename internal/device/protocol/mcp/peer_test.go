@@ -1,0 +1,450 @@
+package mcp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/protocol"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
+	"github.com/ferrulehq/ferrule/internal/device/transport/websocket"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/thing"
+	"github.com/ferrulehq/ferrule/thing/mcpserver"
+)
+
+type steps struct {
+	Steps int `json:"steps"`
+}
+
+type place struct {
+	Position int `json:"position"`
+}
+
+type sure struct {
+	Sure bool `json:"sure"`
+}
+
+// robot is a device with something of everything.
+func robot() *mcpserver.Device {
+	board := thing.New("robot", "1.2.3")
+	position := 0
+	thing.Tool(board, "move", "Move some steps", func(ctx context.Context, in steps) (place, error) {
+		mcpserver.Progress(ctx, 1, 2, "half way")
+		mcpserver.Log(ctx, slog.LevelWarn, "the battery is low")
+		position += in.Steps
+		return place{position}, nil
+	})
+	thing.Tool(board, "where", "Tell the position", func(context.Context, struct{}) (place, error) { return place{position}, nil }, thing.Reads(), thing.Titled("Where it is"))
+	thing.Tool(board, "look", "Take a picture", func(context.Context, struct{}) (thing.Picture, error) {
+		return thing.Picture{MIME: "image/png", Data: []byte("PNG")}, nil
+	})
+	thing.Tool(board, "fail", "Fail", func(context.Context, struct{}) (int, error) { return 0, errors.New("out of oil") }, thing.Endangers())
+	thing.Tool(board, "careful", "Ask first", func(ctx context.Context, _ struct{}) (string, error) {
+		_, err := mcpserver.AskUser[sure](ctx, "sure", "Are you sure?")
+		return "done", err
+	})
+	thing.Tool(board, "think", "Ask a model, and for folders", func(ctx context.Context, _ struct{}) (string, error) {
+		answers, err := mcpserver.Ask(ctx, mcpserver.Generate{Name: "sum", Text: "2+2?", MaxTokens: 5}, mcpserver.Roots{Name: "where"})
+		if err != nil {
+			return "", err
+		}
+		return answers[0].Text + " in " + strings.Join(answers[1].Roots, " "), nil
+	})
+	thing.Tool(board, "hold", "Take long", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+	thing.Tool(board, "extra", "Not always there", func(context.Context, struct{}) (int, error) { return 1, nil })
+	d := mcpserver.New(board, mcpserver.Config{Title: "A robot", Instructions: "Mind the cat.", Icons: []mcpserver.Icon{{URL: "https://example.com/robot.png"}}})
+	d.Group("extras", "extra")
+	d.Resource(mcpserver.Resource{URI: "robot://log", Name: "log", MIME: "text/plain", Audience: []string{"user"}, Priority: 0.5},
+		func(context.Context) (any, error) { return "all is well", nil })
+	d.Template(mcpserver.Template{
+		Resource: mcpserver.Resource{URI: "robot://arm/{joint}"},
+		Complete: map[string]mcpserver.Completer{"joint": func(context.Context, string, map[string]string) []string { return []string{"elbow", "wrist"} }},
+	}, func(_ context.Context, values map[string]string) (any, error) { return values["joint"], nil })
+	d.Prompt(mcpserver.Prompt{Name: "tour", Text: "A tour", Arguments: []mcpserver.Argument{{Name: "room", Required: true}}},
+		func(_ context.Context, args map[string]string) ([]mcpserver.Message, error) {
+			return []mcpserver.Message{{Role: "user", Content: "Show me the " + args["room"]}}, nil
+		})
+	return d
+}
+
+// ways are how the robot is spoken to: over HTTP in both eras, and over a WebSocket,
+// where it speaks the newer.
+var ways = []string{"http legacy", "http modern", "ws"}
+
+// older keeps a device from knowing the newer era.
+func older(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") >= "2026-07-28" {
+			http.Error(w, "what is that?", http.StatusBadRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// serveRobot serves a device in one of the ways until the test ends, and returns its
+// URL.
+func serveRobot(t *testing.T, d *mcpserver.Device, way string) (url string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	switch way {
+	case "ws":
+		go func() { ended <- d.ServeWebSocket(ctx, ln) }()
+		url = "ws://" + ln.Addr().String() + "/"
+	case "http modern":
+		go func() { ended <- d.Serve(ctx, ln) }()
+		url = "http://" + ln.Addr().String() + "/mcp"
+	default:
+		server := &http.Server{Handler: older(d.Handler())}
+		go func() { server.Serve(ln); ended <- nil }()
+		context.AfterFunc(ctx, func() { server.Close() })
+		url = "http://" + ln.Addr().String() + "/mcp"
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return url
+}
+
+// connector is the medium of one device.
+func connector(t *testing.T, d httpclient.Device) *httpclient.Connector {
+	cfg := httpclient.DefaultConfig()
+	cfg.Dialects, cfg.Devices = []string{mcp.Name}, []httpclient.Device{d}
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return httpclient.New(cfg, websocket.DefaultConfig().Dial, slog.New(slog.NewTextHandler(t.Output(), nil)))
+}
+
+// openWith opens a real link to a device.
+func openWith(t *testing.T, d httpclient.Device) transport.Link {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := make(chan transport.Sighting, 1)
+	go connector(t, d).Watch(ctx, func(_ string, all []transport.Sighting) { seen <- all[0] })
+	sighting := <-seen
+	cancel()
+	link, err := sighting.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { link.Close() })
+	return link
+}
+
+// met is a device that was greeted and whose session runs.
+type met struct {
+	protocol.Session
+	t        *testing.T
+	manifest *ferrule.Manifest
+	stop     context.CancelFunc
+	ran      chan error
+
+	mu    sync.Mutex
+	notes []string
+	said  []string
+}
+
+func meet(t *testing.T, url string) *met {
+	t.Helper()
+	m := &met{t: t, ran: make(chan error, 1)}
+	link := openWith(t, httpclient.Device{URL: url})
+	link.(transport.Tapped).Observe(func(f transport.Frame) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.notes = append(m.notes, f.Message.Channel+" "+string(f.Message.Data)+" "+f.Note)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	session, manifest, err := mcp.New(mcp.Parts{Version: "1.0"}).Greet(ctx, link)
+	if err != nil {
+		t.Fatalf("greeting: %v\n%s", err, strings.Join(m.notes, "\n"))
+	}
+	m.Session, m.manifest = session, manifest
+	session.(protocol.Notifier).Notify(func(method string, params json.RawMessage) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.said = append(m.said, method+" "+string(params))
+	})
+	running, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	go func() { m.ran <- session.Run(running) }()
+	t.Cleanup(func() {
+		stop()
+		if t.Failed() {
+			m.mu.Lock()
+			t.Log(strings.Join(m.notes, "\n"))
+			m.mu.Unlock()
+		}
+	})
+	return m
+}
+
+// do asks for something, and returns what came of it as JSON.
+func (m *met) do(call ferrule.Call) string {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), 10*time.Second)
+	defer cancel()
+	call.Device = "robot"
+	if call.Ask != nil {
+		call.Askable = []ferrule.Asked{ferrule.User, ferrule.Page, ferrule.Model, ferrule.Roots}
+	}
+	result, err := m.Invoke(ctx, &call)
+	for err == nil && result.Wants != nil && call.Ask != nil { // as the dock does
+		knows := *result.Wants
+		for _, q := range knows.Questions {
+			answer, err := call.Ask(ctx, q)
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			knows.Answers = append(knows.Answers, answer)
+		}
+		call.Knows = &knows
+		result, err = m.Invoke(ctx, &call)
+	}
+	var data []byte
+	if err != nil {
+		data, _ = json.Marshal(ferrule.AsError(err))
+	} else {
+		data, _ = json.Marshal(result)
+	}
+	return string(data)
+}
+
+// until waits until something is true.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+// TestRobot: everything that a real device offers can be had, over each way.
+func TestRobot(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			d := robot()
+			m := meet(t, serveRobot(t, d, way))
+			checkManifest(t, m.manifest)
+
+			var mu sync.Mutex
+			var reports []ferrule.Progress
+			progress := func(p ferrule.Progress) { mu.Lock(); defer mu.Unlock(); reports = append(reports, p) }
+			for _, test := range []struct {
+				call ferrule.Call
+				want string
+			}{
+				{ferrule.Call{Tool: "move", Args: json.RawMessage(`{"steps":3}`), Progress: progress}, `{"value":{"position":3}}`},
+				{ferrule.Call{Tool: "where"}, `{"value":{"position":3}}`},
+				{ferrule.Call{Tool: "look"}, `{"content":[{"type":"image","data":"UE5H","mime":"image/png"}]}`},
+				{ferrule.Call{Tool: "fail"}, `{"code":"failed","message":"robot failed at fail: out of oil","may_have_run":true,"content":[{"type":"text","text":"out of oil"}]}`},
+				{ferrule.Call{Act: ferrule.Read, Tool: "robot://log"}, `{"content":[{"type":"resource","text":"all is well","mime":"text/plain","uri":"robot://log"}]}`},
+				{ferrule.Call{Act: ferrule.Read, Tool: "robot://arm/wrist"}, `{"content":[{"type":"resource","text":"wrist","uri":"robot://arm/wrist"}]}`},
+				{ferrule.Call{Act: ferrule.Get, Tool: "tour", Args: json.RawMessage(`{"room":"kitchen"}`)}, `{"content":[{"type":"text","text":"Show me the kitchen","role":"user"}],"text":"A tour"}`},
+				{ferrule.Call{Act: ferrule.Complete, Tool: "robot://arm/{joint}", Args: json.RawMessage(`{"template":true,"argument":"joint","value":""}`)}, `{"value":{"values":["elbow","wrist"],"total":2}}`},
+			} {
+				if got := m.do(test.call); got != test.want {
+					t.Errorf("%s %s: got %s, want %s", test.call.Act, test.call.Tool, got, test.want)
+				}
+			}
+			mu.Lock()
+			half := slices.ContainsFunc(reports, func(p ferrule.Progress) bool { return p.Done == 1 && p.Total == 2 && p.Message == "half way" })
+			log := slices.ContainsFunc(reports, func(p ferrule.Progress) bool {
+				return p.Log != nil && p.Log.Level == "warning" && string(p.Log.Data) == `"the battery is low"`
+			})
+			mu.Unlock()
+			if !half || !log {
+				t.Errorf("it was reported: %+v", reports)
+			}
+			if got := m.do(ferrule.Call{Tool: "nonsense"}); !strings.Contains(got, `"code":"refused"`) || !strings.Contains(got, `"may_have_run":false`) {
+				t.Errorf("a tool that is not there: %s", got)
+			}
+			if got := m.do(ferrule.Call{Act: ferrule.Read, Tool: "robot://nothing"}); !strings.Contains(got, `"code":"not_found"`) {
+				t.Errorf("a resource that is not there: %s", got)
+			}
+		})
+	}
+}
+
+func checkManifest(t *testing.T, m *ferrule.Manifest) {
+	t.Helper()
+	m.Bound()
+	if m.Model != "robot" || m.Version != "1.2.3" || m.Title != "A robot" || m.Instructions != "Mind the cat." || len(m.Icons) != 1 || len(m.Notes) != 0 {
+		t.Errorf("it says of itself %+v", m)
+	}
+	where, fail := m.Tool("where"), m.Tool("fail")
+	if where == nil || fail == nil || where.Effect != ferrule.Reads || where.Title != "Where it is" || where.Output == nil || fail.Effect != ferrule.Endangers || m.Tool("move").Effect != "" {
+		t.Errorf("its tools are %+v", m.Tools)
+	}
+	if len(m.Resources) != 2 || m.Resources[0].For == nil || *m.Resources[0].For.Priority != 0.5 || !m.Resources[1].Template {
+		t.Errorf("its resources are %+v", m.Resources)
+	}
+	if len(m.Prompts) != 1 || !m.Prompts[0].Arguments[0].Required {
+		t.Errorf("its prompts are %+v", m.Prompts)
+	}
+	for _, act := range []ferrule.Act{ferrule.Read, ferrule.Get, ferrule.Complete, ferrule.Follow, ferrule.Leave} {
+		if !m.Can(act) {
+			t.Errorf("it cannot %s", act)
+		}
+	}
+}
+
+// TestQuestions: a device asks the user while a call goes on, and goes by what they
+// say; where nobody can be asked, nothing is done.
+func TestQuestions(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			m := meet(t, serveRobot(t, robot(), way))
+			var asked ferrule.Question
+			answers := func(a ferrule.Answer) func(context.Context, ferrule.Question) (ferrule.Answer, error) {
+				return func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) { asked = q; return a, nil }
+			}
+			yes := answers(ferrule.Answer{Given: true, Value: json.RawMessage(`{"sure":true}`)})
+			if got := m.do(ferrule.Call{Tool: "careful", Ask: yes}); got != `{"value":"done"}` {
+				t.Errorf("yes: %s", got)
+			}
+			if asked.Of != ferrule.User || asked.Text != "Are you sure?" || !bytes.Contains(asked.Schema, []byte(`"sure"`)) {
+				t.Errorf("the question was %+v", asked)
+			}
+			for name, ask := range map[string]func(context.Context, ferrule.Question) (ferrule.Answer, error){"no": answers(ferrule.Answer{}), "later": answers(ferrule.Answer{Dismissed: true}), "nobody": nil} {
+				if got := m.do(ferrule.Call{Tool: "careful", Ask: ask}); !strings.Contains(got, `"code":"refused"`) {
+					t.Errorf("%s: %s", name, got)
+				}
+			}
+		})
+	}
+}
+
+// TestModelAndRoots: a device asks the caller's model, and which folders they work in.
+func TestModelAndRoots(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			m := meet(t, serveRobot(t, robot(), way))
+			got := m.do(ferrule.Call{Tool: "think", Ask: func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
+				if q.Of == ferrule.Roots {
+					return ferrule.Answer{Given: true, Value: json.RawMessage(`{"roots":[{"uri":"file:///work"}]}`)}, nil
+				}
+				if q.Of != ferrule.Model || !bytes.Contains(q.Prompt, []byte("2+2?")) {
+					t.Errorf("the question was %+v", q)
+				}
+				return ferrule.Answer{Given: true, Value: json.RawMessage(`{"role":"assistant","model":"m","content":{"type":"text","text":"four"}}`)}, nil
+			}})
+			if got != `{"value":"four in file:///work"}` {
+				t.Errorf("got %s", got)
+			}
+			got = m.do(ferrule.Call{Tool: "think", Ask: func(context.Context, ferrule.Question) (ferrule.Answer, error) { return ferrule.Answer{}, nil }})
+			if !strings.Contains(got, `"code":"failed"`) && !strings.Contains(got, `"code":"refused"`) {
+				t.Errorf("a model that would not: %s", got)
+			}
+		})
+	}
+}
+
+// TestToken: a device that wants a token is spoken to with the one that its owner gave,
+// and with no other.
+func TestToken(t *testing.T) {
+	d := mcpserver.New(thing.New("safe", "1"), mcpserver.Config{Tokens: []string{"secret"}})
+	url := serveRobot(t, d, "http modern")
+	for token, want := range map[string]string{"secret": "", "wrong": "it answers 401 Unauthorized"} {
+		link := openWith(t, httpclient.Device{URL: url, Token: token})
+		_, manifest, err := mcp.New(mcp.Parts{}).Greet(t.Context(), link)
+		if want == "" && (err != nil || manifest.Model != "safe") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", token, err)
+		}
+	}
+}
+
+// TestFollowed: who follows a resource hears of its changes until they leave.
+func TestFollowed(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			d := robot()
+			m := meet(t, serveRobot(t, d, way))
+			const uri = "robot://log"
+			if got := m.do(ferrule.Call{Act: ferrule.Follow, Tool: uri}); got != `{}` {
+				t.Fatalf("follow: %s", got)
+			}
+			heard := func() int {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				n := 0
+				for _, s := range m.said {
+					if strings.HasPrefix(s, "notifications/resources/updated ") && strings.Contains(s, uri) {
+						n++
+					}
+				}
+				return n
+			}
+			until(t, "a stream", func() bool { d.Updated(uri); time.Sleep(20 * time.Millisecond); return heard() > 0 })
+			if got := m.do(ferrule.Call{Act: ferrule.Leave, Tool: uri}); got != `{}` {
+				t.Fatalf("leave: %s", got)
+			}
+			time.Sleep(50 * time.Millisecond)
+			before := heard()
+			d.Updated(uri)
+			time.Sleep(50 * time.Millisecond)
+			if heard() != before {
+				t.Error("it was told of after leaving")
+			}
+		})
+	}
+}
+
+// TestListChanged: when a device offers something else, the session ends in good
+// order, and after the call that is under way.
+func TestListChanged(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			d := robot()
+			m := meet(t, serveRobot(t, d, way))
+			time.Sleep(300 * time.Millisecond) // until it listens
+			ctx, cancel := context.WithCancel(t.Context())
+			called := make(chan error, 1)
+			go func() {
+				_, err := m.Invoke(ctx, &ferrule.Call{Device: "robot", Tool: "hold"})
+				called <- err
+			}()
+			time.Sleep(100 * time.Millisecond)
+			d.Disable("extras")
+			select {
+			case err := <-m.ran:
+				t.Fatalf("it ended while a call was under way: %v", err)
+			case <-time.After(300 * time.Millisecond):
+			}
+			cancel()
+			if err := <-called; ferrule.AsError(err).Code != ferrule.Cancelled {
+				t.Errorf("got %v", err)
+			}
+			select {
+			case err := <-m.ran:
+				if err == nil || !strings.Contains(err.Error(), "changed") {
+					t.Errorf("it ended with %v", err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Error("it goes on")
+			}
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package mcpu
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// said returns what the boards in testdata/wire say, a transcript each, in the
+// pieces in which they say it.
+func said(f *testing.F) (transcripts [][]string) {
+	files, err := filepath.Glob("testdata/wire/*.txtar")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var pieces []string
+		for line := range strings.Lines(section(f, archive, "script")) {
+			switch word, rest, _ := strings.Cut(strings.TrimSpace(line), " "); word {
+			case "board":
+				pieces = append(pieces, greetedBy(f, rest, 1)...)
+			case "<":
+				pieces = append(pieces, rest+"\r\n")
+			case "<<":
+				text, err := strconv.Unquote(rest)
+				if err != nil {
+					f.Fatal(err)
+				}
+				pieces = append(pieces, text)
+			}
+		}
+		transcripts = append(transcripts, pieces)
+	}
+	return transcripts
+}
+
+// FuzzScan looks for answers in lines of any content. An answer is found in
+// whatever stands around it, as long as that does not look like one.
+func FuzzScan(f *testing.F) {
+	for _, pieces := range said(f) {
+		for _, piece := range pieces {
+			f.Add([]byte(strings.TrimRight(piece, "\r\n")))
+		}
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		for _, a := range scan(line) {
+			if a.result == nil && a.err == nil {
+				t.Errorf("answer %d says nothing", a.id)
+			}
+			if a.err != nil && len(a.err.String()) > 300 {
+				t.Errorf("an error of %d bytes", len(a.err.String()))
+			}
+		}
+		if usual, ok := usualAnswer(line); ok {
+			if a, ok := parseAnswer(line); !ok || a.id != usual.id || !bytes.Equal(bytes.TrimSpace(a.result), bytes.TrimSpace(usual.result)) {
+				t.Errorf("%q was read as %+v and as %+v", line, usual, a)
+			}
+		}
+		if bytes.ContainsAny(line, `{"[`) {
+			return
+		}
+		glued := fmt.Appendf(nil, `%s{"result":{"pin":2},"jsonrpc":"2.0","id":7}%s`, line, line)
+		if found := scan(glued); len(found) != 1 || found[0].id != 7 || string(found[0].result) != `{"pin":2}` {
+			t.Errorf("in %q was found %+v", glued, found)
+		}
+	})
+}
+
+// TestScanIsBounded: a line made to be expensive costs about what its length
+// does.
+func TestScanIsBounded(t *testing.T) {
+	const size = 256 << 10
+	for _, unit := range []string{`{"a":`, `{"`, `{"a":[`, `{ `, `{"a":"{`, `{"a":1}`} {
+		line := []byte(strings.Repeat(unit, size/len(unit)))
+		start := time.Now()
+		scan(line)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("a line of %q took %v", unit, took)
+		}
+	}
+}
+
+// FuzzList reads lists of any content. What comes of it can be kept.
+func FuzzList(f *testing.F) {
+	for _, pieces := range said(f) {
+		for _, piece := range pieces {
+			for _, a := range scan([]byte(piece)) {
+				if bytes.Contains(a.result, []byte(`"tools"`)) {
+					f.Add([]byte(a.result))
+				}
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		count := 3
+		m, _, err := parseList(info{Device: "d", PinCount: &count, Profile: "rich"}, data)
+		if err != nil {
+			return
+		}
+		m.Bound()
+		if _, err := m.Kind(); err != nil {
+			t.Error(err)
+		}
+		if _, err := json.Marshal(m); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// FuzzConversation is a board that says anything at all, whatever it is asked:
+// the greeting ends, a call ends, and nothing is left behind.
+func FuzzConversation(f *testing.F) {
+	for _, pieces := range said(f) {
+		f.Add([]byte(strings.Join(pieces, "")))
+	}
+	f.Fuzz(func(t *testing.T, says []byte) {
+		synctest.Test(t, func(t *testing.T) {
+			link, far := transporttest.Pipe(transport.Info{})
+			defer far.Close()
+			go io.Copy(io.Discard, far)
+			go far.Write(says)
+			d := New()
+			d.firstID = func() int { return 1 }
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			session, manifest, err := d.Greet(ctx, link)
+			if err != nil {
+				link.Close()
+				return
+			}
+			manifest.Bound()
+			ended := make(chan error, 1)
+			go func() { ended <- session.Run(ctx) }()
+			call, hangUp := context.WithTimeout(ctx, time.Second)
+			defer hangUp()
+			result, err := session.Invoke(call, &ferrule.Call{Device: "d", Tool: "a"})
+			if (result == nil) == (err == nil) {
+				t.Errorf("%v and %v", result, err)
+			}
+			if _, ok := err.(*ferrule.Error); err != nil && !ok {
+				t.Errorf("%T: %v", err, err)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	})
+}

@@ -1,0 +1,33 @@
+package mcpu_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"testing"
+
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/protocoltest"
+	"github.com/ferrulehq/ferrule/thing"
+)
+
+// TestContract runs the suite with devices that are written with our own SDK;
+// the transcripts do without it.
+func TestContract(t *testing.T) {
+	protocoltest.Run(t, protocoltest.Subject{
+		Dialect: mcpu.New(),
+		Serve: func(far io.ReadWriteCloser, tools protocoltest.Tools) {
+			device := thing.New("suite", "1.0.0")
+			for name, fn := range tools {
+				thing.Tool(device, name, name, func(_ context.Context, in map[string]any) (json.RawMessage, error) {
+					args, err := json.Marshal(in)
+					if err != nil {
+						return nil, err
+					}
+					return fn(args)
+				})
+			}
+			device.Serve(context.Background(), far)
+		},
+	})
+}

@@ -1,0 +1,129 @@
+package httpclient
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+)
+
+// stream is the body of an answer that is a stream of events. No event is longer
+// than a message may be.
+type stream struct {
+	link    *link
+	body    io.ReadCloser
+	release func()                // ends the request
+	why     func(err error) error // says why it ended
+	// rest reads what follows when it is closed, and then ends it; nil if nothing follows.
+	rest   func(body io.Reader, end func())
+	closed sync.Once
+
+	event []byte // what has come of the event at hand
+	last  byte   // the byte before
+	empty bool   // the line at hand has no byte yet
+	err   error  // why there is no more
+
+	credit int       // bytes that may be read before looking at the clock
+	paid   time.Time // when credit was last counted
+}
+
+// How fast a stream is read in the long run, and at once. Each event costs as much as
+// a line does on top. A device that sends more is read more slowly.
+const (
+	streamRate  = 16 << 20
+	streamBurst = 4 << 20
+)
+
+// Read implements io.Reader.
+func (s *stream) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.body.Read(p)
+	s.pay(n)
+	if took := s.take(p[:n]); took < n {
+		n, err = took, fmt.Errorf("%w: an event has more than %d bytes", transport.ErrTooLong, s.limit())
+		s.link.Note("the stream was ended: " + err.Error())
+	} else if err != nil && !errors.Is(err, io.EOF) {
+		err = s.why(err)
+	}
+	if err != nil {
+		s.err = err
+		s.flush("broke off")
+		s.Close()
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (s *stream) Close() error {
+	s.closed.Do(func() {
+		if s.rest == nil || s.err != nil {
+			s.end()
+			return
+		}
+		s.rest(s.body, s.end)
+	})
+	return nil
+}
+
+func (s *stream) end() {
+	s.body.Close()
+	s.release()
+}
+
+func (s *stream) limit() int { return s.link.cfg.Message }
+
+// take follows the events in what was read, and tells how much of it is within the
+// limit. An empty line ends an event; a line ends with CR, LF or both.
+func (s *stream) take(p []byte) int {
+	for i, b := range p {
+		ends := b == '\n' || b == '\r'
+		pair := b == '\n' && s.last == '\r'
+		s.last = b
+		switch {
+		case pair:
+		case ends && s.empty:
+			s.pay(transport.LineCost)
+			s.flush("")
+		case ends:
+			s.empty = true
+			s.event = append(s.event, '\n')
+		default:
+			s.empty = false
+			s.event = append(s.event, b)
+		}
+		if len(s.event) > s.limit() {
+			return i
+		}
+	}
+	return len(p)
+}
+
+// pay waits until so much may have been read.
+func (s *stream) pay(cost int) {
+	if s.credit -= cost; s.credit >= 0 {
+		return
+	}
+	now := time.Now()
+	s.credit += int(min(now.Sub(s.paid).Seconds(), 1) * streamRate)
+	s.credit, s.paid = min(s.credit, streamBurst), now
+	if s.credit < 0 {
+		time.Sleep(time.Duration(-s.credit) * time.Second / streamRate)
+	}
+}
+
+// flush shows an event to the tap.
+func (s *stream) flush(note string) {
+	if event := bytes.TrimSpace(s.event); len(event) > 0 {
+		s.link.Saw(transport.In, transport.Message{Channel: "event", Data: event}, note)
+	}
+	s.event = s.event[:0]
+	if cap(s.event) > 4<<10 {
+		s.event = nil // a stream is idle most of the time
+	}
+}

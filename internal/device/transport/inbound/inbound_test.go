@@ -1,0 +1,380 @@
+package inbound_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
+)
+
+var home = netip.MustParseAddr("192.168.1.20")
+
+// watched is a lobby, and what its owner was told last of each group.
+type watched struct {
+	*inbound.Lobby
+	stop func()
+
+	mu     sync.Mutex
+	groups map[string][]transport.Sighting
+}
+
+// watch opens a lobby. It is called inside a synctest bubble.
+func watch(t *testing.T, change func(*inbound.Config)) *watched {
+	t.Helper()
+	cfg := inbound.DefaultConfig()
+	cfg.Dialects = []string{"any"}
+	if change != nil {
+		change(&cfg)
+	}
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	w := &watched{Lobby: inbound.New("test", cfg, slog.New(slog.DiscardHandler)), groups: make(map[string][]transport.Sighting)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := w.Watch(ctx, func(group string, all []transport.Sighting) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.groups[group] = all
+		})
+		if err != nil {
+			t.Errorf("Watch returned %v", err)
+		}
+	})
+	w.stop = func() {
+		cancel()
+		wg.Wait()
+	}
+	t.Cleanup(w.stop)
+	synctest.Wait()
+	return w
+}
+
+// sighted is what is in sight at an address.
+func (w *watched) sighted(address string) []transport.Sighting {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.groups["test "+address]
+}
+
+// peer is a connection that remembers why it was dropped.
+type peer struct {
+	transport.Link
+	place *inbound.Place
+	why   atomic.Pointer[error]
+}
+
+func (p *peer) dropped() error {
+	if why := p.why.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+func (w *watched) dial(t *testing.T, from netip.Addr, g inbound.Guest) (*peer, error) {
+	t.Helper()
+	place, err := w.Enter(from)
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{place: place}
+	err = place.Claim(g)
+	if err == nil {
+		err = place.Seat(p, func(why error) {
+			p.why.Store(&why)
+			place.Leave()
+		})
+	}
+	if err != nil {
+		place.Leave()
+	}
+	return p, err
+}
+
+func (w *watched) must(t *testing.T, from netip.Addr, g inbound.Guest) *peer {
+	t.Helper()
+	p, err := w.dial(t, from, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestVisit: a peer is sighted, handed over once, and gone when it leaves.
+func TestVisit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		p := w.must(t, home, inbound.Guest{Address: "a", Name: "toy", Adopted: true})
+		all := w.sighted("a")
+		if len(all) != 1 {
+			t.Fatalf("%d sightings", len(all))
+		}
+		s := all[0]
+		if s.Address != "a" || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Medium != "test" || s.Dialects[0] != "any" {
+			t.Errorf("got %+v", s)
+		}
+		if link, err := s.Open(t.Context()); err != nil || link != transport.Link(p) {
+			t.Errorf("Open returned %v, %v", link, err)
+		}
+		if _, err := s.Open(t.Context()); err == nil {
+			t.Error("it was opened twice")
+		}
+		time.Sleep(time.Hour)
+		if p.dropped() != nil {
+			t.Errorf("after it was opened, it was dropped: %v", p.dropped())
+		}
+		p.place.Leave()
+		p.place.Leave()
+		if all := w.sighted("a"); len(all) != 0 {
+			t.Errorf("after it left, %+v is in sight", all)
+		}
+	})
+}
+
+// TestWait: who is not opened is sent away.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		p := w.must(t, home, inbound.Guest{Address: "a"})
+		s := w.sighted("a")[0]
+		time.Sleep(29 * time.Second)
+		if synctest.Wait(); p.dropped() != nil {
+			t.Fatalf("dropped early: %v", p.dropped())
+		}
+		time.Sleep(2 * time.Second)
+		if synctest.Wait(); p.dropped() == nil || len(w.sighted("a")) != 0 {
+			t.Error("it waits for ever")
+		}
+		if _, err := s.Open(t.Context()); err == nil {
+			t.Error("who was sent away could be opened")
+		}
+	})
+}
+
+// TestEarly: who comes before Watch is reported when it begins.
+func TestEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{Lobby: inbound.New("test", inbound.DefaultConfig(), slog.New(slog.DiscardHandler))}
+		w.must(t, home, inbound.Guest{Address: "a"})
+		ctx, cancel := context.WithCancel(t.Context())
+		w.Watch(ctx, func(group string, all []transport.Sighting) {
+			if group != "test a" || len(all) != 1 {
+				t.Errorf("%s: %+v", group, all)
+			}
+			cancel()
+		})
+	})
+}
+
+// TestNewest: the last to come has the seat, with an instance of its own.
+func TestNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		first := w.must(t, home, inbound.Guest{Address: "a", Adopted: true})
+		was := w.sighted("a")[0]
+		second := w.must(t, home, inbound.Guest{Address: "a", Adopted: true})
+		is := w.sighted("a")
+		if first.dropped() == nil || second.dropped() != nil {
+			t.Errorf("the first was dropped: %v; the second: %v", first.dropped(), second.dropped())
+		}
+		if len(is) != 1 || is[0].Instance <= was.Instance {
+			t.Errorf("instance %d came after %d", is[0].Instance, was.Instance)
+		}
+		if _, err := was.Open(t.Context()); err == nil {
+			t.Error("the first can still be opened")
+		}
+		if link, err := is[0].Open(t.Context()); err != nil || link != transport.Link(second) {
+			t.Errorf("Open returned %v, %v", link, err)
+		}
+	})
+}
+
+// TestStranger: nobody is put out by a stranger who knows an address, nor kept
+// out by one.
+func TestStranger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		far := netip.MustParseAddr("203.0.113.9")
+		stranger := w.must(t, far, inbound.Guest{Address: "a"})
+		for range 20 {
+			w.dial(t, far, inbound.Guest{Address: "a"})
+		}
+		own := w.must(t, home, inbound.Guest{Address: "a", Adopted: true})
+		if stranger.dropped() == nil {
+			t.Error("the stranger stays")
+		}
+		if _, err := w.dial(t, far, inbound.Guest{Address: "a"}); !errors.Is(err, inbound.ErrTaken) {
+			t.Errorf("a stranger got %v", err)
+		}
+		if own.dropped() != nil {
+			t.Errorf("the owner's device was dropped: %v", own.dropped())
+		}
+	})
+}
+
+func TestLimits(t *testing.T) {
+	far := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}) }
+	for name, test := range map[string]struct {
+		change func(*inbound.Config)
+		dial   func(i int) (netip.Addr, inbound.Guest)
+		want   int // how many are let in
+		err    error
+	}{
+		"in all": {
+			func(c *inbound.Config) { c.Most = 5 },
+			func(i int) (netip.Addr, inbound.Guest) { return far(i), inbound.Guest{Address: fmt.Sprint(i)} },
+			5, inbound.ErrFull,
+		},
+		"from one host": {
+			func(c *inbound.Config) { c.PerHost = 7 },
+			func(i int) (netip.Addr, inbound.Guest) { return home, inbound.Guest{Address: fmt.Sprint(i)} },
+			7, inbound.ErrHostFull,
+		},
+		"from one host in a time": {
+			func(c *inbound.Config) { c.Host.Burst = 9 },
+			func(i int) (netip.Addr, inbound.Guest) { return home, inbound.Guest{Address: fmt.Sprint(i)} },
+			9, inbound.ErrOften,
+		},
+		"from one network of IPv6": {
+			func(c *inbound.Config) { c.PerHost = 7 },
+			func(i int) (netip.Addr, inbound.Guest) {
+				return netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+1)), inbound.Guest{Address: fmt.Sprint(i)}
+			},
+			7, inbound.ErrHostFull,
+		},
+		"from an address in a time": {
+			nil,
+			func(i int) (netip.Addr, inbound.Guest) { return far(i), inbound.Guest{Address: "a", Adopted: true} },
+			10, inbound.ErrOften,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := watch(t, test.change)
+				var in []*peer
+				for i := range 20 {
+					from, guest := test.dial(i)
+					p, err := w.dial(t, from, guest)
+					if err == nil {
+						in = append(in, p)
+					} else if !errors.Is(err, test.err) {
+						t.Errorf("refused with %v, want %v", err, test.err)
+					}
+				}
+				if len(in) != test.want {
+					t.Errorf("%d were let in, want %d", len(in), test.want)
+				}
+				for _, p := range in {
+					p.place.Leave()
+				}
+				time.Sleep(time.Minute)
+				from, guest := test.dial(21)
+				if _, err := w.dial(t, from, guest); err != nil {
+					t.Errorf("after all had left and a minute: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestShut: after Watch nobody is let in; who waits is sent away, and who was
+// opened stays.
+func TestShut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		waits := w.must(t, home, inbound.Guest{Address: "a"})
+		opened := w.must(t, home, inbound.Guest{Address: "b"})
+		if _, err := w.sighted("b")[0].Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		if !errors.Is(waits.dropped(), inbound.ErrShut) || opened.dropped() != nil {
+			t.Errorf("who waited got %v, who was opened %v", waits.dropped(), opened.dropped())
+		}
+		if _, err := w.Enter(home); !errors.Is(err, inbound.ErrShut) {
+			t.Errorf("after Watch: %v", err)
+		}
+	})
+}
+
+func TestDrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		p := w.must(t, home, inbound.Guest{Address: "a"})
+		why := errors.New("its credential was revoked")
+		w.Drop("b", why)
+		if w.Drop("a", why); p.dropped() != why {
+			t.Errorf("got %v", p.dropped())
+		}
+	})
+}
+
+// TestDropOnTheWay: a peer whose credential was looked at before it was revoked, and
+// that has no seat yet, gets none. It may come again.
+func TestDropOnTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, nil)
+		p, err := w.Enter(home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Claim(inbound.Guest{Address: "a", Adopted: true}); err != nil {
+			t.Fatal(err)
+		}
+		w.Drop("a", errors.New("its credential was revoked"))
+		if err := p.Seat(nil, nil); err == nil {
+			t.Error("it has a seat")
+		}
+		p.Leave()
+		w.must(t, home, inbound.Guest{Address: "a"})
+	})
+}
+
+// TestRefused: a flood of connections is no flood of lines, and none is lost
+// without a word.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := inbound.New("test", inbound.DefaultConfig(), slog.New(slog.NewTextHandler(&out, nil)))
+		for range 1000 {
+			l.Refused(home, "", inbound.ErrOften)
+		}
+		time.Sleep(time.Minute)
+		l.Refused(home, "a", inbound.ErrTaken)
+		if n := strings.Count(out.String(), "\n"); n != 11 {
+			t.Errorf("%d lines", n)
+		}
+		if !strings.Contains(out.String(), "990 others") {
+			t.Errorf("the rest is not told of: %s", out.String())
+		}
+	})
+}
+
+func TestCheck(t *testing.T) {
+	for name, change := range map[string]func(*inbound.Config){
+		"most":     func(c *inbound.Config) { c.Most = 0 },
+		"per host": func(c *inbound.Config) { c.PerHost = 0 },
+		"wait":     func(c *inbound.Config) { c.Wait = 0 },
+		"host":     func(c *inbound.Config) { c.Host.Burst = 0 },
+		"address":  func(c *inbound.Config) { c.Address.Every = 0 },
+	} {
+		cfg := inbound.DefaultConfig()
+		change(&cfg)
+		if err := cfg.Check(); err == nil || !strings.HasPrefix(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

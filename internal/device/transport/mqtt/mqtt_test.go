@@ -1,0 +1,679 @@
+package mqtt_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/mqtt"
+	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
+)
+
+const (
+	mac      = "98:a3:16:f9:d9:34"
+	other    = "98:a3:16:f9:d9:35"
+	clientID = "GID_test@@@98_a3_16_f9_d9_34@@@7b94d69a-9808-4c59-9c9b-704333b38aff"
+	otherID  = "GID_test@@@98_a3_16_f9_d9_35@@@7b94d69a-9808-4c59-9c9b-704333b38aff"
+)
+
+// passwords are the credentials of a test: a password is that of the client id
+// that it begins with. Without one, strangers may be welcome.
+type passwords struct {
+	strangers bool
+	revoked   string
+	at        string // the address of whoever's client id does not tell
+}
+
+func (c passwords) Check(_ context.Context, _ netip.Addr, _, clientID, username, password string) (string, string, bool, error) {
+	switch {
+	case username == "" && c.strangers:
+		return c.at, "", false, nil
+	case username == "":
+		return "", "", false, errors.New("there is no credential")
+	case password == c.revoked:
+		return "", "", false, errors.New("the credential was revoked")
+	case password != clientID+" secret":
+		return "", "", false, errors.New("the credential is another device's, or nobody's")
+	}
+	return c.at, "toy", true, nil
+}
+
+// gateway is a Connector, and what it reports.
+type gateway struct {
+	*mqtt.Connector
+	address string
+	seen    chan report
+}
+
+type report struct {
+	group string
+	all   []transport.Sighting
+}
+
+func start(t *testing.T, creds passwords, change func(*mqtt.Config)) *gateway {
+	t.Helper()
+	cfg := mqtt.DefaultConfig()
+	cfg.Lobby.Dialects = []string{"any"}
+	if change != nil {
+		change(&cfg)
+	}
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{
+		Connector: mqtt.New(cfg, ln, creds, slog.New(slog.DiscardHandler)),
+		address:   ln.Addr().String(), seen: make(chan report, 1000),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- g.Watch(ctx, func(group string, all []transport.Sighting) { g.seen <- report{group, all} })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("Watch returned %v", err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Error("Watch does not return")
+		}
+	})
+	return g
+}
+
+// device is a device, in the hands of a test.
+type device struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+// connect is what stock firmware sends.
+func connect(clientID string) packets.Packet {
+	return packets.Packet{
+		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
+		Connect: packets.ConnectParams{
+			ProtocolName: []byte("MQTT"), Clean: true, Keepalive: 240, ClientIdentifier: clientID,
+			UsernameFlag: true, Username: []byte("toy"), PasswordFlag: true, Password: []byte(clientID + " secret"),
+		},
+	}
+}
+
+func (g *gateway) socket(t *testing.T) *device {
+	t.Helper()
+	conn, err := net.Dial("tcp", g.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &device{conn, bufio.NewReader(conn)}
+}
+
+// try connects, and tells with which code it was answered; -1 if it was not.
+func (g *gateway) try(t *testing.T, pk packets.Packet) (*device, int) {
+	t.Helper()
+	d := g.socket(t)
+	var out bytes.Buffer
+	if err := pk.ConnectEncode(&out); err != nil {
+		t.Fatal(err)
+	}
+	d.Write(out.Bytes())
+	var ack [4]byte
+	if _, err := io.ReadFull(d.r, ack[:]); err != nil {
+		return nil, -1
+	}
+	if ack[0] != packets.Connack<<4 {
+		t.Fatalf("answered with % x", ack)
+	}
+	return d, int(ack[3])
+}
+
+// dial connects with a credential, and returns the sighting.
+func (g *gateway) dial(t *testing.T, clientID string) (*device, transport.Sighting) {
+	t.Helper()
+	d, code := g.try(t, connect(clientID))
+	if code != 0 {
+		t.Fatalf("refused with %d", code)
+	}
+	return d, g.sighting(t)
+}
+
+// sighting waits for somebody to be in sight.
+func (g *gateway) sighting(t *testing.T) transport.Sighting {
+	t.Helper()
+	for {
+		if r := g.next(t); len(r.all) > 0 {
+			return r.all[0]
+		}
+	}
+}
+
+func (g *gateway) next(t *testing.T) report {
+	t.Helper()
+	select {
+	case r := <-g.seen:
+		return r
+	case <-time.After(5 * time.Second):
+		t.Fatal("nothing was reported")
+		return report{}
+	}
+}
+
+// open connects and opens the link.
+func (g *gateway) open(t *testing.T, clientID string) (transport.Link, *device) {
+	t.Helper()
+	d, s := g.dial(t, clientID)
+	return opened(t, s), d
+}
+
+func opened(t *testing.T, s transport.Sighting) transport.Link {
+	t.Helper()
+	link, err := s.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { link.Close() })
+	return link
+}
+
+func publish(topic string, qos byte, data []byte) []byte {
+	pk := packets.Packet{
+		ProtocolVersion: 4, FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: qos},
+		TopicName: topic, Payload: data, PacketID: uint16(qos) * 7,
+	}
+	var out bytes.Buffer
+	pk.PublishEncode(&out)
+	return out.Bytes()
+}
+
+// Send and Recv make it the far end of a link.
+func (d *device) Send(m transport.Message) error {
+	_, err := d.Write(publish("device-server", 0, m.Data))
+	return err
+}
+
+func (d *device) Recv() (transport.Message, error) {
+	pk, err := d.packet()
+	if err == nil && pk.FixedHeader.Type != packets.Publish {
+		err = fmt.Errorf("a packet of type %d came", pk.FixedHeader.Type)
+	}
+	return transport.Message{Channel: pk.TopicName, Data: pk.Payload}, err
+}
+
+// packet reads one packet, and decodes it if it is a PUBLISH.
+func (d *device) packet() (pk packets.Packet, err error) {
+	first, err := d.r.ReadByte()
+	if err != nil {
+		return pk, err
+	}
+	if err := pk.FixedHeader.Decode(first); err != nil {
+		return pk, err
+	}
+	n, _, err := packets.DecodeLength(d.r)
+	if err != nil {
+		return pk, err
+	}
+	data := make([]byte, n)
+	if _, err := io.ReadFull(d.r, data); err != nil {
+		return pk, err
+	}
+	if pk.FixedHeader.Type == packets.Publish {
+		err = pk.PublishDecode(data)
+	}
+	return pk, err
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func recv(t *testing.T, link transport.Link, want string) {
+	t.Helper()
+	if m, err := link.Recv(within(t, 5*time.Second)); err != nil || string(m.Data) != want {
+		t.Fatalf("got %.80q, %v, want %.80q", m.Data, err, want)
+	}
+}
+
+// ends waits for a link to end.
+func ends(t *testing.T, link transport.Link, why string) {
+	t.Helper()
+	if _, err := link.Recv(within(t, 5*time.Second)); err == nil || errors.Is(err, transport.ErrClosed) || !strings.Contains(err.Error(), why) {
+		t.Errorf("Recv returned %v, want %q", err, why)
+	}
+}
+
+func TestLink(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Far) {
+		return start(t, passwords{}, nil).open(t, clientID)
+	})
+}
+
+func TestSighting(t *testing.T) {
+	g := start(t, passwords{}, nil)
+	d, s := g.dial(t, clientID)
+	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Medium != "mqtt" || s.Dialects[0] != "any" {
+		t.Errorf("got %+v", s)
+	}
+	link := opened(t, s)
+	if id := link.(interface{ ClientID() string }).ClientID(); id != clientID {
+		t.Errorf("client id %q", id)
+	}
+	if err := link.Send(t.Context(), transport.Message{Data: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := d.Recv(); err != nil || m.Channel != "devices/p2p/98_a3_16_f9_d9_34" || string(m.Data) != "x" {
+		t.Errorf("the device got %+v, %v", m, err)
+	}
+	if err := link.Send(t.Context(), transport.Message{Channel: "text"}); !errors.Is(err, transport.ErrUnsent) {
+		t.Errorf("to another channel: %v", err)
+	}
+	link.Close()
+	if r := g.next(t); r.group != "mqtt "+mac || len(r.all) != 0 {
+		t.Errorf("after the link was closed, %+v was reported", r)
+	}
+	if _, err := d.Recv(); err == nil {
+		t.Error("the socket is still open")
+	}
+}
+
+func TestConnect(t *testing.T) {
+	with := func(clientID string, change func(*packets.Packet)) packets.Packet {
+		pk := connect(clientID)
+		if change != nil {
+			change(&pk)
+		}
+		return pk
+	}
+	bare := func(pk *packets.Packet) {
+		pk.Connect.UsernameFlag, pk.Connect.PasswordFlag, pk.Connect.Username, pk.Connect.Password = false, false, nil, nil
+	}
+	for name, test := range map[string]struct {
+		creds passwords
+		pk    packets.Packet
+		want  int    // the code of the answer
+		at    string // the address, if it is let in
+	}{
+		"its own credential":           {pk: connect(clientID), at: mac},
+		"without an id of its own":     {pk: connect("GID_test@@@98_a3_16_f9_d9_34"), at: mac},
+		"another convention":           {creds: passwords{at: "toy-7"}, pk: connect("toy-7"), at: "toy-7"},
+		"an id that tells is believed": {creds: passwords{at: other}, pk: connect(clientID), at: mac},
+		"nobody knows which it is":     {pk: connect("toy-7"), want: 2},
+		"no credential":                {pk: with(clientID, bare), want: 5},
+		"a wrong one":                  {pk: with(clientID, func(pk *packets.Packet) { pk.Connect.Password = []byte("guess") }), want: 5},
+		"another device's": {
+			pk: with(clientID, func(pk *packets.Packet) { pk.Connect.Password = []byte(otherID + " secret") }), want: 5,
+		},
+		"a revoked one":       {creds: passwords{revoked: clientID + " secret"}, pk: connect(clientID), want: 5},
+		"a stranger, welcome": {creds: passwords{strangers: true}, pk: with(clientID, bare), at: mac},
+		"a session that is to be kept": {
+			pk: with(clientID, func(pk *packets.Packet) { pk.Connect.Clean = false }), at: mac,
+		},
+		"a will": {
+			pk: with(clientID, func(pk *packets.Packet) {
+				pk.Connect.WillFlag, pk.Connect.WillRetain, pk.Connect.WillTopic, pk.Connect.WillPayload = true, true, "a", []byte("b")
+			}), at: mac,
+		},
+		"too long": {pk: with(clientID, func(pk *packets.Packet) { pk.Connect.Username = make([]byte, 8000) }), want: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := start(t, test.creds, nil)
+			_, code := g.try(t, test.pk)
+			if code != test.want {
+				t.Fatalf("answered with %d, want %d", code, test.want)
+			}
+			if code != 0 {
+				return
+			}
+			if s := g.sighting(t); s.Address != test.at || s.Adopted == test.creds.strangers {
+				t.Errorf("sighted as %+v", s)
+			}
+		})
+	}
+}
+
+// TestSecond: the newest connection of an address wins, with whatever client id,
+// and nobody without its credential is the newest.
+func TestSecond(t *testing.T) {
+	g := start(t, passwords{strangers: true}, nil)
+	first, far := g.open(t, clientID)
+	stranger := connect(clientID)
+	stranger.Connect.UsernameFlag, stranger.Connect.PasswordFlag, stranger.Connect.Username, stranger.Connect.Password = false, false, nil, nil
+	if _, code := g.try(t, stranger); code != 5 {
+		t.Errorf("a stranger with the same client id got %d", code)
+	}
+	second, _ := g.open(t, clientID)
+	ends(t, first, "anew")
+	if _, err := far.Recv(); err == nil {
+		t.Error("the first socket is still open")
+	}
+	third, d := g.open(t, "GID_other@@@98_a3_16_f9_d9_34")
+	ends(t, second, "anew")
+	d.Send(transport.Message{Data: []byte("x")})
+	recv(t, third, "x")
+}
+
+// TestApart: two devices with one client id and two addresses do not disturb each
+// other.
+func TestApart(t *testing.T) {
+	g := start(t, passwords{at: "a"}, nil)
+	one, d := g.open(t, "toy")
+	h := start(t, passwords{at: "b"}, nil)
+	h.open(t, "toy")
+	d.Send(transport.Message{Data: []byte("x")})
+	recv(t, one, "x")
+}
+
+// TestQoS: programs that want to have it confirmed have it confirmed, once.
+func TestQoS(t *testing.T) {
+	link, d := start(t, passwords{}, nil).open(t, clientID)
+	for qos, want := range map[byte]byte{1: packets.Puback, 2: packets.Pubrec} {
+		d.Write(publish("any/topic", qos, []byte("x")))
+		recv(t, link, "x")
+		if pk, err := d.packet(); err != nil || pk.FixedHeader.Type != want {
+			t.Errorf("QoS %d was answered with %d, %v", qos, pk.FixedHeader.Type, err)
+		}
+	}
+}
+
+// TestUnfinished: what a device begins and never finishes is bounded.
+func TestUnfinished(t *testing.T) {
+	link, d := start(t, passwords{}, nil).open(t, clientID)
+	go func() {
+		for i := range 1000 {
+			pk := publish("a", 2, []byte("x"))
+			pk[5], pk[6] = byte(i>>8)|0x40, byte(i) // the packet's id
+			d.Write(pk)
+		}
+	}()
+	go io.Copy(io.Discard, d.r)
+	n := 0
+	for ; n < 1000; n++ {
+		if _, err := link.Recv(within(t, 5*time.Second)); err != nil {
+			break
+		}
+	}
+	if n > 32 {
+		t.Errorf("%d were begun", n)
+	}
+}
+
+// TestTooLong: a message that is too long is dropped, in constant memory, and one
+// that just fits is not.
+func TestTooLong(t *testing.T) {
+	link, d := start(t, passwords{}, nil).open(t, clientID)
+	limit := mqtt.DefaultConfig().Packet
+	fits := bytes.Repeat([]byte("y"), limit-4-len("t")-2)
+	const long = 64 << 20
+	go func() {
+		d.Write(publish("t", 0, fits))
+		d.Write(publish("t", 0, append(fits, 'y')))
+		d.Write(publish("t", 0, []byte("between")))
+		d.Write([]byte{0x30, 0x80, 0x80, 0x80, long >> 21})
+		piece := make([]byte, 64<<10)
+		for range long / len(piece) {
+			d.Write(piece)
+		}
+		d.Write(publish("t", 0, []byte("after")))
+	}()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, want := range []string{string(fits), "", "between", "", "after"} {
+		if want != "" {
+			recv(t, link, want)
+		} else if _, err := link.Recv(within(t, 5*time.Second)); !errors.Is(err, transport.ErrTooLong) {
+			t.Fatalf("Recv returned %v", err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 8<<20 {
+		t.Errorf("%d bytes were allocated for %d that were dropped", grown, long)
+	}
+}
+
+// TestTooLongOther: any other packet that is too long ends the link.
+func TestTooLongOther(t *testing.T) {
+	link, d := start(t, passwords{}, nil).open(t, clientID)
+	d.Write([]byte{0x82, 0xff, 0xff, 0x7f, 0})
+	ends(t, link, "too long")
+}
+
+// TestNoise: what is no MQTT is refused, or ends the link.
+func TestNoise(t *testing.T) {
+	g := start(t, passwords{}, nil)
+	random := rand.NewChaCha8([32]byte{})
+	for _, text := range []string{"GET / HTTP/1.1\r\n\r\n", "\x10\xff\xff\xff\xff\xff", "\x10\x7f", "\x30\x00", strings.Repeat("\x00", 1000)} {
+		d := g.socket(t)
+		io.WriteString(d, text)
+		d.Conn.(*net.TCPConn).CloseWrite()
+		d.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if n, err := d.r.Read(make([]byte, 10)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%.20q: got %d bytes, %v", text, n, err)
+		}
+	}
+	link, d := g.open(t, clientID)
+	noise := make([]byte, 1000)
+	random.Read(noise)
+	d.Send(transport.Message{Data: noise})
+	recv(t, link, string(noise))
+	d.Write([]byte{0xff, 0x01, 0x02})
+	ends(t, link, "protocol")
+}
+
+// TestFlood: one host gets as far as its limit, and others are not disturbed.
+func TestFlood(t *testing.T) {
+	g := start(t, passwords{}, func(c *mqtt.Config) { c.Lobby.PerHost, c.Lobby.Host.Burst = 8, 100 })
+	link, far := g.open(t, otherID)
+	in, refused := 0, 0
+	for i := range 150 {
+		switch _, code := g.try(t, connect(fmt.Sprintf("GID_test@@@02_00_00_00_00_%02x", i))); code {
+		case 0:
+			in++
+		case -1:
+			refused++
+		default:
+			t.Errorf("answered with %d", code)
+		}
+	}
+	if in != 7 || refused != 143 {
+		t.Errorf("%d were let in, %d refused", in, refused)
+	}
+	far.Send(transport.Message{Data: []byte("still here")})
+	recv(t, link, "still here")
+}
+
+// TestOften: an address that comes again and again is told to wait.
+func TestOften(t *testing.T) {
+	g := start(t, passwords{}, func(c *mqtt.Config) { c.Lobby.Address.Burst = 3 })
+	for i := range 5 {
+		want := 0
+		if i >= 3 {
+			want = 3 // the server is not available
+		}
+		if _, code := g.try(t, connect(clientID)); code != want {
+			t.Errorf("connection %d was answered with %d", i, code)
+		}
+	}
+}
+
+// TestMute: who connects and says nothing does not keep its place.
+func TestMute(t *testing.T) {
+	g := start(t, passwords{}, func(c *mqtt.Config) { c.Connect, c.Lobby.PerHost = 100*time.Millisecond, 1 })
+	d := g.socket(t)
+	if _, err := d.r.ReadByte(); err == nil {
+		t.Error("it was answered")
+	}
+	for range 100 {
+		if _, code := g.try(t, connect(clientID)); code == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("its place is not free")
+}
+
+// TestSlowReader: a device that does not read is given up in time.
+func TestSlowReader(t *testing.T) {
+	quick := func(c *mqtt.Config) { c.Send = 300 * time.Millisecond }
+	t.Run("what is sent", func(t *testing.T) {
+		link, _ := start(t, passwords{}, quick).open(t, clientID)
+		var err error
+		for range 1000 {
+			if err = link.Send(t.Context(), transport.Message{Data: make([]byte, 32<<10)}); err != nil {
+				break
+			}
+		}
+		if err == nil || !strings.Contains(err.Error(), "does not read") {
+			t.Fatalf("Send returned %v", err)
+		}
+		ends(t, link, "does not read")
+	})
+	t.Run("what it asks for", func(t *testing.T) {
+		link, d := start(t, passwords{}, quick).open(t, clientID)
+		d.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		ask := packets.Packet{ProtocolVersion: 4, FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1}, PacketID: 9}
+		for range 2000 { // each has a byte in the answer
+			ask.Filters = append(ask.Filters, packets.Subscription{Filter: "a"})
+		}
+		var out bytes.Buffer
+		if err := ask.SubscribeEncode(&out); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				if _, err := d.Write(out.Bytes()); err != nil {
+					return
+				}
+			}
+		}()
+		if _, err := link.Recv(within(t, 20*time.Second)); err == nil || !strings.Contains(err.Error(), "does not read") {
+			t.Errorf("Recv returned %v", err)
+		}
+	})
+}
+
+func TestSubscriptions(t *testing.T) {
+	g := start(t, passwords{}, nil)
+	theirs, curious := g.open(t, otherID)
+	go theirs.Recv(t.Context())
+	subscribe := packets.Packet{
+		ProtocolVersion: 4, FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1}, PacketID: 9,
+		Filters: packets.Subscriptions{{Filter: "#"}, {Filter: "$SYS/#"}},
+	}
+	for i := range 20 {
+		subscribe.Filters = append(subscribe.Filters, packets.Subscription{Filter: fmt.Sprint(i)})
+	}
+	var out bytes.Buffer
+	if err := subscribe.SubscribeEncode(&out); err != nil {
+		t.Fatal(err)
+	}
+	curious.Write(out.Bytes())
+	ack := make([]byte, 4+22)
+	if _, err := io.ReadFull(curious.r, ack); err != nil || ack[0] != packets.Suback<<4 {
+		t.Fatalf("answered with % x, %v", ack, err)
+	}
+	if granted := bytes.Count(ack[4:], []byte{0}); granted != 22 {
+		t.Errorf("%d filters were granted: % x", granted, ack[4:])
+	}
+	link, d := g.open(t, clientID)
+	d.Send(transport.Message{Data: []byte("private")})
+	recv(t, link, "private")
+	curious.SetReadDeadline(time.Now().Add(1200 * time.Millisecond))
+	if pk, err := curious.packet(); err == nil {
+		t.Errorf("another device got %q on %s", pk.Payload, pk.TopicName)
+	}
+}
+
+func TestDrop(t *testing.T) {
+	g := start(t, passwords{}, nil)
+	link, _ := g.open(t, clientID)
+	g.Drop(mac, errors.New("its credential was revoked"))
+	ends(t, link, "revoked")
+}
+
+// TestDisconnect: a device that takes its leave is gone.
+func TestDisconnect(t *testing.T) {
+	link, d := start(t, passwords{}, nil).open(t, clientID)
+	d.Write([]byte{packets.Disconnect << 4, 0})
+	ends(t, link, "closed the connection")
+}
+
+// TestListenerFails: a listener that somebody closes is an error, and not the end
+// of a watch that was asked for.
+func TestListenerFails(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	c := mqtt.New(mqtt.DefaultConfig(), ln, passwords{}, slog.New(slog.DiscardHandler))
+	if err := c.Watch(within(t, 5*time.Second), func(string, []transport.Sighting) {}); err == nil {
+		t.Error("Watch returned nil")
+	}
+}
+
+// TestStop: the end of a watch leaves an opened link to its owner.
+func TestStop(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{Connector: mqtt.New(mqtt.DefaultConfig(), ln, passwords{}, slog.New(slog.DiscardHandler)), address: ln.Addr().String(), seen: make(chan report, 10)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- g.Watch(ctx, func(group string, all []transport.Sighting) { g.seen <- report{group, all} })
+	}()
+	link, d := g.open(t, clientID)
+	waiting, _ := g.dial(t, otherID)
+	mute := g.socket(t)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Watch returned %v", err)
+	}
+	d.Send(transport.Message{Data: []byte("x")})
+	recv(t, link, "x")
+	for _, d := range []*device{waiting, mute} {
+		d.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := d.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("who was not opened: %v", err)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for name, change := range map[string]func(*mqtt.Config){
+		"most":    func(c *mqtt.Config) { c.Lobby.Most = 0 },
+		"packet":  func(c *mqtt.Config) { c.Packet = 100 },
+		"connect": func(c *mqtt.Config) { c.Connect = 0 },
+		"send":    func(c *mqtt.Config) { c.Send = 0 },
+		"topic":   func(c *mqtt.Config) { c.Topic = "devices/#" },
+	} {
+		cfg := mqtt.DefaultConfig()
+		change(&cfg)
+		if err := cfg.Check(); err == nil || !strings.HasPrefix(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

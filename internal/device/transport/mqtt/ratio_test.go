@@ -1,0 +1,139 @@
+//go:build bench
+
+package mqtt_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport/mqtt"
+)
+
+// idle is how many devices do nothing, and most how many bytes of the gateway's
+// memory one of them may take.
+const idle, most = 1500, 16 << 10
+
+// TestMain makes the devices of TestRatioIdle a process of their own.
+func TestMain(m *testing.M) {
+	if address := os.Getenv("FERRULE_TEST_DIAL"); address != "" {
+		if err := dialIdle(address); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// dialIdle dials in as many devices, and holds them until standard input ends.
+func dialIdle(address string) error {
+	var conns []net.Conn
+	for i := range idle {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return err
+		}
+		pk := connect(fmt.Sprintf("GID_test@@@02_00_00_00_%02x_%02x@@@7b94d69a-9808-4c59-9c9b-704333b38aff", i>>8, i&0xff))
+		var out bytes.Buffer
+		if err := pk.ConnectEncode(&out); err != nil {
+			return err
+		}
+		conn.Write(out.Bytes())
+		var ack [4]byte
+		if _, err := io.ReadFull(conn, ack[:]); err != nil || ack[3] != 0 {
+			return fmt.Errorf("device %d: % x, %v", i, ack, err)
+		}
+		conns = append(conns, conn)
+	}
+	io.Copy(io.Discard, os.Stdin)
+	runtime.KeepAlive(conns)
+	return nil
+}
+
+// dialler starts the process of the devices.
+func dialler(t *testing.T, address string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "FERRULE_TEST_DIAL="+address)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// used is the memory that is in use: the heap, and the stacks of goroutines.
+func used() int64 {
+	time.Sleep(300 * time.Millisecond) // let what is done end
+	for range 3 {                      // what pools hold goes with the second
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// TestRatioIdle: what an idle device costs, beside a bare socket with a goroutine
+// that reads it.
+func TestRatioIdle(t *testing.T) {
+	var bare, device int64
+	t.Run("sockets", func(t *testing.T) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		before := used()
+		dialler(t, ln.Addr().String())
+		for range idle {
+			conn, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			go func() {
+				conn.Read(make([]byte, 4096))
+				conn.Write([]byte{0x20, 2, 0, 0})
+				conn.Read(make([]byte, 1))
+			}()
+		}
+		bare = (used() - before) / idle
+	})
+	t.Run("devices", func(t *testing.T) {
+		g := start(t, passwords{}, func(c *mqtt.Config) { c.Lobby.PerHost, c.Lobby.Host.Burst = 2*idle, 2*idle })
+		before := used()
+		dialler(t, g.address)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for range idle {
+			link, err := g.sighting(t).Open(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { link.Close() })
+			go link.Recv(ctx)
+		}
+		device = (used() - before) / idle
+	})
+	t.Logf("an idle device takes %d bytes, a socket with a reader %d: %.1f times as much", device, bare, float64(device)/float64(bare))
+	if device > most {
+		t.Errorf("want at most %d", most)
+	}
+}

@@ -1,0 +1,143 @@
+package mqtt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
+)
+
+// anybody is the credential of everybody.
+type anybody struct{}
+
+func (anybody) Check(context.Context, netip.Addr, string, string, string, string) (string, string, bool, error) {
+	return "toy", "", true, nil
+}
+
+// inMemory connects a device over a pipe, inside a synctest bubble, and opens it.
+func inMemory(t *testing.T, keepalive uint16) (transport.Link, net.Conn) {
+	t.Helper()
+	cfg := DefaultConfig()
+	c := New(cfg, nil, anybody{}, slog.New(slog.DiscardHandler))
+	seen := make(chan transport.Sighting, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go c.lobby.Watch(ctx, func(_ string, all []transport.Sighting) {
+		if len(all) > 0 {
+			seen <- all[0]
+		}
+	})
+	place, err := c.lobby.Enter(netip.MustParseAddr("192.168.1.20"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe()
+	go c.serve(ctx, near, netip.Addr{}, place)
+	hello := packets.Packet{
+		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
+		Connect: packets.ConnectParams{ProtocolName: []byte("MQTT"), Clean: true, Keepalive: keepalive, ClientIdentifier: "toy"},
+	}
+	var out bytes.Buffer
+	hello.ConnectEncode(&out)
+	far.Write(out.Bytes())
+	if _, err := io.ReadFull(far, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	link, err := (<-seen).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		link.Close()
+		far.Close()
+	})
+	return link, far
+}
+
+// TestKeepAlive: a device that is gone without a word is found when it has not
+// done what it promised, and half of that time has passed again.
+func TestKeepAlive(t *testing.T) {
+	for keepalive, want := range map[uint16]time.Duration{
+		1: 1500 * time.Millisecond, 240: 6 * time.Minute, 0xffff: 0xffff * 1500 * time.Millisecond,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			link, _ := inMemory(t, keepalive)
+			begun := time.Now()
+			_, err := link.Recv(t.Context())
+			if took := time.Since(begun); !errors.Is(err, inbound.ErrSilent) || took != want {
+				t.Errorf("after %v, Recv returned %v; want %v", took, err, want)
+			}
+		})
+	}
+}
+
+// TestIdle: a device that does as it promised stays, and one that promised
+// nothing does.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link, far := inMemory(t, 60)
+		go func() {
+			for range 60 {
+				time.Sleep(time.Minute)
+				far.Write([]byte{packets.Pingreq << 4, 0})
+				io.ReadFull(far, make([]byte, 2))
+			}
+			far.Write([]byte{packets.Publish << 4, 4, 0, 1, 't', 'x'})
+		}()
+		if m, err := link.Recv(t.Context()); err != nil || string(m.Data) != "x" {
+			t.Errorf("got %q, %v", m.Data, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		link, _ := inMemory(t, 0)
+		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+		defer cancel()
+		if _, err := link.Recv(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Recv returned %v", err)
+		}
+	})
+}
+
+// TestStuck: a device that takes no byte costs the time that it may, and is gone.
+func TestStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link, _ := inMemory(t, 240)
+		begun := time.Now()
+		err := link.Send(t.Context(), transport.Message{Data: []byte("x")})
+		if took := time.Since(begun); !errors.Is(err, transport.ErrUnsent) || !errors.Is(err, inbound.ErrStuck) || took != 5*time.Second {
+			t.Errorf("after %v, Send returned %v", took, err)
+		}
+		if _, err := link.Recv(t.Context()); !errors.Is(err, inbound.ErrStuck) {
+			t.Errorf("Recv returned %v", err)
+		}
+	})
+}
+
+// TestFull: what a device publishes waits in the device while nobody receives.
+func TestFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, far := inMemory(t, 240)
+		far.SetWriteDeadline(time.Now().Add(time.Minute))
+		written := 0
+		for {
+			n, err := far.Write([]byte{packets.Publish << 4, 4, 0, 1, 't', 'x'})
+			if written += n; err != nil {
+				break
+			}
+		}
+		if written > 0 {
+			t.Errorf("%d bytes were taken", written)
+		}
+	})
+}

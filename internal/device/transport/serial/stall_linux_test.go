@@ -1,0 +1,125 @@
+package serial
+
+import (
+	"context"
+	"flag"
+	"os/exec"
+	"testing"
+	"time"
+
+	"go.bug.st/serial"
+	"golang.org/x/sys/unix"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+)
+
+var (
+	stallTime = flag.Duration("stall", 5*time.Second, "how long TestStall tries")
+	blocking  = flag.Bool("stall-blocking", false, "TestStall reads as the library does, in a system call that blocks")
+	echo      = flag.Bool("stall-echo", false, "TestStall calls a process that answers at once, in place of a board")
+)
+
+// answerer returns the port of a board, or of a process that sends back whatever
+// it gets, which is many times as fast.
+func answerer(t *testing.T) (path string) {
+	t.Helper()
+	if !*echo {
+		return uno.Start(t, uno.Options{Fast: true}).Path()
+	}
+	master, path := openPTY(t)
+	withFD(master, func(fd int) { unix.SetNonblock(fd, false) }) // cat knows no other way
+	cat := exec.Command("cat")
+	cat.Stdin, cat.Stdout = master, master
+	if err := cat.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cat.Process.Kill()
+		cat.Wait()
+	})
+	return path
+}
+
+// blockingConn reads and writes as the library does.
+type blockingConn struct{ serial.Port }
+
+func (blockingConn) SetReadDeadline(time.Time) error  { return nil }
+func (blockingConn) SetWriteDeadline(time.Time) error { return nil }
+
+var garbage []byte
+
+// TestStall calls a board as fast as it answers while garbage is made and
+// collected. A read that waits in a system call can stop the whole process then:
+// until the next timer, and there may be none for a minute. Nothing here sets
+// one meanwhile, so that whatever stops is seen as a call that takes long.
+func TestStall(t *testing.T) {
+	const most = 500 * time.Millisecond
+	path := answerer(t)
+	var conn transport.Conn
+	var err error
+	if *blocking {
+		var port serial.Port
+		port, err = serial.Open(path, &serial.Mode{BaudRate: DefaultBaud})
+		conn = blockingConn{port}
+	} else {
+		conn, err = openPort(path, DefaultBaud, ResetOpen)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := transport.NewStream(conn, transport.Info{}, transport.DefaultLimits())
+	defer link.Close()
+	answers := make(chan struct{}, 1)
+	go func() {
+		defer close(answers)
+		for {
+			m, err := link.Recv(context.Background())
+			if err != nil {
+				return
+			}
+			if m.Data[0] == '{' {
+				answers <- struct{}{}
+			}
+		}
+	}()
+	ask := func() {
+		if _, err := conn.Write([]byte(`{"jsonrpc":"2.0","id":7,"method":"gpio_read","params":{"pin":13}}` + "\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for ready := false; !ready; { // the board is deaf while it boots
+		ask()
+		select {
+		case <-answers:
+			ready = true
+		case <-time.After(time.Second):
+		}
+	}
+	for quiet := false; !quiet; { // answers to what was asked in vain
+		select {
+		case <-answers:
+		case <-time.After(2 * time.Second):
+			quiet = true
+		}
+	}
+	defer time.AfterFunc(*stallTime+time.Minute, func() { link.Close() }).Stop() // an answer was lost
+
+	calls := 0
+	var longest time.Duration
+	for end := time.Now().Add(*stallTime); time.Now().Before(end); calls++ {
+		start := time.Now()
+		ask()
+		if _, ok := <-answers; !ok {
+			t.Fatalf("no answer to call %d", calls)
+		}
+		for range 10 {
+			garbage = make([]byte, 32<<10)
+		}
+		longest = max(longest, time.Since(start))
+	}
+	t.Logf("%d calls, the longest took %v, at most %v", calls, longest.Round(time.Millisecond), most)
+	if longest > most {
+		t.Errorf("one took %v", longest)
+	}
+}

@@ -1,0 +1,155 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Stream is the Link of a medium that carries lines over a stream of bytes: a
+// socket, a serial port. One Message is one line.
+type Stream struct {
+	Tap
+	conn   Conn
+	info   Info
+	lines  *Lines
+	out    []byte // the line being sent; kept between calls
+	closed atomic.Bool
+	close  sync.Once
+}
+
+// Conn is the stream of bytes under a Stream, such as a net.Conn.
+type Conn interface {
+	io.ReadWriteCloser
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
+// NewStream makes a Link of conn, which it then owns.
+func NewStream(conn Conn, info Info, limits Limits) *Stream {
+	return &Stream{conn: conn, info: info, lines: NewLines(conn, limits)}
+}
+
+// Recv implements Link.
+func (s *Stream) Recv(ctx context.Context) (Message, error) {
+	line, err := s.next(ctx)
+	if err == nil {
+		m := Message{Data: line}
+		s.Saw(In, m, "")
+		return m, nil
+	}
+	if errors.Is(err, ErrTooLong) {
+		s.Note("dropped: " + err.Error())
+		return Message{}, err
+	}
+	err = s.broken(ctx, err)
+	if rest := s.lines.Rest(); len(rest) > 0 && ctx.Err() == nil {
+		s.Saw(In, Message{Data: rest}, "broke off without a line end")
+	}
+	return Message{}, err
+}
+
+// next reads a line until ctx ends, if it can end.
+func (s *Stream) next(ctx context.Context) ([]byte, error) {
+	if ctx.Done() != nil {
+		defer during(ctx, s.conn.SetReadDeadline)()
+	}
+	return s.lines.Next()
+}
+
+// Send implements Link.
+func (s *Stream) Send(ctx context.Context, m Message) error {
+	if bytes.IndexByte(m.Data, '\n') >= 0 {
+		return fmt.Errorf("%w: a line cannot hold a line end", ErrUnsent)
+	}
+	if s.closed.Load() {
+		return fmt.Errorf("%w: %w", ErrUnsent, ErrClosed)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsent, err)
+	}
+	s.out = append(append(s.out[:0], m.Data...), '\n')
+	s.conn.SetWriteDeadline(sendLimit(ctx)) // fails only on a closed conn, and then Write does
+	s.Saw(Out, m, "")                       // before the answer can be seen
+	n, err := s.conn.Write(s.out)
+	if err == nil {
+		return nil
+	}
+	if err = s.broken(ctx, err); errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errStuck
+	}
+	s.Note(fmt.Sprintf("of this, %d bytes were sent: %v", n, err))
+	if n == 0 {
+		return fmt.Errorf("%w: %w", ErrUnsent, err)
+	}
+	s.Close()
+	return err
+}
+
+// maxSend is how long a line may take to be sent. A peer that does not take it
+// by then does not read.
+const maxSend = 5 * time.Second
+
+var errStuck = errors.New("the device does not read")
+
+// sendLimit is when a Send that begins now must end. Setting a deadline is cheap;
+// watching for ctx to be cancelled is not, and a line is short.
+func sendLimit(ctx context.Context) time.Time {
+	limit := time.Now().Add(maxSend)
+	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
+		return d
+	}
+	return limit
+}
+
+// broken says why reading or writing failed: because ctx ended, because we
+// closed, or because the link broke.
+func (s *Stream) broken(ctx context.Context, err error) error {
+	switch {
+	case s.closed.Load():
+		return ErrClosed
+	case ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded):
+		return ctx.Err()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
+		return errors.New("the device closed the connection")
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err // without the ports of this one connection
+	}
+	return err
+}
+
+// Close implements Link. Whoever calls it second waits for the first.
+func (s *Stream) Close() (err error) {
+	s.closed.Store(true)
+	s.close.Do(func() { err = s.conn.Close() })
+	return err
+}
+
+// Info implements Link.
+func (s *Stream) Info() Info { return s.info }
+
+// during makes I/O that blocks end with os.ErrDeadlineExceeded when ctx ends.
+// The function that it returns ends the watch, and waits until no deadline is
+// left behind.
+func during(ctx context.Context, setDeadline func(time.Time) error) (done func()) {
+	fired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		setDeadline(time.Unix(1, 0)) // fails only on a closed conn, whose I/O ends anyway
+		close(fired)
+	})
+	return func() {
+		if !stop() {
+			<-fired
+			setDeadline(time.Time{})
+		}
+	}
+}

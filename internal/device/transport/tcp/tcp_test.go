@@ -1,0 +1,110 @@
+package tcp_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
+	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
+)
+
+// sight returns the sighting of a board at address.
+func sight(t *testing.T, board tcp.Board) transport.Sighting {
+	t.Helper()
+	cfg := tcp.DefaultConfig()
+	cfg.Boards = []tcp.Board{board}
+	cfg.Dialects = []string{"any"}
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := make(chan transport.Sighting, 1)
+	ended := make(chan error)
+	go func() {
+		ended <- tcp.New(cfg).Watch(ctx, func(_ string, all []transport.Sighting) { seen <- all[0] })
+	}()
+	s := <-seen
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatalf("Watch returned %v, want nil when its context ends", err)
+	}
+	return s
+}
+
+func TestLink(t *testing.T) {
+	transporttest.RunLines(t, func(t *testing.T) (transport.Link, io.ReadWriteCloser) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		link, err := sight(t, tcp.Board{Address: ln.Addr().String()}).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		far, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { link.Close(); far.Close() })
+		return link, far
+	})
+}
+
+func TestSighting(t *testing.T) {
+	s := sight(t, tcp.Board{Address: "127.0.0.1:9", Name: "robot"})
+	if s.Address != "127.0.0.1:9" || s.Name != "robot" || !s.Adopted || s.Medium != "tcp" {
+		t.Errorf("got %+v", s)
+	}
+	if s := sight(t, tcp.Board{Address: "127.0.0.1:9", Held: true}); s.Adopted {
+		t.Error("a held board was adopted")
+	}
+	for address, local := range map[string]bool{
+		"127.0.0.1:9": true, "127.1.2.3:9": true, "[::1]:9": true, "localhost:9": true,
+		"192.168.1.20:9": false, "board.local:9": false, "[fe80::1]:9": false,
+	} {
+		if s := sight(t, tcp.Board{Address: address}); s.Local != local {
+			t.Errorf("%s is local: %t", address, s.Local)
+		}
+	}
+}
+
+func TestOpenFails(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close() // nobody listens there now
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err = sight(t, tcp.Board{Address: ln.Addr().String()}).Open(ctx)
+	if err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("Open returned %v, want connection refused", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, test := range []struct{ address, want string }{
+		{"127.0.0.1", "want HOST:PORT"},
+		{":4242", "want HOST:PORT"},
+		{"board:0", "1 to 65535"},
+		{"board:http", "1 to 65535"},
+		{"board:70000", "1 to 65535"},
+		{"board:4242", ""},
+		{"[fe80::1]:4242", ""},
+	} {
+		err := tcp.Config{Boards: []tcp.Board{{Address: test.address}}}.Check()
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.address, err, test.want)
+		}
+	}
+	twice := tcp.Config{Boards: []tcp.Board{{Address: "a:1"}, {Address: "a:1"}}}
+	if err := twice.Check(); err == nil {
+		t.Error("an address was given twice, and Check did not mind")
+	}
+}

@@ -1,0 +1,309 @@
+// Package transporttest is the suite that every medium must pass, and a Link in
+// memory for the tests of grammars.
+//
+// A medium of lines calls RunLines; any other calls Run.
+package transporttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+)
+
+// Far is the peer's end of a link, in the hands of a test.
+type Far interface {
+	Send(transport.Message) error
+	Recv() (transport.Message, error)
+	Close() error
+}
+
+// Open returns a fresh link and its far end; t.Cleanup closes what they need.
+type Open func(t *testing.T) (transport.Link, Far)
+
+// patience bounds every wait of the suite.
+const patience = 5 * time.Second
+
+// Run checks the contract of wire.Link on the links that open returns.
+func Run(t *testing.T, open Open) {
+	for name, test := range map[string]func(*testing.T, transport.Link, Far){
+		"messages go both ways in order":      bothWays,
+		"recv ends with its context":          recvEndsWithContext,
+		"close ends recv and send":            closeEnds,
+		"the peer's close is not our own":     peerCloses,
+		"a send that cannot go on ends":       sendBlocked,
+		"an ended context sends nothing":      sendAfterContext,
+		"data belongs to whoever received it": dataIsOwned,
+		"a tap sees everything":               tapped,
+		"info is complete and constant":       info,
+		"nothing is left behind":              nothingLeft,
+	} {
+		t.Run(name, func(t *testing.T) {
+			link, far := open(t)
+			test(t, link, far)
+		})
+	}
+}
+
+func message(format string, args ...any) transport.Message {
+	return transport.Message{Data: fmt.Appendf(nil, format, args...)}
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func bothWays(t *testing.T, link transport.Link, far Far) {
+	const n = 100
+	ctx := within(t)
+	sent := make(chan error, 2)
+	go func() {
+		for i := range n {
+			if err := link.Send(ctx, message(`{"down":%d}`, i)); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	got := make(chan string, n)
+	go func() {
+		for range n {
+			m, err := far.Recv()
+			if err != nil {
+				break
+			}
+			got <- string(m.Data)
+		}
+		close(got)
+	}()
+	go func() {
+		for i := range n {
+			if err := far.Send(message(`{"up":%d}`, i)); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	for i := range n {
+		m, err := link.Recv(ctx)
+		if err != nil {
+			t.Fatalf("message %d up: %v", i, err)
+		}
+		if want := fmt.Sprintf(`{"up":%d}`, i); string(m.Data) != want {
+			t.Fatalf("message %d up is %q, want %q", i, m.Data, want)
+		}
+	}
+	i := 0
+	for data := range got {
+		if want := fmt.Sprintf(`{"down":%d}`, i); data != want {
+			t.Fatalf("message %d down is %q, want %q", i, data, want)
+		}
+		i++
+	}
+	if i != n {
+		t.Fatalf("%d of %d messages went down", i, n)
+	}
+	for range 2 {
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func recvEndsWithContext(t *testing.T, link transport.Link, far Far) {
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		_, err := link.Recv(ctx)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Recv returned %v, want the context's error", err)
+		}
+	}
+	go far.Send(message("still here"))
+	if m, err := link.Recv(within(t)); err != nil || string(m.Data) != "still here" {
+		t.Fatalf("the link did not survive: %q, %v", m.Data, err)
+	}
+}
+
+func closeEnds(t *testing.T, link transport.Link, _ Far) {
+	got := make(chan error, 1)
+	go func() {
+		_, err := link.Recv(context.Background())
+		got <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	if err := link.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-got:
+		if !errors.Is(err, transport.ErrClosed) {
+			t.Errorf("Recv returned %v, want ErrClosed", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Recv waits on a closed link")
+	}
+	if err := link.Close(); err != nil {
+		t.Errorf("the second Close returned %v", err)
+	}
+	if err := link.Send(within(t), message("too late")); !errors.Is(err, transport.ErrUnsent) {
+		t.Errorf("Send on a closed link returned %v, want ErrUnsent", err)
+	}
+}
+
+func peerCloses(t *testing.T, link transport.Link, far Far) {
+	go far.Close()
+	_, err := link.Recv(within(t))
+	if err == nil || errors.Is(err, transport.ErrClosed) || errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Recv returned %v, want an error that says that the peer is gone", err)
+	}
+}
+
+func sendBlocked(t *testing.T, link transport.Link, _ Far) {
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	big := transport.Message{Data: bytes.Repeat([]byte("x"), 64<<10)}
+	var err error
+	start := time.Now()
+	for range 1024 {
+		if err = link.Send(ctx, big); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		t.Skip("this medium takes 64 MB without anybody reading")
+	}
+	if took := time.Since(start); took > patience {
+		t.Errorf("Send ended %v after its context", took)
+	}
+	if !errors.Is(err, transport.ErrUnsent) {
+		if err := link.Send(within(t), message("after")); !errors.Is(err, transport.ErrUnsent) {
+			t.Errorf("after half a message, Send returned %v, want ErrUnsent", err)
+		}
+	}
+}
+
+func sendAfterContext(t *testing.T, link transport.Link, far Far) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := link.Send(ctx, message("never")); !errors.Is(err, transport.ErrUnsent) {
+		t.Fatalf("Send returned %v, want ErrUnsent", err)
+	}
+	go link.Send(t.Context(), message("first"))
+	if m, err := far.Recv(); err != nil || string(m.Data) != "first" {
+		t.Fatalf("the peer got %q, %v, want the first message", m.Data, err)
+	}
+}
+
+func dataIsOwned(t *testing.T, link transport.Link, far Far) {
+	go func() {
+		far.Send(message("one"))
+		far.Send(message("two"))
+	}()
+	ctx := within(t)
+	one, err := link.Recv(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := link.Recv(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(one.Data) != "one" || string(two.Data) != "two" {
+		t.Errorf("got %q and %q", one.Data, two.Data)
+	}
+}
+
+func tapped(t *testing.T, link transport.Link, far Far) {
+	tap, ok := link.(transport.Tapped)
+	if !ok {
+		t.Fatalf("%T cannot be watched: embed a wire.Tap", link)
+	}
+	seen := make(chan string, 4)
+	tap.Observe(func(f transport.Frame) { seen <- fmt.Sprintf("%d %s%s", f.Way, f.Message.Data, f.Note) })
+	go far.Send(message("up"))
+	if _, err := link.Recv(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	transport.Note(link, "a %s", "remark")
+	go func() { // it is answered as soon as it is there
+		far.Recv()
+		far.Send(message("answer"))
+	}()
+	received := make(chan error, 1)
+	go func() {
+		_, err := link.Recv(within(t))
+		received <- err
+	}()
+	if err := link.Send(within(t), message("down")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-received; err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1 up", "3 a remark", "2 down", "1 answer"} {
+		if got := <-seen; got != want {
+			t.Errorf("the tap saw %q, want %q", got, want)
+		}
+	}
+}
+
+func info(t *testing.T, link transport.Link, _ Far) {
+	got := link.Info()
+	if got.Medium == "" || got.Address == "" {
+		t.Errorf("%+v lacks a medium or an address", got)
+	}
+	link.Close()
+	if link.Info() != got {
+		t.Errorf("Info changed from %+v to %+v", got, link.Info())
+	}
+}
+
+func nothingLeft(t *testing.T, link transport.Link, far Far) {
+	before := runtime.NumGoroutine() // the link is open already: idle, it may hold none
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		link.Recv(ctx)
+		close(ended)
+	}()
+	time.Sleep(10 * time.Millisecond)
+	cancel()
+	<-ended
+	link.Close()
+	far.Close()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if n := runtime.NumGoroutine(); n <= before {
+			return
+		} else if time.Now().After(deadline) {
+			buf := make([]byte, 1<<16)
+			t.Fatalf("%d goroutines, %d before:\n%s", n, before, buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
+
+// lineFar is the Far of a medium whose peer sees a stream of bytes.
+type lineFar struct {
+	io.ReadWriteCloser
+	lines *transport.Lines
+}
+
+func (f lineFar) Send(m transport.Message) error {
+	_, err := f.Write(append(bytes.Clone(m.Data), '\r', '\n'))
+	return err
+}
+
+func (f lineFar) Recv() (transport.Message, error) {
+	line, err := f.lines.Next()
+	return transport.Message{Data: line}, err
+}

@@ -1,0 +1,242 @@
+package fleet_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/fleet"
+)
+
+// on is a device as a node tells of it, with when that was, in seconds.
+func on(node string, state ferrule.State, since int) *ferrule.Device {
+	dev := device("robot", state)
+	dev.Node, dev.Since = node, time.Unix(int64(since), 0)
+	return dev
+}
+
+// TestSeen: of what this node and another say of a device, one is seen, by
+// everybody.
+func TestSeen(t *testing.T) {
+	const online, offline, released = ferrule.StateOnline, ferrule.StateOffline, ferrule.StateReleased
+	for name, test := range map[string]struct {
+		own, other *ferrule.Device
+		want       string
+	}{
+		"here alone":                        {on("here", offline, 1), nil, "here"},
+		"there alone":                       {nil, on("there", offline, 1), "there"},
+		"online here":                       {on("here", online, 1), on("there", offline, 2), "here"},
+		"online at both":                    {on("here", online, 1), on("there", online, 2), "here"},
+		"online there":                      {on("here", offline, 2), on("there", online, 1), "there"},
+		"online there, released here":       {on("here", released, 2), on("there", online, 1), "there"},
+		"released here":                     {on("here", released, 1), on("there", offline, 2), "here"},
+		"released here and later there":     {on("here", released, 1), on("there", released, 2), "here"},
+		"offline, later here":               {on("here", offline, 2), on("there", offline, 1), "here"},
+		"offline, later there":              {on("here", offline, 1), on("there", offline, 2), "there"},
+		"offline here, released there":      {on("here", offline, 1), on("there", released, 2), "there"},
+		"offline here, released there once": {on("here", offline, 2), on("there", released, 1), "here"},
+		"offline at the same moment":        {on("here", offline, 1), on("there", offline, 1), "here"},
+	} {
+		for _, ownFirst := range []bool{true, false} {
+			f := fleet.New(nil)
+			told := &mirror{there: make(map[string]*ferrule.Device)}
+			f.Follow(told)
+			manifests := map[string]*ferrule.Manifest{"here": {Model: "here"}, "there": {Model: "there"}}
+			puts := []func(){
+				func() {
+					if test.own != nil {
+						f.Put(test.own, manifests["here"], way("here"))
+					}
+				},
+				func() {
+					if test.other != nil {
+						f.PutElsewhere(test.other, manifests["there"], way("there"))
+					}
+				},
+			}
+			if !ownFirst {
+				slices.Reverse(puts)
+			}
+			for _, put := range puts {
+				put()
+			}
+			dev, m, ok := f.Lookup("robot")
+			if !ok || dev.Node != test.want || m != manifests[test.want] {
+				t.Errorf("%s: found %+v, %+v, %t", name, dev, m, ok)
+			}
+			if result, err := f.Handle(t.Context(), &ferrule.Call{Device: "robot"}); err != nil || string(result.Value) != test.want {
+				t.Errorf("%s: called %v, %v", name, result, err)
+			}
+			if all := f.Devices(); len(all) != 1 || all[0] != dev {
+				t.Errorf("%s: listed %+v", name, all)
+			}
+			late := &mirror{there: make(map[string]*ferrule.Device)}
+			f.Follow(late)
+			if told.there["robot"] != dev || late.there["robot"] != dev {
+				t.Errorf("%s: told %+v, and later %+v", name, told.there["robot"], late.there["robot"])
+			}
+		}
+	}
+}
+
+// TestFollowBoth: followers are told when something else is seen, and not of what
+// is hidden; who follows the node's own is told of these alone.
+func TestFollowBoth(t *testing.T) {
+	f := fleet.New(nil)
+	f.Put(on("here", ferrule.StateOnline, 1), nil, nil)
+	f.PutElsewhere(device("arm", ferrule.StateOnline), nil, nil)
+	f.Own(device("gateway", ferrule.StateOnline), nil, way("gateway"))
+	var seen, own diary
+	stop := f.Follow(&seen)
+	stopOwn := f.FollowOwn(&own)
+	if want := []string{"robot online false"}; !slices.Equal(own.lines, want) {
+		t.Errorf("first told of its own: %q", own.lines)
+	}
+	var each []string
+	f.EachOwn(func(dev *ferrule.Device) { each = append(each, dev.ID) })
+	if !slices.Equal(each, []string{"robot"}) {
+		t.Errorf("of its own there are %q", each)
+	}
+	seen.lines, own.lines = nil, nil
+	for _, step := range []struct {
+		do        func()
+		seen, own []string
+	}{
+		{func() { f.PutElsewhere(on("there", ferrule.StateOnline, 2), nil, nil) }, nil, nil},
+		{func() { f.Put(on("here", ferrule.StateOffline, 3), nil, nil) }, []string{"robot online false"}, []string{"robot offline false"}},
+		{func() { f.Put(on("here", ferrule.StateReleased, 4), nil, nil) }, nil, []string{"robot released false"}},
+		{func() { f.PutElsewhere(on("there", ferrule.StateOffline, 5), nil, nil) }, []string{"robot released false"}, nil},
+		{func() { f.Remove("robot") }, []string{"robot offline false"}, []string{"robot removed"}},
+		{func() { f.Remove("robot") }, nil, nil},
+		{func() { f.Remove("arm") }, nil, nil},
+		{func() { f.Put(on("here", ferrule.StateOnline, 6), nil, nil) }, []string{"robot online false"}, []string{"robot online false"}},
+		{func() { f.RemoveElsewhere("robot") }, nil, nil},
+		{func() { f.RemoveElsewhere("robot") }, nil, nil},
+		{func() { f.RemoveElsewhere("arm") }, []string{"arm removed"}, nil},
+		{func() { f.Own(device("gateway", ferrule.StateOnline), nil, nil) }, []string{"gateway online false"}, nil},
+		{func() { f.Remove("robot") }, []string{"robot removed"}, []string{"robot removed"}},
+		{func() { stop(); stopOwn(); f.Put(on("here", ferrule.StateOnline, 7), nil, nil) }, nil, nil},
+	} {
+		seen.lines, own.lines = nil, nil
+		step.do()
+		if !slices.Equal(seen.lines, step.seen) || !slices.Equal(own.lines, step.own) {
+			t.Errorf("told %q and %q, want %q and %q", seen.lines, own.lines, step.seen, step.own)
+		}
+	}
+}
+
+// TestFinder: what the fleet was not told of is looked for, with no lock held, and
+// nothing else is.
+func TestFinder(t *testing.T) {
+	var f *fleet.Fleet
+	var asked []string
+	f = fleet.New(func(id string) (fleet.Record, bool) {
+		asked = append(asked, id)
+		f.PutElsewhere(device("meanwhile", ferrule.StateOnline), nil, nil) // a lock that is held would show
+		if id != "far" {
+			return fleet.Record{}, false
+		}
+		return fleet.Record{Device: device("far", ferrule.StateOnline), Manifest: &ferrule.Manifest{}, Way: way("far")}, true
+	})
+	f.Own(device("gateway", ferrule.StateOnline), nil, way("gateway"))
+	f.Put(device("arm", ferrule.StateOffline), nil, nil)
+	dev, m, ok := f.Lookup("far")
+	if !ok || dev.ID != "far" || m == nil {
+		t.Errorf("found %+v, %+v, %t", dev, m, ok)
+	}
+	if result, err := f.Handle(t.Context(), &ferrule.Call{Device: "far"}); err != nil || string(result.Value) != "far" {
+		t.Errorf("called %v, %v", result, err)
+	}
+	if dev, _, ok := f.Lookup("nowhere"); ok || dev != nil {
+		t.Errorf("found %+v", dev)
+	}
+	gone := ferrule.Target{Device: device("gone", ferrule.StateOffline)}
+	if _, err := f.Handle(t.Context(), &ferrule.Call{Device: "gone", Target: gone}); ferrule.AsError(err).Code != ferrule.Offline {
+		t.Errorf("got %v", err)
+	}
+	for _, id := range []string{"arm", "gateway"} {
+		if _, _, ok := f.Lookup(id); !ok {
+			t.Errorf("there is no %s", id)
+		}
+	}
+	arm := ferrule.Target{Device: device("arm", ferrule.StateOffline)}
+	if _, err := f.Handle(t.Context(), &ferrule.Call{Device: "arm", Target: arm}); ferrule.AsError(err).Code != ferrule.Offline {
+		t.Errorf("got %v", err)
+	}
+	if want := []string{"far", "far", "nowhere", "gone"}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
+// TestBothUnderChange: this node and others tell of the same devices at once, and
+// in the end followers have what is seen.
+func TestBothUnderChange(t *testing.T) {
+	f := fleet.New(func(string) (fleet.Record, bool) { return fleet.Record{}, false })
+	states := []ferrule.State{ferrule.StateOnline, ferrule.StateOffline, ferrule.StateReleased}
+	seen, own := &mirror{there: make(map[string]*ferrule.Device)}, &mirror{there: make(map[string]*ferrule.Device)}
+	f.Follow(seen)
+	f.FollowOwn(own)
+	var lastOwn [10]atomic.Pointer[ferrule.Device]
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 1000 {
+				n := i % 10
+				dev := device(fmt.Sprint("d", n), states[i%3])
+				dev.Since = time.Unix(int64(i%7), 0)
+				switch {
+				case w == 0 && i%5 == 4:
+					f.Remove(dev.ID)
+					lastOwn[n].Store(nil)
+				case w == 0:
+					f.Put(dev, nil, way("here"))
+					lastOwn[n].Store(dev)
+				case i%4 == 3:
+					f.RemoveElsewhere(dev.ID)
+				default:
+					f.PutElsewhere(dev, nil, way("there"))
+				}
+			}
+		})
+		wg.Go(func() {
+			for i := range 1000 {
+				id := fmt.Sprint("d", i%10)
+				if dev, _, ok := f.Lookup(id); ok {
+					f.Handle(t.Context(), &ferrule.Call{Device: id, Target: ferrule.Target{Device: dev}})
+				}
+				if i%100 == 0 {
+					f.Devices()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	all := f.Devices()
+	if len(seen.there) != len(all) {
+		t.Errorf("%d are seen, and %d were told of", len(all), len(seen.there))
+	}
+	for _, dev := range all {
+		if seen.there[dev.ID] != dev {
+			t.Errorf("%+v is seen, and %+v was told", dev, seen.there[dev.ID])
+		}
+	}
+	for n := range lastOwn {
+		if dev := own.there[fmt.Sprint("d", n)]; dev != lastOwn[n].Load() {
+			t.Errorf("told of its own %+v, want %+v", dev, lastOwn[n].Load())
+		}
+	}
+}
+
+// TestLookupAllocatesNothing: the road passes here on every call.
+func TestLookupAllocatesNothing(t *testing.T) {
+	f := fleet.New(nil)
+	f.Put(on("here", ferrule.StateOffline, 1), nil, nil)
+	f.PutElsewhere(on("there", ferrule.StateOnline, 1), nil, nil)
+	if n := testing.AllocsPerRun(100, func() { f.Lookup("robot") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,203 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/fleet"
+)
+
+func device(id string, state ferrule.State) *ferrule.Device {
+	return &ferrule.Device{ID: id, Kind: "k", State: state, Reason: "unplugged"}
+}
+
+func way(name string) ferrule.Handler {
+	return func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+		return &ferrule.Result{Value: []byte(name)}, nil
+	}
+}
+
+func ids(devices []*ferrule.Device) []string {
+	var all []string
+	for _, d := range devices {
+		all = append(all, d.ID)
+	}
+	return all
+}
+
+func TestFleet(t *testing.T) {
+	f := fleet.New(nil)
+	m := &ferrule.Manifest{Model: "m"}
+	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
+	f.Put(device("arm", ferrule.StateOffline), nil, nil)
+	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
+
+	if got := ids(f.Devices()); !slices.Equal(got, []string{"arm", "robot"}) {
+		t.Errorf("devices are %q", got)
+	}
+	for _, id := range []string{"robot", "gateway"} {
+		dev, manifest, ok := f.Lookup(id)
+		if !ok || dev.ID != id || manifest != m {
+			t.Errorf("%s: %+v, %+v, %t", id, dev, manifest, ok)
+		}
+		result, err := f.Handle(t.Context(), &ferrule.Call{Device: id, Target: ferrule.Target{Device: dev}})
+		if err != nil || string(result.Value) != id {
+			t.Errorf("%s: %v, %v", id, result, err)
+		}
+	}
+	dev, _, _ := f.Lookup("arm")
+	if _, err := f.Handle(t.Context(), &ferrule.Call{Device: "arm", Target: ferrule.Target{Device: dev}}); ferrule.AsError(err).Code != ferrule.Offline {
+		t.Errorf("got %v", err)
+	}
+
+	f.Put(device("robot", ferrule.StateOffline), m, nil)
+	if dev, _, _ := f.Lookup("robot"); dev.State != ferrule.StateOffline {
+		t.Errorf("got %+v", dev)
+	}
+	dev, _, _ = f.Lookup("robot")
+	if _, err := f.Handle(t.Context(), &ferrule.Call{Device: "robot", Target: ferrule.Target{Device: dev}}); err == nil || ferrule.AsError(err).Code != ferrule.Offline {
+		t.Errorf("there is still a way to it: %v", err)
+	}
+	f.Remove("robot")
+	if _, _, ok := f.Lookup("robot"); ok {
+		t.Error("robot was removed, and is there")
+	}
+}
+
+func TestFleetUnderChange(t *testing.T) {
+	f := fleet.New(nil)
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 500 {
+				id := fmt.Sprintf("d%d-%d", w, i%10)
+				f.Put(device(id, ferrule.StateOnline), nil, way(id))
+				if dev, _, ok := f.Lookup(id); !ok || dev.ID != id {
+					t.Errorf("%s: %+v, %t", id, dev, ok)
+				}
+				if i%10 == 9 {
+					f.Remove(id)
+				}
+				f.Devices()
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(f.Devices()); n != 8*9 {
+		t.Errorf("%d devices are left", n)
+	}
+}
+
+// diary is a follower that writes down what it is told.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (d *diary) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, fmt.Sprintf("%s %s %t", dev.ID, dev.State, laid != nil))
+}
+
+func (d *diary) Remove(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, id+" removed")
+}
+
+// TestFollow: whoever follows is told of all that there is, and then of each
+// change in its order.
+func TestFollow(t *testing.T) {
+	f := fleet.New(nil)
+	m := &ferrule.Manifest{Model: "m"}
+	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
+	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
+	f.Put(device("arm", ferrule.StateOffline), nil, nil)
+	f.Put(device("gone", ferrule.StateOnline), m, nil)
+	f.Remove("gone")
+	var early, late diary
+	f.Follow(&early)
+	slices.Sort(early.lines) // what there is comes in no order
+	if want := []string{"arm offline false", "gateway online true", "robot online true"}; !slices.Equal(early.lines, want) {
+		t.Errorf("told %q", early.lines)
+	}
+	early.lines = nil
+	f.Put(device("robot", ferrule.StateOffline), m, nil)
+	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
+	f.Remove("arm")
+	f.Put(device("arm", ferrule.StateReleased), m, nil)
+	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
+	f.Remove("robot")
+	want := []string{"robot offline true", "robot online true", "arm removed", "arm released true", "gateway online true", "robot removed"}
+	if !slices.Equal(early.lines, want) {
+		t.Errorf("told %q", early.lines)
+	}
+	f.Follow(&late)
+	slices.Sort(late.lines)
+	if want := []string{"arm released true", "gateway online true"}; !slices.Equal(late.lines, want) {
+		t.Errorf("told %q", late.lines)
+	}
+	if n := len(early.lines); n != len(want) {
+		t.Errorf("the first is told of the second: %q", early.lines)
+	}
+}
+
+// mirror is a follower that keeps what is there.
+type mirror struct {
+	mu    sync.Mutex
+	there map[string]*ferrule.Device
+}
+
+func (m *mirror) Put(dev *ferrule.Device, _ *ferrule.Manifest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.there[dev.ID] = dev
+}
+
+func (m *mirror) Remove(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.there, id)
+}
+
+// TestFollowUnderChange: whenever somebody begins to follow, they have at the end
+// what there is.
+func TestFollowUnderChange(t *testing.T) {
+	f := fleet.New(nil)
+	mirrors := make([]*mirror, 20)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 500 {
+				// Two goroutines are busy with each device.
+				id := fmt.Sprintf("d%d-%d", w/2, i%10)
+				if i%3 == 2 {
+					f.Remove(id)
+				} else {
+					f.Put(device(id, ferrule.StateOnline), nil, nil)
+				}
+			}
+		})
+	}
+	for i := range mirrors {
+		mirrors[i] = &mirror{there: make(map[string]*ferrule.Device)}
+		wg.Go(func() { f.Follow(mirrors[i]) })
+	}
+	wg.Wait()
+	all := f.Devices()
+	for i, m := range mirrors {
+		if len(m.there) != len(all) {
+			t.Errorf("%d has %d devices of %d", i, len(m.there), len(all))
+		}
+		for _, dev := range all {
+			if m.there[dev.ID] != dev {
+				t.Errorf("%d has another %s", i, dev.ID)
+			}
+		}
+	}
+}

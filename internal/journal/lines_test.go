@@ -1,0 +1,514 @@
+package journal_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
+)
+
+// content is the file of a journal.
+func content(t *testing.T, dir string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, journal.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func setContent(t *testing.T, dir string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, journal.FileName), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func appendContent(t *testing.T, dir string, data []byte) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(dir, journal.FileName), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.Write(data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// copied copies what a journal has, in pieces of a size, and wants the numbers to
+// follow each other.
+func copied(t *testing.T, j *journal.Journal, after uint64, most int) (lines []byte, last uint64, err error) {
+	t.Helper()
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		batch, err := j.Lines(ctx, after, most)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			return lines, after, nil
+		}
+		if err != nil {
+			return lines, after, err
+		}
+		n := uint64(bytes.Count(batch.Lines, []byte("\n")))
+		if batch.First != after+1 || batch.Last != after+n || n == 0 || batch.Chain != j.Chain() || batch.Node != "" || len(batch.Lines) > most && n > 1 {
+			t.Fatalf("after %d: got %d to %d of %s in %d bytes, with %d records", after, batch.First, batch.Last, batch.Chain, len(batch.Lines), n)
+		}
+		lines, after = append(lines, batch.Lines...), batch.Last
+	}
+}
+
+// TestLines: whatever the size of the pieces and wherever they begin, they are the
+// lines of the file.
+func TestLines(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 60)
+	j := open(t, dir, journal.DefaultConfig())
+	whole := content(t, dir)
+	if j.Chain() != string(whole[:16]) {
+		t.Errorf("the chain is known by %q", j.Chain())
+	}
+	lines := bytes.SplitAfter(whole, []byte("\n"))
+	for _, most := range []int{0, 1, len(lines[0]), len(lines[0]) * 5 / 2, 1 << 20} {
+		for after := 0; after <= 60; after += 7 {
+			got, last, err := copied(t, j, uint64(after), most)
+			if err != nil || last != 60 || !bytes.Equal(got, bytes.Join(lines[after:], nil)) {
+				t.Errorf("after %d, at most %d bytes: up to %d, %v: %d bytes", after, most, last, err, len(got))
+			}
+		}
+	}
+}
+
+// TestLinesWait: who waits for a record has it when it is on disk, and not before.
+func TestLinesWait(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		j := open(t, dir, journal.DefaultConfig())
+		if chain := j.Chain(); chain != "" {
+			t.Errorf("an empty journal is known by %q", chain)
+		}
+		start := time.Now()
+		got := make(chan ferrule.JournalLines, 2)
+		for range 2 {
+			go func() {
+				batch, err := j.Lines(t.Context(), 0, 1000)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- batch
+			}()
+		}
+		synctest.Wait()
+		j.Append(entry(1), false)
+		for range 2 {
+			batch := <-got
+			if took := time.Since(start); took < time.Second || batch.Last != 1 || batch.Chain == "" || batch.Chain != j.Chain() {
+				t.Errorf("after %v: %+v", took, batch)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, err := j.Lines(ctx, 1, 1000); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestLinesBehind: a journal whose end was cut off says so, with both numbers, at
+// once.
+func TestLinesBehind(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 10)
+	lines := bytes.SplitAfter(content(t, dir), []byte("\n"))
+	hash := func(n int) string { return string(lines[n-1][:64]) }
+	setContent(t, dir, bytes.Join(lines[:7], nil))
+	j := open(t, dir, journal.DefaultConfig())
+	_, err := j.Lines(t.Context(), 10, 1000)
+	if !errors.Is(err, journal.ErrBehind) || !strings.Contains(err.Error(), "the copy has record 10, and the newest here is 7") {
+		t.Errorf("got %v", err)
+	}
+	// What is pending is not what the copy has, even if there is enough of it.
+	for i := range 5 {
+		j.Append(entry(i), false)
+	}
+	if _, err := j.Lines(t.Context(), 10, 1000); !errors.Is(err, journal.ErrBehind) {
+		t.Errorf("got %v", err)
+	}
+	j.Append(entry(1), true)
+	// When as many have come, the numbers do not tell; the hash does.
+	for _, test := range []struct {
+		seq  uint64
+		hash string
+		want bool
+	}{{10, hash(10), false}, {8, hash(8), false}, {7, hash(7), true}, {1, hash(1), true}, {6, hash(7), false}, {99, hash(7), false}, {0, hash(1), false}, {7, "", false}} {
+		if has, err := j.Holds(test.seq, test.hash); has != test.want || err != nil {
+			t.Errorf("record %d: %t, %v", test.seq, has, err)
+		}
+		if has, err := journal.Holds(dir, test.seq, test.hash); has != test.want || err != nil {
+			t.Errorf("record %d in the file: %t, %v", test.seq, has, err)
+		}
+	}
+	if _, err := journal.Holds(t.TempDir(), 1, hash(1)); err == nil {
+		t.Error("no journal holds anything")
+	}
+}
+
+// TestLinesOfAClosedJournal: what is left can be read when the journal is closed,
+// and then there is no more.
+func TestLinesOfAClosedJournal(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, journal.DefaultConfig())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := j.Lines(context.Background(), 0, 1)
+		for after := uint64(1); err == nil; after++ {
+			_, err = j.Lines(context.Background(), after, 1)
+		}
+		ended <- err
+	}()
+	for i := 1; i <= 20; i++ {
+		j.Append(entry(i), false)
+	}
+	j.Close()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, os.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for more")
+	}
+	if got, last, err := copied(t, j, 5, 300); !errors.Is(err, os.ErrClosed) || last != 20 || !bytes.HasSuffix(content(t, dir), got) {
+		t.Errorf("up to %d, %v", last, err)
+	}
+	// Another file in its place is not it.
+	if err := os.Rename(filepath.Join(dir, journal.FileName), filepath.Join(dir, "old")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, 1, 30)
+	if _, _, err := copied(t, j, 5, 300); !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), "was moved away") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestAnotherChain: a file that was moved away ends a chain.
+func TestAnotherChain(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 3)
+	first := open(t, dir, journal.DefaultConfig())
+	first.Close()
+	if err := os.Remove(filepath.Join(dir, journal.FileName)); err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, dir, journal.DefaultConfig())
+	if j.Chain() != "" {
+		t.Errorf("got %q", j.Chain())
+	}
+	j.Append(entry(9), true)
+	if j.Chain() == first.Chain() || j.Chain() != string(content(t, dir)[:16]) {
+		t.Errorf("got %q after %q", j.Chain(), first.Chain())
+	}
+	j.Append(entry(10), true)
+	if j.Chain() != string(content(t, dir)[:16]) {
+		t.Error("a chain has changed its name")
+	}
+}
+
+// TestLinesOfATornFile: what was cut off is not copied, and the copy goes on with
+// what stands in its place.
+func TestLinesOfATornFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 3)
+	data := content(t, dir)
+	setContent(t, dir, data[:len(data)-10])
+	j := open(t, dir, journal.DefaultConfig())
+	if got, last, err := copied(t, j, 0, 1<<20); err != nil || last != 2 || !bytes.HasPrefix(data, got) {
+		t.Errorf("up to %d, %v", last, err)
+	}
+	j.Append(entry(9), true)
+	if got, last, err := copied(t, j, 2, 1<<20); err != nil || last != 3 || !bytes.Contains(got, []byte("call-9")) {
+		t.Errorf("up to %d, %v: %s", last, err, got)
+	}
+}
+
+// TestLinesOfADamagedFile: damage in the middle is copied as it is, and what is
+// behind it is found.
+func TestLinesOfADamagedFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 30)
+	lines := bytes.SplitAfter(content(t, dir), []byte("\n"))
+	lines[0], lines[9], lines[10] = []byte("x\n"), []byte("rubbish\n"), bytes.Repeat([]byte("long "), 10000)
+	lines[10][len(lines[10])-1] = '\n'
+	lines[20] = bytes.Replace(lines[20], []byte(`"seq":21`), []byte(`"seq":99999`), 1)
+	setContent(t, dir, bytes.Join(lines, nil))
+	for after := range uint64(30) {
+		j := open(t, dir, journal.DefaultConfig())
+		var got []byte
+		for at := after; ; {
+			batch, err := j.Lines(t.Context(), at, 700)
+			if err != nil || batch.Last <= at || len(batch.Chain) != 16 {
+				t.Fatalf("after %d: %+v, %v", at, batch, err)
+			}
+			got, at = append(got, batch.Lines...), batch.Last
+			if at == 30 {
+				break
+			}
+		}
+		j.Close()
+		from := max(after, 1) // a damaged line is passed over where nobody knows its number
+		if after == 9 || after == 10 {
+			from = 11
+		}
+		if whole := bytes.Join(lines[from:], nil); !bytes.HasPrefix(whole, got) && after < 20 {
+			t.Errorf("after %d: got %d bytes", after, len(got))
+		}
+	}
+}
+
+// TestLinesWhileManyWrite: the copy is the file, however the two meet.
+func TestLinesWhileManyWrite(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, journal.DefaultConfig())
+	v := journal.NewVerifier("")
+	copied := make(chan []byte)
+	go func() {
+		var all []byte
+		for after := uint64(0); ; {
+			batch, err := j.Lines(context.Background(), after, 2000)
+			if err != nil {
+				if !errors.Is(err, os.ErrClosed) {
+					t.Error(err)
+				}
+				copied <- all
+				return
+			}
+			v.Feed(batch.Lines)
+			all, after = append(all, batch.Lines...), batch.Last
+		}
+	}()
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 100 {
+				if err := j.Append(entry(w*1000+i), (w+i)%3 > 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	j.Close()
+	if got := <-copied; !bytes.Equal(got, content(t, dir)) {
+		t.Errorf("the copy has %d bytes", len(got))
+	}
+	report := v.Report()
+	if report.Records != 800 || report.Last != 800 || len(report.Findings) > 0 || report.Chain != j.Chain() {
+		t.Errorf("%+v", report)
+	}
+	if has, err := journal.Holds(dir, report.Last, report.Hash); !has || err != nil {
+		t.Errorf("%t, %v", has, err)
+	}
+}
+
+// TestVerifierInPieces: it does not matter how lines are fed, and a chain that has
+// another beginning than its name tells is found.
+func TestVerifierInPieces(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 6)
+	lines := bytes.SplitAfter(content(t, dir), []byte("\n"))
+	lines = append(lines[:2], lines[3:]...)
+	v := journal.NewVerifier("")
+	for _, line := range lines {
+		v.Feed(line)
+	}
+	report := v.Report()
+	if report.Records != 5 || len(report.Findings) != 1 || report.Findings[0] != (journal.Finding{Line: 3, Record: 3, To: 3, What: "record 3 is missing"}) {
+		t.Errorf("%+v", report)
+	}
+	v = journal.NewVerifier("0123456789abcdef")
+	v.Feed(lines[0])
+	if report := v.Report(); len(report.Findings) != 1 || !strings.HasPrefix(report.Findings[0].What, "record 1 is another: it begins the chain "+string(lines[0][:16])) {
+		t.Errorf("%+v", report)
+	}
+	// A journal that is wrong all over is told of within bounds.
+	v = journal.NewVerifier("")
+	for i := range 1000 {
+		v.Feed(fmt.Appendf(nil, "%064d {\"seq\":%d}\n", i, 3*i+2))
+		v.Feed(fmt.Appendf(nil, "%064d {\"seq\":%d}\nrubbish\n", i, max(1, i)))
+	}
+	if report := v.Report(); len(report.Findings) != 100 || report.More < 1000 || report.Records != 3000 {
+		t.Errorf("%d findings and %d more of %d", len(report.Findings), report.More, report.Records)
+	}
+}
+
+// follow follows a directory, and tells what it is told.
+func follow(t *testing.T, r *journal.Reader) (told chan string, end func()) {
+	t.Helper()
+	told = make(chan string, 100)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r.Read(ctx, true, func(l ferrule.JournalLines) error {
+			for e, err := range journal.Entries(l.Lines) {
+				told <- fmt.Sprintf("%s %d %s %v", l.Chain, e.Seq, e.Call, err)
+			}
+			return nil
+		})
+	}()
+	return told, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("following ended in %v", err)
+		}
+	}
+}
+
+func reader(t *testing.T, dir string) *journal.Reader {
+	t.Helper()
+	r, err := journal.OpenReader(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// TestReader: what was not read yet is read, and followed: a file that grows, that
+// is moved away, that takes back what it could not take whole.
+func TestReader(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := journal.OpenReader(dir); err == nil || err.Error() != "there is no journal in "+dir {
+		t.Errorf("got %v", err)
+	}
+	write(t, dir, 1, 3)
+	r := reader(t, dir)
+	seen := 0
+	if err := r.Read(t.Context(), false, func(l ferrule.JournalLines) error {
+		if l.First != 1 || l.Last != 3 || !bytes.Equal(l.Lines, content(t, dir)) {
+			t.Errorf("%+v", l)
+		}
+		seen++
+		return nil
+	}); err != nil || seen != 1 {
+		t.Errorf("%d, %v", seen, err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := reader(t, dir).Read(gone, false, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	enough := errors.New("enough")
+	if err := reader(t, dir).Read(t.Context(), true, func(ferrule.JournalLines) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("got %v", err)
+	}
+	for skip := range uint64(5) {
+		rest := reader(t, dir)
+		if err := rest.Skip(skip); err != nil || rest.Chain() != r.Chain() {
+			t.Error(rest.Chain(), err)
+		}
+		first := uint64(4)
+		if err := rest.Read(t.Context(), false, func(l ferrule.JournalLines) error { first = l.First; return nil }); err != nil || first != min(skip+1, 4) {
+			t.Errorf("after %d comes %d, %v", skip, first, err)
+		}
+	}
+
+	told, end := follow(t, r)
+	hears := func(chain []byte, want ...string) {
+		t.Helper()
+		for _, w := range want {
+			select {
+			case got := <-told:
+				if got != string(chain[:16])+" "+w+" <nil>" {
+					t.Errorf("told %q, want %q of %s", got, w, chain[:16])
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("never told %q", w)
+			}
+		}
+	}
+	write(t, dir, 4, 5)
+	hears(content(t, dir), "4 call-4", "5 call-5")
+	// A record that is being written is not told of before it is whole.
+	whole := content(t, dir)
+	other := t.TempDir()
+	setContent(t, other, whole)
+	write(t, other, 6, 6)
+	more := content(t, other)[len(whole):]
+	appendContent(t, dir, more[:len(more)-5])
+	time.Sleep(300 * time.Millisecond)
+	if len(told) > 0 {
+		t.Errorf("told %q of a part", <-told)
+	}
+	appendContent(t, dir, more[len(more)-5:])
+	hears(whole, "6 call-6")
+	if err := os.Truncate(filepath.Join(dir, journal.FileName), int64(len(whole))); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second) // so that it is seen
+	write(t, dir, 7, 7)
+	hears(whole, "6 call-7")
+	if err := os.Rename(filepath.Join(dir, journal.FileName), filepath.Join(dir, "old")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	write(t, dir, 8, 9)
+	hears(content(t, dir), "1 call-8", "2 call-9")
+	end()
+	if len(told) > 0 {
+		t.Errorf("told %q as well", <-told)
+	}
+}
+
+// TestSkipTo: who wants to know what happened at a time need not read what was before.
+func TestSkipTo(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 1000)
+	size := int64(len(content(t, dir)))
+	first := func(since, most int64) uint64 {
+		r := reader(t, dir)
+		if err := r.SkipTo(time.Unix(since, 0), most); err != nil {
+			t.Fatal(err)
+		}
+		var seq uint64
+		if err := r.Read(t.Context(), false, func(l ferrule.JournalLines) error {
+			for e, err := range journal.Entries(l.Lines) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if seq == 0 {
+					seq = e.Seq
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return seq
+	}
+	for since, want := range map[int64]uint64{0: 1, 1: 1, 2: 2, 500: 500, 999: 999, 1000: 1000, 1001: 0} {
+		if got := first(since, size); got != want {
+			t.Errorf("since %d: the first is %d", since, got)
+		}
+	}
+	if got := first(1, size/10); got < 880 || got > 920 {
+		t.Errorf("of the last tenth, the first is %d", got)
+	}
+	if got := first(950, size/10); got != 950 {
+		t.Errorf("since 950, in the last tenth, the first is %d", got)
+	}
+	damaged := bytes.Replace(content(t, dir), []byte(`"time":"1970-01-01T00:08:20Z"`), []byte(`"tame":"1970-01-01T00:08:20Z"`), 1)
+	setContent(t, dir, damaged)
+	if got := first(501, size); got != 501 {
+		t.Errorf("behind a damaged line, the first is %d", got)
+	}
+}

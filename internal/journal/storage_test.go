@@ -1,0 +1,253 @@
+package journal
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// watched is a file that counts syncs, and fails them when it is told to.
+type watched struct {
+	*os.File
+	mu     sync.Mutex
+	synced int64 // bytes that were in the file at the last sync
+	syncs  int
+	fail   error
+}
+
+func (w *watched) Sync() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fail != nil {
+		return w.fail
+	}
+	w.syncs++
+	w.synced, _ = w.Seek(0, io.SeekCurrent)
+	return w.File.Sync()
+}
+
+func watch(t *testing.T) (*Journal, *watched, string) {
+	t.Helper()
+	dir := t.TempDir()
+	j, err := Open(dir, DefaultConfig(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	w := &watched{File: j.file.(*os.File)}
+	j.file = w
+	return j, w, dir
+}
+
+// TestDurableIsSynced: when Append returns, the record has been synced; records
+// that come together share a sync.
+func TestDurableIsSynced(t *testing.T) {
+	j, w, dir := watch(t)
+	for i := range 5 {
+		if err := j.Append(ferrule.Entry{Call: "one"}, true); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dir, FileName))
+		if err != nil || w.synced != info.Size() || w.syncs != i+1 {
+			t.Fatalf("%d of %d bytes are synced after %d syncs, %v", w.synced, info.Size(), w.syncs, err)
+		}
+	}
+	j.disk.Lock() // while the disk is busy, twenty records come
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if err := j.Append(ferrule.Entry{Call: "many"}, true); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for waiting := 0; waiting < 20; {
+		j.mu.Lock()
+		waiting = len(j.next.entries)
+		j.mu.Unlock()
+	}
+	j.disk.Unlock()
+	wg.Wait()
+	if w.syncs != 6 {
+		t.Errorf("%d syncs for twenty records that came together", w.syncs-5)
+	}
+}
+
+// TestASyncThatFailed: nothing is known about the file from then on, so nothing
+// more is written to it, whatever was waiting and whatever comes.
+func TestASyncThatFailed(t *testing.T) {
+	j, w, dir := watch(t)
+	if err := j.Append(ferrule.Entry{Call: "before"}, true); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("the disk is gone")
+	w.fail = broken
+	if err := j.Append(ferrule.Entry{Call: "lost"}, true); !errors.Is(err, broken) {
+		t.Fatalf("got %v", err)
+	}
+	w.fail = nil
+	j.flushLater() // as the timer does
+	for _, durable := range []bool{true, false} {
+		if err := j.Append(ferrule.Entry{Call: "after"}, durable); !errors.Is(err, broken) || j.Health() == nil {
+			t.Errorf("got %v, and health is %v", err, j.Health())
+		}
+	}
+	j.Close()
+	report, err := Verify(dir)
+	if err != nil || len(report.Findings) > 0 || report.Records > 2 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// full is a file that takes nothing while it is told so.
+type full struct {
+	*os.File
+	mu    sync.Mutex
+	so    bool
+	tried int
+}
+
+func (f *full) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.so {
+		f.tried++
+		return 0, syscall.ENOSPC
+	}
+	return f.File.Write(p)
+}
+
+func (f *full) tries() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tried
+}
+
+func (f *full) set(so bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.so = so
+}
+
+// fill opens a journal on a disk that is full.
+func fill(t *testing.T, dir string, cfg Config) (*Journal, *full) {
+	t.Helper()
+	j, err := Open(dir, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &full{File: j.file.(*os.File), so: true}
+	j.file = f
+	return j, f
+}
+
+// TestWhatHappenedIsKept: while the disk is full, outcomes wait until it is not,
+// and intents, whose calls were not made, do not. What cannot be kept is counted.
+func TestWhatHappenedIsKept(t *testing.T) {
+	for _, test := range []struct {
+		outcomes int
+		want     string
+	}{
+		{3, "outcome 0, outcome 1, outcome 2, intent later"},
+		{backlog + 3, "gap 3 records are missing: the disk did not take them, outcome 0, … outcome 4094, outcome 4095, intent later"},
+	} {
+		dir := t.TempDir()
+		j, f := fill(t, dir, DefaultConfig())
+		if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "never"}, true); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v", err)
+		}
+		for i := range test.outcomes {
+			j.Append(ferrule.Entry{Phase: ferrule.Outcome, Call: strconv.Itoa(i)}, false)
+		}
+		if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "nor this"}, true); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v", err)
+		}
+		f.set(false)
+		j.flushLater()
+		if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "later"}, true); err != nil {
+			t.Fatal(err)
+		}
+		j.Close()
+		var got []string
+		if err := Read(dir, func(e ferrule.Entry) error {
+			got = append(got, string(e.Phase)+" "+e.Call+e.Message)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(got); n > 10 {
+			got = append(got[:2], append([]string{"… " + got[n-3]}, got[n-2:]...)...)
+		}
+		if text := strings.Join(got, ", "); text != test.want {
+			t.Errorf("got  %s\nwant %s", text, test.want)
+		}
+		if report, err := Verify(dir); err != nil || len(report.Findings) > 0 {
+			t.Errorf("%+v, %v", report, err)
+		}
+	}
+}
+
+// TestFullIsCheap: a full disk costs a call no more than a free one does, in time
+// and in memory, and what was lost is told even if nothing comes after.
+func TestFullIsCheap(t *testing.T) {
+	dir := t.TempDir()
+	j, f := fill(t, dir, DefaultConfig())
+	j.Append(ferrule.Entry{Phase: ferrule.Intent}, true)
+	args := []byte(`"` + strings.Repeat("x", 100<<10) + `"`)
+	for range backlog + 500 {
+		j.Append(ferrule.Entry{Phase: ferrule.Outcome, Args: args}, false)
+	}
+	size := 0
+	j.mu.Lock()
+	for _, e := range j.next.entries {
+		size += len(e.Args)
+	}
+	j.mu.Unlock()
+	if n := f.tries(); n > 10 || size > 1<<20 {
+		t.Errorf("the disk was tried %d times, and %d bytes are held", n, size)
+	}
+	f.set(false)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	gaps := 0
+	err := Read(dir, func(e ferrule.Entry) error {
+		if e.Phase == ferrule.Gap && strings.HasPrefix(e.Message, "500 records are missing") {
+			gaps++
+		}
+		return nil
+	})
+	if err != nil || gaps != 1 {
+		t.Errorf("%d gaps, %v", gaps, err)
+	}
+}
+
+// TestRelaxedIntents: an intent that nobody waited for may have been carried out,
+// and is kept.
+func TestRelaxedIntents(t *testing.T) {
+	dir := t.TempDir()
+	j, f := fill(t, dir, Config{Sync: time.Minute})
+	if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "made"}, true); err != nil {
+		t.Fatal(err)
+	}
+	j.flushLater()
+	f.set(false)
+	j.Close()
+	var got []string
+	if err := Read(dir, func(e ferrule.Entry) error {
+		got = append(got, string(e.Phase)+" "+e.Call)
+		return nil
+	}); err != nil || strings.Join(got, ", ") != "intent made" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}

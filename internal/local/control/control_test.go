@@ -1,0 +1,427 @@
+package control_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+)
+
+// gateway is what stands behind the socket in a test.
+type gateway struct {
+	handle ferrule.Handler
+	trace  func(ctx context.Context, device string, fn func(ferrule.Trace)) error
+	watch  func(device string, fn func(ferrule.Event)) (stop func(), err error)
+	follow func(ferrule.Follower) (stop func())
+	// samples is nil for a gateway where nothing is measured.
+	samples control.Sampler
+	// journals is nil for a gateway that stands alone.
+	journals control.Journals
+
+	mu     sync.Mutex
+	wishes []control.Wish
+	yields int
+}
+
+func (g *gateway) yield() error {
+	if g.yields++; g.yields > 1 {
+		return errors.New("once is enough")
+	}
+	return nil
+}
+
+func (g *gateway) Follow(f ferrule.Follower) (stop func()) { return g.follow(f) }
+
+func (g *gateway) Wish(_ context.Context, wishes []control.Wish) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(wishes) > 0 && wishes[0].Address == "taken" {
+		return errors.New("somebody has it")
+	}
+	g.wishes = append(g.wishes, wishes...)
+	return nil
+}
+
+func (g *gateway) Wishes() []control.Wish {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.wishes)
+}
+
+func (g *gateway) Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error {
+	return g.trace(ctx, device, fn)
+}
+
+func (g *gateway) Watch(device string, fn func(ferrule.Event)) (stop func(), err error) {
+	return g.watch(device, fn)
+}
+
+// serve runs a server, and returns a client of it and a way to end it.
+func serve(t *testing.T, g *gateway) (*control.Client, context.CancelFunc) {
+	t.Helper()
+	path, err := control.SocketPath(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("left behind"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Watcher: g, Samples: g.samples, Fleet: g, Wishes: g, Journals: g.journals, Yield: g.yield, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeSocket == 0 || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v, %v", info, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	client := control.NewClient(path)
+	t.Cleanup(func() {
+		client.Close()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+	return client, cancel
+}
+
+func TestCall(t *testing.T) {
+	client, _ := serve(t, &gateway{handle: func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		if call.Tool == "fail" {
+			return nil, ferrule.Errorf(ferrule.Unanswered, "silence").WithHint("listen")
+		}
+		call.Report(ferrule.Progress{Message: "one"})
+		call.Report(ferrule.Progress{Message: "two"})
+		return &ferrule.Result{Value: fmt.Appendf(nil, "%q", fmt.Sprint(call.Principal, call.Device, call.Tool, string(call.Args), call.Timeout))}, nil
+	}})
+	var told []string
+	result, err := client.Handle(t.Context(), &ferrule.Call{
+		Principal: ferrule.Principal{Name: "anna"}, Device: "robot", Tool: "move", Args: []byte(`{"pin":2}`),
+		Timeout: ferrule.Duration(time.Second), Progress: func(p ferrule.Progress) { told = append(told, p.Message) },
+	})
+	if err != nil || string(result.Value) != `"person:annarobotmove{\"pin\":2}1s"` {
+		t.Errorf("got %s, %v", result.Value, err)
+	}
+	if strings.Join(told, " ") != "one two" {
+		t.Errorf("told %q", told)
+	}
+	_, err = client.Handle(t.Context(), &ferrule.Call{Device: "robot", Tool: "fail"})
+	if e := ferrule.AsError(err); e.Code != ferrule.Unanswered || !e.MayHaveRun() || e.Message != "silence" || e.Hint != "listen" {
+		t.Errorf("got %+v", e)
+	}
+	_, err = client.Handle(t.Context(), &ferrule.Call{Tool: strings.Repeat("x", 2<<20)})
+	if e := ferrule.AsError(err); e.Code != ferrule.Invalid || e.MayHaveRun() {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// TestQuestionsCross: what a device asks during a call is answered by who made it, and
+// several at once; one who cannot be asked is not.
+func TestQuestionsCross(t *testing.T) {
+	client, _ := serve(t, &gateway{handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		if call.Ask == nil {
+			return &ferrule.Result{Text: "nobody"}, nil
+		}
+		said := make([]string, 8)
+		var wg sync.WaitGroup
+		for i := range said {
+			wg.Go(func() {
+				a, err := call.Ask(ctx, ferrule.Question{Name: fmt.Sprint(i), Of: call.Askable[0], Prompt: json.RawMessage(`{"a":1}`)})
+				said[i] = fmt.Sprint(string(a.Value), err)
+			})
+		}
+		wg.Wait()
+		return &ferrule.Result{Text: fmt.Sprint(string(call.Act), said)}, nil
+	}})
+	result, err := client.Handle(t.Context(), &ferrule.Call{Act: ferrule.Get, Tool: "greet", Askable: []ferrule.Asked{ferrule.Model},
+		Ask: func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
+			if q.Name == "7" {
+				return ferrule.Answer{}, errors.New("not that")
+			}
+			return ferrule.Answer{Given: true, Value: json.RawMessage(`"` + q.Name + string(q.Of) + `"`)}, nil
+		}})
+	want := `prompt["0model"<nil> "1model"<nil> "2model"<nil> "3model"<nil> "4model"<nil> "5model"<nil> "6model"<nil> not that]`
+	if err != nil || result.Text != want {
+		t.Errorf("got %+v, %v", result, err)
+	}
+	if result, err = client.Handle(t.Context(), &ferrule.Call{Tool: "move"}); err != nil || result.Text != "nobody" {
+		t.Errorf("got %+v, %v", result, err)
+	}
+}
+
+// TestQuestionsEnd: who is asked and says nothing keeps no call that is cancelled, and
+// no gateway.
+func TestQuestionsEnd(t *testing.T) {
+	asked, over := make(chan struct{}), make(chan error, 1)
+	client, _ := serve(t, &gateway{handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		_, err := call.Ask(ctx, ferrule.Question{})
+		over <- err
+		return nil, err
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	_, err := client.Handle(ctx, &ferrule.Call{Ask: func(ctx context.Context, _ ferrule.Question) (ferrule.Answer, error) {
+		close(asked)
+		<-ctx.Done()
+		return ferrule.Answer{}, ctx.Err()
+	}})
+	if e := ferrule.AsError(err); e.Code != ferrule.Cancelled || !e.MayHaveRun() {
+		t.Errorf("got %+v", e)
+	}
+	select {
+	case err := <-over:
+		if err == nil {
+			t.Error("it was answered")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the question stays open")
+	}
+}
+
+func TestCancelReachesTheCall(t *testing.T) {
+	cancelled := make(chan error, 1)
+	client, _ := serve(t, &gateway{handle: func(ctx context.Context, _ *ferrule.Call) (*ferrule.Result, error) {
+		<-ctx.Done()
+		cancelled <- ctx.Err()
+		return nil, ctx.Err()
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	_, err := client.Handle(ctx, &ferrule.Call{Device: "robot", Tool: "move"})
+	if e := ferrule.AsError(err); e.Code != ferrule.Cancelled || !e.MayHaveRun() {
+		t.Errorf("got %+v", e)
+	}
+	select {
+	case err := <-cancelled:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the call goes on")
+	}
+}
+
+func TestStoppingEndsCalls(t *testing.T) {
+	begun := make(chan struct{})
+	client, stop := serve(t, &gateway{handle: func(ctx context.Context, _ *ferrule.Call) (*ferrule.Result, error) {
+		close(begun)
+		<-ctx.Done()
+		return nil, ferrule.Errorf(ferrule.Cancelled, "stopped").AfterSend()
+	}})
+	go func() { <-begun; stop() }()
+	_, err := client.Handle(t.Context(), &ferrule.Call{Device: "robot", Tool: "move"})
+	if e := ferrule.AsError(err); e.Code != ferrule.Cancelled || e.Message != "stopped" {
+		t.Errorf("got %+v", e)
+	}
+}
+
+func TestNoGateway(t *testing.T) {
+	absent := filepath.Join(t.TempDir(), "control.sock")
+	left := filepath.Join(t.TempDir(), "control.sock")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	ln.Close()
+	for _, path := range []string{absent, left} {
+		client := control.NewClient(path)
+		if _, err := client.Handle(t.Context(), &ferrule.Call{}); !errors.Is(err, control.ErrNoGateway) {
+			t.Errorf("got %v", err)
+		}
+		if err := client.Trace(t.Context(), "robot", nil); !errors.Is(err, control.ErrNoGateway) {
+			t.Errorf("got %v", err)
+		}
+		if err := client.Watch(t.Context(), control.Watching{}); !errors.Is(err, control.ErrNoGateway) {
+			t.Errorf("got %v", err)
+		}
+	}
+	client := control.NewClient(filepath.Join(t.TempDir(), strings.Repeat("x", 200)))
+	if _, err := client.Handle(t.Context(), &ferrule.Call{}); err == nil || errors.Is(err, control.ErrNoGateway) {
+		t.Errorf("got %v for what is not the absence of a gateway", err)
+	}
+}
+
+// TestGatewayDies: whenever the gateway goes away after a call may have reached
+// it, the call may have run.
+func TestGatewayDies(t *testing.T) {
+	for name, answer := range map[string]string{
+		"before it answers": "",
+		"in the header":     "HTTP/1.1 200 OK\r\nContent-",
+		"in the answer":     "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n{\"resu",
+		"with nonsense":     "what?\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			ln, err := net.Listen("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			go func() {
+				conn, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				http.ReadRequest(bufio.NewReader(conn))
+				io.WriteString(conn, answer)
+				conn.Close()
+			}()
+			client := control.NewClient(path)
+			defer client.Close()
+			_, err = client.Handle(t.Context(), &ferrule.Call{Device: "robot", Tool: "move"})
+			if e := ferrule.AsError(err); e.Code != ferrule.Unanswered || !e.MayHaveRun() {
+				t.Errorf("got %+v", e)
+			}
+		})
+	}
+}
+
+func TestTrace(t *testing.T) {
+	client, _ := serve(t, &gateway{trace: func(ctx context.Context, device string, fn func(ferrule.Trace)) error {
+		if device != "robot 1" {
+			return ferrule.Errorf(ferrule.NotFound, "there is no device %q", device)
+		}
+		for i := range 3 {
+			fn(ferrule.Trace{Way: "in", Data: fmt.Sprint(i)})
+		}
+		<-ctx.Done()
+		return nil
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var seen []string
+	err := client.Trace(ctx, "robot 1", func(tr ferrule.Trace) {
+		if seen = append(seen, tr.Data); len(seen) == 3 {
+			cancel()
+		}
+	})
+	if err != nil || strings.Join(seen, "") != "012" {
+		t.Errorf("%q, %v", seen, err)
+	}
+	if err := client.Trace(t.Context(), "x", nil); err == nil || ferrule.AsError(err).Code != ferrule.NotFound {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTraceNeverBlocksTheDevice: a reader that is too slow misses frames, and is
+// told how many.
+func TestTraceNeverBlocksTheDevice(t *testing.T) {
+	const frames = 100000
+	burst := make(chan struct{})
+	var sent atomic.Int64
+	client, _ := serve(t, &gateway{trace: func(ctx context.Context, _ string, fn func(ferrule.Trace)) error {
+		for i := range frames {
+			sent.Add(1)
+			fn(ferrule.Trace{Way: "in", Data: strings.Repeat("x", 100)})
+			if i == frames-1 {
+				close(burst)
+			}
+		}
+		for n := 0; ctx.Err() == nil; n++ { // until one finds room
+			sent.Add(1)
+			fn(ferrule.Trace{Way: "in", Data: fmt.Sprint("after ", n)})
+			time.Sleep(10 * time.Millisecond)
+		}
+		return nil
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	shown, missed, seen := 0, 0, false
+	err := client.Trace(ctx, "robot", func(tr ferrule.Trace) {
+		<-burst // too slow
+		n := 0
+		switch {
+		case seen:
+		case tr.Note != "":
+			fmt.Sscanf(tr.Note, "%d frames came too fast", &n)
+			missed += n
+		case tr.Data[0] == 'x':
+			shown++
+		default:
+			seen = true
+			fmt.Sscanf(tr.Data, "after %d", &n)
+			if known := shown + missed; known < frames+n || known > int(sent.Load()) || missed == 0 {
+				t.Errorf("%d shown, %d missed, before number %d", shown, missed, frames+n)
+			}
+			cancel()
+		}
+	})
+	if err != nil || !seen {
+		t.Errorf("%d shown, %d missed, %v", shown, missed, err)
+	}
+}
+
+func TestSocketPath(t *testing.T) {
+	short := t.TempDir()
+	if path, err := control.SocketPath(short); err != nil || path != filepath.Join(short, "control.sock") && len(short) < 80 {
+		t.Errorf("got %s, %v", path, err)
+	}
+	temp, err := os.MkdirTemp("", "f") // t.TempDir would be too long itself
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(temp) })
+	t.Setenv("TMPDIR", temp)
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	looked, err := control.FindSocket(long)
+	if _, made := os.Stat(filepath.Dir(looked)); err != nil || !errors.Is(made, os.ErrNotExist) {
+		t.Errorf("looking for %s: %v, %v", looked, err, made)
+	}
+	path, err := control.SocketPath(long)
+	if err != nil || path != looked || len(path) > 100 || !strings.HasPrefix(path, temp) {
+		t.Fatalf("got %s, %v", path, err)
+	}
+	if again, err := control.SocketPath(long); err != nil || again != path {
+		t.Errorf("got %s, %v the second time", again, err)
+	}
+	if runtime.GOOS == "windows" {
+		return
+	}
+	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []func(string) (string, error){control.SocketPath, control.FindSocket} {
+		if _, err := way(long); err == nil || !strings.Contains(err.Error(), "is open to others") {
+			t.Errorf("got %v for a directory that others can reach into", err)
+		}
+	}
+}
+
+func TestYield(t *testing.T) {
+	g := &gateway{}
+	client, end := serve(t, g)
+	if err := client.Yield(t.Context()); err != nil || g.yields != 1 {
+		t.Errorf("%d, %v", g.yields, err)
+	}
+	if err := client.Yield(t.Context()); !errors.Is(err, control.ErrKept) || !strings.Contains(err.Error(), "once is enough") {
+		t.Errorf("got %v", err)
+	}
+	end()
+	time.Sleep(50 * time.Millisecond)
+	if err := client.Yield(t.Context()); err == nil {
+		t.Error("nobody has yielded")
+	}
+}

@@ -1,0 +1,153 @@
+package history
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// What is too old is forgotten: samples first, then minutes, then hours, and then that
+// there was such a signal.
+func TestForgotten(t *testing.T) {
+	source := newTape()
+	cfg := testConfig()
+	o := open(t, filepath.Join(t.TempDir(), "history.db"), cfg, source)
+	for at := time.Duration(0); at < 5*time.Hour; at += 10 * time.Second {
+		source.add(reading("robot", "light", at, time.Second, 1))
+	}
+	second := reading("robot", "light", 6*time.Hour, time.Second, 1)
+	second.Series[0].Holes = []ferrule.Hole{{From: epoch.Add(5 * time.Hour), To: epoch.Add(6 * time.Hour), Why: ferrule.Silent}}
+	source.add(second)
+	o.wait("all is there", func() bool { return o.Stats().Samples == 1801 })
+	o.settle()
+	o.stop()
+	s := &Store{}
+	var err error
+	if s, err = Open(o.path, cfg, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	at := &opened{Store: s, t: t}
+	now := epoch.Add(6*time.Hour + time.Minute)
+	for _, step := range []struct {
+		raw, minutes, hours   time.Duration
+		keeps                 string
+		samples, mins, hourly float64
+	}{
+		{6 * time.Hour, maxKept, maxKept, "some samples", 1801 - 6, 301, 6},
+		{time.Hour, 3 * time.Hour, maxKept, "some minutes", 1, 120, 6},
+		{time.Hour, time.Hour, 2 * time.Hour, "some hours", 1, 1, 2},
+	} {
+		s.cfg.Raw, s.cfg.Minutes, s.cfg.Hours = step.raw, step.minutes, step.hours
+		for range 3 {
+			if err := s.clean(t.Context(), now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		raw, mins, hourly := at.number("SELECT count(*) FROM samples"), at.number("SELECT count(*) FROM minutes"), at.number("SELECT count(*) FROM hours")
+		if raw < step.samples || raw > step.samples+62 || mins != step.mins || hourly != step.hourly {
+			t.Errorf("%s: %v samples, %v minutes, %v hours, want about %v, %v, %v", step.keeps, raw, mins, hourly, step.samples, step.mins, step.hourly)
+		}
+	}
+	s.cfg.Hours = time.Hour
+	for range 3 {
+		if err := s.clean(t.Context(), now.Add(10*24*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, table := range []string{"known", "raw", "batch", "minute", "hour", "gap"} {
+		if n := at.number("SELECT count(*) FROM " + table); n != 0 {
+			t.Errorf("%v are left in %s", n, table)
+		}
+	}
+	if n := s.Stats().Signals; n != 0 {
+		t.Errorf("%d signals are left", n)
+	}
+}
+
+// More than is allowed is never kept, and what is kept is the newest; and a row takes no
+// more than the documentation says.
+func TestSize(t *testing.T) {
+	source := newTape()
+	s, err := Open(filepath.Join(t.TempDir(), "history.db"), testConfig(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = minSize / 8 // the race detector slows SQLite thirty times
+	s.cfg.Size = size
+	o := run(t, s, source)
+	const signals, each = 50, 120
+	written := uint64(0)
+	values := make([]float64, each)
+	for at := time.Duration(0); written < 120_000; at += each * 500 * time.Millisecond {
+		for i := range signals {
+			for j := range values {
+				values[j] = float64((i*7919+j*104729)%4096) / 10
+			}
+			source.add(reading("robot", fmt.Sprint("s", i), at, 500*time.Millisecond, values...))
+			written += each
+		}
+		if written == signals*each*5 { // some are there, and none has gone
+			o.wait("they are there", func() bool { return o.Stats().Samples == written })
+			o.settle()
+			used, _, err := o.size(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes := float64(used) / float64(written)
+			t.Logf("%.1f bytes for a sample, all told", bytes)
+			if bytes > 40 {
+				t.Errorf("a sample takes %.1f bytes", bytes)
+			}
+		}
+	}
+	o.wait("all were there", func() bool { return o.Stats().Samples == written })
+	o.settle()
+	info, err := os.Stat(o.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > size {
+		t.Errorf("the file has %d bytes, and may have %d", info.Size(), size)
+	}
+	kept, last := o.number("SELECT count(*) FROM raw"), o.number("SELECT max(time) FROM samples")
+	want := float64(epoch.Add(time.Duration(written/signals)*500*time.Millisecond-500*time.Millisecond).UnixMicro()) / 1e6
+	if kept < 25_000 || last != want {
+		t.Errorf("%v samples are kept, the last at %f, want %f", kept, last, want)
+	}
+	t.Logf("%d bytes; %v of %d samples are kept, %v minutes", info.Size(), kept, written, o.number("SELECT count(*) FROM minute"))
+}
+
+// A file that cannot be read is moved aside.
+func TestBroken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	if err := os.WriteFile(path, []byte("this is no file of SQLite, and long enough to be seen as such: "+string(make([]byte, 4096))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source := newTape()
+	source.add(reading("robot", "light", 0, time.Second, 1))
+	o := open(t, path, testConfig(), source)
+	o.wait("it is there", func() bool { return o.Stats().Samples == 1 })
+	if aside, _ := filepath.Glob(path + ".broken-*"); len(aside) != 1 {
+		t.Errorf("moved aside: %v", aside)
+	}
+}
+
+// A file of a newer program is left alone.
+func TestNewer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	o := open(t, path, testConfig(), newTape())
+	o.settle()
+	if _, err := o.write.Exec("PRAGMA user_version = 99"); err != nil {
+		t.Fatal(err)
+	}
+	o.stop()
+	if _, err := Open(path, testConfig(), slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("it is opened")
+	}
+}

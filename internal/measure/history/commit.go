@@ -1,0 +1,259 @@
+package history
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// micros are in a minute, and perHour minutes in an hour.
+const (
+	micros  = 60_000_000
+	perHour = 60
+)
+
+func minuteOf(at int64) int64 { return at / micros }
+
+// place is how far the stream was read.
+func (s *Store) place(ctx context.Context) (at string, err error) {
+	err = s.write.QueryRowContext(ctx, "SELECT at FROM place").Scan(&at)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return at, err
+}
+
+// recall reads what is known of signals from the file.
+func (s *Store) recall(ctx context.Context) error {
+	tracks, each, byID := make(map[signal]*track), make(map[string]int), make(map[int64]*track)
+	err := s.scan(ctx, func(rows *sql.Rows) error {
+		var t track
+		var last, within int64
+		if err := rows.Scan(&t.id, &t.of.device, &t.of.name, &t.unit, &last, &t.latest.Value, &within, &t.open); err != nil {
+			return err
+		}
+		t.latest.Time, t.latest.Within = time.UnixMicro(last), ferrule.Duration(within*1000)
+		t.done = minuteOf(last) < t.open
+		tracks[t.of], byID[t.id] = &t, &t
+		each[t.of.device]++
+		return nil
+	}, "SELECT id, device, signal, unit, last, value, within, open FROM known")
+	if err != nil {
+		return err
+	}
+	// Known tells the last sample but for those of the same minute.
+	err = s.scan(ctx, func(rows *sql.Rows) error {
+		var id, at, within int64
+		var value float64
+		if err := rows.Scan(&id, &at, &value, &within); err != nil {
+			return err
+		}
+		if t := byID[id]; at > t.latest.Time.UnixMicro() {
+			t.latest = ferrule.Sample{Time: time.UnixMicro(at), Value: value, Within: ferrule.Duration(within * 1000)}
+		}
+		return nil
+	}, newestOf)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tracks, s.each = tracks, each
+	return nil
+}
+
+// scan calls fn with each row that there is.
+func (s *Store) scan(ctx context.Context, fn func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := s.write.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := fn(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// commit writes a batch, and how far the stream was read, in one transaction.
+func (s *Store) commit(ctx context.Context, b *batch) error {
+	if err := s.room(ctx, len(b.rows)+len(b.gaps)); err != nil {
+		return err
+	}
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	w := &writer{ctx: ctx, tx: tx, mu: &s.mu}
+	w.write(b)
+	if w.err != nil {
+		return w.err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Samples += uint64(len(b.rows))
+	return nil
+}
+
+// writer writes one batch. After an error it does nothing more.
+type writer struct {
+	ctx context.Context
+	tx  *sql.Tx
+	mu  *sync.Mutex // is held while a track is changed: others look at it
+	err error
+}
+
+func (w *writer) do(query string, args ...any) {
+	if w.err == nil {
+		_, w.err = w.tx.ExecContext(w.ctx, query, args...)
+	}
+}
+
+func (w *writer) write(b *batch) {
+	w.meet(b)
+	b.sorted()
+	w.samples(b)
+	for _, g := range b.gaps {
+		w.do("INSERT INTO gap VALUES(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until), most = max(most, excluded.most)",
+			g.track.id, g.since, g.until, g.why, g.most)
+	}
+	for i := 0; i < len(b.rows); {
+		n := i
+		for n < len(b.rows) && b.rows[n].track == b.rows[i].track {
+			n++
+		}
+		w.count(b.rows[i:n])
+		i = n
+	}
+	w.do("INSERT INTO place VALUES(1, ?) ON CONFLICT DO UPDATE SET at = excluded.at", b.at)
+}
+
+// meet gives a number to each signal that is new.
+func (w *writer) meet(b *batch) {
+	for _, r := range b.rows {
+		t := r.track
+		if w.err != nil || t.id != 0 {
+			continue
+		}
+		var id int64
+		open := minuteOf(r.at) // the first of them is the oldest
+		w.err = w.tx.QueryRowContext(w.ctx, "INSERT INTO known(device, signal, unit, first, last, value, within, open) VALUES(?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+			t.of.device, t.of.name, t.unit, r.at, r.at, r.value, r.within, open).Scan(&id)
+		w.mu.Lock()
+		t.id, t.open, t.renamed = id, open, false
+		w.mu.Unlock()
+	}
+}
+
+// atOnce is how many samples are written by one statement.
+const atOnce = 100
+
+// samples writes the samples of a batch.
+func (w *writer) samples(b *batch) {
+	if len(b.rows) == 0 || w.err != nil {
+		return
+	}
+	var number int64
+	w.err = w.tx.QueryRowContext(w.ctx, "INSERT INTO batch(first, last) VALUES(?, ?) RETURNING batch", b.first, b.last).Scan(&number)
+	insert := func(n int) string {
+		return "INSERT INTO raw VALUES " + strings.TrimSuffix(strings.Repeat("(?,?,?,?,?),", n), ",")
+	}
+	var many *sql.Stmt
+	if len(b.rows) >= atOnce && w.err == nil {
+		if many, w.err = w.tx.PrepareContext(w.ctx, insert(atOnce)); w.err == nil {
+			defer many.Close()
+		}
+	}
+	args := make([]any, 0, 5*atOnce)
+	for rest := b.rows; len(rest) > 0 && w.err == nil; {
+		n := min(len(rest), atOnce)
+		args = args[:0]
+		for _, r := range rest[:n] {
+			args = append(args, number, r.track.id, r.at, r.value, r.within)
+		}
+		if n == atOnce {
+			_, w.err = many.ExecContext(w.ctx, args...)
+		} else {
+			w.do(insert(n), args...)
+		}
+		rest = rest[n:]
+	}
+}
+
+// count counts the minutes and hours of a signal that are over with new samples, and
+// anew those that were and have got more.
+func (w *writer) count(rows []row) {
+	t := rows[0].track
+	last := rows[len(rows)-1]
+	open := max(t.open, minuteOf(last.at))
+	late := int64(math.MinInt64)
+	for _, r := range rows {
+		if m := minuteOf(r.at); m < t.open && m != late {
+			late = m
+			w.minutes(t.id, m, m+1)
+			if m/perHour < t.open/perHour {
+				w.hours(t.id, m/perHour, m/perHour+1)
+			}
+		}
+	}
+	if open == t.open && !t.renamed && !t.done {
+		return
+	}
+	from := t.open
+	if t.done { // there is nothing between
+		from = max(from, minuteOf(rows[0].at))
+	}
+	w.minutes(t.id, from, open)
+	if open/perHour > from/perHour {
+		w.hours(t.id, from/perHour, open/perHour)
+	}
+	w.do("UPDATE known SET unit = ?, first = min(first, ?) WHERE id = ?", t.unit, rows[0].at, t.id)
+	w.last(t, last)
+	w.open(t, open, t.done && minuteOf(last.at) < open)
+}
+
+// last notes the last sample of a signal.
+func (w *writer) last(t *track, r row) {
+	w.do("UPDATE known SET last = ?2, value = ?3, within = ?4 WHERE id = ?1 AND last < ?2", t.id, r.at, r.value, r.within)
+}
+
+// open notes which minute of a signal is not counted, or that all are before it.
+func (w *writer) open(t *track, minute int64, done bool) {
+	w.do("UPDATE known SET open = ? WHERE id = ?", minute, t.id)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.open, t.done, t.renamed = minute, done, false
+}
+
+// countMinutes counts the minutes of a signal from a time to another, from batches that
+// are to be named.
+const countMinutes = `INSERT INTO minute SELECT r.id, r.at/60000000, min(r.value), max(r.value), ` + sumOfValues + `, count(*)
+	FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?2 AND r.at < ?3
+	WHERE %s GROUP BY r.at/60000000
+	ON CONFLICT DO UPDATE SET least = min(least, excluded.least), most = max(most, excluded.most),
+		total = iif(excluded.count > count, excluded.total, total), count = max(count, excluded.count)`
+
+// minutes counts the minutes of a signal from one to another, which is not among them.
+// Of those whose samples are no longer kept, nothing is changed.
+func (w *writer) minutes(id, from, to int64) {
+	w.do(fmt.Sprintf(countMinutes, "b.last >= ?2 AND b.first < ?3"), id, from*micros, to*micros)
+}
+
+// hours does so with hours, from their minutes.
+func (w *writer) hours(id, from, to int64) {
+	w.do(`INSERT OR REPLACE INTO hour SELECT id, at/60, min(least), max(most), `+sumOfTotals+`, sum(count)
+		FROM minute WHERE id = ? AND at >= ? AND at < ? GROUP BY at/60`, id, from*perHour, to*perHour)
+}

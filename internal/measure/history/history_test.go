@@ -1,0 +1,383 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// tape is a stream of readings, numbered from 1.
+type tape struct {
+	mu     sync.Mutex
+	first  int // the number of the first that is kept
+	kept   []ferrule.Reading
+	before int // how many were read before and may come again
+	more   chan struct{}
+}
+
+func newTape() *tape { return &tape{first: 1, more: make(chan struct{}, 1)} }
+
+func (s *tape) add(readings ...ferrule.Reading) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = append(s.kept, readings...)
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+func (s *tape) Readings(ctx context.Context, after string, fn func(ferrule.Recorded) error) error {
+	next := 1
+	if after != "" {
+		n, err := strconv.Atoi(after)
+		if err != nil {
+			return err
+		}
+		next = n + 1
+	}
+	told := false
+	for {
+		s.mu.Lock()
+		r := ferrule.Recorded{At: strconv.Itoa(next - 1)}
+		if lost := s.first > next; lost {
+			next, r.Lost = s.first, true
+		}
+		if i := next - s.first; i < len(s.kept) {
+			r.Reading, r.At, r.Rest, r.Again = &s.kept[i], strconv.Itoa(next), uint64(len(s.kept)-i-1), next <= s.before
+			next++
+		}
+		s.mu.Unlock()
+		if r.Reading != nil || !told {
+			told = r.Reading == nil || r.Rest == 0
+			if err := fn(r); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-s.more:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// reading is one with samples of one signal, from a time on.
+func reading(device, name string, from, every time.Duration, values ...float64) ferrule.Reading {
+	s := ferrule.Series{Signal: name, Unit: "lx"}
+	for i, v := range values {
+		s.Samples = append(s.Samples, ferrule.Sample{Time: epoch.Add(from + time.Duration(i)*every), Value: v, Within: ferrule.Duration(time.Millisecond)})
+	}
+	return ferrule.Reading{Device: device, Node: "here", Probe: name, Time: epoch.Add(from), Series: []ferrule.Series{s}}
+}
+
+func testConfig() Config {
+	c := DefaultConfig()
+	c.Sync = minSync
+	c.Raw, c.Minutes, c.Hours = maxKept, maxKept, maxKept // the samples of tests are old
+	return c
+}
+
+// opened is a store that runs.
+type opened struct {
+	*Store
+	t    *testing.T
+	stop func()
+}
+
+func open(t *testing.T, path string, cfg Config, source Source) *opened {
+	t.Helper()
+	s, err := Open(path, cfg, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run(t, s, source)
+}
+
+func run(t *testing.T, s *Store, source Source) *opened {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, source) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(<-ended, s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return &opened{s, t, stop}
+}
+
+// settle waits until all is written that there is by now.
+func (o *opened) settle() {
+	o.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := o.Tail(ctx, "", "", 1); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// wait gives up once nothing has moved for a while: a loaded machine is slow, and goes on.
+func (o *opened) wait(what string, ok func() bool) {
+	o.t.Helper()
+	moved, last := time.Now(), o.Stats()
+	for ; !ok(); time.Sleep(5 * time.Millisecond) {
+		if now := o.Stats(); now != last {
+			moved, last = time.Now(), now
+		} else if time.Since(moved) > 20*time.Second {
+			o.t.Fatalf("it does not come that %s: %+v", what, last)
+		}
+	}
+}
+
+func (o *opened) number(query string, args ...any) (n float64) {
+	o.t.Helper()
+	if err := o.read.QueryRow(query, args...).Scan(&n); err != nil {
+		o.t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// agrees checks that minutes and hours, and the views of them, tell the same as the
+// samples.
+func (o *opened) agrees() {
+	o.t.Helper()
+	for _, each := range []struct {
+		view string
+		unit int
+	}{{"minutes", 60}, {"hours", 3600}} {
+		wrong := o.number(fmt.Sprintf(`SELECT count(*) FROM (
+			SELECT device, signal, cast(time/%[1]d AS INTEGER)*%[1]d AS t, min(value) AS a, max(value) AS b, avg(value) AS c, count(*) AS n FROM samples GROUP BY 1, 2, 3
+		) s FULL JOIN %[2]s v ON v.device = s.device AND v.signal = s.signal AND v.time = s.t
+		WHERE v.min IS NOT s.a OR v.max IS NOT s.b OR v.count IS NOT s.n OR abs(v.mean - s.c) > 1e-9`, each.unit, each.view))
+		if wrong > 0 {
+			o.t.Errorf("%v of the %s do not agree with the samples", wrong, each.view)
+		}
+	}
+}
+
+func TestKept(t *testing.T) {
+	source := newTape()
+	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
+	source.add(
+		reading("robot", "light", 0, 500*time.Millisecond, 1, 2, 3),
+		reading("robot", "heat", 0, time.Second, 20.5),
+		reading("robot", "light", 1500*time.Millisecond, 500*time.Millisecond, 4, 5),
+	)
+	o.wait("all is there", func() bool { return o.Stats().Samples == 6 })
+	o.settle()
+	latest, err := o.Latest(t.Context(), "robot")
+	if err != nil || len(latest) != 2 || latest[0].Signal != "heat" || latest[1].Value != 5 || latest[1].Unit != "lx" {
+		t.Errorf("%+v, %v", latest, err)
+	}
+	tail, err := o.Tail(t.Context(), "robot", "light", 4)
+	if err != nil || len(tail) != 4 || tail[0].Value != 2 || tail[3].Value != 5 || !tail[3].Time.Equal(epoch.Add(2*time.Second)) || tail[0].Within != ferrule.Duration(time.Millisecond) {
+		t.Errorf("%+v, %v", tail, err)
+	}
+	if none, err := o.Tail(t.Context(), "robot", "sound", 4); err != nil || none != nil {
+		t.Errorf("%+v, %v", none, err)
+	}
+	curves, err := o.Past(t.Context(), ferrule.Period{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
+	if err != nil || len(curves) != 1 || curves[0].Grain != ferrule.Raw || len(curves[0].Points) != 5 || curves[0].Cut {
+		t.Errorf("%+v, %v", curves, err)
+	}
+}
+
+// Of what is too much, coarser grains are told; what is not over yet is among them.
+func TestGrains(t *testing.T) {
+	source := newTape()
+	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
+	n := 0
+	for at := time.Duration(0); at < 3*time.Hour+90*time.Second; at += 10 * time.Second {
+		source.add(reading("robot", "light", at, 5*time.Second, float64(n), float64(n+1)))
+		n += 2
+	}
+	o.wait("all is there", func() bool { return o.Stats().Samples == uint64(n) })
+	o.settle()
+	o.agrees()
+	all := ferrule.Period{Device: "robot", From: epoch.Add(-time.Hour), To: epoch.Add(24 * time.Hour)}
+	for points, want := range map[int]struct {
+		grain ferrule.Grain
+		count int
+		cut   bool
+	}{5000: {ferrule.Raw, n, false}, 500: {ferrule.Minutes, 182, false}, 100: {ferrule.Hours, 4, false}, 3: {ferrule.Hours, 3, true}} {
+		all.Points = points
+		curves, err := o.Past(t.Context(), all)
+		if err != nil || len(curves) != 1 {
+			t.Fatalf("%+v, %v", curves, err)
+		}
+		c := curves[0]
+		if c.Grain != want.grain || len(c.Points) != want.count || c.Cut != want.cut {
+			t.Errorf("%d points: %d of grain %s, cut %v", points, len(c.Points), c.Grain, c.Cut)
+		}
+		last := c.Points[len(c.Points)-1]
+		if last.Max != float64(n-1) || want.grain == ferrule.Hours && last.Count != 18 {
+			t.Errorf("%d points: the last is %+v", points, last)
+		}
+	}
+	all.Grain, all.Points = ferrule.Minutes, 1000
+	if curves, err := o.Past(t.Context(), all); err != nil || curves[0].Points[1].Mean != 17.5 || curves[0].Points[1].Count != 12 {
+		t.Errorf("%+v, %v", curves, err)
+	}
+}
+
+// A sample that comes late is counted where it belongs.
+func TestLate(t *testing.T) {
+	source := newTape()
+	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
+	for at := time.Duration(0); at < 2*time.Hour; at += time.Minute {
+		source.add(reading("robot", "light", at, time.Second, 1, 2))
+	}
+	o.wait("all is there", func() bool { return o.Stats().Samples == 240 })
+	source.add(reading("robot", "light", 30*time.Second, time.Second, 100), reading("robot", "light", 90*time.Minute+30*time.Second, time.Second, -100))
+	o.wait("the late are there", func() bool { return o.Stats().Samples == 242 })
+	o.settle()
+	o.agrees()
+	if most := o.number("SELECT max FROM hours ORDER BY time LIMIT 1"); most != 100 {
+		t.Errorf("the most of the first hour is %v", most)
+	}
+}
+
+// However often it is ended, at whatever point, each sample is recorded once, and it
+// goes on where it stopped.
+func TestExactlyOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	source := newTape()
+	r := rand.New(rand.NewPCG(1, 2))
+	total := 0
+	for run := range 25 {
+		ctx, cancel := context.WithCancel(context.Background())
+		s, err := Open(path, testConfig(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		broken := failing{source, r.IntN(60)}
+		go func() { ended <- s.Run(ctx, broken) }()
+		for i := range 40 {
+			source.add(reading("robot", fmt.Sprint("s", i%7), time.Duration(run*40+i)*time.Second, 100*time.Millisecond, 1, 2, 3))
+			total += 3
+			time.Sleep(time.Duration(r.IntN(2)) * time.Millisecond)
+		}
+		cancel()
+		if err := errors.Join(<-ended, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := open(t, path, testConfig(), source)
+	o.settle()
+	if n := o.number("SELECT count(*) FROM samples"); n != float64(total) {
+		t.Errorf("%v samples are recorded, and there were %d", n, total)
+	}
+	if n := o.number("SELECT count(*) FROM (SELECT DISTINCT device, signal, time FROM samples)"); n != float64(total) {
+		t.Errorf("%v different samples are recorded, and there were %d", n, total)
+	}
+	o.agrees()
+}
+
+// failing is a source that breaks off after some readings, each time.
+type failing struct {
+	Source
+	after int
+}
+
+func (f failing) Readings(ctx context.Context, after string, fn func(ferrule.Recorded) error) error {
+	n := 0
+	return f.Source.Readings(ctx, after, func(r ferrule.Recorded) error {
+		if n++; n > f.after {
+			return errors.New("broken off")
+		}
+		return fn(r)
+	})
+}
+
+// What the stream has lost is a hole, and what comes again is not recorded twice.
+func TestLostAndAgain(t *testing.T) {
+	source := newTape()
+	path := filepath.Join(t.TempDir(), "history.db")
+	o := open(t, path, testConfig(), source)
+	source.add(reading("lamp", "old", -2*time.Hour, time.Second, 1), reading("lamp", "power", time.Second, time.Second, 5), reading("robot", "light", 0, time.Second, 1, 2, 3))
+	o.wait("it is there", func() bool { return o.Stats().Samples == 5 })
+	o.stop()
+	source.first = 5 // the fourth was lost
+	source.kept = []ferrule.Reading{reading("robot", "light", 10*time.Second, time.Second, 11, 12)}
+	o = open(t, path, testConfig(), source)
+	o.wait("it goes on", func() bool { return o.Stats().Samples == 2 })
+	o.settle()
+	if from, to := o.number(`SELECT "from" FROM holes WHERE signal = 'power'`), o.number(`SELECT "to" FROM holes WHERE signal = 'power'`); to-from != 9 {
+		t.Errorf("of another signal that was being measured there is a hole from %v to %v", from, to)
+	}
+	if n := o.number("SELECT count(*) FROM holes WHERE signal = 'old'"); n != 0 {
+		t.Errorf("%v holes of one that was not", n)
+	}
+	curves, err := o.Past(t.Context(), ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
+	if err != nil || len(curves) != 1 || len(curves[0].Points) != 5 || len(curves[0].Holes) != 1 {
+		t.Fatalf("%+v, %v", curves, err)
+	}
+	if h := curves[0].Holes[0]; !h.From.Equal(epoch.Add(2*time.Second)) || !h.To.Equal(epoch.Add(10*time.Second)) || h.Why != ferrule.Lost {
+		t.Errorf("%+v", h)
+	}
+	o.stop()
+	// The stream does not know any more how far it was read.
+	again := newTape()
+	again.before = 1
+	again.add(reading("robot", "light", 9*time.Second, time.Second, 10, 11, 12, 13), reading("robot", "light", 13*time.Second, time.Second, 14))
+	o = open(t, path, testConfig(), fromStart{again})
+	o.wait("it goes on", func() bool { return o.Stats().Samples == 2 })
+	o.settle()
+	if n := o.number("SELECT count(*) FROM samples WHERE device = 'robot'"); n != 7 {
+		t.Errorf("%v samples", n)
+	}
+	o.agrees()
+}
+
+// fromStart begins with the first, whatever it is asked for.
+type fromStart struct{ *tape }
+
+func (f fromStart) Readings(ctx context.Context, _ string, fn func(ferrule.Recorded) error) error {
+	return f.tape.Readings(ctx, "", fn)
+}
+
+// A tail ends where something is missing.
+func TestTailAfterHole(t *testing.T) {
+	source := newTape()
+	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
+	second := reading("robot", "light", 10*time.Second, time.Second, 4, 5)
+	second.Series[0].Holes = []ferrule.Hole{{From: epoch.Add(2 * time.Second), To: epoch.Add(10 * time.Second), Why: ferrule.Unclear, Most: 1}}
+	source.add(reading("robot", "light", 0, time.Second, 1, 2, 3), second)
+	o.wait("all is there", func() bool { return o.Stats().Samples == 5 })
+	tail, err := o.Tail(t.Context(), "robot", "light", 100)
+	if err != nil || len(tail) != 2 || tail[0].Value != 4 {
+		t.Errorf("%+v, %v", tail, err)
+	}
+	if n := o.number(`SELECT most FROM holes WHERE device = 'robot' AND why = 'unclear' AND "to" - "from" = 8`); n != 1 {
+		t.Errorf("%v may be missing", n)
+	}
+}
+
+// A device cannot make ever more signals.
+func TestTooManySignals(t *testing.T) {
+	source := newTape()
+	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
+	for i := range maxOfDevice + 50 {
+		source.add(reading("robot", fmt.Sprint("s", i), 0, time.Second, 1))
+	}
+	o.wait("they are there", func() bool { return o.Stats().Refused == 50 })
+	o.settle()
+	if n := o.Stats().Signals; n != maxOfDevice {
+		t.Errorf("%d signals", n)
+	}
+}

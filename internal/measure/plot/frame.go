@@ -1,0 +1,140 @@
+package plot
+
+import (
+	"image"
+	"slices"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// drawTitle writes what the picture is of, and which time it shows.
+func (p *Picture) drawTitle(c *canvas) {
+	const line, left, gap = 17, 8, 16
+	shown := p.from().Format(time.DateTime) + " – " + p.until()
+	x := p.Width - rightRoom - c.width(shown)
+	if x < p.Width/3 {
+		shown, x = "", p.Width
+	}
+	c.text(shown, x, line, grey)
+	c.text(c.fit(ferrule.Clean(p.Title, ferrule.MaxText), x-left-gap), left, line, ink)
+}
+
+func (p *Picture) from() time.Time { return p.From.In(p.Zone) }
+
+// until is when the picture ends, in words that leave out the day if it is the same.
+func (p *Picture) until() string {
+	to := p.To.In(p.Zone)
+	if to.Format(time.DateOnly) == p.from().Format(time.DateOnly) {
+		return to.Format(time.TimeOnly + " MST")
+	}
+	return to.Format(time.DateTime + " MST")
+}
+
+// drawBack draws what lies behind the curves: the grid, holes, and what the curves are.
+func (p *panel) drawBack(c *canvas, ticks []timeTick) {
+	for _, tick := range ticks {
+		x := int(p.x(tick.at))
+		c.fill(image.Rect(x, p.area.Min.Y, x+1, p.area.Max.Y), gridGrey)
+	}
+	for _, tick := range p.values {
+		y := int(p.y(tick.value) + 0.5)
+		c.fill(image.Rect(p.area.Min.X, y, p.area.Max.X, y+1), gridGrey)
+		label := c.fit(tick.label, p.area.Min.X-8)
+		c.text(label, p.area.Min.X-6-c.width(label), y+4, grey)
+	}
+	for _, curve := range p.curves {
+		p.drawHoles(c, curve)
+	}
+	p.drawLegend(c)
+}
+
+// drawLegend tells the unit and the names of the curves above a panel.
+func (p *panel) drawLegend(c *canvas) {
+	const dash, gap = 18, 14
+	x, y := p.area.Min.X, p.area.Min.Y-6
+	if unit := ferrule.Clean(p.unit, ferrule.MaxUnit); unit != "" {
+		c.text(unit, x, y, ink)
+		x += c.width(unit) + gap
+	}
+	for _, curve := range p.curves {
+		name := c.fit(curve.Signal, p.area.Max.X-x-dash-4)
+		if name == "" {
+			return
+		}
+		c.fill(image.Rect(x, y-5, x+dash, y-3), curve.colour)
+		c.text(name, x+dash+4, y, ink)
+		x += dash + 4 + c.width(name) + gap
+	}
+}
+
+// drawFrame draws the lines around a panel.
+func (p *panel) drawFrame(c *canvas) {
+	r := p.area
+	for _, side := range []image.Rectangle{
+		image.Rect(r.Min.X-1, r.Min.Y, r.Min.X, r.Max.Y), image.Rect(r.Min.X-1, r.Max.Y, r.Max.X, r.Max.Y+1),
+	} {
+		c.fill(side, grey)
+	}
+	for _, curve := range p.curves {
+		if slices.ContainsFunc(curve.Points, finite) {
+			return
+		}
+	}
+	const nothing = "nothing was measured"
+	c.text(nothing, (r.Min.X+r.Max.X-c.width(nothing))/2, (r.Min.Y+r.Max.Y)/2, grey)
+}
+
+// drawTimes writes the times below the last panel.
+func drawTimes(c *canvas, p panel, ticks []timeTick) {
+	for _, tick := range ticks {
+		x, y := int(p.x(tick.at)), p.area.Max.Y
+		c.fill(image.Rect(x, y, x+1, y+4), grey)
+		for i, text := range []string{tick.label, tick.day} {
+			w := c.width(text)
+			left := min(max(x-w/2, 2), c.image.Bounds().Dx()-w-2)
+			c.text(text, left, y+16+i*14, grey)
+		}
+	}
+}
+
+// drawCalls draws a line where each call was made, and its name above if there is room.
+// The names of calls that may have changed something come first.
+func (p *Picture) drawCalls(c *canvas, panels []panel) {
+	const nameRoom = 150
+	first := &panels[0]
+	top := first.area.Min.Y - headRoom
+	calls := slices.Clone(p.Calls[:min(len(p.Calls), MaxCalls)])
+	slices.SortStableFunc(calls, func(a, b ferrule.Entry) int {
+		switch changes := a.Phase == ferrule.Intent; {
+		case changes == (b.Phase == ferrule.Intent):
+			return a.Time.Compare(b.Time)
+		case changes:
+			return -1
+		}
+		return 1
+	})
+	var taken []image.Rectangle
+	for _, call := range calls {
+		if !first.shows(call.Time) {
+			continue
+		}
+		x, colour := int(first.x(call.Time)), callGrey
+		if call.Code != "" {
+			colour = callRed
+		}
+		c.fill(image.Rect(x, top, x+1, top+4), colour)
+		for i := range panels {
+			c.dashes(x, panels[i].area.Min.Y, panels[i].area.Max.Y, colour)
+		}
+		name := c.fit(ferrule.Clean(call.Tool, ferrule.MaxToolName), nameRoom)
+		w := c.width(name)
+		left := min(max(x-w/2, 2), p.Width-w-2)
+		place := image.Rect(left-4, top-callsRoom, left+w+4, top)
+		if name == "" || slices.ContainsFunc(taken, place.Overlaps) {
+			continue
+		}
+		taken = append(taken, place)
+		c.text(name, left, top-2, colour)
+	}
+}

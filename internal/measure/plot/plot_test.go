@@ -1,0 +1,459 @@
+package plot
+
+import (
+	"bytes"
+	"errors"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+var began = time.Date(2026, 1, 31, 13, 59, 30, 0, time.UTC)
+
+// hour is a picture of an hour.
+func hour(curves ...ferrule.Curve) Picture {
+	return Picture{Title: "robot", From: began, To: began.Add(time.Hour), Curves: curves, Width: 1000, Height: 400, Zone: time.UTC}
+}
+
+// sampled is a curve of n samples in an hour.
+func sampled(n int, value func(part float64) float64) ferrule.Curve {
+	curve := ferrule.Curve{Signal: "light", Unit: "lx", Grain: ferrule.Raw}
+	for i := range n {
+		part := float64(i) / float64(n-1)
+		curve.Points = append(curve.Points, ferrule.Sample{Time: began.Add(time.Duration(part * float64(time.Hour))), Value: value(part)}.Alone())
+	}
+	return curve
+}
+
+// pixels is a picture as it is seen, without knowing how it was drawn.
+type pixels struct {
+	t *testing.T
+	image.Image
+	left, right, bottom int // of the axis of the last panel
+}
+
+func drawn(t *testing.T, p Picture) pixels {
+	t.Helper()
+	data, err := Draw(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := img.Bounds().Size(); size != image.Pt(p.Width, p.Height) {
+		t.Fatalf("it is %v", size)
+	}
+	px := pixels{t: t, Image: img}
+	for y := p.Height - 1; px.bottom == 0 && y > 0; y-- { // the axis is the first long line from below
+		for x := p.Width - 1; x >= 0 && px.is(x, y, grey); x-- {
+			t.Fatal("the axis goes to the edge")
+		}
+		run := 0
+		for x := range p.Width {
+			if px.is(x, y, grey) {
+				if run == 0 {
+					px.left = x + 1
+				}
+				run++
+				px.right = x
+			} else if run < p.Width/2 {
+				run = 0
+			}
+		}
+		if run > p.Width/2 {
+			px.bottom = y
+		}
+	}
+	if px.bottom == 0 {
+		t.Fatal("there is no axis")
+	}
+	return px
+}
+
+func (px pixels) is(x, y int, c color.RGBA) bool {
+	r, g, b, _ := px.At(x, y).RGBA()
+	return uint8(r>>8) == c.R && uint8(g>>8) == c.G && uint8(b>>8) == c.B
+}
+
+// has tells whether a pixel is a colour mixed with less than as much white: lines have
+// soft edges.
+func (px pixels) has(x, y int, c color.RGBA) bool {
+	r, g, b, _ := px.At(x, y).RGBA()
+	from := [3]float64{255 - float64(r>>8), 255 - float64(g>>8), 255 - float64(b>>8)}
+	to := [3]float64{255 - float64(c.R), 255 - float64(c.G), 255 - float64(c.B)}
+	var dot, square, off float64
+	for i := range to {
+		dot, square = dot+from[i]*to[i], square+to[i]*to[i]
+	}
+	for i := range to {
+		d := from[i] - to[i]*dot/square
+		off += d * d
+	}
+	return dot/square > 0.5 && off < 30*30
+}
+
+// rows are the first and the last row of a colour in a column, above the axis and
+// below the legend.
+func (px pixels) rows(x int, c color.RGBA) (top, bottom int, ok bool) {
+	for y := titleRoom + headRoom; y < px.bottom; y++ {
+		if px.has(x, y, c) {
+			if !ok {
+				top = y
+			}
+			bottom, ok = y, true
+		}
+	}
+	return top, bottom, ok
+}
+
+// column is where a part of the time stands.
+func (px pixels) column(part float64) int {
+	return px.left + int(math.Round(part*float64(px.right-px.left)))
+}
+
+// TestCurve: a sine is drawn where it belongs, in every column.
+func TestCurve(t *testing.T) {
+	sine := func(part float64) float64 { return 500 + 100*math.Sin(4*math.Pi*part) }
+	for _, n := range []int{200, 7200, 30_000} {
+		px := drawn(t, hour(sampled(n, sine)))
+		// The highest and the lowest place are those of its crests.
+		top, bottom := px.bottom, 0
+		for x := px.left; x < px.right; x++ {
+			if a, b, ok := px.rows(x, palette[0]); ok {
+				top, bottom = min(top, a), max(bottom, b)
+			}
+		}
+		if bottom-top < 200 {
+			t.Fatalf("%d points: it goes from %d to %d", n, top, bottom)
+		}
+		for x := px.left + 2; x < px.right-2; x++ {
+			part := float64(x-px.left) / float64(px.right-px.left)
+			want := float64(bottom) - (sine(part)-400)/200*float64(bottom-top)
+			a, b, ok := px.rows(x, palette[0])
+			if !ok || want < float64(a)-2.5 || want > float64(b)+2.5 || b-a > 8 {
+				t.Fatalf("%d points: in column %d it goes from %d to %d, want %.1f", n, x, a, b, want)
+			}
+		}
+	}
+}
+
+// TestSpike: of many samples, one that is far off is seen.
+func TestSpike(t *testing.T) {
+	curve := sampled(300_000, func(float64) float64 { return 1 })
+	p := &panel{area: image.Rect(0, 0, 1000, 400)}
+	p.axes = newAxes(began, began.Add(time.Hour), []coloured{{&curve, palette[0]}}, 400)
+	if n := len(p.reduce(coloured{&curve, palette[0]}, curve.Points)); n > 4*1000 {
+		t.Errorf("a line of %d dots", n)
+	}
+	curve.Points[129_630].Min, curve.Points[129_630].Max, curve.Points[129_630].Mean = 9, 9, 9
+	px := drawn(t, hour(curve))
+	spike := px.column(0.4321)
+	tall := 0
+	for x := px.left; x < px.right; x++ {
+		if a, b, ok := px.rows(x, palette[0]); ok && b-a > 100 {
+			tall++
+			if x < spike-2 || x > spike+2 {
+				t.Errorf("it is at %d, want %d", x, spike)
+			}
+		}
+	}
+	if tall == 0 {
+		t.Error("it is not seen")
+	}
+}
+
+// TestHole: where samples may be missing there is no line, and it is shaded; a hole that
+// is shorter than a pixel is seen, too.
+func TestHole(t *testing.T) {
+	curve := sampled(7201, func(part float64) float64 { return part })
+	var kept []ferrule.Point
+	for i, p := range curve.Points {
+		if i <= 2880 || i >= 4320 { // from 0.4 to 0.6
+			kept = append(kept, p)
+		}
+	}
+	short := ferrule.Hole{From: curve.Points[1440].Time, To: curve.Points[1441].Time, Why: ferrule.Unclear}
+	curve.Points = kept
+	curve.Holes = []ferrule.Hole{{From: began.Add(24 * time.Minute), To: began.Add(36 * time.Minute), Why: ferrule.Lost}, short}
+	px := drawn(t, hour(curve))
+	shade := func(x int) bool { return !px.is(x, px.bottom-3, white) && !px.is(x, px.bottom-3, gridGrey) }
+	for x := px.left + 20; x < px.right-20; x++ {
+		_, _, line := px.rows(x, palette[0])
+		switch {
+		case x > px.column(0.4)+2 && x < px.column(0.6)-2:
+			if line || !shade(x) {
+				t.Fatalf("column %d is in the hole: a line %t, shaded %t", x, line, shade(x))
+			}
+		case x < px.column(0.4)-2 && (x < px.column(0.2)-2 || x > px.column(0.2)+2) || x > px.column(0.6)+2:
+			if !line || shade(x) {
+				t.Fatalf("column %d is in no hole: a line %t, shaded %t", x, line, shade(x))
+			}
+		}
+	}
+	if x := px.column(0.2); !shade(x) && !shade(x-1) && !shade(x+1) {
+		t.Error("a short hole is not seen")
+	}
+}
+
+// TestCalls: a mark stands where a call was made, with its name above; one that failed
+// is red. Marks outside the time are left out, and where there is no room for the names
+// of all, those come first that may have changed something.
+func TestCalls(t *testing.T) {
+	p := hour(sampled(100, func(part float64) float64 { return part }))
+	p.Calls = []ferrule.Entry{
+		{Time: began.Add(15 * time.Minute), Tool: "gpio_write", Phase: ferrule.Intent},
+		{Time: began.Add(45 * time.Minute), Tool: "restart", Phase: ferrule.Intent, Code: ferrule.Unanswered},
+		{Time: began.Add(2 * time.Hour), Tool: "later"},
+	}
+	px := drawn(t, p)
+	marked := func(x int, c color.RGBA) bool {
+		n := 0
+		for y := titleRoom + headRoom; y < px.bottom; y++ {
+			if px.is(x, y, c) {
+				n++
+			}
+		}
+		return n > (px.bottom-titleRoom-headRoom)/2
+	}
+	for x := px.left; x < px.right; x++ {
+		for part, c := range map[float64]color.RGBA{0.25: callGrey, 0.75: callRed} {
+			if at := px.column(part); marked(x, c) && (x < at-1 || x > at+1) || x == at && !marked(x-1, c) && !marked(x, c) && !marked(x+1, c) {
+				t.Errorf("column %d: marked %t", x, marked(x, c))
+			}
+		}
+	}
+	named := func(px pixels, c color.RGBA) (n int) {
+		for y := titleRoom; y < titleRoom+callsRoom-2; y++ {
+			for x := range px.Bounds().Dx() {
+				if px.is(x, y, c) {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if named(px, callGrey) == 0 || named(px, callRed) == 0 {
+		t.Error("the calls have no names")
+	}
+	looks := make([]ferrule.Entry, 0, 10_000)
+	for i := range cap(looks) {
+		looks = append(looks, ferrule.Entry{Time: began.Add(time.Duration(i) * time.Second / 4), Tool: "adc_read", Phase: ferrule.Outcome})
+	}
+	looks[100] = ferrule.Entry{Time: began.Add(25 * time.Second), Tool: "restart", Phase: ferrule.Intent, Code: ferrule.Failed}
+	p.Calls = looks
+	if named(drawn(t, p), callRed) == 0 {
+		t.Error("among many that only looked, the one that changed something has no name")
+	}
+}
+
+// TestBand: what minutes hold together is drawn from the least to the largest, around
+// the mean.
+func TestBand(t *testing.T) {
+	curve := ferrule.Curve{Signal: "light", Grain: ferrule.Minutes}
+	for i := range 60 {
+		curve.Points = append(curve.Points, ferrule.Point{Time: began.Add(time.Duration(i) * time.Minute), Min: 0, Mean: 50, Max: 100, Count: 120})
+	}
+	px := drawn(t, hour(curve))
+	height := 0
+	for x := px.column(0.1); x < px.column(0.9); x++ {
+		a, b, ok := px.rows(x, palette[0])
+		if !ok || b-a > 3 {
+			t.Fatalf("column %d: the mean goes from %d to %d", x, a, b)
+		}
+		first, last := px.bottom, 0
+		for y := titleRoom + headRoom; y < px.bottom; y++ {
+			if r, g, b, _ := px.At(x, y).RGBA(); r < g && g < b { // some blue
+				first, last = min(first, y), max(last, y)
+			}
+		}
+		if mean := (a + b) / 2; first+last < 2*mean-3 || first+last > 2*mean+3 {
+			t.Fatalf("column %d: the band goes from %d to %d, and the mean is at %d", x, first, last, mean)
+		}
+		height = last - first
+	}
+	if height < 200 {
+		t.Errorf("the band is %d pixels high", height)
+	}
+}
+
+// TestSteps: a state does not go slowly from one value to the other.
+func TestSteps(t *testing.T) {
+	curve := ferrule.Curve{Signal: "door", Grain: ferrule.Raw}
+	for i := range 7 {
+		curve.Points = append(curve.Points, ferrule.Sample{Time: began.Add(time.Duration(i) * 10 * time.Minute), Value: float64(i % 2)}.Alone())
+	}
+	px := drawn(t, hour(curve))
+	top, bottom := px.bottom, 0
+	for x := px.left + 1; x < px.right; x++ {
+		if a, b, ok := px.rows(x, palette[0]); ok {
+			top, bottom = min(top, a), max(bottom, b)
+		}
+	}
+	flat := 0
+	for x := px.left + 1; x < px.right; x++ {
+		switch a, b, ok := px.rows(x, palette[0]); {
+		case !ok:
+			t.Fatalf("column %d: there is no line", x)
+		case b-a < 4:
+			flat++
+			if a > top+2 && b < bottom-2 {
+				t.Fatalf("column %d: it is half way, at %d", x, a)
+			}
+		}
+	}
+	if bottom-top < 200 || flat < (px.right-px.left)*9/10 {
+		t.Errorf("it goes from %d to %d, and is flat in %d columns", top, bottom, flat)
+	}
+}
+
+// TestAlone: one sample alone is seen.
+func TestAlone(t *testing.T) {
+	curve := ferrule.Curve{Signal: "door", Grain: ferrule.Raw, Points: []ferrule.Point{ferrule.Sample{Time: began.Add(30 * time.Minute), Value: 7}.Alone()}}
+	px := drawn(t, hour(curve))
+	if _, _, ok := px.rows(px.column(0.5), palette[0]); !ok {
+		t.Error("it is not")
+	}
+}
+
+// TestUnits: each unit has a panel of its own, with all curves of that unit.
+func TestUnits(t *testing.T) {
+	warm := sampled(100, func(part float64) float64 { return 20 + part })
+	bright := sampled(100, func(part float64) float64 { return 9000 - 1000*part })
+	cold := sampled(100, func(part float64) float64 { return 15 - part })
+	warm.Unit, cold.Unit = "°C", "°C"
+	px := drawn(t, hour(warm, bright, cold))
+	x := px.column(0.5)
+	where := make([]int, 3)
+	for i := range where {
+		a, _, ok := px.rows(x, palette[i])
+		if !ok {
+			t.Fatalf("curve %d is not seen", i)
+		}
+		where[i] = a
+	}
+	if !(where[0] < where[2] && where[2] < where[1]) {
+		t.Errorf("they are at %v", where)
+	}
+	for _, c := range []*ferrule.Curve{&warm, &bright, &cold} {
+		c.Unit = ""
+	}
+	alone := hour(warm, bright, cold)
+	alone.Height = HeightFor(3)
+	px = drawn(t, alone)
+	for i := range where {
+		a, b, ok := px.rows(x, palette[i])
+		if each := panelHeight + headRoom; !ok || b-a > 4 || a < titleRoom+i*each || b > titleRoom+callsRoom+(i+1)*each {
+			t.Errorf("curve %d without a unit goes from %d to %d", i, a, b)
+		}
+	}
+	p := hour()
+	for i := range 4 {
+		curve := sampled(10, func(part float64) float64 { return part })
+		curve.Unit = strings.Repeat("u", i)
+		p.Curves = append(p.Curves, curve)
+	}
+	if _, err := Draw(p); !errors.Is(err, ErrSize) {
+		t.Errorf("four units in 400 pixels: %v", err)
+	}
+	p.Height = HeightFor(4)
+	drawn(t, p)
+}
+
+// TestRefused: what cannot be drawn is an error, and whatever values there are, the rest
+// is a picture.
+func TestRefused(t *testing.T) {
+	curve := sampled(10, func(part float64) float64 { return part })
+	for name, change := range map[string]func(p *Picture){
+		"no curve":    func(p *Picture) { p.Curves = nil },
+		"nine curves": func(p *Picture) { p.Curves = make([]ferrule.Curve, MaxCurves+1) },
+		"no time":     func(p *Picture) { p.To = p.From },
+		"backwards":   func(p *Picture) { p.To = p.From.Add(-time.Second) },
+		"too wide":    func(p *Picture) { p.Width = MaxWidth + 1 },
+		"too high":    func(p *Picture) { p.Height = MaxHeight + 1 },
+		"too small":   func(p *Picture) { p.Width, p.Height = MinWidth-1, MinHeight },
+	} {
+		p := hour(curve)
+		change(&p)
+		if data, err := Draw(p); err == nil || data != nil {
+			t.Errorf("%s: %d bytes, %v", name, len(data), err)
+		}
+	}
+	const huge, tiny = math.MaxFloat64, math.SmallestNonzeroFloat64
+	for name, values := range map[string][]float64{
+		"none":      {},
+		"huge":      {-huge, huge, 0, huge},
+		"one huge":  {huge, huge},
+		"tiny":      {tiny, 2 * tiny, -tiny},
+		"one tiny":  {tiny},
+		"no number": {math.NaN(), math.Inf(1), math.Inf(-1)},
+		"some":      {1, math.NaN(), 2, math.Inf(1), 3},
+		"alike":     {1e15, 1e15 + 0.125, 1e15},
+		"far":       {1e300, 1e-300},
+	} {
+		curve := ferrule.Curve{Signal: strings.Repeat("long_name", 20), Unit: "\x00\u202e🙂", Grain: ferrule.Raw}
+		for i, v := range values {
+			curve.Points = append(curve.Points, ferrule.Sample{Time: began.Add(time.Duration(i) * time.Minute), Value: v}.Alone())
+		}
+		for i := range 10_000 {
+			curve.Holes = append(curve.Holes, ferrule.Hole{From: began.Add(time.Duration(i-1000) * time.Second), To: began.Add(time.Duration(i+1000) * time.Second)})
+		}
+		for _, grain := range []ferrule.Grain{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
+			curve.Grain = grain
+			p := hour(curve, sampled(5, func(part float64) float64 { return part }))
+			p.Width, p.Height = 400, HeightFor(2)
+			p.Calls = []ferrule.Entry{{Time: began.Add(time.Minute), Tool: strings.Repeat("\x1b[2Jx", 99)}, {Time: began.Add(time.Hour)}}
+			p.Title = strings.Repeat("title\n", 99)
+			t.Run(name, func(t *testing.T) { drawn(t, p) })
+		}
+	}
+}
+
+// TestFit: a text that is too long is cut to what has room.
+func TestFit(t *testing.T) {
+	c, err := newCanvas(100, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	const text = "a name that is long"
+	for room := range c.width(text) + 2 {
+		got := c.fit(text, room)
+		whole, more := strings.TrimSuffix(got, "…"), ""
+		if got != "" && got != text {
+			more = text[:len(whole)+1] + "…"
+		}
+		if c.width(got) > room || !strings.HasPrefix(text, whole) || more != "" && c.width(more) <= room || (got == text) != (room >= c.width(text)) {
+			t.Errorf("in %d pixels: %q", room, got)
+		}
+	}
+}
+
+// BenchmarkDraw draws a picture of usual size, and the largest that there is.
+func BenchmarkDraw(b *testing.B) {
+	wave := func(part float64) float64 { return math.Sin(100*part) + 0.3*math.Sin(9999*part) }
+	usual, largest := hour(sampled(7200, wave)), hour()
+	largest.Width, largest.Height = MaxWidth, MaxHeight
+	for range MaxCurves {
+		largest.Curves = append(largest.Curves, sampled(100_000, wave))
+	}
+	for name, p := range map[string]Picture{"usual": usual, "largest": largest} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				data, err := Draw(p)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(len(data)), "bytes")
+			}
+		})
+	}
+}

@@ -1,0 +1,420 @@
+package query
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// What the test binary is called when it is the child, and when it is one that takes more
+// memory than a child may have.
+const child, greedy = "query-child", "query-greedy"
+
+func TestMain(m *testing.M) {
+	var err error
+	switch os.Args[0] {
+	case child:
+		err = Serve(os.Stdin, os.Stdout)
+	case greedy:
+		err = restrain()
+		fmt.Println("restrained:", err)
+		for i, block := 0, make([]byte, 512<<20); i < len(block); i += 4096 {
+			block[i] = 1
+		}
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// TestRestrained: a child that SQLite's own bounds do not hold gets no more memory from the
+// system.
+func TestRestrained(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux bounds a process")
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args, cmd.Env = []string{greedy}, environment()
+	if out, err := cmd.Output(); err == nil || string(out) != "restrained: <nil>\n" {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
+// schema has the documented columns, over a table that is not documented.
+const schema = `
+CREATE TABLE raw(device TEXT, signal TEXT, at INTEGER, value REAL, PRIMARY KEY(device, signal, at)) WITHOUT ROWID;
+CREATE VIEW samples AS SELECT device, signal, at/1e6 AS time, value, 0.01 AS within FROM raw;
+CREATE VIEW signals AS SELECT device, signal, 'lx' AS unit, min(time) AS first, max(time) AS last, max(value) AS value FROM samples GROUP BY 1, 2;
+CREATE VIEW minutes AS SELECT device, signal, floor(time/60)*60 AS time, min(value) AS min, max(value) AS max, avg(value) AS mean, count(*) AS count FROM samples GROUP BY 1, 2, 3;
+CREATE VIEW hours AS SELECT device, signal, floor(time/3600)*3600 AS time, min(min) AS min, max(max) AS max, avg(mean) AS mean, sum(count) AS count FROM minutes GROUP BY 1, 2, 3;
+CREATE VIEW holes AS SELECT device, signal, min(time) AS "from", max(time) AS "to", 'lost' AS why, 1 AS most FROM samples WHERE 0 GROUP BY 1, 2;
+INSERT INTO raw WITH RECURSIVE n(i) AS (VALUES(0) UNION ALL SELECT i+1 FROM n LIMIT 5000)
+	SELECT 'robot', 'light', 1769868000000000 + i*500000, abs(sin(i/100.0))*1000 FROM n;
+`
+
+// store is a file as the gateway has it: open, and being written to.
+type store struct {
+	*sql.DB
+	asker *Asker
+}
+
+var template = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "query")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "history.db")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		return nil, err
+	}
+	_, err = db.Exec(schema)
+	if err := errors.Join(err, db.Close()); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+func newStore(t *testing.T) *store {
+	t.Helper()
+	data, err := template()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "what was%20measured?.db")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, _, _ := strings.Cut(address(path), "?")
+	db, err := sql.Open("sqlite", file+"?_pragma=journal_mode(WAL)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() { db.Close() })
+	if _, err := db.Exec("INSERT INTO raw VALUES('lamp', 'power', 1769868000000000, 5)"); err != nil {
+		t.Fatal(err)
+	}
+	return &store{db, newAsker(t, path)}
+}
+
+func newAsker(t *testing.T, path string) *Asker {
+	t.Helper()
+	self, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := New(path, self, child)
+	a.env = append(a.env, "GORACE=atexit_sleep_ms=0")
+	a.time = time.Minute // on a busy machine to begin takes seconds; where it matters, tests say so
+	return a
+}
+
+// ask is the answer to a question as text.
+func (s *store) ask(t *testing.T, text string, rows int) (string, error) {
+	t.Helper()
+	columns, answer, more, err := s.asker.Ask(t.Context(), text, rows)
+	if err != nil {
+		return "", err
+	}
+	out, err := json.Marshal(struct {
+		Columns []string
+		Rows    []json.RawMessage
+		More    bool
+	}{columns, answer, more})
+	return string(out), err
+}
+
+// TestAsk: questions are answered, in JSON, while the file is being written.
+func TestAsk(t *testing.T) {
+	s := newStore(t)
+	for _, test := range []struct {
+		text string
+		rows int
+		want string
+	}{
+		{"SELECT count(*) AS n FROM samples", 0, `{"Columns":["n"],"Rows":[[5001]],"More":false}`},
+		{"select device, signal, unit, value from signals order by 1;", 0, `{"Columns":["device","signal","unit","value"],"Rows":[["lamp","power","lx",5],["robot","light","lx",999.99`},
+		{" -- how long?\n/* in minutes */ WITH m AS (SELECT * FROM minutes WHERE device='robot') SELECT count(*), sum(count) FROM m ; ; -- that is all", 0, `"Rows":[[42,5000]]`},
+		{"SELECT datetime(time,'unixepoch'), value FROM samples WHERE device='robot' ORDER BY time DESC LIMIT 1", 0, `[["2026-01-31 14:41:39",`},
+		{"VALUES(1, 2.5, 'a;b', NULL, x'00ff', 9e999, -9e999)", 0, `[[1,2.5,"a;b",null,"x'00ff'","+Inf","-Inf"]]`},
+		{"SELECT CAST(x'ff41' AS TEXT) AS \"a;b\", 'it''s;', [value] FROM samples LIMIT 1", 0, `{"Columns":["a;b","'it''s;'","value"],"Rows":[["\ufffdA","it's;",`},
+		{"SELECT time FROM samples", 3, `"More":true`},
+		{"SELECT time FROM samples LIMIT 3", 3, `"More":false`},
+		{"SELECT * FROM holes", 0, `{"Columns":["device","signal","from","to","why","most"],"Rows":[],"More":false}`},
+		{"SELECT json_extract('{\"a\":[1,2]}', '$.a[1]'), sqrt(2) > 1.4", 0, `[[2,1]]`},
+	} {
+		if got, err := s.ask(t, test.text, test.rows); err != nil || !strings.Contains(got, strings.ReplaceAll(test.want, `\ufffd`, "\ufffd")) {
+			t.Errorf("%s\n got %.300s, %v\nwant %s", test.text, got, err, test.want)
+		}
+	}
+	_, rows, more, err := s.asker.Ask(t.Context(), "SELECT time, value FROM samples", 1<<30)
+	if err != nil || len(rows) != MaxRows || !more {
+		t.Errorf("%d rows, more %t, %v", len(rows), more, err)
+	}
+	if _, rows, _, _ := s.asker.Ask(t.Context(), "SELECT time, value FROM samples", 0); len(rows) != usualRows {
+		t.Errorf("%d rows", len(rows))
+	}
+	size := 0
+	_, rows, more, err = s.asker.Ask(t.Context(), "SELECT hex(zeroblob(5000)) FROM samples", MaxRows)
+	for _, row := range rows {
+		size += len(row)
+	}
+	if err != nil || size > maxAnswer || size < maxAnswer/2 || !more {
+		t.Errorf("%d bytes, more %t, %v", size, more, err)
+	}
+}
+
+// TestRefused: what is no question is refused, in words that tell what is possible.
+func TestRefused(t *testing.T) {
+	s := newStore(t)
+	for text, want := range map[string]string{
+		"":                           "empty",
+		" -- only\n /* words":        "empty",
+		";":                          "begins with SELECT",
+		"SELECT 1; SELECT 2":         "one statement",
+		"SELECT 1;;;/**/DELETE":      "one statement",
+		"SELECT ';'; DROP TABLE raw": "one statement",
+		"SELECT 1 --;\n; PRAGMA x":   "one statement",
+		"EXPLAIN SELECT 1":           "begins with SELECT",
+		"PRAGMA query_only=0":        "begins with SELECT",
+		"/* SELECT */ ATTACH DATABASE '/tmp/x.db' AS x":             "begins with SELECT",
+		"\ufeffVACUUM INTO '/tmp/x.db'":                             "begins with SELECT",
+		"INSERT INTO raw VALUES(1,2,3,4)":                           "begins with SELECT",
+		"DELETE FROM raw":                                           "begins with SELECT",
+		"CREATE TEMP TABLE x(a)":                                    "begins with SELECT",
+		"BEGIN":                                                     "begins with SELECT",
+		"\"SELECT\" 1":                                              "begins with SELECT",
+		"SELECT 1\x00; DROP TABLE raw":                              "NUL",
+		"SELECT '\xff\xfe'":                                         "UTF-8",
+		"SELECT '" + strings.Repeat("x", MaxText) + "'":             "at most",
+		"WITH x AS (SELECT 1) INSERT INTO raw SELECT * FROM raw":    "not changed",
+		"WITH x AS (SELECT 1) DELETE FROM raw":                      "not changed",
+		"WITH x AS (SELECT 1) UPDATE raw SET value=0":               "not changed",
+		"SELECT * FROM passwords":                                   "samples(device, signal, time",
+		"SELECT wat FROM samples":                                   "samples(device, signal, time",
+		"SELECT FROM WHERE":                                         "syntax error",
+		"SELECT 'no end":                                            "unrecognized token",
+		"SELECT ?":                                                  "missing",
+		"SELECT load_extension('/tmp/x.so')":                        "not authorized",
+		"SELECT writefile('/tmp/x', 'x')":                           "no such function",
+		"SELECT readfile('/etc/passwd')":                            "no such function",
+		"SELECT edit('x')":                                          "no such function",
+		"SELECT fts3_tokenizer('x', x'00')":                         "no such function",
+		"SELECT * FROM pragma_journal_mode('delete')":               "unknown database",
+		"SELECT randomblob(1000000000)":                             "too large",
+		"SELECT zeroblob(2147483647)":                               "too large",
+		"SELECT printf('%.*c', 1000000000, 'x')":                    "too large",
+		"SELECT replace(hex(zeroblob(100000)), '0', 'xxxxxxxxxx')":  "too large",
+		"SELECT 'a' LIKE '" + strings.Repeat("%a", 60) + "'":        "pattern",
+		"SELECT max(" + strings.Repeat("1,", 30) + "1)":             "too many arguments",
+		"SELECT " + strings.Repeat("1,", 100) + "1":                 "too many columns",
+		"SELECT 1" + strings.Repeat("+1", 500):                      "too large",
+		"SELECT 1" + strings.Repeat(" UNION SELECT 1", 100):         "too many terms",
+		"SELECT 1 FROM samples" + strings.Repeat(", samples", 1000): "too many FROM clause terms",
+		"SELECT " + strings.Repeat("(SELECT ", 300) + "1" + strings.Repeat(")", 300): "",
+	} {
+		got, err := s.ask(t, text, 0)
+		var e *ferrule.Error
+		if !errors.As(err, &e) || !strings.Contains(e.Message+e.Hint, want) || e.MayHaveRun() {
+			t.Errorf("%.80q: got %.80s, %v", text, got, err)
+		}
+	}
+	var n int
+	if err := s.QueryRow("SELECT count(*) FROM raw WHERE value IS NOT NULL").Scan(&n); err != nil || n != 5001 {
+		t.Errorf("%d samples, %v", n, err)
+	}
+}
+
+// bombs are questions that take more than there is.
+var bombs = map[string]string{
+	"endless":            "WITH RECURSIVE n(i) AS (VALUES(0) UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n",
+	"endless and unique": "WITH RECURSIVE n(i) AS (VALUES(0) UNION SELECT i+1 FROM n) SELECT count(*) FROM n",
+	"doubling":           "WITH RECURSIVE n(i) AS (VALUES('x') UNION ALL SELECT i||i FROM n) SELECT sum(length(i)) FROM n",
+	"wide queue":         "WITH RECURSIVE n(i, s) AS (VALUES(0, hex(zeroblob(1000))) UNION ALL SELECT i+1, s||i FROM n UNION ALL SELECT i+2, s||i FROM n) SELECT count(*) FROM n",
+	"joins":              "SELECT count(*) FROM samples a, samples b, samples c, samples d WHERE a.value+b.value+c.value = d.value",
+	"many joins":         "SELECT count(*) FROM " + strings.TrimSuffix(strings.Repeat("raw, ", 60), ", "),
+	"views of views":     "SELECT count(*) FROM hours a, hours b, minutes c, minutes d, signals e, signals f",
+	"group_concat":       "SELECT group_concat(a.value||b.value||c.value) FROM samples a, samples b, samples c",
+	"json":               "SELECT json_group_array(json_array(a.value, b.value, c.value)) FROM samples a, samples b, samples c",
+	"sort":               "SELECT a.value, hex(randomblob(200)) AS r FROM samples a, samples b ORDER BY r, a.value",
+	"distinct":           "SELECT count(DISTINCT hex(randomblob(100))) FROM samples a, samples b",
+	"group by":           "SELECT count(*) FROM samples a, samples b GROUP BY hex(randomblob(100))",
+	"blobs":              "SELECT " + strings.TrimSuffix(strings.Repeat("randomblob(250000),", 64), ",") + " FROM samples",
+	"kept blobs":         "WITH n(i) AS MATERIALIZED (SELECT randomblob(250000) FROM samples) SELECT max(a.i) FROM n a, n b",
+	"window":             "SELECT sum(length(x)) FROM (SELECT group_concat(hex(randomblob(100))) OVER (ROWS BETWEEN 1000 PRECEDING AND CURRENT ROW) AS x FROM samples a, samples b)",
+	"instr":              "SELECT sum(instr(hex(zeroblob(120000)), hex(zeroblob(60000))||a.value)) FROM samples a, samples b",
+	"like":               "SELECT count(*) FROM samples WHERE hex(zeroblob(50000))||value LIKE '%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%0%x'",
+	"glob":               "SELECT count(*) FROM samples WHERE hex(zeroblob(50000))||value GLOB '*0*0*0*0*0*0*0*0*0*0*0*0*0*0*0*0*0*0*0*0*0*x'",
+	"replace":            "WITH RECURSIVE n(s) AS (VALUES('ab') UNION ALL SELECT replace(s, 'a', 'aab') FROM n) SELECT max(length(s)) FROM n",
+	"printf":             "SELECT sum(length(printf('%200000d', a.value))) FROM samples a, samples b",
+	"deep json":          "SELECT count(*) FROM samples, json_tree('" + strings.Repeat("[", 900) + strings.Repeat("]", 900) + "'), json_tree('[[1,2],[3,4]]') a, samples b",
+	"cross join of json": "SELECT count(*) FROM json_each((SELECT json_group_array(value) FROM samples WHERE time < 1769870000)) a, samples b, samples c",
+	"dbpage":             "SELECT max(a.data) FROM sqlite_dbpage a, sqlite_dbpage b, sqlite_dbpage c",
+	"dbstat":             "SELECT * FROM dbstat a, dbstat b, dbstat c, dbstat d ORDER BY random()",
+}
+
+// bombTime is how long a bomb has.
+var bombTime = flag.Duration("bombs", 250*time.Millisecond, "how `long` TestBombs lets a question take")
+
+// TestBombs: whatever is asked for, it ends within its time and 64 MB, and the file and
+// whoever writes to it are unharmed.
+func TestBombs(t *testing.T) {
+	const mostTime, mostMemory = 2 * time.Second, 64 << 20
+	s := newStore(t)
+	s.asker.time = *bombTime
+	var worst int
+	var slowest time.Duration
+	for name, text := range bombs {
+		stop := make(chan struct{})
+		peak := make(chan int, 1)
+		s.asker.started = func(pid int) { go func() { peak <- watch(pid, stop) }() }
+		start := time.Now()
+		_, rows, _, err := s.asker.Ask(t.Context(), text, 0)
+		took := time.Since(start)
+		close(stop)
+		memory := 0
+		if runtime.GOOS == "linux" {
+			memory = <-peak
+		}
+		worst, slowest = max(worst, memory), max(slowest, took)
+		t.Logf("%-20s %6v %3d MB, %d rows, %v", name, took.Round(time.Millisecond), memory>>20, len(rows), err)
+		var e *ferrule.Error
+		if err != nil && (!errors.As(err, &e) || e.Code != ferrule.Limited && e.Code != ferrule.Invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took > mostTime || memory > mostMemory || runtime.GOOS == "linux" && memory == 0 {
+			t.Errorf("%s: %v and %d bytes", name, took, memory)
+		}
+		if _, err := s.Exec("INSERT INTO raw SELECT 'lamp', 'power', max(at)+1, 5 FROM raw WHERE device='lamp'"); err != nil {
+			t.Errorf("%s: nothing can be written any more: %v", name, err)
+		}
+	}
+	t.Logf("the slowest took %v, and the largest %d MB", slowest.Round(time.Millisecond), worst>>20)
+	var ok string
+	var n int
+	if err := errors.Join(s.QueryRow("PRAGMA integrity_check").Scan(&ok), s.QueryRow("SELECT count(*) FROM raw").Scan(&n)); err != nil || ok != "ok" || n != 5001+len(bombs) {
+		t.Errorf("the file is %s, with %d samples: %v", ok, n, err)
+	}
+}
+
+// watch is the most memory that a process has had, as far as it was seen.
+func watch(pid int, stop <-chan struct{}) (most int) {
+	path := fmt.Sprintf("/proc/%d/status", pid)
+	for {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return most
+		}
+		for line := range strings.Lines(string(text)) {
+			var kb int
+			if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kb); n == 1 {
+				most = max(most, kb<<10)
+			}
+		}
+		select {
+		case <-stop:
+			return most
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// TestManyAtOnce: a few questions are answered at once, and others wait; who goes away
+// leaves nothing behind.
+func TestManyAtOnce(t *testing.T) {
+	s := newStore(t)
+	var mu sync.Mutex
+	var pids []int
+	s.asker.started = func(pid int) {
+		mu.Lock()
+		defer mu.Unlock()
+		pids = append(pids, pid)
+	}
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			if got, err := s.ask(t, "SELECT count(*) FROM samples", 0); err != nil || !strings.Contains(got, "5001") {
+				t.Errorf("%s, %v", got, err)
+			}
+		})
+	}
+	wg.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 2 * atOnce {
+		wg.Go(func() {
+			_, _, _, err := s.asker.Ask(ctx, bombs["endless"], 0)
+			var e *ferrule.Error
+			if !errors.As(err, &e) || e.Code != ferrule.Cancelled && e.Code != ferrule.Limited {
+				t.Error(err)
+			}
+		})
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		mu.Lock()
+		n := len(pids)
+		mu.Unlock()
+		if n == 6+atOnce {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d processes", n)
+		}
+	}
+	start := time.Now()
+	cancel()
+	wg.Wait()
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("they go on for %v", took)
+	}
+	for _, pid := range pids {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+			t.Errorf("process %d is there", pid)
+		}
+	}
+}
+
+// TestNoFile: where there is no file, or none that can be read, it is told.
+func TestNoFile(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken.db")
+	if err := os.WriteFile(broken, []byte(strings.Repeat("not a database", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(t.TempDir(), "nothing.db"), broken} {
+		_, _, _, err := newAsker(t, path).Ask(t.Context(), "SELECT * FROM samples", 0)
+		var e *ferrule.Error
+		if !errors.As(err, &e) || e.Code != ferrule.Internal {
+			t.Errorf("%s: %v", path, err)
+		}
+		if _, err := os.Stat(path); path != broken && err == nil {
+			t.Error("a file was made")
+		}
+	}
+}
+
+// TestRelative: a file may be named from where the program is, as --data can be.
+func TestRelative(t *testing.T) {
+	s := newStore(t)
+	t.Chdir(filepath.Dir(s.asker.path))
+	s.asker = newAsker(t, filepath.Base(s.asker.path))
+	if got, err := s.ask(t, "SELECT count(*) FROM samples", 0); err != nil || !strings.Contains(got, "5001") {
+		t.Errorf("%s, %v", got, err)
+	}
+}

@@ -1,0 +1,543 @@
+package ring
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// device is a board that samples into a ring, on a clock of its own. It knows what the
+// ring does not carry: the number of each sample, and when it was taken.
+type device struct {
+	interval time.Duration
+	size     int
+	rate     func(now time.Duration) float64 // how many of its seconds a second has
+	late     func() time.Duration            // of one sample
+	value    func(at time.Duration) float64
+
+	due   time.Duration // when the next sample is taken, if it is not late
+	next  time.Duration // and when it is
+	taken []time.Duration
+	all   []float64
+	since int // the first sample since it started
+}
+
+// run lets the device sample until a time.
+func (d *device) run(until time.Duration) {
+	for d.next <= until {
+		d.taken = append(d.taken, d.next)
+		d.all = append(d.all, d.value(d.next))
+		d.due += time.Duration(float64(d.interval) / d.rate(d.due))
+		d.next = max(d.due+d.late(), d.next+time.Microsecond)
+	}
+}
+
+// restart empties the ring, and the device is busy for a while.
+func (d *device) restart(at, busy time.Duration) {
+	d.run(at)
+	d.since = len(d.all)
+	d.due = at + busy
+	d.next = d.due
+}
+
+// ring is what it holds, the oldest first.
+func (d *device) ring() []float64 {
+	return slices.Clone(d.all[max(d.since, len(d.all)-d.size):])
+}
+
+// keeper checks what is recorded against what was measured.
+type keeper struct {
+	t    *testing.T
+	d    *device
+	base time.Time
+
+	lenient  bool // the device does not do what is taken for granted
+	next     int  // the first sample that may be recorded
+	recorded int
+	holes    map[ferrule.HoleReason]int
+	missing  map[ferrule.HoleReason]int
+	within   []time.Duration
+	err      []time.Duration
+}
+
+func newKeeper(t *testing.T, d *device) *keeper {
+	base := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	return &keeper{t: t, d: d, base: base, holes: make(map[ferrule.HoleReason]int), missing: make(map[ferrule.HoleReason]int)}
+}
+
+// read has the device asked at a time.
+func (k *keeper) read(at, trip time.Duration) Read {
+	k.d.run(at + trip/2)
+	return Read{k.base.Add(at), k.base.Add(at + trip), k.d.ring(), k.d.interval, k.d.size}
+}
+
+// take checks a series that came of a read of the whole ring.
+func (k *keeper) take(s ferrule.Series) {
+	k.t.Helper()
+	first := len(k.d.all) - len(s.Samples) // the newest are recorded, none left out
+	if len(s.Samples) == 0 {
+		if len(s.Holes) > 0 {
+			k.t.Fatalf("a hole without a sample after it: %+v", s.Holes)
+		}
+		return
+	}
+	switch lost := first - k.next; {
+	case lost < 0:
+		k.t.Fatalf("at %v, %d samples are recorded twice", k.d.taken[first], -lost)
+	case len(s.Holes) == 0 && lost > 0:
+		k.t.Fatalf("at %v, %d samples are missing, and no hole tells", k.d.taken[first], lost)
+	case len(s.Holes) > 1:
+		k.t.Fatalf("%d holes in one read", len(s.Holes))
+	case len(s.Holes) == 1:
+		h := s.Holes[0]
+		if h.Most < lost && !k.lenient {
+			k.t.Fatalf("a hole of at most %d samples, and %d are missing", h.Most, lost)
+		}
+		if !h.To.Equal(s.Samples[0].Time) || h.From.After(h.To) {
+			k.t.Fatalf("a hole from %v to %v, before a sample at %v", h.From, h.To, s.Samples[0].Time)
+		}
+		k.holes[h.Why]++
+		k.missing[h.Why] += lost
+	}
+	for i, sample := range s.Samples {
+		if sample.Value != k.d.all[first+i] {
+			k.t.Fatalf("sample %d is %v, and %v is recorded", first+i, k.d.all[first+i], sample.Value)
+		}
+		off := sample.Time.Sub(k.base.Add(k.d.taken[first+i])).Abs()
+		if off > time.Duration(sample.Within)+time.Microsecond && !k.lenient {
+			k.t.Fatalf("sample %d was taken at %v, and recorded %v off, within %v", first+i, k.d.taken[first+i], off, time.Duration(sample.Within))
+		}
+		k.err = append(k.err, off)
+		k.within = append(k.within, time.Duration(sample.Within))
+	}
+	k.recorded += len(s.Samples)
+	k.next = len(k.d.all)
+}
+
+func (k *keeper) String() string {
+	slices.Sort(k.err)
+	slices.Sort(k.within)
+	at := func(all []time.Duration, q float64) time.Duration {
+		return all[int(q*float64(len(all)-1))].Round(100 * time.Microsecond)
+	}
+	return fmt.Sprintf("%d samples, %d recorded (%.2f %%), holes %v, missing in them %v; off by %v (median), %v (99 %%), told within %v (median), %v (99 %%)",
+		len(k.d.all), k.recorded, 100*float64(k.recorded)/float64(len(k.d.all)), k.holes, k.missing,
+		at(k.err, 0.5), at(k.err, 0.99), at(k.within, 0.5), at(k.within, 0.99))
+}
+
+// landscape is a signal with all that makes stitching hard: noise, flat stretches of
+// up to half an hour, a slow wave in whole steps, and one that repeats itself.
+func landscape(r *rand.Rand) func(at time.Duration) float64 {
+	var until time.Duration
+	var sort, level int
+	return func(at time.Duration) float64 {
+		if at >= until {
+			sort, level = r.IntN(5), r.IntN(4096)
+			until = at + time.Minute + time.Duration(r.Int64N(int64(29*time.Minute)))
+		}
+		s := at.Seconds()
+		switch sort {
+		case 0: // noise
+			return float64(r.IntN(4096))
+		case 1: // flat
+			return float64(level)
+		case 2: // a slow wave, in steps
+			return math.Round(20 * math.Sin(s/60))
+		case 3: // something that repeats itself each two seconds
+			return math.Round(100 * math.Sin(2*math.Pi*s/2))
+		}
+		return math.Round(2048 + 1000*math.Sin(s/30) + 4*r.NormFloat64()) // a noisy wave
+	}
+}
+
+// A ring of 120 samples, one each 500 ms, read for six hours: each sample is recorded
+// once or lies in a hole, none twice, and its time is as sure as is told.
+func TestSixHours(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		ppm := 200 * math.Pow(-1, float64(seed))
+		d := &device{
+			interval: 500 * time.Millisecond, size: 120,
+			rate:  func(now time.Duration) float64 { return 1 + (ppm+20*math.Sin(now.Hours()))*1e-6 },
+			late:  func() time.Duration { return time.Duration(r.Int64N(int64(4 * time.Millisecond))) },
+			value: landscape(r),
+		}
+		k := newKeeper(t, d)
+		var ring *Ring
+		reads, lost, restarts := 0, 0, 0
+		for now := time.Duration(0); now < 6*time.Hour; {
+			if now > 0 && r.IntN(150) == 0 {
+				d.restart(now, time.Duration(r.Int64N(int64(20*time.Second))))
+				restarts++
+			}
+			sent := now + time.Duration(r.Int64N(int64(5*time.Millisecond)))
+			trip := 3*time.Millisecond + time.Duration(r.Int64N(int64(40*time.Millisecond)))
+			if r.IntN(50) == 0 {
+				trip = time.Duration(r.Int64N(int64(1500 * time.Millisecond)))
+			}
+			d.run(sent + time.Duration(r.Int64N(int64(trip))))
+			switch {
+			case r.IntN(30) == 0: // this read is lost
+				lost++
+			case r.IntN(200) == 0: // and these are many
+				now += time.Duration(r.Int64N(int64(5 * time.Minute)))
+				lost++
+			default:
+				reads++
+				var series ferrule.Series
+				ring, series = ring.Next(Read{k.base.Add(sent), k.base.Add(sent + trip), d.ring(), d.interval, d.size})
+				k.take(series)
+			}
+			pause := 24*time.Second + time.Duration(r.Int64N(int64(2*time.Second)))
+			now = max(ring.Due(k.base.Add(sent+pause)).Sub(k.base), sent+trip)
+		}
+		if seed < 4 {
+			t.Logf("seed %d: %d reads, %d lost, %d restarts: %v", seed, reads, lost, restarts, k)
+		}
+		if least := 0.9 * float64(len(d.all)); float64(k.recorded) < least {
+			t.Errorf("seed %d: %v", seed, k)
+		}
+	}
+}
+
+// Rings of any size and interval, of devices as slow and as late as they may be, which are
+// restarted, read too seldom, and gone on with by others.
+func TestAnyRing(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 77))
+		upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+		interval := []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second, time.Minute}[r.IntN(5)]
+		slow := 1 - 0.98*faster + r.Float64()*0.98*(faster+slower)
+		d := &device{
+			interval: interval, size: []int{2, 3, 5, 20, 120, 300}[r.IntN(6)],
+			rate:  func(time.Duration) float64 { return 1 / slow },
+			late:  func() time.Duration { return upTo(late(interval)) },
+			value: landscape(r),
+		}
+		k := newKeeper(t, d)
+		every := min(max(time.Duration(d.size)*interval*2/5, time.Second), time.Minute)
+		var ring *Ring
+		var tail []ferrule.Sample
+		killed := false
+		for now := upTo(interval); now < 300*every; {
+			if r.IntN(60) == 0 {
+				d.restart(now, upTo(20*time.Second))
+			}
+			trip := time.Millisecond + upTo(40*time.Millisecond)
+			d.run(now + upTo(trip))
+			if r.IntN(100) == 0 {
+				now += upTo(5 * time.Minute)
+				continue
+			}
+			read := Read{k.base.Add(now), k.base.Add(now + trip), d.ring(), interval, d.size}
+			killed = killed || r.IntN(20) == 0
+			if killed && len(read.Values) > 0 {
+				ring, killed = Resume(tail[max(0, len(tail)-len(read.Values)):], read.Came, interval, d.size), false
+			}
+			if k.recorded == 0 {
+				k.next = len(d.all) - len(read.Values)
+			}
+			if !killed && r.IntN(30) > 0 {
+				var s ferrule.Series
+				ring, s = ring.Next(read)
+				k.take(s)
+				if len(s.Holes) > 0 {
+					tail = nil
+				}
+				tail = append(tail, s.Samples...)
+			}
+			now = max(ring.Due(read.Sent.Add(every-every/20+upTo(every/10))).Sub(k.base), now+trip)
+		}
+	}
+}
+
+// steady is a board whose clock is right, with a value that is never the same twice.
+func steady(interval time.Duration, size int) *device {
+	n := 0.0
+	return &device{
+		interval: interval, size: size,
+		rate:  func(time.Duration) float64 { return 1 },
+		late:  func() time.Duration { return 0 },
+		value: func(time.Duration) float64 { n++; return n },
+	}
+}
+
+// readEvery reads a ring for a while.
+func (k *keeper) readEvery(ring *Ring, from, every time.Duration, times int) (*Ring, time.Duration) {
+	k.t.Helper()
+	for range times {
+		var s ferrule.Series
+		ring, s = ring.Next(k.read(from, 10*time.Millisecond))
+		k.take(s)
+		from += every
+	}
+	return ring, from
+}
+
+// A device that does not sample at the interval that it says is followed all the same.
+func TestOtherRate(t *testing.T) {
+	for _, rate := range []float64{0.3, 0.7, 1.3, 1.6} {
+		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+			d := steady(500*time.Millisecond, 120)
+			d.rate = func(time.Duration) float64 { return rate }
+			k := newKeeper(t, d)
+			k.lenient = true // until it has been seen how it samples
+			ring, now := k.readEvery(nil, time.Second, 24*time.Second, 5)
+			k.lenient = false
+			k.readEvery(ring, now, 24*time.Second, 100)
+			if k.recorded < len(d.all)-120 {
+				t.Errorf("%v", k)
+			}
+		})
+	}
+}
+
+// A device that stands still for a while, and goes on, has lost nothing.
+func TestStandstill(t *testing.T) {
+	d := steady(500*time.Millisecond, 120)
+	k := newKeeper(t, d)
+	ring, now := k.readEvery(nil, time.Second, 24*time.Second, 20)
+	d.run(now - 12*time.Second)
+	d.due += 9 * time.Second
+	d.next = d.due
+	k.readEvery(ring, now, 24*time.Second, 20)
+	if len(k.holes) > 0 || k.recorded != len(d.all) {
+		t.Errorf("%v", k)
+	}
+}
+
+// What repeats itself looks as it did when the ring has been overwritten meanwhile: that
+// samples may be missing is told.
+func TestRepeats(t *testing.T) {
+	d := steady(100*time.Millisecond, 20)
+	d.value = func(at time.Duration) float64 { return math.Round(100 * math.Sin(math.Pi*at.Seconds())) }
+	k := newKeeper(t, d)
+	ring, now := k.readEvery(nil, time.Second, time.Second, 60)
+	if len(k.holes) > 0 {
+		t.Fatalf("%v", k)
+	}
+	k.readEvery(ring, now+2200*time.Millisecond, time.Second, 20)
+	if k.holes[ferrule.Unclear] != 1 || k.missing[ferrule.Unclear] != 20 {
+		t.Errorf("%v", k)
+	}
+}
+
+// A device that begins anew takes a sample sooner than it was due, and the hole has room
+// for those before it.
+func TestRestart(t *testing.T) {
+	d := steady(5*time.Second, 3)
+	k := newKeeper(t, d)
+	ring, now := k.readEvery(nil, 600*time.Millisecond, 6*time.Second, 5)
+	d.restart(now+200*time.Millisecond, 10*time.Millisecond)
+	k.readEvery(ring, now+6*time.Second, 6*time.Second, 1)
+	if k.holes[ferrule.Restart] != 1 || k.missing[ferrule.Restart] != 2 {
+		t.Errorf("%v", k)
+	}
+}
+
+// A ring that is not full and has nothing of what it held has begun anew, whatever the time
+// says that it may hold.
+func TestRestartWhileFilling(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	ring, _ := (*Ring)(nil).Next(Read{at, at, []float64{1, 2}, time.Minute, 300})
+	at = at.Add(100 * time.Second)
+	_, s := ring.Next(Read{at, at, []float64{8, 9}, time.Minute, 300})
+	if len(s.Samples) != 2 || len(s.Holes) != 1 || s.Holes[0].Why != ferrule.Restart || s.Holes[0].Most != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A ring that holds less than its device says is followed too.
+func TestSmallerThanSaid(t *testing.T) {
+	d := steady(100*time.Millisecond, 40)
+	k := newKeeper(t, d)
+	var ring *Ring
+	for at := time.Second; at < time.Minute; at += 1500 * time.Millisecond {
+		read := k.read(at, 5*time.Millisecond)
+		read.Size = 100
+		var s ferrule.Series
+		ring, s = ring.Next(read)
+		k.take(s)
+	}
+	if len(k.holes) > 0 || k.recorded != len(d.all) {
+		t.Errorf("%v", k)
+	}
+}
+
+// What was recorded is not recorded again by whoever goes on with it, and what was
+// missed meanwhile is told.
+func TestResume(t *testing.T) {
+	for _, away := range []time.Duration{0, 10 * time.Second, 30 * time.Second, 5 * time.Minute} {
+		t.Run(away.String(), func(t *testing.T) {
+			d := steady(500*time.Millisecond, 120)
+			k := newKeeper(t, d)
+			var tail []ferrule.Sample
+			var ring *Ring
+			for now := time.Second; now < 30*time.Minute; now += 24 * time.Second {
+				var s ferrule.Series
+				ring, s = ring.Next(k.read(now, 10*time.Millisecond))
+				k.take(s)
+				tail = append(tail, s.Samples...)
+				if now > 2*time.Minute && (now/(24*time.Second))%7 == 0 { // it is killed
+					ring = Resume(tail[len(tail)-120:], k.base.Add(now+away+24*time.Second), d.interval, d.size)
+					now += away
+				}
+			}
+			if lost := k.holes[ferrule.Lost] > 0; lost != (away > time.Minute) || k.holes[ferrule.Unclear] > 0 || k.holes[ferrule.Restart] > 0 {
+				t.Errorf("%v", k)
+			}
+		})
+	}
+	if Resume(nil, time.Now(), time.Second, 10) != nil {
+		t.Error("a ring of nothing")
+	}
+}
+
+// Who goes on with a device that samples more slowly than it says records nothing twice.
+func TestResumeSlow(t *testing.T) {
+	for _, rate := range []float64{0.3, 0.5, 0.7} {
+		d := steady(500*time.Millisecond, 120)
+		d.rate = func(time.Duration) float64 { return rate }
+		k := newKeeper(t, d)
+		k.lenient = true // until it has been seen how it samples
+		var tail []ferrule.Sample
+		var ring *Ring
+		for n := range 100 {
+			var s ferrule.Series
+			read := k.read(time.Second+time.Duration(n)*24*time.Second, 10*time.Millisecond)
+			if n%17 == 16 { // it was killed
+				ring = Resume(tail[len(tail)-120:], read.Came, d.interval, d.size)
+			}
+			ring, s = ring.Next(read)
+			k.take(s)
+			tail = append(tail, s.Samples...)
+		}
+		if k.recorded != len(d.all) {
+			t.Errorf("at %v of its pace: %v", rate, k)
+		}
+	}
+}
+
+// The clock was set back while nobody read: nothing is recorded twice, and it does not wait
+// until it is as late again.
+func TestResumeEarlier(t *testing.T) {
+	d := steady(500*time.Millisecond, 120)
+	k := newKeeper(t, d)
+	_, s := (*Ring)(nil).Next(k.read(2*time.Minute, 10*time.Millisecond))
+	k.next = len(d.all) - d.size
+	k.take(s)
+	read := k.read(2*time.Minute+30*time.Second, 10*time.Millisecond)
+	const back = 40 * time.Minute
+	read.Sent, read.Came, k.base = read.Sent.Add(-back), read.Came.Add(-back), k.base.Add(-back)
+	ring, s := Resume(s.Samples, read.Came, d.interval, d.size).Next(read)
+	k.take(s)
+	k.readEvery(ring, 3*time.Minute, 24*time.Second, 20)
+	if k.holes[ferrule.Unclear] != 1 || k.missing[ferrule.Unclear] != 0 {
+		t.Errorf("%v", k)
+	}
+}
+
+// A flat line of a device that has just begun tells by its length how far it has come;
+// later, that it may be more is told.
+func TestFlat(t *testing.T) {
+	d := steady(500*time.Millisecond, 120)
+	d.value = func(time.Duration) float64 { return 7 }
+	k := newKeeper(t, d)
+	ring, now := k.readEvery(nil, time.Second, 10*time.Second, 5)
+	if len(k.holes) > 0 || k.recorded != len(d.all) {
+		t.Errorf("while it fills: %v", k)
+	}
+	for range 50 {
+		var s ferrule.Series
+		ring, s = ring.Next(k.read(now, 10*time.Millisecond))
+		k.take(s)
+		now = ring.Due(k.base.Add(now + 24*time.Second)).Sub(k.base)
+	}
+	if k.holes[ferrule.Unclear] == 0 || k.recorded < len(d.all)*9/10 {
+		t.Errorf("later: %v", k)
+	}
+}
+
+// What is no number is a hole, and the rest is recorded.
+func TestNoNumber(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	nan := math.NaN()
+	ring, s := (*Ring)(nil).Next(Read{at, at, []float64{nan, 1, nan, nan, 2, nan}, time.Second, 8})
+	if len(s.Samples) != 2 || len(s.Holes) != 3 || s.Holes[1].Why != ferrule.Silent || s.Holes[1].Most != 2 {
+		t.Fatalf("%+v", s)
+	}
+	if h := s.Holes[1]; !h.From.Equal(s.Samples[0].Time) || !h.To.Equal(s.Samples[1].Time) {
+		t.Errorf("the hole is from %v to %v, between %v and %v", h.From, h.To, s.Samples[0].Time, s.Samples[1].Time)
+	}
+	at = at.Add(2 * time.Second)
+	if _, s = ring.Next(Read{at, at, []float64{nan, 1, nan, nan, 2, nan, 3, 4}, time.Second, 8}); len(s.Samples) != 2 || len(s.Holes) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// That there were no numbers before and are none now tells nothing: the device has begun anew.
+func TestNoNumberIsNoLikeness(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	before, after := make([]float64, 20), make([]float64, 20)
+	for i := range before {
+		before[i], after[i] = float64(i), float64(100+i)
+		if i >= 12 {
+			before[i] = math.NaN()
+		}
+		if i < 8 {
+			after[i] = math.NaN()
+		}
+	}
+	ring, _ := (*Ring)(nil).Next(Read{at, at, before, time.Second, 20})
+	at = at.Add(8 * time.Second)
+	if _, s := ring.Next(Read{at, at, after, time.Second, 20}); len(s.Holes) == 0 || s.Holes[0].Why != ferrule.Restart {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Whatever a device answers, the result is well formed, and never grows.
+func FuzzNext(f *testing.F) {
+	f.Add([]byte{1, 2, 3, 250, 1, 2, 3, 4, 250, 3, 4, 5, 6}, uint16(500), uint8(8))
+	f.Add([]byte{0, 0, 0, 0, 251, 0, 0, 0, 0, 255, 252}, uint16(1), uint8(4))
+	f.Fuzz(func(t *testing.T, data []byte, ms uint16, size uint8) {
+		at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		var ring *Ring
+		var values []float64
+		var last time.Time
+		for _, b := range data {
+			switch {
+			case b == 255:
+				values = append(values, math.NaN())
+				continue
+			case b < 250:
+				values = append(values, float64(b))
+				continue
+			}
+			sent := at
+			at = at.Add(time.Duration(b-249) * time.Duration(ms) * time.Millisecond)
+			var s ferrule.Series
+			ring, s = ring.Next(Read{sent, at, values, time.Duration(ms) * time.Millisecond, int(size)})
+			s.Signal = "fuzz"
+			r := ferrule.Reading{Device: "d", Node: "n", Probe: "p", Series: []ferrule.Series{s}}
+			if err := r.Check(); err != nil {
+				t.Fatal(err)
+			}
+			if len(s.Samples) > len(values) || ring != nil && len(ring.anchors) > maxAnchors {
+				t.Fatal("there is more than was read")
+			}
+			for _, sample := range s.Samples {
+				if !sample.Time.After(last) {
+					t.Fatalf("a sample at %v after one at %v", sample.Time, last)
+				}
+				last = sample.Time
+			}
+			ring.Due(at)
+			values = nil
+		}
+	})
+}

@@ -1,0 +1,337 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/agent/endpoint"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/measure/history"
+	"github.com/ferrulehq/ferrule/internal/measure/poller"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
+	"github.com/ferrulehq/ferrule/internal/pipeline"
+)
+
+// TestSample: the commented sample has every key, each at its default.
+func TestSample(t *testing.T) {
+	got, err := config.Parse(config.Sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	want.Devices = config.Devices{Serial: []config.SerialDevice{}, TCP: []config.TCPDevice{}, HTTP: []config.HTTPDevice{}}
+	want.Auth.Tokens = []config.Token{}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the sample says\n%+v\nand the default is\n%+v", got, want)
+	}
+	for _, key := range keys(reflect.TypeFor[config.Config]()) {
+		if !regexp.MustCompile(`(?m)^[ #-]*` + key + `:`).Match(config.Sample) {
+			t.Errorf("the sample lacks the key %s", key)
+		}
+	}
+}
+
+// TestSampleExample: the examples in the sample's comments are right as well.
+func TestSampleExample(t *testing.T) {
+	examples := regexp.MustCompile(`(?m)^([a-z]+:\n)|For example:\n(?:  )?#\n((?:(?:  )?# .*\n)+)`).FindAllSubmatch(config.Sample, -1)
+	text := ""
+	for _, m := range examples {
+		text += string(m[1]) + regexp.MustCompile(`(?m)^(  )?# ?`).ReplaceAllString(string(m[2]), "$1")
+	}
+	got, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Devices{
+		Serial: []config.SerialDevice{{Port: "auto"}, {Port: "/dev/ttyUSB0", Baud: 115200, Name: "arm", Reset: "none"}},
+		TCP:    []config.TCPDevice{{Address: "192.168.1.20:4242", Name: "robot"}},
+		HTTP:   []config.HTTPDevice{{URL: "auto"}, {URL: "http://192.168.1.30/mcp", Name: "greenhouse", File: "green.token"}},
+	}
+	if !reflect.DeepEqual(got.Devices, want) {
+		t.Errorf("got %+v", got.Devices)
+	}
+	if tokens := []config.Token{{Name: "claude", File: "claude.token"}}; !reflect.DeepEqual(got.Auth.Tokens, tokens) {
+		t.Errorf("got %+v", got.Auth.Tokens)
+	}
+	if endpoints := []config.Endpoint{{Name: "home", File: "home.url", Limit: 8192}}; !reflect.DeepEqual(got.Endpoints, endpoints) {
+		t.Errorf("got %+v", got.Endpoints)
+	}
+}
+
+// keys lists the names of all keys that a type takes.
+func keys(t reflect.Type) []string {
+	for t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	var all []string
+	for f := range t.Fields() {
+		all = append(all, f.Tag.Get("yaml"))
+		all = append(all, keys(f.Type)...)
+	}
+	return all
+}
+
+func TestParse(t *testing.T) {
+	for _, text := range []string{"", "# nothing\n", "calls:\n"} {
+		if got, err := config.Parse([]byte(text)); err != nil || !reflect.DeepEqual(got, config.Default()) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	got, err := config.Parse([]byte("calls: {deadline: 5s, cache: 3s, in_flight: 4, per_minute: 60}\njournal: {sync: 2s}\ndevices:\n  tcp:\n    - {address: 'a:1', name: robot, held: true}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j, err := got.JournalConfig(); err != nil || j.Sync != 2*time.Second {
+		t.Errorf("journal %+v, %v", j, err)
+	}
+	if want := (pipeline.Config{Deadline: 5 * time.Second, Cache: 3 * time.Second, InFlight: 4, PerMinute: 60}); got.Pipeline() != want || got.Dock().Waiting != 32 {
+		t.Errorf("got %+v", got)
+	}
+	if h := got.HistoryConfig(); h != history.DefaultConfig() || !got.History.Enabled {
+		t.Errorf("history: %+v", h)
+	}
+	if got, err := config.Parse([]byte("history: {enabled: false, sync: 10s, raw: 24h, minutes: 240h, hours: 2400h, size: 64}\n")); err != nil || got.History.Enabled ||
+		got.HistoryConfig() != (history.Config{Sync: 10 * time.Second, Raw: 24 * time.Hour, Minutes: 240 * time.Hour, Hours: 2400 * time.Hour, Size: 64 << 20}) {
+		t.Errorf("got %+v, %v", got.History, err)
+	}
+	if got, err := config.Parse([]byte("history: {size: 17592186044432}\n")); err != nil || got.HistoryConfig().Size < 1<<60 {
+		t.Errorf("a history of any size: %+v, %v", got.HistoryConfig(), err)
+	}
+	if _, err := config.Parse([]byte("history: {raw: 2400h, minutes: 240h}\n")); err == nil || !strings.Contains(err.Error(), "history.minutes") {
+		t.Errorf("got %v", err)
+	}
+	if s := got.SenseConfig(); s != poller.DefaultConfig() {
+		t.Errorf("sense %+v", s)
+	}
+	if got, err := config.Parse([]byte("sense: {enabled: false, fastest: 1s, in_flight: 8}\n")); err != nil || got.SenseConfig() != (poller.Config{Fastest: time.Second, InFlight: 8}) {
+		t.Errorf("got %+v, %v", got.Sense, err)
+	}
+	got.Observe = config.Observe{Metrics: true, Readings: true, Traces: config.Traces{Endpoint: "http://h", Ratio: 0.5}}
+	if want := (telemetry.Config{Metrics: true, Readings: true, Endpoint: "http://h", Ratio: 0.5}); got.ObserveConfig() != want {
+		t.Errorf("got %+v", got.ObserveConfig())
+	}
+	if d := got.TCP([]string{"x"}); len(d.Boards) != 1 || d.Boards[0].Name != "robot" || !d.Boards[0].Held || d.Dialects[0] != "x" {
+		t.Errorf("got %+v", d)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"lisen: x\n", `[1:1] unknown field "lisen"`},
+		{"devices:\n  tcp:\n    - adress: x\n", `[3:7] unknown field "adress"`},
+		{"calls: 5\n", "[1:8] int was used where mapping is expected"},
+		{"calls:\n  deadline: soon\n", "calls.deadline: want a duration such as 30s, got soon"},
+		{"calls: {deadline: 1h}\n", "calls.deadline: want more than nothing and at most 10m0s"},
+		{"calls: {waiting: -1}\n", "calls.waiting: want 0 or more, got -1"},
+		{"calls:\n  cache: long\n", "calls.cache: want a duration such as 30s, got long"},
+		{"calls: {cache: -1s}\n", "calls.cache: want from 0s to 1h0m0s, got -1s"},
+		{"calls: {cache: 2h}\n", "calls.cache: want from 0s to 1h0m0s, got 2h0m0s"},
+		{"calls: {in_flight: 0}\n", "calls.in_flight: want 1 or more, got 0"},
+		{"calls: {per_minute: -1}\n", "calls.per_minute: want from 0 to 1000000, got -1"},
+		{"calls: {per_minute: 1000001}\n", "calls.per_minute: want from 0 to 1000000, got 1000001"},
+		{"retry: {min: 5s, max: 1s}\n", "retry: want 0 < min <= max, got 5s and 1s"},
+		{"journal: {sync: never}\n", `journal.sync: want always, or an interval such as 5s, got "never"`},
+		{"journal: {sync: 1h}\n", "journal.sync: want always, or an interval of at most a minute"},
+		{"listen: 0.0.0.0:80\n", "listen: 0.0.0.0:80 can be reached from other machines"},
+		{"listen: 127.0.0.1:http\n", `listen: want HOST:PORT, got "127.0.0.1:http"`},
+		{"listen: here\n", `listen: want HOST:PORT, got "here"`},
+		{"devices: {serial: [{port: COM3, baud: 1}]}\n", `devices.serial: port COM3: 1 is no bit rate`},
+		{"devices: {serial: [{port: COM3, name: x}], tcp: [{address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
+		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": want HOST:PORT`},
+		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
+		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices: name "a__b"`},
+		{"sense: {fastest: 1ms}\n", "sense.fastest: want from 10ms to 1h0m0s, got 1ms"},
+		{"sense: {fastest: often}\n", "sense.fastest: want a duration such as 30s, got often"},
+		{"history: {size: 8}\n", "history.size: want at least 16 MiB, got 8"},
+		{"sense: {in_flight: 0}\n", "sense.in_flight: want from 1 to 4096, got 0"},
+		{"endpoints: [{name: home}]\n", "endpoints[0]: want a url, or a file that it stands in"},
+		{"endpoints: [{name: home, url: 'wss://h/', file: f}]\n", "endpoints[0]: want a url, or a file that it stands in"},
+		{"endpoints: [{name: home, url: 'https://h/?token=x'}]\n", "endpoints[0]: url: want an address such as wss://"},
+		{"endpoints: [{name: 'a:b', url: 'wss://h/'}]\n", `endpoints[0]: name "a:b"`},
+		{"endpoints: [{name: a, url: 'wss://h/'}, {name: a, file: f}]\n", `endpoints: name "a" is given twice`},
+		{"endpoints: [{name: a, file: f, limit: 100}]\n", "endpoints[0]: limit: want from 4096 to 1048576, got 100"},
+		{"observe: {metrics: false, readings: true}\n", "observe.readings: they are among the metrics, which are switched off"},
+		{"observe: {traces: {ratio: 2}}\n", "observe.traces.ratio: want from 0 to 1, got 2"},
+		{"observe: {traces: {endpoint: 'localhost:4318'}}\n", "observe.traces.endpoint: want a URL such as http://127.0.0.1:4318"},
+		{"observe: {traces: {endpoints: x}}\n", `unknown field "endpoints"`},
+		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices: name "gateway" is the gateway's own`},
+	} {
+		if _, err := config.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q:\n got %v\nwant %s", test.text, err, test.want)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "ferrule.yaml")
+	if _, err := config.Load(path); !os.IsNotExist(err) {
+		t.Errorf("got %v", err)
+	}
+	write(t, path, "overlays: mine\n")
+	if _, err := config.Load(path); err == nil || !strings.Contains(err.Error(), "overlays: stat "+filepath.Join(dir, "mine")) {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "mine"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(path)
+	if err != nil || c.Overlays != filepath.Join(dir, "mine") {
+		t.Errorf("got %q, %v", c.Overlays, err)
+	}
+	write(t, path, "overlay: mine\n")
+	if _, err := config.Load(path); err == nil || !strings.HasPrefix(err.Error(), path+": [1:1]") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadOverlays(t *testing.T) {
+	dir := t.TempDir()
+	if files, err := config.ReadOverlays(filepath.Join(dir, "none")); files != nil || err != nil {
+		t.Errorf("got %v, %v", files, err)
+	}
+	write(t, filepath.Join(dir, "b.yaml"), "# the heater\nmatch: {device: heater}\ntools:\n  heat:\n    effect: endangers\n    deadline: 5s\n    input: {properties: {watts: {type: integer, maximum: 2000}}}\n")
+	write(t, filepath.Join(dir, "a.json"), `{"tools":{"look":{"effect":"reads"}}}`)
+	write(t, filepath.Join(dir, "readme.txt"), "not an overlay")
+	files, err := config.ReadOverlays(dir)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	if heat := files[1].Tools["heat"]; heat.Effect != ferrule.Endangers || heat.Deadline != ferrule.Duration(5*time.Second) || !strings.Contains(string(heat.Input), `2000`) {
+		t.Errorf("got %+v", files[1])
+	}
+	write(t, filepath.Join(dir, "c.yaml"), "tools: {a: {efect: reads}}\n")
+	if _, err := config.ReadOverlays(dir); err == nil || !strings.Contains(err.Error(), `c.yaml: unknown field "efect"`) {
+		t.Errorf("got %v", err)
+	}
+	write(t, filepath.Join(dir, "c.yaml"), "tools: {a: [}\n")
+	if _, err := config.ReadOverlays(dir); err == nil || !strings.Contains(err.Error(), "c.yaml: [1:") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestDocumentedOverlay: the example in docs/overlays.md is an overlay.
+func TestDocumentedOverlay(t *testing.T) {
+	doc, err := os.ReadFile("../../../docs/overlays.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(doc), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	file, err := config.ParseOverlay([]byte(example))
+	if err != nil || len(file.Tools) != 3 {
+		t.Errorf("%+v, %v", file, err)
+	}
+}
+
+// TestDocumentedProbes: so is that in docs/measuring.md.
+func TestDocumentedProbes(t *testing.T) {
+	doc, err := os.ReadFile("../../../docs/measuring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(doc), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	file, err := config.ParseOverlay([]byte(example))
+	if err != nil || len(file.Probes) != 5 || file.Probes["current"].Ring.Size != 20 || *file.Probes["light_threshold"].Every != 0 {
+		t.Errorf("%+v, %v", file, err)
+	}
+}
+
+// FuzzParse gives files of any content.
+func FuzzParse(f *testing.F) {
+	f.Add(config.Sample)
+	f.Add([]byte("devices: {tcp: [{address: 'a:1', name: x}]}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if c, err := config.Parse(data); err == nil {
+			if err := c.Check(); err != nil {
+				t.Errorf("it was parsed, and does not check: %v", err)
+			}
+		}
+		config.ParseOverlay(data)
+	})
+}
+
+// TestTokens: an address that others can reach needs tokens, which stand in the
+// file or beside it.
+func TestTokens(t *testing.T) {
+	const open = "listen: 0.0.0.0:3377\n"
+	if _, err := config.Parse([]byte(open)); err == nil || !strings.Contains(err.Error(), "auth.tokens") {
+		t.Errorf("it would listen to all: %v", err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ferrule.yaml")
+	text := open + "auth:\n  tokens:\n    - {name: a, token: 0123456789abcdef}\n    - {name: b, file: b.token}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cfg.Tokens(); err == nil || !strings.Contains(err.Error(), "auth.tokens[1].file") {
+		t.Errorf("got %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "b.token"), []byte("fedcba9876543210\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := cfg.Tokens()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, err := tokens.Principal("fedcba9876543210"); err != nil || who.Name != "b" {
+		t.Errorf("%v, %v", who, err)
+	}
+	for _, bad := range []string{"{name: a}", "{name: a, token: x, file: y}"} {
+		if _, err := config.Parse([]byte("auth: {tokens: [" + bad + "]}\n")); err == nil || !strings.Contains(err.Error(), "auth.tokens[0]") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// TestEndpoints: the URL of an endpoint stands in the file or beside it, and is not told
+// when it is wrong.
+func TestEndpoints(t *testing.T) {
+	if _, err := config.Parse([]byte("endpoints:\n  - url: wss://me:word@h/?token=secret\n    nme: a\n")); err == nil || !strings.Contains(err.Error(), "wss://…") || strings.Contains(err.Error(), "word") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ferrule.yaml")
+	write(t, file, "endpoints:\n  - {name: a, url: 'ws://h/?token=x', limit: 65536}\n  - {name: b, file: b.url, ca: ca.pem}\n")
+	cfg, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cfg.EndpointConfigs(); err == nil || !strings.Contains(err.Error(), "endpoints[1].file") {
+		t.Errorf("got %v", err)
+	}
+	write(t, filepath.Join(dir, "b.url"), "https://h/?token=secret\n")
+	if _, err := cfg.EndpointConfigs(); err == nil || !strings.Contains(err.Error(), "endpoints[1]: url: want") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+	write(t, filepath.Join(dir, "b.url"), "wss://h/?token=secret\n")
+	got, err := cfg.EndpointConfigs()
+	want := []endpoint.Config{
+		{Name: "a", URL: "ws://h/?token=x", Limit: 65536},
+		{Name: "b", URL: "wss://h/?token=secret", Limit: endpoint.DefaultLimit, CA: filepath.Join(dir, "ca.pem")},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -1,0 +1,62 @@
+package config
+
+import (
+	"math"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/measure/history"
+	"github.com/ferrulehq/ferrule/internal/measure/poller"
+	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
+)
+
+// Sense is about what devices measure.
+type Sense struct {
+	Enabled  bool     `yaml:"enabled"`
+	Fastest  Interval `yaml:"fastest"`
+	InFlight int      `yaml:"in_flight"`
+}
+
+// History is about what was measured.
+type History struct {
+	Enabled bool     `yaml:"enabled"`
+	Sync    Interval `yaml:"sync"`
+	Raw     Interval `yaml:"raw"`
+	Minutes Interval `yaml:"minutes"`
+	Hours   Interval `yaml:"hours"`
+	// Size is in MiB.
+	Size int64 `yaml:"size"`
+}
+
+// Observe is about what the gateway tells of itself.
+type Observe struct {
+	Metrics  bool   `yaml:"metrics"`
+	Readings bool   `yaml:"readings"`
+	Traces   Traces `yaml:"traces"`
+}
+
+// Traces is about following calls.
+type Traces struct {
+	// Endpoint is the URL of a collector; empty for none.
+	Endpoint string  `yaml:"endpoint"`
+	Ratio    float64 `yaml:"ratio"`
+}
+
+// SenseConfig is the config of what is measured.
+func (c Config) SenseConfig() poller.Config {
+	return poller.Config{Enabled: c.Sense.Enabled, Fastest: time.Duration(c.Sense.Fastest), InFlight: c.Sense.InFlight}
+}
+
+// HistoryConfig is the config of what is kept of it.
+func (c Config) HistoryConfig() history.Config {
+	h := c.History
+	return history.Config{
+		Sync: time.Duration(h.Sync), Raw: time.Duration(h.Raw), Minutes: time.Duration(h.Minutes), Hours: time.Duration(h.Hours), Size: min(h.Size, math.MaxInt64>>20) << 20,
+	}
+}
+
+// ObserveConfig is the config of what is told about the gateway.
+func (c Config) ObserveConfig() telemetry.Config {
+	return telemetry.Config{
+		Metrics: c.Observe.Metrics, Readings: c.Observe.Readings, Endpoint: c.Observe.Traces.Endpoint, Ratio: c.Observe.Traces.Ratio,
+	}
+}

@@ -1,0 +1,78 @@
+package telemetry_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"testing"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
+	"github.com/ferrulehq/ferrule/internal/pipeline"
+)
+
+// drawer is a journal that keeps nothing.
+type drawer struct{}
+
+func (drawer) Append(ferrule.Entry, bool) error { return nil }
+
+// oneBoard is a fleet of one device.
+type oneBoard struct{}
+
+var (
+	robot    = &ferrule.Device{ID: "robot", Kind: "k", Node: "here", Medium: "tcp", Dialect: "mcpu", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
+	manifest = &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads}, {Name: "move"}}, Acts: []ferrule.Act{ferrule.Read}}
+	robby    = ferrule.Principal{Role: ferrule.Agent, Name: "robby"}
+)
+
+func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
+	return robot, manifest, id == "robot"
+}
+
+// newRoad is the whole road, with a lane and a device at its end, which is served by
+// end.
+func newRoad(meters ferrule.Meters, end ferrule.Handler) ferrule.Handler {
+	lane := meters.Of(ferrule.PartLane)
+	device := ferrule.Measured(meters.Of(ferrule.PartDevice), end)
+	return pipeline.New(pipeline.Parts{
+		Config: pipeline.DefaultConfig(), Journal: drawer{}, Fleet: oneBoard{}, Meters: meters, Log: slog.New(slog.DiscardHandler),
+		End: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			_, span := lane.Begin(ctx, call)
+			lane.End(span, call, nil)
+			return device(ctx, call)
+		},
+	}).Handle
+}
+
+var done = &ferrule.Result{Value: json.RawMessage("1")}
+
+func answer(context.Context, *ferrule.Call) (*ferrule.Result, error) { return done, nil }
+
+func looked(handle ferrule.Handler) func() {
+	ctx := context.Background()
+	return func() { handle(ctx, &ferrule.Call{ID: "c", Principal: robby, Device: "robot", Tool: "look"}) }
+}
+
+// TestNoAllocations: that calls are counted and timed allocates nothing.
+func TestNoAllocations(t *testing.T) {
+	o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
+	bare, measured := looked(newRoad(nil, answer)), looked(newRoad(o.Meters(), answer))
+	before, after := testing.AllocsPerRun(2000, bare), testing.AllocsPerRun(2000, measured)
+	t.Logf("%v allocations of a call without, %v with", before, after)
+	if after > before {
+		t.Errorf("%v allocations more", after-before)
+	}
+}
+
+func BenchmarkRoad(b *testing.B) {
+	o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
+	for name, meters := range map[string]ferrule.Meters{"bare": nil, "metrics": o.Meters()} {
+		b.Run(name, func(b *testing.B) {
+			call := looked(newRoad(meters, answer))
+			b.ReportAllocs()
+			for b.Loop() {
+				call()
+			}
+		})
+	}
+}

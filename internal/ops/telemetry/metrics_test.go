@@ -1,0 +1,311 @@
+package telemetry_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
+)
+
+// everything is an Observer that has all to tell.
+func everything(t *testing.T) *telemetry.Observer {
+	t.Helper()
+	cfg := telemetry.DefaultConfig()
+	cfg.Readings, cfg.Endpoint = true, "http://127.0.0.1:9"
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return telemetry.New(telemetry.Parts{
+		Config: cfg, Node: "here", Version: "1.2.3", Log: slog.New(slog.DiscardHandler),
+		Sources: telemetry.Sources{
+			Devices: func(fn func(*ferrule.Device)) {
+				fn(robot)
+				fn(&ferrule.Device{State: ferrule.StateOnline, Medium: "tcp", Dialect: "mcpu"})
+				fn(&ferrule.Device{State: ferrule.StateOffline, Medium: "serial", Trust: ferrule.TrustHeld})
+			},
+			Lanes:    func() telemetry.Lanes { return telemetry.Lanes{Busy: 2, Waiting: 3} },
+			Cache:    func() telemetry.Cache { return telemetry.Cache{Hits: 4, Misses: 5, Entries: 6, Bytes: 7, Limited: 8} },
+			Sessions: func() int { return 9 },
+			Bus: func() telemetry.Bus {
+				return telemetry.Bus{Mode: "join", Tenant: "acme", Working: true, Nodes: 10, Records: 11, Spooled: 12, Lost: 13, Sending: 14, Serving: 15}
+			},
+			Journal: func() telemetry.Journal {
+				return telemetry.Journal{Records: 16, Failures: 17, Bytes: 18, Healthy: true}
+			},
+			Sense: func() telemetry.Sense {
+				return telemetry.Sense{
+					Devices: 29, Probes: 19, BackingOff: 20, Waiting: 30, Reads: 121, Failures: 21, Samples: 22, Dropped: 31,
+					LateBounds: []time.Duration{5 * time.Millisecond, time.Second}, LateCounts: []uint64{23, 24, 25}, LateSum: 26 * time.Second,
+				}
+			},
+			History: func() telemetry.History {
+				return telemetry.History{Signals: 32, Samples: 33, Refused: 34, Behind: 27, Bytes: 28, Recording: true}
+			},
+		},
+	})
+}
+
+// fetch is what /metrics tells: all of it, and the type and the labels of each metric, by
+// name.
+func fetch(t *testing.T, o *telemetry.Observer) (text string, all map[string]string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	o.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	text = w.Body.String()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = make(map[string]string)
+	for name, family := range families {
+		labels := make(map[string]bool)
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = true
+			}
+		}
+		all[name] = strings.ToLower(family.GetType().String()) + " " + strings.Join(slices.Sorted(maps.Keys(labels)), ", ")
+	}
+	return text, all
+}
+
+// has asserts that a text has lines.
+func has(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("there is no %s", line)
+		}
+	}
+}
+
+// TestMetrics: what is counted and what is asked for is told, in the words and the form
+// that Prometheus wants.
+func TestMetrics(t *testing.T) {
+	o := everything(t)
+	handle := newRoad(o.Meters(), func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		if call.Tool == "move" {
+			return nil, ferrule.Errorf(ferrule.Unanswered, "silence")
+		}
+		return done, nil
+	})
+	for _, call := range []ferrule.Call{
+		{Principal: robby, Device: "robot", Tool: "look"},
+		{Principal: robby, Device: "robot", Tool: "look"},
+		{Principal: robby, Device: "robot", Tool: "move"},
+		{Principal: robby, Device: "robot", Act: ferrule.Read, Tool: "file:///log"},
+		{Principal: ferrule.Principal{Role: ferrule.Person}, Device: "nobody", Tool: "look"},
+		{Principal: ferrule.Principal{Role: "stranger"}, Device: "robot", Act: "dance", Tool: "look"},
+	} {
+		handle(t.Context(), &call)
+	}
+	o.Synced(3 * time.Millisecond)
+	now := time.Now()
+	o.Measured(ferrule.Reading{Device: "robot", Node: "here", Probe: "room", Time: now, Series: []ferrule.Series{
+		{Signal: "temperature", Unit: "°C", Samples: []ferrule.Sample{{Time: now, Value: 20}, {Time: now, Value: 21.5}}},
+		{Signal: "silent"},
+	}})
+	text, _ := fetch(t, o)
+	has(t, text,
+		`ferrule_build_info{go="`+runtime.Version()+`",version="1.2.3"} 1`,
+		`ferrule_calls_total{act="tool",outcome="ok",role="agent"} 2`,
+		`ferrule_calls_total{act="tool",outcome="unanswered",role="agent"} 1`,
+		`ferrule_calls_total{act="tool",outcome="internal",role="gateway"} 0`,
+		`ferrule_calls_total{act="read",outcome="ok",role="agent"} 1`,
+		`ferrule_calls_total{act="tool",outcome="not_found",role="person"} 1`,
+		`ferrule_calls_total{act="other",outcome="not_found",role="other"} 1`,
+		`ferrule_calls_in_flight{role="agent"} 0`,
+		`ferrule_call_duration_seconds_count{role="agent"} 4`,
+		`ferrule_call_duration_seconds_bucket{role="agent",le="+Inf"} 4`,
+		`ferrule_call_duration_seconds_count{role="other"} 1`,
+		`ferrule_device_duration_seconds_count{role="agent"} 4`,
+		`ferrule_lane_wait_seconds_count{role="person"} 0`,
+		`ferrule_devices{dialect="mcpu",medium="tcp",state="online"} 2`,
+		`ferrule_devices{dialect="",medium="serial",state="offline"} 1`,
+		`ferrule_devices_held 1`,
+		`ferrule_lanes_busy 2`, `ferrule_lanes_waiting_calls 3`,
+		`ferrule_cache_lookups_total{result="hit"} 4`, `ferrule_cache_lookups_total{result="miss"} 5`,
+		`ferrule_cache_entries 6`, `ferrule_cache_bytes 7`, `ferrule_calls_limited_total 8`, `ferrule_agent_sessions 9`,
+		`ferrule_bus_info{mode="join",node="here",tenant="acme"} 1`, `ferrule_bus_working 1`, `ferrule_bus_nodes 10`,
+		`ferrule_bus_records_waiting 11`, `ferrule_bus_events_waiting 12`, `ferrule_bus_events_lost_total 13`,
+		`ferrule_bus_calls_sending 14`, `ferrule_bus_calls_serving 15`,
+		`ferrule_journal_records_total 16`, `ferrule_journal_failures_total 17`, `ferrule_journal_size_bytes 18`, `ferrule_journal_healthy 1`,
+		`ferrule_journal_sync_duration_seconds_sum 0.003`, `ferrule_journal_sync_duration_seconds_bucket{le="0.0025"} 0`,
+		`ferrule_journal_sync_duration_seconds_bucket{le="0.005"} 1`, `ferrule_journal_sync_duration_seconds_count 1`,
+		`ferrule_sense_probes 19`, `ferrule_sense_probes_backing_off 20`, `ferrule_sense_reads_total{result="ok"} 100`,
+		`ferrule_sense_reads_total{result="failed"} 21`, `ferrule_sense_samples_total 22`,
+		`ferrule_sense_devices 29`, `ferrule_sense_probes_waiting 30`, `ferrule_sense_readings_dropped_total 31`,
+		`ferrule_sense_lateness_seconds_bucket{le="0.005"} 23`, `ferrule_sense_lateness_seconds_bucket{le="1"} 47`,
+		`ferrule_sense_lateness_seconds_sum 26`, `ferrule_sense_lateness_seconds_count 72`,
+		`ferrule_history_signals 32`, `ferrule_history_samples_total 33`, `ferrule_history_samples_refused_total 34`, `ferrule_history_readings_waiting 27`, `ferrule_history_size_bytes 28`, `ferrule_history_recording 1`,
+		`ferrule_reading{device="robot",signal="temperature",unit="°C"} 21.5`,
+		`ferrule_readings_dropped_total 0`,
+		`ferrule_spans_total{result="sent"} 0`,
+	)
+	if strings.Contains(text, `signal="silent"`) || strings.Contains(text, `tool="look"`) {
+		t.Error("something is told that is not to be")
+	}
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%+v, %v", problems, err)
+	}
+}
+
+// TestStages: of each stage the time is told that it took by itself, whatever lies in it,
+// and beside it.
+func TestStages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
+		m := o.Meters()
+		wait := func(d time.Duration, next ...ferrule.Handler) ferrule.Handler {
+			return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+				for _, handle := range next {
+					handle(ctx, call)
+				}
+				time.Sleep(d)
+				return nil, nil
+			}
+		}
+		device := ferrule.Measured(m.Of(ferrule.PartDevice), wait(4*time.Second))
+		lane := ferrule.Measured(m.Of(ferrule.PartLane), wait(3*time.Second))
+		inner := ferrule.Measured(m.Of("inner"), wait(2*time.Second, lane, device, lane))
+		outer := ferrule.Measured(m.Of("outer"), wait(time.Second, inner))
+		handle := ferrule.Measured(m.Of(ferrule.PartRoad), outer)
+		for range 2 {
+			if call := (&ferrule.Call{Principal: robby}); call.Metered != nil {
+				t.Error("something is left with the call")
+			} else {
+				handle(t.Context(), call)
+			}
+		}
+		text, _ := fetch(t, o)
+		has(t, text,
+			`ferrule_stage_duration_seconds_sum{stage="outer"} 2`, `ferrule_stage_duration_seconds_sum{stage="inner"} 4`,
+			`ferrule_stage_duration_seconds_count{stage="outer"} 2`, `ferrule_stage_duration_seconds_bucket{stage="inner",le="2.5"} 2`,
+			`ferrule_lane_wait_seconds_sum{role="agent"} 12`, `ferrule_lane_wait_seconds_count{role="agent"} 4`,
+			`ferrule_device_duration_seconds_sum{role="agent"} 8`, `ferrule_call_duration_seconds_sum{role="agent"} 26`,
+		)
+	})
+}
+
+// TestPace: however many calls there are, the stages of one in a millisecond are timed,
+// and all calls are counted.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
+		look := looked(newRoad(o.Meters(), answer))
+		for range 10 {
+			for range 50 {
+				look()
+			}
+			time.Sleep(time.Millisecond)
+		}
+		text, _ := fetch(t, o)
+		has(t, text, `ferrule_calls_total{act="tool",outcome="ok",role="agent"} 500`, `ferrule_stage_duration_seconds_count{stage="audit"} 10`)
+	})
+}
+
+// TestReadings: a signal is told of while it is measured, and no more than there is room
+// for.
+func TestReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := telemetry.DefaultConfig()
+		cfg.Readings = true
+		o := telemetry.New(telemetry.Parts{Config: cfg})
+		measure := func(device, signal string, value float64) {
+			o.Measured(ferrule.Reading{Device: device, Series: []ferrule.Series{{Signal: signal, Unit: "\xff\x00", Samples: []ferrule.Sample{{Value: value}}}}})
+		}
+		for i := range 10_000 {
+			measure("many", fmt.Sprint("s", i), 1)
+		}
+		measure("late", "s", 1)
+		measure("many", "s0", 2)
+		count := func() (n int, text string) {
+			text, _ = fetch(t, o)
+			return strings.Count(text, "\nferrule_reading{"), text
+		}
+		n, text := count()
+		if has(t, text, `ferrule_readings_dropped_total 1`); n != 10_000 || !regexp.MustCompile(`device="many",signal="s0",unit="[^"]*"} 2\n`).MatchString(text) {
+			t.Errorf("there are %d", n)
+		}
+		time.Sleep(5*time.Minute - time.Second)
+		measure("many", "s1", 3)
+		time.Sleep(2 * time.Second)
+		measure("late", "s", 4)
+		if n, text := count(); n != 2 || !strings.Contains(text, `device="late"`) {
+			t.Errorf("there are %d", n)
+		}
+	})
+	o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
+	o.Measured(ferrule.Reading{Device: "robot", Series: []ferrule.Series{{Signal: "s", Samples: []ferrule.Sample{{Value: 1}}}}})
+	if text, _ := fetch(t, o); strings.Contains(text, "ferrule_reading") {
+		t.Error("readings are told that nobody asked for")
+	}
+}
+
+// TestOff: with nothing to tell, nothing is measured.
+func TestOff(t *testing.T) {
+	cfg := telemetry.DefaultConfig()
+	cfg.Metrics = false
+	o := telemetry.New(telemetry.Parts{Config: cfg})
+	if o.Meters() != nil || o.Handler() != nil {
+		t.Error("something is measured")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := o.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*telemetry.Config)
+		want   string
+	}{
+		"as it is":         {func(*telemetry.Config) {}, ""},
+		"a collector":      {func(c *telemetry.Config) { c.Endpoint = "https://collector.example.com/v1/traces" }, ""},
+		"readings alone":   {func(c *telemetry.Config) { c.Metrics, c.Readings = false, true }, "readings: "},
+		"too much":         {func(c *telemetry.Config) { c.Ratio = 1.1 }, "traces.ratio: "},
+		"less than none":   {func(c *telemetry.Config) { c.Ratio = -1 }, "traces.ratio: "},
+		"not a URL":        {func(c *telemetry.Config) { c.Endpoint = "127.0.0.1:4318" }, "traces.endpoint: "},
+		"a URL of another": {func(c *telemetry.Config) { c.Endpoint = "grpc://127.0.0.1:4317" }, "traces.endpoint: "},
+	} {
+		cfg := telemetry.DefaultConfig()
+		test.change(&cfg)
+		if err := cfg.Check(); (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// told is what an Observer with all to tell exposes: the type and the labels of each
+// metric, by name.
+func told(t *testing.T) map[string]string {
+	t.Helper()
+	o := everything(t)
+	looked(newRoad(o.Meters(), answer))()
+	o.Measured(ferrule.Reading{Device: "robot", Series: []ferrule.Series{{Signal: "s", Unit: "V", Samples: []ferrule.Sample{{Value: 1}}}}})
+	_, all := fetch(t, o)
+	return all
+}

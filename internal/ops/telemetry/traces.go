@@ -1,0 +1,109 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/hex"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// traces makes the spans of calls that are followed, and sends them.
+type traces struct {
+	*sender
+	tracer trace.Tracer
+}
+
+func newTraces(p Parts) *traces {
+	t := &traces{sender: newSender(p.Config.Endpoint, p.Log)}
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithSpanProcessor(t.sender),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(p.Config.Ratio))),
+		sdktrace.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", "ferrule"),
+			attribute.String("service.version", p.Version),
+			attribute.String("service.instance.id", p.Node),
+		)),
+	)
+	t.tracer = provider.Tracer("github.com/ferrulehq/ferrule")
+	return t
+}
+
+// begin begins the span of a part, in that of the context.
+func (t *traces) begin(ctx context.Context, name string) (context.Context, trace.Span) {
+	return t.tracer.Start(ctx, name, trace.WithSpanKind(kindOf(name)))
+}
+
+// kindOf tells of a part whether a call comes to it from outside, or leaves by it.
+func kindOf(name string) trace.SpanKind {
+	switch name {
+	case FrontAgent, FrontStdio, FrontControl, ferrule.PartServe:
+		return trace.SpanKindServer
+	case ferrule.PartNode, ferrule.PartDevice:
+		return trace.SpanKindClient
+	}
+	return trace.SpanKindInternal
+}
+
+// end ends a span, with what is known of its call by then. What was said, by whomever,
+// is not told: neither arguments, nor answers, nor the text of an error.
+func (t *traces) end(s trace.Span, name string, call *ferrule.Call, err error) {
+	if err != nil {
+		code := outcome(err)
+		s.SetStatus(codes.Error, "")
+		s.SetAttributes(attribute.String("error.type", code))
+	}
+	switch name {
+	case FrontAgent, FrontStdio, FrontControl, ferrule.PartRoad, ferrule.PartServe:
+		s.SetAttributes(about(call)...)
+	case ferrule.PartDevice:
+		if dev := call.Target.Device; dev != nil {
+			s.SetAttributes(attribute.String("ferrule.device.id", dev.ID), attribute.String("ferrule.device.medium", dev.Medium), attribute.String("ferrule.device.dialect", dev.Dialect))
+		}
+	case ferrule.PartNode:
+		if dev := call.Target.Device; dev != nil && dev.Node != "" {
+			s.SetAttributes(attribute.String("ferrule.node", dev.Node))
+		}
+	}
+	s.End()
+}
+
+// about is what is told of a call.
+func about(call *ferrule.Call) []attribute.KeyValue {
+	word := func(text string) string { return ferrule.Clean(text, ferrule.MaxWord) }
+	all := []attribute.KeyValue{
+		attribute.String("ferrule.call.id", word(call.ID)),
+		attribute.String("ferrule.call.role", roles[roleOf(call.Principal.Role)]),
+		attribute.String("ferrule.call.act", acts[actIndex(call.Act)]),
+		attribute.String("ferrule.device.id", word(call.Device)),
+	}
+	if call.Act == ferrule.UseTool {
+		all = append(all, attribute.String("gen_ai.tool.name", ferrule.Clean(call.Tool, ferrule.MaxToolName)))
+	}
+	return all
+}
+
+// remote is the span that a text names; one that is not valid if it names none.
+func remote(text string) trace.SpanContext {
+	if text = ferrule.Traceparent(text); text == "" {
+		return trace.SpanContext{}
+	}
+	var id trace.TraceID
+	var span trace.SpanID
+	var flags [1]byte
+	hex.Decode(id[:], []byte(text[3:35]))
+	hex.Decode(span[:], []byte(text[36:52]))
+	hex.Decode(flags[:], []byte(text[53:55]))
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.TraceFlags(flags[0]) & trace.FlagsSampled, Remote: true})
+}
+
+// traceparent names the span of a context.
+func traceparent(ctx context.Context) string {
+	s := trace.SpanContextFromContext(ctx)
+	return "00-" + s.TraceID().String() + "-" + s.SpanID().String() + "-" + s.TraceFlags().String()
+}

@@ -1,0 +1,91 @@
+package pipeline_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/pipeline"
+)
+
+// TestActs: what is no tool goes the same road, as something that only looks: a device
+// is asked for what it can, prompts have the arguments that they need, and the journal
+// says what was asked for.
+func TestActs(t *testing.T) {
+	for name, test := range map[string]struct {
+		act           ferrule.Act
+		device, tool  string
+		args          string
+		code          ferrule.Code
+		message, hint string
+		journal       string
+	}{
+		"a resource":                {act: ferrule.Read, tool: "robot://log", journal: "outcome robot readrobot://log {}"},
+		"a resource with arguments": {act: ferrule.Read, tool: "robot://log", args: `{"a":1}`, code: ferrule.Invalid, message: "takes no arguments", journal: `outcome robot readrobot://log {"a":1} invalid`},
+		"a resource without a name": {act: ferrule.Read, code: ferrule.NotFound, message: "nothing to read", journal: "outcome robot read  not_found"},
+		"a held device":             {act: ferrule.Read, device: "held", tool: "x", code: ferrule.NotFound, message: "no device", journal: "outcome held readx  not_found"},
+		"a prompt":                  {act: ferrule.Get, tool: "tour", args: `{"room":"hall"}`, journal: `outcome robot prompttour {"room":"hall"}`},
+		"a prompt that lacks one":   {act: ferrule.Get, tool: "tour", args: `{"pace":"slow"}`, code: ferrule.Invalid, message: "room: missing", journal: `outcome robot prompttour {"pace":"slow"} invalid`},
+		"a prompt with a number":    {act: ferrule.Get, tool: "tour", args: `{"room":1,"floor":"2"}`, code: ferrule.Invalid, message: "floor: there is no such argument; room: want text", journal: `outcome robot prompttour {"room":1,"floor":"2"} invalid`},
+		"no such prompt":            {act: ferrule.Get, tool: "tours", code: ferrule.NotFound, message: `no prompt "tours"`, hint: "tour", journal: "outcome robot prompttours  not_found"},
+		"a completion":              {act: ferrule.Complete, tool: "tour", args: `{"argument":"room","value":"h"}`, journal: `outcome robot completetour {"argument":"room","value":"h"}`},
+		"a completion of nothing":   {act: ferrule.Complete, tool: "tour", code: ferrule.Invalid, message: "argument: missing", journal: "outcome robot completetour  invalid"},
+		"what it cannot":            {act: ferrule.Leave, tool: "robot://log", code: ferrule.NotFound, message: "nothing to unsubscribe", journal: "outcome robot unsubscriberobot://log  not_found"},
+		"what nobody knows":         {act: "dance", tool: "x", code: ferrule.NotFound, message: "nothing to dance", journal: "outcome robot dancex  not_found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &ledger{}
+			served := 0
+			call := &ferrule.Call{Principal: robby, Device: "robot", Act: test.act, Tool: test.tool, Args: json.RawMessage(test.args)}
+			if test.device != "" {
+				call.Device = test.device
+			}
+			_, err := road(l, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+				served++
+				if tool := call.Target.Tool; tool.Effect != ferrule.Reads || tool.Name != test.tool {
+					t.Errorf("it is taken for %+v", tool)
+				}
+				return &ferrule.Result{}, nil
+			})(t.Context(), call)
+			if test.code == "" && (err != nil || served != 1) {
+				t.Errorf("got %v, served %d", err, served)
+			}
+			if test.code != "" {
+				e := ferrule.AsError(err)
+				if served != 0 || e.Code != test.code || !strings.Contains(e.Message, test.message) || !strings.Contains(e.Hint, test.hint) || e.MayHaveRun() {
+					t.Errorf("got %v, hint %q, served %d", err, e.Hint, served)
+				}
+			}
+			if len(l.entries) != 1 || l.entries[0] != test.journal {
+				t.Errorf("the journal has %q, want %q", l.entries, test.journal)
+			}
+		})
+	}
+}
+
+// TestActsAreKeptApart: what was read is not the answer to another act of the same
+// name, and that somebody follows something is told to the device each time.
+func TestActsAreKeptApart(t *testing.T) {
+	cfg := pipeline.DefaultConfig()
+	cfg.Cache = time.Minute
+	served := make(map[ferrule.Act]int)
+	handle := pipeline.New(pipeline.Parts{Config: cfg, Journal: &ledger{}, Fleet: oneBoard{}, Log: slog.New(slog.DiscardHandler), End: func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		served[call.Act]++
+		return &ferrule.Result{Text: string(call.Act)}, nil
+	}}).Handle
+	for range 2 {
+		for _, act := range []ferrule.Act{ferrule.UseTool, ferrule.Read, ferrule.Follow} {
+			result, err := handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Act: act, Tool: "look"})
+			if err != nil || result.Text != string(act) {
+				t.Errorf("%q: got %v, %v", act, result, err)
+			}
+		}
+	}
+	if served[ferrule.UseTool] != 1 || served[ferrule.Read] != 1 || served[ferrule.Follow] != 2 {
+		t.Errorf("the device was asked %v", served)
+	}
+}

@@ -1,0 +1,149 @@
+package pipeline_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/pipeline"
+)
+
+// sense is the gateway, reading on its own account.
+var sense = ferrule.Principal{Role: ferrule.Gateway, Name: "sense"}
+
+// TestReadings: what the gateway reads by itself takes the same road, and is counted in
+// place of recorded, whatever comes of it.
+func TestReadings(t *testing.T) {
+	for name, test := range map[string]struct {
+		call ferrule.Call
+		end  ferrule.Handler // answers if nil
+		code ferrule.Code
+		sent bool
+	}{
+		"reading":                   {call: ferrule.Call{Device: "robot", Tool: "look"}, sent: true},
+		"what may change something": {call: ferrule.Call{Device: "robot", Tool: "burn"}, sent: true},
+		"for people only":           {call: ferrule.Call{Device: "robot", Tool: "reset"}, code: ferrule.NotFound},
+		"in quarantine":             {call: ferrule.Call{Device: "robot", Tool: "broken"}, code: ferrule.Denied},
+		"held":                      {call: ferrule.Call{Device: "held", Tool: "look"}, code: ferrule.NotFound},
+		"offline":                   {call: ferrule.Call{Device: "offline", Tool: "look"}, code: ferrule.Offline},
+		"arguments that do not fit": {call: ferrule.Call{Device: "robot", Tool: "move"}, code: ferrule.Invalid},
+		"a failure": {
+			call: ferrule.Call{Device: "robot", Tool: "look"}, code: ferrule.Internal, sent: true,
+			end: func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return nil, errors.New("oops") },
+		},
+		"a panic": {
+			call: ferrule.Call{Device: "robot", Tool: "burn"}, code: ferrule.Internal, sent: true,
+			end: func(context.Context, *ferrule.Call) (*ferrule.Result, error) { panic("short circuit") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &ledger{}
+			sent := false
+			road := cachingRoad(0, oneBoard{}, l, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+				sent = true
+				if test.end != nil {
+					return test.end(ctx, call)
+				}
+				return &ferrule.Result{Value: json.RawMessage("1")}, nil
+			})
+			test.call.Principal = sense
+			result, err := road.Handle(t.Context(), &test.call)
+			failed := uint64(0)
+			if test.code != "" {
+				failed = 1
+			}
+			e, _ := err.(*ferrule.Error)
+			if (result == nil) != (test.code != "") || test.code != "" && (e == nil || e.Code != test.code) || sent != test.sent {
+				t.Errorf("got %v, %v; sent: %t", result, err, sent)
+			}
+			if s := road.Stats(); s.Readings != 1 || s.ReadingsFailed != failed {
+				t.Errorf("counted %+v", s)
+			}
+			if len(l.entries) != 0 {
+				t.Errorf("recorded %q", l.entries)
+			}
+		})
+	}
+}
+
+// TestReadingsOnly: what others call is recorded, and so is what the gateway does
+// beside reading.
+func TestReadingsOnly(t *testing.T) {
+	var l ledger
+	road := cachingRoad(0, oneBoard{}, &l, new(counter).handle)
+	for _, call := range []ferrule.Call{
+		{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "sense"}, Device: "robot", Tool: "look"},
+		{Principal: sense, Device: "robot", Act: ferrule.Follow, Tool: "r://1"},
+	} {
+		if _, err := road.Handle(t.Context(), &call); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := strings.Join(l.entries, ", "), "outcome robot look {}, outcome robot subscriber://1 {}"; got != want {
+		t.Errorf("recorded %s", got)
+	}
+	if s := road.Stats(); s.Readings != 0 {
+		t.Errorf("counted %+v", s)
+	}
+}
+
+// TestReadingsAndCache: a reading asks the device, and leaves what is kept as it is,
+// unless it may have changed something.
+func TestReadingsAndCache(t *testing.T) {
+	road := cachingRoad(time.Minute, &shop{}, nowhere{}, new(counter).handle)
+	for i, step := range []struct {
+		who  ferrule.Principal
+		tool string
+		want string
+		kept bool // it was answered from what is kept
+	}{
+		{robby, "look", "1", false},
+		{robby, "peek", "2", false},
+		{sense, "look", "3", false}, // asks, although it is known
+		{robby, "look", "1", true},  // and what was kept still is
+		{robby, "peek", "2", true},
+		{sense, "watch", "4", false},
+		{robby, "look", "1", true},
+		{sense, "move", "5", false}, // may have changed what was kept
+		{robby, "look", "6", false},
+		{robby, "peek", "7", false},
+		{robby, "press", "8", false}, // changes, and is kept, as its owner says
+		{sense, "press", "9", false}, // yet not for the gateway
+		{robby, "press", "10", false},
+		{sense, "look", "11", false},
+		{robby, "press", "10", true},
+	} {
+		result, err := road.Handle(t.Context(), &ferrule.Call{Principal: step.who, Device: "a", Tool: step.tool})
+		if err != nil || string(result.Value) != step.want || (result.Age > 0) != step.kept {
+			t.Errorf("step %d, %s of %s: got %+v, %v", i+1, step.tool, step.who, result, err)
+		}
+	}
+	if s := road.Stats(); s.CacheHits != 4 || s.CacheMisses != 6 || s.Readings != 5 {
+		t.Errorf("counted %+v", s)
+	}
+}
+
+// TestReadingsUnderway: a reading that may change something keeps answers from being
+// kept that were on their way meanwhile.
+func TestReadingsUnderway(t *testing.T) {
+	var road *pipeline.Road
+	count := new(counter)
+	road = cachingRoad(time.Minute, &shop{}, nowhere{}, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		if call.Principal == robby && count.sent.Load() == 0 { // the first look: the gateway moves something meanwhile
+			if _, err := road.Handle(ctx, &ferrule.Call{Principal: sense, Device: "a", Tool: "move"}); err != nil {
+				t.Error(err)
+			}
+		}
+		return count.handle(ctx, call)
+	})
+	for i, want := range []string{"2", "3", "3"} {
+		result, err := road.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: "look"})
+		if err != nil || string(result.Value) != want {
+			t.Errorf("look %d: got %+v, %v", i+1, result, err)
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp/syntax"
+	"strconv"
+	"strings"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// shape tells how a keyword holds schemas.
+type shape int
+
+const (
+	plain shape = iota // it holds none
+	one                // a schema, or in old drafts a list of them
+	list               // a list of schemas
+	named              // schemas by name
+)
+
+// keywords are those that are kept. Any other has no meaning for checking
+// arguments, and may have one for somebody that nobody foresees.
+var keywords = map[string]shape{
+	"title": plain, "description": plain, "default": plain, "examples": plain, "deprecated": plain,
+	"type": plain, "enum": plain, "const": plain, "format": plain,
+	"minimum": plain, "maximum": plain, "exclusiveMinimum": plain, "exclusiveMaximum": plain, "multipleOf": plain,
+	"minLength": plain, "maxLength": plain, "pattern": plain,
+	"minItems": plain, "maxItems": plain, "uniqueItems": plain, "minContains": plain, "maxContains": plain,
+	"minProperties": plain, "maxProperties": plain, "required": plain, "dependentRequired": plain,
+
+	"items": one, "additionalItems": one, "unevaluatedItems": one, "contains": one,
+	"additionalProperties": one, "unevaluatedProperties": one, "propertyNames": one,
+	"not": one, "if": one, "then": one, "else": one,
+
+	"prefixItems": list, "allOf": list, "anyOf": list, "oneOf": list,
+
+	"properties": named, "patternProperties": named, "dependentSchemas": named, "dependencies": named,
+}
+
+// inline copies a schema with its references replaced by what they refer to,
+// its texts cleaned, and only the keywords that are known. It tells of how many
+// parts the copy is. In old drafts a reference stands alone, and what is beside
+// it does not count.
+func inline(root map[string]any, alone bool) (whole map[string]any, parts int, err error) {
+	in := &inliner{root: root, alone: alone}
+	v, err := in.schema(root, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	whole, ok := v.(map[string]any)
+	if !ok {
+		return nil, 0, fmt.Errorf("it is %s, not an object", typeOf(v))
+	}
+	return whole, in.parts, nil
+}
+
+type inliner struct {
+	root     map[string]any
+	alone    bool
+	within   []string // the references being replaced, outermost first
+	parts    int      // schemas and values in them, so far
+	bytes    int      // of the values
+	patterns int      // what all patterns together compile to
+}
+
+func (in *inliner) schema(v any, depth int) (any, error) {
+	if in.parts++; in.parts > maxNodes {
+		return nil, fmt.Errorf("with its references replaced it has more than %d parts", maxNodes)
+	}
+	if depth > maxDepth {
+		return nil, errors.New("with its references replaced it is nested too deeply")
+	}
+	object, ok := v.(map[string]any)
+	if !ok {
+		return v, nil // true, false, or something that does not compile
+	}
+	ref, refers := object["$ref"]
+	out := make(map[string]any, len(object))
+	for word, value := range object {
+		if _, known := keywords[word]; !known && !forbidden[word] || refers && in.alone {
+			continue
+		}
+		kept, err := in.keyword(word, value, depth)
+		if err != nil {
+			return nil, err
+		}
+		out[word] = kept
+	}
+	if refers {
+		target, err := in.refer(ref, depth)
+		if err != nil {
+			return nil, err
+		}
+		return beside(out, target), nil
+	}
+	return out, nil
+}
+
+// forbidden are keywords that cannot be left out and are not supported.
+var forbidden = map[string]bool{"$dynamicRef": true, "$recursiveRef": true}
+
+// keyword returns what the value of a keyword becomes.
+func (in *inliner) keyword(word string, value any, depth int) (any, error) {
+	if forbidden[word] {
+		return nil, fmt.Errorf("it uses %s, which is not supported", word)
+	}
+	switch word {
+	case "title", "description":
+		if text, ok := value.(string); ok {
+			value = ferrule.Clean(text, ferrule.MaxText)
+		}
+	case "pattern":
+		if err := in.pattern(value); err != nil {
+			return nil, err
+		}
+	case "patternProperties":
+		patterns, _ := value.(map[string]any)
+		for p := range patterns {
+			if err := in.pattern(p); err != nil {
+				return nil, err
+			}
+		}
+	}
+	switch keywords[word] {
+	case named:
+		return in.named(value, depth)
+	case list, one:
+		if elements, ok := value.([]any); ok {
+			return in.list(elements, depth)
+		}
+		return in.schema(value, depth+1)
+	}
+	return value, in.plain(value)
+}
+
+// plain counts a value that is kept as it is: one that is referred to often is
+// kept often.
+func (in *inliner) plain(v any) error {
+	parts, bytes := sizeOf(v)
+	in.parts += parts
+	in.bytes += bytes
+	if in.parts > maxNodes || in.bytes > maxBytes {
+		return fmt.Errorf("with its references replaced it has more than %d parts or %d bytes", maxNodes, maxBytes)
+	}
+	return nil
+}
+
+// sizeOf counts the parts of a JSON value and the bytes of their texts.
+func sizeOf(v any) (parts, bytes int) {
+	parts = 1
+	switch v := v.(type) {
+	case string:
+		bytes = len(v)
+	case json.Number:
+		bytes = len(v)
+	case []any:
+		for _, e := range v {
+			p, b := sizeOf(e)
+			parts, bytes = parts+p, bytes+b
+		}
+	case map[string]any:
+		for name, e := range v {
+			p, b := sizeOf(e)
+			parts, bytes = parts+p, bytes+b+len(name)
+		}
+	}
+	return parts, bytes
+}
+
+func (in *inliner) list(elements []any, depth int) (any, error) {
+	out := make([]any, len(elements))
+	for i, e := range elements {
+		var err error
+		if out[i], err = in.schema(e, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (in *inliner) named(value any, depth int) (any, error) {
+	object, ok := value.(map[string]any)
+	if !ok {
+		return value, nil
+	}
+	out := make(map[string]any, len(object))
+	for name, e := range object {
+		if ferrule.Clean(name, ferrule.MaxWord) != name {
+			return nil, fmt.Errorf("the name %q is too long or cannot be shown", brief(name))
+		}
+		var err error
+		if out[name], err = in.schema(e, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// pattern bounds a regular expression by what it compiles to: matching takes time
+// in proportion to that, and a short one can be large.
+func (in *inliner) pattern(value any) error {
+	text, _ := value.(string)
+	re, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return fmt.Errorf("a pattern cannot be used: %w", err)
+	}
+	if in.patterns += 1 + patternSize(re); in.patterns > maxPatterns {
+		return fmt.Errorf("its patterns are too large: %s", brief(text))
+	}
+	return nil
+}
+
+// patternSize is about how many instructions a pattern compiles to.
+func patternSize(re *syntax.Regexp) int {
+	n := max(1, len(re.Rune))
+	for _, sub := range re.Sub {
+		n += patternSize(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= max(1, re.Min, re.Max)
+	}
+	return min(n, maxPatterns+1)
+}
+
+// refer returns what a reference stands for.
+func (in *inliner) refer(ref any, depth int) (any, error) {
+	text, ok := ref.(string)
+	if !ok {
+		return nil, errors.New("its $ref is not a string")
+	}
+	pointer, ok := strings.CutPrefix(text, "#")
+	if !ok || pointer != "" && pointer[0] != '/' {
+		return nil, fmt.Errorf("it refers to %s, which is outside of it", brief(text))
+	}
+	for _, outer := range in.within {
+		if outer == pointer {
+			return nil, fmt.Errorf("%s refers to itself", brief(text))
+		}
+	}
+	target, err := lookUp(in.root, pointer)
+	if err != nil {
+		return nil, fmt.Errorf("it refers to %s: %w", brief(text), err)
+	}
+	if pointer == "" {
+		return nil, errors.New("it refers to itself")
+	}
+	in.within = append(in.within, pointer)
+	defer func() { in.within = in.within[:len(in.within)-1] }()
+	return in.schema(target, depth+1)
+}
+
+// lookUp follows a JSON pointer.
+func lookUp(v any, pointer string) (any, error) {
+	if pointer == "" {
+		return v, nil
+	}
+	for _, step := range strings.Split(pointer[1:], "/") {
+		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+		switch at := v.(type) {
+		case map[string]any:
+			next, ok := at[step]
+			if !ok {
+				return nil, errors.New("there is no such part")
+			}
+			v = next
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(at) {
+				return nil, errors.New("there is no such part")
+			}
+			v = at[i]
+		default:
+			return nil, errors.New("there is no such part")
+		}
+	}
+	return v, nil
+}
+
+// beside joins what stood beside a reference with what the reference became.
+func beside(siblings map[string]any, target any) any {
+	if len(siblings) == 0 {
+		return target
+	}
+	object, ok := target.(map[string]any)
+	for word := range siblings {
+		switch word {
+		case "title", "description", "default", "examples", "deprecated":
+		default:
+			ok = false
+		}
+	}
+	if !ok { // both must hold
+		all, _ := siblings["allOf"].([]any)
+		siblings["allOf"] = append(all, target)
+		return siblings
+	}
+	for word, value := range object {
+		if _, said := siblings[word]; !said {
+			siblings[word] = value
+		}
+	}
+	return siblings
+}

@@ -1,0 +1,228 @@
+package natscluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Server is one server. Its methods that start and end it are called by the
+// goroutine of the test.
+type Server struct {
+	Name string
+
+	t       testing.TB
+	place   Place
+	ports   ports
+	store   string
+	log     string // path
+	command []string
+	env     []string
+
+	mu    sync.Mutex
+	run   *exec.Cmd
+	ended chan struct{} // closed when run has been waited for
+}
+
+func newServer(t testing.TB, dir, name string, place Place) (*Server, error) {
+	p, err := takePorts(t, place)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Name: name, t: t, place: place, ports: p, store: filepath.Join(dir, name), log: filepath.Join(dir, name+".log")}
+	t.Cleanup(func() {
+		s.Kill()
+		if t.Failed() {
+			t.Logf("%s said last:\n%s", name, s.Log(4096))
+		}
+	})
+	return s, nil
+}
+
+// variables fills in what differs between servers in the file.
+func (s *Server) variables() []string {
+	env := []string{
+		"FERRULE_NATS_NAME=" + s.Name,
+		"FERRULE_NATS_LISTEN=" + s.address(s.ports.client),
+		"FERRULE_NATS_LEAF_LISTEN=" + s.address(s.ports.leaf),
+		"FERRULE_NATS_CLUSTER_LISTEN=" + s.address(s.ports.cluster),
+		"FERRULE_NATS_MONITOR=" + s.address(s.ports.monitor),
+		"FERRULE_NATS_STORE=" + s.store,
+	}
+	for _, user := range []string{"ACME", "ACME_OPERATOR", "GLOBEX", "GLOBEX_OPERATOR"} {
+		env = append(env, "FERRULE_NATS_"+user+"_PASSWORD="+Password)
+	}
+	return env
+}
+
+func (s *Server) address(port string) string { return net.JoinHostPort(s.place.Host, port) }
+
+// URL is where a client connects, as the operator of acme.
+func (s *Server) URL() string { return s.URLAs(operator) }
+
+// URLAs is URL of another user, or of nobody if empty.
+func (s *Server) URLAs(user string) string { return url(user, s.address(s.ports.client)) }
+
+// LeafURL is where a leaf node connects, as the operator of acme.
+func (s *Server) LeafURL() string { return s.LeafURLAs(operator) }
+
+// LeafURLAs is LeafURL of another user.
+func (s *Server) LeafURLAs(user string) string { return url(user, s.address(s.ports.leaf)) }
+
+func url(user, address string) string {
+	if user != "" {
+		user += ":" + Password + "@"
+	}
+	return "nats://" + user + address
+}
+
+// Start starts the server, again if it has ended, with the same ports and store.
+// It does not wait until it is healthy.
+func (s *Server) Start() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run != nil {
+		s.t.Fatalf("%s runs already", s.Name)
+	}
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	run := exec.Command(s.command[0], s.command[1:]...)
+	run.Env, run.Stdout, run.Stderr = s.env, log, log
+	dieWithUs(run)
+	if err := run.Start(); err != nil {
+		s.t.Fatalf("starting %s: %v", s.Name, err)
+	}
+	ended := make(chan struct{})
+	s.run, s.ended = run, ended
+	go func() {
+		run.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.run = nil
+		close(ended)
+	}()
+}
+
+// Pid is the number of the process, or 0 if it does not run.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil {
+		return 0
+	}
+	return s.run.Process.Pid
+}
+
+// Running tells whether the process lives.
+func (s *Server) Running() bool { return s.Pid() != 0 }
+
+// Kill ends the server as a power cut would: at once, whatever it was doing.
+func (s *Server) Kill() { s.end((*os.Process).Kill) }
+
+// Stop ends the server as systemd would, and waits until it has ended.
+func (s *Server) Stop() { s.end(terminate) }
+
+func (s *Server) end(how func(*os.Process) error) {
+	s.mu.Lock()
+	run, ended := s.run, s.ended
+	s.mu.Unlock()
+	if run == nil {
+		return
+	}
+	how(run.Process)
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		run.Process.Kill()
+		<-ended
+	}
+}
+
+// WaitHealthy waits until the server says that it is.
+func (s *Server) WaitHealthy() {
+	s.t.Helper()
+	var why error
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(often) {
+		if why = s.Healthy(); why == nil {
+			return
+		}
+	}
+	s.t.Fatalf("%s does not become healthy: %v", s.Name, why)
+}
+
+// Healthy asks the server whether it serves, JetStream has caught up, and all its
+// streams have too. It tells why not.
+func (s *Server) Healthy() error {
+	var health struct{ Status, Error string }
+	if err := s.ask("/healthz", &health); err != nil {
+		return err
+	}
+	if health.Status != "ok" {
+		return fmt.Errorf("%s: %s %s", s.Name, health.Status, health.Error)
+	}
+	return nil
+}
+
+// Leader is the name of the server that leads JetStream, as this one knows it. A
+// server that is alone leads itself.
+func (s *Server) Leader() (string, error) {
+	var js struct {
+		Meta *struct{ Leader string } `json:"meta_cluster"`
+	}
+	if err := s.ask("/jsz", &js); err != nil {
+		return "", err
+	}
+	if js.Meta == nil {
+		return s.Name, nil
+	}
+	return js.Meta.Leader, nil
+}
+
+// routes is how many connections it has to other servers.
+func (s *Server) routes() (int, error) {
+	var routes struct {
+		Number int `json:"num_routes"`
+	}
+	err := s.ask("/routez", &routes)
+	return routes.Number, err
+}
+
+// Monitor is the address of the monitoring port, such as http://127.0.0.1:8222.
+func (s *Server) Monitor() string { return "http://" + s.address(s.ports.monitor) }
+
+func (s *Server) ask(path string, into any) error {
+	client := http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	answer, err := client.Get(s.Monitor() + path)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	return json.NewDecoder(answer.Body).Decode(into)
+}
+
+// Log is the end of what the server has said.
+func (s *Server) Log(atMost int) string {
+	text, err := os.ReadFile(s.log)
+	if err != nil {
+		return err.Error()
+	}
+	if len(text) > atMost {
+		text = text[len(text)-atMost:]
+		text = text[bytes.IndexByte(text, '\n')+1:]
+	}
+	return strings.TrimSpace(string(text))
+}
