@@ -58,7 +58,7 @@ func pipeAgent(t testing.TB, g *testGateway, era string) *testAgent {
 	return pipeTo(t, g.agents, era)
 }
 
-func pipeTo(t testing.TB, front *server.Front, era string) *testAgent {
+func pipeTo(t testing.TB, front *server.Server, era string) *testAgent {
 	t.Helper()
 	ours, theirs := newPipe(), newPipe()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -366,7 +366,7 @@ func (g *testGateway) crowd(devices, kinds int) {
 	for i := range devices {
 		k := i % kinds
 		g.fleet.Put(&ferrule.Device{
-			ID: fmt.Sprintf("sensor-%05d", i), Kind: ids[k], Model: manifests[k].Model, Medium: "test", Address: fmt.Sprint(i),
+			ID: fmt.Sprintf("sensor-%05d", i), Kind: ids[k], Model: manifests[k].Model, Transport: "test", Address: fmt.Sprint(i),
 			State: ferrule.StateOnline, Since: time.Now(), Trust: ferrule.TrustAdopted,
 		}, manifests[k], answer)
 	}

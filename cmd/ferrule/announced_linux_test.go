@@ -185,7 +185,7 @@ func (a *homeAgent) adopts(found ...*announced) {
 	a.t.Helper()
 	for _, lamp := range found {
 		eventually(a.t, ample, "it is found", func() bool { return a.house.device(lamp.address()).ID != "" })
-		if dev := a.house.device(lamp.address()); dev.Trust != string(ferrule.TrustHeld) || a.lists(lamp.id) {
+		if dev := a.house.device(lamp.address()); dev.Trust != string(ferrule.TrustPending) || a.lists(lamp.id) {
 			a.t.Errorf("it was merely found: %+v", dev)
 		}
 	}

@@ -82,13 +82,13 @@ func (a *app) printRecord(r record, width int) error {
 	if width > 0 {
 		begin = fmt.Sprintf("%-*s %s", width, oneLine(ferrule.Clean(r.Node, ferrule.MaxWord), ferrule.MaxWord), begin)
 	}
-	if r.Phase == ferrule.Gap {
+	if r.Phase == ferrule.JournalGap {
 		_, err := fmt.Fprintf(a.stdout, "%s  %s\n", begin, oneLine(ferrule.Clean(r.Message, ferrule.MaxText), ferrule.MaxText))
 		return err
 	}
 	asked := r.Tool
-	if r.Act != ferrule.UseTool {
-		asked = string(r.Act) + " " + asked
+	if r.Operation != ferrule.CallTool {
+		asked = string(r.Operation) + " " + asked
 	}
 	what := ferrule.Clean(fmt.Sprintf("%s %s %s", r.Device, asked, r.Args), ferrule.MaxText)
 	who := ferrule.Clean(r.Principal.String(), ferrule.MaxWord)

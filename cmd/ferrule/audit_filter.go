@@ -35,9 +35,9 @@ const (
 
 // outcomes is what may be asked for.
 var outcomes = []string{
-	outcomeOK, outcomeError, outcomeMaybe, string(ferrule.Intent), string(ferrule.Gap),
+	outcomeOK, outcomeError, outcomeMaybe, string(ferrule.Intent), string(ferrule.JournalGap),
 	string(ferrule.NotFound), string(ferrule.Denied), string(ferrule.Invalid), string(ferrule.Limited),
-	string(ferrule.Held), string(ferrule.Offline), string(ferrule.Busy), string(ferrule.Refused),
+	string(ferrule.Pending), string(ferrule.Offline), string(ferrule.Busy), string(ferrule.Refused),
 	string(ferrule.Failed), string(ferrule.Unanswered), string(ferrule.Cancelled), string(ferrule.Internal),
 }
 

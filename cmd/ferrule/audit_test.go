@@ -545,7 +545,7 @@ func TestAuditFilter(t *testing.T) {
 	failed := with(func(e *ferrule.Entry) { e.Code, e.MayHaveRun = ferrule.Unanswered, true })
 	denied := with(func(e *ferrule.Entry) { e.Code = ferrule.Denied })
 	intent := with(func(e *ferrule.Entry) { e.Phase = ferrule.Intent })
-	gap := ferrule.Entry{Time: base.Time, Phase: ferrule.Gap}
+	gap := ferrule.Entry{Time: base.Time, Phase: ferrule.JournalGap}
 	look := with(func(e *ferrule.Entry) { e.Device, e.Tool = ferrule.GatewayID, "status" })
 	for _, test := range []struct {
 		asked asked
@@ -636,7 +636,7 @@ func TestAuditActs(t *testing.T) {
 	var out strings.Builder
 	a := &app{stdout: &out}
 	read, used := happened(0, "a"), happened(1, "b")
-	read.Act, read.Tool = ferrule.Read, "robot://log"
+	read.Operation, read.Tool = ferrule.ReadResource, "robot://log"
 	for _, e := range []ferrule.Entry{read, used} {
 		if err := a.printRecord(record{Entry: e}, 0); err != nil {
 			t.Fatal(err)

@@ -229,7 +229,7 @@ func (n *toyNode) adoptAll() {
 	var wg sync.WaitGroup
 	room := make(chan struct{}, 64)
 	for _, dev := range n.devices() {
-		if dev.Trust != string(ferrule.TrustHeld) {
+		if dev.Trust != string(ferrule.TrustPending) {
 			continue
 		}
 		room <- struct{}{}

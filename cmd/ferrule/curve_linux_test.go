@@ -22,7 +22,7 @@ import (
 // little memory does not say it.
 const unoRing = `
 match: {device: uno}
-probes:
+polls:
   light:
     tool: get_pin_buffer
     args: {pin: 14, limit: 20}
@@ -85,8 +85,8 @@ func TestUnoCurve(t *testing.T) {
 	if _, err := g.history.Tail(t.Context(), "uno", "light", 1); err != nil {
 		t.Fatal(err)
 	}
-	curves, err := g.history.Past(t.Context(), ferrule.Period{
-		Device: "uno", Signals: []string{"light"}, From: start.Add(time.Second), To: end, Points: history.MaxPoints, Grain: ferrule.Raw,
+	curves, err := g.history.Past(t.Context(), ferrule.HistoryQuery{
+		Device: "uno", Signals: []string{"light"}, From: start.Add(time.Second), To: end, Points: history.MaxPoints, Resolution: ferrule.Raw,
 	})
 	if err != nil || len(curves) != 1 {
 		t.Fatalf("%d curves, %v", len(curves), err)
@@ -105,11 +105,11 @@ func TestUnoCurve(t *testing.T) {
 	}
 	slices.Sort(within)
 	missing := 0
-	for _, h := range curves[0].Holes {
-		missing += h.Most
+	for _, h := range curves[0].Gaps {
+		missing += h.MaxMissing
 	}
 	t.Logf("%d samples in %v, up to %d more in %d holes; told within %v (median), %v (at most); the emulated chip was uneven by %v",
-		len(points), end.Sub(start)-time.Second, missing, len(curves[0].Holes), within[len(within)/2], within[len(within)-1], uneven(all, start.Add(8*time.Second)))
+		len(points), end.Sub(start)-time.Second, missing, len(curves[0].Gaps), within[len(within)/2], within[len(within)-1], uneven(all, start.Add(8*time.Second)))
 	if wrong > 0 || len(points) < 100 || within[len(within)/2] > 100*time.Millisecond {
 		t.Errorf("%d of %d samples are not what was fed", wrong, len(points))
 	}

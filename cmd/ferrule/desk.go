@@ -25,19 +25,19 @@ import (
 //	         catalog ◀─ Put, Remove ─ fleet of the gateway
 type desk struct {
 	catalog *catalog.Catalog
-	front   *server.Front
+	front   *server.Server
 	relay   relay
 	log     *slog.Logger
 
 	mu     sync.Mutex
-	road   *way                // nil while there is no gateway
-	moved  time.Time           // when the last one went away
-	news   chan struct{}       // closed when there is a road, or a device is online
-	ready  chan struct{}       // closed when the list is worth reading
-	known  map[string]bool     // devices in the catalog
-	seen   map[string]bool     // those that the gateway of now has told of; nil once it has told all
-	away   map[string]*absence // devices that the agent sees, and that are being connected to
-	wished []control.Wish      // what the last gateway was asked for
+	road   *way                    // nil while there is no gateway
+	moved  time.Time               // when the last one went away
+	news   chan struct{}           // closed when there is a road, or a device is online
+	ready  chan struct{}           // closed when the list is worth reading
+	known  map[string]bool         // devices in the catalog
+	seen   map[string]bool         // those that the gateway of now has told of; nil once it has told all
+	away   map[string]*absence     // devices that the agent sees, and that are being connected to
+	wished []control.DeviceRequest // what the last gateway was asked for
 }
 
 // way is the road of one gateway, and the calls that are on it.
@@ -141,7 +141,7 @@ func (d *desk) remove(id string) {
 }
 
 // Wished implements control.Visitor.
-func (d *desk) Wished(wishes []control.Wish) {
+func (d *desk) Wished(wishes []control.DeviceRequest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.wished = wishes
@@ -336,7 +336,7 @@ func (d *desk) repeatable(call *ferrule.Call) bool {
 
 // lastWishes are what the last gateway was asked for, by this process or by somebody
 // who may be gone.
-func (d *desk) lastWishes() []control.Wish {
+func (d *desk) lastWishes() []control.DeviceRequest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.wished

@@ -111,7 +111,7 @@ func remark(d builtin.DescribedDevice) string {
 		return d.Reason
 	case d.State == string(ferrule.StateOffline):
 		return "since " + d.Since.Local().Format(time.DateTime) + ": " + d.Reason
-	case d.Trust == string(ferrule.TrustHeld):
+	case d.Trust == string(ferrule.TrustPending):
 		return "`ferrule adopt " + d.ID + "` trusts it"
 	case len(d.Notes) > 0:
 		return d.Notes[0]

@@ -80,7 +80,7 @@ func (p *pageOf) take(l ferrule.JournalLines) error {
 			if err == nil && e.Time.After(p.to) {
 				return errEnough
 			}
-			if err == nil && e.Device == p.device && e.Act == ferrule.UseTool {
+			if err == nil && e.Device == p.device && e.Operation == ferrule.CallTool {
 				p.add(e)
 			}
 		}

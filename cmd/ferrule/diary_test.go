@@ -49,7 +49,7 @@ func TestDiary(t *testing.T) {
 		return e
 	}
 	read := at(6, "7", "robot", "file:///x", ferrule.Outcome)
-	read.Act = ferrule.Read
+	read.Operation = ferrule.ReadResource
 	dir := written(t,
 		at(-20, "0", "robot", "early", ferrule.Intent),
 		at(-0.5, "1", "robot", "slow", ferrule.Intent), at(0.5, "1", "robot", "slow", ferrule.Outcome),

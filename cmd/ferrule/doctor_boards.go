@@ -54,7 +54,7 @@ func board(dev builtin.DescribedDevice) []finding {
 	f := finding{Check: "board", About: dev.ID, State: fine}
 	text := remark(dev)
 	switch {
-	case dev.Trust == string(ferrule.TrustHeld):
+	case dev.Trust == string(ferrule.TrustPending):
 		f.State, f.Found, f.Next = note, dev.ID+" was found, and waits", fmt.Sprintf("`ferrule adopt %s`, if it is yours", dev.ID)
 	case dev.State == string(ferrule.StateReleased):
 		f.State, f.Found, f.Next = note, dev.ID+" "+text, fmt.Sprintf("it is taken back by itself; `ferrule release %s --for 0s` does so now", dev.ID)

@@ -254,7 +254,7 @@ func TestDoctorLockAndSocket(t *testing.T) {
 	}{
 		"not told": {known{socket: "s", err: errAbsent}, []string{"fine socket: the control socket will be s"}},
 		"free":     {known{socket: left, locks: true, err: errAbsent}, []string{"fine lock: nobody has", "fine socket: the control socket is " + left + ", left behind"}},
-		"held":     {known{socket: left, locks: true, lock: program{7, "ferrule up"}}, []string{"fine lock: process 7 (ferrule up) has the data directory locked", "fine socket: the control socket is " + left}},
+		"pending":  {known{socket: left, locks: true, lock: program{7, "ferrule up"}}, []string{"fine lock: process 7 (ferrule up) has the data directory locked", "fine socket: the control socket is " + left}},
 		"too long": {known{socketErr: errors.New("too long")}, []string{"wrong socket: there can be no control socket: too long → --data"}},
 	} {
 		d := &doctor{data: dir, gateway: test.gateway}

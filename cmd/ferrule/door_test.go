@@ -153,7 +153,7 @@ func TestToyOverMQTT(t *testing.T) {
 	if got := agent.volume(); got != 25 {
 		t.Errorf("the volume is %d", got)
 	}
-	if dev := g.device(toyID); dev.Medium != "mqtt" || dev.Address != toy.Identity.DeviceID || dev.Dialect != "xiaozhi" {
+	if dev := g.device(toyID); dev.Transport != "mqtt" || dev.Address != toy.Identity.DeviceID || dev.Protocol != "xiaozhi" {
 		t.Errorf("got %+v", dev)
 	}
 }
@@ -163,7 +163,7 @@ func agentOf(t *testing.T, g *testGateway) *testAgent {
 	t.Helper()
 	g.online(toyID)
 	agent := dialAgent(t, g, modern, "/mcp")
-	if dev := g.device(toyID); dev.Trust != ferrule.TrustHeld || agent.lists(toyID) {
+	if dev := g.device(toyID); dev.Trust != ferrule.TrustPending || agent.lists(toyID) {
 		t.Errorf("before it is adopted it is %s, and agents see %v", dev.Trust, agent.list())
 	}
 	g.adopt(toyID)
@@ -327,7 +327,7 @@ func TestCredentialsRefused(t *testing.T) {
 			fresh := toy.checkIn(g)
 			toy.connect(fresh)
 			g.online(toyID)
-			if dev := g.device(toyID); dev.Trust != ferrule.TrustHeld {
+			if dev := g.device(toyID); dev.Trust != ferrule.TrustPending {
 				t.Errorf("after it was forgotten: %+v", dev)
 			}
 		})
@@ -384,7 +384,7 @@ func TestForgetByAddress(t *testing.T) {
 	next.Identity.ClientID = "somebody-else"
 	next.connect(next.checkIn(g))
 	g.online(toyID)
-	if dev := g.device(toyID); dev.Trust != ferrule.TrustHeld {
+	if dev := g.device(toyID); dev.Trust != ferrule.TrustPending {
 		t.Errorf("got %+v", dev)
 	}
 }
@@ -550,7 +550,7 @@ func TestAllAtOnce(t *testing.T) {
 		toy := newToy(t, i+1, "ws")
 		toy.connect(toy.checkIn(g))
 	}
-	eventually(t, 30*time.Second, "all are there", func() bool { return g.catalog.Counts().Held == toys })
+	eventually(t, 30*time.Second, "all are there", func() bool { return g.catalog.Counts().Pending == toys })
 }
 
 // isReset tells whether a connection was ended by the other side in some way.

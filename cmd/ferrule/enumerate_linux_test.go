@@ -40,7 +40,7 @@ func TestPluggedIn(t *testing.T) {
 
 	// The clone is listed, and its owner is told what to do.
 	time.Sleep(1500 * time.Millisecond) // for the gateway to look three times
-	if d := c.device(cloneAt); d.ID != cloneAt || d.State != string(ferrule.StateOffline) || d.Trust != string(ferrule.TrustHeld) {
+	if d := c.device(cloneAt); d.ID != cloneAt || d.State != string(ferrule.StateOffline) || d.Trust != string(ferrule.TrustPending) {
 		t.Errorf("got %+v", d)
 	}
 	c.want(0, "not reached yet: opening /dev/ttyUSB0 (\"USB Serial\") can restart what is there; `ferrule adopt "+cloneAt+"` opens it\n", "devices")

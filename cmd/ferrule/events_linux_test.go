@@ -32,7 +32,7 @@ func TestEventsOfNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	subject, err := conn.SubscribeSync("ferrule." + cfg.BusConfig().Tenant + ".event.b.toy.said")
+	subject, err := conn.SubscribeSync("ferrule." + cfg.ClusterConfig().Tenant + ".event.b.toy.said")
 	if err != nil || conn.Flush() != nil {
 		t.Fatal(err)
 	}

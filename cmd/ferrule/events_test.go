@@ -45,7 +45,7 @@ func startToys(t *testing.T, count int, misbehave string) (toys *sim.Toys, stop 
 // atToys is the medium of toys that listen.
 func atToys(boards ...tcp.Board) transport.Connector {
 	cfg := tcp.DefaultConfig()
-	cfg.Boards, cfg.Dialects = boards, []string{xiaozhi.Name}
+	cfg.Boards, cfg.Protocols = boards, []string{xiaozhi.Name}
 	return tcp.New(cfg)
 }
 
@@ -168,10 +168,10 @@ func watches(t *testing.T, data, device string) *watched {
 }
 
 // sees tells whether something has happened to a device.
-func (w *watched) sees(device string, what ferrule.What) bool {
+func (w *watched) sees(device string, what ferrule.EventType) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.events, func(e ferrule.Event) bool { return e.Device == device && e.What == what })
+	return slices.ContainsFunc(w.events, func(e ferrule.Event) bool { return e.Device == device && e.Type == what })
 }
 
 // joinedAgent is an agent of a process that has joined a gateway with a device.
@@ -207,7 +207,7 @@ func TestEvents(t *testing.T) {
 	toys, stop := startToys(t, 2, "notifies")
 	cfg := config.Default()
 	cfg.Listen = "127.0.0.1:0"
-	g := withToys(t, cfg, tcp.Board{Address: toys.Addrs()[0], Name: "toy"}, tcp.Board{Address: toys.Addrs()[1], Name: "stranger", Held: true})
+	g := withToys(t, cfg, tcp.Board{Address: toys.Addrs()[0], Name: "toy"}, tcp.Board{Address: toys.Addrs()[1], Name: "stranger", Pending: true})
 	g.online("toy")
 	g.online("stranger")
 	people := watches(t, g.data, "")

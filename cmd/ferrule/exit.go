@@ -30,7 +30,7 @@ func (e usageError) Error() string { return e.err.Error() }
 // that nothing ran. A code of a newer gateway is not in it.
 var exitCodes = map[ferrule.Code]int{
 	ferrule.NotFound: exitNotRun, ferrule.Denied: exitNotRun, ferrule.Invalid: exitNotRun,
-	ferrule.Limited: exitNotRun, ferrule.Held: exitNotRun, ferrule.Cancelled: exitNotRun,
+	ferrule.Limited: exitNotRun, ferrule.Pending: exitNotRun, ferrule.Cancelled: exitNotRun,
 	ferrule.Offline: exitNotReached, ferrule.Busy: exitNotReached,
 	ferrule.Refused: exitRefused,
 }

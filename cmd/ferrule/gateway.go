@@ -36,22 +36,22 @@ import (
 type gateway struct {
 	log       *slog.Logger
 	lock      *os.File
-	observe   *telemetry.Observer
+	observe   *telemetry.Telemetry
 	memory    *dock.Memory
 	journal   *journal.Journal
 	fleet     *fleet.Fleet
-	bus       *cluster.Bus
+	bus       *cluster.Cluster
 	door      *door // nil unless devices can dial in
 	dock      *dock.Dock
 	wishes    *wishes
 	catalog   *catalog.Catalog
-	road      *pipeline.Road
+	road      *pipeline.Pipeline
 	handle    ferrule.Handler // the road's
 	decide    ferrule.Handler // serves decisions that people at other nodes make
 	samples   server.Sampler  // what devices measure; nil if nobody tells
-	agents    *server.Front
+	agents    *server.Server
 	endpoints []*endpoint.Endpoint
-	sense     *poller.Sense  // nil if nothing is measured
+	sense     *poller.Poller // nil if nothing is measured
 	history   *history.Store // nil if nothing of that is kept
 	control   *control.Server
 	web       net.Listener
@@ -78,7 +78,7 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 		return err
 	}
 	g.observe = telemetry.New(telemetry.Parts{
-		Config: cfg.ObserveConfig(), Node: cfg.BusConfig().Node, Version: version(), Sources: g.sources(cfg), Log: g.log,
+		Config: cfg.TelemetryConfig(), Node: cfg.ClusterConfig().Node, Version: version(), Sources: g.sources(cfg), Log: g.log,
 	})
 	meters := g.observe.Meters()
 	if g.memory, err = dock.OpenMemory(data, g.log); err != nil {
@@ -102,7 +102,7 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 	}
 	g.fleet = fleet.New(g.find)
 	if g.bus, err = cluster.New(cluster.Parts{
-		Config: cfg.BusConfig(), Dir: filepath.Join(data, "bus"), Fleet: g.fleet, Overlays: overlays,
+		Config: cfg.ClusterConfig(), Dir: filepath.Join(data, "bus"), Fleet: g.fleet, Overlays: overlays,
 		Manifests: g.memory, Journal: g.journal, Serve: g.fleet.HandleOwn,
 		Decide: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return g.decide(ctx, call) },
 		Moved:  g.reconsider, Meters: meters, Version: version(), Log: g.log,
@@ -125,10 +125,10 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 	g.dock = dock.New(dock.Parts{
 		Config:     cfg.Dock(),
 		Connectors: connectors,
-		Dialects:   map[string]protocol.Dialect{mcpu.Name: mcpu.New(), xiaozhi.Name: xiaozhi.New(toys), mcp.Name: mcp.New(mcp.Parts{Version: version()})},
+		Dialects:   map[string]protocol.Protocol{mcpu.Name: mcpu.New(), xiaozhi.Name: xiaozhi.New(toys), mcp.Name: mcp.New(mcp.Parts{Version: version()})},
 		Overlays:   overlays,
 		Fleet:      g.fleet,
-		Node:       cfg.BusConfig().Node,
+		Node:       cfg.ClusterConfig().Node,
 		Elsewhere:  g.bus,
 		Memory:     g.memory,
 		Said:       g.bus.Said,
@@ -293,7 +293,7 @@ func (g *gateway) status() builtin.StatusOutput {
 	_, shape := g.catalog.List()
 	stats := g.road.Stats()
 	out := builtin.StatusOutput{
-		Online: n.Online, Offline: n.Offline, Released: n.Released, Held: n.Held, Kinds: n.Kinds, List: string(shape),
+		Online: n.Online, Offline: n.Offline, Released: n.Released, Pending: n.Pending, Kinds: n.Kinds, List: string(shape),
 		Calls: builtin.Calls{CacheHits: stats.CacheHits, CacheMisses: stats.CacheMisses, CacheSize: stats.CacheEntries, Limited: stats.Limited},
 	}
 	if g.web != nil {

@@ -58,7 +58,7 @@ func startGatewayWith(t testing.TB, devices map[string]string, before func(*gate
 
 // unmeasured has a gateway leave devices alone unless they are called: one that is to be
 // idle, that counts its calls, or that does not answer is to be met by those of the test.
-func unmeasured(c *config.Config) { c.Sense.Enabled = false }
+func unmeasured(c *config.Config) { c.Polling.Enabled = false }
 
 // runGateway runs a gateway that was built.
 func runGateway(t testing.TB, g *gateway, data string) *testGateway {

@@ -67,7 +67,7 @@ func (g *gauges) known(ctx context.Context, client *control.Client, device strin
 	}
 	var r ferrule.Reading
 	for _, s := range out.Signals {
-		r.Series = append(r.Series, ferrule.Series{Signal: s.Name, Unit: s.Unit, Samples: []ferrule.Sample{s.Sample}})
+		r.Batches = append(r.Batches, ferrule.SampleBatch{Signal: s.Name, Unit: s.Unit, Samples: []ferrule.Sample{s.Sample}})
 	}
 	g.measured(r)
 }
@@ -76,8 +76,8 @@ func (g *gauges) known(ctx context.Context, client *control.Client, device strin
 func (g *gauges) measured(r ferrule.Reading) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i := range r.Series {
-		s := &r.Series[i]
+	for i := range r.Batches {
+		s := &r.Batches[i]
 		one := g.all[s.Signal]
 		if one == nil {
 			if len(g.all) >= maxGauges {

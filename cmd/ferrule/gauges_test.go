@@ -62,7 +62,7 @@ func TestGauges(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		s.shows(t, lines("▄", "▁▅█", "22 °C", "4s 4s")...)
 
-		e := ferrule.Event{Time: time.Now(), What: ferrule.Gone, Device: "robot", Node: "north", Reason: "it was unplugged by somebody"}
+		e := ferrule.Event{Time: time.Now(), Type: ferrule.Gone, Device: "robot", Node: "north", Reason: "it was unplugged by somebody"}
 		g.happened(e, true)
 		event := []string{e.Time.Local().Format("15:04:05.000") + " robot at north cannot be reached: it was unplug", "ged by somebody"}
 		s.shows(t, append(event, lines("▄", "▁▅█", "22 °C", "5s 5s")...)...)
@@ -96,7 +96,7 @@ func TestManyGauges(t *testing.T) {
 		if scrolled, _, _, _ := s.history(); len(scrolled) > 0 {
 			t.Errorf("%q were scrolled away", scrolled)
 		}
-		g.happened(ferrule.Event{What: ferrule.Gone, Device: "robot", Reason: "gone"}, false)
+		g.happened(ferrule.Event{Type: ferrule.Gone, Device: "robot", Reason: "gone"}, false)
 		shows("1s")
 		if scrolled, _, _, _ := s.history(); len(scrolled) != 2 || !strings.HasSuffix(strings.Join(scrolled, ""), "robot cannot be reached: gone") {
 			t.Errorf("%q were scrolled away", scrolled)
@@ -118,7 +118,7 @@ func TestManyGauges(t *testing.T) {
 func TestHolesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, s := onScreen(t, 30, 5)
-		g.measured(ferrule.Reading{Series: []ferrule.Series{{Signal: "heat", Unit: "°C", Holes: []ferrule.Hole{{Why: ferrule.Silent}}}}})
+		g.measured(ferrule.Reading{Batches: []ferrule.SampleBatch{{Signal: "heat", Unit: "°C", Gaps: []ferrule.Gap{{Reason: ferrule.Silent}}}}})
 		s.shows(t, "heat")
 	})
 }

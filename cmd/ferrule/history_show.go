@@ -70,7 +70,7 @@ func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 // curveOf draws a signal in one line: the mean of what lies in each part of the time. A
 // part without a value is as the one before, unless samples may be missing there.
-func curveOf(line builtin.HistoryLine, from, to time.Time) string {
+func curveOf(line builtin.HistorySeries, from, to time.Time) string {
 	var means [curveWidth]ferrule.Mean
 	part := func(t time.Time) int {
 		return int(float64(t.Sub(from)) / float64(to.Sub(from)) * curveWidth)
@@ -79,7 +79,7 @@ func curveOf(line builtin.HistoryLine, from, to time.Time) string {
 		means[min(max(part(p.Time), 0), curveWidth-1)].Add(p.Value, 1)
 	}
 	var gaps [curveWidth]bool
-	for _, h := range line.Holes {
+	for _, h := range line.Gaps {
 		for i := max(part(h.From), 0); i <= min(part(h.To), curveWidth-1); i++ {
 			gaps[i] = true
 		}
@@ -106,7 +106,7 @@ func (a *app) exportCSV(ask pastTeller, in builtin.HistoryInput, signals []built
 	out.Write([]string{"time", "signal", "unit", "value", "within", "min", "max", "count", "missing"})
 	for _, s := range signals {
 		in.Signals = []string{s.Name}
-		if err := pages(ask, in, func(page builtin.HistoryLine) error {
+		if err := pages(ask, in, func(page builtin.HistorySeries) error {
 			for _, record := range csvRecords(page) {
 				out.Write(record)
 			}
@@ -121,7 +121,7 @@ func (a *app) exportCSV(ask pastTeller, in builtin.HistoryInput, signals []built
 }
 
 // csvRecords are the points and holes of a signal, by time.
-func csvRecords(line builtin.HistoryLine) (records [][]string) {
+func csvRecords(line builtin.HistorySeries) (records [][]string) {
 	float := func(v *float64) string {
 		if v == nil {
 			return ""
@@ -129,9 +129,9 @@ func csvRecords(line builtin.HistoryLine) (records [][]string) {
 		return strconv.FormatFloat(*v, 'g', -1, 64)
 	}
 	stamp := func(t time.Time) string { return t.Local().Format(time.RFC3339Nano) }
-	holes := line.Holes
-	tell := func(h builtin.HistoryHole) {
-		records = append(records, []string{stamp(h.From), line.Name, line.Unit, "", "", "", "", "", fmt.Sprintf("%s for %v", h.Why, h.To.Sub(h.From))})
+	holes := line.Gaps
+	tell := func(h builtin.HistoryGap) {
+		records = append(records, []string{stamp(h.From), line.Name, line.Unit, "", "", "", "", "", fmt.Sprintf("%s for %v", h.Reason, h.To.Sub(h.From))})
 	}
 	for _, p := range line.Points {
 		for len(holes) > 0 && holes[0].From.Before(p.Time) {
@@ -155,7 +155,7 @@ func csvRecords(line builtin.HistoryLine) (records [][]string) {
 
 // exportJSON writes all points of each signal.
 func (a *app) exportJSON(ask pastTeller, in builtin.HistoryInput, signals []builtin.LatestSignal) error {
-	all := builtin.HistoryOutput{Device: in.Device, Signals: []builtin.HistoryLine{}}
+	all := builtin.HistoryOutput{Device: in.Device, Signals: []builtin.HistorySeries{}}
 	var err error
 	if all.From, err = time.Parse(time.RFC3339Nano, in.Since); err != nil {
 		return err
@@ -165,10 +165,10 @@ func (a *app) exportJSON(ask pastTeller, in builtin.HistoryInput, signals []buil
 	}
 	for _, s := range signals {
 		in.Signals = []string{s.Name}
-		whole := builtin.HistoryLine{Name: s.Name, Unit: s.Unit, Each: in.Each, Points: []builtin.HistoryPoint{}, Holes: []builtin.HistoryHole{}}
-		if err := pages(ask, in, func(page builtin.HistoryLine) error {
+		whole := builtin.HistorySeries{Name: s.Name, Unit: s.Unit, Each: in.Each, Points: []builtin.HistoryPoint{}, Gaps: []builtin.HistoryGap{}}
+		if err := pages(ask, in, func(page builtin.HistorySeries) error {
 			whole.Each = page.Each
-			whole.Points, whole.Holes = append(whole.Points, page.Points...), append(whole.Holes, page.Holes...)
+			whole.Points, whole.Gaps = append(whole.Points, page.Points...), append(whole.Gaps, page.Gaps...)
 			return nil
 		}); err != nil {
 			return err
@@ -181,7 +181,7 @@ func (a *app) exportJSON(ask pastTeller, in builtin.HistoryInput, signals []buil
 // pages calls fn with the past of one signal, the oldest first. Where a grain is asked for
 // there may be more of it than the gateway tells at once: then it is asked for shorter
 // times.
-func pages(ask pastTeller, in builtin.HistoryInput, fn func(builtin.HistoryLine) error) error {
+func pages(ask pastTeller, in builtin.HistoryInput, fn func(builtin.HistorySeries) error) error {
 	from, err := time.Parse(time.RFC3339Nano, in.Since)
 	if err != nil {
 		return err
@@ -210,9 +210,9 @@ func pages(ask pastTeller, in builtin.HistoryInput, fn func(builtin.HistoryLine)
 			length = (length / 2).Truncate(time.Millisecond)
 			continue
 		}
-		page.Holes = slices.DeleteFunc(page.Holes, func(h builtin.HistoryHole) bool { return !h.From.After(told) && !told.IsZero() })
-		if n := len(page.Holes); n > 0 {
-			told = page.Holes[n-1].From
+		page.Gaps = slices.DeleteFunc(page.Gaps, func(h builtin.HistoryGap) bool { return !h.From.After(told) && !told.IsZero() })
+		if n := len(page.Gaps); n > 0 {
+			told = page.Gaps[n-1].From
 		}
 		if err := fn(page); err != nil {
 			return err

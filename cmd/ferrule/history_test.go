@@ -20,7 +20,7 @@ type tape struct {
 	t     *testing.T
 	start time.Time
 	n     int
-	holes []builtin.HistoryHole
+	holes []builtin.HistoryGap
 	asked int
 }
 
@@ -34,7 +34,7 @@ func (p *tape) tell(in builtin.HistoryInput) (builtin.HistoryOutput, error) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	line := builtin.HistoryLine{Name: in.Signals[0], Unit: "lx", Each: "raw"}
+	line := builtin.HistorySeries{Name: in.Signals[0], Unit: "lx", Each: "raw"}
 	for i := range p.n {
 		if at := p.start.Add(time.Duration(i) * time.Second); !at.Before(from) && at.Before(to) {
 			line.Points = append(line.Points, builtin.HistoryPoint{Time: at, Value: float64(i)})
@@ -45,10 +45,10 @@ func (p *tape) tell(in builtin.HistoryInput) (builtin.HistoryOutput, error) {
 	}
 	for _, h := range p.holes {
 		if !h.To.Before(from) && h.From.Before(to) {
-			line.Holes = append(line.Holes, h)
+			line.Gaps = append(line.Gaps, h)
 		}
 	}
-	return builtin.HistoryOutput{Device: in.Device, From: from, To: to, Signals: []builtin.HistoryLine{line}}, nil
+	return builtin.HistoryOutput{Device: in.Device, From: from, To: to, Signals: []builtin.HistorySeries{line}}, nil
 }
 
 // asking is a question about all of a tape.
@@ -64,9 +64,9 @@ var tapeStart = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 // once, whatever it lies across.
 func TestExport(t *testing.T) {
 	const n = 35_000
-	p := &tape{t: t, start: tapeStart, n: n, holes: []builtin.HistoryHole{
-		{From: tapeStart.Add(2000500 * time.Millisecond), To: tapeStart.Add(2000700 * time.Millisecond), Why: "lost", Most: 3},
-		{From: tapeStart.Add(10_000 * time.Second), To: tapeStart.Add(29_000 * time.Second), Why: "silent"},
+	p := &tape{t: t, start: tapeStart, n: n, holes: []builtin.HistoryGap{
+		{From: tapeStart.Add(2000500 * time.Millisecond), To: tapeStart.Add(2000700 * time.Millisecond), Reason: "lost", MaxMissing: 3},
+		{From: tapeStart.Add(10_000 * time.Second), To: tapeStart.Add(29_000 * time.Second), Reason: "silent"},
 	}}
 	var out bytes.Buffer
 	a := &app{stdout: &out, stderr: &out}
@@ -107,8 +107,8 @@ func TestExport(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 		t.Fatal(err)
 	}
-	if s := all.Signals[0]; len(s.Points) != n || len(s.Holes) != 2 || s.Points[n-1].Value != n-1 || s.Cut || !all.To.Equal(tapeStart.Add(n*time.Second)) {
-		t.Errorf("%d points, %d holes", len(s.Points), len(s.Holes))
+	if s := all.Signals[0]; len(s.Points) != n || len(s.Gaps) != 2 || s.Points[n-1].Value != n-1 || s.Cut || !all.To.Equal(tapeStart.Add(n*time.Second)) {
+		t.Errorf("%d points, %d holes", len(s.Points), len(s.Gaps))
 	}
 
 	p.asked = 0
@@ -120,7 +120,7 @@ func TestExport(t *testing.T) {
 
 // TestPastRow: a signal in a line, and a curve that breaks where samples are missing.
 func TestPastRow(t *testing.T) {
-	p := &tape{t: t, start: tapeStart, n: 800, holes: []builtin.HistoryHole{{From: tapeStart.Add(200 * time.Second), To: tapeStart.Add(399 * time.Second)}}}
+	p := &tape{t: t, start: tapeStart, n: 800, holes: []builtin.HistoryGap{{From: tapeStart.Add(200 * time.Second), To: tapeStart.Add(399 * time.Second)}}}
 	in := p.asking("")
 	in.Signals, in.Points = []string{"light"}, curvePoints
 	out, err := p.tell(in)
@@ -136,12 +136,12 @@ func TestPastRow(t *testing.T) {
 	if got := []rune(row[7]); len(got) != curveWidth || strings.TrimSpace(string(got[10:20])) != "" || string(got[:3]) != "▁▁▁" || string(got[37:]) != "███" || strings.ContainsRune(string(got[20:]), ' ') {
 		t.Errorf("got %q", row[7])
 	}
-	empty := pastRow(builtin.LatestSignal{Name: "light", Value: 7}, builtin.HistoryOutput{Signals: []builtin.HistoryLine{{}}})
+	empty := pastRow(builtin.LatestSignal{Name: "light", Value: 7}, builtin.HistoryOutput{Signals: []builtin.HistorySeries{{}}})
 	if strings.Join(empty, "|") != "light|7||0s||||" {
 		t.Errorf("got %q", empty)
 	}
 	low, high := -5.0, 9.0
-	minutes := builtin.HistoryOutput{From: tapeStart, To: tapeStart.Add(time.Hour), Signals: []builtin.HistoryLine{{Points: []builtin.HistoryPoint{
+	minutes := builtin.HistoryOutput{From: tapeStart, To: tapeStart.Add(time.Hour), Signals: []builtin.HistorySeries{{Points: []builtin.HistoryPoint{
 		{Time: tapeStart, Value: 1, Min: &low, Max: &high, Count: 3}, {Time: tapeStart.Add(time.Minute), Value: 5, Min: &low, Max: &high, Count: 1},
 	}}}}
 	if got := strings.Join(pastRow(builtin.LatestSignal{}, minutes)[4:7], " "); got != "-5 2 9" {
@@ -151,11 +151,11 @@ func TestPastRow(t *testing.T) {
 
 // TestPastRowOfLargest: a device may say numbers whose sum is none.
 func TestPastRowOfLargest(t *testing.T) {
-	line := builtin.HistoryLine{Name: "light"}
+	line := builtin.HistorySeries{Name: "light"}
 	for i, v := range []float64{math.MaxFloat64, math.MaxFloat64, -math.MaxFloat64, -math.MaxFloat64, 0} {
 		line.Points = append(line.Points, builtin.HistoryPoint{Time: tapeStart.Add(time.Duration(i) * 500 * time.Millisecond), Value: v})
 	}
-	out := builtin.HistoryOutput{From: tapeStart, To: tapeStart.Add(curveWidth * time.Second), Signals: []builtin.HistoryLine{line}}
+	out := builtin.HistoryOutput{From: tapeStart, To: tapeStart.Add(curveWidth * time.Second), Signals: []builtin.HistorySeries{line}}
 	if row := pastRow(builtin.LatestSignal{Name: "light"}, out); row[5] != "0" || row[7] != "█▁▅" {
 		t.Errorf("got %q", row)
 	}

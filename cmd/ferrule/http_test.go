@@ -103,7 +103,7 @@ func TestHTTPDevice(t *testing.T) {
 	url := serveThing(t, lampThing("lamp"))
 	g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "desk"}} })
 	g.online("desk")
-	if dev := g.device("desk"); dev.Medium != "http" || dev.Dialect != "mcp" || dev.Trust != ferrule.TrustAdopted {
+	if dev := g.device("desk"); dev.Transport != "http" || dev.Protocol != "mcp" || dev.Trust != ferrule.TrustAdopted {
 		t.Errorf("got %+v", dev)
 	}
 	for _, era := range eras {

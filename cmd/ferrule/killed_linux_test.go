@@ -98,13 +98,13 @@ func TestKilledRecording(t *testing.T) {
 			t.Errorf("%d is recorded after %v", number, before.Mean)
 		case lost > 0:
 			missing += lost
-			if !holeBetween(curve.Holes, before.Time, p.Time, lost) {
-				t.Errorf("%d samples are missing before %d, and no hole tells: %v", lost, number, curve.Holes)
+			if !holeBetween(curve.Gaps, before.Time, p.Time, lost) {
+				t.Errorf("%d samples are missing before %d, and no hole tells: %v", lost, number, curve.Gaps)
 			}
 		}
 	}
 	n, all := len(curve.Points), int(taken.Load())
-	t.Logf("killed %d times: %d of %d samples are recorded, %d are missing in %d holes", *killsRecording, n, all, missing, len(curve.Holes))
+	t.Logf("killed %d times: %d of %d samples are recorded, %d are missing in %d holes", *killsRecording, n, all, missing, len(curve.Gaps))
 	if n < all/5 { // it is killed more often than its buffer is asked for
 		t.Errorf("%d of %d samples are recorded", n, all)
 	}
@@ -112,26 +112,26 @@ func TestKilledRecording(t *testing.T) {
 }
 
 // recordedCurve is all that a data directory has of a signal.
-func recordedCurve(t *testing.T, data, device, signal string) ferrule.Curve {
+func recordedCurve(t *testing.T, data, device, signal string) ferrule.Series {
 	t.Helper()
 	store, err := history.Open(filepath.Join(data, historyFile), history.DefaultConfig(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	curves, err := store.Past(t.Context(), ferrule.Period{
-		Device: device, Signals: []string{signal}, From: time.Unix(0, 0), To: time.Now().Add(time.Hour), Points: history.MaxPoints, Grain: ferrule.Raw,
+	curves, err := store.Past(t.Context(), ferrule.HistoryQuery{
+		Device: device, Signals: []string{signal}, From: time.Unix(0, 0), To: time.Now().Add(time.Hour), Points: history.MaxPoints, Resolution: ferrule.Raw,
 	})
-	if err != nil || len(curves) != 1 || curves[0].Cut {
+	if err != nil || len(curves) != 1 || curves[0].Truncated {
 		t.Fatalf("%d curves, %v", len(curves), err)
 	}
 	return curves[0]
 }
 
 // holeBetween tells whether a hole says that so many samples may be missing between two.
-func holeBetween(holes []ferrule.Hole, from, to time.Time, missing int) bool {
+func holeBetween(holes []ferrule.Gap, from, to time.Time, missing int) bool {
 	for _, h := range holes {
-		if !h.From.After(to) && !h.To.Before(from) && (h.Most == 0 || h.Most >= missing) {
+		if !h.From.After(to) && !h.To.Before(from) && (h.MaxMissing == 0 || h.MaxMissing >= missing) {
 			return true
 		}
 	}
@@ -139,7 +139,7 @@ func holeBetween(holes []ferrule.Hole, from, to time.Time, missing int) bool {
 }
 
 // streamAgrees compares what was recorded with the readings in the stream.
-func streamAgrees(t *testing.T, data string, curve ferrule.Curve) {
+func streamAgrees(t *testing.T, data string, curve ferrule.Series) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen, cfg.History.Enabled = "", false
@@ -152,12 +152,12 @@ func streamAgrees(t *testing.T, data string, curve ferrule.Curve) {
 	stream := make(map[string]bool)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	err = g.bus.Readings(ctx, "", func(r ferrule.Recorded) error {
+	err = g.bus.Readings(ctx, "", func(r ferrule.StoredReading) error {
 		if r.Reading == nil {
 			cancel()
 			return nil
 		}
-		for _, s := range r.Reading.Series {
+		for _, s := range r.Reading.Batches {
 			for _, sample := range s.Samples {
 				if key := at(sample.Time, sample.Value); s.Signal == curve.Signal && stream[key] {
 					t.Errorf("%s stands twice in the stream", key)

@@ -22,7 +22,7 @@ import (
 func TestLiveSignals(t *testing.T) {
 	const volts = "ferrule://devices/robot/signals/volts_volts"
 	dir := t.TempDir()
-	overlay := "match: {device: robot}\nprobes:\n  volts: {tool: adc_read, args: {pin: 34}, every: 200ms}\n"
+	overlay := "match: {device: robot}\npolls:\n  volts: {tool: adc_read, args: {pin: 34}, every: 200ms}\n"
 	if err := os.WriteFile(filepath.Join(dir, "robot.yaml"), []byte(overlay), 0o600); err != nil {
 		t.Fatal(err)
 	}

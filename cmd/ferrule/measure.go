@@ -37,13 +37,13 @@ func (g *gateway) measured(r ferrule.Reading) bool {
 
 // makeSense has the devices of this node asked for what they measure, if that is wanted.
 func (g *gateway) makeSense(cfg config.Config) {
-	c := cfg.SenseConfig()
+	c := cfg.PollerConfig()
 	if !c.Enabled {
 		return
 	}
 	parts := poller.Parts{
-		Config: c, Handle: g.handle, Node: cfg.BusConfig().Node, Log: g.log,
-		Grammars: map[string]func(*ferrule.Manifest) []ferrule.Probe{mcpu.Name: mcpu.Probes},
+		Config: c, Handle: g.handle, Node: cfg.ClusterConfig().Node, Log: g.log,
+		Grammars: map[string]func(*ferrule.Manifest) []ferrule.Poll{mcpu.Name: mcpu.Polls},
 		Publish:  g.measured,
 	}
 	if g.history != nil {

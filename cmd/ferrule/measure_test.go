@@ -16,19 +16,19 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// TestMeasures: a gateway asks its boards for what they measure, and tells it on the bus:
+// TestMeasures: a gateway asks its boards for what they measure, and tells it on the cluster:
 // all that they say, as their owner changes it, and nothing of one that is held. It takes
 // the road, and is not in the journal.
 func TestMeasures(t *testing.T) {
 	boards, held := startSim(t, sim.Config{Count: 2}), startSim(t, sim.Config{})
 	dir := t.TempDir()
-	overlay := "match: {device: quiet}\nprobes:\n  read_climate: {every: 0s}\n  light: {every: 0s}\n  volts: {tool: adc_read, args: {pin: 34}, every: 500ms}\n"
+	overlay := "match: {device: quiet}\npolls:\n  read_climate: {every: 0s}\n  light: {every: 0s}\n  volts: {tool: adc_read, args: {pin: 34}, every: 500ms}\n"
 	if err := os.WriteFile(filepath.Join(dir, "quiet.yaml"), []byte(overlay), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "quiet": boards.Addrs()[1]}, func(c *config.Config) {
 		c.Overlays = dir
-		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "held", Address: held.Addrs()[0], Held: true})
+		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "held", Address: held.Addrs()[0], Pending: true})
 	})
 	var mu sync.Mutex
 	heard := make(map[string]bool)
@@ -36,7 +36,7 @@ func TestMeasures(t *testing.T) {
 		defer g.bus.Samples(id, "", func(r ferrule.Reading) {
 			mu.Lock()
 			defer mu.Unlock()
-			for _, s := range r.Series {
+			for _, s := range r.Batches {
 				heard[r.Device+" "+s.Signal] = true
 			}
 		})()

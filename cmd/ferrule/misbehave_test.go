@@ -113,14 +113,14 @@ func TestMisbehaviours(t *testing.T) {
 			g.wants("read_climate", `{}`, ok, `"type":"buffer"`)
 		}),
 	}
-	if n := len(sim.Behaviours()); n != len(cases) {
+	if n := len(sim.Behaviors()); n != len(cases) {
 		t.Errorf("boards misbehave in %d ways, and here are %d", n, len(cases))
 	}
 	// They mostly wait, so there are more at a time than processors.
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	room := make(chan struct{}, 6)
-	for _, behaviour := range sim.Behaviours() {
+	for _, behaviour := range sim.Behaviors() {
 		want, known := cases[behaviour.Name]
 		if !known {
 			t.Errorf("nothing is said here about boards that are %s", behaviour.Name)

@@ -46,7 +46,7 @@ func (d *dialIn) Watch(ctx context.Context, update func(group string, all []tran
 		mu.Lock()
 		current = conn
 		update("dial-in", []transport.Sighting{{
-			Address: d.address, Instance: instance, DialledIn: true, Medium: "dial-in", Adopted: true, Dialects: []string{mcpu.Name},
+			Address: d.address, Instance: instance, DialledIn: true, Transport: "dial-in", Adopted: true, Protocols: []string{mcpu.Name},
 			Open: func(context.Context) (transport.Link, error) {
 				return transport.NewStream(watched, transport.Info{}, transport.DefaultLimits()), nil
 			},
@@ -89,7 +89,7 @@ func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address s
 // joins has a gateway of this process be a node of a cluster.
 func joins(cfg *config.Config, name string, c *natscluster.Cluster) {
 	cfg.Listen = ""
-	cfg.Bus.Mode, cfg.Bus.Node, cfg.Bus.Servers, cfg.Bus.Replicas, cfg.Bus.Shards = "join", name, strings.Split(c.URLs(), ","), len(c.Servers), 2
+	cfg.Cluster.Mode, cfg.Cluster.Node, cfg.Cluster.Servers, cfg.Cluster.Replicas, cfg.Cluster.Shards = "join", name, strings.Split(c.URLs(), ","), len(c.Servers), 2
 }
 
 // TestMoves: a device on the network says hello at another node, while its link to the
@@ -146,7 +146,7 @@ func TestDecidedElsewhere(t *testing.T) {
 	a := startGateway(t, nil, func(c *config.Config) { joins(c, "a", servers) })
 	b := startGateway(t, nil, func(c *config.Config) {
 		joins(c, "b", servers)
-		c.Devices.TCP = []config.TCPDevice{{Address: boards.Addrs()[0], Held: true}}
+		c.Devices.TCP = []config.TCPDevice{{Address: boards.Addrs()[0], Pending: true}}
 	})
 	const board = "sim-board"
 	decide := func(tool, args string) error {
@@ -155,7 +155,7 @@ func TestDecidedElsewhere(t *testing.T) {
 		})
 		return err
 	}
-	eventually(t, 10*time.Second, "a sees it held", func() bool { return a.device(board).Trust == ferrule.TrustHeld })
+	eventually(t, 10*time.Second, "a sees it held", func() bool { return a.device(board).Trust == ferrule.TrustPending })
 	if _, err := a.call(board, "gpio_read", `{"pin":2}`, 0); ferrule.AsError(err).Code != ferrule.NotFound {
 		t.Errorf("an agent knows of it: %v", err)
 	}

@@ -26,7 +26,7 @@ func (g *gateway) sources(cfg config.Config) telemetry.Sources {
 			return telemetry.Journal{Records: s.Records, Failures: s.Failures, Bytes: s.Bytes, Healthy: g.journal.Health() == nil}
 		},
 	}
-	if cfg.SenseConfig().Enabled {
+	if cfg.PollerConfig().Enabled {
 		all.Sense = g.senseCounts
 	}
 	if cfg.History.Enabled {
@@ -39,9 +39,9 @@ func (g *gateway) sources(cfg config.Config) telemetry.Sources {
 }
 
 // senseCounts is what is counted about readings.
-func (g *gateway) senseCounts() telemetry.Sense {
+func (g *gateway) senseCounts() telemetry.Poller {
 	s := g.sense.Stats()
-	return telemetry.Sense{
+	return telemetry.Poller{
 		Devices: s.Devices, Probes: s.Probes, BackingOff: s.BackingOff, Waiting: s.Waiting,
 		Reads: s.Reads, Failures: s.Failures, Samples: s.Samples, Dropped: s.Dropped,
 		LateBounds: poller.LateBounds[:], LateCounts: s.Late.Counts[:], LateSum: s.Late.Sum,
@@ -49,9 +49,9 @@ func (g *gateway) senseCounts() telemetry.Sense {
 }
 
 // busCounts is what the bus counts.
-func (g *gateway) busCounts() telemetry.Bus {
+func (g *gateway) busCounts() telemetry.Cluster {
 	state, stats := g.bus.State(), g.bus.Stats()
-	return telemetry.Bus{
+	return telemetry.Cluster{
 		Mode: string(state.Mode), Tenant: state.Tenant, Working: state.Working, Nodes: len(state.Nodes), Records: state.Waiting,
 		Spooled: stats.Spooled, Lost: stats.Lost, Sending: stats.Sending, Serving: stats.Serving,
 	}

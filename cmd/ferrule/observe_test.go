@@ -60,10 +60,10 @@ func (g *testGateway) metric(series string) float64 {
 func TestMetrics(t *testing.T) {
 	boards := startSim(t, sim.Config{Count: 2})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, func(c *config.Config) {
-		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Address: boards.Addrs()[1], Held: true})
+		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Address: boards.Addrs()[1], Pending: true})
 		c.Calls.Cache = config.Interval(time.Minute)
 		c.Calls.InFlight = 1
-		c.Sense.Enabled = false // nobody else is in the lane
+		c.Polling.Enabled = false // nobody else is in the lane
 	})
 	g.online("robot")
 	eventually(t, 10*time.Second, "both are there", func() bool {
@@ -156,7 +156,7 @@ func TestMetricsGuard(t *testing.T) {
 	if status, _ := open.fetch("/metrics", nil); status != http.StatusOK {
 		t.Errorf("without tokens: %d", status)
 	}
-	off := startGateway(t, nil, func(c *config.Config) { c.Observe.Metrics = false })
+	off := startGateway(t, nil, func(c *config.Config) { c.Telemetry.Metrics = false })
 	if status, _ := off.fetch("/metrics", nil); status != http.StatusNotFound {
 		t.Errorf("switched off: %d", status)
 	}

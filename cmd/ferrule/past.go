@@ -33,7 +33,7 @@ func (g *gateway) pastTools(data string) []builtin.Tool {
 }
 
 // draw draws a picture as PNG.
-func draw(p builtin.Picture) ([]byte, error) { return plot.Draw(plot.Picture(p)) }
+func draw(p builtin.Chart) ([]byte, error) { return plot.Draw(plot.Chart(p)) }
 
 // askCommand is the command that answers a question in SQL. The gateway runs it.
 const askCommand = "answer-sql"

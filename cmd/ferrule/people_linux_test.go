@@ -56,7 +56,7 @@ func logWire(t *testing.T, g *testGateway, device string) *wireLog {
 		ended <- g.dock.Trace(ctx, device, func(tr ferrule.Trace) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if tr.Way == "out" {
+			if tr.Direction == "out" {
 				l.sent = append(l.sent, tr.Data)
 			}
 		})
@@ -120,7 +120,7 @@ func TestForPeopleOnly(t *testing.T) {
 			node := func(name string, broker *testBroker) func(*config.Config) {
 				return func(c *config.Config) {
 					joins(c, name+"-"+list.name, servers)
-					c.Bus.Tenant = list.name
+					c.Cluster.Tenant = list.name
 					c.Listen, c.Agents.Budget = "127.0.0.1:0", list.budget
 					c.Endpoints = []config.Endpoint{{Name: "home", URL: broker.url()}}
 				}

@@ -84,8 +84,8 @@ func TestPrometheus(t *testing.T) {
 	const token = "a-token-of-sixteen"
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]}, func(c *config.Config) {
 		c.Auth.Tokens = []config.Token{{Name: "prometheus", Token: token}}
-		c.Observe.Readings = true
-		c.Observe.Traces.Endpoint = receiver(t).url
+		c.Telemetry.Readings = true
+		c.Telemetry.Traces.Endpoint = receiver(t).url
 	})
 	g.online("robot")
 	p := startPrometheus(t, g.web.Addr().String(), token)

@@ -20,8 +20,8 @@ import (
 // eachSecond has simulated boards asked for their climate each second. Their two buffers
 // of 500 ms are asked for as they say.
 const eachSecond = `
-match: {dialect: mcpu}
-probes:
+match: {protocol: mcpu}
+polls:
   read_climate: {every: 1s}
   temperature_threshold: {every: 0s}
 `
@@ -38,7 +38,7 @@ func TestRatioMeasured(t *testing.T) {
 	for i, addr := range simProcess(t, boards) {
 		devices[fmt.Sprint("board-", i)] = addr
 	}
-	var asking *poller.Sense
+	var asking *poller.Poller
 	g := startGatewayWith(t, devices, func(g *gateway) { asking, g.sense = g.sense, nil }, func(c *config.Config) {
 		c.Overlays = dir
 		c.Agents.Budget = 1 // the list is not what is measured
@@ -60,7 +60,7 @@ func TestRatioMeasured(t *testing.T) {
 	reads, samples := each(after.Reads-before.Reads), each(after.Samples-before.Samples)
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	t.Logf("%d devices, %d probes: %.0f reads and %.0f samples a second, %d failed; %.0f %% of a core, %d MiB in use; 99 %% were asked no later than %v after they were due; the history is %d readings behind",
+	t.Logf("%d devices, %d polls: %.0f reads and %.0f samples a second, %d failed; %.0f %% of a core, %d MiB in use; 99 %% were asked no later than %v after they were due; the history is %d readings behind",
 		after.Devices, after.Probes, reads, samples, after.Failures-before.Failures,
 		100*spent.Seconds()/lasted.Seconds(), memory.HeapInuse>>20, after.Late.Quantile(0.99), g.history.Stats().Behind)
 	// Of these, at most 4,000 are what the tools say: the climate is two numbers.
@@ -80,7 +80,7 @@ func TestRatioMeasured(t *testing.T) {
 }
 
 // ask has devices asked for what they measure, until stop is called.
-func ask(t *testing.T, asking *poller.Sense) (stop func()) {
+func ask(t *testing.T, asking *poller.Poller) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- asking.Run(ctx) }()

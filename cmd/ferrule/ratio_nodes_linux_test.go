@@ -27,7 +27,7 @@ import (
 // at is the config of a node that is connected to one server.
 func at(s *natscluster.Server, node string) func(*config.Config) {
 	return func(c *config.Config) {
-		c.Bus.Mode, c.Bus.Node, c.Bus.Servers, c.Bus.Shards = "join", node, []string{s.URL()}, 4
+		c.Cluster.Mode, c.Cluster.Node, c.Cluster.Servers, c.Cluster.Shards = "join", node, []string{s.URL()}, 4
 	}
 }
 

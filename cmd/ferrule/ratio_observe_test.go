@@ -29,14 +29,14 @@ func TestRatioObserve(t *testing.T) {
 	}))
 	defer collector.Close()
 	addrs := simProcess(t, 3)
-	start := func(addr string, o config.Observe) *testGateway {
-		g := startGateway(t, map[string]string{"robot": addr}, func(c *config.Config) { c.Observe = o })
+	start := func(addr string, o config.Telemetry) *testGateway {
+		g := startGateway(t, map[string]string{"robot": addr}, func(c *config.Config) { c.Telemetry = o })
 		g.online("robot")
 		return g
 	}
-	silent := start(addrs[0], config.Observe{})
-	measured := start(addrs[1], config.Observe{Metrics: true})
-	followed := start(addrs[2], config.Observe{Metrics: true, Traces: config.Traces{Endpoint: collector.URL, Ratio: 1}})
+	silent := start(addrs[0], config.Telemetry{})
+	measured := start(addrs[1], config.Telemetry{Metrics: true})
+	followed := start(addrs[2], config.Telemetry{Metrics: true, Traces: config.Traces{Endpoint: collector.URL, Ratio: 1}})
 	const args = `{"pin":2}`
 	compare(t, "reading over TCP: road with metrics against road without", 1000,
 		road(t, measured, "robot", "gpio_read", args), road(t, silent, "robot", "gpio_read", args), 1.1)

@@ -135,8 +135,8 @@ func (r *registrySide) node(t *testing.T, tenant string) (g *gateway, end func()
 	cfg := config.Default()
 	cfg.Listen = ""
 	r.count++
-	cfg.Bus.Mode, cfg.Bus.Tenant, cfg.Bus.Node = "join", tenant, fmt.Sprintf("node-%d", r.count)
-	cfg.Bus.Servers, cfg.Bus.Shards = strings.Split(r.servers.URLs(), ","), registryShards
+	cfg.Cluster.Mode, cfg.Cluster.Tenant, cfg.Cluster.Node = "join", tenant, fmt.Sprintf("node-%d", r.count)
+	cfg.Cluster.Servers, cfg.Cluster.Shards = strings.Split(r.servers.URLs(), ","), registryShards
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func populate(t *testing.T, g *gateway, devices, kinds int, state ferrule.State)
 
 func someDevice(i int, kind ferrule.Kind, state ferrule.State) *ferrule.Device {
 	return &ferrule.Device{
-		ID: deviceID(i), Address: fmt.Sprintf("usb:303a:1001:34851871%06X", i), Medium: "serial", Dialect: "mcpu",
+		ID: deviceID(i), Address: fmt.Sprintf("usb:303a:1001:34851871%06X", i), Transport: "serial", Protocol: "mcpu",
 		Kind: kind, State: state, Since: time.Now(), Trust: ferrule.TrustAdopted,
 	}
 }

@@ -10,14 +10,14 @@ import (
 // shownReading is a reading for scripts: its samples are told one by one.
 type shownReading struct {
 	ferrule.Reading
-	Series []shownSeries `json:"series"`
+	Series []shownSeries `json:"batches"`
 }
 
 type shownSeries struct {
 	Signal  string           `json:"signal"`
 	Unit    string           `json:"unit,omitempty"`
 	Samples []ferrule.Sample `json:"samples"`
-	Holes   []ferrule.Hole   `json:"holes,omitempty"`
+	Holes   []ferrule.Gap    `json:"gaps,omitempty"`
 }
 
 // printReading prints a reading, with its node if there are several: in a line for each
@@ -25,16 +25,16 @@ type shownSeries struct {
 func (a *app) printReading(r ferrule.Reading, several bool) {
 	if a.json {
 		shown := shownReading{Reading: r, Series: []shownSeries{}}
-		for _, s := range r.Series {
-			shown.Series = append(shown.Series, shownSeries{s.Signal, s.Unit, append([]ferrule.Sample{}, s.Samples...), s.Holes})
+		for _, s := range r.Batches {
+			shown.Series = append(shown.Series, shownSeries{s.Signal, s.Unit, append([]ferrule.Sample{}, s.Samples...), s.Gaps})
 		}
 		a.jsonLines().Encode(shown)
 		return
 	}
 	who := ofNode(r.Device, r.Node, several)
-	for i := range r.Series {
-		s := &r.Series[i]
-		for _, hole := range s.Holes {
+	for i := range r.Batches {
+		s := &r.Batches[i]
+		for _, hole := range s.Gaps {
 			a.printMeasured(hole.To, who, s.Signal, missing(hole))
 		}
 		if n := len(s.Samples); n > 0 {
@@ -53,13 +53,13 @@ func (a *app) printMeasured(at time.Time, who, signal, said string) {
 }
 
 // missing tells of a hole.
-func missing(h ferrule.Hole) string {
+func missing(h ferrule.Gap) string {
 	some := "samples"
 	switch {
-	case h.Most == 1:
+	case h.MaxMissing == 1:
 		some = "a sample"
-	case h.Most > 1:
-		some = fmt.Sprintf("up to %d samples", h.Most)
+	case h.MaxMissing > 1:
+		some = fmt.Sprintf("up to %d samples", h.MaxMissing)
 	}
-	return fmt.Sprintf("may lack %s since %s: %s", some, h.From.Local().Format("15:04:05.000"), oneLine(ferrule.Clean(string(h.Why), ferrule.MaxWord), maxShown))
+	return fmt.Sprintf("may lack %s since %s: %s", some, h.From.Local().Format("15:04:05.000"), oneLine(ferrule.Clean(string(h.Reason), ferrule.MaxWord), maxShown))
 }

@@ -13,13 +13,13 @@ import (
 // scripts get one line of JSON, with all samples.
 func TestPrintReading(t *testing.T) {
 	at := time.Date(2026, 11, 15, 12, 0, 0, 0, time.Local)
-	r := ferrule.Reading{Device: "robot", Node: "north", Probe: "a0", Time: at.Add(time.Second), Series: []ferrule.Series{
+	r := ferrule.Reading{Device: "robot", Node: "north", Poll: "a0", Time: at.Add(time.Second), Batches: []ferrule.SampleBatch{
 		{
 			Signal: "heat", Unit: "<°C>", Samples: []ferrule.Sample{{Time: at, Value: 21, Within: ferrule.Duration(time.Millisecond)}, {Time: at.Add(500 * time.Millisecond), Value: 21.25}},
-			Holes: []ferrule.Hole{{From: at.Add(-time.Minute), To: at, Why: ferrule.Lost, Most: 12}},
+			Gaps: []ferrule.Gap{{From: at.Add(-time.Minute), To: at, Reason: ferrule.Lost, MaxMissing: 12}},
 		},
 		{Signal: "door", Samples: []ferrule.Sample{{Time: at, Value: 1}}},
-		{Signal: "mute", Holes: []ferrule.Hole{{From: at.Add(-time.Second), To: at, Why: ferrule.Silent}, {From: at, To: at, Why: ferrule.Unclear, Most: 1}}},
+		{Signal: "mute", Gaps: []ferrule.Gap{{From: at.Add(-time.Second), To: at, Reason: ferrule.Silent}, {From: at, To: at, Reason: ferrule.Unclear, MaxMissing: 1}}},
 	}}
 	var out bytes.Buffer
 	a := &app{stdout: &out, stderr: &out}
@@ -40,11 +40,11 @@ func TestPrintReading(t *testing.T) {
 		text, _ := t.MarshalText()
 		return string(text)
 	}
-	want = `{"device":"robot","node":"north","probe":"a0","time":"` + stamp(r.Time) + `","series":[` +
+	want = `{"device":"robot","node":"north","poll":"a0","time":"` + stamp(r.Time) + `","batches":[` +
 		`{"signal":"heat","unit":"<°C>","samples":[{"time":"` + stamp(at) + `","value":21,"within":"1ms"},{"time":"` + stamp(at.Add(500*time.Millisecond)) + `","value":21.25}],` +
-		`"holes":[{"from":"` + stamp(at.Add(-time.Minute)) + `","to":"` + stamp(at) + `","why":"lost","most":12}]},` +
+		`"gaps":[{"from":"` + stamp(at.Add(-time.Minute)) + `","to":"` + stamp(at) + `","reason":"lost","max_missing":12}]},` +
 		`{"signal":"door","samples":[{"time":"` + stamp(at) + `","value":1}]},` +
-		`{"signal":"mute","samples":[],"holes":[{"from":"` + stamp(at.Add(-time.Second)) + `","to":"` + stamp(at) + `","why":"silent"},{"from":"` + stamp(at) + `","to":"` + stamp(at) + `","why":"unclear","most":1}]}]}` + "\n"
+		`{"signal":"mute","samples":[],"gaps":[{"from":"` + stamp(at.Add(-time.Second)) + `","to":"` + stamp(at) + `","reason":"silent"},{"from":"` + stamp(at) + `","to":"` + stamp(at) + `","reason":"unclear","max_missing":1}]}]}` + "\n"
 	if got := out.String(); got != want || !json.Valid(out.Bytes()) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

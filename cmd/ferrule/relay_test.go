@@ -55,12 +55,12 @@ func (m *meter) measure(r ferrule.Reading) (n int) {
 
 // aReading is one with so many samples of a signal, a second apart, up to now.
 func aReading(device, signal string, values ...float64) ferrule.Reading {
-	s := ferrule.Series{Signal: signal, Unit: "°C"}
+	s := ferrule.SampleBatch{Signal: signal, Unit: "°C"}
 	now := time.Now()
 	for i, v := range values {
 		s.Samples = append(s.Samples, ferrule.Sample{Time: now.Add(time.Duration(i+1-len(values)) * time.Second), Value: v})
 	}
-	return ferrule.Reading{Device: device, Node: "north", Probe: "a0", Time: now, Series: []ferrule.Series{s}}
+	return ferrule.Reading{Device: device, Node: "north", Poll: "a0", Time: now, Batches: []ferrule.SampleBatch{s}}
 }
 
 // TestRelay: what is listened to at one gateway is listened to at the next, and at none
@@ -131,8 +131,8 @@ func (watchers) Watch(string, func(ferrule.Event)) (stop func(), err error) { re
 // wishless is a gateway that is asked for nothing.
 type wishless struct{}
 
-func (wishless) Wish(context.Context, []control.Wish) error { return nil }
-func (wishless) Wishes() []control.Wish                     { return nil }
+func (wishless) Wish(context.Context, []control.DeviceRequest) error { return nil }
+func (wishless) Wishes() []control.DeviceRequest                     { return nil }
 
 // measuringAt runs the local end of a gateway whose devices measure when the test says
 // so, in a data directory. It ends with the test, or by stop.

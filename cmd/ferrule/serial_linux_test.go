@@ -45,7 +45,7 @@ func TestUno(t *testing.T) {
 	board := uno.Start(t, uno.Options{Strict: true, Link: filepath.Join(t.TempDir(), "uno")})
 	g := startGateway(t, nil, onSerial("uno", board, 0))
 	g.online("uno")
-	if dev := g.device("uno"); dev.Model != "rig-uno" || dev.Restarted.IsZero() || dev.Medium != "serial" {
+	if dev := g.device("uno"); dev.Model != "rig-uno" || dev.Restarted.IsZero() || dev.Transport != "serial" {
 		t.Errorf("got %+v", dev)
 	}
 

@@ -83,7 +83,7 @@ func simFlags(cmd *cobra.Command, cfg *sim.Config, addr, device string, known []
 type behaviour struct{ name, text string }
 
 func boardBehaviours() (all []behaviour) {
-	for _, b := range sim.Behaviours() {
+	for _, b := range sim.Behaviors() {
 		all = append(all, behaviour{b.Name, b.Text})
 	}
 	return all

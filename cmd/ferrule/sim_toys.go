@@ -134,7 +134,7 @@ func plural(count int, noun string) string {
 }
 
 func toyBehaviours() (all []behaviour) {
-	for _, b := range sim.ToyBehaviours() {
+	for _, b := range sim.ToyBehaviors() {
 		all = append(all, behaviour{b.Name, b.Text})
 	}
 	return all

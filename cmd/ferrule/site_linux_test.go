@@ -154,7 +154,7 @@ type siteNode struct {
 	*upNode
 	port    int // of the first board
 	visitor *exec.Cmd
-	want    map[string][]ferrule.What // what has happened to each board
+	want    map[string][]ferrule.EventType // what has happened to each board
 
 	working *localWork
 	tokens  []string // of the calls that were made here
@@ -174,7 +174,7 @@ func dialling(c *natscluster.Cluster) string {
 func newSite(t *testing.T, name string, port int, servers *natscluster.Cluster) *siteNode {
 	t.Helper()
 	bus := dialling(servers) + "devices:\n  tcp:\n"
-	s := &siteNode{port: port, want: make(map[string][]ferrule.What)}
+	s := &siteNode{port: port, want: make(map[string][]ferrule.EventType)}
 	for i := range steadyBoards + 1 {
 		bus += fmt.Sprintf("    - {address: '127.0.0.1:%d', name: %s-%d}\n", port+i, name, i)
 	}
@@ -467,7 +467,7 @@ func (s *siteNode) eventsArrive(servers *natscluster.Cluster) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var got map[string][]ferrule.What
+	var got map[string][]ferrule.EventType
 	defer func() { s.t.Logf("events of %s at the hub: %v", s.name, got) }()
 	same := func() bool {
 		got = s.eventsAt(js)
@@ -486,13 +486,13 @@ func (s *siteNode) eventsArrive(servers *natscluster.Cluster) {
 }
 
 // eventsAt reads the events of the node by device. Their numbers grow by one.
-func (s *siteNode) eventsAt(js jetstream.JetStream) map[string][]ferrule.What {
+func (s *siteNode) eventsAt(js jetstream.JetStream) map[string][]ferrule.EventType {
 	s.t.Helper()
 	consumer, err := js.OrderedConsumer(s.t.Context(), "ferrule-events", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"ferrule.acme.event." + s.name + ".>"}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	got := make(map[string][]ferrule.What)
+	got := make(map[string][]ferrule.EventType)
 	batch, err := consumer.FetchNoWait(1000)
 	if err != nil {
 		s.t.Fatal(err)
@@ -509,6 +509,6 @@ func (s *siteNode) eventsAt(js jetstream.JetStream) map[string][]ferrule.What {
 		if e.Seq != next || e.Node != s.name {
 			s.t.Fatalf("event %d is %s", next, msg.Data())
 		}
-		got[e.Device] = append(got[e.Device], e.What)
+		got[e.Device] = append(got[e.Device], e.Type)
 	}
 }

@@ -47,8 +47,8 @@ type trend struct {
 }
 
 // add takes in what is new: as many values as there are samples.
-func (t *trend) add(s *ferrule.Series) {
-	holes := s.Holes
+func (t *trend) add(s *ferrule.SampleBatch) {
+	holes := s.Gaps
 	for _, sample := range s.Samples {
 		if !sample.Time.After(t.last.Time) {
 			continue // it is known

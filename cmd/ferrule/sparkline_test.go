@@ -61,20 +61,20 @@ func TestTrend(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	tr.add(&ferrule.Series{Samples: samples(0, 1)})
-	tr.add(&ferrule.Series{Samples: samples(0, 3)}) // the first is known
+	tr.add(&ferrule.SampleBatch{Samples: samples(0, 1)})
+	tr.add(&ferrule.SampleBatch{Samples: samples(0, 3)}) // the first is known
 	expect("abc")
-	tr.add(&ferrule.Series{Samples: samples(5, 7), Holes: []ferrule.Hole{{From: at(2), To: at(5)}}})
+	tr.add(&ferrule.SampleBatch{Samples: samples(5, 7), Gaps: []ferrule.Gap{{From: at(2), To: at(5)}}})
 	expect("abc.fg")
-	series := &ferrule.Series{Samples: append(samples(7, 9), samples(11, 12)...), Holes: []ferrule.Hole{{From: at(8), To: at(11)}, {From: at(11), To: at(14)}}}
+	series := &ferrule.SampleBatch{Samples: append(samples(7, 9), samples(11, 12)...), Gaps: []ferrule.Gap{{From: at(8), To: at(11)}, {From: at(11), To: at(14)}}}
 	tr.add(series)
 	expect("abc.fghi.l.")
 	tr.gap()
-	tr.add(&ferrule.Series{Holes: []ferrule.Hole{{From: at(14), To: at(15)}}})
+	tr.add(&ferrule.SampleBatch{Gaps: []ferrule.Gap{{From: at(14), To: at(15)}}})
 	expect("abc.fghi.l.")
-	tr.add(&ferrule.Series{Samples: samples(15, 16), Holes: []ferrule.Hole{{From: at(11), To: at(15)}}})
+	tr.add(&ferrule.SampleBatch{Samples: samples(15, 16), Gaps: []ferrule.Gap{{From: at(11), To: at(15)}}})
 	expect("abc.fghi.l.p")
-	tr.add(&ferrule.Series{Samples: samples(16, 64)})
+	tr.add(&ferrule.SampleBatch{Samples: samples(16, 64)})
 	if len(tr.values) != trendLength || tr.values[0] != 24 || tr.last.Value != 63 {
 		t.Errorf("after 48 more, %d are remembered, from %v to %v", len(tr.values), tr.values[0], tr.last.Value)
 	}

@@ -128,7 +128,7 @@ func TestSlowTerminal(t *testing.T) {
 		var r ferrule.Reading
 		for i := range 50 {
 			one := aReading("robot", fmt.Sprintf("s%02d", i), value, value)
-			r.Device, r.Series = one.Device, append(r.Series, one.Series...)
+			r.Device, r.Batches = one.Device, append(r.Batches, one.Batches...)
 		}
 		return r
 	}

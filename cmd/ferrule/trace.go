@@ -53,8 +53,8 @@ func (a *app) printTrace(t ferrule.Trace) {
 		return
 	}
 	at := t.Time.Local().Format("15:04:05.000")
-	if t.Way != "note" {
-		fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, at), arrows[t.Way], t.Data)
+	if t.Direction != "note" {
+		fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, at), arrows[t.Direction], t.Data)
 	}
 	if t.Note != "" {
 		fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, at), arrows["note"], t.Note)

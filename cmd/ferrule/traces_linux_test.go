@@ -205,11 +205,11 @@ func traceAcross(t *testing.T, c *collected) {
 	a := startGateway(t, nil, func(cfg *config.Config) {
 		joins(cfg, "a", servers)
 		cfg.Listen = "127.0.0.1:0"
-		cfg.Observe.Traces = config.Traces{Endpoint: c.url, Ratio: 1}
+		cfg.Telemetry.Traces = config.Traces{Endpoint: c.url, Ratio: 1}
 	})
 	b := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, func(cfg *config.Config) {
 		joins(cfg, "b", servers)
-		cfg.Observe.Traces = config.Traces{Endpoint: c.url} // none but those that others follow
+		cfg.Telemetry.Traces = config.Traces{Endpoint: c.url} // none but those that others follow
 	})
 	b.online("robot")
 	a.online("robot")
@@ -311,7 +311,7 @@ func TestTraceStdio(t *testing.T) {
 	c := receiver(t)
 	data := t.TempDir()
 	file := filepath.Join(data, "ferrule.yaml")
-	if err := os.WriteFile(file, []byte(fmt.Sprintf("observe: {traces: {endpoint: %q}}\n", c.url)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(fmt.Sprintf("telemetry: {traces: {endpoint: %q}}\n", c.url)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	board := startSim(t, sim.Config{}).Addrs()[0]

@@ -116,15 +116,15 @@ func (a *app) printMissed(n int) {
 
 // happening tells an event in the words that follow the name of its device.
 func happening(e ferrule.Event) string {
-	said := "something happened that this version does not know: " + string(e.What)
-	switch e.What {
+	said := "something happened that this version does not know: " + string(e.Type)
+	switch e.Type {
 	case ferrule.Appeared:
 		said = "can be reached"
 	case ferrule.Gone:
 		said = "cannot be reached: " + e.Reason
 	case ferrule.ChangedKind:
 		said = fmt.Sprintf("says something else of itself: it is of Kind %s, and was of %s", e.Kind.Short(), e.Previous.Short())
-	case ferrule.HeldBack:
+	case ferrule.PendingFound:
 		said = "waits to be adopted: " + e.Reason
 	case ferrule.Quarantined:
 		said = "has tools that cannot be used: " + strings.Join(e.Tools, ", ")

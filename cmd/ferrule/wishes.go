@@ -34,7 +34,7 @@ type wishes struct {
 func newWishes(cfg config.Config, boards, servers []string, log *slog.Logger) *wishes {
 	return &wishes{
 		serial: serial.New(cfg.Serial(boards)), tcp: tcp.New(cfg.TCP(boards)),
-		web:   httpclient.New(cfg.Web(servers), cfg.DialIn.WebSocket(nil).Dial, log),
+		web:   httpclient.New(cfg.HTTP(servers), cfg.DialIn.WebSocket(nil).Dial, log),
 		begun: make(chan struct{}), cfg: cfg,
 	}
 }
@@ -55,7 +55,7 @@ func (w *wishes) Run(ctx context.Context) error {
 }
 
 // Wish implements control.Wishes.
-func (w *wishes) Wish(ctx context.Context, asked []control.Wish) error {
+func (w *wishes) Wish(ctx context.Context, asked []control.DeviceRequest) error {
 	w.mu.Lock()
 	had := len(wishesOf(w.cfg))
 	var errs []error
@@ -82,9 +82,9 @@ func (w *wishes) settle(ctx context.Context) {
 }
 
 // grant adds a device, unless it is asked for already or cannot be.
-func (w *wishes) grant(wish control.Wish) error {
-	if slices.ContainsFunc(wishesOf(w.cfg), func(had control.Wish) bool {
-		return had.Medium == wish.Medium && had.Address == wish.Address
+func (w *wishes) grant(wish control.DeviceRequest) error {
+	if slices.ContainsFunc(wishesOf(w.cfg), func(had control.DeviceRequest) bool {
+		return had.Transport == wish.Transport && had.Address == wish.Address
 	}) {
 		return nil
 	}
@@ -94,52 +94,52 @@ func (w *wishes) grant(wish control.Wish) error {
 		return err
 	}
 	w.cfg = more
-	switch ports, boards, servers := more.Serial(nil).Ports, more.TCP(nil).Boards, more.Web(nil).Devices; {
-	case wish.Medium == serial.Medium:
+	switch ports, boards, servers := more.Serial(nil).Ports, more.TCP(nil).Boards, more.HTTP(nil).Devices; {
+	case wish.Transport == serial.Medium:
 		w.serial.Add(ports[len(ports)-1])
-	case wish.Medium == tcp.Medium:
+	case wish.Transport == tcp.Medium:
 		w.tcp.Add(boards[len(boards)-1])
 	case wish.Address == config.Auto:
 		w.web.Browse()
-	case wish.Medium == httpclient.Medium:
+	case wish.Transport == httpclient.Medium:
 		w.web.Add(servers[len(servers)-1])
 	}
 	return nil
 }
 
 // Wishes implements control.Wishes.
-func (w *wishes) Wishes() []control.Wish {
+func (w *wishes) Wishes() []control.DeviceRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return wishesOf(w.cfg)
 }
 
 // wishesOf are the devices that a config asks for.
-func wishesOf(cfg config.Config) []control.Wish {
-	all := []control.Wish{}
+func wishesOf(cfg config.Config) []control.DeviceRequest {
+	all := []control.DeviceRequest{}
 	for _, d := range cfg.Devices.Serial {
-		all = append(all, control.Wish{Medium: serial.Medium, Address: d.Port, Name: d.Name, Held: d.Held, Baud: d.Baud, Reset: d.Reset})
+		all = append(all, control.DeviceRequest{Transport: serial.Medium, Address: d.Port, Name: d.Name, Pending: d.Pending, Baud: d.Baud, Reset: d.Reset})
 	}
 	for _, d := range cfg.Devices.TCP {
-		all = append(all, control.Wish{Medium: tcp.Medium, Address: d.Address, Name: d.Name, Held: d.Held})
+		all = append(all, control.DeviceRequest{Transport: tcp.Medium, Address: d.Address, Name: d.Name, Pending: d.Pending})
 	}
 	for _, d := range cfg.Devices.HTTP {
-		all = append(all, control.Wish{Medium: httpclient.Medium, Address: d.URL, Name: d.Name, Held: d.Held})
+		all = append(all, control.DeviceRequest{Transport: httpclient.Medium, Address: d.URL, Name: d.Name, Pending: d.Pending})
 	}
 	return all
 }
 
 // withWish adds a device to those that a config asks for.
-func withWish(devices config.Devices, wish control.Wish) config.Devices {
-	switch wish.Medium {
+func withWish(devices config.Devices, wish control.DeviceRequest) config.Devices {
+	switch wish.Transport {
 	case serial.Medium:
 		devices.Serial = append(slices.Clip(devices.Serial), config.SerialDevice{
-			Port: wish.Address, Name: wish.Name, Held: wish.Held, Baud: wish.Baud, Reset: wish.Reset,
+			Port: wish.Address, Name: wish.Name, Pending: wish.Pending, Baud: wish.Baud, Reset: wish.Reset,
 		})
 	case tcp.Medium:
-		devices.TCP = append(slices.Clip(devices.TCP), config.TCPDevice{Address: wish.Address, Name: wish.Name, Held: wish.Held})
+		devices.TCP = append(slices.Clip(devices.TCP), config.TCPDevice{Address: wish.Address, Name: wish.Name, Pending: wish.Pending})
 	case httpclient.Medium:
-		devices.HTTP = append(slices.Clip(devices.HTTP), config.HTTPDevice{URL: wish.Address, Name: wish.Name, Held: wish.Held})
+		devices.HTTP = append(slices.Clip(devices.HTTP), config.HTTPDevice{URL: wish.Address, Name: wish.Name, Pending: wish.Pending})
 	}
 	return devices
 }

@@ -31,7 +31,7 @@ func TestWords(t *testing.T) {
 	few := func(c *config.Config) {
 		c.Agents.Budget = 1000
 		c.Calls.Deadline = config.Interval(short)
-		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "held", Address: held.Addrs()[0], Held: true})
+		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "held", Address: held.Addrs()[0], Pending: true})
 	}
 	g := startGateway(t, boards, few, unmeasured)
 	for _, id := range []string{"robot", "silent", "bad", "gone", "held"} {
@@ -131,7 +131,7 @@ func (a *testAgent) isHelpful(tool, text string) {
 func TestResources(t *testing.T) {
 	boards := startSim(t, sim.Config{Count: 2})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "roof": boards.Addrs()[1]}, func(c *config.Config) {
-		c.Devices.TCP[0].Held, c.Devices.TCP[1].Held = false, false
+		c.Devices.TCP[0].Pending, c.Devices.TCP[1].Pending = false, false
 	})
 	g.online("robot")
 	g.online("roof")

@@ -121,13 +121,13 @@ var (
 )
 
 // call is the way to every device of other nodes.
-func (b *Bus) call(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+func (b *Cluster) call(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	return b.measured(ctx, call, b.reach)
 }
 
 // measured has the way to another node measured. The Parent that the call has
 // meanwhile is for that node alone.
-func (b *Bus) measured(ctx context.Context, call *ferrule.Call, way ferrule.Handler) (*ferrule.Result, error) {
+func (b *Cluster) measured(ctx context.Context, call *ferrule.Call, way ferrule.Handler) (*ferrule.Result, error) {
 	parent := call.Parent
 	ctx, span := b.sending.Begin(ctx, call)
 	result, err := way(ctx, call)
@@ -138,7 +138,7 @@ func (b *Bus) measured(ctx context.Context, call *ferrule.Call, way ferrule.Hand
 
 // reach has the holder of a device serve a call. It reaches one holder at most, once at
 // most: it is sent again only if it is certain that it did not arrive, and never will.
-func (b *Bus) reach(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+func (b *Cluster) reach(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	dev := call.Target.Device
 	reread := false
 	for left := tries - 1; ; left-- {
@@ -155,7 +155,7 @@ func (b *Bus) reach(ctx context.Context, call *ferrule.Call) (*ferrule.Result, e
 		}
 		reread = true
 		switch {
-		case fresh.Kind != dev.Kind || fresh.Trust != dev.Trust || !fresh.Same(dev):
+		case fresh.Kind != dev.Kind || fresh.Trust != dev.Trust || !fresh.SameHardware(dev):
 			return nil, changed(dev)
 		case fresh.State != ferrule.StateOnline:
 			return nil, fresh.OfflineError()
@@ -167,7 +167,7 @@ func (b *Bus) reach(ctx context.Context, call *ferrule.Call) (*ferrule.Result, e
 }
 
 // Decide passes on a call of the gateway's own tools to the node that it concerns.
-func (b *Bus) Decide(ctx context.Context, node string, call *ferrule.Call) (*ferrule.Result, error) {
+func (b *Cluster) Decide(ctx context.Context, node string, call *ferrule.Call) (*ferrule.Result, error) {
 	result, err := b.measured(ctx, call, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		return b.send(ctx, call, &ferrule.Device{ID: ferrule.GatewayID, Node: node})
 	})
@@ -184,7 +184,7 @@ func changed(dev *ferrule.Device) error {
 }
 
 // plain makes of the reasons for sending a call again one that people understand.
-func (b *Bus) plain(dev *ferrule.Device, err error) error {
+func (b *Cluster) plain(dev *ferrule.Device, err error) error {
 	switch {
 	case errors.Is(err, errNobody), errors.Is(err, errMissed):
 		gone := *dev
@@ -200,7 +200,7 @@ func (b *Bus) plain(dev *ferrule.Device, err error) error {
 }
 
 // here serves a call whose device has come to this node meanwhile.
-func (b *Bus) here(ctx context.Context, call *ferrule.Call, dev *ferrule.Device) (*ferrule.Result, error) {
+func (b *Cluster) here(ctx context.Context, call *ferrule.Call, dev *ferrule.Device) (*ferrule.Result, error) {
 	h, ok := b.view.holds(dev.ID, dev.Epoch)
 	if !ok {
 		return nil, b.plain(dev, errMoved)
@@ -214,7 +214,7 @@ func (b *Bus) here(ctx context.Context, call *ferrule.Call, dev *ferrule.Device)
 }
 
 // reread asks the registry where a device is now.
-func (b *Bus) reread(ctx context.Context, id string) *ferrule.Device {
+func (b *Cluster) reread(ctx context.Context, id string) *ferrule.Device {
 	h := b.home.Load()
 	if h == nil {
 		return nil
@@ -230,7 +230,7 @@ func (b *Bus) reread(ctx context.Context, id string) *ferrule.Device {
 }
 
 // send sends a call to the node of its device, and waits for its end.
-func (b *Bus) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Device) (*ferrule.Result, error) {
+func (b *Cluster) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Device) (*ferrule.Result, error) {
 	engine, boot := b.engine.Load(), b.view.boot(dev.Node)
 	if engine == nil || boot == "" {
 		return nil, errNobody
@@ -260,7 +260,7 @@ func (b *Bus) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Device)
 
 // trip is one sending of one call.
 type trip struct {
-	bus    *Bus
+	bus    *Cluster
 	engine *engine
 	call   *ferrule.Call
 	node   string

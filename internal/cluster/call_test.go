@@ -76,16 +76,16 @@ func TestEverythingCrosses(t *testing.T) {
 	priority := 0.5
 	content := []ferrule.Content{
 		{Type: ferrule.LinkContent, URI: "r://1", Role: "user", Link: &ferrule.Resource{URI: "r://1", Title: "One", Icons: []ferrule.Icon{{Source: "https://x/y.png"}}}},
-		{Type: ferrule.AudioContent, Data: []byte{1, 2}, For: &ferrule.Regard{Audience: []string{"user"}, Priority: &priority}},
+		{Type: ferrule.AudioContent, Data: []byte{1, 2}, Annotations: &ferrule.Annotations{Audience: []string{"user"}, Priority: &priority}},
 	}
 	questions := []ferrule.Question{
-		{Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[]}`)},
-		{Of: ferrule.Roots},
+		{Target: ferrule.Model, Prompt: json.RawMessage(`{"messages":[]}`)},
+		{Target: ferrule.Roots},
 		{Text: "open it", URL: "https://x/"},
 	}
 	log := ferrule.Log{Level: "warning", Logger: "motor", Data: json.RawMessage(`{"hot":true}`)}
 	b.serve = func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-		if call.Act == ferrule.Read {
+		if call.Operation == ferrule.ReadResource {
 			e := ferrule.Errorf(ferrule.Failed, "no")
 			e.Content = content
 			return nil, e
@@ -96,13 +96,13 @@ func TestEverythingCrosses(t *testing.T) {
 				return nil, ferrule.Errorf(ferrule.Failed, "%v %v", said, err)
 			}
 		}
-		return &ferrule.Result{Content: content, Text: string(call.Act)}, nil
+		return &ferrule.Result{Content: content, Text: string(call.Operation)}, nil
 	}
 	var asked []ferrule.Question
 	var logged *ferrule.Log
-	try := func(act ferrule.Act) (*ferrule.Result, error) {
+	try := func(act ferrule.Operation) (*ferrule.Result, error) {
 		call := a.call("robot", "look")
-		call.Act, call.Target.Tool = act, call.Target.Manifest.Asks(act, "look")
+		call.Operation, call.Target.Tool = act, call.Target.Manifest.ToolFor(act, "look")
 		call.Progress = func(p ferrule.Progress) { logged = p.Log }
 		call.Ask = func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
 			asked = append(asked, q)
@@ -112,14 +112,14 @@ func TestEverythingCrosses(t *testing.T) {
 		defer cancel()
 		return a.bus.call(ctx, call)
 	}
-	result, err := try(ferrule.Follow)
-	if err != nil || result.Text != string(ferrule.Follow) || !reflect.DeepEqual(result.Content, content) {
+	result, err := try(ferrule.Subscribe)
+	if err != nil || result.Text != string(ferrule.Subscribe) || !reflect.DeepEqual(result.Content, content) {
 		t.Errorf("got %+v, %v", result, err)
 	}
 	if !reflect.DeepEqual(asked, questions) || logged == nil || !reflect.DeepEqual(*logged, log) {
 		t.Errorf("asked %+v, logged %+v", asked, logged)
 	}
-	_, err = try(ferrule.Read)
+	_, err = try(ferrule.ReadResource)
 	if e := ferrule.AsError(err); e.Code != ferrule.Failed || !reflect.DeepEqual(e.Content, content) {
 		t.Errorf("got %+v", e)
 	}

@@ -170,7 +170,7 @@ func (c *carrier) lookBack(ctx context.Context) error {
 
 // keepReadings opens the stream of readings and brings them there, until ctx ends, or
 // the store of an engine in this process is beyond help.
-func (b *Bus) keepReadings(ctx context.Context, e *engine) error {
+func (b *Cluster) keepReadings(ctx context.Context, e *engine) error {
 	say := b.told("readings are", "kept")
 	for failures := 0; ; {
 		err := b.keepSome(ctx, e, func() { failures = 0; say(nil) })
@@ -190,7 +190,7 @@ func (b *Bus) keepReadings(ctx context.Context, e *engine) error {
 	}
 }
 
-func (b *Bus) keepSome(ctx context.Context, e *engine, done func()) error {
+func (b *Cluster) keepSome(ctx context.Context, e *engine, done func()) error {
 	stream, err := b.openReadings(ctx, e)
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ func (e *engine) own() jetstream.JetStream {
 
 // openReadings opens the stream of readings, or makes it. A leaf's takes no readings
 // but its own: a hub that heard that it wants others would send them.
-func (b *Bus) openReadings(ctx context.Context, e *engine) (jetstream.Stream, error) {
+func (b *Cluster) openReadings(ctx context.Context, e *engine) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	cfg := jetstream.StreamConfig{
@@ -233,7 +233,7 @@ func (b *Bus) openReadings(ctx context.Context, e *engine) (jetstream.Stream, er
 }
 
 // lastReadings brings what is left of them, if there is time.
-func (b *Bus) lastReadings(ctx context.Context, e *engine) {
+func (b *Cluster) lastReadings(ctx context.Context, e *engine) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	b.carrier.backlog.end()

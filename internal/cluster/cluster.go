@@ -90,7 +90,7 @@ type Parts struct {
 
 // Bus is one node's end of the engine. It is a ferrule.Follower of the node's own
 // devices.
-type Bus struct {
+type Cluster struct {
 	parts    Parts
 	cfg      Config
 	names    names
@@ -149,7 +149,7 @@ type State struct {
 const starting = "it is being started"
 
 // New makes a bus. Its files are in a directory, which is made.
-func New(p Parts) (*Bus, error) {
+func New(p Parts) (*Cluster, error) {
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
@@ -158,7 +158,7 @@ func New(p Parts) (*Bus, error) {
 		return nil, fmt.Errorf("bus: %w", err)
 	}
 	boot := strings.ToLower(cryptorand.Text()[:10])
-	b := &Bus{
+	b := &Cluster{
 		parts: p, cfg: p.Config, names: names{p.Config.Tenant, p.Config.Node}, identity: identity, boot: boot,
 		spool: newSpool(identity + "-" + boot), outbox: newOutbox(boot), inbox: newInbox(), work: make(chan struct{}, 1), trouble: make(chan struct{}, 1),
 		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Why: starting},
@@ -193,16 +193,16 @@ func readIdentity(path string) (string, error) {
 }
 
 // Put implements ferrule.Follower: news of an own device.
-func (b *Bus) Put(dev *ferrule.Device, laid *ferrule.Manifest) { b.intake.Put(dev, laid) }
+func (b *Cluster) Put(dev *ferrule.Device, laid *ferrule.Manifest) { b.intake.Put(dev, laid) }
 
 // Remove implements ferrule.Follower.
-func (b *Bus) Remove(id string) { b.intake.Remove(id) }
+func (b *Cluster) Remove(id string) { b.intake.Remove(id) }
 
 // Known returns the device that has an ID on another node, or had it last there.
-func (b *Bus) Known(id string) (*ferrule.Device, bool) { return b.view.known(id) }
+func (b *Cluster) Known(id string) (*ferrule.Device, bool) { return b.view.known(id) }
 
 // State tells how this node stands to the others.
-func (b *Bus) State() State {
+func (b *Cluster) State() State {
 	b.mu.Lock()
 	s := b.state
 	b.mu.Unlock()
@@ -222,7 +222,7 @@ const (
 
 // say notes what is wrong with something, or that nothing is, and logs it if whether
 // the bus works is news.
-func (b *Bus) say(about concern, wrong string) {
+func (b *Cluster) say(about concern, wrong string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	first := about == taking && b.wrong[taking] == starting
@@ -245,7 +245,7 @@ func (b *Bus) say(about concern, wrong string) {
 }
 
 // Find looks up a device that is too much for the view.
-func (b *Bus) Find(id string) (*ferrule.Device, *ferrule.Manifest, ferrule.Handler, bool) {
+func (b *Cluster) Find(id string) (*ferrule.Device, *ferrule.Manifest, ferrule.Handler, bool) {
 	h := b.home.Load()
 	if h == nil || !b.view.incomplete() || ferrule.CheckID(id) != nil {
 		return nil, nil, nil, false
@@ -285,7 +285,7 @@ const (
 
 // Run runs the engine until ctx ends. What goes wrong with it is told by State, and
 // tried again: devices that are here do not need it.
-func (b *Bus) Run(ctx context.Context) error {
+func (b *Cluster) Run(ctx context.Context) error {
 	digesting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { b.digest(digesting) })
@@ -316,7 +316,7 @@ func again(ctx context.Context, do func()) {
 }
 
 // life is an engine from its start to its end.
-func (b *Bus) life(whole context.Context) error {
+func (b *Cluster) life(whole context.Context) error {
 	e, err := startEngine(b.cfg, b.parts.Dir, b.parts.Log, b.reconnected)
 	if err != nil {
 		return err
@@ -369,7 +369,7 @@ func (b *Bus) life(whole context.Context) error {
 
 // chores are what a node does whether or not it takes part: an engine in this process
 // keeps by itself what happens at this node and what is measured.
-func (b *Bus) chores(e *engine) (all []func(context.Context, *engine) error) {
+func (b *Cluster) chores(e *engine) (all []func(context.Context, *engine) error) {
 	if e.local != nil {
 		all = append(all, b.keepSpool)
 	}
@@ -381,7 +381,7 @@ func (b *Bus) chores(e *engine) (all []func(context.Context, *engine) error) {
 
 // keepLast keeps on disk what has happened and what was measured at last: the events of
 // a leaf, whether its hub is there or not.
-func (b *Bus) keepLast(ctx context.Context, e *engine) {
+func (b *Cluster) keepLast(ctx context.Context, e *engine) {
 	if e.local != nil {
 		ctx, cancel := context.WithTimeout(ctx, farewell)
 		defer cancel()
@@ -394,7 +394,7 @@ func (b *Bus) keepLast(ctx context.Context, e *engine) {
 }
 
 // reconnected is called when a server was lost and another found.
-func (b *Bus) reconnected() {
+func (b *Cluster) reconnected() {
 	b.outbox.pokeAll()
 	b.troubled()
 }
@@ -402,7 +402,7 @@ func (b *Bus) reconnected() {
 // attend takes part, from opening what nodes share until it cannot go on. Calls of other
 // nodes do not need what they share: once this node has taken part it goes on to listen,
 // unless another has its name.
-func (b *Bus) attend(ctx context.Context, e *engine, ear *ear) (err error) {
+func (b *Cluster) attend(ctx context.Context, e *engine, ear *ear) (err error) {
 	defer func() {
 		if errors.Is(err, errTaken) {
 			ear.stop()
@@ -435,7 +435,7 @@ func (b *Bus) attend(ctx context.Context, e *engine, ear *ear) (err error) {
 }
 
 // enter opens what nodes share, and takes this node's lease.
-func (b *Bus) enter(ctx context.Context, e *engine) (*home, error) {
+func (b *Cluster) enter(ctx context.Context, e *engine) (*home, error) {
 	if err := b.greeted(ctx, e); err != nil {
 		return nil, err
 	}
@@ -449,7 +449,7 @@ func (b *Bus) enter(ctx context.Context, e *engine) (*home, error) {
 }
 
 // greeted waits until there is somebody to ask. If that takes long, the state says so.
-func (b *Bus) greeted(ctx context.Context, e *engine) error {
+func (b *Cluster) greeted(ctx context.Context, e *engine) error {
 	soon, cancel := context.WithTimeout(ctx, linkTime)
 	defer cancel()
 	if e.linked(soon) == nil {
@@ -462,7 +462,7 @@ func (b *Bus) greeted(ctx context.Context, e *engine) error {
 }
 
 // duties are what a node does while it takes part.
-func (b *Bus) duties(e *engine, h *home) []func(context.Context) error {
+func (b *Cluster) duties(e *engine, h *home) []func(context.Context) error {
 	all := []func(context.Context) error{
 		func(ctx context.Context) error { return b.keepOwn(ctx, e, h) },
 		func(ctx context.Context) error { return b.shipEvents(ctx, e, h) },
@@ -484,7 +484,7 @@ func (b *Bus) duties(e *engine, h *home) []func(context.Context) error {
 
 // watchDevices keeps the registry in view. What it tells waits until it is known
 // which nodes live: whether a device can be reached depends on its node.
-func (b *Bus) watchDevices(ctx context.Context, h *home, known <-chan struct{}) error {
+func (b *Cluster) watchDevices(ctx context.Context, h *home, known <-chan struct{}) error {
 	wait := func() (ok bool) {
 		select {
 		case <-known:
@@ -509,7 +509,7 @@ func (b *Bus) watchDevices(ctx context.Context, h *home, known <-chan struct{}) 
 
 // keepView keeps nodes and devices in view until ctx ends. After trouble it looks at
 // all of them anew: a watch that was lost with a server may be silent for long.
-func (b *Bus) keepView(ctx context.Context, h *home) error {
+func (b *Cluster) keepView(ctx context.Context, h *home) error {
 	for {
 		look, cancel := context.WithCancel(ctx)
 		anew := make(chan struct{})
@@ -532,7 +532,7 @@ func (b *Bus) keepView(ctx context.Context, h *home) error {
 }
 
 // watchAll watches nodes and devices.
-func (b *Bus) watchAll(ctx context.Context, h *home) error {
+func (b *Cluster) watchAll(ctx context.Context, h *home) error {
 	known := make(chan struct{})
 	return together(ctx, []func(context.Context) error{
 		func(ctx context.Context) error {
@@ -543,7 +543,7 @@ func (b *Bus) watchAll(ctx context.Context, h *home) error {
 }
 
 // troubled has everything looked at anew, when servers have had time to agree again.
-func (b *Bus) troubled() {
+func (b *Cluster) troubled() {
 	time.AfterFunc(settleTime+rand.N(settleTime), func() {
 		select {
 		case b.trouble <- struct{}{}:
@@ -569,7 +569,7 @@ func together(ctx context.Context, all []func(context.Context) error) error {
 }
 
 // lastNews takes in what has become of own devices: nothing follows it.
-func (b *Bus) lastNews() {
+func (b *Cluster) lastNews() {
 	for _, e := range b.view.settle(b.intake) {
 		b.happened(e)
 	}
@@ -578,7 +578,7 @@ func (b *Bus) lastNews() {
 
 // leave tells all others what has become of this node's devices, as far as there is
 // time, and that it has ended.
-func (b *Bus) leave(ctx context.Context, e *engine, h *home) {
+func (b *Cluster) leave(ctx context.Context, e *engine, h *home) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	b.lastNews()

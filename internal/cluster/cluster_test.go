@@ -19,7 +19,7 @@ import (
 // site is one node in a test: a bus, and what stands around it.
 type site struct {
 	t    *testing.T
-	bus  *Bus
+	bus  *Cluster
 	stop func()
 
 	mu        sync.Mutex
@@ -132,7 +132,7 @@ func nodeWith(t *testing.T, name string, cfg Config, j Journal, dir string, chan
 
 // has gives a node a device that answers.
 func (s *site) has(id, model string, state ferrule.State) *ferrule.Device {
-	m := &ferrule.Manifest{Model: model, Version: "1", Acts: []ferrule.Act{ferrule.Read, ferrule.Follow}, Tools: []ferrule.Tool{
+	m := &ferrule.Manifest{Model: model, Version: "1", Operations: []ferrule.Operation{ferrule.ReadResource, ferrule.Subscribe}, Tools: []ferrule.Tool{
 		{Name: "look", Effect: ferrule.Reads}, {Name: "move"},
 	}}
 	kind, err := m.Kind()
@@ -143,7 +143,7 @@ func (s *site) has(id, model string, state ferrule.State) *ferrule.Device {
 	s.manifests[kind] = m
 	s.mu.Unlock()
 	dev := &ferrule.Device{
-		ID: id, Address: "usb:" + id, Medium: "serial", Dialect: "mcpu", Node: s.bus.cfg.Node, Kind: kind, Model: model,
+		ID: id, Address: "usb:" + id, Transport: "serial", Protocol: "mcpu", Node: s.bus.cfg.Node, Kind: kind, Model: model,
 		State: state, Since: time.Now(), Trust: ferrule.TrustAdopted,
 	}
 	s.bus.Put(dev, plainOverlays{}.Lay("", "", "", m))

@@ -11,8 +11,8 @@ import (
 // was not there.
 func eventsOf(before *ferrule.Device, c change) (events []ferrule.Event) {
 	now := c.device
-	add := func(what ferrule.What, fill func(e *ferrule.Event)) {
-		e := ferrule.Event{Time: time.Now(), What: what, Device: c.id}
+	add := func(what ferrule.EventType, fill func(e *ferrule.Event)) {
+		e := ferrule.Event{Time: time.Now(), Type: what, Device: c.id}
 		if now != nil {
 			e.Kind = now.Kind
 		}
@@ -40,8 +40,8 @@ func eventsOf(before *ferrule.Device, c change) (events []ferrule.Event) {
 	if hello && !now.Changed.IsZero() && now.Changed.Equal(now.Since) || another {
 		add(ferrule.ChangedKind, func(e *ferrule.Event) { e.Previous = now.Previous })
 	}
-	if hello && now.Trust == ferrule.TrustHeld {
-		add(ferrule.HeldBack, func(e *ferrule.Event) { e.Reason = fmt.Sprintf("`ferrule adopt %s` trusts it", c.id) })
+	if hello && now.Trust == ferrule.TrustPending {
+		add(ferrule.PendingFound, func(e *ferrule.Event) { e.Reason = fmt.Sprintf("`ferrule adopt %s` trusts it", c.id) })
 	}
 	if tools := quarantined(c.laid); hello && len(tools) > 0 {
 		add(ferrule.Quarantined, func(e *ferrule.Event) { e.Tools = tools })

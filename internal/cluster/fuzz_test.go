@@ -16,8 +16,8 @@ import (
 // FuzzRecord: whatever a record says, the device that is made of it can be shown and
 // written again.
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"address":"usb:1","medium":"serial","dialect":"mcpu","node":"a","epoch":3,"kind":"ab","state":"online","since":1700000000000}`))
-	f.Add([]byte(`{"address":"x","local":true,"node":"a","epoch":1,"kind":"ab","state":"offline","since":1,"reason":"\u202e","held":true,"labels":{"a":"b"}}`))
+	f.Add([]byte(`{"address":"usb:1","transport":"serial","protocol":"mcpu","node":"a","epoch":3,"kind":"ab","state":"online","since":1700000000000}`))
+	f.Add([]byte(`{"address":"x","local":true,"node":"a","epoch":1,"kind":"ab","state":"offline","since":1,"reason":"\u202e","pending":true,"labels":{"a":"b"}}`))
 	f.Add([]byte(`{"state":"online"}`))
 	f.Add([]byte(`{"address":"usb:1","node":"a","epoch":3,"kind":"ab","state":"online","since":1000000000000000000}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -101,7 +101,7 @@ func FuzzRequest(f *testing.F) {
 		reached = true
 		return &ferrule.Result{Value: json.RawMessage("1")}, nil
 	}
-	b := &Bus{parts: Parts{Serve: serve, Decide: serve, Log: slog.New(slog.DiscardHandler)}, inbox: newInbox()}
+	b := &Cluster{parts: Parts{Serve: serve, Decide: serve, Log: slog.New(slog.DiscardHandler)}, inbox: newInbox()}
 	b.view = newView(Config{Node: "a"}, nil, nil, nil)
 	dev := &ferrule.Device{ID: "robot", Kind: "k", State: ferrule.StateOnline, Since: time.Now()}
 	b.view.own["robot"] = &holding{device: dev, laid: &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads}}}, epoch: 1}

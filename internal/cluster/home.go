@@ -45,7 +45,7 @@ const (
 
 // openHome opens what all nodes share, makes what is not there yet, and takes this
 // node's lease. All that can be asked for at once is: a new node is there sooner.
-func (b *Bus) openHome(ctx context.Context, e *engine) (*home, error) {
+func (b *Cluster) openHome(ctx context.Context, e *engine) (*home, error) {
 	h := &home{}
 	all := []func() error{
 		func() (err error) {
@@ -102,7 +102,7 @@ func atOnce(all []func() error) error {
 }
 
 // bytes is a bound that fits into the store of a node by itself.
-func (b *Bus) bytes(most int64) int64 {
+func (b *Cluster) bytes(most int64) int64 {
 	if b.cfg.alone() {
 		return min(most, b.cfg.Store/4)
 	}
@@ -110,7 +110,7 @@ func (b *Bus) bytes(most int64) int64 {
 }
 
 // openRegistry opens the registry in as many shards as it was first made with.
-func (b *Bus) openRegistry(ctx context.Context, e *engine, h *home) (registry, error) {
+func (b *Cluster) openRegistry(ctx context.Context, e *engine, h *home) (registry, error) {
 	want := layout{Shards: b.cfg.Shards}
 	if b.cfg.alone() {
 		want.Shards = 1
@@ -148,7 +148,7 @@ func (b *Bus) openRegistry(ctx context.Context, e *engine, h *home) (registry, e
 }
 
 // bucket opens a bucket, or makes it.
-func (b *Bus) bucket(ctx context.Context, e *engine, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+func (b *Cluster) bucket(ctx context.Context, e *engine, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	cfg.History, cfg.Storage, cfg.Replicas = 1, jetstream.FileStorage, b.replicas()
 	var missing missing
 	kv, err := patiently(ctx, func(ctx context.Context) (jetstream.KeyValue, error) {
@@ -166,7 +166,7 @@ func (b *Bus) bucket(ctx context.Context, e *engine, cfg jetstream.KeyValueConfi
 }
 
 // stream opens a stream, or makes it.
-func (b *Bus) stream(ctx context.Context, e *engine, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+func (b *Cluster) stream(ctx context.Context, e *engine, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	cfg.Storage, cfg.Replicas = jetstream.FileStorage, b.replicas()
 	var missing missing
 	s, err := patiently(ctx, func(ctx context.Context) (jetstream.Stream, error) {
@@ -227,7 +227,7 @@ func patiently[T any](ctx context.Context, ask func(context.Context) (T, error))
 	}
 }
 
-func (b *Bus) replicas() int {
+func (b *Cluster) replicas() int {
 	if b.cfg.alone() {
 		return 1
 	}

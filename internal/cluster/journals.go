@@ -14,10 +14,10 @@ import (
 )
 
 // Journals is the journals of all nodes, as far as they were copied.
-type Journals struct{ bus *Bus }
+type Journals struct{ bus *Cluster }
 
 // Journals reads the journals of all nodes. It is nil for a node by itself.
-func (b *Bus) Journals() *Journals {
+func (b *Cluster) Journals() *Journals {
 	if b.cfg.alone() {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (j *Journals) Read(ctx context.Context, q ferrule.JournalQuery, fn func(fer
 
 // reading is one way through the journals of nodes.
 type reading struct {
-	bus    *Bus
+	bus    *Cluster
 	follow bool
 	fn     func(ferrule.JournalLines) error
 	from   jetstream.OrderedConsumerConfig

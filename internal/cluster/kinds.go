@@ -55,7 +55,7 @@ func newKinds(n names, overlays Overlays, log *slog.Logger) *kinds {
 }
 
 func (k *kinds) key(dev *ferrule.Device) kindKey {
-	key := kindKey{dialect: dev.Dialect, kind: dev.Kind}
+	key := kindKey{dialect: dev.Protocol, kind: dev.Kind}
 	if k.overlays.Names(dev.ID) {
 		key.device = dev.ID
 	}
@@ -234,7 +234,7 @@ func unpackManifest(kind ferrule.Kind, data []byte) (*ferrule.Manifest, error) {
 
 // publishKinds writes the manifests that go with records, before the records. It
 // returns those whose manifest is there, and why others are not.
-func (b *Bus) publishKinds(ctx context.Context, h *home, all []proposal) (ready []proposal, failed error) {
+func (b *Cluster) publishKinds(ctx context.Context, h *home, all []proposal) (ready []proposal, failed error) {
 	b.publishing.Lock() // whoever needs the same ones waits for them
 	defer b.publishing.Unlock()
 	why := b.publishMissing(ctx, h, all)
@@ -259,7 +259,7 @@ func (b *Bus) publishKinds(ctx context.Context, h *home, all []proposal) (ready 
 
 // publishMissing writes the manifests that are not there yet, many at once, and tells
 // which ones could not be written.
-func (b *Bus) publishMissing(ctx context.Context, h *home, all []proposal) (why map[ferrule.Kind]error) {
+func (b *Cluster) publishMissing(ctx context.Context, h *home, all []proposal) (why map[ferrule.Kind]error) {
 	why = make(map[ferrule.Kind]error)
 	for _, p := range all {
 		if p.device != nil && !b.published[p.device.Kind] {
@@ -286,7 +286,7 @@ func (b *Bus) publishMissing(ctx context.Context, h *home, all []proposal) (why 
 // publishedAtOnce is enough to hide the way to the server.
 const publishedAtOnce = 64
 
-func (b *Bus) publishKind(ctx context.Context, h *home, kind ferrule.Kind) error {
+func (b *Cluster) publishKind(ctx context.Context, h *home, kind ferrule.Kind) error {
 	m, err := b.parts.Manifests.Manifest(kind)
 	if err != nil { // it may have been told by another, or before
 		_, there := h.kinds.Get(ctx, b.names.key(string(kind)))

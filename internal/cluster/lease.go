@@ -32,7 +32,7 @@ var (
 // lease as this node knows it.
 //
 // A value that is put by way of the KV loses its time to live, so it is published.
-func (b *Bus) renew(ctx context.Context, e *engine, revision uint64) (uint64, error) {
+func (b *Cluster) renew(ctx context.Context, e *engine, revision uint64) (uint64, error) {
 	text, err := json.Marshal(lease{b.identity, b.boot, b.parts.Version})
 	if err != nil {
 		return 0, err
@@ -64,7 +64,7 @@ func (b *Bus) renew(ctx context.Context, e *engine, revision uint64) (uint64, er
 }
 
 // firstLease takes the lease of this node, if there are others to know of it.
-func (b *Bus) firstLease(ctx context.Context, e *engine) (revision uint64, err error) {
+func (b *Cluster) firstLease(ctx context.Context, e *engine) (revision uint64, err error) {
 	if b.cfg.alone() {
 		return 0, nil
 	}
@@ -74,7 +74,7 @@ func (b *Bus) firstLease(ctx context.Context, e *engine) (revision uint64, err e
 // rival says why a lease is not this node's. One that this node left behind when it was
 // killed is; but one that takes its place while it runs is a copy of it, to which it
 // leaves the name.
-func (b *Bus) rival(l lease, running bool) error {
+func (b *Cluster) rival(l lease, running bool) error {
 	switch {
 	case l.Identity != b.identity:
 		return errTaken
@@ -87,7 +87,7 @@ func (b *Bus) rival(l lease, running bool) error {
 
 // keepLease renews the lease until ctx ends, or it cannot be kept. That a cluster
 // cannot be reached for a while is no reason to give up.
-func (b *Bus) keepLease(ctx context.Context, e *engine, revision uint64) error {
+func (b *Cluster) keepLease(ctx context.Context, e *engine, revision uint64) error {
 	failed := false
 	for tick := time.NewTicker(leaseRenew); ; {
 		select {
@@ -116,7 +116,7 @@ func (b *Bus) keepLease(ctx context.Context, e *engine, revision uint64) error {
 
 // renewOnce renews the lease in time for the next. If that fails because what nodes
 // share is gone, and not just without a leader, the error says so.
-func (b *Bus) renewOnce(ctx context.Context, e *engine, revision uint64) (uint64, error) {
+func (b *Cluster) renewOnce(ctx context.Context, e *engine, revision uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
 	defer cancel()
 	revision, err := b.renew(ctx, e, revision)
@@ -130,7 +130,7 @@ func (b *Bus) renewOnce(ctx context.Context, e *engine, revision uint64) (uint64
 
 // giveUpLease tells all others at once that this node has ended. A lease that another
 // one of this name has by now is left to it.
-func (b *Bus) giveUpLease(ctx context.Context, e *engine, h *home) {
+func (b *Cluster) giveUpLease(ctx context.Context, e *engine, h *home) {
 	key := b.names.key(b.cfg.Node)
 	held, revision, err := e.lastValue(ctx, nodesBucket, key)
 	var l lease
@@ -164,7 +164,7 @@ type peer struct {
 
 // watchNodes keeps in view which nodes live. It calls synced once all are known. This
 // node's own lease is told of, too: if it is not, the watch is dead.
-func (b *Bus) watchNodes(ctx context.Context, h *home, synced func()) error {
+func (b *Cluster) watchNodes(ctx context.Context, h *home, synced func()) error {
 	watcher, err := h.nodes.Watch(ctx, b.names.key("*"))
 	if err != nil {
 		return fmt.Errorf("watching nodes: %w", err)

@@ -19,20 +19,20 @@ import (
 // each device, which is shared and read only; it must not block, and must not call
 // stop. With only, it is called with those events alone: of a large fleet, what comes and
 // goes is much.
-func (b *Bus) Listen(fn func(ferrule.Event), only ...ferrule.What) (stop func()) {
+func (b *Cluster) Listen(fn func(ferrule.Event), only ...ferrule.EventType) (stop func()) {
 	return b.audience.join(&listener{fn, only})
 }
 
 // Said takes in what an own device said by itself. It does not block: of too many, some
 // are lost, which is counted.
-func (b *Bus) Said(e ferrule.Event) {
+func (b *Cluster) Said(e ferrule.Event) {
 	if !b.intake.say(e) {
 		b.spool.lose()
 	}
 }
 
 // happened keeps an event of an own device, and tells those who listen.
-func (b *Bus) happened(e ferrule.Event) {
+func (b *Cluster) happened(e ferrule.Event) {
 	e.Node = b.cfg.Node
 	b.spool.add(e)
 	b.audience.tell(e)
@@ -48,10 +48,10 @@ type audience struct {
 // listener is one who listens, to some events or to all.
 type listener struct {
 	fn   func(ferrule.Event)
-	only []ferrule.What
+	only []ferrule.EventType
 }
 
-func (l *listener) wants(what ferrule.What) bool {
+func (l *listener) wants(what ferrule.EventType) bool {
 	return len(l.only) == 0 || slices.Contains(l.only, what)
 }
 
@@ -76,7 +76,7 @@ func (a *audience) join(l *listener) (stop func()) {
 }
 
 // wants tells whether anybody listens to such an event.
-func (a *audience) wants(what ferrule.What) bool {
+func (a *audience) wants(what ferrule.EventType) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.ContainsFunc(a.all, func(l *listener) bool { return l.wants(what) })
@@ -92,7 +92,7 @@ func (a *audience) tell(e ferrule.Event) {
 func (a *audience) pass(e ferrule.Event) {
 	e.Seq = 0 // a leaf numbers them anew when it keeps them
 	for _, l := range a.all {
-		if l.wants(e.What) {
+		if l.wants(e.Type) {
 			l.fn(e)
 		}
 	}
@@ -114,13 +114,13 @@ func (a *audience) tellOnce(e ferrule.Event, at mark) {
 }
 
 // overhear subscribes to what happens to devices of other nodes.
-func (b *Bus) overhear(e *engine) error {
+func (b *Cluster) overhear(e *engine) error {
 	if b.cfg.alone() {
 		return nil // there are none
 	}
 	sub, err := e.conn.Subscribe(b.names.subject("event.>"), func(msg *nats.Msg) {
 		what := msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:]
-		if !b.audience.wants(ferrule.What(what)) {
+		if !b.audience.wants(ferrule.EventType(what)) {
 			return
 		}
 		if event, at, err := b.names.parseEvent(msg); err == nil && event.Node != b.cfg.Node {
@@ -150,7 +150,7 @@ func (n names) parseEvent(msg *nats.Msg) (e ferrule.Event, at mark, err error) {
 	if err := ferrule.CheckID(e.Node); err != nil {
 		return e, at, err
 	}
-	if of := (names{n.tenant, e.Node}); msg.Subject != of.event(e.Device, string(e.What)) {
+	if of := (names{n.tenant, e.Node}); msg.Subject != of.event(e.Device, string(e.Type)) {
 		return e, at, fmt.Errorf("an event of %s is sent as %q", e.Device, msg.Subject)
 	}
 	at.origin = ferrule.Clean(msg.Header.Get(originHeader), ferrule.MaxWord)

@@ -20,12 +20,12 @@ type ears struct {
 	all []string
 }
 
-func (s *site) listens(only ...ferrule.What) (e *ears, stop func()) {
+func (s *site) listens(only ...ferrule.EventType) (e *ears, stop func()) {
 	e = &ears{}
 	stop = s.bus.Listen(func(event ferrule.Event) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.all = append(e.all, strings.TrimSpace(fmt.Sprintf("%s.%s.%s %s", event.Node, event.Device, event.What, event.Params)))
+		e.all = append(e.all, strings.TrimSpace(fmt.Sprintf("%s.%s.%s %s", event.Node, event.Device, event.Type, event.Params)))
 	}, only...)
 	return e, stop
 }
@@ -47,7 +47,7 @@ func (e *ears) hear(t *testing.T, want ...string) {
 
 // says has a device of the node say something.
 func (s *site) says(id, params string) {
-	s.bus.Said(ferrule.Event{Time: time.Now(), What: ferrule.Said, Device: id, Method: "state", Params: []byte(params)})
+	s.bus.Said(ferrule.Event{Time: time.Now(), Type: ferrule.Said, Device: id, Method: "state", Params: []byte(params)})
 }
 
 // TestListen: who listens at a node hears what happens to devices of all nodes and what
@@ -143,9 +143,9 @@ func TestHeardOnce(t *testing.T) {
 func TestTalkative(t *testing.T) {
 	s := newSpool("x")
 	i := &intake{wake: func() {}}
-	b := &Bus{spool: s, intake: i}
+	b := &Cluster{spool: s, intake: i}
 	for range 3 * maxSaid {
-		b.Said(ferrule.Event{What: ferrule.Said, Device: "toy"})
+		b.Said(ferrule.Event{Type: ferrule.Said, Device: "toy"})
 	}
 	if len(i.changes) != maxSaid || s.lost != 2*maxSaid {
 		t.Errorf("%d wait, and %d are lost", len(i.changes), s.lost)
@@ -154,9 +154,9 @@ func TestTalkative(t *testing.T) {
 		t.Error("nothing more is taken in")
 	}
 	for n := range maxSpool {
-		s.add(ferrule.Event{What: ferrule.Said, Device: "toy"})
+		s.add(ferrule.Event{Type: ferrule.Said, Device: "toy"})
 		if n%16 == 0 {
-			s.add(ferrule.Event{What: ferrule.Gone, Device: "robot"})
+			s.add(ferrule.Event{Type: ferrule.Gone, Device: "robot"})
 		}
 	}
 	if s.said != maxSaid || len(s.events) != maxSaid+maxSpool/16 || s.dropped() != 2*maxSaid+maxSpool-maxSaid || s.dropped() != 0 {
@@ -178,8 +178,8 @@ func TestTalkative(t *testing.T) {
 // on as the same.
 func FuzzEvent(f *testing.F) {
 	n := names{"acme", "a"}
-	f.Add("b", "toy", "said", []byte(`{"time":"2026-11-15T12:00:00Z","what":"said","device":"toy","node":"b","method":"m","params":{"a":1}}`), "1")
-	f.Add("b", "toy", "gone", []byte(`{"what":"gone","device":"toy","node":"b","reason":"\u202e","tools":["a"]}`), "2")
+	f.Add("b", "toy", "said", []byte(`{"time":"2026-11-15T12:00:00Z","type":"said","device":"toy","node":"b","method":"m","params":{"a":1}}`), "1")
+	f.Add("b", "toy", "gone", []byte(`{"type":"gone","device":"toy","node":"b","reason":"\u202e","tools":["a"]}`), "2")
 	f.Fuzz(func(t *testing.T, node, device, what string, data []byte, last string) {
 		msg := nats.NewMsg(names{"acme", node}.event(device, what))
 		msg.Data = data
@@ -188,7 +188,7 @@ func FuzzEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if e.Node != node || e.Device != device || string(e.What) != what || len(e.Params) > ferrule.MaxParams || e.Method != ferrule.Clean(e.Method, ferrule.MaxMethod) {
+		if e.Node != node || e.Device != device || string(e.Type) != what || len(e.Params) > ferrule.MaxParams || e.Method != ferrule.Clean(e.Method, ferrule.MaxMethod) {
 			t.Errorf("got %+v", e)
 		}
 		if msg.Data, err = encodeEvent(e); err != nil {

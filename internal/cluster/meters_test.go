@@ -116,7 +116,7 @@ func TestStats(t *testing.T) {
 // TestLostIsCounted: what a spool has lost is counted, whoever was told of it.
 func TestLostIsCounted(t *testing.T) {
 	s := newSpool("one")
-	s.add(ferrule.Event{What: ferrule.Appeared})
+	s.add(ferrule.Event{Type: ferrule.Appeared})
 	s.lose()
 	s.lose()
 	if waiting, lost := s.count(); waiting != 1 || lost != 2 {

@@ -182,7 +182,7 @@ func (v *view) plan(id string) (proposal, bool) {
 		return proposal{write: write{id: id, revision: now.revision}}, true
 	case h.device.Kind == "":
 		return proposal{}, false // it was never reached
-	case r != nil && !r.Same(h.device): // another device has that name
+	case r != nil && !r.SameHardware(h.device): // another device has that name
 		if h.epoch, h.claim = 0, true; !theirs {
 			break // this node's own, until it was given to another
 		}
@@ -278,7 +278,7 @@ const (
 
 // digest takes in what has changed here, and passes on what has changed elsewhere,
 // until ctx ends.
-func (b *Bus) digest(ctx context.Context) {
+func (b *Cluster) digest(ctx context.Context) {
 	for {
 		select {
 		case <-b.view.news:
@@ -300,7 +300,7 @@ func (b *Bus) digest(ctx context.Context) {
 
 // keepOwn writes the records of own devices as they change, until ctx ends, or the
 // engine in this process is beyond help.
-func (b *Bus) keepOwn(ctx context.Context, e *engine, h *home) error {
+func (b *Cluster) keepOwn(ctx context.Context, e *engine, h *home) error {
 	for failures := 0; ; {
 		err := b.writeAll(ctx, h)
 		switch {
@@ -331,7 +331,7 @@ var errStuck = errors.New("NATS does not write to its store any more")
 
 // stuck tells whether an engine in this process does not write although it could. One
 // that was given too little room says so.
-func (b *Bus) stuck(err error) bool { return !storeFull(err) && b.disk() == nil }
+func (b *Cluster) stuck(err error) bool { return !storeFull(err) && b.disk() == nil }
 
 // Codes of a server's that the library has no names for.
 const (
@@ -346,7 +346,7 @@ func storeFull(err error) bool {
 }
 
 // disk tells why nothing can be written to the disk of an engine in this process.
-func (b *Bus) disk() error {
+func (b *Cluster) disk() error {
 	file, err := os.CreateTemp(b.parts.Dir, "probe-*")
 	if err != nil {
 		return err
@@ -358,7 +358,7 @@ func (b *Bus) disk() error {
 
 // because is why something was not written or read, in words that help: an engine
 // whose disk is full just does not answer, and a hub that is away neither.
-func (b *Bus) because(e *engine, err error) error {
+func (b *Cluster) because(e *engine, err error) error {
 	if away := e.away(); away != nil {
 		return fmt.Errorf("%s: %w; it is tried again", b.servers(), away)
 	}
@@ -378,7 +378,7 @@ func (b *Bus) because(e *engine, err error) error {
 }
 
 // servers names the servers, without what is secret of their addresses.
-func (b *Bus) servers() string {
+func (b *Cluster) servers() string {
 	if b.cfg.alone() {
 		return "the engine in this process"
 	}
@@ -393,7 +393,7 @@ func (b *Bus) servers() string {
 
 // writeAll writes all records that have to be, several batches at once, until one of
 // them fails.
-func (b *Bus) writeAll(ctx context.Context, h *home) error {
+func (b *Cluster) writeAll(ctx context.Context, h *home) error {
 	errs := make(chan error, writers)
 	for range writers {
 		go func() {
@@ -414,7 +414,7 @@ func (b *Bus) writeAll(ctx context.Context, h *home) error {
 }
 
 // writeSome writes some records, and tells whether there may be more.
-func (b *Bus) writeSome(ctx context.Context, h *home) (more bool, failed error) {
+func (b *Cluster) writeSome(ctx context.Context, h *home) (more bool, failed error) {
 	all := b.view.propose(writeBatch)
 	if len(all) == 0 {
 		return false, nil

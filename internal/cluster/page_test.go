@@ -37,7 +37,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("docs/bus.md does not show\n%s", text)
 		}
 	}
-	for _, of := range []any{ferrule.Event{}, ferrule.Reading{}, ferrule.Hole{}, record{}, lease{}, layout{}, request{}} {
+	for _, of := range []any{ferrule.Event{}, ferrule.Reading{}, ferrule.Gap{}, record{}, lease{}, layout{}, request{}} {
 		for field := range reflect.TypeOf(of).Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if !strings.Contains(page, `"`+name+`":`) && !strings.Contains(page, "`"+name+"`") {
@@ -56,14 +56,14 @@ func pageSays() (all []string) {
 		}
 	}
 	add(n.sample("DEVICE", "PROBE", false), n.sample("DEVICE", "PROBE", true), names{"*", "*"}.sample("*", "*", false), samplesStream, jetstream.MsgIDHeader)
-	for _, why := range []ferrule.HoleReason{ferrule.Lost, ferrule.Unclear, ferrule.Restart, ferrule.Silent, ferrule.Dropped} {
+	for _, why := range []ferrule.GapReason{ferrule.Lost, ferrule.Unclear, ferrule.Restart, ferrule.Silent, ferrule.Dropped} {
 		add(string(why))
 	}
 	add(n.event("DEVICE", "WHAT"), n.journal("CHAIN"), n.replies()+"TOKEN", n.inbox()+".…")
 	for _, verb := range []string{verbCall, verbCancel, verbAsk, verbAnswer} {
 		add(n.at("NODE", "BOOT", verb))
 	}
-	for _, what := range []ferrule.What{ferrule.Appeared, ferrule.Gone, ferrule.ChangedKind, ferrule.HeldBack, ferrule.Quarantined, ferrule.Said} {
+	for _, what := range []ferrule.EventType{ferrule.Appeared, ferrule.Gone, ferrule.ChangedKind, ferrule.PendingFound, ferrule.Quarantined, ferrule.Said} {
 		all = append(all, "| `"+string(what)+"` |")
 	}
 	for _, kind := range []byte{frameResult, frameError, framePart, frameProgress, frameQuestion, frameMoved, frameRunning, frameUnknown, frameForgot} {
@@ -74,7 +74,7 @@ func pageSays() (all []string) {
 	mib := func(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 	return append(all, mib(eventsBytes), mib(leasesMost), mib(spoolBytes), mib(keptBytes), fmt.Sprintf("%d GiB", journalMost>>30), fmt.Sprintf("%d GiB", kindsMost>>30),
 		fmt.Sprintf("%d hours, %d GiB", samplesAge/time.Hour, int64(samplesBytes)>>30), fmt.Sprintf("up to %d and %d MiB", maxBacklog, maxBacklogBytes>>20),
-		fmt.Sprintf("%d samples in %d series", ferrule.MaxSamples, ferrule.MaxSeries), fmt.Sprintf("%d days", eventsAge/24/time.Hour), fmt.Sprintf("%d KiB", maxRecord>>10), fmt.Sprintf("%d KiB", maxPacked>>10),
+		fmt.Sprintf("%d samples in %d series", ferrule.MaxSamples, ferrule.MaxBatches), fmt.Sprintf("%d days", eventsAge/24/time.Hour), fmt.Sprintf("%d KiB", maxRecord>>10), fmt.Sprintf("%d KiB", maxPacked>>10),
 		fmt.Sprintf("%v seconds", leaseTTL.Seconds()), fmt.Sprintf("every %v", leaseRenew.Seconds()), fmt.Sprintf("%v seconds", keepTime.Seconds()),
 		fmt.Sprintf("%v seconds without news", askAfter.Seconds()), fmt.Sprintf("%d events", maxSpool),
 		fmt.Sprintf("at most %d KiB", ferrule.MaxParams>>10), fmt.Sprintf("%d things", maxSaid), fmt.Sprintf("the last %d on each subject", eventsEach))
@@ -85,22 +85,22 @@ func pageShows() []any {
 	const kind = "cb80d5cc8edddbc90f8b2000a71eb73c321bb340a27432434e19b109bfefd752"
 	at := time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
 	pump := &ferrule.Device{
-		ID: "pump", Address: "usb:2341:0043:85735313", Medium: "serial", Dialect: "mcpu", Node: "north", Kind: kind,
+		ID: "pump", Address: "usb:2341:0043:85735313", Transport: "serial", Protocol: "mcpu", Node: "north", Kind: kind,
 		State: ferrule.StateOnline, Since: at, Trust: ferrule.TrustAdopted,
 	}
 	return []any{
-		ferrule.Event{Seq: 42, Time: at, What: ferrule.Gone, Device: "pump", Node: "north", Kind: kind, Reason: "it was unplugged"},
+		ferrule.Event{Seq: 42, Time: at, Type: ferrule.Gone, Device: "pump", Node: "north", Kind: kind, Reason: "it was unplugged"},
 		ferrule.Event{
-			Seq: 43, Time: at, What: ferrule.Said, Device: "toy", Node: "north", Kind: kind,
+			Seq: 43, Time: at, Type: ferrule.Said, Device: "toy", Node: "north", Kind: kind,
 			Method: "notifications/state_changed", Params: json.RawMessage(`{"newState":"idle"}`),
 		},
-		ferrule.Reading{Device: "pump", Node: "north", Probe: "flow", Time: at, Series: []ferrule.Series{{
+		ferrule.Reading{Device: "pump", Node: "north", Poll: "flow", Time: at, Batches: []ferrule.SampleBatch{{
 			Signal: "flow", Unit: "l/min",
 			Samples: []ferrule.Sample{
 				{Time: at.Add(-time.Second), Value: 4.2, Within: ferrule.Duration(250 * time.Millisecond)},
 				{Time: at.Add(-500 * time.Millisecond), Value: 4.3, Within: ferrule.Duration(250 * time.Millisecond)},
 			},
-			Holes: []ferrule.Hole{{From: at.Add(-time.Minute), To: at.Add(-time.Second), Why: ferrule.Lost, Most: 117}},
+			Gaps: []ferrule.Gap{{From: at.Add(-time.Minute), To: at.Add(-time.Second), Reason: ferrule.Lost, MaxMissing: 117}},
 		}}},
 		recordOf(pump, 7),
 		lease{"k3v7m2q6x4t5w2a3b7c6", "h5d2n7c4qa", "1.4.0"},

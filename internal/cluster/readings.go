@@ -15,7 +15,7 @@ import (
 // Measured takes in what asking an own device has brought, to be kept, and tells those
 // who listen. It does not block; it is false if too much waits to be kept already, and
 // then nobody has heard of it.
-func (b *Bus) Measured(r ferrule.Reading) bool {
+func (b *Cluster) Measured(r ferrule.Reading) bool {
 	r.Node = b.cfg.Node
 	data, err := encodeReading(&r)
 	if err == nil {
@@ -25,7 +25,7 @@ func (b *Bus) Measured(r ferrule.Reading) bool {
 		b.notFit(r.Device, err)
 		return false
 	}
-	if !b.carrier.backlog.add(b.names.sample(r.Device, r.Probe, b.cfg.Mode == Leaf), data) {
+	if !b.carrier.backlog.add(b.names.sample(r.Device, r.Poll, b.cfg.Mode == Leaf), data) {
 		return false
 	}
 	b.tuner.tell(r)
@@ -33,7 +33,7 @@ func (b *Bus) Measured(r ferrule.Reading) bool {
 }
 
 // notFit tells once of a reading that can never be kept.
-func (b *Bus) notFit(of string, err error) {
+func (b *Cluster) notFit(of string, err error) {
 	b.unfit.Do(func() { b.parts.Log.Error("bus: a reading of "+of+" cannot be kept, and perhaps others", "err", err) })
 }
 
@@ -76,7 +76,7 @@ func (n names) parseReading(subject string, data []byte) (r ferrule.Reading, err
 		return r, err
 	}
 	of := names{n.tenant, r.Node}
-	if subject != of.sample(r.Device, r.Probe, false) && subject != of.sample(r.Device, r.Probe, true) {
+	if subject != of.sample(r.Device, r.Poll, false) && subject != of.sample(r.Device, r.Poll, true) {
 		return r, fmt.Errorf("a reading of %s is sent as %q", r.Device, subject)
 	}
 	return r, nil

@@ -21,7 +21,7 @@ import (
 // lightOf is what a device says when it is asked for the nth time.
 func lightOf(device string, n int) ferrule.Reading {
 	at := time.UnixMicro(1_700_000_000_000_000 + int64(n)*1000)
-	return ferrule.Reading{Device: device, Probe: "light", Time: at, Series: []ferrule.Series{
+	return ferrule.Reading{Device: device, Poll: "light", Time: at, Batches: []ferrule.SampleBatch{
 		{Signal: "light", Unit: "lx", Samples: []ferrule.Sample{{Time: at, Value: float64(n), Within: ferrule.Duration(time.Millisecond)}}},
 		{Signal: "heat"},
 	}}
@@ -69,21 +69,21 @@ func (s *site) reads(after string) *reader {
 	return r
 }
 
-func (r *reader) take(k ferrule.Recorded) error {
+func (r *reader) take(k ferrule.StoredReading) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.level = r.level || k.Rest == 0
-	if k.Again {
+	r.level = r.level || k.Remaining == 0
+	if k.MayRepeat {
 		r.again++
 	}
 	if k.Reading == nil {
 		return nil
 	}
-	n := int(k.Reading.Series[0].Samples[0].Value)
+	n := int(k.Reading.Batches[0].Samples[0].Value)
 	if k.Lost {
 		r.lost = append(r.lost, n)
 	}
-	r.values, r.at = append(r.values, n), append(r.at, k.At)
+	r.values, r.at = append(r.values, n), append(r.at, k.Position)
 	return nil
 }
 
@@ -208,7 +208,7 @@ func TestReadingsLost(t *testing.T) {
 		t.Error("a place that makes no sense is taken")
 	}
 	wrong := errors.New("enough")
-	if err := a.bus.Readings(t.Context(), "", func(ferrule.Recorded) error { return wrong }); !errors.Is(err, wrong) {
+	if err := a.bus.Readings(t.Context(), "", func(ferrule.StoredReading) error { return wrong }); !errors.Is(err, wrong) {
 		t.Errorf("a reader that has enough gets %v", err)
 	}
 }
@@ -219,14 +219,14 @@ func TestReadingsOfOthers(t *testing.T) {
 	a := node(t, "a", oneServer(t))
 	a.measures("robot", 0, 1)
 	a.reads("").has(0, 1)
-	for n, data := range []string{`{}`, `{"device":"robot","node":"a","probe":"light","time":"2026-11-15T12:00:00Z","series":[{"signal":"light","times":[1],"values":[1],"within":[1]}]}`} {
+	for n, data := range []string{`{}`, `{"device":"robot","node":"a","poll":"light","time":"2026-11-15T12:00:00Z","batches":[{"signal":"light","times":[1],"values":[1],"within":[1]}]}`} {
 		if _, err := a.bus.engine.Load().home.Publish(t.Context(), a.bus.names.sample("robot", "light", false), []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 		var place string
 		enough := errors.New("enough")
-		err := a.bus.Readings(t.Context(), "", func(k ferrule.Recorded) error {
-			if place = k.At; k.Rest == 0 {
+		err := a.bus.Readings(t.Context(), "", func(k ferrule.StoredReading) error {
+			if place = k.Position; k.Remaining == 0 {
 				return enough
 			}
 			return nil
@@ -245,8 +245,8 @@ func TestReadingsOvertaken(t *testing.T) {
 	t.Parallel()
 	a := node(t, "a", DefaultConfig())
 	a.measures("robot", 0, 3000)
-	wait, seen := make(chan struct{}), make(chan ferrule.Recorded, 10000)
-	go a.bus.Readings(t.Context(), "", func(k ferrule.Recorded) error {
+	wait, seen := make(chan struct{}), make(chan ferrule.StoredReading, 10000)
+	go a.bus.Readings(t.Context(), "", func(k ferrule.StoredReading) error {
 		seen <- k
 		if len(seen) == 1 {
 			<-wait
@@ -265,7 +265,7 @@ func TestReadingsOvertaken(t *testing.T) {
 		if k.Lost {
 			lost++
 		}
-		if k.Reading != nil && k.Reading.Series[0].Samples[0].Value == 3009 {
+		if k.Reading != nil && k.Reading.Batches[0].Samples[0].Value == 3009 {
 			break
 		}
 	}
@@ -329,7 +329,7 @@ func TestReadingTooLong(t *testing.T) {
 	a := node(t, "a", cfg)
 	long := lightOf("robot", 0)
 	for n := 1; n < ferrule.MaxSamples; n++ {
-		long.Series[0].Samples = append(long.Series[0].Samples, lightOf("robot", n).Series[0].Samples[0])
+		long.Batches[0].Samples = append(long.Batches[0].Samples, lightOf("robot", n).Batches[0].Samples[0])
 	}
 	a.measures("robot", 1, 2)
 	if !a.bus.Measured(long) {
@@ -454,10 +454,10 @@ func TestReadingsAtSite(t *testing.T) {
 	atCentre, atTwo := make(chan int, 1000), make(chan int, 1000)
 	listen := func(s *site, device string, heard chan int) func() {
 		return s.bus.Samples(device, "light", func(r ferrule.Reading) {
-			if len(r.Series) != 1 || r.Node != "one" && r.Node != "centre" {
+			if len(r.Batches) != 1 || r.Node != "one" && r.Node != "centre" {
 				t.Errorf("got %+v", r)
 			}
-			heard <- int(r.Series[0].Samples[0].Value)
+			heard <- int(r.Batches[0].Samples[0].Value)
 		})
 	}
 	defer listen(centre, "pump", atCentre)()
@@ -534,7 +534,7 @@ func TestSamples(t *testing.T) {
 	heard := make(chan string, 100)
 	listen := func(device, signal string) func() {
 		return a.bus.Samples(device, signal, func(r ferrule.Reading) {
-			for _, s := range r.Series {
+			for _, s := range r.Batches {
 				heard <- fmt.Sprint(r.Node, ".", r.Device, ".", s.Signal, ".", len(s.Samples))
 			}
 		})
@@ -591,9 +591,9 @@ func TestSamplesOnce(t *testing.T) {
 // on as the same.
 func FuzzReading(f *testing.F) {
 	n := names{"acme", "a"}
-	f.Add("ferrule.acme.sample.b.toy.light", []byte(`{"device":"toy","node":"b","probe":"light","time":"2026-11-15T12:00:00Z","series":[{"signal":"light","times":[1700000000000000,500000],"values":[1,2],"within":[250000,-3]}]}`), "k-b-7")
-	f.Add("ferrule.acme.sample.b.toy.light.site", []byte(`{"device":"toy","node":"b","probe":"light","time":"2026-11-15T12:00:00Z","series":[{"signal":"light","holes":[{"from":"2026-11-15T12:00:00Z","to":"2026-11-15T12:00:00Z","why":"lost"}]}]}`), "")
-	f.Add("ferrule.acme.sample.b.toy.heat", []byte(`{"device":"toy","node":"c","probe":"light"}`), "-")
+	f.Add("ferrule.acme.sample.b.toy.light", []byte(`{"device":"toy","node":"b","poll":"light","time":"2026-11-15T12:00:00Z","batches":[{"signal":"light","times":[1700000000000000,500000],"values":[1,2],"within":[250000,-3]}]}`), "k-b-7")
+	f.Add("ferrule.acme.sample.b.toy.light.site", []byte(`{"device":"toy","node":"b","poll":"light","time":"2026-11-15T12:00:00Z","batches":[{"signal":"light","gaps":[{"from":"2026-11-15T12:00:00Z","to":"2026-11-15T12:00:00Z","reason":"lost"}]}]}`), "")
+	f.Add("ferrule.acme.sample.b.toy.heat", []byte(`{"device":"toy","node":"c","poll":"light"}`), "-")
 	f.Fuzz(func(t *testing.T, subject string, data []byte, id string) {
 		msg := nats.NewMsg(subject)
 		msg.Header.Set(jetstream.MsgIDHeader, id)
@@ -605,14 +605,14 @@ func FuzzReading(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.Check() != nil || !strings.HasPrefix(subject, names{"acme", r.Node}.sample(r.Device, r.Probe, false)) {
+		if r.Check() != nil || !strings.HasPrefix(subject, names{"acme", r.Node}.sample(r.Device, r.Poll, false)) {
 			t.Errorf("%q was taken for %+v", subject, r)
 		}
 		again, err := encodeReading(&r)
 		if err != nil {
 			return // a moment that cannot be written
 		}
-		if same, err := n.parseReading(subject, again); err != nil || same.Device != r.Device || len(same.Series) != len(r.Series) {
+		if same, err := n.parseReading(subject, again); err != nil || same.Device != r.Device || len(same.Batches) != len(r.Batches) {
 			t.Errorf("%+v was sent on as %s: %v", r, again, err)
 		}
 	})

@@ -12,18 +12,18 @@ import (
 // record is a device as the registry keeps it: small, because a server has all of
 // them in memory. What the device says of itself is kept once a Kind.
 type record struct {
-	Address string            `json:"address"`
-	Local   bool              `json:"local,omitempty"`
-	Medium  string            `json:"medium,omitempty"`
-	Dialect string            `json:"dialect,omitempty"`
-	Node    string            `json:"node"`
-	Epoch   uint64            `json:"epoch"`
-	Kind    ferrule.Kind      `json:"kind"`
-	State   ferrule.State     `json:"state"`
-	Since   int64             `json:"since"` // milliseconds
-	Reason  string            `json:"reason,omitempty"`
-	Held    bool              `json:"held,omitempty"`
-	Labels  map[string]string `json:"labels,omitempty"`
+	Address   string            `json:"address"`
+	Local     bool              `json:"local,omitempty"`
+	Transport string            `json:"transport,omitempty"`
+	Protocol  string            `json:"protocol,omitempty"`
+	Node      string            `json:"node"`
+	Epoch     uint64            `json:"epoch"`
+	Kind      ferrule.Kind      `json:"kind"`
+	State     ferrule.State     `json:"state"`
+	Since     int64             `json:"since"` // milliseconds
+	Reason    string            `json:"reason,omitempty"`
+	Pending   bool              `json:"pending,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
 	// Restarted and Changed are in milliseconds, too; 0 is never.
 	Restarted int64        `json:"restarted,omitempty"`
 	Changed   int64        `json:"changed,omitempty"`
@@ -39,9 +39,9 @@ const (
 
 func recordOf(dev *ferrule.Device, epoch uint64) record {
 	return record{
-		Address: dev.Address, Local: dev.Local, Medium: dev.Medium, Dialect: dev.Dialect, Node: dev.Node, Epoch: epoch, Kind: dev.Kind,
+		Address: dev.Address, Local: dev.Local, Transport: dev.Transport, Protocol: dev.Protocol, Node: dev.Node, Epoch: epoch, Kind: dev.Kind,
 		State: dev.State, Since: millis(dev.Since), Reason: ferrule.Clean(dev.Reason, maxReason),
-		Held: dev.Trust == ferrule.TrustHeld, Labels: dev.Labels,
+		Pending: dev.Trust == ferrule.TrustPending, Labels: dev.Labels,
 		Restarted: millis(dev.Restarted), Changed: millis(dev.Changed), Previous: dev.Previous,
 	}
 }
@@ -50,12 +50,12 @@ func recordOf(dev *ferrule.Device, epoch uint64) record {
 // its manifest's to tell.
 func (r *record) device(id string) *ferrule.Device {
 	dev := &ferrule.Device{
-		ID: id, Address: r.Address, Local: r.Local, Medium: r.Medium, Dialect: r.Dialect, Node: r.Node, Epoch: r.Epoch, Kind: r.Kind,
+		ID: id, Address: r.Address, Local: r.Local, Transport: r.Transport, Protocol: r.Protocol, Node: r.Node, Epoch: r.Epoch, Kind: r.Kind,
 		State: r.State, Since: moment(r.Since), Reason: r.Reason, Trust: ferrule.TrustAdopted, Labels: r.Labels,
 		Restarted: moment(r.Restarted), Changed: moment(r.Changed), Previous: r.Previous,
 	}
-	if r.Held {
-		dev.Trust = ferrule.TrustHeld
+	if r.Pending {
+		dev.Trust = ferrule.TrustPending
 	}
 	return dev
 }
@@ -106,7 +106,7 @@ func parseRecord(data []byte) (*record, error) {
 		return nil, fmt.Errorf("kind %q", ferrule.Clean(string(r.Kind), ferrule.MaxWord))
 	}
 	r.Kind, r.Previous = interned(r.Kind), interned(r.Previous)
-	r.Node, r.Medium, r.Dialect = interned(r.Node), interned(ferrule.Clean(r.Medium, ferrule.MaxWord)), interned(ferrule.Clean(r.Dialect, ferrule.MaxWord))
+	r.Node, r.Transport, r.Protocol = interned(r.Node), interned(ferrule.Clean(r.Transport, ferrule.MaxWord)), interned(ferrule.Clean(r.Protocol, ferrule.MaxWord))
 	r.Address = ferrule.Clean(r.Address, ferrule.MaxText)
 	r.Reason = ferrule.Clean(r.Reason, maxReason)
 	return r, nil

@@ -58,7 +58,7 @@ func TestRecords(t *testing.T) {
 // TestRecordIsSmall: a server has all records in memory.
 func TestRecordIsSmall(t *testing.T) {
 	dev := &ferrule.Device{
-		ID: "esp32-demo-ab12", Address: "usb:303a:1001:34851871A3D4", Medium: "serial", Dialect: "mcpu", Node: "gateway-7", Epoch: 12,
+		ID: "esp32-demo-ab12", Address: "usb:303a:1001:34851871A3D4", Transport: "serial", Protocol: "mcpu", Node: "gateway-7", Epoch: 12,
 		Kind: ferrule.Kind(strings.Repeat("f", 64)), State: ferrule.StateOnline, Since: time.Now(), Trust: ferrule.TrustAdopted,
 	}
 	r := recordOf(dev, 12)
@@ -262,7 +262,7 @@ func TestEvents(t *testing.T) {
 	a.bus.engine.Load().conn.Flush()
 	dev := b.has("robot", "arm", ferrule.StateOffline)
 	held := *dev
-	held.State, held.Trust, held.Since = ferrule.StateOnline, ferrule.TrustHeld, time.Now()
+	held.State, held.Trust, held.Since = ferrule.StateOnline, ferrule.TrustPending, time.Now()
 	b.bus.Put(&held, &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "bad", Quarantine: "no"}}})
 	changed := held
 	changed.Kind, changed.Previous, changed.Since = "another", held.Kind, time.Now().Add(time.Second)
@@ -280,7 +280,7 @@ func TestEvents(t *testing.T) {
 			t.Fatalf("only %v", got)
 		}
 	}
-	want := []string{"gone", "appeared", "held", "quarantined", "gone", "appeared", "changed", "held", "gone"}
+	want := []string{"gone", "appeared", "pending", "quarantined", "gone", "appeared", "changed", "pending", "gone"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -379,7 +379,7 @@ func TestUnacknowledged(t *testing.T) {
 
 // TestConcerns: that one thing is well again does not make good another.
 func TestConcerns(t *testing.T) {
-	b := &Bus{parts: Parts{Log: slog.New(slog.DiscardHandler)}, intake: &intake{}, view: bareView()}
+	b := &Cluster{parts: Parts{Log: slog.New(slog.DiscardHandler)}, intake: &intake{}, view: bareView()}
 	b.wrong[taking] = starting
 	b.say(leasing, "")
 	if s := b.State(); s.Working || !s.Since.IsZero() {

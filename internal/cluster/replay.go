@@ -20,7 +20,7 @@ import (
 // If the reading that it is to go on after is no longer there, it begins with the first
 // that is, says that some may be lost, and that those that are kept by then may have been
 // read before.
-func (b *Bus) Readings(ctx context.Context, after string, fn func(ferrule.Recorded) error) error {
+func (b *Cluster) Readings(ctx context.Context, after string, fn func(ferrule.StoredReading) error) error {
 	at, err := parsePlace(after)
 	if err != nil {
 		return err
@@ -79,8 +79,8 @@ func (k keptAt) follows(before keptAt) bool {
 
 // replay is one way through the readings of this node.
 type replay struct {
-	bus *Bus
-	fn  func(ferrule.Recorded) error
+	bus *Cluster
+	fn  func(ferrule.StoredReading) error
 	at  keptAt // of the last that was read
 	// missed is what could not be found when it began with the first; up to until there
 	// may be some that were read before.
@@ -199,7 +199,7 @@ func (r *replay) compare(ctx context.Context, stream jetstream.Stream, at keptAt
 func (r *replay) take(msg jetstream.Msg, at keptAt, rest uint64) error {
 	reading, err := r.bus.names.parseReading(msg.Subject(), msg.Data())
 	if err == nil && reading.Node == r.bus.cfg.Node {
-		if err := r.fn(ferrule.Recorded{Reading: &reading, At: at.String(), Lost: r.lost, Again: at.seq <= r.until, Rest: rest}); err != nil {
+		if err := r.fn(ferrule.StoredReading{Reading: &reading, Position: at.String(), Lost: r.lost, MayRepeat: at.seq <= r.until, Remaining: rest}); err != nil {
 			return err
 		}
 		r.lost, r.level = false, r.level || rest == 0
@@ -217,5 +217,5 @@ func (r *replay) caughtUp() error {
 		return nil
 	}
 	r.level = true
-	return r.fn(ferrule.Recorded{At: r.at.String()})
+	return r.fn(ferrule.StoredReading{Position: r.at.String()})
 }

@@ -33,10 +33,10 @@ func (r *record) field(key string, s *scanner) bool {
 		return scanText(s, &r.Address)
 	case "local":
 		return s.yes(&r.Local)
-	case "medium":
-		return scanText(s, &r.Medium)
-	case "dialect":
-		return scanText(s, &r.Dialect)
+	case "transport":
+		return scanText(s, &r.Transport)
+	case "protocol":
+		return scanText(s, &r.Protocol)
 	case "node":
 		return scanText(s, &r.Node)
 	case "epoch":
@@ -51,8 +51,8 @@ func (r *record) field(key string, s *scanner) bool {
 		return s.moment(&r.Since)
 	case "reason":
 		return scanText(s, &r.Reason)
-	case "held":
-		return s.yes(&r.Held)
+	case "pending":
+		return s.yes(&r.Pending)
 	case "restarted":
 		return s.moment(&r.Restarted)
 	case "changed":

@@ -12,8 +12,8 @@ import (
 // FuzzScan: what is read in the quick way is what encoding/json reads.
 func FuzzScan(f *testing.F) {
 	dev := &ferrule.Device{
-		ID: "lamp", Address: "usb:303a:1001:3485", Local: true, Medium: "serial", Dialect: "mcpu", Node: "b", Kind: "abc",
-		State: ferrule.StateOffline, Since: time.UnixMilli(1), Reason: "unplugged", Trust: ferrule.TrustHeld,
+		ID: "lamp", Address: "usb:303a:1001:3485", Local: true, Transport: "serial", Protocol: "mcpu", Node: "b", Kind: "abc",
+		State: ferrule.StateOffline, Since: time.UnixMilli(1), Reason: "unplugged", Trust: ferrule.TrustPending,
 		Restarted: time.UnixMilli(2), Changed: time.UnixMilli(3), Previous: "def",
 	}
 	for range 2 {

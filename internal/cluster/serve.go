@@ -163,7 +163,7 @@ func (i *inbox) question(s *served) (int, <-chan answer) {
 // ear is where this node hears what others ask of it. There is one subscription, however
 // many devices it has.
 type ear struct {
-	bus    *Bus
+	bus    *Cluster
 	engine *engine
 	sub    *nats.Subscription
 
@@ -232,14 +232,14 @@ func (l *ear) receive(ctx context.Context, msg *nats.Msg) {
 
 // reply sends an end to where it goes. That it gets lost is reckoned with: it is
 // kept.
-func (b *Bus) reply(e *engine, to string, end [][]byte) {
+func (b *Cluster) reply(e *engine, to string, end [][]byte) {
 	for _, f := range end {
 		e.conn.Publish(to, f)
 	}
 }
 
 // accept begins to serve a call.
-func (b *Bus) accept(ctx context.Context, e *engine, msg *nats.Msg, hands *hands) {
+func (b *Cluster) accept(ctx context.Context, e *engine, msg *nats.Msg, hands *hands) {
 	ctx, cancel := context.WithCancel(ctx)
 	s, err := b.inbox.enter(msg.Reply, cancel)
 	if err != nil {
@@ -260,7 +260,7 @@ func (b *Bus) accept(ctx context.Context, e *engine, msg *nats.Msg, hands *hands
 
 // serve has the device do what another node's caller asks for, and returns what is
 // to be said in the end.
-func (b *Bus) serve(ctx context.Context, e *engine, msg *nats.Msg, s *served) [][]byte {
+func (b *Cluster) serve(ctx context.Context, e *engine, msg *nats.Msg, s *served) [][]byte {
 	failed := func(err error) [][]byte { return [][]byte{frame(frameError, ferrule.AsError(err))} }
 	var req request
 	if err := json.Unmarshal(msg.Data, &req); err != nil {
@@ -300,7 +300,7 @@ func (b *Bus) serve(ctx context.Context, e *engine, msg *nats.Msg, s *served) []
 }
 
 // safely serves a call. A panic costs this call and nothing else.
-func (b *Bus) safely(ctx context.Context, handle ferrule.Handler, call *ferrule.Call) (result *ferrule.Result, err error) {
+func (b *Cluster) safely(ctx context.Context, handle ferrule.Handler, call *ferrule.Call) (result *ferrule.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			b.parts.Log.Error("a call of another node panicked", "call", call.ID, "device", call.Device, "tool", call.Tool, "err", r)
@@ -319,10 +319,10 @@ func targetOf(h holding, req *request) (ferrule.Target, error) {
 		return ferrule.Target{}, changed(dev)
 	case dev.State != ferrule.StateOnline:
 		return ferrule.Target{}, dev.OfflineError()
-	case dev.Trust == ferrule.TrustHeld:
-		return ferrule.Target{}, ferrule.Errorf(ferrule.Held, "%s is not trusted any more", dev.ID).WithHint("`ferrule adopt %s` trusts it", dev.ID)
+	case dev.Trust == ferrule.TrustPending:
+		return ferrule.Target{}, ferrule.Errorf(ferrule.Pending, "%s is not trusted any more", dev.ID).WithHint("`ferrule adopt %s` trusts it", dev.ID)
 	}
-	tool := h.laid.Asks(req.Call.Act, req.Call.Tool)
+	tool := h.laid.ToolFor(req.Call.Operation, req.Call.Tool)
 	switch {
 	case tool == nil:
 		return ferrule.Target{}, changed(dev)
@@ -336,7 +336,7 @@ func targetOf(h holding, req *request) (ferrule.Target, error) {
 }
 
 // ask asks the caller on the other node something.
-func (b *Bus) ask(ctx context.Context, e *engine, reply string, s *served, q ferrule.Question) (ferrule.Answer, error) {
+func (b *Cluster) ask(ctx context.Context, e *engine, reply string, s *served, q ferrule.Question) (ferrule.Answer, error) {
 	number, said := b.inbox.question(s)
 	if err := e.conn.Publish(reply, frame(frameQuestion, question{number, q})); err != nil {
 		return ferrule.Answer{}, err

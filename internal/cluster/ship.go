@@ -134,7 +134,7 @@ const maxLines = 256 << 10
 
 // shipJournal copies this node's journal. That it cannot be read is no reason not to
 // take part.
-func (b *Bus) shipJournal(ctx context.Context, e *engine, h *home) error {
+func (b *Cluster) shipJournal(ctx context.Context, e *engine, h *home) error {
 	say := b.told("the journal is", "copied")
 	first, err := b.parts.Journal.Lines(ctx, 0, 1) // it says which chain it is
 	for err != nil {
@@ -159,7 +159,7 @@ func (b *Bus) shipJournal(ctx context.Context, e *engine, h *home) error {
 
 // sameJournal tells whether this node's journal goes on where its copy ends. One
 // that was cut off, and has grown since, does not.
-func (b *Bus) sameJournal(last uint64, copied []byte) error {
+func (b *Cluster) sameJournal(last uint64, copied []byte) error {
 	line := bytes.TrimSuffix(copied, []byte("\n"))
 	line = line[bytes.LastIndexByte(line, '\n')+1:]
 	hash, _, _ := bytes.Cut(line, []byte(" "))
@@ -173,7 +173,7 @@ func (b *Bus) sameJournal(last uint64, copied []byte) error {
 }
 
 // shipEvents brings events to where all nodes can read them.
-func (b *Bus) shipEvents(ctx context.Context, e *engine, h *home) error {
+func (b *Cluster) shipEvents(ctx context.Context, e *engine, h *home) error {
 	source, err := b.eventSource(ctx, e)
 	if err != nil {
 		return err
@@ -190,14 +190,14 @@ func (b *Bus) shipEvents(ctx context.Context, e *engine, h *home) error {
 			}
 			event.Node = b.cfg.Node
 			data, err := encodeEvent(event)
-			return parcel{b.names.event(event.Device, string(event.What)), event.Seq, event.Seq, data}, err
+			return parcel{b.names.event(event.Device, string(event.Type)), event.Seq, event.Seq, data}, err
 		},
 	}
 	return r.ship(ctx, b.told("events are", "kept"))
 }
 
 // told logs why something is not done, once, and that it is again.
-func (b *Bus) told(what, done string) func(error) {
+func (b *Cluster) told(what, done string) func(error) {
 	var why string
 	return func(err error) {
 		now := ""
@@ -223,7 +223,7 @@ type eventSource interface {
 
 // eventSource is the spool in memory, or on a leaf its copy on disk: a hub can be
 // away for longer than a gateway runs.
-func (b *Bus) eventSource(ctx context.Context, e *engine) (eventSource, error) {
+func (b *Cluster) eventSource(ctx context.Context, e *engine) (eventSource, error) {
 	if e.local == nil {
 		return b.spool, nil
 	}
@@ -240,9 +240,9 @@ type diskSpool struct {
 // spoolSubjects are those of a spool. They do not cross to the hub.
 const spoolSubjects = "ferrule-spool.>"
 
-func spoolSubject(e ferrule.Event) string { return "ferrule-spool." + e.Device + "." + string(e.What) }
+func spoolSubject(e ferrule.Event) string { return "ferrule-spool." + e.Device + "." + string(e.Type) }
 
-func (b *Bus) openDiskSpool(ctx context.Context, e *engine) (*diskSpool, error) {
+func (b *Cluster) openDiskSpool(ctx context.Context, e *engine) (*diskSpool, error) {
 	stream, err := e.local.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: spoolStream, Subjects: []string{spoolSubjects}, Storage: jetstream.FileStorage, MaxMsgsPerSubject: eventsEach,
 		MaxBytes: min(spoolBytes, b.cfg.Store/4), Discard: jetstream.DiscardOld, AllowDirect: true,
@@ -289,7 +289,7 @@ func (s *diskSpool) next(ctx context.Context, after uint64) (e ferrule.Event, er
 
 // keepSpool brings events from memory to a leaf's own store, as they come, until
 // ctx ends, or the store is beyond help.
-func (b *Bus) keepSpool(ctx context.Context, e *engine) error {
+func (b *Cluster) keepSpool(ctx context.Context, e *engine) error {
 	if _, err := b.openDiskSpool(ctx, e); err != nil {
 		return err
 	}

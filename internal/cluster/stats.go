@@ -13,7 +13,7 @@ type Stats struct {
 }
 
 // Stats may be asked for at any time.
-func (b *Bus) Stats() (s Stats) {
+func (b *Cluster) Stats() (s Stats) {
 	s.Spooled, s.Lost = b.spool.count()
 	s.Sending, s.Serving = b.outbox.underway(), b.inbox.underway()
 	return s

@@ -15,7 +15,7 @@ import (
 // the engine, at other nodes as far as it comes by way of it. Fn is called with one
 // reading at a time, which is shared and read only; it must not block, and must not call
 // stop.
-func (b *Bus) Samples(device, signal string, fn func(ferrule.Reading)) (stop func()) {
+func (b *Cluster) Samples(device, signal string, fn func(ferrule.Reading)) (stop func()) {
 	return b.tuner.join(device, &hearer{signal, fn})
 }
 
@@ -151,10 +151,10 @@ func (s *station) tell(r ferrule.Reading) {
 			h.fn(r)
 			continue
 		}
-		for i := range r.Series {
-			if r.Series[i].Signal == h.signal {
+		for i := range r.Batches {
+			if r.Batches[i].Signal == h.signal {
 				one := r
-				one.Series = r.Series[i : i+1 : i+1]
+				one.Batches = r.Batches[i : i+1 : i+1]
 				h.fn(one)
 			}
 		}

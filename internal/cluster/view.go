@@ -141,7 +141,7 @@ func (v *view) concerns(id string, h *holding, dev *ferrule.Device) {
 		v.move(id)
 	default:
 		v.touch(id)
-		if !online(h.device) || !h.device.Same(dev) {
+		if !online(h.device) || !h.device.SameHardware(dev) {
 			v.move(id)
 		}
 	}
@@ -289,7 +289,7 @@ func (v *view) known(id string) (*ferrule.Device, bool) {
 	if dev == nil || dev.Node == v.self {
 		return nil, false
 	}
-	if h := v.own[id]; h != nil && online(h.device) && (h.claim || h.epoch > 0) && h.device.Same(dev) {
+	if h := v.own[id]; h != nil && online(h.device) && (h.claim || h.epoch > 0) && h.device.SameHardware(dev) {
 		return nil, false // it is here now, and the registry is about to hear of it
 	}
 	return v.seen(dev, nil), true

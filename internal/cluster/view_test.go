@@ -28,7 +28,7 @@ func bareView() *view {
 
 func robotAt(node string, state ferrule.State, epoch uint64) *ferrule.Device {
 	return &ferrule.Device{
-		ID: "robot", Address: "usb:1", Medium: "serial", Dialect: "mcpu", Node: node, Epoch: epoch, Kind: "k",
+		ID: "robot", Address: "usb:1", Transport: "serial", Protocol: "mcpu", Node: node, Epoch: epoch, Kind: "k",
 		State: state, Since: time.Now(), Trust: ferrule.TrustAdopted,
 	}
 }
@@ -155,7 +155,7 @@ func (*staleRegistry) watch(context.Context, func(string, []byte, uint64), func(
 // tried again and again without a pause.
 func TestStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &Bus{intake: &intake{}, view: bareView(), work: make(chan struct{}, 1), published: map[ferrule.Kind]bool{"k": true}}
+		b := &Cluster{intake: &intake{}, view: bareView(), work: make(chan struct{}, 1), published: map[ferrule.Kind]bool{"k": true}}
 		b.view.reread(nil, 0)
 		b.view.settle(&intake{changes: []change{{id: "robot", device: robotAt("a", ferrule.StateOnline, 0)}}})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

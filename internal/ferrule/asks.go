@@ -4,16 +4,16 @@ import "slices"
 
 // Asks is the tool that a call is of: one of the device's, or, for another act, one
 // that only looks and stands for what is asked; nil if there is none.
-func (m *Manifest) Asks(act Act, name string) *Tool {
-	if act == UseTool {
+func (m *Manifest) ToolFor(act Operation, name string) *Tool {
+	if act == CallTool {
 		return m.Tool(name)
 	}
-	if !m.Can(act) || name == "" || len(name) > MaxURI {
+	if !m.Supports(act) || name == "" || len(name) > MaxURI {
 		return nil
 	}
 	stand := &Tool{Name: name, Effect: Reads, Check: noArguments}
 	switch act {
-	case Get:
+	case GetPrompt:
 		i := slices.IndexFunc(m.Prompts, func(p Prompt) bool { return p.Name == name })
 		if i < 0 {
 			return nil
@@ -21,7 +21,7 @@ func (m *Manifest) Asks(act Act, name string) *Tool {
 		stand.Check = m.Prompts[i].check
 	case Complete:
 		stand.Check = checkCompletion
-	case Follow, Leave:
+	case Subscribe, Unsubscribe:
 		stand.Cache = new(Duration) // each is to be told to the device
 	}
 	return stand

@@ -38,7 +38,7 @@ func (m *Manifest) Bound() {
 	m.boundPins()
 	m.boundResources()
 	m.boundPrompts()
-	m.Acts = slices.Compact(slices.Sorted(slices.Values(m.Acts)))
+	m.Operations = slices.Compact(slices.Sorted(slices.Values(m.Operations)))
 	if n := len(m.Notes); n > MaxNotes {
 		m.Notes = append(m.Notes[:MaxNotes-1:MaxNotes-1], fmt.Sprintf("and %d more notes", n-MaxNotes+1))
 	}
@@ -95,7 +95,7 @@ func (m *Manifest) boundResources() {
 func (r *Resource) bound() {
 	r.Name, r.Title, r.MIME = Clean(r.Name, MaxWord), Clean(r.Title, MaxWord), Clean(r.MIME, MaxWord)
 	r.Text, r.Size, r.Icons = Clean(r.Text, MaxText), max(0, r.Size), boundIcons(r.Icons)
-	r.For = r.For.bound()
+	r.Annotations = r.Annotations.bound()
 }
 
 // boundPrompts does the same for prompts.
@@ -154,11 +154,11 @@ func boundIcons(icons []Icon) (kept []Icon) {
 }
 
 // bound makes a regard safe; nil if it says nothing.
-func (r *Regard) bound() *Regard {
+func (r *Annotations) bound() *Annotations {
 	if r == nil {
 		return nil
 	}
-	kept := &Regard{Modified: Clean(r.Modified, MaxWord)}
+	kept := &Annotations{Modified: Clean(r.Modified, MaxWord)}
 	for _, who := range r.Audience {
 		if (who == "user" || who == "assistant") && !slices.Contains(kept.Audience, who) {
 			kept.Audience = append(kept.Audience, who)

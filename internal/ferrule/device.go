@@ -16,9 +16,9 @@ type Device struct {
 	Address string `json:"address"`
 	// Local tells that Address does so on its own node only: what has the same one
 	// on another node is another device.
-	Local   bool   `json:"local,omitempty"`
-	Medium  string `json:"medium"`
-	Dialect string `json:"dialect,omitempty"`
+	Local     bool   `json:"local,omitempty"`
+	Transport string `json:"transport"`
+	Protocol  string `json:"protocol,omitempty"`
 	// Node is the node that holds the device, or was the last to; Epoch grows with
 	// each that takes it, so that one which has lost it can be told apart.
 	Node  string `json:"node,omitempty"`
@@ -49,7 +49,7 @@ type Device struct {
 }
 
 // Same tells whether two records are of the same hardware.
-func (d *Device) Same(other *Device) bool {
+func (d *Device) SameHardware(other *Device) bool {
 	return d.Address == other.Address && (d.Node == other.Node || !d.Local && !other.Local)
 }
 
@@ -72,7 +72,7 @@ func (d *Device) OfflineError() *Error {
 			WithHint("is it on, and is %s its address?", d.Address)
 	}
 	return Errorf(Offline, "%s is offline since %s: %s", d.ID, Moment(d.Since), d.Reason).
-		WithHint("it was last on %s at %s", d.Medium, d.Address)
+		WithHint("it was last on %s at %s", d.Transport, d.Address)
 }
 
 // Moment is a time as people say it: the clock today, else the day too.
@@ -103,7 +103,7 @@ type Trust string
 // that was merely found is held: people see it, agents do not.
 const (
 	TrustAdopted Trust = "adopted"
-	TrustHeld    Trust = "held"
+	TrustPending Trust = "pending"
 )
 
 // MaxID is the longest device ID.

@@ -14,7 +14,7 @@ type Entry struct {
 	Phase     Phase           `json:"phase"`
 	Principal Principal       `json:"principal"`
 	Device    string          `json:"device"`
-	Act       Act             `json:"act,omitempty"`
+	Operation Operation       `json:"operation,omitempty"`
 	Tool      string          `json:"tool"`
 	Args      json.RawMessage `json:"args,omitempty"`
 	// What follows is of an outcome only.
@@ -31,9 +31,9 @@ type Phase string
 // change the world; Outcome is written for every call; Gap tells in its message
 // that records are missing, because the disk did not take them.
 const (
-	Intent  Phase = "intent"
-	Outcome Phase = "outcome"
-	Gap     Phase = "gap"
+	Intent     Phase = "intent"
+	Outcome    Phase = "outcome"
+	JournalGap Phase = "gap"
 )
 
 // JournalLines is records of one chain that follow each other, as the lines that

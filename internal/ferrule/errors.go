@@ -16,7 +16,7 @@ const (
 	Denied     Code = "denied"     // gateway: may not be called. No.
 	Invalid    Code = "invalid"    // gateway: the arguments do not fit. No.
 	Limited    Code = "limited"    // gateway: too many calls. No.
-	Held       Code = "held"       // gateway: the device waits to be adopted. No.
+	Pending    Code = "pending"    // gateway: the device waits to be adopted. No.
 	Offline    Code = "offline"    // gateway, before the first byte went out. No.
 	Busy       Code = "busy"       // gateway, before the first byte went out. No.
 	Refused    Code = "refused"    // device, before it tried. No.
@@ -38,7 +38,7 @@ type Error struct {
 	// Content is what the device gave with its failure; nil if nothing.
 	Content []Content
 	// Needs is who would have to be asked, where the caller has nobody who can be.
-	Needs []Asked
+	Needs []AskTarget
 	// Sent tells that bytes of the call may have left the gateway. It decides
 	// for the codes that can arise on either side of that moment; for the
 	// others the code alone decides.
@@ -107,13 +107,13 @@ func AsError(err error) *Error {
 // errorJSON is an Error as it is written: certainty is spelled out, so that no
 // reader has to know the table of codes.
 type errorJSON struct {
-	Code       Code      `json:"code"`
-	Message    string    `json:"message"`
-	Hint       string    `json:"hint,omitempty"`
-	Details    []string  `json:"details,omitempty"`
-	MayHaveRun bool      `json:"may_have_run"`
-	Content    []Content `json:"content,omitempty"`
-	Needs      []Asked   `json:"needs,omitempty"`
+	Code       Code        `json:"code"`
+	Message    string      `json:"message"`
+	Hint       string      `json:"hint,omitempty"`
+	Details    []string    `json:"details,omitempty"`
+	MayHaveRun bool        `json:"may_have_run"`
+	Content    []Content   `json:"content,omitempty"`
+	Needs      []AskTarget `json:"needs,omitempty"`
 }
 
 // MarshalJSON writes e with its certainty.

@@ -14,7 +14,7 @@ type Event struct {
 	// event as it happens is told none.
 	Seq    uint64    `json:"seq,omitempty"`
 	Time   time.Time `json:"time"`
-	What   What      `json:"what"`
+	Type   EventType `json:"type"`
 	Device string    `json:"device"`
 	Node   string    `json:"node"`
 	Kind   Kind      `json:"kind,omitempty"`
@@ -30,16 +30,16 @@ type Event struct {
 }
 
 // What tells what an Event is about.
-type What string
+type EventType string
 
 // What happens to devices.
 const (
-	Appeared    What = "appeared"    // it can be reached
-	Gone        What = "gone"        // it can no longer be reached
-	ChangedKind What = "changed"     // it says something else of itself than before
-	HeldBack    What = "held"        // it was found, and waits to be adopted
-	Quarantined What = "quarantined" // it has tools that cannot be used
-	Said        What = "said"        // it has told something, unasked
+	Appeared     EventType = "appeared"    // it can be reached
+	Gone         EventType = "gone"        // it can no longer be reached
+	ChangedKind  EventType = "changed"     // it says something else of itself than before
+	PendingFound EventType = "pending"     // it was found, and waits to be adopted
+	Quarantined  EventType = "quarantined" // it has tools that cannot be used
+	Said         EventType = "said"        // it has told something, unasked
 )
 
 // The bounds of an Event.
@@ -59,8 +59,8 @@ func (e *Event) Bound() error {
 	if n := len(e.Params); n > MaxParams {
 		return fmt.Errorf("params of %d bytes; at most %d are possible", n, MaxParams)
 	}
-	switch e.What {
-	case Appeared, Gone, ChangedKind, HeldBack, Quarantined:
+	switch e.Type {
+	case Appeared, Gone, ChangedKind, PendingFound, Quarantined:
 		e.Method, e.Params = "", nil
 	case Said:
 		if e.Method = Clean(e.Method, MaxMethod); e.Method == "" {
@@ -70,7 +70,7 @@ func (e *Event) Bound() error {
 			return err
 		}
 	default:
-		return fmt.Errorf("nothing is known that is called %q", Clean(string(e.What), MaxWord))
+		return fmt.Errorf("nothing is known that is called %q", Clean(string(e.Type), MaxWord))
 	}
 	e.Kind, e.Previous = Kind(Clean(string(e.Kind), MaxWord)), Kind(Clean(string(e.Previous), MaxWord))
 	e.Reason = Clean(e.Reason, MaxReason)

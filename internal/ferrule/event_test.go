@@ -11,7 +11,7 @@ import (
 // JSON, or it is not kept.
 func TestBoundEvent(t *testing.T) {
 	said := func(method, params string) ferrule.Event {
-		return ferrule.Event{What: ferrule.Said, Device: "toy", Method: method, Params: []byte(params)}
+		return ferrule.Event{Type: ferrule.Said, Device: "toy", Method: method, Params: []byte(params)}
 	}
 	for _, test := range []struct {
 		event        ferrule.Event
@@ -25,9 +25,9 @@ func TestBoundEvent(t *testing.T) {
 		{said("state", "{"), "", "no JSON"},
 		{said("state", `"`+strings.Repeat("x", ferrule.MaxParams)+`"`), "", "8194 bytes"},
 		{said("state", `"`+strings.Repeat("\xff", ferrule.MaxParams-2)+`"`), "", "24572 bytes"},
-		{ferrule.Event{What: "sang", Device: "toy"}, "", `"sang"`},
-		{ferrule.Event{What: ferrule.Gone, Device: "a.>"}, "", "a.>"},
-		{ferrule.Event{What: ferrule.Gone, Device: "toy", Method: "x", Params: []byte("x")}, "", ""},
+		{ferrule.Event{Type: "sang", Device: "toy"}, "", `"sang"`},
+		{ferrule.Event{Type: ferrule.Gone, Device: "a.>"}, "", "a.>"},
+		{ferrule.Event{Type: ferrule.Gone, Device: "toy", Method: "x", Params: []byte("x")}, "", ""},
 	} {
 		e := test.event
 		switch err := e.Bound(); {
@@ -37,7 +37,7 @@ func TestBoundEvent(t *testing.T) {
 			t.Errorf("got %q %q, want %q %q", e.Method, e.Params, test.method, test.want)
 		}
 	}
-	e := ferrule.Event{What: ferrule.Quarantined, Device: "toy", Reason: strings.Repeat("\x00", 9999), Tools: make([]string, 99)}
+	e := ferrule.Event{Type: ferrule.Quarantined, Device: "toy", Reason: strings.Repeat("\x00", 9999), Tools: make([]string, 99)}
 	if err := e.Bound(); err != nil || len(e.Reason) != ferrule.MaxReason || len(e.Tools) != ferrule.MaxNamed {
 		t.Errorf("%d bytes, %d tools, %v", len(e.Reason), len(e.Tools), err)
 	}

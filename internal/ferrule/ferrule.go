@@ -83,7 +83,7 @@ type Handler func(ctx context.Context, call *Call) (*Result, error)
 // Follower is told of every device and every change to it, in order. It must be
 // quick, and must not ask whoever tells it anything meanwhile. Both are shared and
 // read only; the manifest is laid, and nil for a device that was never reached.
-type Follower interface {
+type DeviceWatcher interface {
 	Put(dev *Device, laid *Manifest)
 	Remove(id string)
 }
@@ -97,7 +97,7 @@ type Call struct {
 	// Device is the ID of a device.
 	Device string `json:"device"`
 	// Act is what is asked for; empty for a tool to be called.
-	Act Act `json:"act,omitempty"`
+	Operation Operation `json:"operation,omitempty"`
 	// Tool is the name of a tool; of what else is asked for, its name or URI.
 	Tool string `json:"tool"`
 	// Args is a JSON object, or empty for none.
@@ -107,7 +107,7 @@ type Call struct {
 	Timeout Duration `json:"timeout,omitempty"`
 	// Listener is who wants to hear, of a Follow, or does not any more, of a Leave:
 	// one front of one node, for all its agents.
-	Listener string `json:"listener,omitempty"`
+	Subscriber string `json:"subscriber,omitempty"`
 	// Parent is the span that the call is a part of, as Traceparent has it; empty if
 	// nobody has said so.
 	Parent string `json:"traceparent,omitempty"`
@@ -121,37 +121,37 @@ type Call struct {
 	Ask func(ctx context.Context, q Question) (Answer, error) `json:"-"`
 	// Askable is who Ask can reach, as Question.Asks has it. To ask another is an
 	// error.
-	Askable []Asked `json:"askable,omitempty"`
+	Askable []AskTarget `json:"askable,omitempty"`
 	// Knows is what the device wanted to know before, with the answers. The dock sets
 	// it.
-	Knows *Wants `json:"-"`
+	Inputs *InputRequest `json:"-"`
 	// Target is what the call turned out to address. The pipeline sets it; what
 	// a front puts here is overwritten.
 	Target Target `json:"-"`
 	// Verdict is what was decided about the call. The pipeline sets it as well.
 	Verdict Verdict `json:"-"`
 	// Metered is what Meters keep with the call.
-	Metered any `json:"-"`
+	MeterState any `json:"-"`
 }
 
 // Act is what a call asks for.
-type Act string
+type Operation string
 
 // The acts. All but UseTool only look.
 const (
-	UseTool  Act = ""
-	Read     Act = "read"     // a resource, by its URI
-	Get      Act = "prompt"   // a prompt, by its name, with Args
-	Complete Act = "complete" // an argument of a prompt or a template; Args is a Completion
+	CallTool     Operation = ""
+	ReadResource Operation = "read"     // a resource, by its URI
+	GetPrompt    Operation = "prompt"   // a prompt, by its name, with Args
+	Complete     Operation = "complete" // an argument of a prompt or a template; Args is a Completion
 	// Follow and Leave tell that a Listener wants to hear of a resource, by its URI,
 	// and that it does not any more. A device is asked to tell of it while there is one.
-	Follow Act = "subscribe"
-	Leave  Act = "unsubscribe"
+	Subscribe   Operation = "subscribe"
+	Unsubscribe Operation = "unsubscribe"
 )
 
 // FollowTime is how long a Follow lasts. A Listener that still wants to hear says so
 // again before; one that has gone without a word is forgotten.
-const FollowTime = 10 * time.Minute
+const SubscriptionTTL = 10 * time.Minute
 
 // Completion is what is asked about an argument that somebody is filling in, of the
 // prompt or of the template of resources that the call names.
@@ -212,8 +212,8 @@ type Question struct {
 	// Name is the device's own for the question; it may be empty.
 	Name string `json:"name,omitempty"`
 	// Of is who is asked; empty for the caller's user.
-	Of   Asked  `json:"of,omitempty"`
-	Text string `json:"text"`
+	Target AskTarget `json:"of,omitempty"`
+	Text   string    `json:"text"`
 	// Schema is a JSON Schema of what is wanted; empty where any text will do.
 	Schema json.RawMessage `json:"schema,omitempty"`
 	// URL is a page that the user is to open, in place of a form.
@@ -224,22 +224,22 @@ type Question struct {
 
 // Asks is who has to be there for a question to be answered: a page is not for
 // everyone who can fill in a form.
-func (q *Question) Asks() Asked {
-	if q.Of == User && q.URL != "" {
+func (q *Question) Needs() AskTarget {
+	if q.Target == User && q.URL != "" {
 		return Page
 	}
-	return q.Of
+	return q.Target
 }
 
 // Asked tells who a Question is for.
-type Asked string
+type AskTarget string
 
 // Who can be asked.
 const (
-	User  Asked = ""
-	Page  Asked = "page" // the user, who is to open a URL
-	Model Asked = "model"
-	Roots Asked = "roots" // which folders the caller works in
+	User  AskTarget = ""
+	Page  AskTarget = "page" // the user, who is to open a URL
+	Model AskTarget = "model"
+	Roots AskTarget = "roots" // which folders the caller works in
 )
 
 // Answer is what the caller said to a Question.
@@ -266,17 +266,17 @@ type Result struct {
 	Text string `json:"text,omitempty"`
 	// Wants is what the device wants to know before it does the rest. It does not leave
 	// the dock.
-	Wants *Wants `json:"-"`
+	InputRequest *InputRequest `json:"-"`
 	// Sent and Came are when the device was asked, waiting in the lane over, and when
 	// its answer was there. They are known on the node that holds the device.
-	Sent time.Time `json:"-"`
-	Came time.Time `json:"-"`
+	Sent     time.Time `json:"-"`
+	Answered time.Time `json:"-"`
 }
 
 // Wants is what a device wants to know before it does what it was asked for, and then
 // the same with what it was answered. It should not have done anything by then, and
 // nothing says that it has not.
-type Wants struct {
+type InputRequest struct {
 	Questions []Question
 	Answers   []Answer // of each question
 	// State is the device's own, which it is given back; nil if it gave none.
@@ -298,11 +298,11 @@ type Content struct {
 	// Role is who says it, in a prompt: user or assistant.
 	Role string `json:"role,omitempty"`
 	// For tells who is to see it, and how much it matters.
-	For *Regard `json:"for,omitempty"`
+	Annotations *Annotations `json:"annotations,omitempty"`
 }
 
 // Regard is who something is for, and how much it matters.
-type Regard struct {
+type Annotations struct {
 	// Audience has user, assistant, or both; nobody in particular if it is empty.
 	Audience []string `json:"audience,omitempty"`
 	// Priority is from 0 to 1; nil if nothing is said.
@@ -333,7 +333,7 @@ func (p Principal) String() string { return string(p.Role) + ":" + p.Name }
 
 // Sees tells whether p may know of a device: what is held is for people to
 // decide about.
-func (p Principal) Sees(d *Device) bool { return d.Trust != TrustHeld || p.Role == Person }
+func (p Principal) Sees(d *Device) bool { return d.Trust != TrustPending || p.Role == Person }
 
 // MayCall tells whether a tool is for the likes of p.
 func (p Principal) MayCall(t *Tool) bool { return !t.UserOnly || p.Role == Person }

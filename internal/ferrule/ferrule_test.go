@@ -23,7 +23,7 @@ func TestCertainty(t *testing.T) {
 		{ferrule.Denied, false, false},
 		{ferrule.Invalid, false, false},
 		{ferrule.Limited, false, false},
-		{ferrule.Held, false, false},
+		{ferrule.Pending, false, false},
 		{ferrule.Offline, false, false},
 		{ferrule.Busy, false, false},
 		{ferrule.Refused, false, false},
@@ -108,7 +108,7 @@ func TestIDs(t *testing.T) {
 }
 
 func TestOfflineError(t *testing.T) {
-	dev := ferrule.Device{ID: "robot", Kind: "k", Medium: "tcp", Address: "10.0.0.5:4242", Since: time.Date(2020, 5, 1, 14, 2, 0, 0, time.Local), Reason: "connection refused"}
+	dev := ferrule.Device{ID: "robot", Kind: "k", Transport: "tcp", Address: "10.0.0.5:4242", Since: time.Date(2020, 5, 1, 14, 2, 0, 0, time.Local), Reason: "connection refused"}
 	e := dev.OfflineError()
 	if e.Code != ferrule.Offline || e.Message != "robot is offline since 2020-05-01 14:02: connection refused" || e.Hint != "it was last on tcp at 10.0.0.5:4242" {
 		t.Errorf("got %q, %q", e.Message, e.Hint)

@@ -23,9 +23,9 @@ type Manifest struct {
 	Resources []Resource `json:"resources,omitempty"`
 	Prompts   []Prompt   `json:"prompts,omitempty"`
 	// Acts names what can be asked of the device beside calling tools.
-	Acts  []Act  `json:"acts,omitempty"`
-	Title string `json:"title,omitempty"`
-	Icons []Icon `json:"icons,omitempty"`
+	Operations []Operation `json:"operations,omitempty"`
+	Title      string      `json:"title,omitempty"`
+	Icons      []Icon      `json:"icons,omitempty"`
 
 	// Notes is what was noticed while the manifest was read: a list that came
 	// incomplete, entries that were dropped. The device did not say it, so it
@@ -34,7 +34,7 @@ type Manifest struct {
 
 	// Probes is what is to be measured beside, or otherwise than, what the device says.
 	// It is set in a laid manifest, and no part of the Kind.
-	Probes []Probe `json:"-"`
+	Polls []Poll `json:"-"`
 }
 
 // Tool returns the tool of that name, or nil.
@@ -48,21 +48,23 @@ func (m *Manifest) Tool(name string) *Tool {
 }
 
 // Can tells whether something can be asked of the device.
-func (m *Manifest) Can(act Act) bool { return act == UseTool || slices.Contains(m.Acts, act) }
+func (m *Manifest) Supports(act Operation) bool {
+	return act == CallTool || slices.Contains(m.Operations, act)
+}
 
 // Resource is something that can be read.
 type Resource struct {
 	// URI is the device's own name for it, or, of a template, a pattern of such
 	// names in the form of RFC 6570.
-	URI      string  `json:"uri"`
-	Template bool    `json:"template,omitempty"`
-	Name     string  `json:"name,omitempty"`
-	Title    string  `json:"title,omitempty"`
-	Text     string  `json:"text,omitempty"`
-	MIME     string  `json:"mime,omitempty"`
-	Size     int64   `json:"size,omitempty"`
-	For      *Regard `json:"for,omitempty"`
-	Icons    []Icon  `json:"icons,omitempty"`
+	URI         string       `json:"uri"`
+	Template    bool         `json:"template,omitempty"`
+	Name        string       `json:"name,omitempty"`
+	Title       string       `json:"title,omitempty"`
+	Text        string       `json:"text,omitempty"`
+	MIME        string       `json:"mime,omitempty"`
+	Size        int64        `json:"size,omitempty"`
+	Annotations *Annotations `json:"annotations,omitempty"`
+	Icons       []Icon       `json:"icons,omitempty"`
 }
 
 // Prompt is a text that a device has ready for models, with places to fill in.
@@ -120,7 +122,7 @@ type Tool struct {
 	Quarantine string `json:"quarantine,omitempty"`
 	// Whole is the schema that Input was made of, with what no client of every sort
 	// reads; it is set in a laid manifest, and empty where Input says as much.
-	Whole json.RawMessage `json:"-"`
+	FullInput json.RawMessage `json:"-"`
 	// Check names everything that is wrong with a call's decoded arguments. It
 	// is set in a laid manifest, and nil where nothing is known about them.
 	Check func(args map[string]any) []string `json:"-"`

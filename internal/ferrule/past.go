@@ -13,7 +13,7 @@ type Latest struct {
 }
 
 // Period is what is asked of the past of a device: of which signals, from when to when.
-type Period struct {
+type HistoryQuery struct {
 	Device string
 	// Signals are those that are meant; all of the device if there are none.
 	Signals  []string
@@ -23,29 +23,29 @@ type Period struct {
 	Points int
 	// Grain is which grain is wanted; empty for the finest of which there are not too
 	// many.
-	Grain Grain
+	Resolution Resolution
 }
 
 // Grain is what a Point stands for.
-type Grain string
+type Resolution string
 
 // The grains.
 const (
-	Raw     Grain = "raw"    // one sample
-	Minutes Grain = "minute" // the samples of a minute
-	Hours   Grain = "hour"   // the samples of an hour
+	Raw     Resolution = "raw"    // one sample
+	Minutes Resolution = "minute" // the samples of a minute
+	Hours   Resolution = "hour"   // the samples of an hour
 )
 
 // Curve is what is known of one signal in a Period: points in the order of their times,
 // and where some are missing.
-type Curve struct {
-	Signal string
-	Unit   string
-	Grain  Grain
-	Points []Point
-	Holes  []Hole
+type Series struct {
+	Signal     string
+	Unit       string
+	Resolution Resolution
+	Points     []Point
+	Gaps       []Gap
 	// Cut tells that there is more than was wanted; what is missing is the oldest.
-	Cut bool
+	Truncated bool
 }
 
 // Point is one sample, or several that are told together.
@@ -60,7 +60,7 @@ type Point struct {
 }
 
 // Alone is the point of one sample.
-func (s Sample) Alone() Point {
+func (s Sample) Point() Point {
 	return Point{Time: s.Time, Min: s.Value, Max: s.Value, Mean: s.Value, Count: 1, Within: s.Within}
 }
 

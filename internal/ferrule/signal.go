@@ -10,7 +10,7 @@ import (
 
 // Probe is how the gateway asks a device for what it measures: a tool, with arguments,
 // each so often.
-type Probe struct {
+type Poll struct {
 	// Name tells the probes of a device apart.
 	Name string `json:"name"`
 	// Tool and Args are what it is asked with.
@@ -25,13 +25,13 @@ type Probe struct {
 	// Parse takes an answer apart; nil for one whose numbers are its signals. It refuses
 	// with an [Error] of code Refused an answer by which the device says that it does
 	// not have what it was asked for.
-	Parse func(answer json.RawMessage) ([]Measure, error) `json:"-"`
+	Parse func(answer json.RawMessage) ([]Measurement, error) `json:"-"`
 	// Else is what is asked in its place if the device refuses it; nil for nothing.
-	Else *Probe `json:"-"`
+	Fallback *Poll `json:"-"`
 }
 
 // Change changes a probe word by word: what is not said stays as it was.
-func (p *Probe) Change(said Probe) {
+func (p *Poll) Merge(said Poll) {
 	if said.Tool != "" {
 		p.Tool = said.Tool
 	}
@@ -50,7 +50,7 @@ func (p *Probe) Change(said Probe) {
 }
 
 // Measure is what one answer says about one signal.
-type Measure struct {
+type Measurement struct {
 	Signal string
 	Unit   string
 	// Values are what was measured, the oldest first; NaN where there is no number.
@@ -67,19 +67,19 @@ type Measure struct {
 type Reading struct {
 	Device string `json:"device"`
 	Node   string `json:"node"`
-	Probe  string `json:"probe"`
+	Poll   string `json:"poll"`
 	// Time is when the answer came.
-	Time   time.Time `json:"time"`
-	Series []Series  `json:"series"`
+	Time    time.Time     `json:"time"`
+	Batches []SampleBatch `json:"batches"`
 }
 
 // Series is what a reading says about one signal that it did not say before: samples,
 // in the order of their times, and where some are missing.
-type Series struct {
+type SampleBatch struct {
 	Signal  string   `json:"signal"`
 	Unit    string   `json:"unit,omitempty"`
 	Samples []Sample `json:"-"`
-	Holes   []Hole   `json:"holes,omitempty"`
+	Gaps    []Gap    `json:"gaps,omitempty"`
 }
 
 // Sample is a number that was measured once.
@@ -91,39 +91,39 @@ type Sample struct {
 }
 
 // Hole is a stretch in which samples may be missing, between two that are recorded.
-type Hole struct {
-	From time.Time  `json:"from"`
-	To   time.Time  `json:"to"`
-	Why  HoleReason `json:"why"`
+type Gap struct {
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
+	Reason GapReason `json:"reason"`
 	// Most is how many samples may be missing; 0 if that is not known.
-	Most int `json:"most,omitempty"`
+	MaxMissing int `json:"max_missing,omitempty"`
 }
 
 // HoleReason tells why samples may be missing.
-type HoleReason string
+type GapReason string
 
 // Why samples may be missing.
 const (
 	// Lost tells that the device had overwritten them before it was asked.
-	Lost HoleReason = "lost"
+	Lost GapReason = "lost"
 	// Unclear tells that it cannot be said whether there were more: what the device
 	// measured is too much alike.
-	Unclear HoleReason = "unclear"
+	Unclear GapReason = "unclear"
 	// Restart tells that the device began anew, and what it had was gone.
-	Restart HoleReason = "restart"
+	Restart GapReason = "restart"
 	// Silent tells that the device did not answer, or gave no number.
-	Silent HoleReason = "silent"
+	Silent GapReason = "silent"
 	// Dropped tells that there was no room here for what the device said.
-	Dropped HoleReason = "dropped"
+	Dropped GapReason = "dropped"
 )
 
 // The bounds of what is measured.
 const (
 	MaxSignal  = 64   // characters of a signal's or a probe's name
 	MaxUnit    = 16   // characters
-	MaxSeries  = 64   // of one reading
+	MaxBatches = 64   // of one reading
 	MaxSamples = 4096 // of one reading
-	MaxHoles   = 64   // of one series
+	MaxGaps    = 64   // of one series
 )
 
 // SignalName makes a name of what a device calls something: letters, digits, - and _,
@@ -160,18 +160,18 @@ func (r *Reading) Check() error {
 	if err := CheckID(r.Node); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	if err := CheckSignal(r.Probe); err != nil {
-		return fmt.Errorf("probe: %w", err)
+	if err := CheckSignal(r.Poll); err != nil {
+		return fmt.Errorf("poll: %w", err)
 	}
-	if n := len(r.Series); n > MaxSeries {
-		return fmt.Errorf("%d series; at most %d are possible", n, MaxSeries)
+	if n := len(r.Batches); n > MaxBatches {
+		return fmt.Errorf("%d series; at most %d are possible", n, MaxBatches)
 	}
 	samples := 0
-	for i := range r.Series {
-		if err := r.Series[i].check(); err != nil {
+	for i := range r.Batches {
+		if err := r.Batches[i].check(); err != nil {
 			return err
 		}
-		samples += len(r.Series[i].Samples)
+		samples += len(r.Batches[i].Samples)
 	}
 	if samples > MaxSamples {
 		return fmt.Errorf("%d samples; at most %d are possible", samples, MaxSamples)
@@ -179,15 +179,15 @@ func (r *Reading) Check() error {
 	return nil
 }
 
-func (s *Series) check() error {
+func (s *SampleBatch) check() error {
 	if err := CheckSignal(s.Signal); err != nil {
 		return fmt.Errorf("signal: %w", err)
 	}
 	if s.Unit != Clean(s.Unit, MaxUnit) {
 		return fmt.Errorf("%s: the unit cannot be shown", s.Signal)
 	}
-	if n := len(s.Holes); n > MaxHoles {
-		return fmt.Errorf("%s: %d holes; at most %d are possible", s.Signal, n, MaxHoles)
+	if n := len(s.Gaps); n > MaxGaps {
+		return fmt.Errorf("%s: %d holes; at most %d are possible", s.Signal, n, MaxGaps)
 	}
 	for i, sample := range s.Samples {
 		switch {
@@ -210,12 +210,12 @@ type columns struct {
 	Times  []int64   `json:"times,omitempty"`
 	Values []float64 `json:"values,omitempty"`
 	Within []int64   `json:"within,omitempty"`
-	Holes  []Hole    `json:"holes,omitempty"`
+	Gaps   []Gap     `json:"gaps,omitempty"`
 }
 
 // MarshalJSON writes samples in columns, which takes a third of the room.
-func (s Series) MarshalJSON() ([]byte, error) {
-	c := columns{Signal: s.Signal, Unit: s.Unit, Holes: s.Holes}
+func (s SampleBatch) MarshalJSON() ([]byte, error) {
+	c := columns{Signal: s.Signal, Unit: s.Unit, Gaps: s.Gaps}
 	var time, within int64
 	for _, sample := range s.Samples {
 		t, w := sample.Time.UnixMicro(), int64(sample.Within)/1000
@@ -227,7 +227,7 @@ func (s Series) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads what MarshalJSON has written.
-func (s *Series) UnmarshalJSON(data []byte) error {
+func (s *SampleBatch) UnmarshalJSON(data []byte) error {
 	var c columns
 	if err := json.Unmarshal(data, &c); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (s *Series) UnmarshalJSON(data []byte) error {
 	if len(c.Times) != len(c.Values) || len(c.Times) != len(c.Within) {
 		return errors.New("as many times as values are wanted")
 	}
-	*s = Series{Signal: c.Signal, Unit: c.Unit, Holes: c.Holes}
+	*s = SampleBatch{Signal: c.Signal, Unit: c.Unit, Gaps: c.Gaps}
 	if len(c.Times) > 0 {
 		s.Samples = make([]Sample, len(c.Times))
 	}

@@ -29,11 +29,11 @@ func TestSignalName(t *testing.T) {
 // A reading is the same after it was written and read, to the microsecond.
 func TestReadingWritten(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123_456_000, time.UTC)
-	before := ferrule.Reading{Device: "robot", Node: "here", Probe: "light", Time: at, Series: []ferrule.Series{
+	before := ferrule.Reading{Device: "robot", Node: "here", Poll: "light", Time: at, Batches: []ferrule.SampleBatch{
 		{Signal: "light", Unit: "lx", Samples: []ferrule.Sample{
 			{Time: at.Add(-time.Second), Value: 402, Within: ferrule.Duration(250 * time.Millisecond)},
 			{Time: at, Value: -1.5, Within: ferrule.Duration(time.Millisecond)},
-		}, Holes: []ferrule.Hole{{From: at.Add(-time.Hour), To: at.Add(-time.Second), Why: ferrule.Lost, Most: 7}}},
+		}, Gaps: []ferrule.Gap{{From: at.Add(-time.Hour), To: at.Add(-time.Second), Reason: ferrule.Lost, MaxMissing: 7}}},
 		{Signal: "empty"},
 	}}
 	data, err := json.Marshal(before)
@@ -44,9 +44,9 @@ func TestReadingWritten(t *testing.T) {
 	if err := json.Unmarshal(data, &after); err != nil {
 		t.Fatal(err)
 	}
-	for i := range after.Series {
-		for j := range after.Series[i].Samples {
-			after.Series[i].Samples[j].Time = after.Series[i].Samples[j].Time.UTC()
+	for i := range after.Batches {
+		for j := range after.Batches[i].Samples {
+			after.Batches[i].Samples[j].Time = after.Batches[i].Samples[j].Time.UTC()
 		}
 	}
 	if !reflect.DeepEqual(before, after) {
@@ -59,19 +59,19 @@ func TestReadingWritten(t *testing.T) {
 
 func TestReadingChecked(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
-	one := func(samples ...ferrule.Sample) []ferrule.Series {
-		return []ferrule.Series{{Signal: "light", Samples: samples}}
+	one := func(samples ...ferrule.Sample) []ferrule.SampleBatch {
+		return []ferrule.SampleBatch{{Signal: "light", Samples: samples}}
 	}
 	for want, r := range map[string]ferrule.Reading{
-		"device":       {Device: "a b", Node: "n", Probe: "p"},
-		"node":         {Device: "a", Node: "", Probe: "p"},
-		"probe":        {Device: "a", Node: "n", Probe: "p.q"},
-		"signal":       {Device: "a", Node: "n", Probe: "p", Series: []ferrule.Series{{Signal: ">"}}},
-		"not a number": {Device: "a", Node: "n", Probe: "p", Series: one(ferrule.Sample{Time: at, Value: math.NaN()})},
-		"out of order": {Device: "a", Node: "n", Probe: "p", Series: one(ferrule.Sample{Time: at}, ferrule.Sample{Time: at})},
-		"less than":    {Device: "a", Node: "n", Probe: "p", Series: one(ferrule.Sample{Time: at, Within: -1})},
-		"64 are":       {Device: "a", Node: "n", Probe: "p", Series: make([]ferrule.Series, ferrule.MaxSeries+1)},
-		"unit":         {Device: "a", Node: "n", Probe: "p", Series: []ferrule.Series{{Signal: "s", Unit: "\x1b[2J"}}},
+		"device":       {Device: "a b", Node: "n", Poll: "p"},
+		"node":         {Device: "a", Node: "", Poll: "p"},
+		"poll":         {Device: "a", Node: "n", Poll: "p.q"},
+		"signal":       {Device: "a", Node: "n", Poll: "p", Batches: []ferrule.SampleBatch{{Signal: ">"}}},
+		"not a number": {Device: "a", Node: "n", Poll: "p", Batches: one(ferrule.Sample{Time: at, Value: math.NaN()})},
+		"out of order": {Device: "a", Node: "n", Poll: "p", Batches: one(ferrule.Sample{Time: at}, ferrule.Sample{Time: at})},
+		"less than":    {Device: "a", Node: "n", Poll: "p", Batches: one(ferrule.Sample{Time: at, Within: -1})},
+		"64 are":       {Device: "a", Node: "n", Poll: "p", Batches: make([]ferrule.SampleBatch, ferrule.MaxBatches+1)},
+		"unit":         {Device: "a", Node: "n", Poll: "p", Batches: []ferrule.SampleBatch{{Signal: "s", Unit: "\x1b[2J"}}},
 	} {
 		if err := r.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want something about %q, got %v", want, err)
@@ -80,8 +80,8 @@ func TestReadingChecked(t *testing.T) {
 }
 
 func FuzzReading(f *testing.F) {
-	f.Add([]byte(`{"device":"a","node":"n","probe":"p","time":"2026-03-01T12:00:00Z","series":[{"signal":"s","times":[1700000000000000,500000],"values":[1,2],"within":[250000,-3]}]}`))
-	f.Add([]byte(`{"series":[{"signal":"s","times":[1],"values":[],"within":[]}]}`))
+	f.Add([]byte(`{"device":"a","node":"n","poll":"p","time":"2026-03-01T12:00:00Z","batches":[{"signal":"s","times":[1700000000000000,500000],"values":[1,2],"within":[250000,-3]}]}`))
+	f.Add([]byte(`{"batches":[{"signal":"s","times":[1],"values":[],"within":[]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var r ferrule.Reading
 		if json.Unmarshal(data, &r) != nil || r.Check() != nil {

@@ -6,7 +6,7 @@ import "time"
 type Trace struct {
 	Time time.Time `json:"time"`
 	// Way is in, out, or note for a remark of the gateway's.
-	Way string `json:"way"`
+	Direction string `json:"direction"`
 	// Channel is where a medium that has several carried it.
 	Channel string `json:"channel,omitempty"`
 	// Data is the frame; bytes that are no text are escaped.

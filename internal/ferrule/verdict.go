@@ -5,7 +5,7 @@ package ferrule
 type Verdict struct {
 	Ruling Ruling `json:"ruling"`
 	// Why is told to whoever is not let through.
-	Why string `json:"why"`
+	Reason string `json:"reason"`
 }
 
 // Ruling is what a Verdict comes to.

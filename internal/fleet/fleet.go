@@ -43,8 +43,8 @@ type Fleet struct {
 	mu           sync.RWMutex
 	devices      map[string]entry
 	tools        map[string]*Record // what the gateway itself offers
-	followers    []ferrule.Follower
-	ownFollowers []ferrule.Follower
+	followers    []ferrule.DeviceWatcher
+	ownFollowers []ferrule.DeviceWatcher
 }
 
 // New makes a Fleet. Find may be nil: there is nothing but what the fleet is told
@@ -127,7 +127,7 @@ func (f *Fleet) set(id string, e entry) {
 
 // Follow tells a follower of all that there is, and from then on of what changes,
 // until stop is called.
-func (f *Fleet) Follow(follower ferrule.Follower) (stop func()) {
+func (f *Fleet) Follow(follower ferrule.DeviceWatcher) (stop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.tools {
@@ -142,7 +142,7 @@ func (f *Fleet) Follow(follower ferrule.Follower) (stop func()) {
 
 // FollowOwn is Follow for the devices of this node alone: as it knows them, whatever
 // other nodes say, and without what the gateway itself offers.
-func (f *Fleet) FollowOwn(follower ferrule.Follower) (stop func()) {
+func (f *Fleet) FollowOwn(follower ferrule.DeviceWatcher) (stop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.devices {
@@ -154,12 +154,12 @@ func (f *Fleet) FollowOwn(follower ferrule.Follower) (stop func()) {
 }
 
 // follow adds a follower to one of the lists. It is called with mu held.
-func (f *Fleet) follow(list *[]ferrule.Follower, follower ferrule.Follower) (stop func()) {
+func (f *Fleet) follow(list *[]ferrule.DeviceWatcher, follower ferrule.DeviceWatcher) (stop func()) {
 	*list = append(*list, follower)
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		*list = slices.DeleteFunc(*list, func(other ferrule.Follower) bool { return other == follower })
+		*list = slices.DeleteFunc(*list, func(other ferrule.DeviceWatcher) bool { return other == follower })
 	}
 }
 

@@ -38,7 +38,7 @@ func (f *Fleet) Hear(e ferrule.Event) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	r := f.devices[e.Device].seen()
-	if e.What == ferrule.Said && r != nil && r.Device.Trust != ferrule.TrustHeld {
+	if e.Type == ferrule.Said && r != nil && r.Device.Trust != ferrule.TrustPending {
 		f.words.add(e)
 	}
 }

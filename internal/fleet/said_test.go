@@ -9,7 +9,7 @@ import (
 )
 
 func said(device, method, params string) ferrule.Event {
-	return ferrule.Event{What: ferrule.Said, Device: device, Method: method, Params: []byte(params)}
+	return ferrule.Event{Type: ferrule.Said, Device: device, Method: method, Params: []byte(params)}
 }
 
 // TestSaid: of each device the last things that it said are known, by its own words for
@@ -17,12 +17,12 @@ func said(device, method, params string) ferrule.Event {
 func TestSaid(t *testing.T) {
 	f := New(nil)
 	toy := &ferrule.Device{ID: "toy", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
-	held := &ferrule.Device{ID: "held", State: ferrule.StateOnline, Trust: ferrule.TrustHeld}
+	held := &ferrule.Device{ID: "held", State: ferrule.StateOnline, Trust: ferrule.TrustPending}
 	f.Put(toy, nil, nil)
 	f.Put(held, nil, nil)
 	for _, e := range []ferrule.Event{
 		said("toy", "state", "1"), said("toy", "battery", "2"), said("toy", "state", "3"),
-		{What: ferrule.Gone, Device: "toy"}, said("held", "state", "4"), said("nobody", "state", "5"),
+		{Type: ferrule.Gone, Device: "toy"}, said("held", "state", "4"), said("nobody", "state", "5"),
 	} {
 		f.Hear(e)
 	}

@@ -25,7 +25,7 @@ func bound(e *ferrule.Entry) {
 	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Device, &e.Tool} {
 		*word = cut(*word, maxWord)
 	}
-	e.Act = ferrule.Act(cut(string(e.Act), maxWord))
+	e.Operation = ferrule.Operation(cut(string(e.Operation), maxWord))
 	e.Message = cut(e.Message, maxText)
 	if n := len(e.Args); n > maxArgs {
 		e.Args = ferrule.AppendString(nil, fmt.Sprintf("%d bytes, too long to be recorded: %.1000s", n, e.Args))
@@ -84,8 +84,8 @@ func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	b = ferrule.AppendString(b, string(e.Principal.Role))
 	b = appendField(b, "name", e.Principal.Name)
 	b = appendField(append(b, '}'), "device", e.Device)
-	if e.Act != "" {
-		b = appendField(b, "act", string(e.Act))
+	if e.Operation != "" {
+		b = appendField(b, "operation", string(e.Operation))
 	}
 	b = appendField(b, "tool", e.Tool)
 	if len(e.Args) > 0 {

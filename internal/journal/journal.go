@@ -311,7 +311,7 @@ func (j *Journal) flush(b *batch) error {
 	b.done = true
 	entries := b.entries
 	if lost > 0 {
-		gap := ferrule.Entry{Time: time.Now(), Phase: ferrule.Gap, Message: fmt.Sprintf("%d records are missing: the disk did not take them", lost)}
+		gap := ferrule.Entry{Time: time.Now(), Phase: ferrule.JournalGap, Message: fmt.Sprintf("%d records are missing: the disk did not take them", lost)}
 		entries = slices.Concat([]pending{{gap, false}}, entries)
 	}
 	switch {

@@ -459,7 +459,7 @@ func FuzzEntry(f *testing.F) {
 		}
 		want := ferrule.Entry{
 			Time: time.Unix(1e9, took&0xffff).UTC(), Call: text(call), Phase: ferrule.Outcome,
-			Principal: ferrule.Principal{Role: ferrule.Agent, Name: text(name)}, Device: text(device), Act: ferrule.Act(text(code)), Tool: text(tool),
+			Principal: ferrule.Principal{Role: ferrule.Agent, Name: text(name)}, Device: text(device), Operation: ferrule.Operation(text(code)), Tool: text(tool),
 			Code: ferrule.Code(text(code)), Message: text(message), MayHaveRun: ran, Took: ferrule.Duration(took),
 		}
 		if json.Valid([]byte(args)) {

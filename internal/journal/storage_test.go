@@ -222,7 +222,7 @@ func TestFullIsCheap(t *testing.T) {
 	}
 	gaps := 0
 	err := Read(dir, func(e ferrule.Entry) error {
-		if e.Phase == ferrule.Gap && strings.HasPrefix(e.Message, "500 records are missing") {
+		if e.Phase == ferrule.JournalGap && strings.HasPrefix(e.Message, "500 records are missing") {
 			gaps++
 		}
 		return nil

@@ -17,30 +17,30 @@ import (
 // says what was asked for.
 func TestActs(t *testing.T) {
 	for name, test := range map[string]struct {
-		act           ferrule.Act
+		act           ferrule.Operation
 		device, tool  string
 		args          string
 		code          ferrule.Code
 		message, hint string
 		journal       string
 	}{
-		"a resource":                {act: ferrule.Read, tool: "robot://log", journal: "outcome robot readrobot://log {}"},
-		"a resource with arguments": {act: ferrule.Read, tool: "robot://log", args: `{"a":1}`, code: ferrule.Invalid, message: "takes no arguments", journal: `outcome robot readrobot://log {"a":1} invalid`},
-		"a resource without a name": {act: ferrule.Read, code: ferrule.NotFound, message: "nothing to read", journal: "outcome robot read  not_found"},
-		"a held device":             {act: ferrule.Read, device: "held", tool: "x", code: ferrule.NotFound, message: "no device", journal: "outcome held readx  not_found"},
-		"a prompt":                  {act: ferrule.Get, tool: "tour", args: `{"room":"hall"}`, journal: `outcome robot prompttour {"room":"hall"}`},
-		"a prompt that lacks one":   {act: ferrule.Get, tool: "tour", args: `{"pace":"slow"}`, code: ferrule.Invalid, message: "room: missing", journal: `outcome robot prompttour {"pace":"slow"} invalid`},
-		"a prompt with a number":    {act: ferrule.Get, tool: "tour", args: `{"room":1,"floor":"2"}`, code: ferrule.Invalid, message: "floor: there is no such argument; room: want text", journal: `outcome robot prompttour {"room":1,"floor":"2"} invalid`},
-		"no such prompt":            {act: ferrule.Get, tool: "tours", code: ferrule.NotFound, message: `no prompt "tours"`, hint: "tour", journal: "outcome robot prompttours  not_found"},
+		"a resource":                {act: ferrule.ReadResource, tool: "robot://log", journal: "outcome robot readrobot://log {}"},
+		"a resource with arguments": {act: ferrule.ReadResource, tool: "robot://log", args: `{"a":1}`, code: ferrule.Invalid, message: "takes no arguments", journal: `outcome robot readrobot://log {"a":1} invalid`},
+		"a resource without a name": {act: ferrule.ReadResource, code: ferrule.NotFound, message: "nothing to read", journal: "outcome robot read  not_found"},
+		"a held device":             {act: ferrule.ReadResource, device: "held", tool: "x", code: ferrule.NotFound, message: "no device", journal: "outcome held readx  not_found"},
+		"a prompt":                  {act: ferrule.GetPrompt, tool: "tour", args: `{"room":"hall"}`, journal: `outcome robot prompttour {"room":"hall"}`},
+		"a prompt that lacks one":   {act: ferrule.GetPrompt, tool: "tour", args: `{"pace":"slow"}`, code: ferrule.Invalid, message: "room: missing", journal: `outcome robot prompttour {"pace":"slow"} invalid`},
+		"a prompt with a number":    {act: ferrule.GetPrompt, tool: "tour", args: `{"room":1,"floor":"2"}`, code: ferrule.Invalid, message: "floor: there is no such argument; room: want text", journal: `outcome robot prompttour {"room":1,"floor":"2"} invalid`},
+		"no such prompt":            {act: ferrule.GetPrompt, tool: "tours", code: ferrule.NotFound, message: `no prompt "tours"`, hint: "tour", journal: "outcome robot prompttours  not_found"},
 		"a completion":              {act: ferrule.Complete, tool: "tour", args: `{"argument":"room","value":"h"}`, journal: `outcome robot completetour {"argument":"room","value":"h"}`},
 		"a completion of nothing":   {act: ferrule.Complete, tool: "tour", code: ferrule.Invalid, message: "argument: missing", journal: "outcome robot completetour  invalid"},
-		"what it cannot":            {act: ferrule.Leave, tool: "robot://log", code: ferrule.NotFound, message: "nothing to unsubscribe", journal: "outcome robot unsubscriberobot://log  not_found"},
+		"what it cannot":            {act: ferrule.Unsubscribe, tool: "robot://log", code: ferrule.NotFound, message: "nothing to unsubscribe", journal: "outcome robot unsubscriberobot://log  not_found"},
 		"what nobody knows":         {act: "dance", tool: "x", code: ferrule.NotFound, message: "nothing to dance", journal: "outcome robot dancex  not_found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &ledger{}
 			served := 0
-			call := &ferrule.Call{Principal: robby, Device: "robot", Act: test.act, Tool: test.tool, Args: json.RawMessage(test.args)}
+			call := &ferrule.Call{Principal: robby, Device: "robot", Operation: test.act, Tool: test.tool, Args: json.RawMessage(test.args)}
 			if test.device != "" {
 				call.Device = test.device
 			}
@@ -72,20 +72,20 @@ func TestActs(t *testing.T) {
 func TestActsAreKeptApart(t *testing.T) {
 	cfg := pipeline.DefaultConfig()
 	cfg.Cache = time.Minute
-	served := make(map[ferrule.Act]int)
+	served := make(map[ferrule.Operation]int)
 	handle := pipeline.New(pipeline.Parts{Config: cfg, Journal: &ledger{}, Fleet: oneBoard{}, Log: slog.New(slog.DiscardHandler), End: func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-		served[call.Act]++
-		return &ferrule.Result{Text: string(call.Act)}, nil
+		served[call.Operation]++
+		return &ferrule.Result{Text: string(call.Operation)}, nil
 	}}).Handle
 	for range 2 {
-		for _, act := range []ferrule.Act{ferrule.UseTool, ferrule.Read, ferrule.Follow} {
-			result, err := handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Act: act, Tool: "look"})
+		for _, act := range []ferrule.Operation{ferrule.CallTool, ferrule.ReadResource, ferrule.Subscribe} {
+			result, err := handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Operation: act, Tool: "look"})
 			if err != nil || result.Text != string(act) {
 				t.Errorf("%q: got %v, %v", act, result, err)
 			}
 		}
 	}
-	if served[ferrule.UseTool] != 1 || served[ferrule.Read] != 1 || served[ferrule.Follow] != 2 {
+	if served[ferrule.CallTool] != 1 || served[ferrule.ReadResource] != 1 || served[ferrule.Subscribe] != 2 {
 		t.Errorf("the device was asked %v", served)
 	}
 }

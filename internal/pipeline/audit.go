@@ -76,7 +76,7 @@ func guard(ctx context.Context, call *ferrule.Call, next ferrule.Handler, mark *
 func record(call *ferrule.Call, phase ferrule.Phase) ferrule.Entry {
 	return ferrule.Entry{
 		Call: call.ID, Phase: phase, Principal: call.Principal,
-		Device: call.Device, Act: call.Act, Tool: call.Tool, Args: call.Args,
+		Device: call.Device, Operation: call.Operation, Tool: call.Tool, Args: call.Args,
 	}
 }
 

@@ -12,7 +12,7 @@ type Policy func(call *ferrule.Call) ferrule.Verdict
 
 // noPolicy permits every call that gets as far.
 func noPolicy(*ferrule.Call) ferrule.Verdict {
-	return ferrule.Verdict{Ruling: ferrule.Permit, Why: "no policy is configured"}
+	return ferrule.Verdict{Ruling: ferrule.Permit, Reason: "no policy is configured"}
 }
 
 // authorize refuses what the policy forbids. The verdict stands in the call from
@@ -36,8 +36,8 @@ func authorize(policy Policy) stage {
 
 // why is the reason of a verdict, in any case.
 func why(v ferrule.Verdict) string {
-	if v.Why == "" {
+	if v.Reason == "" {
 		return "no reason is given"
 	}
-	return v.Why
+	return v.Reason
 }

@@ -66,7 +66,7 @@ type question struct {
 	device string
 	kind   ferrule.Kind
 	since  int64
-	act    ferrule.Act
+	act    ferrule.Operation
 	tool   string
 	args   string
 }
@@ -84,5 +84,5 @@ func questionOf(call *ferrule.Call) (question, error) {
 		return question{}, ferrule.Errorf(ferrule.Internal, "the arguments of %s cannot be written: %w", call.Tool, err)
 	}
 	dev := call.Target.Device
-	return question{dev.ID, dev.Kind, dev.Since.UnixNano(), call.Act, call.Tool, string(text)}, nil
+	return question{dev.ID, dev.Kind, dev.Since.UnixNano(), call.Operation, call.Tool, string(text)}, nil
 }

@@ -47,7 +47,7 @@ func (c *counter) handle(_ context.Context, call *ferrule.Call) (*ferrule.Result
 	return &ferrule.Result{Value: json.RawMessage(strconv.FormatInt(n, 10))}, nil
 }
 
-func cachingRoad(usual time.Duration, fleet pipeline.Fleet, j pipeline.Journal, end ferrule.Handler) *pipeline.Road {
+func cachingRoad(usual time.Duration, fleet pipeline.Fleet, j pipeline.Journal, end ferrule.Handler) *pipeline.Pipeline {
 	config := pipeline.DefaultConfig()
 	config.Cache = usual
 	return pipeline.New(pipeline.Parts{Config: config, Journal: j, Fleet: fleet, End: end, Log: slog.New(slog.DiscardHandler)})
@@ -160,7 +160,7 @@ func TestCacheDenies(t *testing.T) {
 			if call.Principal == anna {
 				return ferrule.Verdict{Ruling: ferrule.Permit}
 			}
-			return ferrule.Verdict{Ruling: ferrule.Forbid, Why: "not for agents"}
+			return ferrule.Verdict{Ruling: ferrule.Forbid, Reason: "not for agents"}
 		},
 	})
 	for who, code := range map[ferrule.Principal]ferrule.Code{anna: "", robby: ferrule.Denied} {

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
-func limitedRoad(inFlight, perMinute int, cache time.Duration, end ferrule.Handler) *pipeline.Road {
+func limitedRoad(inFlight, perMinute int, cache time.Duration, end ferrule.Handler) *pipeline.Pipeline {
 	return pipeline.New(pipeline.Parts{
 		Config:  pipeline.Config{Deadline: time.Hour, Cache: cache, InFlight: inFlight, PerMinute: perMinute},
 		Journal: nowhere{}, Fleet: &shop{}, End: end, Log: slog.New(slog.DiscardHandler),
@@ -21,7 +21,7 @@ func limitedRoad(inFlight, perMinute int, cache time.Duration, end ferrule.Handl
 }
 
 // look makes a call, and returns its error.
-func look(t *testing.T, road *pipeline.Road, who ferrule.Principal, tool string) *ferrule.Error {
+func look(t *testing.T, road *pipeline.Pipeline, who ferrule.Principal, tool string) *ferrule.Error {
 	_, err := road.Handle(t.Context(), &ferrule.Call{Principal: who, Device: "a", Tool: tool})
 	if err == nil {
 		return nil

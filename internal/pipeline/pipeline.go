@@ -91,7 +91,7 @@ type Parts struct {
 }
 
 // Road is the stages, one behind the other.
-type Road struct {
+type Pipeline struct {
 	handle  ferrule.Handler
 	answers *answers
 	callers *callers
@@ -100,17 +100,17 @@ type Road struct {
 }
 
 // New builds the road.
-func New(p Parts) *Road {
-	r := &Road{handle: ferrule.Measured(p.Meters.Of(ferrule.PartFleet), p.End), answers: newAnswers(), callers: newCallers(p.Config)}
+func New(p Parts) *Pipeline {
+	r := &Pipeline{handle: ferrule.Measured(p.Meters.Of(ferrule.PartFleet), p.End), answers: newAnswers(), callers: newCallers(p.Config)}
 	for _, s := range slices.Backward(r.seats(p)) {
 		r.handle = ferrule.Measured(p.Meters.Of(s.name), s.stage(r.handle))
 	}
-	r.handle = ferrule.Measured(p.Meters.Of(ferrule.PartRoad), r.handle)
+	r.handle = ferrule.Measured(p.Meters.Of(ferrule.PartPipeline), r.handle)
 	return r
 }
 
 // Handle takes a call down the road. It is a ferrule.Handler.
-func (r *Road) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+func (r *Pipeline) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	return r.handle(ctx, call)
 }
 
@@ -121,7 +121,7 @@ type seat struct {
 }
 
 // seats is the road, outermost first. A test compares it with the drawing above.
-func (r *Road) seats(p Parts) []seat {
+func (r *Pipeline) seats(p Parts) []seat {
 	return []seat{
 		{"audit", audit(p.Journal, &r.readings, p.Log)},
 		{"resolve", resolve(p.Fleet)},

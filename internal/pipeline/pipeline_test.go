@@ -26,7 +26,7 @@ func (l *ledger) Append(e ferrule.Entry, durable bool) error {
 	if l.full != nil {
 		return l.full
 	}
-	line := fmt.Sprintf("%s %s %s%s %s", e.Phase, e.Device, e.Act, e.Tool, e.Args)
+	line := fmt.Sprintf("%s %s %s%s %s", e.Phase, e.Device, e.Operation, e.Tool, e.Args)
 	if e.Code != "" {
 		line += " " + string(e.Code)
 	}
@@ -48,7 +48,7 @@ func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	switch id {
 	case "robot":
 	case "held":
-		dev.Trust = ferrule.TrustHeld
+		dev.Trust = ferrule.TrustPending
 	case "offline":
 		dev.State, dev.Reason = ferrule.StateOffline, "unplugged"
 	case "expected":
@@ -57,7 +57,7 @@ func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	default:
 		return nil, nil, false
 	}
-	return dev, &ferrule.Manifest{Acts: []ferrule.Act{ferrule.Read, ferrule.Get, ferrule.Complete, ferrule.Follow}, Prompts: []ferrule.Prompt{
+	return dev, &ferrule.Manifest{Operations: []ferrule.Operation{ferrule.ReadResource, ferrule.GetPrompt, ferrule.Complete, ferrule.Subscribe}, Prompts: []ferrule.Prompt{
 		{Name: "tour", Arguments: []ferrule.PromptArgument{{Name: "room", Required: true}, {Name: "pace"}}},
 	}, Tools: []ferrule.Tool{
 		{Name: "look", Effect: ferrule.Reads},
@@ -89,7 +89,7 @@ func ruledRoad(l *ledger, policy pipeline.Policy, end ferrule.Handler) ferrule.H
 
 // rules is a policy that says the same of every call.
 func rules(ruling ferrule.Ruling, why string) pipeline.Policy {
-	return func(*ferrule.Call) ferrule.Verdict { return ferrule.Verdict{Ruling: ruling, Why: why} }
+	return func(*ferrule.Call) ferrule.Verdict { return ferrule.Verdict{Ruling: ruling, Reason: why} }
 }
 
 func TestTheRoad(t *testing.T) {
@@ -133,7 +133,7 @@ func TestTheRoad(t *testing.T) {
 		},
 		"held, for a person": {
 			call: ferrule.Call{Principal: anna, Device: "held", Tool: "look"},
-			code: ferrule.Held, message: "not trusted yet", journal: []string{"outcome held look  held"},
+			code: ferrule.Pending, message: "not trusted yet", journal: []string{"outcome held look  pending"},
 		},
 		"offline": {
 			call: ferrule.Call{Principal: robby, Device: "offline", Tool: "move"},
@@ -196,7 +196,7 @@ func TestTheRoad(t *testing.T) {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin":13}`)},
 			policy: func(call *ferrule.Call) ferrule.Verdict {
 				if call.Target.Tool.Effect == ferrule.Changes && strings.Contains(string(call.Args), "13") {
-					return ferrule.Verdict{Ruling: ferrule.Forbid, Why: "pin 13 is the door"}
+					return ferrule.Verdict{Ruling: ferrule.Forbid, Reason: "pin 13 is the door"}
 				}
 				return ferrule.Verdict{Ruling: ferrule.Permit}
 			},
@@ -275,7 +275,7 @@ func TestTheRoad(t *testing.T) {
 func TestNoPolicy(t *testing.T) {
 	call := ferrule.Call{Principal: robby, Device: "robot", Tool: "look"}
 	_, err := road(&ledger{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil })(t.Context(), &call)
-	if want := (ferrule.Verdict{Ruling: ferrule.Permit, Why: "no policy is configured"}); err != nil || call.Verdict != want {
+	if want := (ferrule.Verdict{Ruling: ferrule.Permit, Reason: "no policy is configured"}); err != nil || call.Verdict != want {
 		t.Errorf("got %+v, %v", call.Verdict, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // counted, and not journaled. The device is asked each time, so what is kept of it is
 // neither used nor added to; a tool that may change something drops it, as ever.
 func isReading(call *ferrule.Call) bool {
-	return call.Principal.Role == ferrule.Gateway && call.Act == ferrule.UseTool
+	return call.Principal.Role == ferrule.Gateway && call.Operation == ferrule.CallTool
 }
 
 // readings counts them.

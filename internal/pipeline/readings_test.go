@@ -28,7 +28,7 @@ func TestReadings(t *testing.T) {
 		"what may change something": {call: ferrule.Call{Device: "robot", Tool: "burn"}, sent: true},
 		"for people only":           {call: ferrule.Call{Device: "robot", Tool: "reset"}, code: ferrule.NotFound},
 		"in quarantine":             {call: ferrule.Call{Device: "robot", Tool: "broken"}, code: ferrule.Denied},
-		"held":                      {call: ferrule.Call{Device: "held", Tool: "look"}, code: ferrule.NotFound},
+		"pending":                   {call: ferrule.Call{Device: "held", Tool: "look"}, code: ferrule.NotFound},
 		"offline":                   {call: ferrule.Call{Device: "offline", Tool: "look"}, code: ferrule.Offline},
 		"arguments that do not fit": {call: ferrule.Call{Device: "robot", Tool: "move"}, code: ferrule.Invalid},
 		"a failure": {
@@ -77,7 +77,7 @@ func TestReadingsOnly(t *testing.T) {
 	road := cachingRoad(0, oneBoard{}, &l, new(counter).handle)
 	for _, call := range []ferrule.Call{
 		{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "sense"}, Device: "robot", Tool: "look"},
-		{Principal: sense, Device: "robot", Act: ferrule.Follow, Tool: "r://1"},
+		{Principal: sense, Device: "robot", Operation: ferrule.Subscribe, Tool: "r://1"},
 	} {
 		if _, err := road.Handle(t.Context(), &call); err != nil {
 			t.Fatal(err)
@@ -130,7 +130,7 @@ func TestReadingsAndCache(t *testing.T) {
 // TestReadingsUnderway: a reading that may change something keeps answers from being
 // kept that were on their way meanwhile.
 func TestReadingsUnderway(t *testing.T) {
-	var road *pipeline.Road
+	var road *pipeline.Pipeline
 	count := new(counter)
 	road = cachingRoad(time.Minute, &shop{}, nowhere{}, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		if call.Principal == robby && count.sent.Load() == 0 { // the first look: the gateway moves something meanwhile

@@ -22,15 +22,15 @@ func resolve(fleet Fleet) stage {
 			switch {
 			case !ok || !call.Principal.Sees(dev):
 				return nil, ferrule.NoDevice(call.Device)
-			case dev.Trust == ferrule.TrustHeld:
-				return nil, ferrule.Errorf(ferrule.Held, "%s was found and is not trusted yet", dev.ID).
+			case dev.Trust == ferrule.TrustPending:
+				return nil, ferrule.Errorf(ferrule.Pending, "%s was found and is not trusted yet", dev.ID).
 					WithHint("`ferrule adopt %s` trusts it", dev.ID)
 			case dev.State != ferrule.StateOnline:
 				return nil, dev.OfflineError()
 			}
-			tool := manifest.Asks(call.Act, call.Tool)
+			tool := manifest.ToolFor(call.Operation, call.Tool)
 			switch {
-			case tool == nil && call.Act != ferrule.UseTool:
+			case tool == nil && call.Operation != ferrule.CallTool:
 				return nil, cannot(dev, manifest, call)
 			case tool == nil || !call.Principal.MayCall(tool):
 				return nil, ferrule.Errorf(ferrule.NotFound, "%s has no tool %q", dev.ID, ferrule.Clean(call.Tool, ferrule.MaxToolName)).
@@ -47,8 +47,8 @@ func resolve(fleet Fleet) stage {
 
 // cannot says why something other than a tool cannot be asked for.
 func cannot(dev *ferrule.Device, m *ferrule.Manifest, call *ferrule.Call) error {
-	act, name := ferrule.Clean(string(call.Act), ferrule.MaxWord), ferrule.Clean(call.Tool, ferrule.MaxURI)
-	if call.Act != ferrule.Get || !m.Can(ferrule.Get) {
+	act, name := ferrule.Clean(string(call.Operation), ferrule.MaxWord), ferrule.Clean(call.Tool, ferrule.MaxURI)
+	if call.Operation != ferrule.GetPrompt || !m.Supports(ferrule.GetPrompt) {
 		return ferrule.Errorf(ferrule.NotFound, "%s has nothing to %s as %q", dev.ID, act, name)
 	}
 	var all []string

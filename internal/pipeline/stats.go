@@ -18,7 +18,7 @@ type Stats struct {
 }
 
 // Stats may be asked for at any time.
-func (r *Road) Stats() Stats {
+func (r *Pipeline) Stats() Stats {
 	var s Stats
 	r.answers.count(&s)
 	r.callers.count(&s)

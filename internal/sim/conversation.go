@@ -17,7 +17,7 @@ import (
 type conversation struct {
 	net.Conn
 	board     *Board
-	behaviour Behaviour
+	behaviour Behavior
 	number    int            // how many clients there have been
 	requests  int            // how many requests this one has made
 	lists     int            // and how many of them for the list

@@ -18,7 +18,7 @@ func aboutSamples(tool map[string]any) bool {
 
 // firmware is what boards do that work as they were made: there are other boards
 // than the ESP32, and other releases than the last.
-var firmware = []Behaviour{
+var firmware = []Behavior{
 	{
 		Name: "no-schema", Text: "is an AVR board: no schemas, no abilities, short requests, small buffers, ids of 16 bits",
 		board: avr,

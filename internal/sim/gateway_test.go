@@ -374,8 +374,8 @@ func TestCrowdBeforeHello(t *testing.T) {
 	g := startGateway(t)
 	g.call(t, sim.CrowdConfig{Medium: sim.OverMQTT})
 	s := g.sighting(t)
-	if s.Medium != "mqtt" {
-		t.Errorf("it came over %s", s.Medium)
+	if s.Transport != "mqtt" {
+		t.Errorf("it came over %s", s.Transport)
 	}
 	link, err := s.Open(t.Context())
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // enemy is a board that does all the harm that a device can do which is let in.
-var enemy = Behaviour{
+var enemy = Behavior{
 	Name: "hostile", Text: "lists a thousand tools with everything wrong that can be, and answers some with 50 MB, garbage or orders",
 	results: results{"list_tools": func(_ *conversation, list map[string]any) {
 		all := append(tools(list), enemyTools()...)

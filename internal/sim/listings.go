@@ -11,7 +11,7 @@ func tools(list map[string]any) []any { t, _ := list["tools"].([]any); return t 
 func pins(list map[string]any) []any  { p, _ := list["pins"].([]any); return p }
 
 // listings are boards that describe themselves badly.
-var listings = []Behaviour{
+var listings = []Behavior{
 	{
 		Name: "short-list", Text: "is short of memory: its list always lacks a pin and a tool",
 		results: results{"list_tools": func(_ *conversation, list map[string]any) {
@@ -52,7 +52,7 @@ var listings = []Behaviour{
 }
 
 // hostile boards are not known to exist, and will.
-var hostile = []Behaviour{
+var hostile = []Behavior{
 	enemy,
 	{
 		Name: "bad-tools", Text: "lists tools with broken and hostile names, texts and schemas among good ones",

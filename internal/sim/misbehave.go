@@ -11,7 +11,7 @@ import (
 )
 
 // Behaviour is a way in which boards are known to misbehave.
-type Behaviour struct {
+type Behavior struct {
 	Name string
 	Text string
 
@@ -35,29 +35,29 @@ type (
 var errHangUp = errors.New("the board hangs up")
 
 // Behaviours lists every behaviour by name.
-func Behaviours() []Behaviour {
+func Behaviors() []Behavior {
 	all := slices.Concat(noisy, lossy, listings, firmware, hostile)
-	slices.SortFunc(all, func(a, b Behaviour) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b Behavior) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
 // findBehaviour returns a behaviour by its name; no name is none.
-func findBehaviour(name string) (Behaviour, error) {
+func findBehaviour(name string) (Behavior, error) {
 	if name == "" {
-		return Behaviour{}, nil
+		return Behavior{}, nil
 	}
 	var names []string
-	for _, b := range Behaviours() {
+	for _, b := range Behaviors() {
 		if b.Name == name {
 			return b, nil
 		}
 		names = append(names, b.Name)
 	}
-	return Behaviour{}, fmt.Errorf("no board misbehaves by %q; there are %s", name, strings.Join(names, ", "))
+	return Behavior{}, fmt.Errorf("no board misbehaves by %q; there are %s", name, strings.Join(names, ", "))
 }
 
 // noisy boards say more than they are asked for.
-var noisy = []Behaviour{
+var noisy = []Behavior{
 	{
 		Name: "boot-noise", Text: "boots when connected to: garbage, boot messages, then deaf for half a second",
 		begin: func(ctx context.Context, c *conversation) error {
@@ -143,7 +143,7 @@ func toCalls(write answerFunc) answerFunc {
 }
 
 // lossy boards lose requests, answers or the connection.
-var lossy = []Behaviour{
+var lossy = []Behavior{
 	{
 		Name: "fragments", Text: "reads every third call in two pieces, and can parse neither",
 		request: insteadOf(3, func(c *conversation, _ request) error {

@@ -58,7 +58,7 @@ const maxPort = 65535
 
 // Fleet is boards that listen.
 type Fleet struct {
-	behaviour Behaviour
+	behaviour Behavior
 	Boards    []*Board
 	ports
 }

@@ -290,7 +290,7 @@ func shapeOf(value any) string {
 // nothing behind.
 func TestRunEnds(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
-	for _, b := range sim.Behaviours() {
+	for _, b := range sim.Behaviors() {
 		fleet, err := sim.Listen(sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: b.Name})
 		if err != nil {
 			t.Fatal(err)
@@ -341,7 +341,7 @@ func TestCheck(t *testing.T) {
 // TestBehavioursAreDistinct: each has a name and a text of its own.
 func TestBehavioursAreDistinct(t *testing.T) {
 	names, texts := make(map[string]bool), make(map[string]bool)
-	for _, b := range sim.Behaviours() {
+	for _, b := range sim.Behaviors() {
 		if b.Name == "" || b.Text == "" || names[b.Name] || texts[b.Text] {
 			t.Errorf("%q: %q", b.Name, b.Text)
 		}

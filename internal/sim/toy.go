@@ -22,7 +22,7 @@ import (
 type Toy struct {
 	*xiaozhi.Device
 	Identity  xiaozhi.Identity
-	behaviour *ToyBehaviour
+	behaviour *ToyBehavior
 	tell      func(what, detail string) // of what happens to its connections; may be nil
 
 	mu     sync.Mutex
@@ -57,7 +57,7 @@ func newToys(first, count int, misbehave string) ([]*Toy, error) {
 	return toys, nil
 }
 
-func newToy(number int, behaviour *ToyBehaviour, f toyFirmware) *Toy {
+func newToy(number int, behaviour *ToyBehavior, f toyFirmware) *Toy {
 	t := &Toy{
 		behaviour: behaviour, volume: 70,
 		Identity: xiaozhi.Identity{
@@ -76,7 +76,7 @@ type toyKey struct{}
 // their tools are declared once.
 type toyFirmware struct{ *thing.Device }
 
-func newToyFirmware(b ToyBehaviour) toyFirmware {
+func newToyFirmware(b ToyBehavior) toyFirmware {
 	f := toyFirmware{thing.New("bread-compact-wifi", "2.4.2")}
 	if b.tools != nil {
 		b.tools(f)

@@ -17,7 +17,7 @@ import (
 )
 
 // ToyBehaviour is a way in which voice toys are known to behave, beside the usual.
-type ToyBehaviour struct {
+type ToyBehavior struct {
 	Name string
 	Text string
 
@@ -34,24 +34,24 @@ type ToyBehaviour struct {
 }
 
 // ToyBehaviours lists every behaviour by name.
-func ToyBehaviours() []ToyBehaviour {
+func ToyBehaviors() []ToyBehavior {
 	all := slices.Concat(toyGreetings, toyLists, toyAnswers, toyLinks)
-	slices.SortFunc(all, func(a, b ToyBehaviour) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b ToyBehavior) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
-func findToyBehaviour(name string) (ToyBehaviour, error) {
+func findToyBehaviour(name string) (ToyBehavior, error) {
 	if name == "" {
-		return ToyBehaviour{}, nil
+		return ToyBehavior{}, nil
 	}
 	var names []string
-	for _, b := range ToyBehaviours() {
+	for _, b := range ToyBehaviors() {
 		if b.Name == name {
 			return b, nil
 		}
 		names = append(names, b.Name)
 	}
-	return ToyBehaviour{}, fmt.Errorf("no toy misbehaves by %q; there are %s", name, strings.Join(names, ", "))
+	return ToyBehavior{}, fmt.Errorf("no toy misbehaves by %q; there are %s", name, strings.Join(names, ", "))
 }
 
 func isEOF(err error) bool {
@@ -59,7 +59,7 @@ func isEOF(err error) bool {
 }
 
 // toyGreetings say hello in another way, or other things beside.
-var toyGreetings = []ToyBehaviour{
+var toyGreetings = []ToyBehavior{
 	{
 		Name: "old-firmware", Text: "is firmware 1.6.2, which has no MCP",
 		hello: func(ctx context.Context, c *talk) error {
@@ -151,7 +151,7 @@ func stream(ctx context.Context, c *talk) {
 }
 
 // toyLists list their tools badly.
-var toyLists = []ToyBehaviour{
+var toyLists = []ToyBehavior{
 	{Name: "no-tools", Text: "has no tools", tools: func(toyFirmware) {}},
 	{Name: "user-tools", Text: "has tools for users only", tools: toyFirmware.userTools},
 	{Name: "long-list", Text: "has so many tools that its list comes in pages", tools: func(f toyFirmware) { f.commonTools(); f.many(100); f.userTools() }},
@@ -216,7 +216,7 @@ func toyCalls(write func(ctx context.Context, c *talk, req toyRequest, answer []
 }
 
 // toyAnswers answer calls badly.
-var toyAnswers = []ToyBehaviour{
+var toyAnswers = []ToyBehavior{
 	{
 		Name: "unescaped", Text: "fails every call, with quotes in the text that are not escaped",
 		answer: toyCalls(func(ctx context.Context, c *talk, req toyRequest, _ []byte) error {
@@ -307,7 +307,7 @@ func (c *talk) take() (held []byte) {
 }
 
 // toyLinks lose their connection, or keep it too long.
-var toyLinks = []ToyBehaviour{
+var toyLinks = []ToyBehavior{
 	{
 		Name: "half-open", Text: "vanishes after six requests: the connection stays, and nobody is there",
 		message: func(ctx context.Context, c *talk, req toyRequest, message []byte) error {

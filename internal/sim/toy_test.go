@@ -257,7 +257,7 @@ func TestToyBehaviours(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(t, talkTo(t, newToy(t, name))) })
 		})
 	}
-	for _, b := range sim.ToyBehaviours() {
+	for _, b := range sim.ToyBehaviors() {
 		if _, ok := tests[b.Name]; !ok || b.Text == "" {
 			t.Errorf("%s is not tested, or does not say what it does", b.Name)
 		}

@@ -73,15 +73,15 @@ func (t Tool) Within(deadline time.Duration) Tool {
 }
 
 // Box is the tools together.
-type Box struct {
+type Set struct {
 	device   *ferrule.Device
 	manifest *ferrule.Manifest
 	calls    map[string]func(ctx context.Context, call *ferrule.Call) (any, error)
 }
 
 // New puts tools in a box.
-func New(version string, tools ...Tool) (*Box, error) {
-	b := &Box{
+func New(version string, tools ...Tool) (*Set, error) {
+	b := &Set{
 		manifest: &ferrule.Manifest{Model: "ferrule", Version: version, Platform: "go"},
 		calls:    make(map[string]func(context.Context, *ferrule.Call) (any, error)),
 	}
@@ -115,13 +115,13 @@ func New(version string, tools ...Tool) (*Box, error) {
 }
 
 // Device is the gateway as a device.
-func (b *Box) Device() *ferrule.Device { return b.device }
+func (b *Set) Device() *ferrule.Device { return b.device }
 
 // Manifest is what the gateway offers.
-func (b *Box) Manifest() *ferrule.Manifest { return b.manifest }
+func (b *Set) Manifest() *ferrule.Manifest { return b.manifest }
 
 // Handle serves a resolved call.
-func (b *Box) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+func (b *Set) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	fn := b.calls[call.Tool]
 	if fn == nil {
 		return nil, ferrule.Errorf(ferrule.NotFound, "the gateway has no tool %q", call.Tool)

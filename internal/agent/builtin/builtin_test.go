@@ -36,9 +36,9 @@ func (f fleetOf) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 
 func some() fleetOf {
 	return fleetOf{
-		{ID: "a", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Medium: "tcp", Address: "x:1"},
-		{ID: "b", State: ferrule.StateOnline, Trust: ferrule.TrustHeld, Medium: "tcp", Address: "x:2"},
-		{ID: "c", State: ferrule.StateOffline, Trust: ferrule.TrustAdopted, Medium: "tcp", Address: "x:3", Reason: "gone"},
+		{ID: "a", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Transport: "tcp", Address: "x:1"},
+		{ID: "b", State: ferrule.StateOnline, Trust: ferrule.TrustPending, Transport: "tcp", Address: "x:2"},
+		{ID: "c", State: ferrule.StateOffline, Trust: ferrule.TrustAdopted, Transport: "tcp", Address: "x:3", Reason: "gone"},
 	}
 }
 
@@ -47,7 +47,7 @@ type trust struct{ did []string }
 func (t *trust) Adopt(id string) error  { t.did = append(t.did, "adopt "+id); return nil }
 func (t *trust) Forget(id string) error { return errors.New("cannot forget " + id) }
 
-func box(t *testing.T, tools ...builtin.Tool) *builtin.Box {
+func box(t *testing.T, tools ...builtin.Tool) *builtin.Set {
 	t.Helper()
 	b, err := builtin.New("1.0.0", tools...)
 	if err != nil {
@@ -56,7 +56,7 @@ func box(t *testing.T, tools ...builtin.Tool) *builtin.Box {
 	return b
 }
 
-func call(t *testing.T, b *builtin.Box, role ferrule.Role, tool, args string, out any) error {
+func call(t *testing.T, b *builtin.Set, role ferrule.Role, tool, args string, out any) error {
 	t.Helper()
 	result, err := b.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: role}, Tool: tool, Args: json.RawMessage(args)})
 	if err != nil {
@@ -196,7 +196,7 @@ func TestBox(t *testing.T) {
 }
 
 // everyTool is a box with all tools that agents have.
-func everyTool(t *testing.T) *builtin.Box {
+func everyTool(t *testing.T) *builtin.Set {
 	t.Helper()
 	road := func(_ context.Context, c *ferrule.Call) (*ferrule.Result, error) {
 		switch c.Device {

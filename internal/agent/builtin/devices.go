@@ -40,10 +40,10 @@ type DescribedDevice struct {
 	Model     string            `json:"model,omitempty"`
 	Version   string            `json:"version,omitempty"`
 	Kind      string            `json:"kind,omitempty"`
-	Medium    string            `json:"medium"`
+	Transport string            `json:"transport"`
 	Address   string            `json:"address"`
 	Node      string            `json:"node,omitempty" jsonschema:"which of several gateways holds it"`
-	Dialect   string            `json:"dialect,omitempty"`
+	Protocol  string            `json:"protocol,omitempty"`
 	Tools     int               `json:"tools" jsonschema:"how many tools can be used"`
 	Unusable  int               `json:"unusable,omitempty" jsonschema:"how many tools cannot be used"`
 	Resources int               `json:"resources,omitempty" jsonschema:"how many can be read"`
@@ -176,8 +176,8 @@ func names[T any](all []T, name func(T) string) (some []string, more int) {
 func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 	out := DescribedDevice{
 		ID: d.ID, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
-		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Medium: d.Medium, Address: d.Address, Node: d.Node,
-		Dialect: d.Dialect, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
+		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Transport: d.Transport, Address: d.Address, Node: d.Node,
+		Protocol: d.Protocol, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
 	}
 	if !d.Changed.IsZero() {
 		out.Changed = &d.Changed

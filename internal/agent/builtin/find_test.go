@@ -112,8 +112,8 @@ func TestStatus(t *testing.T) {
 		{builtin.StatusOutput{}, "No device is there. A person has to connect one:"},
 		{builtin.StatusOutput{Online: 1}, "1 device is online."},
 		{builtin.StatusOutput{Online: 3, Offline: 2, Released: 1}, "3 devices are online."},
-		{builtin.StatusOutput{Online: 3, Held: 1}, "3 devices are online. 1 device is found and not trusted yet:"},
-		{builtin.StatusOutput{Held: 2, Offline: 1}, "No device can be used. 2 devices are found and not trusted yet:"},
+		{builtin.StatusOutput{Online: 3, Pending: 1}, "3 devices are online. 1 device is found and not trusted yet:"},
+		{builtin.StatusOutput{Pending: 2, Offline: 1}, "No device can be used. 2 devices are found and not trusted yet:"},
 		{builtin.StatusOutput{Released: 1, Offline: 4}, "No device can be used now. 1 device is lent"},
 		{builtin.StatusOutput{Offline: 2}, "No device can be reached. 2 devices are known and offline:"},
 	} {
@@ -122,7 +122,7 @@ func TestStatus(t *testing.T) {
 		if err := call(t, b, ferrule.Agent, "status", `{}`, &out); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(out.Summary, test.want) || out.Version != "1.2.3" || out.Online != test.seen.Online || out.Held != test.seen.Held {
+		if !strings.HasPrefix(out.Summary, test.want) || out.Version != "1.2.3" || out.Online != test.seen.Online || out.Pending != test.seen.Pending {
 			t.Errorf("got %+v, want %s", out, test.want)
 		}
 	}

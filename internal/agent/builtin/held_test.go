@@ -33,14 +33,14 @@ func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 		builtin.DescribeTool(c), builtin.CallMany(road), builtin.Status("1", func() builtin.StatusOutput {
 			n := c.Counts()
 			_, shape := c.List()
-			return builtin.StatusOutput{Online: n.Online, Offline: n.Offline, Released: n.Released, Held: n.Held, Kinds: n.Kinds, List: string(shape)}
+			return builtin.StatusOutput{Online: n.Online, Offline: n.Offline, Released: n.Released, Pending: n.Pending, Kinds: n.Kinds, List: string(shape)}
 		}))
 	f.Own(b.Device(), b.Manifest(), b.Handle)
 	m := &ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "self.look", Effect: ferrule.Reads}}}
 	for _, id := range []string{"a", "b", "stranger"} {
 		dev := &ferrule.Device{ID: id, Kind: "0123456789ab", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
 		if id == "stranger" {
-			dev.Trust = ferrule.TrustHeld
+			dev.Trust = ferrule.TrustPending
 		}
 		f.Put(dev, m, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 			if id == "stranger" {
@@ -73,7 +73,7 @@ func TestHeldDevices(t *testing.T) {
 		{"board--012345__self_look", `{"device":"stranger"}`, "not_found"},
 		{"board--012345__self_look", `{"device":"a"}`, `"seen"`},
 		{"stranger__self_look", `{}`, "not_found"},
-		{"gateway__status", `{}`, `"held":1`},
+		{"gateway__status", `{}`, `"pending":1`},
 	} {
 		var got string
 		device, tool, rest, err := c.Resolve(test.name, json.RawMessage(test.args))

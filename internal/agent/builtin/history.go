@@ -23,19 +23,19 @@ type HistoryInput struct {
 
 // HistoryOutput is the result of history.
 type HistoryOutput struct {
-	Device  string        `json:"device"`
-	From    time.Time     `json:"from"`
-	To      time.Time     `json:"to"`
-	Signals []HistoryLine `json:"signals"`
+	Device  string          `json:"device"`
+	From    time.Time       `json:"from"`
+	To      time.Time       `json:"to"`
+	Signals []HistorySeries `json:"signals"`
 }
 
 // HistoryLine is the past of one signal.
-type HistoryLine struct {
+type HistorySeries struct {
 	Name   string         `json:"name"`
 	Unit   string         `json:"unit,omitempty"`
 	Each   string         `json:"each" jsonschema:"what a point is"`
 	Points []HistoryPoint `json:"points"`
-	Holes  []HistoryHole  `json:"holes" jsonschema:"where samples may be missing"`
+	Gaps   []HistoryGap   `json:"gaps" jsonschema:"where samples may be missing"`
 	Cut    bool           `json:"cut,omitempty" jsonschema:"older ones are left out"`
 }
 
@@ -50,11 +50,11 @@ type HistoryPoint struct {
 }
 
 // HistoryHole is where samples may be missing.
-type HistoryHole struct {
-	From time.Time `json:"from"`
-	To   time.Time `json:"to"`
-	Why  string    `json:"why"`
-	Most int       `json:"most,omitempty"`
+type HistoryGap struct {
+	From       time.Time `json:"from"`
+	To         time.Time `json:"to"`
+	Reason     string    `json:"reason"`
+	MaxMissing int       `json:"max_missing,omitempty"`
 }
 
 // History is the tool that tells what was measured.
@@ -65,7 +65,7 @@ func History(fleet Finder, records Records) Tool {
 		if call.Principal.Role == ferrule.Person {
 			most = personPoints
 		}
-		switch grain := ferrule.Grain(in.Each); grain {
+		switch grain := ferrule.Resolution(in.Each); grain {
 		case "", ferrule.Raw, ferrule.Minutes, ferrule.Hours:
 		default:
 			return HistoryOutput{}, ferrule.Errorf(ferrule.Invalid, "each: want raw, minute or hour, got %q", ferrule.Clean(in.Each, 32))
@@ -77,7 +77,7 @@ func History(fleet Finder, records Records) Tool {
 		if err != nil {
 			return HistoryOutput{}, err
 		}
-		span.Grain, span.Points = ferrule.Grain(in.Each), in.Points
+		span.Resolution, span.Points = ferrule.Resolution(in.Each), in.Points
 		if span.Points == 0 {
 			span.Points = usualPoints
 		}
@@ -89,19 +89,19 @@ func History(fleet Finder, records Records) Tool {
 	})
 }
 
-func historyOf(span ferrule.Period, curves []ferrule.Curve) HistoryOutput {
-	out := HistoryOutput{Device: span.Device, From: span.From.UTC(), To: span.To.UTC(), Signals: []HistoryLine{}}
+func historyOf(span ferrule.HistoryQuery, curves []ferrule.Series) HistoryOutput {
+	out := HistoryOutput{Device: span.Device, From: span.From.UTC(), To: span.To.UTC(), Signals: []HistorySeries{}}
 	for _, c := range curves {
-		line := HistoryLine{Name: c.Signal, Unit: c.Unit, Each: string(c.Grain), Points: []HistoryPoint{}, Holes: []HistoryHole{}, Cut: c.Cut}
+		line := HistorySeries{Name: c.Signal, Unit: c.Unit, Each: string(c.Resolution), Points: []HistoryPoint{}, Gaps: []HistoryGap{}, Cut: c.Truncated}
 		for _, p := range c.Points {
 			point := HistoryPoint{Time: p.Time.UTC(), Value: p.Mean, Within: about(time.Duration(p.Within))}
-			if c.Grain != ferrule.Raw {
+			if c.Resolution != ferrule.Raw {
 				point.Min, point.Max, point.Count = &p.Min, &p.Max, p.Count
 			}
 			line.Points = append(line.Points, point)
 		}
-		for _, h := range c.Holes {
-			line.Holes = append(line.Holes, HistoryHole{h.From.UTC(), h.To.UTC(), string(h.Why), h.Most})
+		for _, h := range c.Gaps {
+			line.Gaps = append(line.Gaps, HistoryGap{h.From.UTC(), h.To.UTC(), string(h.Reason), h.MaxMissing})
 		}
 		out.Signals = append(out.Signals, line)
 	}

@@ -75,8 +75,8 @@ func Latest(fleet Finder, records Records) Tool {
 
 // look adds what the signal was before.
 func (s *LatestSignal) look(ctx context.Context, device string, records Records) error {
-	curves, err := records.Past(ctx, ferrule.Period{
-		Device: device, Signals: []string{s.Name}, From: s.Time.Add(-earlierTime), To: s.Time, Points: earlierValues, Grain: ferrule.Raw,
+	curves, err := records.Past(ctx, ferrule.HistoryQuery{
+		Device: device, Signals: []string{s.Name}, From: s.Time.Add(-earlierTime), To: s.Time, Points: earlierValues, Resolution: ferrule.Raw,
 	})
 	for _, c := range curves {
 		for _, p := range c.Points {

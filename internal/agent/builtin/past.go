@@ -16,7 +16,7 @@ type Records interface {
 	// Latest tells of all signals of a device, by name.
 	Latest(ctx context.Context, device string) ([]ferrule.Latest, error)
 	// Past is one curve for each signal that is asked for, in that order.
-	Past(ctx context.Context, span ferrule.Period) ([]ferrule.Curve, error)
+	Past(ctx context.Context, span ferrule.HistoryQuery) ([]ferrule.Series, error)
 }
 
 // Finder finds a device. What it returns is shared and read only.
@@ -36,12 +36,12 @@ type SpanInput struct {
 }
 
 // span is what is meant, of a device that the caller may know of.
-func (in SpanInput) span(ctx context.Context, call *ferrule.Call, fleet Finder, records Records) (span ferrule.Period, err error) {
+func (in SpanInput) span(ctx context.Context, call *ferrule.Call, fleet Finder, records Records) (span ferrule.HistoryQuery, err error) {
 	if err := visible(call, fleet, in.Device); err != nil {
 		return span, err
 	}
 	now := time.Now()
-	span = ferrule.Period{Device: in.Device, From: now.Add(-time.Hour), To: now}
+	span = ferrule.HistoryQuery{Device: in.Device, From: now.Add(-time.Hour), To: now}
 	if in.Until != "" {
 		if span.To, err = moment("until", in.Until, now); err != nil {
 			return span, err
@@ -62,15 +62,15 @@ func (in SpanInput) span(ctx context.Context, call *ferrule.Call, fleet Finder, 
 
 // curves are what is known of each signal in a span. One that was measured just now is not
 // written yet.
-func curves(ctx context.Context, records Records, span ferrule.Period) ([]ferrule.Curve, error) {
+func curves(ctx context.Context, records Records, span ferrule.HistoryQuery) ([]ferrule.Series, error) {
 	found, err := records.Past(ctx, span)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]ferrule.Curve, len(span.Signals))
+	all := make([]ferrule.Series, len(span.Signals))
 	for i, name := range span.Signals {
-		all[i] = ferrule.Curve{Signal: name, Grain: ferrule.Raw}
-		if at := slices.IndexFunc(found, func(c ferrule.Curve) bool { return c.Signal == name }); at >= 0 {
+		all[i] = ferrule.Series{Signal: name, Resolution: ferrule.Raw}
+		if at := slices.IndexFunc(found, func(c ferrule.Series) bool { return c.Signal == name }); at >= 0 {
 			all[i] = found[at]
 		}
 	}

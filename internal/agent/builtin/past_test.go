@@ -17,8 +17,8 @@ import (
 
 // recorded is what was measured of devices, and what was asked about it.
 type recorded struct {
-	curves map[string][]ferrule.Curve
-	asked  *ferrule.Period
+	curves map[string][]ferrule.Series
+	asked  *ferrule.HistoryQuery
 	now    []ferrule.Latest // signals of which nothing is written
 }
 
@@ -30,15 +30,15 @@ func (r *recorded) Latest(_ context.Context, device string) (all []ferrule.Lates
 	return append(all, r.now...), nil
 }
 
-func (r *recorded) Past(_ context.Context, span ferrule.Period) (found []ferrule.Curve, err error) {
+func (r *recorded) Past(_ context.Context, span ferrule.HistoryQuery) (found []ferrule.Series, err error) {
 	*r.asked = span
 	for _, name := range span.Signals {
 		for _, c := range r.curves[span.Device] {
 			if c.Signal != name {
 				continue
 			}
-			if span.Grain != "" {
-				c.Grain = span.Grain
+			if span.Resolution != "" {
+				c.Resolution = span.Resolution
 			}
 			found = append(found, c)
 		}
@@ -49,12 +49,12 @@ func (r *recorded) Past(_ context.Context, span ferrule.Period) (found []ferrule
 // someSignals are two signals of a, and many of b; of c nothing was measured.
 func someSignals() *recorded {
 	now := time.Now()
-	light := ferrule.Curve{Signal: "light", Unit: "lx", Grain: ferrule.Raw, Holes: []ferrule.Hole{{From: now.Add(-50 * time.Second), To: now.Add(-40 * time.Second), Why: ferrule.Lost, Most: 20}}}
+	light := ferrule.Series{Signal: "light", Unit: "lx", Resolution: ferrule.Raw, Gaps: []ferrule.Gap{{From: now.Add(-50 * time.Second), To: now.Add(-40 * time.Second), Reason: ferrule.Lost, MaxMissing: 20}}}
 	for i := range 100 {
-		light.Points = append(light.Points, ferrule.Sample{Time: now.Add(time.Duration(i-100) * time.Second), Value: float64(i), Within: ferrule.Duration(1234567)}.Alone())
+		light.Points = append(light.Points, ferrule.Sample{Time: now.Add(time.Duration(i-100) * time.Second), Value: float64(i), Within: ferrule.Duration(1234567)}.Point())
 	}
-	warm := ferrule.Curve{Signal: "warm", Unit: "°C", Grain: ferrule.Minutes, Points: []ferrule.Point{{Time: now.Add(-time.Hour), Min: 1, Max: 3, Mean: 2, Count: 120}}, Cut: true}
-	r := &recorded{curves: map[string][]ferrule.Curve{"a": {light, warm}}, asked: &ferrule.Period{}}
+	warm := ferrule.Series{Signal: "warm", Unit: "°C", Resolution: ferrule.Minutes, Points: []ferrule.Point{{Time: now.Add(-time.Hour), Min: 1, Max: 3, Mean: 2, Count: 120}}, Truncated: true}
+	r := &recorded{curves: map[string][]ferrule.Series{"a": {light, warm}}, asked: &ferrule.HistoryQuery{}}
 	for i := range 9 {
 		one := light
 		one.Signal = fmt.Sprint("s", i)
@@ -113,7 +113,7 @@ func TestLatest(t *testing.T) {
 		if err := call(t, b, ferrule.Agent, "latest", `{"device":"a","signal":"light"}`, &out); err != nil || len(out.Signals) != 1 {
 			t.Fatalf("%+v, %v", out, err)
 		}
-		if l := out.Signals[0]; l.Value != 99 || len(l.Before) != 99 || l.Before[98].Value != 98 || past.asked.Points != 10 || past.asked.Grain != ferrule.Raw {
+		if l := out.Signals[0]; l.Value != 99 || len(l.Before) != 99 || l.Before[98].Value != 98 || past.asked.Points != 10 || past.asked.Resolution != ferrule.Raw {
 			t.Errorf("%+v", l)
 		}
 		for _, args := range []string{`{"device":"a","signal":"dark"}`, `{"device":"c","signal":"light"}`} {
@@ -127,7 +127,7 @@ func TestLatest(t *testing.T) {
 // TestVisible: what was measured of a device that is held is for people.
 func TestVisible(t *testing.T) {
 	past := someSignals()
-	b := box(t, builtin.Latest(some(), past), builtin.History(some(), past), builtin.Plot(some(), past, diary{}, func(builtin.Picture) ([]byte, error) { return nil, nil }))
+	b := box(t, builtin.Latest(some(), past), builtin.History(some(), past), builtin.Plot(some(), past, diary{}, func(builtin.Chart) ([]byte, error) { return nil, nil }))
 	for _, tool := range []string{"latest", "history", "plot"} {
 		args := `{"device":"b","signals":["s1"]}`
 		if tool == "latest" {
@@ -170,7 +170,7 @@ func TestHistory(t *testing.T) {
 			}
 			got := slices.Clone(past.asked.Signals)
 			for _, s := range out.Signals {
-				got = append(got, fmt.Sprintf("%s/%d/%d", s.Each, len(s.Points), len(s.Holes)))
+				got = append(got, fmt.Sprintf("%s/%d/%d", s.Each, len(s.Points), len(s.Gaps)))
 			}
 			got = append(got, fmt.Sprint(past.asked.Points))
 			if !past.asked.From.Equal(test.from) || !past.asked.To.Equal(test.to) || !out.From.Equal(test.from) || strings.Join(got, " ") != test.want {
@@ -188,7 +188,7 @@ func TestHistory(t *testing.T) {
 		if p := rows.Points[0]; p.Value != 2 || *p.Min != 1 || *p.Max != 3 || p.Count != 120 || !rows.Cut {
 			t.Errorf("%+v", p)
 		}
-		if h := raw.Holes[0]; h.Why != "lost" || h.Most != 20 || h.To.Sub(h.From) != 10*time.Second {
+		if h := raw.Gaps[0]; h.Reason != "lost" || h.MaxMissing != 20 || h.To.Sub(h.From) != 10*time.Second {
 			t.Errorf("%+v", h)
 		}
 		for args, want := range map[string]ferrule.Code{
@@ -219,10 +219,10 @@ func TestHistory(t *testing.T) {
 // TestPlot: a picture is an image and words about it, as large as its units need.
 func TestPlot(t *testing.T) {
 	past := someSignals()
-	var drawn builtin.Picture
+	var drawn builtin.Chart
 	var wrong error
 	book := &diary{calls: []ferrule.Entry{{Tool: "gpio_write"}}}
-	b := box(t, builtin.Plot(some(), past, book, func(p builtin.Picture) ([]byte, error) {
+	b := box(t, builtin.Plot(some(), past, book, func(p builtin.Chart) ([]byte, error) {
 		drawn = p
 		return []byte("a picture"), wrong
 	}))
@@ -248,7 +248,7 @@ func TestPlot(t *testing.T) {
 			t.Errorf("%q is not in %s", want, text)
 		}
 	}
-	if holes := drawn.Curves[1].Holes; len(holes) != 1 || !holes[0].From.Equal(drawn.From) || !holes[0].To.Equal(drawn.Curves[1].Points[0].Time) {
+	if holes := drawn.Curves[1].Gaps; len(holes) != 1 || !holes[0].From.Equal(drawn.From) || !holes[0].To.Equal(drawn.Curves[1].Points[0].Time) {
 		t.Errorf("what is left out looks as if it had not been measured: %+v", holes)
 	}
 	if drawn.Width != 1000 || drawn.Height != 520 || len(drawn.Curves) != 2 || len(drawn.Calls) != 1 || drawn.Title != "a" {

@@ -13,10 +13,10 @@ import (
 )
 
 // Picture is what is to be drawn.
-type Picture struct {
+type Chart struct {
 	Title    string
 	From, To time.Time
-	Curves   []ferrule.Curve
+	Curves   []ferrule.Series
 	// Calls are marked where they were made.
 	Calls         []ferrule.Entry
 	Width, Height int
@@ -26,7 +26,7 @@ type Picture struct {
 
 // Diary tells which calls were made to a device in a time, one entry for each: an intent
 // if it may have changed something.
-type Diary interface {
+type CallLog interface {
 	Calls(ctx context.Context, device string, from, to time.Time) ([]ferrule.Entry, error)
 }
 
@@ -48,7 +48,7 @@ type PlotInput struct {
 }
 
 // Plot is the tool that draws what was measured. Draw makes a PNG of a picture.
-func Plot(fleet Finder, records Records, diary Diary, draw func(Picture) ([]byte, error)) Tool {
+func Plot(fleet Finder, records Records, diary CallLog, draw func(Chart) ([]byte, error)) Tool {
 	const text = "Draw what was measured of a device over time, as a picture: gaps are shaded, and calls are marked."
 	seats := make(chan struct{}, plotsAtOnce)
 	return Shown("plot", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in PlotInput) (*ferrule.Result, error) {
@@ -67,7 +67,7 @@ func Plot(fleet Finder, records Records, diary Diary, draw func(Picture) ([]byte
 		if err != nil {
 			return nil, err
 		}
-		p := Picture{Title: span.Device, From: span.From, To: span.To, Curves: all, Width: in.Width, Height: in.Height, Zone: time.Local}
+		p := Chart{Title: span.Device, From: span.From, To: span.To, Curves: all, Width: in.Width, Height: in.Height, Zone: time.Local}
 		p.fill()
 		calls, missing := diary.Calls(ctx, span.Device, span.From, span.To)
 		p.Calls = calls
@@ -89,7 +89,7 @@ func Plot(fleet Finder, records Records, diary Diary, draw func(Picture) ([]byte
 
 // fill chooses the size where none is said: each unit has a panel of its own, and so has
 // each signal without one.
-func (p *Picture) fill() {
+func (p *Chart) fill() {
 	if p.Width == 0 {
 		p.Width = usualWidth
 	}
@@ -106,16 +106,16 @@ func (p *Picture) fill() {
 
 // shadeCut shades the time of points that are left out: it would look as if nothing had
 // been measured then.
-func (p *Picture) shadeCut() {
+func (p *Chart) shadeCut() {
 	for i := range p.Curves {
-		if c := &p.Curves[i]; c.Cut && len(c.Points) > 0 {
-			c.Holes = append([]ferrule.Hole{{From: p.From, To: c.Points[0].Time, Why: ferrule.Dropped}}, c.Holes...)
+		if c := &p.Curves[i]; c.Truncated && len(c.Points) > 0 {
+			c.Gaps = append([]ferrule.Gap{{From: p.From, To: c.Points[0].Time, Reason: ferrule.Dropped}}, c.Gaps...)
 		}
 	}
 }
 
 // words tells what is to be seen, for those who cannot look.
-func (p *Picture) words() string {
+func (p *Chart) words() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s from %s to %s.", p.Title, p.From.In(p.Zone).Format(time.RFC3339), p.To.In(p.Zone).Format(time.RFC3339))
 	for _, c := range p.Curves {
@@ -128,7 +128,7 @@ func (p *Picture) words() string {
 }
 
 // summary tells a curve in a sentence.
-func summary(c ferrule.Curve) string {
+func summary(c ferrule.Series) string {
 	if len(c.Points) == 0 {
 		return c.Signal + ": nothing was measured."
 	}
@@ -140,18 +140,18 @@ func summary(c ferrule.Curve) string {
 	}
 	last := c.Points[len(c.Points)-1]
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
-	text := fmt.Sprintf("%s%s: from %s to %s, mean %s, last %s; points are %s", c.Signal, in(c.Unit), number(low), number(high), number(mean.Value()), number(last.Mean), grains[c.Grain])
-	if n := len(c.Holes); n > 0 {
+	text := fmt.Sprintf("%s%s: from %s to %s, mean %s, last %s; points are %s", c.Signal, in(c.Unit), number(low), number(high), number(mean.Value()), number(last.Mean), grains[c.Resolution])
+	if n := len(c.Gaps); n > 0 {
 		text += fmt.Sprintf(", gaps %d", n)
 	}
-	if c.Cut {
+	if c.Truncated {
 		text += ", older ones are left out"
 	}
 	return text + "."
 }
 
 // grains are what points are.
-var grains = map[ferrule.Grain]string{ferrule.Raw: "samples", ferrule.Minutes: "minutes", ferrule.Hours: "hours"}
+var grains = map[ferrule.Resolution]string{ferrule.Raw: "samples", ferrule.Minutes: "minutes", ferrule.Hours: "hours"}
 
 func in(unit string) string {
 	if unit == "" {

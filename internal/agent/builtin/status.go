@@ -20,7 +20,7 @@ type StatusOutput struct {
 	Online   int `json:"online"`
 	Offline  int `json:"offline"`
 	Released int `json:"released" jsonschema:"lent to other programs for a while"`
-	Held     int `json:"held" jsonschema:"found, and waiting for a person to adopt them"`
+	Pending  int `json:"pending" jsonschema:"found, and waiting for a person to adopt them"`
 	Kinds    int `json:"kinds" jsonschema:"of how many kinds those are that are online"`
 	// List is how the list shows their tools.
 	List  string `json:"list" jsonschema:"plain: each tool of each device; folded: tools of a kind take a device; search: tools are found by find_tools"`
@@ -69,12 +69,12 @@ func Status(version string, look func() StatusOutput) Tool {
 func (s StatusOutput) summary() string {
 	const docs = "a board on USB is found by `ferrule up --serial auto`, one on the network by `ferrule up --tcp HOST:PORT`; `ferrule sim mcpu` needs no board"
 	switch {
-	case s.Online > 0 && s.Held > 0:
-		return fmt.Sprintf("%s online. %s found and not trusted yet: a person can look with `ferrule devices` and run `ferrule adopt`.", devices(s.Online), devices(s.Held))
+	case s.Online > 0 && s.Pending > 0:
+		return fmt.Sprintf("%s online. %s found and not trusted yet: a person can look with `ferrule devices` and run `ferrule adopt`.", devices(s.Online), devices(s.Pending))
 	case s.Online > 0:
 		return devices(s.Online) + " online."
-	case s.Held > 0:
-		return fmt.Sprintf("No device can be used. %s found and not trusted yet: a person can look with `ferrule devices` and run `ferrule adopt`.", devices(s.Held))
+	case s.Pending > 0:
+		return fmt.Sprintf("No device can be used. %s found and not trusted yet: a person can look with `ferrule devices` and run `ferrule adopt`.", devices(s.Pending))
 	case s.Released > 0:
 		return fmt.Sprintf("No device can be used now. %s lent to other programs, and taken back by itself.", devices(s.Released))
 	case s.Offline > 0:

@@ -81,7 +81,7 @@ type entry struct {
 // Counts is how many devices there are, by what agents have of them.
 type Counts struct {
 	Online, Offline, Released int
-	Held                      int // wait to be adopted
+	Pending                   int // wait to be adopted
 	Kinds                     int // of those that are online
 }
 
@@ -168,7 +168,7 @@ func (c *Catalog) remove(id string) bool {
 func (n *Counts) of(dev *ferrule.Device) *int {
 	switch {
 	case !anAgent.Sees(dev):
-		return &n.Held
+		return &n.Pending
 	case dev.State == ferrule.StateOnline:
 		return &n.Online
 	case dev.State == ferrule.StateReleased:

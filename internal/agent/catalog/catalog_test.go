@@ -37,7 +37,7 @@ func online(id string, m *ferrule.Manifest) *ferrule.Device {
 	if err != nil {
 		panic(err)
 	}
-	return &ferrule.Device{ID: id, Kind: kind, Model: m.Model, State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Medium: "tcp", Address: "x:1"}
+	return &ferrule.Device{ID: id, Kind: kind, Model: m.Model, State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Transport: "tcp", Address: "x:1"}
 }
 
 // as is a device in another state.

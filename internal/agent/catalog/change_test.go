@@ -114,7 +114,7 @@ func TestUnderChange(t *testing.T) {
 				c.Of("d0-0")
 				c.ResolveOn("d0-0", "self_write")
 				c.Lookup("d1-1")
-				if n := c.Counts(); n.Online < 0 || n.Offline < 0 || n.Held < 0 || n.Kinds < 0 {
+				if n := c.Counts(); n.Online < 0 || n.Offline < 0 || n.Pending < 0 || n.Kinds < 0 {
 					t.Errorf("%+v", n)
 				}
 			}
@@ -137,7 +137,7 @@ func TestUnderChange(t *testing.T) {
 				case 1:
 					dev = as(dev, ferrule.StateOffline, ferrule.TrustAdopted)
 				case 2:
-					dev = as(dev, ferrule.StateOnline, ferrule.TrustHeld)
+					dev = as(dev, ferrule.StateOnline, ferrule.TrustPending)
 				case 3:
 					dev.Labels = map[string]string{"room": "attic"}
 				}
@@ -155,8 +155,8 @@ func TestUnderChange(t *testing.T) {
 	for _, mine := range last {
 		for id, dev := range mine {
 			switch got, _, ok := c.Lookup(id); {
-			case dev.Trust == ferrule.TrustHeld:
-				want.Held++
+			case dev.Trust == ferrule.TrustPending:
+				want.Pending++
 				if ok {
 					t.Errorf("%s is held, and is there", id)
 				}

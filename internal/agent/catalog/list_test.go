@@ -197,8 +197,8 @@ func TestComeAndGo(t *testing.T) {
 		{"goes", func() { c.Put(as(robot, ferrule.StateOffline, ferrule.TrustAdopted), m) }, "", catalog.Counts{Offline: 1}},
 		{"comes again", func() { c.Put(robot, m) }, listed, catalog.Counts{Online: 1, Kinds: 1}},
 		{"is released", func() { c.Put(as(robot, ferrule.StateReleased, ferrule.TrustAdopted), m) }, "", catalog.Counts{Released: 1}},
-		{"is held", func() { c.Put(as(robot, ferrule.StateOnline, ferrule.TrustHeld), m) }, "", catalog.Counts{Held: 1}},
-		{"is held and goes", func() { c.Put(as(robot, ferrule.StateOffline, ferrule.TrustHeld), m) }, "", catalog.Counts{Held: 1}},
+		{"is held", func() { c.Put(as(robot, ferrule.StateOnline, ferrule.TrustPending), m) }, "", catalog.Counts{Pending: 1}},
+		{"is held and goes", func() { c.Put(as(robot, ferrule.StateOffline, ferrule.TrustPending), m) }, "", catalog.Counts{Pending: 1}},
 		{"is adopted", func() { c.Put(robot, m) }, listed, catalog.Counts{Online: 1, Kinds: 1}},
 		{"becomes another", func() {
 			other := manifest("board", "see")
@@ -225,7 +225,7 @@ func TestHeld(t *testing.T) {
 	c := some(40)
 	m := manifest("board", "read")
 	put(c, "a", 2, m)
-	c.Put(as(online("secret", m), ferrule.StateOnline, ferrule.TrustHeld), m)
+	c.Put(as(online("secret", m), ferrule.StateOnline, ferrule.TrustPending), m)
 	if _, _, ok := c.Lookup("secret"); ok {
 		t.Error("it is looked up")
 	}

@@ -36,7 +36,7 @@ func measures(dev *ferrule.Device, m *ferrule.Manifest) int {
 	}
 	polled := func(t ferrule.Tool) bool { return t.Poll > 0 && t.Quarantine == "" }
 	sampled := func(p ferrule.Pin) bool { return p.Sampling != nil || len(p.Abilities) > 0 }
-	if len(m.Probes) > 0 || slices.ContainsFunc(m.Tools, polled) || slices.ContainsFunc(m.Pins, sampled) {
+	if len(m.Polls) > 0 || slices.ContainsFunc(m.Tools, polled) || slices.ContainsFunc(m.Pins, sampled) {
 		return 1
 	}
 	return 0

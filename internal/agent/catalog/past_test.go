@@ -34,7 +34,7 @@ func TestPast(t *testing.T) {
 	polled := manifest("board", "read")
 	polled.Tools[0].Poll = 1e9
 	laid := manifest("board", "read")
-	laid.Probes = []ferrule.Probe{{Name: "read", Tool: "read"}}
+	laid.Polls = []ferrule.Poll{{Name: "read", Tool: "read"}}
 	broken := manifest("board", "read")
 	broken.Tools[0].Poll, broken.Tools[0].Quarantine = 1e9, "because"
 	for name, m := range map[string]*ferrule.Manifest{"pin": pin, "polled": polled, "laid": laid} {
@@ -48,7 +48,7 @@ func TestPast(t *testing.T) {
 		if got := names(c); got != "plain: __history __latest __plot __sql __status lamp__off lamp__on" {
 			t.Errorf("%s, offline: %s", name, got)
 		}
-		c.Put(as(board, ferrule.StateOnline, ferrule.TrustHeld), m)
+		c.Put(as(board, ferrule.StateOnline, ferrule.TrustPending), m)
 		if got := names(c); got != without {
 			t.Errorf("%s, held: %s", name, got)
 		}

@@ -10,7 +10,7 @@ import (
 // TestPrompts: prompts are named by the rules for tools, each name means one prompt,
 // and those of a device that is not there are in no list.
 func TestPrompts(t *testing.T) {
-	m := &ferrule.Manifest{Acts: []ferrule.Act{ferrule.Get}}
+	m := &ferrule.Manifest{Operations: []ferrule.Operation{ferrule.GetPrompt}}
 	for _, name := range []string{"greet", "say hello", "say_hello", "é", strings.Repeat("long ", 20), strings.Repeat("long ", 19)} {
 		m.Prompts = append(m.Prompts, ferrule.Prompt{Name: name})
 	}

@@ -17,7 +17,7 @@ func fleet() (c *catalog.Catalog, board, lamp string) {
 	put(c, "a", 3, m)
 	c.Put(as(online("away", m), ferrule.StateOffline, ferrule.TrustAdopted), m)
 	c.Put(as(online("lent", m), ferrule.StateReleased, ferrule.TrustAdopted), m)
-	c.Put(as(online("held", m), ferrule.StateOnline, ferrule.TrustHeld), m)
+	c.Put(as(online("held", m), ferrule.StateOnline, ferrule.TrustPending), m)
 	c.Put(&ferrule.Device{ID: "expected", State: ferrule.StateOffline, Trust: ferrule.TrustAdopted}, nil)
 	other := manifest("lamp", "dim")
 	put(c, "l", 2, other)

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "rewrite the transcripts")
 
 // board is a device with tools, and the front that serves it.
 type board struct {
-	*server.Front
+	*server.Server
 	release chan struct{} // lets a call of slow go on
 
 	mu    sync.Mutex
@@ -46,7 +46,7 @@ func newBoard() *board {
 	}
 	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
 		&ferrule.Manifest{Model: "board", Tools: tools})
-	b.Front = server.New(server.Parts{Config: server.DefaultConfig(), Catalog: c, Handle: b.handle, Version: "1", Log: slog.New(slog.DiscardHandler)})
+	b.Server = server.New(server.Parts{Config: server.DefaultConfig(), Catalog: c, Handle: b.handle, Version: "1", Log: slog.New(slog.DiscardHandler)})
 	return b
 }
 

@@ -23,7 +23,7 @@ const maxPrompt = 256 << 10
 
 // askable is who can be asked by way of a client. One that names no mode of asking its
 // user has forms.
-func askable(can *mcp.ClientCapabilities) (who []ferrule.Asked) {
+func askable(can *mcp.ClientCapabilities) (who []ferrule.AskTarget) {
 	if can == nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ func askable(can *mcp.ClientCapabilities) (who []ferrule.Asked) {
 }
 
 // capabilities are what a client has to have for somebody to be asked.
-var capabilities = map[ferrule.Asked]string{
+var capabilities = map[ferrule.AskTarget]string{
 	ferrule.User:  `{"elicitation":{"form":{}}}`,
 	ferrule.Page:  `{"elicitation":{"url":{}}}`,
 	ferrule.Model: `{"sampling":{}}`,
@@ -53,10 +53,10 @@ var capabilities = map[ferrule.Asked]string{
 }
 
 // nobody says that somebody cannot be asked.
-func nobody(who ferrule.Asked) error {
-	names := map[ferrule.Asked]string{ferrule.User: "its user", ferrule.Page: "its user to open a page", ferrule.Model: "its model", ferrule.Roots: "for its folders"}
+func nobody(who ferrule.AskTarget) error {
+	names := map[ferrule.AskTarget]string{ferrule.User: "its user", ferrule.Page: "its user to open a page", ferrule.Model: "its model", ferrule.Roots: "for its folders"}
 	e := ferrule.Errorf(ferrule.Refused, "the program that calls cannot ask %s", names[who])
-	e.Needs = []ferrule.Asked{who}
+	e.Needs = []ferrule.AskTarget{who}
 	return e
 }
 
@@ -79,7 +79,7 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 	if v.device == "" {
 		message = device + ": " + message
 	}
-	switch q.Asks() {
+	switch q.Needs() {
 	case ferrule.User:
 		schema := q.Schema
 		if len(schema) == 0 {
@@ -115,7 +115,7 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 	case ferrule.Roots:
 		return &mcp.ListRootsParams{}, nil
 	}
-	return nil, fmt.Errorf("nobody is called %q", ferrule.Clean(string(q.Of), ferrule.MaxWord))
+	return nil, fmt.Errorf("nobody is called %q", ferrule.Clean(string(q.Target), ferrule.MaxWord))
 }
 
 // checkForm looks at every word of a form, as of members that are there twice it is not
@@ -150,8 +150,8 @@ func answerTo(q ferrule.Question, response any) (a ferrule.Answer, ok bool) {
 	switch r := response.(type) {
 	case *mcp.ElicitResult:
 		a.Given, a.Dismissed = r.Action == "accept", r.Action == "cancel"
-		ok = (q.Asks() == ferrule.User || q.Asks() == ferrule.Page) && (a.Given || a.Dismissed || r.Action == "decline")
-		if !ok || !a.Given || q.Asks() == ferrule.Page {
+		ok = (q.Needs() == ferrule.User || q.Needs() == ferrule.Page) && (a.Given || a.Dismissed || r.Action == "decline")
+		if !ok || !a.Given || q.Needs() == ferrule.Page {
 			return a, ok
 		}
 		var value any = r.Content
@@ -164,10 +164,10 @@ func answerTo(q ferrule.Question, response any) (a ferrule.Answer, ok bool) {
 		a.Value, ok = encoded(value, ok)
 	case *mcp.CreateMessageWithToolsResult:
 		a.Given = true
-		a.Value, ok = encoded(r, q.Of == ferrule.Model)
+		a.Value, ok = encoded(r, q.Target == ferrule.Model)
 	case *mcp.ListRootsResult:
 		a.Given = true
-		a.Value, ok = encoded(r, q.Of == ferrule.Roots)
+		a.Value, ok = encoded(r, q.Target == ferrule.Roots)
 	}
 	return a, ok
 }

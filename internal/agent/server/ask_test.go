@@ -25,7 +25,7 @@ func FuzzQuestion(f *testing.F) {
 	}
 	v := &view{}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, q := range []ferrule.Question{{Schema: text}, {Of: ferrule.Model, Prompt: text}} {
+		for _, q := range []ferrule.Question{{Schema: text}, {Target: ferrule.Model, Prompt: text}} {
 			request, err := v.inputRequest("robot", q)
 			if err != nil {
 				continue

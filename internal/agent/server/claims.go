@@ -81,7 +81,7 @@ func (c *claims) clear(ctx context.Context, mine *claim) {
 
 // serveLegacy serves a request of the older era. That its agent goes away ends no call:
 // it may come back.
-func (f *Front) serveLegacy(legacy http.Handler, w *timedWriter, r *http.Request) {
+func (f *Server) serveLegacy(legacy http.Handler, w *timedWriter, r *http.Request) {
 	session := r.Header.Get(sessionHeader)
 	if f.replays.knows(session) { // anybody can name another
 		defer f.sessions.use(session)()

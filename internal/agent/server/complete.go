@@ -52,7 +52,7 @@ func (v *view) completeOn(ctx context.Context, device, name string, p *mcp.Compl
 	if err != nil {
 		return nil, badParams(err.Error())
 	}
-	result, err := v.front.handle(ctx, &ferrule.Call{Principal: caller(ctx), Device: device, Act: ferrule.Complete, Tool: name, Args: args})
+	result, err := v.front.handle(ctx, &ferrule.Call{Principal: caller(ctx), Device: device, Operation: ferrule.Complete, Tool: name, Args: args})
 	if err != nil {
 		return nil, requestError(v.advised(ferrule.AsError(err)))
 	}

@@ -19,13 +19,13 @@ import (
 // value that it gave; what it said of a failure comes first, and what that means for
 // the hardware after it.
 func TestContents(t *testing.T) {
-	regard := &ferrule.Regard{Audience: []string{"assistant"}, Priority: &half}
+	regard := &ferrule.Annotations{Audience: []string{"assistant"}, Priority: &half}
 	given := []ferrule.Content{
-		{Type: ferrule.TextContent, Text: "", For: regard},
-		{Type: ferrule.ImageContent, Data: []byte{1}, MIME: "image/png", For: regard},
+		{Type: ferrule.TextContent, Text: "", Annotations: regard},
+		{Type: ferrule.ImageContent, Data: []byte{1}, MIME: "image/png", Annotations: regard},
 		{Type: ferrule.AudioContent, Data: []byte{2}, MIME: "audio/wav"},
-		{Type: ferrule.ResourceContent, URI: "file:///log", MIME: "text/plain", Data: []byte{3}, For: regard},
-		{Type: ferrule.LinkContent, Link: &ferrule.Resource{URI: "file:///log", Name: "log", Title: "The log", Text: "Lines", MIME: "text/plain", Size: 7, For: regard}},
+		{Type: ferrule.ResourceContent, URI: "file:///log", MIME: "text/plain", Data: []byte{3}, Annotations: regard},
+		{Type: ferrule.LinkContent, Link: &ferrule.Resource{URI: "file:///log", Name: "log", Title: "The log", Text: "Lines", MIME: "text/plain", Size: 7, Annotations: regard}},
 		{Type: ferrule.LinkContent, URI: "https://example.com/manual"},
 	}
 	f := newFrontOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -36,7 +36,7 @@ func TestContents(t *testing.T) {
 			return nil, e
 		}
 		return &ferrule.Result{Value: json.RawMessage(call.Args), Content: given}, nil
-	}, &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "show"}, {Name: "fail"}}, Acts: []ferrule.Act{ferrule.Read}})
+	}, &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "show"}, {Name: "fail"}}, Operations: []ferrule.Operation{ferrule.ReadResource}})
 	everyView(t, f, func(t *testing.T, session *mcp.ClientSession, prefix, uris string) {
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: prefix + "show", Arguments: map[string]any{"a": 1}})
 		if err != nil || fmt.Sprint(result.StructuredContent) != "map[a:1]" {

@@ -25,27 +25,27 @@ func aServer() *ferrule.Manifest {
 		Tools: []ferrule.Tool{{Name: "move", Title: "Move the arm", Effect: ferrule.Changes, Icons: picture}},
 		Resources: []ferrule.Resource{
 			{URI: "file:///log", Name: "log", Title: "The log", Text: "What happened", MIME: "text/plain", Size: 7, Icons: picture,
-				For: &ferrule.Regard{Audience: []string{"user"}, Priority: &half, Modified: "2026-07-28T00:00:00Z"}},
+				Annotations: &ferrule.Annotations{Audience: []string{"user"}, Priority: &half, Modified: "2026-07-28T00:00:00Z"}},
 			{URI: "file:///log/{day}", Template: true, Name: "day", Text: "What happened on a day"},
 		},
 		Prompts: []ferrule.Prompt{{Name: "greet", Title: "Greet", Text: "Say hello", Icons: picture,
 			Arguments: []ferrule.PromptArgument{{Name: "who", Title: "Who", Text: "Whom to greet", Required: true}}}},
-		Acts: []ferrule.Act{ferrule.Read, ferrule.Get, ferrule.Complete, ferrule.Follow},
+		Operations: []ferrule.Operation{ferrule.ReadResource, ferrule.GetPrompt, ferrule.Complete, ferrule.Subscribe},
 	}
 }
 
 // acts serves such a device: what it answers tells what it was asked for.
 func acts(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	asked := fmt.Sprintf("%s %s %s %s", call.Device, call.Act, call.Tool, call.Args)
-	switch call.Act {
-	case ferrule.Read:
+	asked := fmt.Sprintf("%s %s %s %s", call.Device, call.Operation, call.Tool, call.Args)
+	switch call.Operation {
+	case ferrule.ReadResource:
 		return &ferrule.Result{Content: []ferrule.Content{
 			{Type: ferrule.ResourceContent, URI: call.Tool, MIME: "text/plain", Text: asked},
 			{Type: ferrule.ResourceContent, URI: call.Tool + "/raw", Data: []byte{0, 1}},
 		}}, nil
-	case ferrule.Get:
+	case ferrule.GetPrompt:
 		return &ferrule.Result{Text: "A greeting", Content: []ferrule.Content{
-			{Type: ferrule.TextContent, Role: "assistant", Text: asked, For: &ferrule.Regard{Audience: []string{"user"}}},
+			{Type: ferrule.TextContent, Role: "assistant", Text: asked, Annotations: &ferrule.Annotations{Audience: []string{"user"}}},
 			{Type: ferrule.LinkContent, Role: "user", Link: &ferrule.Resource{URI: "file:///log", Name: "log", Size: 7}},
 			{Type: ferrule.ResourceContent, Role: "system", URI: "file:///log", Text: "a line"},
 		}}, nil
@@ -56,7 +56,7 @@ func acts(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 }
 
 // everyView runs a test at the address of a device and at that of all, in both eras.
-func everyView(t *testing.T, f *Front, test func(t *testing.T, session *mcp.ClientSession, prefix, uris string)) {
+func everyView(t *testing.T, f *Server, test func(t *testing.T, session *mcp.ClientSession, prefix, uris string)) {
 	t.Helper()
 	for _, era := range eras {
 		t.Run("device "+era, func(t *testing.T) { test(t, connectAt(t, f.viewAt("robot"), era, nil), "", "") })
@@ -161,7 +161,7 @@ func TestUnknownActs(t *testing.T) {
 	asked := 0
 	f := newFrontOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		asked++
-		if call.Act == ferrule.Get {
+		if call.Operation == ferrule.GetPrompt {
 			return nil, ferrule.Errorf(ferrule.NotFound, "there is no prompt %q", call.Tool)
 		}
 		return nil, ferrule.Errorf(ferrule.Refused, "%s does not know it", call.Device)
@@ -200,7 +200,7 @@ func TestUnknownActs(t *testing.T) {
 // template that clients could not read is in none.
 func TestHostileManifest(t *testing.T) {
 	odd := func() *ferrule.Manifest {
-		m := &ferrule.Manifest{Acts: []ferrule.Act{ferrule.Read, ferrule.Get}}
+		m := &ferrule.Manifest{Operations: []ferrule.Operation{ferrule.ReadResource, ferrule.GetPrompt}}
 		for _, uri := range []string{"a b", "é", "%", "a%20b", `"<>\^|` + "`", "{x}", "x:{", "ferrule://devices", "ferrule://devices/robot/state", "../..", "?a#b", "state"} {
 			m.Resources = append(m.Resources, ferrule.Resource{URI: uri})
 		}

@@ -68,19 +68,19 @@ func (e *ears) end(device string) {
 }
 
 // measured has those told who have subscribed to a signal that a device has measured.
-func (f *Front) measured(device string, r ferrule.Reading) {
+func (f *Server) measured(device string, r ferrule.Reading) {
 	if _, _, known := f.parts.Catalog.Lookup(device); !known {
 		return // agents may not know of it any more
 	}
 	for _, v := range f.viewsOf(device) {
-		for i := range r.Series {
-			v.subscriptions.touch(signalURI(device, r.Series[i].Signal))
+		for i := range r.Batches {
+			v.subscriptions.touch(signalURI(device, r.Batches[i].Signal))
 		}
 	}
 }
 
 // viewsOf are the views at which a device is to be seen.
-func (f *Front) viewsOf(device string) []*view {
+func (f *Server) viewsOf(device string) []*view {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	of := []*view{f.views[""]}

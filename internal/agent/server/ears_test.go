@@ -99,7 +99,7 @@ func TestSubscribeToSignals(t *testing.T) {
 // nobody listening; what agents may no longer know of is not told.
 func TestSubscribeToNoSignal(t *testing.T) {
 	f, m := withMeter(t)
-	f.put("stranger", ferrule.StateOnline, ferrule.TrustHeld)
+	f.put("stranger", ferrule.StateOnline, ferrule.TrustPending)
 	f.put("away", ferrule.StateOnline, ferrule.TrustAdopted)
 	m.signals["stranger"] = []string{"heat"}
 	session, told := subscriber(t, f, eras[0])
@@ -131,7 +131,7 @@ func TestSubscribeToNoSignal(t *testing.T) {
 	if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: signalURI("lamp", "heat")}); err != nil {
 		t.Fatal(err)
 	}
-	f.put("lamp", ferrule.StateOnline, ferrule.TrustHeld)
+	f.put("lamp", ferrule.StateOnline, ferrule.TrustPending)
 	m.measure("lamp", "heat")
 	time.Sleep(50 * time.Millisecond)
 	if len(told) > 0 {
@@ -200,7 +200,7 @@ func TestLastWord(t *testing.T) {
 		update()
 		time.Sleep(100 * time.Millisecond)
 		update() // it is told once more
-		v := &view{front: &Front{teller: teller}, subscriptions: s}
+		v := &view{front: &Server{teller: teller}, subscriptions: s}
 		v.forget(session, []string{"heat", "taste"})
 		if took := time.Since(start); took != 300*time.Millisecond {
 			t.Errorf("it was answered after %v", took)

@@ -60,7 +60,7 @@ type follow struct {
 // When a device is asked again that is there all the time: so that it can fail twice before
 // whoever has it forgets; and sooner if it has failed.
 const (
-	renewTime = ferrule.FollowTime / 4
+	renewTime = ferrule.SubscriptionTTL / 4
 	retryTime = time.Minute
 )
 
@@ -129,7 +129,7 @@ func (f *follows) wait(ctx context.Context, busy chan struct{}) error {
 func (f *follows) ask(t topic, one *follow, who ferrule.Principal) error {
 	since, _ := f.since(t.device)
 	one.asked = time.Now()
-	err := f.call(one, &ferrule.Call{Principal: who, Device: t.device, Act: ferrule.Follow, Tool: t.uri, Listener: f.listener})
+	err := f.call(one, &ferrule.Call{Principal: who, Device: t.device, Operation: ferrule.Subscribe, Tool: t.uri, Subscriber: f.listener})
 	if err == nil || one.since != since { // else it was asked before, and is not forgotten yet
 		one.followed, one.since = err == nil, since
 	}
@@ -168,7 +168,7 @@ func (f *follows) settle(t topic, one *follow) {
 		one.followed = false
 		one.busy = make(chan struct{})
 		go func() {
-			f.handle(&ferrule.Call{Principal: ourselves, Device: t.device, Act: ferrule.Leave, Tool: t.uri, Listener: f.listener}) // if it fails, the device tells for nothing
+			f.handle(&ferrule.Call{Principal: ourselves, Device: t.device, Operation: ferrule.Unsubscribe, Tool: t.uri, Subscriber: f.listener}) // if it fails, the device tells for nothing
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			close(one.busy)
@@ -236,7 +236,7 @@ func (f *follows) keep(ctx context.Context) {
 }
 
 // newFollows are those of a front.
-func (f *Front) newFollows() *follows {
+func (f *Server) newFollows() *follows {
 	return &follows{
 		listener: rand.Text(), all: make(map[topic]*follow),
 		handle: func(call *ferrule.Call) error {
@@ -274,7 +274,7 @@ func (v *view) uriOf(t topic) string {
 func (v *view) topicOf(uri string) (topic, error) {
 	if device, own, ok := v.located(uri); ok {
 		t := topic{device: device, uri: own}
-		if !v.can(device, ferrule.Follow) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own || v.uriOf(t) != uri {
+		if !v.can(device, ferrule.Subscribe) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own || v.uriOf(t) != uri {
 			return topic{}, noResource(uri)
 		}
 		return t, nil

@@ -25,7 +25,7 @@ type asked struct {
 func (a *asked) handle(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.words = append(a.words, fmt.Sprintf("%s %s", call.Act, call.Tool))
+	a.words = append(a.words, fmt.Sprintf("%s %s", call.Operation, call.Tool))
 	if call.Tool == "file:///secret" {
 		return nil, ferrule.Errorf(ferrule.Refused, "it is secret")
 	}
@@ -48,9 +48,9 @@ func (a *asked) become(t *testing.T, want ...string) {
 }
 
 // says has a device say that a resource is another.
-func says(f *Front, uri string) {
+func says(f *Server, uri string) {
 	params, _ := json.Marshal(map[string]string{"uri": uri})
-	f.Hear(ferrule.Event{What: ferrule.Said, Device: "robot", Method: updatedMethod, Params: params})
+	f.Hear(ferrule.Event{Type: ferrule.Said, Device: "robot", Method: updatedMethod, Params: params})
 }
 
 // TestFollow: a device is asked once to tell of a resource, however many agents want
@@ -129,7 +129,7 @@ func TestUpdatesOfOthers(t *testing.T) {
 		subs.add(nil, own, topic{device: "robot", uri: own})
 		for device, want := range map[string]int32{"lamp": 0, "robot": 2} {
 			told.Store(0)
-			f.Hear(ferrule.Event{What: ferrule.Said, Device: device, Method: updatedMethod, Params: params})
+			f.Hear(ferrule.Event{Type: ferrule.Said, Device: device, Method: updatedMethod, Params: params})
 			time.Sleep(time.Second)
 			f.follows.heard(topic{device: device, uri: own})
 			time.Sleep(time.Second)
@@ -189,7 +189,7 @@ func TestFollowsRace(t *testing.T) {
 				calls.Add(1)
 				time.Sleep(time.Millisecond)
 				change := int64(1)
-				if call.Act == ferrule.Leave {
+				if call.Operation == ferrule.Unsubscribe {
 					change = -1
 				}
 				if now := state.Add(change); now < 0 || now > 1 {
@@ -239,8 +239,8 @@ func TestFollowsKeep(t *testing.T) {
 		f := &follows{
 			listener: "front", all: make(map[topic]*follow), since: func(string) (int64, bool) { return since.Load(), since.Load() > 0 }, heard: func(topic) { heard.Add(1) },
 			handle: func(call *ferrule.Call) error {
-				if call.Listener != "front" {
-					t.Errorf("%q listens", call.Listener)
+				if call.Subscriber != "front" {
+					t.Errorf("%q listens", call.Subscriber)
 				}
 				if calls.Add(1); fails.Load() {
 					return ferrule.Errorf(ferrule.Busy, "not now")
@@ -263,14 +263,14 @@ func TestFollowsKeep(t *testing.T) {
 		if err := f.begin(t.Context(), ourselves, robot); err != nil {
 			t.Fatal(err)
 		}
-		after(ferrule.FollowTime, 4, 0)
+		after(ferrule.SubscriptionTTL, 4, 0)
 		fails.Store(true)
-		after(ferrule.FollowTime/2, 2, 0)
+		after(ferrule.SubscriptionTTL/2, 2, 0)
 		if !f.all[robot].followed {
 			t.Error("it is given up at once")
 		}
 		fails.Store(false)
-		after(ferrule.FollowTime/2, 2, 0)
+		after(ferrule.SubscriptionTTL/2, 2, 0)
 		since.Store(0)
 		after(time.Hour, 0, 0)
 		fails.Store(true)

@@ -36,7 +36,7 @@ func (n narrow) Accept() (net.Conn, error) {
 }
 
 // serve runs a front over HTTP. Prepare is called before it begins.
-func serve(t *testing.T, prepare func(*Front)) (*Front, string) {
+func serve(t *testing.T, prepare func(*Server)) (*Server, string) {
 	t.Helper()
 	f := New(Parts{
 		Config: DefaultConfig(), Catalog: catalog.New(catalog.DefaultConfig()), Version: "1", Log: slog.New(slog.DiscardHandler),
@@ -123,7 +123,7 @@ func deaf(t *testing.T, url, era string) {
 // TestDeafAgents: agents that ask to be told and do not read keep nobody else from
 // being told, and are let go after a while.
 func TestDeafAgents(t *testing.T) {
-	f, url := serve(t, func(f *Front) { f.takeTime = 3 * time.Second })
+	f, url := serve(t, func(f *Server) { f.takeTime = 3 * time.Second })
 	v := f.viewAt("")
 	var told []chan struct{}
 	for _, era := range []string{"2025-11-25", modernVersion} {
@@ -176,7 +176,7 @@ func TestDeafAgents(t *testing.T) {
 
 // TestEndlessBody: a request that never ends is cut.
 func TestEndlessBody(t *testing.T) {
-	_, url := serve(t, func(f *Front) { f.sendTime = 300 * time.Millisecond })
+	_, url := serve(t, func(f *Server) { f.sendTime = 300 * time.Millisecond })
 	for _, version := range []string{"2025-11-25", modernVersion} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 		if err != nil {
@@ -199,7 +199,7 @@ func TestEndlessBody(t *testing.T) {
 // TestPanic: a request that makes the gateway panic has an error for an answer, and
 // the next is served.
 func TestPanic(t *testing.T) {
-	f, url := serve(t, func(*Front) {})
+	f, url := serve(t, func(*Server) {})
 	for _, era := range []string{"2025-11-25", modernVersion} {
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: era})
@@ -249,7 +249,7 @@ func TestPlain(t *testing.T) {
 func TestBegins(t *testing.T) {
 	for _, era := range []string{"2025-11-25", modernVersion} {
 		var log bytes.Buffer
-		_, url := serve(t, func(f *Front) {
+		_, url := serve(t, func(f *Server) {
 			f.parts.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
 		hearsOver(t, url, era)

@@ -36,7 +36,7 @@ const (
 )
 
 // Handler serves MCP over HTTP at /mcp and /mcp/devices/{device}.
-func (f *Front) Handler() http.Handler {
+func (f *Server) Handler() http.Handler {
 	eras := f.eras()
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", eras)
@@ -46,7 +46,7 @@ func (f *Front) Handler() http.Handler {
 
 // Protected lets through who may ask here, before anything is said about what is there:
 // who shows a token, if there are any, and no page of another site.
-func (f *Front) Protected(next http.Handler) http.Handler {
+func (f *Server) Protected(next http.Handler) http.Handler {
 	if f.parts.Tokens.Required() {
 		next = sdkauth.RequireBearerToken(f.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(next))
 	}
@@ -55,7 +55,7 @@ func (f *Front) Protected(next http.Handler) http.Handler {
 
 // eras sends each request to the handler of its era: the SDK serves versions
 // without sessions only where there are none at all.
-func (f *Front) eras() http.Handler {
+func (f *Server) eras() http.Handler {
 	get := func(r *http.Request) *mcp.Server {
 		if v := f.viewAt(r.PathValue("device")); v != nil {
 			return v.server
@@ -88,7 +88,7 @@ func (f *Front) eras() http.Handler {
 }
 
 // verify tells whose token it is.
-func (f *Front) verify(_ context.Context, token string, _ *http.Request) (*sdkauth.TokenInfo, error) {
+func (f *Server) verify(_ context.Context, token string, _ *http.Request) (*sdkauth.TokenInfo, error) {
 	who, err := f.parts.Tokens.Principal(token)
 	if errors.Is(err, identity.ErrUnknown) {
 		return nil, fmt.Errorf("%w: %w", sdkauth.ErrInvalidToken, err)
@@ -108,7 +108,7 @@ func identified(next http.Handler) http.Handler {
 }
 
 // known lets through to devices that are there for agents.
-func (f *Front) known(next http.Handler) http.Handler {
+func (f *Server) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, _, ok := f.parts.Catalog.Lookup(r.PathValue("device")); !ok && r.Header.Get(sessionHeader) == "" {
 			http.Error(w, ferrule.NoDevice(r.PathValue("device")).Message, http.StatusNotFound)
@@ -150,7 +150,7 @@ func loopback(host string) bool {
 
 // patient bounds how long an agent may take to send, and to read what it is sent:
 // one that does neither keeps nobody else waiting.
-func (f *Front) patient(w http.ResponseWriter, r *http.Request) (*timedWriter, *http.Request) {
+func (f *Server) patient(w http.ResponseWriter, r *http.Request) (*timedWriter, *http.Request) {
 	control := http.NewResponseController(w)
 	if r.Method == http.MethodPost {
 		control.SetReadDeadline(time.Now().Add(f.sendTime))

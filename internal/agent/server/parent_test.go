@@ -45,7 +45,7 @@ func TestParent(t *testing.T) {
 					return &ferrule.Result{Value: json.RawMessage(`{}`), Content: []ferrule.Content{}}, nil
 				}
 				f := newFrontOf(t, handle, &ferrule.Manifest{
-					Tools: []ferrule.Tool{{Name: "look"}}, Acts: []ferrule.Act{ferrule.Read, ferrule.Get},
+					Tools: []ferrule.Tool{{Name: "look"}}, Operations: []ferrule.Operation{ferrule.ReadResource, ferrule.GetPrompt},
 					Resources: []ferrule.Resource{{URI: "file:///log"}}, Prompts: []ferrule.Prompt{{Name: "tour"}},
 				})
 				server := httptest.NewServer(f.Handler())

@@ -31,7 +31,7 @@ type reporter struct {
 	ended chan struct{}
 }
 
-func (f *Front) newReporter(ctx context.Context, session *mcp.ServerSession, token any) *reporter {
+func (f *Server) newReporter(ctx context.Context, session *mcp.ServerSession, token any) *reporter {
 	return &reporter{ctx: ctx, session: session, log: f.parts.Log, token: token}
 }
 

@@ -32,7 +32,7 @@ func (v *view) prompts() []*mcp.Prompt {
 		most = ferrule.MaxItems
 	}
 	for _, dev := range v.devices() {
-		if !v.can(dev.ID, ferrule.Get) {
+		if !v.can(dev.ID, ferrule.GetPrompt) {
 			continue
 		}
 		list := v.front.parts.Catalog.Prompts
@@ -80,7 +80,7 @@ func (v *view) getPrompt(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.G
 	if req.Params.Arguments == nil {
 		args = nil
 	}
-	call := &ferrule.Call{Principal: caller(ctx), Device: device, Act: ferrule.Get, Tool: prompt, Args: args}
+	call := &ferrule.Call{Principal: caller(ctx), Device: device, Operation: ferrule.GetPrompt, Tool: prompt, Args: args}
 	result, open, err := v.take(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
 	if err != nil {
 		return nil, v.takeError(err)

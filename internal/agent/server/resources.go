@@ -79,7 +79,7 @@ func (v *view) eachResource(tell func(device string, r *ferrule.Resource)) {
 	}
 	for _, dev := range v.devices() {
 		_, manifest, ok := v.front.parts.Catalog.Lookup(dev.ID)
-		if !ok || manifest == nil || dev.State != ferrule.StateOnline || !manifest.Can(ferrule.Read) {
+		if !ok || manifest == nil || dev.State != ferrule.StateOnline || !manifest.Supports(ferrule.ReadResource) {
 			continue
 		}
 		for i := range manifest.Resources {
@@ -183,10 +183,10 @@ func (v *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 
 // readDevice reads a resource of a device.
 func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri, device, own string) (*mcp.ReadResourceResult, error) {
-	if !v.can(device, ferrule.Read) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own {
+	if !v.can(device, ferrule.ReadResource) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own {
 		return nil, noResource(uri)
 	}
-	call := &ferrule.Call{Principal: caller(ctx), Device: device, Act: ferrule.Read, Tool: own}
+	call := &ferrule.Call{Principal: caller(ctx), Device: device, Operation: ferrule.ReadResource, Tool: own}
 	result, open, err := v.take(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
 	if err != nil {
 		return nil, v.readError(uri, err)
@@ -209,9 +209,9 @@ func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri
 }
 
 // can tells whether something can be asked of a device that agents may know of.
-func (v *view) can(device string, act ferrule.Act) bool {
+func (v *view) can(device string, act ferrule.Operation) bool {
 	_, manifest, ok := v.front.parts.Catalog.Lookup(device)
-	return ok && manifest != nil && manifest.Can(act)
+	return ok && manifest != nil && manifest.Supports(act)
 }
 
 // readError is why a resource was not read.

@@ -21,7 +21,7 @@ import (
 // mover is a front over HTTP with one tool, robot__move. It says that it is half way,
 // and is done when it is let go on.
 type mover struct {
-	*Front
+	*Server
 	t       *testing.T
 	handler http.Handler
 	url     string
@@ -37,7 +37,7 @@ func newMover(t *testing.T) *mover {
 	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
 		&ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "move", Effect: ferrule.Changes}}})
 	m := &mover{t: t, version: "2025-11-25", goOn: make(chan struct{})}
-	m.Front = New(Parts{
+	m.Server = New(Parts{
 		Config: DefaultConfig(), Catalog: c, Version: "1", Log: slog.New(slog.DiscardHandler),
 		Handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			m.moved.Add(1)

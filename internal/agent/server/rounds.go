@@ -108,8 +108,8 @@ func (v *view) asker(ctx context.Context, session *mcp.ServerSession, call *ferr
 				err = ferrule.Errorf(ferrule.Internal, "the gateway failed at this question: %v", r)
 			}
 		}()
-		if !slices.Contains(can, q.Asks()) {
-			return answer, nobody(q.Asks())
+		if !slices.Contains(can, q.Needs()) {
+			return answer, nobody(q.Needs())
 		}
 		request, err := v.inputRequest(device, q)
 		if err != nil {
@@ -125,7 +125,7 @@ type run struct {
 	view    *view
 	purpose purpose
 	args    json.RawMessage
-	can     []ferrule.Asked
+	can     []ferrule.AskTarget
 	cancel  context.CancelCauseFunc
 	asked   chan struct{} // holds something if a question was asked since somebody looked
 	over    chan struct{} // closed when the call has ended: then the result is there
@@ -137,7 +137,7 @@ type run struct {
 	report *reporter                // of the request that waits; nil while none does
 	given  mcp.InputResponseMap     // answers that came before the questions, by name
 	open   map[string]*openQuestion // by name
-	needs  []ferrule.Asked          // who was to be asked and cannot be
+	needs  []ferrule.AskTarget      // who was to be asked and cannot be
 
 	state string // by which it waits; guarded by the mu of those that wait
 	ended bool   // likewise
@@ -211,9 +211,9 @@ func (r *run) ask(ctx context.Context, q ferrule.Question) (ferrule.Answer, erro
 func (r *run) pose(q ferrule.Question) (one *openQuestion, name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.Contains(r.can, q.Asks()) {
-		r.needs = []ferrule.Asked{q.Asks()}
-		return nil, "", nobody(q.Asks())
+	if !slices.Contains(r.can, q.Needs()) {
+		r.needs = []ferrule.AskTarget{q.Needs()}
+		return nil, "", nobody(q.Needs())
 	}
 	if len(r.open) >= maxOpen {
 		return nil, "", fmt.Errorf("%d questions are open; more are not possible", maxOpen)

@@ -28,8 +28,8 @@ var (
 	aForm  = ferrule.Question{Name: "form", Text: "Which joint?", Schema: json.RawMessage(`{"type":"object","properties":{"joint":{"type":"integer"}},"required":["joint"]}`)}
 	aText  = ferrule.Question{Name: "text", Text: "Why?"}
 	aPage  = ferrule.Question{Name: "page", Text: "Log in", URL: "https://example.com/login"}
-	aModel = ferrule.Question{Name: "model", Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"role":"user","content":{"type":"text","text":"Hello?"}}],"maxTokens":5,"includeContext":"allServers"}`)}
-	aRoot  = ferrule.Question{Name: "roots", Of: ferrule.Roots}
+	aModel = ferrule.Question{Name: "model", Target: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"role":"user","content":{"type":"text","text":"Hello?"}}],"maxTokens":5,"includeContext":"allServers"}`)}
+	aRoot  = ferrule.Question{Name: "roots", Target: ferrule.Roots}
 )
 
 // curious is a device whose tools ask.
@@ -64,7 +64,7 @@ func asks(questions ...ferrule.Question) *curious {
 }
 
 // front is one with that device.
-func (c *curious) front(t *testing.T) *Front {
+func (c *curious) front(t *testing.T) *Server {
 	m := aServer()
 	m.Tools = append(m.Tools, ferrule.Tool{Name: "other", Effect: ferrule.Changes})
 	return newFrontOf(t, c.handle, m)
@@ -100,7 +100,7 @@ func user() *mcp.ClientOptions {
 
 // everyWay runs a test in both eras: over pipes in memory, HTTP, and standard input
 // and output.
-func everyWay(t *testing.T, f *Front, options *mcp.ClientOptions, test func(t *testing.T, session *mcp.ClientSession)) {
+func everyWay(t *testing.T, f *Server, options *mcp.ClientOptions, test func(t *testing.T, session *mcp.ClientSession)) {
 	t.Helper()
 	server := httptest.NewServer(f.Handler())
 	t.Cleanup(server.Close)
@@ -426,7 +426,7 @@ func TestCannotAsk(t *testing.T) {
 			t.Run(era+" "+q.Name, func(t *testing.T) {
 				c := asks(q)
 				others := &mcp.ClientCapabilities{Sampling: &mcp.SamplingCapabilities{}} // it can something else
-				if q.Of == ferrule.Model {
+				if q.Target == ferrule.Model {
 					others = &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{}}
 				}
 				f := c.front(t)
@@ -440,7 +440,7 @@ func TestCannotAsk(t *testing.T) {
 				}
 				var wrong *jsonrpc.Error
 				if !errors.As(err, &wrong) || wrong.Code != mcp.CodeMissingRequiredClientCapabilities ||
-					string(wrong.Data) != `{"requiredCapabilities":`+capabilities[q.Asks()]+`}` || !strings.Contains(wrong.Message, "it did not run") {
+					string(wrong.Data) != `{"requiredCapabilities":`+capabilities[q.Needs()]+`}` || !strings.Contains(wrong.Message, "it did not run") {
 					t.Errorf("%+v, %v", result, err)
 				}
 			})
@@ -470,11 +470,11 @@ func TestHostileQuestions(t *testing.T) {
 		{Text: "Which joint?", Schema: json.RawMessage(`{"properties":{"joint":{"type":"integer","$ref":"#/$defs/a"}},"properties":{},"$defs":{"a":{"$ref":"#/$defs/a"}},"$defs":{}}`)},
 		{Text: "Which joint?", Schema: json.RawMessage(strings.Repeat(`{"allOf":[`, 50) + "{}" + strings.Repeat("]}", 50))},
 		{Text: "Which joint?", Schema: json.RawMessage(`{"type":"object","properties":{"joint":{"type":"integer","title":"Joint\u202e"}}}`)},
-		{URL: "javascript:alert(1)"}, {URL: "https://a\u202e"}, {Of: ferrule.Page},
-		{Of: ferrule.Model}, {Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"content":7}]}`)},
-		{Of: ferrule.Model, Prompt: json.RawMessage(`{"x":"` + strings.Repeat("x", maxPrompt) + `"}`)},
-		{Of: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"role":"user","content":{"type":"text","text":"?"}}],"metadata":` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`)},
-		{Of: "neighbour"},
+		{URL: "javascript:alert(1)"}, {URL: "https://a\u202e"}, {Target: ferrule.Page},
+		{Target: ferrule.Model}, {Target: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"content":7}]}`)},
+		{Target: ferrule.Model, Prompt: json.RawMessage(`{"x":"` + strings.Repeat("x", maxPrompt) + `"}`)},
+		{Target: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"role":"user","content":{"type":"text","text":"?"}}],"metadata":` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`)},
+		{Target: "neighbour"},
 	} {
 		for _, era := range eras {
 			session := connect(t, asks(q).front(t), era, user())

@@ -20,7 +20,7 @@ func FuzzScope(f *testing.F) {
 		f.Add(uri, "file:///other")
 	}
 	f.Fuzz(func(t *testing.T, one, two string) {
-		m := &ferrule.Manifest{Resources: []ferrule.Resource{{URI: one}, {URI: two}}, Acts: []ferrule.Act{ferrule.Read}}
+		m := &ferrule.Manifest{Resources: []ferrule.Resource{{URI: one}, {URI: two}}, Operations: []ferrule.Operation{ferrule.ReadResource}}
 		m.Bound()
 		c := catalog.New(catalog.DefaultConfig())
 		c.Put(&ferrule.Device{ID: "robot", Kind: "k", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)

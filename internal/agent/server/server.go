@@ -75,7 +75,7 @@ type Parts struct {
 }
 
 // Front serves agents.
-type Front struct {
+type Server struct {
 	parts    Parts
 	sdkLog   *slog.Logger
 	sessions *sessions
@@ -100,8 +100,8 @@ type Front struct {
 }
 
 // New makes a front. It serves when Run runs.
-func New(p Parts) *Front {
-	f := &Front{
+func New(p Parts) *Server {
+	f := &Server{
 		parts: p, sessions: newSessions(), replays: newReplays(), teller: newTeller(p.Log), views: make(map[string]*view),
 		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
 	}
@@ -120,7 +120,7 @@ const farewell = 5 * time.Second
 
 // Run tells agents of changes until ctx ends. Calls that are under way then have
 // their contexts ended, and are waited for.
-func (f *Front) Run(ctx context.Context) error {
+func (f *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { f.sweep(ctx) })
 	wg.Go(func() { f.follows.keep(ctx) })
@@ -143,7 +143,7 @@ func (f *Front) Run(ctx context.Context) error {
 }
 
 // tell tells the agents that look at something of what has changed about it.
-func (f *Front) tell() {
+func (f *Server) tell() {
 	for _, v := range f.allViews() {
 		v.tell()
 	}

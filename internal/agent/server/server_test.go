@@ -19,13 +19,13 @@ import (
 )
 
 // newFront makes a front of one board, whose tools are served by handle.
-func newFront(t *testing.T, handle ferrule.Handler, tools ...ferrule.Tool) *Front {
+func newFront(t *testing.T, handle ferrule.Handler, tools ...ferrule.Tool) *Server {
 	t.Helper()
 	return newFrontOf(t, handle, &ferrule.Manifest{Model: "board", Tools: tools})
 }
 
 // newFrontOf makes a front of one device that says all that of itself.
-func newFrontOf(t *testing.T, handle ferrule.Handler, m *ferrule.Manifest) *Front {
+func newFrontOf(t *testing.T, handle ferrule.Handler, m *ferrule.Manifest) *Server {
 	t.Helper()
 	c := catalog.New(catalog.DefaultConfig())
 	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)
@@ -33,7 +33,7 @@ func newFrontOf(t *testing.T, handle ferrule.Handler, m *ferrule.Manifest) *Fron
 }
 
 // connect connects the SDK's client to a front, over pipes in memory.
-func connect(t *testing.T, f *Front, version string, options *mcp.ClientOptions) *mcp.ClientSession {
+func connect(t *testing.T, f *Server, version string, options *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	return connectAt(t, f.viewAt(""), version, options)
 }

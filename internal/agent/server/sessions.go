@@ -80,7 +80,7 @@ func (s *sessions) keep(there map[string]bool) {
 }
 
 // Sessions is how many agents are connected.
-func (f *Front) Sessions() int {
+func (f *Server) Sessions() int {
 	n := 0
 	for _, v := range f.allViews() {
 		for range v.server.Sessions() {
@@ -93,7 +93,7 @@ func (f *Front) Sessions() int {
 // endOldest makes room for one more agent: it ends the session that has not been
 // used for longest, a minute at least, and in which nothing is under way and no
 // stream is open. A program that begins anew for each call locks nobody out.
-func (f *Front) endOldest() bool {
+func (f *Server) endOldest() bool {
 	var oldest *mcp.ServerSession
 	last := time.Now().Add(-time.Minute)
 	for _, v := range f.allViews() {
@@ -111,7 +111,7 @@ func (f *Front) endOldest() bool {
 
 // sweep ends sessions that are not used any more, drops views that nobody looks at, and
 // forgets what agents were told long ago, until ctx ends.
-func (f *Front) sweep(ctx context.Context) {
+func (f *Server) sweep(ctx context.Context) {
 	every := min(time.Minute, f.parts.Config.Idle/2)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -128,7 +128,7 @@ func (f *Front) sweep(ctx context.Context) {
 }
 
 // endIdle ends the sessions that have not been used since then.
-func (f *Front) endIdle(since time.Time) {
+func (f *Server) endIdle(since time.Time) {
 	there := make(map[string]bool)
 	for _, v := range f.allViews() {
 		for session := range v.server.Sessions() {
@@ -146,7 +146,7 @@ func (f *Front) endIdle(since time.Time) {
 }
 
 // dropUnused drops views of devices that nobody has looked at since then.
-func (f *Front) dropUnused(since time.Time) {
+func (f *Server) dropUnused(since time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for device, v := range f.views {

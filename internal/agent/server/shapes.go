@@ -17,7 +17,7 @@ func icons(all []ferrule.Icon) (out []mcp.Icon) {
 }
 
 // annotations are who something is for in the words of MCP.
-func annotations(r *ferrule.Regard) *mcp.Annotations {
+func annotations(r *ferrule.Annotations) *mcp.Annotations {
 	if r == nil {
 		return nil
 	}
@@ -35,7 +35,7 @@ func annotations(r *ferrule.Regard) *mcp.Annotations {
 func (v *view) shownResource(device string, r *ferrule.Resource) *mcp.Resource {
 	return &mcp.Resource{
 		URI: v.scoped(device, r), Name: v.nameOf(device, r), Title: r.Title, Description: r.Text,
-		MIMEType: r.MIME, Size: r.Size, Annotations: annotations(r.For), Icons: icons(r.Icons),
+		MIMEType: r.MIME, Size: r.Size, Annotations: annotations(r.Annotations), Icons: icons(r.Icons),
 	}
 }
 
@@ -43,7 +43,7 @@ func (v *view) shownResource(device string, r *ferrule.Resource) *mcp.Resource {
 func (v *view) shownTemplate(device string, r *ferrule.Resource) *mcp.ResourceTemplate {
 	return &mcp.ResourceTemplate{
 		URITemplate: v.scoped(device, r), Name: v.nameOf(device, r), Title: r.Title, Description: r.Text,
-		MIMEType: r.MIME, Annotations: annotations(r.For), Icons: icons(r.Icons),
+		MIMEType: r.MIME, Annotations: annotations(r.Annotations), Icons: icons(r.Icons),
 	}
 }
 
@@ -58,7 +58,7 @@ func (v *view) nameOf(device string, r *ferrule.Resource) string {
 
 // content is a part of an answer of a device in the words of MCP.
 func (v *view) content(device string, c ferrule.Content) mcp.Content {
-	about := annotations(c.For)
+	about := annotations(c.Annotations)
 	switch c.Type {
 	case ferrule.ImageContent:
 		return &mcp.ImageContent{Data: c.Data, MIMEType: c.MIME, Annotations: about}
@@ -88,7 +88,7 @@ func (v *view) link(device string, c ferrule.Content, about *mcp.Annotations) mc
 		out.Size = &to.Size
 	}
 	if out.Annotations == nil {
-		out.Annotations = annotations(to.For)
+		out.Annotations = annotations(to.Annotations)
 	}
 	return out
 }

@@ -36,13 +36,13 @@ func signalIn(uri string) (device, signal string, ok bool) {
 }
 
 // measures tells whether it is known what devices measure.
-func (f *Front) measures() bool {
+func (f *Server) measures() bool {
 	_, manifest, ok := f.parts.Catalog.Lookup(ferrule.GatewayID)
 	return ok && manifest != nil && manifest.Tool(latestTool) != nil
 }
 
 // live tells whether agents can subscribe to what devices measure.
-func (f *Front) live() bool { return f.measures() && f.ears.possible() }
+func (f *Server) live() bool { return f.measures() && f.ears.possible() }
 
 // latest is what the tool answers, as far as it is read here.
 type latest struct {
@@ -158,7 +158,7 @@ func (s *signals) note(device string, names []string, err error) bool {
 var forLists = ferrule.Principal{Role: ferrule.Gateway, Name: "lists"}
 
 // askSignals asks the gateway which signals a device has.
-func (f *Front) askSignals(ctx context.Context, device string) ([]string, error) {
+func (f *Server) askSignals(ctx context.Context, device string) ([]string, error) {
 	args, err := json.Marshal(map[string]string{"device": device})
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (f *Front) askSignals(ctx context.Context, device string) ([]string, error)
 
 // learn asks which signals devices have. Where they are others than before, agents are
 // told so.
-func (f *Front) learn(ctx context.Context, devices ...string) {
+func (f *Server) learn(ctx context.Context, devices ...string) {
 	if f.measures() && f.signals.learn(ctx, devices) {
 		f.tell()
 	}

@@ -53,7 +53,7 @@ func (m *meter) measure(device string, signals ...string) int {
 	defer m.mu.Unlock()
 	r := ferrule.Reading{Device: device}
 	for _, s := range signals {
-		r.Series = append(r.Series, ferrule.Series{Signal: s})
+		r.Batches = append(r.Batches, ferrule.SampleBatch{Signal: s})
 	}
 	for fn := range m.heard[device] {
 		(*fn)(r)
@@ -96,7 +96,7 @@ func (m *meter) asked() int {
 }
 
 // withMeter is a front of two devices that measure.
-func withMeter(t *testing.T) (*Front, *meter) {
+func withMeter(t *testing.T) (*Server, *meter) {
 	t.Helper()
 	m := newMeter()
 	f := newFrontOf(t, m.handle, &ferrule.Manifest{Model: "board"})

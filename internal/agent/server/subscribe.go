@@ -28,8 +28,8 @@ const updatedMethod = "notifications/resources/updated"
 const unsubscribeMethod = "resources/unsubscribe"
 
 // Hear takes in something that a device said. It does not block.
-func (f *Front) Hear(e ferrule.Event) {
-	if e.What != ferrule.Said {
+func (f *Server) Hear(e ferrule.Event) {
+	if e.Type != ferrule.Said {
 		return // what becomes of devices is told by the catalog
 	}
 	var said struct {
@@ -50,7 +50,7 @@ func (f *Front) Hear(e ferrule.Event) {
 }
 
 // Missed tells that something may have been said that was not heard here.
-func (f *Front) Missed(int) {
+func (f *Server) Missed(int) {
 	for _, v := range f.allViews() {
 		v.subscriptions.touchAll()
 	}
@@ -133,7 +133,7 @@ func (v *view) attend(ctx context.Context, uri string, t topic) (err error) {
 }
 
 // over tells that one fewer wants to hear of a topic.
-func (f *Front) over(t topic) {
+func (f *Server) over(t topic) {
 	switch {
 	case t.uri != "":
 		f.follows.end(t)

@@ -18,7 +18,7 @@ import (
 )
 
 // subscriber connects an agent that hears of resources.
-func subscriber(t *testing.T, f *Front, era string) (*mcp.ClientSession, chan string) {
+func subscriber(t *testing.T, f *Server, era string) (*mcp.ClientSession, chan string) {
 	t.Helper()
 	told := make(chan string, 1000)
 	return connect(t, f, era, &mcp.ClientOptions{
@@ -48,7 +48,7 @@ func (s *subscriptions) becomes(t *testing.T, sessions, devices int) {
 	}
 }
 
-func (f *Front) put(id string, state ferrule.State, trust ferrule.Trust) {
+func (f *Server) put(id string, state ferrule.State, trust ferrule.Trust) {
 	f.parts.Catalog.Put(&ferrule.Device{ID: id, Kind: "k", State: state, Since: time.Now(), Trust: trust}, nil)
 }
 
@@ -82,12 +82,12 @@ func TestSubscribe(t *testing.T) {
 					t.Fatal("not told that it " + why)
 				}
 			}
-			f.Hear(ferrule.Event{What: ferrule.Said, Device: "lamp"})
-			f.Hear(ferrule.Event{What: ferrule.Said, Device: "robot"})
+			f.Hear(ferrule.Event{Type: ferrule.Said, Device: "lamp"})
+			f.Hear(ferrule.Event{Type: ferrule.Said, Device: "robot"})
 			hear("said something")
 			f.put("robot", ferrule.StateOffline, ferrule.TrustAdopted)
 			hear("has gone")
-			f.put("robot", ferrule.StateOnline, ferrule.TrustHeld)
+			f.put("robot", ferrule.StateOnline, ferrule.TrustPending)
 			hear("is not there for agents")
 			f.Missed(3)
 			hear("may have said something")
@@ -95,7 +95,7 @@ func TestSubscribe(t *testing.T) {
 				t.Fatal(err)
 			}
 			subs.becomes(t, 1, 0)
-			f.Hear(ferrule.Event{What: ferrule.Said, Device: "robot"})
+			f.Hear(ferrule.Event{Type: ferrule.Said, Device: "robot"})
 			time.Sleep(2 * updatePause)
 			if len(told) > 0 || len(other) > 0 {
 				t.Errorf("%d and %d were told for nothing", len(told), len(other))
@@ -108,7 +108,7 @@ func TestSubscribe(t *testing.T) {
 // what can be; in the newer era it is left out.
 func TestSubscribeToNothing(t *testing.T) {
 	f := newFront(t, nil)
-	f.put("stranger", ferrule.StateOnline, ferrule.TrustHeld)
+	f.put("stranger", ferrule.StateOnline, ferrule.TrustPending)
 	legacy, _ := subscriber(t, f, eras[0])
 	modern, _ := subscriber(t, f, modernVersion)
 	for uri, want := range map[string]string{
@@ -180,7 +180,7 @@ func TestManySubscriptions(t *testing.T) {
 // TestSubscribersLeave: who goes away over HTTP is forgotten with all that it has
 // subscribed to.
 func TestSubscribersLeave(t *testing.T) {
-	f, url := serve(t, func(*Front) {})
+	f, url := serve(t, func(*Server) {})
 	for _, era := range eras {
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: era})

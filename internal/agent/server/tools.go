@@ -75,8 +75,8 @@ func (v *view) shown() []*mcp.Tool {
 	tools := make([]*mcp.Tool, len(offers))
 	for i, o := range offers {
 		tools[i] = tool(o)
-		if v.device != "" && o.Tool.Whole != nil { // as the device has it
-			tools[i].InputSchema = o.Tool.Whole
+		if v.device != "" && o.Tool.FullInput != nil { // as the device has it
+			tools[i].InputSchema = o.Tool.FullInput
 		}
 	}
 	v.offers, v.tools = offers, tools
@@ -155,7 +155,7 @@ var errStopping = errors.New("the gateway is being stopped")
 
 // begin counts a call, which ends with Done; it is false once the front is being
 // stopped.
-func (f *Front) begin() bool {
+func (f *Server) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stop.Err() != nil {
@@ -166,7 +166,7 @@ func (f *Front) begin() bool {
 }
 
 // handle takes the road, unless the front is being stopped.
-func (f *Front) handle(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
+func (f *Server) handle(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
 	if !f.begin() {
 		return nil, ferrule.Errorf(ferrule.Cancelled, "%w", errStopping)
 	}

@@ -20,7 +20,7 @@ import (
 
 // view is what an agent sees at one address: the whole fleet, or one device.
 type view struct {
-	front  *Front
+	front  *Server
 	device string // empty for the whole fleet
 	server *mcp.Server
 	sdk    mcp.MethodHandler // how the server serves a request by itself
@@ -43,7 +43,7 @@ type view struct {
 
 // viewAt returns the view of a device, or of the whole fleet. It makes one if
 // somebody looks for the first time, and returns nil if there is nothing to see.
-func (f *Front) viewAt(device string) *view {
+func (f *Server) viewAt(device string) *view {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v := f.views[device]
@@ -60,7 +60,7 @@ func (f *Front) viewAt(device string) *view {
 	return v
 }
 
-func (f *Front) newView(device string) *view {
+func (f *Server) newView(device string) *view {
 	v := &view{front: f, device: device, listens: listens{all: make(map[*listen]bool)}}
 	v.subscriptions = newSubscriptions(v.updated, v.glance, f.over)
 	name := &mcp.Implementation{Name: "ferrule", Title: "Ferrule", Version: f.parts.Version, WebsiteURL: "https://github.com/ferrulehq/ferrule"}
@@ -117,7 +117,7 @@ func (v *view) registerPrompt() {
 var fresh = mcp.Cacheable{CacheScope: "private"}
 
 // allViews are the views of now.
-func (f *Front) allViews() []*view {
+func (f *Server) allViews() []*view {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := make([]*view, 0, len(f.views))

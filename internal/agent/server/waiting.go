@@ -61,12 +61,12 @@ type purpose struct {
 	who    ferrule.Principal
 	view   string // the device that is looked at
 	device string
-	act    ferrule.Act
+	act    ferrule.Operation
 	name   string
 }
 
 func (v *view) purposeOf(call *ferrule.Call) purpose {
-	return purpose{call.Principal, v.device, call.Device, call.Act, call.Tool}
+	return purpose{call.Principal, v.device, call.Device, call.Operation, call.Tool}
 }
 
 // sameJSON tells whether two texts say the same, whatever the order of their members.

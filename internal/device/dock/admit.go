@@ -52,7 +52,7 @@ func (b *berth) describe(s transport.Sighting, spoken string, manifest *ferrule.
 		return nil, nil, err
 	}
 	return &ferrule.Device{
-		Address: s.Address, Local: s.Local, Medium: s.Medium, Dialect: spoken,
+		Address: s.Address, Local: s.Local, Transport: s.Transport, Protocol: spoken,
 		Kind: kind, Model: manifest.Model, Version: manifest.Version,
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
 	}, b.dock.roster.kinds.shared(spoken, kind, manifest), nil

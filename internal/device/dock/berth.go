@@ -117,7 +117,7 @@ func (b *berth) begin() {
 		b.standBy(holder)
 		return
 	}
-	if shy, dev := b.sighting.Shy, b.slot.device.Load(); shy != "" && dev.Trust == ferrule.TrustHeld {
+	if shy, dev := b.sighting.Shy, b.slot.device.Load(); shy != "" && dev.Trust == ferrule.TrustPending {
 		b.offline(fmt.Errorf("%s; `ferrule adopt %s` opens it", shy, dev.ID))
 		return
 	}
@@ -298,7 +298,7 @@ func (b *berth) speak(ctx context.Context, s transport.Sighting) (protocol.Sessi
 	ctx, cancel := context.WithTimeout(ctx, b.dock.parts.Config.Greet)
 	defer cancel()
 	var errs []error
-	for _, name := range s.Dialects {
+	for _, name := range s.Protocols {
 		d := b.dock.parts.Dialects[name]
 		if d == nil {
 			errs = append(errs, fmt.Errorf("there is no dialect %q", name))

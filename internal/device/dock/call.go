@@ -16,15 +16,15 @@ const breath = 5 * time.Millisecond
 func (b *berth) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	for range maxRounds {
 		result, err := b.invoke(ctx, call)
-		if err != nil || result.Wants == nil {
+		if err != nil || result.InputRequest == nil {
 			return result, err
 		}
-		knows, err := findOut(ctx, call, *result.Wants)
+		knows, err := findOut(ctx, call, *result.InputRequest)
 		if err != nil {
 			return nil, err
 		}
 		next := *call
-		next.Knows = knows
+		next.Inputs = knows
 		call = &next
 	}
 	return nil, ferrule.Errorf(ferrule.Failed, "%s wants to know ever more before it does %s", call.Device, call.Tool)
@@ -106,7 +106,7 @@ func (b *berth) once(ctx context.Context, call *ferrule.Call) (*ferrule.Result, 
 	case session == nil:
 		return nil, dev.OfflineError()
 	}
-	if call.Act == ferrule.Follow || call.Act == ferrule.Leave {
+	if call.Operation == ferrule.Subscribe || call.Operation == ferrule.Unsubscribe {
 		return b.listen(ctx, session, call)
 	}
 	sent := time.Now()
@@ -114,7 +114,7 @@ func (b *berth) once(ctx context.Context, call *ferrule.Call) (*ferrule.Result, 
 	result, err := session.Invoke(ctx, call)
 	b.dock.takes.End(span, call, err)
 	if result != nil {
-		result.Sent, result.Came = sent, time.Now()
+		result.Sent, result.Answered = sent, time.Now()
 	}
 	return result, err
 }

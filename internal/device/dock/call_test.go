@@ -164,7 +164,7 @@ func TestSentAndCame(t *testing.T) {
 			t.Fatalf("%v after %d tries", err, tries)
 		}
 		const pause = 5 * time.Millisecond // before the second try
-		if sent, came := result.Sent.Sub(start), result.Came.Sub(start); sent != 2*time.Second+pause || came != 3*time.Second+pause {
+		if sent, came := result.Sent.Sub(start), result.Answered.Sub(start); sent != 2*time.Second+pause || came != 3*time.Second+pause {
 			t.Errorf("sent after %v, and the answer came after %v", sent, came)
 		}
 	})

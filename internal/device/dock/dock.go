@@ -84,7 +84,7 @@ type Overlays interface {
 type Parts struct {
 	Config     Config
 	Connectors []transport.Connector
-	Dialects   map[string]protocol.Dialect
+	Dialects   map[string]protocol.Protocol
 	Overlays   Overlays
 	Fleet      Fleet
 	// Elsewhere is what other nodes know; nil if there are none.

@@ -272,7 +272,7 @@ func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 		shore: shore{make(chan func(func(string, []transport.Sighting)))},
 	}
 	parts := dock.Parts{
-		Config: dock.DefaultConfig(), Connectors: []transport.Connector{w.shore}, Dialects: map[string]protocol.Dialect{"tongue": tongue{}},
+		Config: dock.DefaultConfig(), Connectors: []transport.Connector{w.shore}, Dialects: map[string]protocol.Protocol{"tongue": tongue{}},
 		Overlays: plain{}, Fleet: w.fleet, Memory: memory, Log: log,
 	}
 	parts.Config.Waiting = 3
@@ -303,7 +303,7 @@ func named(b *board, name string) transport.Sighting {
 }
 
 func found(b *board) transport.Sighting {
-	return transport.Sighting{Address: b.address, Instance: 1, Medium: "shore", Dialects: []string{"tongue"}, Open: b.open}
+	return transport.Sighting{Address: b.address, Instance: 1, Transport: "shore", Protocols: []string{"tongue"}, Open: b.open}
 }
 
 // device returns a device, which must be there.
@@ -355,7 +355,7 @@ func TestNamed(t *testing.T) {
 		b := &board{address: "a1", model: "demo"}
 		w.shore.see("g", named(b, "robot"))
 		dev := w.device("robot")
-		if dev.State != ferrule.StateOnline || dev.Trust != ferrule.TrustAdopted || dev.Model != "demo" || dev.Kind == "" || dev.Dialect != "tongue" || dev.Medium != "shore" {
+		if dev.State != ferrule.StateOnline || dev.Trust != ferrule.TrustAdopted || dev.Model != "demo" || dev.Kind == "" || dev.Protocol != "tongue" || dev.Transport != "shore" {
 			t.Errorf("got %+v", dev)
 		}
 		if result, err := w.call(t.Context(), ferrule.Agent, "robot", "look"); err != nil || string(result.Value) != `"look"` {
@@ -407,7 +407,7 @@ func TestHeldAndAdopted(t *testing.T) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		w.shore.see("g", found(b))
-		if dev := w.device("demo"); dev.Trust != ferrule.TrustHeld || dev.State != ferrule.StateOnline {
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustPending || dev.State != ferrule.StateOnline {
 			t.Errorf("got %+v", dev)
 		}
 		if err := w.dock.Adopt("nonsense"); ferrule.AsError(err).Code != ferrule.NotFound {
@@ -784,7 +784,7 @@ func TestForget(t *testing.T) {
 		}
 		synctest.Wait()
 		w.wantIDs("demo:online") // it is in sight, and is met as if it were new
-		if dev := w.device("demo"); dev.Trust != ferrule.TrustHeld || dev.State != ferrule.StateOnline {
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustPending || dev.State != ferrule.StateOnline {
 			t.Errorf("got %+v", dev)
 		}
 		w.shore.see("g")
@@ -1018,20 +1018,20 @@ func TestDialectsInTurn(t *testing.T) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		s := named(b, "robot")
-		s.Dialects = []string{"unheard", "tongue"}
+		s.Protocols = []string{"unheard", "tongue"}
 		w.shore.see("1", s)
 		w.wantIDs("robot:online")
 
 		other := &board{address: "a2", alien: fmt.Errorf("%w: really", protocol.ErrNotMine)}
 		s = named(other, "other")
-		s.Dialects = []string{"tongue", "tongue"}
+		s.Protocols = []string{"tongue", "tongue"}
 		w.shore.see("2", s)
 		if other.get(&other.greeted) != 2 {
 			t.Errorf("greeted %d times, want once a dialect", other.get(&other.greeted))
 		}
 		broken := &board{address: "a3", alien: errors.New("the line broke")}
 		s = named(broken, "broken")
-		s.Dialects = []string{"tongue", "tongue"}
+		s.Protocols = []string{"tongue", "tongue"}
 		w.shore.see("3", s)
 		if broken.get(&broken.greeted) != 1 {
 			t.Errorf("greeted %d times, want once: that was no question of dialect", broken.get(&broken.greeted))
@@ -1058,7 +1058,7 @@ func TestTrace(t *testing.T) {
 		var seen []string
 		ended := make(chan error, 1)
 		go func() {
-			ended <- w.dock.Trace(ctx, "robot", func(tr ferrule.Trace) { seen = append(seen, tr.Way+" "+tr.Data+tr.Note) })
+			ended <- w.dock.Trace(ctx, "robot", func(tr ferrule.Trace) { seen = append(seen, tr.Direction+" "+tr.Data+tr.Note) })
 		}()
 		synctest.Wait()
 		link := <-links
@@ -1158,7 +1158,7 @@ func TestShy(t *testing.T) {
 		w.shore.see("g", s)
 		time.Sleep(time.Hour)
 		w.wantIDs("a1:offline")
-		if dev := w.device("a1"); dev.Trust != ferrule.TrustHeld || dev.Reason != s.Shy+"; `ferrule adopt a1` opens it" || b.get(&b.opened) != 0 {
+		if dev := w.device("a1"); dev.Trust != ferrule.TrustPending || dev.Reason != s.Shy+"; `ferrule adopt a1` opens it" || b.get(&b.opened) != 0 {
 			t.Errorf("got %+v, opened %d times", dev, b.get(&b.opened))
 		}
 		if err := w.dock.Adopt("a1"); err != nil {
@@ -1297,7 +1297,7 @@ func TestNameMoves(t *testing.T) {
 		if _, err := w.call(t.Context(), ferrule.Person, "robot", "look"); err != nil || called["y"] != 1 || called["x"] != 0 {
 			t.Errorf("%v; called %v", err, called)
 		}
-		if dev := w.device("mx"); dev.Trust != ferrule.TrustHeld {
+		if dev := w.device("mx"); dev.Trust != ferrule.TrustPending {
 			t.Errorf("got %+v", dev)
 		}
 	})

@@ -33,7 +33,7 @@ func (o *others) Known(id string) (*ferrule.Device, bool) {
 
 // have makes a device known on the node shed.
 func (o *others) have(id, address string, state ferrule.State, change ...func(*ferrule.Device)) {
-	dev := &ferrule.Device{ID: id, Address: address, Node: "shed", State: state, Kind: "k", Trust: ferrule.TrustHeld}
+	dev := &ferrule.Device{ID: id, Address: address, Node: "shed", State: state, Kind: "k", Trust: ferrule.TrustPending}
 	for _, fn := range change {
 		fn(dev)
 	}
@@ -144,7 +144,7 @@ func TestLocalAddress(t *testing.T) {
 		s.Local = true
 		w.shore.see("1", s)
 		all := w.fleet.Devices()
-		if len(all) != 1 || all[0].ID == "demo" || !strings.HasPrefix(all[0].ID, "demo-") || all[0].Trust != ferrule.TrustHeld {
+		if len(all) != 1 || all[0].ID == "demo" || !strings.HasPrefix(all[0].ID, "demo-") || all[0].Trust != ferrule.TrustPending {
 			t.Fatalf("got %+v", all)
 		}
 		id := all[0].ID
@@ -171,10 +171,10 @@ func TestKnownElsewhere(t *testing.T) {
 		w.shore.see("g")
 
 		labels := map[string]string{"room": "kitchen"}
-		last := func(d *ferrule.Device) { d.Trust, d.Labels, d.Kind = ferrule.TrustHeld, labels, kind }
+		last := func(d *ferrule.Device) { d.Trust, d.Labels, d.Kind = ferrule.TrustPending, labels, kind }
 		o.have("demo", "a1", ferrule.StateOffline, last)
 		w.shore.see("g", found(b))
-		if dev := w.device("demo"); dev.Trust != ferrule.TrustHeld || !maps.Equal(dev.Labels, labels) || dev.Previous != "" {
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustPending || !maps.Equal(dev.Labels, labels) || dev.Previous != "" {
 			t.Errorf("got %+v", dev)
 		}
 		w.shore.see("g")
@@ -551,7 +551,7 @@ func TestDialledInStranger(t *testing.T) {
 			s.DialledIn = true
 			w.shore.see("g", s)
 			w.wantIDs("demo-f55f:online")
-			if dev := w.device("demo-f55f"); dev.Trust != ferrule.TrustHeld {
+			if dev := w.device("demo-f55f"); dev.Trust != ferrule.TrustPending {
 				t.Errorf("got %+v", dev)
 			}
 		})

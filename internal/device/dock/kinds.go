@@ -52,10 +52,10 @@ func (k *kinds) lay(dialect string, kind ferrule.Kind, device string, m *ferrule
 // use makes a device of its Kind, and returns its laid manifest: what the others
 // of the Kind use, else shared; or one of its own, made of m.
 func (k *kinds) use(dev *ferrule.Device, m, shared *ferrule.Manifest) *ferrule.Manifest {
-	key := kindKey{dev.Dialect, dev.Kind, ""}
+	key := kindKey{dev.Protocol, dev.Kind, ""}
 	if k.overlays.Names(dev.ID) {
 		key.device = dev.ID
-		shared = k.lay(dev.Dialect, dev.Kind, dev.ID, m)
+		shared = k.lay(dev.Protocol, dev.Kind, dev.ID, m)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

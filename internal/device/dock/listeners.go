@@ -74,14 +74,14 @@ func (l *listeners) expire(now time.Time) (uris []string) {
 func (b *berth) listen(ctx context.Context, session protocol.Session, call *ferrule.Call) (*ferrule.Result, error) {
 	l := &b.heard
 	l.of(session)
-	if call.Act == ferrule.Leave {
-		if l.remove(call.Tool, call.Listener) {
+	if call.Operation == ferrule.Unsubscribe {
+		if l.remove(call.Tool, call.Subscriber) {
 			return session.Invoke(ctx, call)
 		}
 		return &ferrule.Result{}, nil
 	}
-	_, known := l.all[call.Tool][call.Listener]
-	if !known && l.count >= maxListeners || len(call.Listener) > ferrule.MaxWord {
+	_, known := l.all[call.Tool][call.Subscriber]
+	if !known && l.count >= maxListeners || len(call.Subscriber) > ferrule.MaxWord {
 		return nil, ferrule.Errorf(ferrule.Limited, "%d already listen to %s; more are not possible", l.count, call.Device)
 	}
 	if len(l.all[call.Tool]) == 0 {
@@ -89,7 +89,7 @@ func (b *berth) listen(ctx context.Context, session protocol.Session, call *ferr
 			return nil, err
 		}
 	}
-	l.add(call.Tool, call.Listener, time.Now().Add(ferrule.FollowTime))
+	l.add(call.Tool, call.Subscriber, time.Now().Add(ferrule.SubscriptionTTL))
 	b.sweepLater()
 	return &ferrule.Result{}, nil
 }
@@ -104,7 +104,7 @@ func (b *berth) sweepLater() {
 }
 
 func (b *berth) startSweep() {
-	time.AfterFunc(ferrule.FollowTime/2, func() {
+	time.AfterFunc(ferrule.SubscriptionTTL/2, func() {
 		b.dock.start(func() { b.safely(b.sweep) })
 	})
 }
@@ -115,7 +115,7 @@ func (b *berth) sweep() error {
 	defer cancel()
 	call := ferrule.Call{
 		Principal: ferrule.Principal{Role: ferrule.Gateway, Name: "subscriptions"}, Device: b.slot.device.Load().ID,
-		Act: ferrule.Leave, Timeout: ferrule.Duration(sweepTime),
+		Operation: ferrule.Unsubscribe, Timeout: ferrule.Duration(sweepTime),
 	}
 	if err := b.lane.enter(ctx, &call); err != nil {
 		b.startSweep() // it has better things to do

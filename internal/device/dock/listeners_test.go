@@ -26,12 +26,12 @@ type teller struct {
 // newTeller puts it in sight, under the name of toy.
 func newTeller(t *testing.T, dir string) *teller {
 	m := usual("toy")
-	m.Acts = []ferrule.Act{ferrule.Read, ferrule.Follow, ferrule.Leave}
+	m.Operations = []ferrule.Operation{ferrule.ReadResource, ferrule.Subscribe, ferrule.Unsubscribe}
 	w := &teller{world: open(t, dir), t: t, board: &board{address: "a", model: "toy", manifest: m}}
 	w.board.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.asked = append(w.asked, fmt.Sprintf("%s %s", call.Act, call.Tool))
+		w.asked = append(w.asked, fmt.Sprintf("%s %s", call.Operation, call.Tool))
 		return &ferrule.Result{}, w.fails
 	}
 	w.shore.see("g", named(w.board, "toy"))
@@ -40,11 +40,11 @@ func newTeller(t *testing.T, dir string) *teller {
 }
 
 // say has a listener follow a resource, or leave it.
-func (w *teller) say(act ferrule.Act, uri, listener string) error {
+func (w *teller) say(act ferrule.Operation, uri, listener string) error {
 	w.t.Helper()
 	dev, m, _ := w.fleet.Lookup("toy")
 	_, err := w.fleet.Handle(context.Background(), &ferrule.Call{
-		Device: "toy", Act: act, Tool: uri, Listener: listener, Target: ferrule.Target{Device: dev, Manifest: m, Tool: m.Asks(act, uri)},
+		Device: "toy", Operation: act, Tool: uri, Subscriber: listener, Target: ferrule.Target{Device: dev, Manifest: m, Tool: m.ToolFor(act, uri)},
 	})
 	synctest.Wait()
 	return err
@@ -80,25 +80,25 @@ func TestListeners(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		must(w.say(ferrule.Follow, "log", "a"))
-		must(w.say(ferrule.Follow, "log", "b"))
-		must(w.say(ferrule.Follow, "log", "b"))
-		must(w.say(ferrule.Follow, "door", "b"))
+		must(w.say(ferrule.Subscribe, "log", "a"))
+		must(w.say(ferrule.Subscribe, "log", "b"))
+		must(w.say(ferrule.Subscribe, "log", "b"))
+		must(w.say(ferrule.Subscribe, "door", "b"))
 		w.was("subscribe log", "subscribe door")
-		must(w.say(ferrule.Leave, "log", "b"))
-		must(w.say(ferrule.Leave, "log", "b")) // it had left
-		must(w.say(ferrule.Leave, "log", "c")) // it never came
+		must(w.say(ferrule.Unsubscribe, "log", "b"))
+		must(w.say(ferrule.Unsubscribe, "log", "b")) // it had left
+		must(w.say(ferrule.Unsubscribe, "log", "c")) // it never came
 		w.was()
-		must(w.say(ferrule.Leave, "log", "a"))
+		must(w.say(ferrule.Unsubscribe, "log", "a"))
 		w.was("unsubscribe log")
-		must(w.say(ferrule.Leave, "log", "a")) // nobody listens, and the device may be told so twice
+		must(w.say(ferrule.Unsubscribe, "log", "a")) // nobody listens, and the device may be told so twice
 		w.was("unsubscribe log")
 
 		w.fail(ferrule.Errorf(ferrule.Refused, "it is secret"))
-		if err := w.say(ferrule.Follow, "secret", "a"); ferrule.AsError(err).Code != ferrule.Refused {
+		if err := w.say(ferrule.Subscribe, "secret", "a"); ferrule.AsError(err).Code != ferrule.Refused {
 			t.Errorf("got %v", err)
 		}
-		if err := w.say(ferrule.Follow, "secret", "b"); ferrule.AsError(err).Code != ferrule.Refused {
+		if err := w.say(ferrule.Subscribe, "secret", "b"); ferrule.AsError(err).Code != ferrule.Refused {
 			t.Errorf("nobody listens, and it was not asked: %v", err)
 		}
 		w.was("subscribe secret", "subscribe secret")
@@ -106,7 +106,7 @@ func TestListeners(t *testing.T) {
 
 		w.board.cut()
 		time.Sleep(time.Minute)
-		must(w.say(ferrule.Follow, "door", "b"))
+		must(w.say(ferrule.Subscribe, "door", "b"))
 		w.was("subscribe door")
 	})
 }
@@ -117,24 +117,24 @@ func TestListenersGone(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := newTeller(t, dir)
 		for _, listener := range []string{"a", "b"} {
-			if err := w.say(ferrule.Follow, "log", listener); err != nil {
+			if err := w.say(ferrule.Subscribe, "log", listener); err != nil {
 				t.Fatal(err)
 			}
 		}
 		w.was("subscribe log")
 		for range 10 {
-			time.Sleep(ferrule.FollowTime / 2)
-			if err := w.say(ferrule.Follow, "log", "a"); err != nil {
+			time.Sleep(ferrule.SubscriptionTTL / 2)
+			if err := w.say(ferrule.Subscribe, "log", "a"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		w.was()
-		w.say(ferrule.Follow, "log", "b")
-		time.Sleep(ferrule.FollowTime - time.Second)
+		w.say(ferrule.Subscribe, "log", "b")
+		time.Sleep(ferrule.SubscriptionTTL - time.Second)
 		w.was()
-		time.Sleep(ferrule.FollowTime)
+		time.Sleep(ferrule.SubscriptionTTL)
 		w.was("unsubscribe log")
-		time.Sleep(10 * ferrule.FollowTime)
+		time.Sleep(10 * ferrule.SubscriptionTTL)
 		w.was()
 	})
 }
@@ -146,21 +146,21 @@ func TestListenersBounds(t *testing.T) {
 		var err error
 		n := 0
 		for ; err == nil && n < 5000; n++ {
-			err = w.say(ferrule.Follow, fmt.Sprint(n%100), fmt.Sprint(n))
+			err = w.say(ferrule.Subscribe, fmt.Sprint(n%100), fmt.Sprint(n))
 		}
 		if ferrule.AsError(err).Code != ferrule.Limited || n != 1025 {
 			t.Errorf("%d listen: %v", n, err)
 		}
-		if err := w.say(ferrule.Follow, "0", "0"); err != nil {
+		if err := w.say(ferrule.Subscribe, "0", "0"); err != nil {
 			t.Errorf("one that listens already: %v", err)
 		}
-		if err := w.say(ferrule.Leave, "0", "0"); err != nil {
+		if err := w.say(ferrule.Unsubscribe, "0", "0"); err != nil {
 			t.Error(err)
 		}
-		if err := w.say(ferrule.Follow, "0", strings.Repeat("x", 1000)); ferrule.AsError(err).Code != ferrule.Limited {
+		if err := w.say(ferrule.Subscribe, "0", strings.Repeat("x", 1000)); ferrule.AsError(err).Code != ferrule.Limited {
 			t.Errorf("a very long name: %v", err)
 		}
-		if err := w.say(ferrule.Follow, "0", "another"); err != nil {
+		if err := w.say(ferrule.Subscribe, "0", "another"); err != nil {
 			t.Errorf("there is room again: %v", err)
 		}
 	})

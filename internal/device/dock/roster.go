@@ -65,7 +65,7 @@ func newRoster(p Parts) *roster {
 			said[dev.Kind] = m
 		}
 		if m != nil {
-			r.kinds.use(dev, m, r.kinds.shared(dev.Dialect, dev.Kind, m))
+			r.kinds.use(dev, m, r.kinds.shared(dev.Protocol, dev.Kind, m))
 		}
 		r.list(dev)
 	}
@@ -75,7 +75,7 @@ func newRoster(p Parts) *roster {
 
 // recallStrangers takes in the held devices that are remembered.
 func (r *roster) recallStrangers() {
-	all := slices.DeleteFunc(r.memory.Devices(), func(dev *ferrule.Device) bool { return dev.Trust != ferrule.TrustHeld })
+	all := slices.DeleteFunc(r.memory.Devices(), func(dev *ferrule.Device) bool { return dev.Trust != ferrule.TrustPending })
 	slices.SortFunc(all, func(a, b *ferrule.Device) int { return a.Since.Compare(b.Since) })
 	for _, dev := range all {
 		r.strangerLeft(dev.ID)
@@ -92,7 +92,7 @@ func (r *roster) strangerLeft(id string) {
 	first := r.strangers[0]
 	r.strangers = slices.Delete(r.strangers, 0, 1)
 	dev, kept := r.memory.Get(first)
-	if !kept || dev.Trust != ferrule.TrustHeld || r.ids[first] != dev.Address || r.slots[dev.Address] != nil {
+	if !kept || dev.Trust != ferrule.TrustPending || r.ids[first] != dev.Address || r.slots[dev.Address] != nil {
 		return
 	}
 	r.unlist(first)
@@ -174,7 +174,7 @@ func (r *roster) rename(dev *ferrule.Device, id string) *ferrule.Device {
 	renamed.ID = id
 	r.unlist(dev.ID)
 	if m, err := r.memory.Manifest(dev.Kind); err == nil {
-		r.kinds.use(&renamed, m, r.kinds.shared(dev.Dialect, dev.Kind, m))
+		r.kinds.use(&renamed, m, r.kinds.shared(dev.Protocol, dev.Kind, m))
 	}
 	r.keep(&renamed)
 	return &renamed
@@ -188,7 +188,7 @@ func (r *roster) expect(at *slot) {
 		id = s.Name
 	}
 	r.publish(at, &ferrule.Device{
-		ID: id, Address: s.Address, Local: s.Local, Medium: s.Medium, Trust: trust(s, nil),
+		ID: id, Address: s.Address, Local: s.Local, Transport: s.Transport, Trust: trust(s, nil),
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "it is being connected to",
 	})
 }
@@ -210,7 +210,7 @@ func (r *roster) leave(at *slot) {
 		r.unlist(dev.ID)
 	default:
 		r.list(dev)
-		if dev.Trust == ferrule.TrustHeld {
+		if dev.Trust == ferrule.TrustPending {
 			r.strangerLeft(dev.ID)
 		}
 	}
@@ -237,7 +237,7 @@ func (r *roster) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.
 		r.compare(dev, manifest, before)
 		dev.Labels = before.Labels
 	}
-	dev.Notes = slices.Concat(dev.Notes, r.kinds.overlays.Misses(dev.Dialect, dev.Kind, dev.ID, manifest))
+	dev.Notes = slices.Concat(dev.Notes, r.kinds.overlays.Misses(dev.Protocol, dev.Kind, dev.ID, manifest))
 	if known {
 		r.supersede(kept, dev)
 	}
@@ -512,7 +512,7 @@ func trust(s *transport.Sighting, before *ferrule.Device) ferrule.Trust {
 	case before != nil:
 		return before.Trust
 	}
-	return ferrule.TrustHeld
+	return ferrule.TrustPending
 }
 
 // compare notes what has changed about a device since it was last seen.

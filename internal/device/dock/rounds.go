@@ -14,7 +14,7 @@ const maxRounds = 10
 
 // findOut asks the caller what a device wants to know: everything together, so that
 // whoever asks a person can ask for all at once.
-func findOut(ctx context.Context, call *ferrule.Call, wants ferrule.Wants) (*ferrule.Wants, error) {
+func findOut(ctx context.Context, call *ferrule.Call, wants ferrule.InputRequest) (*ferrule.InputRequest, error) {
 	wants.Answers = make([]ferrule.Answer, len(wants.Questions))
 	failures := make([]error, len(wants.Questions))
 	var wg sync.WaitGroup
@@ -32,7 +32,7 @@ func findOut(ctx context.Context, call *ferrule.Call, wants ferrule.Wants) (*fer
 func ask(ctx context.Context, call *ferrule.Call, q ferrule.Question) (ferrule.Answer, error) {
 	if call.Ask == nil {
 		e := ferrule.Errorf(ferrule.Refused, "there is nobody who can be asked")
-		e.Needs = []ferrule.Asked{q.Asks()}
+		e.Needs = []ferrule.AskTarget{q.Needs()}
 		return ferrule.Answer{}, e
 	}
 	return call.Ask(ctx, q)

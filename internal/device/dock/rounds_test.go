@@ -29,10 +29,10 @@ func TestWants(t *testing.T) {
 			switch calls++; {
 			case call.Tool == "look":
 				return &ferrule.Result{Value: json.RawMessage(`"seen"`)}, nil
-			case call.Knows == nil:
-				return &ferrule.Result{Wants: &ferrule.Wants{Questions: []ferrule.Question{{Name: "a"}, {Name: "b"}}, State: &state}}, nil
+			case call.Inputs == nil:
+				return &ferrule.Result{InputRequest: &ferrule.InputRequest{Questions: []ferrule.Question{{Name: "a"}, {Name: "b"}}, State: &state}}, nil
 			}
-			answer, _ := json.Marshal(call.Knows)
+			answer, _ := json.Marshal(call.Inputs)
 			return &ferrule.Result{Value: answer}, nil
 		}
 		w.shore.see("g", named(b, "toy"))

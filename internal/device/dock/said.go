@@ -25,9 +25,9 @@ var errHeld = errors.New("the device is held until it is adopted")
 // said passes on one thing that the device said, under the name that it has now.
 func (b *berth) said(method string, params json.RawMessage) {
 	dev := b.slot.device.Load()
-	e := ferrule.Event{Time: time.Now(), What: ferrule.Said, Device: dev.ID, Kind: dev.Kind, Method: method, Params: params}
+	e := ferrule.Event{Time: time.Now(), Type: ferrule.Said, Device: dev.ID, Kind: dev.Kind, Method: method, Params: params}
 	err := errHeld
-	if dev.Trust != ferrule.TrustHeld {
+	if dev.Trust != ferrule.TrustPending {
 		err = e.Bound()
 	}
 	if err != nil {

@@ -37,7 +37,7 @@ func TestSaid(t *testing.T) {
 			if i >= len(heard) {
 				t.Fatalf("%d things were heard", len(heard))
 			}
-			if e := heard[i]; e.What != ferrule.Said || e.Device != want.device || e.Method != "state" || string(e.Params) != want.params || e.Kind != kind || e.Time.IsZero() {
+			if e := heard[i]; e.Type != ferrule.Said || e.Device != want.device || e.Method != "state" || string(e.Params) != want.params || e.Kind != kind || e.Time.IsZero() {
 				t.Errorf("got %+v, want %+v", e, want)
 			}
 		}

@@ -101,7 +101,7 @@ func layInput(t *ferrule.Tool, says []Tool, pins []ferrule.Pin) error {
 	if err != nil {
 		return fmt.Errorf("its input schema cannot be used: %w", err)
 	}
-	t.Input, t.Whole, t.Check = s.Portable(), whole(raw), s.Check
+	t.Input, t.FullInput, t.Check = s.Portable(), whole(raw), s.Check
 	return nil
 }
 

@@ -36,13 +36,13 @@ type File struct {
 	Match Match           `json:"match,omitzero"`
 	Tools map[string]Tool `json:"tools"`
 	// Probes are by the name of the probe.
-	Probes map[string]Probe `json:"probes,omitempty"`
+	Polls map[string]Poll `json:"polls,omitempty"`
 }
 
 // Match tells which devices a File is about: all that it names must be so.
 // Without any, it is about every device.
 type Match struct {
-	Dialect string `json:"dialect,omitempty"`
+	Protocol string `json:"protocol,omitempty"`
 	// Kind is a Kind, or its first digits, twelve at least.
 	Kind   ferrule.Kind `json:"kind,omitempty"`
 	Device string       `json:"device,omitempty"`
@@ -110,7 +110,7 @@ func (f *File) check() error {
 			return fmt.Errorf("tools.%s.%w", name, err)
 		}
 	}
-	for name, p := range f.Probes {
+	for name, p := range f.Polls {
 		if err := ferrule.CheckSignal(name); err != nil {
 			return fmt.Errorf("probes: %w", err)
 		}
@@ -171,7 +171,7 @@ func (m Match) rank() int {
 }
 
 func (m Match) matches(dialect string, kind ferrule.Kind, device string) bool {
-	return (m.Dialect == "" || m.Dialect == dialect) &&
+	return (m.Protocol == "" || m.Protocol == dialect) &&
 		(m.Kind == "" || strings.HasPrefix(string(kind), string(m.Kind))) &&
 		(m.Device == "" || m.Device == device)
 }
@@ -195,8 +195,8 @@ func (s *Set) Misses(dialect string, kind ferrule.Kind, device string, m *ferrul
 				notes = append(notes, fmt.Sprintf("an overlay speaks of a tool %q, which it does not have", name))
 			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(f.Probes)) {
-			if tool := f.Probes[name].Tool; tool != "" && m.Tool(tool) == nil {
+		for _, name := range slices.Sorted(maps.Keys(f.Polls)) {
+			if tool := f.Polls[name].Tool; tool != "" && m.Tool(tool) == nil {
 				notes = append(notes, fmt.Sprintf("an overlay has its probe %s ask a tool %q, which it does not have", name, tool))
 			}
 		}
@@ -218,6 +218,6 @@ func (s *Set) Lay(dialect string, kind ferrule.Kind, device string, m *ferrule.M
 		}
 		lay(t, says, m.Pins)
 	}
-	laid.Probes = s.probes(dialect, kind, device)
+	laid.Polls = s.probes(dialect, kind, device)
 	return &laid
 }

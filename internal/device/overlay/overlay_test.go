@@ -125,7 +125,7 @@ func TestLay(t *testing.T) {
 			[]string{
 				`{"match":{"device":"robot"},"tools":{"plain":{"text":"device"}}}`,
 				`{"match":{"kind":"0123456789ab"},"tools":{"plain":{"text":"kind","effect":"reads"}}}`,
-				`{"match":{"dialect":"d"},"tools":{"plain":{"text":"dialect","effect":"endangers","idempotent":true}}}`,
+				`{"match":{"protocol":"d"},"tools":{"plain":{"text":"dialect","effect":"endangers","idempotent":true}}}`,
 			},
 			"plain", `{"name":"plain","text":"device","effect":"reads","idempotent":true}`,
 		},
@@ -133,8 +133,8 @@ func TestLay(t *testing.T) {
 			[]string{
 				`{"match":{"device":"other"},"tools":{"plain":{"text":"device"}}}`,
 				`{"match":{"kind":"ffffffffffff"},"tools":{"plain":{"text":"kind"}}}`,
-				`{"match":{"dialect":"e"},"tools":{"plain":{"text":"dialect"}}}`,
-				`{"match":{"dialect":"d","device":"other"},"tools":{"plain":{"text":"both"}}}`,
+				`{"match":{"protocol":"e"},"tools":{"plain":{"text":"dialect"}}}`,
+				`{"match":{"protocol":"d","device":"other"},"tools":{"plain":{"text":"both"}}}`,
 			},
 			"plain", `{"name":"plain","effect":"changes"}`,
 		},
@@ -180,8 +180,8 @@ func TestWhole(t *testing.T) {
 	} {
 		m := &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "t", Input: json.RawMessage(input)}}}
 		tool := overlay.NewSet().Lay("d", "", "robot", m).Tool("t")
-		if tool.Quarantine != "" || (tool.Whole != nil) != kept {
-			t.Errorf("%s is kept as %s%s", input, tool.Whole, tool.Quarantine)
+		if tool.Quarantine != "" || (tool.FullInput != nil) != kept {
+			t.Errorf("%s is kept as %s%s", input, tool.FullInput, tool.Quarantine)
 		}
 	}
 }
@@ -219,10 +219,10 @@ func TestParseRefuses(t *testing.T) {
 // FuzzParse lays whatever parses on a board: a tool is then usable, or has a
 // reason why it is not.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"match":{"dialect":"d","kind":"0123456789ab","device":"robot"},"tools":{"write":{"text":"t","effect":"reads","idempotent":false,"deadline":"1s","input":{"properties":{"pin":{"type":"integer"}}},"pins":{"pin":{"types":["digital_output"]}}}}}`))
+	f.Add([]byte(`{"match":{"protocol":"d","kind":"0123456789ab","device":"robot"},"tools":{"write":{"text":"t","effect":"reads","idempotent":false,"deadline":"1s","input":{"properties":{"pin":{"type":"integer"}}},"pins":{"pin":{"types":["digital_output"]}}}}}`))
 	f.Add([]byte(`{"tools":{"plain":{"input":{"properties":null,"type":["object"]},"pins":{"a.b":{"ability":"buffer"}}}}}`))
 	f.Add([]byte(`{"tools":{"broken":{"input":{"properties":{"a":{"$ref":"#"}}}}}}`))
-	f.Add([]byte(`{"probes":{"heat":{"tool":"measure","args":{"pin":35},"every":"10s","unit":"°C"},"light":{"every":"0s"}}}`))
+	f.Add([]byte(`{"polls":{"heat":{"tool":"measure","args":{"pin":35},"every":"10s","unit":"°C"},"light":{"every":"0s"}}}`))
 	builtin, err := os.ReadFile("../protocol/mcpu/overlay.json")
 	if err != nil {
 		f.Fatal(err)
@@ -245,7 +245,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%s has a schema, and nothing checks it: %s", tool.Name, tool.Input)
 			}
 		}
-		for _, p := range laid.Probes {
+		for _, p := range laid.Polls {
 			if err := ferrule.CheckSignal(p.Name); err != nil || p.Every != nil && *p.Every < 0 || len(p.Unit) > ferrule.MaxUnit {
 				t.Errorf("%+v was laid: %v", p, err)
 			}
@@ -262,7 +262,7 @@ func TestMisses(t *testing.T) {
 		return f
 	}
 	set := overlay.NewSet(
-		parse(`{"match":{"dialect":"d"},"tools":{"of_the_protocol":{"effect":"reads"}}}`),
+		parse(`{"match":{"protocol":"d"},"tools":{"of_the_protocol":{"effect":"reads"}}}`),
 		parse(`{"match":{"device":"robot"},"tools":{"plain":{"effect":"reads"},"pian":{},"alpin":{}}}`),
 		parse(`{"match":{"device":"other"},"tools":{"plani":{}}}`),
 	)

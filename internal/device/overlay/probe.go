@@ -14,7 +14,7 @@ import (
 
 // Probe is what a File says about one probe: it changes the one of that name, or makes
 // it. What it leaves out stays as it was.
-type Probe struct {
+type Poll struct {
 	About string          `json:"about,omitempty"`
 	Tool  string          `json:"tool,omitempty"`
 	Args  json.RawMessage `json:"args,omitempty"`
@@ -32,7 +32,7 @@ const (
 	minRing  = ferrule.Duration(time.Millisecond)
 )
 
-func (p Probe) check() error {
+func (p Poll) check() error {
 	if p.Tool != ferrule.Clean(p.Tool, ferrule.MaxToolName) {
 		return fmt.Errorf("tool: want a name of up to %d bytes that can be shown, got %q", ferrule.MaxToolName, ferrule.Clean(p.Tool, ferrule.MaxWord))
 	}
@@ -63,15 +63,15 @@ func (p Probe) check() error {
 
 // probes is everything that is said about what a device measures, by name. Which of
 // them it has by itself is not known here.
-func (s *Set) probes(dialect string, kind ferrule.Kind, device string) (all []ferrule.Probe) {
-	said := make(map[string]ferrule.Probe)
+func (s *Set) probes(dialect string, kind ferrule.Kind, device string) (all []ferrule.Poll) {
+	said := make(map[string]ferrule.Poll)
 	for _, f := range s.files {
-		if len(f.Probes) == 0 || !f.Match.matches(dialect, kind, device) {
+		if len(f.Polls) == 0 || !f.Match.matches(dialect, kind, device) {
 			continue
 		}
-		for name, p := range f.Probes {
+		for name, p := range f.Polls {
 			under := said[name]
-			under.Change(ferrule.Probe{Tool: p.Tool, Args: p.Args, Every: p.Every, Unit: p.Unit, Ring: p.Ring})
+			under.Merge(ferrule.Poll{Tool: p.Tool, Args: p.Args, Every: p.Every, Unit: p.Unit, Ring: p.Ring})
 			said[name] = under
 		}
 	}

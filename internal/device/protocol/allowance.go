@@ -4,10 +4,10 @@ import "time"
 
 // Allowance is how many more of something a device may say: one each so often, and some
 // at once. It is the moment at which all that was taken will be paid for.
-type Allowance struct{ paid time.Time }
+type RateLimiter struct{ paid time.Time }
 
 // Take takes one more, if there may be one now.
-func (a *Allowance) Take(now time.Time, every time.Duration, atOnce int) bool {
+func (a *RateLimiter) Take(now time.Time, every time.Duration, atOnce int) bool {
 	if a.paid.Before(now) {
 		a.paid = now
 	}

@@ -24,7 +24,7 @@ import (
 var ErrNotMine = errors.New("it does not speak this dialect")
 
 // Dialect is one grammar over any Link.
-type Dialect interface {
+type Protocol interface {
 	// Greet finds out whether the peer speaks the grammar and what it says of
 	// itself. It uses the link alone and starts no goroutine that outlives it.
 	// What it sends can be repeated without harm to the device. The manifest

@@ -15,18 +15,18 @@ type Tapped interface {
 
 // Frame is one thing that was seen on a Link.
 type Frame struct {
-	Way     Way
+	Way     Direction
 	Message Message
 	// Note is a remark: why a frame was dropped, what was made of it.
 	Note string
 }
 
 // Way is the direction of a Frame, seen from the gateway.
-type Way byte
+type Direction byte
 
 // The ways.
 const (
-	In Way = iota + 1
+	In Direction = iota + 1
 	Out
 	Aside // a remark, not a frame
 )
@@ -41,7 +41,7 @@ func (t *Tap) Observe(fn func(Frame)) { t.fn = fn }
 func (t *Tap) Note(text string) { t.Saw(Aside, Message{}, text) }
 
 // Saw tells the watcher of a frame, if there is one.
-func (t *Tap) Saw(way Way, m Message, note string) {
+func (t *Tap) Saw(way Direction, m Message, note string) {
 	if t.fn != nil {
 		t.fn(Frame{way, m, note})
 	}

@@ -50,8 +50,8 @@ type Link interface {
 
 // Info is what a medium knows about one of its links.
 type Info struct {
-	Medium  string
-	Address string
+	Transport string
+	Address   string
 	// BitRate is bits a second on the line, ten of which make a byte on a
 	// serial port; zero where the medium is not the bottleneck.
 	BitRate int
@@ -83,7 +83,7 @@ type Sighting struct {
 	// connected to before.
 	DialledIn bool
 	// Medium is the name of the medium, for people.
-	Medium string
+	Transport string
 	// Name is what the owner called the peer; empty if they did not.
 	Name string
 	// Adopted tells that the owner asked for this peer; without it the peer
@@ -99,7 +99,7 @@ type Sighting struct {
 	// may disturb what is there. It is empty for most.
 	Shy string
 	// Dialects names the grammars that are worth trying, best first.
-	Dialects []string
+	Protocols []string
 	// Open returns a Link to the peer. It is called by one goroutine at a
 	// time, and again only after the last Link was closed.
 	Open func(ctx context.Context) (Link, error)

@@ -53,11 +53,11 @@ type reply struct {
 }
 
 // Wish is a device that somebody asks for.
-type Wish struct {
-	Medium  string `json:"medium"`
-	Address string `json:"address"`
-	Name    string `json:"name,omitempty"`
-	Held    bool   `json:"held,omitempty"`
+type DeviceRequest struct {
+	Transport string `json:"transport"`
+	Address   string `json:"address"`
+	Name      string `json:"name,omitempty"`
+	Pending   bool   `json:"pending,omitempty"`
 	// What follows is about serial ports.
 	Baud  int    `json:"baud,omitempty"`
 	Reset string `json:"reset,omitempty"`

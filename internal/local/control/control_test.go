@@ -29,14 +29,14 @@ type gateway struct {
 	handle ferrule.Handler
 	trace  func(ctx context.Context, device string, fn func(ferrule.Trace)) error
 	watch  func(device string, fn func(ferrule.Event)) (stop func(), err error)
-	follow func(ferrule.Follower) (stop func())
+	follow func(ferrule.DeviceWatcher) (stop func())
 	// samples is nil for a gateway where nothing is measured.
 	samples control.Sampler
 	// journals is nil for a gateway that stands alone.
 	journals control.Journals
 
 	mu     sync.Mutex
-	wishes []control.Wish
+	wishes []control.DeviceRequest
 	yields int
 }
 
@@ -47,9 +47,9 @@ func (g *gateway) yield() error {
 	return nil
 }
 
-func (g *gateway) Follow(f ferrule.Follower) (stop func()) { return g.follow(f) }
+func (g *gateway) Follow(f ferrule.DeviceWatcher) (stop func()) { return g.follow(f) }
 
-func (g *gateway) Wish(_ context.Context, wishes []control.Wish) error {
+func (g *gateway) Wish(_ context.Context, wishes []control.DeviceRequest) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(wishes) > 0 && wishes[0].Address == "taken" {
@@ -59,7 +59,7 @@ func (g *gateway) Wish(_ context.Context, wishes []control.Wish) error {
 	return nil
 }
 
-func (g *gateway) Wishes() []control.Wish {
+func (g *gateway) Wishes() []control.DeviceRequest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.wishes)
@@ -145,19 +145,19 @@ func TestQuestionsCross(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range said {
 			wg.Go(func() {
-				a, err := call.Ask(ctx, ferrule.Question{Name: fmt.Sprint(i), Of: call.Askable[0], Prompt: json.RawMessage(`{"a":1}`)})
+				a, err := call.Ask(ctx, ferrule.Question{Name: fmt.Sprint(i), Target: call.Askable[0], Prompt: json.RawMessage(`{"a":1}`)})
 				said[i] = fmt.Sprint(string(a.Value), err)
 			})
 		}
 		wg.Wait()
-		return &ferrule.Result{Text: fmt.Sprint(string(call.Act), said)}, nil
+		return &ferrule.Result{Text: fmt.Sprint(string(call.Operation), said)}, nil
 	}})
-	result, err := client.Handle(t.Context(), &ferrule.Call{Act: ferrule.Get, Tool: "greet", Askable: []ferrule.Asked{ferrule.Model},
+	result, err := client.Handle(t.Context(), &ferrule.Call{Operation: ferrule.GetPrompt, Tool: "greet", Askable: []ferrule.AskTarget{ferrule.Model},
 		Ask: func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
 			if q.Name == "7" {
 				return ferrule.Answer{}, errors.New("not that")
 			}
-			return ferrule.Answer{Given: true, Value: json.RawMessage(`"` + q.Name + string(q.Of) + `"`)}, nil
+			return ferrule.Answer{Given: true, Value: json.RawMessage(`"` + q.Name + string(q.Target) + `"`)}, nil
 		}})
 	want := `prompt["0model"<nil> "1model"<nil> "2model"<nil> "3model"<nil> "4model"<nil> "5model"<nil> "6model"<nil> not that]`
 	if err != nil || result.Text != want {
@@ -305,7 +305,7 @@ func TestTrace(t *testing.T) {
 			return ferrule.Errorf(ferrule.NotFound, "there is no device %q", device)
 		}
 		for i := range 3 {
-			fn(ferrule.Trace{Way: "in", Data: fmt.Sprint(i)})
+			fn(ferrule.Trace{Direction: "in", Data: fmt.Sprint(i)})
 		}
 		<-ctx.Done()
 		return nil
@@ -335,14 +335,14 @@ func TestTraceNeverBlocksTheDevice(t *testing.T) {
 	client, _ := serve(t, &gateway{trace: func(ctx context.Context, _ string, fn func(ferrule.Trace)) error {
 		for i := range frames {
 			sent.Add(1)
-			fn(ferrule.Trace{Way: "in", Data: strings.Repeat("x", 100)})
+			fn(ferrule.Trace{Direction: "in", Data: strings.Repeat("x", 100)})
 			if i == frames-1 {
 				close(burst)
 			}
 		}
 		for n := 0; ctx.Err() == nil; n++ { // until one finds room
 			sent.Add(1)
-			fn(ferrule.Trace{Way: "in", Data: fmt.Sprint("after ", n)})
+			fn(ferrule.Trace{Direction: "in", Data: fmt.Sprint("after ", n)})
 			time.Sleep(10 * time.Millisecond)
 		}
 		return nil

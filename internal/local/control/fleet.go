@@ -23,14 +23,14 @@ type news struct {
 	Synced bool `json:"synced,omitempty"`
 	// Wishes are all devices that are asked for, and Refused is why one that the
 	// caller asks for cannot be had.
-	Wishes  []Wish `json:"wishes,omitempty"`
-	Refused string `json:"refused,omitempty"`
+	Wishes  []DeviceRequest `json:"wishes,omitempty"`
+	Refused string          `json:"refused,omitempty"`
 }
 
 // fleet sees to the devices that are asked for, and then tells of all, until the
 // caller goes away.
 func (s *Server) fleet(w http.ResponseWriter, r *http.Request) {
-	var asked []Wish
+	var asked []DeviceRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&asked); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -43,7 +43,7 @@ func (s *Server) fleet(w http.ResponseWriter, r *http.Request) {
 	stop := s.parts.Fleet.Follow(q)
 	defer stop()
 	t := teller{out: out, keys: make(map[*ferrule.Manifest]int)}
-	var wishes []Wish
+	var wishes []DeviceRequest
 	for synced := false; ; synced = true {
 		for _, c := range q.take() {
 			t.tell(c)
@@ -145,9 +145,9 @@ func (t *teller) tell(c *change) {
 
 // Visitor is told of the fleet of a gateway.
 type Visitor interface {
-	ferrule.Follower
+	ferrule.DeviceWatcher
 	// Wished tells what devices are asked for by anybody; they only become more.
-	Wished(wishes []Wish)
+	Wished(wishes []DeviceRequest)
 	// Refused tells why a device that was asked for cannot be had.
 	Refused(reason string)
 	// Synced is called once, when all that there was has been told.
@@ -156,7 +156,7 @@ type Visitor interface {
 
 // Follow asks the gateway for devices, tells a visitor of all that it has, and from
 // then on of what changes, until ctx ends or the gateway goes away.
-func (c *Client) Follow(ctx context.Context, wishes []Wish, v Visitor) error {
+func (c *Client) Follow(ctx context.Context, wishes []DeviceRequest, v Visitor) error {
 	body, err := json.Marshal(wishes)
 	if err != nil {
 		return err

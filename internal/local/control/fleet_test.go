@@ -23,10 +23,10 @@ func (v visitor) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	}
 	v.told <- fmt.Sprintf("%s %s %s", dev.ID, dev.State, model)
 }
-func (v visitor) Remove(id string)             { v.told <- "gone " + id }
-func (v visitor) Wished(wishes []control.Wish) { v.told <- fmt.Sprint("wished ", wishes) }
-func (v visitor) Refused(reason string)        { v.told <- "refused " + reason }
-func (v visitor) Synced()                      { v.told <- "synced" }
+func (v visitor) Remove(id string)                      { v.told <- "gone " + id }
+func (v visitor) Wished(wishes []control.DeviceRequest) { v.told <- fmt.Sprint("wished ", wishes) }
+func (v visitor) Refused(reason string)                 { v.told <- "refused " + reason }
+func (v visitor) Synced()                               { v.told <- "synced" }
 
 func (v visitor) hears(t *testing.T, want ...string) {
 	t.Helper()
@@ -46,9 +46,9 @@ func (v visitor) hears(t *testing.T, want ...string) {
 // is asked for, until the gateway goes away.
 func TestFollow(t *testing.T) {
 	board := &ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "look", Input: json.RawMessage(`{}`)}}}
-	followers := make(chan ferrule.Follower, 2)
+	followers := make(chan ferrule.DeviceWatcher, 2)
 	stopped := make(chan bool, 2)
-	g := &gateway{follow: func(f ferrule.Follower) func() {
+	g := &gateway{follow: func(f ferrule.DeviceWatcher) func() {
 		f.Put(&ferrule.Device{ID: "a", State: ferrule.StateOnline}, board)
 		f.Put(&ferrule.Device{ID: "b", State: ferrule.StateOnline}, board)
 		f.Put(&ferrule.Device{ID: "c", State: ferrule.StateOffline}, nil)
@@ -58,7 +58,9 @@ func TestFollow(t *testing.T) {
 	client, end := serve(t, g)
 	v := visitor{make(chan string, 100)}
 	over := make(chan error, 1)
-	go func() { over <- client.Follow(t.Context(), []control.Wish{{Medium: "tcp", Address: "x:1"}}, v) }()
+	go func() {
+		over <- client.Follow(t.Context(), []control.DeviceRequest{{Transport: "tcp", Address: "x:1"}}, v)
+	}()
 	v.hears(t, "a online board{}", "b online board{}", "c offline nothing", "wished [{tcp x:1  false 0 }]", "synced")
 
 	f := <-followers
@@ -66,7 +68,7 @@ func TestFollow(t *testing.T) {
 	v.hears(t, "a offline board{}")
 	f.Remove("a")
 	v.hears(t, "gone a")
-	if err := g.Wish(t.Context(), []control.Wish{{Medium: "tcp", Address: "x:2"}}); err != nil {
+	if err := g.Wish(t.Context(), []control.DeviceRequest{{Transport: "tcp", Address: "x:2"}}); err != nil {
 		t.Fatal(err)
 	}
 	f.Put(&ferrule.Device{ID: "d", State: ferrule.StateOnline}, board)
@@ -76,7 +78,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("told %s", got)
 	}
 	other := visitor{make(chan string, 100)}
-	go client.Follow(t.Context(), []control.Wish{{Address: "taken"}}, other)
+	go client.Follow(t.Context(), []control.DeviceRequest{{Address: "taken"}}, other)
 	other.hears(t, "refused somebody has it", "a online board{}")
 	end()
 	if err := <-over; err == nil || !strings.Contains(err.Error(), "the gateway went away") {
@@ -96,8 +98,8 @@ func TestFollow(t *testing.T) {
 // is told, and nobody waits.
 func TestFollowSlowly(t *testing.T) {
 	const changes = 200_000
-	begun := make(chan ferrule.Follower, 1)
-	client, _ := serve(t, &gateway{follow: func(f ferrule.Follower) func() {
+	begun := make(chan ferrule.DeviceWatcher, 1)
+	client, _ := serve(t, &gateway{follow: func(f ferrule.DeviceWatcher) func() {
 		begun <- f
 		return func() {}
 	}})

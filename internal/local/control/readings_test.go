@@ -32,11 +32,11 @@ func (m meter) Samples(device, signal string, fn func(ferrule.Reading)) (stop fu
 // aReading is one with so many samples.
 func aReading(device string, samples int) ferrule.Reading {
 	at := time.UnixMicro(time.Now().UnixMicro())
-	r := ferrule.Reading{Device: device, Node: "north", Probe: "a0", Time: at, Series: []ferrule.Series{{
-		Signal: "heat", Unit: "°C", Holes: []ferrule.Hole{{From: at.Add(-time.Hour), To: at, Why: ferrule.Lost, Most: 3}},
+	r := ferrule.Reading{Device: device, Node: "north", Poll: "a0", Time: at, Batches: []ferrule.SampleBatch{{
+		Signal: "heat", Unit: "°C", Gaps: []ferrule.Gap{{From: at.Add(-time.Hour), To: at, Reason: ferrule.Lost, MaxMissing: 3}},
 	}}}
 	for i := range samples {
-		r.Series[0].Samples = append(r.Series[0].Samples, ferrule.Sample{Time: at.Add(time.Duration(i) * time.Millisecond), Value: math.Sqrt(float64(i)), Within: ferrule.Duration(i) * 1000})
+		r.Batches[0].Samples = append(r.Batches[0].Samples, ferrule.Sample{Time: at.Add(time.Duration(i) * time.Millisecond), Value: math.Sqrt(float64(i)), Within: ferrule.Duration(i) * 1000})
 	}
 	return r
 }
@@ -50,7 +50,7 @@ func TestReadings(t *testing.T) {
 			if !events {
 				t.Error("nobody asked what happens")
 			}
-			fn(ferrule.Event{What: ferrule.Gone, Device: device})
+			fn(ferrule.Event{Type: ferrule.Gone, Device: device})
 			return func() {}, nil
 		}})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -78,15 +78,15 @@ func TestReadings(t *testing.T) {
 		if err := <-over; err != nil || len(got) != 2 || (happened == 1) != events {
 			t.Fatalf("%v, %v, %d events", got, err, happened)
 		}
-		if g := got[0]; !g.Time.Equal(want.Time) || len(g.Series) != 1 || len(g.Series[0].Samples) != 48 {
+		if g := got[0]; !g.Time.Equal(want.Time) || len(g.Batches) != 1 || len(g.Batches[0].Samples) != 48 {
 			t.Errorf("got %+v", g)
 		}
-		for i, s := range got[0].Series[0].Samples {
-			if w := want.Series[0].Samples[i]; !s.Time.Equal(w.Time) || s.Value != w.Value || s.Within != w.Within {
+		for i, s := range got[0].Batches[0].Samples {
+			if w := want.Batches[0].Samples[i]; !s.Time.Equal(w.Time) || s.Value != w.Value || s.Within != w.Within {
 				t.Errorf("sample %d is %+v, want %+v", i, s, w)
 			}
 		}
-		if hole := got[0].Series[0].Holes[0]; hole.Why != ferrule.Lost || hole.Most != 3 || !hole.To.Equal(want.Time) {
+		if hole := got[0].Batches[0].Gaps[0]; hole.Reason != ferrule.Lost || hole.MaxMissing != 3 || !hole.To.Equal(want.Time) {
 			t.Errorf("the hole is %+v", hole)
 		}
 		select {
@@ -101,7 +101,7 @@ func TestReadings(t *testing.T) {
 // cannot be had.
 func TestNoReadings(t *testing.T) {
 	client, _ := serve(t, &gateway{watch: func(device string, fn func(ferrule.Event)) (func(), error) {
-		fn(ferrule.Event{What: ferrule.Gone, Device: device})
+		fn(ferrule.Event{Type: ferrule.Gone, Device: device})
 		return func() {}, nil
 	}})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -132,7 +132,7 @@ func TestSlowReader(t *testing.T) {
 			go func() {
 				over <- client.Watch(ctx, control.Watching{Device: "robot", Reading: func(r ferrule.Reading) {
 					<-told // it reads when all was told
-					if r.Probe == "last" {
+					if r.Poll == "last" {
 						cancel()
 						return
 					}
@@ -147,7 +147,7 @@ func TestSlowReader(t *testing.T) {
 			}
 			took := time.Since(start)
 			close(told)
-			r.Probe = "last"
+			r.Poll = "last"
 			last := 0 // until there is room for it
 			for ctx.Err() == nil {
 				a.fn(r)

@@ -23,15 +23,15 @@ type Tracer interface {
 
 // Fleet tells of devices until stop is called.
 type Fleet interface {
-	Follow(follower ferrule.Follower) (stop func())
+	Follow(follower ferrule.DeviceWatcher) (stop func())
 }
 
 // Wishes is what devices are asked for, by anybody.
-type Wishes interface {
+type DeviceRequests interface {
 	// Wish asks for devices, and waits until they are there or cannot be
 	// reached. Those that are asked for already make no difference.
-	Wish(ctx context.Context, wishes []Wish) error
-	Wishes() []Wish
+	Wish(ctx context.Context, wishes []DeviceRequest) error
+	Wishes() []DeviceRequest
 }
 
 // Parts is what the gateway's end is made of.
@@ -43,7 +43,7 @@ type Parts struct {
 	// Samples is nil where nothing is measured.
 	Samples Sampler
 	Fleet   Fleet
-	Wishes  Wishes
+	Wishes  DeviceRequests
 	// Journals is nil where the gateway stands alone.
 	Journals Journals
 	// Yield has the gateway end soon, or tells why it does not.
@@ -179,7 +179,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 		select {
 		case t := <-frames:
 			if n := missed.take(); n > 0 {
-				out.write(reply{Trace: &ferrule.Trace{Time: t.Time, Way: "note", Note: fmt.Sprintf("%d frames came too fast to be shown", n)}})
+				out.write(reply{Trace: &ferrule.Trace{Time: t.Time, Direction: "note", Note: fmt.Sprintf("%d frames came too fast to be shown", n)}})
 			}
 			out.write(reply{Trace: &t})
 		case err := <-ended:

@@ -68,8 +68,8 @@ func (b *backlog) measured(r ferrule.Reading) {
 }
 
 func samplesOf(r *ferrule.Reading) (n int64) {
-	for i := range r.Series {
-		n += int64(len(r.Series[i].Samples))
+	for i := range r.Batches {
+		n += int64(len(r.Batches[i].Samples))
 	}
 	return n
 }

@@ -20,7 +20,7 @@ func TestWatch(t *testing.T) {
 			return nil, ferrule.NoDevice(device)
 		}
 		for i := range 3 {
-			fn(ferrule.Event{What: ferrule.Said, Device: device, Method: "m", Params: fmt.Appendf(nil, `{"a":[%d,"<"]}`, i)})
+			fn(ferrule.Event{Type: ferrule.Said, Device: device, Method: "m", Params: fmt.Appendf(nil, `{"a":[%d,"<"]}`, i)})
 		}
 		return func() { close(stopped) }, nil
 	}})
@@ -28,7 +28,7 @@ func TestWatch(t *testing.T) {
 	defer cancel()
 	var seen []string
 	err := client.Watch(ctx, control.Watching{Device: "robot 1", Event: func(e ferrule.Event) {
-		if seen = append(seen, fmt.Sprintf("%s %s %s %s", e.Device, e.What, e.Method, e.Params)); len(seen) == 3 {
+		if seen = append(seen, fmt.Sprintf("%s %s %s %s", e.Device, e.Type, e.Method, e.Params)); len(seen) == 3 {
 			cancel()
 		}
 	}, Missed: func(int) { t.Error("some were missed") }})
@@ -57,7 +57,7 @@ func (k talker) watch(_ string, fn func(ferrule.Event)) (stop func(), err error)
 func (k talker) burst() (count int) {
 	fn := <-k
 	for count = range 50000 {
-		fn(ferrule.Event{What: ferrule.Said, Device: "toy", Method: "m", Params: []byte(`"` + strings.Repeat("x", 500) + `"`)})
+		fn(ferrule.Event{Type: ferrule.Said, Device: "toy", Method: "m", Params: []byte(`"` + strings.Repeat("x", 500) + `"`)})
 	}
 	return count + 1
 }

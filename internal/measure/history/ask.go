@@ -93,7 +93,7 @@ func (s *Store) find(device, name string) (track, bool) {
 
 // Past is what is known of signals of a device in a span of time: one curve for each, in
 // the order in which they were asked for, or by name.
-func (s *Store) Past(ctx context.Context, q ferrule.Period) ([]ferrule.Curve, error) {
+func (s *Store) Past(ctx context.Context, q ferrule.HistoryQuery) ([]ferrule.Series, error) {
 	names := q.Signals
 	if len(names) == 0 {
 		all, err := s.Latest(ctx, q.Device)
@@ -105,11 +105,11 @@ func (s *Store) Past(ctx context.Context, q ferrule.Period) ([]ferrule.Curve, er
 		}
 	}
 	q.Points = min(cmp.Or(q.Points, usualPoints), MaxPoints)
-	var curves []ferrule.Curve
+	var curves []ferrule.Series
 	for _, name := range names {
 		t, ok := s.find(q.Device, name)
 		if !ok {
-			curves = append(curves, ferrule.Curve{Signal: name, Grain: ferrule.Raw})
+			curves = append(curves, ferrule.Series{Signal: name, Resolution: ferrule.Raw})
 			continue
 		}
 		c, err := s.curve(ctx, q, t)
@@ -122,35 +122,35 @@ func (s *Store) Past(ctx context.Context, q ferrule.Period) ([]ferrule.Curve, er
 }
 
 // curve is the finest grain that has few enough points and reaches back far enough.
-func (s *Store) curve(ctx context.Context, q ferrule.Period, t track) (c ferrule.Curve, err error) {
-	c = ferrule.Curve{Signal: t.of.name, Unit: t.unit}
-	for _, grain := range []ferrule.Grain{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
-		if q.Grain != "" && q.Grain != grain {
+func (s *Store) curve(ctx context.Context, q ferrule.HistoryQuery, t track) (c ferrule.Series, err error) {
+	c = ferrule.Series{Signal: t.of.name, Unit: t.unit}
+	for _, grain := range []ferrule.Resolution{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
+		if q.Resolution != "" && q.Resolution != grain {
 			continue
 		}
 		points, err := s.points(ctx, grain, t, q.From, q.To, q.Points+1)
 		if err != nil {
 			return c, err
 		}
-		c.Grain, c.Points, c.Cut = grain, points, len(points) > q.Points
-		if q.Grain != "" || grain == ferrule.Hours {
+		c.Resolution, c.Points, c.Truncated = grain, points, len(points) > q.Points
+		if q.Resolution != "" || grain == ferrule.Hours {
 			break
 		}
 		if older, err := s.older(ctx, grain, t, q.From, points); err != nil {
 			return c, err
-		} else if !c.Cut && !older {
+		} else if !c.Truncated && !older {
 			break
 		}
 	}
-	if c.Cut {
+	if c.Truncated {
 		c.Points = c.Points[len(c.Points)-q.Points:]
 	}
-	c.Holes, err = s.gaps(ctx, t, q.From, q.To, min(max(q.Points, 2), maxGaps))
+	c.Gaps, err = s.gaps(ctx, t, q.From, q.To, min(max(q.Points, 2), maxGaps))
 	return c, err
 }
 
 // older tells whether a coarser grain knows of a time before the first point.
-func (s *Store) older(ctx context.Context, grain ferrule.Grain, t track, from time.Time, points []ferrule.Point) (bool, error) {
+func (s *Store) older(ctx context.Context, grain ferrule.Resolution, t track, from time.Time, points []ferrule.Point) (bool, error) {
 	table, unit := "minute", time.Minute
 	if grain == ferrule.Minutes {
 		table, unit = "hour", time.Hour
@@ -184,8 +184,8 @@ const (
 )
 
 // points are those of one grain in a span of time, the newest of them, in order.
-func (s *Store) points(ctx context.Context, grain ferrule.Grain, t track, from, to time.Time, most int) ([]ferrule.Point, error) {
-	ask := map[ferrule.Grain]string{ferrule.Raw: askRaw, ferrule.Minutes: askMinutes, ferrule.Hours: askHours}[grain]
+func (s *Store) points(ctx context.Context, grain ferrule.Resolution, t track, from, to time.Time, most int) ([]ferrule.Point, error) {
+	ask := map[ferrule.Resolution]string{ferrule.Raw: askRaw, ferrule.Minutes: askMinutes, ferrule.Hours: askHours}[grain]
 	args := []any{t.id, from.UnixMicro(), to.UnixMicro(), most}
 	if grain != ferrule.Raw {
 		args = append(args, t.open)
@@ -211,19 +211,19 @@ func (s *Store) points(ctx context.Context, grain ferrule.Grain, t track, from, 
 
 // gaps are the holes in a span of time, in order. Of more than are wanted, those that
 // are close to each other are told as one: none is left out.
-func (s *Store) gaps(ctx context.Context, t track, from, to time.Time, most int) ([]ferrule.Hole, error) {
+func (s *Store) gaps(ctx context.Context, t track, from, to time.Time, most int) ([]ferrule.Gap, error) {
 	rows, err := s.reader().QueryContext(ctx, "SELECT since, until, why, most FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since",
 		t.id, from.UnixMicro(), to.UnixMicro())
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var holes []ferrule.Hole
+	var holes []ferrule.Gap
 	apart := never
 	for rows.Next() {
 		var since, until int64
-		var h ferrule.Hole
-		if err := rows.Scan(&since, &until, &h.Why, &h.Most); err != nil {
+		var h ferrule.Gap
+		if err := rows.Scan(&since, &until, &h.Reason, &h.MaxMissing); err != nil {
 			return nil, err
 		}
 		if len(holes) == most && apart == never {
@@ -245,7 +245,7 @@ const never = time.Duration(math.MinInt64)
 
 // join adds a hole to those before it: to the last of them, if it is no further apart
 // than so long.
-func join(holes []ferrule.Hole, h ferrule.Hole, apart time.Duration) []ferrule.Hole {
+func join(holes []ferrule.Gap, h ferrule.Gap, apart time.Duration) []ferrule.Gap {
 	if len(holes) == 0 || apart == never || h.From.Sub(holes[len(holes)-1].To) > apart {
 		return append(holes, h)
 	}
@@ -253,13 +253,13 @@ func join(holes []ferrule.Hole, h ferrule.Hole, apart time.Duration) []ferrule.H
 	if h.To.After(last.To) {
 		last.To = h.To
 	}
-	if h.Why != last.Why {
-		last.Why = ferrule.Unclear
+	if h.Reason != last.Reason {
+		last.Reason = ferrule.Unclear
 	}
-	if h.Most == 0 || last.Most == 0 { // how many is not known
-		last.Most = 0
+	if h.MaxMissing == 0 || last.MaxMissing == 0 { // how many is not known
+		last.MaxMissing = 0
 	} else {
-		last.Most += h.Most
+		last.MaxMissing += h.MaxMissing
 	}
 	return holes
 }

@@ -19,9 +19,9 @@ type breaking struct {
 	broke func() // is called then, and nil after
 }
 
-func (b *breaking) Readings(ctx context.Context, after string, fn func(ferrule.Recorded) error) error {
-	return b.tape.Readings(ctx, after, func(r ferrule.Recorded) error {
-		if err := fn(r); err != nil || r.Rest > 0 || b.broke == nil {
+func (b *breaking) Readings(ctx context.Context, after string, fn func(ferrule.StoredReading) error) error {
+	return b.tape.Readings(ctx, after, func(r ferrule.StoredReading) error {
+		if err := fn(r); err != nil || r.Remaining > 0 || b.broke == nil {
 			return err
 		}
 		b.broke()
@@ -63,7 +63,7 @@ func TestBreaks(t *testing.T) {
 	}
 	o := run(t, s, source)
 	ask := func() int {
-		curves, err := o.Past(t.Context(), ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(time.Minute)})
+		curves, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(time.Minute)})
 		if err != nil || len(curves) == 0 {
 			return 0
 		}

@@ -21,7 +21,7 @@ func TestForgotten(t *testing.T) {
 		source.add(reading("robot", "light", at, time.Second, 1))
 	}
 	second := reading("robot", "light", 6*time.Hour, time.Second, 1)
-	second.Series[0].Holes = []ferrule.Hole{{From: epoch.Add(5 * time.Hour), To: epoch.Add(6 * time.Hour), Why: ferrule.Silent}}
+	second.Batches[0].Gaps = []ferrule.Gap{{From: epoch.Add(5 * time.Hour), To: epoch.Add(6 * time.Hour), Reason: ferrule.Silent}}
 	source.add(second)
 	o.wait("all is there", func() bool { return o.Stats().Samples == 1801 })
 	o.settle()

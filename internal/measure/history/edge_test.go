@@ -24,8 +24,8 @@ func TestLargest(t *testing.T) {
 	)
 	o.wait("all is there", func() bool { return o.Stats().Samples == 10 || o.Stats().Stopped != "" })
 	o.settle()
-	for grain, want := range map[ferrule.Grain]int{ferrule.Minutes: 3, ferrule.Hours: 2} {
-		curves, err := o.Past(t.Context(), ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(2 * time.Hour), Grain: grain})
+	for grain, want := range map[ferrule.Resolution]int{ferrule.Minutes: 3, ferrule.Hours: 2} {
+		curves, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(2 * time.Hour), Resolution: grain})
 		if err != nil || len(curves[0].Points) != want {
 			t.Fatalf("%s: %+v, %v", grain, curves, err)
 		}
@@ -73,7 +73,7 @@ func closed(t *testing.T, readings ...ferrule.Reading) *opened {
 	t.Helper()
 	source, samples := newTape(), uint64(0)
 	for _, r := range readings {
-		samples += uint64(len(r.Series[0].Samples))
+		samples += uint64(len(r.Batches[0].Samples))
 	}
 	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
 	source.add(readings...)
@@ -123,7 +123,7 @@ func TestSilent(t *testing.T) {
 // A signal that is forgotten leaves nothing behind, which another would inherit.
 func TestForgottenWhole(t *testing.T) {
 	gone := reading("robot", "light", 10*time.Minute, time.Second, 1, 2, 3)
-	gone.Series[0].Holes = []ferrule.Hole{{From: epoch, To: epoch.Add(time.Minute), Why: ferrule.Silent}}
+	gone.Batches[0].Gaps = []ferrule.Gap{{From: epoch, To: epoch.Add(time.Minute), Reason: ferrule.Silent}}
 	at := closed(t, gone, reading("robot", "light", 20*time.Minute, time.Second, 4))
 	at.cfg.Raw, at.cfg.Minutes, at.cfg.Hours = time.Hour, time.Hour, time.Hour
 	for after := 50 * time.Minute; after < 100*time.Minute; after += time.Minute {
@@ -143,7 +143,7 @@ func TestNotForgotten(t *testing.T) {
 	at := closed(t, reading("robot", "light", 0, time.Second, 1))
 	at.cfg.Raw, at.cfg.Minutes, at.cfg.Hours = time.Hour, time.Hour, time.Hour
 	again, b := reading("robot", "light", 5*time.Hour, time.Second, 2), &batch{}
-	at.add(b, ferrule.Recorded{Reading: &again, At: "2"})
+	at.add(b, ferrule.StoredReading{Reading: &again, Position: "2"})
 	if err := at.clean(t.Context(), epoch.Add(5*time.Hour+time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestSilentAndBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, b := reading("robot", "light", next, time.Second, 6), &batch{}
-		at.add(b, ferrule.Recorded{Reading: &again, At: "3"})
+		at.add(b, ferrule.StoredReading{Reading: &again, Position: "3"})
 		if err := at.commit(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestOneTime(t *testing.T) {
 	at := closed(t, reading("robot", "light", 0, time.Second, 1))
 	for i := range 5 {
 		r, b := reading("robot", "light", 0, time.Second, 1), &batch{}
-		at.add(b, ferrule.Recorded{Reading: &r, At: fmt.Sprint(i)})
+		at.add(b, ferrule.StoredReading{Reading: &r, Position: fmt.Sprint(i)})
 		if err := at.commit(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -209,11 +209,11 @@ func TestTooManyHoles(t *testing.T) {
 	at.cfg.Size = size
 	for i := range 70 {
 		r, b := reading("robot", "light", time.Duration(100+i)*time.Minute, time.Second, 1), &batch{}
-		for n := range ferrule.MaxHoles {
-			from := r.Series[0].Samples[0].Time.Add(time.Duration(n) * time.Millisecond)
-			r.Series[0].Holes = append(r.Series[0].Holes, ferrule.Hole{From: from, To: from.Add(time.Microsecond), Why: ferrule.Unclear})
+		for n := range ferrule.MaxGaps {
+			from := r.Batches[0].Samples[0].Time.Add(time.Duration(n) * time.Millisecond)
+			r.Batches[0].Gaps = append(r.Batches[0].Gaps, ferrule.Gap{From: from, To: from.Add(time.Microsecond), Reason: ferrule.Unclear})
 		}
-		at.add(b, ferrule.Recorded{Reading: &r, At: fmt.Sprint(i)})
+		at.add(b, ferrule.StoredReading{Reading: &r, Position: fmt.Sprint(i)})
 		if err := at.commit(t.Context(), b); err != nil {
 			t.Fatalf("after %d: %v", i, err)
 		}
@@ -235,28 +235,28 @@ func TestHolesTogether(t *testing.T) {
 		r := reading("robot", "light", time.Duration(2*i)*time.Minute, time.Second, 1)
 		for n := range each {
 			from := epoch.Add(time.Duration(2*(i+n)) * time.Minute)
-			r.Series[0].Holes = append(r.Series[0].Holes, ferrule.Hole{From: from, To: from.Add(time.Minute), Why: ferrule.Unclear, Most: 2})
+			r.Batches[0].Gaps = append(r.Batches[0].Gaps, ferrule.Gap{From: from, To: from.Add(time.Minute), Reason: ferrule.Unclear, MaxMissing: 2})
 		}
 		all = append(all, r)
 	}
 	at := closed(t, all...)
-	whole := ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(2 * holes * time.Minute), Points: 7}
-	if curves, err := at.Past(t.Context(), whole); err != nil || len(curves[0].Holes) == 0 || len(curves[0].Holes) > 7 {
-		t.Errorf("who wants few points is told of %d holes, %v", len(curves[0].Holes), err)
+	whole := ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(2 * holes * time.Minute), Points: 7}
+	if curves, err := at.Past(t.Context(), whole); err != nil || len(curves[0].Gaps) == 0 || len(curves[0].Gaps) > 7 {
+		t.Errorf("who wants few points is told of %d holes, %v", len(curves[0].Gaps), err)
 	}
 	whole.Points = MaxPoints
 	curves, err := at.Past(t.Context(), whole)
 	if err != nil || len(curves) != 1 {
 		t.Fatal(err)
 	}
-	told := curves[0].Holes
+	told := curves[0].Gaps
 	if n := len(told); n == 0 || n > maxGaps {
 		t.Fatalf("%d holes", n)
 	}
 	most := 0
 	for i, h := range told {
-		most += h.Most
-		if !h.From.Before(h.To) || i > 0 && !told[i-1].To.Before(h.From) || h.Why != ferrule.Unclear {
+		most += h.MaxMissing
+		if !h.From.Before(h.To) || i > 0 && !told[i-1].To.Before(h.From) || h.Reason != ferrule.Unclear {
 			t.Fatalf("%+v", h)
 		}
 	}
@@ -264,7 +264,7 @@ func TestHolesTogether(t *testing.T) {
 		t.Errorf("they are from %v to %v, of %d samples", told[0].From, last, most)
 	}
 	whole.To = epoch.Add(maxGaps * 2 * time.Minute) // as many as are told
-	if curves, err := at.Past(t.Context(), whole); err != nil || len(curves[0].Holes) != maxGaps {
-		t.Errorf("%d holes, %v", len(curves[0].Holes), err)
+	if curves, err := at.Past(t.Context(), whole); err != nil || len(curves[0].Gaps) != maxGaps {
+		t.Errorf("%d holes, %v", len(curves[0].Gaps), err)
 	}
 }

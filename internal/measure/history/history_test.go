@@ -36,7 +36,7 @@ func (s *tape) add(readings ...ferrule.Reading) {
 	}
 }
 
-func (s *tape) Readings(ctx context.Context, after string, fn func(ferrule.Recorded) error) error {
+func (s *tape) Readings(ctx context.Context, after string, fn func(ferrule.StoredReading) error) error {
 	next := 1
 	if after != "" {
 		n, err := strconv.Atoi(after)
@@ -48,17 +48,17 @@ func (s *tape) Readings(ctx context.Context, after string, fn func(ferrule.Recor
 	told := false
 	for {
 		s.mu.Lock()
-		r := ferrule.Recorded{At: strconv.Itoa(next - 1)}
+		r := ferrule.StoredReading{Position: strconv.Itoa(next - 1)}
 		if lost := s.first > next; lost {
 			next, r.Lost = s.first, true
 		}
 		if i := next - s.first; i < len(s.kept) {
-			r.Reading, r.At, r.Rest, r.Again = &s.kept[i], strconv.Itoa(next), uint64(len(s.kept)-i-1), next <= s.before
+			r.Reading, r.Position, r.Remaining, r.MayRepeat = &s.kept[i], strconv.Itoa(next), uint64(len(s.kept)-i-1), next <= s.before
 			next++
 		}
 		s.mu.Unlock()
 		if r.Reading != nil || !told {
-			told = r.Reading == nil || r.Rest == 0
+			told = r.Reading == nil || r.Remaining == 0
 			if err := fn(r); err != nil {
 				return err
 			}
@@ -76,11 +76,11 @@ var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // reading is one with samples of one signal, from a time on.
 func reading(device, name string, from, every time.Duration, values ...float64) ferrule.Reading {
-	s := ferrule.Series{Signal: name, Unit: "lx"}
+	s := ferrule.SampleBatch{Signal: name, Unit: "lx"}
 	for i, v := range values {
 		s.Samples = append(s.Samples, ferrule.Sample{Time: epoch.Add(from + time.Duration(i)*every), Value: v, Within: ferrule.Duration(time.Millisecond)})
 	}
-	return ferrule.Reading{Device: device, Node: "here", Probe: name, Time: epoch.Add(from), Series: []ferrule.Series{s}}
+	return ferrule.Reading{Device: device, Node: "here", Poll: name, Time: epoch.Add(from), Batches: []ferrule.SampleBatch{s}}
 }
 
 func testConfig() Config {
@@ -190,8 +190,8 @@ func TestKept(t *testing.T) {
 	if none, err := o.Tail(t.Context(), "robot", "sound", 4); err != nil || none != nil {
 		t.Errorf("%+v, %v", none, err)
 	}
-	curves, err := o.Past(t.Context(), ferrule.Period{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
-	if err != nil || len(curves) != 1 || curves[0].Grain != ferrule.Raw || len(curves[0].Points) != 5 || curves[0].Cut {
+	curves, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
+	if err != nil || len(curves) != 1 || curves[0].Resolution != ferrule.Raw || len(curves[0].Points) != 5 || curves[0].Truncated {
 		t.Errorf("%+v, %v", curves, err)
 	}
 }
@@ -208,9 +208,9 @@ func TestGrains(t *testing.T) {
 	o.wait("all is there", func() bool { return o.Stats().Samples == uint64(n) })
 	o.settle()
 	o.agrees()
-	all := ferrule.Period{Device: "robot", From: epoch.Add(-time.Hour), To: epoch.Add(24 * time.Hour)}
+	all := ferrule.HistoryQuery{Device: "robot", From: epoch.Add(-time.Hour), To: epoch.Add(24 * time.Hour)}
 	for points, want := range map[int]struct {
-		grain ferrule.Grain
+		grain ferrule.Resolution
 		count int
 		cut   bool
 	}{5000: {ferrule.Raw, n, false}, 500: {ferrule.Minutes, 182, false}, 100: {ferrule.Hours, 4, false}, 3: {ferrule.Hours, 3, true}} {
@@ -220,15 +220,15 @@ func TestGrains(t *testing.T) {
 			t.Fatalf("%+v, %v", curves, err)
 		}
 		c := curves[0]
-		if c.Grain != want.grain || len(c.Points) != want.count || c.Cut != want.cut {
-			t.Errorf("%d points: %d of grain %s, cut %v", points, len(c.Points), c.Grain, c.Cut)
+		if c.Resolution != want.grain || len(c.Points) != want.count || c.Truncated != want.cut {
+			t.Errorf("%d points: %d of grain %s, cut %v", points, len(c.Points), c.Resolution, c.Truncated)
 		}
 		last := c.Points[len(c.Points)-1]
 		if last.Max != float64(n-1) || want.grain == ferrule.Hours && last.Count != 18 {
 			t.Errorf("%d points: the last is %+v", points, last)
 		}
 	}
-	all.Grain, all.Points = ferrule.Minutes, 1000
+	all.Resolution, all.Points = ferrule.Minutes, 1000
 	if curves, err := o.Past(t.Context(), all); err != nil || curves[0].Points[1].Mean != 17.5 || curves[0].Points[1].Count != 12 {
 		t.Errorf("%+v, %v", curves, err)
 	}
@@ -294,9 +294,9 @@ type failing struct {
 	after int
 }
 
-func (f failing) Readings(ctx context.Context, after string, fn func(ferrule.Recorded) error) error {
+func (f failing) Readings(ctx context.Context, after string, fn func(ferrule.StoredReading) error) error {
 	n := 0
-	return f.Source.Readings(ctx, after, func(r ferrule.Recorded) error {
+	return f.Source.Readings(ctx, after, func(r ferrule.StoredReading) error {
 		if n++; n > f.after {
 			return errors.New("broken off")
 		}
@@ -323,11 +323,11 @@ func TestLostAndAgain(t *testing.T) {
 	if n := o.number("SELECT count(*) FROM holes WHERE signal = 'old'"); n != 0 {
 		t.Errorf("%v holes of one that was not", n)
 	}
-	curves, err := o.Past(t.Context(), ferrule.Period{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
-	if err != nil || len(curves) != 1 || len(curves[0].Points) != 5 || len(curves[0].Holes) != 1 {
+	curves, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
+	if err != nil || len(curves) != 1 || len(curves[0].Points) != 5 || len(curves[0].Gaps) != 1 {
 		t.Fatalf("%+v, %v", curves, err)
 	}
-	if h := curves[0].Holes[0]; !h.From.Equal(epoch.Add(2*time.Second)) || !h.To.Equal(epoch.Add(10*time.Second)) || h.Why != ferrule.Lost {
+	if h := curves[0].Gaps[0]; !h.From.Equal(epoch.Add(2*time.Second)) || !h.To.Equal(epoch.Add(10*time.Second)) || h.Reason != ferrule.Lost {
 		t.Errorf("%+v", h)
 	}
 	o.stop()
@@ -347,7 +347,7 @@ func TestLostAndAgain(t *testing.T) {
 // fromStart begins with the first, whatever it is asked for.
 type fromStart struct{ *tape }
 
-func (f fromStart) Readings(ctx context.Context, _ string, fn func(ferrule.Recorded) error) error {
+func (f fromStart) Readings(ctx context.Context, _ string, fn func(ferrule.StoredReading) error) error {
 	return f.tape.Readings(ctx, "", fn)
 }
 
@@ -356,7 +356,7 @@ func TestTailAfterHole(t *testing.T) {
 	source := newTape()
 	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
 	second := reading("robot", "light", 10*time.Second, time.Second, 4, 5)
-	second.Series[0].Holes = []ferrule.Hole{{From: epoch.Add(2 * time.Second), To: epoch.Add(10 * time.Second), Why: ferrule.Unclear, Most: 1}}
+	second.Batches[0].Gaps = []ferrule.Gap{{From: epoch.Add(2 * time.Second), To: epoch.Add(10 * time.Second), Reason: ferrule.Unclear, MaxMissing: 1}}
 	source.add(reading("robot", "light", 0, time.Second, 1, 2, 3), second)
 	o.wait("all is there", func() bool { return o.Stats().Samples == 5 })
 	tail, err := o.Tail(t.Context(), "robot", "light", 100)

@@ -14,7 +14,7 @@ import (
 // place and then with those that come, until ctx ends or fn fails; when there are no more
 // for now, once without a reading.
 type Source interface {
-	Readings(ctx context.Context, after string, fn func(ferrule.Recorded) error) error
+	Readings(ctx context.Context, after string, fn func(ferrule.StoredReading) error) error
 }
 
 // The bounds of what is recorded.
@@ -98,9 +98,9 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 		return err
 	}
 	inner, cancel := context.WithCancel(ctx)
-	readings, ended := make(chan ferrule.Recorded), make(chan error, 1)
+	readings, ended := make(chan ferrule.StoredReading), make(chan error, 1)
 	go func() {
-		ended <- source.Readings(inner, place, func(r ferrule.Recorded) error {
+		ended <- source.Readings(inner, place, func(r ferrule.StoredReading) error {
 			select {
 			case readings <- r:
 				return nil
@@ -218,30 +218,30 @@ type gap struct {
 }
 
 // add takes a reading into a batch.
-func (s *Store) add(b *batch, r ferrule.Recorded) {
+func (s *Store) add(b *batch, r ferrule.StoredReading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b.at, s.stats.Behind = r.At, r.Rest
+	b.at, s.stats.Behind = r.Position, r.Remaining
 	if r.Reading == nil {
 		return
 	}
 	if r.Lost {
 		s.lose(b, r.Reading)
 	}
-	for _, series := range r.Reading.Series {
+	for _, series := range r.Reading.Batches {
 		t := s.track(signal{r.Reading.Device, series.Signal}, series)
 		if t == nil {
 			s.stats.Refused += uint64(len(series.Samples))
 			continue
 		}
 		before := t.latest.Time
-		for _, h := range series.Holes {
-			if !r.Again || h.To.After(before) {
-				b.gaps = append(b.gaps, gap{t, h.From.UnixMicro(), h.To.UnixMicro(), string(h.Why), h.Most})
+		for _, h := range series.Gaps {
+			if !r.MayRepeat || h.To.After(before) {
+				b.gaps = append(b.gaps, gap{t, h.From.UnixMicro(), h.To.UnixMicro(), string(h.Reason), h.MaxMissing})
 			}
 		}
 		for _, sample := range series.Samples {
-			if r.Again && !sample.Time.After(before) {
+			if r.MayRepeat && !sample.Time.After(before) {
 				continue
 			}
 			at := sample.Time.UnixMicro()
@@ -261,7 +261,7 @@ func (s *Store) add(b *batch, r ferrule.Recorded) {
 // measured then. It is called with mu held.
 func (s *Store) lose(b *batch, next *ferrule.Reading) {
 	begins := make(map[signal]time.Time)
-	for _, series := range next.Series {
+	for _, series := range next.Batches {
 		if len(series.Samples) > 0 {
 			begins[signal{next.Device, series.Signal}] = series.Samples[0].Time
 		}
@@ -289,7 +289,7 @@ const maxSilence = time.Hour
 
 // track finds what is known of a signal, or begins to know it; nil if there are too many.
 // It is called with mu held.
-func (s *Store) track(of signal, series ferrule.Series) *track {
+func (s *Store) track(of signal, series ferrule.SampleBatch) *track {
 	t := s.tracks[of]
 	if t == nil {
 		if len(s.tracks) >= maxSignals || s.each[of.device] >= maxOfDevice || len(series.Samples) == 0 {

@@ -33,8 +33,8 @@ func (p *panel) drawCurves(c *canvas) {
 
 // pieces are the points of a curve between its holes, as far as they are shown.
 func (p *panel) pieces(curve coloured) (pieces [][]ferrule.Point) {
-	breaks := make([]time.Time, len(curve.Holes))
-	for i, hole := range curve.Holes {
+	breaks := make([]time.Time, len(curve.Gaps))
+	for i, hole := range curve.Gaps {
 		breaks[i] = hole.From.Add(hole.To.Sub(hole.From) / 2)
 	}
 	slices.SortFunc(breaks, time.Time.Compare)
@@ -142,7 +142,7 @@ func stairs(line []dot) (steps []dot) {
 // drawBand draws from where to where the samples behind points went, if points are
 // more than one sample.
 func (p *panel) drawBand(c *canvas, curve coloured, points []ferrule.Point) {
-	if curve.Grain == ferrule.Raw || curve.Grain == "" {
+	if curve.Resolution == ferrule.Raw || curve.Resolution == "" {
 		return
 	}
 	var upper, lower []dot
@@ -170,7 +170,7 @@ func through(colour color.RGBA, alpha uint8) color.NRGBA {
 // drawHoles shades where samples of a curve may be missing, however many there are.
 func (p *panel) drawHoles(c *canvas, curve coloured) {
 	shaded := make([]bool, p.area.Dx())
-	for _, hole := range curve.Holes {
+	for _, hole := range curve.Gaps {
 		if hole.To.Before(p.from) || hole.From.After(p.to) {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // drawTitle writes what the picture is of, and which time it shows.
-func (p *Picture) drawTitle(c *canvas) {
+func (p *Chart) drawTitle(c *canvas) {
 	const line, left, gap = 17, 8, 16
 	shown := p.from().Format(time.DateTime) + " – " + p.until()
 	x := p.Width - rightRoom - c.width(shown)
@@ -20,10 +20,10 @@ func (p *Picture) drawTitle(c *canvas) {
 	c.text(c.fit(ferrule.Clean(p.Title, ferrule.MaxText), x-left-gap), left, line, ink)
 }
 
-func (p *Picture) from() time.Time { return p.From.In(p.Zone) }
+func (p *Chart) from() time.Time { return p.From.In(p.Zone) }
 
 // until is when the picture ends, in words that leave out the day if it is the same.
-func (p *Picture) until() string {
+func (p *Chart) until() string {
 	to := p.To.In(p.Zone)
 	if to.Format(time.DateOnly) == p.from().Format(time.DateOnly) {
 		return to.Format(time.TimeOnly + " MST")
@@ -100,7 +100,7 @@ func drawTimes(c *canvas, p panel, ticks []timeTick) {
 
 // drawCalls draws a line where each call was made, and its name above if there is room.
 // The names of calls that may have changed something come first.
-func (p *Picture) drawCalls(c *canvas, panels []panel) {
+func (p *Chart) drawCalls(c *canvas, panels []panel) {
 	const nameRoom = 150
 	first := &panels[0]
 	top := first.area.Min.Y - headRoom

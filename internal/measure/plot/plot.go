@@ -26,10 +26,10 @@ import (
 )
 
 // Picture is what is to be drawn.
-type Picture struct {
+type Chart struct {
 	Title    string
 	From, To time.Time
-	Curves   []ferrule.Curve
+	Curves   []ferrule.Series
 	// Calls are marked where they were made. Those with an intent come before others
 	// where there is not room for all names.
 	Calls         []ferrule.Entry
@@ -77,7 +77,7 @@ var (
 var ErrSize = errors.New("the picture has no such size")
 
 // Check tells why a picture cannot be drawn.
-func (p *Picture) Check() error {
+func (p *Chart) Check() error {
 	switch n := len(p.Curves); {
 	case n == 0 || n > MaxCurves:
 		return fmt.Errorf("want from 1 to %d signals, got %d", MaxCurves, n)
@@ -99,7 +99,7 @@ func HeightFor(panels int) int {
 }
 
 // Draw draws a picture as PNG.
-func Draw(p Picture) ([]byte, error) {
+func Draw(p Chart) ([]byte, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
@@ -141,13 +141,13 @@ type panel struct {
 
 // coloured is a curve in its colour.
 type coloured struct {
-	*ferrule.Curve
+	*ferrule.Series
 	colour color.RGBA
 }
 
 // panels are the curves by unit, in the order in which they come. Those whose unit is not
 // known have nothing in common.
-func (p *Picture) panels() (panels []panel) {
+func (p *Chart) panels() (panels []panel) {
 next:
 	for i := range p.Curves {
 		curve := coloured{&p.Curves[i], palette[i]}
@@ -163,7 +163,7 @@ next:
 }
 
 // layout gives each panel its place and its scale.
-func (p *Picture) layout(c *canvas) []panel {
+func (p *Chart) layout(c *canvas) []panel {
 	panels := p.panels()
 	top := titleRoom
 	if len(p.Calls) > 0 {
@@ -192,7 +192,7 @@ func finite(p ferrule.Point) bool {
 
 // middle is where a point stands: what holds for a minute stands in the middle of it.
 func (c coloured) middle(p ferrule.Point) time.Time {
-	switch c.Grain {
+	switch c.Resolution {
 	case ferrule.Minutes:
 		return p.Time.Add(time.Minute / 2)
 	case ferrule.Hours:

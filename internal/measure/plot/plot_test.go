@@ -17,16 +17,16 @@ import (
 var began = time.Date(2026, 1, 31, 13, 59, 30, 0, time.UTC)
 
 // hour is a picture of an hour.
-func hour(curves ...ferrule.Curve) Picture {
-	return Picture{Title: "robot", From: began, To: began.Add(time.Hour), Curves: curves, Width: 1000, Height: 400, Zone: time.UTC}
+func hour(curves ...ferrule.Series) Chart {
+	return Chart{Title: "robot", From: began, To: began.Add(time.Hour), Curves: curves, Width: 1000, Height: 400, Zone: time.UTC}
 }
 
 // sampled is a curve of n samples in an hour.
-func sampled(n int, value func(part float64) float64) ferrule.Curve {
-	curve := ferrule.Curve{Signal: "light", Unit: "lx", Grain: ferrule.Raw}
+func sampled(n int, value func(part float64) float64) ferrule.Series {
+	curve := ferrule.Series{Signal: "light", Unit: "lx", Resolution: ferrule.Raw}
 	for i := range n {
 		part := float64(i) / float64(n-1)
-		curve.Points = append(curve.Points, ferrule.Sample{Time: began.Add(time.Duration(part * float64(time.Hour))), Value: value(part)}.Alone())
+		curve.Points = append(curve.Points, ferrule.Sample{Time: began.Add(time.Duration(part * float64(time.Hour))), Value: value(part)}.Point())
 	}
 	return curve
 }
@@ -38,7 +38,7 @@ type pixels struct {
 	left, right, bottom int // of the axis of the last panel
 }
 
-func drawn(t *testing.T, p Picture) pixels {
+func drawn(t *testing.T, p Chart) pixels {
 	t.Helper()
 	data, err := Draw(p)
 	if err != nil {
@@ -180,9 +180,9 @@ func TestHole(t *testing.T) {
 			kept = append(kept, p)
 		}
 	}
-	short := ferrule.Hole{From: curve.Points[1440].Time, To: curve.Points[1441].Time, Why: ferrule.Unclear}
+	short := ferrule.Gap{From: curve.Points[1440].Time, To: curve.Points[1441].Time, Reason: ferrule.Unclear}
 	curve.Points = kept
-	curve.Holes = []ferrule.Hole{{From: began.Add(24 * time.Minute), To: began.Add(36 * time.Minute), Why: ferrule.Lost}, short}
+	curve.Gaps = []ferrule.Gap{{From: began.Add(24 * time.Minute), To: began.Add(36 * time.Minute), Reason: ferrule.Lost}, short}
 	px := drawn(t, hour(curve))
 	shade := func(x int) bool { return !px.is(x, px.bottom-3, white) && !px.is(x, px.bottom-3, gridGrey) }
 	for x := px.left + 20; x < px.right-20; x++ {
@@ -257,7 +257,7 @@ func TestCalls(t *testing.T) {
 // TestBand: what minutes hold together is drawn from the least to the largest, around
 // the mean.
 func TestBand(t *testing.T) {
-	curve := ferrule.Curve{Signal: "light", Grain: ferrule.Minutes}
+	curve := ferrule.Series{Signal: "light", Resolution: ferrule.Minutes}
 	for i := range 60 {
 		curve.Points = append(curve.Points, ferrule.Point{Time: began.Add(time.Duration(i) * time.Minute), Min: 0, Mean: 50, Max: 100, Count: 120})
 	}
@@ -286,9 +286,9 @@ func TestBand(t *testing.T) {
 
 // TestSteps: a state does not go slowly from one value to the other.
 func TestSteps(t *testing.T) {
-	curve := ferrule.Curve{Signal: "door", Grain: ferrule.Raw}
+	curve := ferrule.Series{Signal: "door", Resolution: ferrule.Raw}
 	for i := range 7 {
-		curve.Points = append(curve.Points, ferrule.Sample{Time: began.Add(time.Duration(i) * 10 * time.Minute), Value: float64(i % 2)}.Alone())
+		curve.Points = append(curve.Points, ferrule.Sample{Time: began.Add(time.Duration(i) * 10 * time.Minute), Value: float64(i % 2)}.Point())
 	}
 	px := drawn(t, hour(curve))
 	top, bottom := px.bottom, 0
@@ -316,7 +316,7 @@ func TestSteps(t *testing.T) {
 
 // TestAlone: one sample alone is seen.
 func TestAlone(t *testing.T) {
-	curve := ferrule.Curve{Signal: "door", Grain: ferrule.Raw, Points: []ferrule.Point{ferrule.Sample{Time: began.Add(30 * time.Minute), Value: 7}.Alone()}}
+	curve := ferrule.Series{Signal: "door", Resolution: ferrule.Raw, Points: []ferrule.Point{ferrule.Sample{Time: began.Add(30 * time.Minute), Value: 7}.Point()}}
 	px := drawn(t, hour(curve))
 	if _, _, ok := px.rows(px.column(0.5), palette[0]); !ok {
 		t.Error("it is not")
@@ -342,7 +342,7 @@ func TestUnits(t *testing.T) {
 	if !(where[0] < where[2] && where[2] < where[1]) {
 		t.Errorf("they are at %v", where)
 	}
-	for _, c := range []*ferrule.Curve{&warm, &bright, &cold} {
+	for _, c := range []*ferrule.Series{&warm, &bright, &cold} {
 		c.Unit = ""
 	}
 	alone := hour(warm, bright, cold)
@@ -371,14 +371,14 @@ func TestUnits(t *testing.T) {
 // is a picture.
 func TestRefused(t *testing.T) {
 	curve := sampled(10, func(part float64) float64 { return part })
-	for name, change := range map[string]func(p *Picture){
-		"no curve":    func(p *Picture) { p.Curves = nil },
-		"nine curves": func(p *Picture) { p.Curves = make([]ferrule.Curve, MaxCurves+1) },
-		"no time":     func(p *Picture) { p.To = p.From },
-		"backwards":   func(p *Picture) { p.To = p.From.Add(-time.Second) },
-		"too wide":    func(p *Picture) { p.Width = MaxWidth + 1 },
-		"too high":    func(p *Picture) { p.Height = MaxHeight + 1 },
-		"too small":   func(p *Picture) { p.Width, p.Height = MinWidth-1, MinHeight },
+	for name, change := range map[string]func(p *Chart){
+		"no curve":    func(p *Chart) { p.Curves = nil },
+		"nine curves": func(p *Chart) { p.Curves = make([]ferrule.Series, MaxCurves+1) },
+		"no time":     func(p *Chart) { p.To = p.From },
+		"backwards":   func(p *Chart) { p.To = p.From.Add(-time.Second) },
+		"too wide":    func(p *Chart) { p.Width = MaxWidth + 1 },
+		"too high":    func(p *Chart) { p.Height = MaxHeight + 1 },
+		"too small":   func(p *Chart) { p.Width, p.Height = MinWidth-1, MinHeight },
 	} {
 		p := hour(curve)
 		change(&p)
@@ -398,15 +398,15 @@ func TestRefused(t *testing.T) {
 		"alike":     {1e15, 1e15 + 0.125, 1e15},
 		"far":       {1e300, 1e-300},
 	} {
-		curve := ferrule.Curve{Signal: strings.Repeat("long_name", 20), Unit: "\x00\u202e🙂", Grain: ferrule.Raw}
+		curve := ferrule.Series{Signal: strings.Repeat("long_name", 20), Unit: "\x00\u202e🙂", Resolution: ferrule.Raw}
 		for i, v := range values {
-			curve.Points = append(curve.Points, ferrule.Sample{Time: began.Add(time.Duration(i) * time.Minute), Value: v}.Alone())
+			curve.Points = append(curve.Points, ferrule.Sample{Time: began.Add(time.Duration(i) * time.Minute), Value: v}.Point())
 		}
 		for i := range 10_000 {
-			curve.Holes = append(curve.Holes, ferrule.Hole{From: began.Add(time.Duration(i-1000) * time.Second), To: began.Add(time.Duration(i+1000) * time.Second)})
+			curve.Gaps = append(curve.Gaps, ferrule.Gap{From: began.Add(time.Duration(i-1000) * time.Second), To: began.Add(time.Duration(i+1000) * time.Second)})
 		}
-		for _, grain := range []ferrule.Grain{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
-			curve.Grain = grain
+		for _, grain := range []ferrule.Resolution{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
+			curve.Resolution = grain
 			p := hour(curve, sampled(5, func(part float64) float64 { return part }))
 			p.Width, p.Height = 400, HeightFor(2)
 			p.Calls = []ferrule.Entry{{Time: began.Add(time.Minute), Tool: strings.Repeat("\x1b[2Jx", 99)}, {Time: began.Add(time.Hour)}}
@@ -444,7 +444,7 @@ func BenchmarkDraw(b *testing.B) {
 	for range MaxCurves {
 		largest.Curves = append(largest.Curves, sampled(100_000, wave))
 	}
-	for name, p := range map[string]Picture{"usual": usual, "largest": largest} {
+	for name, p := range map[string]Chart{"usual": usual, "largest": largest} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -28,7 +28,7 @@ const usualInterval = time.Second
 // number is named as the probe; the members of an object are named after both, those of
 // an object in it as well. Truths are 0 and 1. A buffer, as MCP/U's polled tools give
 // them, is a ring; so is a list of values, where the owner says that it is one.
-func measuresOf(p *ferrule.Probe, result *ferrule.Result) ([]ferrule.Measure, error) {
+func measuresOf(p *ferrule.Poll, result *ferrule.Result) ([]ferrule.Measurement, error) {
 	value := valueOf(result)
 	switch n := len(value); {
 	case n == 0:
@@ -88,7 +88,7 @@ type taker struct {
 	ring  *ferrule.Sampling
 	asked map[string]any // the arguments
 	names map[string]bool
-	all   []ferrule.Measure
+	all   []ferrule.Measurement
 	held  int // values so far
 	err   error
 }
@@ -100,7 +100,7 @@ const deepest = 2
 func (t *taker) take(name string, v any, depth int) {
 	switch v := v.(type) {
 	case json.Number, bool, nil:
-		t.add(ferrule.Measure{Signal: name, Values: []float64{number(v)}})
+		t.add(ferrule.Measurement{Signal: name, Values: []float64{number(v)}})
 	case []any:
 		if t.ring != nil && depth == 0 {
 			t.addRing(name, v, *t.ring)
@@ -163,7 +163,7 @@ func (t *taker) addRing(name string, values []any, s ferrule.Sampling) {
 		t.err = fmt.Errorf("its answer has %d values; at most %d are possible", len(values), s.Size)
 		return
 	}
-	m := ferrule.Measure{Signal: name, Values: make([]float64, len(values)), Interval: time.Duration(s.Interval), Size: s.Size}
+	m := ferrule.Measurement{Signal: name, Values: make([]float64, len(values)), Interval: time.Duration(s.Interval), Size: s.Size}
 	for i, v := range values {
 		m.Values[i] = number(v)
 	}
@@ -171,8 +171,8 @@ func (t *taker) addRing(name string, values []any, s ferrule.Sampling) {
 }
 
 // add keeps a measure, if there is room: the first of a name counts.
-func (t *taker) add(m ferrule.Measure) {
-	if len(t.all) == ferrule.MaxSeries || t.names[m.Signal] || t.held+len(m.Values) > ferrule.MaxSamples {
+func (t *taker) add(m ferrule.Measurement) {
+	if len(t.all) == ferrule.MaxBatches || t.names[m.Signal] || t.held+len(m.Values) > ferrule.MaxSamples {
 		return
 	}
 	t.names[m.Signal] = true

@@ -70,7 +70,7 @@ func TestAnswer(t *testing.T) {
 		"no text":                     {content: []ferrule.Content{{Type: ferrule.ImageContent, Data: []byte("1")}}, want: `there is no JSON in its answer`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			probe := &ferrule.Probe{Name: "p", Args: json.RawMessage(test.args), Ring: test.ring}
+			probe := &ferrule.Poll{Name: "p", Args: json.RawMessage(test.args), Ring: test.ring}
 			measures, err := measuresOf(probe, &ferrule.Result{Value: json.RawMessage(test.value), Content: test.content})
 			var got []string
 			for _, m := range measures {
@@ -101,13 +101,13 @@ func FuzzAnswer(f *testing.F) {
 		f.Add([]byte(seed), false)
 	}
 	f.Fuzz(func(t *testing.T, value []byte, ring bool) {
-		probe := &ferrule.Probe{Name: "p", Args: json.RawMessage(`{"pin":34}`)}
+		probe := &ferrule.Poll{Name: "p", Args: json.RawMessage(`{"pin":34}`)}
 		if ring {
 			probe.Ring = &ferrule.Sampling{Interval: 1e9, Size: 8}
 		}
 		result := &ferrule.Result{Value: value}
 		measures, err := measuresOf(probe, result)
-		if (err == nil) != (len(measures) > 0) || len(measures) > ferrule.MaxSeries {
+		if (err == nil) != (len(measures) > 0) || len(measures) > ferrule.MaxBatches {
 			t.Fatalf("%d measures, %v", len(measures), err)
 		}
 		names, values := make(map[string]bool), 0

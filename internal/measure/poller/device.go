@@ -31,7 +31,7 @@ type device struct {
 // probe is something that a device is asked for, and how that goes.
 type probe struct {
 	device *device
-	about  *ferrule.Probe
+	about  *ferrule.Poll
 	every  time.Duration
 	// patience is how long is waited for an answer; zero where the tool's owner says.
 	patience time.Duration
@@ -48,7 +48,7 @@ type probe struct {
 	off, gone bool
 	// gaps counts what may have been missed, and why was the last.
 	gaps int
-	why  ferrule.HoleReason
+	why  ferrule.GapReason
 
 	// What follows belongs to whoever asks.
 	signals map[string]signal
@@ -56,8 +56,8 @@ type probe struct {
 }
 
 // Put implements ferrule.Follower.
-func (s *Sense) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
-	awake := dev.State == ferrule.StateOnline && dev.Trust != ferrule.TrustHeld && laid != nil
+func (s *Poller) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
+	awake := dev.State == ferrule.StateOnline && dev.Trust != ferrule.TrustPending && laid != nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.devices[dev.ID]
@@ -81,14 +81,14 @@ func (s *Sense) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
 		return
 	}
 	if d.signals == nil {
-		s.plan(d, dev.Dialect)
+		s.plan(d, dev.Protocol)
 	}
 	s.begin(d)
 }
 
 // Remove implements ferrule.Follower. If the device is being asked, whoever comes with its
 // ID meanwhile has to wait for that.
-func (s *Sense) Remove(id string) {
+func (s *Poller) Remove(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.devices[id]
@@ -102,14 +102,14 @@ func (s *Sense) Remove(id string) {
 }
 
 // idle tells that a device is neither in line nor being asked.
-func (s *Sense) idle(d *device) {
+func (s *Poller) idle(d *device) {
 	if d.busy = false; d.removed {
 		delete(s.devices, d.id)
 	}
 }
 
 // plan makes the probes of a device. Devices with the same manifest share a plan.
-func (s *Sense) plan(d *device, dialect string) {
+func (s *Poller) plan(d *device, dialect string) {
 	shared := s.plans[d.laid]
 	if shared == nil {
 		shared = newPlan(d.laid, s.parts.Grammars[dialect])
@@ -129,7 +129,7 @@ func (s *Sense) plan(d *device, dialect string) {
 }
 
 // unplan ends the probes of a device for good.
-func (s *Sense) unplan(d *device) {
+func (s *Poller) unplan(d *device) {
 	s.end(d)
 	for _, p := range d.probes {
 		p.gone = true
@@ -144,7 +144,7 @@ func (s *Sense) unplan(d *device) {
 }
 
 // settle has a probe ask for something.
-func (s *Sense) settle(p *probe, about *ferrule.Probe) {
+func (s *Poller) settle(p *probe, about *ferrule.Poll) {
 	p.about, p.every, p.fails, p.refused, p.rings = about, everyOf(about, s.parts.Config.Fastest), 0, 0, false
 	p.patience = min(max(p.every/share, minPatience), maxPatience)
 	if tool := p.device.laid.Tool(about.Tool); tool != nil && tool.Deadline > 0 {
@@ -154,7 +154,7 @@ func (s *Sense) settle(p *probe, about *ferrule.Probe) {
 
 // begin has a device asked for everything soon, yet not for all at once. What has failed
 // before may be why it was gone, and waits as it would have.
-func (s *Sense) begin(d *device) {
+func (s *Poller) begin(d *device) {
 	d.rests = time.Time{}
 	now := time.Now()
 	for _, p := range d.probes {
@@ -169,7 +169,7 @@ func (s *Sense) begin(d *device) {
 }
 
 // end has a device not be asked until it is there again.
-func (s *Sense) end(d *device) {
+func (s *Poller) end(d *device) {
 	d.waiting = nil
 	for _, p := range d.probes {
 		s.wheel.take(p)

@@ -23,14 +23,14 @@ const (
 
 // plan is what devices of one Kind are asked for. They share it, and it never changes.
 type plan struct {
-	probes  []ferrule.Probe
+	probes  []ferrule.Poll
 	notes   []string // what is wrong with it, the first of it
 	devices int      // how many have it
 }
 
 // newPlan joins what a grammar asks for, which tools want to be polled, and what overlays
 // say about both.
-func newPlan(laid *ferrule.Manifest, grammar func(*ferrule.Manifest) []ferrule.Probe) *plan {
+func newPlan(laid *ferrule.Manifest, grammar func(*ferrule.Manifest) []ferrule.Poll) *plan {
 	p := &plan{}
 	if grammar != nil {
 		p.probes = grammar(laid)
@@ -41,13 +41,13 @@ func newPlan(laid *ferrule.Manifest, grammar func(*ferrule.Manifest) []ferrule.P
 	}
 	for i := range laid.Tools {
 		if t := &laid.Tools[i]; t.Poll > 0 {
-			p.probes = append(p.probes, ferrule.Probe{Name: unused(t.Name, taken), Tool: t.Name, Every: &t.Poll})
+			p.probes = append(p.probes, ferrule.Poll{Name: unused(t.Name, taken), Tool: t.Name, Every: &t.Poll})
 		}
 	}
-	for _, said := range laid.Probes {
+	for _, said := range laid.Polls {
 		p.lay(said)
 	}
-	p.probes = slices.DeleteFunc(p.probes, func(probe ferrule.Probe) bool { return !p.wanted(laid, &probe) })
+	p.probes = slices.DeleteFunc(p.probes, func(probe ferrule.Poll) bool { return !p.wanted(laid, &probe) })
 	if n := len(p.probes); n > maxProbes {
 		p.note("it would be asked for %d things; the first %d are asked for", n, maxProbes)
 		p.probes = p.probes[:maxProbes]
@@ -80,8 +80,8 @@ func unused(tool string, taken map[string]int) string {
 }
 
 // lay changes a probe as an overlay says, or makes one.
-func (p *plan) lay(said ferrule.Probe) {
-	at := slices.IndexFunc(p.probes, func(probe ferrule.Probe) bool { return probe.Name == said.Name })
+func (p *plan) lay(said ferrule.Poll) {
+	at := slices.IndexFunc(p.probes, func(probe ferrule.Poll) bool { return probe.Name == said.Name })
 	if at < 0 {
 		if said.Tool == "" {
 			p.note("an overlay speaks of a probe %s, which it does not have, and names no tool for it", said.Name)
@@ -92,7 +92,7 @@ func (p *plan) lay(said ferrule.Probe) {
 	}
 	probe := &p.probes[at]
 	if said.Tool != "" || said.Args != nil || said.Ring != nil { // what was known of its answer may not be so
-		probe.Else = nil
+		probe.Fallback = nil
 	}
 	if said.Ring != nil && probe.Parse != nil {
 		probe.Every = nil // it was for the ring that the device speaks of
@@ -100,16 +100,16 @@ func (p *plan) lay(said ferrule.Probe) {
 	if said.Tool != "" && said.Tool != probe.Tool || said.Ring != nil {
 		probe.Parse = nil
 	}
-	probe.Change(said)
-	if probe.Else != nil {
-		instead := *probe.Else
-		instead.Change(said)
-		probe.Else = &instead
+	probe.Merge(said)
+	if probe.Fallback != nil {
+		instead := *probe.Fallback
+		instead.Merge(said)
+		probe.Fallback = &instead
 	}
 }
 
 // wanted tells whether something is to be asked for, and can be.
-func (p *plan) wanted(laid *ferrule.Manifest, probe *ferrule.Probe) bool {
+func (p *plan) wanted(laid *ferrule.Manifest, probe *ferrule.Poll) bool {
 	if probe.Every != nil && *probe.Every <= 0 {
 		return false // its owner does not want it
 	}
@@ -137,7 +137,7 @@ func unfit(laid *ferrule.Manifest, name string) string {
 
 // everyOf is how often a probe is asked: so that each sample of a ring is seen twice, if
 // nobody says more.
-func everyOf(probe *ferrule.Probe, fastest time.Duration) time.Duration {
+func everyOf(probe *ferrule.Poll, fastest time.Duration) time.Duration {
 	every := usually
 	switch {
 	case probe.Every != nil:

@@ -15,20 +15,20 @@ import (
 )
 
 // grammar has one probe of its own for each pin.
-func grammar(laid *ferrule.Manifest) (all []ferrule.Probe) {
+func grammar(laid *ferrule.Manifest) (all []ferrule.Poll) {
 	for _, pin := range laid.Pins {
-		all = append(all, ferrule.Probe{
+		all = append(all, ferrule.Poll{
 			Name: pin.Name, Tool: "sample", Args: fmt.Appendf(nil, `{"pin":%d}`, pin.Number), Every: new(ferrule.Duration(2 * time.Second)),
-			Parse: func(json.RawMessage) ([]ferrule.Measure, error) {
-				return []ferrule.Measure{{Signal: pin.Name, Unit: "mV", Values: []float64{5}}}, nil
+			Parse: func(json.RawMessage) ([]ferrule.Measurement, error) {
+				return []ferrule.Measurement{{Signal: pin.Name, Unit: "mV", Values: []float64{5}}}, nil
 			},
 		})
 	}
 	return all
 }
 
-func probe(name, tool, args string, every time.Duration, unit string) ferrule.Probe {
-	p := ferrule.Probe{Name: name, Tool: tool, Args: json.RawMessage(args), Unit: unit}
+func probe(name, tool, args string, every time.Duration, unit string) ferrule.Poll {
+	p := ferrule.Poll{Name: name, Tool: tool, Args: json.RawMessage(args), Unit: unit}
 	if args == "" {
 		p.Args = nil
 	}
@@ -62,19 +62,19 @@ func TestProbes(t *testing.T) {
 		`sample {"pin":7} each 2s: light 5 mV`,
 	}
 	for name, test := range map[string]struct {
-		said []ferrule.Probe
+		said []ferrule.Poll
 		want []string
 		note string // what is said about it
 	}{
 		"as it says": {nil, usual, `its probe burn asks the tool "burn", which endangers, and is never called by itself`},
 		"one is switched off": {
-			[]ferrule.Probe{probe("air_quality", "", "", 0, "")}, usual[1:], "",
+			[]ferrule.Poll{probe("air_quality", "", "", 0, "")}, usual[1:], "",
 		},
 		"a pin is switched off": {
-			[]ferrule.Probe{probe("light", "", "", 0, "")}, usual[:2], "",
+			[]ferrule.Poll{probe("light", "", "", 0, "")}, usual[:2], "",
 		},
 		"how often, and in what unit": {
-			[]ferrule.Probe{probe("light", "", "", 8*time.Second, "V"), probe("air_quality", "", "", 10*time.Second, "ppm")},
+			[]ferrule.Poll{probe("light", "", "", 8*time.Second, "V"), probe("air_quality", "", "", 10*time.Second, "ppm")},
 			[]string{
 				"air.quality  each 10s: air_quality_co2 2 ppm, air_quality_pm 1 ppm",
 				usual[1],
@@ -82,39 +82,39 @@ func TestProbes(t *testing.T) {
 			}, "",
 		},
 		"with other arguments": {
-			[]ferrule.Probe{probe("light", "", `{"pin":8}`, unsaid, "")},
+			[]ferrule.Poll{probe("light", "", `{"pin":8}`, unsaid, "")},
 			[]string{usual[0], usual[1], `sample {"pin":8} each 2s: light 5 mV`}, "",
 		},
 		"with another tool, whose answers are read as they are": {
-			[]ferrule.Probe{probe("light", "look", `{}`, unsaid, "")},
+			[]ferrule.Poll{probe("light", "look", `{}`, unsaid, "")},
 			[]string{usual[0], usual[1], `look {} each 2s: light_co2 2 , light_pm 1 `}, "",
 		},
 		"one more": {
-			[]ferrule.Probe{probe("view", "look", `{"far":true}`, 3*time.Second, "m")},
+			[]ferrule.Poll{probe("view", "look", `{"far":true}`, 3*time.Second, "m")},
 			[]string{usual[0], usual[1], usual[2], `look {"far":true} each 3s: view_co2 2 m, view_pm 1 m`}, "",
 		},
 		"one more, and nobody says how often": {
-			[]ferrule.Probe{probe("view", "look", "", unsaid, "")},
+			[]ferrule.Poll{probe("view", "look", "", unsaid, "")},
 			[]string{usual[0], usual[1], usual[2], `look  each 10s: view_co2 2 , view_pm 1 `}, "",
 		},
 		"one that is not there": {
-			[]ferrule.Probe{probe("ligth", "", "", time.Second, "")}, usual,
+			[]ferrule.Poll{probe("ligth", "", "", time.Second, "")}, usual,
 			"an overlay speaks of a probe ligth, which it does not have, and names no tool for it",
 		},
 		"a tool that is not there": {
-			[]ferrule.Probe{probe("view", "loook", "", time.Second, "")}, usual,
+			[]ferrule.Poll{probe("view", "loook", "", time.Second, "")}, usual,
 			`its probe view asks the tool "loook", which it does not have`,
 		},
 		"a tool that is for people": {
-			[]ferrule.Probe{probe("view", "secret", "", time.Second, "")}, usual,
+			[]ferrule.Poll{probe("view", "secret", "", time.Second, "")}, usual,
 			`its probe view asks the tool "secret", which is for people only`,
 		},
 		"a tool in quarantine": {
-			[]ferrule.Probe{probe("view", "broken", "", time.Second, "")}, usual,
+			[]ferrule.Poll{probe("view", "broken", "", time.Second, "")}, usual,
 			`its probe view asks the tool "broken", which cannot be used: listed twice`,
 		},
 		"a tool that endangers": {
-			[]ferrule.Probe{probe("view", "burn", "", time.Second, "")}, usual,
+			[]ferrule.Poll{probe("view", "burn", "", time.Second, "")}, usual,
 			`its probe view asks the tool "burn", which endangers, and is never called by itself`,
 		},
 	} {
@@ -123,7 +123,7 @@ func TestProbes(t *testing.T) {
 				var log strings.Builder
 				args := make(map[string]string)
 				w := open(t, func(p *poller.Parts) {
-					p.Grammars = map[string]func(*ferrule.Manifest) []ferrule.Probe{"d": grammar}
+					p.Grammars = map[string]func(*ferrule.Manifest) []ferrule.Poll{"d": grammar}
 					p.Log = slog.New(slog.NewTextHandler(&log, nil))
 				})
 				w.answer = func(call *ferrule.Call) (string, error) {
@@ -131,7 +131,7 @@ func TestProbes(t *testing.T) {
 					return `{"co2":2,"pm":1,"name":"x"}`, nil
 				}
 				laid := manifest()
-				laid.Probes = test.said
+				laid.Polls = test.said
 				w.Put(online("robot"), laid)
 				w.Put(online("other"), laid)  // of which nothing is said again
 				time.Sleep(600 * time.Second) // for the mean to be near
@@ -180,7 +180,7 @@ func (w *world) latest(device, tool string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []string
-	for _, s := range w.brought[device+" "+tool].Series {
+	for _, s := range w.brought[device+" "+tool].Batches {
 		all = append(all, fmt.Sprintf("%s %v %s", s.Signal, s.Samples[0].Value, s.Unit))
 	}
 	return strings.Join(all, ", ")
@@ -199,7 +199,7 @@ func TestSameNames(t *testing.T) {
 		_, _, readings := w.seen()
 		names := make(map[string]bool)
 		for _, r := range readings {
-			names[r.Probe] = true
+			names[r.Poll] = true
 		}
 		if len(names) != 200 || !names["look_"] || !names["look__2"] {
 			t.Errorf("%d names", len(names))
@@ -229,7 +229,7 @@ func TestTooMany(t *testing.T) {
 		asked, _, readings := w.seen()
 		signals := make(map[string]bool)
 		for _, r := range readings {
-			for _, s := range r.Series {
+			for _, s := range r.Batches {
 				signals[s.Signal] = true
 			}
 		}
@@ -290,7 +290,7 @@ func TestRefused(t *testing.T) {
 	secret := *sampled
 	secret.Tools = []ferrule.Tool{sampled.Tools[0], {Name: "get_pin_summary", Effect: ferrule.Reads, UserOnly: true}}
 	slower := *sampled
-	slower.Probes = []ferrule.Probe{probe("light", "", "", 5*time.Second, "lx")}
+	slower.Polls = []ferrule.Poll{probe("light", "", "", 5*time.Second, "lx")}
 	for name, test := range map[string]struct {
 		laid             *ferrule.Manifest
 		error            bool // it refuses, in place of an answer that says so
@@ -305,7 +305,7 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := open(t, func(p *poller.Parts) {
-					p.Grammars = map[string]func(*ferrule.Manifest) []ferrule.Probe{"d": mcpu.Probes}
+					p.Grammars = map[string]func(*ferrule.Manifest) []ferrule.Poll{"d": mcpu.Polls}
 				})
 				w.answer = func(call *ferrule.Call) (string, error) {
 					switch {

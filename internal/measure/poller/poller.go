@@ -74,7 +74,7 @@ type Parts struct {
 	// Handle is the road.
 	Handle ferrule.Handler
 	// Grammars tell what the devices of a dialect measure, by dialect.
-	Grammars map[string]func(laid *ferrule.Manifest) []ferrule.Probe
+	Grammars map[string]func(laid *ferrule.Manifest) []ferrule.Poll
 	// Publish takes a reading, or tells that there is no room for it. It must not
 	// block.
 	Publish func(ferrule.Reading) bool
@@ -85,7 +85,7 @@ type Parts struct {
 }
 
 // Sense asks devices for what they measure. It follows the devices of its node.
-type Sense struct {
+type Poller struct {
 	parts  Parts
 	counts counts
 	// wake tells the wheel that something is due earlier.
@@ -102,15 +102,15 @@ type Sense struct {
 }
 
 // New makes a Sense, which does nothing until Run.
-func New(p Parts) *Sense {
-	return &Sense{
+func New(p Parts) *Poller {
+	return &Poller{
 		parts: p, wake: make(chan struct{}, 1), wheel: newWheel(time.Now()),
 		devices: make(map[string]*device), plans: make(map[*ferrule.Manifest]*plan),
 	}
 }
 
 // Run asks devices until ctx ends.
-func (s *Sense) Run(ctx context.Context) error {
+func (s *Poller) Run(ctx context.Context) error {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	timer := time.NewTimer(0)
@@ -136,7 +136,7 @@ func (s *Sense) Run(ctx context.Context) error {
 
 // turn has those wait for their device that are due, and tells how many more goroutines
 // are to read, and when there is more to do.
-func (s *Sense) turn(now time.Time) (next time.Time, more int, any bool) {
+func (s *Poller) turn(now time.Time) (next time.Time, more int, any bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.wheel.turn(now) {
@@ -149,7 +149,7 @@ func (s *Sense) turn(now time.Time) (next time.Time, more int, any bool) {
 }
 
 // isDue has a probe wait for its device, unless that is to be left in peace.
-func (s *Sense) isDue(p *probe, now time.Time) {
+func (s *Poller) isDue(p *probe, now time.Time) {
 	d := p.device
 	if d.rests.After(now) {
 		s.schedule(p, d.rests)
@@ -163,7 +163,7 @@ func (s *Sense) isDue(p *probe, now time.Time) {
 }
 
 // schedule has a probe be due at a time. It is called with mu held.
-func (s *Sense) schedule(p *probe, due time.Time) {
+func (s *Poller) schedule(p *probe, due time.Time) {
 	p.due = due
 	s.wheel.put(p, due)
 	if s.looks.IsZero() || due.Before(s.looks) {
@@ -176,7 +176,7 @@ func (s *Sense) schedule(p *probe, due time.Time) {
 }
 
 // read asks devices for what is due, until nothing is.
-func (s *Sense) read(ctx context.Context) {
+func (s *Poller) read(ctx context.Context) {
 	for ctx.Err() == nil {
 		p := s.take()
 		if p == nil {
@@ -191,7 +191,7 @@ func (s *Sense) read(ctx context.Context) {
 
 // take is what is due for the longest time, of a device that is not being asked; nil if
 // there is none, and then there is one reader less.
-func (s *Sense) take() *probe {
+func (s *Poller) take() *probe {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.ready) > 0 {

@@ -18,7 +18,7 @@ import (
 
 // world is a road with devices at its end, and a place for what was measured.
 type world struct {
-	*poller.Sense
+	*poller.Poller
 	t     *testing.T
 	start time.Time
 
@@ -46,7 +46,7 @@ func open(t *testing.T, change func(*poller.Parts)) *world {
 	if change != nil {
 		change(&parts)
 	}
-	w.Sense = poller.New(parts)
+	w.Poller = poller.New(parts)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
@@ -64,8 +64,8 @@ func (w *world) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	if w.under[call.Device] {
 		w.t.Errorf("%s is asked for two things at once", call.Device)
 	}
-	if call.Principal != (ferrule.Principal{Role: ferrule.Gateway, Name: "sense"}) || call.Act != ferrule.UseTool {
-		w.t.Errorf("%v asks for %s", call.Principal, call.Act)
+	if call.Principal != (ferrule.Principal{Role: ferrule.Gateway, Name: "sense"}) || call.Operation != ferrule.CallTool {
+		w.t.Errorf("%v asks for %s", call.Principal, call.Operation)
 	}
 	w.under[call.Device] = true
 	w.last[call.Device] = call.Tool
@@ -92,7 +92,7 @@ func (w *world) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	if err != nil {
 		return nil, err
 	}
-	return &ferrule.Result{Value: json.RawMessage(text), Sent: sent, Came: time.Now()}, nil
+	return &ferrule.Result{Value: json.RawMessage(text), Sent: sent, Answered: time.Now()}, nil
 }
 
 func (w *world) publish(r ferrule.Reading) bool {
@@ -143,13 +143,13 @@ func gaps(times []time.Duration) (all []time.Duration) {
 }
 
 // told is all samples of a signal.
-func (w *world) told(device, signal string) (samples []ferrule.Sample, holes []ferrule.Hole) {
+func (w *world) told(device, signal string) (samples []ferrule.Sample, holes []ferrule.Gap) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range w.readings {
-		for _, s := range r.Series {
+		for _, s := range r.Batches {
 			if r.Device == device && s.Signal == signal {
-				samples, holes = append(samples, s.Samples...), append(holes, s.Holes...)
+				samples, holes = append(samples, s.Samples...), append(holes, s.Gaps...)
 			}
 		}
 	}
@@ -158,7 +158,7 @@ func (w *world) told(device, signal string) (samples []ferrule.Sample, holes []f
 
 // online is a device that is there.
 func online(id string) *ferrule.Device {
-	return &ferrule.Device{ID: id, Kind: "k", Dialect: "d", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
+	return &ferrule.Device{ID: id, Kind: "k", Protocol: "d", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
 }
 
 // in is a device in another state.
@@ -207,8 +207,8 @@ func TestPace(t *testing.T) {
 		}
 		r := readings[0]
 		want := ferrule.Sample{Time: w.start.Add(times[0] + 10*time.Millisecond), Value: 1, Within: ferrule.Duration(10 * time.Millisecond)}
-		if r.Device != "robot" || r.Node != "here" || r.Probe != "look" || !r.Time.Equal(w.start.Add(times[0]+20*time.Millisecond)) ||
-			len(r.Series) != 1 || r.Series[0].Signal != "look" || len(r.Series[0].Samples) != 1 || r.Series[0].Samples[0] != want || len(r.Series[0].Holes) != 0 {
+		if r.Device != "robot" || r.Node != "here" || r.Poll != "look" || !r.Time.Equal(w.start.Add(times[0]+20*time.Millisecond)) ||
+			len(r.Batches) != 1 || r.Batches[0].Signal != "look" || len(r.Batches[0].Samples) != 1 || r.Batches[0].Samples[0] != want || len(r.Batches[0].Gaps) != 0 {
 			t.Errorf("got %+v", r)
 		}
 		if s := w.Stats(); s.Devices != 1 || s.Probes != 1 || s.BackingOff != 0 || int(s.Reads) != len(times) || s.Failures != 0 || int(s.Samples) != len(times) || s.Late.Quantile(1) > 10*time.Millisecond {
@@ -221,7 +221,7 @@ func TestPace(t *testing.T) {
 func goroutines() (n int) {
 	buf := make([]byte, 1<<20)
 	for one := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if strings.Contains(one, "sense.(*Sense)") {
+		if strings.Contains(one, "poller.(*Poller)") {
 			n++
 		}
 	}
@@ -358,7 +358,7 @@ func TestSlow(t *testing.T) {
 func TestBackOff(t *testing.T) {
 	for _, code := range []ferrule.Code{
 		ferrule.Unanswered, ferrule.Offline, ferrule.Busy, ferrule.Failed, ferrule.Refused, ferrule.Invalid,
-		ferrule.NotFound, ferrule.Denied, ferrule.Held, ferrule.Internal, "",
+		ferrule.NotFound, ferrule.Denied, ferrule.Pending, ferrule.Internal, "",
 	} {
 		t.Run(string(code), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -502,11 +502,11 @@ func TestPatience(t *testing.T) {
 func TestAway(t *testing.T) {
 	laid := polled(time.Second)
 	held := online("robot")
-	held.Trust = ferrule.TrustHeld
+	held.Trust = ferrule.TrustPending
 	for name, away := range map[string]func(*world){
 		"offline":  func(w *world) { w.Put(in(ferrule.StateOffline, "robot"), laid) },
 		"released": func(w *world) { w.Put(in(ferrule.StateReleased, "robot"), laid) },
-		"held":     func(w *world) { w.Put(held, laid) },
+		"pending":  func(w *world) { w.Put(held, laid) },
 		"gone":     func(w *world) { w.Remove("robot") },
 		"unknown": func(w *world) {
 			w.Put(&ferrule.Device{ID: "robot", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, nil)

@@ -20,11 +20,11 @@ const refusals = 2
 // answer is what a device said, taken apart.
 type answer struct {
 	sent, came time.Time
-	measures   []ferrule.Measure
+	measures   []ferrule.Measurement
 }
 
 // ask asks a device for one thing, and has what it says published.
-func (s *Sense) ask(ctx context.Context, p *probe) {
+func (s *Poller) ask(ctx context.Context, p *probe) {
 	s.mu.Lock()
 	about, gaps, why, due, patience := p.about, p.gaps, p.why, p.due, p.patience
 	s.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *Sense) ask(ctx context.Context, p *probe) {
 		return
 	}
 	s.counts.lateBy(got.sent.Sub(due))
-	missed := ferrule.HoleReason("")
+	missed := ferrule.GapReason("")
 	if gaps != p.told {
 		missed = why
 	}
@@ -54,7 +54,7 @@ func (s *Sense) ask(ctx context.Context, p *probe) {
 }
 
 // call takes the road, and takes the answer apart.
-func (s *Sense) call(ctx context.Context, device string, about *ferrule.Probe, patience time.Duration) (answer, error) {
+func (s *Poller) call(ctx context.Context, device string, about *ferrule.Poll, patience time.Duration) (answer, error) {
 	result, err := s.parts.Handle(ctx, &ferrule.Call{
 		Principal: ourselves, Device: device, Tool: about.Tool, Args: about.Args, Timeout: ferrule.Duration(patience),
 	})
@@ -64,7 +64,7 @@ func (s *Sense) call(ctx context.Context, device string, about *ferrule.Probe, p
 	if result.Sent.IsZero() { // another node has it by now, and measures
 		return answer{}, ferrule.Errorf(ferrule.Offline, "%s is not at this node", device)
 	}
-	got := answer{sent: result.Sent, came: result.Came}
+	got := answer{sent: result.Sent, came: result.Answered}
 	if about.Parse != nil {
 		got.measures, err = about.Parse(valueOf(result))
 	} else {
@@ -74,7 +74,7 @@ func (s *Sense) call(ctx context.Context, device string, about *ferrule.Probe, p
 }
 
 // done tells that asking has ended, how, and when to ask again.
-func (s *Sense) done(p *probe, took time.Duration, how func()) {
+func (s *Poller) done(p *probe, took time.Duration, how func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.asking = false; !p.gone { // else it is nobody's any more
@@ -100,7 +100,7 @@ func (s *Sense) done(p *probe, took time.Duration, how func()) {
 
 // answered tells that a device has said what it was asked for. If that was not recorded
 // it is asked again at its pace, and no later: it still has what it keeps.
-func (s *Sense) answered(p *probe, err error) {
+func (s *Poller) answered(p *probe, err error) {
 	p.fails, p.refused, p.device.struggles = 0, 0, 0
 	if err == nil {
 		return
@@ -115,7 +115,7 @@ func (s *Sense) answered(p *probe, err error) {
 
 // failed makes it longer until a probe is asked again, and if it is the device that does
 // not answer, until any is.
-func (s *Sense) failed(p *probe, err error) {
+func (s *Poller) failed(p *probe, err error) {
 	p.fails++
 	p.gaps++
 	p.why = ferrule.Silent
@@ -144,14 +144,14 @@ func (s *Sense) failed(p *probe, err error) {
 
 // giveUp has a probe ask for something else, or for nothing: the device does not have what
 // its manifest says.
-func (s *Sense) giveUp(p *probe) {
+func (s *Poller) giveUp(p *probe) {
 	log := s.parts.Log.With("device", p.device.id, "tool", p.about.Tool)
-	if p.about.Else == nil || unfit(p.device.laid, p.about.Else.Tool) != "" {
+	if p.about.Fallback == nil || unfit(p.device.laid, p.about.Fallback.Tool) != "" {
 		p.off = true
 		log.Warn(p.about.Name + " is not measured any more: the device says that it has no such thing")
 		return
 	}
-	log.Info(fmt.Sprintf("%s is measured with %s from now on: the device says that it has no such thing", p.about.Name, p.about.Else.Tool))
+	log.Info(fmt.Sprintf("%s is measured with %s from now on: the device says that it has no such thing", p.about.Name, p.about.Fallback.Tool))
 	p.signals, p.device.before = make(map[string]signal), nil
-	s.settle(p, p.about.Else)
+	s.settle(p, p.about.Fallback)
 }

@@ -19,7 +19,7 @@ type signal struct {
 	// may have been taken, and why something may be missing since.
 	value    float64
 	from, to time.Time
-	broken   ferrule.HoleReason
+	broken   ferrule.GapReason
 	// told is when it was last recorded, of a state.
 	told time.Time
 }
@@ -36,8 +36,8 @@ const pastWait = 5 * time.Second
 
 // record has what an answer brought published. If that cannot be done, it is as if the
 // device had not been asked.
-func (s *Sense) record(ctx context.Context, p *probe, about *ferrule.Probe, got answer, missed ferrule.HoleReason) (err error) {
-	reading := ferrule.Reading{Device: p.device.id, Node: s.parts.Node, Probe: about.Name, Time: got.came}
+func (s *Poller) record(ctx context.Context, p *probe, about *ferrule.Poll, got answer, missed ferrule.GapReason) (err error) {
+	reading := ferrule.Reading{Device: p.device.id, Node: s.parts.Node, Poll: about.Name, Time: got.came}
 	next := make(map[string]signal, len(got.measures))
 	samples := 0
 	for i := range got.measures {
@@ -55,7 +55,7 @@ func (s *Sense) record(ctx context.Context, p *probe, about *ferrule.Probe, got 
 		}
 		then, series := now.next(m, got, p.every)
 		next[m.Signal] = then
-		if len(series.Samples) == 0 && len(series.Holes) == 0 {
+		if len(series.Samples) == 0 && len(series.Gaps) == 0 {
 			continue
 		}
 		series.Signal, series.Unit = m.Signal, m.Unit
@@ -63,9 +63,9 @@ func (s *Sense) record(ctx context.Context, p *probe, about *ferrule.Probe, got 
 			series.Unit = about.Unit
 		}
 		samples += len(series.Samples)
-		reading.Series = append(reading.Series, series)
+		reading.Batches = append(reading.Batches, series)
 	}
-	if len(reading.Series) > 0 {
+	if len(reading.Batches) > 0 {
 		if err := reading.Check(); err != nil {
 			return ferrule.Errorf(ferrule.Internal, "a reading of %s cannot be published: %w", about.Name, err)
 		}
@@ -87,7 +87,7 @@ func (s *Sense) record(ctx context.Context, p *probe, about *ferrule.Probe, got 
 
 // claim tells whether a signal is this probe's to bring. Devices make up names, so there
 // are only so many.
-func (s *Sense) claim(p *probe, name string) bool {
+func (s *Poller) claim(p *probe, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := p.device
@@ -103,7 +103,7 @@ func (s *Sense) claim(p *probe, name string) bool {
 }
 
 // resume is how far a signal was recorded before.
-func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure, got answer) (signal, error) {
+func (s *Poller) resume(ctx context.Context, p *probe, m *ferrule.Measurement, got answer) (signal, error) {
 	if s.parts.Past == nil {
 		return signal{}, nil
 	}
@@ -133,7 +133,7 @@ func (s *Sense) resume(ctx context.Context, p *probe, m *ferrule.Measure, got an
 
 // tail is the last that was recorded of a ring. If a hole came after it, that is when it was
 // last recorded, and little more.
-func (s *Sense) tail(ctx context.Context, device string, m *ferrule.Measure) ([]ferrule.Sample, error) {
+func (s *Poller) tail(ctx context.Context, device string, m *ferrule.Measurement) ([]ferrule.Sample, error) {
 	tail, err := s.parts.Past.Tail(ctx, device, m.Signal, len(m.Values))
 	if err != nil || len(tail) > 0 {
 		return tail, err
@@ -149,7 +149,7 @@ func (s *Sense) tail(ctx context.Context, device string, m *ferrule.Measure) ([]
 
 // before is the last that was recorded of each signal of a device when it was first asked
 // for. A device is asked for one thing at a time, so nobody else asks meanwhile.
-func (s *Sense) before(ctx context.Context, p *probe) (map[string]ferrule.Sample, error) {
+func (s *Poller) before(ctx context.Context, p *probe) (map[string]ferrule.Sample, error) {
 	s.mu.Lock()
 	before := p.device.before
 	s.mu.Unlock()
@@ -173,9 +173,9 @@ func (s *Sense) before(ctx context.Context, p *probe) (map[string]ferrule.Sample
 }
 
 // isRing tells whether the device has taken several values by itself.
-func isRing(m ferrule.Measure) bool { return m.Interval > 0 && m.Size > 1 }
+func isRing(m ferrule.Measurement) bool { return m.Interval > 0 && m.Size > 1 }
 
-func hasNumber(m *ferrule.Measure) bool {
+func hasNumber(m *ferrule.Measurement) bool {
 	for _, v := range m.Values {
 		if !math.IsNaN(v) {
 			return true
@@ -185,23 +185,23 @@ func hasNumber(m *ferrule.Measure) bool {
 }
 
 // next is what follows from an answer, and what is new in it.
-func (n signal) next(m *ferrule.Measure, got answer, every time.Duration) (signal, ferrule.Series) {
+func (n signal) next(m *ferrule.Measurement, got answer, every time.Duration) (signal, ferrule.SampleBatch) {
 	if isRing(*m) {
 		ring, series := n.ring.Next(ring.Read{Sent: got.sent, Came: got.came, Values: m.Values, Interval: m.Interval, Size: m.Size})
-		for i := range series.Holes {
-			if n.broken == ferrule.Dropped && series.Holes[i].Why == ferrule.Lost {
-				series.Holes[i].Why = n.broken // it was asked in time
+		for i := range series.Gaps {
+			if n.broken == ferrule.Dropped && series.Gaps[i].Reason == ferrule.Lost {
+				series.Gaps[i].Reason = n.broken // it was asked in time
 			}
 		}
 		return signal{ring: ring}, series
 	}
 	if len(m.Values) != 1 || math.IsNaN(m.Values[0]) || math.IsInf(m.Values[0], 0) {
 		n.broken = ferrule.Silent
-		return n, ferrule.Series{}
+		return n, ferrule.SampleBatch{}
 	}
 	then := signal{value: m.Values[0], from: got.sent.Add(-ring.Oldest(m.Interval)), to: got.came, told: got.came}
 	if !m.State {
-		return then, ferrule.Series{Samples: []ferrule.Sample{between(then.from, then.to, then.value)}, Holes: n.hole(then, every)}
+		return then, ferrule.SampleBatch{Samples: []ferrule.Sample{between(then.from, then.to, then.value)}, Gaps: n.hole(then, every)}
 	}
 	series := n.edge(then)
 	if len(series.Samples) == 0 {
@@ -217,33 +217,33 @@ func between(from, to time.Time, value float64) ferrule.Sample {
 }
 
 // hole is what may be missing between two values.
-func (n signal) hole(then signal, every time.Duration) []ferrule.Hole {
+func (n signal) hole(then signal, every time.Duration) []ferrule.Gap {
 	last, now := between(n.from, n.to, 0).Time, between(then.from, then.to, 0).Time
 	if n.broken == "" || n.from.IsZero() || !now.After(last) {
 		return nil
 	}
 	missing := int((now.Sub(last)+every/2)/every) - 1
-	return []ferrule.Hole{{From: last, To: now, Why: n.broken, Most: max(missing, 1)}}
+	return []ferrule.Gap{{From: last, To: now, Reason: n.broken, MaxMissing: max(missing, 1)}}
 }
 
 // edge is what a state is recorded as. One that changes has done so between the last
 // question that saw the other and this one. One that is seen for the first time, or still,
 // is told as it is; if it was not seen for a while, it may have changed there and back.
-func (n signal) edge(then signal) ferrule.Series {
+func (n signal) edge(then signal) ferrule.SampleBatch {
 	now := between(then.from, then.to, then.value)
 	switch {
 	case n.from.IsZero():
-		return ferrule.Series{Samples: []ferrule.Sample{now}}
+		return ferrule.SampleBatch{Samples: []ferrule.Sample{now}}
 	case n.value != then.value && then.to.After(n.from):
-		return ferrule.Series{Samples: []ferrule.Sample{between(n.from, then.to, then.value)}}
+		return ferrule.SampleBatch{Samples: []ferrule.Sample{between(n.from, then.to, then.value)}}
 	case !now.Time.After(n.to) || n.broken == "" && then.to.Sub(n.told) < seen:
-		return ferrule.Series{}
+		return ferrule.SampleBatch{}
 	case n.broken == "":
-		return ferrule.Series{Samples: []ferrule.Sample{now}}
+		return ferrule.SampleBatch{Samples: []ferrule.Sample{now}}
 	}
-	return ferrule.Series{
+	return ferrule.SampleBatch{
 		Samples: []ferrule.Sample{now},
-		Holes:   []ferrule.Hole{{From: n.to, To: now.Time, Why: n.broken}},
+		Gaps:    []ferrule.Gap{{From: n.to, To: now.Time, Reason: n.broken}},
 	}
 }
 

@@ -37,12 +37,12 @@ func (w *world) says(all ...string) {
 
 // show is samples and holes as a text that can be compared: values, and between which of
 // them something may be missing.
-func show(samples []ferrule.Sample, holes []ferrule.Hole) string {
+func show(samples []ferrule.Sample, holes []ferrule.Gap) string {
 	var all []string
 	for i, s := range samples {
 		for _, h := range holes {
 			if i > 0 && h.To.Equal(s.Time) && (h.From.Equal(samples[i-1].Time) || h.From.After(samples[i-1].Time)) {
-				all = append(all, fmt.Sprintf("(%s)", h.Why))
+				all = append(all, fmt.Sprintf("(%s)", h.Reason))
 			}
 		}
 		all = append(all, fmt.Sprint(s.Value))
@@ -116,7 +116,7 @@ func TestHoleWhileAway(t *testing.T) {
 		w.Put(online("robot"), laid)
 		time.Sleep(15 * time.Second)
 		samples, holes := w.told("robot", "look")
-		if len(samples) < 3 || len(holes) != 1 || holes[0].Why != ferrule.Silent || holes[0].To.Sub(holes[0].From) < 10*time.Minute || holes[0].Most < 58 || holes[0].Most > 62 {
+		if len(samples) < 3 || len(holes) != 1 || holes[0].Reason != ferrule.Silent || holes[0].To.Sub(holes[0].From) < 10*time.Minute || holes[0].MaxMissing < 58 || holes[0].MaxMissing > 62 {
 			t.Errorf("%d samples, holes %+v", len(samples), holes)
 		}
 	})
@@ -139,7 +139,7 @@ func TestNotTaken(t *testing.T) {
 			}
 		}
 		samples, holes := w.told("robot", "look")
-		if len(samples) < 17 || len(samples) > 23 || len(holes) != 1 || holes[0].Why != ferrule.Dropped || holes[0].Most < 8 || holes[0].Most > 11 {
+		if len(samples) < 17 || len(samples) > 23 || len(holes) != 1 || holes[0].Reason != ferrule.Dropped || holes[0].MaxMissing < 8 || holes[0].MaxMissing > 11 {
 			t.Errorf("%d samples, holes %+v", len(samples), holes)
 		}
 		if s := w.Stats(); s.Dropped < 9 || s.Dropped > 11 || int(s.Samples) != len(samples) || s.Failures != 0 || s.BackingOff != 0 {
@@ -156,15 +156,15 @@ func TestRingNotTaken(t *testing.T) {
 		w := open(t, nil)
 		w.answer = func(*ferrule.Call) (string, error) { return r.answer(), nil }
 		w.Put(online("robot"), &ferrule.Manifest{
-			Tools:  []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
-			Probes: []ferrule.Probe{{Name: "light", Tool: "get_pin_buffer", Ring: &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}}},
+			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
+			Polls: []ferrule.Poll{{Name: "light", Tool: "get_pin_buffer", Ring: &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}}},
 		})
 		time.Sleep(time.Minute)
 		w.set(func() { w.refuse = true })
 		time.Sleep(time.Minute)
 		w.set(func() { w.refuse = false })
 		time.Sleep(time.Minute)
-		if _, holes := w.told("robot", "light"); len(holes) != 1 || holes[0].Why != ferrule.Dropped || holes[0].To.Sub(holes[0].From) < 45*time.Second {
+		if _, holes := w.told("robot", "light"); len(holes) != 1 || holes[0].Reason != ferrule.Dropped || holes[0].To.Sub(holes[0].From) < 45*time.Second {
 			t.Errorf("%+v", holes)
 		}
 	})
@@ -199,7 +199,7 @@ func stated() *ferrule.Manifest {
 }
 
 func withMCPU(p *poller.Parts) {
-	p.Grammars = map[string]func(*ferrule.Manifest) []ferrule.Probe{"d": mcpu.Probes}
+	p.Grammars = map[string]func(*ferrule.Manifest) []ferrule.Poll{"d": mcpu.Polls}
 }
 
 // TestEdges: a state is recorded when it changes, with when that may have been.
@@ -234,7 +234,7 @@ func TestEdges(t *testing.T) {
 				for _, s := range samples {
 					for _, h := range holes {
 						if h.To.Equal(s.Time) {
-							got = append(got, fmt.Sprintf("(%s %s)", h.Why, spanned(w, times, h.From, h.To)))
+							got = append(got, fmt.Sprintf("(%s %s)", h.Reason, spanned(w, times, h.From, h.To)))
 						}
 					}
 					got = append(got, fmt.Sprintf("%v@%s", s.Value, spanned(w, times, s.Time.Add(-time.Duration(s.Within)), s.Time.Add(time.Duration(s.Within)))))
@@ -354,7 +354,7 @@ func TestResume(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		for _, signal := range []string{"look", "light_threshold"} {
 			samples, holes := w.told("robot", signal)
-			if len(samples) == 0 || len(holes) != 1 || !holes[0].From.Equal(old) || !holes[0].To.Equal(samples[0].Time) || holes[0].Why != ferrule.Silent {
+			if len(samples) == 0 || len(holes) != 1 || !holes[0].From.Equal(old) || !holes[0].To.Equal(samples[0].Time) || holes[0].Reason != ferrule.Silent {
 				t.Errorf("%s: %+v, %+v", signal, samples, holes)
 			}
 		}
@@ -392,8 +392,8 @@ func TestResumeRingAfterHole(t *testing.T) {
 		r := &ring{interval: 500 * time.Millisecond, size: 20, start: time.Now()}
 		p := &past{samples: make(map[string][]ferrule.Sample)}
 		laid := &ferrule.Manifest{
-			Tools:  []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
-			Probes: []ferrule.Probe{{Name: "light", Tool: "get_pin_buffer", Ring: &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}}},
+			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
+			Polls: []ferrule.Poll{{Name: "light", Tool: "get_pin_buffer", Ring: &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}}},
 		}
 		broken := regexp.MustCompile(`\b10\d\b|\b11[0-4]\b`) // for seven seconds
 		for _, until := range []time.Duration{56500 * time.Millisecond, time.Minute} {
@@ -468,7 +468,7 @@ func TestRing(t *testing.T) {
 					if ctx.Err() != nil || !take(r) {
 						return false
 					}
-					p.add("robot light", r.Series[0].Samples)
+					p.add("robot light", r.Batches[0].Samples)
 					return true
 				}
 			})
@@ -550,7 +550,7 @@ func TestRing(t *testing.T) {
 }
 
 // inHole tells whether what was taken from one time to another may be missing.
-func inHole(holes []ferrule.Hole, from, to time.Time) bool {
+func inHole(holes []ferrule.Gap, from, to time.Time) bool {
 	const slack = 500 * time.Millisecond // its ends are times that were told
 	for _, h := range holes {
 		if !from.Before(h.From.Add(-slack)) && !to.After(h.To.Add(slack)) {
@@ -565,21 +565,21 @@ func inHole(holes []ferrule.Hole, from, to time.Time) bool {
 func TestRingOfTheOwner(t *testing.T) {
 	for name, laid := range map[string]*ferrule.Manifest{
 		"it says nothing": {
-			Tools:  []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
-			Probes: []ferrule.Probe{{Name: "light", Tool: "get_pin_buffer", Args: []byte(`{"pin":0,"limit":20}`)}},
+			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
+			Polls: []ferrule.Poll{{Name: "light", Tool: "get_pin_buffer", Args: []byte(`{"pin":0,"limit":20}`)}},
 		},
 		"it says otherwise": {
 			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
 			Pins: []ferrule.Pin{{
 				Number: 0, Name: "light", Abilities: []string{"buffer"}, Sampling: &ferrule.Sampling{Interval: ferrule.Duration(time.Minute), Size: 7},
 			}},
-			Probes: []ferrule.Probe{{Name: "light"}},
+			Polls: []ferrule.Poll{{Name: "light"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &ring{interval: 500 * time.Millisecond, size: 20, start: time.Now()}
-				laid.Probes[0].Ring = &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}
+				laid.Polls[0].Ring = &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}
 				w := open(t, withMCPU)
 				w.answer = func(*ferrule.Call) (string, error) { return r.answer(), nil }
 				w.Put(online("robot"), laid)

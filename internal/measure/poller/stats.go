@@ -10,7 +10,7 @@ type Stats struct {
 	// Devices and Probes are how many are asked now, and BackingOff how many of the
 	// probes are asked less often than they should be, because they fail.
 	Devices    int `json:"devices"`
-	Probes     int `json:"probes"`
+	Probes     int `json:"polls"`
 	BackingOff int `json:"backing_off"`
 	// Waiting are the probes that are due and wait for their device, or for room.
 	Waiting int `json:"waiting"`
@@ -74,7 +74,7 @@ func (c *counts) lateBy(d time.Duration) {
 }
 
 // Stats may be asked for at any time.
-func (s *Sense) Stats() Stats {
+func (s *Poller) Stats() Stats {
 	out := Stats{
 		Reads: s.counts.reads.Load(), Failures: s.counts.failures.Load(),
 		Samples: s.counts.samples.Load(), Dropped: s.counts.dropped.Load(),

@@ -103,7 +103,7 @@ func TestLateness(t *testing.T) {
 	}
 	c.lateBy(-time.Second) // earlier is not late
 	c.lateBy(150 * time.Millisecond)
-	s := (&Sense{}).Stats()
+	s := (&Poller{}).Stats()
 	if s.Late.Quantile(0.99) != 0 {
 		t.Errorf("of none: %v", s.Late.Quantile(0.99))
 	}

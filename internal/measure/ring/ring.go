@@ -181,7 +181,7 @@ func unbroken(tail []ferrule.Sample, interval time.Duration) []ferrule.Sample {
 
 // Next is what follows from a read: the Ring, and what is new in it. The Ring may be
 // the same, and nothing new, if the read came too early to tell.
-func (r *Ring) Next(read Read) (next *Ring, series ferrule.Series) {
+func (r *Ring) Next(read Read) (next *Ring, series ferrule.SampleBatch) {
 	if read.Interval <= 0 || read.Came.Before(read.Sent) {
 		return r, series
 	}
@@ -203,9 +203,9 @@ func (r *Ring) Next(read Read) (next *Ring, series ferrule.Series) {
 }
 
 // begin records all that a ring holds when it is first read.
-func begin(read Read) (*Ring, ferrule.Series) {
+func begin(read Read) (*Ring, ferrule.SampleBatch) {
 	if len(read.Values) == 0 {
-		return nil, ferrule.Series{}
+		return nil, ferrule.SampleBatch{}
 	}
 	fast := usual(read.Interval)
 	now := span{-read.Came.Sub(read.Sent), 0}
@@ -234,7 +234,7 @@ func (r *Ring) cut(read Read) *Ring {
 }
 
 // move is the ring after it has moved on.
-func (r *Ring) move(read Read, now span, s shift) (*Ring, ferrule.Series) {
+func (r *Ring) move(read Read, now span, s shift) (*Ring, ferrule.SampleBatch) {
 	next := *r
 	next.values, next.partly, next.alike = read.Values, false, s.alike
 	if s.loose != (rates{}) {

@@ -59,15 +59,15 @@ type keeper struct {
 	lenient  bool // the device does not do what is taken for granted
 	next     int  // the first sample that may be recorded
 	recorded int
-	holes    map[ferrule.HoleReason]int
-	missing  map[ferrule.HoleReason]int
+	holes    map[ferrule.GapReason]int
+	missing  map[ferrule.GapReason]int
 	within   []time.Duration
 	err      []time.Duration
 }
 
 func newKeeper(t *testing.T, d *device) *keeper {
 	base := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	return &keeper{t: t, d: d, base: base, holes: make(map[ferrule.HoleReason]int), missing: make(map[ferrule.HoleReason]int)}
+	return &keeper{t: t, d: d, base: base, holes: make(map[ferrule.GapReason]int), missing: make(map[ferrule.GapReason]int)}
 }
 
 // read has the device asked at a time.
@@ -77,32 +77,32 @@ func (k *keeper) read(at, trip time.Duration) Read {
 }
 
 // take checks a series that came of a read of the whole ring.
-func (k *keeper) take(s ferrule.Series) {
+func (k *keeper) take(s ferrule.SampleBatch) {
 	k.t.Helper()
 	first := len(k.d.all) - len(s.Samples) // the newest are recorded, none left out
 	if len(s.Samples) == 0 {
-		if len(s.Holes) > 0 {
-			k.t.Fatalf("a hole without a sample after it: %+v", s.Holes)
+		if len(s.Gaps) > 0 {
+			k.t.Fatalf("a hole without a sample after it: %+v", s.Gaps)
 		}
 		return
 	}
 	switch lost := first - k.next; {
 	case lost < 0:
 		k.t.Fatalf("at %v, %d samples are recorded twice", k.d.taken[first], -lost)
-	case len(s.Holes) == 0 && lost > 0:
+	case len(s.Gaps) == 0 && lost > 0:
 		k.t.Fatalf("at %v, %d samples are missing, and no hole tells", k.d.taken[first], lost)
-	case len(s.Holes) > 1:
-		k.t.Fatalf("%d holes in one read", len(s.Holes))
-	case len(s.Holes) == 1:
-		h := s.Holes[0]
-		if h.Most < lost && !k.lenient {
-			k.t.Fatalf("a hole of at most %d samples, and %d are missing", h.Most, lost)
+	case len(s.Gaps) > 1:
+		k.t.Fatalf("%d holes in one read", len(s.Gaps))
+	case len(s.Gaps) == 1:
+		h := s.Gaps[0]
+		if h.MaxMissing < lost && !k.lenient {
+			k.t.Fatalf("a hole of at most %d samples, and %d are missing", h.MaxMissing, lost)
 		}
 		if !h.To.Equal(s.Samples[0].Time) || h.From.After(h.To) {
 			k.t.Fatalf("a hole from %v to %v, before a sample at %v", h.From, h.To, s.Samples[0].Time)
 		}
-		k.holes[h.Why]++
-		k.missing[h.Why] += lost
+		k.holes[h.Reason]++
+		k.missing[h.Reason] += lost
 	}
 	for i, sample := range s.Samples {
 		if sample.Value != k.d.all[first+i] {
@@ -189,7 +189,7 @@ func TestSixHours(t *testing.T) {
 				lost++
 			default:
 				reads++
-				var series ferrule.Series
+				var series ferrule.SampleBatch
 				ring, series = ring.Next(Read{k.base.Add(sent), k.base.Add(sent + trip), d.ring(), d.interval, d.size})
 				k.take(series)
 			}
@@ -243,10 +243,10 @@ func TestAnyRing(t *testing.T) {
 				k.next = len(d.all) - len(read.Values)
 			}
 			if !killed && r.IntN(30) > 0 {
-				var s ferrule.Series
+				var s ferrule.SampleBatch
 				ring, s = ring.Next(read)
 				k.take(s)
-				if len(s.Holes) > 0 {
+				if len(s.Gaps) > 0 {
 					tail = nil
 				}
 				tail = append(tail, s.Samples...)
@@ -271,7 +271,7 @@ func steady(interval time.Duration, size int) *device {
 func (k *keeper) readEvery(ring *Ring, from, every time.Duration, times int) (*Ring, time.Duration) {
 	k.t.Helper()
 	for range times {
-		var s ferrule.Series
+		var s ferrule.SampleBatch
 		ring, s = ring.Next(k.read(from, 10*time.Millisecond))
 		k.take(s)
 		from += every
@@ -347,7 +347,7 @@ func TestRestartWhileFilling(t *testing.T) {
 	ring, _ := (*Ring)(nil).Next(Read{at, at, []float64{1, 2}, time.Minute, 300})
 	at = at.Add(100 * time.Second)
 	_, s := ring.Next(Read{at, at, []float64{8, 9}, time.Minute, 300})
-	if len(s.Samples) != 2 || len(s.Holes) != 1 || s.Holes[0].Why != ferrule.Restart || s.Holes[0].Most != 1 {
+	if len(s.Samples) != 2 || len(s.Gaps) != 1 || s.Gaps[0].Reason != ferrule.Restart || s.Gaps[0].MaxMissing != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -360,7 +360,7 @@ func TestSmallerThanSaid(t *testing.T) {
 	for at := time.Second; at < time.Minute; at += 1500 * time.Millisecond {
 		read := k.read(at, 5*time.Millisecond)
 		read.Size = 100
-		var s ferrule.Series
+		var s ferrule.SampleBatch
 		ring, s = ring.Next(read)
 		k.take(s)
 	}
@@ -379,7 +379,7 @@ func TestResume(t *testing.T) {
 			var tail []ferrule.Sample
 			var ring *Ring
 			for now := time.Second; now < 30*time.Minute; now += 24 * time.Second {
-				var s ferrule.Series
+				var s ferrule.SampleBatch
 				ring, s = ring.Next(k.read(now, 10*time.Millisecond))
 				k.take(s)
 				tail = append(tail, s.Samples...)
@@ -408,7 +408,7 @@ func TestResumeSlow(t *testing.T) {
 		var tail []ferrule.Sample
 		var ring *Ring
 		for n := range 100 {
-			var s ferrule.Series
+			var s ferrule.SampleBatch
 			read := k.read(time.Second+time.Duration(n)*24*time.Second, 10*time.Millisecond)
 			if n%17 == 16 { // it was killed
 				ring = Resume(tail[len(tail)-120:], read.Came, d.interval, d.size)
@@ -453,7 +453,7 @@ func TestFlat(t *testing.T) {
 		t.Errorf("while it fills: %v", k)
 	}
 	for range 50 {
-		var s ferrule.Series
+		var s ferrule.SampleBatch
 		ring, s = ring.Next(k.read(now, 10*time.Millisecond))
 		k.take(s)
 		now = ring.Due(k.base.Add(now + 24*time.Second)).Sub(k.base)
@@ -468,14 +468,14 @@ func TestNoNumber(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	nan := math.NaN()
 	ring, s := (*Ring)(nil).Next(Read{at, at, []float64{nan, 1, nan, nan, 2, nan}, time.Second, 8})
-	if len(s.Samples) != 2 || len(s.Holes) != 3 || s.Holes[1].Why != ferrule.Silent || s.Holes[1].Most != 2 {
+	if len(s.Samples) != 2 || len(s.Gaps) != 3 || s.Gaps[1].Reason != ferrule.Silent || s.Gaps[1].MaxMissing != 2 {
 		t.Fatalf("%+v", s)
 	}
-	if h := s.Holes[1]; !h.From.Equal(s.Samples[0].Time) || !h.To.Equal(s.Samples[1].Time) {
+	if h := s.Gaps[1]; !h.From.Equal(s.Samples[0].Time) || !h.To.Equal(s.Samples[1].Time) {
 		t.Errorf("the hole is from %v to %v, between %v and %v", h.From, h.To, s.Samples[0].Time, s.Samples[1].Time)
 	}
 	at = at.Add(2 * time.Second)
-	if _, s = ring.Next(Read{at, at, []float64{nan, 1, nan, nan, 2, nan, 3, 4}, time.Second, 8}); len(s.Samples) != 2 || len(s.Holes) != 0 {
+	if _, s = ring.Next(Read{at, at, []float64{nan, 1, nan, nan, 2, nan, 3, 4}, time.Second, 8}); len(s.Samples) != 2 || len(s.Gaps) != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -495,7 +495,7 @@ func TestNoNumberIsNoLikeness(t *testing.T) {
 	}
 	ring, _ := (*Ring)(nil).Next(Read{at, at, before, time.Second, 20})
 	at = at.Add(8 * time.Second)
-	if _, s := ring.Next(Read{at, at, after, time.Second, 20}); len(s.Holes) == 0 || s.Holes[0].Why != ferrule.Restart {
+	if _, s := ring.Next(Read{at, at, after, time.Second, 20}); len(s.Gaps) == 0 || s.Gaps[0].Reason != ferrule.Restart {
 		t.Errorf("%+v", s)
 	}
 }
@@ -520,10 +520,10 @@ func FuzzNext(f *testing.F) {
 			}
 			sent := at
 			at = at.Add(time.Duration(b-249) * time.Duration(ms) * time.Millisecond)
-			var s ferrule.Series
+			var s ferrule.SampleBatch
 			ring, s = ring.Next(Read{sent, at, values, time.Duration(ms) * time.Millisecond, int(size)})
 			s.Signal = "fuzz"
-			r := ferrule.Reading{Device: "d", Node: "n", Probe: "p", Series: []ferrule.Series{s}}
+			r := ferrule.Reading{Device: "d", Node: "n", Poll: "p", Batches: []ferrule.SampleBatch{s}}
 			if err := r.Check(); err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 type shift struct {
 	least, most int
 	// why is why samples are missing, if they are.
-	why ferrule.HoleReason
+	why ferrule.GapReason
 	// alike tells that what was read would fit otherwise, and time alone decides.
 	alike bool
 	// loose is how fast the device samples, if it does not do so as it says.

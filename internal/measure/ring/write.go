@@ -36,7 +36,7 @@ type writer struct {
 	wall   time.Time     // when the answer came, by the clock
 	now    time.Duration // and as the ring counts
 	last   time.Duration // when the last sample was taken
-	series ferrule.Series
+	series ferrule.SampleBatch
 	hole   bool // the last hole goes on
 }
 
@@ -44,13 +44,13 @@ type writer struct {
 func (w *writer) at(t time.Duration) time.Time { return w.wall.Add(t - w.now) }
 
 // missing notes that samples may be missing after the last.
-func (w *writer) missing(why ferrule.HoleReason, most int) {
-	if n := len(w.series.Holes); w.hole || n == ferrule.MaxHoles { // of too many, the last is a long one
-		w.series.Holes[n-1].Most += most
+func (w *writer) missing(why ferrule.GapReason, most int) {
+	if n := len(w.series.Gaps); w.hole || n == ferrule.MaxGaps { // of too many, the last is a long one
+		w.series.Gaps[n-1].MaxMissing += most
 		w.hole = true
 		return
 	}
-	w.series.Holes = append(w.series.Holes, ferrule.Hole{From: w.at(w.last), Why: why, Most: most})
+	w.series.Gaps = append(w.series.Gaps, ferrule.Gap{From: w.at(w.last), Reason: why, MaxMissing: most})
 	w.hole = true
 }
 
@@ -73,12 +73,12 @@ func (w *writer) add(likely time.Duration, within span, v float64) {
 
 func (w *writer) closeHole() {
 	if w.hole {
-		w.series.Holes[len(w.series.Holes)-1].To = w.at(w.last)
+		w.series.Gaps[len(w.series.Gaps)-1].To = w.at(w.last)
 		w.hole = false
 	}
 }
 
-func (w *writer) end() ferrule.Series {
+func (w *writer) end() ferrule.SampleBatch {
 	w.closeHole()
 	return w.series
 }

@@ -64,10 +64,10 @@ type Config struct {
 	Calls     Calls      `yaml:"calls"`
 	Retry     Retry      `yaml:"retry"`
 	Journal   Journal    `yaml:"journal"`
-	Bus       Bus        `yaml:"bus"`
-	Sense     Sense      `yaml:"sense"`
+	Cluster   Cluster    `yaml:"cluster"`
+	Polling   Polling    `yaml:"polling"`
 	History   History    `yaml:"history"`
-	Observe   Observe    `yaml:"observe"`
+	Telemetry Telemetry  `yaml:"telemetry"`
 }
 
 // Devices names the devices that the owner asks for.
@@ -79,18 +79,18 @@ type Devices struct {
 
 // SerialDevice is a board on a serial port.
 type SerialDevice struct {
-	Port  string `yaml:"port"`
-	Baud  int    `yaml:"baud"`
-	Name  string `yaml:"name"`
-	Held  bool   `yaml:"held"`
-	Reset string `yaml:"reset"`
+	Port    string `yaml:"port"`
+	Baud    int    `yaml:"baud"`
+	Name    string `yaml:"name"`
+	Pending bool   `yaml:"pending"`
+	Reset   string `yaml:"reset"`
 }
 
 // TCPDevice is a board that listens on a TCP port.
 type TCPDevice struct {
 	Address string `yaml:"address"`
 	Name    string `yaml:"name"`
-	Held    bool   `yaml:"held"`
+	Pending bool   `yaml:"pending"`
 }
 
 // HTTPDevice is a device that is an MCP server.
@@ -99,9 +99,9 @@ type HTTPDevice struct {
 	URL  string `yaml:"url"`
 	Name string `yaml:"name"`
 	// Token is sent to the device, or File is where it stands.
-	Token string `yaml:"token"`
-	File  string `yaml:"file"`
-	Held  bool   `yaml:"held"`
+	Token   string `yaml:"token"`
+	File    string `yaml:"file"`
+	Pending bool   `yaml:"pending"`
 }
 
 // Auto is the URL of devices that announce themselves.
@@ -193,7 +193,7 @@ type Journal struct {
 const syncAlways = "always"
 
 // Bus is about other nodes.
-type Bus struct {
+type Cluster struct {
 	Mode        string   `yaml:"mode"`
 	Node        string   `yaml:"node"`
 	Tenant      string   `yaml:"tenant"`
@@ -224,15 +224,15 @@ func Default() Config {
 		Endpoints: []Endpoint{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
 		Journal:   Journal{Sync: syncAlways},
-		Bus: Bus{
+		Cluster: Cluster{
 			Mode: string(b.Mode), Tenant: b.Tenant, Servers: []string{}, Domain: b.Domain, Shards: b.Shards, Replicas: b.Replicas,
 			Store: b.Store >> 20, View: b.View,
 		},
-		Sense: Sense{Enabled: s.Enabled, Fastest: Interval(s.Fastest), InFlight: s.InFlight},
+		Polling: Polling{Enabled: s.Enabled, Fastest: Interval(s.Fastest), InFlight: s.InFlight},
 		History: History{
 			Enabled: true, Sync: Interval(h.Sync), Raw: Interval(h.Raw), Minutes: Interval(h.Minutes), Hours: Interval(h.Hours), Size: h.Size >> 20,
 		},
-		Observe: Observe{Metrics: o.Metrics, Readings: o.Readings, Traces: Traces{Endpoint: o.Endpoint, Ratio: o.Ratio}},
+		Telemetry: Telemetry{Metrics: o.Metrics, Readings: o.Readings, Traces: Traces{Endpoint: o.Endpoint, Ratio: o.Ratio}},
 	}
 }
 
@@ -250,7 +250,7 @@ func Load(path string) (Config, error) {
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
-	files := []*string{&c.Bus.Credentials, &c.Bus.CA}
+	files := []*string{&c.Cluster.Credentials, &c.Cluster.CA}
 	for i := range c.Auth.Tokens {
 		files = append(files, &c.Auth.Tokens[i].File)
 	}
@@ -312,7 +312,7 @@ func (c Config) Check() error {
 	if err := c.TCP(nil).Check(); err != nil {
 		return fmt.Errorf("devices.tcp: %w", err)
 	}
-	if err := c.Web(nil).Check(); err != nil {
+	if err := c.HTTP(nil).Check(); err != nil {
 		return fmt.Errorf("devices.http: %w", err)
 	}
 	if err := c.checkNames(); err != nil {
@@ -337,17 +337,17 @@ func (c Config) Check() error {
 	if err := j.Check(); err != nil {
 		return fmt.Errorf("journal.%w", err)
 	}
-	if err := c.BusConfig().Check(); err != nil {
-		return fmt.Errorf("bus.%w", err)
+	if err := c.ClusterConfig().Check(); err != nil {
+		return fmt.Errorf("cluster.%w", err)
 	}
-	if err := c.SenseConfig().Check(); err != nil {
-		return fmt.Errorf("sense.%w", err)
+	if err := c.PollerConfig().Check(); err != nil {
+		return fmt.Errorf("polling.%w", err)
 	}
 	if err := c.HistoryConfig().Check(); err != nil {
 		return fmt.Errorf("history.%w", err)
 	}
-	if err := c.ObserveConfig().Check(); err != nil {
-		return fmt.Errorf("observe.%w", err)
+	if err := c.TelemetryConfig().Check(); err != nil {
+		return fmt.Errorf("telemetry.%w", err)
 	}
 	return nil
 }
@@ -422,9 +422,9 @@ func (c Config) checkNames() error {
 // Serial is the config of the medium, with the dialects to try.
 func (c Config) Serial(dialects []string) serial.Config {
 	out := serial.DefaultConfig()
-	out.Dialects = dialects
+	out.Protocols = dialects
 	for _, d := range c.Devices.Serial {
-		out.Ports = append(out.Ports, serial.Port{Path: d.Port, Baud: d.Baud, Name: d.Name, Held: d.Held, Reset: serial.Reset(d.Reset)})
+		out.Ports = append(out.Ports, serial.Port{Path: d.Port, Baud: d.Baud, Name: d.Name, Pending: d.Pending, Reset: serial.Reset(d.Reset)})
 	}
 	return out
 }
@@ -432,7 +432,7 @@ func (c Config) Serial(dialects []string) serial.Config {
 // TCP is the config of the medium, with the dialects to try.
 func (c Config) TCP(dialects []string) tcp.Config {
 	out := tcp.DefaultConfig()
-	out.Dialects = dialects
+	out.Protocols = dialects
 	for _, d := range c.Devices.TCP {
 		out.Boards = append(out.Boards, tcp.Board(d))
 	}
@@ -440,7 +440,7 @@ func (c Config) TCP(dialects []string) tcp.Config {
 }
 
 // Web is the config of the medium, with the dialects to try.
-func (c Config) Web(dialects []string) httpclient.Config {
+func (c Config) HTTP(dialects []string) httpclient.Config {
 	out := httpclient.DefaultConfig()
 	out.Dialects = dialects
 	for _, d := range c.Devices.HTTP {
@@ -448,7 +448,7 @@ func (c Config) Web(dialects []string) httpclient.Config {
 			out.Browse = true
 			continue
 		}
-		out.Devices = append(out.Devices, httpclient.Device{URL: d.URL, Name: d.Name, Token: d.Token, TokenFile: d.File, Held: d.Held})
+		out.Devices = append(out.Devices, httpclient.Device{URL: d.URL, Name: d.Name, Token: d.Token, TokenFile: d.File, Pending: d.Pending})
 	}
 	return out
 }
@@ -541,11 +541,11 @@ func (c Config) JournalConfig() (journal.Config, error) {
 
 // BusConfig is the config of the engine. A node that is given no name is called
 // after its machine.
-func (c Config) BusConfig() cluster.Config {
+func (c Config) ClusterConfig() cluster.Config {
 	out := cluster.Config{
-		Mode: cluster.Mode(c.Bus.Mode), Node: c.Bus.Node, Tenant: c.Bus.Tenant, Servers: c.Bus.Servers,
-		Credentials: c.Bus.Credentials, CA: c.Bus.CA, Domain: c.Bus.Domain,
-		Shards: c.Bus.Shards, Replicas: c.Bus.Replicas, Store: c.Bus.Store << 20, View: c.Bus.View,
+		Mode: cluster.Mode(c.Cluster.Mode), Node: c.Cluster.Node, Tenant: c.Cluster.Tenant, Servers: c.Cluster.Servers,
+		Credentials: c.Cluster.Credentials, CA: c.Cluster.CA, Domain: c.Cluster.Domain,
+		Shards: c.Cluster.Shards, Replicas: c.Cluster.Replicas, Store: c.Cluster.Store << 20, View: c.Cluster.View,
 	}
 	if out.Node == "" {
 		out.Node = cluster.DefaultConfig().Node

@@ -86,7 +86,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
-	got, err := config.Parse([]byte("calls: {deadline: 5s, cache: 3s, in_flight: 4, per_minute: 60}\njournal: {sync: 2s}\ndevices:\n  tcp:\n    - {address: 'a:1', name: robot, held: true}\n"))
+	got, err := config.Parse([]byte("calls: {deadline: 5s, cache: 3s, in_flight: 4, per_minute: 60}\njournal: {sync: 2s}\ndevices:\n  tcp:\n    - {address: 'a:1', name: robot, pending: true}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,17 +109,17 @@ func TestParse(t *testing.T) {
 	if _, err := config.Parse([]byte("history: {raw: 2400h, minutes: 240h}\n")); err == nil || !strings.Contains(err.Error(), "history.minutes") {
 		t.Errorf("got %v", err)
 	}
-	if s := got.SenseConfig(); s != poller.DefaultConfig() {
+	if s := got.PollerConfig(); s != poller.DefaultConfig() {
 		t.Errorf("sense %+v", s)
 	}
-	if got, err := config.Parse([]byte("sense: {enabled: false, fastest: 1s, in_flight: 8}\n")); err != nil || got.SenseConfig() != (poller.Config{Fastest: time.Second, InFlight: 8}) {
-		t.Errorf("got %+v, %v", got.Sense, err)
+	if got, err := config.Parse([]byte("polling: {enabled: false, fastest: 1s, in_flight: 8}\n")); err != nil || got.PollerConfig() != (poller.Config{Fastest: time.Second, InFlight: 8}) {
+		t.Errorf("got %+v, %v", got.Polling, err)
 	}
-	got.Observe = config.Observe{Metrics: true, Readings: true, Traces: config.Traces{Endpoint: "http://h", Ratio: 0.5}}
-	if want := (telemetry.Config{Metrics: true, Readings: true, Endpoint: "http://h", Ratio: 0.5}); got.ObserveConfig() != want {
-		t.Errorf("got %+v", got.ObserveConfig())
+	got.Telemetry = config.Telemetry{Metrics: true, Readings: true, Traces: config.Traces{Endpoint: "http://h", Ratio: 0.5}}
+	if want := (telemetry.Config{Metrics: true, Readings: true, Endpoint: "http://h", Ratio: 0.5}); got.TelemetryConfig() != want {
+		t.Errorf("got %+v", got.TelemetryConfig())
 	}
-	if d := got.TCP([]string{"x"}); len(d.Boards) != 1 || d.Boards[0].Name != "robot" || !d.Boards[0].Held || d.Dialects[0] != "x" {
+	if d := got.TCP([]string{"x"}); len(d.Boards) != 1 || d.Boards[0].Name != "robot" || !d.Boards[0].Pending || d.Protocols[0] != "x" {
 		t.Errorf("got %+v", d)
 	}
 }
@@ -149,20 +149,20 @@ func TestParseRefuses(t *testing.T) {
 		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": want HOST:PORT`},
 		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
 		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices: name "a__b"`},
-		{"sense: {fastest: 1ms}\n", "sense.fastest: want from 10ms to 1h0m0s, got 1ms"},
-		{"sense: {fastest: often}\n", "sense.fastest: want a duration such as 30s, got often"},
+		{"polling: {fastest: 1ms}\n", "polling.fastest: want from 10ms to 1h0m0s, got 1ms"},
+		{"polling: {fastest: often}\n", "polling.fastest: want a duration such as 30s, got often"},
 		{"history: {size: 8}\n", "history.size: want at least 16 MiB, got 8"},
-		{"sense: {in_flight: 0}\n", "sense.in_flight: want from 1 to 4096, got 0"},
+		{"polling: {in_flight: 0}\n", "polling.in_flight: want from 1 to 4096, got 0"},
 		{"endpoints: [{name: home}]\n", "endpoints[0]: want a url, or a file that it stands in"},
 		{"endpoints: [{name: home, url: 'wss://h/', file: f}]\n", "endpoints[0]: want a url, or a file that it stands in"},
 		{"endpoints: [{name: home, url: 'https://h/?token=x'}]\n", "endpoints[0]: url: want an address such as wss://"},
 		{"endpoints: [{name: 'a:b', url: 'wss://h/'}]\n", `endpoints[0]: name "a:b"`},
 		{"endpoints: [{name: a, url: 'wss://h/'}, {name: a, file: f}]\n", `endpoints: name "a" is given twice`},
 		{"endpoints: [{name: a, file: f, limit: 100}]\n", "endpoints[0]: limit: want from 4096 to 1048576, got 100"},
-		{"observe: {metrics: false, readings: true}\n", "observe.readings: they are among the metrics, which are switched off"},
-		{"observe: {traces: {ratio: 2}}\n", "observe.traces.ratio: want from 0 to 1, got 2"},
-		{"observe: {traces: {endpoint: 'localhost:4318'}}\n", "observe.traces.endpoint: want a URL such as http://127.0.0.1:4318"},
-		{"observe: {traces: {endpoints: x}}\n", `unknown field "endpoints"`},
+		{"telemetry: {metrics: false, readings: true}\n", "telemetry.readings: they are among the metrics, which are switched off"},
+		{"telemetry: {traces: {ratio: 2}}\n", "telemetry.traces.ratio: want from 0 to 1, got 2"},
+		{"telemetry: {traces: {endpoint: 'localhost:4318'}}\n", "telemetry.traces.endpoint: want a URL such as http://127.0.0.1:4318"},
+		{"telemetry: {traces: {endpoints: x}}\n", `unknown field "endpoints"`},
 		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices: name "gateway" is the gateway's own`},
 	} {
 		if _, err := config.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -249,7 +249,7 @@ func TestDocumentedProbes(t *testing.T) {
 	_, example, _ := strings.Cut(string(doc), "```yaml\n")
 	example, _, _ = strings.Cut(example, "```")
 	file, err := config.ParseOverlay([]byte(example))
-	if err != nil || len(file.Probes) != 5 || file.Probes["current"].Ring.Size != 20 || *file.Probes["light_threshold"].Every != 0 {
+	if err != nil || len(file.Polls) != 5 || file.Polls["current"].Ring.Size != 20 || *file.Polls["light_threshold"].Every != 0 {
 		t.Errorf("%+v, %v", file, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Sense is about what devices measure.
-type Sense struct {
+type Polling struct {
 	Enabled  bool     `yaml:"enabled"`
 	Fastest  Interval `yaml:"fastest"`
 	InFlight int      `yaml:"in_flight"`
@@ -28,7 +28,7 @@ type History struct {
 }
 
 // Observe is about what the gateway tells of itself.
-type Observe struct {
+type Telemetry struct {
 	Metrics  bool   `yaml:"metrics"`
 	Readings bool   `yaml:"readings"`
 	Traces   Traces `yaml:"traces"`
@@ -42,8 +42,8 @@ type Traces struct {
 }
 
 // SenseConfig is the config of what is measured.
-func (c Config) SenseConfig() poller.Config {
-	return poller.Config{Enabled: c.Sense.Enabled, Fastest: time.Duration(c.Sense.Fastest), InFlight: c.Sense.InFlight}
+func (c Config) PollerConfig() poller.Config {
+	return poller.Config{Enabled: c.Polling.Enabled, Fastest: time.Duration(c.Polling.Fastest), InFlight: c.Polling.InFlight}
 }
 
 // HistoryConfig is the config of what is kept of it.
@@ -55,8 +55,8 @@ func (c Config) HistoryConfig() history.Config {
 }
 
 // ObserveConfig is the config of what is told about the gateway.
-func (c Config) ObserveConfig() telemetry.Config {
+func (c Config) TelemetryConfig() telemetry.Config {
 	return telemetry.Config{
-		Metrics: c.Observe.Metrics, Readings: c.Observe.Readings, Endpoint: c.Observe.Traces.Endpoint, Ratio: c.Observe.Traces.Ratio,
+		Metrics: c.Telemetry.Metrics, Readings: c.Telemetry.Readings, Endpoint: c.Telemetry.Traces.Endpoint, Ratio: c.Telemetry.Traces.Ratio,
 	}
 }

@@ -20,8 +20,8 @@ func (drawer) Append(ferrule.Entry, bool) error { return nil }
 type oneBoard struct{}
 
 var (
-	robot    = &ferrule.Device{ID: "robot", Kind: "k", Node: "here", Medium: "tcp", Dialect: "mcpu", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
-	manifest = &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads}, {Name: "move"}}, Acts: []ferrule.Act{ferrule.Read}}
+	robot    = &ferrule.Device{ID: "robot", Kind: "k", Node: "here", Transport: "tcp", Protocol: "mcpu", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
+	manifest = &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads}, {Name: "move"}}, Operations: []ferrule.Operation{ferrule.ReadResource}}
 	robby    = ferrule.Principal{Role: ferrule.Agent, Name: "robby"}
 )
 

@@ -20,15 +20,15 @@ type metered struct {
 }
 
 func meteredOf(call *ferrule.Call) *metered {
-	kept, _ := call.Metered.(*metered)
+	kept, _ := call.MeterState.(*metered)
 	return kept
 }
 
 // meter makes the Meter of a part.
-func (o *Observer) meter(name string) ferrule.Meter {
+func (o *Telemetry) meter(name string) ferrule.Meter {
 	p := o.part(name)
 	switch name {
-	case ferrule.PartRoad:
+	case ferrule.PartPipeline:
 		return &road{p}
 	case ferrule.PartLane:
 		return &leaf{p, &o.waits}
@@ -49,11 +49,11 @@ func (o *Observer) meter(name string) ferrule.Meter {
 
 // part is what the Meters have in common.
 type part struct {
-	o    *Observer
+	o    *Telemetry
 	name string
 }
 
-func (o *Observer) part(name string) part { return part{o, name} }
+func (o *Telemetry) part(name string) part { return part{o, name} }
 
 // begin begins a span.
 func (p part) begin(ctx context.Context, kept *metered) (context.Context, ferrule.Span) {
@@ -103,14 +103,14 @@ func (m *road) Begin(ctx context.Context, call *ferrule.Call) (context.Context, 
 		kept = &metered{timed: true}
 	}
 	if kept != nil {
-		call.Metered = kept
+		call.MeterState = kept
 	}
 	return m.beginAt(ctx, now, kept)
 }
 
 func (m *road) End(span ferrule.Span, call *ferrule.Call, err error) {
 	took, _ := m.end(span, meteredOf(call), call, err)
-	call.Metered = nil
+	call.MeterState = nil
 	m.o.whole.add(call, took)
 	m.o.calls.add(call, err)
 	m.o.inFlight[roleOf(call.Principal.Role)].Add(-1)
@@ -181,7 +181,7 @@ func (m *serve) Begin(ctx context.Context, call *ferrule.Call) (context.Context,
 		if from := remote(call.Parent); from.IsSampled() {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, from)
 			kept = &metered{traced: true}
-			call.Metered = kept
+			call.MeterState = kept
 		}
 	}
 	return m.begin(ctx, kept)
@@ -205,12 +205,12 @@ func (m *entrance) Begin(ctx context.Context, call *ferrule.Call) (context.Conte
 	if !s.SpanContext().IsSampled() {
 		return ctx, ferrule.Span{}
 	}
-	call.Metered = &metered{traced: true}
+	call.MeterState = &metered{traced: true}
 	return inside, ferrule.Span{Of: s}
 }
 
 func (m *entrance) End(span ferrule.Span, call *ferrule.Call, err error) {
-	call.Metered = nil
+	call.MeterState = nil
 	if s, ok := span.Of.(trace.Span); ok {
 		m.o.traces.end(s, m.name, call, err)
 	}

@@ -81,7 +81,7 @@ func metric(name, help string, labels ...string) *prometheus.Desc {
 }
 
 // Handler serves the metrics; it is nil if there are none.
-func (o *Observer) Handler() http.Handler {
+func (o *Telemetry) Handler() http.Handler {
 	if !o.parts.Config.Metrics {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (o *Observer) Handler() http.Handler {
 }
 
 // collector tells of what was counted when it is asked. It is a prometheus.Collector.
-type collector struct{ *Observer }
+type collector struct{ *Telemetry }
 
 // Describe implements prometheus.Collector. It names nothing: what there is depends on
 // what the gateway is made of.
@@ -183,8 +183,8 @@ func collectDevices(to told, each func(func(*ferrule.Device))) {
 	type sort struct{ state, dialect, medium string }
 	counts, held := make(map[sort]int), 0
 	each(func(dev *ferrule.Device) {
-		counts[sort{string(dev.State), dev.Dialect, dev.Medium}]++
-		if dev.Trust == ferrule.TrustHeld {
+		counts[sort{string(dev.State), dev.Protocol, dev.Transport}]++
+		if dev.Trust == ferrule.TrustPending {
 			held++
 		}
 	})
@@ -194,7 +194,7 @@ func collectDevices(to told, each func(func(*ferrule.Device))) {
 	to.gauge(devicesHeld, float64(held))
 }
 
-func (c collector) collectBus(to told, b Bus) {
+func (c collector) collectBus(to told, b Cluster) {
 	to.gauge(busInfo, 1, b.Mode, c.parts.Node, b.Tenant)
 	to.gauge(busWorking, truth(b.Working))
 	to.gauge(busNodes, float64(b.Nodes))
@@ -205,7 +205,7 @@ func (c collector) collectBus(to told, b Bus) {
 	to.gauge(busServing, float64(b.Serving))
 }
 
-func collectSense(to told, s Sense) {
+func collectSense(to told, s Poller) {
 	to.gauge(senseDevices, float64(s.Devices))
 	to.gauge(senseProbes, float64(s.Probes))
 	to.gauge(senseBacking, float64(s.BackingOff))

@@ -24,7 +24,7 @@ import (
 )
 
 // everything is an Observer that has all to tell.
-func everything(t *testing.T) *telemetry.Observer {
+func everything(t *testing.T) *telemetry.Telemetry {
 	t.Helper()
 	cfg := telemetry.DefaultConfig()
 	cfg.Readings, cfg.Endpoint = true, "http://127.0.0.1:9"
@@ -36,20 +36,20 @@ func everything(t *testing.T) *telemetry.Observer {
 		Sources: telemetry.Sources{
 			Devices: func(fn func(*ferrule.Device)) {
 				fn(robot)
-				fn(&ferrule.Device{State: ferrule.StateOnline, Medium: "tcp", Dialect: "mcpu"})
-				fn(&ferrule.Device{State: ferrule.StateOffline, Medium: "serial", Trust: ferrule.TrustHeld})
+				fn(&ferrule.Device{State: ferrule.StateOnline, Transport: "tcp", Protocol: "mcpu"})
+				fn(&ferrule.Device{State: ferrule.StateOffline, Transport: "serial", Trust: ferrule.TrustPending})
 			},
 			Lanes:    func() telemetry.Lanes { return telemetry.Lanes{Busy: 2, Waiting: 3} },
 			Cache:    func() telemetry.Cache { return telemetry.Cache{Hits: 4, Misses: 5, Entries: 6, Bytes: 7, Limited: 8} },
 			Sessions: func() int { return 9 },
-			Bus: func() telemetry.Bus {
-				return telemetry.Bus{Mode: "join", Tenant: "acme", Working: true, Nodes: 10, Records: 11, Spooled: 12, Lost: 13, Sending: 14, Serving: 15}
+			Bus: func() telemetry.Cluster {
+				return telemetry.Cluster{Mode: "join", Tenant: "acme", Working: true, Nodes: 10, Records: 11, Spooled: 12, Lost: 13, Sending: 14, Serving: 15}
 			},
 			Journal: func() telemetry.Journal {
 				return telemetry.Journal{Records: 16, Failures: 17, Bytes: 18, Healthy: true}
 			},
-			Sense: func() telemetry.Sense {
-				return telemetry.Sense{
+			Sense: func() telemetry.Poller {
+				return telemetry.Poller{
 					Devices: 29, Probes: 19, BackingOff: 20, Waiting: 30, Reads: 121, Failures: 21, Samples: 22, Dropped: 31,
 					LateBounds: []time.Duration{5 * time.Millisecond, time.Second}, LateCounts: []uint64{23, 24, 25}, LateSum: 26 * time.Second,
 				}
@@ -63,7 +63,7 @@ func everything(t *testing.T) *telemetry.Observer {
 
 // fetch is what /metrics tells: all of it, and the type and the labels of each metric, by
 // name.
-func fetch(t *testing.T, o *telemetry.Observer) (text string, all map[string]string) {
+func fetch(t *testing.T, o *telemetry.Telemetry) (text string, all map[string]string) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	o.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -113,15 +113,15 @@ func TestMetrics(t *testing.T) {
 		{Principal: robby, Device: "robot", Tool: "look"},
 		{Principal: robby, Device: "robot", Tool: "look"},
 		{Principal: robby, Device: "robot", Tool: "move"},
-		{Principal: robby, Device: "robot", Act: ferrule.Read, Tool: "file:///log"},
+		{Principal: robby, Device: "robot", Operation: ferrule.ReadResource, Tool: "file:///log"},
 		{Principal: ferrule.Principal{Role: ferrule.Person}, Device: "nobody", Tool: "look"},
-		{Principal: ferrule.Principal{Role: "stranger"}, Device: "robot", Act: "dance", Tool: "look"},
+		{Principal: ferrule.Principal{Role: "stranger"}, Device: "robot", Operation: "dance", Tool: "look"},
 	} {
 		handle(t.Context(), &call)
 	}
 	o.Synced(3 * time.Millisecond)
 	now := time.Now()
-	o.Measured(ferrule.Reading{Device: "robot", Node: "here", Probe: "room", Time: now, Series: []ferrule.Series{
+	o.Measured(ferrule.Reading{Device: "robot", Node: "here", Poll: "room", Time: now, Batches: []ferrule.SampleBatch{
 		{Signal: "temperature", Unit: "°C", Samples: []ferrule.Sample{{Time: now, Value: 20}, {Time: now, Value: 21.5}}},
 		{Signal: "silent"},
 	}})
@@ -190,9 +190,9 @@ func TestStages(t *testing.T) {
 		lane := ferrule.Measured(m.Of(ferrule.PartLane), wait(3*time.Second))
 		inner := ferrule.Measured(m.Of("inner"), wait(2*time.Second, lane, device, lane))
 		outer := ferrule.Measured(m.Of("outer"), wait(time.Second, inner))
-		handle := ferrule.Measured(m.Of(ferrule.PartRoad), outer)
+		handle := ferrule.Measured(m.Of(ferrule.PartPipeline), outer)
 		for range 2 {
-			if call := (&ferrule.Call{Principal: robby}); call.Metered != nil {
+			if call := (&ferrule.Call{Principal: robby}); call.MeterState != nil {
 				t.Error("something is left with the call")
 			} else {
 				handle(t.Context(), call)
@@ -233,7 +233,7 @@ func TestReadings(t *testing.T) {
 		cfg.Readings = true
 		o := telemetry.New(telemetry.Parts{Config: cfg})
 		measure := func(device, signal string, value float64) {
-			o.Measured(ferrule.Reading{Device: device, Series: []ferrule.Series{{Signal: signal, Unit: "\xff\x00", Samples: []ferrule.Sample{{Value: value}}}}})
+			o.Measured(ferrule.Reading{Device: device, Batches: []ferrule.SampleBatch{{Signal: signal, Unit: "\xff\x00", Samples: []ferrule.Sample{{Value: value}}}}})
 		}
 		for i := range 10_000 {
 			measure("many", fmt.Sprint("s", i), 1)
@@ -257,7 +257,7 @@ func TestReadings(t *testing.T) {
 		}
 	})
 	o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
-	o.Measured(ferrule.Reading{Device: "robot", Series: []ferrule.Series{{Signal: "s", Samples: []ferrule.Sample{{Value: 1}}}}})
+	o.Measured(ferrule.Reading{Device: "robot", Batches: []ferrule.SampleBatch{{Signal: "s", Samples: []ferrule.Sample{{Value: 1}}}}})
 	if text, _ := fetch(t, o); strings.Contains(text, "ferrule_reading") {
 		t.Error("readings are told that nobody asked for")
 	}
@@ -305,7 +305,7 @@ func told(t *testing.T) map[string]string {
 	t.Helper()
 	o := everything(t)
 	looked(newRoad(o.Meters(), answer))()
-	o.Measured(ferrule.Reading{Device: "robot", Series: []ferrule.Series{{Signal: "s", Unit: "V", Samples: []ferrule.Sample{{Value: 1}}}}})
+	o.Measured(ferrule.Reading{Device: "robot", Batches: []ferrule.SampleBatch{{Signal: "s", Unit: "V", Samples: []ferrule.Sample{{Value: 1}}}}})
 	_, all := fetch(t, o)
 	return all
 }

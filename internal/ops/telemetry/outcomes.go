@@ -9,21 +9,21 @@ import (
 
 // ends are what may come of a call. What is not known is the last.
 var ends = [...]string{
-	"ok", string(ferrule.NotFound), string(ferrule.Denied), string(ferrule.Invalid), string(ferrule.Limited), string(ferrule.Held),
+	"ok", string(ferrule.NotFound), string(ferrule.Denied), string(ferrule.Invalid), string(ferrule.Limited), string(ferrule.Pending),
 	string(ferrule.Offline), string(ferrule.Busy), string(ferrule.Refused), string(ferrule.Failed), string(ferrule.Unanswered),
 	string(ferrule.Cancelled), string(ferrule.Internal), other,
 }
 
 // acts are what calls ask for. What is not known is the last.
 var acts = [...]string{
-	"tool", string(ferrule.Read), string(ferrule.Get), string(ferrule.Complete), string(ferrule.Follow), string(ferrule.Leave), other,
+	"tool", string(ferrule.ReadResource), string(ferrule.GetPrompt), string(ferrule.Complete), string(ferrule.Subscribe), string(ferrule.Unsubscribe), other,
 }
 
 // outcomes counts calls, by what came of them, what they asked for, and who called.
 type outcomes [len(ends)][len(acts)][len(roles)]atomic.Uint64
 
 func (o *outcomes) add(call *ferrule.Call, err error) {
-	o[codeIndex(outcome(err))][actIndex(call.Act)][roleOf(call.Principal.Role)].Add(1)
+	o[codeIndex(outcome(err))][actIndex(call.Operation)][roleOf(call.Principal.Role)].Add(1)
 }
 
 // outcome is what came of a call, in a word.
@@ -41,8 +41,8 @@ func codeIndex(code string) int {
 	return len(ends) - 1
 }
 
-func actIndex(act ferrule.Act) int {
-	if act == ferrule.UseTool {
+func actIndex(act ferrule.Operation) int {
+	if act == ferrule.CallTool {
 		return 0
 	}
 	if i := slices.Index(acts[1:], string(act)); i >= 0 {

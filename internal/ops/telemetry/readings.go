@@ -31,7 +31,7 @@ type measured struct {
 }
 
 // Measured takes in a reading, if readings are told. It does not block.
-func (o *Observer) Measured(r ferrule.Reading) {
+func (o *Telemetry) Measured(r ferrule.Reading) {
 	if o.parts.Config.Readings {
 		o.readings.take(r, time.Now())
 	}
@@ -43,8 +43,8 @@ func (r *readings) take(reading ferrule.Reading, now time.Time) {
 	if r.last == nil {
 		r.last = make(map[signal]measured)
 	}
-	for i := range reading.Series {
-		s := &reading.Series[i]
+	for i := range reading.Batches {
+		s := &reading.Batches[i]
 		if len(s.Samples) == 0 {
 			continue
 		}

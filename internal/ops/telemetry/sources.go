@@ -14,9 +14,9 @@ type Sources struct {
 	Cache   func() Cache
 	// Sessions is how many agents are connected.
 	Sessions func() int
-	Bus      func() Bus
+	Bus      func() Cluster
 	Journal  func() Journal
-	Sense    func() Sense
+	Sense    func() Poller
 	History  func() History
 }
 
@@ -35,7 +35,7 @@ type Cache struct {
 }
 
 // Bus is how this node stands to others.
-type Bus struct {
+type Cluster struct {
 	Mode, Tenant string
 	Working      bool
 	Nodes        int    // others that live
@@ -54,7 +54,7 @@ type Journal struct {
 }
 
 // Sense is what is counted about readings that the gateway takes by itself.
-type Sense struct {
+type Poller struct {
 	Devices    int // that are asked
 	Probes     int // with which they are asked in turn
 	BackingOff int // of them, for devices that struggle

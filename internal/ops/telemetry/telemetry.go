@@ -70,7 +70,7 @@ type Parts struct {
 }
 
 // Observer measures the way of calls, and tells what it has measured.
-type Observer struct {
+type Telemetry struct {
 	parts Parts
 	began time.Time // its clock counts from here
 
@@ -90,8 +90,8 @@ type Observer struct {
 }
 
 // New makes an Observer. It sends nothing until Run runs.
-func New(p Parts) *Observer {
-	o := &Observer{parts: p, began: time.Now()}
+func New(p Parts) *Telemetry {
+	o := &Telemetry{parts: p, began: time.Now()}
 	if p.Config.Endpoint != "" {
 		o.traces = newTraces(p)
 	}
@@ -99,7 +99,7 @@ func New(p Parts) *Observer {
 }
 
 // Run sends traces until ctx ends, and then what is left.
-func (o *Observer) Run(ctx context.Context) error {
+func (o *Telemetry) Run(ctx context.Context) error {
 	if o.traces != nil {
 		o.traces.run(ctx)
 	}
@@ -109,7 +109,7 @@ func (o *Observer) Run(ctx context.Context) error {
 
 // Meters are those of the parts of the way; nil if nothing is observed. It is asked for
 // before calls are made.
-func (o *Observer) Meters() ferrule.Meters {
+func (o *Telemetry) Meters() ferrule.Meters {
 	if !o.parts.Config.Metrics && o.traces == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ const (
 )
 
 // Entrance has calls that come in by a front begin their way there.
-func (o *Observer) Entrance(front string, next ferrule.Handler) ferrule.Handler {
+func (o *Telemetry) Entrance(front string, next ferrule.Handler) ferrule.Handler {
 	if o.traces == nil {
 		return next
 	}
@@ -132,7 +132,7 @@ func (o *Observer) Entrance(front string, next ferrule.Handler) ferrule.Handler 
 }
 
 // Synced takes in how long the disk took for records of the journal.
-func (o *Observer) Synced(took time.Duration) { o.syncs.add(took) }
+func (o *Telemetry) Synced(took time.Duration) { o.syncs.add(took) }
 
 // now is the time of the Observer's clock, which costs less than the time of day.
-func (o *Observer) now() time.Duration { return time.Since(o.began) }
+func (o *Telemetry) now() time.Duration { return time.Since(o.began) }

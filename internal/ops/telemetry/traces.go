@@ -59,11 +59,11 @@ func (t *traces) end(s trace.Span, name string, call *ferrule.Call, err error) {
 		s.SetAttributes(attribute.String("error.type", code))
 	}
 	switch name {
-	case FrontAgent, FrontStdio, FrontControl, ferrule.PartRoad, ferrule.PartServe:
+	case FrontAgent, FrontStdio, FrontControl, ferrule.PartPipeline, ferrule.PartServe:
 		s.SetAttributes(about(call)...)
 	case ferrule.PartDevice:
 		if dev := call.Target.Device; dev != nil {
-			s.SetAttributes(attribute.String("ferrule.device.id", dev.ID), attribute.String("ferrule.device.medium", dev.Medium), attribute.String("ferrule.device.dialect", dev.Dialect))
+			s.SetAttributes(attribute.String("ferrule.device.id", dev.ID), attribute.String("ferrule.device.medium", dev.Transport), attribute.String("ferrule.device.dialect", dev.Protocol))
 		}
 	case ferrule.PartNode:
 		if dev := call.Target.Device; dev != nil && dev.Node != "" {
@@ -79,10 +79,10 @@ func about(call *ferrule.Call) []attribute.KeyValue {
 	all := []attribute.KeyValue{
 		attribute.String("ferrule.call.id", word(call.ID)),
 		attribute.String("ferrule.call.role", roles[roleOf(call.Principal.Role)]),
-		attribute.String("ferrule.call.act", acts[actIndex(call.Act)]),
+		attribute.String("ferrule.call.act", acts[actIndex(call.Operation)]),
 		attribute.String("ferrule.device.id", word(call.Device)),
 	}
-	if call.Act == ferrule.UseTool {
+	if call.Operation == ferrule.CallTool {
 		all = append(all, attribute.String("gen_ai.tool.name", ferrule.Clean(call.Tool, ferrule.MaxToolName)))
 	}
 	return all

@@ -67,7 +67,7 @@ func startCollector(t *testing.T) *collector {
 }
 
 // following is an Observer that follows calls, and how it is ended.
-func following(t *testing.T, endpoint string, ratio float64, log io.Writer) (o *telemetry.Observer, end func()) {
+func following(t *testing.T, endpoint string, ratio float64, log io.Writer) (o *telemetry.Telemetry, end func()) {
 	t.Helper()
 	cfg := telemetry.DefaultConfig()
 	cfg.Endpoint, cfg.Ratio = endpoint, ratio
@@ -172,7 +172,7 @@ func TestSampling(t *testing.T) {
 			handle := o.Entrance(telemetry.FrontControl, newRoad(o.Meters(), answer))
 			for range calls {
 				call := &ferrule.Call{Parent: test.parent, Principal: robby, Device: "robot", Tool: "look"}
-				if handle(t.Context(), call); call.Metered != nil {
+				if handle(t.Context(), call); call.MeterState != nil {
 					t.Fatal("something is left with the call")
 				}
 			}

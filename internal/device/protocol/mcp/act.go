@@ -29,20 +29,22 @@ func (s *session) actOf(call *ferrule.Call) (act, error) {
 	if !bytes.HasPrefix(bytes.TrimLeft(args, " \t\r\n"), []byte("{")) || !json.Valid(args) {
 		return act{}, ferrule.Errorf(ferrule.Invalid, "the arguments are no JSON object")
 	}
-	switch call.Act {
-	case ferrule.UseTool:
+	switch call.Operation {
+	case ferrule.CallTool:
 		return act{method: "tools/call", name: call.Tool, params: map[string]any{"name": call.Tool, "arguments": args}, read: readTool}, nil
-	case ferrule.Read:
+	case ferrule.ReadResource:
 		return act{method: "resources/read", name: call.Tool, params: map[string]any{"uri": call.Tool}, read: readResource}, nil
-	case ferrule.Get:
+	case ferrule.GetPrompt:
 		return act{method: "prompts/get", name: call.Tool, params: map[string]any{"name": call.Tool, "arguments": args}, read: readPrompt}, nil
 	case ferrule.Complete:
 		params, err := completion(call.Tool, args)
 		return act{method: "completion/complete", params: params, read: readCompletion}, err
-	case ferrule.Follow, ferrule.Leave:
-		return act{follow: func(ctx context.Context, c *underway) error { return s.follow(ctx, c, call.Act == ferrule.Follow) }}, nil
+	case ferrule.Subscribe, ferrule.Unsubscribe:
+		return act{follow: func(ctx context.Context, c *underway) error {
+			return s.follow(ctx, c, call.Operation == ferrule.Subscribe)
+		}}, nil
 	}
-	return act{}, ferrule.Errorf(ferrule.Invalid, "%s is nothing that can be asked of an MCP device", ferrule.Clean(string(call.Act), 32))
+	return act{}, ferrule.Errorf(ferrule.Invalid, "%s is nothing that can be asked of an MCP device", ferrule.Clean(string(call.Operation), 32))
 }
 
 // completion is what is asked about an argument.
@@ -66,7 +68,7 @@ func completion(name string, args []byte) (map[string]any, error) {
 // and is asked again with the answers.
 func (s *session) once(ctx context.Context, c *underway, a act) (*ferrule.Result, error) {
 	params := a.params
-	if knows := c.call.Knows; knows != nil {
+	if knows := c.call.Inputs; knows != nil {
 		params = maps.Clone(params)
 		answers := make(map[string]any)
 		for i, q := range knows.Questions {
@@ -90,7 +92,7 @@ func (s *session) once(ctx context.Context, c *underway, a act) (*ferrule.Result
 		return nil, err
 	}
 	if wants != nil {
-		return &ferrule.Result{Wants: wants}, nil
+		return &ferrule.Result{InputRequest: wants}, nil
 	}
 	return a.read(c.call, answer.result)
 }
@@ -104,7 +106,7 @@ func says(text []byte, word string) bool {
 }
 
 // wantsOf reads what a device wants to know first; nil if it wants nothing.
-func wantsOf(call *ferrule.Call, result []byte) (*ferrule.Wants, error) {
+func wantsOf(call *ferrule.Call, result []byte) (*ferrule.InputRequest, error) {
 	var in struct {
 		Type     string `json:"resultType"`
 		Requests map[string]struct {
@@ -119,7 +121,7 @@ func wantsOf(call *ferrule.Call, result []byte) (*ferrule.Wants, error) {
 	if len(in.Requests) == 0 || len(in.Requests) > maxQuestions {
 		return nil, ferrule.Errorf(ferrule.Failed, "%s wants to know something before it does %s, and does not say what", call.Device, call.Tool)
 	}
-	wants := &ferrule.Wants{State: in.State}
+	wants := &ferrule.InputRequest{State: in.State}
 	for _, name := range slices.Sorted(maps.Keys(in.Requests)) {
 		r := in.Requests[name]
 		if !slices.Contains(questions, r.Method) {

@@ -139,9 +139,9 @@ func converse(t *testing.T, link transport.Link) {
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- session.Run(ctx) }()
-	for _, act := range []ferrule.Act{ferrule.UseTool, ferrule.Read, ferrule.Get, ferrule.Complete, ferrule.Follow, ferrule.Leave} {
+	for _, act := range []ferrule.Operation{ferrule.CallTool, ferrule.ReadResource, ferrule.GetPrompt, ferrule.Complete, ferrule.Subscribe, ferrule.Unsubscribe} {
 		call, cancel := context.WithTimeout(ctx, 5*time.Second)
-		result, err := session.Invoke(call, &ferrule.Call{Device: "d", Act: act, Tool: "a", Args: json.RawMessage(`{"argument":"x","value":""}`)})
+		result, err := session.Invoke(call, &ferrule.Call{Device: "d", Operation: act, Tool: "a", Args: json.RawMessage(`{"argument":"x","value":""}`)})
 		cancel()
 		if err != nil {
 			ferrule.AsError(err) // it has a meaning

@@ -66,15 +66,15 @@ func parseServer(data []byte) (server, error) {
 func (s server) speaks(version string) bool { return slices.Contains(s.Versions, version) }
 
 // acts is what can be asked of the device beside calling tools.
-func (c capabilities) acts() (acts []ferrule.Act) {
+func (c capabilities) acts() (acts []ferrule.Operation) {
 	if c.Resources != nil {
-		acts = append(acts, ferrule.Read)
+		acts = append(acts, ferrule.ReadResource)
 		if c.Resources.Subscribe {
-			acts = append(acts, ferrule.Follow, ferrule.Leave)
+			acts = append(acts, ferrule.Subscribe, ferrule.Unsubscribe)
 		}
 	}
 	if c.Prompts != nil {
-		acts = append(acts, ferrule.Get)
+		acts = append(acts, ferrule.GetPrompt)
 	}
 	if named(c.Completions) || named(c.Completion) {
 		acts = append(acts, ferrule.Complete)
@@ -95,7 +95,7 @@ func named(capability json.RawMessage) bool {
 func (s *session) describe(ctx context.Context, about server) (*ferrule.Manifest, error) {
 	m := &ferrule.Manifest{
 		Model: about.Info.Name, Title: about.Info.Title, Version: about.Info.Version, Icons: icons(about.Info.Icons),
-		Instructions: about.Instructions, Acts: s.able.acts(),
+		Instructions: about.Instructions, Operations: s.able.acts(),
 	}
 	none := s.able.Tools == nil && s.able.Resources == nil && s.able.Prompts == nil // then it may have tools, and be short of words
 	lists := []struct {
@@ -298,7 +298,7 @@ func parseResource(raw []byte, template bool) (ferrule.Resource, bool) {
 	}
 	r := ferrule.Resource{
 		URI: entry.URI, Template: template, Name: entry.Name, Title: entry.Title, Text: entry.Description, MIME: entry.MIME,
-		Icons: icons(entry.Icons), For: entry.Annotations.regard(),
+		Icons: icons(entry.Icons), Annotations: entry.Annotations.regard(),
 	}
 	if entry.Size > 0 && entry.Size < 1<<53 {
 		r.Size = int64(entry.Size)
@@ -363,10 +363,10 @@ type regardJSON struct {
 }
 
 // regard is the same, bounded; nil if it says nothing.
-func (r regardJSON) regard() *ferrule.Regard {
+func (r regardJSON) regard() *ferrule.Annotations {
 	if r.Audience == nil && r.Priority == nil && r.Modified == "" {
 		return nil
 	}
-	safe, _ := bounded(ferrule.Resource{URI: "any:", For: &ferrule.Regard{Audience: r.Audience, Priority: r.Priority, Modified: r.Modified}})
-	return safe.For
+	safe, _ := bounded(ferrule.Resource{URI: "any:", Annotations: &ferrule.Annotations{Audience: r.Audience, Priority: r.Priority, Modified: r.Modified}})
+	return safe.Annotations
 }

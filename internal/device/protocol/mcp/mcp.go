@@ -50,15 +50,15 @@ type Parts struct {
 }
 
 // Dialect greets devices that are MCP servers.
-type Dialect struct {
+type Protocol struct {
 	parts   Parts
 	firstID func() int
 }
 
 // New makes the dialect. Ids begin anywhere, so that a late answer to a conversation
 // before is not taken for one to this.
-func New(p Parts) *Dialect {
-	return &Dialect{parts: p, firstID: func() int { return 1 + rand.IntN(999) }}
+func New(p Parts) *Protocol {
+	return &Protocol{parts: p, firstID: func() int { return 1 + rand.IntN(999) }}
 }
 
 // The versions of the protocol.
@@ -77,7 +77,7 @@ const (
 )
 
 // Greet implements dialect.Dialect.
-func (d *Dialect) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
+func (d *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
 	s := newSession(d, link)
 	manifest, err := s.greet(ctx)
 	if err != nil {

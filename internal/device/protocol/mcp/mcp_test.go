@@ -18,8 +18,8 @@ func TestDialect(t *testing.T) {
 	for _, versions := range [][]string{{"2026-07-28", "2025-11-25"}, {"2025-11-25", "2024-11-05"}} {
 		t.Run(versions[0], func(t *testing.T) {
 			protocoltest.Run(t, protocoltest.Subject{
-				Dialect: mcp.New(mcp.Parts{Version: "1.0"}),
-				Serve:   func(far io.ReadWriteCloser, tools protocoltest.Tools) { serve(far, versions, tools) },
+				Protocol: mcp.New(mcp.Parts{Version: "1.0"}),
+				Serve:    func(far io.ReadWriteCloser, tools protocoltest.Tools) { serve(far, versions, tools) },
 			})
 		})
 	}

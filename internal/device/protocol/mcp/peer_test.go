@@ -207,11 +207,11 @@ func (m *met) do(call ferrule.Call) string {
 	defer cancel()
 	call.Device = "robot"
 	if call.Ask != nil {
-		call.Askable = []ferrule.Asked{ferrule.User, ferrule.Page, ferrule.Model, ferrule.Roots}
+		call.Askable = []ferrule.AskTarget{ferrule.User, ferrule.Page, ferrule.Model, ferrule.Roots}
 	}
 	result, err := m.Invoke(ctx, &call)
-	for err == nil && result.Wants != nil && call.Ask != nil { // as the dock does
-		knows := *result.Wants
+	for err == nil && result.InputRequest != nil && call.Ask != nil { // as the dock does
+		knows := *result.InputRequest
 		for _, q := range knows.Questions {
 			answer, err := call.Ask(ctx, q)
 			if err != nil {
@@ -219,7 +219,7 @@ func (m *met) do(call ferrule.Call) string {
 			}
 			knows.Answers = append(knows.Answers, answer)
 		}
-		call.Knows = &knows
+		call.Inputs = &knows
 		result, err = m.Invoke(ctx, &call)
 	}
 	var data []byte
@@ -260,13 +260,13 @@ func TestRobot(t *testing.T) {
 				{ferrule.Call{Tool: "where"}, `{"value":{"position":3}}`},
 				{ferrule.Call{Tool: "look"}, `{"content":[{"type":"image","data":"UE5H","mime":"image/png"}]}`},
 				{ferrule.Call{Tool: "fail"}, `{"code":"failed","message":"robot failed at fail: out of oil","may_have_run":true,"content":[{"type":"text","text":"out of oil"}]}`},
-				{ferrule.Call{Act: ferrule.Read, Tool: "robot://log"}, `{"content":[{"type":"resource","text":"all is well","mime":"text/plain","uri":"robot://log"}]}`},
-				{ferrule.Call{Act: ferrule.Read, Tool: "robot://arm/wrist"}, `{"content":[{"type":"resource","text":"wrist","uri":"robot://arm/wrist"}]}`},
-				{ferrule.Call{Act: ferrule.Get, Tool: "tour", Args: json.RawMessage(`{"room":"kitchen"}`)}, `{"content":[{"type":"text","text":"Show me the kitchen","role":"user"}],"text":"A tour"}`},
-				{ferrule.Call{Act: ferrule.Complete, Tool: "robot://arm/{joint}", Args: json.RawMessage(`{"template":true,"argument":"joint","value":""}`)}, `{"value":{"values":["elbow","wrist"],"total":2}}`},
+				{ferrule.Call{Operation: ferrule.ReadResource, Tool: "robot://log"}, `{"content":[{"type":"resource","text":"all is well","mime":"text/plain","uri":"robot://log"}]}`},
+				{ferrule.Call{Operation: ferrule.ReadResource, Tool: "robot://arm/wrist"}, `{"content":[{"type":"resource","text":"wrist","uri":"robot://arm/wrist"}]}`},
+				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tour", Args: json.RawMessage(`{"room":"kitchen"}`)}, `{"content":[{"type":"text","text":"Show me the kitchen","role":"user"}],"text":"A tour"}`},
+				{ferrule.Call{Operation: ferrule.Complete, Tool: "robot://arm/{joint}", Args: json.RawMessage(`{"template":true,"argument":"joint","value":""}`)}, `{"value":{"values":["elbow","wrist"],"total":2}}`},
 			} {
 				if got := m.do(test.call); got != test.want {
-					t.Errorf("%s %s: got %s, want %s", test.call.Act, test.call.Tool, got, test.want)
+					t.Errorf("%s %s: got %s, want %s", test.call.Operation, test.call.Tool, got, test.want)
 				}
 			}
 			mu.Lock()
@@ -281,7 +281,7 @@ func TestRobot(t *testing.T) {
 			if got := m.do(ferrule.Call{Tool: "nonsense"}); !strings.Contains(got, `"code":"refused"`) || !strings.Contains(got, `"may_have_run":false`) {
 				t.Errorf("a tool that is not there: %s", got)
 			}
-			if got := m.do(ferrule.Call{Act: ferrule.Read, Tool: "robot://nothing"}); !strings.Contains(got, `"code":"not_found"`) {
+			if got := m.do(ferrule.Call{Operation: ferrule.ReadResource, Tool: "robot://nothing"}); !strings.Contains(got, `"code":"not_found"`) {
 				t.Errorf("a resource that is not there: %s", got)
 			}
 		})
@@ -298,14 +298,14 @@ func checkManifest(t *testing.T, m *ferrule.Manifest) {
 	if where == nil || fail == nil || where.Effect != ferrule.Reads || where.Title != "Where it is" || where.Output == nil || fail.Effect != ferrule.Endangers || m.Tool("move").Effect != "" {
 		t.Errorf("its tools are %+v", m.Tools)
 	}
-	if len(m.Resources) != 2 || m.Resources[0].For == nil || *m.Resources[0].For.Priority != 0.5 || !m.Resources[1].Template {
+	if len(m.Resources) != 2 || m.Resources[0].Annotations == nil || *m.Resources[0].Annotations.Priority != 0.5 || !m.Resources[1].Template {
 		t.Errorf("its resources are %+v", m.Resources)
 	}
 	if len(m.Prompts) != 1 || !m.Prompts[0].Arguments[0].Required {
 		t.Errorf("its prompts are %+v", m.Prompts)
 	}
-	for _, act := range []ferrule.Act{ferrule.Read, ferrule.Get, ferrule.Complete, ferrule.Follow, ferrule.Leave} {
-		if !m.Can(act) {
+	for _, act := range []ferrule.Operation{ferrule.ReadResource, ferrule.GetPrompt, ferrule.Complete, ferrule.Subscribe, ferrule.Unsubscribe} {
+		if !m.Supports(act) {
 			t.Errorf("it cannot %s", act)
 		}
 	}
@@ -325,7 +325,7 @@ func TestQuestions(t *testing.T) {
 			if got := m.do(ferrule.Call{Tool: "careful", Ask: yes}); got != `{"value":"done"}` {
 				t.Errorf("yes: %s", got)
 			}
-			if asked.Of != ferrule.User || asked.Text != "Are you sure?" || !bytes.Contains(asked.Schema, []byte(`"sure"`)) {
+			if asked.Target != ferrule.User || asked.Text != "Are you sure?" || !bytes.Contains(asked.Schema, []byte(`"sure"`)) {
 				t.Errorf("the question was %+v", asked)
 			}
 			for name, ask := range map[string]func(context.Context, ferrule.Question) (ferrule.Answer, error){"no": answers(ferrule.Answer{}), "later": answers(ferrule.Answer{Dismissed: true}), "nobody": nil} {
@@ -343,10 +343,10 @@ func TestModelAndRoots(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			m := meet(t, serveRobot(t, robot(), way))
 			got := m.do(ferrule.Call{Tool: "think", Ask: func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
-				if q.Of == ferrule.Roots {
+				if q.Target == ferrule.Roots {
 					return ferrule.Answer{Given: true, Value: json.RawMessage(`{"roots":[{"uri":"file:///work"}]}`)}, nil
 				}
-				if q.Of != ferrule.Model || !bytes.Contains(q.Prompt, []byte("2+2?")) {
+				if q.Target != ferrule.Model || !bytes.Contains(q.Prompt, []byte("2+2?")) {
 					t.Errorf("the question was %+v", q)
 				}
 				return ferrule.Answer{Given: true, Value: json.RawMessage(`{"role":"assistant","model":"m","content":{"type":"text","text":"four"}}`)}, nil
@@ -383,7 +383,7 @@ func TestFollowed(t *testing.T) {
 			d := robot()
 			m := meet(t, serveRobot(t, d, way))
 			const uri = "robot://log"
-			if got := m.do(ferrule.Call{Act: ferrule.Follow, Tool: uri}); got != `{}` {
+			if got := m.do(ferrule.Call{Operation: ferrule.Subscribe, Tool: uri}); got != `{}` {
 				t.Fatalf("follow: %s", got)
 			}
 			heard := func() int {
@@ -398,7 +398,7 @@ func TestFollowed(t *testing.T) {
 				return n
 			}
 			until(t, "a stream", func() bool { d.Updated(uri); time.Sleep(20 * time.Millisecond); return heard() > 0 })
-			if got := m.do(ferrule.Call{Act: ferrule.Leave, Tool: uri}); got != `{}` {
+			if got := m.do(ferrule.Call{Operation: ferrule.Unsubscribe, Tool: uri}); got != `{}` {
 				t.Fatalf("leave: %s", got)
 			}
 			time.Sleep(50 * time.Millisecond)

@@ -51,7 +51,7 @@ var questions = []string{askUser, askModel, askRoots}
 
 // methodOf is what a question was asked by.
 func methodOf(q ferrule.Question) string {
-	switch q.Of {
+	switch q.Target {
 	case ferrule.Model:
 		return askModel
 	case ferrule.Roots:
@@ -106,12 +106,12 @@ func (s *session) asker() func(ferrule.Question) (ferrule.Answer, error) {
 func questionOf(method string, params []byte) (ferrule.Question, *rpcError) {
 	switch method {
 	case askRoots:
-		return ferrule.Question{Of: ferrule.Roots}, nil
+		return ferrule.Question{Target: ferrule.Roots}, nil
 	case askModel:
 		if len(params) == 0 || len(params) > maxPrompt {
 			return ferrule.Question{}, &rpcError{Code: codeBadParams, Message: "what a model is asked is missing, or too long"}
 		}
-		return ferrule.Question{Of: ferrule.Model, Prompt: params}, nil
+		return ferrule.Question{Target: ferrule.Model, Prompt: params}, nil
 	}
 	var p struct {
 		Message string          `json:"message"`

@@ -46,7 +46,7 @@ func readTool(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, erro
 		return &ferrule.Result{Value: result}, nil // it is no MCP, and is what was said
 	}
 	out := &ferrule.Result{Value: r.Structured, Content: all}
-	if len(all) != 1 || len(texts) != 1 || all[0].For != nil {
+	if len(all) != 1 || len(texts) != 1 || all[0].Annotations != nil {
 		return out, nil // a text beside something else is no value
 	}
 	value := valueOf(texts[0])
@@ -228,7 +228,7 @@ func parseContent(raw []byte) ferrule.Content {
 	default:
 		return unreadable("part")
 	}
-	part.For = c.Annotations.regard()
+	part.Annotations = c.Annotations.regard()
 	return part
 }
 

@@ -54,7 +54,7 @@ func live(t *testing.T, url string) *house {
 	}
 	d := dock.New(dock.Parts{
 		Config: dock.DefaultConfig(), Connectors: []transport.Connector{connector(t, httpclient.Device{URL: url, Name: "robot"})},
-		Dialects: map[string]protocol.Dialect{mcp.Name: mcp.New(mcp.Parts{Version: "1.0"})},
+		Dialects: map[string]protocol.Protocol{mcp.Name: mcp.New(mcp.Parts{Version: "1.0"})},
 		Overlays: overlay.NewSet(), Fleet: h.fleet, Memory: memory, Log: log,
 		Said: func(e ferrule.Event) { h.mu.Lock(); defer h.mu.Unlock(); h.said = append(h.said, e) },
 	})
@@ -107,14 +107,14 @@ func TestRoad(t *testing.T) {
 			}{
 				{ferrule.Call{Tool: "move", Args: json.RawMessage(`{"steps":2}`)}, `{"value":{"position":2}}`},
 				{ferrule.Call{Tool: "move", Args: json.RawMessage(`{"steps":"two"}`)}, `"code":"invalid"`},
-				{ferrule.Call{Act: ferrule.Read, Tool: "robot://log"}, `"text":"all is well"`},
-				{ferrule.Call{Act: ferrule.Get, Tool: "tour", Args: json.RawMessage(`{"room":"hall"}`)}, `Show me the hall`},
-				{ferrule.Call{Act: ferrule.Get, Tool: "tour"}, `room: missing`},
-				{ferrule.Call{Act: ferrule.Get, Tool: "tours"}, `"code":"not_found"`},
-				{ferrule.Call{Act: ferrule.Follow, Tool: "robot://log"}, `{}`},
+				{ferrule.Call{Operation: ferrule.ReadResource, Tool: "robot://log"}, `"text":"all is well"`},
+				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tour", Args: json.RawMessage(`{"room":"hall"}`)}, `Show me the hall`},
+				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tour"}, `room: missing`},
+				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tours"}, `"code":"not_found"`},
+				{ferrule.Call{Operation: ferrule.Subscribe, Tool: "robot://log"}, `{}`},
 			} {
 				if got := h.do(test.call); !strings.Contains(got, test.want) {
-					t.Errorf("%s %s: got %s, want %s", test.call.Act, test.call.Tool, got, test.want)
+					t.Errorf("%s %s: got %s, want %s", test.call.Operation, test.call.Tool, got, test.want)
 				}
 			}
 			until(t, "what it says", func() bool {
@@ -274,7 +274,7 @@ func TestFollowEnds(t *testing.T) {
 	})))
 	m := meet(t, "http://"+at.address+"/mcp")
 	answered := make(chan string, 1)
-	go func() { answered <- m.do(ferrule.Call{Act: ferrule.Follow, Tool: "robot://log"}) }()
+	go func() { answered <- m.do(ferrule.Call{Operation: ferrule.Subscribe, Tool: "robot://log"}) }()
 	<-asked
 	began := time.Now()
 	m.stop()
@@ -302,7 +302,7 @@ func TestQuestionEnds(t *testing.T) {
 		return ferrule.Answer{}, ctx.Err()
 	}
 	go func() { // whoever calls may call again, so that its context does not end with the call
-		_, err := m.Invoke(t.Context(), &ferrule.Call{Device: "robot", Tool: "careful", Ask: ask, Askable: []ferrule.Asked{ferrule.User}})
+		_, err := m.Invoke(t.Context(), &ferrule.Call{Device: "robot", Tool: "careful", Ask: ask, Askable: []ferrule.AskTarget{ferrule.User}})
 		answered <- err
 	}()
 	<-asked

@@ -40,7 +40,7 @@ type courier interface {
 // session is the conversation with one device: Invoke asks and waits, Run listens. At
 // most one call is under way.
 type session struct {
-	dialect  *Dialect
+	dialect  *Protocol
 	link     transport.Link
 	courier  courier
 	protocol atomic.Pointer[string]
@@ -56,8 +56,8 @@ type session struct {
 	started  chan struct{}  // closed when Run runs
 	replying chan struct{}  // holds one for each request of the device that is being answered
 
-	talk    sync.Mutex         // held while somebody is told something; taken before mu
-	allowed protocol.Allowance // of what the device says unasked
+	talk    sync.Mutex           // held while somebody is told something; taken before mu
+	allowed protocol.RateLimiter // of what the device says unasked
 
 	mu        sync.Mutex
 	count     int
@@ -82,7 +82,7 @@ type underway struct {
 	ask   func(ferrule.Question) (ferrule.Answer, error)
 }
 
-func newSession(d *Dialect, link transport.Link) *session {
+func newSession(d *Protocol, link transport.Link) *session {
 	s := &session{dialect: d, link: link, count: d.firstID() - 1, limit: link.Info().SafeWrite, started: make(chan struct{}), replying: make(chan struct{}, maxReplies)}
 	if h, ok := link.(transport.HTTP); ok {
 		s.courier = newPosts(s, h)
@@ -138,10 +138,10 @@ func (s *session) clientInfo() map[string]any {
 }
 
 // anybody is everybody who can be asked.
-var anybody = []ferrule.Asked{ferrule.User, ferrule.Page, ferrule.Model, ferrule.Roots}
+var anybody = []ferrule.AskTarget{ferrule.User, ferrule.Page, ferrule.Model, ferrule.Roots}
 
 // abilities is whom a device may ask, in the words of MCP.
-func abilities(askable []ferrule.Asked) map[string]any {
+func abilities(askable []ferrule.AskTarget) map[string]any {
 	able, modes, none := map[string]any{}, map[string]any{}, map[string]any{}
 	for _, who := range askable {
 		switch who {
@@ -162,7 +162,7 @@ func abilities(askable []ferrule.Asked) map[string]any {
 }
 
 // askable is whom a device may ask about a call.
-func (c *underway) askable() []ferrule.Asked {
+func (c *underway) askable() []ferrule.AskTarget {
 	if c == nil || c.call.Ask == nil {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (c *underway) askable() []ferrule.Asked {
 }
 
 // needed is whom the device would have to ask, as its error says.
-func needed(e *rpcError) (who []ferrule.Asked) {
+func needed(e *rpcError) (who []ferrule.AskTarget) {
 	var data struct {
 		Required struct {
 			Elicitation *struct{ URL *struct{} } `json:"elicitation"`
@@ -278,7 +278,7 @@ func (s *session) ask(ctx context.Context, c *underway, method, name string, par
 		return message{}, t.failure(c.call)
 	case err != nil:
 		return message{}, ferrule.Errorf(ferrule.Internal, "%w", err).AfterSend()
-	case a.err != nil && c.call.Act == ferrule.Read && (a.err.Code == codeNoResource || a.err.Code == codeBadParams):
+	case a.err != nil && c.call.Operation == ferrule.ReadResource && (a.err.Code == codeNoResource || a.err.Code == codeBadParams):
 		return message{}, ferrule.Errorf(ferrule.NotFound, "%s has no resource %s: %w", c.call.Device, ferrule.Clean(c.call.Tool, ferrule.MaxWord), a.err)
 	case a.err != nil && a.err.refused():
 		e := ferrule.Errorf(ferrule.Refused, "%s refused %s: %w", c.call.Device, c.call.Tool, a.err)

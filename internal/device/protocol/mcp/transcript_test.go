@@ -189,7 +189,7 @@ func (l *httpLink) Recv(ctx context.Context) (transport.Message, error) {
 }
 
 func (l *httpLink) Send(context.Context, transport.Message) error { return transport.ErrUnsent }
-func (l *httpLink) Info() transport.Info                          { return transport.Info{Medium: "http", Address: "board"} }
+func (l *httpLink) Info() transport.Info                          { return transport.Info{Transport: "http", Address: "board"} }
 
 func (l *httpLink) Close() error {
 	select {

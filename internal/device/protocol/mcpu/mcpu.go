@@ -38,15 +38,15 @@ import (
 const Name = "mcpu"
 
 // Dialect greets boards that speak MCP/U.
-type Dialect struct {
+type Protocol struct {
 	firstID func() int
 }
 
 // New makes the dialect. A session's ids start anywhere in the first thousand,
 // so that an answer to the session before it is not taken for one to this, and
 // requests stay short.
-func New() *Dialect {
-	return &Dialect{firstID: func() int { return 1 + rand.IntN(999) }}
+func New() *Protocol {
+	return &Protocol{firstID: func() int { return 1 + rand.IntN(999) }}
 }
 
 // How long is waited for what.
@@ -87,7 +87,7 @@ var profiles = map[string]profile{
 }
 
 // Greet implements dialect.Dialect.
-func (d *Dialect) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
+func (d *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
 	g := &greeting{link: link, ids: ids{next: d.firstID()}}
 	if link.Info().BitRate > 0 {
 		if err := g.drain(ctx); err != nil {

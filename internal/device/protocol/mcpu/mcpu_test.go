@@ -15,7 +15,7 @@ import (
 // the transcripts do without it.
 func TestContract(t *testing.T) {
 	protocoltest.Run(t, protocoltest.Subject{
-		Dialect: mcpu.New(),
+		Protocol: mcpu.New(),
 		Serve: func(far io.ReadWriteCloser, tools protocoltest.Tools) {
 			device := thing.New("suite", "1.0.0")
 			for name, fn := range tools {

@@ -20,7 +20,7 @@ const (
 
 // Probes is what a board says that it samples, with how it is asked for that: the buffer
 // of a pin, else its latest sample, and on which side of its thresholds that is.
-func Probes(laid *ferrule.Manifest) (all []ferrule.Probe) {
+func Polls(laid *ferrule.Manifest) (all []ferrule.Poll) {
 	taken := make(map[string]int)
 	for i := range laid.Pins {
 		pin := &laid.Pins[i]
@@ -28,7 +28,7 @@ func Probes(laid *ferrule.Manifest) (all []ferrule.Probe) {
 		keeps := func(ability, tool string) bool {
 			return slices.Contains(pin.Abilities, ability) && laid.Tool(tool) != nil
 		}
-		var summary *ferrule.Probe
+		var summary *ferrule.Poll
 		if keeps("summary", "get_pin_summary") {
 			summary = summaryProbe(name, pin)
 		}
@@ -77,31 +77,35 @@ func buffers(s *ferrule.Sampling) bool {
 
 // bufferProbe asks for all samples that are kept, so often that each is seen twice, and
 // a read that fails costs none. They are asked for by number: fewer are the oldest.
-func bufferProbe(name string, pin *ferrule.Pin, instead *ferrule.Probe) ferrule.Probe {
+func bufferProbe(name string, pin *ferrule.Pin, instead *ferrule.Poll) ferrule.Poll {
 	s := *pin.Sampling
 	every := time.Duration(s.Interval) * time.Duration(s.Size) * 2 / 5
-	return ferrule.Probe{
+	return ferrule.Poll{
 		Name: name, Tool: "get_pin_buffer", Args: fmt.Appendf(nil, `{"pin":%d,"limit":%d}`, pin.Number, s.Size),
-		Every: within(every), Else: instead,
-		Parse: func(answer json.RawMessage) ([]ferrule.Measure, error) { return parseBuffer(name, s, answer) },
+		Every: within(every), Fallback: instead,
+		Parse: func(answer json.RawMessage) ([]ferrule.Measurement, error) { return parseBuffer(name, s, answer) },
 	}
 }
 
 // summaryProbe asks for the latest sample.
-func summaryProbe(name string, pin *ferrule.Pin) *ferrule.Probe {
+func summaryProbe(name string, pin *ferrule.Pin) *ferrule.Poll {
 	interval := intervalOf(pin)
-	return &ferrule.Probe{
+	return &ferrule.Poll{
 		Name: name, Tool: "get_pin_summary", Args: fmt.Appendf(nil, `{"pin":%d}`, pin.Number), Every: within(interval),
-		Parse: func(answer json.RawMessage) ([]ferrule.Measure, error) { return parseSummary(name, interval, answer) },
+		Parse: func(answer json.RawMessage) ([]ferrule.Measurement, error) {
+			return parseSummary(name, interval, answer)
+		},
 	}
 }
 
 // eventsProbe asks on which side of its thresholds the latest sample is.
-func eventsProbe(name string, pin *ferrule.Pin) ferrule.Probe {
+func eventsProbe(name string, pin *ferrule.Pin) ferrule.Poll {
 	interval := intervalOf(pin)
-	return ferrule.Probe{
+	return ferrule.Poll{
 		Name: name, Tool: "get_pin_events", Args: fmt.Appendf(nil, `{"pin":%d}`, pin.Number), Every: within(interval),
-		Parse: func(answer json.RawMessage) ([]ferrule.Measure, error) { return parseEvents(name, interval, answer) },
+		Parse: func(answer json.RawMessage) ([]ferrule.Measurement, error) {
+			return parseEvents(name, interval, answer)
+		},
 	}
 }
 
@@ -130,7 +134,7 @@ func (n *number) UnmarshalJSON(data []byte) error {
 }
 
 // parseBuffer reads the samples that a pin's buffer holds.
-func parseBuffer(name string, s ferrule.Sampling, answer json.RawMessage) ([]ferrule.Measure, error) {
+func parseBuffer(name string, s ferrule.Sampling, answer json.RawMessage) ([]ferrule.Measurement, error) {
 	var a struct {
 		Values    []number `json:"values"`
 		Available *bool    `json:"buffer_available"`
@@ -151,11 +155,11 @@ func parseBuffer(name string, s ferrule.Sampling, answer json.RawMessage) ([]fer
 	for i, v := range a.Values {
 		values[i] = float64(v)
 	}
-	return []ferrule.Measure{{Signal: name, Values: values, Interval: time.Duration(s.Interval), Size: s.Size}}, nil
+	return []ferrule.Measurement{{Signal: name, Values: values, Interval: time.Duration(s.Interval), Size: s.Size}}, nil
 }
 
 // parseSummary reads the latest sample, which was taken up to an interval ago.
-func parseSummary(name string, interval time.Duration, answer json.RawMessage) ([]ferrule.Measure, error) {
+func parseSummary(name string, interval time.Duration, answer json.RawMessage) ([]ferrule.Measurement, error) {
 	var a struct {
 		Latest  *number `json:"latest"`
 		Samples *number `json:"samples"`
@@ -167,7 +171,7 @@ func parseSummary(name string, interval time.Duration, answer json.RawMessage) (
 	if a.Latest != nil && (a.Samples == nil || *a.Samples != 0) { // before the first it is 0
 		value = float64(*a.Latest)
 	}
-	return []ferrule.Measure{{Signal: name, Values: []float64{value}, Interval: interval, Size: 1}}, nil
+	return []ferrule.Measurement{{Signal: name, Values: []float64{value}, Interval: interval, Size: 1}}, nil
 }
 
 // The states of a pin with thresholds.
@@ -179,7 +183,7 @@ const (
 
 // parseEvents reads on which side of its thresholds the latest sample is. Firmware lists
 // nothing for one that is between them.
-func parseEvents(name string, interval time.Duration, answer json.RawMessage) ([]ferrule.Measure, error) {
+func parseEvents(name string, interval time.Duration, answer json.RawMessage) ([]ferrule.Measurement, error) {
 	var a struct {
 		Events []struct {
 			Type string `json:"type"`
@@ -200,5 +204,5 @@ func parseEvents(name string, interval time.Duration, answer json.RawMessage) ([
 			state = below
 		}
 	}
-	return []ferrule.Measure{{Signal: name, Values: []float64{state}, Interval: interval, Size: 1, State: true}}, nil
+	return []ferrule.Measurement{{Signal: name, Values: []float64{state}, Interval: interval, Size: 1, State: true}}, nil
 }

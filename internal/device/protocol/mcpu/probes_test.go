@@ -30,12 +30,12 @@ func sampling(interval time.Duration, size int) *ferrule.Sampling {
 }
 
 // show is probes as a text that can be compared.
-func show(all []ferrule.Probe) string {
+func show(all []ferrule.Poll) string {
 	var lines []string
 	for _, p := range all {
 		line := fmt.Sprintf("%s %s %s %v", p.Name, p.Tool, p.Args, p.Every)
-		if p.Else != nil {
-			line += " else " + show([]ferrule.Probe{*p.Else})
+		if p.Fallback != nil {
+			line += " else " + show([]ferrule.Poll{*p.Fallback})
 		}
 		lines = append(lines, line)
 	}
@@ -112,7 +112,7 @@ func TestProbes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			probes := mcpu.Probes(test.manifest)
+			probes := mcpu.Polls(test.manifest)
 			if got := show(probes); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
@@ -136,7 +136,7 @@ func TestProbesOfTheSameName(t *testing.T) {
 			}
 		}
 		start, names := time.Now(), make(map[string]bool)
-		for _, p := range mcpu.Probes(sampled(pins...)) {
+		for _, p := range mcpu.Polls(sampled(pins...)) {
 			if err := ferrule.CheckSignal(p.Name); err != nil || names[p.Name] {
 				t.Errorf("%q, or twice: %v", p.Name, err)
 			}
@@ -149,14 +149,14 @@ func TestProbesOfTheSameName(t *testing.T) {
 }
 
 // probe is one probe of a pin that has everything.
-func probe(t *testing.T, name string) ferrule.Probe {
+func probe(t *testing.T, name string) ferrule.Poll {
 	t.Helper()
-	all := mcpu.Probes(sampled(ferrule.Pin{Number: 34, Name: "light", Abilities: []string{"buffer", "events", "summary"}, Sampling: sampling(500*time.Millisecond, 4)}))
+	all := mcpu.Polls(sampled(ferrule.Pin{Number: 34, Name: "light", Abilities: []string{"buffer", "events", "summary"}, Sampling: sampling(500*time.Millisecond, 4)}))
 	switch name {
 	case "buffer":
 		return all[0]
 	case "summary":
-		return *all[0].Else
+		return *all[0].Fallback
 	}
 	return all[1]
 }
@@ -211,8 +211,8 @@ func FuzzProbes(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	probes := mcpu.Probes(sampled(ferrule.Pin{Number: 34, Name: "light", Abilities: []string{"buffer", "events", "summary"}, Sampling: sampling(time.Second, 4)}))
-	probes = append(probes, *probes[0].Else)
+	probes := mcpu.Polls(sampled(ferrule.Pin{Number: 34, Name: "light", Abilities: []string{"buffer", "events", "summary"}, Sampling: sampling(time.Second, 4)}))
+	probes = append(probes, *probes[0].Fallback)
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		for _, p := range probes {
 			measures, err := p.Parse(answer)
@@ -263,7 +263,7 @@ func TestProbesOfAThing(t *testing.T) {
 		level.Store(600)
 		time.Sleep(time.Second)
 		var got []string
-		for _, p := range mcpu.Probes(laid) {
+		for _, p := range mcpu.Polls(laid) {
 			tool := laid.Tool(p.Tool)
 			var args map[string]any
 			decoder := json.NewDecoder(bytes.NewReader(p.Args))

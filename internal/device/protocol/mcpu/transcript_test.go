@@ -96,7 +96,7 @@ func section(t testing.TB, a *txtar.Archive, name string) string {
 type player struct {
 	t       *testing.T
 	archive *txtar.Archive
-	dialect *Dialect
+	dialect *Protocol
 	info    transport.Info
 	deaf    bool
 	notes   chan string

@@ -23,7 +23,7 @@ type Tools map[string]func(args json.RawMessage) (json.RawMessage, error)
 
 // Subject is a grammar and a device that speaks it.
 type Subject struct {
-	Dialect protocol.Dialect
+	Protocol protocol.Protocol
 	// Serve plays a device with these tools on the far end of a link, until that
 	// is closed. It must work in a synctest bubble.
 	Serve func(far io.ReadWriteCloser, tools Tools)
@@ -93,7 +93,7 @@ func newRig(t *testing.T, s Subject) *rig {
 		"hold": func(json.RawMessage) (json.RawMessage, error) { <-r.release; return json.RawMessage(`"held"`), nil },
 		"fail": func(json.RawMessage) (json.RawMessage, error) { return nil, errors.New("out of paper") },
 	})
-	session, manifest, err := s.Dialect.Greet(t.Context(), link)
+	session, manifest, err := s.Protocol.Greet(t.Context(), link)
 	if err != nil {
 		close(r.release)
 		link.Close()
@@ -239,7 +239,7 @@ func alien(t *testing.T, s Subject, peer func(io.ReadWriteCloser)) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	session, _, err := s.Dialect.Greet(ctx, link)
+	session, _, err := s.Protocol.Greet(ctx, link)
 	if err == nil || session != nil {
 		t.Errorf("it was greeted: %v", session)
 	}
@@ -257,7 +257,7 @@ func impatient(t *testing.T, s Subject) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	if _, _, err := s.Dialect.Greet(ctx, link); err == nil {
+	if _, _, err := s.Protocol.Greet(ctx, link); err == nil {
 		t.Error("silence was greeted")
 	}
 	if took := time.Since(start); took > 100*time.Millisecond {

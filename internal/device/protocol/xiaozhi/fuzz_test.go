@@ -151,7 +151,7 @@ func FuzzConversation(f *testing.F) {
 			if ws {
 				medium = "ws"
 			}
-			link, far := transporttest.Pipe(transport.Info{Medium: medium})
+			link, far := transporttest.Pipe(transport.Info{Transport: medium})
 			defer far.Close()
 			go io.Copy(io.Discard, far)
 			go far.Write(says)

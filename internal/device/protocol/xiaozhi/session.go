@@ -25,12 +25,12 @@ const beat = 50 * time.Second
 // and hands over. At most one call is in flight. There may be very many sessions,
 // and most are idle: what a call needs is made for it.
 type session struct {
-	dialect *Dialect
+	dialect *Protocol
 	link    transport.Link
 	token   string // what the device shows with its pictures
 	limit   int    // bytes of the longest request
 	notify  func(method string, params json.RawMessage)
-	allowed protocol.Allowance // of notifications
+	allowed protocol.RateLimiter // of notifications
 
 	sending chan struct{} // holds one while somebody sends
 	sent    time.Time     // when the last message went out; of whoever sends
@@ -54,7 +54,7 @@ type outcome struct {
 	err    error
 }
 
-func newSession(d *Dialect, link transport.Link) *session {
+func newSession(d *Protocol, link transport.Link) *session {
 	limit := maxRequest
 	if safe := link.Info().SafeWrite; safe > 0 {
 		limit = min(limit, safe)
@@ -202,7 +202,7 @@ func (s *session) finish(err error) {
 // startBeat has something sent now and then. A timer does it, not a goroutine:
 // there may be very many sessions. MQTT has a beat of its own.
 func (s *session) startBeat() {
-	if s.link.Info().Medium == "mqtt" {
+	if s.link.Info().Transport == "mqtt" {
 		return
 	}
 	s.mu.Lock()

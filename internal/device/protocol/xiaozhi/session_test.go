@@ -70,7 +70,7 @@ func (s *scripted) Close() error {
 	return nil
 }
 
-func (s *scripted) Info() transport.Info { return transport.Info{Medium: s.medium, Address: "test"} }
+func (s *scripted) Info() transport.Info { return transport.Info{Transport: s.medium, Address: "test"} }
 
 // usualAnswer answers a greeting, and calls with true.
 func usualAnswer(m transport.Message) string {

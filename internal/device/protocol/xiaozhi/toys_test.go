@@ -42,7 +42,7 @@ func TestToys(t *testing.T) {
 		"queued":         {tools: all, code: ferrule.Unanswered}, // the second call brings both answers
 		"silent":         {tools: all, code: ferrule.Unanswered, next: ferrule.Unanswered},
 	}
-	for _, b := range sim.ToyBehaviours() {
+	for _, b := range sim.ToyBehaviors() {
 		t.Run(b.Name, func(t *testing.T) {
 			want, ok := odd[b.Name]
 			if !ok {
@@ -58,7 +58,7 @@ func meet(t *testing.T, misbehave string, want outcome) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	link, far := transporttest.Pipe(transport.Info{Medium: "ws"})
+	link, far := transporttest.Pipe(transport.Info{Transport: "ws"})
 	out := make(chan []byte, 64)
 	over := make(chan struct{})
 	go drain(far, out)

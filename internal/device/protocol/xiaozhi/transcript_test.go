@@ -142,7 +142,7 @@ func (l lines) Send(ctx context.Context, m transport.Message) error {
 type player struct {
 	t        *testing.T
 	archive  *txtar.Archive
-	dialect  *Dialect
+	dialect  *Protocol
 	album    album
 	info     transport.Info
 	notes    chan string
@@ -173,7 +173,7 @@ type called struct {
 
 func newPlayer(t *testing.T, archive *txtar.Archive) *player {
 	p := &player{
-		t: t, archive: archive, info: transport.Info{Medium: "mqtt"},
+		t: t, archive: archive, info: transport.Info{Transport: "mqtt"},
 		notes: make(chan string, 1000), notified: make(chan string, 1000),
 	}
 	p.dialect = New(Parts{Version: "1.0", Pictures: &p.album})
@@ -198,8 +198,8 @@ func (p *player) play(script string) {
 
 func (p *player) do(word, rest string) error {
 	switch word {
-	case "medium":
-		p.info.Medium = rest
+	case "transport":
+		p.info.Transport = rest
 	case "safewrite":
 		p.info.SafeWrite, _ = strconv.Atoi(rest)
 	case "vision":
@@ -312,7 +312,7 @@ var usualHello = []string{
 
 func (p *player) device() error {
 	p.greet()
-	if p.info.Medium == "ws" {
+	if p.info.Transport == "ws" {
 		p.play(strings.Join(usualHello, "\n"))
 	}
 	script := strings.Join(usual, "\n")

@@ -68,7 +68,7 @@ type Parts struct {
 }
 
 // Dialect greets devices that speak as xiaozhi-esp32 does.
-type Dialect struct {
+type Protocol struct {
 	parts     Parts
 	firstID   func() int32
 	sessionID func() string
@@ -78,8 +78,8 @@ type Dialect struct {
 // New makes the dialect. Ids begin anywhere, so that an answer to a connection
 // before, or to another client where devices answer all at once, is not taken for
 // one to this.
-func New(p Parts) *Dialect {
-	return &Dialect{
+func New(p Parts) *Protocol {
+	return &Protocol{
 		parts:     p,
 		firstID:   func() int32 { return 1 + mathrand.Int32N(1<<30) },
 		sessionID: rand.Text,
@@ -95,10 +95,10 @@ const (
 )
 
 // Greet implements dialect.Dialect.
-func (d *Dialect) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
+func (d *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
 	s := newSession(d, link)
 	g := &greeting{session: s}
-	if link.Info().Medium == "ws" {
+	if link.Info().Transport == "ws" {
 		if err := g.awaitHello(ctx); err != nil {
 			return nil, nil, err
 		}

@@ -19,7 +19,7 @@ func TestContract(t *testing.T) {
 	for name, first := range map[string]bool{"silent at first": false, "hello first": true} {
 		t.Run(name, func(t *testing.T) {
 			protocoltest.Run(t, protocoltest.Subject{
-				Dialect: xiaozhi.New(xiaozhi.Parts{}),
+				Protocol: xiaozhi.New(xiaozhi.Parts{}),
 				Serve: func(far io.ReadWriteCloser, tools protocoltest.Tools) {
 					d := device.New(thing.New("suite", "1.0.0"))
 					for name, fn := range tools {

@@ -143,7 +143,7 @@ func (w *watched) sees() map[string]transport.Sighting {
 	defer w.mu.Unlock()
 	seen := make(map[string]transport.Sighting)
 	for _, s := range w.all {
-		if s.Adopted || s.Shy == "" || s.Medium != "http" {
+		if s.Adopted || s.Shy == "" || s.Transport != "http" {
 			w.t.Errorf("it was merely found: %+v", s)
 		}
 		seen[s.Address] = s

@@ -61,7 +61,7 @@ type Device struct {
 	// here or in a file, which is read anew each time that the device is opened.
 	Token, TokenFile string
 	// Held lists the device without trusting it.
-	Held bool
+	Pending bool
 }
 
 // DefaultConfig has no devices.
@@ -223,14 +223,14 @@ func (c *Connector) named(d Device) transport.Sighting {
 		medium = "ws"
 	}
 	return transport.Sighting{
-		Address:  at.address(),
-		Local:    at.loopback(),
-		Instance: 1,
-		Medium:   medium,
-		Name:     d.Name,
-		Adopted:  !d.Held,
-		Dialects: c.cfg.Dialects,
-		Open:     func(ctx context.Context) (transport.Link, error) { return c.open(ctx, d, at) },
+		Address:   at.address(),
+		Local:     at.loopback(),
+		Instance:  1,
+		Transport: medium,
+		Name:      d.Name,
+		Adopted:   !d.Pending,
+		Protocols: c.cfg.Dialects,
+		Open:      func(ctx context.Context) (transport.Link, error) { return c.open(ctx, d, at) },
 	}
 }
 

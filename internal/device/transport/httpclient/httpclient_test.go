@@ -83,11 +83,11 @@ func TestSighting(t *testing.T) {
 		{"http://[fe80::1%25Eth0]/mcp", "[fe80::1%Eth0]:80/mcp", false},
 	} {
 		s := sight(t, httpclient.Device{URL: test.url, Name: "robot"})
-		if s.Address != test.address || s.Local != test.local || s.Name != "robot" || !s.Adopted || s.Medium != "http" || s.Instance != 1 {
+		if s.Address != test.address || s.Local != test.local || s.Name != "robot" || !s.Adopted || s.Transport != "http" || s.Instance != 1 {
 			t.Errorf("%s: %+v", test.url, s)
 		}
 	}
-	if sight(t, httpclient.Device{URL: "http://a", Held: true}).Adopted {
+	if sight(t, httpclient.Device{URL: "http://a", Pending: true}).Adopted {
 		t.Error("a held device was adopted")
 	}
 }
@@ -164,7 +164,7 @@ func TestWebSocket(t *testing.T) {
 		}
 	}()
 	s := sight(t, httpclient.Device{URL: "ws://" + b.ln.Addr().String(), Token: "secret"})
-	if s.Medium != "ws" || s.Address != b.ln.Addr().String()+"/" || !s.Local || !s.Adopted {
+	if s.Transport != "ws" || s.Address != b.ln.Addr().String()+"/" || !s.Local || !s.Adopted {
 		t.Errorf("got %+v", s)
 	}
 	link, err := s.Open(t.Context())
@@ -178,7 +178,7 @@ func TestWebSocket(t *testing.T) {
 	if m, err := link.Recv(within(t, 5*time.Second)); string(m.Data) != "Bearer secret: {}" || err != nil {
 		t.Errorf("got %q, %v", m.Data, err)
 	}
-	if info := link.Info(); info.Address != s.Address || info.Medium != s.Medium {
+	if info := link.Info(); info.Address != s.Address || info.Transport != s.Transport {
 		t.Errorf("got %+v", info)
 	}
 }
@@ -516,7 +516,7 @@ func TestLink(t *testing.T) {
 	before := runtime.NumGoroutine()
 	link, url, client := open(t, httpclient.Device{URL: b.url})
 	info := link.Info()
-	if info.Medium != "http" || info.Address != b.ln.Addr().String()+"/mcp" {
+	if info.Transport != "http" || info.Address != b.ln.Addr().String()+"/mcp" {
 		t.Errorf("got %+v", info)
 	}
 	if _, err := link.Recv(within(t, 10*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {

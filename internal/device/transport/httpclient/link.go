@@ -42,7 +42,7 @@ func newLink(cfg *Config, address string, at endpoint, token string) *link {
 func (l *link) HTTP() (url string, carrier http.RoundTripper) { return l.at.url(), l.carrier }
 
 // Info implements wire.Link.
-func (l *link) Info() transport.Info { return transport.Info{Medium: Medium, Address: l.address} }
+func (l *link) Info() transport.Info { return transport.Info{Transport: Medium, Address: l.address} }
 
 // Recv implements wire.Link: there are no messages to wait for.
 func (l *link) Recv(ctx context.Context) (transport.Message, error) {

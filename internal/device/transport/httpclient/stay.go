@@ -70,12 +70,12 @@ func (c *Connector) sightings(stays []stay) []transport.Sighting {
 	var all []transport.Sighting
 	for _, s := range stays {
 		all = append(all, transport.Sighting{
-			Address:  s.address,
-			Local:    s.names,
-			Instance: s.instance,
-			Medium:   Medium,
-			Shy:      fmt.Sprintf("greeting %q at %s%s can end the session that another program has with it", s.title, s.at.host, s.at.path),
-			Dialects: c.cfg.Dialects,
+			Address:   s.address,
+			Local:     s.names,
+			Instance:  s.instance,
+			Transport: Medium,
+			Shy:       fmt.Sprintf("greeting %q at %s%s can end the session that another program has with it", s.title, s.at.host, s.at.path),
+			Protocols: c.cfg.Dialects,
 			Open: func(context.Context) (transport.Link, error) {
 				return newLink(&c.cfg, s.address, s.at, ""), nil
 			},

@@ -306,8 +306,8 @@ func (l *Lobby) changes() map[string][]transport.Sighting {
 
 func (p *Place) sighting() transport.Sighting {
 	return transport.Sighting{
-		Address: p.guest.Address, Instance: p.instance, DialledIn: true, Medium: p.lobby.medium,
-		Name: p.guest.Name, Adopted: p.guest.Adopted, Dialects: p.lobby.cfg.Dialects, Open: p.take,
+		Address: p.guest.Address, Instance: p.instance, DialledIn: true, Transport: p.lobby.medium,
+		Name: p.guest.Name, Adopted: p.guest.Adopted, Protocols: p.lobby.cfg.Dialects, Open: p.take,
 	}
 }
 

@@ -123,7 +123,7 @@ func TestVisit(t *testing.T) {
 			t.Fatalf("%d sightings", len(all))
 		}
 		s := all[0]
-		if s.Address != "a" || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Medium != "test" || s.Dialects[0] != "any" {
+		if s.Address != "a" || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Transport != "test" || s.Protocols[0] != "any" {
 			t.Errorf("got %+v", s)
 		}
 		if link, err := s.Open(t.Context()); err != nil || link != transport.Link(p) {

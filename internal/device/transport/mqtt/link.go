@@ -41,7 +41,7 @@ type link struct {
 }
 
 // Info implements wire.Link.
-func (l *link) Info() transport.Info { return transport.Info{Medium: Medium, Address: l.address} }
+func (l *link) Info() transport.Info { return transport.Info{Transport: Medium, Address: l.address} }
 
 // ClientID is the client id that the device connected with.
 func (l *link) ClientID() string { return l.clientID }

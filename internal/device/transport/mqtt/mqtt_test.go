@@ -273,7 +273,7 @@ func TestLink(t *testing.T) {
 func TestSighting(t *testing.T) {
 	g := start(t, passwords{}, nil)
 	d, s := g.dial(t, clientID)
-	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Medium != "mqtt" || s.Dialects[0] != "any" {
+	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Transport != "mqtt" || s.Protocols[0] != "any" {
 		t.Errorf("got %+v", s)
 	}
 	link := opened(t, s)

@@ -35,7 +35,7 @@ const DefaultBaud = 115200
 type Config struct {
 	Ports []Port
 	// Dialects names the grammars to try on each.
-	Dialects []string
+	Protocols []string
 	// Look is how often the ports are looked at.
 	Look   time.Duration
 	Limits transport.Limits
@@ -50,7 +50,7 @@ type Port struct {
 	// Name is the device's ID; empty to let it follow what the board says.
 	Name string
 	// Held lists the board without trusting it.
-	Held bool
+	Pending bool
 	// Reset is what opening does to the board.
 	Reset Reset
 }
@@ -265,8 +265,8 @@ func (c *Connector) sightings(ports []port) []transport.Sighting {
 		}
 		stays[address] = at
 		s := transport.Sighting{
-			Address: address, Local: p.local(address), Instance: at.instance, Place: p.Place, Medium: Medium, Name: p.asked.Name,
-			Adopted: !p.asked.Held, Absent: p.absent, Dialects: c.cfg.Dialects,
+			Address: address, Local: p.local(address), Instance: at.instance, Place: p.Place, Transport: Medium, Name: p.asked.Name,
+			Adopted: !p.asked.Pending, Absent: p.absent, Protocols: c.cfg.Protocols,
 			Open: func(context.Context) (transport.Link, error) { return c.open(p, address, at.opened) },
 		}
 		if p.asked.Path == Auto && !p.own() {
@@ -325,7 +325,7 @@ func (c *Connector) open(p port, address string, opened *atomic.Bool) (transport
 	// after it was plugged in, if at all.
 	again := opened.Swap(true)
 	restarts := p.asked.Reset != ResetNone || !again
-	return transport.NewStream(conn, transport.Info{Medium: Medium, Address: address, BitRate: baud, Restarts: restarts}, c.cfg.Limits), nil
+	return transport.NewStream(conn, transport.Info{Transport: Medium, Address: address, BitRate: baud, Restarts: restarts}, c.cfg.Limits), nil
 }
 
 // openSame opens a port if what was seen there still is: a port that has become

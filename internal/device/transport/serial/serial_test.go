@@ -92,7 +92,7 @@ var (
 func watch(t *testing.T, m *machine, ports ...Port) (latest func() []string) {
 	t.Helper()
 	cfg := DefaultConfig()
-	cfg.Ports, cfg.Dialects = ports, []string{"any"}
+	cfg.Ports, cfg.Protocols = ports, []string{"any"}
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestWatch(t *testing.T) {
 			{func(m *machine) { m.unplug(arduino.Path) }, []string{"usb:1A86:7523@1-2 #2 shy"}},
 			{func(m *machine) { m.plug(moved) }, []string{"usb:1A86:7523@1-2 #2 shy", "usb:2341:0043:95530343834351A0B091 #3 adopted"}},
 		}},
-		"auto, held": {[]Port{{Path: Auto, Held: true}}, []step{
+		"auto, held": {[]Port{{Path: Auto, Pending: true}}, []step{
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1"}},
 		}},
 		"a system that is mute for a moment": {[]Port{{Path: Auto}}, []step{
@@ -188,7 +188,7 @@ func TestWatch(t *testing.T) {
 			{func(m *machine) { m.unplug(printer.Path) }, nil},
 			{func(m *machine) { m.plug(printer) }, []string{"usb:1A86:7523@1-2 #3 adopted as robot"}},
 		}},
-		"named by a link, and held": {[]Port{{Path: "/dev/robot", Held: true}}, []step{
+		"named by a link, and held": {[]Port{{Path: "/dev/robot", Pending: true}}, []step{
 			{func(m *machine) {
 				m.links = map[string]string{"/dev/robot": arduino.Path}
 				m.plug(arduino)

@@ -27,7 +27,7 @@ const readBuffer = 64 << 10
 type Config struct {
 	Boards []Board
 	// Dialects names the grammars to try on each.
-	Dialects []string
+	Protocols []string
 	// DialTimeout bounds one attempt to connect.
 	DialTimeout time.Duration
 	Limits      transport.Limits
@@ -40,7 +40,7 @@ type Board struct {
 	// Name is the device's ID; empty to let it follow what the board says.
 	Name string
 	// Held lists the board without trusting it.
-	Held bool
+	Pending bool
 }
 
 // DefaultConfig has no boards.
@@ -113,14 +113,14 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 
 func (c *Connector) sighting(b Board) transport.Sighting {
 	return transport.Sighting{
-		Address:  b.Address,
-		Local:    loopback(b.Address),
-		Instance: 1,
-		Medium:   Medium,
-		Name:     b.Name,
-		Adopted:  !b.Held,
-		Dialects: c.cfg.Dialects,
-		Open:     func(ctx context.Context) (transport.Link, error) { return c.open(ctx, b.Address) },
+		Address:   b.Address,
+		Local:     loopback(b.Address),
+		Instance:  1,
+		Transport: Medium,
+		Name:      b.Name,
+		Adopted:   !b.Pending,
+		Protocols: c.cfg.Protocols,
+		Open:      func(ctx context.Context) (transport.Link, error) { return c.open(ctx, b.Address) },
 	}
 }
 
@@ -149,5 +149,5 @@ func (c *Connector) open(ctx context.Context, address string) (transport.Link, e
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		tcp.SetReadBuffer(readBuffer) // it works without, only less well
 	}
-	return transport.NewStream(conn, transport.Info{Medium: Medium, Address: address}, c.cfg.Limits), nil
+	return transport.NewStream(conn, transport.Info{Transport: Medium, Address: address}, c.cfg.Limits), nil
 }

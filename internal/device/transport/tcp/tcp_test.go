@@ -18,7 +18,7 @@ func sight(t *testing.T, board tcp.Board) transport.Sighting {
 	t.Helper()
 	cfg := tcp.DefaultConfig()
 	cfg.Boards = []tcp.Board{board}
-	cfg.Dialects = []string{"any"}
+	cfg.Protocols = []string{"any"}
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +58,10 @@ func TestLink(t *testing.T) {
 
 func TestSighting(t *testing.T) {
 	s := sight(t, tcp.Board{Address: "127.0.0.1:9", Name: "robot"})
-	if s.Address != "127.0.0.1:9" || s.Name != "robot" || !s.Adopted || s.Medium != "tcp" {
+	if s.Address != "127.0.0.1:9" || s.Name != "robot" || !s.Adopted || s.Transport != "tcp" {
 		t.Errorf("got %+v", s)
 	}
-	if s := sight(t, tcp.Board{Address: "127.0.0.1:9", Held: true}); s.Adopted {
+	if s := sight(t, tcp.Board{Address: "127.0.0.1:9", Pending: true}); s.Adopted {
 		t.Error("a held board was adopted")
 	}
 	for address, local := range map[string]bool{

@@ -11,8 +11,8 @@ import (
 // until the other end has read it, and both can be used inside a synctest
 // bubble. What info leaves empty is filled in.
 func Pipe(info transport.Info) (transport.Link, io.ReadWriteCloser) {
-	if info.Medium == "" {
-		info.Medium = "pipe"
+	if info.Transport == "" {
+		info.Transport = "pipe"
 	}
 	if info.Address == "" {
 		info.Address = "memory"

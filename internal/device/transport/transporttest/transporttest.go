@@ -260,7 +260,7 @@ func tapped(t *testing.T, link transport.Link, far Far) {
 
 func info(t *testing.T, link transport.Link, _ Far) {
 	got := link.Info()
-	if got.Medium == "" || got.Address == "" {
+	if got.Transport == "" || got.Address == "" {
 		t.Errorf("%+v lacks a medium or an address", got)
 	}
 	link.Close()

@@ -90,7 +90,7 @@ func TestDialledFirstWords(t *testing.T) {
 	if got := strings.Join(recv(t, link, 2), " "); got != "one two" {
 		t.Errorf("got %s", got)
 	}
-	if info := link.Info(); far.token != "Bearer secret" || info.Medium != "ws" || info.Address != "board" {
+	if info := link.Info(); far.token != "Bearer secret" || info.Transport != "ws" || info.Address != "board" {
 		t.Errorf("token %q, info %+v", far.token, info)
 	}
 	if _, far := dialled(t, ""); far.token != "" {

@@ -42,7 +42,9 @@ func newLink(conn net.Conn, cfg *Config, who identity, leave func()) *link {
 }
 
 // Info implements wire.Link.
-func (l *link) Info() transport.Info { return transport.Info{Medium: Medium, Address: l.who.address} }
+func (l *link) Info() transport.Info {
+	return transport.Info{Transport: Medium, Address: l.who.address}
+}
 
 // ClientID is what the device calls its installation; empty if it does not.
 func (l *link) ClientID() string { return l.who.client }

@@ -223,7 +223,7 @@ func TestLink(t *testing.T) {
 func TestSighting(t *testing.T) {
 	g := start(t, tokens{}, nil)
 	_, s := g.dial(t, mac)
-	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Medium != "ws" || s.Dialects[0] != "any" {
+	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Transport != "ws" || s.Protocols[0] != "any" {
 		t.Errorf("got %+v", s)
 	}
 	link, err := s.Open(t.Context())
