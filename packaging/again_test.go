@@ -29,12 +29,12 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestFromSource: who builds the program as docs/installing.md says, with nothing
+// TestFromSource: who builds the program as docs/how-to/install.md says, with nothing
 // that the release has compiled, has the program of the release.
 func TestFromSource(t *testing.T) {
 	dist(t)
-	if doc := read(t, "../docs/installing.md"); !strings.Contains(doc, `CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o ferrule ./cmd/ferrule`) {
-		t.Error("docs/installing.md says something else")
+	if doc := read(t, "../docs/how-to/install.md"); !strings.Contains(doc, `CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o ferrule ./cmd/ferrule`) {
+		t.Error("docs/how-to/install.md says something else")
 	}
 	out := filepath.Join(t.TempDir(), "ferrule")
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.stamped="+released(t), "-o", out, "./cmd/ferrule")

@@ -45,13 +45,13 @@ func TestDockerfile(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(out), "ferrule "+released(t)+" (") {
 		t.Errorf("its version: %s, %v", out, err)
 	}
-	// As docs/installing.md says: others are let in with a token, and not without.
+	// As docs/how-to/install.md says: others are let in with a token, and not without.
 	open := append(im.env, "FERRULE_LISTEN=0.0.0.0:0")
 	out, err = im.files.command(im.user, open, start...).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "give auth.tokens") {
 		t.Errorf("without tokens it listens to everybody: %v\n%s", err, out)
 	}
-	file := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(read(t, "../docs/installing.md"))[1]
+	file := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(read(t, "../docs/how-to/install.md"))[1]
 	im.files.write(t, "/etc/ferrule/ferrule.yaml", file)
 	im.files.write(t, "/etc/ferrule/claude.token", "a token of 24 characters")
 	if !im.files.gateway(t, im.user, open, start...) {

@@ -17,11 +17,11 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestVendors: the rules are about the boards that docs/boards.md tells of, which
+// TestVendors: the rules are about the boards that docs/reference/serial-ports.md tells of, which
 // are those that auto opens.
 func TestVendors(t *testing.T) {
 	var told []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `([0-9A-F]{4})` \\|").FindAllStringSubmatch(read(t, "../docs/boards.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([0-9A-F]{4})` \\|").FindAllStringSubmatch(read(t, "../docs/reference/serial-ports.md"), -1) {
 		told = append(told, strings.ToLower(row[1]))
 	}
 	rules := read(t, "60-ferrule.rules")
@@ -31,7 +31,7 @@ func TestVendors(t *testing.T) {
 			ruled = append(ruled, m[1])
 		}
 		if !slices.Equal(told, ruled) {
-			t.Errorf("docs/boards.md tells of %q, and by %s the rules are about %q", told, key, ruled)
+			t.Errorf("docs/reference/serial-ports.md tells of %q, and by %s the rules are about %q", told, key, ruled)
 		}
 	}
 }

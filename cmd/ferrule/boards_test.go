@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// TestBoards: docs/boards.md tells what to do about messages that there are. The
+// TestBoards: docs/how-to/troubleshooting.md tells what to do about messages that there are. The
 // parts of a message between words in capitals, which stand for something, are
 // found in the strings of the source.
 func TestBoards(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/boards.md")
+	doc, err := os.ReadFile("../../docs/how-to/troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)
 	}

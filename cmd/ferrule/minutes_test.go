@@ -16,10 +16,10 @@ import (
 )
 
 // TestFirstMinutes goes the way of a new user, in a home of their own, and compares
-// what they see with docs/first-minutes.txt, which it writes with -update. The
+// what they see with docs/tutorial/first-minutes.txt, which it writes with -update. The
 // agent is the official SDK's client, started by what `ferrule setup` printed.
 func TestFirstMinutes(t *testing.T) {
-	const file = "../../docs/first-minutes.txt"
+	const file = "../../docs/tutorial/first-minutes.txt"
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, ".config"))

@@ -15,12 +15,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/reference.md")
+var update = flag.Bool("update", false, "rewrite docs/reference/commands.md")
 
-// TestReference: docs/reference.md says what the commands say of themselves, and
+// TestReference: docs/reference/commands.md says what the commands say of themselves, and
 // has the sample of the configuration.
 func TestReference(t *testing.T) {
-	const file = "../../docs/reference.md"
+	const file = "../../docs/reference/commands.md"
 	var b strings.Builder
 	b.WriteString("# Reference\n\n<!-- Made of the commands' own help by `go test ./cmd/ferrule -run TestReference -update`. -->\n")
 	a := &app{stdout: io.Discard, stderr: io.Discard}
@@ -36,7 +36,7 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != b.String() {
-		t.Error("docs/reference.md is not up to date; run this test with -update")
+		t.Error("docs/reference/commands.md is not up to date; run this test with -update")
 	}
 }
 
@@ -67,13 +67,13 @@ func describeCommand(b *strings.Builder, cmd *cobra.Command) {
 }
 
 // TestDependencies: every library that the module needs has its line in
-// docs/dependencies.md, and no other has.
+// docs/explanation/dependencies.md, and no other has.
 func TestDependencies(t *testing.T) {
 	mod, err := os.ReadFile("../../go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := os.ReadFile("../../docs/dependencies.md")
+	doc, err := os.ReadFile("../../docs/explanation/dependencies.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +89,6 @@ func TestDependencies(t *testing.T) {
 	slices.Sort(needed)
 	slices.Sort(told)
 	if !slices.Equal(needed, told) {
-		t.Errorf("go.mod requires directly\n%q\nand docs/dependencies.md tells of\n%q", needed, told)
+		t.Errorf("go.mod requires directly\n%q\nand docs/explanation/dependencies.md tells of\n%q", needed, told)
 	}
 }

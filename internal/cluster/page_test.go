@@ -14,10 +14,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestPage: docs/bus.md names every subject, bucket, stream, header and word that
+// TestPage: docs/reference/cluster.md names every subject, bucket, stream, header and word that
 // there is, with the bounds that hold, and its examples are what nodes write.
 func TestPage(t *testing.T) {
-	data, err := os.ReadFile("../../docs/bus.md")
+	data, err := os.ReadFile("../../docs/reference/cluster.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestPage(t *testing.T) {
 	words := strings.Join(strings.Fields(page), " ")
 	for _, want := range pageSays() {
 		if !strings.Contains(words, want) {
-			t.Errorf("docs/bus.md does not say %s", want)
+			t.Errorf("docs/reference/cluster.md does not say %s", want)
 		}
 	}
 	for _, example := range pageShows() {
@@ -34,14 +34,14 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(page, "\n"+string(text)+"\n") {
-			t.Errorf("docs/bus.md does not show\n%s", text)
+			t.Errorf("docs/reference/cluster.md does not show\n%s", text)
 		}
 	}
 	for _, of := range []any{ferrule.Event{}, ferrule.Reading{}, ferrule.Gap{}, record{}, lease{}, layout{}, request{}} {
 		for field := range reflect.TypeOf(of).Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if !strings.Contains(page, `"`+name+`":`) && !strings.Contains(page, "`"+name+"`") {
-				t.Errorf("docs/bus.md does not tell of %s in %T", name, of)
+				t.Errorf("docs/reference/cluster.md does not tell of %s in %T", name, of)
 			}
 		}
 	}

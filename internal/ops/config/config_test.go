@@ -226,9 +226,9 @@ func TestReadOverlays(t *testing.T) {
 	}
 }
 
-// TestDocumentedOverlay: the example in docs/overlays.md is an overlay.
+// TestDocumentedOverlay: the example in docs/reference/overlays.md is an overlay.
 func TestDocumentedOverlay(t *testing.T) {
-	doc, err := os.ReadFile("../../../docs/overlays.md")
+	doc, err := os.ReadFile("../../../docs/reference/overlays.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,9 +240,9 @@ func TestDocumentedOverlay(t *testing.T) {
 	}
 }
 
-// TestDocumentedProbes: so is that in docs/measuring.md.
+// TestDocumentedProbes: so is that in docs/how-to/change-polling.md.
 func TestDocumentedProbes(t *testing.T) {
-	doc, err := os.ReadFile("../../../docs/measuring.md")
+	doc, err := os.ReadFile("../../../docs/how-to/change-polling.md")
 	if err != nil {
 		t.Fatal(err)
 	}

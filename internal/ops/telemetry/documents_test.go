@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestDocument: docs/observing.md has every metric, and no other.
+// TestDocument: docs/reference/telemetry.md has every metric, and no other.
 func TestDocument(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/observing.md")
+	text, err := os.ReadFile("../../../docs/reference/telemetry.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -322,9 +322,9 @@ func FuzzDescriptor(f *testing.F) {
 	})
 }
 
-// TestVendorsAreTold: docs/boards.md tells whose boards are opened unasked.
+// TestVendorsAreTold: docs/reference/serial-ports.md tells whose boards are opened unasked.
 func TestVendorsAreTold(t *testing.T) {
-	doc, err := os.ReadFile("../../../../docs/boards.md")
+	doc, err := os.ReadFile("../../../../docs/reference/serial-ports.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,6 +333,6 @@ func TestVendorsAreTold(t *testing.T) {
 		told[row[1]] = row[2]
 	}
 	if !maps.Equal(told, vendors) {
-		t.Errorf("docs/boards.md tells of %v, and those that are opened are %v", told, vendors)
+		t.Errorf("docs/reference/serial-ports.md tells of %v, and those that are opened are %v", told, vendors)
 	}
 }
