@@ -2,7 +2,7 @@
 #
 # In a container 127.0.0.1 is the container's own, and an address that others can
 # reach needs tokens. So this image listens where only --network host, or a file
-# of yours with auth.tokens, lets anybody in. docs/installing.md tells how.
+# of yours with auth.tokens, lets anybody in. docs/how-to/install.md tells how.
 
 FROM golang:1.26 AS build
 WORKDIR /src

@@ -63,7 +63,7 @@ func board(dev builtin.DescribedDevice) []finding {
 	case slices.Contains(away, dev.Reason):
 		f.State, f.Found, f.Next = note, fmt.Sprintf("%s is offline %s", dev.ID, text), fmt.Sprintf("plug it in, or give it power; `ferrule forget %s`, if it is gone for good", dev.ID)
 	default:
-		f.State, f.Found, f.Next = wrong, fmt.Sprintf("%s is offline, %s", dev.ID, text), "docs/boards.md tells what to do, by what it says"
+		f.State, f.Found, f.Next = wrong, fmt.Sprintf("%s is offline, %s", dev.ID, text), "docs/how-to/troubleshooting.md tells what to do, by what it says"
 	}
 	all := []finding{f}
 	if dev.Unusable > 0 {

@@ -39,7 +39,7 @@ func (d *doctor) config(context.Context) []finding {
 		f.Found = "there is no directory to look for a config in; the defaults are used"
 		return []finding{f}
 	case err != nil:
-		f.State, f.Found, f.Next = wrong, err.Error(), "correct it; docs/reference.md has a file with every key"
+		f.State, f.Found, f.Next = wrong, err.Error(), "correct it; docs/reference/commands.md has a file with every key"
 		if errors.Is(err, os.ErrNotExist) && named {
 			f.Next = "it is named by --config or FERRULE_CONFIG; correct that, or make the file"
 		} else if errors.Is(err, os.ErrPermission) {
@@ -67,7 +67,7 @@ func (d *doctor) overlays(cfg config.Config) finding {
 	files, err := config.ReadOverlays(cfg.Overlays)
 	switch {
 	case err != nil:
-		f.State, f.Found, f.Next = wrong, err.Error(), "no gateway starts with it; docs/overlays.md tells what may stand there"
+		f.State, f.Found, f.Next = wrong, err.Error(), "no gateway starts with it; docs/reference/overlays.md tells what may stand there"
 	case len(files) == 0:
 		f.Found = "there are no overlays in " + cfg.Overlays
 	default:

@@ -142,7 +142,7 @@ func (d *doctor) endpoints(context.Context) []finding {
 	for _, away := range d.gateway.status.Endpoints {
 		all = append(all, finding{
 			Check: "endpoints", State: wrong, Found: away,
-			Next: "voice agents there do not see your devices; it is tried again by itself. docs/endpoints.md tells more",
+			Next: "voice agents there do not see your devices; it is tried again by itself. docs/how-to/connect-voice-agents.md tells more",
 		})
 	}
 	return all

@@ -101,14 +101,14 @@ func tellDenied(p serial.Surveyed) (found, next string) {
 	case serial.NotYet:
 		return ": you are in group " + p.Group + ", and logged in before that was so", "log out and in again; what was started before, an agent say, has to be started again"
 	}
-	return ": you may not open it, and no group may", "a rule for udev helps: docs/boards.md has one"
+	return ": you may not open it, and no group may", "a rule for udev helps: docs/how-to/connect-boards.md has one"
 }
 
 // grabber is a program that takes ports for itself.
 type grabber struct{ comm, found, next string }
 
 var grabbers = []grabber{
-	{"ModemManager", "ModemManager is running: it greets new ports as if they were modems, and has them for some seconds", "the rule for udev in docs/boards.md keeps it away"},
+	{"ModemManager", "ModemManager is running: it greets new ports as if they were modems, and has them for some seconds", "the rule for udev in docs/how-to/connect-boards.md keeps it away"},
 	{"brltty", "brltty is running: it takes ports with a usual bridge for braille displays", "if nobody here reads braille, remove it: sudo apt remove brltty"},
 }
 
@@ -158,5 +158,5 @@ func (d *doctor) udev(context.Context) []finding {
 	if rules := d.rules(); len(rules) > 0 {
 		return []finding{{Check: "udev", About: rules[0], State: fine, Found: "a rule of ours for udev is there: " + rules[0]}}
 	}
-	return []finding{{Check: "udev", State: fine, Found: "no rule of ours for udev is there; docs/boards.md has one, for services"}}
+	return []finding{{Check: "udev", State: fine, Found: "no rule of ours for udev is there; docs/how-to/connect-boards.md has one, for services"}}
 }

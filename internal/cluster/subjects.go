@@ -6,7 +6,7 @@ import (
 )
 
 // The names of what nodes share. All subjects of a tenant begin alike, and so do
-// all its keys, so that a server can keep tenants apart; docs/bus.md lists them.
+// all its keys, so that a server can keep tenants apart; docs/reference/cluster.md lists them.
 const (
 	nodesBucket   = "ferrule-nodes"
 	kindsBucket   = "ferrule-kinds"

@@ -6,7 +6,7 @@
 //	Shown(name, text, effect, func(ctx, call, In) (Result, error)) ─▶ Tool
 //	New(version, tools…) ─▶ Box ─▶ Device, Manifest, Handle
 //
-// One tool, or a few that belong together, is one file. docs/adding-a-tool.md
+// One tool, or a few that belong together, is one file. docs/how-to/add-a-builtin-tool.md
 // tells how to add one.
 package builtin
 

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The metrics. docs/observing.md has them in a table, which a test compares. None has
+// The metrics. docs/reference/telemetry.md has them in a table, which a test compares. None has
 // the name of a device or a tool in a label: there may be a million.
 var (
 	buildInfo = metric("build_info", "What runs: the value is always 1.", "version", "go")
