@@ -134,7 +134,7 @@ func TestWrong(t *testing.T) {
 	for _, test := range []struct{ client, doc, want string }{
 		{"zed", "{\n  \"a\": tru\n}", "line 2, column 8: "},
 		{"zed", "{\n  \"a\": 1\n", "line 3, column 1: "},
-		{"zed", "[]", "want an object"},
+		{"zed", "[]", "must be a JSON object"},
 		{"zed", `{"context_servers": []}`, "context_servers must be an object"},
 		{"zed", `{"context_servers": null}`, "context_servers is null"},
 		{"codex", "a = 1\nb = = 2\n", "line 2, column 5: "},

@@ -279,12 +279,12 @@ func TestConfig(t *testing.T) {
 		change func(*telemetry.Config)
 		want   string
 	}{
-		"default":         {func(*telemetry.Config) {}, ""},
-		"a collector":      {func(c *telemetry.Config) { c.Endpoint = "https://collector.example.com/v1/traces" }, ""},
-		"readings alone":   {func(c *telemetry.Config) { c.Metrics, c.Readings = false, true }, "readings: "},
-		"ratio above 1":         {func(c *telemetry.Config) { c.Ratio = 1.1 }, "traces.ratio: "},
-		"negative ratio":   {func(c *telemetry.Config) { c.Ratio = -1 }, "traces.ratio: "},
-		"not a URL":        {func(c *telemetry.Config) { c.Endpoint = "127.0.0.1:4318" }, "traces.endpoint: "},
+		"default":            {func(*telemetry.Config) {}, ""},
+		"a collector":        {func(c *telemetry.Config) { c.Endpoint = "https://collector.example.com/v1/traces" }, ""},
+		"readings alone":     {func(c *telemetry.Config) { c.Metrics, c.Readings = false, true }, "readings: "},
+		"ratio above 1":      {func(c *telemetry.Config) { c.Ratio = 1.1 }, "traces.ratio: "},
+		"negative ratio":     {func(c *telemetry.Config) { c.Ratio = -1 }, "traces.ratio: "},
+		"not a URL":          {func(c *telemetry.Config) { c.Endpoint = "127.0.0.1:4318" }, "traces.endpoint: "},
 		"unsupported scheme": {func(c *telemetry.Config) { c.Endpoint = "grpc://127.0.0.1:4317" }, "traces.endpoint: "},
 	} {
 		cfg := telemetry.DefaultConfig()
