@@ -305,10 +305,10 @@ func (g *gateway) status() builtin.StatusOutput {
 		}
 	}
 	if g.history != nil {
-		out.Unrecorded = g.history.Stats().Stopped
+		out.NotRecording = g.history.Stats().Stopped
 	}
 	if s := g.bus.State(); s.Mode != cluster.Embedded || !s.Working {
-		out.Nodes = &builtin.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Why: s.Why, Waiting: s.Waiting}
+		out.Nodes = &builtin.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Reason: s.Why, Waiting: s.Waiting}
 	}
 	return out
 }
