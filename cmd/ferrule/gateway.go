@@ -301,7 +301,7 @@ func (g *gateway) status() builtin.StatusOutput {
 	}
 	for _, e := range g.endpoints {
 		if s := e.State(); !s.Connected {
-			out.Endpoints = append(out.Endpoints, fmt.Sprintf("%s is not connected to %s since %s: %s", s.Name, s.Address, ferrule.Moment(s.Since), s.Why))
+			out.Endpoints = append(out.Endpoints, fmt.Sprintf("%s is not connected to %s since %s: %s", s.Name, s.Address, ferrule.Moment(s.Since), s.Reason))
 		}
 	}
 	if g.history != nil {
