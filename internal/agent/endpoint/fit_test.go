@@ -22,7 +22,7 @@ func TestFit(t *testing.T) {
 		"data beside": {methodCallTool, `{"_meta":{"x":1},"content":[` + text("small") + `],"structuredContent":{"a":"` + strings.Repeat("x", limit) + `"},"isError":true}`, []string{"small", `"isError":true`}, []string{"Cut", "structuredContent", "_meta"}},
 		"long":        {methodCallTool, `{"content":[` + text(long) + `]}`, []string{"温度", "[Truncated: the result has ", "allows 4096."}, []string{"isError"}},
 		"error":       {methodCallTool, `{"isError":true,"content":[` + text(long+" It may have run. Look first.") + `]}`, []string{"温度", "[Truncated: ", "It may have run. Look first.", `"isError":true`}, nil},
-		"picture":     {methodCallTool, `{"content":[` + text("a cat") + `,{"type":"image","data":"` + strings.Repeat("A", limit) + `","mimeType":"image/png"}]}`, []string{"a cat", "[Left out: image of 4"}, []string{"AAAA"}},
+		"picture":     {methodCallTool, `{"content":[` + text("a cat") + `,{"type":"image","data":"` + strings.Repeat("A", limit) + `","mimeType":"image/png"}]}`, []string{"a cat", "[Omitted: image of 4"}, []string{"AAAA"}},
 		"controls":    {methodCallTool, `{"isError":true,"content":[` + text(strings.Repeat("\x01", limit)) + `]}`, []string{"[Truncated: "}, nil},
 		"list":        {"tools/list", `{"tools":["` + strings.Repeat("x", limit) + `"]}`, []string{`"error":`, "this endpoint allows 4096"}, []string{"xxxx"}},
 		"odd":         {methodCallTool, `{"content":"` + strings.Repeat("x", limit) + `"}`, []string{`"error":`}, []string{"xxxx"}},
