@@ -87,6 +87,7 @@ var rooms = map[string]room{
 	"internal/fleet":          {own: []string{"internal/ferrule"}},
 	"internal/measure/poller": {own: []string{"internal/ferrule", "internal/measure/ring"}, tests: []string{"internal/device/protocol/mcpu"}},
 	"internal/measure/ring":   {own: []string{"internal/ferrule"}},
+	"internal/histogram":      {},
 	"internal/journal":        {own: []string{"internal/ferrule"}},
 	"internal/measure/history": {
 		own:   []string{"internal/ferrule"},
@@ -112,7 +113,7 @@ var rooms = map[string]room{
 	},
 	"internal/guard/identity": {own: []string{"internal/ferrule"}},
 	"internal/ops/telemetry": {
-		own: []string{"internal/ferrule"},
+		own: []string{"internal/ferrule", "internal/histogram"},
 		third: []string{
 			"github.com/prometheus/client_golang", "go.opentelemetry.io/otel", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf",
 		},
@@ -167,7 +168,7 @@ var rooms = map[string]room{
 	},
 	"cmd/ferrule": {
 		own: []string{
-			"internal/ferrule", "internal/guard/identity", "internal/cluster", "internal/agent/catalog", "internal/ops/config", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/dock", "internal/fleet", "internal/agent/server", "internal/local/control", "internal/agent/endpoint",
+			"internal/ferrule", "internal/guard/identity", "internal/cluster", "internal/agent/catalog", "internal/ops/config", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/dock", "internal/fleet", "internal/histogram", "internal/agent/server", "internal/local/control", "internal/agent/endpoint",
 			"internal/measure/history", "internal/measure/plot", "internal/measure/query", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/ops/setup", "internal/sim", "internal/agent/builtin", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket",
 		},
 		third: []string{"github.com/spf13/cobra"},

@@ -333,7 +333,7 @@ func TestDoctorNodes(t *testing.T) {
 		"alone": {of(nil), nil},
 		"among": {of(&builtin.Nodes{Node: "a", Tenant: "acme", Working: true, Others: []string{"b", "c"}}), []string{"fine nodes: one of the nodes of acme; the others that are there: b, c"}},
 		"only":  {of(&builtin.Nodes{Node: "a", Tenant: "acme", Working: true}), []string{"note nodes: this is the only node of acme that is there"}},
-		"cut":   {of(&builtin.Nodes{Node: "a", Tenant: "acme", Since: time.Now(), Why: "no server"}), []string{"wrong nodes: since "}},
+		"cut":   {of(&builtin.Nodes{Node: "a", Tenant: "acme", Since: time.Now(), Reason: "no server"}), []string{"wrong nodes: since "}},
 	} {
 		wantTold(t, name, (&doctor{gateway: test.gateway}).nodes(t.Context()), test.want...)
 	}
@@ -341,7 +341,7 @@ func TestDoctorNodes(t *testing.T) {
 
 // TestDoctorHistory: that nothing is recorded is told of, with the reason.
 func TestDoctorHistory(t *testing.T) {
-	d := &doctor{gateway: known{status: builtin.StatusOutput{Unrecorded: "there is no room"}}}
+	d := &doctor{gateway: known{status: builtin.StatusOutput{NotRecording: "there is no room"}}}
 	wantTold(t, "stopped", d.history(t.Context()), "wrong history: what devices measure is not recorded: there is no room → devices are served all the same.")
 	wantTold(t, "recording", (&doctor{}).history(t.Context()))
 }

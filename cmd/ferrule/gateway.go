@@ -164,7 +164,7 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 	g.handle = g.road.Handle
 	g.makeSense(cfg)
 	g.agents = server.New(server.Parts{
-		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.observe.Entrance(telemetry.FrontAgent, g.handle), Samples: g.samples, Tokens: tokens, Version: version(), Log: g.log,
+		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.observe.Entry(telemetry.EntryAgent, g.handle), Samples: g.samples, Tokens: tokens, Version: version(), Log: g.log,
 	})
 	g.bus.Listen(g.hear, ferrule.Said)
 	if err := g.makeEndpoints(cfg); err != nil {
@@ -175,7 +175,7 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 		return err
 	}
 	parts := control.Parts{
-		Handle: g.observe.Entrance(telemetry.FrontControl, g.handle), Tracer: tracer{g}, Watcher: lookout{g}, Samples: g.samples, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
+		Handle: g.observe.Entry(telemetry.EntryControl, g.handle), Tracer: tracer{g}, Watcher: lookout{g}, Samples: g.samples, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
 	}
 	if all := g.bus.Journals(); all != nil {
 		parts.Journals = all
@@ -301,14 +301,14 @@ func (g *gateway) status() builtin.StatusOutput {
 	}
 	for _, e := range g.endpoints {
 		if s := e.State(); !s.Connected {
-			out.Endpoints = append(out.Endpoints, fmt.Sprintf("%s is not connected to %s since %s: %s", s.Name, s.Address, ferrule.Moment(s.Since), s.Why))
+			out.Endpoints = append(out.Endpoints, fmt.Sprintf("%s is not connected to %s since %s: %s", s.Name, s.Address, ferrule.Moment(s.Since), s.Reason))
 		}
 	}
 	if g.history != nil {
-		out.Unrecorded = g.history.Stats().Stopped
+		out.NotRecording = g.history.Stats().Stopped
 	}
 	if s := g.bus.State(); s.Mode != cluster.Embedded || !s.Working {
-		out.Nodes = &builtin.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Why: s.Why, Waiting: s.Waiting}
+		out.Nodes = &builtin.Nodes{Node: s.Node, Tenant: s.Tenant, Others: s.Nodes, Working: s.Working, Since: s.Since, Reason: s.Why, Waiting: s.Waiting}
 	}
 	return out
 }

@@ -82,7 +82,7 @@ var grains = []string{string(ferrule.Raw), string(ferrule.Minutes), string(ferru
 
 // check is what is asked of the gateway.
 func (w wantedPast) check(json bool, args []string, now time.Time) (in builtin.HistoryInput, err error) {
-	in = builtin.HistoryInput{SpanInput: builtin.SpanInput{Device: args[0], Signals: args[1:]}, Each: w.each}
+	in = builtin.HistoryInput{RangeInput: builtin.RangeInput{Device: args[0], Signals: args[1:]}, Resolution: w.each}
 	from, err := parseTime(w.since, now)
 	if err != nil {
 		return in, fmt.Errorf("--since: %w", err)
@@ -116,7 +116,7 @@ func (w wantedPast) check(json bool, args []string, now time.Time) (in builtin.H
 // showPast shows what is asked for.
 func (a *app) showPast(ctx context.Context, client *control.Client, w wantedPast, in builtin.HistoryInput) error {
 	if w.png != "" {
-		return a.drawPast(ctx, client, w.png, in.SpanInput)
+		return a.drawPast(ctx, client, w.png, in.RangeInput)
 	}
 	latest, err := callOwn[builtin.LatestOutput](ctx, client, "latest", builtin.LatestInput{Device: in.Device})
 	if err != nil {
@@ -154,8 +154,8 @@ func chosen(latest builtin.LatestOutput, names []string) (signals []builtin.Late
 }
 
 // drawPast has the gateway draw a picture, and writes it.
-func (a *app) drawPast(ctx context.Context, client *control.Client, file string, span builtin.SpanInput) error {
-	result, err := callTool(ctx, client, "plot", builtin.PlotInput{SpanInput: span})
+func (a *app) drawPast(ctx context.Context, client *control.Client, file string, span builtin.RangeInput) error {
+	result, err := callTool(ctx, client, "plot", builtin.PlotInput{RangeInput: span})
 	if err != nil {
 		return err
 	}

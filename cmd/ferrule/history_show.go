@@ -165,9 +165,9 @@ func (a *app) exportJSON(ask pastTeller, in builtin.HistoryInput, signals []buil
 	}
 	for _, s := range signals {
 		in.Signals = []string{s.Name}
-		whole := builtin.HistorySeries{Name: s.Name, Unit: s.Unit, Each: in.Each, Points: []builtin.HistoryPoint{}, Gaps: []builtin.HistoryGap{}}
+		whole := builtin.HistorySeries{Name: s.Name, Unit: s.Unit, Resolution: in.Resolution, Points: []builtin.HistoryPoint{}, Gaps: []builtin.HistoryGap{}}
 		if err := pages(ask, in, func(page builtin.HistorySeries) error {
-			whole.Each = page.Each
+			whole.Resolution = page.Resolution
 			whole.Points, whole.Gaps = append(whole.Points, page.Points...), append(whole.Gaps, page.Gaps...)
 			return nil
 		}); err != nil {
@@ -206,7 +206,7 @@ func pages(ask pastTeller, in builtin.HistoryInput, fn func(builtin.HistorySerie
 			return fmt.Errorf("the gateway told of %d signals", len(out.Signals))
 		}
 		page := out.Signals[0]
-		if page.Cut && in.Each != "" && length > 2*time.Second {
+		if page.Truncated && in.Resolution != "" && length > 2*time.Second {
 			length = (length / 2).Truncate(time.Millisecond)
 			continue
 		}

@@ -34,14 +34,14 @@ func (p *tape) tell(in builtin.HistoryInput) (builtin.HistoryOutput, error) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	line := builtin.HistorySeries{Name: in.Signals[0], Unit: "lx", Each: "raw"}
+	line := builtin.HistorySeries{Name: in.Signals[0], Unit: "lx", Resolution: "raw"}
 	for i := range p.n {
 		if at := p.start.Add(time.Duration(i) * time.Second); !at.Before(from) && at.Before(to) {
 			line.Points = append(line.Points, builtin.HistoryPoint{Time: at, Value: float64(i)})
 		}
 	}
 	if n := len(line.Points); n > in.Points {
-		line.Points, line.Cut = line.Points[n-in.Points:], true
+		line.Points, line.Truncated = line.Points[n-in.Points:], true
 	}
 	for _, h := range p.holes {
 		if !h.To.Before(from) && h.From.Before(to) {
@@ -53,7 +53,7 @@ func (p *tape) tell(in builtin.HistoryInput) (builtin.HistoryOutput, error) {
 
 // asking is a question about all of a tape.
 func (p *tape) asking(each string) builtin.HistoryInput {
-	return builtin.HistoryInput{Each: each, SpanInput: builtin.SpanInput{
+	return builtin.HistoryInput{Resolution: each, RangeInput: builtin.RangeInput{
 		Device: "robot", Since: p.start.Format(time.RFC3339Nano), Until: p.start.Add(time.Duration(p.n) * time.Second).Format(time.RFC3339Nano),
 	}}
 }
@@ -107,7 +107,7 @@ func TestExport(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 		t.Fatal(err)
 	}
-	if s := all.Signals[0]; len(s.Points) != n || len(s.Gaps) != 2 || s.Points[n-1].Value != n-1 || s.Cut || !all.To.Equal(tapeStart.Add(n*time.Second)) {
+	if s := all.Signals[0]; len(s.Points) != n || len(s.Gaps) != 2 || s.Points[n-1].Value != n-1 || s.Truncated || !all.To.Equal(tapeStart.Add(n*time.Second)) {
 		t.Errorf("%d points, %d holes", len(s.Points), len(s.Gaps))
 	}
 

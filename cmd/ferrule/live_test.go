@@ -36,7 +36,7 @@ func TestLiveSignals(t *testing.T) {
 	var told builtin.LatestOutput
 	eventually(t, 2*ample, "it can be read what is measured", func() bool {
 		got, err := agents[0].ReadResource(t.Context(), &mcp.ReadResourceParams{URI: volts})
-		return err == nil && json.Unmarshal([]byte(got.Contents[0].Text), &told) == nil && len(told.Signals) == 1 && len(told.Signals[0].Before) > 0
+		return err == nil && json.Unmarshal([]byte(got.Contents[0].Text), &told) == nil && len(told.Signals) == 1 && len(told.Signals[0].Earlier) > 0
 	})
 	if s := told.Signals[0]; told.Device != "robot" || s.Name != "volts_volts" || time.Since(s.Time) > ample {
 		t.Errorf("it reads %+v", told)

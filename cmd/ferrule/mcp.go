@@ -118,7 +118,7 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	d.relay.use(g.samples)
 	defer d.relay.use(nil)
 	d.Synced()
-	d.open(g.observe.Entrance(telemetry.FrontStdio, g.handle))
+	d.open(g.observe.Entry(telemetry.EntryStdio, g.handle))
 	d.front.Missed(0) // what was said and measured meanwhile
 	var left func()   // waits for the calls that are under way
 	err = g.Run(holding, func(ctx context.Context) error {

@@ -30,7 +30,7 @@ func (g *gateway) record(ctx context.Context) error { return g.history.Run(ctx, 
 func (g *gateway) measured(r ferrule.Reading) bool {
 	taken := g.bus.Measured(r)
 	if taken {
-		g.observe.Measured(r)
+		g.observe.Record(r)
 	}
 	return taken
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/histogram"
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
@@ -20,14 +21,14 @@ func (g *gateway) sources(cfg config.Config) telemetry.Sources {
 			return telemetry.Cache{Hits: s.CacheHits, Misses: s.CacheMisses, Entries: s.CacheEntries, Bytes: s.CacheBytes, Limited: s.Limited}
 		},
 		Sessions: func() int { return g.agents.Sessions() },
-		Bus:      g.busCounts,
+		Cluster:  g.busCounts,
 		Journal: func() telemetry.Journal {
 			s := g.journal.Stats()
 			return telemetry.Journal{Records: s.Records, Failures: s.Failures, Bytes: s.Bytes, Healthy: g.journal.Health() == nil}
 		},
 	}
 	if cfg.PollerConfig().Enabled {
-		all.Sense = g.senseCounts
+		all.Poller = g.senseCounts
 	}
 	if cfg.History.Enabled {
 		all.History = func() telemetry.History {
@@ -42,9 +43,9 @@ func (g *gateway) sources(cfg config.Config) telemetry.Sources {
 func (g *gateway) senseCounts() telemetry.Poller {
 	s := g.sense.Stats()
 	return telemetry.Poller{
-		Devices: s.Devices, Probes: s.Probes, BackingOff: s.BackingOff, Waiting: s.Waiting,
+		Devices: s.Devices, Polls: s.Probes, BackingOff: s.BackingOff, Waiting: s.Waiting,
 		Reads: s.Reads, Failures: s.Failures, Samples: s.Samples, Dropped: s.Dropped,
-		LateBounds: poller.LateBounds[:], LateCounts: s.Late.Counts[:], LateSum: s.Late.Sum,
+		Late: histogram.Snapshot{Bounds: poller.LateBounds[:], Counts: s.Late.Counts[:], Sum: s.Late.Sum},
 	}
 }
 

@@ -67,7 +67,7 @@ func TestMetrics(t *testing.T) {
 	})
 	g.online("robot")
 	eventually(t, 10*time.Second, "both are there", func() bool {
-		return g.metric(`ferrule_devices{dialect="mcpu",medium="tcp",state="online"}`) == 2
+		return g.metric(`ferrule_devices{protocol="mcpu",transport="tcp",state="online"}`) == 2
 	})
 	a := dialAgent(t, g, legacy, "/mcp")
 	for range 3 {
@@ -94,23 +94,23 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for series, want := range map[string]float64{
-		`ferrule_calls_total{act="tool",outcome="ok",role="agent"}`:      5,
-		`ferrule_calls_total{act="tool",outcome="limited",role="agent"}`: 1,
-		`ferrule_calls_limited_total`:                                    1,
-		`ferrule_call_duration_seconds_count{role="agent"}`:              6,
-		`ferrule_device_duration_seconds_count{role="agent"}`:            3,
-		`ferrule_lane_wait_seconds_count{role="agent"}`:                  3,
-		`ferrule_device_duration_seconds_bucket{role="agent",le="0.25"}`: 2,
-		`ferrule_cache_lookups_total{result="hit"}`:                      2,
-		`ferrule_cache_lookups_total{result="miss"}`:                     1,
-		`ferrule_cache_entries`:                                          0,
-		`ferrule_calls_in_flight{role="agent"}`:                          0,
-		`ferrule_lanes_busy`:                                             0,
-		`ferrule_lanes_waiting_calls`:                                    0,
-		`ferrule_devices_held`:                                           1,
-		`ferrule_agent_sessions`:                                         1,
-		`ferrule_journal_healthy`:                                        1,
-		`ferrule_bus_nodes`:                                              0,
+		`ferrule_calls_total{operation="tool",outcome="ok",role="agent"}`:      5,
+		`ferrule_calls_total{operation="tool",outcome="limited",role="agent"}`: 1,
+		`ferrule_calls_limited_total`:                                          1,
+		`ferrule_call_duration_seconds_count{role="agent"}`:                    6,
+		`ferrule_device_duration_seconds_count{role="agent"}`:                  3,
+		`ferrule_lane_wait_seconds_count{role="agent"}`:                        3,
+		`ferrule_device_duration_seconds_bucket{role="agent",le="0.25"}`:       2,
+		`ferrule_cache_lookups_total{result="hit"}`:                            2,
+		`ferrule_cache_lookups_total{result="miss"}`:                           1,
+		`ferrule_cache_entries`:                                                0,
+		`ferrule_calls_in_flight{role="agent"}`:                                0,
+		`ferrule_lanes_busy`:                                                   0,
+		`ferrule_lanes_waiting_calls`:                                          0,
+		`ferrule_devices_pending`:                                              1,
+		`ferrule_agent_sessions`:                                               1,
+		`ferrule_journal_healthy`:                                              1,
+		`ferrule_cluster_nodes`:                                                0,
 	} {
 		if got := g.metric(series); got != want {
 			t.Errorf("%s is %v, want %v", series, got, want)

@@ -27,7 +27,7 @@ func measuredGateway(t *testing.T) *testGateway {
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
 	g.online("robot")
 	eventually(t, 3*ample, "something was measured and written", func() bool {
-		answer, err := g.call(ferrule.GatewayID, "history", `{"device":"robot","signals":["light"],"each":"raw"}`, ample)
+		answer, err := g.call(ferrule.GatewayID, "history", `{"device":"robot","signals":["light"],"resolution":"raw"}`, ample)
 		var out builtin.HistoryOutput
 		return err == nil && json.Unmarshal([]byte(answer), &out) == nil && len(out.Signals[0].Points) > 0
 	})
@@ -55,7 +55,7 @@ func TestPast(t *testing.T) {
 		}
 		var past builtin.HistoryOutput
 		a.mustUse("gateway__history", `{"device":"robot","signals":["light"],"since":"5m"}`, &past)
-		if len(past.Signals) != 1 || past.Signals[0].Each != "raw" || len(past.Signals[0].Points) == 0 {
+		if len(past.Signals) != 1 || past.Signals[0].Resolution != "raw" || len(past.Signals[0].Points) == 0 {
 			t.Errorf("%s: the past is %+v", era, past)
 		}
 		told, err := a.use(t.Context(), "gateway__plot", `{"device":"robot","since":"2m"}`)

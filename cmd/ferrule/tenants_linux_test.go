@@ -32,9 +32,9 @@ func TestTenants(t *testing.T) {
 	}
 	for _, n := range []*upNode{a, leaf} {
 		eventually(t, 30*time.Second, n.name+" says what to do", func() bool {
-			return strings.Contains(n.nodes().Why, "start a node once with the credentials of acme's operator")
+			return strings.Contains(n.nodes().Reason, "start a node once with the credentials of acme's operator")
 		})
-		t.Logf("%s says: %s", n.name, n.nodes().Why)
+		t.Logf("%s says: %s", n.name, n.nodes().Reason)
 	}
 	for _, tenant := range []string{"acme", "globex"} {
 		operator := newNode(t, "operator", 0, one(tenant+"-operator", tenant))

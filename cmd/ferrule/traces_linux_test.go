@@ -300,7 +300,7 @@ func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[str
 			}
 		}
 	}
-	if device.about["ferrule.device.medium"] != "tcp" || find("a node").about["ferrule.node"] != "b" {
+	if device.about["ferrule.device.transport"] != "tcp" || find("a node").about["ferrule.node"] != "b" {
 		t.Errorf("the device is %v, the node %v", device.about, find("a node").about)
 	}
 }

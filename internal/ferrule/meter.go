@@ -30,12 +30,12 @@ type Span struct {
 
 // The parts of the way, beside the stages of the road, which are known by their names.
 const (
-	PartPipeline = "road"   // all of the road
-	PartFleet    = "fleet"  // what lies behind the road
-	PartLane     = "lane"   // the wait for a device's lane
-	PartDevice   = "device" // what the device takes
-	PartNode     = "node"   // at another node, with the way there
-	PartServe    = "serve"  // a call of another node
+	PartPipeline = "pipeline" // the whole pipeline
+	PartFleet    = "fleet"    // what lies behind the road
+	PartLane     = "lane"     // the wait for a device's lane
+	PartDevice   = "device"   // what the device takes
+	PartNode     = "node"     // at another node, with the way there
+	PartServe    = "serve"    // a call of another node
 )
 
 // Meters finds the Meter of a part. A nil one measures nothing.

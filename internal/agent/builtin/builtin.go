@@ -1,13 +1,13 @@
-// Package builtin is the gateway's own tools: Go struct in, Go struct out. To
-// whoever calls them they are the tools of one more device, whose ID is
-// ferrule.GatewayID, and they take the same road.
+// Package builtin has the gateway's own tools, written as Go functions from struct to
+// struct. They are offered as the tools of one more device, [ferrule.GatewayID], and
+// calls to them pass the same pipeline.
 //
 //	Typed(name, text, effect, func(ctx, call, In) (Out, error))    ─▶ Tool
 //	Shown(name, text, effect, func(ctx, call, In) (Result, error)) ─▶ Tool
-//	New(version, tools…) ─▶ Box ─▶ Device, Manifest, Handle
+//	New(version, tools…) ─▶ Set ─▶ Device, Manifest, Handle
 //
-// One tool, or a few that belong together, is one file. docs/how-to/add-a-builtin-tool.md
-// tells how to add one.
+// One file has one tool, or a few that belong together. Models read the descriptions:
+// they say what a tool returns. docs/how-to/add-a-builtin-tool.md shows how to add one.
 package builtin
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// Tool is one tool of the gateway.
+// Tool is one built-in tool.
 type Tool struct {
 	tool ferrule.Tool
 	call func(ctx context.Context, call *ferrule.Call) (any, error)
 	err  error // why its schemas could not be derived
 }
 
-// Typed makes a tool of a function. The schemas come from In and Out: names from
-// json tags, texts from jsonschema tags, and what is not omitempty is required.
-// The function is called with arguments that fit. Its error is best a
-// *ferrule.Error; any other is told as a fault of the gateway.
+// Typed returns a tool that calls a function. Its schemas are derived from In and Out:
+// names from json tags, descriptions from jsonschema tags; fields without omitempty are
+// required. The function gets valid arguments. It should return a *ferrule.Error; other
+// errors are reported as faults of the gateway.
 func Typed[In, Out any](name, text string, effect ferrule.Effect, fn func(ctx context.Context, call *ferrule.Call, in In) (Out, error)) Tool {
 	input, err := schema.For[In]()
 	if err != nil {
@@ -45,84 +45,83 @@ func Typed[In, Out any](name, text string, effect ferrule.Effect, fn func(ctx co
 		call: func(ctx context.Context, call *ferrule.Call) (any, error) {
 			var in In
 			if err := json.Unmarshal(call.Args, &in); err != nil {
-				return nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", name, err)
+				return nil, ferrule.Errorf(ferrule.Invalid, "decoding the arguments of %s: %w", name, err)
 			}
 			return fn(ctx, call, in)
 		},
 	}
 }
 
-// Shown makes a tool of a function whose answer is to be looked at: it has content, and
-// no schema.
+// Shown returns a tool whose result is content, such as an image, without a schema.
 func Shown[In any](name, text string, effect ferrule.Effect, fn func(ctx context.Context, call *ferrule.Call, in In) (*ferrule.Result, error)) Tool {
 	t := Typed(name, text, effect, fn)
 	t.tool.Output = nil
 	return t
 }
 
-// ForPeople keeps a tool from agents.
+// ForPeople returns the tool, offered to people only.
 func (t Tool) ForPeople() Tool {
 	t.tool.UserOnly = true
 	return t
 }
 
-// Within gives a tool more time, or less, than others have.
-func (t Tool) Within(deadline time.Duration) Tool {
+// WithDeadline returns the tool with its own deadline.
+func (t Tool) WithDeadline(deadline time.Duration) Tool {
 	t.tool.Deadline = ferrule.Duration(deadline)
 	return t
 }
 
-// Box is the tools together.
+// Set is the set of built-in tools.
 type Set struct {
 	device   *ferrule.Device
 	manifest *ferrule.Manifest
 	calls    map[string]func(ctx context.Context, call *ferrule.Call) (any, error)
 }
 
-// New puts tools in a box.
+// New returns a Set. It compiles the schemas of all tools.
 func New(version string, tools ...Tool) (*Set, error) {
-	b := &Set{
+	s := &Set{
 		manifest: &ferrule.Manifest{Model: "ferrule", Version: version, Platform: "go"},
 		calls:    make(map[string]func(context.Context, *ferrule.Call) (any, error)),
 	}
 	for _, t := range tools {
 		if t.err != nil {
-			return nil, fmt.Errorf("toolbox: %w", t.err)
+			return nil, fmt.Errorf("built-in tools: %w", t.err)
 		}
 		compiled, err := schema.Compile(t.tool.Input)
 		if err != nil {
-			return nil, fmt.Errorf("toolbox: the schema of %s: %w", t.tool.Name, err)
+			return nil, fmt.Errorf("built-in tool %s: input schema: %w", t.tool.Name, err)
 		}
 		t.tool.Input, t.tool.Check = compiled.Portable(), compiled.Check
 		if t.tool.Output != nil {
 			if compiled, err = schema.Compile(t.tool.Output); err != nil {
-				return nil, fmt.Errorf("toolbox: the schema of what %s returns: %w", t.tool.Name, err)
+				return nil, fmt.Errorf("built-in tool %s: output schema: %w", t.tool.Name, err)
 			}
-			t.tool.Output = compiled.Portable() // no tool returns null where it declares more
+			t.tool.Output = compiled.Portable() // no built-in tool returns null for a declared object
 		}
-		b.manifest.Tools = append(b.manifest.Tools, t.tool)
-		b.calls[t.tool.Name] = t.call
+		s.manifest.Tools = append(s.manifest.Tools, t.tool)
+		s.calls[t.tool.Name] = t.call
 	}
-	kind, err := b.manifest.Kind()
+	kind, err := s.manifest.Kind()
 	if err != nil {
-		return nil, fmt.Errorf("toolbox: %w", err)
+		return nil, fmt.Errorf("built-in tools: %w", err)
 	}
-	b.device = &ferrule.Device{
+	s.device = &ferrule.Device{
 		ID: ferrule.GatewayID, Kind: kind, Model: "ferrule", Version: version,
 		State: ferrule.StateOnline, Since: time.Now(), Trust: ferrule.TrustAdopted,
 	}
-	return b, nil
+	return s, nil
 }
 
-// Device is the gateway as a device.
-func (b *Set) Device() *ferrule.Device { return b.device }
+// Device returns the gateway as a device.
+func (s *Set) Device() *ferrule.Device { return s.device }
 
-// Manifest is what the gateway offers.
-func (b *Set) Manifest() *ferrule.Manifest { return b.manifest }
+// Manifest returns the manifest with all built-in tools.
+func (s *Set) Manifest() *ferrule.Manifest { return s.manifest }
 
 // Handle serves a resolved call.
-func (b *Set) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	fn := b.calls[call.Tool]
+func (s *Set) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	fn := s.calls[call.Tool]
 	if fn == nil {
 		return nil, ferrule.Errorf(ferrule.NotFound, "the gateway has no tool %q", call.Tool)
 	}
@@ -135,7 +134,7 @@ func (b *Set) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, 
 	}
 	value, err := json.Marshal(out)
 	if err != nil {
-		return nil, ferrule.Errorf(ferrule.Internal, "the result of %s cannot be told: %w", call.Tool, err).AfterSend()
+		return nil, ferrule.Errorf(ferrule.Internal, "encoding the result of %s: %w", call.Tool, err).AfterSend()
 	}
 	return &ferrule.Result{Value: value}, nil
 }

@@ -34,7 +34,7 @@ func (f fleetOf) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	return nil, nil, false
 }
 
-func some() fleetOf {
+func someDevices() fleetOf {
 	return fleetOf{
 		{ID: "a", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Transport: "tcp", Address: "x:1"},
 		{ID: "b", State: ferrule.StateOnline, Trust: ferrule.TrustPending, Transport: "tcp", Address: "x:2"},
@@ -47,7 +47,7 @@ type trust struct{ did []string }
 func (t *trust) Adopt(id string) error  { t.did = append(t.did, "adopt "+id); return nil }
 func (t *trust) Forget(id string) error { return errors.New("cannot forget " + id) }
 
-func box(t *testing.T, tools ...builtin.Tool) *builtin.Set {
+func newSet(t *testing.T, tools ...builtin.Tool) *builtin.Set {
 	t.Helper()
 	b, err := builtin.New("1.0.0", tools...)
 	if err != nil {
@@ -77,7 +77,7 @@ func listed(out builtin.ListDevicesOutput) string {
 }
 
 func TestListDevices(t *testing.T) {
-	b := box(t, builtin.ListDevices(some()))
+	b := newSet(t, builtin.ListDevices(someDevices()))
 	for _, test := range []struct {
 		role  ferrule.Role
 		args  string
@@ -99,7 +99,7 @@ func TestListDevices(t *testing.T) {
 }
 
 func TestDescribeDevice(t *testing.T) {
-	b := box(t, builtin.DescribeDevice(some()))
+	b := newSet(t, builtin.DescribeDevice(someDevices()))
 	var out builtin.DescribeDeviceOutput
 	if err := call(t, b, ferrule.Person, "describe_device", `{"device":"b"}`, &out); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestDescribeDevice(t *testing.T) {
 	}
 }
 
-// offering is a fleet of one device that offers very much.
+// offering is a fleet of one device with many resources and prompts.
 type offering struct{ resources, prompts int }
 
 func (o offering) Devices() []*ferrule.Device { return nil }
@@ -140,11 +140,11 @@ func (o offering) Lookup(string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	return &ferrule.Device{ID: "robot", Trust: ferrule.TrustAdopted}, m, true
 }
 
-// TestDescribeOffers: resources and prompts are told of by name, the first of them.
+// TestDescribeOffers checks that the first resources and prompts are named.
 func TestDescribeOffers(t *testing.T) {
 	for _, test := range []struct{ resources, prompts, resourcesShown, promptsShown int }{{0, 0, 0, 0}, {1, 2, 1, 2}, {50, 4, 50, 4}, {1000, 1000, 50, 4}} {
 		var out builtin.DescribeDeviceOutput
-		b := box(t, builtin.DescribeDevice(offering{test.resources, test.prompts}))
+		b := newSet(t, builtin.DescribeDevice(offering{test.resources, test.prompts}))
 		if err := call(t, b, ferrule.Agent, "describe_device", `{"device":"robot"}`, &out); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestDescribeOffers(t *testing.T) {
 
 func TestTrust(t *testing.T) {
 	var tr trust
-	b := box(t, builtin.AdoptDevice(&tr), builtin.ForgetDevice(&tr))
+	b := newSet(t, builtin.AdoptDevice(&tr), builtin.ForgetDevice(&tr))
 	var out builtin.TrustOutput
 	if err := call(t, b, ferrule.Person, "adopt_device", `{"device":"a"}`, &out); err != nil || out.Device != "a" || tr.did[0] != "adopt a" {
 		t.Errorf("%+v, %q, %v", out, tr.did, err)
@@ -176,9 +176,9 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestBox: a box is a device, whose tools have schemas and checks of their own.
-func TestBox(t *testing.T) {
-	b := box(t, builtin.ListDevices(some()), builtin.DescribeDevice(some()))
+// TestSet checks that tools get schemas and argument checks.
+func TestSet(t *testing.T) {
+	b := newSet(t, builtin.ListDevices(someDevices()), builtin.DescribeDevice(someDevices()))
 	dev := b.Device()
 	if dev.ID != ferrule.GatewayID || dev.Kind == "" || dev.State != ferrule.StateOnline {
 		t.Errorf("%+v", dev)
@@ -195,7 +195,7 @@ func TestBox(t *testing.T) {
 	}
 }
 
-// everyTool is a box with all tools that agents have.
+// everyTool returns a Set with all tools for agents.
 func everyTool(t *testing.T) *builtin.Set {
 	t.Helper()
 	road := func(_ context.Context, c *ferrule.Call) (*ferrule.Result, error) {
@@ -208,13 +208,13 @@ func everyTool(t *testing.T) *builtin.Set {
 		return &ferrule.Result{Value: json.RawMessage(`{"pin":1}`)}, nil
 	}
 	var tr trust
-	return box(t, builtin.ListDevices(some()), builtin.DescribeDevice(some()), builtin.DeviceState(talkative{some()}), builtin.AdoptDevice(&tr),
+	return newSet(t, builtin.ListDevices(someDevices()), builtin.DescribeDevice(someDevices()), builtin.DeviceState(talkative{someDevices()}), builtin.AdoptDevice(&tr),
 		builtin.FindDevices(someOffers()), builtin.FindTools(someOffers()), builtin.DescribeTool(someOffers()), builtin.CallMany(road),
 		builtin.Status("1", func() builtin.StatusOutput { return builtin.StatusOutput{Online: 1, List: "plain"} }),
-		builtin.Latest(some(), someSignals()), builtin.History(some(), someSignals()), builtin.SQL(answers{}, "samples(value)"))
+		builtin.Latest(someDevices(), someSignals()), builtin.History(someDevices(), someSignals()), builtin.SQL(answers{}, "samples(value)"))
 }
 
-// TestOutputsFitTheirSchemas: what the tools return is what they declare.
+// TestOutputsFitTheirSchemas checks results against the declared output schemas.
 func TestOutputsFitTheirSchemas(t *testing.T) {
 	b := everyTool(t)
 	for _, test := range []struct{ tool, args string }{
@@ -234,7 +234,7 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		{"latest", `{"device":"c"}`},
 		{"latest", `{"device":"a","signal":"light"}`},
 		{"history", `{"device":"a"}`},
-		{"history", `{"device":"a","each":"minute"}`},
+		{"history", `{"device":"a","resolution":"minute"}`},
 		{"sql", `{"query":"SELECT 1"}`},
 	} {
 		declared, err := schema.Compile(b.Manifest().Tool(test.tool).Output)

@@ -10,59 +10,59 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// Fleet tells of devices. What it returns is shared and read only.
+// Fleet looks up devices. Results are shared and read-only.
 type Fleet interface {
-	// Devices lists all devices by ID.
+	// Devices returns all devices, sorted by ID.
 	Devices() []*ferrule.Device
 	Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool)
 }
 
-// ListDevicesInput is the arguments of list_devices.
+// ListDevicesInput has the arguments of list_devices.
 type ListDevicesInput struct {
-	After string `json:"after,omitempty" jsonschema:"list the devices behind this ID; the result tells it where there are more"`
-	Limit int    `json:"limit,omitempty" jsonschema:"how many at most, 100 unless said"`
+	After string `json:"after,omitempty" jsonschema:"return devices after this ID; use next of the previous result"`
+	Limit int    `json:"limit,omitempty" jsonschema:"maximum number of devices, default 100"`
 }
 
 // ListDevicesOutput is the result of list_devices.
 type ListDevicesOutput struct {
 	Devices []DescribedDevice `json:"devices"`
-	Total   int               `json:"total" jsonschema:"how many devices there are"`
-	Next    string            `json:"next,omitempty" jsonschema:"call again with this as after, for more"`
+	Total   int               `json:"total" jsonschema:"number of devices"`
+	Next    string            `json:"next,omitempty" jsonschema:"pass this as after to get more devices"`
 }
 
-// DescribedDevice is a device as the gateway's tools tell of it.
+// DescribedDevice is the description of a device in results.
 type DescribedDevice struct {
 	ID        string            `json:"id"`
 	State     string            `json:"state" jsonschema:"online, offline, or released to other programs"`
 	Since     time.Time         `json:"since"`
 	Reason    string            `json:"reason,omitempty" jsonschema:"why it is not online"`
-	Trust     string            `json:"trust" jsonschema:"adopted or held"`
+	Trust     string            `json:"trust" jsonschema:"adopted or pending"`
 	Model     string            `json:"model,omitempty"`
 	Version   string            `json:"version,omitempty"`
 	Kind      string            `json:"kind,omitempty"`
 	Transport string            `json:"transport"`
 	Address   string            `json:"address"`
-	Node      string            `json:"node,omitempty" jsonschema:"which of several gateways holds it"`
+	Node      string            `json:"node,omitempty" jsonschema:"gateway that holds it"`
 	Protocol  string            `json:"protocol,omitempty"`
-	Tools     int               `json:"tools" jsonschema:"how many tools can be used"`
-	Unusable  int               `json:"unusable,omitempty" jsonschema:"how many tools cannot be used"`
-	Resources int               `json:"resources,omitempty" jsonschema:"how many can be read"`
+	Tools     int               `json:"tools" jsonschema:"number of usable tools"`
+	Unusable  int               `json:"unusable,omitempty" jsonschema:"number of quarantined tools"`
+	Resources int               `json:"resources,omitempty" jsonschema:"number of resources"`
 	Prompts   int               `json:"prompts,omitempty"`
-	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening it last may have restarted it, and put its outputs into their first state"`
-	Changed   *time.Time        `json:"changed,omitempty" jsonschema:"when it became another Kind"`
-	Previous  string            `json:"previous,omitempty" jsonschema:"the Kind that it was"`
+	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening its port may have reset it, with outputs at their defaults"`
+	Changed   *time.Time        `json:"changed,omitempty" jsonschema:"when its Kind changed"`
+	Previous  string            `json:"previous,omitempty" jsonschema:"Kind before the change"`
 	Notes     []string          `json:"notes,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
 const (
-	usualPage = 100
-	maxPage   = 1000
+	defaultPage = 100
+	maxPage     = 1000
 )
 
-// ListDevices is the tool that tells which devices there are.
+// ListDevices returns the tool list_devices.
 func ListDevices(fleet Fleet) Tool {
-	const text = "List the devices: which there are, whether they can be reached, and what they are."
+	const text = "Returns all devices with state, model and transport."
 	return Typed("list_devices", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in ListDevicesInput) (ListDevicesOutput, error) {
 		all := slices.DeleteFunc(fleet.Devices(), func(d *ferrule.Device) bool { return !call.Principal.Sees(d) })
 		out := ListDevicesOutput{Devices: []DescribedDevice{}, Total: len(all)}
@@ -71,7 +71,7 @@ func ListDevices(fleet Fleet) Tool {
 			start++
 		}
 		if in.Limit <= 0 {
-			in.Limit = usualPage
+			in.Limit = defaultPage
 		}
 		end := min(start+min(in.Limit, maxPage), len(all))
 		for _, d := range all[start:end] {
@@ -85,7 +85,7 @@ func ListDevices(fleet Fleet) Tool {
 	})
 }
 
-// DescribeDeviceInput is the arguments of describe_device.
+// DescribeDeviceInput has the arguments of describe_device.
 type DescribeDeviceInput struct {
 	Device string `json:"device" jsonschema:"ID of the device"`
 }
@@ -95,17 +95,17 @@ type DescribeDeviceOutput struct {
 	Device DescribedDevice `json:"device"`
 	Tools  []DescribedTool `json:"tools"`
 	Pins   []DescribedPin  `json:"pins"`
-	// What else it offers, the first of it by name, and how many more there are.
-	Resources     []string `json:"resources,omitempty" jsonschema:"what can be read: URIs and templates of such"`
+	// Names of the first resources and prompts, and the number of further ones.
+	Resources     []string `json:"resources,omitempty" jsonschema:"URIs and URI templates"`
 	MoreResources int      `json:"more_resources,omitempty"`
 	Prompts       []string `json:"prompts,omitempty"`
 	MorePrompts   int      `json:"more_prompts,omitempty"`
 }
 
-// The bounds of what is told of each.
+// Limits of resource and prompt names in a result.
 const (
 	maxNames     = 50
-	maxNameBytes = 4 << 10 // of all
+	maxNameBytes = 4 << 10 // in total
 )
 
 // DescribedTool is a tool of a device.
@@ -115,11 +115,11 @@ type DescribedTool struct {
 	Effect     string           `json:"effect" jsonschema:"reads, changes or endangers"`
 	Idempotent bool             `json:"idempotent,omitempty"`
 	UserOnly   bool             `json:"user_only,omitempty"`
-	Input      schema.AnyObject `json:"input,omitempty" jsonschema:"JSON Schema of the arguments; nothing is known about them where there is none"`
+	Input      schema.AnyObject `json:"input,omitempty" jsonschema:"JSON Schema of the arguments; unknown if missing"`
 	Output     schema.AnyObject `json:"output,omitempty"`
-	Poll       string           `json:"poll,omitempty" jsonschema:"how often the device asks to be asked"`
+	Poll       string           `json:"poll,omitempty" jsonschema:"interval at which the device asks to be polled"`
 	Deadline   string           `json:"deadline,omitempty"`
-	Cache      string           `json:"cache,omitempty" jsonschema:"how long an answer is kept, where its owner said so"`
+	Cache      string           `json:"cache,omitempty" jsonschema:"how long a result is cached, if the owner set it"`
 	Quarantine string           `json:"quarantine,omitempty" jsonschema:"why the tool cannot be used"`
 }
 
@@ -130,13 +130,13 @@ type DescribedPin struct {
 	Type      string   `json:"type,omitempty"`
 	Text      string   `json:"text,omitempty"`
 	Abilities []string `json:"abilities,omitempty"`
-	Interval  string   `json:"interval,omitempty" jsonschema:"how often it is sampled"`
-	Samples   int      `json:"samples,omitempty" jsonschema:"how many samples are kept"`
+	Interval  string   `json:"interval,omitempty" jsonschema:"sampling interval"`
+	Samples   int      `json:"samples,omitempty" jsonschema:"number of buffered samples"`
 }
 
-// DescribeDevice is the tool that tells all about one device.
+// DescribeDevice returns the tool describe_device.
 func DescribeDevice(fleet Fleet) Tool {
-	const text = "Tell about one device: its tools with their arguments and effects, its pins, and what else it offers."
+	const text = "Returns one device with its tools (arguments, effects), pins, resources and prompts."
 	return Typed("describe_device", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DescribeDeviceInput) (DescribeDeviceOutput, error) {
 		dev, manifest, ok := fleet.Lookup(in.Device)
 		if !ok || !call.Principal.Sees(dev) {
@@ -160,7 +160,7 @@ func DescribeDevice(fleet Fleet) Tool {
 	})
 }
 
-// names are those of the first of all, and how many more there are.
+// names returns the first names, and the number of further ones.
 func names[T any](all []T, name func(T) string) (some []string, more int) {
 	size := 0
 	for i, one := range all {
@@ -217,7 +217,7 @@ func describePin(p ferrule.Pin) DescribedPin {
 	return out
 }
 
-// duration is d as text; nothing for none.
+// duration returns d as text, or "" for zero.
 func duration(d ferrule.Duration) string {
 	if d == 0 {
 		return ""

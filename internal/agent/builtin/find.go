@@ -7,41 +7,39 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// Catalog finds devices and tools by words. What it returns is shared and read
-// only.
+// Catalog searches devices and tools. Results are shared and read-only.
 type Catalog interface {
 	FindDevices(query string, limit int) (found []*ferrule.Device, total int)
 	FindTools(query, device string, limit int) (found []ferrule.Offer, total int)
-	// Offer tells all about the tool of that name.
+	// Offer returns the tool that agents call by that name.
 	Offer(name string) (ferrule.Offer, error)
 }
 
 const (
-	usualFinds = 20
-	maxFinds   = 100
+	defaultFound = 20
+	maxFound     = 100
 )
 
-// finds is how many to tell.
-func finds(limit int) int {
+func foundLimit(limit int) int {
 	if limit <= 0 {
-		return usualFinds
+		return defaultFound
 	}
-	return min(limit, maxFinds)
+	return min(limit, maxFound)
 }
 
-// FindDevicesInput is the arguments of find_devices.
+// FindDevicesInput has the arguments of find_devices.
 type FindDevicesInput struct {
-	Query string `json:"query,omitempty" jsonschema:"words in names, models and labels of devices; all devices without any"`
-	Limit int    `json:"limit,omitempty" jsonschema:"how many at most, 20 unless said"`
+	Query string `json:"query,omitempty" jsonschema:"words in names, models and labels; empty for all devices"`
+	Limit int    `json:"limit,omitempty" jsonschema:"maximum number of results, default 20"`
 }
 
 // FindDevicesOutput is the result of find_devices.
 type FindDevicesOutput struct {
-	Devices []FoundDevice `json:"devices" jsonschema:"those that fit best come first"`
-	Total   int           `json:"total" jsonschema:"how many fit"`
+	Devices []FoundDevice `json:"devices" jsonschema:"best matches first"`
+	Total   int           `json:"total" jsonschema:"number of matches"`
 }
 
-// FoundDevice is a device that was found.
+// FoundDevice is one result of find_devices.
 type FoundDevice struct {
 	ID     string            `json:"id"`
 	Model  string            `json:"model,omitempty"`
@@ -50,11 +48,11 @@ type FoundDevice struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// FindDevices is the tool that finds devices among many.
+// FindDevices returns the tool find_devices.
 func FindDevices(catalog Catalog) Tool {
-	const text = "Find devices by words in their names, models and labels."
+	const text = "Searches devices by words in names, models and labels."
 	return Typed("find_devices", text, ferrule.Reads, func(_ context.Context, _ *ferrule.Call, in FindDevicesInput) (FindDevicesOutput, error) {
-		found, total := catalog.FindDevices(in.Query, finds(in.Limit))
+		found, total := catalog.FindDevices(in.Query, foundLimit(in.Limit))
 		out := FindDevicesOutput{Devices: []FoundDevice{}, Total: total}
 		for _, d := range found {
 			out.Devices = append(out.Devices, FoundDevice{ID: d.ID, Model: d.Model, State: string(d.State), Reason: d.Reason, Labels: d.Labels})
@@ -63,34 +61,34 @@ func FindDevices(catalog Catalog) Tool {
 	})
 }
 
-// FindToolsInput is the arguments of find_tools.
+// FindToolsInput has the arguments of find_tools.
 type FindToolsInput struct {
-	Query  string `json:"query,omitempty" jsonschema:"words in names and texts of tools, and of their devices; all tools without any"`
-	Device string `json:"device,omitempty" jsonschema:"ID of a device whose tools are meant"`
-	Limit  int    `json:"limit,omitempty" jsonschema:"how many at most, 20 unless said"`
+	Query  string `json:"query,omitempty" jsonschema:"words in names and descriptions of tools and devices; empty for all tools"`
+	Device string `json:"device,omitempty" jsonschema:"only tools of the device with this ID"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"maximum number of results, default 20"`
 }
 
 // FindToolsOutput is the result of find_tools.
 type FindToolsOutput struct {
-	Tools []FoundTool `json:"tools" jsonschema:"those that fit best come first"`
-	Total int         `json:"total" jsonschema:"how many fit"`
+	Tools []FoundTool `json:"tools" jsonschema:"best matches first"`
+	Total int         `json:"total" jsonschema:"number of matches"`
 }
 
-// FoundTool is a tool that was found.
+// FoundTool is one result of find_tools.
 type FoundTool struct {
-	Name    string `json:"name" jsonschema:"by which it is called"`
-	Tool    string `json:"tool" jsonschema:"its own name, as call_many takes it"`
+	Name    string `json:"name" jsonschema:"name to call it by"`
+	Tool    string `json:"tool" jsonschema:"the device's own name for it, for call_many"`
 	Text    string `json:"text"`
 	Effect  string `json:"effect" jsonschema:"reads, changes or endangers"`
-	Devices int    `json:"devices" jsonschema:"on how many devices it can be called"`
+	Devices int    `json:"devices" jsonschema:"number of devices that have it"`
 }
 
-// FindTools is the tool that finds tools among many.
+// FindTools returns the tool find_tools.
 func FindTools(catalog Catalog) Tool {
-	const text = "Find tools of devices by words, such as 'led' or 'temperature kitchen'. They are called by the names that it tells."
+	const text = "Searches device tools by words, such as 'led' or 'temperature kitchen'. Call a found tool by the returned name."
 	return Typed("find_tools", text, ferrule.Reads, func(_ context.Context, _ *ferrule.Call, in FindToolsInput) (FindToolsOutput, error) {
 		const brief = 200
-		found, total := catalog.FindTools(in.Query, in.Device, finds(in.Limit))
+		found, total := catalog.FindTools(in.Query, in.Device, foundLimit(in.Limit))
 		out := FindToolsOutput{Tools: []FoundTool{}, Total: total}
 		for _, o := range found {
 			out.Tools = append(out.Tools, FoundTool{Name: o.Name, Tool: o.Tool.Name, Text: ferrule.Clean(o.Text, brief), Effect: string(o.Tool.Effect), Devices: o.Count})
@@ -99,27 +97,27 @@ func FindTools(catalog Catalog) Tool {
 	})
 }
 
-// DescribeToolInput is the arguments of describe_tool.
+// DescribeToolInput has the arguments of describe_tool.
 type DescribeToolInput struct {
-	Name string `json:"name" jsonschema:"name of the tool, as find_tools tells it"`
+	Name string `json:"name" jsonschema:"name of the tool, from find_tools"`
 }
 
 // DescribeToolOutput is the result of describe_tool.
 type DescribeToolOutput struct {
 	Name       string           `json:"name"`
-	Tool       string           `json:"tool" jsonschema:"its own name, as call_many takes it"`
+	Tool       string           `json:"tool" jsonschema:"the device's own name for it, for call_many"`
 	Text       string           `json:"text"`
 	Effect     string           `json:"effect" jsonschema:"reads, changes or endangers"`
-	Idempotent bool             `json:"idempotent,omitempty" jsonschema:"calling it twice does what calling it once does"`
+	Idempotent bool             `json:"idempotent,omitempty" jsonschema:"calling it twice has the same effect as once"`
 	Input      schema.AnyObject `json:"input" jsonschema:"JSON Schema of the arguments"`
-	Output     schema.AnyObject `json:"output,omitempty" jsonschema:"JSON Schema of the answer"`
-	Devices    []string         `json:"devices" jsonschema:"on which devices it can be called, the first few of them"`
-	Count      int              `json:"count" jsonschema:"on how many devices it can be called"`
+	Output     schema.AnyObject `json:"output,omitempty" jsonschema:"JSON Schema of the result"`
+	Devices    []string         `json:"devices" jsonschema:"some of the devices that have it"`
+	Count      int              `json:"count" jsonschema:"number of devices that have it"`
 }
 
-// DescribeTool is the tool that tells all about a tool.
+// DescribeTool returns the tool describe_tool.
 func DescribeTool(catalog Catalog) Tool {
-	const text = "Tell all about a tool: its arguments, what it does to the world, and on which devices it can be called."
+	const text = "Returns arguments, effect and devices of a tool."
 	return Typed("describe_tool", text, ferrule.Reads, func(_ context.Context, _ *ferrule.Call, in DescribeToolInput) (DescribeToolOutput, error) {
 		o, err := catalog.Offer(in.Name)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// finder is a catalog that tells what it was asked.
+// finder is a catalog that records its queries.
 type finder struct {
 	asked  string
 	offers []ferrule.Offer
@@ -52,7 +52,7 @@ func someOffers() *finder {
 
 func TestFindDevices(t *testing.T) {
 	f := someOffers()
-	b := box(t, builtin.FindDevices(f))
+	b := newSet(t, builtin.FindDevices(f))
 	for _, test := range []struct{ args, asked string }{
 		{`{}`, `devices "" 20`},
 		{`{"query":"attic","limit":3}`, `devices "attic" 3`},
@@ -71,7 +71,7 @@ func TestFindDevices(t *testing.T) {
 
 func TestFindTools(t *testing.T) {
 	f := someOffers()
-	b := box(t, builtin.FindTools(f))
+	b := newSet(t, builtin.FindTools(f))
 	var out builtin.FindToolsOutput
 	if err := call(t, b, ferrule.Agent, "find_tools", `{"query":"look","device":"a","limit":5}`, &out); err != nil || f.asked != `tools "look" "a" 5` {
 		t.Fatalf("%s %v", f.asked, err)
@@ -90,7 +90,7 @@ func TestFindTools(t *testing.T) {
 }
 
 func TestDescribeTool(t *testing.T) {
-	b := box(t, builtin.DescribeTool(someOffers()))
+	b := newSet(t, builtin.DescribeTool(someOffers()))
 	var out builtin.DescribeToolOutput
 	if err := call(t, b, ferrule.Agent, "describe_tool", `{"name":"board--1__self_look"}`, &out); err != nil {
 		t.Fatal(err)
@@ -109,15 +109,15 @@ func TestStatus(t *testing.T) {
 		seen builtin.StatusOutput
 		want string
 	}{
-		{builtin.StatusOutput{}, "No device is there. A person has to connect one:"},
+		{builtin.StatusOutput{}, "No devices. A person has to connect one:"},
 		{builtin.StatusOutput{Online: 1}, "1 device is online."},
 		{builtin.StatusOutput{Online: 3, Offline: 2, Released: 1}, "3 devices are online."},
-		{builtin.StatusOutput{Online: 3, Pending: 1}, "3 devices are online. 1 device is found and not trusted yet:"},
-		{builtin.StatusOutput{Pending: 2, Offline: 1}, "No device can be used. 2 devices are found and not trusted yet:"},
-		{builtin.StatusOutput{Released: 1, Offline: 4}, "No device can be used now. 1 device is lent"},
-		{builtin.StatusOutput{Offline: 2}, "No device can be reached. 2 devices are known and offline:"},
+		{builtin.StatusOutput{Online: 3, Pending: 1}, "3 devices are online. 1 device is pending:"},
+		{builtin.StatusOutput{Pending: 2, Offline: 1}, "No device can be used. 2 devices are pending:"},
+		{builtin.StatusOutput{Released: 1, Offline: 4}, "No device can be used now. 1 device is released"},
+		{builtin.StatusOutput{Offline: 2}, "No device is online. 2 devices are offline:"},
 	} {
-		b := box(t, builtin.Status("1.2.3", func() builtin.StatusOutput { return test.seen }))
+		b := newSet(t, builtin.Status("1.2.3", func() builtin.StatusOutput { return test.seen }))
 		var out builtin.StatusOutput
 		if err := call(t, b, ferrule.Agent, "status", `{}`, &out); err != nil {
 			t.Fatal(err)
@@ -128,9 +128,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestSchemasAreReadable: what every client can read. The root is an object, a
-// part has one type, and there are neither references nor schemas that are
-// booleans.
+// TestSchemasAreReadable checks that every client can read the schemas: the root is an
+// object, types are single, and there are no references or boolean schemas.
 func TestSchemasAreReadable(t *testing.T) {
 	var readable func(where string, v any)
 	readable = func(where string, v any) {

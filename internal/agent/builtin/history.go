@@ -7,18 +7,18 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// How many points of a signal are told.
+// Limits of points per signal.
 const (
-	usualPoints  = 100
-	maxPoints    = 1000
-	personPoints = 10_000 // people write them to files
+	defaultPoints = 100
+	maxPoints     = 1000
+	personPoints  = 10_000 // people export them to files
 )
 
-// HistoryInput is the arguments of history.
+// HistoryInput has the arguments of history.
 type HistoryInput struct {
-	SpanInput
-	Points int    `json:"points,omitempty" jsonschema:"of each signal at most; 100 unless said"`
-	Each   string `json:"each,omitempty" jsonschema:"raw, minute or hour; by points unless said"`
+	RangeInput
+	Points     int    `json:"points,omitempty" jsonschema:"maximum per signal, default 100"`
+	Resolution string `json:"resolution,omitempty" jsonschema:"raw, minute or hour; default: fits points"`
 }
 
 // HistoryOutput is the result of history.
@@ -29,17 +29,17 @@ type HistoryOutput struct {
 	Signals []HistorySeries `json:"signals"`
 }
 
-// HistoryLine is the past of one signal.
+// HistorySeries is the history of one signal.
 type HistorySeries struct {
-	Name   string         `json:"name"`
-	Unit   string         `json:"unit,omitempty"`
-	Each   string         `json:"each" jsonschema:"what a point is"`
-	Points []HistoryPoint `json:"points"`
-	Gaps   []HistoryGap   `json:"gaps" jsonschema:"where samples may be missing"`
-	Cut    bool           `json:"cut,omitempty" jsonschema:"older ones are left out"`
+	Name       string         `json:"name"`
+	Unit       string         `json:"unit,omitempty"`
+	Resolution string         `json:"resolution"`
+	Points     []HistoryPoint `json:"points"`
+	Gaps       []HistoryGap   `json:"gaps" jsonschema:"where samples may be missing"`
+	Truncated  bool           `json:"truncated,omitempty" jsonschema:"older points are left out"`
 }
 
-// HistoryPoint is one sample, or the mean of several.
+// HistoryPoint is one sample, or the mean of a minute or an hour.
 type HistoryPoint struct {
 	Time   time.Time        `json:"time"`
 	Value  float64          `json:"value"`
@@ -49,7 +49,7 @@ type HistoryPoint struct {
 	Count  int              `json:"count,omitempty"`
 }
 
-// HistoryHole is where samples may be missing.
+// HistoryGap is a stretch in which samples may be missing.
 type HistoryGap struct {
 	From       time.Time `json:"from"`
 	To         time.Time `json:"to"`
@@ -57,53 +57,53 @@ type HistoryGap struct {
 	MaxMissing int       `json:"max_missing,omitempty"`
 }
 
-// History is the tool that tells what was measured.
+// History returns the tool history.
 func History(fleet Finder, records Records) Tool {
-	const text = "Tell what was measured of a device, as numbers."
+	const text = "Returns measured values of a device over a time range, downsampled to at most `points` per signal, with gaps."
 	return Typed("history", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in HistoryInput) (HistoryOutput, error) {
-		most := maxPoints
+		limit := maxPoints
 		if call.Principal.Role == ferrule.Person {
-			most = personPoints
+			limit = personPoints
 		}
-		switch grain := ferrule.Resolution(in.Each); grain {
+		switch ferrule.Resolution(in.Resolution) {
 		case "", ferrule.Raw, ferrule.Minutes, ferrule.Hours:
 		default:
-			return HistoryOutput{}, ferrule.Errorf(ferrule.Invalid, "each: want raw, minute or hour, got %q", ferrule.Clean(in.Each, 32))
+			return HistoryOutput{}, ferrule.Errorf(ferrule.Invalid, "resolution must be raw, minute or hour, got %q", ferrule.Clean(in.Resolution, 32))
 		}
-		if in.Points < 0 || in.Points > most {
-			return HistoryOutput{}, ferrule.Errorf(ferrule.Invalid, "points: want from 1 to %d, got %d", most, in.Points)
+		if in.Points < 0 || in.Points > limit {
+			return HistoryOutput{}, ferrule.Errorf(ferrule.Invalid, "points must be from 1 to %d, got %d", limit, in.Points)
 		}
-		span, err := in.span(ctx, call, fleet, records)
+		query, err := in.query(ctx, call, fleet, records)
 		if err != nil {
 			return HistoryOutput{}, err
 		}
-		span.Resolution, span.Points = ferrule.Resolution(in.Each), in.Points
-		if span.Points == 0 {
-			span.Points = usualPoints
+		query.Resolution, query.Points = ferrule.Resolution(in.Resolution), in.Points
+		if query.Points == 0 {
+			query.Points = defaultPoints
 		}
-		all, err := curves(ctx, records, span)
+		all, err := seriesIn(ctx, records, query)
 		if err != nil {
 			return HistoryOutput{}, err
 		}
-		return historyOf(span, all), nil
+		return historyOf(query, all), nil
 	})
 }
 
-func historyOf(span ferrule.HistoryQuery, curves []ferrule.Series) HistoryOutput {
-	out := HistoryOutput{Device: span.Device, From: span.From.UTC(), To: span.To.UTC(), Signals: []HistorySeries{}}
-	for _, c := range curves {
-		line := HistorySeries{Name: c.Signal, Unit: c.Unit, Each: string(c.Resolution), Points: []HistoryPoint{}, Gaps: []HistoryGap{}, Cut: c.Truncated}
+func historyOf(query ferrule.HistoryQuery, all []ferrule.Series) HistoryOutput {
+	out := HistoryOutput{Device: query.Device, From: query.From.UTC(), To: query.To.UTC(), Signals: []HistorySeries{}}
+	for _, c := range all {
+		series := HistorySeries{Name: c.Signal, Unit: c.Unit, Resolution: string(c.Resolution), Points: []HistoryPoint{}, Gaps: []HistoryGap{}, Truncated: c.Truncated}
 		for _, p := range c.Points {
-			point := HistoryPoint{Time: p.Time.UTC(), Value: p.Mean, Within: about(time.Duration(p.Within))}
+			point := HistoryPoint{Time: p.Time.UTC(), Value: p.Mean, Within: rounded(time.Duration(p.Within))}
 			if c.Resolution != ferrule.Raw {
 				point.Min, point.Max, point.Count = &p.Min, &p.Max, p.Count
 			}
-			line.Points = append(line.Points, point)
+			series.Points = append(series.Points, point)
 		}
-		for _, h := range c.Gaps {
-			line.Gaps = append(line.Gaps, HistoryGap{h.From.UTC(), h.To.UTC(), string(h.Reason), h.MaxMissing})
+		for _, g := range c.Gaps {
+			series.Gaps = append(series.Gaps, HistoryGap{g.From.UTC(), g.To.UTC(), string(g.Reason), g.MaxMissing})
 		}
-		out.Signals = append(out.Signals, line)
+		out.Signals = append(out.Signals, series)
 	}
 	return out
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// LatestInput is the arguments of latest.
+// LatestInput has the arguments of latest.
 type LatestInput struct {
 	Device string `json:"device" jsonschema:"ID of the device"`
-	Signal string `json:"signal,omitempty" jsonschema:"all unless said"`
+	Signal string `json:"signal,omitempty" jsonschema:"default: all signals"`
 }
 
 // LatestOutput is the result of latest.
@@ -19,34 +19,34 @@ type LatestOutput struct {
 	Signals []LatestSignal `json:"signals"`
 }
 
-// LatestSignal is what a signal was last.
+// LatestSignal is the latest value of a signal.
 type LatestSignal struct {
-	Name   string           `json:"name"`
-	Value  float64          `json:"value"`
-	Unit   string           `json:"unit,omitempty"`
-	Time   time.Time        `json:"time"`
-	Age    ferrule.Duration `json:"age"`
-	Within ferrule.Duration `json:"within,omitempty" jsonschema:"time is so far off at most"`
-	Before []EarlierValue   `json:"before,omitempty"`
+	Name    string           `json:"name"`
+	Value   float64          `json:"value"`
+	Unit    string           `json:"unit,omitempty"`
+	Time    time.Time        `json:"time"`
+	Age     ferrule.Duration `json:"age"`
+	Within  ferrule.Duration `json:"within,omitempty" jsonschema:"uncertainty of time"`
+	Earlier []EarlierValue   `json:"earlier,omitempty"`
 }
 
-// EarlierValue is what a signal was a little earlier.
+// EarlierValue is a value before the latest.
 type EarlierValue struct {
 	Time  time.Time `json:"time"`
 	Value float64   `json:"value"`
 }
 
-// A little past is told of one signal: so many values, of so long a time.
+// Limits of earlier values in the result for a single signal.
 const (
 	earlierValues = 10
 	earlierTime   = time.Hour
 )
 
-// Latest is the tool that tells what was last measured of a device.
+// Latest returns the tool latest.
 func Latest(fleet Finder, records Records) Tool {
-	const text = "Tell what was last measured of a device, without asking it: each signal's value, and how old it is."
+	const text = "Returns the latest measured value of each signal of a device, with unit and age. Does not contact the device."
 	return Typed("latest", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in LatestInput) (LatestOutput, error) {
-		if err := visible(call, fleet, in.Device); err != nil {
+		if err := checkVisible(call, fleet, in.Device); err != nil {
 			return LatestOutput{}, err
 		}
 		known, err := records.Latest(ctx, in.Device)
@@ -59,37 +59,37 @@ func Latest(fleet Finder, records Records) Tool {
 				continue
 			}
 			out.Signals = append(out.Signals, LatestSignal{
-				Name: l.Signal, Value: l.Value, Unit: l.Unit, Time: l.Time.UTC(), Age: about(now.Sub(l.Time)), Within: about(time.Duration(l.Within)),
+				Name: l.Signal, Value: l.Value, Unit: l.Unit, Time: l.Time.UTC(), Age: rounded(now.Sub(l.Time)), Within: rounded(time.Duration(l.Within)),
 			})
 		}
 		if in.Signal == "" {
 			return out, nil
 		}
 		if len(out.Signals) == 0 {
-			return out, noSignal(in.Device, in.Signal, known)
+			return out, unknownSignal(in.Device, in.Signal, known)
 		}
-		err = out.Signals[0].look(ctx, in.Device, records)
+		err = out.Signals[0].addEarlier(ctx, in.Device, records)
 		return out, err
 	})
 }
 
-// look adds what the signal was before.
-func (s *LatestSignal) look(ctx context.Context, device string, records Records) error {
-	curves, err := records.Past(ctx, ferrule.HistoryQuery{
+// addEarlier adds values before the latest.
+func (s *LatestSignal) addEarlier(ctx context.Context, device string, records Records) error {
+	series, err := records.Past(ctx, ferrule.HistoryQuery{
 		Device: device, Signals: []string{s.Name}, From: s.Time.Add(-earlierTime), To: s.Time, Points: earlierValues, Resolution: ferrule.Raw,
 	})
-	for _, c := range curves {
+	for _, c := range series {
 		for _, p := range c.Points {
 			if p.Time.Before(s.Time) {
-				s.Before = append(s.Before, EarlierValue{p.Time.UTC(), p.Mean})
+				s.Earlier = append(s.Earlier, EarlierValue{p.Time.UTC(), p.Mean})
 			}
 		}
 	}
 	return err
 }
 
-// about is a duration as finely as it matters.
-func about(d time.Duration) ferrule.Duration {
+// rounded returns a duration with the precision that a reader needs.
+func rounded(d time.Duration) ferrule.Duration {
 	switch d = max(d, 0); {
 	case d > time.Minute:
 		d = d.Round(time.Second)

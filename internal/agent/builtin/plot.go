@@ -12,86 +12,85 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Picture is what is to be drawn.
+// Chart is what plot draws.
 type Chart struct {
 	Title    string
 	From, To time.Time
 	Curves   []ferrule.Series
-	// Calls are marked where they were made.
+	// Calls are marked on the time axis.
 	Calls         []ferrule.Entry
 	Width, Height int
-	// Zone is where the times on the axis are told.
+	// Zone is the time zone of the axis.
 	Zone *time.Location
 }
 
-// Diary tells which calls were made to a device in a time, one entry for each: an intent
-// if it may have changed something.
+// CallLog returns the calls to a device in a time range, one entry per call: the intent
+// of a call that may have changed something, else its outcome.
 type CallLog interface {
 	Calls(ctx context.Context, device string, from, to time.Time) ([]ferrule.Entry, error)
 }
 
-// The size of pictures.
+// Size of charts.
 const (
-	usualWidth  = 1000
-	baseHeight  = 280
-	unitHeight  = 120
-	mostHeight  = 1200
-	plotPoints  = 10_000 // of each signal: the hours of a year, and more than a picture is wide
-	plotsAtOnce = 2
+	defaultWidth = 1000
+	baseHeight   = 280
+	unitHeight   = 120
+	maxHeight    = 1200
+	plotPoints   = 10_000 // per signal: the hours of a year, and more than the pixels of a chart
+	maxPlots     = 2
 )
 
-// PlotInput is the arguments of plot.
+// PlotInput has the arguments of plot.
 type PlotInput struct {
-	SpanInput
-	Width  int `json:"width,omitempty" jsonschema:"pixels; 1000 unless said"`
+	RangeInput
+	Width  int `json:"width,omitempty" jsonschema:"pixels, default 1000"`
 	Height int `json:"height,omitempty"`
 }
 
-// Plot is the tool that draws what was measured. Draw makes a PNG of a picture.
-func Plot(fleet Finder, records Records, diary CallLog, draw func(Chart) ([]byte, error)) Tool {
-	const text = "Draw what was measured of a device over time, as a picture: gaps are shaded, and calls are marked."
-	seats := make(chan struct{}, plotsAtOnce)
+// Plot returns the tool plot. Draw renders a chart as PNG.
+func Plot(fleet Finder, records Records, log CallLog, draw func(Chart) ([]byte, error)) Tool {
+	const text = "Returns a PNG chart of a device's signals over a time range. Gaps are shaded and calls are marked."
+	slots := make(chan struct{}, maxPlots)
 	return Shown("plot", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in PlotInput) (*ferrule.Result, error) {
-		span, err := in.span(ctx, call, fleet, records)
+		query, err := in.query(ctx, call, fleet, records)
 		if err != nil {
 			return nil, err
 		}
 		select {
-		case seats <- struct{}{}:
-			defer func() { <-seats }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		case <-ctx.Done():
-			return nil, ferrule.Errorf(ferrule.Limited, "other pictures are being drawn").WithHint("ask again in a moment")
+			return nil, ferrule.Errorf(ferrule.Limited, "other charts are being drawn").WithHint("Try again in a moment.")
 		}
-		span.Points = plotPoints
-		all, err := curves(ctx, records, span)
+		query.Points = plotPoints
+		all, err := seriesIn(ctx, records, query)
 		if err != nil {
 			return nil, err
 		}
-		p := Chart{Title: span.Device, From: span.From, To: span.To, Curves: all, Width: in.Width, Height: in.Height, Zone: time.Local}
-		p.fill()
-		calls, missing := diary.Calls(ctx, span.Device, span.From, span.To)
+		p := Chart{Title: query.Device, From: query.From, To: query.To, Curves: all, Width: in.Width, Height: in.Height, Zone: time.Local}
+		p.setSize()
+		calls, missing := log.Calls(ctx, query.Device, query.From, query.To)
 		p.Calls = calls
-		words := p.words()
-		p.shadeCut()
+		text := p.summary()
+		p.shadeTruncated()
 		png, err := draw(p)
 		if err != nil {
-			return nil, ferrule.Errorf(ferrule.Invalid, "it cannot be drawn: %w", err)
+			return nil, ferrule.Errorf(ferrule.Invalid, "drawing the chart: %w", err)
 		}
 		if missing != nil {
-			words += " Not all calls are marked: " + missing.Error() + "."
+			text += " Some calls are not marked: " + missing.Error() + "."
 		}
 		return &ferrule.Result{Content: []ferrule.Content{
 			{Type: ferrule.ImageContent, Data: png, MIME: "image/png"},
-			{Type: ferrule.TextContent, Text: words},
+			{Type: ferrule.TextContent, Text: text},
 		}}, nil
 	})
 }
 
-// fill chooses the size where none is said: each unit has a panel of its own, and so has
-// each signal without one.
-func (p *Chart) fill() {
+// setSize sets the default size: one panel per unit, and one per signal without a unit.
+func (p *Chart) setSize() {
 	if p.Width == 0 {
-		p.Width = usualWidth
+		p.Width = defaultWidth
 	}
 	if p.Height == 0 {
 		var units []string
@@ -100,13 +99,13 @@ func (p *Chart) fill() {
 				units = append(units, c.Unit)
 			}
 		}
-		p.Height = min(baseHeight+unitHeight*len(units), mostHeight)
+		p.Height = min(baseHeight+unitHeight*len(units), maxHeight)
 	}
 }
 
-// shadeCut shades the time of points that are left out: it would look as if nothing had
-// been measured then.
-func (p *Chart) shadeCut() {
+// shadeTruncated shades the time of points that were left out, which would otherwise look
+// as if nothing had been measured.
+func (p *Chart) shadeTruncated() {
 	for i := range p.Curves {
 		if c := &p.Curves[i]; c.Truncated && len(c.Points) > 0 {
 			c.Gaps = append([]ferrule.Gap{{From: p.From, To: c.Points[0].Time, Reason: ferrule.Dropped}}, c.Gaps...)
@@ -114,23 +113,23 @@ func (p *Chart) shadeCut() {
 	}
 }
 
-// words tells what is to be seen, for those who cannot look.
-func (p *Chart) words() string {
+// summary describes the chart in words, for readers without images.
+func (p *Chart) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s from %s to %s.", p.Title, p.From.In(p.Zone).Format(time.RFC3339), p.To.In(p.Zone).Format(time.RFC3339))
 	for _, c := range p.Curves {
-		fmt.Fprintf(&b, " %s", summary(c))
+		fmt.Fprintf(&b, " %s", summarize(c))
 	}
 	if n := len(p.Calls); n > 0 {
-		fmt.Fprintf(&b, " Calls that are marked: %d.", n)
+		fmt.Fprintf(&b, " Marked calls: %d.", n)
 	}
 	return b.String()
 }
 
-// summary tells a curve in a sentence.
-func summary(c ferrule.Series) string {
+// summarize describes a series in one sentence.
+func summarize(c ferrule.Series) string {
 	if len(c.Points) == 0 {
-		return c.Signal + ": nothing was measured."
+		return c.Signal + ": no values."
 	}
 	low, high := math.Inf(1), math.Inf(-1)
 	var mean ferrule.Mean
@@ -140,20 +139,19 @@ func summary(c ferrule.Series) string {
 	}
 	last := c.Points[len(c.Points)-1]
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
-	text := fmt.Sprintf("%s%s: from %s to %s, mean %s, last %s; points are %s", c.Signal, in(c.Unit), number(low), number(high), number(mean.Value()), number(last.Mean), grains[c.Resolution])
+	text := fmt.Sprintf("%s%s: min %s, max %s, mean %s, last %s; one point per %s", c.Signal, inUnit(c.Unit), number(low), number(high), number(mean.Value()), number(last.Mean), resolutionNames[c.Resolution])
 	if n := len(c.Gaps); n > 0 {
 		text += fmt.Sprintf(", gaps %d", n)
 	}
 	if c.Truncated {
-		text += ", older ones are left out"
+		text += ", older points left out"
 	}
 	return text + "."
 }
 
-// grains are what points are.
-var grains = map[ferrule.Resolution]string{ferrule.Raw: "samples", ferrule.Minutes: "minutes", ferrule.Hours: "hours"}
+var resolutionNames = map[ferrule.Resolution]string{ferrule.Raw: "sample", ferrule.Minutes: "minute", ferrule.Hours: "hour"}
 
-func in(unit string) string {
+func inUnit(unit string) string {
 	if unit == "" {
 		return ""
 	}

@@ -7,19 +7,19 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Releaser lets go of devices.
+// Releaser releases ports of devices.
 type Releaser interface {
-	// Release lets go of a device for a while, and returns when it has.
+	// Release releases a device for a while, and returns when its port is free.
 	Release(ctx context.Context, id string, length time.Duration) error
 }
 
-// MaxRelease is the longest that a device can be released for at once.
+// MaxRelease is the longest duration of a release.
 const MaxRelease = 24 * time.Hour
 
-// ReleaseDeviceInput is the arguments of release_device.
+// ReleaseDeviceInput has the arguments of release_device.
 type ReleaseDeviceInput struct {
 	Device string           `json:"device" jsonschema:"ID of the device"`
-	For    ferrule.Duration `json:"for" jsonschema:"how long, such as 2m; 0s takes it back at once"`
+	For    ferrule.Duration `json:"for" jsonschema:"duration such as 2m; 0s reconnects at once"`
 }
 
 // ReleaseDeviceOutput is the result of release_device.
@@ -28,14 +28,13 @@ type ReleaseDeviceOutput struct {
 	Until  time.Time `json:"until"`
 }
 
-// ReleaseDevice is the tool by which a person lets go of a device, to flash its
-// firmware, say.
+// ReleaseDevice returns the tool release_device, for example to flash firmware.
 func ReleaseDevice(dock Releaser) Tool {
-	const text = "Let go of a device for a while, so that another program can use its port. It is taken back by itself."
+	const text = "Releases the port of a device for a while, so that another program can use it. Ferrule reconnects by itself."
 	return Typed("release_device", text, ferrule.Changes, func(ctx context.Context, _ *ferrule.Call, in ReleaseDeviceInput) (ReleaseDeviceOutput, error) {
 		length := time.Duration(in.For)
 		if length < 0 || length > MaxRelease {
-			return ReleaseDeviceOutput{}, ferrule.Errorf(ferrule.Invalid, "for: want from 0s to %v, got %v", MaxRelease, length)
+			return ReleaseDeviceOutput{}, ferrule.Errorf(ferrule.Invalid, "for must be from 0s to %v, got %v", MaxRelease, length)
 		}
 		return ReleaseDeviceOutput{in.Device, time.Now().Add(length)}, dock.Release(ctx, in.Device, length)
 	}).ForPeople()

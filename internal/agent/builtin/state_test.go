@@ -8,7 +8,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// talkative is a fleet of which one device has said something.
+// talkative is a fleet with one device that sent a notification.
 type talkative struct{ fleetOf }
 
 var saidAt = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
@@ -23,10 +23,9 @@ func (talkative) Said(id string) []ferrule.Event {
 	}
 }
 
-// TestDeviceState: it is told how a device is and what it said; of one that is held,
-// to people only.
+// TestDeviceState checks state and notifications; those of a pending device are for people.
 func TestDeviceState(t *testing.T) {
-	b := box(t, builtin.DeviceState(talkative{some()}))
+	b := newSet(t, builtin.DeviceState(talkative{someDevices()}))
 	var out builtin.DeviceStateOutput
 	if err := call(t, b, ferrule.Agent, "device_state", `{"device":"a"}`, &out); err != nil {
 		t.Fatal(err)

@@ -8,55 +8,55 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// StatusInput is the arguments of status.
+// StatusInput has the arguments of status.
 type StatusInput struct{}
 
 // StatusOutput is the result of status.
 type StatusOutput struct {
 	Version string `json:"version"`
-	Summary string `json:"summary" jsonschema:"what is there, and what to do if there is nothing"`
-	Listen  string `json:"listen,omitempty" jsonschema:"where HTTP is served"`
-	// What follows counts devices.
+	Summary string `json:"summary" jsonschema:"devices in one sentence, and what to do if there are none"`
+	Listen  string `json:"listen,omitempty" jsonschema:"address of the HTTP server"`
+	// Numbers of devices.
 	Online   int `json:"online"`
 	Offline  int `json:"offline"`
-	Released int `json:"released" jsonschema:"lent to other programs for a while"`
-	Pending  int `json:"pending" jsonschema:"found, and waiting for a person to adopt them"`
-	Kinds    int `json:"kinds" jsonschema:"of how many kinds those are that are online"`
-	// List is how the list shows their tools.
-	List  string `json:"list" jsonschema:"plain: each tool of each device; folded: tools of a kind take a device; search: tools are found by find_tools"`
+	Released int `json:"released" jsonschema:"ports released to other programs"`
+	Pending  int `json:"pending" jsonschema:"waiting for a person to adopt them"`
+	Kinds    int `json:"kinds" jsonschema:"kinds of online devices"`
+	// List is how tools/list shows device tools.
+	List  string `json:"list" jsonschema:"plain: every tool of every device; folded: one tool per kind with a device argument; search: use find_tools"`
 	Calls Calls  `json:"calls"`
-	// Nodes is left out where this gateway is the only one, and all is well with it.
-	Nodes *Nodes `json:"nodes,omitempty" jsonschema:"other gateways, whose devices are shared"`
-	// Endpoints are those that are not connected, and why.
+	// Nodes is nil if there is only this gateway, and it works.
+	Nodes *Nodes `json:"nodes,omitempty" jsonschema:"other gateways that share devices"`
+	// Endpoints lists endpoints that are not connected, with the reason.
 	Endpoints []string `json:"endpoints,omitempty"`
-	// Unrecorded tells why what devices measure is not recorded.
-	Unrecorded string `json:"unrecorded,omitempty"`
+	// NotRecording is why measured values are not stored; empty if they are.
+	NotRecording string `json:"not_recording,omitempty"`
 }
 
-// Nodes is how this gateway stands to others: whether it hears of them and they of it,
-// since when, and why not. Every word about it would be in each list of tools.
+// Nodes is the state of this gateway in its cluster. It has no descriptions because each
+// would be part of every tools/list.
 type Nodes struct {
 	Node    string    `json:"node"`
 	Tenant  string    `json:"tenant"`
-	Others  []string  `json:"others,omitempty"` // those that are there
+	Others  []string  `json:"others,omitempty"` // that are alive
 	Working bool      `json:"working"`
 	Since   time.Time `json:"since"`
-	Why     string    `json:"why,omitempty"`
-	// Waiting is how many of this gateway's devices are yet to be told to the others.
+	Reason  string    `json:"reason,omitempty"`
+	// Waiting is the number of devices not yet published to the other nodes.
 	Waiting int `json:"waiting,omitempty"`
 }
 
-// Calls is what became of calls since the gateway began.
+// Calls has counters since the gateway started.
 type Calls struct {
-	CacheHits   uint64 `json:"cache_hits" jsonschema:"answered from what was asked before"`
+	CacheHits   uint64 `json:"cache_hits" jsonschema:"answered from the cache"`
 	CacheMisses uint64 `json:"cache_misses"`
-	CacheSize   int    `json:"cache_size" jsonschema:"answers that are kept"`
-	Limited     uint64 `json:"limited" jsonschema:"refused, because their caller made too many"`
+	CacheSize   int    `json:"cache_size" jsonschema:"cached results"`
+	Limited     uint64 `json:"limited" jsonschema:"refused by the rate limit"`
 }
 
-// Status is the tool that tells how the gateway is. Look fills in what it counts.
+// Status returns the tool status. Look returns all but version and summary.
 func Status(version string, look func() StatusOutput) Tool {
-	const text = "Tell how the gateway is: which devices are there, and what to do when there is none."
+	const text = "Returns the state of the gateway: numbers of devices, and what to do if there are none."
 	return Typed("status", text, ferrule.Reads, func(context.Context, *ferrule.Call, StatusInput) (StatusOutput, error) {
 		out := look()
 		out.Version = version
@@ -65,25 +65,23 @@ func Status(version string, look func() StatusOutput) Tool {
 	})
 }
 
-// summary says what is there, and what to do next.
 func (s StatusOutput) summary() string {
-	const docs = "a board on USB is found by `ferrule up --serial auto`, one on the network by `ferrule up --tcp HOST:PORT`; `ferrule sim mcpu` needs no board"
+	const docs = "run `ferrule up --serial auto` for a board on USB, `ferrule up --tcp HOST:PORT` for one on the network, or `ferrule sim mcpu` without a board"
 	switch {
 	case s.Online > 0 && s.Pending > 0:
-		return fmt.Sprintf("%s online. %s found and not trusted yet: a person can look with `ferrule devices` and run `ferrule adopt`.", devices(s.Online), devices(s.Pending))
+		return fmt.Sprintf("%s online. %s pending: a person can check with `ferrule devices` and run `ferrule adopt`.", devices(s.Online), devices(s.Pending))
 	case s.Online > 0:
 		return devices(s.Online) + " online."
 	case s.Pending > 0:
-		return fmt.Sprintf("No device can be used. %s found and not trusted yet: a person can look with `ferrule devices` and run `ferrule adopt`.", devices(s.Pending))
+		return fmt.Sprintf("No device can be used. %s pending: a person can check with `ferrule devices` and run `ferrule adopt`.", devices(s.Pending))
 	case s.Released > 0:
-		return fmt.Sprintf("No device can be used now. %s lent to other programs, and taken back by itself.", devices(s.Released))
+		return fmt.Sprintf("No device can be used now. %s released to other programs; Ferrule reconnects by itself.", devices(s.Released))
 	case s.Offline > 0:
-		return fmt.Sprintf("No device can be reached. %s known and offline: is it plugged in, and on? find_devices tells why.", devices(s.Offline))
+		return fmt.Sprintf("No device is online. %s offline: check cable and power. find_devices returns the reasons.", devices(s.Offline))
 	}
-	return "No device is there. A person has to connect one: " + docs + "."
+	return "No devices. A person has to connect one: " + docs + "."
 }
 
-// devices says how many devices are.
 func devices(n int) string {
 	if n == 1 {
 		return "1 device is"

@@ -6,15 +6,15 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Trust decides about devices.
+// Trust adopts and forgets devices.
 type Trust interface {
-	// Adopt trusts a device that was found.
+	// Adopt lets agents use a pending device.
 	Adopt(id string) error
-	// Forget drops all that is remembered of a device.
+	// Forget removes everything stored about a device.
 	Forget(id string) error
 }
 
-// TrustInput is the arguments of adopt_device and forget_device.
+// TrustInput has the arguments of adopt_device and forget_device.
 type TrustInput struct {
 	Device string `json:"device" jsonschema:"ID of the device"`
 }
@@ -24,14 +24,14 @@ type TrustOutput struct {
 	Device string `json:"device"`
 }
 
-// AdoptDevice is the tool by which a person trusts a device.
+// AdoptDevice returns the tool adopt_device.
 func AdoptDevice(trust Trust) Tool {
-	return trustTool("adopt_device", "Trust a device that was found, so that agents may use it.", trust.Adopt)
+	return trustTool("adopt_device", "Adopts a pending device, so that agents may use it.", trust.Adopt)
 }
 
-// ForgetDevice is the tool by which a person drops a device.
+// ForgetDevice returns the tool forget_device.
 func ForgetDevice(trust Trust) Tool {
-	return trustTool("forget_device", "Forget a device: its name, its trust, what it was. If it is in sight, it is met anew.", trust.Forget)
+	return trustTool("forget_device", "Forgets a device: its name, trust and manifest. If it is still connected, it appears as new.", trust.Forget)
 }
 
 func trustTool(name, text string, do func(id string) error) Tool {

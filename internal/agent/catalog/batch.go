@@ -5,16 +5,14 @@ import (
 	"time"
 )
 
-// How long changes are collected before somebody is told: until there has been
-// none for a moment, and not longer than that.
+// Changes are reported when there was none for quietTime, or after maxDelay.
 const (
-	quiet  = 250 * time.Millisecond
-	latest = 2 * time.Second
+	quietTime = 250 * time.Millisecond
+	maxDelay  = 2 * time.Second
 )
 
-// Run calls tell after changes, until ctx ends. Devices that come and go all the
-// time are told of every two seconds.
-func (c *Catalog) Run(ctx context.Context, tell func()) error {
+// Run calls notify after changes, until ctx ends.
+func (c *Catalog) Run(ctx context.Context, notify func()) error {
 	for {
 		select {
 		case <-c.wake:
@@ -25,20 +23,19 @@ func (c *Catalog) Run(ctx context.Context, tell func()) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		tell()
+		notify()
 	}
 }
 
-// settle waits until there are no more changes, or for long enough.
 func (c *Catalog) settle(ctx context.Context) {
-	end := time.NewTimer(latest)
+	end := time.NewTimer(maxDelay)
 	defer end.Stop()
-	pause := time.NewTimer(quiet)
+	pause := time.NewTimer(quietTime)
 	defer pause.Stop()
 	for {
 		select {
 		case <-c.wake:
-			pause.Reset(quiet)
+			pause.Reset(quietTime)
 		case <-pause.C:
 			return
 		case <-end.C:

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestRun: changes are told in batches.
+// TestRun checks that changes are reported in batches.
 func TestRun(t *testing.T) {
 	m := manifest("board", "read")
 	for _, test := range []struct {
@@ -74,7 +74,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunEnds: at once, and what has not been told is told by the next.
+// TestRunEnds checks that Run ends at once, and that the next Run reports pending changes.
 func TestRunEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := catalog.New(catalog.DefaultConfig())

@@ -1,29 +1,29 @@
-// Package catalog is what agents see: which tools stand in their list, under
-// which names, and how the others are found.
+// Package catalog decides what agents see: which tools are listed, under which names,
+// and how all others are found.
 //
-//	fleet ──Put, Remove──▶ groups    devices that share a laid manifest
+//	fleet ──Put, Remove──▶ groups    devices that share an effective manifest
 //	                         │
-//	                         ├──▶ List      what stands in the list
-//	                         ├──▶ Resolve   what a name means
-//	                         ├──▶ Find…     what is there, by words
-//	                         └──▶ Run       tells of changes, in batches
+//	                         ├──▶ List      the tools in tools/list
+//	                         ├──▶ Resolve   the device and tool of a name
+//	                         ├──▶ Find…     search by words
+//	                         └──▶ Run       reports changes, in batches
 //
-// The list has one of three shapes. While the tools of all devices fit the
-// budget, it is each of them:
+// The list has one of three shapes. While the tools of all devices fit the budget, each
+// is listed:
 //
 //	robot__gpio_write
 //
-// Above it, devices of one Kind are folded, and a call says which one it means:
+// Above the budget, the tools of one Kind are folded, and take the device as an argument:
 //
 //	sim-board--3fa9c1__gpio_write(device, …)
 //
-// If that is above the budget as well, it is always the same few tools, which
-// find, describe and call all others. A Kind that is above the budget on its own
-// never stands in the list, and takes no place from the others. Whatever the
-// list shows, each of these names can be called.
+// If that exceeds the budget as well, the list is a constant set of tools that search,
+// describe and call all others. A Kind that exceeds the budget on its own is never
+// listed, and does not count for the others. Every name can be called, whatever the list
+// shows.
 //
-// What a change costs grows with the number of Kinds and not of devices. A search
-// looks at all devices as they were when it began, and nobody waits for it.
+// The cost of a change grows with the number of Kinds, not of devices. A search works on
+// a snapshot and blocks nobody.
 package catalog
 
 import (
@@ -34,58 +34,58 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Config is what can be set about the catalog.
+// Config configures the catalog.
 type Config struct {
-	// Budget is how many tools of devices may stand in the list.
+	// Budget is the maximum number of device tools in the list.
 	Budget int
 }
 
-// DefaultConfig suits the clients that show least.
+// DefaultConfig suits the clients with the lowest limits.
 func DefaultConfig() Config { return Config{Budget: 40} }
 
-// Check tells what is wrong with the config.
+// Check returns the first problem of the config.
 func (c Config) Check() error {
 	if c.Budget < 0 {
-		return errors.New("budget: want 0 or more")
+		return errors.New("budget: must be at least 0")
 	}
 	return nil
 }
 
-// Catalog is what agents see of a fleet. It is safe for use by many goroutines.
+// Catalog is the view that agents have of a fleet. It is safe for concurrent use.
 type Catalog struct {
 	config Config
-	wake   chan struct{} // holds something if there was a change since Run looked
+	wake   chan struct{} // has an element if something changed since Run looked
 
-	mu      sync.RWMutex
-	own     *entry            // the gateway; nil until it is put
-	past    *group            // its tools that tell what was measured; nil if it has none
-	measure int               // how many devices measure something
-	devices map[string]*entry // by ID, held ones too
-	order   order             // those that agents may know of
-	counts  Counts
-	groups  map[*ferrule.Manifest]*group
-	kinds   map[ferrule.Kind]int       // how many groups are of each
-	folds   map[string]map[*group]bool // groups by what may stand before their tools
-	list    []ferrule.Offer            // nil if it has to be made anew
-	shape   Shape                      // of list
+	mu           sync.RWMutex
+	own          *entry            // the gateway; nil until Put
+	measureTools *group            // its tools for measured values; nil if it has none
+	measuring    int               // number of devices with measured values
+	devices      map[string]*entry // by ID, including pending ones
+	order        order             // devices that agents may see
+	counts       Counts
+	groups       map[*ferrule.Manifest]*group
+	kinds        map[ferrule.Kind]int       // number of groups
+	folds        map[string]map[*group]bool // groups by folded prefix
+	list         []ferrule.Offer            // nil if it must be rebuilt
+	shape        Shape                      // of list
 }
 
-// entry is one device. It never changes: searches look at it while others come.
+// entry is one device. It is immutable, because searches use it without a lock.
 type entry struct {
-	id       string // the device's: it is looked at often
+	id       string // device.ID, for speed
 	device   *ferrule.Device
 	manifest *ferrule.Manifest
-	group    *group // nil unless it is online
+	group    *group // nil unless online
 }
 
-// Counts is how many devices there are, by what agents have of them.
+// Counts has numbers of devices.
 type Counts struct {
 	Online, Offline, Released int
-	Pending                   int // wait to be adopted
-	Kinds                     int // of those that are online
+	Pending                   int
+	Kinds                     int // of online devices
 }
 
-// New makes a catalog.
+// New returns an empty catalog.
 func New(config Config) *Catalog {
 	return &Catalog{
 		config:  config,
@@ -97,38 +97,37 @@ func New(config Config) *Catalog {
 	}
 }
 
-// anAgent is whom the catalog is for: every agent sees the same.
-var anAgent = ferrule.Principal{Role: ferrule.Agent}
+// anyAgent stands for all agents: each sees the same.
+var anyAgent = ferrule.Principal{Role: ferrule.Agent}
 
-// Put takes in a device, or what is new about it.
+// Put adds or updates a device.
 func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if dev.ID == ferrule.GatewayID {
-		c.own, c.past = &entry{dev.ID, dev, m, newGroup(dev.Kind, m)}, pastOf(dev.Kind, m)
+		c.own, c.measureTools = &entry{dev.ID, dev, m, newGroup(dev.Kind, m)}, measureToolsOf(dev.Kind, m)
 		c.changed()
 		return
 	}
 	before := c.devices[dev.ID]
 	if before != nil && before.device.State == dev.State && before.device.Trust == dev.Trust && before.manifest == m {
-		c.keep(&entry{dev.ID, dev, m, before.group}) // nothing that a list would show
+		c.keep(&entry{dev.ID, dev, m, before.group}) // the list stays the same
 		return
 	}
 	c.remove(dev.ID)
 	*c.counts.of(dev)++
-	c.measure += measures(dev, m)
+	c.measuring += measures(dev, m)
 	e := &entry{id: dev.ID, device: dev, manifest: m}
-	if anAgent.Sees(dev) && dev.State == ferrule.StateOnline && m != nil {
+	if anyAgent.Sees(dev) && dev.State == ferrule.StateOnline && m != nil {
 		e.group = c.groupOf(dev.Kind, m)
 	}
 	c.keep(e)
 	c.changed()
 }
 
-// keep puts an entry where it is found.
 func (c *Catalog) keep(e *entry) {
 	c.devices[e.id] = e
-	if anAgent.Sees(e.device) {
+	if anyAgent.Sees(e.device) {
 		c.order.put(e)
 	}
 	if e.group != nil {
@@ -136,7 +135,7 @@ func (c *Catalog) keep(e *entry) {
 	}
 }
 
-// Remove takes a device out.
+// Remove removes a device.
 func (c *Catalog) Remove(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,8 +151,8 @@ func (c *Catalog) remove(id string) bool {
 	}
 	delete(c.devices, id)
 	*c.counts.of(e.device)--
-	c.measure -= measures(e.device, e.manifest)
-	if anAgent.Sees(e.device) {
+	c.measuring -= measures(e.device, e.manifest)
+	if anyAgent.Sees(e.device) {
 		c.order.remove(id)
 	}
 	if g := e.group; g != nil {
@@ -164,10 +163,10 @@ func (c *Catalog) remove(id string) bool {
 	return true
 }
 
-// of is the count that a device belongs to.
+// of returns the counter for a device.
 func (n *Counts) of(dev *ferrule.Device) *int {
 	switch {
-	case !anAgent.Sees(dev):
+	case !anyAgent.Sees(dev):
 		return &n.Pending
 	case dev.State == ferrule.StateOnline:
 		return &n.Online
@@ -177,7 +176,7 @@ func (n *Counts) of(dev *ferrule.Device) *int {
 	return &n.Offline
 }
 
-// groupOf is the group of those that share a manifest.
+// groupOf returns the group of devices with that manifest.
 func (c *Catalog) groupOf(kind ferrule.Kind, m *ferrule.Manifest) *group {
 	g := c.groups[m]
 	if g == nil {
@@ -194,7 +193,7 @@ func (c *Catalog) groupOf(kind ferrule.Kind, m *ferrule.Manifest) *group {
 	return g
 }
 
-// drop forgets a group that has no members.
+// drop removes a group without members.
 func (c *Catalog) drop(g *group) {
 	delete(c.groups, g.manifest)
 	if c.kinds[g.kind]--; c.kinds[g.kind] == 0 {
@@ -207,28 +206,27 @@ func (c *Catalog) drop(g *group) {
 	}
 }
 
-// folded is the group that a prefix means. One Kind may have several, if something
-// is laid on some of its devices, and a device can be made to look like another:
-// the prefix is that of the most devices.
+// folded returns the group with that prefix. Several can have the same one: overlays on
+// some devices split a Kind, and a device can imitate another. The largest group wins.
 func (c *Catalog) folded(prefix string) *group {
-	var most *group
+	var largest *group
 	for g := range c.folds[prefix] {
-		if most == nil || cmp.Or(cmp.Compare(g.members.length, most.members.length), cmp.Compare(most.print, g.print)) > 0 {
-			most = g
+		if largest == nil || cmp.Or(cmp.Compare(g.members.length, largest.members.length), cmp.Compare(largest.fingerprint, g.fingerprint)) > 0 {
+			largest = g
 		}
 	}
-	return most
+	return largest
 }
 
-// prefixOf is what stands before the tools of a group where they are folded.
+// prefixOf returns the prefix of folded tools of a group.
 func (c *Catalog) prefixOf(g *group) string {
-	if c.folded(g.short).print == g.print {
+	if c.folded(g.short).fingerprint == g.fingerprint {
 		return g.short
 	}
 	return g.long
 }
 
-// changed notes that the list may be another. It is called with mu held.
+// changed invalidates the list and wakes Run. It is called with mu held.
 func (c *Catalog) changed() {
 	c.list = nil
 	select {
@@ -237,7 +235,7 @@ func (c *Catalog) changed() {
 	}
 }
 
-// Counts tells how many devices there are.
+// Counts returns numbers of devices.
 func (c *Catalog) Counts() Counts {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -246,8 +244,8 @@ func (c *Catalog) Counts() Counts {
 	return n
 }
 
-// Lookup returns a device that agents may know of, or the gateway, and its laid
-// manifest, which is nil if it was never reached.
+// Lookup returns a device that agents may see, or the gateway, with its effective
+// manifest, which is nil if the device was never reached.
 func (c *Catalog) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	e := c.entry(id)
 	if e == nil {
@@ -256,7 +254,7 @@ func (c *Catalog) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	return e.device, e.manifest, true
 }
 
-// entry finds a device that agents may know of, or the gateway.
+// entry returns a device that agents may see, or the gateway, or nil.
 func (c *Catalog) entry(id string) *entry {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -264,22 +262,21 @@ func (c *Catalog) entry(id string) *entry {
 	if id == ferrule.GatewayID {
 		e = c.own
 	}
-	if e == nil || !anAgent.Sees(e.device) {
+	if e == nil || !anyAgent.Sees(e.device) {
 		return nil
 	}
 	return e
 }
 
-// Devices lists devices that agents may know of, by ID: those behind after, limit
-// at most.
+// Devices returns up to limit devices that agents may see, in the order of IDs, starting
+// after an ID.
 func (c *Catalog) Devices(after string, limit int) []*ferrule.Device {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.order.behind(after, limit)
+	return c.order.after(after, limit)
 }
 
-// Complete lists the IDs of devices that begin with prefix: limit at most, and
-// how many there are.
+// Complete returns up to limit device IDs with a prefix, and the total number.
 func (c *Catalog) Complete(prefix string, limit int) (ids []string, total int) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -293,5 +290,5 @@ func (c *Catalog) Complete(prefix string, limit int) (ids []string, total int) {
 	return ids, total
 }
 
-// byName orders offers as they stand in lists.
+// byName is the order of offers in lists.
 func byName(a, b ferrule.Offer) int { return cmp.Compare(a.Name, b.Name) }

@@ -10,7 +10,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// manifest is one of a model with some tools, each with an argument "pin".
+// manifest returns a manifest with tools that take "pin".
 func manifest(model string, tools ...string) *ferrule.Manifest {
 	m := &ferrule.Manifest{Model: model}
 	for _, name := range tools {
@@ -22,7 +22,6 @@ func manifest(model string, tools ...string) *ferrule.Manifest {
 	return m
 }
 
-// numbered are n names.
 func numbered(name string, n int) []string {
 	var all []string
 	for i := range n {
@@ -31,7 +30,7 @@ func numbered(name string, n int) []string {
 	return all
 }
 
-// online is a device of what a manifest says.
+// online returns an online device with a manifest.
 func online(id string, m *ferrule.Manifest) *ferrule.Device {
 	kind, err := m.Kind()
 	if err != nil {
@@ -40,21 +39,21 @@ func online(id string, m *ferrule.Manifest) *ferrule.Device {
 	return &ferrule.Device{ID: id, Kind: kind, Model: m.Model, State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Transport: "tcp", Address: "x:1"}
 }
 
-// as is a device in another state.
+// as returns a copy of a device in another state.
 func as(dev *ferrule.Device, state ferrule.State, trust ferrule.Trust) *ferrule.Device {
 	other := *dev
 	other.State, other.Trust, other.Reason = state, trust, "unplugged"
 	return &other
 }
 
-// gateway is the gateway's own tools, as far as the catalog cares.
+// gateway returns a manifest with built-in tools.
 func gateway() (*ferrule.Device, *ferrule.Manifest) {
 	m := manifest("ferrule", "status", "list_devices", "find_devices", "find_tools", "describe_tool", "call_many", "adopt_device")
 	m.Tools[6].UserOnly = true
 	return online(ferrule.GatewayID, m), m
 }
 
-// some is a catalog with a gateway and a budget.
+// some returns a catalog with a gateway and a budget.
 func some(budget int) *catalog.Catalog {
 	c := catalog.New(catalog.Config{Budget: budget})
 	c.Put(gateway())
@@ -69,14 +68,14 @@ func put(c *catalog.Catalog, name string, n int, m *ferrule.Manifest) {
 	}
 }
 
-// named is another device of the same Kind.
+// named returns a device of the same Kind with another ID.
 func named(dev *ferrule.Device, id string) *ferrule.Device {
 	other := *dev
 	other.ID = id
 	return &other
 }
 
-// names are the names in a list, and its shape.
+// names returns the names in a list, and its shape.
 func names(c *catalog.Catalog) string {
 	list, shape := c.List()
 	all := []string{string(shape) + ":"}
@@ -86,7 +85,6 @@ func names(c *catalog.Catalog) string {
 	return strings.Join(all, " ")
 }
 
-// code is the code of an error.
 func code(err error) ferrule.Code {
 	if err == nil {
 		return ""

@@ -14,8 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestOrder: devices that come and go in any order are listed by ID, beside
-// searches that look at them.
+// TestOrder checks that devices stay sorted by ID while searches use snapshots.
 func TestOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	m := manifest("board", "read")
@@ -67,8 +66,7 @@ func TestOrder(t *testing.T) {
 	check()
 }
 
-// TestUnderChange: devices come and go in many goroutines while others look. What
-// they see is whole, and at the end it is what is there.
+// TestUnderChange checks concurrent changes and reads: every view is consistent.
 func TestUnderChange(t *testing.T) {
 	const writers, rounds = 6, 300
 	manifests := []*ferrule.Manifest{manifest("board", "read", "self.write"), manifest("lamp", "dim"), manifest("board", "read", "burn")}

@@ -15,30 +15,29 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// group is the devices that share a laid manifest and are online.
+// group is the online devices that share an effective manifest.
 type group struct {
 	kind     ferrule.Kind
 	manifest *ferrule.Manifest
-	tools    []*ferrule.Tool // those that agents can use, by name
-	size     int             // bytes of its tools in a list
-	// print is the hash of what agents see of the group: its Kind, and what is
-	// laid on its tools.
-	print string
-	// short and long are what may stand before the names of its tools where they
-	// are folded. Another group may have the same short one.
+	tools    []*ferrule.Tool // usable by agents, sorted by name
+	size     int             // bytes of its tools in the list
+	// fingerprint is the hash of what agents see: the Kind, and the tools with overlays.
+	fingerprint string
+	// short and long are possible prefixes of folded tools. Another group may have the
+	// same short one.
 	short, long string
 
 	members order // guarded by the catalog's mu
 
-	mu      sync.Mutex // stands behind the catalog's
+	mu      sync.Mutex // locked after the catalog's
 	names   map[int][]string
 	inputs  []foldedInput
-	prompts map[int][]string // their names
+	prompts map[int][]string
 }
 
-// foldedInput is what a tool takes where it is folded.
+// foldedInput is the input schema of a folded tool.
 type foldedInput struct {
-	schema   json.RawMessage // nil until it is asked for
+	schema   json.RawMessage // nil until it is needed
 	argument string
 }
 
@@ -46,7 +45,7 @@ func newGroup(kind ferrule.Kind, m *ferrule.Manifest) *group {
 	const shortDigits, longDigits = 6, 12
 	g := &group{kind: kind, manifest: m, names: make(map[int][]string), prompts: make(map[int][]string)}
 	for i := range m.Tools {
-		if t := &m.Tools[i]; t.Quarantine == "" && anAgent.MayCall(t) {
+		if t := &m.Tools[i]; t.Quarantine == "" && anyAgent.MayCall(t) {
 			g.tools = append(g.tools, t)
 		}
 	}
@@ -67,15 +66,15 @@ func newGroup(kind ferrule.Kind, m *ferrule.Manifest) *group {
 			sum.Write(part)
 		}
 	}
-	g.print = hex.EncodeToString(sum.Sum(nil))
+	g.fingerprint = hex.EncodeToString(sum.Sum(nil))
 	g.short = foldedPrefix(m.Model, string(kind[:min(shortDigits, len(kind))]), longest)
-	g.long = foldedPrefix(m.Model, g.print[:longDigits], longest)
+	g.long = foldedPrefix(m.Model, g.fingerprint[:longDigits], longest)
 	return g
 }
 
-// namesWithin are the names of the group's tools behind a prefix, in the order of
-// tools. They are made once for each length of a prefix.
-func (g *group) namesWithin(prefix string) []string {
+// namesFor returns the names of the group's tools after a prefix, in the order of tools.
+// They are computed once per length of prefix.
+func (g *group) namesFor(prefix string) []string {
 	room := maxName - len(prefix) - len(separator)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,17 +88,16 @@ func (g *group) namesWithin(prefix string) []string {
 	return g.names[room]
 }
 
-// find is which of the group's tools has a name behind a prefix, or has it as its
-// own; -1 if none.
+// find returns the index of the tool with that name after a prefix, or with that own
+// name, or -1.
 func (g *group) find(prefix, name string) int {
-	if i := slices.Index(g.namesWithin(prefix), name); i >= 0 {
+	if i := slices.Index(g.namesFor(prefix), name); i >= 0 {
 		return i
 	}
 	return slices.IndexFunc(g.tools, func(t *ferrule.Tool) bool { return t.Name == name })
 }
 
-// offerOn is a tool on one device. The prefix of its name is the device's ID,
-// unless it stands alone.
+// offerOn returns the offer of a tool on one device.
 func (g *group) offerOn(dev *ferrule.Device, i int, name string) ferrule.Offer {
 	t := g.tools[i]
 	return ferrule.Offer{
@@ -108,27 +106,27 @@ func (g *group) offerOn(dev *ferrule.Device, i int, name string) ferrule.Offer {
 	}
 }
 
-// offersOn are the tools of one device, with its ID in front of their names.
+// offersOn returns the tools of one device, named with its ID as prefix.
 func (g *group) offersOn(dev *ferrule.Device) []ferrule.Offer {
 	offers := make([]ferrule.Offer, len(g.tools))
-	for i, name := range g.namesWithin(dev.ID) {
+	for i, name := range g.namesFor(dev.ID) {
 		offers[i] = g.offerOn(dev, i, dev.ID+separator+name)
 	}
 	return offers
 }
 
-// offerFolded is a tool of all devices in the group, which takes one more
-// argument: on which device. It does not tell how many these are, so that a list
-// stays as it is when there is one more.
+// offerFolded returns the offer of a tool on all devices in the group, with a device
+// argument. It does not contain the number of devices, so that the list stays the same
+// when one more appears.
 func (g *group) offerFolded(prefix string, i int) ferrule.Offer {
 	t, input := g.tools[i], g.input(i)
 	return ferrule.Offer{
-		Name: prefix + separator + g.namesWithin(prefix)[i], Text: textOf(t, g.manifest.Model),
+		Name: prefix + separator + g.namesFor(prefix)[i], Text: textOf(t, g.manifest.Model),
 		Input: input.schema, Tool: t, Argument: input.argument,
 	}
 }
 
-// input is what a tool takes where it is folded.
+// input returns the input schema of a folded tool.
 func (g *group) input(i int) foldedInput {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,33 +137,33 @@ func (g *group) input(i int) foldedInput {
 	return g.inputs[i]
 }
 
-// describe adds to a folded offer which devices it is about.
-func describe(o ferrule.Offer, members view) ferrule.Offer {
-	const most = 10
-	for _, dev := range members.behind("", most) {
+// describe adds devices to a folded offer.
+func describe(o ferrule.Offer, members snapshot) ferrule.Offer {
+	const limit = 10
+	for _, dev := range members.after("", limit) {
 		o.Devices = append(o.Devices, dev.ID)
 	}
 	o.Count = members.length
 	return o
 }
 
-// textOf says what a tool does, if only by its name.
+// textOf returns the description of a tool, which is never empty.
 func textOf(t *ferrule.Tool, model string) string {
-	return cmp.Or(strings.TrimSpace(t.Text), fmt.Sprintf("%s of a %s. The device says no more about it.", t.Name, cmp.Or(model, "device")))
+	return cmp.Or(strings.TrimSpace(t.Text), fmt.Sprintf("%s of a %s. The device does not describe it.", t.Name, cmp.Or(model, "device")))
 }
 
-// anything is the schema of a tool about whose arguments nothing is known.
-var anything = json.RawMessage(`{"properties":{},"type":"object"}`)
+// anyInput is the schema of a tool that declares none.
+var anyInput = json.RawMessage(`{"properties":{},"type":"object"}`)
 
 func inputOf(t *ferrule.Tool) json.RawMessage {
 	if len(t.Input) == 0 {
-		return anything
+		return anyInput
 	}
 	return t.Input
 }
 
-// deviceArgument is the argument that tells the device: the first of these names
-// that the tool has no argument of.
+// deviceArgument returns the n-th candidate for the name of the device argument. The first
+// one that is not an argument of the tool is used.
 func deviceArgument(n int) string {
 	switch n {
 	case 0:
@@ -176,12 +174,12 @@ func deviceArgument(n int) string {
 	return fmt.Sprintf("on_device_%d", n)
 }
 
-// withDevice adds to a schema the argument that tells the device.
+// withDevice adds the device argument to a schema.
 func withDevice(input json.RawMessage) (more json.RawMessage, argument string) {
 	var root map[string]any
 	dec := json.NewDecoder(bytes.NewReader(input))
 	dec.UseNumber()
-	if err := dec.Decode(&root); err != nil || root == nil { // it was made by us
+	if err := dec.Decode(&root); err != nil || root == nil { // never: it was compiled before
 		root = map[string]any{"type": "object"}
 	}
 	properties, _ := root["properties"].(map[string]any)
@@ -195,7 +193,7 @@ func withDevice(input json.RawMessage) (more json.RawMessage, argument string) {
 			break
 		}
 	}
-	properties[argument] = map[string]any{"type": "string", "description": "ID of the device; " + Name("find_devices") + " finds it"}
+	properties[argument] = map[string]any{"type": "string", "description": "device ID, from " + Name("find_devices")}
 	root["properties"], root["required"] = properties, append([]any{argument}, required...)
 	if more, err := schema.Encode(root); err == nil {
 		return more, argument

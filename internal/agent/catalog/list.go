@@ -7,29 +7,29 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Shape is how the list shows devices.
+// Shape is how the list shows device tools.
 type Shape string
 
 // The shapes.
 const (
-	Plain  Shape = "plain"  // the tools of each device
-	Folded Shape = "folded" // the tools of each Kind that several devices are of
-	Search Shape = "search" // the tools by which all others are found and called
+	Plain  Shape = "plain"  // each tool of each device
+	Folded Shape = "folded" // one tool per Kind, with a device argument
+	Search Shape = "search" // tools that search and call all others
 )
 
-// What of the gateway's own tools stands in the list, by its shape.
+// Built-in tools in the list, by shape.
 var (
-	always    = []string{"status"}
-	whenFolds = []string{"find_devices"}
-	whenFinds = []string{"find_devices", "find_tools", "describe_tool", "call_many"}
+	alwaysListed   = []string{"status"}
+	listedIfFolded = []string{"find_devices"}
+	listedIfSearch = []string{"find_devices", "find_tools", "describe_tool", "call_many"}
 )
 
-// maxBytes is how large the tools of devices in the list may be. A few tools can
-// be as large as many.
+// maxBytes is the maximum size of device tools in the list: a few tools can be as large
+// as many.
 const maxBytes = 64 << 10
 
-// List is what stands in the list, by name, and its shape. It is the same for
-// every agent, and shared: read only.
+// List returns the listed tools, sorted by name, and the shape. It is the same for every
+// agent. The result is shared and read-only.
 func (c *Catalog) List() ([]ferrule.Offer, Shape) {
 	c.mu.RLock()
 	list, shape := c.list, c.shape
@@ -45,7 +45,7 @@ func (c *Catalog) List() ([]ferrule.Offer, Shape) {
 	return c.list, c.shape
 }
 
-// extent is how much a list would hold.
+// extent is the size of a list.
 type extent struct{ tools, bytes int }
 
 func (x *extent) add(g *group, times int) {
@@ -55,7 +55,7 @@ func (x *extent) add(g *group, times int) {
 
 func (c *Catalog) fits(x extent) bool { return x.tools <= c.config.Budget && x.bytes <= maxBytes }
 
-// makeList makes the list. It is called with mu held.
+// makeList builds the list. It is called with mu held.
 func (c *Catalog) makeList() {
 	var plain, folded extent
 	var listed []*group
@@ -78,20 +78,20 @@ func (c *Catalog) makeList() {
 	default:
 		c.shape, c.list = Folded, c.foldedOffers(listed)
 	}
-	c.list = append(c.list, c.ownOffers(always)...)
+	c.list = append(c.list, c.ownOffers(alwaysListed)...)
 	switch {
 	case large || c.shape == Search:
-		c.list = append(c.list, c.ownOffers(whenFinds)...)
+		c.list = append(c.list, c.ownOffers(listedIfSearch)...)
 		c.list = append(c.list, callTool)
 	case c.shape == Folded:
-		c.list = append(c.list, c.ownOffers(whenFolds)...)
+		c.list = append(c.list, c.ownOffers(listedIfFolded)...)
 	}
 	switch {
-	case c.measure == 0 || c.shape == Search: // they are found there
+	case c.measuring == 0 || c.shape == Search: // found by search
 	case c.shape == Folded:
-		c.list = append(c.list, c.ownOffers(whenManyMeasure)...)
+		c.list = append(c.list, c.ownOffers(listedIfMeasuringFolded)...)
 	default:
-		c.list = append(c.list, c.ownOffers(whenMeasures)...)
+		c.list = append(c.list, c.ownOffers(listedIfMeasuring)...)
 	}
 	slices.SortFunc(c.list, byName)
 }
@@ -106,11 +106,11 @@ func plainOffers(groups []*group) []ferrule.Offer {
 	return list
 }
 
-// foldedOffers are the tools of Kinds, and of each device that is the only one of
-// its Kind.
+// foldedOffers returns the folded tools of Kinds with several devices, and the tools of
+// single devices.
 func (c *Catalog) foldedOffers(groups []*group) []ferrule.Offer {
 	list := []ferrule.Offer{}
-	seen := make(map[string]bool) // groups may be alike
+	seen := make(map[string]bool) // groups may have equal prefixes
 	for _, g := range groups {
 		if g.members.length == 1 {
 			list = append(list, plainOffers([]*group{g})...)
@@ -128,7 +128,7 @@ func (c *Catalog) foldedOffers(groups []*group) []ferrule.Offer {
 	return list
 }
 
-// ownOffers are some of the gateway's own tools.
+// ownOffers returns built-in tools by name.
 func (c *Catalog) ownOffers(names []string) []ferrule.Offer {
 	if c.own == nil {
 		return nil
@@ -142,28 +142,28 @@ func (c *Catalog) ownOffers(names []string) []ferrule.Offer {
 	return offers
 }
 
-// Of lists the tools of one device under their own names, as far as every client
-// takes them. It is empty unless the device is online.
+// Of returns the tools of one device under their own names, made portable for all
+// clients. It is empty unless the device is online.
 func (c *Catalog) Of(id string) []ferrule.Offer {
 	list := []ferrule.Offer{}
 	e := c.entry(id)
 	if e == nil || e.group == nil {
 		return list
 	}
-	for i, name := range e.group.namesWithin("") {
+	for i, name := range e.group.namesFor("") {
 		list = append(list, e.group.offerOn(e.device, i, name))
 	}
 	slices.SortFunc(list, byName)
 	return list
 }
 
-// callTool is a name for all other names.
+// callTool calls any other tool by name.
 var callTool = ferrule.Offer{
 	Name: Name("call_tool"),
-	Text: "Call a tool by its name, as " + Name("find_tools") + " tells it. What it does to the world is what that tool does.",
+	Text: "Calls a tool by the name that " + Name("find_tools") + " returned. Its effect is that of the called tool.",
 	Input: json.RawMessage(`{"type":"object","properties":{` +
 		`"name":{"type":"string","description":"name of the tool, such as robot__gpio_write"},` +
-		`"arguments":{"type":"object","description":"what the tool takes; ` + Name("describe_tool") + ` tells it"}},` +
+		`"arguments":{"type":"object","description":"arguments of the tool; see ` + Name("describe_tool") + `"}},` +
 		`"required":["name"],"additionalProperties":false}`),
 	Tool: &ferrule.Tool{Name: "call_tool", Effect: ferrule.Endangers}, Count: 1, Devices: []string{ferrule.GatewayID},
 }

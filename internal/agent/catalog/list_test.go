@@ -16,7 +16,7 @@ import (
 
 const searchTools = "__call_many __call_tool __describe_tool __find_devices __find_tools __status"
 
-// shown is a list as an agent gets it.
+// shown returns a list as an agent gets it.
 func shown(t *testing.T, c *catalog.Catalog) string {
 	t.Helper()
 	list, shape := c.List()
@@ -67,8 +67,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestLarge: a Kind that is above the budget on its own is found, and displaces
-// nobody.
+// TestLarge checks that a Kind above the budget is searchable, and does not displace others.
 func TestLarge(t *testing.T) {
 	small := manifest("board", "read", "write")
 	many := manifest("monster", numbered("tool", 1000)...)
@@ -113,8 +112,7 @@ func TestNoBudget(t *testing.T) {
 	}
 }
 
-// TestListIsTheSame: in whatever order devices came, and however many there are of
-// a Kind.
+// TestListIsTheSame checks that the list does not depend on the order or number of devices.
 func TestListIsTheSame(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, budget := range []int{100, 40, 10} {
@@ -178,7 +176,7 @@ func TestManyOfManyKinds(t *testing.T) {
 	}
 }
 
-// TestComeAndGo: what is not there, or not for agents, is not listed.
+// TestComeAndGo checks that offline and pending devices are not listed.
 func TestComeAndGo(t *testing.T) {
 	m := manifest("board", "read", "reset", "broken")
 	m.Tools[1].UserOnly = true
@@ -220,8 +218,8 @@ func TestComeAndGo(t *testing.T) {
 	}
 }
 
-// TestHeld: agents learn nothing of a device that is held, but that there is one.
-func TestHeld(t *testing.T) {
+// TestPending checks that agents see nothing of a pending device but its count.
+func TestPending(t *testing.T) {
 	c := some(40)
 	m := manifest("board", "read")
 	put(c, "a", 2, m)
@@ -310,8 +308,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestOffersAreReadable: what every client can read. The root is an object, a part
-// has one type, and there are neither references nor schemas that are booleans.
+// TestOffersAreReadable checks that every client can read the schemas: the root is an
+// object, types are single, and there are no references or boolean schemas.
 func TestOffersAreReadable(t *testing.T) {
 	raw := `{"type":"object","$defs":{"p":{"type":["integer","null"]}},"properties":{"pin":{"$ref":"#/$defs/p"},
 		"any":true,"deep":{"type":"array","items":{"type":"object","additionalProperties":true}}},"required":["pin"]}`
@@ -387,8 +385,8 @@ func readable(t *testing.T, name string, raw json.RawMessage) {
 	look(root)
 }
 
-// TestOfInOrder: the tools of a device stand in the order of the names that agents
-// see, by which they turn pages, and not of those that the device gave them.
+// TestOfInOrder checks that tools are sorted by the names that agents see, because
+// agents page by them.
 func TestOfInOrder(t *testing.T) {
 	c := catalog.New(catalog.DefaultConfig())
 	m := &ferrule.Manifest{Model: "board"}

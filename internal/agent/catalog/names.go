@@ -9,26 +9,25 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// maxName is the longest name of an offer: with the prefix that clients put in
-// front of it, it stays within the 64 characters that some models take.
+// maxName is the maximum length of an offered name. With the prefix that clients add, it
+// stays within the 64 characters that some models allow.
 const maxName = 46
 
-// separator stands between a device and its tool. No ID has it.
+// separator is between a device and its tool. No ID contains it.
 const separator = "__"
 
-// foldMark stands in the prefix of folded tools. No ID has it either, so that
-// the name of a folded tool is never that of a device's.
+// foldMark is part of the prefix of folded tools. No ID contains it, so the names of
+// folded tools and of device tools never collide.
 const foldMark = "--"
 
-// Name is the name of one of the gateway's own tools.
+// Name returns the name of a built-in tool.
 func Name(tool string) string { return ferrule.GatewayID + separator + tool }
 
-// foldedPrefix is what stands before the tools of a Kind: its model, as far as
-// there is room beside its longest tool, and digits, by which two that call
-// themselves alike are told apart.
+// foldedPrefix returns the prefix of the tools of a Kind: its model, shortened to leave
+// room for its longest tool, and digits that distinguish Kinds of the same model.
 func foldedPrefix(model, digits string, longest int) string {
-	const least, most = 12, 24
-	room := max(least, min(most, maxName-longest-len(separator)-len(foldMark)-len(digits)))
+	const minRoom, maxRoom = 12, 24
+	room := max(minRoom, min(maxRoom, maxName-longest-len(separator)-len(foldMark)-len(digits)))
 	slug := ferrule.Slug(model)
 	if slug == "" {
 		slug = "device"
@@ -37,10 +36,9 @@ func foldedPrefix(model, digits string, longest int) string {
 	return slug + foldMark + digits
 }
 
-// portableNames are the names of tools, or of prompts, of at most room characters,
-// each of them another: its own where that will do. A name that had to be cut, or
-// that would be another's, ends in digits of its hash. What a tool is called depends
-// on the tools beside it and on nothing else.
+// portableNames returns unique names of at most room characters for tools or prompts. A
+// name stays the same if possible. One that must be shortened, or that collides, ends in
+// digits of its hash. The result depends only on the names of the same device.
 func portableNames(own []string, room int) []string {
 	names := make([]string, len(own))
 	wanted := make(map[string]int)
@@ -54,7 +52,7 @@ func portableNames(own []string, room int) []string {
 	}
 	for i := range own {
 		if keeps(i) {
-			taken[names[i]] = true // before any hash: nobody else gets it
+			taken[names[i]] = true // before any hashed name
 		}
 	}
 	for i := range own {
@@ -66,8 +64,8 @@ func portableNames(own []string, room int) []string {
 	return names
 }
 
-// hashed is a name of at most room characters that ends in digits of a hash, and
-// is not taken. Whoever wrote the tools may have foreseen some of the digits.
+// hashed returns a name of at most room characters that ends in digits of a hash and is
+// not taken. It tries several hashes because a device can predict the first ones.
 func hashed(name, of string, room int, taken map[string]bool) string {
 	const digits = 6
 	name = name[:max(0, min(len(name), room-digits-1))]
@@ -83,7 +81,7 @@ func hashed(name, of string, room int, taken map[string]bool) string {
 	}
 }
 
-// portable replaces every character that some client would.
+// portable replaces every character that some client does not allow.
 func portable(name string) string {
 	var b strings.Builder
 	for _, r := range name {

@@ -17,8 +17,7 @@ import (
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,46}$`)
 
-// plainNames are the names of a device's tools with its ID in front, by the tools'
-// own names.
+// plainNames maps the own names of a device's tools to their names with ID.
 func plainNames(c *catalog.Catalog, device string) map[string]string {
 	all := make(map[string]string)
 	offers, _ := c.FindTools("", device, ferrule.MaxTools)
@@ -28,8 +27,7 @@ func plainNames(c *catalog.Catalog, device string) map[string]string {
 	return all
 }
 
-// checkNames tells what is wrong with the names of a set of tools, on a device
-// with an ID, folded, and alone.
+// checkNames checks the names of a set of tools: on a device, folded, and alone.
 func checkNames(t *testing.T, id string, m *ferrule.Manifest) {
 	t.Helper()
 	c := some(40)
@@ -90,14 +88,14 @@ func checkNames(t *testing.T, id string, m *ferrule.Manifest) {
 	})
 }
 
-// bounded is what is left of a manifest that a device made up.
+// bounded returns a manifest after Bound.
 func bounded(model string, tools []string) *ferrule.Manifest {
 	m := manifest(model, tools...)
 	m.Bound()
 	return m
 }
 
-// firstDigits are the digits that the name of a tool would end in.
+// firstDigits returns the digits that a hashed name would end in.
 func firstDigits(of string) string {
 	sum := sha256.Sum256([]byte(of))
 	return hex.EncodeToString(sum[:])
@@ -129,7 +127,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNamesStayTheirOwn: what can be used as it is, is.
+// TestNamesStayTheirOwn checks that valid names are not changed.
 func TestNamesStayTheirOwn(t *testing.T) {
 	c := some(40)
 	m := manifest("m", "gpio_write", "a.b", "a_b", "c.d", strings.Repeat("x", 39), strings.Repeat("x", 40))
@@ -149,8 +147,7 @@ func TestNamesStayTheirOwn(t *testing.T) {
 	}
 }
 
-// TestForeseenNames: a device that knows how names are made has no two tools of
-// one name for it, and none that means another.
+// TestForeseenNames checks that a device cannot create collisions by predicting hashes.
 func TestForeseenNames(t *testing.T) {
 	const id = "robot"
 	room := 46 - len(id) - 2
@@ -176,7 +173,7 @@ func TestForeseenNames(t *testing.T) {
 	checkNames(t, id, bounded("m", []string{"a.b", "a_b", "a.b." + firstDigits("a.b")[:6], "a_b." + firstDigits("a.b")[:6]}))
 }
 
-// TestManyNames: whatever tools there are, names hold.
+// TestManyNames checks names of random tools.
 func TestManyNames(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	letters := []rune("ab_-._ éß温\u0301A9")
@@ -206,7 +203,7 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// TestFoldedPrefix: devices of one model and of two Kinds have names of their own.
+// TestFoldedPrefix checks that two Kinds of one model have different prefixes.
 func TestFoldedPrefix(t *testing.T) {
 	c := some(2)
 	one, two := manifest("Sim Board", "look"), manifest("Sim Board", "see")
@@ -224,8 +221,7 @@ func TestFoldedPrefix(t *testing.T) {
 	}
 }
 
-// TestLookAlike: a Kind whose digits are those of another neither takes its name
-// nor is called by it.
+// TestLookAlike checks that a Kind with colliding digits cannot take another's name.
 func TestLookAlike(t *testing.T) {
 	one, two := manifest("board", "open", "shut"), manifest("board", "open", "burn")
 	two.Tools[0].Effect = ferrule.Endangers
@@ -272,9 +268,8 @@ func TestLookAlike(t *testing.T) {
 	}
 }
 
-// TestLaidAlone: a device that something is laid on alone has its Kind, and tools
-// of its own: the others keep their names, and it is not called by them.
-func TestLaidAlone(t *testing.T) {
+// TestOverlayOnOne checks that a device with its own overlay is separate from its Kind.
+func TestOverlayOnOne(t *testing.T) {
 	shared, own := manifest("board", "open", "shut"), manifest("board", "open", "shut")
 	own.Tools[0].Effect = ferrule.Endangers
 	c := some(4)

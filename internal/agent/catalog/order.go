@@ -9,41 +9,41 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// order is devices by ID, in pieces: a change costs about the same whether there
-// are ten or a million. Whoever looks at it keeps what they saw, because a piece
-// that was shown is copied before it is changed. So nobody waits for a search.
+// order is a list of devices sorted by ID, stored in chunks: a change costs about the same
+// for ten devices and for a million. A snapshot stays valid, because a chunk that is part
+// of one is copied before it changes. So nothing waits for a search.
 type order struct {
-	view
-	shown bool // the slice of pieces was
-	epoch int  // pieces of an earlier one were
+	snapshot
+	shared bool // the slice of chunks is part of a snapshot
+	epoch  int  // chunks of an earlier epoch are part of one
 }
 
-// view is an order as it was at a moment. It never changes.
-type view struct {
-	pieces []*piece // none is empty
+// snapshot is an order at one moment. It is immutable.
+type snapshot struct {
+	chunks []*chunk // not empty
 	length int
 }
 
-type piece struct {
+type chunk struct {
 	epoch   int
-	low     string // no ID in it is before, and each in the pieces before it is
+	low     string // lower bound of its IDs; earlier chunks are below it
 	entries []*entry
 }
 
-// maxPiece is how many devices a piece holds at most.
-const maxPiece = 256
+// maxChunk is the maximum number of devices in a chunk.
+const maxChunk = 256
 
-// look shows the order as it is now.
-func (o *order) look() view {
-	o.shown = true
+// take returns a snapshot of the order.
+func (o *order) take() snapshot {
+	o.shared = true
 	o.epoch++
-	return o.view
+	return o.snapshot
 }
 
-// put adds a device, or replaces the one of its ID.
+// put adds or replaces a device.
 func (o *order) put(e *entry) {
-	if len(o.pieces) == 0 {
-		o.pieces, o.shown, o.length = []*piece{{epoch: o.epoch, entries: []*entry{e}}}, false, 1
+	if len(o.chunks) == 0 {
+		o.chunks, o.shared, o.length = []*chunk{{epoch: o.epoch, entries: []*entry{e}}}, false, 1
 		return
 	}
 	at, i := o.place(e.id)
@@ -54,66 +54,65 @@ func (o *order) put(e *entry) {
 	}
 	p.entries = slices.Insert(p.entries, i, e)
 	o.length++
-	if n := len(p.entries); n > maxPiece {
-		// Devices often come by ID: then the first part stays as it is.
+	if n := len(p.entries); n > maxChunk {
+		// Devices often arrive in the order of IDs: then the first part stays full.
 		half := n / 2
-		if at == len(o.pieces)-1 && i == n-1 {
+		if at == len(o.chunks)-1 && i == n-1 {
 			half = n - 1
 		}
-		o.pieces = slices.Insert(o.pieces, at+1, &piece{o.epoch, p.entries[half].id, slices.Clone(p.entries[half:])})
+		o.chunks = slices.Insert(o.chunks, at+1, &chunk{o.epoch, p.entries[half].id, slices.Clone(p.entries[half:])})
 		p.entries = slices.Delete(p.entries, half, n)
 	}
 }
 
-// remove takes out the device of an ID.
 func (o *order) remove(id string) {
-	if len(o.pieces) == 0 {
+	if len(o.chunks) == 0 {
 		return
 	}
 	at, i := o.place(id)
-	if entries := o.pieces[at].entries; i == len(entries) || entries[i].id != id {
+	if entries := o.chunks[at].entries; i == len(entries) || entries[i].id != id {
 		return
 	}
 	p := o.change(at)
 	p.entries = slices.Delete(p.entries, i, i+1)
 	o.length--
 	if len(p.entries) == 0 {
-		o.pieces = slices.Delete(o.pieces, at, at+1)
+		o.chunks = slices.Delete(o.chunks, at, at+1)
 	}
 }
 
-// own makes the slice of pieces one that can be changed.
-func (o *order) own() {
-	if o.shown {
-		o.pieces, o.shown = slices.Clone(o.pieces), false
+// unshare makes the slice of chunks mutable.
+func (o *order) unshare() {
+	if o.shared {
+		o.chunks, o.shared = slices.Clone(o.chunks), false
 	}
 }
 
-// change makes a piece one that can be changed.
-func (o *order) change(at int) *piece {
-	o.own()
-	if p := o.pieces[at]; p.epoch != o.epoch {
-		o.pieces[at] = &piece{o.epoch, p.low, slices.Clone(p.entries)}
+// change returns a mutable chunk.
+func (o *order) change(at int) *chunk {
+	o.unshare()
+	if p := o.chunks[at]; p.epoch != o.epoch {
+		o.chunks[at] = &chunk{o.epoch, p.low, slices.Clone(p.entries)}
 	}
-	return o.pieces[at]
+	return o.chunks[at]
 }
 
-// place is where a device of an ID is, or would be: in which piece, and before
-// which device of it. There must be a piece.
-func (v view) place(id string) (at, i int) {
-	at = sort.Search(len(v.pieces)-1, func(at int) bool { return v.pieces[at+1].low > id })
-	entries := v.pieces[at].entries
+// place returns the chunk and the index in it where an ID is, or would be. There must be
+// at least one chunk.
+func (v snapshot) place(id string) (at, i int) {
+	at = sort.Search(len(v.chunks)-1, func(at int) bool { return v.chunks[at+1].low > id })
+	entries := v.chunks[at].entries
 	return at, sort.Search(len(entries), func(i int) bool { return entries[i].id >= id })
 }
 
-// count is how many devices have an ID that begins so.
-func (v view) count(prefix string) int {
+// count returns the number of IDs with a prefix.
+func (v snapshot) count(prefix string) int {
 	if v.length == 0 {
 		return 0
 	}
 	n := 0
-	for at, i := v.place(prefix); at < len(v.pieces); at, i = at+1, 0 {
-		entries := v.pieces[at].entries[i:]
+	for at, i := v.place(prefix); at < len(v.chunks); at, i = at+1, 0 {
+		entries := v.chunks[at].entries[i:]
 		if last := len(entries) - 1; last < 0 || strings.HasPrefix(entries[last].id, prefix) {
 			n += len(entries)
 			continue
@@ -123,15 +122,15 @@ func (v view) count(prefix string) int {
 	return n
 }
 
-// from yields those whose ID is not before id.
-func (v view) from(id string) iter.Seq[*entry] {
+// from yields devices from an ID on.
+func (v snapshot) from(id string) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		if v.length == 0 {
 			return
 		}
 		at, i := v.place(id)
-		for ; at < len(v.pieces); at, i = at+1, 0 {
-			for _, e := range v.pieces[at].entries[i:] {
+		for ; at < len(v.chunks); at, i = at+1, 0 {
+			for _, e := range v.chunks[at].entries[i:] {
 				if !yield(e) {
 					return
 				}
@@ -140,8 +139,8 @@ func (v view) from(id string) iter.Seq[*entry] {
 	}
 }
 
-// behind are the devices whose ID is behind id, limit at most.
-func (v view) behind(id string, limit int) []*ferrule.Device {
+// after returns up to limit devices after an ID.
+func (v snapshot) after(id string, limit int) []*ferrule.Device {
 	var all []*ferrule.Device
 	for e := range v.from(id) {
 		if len(all) >= limit {

@@ -7,17 +7,17 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Prompt is a prompt of a device, under the name that agents have for it.
+// Prompt is a prompt of a device, under the name that agents see.
 type Prompt struct {
 	Name string
 	*ferrule.Prompt
 }
 
-// Prompts lists the prompts of one device, with its ID in front of their names. It is
-// empty unless the device is online.
+// Prompts returns the prompts of one device, named with its ID as prefix. It is empty
+// unless the device is online.
 func (c *Catalog) Prompts(id string) []Prompt { return c.promptsOf(id, id) }
 
-// PromptsOf lists them under their own names, as far as every client takes them.
+// PromptsOf returns them under their own names, made portable for all clients.
 func (c *Catalog) PromptsOf(id string) []Prompt { return c.promptsOf(id, "") }
 
 func (c *Catalog) promptsOf(id, prefix string) []Prompt {
@@ -26,7 +26,7 @@ func (c *Catalog) promptsOf(id, prefix string) []Prompt {
 		return nil
 	}
 	list := make([]Prompt, len(e.manifest.Prompts))
-	for i, name := range e.group.promptsWithin(prefix) {
+	for i, name := range e.group.promptsFor(prefix) {
 		if prefix != "" {
 			name = prefix + separator + name
 		}
@@ -36,35 +36,34 @@ func (c *Catalog) promptsOf(id, prefix string) []Prompt {
 	return list
 }
 
-// ResolvePrompt tells which prompt of which device a name means. The device need not
-// be there: the road says so better.
+// ResolvePrompt returns the device and prompt of a name. It does not check the device:
+// the pipeline has the better error.
 func (c *Catalog) ResolvePrompt(name string) (device, prompt string, err error) {
 	device, prompt, ok := strings.Cut(name, separator)
 	if !ok {
-		return "", "", ferrule.Errorf(ferrule.NotFound, "there is no prompt %q", ferrule.Clean(name, ferrule.MaxWord))
+		return "", "", ferrule.Errorf(ferrule.NotFound, "unknown prompt %q", ferrule.Clean(name, ferrule.MaxWord))
 	}
 	return device, c.promptOn(device, device, prompt), nil
 }
 
-// ResolvePromptOn tells which prompt of a device is meant by a name that PromptsOf
-// gave it.
+// ResolvePromptOn returns the prompt of a device for a name from PromptsOf.
 func (c *Catalog) ResolvePromptOn(device, name string) (prompt string) {
 	return c.promptOn(device, "", name)
 }
 
-// promptOn is a prompt's own name, by the one that it has behind a prefix. What is not
-// known stays as it is.
+// promptOn returns a prompt's own name for its name after a prefix. An unknown name is
+// returned as it is.
 func (c *Catalog) promptOn(device, prefix, name string) string {
 	if e := c.entry(device); e != nil && e.group != nil {
-		if i := slices.Index(e.group.promptsWithin(prefix), name); i >= 0 {
+		if i := slices.Index(e.group.promptsFor(prefix), name); i >= 0 {
 			return e.manifest.Prompts[i].Name
 		}
 	}
 	return name
 }
 
-// promptsWithin are the names of the group's prompts behind a prefix, in their order.
-func (g *group) promptsWithin(prefix string) []string {
+// promptsFor returns the names of the group's prompts after a prefix, in their order.
+func (g *group) promptsFor(prefix string) []string {
 	room := maxName - len(prefix) - len(separator)
 	g.mu.Lock()
 	defer g.mu.Unlock()

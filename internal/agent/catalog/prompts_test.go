@@ -7,8 +7,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestPrompts: prompts are named by the rules for tools, each name means one prompt,
-// and those of a device that is not there are in no list.
+// TestPrompts checks names of prompts, and that those of offline devices are not listed.
 func TestPrompts(t *testing.T) {
 	m := &ferrule.Manifest{Operations: []ferrule.Operation{ferrule.GetPrompt}}
 	for _, name := range []string{"greet", "say hello", "say_hello", "é", strings.Repeat("long ", 20), strings.Repeat("long ", 19)} {

@@ -8,8 +8,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// Resolve tells which tool of which device a name means, and with which
-// arguments. The device need not be there: the road says so better.
+// Resolve returns the device, tool and arguments of a call by name. It does not check the
+// device of a plain name: the pipeline has the better error.
 func (c *Catalog) Resolve(name string, args json.RawMessage) (device, tool string, rest json.RawMessage, err error) {
 	if name == callTool.Name {
 		if name, args, err = unwrap(args); err != nil {
@@ -19,20 +19,20 @@ func (c *Catalog) Resolve(name string, args json.RawMessage) (device, tool strin
 	prefix, tool, ok := strings.Cut(name, separator)
 	switch {
 	case !ok:
-		return "", "", nil, noTool(name)
+		return "", "", nil, unknownTool(name)
 	case strings.Contains(prefix, foldMark):
 		return c.resolveFolded(name, prefix, tool, args)
 	}
 	return prefix, c.toolOn(prefix, prefix, tool), args, nil
 }
 
-// ResolveOn tells which tool of a device is meant by a name that Of gave it.
+// ResolveOn returns the tool of a device for a name from Of.
 func (c *Catalog) ResolveOn(device, name string) (tool string) {
 	return c.toolOn(device, "", name)
 }
 
-// toolOn is a tool's own name, by the one that it has behind a prefix. What is
-// not known stays as it is.
+// toolOn returns a tool's own name for its name after a prefix. An unknown name is
+// returned as it is.
 func (c *Catalog) toolOn(device, prefix, name string) string {
 	if e := c.entry(device); e != nil && e.group != nil {
 		if i := e.group.find(prefix, name); i >= 0 {
@@ -42,11 +42,11 @@ func (c *Catalog) toolOn(device, prefix, name string) string {
 	return name
 }
 
-// unwrap reads the arguments of call_tool.
+// unwrap decodes the arguments of call_tool.
 func unwrap(args json.RawMessage) (name string, rest json.RawMessage, err error) {
 	values, _, err := schema.Object(args)
 	if err != nil {
-		return "", nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", callTool.Name, err)
+		return "", nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s: %w", callTool.Name, err)
 	}
 	name, _ = values["name"].(string)
 	inner, given := values["arguments"]
@@ -54,50 +54,50 @@ func unwrap(args json.RawMessage) (name string, rest json.RawMessage, err error)
 	delete(values, "name")
 	delete(values, "arguments")
 	if name == "" || given && !object || len(values) > 0 {
-		return "", nil, ferrule.Errorf(ferrule.Invalid, "%s takes the name of a tool, its arguments as an object, and nothing else", callTool.Name).
-			WithHint("what the tool itself takes stands in \"arguments\"")
+		return "", nil, ferrule.Errorf(ferrule.Invalid, "%s takes only name and arguments (an object)", callTool.Name).
+			WithHint("Put the arguments of the tool into \"arguments\".")
 	}
 	if name == callTool.Name {
-		return "", nil, ferrule.Errorf(ferrule.Invalid, "%s does not call itself", callTool.Name)
+		return "", nil, ferrule.Errorf(ferrule.Invalid, "%s cannot call itself", callTool.Name)
 	}
 	if !given {
 		return name, nil, nil
 	}
 	if rest, err = schema.Encode(inner); err != nil {
-		return "", nil, ferrule.Errorf(ferrule.Internal, "the arguments of %s cannot be told: %w", callTool.Name, err)
+		return "", nil, ferrule.Errorf(ferrule.Internal, "encoding the arguments of %s: %w", callTool.Name, err)
 	}
 	return name, rest, nil
 }
 
-// resolveFolded finds the one device of a Kind that is meant. A tool that was
-// listed for one Kind is never called on a device of another.
+// resolveFolded resolves the name of a folded tool. A tool that was listed for one Kind is
+// never called on a device of another.
 func (c *Catalog) resolveFolded(name, prefix, tool string, args json.RawMessage) (string, string, json.RawMessage, error) {
 	shown := ferrule.Clean(name, ferrule.MaxWord)
 	values, _, err := schema.Object(args)
 	if err != nil {
-		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", shown, err)
+		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s: %w", shown, err)
 	}
 	c.mu.RLock()
 	g := c.folded(prefix)
 	c.mu.RUnlock()
-	if g == nil { // all of them may have gone
-		if e := c.anyIn(values); e != nil && e.group == nil {
+	if g == nil { // all of its devices may be gone
+		if e := c.deviceIn(values); e != nil && e.group == nil {
 			return "", "", nil, e.device.OfflineError()
 		}
-		return "", "", nil, noTool(name)
+		return "", "", nil, unknownTool(name)
 	}
 	i := g.find(prefix, tool)
 	if i < 0 {
-		if e := c.anyIn(values); e != nil {
-			return e.device.ID, tool, args, nil // the road refuses it, and the journal has it
+		if e := c.deviceIn(values); e != nil {
+			return e.device.ID, tool, args, nil // the pipeline refuses and records it
 		}
-		return "", "", nil, noTool(name)
+		return "", "", nil, unknownTool(name)
 	}
 	argument := g.input(i).argument
 	id, _ := values[argument].(string)
 	if id == "" {
-		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "%s takes the ID of the device that is meant, in %q", shown, argument).
-			WithHint("%s finds devices", Name("find_devices"))
+		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "%s needs a device ID in %q", shown, argument).
+			WithHint("Find the device with %s.", Name("find_devices"))
 	}
 	e := c.entry(id)
 	switch {
@@ -105,23 +105,22 @@ func (c *Catalog) resolveFolded(name, prefix, tool string, args json.RawMessage)
 		return "", "", nil, ferrule.NoDevice(id)
 	case e.group == nil:
 		return "", "", nil, e.device.OfflineError()
-	case e.group.print != g.print:
-		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "%s is not of the Kind that %s is for", id, shown).
-			WithHint("%s tells its tools", Name("find_tools"))
+	case e.group.fingerprint != g.fingerprint:
+		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "%s is not of the Kind of %s", id, shown).
+			WithHint("Find its tools with %s.", Name("find_tools"))
 	}
 	delete(values, argument)
 	rest, err := schema.Encode(values)
 	if err != nil {
-		return "", "", nil, ferrule.Errorf(ferrule.Internal, "the arguments of %s cannot be told: %w", shown, err)
+		return "", "", nil, ferrule.Errorf(ferrule.Internal, "encoding the arguments of %s: %w", shown, err)
 	}
 	return id, g.tools[i].Name, rest, nil
 }
 
-// anyIn is a device that arguments name, where it is no longer known in which of
-// them a tool takes it.
-func (c *Catalog) anyIn(values map[string]any) *entry {
-	const most = 8
-	for n := range most {
+// deviceIn returns a device named in arguments, if it is unknown which argument has it.
+func (c *Catalog) deviceIn(values map[string]any) *entry {
+	const limit = 8
+	for n := range limit {
 		if id, ok := values[deviceArgument(n)].(string); ok {
 			if e := c.entry(id); e != nil {
 				return e
@@ -131,26 +130,26 @@ func (c *Catalog) anyIn(values map[string]any) *entry {
 	return nil
 }
 
-func noTool(name string) error {
-	return ferrule.Errorf(ferrule.NotFound, "there is no tool %q", ferrule.Clean(name, ferrule.MaxWord)).
-		WithHint("%s finds tools", Name("find_tools"))
+func unknownTool(name string) error {
+	return ferrule.Errorf(ferrule.NotFound, "unknown tool %q", ferrule.Clean(name, ferrule.MaxWord)).
+		WithHint("Find tools with %s.", Name("find_tools"))
 }
 
-// Offer is what a name offers, with all that a caller has to know.
+// Offer returns the offer with a name, including its devices.
 func (c *Catalog) Offer(name string) (ferrule.Offer, error) {
 	if name == callTool.Name {
 		return callTool, nil
 	}
 	prefix, tool, ok := strings.Cut(name, separator)
 	if !ok {
-		return ferrule.Offer{}, noTool(name)
+		return ferrule.Offer{}, unknownTool(name)
 	}
 	if strings.Contains(prefix, foldMark) {
 		c.mu.Lock()
 		g := c.folded(prefix)
-		var members view
+		var members snapshot
 		if g != nil {
-			members = g.members.look()
+			members = g.members.take()
 		}
 		c.mu.Unlock()
 		if g != nil {
@@ -158,7 +157,7 @@ func (c *Catalog) Offer(name string) (ferrule.Offer, error) {
 				return describe(g.offerFolded(prefix, i), members), nil
 			}
 		}
-		return ferrule.Offer{}, noTool(name)
+		return ferrule.Offer{}, unknownTool(name)
 	}
 	e := c.entry(prefix)
 	switch {
@@ -169,7 +168,7 @@ func (c *Catalog) Offer(name string) (ferrule.Offer, error) {
 	}
 	i := e.group.find(prefix, tool)
 	if i < 0 {
-		return ferrule.Offer{}, noTool(name)
+		return ferrule.Offer{}, unknownTool(name)
 	}
-	return e.group.offerOn(e.device, i, prefix+separator+e.group.namesWithin(prefix)[i]), nil
+	return e.group.offerOn(e.device, i, prefix+separator+e.group.namesFor(prefix)[i]), nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// fleet is a catalog of boards of two Kinds, and of some that cannot be called.
+// fleet returns a catalog with boards of two Kinds, and some that cannot be called.
 func fleet() (c *catalog.Catalog, board, lamp string) {
 	c = some(4)
 	m := manifest("board", "read", "self.write")
@@ -69,7 +69,7 @@ func TestResolve(t *testing.T) {
 		{"board--000000__read", `{"device":"a-0"}`, "not_found"},
 		{"board--000000__read", `{"device":"away"}`, "offline"},
 		{"--__read", `{"device":"a-0"}`, "not_found"},
-		// Of a member that is given twice, one reader takes the first and another the last.
+		// Readers disagree on which of two equal members counts.
 		{board + "__read", `{"device":"a-0","pin":1,"device":"a-1","pin":2}`, `a-1 read {"pin":2}`},
 		{board + "__read", `{"Device":"a-0"}`, "invalid"},
 
@@ -106,8 +106,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestAllOffline: when the whole Kind has gone, that is what a call by its name is
-// told.
+// TestAllOffline checks the error for a folded tool whose devices are all offline.
 func TestAllOffline(t *testing.T) {
 	m := manifest("board", "read")
 	m.Tools[0].Input = json.RawMessage(`{"properties":{"device":{"type":"string"}},"type":"object"}`)
@@ -129,7 +128,7 @@ func TestAllOffline(t *testing.T) {
 	}
 }
 
-// TestDeviceArguments: a tool may have an argument of its own by any name.
+// TestDeviceArguments checks tools that have an argument named device themselves.
 func TestDeviceArguments(t *testing.T) {
 	for _, test := range []struct{ input, argument string }{
 		{``, "device"},
@@ -175,7 +174,7 @@ func TestDeviceArguments(t *testing.T) {
 	}
 }
 
-// TestLargeSchema: a schema that is larger than any arguments is told whole.
+// TestLargeSchema checks that a large schema is listed whole.
 func TestLargeSchema(t *testing.T) {
 	m := manifest("board", "read")
 	deep := `{"type":"string"}`
@@ -231,7 +230,7 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// TestTextOfAName: an error tells a name so that it can be shown.
+// TestTextOfAName checks that names in errors are cleaned.
 func TestTextOfAName(t *testing.T) {
 	c, board, _ := fleet()
 	for _, name := range []string{"\x1b[2J" + strings.Repeat("x", 1000), board + "__\u202e" + strings.Repeat("x", 1000)} {

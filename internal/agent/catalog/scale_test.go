@@ -12,8 +12,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestScale: what a change and a search cost where there are many devices. The
-// bounds are generous; the figures are logged. CATALOG_DEVICES says how many.
+// TestScale measures changes and searches with many devices, CATALOG_DEVICES if set. The
+// limits are generous; figures are logged.
 func TestScale(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a few seconds")
@@ -107,8 +107,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// hinder is the longest that a change and a list take while there are searches,
-// and how long these take.
+// hinder returns the longest times of a change and a list during searches, and of these.
 func hinder(c *catalog.Catalog, fleet []*ferrule.Device, manifests []*ferrule.Manifest) (longest, search time.Duration) {
 	done := make(chan struct{})
 	began := time.Now()

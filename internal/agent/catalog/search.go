@@ -10,17 +10,17 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// FindDevices lists the devices that fit some words best: limit at most, and how
-// many fit. Without any words, that is all of them, by ID.
+// FindDevices returns up to limit devices that match words, best first, and the number of
+// matches. Without words it returns all devices in the order of IDs.
 func (c *Catalog) FindDevices(query string, limit int) (found []*ferrule.Device, total int) {
 	want := queryOf(query)
 	c.mu.Lock()
-	all := c.order.look()
+	all := c.order.take()
 	c.mu.Unlock()
 	if len(want) == 0 {
-		return all.behind("", limit), all.length
+		return all.after("", limit), all.length
 	}
-	kinds := make(map[*ferrule.Manifest]fit) // looked at once, however many devices there are
+	kinds := make(map[*ferrule.Manifest]fit) // each manifest is scored once
 	best := ranking[*ferrule.Device]{limit: limit}
 	for e := range all.from("") {
 		about, ok := kinds[e.manifest]
@@ -35,17 +35,17 @@ func (c *Catalog) FindDevices(query string, limit int) (found []*ferrule.Device,
 	return best.top(), best.total
 }
 
-// FindTools lists the tools that fit some words best, under names that can be
-// called: of a Kind that several devices are of, once. With a device, only its
-// own are looked at. Of the gateway's own, those are found that tell what was measured.
+// FindTools returns up to limit tools that match words, best first, under names that can
+// be called. Devices of one Kind share one result. With a device, only its tools are
+// searched. Of the built-in tools, those for measured values are included.
 func (c *Catalog) FindTools(query, device string, limit int) (found []ferrule.Offer, total int) {
 	want := queryOf(query)
-	best := ranking[sight]{limit: limit}
-	for _, s := range c.sights(device) {
+	best := ranking[candidate]{limit: limit}
+	for _, s := range c.candidates(device) {
 		var about fit
 		about.manifest(want, s.group.manifest)
 		s.members(want, &about)
-		for i, name := range s.group.namesWithin(s.prefix) {
+		for i, name := range s.group.namesFor(s.prefix) {
 			fits, t := about, s.group.tools[i]
 			fits.words(want, 4, t.Name)
 			fits.words(want, 1, t.Text)
@@ -61,31 +61,31 @@ func (c *Catalog) FindTools(query, device string, limit int) (found []ferrule.Of
 	return found, best.total
 }
 
-// sight is the tools of a group as a search sees them.
-type sight struct {
+// candidate is a group of tools in a search.
+type candidate struct {
 	group  *group
 	prefix string
-	only   *ferrule.Device // nil if they are folded
-	all    view
+	only   *ferrule.Device // nil if folded
+	all    snapshot
 	tool   int
 }
 
-// sights are the tools of one device, or of all Kinds and of what was measured.
-func (c *Catalog) sights(device string) []sight {
+// candidates returns the groups to search: of one device, or all.
+func (c *Catalog) candidates(device string) []candidate {
 	if device != "" {
 		if e := c.entry(device); e != nil && e.group != nil && device != ferrule.GatewayID {
-			return []sight{{group: e.group, prefix: device, only: e.device}}
+			return []candidate{{group: e.group, prefix: device, only: e.device}}
 		}
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]sight, 0, len(c.groups))
-	seen := make(map[string]bool) // groups may be alike
+	all := make([]candidate, 0, len(c.groups))
+	seen := make(map[string]bool) // groups may have equal prefixes
 	for _, g := range c.groups {
-		s := sight{group: g, all: g.members.look()}
+		s := candidate{group: g, all: g.members.take()}
 		if s.all.length == 1 {
-			s.only = s.all.pieces[0].entries[0].device
+			s.only = s.all.chunks[0].entries[0].device
 			s.prefix = s.only.ID
 		} else if s.prefix = c.prefixOf(g); seen[s.prefix] {
 			continue
@@ -93,36 +93,35 @@ func (c *Catalog) sights(device string) []sight {
 		seen[s.prefix] = true
 		all = append(all, s)
 	}
-	if c.past != nil && c.measure > 0 {
-		all = append(all, sight{group: c.past, prefix: ferrule.GatewayID, only: c.own.device})
+	if c.measureTools != nil && c.measuring > 0 {
+		all = append(all, candidate{group: c.measureTools, prefix: ferrule.GatewayID, only: c.own.device})
 	}
 	return all
 }
 
-// members adds the names and labels of the devices, as far as it is worth the
-// time.
-func (s sight) members(want query, about *fit) {
-	const most = 100
+// members scores names and labels of the devices, unless there are too many.
+func (s candidate) members(want query, about *fit) {
+	const limit = 100
 	if s.only != nil {
 		about.device(want, s.only)
-	} else if s.all.length <= most {
+	} else if s.all.length <= limit {
 		for e := range s.all.from("") {
 			about.device(want, e.device)
 		}
 	}
 }
 
-func (s sight) offer() ferrule.Offer {
+func (s candidate) offer() ferrule.Offer {
 	if s.only != nil {
-		return s.group.offerOn(s.only, s.tool, s.prefix+separator+s.group.namesWithin(s.prefix)[s.tool])
+		return s.group.offerOn(s.only, s.tool, s.prefix+separator+s.group.namesFor(s.prefix)[s.tool])
 	}
 	return describe(s.group.offerFolded(s.prefix, s.tool), s.all)
 }
 
-// query is the words that are looked for, each of them once.
+// query is a set of search words.
 type query []string
 
-// maxQuery is how many words of a query are looked for.
+// maxQuery is the maximum number of search words.
 const maxQuery = 16
 
 func queryOf(text string) query {
@@ -135,11 +134,10 @@ func queryOf(text string) query {
 	return q
 }
 
-// fit is how well something fits a query: each of its words, at the best place
-// where it was found.
+// fit has, for each word of a query, the score of its best match.
 type fit [maxQuery]int
 
-// words looks at a text, which counts as much as weight.
+// words scores a text with a weight.
 func (f *fit) words(want query, weight int, text string) {
 	for w := range words(text) {
 		for i, q := range want {
@@ -148,7 +146,7 @@ func (f *fit) words(want query, weight int, text string) {
 	}
 }
 
-// manifest looks at what a manifest says of all devices that share it.
+// manifest scores a manifest.
 func (f *fit) manifest(want query, m *ferrule.Manifest) {
 	if m != nil {
 		f.words(want, 3, m.Model)
@@ -157,7 +155,7 @@ func (f *fit) manifest(want query, m *ferrule.Manifest) {
 	}
 }
 
-// device looks at the name and the labels of a device.
+// device scores ID and labels of a device.
 func (f *fit) device(want query, dev *ferrule.Device) {
 	f.words(want, 4, dev.ID)
 	for key, value := range dev.Labels {
@@ -166,8 +164,8 @@ func (f *fit) device(want query, dev *ferrule.Device) {
 	}
 }
 
-// score is how well it fits: zero if it has none of the words. That another word
-// was found at all counts more than any places where they can be found.
+// score returns the total, or zero without any match. One more matching word counts more
+// than any better match.
 func (f *fit) score() int {
 	const everyWord = 1000
 	score := 0
@@ -179,8 +177,7 @@ func (f *fit) score() int {
 	return score
 }
 
-// closeness is how much it counts that a word is one of the query's, begins with
-// it, or has it within.
+// closeness scores a word that equals, starts with or contains a search word.
 func closeness(word, query string) int {
 	const same, begins, within = 4, 2, 1
 	switch {
@@ -194,16 +191,16 @@ func closeness(word, query string) int {
 	return 0
 }
 
-// words yields the words of a text, in lower case: tempSensor_2 is three. Of a
-// long text, the first ones will do.
+// words yields the words of a text in lower case; tempSensor_2 has three. Only the first
+// words of a long text are used.
 func words(text string) iter.Seq[string] {
-	const most = 256
+	const limit = 256
 	return func(yield func(string) bool) {
 		start, n, lower := -1, 0, false
 		for i, r := range text {
 			letter := unicode.IsLetter(r) || unicode.IsDigit(r)
 			if start >= 0 && (!letter || lower && unicode.IsUpper(r)) {
-				if n++; n > most || !yield(strings.ToLower(text[start:i])) {
+				if n++; n > limit || !yield(strings.ToLower(text[start:i])) {
 					return
 				}
 				start = -1
@@ -213,14 +210,13 @@ func words(text string) iter.Seq[string] {
 			}
 			lower = unicode.IsLower(r)
 		}
-		if start >= 0 && n < most {
+		if start >= 0 && n < limit {
 			yield(strings.ToLower(text[start:]))
 		}
 	}
 }
 
-// ranking is the best of what was found, best first, and by name where they are
-// as good.
+// ranking keeps the best results, best first, then by name.
 type ranking[T any] struct {
 	limit int
 	total int
@@ -237,7 +233,7 @@ func (r ranked[T]) compare(other ranked[T]) int {
 	return cmp.Or(cmp.Compare(other.score, r.score), cmp.Compare(r.name, other.name))
 }
 
-// add takes in what was found, if it has a score.
+// add adds a result, unless its score is zero.
 func (r *ranking[T]) add(thing T, name string, score int) {
 	if score == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// house is a catalog of a few devices to be found.
+// house returns a catalog with a few devices.
 func house() *catalog.Catalog {
 	c := some(40)
 	add := func(id string, m *ferrule.Manifest, labels ...string) {
@@ -122,7 +122,7 @@ func TestFindTools(t *testing.T) {
 	}
 }
 
-// sortedIfTied leaves the order to digits that a test does not know.
+// sortedIfTied sorts results whose order depends on unknown digits.
 func sortedIfTied(names []string, query string) []string {
 	if query == "" || query == "temperature kitchen" {
 		return slices.Sorted(slices.Values(names))
@@ -130,14 +130,14 @@ func sortedIfTied(names []string, query string) []string {
 	return names
 }
 
-// toolPrefix is what stands before the name of a tool.
+// toolPrefix returns the prefix of a tool name.
 func toolPrefix(c *catalog.Catalog, tool string) string {
 	found, _ := c.FindTools(tool, "", 1)
 	prefix, _, _ := strings.Cut(found[0].Name, "__")
 	return prefix
 }
 
-// TestMoreWords: who has more of the words comes first, wherever they stand.
+// TestMoreWords checks that more matching words rank higher.
 func TestMoreWords(t *testing.T) {
 	c := some(40)
 	m := manifest("x", "run")
@@ -154,7 +154,7 @@ func TestMoreWords(t *testing.T) {
 	}
 }
 
-// TestLongQuery: somebody may send a book.
+// TestLongQuery checks a very long query.
 func TestLongQuery(t *testing.T) {
 	c := house()
 	if found, total := c.FindDevices(strings.Repeat("kitchen ", 200)+"attic", 10); len(found) != 3 || total != 3 {
@@ -165,7 +165,7 @@ func TestLongQuery(t *testing.T) {
 	}
 }
 
-// TestTies: what fits as well comes by name, whatever came first.
+// TestTies checks that equal scores are sorted by name.
 func TestTies(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	m := manifest("board", numbered("tool", 30)...)

@@ -16,12 +16,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// dialTime is how long it may take to reach an endpoint.
-const dialTime = 15 * time.Second
+const dialTimeout = 15 * time.Second
 
-// dial connects to the endpoint.
 func (e *Endpoint) dial(ctx context.Context) (*socket, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	dialer := ws.Dialer{
 		TLSConfig: &tls.Config{RootCAs: e.roots, ServerName: e.url.Hostname(), MinVersion: tls.VersionTLS12},
@@ -37,21 +35,19 @@ func (e *Endpoint) dial(ctx context.Context) (*socket, error) {
 	case errors.As(err, &status) && (status == http.StatusUnauthorized || status == http.StatusForbidden):
 		return nil, fmt.Errorf("%w (HTTP %d)", errRefused, int(status))
 	case errors.As(err, &status):
-		return nil, fmt.Errorf("what is there is no endpoint, or does not work: HTTP %d", int(status))
+		return nil, fmt.Errorf("not an MCP endpoint, or it is out of order: HTTP %d", int(status))
 	case err != nil && ctx.Err() != nil:
-		return nil, fmt.Errorf("it cannot be reached: nothing came of it in %v", dialTime)
+		return nil, fmt.Errorf("cannot be reached: no answer within %v", dialTimeout)
 	case err != nil:
-		return nil, fmt.Errorf("it cannot be reached: %w", err)
+		return nil, fmt.Errorf("cannot be reached: %w", err)
 	}
 	return newSocket(conn, early), nil
 }
 
-// errRefused says that an endpoint does not let us in.
-var errRefused = errors.New("the endpoint refuses the token: is its URL still the one that is shown where the agent is set up?")
+var errRefused = errors.New("the endpoint rejects the token; compare the URL with the one shown where the agent is set up")
 
-// hide takes the secrets of the URL out of a text, whoever wrote it, and what a reader
-// would not see.
-func (e *Endpoint) hide(text string) string {
+// redact removes the secrets of the URL from a text, and invisible characters.
+func (e *Endpoint) redact(text string) string {
 	secrets := []string{e.url.String(), e.url.RawQuery}
 	for _, values := range e.url.Query() {
 		for _, value := range values {
@@ -66,12 +62,11 @@ func (e *Endpoint) hide(text string) string {
 			text = strings.ReplaceAll(text, secret, "…")
 		}
 	}
-	return ferrule.Clean(text, maxWords)
+	return ferrule.Clean(text, maxReason)
 }
 
-// minSecret is the length from which something is worth hiding: less would take words
-// apart.
+// minSecret is the minimum length of a redacted value: shorter ones occur in words.
 const minSecret = 4
 
-// maxWords is how much is said about why there is no connection.
-const maxWords = 500
+// maxReason is the maximum length of State.Reason.
+const maxReason = 500

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts")
 
-// board is a device with tools, and the front that serves it.
+// board is a device with tools, and the agent server for it.
 type board struct {
 	*server.Server
 	release chan struct{} // lets a call of slow go on
@@ -71,21 +71,21 @@ func (b *board) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	return &ferrule.Result{Value: json.RawMessage(value)}, nil
 }
 
-// called is which tools were called.
+// called returns the tools that were called.
 func (b *board) called() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Join(b.calls, ", ")
 }
 
-// givenUp is how many calls of slow were given up.
+// givenUp returns the number of cancelled calls of slow.
 func (b *board) givenUp() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.ended)
 }
 
-// broker is the other side: whoever dials is its tool side.
+// broker is the other end of an endpoint.
 type broker struct {
 	t      *testing.T
 	server *httptest.Server
@@ -120,12 +120,12 @@ func newBroker(t *testing.T) *broker {
 
 const token = "eyJhbGciOi.secret"
 
-// url is where it is, with the token.
+// url returns its address with the token.
 func (b *broker) url() string {
 	return "ws" + strings.TrimPrefix(b.server.URL, "http") + "/mcp/?token=" + token
 }
 
-// accept waits for who dials.
+// accept waits for a connection.
 func (b *broker) accept() *far {
 	b.t.Helper()
 	select {
@@ -151,7 +151,7 @@ func (f *far) say(text string) {
 	}
 }
 
-// frame is the next frame.
+// frame returns the next frame.
 func (f *far) frame() ws.Frame {
 	f.t.Helper()
 	f.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -165,7 +165,7 @@ func (f *far) frame() ws.Frame {
 	return ws.UnmaskFrame(frame)
 }
 
-// hear is the next message.
+// hear returns the next message.
 func (f *far) hear() string {
 	f.t.Helper()
 	for {
@@ -178,7 +178,7 @@ func (f *far) hear() string {
 	}
 }
 
-// logged is what is logged, at levels that people read.
+// logged collects log lines, without debug.
 type logged struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -190,7 +190,7 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// lines are the lines that have something in them.
+// lines returns the lines that are not empty.
 func (l *logged) lines(with string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,14 +226,13 @@ func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it never came about: %s", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }
 
-// TestTranscripts: what brokers send, and what they are sent, byte by byte. A line that
-// begins with < comes from the broker, with > it goes there, with ! a slow call goes on.
-// In the end nothing is left to be said.
+// TestTranscripts replays sessions byte by byte. A line with < comes from the broker, with
+// > goes to it, with ! lets a slow call finish. Nothing else may be sent.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -281,8 +280,8 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestBroken: a call that is under way when its connection breaks is cancelled and not
-// answered, and what is not answered is not run again by the next connection.
+// TestBroken checks that calls in progress are cancelled when the connection breaks, and
+// do not run again on the next one.
 func TestBroken(t *testing.T) {
 	board, broker := newBoard(), newBroker(t)
 	start(t, Config{URL: broker.url()}, board, quiet)
@@ -301,8 +300,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestCancel: an agent can cancel its own request, by the id that it gave it, and is
-// told what came of it.
+// TestCancel checks that an agent can cancel its request by its own id.
 func TestCancel(t *testing.T) {
 	board, broker := newBoard(), newBroker(t)
 	start(t, Config{URL: broker.url()}, board, quiet)
@@ -316,17 +314,16 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestUnderWay: as many requests as may be are under way; one more is told so, and is
-// not begun. Pings are answered meanwhile.
-func TestUnderWay(t *testing.T) {
+// TestMaxPending checks that requests beyond the limit are refused, and that pings work.
+func TestMaxPending(t *testing.T) {
 	board, broker := newBoard(), newBroker(t)
 	start(t, Config{URL: broker.url()}, board, quiet)
 	far := broker.accept()
-	for i := range maxUnderWay {
+	for i := range maxPending {
 		far.say(`{"jsonrpc":"2.0","id":` + string(encode(i)) + `,"method":"tools/call","params":{"name":"robot__slow"}}`)
 	}
 	far.say(`{"jsonrpc":"2.0","id":"more","method":"tools/call","params":{"name":"robot__move"}}`)
-	if got := far.hear(); !strings.Contains(got, `"id":"more","error":{"code":-32000`) || !strings.Contains(got, "not begun") {
+	if got := far.hear(); !strings.Contains(got, `"id":"more","error":{"code":-32000`) || !strings.Contains(got, "not started") {
 		t.Errorf("got %s", got)
 	}
 	far.say(`{"jsonrpc":"2.0","id":"p","method":"ping"}`)
@@ -338,8 +335,8 @@ func TestUnderWay(t *testing.T) {
 	}
 }
 
-// TestRefused: a token that is not liked, before the handshake or after it, is told
-// once, in words that help, without the token, and never as a connection.
+// TestRefused checks that a rejected token is logged once, without the token, and never
+// counts as a connection.
 func TestRefused(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, 0} {
 		var log logged
@@ -350,8 +347,8 @@ func TestRefused(t *testing.T) {
 			far := broker.accept()
 			ws.WriteFrame(far.conn, ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusPolicyViolation, "bad token "+token)))
 		}
-		eventually(t, "it is refused", func() bool { return strings.Contains(e.State().Why, "refuses the token") })
-		if log.lines("\n") != 1 || log.lines("refuses the token") != 1 || log.lines(token) != 0 || strings.Contains(e.State().Why, token) {
+		eventually(t, "it is refused", func() bool { return strings.Contains(e.State().Reason, "rejects the token") })
+		if log.lines("\n") != 1 || log.lines("rejects the token") != 1 || log.lines(token) != 0 || strings.Contains(e.State().Reason, token) {
 			t.Errorf("%d: %s%+v", status, log.String(), e.State())
 		}
 		if state := e.State(); state.Connected || strings.ContainsAny(state.Address, "?@") {
@@ -360,13 +357,13 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHidden: whatever goes wrong, what is secret in a URL is not shown.
-func TestHidden(t *testing.T) {
+// TestRedact checks that errors do not contain secrets of the URL.
+func TestRedact(t *testing.T) {
 	e, err := New(Parts{Config: Config{Name: "home", URL: "wss://me:pass%20word@example.com/mcp/?token=a%2Fb%3D%3D&x=1", Limit: DefaultLimit}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := e.hide("dial wss://me:pass%20word@example.com/mcp/?token=a%2Fb%3D%3D&x=1: a/b== or a%2Fb%3D%3D, pass word: no\x1b[2J")
+	text := e.redact("dial wss://me:pass%20word@example.com/mcp/?token=a%2Fb%3D%3D&x=1: a/b== or a%2Fb%3D%3D, pass word: no\x1b[2J")
 	if text != "dial …: … or …, …: no [2J" {
 		t.Errorf("got %q", text)
 	}
@@ -381,7 +378,7 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// TestUser: a user in the URL is shown to the other side.
+// TestUser checks that a user in the URL is sent.
 func TestUser(t *testing.T) {
 	broker := newBroker(t)
 	start(t, Config{URL: strings.Replace(broker.url(), "ws://", "ws://me:word@", 1)}, newBoard(), quiet)
@@ -391,7 +388,7 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestLongest: a request that is as long as one may be is answered, and so is the next.
+// TestLongest checks a request of the maximum size.
 func TestLongest(t *testing.T) {
 	broker := newBroker(t)
 	start(t, Config{URL: broker.url()}, newBoard(), quiet)
@@ -407,8 +404,8 @@ func TestLongest(t *testing.T) {
 	}
 }
 
-// TestFrames: what is not a message of text is dropped, and the connection goes on; what
-// breaks the protocol ends it.
+// TestFrames checks that non-text messages are dropped, and invalid frames end the
+// connection.
 func TestFrames(t *testing.T) {
 	broker := newBroker(t)
 	e := start(t, Config{URL: broker.url()}, newBoard(), quiet)
@@ -435,5 +432,5 @@ func TestFrames(t *testing.T) {
 	if f := far.frame(); f.Header.OpCode != ws.OpClose {
 		t.Errorf("got %v", f.Header)
 	}
-	eventually(t, "that is told", func() bool { return strings.Contains(e.State().Why, "does not keep to the protocol") })
+	eventually(t, "that is told", func() bool { return strings.Contains(e.State().Reason, "invalid WebSocket frame") })
 }

@@ -9,34 +9,34 @@ import (
 	"unicode/utf8"
 )
 
-// envelope is how many bytes of a message are kept for what is around the entries of a
-// list: the id, the cursor of the next page, the words of JSON-RPC.
+// envelope is the size reserved for the part of a message around the entries of a list:
+// id, cursor and JSON-RPC members.
 const envelope = 1536
 
-// fit is the answer to a request in at most limit bytes. What a tool said is cut, and
-// says so; of anything else it is told that it does not fit.
+// fit encodes a response in at most limit bytes. The content of a tool result is
+// truncated with a note; any other result becomes an error.
 func fit(r request, m message, limit int) []byte {
 	answer := message{Version: "2.0", ID: r.id, Result: m.Result, Error: m.Error}
 	whole := encode(answer)
 	if len(whole) <= limit {
 		return whole
 	}
-	var told toolResult
-	if r.method == callTool && json.Unmarshal(m.Result, &told) == nil && m.Result != nil {
-		return told.fit(answer, len(whole), limit)
+	var result toolResult
+	if r.method == methodCallTool && json.Unmarshal(m.Result, &result) == nil && m.Result != nil {
+		return result.fit(answer, len(whole), limit)
 	}
 	answer.Result = nil
-	answer.Error = failure(codeInternal, fmt.Sprintf("The answer has %d bytes, and this endpoint takes %d.", len(whole), limit)).Error
+	answer.Error = failure(codeInternal, fmt.Sprintf("The result has %d bytes; this endpoint allows %d.", len(whole), limit)).Error
 	return encode(answer)
 }
 
-// toolResult is what is told of a call, without what only larger clients look at.
+// toolResult is a tools/call result without structured content.
 type toolResult struct {
 	Content []content `json:"content"`
 	IsError bool      `json:"isError,omitempty"`
 }
 
-// content is one part of it. What is not a text is kept as it is.
+// content is one part of a result. Parts other than text are kept as they are.
 type content struct {
 	text string
 	kind string
@@ -60,8 +60,8 @@ func (c content) MarshalJSON() ([]byte, error) {
 	return encode(map[string]string{"type": "text", "text": c.text}), nil
 }
 
-// fit is the answer with as much of the result as fits: all of its content if that
-// does, else its texts, cut. Whole is how long the answer was.
+// fit encodes as much of the result as possible: all content, else its text, truncated.
+// Whole is the full size of the response.
 func (t toolResult) fit(answer message, whole, limit int) []byte {
 	with := func(content ...content) []byte {
 		answer.Result = encode(toolResult{content, t.IsError})
@@ -73,25 +73,25 @@ func (t toolResult) fit(answer message, whole, limit int) []byte {
 	var texts []string
 	for _, c := range t.Content {
 		if c.kind != "text" {
-			c.text = fmt.Sprintf("[Left out: %s of %d bytes.]", cmp.Or(c.kind, "something"), len(c.raw))
+			c.text = fmt.Sprintf("[Omitted: %s of %d bytes.]", cmp.Or(c.kind, "content"), len(c.raw))
 		}
 		texts = append(texts, c.text)
 	}
 	text := strings.Join(texts, "\n")
 	end := ""
-	if t.IsError { // it ends with whether the call may have run
+	if t.IsError { // the end says whether the action may have run
 		end = last(text, errorEnd)
 	}
-	note := fmt.Sprintf("\n[Cut: the whole answer has %d bytes, and this endpoint takes %d. The rest cannot be told here.]\n", whole, limit)
+	note := fmt.Sprintf("\n[Truncated: the result has %d bytes; this endpoint allows %d.]\n", whole, limit)
 	cut := func(n int) []byte { return with(content{text: first(text, n) + note + end}) }
-	most := min(len(text)-len(end), limit) // a byte of text takes one at least
-	return cut(sort.Search(most, func(n int) bool { return len(cut(n+1)) > limit }))
+	longest := min(len(text)-len(end), limit) // a byte of text needs at least one
+	return cut(sort.Search(longest, func(n int) bool { return len(cut(n+1)) > limit }))
 }
 
-// errorEnd is how much of the end of an error stays when it is cut.
+// errorEnd is how much of the end of an error is kept when it is truncated.
 const errorEnd = 512
 
-// first is the beginning of a text, of at most n bytes.
+// first returns the beginning of a text, at most n bytes.
 func first(text string, n int) string {
 	for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
 		n--
@@ -99,7 +99,7 @@ func first(text string, n int) string {
 	return text[:min(n, len(text))]
 }
 
-// last is the end of a text, of at most n bytes.
+// last returns the end of a text, at most n bytes.
 func last(text string, n int) string {
 	at := max(0, len(text)-n)
 	for at < len(text) && !utf8.RuneStart(text[at]) {

@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestFit: an answer never has more bytes than it may; of what a tool said, as much is
-// told as fits, with words that it is cut, and an error keeps its end, which says
-// whether the call may have run.
+// TestFit checks that responses stay within the limit, that truncation is marked, and that
+// an error keeps its end, which says whether the action may have run.
 func TestFit(t *testing.T) {
 	const limit = minLimit
 	text := func(s string) string { return string(encode(map[string]string{"type": "text", "text": s})) }
@@ -19,14 +18,14 @@ func TestFit(t *testing.T) {
 		method, result string
 		want, not      []string
 	}{
-		"short":       {callTool, `{"content":[` + text("a<b") + `],"structuredContent":{"a":1}}`, []string{`"a<b"`, "structuredContent"}, []string{"Cut"}},
-		"data beside": {callTool, `{"_meta":{"x":1},"content":[` + text("small") + `],"structuredContent":{"a":"` + strings.Repeat("x", limit) + `"},"isError":true}`, []string{"small", `"isError":true`}, []string{"Cut", "structuredContent", "_meta"}},
-		"long":        {callTool, `{"content":[` + text(long) + `]}`, []string{"温度", "[Cut: the whole answer has ", "takes 4096."}, []string{"isError"}},
-		"error":       {callTool, `{"isError":true,"content":[` + text(long+" It may have run. Look first.") + `]}`, []string{"温度", "[Cut: ", "It may have run. Look first.", `"isError":true`}, nil},
-		"picture":     {callTool, `{"content":[` + text("a cat") + `,{"type":"image","data":"` + strings.Repeat("A", limit) + `","mimeType":"image/png"}]}`, []string{"a cat", "[Left out: image of 4"}, []string{"AAAA"}},
-		"controls":    {callTool, `{"isError":true,"content":[` + text(strings.Repeat("\x01", limit)) + `]}`, []string{"[Cut: "}, nil},
-		"list":        {"tools/list", `{"tools":["` + strings.Repeat("x", limit) + `"]}`, []string{`"error":`, "this endpoint takes 4096"}, []string{"xxxx"}},
-		"odd":         {callTool, `{"content":"` + strings.Repeat("x", limit) + `"}`, []string{`"error":`}, []string{"xxxx"}},
+		"short":       {methodCallTool, `{"content":[` + text("a<b") + `],"structuredContent":{"a":1}}`, []string{`"a<b"`, "structuredContent"}, []string{"Cut"}},
+		"data beside": {methodCallTool, `{"_meta":{"x":1},"content":[` + text("small") + `],"structuredContent":{"a":"` + strings.Repeat("x", limit) + `"},"isError":true}`, []string{"small", `"isError":true`}, []string{"Cut", "structuredContent", "_meta"}},
+		"long":        {methodCallTool, `{"content":[` + text(long) + `]}`, []string{"温度", "[Truncated: the result has ", "allows 4096."}, []string{"isError"}},
+		"error":       {methodCallTool, `{"isError":true,"content":[` + text(long+" It may have run. Look first.") + `]}`, []string{"温度", "[Truncated: ", "It may have run. Look first.", `"isError":true`}, nil},
+		"picture":     {methodCallTool, `{"content":[` + text("a cat") + `,{"type":"image","data":"` + strings.Repeat("A", limit) + `","mimeType":"image/png"}]}`, []string{"a cat", "[Omitted: image of 4"}, []string{"AAAA"}},
+		"controls":    {methodCallTool, `{"isError":true,"content":[` + text(strings.Repeat("\x01", limit)) + `]}`, []string{"[Truncated: "}, nil},
+		"list":        {"tools/list", `{"tools":["` + strings.Repeat("x", limit) + `"]}`, []string{`"error":`, "this endpoint allows 4096"}, []string{"xxxx"}},
+		"odd":         {methodCallTool, `{"content":"` + strings.Repeat("x", limit) + `"}`, []string{`"error":`}, []string{"xxxx"}},
 	} {
 		r := request{json.RawMessage(`"` + strings.Repeat("i", maxID-2) + `"`), test.method}
 		got := fit(r, message{Result: json.RawMessage(test.result)}, limit)
@@ -49,7 +48,7 @@ func TestFit(t *testing.T) {
 		}
 	}
 	refused := failure(codeInternal, strings.Repeat("no ", limit))
-	if got := fit(request{json.RawMessage("1"), callTool}, refused, limit); len(got) > limit || !strings.Contains(string(got), fmt.Sprint(codeInternal)) {
+	if got := fit(request{json.RawMessage("1"), methodCallTool}, refused, limit); len(got) > limit || !strings.Contains(string(got), fmt.Sprint(codeInternal)) {
 		t.Errorf("got %s", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// FuzzRecv: what is received does not depend on how the bytes come, and is bounded.
+// FuzzRecv checks that fragmentation does not change messages, and that sizes are bounded.
 func FuzzRecv(f *testing.F) {
 	var frames bytes.Buffer
 	for _, frame := range []ws.Frame{
@@ -40,7 +40,7 @@ func FuzzRecv(f *testing.F) {
 	})
 }
 
-// tape is a connection on which bytes come in pieces, and everything can be sent.
+// tape is a connection that delivers bytes in pieces.
 type tape struct {
 	net.Conn
 	rest []byte
@@ -59,7 +59,7 @@ func (c *tape) Write(p []byte) (int, error)      { return len(p), nil }
 func (c *tape) SetReadDeadline(time.Time) error  { return nil }
 func (c *tape) SetWriteDeadline(time.Time) error { return nil }
 
-// recvAll receives what comes in pieces, until it ends.
+// recvAll receives all messages.
 func recvAll(t *testing.T, p []byte, size int) (all [][]byte, why string) {
 	s := newSocket(&tape{rest: p, size: size}, nil)
 	for {
@@ -77,8 +77,8 @@ func recvAll(t *testing.T, p []byte, size int) (all [][]byte, why string) {
 	}
 }
 
-// FuzzTake: whatever an endpoint sends, the gateway goes on, and what it says fits.
-func FuzzTake(f *testing.F) {
+// FuzzReceive checks that arbitrary messages do no harm, and that responses fit.
+func FuzzReceive(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2024-11-05"}}`,
 		`{"jsonrpc":"2.0","id":"7e_n_1","method":"tools/list","params":{"cursor":"x"}}`,

@@ -17,56 +17,55 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// socket is a WebSocket to an endpoint. One goroutine may receive, any may send.
+// socket is a WebSocket connection. One goroutine may receive; any may send.
 type socket struct {
 	conn   net.Conn
 	reader *bufio.Reader
 
 	mu     sync.Mutex // held while a frame is sent
-	broken error      // why nothing can be sent any more
+	broken error      // why sending failed
 }
 
-// newSocket makes a socket of a connection. Early has what came with the handshake; it
-// may be nil.
+// newSocket wraps a connection. Early has bytes received with the handshake; it may be
+// nil.
 func newSocket(conn net.Conn, early *bufio.Reader) *socket {
 	s := &socket{conn: conn}
-	var stream io.Reader = listener{s}
+	var stream io.Reader = keepAlive{s}
 	if early != nil {
 		first := make([]byte, early.Buffered())
-		io.ReadFull(early, first) // they are there
+		io.ReadFull(early, first) // they are buffered
 		stream = io.MultiReader(bytes.NewReader(first), stream)
 	}
 	s.reader = bufio.NewReader(stream)
 	return s
 }
 
-// How long an endpoint may be silent before it is asked, how long it may take to answer
-// that, and how long to take what it is sent.
+// Idle time before a ping, and timeouts for its pong and for writes.
 const (
-	pingAfter = 30 * time.Second
-	pongTime  = 15 * time.Second
-	takeTime  = 10 * time.Second
+	pingAfter    = 30 * time.Second
+	pongTimeout  = 15 * time.Second
+	writeTimeout = 10 * time.Second
 )
 
-// Why there is no connection any more.
+// Reasons for a lost connection.
 var (
-	errSilent = errors.New("the endpoint has fallen silent")
-	errHungUp = errors.New("the endpoint has hung up")
+	errNoPong = errors.New("no answer to a ping")
+	errClosed = errors.New("closed by the endpoint")
 )
 
-// listener is what comes by a socket. An endpoint that says nothing for a while is
-// asked, and given up if it does not answer.
-type listener struct{ socket *socket }
+// keepAlive reads from a socket. It sends a ping after a while without data, and gives up
+// if there is no answer.
+type keepAlive struct{ socket *socket }
 
-func (l listener) Read(p []byte) (int, error) {
-	for asked, wait := false, pingAfter; ; asked, wait = true, pongTime {
+func (l keepAlive) Read(p []byte) (int, error) {
+	for pinged, wait := false, pingAfter; ; pinged, wait = true, pongTimeout {
 		l.socket.conn.SetReadDeadline(time.Now().Add(wait))
 		n, err := l.socket.conn.Read(p)
 		switch {
 		case n > 0 || !errors.Is(err, os.ErrDeadlineExceeded):
 			return n, err
-		case asked:
-			return 0, errSilent
+		case pinged:
+			return 0, errNoPong
 		}
 		if err := l.socket.send(ws.OpPing, nil); err != nil {
 			return 0, err
@@ -74,18 +73,18 @@ func (l listener) Read(p []byte) (int, error) {
 	}
 }
 
-// maxMessage is the size of the longest message that is taken: half of what the front
-// for agents takes, which has to take it with an id of ours.
+// maxMessage is the maximum size of a received message: half the limit of the agent
+// server, which receives it with another id.
 const maxMessage = 512 << 10
 
-// errDropped says that a message was dropped, and why; the next one can be received.
+// errDropped means that a message was dropped; the next one can be received.
 var errDropped = errors.New("a message was dropped")
 
 // recv is the next message of text. It holds no more than one, and of that no more than
 // it has the bytes of.
 func (s *socket) recv() ([]byte, error) {
 	var message bytes.Buffer
-	var kind ws.OpCode // of the message at hand; zero if there is none
+	var kind ws.OpCode // of the current message; zero if none
 	var size int64
 	for {
 		header, err := s.header(kind != 0)
@@ -106,43 +105,43 @@ func (s *socket) recv() ([]byte, error) {
 			to = io.Discard
 		}
 		if _, err := io.CopyN(to, s.reader, header.Length); err != nil {
-			return nil, s.gone(err)
+			return nil, s.readError(err)
 		}
 		switch {
 		case !header.Fin:
 			size = min(size, maxMessage+1)
 		case kind != ws.OpText:
-			return nil, fmt.Errorf("%w: it is not text", errDropped)
+			return nil, fmt.Errorf("%w: not text", errDropped)
 		case size > maxMessage:
-			return nil, fmt.Errorf("%w: it has more than %d bytes", errDropped, maxMessage)
+			return nil, fmt.Errorf("%w: more than %d bytes", errDropped, maxMessage)
 		default:
 			return message.Bytes(), nil
 		}
 	}
 }
 
-// header is the header of the next frame.
+// header reads the header of the next frame.
 func (s *socket) header(fragmented bool) (ws.Header, error) {
 	header, err := ws.ReadHeader(s.reader)
 	if err != nil {
-		return header, s.gone(err)
+		return header, s.readError(err)
 	}
 	state := ws.StateClientSide
 	if fragmented {
 		state = state.Set(ws.StateFragmented)
 	}
 	if err := ws.CheckHeader(header, state); err != nil {
-		s.send(ws.OpClose, ws.NewCloseFrameBody(ws.StatusProtocolError, "")) // it is given up anyway
-		return header, fmt.Errorf("the endpoint does not keep to the protocol: %w", err)
+		s.send(ws.OpClose, ws.NewCloseFrameBody(ws.StatusProtocolError, "")) // errors do not matter here
+		return header, fmt.Errorf("invalid WebSocket frame: %w", err)
 	}
 	return header, nil
 }
 
-// control answers a control frame.
+// control handles a control frame.
 func (s *socket) control(header ws.Header) error {
-	data := make([]byte, header.Length) // CheckHeader has bounded it
+	data := make([]byte, header.Length) // bounded by CheckHeader
 	if _, err := io.ReadFull(s.reader, data); err != nil {
-		return s.gone(err)
+		return s.readError(err)
 	}
 	switch header.OpCode {
 	case ws.OpPing:
@@ -150,66 +149,66 @@ func (s *socket) control(header ws.Header) error {
 	case ws.OpClose:
 		code, reason := ws.ParseCloseFrameData(data)
 		s.send(ws.OpClose, ws.NewCloseFrameBody(ws.StatusNormalClosure, "")) // the other side may be gone
-		return closed(code, ferrule.Clean(reason, ferrule.MaxWord))
+		return closeError(code, ferrule.Clean(reason, ferrule.MaxWord))
 	}
 	return nil
 }
 
-// closed is what it means that the other side has closed.
-func closed(code ws.StatusCode, reason string) error {
-	said := fmt.Sprintf("code %d", code)
+// closeError converts a close frame.
+func closeError(code ws.StatusCode, reason string) error {
+	text := fmt.Sprintf("code %d", code)
 	if code == 0 {
-		said = "without a code"
+		text = "no code"
 	}
 	if reason != "" {
-		said += ": " + reason
+		text += ": " + reason
 	}
 	switch code {
 	case ws.StatusPolicyViolation:
-		return fmt.Errorf("%w (%s)", errRefused, said)
+		return fmt.Errorf("%w (%s)", errRefused, text)
 	case ws.StatusNormalClosure:
-		return fmt.Errorf("%w (%s): does another program use the same URL?", errHungUp, said)
+		return fmt.Errorf("%w (%s); another program may use the same URL", errClosed, text)
 	}
-	return fmt.Errorf("%w (%s)", errHungUp, said)
+	return fmt.Errorf("%w (%s)", errClosed, text)
 }
 
-// gone is why nothing more comes.
-func (s *socket) gone(err error) error {
+// readError returns why reading failed.
+func (s *socket) readError(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.broken != nil:
 		return s.broken
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w without a word", errHungUp)
+		return fmt.Errorf("%w without a close frame", errClosed)
 	}
 	return err
 }
 
-// send sends a frame. If that fails, the connection is over.
+// send sends a frame. If it fails, the connection is closed.
 func (s *socket) send(op ws.OpCode, data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.write(op, data, takeTime)
+	return s.write(op, data, writeTimeout)
 }
 
-// write writes a frame, masked, as one who has dialled must. It is called with mu held.
+// write writes a masked frame, as a client must. It is called with mu held.
 func (s *socket) write(op ws.OpCode, data []byte, limit time.Duration) error {
 	var mask [4]byte
 	rand.Read(mask[:])
 	var frame bytes.Buffer
-	ws.WriteFrame(&frame, ws.MaskFrameWith(ws.NewFrame(op, true, data), mask)) // a buffer takes all
+	ws.WriteFrame(&frame, ws.MaskFrameWith(ws.NewFrame(op, true, data), mask)) // cannot fail
 	s.conn.SetWriteDeadline(time.Now().Add(limit))
 	if _, err := s.conn.Write(frame.Bytes()); err != nil {
 		s.conn.Close()
-		s.broken = fmt.Errorf("the endpoint takes nothing: %w", err)
+		s.broken = fmt.Errorf("sending failed: %w", err)
 		return s.broken
 	}
 	return nil
 }
 
-// leave says that we go, unless something is just being sent, and closes.
-func (s *socket) leave() {
+// closeNormally sends a close frame, unless a frame is being sent, and closes.
+func (s *socket) closeNormally() {
 	if s.mu.TryLock() {
 		s.write(ws.OpClose, ws.NewCloseFrameBody(ws.StatusNormalClosure, ""), time.Second)
 		s.mu.Unlock()

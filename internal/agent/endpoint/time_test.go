@@ -21,14 +21,14 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// run runs an endpoint whose connections are made by reach, until the test ends.
+// run runs an endpoint with its own dial function until the test ends.
 func run(t *testing.T, reach func() (net.Conn, error)) (*Endpoint, *logged) {
 	var log logged
 	e, err := New(Parts{Config: Config{Name: "home", URL: "ws://example.com", Limit: DefaultLimit}, Server: newBoard(), Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.reach = func(context.Context) (*socket, error) {
+	e.dialSocket = func(context.Context) (*socket, error) {
 		conn, err := reach()
 		if err != nil {
 			return nil, err
@@ -47,8 +47,7 @@ func run(t *testing.T, reach func() (net.Conn, error)) (*Endpoint, *logged) {
 	return e, &log
 }
 
-// TestBackOff: an endpoint that cannot be reached is dialled less and less often, down
-// to once a minute or so, and told of once.
+// TestBackOff checks the reconnect delay, up to a minute, and that one warning is logged.
 func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dialled []time.Time
@@ -74,7 +73,7 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
-// TestRefusedSlowly: one that refuses us is dialled about once a minute at once.
+// TestRefusedSlowly checks the delay of a minute after a refusal.
 func TestRefusedSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dialled := 0
@@ -89,8 +88,7 @@ func TestRefusedSlowly(t *testing.T) {
 	})
 }
 
-// TestBackOffEnds: after a connection that has lasted, the next is tried at once; each
-// is told of when it is there and when it is lost.
+// TestBackOffEnds checks that the delay starts over after a stable connection.
 func TestBackOffEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails := 8
@@ -110,14 +108,14 @@ func TestBackOffEnds(t *testing.T) {
 			if synctest.Wait(); e.State().Connected {
 				t.Error("it is taken to be connected at once")
 			}
-			time.Sleep(lasting)
-			if state := e.State(); !state.Connected || state.Why != "" || time.Since(state.Since) > lasting {
+			time.Sleep(stable)
+			if state := e.State(); !state.Connected || state.Reason != "" || time.Since(state.Since) > stable {
 				t.Errorf("got %+v", state)
 			}
 			far.Close()
 			lost := time.Now()
 			synctest.Wait()
-			if state := e.State(); state.Connected || !strings.Contains(state.Why, "hung up without a word") || !state.Since.Equal(lost) {
+			if state := e.State(); state.Connected || !strings.Contains(state.Reason, "closed by the endpoint without a close frame") || !state.Since.Equal(lost) {
 				t.Errorf("got %+v", state)
 			}
 			if far = <-fars; time.Since(lost) > retryMin {
@@ -131,7 +129,7 @@ func TestBackOffEnds(t *testing.T) {
 	})
 }
 
-// answerPings is a far end that answers pings, and says nothing else.
+// answerPings answers pings and sends nothing else.
 func answerPings(far net.Conn) {
 	for {
 		f, err := ws.ReadFrame(far)
@@ -144,8 +142,7 @@ func answerPings(far net.Conn) {
 	}
 }
 
-// TestHalfOpen: an endpoint that is gone without a word is found by its silence, over
-// TLS too; one that answers pings stays.
+// TestHalfOpen checks that a dead connection is detected by pings, with TLS too.
 func TestHalfOpen(t *testing.T) {
 	certificate := selfSigned(t)
 	for _, secure := range []bool{false, true} {
@@ -169,7 +166,7 @@ func TestHalfOpen(t *testing.T) {
 				}
 				_, err := s.recv()
 				took := time.Since(begun)
-				if !answers && (!errors.Is(err, errSilent) || took != pingAfter+pongTime) || answers && took < time.Hour {
+				if !answers && (!errors.Is(err, errNoPong) || took != pingAfter+pongTimeout) || answers && took < time.Hour {
 					t.Errorf("secure %t, answers %t: after %v, %v", secure, answers, took, err)
 				}
 				near.Close()
@@ -178,7 +175,7 @@ func TestHalfOpen(t *testing.T) {
 	}
 }
 
-// selfSigned is a certificate that its owner has signed.
+// selfSigned returns a self-signed certificate.
 func selfSigned(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -193,8 +190,7 @@ func selfSigned(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// TestStuck: an endpoint that takes no byte costs the time that it may, and its
-// connection.
+// TestStuck checks that a write times out if the endpoint does not read.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -202,7 +198,7 @@ func TestStuck(t *testing.T) {
 		s := newSocket(near, nil)
 		begun := time.Now()
 		err := s.send(ws.OpText, []byte("{}"))
-		if took := time.Since(begun); err == nil || took != takeTime {
+		if took := time.Since(begun); err == nil || took != writeTimeout {
 			t.Errorf("after %v, %v", took, err)
 		}
 		if _, why := s.recv(); !errors.Is(why, err) {

@@ -1,9 +1,8 @@
-// Package identity tells who is asking: it turns a credential into a Principal.
+// Package identity identifies callers: it maps a credential to a Principal.
 //
 //	token ─▶ Tokens ─▶ Principal
 //
-// A token is kept as its hash, and compared in a time that does not depend on
-// how much of it was guessed.
+// Tokens are stored as hashes and compared in constant time.
 package identity
 
 import (
@@ -15,27 +14,27 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Token is a secret that an agent shows, and the name of who has it.
+// Token is the secret of an agent, with the name of the agent.
 type Token struct {
 	Name   string
 	Secret string
 }
 
-// minSecret is the length of the shortest secret that is worth the name.
+// minSecret is the minimum length of a token.
 const minSecret = 16
 
-// Check tells what is wrong with the token, without telling the secret.
+// Check returns what is wrong with the token. The error does not contain the secret.
 func (t Token) Check() error {
 	if err := ferrule.CheckID(t.Name); err != nil {
 		return err
 	}
 	if n := len(t.Secret); n < minSecret {
-		return fmt.Errorf("the token of %s has %d characters; at least %d make it hard to guess", t.Name, n, minSecret)
+		return fmt.Errorf("token of %s has %d characters; minimum is %d", t.Name, n, minSecret)
 	}
 	return nil
 }
 
-// Tokens are all tokens that are known. They never change.
+// Tokens is an immutable set of tokens.
 type Tokens struct{ known []known }
 
 type known struct {
@@ -43,7 +42,7 @@ type known struct {
 	who  ferrule.Principal
 }
 
-// NewTokens makes a set of tokens.
+// NewTokens returns a set of tokens. Names and secrets must be unique.
 func NewTokens(tokens []Token) (*Tokens, error) {
 	all := &Tokens{}
 	names := make(map[string]bool)
@@ -52,7 +51,7 @@ func NewTokens(tokens []Token) (*Tokens, error) {
 			return nil, err
 		}
 		if names[t.Name] {
-			return nil, fmt.Errorf("name %q is given twice", t.Name)
+			return nil, fmt.Errorf("duplicate name %q", t.Name)
 		}
 		names[t.Name] = true
 		hash := sha256.Sum256([]byte(t.Secret))
@@ -66,10 +65,10 @@ func NewTokens(tokens []Token) (*Tokens, error) {
 	return all, nil
 }
 
-// ErrUnknown is returned for a token that nobody has.
-var ErrUnknown = errors.New("the token is not known here")
+// ErrUnknown is returned for a token that is not in the set.
+var ErrUnknown = errors.New("unknown token")
 
-// Principal tells whose token it is.
+// Principal returns the agent that has the token.
 func (t *Tokens) Principal(secret string) (ferrule.Principal, error) {
 	hash := sha256.Sum256([]byte(secret))
 	who, found := ferrule.Principal{}, 0
@@ -84,5 +83,5 @@ func (t *Tokens) Principal(secret string) (ferrule.Principal, error) {
 	return who, nil
 }
 
-// Required tells whether there are any tokens, so that whoever asks must show one.
+// Required reports whether callers need a token: they do if there is any.
 func (t *Tokens) Required() bool { return t != nil && len(t.known) > 0 }

@@ -29,15 +29,15 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-func TestTokensThatCannotBe(t *testing.T) {
+func TestInvalidTokens(t *testing.T) {
 	const secret = "0123456789abcdef"
 	for _, test := range []struct {
 		tokens []identity.Token
 		want   string
 	}{
 		{[]identity.Token{{"a b", secret}}, `name "a b"`},
-		{[]identity.Token{{"a", "short"}}, "the token of a has 5 characters"},
-		{[]identity.Token{{"a", secret}, {"a", secret + "2"}}, `name "a" is given twice`},
+		{[]identity.Token{{"a", "short"}}, "token of a has 5 characters"},
+		{[]identity.Token{{"a", secret}, {"a", secret + "2"}}, `duplicate name "a"`},
 		{[]identity.Token{{"a", secret}, {"b", secret}}, "a and b have the same token"},
 	} {
 		_, err := identity.NewTokens(test.tokens)

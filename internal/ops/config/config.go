@@ -1,9 +1,7 @@
-// Package config is the file: it is decoded strictly, filled with defaults and
-// checked, and turned into the configs of the rooms.
+// Package config reads ferrule.yaml and the overlay files. The file is decoded strictly,
+// filled with defaults, checked, and turned into the Config of each package.
 //
-//	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, web.Config, ws.Config, mqtt.Config, journal.Config,
-//	                          pipeline.Config, dock.Config, catalog.Config, agent.Config, auth.Tokens,
-//	                          []endpoint.Config, bus.Config, sense.Config, history.Config, observe.Config
+//	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, pipeline.Config, journal.Config, …
 //	overlays/*   ─▶ []*overlay.File
 package config
 
@@ -45,14 +43,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
-// Sample is the commented file with every key, at its default.
+// Sample is the commented sample file, with every key at its default.
 //
 //go:embed ferrule.yaml
 var Sample []byte
 
-// Config is what the file says.
+// Config is the content of the file.
 type Config struct {
-	// Listen is where HTTP is served.
+	// Listen is the address of the HTTP server.
 	Listen string `yaml:"listen"`
 	// Overlays is the directory of overlays.
 	Overlays  string     `yaml:"overlays"`
@@ -70,7 +68,7 @@ type Config struct {
 	Telemetry Telemetry  `yaml:"telemetry"`
 }
 
-// Devices names the devices that the owner asks for.
+// Devices are the devices to connect to.
 type Devices struct {
 	Serial []SerialDevice `yaml:"serial"`
 	TCP    []TCPDevice    `yaml:"tcp"`
@@ -95,26 +93,25 @@ type TCPDevice struct {
 
 // HTTPDevice is a device that is an MCP server.
 type HTTPDevice struct {
-	// URL may be auto, for those that announce themselves.
+	// URL may be Auto.
 	URL  string `yaml:"url"`
 	Name string `yaml:"name"`
-	// Token is sent to the device, or File is where it stands.
+	// Token is sent to the device; File names a file with it.
 	Token   string `yaml:"token"`
 	File    string `yaml:"file"`
 	Pending bool   `yaml:"pending"`
 }
 
-// Auto is the URL of devices that announce themselves.
+// Auto as a URL stands for all devices announced by mDNS.
 const Auto = "auto"
 
-// DialIn is about devices that dial in.
+// DialIn configures the listeners for devices that connect to the gateway.
 type DialIn struct {
-	// Listen is where they are served over HTTP and WebSockets; empty for nowhere.
+	// Listen is the address for HTTP and WebSocket; empty for none.
 	Listen string `yaml:"listen"`
-	// URL is what they reach that under.
+	// URL is how devices reach Listen.
 	URL string `yaml:"url"`
-	// MQTT is where they are served over MQTT, or off. MQTTAddress is what they
-	// reach that under.
+	// MQTT is the address for MQTT, or off. MQTTAddress is how devices reach it.
 	MQTT        string `yaml:"mqtt"`
 	MQTTAddress string `yaml:"mqtt_address"`
 	Activation  bool   `yaml:"activation"`
@@ -122,40 +119,40 @@ type DialIn struct {
 	PerHost     int    `yaml:"per_host"`
 }
 
-// mqttOff is the value of DialIn.MQTT without MQTT.
+// mqttOff as DialIn.MQTT disables MQTT.
 const mqttOff = "off"
 
-// Agents is about what agents see and how they are served.
+// Agents configures what agents see and how they are served.
 type Agents struct {
 	Budget   int      `yaml:"budget"`
 	Sessions int      `yaml:"sessions"`
 	Idle     Interval `yaml:"idle"`
 }
 
-// Auth is about who may ask.
+// Auth configures who may call over HTTP.
 type Auth struct {
 	Tokens []Token `yaml:"tokens"`
 }
 
-// Token is what an agent shows to be let in.
+// Token identifies an agent.
 type Token struct {
 	Name string `yaml:"name"`
-	// Token is the secret, or File where it stands.
+	// Token is the secret; File names a file with it.
 	Token string `yaml:"token"`
 	File  string `yaml:"file"`
 }
 
-// Endpoint is where voice agents look for tools.
+// Endpoint is an MCP endpoint of a voice service.
 type Endpoint struct {
 	Name string `yaml:"name"`
-	// URL has a token in it, or File is where it stands.
+	// URL contains a token; File names a file with it.
 	URL   string `yaml:"url"`
 	File  string `yaml:"file"`
 	Limit int    `yaml:"limit"`
 	CA    string `yaml:"ca"`
 }
 
-// Calls is about calls.
+// Calls configures limits of calls.
 type Calls struct {
 	Deadline  Interval `yaml:"deadline"`
 	Waiting   int      `yaml:"waiting"`
@@ -164,7 +161,7 @@ type Calls struct {
 	PerMinute int      `yaml:"per_minute"`
 }
 
-// Retry is about devices that cannot be reached.
+// Retry configures the reconnect delay.
 type Retry struct {
 	Min Interval `yaml:"min"`
 	Max Interval `yaml:"max"`
@@ -173,26 +170,26 @@ type Retry struct {
 // Interval is a duration in the file, such as 30s.
 type Interval time.Duration
 
-// UnmarshalYAML reads what time.ParseDuration reads; its error tells the key.
+// UnmarshalYAML reads a time.Duration. Its error names the key.
 func (i *Interval) UnmarshalYAML(node ast.Node) error {
 	d, err := time.ParseDuration(node.GetToken().Value)
 	if err != nil {
-		return fmt.Errorf("%s: want a duration such as 30s, got %s", strings.TrimPrefix(node.GetPath(), "$."), node)
+		return fmt.Errorf("%s: must be a duration such as 30s, got %s", strings.TrimPrefix(node.GetPath(), "$."), node)
 	}
 	*i = Interval(d)
 	return nil
 }
 
-// Journal is about the journal.
+// Journal configures the journal.
 type Journal struct {
-	// Sync is always, or an interval.
+	// Sync is always or an interval.
 	Sync string `yaml:"sync"`
 }
 
-// syncAlways is the value of Journal.Sync that waits for the disk.
+// syncAlways as Journal.Sync waits for the disk on every record.
 const syncAlways = "always"
 
-// Bus is about other nodes.
+// Cluster configures the connection to other nodes.
 type Cluster struct {
 	Mode        string   `yaml:"mode"`
 	Node        string   `yaml:"node"`
@@ -208,7 +205,7 @@ type Cluster struct {
 	View  int   `yaml:"view"`
 }
 
-// Default is what a file without any key says.
+// Default returns the config of an empty file.
 func Default() Config {
 	d, p, a, b, s, h := dock.DefaultConfig(), pipeline.DefaultConfig(), server.DefaultConfig(), cluster.DefaultConfig(), poller.DefaultConfig(), history.DefaultConfig()
 	o := telemetry.DefaultConfig()
@@ -236,7 +233,7 @@ func Default() Config {
 	}
 }
 
-// Load reads the file at path. The files that it names are taken to be beside it.
+// Load reads the file at path. Relative paths in it are relative to its directory.
 func Load(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -246,7 +243,7 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
-	asked := c.Overlays != Default().Overlays
+	named := c.Overlays != Default().Overlays
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
@@ -262,32 +259,31 @@ func Load(path string) (Config, error) {
 			*file = filepath.Join(filepath.Dir(path), *file)
 		}
 	}
-	if _, err := os.Stat(c.Overlays); asked && err != nil {
+	if _, err := os.Stat(c.Overlays); named && err != nil {
 		return Config{}, fmt.Errorf("%s: overlays: %w", path, err)
 	}
 	return c, nil
 }
 
-// Parse reads the text of a file. A key that is not known is an error, with its
-// place.
+// Parse decodes and checks a file. Errors about unknown keys have line and column.
 func Parse(data []byte) (Config, error) {
 	c := Default()
 	err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&c)
 	switch {
-	case errors.Is(err, io.EOF): // it says nothing
+	case errors.Is(err, io.EOF): // an empty file
 		c = Default()
 	case err != nil:
-		said := strings.TrimSpace(yaml.FormatError(err, false, true))
-		return Config{}, errors.New(endpointURL.ReplaceAllString(said, "${1}…"))
+		text := strings.TrimSpace(yaml.FormatError(err, false, true))
+		return Config{}, errors.New(endpointURL.ReplaceAllString(text, "${1}…"))
 	}
 	return c, c.Check()
 }
 
-// endpointURL is the URL of an endpoint, which is a secret: an error shows the lines
-// around what is wrong.
+// endpointURL matches the URL of an endpoint, which is a secret. YAML errors quote the
+// lines around the problem.
 var endpointURL = regexp.MustCompile(`(wss?://)[^\s'"]*`)
 
-// Check tells what is wrong with the config, by key.
+// Check returns the first problem of the config, starting with the key.
 func (c Config) Check() error {
 	if err := listenable(c.Listen, len(c.Auth.Tokens) > 0); err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -300,7 +296,7 @@ func (c Config) Check() error {
 	}
 	for i, t := range c.Auth.Tokens {
 		if (t.Token == "") == (t.File == "") {
-			return fmt.Errorf("auth.tokens[%d]: want a token, or a file that it stands in", i)
+			return fmt.Errorf("auth.tokens[%d]: must have either token or file", i)
 		}
 	}
 	if err := c.checkEndpoints(); err != nil {
@@ -325,7 +321,7 @@ func (c Config) Check() error {
 		return fmt.Errorf("calls.%w", err)
 	}
 	if c.Calls.Waiting < 0 {
-		return fmt.Errorf("calls.waiting: want 0 or more, got %d", c.Calls.Waiting)
+		return fmt.Errorf("calls.waiting: must be at least 0, got %d", c.Calls.Waiting)
 	}
 	if err := c.Dock().Check(); err != nil {
 		return err
@@ -352,19 +348,19 @@ func (c Config) Check() error {
 	return nil
 }
 
-// checkEndpoints checks the endpoints, but for URLs that stand in files.
+// checkEndpoints checks the endpoints, except for URLs in files.
 func (c Config) checkEndpoints() error {
 	names := make(map[string]bool)
 	for i, e := range c.Endpoints {
 		if (e.URL == "") == (e.File == "") {
-			return fmt.Errorf("endpoints[%d]: want a url, or a file that it stands in", i)
+			return fmt.Errorf("endpoints[%d]: must have either url or file", i)
 		}
 		if names[e.Name] {
-			return fmt.Errorf("endpoints: name %q is given twice", e.Name)
+			return fmt.Errorf("endpoints: duplicate name %q", e.Name)
 		}
 		names[e.Name] = true
 		if e.URL == "" {
-			e.URL = "wss://file" // it is read later
+			e.URL = "wss://file" // read later
 		}
 		if err := e.config().Check(); err != nil {
 			return fmt.Errorf("endpoints[%d]: %w", i, err)
@@ -373,18 +369,18 @@ func (c Config) checkEndpoints() error {
 	return nil
 }
 
-// listenable refuses an address that others could reach, unless whoever asks there
-// has to show a token.
+// listenable returns an error for an address that other machines can reach, unless
+// callers need a token.
 func listenable(addr string, tokens bool) error {
 	if addr == "" {
-		return nil // it listens nowhere
+		return nil // no HTTP server
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
-		return fmt.Errorf("want HOST:PORT, got %q", addr)
+		return fmt.Errorf("must be HOST:PORT, got %q", addr)
 	}
 	if ip := net.ParseIP(host); !tokens && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("%s can be reached from other machines, and nothing there would ask who is calling: give auth.tokens, or use 127.0.0.1", addr)
+		return fmt.Errorf("%s can be reached from other machines without a token; set auth.tokens, or use 127.0.0.1", addr)
 	}
 	return nil
 }
@@ -409,40 +405,40 @@ func (c Config) checkNames() error {
 			return err
 		}
 		if name == ferrule.GatewayID {
-			return fmt.Errorf("name %q is the gateway's own", name)
+			return fmt.Errorf("name %q is reserved for the gateway", name)
 		}
 		if seen[name] {
-			return fmt.Errorf("name %q is given twice", name)
+			return fmt.Errorf("duplicate name %q", name)
 		}
 		seen[name] = true
 	}
 	return nil
 }
 
-// Serial is the config of the medium, with the dialects to try.
-func (c Config) Serial(dialects []string) serial.Config {
+// Serial returns the config of the serial transport, with the protocols to try.
+func (c Config) Serial(protocols []string) serial.Config {
 	out := serial.DefaultConfig()
-	out.Protocols = dialects
+	out.Protocols = protocols
 	for _, d := range c.Devices.Serial {
 		out.Ports = append(out.Ports, serial.Port{Path: d.Port, Baud: d.Baud, Name: d.Name, Pending: d.Pending, Reset: serial.Reset(d.Reset)})
 	}
 	return out
 }
 
-// TCP is the config of the medium, with the dialects to try.
-func (c Config) TCP(dialects []string) tcp.Config {
+// TCP returns the config of the TCP transport, with the protocols to try.
+func (c Config) TCP(protocols []string) tcp.Config {
 	out := tcp.DefaultConfig()
-	out.Protocols = dialects
+	out.Protocols = protocols
 	for _, d := range c.Devices.TCP {
 		out.Boards = append(out.Boards, tcp.Board(d))
 	}
 	return out
 }
 
-// Web is the config of the medium, with the dialects to try.
-func (c Config) HTTP(dialects []string) httpclient.Config {
+// HTTP returns the config of the HTTP client transport, with the protocols to try.
+func (c Config) HTTP(protocols []string) httpclient.Config {
 	out := httpclient.DefaultConfig()
-	out.Dialects = dialects
+	out.Dialects = protocols
 	for _, d := range c.Devices.HTTP {
 		if d.URL == Auto {
 			out.Browse = true
@@ -453,15 +449,15 @@ func (c Config) HTTP(dialects []string) httpclient.Config {
 	return out
 }
 
-// Catalog is the config of what agents see.
+// Catalog returns the config of the catalog.
 func (c Config) Catalog() catalog.Config { return catalog.Config{Budget: c.Agents.Budget} }
 
-// AgentsConfig is the config of how agents are served.
+// AgentsConfig returns the config of the agent server.
 func (c Config) AgentsConfig() server.Config {
 	return server.Config{Sessions: c.Agents.Sessions, Idle: time.Duration(c.Agents.Idle)}
 }
 
-// Tokens reads the tokens that agents show.
+// Tokens returns the tokens of agents, read from their files where necessary.
 func (c Config) Tokens() (*identity.Tokens, error) {
 	var tokens []identity.Token
 	for i, t := range c.Auth.Tokens {
@@ -478,7 +474,7 @@ func (c Config) Tokens() (*identity.Tokens, error) {
 	return all, nil
 }
 
-// readSecret is a secret that is given, or what stands in a file if one is named.
+// readSecret returns secret, or the content of a file if one is named.
 func readSecret(secret, file string) (string, error) {
 	if file == "" {
 		return secret, nil
@@ -487,7 +483,7 @@ func readSecret(secret, file string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// EndpointConfigs are the configs of the endpoints, with their URLs read.
+// EndpointConfigs returns the configs of the endpoints, with URLs read from files.
 func (c Config) EndpointConfigs() ([]endpoint.Config, error) {
 	var all []endpoint.Config
 	for i, e := range c.Endpoints {
@@ -504,12 +500,11 @@ func (c Config) EndpointConfigs() ([]endpoint.Config, error) {
 	return all, nil
 }
 
-// config is an endpoint for the room that serves it.
 func (e Endpoint) config() endpoint.Config {
 	return endpoint.Config{Name: e.Name, URL: e.URL, Limit: cmp.Or(e.Limit, endpoint.DefaultLimit), CA: e.CA}
 }
 
-// Pipeline is the config of the road.
+// Pipeline returns the config of the pipeline.
 func (c Config) Pipeline() pipeline.Config {
 	return pipeline.Config{
 		Deadline: time.Duration(c.Calls.Deadline), Cache: time.Duration(c.Calls.Cache),
@@ -517,7 +512,7 @@ func (c Config) Pipeline() pipeline.Config {
 	}
 }
 
-// Dock is the config of the dock.
+// Dock returns the config of the dock.
 func (c Config) Dock() dock.Config {
 	out := dock.DefaultConfig()
 	out.Waiting = c.Calls.Waiting
@@ -525,7 +520,7 @@ func (c Config) Dock() dock.Config {
 	return out
 }
 
-// JournalConfig is the config of the journal.
+// JournalConfig returns the config of the journal.
 func (c Config) JournalConfig() (journal.Config, error) {
 	out := journal.DefaultConfig()
 	if c.Journal.Sync == syncAlways {
@@ -533,14 +528,14 @@ func (c Config) JournalConfig() (journal.Config, error) {
 	}
 	d, err := time.ParseDuration(c.Journal.Sync)
 	if err != nil || d <= 0 {
-		return out, fmt.Errorf("want always, or an interval such as 5s, got %q", c.Journal.Sync)
+		return out, fmt.Errorf("must be always or an interval such as 5s, got %q", c.Journal.Sync)
 	}
 	out.Sync = d
 	return out, nil
 }
 
-// BusConfig is the config of the engine. A node that is given no name is called
-// after its machine.
+// ClusterConfig returns the config of the cluster. The default node name is the host
+// name.
 func (c Config) ClusterConfig() cluster.Config {
 	out := cluster.Config{
 		Mode: cluster.Mode(c.Cluster.Mode), Node: c.Cluster.Node, Tenant: c.Cluster.Tenant, Servers: c.Cluster.Servers,
@@ -553,8 +548,8 @@ func (c Config) ClusterConfig() cluster.Config {
 	return out
 }
 
-// ReadOverlays reads the overlays in a directory, by name. There need not be
-// one.
+// ReadOverlays reads the overlays in a directory, in the order of file names. The
+// directory need not exist.
 func ReadOverlays(dir string) ([]*overlay.File, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -582,7 +577,7 @@ func ReadOverlays(dir string) ([]*overlay.File, error) {
 	return files, nil
 }
 
-// ParseOverlay reads an overlay written as YAML, of which JSON is a part.
+// ParseOverlay reads an overlay in YAML or JSON.
 func ParseOverlay(data []byte) (*overlay.File, error) {
 	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {

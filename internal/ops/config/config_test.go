@@ -18,7 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
-// TestSample: the commented sample has every key, each at its default.
+// TestSample checks that the sample has every key at its default.
 func TestSample(t *testing.T) {
 	got, err := config.Parse(config.Sample)
 	if err != nil {
@@ -28,16 +28,16 @@ func TestSample(t *testing.T) {
 	want.Devices = config.Devices{Serial: []config.SerialDevice{}, TCP: []config.TCPDevice{}, HTTP: []config.HTTPDevice{}}
 	want.Auth.Tokens = []config.Token{}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("the sample says\n%+v\nand the default is\n%+v", got, want)
+		t.Errorf("sample is\n%+v\ndefault is\n%+v", got, want)
 	}
 	for _, key := range keys(reflect.TypeFor[config.Config]()) {
 		if !regexp.MustCompile(`(?m)^[ #-]*` + key + `:`).Match(config.Sample) {
-			t.Errorf("the sample lacks the key %s", key)
+			t.Errorf("the sample lacks key %s", key)
 		}
 	}
 }
 
-// TestSampleExample: the examples in the sample's comments are right as well.
+// TestSampleExample checks the examples in comments of the sample.
 func TestSampleExample(t *testing.T) {
 	examples := regexp.MustCompile(`(?m)^([a-z]+:\n)|For example:\n(?:  )?#\n((?:(?:  )?# .*\n)+)`).FindAllSubmatch(config.Sample, -1)
 	text := ""
@@ -64,7 +64,7 @@ func TestSampleExample(t *testing.T) {
 	}
 }
 
-// keys lists the names of all keys that a type takes.
+// keys returns all keys of a type.
 func keys(t reflect.Type) []string {
 	for t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -104,13 +104,13 @@ func TestParse(t *testing.T) {
 		t.Errorf("got %+v, %v", got.History, err)
 	}
 	if got, err := config.Parse([]byte("history: {size: 17592186044432}\n")); err != nil || got.HistoryConfig().Size < 1<<60 {
-		t.Errorf("a history of any size: %+v, %v", got.HistoryConfig(), err)
+		t.Errorf("history size: %+v, %v", got.HistoryConfig(), err)
 	}
 	if _, err := config.Parse([]byte("history: {raw: 2400h, minutes: 240h}\n")); err == nil || !strings.Contains(err.Error(), "history.minutes") {
 		t.Errorf("got %v", err)
 	}
 	if s := got.PollerConfig(); s != poller.DefaultConfig() {
-		t.Errorf("sense %+v", s)
+		t.Errorf("poller %+v", s)
 	}
 	if got, err := config.Parse([]byte("polling: {enabled: false, fastest: 1s, in_flight: 8}\n")); err != nil || got.PollerConfig() != (poller.Config{Fastest: time.Second, InFlight: 8}) {
 		t.Errorf("got %+v, %v", got.Polling, err)
@@ -129,41 +129,41 @@ func TestParseRefuses(t *testing.T) {
 		{"lisen: x\n", `[1:1] unknown field "lisen"`},
 		{"devices:\n  tcp:\n    - adress: x\n", `[3:7] unknown field "adress"`},
 		{"calls: 5\n", "[1:8] int was used where mapping is expected"},
-		{"calls:\n  deadline: soon\n", "calls.deadline: want a duration such as 30s, got soon"},
+		{"calls:\n  deadline: soon\n", "calls.deadline: must be a duration such as 30s, got soon"},
 		{"calls: {deadline: 1h}\n", "calls.deadline: want more than nothing and at most 10m0s"},
-		{"calls: {waiting: -1}\n", "calls.waiting: want 0 or more, got -1"},
-		{"calls:\n  cache: long\n", "calls.cache: want a duration such as 30s, got long"},
+		{"calls: {waiting: -1}\n", "calls.waiting: must be at least 0, got -1"},
+		{"calls:\n  cache: long\n", "calls.cache: must be a duration such as 30s, got long"},
 		{"calls: {cache: -1s}\n", "calls.cache: want from 0s to 1h0m0s, got -1s"},
 		{"calls: {cache: 2h}\n", "calls.cache: want from 0s to 1h0m0s, got 2h0m0s"},
 		{"calls: {in_flight: 0}\n", "calls.in_flight: want 1 or more, got 0"},
 		{"calls: {per_minute: -1}\n", "calls.per_minute: want from 0 to 1000000, got -1"},
 		{"calls: {per_minute: 1000001}\n", "calls.per_minute: want from 0 to 1000000, got 1000001"},
 		{"retry: {min: 5s, max: 1s}\n", "retry: want 0 < min <= max, got 5s and 1s"},
-		{"journal: {sync: never}\n", `journal.sync: want always, or an interval such as 5s, got "never"`},
+		{"journal: {sync: never}\n", `journal.sync: must be always or an interval such as 5s, got "never"`},
 		{"journal: {sync: 1h}\n", "journal.sync: want always, or an interval of at most a minute"},
 		{"listen: 0.0.0.0:80\n", "listen: 0.0.0.0:80 can be reached from other machines"},
-		{"listen: 127.0.0.1:http\n", `listen: want HOST:PORT, got "127.0.0.1:http"`},
-		{"listen: here\n", `listen: want HOST:PORT, got "here"`},
+		{"listen: 127.0.0.1:http\n", `listen: must be HOST:PORT, got "127.0.0.1:http"`},
+		{"listen: here\n", `listen: must be HOST:PORT, got "here"`},
 		{"devices: {serial: [{port: COM3, baud: 1}]}\n", `devices.serial: port COM3: 1 is no bit rate`},
-		{"devices: {serial: [{port: COM3, name: x}], tcp: [{address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
+		{"devices: {serial: [{port: COM3, name: x}], tcp: [{address: 'a:2', name: x}]}\n", `devices: duplicate name "x"`},
 		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": want HOST:PORT`},
-		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
+		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices: duplicate name "x"`},
 		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices: name "a__b"`},
 		{"polling: {fastest: 1ms}\n", "polling.fastest: want from 10ms to 1h0m0s, got 1ms"},
-		{"polling: {fastest: often}\n", "polling.fastest: want a duration such as 30s, got often"},
+		{"polling: {fastest: often}\n", "polling.fastest: must be a duration such as 30s, got often"},
 		{"history: {size: 8}\n", "history.size: want at least 16 MiB, got 8"},
 		{"polling: {in_flight: 0}\n", "polling.in_flight: want from 1 to 4096, got 0"},
-		{"endpoints: [{name: home}]\n", "endpoints[0]: want a url, or a file that it stands in"},
-		{"endpoints: [{name: home, url: 'wss://h/', file: f}]\n", "endpoints[0]: want a url, or a file that it stands in"},
-		{"endpoints: [{name: home, url: 'https://h/?token=x'}]\n", "endpoints[0]: url: want an address such as wss://"},
+		{"endpoints: [{name: home}]\n", "endpoints[0]: must have either url or file"},
+		{"endpoints: [{name: home, url: 'wss://h/', file: f}]\n", "endpoints[0]: must have either url or file"},
+		{"endpoints: [{name: home, url: 'https://h/?token=x'}]\n", "endpoints[0]: url: must be an address such as wss://"},
 		{"endpoints: [{name: 'a:b', url: 'wss://h/'}]\n", `endpoints[0]: name "a:b"`},
-		{"endpoints: [{name: a, url: 'wss://h/'}, {name: a, file: f}]\n", `endpoints: name "a" is given twice`},
-		{"endpoints: [{name: a, file: f, limit: 100}]\n", "endpoints[0]: limit: want from 4096 to 1048576, got 100"},
-		{"telemetry: {metrics: false, readings: true}\n", "telemetry.readings: they are among the metrics, which are switched off"},
-		{"telemetry: {traces: {ratio: 2}}\n", "telemetry.traces.ratio: want from 0 to 1, got 2"},
-		{"telemetry: {traces: {endpoint: 'localhost:4318'}}\n", "telemetry.traces.endpoint: want a URL such as http://127.0.0.1:4318"},
+		{"endpoints: [{name: a, url: 'wss://h/'}, {name: a, file: f}]\n", `endpoints: duplicate name "a"`},
+		{"endpoints: [{name: a, file: f, limit: 100}]\n", "endpoints[0]: limit: must be from 4096 to 1048576, got 100"},
+		{"telemetry: {metrics: false, readings: true}\n", "telemetry.readings: needs metrics: true"},
+		{"telemetry: {traces: {ratio: 2}}\n", "telemetry.traces.ratio: must be from 0 to 1, got 2"},
+		{"telemetry: {traces: {endpoint: 'localhost:4318'}}\n", "telemetry.traces.endpoint: must be a URL such as http://127.0.0.1:4318"},
 		{"telemetry: {traces: {endpoints: x}}\n", `unknown field "endpoints"`},
-		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices: name "gateway" is the gateway's own`},
+		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices: name "gateway" is reserved for the gateway`},
 	} {
 		if _, err := config.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q:\n got %v\nwant %s", test.text, err, test.want)
@@ -226,7 +226,7 @@ func TestReadOverlays(t *testing.T) {
 	}
 }
 
-// TestDocumentedOverlay: the example in docs/reference/overlays.md is an overlay.
+// TestDocumentedOverlay parses the example of the reference page.
 func TestDocumentedOverlay(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/reference/overlays.md")
 	if err != nil {
@@ -240,8 +240,8 @@ func TestDocumentedOverlay(t *testing.T) {
 	}
 }
 
-// TestDocumentedProbes: so is that in docs/how-to/change-polling.md.
-func TestDocumentedProbes(t *testing.T) {
+// TestDocumentedPolls parses the example of the page about polling.
+func TestDocumentedPolls(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/how-to/change-polling.md")
 	if err != nil {
 		t.Fatal(err)
@@ -254,26 +254,24 @@ func TestDocumentedProbes(t *testing.T) {
 	}
 }
 
-// FuzzParse gives files of any content.
 func FuzzParse(f *testing.F) {
 	f.Add(config.Sample)
 	f.Add([]byte("devices: {tcp: [{address: 'a:1', name: x}]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if c, err := config.Parse(data); err == nil {
 			if err := c.Check(); err != nil {
-				t.Errorf("it was parsed, and does not check: %v", err)
+				t.Errorf("parsed config does not pass Check: %v", err)
 			}
 		}
 		config.ParseOverlay(data)
 	})
 }
 
-// TestTokens: an address that others can reach needs tokens, which stand in the
-// file or beside it.
+// TestTokens checks that a public address needs tokens, in the config or in files.
 func TestTokens(t *testing.T) {
 	const open = "listen: 0.0.0.0:3377\n"
 	if _, err := config.Parse([]byte(open)); err == nil || !strings.Contains(err.Error(), "auth.tokens") {
-		t.Errorf("it would listen to all: %v", err)
+		t.Errorf("open address accepted: %v", err)
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "ferrule.yaml")
@@ -305,8 +303,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestEndpoints: the URL of an endpoint stands in the file or beside it, and is not told
-// when it is wrong.
+// TestEndpoints checks that the URL of an endpoint does not appear in errors.
 func TestEndpoints(t *testing.T) {
 	if _, err := config.Parse([]byte("endpoints:\n  - url: wss://me:word@h/?token=secret\n    nme: a\n")); err == nil || !strings.Contains(err.Error(), "wss://…") || strings.Contains(err.Error(), "word") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
@@ -322,7 +319,7 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	write(t, filepath.Join(dir, "b.url"), "https://h/?token=secret\n")
-	if _, err := cfg.EndpointConfigs(); err == nil || !strings.Contains(err.Error(), "endpoints[1]: url: want") || strings.Contains(err.Error(), "secret") {
+	if _, err := cfg.EndpointConfigs(); err == nil || !strings.Contains(err.Error(), "endpoints[1]: url: must be") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
 	write(t, filepath.Join(dir, "b.url"), "wss://h/?token=secret\n")

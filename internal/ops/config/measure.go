@@ -9,14 +9,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
 )
 
-// Sense is about what devices measure.
+// Polling configures the poller.
 type Polling struct {
 	Enabled  bool     `yaml:"enabled"`
 	Fastest  Interval `yaml:"fastest"`
 	InFlight int      `yaml:"in_flight"`
 }
 
-// History is about what was measured.
+// History configures the history.
 type History struct {
 	Enabled bool     `yaml:"enabled"`
 	Sync    Interval `yaml:"sync"`
@@ -27,26 +27,26 @@ type History struct {
 	Size int64 `yaml:"size"`
 }
 
-// Observe is about what the gateway tells of itself.
+// Telemetry configures metrics and traces.
 type Telemetry struct {
 	Metrics  bool   `yaml:"metrics"`
 	Readings bool   `yaml:"readings"`
 	Traces   Traces `yaml:"traces"`
 }
 
-// Traces is about following calls.
+// Traces configures the export of traces.
 type Traces struct {
 	// Endpoint is the URL of a collector; empty for none.
 	Endpoint string  `yaml:"endpoint"`
 	Ratio    float64 `yaml:"ratio"`
 }
 
-// SenseConfig is the config of what is measured.
+// PollerConfig returns the config of the poller.
 func (c Config) PollerConfig() poller.Config {
 	return poller.Config{Enabled: c.Polling.Enabled, Fastest: time.Duration(c.Polling.Fastest), InFlight: c.Polling.InFlight}
 }
 
-// HistoryConfig is the config of what is kept of it.
+// HistoryConfig returns the config of the history.
 func (c Config) HistoryConfig() history.Config {
 	h := c.History
 	return history.Config{
@@ -54,7 +54,7 @@ func (c Config) HistoryConfig() history.Config {
 	}
 }
 
-// ObserveConfig is the config of what is told about the gateway.
+// TelemetryConfig returns the config of telemetry.
 func (c Config) TelemetryConfig() telemetry.Config {
 	return telemetry.Config{
 		Metrics: c.Telemetry.Metrics, Readings: c.Telemetry.Readings, Endpoint: c.Telemetry.Traces.Endpoint, Ratio: c.Telemetry.Traces.Ratio,

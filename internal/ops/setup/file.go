@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Done is what became of a file.
+// Done is the result of Change.
 type Done struct {
-	Path    string // the file itself, where links lead to
+	Path    string // with symbolic links resolved
 	Changed bool
-	Backup  string // a copy of what it was; empty if it was not there
+	Backup  string // copy of the old file; empty if there was none
 }
 
-// Choose is the one of several places that counts: the first that has a file, else
-// the first that has a directory, else the last.
+// Choose returns the first of several paths that exists, else the first whose directory
+// exists, else the last.
 func Choose(files []string) string {
 	for _, file := range files {
 		if _, err := os.Lstat(file); err == nil {
@@ -33,13 +33,13 @@ func Choose(files []string) string {
 	return files[len(files)-1]
 }
 
-// Change edits a file, or makes it with perm. Before it is replaced, which happens
-// at once or not at all, a copy is put beside it; copies are never overwritten.
+// Change edits a file, or creates it with perm. It replaces the file atomically, after
+// saving a backup next to it. Backups are never overwritten.
 func (c Client) Change(file string, perm fs.FileMode, edit func([]byte) ([]byte, error)) (Done, error) {
 	path, err := filepath.EvalSymlinks(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(file); err == nil {
-			return Done{}, fmt.Errorf("%s is a link to a file that is not there", file)
+			return Done{}, fmt.Errorf("%s is a symbolic link to a missing file", file)
 		}
 		return change(file, perm, edit)
 	}
@@ -74,9 +74,9 @@ func change(path string, perm fs.FileMode, edit func([]byte) ([]byte, error)) (D
 		}
 		perm = info.Mode().Perm()
 		if d.Backup, err = backUp(path, before, perm); err != nil {
-			return d, fmt.Errorf("keeping a copy: %w", err)
+			return d, fmt.Errorf("saving a backup: %w", err)
 		}
-	} else if err := os.MkdirAll(filepath.Dir(path), perm|(perm&0o444)>>2); err != nil { // who reads it may enter
+	} else if err := os.MkdirAll(filepath.Dir(path), perm|(perm&0o444)>>2); err != nil { // readable means searchable for a directory
 		return d, err
 	}
 	temp, err := writeTemp(path, after, perm)
@@ -85,7 +85,7 @@ func change(path string, perm fs.FileMode, edit func([]byte) ([]byte, error)) (D
 	}
 	if now, err := os.ReadFile(path); err == nil && !exists || exists && !bytes.Equal(now, before) {
 		os.Remove(temp)
-		return d, fmt.Errorf("%s changed meanwhile: another program wrote it, try again", path)
+		return d, fmt.Errorf("%s was changed by another program at the same time; try again", path)
 	}
 	if err := os.Rename(temp, path); err != nil {
 		os.Remove(temp)
@@ -95,9 +95,8 @@ func change(path string, perm fs.FileMode, edit func([]byte) ([]byte, error)) (D
 	return d, nil
 }
 
-// backUp keeps what a file was: in FILE.ferrule-backup the first time, so that
-// this is what it was before Ferrule, and with a number after that. What is kept
-// already is not kept twice.
+// backUp saves the old content: the first time, before Ferrule ever changed the file, as
+// FILE.ferrule-backup, later with a number. Equal backups are not saved twice.
 func backUp(path string, doc []byte, perm fs.FileMode) (string, error) {
 	for n := 1; ; n++ {
 		name := path + ".ferrule-backup"
@@ -119,7 +118,7 @@ func backUp(path string, doc []byte, perm fs.FileMode) (string, error) {
 	}
 }
 
-// writeTemp writes a file beside the one that it will replace.
+// writeTemp writes a temporary file in the same directory.
 func writeTemp(path string, doc []byte, perm fs.FileMode) (string, error) {
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".ferrule-*")
 	if err != nil {
@@ -133,8 +132,8 @@ func writeTemp(path string, doc []byte, perm fs.FileMode) (string, error) {
 	return file.Name(), nil
 }
 
-// lock takes the lock that a program keeps while it writes its file: a directory
-// beside it, which is left over if it is older than ten seconds.
+// lock takes the lock that the program itself uses while it writes its file: a directory
+// next to it. A lock older than ten seconds is stale.
 func lock(path string) (unlock func(), err error) {
 	const wait, stale, pause = 5 * time.Second, 10 * time.Second, 20 * time.Millisecond
 	dir := path + ".lock"

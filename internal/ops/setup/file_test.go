@@ -26,13 +26,11 @@ func wantFile(t *testing.T, path, want string) {
 	}
 }
 
-// becomes is an edit.
 func becomes(text string) func([]byte) ([]byte, error) {
 	return func([]byte) ([]byte, error) { return []byte(text), nil }
 }
 
-// TestBackups: the first copy is never overwritten, and what is kept is not kept
-// twice.
+// TestBackups checks that backups are never overwritten, nor saved twice.
 func TestBackups(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "settings.json")
 	var c Client
@@ -85,7 +83,7 @@ func TestNewFile(t *testing.T) {
 	}
 }
 
-// TestLinks: a link stays one, and what it leads to is changed.
+// TestLinks checks that a symbolic link stays one, and that its target changes.
 func TestLinks(t *testing.T) {
 	dir := t.TempDir()
 	real, link := filepath.Join(dir, "dotfiles", "config"), filepath.Join(dir, "link")
@@ -96,7 +94,7 @@ func TestLinks(t *testing.T) {
 		t.Skip(err)
 	}
 	c := Client{locks: true}
-	if _, err := c.Change(link, 0o600, becomes("x")); err == nil || !strings.Contains(err.Error(), "link to a file that is not there") {
+	if _, err := c.Change(link, 0o600, becomes("x")); err == nil || !strings.Contains(err.Error(), "symbolic link to a missing file") {
 		t.Error(err)
 	}
 	write(t, real, "mine", 0o644)
@@ -110,7 +108,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestFailure: what fails leaves everything as it was.
+// TestFailure checks that a failed change leaves no trace.
 func TestFailure(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "settings.json")
 	write(t, file, "mine", 0o600)
@@ -123,7 +121,7 @@ func TestFailure(t *testing.T) {
 		write(t, file, "theirs", 0o600)
 		return bytes.ToUpper(doc), nil
 	})
-	if err == nil || !strings.Contains(err.Error(), "changed meanwhile") {
+	if err == nil || !strings.Contains(err.Error(), "was changed by another program") {
 		t.Error(err)
 	}
 	wantFile(t, file, "theirs")
@@ -132,8 +130,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestLock: the program's own lock is waited for, and what is left over of one is
-// not.
+// TestLock checks that the program's own lock is respected, unless it is stale.
 func TestLock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), ".claude.json")
 	write(t, file, "mine", 0o600)

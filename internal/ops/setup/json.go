@@ -10,7 +10,7 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// jsonc is JSON, with comments and commas at the end where a program allows them.
+// jsonc is JSON with comments and trailing commas, which some programs allow.
 type jsonc struct{}
 
 const blanks = " \t\r\n"
@@ -38,8 +38,8 @@ func (j jsonc) update(doc []byte, path []string, m member) ([]byte, error) {
 	return setJSON(doc, append(slices.Clone(path), m.key), encode(m.value))
 }
 
-// remove takes a member out wherever it stands. The object that held it goes too,
-// if it is empty now and stands as set would have put it there.
+// remove removes a member. It also removes the enclosing object if that is empty now and
+// looks like set created it.
 func (j jsonc) remove(doc []byte, path []string) ([]byte, error) {
 	before := doc
 	var value []byte
@@ -71,19 +71,19 @@ func (j jsonc) remove(doc []byte, path []string) ([]byte, error) {
 	return doc, nil
 }
 
-// parseJSON reads a document whose value is an object.
+// parseJSON parses a document, which must be an object.
 func parseJSON(doc []byte) (hujson.Value, error) {
 	root, err := hujson.Parse(doc)
 	if err != nil {
 		return root, errors.New(strings.TrimPrefix(err.Error(), "hujson: "))
 	}
 	if _, ok := root.Value.(*hujson.Object); !ok {
-		return root, errors.New("want an object, { and } around everything")
+		return root, errors.New("must be a JSON object, { ... }")
 	}
 	return root, nil
 }
 
-// compact is a value without its comments, in one line.
+// compact returns a value in one line, without comments.
 func compact(v hujson.Value, doc []byte) ([]byte, error) {
 	plain, err := hujson.Standardize(slices.Clone(doc[v.StartOffset:v.EndOffset]))
 	if err != nil {
@@ -94,7 +94,7 @@ func compact(v hujson.Value, doc []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// find is the member of a name: the last one, as programs read it.
+// find returns the last member with that name: programs use the last one.
 func find(object *hujson.Value, name string) int {
 	members := object.Value.(*hujson.Object).Members
 	for i := len(members) - 1; i >= 0; i-- {
@@ -105,7 +105,7 @@ func find(object *hujson.Value, name string) int {
 	return -1
 }
 
-// descend goes down a path as far as there are objects, but for its last key.
+// descend follows a path, except for its last key, as far as objects exist.
 func descend(v *hujson.Value, path []string) (parent *hujson.Value, rest []string) {
 	for len(path) > 1 {
 		i := find(v, path[0])
@@ -121,7 +121,7 @@ func descend(v *hujson.Value, path []string) (parent *hujson.Value, rest []strin
 	return v, path
 }
 
-// setJSON gives a path a value, which is JSON in one line.
+// setJSON sets the value at path. The value is JSON in one line.
 func setJSON(doc []byte, path []string, value []byte) ([]byte, error) {
 	if isBlank(doc) {
 		doc = []byte("{}\n")
@@ -145,7 +145,7 @@ func setJSON(doc []byte, path []string, value []byte) ([]byte, error) {
 	return insert(doc, &root, parent, rest[0], value), nil
 }
 
-// insert adds a member to the end of an object, in the way of those before it.
+// insert adds a member to the end of an object, formatted like the members before it.
 func insert(doc []byte, root, parent *hujson.Value, key string, value []byte) []byte {
 	object := parent.Value.(*hujson.Object)
 	if len(object.Members) == 0 {
@@ -153,7 +153,7 @@ func insert(doc []byte, root, parent *hujson.Value, key string, value []byte) []
 	}
 	last := object.Members[len(object.Members)-1]
 	lead := lead(last.Name.BeforeExtra)
-	comma := last.Value.AfterExtra != nil // one at the end is told by that
+	comma := last.Value.AfterExtra != nil // set if there is a trailing comma
 	at := last.Value.EndOffset
 	if comma {
 		at += len(last.Value.AfterExtra) + 1
@@ -172,7 +172,7 @@ func insert(doc []byte, root, parent *hujson.Value, key string, value []byte) []
 	return slices.Concat(doc[:last.Value.EndOffset], []byte(","), doc[last.Value.EndOffset:at], text, doc[at:])
 }
 
-// insertFirst adds a member to an object that has none.
+// insertFirst adds a member to an empty object.
 func insertFirst(doc []byte, root, parent *hujson.Value, key string, value []byte) []byte {
 	inside := parent.Value.(*hujson.Object).AfterExtra
 	comments := bytes.TrimRight(inside, blanks)
@@ -190,8 +190,7 @@ func insertFirst(doc []byte, root, parent *hujson.Value, key string, value []byt
 	return slices.Concat(doc[:at], text, []byte(nl+outer), doc[end:])
 }
 
-// cut takes a member out, with the space before it and the comma that it needed.
-// Comments stay.
+// cut removes a member with the space before it and its comma. Comments stay.
 func cut(doc []byte, parent *hujson.Value, i int) []byte {
 	object := parent.Value.(*hujson.Object)
 	m := object.Members[i]
@@ -209,7 +208,7 @@ func cut(doc []byte, parent *hujson.Value, i int) []byte {
 		return slices.Concat(doc[:parent.StartOffset+1], doc[parent.EndOffset-1:])
 	}
 	if after := bytes.TrimLeft(doc[end:], " \t"); openLine(comments) && (remark != nil || after[0] != '\r' && after[0] != '\n') {
-		start += bytes.IndexByte(doc[start:], '\n') + 1 // the remark before it needs the end of its line
+		start += bytes.IndexByte(doc[start:], '\n') + 1 // a comment before it needs its line end
 	}
 	if comma || i == 0 {
 		return slices.Concat(doc[:start], remark, doc[end:])
@@ -219,8 +218,7 @@ func cut(doc []byte, parent *hujson.Value, i int) []byte {
 	return slices.Concat(doc[:at], doc[at+1:start], doc[end:])
 }
 
-// lead is the space between what is before a name and the name, from the end of
-// the last line on.
+// lead returns the whitespace before a name, starting at its line.
 func lead(before hujson.Extra) string {
 	space := string(before[len(bytes.TrimRight(before, blanks)):])
 	if i := strings.LastIndexByte(space, '\n'); i > 0 && space[i-1] == '\r' {
@@ -231,7 +229,7 @@ func lead(before hujson.Extra) string {
 	return space
 }
 
-// onLine is how much of what follows a member are comments on its line.
+// onLine returns the length of the comments after a member on the same line.
 func onLine(after hujson.Extra) int {
 	end := 0
 	for {
@@ -253,7 +251,7 @@ func onLine(after hujson.Extra) int {
 	}
 }
 
-// openLine tells whether comments end with one that goes on to the end of its line.
+// openLine reports whether the last comment is a // comment without a line end.
 func openLine(comments []byte) bool {
 	for {
 		i := bytes.IndexByte(comments, '/')
@@ -273,16 +271,16 @@ func openLine(comments []byte) bool {
 	}
 }
 
-// indent writes JSON over several lines, all but the first indented by outer.
+// indent formats JSON over several lines; outer is the indent of all but the first.
 func indent(doc []byte, root *hujson.Value, value []byte, outer string) []byte {
 	var b bytes.Buffer
 	if err := json.Indent(&b, value, outer, unit(root)); err != nil {
-		panic(err) // it was made here
+		panic(err) // the input is our own
 	}
 	return bytes.ReplaceAll(b.Bytes(), []byte("\n"), []byte(newline(doc)))
 }
 
-// unit is what the document is indented by.
+// unit returns the indentation unit of the document.
 func unit(root *hujson.Value) string {
 	members := root.Value.(*hujson.Object).Members
 	if len(members) > 0 {
@@ -293,7 +291,7 @@ func unit(root *hujson.Value) string {
 	return "  "
 }
 
-// colon is what a document that is written in one line has after a name.
+// colon returns the separator after names in a one-line document.
 func colon(root *hujson.Value) string {
 	if string(root.Value.(*hujson.Object).Members[0].Value.BeforeExtra) == "" {
 		return ":"
@@ -301,7 +299,7 @@ func colon(root *hujson.Value) string {
 	return ": "
 }
 
-// lineIndent is the space that begins the line of an offset.
+// lineIndent returns the indentation of the line at an offset.
 func lineIndent(doc []byte, at int) string {
 	line := doc[bytes.LastIndexByte(doc[:at], '\n')+1 : at]
 	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])

@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// Place is what the places of files depend on.
+// Place is the environment that determines where config files are.
 type Place struct {
-	OS     string // as in runtime.GOOS
+	OS     string // a value of runtime.GOOS
 	Home   string
 	Getenv func(string) string
 }
 
-// Here is the place of this process.
+// Here returns the Place of this process.
 func Here() (Place, error) {
 	home, err := os.UserHomeDir()
 	return Place{OS: runtime.GOOS, Home: home, Getenv: os.Getenv}, err
 }
 
-// Files lists where a client's file may be. Files in a project are relative to
-// it; there are none if the client has no such file.
+// Files returns the candidate config files of a client. Those of a project are relative
+// to it, and none if the client has no project config.
 func (c Client) Files(p Place, project bool) []string {
 	if !project {
 		return c.user(p)
@@ -32,7 +32,7 @@ func (c Client) Files(p Place, project bool) []string {
 	return files
 }
 
-// join joins parts of a path as that system does.
+// join joins path elements with the separator of p.OS.
 func (p Place) join(dir string, parts ...string) string {
 	separator := "/"
 	if p.OS == "windows" {
@@ -51,7 +51,7 @@ func (p Place) env(name, otherwise string) string {
 	return otherwise
 }
 
-// applications is where programs with windows keep what is theirs.
+// applications returns the directory for the data of desktop applications.
 func (p Place) applications() string {
 	switch p.OS {
 	case "windows":
@@ -68,8 +68,8 @@ func claudeCode(p Place) []string {
 	return []string{p.join(p.env("CLAUDE_CONFIG_DIR", p.Home), ".claude.json")}
 }
 
-// claudeDesktop: on Windows the app that comes as a package sees a place of its
-// own where others see %APPDATA%.
+// claudeDesktop returns a second path on Windows: the packaged app has its own directory
+// in place of %APPDATA%.
 func claudeDesktop(p Place) []string {
 	const name = "claude_desktop_config.json"
 	files := []string{p.join(p.applications(), "Claude", name)}

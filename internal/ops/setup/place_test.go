@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPlaces: where the files are, on every system.
+// TestPlaces checks the paths of config files on every system.
 func TestPlaces(t *testing.T) {
 	linux := Place{OS: "linux", Home: "/home/ada"}
 	mac := Place{OS: "darwin", Home: "/Users/ada"}

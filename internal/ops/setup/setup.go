@@ -1,11 +1,11 @@
-// Package setup writes Ferrule into the files by which agent programs know their
-// MCP servers, and takes it out again. Nothing else in such a file is touched.
+// Package setup adds Ferrule to the config files of agent programs, and removes it.
+// Nothing else in such a file changes: comments, order and formatting stay.
 //
-//	Client  where its files are (place.go), and how an entry looks there
+//	Client       where its files are (place.go) and what an entry looks like
 //	   │
-//	Add, Remove     bytes in, bytes out: json.go and toml.go find the place
+//	Add, Remove  edit the bytes of a file (json.go, toml.go)
 //	   │
-//	Change  the file: locked, backed up, replaced at once (file.go)
+//	Change       locks, backs up and replaces the file atomically (file.go)
 package setup
 
 import (
@@ -18,10 +18,10 @@ import (
 	"strings"
 )
 
-// URL is where the gateway serves MCP unless its owner says otherwise.
+// URL is the default address of the gateway for agents.
 const URL = "http://127.0.0.1:3377/mcp"
 
-// Server is what a client is told of Ferrule: a command to start, or a URL.
+// Server is the entry for Ferrule: a command to start, or a URL.
 type Server struct {
 	Name    string // in the client
 	Command string
@@ -29,47 +29,44 @@ type Server struct {
 	URL     string // instead of a command
 }
 
-// validName: clients put the name before those of tools, which have at most 46
-// characters, and allow 64 in all.
+// validName bounds the name because clients put it before tool names: those have up to
+// 46 characters, and clients allow 64 in all.
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,12}$`)
 
-// Check tells what is wrong with a server.
+// Check returns an error for an unusable name.
 func (s Server) Check() error {
 	if !validName.MatchString(s.Name) {
-		return fmt.Errorf("want a name of 1 to 12 characters A-Z a-z 0-9 _ -, got %q", s.Name)
+		return fmt.Errorf("name must be 1 to 12 of the characters A-Z a-z 0-9 _ -, got %q", s.Name)
 	}
 	return nil
 }
 
 // Client is an agent program.
 type Client struct {
-	Name  string // as the command line has it
-	Title string // as its makers have it
-	Next  string // what its user does next
+	Name  string // on the command line
+	Title string // its official name
+	Next  string // the next step for the user
 
-	user    func(Place) []string // its files; the first that is there counts
-	project []string             // the same in a project; none: it has no such files
-	servers string               // the key that servers are under
-	grammar grammar
+	user    func(Place) []string // candidate files; the first that exists is used
+	project []string             // candidate files in a project; may be empty
+	servers string               // the key with the servers
+	format  format
 	entry   func(Server) object
-	noHTTP  string // why it takes no URL
-	locks   bool   // it locks its file by a directory beside it
+	noHTTP  string // why it does not take a URL
+	locks   bool   // it locks its file with a directory next to it
 }
 
-// grammar edits a kind of file. A path is a list of keys.
-type grammar interface {
-	// decode reads a document.
+// format edits files in one syntax. A path is a list of keys.
+type format interface {
 	decode(doc []byte) (map[string]any, error)
-	// set gives the value at path, and makes what is on the way to it.
+	// set sets the value at path, and creates missing parents.
 	set(doc []byte, path []string, value object) ([]byte, error)
-	// update gives one key of the object at path another value.
+	// update sets one key of the object at path.
 	update(doc []byte, path []string, m member) ([]byte, error)
-	// remove takes out what is at path.
 	remove(doc []byte, path []string) ([]byte, error)
 }
 
-// object is a JSON object that keeps its order. Values are strings and lists of
-// strings.
+// object is an ordered JSON object. Values are strings and lists of strings.
 type object []member
 
 type member struct {
@@ -77,7 +74,7 @@ type member struct {
 	value any
 }
 
-// Clients lists the programs that Ferrule knows.
+// Clients returns the supported agent programs.
 func Clients() []Client {
 	typed := func(local, remote string) func(Server) object {
 		return func(s Server) object {
@@ -95,24 +92,24 @@ func Clients() []Client {
 	}
 	return []Client{
 		{
-			Name: "claude-code", Title: "Claude Code", Next: "Start Claude Code anew; /mcp lists it.",
+			Name: "claude-code", Title: "Claude Code", Next: "Restart Claude Code, then check with /mcp.",
 			user: claudeCode, project: []string{".mcp.json"},
-			servers: "mcpServers", grammar: jsonc{}, entry: typed("stdio", "http"), locks: true,
+			servers: "mcpServers", format: jsonc{}, entry: typed("stdio", "http"), locks: true,
 		},
 		{
-			Name: "claude-desktop", Title: "Claude Desktop", Next: "Quit Claude Desktop and start it anew.",
-			user: claudeDesktop, servers: "mcpServers", grammar: jsonc{}, entry: plain,
-			noHTTP: "its file takes only servers that it starts itself",
+			Name: "claude-desktop", Title: "Claude Desktop", Next: "Quit Claude Desktop and start it again.",
+			user: claudeDesktop, servers: "mcpServers", format: jsonc{}, entry: plain,
+			noHTTP: "its config file only supports servers that it starts itself",
 		},
 		{
-			Name: "codex", Title: "Codex", Next: "Start Codex anew; /mcp lists it.",
+			Name: "codex", Title: "Codex", Next: "Restart Codex, then check with /mcp.",
 			user: codex, project: []string{".codex/config.toml"},
-			servers: "mcp_servers", grammar: tables{}, entry: plain,
+			servers: "mcp_servers", format: tables{}, entry: plain,
 		},
 		{
-			Name: "gemini", Title: "Gemini CLI", Next: "Start Gemini CLI anew; /mcp lists it.",
+			Name: "gemini", Title: "Gemini CLI", Next: "Restart Gemini CLI, then check with /mcp.",
 			user: gemini, project: []string{".gemini/settings.json"},
-			servers: "mcpServers", grammar: jsonc{},
+			servers: "mcpServers", format: jsonc{},
 			entry: func(s Server) object {
 				if s.URL != "" {
 					return object{{"url", s.URL}, {"type", "http"}}
@@ -121,19 +118,19 @@ func Clients() []Client {
 			},
 		},
 		{
-			Name: "cursor", Title: "Cursor", Next: "Turn it on in Cursor's settings, under MCP.",
+			Name: "cursor", Title: "Cursor", Next: "Enable it in Cursor's settings, under MCP.",
 			user: cursor, project: []string{".cursor/mcp.json"},
-			servers: "mcpServers", grammar: jsonc{}, entry: plain,
+			servers: "mcpServers", format: jsonc{}, entry: plain,
 		},
 		{
-			Name: "vscode", Title: "VS Code", Next: "Run \"MCP: List Servers\" in VS Code to start it.",
+			Name: "vscode", Title: "VS Code", Next: "Run \"MCP: List Servers\" in VS Code and start it.",
 			user: vscode, project: []string{".vscode/mcp.json"},
-			servers: "servers", grammar: jsonc{}, entry: typed("stdio", "http"),
+			servers: "servers", format: jsonc{}, entry: typed("stdio", "http"),
 		},
 		{
-			Name: "opencode", Title: "opencode", Next: "Start opencode anew; `opencode mcp list` lists it.",
+			Name: "opencode", Title: "opencode", Next: "Restart opencode, then check with `opencode mcp list`.",
 			user: opencode, project: []string{"opencode.jsonc", "opencode.json"},
-			servers: "mcp", grammar: jsonc{},
+			servers: "mcp", format: jsonc{},
 			entry: func(s Server) object {
 				if s.URL != "" {
 					return object{{"type", "remote"}, {"url", s.URL}}
@@ -142,14 +139,14 @@ func Clients() []Client {
 			},
 		},
 		{
-			Name: "zed", Title: "Zed", Next: "Zed takes it over at once: Settings, AI, MCP Servers.",
+			Name: "zed", Title: "Zed", Next: "Zed uses it at once; see Settings, AI, MCP Servers.",
 			user: zed, project: []string{".zed/settings.json"},
-			servers: "context_servers", grammar: jsonc{}, entry: plain,
+			servers: "context_servers", format: jsonc{}, entry: plain,
 		},
 	}
 }
 
-// Find is the client of a name.
+// Find returns the client with that name.
 func Find(name string) (Client, error) {
 	var names []string
 	for _, c := range Clients() {
@@ -158,32 +155,32 @@ func Find(name string) (Client, error) {
 		}
 		names = append(names, c.Name)
 	}
-	return Client{}, fmt.Errorf("there is no client %q; there are %s", name, strings.Join(names, ", "))
+	return Client{}, fmt.Errorf("unknown client %q; supported clients are %s", name, strings.Join(names, ", "))
 }
 
-// Accepts tells why a client cannot be told of a server.
+// Accepts returns why a client cannot use a server, or nil.
 func (c Client) Accepts(s Server) error {
 	if s.URL != "" && c.noHTTP != "" {
-		return fmt.Errorf("%s is not set up with --http: %s", c.Title, c.noHTTP)
+		return fmt.Errorf("%s does not support --http: %s", c.Title, c.noHTTP)
 	}
 	return s.Check()
 }
 
-// Add is a document with the server in it. What the user has added to the entry
-// stays, unless a command becomes a URL or the other way round.
+// Add returns the document with the server added or updated. Other keys of the entry
+// stay, unless a command is replaced by a URL or the other way round.
 func (c Client) Add(doc []byte, s Server) ([]byte, error) {
 	return c.edit(doc, s.Name, func(doc []byte, entry any) ([]byte, error) {
 		path, want := []string{c.servers, s.Name}, c.entry(s)
 		now, ok := entry.(map[string]any)
 		if !ok || c.otherKind(now, want) {
-			return c.grammar.set(doc, path, want)
+			return c.format.set(doc, path, want)
 		}
 		var err error
 		for _, m := range want {
 			if reflect.DeepEqual(now[m.key], generic(m.value)) {
 				continue
 			}
-			if doc, err = c.grammar.update(doc, path, m); err != nil {
+			if doc, err = c.format.update(doc, path, m); err != nil {
 				return nil, err
 			}
 		}
@@ -191,23 +188,23 @@ func (c Client) Add(doc []byte, s Server) ([]byte, error) {
 	})
 }
 
-// Remove is a document without the server.
+// Remove returns the document without the server.
 func (c Client) Remove(doc []byte, name string) ([]byte, error) {
 	return c.edit(doc, name, func(doc []byte, entry any) ([]byte, error) {
 		if entry == nil {
 			return doc, nil
 		}
-		return c.grammar.remove(doc, []string{c.servers, name})
+		return c.format.remove(doc, []string{c.servers, name})
 	})
 }
 
-// Has tells whether a document has a server of that name.
+// Has reports whether a document has a server with that name.
 func (c Client) Has(doc []byte, name string) (bool, error) {
 	doc = bytes.TrimPrefix(doc, bom)
 	if isBlank(doc) {
 		return false, nil
 	}
-	all, err := c.grammar.decode(doc)
+	all, err := c.format.decode(doc)
 	if err != nil {
 		return false, err
 	}
@@ -217,14 +214,13 @@ func (c Client) Has(doc []byte, name string) (bool, error) {
 
 var bom = []byte("\ufeff")
 
-// edit changes a document, and sees to it that nothing but the server of that
-// name is another in it.
+// edit changes a document, and verifies that only the server with that name changed.
 func (c Client) edit(doc []byte, name string, change func(doc []byte, entry any) ([]byte, error)) ([]byte, error) {
 	body := bytes.TrimPrefix(doc, bom)
 	before := map[string]any{}
 	if !isBlank(body) {
 		var err error
-		if before, err = c.grammar.decode(body); err != nil {
+		if before, err = c.format.decode(body); err != nil {
 			return nil, err
 		}
 	}
@@ -239,17 +235,17 @@ func (c Client) edit(doc []byte, name string, change func(doc []byte, entry any)
 	if bytes.Equal(changed, body) {
 		return doc, nil
 	}
-	after, err := c.grammar.decode(changed)
+	after, err := c.format.decode(changed)
 	if err != nil {
-		return nil, fmt.Errorf("it is written in a way that cannot be added to: %w", err)
+		return nil, fmt.Errorf("cannot edit this file without breaking it: %w", err)
 	}
 	if c.without(before, name); !reflect.DeepEqual(before, c.without(after, name)) {
-		return nil, fmt.Errorf("it is written in a way that cannot be changed without touching the rest")
+		return nil, fmt.Errorf("cannot edit this file without changing other parts of it")
 	}
 	return slices.Concat(doc[:len(doc)-len(body)], changed), nil
 }
 
-// entryIn is the entry of a server, or nil.
+// entryIn returns the entry of a server, or nil.
 func (c Client) entryIn(all map[string]any, name string) (any, error) {
 	switch servers := all[c.servers].(type) {
 	case nil:
@@ -260,10 +256,10 @@ func (c Client) entryIn(all map[string]any, name string) (any, error) {
 	case map[string]any:
 		return servers[name], nil
 	}
-	return nil, fmt.Errorf("%s does not hold servers by their names", c.servers)
+	return nil, fmt.Errorf("%s must be an object", c.servers)
 }
 
-// without takes a server out, and with it servers that there are none of.
+// without removes a server, and the object of servers if it is then empty.
 func (c Client) without(all map[string]any, name string) map[string]any {
 	if servers, ok := all[c.servers].(map[string]any); ok {
 		if delete(servers, name); len(servers) == 0 {
@@ -273,8 +269,7 @@ func (c Client) without(all map[string]any, name string) map[string]any {
 	return all
 }
 
-// otherKind tells whether an entry is a command and shall be a URL, or the other
-// way round.
+// otherKind reports whether an entry changes from a command to a URL or back.
 func (c Client) otherKind(now map[string]any, want object) bool {
 	for _, other := range slices.Concat(c.entry(Server{}), c.entry(Server{URL: URL})) {
 		if _, ok := now[other.key]; ok && !slices.ContainsFunc(want, func(m member) bool { return m.key == other.key }) {
@@ -284,7 +279,7 @@ func (c Client) otherKind(now map[string]any, want object) bool {
 	return false
 }
 
-// generic is a value as a decoder gives it.
+// generic converts a value to the type that a decoder returns.
 func generic(v any) any {
 	if list, ok := v.([]string); ok {
 		all := make([]any, len(list))
@@ -296,7 +291,6 @@ func generic(v any) any {
 	return v
 }
 
-// encode is a value in JSON, in one line.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -317,7 +311,7 @@ func (o object) json() []byte {
 
 func isBlank(b []byte) bool { return len(bytes.TrimSpace(b)) == 0 }
 
-// newline is what ends the lines of a document.
+// newline returns the line ending of a document.
 func newline(doc []byte) string {
 	if i := bytes.IndexByte(doc, '\n'); i > 0 && doc[i-1] == '\r' {
 		return "\r\n"

@@ -18,9 +18,8 @@ var (
 	web     = Server{Name: "ferrule", URL: URL}
 )
 
-// TestFiles edits files as their programs write them. An archive has the file as
-// it is before, added to, with a URL, and removed from, if that is another than
-// before.
+// TestFiles edits files as their programs write them. An archive has the file before,
+// with a command, with a URL, and after removal if that differs from before.
 func TestFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -68,7 +67,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// add adds a server, twice: the second time must change nothing.
+// add adds a server twice: the second time must not change anything.
 func add(t *testing.T, c Client, doc []byte, s Server) []byte {
 	t.Helper()
 	once, err := c.Add(doc, s)
@@ -85,7 +84,7 @@ func add(t *testing.T, c Client, doc []byte, s Server) []byte {
 	return once
 }
 
-// TestBytes: the ends of lines, and of files.
+// TestBytes checks line endings and ends of files.
 func TestBytes(t *testing.T) {
 	json := `{
   "mcpServers": {
@@ -130,17 +129,17 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestWrong: what cannot be read or added to says where and why.
+// TestWrong checks errors for files that cannot be read or edited.
 func TestWrong(t *testing.T) {
 	for _, test := range []struct{ client, doc, want string }{
 		{"zed", "{\n  \"a\": tru\n}", "line 2, column 8: "},
 		{"zed", "{\n  \"a\": 1\n", "line 3, column 1: "},
-		{"zed", "[]", "want an object"},
-		{"zed", `{"context_servers": []}`, "context_servers does not hold servers by their names"},
+		{"zed", "[]", "must be a JSON object"},
+		{"zed", `{"context_servers": []}`, "context_servers must be an object"},
 		{"zed", `{"context_servers": null}`, "context_servers is null"},
 		{"codex", "a = 1\nb = = 2\n", "line 2, column 5: "},
 		{"codex", "a = 1\na = 2\n", "line 2, column 1: "},
-		{"codex", "mcp_servers = { docs = { url = 'x' } }\n", "it is written in a way that cannot be added to"},
+		{"codex", "mcp_servers = { docs = { url = 'x' } }\n", "cannot edit this file without breaking it"},
 		{"codex", "[mcp_servers]\nferrule = { command = 'x' }\n", "mcp_servers.ferrule is not written as a table"},
 		{"codex", "[mcp_servers]\nferrule.command = 'x'\n", "mcp_servers.ferrule is not written as a table"},
 	} {
@@ -159,7 +158,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestRemove: an entry goes wherever it stands, and remarks stay.
+// TestRemove checks that comments stay when an entry is removed.
 func TestRemove(t *testing.T) {
 	for _, test := range []struct{ client, before, want string }{
 		{"cursor", `{"mcpServers": {"ferrule": {}, "b": {}}}`, `{"mcpServers": { "b": {}}}`},
@@ -179,8 +178,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestAnyJSON does what FuzzJSON does, with objects that are right: spaces, ends of
-// lines, remarks and commas wherever they may be.
+// TestAnyJSON does what FuzzJSON does with random valid objects: spaces, line endings,
+// comments and commas everywhere.
 func TestAnyJSON(t *testing.T) {
 	c, _ := Find("zed")
 	random := rand.New(rand.NewPCG(1, 2))
@@ -207,8 +206,7 @@ func TestAnyJSON(t *testing.T) {
 	}
 }
 
-// FuzzJSON: whatever the object, what was added can be removed, and nothing else
-// is another.
+// FuzzJSON checks that an added entry can be removed, and that nothing else changes.
 func FuzzJSON(f *testing.F) { fuzz(f, "zed", "cursor", "opencode", "vscode") }
 
 // FuzzTOML is the same for TOML.
@@ -246,7 +244,7 @@ func check(t *testing.T, c Client, doc []byte) {
 		if c.Name == "codex" {
 			return // there are ways to write it that it says it does not edit
 		}
-		t.Fatalf("%q cannot be added to: %v", doc, err)
+		t.Fatalf("Add to %q: %v", doc, err)
 	}
 	if again, err := c.Add(added, command); err != nil || string(again) != string(added) {
 		t.Fatalf("%q becomes %q the second time, %v", added, again, err)
@@ -265,7 +263,7 @@ func check(t *testing.T, c Client, doc []byte) {
 		return
 	}
 	// An object that was empty, or is now, may be written in another way.
-	all, err := c.grammar.decode(trimBOM(doc))
+	all, err := c.format.decode(trimBOM(doc))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// tables is TOML, in which an entry is a table of its own, [servers.name].
+// tables is TOML with one table per entry, [servers.name].
 type tables struct{}
 
 func (tables) decode(doc []byte) (map[string]any, error) {
@@ -28,8 +28,8 @@ func (tables) decode(doc []byte) (map[string]any, error) {
 	return all, err
 }
 
-// set writes the table at the end, where a table can always stand. A document
-// without an end of its last line keeps it that way.
+// set appends the table, which is valid at the end of any document. A document without a
+// final newline stays without one.
 func (t tables) set(doc []byte, path []string, value object) ([]byte, error) {
 	doc, err := t.remove(doc, path)
 	if err != nil {
@@ -72,8 +72,7 @@ func (t tables) update(doc []byte, path []string, m member) ([]byte, error) {
 	return nil, notATable(path)
 }
 
-// remove takes out the tables at path and below it, and the empty line before
-// each run of them.
+// remove removes the tables at path and below it, with the empty line before them.
 func (t tables) remove(doc []byte, path []string) ([]byte, error) {
 	lines, err := statements(doc)
 	if err != nil {
@@ -96,7 +95,7 @@ func (t tables) remove(doc []byte, path []string) ([]byte, error) {
 		case start == 0:
 			at = len(doc) - len(trimLine(trimLine(rest)))
 		case len(rest) > 0 && len(trimLine(rest)) == 0:
-			at = len(doc) // it had the end of the last line
+			at = len(doc) // it was the last line
 		default:
 			kept = trimEnd(kept)
 		}
@@ -117,24 +116,22 @@ func (t tables) remove(doc []byte, path []string) ([]byte, error) {
 
 func notATable(path []string) error {
 	name := strings.Join(path, ".")
-	return fmt.Errorf("%s is not written as a table [%s]; make it one by hand, or take it out", name, name)
+	return fmt.Errorf("%s is not written as a table [%s]; rewrite it as one, or remove it", name, name)
 }
 
-// statement is a line of TOML, or several: the head of a table, or a key with its
-// value.
+// statement is the header of a table, or a key with its value. It may span lines.
 type statement struct {
 	table      bool
 	key        []string
-	start, end int // from its first byte to its last
-	lineEnd    int // the end of its last line, and of a comment there
+	start, end int // byte offsets
+	lineEnd    int // end of its last line, including a comment
 }
 
-// statements reads a document.
 func statements(doc []byte) ([]statement, error) {
 	p := unstable.Parser{KeepComments: true}
 	p.Reset(doc)
 	var all []statement
-	last := -1 // the one whose end is not known yet
+	last := -1 // the statement whose end is not known yet
 	ends := func(next int) {
 		if last < 0 {
 			return
@@ -179,8 +176,7 @@ func hasPrefix(key, prefix []string) bool {
 	return len(key) >= len(prefix) && slices.Equal(key[:len(prefix)], prefix)
 }
 
-// trimEnd cuts the end of the last line off, trimLine that of the first, if it is
-// empty.
+// trimEnd removes the last line ending; trimLine removes an empty first line.
 func trimEnd(b []byte) []byte {
 	if line, ok := bytes.CutSuffix(b, []byte("\n")); ok {
 		return bytes.TrimSuffix(line, []byte("\r"))
@@ -195,7 +191,7 @@ func trimLine(b []byte) []byte {
 	return bytes.TrimPrefix(b, []byte("\n"))
 }
 
-// toml is a key with its value, which TOML writes as JSON does.
+// toml encodes a key with its value: strings and lists are written as in JSON.
 func (m member) toml() string {
 	list, ok := m.value.([]string)
 	if !ok {

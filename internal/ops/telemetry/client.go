@@ -13,14 +13,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// client sends spans as OTLP over HTTP. It is an otlptrace.Client: the one that comes
-// with OpenTelemetry brings gRPC with it, which is more than all the rest.
+// client sends spans as OTLP over HTTP. It is an otlptrace.Client. The official one
+// depends on gRPC, which adds 5 MB to the binary.
 type client struct {
 	endpoint string
 	http     http.Client
 }
 
-// maxAnswer is as much as is read of what a collector answers.
+// maxAnswer limits how much of a collector's answer is read.
 const maxAnswer = 64 << 10
 
 func newClient(endpoint string) *client {
@@ -40,24 +40,23 @@ func (c *client) Start(context.Context) error { return nil }
 // Stop implements otlptrace.Client.
 func (c *client) Stop(context.Context) error { return nil }
 
-// close lets go of connections.
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// awayError is why spans may be sent again: nobody took them.
-type awayError struct{ error }
+// unreachableError means that the collector did not take the spans, and may later.
+type unreachableError struct{ error }
 
-func (e *awayError) Unwrap() error { return e.error }
+func (e *unreachableError) Unwrap() error { return e.error }
 
-// refusedError is that some of the spans were not taken, and never will be.
-type refusedError struct{ spans uint64 }
+// rejectedError means that the collector took the batch, except for some spans.
+type rejectedError struct{ spans uint64 }
 
-func (e *refusedError) Error() string {
-	return fmt.Sprintf("the collector has refused %d spans", e.spans)
+func (e *rejectedError) Error() string {
+	return fmt.Sprintf("collector rejected %d spans", e.spans)
 }
 
 // UploadTraces implements otlptrace.Client.
 func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	// What the protocol calls ExportTraceServiceRequest has the same bytes.
+	// TracesData encodes to the same bytes as ExportTraceServiceRequest.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err
@@ -69,27 +68,27 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	req.Header.Set("Content-Type", "application/x-protobuf")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return &awayError{err}
+		return &unreachableError{err}
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch code := resp.StatusCode; {
 	case code == http.StatusTooManyRequests || code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout:
-		return &awayError{fmt.Errorf("the collector answers %s", resp.Status)}
+		return &unreachableError{fmt.Errorf("collector answered %s", resp.Status)}
 	case code/100 != 2:
-		return fmt.Errorf("the collector answers %s", resp.Status)
+		return fmt.Errorf("collector answered %s", resp.Status)
 	case err != nil:
-		return nil // it has taken them
+		return nil // the status says that it took them
 	}
-	if n := refused(answer); n > 0 {
-		return &refusedError{n}
+	if n := rejected(answer); n > 0 {
+		return &rejectedError{n}
 	}
 	return nil
 }
 
-// refused reads from the answer of a collector how many spans it did not take: the
-// first field of the first field, as ExportTraceServiceResponse has it.
-func refused(answer []byte) uint64 {
+// rejected returns how many spans the collector rejected, from its encoded
+// ExportTraceServiceResponse: the first field of the first field.
+func rejected(answer []byte) uint64 {
 	partial, ok := field(answer, protowire.BytesType)
 	if !ok {
 		return 0
@@ -103,8 +102,7 @@ func refused(answer []byte) uint64 {
 	return n
 }
 
-// field finds the first field of a message, if it is of a type; what follows it is
-// returned as well. It is not ok for what is no message.
+// field returns the encoded value of field 1 of a message, if it has that type.
 func field(message []byte, of protowire.Type) (value []byte, ok bool) {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)

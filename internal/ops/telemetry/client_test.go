@@ -18,16 +18,16 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// FuzzRefused: whatever a collector answers, it is read.
-func FuzzRefused(f *testing.F) {
+// FuzzRejected decodes arbitrary answers of a collector.
+func FuzzRejected(f *testing.F) {
 	partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 3)
 	whole := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
 	f.Add(whole)
 	f.Add(append([]byte{0x12, 0x01, 'x'}, whole...))
 	f.Add([]byte{0x0a, 0xff})
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		if n := refused(answer); n > 0 && len(answer) < 4 {
-			t.Errorf("%x refuses %d", answer, n)
+		if n := rejected(answer); n > 0 && len(answer) < 4 {
+			t.Errorf("%x rejects %d spans", answer, n)
 		}
 	})
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
-// drawer is a journal that keeps nothing.
-type drawer struct{}
+// discard is a journal that keeps nothing.
+type discard struct{}
 
-func (drawer) Append(ferrule.Entry, bool) error { return nil }
+func (discard) Append(ferrule.Entry, bool) error { return nil }
 
 // oneBoard is a fleet of one device.
 type oneBoard struct{}
@@ -29,13 +29,12 @@ func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	return robot, manifest, id == "robot"
 }
 
-// newRoad is the whole road, with a lane and a device at its end, which is served by
-// end.
-func newRoad(meters ferrule.Meters, end ferrule.Handler) ferrule.Handler {
+// newPipeline returns a whole pipeline, with a lane and a device served by end.
+func newPipeline(meters ferrule.Meters, end ferrule.Handler) ferrule.Handler {
 	lane := meters.Of(ferrule.PartLane)
 	device := ferrule.Measured(meters.Of(ferrule.PartDevice), end)
 	return pipeline.New(pipeline.Parts{
-		Config: pipeline.DefaultConfig(), Journal: drawer{}, Fleet: oneBoard{}, Meters: meters, Log: slog.New(slog.DiscardHandler),
+		Config: pipeline.DefaultConfig(), Journal: discard{}, Fleet: oneBoard{}, Meters: meters, Log: slog.New(slog.DiscardHandler),
 		End: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			_, span := lane.Begin(ctx, call)
 			lane.End(span, call, nil)
@@ -48,27 +47,27 @@ var done = &ferrule.Result{Value: json.RawMessage("1")}
 
 func answer(context.Context, *ferrule.Call) (*ferrule.Result, error) { return done, nil }
 
-func looked(handle ferrule.Handler) func() {
+func look(handle ferrule.Handler) func() {
 	ctx := context.Background()
 	return func() { handle(ctx, &ferrule.Call{ID: "c", Principal: robby, Device: "robot", Tool: "look"}) }
 }
 
-// TestNoAllocations: that calls are counted and timed allocates nothing.
+// TestNoAllocations checks that counting and timing a call allocates nothing.
 func TestNoAllocations(t *testing.T) {
 	o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
-	bare, measured := looked(newRoad(nil, answer)), looked(newRoad(o.Meters(), answer))
+	bare, measured := look(newPipeline(nil, answer)), look(newPipeline(o.Meters(), answer))
 	before, after := testing.AllocsPerRun(2000, bare), testing.AllocsPerRun(2000, measured)
-	t.Logf("%v allocations of a call without, %v with", before, after)
+	t.Logf("%v allocations per call without metrics, %v with", before, after)
 	if after > before {
-		t.Errorf("%v allocations more", after-before)
+		t.Errorf("metrics add %v allocations per call", after-before)
 	}
 }
 
-func BenchmarkRoad(b *testing.B) {
+func BenchmarkPipeline(b *testing.B) {
 	o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
 	for name, meters := range map[string]ferrule.Meters{"bare": nil, "metrics": o.Meters()} {
 		b.Run(name, func(b *testing.B) {
-			call := looked(newRoad(meters, answer))
+			call := look(newPipeline(meters, answer))
 			b.ReportAllocs()
 			for b.Loop() {
 				call()

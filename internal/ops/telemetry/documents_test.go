@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestDocument: docs/reference/telemetry.md has every metric, and no other.
+// TestDocument checks that the reference page lists every metric with its labels, and no other.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/reference/telemetry.md")
 	if err != nil {
@@ -22,20 +22,20 @@ func TestDocument(t *testing.T) {
 		slices.Sort(labels)
 		documented[m[1]] = m[2] + " " + strings.TrimSpace(strings.Join(labels, ", "))
 	}
-	exposed := told(t)
-	for name, sort := range exposed {
-		if strings.HasPrefix(name, "ferrule_") && documented[name] != sort {
-			t.Errorf("%s is %q, and documented as %q", name, sort, documented[name])
+	exposed := exposedMetrics(t)
+	for name, want := range exposed {
+		if strings.HasPrefix(name, "ferrule_") && documented[name] != want {
+			t.Errorf("%s is %q but documented as %q", name, want, documented[name])
 		}
 	}
 	for name := range documented {
 		if exposed[name] == "" {
-			t.Errorf("%s is documented, and there is none", name)
+			t.Errorf("%s is documented but does not exist", name)
 		}
 	}
 }
 
-// dashboard is what Grafana reads, as far as it matters here.
+// dashboard is the part of a Grafana dashboard that is checked.
 type dashboard struct {
 	Title      string
 	Templating struct{ List []struct{ Query string } }
@@ -48,8 +48,8 @@ type dashboard struct {
 	}
 }
 
-// TestDashboard: every metric that the Grafana dashboard asks for is told, by labels that
-// it has; and every metric is asked for.
+// TestDashboard checks that the Grafana dashboard uses existing metrics and labels, and
+// that it shows every metric.
 func TestDashboard(t *testing.T) {
 	data, err := os.ReadFile("../../../packaging/grafana/ferrule.json")
 	if err != nil {
@@ -59,25 +59,25 @@ func TestDashboard(t *testing.T) {
 	if err := json.Unmarshal(data, &board); err != nil {
 		t.Fatal(err)
 	}
-	exposed, used := told(t), make(map[string]bool)
+	exposed, used := exposedMetrics(t), make(map[string]bool)
 	for _, v := range board.Templating.List {
 		usedIn(t, v.Query, exposed, used)
 	}
 	ids := make(map[int]bool)
 	for _, p := range board.Panels {
 		if ids[p.ID] || p.Title == "" || p.GridPos.X+p.GridPos.W > 24 || p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %d %q is not as it should be", p.ID, p.Title)
+			t.Errorf("panel %d %q is malformed", p.ID, p.Title)
 		}
 		ids[p.ID] = true
 		for _, target := range p.Targets {
 			if usedIn(t, target.Expr, exposed, used) == 0 {
-				t.Errorf("%q asks for no metric: %s", p.Title, target.Expr)
+				t.Errorf("%q queries no metric: %s", p.Title, target.Expr)
 			}
 		}
 	}
 	for name := range exposed {
 		if strings.HasPrefix(name, "ferrule_") && !used[name] {
-			t.Errorf("nothing on the dashboard shows %s", name)
+			t.Errorf("no panel shows %s", name)
 		}
 	}
 }
@@ -87,8 +87,8 @@ var (
 	aGrouping = regexp.MustCompile(`by \(([a-z, ]+)\)`)
 )
 
-// usedIn notes which metrics a query asks for, and returns how many: each must be told,
-// and one of them must have the labels that it is grouped by.
+// usedIn notes the metrics in a query and returns their number. Each must exist, and one
+// of them must have the labels that the query groups by.
 func usedIn(t *testing.T, query string, exposed map[string]string, used map[string]bool) int {
 	t.Helper()
 	names := aMetric.FindAllString(query, -1)
@@ -100,7 +100,7 @@ func usedIn(t *testing.T, query string, exposed map[string]string, used map[stri
 			}
 		}
 		if exposed[name] == "" {
-			t.Errorf("%s is not told: %s", name, query)
+			t.Errorf("%s does not exist: %s", name, query)
 			continue
 		}
 		used[name] = true
@@ -110,7 +110,7 @@ func usedIn(t *testing.T, query string, exposed map[string]string, used map[stri
 	for _, m := range aGrouping.FindAllStringSubmatch(query, -1) {
 		for _, label := range strings.Split(m[1], ", ") {
 			if !slices.Contains(strings.Split(labels, ", "), label) {
-				t.Errorf("%q is no label: %s", label, query)
+				t.Errorf("%q is not a label: %s", label, query)
 			}
 		}
 	}

@@ -8,76 +8,76 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/histogram"
 )
 
-// metered is kept with a call that is looked at closely: one whose stages are timed, or
-// that is followed. There is none with most calls, and their stages cost nothing.
-type metered struct {
-	// spent is what the parts took that have ended, in the one that has not.
+// watched is attached to a call whose stages are timed or that is traced. Most calls
+// have none, and their stages cost nothing.
+type watched struct {
+	// spent is the time taken by parts that ended inside the current one.
 	spent  time.Duration
 	timed  bool
 	traced bool
 }
 
-func meteredOf(call *ferrule.Call) *metered {
-	kept, _ := call.MeterState.(*metered)
-	return kept
+func watchedOf(call *ferrule.Call) *watched {
+	w, _ := call.MeterState.(*watched)
+	return w
 }
 
-// meter makes the Meter of a part.
+// meter returns the Meter of a part.
 func (o *Telemetry) meter(name string) ferrule.Meter {
 	p := o.part(name)
 	switch name {
 	case ferrule.PartPipeline:
-		return &road{p}
+		return &pipelineMeter{p}
 	case ferrule.PartLane:
-		return &leaf{p, &o.waits}
+		return &leafMeter{p, &o.laneWaits}
 	case ferrule.PartDevice:
-		return &leaf{p, &o.takes}
+		return &leafMeter{p, &o.deviceTimes}
 	case ferrule.PartNode:
-		return &node{p}
+		return &nodeMeter{p}
 	case ferrule.PartServe:
-		return &serve{p}
+		return &serveMeter{p}
 	}
-	if i := slices.IndexFunc(o.stages, func(s *stage) bool { return s.name == name }); i >= 0 {
+	if i := slices.IndexFunc(o.stages, func(s *stageMeter) bool { return s.name == name }); i >= 0 {
 		return o.stages[i]
 	}
-	s := &stage{part: p}
+	s := &stageMeter{partMeter: p, times: newDurations()}
 	o.stages = append(o.stages, s)
 	return s
 }
 
-// part is what the Meters have in common.
-type part struct {
+// partMeter is what all Meters have in common.
+type partMeter struct {
 	o    *Telemetry
 	name string
 }
 
-func (o *Telemetry) part(name string) part { return part{o, name} }
+func (o *Telemetry) part(name string) partMeter { return partMeter{o, name} }
 
-// begin begins a span.
-func (p part) begin(ctx context.Context, kept *metered) (context.Context, ferrule.Span) {
-	return p.beginAt(ctx, p.o.now(), kept)
+func (p partMeter) begin(ctx context.Context, w *watched) (context.Context, ferrule.Span) {
+	return p.beginAt(ctx, p.o.now(), w)
 }
 
-func (p part) beginAt(ctx context.Context, now time.Duration, kept *metered) (context.Context, ferrule.Span) {
+func (p partMeter) beginAt(ctx context.Context, now time.Duration, w *watched) (context.Context, ferrule.Span) {
 	span := ferrule.Span{Began: now}
-	if kept != nil {
-		span.Before, kept.spent = kept.spent, 0
-		if kept.traced {
+	if w != nil {
+		span.Before, w.spent = w.spent, 0
+		if w.traced {
 			ctx, span.Of = p.o.traces.begin(ctx, p.name)
 		}
 	}
 	return ctx, span
 }
 
-// end ends it, and tells how long it took: with the parts in it, and alone.
-func (p part) end(span ferrule.Span, kept *metered, call *ferrule.Call, err error) (took, alone time.Duration) {
+// end returns how long the part took, with the parts inside it and without them.
+func (p partMeter) end(span ferrule.Span, w *watched, call *ferrule.Call, err error) (took, alone time.Duration) {
 	took = p.o.now() - span.Began
 	alone = took
-	if kept != nil {
-		alone = took - kept.spent
-		kept.spent = span.Before + took
+	if w != nil {
+		alone = took - w.spent
+		w.spent = span.Before + took
 	}
 	if s, ok := span.Of.(trace.Span); ok {
 		p.o.traces.end(s, p.name, call, err)
@@ -85,118 +85,117 @@ func (p part) end(span ferrule.Span, kept *metered, call *ferrule.Call, err erro
 	return took, alone
 }
 
-// road measures the road as a whole. It counts what becomes of calls, and chooses which
-// are looked at closely.
-type road struct{ part }
+// pipelineMeter measures whole calls. It counts outcomes, and selects the calls whose
+// stages are timed.
+type pipelineMeter struct{ partMeter }
 
-func (m *road) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	m.o.inFlight[roleOf(call.Principal.Role)].Add(1)
+func (m *pipelineMeter) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
+	m.o.inFlight[roleIndex(call.Principal.Role)].Add(1)
 	now := m.o.now()
-	timed := m.o.parts.Config.Metrics && m.o.pace.passes(now)
-	kept := meteredOf(call)
+	timed := m.o.parts.Config.Metrics && m.o.sampler.take(now)
+	w := watchedOf(call)
 	switch {
-	case kept != nil:
-		kept.timed = timed
-	case m.o.traces != nil && trace.SpanContextFromContext(ctx).IsSampled(): // a tool of the gateway calls others
-		kept = &metered{timed: timed, traced: true}
+	case w != nil:
+		w.timed = timed
+	case m.o.traces != nil && trace.SpanContextFromContext(ctx).IsSampled(): // a built-in tool calls devices
+		w = &watched{timed: timed, traced: true}
 	case timed:
-		kept = &metered{timed: true}
+		w = &watched{timed: true}
 	}
-	if kept != nil {
-		call.MeterState = kept
+	if w != nil {
+		call.MeterState = w
 	}
-	return m.beginAt(ctx, now, kept)
+	return m.beginAt(ctx, now, w)
 }
 
-func (m *road) End(span ferrule.Span, call *ferrule.Call, err error) {
-	took, _ := m.end(span, meteredOf(call), call, err)
+func (m *pipelineMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
+	took, _ := m.end(span, watchedOf(call), call, err)
 	call.MeterState = nil
-	m.o.whole.add(call, took)
+	m.o.callTimes.add(call, took)
 	m.o.calls.add(call, err)
-	m.o.inFlight[roleOf(call.Principal.Role)].Add(-1)
+	m.o.inFlight[roleIndex(call.Principal.Role)].Add(-1)
 }
 
-// stage measures a stage of the road without what follows it, of the calls that are
-// looked at closely.
-type stage struct {
-	part
-	times times
+// stageMeter measures one stage without those behind it, for watched calls only.
+type stageMeter struct {
+	partMeter
+	times *histogram.Histogram
 }
 
-func (m *stage) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	if kept := meteredOf(call); kept != nil {
-		return m.begin(ctx, kept)
+func (m *stageMeter) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
+	if w := watchedOf(call); w != nil {
+		return m.begin(ctx, w)
 	}
 	return ctx, ferrule.Span{}
 }
 
-func (m *stage) End(span ferrule.Span, call *ferrule.Call, err error) {
-	kept := meteredOf(call)
-	if kept == nil {
+func (m *stageMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
+	w := watchedOf(call)
+	if w == nil {
 		return
 	}
-	if _, alone := m.end(span, kept, call, err); kept.timed {
-		m.times.add(alone)
+	if _, alone := m.end(span, w, call, err); w.timed {
+		m.times.Add(alone)
 	}
 }
 
-// leaf measures a part that has no other in it, of every call.
-type leaf struct {
-	part
+// leafMeter measures a part that contains no other, for every call.
+type leafMeter struct {
+	partMeter
 	times *byRole
 }
 
-func (m *leaf) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	return m.begin(ctx, meteredOf(call))
+func (m *leafMeter) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
+	return m.begin(ctx, watchedOf(call))
 }
 
-func (m *leaf) End(span ferrule.Span, call *ferrule.Call, err error) {
-	took, _ := m.end(span, meteredOf(call), call, err)
+func (m *leafMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
+	took, _ := m.end(span, watchedOf(call), call, err)
 	m.times.add(call, took)
 }
 
-// node measures calls to other nodes, and has them go on with the span of here.
-type node struct{ part }
+// nodeMeter measures calls to other nodes, which continue the trace.
+type nodeMeter struct{ partMeter }
 
-func (m *node) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	kept := meteredOf(call)
-	ctx, span := m.begin(ctx, kept)
-	if kept != nil && kept.traced {
+func (m *nodeMeter) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
+	w := watchedOf(call)
+	ctx, span := m.begin(ctx, w)
+	if w != nil && w.traced {
 		call.Parent = traceparent(ctx)
 	}
 	return ctx, span
 }
 
-func (m *node) End(span ferrule.Span, call *ferrule.Call, err error) {
-	took, _ := m.end(span, meteredOf(call), call, err)
-	m.o.away.add(took)
+func (m *nodeMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
+	took, _ := m.end(span, watchedOf(call), call, err)
+	m.o.toNodes.Add(took)
 }
 
-// serve measures calls of other nodes. One is followed if it was there.
-type serve struct{ part }
+// serveMeter measures calls from other nodes. A call is traced here if it was there.
+type serveMeter struct{ partMeter }
 
-func (m *serve) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
-	kept := meteredOf(call)
-	if kept == nil && m.o.traces != nil {
+func (m *serveMeter) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
+	w := watchedOf(call)
+	if w == nil && m.o.traces != nil {
 		if from := remote(call.Parent); from.IsSampled() {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, from)
-			kept = &metered{traced: true}
-			call.MeterState = kept
+			w = &watched{traced: true}
+			call.MeterState = w
 		}
 	}
-	return m.begin(ctx, kept)
+	return m.begin(ctx, w)
 }
 
-func (m *serve) End(span ferrule.Span, call *ferrule.Call, err error) {
-	took, _ := m.end(span, meteredOf(call), call, err)
-	m.o.served.add(took)
+func (m *serveMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
+	took, _ := m.end(span, watchedOf(call), call, err)
+	m.o.fromNodes.Add(took)
 }
 
-// entrance is where calls come in. There it is decided whether one is followed: as
-// whoever made it says, else by the ratio.
-type entrance struct{ part }
+// entryMeter decides whether a call is traced: as its caller says in the traceparent,
+// else by the configured ratio.
+type entryMeter struct{ partMeter }
 
-func (m *entrance) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
+func (m *entryMeter) Begin(ctx context.Context, call *ferrule.Call) (context.Context, ferrule.Span) {
 	inside := ctx
 	if from := remote(call.Parent); from.IsValid() {
 		inside = trace.ContextWithRemoteSpanContext(ctx, from)
@@ -205,11 +204,11 @@ func (m *entrance) Begin(ctx context.Context, call *ferrule.Call) (context.Conte
 	if !s.SpanContext().IsSampled() {
 		return ctx, ferrule.Span{}
 	}
-	call.MeterState = &metered{traced: true}
+	call.MeterState = &watched{traced: true}
 	return inside, ferrule.Span{Of: s}
 }
 
-func (m *entrance) End(span ferrule.Span, call *ferrule.Call, err error) {
+func (m *entryMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
 	call.MeterState = nil
 	if s, ok := span.Of.(trace.Span); ok {
 		m.o.traces.end(s, m.name, call, err)

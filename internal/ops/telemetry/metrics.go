@@ -11,76 +11,77 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/histogram"
 )
 
-// The metrics. docs/reference/telemetry.md has them in a table, which a test compares. None has
-// the name of a device or a tool in a label: there may be a million.
+// The metrics. The reference page lists them in a table that a test compares. No label
+// has the name of a device or a tool: there may be a million.
 var (
-	buildInfo = metric("build_info", "What runs: the value is always 1.", "version", "go")
+	buildInfo = metric("build_info", "Version of the gateway; the value is always 1.", "version", "go")
 
-	callsTotal     = metric("calls_total", "Calls that have ended, by what came of them, what they asked for and who called.", "outcome", "act", "role")
-	callsInFlight  = metric("calls_in_flight", "Calls that are on the road.", "role")
-	callDuration   = metric("call_duration_seconds", "How long calls took in all, by who called.", "role")
-	stageDuration  = metric("stage_duration_seconds", "How long stages of the road took, without those that follow, of at most 1,000 calls a second.", "stage")
-	laneWait       = metric("lane_wait_seconds", "How long calls waited for the lane of their device, by who called.", "role")
-	deviceDuration = metric("device_duration_seconds", "How long devices took to answer, by who called.", "role")
-	nodeDuration   = metric("node_call_duration_seconds", "How long calls to devices of other nodes took from here.")
-	serveDuration  = metric("node_serve_duration_seconds", "How long calls of other nodes took here.")
+	callsTotal     = metric("calls_total", "Calls that ended, by outcome, operation and role of the caller.", "outcome", "operation", "role")
+	callsInFlight  = metric("calls_in_flight", "Calls in the pipeline.", "role")
+	callDuration   = metric("call_duration_seconds", "Duration of whole calls, by role of the caller.", "role")
+	stageDuration  = metric("stage_duration_seconds", "Duration of pipeline stages without the stages behind them, for at most 1,000 calls a second.", "stage")
+	laneWait       = metric("lane_wait_seconds", "Time calls waited for the lane of their device.", "role")
+	deviceDuration = metric("device_duration_seconds", "Time devices took to answer.", "role")
+	nodeDuration   = metric("node_call_duration_seconds", "Duration of calls to devices of other nodes.")
+	serveDuration  = metric("node_serve_duration_seconds", "Duration of calls from other nodes.")
 
-	lanesBusy    = metric("lanes_busy", "Devices that are at a call.")
+	lanesBusy    = metric("lanes_busy", "Devices that are serving a call.")
 	lanesWaiting = metric("lanes_waiting_calls", "Calls that wait for the lane of their device.")
 
-	cacheLookups = metric("cache_lookups_total", "Calls whose answer may be known already, by whether it was.", "result")
-	cacheEntries = metric("cache_entries", "Answers that are kept.")
-	cacheBytes   = metric("cache_bytes", "What the answers take that are kept.")
-	limitedTotal = metric("calls_limited_total", "Calls that were refused because their caller called too much.")
+	cacheLookups = metric("cache_lookups_total", "Lookups of cached answers, by result.", "result")
+	cacheEntries = metric("cache_entries", "Answers in the cache.")
+	cacheBytes   = metric("cache_bytes", "Size of the answers in the cache.")
+	limitedTotal = metric("calls_limited_total", "Calls refused by the rate limit.")
 
-	sessions    = metric("agent_sessions", "Agents that are connected.")
-	devices     = metric("devices", "Devices of this node, by whether they can be reached and how.", "state", "dialect", "medium")
-	devicesHeld = metric("devices_held", "Devices of this node that wait to be adopted.")
+	sessions       = metric("agent_sessions", "Connected agents.")
+	devices        = metric("devices", "Devices of this node, by state, protocol and transport.", "state", "protocol", "transport")
+	devicesPending = metric("devices_pending", "Devices of this node that wait to be adopted.")
 
-	busInfo    = metric("bus_info", "How this node takes part: the value is always 1.", "mode", "node", "tenant")
-	busWorking = metric("bus_working", "Whether what this node knows reaches the other nodes: 1 or 0.")
-	busNodes   = metric("bus_nodes", "Other nodes that live.")
-	busRecords = metric("bus_records_waiting", "Records of own devices that have yet to be written.")
-	busSpooled = metric("bus_events_waiting", "Events that wait in memory to be kept.")
-	busLost    = metric("bus_events_lost_total", "Events that there was no room for.")
-	busSending = metric("bus_calls_sending", "Calls to other nodes that are under way.")
-	busServing = metric("bus_calls_serving", "Calls of other nodes that are under way.")
+	clusterInfo    = metric("cluster_info", "Mode and names of this node; the value is always 1.", "mode", "node", "tenant")
+	clusterWorking = metric("cluster_working", "Whether this node reaches the cluster: 1 or 0.")
+	clusterNodes   = metric("cluster_nodes", "Other nodes that are alive.")
+	clusterRecords = metric("cluster_records_waiting", "Device records that have yet to be written to the registry.")
+	clusterSpooled = metric("cluster_events_waiting", "Events that wait in memory to be stored.")
+	clusterLost    = metric("cluster_events_lost_total", "Events dropped because the queue was full.")
+	clusterSending = metric("cluster_calls_sending", "Calls to other nodes in progress.")
+	clusterServing = metric("cluster_calls_serving", "Calls from other nodes in progress.")
 
-	journalRecords  = metric("journal_records_total", "Records that were written to the journal.")
-	journalSync     = metric("journal_sync_duration_seconds", "How long the disk took to sync records of the journal.")
-	journalFailures = metric("journal_failures_total", "Writes to the journal that failed.")
-	journalBytes    = metric("journal_size_bytes", "How long the journal is.")
-	journalHealthy  = metric("journal_healthy", "Whether the journal can be written: 1 or 0. If not, nothing may be changed.")
+	journalRecords  = metric("journal_records_total", "Records written to the journal.")
+	journalSync     = metric("journal_sync_duration_seconds", "Time the disk took to sync the journal.")
+	journalFailures = metric("journal_failures_total", "Failed writes to the journal.")
+	journalBytes    = metric("journal_size_bytes", "Size of the journal.")
+	journalHealthy  = metric("journal_healthy", "Whether the journal can be written: 1 or 0. If not, calls that change something are denied.")
 
-	senseDevices = metric("sense_devices", "Devices that are asked for what they measure.")
-	senseProbes  = metric("sense_probes", "Probes that devices are asked with in turn.")
-	senseWaiting = metric("sense_probes_waiting", "Probes that are due, and wait for their device or for room.")
-	senseBacking = metric("sense_probes_backing_off", "Probes that are asked less often, for their devices struggle.")
-	senseReads   = metric("sense_reads_total", "Reads that the gateway has made by itself, by what came of them.", "result")
-	senseSamples = metric("sense_samples_total", "Samples that those have brought.")
-	senseDropped = metric("sense_readings_dropped_total", "Readings that there was no room for.")
-	senseLate    = metric("sense_lateness_seconds", "How much later than planned reads were begun.")
+	pollerDevices    = metric("poller_devices", "Devices that are polled.")
+	pollerPolls      = metric("poller_polls", "Active polls.")
+	pollerWaiting    = metric("poller_polls_waiting", "Polls that are due and wait for their device or a free slot.")
+	pollerBackingOff = metric("poller_polls_backing_off", "Polls that run less often because they failed.")
+	pollerReads      = metric("poller_reads_total", "Reads made by the poller, by result.", "result")
+	pollerSamples    = metric("poller_samples_total", "Samples read by the poller.")
+	pollerDropped    = metric("poller_readings_dropped_total", "Readings dropped because the queue was full.")
+	pollerLate       = metric("poller_lateness_seconds", "How late polls started.")
 
-	historySignals   = metric("history_signals", "Signals that are kept.")
-	historySamples   = metric("history_samples_total", "Samples that were written.")
-	historyRefused   = metric("history_samples_refused_total", "Samples of more signals than are kept.")
+	historySignals   = metric("history_signals", "Signals in the history.")
+	historySamples   = metric("history_samples_total", "Samples written to the history.")
+	historyRefused   = metric("history_samples_refused_total", "Samples of signals beyond the limit.")
 	historyBehind    = metric("history_readings_waiting", "Readings that wait to be written.")
-	historyBytes     = metric("history_size_bytes", "What the history takes on disk.")
-	historyRecording = metric("history_recording", "Whether readings are kept: 1 or 0.")
+	historyBytes     = metric("history_size_bytes", "Size of the history on disk.")
+	historyRecording = metric("history_recording", "Whether readings are recorded: 1 or 0.")
 
-	reading         = metric("reading", "What a device measured last, if that is not longer than five minutes ago.", "device", "signal", "unit")
-	readingsDropped = metric("readings_dropped_total", "Samples of signals that there was no room for.")
+	reading         = metric("reading", "Latest measured value, if it is at most five minutes old.", "device", "signal", "unit")
+	readingsDropped = metric("readings_dropped_total", "Samples of signals beyond the limit of this metric.")
 
-	spansTotal = metric("spans_total", "Spans of traces, by what became of them.", "result")
+	spansTotal = metric("spans_total", "Spans of traces, by result.", "result")
 )
 
 func metric(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("ferrule_"+name, help, labels, nil)
 }
 
-// Handler serves the metrics; it is nil if there are none.
+// Handler serves GET /metrics. It is nil if metrics are off.
 func (o *Telemetry) Handler() http.Handler {
 	if !o.parts.Config.Metrics {
 		return nil
@@ -90,16 +91,16 @@ func (o *Telemetry) Handler() http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, ErrorLog: logger{o.parts.Log}})
 }
 
-// collector tells of what was counted when it is asked. It is a prometheus.Collector.
+// collector converts counters to metrics on each scrape.
 type collector struct{ *Telemetry }
 
-// Describe implements prometheus.Collector. It names nothing: what there is depends on
-// what the gateway is made of.
+// Describe implements prometheus.Collector. It is empty because the set of metrics
+// depends on the parts of the gateway.
 func (c collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	to := told(out)
+	to := sink(out)
 	to.gauge(buildInfo, 1, c.parts.Version, runtime.Version())
 	c.collectCalls(to)
 	c.collectSources(to, &c.parts.Sources)
@@ -113,28 +114,26 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectCalls tells of calls.
-func (c collector) collectCalls(to told) {
-	c.calls.each(func(count uint64, code, act, role string) { to.counter(callsTotal, count, code, act, role) })
+func (c collector) collectCalls(to sink) {
+	c.calls.each(func(count uint64, code, operation, role string) { to.counter(callsTotal, count, code, operation, role) })
 	for i, role := range roles {
-		if role == other && c.whole[i].none() && c.waits[i].none() {
+		if role == other && c.callTimes[i].Snapshot().Total() == 0 && c.laneWaits[i].Snapshot().Total() == 0 {
 			continue
 		}
 		to.gauge(callsInFlight, float64(c.inFlight[i].Load()), role)
-		to.histogram(callDuration, &c.whole[i], role)
-		to.histogram(laneWait, &c.waits[i], role)
-		to.histogram(deviceDuration, &c.takes[i], role)
+		to.histogram(callDuration, c.callTimes[i].Snapshot(), role)
+		to.histogram(laneWait, c.laneWaits[i].Snapshot(), role)
+		to.histogram(deviceDuration, c.deviceTimes[i].Snapshot(), role)
 	}
 	for _, s := range c.stages {
-		to.histogram(stageDuration, &s.times, s.name)
+		to.histogram(stageDuration, s.times.Snapshot(), s.name)
 	}
-	to.histogram(nodeDuration, &c.away)
-	to.histogram(serveDuration, &c.served)
-	to.histogram(journalSync, &c.syncs)
+	to.histogram(nodeDuration, c.toNodes.Snapshot())
+	to.histogram(serveDuration, c.fromNodes.Snapshot())
+	to.histogram(journalSync, c.syncs.Snapshot())
 }
 
-// collectSources tells of what the parts of the gateway count.
-func (c collector) collectSources(to told, s *Sources) {
+func (c collector) collectSources(to sink, s *Sources) {
 	if s.Devices != nil {
 		collectDevices(to, s.Devices)
 	}
@@ -154,18 +153,18 @@ func (c collector) collectSources(to told, s *Sources) {
 	if s.Sessions != nil {
 		to.gauge(sessions, float64(s.Sessions()))
 	}
-	if s.Bus != nil {
-		c.collectBus(to, s.Bus())
+	if s.Cluster != nil {
+		c.collectCluster(to, s.Cluster())
 	}
 	if s.Journal != nil {
 		j := s.Journal()
 		to.counter(journalRecords, j.Records)
 		to.counter(journalFailures, j.Failures)
 		to.gauge(journalBytes, float64(j.Bytes))
-		to.gauge(journalHealthy, truth(j.Healthy))
+		to.gauge(journalHealthy, boolValue(j.Healthy))
 	}
-	if s.Sense != nil {
-		collectSense(to, s.Sense())
+	if s.Poller != nil {
+		collectPoller(to, s.Poller())
 	}
 	if s.History != nil {
 		h := s.History()
@@ -174,78 +173,75 @@ func (c collector) collectSources(to told, s *Sources) {
 		to.counter(historyRefused, h.Refused)
 		to.gauge(historyBehind, float64(h.Behind))
 		to.gauge(historyBytes, float64(h.Bytes))
-		to.gauge(historyRecording, truth(h.Recording))
+		to.gauge(historyRecording, boolValue(h.Recording))
 	}
 }
 
-// collectDevices counts devices.
-func collectDevices(to told, each func(func(*ferrule.Device))) {
-	type sort struct{ state, dialect, medium string }
-	counts, held := make(map[sort]int), 0
+func collectDevices(to sink, each func(func(*ferrule.Device))) {
+	type group struct{ state, protocol, transport string }
+	counts, pending := make(map[group]int), 0
 	each(func(dev *ferrule.Device) {
-		counts[sort{string(dev.State), dev.Protocol, dev.Transport}]++
+		counts[group{string(dev.State), dev.Protocol, dev.Transport}]++
 		if dev.Trust == ferrule.TrustPending {
-			held++
+			pending++
 		}
 	})
 	for s, count := range counts {
-		to.gauge(devices, float64(count), s.state, s.dialect, s.medium)
+		to.gauge(devices, float64(count), s.state, s.protocol, s.transport)
 	}
-	to.gauge(devicesHeld, float64(held))
+	to.gauge(devicesPending, float64(pending))
 }
 
-func (c collector) collectBus(to told, b Cluster) {
-	to.gauge(busInfo, 1, b.Mode, c.parts.Node, b.Tenant)
-	to.gauge(busWorking, truth(b.Working))
-	to.gauge(busNodes, float64(b.Nodes))
-	to.gauge(busRecords, float64(b.Records))
-	to.gauge(busSpooled, float64(b.Spooled))
-	to.counter(busLost, b.Lost)
-	to.gauge(busSending, float64(b.Sending))
-	to.gauge(busServing, float64(b.Serving))
+func (c collector) collectCluster(to sink, b Cluster) {
+	to.gauge(clusterInfo, 1, b.Mode, c.parts.Node, b.Tenant)
+	to.gauge(clusterWorking, boolValue(b.Working))
+	to.gauge(clusterNodes, float64(b.Nodes))
+	to.gauge(clusterRecords, float64(b.Records))
+	to.gauge(clusterSpooled, float64(b.Spooled))
+	to.counter(clusterLost, b.Lost)
+	to.gauge(clusterSending, float64(b.Sending))
+	to.gauge(clusterServing, float64(b.Serving))
 }
 
-func collectSense(to told, s Poller) {
-	to.gauge(senseDevices, float64(s.Devices))
-	to.gauge(senseProbes, float64(s.Probes))
-	to.gauge(senseBacking, float64(s.BackingOff))
-	to.gauge(senseWaiting, float64(s.Waiting))
-	to.counter(senseReads, s.Reads-min(s.Failures, s.Reads), "ok") // they are not counted at one moment
-	to.counter(senseReads, s.Failures, "failed")
-	to.counter(senseSamples, s.Samples)
-	to.counter(senseDropped, s.Dropped)
-	count, buckets := uint64(0), make(map[float64]uint64)
-	for i, n := range s.LateCounts {
-		if count += n; i < len(s.LateBounds) {
-			buckets[s.LateBounds[i].Seconds()] = count
-		}
-	}
-	to <- prometheus.MustNewConstHistogram(senseLate, count, s.LateSum.Seconds(), buckets)
+func collectPoller(to sink, s Poller) {
+	to.gauge(pollerDevices, float64(s.Devices))
+	to.gauge(pollerPolls, float64(s.Polls))
+	to.gauge(pollerBackingOff, float64(s.BackingOff))
+	to.gauge(pollerWaiting, float64(s.Waiting))
+	to.counter(pollerReads, s.Reads-min(s.Failures, s.Reads), "ok") // the two are not read at the same moment
+	to.counter(pollerReads, s.Failures, "failed")
+	to.counter(pollerSamples, s.Samples)
+	to.counter(pollerDropped, s.Dropped)
+	to.histogram(pollerLate, s.Late)
 }
 
-// told is where metrics go.
-type told chan<- prometheus.Metric
+type sink chan<- prometheus.Metric
 
-func (to told) gauge(of *prometheus.Desc, value float64, labels ...string) {
+func (to sink) gauge(of *prometheus.Desc, value float64, labels ...string) {
 	to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, value, labels...)
 }
 
-func (to told) counter(of *prometheus.Desc, value uint64, labels ...string) {
+func (to sink) counter(of *prometheus.Desc, value uint64, labels ...string) {
 	to <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, float64(value), labels...)
 }
 
-func (to told) histogram(of *prometheus.Desc, t *times, labels ...string) {
-	count, sum, buckets := t.histogram()
-	to <- prometheus.MustNewConstHistogram(of, count, sum, buckets, labels...)
+func (to sink) histogram(of *prometheus.Desc, h histogram.Snapshot, labels ...string) {
+	count, buckets := uint64(0), make(map[float64]uint64, len(h.Bounds))
+	for i, n := range h.Counts {
+		if count += n; i < len(h.Bounds) {
+			buckets[h.Bounds[i].Seconds()] = count
+		}
+	}
+	to <- prometheus.MustNewConstHistogram(of, count, h.Sum.Seconds(), buckets, labels...)
 }
 
-// logger logs what goes wrong with serving metrics.
+// logger logs errors of the metrics handler.
 type logger struct{ *slog.Logger }
 
 // Println implements promhttp.Logger.
-func (l logger) Println(v ...any) { l.Warn("metrics cannot be told", "err", fmt.Sprint(v...)) }
+func (l logger) Println(v ...any) { l.Warn("serving metrics", "err", fmt.Sprint(v...)) }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -20,10 +20,11 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/histogram"
 	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
 )
 
-// everything is an Observer that has all to tell.
+// everything returns a Telemetry with all sources.
 func everything(t *testing.T) *telemetry.Telemetry {
 	t.Helper()
 	cfg := telemetry.DefaultConfig()
@@ -42,16 +43,16 @@ func everything(t *testing.T) *telemetry.Telemetry {
 			Lanes:    func() telemetry.Lanes { return telemetry.Lanes{Busy: 2, Waiting: 3} },
 			Cache:    func() telemetry.Cache { return telemetry.Cache{Hits: 4, Misses: 5, Entries: 6, Bytes: 7, Limited: 8} },
 			Sessions: func() int { return 9 },
-			Bus: func() telemetry.Cluster {
+			Cluster: func() telemetry.Cluster {
 				return telemetry.Cluster{Mode: "join", Tenant: "acme", Working: true, Nodes: 10, Records: 11, Spooled: 12, Lost: 13, Sending: 14, Serving: 15}
 			},
 			Journal: func() telemetry.Journal {
 				return telemetry.Journal{Records: 16, Failures: 17, Bytes: 18, Healthy: true}
 			},
-			Sense: func() telemetry.Poller {
+			Poller: func() telemetry.Poller {
 				return telemetry.Poller{
-					Devices: 29, Probes: 19, BackingOff: 20, Waiting: 30, Reads: 121, Failures: 21, Samples: 22, Dropped: 31,
-					LateBounds: []time.Duration{5 * time.Millisecond, time.Second}, LateCounts: []uint64{23, 24, 25}, LateSum: 26 * time.Second,
+					Devices: 29, Polls: 19, BackingOff: 20, Waiting: 30, Reads: 121, Failures: 21, Samples: 22, Dropped: 31,
+					Late: histogram.Snapshot{Bounds: []time.Duration{5 * time.Millisecond, time.Second}, Counts: []uint64{23, 24, 25}, Sum: 26 * time.Second},
 				}
 			},
 			History: func() telemetry.History {
@@ -61,8 +62,7 @@ func everything(t *testing.T) *telemetry.Telemetry {
 	})
 }
 
-// fetch is what /metrics tells: all of it, and the type and the labels of each metric, by
-// name.
+// fetch returns the text of /metrics, and the type and labels of each metric by name.
 func fetch(t *testing.T, o *telemetry.Telemetry) (text string, all map[string]string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -89,21 +89,19 @@ func fetch(t *testing.T, o *telemetry.Telemetry) (text string, all map[string]st
 	return text, all
 }
 
-// has asserts that a text has lines.
+// has checks that a text has lines.
 func has(t *testing.T, text string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		if !strings.Contains(text, "\n"+line+"\n") {
-			t.Errorf("there is no %s", line)
+			t.Errorf("missing: %s", line)
 		}
 	}
 }
 
-// TestMetrics: what is counted and what is asked for is told, in the words and the form
-// that Prometheus wants.
 func TestMetrics(t *testing.T) {
 	o := everything(t)
-	handle := newRoad(o.Meters(), func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	handle := newPipeline(o.Meters(), func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		if call.Tool == "move" {
 			return nil, ferrule.Errorf(ferrule.Unanswered, "silence")
 		}
@@ -121,49 +119,49 @@ func TestMetrics(t *testing.T) {
 	}
 	o.Synced(3 * time.Millisecond)
 	now := time.Now()
-	o.Measured(ferrule.Reading{Device: "robot", Node: "here", Poll: "room", Time: now, Batches: []ferrule.SampleBatch{
+	o.Record(ferrule.Reading{Device: "robot", Node: "here", Poll: "room", Time: now, Batches: []ferrule.SampleBatch{
 		{Signal: "temperature", Unit: "°C", Samples: []ferrule.Sample{{Time: now, Value: 20}, {Time: now, Value: 21.5}}},
 		{Signal: "silent"},
 	}})
 	text, _ := fetch(t, o)
 	has(t, text,
 		`ferrule_build_info{go="`+runtime.Version()+`",version="1.2.3"} 1`,
-		`ferrule_calls_total{act="tool",outcome="ok",role="agent"} 2`,
-		`ferrule_calls_total{act="tool",outcome="unanswered",role="agent"} 1`,
-		`ferrule_calls_total{act="tool",outcome="internal",role="gateway"} 0`,
-		`ferrule_calls_total{act="read",outcome="ok",role="agent"} 1`,
-		`ferrule_calls_total{act="tool",outcome="not_found",role="person"} 1`,
-		`ferrule_calls_total{act="other",outcome="not_found",role="other"} 1`,
+		`ferrule_calls_total{operation="tool",outcome="ok",role="agent"} 2`,
+		`ferrule_calls_total{operation="tool",outcome="unanswered",role="agent"} 1`,
+		`ferrule_calls_total{operation="tool",outcome="internal",role="gateway"} 0`,
+		`ferrule_calls_total{operation="read",outcome="ok",role="agent"} 1`,
+		`ferrule_calls_total{operation="tool",outcome="not_found",role="person"} 1`,
+		`ferrule_calls_total{operation="other",outcome="not_found",role="other"} 1`,
 		`ferrule_calls_in_flight{role="agent"} 0`,
 		`ferrule_call_duration_seconds_count{role="agent"} 4`,
 		`ferrule_call_duration_seconds_bucket{role="agent",le="+Inf"} 4`,
 		`ferrule_call_duration_seconds_count{role="other"} 1`,
 		`ferrule_device_duration_seconds_count{role="agent"} 4`,
 		`ferrule_lane_wait_seconds_count{role="person"} 0`,
-		`ferrule_devices{dialect="mcpu",medium="tcp",state="online"} 2`,
-		`ferrule_devices{dialect="",medium="serial",state="offline"} 1`,
-		`ferrule_devices_held 1`,
+		`ferrule_devices{protocol="mcpu",state="online",transport="tcp"} 2`,
+		`ferrule_devices{protocol="",state="offline",transport="serial"} 1`,
+		`ferrule_devices_pending 1`,
 		`ferrule_lanes_busy 2`, `ferrule_lanes_waiting_calls 3`,
 		`ferrule_cache_lookups_total{result="hit"} 4`, `ferrule_cache_lookups_total{result="miss"} 5`,
 		`ferrule_cache_entries 6`, `ferrule_cache_bytes 7`, `ferrule_calls_limited_total 8`, `ferrule_agent_sessions 9`,
-		`ferrule_bus_info{mode="join",node="here",tenant="acme"} 1`, `ferrule_bus_working 1`, `ferrule_bus_nodes 10`,
-		`ferrule_bus_records_waiting 11`, `ferrule_bus_events_waiting 12`, `ferrule_bus_events_lost_total 13`,
-		`ferrule_bus_calls_sending 14`, `ferrule_bus_calls_serving 15`,
+		`ferrule_cluster_info{mode="join",node="here",tenant="acme"} 1`, `ferrule_cluster_working 1`, `ferrule_cluster_nodes 10`,
+		`ferrule_cluster_records_waiting 11`, `ferrule_cluster_events_waiting 12`, `ferrule_cluster_events_lost_total 13`,
+		`ferrule_cluster_calls_sending 14`, `ferrule_cluster_calls_serving 15`,
 		`ferrule_journal_records_total 16`, `ferrule_journal_failures_total 17`, `ferrule_journal_size_bytes 18`, `ferrule_journal_healthy 1`,
 		`ferrule_journal_sync_duration_seconds_sum 0.003`, `ferrule_journal_sync_duration_seconds_bucket{le="0.0025"} 0`,
 		`ferrule_journal_sync_duration_seconds_bucket{le="0.005"} 1`, `ferrule_journal_sync_duration_seconds_count 1`,
-		`ferrule_sense_probes 19`, `ferrule_sense_probes_backing_off 20`, `ferrule_sense_reads_total{result="ok"} 100`,
-		`ferrule_sense_reads_total{result="failed"} 21`, `ferrule_sense_samples_total 22`,
-		`ferrule_sense_devices 29`, `ferrule_sense_probes_waiting 30`, `ferrule_sense_readings_dropped_total 31`,
-		`ferrule_sense_lateness_seconds_bucket{le="0.005"} 23`, `ferrule_sense_lateness_seconds_bucket{le="1"} 47`,
-		`ferrule_sense_lateness_seconds_sum 26`, `ferrule_sense_lateness_seconds_count 72`,
+		`ferrule_poller_polls 19`, `ferrule_poller_polls_backing_off 20`, `ferrule_poller_reads_total{result="ok"} 100`,
+		`ferrule_poller_reads_total{result="failed"} 21`, `ferrule_poller_samples_total 22`,
+		`ferrule_poller_devices 29`, `ferrule_poller_polls_waiting 30`, `ferrule_poller_readings_dropped_total 31`,
+		`ferrule_poller_lateness_seconds_bucket{le="0.005"} 23`, `ferrule_poller_lateness_seconds_bucket{le="1"} 47`,
+		`ferrule_poller_lateness_seconds_sum 26`, `ferrule_poller_lateness_seconds_count 72`,
 		`ferrule_history_signals 32`, `ferrule_history_samples_total 33`, `ferrule_history_samples_refused_total 34`, `ferrule_history_readings_waiting 27`, `ferrule_history_size_bytes 28`, `ferrule_history_recording 1`,
 		`ferrule_reading{device="robot",signal="temperature",unit="°C"} 21.5`,
 		`ferrule_readings_dropped_total 0`,
 		`ferrule_spans_total{result="sent"} 0`,
 	)
 	if strings.Contains(text, `signal="silent"`) || strings.Contains(text, `tool="look"`) {
-		t.Error("something is told that is not to be")
+		t.Error("unexpected metric or label")
 	}
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil || len(problems) > 0 {
@@ -171,8 +169,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestStages: of each stage the time is told that it took by itself, whatever lies in it,
-// and beside it.
+// TestStages checks that the duration of a stage does not include the stages behind it.
 func TestStages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
@@ -193,7 +190,7 @@ func TestStages(t *testing.T) {
 		handle := ferrule.Measured(m.Of(ferrule.PartPipeline), outer)
 		for range 2 {
 			if call := (&ferrule.Call{Principal: robby}); call.MeterState != nil {
-				t.Error("something is left with the call")
+				t.Error("meter state is left on the call")
 			} else {
 				handle(t.Context(), call)
 			}
@@ -208,32 +205,31 @@ func TestStages(t *testing.T) {
 	})
 }
 
-// TestPace: however many calls there are, the stages of one in a millisecond are timed,
-// and all calls are counted.
-func TestPace(t *testing.T) {
+// TestStageSampling checks that stages are timed for at most one call per millisecond,
+// while all calls are counted.
+func TestStageSampling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
-		look := looked(newRoad(o.Meters(), answer))
+		call := look(newPipeline(o.Meters(), answer))
 		for range 10 {
 			for range 50 {
-				look()
+				call()
 			}
 			time.Sleep(time.Millisecond)
 		}
 		text, _ := fetch(t, o)
-		has(t, text, `ferrule_calls_total{act="tool",outcome="ok",role="agent"} 500`, `ferrule_stage_duration_seconds_count{stage="audit"} 10`)
+		has(t, text, `ferrule_calls_total{operation="tool",outcome="ok",role="agent"} 500`, `ferrule_stage_duration_seconds_count{stage="audit"} 10`)
 	})
 }
 
-// TestReadings: a signal is told of while it is measured, and no more than there is room
-// for.
+// TestReadings checks that stale values and signals beyond the limit are left out.
 func TestReadings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := telemetry.DefaultConfig()
 		cfg.Readings = true
 		o := telemetry.New(telemetry.Parts{Config: cfg})
 		measure := func(device, signal string, value float64) {
-			o.Measured(ferrule.Reading{Device: device, Batches: []ferrule.SampleBatch{{Signal: signal, Unit: "\xff\x00", Samples: []ferrule.Sample{{Value: value}}}}})
+			o.Record(ferrule.Reading{Device: device, Batches: []ferrule.SampleBatch{{Signal: signal, Unit: "\xff\x00", Samples: []ferrule.Sample{{Value: value}}}}})
 		}
 		for i := range 10_000 {
 			measure("many", fmt.Sprint("s", i), 1)
@@ -246,30 +242,30 @@ func TestReadings(t *testing.T) {
 		}
 		n, text := count()
 		if has(t, text, `ferrule_readings_dropped_total 1`); n != 10_000 || !regexp.MustCompile(`device="many",signal="s0",unit="[^"]*"} 2\n`).MatchString(text) {
-			t.Errorf("there are %d", n)
+			t.Errorf("%d readings", n)
 		}
 		time.Sleep(5*time.Minute - time.Second)
 		measure("many", "s1", 3)
 		time.Sleep(2 * time.Second)
 		measure("late", "s", 4)
 		if n, text := count(); n != 2 || !strings.Contains(text, `device="late"`) {
-			t.Errorf("there are %d", n)
+			t.Errorf("%d readings", n)
 		}
 	})
 	o := telemetry.New(telemetry.Parts{Config: telemetry.DefaultConfig()})
-	o.Measured(ferrule.Reading{Device: "robot", Batches: []ferrule.SampleBatch{{Signal: "s", Samples: []ferrule.Sample{{Value: 1}}}}})
+	o.Record(ferrule.Reading{Device: "robot", Batches: []ferrule.SampleBatch{{Signal: "s", Samples: []ferrule.Sample{{Value: 1}}}}})
 	if text, _ := fetch(t, o); strings.Contains(text, "ferrule_reading") {
-		t.Error("readings are told that nobody asked for")
+		t.Error("readings are exposed by default")
 	}
 }
 
-// TestOff: with nothing to tell, nothing is measured.
+// TestOff checks that nothing is measured if nothing is exposed.
 func TestOff(t *testing.T) {
 	cfg := telemetry.DefaultConfig()
 	cfg.Metrics = false
 	o := telemetry.New(telemetry.Parts{Config: cfg})
 	if o.Meters() != nil || o.Handler() != nil {
-		t.Error("something is measured")
+		t.Error("calls are measured")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -283,13 +279,13 @@ func TestConfig(t *testing.T) {
 		change func(*telemetry.Config)
 		want   string
 	}{
-		"as it is":         {func(*telemetry.Config) {}, ""},
-		"a collector":      {func(c *telemetry.Config) { c.Endpoint = "https://collector.example.com/v1/traces" }, ""},
-		"readings alone":   {func(c *telemetry.Config) { c.Metrics, c.Readings = false, true }, "readings: "},
-		"too much":         {func(c *telemetry.Config) { c.Ratio = 1.1 }, "traces.ratio: "},
-		"less than none":   {func(c *telemetry.Config) { c.Ratio = -1 }, "traces.ratio: "},
-		"not a URL":        {func(c *telemetry.Config) { c.Endpoint = "127.0.0.1:4318" }, "traces.endpoint: "},
-		"a URL of another": {func(c *telemetry.Config) { c.Endpoint = "grpc://127.0.0.1:4317" }, "traces.endpoint: "},
+		"default":            {func(*telemetry.Config) {}, ""},
+		"a collector":        {func(c *telemetry.Config) { c.Endpoint = "https://collector.example.com/v1/traces" }, ""},
+		"readings alone":     {func(c *telemetry.Config) { c.Metrics, c.Readings = false, true }, "readings: "},
+		"ratio above 1":      {func(c *telemetry.Config) { c.Ratio = 1.1 }, "traces.ratio: "},
+		"negative ratio":     {func(c *telemetry.Config) { c.Ratio = -1 }, "traces.ratio: "},
+		"not a URL":          {func(c *telemetry.Config) { c.Endpoint = "127.0.0.1:4318" }, "traces.endpoint: "},
+		"unsupported scheme": {func(c *telemetry.Config) { c.Endpoint = "grpc://127.0.0.1:4317" }, "traces.endpoint: "},
 	} {
 		cfg := telemetry.DefaultConfig()
 		test.change(&cfg)
@@ -299,13 +295,12 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// told is what an Observer with all to tell exposes: the type and the labels of each
-// metric, by name.
-func told(t *testing.T) map[string]string {
+// exposedMetrics returns the type and labels of every metric by name.
+func exposedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	o := everything(t)
-	looked(newRoad(o.Meters(), answer))()
-	o.Measured(ferrule.Reading{Device: "robot", Batches: []ferrule.SampleBatch{{Signal: "s", Unit: "V", Samples: []ferrule.Sample{{Value: 1}}}}})
+	look(newPipeline(o.Meters(), answer))()
+	o.Record(ferrule.Reading{Device: "robot", Batches: []ferrule.SampleBatch{{Signal: "s", Unit: "V", Samples: []ferrule.Sample{{Value: 1}}}}})
 	_, all := fetch(t, o)
 	return all
 }

@@ -7,31 +7,31 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of what is told of readings. A value that is older would look as if it were
-// measured now.
+// Limits of the metric reading. Older values are left out, because Prometheus would
+// record them as measured now.
 const (
 	maxReadings = 10_000
 	staleAfter  = 5 * time.Minute
 )
 
-// readings is what devices measured last.
+// readings keeps the latest value of each signal.
 type readings struct {
 	mu      sync.Mutex
 	last    map[signal]measured
-	swept   time.Time // when those that are too old were last looked for
+	swept   time.Time // when stale values were last removed
 	dropped uint64
 }
 
 type signal struct{ device, name string }
 
 type measured struct {
-	value float64
-	unit  string
-	came  time.Time
+	value    float64
+	unit     string
+	received time.Time
 }
 
-// Measured takes in a reading, if readings are told. It does not block.
-func (o *Telemetry) Measured(r ferrule.Reading) {
+// Record keeps the latest values of a reading, if they are exposed. It does not block.
+func (o *Telemetry) Record(r ferrule.Reading) {
 	if o.parts.Config.Readings {
 		o.readings.take(r, time.Now())
 	}
@@ -57,7 +57,7 @@ func (r *readings) take(reading ferrule.Reading, now time.Time) {
 	}
 }
 
-// room tells whether there is room for one more. It is called with mu held.
+// room reports whether another signal fits. It is called with mu held.
 func (r *readings) room(now time.Time) bool {
 	if len(r.last) >= maxReadings && now.Sub(r.swept) > staleAfter/10 {
 		r.sweep(now)
@@ -65,23 +65,23 @@ func (r *readings) room(now time.Time) bool {
 	return len(r.last) < maxReadings
 }
 
-// sweep forgets what is too old. It is called with mu held.
+// sweep removes stale values. It is called with mu held.
 func (r *readings) sweep(now time.Time) {
 	r.swept = now
 	for key, m := range r.last {
-		if now.Sub(m.came) > staleAfter {
+		if now.Sub(m.received) > staleAfter {
 			delete(r.last, key)
 		}
 	}
 }
 
-// each tells of all that are not too old, and returns how many there was no room for.
-func (r *readings) each(tell func(s signal, m measured)) (dropped uint64) {
+// each calls fn with every value that is not stale, and returns how many did not fit.
+func (r *readings) each(fn func(s signal, m measured)) (dropped uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sweep(time.Now())
 	for key, m := range r.last {
-		tell(key, m)
+		fn(key, m)
 	}
 	return r.dropped
 }

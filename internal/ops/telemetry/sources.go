@@ -1,81 +1,76 @@
 package telemetry
 
 import (
-	"time"
-
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/histogram"
 )
 
-// Sources are asked when metrics are fetched. What is nil is not told of.
+// Sources return the counters of other parts of the gateway. They are called on each
+// scrape; those that are nil are skipped.
 type Sources struct {
 	// Devices calls fn with every device of this node.
 	Devices func(fn func(dev *ferrule.Device))
 	Lanes   func() Lanes
 	Cache   func() Cache
-	// Sessions is how many agents are connected.
+	// Sessions returns the number of connected agents.
 	Sessions func() int
-	Bus      func() Cluster
+	Cluster  func() Cluster
 	Journal  func() Journal
-	Sense    func() Poller
+	Poller   func() Poller
 	History  func() History
 }
 
-// Lanes is what the ways into devices are like now.
+// Lanes describes the queues of devices.
 type Lanes struct {
-	Busy    int // devices that are at a call
-	Waiting int // calls that wait for one
+	Busy    int // devices serving a call
+	Waiting int // calls waiting for a device
 }
 
-// Cache is what the road counts.
+// Cache has the counters of the pipeline.
 type Cache struct {
 	Hits, Misses   uint64
 	Entries, Bytes int
-	// Limited counts the calls of those who called too much.
-	Limited uint64
+	Limited        uint64 // calls refused by the rate limit
 }
 
-// Bus is how this node stands to others.
+// Cluster has the counters of this node's part in the cluster.
 type Cluster struct {
 	Mode, Tenant string
 	Working      bool
-	Nodes        int    // others that live
-	Records      int    // of own devices that have yet to be written
-	Spooled      int    // events that wait to be kept
-	Lost         uint64 // events that there was no room for
-	Sending      int    // calls to other nodes that are under way
-	Serving      int    // calls of other nodes that are
+	Nodes        int    // other nodes that are alive
+	Records      int    // device records that have yet to be written
+	Spooled      int    // events waiting to be stored
+	Lost         uint64 // events dropped because the queue was full
+	Sending      int    // calls to other nodes in progress
+	Serving      int    // calls from other nodes in progress
 }
 
-// Journal is what the journal counts.
+// Journal has the counters of the journal.
 type Journal struct {
 	Records, Failures uint64
 	Bytes             int64
 	Healthy           bool
 }
 
-// Sense is what is counted about readings that the gateway takes by itself.
+// Poller has the counters of the poller.
 type Poller struct {
-	Devices    int // that are asked
-	Probes     int // with which they are asked in turn
-	BackingOff int // of them, for devices that struggle
-	Waiting    int // of them, that are due
+	Devices    int // that are polled
+	Polls      int // that are active
+	BackingOff int // polls that run less often because they failed
+	Waiting    int // polls that are due
 	Reads      uint64
 	Failures   uint64
 	Samples    uint64
-	Dropped    uint64 // readings that there was no room for
-	// Late is how much later than planned reads were: how many were no later than each
-	// bound, and later than the one before it; the last, how many were later than all.
-	LateBounds []time.Duration
-	LateCounts []uint64
-	LateSum    time.Duration
+	Dropped    uint64             // readings dropped because the queue was full
+	Late       histogram.Snapshot // how late polls started
 }
 
-// History is how what was measured is kept.
+// History has the counters of the history.
 type History struct {
 	Signals   int
-	Samples   uint64 // that were written
-	Refused   uint64 // of more signals than are kept
-	Behind    uint64 // readings that wait to be written
+	Samples   uint64 // written
+	Refused   uint64 // of signals beyond the limit
+	Behind    uint64 // readings waiting to be written
 	Bytes     int64
 	Recording bool
 }

@@ -1,18 +1,18 @@
-// Package telemetry tells what becomes of calls, and how the gateway is: as metrics
-// that Prometheus fetches, and as traces in the words of OpenTelemetry.
+// Package telemetry measures calls and the state of the gateway. It serves metrics to
+// Prometheus and exports traces to an OpenTelemetry collector.
 //
-//	front ─▶ road ─▶ stage ─▶ … ─▶ fleet ─▶ lane, device     the way of a call
-//	  │        │       │             │  └──▶ node ─▶ serve ─▶ lane, device
-//	  ▼        ▼       ▼             ▼                        each has its Meter:
-//	  counts and times in memory ◀───┴── journal, dock, bus, … tell theirs when asked
-//	  │                 │
-//	  │                 └─▶ GET /metrics
-//	  └ spans, of the calls that are followed ─▶ a queue ─▶ a collector
+//	agent ─▶ pipeline ─▶ stage ─▶ … ─▶ fleet ─▶ lane, device    the path of a call
+//	  │         │          │            │  └──▶ node ─▶ serve ─▶ lane, device
+//	  ▼         ▼          ▼            ▼                        each part has a Meter
+//	  counters and histograms ◀─────────┴── journal, dock, cluster, … on each scrape
+//	  │                    │
+//	  │                    └─▶ GET /metrics
+//	  └─ spans of traced calls ─▶ queue ─▶ collector
 //
-// The other rooms know of neither: each takes its Meters, in the words of the root, and
-// tells what it counts. Nothing here stands in the way of a call: what is counted takes
-// a few atomic additions, and spans that nobody takes in time are dropped, and counted.
-// Neither arguments nor answers are told to anybody.
+// Other packages know neither Prometheus nor OpenTelemetry: they take [ferrule.Meters]
+// and return counters. A call never waits for telemetry. Counting takes a few atomic
+// additions; spans that do not fit into the queue are dropped and counted. Arguments
+// and results are never exported.
 package telemetry
 
 import (
@@ -24,81 +24,84 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/histogram"
 )
 
-// Config is what can be set about what is told.
+// Config selects what is measured and exported.
 type Config struct {
-	// Metrics are counted, and can be fetched.
+	// Metrics enables GET /metrics.
 	Metrics bool
-	// Readings are among them: what devices measured last.
+	// Readings adds the latest measured values of devices to the metrics.
 	Readings bool
 	// Endpoint is the URL of a collector that takes OTLP over HTTP; empty for no traces.
 	Endpoint string
-	// Ratio is how many of the calls are followed that nobody has said anything about,
+	// Ratio is the share of calls that are traced if their caller does not decide,
 	// from 0 to 1.
 	Ratio float64
 }
 
-// DefaultConfig is to count, and to send nothing to anybody.
+// DefaultConfig enables metrics and exports no traces.
 func DefaultConfig() Config { return Config{Metrics: true, Ratio: 1} }
 
-// Check tells what is wrong with the config.
+// Check returns the first problem of the config.
 func (c Config) Check() error {
 	if c.Readings && !c.Metrics {
-		return errors.New("readings: they are among the metrics, which are switched off")
+		return errors.New("readings: needs metrics: true")
 	}
 	if !(c.Ratio >= 0 && c.Ratio <= 1) {
-		return fmt.Errorf("traces.ratio: want from 0 to 1, got %v", c.Ratio)
+		return fmt.Errorf("traces.ratio: must be from 0 to 1, got %v", c.Ratio)
 	}
 	if c.Endpoint == "" {
 		return nil
 	}
 	if u, err := url.Parse(c.Endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return errors.New("traces.endpoint: want a URL such as http://127.0.0.1:4318/v1/traces")
+		return errors.New("traces.endpoint: must be a URL such as http://127.0.0.1:4318/v1/traces")
 	}
 	return nil
 }
 
-// Parts is what an Observer is made of.
+// Parts are what New needs.
 type Parts struct {
 	Config Config
-	// Node and Version are this gateway's.
+	// Node and Version describe this gateway.
 	Node, Version string
-	// Sources tell what they count when somebody wants to know.
-	Sources Sources
-	Log     *slog.Logger
+	Sources       Sources
+	Log           *slog.Logger
 }
 
-// Observer measures the way of calls, and tells what it has measured.
+// Telemetry measures calls and exposes metrics and traces.
 type Telemetry struct {
-	parts Parts
-	began time.Time // its clock counts from here
+	parts   Parts
+	started time.Time // origin of its clock
 
-	calls    outcomes
-	inFlight inFlight
-	pace     pace
-	whole    byRole
-	waits    byRole
-	takes    byRole
-	away     times // calls to other nodes
-	served   times // and of them
-	syncs    times // of the journal
-	stages   []*stage
-	readings readings
+	calls       outcomes
+	inFlight    inFlight
+	sampler     sampler
+	callTimes   byRole
+	laneWaits   byRole
+	deviceTimes byRole
+	toNodes     *histogram.Histogram // calls to other nodes
+	fromNodes   *histogram.Histogram // calls from other nodes
+	syncs       *histogram.Histogram // of the journal
+	stages      []*stageMeter
+	readings    readings
 
-	traces *traces // nil if there are none
+	traces *traces // nil without an endpoint
 }
 
-// New makes an Observer. It sends nothing until Run runs.
+// New returns a Telemetry. It exports nothing until Run is called.
 func New(p Parts) *Telemetry {
-	o := &Telemetry{parts: p, began: time.Now()}
+	o := &Telemetry{
+		parts: p, started: time.Now(), callTimes: newByRole(), laneWaits: newByRole(), deviceTimes: newByRole(),
+		toNodes: newDurations(), fromNodes: newDurations(), syncs: newDurations(),
+	}
 	if p.Config.Endpoint != "" {
 		o.traces = newTraces(p)
 	}
 	return o
 }
 
-// Run sends traces until ctx ends, and then what is left.
+// Run exports traces until ctx ends, then flushes the queue.
 func (o *Telemetry) Run(ctx context.Context) error {
 	if o.traces != nil {
 		o.traces.run(ctx)
@@ -107,8 +110,8 @@ func (o *Telemetry) Run(ctx context.Context) error {
 	return nil
 }
 
-// Meters are those of the parts of the way; nil if nothing is observed. It is asked for
-// before calls are made.
+// Meters returns the Meters for all parts of a call's path, or nil if nothing is
+// measured. It must be called before the first call.
 func (o *Telemetry) Meters() ferrule.Meters {
 	if !o.parts.Config.Metrics && o.traces == nil {
 		return nil
@@ -116,23 +119,23 @@ func (o *Telemetry) Meters() ferrule.Meters {
 	return o.meter
 }
 
-// The fronts by which calls come in.
+// The places where calls enter the gateway.
 const (
-	FrontAgent   = "agent"   // agents over HTTP, and at endpoints
-	FrontStdio   = "stdio"   // the agent that started this process
-	FrontControl = "control" // commands, and agents that other processes serve
+	EntryAgent   = "agent"   // agents over HTTP and at voice endpoints
+	EntryStdio   = "stdio"   // the agent that started this process
+	EntryControl = "control" // the command line, and agents served by other processes
 )
 
-// Entrance has calls that come in by a front begin their way there.
-func (o *Telemetry) Entrance(front string, next ferrule.Handler) ferrule.Handler {
+// Entry wraps a handler so that traces of calls start there.
+func (o *Telemetry) Entry(name string, next ferrule.Handler) ferrule.Handler {
 	if o.traces == nil {
 		return next
 	}
-	return ferrule.Measured(&entrance{o.part(front)}, next)
+	return ferrule.Measured(&entryMeter{o.part(name)}, next)
 }
 
-// Synced takes in how long the disk took for records of the journal.
-func (o *Telemetry) Synced(took time.Duration) { o.syncs.add(took) }
+// Synced records how long the disk took to sync the journal.
+func (o *Telemetry) Synced(took time.Duration) { o.syncs.Add(took) }
 
-// now is the time of the Observer's clock, which costs less than the time of day.
-func (o *Telemetry) now() time.Duration { return time.Since(o.began) }
+// now returns the time since the start; a monotonic clock is cheaper than wall time.
+func (o *Telemetry) now() time.Duration { return time.Since(o.started) }

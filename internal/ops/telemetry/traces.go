@@ -13,16 +13,16 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// traces makes the spans of calls that are followed, and sends them.
+// traces creates the spans of traced calls, and exports them.
 type traces struct {
-	*sender
+	*exporter
 	tracer trace.Tracer
 }
 
 func newTraces(p Parts) *traces {
-	t := &traces{sender: newSender(p.Config.Endpoint, p.Log)}
+	t := &traces{exporter: newExporter(p.Config.Endpoint, p.Log)}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(t.sender),
+		sdktrace.WithSpanProcessor(t.exporter),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(p.Config.Ratio))),
 		sdktrace.WithResource(resource.NewSchemaless(
 			attribute.String("service.name", "ferrule"),
@@ -34,15 +34,15 @@ func newTraces(p Parts) *traces {
 	return t
 }
 
-// begin begins the span of a part, in that of the context.
+// begin starts the span of a part, below the span in ctx.
 func (t *traces) begin(ctx context.Context, name string) (context.Context, trace.Span) {
 	return t.tracer.Start(ctx, name, trace.WithSpanKind(kindOf(name)))
 }
 
-// kindOf tells of a part whether a call comes to it from outside, or leaves by it.
+// kindOf returns server for parts where a call enters, and client where it leaves.
 func kindOf(name string) trace.SpanKind {
 	switch name {
-	case FrontAgent, FrontStdio, FrontControl, ferrule.PartServe:
+	case EntryAgent, EntryStdio, EntryControl, ferrule.PartServe:
 		return trace.SpanKindServer
 	case ferrule.PartNode, ferrule.PartDevice:
 		return trace.SpanKindClient
@@ -50,8 +50,8 @@ func kindOf(name string) trace.SpanKind {
 	return trace.SpanKindInternal
 }
 
-// end ends a span, with what is known of its call by then. What was said, by whomever,
-// is not told: neither arguments, nor answers, nor the text of an error.
+// end ends a span with attributes of its call. Arguments, results and error messages
+// are never exported.
 func (t *traces) end(s trace.Span, name string, call *ferrule.Call, err error) {
 	if err != nil {
 		code := outcome(err)
@@ -59,11 +59,11 @@ func (t *traces) end(s trace.Span, name string, call *ferrule.Call, err error) {
 		s.SetAttributes(attribute.String("error.type", code))
 	}
 	switch name {
-	case FrontAgent, FrontStdio, FrontControl, ferrule.PartPipeline, ferrule.PartServe:
-		s.SetAttributes(about(call)...)
+	case EntryAgent, EntryStdio, EntryControl, ferrule.PartPipeline, ferrule.PartServe:
+		s.SetAttributes(attributes(call)...)
 	case ferrule.PartDevice:
 		if dev := call.Target.Device; dev != nil {
-			s.SetAttributes(attribute.String("ferrule.device.id", dev.ID), attribute.String("ferrule.device.medium", dev.Transport), attribute.String("ferrule.device.dialect", dev.Protocol))
+			s.SetAttributes(attribute.String("ferrule.device.id", dev.ID), attribute.String("ferrule.device.transport", dev.Transport), attribute.String("ferrule.device.protocol", dev.Protocol))
 		}
 	case ferrule.PartNode:
 		if dev := call.Target.Device; dev != nil && dev.Node != "" {
@@ -73,13 +73,13 @@ func (t *traces) end(s trace.Span, name string, call *ferrule.Call, err error) {
 	s.End()
 }
 
-// about is what is told of a call.
-func about(call *ferrule.Call) []attribute.KeyValue {
+// attributes describes a call.
+func attributes(call *ferrule.Call) []attribute.KeyValue {
 	word := func(text string) string { return ferrule.Clean(text, ferrule.MaxWord) }
 	all := []attribute.KeyValue{
 		attribute.String("ferrule.call.id", word(call.ID)),
-		attribute.String("ferrule.call.role", roles[roleOf(call.Principal.Role)]),
-		attribute.String("ferrule.call.act", acts[actIndex(call.Operation)]),
+		attribute.String("ferrule.call.role", roles[roleIndex(call.Principal.Role)]),
+		attribute.String("ferrule.call.operation", operations[operationIndex(call.Operation)]),
 		attribute.String("ferrule.device.id", word(call.Device)),
 	}
 	if call.Operation == ferrule.CallTool {
@@ -88,7 +88,7 @@ func about(call *ferrule.Call) []attribute.KeyValue {
 	return all
 }
 
-// remote is the span that a text names; one that is not valid if it names none.
+// remote parses a traceparent. The result is invalid if the text is.
 func remote(text string) trace.SpanContext {
 	if text = ferrule.Traceparent(text); text == "" {
 		return trace.SpanContext{}
@@ -102,7 +102,7 @@ func remote(text string) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.TraceFlags(flags[0]) & trace.FlagsSampled, Remote: true})
 }
 
-// traceparent names the span of a context.
+// traceparent returns the header value for the span in ctx.
 func traceparent(ctx context.Context) string {
 	s := trace.SpanContextFromContext(ctx)
 	return "00-" + s.TraceID().String() + "-" + s.SpanID().String() + "-" + s.TraceFlags().String()

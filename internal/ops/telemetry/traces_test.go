@@ -22,15 +22,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
 )
 
-// collector takes OTLP over HTTP, as far as the protocol asks of one. The real one is
-// asked in cmd/ferrule.
+// collector receives OTLP over HTTP. TestTrace uses the real OpenTelemetry Collector.
 type collector struct {
 	*httptest.Server
 	mu     sync.Mutex
-	answer func() (status int, body []byte) // takes them if nil
+	answer func() (status int, body []byte) // nil: accept
 	spans  []*tracepb.Span
 	tries  int
-	about  string // its resource
+	about  string // attributes of the resource
 }
 
 func startCollector(t *testing.T) *collector {
@@ -66,8 +65,8 @@ func startCollector(t *testing.T) *collector {
 	return c
 }
 
-// following is an Observer that follows calls, and how it is ended.
-func following(t *testing.T, endpoint string, ratio float64, log io.Writer) (o *telemetry.Telemetry, end func()) {
+// startTelemetry runs a Telemetry that traces calls, until end is called.
+func startTelemetry(t *testing.T, endpoint string, ratio float64, log io.Writer) (o *telemetry.Telemetry, end func()) {
 	t.Helper()
 	cfg := telemetry.DefaultConfig()
 	cfg.Endpoint, cfg.Ratio = endpoint, ratio
@@ -85,7 +84,7 @@ func following(t *testing.T, endpoint string, ratio float64, log io.Writer) (o *
 	return o, end
 }
 
-// tree draws spans, each below its parent, with what is told of it.
+// tree draws spans, each below its parent, with their attributes.
 func tree(spans []*tracepb.Span, parent []byte, depth int) (out string) {
 	for _, s := range spans {
 		if !bytes.Equal(s.ParentSpanId, parent) {
@@ -108,12 +107,12 @@ func tree(spans []*tracepb.Span, parent []byte, depth int) (out string) {
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// TestTraces: a call is a tree of spans, from its front to its device, below the span that
-// its caller names. Nothing is told of what was said.
+// TestTraces checks the tree of spans of a call, below the span that its caller names.
+// Arguments and error messages are not exported.
 func TestTraces(t *testing.T) {
 	c := startCollector(t)
-	o, end := following(t, c.URL, 0, t.Output())
-	handle := o.Entrance(telemetry.FrontAgent, newRoad(o.Meters(), func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+	o, end := startTelemetry(t, c.URL, 0, t.Output())
+	handle := o.Entry(telemetry.EntryAgent, newPipeline(o.Meters(), func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 		return nil, ferrule.Errorf(ferrule.Failed, "secret: it is stuck at 7")
 	}))
 	handle(t.Context(), &ferrule.Call{ID: "c-1", Parent: parent, Principal: robby, Device: "robot", Tool: "move", Args: []byte(`{"to":"secret"}`)})
@@ -122,20 +121,20 @@ func TestTraces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const about = " ferrule.call.id=c-1 ferrule.call.role=agent ferrule.call.act=tool ferrule.device.id=robot gen_ai.tool.name=move error"
-	want := "agent server error.type=failed" + about + "\n road error.type=failed" + about + "\n"
+	const about = " ferrule.call.id=c-1 ferrule.call.role=agent ferrule.call.operation=tool ferrule.device.id=robot gen_ai.tool.name=move error"
+	want := "agent server error.type=failed" + about + "\n pipeline error.type=failed" + about + "\n"
 	indent := "  "
 	for _, stage := range []string{"audit", "resolve", "validate", "authorize", "approve", "cache", "limit", "deadline", "intent", "fleet"} {
 		want += indent + stage + " error.type=failed error\n"
 		indent += " "
 	}
-	want += indent + "lane\n" + indent + "device client error.type=failed ferrule.device.id=robot ferrule.device.medium=tcp ferrule.device.dialect=mcpu error\n"
+	want += indent + "lane\n" + indent + "device client error.type=failed ferrule.device.id=robot ferrule.device.transport=tcp ferrule.device.protocol=mcpu error\n"
 	if got := tree(c.spans, root, 0); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	for _, s := range c.spans {
 		if hex.EncodeToString(s.TraceId) != parent[3:35] {
-			t.Errorf("%s is of trace %x", s.Name, s.TraceId)
+			t.Errorf("%s belongs to trace %x", s.Name, s.TraceId)
 		}
 		if strings.Contains(s.String(), "secret") || s.EndTimeUnixNano < s.StartTimeUnixNano {
 			t.Errorf("got %v", s)
@@ -143,15 +142,15 @@ func TestTraces(t *testing.T) {
 	}
 	for _, word := range []string{"service.name", "ferrule", "service.version", "1.2.3", "service.instance.id", "here"} {
 		if !strings.Contains(c.about, word) {
-			t.Errorf("%s is not told: %s", word, c.about)
+			t.Errorf("%s is missing in %s", word, c.about)
 		}
 	}
 	text, _ := fetch(t, o)
 	has(t, text, fmt.Sprintf(`ferrule_spans_total{result="sent"} %d`, len(c.spans)), `ferrule_spans_total{result="failed"} 0`)
 }
 
-// TestSampling: calls are followed as their caller says, else by the ratio; and what is
-// no span is nothing that a caller says.
+// TestSampling checks that the caller decides whether a call is traced, else the ratio.
+// An invalid traceparent is ignored.
 func TestSampling(t *testing.T) {
 	const calls = 400
 	for name, test := range map[string]struct {
@@ -168,12 +167,12 @@ func TestSampling(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := startCollector(t)
-			o, end := following(t, c.URL, test.ratio, t.Output())
-			handle := o.Entrance(telemetry.FrontControl, newRoad(o.Meters(), answer))
+			o, end := startTelemetry(t, c.URL, test.ratio, t.Output())
+			handle := o.Entry(telemetry.EntryControl, newPipeline(o.Meters(), answer))
 			for range calls {
 				call := &ferrule.Call{Parent: test.parent, Principal: robby, Device: "robot", Tool: "look"}
 				if handle(t.Context(), call); call.MeterState != nil {
-					t.Fatal("something is left with the call")
+					t.Fatal("meter state is left on the call")
 				}
 			}
 			end()
@@ -182,31 +181,31 @@ func TestSampling(t *testing.T) {
 				each[s.Name]++
 			}
 			if n := each["control"]; n < test.min || n > test.max || each["device"] != n || each["intent"] != n {
-				t.Errorf("of %d calls, %d are followed, and %v", calls, n, each)
+				t.Errorf("of %d calls, %d were traced; spans: %v", calls, n, each)
 			}
 		})
 	}
 }
 
-// TestNodes: a call goes on at the node that it is sent to, in one trace, if it is
-// followed. A call that the gateway makes for another is a part of that one.
+// TestNodes checks that a trace continues on the node that serves the call, and that a
+// call made by a built-in tool belongs to the trace of its caller.
 func TestNodes(t *testing.T) {
 	c := startCollector(t)
-	here, endHere := following(t, c.URL, 1, t.Output())
-	there, endThere := following(t, c.URL, 1, t.Output())
-	serve := ferrule.Measured(there.Meters().Of(ferrule.PartServe), newRoad(there.Meters(), answer))
+	here, endHere := startTelemetry(t, c.URL, 1, t.Output())
+	there, endThere := startTelemetry(t, c.URL, 1, t.Output())
+	serve := ferrule.Measured(there.Meters().Of(ferrule.PartServe), newPipeline(there.Meters(), answer))
 	var sent []string
 	way := ferrule.Measured(here.Meters().Of(ferrule.PartNode), func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		sent = append(sent, call.Parent)
-		return serve(t.Context(), &ferrule.Call{Parent: call.Parent, Device: "robot", Tool: "look"}) // as the bus rebuilds it
+		return serve(t.Context(), &ferrule.Call{Parent: call.Parent, Device: "robot", Tool: "look"}) // as the cluster decodes it
 	})
-	inner := newRoad(here.Meters(), way)
-	outer := newRoad(here.Meters(), func(ctx context.Context, _ *ferrule.Call) (*ferrule.Result, error) {
+	inner := newPipeline(here.Meters(), way)
+	outer := newPipeline(here.Meters(), func(ctx context.Context, _ *ferrule.Call) (*ferrule.Result, error) {
 		return inner(ctx, &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"})
 	})
-	handle := here.Entrance(telemetry.FrontStdio, outer)
+	handle := here.Entry(telemetry.EntryStdio, outer)
 	handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"})
-	inner(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"}) // from nowhere, so it is not followed
+	inner(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"}) // it did not pass an entry, so it is not traced
 	endHere()
 	endThere()
 	path := func(s *tracepb.Span) (out string) {
@@ -223,31 +222,31 @@ func TestNodes(t *testing.T) {
 		return out
 	}
 	const stages = "audit resolve validate authorize approve cache limit deadline intent fleet "
-	want := "stdio road " + stages + "device road " + stages + "device node serve road " + stages + "device "
+	want := "stdio pipeline " + stages + "device pipeline " + stages + "device node serve pipeline " + stages + "device "
 	found := 0
 	for _, s := range c.spans {
 		if s.Name == "device" && path(s) == want {
 			found++
 		}
 		if !strings.HasPrefix(path(s), "stdio ") {
-			t.Errorf("%s is not below the front", path(s))
+			t.Errorf("%s is not below the entry", path(s))
 		}
 	}
 	if found != 1 || len(sent) != 2 || ferrule.Traceparent(sent[0]) == "" || sent[1] != "" {
-		t.Errorf("%d spans are where they should be; sent was %q", found, sent)
+		t.Errorf("%d spans with the expected path; sent traceparents: %q", found, sent)
 	}
 }
 
-// TestCollectorAway: what comes while the collector is away is sent when it is there, and
-// said once. What it refuses is not sent again; and nobody waits for it in the end.
-func TestCollectorAway(t *testing.T) {
+// TestCollectorUnreachable checks that spans are kept and sent when the collector is back,
+// that rejected spans are not sent again, and that shutdown does not wait for it.
+func TestCollectorUnreachable(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
 	c.answer = func() (int, []byte) { return http.StatusServiceUnavailable, nil }
 	var log bytes.Buffer
-	o, end := following(t, c.URL+"/", 1, &log)
+	o, end := startTelemetry(t, c.URL+"/", 1, &log)
 	look := func() {
-		handle := o.Entrance(telemetry.FrontControl, newRoad(o.Meters(), answer))
+		handle := o.Entry(telemetry.EntryControl, newPipeline(o.Meters(), answer))
 		handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"})
 	}
 	tried := func(times int) {
@@ -258,7 +257,7 @@ func TestCollectorAway(t *testing.T) {
 			c.mu.Unlock()
 			if enough || time.Now().After(until) {
 				if !enough {
-					t.Fatal("it is not tried again")
+					t.Fatal("no retry")
 				}
 				return
 			}
@@ -290,37 +289,37 @@ func TestCollectorAway(t *testing.T) {
 	look()
 	end()
 	if len(c.spans) != 2*each {
-		t.Errorf("%d spans came", len(c.spans))
+		t.Errorf("collector received %d spans", len(c.spans))
 	}
 	text, _ := fetch(t, o)
 	has(t, text, fmt.Sprintf(`ferrule_spans_total{result="sent"} %d`, 2*each-3), fmt.Sprintf(`ferrule_spans_total{result="failed"} %d`, 2*each+3))
-	if said := log.String(); strings.Count(said, "traces are not taken") != 2 || strings.Count(said, "traces are sent again") != 1 {
-		t.Errorf("it said\n%s", said)
+	if said := log.String(); strings.Count(said, "traces: cannot send") != 2 || strings.Count(said, "traces: sending again") != 1 {
+		t.Errorf("log:\n%s", said)
 	}
 }
 
-// TestTooManySpans: calls are not held up by a collector that takes nothing.
+// TestTooManySpans checks that calls do not wait for a collector that hangs.
 func TestTooManySpans(t *testing.T) {
 	t.Parallel()
 	stuck := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-stuck }))
 	defer server.Close()
 	defer close(stuck)
-	o, end := following(t, server.URL, 1, io.Discard)
-	handle := o.Entrance(telemetry.FrontControl, newRoad(o.Meters(), answer))
+	o, end := startTelemetry(t, server.URL, 1, io.Discard)
+	handle := o.Entry(telemetry.EntryControl, newPipeline(o.Meters(), answer))
 	start := time.Now()
 	for range 2000 {
 		handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"})
 	}
 	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("2,000 calls took %v", took)
 	}
 	text, all := fetch(t, o)
 	if all["ferrule_spans_total"] == "" || strings.Contains(text, `ferrule_spans_total{result="dropped"} 0`) {
-		t.Error("nothing is dropped")
+		t.Error("no span was dropped")
 	}
 	start = time.Now()
 	if end(); time.Since(start) > 5*time.Second {
-		t.Errorf("it took %v to end", time.Since(start))
+		t.Errorf("shutdown took %v", time.Since(start))
 	}
 }

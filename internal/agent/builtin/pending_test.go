@@ -19,8 +19,7 @@ type noJournal struct{}
 
 func (noJournal) Append(ferrule.Entry, bool) error { return nil }
 
-// gateway is all that an agent's call goes through, with three boards of which one
-// is held.
+// gateway is the path of an agent's call, with three boards, one of them pending.
 func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 	t.Helper()
 	c = catalog.New(catalog.DefaultConfig())
@@ -29,7 +28,7 @@ func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 	road = pipeline.New(pipeline.Parts{
 		Config: pipeline.DefaultConfig(), Journal: noJournal{}, Fleet: f, End: f.Handle, Log: slog.New(slog.DiscardHandler),
 	}).Handle
-	b := box(t, builtin.ListDevices(f), builtin.DescribeDevice(f), builtin.DeviceState(f), builtin.FindDevices(c), builtin.FindTools(c),
+	b := newSet(t, builtin.ListDevices(f), builtin.DescribeDevice(f), builtin.DeviceState(f), builtin.FindDevices(c), builtin.FindTools(c),
 		builtin.DescribeTool(c), builtin.CallMany(road), builtin.Status("1", func() builtin.StatusOutput {
 			n := c.Counts()
 			_, shape := c.List()
@@ -52,9 +51,8 @@ func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 	return road, c
 }
 
-// TestHeldDevices: to an agent a device that is held is not there; status counts
-// it.
-func TestHeldDevices(t *testing.T) {
+// TestPendingDevices checks that agents cannot see a pending device, except in counts.
+func TestPendingDevices(t *testing.T) {
 	road, c := gateway(t)
 	for _, test := range []struct{ name, args, want string }{
 		{"gateway__list_devices", `{}`, `"total":2`},

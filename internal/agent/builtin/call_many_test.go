@@ -17,7 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// many is the arguments of call_many for n devices, d0 and so on.
+// many returns the arguments of call_many for n devices, d0 and so on.
 func many(n int, more string) string {
 	var ids []string
 	for i := range n {
@@ -30,7 +30,7 @@ func TestCallMany(t *testing.T) {
 	for _, test := range []struct {
 		more string
 		want int64 // at the same time
-	}{{"", 8}, {`,"at_once":1`, 1}, {`,"at_once":3`, 3}, {`,"at_once":32`, 32}, {`,"at_once":100`, 32}, {`,"at_once":-5`, 8}} {
+	}{{"", 8}, {`,"parallel":1`, 1}, {`,"parallel":3`, 3}, {`,"parallel":32`, 32}, {`,"parallel":100`, 32}, {`,"parallel":-5`, 8}} {
 		synctest.Test(t, func(t *testing.T) {
 			var now, most atomic.Int64
 			road := func(_ context.Context, c *ferrule.Call) (*ferrule.Result, error) {
@@ -41,7 +41,7 @@ func TestCallMany(t *testing.T) {
 				time.Sleep(time.Duration(len(c.Device)*7%5) * time.Second) // they end in another order
 				return &ferrule.Result{Value: json.RawMessage(fmt.Sprintf(`{"device":%q,"tool":%q,"args":%s,"by":%q}`, c.Device, c.Tool, c.Args, c.Principal.Name))}, nil
 			}
-			b := box(t, builtin.CallMany(road))
+			b := newSet(t, builtin.CallMany(road))
 			var told []ferrule.Progress
 			result, err := b.Handle(t.Context(), &ferrule.Call{
 				Principal: ferrule.Principal{Role: ferrule.Agent, Name: "robby"}, Tool: "call_many",
@@ -77,16 +77,16 @@ func TestCallMany(t *testing.T) {
 }
 
 func TestCallManyIsRefused(t *testing.T) {
-	b := box(t, builtin.CallMany(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+	b := newSet(t, builtin.CallMany(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 		t.Error("a device was called")
 		return &ferrule.Result{}, nil
 	}))
 	for _, test := range []struct{ args, want string }{
-		{`{"tool":"look","devices":[]}`, "devices: want 1 to 200, got 0"},
-		{`{"tool":"look","devices":null}`, "devices: want 1 to 200, got 0"},
-		{many(201, ""), "devices: want 1 to 200, got 201"},
-		{`{"tool":"look","devices":["a","b","a"]}`, `devices: "a" is given twice`},
-		{`{"tool":"look","devices":["a","gateway"]}`, "devices: gateway is no device"},
+		{`{"tool":"look","devices":[]}`, "devices: must be 1 to 200, got 0"},
+		{`{"tool":"look","devices":null}`, "devices: must be 1 to 200, got 0"},
+		{many(201, ""), "devices: must be 1 to 200, got 201"},
+		{`{"tool":"look","devices":["a","b","a"]}`, `devices: duplicate ID "a"`},
+		{`{"tool":"look","devices":["a","gateway"]}`, "devices: gateway is not a device"},
 	} {
 		var out builtin.CallManyOutput
 		err := call(t, b, ferrule.Agent, "call_many", test.args, &out)
@@ -106,9 +106,9 @@ func TestCallManyIsRefused(t *testing.T) {
 	}
 }
 
-// TestCallManyOutcomes: what one device does, or says, hides no other.
+// TestCallManyOutcomes checks that a failing device does not hide the others.
 func TestCallManyOutcomes(t *testing.T) {
-	b := box(t, builtin.CallMany(func(_ context.Context, c *ferrule.Call) (*ferrule.Result, error) {
+	b := newSet(t, builtin.CallMany(func(_ context.Context, c *ferrule.Call) (*ferrule.Result, error) {
 		if string(c.Args) != "{}" {
 			t.Errorf("called with %s", c.Args)
 		}
@@ -146,7 +146,7 @@ func TestCallManyOutcomes(t *testing.T) {
 		"mute unanswered: It may have run.",
 		"bug internal: It may have run.",
 		"odd no JSON",
-		"eye a picture\n(image of 9 bytes: call the tool on this device alone to have it)",
+		"eye a picture\n(image of 9 bytes; call the tool on this device alone to get it)",
 		"z [1]",
 	}
 	if !slices.Equal(got, want) || out.Succeeded != 4 || out.Failed != 3 {
@@ -154,13 +154,12 @@ func TestCallManyOutcomes(t *testing.T) {
 	}
 }
 
-// TestCallManyIsCancelled: those that were called say what is known of them, and
-// no other is called.
+// TestCallManyIsCancelled checks that no further device is called after cancellation.
 func TestCallManyIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var called []string
-		b := box(t, builtin.CallMany(func(ctx context.Context, c *ferrule.Call) (*ferrule.Result, error) {
+		b := newSet(t, builtin.CallMany(func(ctx context.Context, c *ferrule.Call) (*ferrule.Result, error) {
 			mu.Lock()
 			called = append(called, c.Device)
 			mu.Unlock()
@@ -173,7 +172,7 @@ func TestCallManyIsCancelled(t *testing.T) {
 		}))
 		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 		defer cancel()
-		result, err := b.Handle(ctx, &ferrule.Call{Tool: "call_many", Args: json.RawMessage(many(10, `,"at_once":2`))})
+		result, err := b.Handle(ctx, &ferrule.Call{Tool: "call_many", Args: json.RawMessage(many(10, `,"parallel":2`))})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// recording is a catalog of a gateway that keeps what is measured.
+// recording returns a catalog of a gateway with a history.
 func recording(budget int) *catalog.Catalog {
 	c := catalog.New(catalog.Config{Budget: budget})
 	_, m := gateway()
@@ -16,9 +16,9 @@ func recording(budget int) *catalog.Catalog {
 	return c
 }
 
-// TestPast: the tools that tell what was measured stand in the list while something is,
-// as far as the list stays short, and are found otherwise.
-func TestPast(t *testing.T) {
+// TestMeasureTools checks that tools for measured values are listed while there are any,
+// and can be searched otherwise.
+func TestMeasureTools(t *testing.T) {
 	c := recording(6)
 	lamp := manifest("lamp", "on", "off")
 	c.Put(online("lamp", lamp), lamp)
