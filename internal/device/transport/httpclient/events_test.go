@@ -12,13 +12,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// newStream is a stream of a device that sends this.
-func newStream(body io.Reader, limit int) *stream {
+// newStream returns the stream of a device that sends body.
+func newStream(body io.Reader, limit int) *eventStream {
 	cfg := DefaultConfig()
 	cfg.Message = limit
-	return &stream{
+	return &eventStream{
 		link: newLink(&cfg, "board", endpoint{}, ""), body: io.NopCloser(body),
-		release: func() {}, why: func(err error) error { return err },
+		release: func() {}, reason: func(err error) error { return err },
 	}
 }
 
@@ -33,7 +33,7 @@ func (e endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestStreamRate: a device that floods is read slowly, be its events long or short.
+// TestStreamRate: a flooding device is read slowly, with long and with short events.
 func TestStreamRate(t *testing.T) {
 	for name, text := range map[string]string{"long": "data: " + strings.Repeat("x", 1000) + "\n\n", "short": ":\n\n"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -54,8 +54,8 @@ func TestStreamRate(t *testing.T) {
 	}
 }
 
-// FuzzStream: what a device sends comes through as it is, up to an event that is too
-// long, and never more of one is kept.
+// FuzzStream: the body passes through unchanged up to an event that is too long, and
+// no more than the limit is buffered.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte("event: message\ndata: {}\n\n: keep\r\n\r\ndata: x\r\rid: 1"), 3)
 	f.Add(bytes.Repeat([]byte("x"), 100), 7)
@@ -88,13 +88,13 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// FuzzKeptFor: whatever a device says of its connections is a time or none.
-func FuzzKeptFor(f *testing.F) {
+// FuzzKeepAliveTimeout: every Keep-Alive header gives a bounded timeout or none.
+func FuzzKeepAliveTimeout(f *testing.F) {
 	for _, header := range []string{"timeout=5, max=1000", "max=2,Timeout=30", "timeout=-1", "timeout=99999999999999999999", "timeout", ""} {
 		f.Add(header)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
-		if kept := keptFor(header); kept != 0 && (kept < time.Second || kept >= (1<<20)*time.Second) {
+		if kept := keepAliveTimeout(header); kept != 0 && (kept < time.Second || kept >= (1<<20)*time.Second) {
 			t.Errorf("%q: %v", header, kept)
 		}
 	})

@@ -1,4 +1,4 @@
-package httpclient
+package mdns
 
 import (
 	"os"
@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// TestApart: on a machine with several networks, what comes is read once, and not by each
-// of the sockets.
-func TestApart(t *testing.T) {
-	const mark = "FERRULE_TEST_APART"
+// TestBindTo: on a machine with several networks, a packet is read once and not by
+// every socket. The test runs itself again in a network namespace.
+func TestBindTo(t *testing.T) {
+	const mark = "FERRULE_TEST_BIND"
 	if os.Getenv(mark) == "" {
-		says := t.Skipf
+		skip := t.Skipf
 		if os.Getenv("CI") != "" {
-			says = t.Fatalf
+			skip = t.Fatalf
 		}
 		if _, err := exec.LookPath("ip"); err != nil {
-			says("networks of its own need ip: apt-get install iproute2")
+			skip("needs the ip command: apt-get install iproute2")
 		}
-		cmd := exec.Command("/proc/self/exe", "-test.run", "^TestApart$", "-test.v")
+		cmd := exec.Command("/proc/self/exe", "-test.run", "^TestBindTo$", "-test.v")
 		cmd.Env = append(os.Environ(), mark+"=1")
 		cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 		if err := cmd.Start(); err != nil {
-			says("networks of its own need the right to make a namespace: %v", err)
+			skip("cannot create a network namespace: %v", err)
 		}
 		if err := cmd.Wait(); err != nil {
-			t.Error("it failed in the namespace: ", err)
+			t.Error("the test failed in the namespace: ", err)
 		}
 		return
 	}
@@ -47,21 +47,21 @@ func TestApart(t *testing.T) {
 			t.Fatalf("ip %s: %v: %s", line, err, out)
 		}
 	}
-	var heard atomic.Int64
-	s := newSockets(func([]byte, string) { heard.Add(1) })
+	var received atomic.Int64
+	s := newSockets(func([]byte, string) { received.Add(1) })
 	defer s.close()
 	if _, err := s.refresh(); err != nil || len(s.open) != 4 {
 		t.Fatalf("%d sockets, %v", len(s.open), err)
 	}
 	for end := time.Now().Add(10 * time.Second); ; {
-		heard.Store(0)
-		s.send([]byte("hello")) // it is heard on this machine, too
+		received.Store(0)
+		s.send([]byte("hello")) // this machine receives it, too
 		time.Sleep(200 * time.Millisecond)
-		switch n := heard.Load(); {
+		switch n := received.Load(); {
 		case n == int64(len(s.open)):
 			return
-		case n > int64(len(s.open)) || time.Now().After(end): // a network takes a moment to come up
-			t.Fatalf("%d messages were sent, and %d heard", len(s.open), n)
+		case n > int64(len(s.open)) || time.Now().After(end): // a network needs a moment to come up
+			t.Fatalf("%d messages sent, %d received", len(s.open), n)
 		}
 	}
 }

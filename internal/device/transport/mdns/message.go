@@ -1,4 +1,4 @@
-package httpclient
+package mdns
 
 import (
 	"encoding/binary"
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// name is a name of DNS as it stands in a message: each label after its length,
-// without the end. Labels are any bytes, and dots and spaces among them.
+// name is a DNS name in message form: each label follows its length, without the
+// final zero. Labels hold any bytes, including dots and spaces.
 type name string
 
 func makeName(labels ...string) name {
@@ -21,7 +21,8 @@ func makeName(labels ...string) name {
 	return name(n.String())
 }
 
-// key is the same for names that are. Lengths are below the letters.
+// key returns the name in lower case, for comparison. Length bytes are smaller than
+// any letter and stay as they are.
 func (n name) key() name {
 	key := []byte(n)
 	for i, b := range key {
@@ -32,7 +33,7 @@ func (n name) key() name {
 	return name(key)
 }
 
-// first is the first label, and the rest.
+// first splits off the first label.
 func (n name) first() (label string, rest name) {
 	if n == "" {
 		return "", ""
@@ -41,7 +42,17 @@ func (n name) first() (label string, rest name) {
 	return string(n[1:end]), n[end:]
 }
 
-// The types of records that matter here.
+// text returns the labels joined by dots.
+func (n name) text() string {
+	var labels []string
+	for n != "" {
+		label, rest := n.first()
+		labels, n = append(labels, label), rest
+	}
+	return strings.Join(labels, ".")
+}
+
+// The record types that discovery uses.
 const (
 	typeA    = 1
 	typePTR  = 12
@@ -50,11 +61,11 @@ const (
 	typeSRV  = 33
 )
 
-// record is one of the records in a message of mDNS.
+// record is one resource record of a message.
 type record struct {
 	name name
 	kind uint16
-	// flush tells that it is in place of older ones with its name and type.
+	// flush reports that it replaces older records of its name and type.
 	flush  bool
 	ttl    time.Duration
 	target name // of a PTR or SRV
@@ -63,18 +74,18 @@ type record struct {
 	addr   netip.Addr
 }
 
-// What a message is held to.
+// The limits of a message.
 const (
-	maxPacket  = 9000 // as the protocol has it
+	maxPacket  = 9000 // from RFC 6762
 	maxRecords = 256
 	maxName    = 255
-	maxJumps   = 16 // in one name; a few are usual
+	maxJumps   = 16 // compression pointers in one name; a few are usual
 )
 
-var errMessage = errors.New("no answer of mDNS")
+var errMessage = errors.New("not an mDNS response")
 
-// decode reads the records of an answer that matter here. A question is errMessage,
-// too: nobody is answered here.
+// decode returns the records of a response that discovery uses. For a query it
+// returns errMessage: this package answers none.
 func decode(packet []byte) ([]record, error) {
 	if len(packet) < 12 || len(packet) > maxPacket {
 		return nil, errMessage
@@ -105,8 +116,8 @@ func decode(packet []byte) ([]record, error) {
 	return records, nil
 }
 
-// readRecord reads one record, and tells where the next begins. A record that does
-// not matter here has no kind.
+// readRecord returns the record at an offset, and the offset of the next one. A record
+// that discovery does not use has no kind.
 func readRecord(packet []byte, at int) (r record, next int, err error) {
 	owner, at, err := readName(packet, at)
 	if err != nil || at+10 > len(packet) {
@@ -128,7 +139,7 @@ func readRecord(packet []byte, at int) (r record, next int, err error) {
 	data := packet[at:next]
 	switch {
 	case kind == typeA && size == 4, kind == typeAAAA && size == 16:
-		r.addr, _ = netip.AddrFromSlice(data) // it has the length
+		r.addr, _ = netip.AddrFromSlice(data) // the length was checked
 	case kind == typePTR:
 		r.target, _, err = readName(packet[:next], at)
 	case kind == typeSRV && size > 6:
@@ -142,7 +153,7 @@ func readRecord(packet []byte, at int) (r record, next int, err error) {
 	return r, next, err
 }
 
-// readText reads strings, each after its length.
+// readText returns the strings of a TXT record. Each follows its length.
 func readText(data []byte) ([]string, error) {
 	var text []string
 	for len(data) > 0 {
@@ -156,9 +167,9 @@ func readText(data []byte) ([]string, error) {
 	return text, nil
 }
 
-// readName reads a name, and tells where it ends. Parts of it may stand earlier in
-// the message. Each such jump goes back, and there are few, so that a message costs no
-// more than its length.
+// readName returns the name at an offset, and the offset after it. A compression
+// pointer continues the name earlier in the message. Each must point backwards and
+// their number is limited, so the cost of a message is linear in its length.
 func readName(packet []byte, at int) (n name, next int, err error) {
 	var all []byte
 	jumps := 0
@@ -193,16 +204,16 @@ func readName(packet []byte, at int) (n name, next int, err error) {
 	}
 }
 
-// question asks for the records of a name that have a type.
+// question asks for the records of one type of a name.
 type question struct {
 	name name
 	kind uint16
 }
 
-// maxQuery is the length of a message that passes every network in one piece.
+// maxQuery is a message length that needs no fragmentation on any network.
 const maxQuery = 1200
 
-// encode makes messages of questions.
+// encode packs questions into as few query messages as possible.
 func encode(questions []question) (packets [][]byte) {
 	var packet []byte
 	for _, q := range questions {

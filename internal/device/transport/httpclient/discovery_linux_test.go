@@ -17,23 +17,23 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/lan"
 )
 
-// What announcements are held to.
+// The limits that discovery must keep.
 const (
 	seenWithin = 3 * time.Second
 	goneWithin = 2 * time.Second
-	avahiTTL   = 2 * time.Minute // of what avahi tells of a host
+	avahiTTL   = 2 * time.Minute // of the host records that avahi sends
 )
 
-// TestAvahi: devices that a real avahi announces are seen, by each of twenty who
-// look; one that comes later is seen soon, and gone soon after its goodbye. What was
-// found can be reached.
+// TestAvahi: devices that a real avahi announces are seen by each of twenty watchers.
+// A device that appears later is seen soon, and gone soon after its goodbye.
+// Discovered devices can be reached.
 func TestAvahi(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
 		return
 	}
 	l := lan.New(t, "10.77.0")
-	l.IP("link set near down") // the network comes later than the gateway
+	l.IP("link set near down") // the network comes up after the gateway
 	w := watch(t)
 	time.Sleep(time.Second)
 	l.IP("link set near up")
@@ -53,17 +53,17 @@ func TestAvahi(t *testing.T) {
 	began := time.Now()
 	later := l.Publish("later", "8765")
 	w.until(seenWithin, one, two, "mdns:later@rig.local")
-	t.Logf("what avahi-publish announces was seen %v after its start", time.Since(began).Round(time.Millisecond))
+	t.Logf("avahi-publish: seen %v after its start", time.Since(began).Round(time.Millisecond))
 	began = time.Now()
 	later.Process.Signal(syscall.SIGTERM)
 	w.until(goneWithin, one, two)
-	t.Logf("it was gone %v after its goodbye", time.Since(began).Round(time.Millisecond))
+	t.Logf("gone %v after its goodbye", time.Since(began).Round(time.Millisecond))
 
 	w.reach(one, "http://10.77.0.2:8765/one")
 	w.reach(two, "http://10.77.0.2:8765/two")
 }
 
-// TestAvahiIPv6: the same where there are but link-local addresses of IPv6.
+// TestAvahiIPv6: discovery works with only link-local IPv6 addresses.
 func TestAvahiIPv6(t *testing.T) {
 	t.Parallel()
 	if !inNamespace(t) {
@@ -78,12 +78,12 @@ func TestAvahiIPv6(t *testing.T) {
 	w.reach("mdns:six@rig.local", "http://[fe80::2%25near]:8765/six")
 }
 
-// TestAvahiPowerCut: a host that loses power says no goodbye. What it announced is
-// there until its time has passed, and no longer.
+// TestAvahiPowerCut: a host that loses power says no goodbye. Its services stay until
+// their TTL has passed, and no longer.
 func TestAvahiPowerCut(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("it takes as long as an announcement lasts")
+		t.Skip("takes as long as the TTL of an announcement")
 	}
 	if !inNamespace(t) {
 		return
@@ -98,10 +98,10 @@ func TestAvahiPowerCut(t *testing.T) {
 	time.Sleep(10 * time.Second)
 	w.until(0, "mdns:cut@rig.local")
 	w.until(time.Until(began.Add(avahiTTL + time.Second)))
-	t.Logf("it was gone %v after the power was cut", time.Since(began).Round(time.Second))
+	t.Logf("gone %v after the power cut", time.Since(began).Round(time.Second))
 }
 
-// watched is what a connector sees.
+// watched holds the latest sightings of a connector.
 type watched struct {
 	t   *testing.T
 	end func()
@@ -110,7 +110,7 @@ type watched struct {
 	all []transport.Sighting
 }
 
-// watch looks for devices until the test ends, or end is called.
+// watch discovers devices until the test ends or end is called.
 func watch(t *testing.T) *watched {
 	cfg := httpclient.DefaultConfig()
 	cfg.Browse = true
@@ -137,25 +137,25 @@ func watch(t *testing.T) *watched {
 	return w
 }
 
-// sees are the addresses of what is there.
-func (w *watched) sees() map[string]transport.Sighting {
+// sightings returns the sightings by address.
+func (w *watched) sightings() map[string]transport.Sighting {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := make(map[string]transport.Sighting)
 	for _, s := range w.all {
 		if s.Adopted || s.Shy == "" || s.Transport != "http" {
-			w.t.Errorf("it was merely found: %+v", s)
+			w.t.Errorf("a discovered device is trusted: %+v", s)
 		}
 		seen[s.Address] = s
 	}
 	return seen
 }
 
-// until waits until just these are there.
+// until waits until exactly these addresses are sighted.
 func (w *watched) until(limit time.Duration, addresses ...string) {
 	w.t.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
-		seen := w.sees()
+		seen := w.sightings()
 		missing := len(seen) != len(addresses)
 		for _, a := range addresses {
 			if _, ok := seen[a]; !ok {
@@ -166,32 +166,32 @@ func (w *watched) until(limit time.Duration, addresses ...string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("after %v there are %v, want %q", limit, seen, addresses)
+			w.t.Fatalf("after %v: got %v, want %q", limit, seen, addresses)
 		}
 	}
 }
 
-// reach posts to a device that is there.
+// reach posts to a sighted device.
 func (w *watched) reach(address, want string) {
 	w.t.Helper()
-	link, err := w.sees()[address].Open(w.t.Context())
+	link, err := w.sightings()[address].Open(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer link.Close()
-	url, carrier := link.(transport.HTTP).HTTP()
+	url, tripper := link.(transport.HTTP).HTTP()
 	if url != want {
 		w.t.Errorf("the URL is %s, want %s", url, want)
 	}
-	if _, got, err := post(&http.Client{Transport: carrier}, url, "hello"); got != "hello" || err != nil {
+	if _, got, err := post(&http.Client{Transport: tripper}, url, "hello"); got != "hello" || err != nil {
 		w.t.Errorf("%s answers %q, %v", url, got, err)
 	}
 }
 
-// serveMark is in the environment of what runs on the far host.
+// serveMark is set in the environment of the process on the far host.
 const serveMark = "FERRULE_TEST_SERVE"
 
-// serve starts a server on the far host, which sends back what is posted.
+// serve starts an echo server on the far host.
 func serve(t *testing.T, l *lan.LAN) {
 	t.Helper()
 	self, err := os.Executable()
@@ -201,19 +201,19 @@ func serve(t *testing.T, l *lan.LAN) {
 	l.Start("=== RUN", "env", serveMark+"=1", self, "-test.run", "^TestServe$", "-test.v")
 }
 
-// TestServe is that server.
+// TestServe is the echo server.
 func TestServe(t *testing.T) {
 	if os.Getenv(serveMark) == "" {
-		t.Skip("the other tests run this on another host")
+		t.Skip("other tests run this on the far host")
 	}
 	http.ListenAndServe(":8765", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }))
 }
 
-// namespaceMark is in the environment of a test that was run again in a namespace.
+// namespaceMark is set in the environment of a test that runs in a namespace.
 const namespaceMark = "FERRULE_TEST_NAMESPACE"
 
-// inNamespace runs the test again in a process with mounts and a network of its own,
-// and tells whether this is that process.
+// inNamespace runs the test again in a process with its own mount and network
+// namespaces, and reports whether this is that process.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(namespaceMark) != "" {
@@ -230,14 +230,14 @@ func inNamespace(t *testing.T) bool {
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
 	if err := cmd.Start(); err != nil {
-		says := t.Skipf
+		skip := t.Skipf
 		if os.Getenv("CI") != "" {
-			says = t.Fatalf
+			skip = t.Fatalf
 		}
-		says("a network of its own needs the right to make a namespace: %v", err)
+		skip("cannot create a network namespace: %v", err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Error("it failed in the namespace: ", err)
+		t.Error("the test failed in the namespace: ", err)
 	}
 	return false
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
 )
 
-// keeper is a device that says how long it keeps connections open.
+// keeper is a device that can announce how long it keeps connections open.
 type keeper struct {
 	*httptest.Server
 	mu          sync.Mutex
 	connections int
 	open        int
 	requests    int
-	closing     int // requests that ask for the connection to be closed
+	closing     int // requests with Connection: close
 }
 
 func newKeeper(t *testing.T, answer http.HandlerFunc) *keeper {
@@ -55,7 +55,7 @@ func newKeeper(t *testing.T, answer http.HandlerFunc) *keeper {
 	return k
 }
 
-// until waits until so many connections are open.
+// until waits for a number of open connections.
 func (k *keeper) until(t *testing.T, open int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -71,13 +71,13 @@ func (k *keeper) until(t *testing.T, open int) {
 	}
 }
 
-// inJSON answers at once.
+// inJSON responds at once.
 func inJSON(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	io.WriteString(w, "{}")
 }
 
-// inStream answers with an event, and ends the stream a moment later.
+// inStream responds with an event and ends the stream a moment later.
 func inStream(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	io.WriteString(w, "data: {}\n\n")
@@ -85,16 +85,16 @@ func inStream(w http.ResponseWriter, _ *http.Request) {
 	time.Sleep(5 * time.Millisecond)
 }
 
-// saying has an answer say how long connections are kept open.
-func saying(header string, answer http.HandlerFunc) http.HandlerFunc {
+// withKeepAlive adds a Keep-Alive header to a response.
+func withKeepAlive(header string, answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Keep-Alive", header)
 		answer(w, r)
 	}
 }
 
-// postOne posts something, reads as much of the answer as it needs, is gone then, and waits
-// until the rest has come.
+// postOne posts, reads the first line of the response, cancels the request, and waits
+// for the rest to arrive.
 func postOne(t *testing.T, client *http.Client, url string, alone bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -117,20 +117,20 @@ func postOne(t *testing.T, client *http.Client, url string, alone bool) {
 	time.Sleep(20 * time.Millisecond)
 }
 
-// TestKeep: connections are used again only where a device says that it keeps them open, and
-// only by requests that do not want one of their own.
-func TestKeep(t *testing.T) {
+// TestKeepAlive: connections are reused only if a device announces that it keeps them
+// open, and only by requests without Close.
+func TestKeepAlive(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer http.HandlerFunc
 		shared bool
 	}{
-		"says nothing":        {inJSON, false},
-		"says it":             {saying("timeout=5, max=1000", inJSON), true},
-		"says it in a stream": {saying("timeout=120", inStream), true},
-		"not for long":        {saying("timeout=4", inJSON), false},
-		"for too long":        {saying("timeout=99999999999999999999", inJSON), false},
-		"something else":      {saying("max=100", inStream), false},
-		"says it, and does not": {saying("timeout=60", func(w http.ResponseWriter, r *http.Request) {
+		"no header":                {inJSON, false},
+		"a header":                 {withKeepAlive("timeout=5, max=1000", inJSON), true},
+		"a header before a stream": {withKeepAlive("timeout=120", inStream), true},
+		"too short":                {withKeepAlive("timeout=4", inJSON), false},
+		"too long":                 {withKeepAlive("timeout=99999999999999999999", inJSON), false},
+		"no timeout":               {withKeepAlive("max=100", inStream), false},
+		"a header, but it closes": {withKeepAlive("timeout=60", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Connection", "close")
 			inJSON(w, r)
 		}), false},
@@ -138,7 +138,7 @@ func TestKeep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := newKeeper(t, test.answer)
 			link, url, client := open(t, httpclient.Device{URL: k.URL})
-			postOne(t, client, url, false) // nothing is known yet
+			postOne(t, client, url, false) // the header is not known yet
 			k.until(t, 0)
 			for range 25 {
 				postOne(t, client, url, false)
@@ -150,15 +150,15 @@ func TestKeep(t *testing.T) {
 			k.mu.Lock()
 			connections, closing, requests := k.connections, k.closing, k.requests
 			k.mu.Unlock()
-			least, most, alone := 30, 30, 30
-			if test.shared { // the first knows nothing, three want one of their own, and the others share, if the last has come to its end
-				least, most, alone = 5, 9, 4
+			low, high, alone := 30, 30, 30
+			if test.shared { // the first and the three with Close have one each; the others share, if the last one was drained in time
+				low, high, alone = 5, 9, 4
 			}
-			if connections < least || connections > most || requests != 30 {
-				t.Errorf("%d requests on %d connections, want %d to %d", requests, connections, least, most)
+			if connections < low || connections > high || requests != 30 {
+				t.Errorf("%d requests on %d connections, want %d to %d", requests, connections, low, high)
 			}
 			if test.shared && closing != alone {
-				t.Errorf("%d requests ask for their connection to be closed, want %d", closing, alone)
+				t.Errorf("%d requests with Connection: close, want %d", closing, alone)
 			}
 			link.Close()
 			k.until(t, 0)
@@ -166,24 +166,25 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestKeepEnds: a connection that nothing is sent on ends by itself, soon.
-func TestKeepEnds(t *testing.T) {
-	k := newKeeper(t, saying("timeout=60", inStream))
+// TestIdleConnection: an idle connection is closed soon.
+func TestIdleConnection(t *testing.T) {
+	k := newKeeper(t, withKeepAlive("timeout=60", inStream))
 	_, url, client := open(t, httpclient.Device{URL: k.URL})
 	postOne(t, client, url, false)
 	k.until(t, 0)
-	postOne(t, client, url, false) // it is kept
+	postOne(t, client, url, false) // kept open
 	began := time.Now()
 	k.until(t, 0)
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("closed after %v", took)
 	}
 }
 
-// TestKeepCancelled: who goes away ends the connection at once, which tells the device.
-func TestKeepCancelled(t *testing.T) {
+// TestKeepAliveCanceled: canceling a request closes its connection at once, so the
+// device notices.
+func TestKeepAliveCanceled(t *testing.T) {
 	gone := make(chan time.Time, 1)
-	k := newKeeper(t, saying("timeout=60", func(w http.ResponseWriter, r *http.Request) {
+	k := newKeeper(t, withKeepAlive("timeout=60", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.RawQuery == "" {
 			inJSON(w, r)
 			return
@@ -209,13 +210,13 @@ func TestKeepCancelled(t *testing.T) {
 	cancel()
 	resp.Body.Close()
 	if took := (<-gone).Sub(left); took > 500*time.Millisecond {
-		t.Errorf("the device was told after %v", took)
+		t.Errorf("the device noticed after %v", took)
 	}
 }
 
-// TestKeepBroken: a device that says it, and ends connections all the same, is sent nothing
-// twice.
-func TestKeepBroken(t *testing.T) {
+// TestKeepAliveBroken: a device that announces keep-alive but closes connections gets
+// no request twice.
+func TestKeepAliveBroken(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +246,7 @@ func TestKeepBroken(t *testing.T) {
 		postOne(t, client, url, false)
 	}
 	failed := 0
-	for range 100 { // without a pause: some meet a connection that is about to end
+	for range 100 { // without a pause: some meet a connection that is just closing
 		resp, err := client.Post(url, "application/json", strings.NewReader("{}"))
 		if err != nil {
 			failed++
@@ -256,6 +257,6 @@ func TestKeepBroken(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if requests > 110 || requests < 110-failed {
-		t.Errorf("%d requests arrived of 110, and %d failed", requests, failed)
+		t.Errorf("%d of 110 requests arrived, and %d failed", requests, failed)
 	}
 }

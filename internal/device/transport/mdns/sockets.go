@@ -1,4 +1,4 @@
-package httpclient
+package mdns
 
 import (
 	"errors"
@@ -9,50 +9,49 @@ import (
 	"time"
 )
 
-// groups are where mDNS is spoken.
+// groups are the multicast groups of mDNS, by network.
 var groups = map[string]*net.UDPAddr{
 	"udp4": {IP: net.IPv4(224, 0, 0, 251), Port: 5353},
 	"udp6": {IP: net.ParseIP("ff02::fb"), Port: 5353},
 }
 
-// maxSockets bounds how many there are, on a machine with very many networks.
+// maxSockets bounds the sockets of a machine with very many networks.
 const maxSockets = 64
 
-// maxPackets is how many messages are read from a socket in pace. Whoever sends more
-// is not listened to.
+// A socket reads at most maxPackets messages per pace; the kernel drops the rest.
 const (
 	maxPackets = 200
 	pace       = 100 * time.Millisecond
 )
 
-// sockets listen on every network of the machine. Networks come and go, so they are
-// looked at again and again.
+// sockets listens on every network of the machine. Networks come and go, so refresh
+// is called every few seconds.
 type sockets struct {
-	take func(packet []byte, zone string)
+	receive func(packet []byte, zone string)
 
-	open    map[where]*net.UDPConn
+	open    map[socketKey]*net.UDPConn
 	reading sync.WaitGroup
 
 	mu     sync.Mutex
 	onLink []netip.Prefix // the networks that the machine is on
 }
 
-// where a socket listens. On an interface that has other addresses than before, what
-// it sends would come from an address that is not there any more.
-type where struct{ network, name, addresses string }
+// socketKey identifies a socket. It includes the addresses of the interface: after
+// they change, an old socket would send from an address that is gone.
+type socketKey struct{ network, name, addresses string }
 
-func newSockets(take func(packet []byte, zone string)) *sockets {
-	return &sockets{take: take, open: make(map[where]*net.UDPConn)}
+func newSockets(receive func(packet []byte, zone string)) *sockets {
+	return &sockets{receive: receive, open: make(map[socketKey]*net.UDPConn)}
 }
 
-// refresh listens where it does not yet, and tells whether there is such a place. The
-// error says why nothing can be listened to at all.
+// refresh opens and closes sockets to match the networks, and reports whether it
+// opened any. It returns an error only if no network can be listened on.
 func (s *sockets) refresh() (more bool, err error) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return false, err
 	}
-	there := make(map[where]bool)
+	there := make(map[socketKey]bool)
 	onLink := []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}
 	var failed error
 	for _, i := range all {
@@ -60,7 +59,7 @@ func (s *sockets) refresh() (more bool, err error) {
 			continue
 		}
 		for network, prefixes := range networksOf(i) {
-			at := where{network, fmt.Sprint(i.Name, i.Index), fmt.Sprint(prefixes)}
+			at := socketKey{network, fmt.Sprint(i.Name, i.Index), fmt.Sprint(prefixes)}
 			onLink = append(onLink, prefixes...)
 			if there[at] = true; s.open[at] != nil || len(s.open) >= maxSockets {
 				continue
@@ -90,9 +89,9 @@ func (s *sockets) refresh() (more bool, err error) {
 	return more, failed
 }
 
-// networksOf are the addresses of an interface, by the protocol.
+// networksOf returns the addresses of an interface, by network.
 func networksOf(i net.Interface) map[string][]netip.Prefix {
-	addrs, _ := i.Addrs() // it may have gone
+	addrs, _ := i.Addrs() // the interface may be gone
 	networks := make(map[string][]netip.Prefix)
 	for _, a := range addrs {
 		prefix, err := netip.ParsePrefix(a.String())
@@ -108,8 +107,8 @@ func networksOf(i net.Interface) map[string][]netip.Prefix {
 	return networks
 }
 
-// listen joins the group on an interface. What is sent is also heard on this machine,
-// where devices may be, too.
+// listen joins the multicast group on an interface. Queries also reach this machine,
+// because devices may run on it.
 func listen(network string, i *net.Interface) (*net.UDPConn, error) {
 	conn, err := net.ListenMulticastUDP(network, i, groups[network])
 	if err != nil {
@@ -118,8 +117,8 @@ func listen(network string, i *net.Interface) (*net.UDPConn, error) {
 	raw, err := conn.SyscallConn()
 	if err == nil {
 		err = raw.Control(func(fd uintptr) {
-			loopback(fd, network)
-			apart(fd, i.Name)
+			setMulticast(fd, network)
+			bindTo(fd, i.Name)
 		})
 	}
 	if err != nil {
@@ -138,8 +137,8 @@ func (s *sockets) read(conn *net.UDPConn) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err == nil && from.Port() == 5353 && s.near(from.Addr()) {
-			s.take(packet[:n], from.Addr().Zone())
+		if err == nil && from.Port() == 5353 && s.isLocal(from.Addr()) {
+			s.receive(packet[:n], from.Addr().Zone())
 		}
 		if count++; count < maxPackets {
 			continue
@@ -149,9 +148,9 @@ func (s *sockets) read(conn *net.UDPConn) {
 	}
 }
 
-// near tells whether an address is on a network of this machine: what came from
-// farther away was not multicast.
-func (s *sockets) near(addr netip.Addr) bool {
+// isLocal reports whether an address is on a network of this machine. A packet from
+// anywhere else was not multicast.
+func (s *sockets) isLocal(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +162,8 @@ func (s *sockets) near(addr netip.Addr) bool {
 	return false
 }
 
-// send sends a message on every network. One that is going away does not matter.
+// send sends a message on every network. Errors are ignored: a network may just be
+// going away.
 func (s *sockets) send(packet []byte) {
 	for at, conn := range s.open {
 		conn.SetWriteDeadline(time.Now().Add(time.Second))
@@ -171,7 +171,7 @@ func (s *sockets) send(packet []byte) {
 	}
 }
 
-// close ends all, and waits for it.
+// close closes all sockets and waits for their readers.
 func (s *sockets) close() {
 	for _, conn := range s.open {
 		conn.Close()

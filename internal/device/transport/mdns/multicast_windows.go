@@ -1,10 +1,10 @@
-package httpclient
+package mdns
 
 import "syscall"
 
-// loopback has what a socket sends heard on this machine, and on the whole link. It
-// works without, only less well.
-func loopback(fd uintptr, network string) {
+// setMulticast lets this machine and the whole link receive what a socket sends.
+// Errors are ignored: discovery works without it, only less well.
+func setMulticast(fd uintptr, network string) {
 	if network == "udp4" {
 		syscall.SetsockoptInt(syscall.Handle(fd), syscall.IPPROTO_IP, syscall.IP_MULTICAST_LOOP, 1)
 		syscall.SetsockoptInt(syscall.Handle(fd), syscall.IPPROTO_IP, syscall.IP_MULTICAST_TTL, 255)
