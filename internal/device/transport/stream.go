@@ -16,7 +16,7 @@ import (
 // Stream is the Link of a medium that carries lines over a stream of bytes: a
 // socket, a serial port. One Message is one line.
 type Stream struct {
-	Tap
+	Tracer
 	conn   Conn
 	info   Info
 	lines  *Lines
@@ -42,16 +42,16 @@ func (s *Stream) Recv(ctx context.Context) (Message, error) {
 	line, err := s.next(ctx)
 	if err == nil {
 		m := Message{Data: line}
-		s.Saw(In, m, "")
+		s.Trace(In, m, "")
 		return m, nil
 	}
 	if errors.Is(err, ErrTooLong) {
 		s.Note("dropped: " + err.Error())
 		return Message{}, err
 	}
-	err = s.broken(ctx, err)
+	err = s.reason(ctx, err)
 	if rest := s.lines.Rest(); len(rest) > 0 && ctx.Err() == nil {
-		s.Saw(In, Message{Data: rest}, "broke off without a line end")
+		s.Trace(In, Message{Data: rest}, "broke off without a line end")
 	}
 	return Message{}, err
 }
@@ -59,7 +59,7 @@ func (s *Stream) Recv(ctx context.Context) (Message, error) {
 // next reads a line until ctx ends, if it can end.
 func (s *Stream) next(ctx context.Context) ([]byte, error) {
 	if ctx.Done() != nil {
-		defer during(ctx, s.conn.SetReadDeadline)()
+		defer interruptOn(ctx, s.conn.SetReadDeadline)()
 	}
 	return s.lines.Next()
 }
@@ -76,14 +76,14 @@ func (s *Stream) Send(ctx context.Context, m Message) error {
 		return fmt.Errorf("%w: %w", ErrUnsent, err)
 	}
 	s.out = append(append(s.out[:0], m.Data...), '\n')
-	s.conn.SetWriteDeadline(sendLimit(ctx)) // fails only on a closed conn, and then Write does
-	s.Saw(Out, m, "")                       // before the answer can be seen
+	s.conn.SetWriteDeadline(sendDeadline(ctx)) // fails only on a closed conn, and then Write does
+	s.Trace(Out, m, "")                        // before the answer can be seen
 	n, err := s.conn.Write(s.out)
 	if err == nil {
 		return nil
 	}
-	if err = s.broken(ctx, err); errors.Is(err, os.ErrDeadlineExceeded) {
-		err = errStuck
+	if err = s.reason(ctx, err); errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errNotReading
 	}
 	s.Note(fmt.Sprintf("of this, %d bytes were sent: %v", n, err))
 	if n == 0 {
@@ -97,11 +97,11 @@ func (s *Stream) Send(ctx context.Context, m Message) error {
 // by then does not read.
 const maxSend = 5 * time.Second
 
-var errStuck = errors.New("the device does not read")
+var errNotReading = errors.New("the device does not read")
 
 // sendLimit is when a Send that begins now must end. Setting a deadline is cheap;
 // watching for ctx to be cancelled is not, and a line is short.
-func sendLimit(ctx context.Context) time.Time {
+func sendDeadline(ctx context.Context) time.Time {
 	limit := time.Now().Add(maxSend)
 	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
 		return d
@@ -111,7 +111,7 @@ func sendLimit(ctx context.Context) time.Time {
 
 // broken says why reading or writing failed: because ctx ended, because we
 // closed, or because the link broke.
-func (s *Stream) broken(ctx context.Context, err error) error {
+func (s *Stream) reason(ctx context.Context, err error) error {
 	switch {
 	case s.closed.Load():
 		return ErrClosed
@@ -140,7 +140,7 @@ func (s *Stream) Info() Info { return s.info }
 // during makes I/O that blocks end with os.ErrDeadlineExceeded when ctx ends.
 // The function that it returns ends the watch, and waits until no deadline is
 // left behind.
-func during(ctx context.Context, setDeadline func(time.Time) error) (done func()) {
+func interruptOn(ctx context.Context, setDeadline func(time.Time) error) (done func()) {
 	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		setDeadline(time.Unix(1, 0)) // fails only on a closed conn, whose I/O ends anyway

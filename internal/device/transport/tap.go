@@ -4,7 +4,7 @@ import "fmt"
 
 // Tapped is the ability of a Link to be watched. Media have it by embedding a
 // Tap.
-type Tapped interface {
+type Traceable interface {
 	// Observe sets who is told of each frame. It is called before the link is
 	// used; fn is called from the goroutines that send and receive, and must
 	// not block or keep the frame's data.
@@ -15,8 +15,8 @@ type Tapped interface {
 
 // Frame is one thing that was seen on a Link.
 type Frame struct {
-	Way     Direction
-	Message Message
+	Direction Direction
+	Message   Message
 	// Note is a remark: why a frame was dropped, what was made of it.
 	Note string
 }
@@ -28,20 +28,20 @@ type Direction byte
 const (
 	In Direction = iota + 1
 	Out
-	Aside // a remark, not a frame
+	Remark // a remark, not a frame
 )
 
 // Tap is the Tapped of a medium that embeds it.
-type Tap struct{ fn func(Frame) }
+type Tracer struct{ fn func(Frame) }
 
 // Observe implements Tapped.
-func (t *Tap) Observe(fn func(Frame)) { t.fn = fn }
+func (t *Tracer) Observe(fn func(Frame)) { t.fn = fn }
 
 // Note implements Tapped.
-func (t *Tap) Note(text string) { t.Saw(Aside, Message{}, text) }
+func (t *Tracer) Note(text string) { t.Trace(Remark, Message{}, text) }
 
 // Saw tells the watcher of a frame, if there is one.
-func (t *Tap) Saw(way Direction, m Message, note string) {
+func (t *Tracer) Trace(way Direction, m Message, note string) {
 	if t.fn != nil {
 		t.fn(Frame{way, m, note})
 	}
@@ -49,7 +49,7 @@ func (t *Tap) Saw(way Direction, m Message, note string) {
 
 // Note puts a remark about link where a watcher will see it.
 func Note(link Link, format string, args ...any) {
-	if t, ok := link.(Tapped); ok {
+	if t, ok := link.(Traceable); ok {
 		t.Note(fmt.Sprintf(format, args...))
 	}
 }

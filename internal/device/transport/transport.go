@@ -81,7 +81,7 @@ type Sighting struct {
 	// DialledIn tells that the peer came by itself, with this Instance, and waits
 	// to be answered: opening it disturbs nothing, and it has left whatever it was
 	// connected to before.
-	DialledIn bool
+	Inbound bool
 	// Medium is the name of the medium, for people.
 	Transport string
 	// Name is what the owner called the peer; empty if they did not.
@@ -94,10 +94,10 @@ type Sighting struct {
 	Absent string
 	// Place is where the peer is plugged in, if that is known: what has another
 	// address there may be the same board, being flashed.
-	Place string
+	Location string
 	// Shy is why the peer is not opened before its owner has adopted it: that
 	// may disturb what is there. It is empty for most.
-	Shy string
+	AdoptFirst string
 	// Dialects names the grammars that are worth trying, best first.
 	Protocols []string
 	// Open returns a Link to the peer. It is called by one goroutine at a

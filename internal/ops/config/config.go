@@ -219,7 +219,7 @@ func Default() Config {
 			Deadline: Interval(p.Deadline), Waiting: d.Waiting,
 			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute,
 		},
-		DialIn:    DialIn{Devices: inbound.DefaultConfig().Most, PerHost: inbound.DefaultConfig().PerHost},
+		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
 		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
 		Endpoints: []Endpoint{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
@@ -442,7 +442,7 @@ func (c Config) TCP(dialects []string) tcp.Config {
 // Web is the config of the medium, with the dialects to try.
 func (c Config) HTTP(dialects []string) httpclient.Config {
 	out := httpclient.DefaultConfig()
-	out.Dialects = dialects
+	out.Protocols = dialects
 	for _, d := range c.Devices.HTTP {
 		if d.URL == Auto {
 			out.Browse = true

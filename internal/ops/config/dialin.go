@@ -63,7 +63,7 @@ func (d DialIn) MQTTListen() string {
 // minute, and all of a host at once.
 func (d DialIn) lobby(dialects []string) inbound.Config {
 	out := inbound.DefaultConfig()
-	out.Dialects, out.Most, out.PerHost = dialects, d.Devices, d.PerHost
+	out.Protocols, out.Max, out.PerHost = dialects, d.Devices, d.PerHost
 	out.Host = inbound.Rate{Burst: d.PerHost, Every: time.Minute / time.Duration(max(1, d.PerHost))}
 	return out
 }
@@ -81,13 +81,13 @@ func (d DialIn) Visits() inbound.Config {
 // WebSocket is the config of the medium, with the dialects to try.
 func (d DialIn) WebSocket(dialects []string) websocket.Config {
 	out := websocket.DefaultConfig()
-	out.Lobby = d.lobby(dialects)
+	out.Inbound = d.lobby(dialects)
 	return out
 }
 
 // Broker is the config of MQTT, with the dialects to try.
 func (d DialIn) Broker(dialects []string) mqtt.Config {
 	out := mqtt.DefaultConfig()
-	out.Lobby = d.lobby(dialects)
+	out.Inbound = d.lobby(dialects)
 	return out
 }

@@ -74,12 +74,12 @@ func (c *Connector) sightings(all []discovered) []transport.Sighting {
 	var out []transport.Sighting
 	for _, d := range all {
 		out = append(out, transport.Sighting{
-			Address:   d.address,
-			Local:     d.byName,
-			Instance:  d.instance,
-			Transport: Medium,
-			Shy:       fmt.Sprintf("greeting %q at %s%s can end the session that another program has with it", d.title, d.at.host, d.at.path),
-			Protocols: c.cfg.Dialects,
+			Address:    d.address,
+			Local:      d.byName,
+			Instance:   d.instance,
+			Transport:  Name,
+			AdoptFirst: fmt.Sprintf("greeting %q at %s%s can end the session that another program has with it", d.title, d.at.host, d.at.path),
+			Protocols:  c.cfg.Protocols,
 			Open: func(context.Context) (transport.Link, error) {
 				return newLink(&c.cfg, d.address, d.at, ""), nil
 			},

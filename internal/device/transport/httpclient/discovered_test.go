@@ -65,7 +65,7 @@ func sighted(t *testing.T, c *Connector, services ...mdns.Service) []transport.S
 // harmless address and URL.
 func checkSighting(t *testing.T, s transport.Sighting) {
 	t.Helper()
-	if s.Adopted || s.Shy == "" || s.Name != "" {
+	if s.Adopted || s.AdoptFirst == "" || s.Name != "" {
 		t.Errorf("an announced device is trusted: %+v", s)
 	}
 	if !strings.HasPrefix(s.Address, "mdns:") || len(s.Address) > len("mdns:")+maxID || strings.ContainsAny(s.Address, " \"'`$;&|<>(){}\\*?#!~") {

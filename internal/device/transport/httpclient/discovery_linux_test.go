@@ -143,7 +143,7 @@ func (w *watched) sightings() map[string]transport.Sighting {
 	defer w.mu.Unlock()
 	seen := make(map[string]transport.Sighting)
 	for _, s := range w.all {
-		if s.Adopted || s.Shy == "" || s.Transport != "http" {
+		if s.Adopted || s.AdoptFirst == "" || s.Transport != "http" {
 			w.t.Errorf("a discovered device is trusted: %+v", s)
 		}
 		seen[s.Address] = s

@@ -77,7 +77,7 @@ func (s *eventStream) end() {
 	s.release()
 }
 
-func (s *eventStream) limit() int { return s.link.cfg.Message }
+func (s *eventStream) limit() int { return s.link.cfg.MaxMessage }
 
 // scan finds the events in p and returns how many bytes are within the limit. An
 // empty line ends an event; a line ends with CR, LF or CRLF.
@@ -121,7 +121,7 @@ func (s *eventStream) pay(cost int) {
 // flush traces the current event and starts a new one.
 func (s *eventStream) flush(note string) {
 	if event := bytes.TrimSpace(s.event); len(event) > 0 {
-		s.link.Saw(transport.In, transport.Message{Channel: "event", Data: event}, note)
+		s.link.Trace(transport.In, transport.Message{Channel: "event", Data: event}, note)
 	}
 	s.event = s.event[:0]
 	if cap(s.event) > 4<<10 {

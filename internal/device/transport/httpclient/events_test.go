@@ -15,7 +15,7 @@ import (
 // newStream returns the stream of a device that sends body.
 func newStream(body io.Reader, limit int) *eventStream {
 	cfg := DefaultConfig()
-	cfg.Message = limit
+	cfg.MaxMessage = limit
 	return &eventStream{
 		link: newLink(&cfg, "board", endpoint{}, ""), body: io.NopCloser(body),
 		release: func() {}, reason: func(err error) error { return err },

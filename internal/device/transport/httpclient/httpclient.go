@@ -31,13 +31,13 @@ import (
 )
 
 // Medium is the name of the transport.
-const Medium = "http"
+const Name = "http"
 
 // Config lists the devices and limits what they may do.
 type Config struct {
 	Devices []Device
 	// Dialects are the protocols to try on each device.
-	Dialects []string
+	Protocols []string
 	// Browse also discovers devices by mDNS. They stay pending until adopted.
 	Browse bool
 	// Services are the service types to discover, such as _mcp._tcp.
@@ -45,9 +45,9 @@ type Config struct {
 	// DialTimeout bounds one attempt to connect.
 	DialTimeout time.Duration
 	// Answer bounds the time until a response begins.
-	Answer time.Duration
+	ResponseTimeout time.Duration
 	// Message is the length of the longest response or event in bytes.
-	Message int
+	MaxMessage int
 }
 
 // Device is one configured device.
@@ -66,7 +66,7 @@ type Device struct {
 
 // DefaultConfig has no devices.
 func DefaultConfig() Config {
-	return Config{Services: []string{"_mcp._tcp"}, DialTimeout: 5 * time.Second, Answer: 3 * time.Minute, Message: 4 << 20}
+	return Config{Services: []string{"_mcp._tcp"}, DialTimeout: 5 * time.Second, ResponseTimeout: 3 * time.Minute, MaxMessage: 4 << 20}
 }
 
 // Check returns an error if the config is invalid.
@@ -96,13 +96,13 @@ func (c Config) Check() error {
 	if c.Browse && (len(c.Services) == 0 || len(c.Services) > mdns.MaxTypes) {
 		return fmt.Errorf("services: must be 1 to %d types, got %d", mdns.MaxTypes, len(c.Services))
 	}
-	for name, d := range map[string]time.Duration{"dial_timeout": c.DialTimeout, "answer": c.Answer} {
+	for name, d := range map[string]time.Duration{"dial_timeout": c.DialTimeout, "answer": c.ResponseTimeout} {
 		if d <= 0 {
 			return fmt.Errorf("%s: must be greater than 0, got %v", name, d)
 		}
 	}
-	if c.Message < 1 {
-		return fmt.Errorf("message: must be at least 1 byte, got %d", c.Message)
+	if c.MaxMessage < 1 {
+		return fmt.Errorf("message: must be at least 1 byte, got %d", c.MaxMessage)
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 		devices, browse := c.wanted()
 		for _, d := range devices[reported:] {
 			s := c.named(d)
-			update(Medium+" "+s.Address, []transport.Sighting{s})
+			update(Name+" "+s.Address, []transport.Sighting{s})
 		}
 		more := len(devices) > reported
 		reported = len(devices)
@@ -203,7 +203,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 			if more || !slices.EqualFunc(all, services, mdns.Service.Equal) {
 				services = all
 				if now := c.discover(all); !slices.EqualFunc(now, before, discovered.equal) {
-					update(Medium, c.sightings(now))
+					update(Name, c.sightings(now))
 					before = now
 				}
 			}
@@ -220,7 +220,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 // named returns the sighting of a configured device.
 func (c *Connector) named(d Device) transport.Sighting {
 	at, _ := parseURL(d.URL) // Check parsed it
-	name := Medium
+	name := Name
 	if at.socket() {
 		name = "ws"
 	}
@@ -231,7 +231,7 @@ func (c *Connector) named(d Device) transport.Sighting {
 		Transport: name,
 		Name:      d.Name,
 		Adopted:   !d.Pending,
-		Protocols: c.cfg.Dialects,
+		Protocols: c.cfg.Protocols,
 		Open:      func(ctx context.Context) (transport.Link, error) { return c.open(ctx, d, at) },
 	}
 }

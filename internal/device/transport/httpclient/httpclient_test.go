@@ -30,7 +30,7 @@ func sight(t *testing.T, d httpclient.Device, change ...func(*httpclient.Config)
 	t.Helper()
 	cfg := httpclient.DefaultConfig()
 	cfg.Devices = []httpclient.Device{d}
-	cfg.Dialects = []string{"any"}
+	cfg.Protocols = []string{"any"}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -291,7 +291,7 @@ func TestWaitsForItsTurn(t *testing.T) {
 // up. The error is not ErrUnsent: the request may have run.
 func TestNeverAnswers(t *testing.T) {
 	b := newBoard(t) // it does not accept
-	_, url, client := open(t, httpclient.Device{URL: b.url}, func(c *httpclient.Config) { c.Answer = 100 * time.Millisecond })
+	_, url, client := open(t, httpclient.Device{URL: b.url}, func(c *httpclient.Config) { c.ResponseTimeout = 100 * time.Millisecond })
 	_, _, err := post(client, url, "{}")
 	if err == nil || errors.Is(err, transport.ErrUnsent) || !strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("got %v", err)
@@ -311,7 +311,7 @@ func TestNeverAnswers(t *testing.T) {
 		}
 		<-free
 	}()
-	_, url, client = open(t, httpclient.Device{URL: half.url}, func(c *httpclient.Config) { c.Answer = 100 * time.Millisecond })
+	_, url, client = open(t, httpclient.Device{URL: half.url}, func(c *httpclient.Config) { c.ResponseTimeout = 100 * time.Millisecond })
 	_, got, err := post(client, url, "{}")
 	if got != "half" || err == nil || errors.Is(err, transport.ErrUnsent) || !strings.Contains(err.Error(), "incomplete: the device did not answer in time") {
 		t.Errorf("got %q, %v", got, err)
@@ -396,7 +396,7 @@ func TestNoProxy(t *testing.T) {
 
 // TestBounds: a response over the limit is cut off with an error, not with EOF.
 func TestBounds(t *testing.T) {
-	small := func(c *httpclient.Config) { c.Message = 100 }
+	small := func(c *httpclient.Config) { c.MaxMessage = 100 }
 	b := newBoard(t)
 	b.answer = func(_ *http.Request, body []byte) string { return plain("200 OK", strings.Repeat("x", len(body))) }
 	b.stream = ": " + strings.Repeat("x", 90) + "\n\n" + "data: " + strings.Repeat("y", 200)
@@ -479,10 +479,10 @@ func TestTrace(t *testing.T) {
 	link, url, client := open(t, httpclient.Device{URL: b.url, Token: "secret"})
 	var mu sync.Mutex
 	var seen []string
-	link.(transport.Tapped).Observe(func(f transport.Frame) {
+	link.(transport.Traceable).Observe(func(f transport.Frame) {
 		mu.Lock()
 		defer mu.Unlock()
-		seen = append(seen, fmt.Sprintf("%d %s %s %s", f.Way, f.Message.Channel, bytes.Clone(f.Message.Data), f.Note))
+		seen = append(seen, fmt.Sprintf("%d %s %s %s", f.Direction, f.Message.Channel, bytes.Clone(f.Message.Data), f.Note))
 	})
 	if status, answer, err := post(client, url, "{}"); status != 404 || answer != "no" || err != nil {
 		t.Errorf("%d %q %v", status, answer, err)

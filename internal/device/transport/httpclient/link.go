@@ -14,7 +14,7 @@ import (
 
 // link is the Link to a device. Requests go through its tripper.
 type link struct {
-	transport.Tap
+	transport.Tracer
 	cfg     *Config
 	address string
 	at      endpoint
@@ -42,7 +42,7 @@ func newLink(cfg *Config, address string, at endpoint, token string) *link {
 func (l *link) HTTP() (url string, tripper http.RoundTripper) { return l.at.url(), l.tripper }
 
 // Info implements transport.Link.
-func (l *link) Info() transport.Info { return transport.Info{Transport: Medium, Address: l.address} }
+func (l *link) Info() transport.Info { return transport.Info{Transport: Name, Address: l.address} }
 
 // Recv implements transport.Link. There are no messages; it waits for Close.
 func (l *link) Recv(ctx context.Context) (transport.Message, error) {

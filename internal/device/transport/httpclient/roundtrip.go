@@ -62,7 +62,7 @@ func newTransport(l *link) *http.Transport {
 		IdleConnTimeout:        idleTimeout,
 		TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
 		TLSHandshakeTimeout:    l.cfg.DialTimeout,
-		ResponseHeaderTimeout:  l.cfg.Answer,
+		ResponseHeaderTimeout:  l.cfg.ResponseTimeout,
 		MaxResponseHeaderBytes: maxHeader,
 	}
 }
@@ -160,7 +160,7 @@ func (r *request) send(ctx context.Context, out *http.Request, body []byte) (*ht
 	if l.token != "" {
 		copied.Header.Set("Authorization", "Bearer "+l.token)
 	}
-	l.Saw(transport.Out, transport.Message{Channel: out.Method, Data: body}, "") // before the response can be traced
+	l.Trace(transport.Out, transport.Message{Channel: out.Method, Data: body}, "") // before the response can be traced
 	response, err := inner.RoundTrip(copied)
 	if err == nil {
 		response.Request = out
@@ -181,7 +181,7 @@ func (r *request) send(ctx context.Context, out *http.Request, body []byte) (*ht
 func (r *request) receive(response *http.Response) *http.Response {
 	l := r.tripper.link
 	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind == "text/event-stream" {
-		l.Saw(transport.In, transport.Message{Channel: strconv.Itoa(response.StatusCode)}, "event stream begins")
+		l.Trace(transport.In, transport.Message{Channel: strconv.Itoa(response.StatusCode)}, "event stream begins")
 		events := &eventStream{
 			link: l, body: response.Body, release: r.stream(),
 			reason: func(err error) error { return l.reason(response.Request.Context(), err) },
@@ -192,11 +192,11 @@ func (r *request) receive(response *http.Response) *http.Response {
 		response.Body = events
 		return response
 	}
-	slow := time.AfterFunc(l.cfg.Answer, r.cancel)
-	data, err := io.ReadAll(io.LimitReader(response.Body, int64(l.cfg.Message)+1))
+	slow := time.AfterFunc(l.cfg.ResponseTimeout, r.cancel)
+	data, err := io.ReadAll(io.LimitReader(response.Body, int64(l.cfg.MaxMessage)+1))
 	switch late := !slow.Stop(); {
-	case len(data) > l.cfg.Message:
-		data, err = data[:l.cfg.Message], fmt.Errorf("%w: limit is %d bytes", transport.ErrTooLong, l.cfg.Message)
+	case len(data) > l.cfg.MaxMessage:
+		data, err = data[:l.cfg.MaxMessage], fmt.Errorf("%w: limit is %d bytes", transport.ErrTooLong, l.cfg.MaxMessage)
 	case err != nil && late:
 		err = fmt.Errorf("response is incomplete: %w", errTimeout)
 	case err != nil:
@@ -208,7 +208,7 @@ func (r *request) receive(response *http.Response) *http.Response {
 	if err != nil {
 		note = err.Error()
 	}
-	l.Saw(transport.In, transport.Message{Channel: strconv.Itoa(response.StatusCode), Data: data}, note)
+	l.Trace(transport.In, transport.Message{Channel: strconv.Itoa(response.StatusCode), Data: data}, note)
 	response.Body = io.NopCloser(io.MultiReader(bytes.NewReader(data), errReader{cmp.Or(err, io.EOF)}))
 	return response
 }

@@ -22,7 +22,7 @@ var home = netip.MustParseAddr("192.168.1.20")
 
 // watched is a lobby, and what its owner was told last of each group.
 type watched struct {
-	*inbound.Lobby
+	*inbound.Registry
 	stop func()
 
 	mu     sync.Mutex
@@ -33,14 +33,14 @@ type watched struct {
 func watch(t *testing.T, change func(*inbound.Config)) *watched {
 	t.Helper()
 	cfg := inbound.DefaultConfig()
-	cfg.Dialects = []string{"any"}
+	cfg.Protocols = []string{"any"}
 	if change != nil {
 		change(&cfg)
 	}
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	w := &watched{Lobby: inbound.New("test", cfg, slog.New(slog.DiscardHandler)), groups: make(map[string][]transport.Sighting)}
+	w := &watched{Registry: inbound.New("test", cfg, slog.New(slog.DiscardHandler)), groups: make(map[string][]transport.Sighting)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -73,7 +73,7 @@ func (w *watched) sighted(address string) []transport.Sighting {
 // peer is a connection that remembers why it was dropped.
 type peer struct {
 	transport.Link
-	place *inbound.Place
+	place *inbound.Conn
 	why   atomic.Pointer[error]
 }
 
@@ -84,27 +84,27 @@ func (p *peer) dropped() error {
 	return nil
 }
 
-func (w *watched) dial(t *testing.T, from netip.Addr, g inbound.Guest) (*peer, error) {
+func (w *watched) dial(t *testing.T, from netip.Addr, g inbound.Peer) (*peer, error) {
 	t.Helper()
-	place, err := w.Enter(from)
+	place, err := w.Accept(from)
 	if err != nil {
 		return nil, err
 	}
 	p := &peer{place: place}
-	err = place.Claim(g)
+	err = place.Identify(g)
 	if err == nil {
-		err = place.Seat(p, func(why error) {
+		err = place.Register(p, func(why error) {
 			p.why.Store(&why)
-			place.Leave()
+			place.Release()
 		})
 	}
 	if err != nil {
-		place.Leave()
+		place.Release()
 	}
 	return p, err
 }
 
-func (w *watched) must(t *testing.T, from netip.Addr, g inbound.Guest) *peer {
+func (w *watched) must(t *testing.T, from netip.Addr, g inbound.Peer) *peer {
 	t.Helper()
 	p, err := w.dial(t, from, g)
 	if err != nil {
@@ -117,13 +117,13 @@ func (w *watched) must(t *testing.T, from netip.Addr, g inbound.Guest) *peer {
 func TestVisit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		p := w.must(t, home, inbound.Guest{Address: "a", Name: "toy", Adopted: true})
+		p := w.must(t, home, inbound.Peer{Address: "a", Name: "toy", Adopted: true})
 		all := w.sighted("a")
 		if len(all) != 1 {
 			t.Fatalf("%d sightings", len(all))
 		}
 		s := all[0]
-		if s.Address != "a" || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Transport != "test" || s.Protocols[0] != "any" {
+		if s.Address != "a" || s.Name != "toy" || !s.Adopted || !s.Inbound || s.Local || s.Transport != "test" || s.Protocols[0] != "any" {
 			t.Errorf("got %+v", s)
 		}
 		if link, err := s.Open(t.Context()); err != nil || link != transport.Link(p) {
@@ -136,8 +136,8 @@ func TestVisit(t *testing.T) {
 		if p.dropped() != nil {
 			t.Errorf("after it was opened, it was dropped: %v", p.dropped())
 		}
-		p.place.Leave()
-		p.place.Leave()
+		p.place.Release()
+		p.place.Release()
 		if all := w.sighted("a"); len(all) != 0 {
 			t.Errorf("after it left, %+v is in sight", all)
 		}
@@ -148,7 +148,7 @@ func TestVisit(t *testing.T) {
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		p := w.must(t, home, inbound.Guest{Address: "a"})
+		p := w.must(t, home, inbound.Peer{Address: "a"})
 		s := w.sighted("a")[0]
 		time.Sleep(29 * time.Second)
 		if synctest.Wait(); p.dropped() != nil {
@@ -167,8 +167,8 @@ func TestWait(t *testing.T) {
 // TestEarly: who comes before Watch is reported when it begins.
 func TestEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{Lobby: inbound.New("test", inbound.DefaultConfig(), slog.New(slog.DiscardHandler))}
-		w.must(t, home, inbound.Guest{Address: "a"})
+		w := &watched{Registry: inbound.New("test", inbound.DefaultConfig(), slog.New(slog.DiscardHandler))}
+		w.must(t, home, inbound.Peer{Address: "a"})
 		ctx, cancel := context.WithCancel(t.Context())
 		w.Watch(ctx, func(group string, all []transport.Sighting) {
 			if group != "test a" || len(all) != 1 {
@@ -183,9 +183,9 @@ func TestEarly(t *testing.T) {
 func TestNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		first := w.must(t, home, inbound.Guest{Address: "a", Adopted: true})
+		first := w.must(t, home, inbound.Peer{Address: "a", Adopted: true})
 		was := w.sighted("a")[0]
-		second := w.must(t, home, inbound.Guest{Address: "a", Adopted: true})
+		second := w.must(t, home, inbound.Peer{Address: "a", Adopted: true})
 		is := w.sighted("a")
 		if first.dropped() == nil || second.dropped() != nil {
 			t.Errorf("the first was dropped: %v; the second: %v", first.dropped(), second.dropped())
@@ -208,15 +208,15 @@ func TestStranger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
 		far := netip.MustParseAddr("203.0.113.9")
-		stranger := w.must(t, far, inbound.Guest{Address: "a"})
+		stranger := w.must(t, far, inbound.Peer{Address: "a"})
 		for range 20 {
-			w.dial(t, far, inbound.Guest{Address: "a"})
+			w.dial(t, far, inbound.Peer{Address: "a"})
 		}
-		own := w.must(t, home, inbound.Guest{Address: "a", Adopted: true})
+		own := w.must(t, home, inbound.Peer{Address: "a", Adopted: true})
 		if stranger.dropped() == nil {
 			t.Error("the stranger stays")
 		}
-		if _, err := w.dial(t, far, inbound.Guest{Address: "a"}); !errors.Is(err, inbound.ErrTaken) {
+		if _, err := w.dial(t, far, inbound.Peer{Address: "a"}); !errors.Is(err, inbound.ErrAddressTaken) {
 			t.Errorf("a stranger got %v", err)
 		}
 		if own.dropped() != nil {
@@ -229,36 +229,36 @@ func TestLimits(t *testing.T) {
 	far := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}) }
 	for name, test := range map[string]struct {
 		change func(*inbound.Config)
-		dial   func(i int) (netip.Addr, inbound.Guest)
+		dial   func(i int) (netip.Addr, inbound.Peer)
 		want   int // how many are let in
 		err    error
 	}{
 		"in all": {
-			func(c *inbound.Config) { c.Most = 5 },
-			func(i int) (netip.Addr, inbound.Guest) { return far(i), inbound.Guest{Address: fmt.Sprint(i)} },
+			func(c *inbound.Config) { c.Max = 5 },
+			func(i int) (netip.Addr, inbound.Peer) { return far(i), inbound.Peer{Address: fmt.Sprint(i)} },
 			5, inbound.ErrFull,
 		},
 		"from one host": {
 			func(c *inbound.Config) { c.PerHost = 7 },
-			func(i int) (netip.Addr, inbound.Guest) { return home, inbound.Guest{Address: fmt.Sprint(i)} },
+			func(i int) (netip.Addr, inbound.Peer) { return home, inbound.Peer{Address: fmt.Sprint(i)} },
 			7, inbound.ErrHostFull,
 		},
 		"from one host in a time": {
 			func(c *inbound.Config) { c.Host.Burst = 9 },
-			func(i int) (netip.Addr, inbound.Guest) { return home, inbound.Guest{Address: fmt.Sprint(i)} },
-			9, inbound.ErrOften,
+			func(i int) (netip.Addr, inbound.Peer) { return home, inbound.Peer{Address: fmt.Sprint(i)} },
+			9, inbound.ErrTooOften,
 		},
 		"from one network of IPv6": {
 			func(c *inbound.Config) { c.PerHost = 7 },
-			func(i int) (netip.Addr, inbound.Guest) {
-				return netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+1)), inbound.Guest{Address: fmt.Sprint(i)}
+			func(i int) (netip.Addr, inbound.Peer) {
+				return netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+1)), inbound.Peer{Address: fmt.Sprint(i)}
 			},
 			7, inbound.ErrHostFull,
 		},
 		"from an address in a time": {
 			nil,
-			func(i int) (netip.Addr, inbound.Guest) { return far(i), inbound.Guest{Address: "a", Adopted: true} },
-			10, inbound.ErrOften,
+			func(i int) (netip.Addr, inbound.Peer) { return far(i), inbound.Peer{Address: "a", Adopted: true} },
+			10, inbound.ErrTooOften,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestLimits(t *testing.T) {
 					t.Errorf("%d were let in, want %d", len(in), test.want)
 				}
 				for _, p := range in {
-					p.place.Leave()
+					p.place.Release()
 				}
 				time.Sleep(time.Minute)
 				from, guest := test.dial(21)
@@ -295,16 +295,16 @@ func TestLimits(t *testing.T) {
 func TestShut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		waits := w.must(t, home, inbound.Guest{Address: "a"})
-		opened := w.must(t, home, inbound.Guest{Address: "b"})
+		waits := w.must(t, home, inbound.Peer{Address: "a"})
+		opened := w.must(t, home, inbound.Peer{Address: "b"})
 		if _, err := w.sighted("b")[0].Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		w.stop()
-		if !errors.Is(waits.dropped(), inbound.ErrShut) || opened.dropped() != nil {
+		if !errors.Is(waits.dropped(), inbound.ErrClosed) || opened.dropped() != nil {
 			t.Errorf("who waited got %v, who was opened %v", waits.dropped(), opened.dropped())
 		}
-		if _, err := w.Enter(home); !errors.Is(err, inbound.ErrShut) {
+		if _, err := w.Accept(home); !errors.Is(err, inbound.ErrClosed) {
 			t.Errorf("after Watch: %v", err)
 		}
 	})
@@ -313,7 +313,7 @@ func TestShut(t *testing.T) {
 func TestDrop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		p := w.must(t, home, inbound.Guest{Address: "a"})
+		p := w.must(t, home, inbound.Peer{Address: "a"})
 		why := errors.New("its credential was revoked")
 		w.Drop("b", why)
 		if w.Drop("a", why); p.dropped() != why {
@@ -327,19 +327,19 @@ func TestDrop(t *testing.T) {
 func TestDropOnTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		p, err := w.Enter(home)
+		p, err := w.Accept(home)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Claim(inbound.Guest{Address: "a", Adopted: true}); err != nil {
+		if err := p.Identify(inbound.Peer{Address: "a", Adopted: true}); err != nil {
 			t.Fatal(err)
 		}
 		w.Drop("a", errors.New("its credential was revoked"))
-		if err := p.Seat(nil, nil); err == nil {
+		if err := p.Register(nil, nil); err == nil {
 			t.Error("it has a seat")
 		}
-		p.Leave()
-		w.must(t, home, inbound.Guest{Address: "a"})
+		p.Release()
+		w.must(t, home, inbound.Peer{Address: "a"})
 	})
 }
 
@@ -350,10 +350,10 @@ func TestRefused(t *testing.T) {
 		var out bytes.Buffer
 		l := inbound.New("test", inbound.DefaultConfig(), slog.New(slog.NewTextHandler(&out, nil)))
 		for range 1000 {
-			l.Refused(home, "", inbound.ErrOften)
+			l.LogRefusal(home, "", inbound.ErrTooOften)
 		}
 		time.Sleep(time.Minute)
-		l.Refused(home, "a", inbound.ErrTaken)
+		l.LogRefusal(home, "a", inbound.ErrAddressTaken)
 		if n := strings.Count(out.String(), "\n"); n != 11 {
 			t.Errorf("%d lines", n)
 		}
@@ -365,9 +365,9 @@ func TestRefused(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for name, change := range map[string]func(*inbound.Config){
-		"most":     func(c *inbound.Config) { c.Most = 0 },
+		"most":     func(c *inbound.Config) { c.Max = 0 },
 		"per host": func(c *inbound.Config) { c.PerHost = 0 },
-		"wait":     func(c *inbound.Config) { c.Wait = 0 },
+		"wait":     func(c *inbound.Config) { c.OpenTimeout = 0 },
 		"host":     func(c *inbound.Config) { c.Host.Burst = 0 },
 		"address":  func(c *inbound.Config) { c.Address.Every = 0 },
 	} {

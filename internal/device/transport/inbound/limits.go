@@ -85,10 +85,10 @@ func (l *limits) enter(from netip.Prefix, now time.Time) (err error) {
 	h.bucket = bucket
 	switch {
 	case !ok:
-		return ErrOften
+		return ErrTooOften
 	case h.inside >= l.cfg.PerHost:
 		return ErrHostFull
-	case l.inside >= l.cfg.Most:
+	case l.inside >= l.cfg.Max:
 		return ErrFull
 	}
 	h.inside++
@@ -122,18 +122,18 @@ func (l *limits) sweep(now time.Time) {
 
 // claim counts a guest. Strangers are counted apart: one who claims an address
 // cannot keep its owner out.
-func (l *limits) claim(g Guest, now time.Time) error {
+func (l *limits) claim(g Peer, now time.Time) error {
 	key := g.Address
 	if !g.Adopted {
 		key = "?" + key
 	}
 	before, known := l.addresses[key]
-	if !known && len(l.addresses) >= maxHosts+2*l.cfg.Most {
+	if !known && len(l.addresses) >= maxHosts+2*l.cfg.Max {
 		return ErrFull
 	}
 	bucket, ok := before.take(l.cfg.Address, now)
 	if !ok {
-		return ErrOften
+		return ErrTooOften
 	}
 	l.addresses[key] = bucket
 	return nil

@@ -17,21 +17,21 @@ import (
 
 // Why a socket ends by itself.
 var (
-	ErrHungUp = errors.New("the device closed the connection")
-	ErrSilent = errors.New("the device does not answer any more")
-	ErrStuck  = errors.New("the device does not read")
+	ErrPeerClosed = errors.New("the device closed the connection")
+	ErrSilent     = errors.New("the device does not answer any more")
+	ErrNotReading = errors.New("the device does not read")
 )
 
 // Socket is the connection of a device, and the part of its Link that knows
 // nothing of frames: how long things may take, and how it ends.
 type Socket struct {
-	transport.Tap
-	conn  net.Conn
-	limit time.Duration
-	leave func()
+	transport.Tracer
+	conn    net.Conn
+	timeout time.Duration
+	release func()
 
 	writing sync.Mutex // held by whoever writes to conn
-	why     atomic.Pointer[error]
+	reason  atomic.Pointer[error]
 	once    sync.Once
 }
 
@@ -46,12 +46,12 @@ func NewSocket(conn net.Conn, limit time.Duration, leave func()) *Socket {
 		tcp.SetReadBuffer(kernelBuffer)
 		tcp.SetWriteBuffer(kernelBuffer)
 	}
-	return &Socket{conn: conn, limit: limit, leave: leave}
+	return &Socket{conn: conn, timeout: limit, release: leave}
 }
 
 // During has Read end when ctx does. It is called once for any number of reads;
 // the function that it returns ends that, and waits until it is over.
-func (s *Socket) During(ctx context.Context) (done func()) {
+func (s *Socket) InterruptOn(ctx context.Context) (done func()) {
 	if ctx.Done() == nil {
 		return func() {}
 	}
@@ -79,10 +79,10 @@ func (s *Socket) Read(ctx context.Context, p []byte, until time.Time) (int, erro
 	switch {
 	case n > 0 || err == nil:
 		return n, nil
-	case s.why.Load() != nil:
-		return 0, *s.why.Load()
+	case s.reason.Load() != nil:
+		return 0, *s.reason.Load()
 	case !errors.Is(err, os.ErrDeadlineExceeded):
-		return 0, plain(err)
+		return 0, cleanError(err)
 	case ctx.Err() != nil:
 		return 0, ctx.Err()
 	}
@@ -90,13 +90,13 @@ func (s *Socket) Read(ctx context.Context, p []byte, until time.Time) (int, erro
 }
 
 // plain is err without the ports of this one connection.
-func plain(err error) error {
+func cleanError(err error) error {
 	var op *net.OpError
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
-		return ErrHungUp
+		return ErrPeerClosed
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return ErrStuck
+		return ErrNotReading
 	case errors.As(err, &op):
 		return op.Err
 	}
@@ -107,25 +107,25 @@ func plain(err error) error {
 func (s *Socket) Send(ctx context.Context, m transport.Message, frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if why := s.why.Load(); why != nil {
+	if why := s.reason.Load(); why != nil {
 		return fmt.Errorf("%w: %w", transport.ErrUnsent, *why)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", transport.ErrUnsent, err)
 	}
-	limit, own := time.Now().Add(s.limit), true
+	limit, own := time.Now().Add(s.timeout), true
 	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
 		limit, own = d, false
 	}
-	s.Saw(transport.Out, m, "") // before the answer can be seen
+	s.Trace(transport.Out, m, "") // before the answer can be seen
 	n, err := s.write(limit, frame)
 	if err == nil {
 		return nil
 	}
-	err = s.Why(plain(err))
+	err = s.Reason(cleanError(err))
 	s.Note(fmt.Sprintf("of this, %d bytes were sent: %v", n, err))
-	if unsent := n == 0 && !s.ciphered(); unsent {
-		if own && err == ErrStuck {
+	if unsent := n == 0 && !s.encrypted(); unsent {
+		if own && err == ErrNotReading {
 			s.End(err)
 		}
 		return fmt.Errorf("%w: %w", transport.ErrUnsent, err)
@@ -135,7 +135,7 @@ func (s *Socket) Send(ctx context.Context, m transport.Message, frame []byte) er
 }
 
 // ciphered tells that how much was written says nothing about how much was sent.
-func (s *Socket) ciphered() bool {
+func (s *Socket) encrypted() bool {
 	_, yes := s.conn.(*tls.Conn)
 	return yes
 }
@@ -147,36 +147,36 @@ func (s *Socket) write(limit time.Time, frame []byte) (int, error) {
 }
 
 // replyTime bounds an answer that keeps whoever receives from receiving.
-const replyTime = time.Second
+const controlTimeout = time.Second
 
 // Reply writes a short frame that is none of a Message. A device that does not
 // take it does not read, and the socket ends.
-func (s *Socket) Reply(frame []byte) error {
+func (s *Socket) WriteControl(frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	_, err := s.write(time.Now().Add(replyTime), frame)
+	_, err := s.write(time.Now().Add(controlTimeout), frame)
 	if err == nil {
 		return nil
 	}
-	err = s.Why(plain(err))
+	err = s.Reason(cleanError(err))
 	s.End(err)
 	return err
 }
 
 // farewellTime bounds what need not arrive.
-const farewellTime = 20 * time.Millisecond
+const finalTimeout = 20 * time.Millisecond
 
 // Farewell writes a frame, if the socket has not ended and that is done at once.
-func (s *Socket) Farewell(frame []byte) {
-	if s.why.Load() == nil && s.writing.TryLock() {
+func (s *Socket) WriteFinal(frame []byte) {
+	if s.reason.Load() == nil && s.writing.TryLock() {
 		defer s.writing.Unlock()
-		s.write(time.Now().Add(farewellTime), frame)
+		s.write(time.Now().Add(finalTimeout), frame)
 	}
 }
 
 // Why is why the socket has ended, or err if it has not.
-func (s *Socket) Why(err error) error {
-	if why := s.why.Load(); why != nil {
+func (s *Socket) Reason(err error) error {
+	if why := s.reason.Load(); why != nil {
 		return *why
 	}
 	return err
@@ -185,12 +185,12 @@ func (s *Socket) Why(err error) error {
 // End ends the socket. The first reason counts, and whoever comes second waits.
 func (s *Socket) End(why error) {
 	s.once.Do(func() {
-		s.why.Store(&why)
-		if tcp, ok := s.conn.(*net.TCPConn); ok && (why == ErrStuck || why == ErrSilent) {
+		s.reason.Store(&why)
+		if tcp, ok := s.conn.(*net.TCPConn); ok && (why == ErrNotReading || why == ErrSilent) {
 			tcp.SetLinger(0) // the kernel need not try to send what is left
 		}
 		s.conn.Close()
-		s.leave()
+		s.release()
 	})
 }
 

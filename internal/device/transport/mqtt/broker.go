@@ -37,7 +37,7 @@ const (
 
 func newBroker(cfg Config) *broker {
 	can := mochi.NewDefaultServerCapabilities()
-	can.MaximumPacketSize = uint32(cfg.Packet)
+	can.MaximumPacketSize = uint32(cfg.MaxPacket)
 	can.MaximumClientWritesPending = 1 // nothing goes that way
 	can.MaximumSessionExpiryInterval = 0
 	can.ReceiveMaximum = maxUnfinished
@@ -56,9 +56,9 @@ func newBroker(cfg Config) *broker {
 }
 
 // connect makes a link of a connection whose device has said nothing yet.
-func (b *broker) connect(conn net.Conn, limit time.Duration, packet int, leave func()) *link {
+func (b *broker) newLink(conn net.Conn, limit time.Duration, packet int, leave func()) *link {
 	l := &link{broker: b, framer: framer{limit: packet}}
-	l.client = b.server.NewClient(&socket{Conn: conn, link: l}, Medium, "", false)
+	l.client = b.server.NewClient(&socket{Conn: conn, link: l}, Name, "", false)
 	l.Socket = inbound.NewSocket(conn, limit, func() {
 		l.client.Stop(nil)
 		leave()
@@ -68,8 +68,8 @@ func (b *broker) connect(conn net.Conn, limit time.Duration, packet int, leave f
 
 // serve takes in one device, up to where it waits to be opened. The error is why
 // it was not taken.
-func (c *Connector) serve(ctx context.Context, conn net.Conn, host netip.Addr, place *inbound.Place) (address string, err error) {
-	l := c.broker.connect(conn, c.cfg.Send, maxConnect, place.Leave)
+func (c *Connector) serve(ctx context.Context, conn net.Conn, host netip.Addr, place *inbound.Conn) (address string, err error) {
+	l := c.broker.newLink(conn, c.cfg.Send, maxConnect, place.Release)
 	defer func() {
 		if r := recover(); r != nil { // it costs the device that has found it, and nobody else
 			err = fmt.Errorf("the gateway failed at it: %v", r)
@@ -79,28 +79,28 @@ func (c *Connector) serve(ctx context.Context, conn net.Conn, host netip.Addr, p
 			l.End(err)
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { l.End(inbound.ErrShut) })
+	stop := context.AfterFunc(ctx, func() { l.End(inbound.ErrClosed) })
 	defer stop()
-	hello, err := c.hear(ctx, l)
+	hello, err := c.readConnect(ctx, l)
 	if err != nil {
 		return "", err
 	}
-	if code, err := c.admit(ctx, l, hello, host, place); err != nil {
+	if code, err := c.authenticate(ctx, l, hello, host, place); err != nil {
 		c.broker.server.SendConnack(l.client, code, false, nil) // it may be gone; it is refused anyway
 		return l.address, err
 	}
-	c.broker.begin(l, hello)
+	c.broker.resetSession(l, hello)
 	if err := c.broker.server.SendConnack(l.client, packets.CodeSuccess, false, nil); err != nil {
 		return l.address, err
 	}
-	l.framer.limit = c.cfg.Packet
-	tune(conn)
-	return l.address, place.Seat(l, l.End)
+	l.framer.limit = c.cfg.MaxPacket
+	setKeepAlive(conn)
+	return l.address, place.Register(l, l.End)
 }
 
 // hear waits for the device to say who it is.
-func (c *Connector) hear(ctx context.Context, l *link) (packets.Packet, error) {
-	l.due = time.Now().Add(c.cfg.Connect)
+func (c *Connector) readConnect(ctx context.Context, l *link) (packets.Packet, error) {
+	l.deadline = time.Now().Add(c.cfg.Connect)
 	packet, err := l.packet(ctx)
 	if err != nil {
 		return packets.Packet{}, fmt.Errorf("it does not connect: %w", err)
@@ -112,7 +112,7 @@ func (c *Connector) hear(ctx context.Context, l *link) (packets.Packet, error) {
 	if err != nil {
 		return packets.Packet{}, fmt.Errorf("it does not connect: %w", err)
 	}
-	l.client.ParseConnect(Medium, hello)
+	l.client.ParseConnect(Name, hello)
 	if code := hello.ConnectValidate(); code != packets.CodeSuccess {
 		c.broker.server.SendConnack(l.client, code, false, nil) // it may be gone; it is refused anyway
 		return packets.Packet{}, fmt.Errorf("it does not connect: %s", code.Reason)
@@ -121,15 +121,15 @@ func (c *Connector) hear(ctx context.Context, l *link) (packets.Packet, error) {
 }
 
 // checkTime bounds a check of a credential.
-const checkTime = 5 * time.Second
+const checkTimeout = 5 * time.Second
 
 // admit asks whether a device may come in, and tells with what it is answered if
 // not.
-func (c *Connector) admit(ctx context.Context, l *link, hello packets.Packet, host netip.Addr, place *inbound.Place) (packets.Code, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
+func (c *Connector) authenticate(ctx context.Context, l *link, hello packets.Packet, host netip.Addr, place *inbound.Conn) (packets.Code, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	l.clientID = strings.Clone(hello.Connect.ClientIdentifier)
-	l.address = addressIn(l.clientID)
+	l.address = addressOf(l.clientID)
 	at, name, adopted, err := c.creds.Check(ctx, host, l.address, l.clientID, string(hello.Connect.Username), string(hello.Connect.Password))
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -142,9 +142,9 @@ func (c *Connector) admit(ctx context.Context, l *link, hello packets.Packet, ho
 		l.address = at
 	}
 	l.topic = topicOf(c.cfg.Topic, l.address)
-	err = place.Claim(inbound.Guest{Address: l.address, Name: name, Adopted: adopted})
+	err = place.Identify(inbound.Peer{Address: l.address, Name: name, Adopted: adopted})
 	switch {
-	case errors.Is(err, inbound.ErrTaken):
+	case errors.Is(err, inbound.ErrAddressTaken):
 		return packets.ErrBadUsernameOrPassword, err
 	case err != nil:
 		return packets.ErrServerUnavailable, err
@@ -154,14 +154,14 @@ func (c *Connector) admit(ctx context.Context, l *link, hello packets.Packet, ho
 
 // begin makes what the broker knows about a device fit: nothing is kept for it, or
 // of it, and nothing is done for it once it is gone.
-func (b *broker) begin(l *link, hello packets.Packet) {
+func (b *broker) resetSession(l *link, hello packets.Packet) {
 	cl := l.client
 	cl.Properties.Clean = true
 	cl.Properties.Will = mochi.Will{}
 	cl.Properties.Username = nil
 	cl.Properties.Props.SessionExpiryInterval = 0
 	cl.Properties.Props.User = nil
-	l.due, l.keepalive = time.Time{}, time.Duration(hello.Connect.Keepalive)*time.Second
+	l.deadline, l.keepalive = time.Time{}, time.Duration(hello.Connect.Keepalive)*time.Second
 }
 
 // decode has the broker read a packet that is whole.
@@ -180,7 +180,7 @@ func decode(l *link, packet []byte) (packets.Packet, error) {
 func (b *broker) handle(l *link, packet []byte) error {
 	pk, err := decode(l, packet)
 	if err != nil {
-		return refuse(err)
+		return protocolError(err)
 	}
 	switch pk.FixedHeader.Type {
 	case packets.Subscribe:
@@ -196,16 +196,16 @@ func (b *broker) handle(l *link, packet []byte) error {
 	}
 	switch {
 	case err == nil && l.client.Closed():
-		return inbound.ErrHungUp
-	case err == nil && pk.FixedHeader.Type == packets.Publish && l.said == nil:
+		return inbound.ErrPeerClosed
+	case err == nil && pk.FixedHeader.Type == packets.Publish && l.published == nil:
 		l.Note(fmt.Sprintf("dropped: a message on the topic %.100q, which is none or was sent twice", pk.TopicName))
 	}
-	return refuse(err)
+	return protocolError(err)
 }
 
 // refuse says that a device does not do as it should, unless the link has ended
 // for another reason, which counts then.
-func refuse(err error) error {
+func protocolError(err error) error {
 	var code packets.Code
 	switch {
 	case err == nil:
@@ -245,7 +245,7 @@ func (b *broker) unsubscribe(l *link, pk packets.Packet) error {
 // The hooks of the server follow.
 
 // ID implements mochi.Hook.
-func (b *broker) ID() string { return Medium }
+func (b *broker) ID() string { return Name }
 
 // Provides implements mochi.Hook.
 func (b *broker) Provides(hook byte) bool {
@@ -258,13 +258,13 @@ func (b *broker) OnACLCheck(_ *mochi.Client, _ string, write bool) bool { return
 // OnPublish takes what a device says. It goes to its link, and nowhere else.
 func (b *broker) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
 	said := pk.Payload
-	cl.Net.Conn.(*socket).link.said = &said
+	cl.Net.Conn.(*socket).link.published = &said
 	return pk, packets.CodeSuccessIgnore
 }
 
 // tune has the kernel find a device that lost power: the keep-alive of MQTT may be
 // long, or none. It works without, only less well.
-func tune(conn net.Conn) {
+func setKeepAlive(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4})
 	}

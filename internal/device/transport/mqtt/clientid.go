@@ -9,7 +9,7 @@ import (
 
 // addressIn is the MAC that a client id tells: GID_board@@@98_a3_16_f9_d9_34@@@uuid,
 // or the same without the last part. It is empty if the client id is another.
-func addressIn(clientID string) string {
+func addressOf(clientID string) string {
 	parts := strings.Split(clientID, "@@@")
 	if len(parts) != 2 && len(parts) != 3 {
 		return ""

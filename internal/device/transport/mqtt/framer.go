@@ -8,12 +8,12 @@ import (
 // framer takes the bytes of a device apart into packets. It holds no more than one
 // packet, of no more than the limit; the broker decodes what is whole.
 type framer struct {
-	limit  int
-	head   [5]byte
-	have   int    // bytes of head
-	packet []byte // the packet at hand, with its head
-	left   int    // bytes of it that have not come
-	over   bool   // it is too long, and dropped
+	limit     int
+	head      [5]byte
+	headLen   int    // bytes of head
+	packet    []byte // the packet at hand, with its head
+	remaining int    // bytes of it that have not come
+	oversized bool   // it is too long, and dropped
 }
 
 var (
@@ -30,18 +30,18 @@ const publish = 3
 // rest has no meaning.
 func (f *framer) next(p []byte) (used int, packet []byte, dropped bool, err error) {
 	for {
-		if f.left == 0 && f.packet == nil {
+		if f.remaining == 0 && f.packet == nil {
 			n, whole, err := f.takeHead(p[used:])
 			used += n
 			if err != nil || !whole {
 				return used, nil, false, err
 			}
-			if f.over {
+			if f.oversized {
 				return used, nil, true, nil
 			}
 		}
 		used += f.take(p[used:])
-		if f.left > 0 {
+		if f.remaining > 0 {
 			return used, nil, false, nil
 		}
 		if packet, f.packet = f.packet, nil; packet != nil {
@@ -52,21 +52,21 @@ func (f *framer) next(p []byte) (used int, packet []byte, dropped bool, err erro
 
 // takeHead collects the type and the length of a packet.
 func (f *framer) takeHead(p []byte) (used int, whole bool, err error) {
-	for f.have < 2 || f.head[f.have-1]&0x80 != 0 {
-		if f.have == len(f.head) {
+	for f.headLen < 2 || f.head[f.headLen-1]&0x80 != 0 {
+		if f.headLen == len(f.head) {
 			return used, false, errLength
 		}
 		if used == len(p) {
 			return used, false, nil
 		}
-		f.head[f.have] = p[used]
-		f.have++
+		f.head[f.headLen] = p[used]
+		f.headLen++
 		used++
 	}
-	head := f.head[:f.have]
-	f.have, f.left = 0, length(head)
-	if f.over = len(head)+f.left > f.limit; !f.over {
-		f.packet = append(make([]byte, 0, len(head)+min(f.left, firstPiece)), head...)
+	head := f.head[:f.headLen]
+	f.headLen, f.remaining = 0, length(head)
+	if f.oversized = len(head)+f.remaining > f.limit; !f.oversized {
+		f.packet = append(make([]byte, 0, len(head)+min(f.remaining, initialCapacity)), head...)
 	} else if head[0]>>4 != publish {
 		return used, false, errTooLong
 	}
@@ -74,7 +74,7 @@ func (f *framer) takeHead(p []byte) (used int, whole bool, err error) {
 }
 
 // firstPiece is how much memory the head alone of a packet can ask for.
-const firstPiece = 4 << 10
+const initialCapacity = 4 << 10
 
 // length is what a whole head says.
 func length(head []byte) (n int) {
@@ -86,25 +86,25 @@ func length(head []byte) (n int) {
 
 // take takes bytes of the packet at hand, and drops those that nobody needs.
 func (f *framer) take(p []byte) (used int) {
-	p = p[:min(len(p), f.left)]
-	if !f.over {
+	p = p[:min(len(p), f.remaining)]
+	if !f.oversized {
 		f.packet = append(f.packet, p...)
 	}
-	f.left -= len(p)
+	f.remaining -= len(p)
 	return len(p)
 }
 
 // room is where bytes of the packet at hand can be read to, for came.
-func (f *framer) room() []byte {
+func (f *framer) space() []byte {
 	if f.packet == nil {
 		return nil
 	}
-	f.packet = slices.Grow(f.packet, min(f.left, firstPiece))
-	return f.packet[len(f.packet):min(cap(f.packet), len(f.packet)+f.left)]
+	f.packet = slices.Grow(f.packet, min(f.remaining, initialCapacity))
+	return f.packet[len(f.packet):min(cap(f.packet), len(f.packet)+f.remaining)]
 }
 
 // came tells how many bytes were read to room.
-func (f *framer) came(n int) {
+func (f *framer) advance(n int) {
 	f.packet = f.packet[:len(f.packet)+n]
-	f.left -= n
+	f.remaining -= n
 }

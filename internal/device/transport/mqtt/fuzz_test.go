@@ -28,7 +28,7 @@ func FuzzClientID(f *testing.F) {
 		if topic := topicOf("devices/p2p/", id); strings.ContainsAny(topic, "+#\x00:") {
 			t.Errorf("topic %q", topic)
 		}
-		address := addressIn(id)
+		address := addressOf(id)
 		if address == "" {
 			return
 		}
@@ -58,9 +58,9 @@ func frameAll(t *testing.T, p []byte, size int) (found [][]byte, err error) {
 	const limit = 128
 	f := &framer{limit: limit}
 	for len(p) > 0 {
-		if room := f.room(); len(room) > size {
+		if room := f.space(); len(room) > size {
 			n := copy(room[:size], p)
-			f.came(n)
+			f.advance(n)
 			p = p[n:]
 			continue
 		}
@@ -121,20 +121,20 @@ func FuzzPackets(f *testing.F) {
 	f.Add(slices.Concat(connectPacket(4), connectPacket(4)))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		c := New(DefaultConfig(), nil, anybody{}, slog.New(slog.DiscardHandler))
-		place, err := c.lobby.Enter(netip.Addr{})
+		place, err := c.registry.Accept(netip.Addr{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := c.broker.connect(&tape{r: bytes.NewReader(p)}, time.Second, maxConnect, place.Leave)
+		l := c.broker.newLink(&tape{r: bytes.NewReader(p)}, time.Second, maxConnect, place.Release)
 		defer l.Close()
-		hello, err := c.hear(t.Context(), l)
+		hello, err := c.readConnect(t.Context(), l)
 		if err != nil {
 			return
 		}
-		if _, err := c.admit(t.Context(), l, hello, netip.Addr{}, place); err != nil {
+		if _, err := c.authenticate(t.Context(), l, hello, netip.Addr{}, place); err != nil {
 			return
 		}
-		c.broker.begin(l, hello)
+		c.broker.resetSession(l, hello)
 		for {
 			m, err := l.Recv(context.Background())
 			if len(m.Data) > len(p) {

@@ -32,57 +32,57 @@ type link struct {
 
 	// What follows is of whoever reads.
 
-	framer  framer
-	buffer  [256]byte // what was read
-	pending []byte    // what of it is not taken apart
-	due     time.Time // when the device is given up; zero if never
-	said    *[]byte   // what it has just published
-	broken  error     // why nothing can be received any more
+	framer    framer
+	buffer    [256]byte // what was read
+	pending   []byte    // what of it is not taken apart
+	deadline  time.Time // when the device is given up; zero if never
+	published *[]byte   // what it has just published
+	err       error     // why nothing can be received any more
 }
 
 // Info implements wire.Link.
-func (l *link) Info() transport.Info { return transport.Info{Transport: Medium, Address: l.address} }
+func (l *link) Info() transport.Info { return transport.Info{Transport: Name, Address: l.address} }
 
 // ClientID is the client id that the device connected with.
 func (l *link) ClientID() string { return l.clientID }
 
 // Recv implements wire.Link.
 func (l *link) Recv(ctx context.Context) (transport.Message, error) {
-	defer l.During(ctx)()
-	l.listen()
-	for l.broken == nil {
+	defer l.InterruptOn(ctx)()
+	l.resetDeadline()
+	for l.err == nil {
 		packet, err := l.packet(ctx)
 		switch {
 		case err == nil:
-			l.broken = l.broker.handle(l, packet)
+			l.err = l.broker.handle(l, packet)
 		case errors.Is(err, transport.ErrTooLong):
 			l.Note(fmt.Sprintf("dropped: %v: more than %d bytes", err, l.framer.limit))
 			return transport.Message{}, err
 		case err == ctx.Err():
-			return transport.Message{}, l.Why(err)
+			return transport.Message{}, l.Reason(err)
 		default:
-			l.broken = err
+			l.err = err
 		}
-		if l.said != nil {
-			m := transport.Message{Data: *l.said}
-			l.said = nil
-			l.Saw(transport.In, m, "")
+		if l.published != nil {
+			m := transport.Message{Data: *l.published}
+			l.published = nil
+			l.Trace(transport.In, m, "")
 			return m, nil
 		}
 	}
-	return transport.Message{}, l.Why(l.broken)
+	return transport.Message{}, l.Reason(l.err)
 }
 
 // listen gives the device its time if nobody has listened for a while.
-func (l *link) listen() {
-	if now := time.Now(); l.keepalive > 0 && l.due.Before(now) {
-		l.due = now.Add(l.patience())
+func (l *link) resetDeadline() {
+	if now := time.Now(); l.keepalive > 0 && l.deadline.Before(now) {
+		l.deadline = now.Add(l.maxSilence())
 	}
 }
 
 // patience is how long the device may say nothing: as long as it has promised,
 // and half of that.
-func (l *link) patience() time.Duration { return l.keepalive * 3 / 2 }
+func (l *link) maxSilence() time.Duration { return l.keepalive * 3 / 2 }
 
 // packet waits for the next packet, or for a message that is too long.
 func (l *link) packet(ctx context.Context) ([]byte, error) {
@@ -96,7 +96,7 @@ func (l *link) packet(ctx context.Context) ([]byte, error) {
 			return nil, transport.ErrTooLong
 		case packet != nil:
 			if l.keepalive > 0 {
-				l.due = time.Now().Add(l.patience())
+				l.deadline = time.Now().Add(l.maxSilence())
 			}
 			return packet, nil
 		}
@@ -110,11 +110,11 @@ func (l *link) packet(ctx context.Context) ([]byte, error) {
 func (l *link) read(ctx context.Context) (err error) {
 	l.pending = nil
 	n := 0
-	if room := l.framer.room(); len(room) > len(l.buffer) {
-		n, err = l.Read(ctx, room, l.due)
-		l.framer.came(n)
+	if room := l.framer.space(); len(room) > len(l.buffer) {
+		n, err = l.Read(ctx, room, l.deadline)
+		l.framer.advance(n)
 	} else {
-		n, err = l.Read(ctx, l.buffer[:], l.due)
+		n, err = l.Read(ctx, l.buffer[:], l.deadline)
 		l.pending = l.buffer[:n]
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -176,7 +176,7 @@ var errShort = errors.New("a packet is shorter than it says")
 
 // Write implements net.Conn.
 func (s *socket) Write(p []byte) (int, error) {
-	if err := s.link.Reply(p); err != nil {
+	if err := s.link.WriteControl(p); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -25,16 +25,16 @@ import (
 )
 
 // Medium is the name of the medium.
-const Medium = "mqtt"
+const Name = "mqtt"
 
 // Config is what can be set about the medium.
 type Config struct {
 	// Lobby says which dialects to try, and bounds how many devices there are
 	// and how often they come.
-	Lobby inbound.Config
+	Inbound inbound.Config
 	// Packet is the length of the longest packet that is taken. A longer message
 	// is dropped.
-	Packet int
+	MaxPacket int
 	// Connect is how long a device has to say who it is.
 	Connect time.Duration
 	// Send bounds one message to a device.
@@ -47,18 +47,18 @@ type Config struct {
 // DefaultConfig suits stock firmware.
 func DefaultConfig() Config {
 	return Config{
-		Lobby: inbound.DefaultConfig(), Packet: 64 << 10,
+		Inbound: inbound.DefaultConfig(), MaxPacket: 64 << 10,
 		Connect: 10 * time.Second, Send: 5 * time.Second, Topic: "devices/p2p/",
 	}
 }
 
 // Check tells what is wrong with the config.
 func (c Config) Check() error {
-	if err := c.Lobby.Check(); err != nil {
+	if err := c.Inbound.Check(); err != nil {
 		return err
 	}
-	if c.Packet < maxConnect {
-		return fmt.Errorf("packet: want at least %d bytes, got %d", maxConnect, c.Packet)
+	if c.MaxPacket < maxConnect {
+		return fmt.Errorf("packet: want at least %d bytes, got %d", maxConnect, c.MaxPacket)
 	}
 	for name, d := range map[string]time.Duration{"connect": c.Connect, "send": c.Send} {
 		if d <= 0 {
@@ -81,23 +81,23 @@ type Credentials interface {
 
 // Connector is the wire.Connector of the medium.
 type Connector struct {
-	cfg    Config
-	creds  Credentials
-	ln     net.Listener
-	log    *slog.Logger
-	lobby  *inbound.Lobby
-	broker *broker
+	cfg      Config
+	creds    Credentials
+	ln       net.Listener
+	log      *slog.Logger
+	registry *inbound.Registry
+	broker   *broker
 }
 
 // New makes a Connector of a config that was checked. Watch takes devices from
 // ln, and closes it.
 func New(cfg Config, ln net.Listener, creds Credentials, log *slog.Logger) *Connector {
-	return &Connector{cfg: cfg, creds: creds, ln: ln, log: log, lobby: inbound.New(Medium, cfg.Lobby, log), broker: newBroker(cfg)}
+	return &Connector{cfg: cfg, creds: creds, ln: ln, log: log, registry: inbound.New(Name, cfg.Inbound, log), broker: newBroker(cfg)}
 }
 
 // Drop ends the connection of an address, if there is one: its credential was
 // revoked.
-func (c *Connector) Drop(address string, why error) { c.lobby.Drop(address, why) }
+func (c *Connector) Drop(address string, why error) { c.registry.Drop(address, why) }
 
 // Watch takes devices, and reports each as a group of its own, from when it waits
 // until its link has ended.
@@ -113,7 +113,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 		defer cancel()
 		failed = c.accept(ctx, &wg)
 	})
-	if err := c.lobby.Watch(ctx, update); err != nil {
+	if err := c.registry.Watch(ctx, update); err != nil {
 		return err
 	}
 	wg.Wait()
@@ -131,7 +131,7 @@ func (c *Connector) accept(ctx context.Context, wg *sync.WaitGroup) error {
 		switch {
 		case err == nil:
 			trouble = false
-			c.enter(ctx, wg, conn)
+			c.handle(ctx, wg, conn)
 			continue
 		case ctx.Err() != nil:
 			return nil
@@ -147,17 +147,17 @@ func (c *Connector) accept(ctx context.Context, wg *sync.WaitGroup) error {
 }
 
 // enter lets a connection in, if it may.
-func (c *Connector) enter(ctx context.Context, wg *sync.WaitGroup, conn net.Conn) {
+func (c *Connector) handle(ctx context.Context, wg *sync.WaitGroup, conn net.Conn) {
 	host := inbound.HostOf(conn.RemoteAddr().String())
-	place, err := c.lobby.Enter(host)
+	place, err := c.registry.Accept(host)
 	if err != nil {
-		c.lobby.Refused(host, "", err)
+		c.registry.LogRefusal(host, "", err)
 		conn.Close()
 		return
 	}
 	wg.Go(func() {
 		if address, err := c.serve(ctx, conn, host, place); err != nil {
-			c.lobby.Refused(host, address, err)
+			c.registry.LogRefusal(host, address, err)
 		}
 	})
 }

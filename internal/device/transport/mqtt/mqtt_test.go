@@ -68,7 +68,7 @@ type report struct {
 func start(t *testing.T, creds passwords, change func(*mqtt.Config)) *gateway {
 	t.Helper()
 	cfg := mqtt.DefaultConfig()
-	cfg.Lobby.Dialects = []string{"any"}
+	cfg.Inbound.Protocols = []string{"any"}
 	if change != nil {
 		change(&cfg)
 	}
@@ -265,7 +265,7 @@ func ends(t *testing.T, link transport.Link, why string) {
 }
 
 func TestLink(t *testing.T) {
-	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Far) {
+	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) {
 		return start(t, passwords{}, nil).open(t, clientID)
 	})
 }
@@ -273,7 +273,7 @@ func TestLink(t *testing.T) {
 func TestSighting(t *testing.T) {
 	g := start(t, passwords{}, nil)
 	d, s := g.dial(t, clientID)
-	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Transport != "mqtt" || s.Protocols[0] != "any" {
+	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.Inbound || s.Local || s.Transport != "mqtt" || s.Protocols[0] != "any" {
 		t.Errorf("got %+v", s)
 	}
 	link := opened(t, s)
@@ -423,7 +423,7 @@ func TestUnfinished(t *testing.T) {
 // that just fits is not.
 func TestTooLong(t *testing.T) {
 	link, d := start(t, passwords{}, nil).open(t, clientID)
-	limit := mqtt.DefaultConfig().Packet
+	limit := mqtt.DefaultConfig().MaxPacket
 	fits := bytes.Repeat([]byte("y"), limit-4-len("t")-2)
 	const long = 64 << 20
 	go func() {
@@ -483,7 +483,7 @@ func TestNoise(t *testing.T) {
 
 // TestFlood: one host gets as far as its limit, and others are not disturbed.
 func TestFlood(t *testing.T) {
-	g := start(t, passwords{}, func(c *mqtt.Config) { c.Lobby.PerHost, c.Lobby.Host.Burst = 8, 100 })
+	g := start(t, passwords{}, func(c *mqtt.Config) { c.Inbound.PerHost, c.Inbound.Host.Burst = 8, 100 })
 	link, far := g.open(t, otherID)
 	in, refused := 0, 0
 	for i := range 150 {
@@ -505,7 +505,7 @@ func TestFlood(t *testing.T) {
 
 // TestOften: an address that comes again and again is told to wait.
 func TestOften(t *testing.T) {
-	g := start(t, passwords{}, func(c *mqtt.Config) { c.Lobby.Address.Burst = 3 })
+	g := start(t, passwords{}, func(c *mqtt.Config) { c.Inbound.Address.Burst = 3 })
 	for i := range 5 {
 		want := 0
 		if i >= 3 {
@@ -519,7 +519,7 @@ func TestOften(t *testing.T) {
 
 // TestMute: who connects and says nothing does not keep its place.
 func TestMute(t *testing.T) {
-	g := start(t, passwords{}, func(c *mqtt.Config) { c.Connect, c.Lobby.PerHost = 100*time.Millisecond, 1 })
+	g := start(t, passwords{}, func(c *mqtt.Config) { c.Connect, c.Inbound.PerHost = 100*time.Millisecond, 1 })
 	d := g.socket(t)
 	if _, err := d.r.ReadByte(); err == nil {
 		t.Error("it was answered")
@@ -664,8 +664,8 @@ func TestStop(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for name, change := range map[string]func(*mqtt.Config){
-		"most":    func(c *mqtt.Config) { c.Lobby.Most = 0 },
-		"packet":  func(c *mqtt.Config) { c.Packet = 100 },
+		"most":    func(c *mqtt.Config) { c.Inbound.Max = 0 },
+		"packet":  func(c *mqtt.Config) { c.MaxPacket = 100 },
 		"connect": func(c *mqtt.Config) { c.Connect = 0 },
 		"send":    func(c *mqtt.Config) { c.Send = 0 },
 		"topic":   func(c *mqtt.Config) { c.Topic = "devices/#" },

@@ -117,7 +117,7 @@ func TestRatioIdle(t *testing.T) {
 		bare = (used() - before) / idle
 	})
 	t.Run("devices", func(t *testing.T) {
-		g := start(t, passwords{}, func(c *mqtt.Config) { c.Lobby.PerHost, c.Lobby.Host.Burst = 2*idle, 2*idle })
+		g := start(t, passwords{}, func(c *mqtt.Config) { c.Inbound.PerHost, c.Inbound.Host.Burst = 2*idle, 2*idle })
 		before := used()
 		dialler(t, g.address)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -32,12 +32,12 @@ func inMemory(t *testing.T, keepalive uint16) (transport.Link, net.Conn) {
 	c := New(cfg, nil, anybody{}, slog.New(slog.DiscardHandler))
 	seen := make(chan transport.Sighting, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go c.lobby.Watch(ctx, func(_ string, all []transport.Sighting) {
+	go c.registry.Watch(ctx, func(_ string, all []transport.Sighting) {
 		if len(all) > 0 {
 			seen <- all[0]
 		}
 	})
-	place, err := c.lobby.Enter(netip.MustParseAddr("192.168.1.20"))
+	place, err := c.registry.Accept(netip.MustParseAddr("192.168.1.20"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,10 +115,10 @@ func TestStuck(t *testing.T) {
 		link, _ := inMemory(t, 240)
 		begun := time.Now()
 		err := link.Send(t.Context(), transport.Message{Data: []byte("x")})
-		if took := time.Since(begun); !errors.Is(err, transport.ErrUnsent) || !errors.Is(err, inbound.ErrStuck) || took != 5*time.Second {
+		if took := time.Since(begun); !errors.Is(err, transport.ErrUnsent) || !errors.Is(err, inbound.ErrNotReading) || took != 5*time.Second {
 			t.Errorf("after %v, Send returned %v", took, err)
 		}
-		if _, err := link.Recv(t.Context()); !errors.Is(err, inbound.ErrStuck) {
+		if _, err := link.Recv(t.Context()); !errors.Is(err, inbound.ErrNotReading) {
 			t.Errorf("Recv returned %v", err)
 		}
 	})

@@ -56,7 +56,7 @@ var vendors = map[string]string{
 func (p port) address() string {
 	switch {
 	case !p.USB:
-		return Medium + ":" + p.asked.Path
+		return Name + ":" + p.asked.Path
 	case p.numbered():
 		return fmt.Sprintf("usb:%s:%s:%s%s", p.VID, p.PID, word(p.Serial), p.part())
 	}

@@ -60,7 +60,7 @@ func TestPolledLink(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		link := transport.NewStream(conn, transport.Info{Transport: Medium, Address: "here", BitRate: 115200}, transport.DefaultLimits())
+		link := transport.NewStream(conn, transport.Info{Transport: Name, Address: "here", BitRate: 115200}, transport.DefaultLimits())
 		t.Cleanup(func() { link.Close() })
 		return link, master
 	})

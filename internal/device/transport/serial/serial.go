@@ -23,7 +23,7 @@ import (
 )
 
 // Medium is the name of the medium.
-const Medium = "serial"
+const Name = "serial"
 
 // Auto in place of a path asks for whatever is plugged in.
 const Auto = "auto"
@@ -169,7 +169,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 	var before []port
 	for first := true; ; first = false {
 		if ports := c.look(); first || !slices.Equal(ports, before) {
-			update(Medium, c.sightings(ports))
+			update(Name, c.sightings(ports))
 			before = ports
 		}
 		select {
@@ -265,12 +265,12 @@ func (c *Connector) sightings(ports []port) []transport.Sighting {
 		}
 		stays[address] = at
 		s := transport.Sighting{
-			Address: address, Local: p.local(address), Instance: at.instance, Place: p.Place, Transport: Medium, Name: p.asked.Name,
+			Address: address, Local: p.local(address), Instance: at.instance, Location: p.Place, Transport: Name, Name: p.asked.Name,
 			Adopted: !p.asked.Pending, Absent: p.absent, Protocols: c.cfg.Protocols,
 			Open: func(context.Context) (transport.Link, error) { return c.open(p, address, at.opened) },
 		}
 		if p.asked.Path == Auto && !p.own() {
-			s.Adopted, s.Shy = false, fmt.Sprintf("opening %s can restart what is there", p.found)
+			s.Adopted, s.AdoptFirst = false, fmt.Sprintf("opening %s can restart what is there", p.found)
 		}
 		all = append(all, s)
 	}
@@ -325,7 +325,7 @@ func (c *Connector) open(p port, address string, opened *atomic.Bool) (transport
 	// after it was plugged in, if at all.
 	again := opened.Swap(true)
 	restarts := p.asked.Reset != ResetNone || !again
-	return transport.NewStream(conn, transport.Info{Transport: Medium, Address: address, BitRate: baud, Restarts: restarts}, c.cfg.Limits), nil
+	return transport.NewStream(conn, transport.Info{Transport: Name, Address: address, BitRate: baud, Restarts: restarts}, c.cfg.Limits), nil
 }
 
 // openSame opens a port if what was seen there still is: a port that has become

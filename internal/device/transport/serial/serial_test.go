@@ -125,7 +125,7 @@ func watch(t *testing.T, m *machine, ports ...Port) (latest func() []string) {
 				t.Errorf("%s is local: %t", s.Address, s.Local)
 			}
 			line := fmt.Sprintf("%s #%d", s.Address, s.Instance)
-			for word, so := range map[string]bool{" adopted": s.Adopted, " shy": s.Shy != "", " absent": s.Absent != "", " as " + s.Name: s.Name != ""} {
+			for word, so := range map[string]bool{" adopted": s.Adopted, " shy": s.AdoptFirst != "", " absent": s.Absent != "", " as " + s.Name: s.Name != ""} {
 				if so {
 					line += word
 				}

@@ -17,7 +17,7 @@ import (
 )
 
 // Medium is the name of the medium.
-const Medium = "tcp"
+const Name = "tcp"
 
 // readBuffer is what the kernel holds of what a board sends. A small one keeps an
 // answer from waiting behind megabytes of noise.
@@ -100,7 +100,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 		boards := c.boards[reported:]
 		c.mu.Unlock()
 		for _, b := range boards {
-			update(Medium+" "+b.Address, []transport.Sighting{c.sighting(b)})
+			update(Name+" "+b.Address, []transport.Sighting{c.sighting(b)})
 		}
 		reported += len(boards)
 		select {
@@ -116,7 +116,7 @@ func (c *Connector) sighting(b Board) transport.Sighting {
 		Address:   b.Address,
 		Local:     loopback(b.Address),
 		Instance:  1,
-		Transport: Medium,
+		Transport: Name,
 		Name:      b.Name,
 		Adopted:   !b.Pending,
 		Protocols: c.cfg.Protocols,
@@ -149,5 +149,5 @@ func (c *Connector) open(ctx context.Context, address string) (transport.Link, e
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		tcp.SetReadBuffer(readBuffer) // it works without, only less well
 	}
-	return transport.NewStream(conn, transport.Info{Transport: Medium, Address: address}, c.cfg.Limits), nil
+	return transport.NewStream(conn, transport.Info{Transport: Name, Address: address}, c.cfg.Limits), nil
 }

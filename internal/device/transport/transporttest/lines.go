@@ -15,9 +15,9 @@ import (
 // contract of Run, and what a stream can do to a line. Its links must drop lines
 // longer than wire.DefaultLimits says.
 func RunLines(t *testing.T, open func(t *testing.T) (transport.Link, io.ReadWriteCloser)) {
-	Run(t, func(t *testing.T) (transport.Link, Far) {
+	Run(t, func(t *testing.T) (transport.Link, Peer) {
 		link, far := open(t)
-		return link, lineFar{far, transport.NewLines(far, transport.DefaultLimits())}
+		return link, linePeer{far, transport.NewLines(far, transport.DefaultLimits())}
 	})
 	long := strings.Repeat("x", transport.DefaultLimits().Line+10)
 	for name, test := range map[string]struct {

@@ -18,21 +18,21 @@ import (
 )
 
 // Far is the peer's end of a link, in the hands of a test.
-type Far interface {
+type Peer interface {
 	Send(transport.Message) error
 	Recv() (transport.Message, error)
 	Close() error
 }
 
 // Open returns a fresh link and its far end; t.Cleanup closes what they need.
-type Open func(t *testing.T) (transport.Link, Far)
+type Open func(t *testing.T) (transport.Link, Peer)
 
 // patience bounds every wait of the suite.
-const patience = 5 * time.Second
+const timeout = 5 * time.Second
 
 // Run checks the contract of wire.Link on the links that open returns.
 func Run(t *testing.T, open Open) {
-	for name, test := range map[string]func(*testing.T, transport.Link, Far){
+	for name, test := range map[string]func(*testing.T, transport.Link, Peer){
 		"messages go both ways in order":      bothWays,
 		"recv ends with its context":          recvEndsWithContext,
 		"close ends recv and send":            closeEnds,
@@ -40,9 +40,9 @@ func Run(t *testing.T, open Open) {
 		"a send that cannot go on ends":       sendBlocked,
 		"an ended context sends nothing":      sendAfterContext,
 		"data belongs to whoever received it": dataIsOwned,
-		"a tap sees everything":               tapped,
+		"a tap sees everything":               traced,
 		"info is complete and constant":       info,
-		"nothing is left behind":              nothingLeft,
+		"nothing is left behind":              noGoroutineLeft,
 	} {
 		t.Run(name, func(t *testing.T) {
 			link, far := open(t)
@@ -56,12 +56,12 @@ func message(format string, args ...any) transport.Message {
 }
 
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func bothWays(t *testing.T, link transport.Link, far Far) {
+func bothWays(t *testing.T, link transport.Link, far Peer) {
 	const n = 100
 	ctx := within(t)
 	sent := make(chan error, 2)
@@ -120,7 +120,7 @@ func bothWays(t *testing.T, link transport.Link, far Far) {
 	}
 }
 
-func recvEndsWithContext(t *testing.T, link transport.Link, far Far) {
+func recvEndsWithContext(t *testing.T, link transport.Link, far Peer) {
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		_, err := link.Recv(ctx)
@@ -135,7 +135,7 @@ func recvEndsWithContext(t *testing.T, link transport.Link, far Far) {
 	}
 }
 
-func closeEnds(t *testing.T, link transport.Link, _ Far) {
+func closeEnds(t *testing.T, link transport.Link, _ Peer) {
 	got := make(chan error, 1)
 	go func() {
 		_, err := link.Recv(context.Background())
@@ -150,7 +150,7 @@ func closeEnds(t *testing.T, link transport.Link, _ Far) {
 		if !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("Recv returned %v, want ErrClosed", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("Recv waits on a closed link")
 	}
 	if err := link.Close(); err != nil {
@@ -161,7 +161,7 @@ func closeEnds(t *testing.T, link transport.Link, _ Far) {
 	}
 }
 
-func peerCloses(t *testing.T, link transport.Link, far Far) {
+func peerCloses(t *testing.T, link transport.Link, far Peer) {
 	go far.Close()
 	_, err := link.Recv(within(t))
 	if err == nil || errors.Is(err, transport.ErrClosed) || errors.Is(err, context.DeadlineExceeded) {
@@ -169,7 +169,7 @@ func peerCloses(t *testing.T, link transport.Link, far Far) {
 	}
 }
 
-func sendBlocked(t *testing.T, link transport.Link, _ Far) {
+func sendBlocked(t *testing.T, link transport.Link, _ Peer) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	big := transport.Message{Data: bytes.Repeat([]byte("x"), 64<<10)}
@@ -183,7 +183,7 @@ func sendBlocked(t *testing.T, link transport.Link, _ Far) {
 	if err == nil {
 		t.Skip("this medium takes 64 MB without anybody reading")
 	}
-	if took := time.Since(start); took > patience {
+	if took := time.Since(start); took > timeout {
 		t.Errorf("Send ended %v after its context", took)
 	}
 	if !errors.Is(err, transport.ErrUnsent) {
@@ -193,7 +193,7 @@ func sendBlocked(t *testing.T, link transport.Link, _ Far) {
 	}
 }
 
-func sendAfterContext(t *testing.T, link transport.Link, far Far) {
+func sendAfterContext(t *testing.T, link transport.Link, far Peer) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := link.Send(ctx, message("never")); !errors.Is(err, transport.ErrUnsent) {
@@ -205,7 +205,7 @@ func sendAfterContext(t *testing.T, link transport.Link, far Far) {
 	}
 }
 
-func dataIsOwned(t *testing.T, link transport.Link, far Far) {
+func dataIsOwned(t *testing.T, link transport.Link, far Peer) {
 	go func() {
 		far.Send(message("one"))
 		far.Send(message("two"))
@@ -224,13 +224,13 @@ func dataIsOwned(t *testing.T, link transport.Link, far Far) {
 	}
 }
 
-func tapped(t *testing.T, link transport.Link, far Far) {
-	tap, ok := link.(transport.Tapped)
+func traced(t *testing.T, link transport.Link, far Peer) {
+	tap, ok := link.(transport.Traceable)
 	if !ok {
 		t.Fatalf("%T cannot be watched: embed a wire.Tap", link)
 	}
 	seen := make(chan string, 4)
-	tap.Observe(func(f transport.Frame) { seen <- fmt.Sprintf("%d %s%s", f.Way, f.Message.Data, f.Note) })
+	tap.Observe(func(f transport.Frame) { seen <- fmt.Sprintf("%d %s%s", f.Direction, f.Message.Data, f.Note) })
 	go far.Send(message("up"))
 	if _, err := link.Recv(within(t)); err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func tapped(t *testing.T, link transport.Link, far Far) {
 	}
 }
 
-func info(t *testing.T, link transport.Link, _ Far) {
+func info(t *testing.T, link transport.Link, _ Peer) {
 	got := link.Info()
 	if got.Transport == "" || got.Address == "" {
 		t.Errorf("%+v lacks a medium or an address", got)
@@ -269,7 +269,7 @@ func info(t *testing.T, link transport.Link, _ Far) {
 	}
 }
 
-func nothingLeft(t *testing.T, link transport.Link, far Far) {
+func noGoroutineLeft(t *testing.T, link transport.Link, far Peer) {
 	before := runtime.NumGoroutine() // the link is open already: idle, it may hold none
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -282,7 +282,7 @@ func nothingLeft(t *testing.T, link transport.Link, far Far) {
 	<-ended
 	link.Close()
 	far.Close()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		if n := runtime.NumGoroutine(); n <= before {
 			return
 		} else if time.Now().After(deadline) {
@@ -293,17 +293,17 @@ func nothingLeft(t *testing.T, link transport.Link, far Far) {
 }
 
 // lineFar is the Far of a medium whose peer sees a stream of bytes.
-type lineFar struct {
+type linePeer struct {
 	io.ReadWriteCloser
 	lines *transport.Lines
 }
 
-func (f lineFar) Send(m transport.Message) error {
+func (f linePeer) Send(m transport.Message) error {
 	_, err := f.Write(append(bytes.Clone(m.Data), '\r', '\n'))
 	return err
 }
 
-func (f lineFar) Recv() (transport.Message, error) {
+func (f linePeer) Recv() (transport.Message, error) {
 	line, err := f.lines.Next()
 	return transport.Message{Data: line}, err
 }

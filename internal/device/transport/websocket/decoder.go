@@ -16,18 +16,18 @@ type decoder struct {
 	limit  int
 	client bool // the device was dialled, and what it sends is not masked
 
-	head   [ws.MaxHeaderSize]byte
-	have   int       // bytes of head
-	inside bool      // there is a frame at hand
-	header ws.Header // of it
-	left   int64     // bytes of its payload that have not come
-	done   int       // bytes that have, for the mask
+	head      [ws.MaxHeaderSize]byte
+	headLen   int       // bytes of head
+	inFrame   bool      // there is a frame at hand
+	header    ws.Header // of it
+	remaining int64     // bytes of its payload that have not come
+	received  int       // bytes that have, for the mask
 
-	message ws.OpCode // of the message at hand; zero if there is none
-	data    []byte    // of it
-	over    bool      // it is too long, and dropped
-	size    int64     // of it, if it is dropped
-	control []byte    // of the control frame at hand
+	message   ws.OpCode // of the message at hand; zero if there is none
+	data      []byte    // of it
+	oversized bool      // it is too long, and dropped
+	size      int64     // of it, if it is dropped
+	control   []byte    // of the control frame at hand
 }
 
 // event is what a decoder has found.
@@ -53,22 +53,22 @@ const (
 // nothing is, all of it was. After an error the rest has no meaning.
 func (d *decoder) next(p []byte) (used int, e event, err error) {
 	for {
-		if !d.inside {
+		if !d.inFrame {
 			n, whole, err := d.takeHeader(p[used:])
 			used += n
 			if err != nil || !whole {
 				return used, event{}, err
 			}
-			if e := d.begin(); e.kind != nothing {
+			if e := d.beginFrame(); e.kind != nothing {
 				return used, e, nil
 			}
 		}
 		used += d.takePayload(p[used:])
-		if d.left > 0 {
+		if d.remaining > 0 {
 			return used, event{}, nil
 		}
-		d.inside = false
-		if e := d.end(); e.kind != nothing {
+		d.inFrame = false
+		if e := d.endFrame(); e.kind != nothing {
 			return used, e, nil
 		}
 	}
@@ -76,15 +76,15 @@ func (d *decoder) next(p []byte) (used int, e event, err error) {
 
 // takeHeader collects the bytes of a header, and reads it once it is whole.
 func (d *decoder) takeHeader(p []byte) (used int, whole bool, err error) {
-	for need := headerSize(d.head[:d.have]); d.have < need; need = headerSize(d.head[:d.have]) {
+	for need := headerSize(d.head[:d.headLen]); d.headLen < need; need = headerSize(d.head[:d.headLen]) {
 		if used == len(p) {
 			return used, false, nil
 		}
-		n := copy(d.head[d.have:need], p[used:])
-		d.have += n
+		n := copy(d.head[d.headLen:need], p[used:])
+		d.headLen += n
 		used += n
 	}
-	header, err := ws.ReadHeader(bytes.NewReader(d.head[:d.have]))
+	header, err := ws.ReadHeader(bytes.NewReader(d.head[:d.headLen]))
 	if err != nil {
 		return used, false, err
 	}
@@ -98,7 +98,7 @@ func (d *decoder) takeHeader(p []byte) (used int, whole bool, err error) {
 	if err := ws.CheckHeader(header, state); err != nil {
 		return used, false, err
 	}
-	d.have, d.inside, d.header, d.left, d.done = 0, true, header, header.Length, 0
+	d.headLen, d.inFrame, d.header, d.remaining, d.received = 0, true, header, header.Length, 0
 	return used, true, nil
 }
 
@@ -122,41 +122,41 @@ func headerSize(head []byte) int {
 
 // begin looks at a header. A message that is too long is told of at once: its end
 // may never come.
-func (d *decoder) begin() event {
+func (d *decoder) beginFrame() event {
 	if d.header.OpCode.IsControl() {
 		d.control = d.control[:0]
 		return event{}
 	}
 	if d.message == 0 {
-		d.message, d.data, d.over, d.size = d.header.OpCode, nil, false, 0
+		d.message, d.data, d.oversized, d.size = d.header.OpCode, nil, false, 0
 	}
-	if d.message == ws.OpText && !d.over && d.left > int64(d.limit-len(d.data)) { // their sum may be no number
-		d.over, d.data = true, nil
+	if d.message == ws.OpText && !d.oversized && d.remaining > int64(d.limit-len(d.data)) { // their sum may be no number
+		d.oversized, d.data = true, nil
 		return event{kind: tooLong}
 	}
 	return event{}
 }
 
 // firstPiece is how much memory the header alone of a message can ask for.
-const firstPiece = 4 << 10
+const initialCapacity = 4 << 10
 
 // takePayload takes the bytes of the frame at hand, and drops those that nobody
 // needs.
 func (d *decoder) takePayload(p []byte) (used int) {
-	p = p[:min(int64(len(p)), d.left)]
+	p = p[:min(int64(len(p)), d.remaining)]
 	switch {
 	case d.header.OpCode.IsControl():
 		d.control = d.unmask(d.control, p)
-	case d.message == ws.OpText && !d.over:
+	case d.message == ws.OpText && !d.oversized:
 		if d.data == nil {
-			d.data = slices.Grow(d.data, int(min(d.left, firstPiece)))
+			d.data = slices.Grow(d.data, int(min(d.remaining, initialCapacity)))
 		}
 		d.data = d.unmask(d.data, p)
 	default:
 		d.size += int64(len(p))
 	}
-	d.left -= int64(len(p))
-	d.done += len(p)
+	d.remaining -= int64(len(p))
+	d.received += len(p)
 	return len(p)
 }
 
@@ -164,12 +164,12 @@ func (d *decoder) takePayload(p []byte) (used int) {
 func (d *decoder) unmask(data, p []byte) []byte {
 	n := len(data)
 	data = append(data, p...)
-	ws.Cipher(data[n:], d.header.Mask, d.done%4)
+	ws.Cipher(data[n:], d.header.Mask, d.received%4)
 	return data
 }
 
 // end tells what a whole frame was.
-func (d *decoder) end() event {
+func (d *decoder) endFrame() event {
 	switch d.header.OpCode {
 	case ws.OpPing:
 		return event{kind: ping, data: d.control}
@@ -181,8 +181,8 @@ func (d *decoder) end() event {
 	if !d.header.Fin {
 		return event{}
 	}
-	message, data, over := d.message, d.data, d.over
-	d.message, d.data, d.over = 0, nil, false
+	message, data, over := d.message, d.data, d.oversized
+	d.message, d.data, d.oversized = 0, nil, false
 	switch {
 	case message == ws.OpBinary:
 		return event{kind: binary, size: d.size}

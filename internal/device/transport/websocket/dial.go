@@ -18,7 +18,7 @@ import (
 // with ws or wss, and the token goes with the handshake, if there is one. Address is
 // that of the link, and dial makes the connection.
 func (c Config) Dial(ctx context.Context, address, url, token string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (transport.Link, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTime) // that of the library ends with the connection
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout) // that of the library ends with the connection
 	defer cancel()
 	header := make(http.Header)
 	if token != "" {
@@ -49,8 +49,8 @@ func (c Config) Dial(ctx context.Context, address, url, token string, dial func(
 
 // What a handshake is held to.
 const (
-	handshakeTime = 10 * time.Second
-	maxHandshake  = 64 << 10
+	handshakeTimeout = 10 * time.Second
+	maxHandshake     = 64 << 10
 )
 
 // handshake is a connection during its handshake, in which the library bounds nothing.

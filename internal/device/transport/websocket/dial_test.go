@@ -80,7 +80,7 @@ func dialled(t *testing.T, token string, early ...string) (transport.Link, *serv
 
 // TestDialled: a link to a device that listens is as any other.
 func TestDialled(t *testing.T) {
-	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Far) { return dialled(t, "") })
+	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) { return dialled(t, "") })
 }
 
 // TestDialledFirstWords: what a device says at once is not lost. A token goes with

@@ -116,7 +116,7 @@ func TestRatioIdle(t *testing.T) {
 		bare = (used() - before) / idle
 	})
 	t.Run("devices", func(t *testing.T) {
-		g := start(t, tokens{}, func(c *websocket.Config) { c.Lobby.PerHost, c.Lobby.Host.Burst = 2*idle, 2*idle })
+		g := start(t, tokens{}, func(c *websocket.Config) { c.Inbound.PerHost, c.Inbound.Host.Burst = 2*idle, 2*idle })
 		before := used()
 		dialler(t, strings.TrimSuffix(strings.TrimPrefix(g.url, "ws://"), "/xiaozhi/v1/"))
 		ctx, cancel := context.WithCancel(t.Context())

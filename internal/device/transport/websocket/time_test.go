@@ -105,7 +105,7 @@ func TestStuck(t *testing.T) {
 		l, _, left := pipe(t)
 		begun := time.Now()
 		err := l.Send(t.Context(), transport.Message{Data: []byte("x")})
-		if took := time.Since(begun); !errors.Is(err, transport.ErrUnsent) || !errors.Is(err, inbound.ErrStuck) || took != 5*time.Second {
+		if took := time.Since(begun); !errors.Is(err, transport.ErrUnsent) || !errors.Is(err, inbound.ErrNotReading) || took != 5*time.Second {
 			t.Errorf("after %v, Send returned %v", took, err)
 		}
 		if !left() {

@@ -30,7 +30,7 @@ import (
 )
 
 // Medium is the name of the medium.
-const Medium = "ws"
+const Name = "ws"
 
 // The channels of a Message. One without a channel is sent as text.
 const (
@@ -42,9 +42,9 @@ const (
 type Config struct {
 	// Lobby says which dialects to try, and bounds how many devices there are
 	// and how often they come.
-	Lobby inbound.Config
+	Inbound inbound.Config
 	// Message is the length of the longest message that is taken.
-	Message int
+	MaxMessage int
 	// Ping is after how much silence a device is asked whether it is still
 	// there, and Pong how long it has to answer.
 	Ping, Pong time.Duration
@@ -55,18 +55,18 @@ type Config struct {
 // DefaultConfig takes as much in a message as stock firmware can send.
 func DefaultConfig() Config {
 	return Config{
-		Lobby: inbound.DefaultConfig(), Message: 64 << 10,
+		Inbound: inbound.DefaultConfig(), MaxMessage: 64 << 10,
 		Ping: time.Minute, Pong: 15 * time.Second, Send: 5 * time.Second,
 	}
 }
 
 // Check tells what is wrong with the config.
 func (c Config) Check() error {
-	if err := c.Lobby.Check(); err != nil {
+	if err := c.Inbound.Check(); err != nil {
 		return err
 	}
-	if c.Message < 1 {
-		return fmt.Errorf("message: want at least 1 byte, got %d", c.Message)
+	if c.MaxMessage < 1 {
+		return fmt.Errorf("message: want at least 1 byte, got %d", c.MaxMessage)
 	}
 	for name, d := range map[string]time.Duration{"ping": c.Ping, "pong": c.Pong, "send": c.Send} {
 		if d <= 0 {
@@ -90,25 +90,25 @@ type Credentials interface {
 // Connector is the wire.Connector of the medium, and the http.Handler of the
 // path that devices dial.
 type Connector struct {
-	cfg   Config
-	creds Credentials
-	lobby *inbound.Lobby
+	cfg      Config
+	creds    Credentials
+	registry *inbound.Registry
 }
 
 // New makes a Connector of a config that was checked.
 func New(cfg Config, creds Credentials, log *slog.Logger) *Connector {
-	return &Connector{cfg: cfg, creds: creds, lobby: inbound.New(Medium, cfg.Lobby, log)}
+	return &Connector{cfg: cfg, creds: creds, registry: inbound.New(Name, cfg.Inbound, log)}
 }
 
 // Watch reports each device that has dialled in, as a group of its own, from when
 // it waits until its link has ended. Devices are refused once it has returned.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
-	return c.lobby.Watch(ctx, update)
+	return c.registry.Watch(ctx, update)
 }
 
 // Drop ends the connection of an address, if there is one: its credential was
 // revoked.
-func (c *Connector) Drop(address string, why error) { c.lobby.Drop(address, why) }
+func (c *Connector) Drop(address string, why error) { c.registry.Drop(address, why) }
 
 // ServeHTTP takes a device in, or refuses it with a status and a short text. That
 // a request comes whole and in time is for the server to see to.
@@ -118,7 +118,7 @@ func (c *Connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		return
 	}
-	c.lobby.Refused(host, address, err)
+	c.registry.LogRefusal(host, address, err)
 	var no refusal
 	if !errors.As(err, &no) {
 		return // the connection is not the server's any more
@@ -148,25 +148,25 @@ func (r refusal) Error() string {
 }
 
 // refusals are how what the lobby says is told.
-var refusals = map[error]int{
-	inbound.ErrShut:     http.StatusServiceUnavailable,
-	inbound.ErrFull:     http.StatusServiceUnavailable,
-	inbound.ErrHostFull: http.StatusTooManyRequests,
-	inbound.ErrOften:    http.StatusTooManyRequests,
-	inbound.ErrTaken:    http.StatusConflict,
+var refusalStatus = map[error]int{
+	inbound.ErrClosed:       http.StatusServiceUnavailable,
+	inbound.ErrFull:         http.StatusServiceUnavailable,
+	inbound.ErrHostFull:     http.StatusTooManyRequests,
+	inbound.ErrTooOften:     http.StatusTooManyRequests,
+	inbound.ErrAddressTaken: http.StatusConflict,
 }
 
 // checkTime bounds a check of a credential. Stock firmware waits for ten seconds.
-const checkTime = 5 * time.Second
+const checkTimeout = 5 * time.Second
 
 func (c *Connector) serve(w http.ResponseWriter, r *http.Request, host netip.Addr) (address string, err error) {
-	place, err := c.lobby.Enter(host)
+	place, err := c.registry.Accept(host)
 	if err != nil {
-		return "", refusal{status: refusals[err], text: err.Error()}
+		return "", refusal{status: refusalStatus[err], text: err.Error()}
 	}
 	defer func() {
 		if err != nil {
-			place.Leave()
+			place.Release()
 		}
 	}()
 	who, err := identify(r)
@@ -180,18 +180,18 @@ func (c *Connector) serve(w http.ResponseWriter, r *http.Request, host netip.Add
 	if err != nil {
 		return who.address, err
 	}
-	l := newLink(conn, &c.cfg, who, place.Leave)
+	l := newLink(conn, &c.cfg, who, place.Release)
 	l.pending = early
-	if err := place.Seat(l, l.drop); err != nil {
-		l.drop(err)
+	if err := place.Register(l, l.closeWith); err != nil {
+		l.closeWith(err)
 		return who.address, err
 	}
 	return who.address, nil
 }
 
 // check asks whether a device may come in.
-func (c *Connector) check(r *http.Request, host netip.Addr, who identity, place *inbound.Place) error {
-	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
+func (c *Connector) check(r *http.Request, host netip.Addr, who identity, place *inbound.Conn) error {
+	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 	defer cancel()
 	name, adopted, err := c.creds.Check(ctx, host, who.address, who.client, who.token)
 	switch {
@@ -205,8 +205,8 @@ func (c *Connector) check(r *http.Request, host netip.Addr, who identity, place 
 		// Any page that its owner looks at could otherwise bring a browser here.
 		return refusal{http.StatusForbidden, "a page in a browser needs a token", nil}
 	}
-	if err := place.Claim(inbound.Guest{Address: who.address, Name: name, Adopted: adopted}); err != nil {
-		return refusal{status: refusals[err], text: err.Error()}
+	if err := place.Identify(inbound.Peer{Address: who.address, Name: name, Adopted: adopted}); err != nil {
+		return refusal{status: refusalStatus[err], text: err.Error()}
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (c *Connector) check(r *http.Request, host netip.Addr, who identity, place 
 // upgrade takes the connection from the HTTP server, and whatever the device has
 // sent already. None of the server's buffers is kept.
 func upgrade(w http.ResponseWriter, r *http.Request) (net.Conn, []byte, error) {
-	conn, rw, _, err := ws.HTTPUpgrader{Timeout: checkTime}.Upgrade(r, w)
+	conn, rw, _, err := ws.HTTPUpgrader{Timeout: checkTimeout}.Upgrade(r, w)
 	if err != nil {
 		if conn == nil {
 			return nil, nil, refusal{http.StatusInternalServerError, "this server cannot be dialled with a WebSocket", err}

@@ -65,7 +65,7 @@ type report struct {
 func start(t *testing.T, creds tokens, change func(*websocket.Config)) *gateway {
 	t.Helper()
 	cfg := websocket.DefaultConfig()
-	cfg.Lobby.Dialects = []string{"any"}
+	cfg.Inbound.Protocols = []string{"any"}
 	if change != nil {
 		change(&cfg)
 	}
@@ -215,7 +215,7 @@ func recv(t *testing.T, link transport.Link, n int) (got []string) {
 }
 
 func TestLink(t *testing.T) {
-	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Far) {
+	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) {
 		return start(t, tokens{}, nil).open(t, mac)
 	})
 }
@@ -223,7 +223,7 @@ func TestLink(t *testing.T) {
 func TestSighting(t *testing.T) {
 	g := start(t, tokens{}, nil)
 	_, s := g.dial(t, mac)
-	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Transport != "ws" || s.Protocols[0] != "any" {
+	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.Inbound || s.Local || s.Transport != "ws" || s.Protocols[0] != "any" {
 		t.Errorf("got %+v", s)
 	}
 	link, err := s.Open(t.Context())
@@ -329,7 +329,7 @@ func TestSecond(t *testing.T) {
 }
 
 func TestFrames(t *testing.T) {
-	limit := websocket.DefaultConfig().Message
+	limit := websocket.DefaultConfig().MaxMessage
 	text := func(s string) gobwas.Frame { return gobwas.NewTextFrame([]byte(s)) }
 	part := func(op gobwas.OpCode, fin bool, s string) gobwas.Frame { return gobwas.NewFrame(op, fin, []byte(s)) }
 	long, fits := strings.Repeat("x", limit+1), strings.Repeat("y", limit)
@@ -408,7 +408,7 @@ func TestConstantMemory(t *testing.T) {
 func TestNoise(t *testing.T) {
 	link, far := start(t, tokens{}, nil).open(t, mac)
 	var notes []string
-	link.(transport.Tapped).Observe(func(f transport.Frame) {
+	link.(transport.Traceable).Observe(func(f transport.Frame) {
 		if f.Note != "" {
 			notes = append(notes, f.Note)
 		}
@@ -532,7 +532,7 @@ func TestEarly(t *testing.T) {
 
 // TestFlood: one host gets as far as its limit, and others are not disturbed.
 func TestFlood(t *testing.T) {
-	g := start(t, tokens{strangers: true}, func(c *websocket.Config) { c.Lobby.PerHost, c.Lobby.Host.Burst = 8, 100 })
+	g := start(t, tokens{strangers: true}, func(c *websocket.Config) { c.Inbound.PerHost, c.Inbound.Host.Burst = 8, 100 })
 	link, far := g.open(t, other)
 	in, refused := 0, 0
 	for i := range 150 {
@@ -605,8 +605,8 @@ func TestChannels(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for name, change := range map[string]func(*websocket.Config){
-		"most":    func(c *websocket.Config) { c.Lobby.Most = 0 },
-		"message": func(c *websocket.Config) { c.Message = 0 },
+		"most":    func(c *websocket.Config) { c.Inbound.Max = 0 },
+		"message": func(c *websocket.Config) { c.MaxMessage = 0 },
 		"ping":    func(c *websocket.Config) { c.Ping = 0 },
 		"pong":    func(c *websocket.Config) { c.Pong = -1 },
 		"send":    func(c *websocket.Config) { c.Send = 0 },
