@@ -144,7 +144,7 @@ func TestParseRefuses(t *testing.T) {
 		{"listen: 0.0.0.0:80\n", "listen: 0.0.0.0:80 can be reached from other machines"},
 		{"listen: 127.0.0.1:http\n", `listen: want HOST:PORT, got "127.0.0.1:http"`},
 		{"listen: here\n", `listen: want HOST:PORT, got "here"`},
-		{"devices: {serial: [{port: COM3, baud: 1}]}\n", `devices.serial: port COM3: 1 is no bit rate`},
+		{"devices: {serial: [{port: COM3, baud: 1}]}\n", `devices.serial: port COM3: baud must be 50 to 12000000, got 1`},
 		{"devices: {serial: [{port: COM3, name: x}], tcp: [{address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
 		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": want HOST:PORT`},
 		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},

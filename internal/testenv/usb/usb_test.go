@@ -39,7 +39,7 @@ func TestHotPlug(t *testing.T) {
 	if want := "usb:0403:6001:" + usb.Serial; held.Address != want {
 		t.Errorf("it is at %s, want %s", held.Address, want)
 	}
-	if held.State != "offline" || held.Trust != "held" || held.Kind != "" || !strings.Contains(held.Reason, "can restart what is there") {
+	if held.State != "offline" || held.Trust != "held" || held.Kind != "" || !strings.Contains(held.Reason, "may restart the device on it") {
 		t.Errorf("it is to be left alone until it is adopted: %+v", held)
 	}
 	r.run("ferrule adopt " + held.ID)

@@ -78,7 +78,7 @@ func (c *Connector) sightings(all []discovered) []transport.Sighting {
 			Local:      d.byName,
 			Instance:   d.instance,
 			Transport:  Name,
-			AdoptFirst: fmt.Sprintf("greeting %q at %s%s can end the session that another program has with it", d.title, d.at.host, d.at.path),
+			AdoptFirst: fmt.Sprintf("connecting to %q at %s%s may disconnect another client", d.title, d.at.host, d.at.path),
 			Protocols:  c.cfg.Protocols,
 			Open: func(context.Context) (transport.Link, error) {
 				return newLink(&c.cfg, d.address, d.at, ""), nil

@@ -70,7 +70,7 @@ func (c Config) Check() error {
 // Connector is the wire.Connector of the medium.
 type Connector struct {
 	cfg  Config
-	more chan struct{} // holds something if there are boards that Watch has not reported
+	added chan struct{} // holds something if there are boards that Watch has not reported
 
 	mu     sync.Mutex
 	boards []Board
@@ -78,7 +78,7 @@ type Connector struct {
 
 // New makes a Connector of a config that was checked.
 func New(cfg Config) *Connector {
-	return &Connector{cfg: cfg, more: make(chan struct{}, 1), boards: cfg.Boards}
+	return &Connector{cfg: cfg, added: make(chan struct{}, 1), boards: cfg.Boards}
 }
 
 // Add asks for one more board. Its address is not asked for yet.
@@ -87,7 +87,7 @@ func (c *Connector) Add(b Board) {
 	defer c.mu.Unlock()
 	c.boards = append(slices.Clip(c.boards), b)
 	select {
-	case c.more <- struct{}{}:
+	case c.added <- struct{}{}:
 	default:
 	}
 }
@@ -104,7 +104,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 		}
 		reported += len(boards)
 		select {
-		case <-c.more:
+		case <-c.added:
 		case <-ctx.Done():
 			return nil
 		}

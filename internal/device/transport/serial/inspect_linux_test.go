@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// TestSurveyOfHeld: who has a port is told without opening it.
-func TestSurveyOfHeld(t *testing.T) {
+// TestInspectHolder: the holder of a port is found without opening it.
+func TestInspectHolder(t *testing.T) {
 	_, path := openPTY(t)
-	find := func() Surveyed {
+	find := func() PortStatus {
 		t.Helper()
-		all, err := Survey(t.Context(), path)
+		all, err := Inspect(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,28 +21,27 @@ func TestSurveyOfHeld(t *testing.T) {
 			}
 		}
 		t.Fatalf("%s is not among %+v", path, all)
-		return Surveyed{}
+		return PortStatus{}
 	}
-	if got := find(); got != (Surveyed{Path: path}) {
-		t.Errorf("nobody has it: got %+v", got)
+	if got := find(); got != (PortStatus{Path: path}) {
+		t.Errorf("without a holder: got %+v", got)
 	}
-	pid, letGo := hold(t, path)
+	pid, release := hold(t, path)
 	opened := watchOpen(t, path)
-	if got, want := find(), (Surveyed{Path: path, Holder: Process{pid, "serial.test"}}); got != want {
+	if got, want := find(), (PortStatus{Path: path, Holder: Process{pid, "serial.test"}}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if opened() {
 		t.Error("the port was opened")
 	}
-	letGo()
+	release()
 	if got := find(); got.Holder != (Process{}) {
-		t.Errorf("after it ended: got %+v", got)
+		t.Errorf("after the holder ended: got %+v", got)
 	}
 }
 
-// TestSurveyOfDenied: a port that may not be opened; to the superuser there is
-// none.
-func TestSurveyOfDenied(t *testing.T) {
+// TestDenied: a port without permissions is denied to everybody but root.
+func TestDenied(t *testing.T) {
 	_, path := openPTY(t)
 	if err := os.Chmod(path, 0); err != nil {
 		t.Fatal(err)
@@ -64,13 +63,13 @@ func TestWhyDenied(t *testing.T) {
 		session, login []int
 		want           Denied
 	}{
-		"a stranger":             {0o660, dialout, []int{1000}, []int{1000}, NotMember},
-		"no groups are told":     {0o660, dialout, nil, nil, NotMember},
-		"joined after the login": {0o660, dialout, []int{1000}, []int{1000, dialout}, NotYet},
-		"a member all the same":  {0o660, dialout, []int{1000, dialout}, []int{1000, dialout}, NoGroup},
-		"nobody's group":         {0o600, dialout, []int{1000}, []int{1000}, NoGroup},
-		"a group that writes":    {0o620, dialout, []int{1000}, []int{1000}, NoGroup},
-		"root's group":           {0o660, 0, []int{1000}, []int{1000}, NoGroup},
+		"not a member":               {0o660, dialout, []int{1000}, []int{1000}, NotMember},
+		"groups unknown":             {0o660, dialout, nil, nil, NotMember},
+		"joined after the login":     {0o660, dialout, []int{1000}, []int{1000, dialout}, NeedsLogin},
+		"a member, denied otherwise": {0o660, dialout, []int{1000, dialout}, []int{1000, dialout}, NoGroup},
+		"no group may":               {0o600, dialout, []int{1000}, []int{1000}, NoGroup},
+		"the group may only write":   {0o620, dialout, []int{1000}, []int{1000}, NoGroup},
+		"root's group":               {0o660, 0, []int{1000}, []int{1000}, NoGroup},
 	} {
 		if got := whyDenied(test.mode, test.gid, test.session, test.login); got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
@@ -78,7 +77,7 @@ func TestWhyDenied(t *testing.T) {
 	}
 }
 
-// watchOpen tells whether somebody has opened a file since, be it for a moment.
+// watchOpen returns a function that reports whether a file was opened since.
 func watchOpen(t *testing.T, path string) (opened func() bool) {
 	t.Helper()
 	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)

@@ -18,36 +18,36 @@ const (
 	setTermios = unix.TCSETS
 )
 
-var errForbidden = errors.New("permission denied: add yourself to the group that owns it, mostly dialout (`sudo usermod -aG dialout $USER`), and log in again")
+var errPermission = errors.New("permission denied: add yourself to the group that owns it, usually dialout (`sudo usermod -aG dialout $USER`), and log in again")
 
-// isPTY tells a pseudo terminal from a port.
+// isPTY reports whether a path is a pseudo terminal.
 func isPTY(path string) bool { return strings.HasPrefix(path, "/dev/pts/") }
 
-// born tells one entry of a port from the next with the same number. Only those
-// of pseudo terminals need that; for others it would change with their rights.
-func born(real string, stat *syscall.Stat_t) string {
+// createdAt tells one entry of a pseudo terminal from the next with the same number.
+// Other ports do not need it, and their ctime changes with their permissions.
+func createdAt(real string, stat *syscall.Stat_t) string {
 	if isPTY(real) {
 		return fmt.Sprint(stat.Ctim)
 	}
 	return ""
 }
 
-// taken tells whether somebody took a port for themselves. The system then keeps
-// all others out but the superuser.
-func taken(file *os.File) (so bool) {
+// isExclusive reports whether a program opened the port exclusively. The system then
+// refuses everybody but root.
+func isExclusive(file *os.File) (exclusive bool) {
 	withFD(file, func(fd int) {
-		exclusive, err := unix.IoctlGetInt(fd, unix.TIOCGEXCL)
-		so = err == nil && exclusive != 0
+		flag, err := unix.IoctlGetInt(fd, unix.TIOCGEXCL)
+		exclusive = err == nil && flag != 0
 	})
-	return so
+	return exclusive
 }
 
 func dropOutput(fd int) { unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCOFLUSH) }
 
-// holding finds the process, other than this one, that has a port open, if there
-// is one that this user can see. Whoever made a pseudo terminal does not count: it
-// may well hold both ends, and the mark of a program that was killed stays on it.
-func holding(path string) Process {
+// holderOf returns another process that has a port open, if one is visible to this
+// user. The creator of a pseudo terminal does not count: it may keep both ends open,
+// and the exclusive mark of a killed program stays on it.
+func holderOf(path string) Process {
 	port, err := os.Stat(path)
 	if err != nil {
 		return Process{}
@@ -55,7 +55,7 @@ func holding(path string) Process {
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, process := range processes {
 		pid, err := strconv.Atoi(filepath.Base(process))
-		if err != nil || pid == os.Getpid() || !has(process, port) || made(process, path) {
+		if err != nil || pid == os.Getpid() || !hasOpen(process, port) || hasMaster(process, path) {
 			continue
 		}
 		name, err := os.ReadFile(process + "/comm")
@@ -67,21 +67,21 @@ func holding(path string) Process {
 	return Process{}
 }
 
-// has tells whether a process has a file open.
-func has(process string, port os.FileInfo) bool {
+// hasOpen reports whether a process has a file open.
+func hasOpen(process string, port os.FileInfo) bool {
 	files, _ := filepath.Glob(process + "/fd/*")
 	return slices.ContainsFunc(files, func(file string) bool {
 		to, err := os.Readlink(file)
 		if err != nil || !strings.HasPrefix(to, "/dev/") {
-			return false // to look at what is elsewhere may take for ever
+			return false // stat may block elsewhere, for example on a network file system
 		}
 		info, err := os.Stat(file)
 		return err == nil && os.SameFile(info, port)
 	})
 }
 
-// made tells whether a process has the other end of a pseudo terminal.
-func made(process, path string) bool {
+// hasMaster reports whether a process has the master of a pseudo terminal open.
+func hasMaster(process, path string) bool {
 	if !isPTY(path) {
 		return false
 	}

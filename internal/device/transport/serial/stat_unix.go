@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// unixPaths finds ports in the file system.
-type unixPaths struct{}
+// unixStat finds ports in the file system.
+type unixStat struct{}
 
-func (unixPaths) stat(path string) (real, mark string, err error) {
+func (unixStat) stat(path string) (real, fileID string, err error) {
 	if real, err = filepath.EvalSymlinks(path); err != nil {
 		return "", "", err
 	}
@@ -22,7 +22,7 @@ func (unixPaths) stat(path string) (real, mark string, err error) {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || info.Mode()&os.ModeCharDevice == 0 {
-		return "", "", fmt.Errorf("%s is no port", path)
+		return "", "", fmt.Errorf("%s is not a port", path)
 	}
-	return real, fmt.Sprintf("%s %d %d %s", real, stat.Ino, stat.Rdev, born(real, stat)), nil
+	return real, fmt.Sprintf("%s %d %d %s", real, stat.Ino, stat.Rdev, createdAt(real, stat)), nil
 }

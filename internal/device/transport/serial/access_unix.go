@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// denied asks the system whether this process may open a port, which minds lists
-// of access that a rule of udev's may have added.
+// denied returns why this process may not open a port, and the group that may. It asks
+// the system, which respects access lists that a udev rule may have added.
 func denied(path string) (Denied, string) {
 	if err := unix.Access(path, unix.R_OK|unix.W_OK); !errors.Is(err, os.ErrPermission) {
 		return "", ""
@@ -35,20 +35,20 @@ func denied(path string) (Denied, string) {
 	return why, groupName(gid)
 }
 
-// whyDenied tells why somebody may not open a port that a group owns: session
-// are the groups of this process, login those that the next login gets.
+// whyDenied returns why a user may not open a port that a group owns. Session are the
+// groups of this process, login those of the next login.
 func whyDenied(mode os.FileMode, gid int, session, login []int) Denied {
 	switch {
 	case mode.Perm()&0o060 != 0o060, gid == 0, slices.Contains(session, gid):
 		return NoGroup
 	case slices.Contains(login, gid):
-		return NotYet
+		return NeedsLogin
 	}
 	return NotMember
 }
 
 func sessionGroups() []int {
-	groups, _ := os.Getgroups() // without, there are none
+	groups, _ := os.Getgroups() // on error there are none
 	return append(groups, os.Getegid())
 }
 
@@ -67,7 +67,7 @@ func loginGroups() []int {
 	return groups
 }
 
-// groupName is the name of a group, or its number.
+// groupName returns the name of a group, or its number.
 func groupName(gid int) string {
 	id := strconv.Itoa(gid)
 	if g, err := user.LookupGroupId(id); err == nil {
