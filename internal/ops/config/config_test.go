@@ -146,7 +146,7 @@ func TestParseRefuses(t *testing.T) {
 		{"listen: here\n", `listen: want HOST:PORT, got "here"`},
 		{"devices: {serial: [{port: COM3, baud: 1}]}\n", `devices.serial: port COM3: baud must be 50 to 12000000, got 1`},
 		{"devices: {serial: [{port: COM3, name: x}], tcp: [{address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
-		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": want HOST:PORT`},
+		{"devices: {tcp: [{address: here}]}\n", `devices.tcp: address "here": must be HOST:PORT`},
 		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices: name "x" is given twice`},
 		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices: name "a__b"`},
 		{"polling: {fastest: 1ms}\n", "polling.fastest: want from 10ms to 1h0m0s, got 1ms"},

@@ -1,7 +1,7 @@
-// Package transporttest is the suite that every medium must pass, and a Link in
-// memory for the tests of grammars.
+// Package transporttest is the test suite that every transport must pass, and a Link
+// in memory for the tests of protocols.
 //
-// A medium of lines calls RunLines; any other calls Run.
+// A transport that carries lines calls RunLines; any other calls Run.
 package transporttest
 
 import (
@@ -17,32 +17,32 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// Far is the peer's end of a link, in the hands of a test.
+// Peer is the peer's end of a link.
 type Peer interface {
 	Send(transport.Message) error
 	Recv() (transport.Message, error)
 	Close() error
 }
 
-// Open returns a fresh link and its far end; t.Cleanup closes what they need.
+// Open returns a new link and its far end. It registers cleanup with t.
 type Open func(t *testing.T) (transport.Link, Peer)
 
-// patience bounds every wait of the suite.
+// timeout bounds every wait of the suite.
 const timeout = 5 * time.Second
 
-// Run checks the contract of wire.Link on the links that open returns.
+// Run checks the contract of transport.Link on the links that open returns.
 func Run(t *testing.T, open Open) {
 	for name, test := range map[string]func(*testing.T, transport.Link, Peer){
-		"messages go both ways in order":      bothWays,
+		"messages arrive in order":            bothWays,
 		"recv ends with its context":          recvEndsWithContext,
 		"close ends recv and send":            closeEnds,
-		"the peer's close is not our own":     peerCloses,
-		"a send that cannot go on ends":       sendBlocked,
-		"an ended context sends nothing":      sendAfterContext,
-		"data belongs to whoever received it": dataIsOwned,
-		"a tap sees everything":               traced,
+		"the peer closes":                     peerCloses,
+		"a blocked send ends":                 sendBlocked,
+		"a canceled context sends nothing":    sendAfterContext,
+		"received data belongs to the caller": dataIsOwned,
+		"a trace is complete":                 traced,
 		"info is complete and constant":       info,
-		"nothing is left behind":              noGoroutineLeft,
+		"no goroutine is left":                noGoroutineLeft,
 	} {
 		t.Run(name, func(t *testing.T) {
 			link, far := open(t)
@@ -55,7 +55,7 @@ func message(format string, args ...any) transport.Message {
 	return transport.Message{Data: fmt.Appendf(nil, format, args...)}
 }
 
-func within(t *testing.T) context.Context {
+func withTimeout(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	return ctx
@@ -63,7 +63,7 @@ func within(t *testing.T) context.Context {
 
 func bothWays(t *testing.T, link transport.Link, far Peer) {
 	const n = 100
-	ctx := within(t)
+	ctx := withTimeout(t)
 	sent := make(chan error, 2)
 	go func() {
 		for i := range n {
@@ -111,7 +111,7 @@ func bothWays(t *testing.T, link transport.Link, far Peer) {
 		i++
 	}
 	if i != n {
-		t.Fatalf("%d of %d messages went down", i, n)
+		t.Fatalf("the peer received %d of %d messages", i, n)
 	}
 	for range 2 {
 		if err := <-sent; err != nil {
@@ -130,8 +130,8 @@ func recvEndsWithContext(t *testing.T, link transport.Link, far Peer) {
 		}
 	}
 	go far.Send(message("still here"))
-	if m, err := link.Recv(within(t)); err != nil || string(m.Data) != "still here" {
-		t.Fatalf("the link did not survive: %q, %v", m.Data, err)
+	if m, err := link.Recv(withTimeout(t)); err != nil || string(m.Data) != "still here" {
+		t.Fatalf("the link is broken after a canceled Recv: %q, %v", m.Data, err)
 	}
 }
 
@@ -151,21 +151,21 @@ func closeEnds(t *testing.T, link transport.Link, _ Peer) {
 			t.Errorf("Recv returned %v, want ErrClosed", err)
 		}
 	case <-time.After(timeout):
-		t.Fatal("Recv waits on a closed link")
+		t.Fatal("Recv blocks on a closed link")
 	}
 	if err := link.Close(); err != nil {
 		t.Errorf("the second Close returned %v", err)
 	}
-	if err := link.Send(within(t), message("too late")); !errors.Is(err, transport.ErrUnsent) {
+	if err := link.Send(withTimeout(t), message("too late")); !errors.Is(err, transport.ErrUnsent) {
 		t.Errorf("Send on a closed link returned %v, want ErrUnsent", err)
 	}
 }
 
 func peerCloses(t *testing.T, link transport.Link, far Peer) {
 	go far.Close()
-	_, err := link.Recv(within(t))
+	_, err := link.Recv(withTimeout(t))
 	if err == nil || errors.Is(err, transport.ErrClosed) || errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("Recv returned %v, want an error that says that the peer is gone", err)
+		t.Fatalf("Recv returned %v, want an error for a lost peer", err)
 	}
 }
 
@@ -181,14 +181,14 @@ func sendBlocked(t *testing.T, link transport.Link, _ Peer) {
 		}
 	}
 	if err == nil {
-		t.Skip("this medium takes 64 MB without anybody reading")
+		t.Skip("this transport buffers 64 MB")
 	}
 	if took := time.Since(start); took > timeout {
 		t.Errorf("Send ended %v after its context", took)
 	}
 	if !errors.Is(err, transport.ErrUnsent) {
-		if err := link.Send(within(t), message("after")); !errors.Is(err, transport.ErrUnsent) {
-			t.Errorf("after half a message, Send returned %v, want ErrUnsent", err)
+		if err := link.Send(withTimeout(t), message("after")); !errors.Is(err, transport.ErrUnsent) {
+			t.Errorf("after a partial message, Send returned %v, want ErrUnsent", err)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func dataIsOwned(t *testing.T, link transport.Link, far Peer) {
 		far.Send(message("one"))
 		far.Send(message("two"))
 	}()
-	ctx := within(t)
+	ctx := withTimeout(t)
 	one, err := link.Recv(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -225,27 +225,27 @@ func dataIsOwned(t *testing.T, link transport.Link, far Peer) {
 }
 
 func traced(t *testing.T, link transport.Link, far Peer) {
-	tap, ok := link.(transport.Traceable)
+	traceable, ok := link.(transport.Traceable)
 	if !ok {
-		t.Fatalf("%T cannot be watched: embed a wire.Tap", link)
+		t.Fatalf("%T is not traceable: embed a transport.Tracer", link)
 	}
 	seen := make(chan string, 4)
-	tap.Observe(func(f transport.Frame) { seen <- fmt.Sprintf("%d %s%s", f.Direction, f.Message.Data, f.Note) })
+	traceable.Observe(func(f transport.Frame) { seen <- fmt.Sprintf("%d %s%s", f.Direction, f.Message.Data, f.Note) })
 	go far.Send(message("up"))
-	if _, err := link.Recv(within(t)); err != nil {
+	if _, err := link.Recv(withTimeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	transport.Note(link, "a %s", "remark")
-	go func() { // it is answered as soon as it is there
+	go func() { // the peer answers at once
 		far.Recv()
 		far.Send(message("answer"))
 	}()
 	received := make(chan error, 1)
 	go func() {
-		_, err := link.Recv(within(t))
+		_, err := link.Recv(withTimeout(t))
 		received <- err
 	}()
-	if err := link.Send(within(t), message("down")); err != nil {
+	if err := link.Send(withTimeout(t), message("down")); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-received; err != nil {
@@ -253,7 +253,7 @@ func traced(t *testing.T, link transport.Link, far Peer) {
 	}
 	for _, want := range []string{"1 up", "3 a remark", "2 down", "1 answer"} {
 		if got := <-seen; got != want {
-			t.Errorf("the tap saw %q, want %q", got, want)
+			t.Errorf("traced %q, want %q", got, want)
 		}
 	}
 }
@@ -261,7 +261,7 @@ func traced(t *testing.T, link transport.Link, far Peer) {
 func info(t *testing.T, link transport.Link, _ Peer) {
 	got := link.Info()
 	if got.Transport == "" || got.Address == "" {
-		t.Errorf("%+v lacks a medium or an address", got)
+		t.Errorf("%+v lacks a transport or an address", got)
 	}
 	link.Close()
 	if link.Info() != got {
@@ -270,7 +270,7 @@ func info(t *testing.T, link transport.Link, _ Peer) {
 }
 
 func noGoroutineLeft(t *testing.T, link transport.Link, far Peer) {
-	before := runtime.NumGoroutine() // the link is open already: idle, it may hold none
+	before := runtime.NumGoroutine() // the link is open: an idle link may have no goroutine
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -292,7 +292,7 @@ func noGoroutineLeft(t *testing.T, link transport.Link, far Peer) {
 	}
 }
 
-// lineFar is the Far of a medium whose peer sees a stream of bytes.
+// linePeer is the Peer of a transport that carries lines.
 type linePeer struct {
 	io.ReadWriteCloser
 	lines *transport.Lines
