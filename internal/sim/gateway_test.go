@@ -330,7 +330,7 @@ func TestCrowdBehaviours(t *testing.T) {
 			if got != string(ferrule.Unanswered) {
 				t.Errorf("the last call: %s", got)
 			}
-			m.ends(t, "does not answer any more")
+			m.ends(t, "stopped answering")
 		}},
 		{"ws", "silent", func(t *testing.T, g *gateway, toy *sim.Toy) {
 			m := g.greet(t)
