@@ -290,7 +290,7 @@ const wag = `{"token":"a"}`
 // TestCrowdBehaviours: what toys do to their connections, and what the real media
 // make of it.
 func TestCrowdBehaviours(t *testing.T) {
-	const hungUp, anew = "closed the connection", "connected anew"
+	const hungUp, anew = "closed the connection", "reconnected"
 	for _, test := range []struct {
 		medium, misbehave string
 		meet              func(t *testing.T, g *gateway, toy *sim.Toy)

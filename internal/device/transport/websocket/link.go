@@ -16,47 +16,46 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 )
 
-// link is a device that has dialled in, or was dialled.
+// link is the Link to a device that connected or was dialed.
 type link struct {
 	*inbound.Socket
 	cfg      *Config
-	identity identity // without its token
-	client   bool     // it was dialled, and what is sent to it is masked
+	identity identity // without the token
+	client   bool     // the device was dialed, so frames to it are masked
 
-	// What follows is Recv's own.
+	// The following fields belong to Recv.
 
 	decoder      decoder
-	buffer       [512]byte // what was read; longer pieces go through a shared one
-	pending      []byte    // what of it is not decoded
-	deadline     time.Time // when a silent device is asked, or given up
-	pinged       bool      // it was asked, and has not answered
-	pongData     []byte    // the answer to its last ping; nil if there is none
-	dropped      int       // binary messages that were dropped, and not told of
-	droppedBytes int64     // their bytes
-	err          error     // why nothing can be received any more
+	buffer       [512]byte // small reads; larger ones use readBuffers
+	pending      []byte    // bytes that are read and not decoded
+	deadline     time.Time // when a silent device gets a ping, or is given up
+	pinged       bool      // it got a ping and has not answered
+	pongData     []byte    // payload of the pong to send; nil if none is due
+	dropped      int       // binary messages since the last note
+	droppedBytes int64
+	err          error // why nothing can be received anymore
 }
 
-func newLink(conn net.Conn, cfg *Config, who identity, leave func()) *link {
-	who.token = ""
-	return &link{Socket: inbound.NewSocket(conn, cfg.Send, leave), cfg: cfg, identity: who, decoder: decoder{limit: cfg.MaxMessage}}
+func newLink(conn net.Conn, cfg *Config, id identity, release func()) *link {
+	id.token = ""
+	return &link{Socket: inbound.NewSocket(conn, cfg.Send, release), cfg: cfg, identity: id, decoder: decoder{limit: cfg.MaxMessage}}
 }
 
-// Info implements wire.Link.
+// Info implements transport.Link.
 func (l *link) Info() transport.Info {
 	return transport.Info{Transport: Name, Address: l.identity.address}
 }
 
-// ClientID is what the device calls its installation; empty if it does not.
+// ClientID returns the ID of the device's installation; empty if it sent none.
 func (l *link) ClientID() string { return l.identity.client }
 
-// ProtocolVersion is how the device frames its sound: 1, 2 or 3.
+// ProtocolVersion returns the version of the device's audio framing: 1, 2 or 3.
 func (l *link) ProtocolVersion() int { return l.identity.version }
 
-// Recv implements wire.Link. Sound and whatever else is binary ends here: nobody
-// is woken for it.
+// Recv implements transport.Link. It drops binary messages, such as audio.
 func (l *link) Recv(ctx context.Context) (transport.Message, error) {
 	defer l.InterruptOn(ctx)()
-	if now := time.Now(); l.deadline.Before(now) { // nobody has listened for a while
+	if now := time.Now(); l.deadline.Before(now) { // Recv was not called for a while
 		l.deadline, l.pinged = now.Add(l.cfg.Ping), false
 	}
 	for l.err == nil {
@@ -65,7 +64,7 @@ func (l *link) Recv(ctx context.Context) (transport.Message, error) {
 		switch {
 		case err != nil:
 			l.WriteFinal(l.closeFrame(ws.StatusProtocolError))
-			l.err = fmt.Errorf("the device does not keep to the protocol: %w", err)
+			l.err = fmt.Errorf("the device violates the WebSocket protocol: %w", err)
 		case e.kind == text:
 			l.noteDropped()
 			m := transport.Message{Channel: Text, Data: e.data}
@@ -73,7 +72,7 @@ func (l *link) Recv(ctx context.Context) (transport.Message, error) {
 			return m, nil
 		case e.kind == tooLong:
 			l.noteDropped()
-			l.Note(fmt.Sprintf("dropped: %v: more than %d bytes", transport.ErrTooLong, l.cfg.MaxMessage))
+			l.Note(fmt.Sprintf("dropped: %v: limit is %d bytes", transport.ErrTooLong, l.cfg.MaxMessage))
 			return transport.Message{}, transport.ErrTooLong
 		case e.kind != nothing:
 			l.handle(e)
@@ -88,7 +87,7 @@ func (l *link) Recv(ctx context.Context) (transport.Message, error) {
 	return transport.Message{}, l.Reason(l.err)
 }
 
-// take takes what nobody is told of.
+// handle handles an event that is not passed on.
 func (l *link) handle(e event) {
 	switch e.kind {
 	case binary:
@@ -102,7 +101,7 @@ func (l *link) handle(e event) {
 	}
 }
 
-// tellNoise notes what was dropped since the last message.
+// noteDropped traces how many binary messages were dropped since the last note.
 func (l *link) noteDropped() {
 	if l.dropped > 0 {
 		l.Note(fmt.Sprintf("%d binary messages with %d bytes were dropped", l.dropped, l.droppedBytes))
@@ -110,11 +109,10 @@ func (l *link) noteDropped() {
 	}
 }
 
-// pieces are what long frames are read with. They hold nothing that is not of
-// the frame at hand.
+// readBuffers are for long frames. A buffer is used for one read only.
 var readBuffers = sync.Pool{New: func() any { return new([8 << 10]byte) }}
 
-// read waits for more bytes, and has them decoded or pending.
+// read waits for more bytes. It decodes them or leaves them in pending.
 func (l *link) read(ctx context.Context) error {
 	l.pending = nil
 	if l.decoder.remaining <= int64(len(l.buffer)) {
@@ -122,17 +120,17 @@ func (l *link) read(ctx context.Context) error {
 		l.pending = l.buffer[:n]
 		return err
 	}
-	piece := readBuffers.Get().(*[8 << 10]byte)
-	defer readBuffers.Put(piece)
-	n, err := l.readOnce(ctx, piece[:min(l.decoder.remaining, int64(len(piece)))])
-	l.decoder.takePayload(piece[:n])
+	buf := readBuffers.Get().(*[8 << 10]byte)
+	defer readBuffers.Put(buf)
+	n, err := l.readOnce(ctx, buf[:min(l.decoder.remaining, int64(len(buf)))])
+	l.decoder.takePayload(buf[:n])
 	return err
 }
 
-// wait reads once. It answers a ping before, and asks a device that is silent:
-// that is measured by the deadline of the read, and costs nothing else.
+// readOnce reads once. Before that it answers a ping. It sends a ping to a silent
+// device; the read deadline measures the silence, so no timer is needed.
 func (l *link) readOnce(ctx context.Context, p []byte) (int, error) {
-	if l.pongData != nil { // the last one counts, however many there were
+	if l.pongData != nil { // only the last ping is answered
 		if err := l.WriteControl(l.frame(ws.OpPong, l.pongData)); err != nil {
 			return 0, err
 		}
@@ -157,7 +155,7 @@ func (l *link) readOnce(ctx context.Context, p []byte) (int, error) {
 	}
 }
 
-// Send implements wire.Link.
+// Send implements transport.Link.
 func (l *link) Send(ctx context.Context, m transport.Message) error {
 	op := ws.OpText
 	switch m.Channel {
@@ -165,19 +163,19 @@ func (l *link) Send(ctx context.Context, m transport.Message) error {
 	case Binary:
 		op = ws.OpBinary
 	default:
-		return fmt.Errorf("%w: a WebSocket has no channel %q", transport.ErrUnsent, m.Channel)
+		return fmt.Errorf("%w: unknown WebSocket channel %q", transport.ErrUnsent, m.Channel)
 	}
 	return l.Socket.Send(ctx, m, l.frame(op, m.Data))
 }
 
-// frame is data with its header.
+// frame returns data with its header.
 func (l *link) frame(op ws.OpCode, data []byte) []byte {
 	header := ws.Header{Fin: true, OpCode: op, Length: int64(len(data)), Masked: l.client}
 	if l.client {
 		header.Mask = ws.NewMask()
 	}
 	out := bytes.NewBuffer(make([]byte, 0, ws.MaxHeaderSize+len(data)))
-	ws.WriteHeader(out, header) // a buffer takes all
+	ws.WriteHeader(out, header) // a buffer never fails
 	begin := out.Len()
 	out.Write(data)
 	if l.client {
@@ -190,14 +188,14 @@ func (l *link) closeFrame(code ws.StatusCode) []byte {
 	return l.frame(ws.OpClose, ws.NewCloseFrameBody(code, ""))
 }
 
-// Close implements wire.Link.
+// Close implements transport.Link.
 func (l *link) Close() error {
 	l.closeWith(transport.ErrClosed)
 	return nil
 }
 
-// drop ends the link, and says why.
-func (l *link) closeWith(why error) {
+// closeWith ends the link with a reason.
+func (l *link) closeWith(reason error) {
 	l.WriteFinal(l.closeFrame(ws.StatusNormalClosure))
-	l.End(why)
+	l.End(reason)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 )
 
-// pipe is a link in memory, and its far end.
+// pipe returns a link in memory and its far end. Left reports whether it was released.
 func pipe(t *testing.T) (l *link, far net.Conn, left func() bool) {
 	cfg := DefaultConfig()
 	near, far := net.Pipe()
@@ -25,25 +25,25 @@ func pipe(t *testing.T) (l *link, far net.Conn, left func() bool) {
 	return l, far, func() bool { return gone }
 }
 
-// TestHalfOpen: a device that is gone without a word is found by its silence.
+// TestHalfOpen: a device that disappears without closing is detected by its silence.
 func TestHalfOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, far, _ := pipe(t)
-		go io.Copy(io.Discard, far) // the kernel of a proxy takes what is sent, and nobody answers
-		begun := time.Now()
+		go io.Copy(io.Discard, far) // bytes are accepted, for example by a proxy, but not answered
+		start := time.Now()
 		_, err := l.Recv(t.Context())
-		if took := time.Since(begun); !errors.Is(err, inbound.ErrSilent) || took != 75*time.Second {
+		if took := time.Since(start); !errors.Is(err, inbound.ErrSilent) || took != 75*time.Second {
 			t.Errorf("after %v, Recv returned %v", took, err)
 		}
 	})
 }
 
-// TestHalfOpenInPieces: that also is so if nobody listens for long at a time.
-func TestHalfOpenInPieces(t *testing.T) {
+// TestHalfOpenShortRecv: silence is also detected across many short calls of Recv.
+func TestHalfOpenShortRecv(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, far, _ := pipe(t)
 		go io.Copy(io.Discard, far)
-		begun := time.Now()
+		start := time.Now()
 		for {
 			ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 			_, err := l.Recv(ctx)
@@ -51,7 +51,7 @@ func TestHalfOpenInPieces(t *testing.T) {
 			if errors.Is(err, context.DeadlineExceeded) {
 				continue
 			}
-			if took := time.Since(begun); !errors.Is(err, inbound.ErrSilent) || took != 75*time.Second {
+			if took := time.Since(start); !errors.Is(err, inbound.ErrSilent) || took != 75*time.Second {
 				t.Errorf("after %v, Recv returned %v", took, err)
 			}
 			return
@@ -59,7 +59,7 @@ func TestHalfOpenInPieces(t *testing.T) {
 	})
 }
 
-// TestIdle: a device that answers pings, and says nothing else, stays.
+// TestIdle: a device that only answers pings stays connected.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, far, _ := pipe(t)
@@ -87,8 +87,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestUnheard: a device is not given up for silence while nobody listened.
-func TestUnheard(t *testing.T) {
+// TestNoRecv: time without a call of Recv does not count as silence.
+func TestNoRecv(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, far, _ := pipe(t)
 		go ws.WriteFrame(far, ws.MaskFrame(ws.NewTextFrame([]byte("hello"))))
@@ -99,23 +99,23 @@ func TestUnheard(t *testing.T) {
 	})
 }
 
-// TestStuck: a device that takes no byte costs the time that it may, and is gone.
-func TestStuck(t *testing.T) {
+// TestNotReading: the link to a device that does not read ends after the timeout.
+func TestNotReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _, left := pipe(t)
-		begun := time.Now()
+		start := time.Now()
 		err := l.Send(t.Context(), transport.Message{Data: []byte("x")})
-		if took := time.Since(begun); !errors.Is(err, transport.ErrUnsent) || !errors.Is(err, inbound.ErrNotReading) || took != 5*time.Second {
+		if took := time.Since(start); !errors.Is(err, transport.ErrUnsent) || !errors.Is(err, inbound.ErrNotReading) || took != 5*time.Second {
 			t.Errorf("after %v, Send returned %v", took, err)
 		}
 		if !left() {
-			t.Error("the link is still there")
+			t.Error("the link was not released")
 		}
 	})
 }
 
-// TestHurry: a caller in a hurry does not cost the device its link.
-func TestHurry(t *testing.T) {
+// TestShortDeadline: a caller with a short deadline does not end the link.
+func TestShortDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, far, left := pipe(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
