@@ -13,8 +13,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// mosquitto runs a program of mosquitto-clients against a gateway, with the
-// credential of a client id.
+// mosquitto returns a command of mosquitto-clients that connects to the gateway with
+// the credential of a client ID.
 func (g *gateway) mosquitto(t *testing.T, program, clientID string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -22,7 +22,7 @@ func (g *gateway) mosquitto(t *testing.T, program, clientID string, args ...stri
 		if os.Getenv("CI") != "" {
 			t.Fatal(err)
 		}
-		t.Skip("this needs mosquitto-clients: ", err)
+		t.Skip("needs mosquitto-clients: ", err)
 	}
 	host, port, err := net.SplitHostPort(g.address)
 	if err != nil {
@@ -34,8 +34,8 @@ func (g *gateway) mosquitto(t *testing.T, program, clientID string, args ...stri
 	return exec.CommandContext(ctx, path, args...)
 }
 
-// TestMosquittoSub: a program that subscribes to the topic of its device gets what
-// is sent to the device, in both versions of the protocol.
+// TestMosquittoSub: a program that subscribes to the topic of its device gets the
+// messages to the device, with MQTT 3.1.1 and 5.
 func TestMosquittoSub(t *testing.T) {
 	for _, version := range []string{"311", "5"} {
 		t.Run(version, func(t *testing.T) {
@@ -64,8 +64,8 @@ func TestMosquittoSub(t *testing.T) {
 	}
 }
 
-// TestMosquittoPub: what a program publishes comes from its device, whatever the
-// topic and the quality of service.
+// TestMosquittoPub: a published message arrives on the link of its device, with any
+// QoS.
 func TestMosquittoPub(t *testing.T) {
 	for _, qos := range []string{"0", "1", "2"} {
 		t.Run(qos, func(t *testing.T) {
@@ -89,14 +89,14 @@ func TestMosquittoPub(t *testing.T) {
 	}
 }
 
-// TestMosquittoAlone: nobody gets what others publish, retain, or leave behind
-// when they are killed.
-func TestMosquittoAlone(t *testing.T) {
+// TestMosquittoIsolation: no device gets the messages, retained messages or wills of
+// another.
+func TestMosquittoIsolation(t *testing.T) {
 	g := start(t, passwords{}, nil)
 	sub := g.mosquitto(t, "mosquitto_sub", otherID, "-V", "311", "-W", "3", "-t", "#", "-t", "$SYS/#", "--will-topic", "w", "--will-payload", "w")
 	got := make(chan string, 1)
 	go func() {
-		out, _ := sub.CombinedOutput() // it ends because its time does
+		out, _ := sub.CombinedOutput() // it ends by its own timeout
 		got <- string(out)
 	}()
 	opened(t, g.sighting(t))
@@ -115,11 +115,11 @@ func TestMosquittoAlone(t *testing.T) {
 	recv(t, opened(t, g.sighting(t)), "private")
 	pub.Wait()
 	if out := <-got; strings.TrimSpace(strings.ReplaceAll(out, "Timed out", "")) != "" {
-		t.Errorf("another got %q", out)
+		t.Errorf("another device got %q", out)
 	}
 }
 
-// TestMosquittoRefused: a program with a wrong credential is told so.
+// TestMosquittoRefused: a revoked credential is refused.
 func TestMosquittoRefused(t *testing.T) {
 	g := start(t, passwords{revoked: clientID + " secret"}, nil)
 	out, err := g.mosquitto(t, "mosquitto_pub", clientID, "-V", "311", "-t", "a", "-m", "b").CombinedOutput()
@@ -128,9 +128,8 @@ func TestMosquittoRefused(t *testing.T) {
 	}
 }
 
-// TestMosquittoTakesOver: a second program with the same client id has the place
-// of the first.
-func TestMosquittoTakesOver(t *testing.T) {
+// TestMosquittoReplaced: a second program with the same client ID replaces the first.
+func TestMosquittoReplaced(t *testing.T) {
 	g := start(t, passwords{}, nil)
 	first := g.mosquitto(t, "mosquitto_sub", clientID, "-V", "311", "-t", "a")
 	if err := first.Start(); err != nil {
@@ -144,7 +143,7 @@ func TestMosquittoTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	recv(t, opened(t, g.sighting(t)), "second")
-	ends(t, link, "anew")
+	ends(t, link, "reconnected")
 	if err := second.Wait(); err != nil {
 		t.Error(err)
 	}

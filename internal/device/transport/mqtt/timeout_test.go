@@ -18,18 +18,19 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 )
 
-// anybody is the credential of everybody.
-type anybody struct{}
+// acceptAll are credentials that adopt every device.
+type acceptAll struct{}
 
-func (anybody) Check(context.Context, netip.Addr, string, string, string, string) (string, string, bool, error) {
+func (acceptAll) Check(context.Context, netip.Addr, string, string, string, string) (string, string, bool, error) {
 	return "toy", "", true, nil
 }
 
-// inMemory connects a device over a pipe, inside a synctest bubble, and opens it.
+// inMemory connects a device over a pipe and opens it. It must be called inside a
+// synctest bubble.
 func inMemory(t *testing.T, keepalive uint16) (transport.Link, net.Conn) {
 	t.Helper()
 	cfg := DefaultConfig()
-	c := New(cfg, nil, anybody{}, slog.New(slog.DiscardHandler))
+	c := New(cfg, nil, acceptAll{}, slog.New(slog.DiscardHandler))
 	seen := make(chan transport.Sighting, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go c.registry.Watch(ctx, func(_ string, all []transport.Sighting) {
@@ -37,18 +38,18 @@ func inMemory(t *testing.T, keepalive uint16) (transport.Link, net.Conn) {
 			seen <- all[0]
 		}
 	})
-	place, err := c.registry.Accept(netip.MustParseAddr("192.168.1.20"))
+	entry, err := c.registry.Accept(netip.MustParseAddr("192.168.1.20"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	near, far := net.Pipe()
-	go c.serve(ctx, near, netip.Addr{}, place)
-	hello := packets.Packet{
+	go c.serve(ctx, near, netip.Addr{}, entry)
+	connect := packets.Packet{
 		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
 		Connect: packets.ConnectParams{ProtocolName: []byte("MQTT"), Clean: true, Keepalive: keepalive, ClientIdentifier: "toy"},
 	}
 	var out bytes.Buffer
-	hello.ConnectEncode(&out)
+	connect.ConnectEncode(&out)
 	far.Write(out.Bytes())
 	if _, err := io.ReadFull(far, make([]byte, 4)); err != nil {
 		t.Fatal(err)
@@ -65,25 +66,25 @@ func inMemory(t *testing.T, keepalive uint16) (transport.Link, net.Conn) {
 	return link, far
 }
 
-// TestKeepAlive: a device that is gone without a word is found when it has not
-// done what it promised, and half of that time has passed again.
+// TestKeepAlive: a device that disappears without closing is detected after 1.5 times
+// its keep-alive.
 func TestKeepAlive(t *testing.T) {
 	for keepalive, want := range map[uint16]time.Duration{
 		1: 1500 * time.Millisecond, 240: 6 * time.Minute, 0xffff: 0xffff * 1500 * time.Millisecond,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			link, _ := inMemory(t, keepalive)
-			begun := time.Now()
+			start := time.Now()
 			_, err := link.Recv(t.Context())
-			if took := time.Since(begun); !errors.Is(err, inbound.ErrSilent) || took != want {
+			if took := time.Since(start); !errors.Is(err, inbound.ErrSilent) || took != want {
 				t.Errorf("after %v, Recv returned %v; want %v", took, err, want)
 			}
 		})
 	}
 }
 
-// TestIdle: a device that does as it promised stays, and one that promised
-// nothing does.
+// TestIdle: a device that keeps its keep-alive stays connected, and so does a silent one
+// without a keep-alive.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		link, far := inMemory(t, 60)
@@ -109,13 +110,13 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestStuck: a device that takes no byte costs the time that it may, and is gone.
-func TestStuck(t *testing.T) {
+// TestNotReading: the link to a device that does not read ends after the timeout.
+func TestNotReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		link, _ := inMemory(t, 240)
-		begun := time.Now()
+		start := time.Now()
 		err := link.Send(t.Context(), transport.Message{Data: []byte("x")})
-		if took := time.Since(begun); !errors.Is(err, transport.ErrUnsent) || !errors.Is(err, inbound.ErrNotReading) || took != 5*time.Second {
+		if took := time.Since(start); !errors.Is(err, transport.ErrUnsent) || !errors.Is(err, inbound.ErrNotReading) || took != 5*time.Second {
 			t.Errorf("after %v, Send returned %v", took, err)
 		}
 		if _, err := link.Recv(t.Context()); !errors.Is(err, inbound.ErrNotReading) {
@@ -124,8 +125,8 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// TestFull: what a device publishes waits in the device while nobody receives.
-func TestFull(t *testing.T) {
+// TestBackpressure: nothing is read from a device while Recv is not called.
+func TestBackpressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, far := inMemory(t, 240)
 		far.SetWriteDeadline(time.Now().Add(time.Minute))
@@ -137,7 +138,7 @@ func TestFull(t *testing.T) {
 			}
 		}
 		if written > 0 {
-			t.Errorf("%d bytes were taken", written)
+			t.Errorf("%d bytes were read", written)
 		}
 	})
 }
