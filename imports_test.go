@@ -52,8 +52,9 @@ var rooms = map[string]room{
 		third: []string{"github.com/mochi-mqtt/server/v2"},
 		tests: []string{"internal/device/transport/transporttest"},
 	},
+	"internal/device/transport/mdns": {},
 	"internal/device/transport/httpclient": {
-		own:   []string{"internal/device/transport"},
+		own:   []string{"internal/device/transport", "internal/device/transport/mdns"},
 		tests: []string{"internal/testenv/lan", "internal/device/transport/websocket", "github.com/gobwas/ws"},
 	},
 	"internal/device/transport/websocket": {

@@ -72,7 +72,7 @@ type doctor struct {
 	disk    disk
 	ask     func(ctx context.Context) known
 	devices func(ctx context.Context) (builtin.ListDevicesOutput, error)
-	survey  func(ctx context.Context, named ...string) ([]serial.Surveyed, error)
+	survey  func(ctx context.Context, named ...string) ([]serial.PortStatus, error)
 	place   func() (setup.Place, error) // where the configs of agents are
 
 	gateway known // what ask has told
@@ -81,7 +81,7 @@ type doctor struct {
 func (a *app) newDoctor(file string) *doctor {
 	d := &doctor{
 		data: a.dataDir(), file: file, root: "/", system: runtime.GOOS, environ: os.Environ(), now: time.Now,
-		disk: disk{me: os.Getuid(), writable: writable, owner: owner, free: history.FreeSpace}, survey: serial.Survey, place: setup.Here,
+		disk: disk{me: os.Getuid(), writable: writable, owner: owner, free: history.FreeSpace}, survey: serial.Inspect, place: setup.Here,
 	}
 	if path, err := filepath.Abs(d.data); err == nil && d.data != "" {
 		d.data = path

@@ -46,7 +46,7 @@ func isNamed(port string, paths []string) bool {
 }
 
 // port tells of one port, which somebody may have asked for by name.
-func (d *doctor) port(p serial.Surveyed, named bool) finding {
+func (d *doctor) port(p serial.PortStatus, named bool) finding {
 	f := finding{Check: "port", About: p.Path, State: fine, Found: describePort(p)}
 	judge := func(bad bool, found, next string) finding {
 		if f.State = note; bad {
@@ -77,7 +77,7 @@ func (d *doctor) port(p serial.Surveyed, named bool) finding {
 }
 
 // describePort is a port and what is there.
-func describePort(p serial.Surveyed) string {
+func describePort(p serial.PortStatus) string {
 	text := p.Path
 	if p.Product != "" {
 		text += fmt.Sprintf(" (%.40q)", p.Product)
@@ -94,11 +94,11 @@ func describePort(p serial.Surveyed) string {
 }
 
 // tellDenied tells why a port may not be opened, and what to do.
-func tellDenied(p serial.Surveyed) (found, next string) {
+func tellDenied(p serial.PortStatus) (found, next string) {
 	switch p.Denied {
 	case serial.NotMember:
 		return ": you may not open it, and group " + p.Group + " may", fmt.Sprintf("sudo usermod -aG %s $USER, and log in again", p.Group)
-	case serial.NotYet:
+	case serial.NeedsLogin:
 		return ": you are in group " + p.Group + ", and logged in before that was so", "log out and in again; what was started before, an agent say, has to be started again"
 	}
 	return ": you may not open it, and no group may", "a rule for udev helps: docs/how-to/connect-boards.md has one"

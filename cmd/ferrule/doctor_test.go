@@ -407,45 +407,45 @@ func TestDoctorHTTP(t *testing.T) {
 
 func TestDoctorPorts(t *testing.T) {
 	quietConfig(t)
-	uno := serial.Surveyed{Path: "/dev/ttyACM0", USB: true, VID: "2341", PID: "0043", Product: "Arduino Uno", Maker: "Arduino"}
-	clone := serial.Surveyed{Path: "/dev/ttyUSB0", USB: true, VID: "1A86", PID: "7523", Product: "USB Serial", Bridge: "WCH CH340"}
-	pi := serial.Surveyed{Path: "/dev/ttyAMA0"}
-	with := func(p serial.Surveyed, change func(p *serial.Surveyed)) []serial.Surveyed {
+	uno := serial.PortStatus{Path: "/dev/ttyACM0", USB: true, VID: "2341", PID: "0043", Product: "Arduino Uno", Maker: "Arduino"}
+	clone := serial.PortStatus{Path: "/dev/ttyUSB0", USB: true, VID: "1A86", PID: "7523", Product: "USB Serial", Bridge: "WCH CH340"}
+	pi := serial.PortStatus{Path: "/dev/ttyAMA0"}
+	with := func(p serial.PortStatus, change func(p *serial.PortStatus)) []serial.PortStatus {
 		change(&p)
-		return []serial.Surveyed{p}
+		return []serial.PortStatus{p}
 	}
-	denied := func(why serial.Denied, group string) func(p *serial.Surveyed) {
-		return func(p *serial.Surveyed) { p.Denied, p.Group = why, group }
+	denied := func(why serial.Denied, group string) func(p *serial.PortStatus) {
+		return func(p *serial.PortStatus) { p.Denied, p.Group = why, group }
 	}
-	held := func(pid int) func(p *serial.Surveyed) {
-		return func(p *serial.Surveyed) { p.Holder = serial.Process{ID: pid, Name: "minicom"} }
+	held := func(pid int) func(p *serial.PortStatus) {
+		return func(p *serial.PortStatus) { p.Holder = serial.Process{ID: pid, Name: "minicom"} }
 	}
 	const isUno, isClone = `/dev/ttyACM0 ("Arduino Uno"), a board of Arduino: `, `/dev/ttyUSB0 ("USB Serial"), behind a bridge (WCH CH340): `
 	for name, test := range map[string]struct {
 		named string
-		ports []serial.Surveyed
+		ports []serial.PortStatus
 		err   error
 		want  []string
 	}{
 		"none":     {"", nil, nil, []string{"note port: there is no serial port that a board could be on → "}},
 		"not told": {"", nil, errors.New("no /dev"), []string{"note port: the system does not tell of all serial ports: no /dev"}},
-		"free": {"", []serial.Surveyed{uno, clone, pi}, nil, []string{
+		"free": {"", []serial.PortStatus{uno, clone, pi}, nil, []string{
 			"fine port: " + isUno + "it can be opened", "fine port: " + isClone + "it can be opened; `auto` only lists it", "fine port: /dev/ttyAMA0: it can be opened, if it is named",
 		}},
-		"named":              {"/dev/ttyUSB0", []serial.Surveyed{clone}, nil, []string{"fine port: " + isClone + "it can be opened"}},
-		"absent":             {"/dev/ttyUSB7", []serial.Surveyed{{Path: "/dev/ttyUSB7", Absent: "there is no port /dev/ttyUSB7"}}, nil, []string{"wrong port: there is no port /dev/ttyUSB7 → it is asked for by name"}},
+		"named":              {"/dev/ttyUSB0", []serial.PortStatus{clone}, nil, []string{"fine port: " + isClone + "it can be opened"}},
+		"absent":             {"/dev/ttyUSB7", []serial.PortStatus{{Path: "/dev/ttyUSB7", Absent: "there is no port /dev/ttyUSB7"}}, nil, []string{"wrong port: there is no port /dev/ttyUSB7 → it is asked for by name"}},
 		"a stranger":         {"", with(clone, denied(serial.NotMember, "dialout")), nil, []string{"wrong port: " + isClone + "you may not open it, and group dialout may → sudo usermod -aG dialout $USER, and log in again"}},
-		"too early":          {"", with(uno, denied(serial.NotYet, "uucp")), nil, []string{"wrong port: " + isUno + "you are in group uucp, and logged in before that was so → log out and in again"}},
+		"too early":          {"", with(uno, denied(serial.NeedsLogin, "uucp")), nil, []string{"wrong port: " + isUno + "you are in group uucp, and logged in before that was so → log out and in again"}},
 		"nobody":             {"", with(uno, denied(serial.NoGroup, "")), nil, []string{"wrong port: " + isUno + "you may not open it, and no group may → a rule for udev helps"}},
 		"the console":        {"", with(pi, denied(serial.NoGroup, "")), nil, []string{"note port: /dev/ttyAMA0: you may not open it"}},
 		"the console, named": {"/dev/ttyAMA0", with(pi, denied(serial.NotMember, "dialout")), nil, []string{"wrong port: /dev/ttyAMA0: you may not open it"}},
 		"ours":               {"", with(uno, held(7)), nil, []string{"fine port: " + isUno + "the gateway has it"}},
 		"another's":          {"", with(uno, held(8)), nil, []string{"wrong port: " + isUno + "it is in use by minicom (process 8) → close that"}},
 		"a printer":          {"", with(clone, held(8)), nil, []string{"note port: " + isClone + "it is in use by minicom (process 8)"}},
-		"unknown id":         {"", with(clone, func(p *serial.Surveyed) { p.VID, p.Bridge = "1234", "" }), nil, []string{`fine port: /dev/ttyUSB0 ("USB Serial"), USB id 1234:7523: it can`}},
+		"unknown id":         {"", with(clone, func(p *serial.PortStatus) { p.VID, p.Bridge = "1234", "" }), nil, []string{`fine port: /dev/ttyUSB0 ("USB Serial"), USB id 1234:7523: it can`}},
 	} {
 		t.Setenv("SERIAL_PORT", test.named)
-		d := &doctor{gateway: known{process: program{pid: 7}}, survey: func(_ context.Context, named ...string) ([]serial.Surveyed, error) {
+		d := &doctor{gateway: known{process: program{pid: 7}}, survey: func(_ context.Context, named ...string) ([]serial.PortStatus, error) {
 			if strings.Join(named, " ") != test.named {
 				t.Errorf("%s: surveyed for %q", name, named)
 			}

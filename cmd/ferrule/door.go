@@ -250,7 +250,7 @@ func (p passwords) Check(_ context.Context, _ netip.Addr, address, _, _, passwor
 // visits bounds the connections that have not become a WebSocket, by host: one that
 // says nothing costs its own host.
 type visits struct {
-	lobby  *inbound.Lobby
+	lobby  *inbound.Registry
 	places sync.Map // of lobby.Place, by connection
 }
 
@@ -259,21 +259,21 @@ func (v *visits) state(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		host := inbound.HostOf(conn.RemoteAddr().String())
-		place, err := v.lobby.Enter(host)
+		place, err := v.lobby.Accept(host)
 		if err != nil {
-			v.lobby.Refused(host, "", err)
+			v.lobby.LogRefusal(host, "", err)
 			conn.Close()
 			return
 		}
 		v.places.Store(conn, place)
 	case http.StateClosed, http.StateHijacked:
 		if place, ok := v.places.LoadAndDelete(conn); ok {
-			place.(*inbound.Place).Leave()
+			place.(*inbound.Conn).Release()
 		}
 	}
 }
 
 // refused notes that a device has got no credential.
 func (v *visits) refused(r *http.Request, address string, why error) {
-	v.lobby.Refused(inbound.HostOf(r.RemoteAddr), address, why)
+	v.lobby.LogRefusal(inbound.HostOf(r.RemoteAddr), address, why)
 }

@@ -43,7 +43,7 @@ func TestPluggedIn(t *testing.T) {
 	if d := c.device(cloneAt); d.ID != cloneAt || d.State != string(ferrule.StateOffline) || d.Trust != string(ferrule.TrustPending) {
 		t.Errorf("got %+v", d)
 	}
-	c.want(0, "not reached yet: opening /dev/ttyUSB0 (\"USB Serial\") can restart what is there; `ferrule adopt "+cloneAt+"` opens it\n", "devices")
+	c.want(0, "not reached yet: opening /dev/ttyUSB0 (\"USB Serial\") may restart the device on it; `ferrule adopt "+cloneAt+"` opens it\n", "devices")
 	c.want(exitNotRun, "was found and is not trusted yet", "call", cloneAt, "gpio_read", "pin=13")
 	if opened() || clone.Resets() != 0 {
 		t.Fatal("a board was opened that may have been a 3D printer")
@@ -96,7 +96,7 @@ func TestPortInUse(t *testing.T) {
 
 	c := newCommandLine(t)
 	c.up("--serial", "robot=/dev/ttyACM0")
-	want := fmt.Sprintf("opening /dev/ttyACM0: it is in use by sleep (process %d)", other.Process.Pid)
+	want := fmt.Sprintf("opening /dev/ttyACM0: in use by sleep (process %d)", other.Process.Pid)
 	eventually(t, 30*time.Second, want, func() bool { return c.device("robot").Reason == want })
 	other.Process.Kill()
 	other.Wait()

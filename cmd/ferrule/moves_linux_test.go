@@ -46,7 +46,7 @@ func (d *dialIn) Watch(ctx context.Context, update func(group string, all []tran
 		mu.Lock()
 		current = conn
 		update("dial-in", []transport.Sighting{{
-			Address: d.address, Instance: instance, DialledIn: true, Transport: "dial-in", Adopted: true, Protocols: []string{mcpu.Name},
+			Address: d.address, Instance: instance, Inbound: true, Transport: "dial-in", Adopted: true, Protocols: []string{mcpu.Name},
 			Open: func(context.Context) (transport.Link, error) {
 				return transport.NewStream(watched, transport.Info{}, transport.DefaultLimits()), nil
 			},

@@ -48,7 +48,7 @@ func TestRelease(t *testing.T) {
 	c.want(0, "robot is released until ", "release", "robot", "--for", "1h")
 	other, letGo := startFlash(t, port)
 	c.want(0, "robot is released until ", "release", "robot", "--for", "100ms")
-	inUse := fmt.Sprintf("opening %s: it is in use by flash (process %d)", port, other.Process.Pid)
+	inUse := fmt.Sprintf("opening %s: in use by flash (process %d)", port, other.Process.Pid)
 	if d := c.until("robot", ferrule.StateOffline); d.Reason != inUse {
 		t.Errorf("got %+v, want %s", d, inUse)
 	}

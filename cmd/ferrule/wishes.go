@@ -95,13 +95,13 @@ func (w *wishes) grant(wish control.DeviceRequest) error {
 	}
 	w.cfg = more
 	switch ports, boards, servers := more.Serial(nil).Ports, more.TCP(nil).Boards, more.HTTP(nil).Devices; {
-	case wish.Transport == serial.Medium:
+	case wish.Transport == serial.Name:
 		w.serial.Add(ports[len(ports)-1])
-	case wish.Transport == tcp.Medium:
+	case wish.Transport == tcp.Name:
 		w.tcp.Add(boards[len(boards)-1])
 	case wish.Address == config.Auto:
 		w.web.Browse()
-	case wish.Transport == httpclient.Medium:
+	case wish.Transport == httpclient.Name:
 		w.web.Add(servers[len(servers)-1])
 	}
 	return nil
@@ -118,13 +118,13 @@ func (w *wishes) Wishes() []control.DeviceRequest {
 func wishesOf(cfg config.Config) []control.DeviceRequest {
 	all := []control.DeviceRequest{}
 	for _, d := range cfg.Devices.Serial {
-		all = append(all, control.DeviceRequest{Transport: serial.Medium, Address: d.Port, Name: d.Name, Pending: d.Pending, Baud: d.Baud, Reset: d.Reset})
+		all = append(all, control.DeviceRequest{Transport: serial.Name, Address: d.Port, Name: d.Name, Pending: d.Pending, Baud: d.Baud, Reset: d.Reset})
 	}
 	for _, d := range cfg.Devices.TCP {
-		all = append(all, control.DeviceRequest{Transport: tcp.Medium, Address: d.Address, Name: d.Name, Pending: d.Pending})
+		all = append(all, control.DeviceRequest{Transport: tcp.Name, Address: d.Address, Name: d.Name, Pending: d.Pending})
 	}
 	for _, d := range cfg.Devices.HTTP {
-		all = append(all, control.DeviceRequest{Transport: httpclient.Medium, Address: d.URL, Name: d.Name, Pending: d.Pending})
+		all = append(all, control.DeviceRequest{Transport: httpclient.Name, Address: d.URL, Name: d.Name, Pending: d.Pending})
 	}
 	return all
 }
@@ -132,13 +132,13 @@ func wishesOf(cfg config.Config) []control.DeviceRequest {
 // withWish adds a device to those that a config asks for.
 func withWish(devices config.Devices, wish control.DeviceRequest) config.Devices {
 	switch wish.Transport {
-	case serial.Medium:
+	case serial.Name:
 		devices.Serial = append(slices.Clip(devices.Serial), config.SerialDevice{
 			Port: wish.Address, Name: wish.Name, Pending: wish.Pending, Baud: wish.Baud, Reset: wish.Reset,
 		})
-	case tcp.Medium:
+	case tcp.Name:
 		devices.TCP = append(slices.Clip(devices.TCP), config.TCPDevice{Address: wish.Address, Name: wish.Name, Pending: wish.Pending})
-	case httpclient.Medium:
+	case httpclient.Name:
 		devices.HTTP = append(slices.Clip(devices.HTTP), config.HTTPDevice{URL: wish.Address, Name: wish.Name, Pending: wish.Pending})
 	}
 	return devices

@@ -87,9 +87,9 @@ func startGateway(t *testing.T, codes ...string) *gateway {
 	}
 	wsConfig := websocket.DefaultConfig()
 	wsConfig.Ping, wsConfig.Pong = 300*time.Millisecond, 300*time.Millisecond
-	wsConfig.Lobby.Address.Burst = 1000
+	wsConfig.Inbound.Address.Burst = 1000
 	mqttConfig := mqtt.DefaultConfig()
-	mqttConfig.Lobby.Address.Burst = 1000
+	mqttConfig.Inbound.Address.Burst = 1000
 	g.ws = websocket.New(wsConfig, tokens{g}, slog.New(slog.DiscardHandler))
 	g.mqtt = mqtt.New(mqttConfig, ln, passwords{g}, slog.New(slog.DiscardHandler))
 	mux := http.NewServeMux()
@@ -197,7 +197,7 @@ func (g *gateway) greet(t *testing.T) *met {
 	t.Helper()
 	link := g.open(t)
 	m := &met{over: make(chan error, 1), notes: &notes{}}
-	link.(transport.Tapped).Observe(m.notes.see)
+	link.(transport.Traceable).Observe(m.notes.see)
 	var err error
 	if m.Session, m.manifest, err = xiaozhi.New(xiaozhi.Parts{}).Greet(t.Context(), link); err != nil {
 		t.Fatal(err)
@@ -290,7 +290,7 @@ const wag = `{"token":"a"}`
 // TestCrowdBehaviours: what toys do to their connections, and what the real media
 // make of it.
 func TestCrowdBehaviours(t *testing.T) {
-	const hungUp, anew = "closed the connection", "connected anew"
+	const hungUp, anew = "closed the connection", "reconnected"
 	for _, test := range []struct {
 		medium, misbehave string
 		meet              func(t *testing.T, g *gateway, toy *sim.Toy)
@@ -330,7 +330,7 @@ func TestCrowdBehaviours(t *testing.T) {
 			if got != string(ferrule.Unanswered) {
 				t.Errorf("the last call: %s", got)
 			}
-			m.ends(t, "does not answer any more")
+			m.ends(t, "stopped answering")
 		}},
 		{"ws", "silent", func(t *testing.T, g *gateway, toy *sim.Toy) {
 			m := g.greet(t)

@@ -62,7 +62,7 @@ func (b *berth) describe(s transport.Sighting, spoken string, manifest *ferrule.
 func (b *berth) renew(session protocol.Session, s transport.Sighting, spoken string, manifest *ferrule.Manifest) {
 	dev, shared, err := b.describe(s, spoken, manifest)
 	if err != nil {
-		b.observe(transport.Frame{Way: transport.Aside, Note: "what it says of itself now cannot be used: " + err.Error()})
+		b.observe(transport.Frame{Direction: transport.Remark, Note: "what it says of itself now cannot be used: " + err.Error()})
 		return
 	}
 	b.mu.Lock()

@@ -117,7 +117,7 @@ func (b *berth) begin() {
 		b.standBy(holder)
 		return
 	}
-	if shy, dev := b.sighting.Shy, b.slot.device.Load(); shy != "" && dev.Trust == ferrule.TrustPending {
+	if shy, dev := b.sighting.AdoptFirst, b.slot.device.Load(); shy != "" && dev.Trust == ferrule.TrustPending {
 		b.offline(fmt.Errorf("%s; `ferrule adopt %s` opens it", shy, dev.ID))
 		return
 	}
@@ -188,7 +188,7 @@ func (b *berth) ended(err error) {
 		b.offline(why)
 		b.retry()
 	}
-	b.observe(transport.Frame{Way: transport.Aside, Note: "not connected: " + why.Error()})
+	b.observe(transport.Frame{Direction: transport.Remark, Note: "not connected: " + why.Error()})
 }
 
 // why is why the device is offline, if what was busy ended with err.
@@ -284,7 +284,7 @@ func (b *berth) open(ctx context.Context, s transport.Sighting) (transport.Link,
 	if err != nil {
 		return nil, err
 	}
-	if t, ok := link.(transport.Tapped); ok {
+	if t, ok := link.(transport.Traceable); ok {
 		t.Observe(b.observe)
 	}
 	b.mu.Lock()

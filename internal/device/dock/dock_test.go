@@ -1154,11 +1154,11 @@ func TestShy(t *testing.T) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		s := found(b)
-		s.Shy = "opening it may restart it"
+		s.AdoptFirst = "opening it may restart it"
 		w.shore.see("g", s)
 		time.Sleep(time.Hour)
 		w.wantIDs("a1:offline")
-		if dev := w.device("a1"); dev.Trust != ferrule.TrustPending || dev.Reason != s.Shy+"; `ferrule adopt a1` opens it" || b.get(&b.opened) != 0 {
+		if dev := w.device("a1"); dev.Trust != ferrule.TrustPending || dev.Reason != s.AdoptFirst+"; `ferrule adopt a1` opens it" || b.get(&b.opened) != 0 {
 			t.Errorf("got %+v, opened %d times", dev, b.get(&b.opened))
 		}
 		if err := w.dock.Adopt("a1"); err != nil {
@@ -1192,7 +1192,7 @@ func TestAdoptedBeforeItWasMet(t *testing.T) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo", refuse: errors.New("in use")}
 		s := found(b)
-		s.Shy = "opening it may restart it"
+		s.AdoptFirst = "opening it may restart it"
 		w.shore.see("g", s)
 		if err := w.dock.Adopt("a1"); err != nil {
 			t.Fatal(err)
@@ -1342,7 +1342,7 @@ func TestReleasedPlace(t *testing.T) {
 		sketch, loader := &board{address: "sketch", model: "demo"}, &board{address: "loader", model: "boot"}
 		at := func(b *board, name string) transport.Sighting {
 			s := named(b, name)
-			s.Place = "1-1"
+			s.Location = "1-1"
 			return s
 		}
 		w.shore.see("g", at(sketch, "robot"))
@@ -1412,7 +1412,7 @@ func TestTakenBackByPlace(t *testing.T) {
 		var all []transport.Sighting
 		for _, b := range []*board{one, two} {
 			s := found(b)
-			s.Place = "1-1"
+			s.Location = "1-1"
 			all = append(all, s)
 		}
 		w.shore.see("g", all...)
@@ -1492,11 +1492,11 @@ func TestNoLongerShy(t *testing.T) {
 		if err := w.dock.Release(t.Context(), "demo", time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		s.Shy = "it may restart"
+		s.AdoptFirst = "it may restart"
 		w.shore.see("g", s)
 		time.Sleep(2 * time.Minute)
 		w.wantIDs("demo:offline")
-		s.Shy = ""
+		s.AdoptFirst = ""
 		w.shore.see("g", s)
 		synctest.Wait()
 		w.wantIDs("demo:online")

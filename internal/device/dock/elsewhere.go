@@ -87,7 +87,7 @@ func (b *berth) reconsider() {
 	switch {
 	case b.sighting == nil || b.slot.device.Load().State == ferrule.StateReleased:
 		// this is asked again when it is taken back
-	case greeting && (b.sighting.DialledIn || holder == nil):
+	case greeting && (b.sighting.Inbound || holder == nil):
 		// a peer that has come by itself is heard, and the name is chosen then
 	case holder != nil:
 		b.again(holder)
@@ -117,5 +117,5 @@ func (b *berth) wakeCalls() {
 // hello tells that what is in sight came by itself and has not been answered yet:
 // whoever has the device, has lost it.
 func (b *berth) hello() bool {
-	return b.sighting.DialledIn && (b.over == nil || b.sighting.Instance != b.served)
+	return b.sighting.Inbound && (b.over == nil || b.sighting.Instance != b.served)
 }

@@ -227,7 +227,7 @@ func TestShyAndAdoptedElsewhere(t *testing.T) {
 		w.shore.see("g", found(b))
 		w.shore.see("g")
 		s := found(b)
-		s.Shy = "it may restart"
+		s.AdoptFirst = "it may restart"
 		w.shore.see("g", s)
 		b.wantOpened(t, 1, 0)
 		w.shore.see("g")
@@ -518,7 +518,7 @@ func TestDialledIn(t *testing.T) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
 		s := named(b, "robot")
-		s.DialledIn = true
+		s.Inbound = true
 		o.have("robot", "a1", ferrule.StateOnline)
 		w.shore.see("g", s)
 		w.wantIDs("robot:online")
@@ -548,7 +548,7 @@ func TestDialledInStranger(t *testing.T) {
 			w, o := openNode(t, dir)
 			o.have("demo", "a1", state, func(d *ferrule.Device) { d.Trust = ferrule.TrustAdopted })
 			s := found(&board{address: "a1", model: "demo"})
-			s.DialledIn = true
+			s.Inbound = true
 			w.shore.see("g", s)
 			w.wantIDs("demo-f55f:online")
 			if dev := w.device("demo-f55f"); dev.Trust != ferrule.TrustPending {
@@ -566,7 +566,7 @@ func TestDialledInAndReconsidered(t *testing.T) {
 		w, o := openNode(t, dir)
 		o.have("robot", "a1", ferrule.StateOnline)
 		s := named(b, "robot")
-		s.DialledIn = true
+		s.Inbound = true
 		s.Open = func(ctx context.Context) (transport.Link, error) {
 			select {
 			case <-time.After(time.Second):
@@ -592,7 +592,7 @@ func TestReconsiderHarmless(t *testing.T) {
 		w.shore.see("1", found(one))
 		w.shore.see("2", named(two, "two"))
 		s := found(shy)
-		s.Shy = "it may restart"
+		s.AdoptFirst = "it may restart"
 		w.shore.see("3", s)
 		w.shore.see("4", named(away, "away"))
 		w.shore.see("5", transport.Sighting{Address: "/dev/port", Instance: 1, Name: "none", Absent: "there is no port"})

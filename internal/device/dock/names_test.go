@@ -42,9 +42,9 @@ func (d *dockside) picture(rng *rand.Rand, absent bool) []transport.Sighting {
 			continue
 		}
 		s := found(b)
-		s.Instance, s.Name, s.Adopted, s.Place = d.instance[i], d.names[i], d.names[i] != "", fmt.Sprint("p", i/2)
+		s.Instance, s.Name, s.Adopted, s.Location = d.instance[i], d.names[i], d.names[i] != "", fmt.Sprint("p", i/2)
 		if d.shy[i] && s.Name == "" {
-			s.Shy = "it may restart"
+			s.AdoptFirst = "it may restart"
 		}
 		used[s.Name] = true
 		all = append(all, s)

@@ -103,7 +103,7 @@ func newCoast(t *testing.T, dir string, boards, models int) *coast {
 // others are dialled.
 func (c *coast) sight(n, i int) {
 	s := found(c.boards[n][i])
-	s.Instance, s.DialledIn, s.Adopted = c.instance, i == 0, i == 0
+	s.Instance, s.Inbound, s.Adopted = c.instance, i == 0, i == 0
 	c.worlds[n].shore.updates <- func(update func(string, []transport.Sighting)) { update(s.Address, []transport.Sighting{s}) }
 }
 

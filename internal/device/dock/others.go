@@ -24,7 +24,7 @@ func (r *roster) elsewhere(id string) *ferrule.Device {
 // same tells whether what another node knows is what was sighted here. Whoever dials in
 // can say any address: it has to have shown that its owner asked for it.
 func same(s *transport.Sighting, there *ferrule.Device) bool {
-	return there.Address == s.Address && !s.Local && (s.Adopted || !s.DialledIn)
+	return there.Address == s.Address && !s.Local && (s.Adopted || !s.Inbound)
 }
 
 // taken tells whether another node has given an ID to another device than what was

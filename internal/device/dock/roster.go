@@ -286,9 +286,9 @@ func (r *roster) release(id string, until time.Time) (addresses []string, err er
 		return nil, ferrule.Errorf(ferrule.Offline, "%s is not in sight, so there is nothing to release", id)
 	}
 	addresses, keys := []string{address}, []string{address}
-	if place := at.sighting.Place; place != "" {
+	if place := at.sighting.Location; place != "" {
 		for other, slot := range r.slots {
-			if other != address && slot.sighting.Place == place {
+			if other != address && slot.sighting.Location == place {
 				addresses = append(addresses, other)
 			}
 		}
@@ -309,7 +309,7 @@ func (r *roster) release(id string, until time.Time) (addresses []string, err er
 func (r *roster) released(at *slot) (until time.Time, away bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, key := range []string{at.sighting.Address, at.sighting.Place} {
+	for _, key := range []string{at.sighting.Address, at.sighting.Location} {
 		if t, ok := r.away[key]; ok && time.Now().Before(t) {
 			until, away = t, true
 		} else {

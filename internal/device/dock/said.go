@@ -31,7 +31,7 @@ func (b *berth) said(method string, params json.RawMessage) {
 		err = e.Bound()
 	}
 	if err != nil {
-		b.observe(transport.Frame{Way: transport.Aside, Note: "dropped: a notification: " + err.Error()})
+		b.observe(transport.Frame{Direction: transport.Remark, Note: "dropped: a notification: " + err.Error()})
 		return
 	}
 	b.dock.parts.Said(e)

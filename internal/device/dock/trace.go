@@ -58,7 +58,7 @@ func (b *berth) change(edit func([]*func(ferrule.Trace)) []*func(ferrule.Trace))
 	}
 }
 
-var ways = map[transport.Direction]string{transport.In: "in", transport.Out: "out", transport.Aside: "note"}
+var ways = map[transport.Direction]string{transport.In: "in", transport.Out: "out", transport.Remark: "note"}
 
 // observe hands a frame to whoever watches; mostly nobody does.
 func (b *berth) observe(f transport.Frame) {
@@ -66,7 +66,7 @@ func (b *berth) observe(f transport.Frame) {
 	if watchers == nil {
 		return
 	}
-	t := ferrule.Trace{Time: time.Now(), Direction: ways[f.Way], Channel: f.Message.Channel, Data: readable(f.Message.Data), Note: f.Note}
+	t := ferrule.Trace{Time: time.Now(), Direction: ways[f.Direction], Channel: f.Message.Channel, Data: readable(f.Message.Data), Note: f.Note}
 	for _, fn := range *watchers {
 		(*fn)(t)
 	}

@@ -2,15 +2,13 @@ package transport
 
 import "net/http"
 
-// HTTP is the ability of a Link whose peer is spoken to through an HTTP library.
-// Such a Link carries no Messages: its Recv waits until the link is closed, and
-// its Send sends nothing.
+// HTTP is the ability of a Link that carries HTTP requests instead of Messages. Its
+// Recv waits until the link is closed, and its Send always fails.
 type HTTP interface {
-	// HTTP returns the URL of the peer, and what carries requests to it and to
-	// nobody else. The carrier may be used by many goroutines at once. Its error
-	// is ErrUnsent only if no byte of the request left. It never sends a
-	// request twice, and what is under way through it ends with the link. A
-	// request whose Close is set has a connection of its own; any other may go
-	// where one went before, if the peer keeps connections open.
-	HTTP() (url string, carrier http.RoundTripper)
+	// HTTP returns the URL of the peer and a RoundTripper that sends requests to it
+	// only. The RoundTripper may be used concurrently. Its error is ErrUnsent only if
+	// no byte of the request was sent. It never sends a request twice, and Close of
+	// the link cancels its requests. A request with Close set gets a connection of
+	// its own; any other may reuse a connection if the peer keeps them open.
+	HTTP() (url string, tripper http.RoundTripper)
 }

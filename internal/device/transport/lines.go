@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Limits bounds what a peer can make a line reader do.
+// Limits bounds what a peer can make a line reader use.
 type Limits struct {
 	// Line is the longest line in bytes.
 	Line int
-	// Rate is how many bytes a second are read in the long run, and Burst how
-	// many at once. Each line costs LineCost on top, so that a flood of short
-	// ones is bounded too. A peer that sends more is read more slowly.
+	// Rate is the sustained rate in bytes per second, Burst the number of bytes at
+	// once. Each line costs LineCost in addition, which bounds a flood of short
+	// lines. A peer that sends more is read more slowly.
 	Rate, Burst int
 }
 
-// LineCost is what one line counts for against the rate, beside its bytes.
+// LineCost is the cost of one line against the rate, in addition to its bytes.
 const LineCost = 256
 
 // DefaultLimits are far above what a microcontroller can send.
@@ -25,36 +25,36 @@ func DefaultLimits() Limits {
 	return Limits{Line: 256 << 10, Rate: 16 << 20, Burst: 4 << 20}
 }
 
-// The buffer of a reader starts at smallBuffer and is given back when it is
-// empty and has grown beyond idleBuffer: most links are idle most of the time.
+// The buffer of a reader starts at smallBuffer. It is freed when it is empty and
+// larger than idleBuffer: most links are idle most of the time.
 const (
 	smallBuffer = 512
 	idleBuffer  = 1024
 )
 
-// Lines cuts a stream of bytes into lines. It holds at most one line in memory.
+// Lines splits a stream of bytes into lines. It holds at most one line in memory.
 type Lines struct {
 	r      io.Reader
 	limits Limits
 
 	buf      []byte
-	start    int  // where the current line begins in buf
-	scanned  int  // up to here buf holds no line end
-	skipping bool // the rest of a line that was too long
+	start    int  // of the current line in buf
+	scanned  int  // buf has no line end before this offset
+	skipping bool // until the end of a line that is too long
 
-	credit int       // bytes that may be read before looking at the clock
-	paid   time.Time // when credit was last counted
+	credit int       // bytes that may be read before the clock is checked
+	paid   time.Time // when credit was last updated
 }
 
-// NewLines reads lines from r.
+// NewLines returns a Lines that reads from r.
 func NewLines(r io.Reader, limits Limits) *Lines {
 	return &Lines{r: r, limits: limits, credit: limits.Burst}
 }
 
-// Next returns the next line that is not empty, without its end (LF or CRLF),
-// in memory of its own. ErrTooLong tells once of a line that was dropped for
-// its length; Next may be called again. Any other error is the reader's, and
-// what came of the line before it is kept for the next call.
+// Next returns a copy of the next line that is not empty, without its end (LF or
+// CRLF). It returns ErrTooLong once for each line that it drops for its length; Next
+// may be called again. Any other error is the reader's, and the partial line is kept
+// for the next call.
 func (l *Lines) Next() ([]byte, error) {
 	for {
 		line, ok := l.cut()
@@ -70,7 +70,7 @@ func (l *Lines) Next() ([]byte, error) {
 			l.buf, l.start, l.scanned = nil, 0, 0
 			if !l.skipping {
 				l.skipping = true
-				return nil, fmt.Errorf("%w: more than %d bytes without a line end", ErrTooLong, l.limits.Line)
+				return nil, fmt.Errorf("%w: limit is %d bytes", ErrTooLong, l.limits.Line)
 			}
 		default:
 			if err := l.fill(); err != nil {
@@ -80,11 +80,10 @@ func (l *Lines) Next() ([]byte, error) {
 	}
 }
 
-// Rest is what has come of a line whose end has not. It is valid until the next
-// call of Next.
+// Rest returns the partial line. It is valid until the next call of Next.
 func (l *Lines) Rest() []byte { return l.buf[l.start:] }
 
-// cut takes the next whole line out of the buffer.
+// cut returns the next whole line in the buffer.
 func (l *Lines) cut() ([]byte, bool) {
 	i := bytes.IndexByte(l.buf[l.scanned:], '\n')
 	if i < 0 {
@@ -97,9 +96,9 @@ func (l *Lines) cut() ([]byte, bool) {
 	return line, true
 }
 
-// fill reads more into the buffer, making room first.
+// fill reads more into the buffer.
 func (l *Lines) fill() error {
-	if l.start > 0 { // what there is of the current line moves to the front
+	if l.start > 0 { // move the partial line to the front
 		rest := l.buf[l.start:]
 		if len(rest) == 0 && cap(l.buf) > idleBuffer {
 			l.buf = nil
@@ -115,13 +114,13 @@ func (l *Lines) fill() error {
 	l.buf = l.buf[:len(l.buf)+n]
 	l.pay(n)
 	if n > 0 {
-		return nil // an error comes again with the next read
+		return nil // the next read returns the error again
 	}
 	return err
 }
 
-// pay counts n bytes against the rate and waits when too many have come. The
-// clock is looked at only when the credit is used up.
+// pay charges n bytes against the rate, and sleeps if there were too many. It reads
+// the clock only when the credit is used up.
 func (l *Lines) pay(n int) {
 	l.credit -= n
 	if l.credit > 0 {

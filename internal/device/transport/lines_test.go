@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// flood is a peer that never stops.
+// flood is a peer that never stops sending.
 type flood struct{ line string }
 
 func (f flood) Read(p []byte) (int, error) {
@@ -24,10 +24,10 @@ func (f flood) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestLinesBoundTheRate(t *testing.T) {
+func TestLinesRate(t *testing.T) {
 	for name, test := range map[string]struct {
 		line  string
-		lines int // how many lines a second may come, at most
+		lines int // limit per second
 	}{
 		"short lines": {"ab\n", 1 << 20 / (transport.LineCost + 3)},
 		"long lines":  {strings.Repeat("x", 199) + "\n", 1 << 20 / (transport.LineCost + 200)},
@@ -42,15 +42,15 @@ func TestLinesBoundTheRate(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if most := test.lines * 10; n > most+most/50 || n < most/2 {
-					t.Errorf("%d lines in 10 s, want about %d and not more", n, most)
+				if limit := test.lines * 10; n > limit+limit/50 || n < limit/2 {
+					t.Errorf("%d lines in 10 s, want about %d and not more", n, limit)
 				}
 			})
 		})
 	}
 }
 
-func TestLinesGiveMemoryBack(t *testing.T) {
+func TestLinesFreeMemory(t *testing.T) {
 	in := strings.Repeat("x", 100<<10) + "\n"
 	lines := transport.NewLines(io.MultiReader(strings.NewReader(in), strings.NewReader("short\n")), transport.DefaultLimits())
 	if line, err := lines.Next(); err != nil || len(line) != 100<<10 {
@@ -64,7 +64,7 @@ func TestLinesGiveMemoryBack(t *testing.T) {
 	}
 }
 
-func TestLinesKeepAPartAcrossErrors(t *testing.T) {
+func TestLinesKeepPartialLine(t *testing.T) {
 	slow := io.MultiReader(strings.NewReader("ab"), iotest.TimeoutReader(strings.NewReader("cd\n")))
 	lines := transport.NewLines(iotest.OneByteReader(slow), transport.DefaultLimits())
 	var line []byte
@@ -77,27 +77,26 @@ func TestLinesKeepAPartAcrossErrors(t *testing.T) {
 	}
 }
 
-// FuzzLines checks the reader against the plainest way to cut lines, with the
-// bytes coming in pieces of any size.
+// FuzzLines compares the reader with bytes.Split, with reads of any size.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("a\nb\r\n\n\rc"), byte(1))
 	f.Add([]byte("0123456789abcdefg\nok\n"), byte(3))
 	f.Add([]byte("0123456789abcdef\nok\n"), byte(16))
 	f.Add([]byte("\xff\x00{\"id\":1}\n0123456789abcdef0123456789abcdef\n"), byte(255))
-	const longest = 16
+	const limit = 16
 	f.Fuzz(func(t *testing.T, data []byte, size byte) {
 		var want []string
 		parts := bytes.Split(data, []byte("\n"))
 		ended, rest := parts[:len(parts)-1], parts[len(parts)-1]
 		for _, line := range ended {
 			switch trimmed := bytes.TrimSuffix(line, []byte("\r")); {
-			case len(line) > longest:
+			case len(line) > limit:
 				want = append(want, "!")
 			case len(trimmed) > 0:
 				want = append(want, string(trimmed))
 			}
 		}
-		lines := transport.NewLines(pieces{bytes.NewReader(data), int(size)%32 + 1}, transport.Limits{Line: longest, Rate: 1 << 30, Burst: 1 << 30})
+		lines := transport.NewLines(pieces{bytes.NewReader(data), int(size)%32 + 1}, transport.Limits{Line: limit, Rate: 1 << 30, Burst: 1 << 30})
 		var got []string
 		for {
 			line, err := lines.Next()
@@ -110,8 +109,8 @@ func FuzzLines(f *testing.F) {
 			}
 			got = append(got, string(line))
 		}
-		if len(rest) > longest {
-			want = append(want, "!") // told before its end came
+		if len(rest) > limit {
+			want = append(want, "!") // reported before its end
 		}
 		if strings.Join(got, "|") != strings.Join(want, "|") {
 			t.Errorf("got %q, want %q", got, want)

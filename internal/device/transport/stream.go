@@ -13,26 +13,26 @@ import (
 	"time"
 )
 
-// Stream is the Link of a medium that carries lines over a stream of bytes: a
-// socket, a serial port. One Message is one line.
+// Stream is a Link that carries lines over a stream of bytes, such as a socket or a
+// serial port. One Message is one line.
 type Stream struct {
-	Tap
+	Tracer
 	conn   Conn
 	info   Info
 	lines  *Lines
-	out    []byte // the line being sent; kept between calls
+	out    []byte // buffer of the line being sent
 	closed atomic.Bool
 	close  sync.Once
 }
 
-// Conn is the stream of bytes under a Stream, such as a net.Conn.
+// Conn is the byte stream of a Stream, such as a net.Conn.
 type Conn interface {
 	io.ReadWriteCloser
 	SetReadDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
 }
 
-// NewStream makes a Link of conn, which it then owns.
+// NewStream returns a Link on conn, which it owns from then on.
 func NewStream(conn Conn, info Info, limits Limits) *Stream {
 	return &Stream{conn: conn, info: info, lines: NewLines(conn, limits)}
 }
@@ -42,24 +42,24 @@ func (s *Stream) Recv(ctx context.Context) (Message, error) {
 	line, err := s.next(ctx)
 	if err == nil {
 		m := Message{Data: line}
-		s.Saw(In, m, "")
+		s.Trace(In, m, "")
 		return m, nil
 	}
 	if errors.Is(err, ErrTooLong) {
 		s.Note("dropped: " + err.Error())
 		return Message{}, err
 	}
-	err = s.broken(ctx, err)
+	err = s.reason(ctx, err)
 	if rest := s.lines.Rest(); len(rest) > 0 && ctx.Err() == nil {
-		s.Saw(In, Message{Data: rest}, "broke off without a line end")
+		s.Trace(In, Message{Data: rest}, "incomplete: no line end")
 	}
 	return Message{}, err
 }
 
-// next reads a line until ctx ends, if it can end.
+// next returns the next line. It stops when ctx ends.
 func (s *Stream) next(ctx context.Context) ([]byte, error) {
 	if ctx.Done() != nil {
-		defer during(ctx, s.conn.SetReadDeadline)()
+		defer interruptOn(ctx, s.conn.SetReadDeadline)()
 	}
 	return s.lines.Next()
 }
@@ -67,7 +67,7 @@ func (s *Stream) next(ctx context.Context) ([]byte, error) {
 // Send implements Link.
 func (s *Stream) Send(ctx context.Context, m Message) error {
 	if bytes.IndexByte(m.Data, '\n') >= 0 {
-		return fmt.Errorf("%w: a line cannot hold a line end", ErrUnsent)
+		return fmt.Errorf("%w: a line must not contain a line end", ErrUnsent)
 	}
 	if s.closed.Load() {
 		return fmt.Errorf("%w: %w", ErrUnsent, ErrClosed)
@@ -76,16 +76,16 @@ func (s *Stream) Send(ctx context.Context, m Message) error {
 		return fmt.Errorf("%w: %w", ErrUnsent, err)
 	}
 	s.out = append(append(s.out[:0], m.Data...), '\n')
-	s.conn.SetWriteDeadline(sendLimit(ctx)) // fails only on a closed conn, and then Write does
-	s.Saw(Out, m, "")                       // before the answer can be seen
+	s.conn.SetWriteDeadline(sendDeadline(ctx)) // fails only on a closed conn, where Write fails, too
+	s.Trace(Out, m, "")                        // before the answer can be traced
 	n, err := s.conn.Write(s.out)
 	if err == nil {
 		return nil
 	}
-	if err = s.broken(ctx, err); errors.Is(err, os.ErrDeadlineExceeded) {
-		err = errStuck
+	if err = s.reason(ctx, err); errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errNotReading
 	}
-	s.Note(fmt.Sprintf("of this, %d bytes were sent: %v", n, err))
+	s.Note(fmt.Sprintf("incomplete: %d bytes were sent: %v", n, err))
 	if n == 0 {
 		return fmt.Errorf("%w: %w", ErrUnsent, err)
 	}
@@ -93,15 +93,15 @@ func (s *Stream) Send(ctx context.Context, m Message) error {
 	return err
 }
 
-// maxSend is how long a line may take to be sent. A peer that does not take it
-// by then does not read.
+// maxSend bounds the time to send a line. A peer that does not accept it by then has
+// stopped reading.
 const maxSend = 5 * time.Second
 
-var errStuck = errors.New("the device does not read")
+var errNotReading = errors.New("the device does not read")
 
-// sendLimit is when a Send that begins now must end. Setting a deadline is cheap;
-// watching for ctx to be cancelled is not, and a line is short.
-func sendLimit(ctx context.Context) time.Time {
+// sendDeadline returns the deadline of a Send that begins now. It ignores cancellation
+// of ctx: watching for it is expensive, and a line is short.
+func sendDeadline(ctx context.Context) time.Time {
 	limit := time.Now().Add(maxSend)
 	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
 		return d
@@ -109,9 +109,8 @@ func sendLimit(ctx context.Context) time.Time {
 	return limit
 }
 
-// broken says why reading or writing failed: because ctx ended, because we
-// closed, or because the link broke.
-func (s *Stream) broken(ctx context.Context, err error) error {
+// reason returns why reading or writing failed: the link was closed, ctx ended, or err.
+func (s *Stream) reason(ctx context.Context, err error) error {
 	switch {
 	case s.closed.Load():
 		return ErrClosed
@@ -122,12 +121,12 @@ func (s *Stream) broken(ctx context.Context, err error) error {
 	}
 	var op *net.OpError
 	if errors.As(err, &op) {
-		return op.Err // without the ports of this one connection
+		return op.Err // without the ports of this connection
 	}
 	return err
 }
 
-// Close implements Link. Whoever calls it second waits for the first.
+// Close implements Link. A second call waits for the first.
 func (s *Stream) Close() (err error) {
 	s.closed.Store(true)
 	s.close.Do(func() { err = s.conn.Close() })
@@ -137,13 +136,12 @@ func (s *Stream) Close() (err error) {
 // Info implements Link.
 func (s *Stream) Info() Info { return s.info }
 
-// during makes I/O that blocks end with os.ErrDeadlineExceeded when ctx ends.
-// The function that it returns ends the watch, and waits until no deadline is
-// left behind.
-func during(ctx context.Context, setDeadline func(time.Time) error) (done func()) {
+// interruptOn ends blocked I/O with os.ErrDeadlineExceeded when ctx ends. Done stops
+// that and clears the deadline.
+func interruptOn(ctx context.Context, setDeadline func(time.Time) error) (done func()) {
 	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		setDeadline(time.Unix(1, 0)) // fails only on a closed conn, whose I/O ends anyway
+		setDeadline(time.Unix(1, 0)) // fails only on a closed conn, whose I/O has ended
 		close(fired)
 	})
 	return func() {

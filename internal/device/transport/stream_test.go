@@ -15,20 +15,20 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// recorder is a conn that takes as much of each write as it is told to.
+// recorder is a conn that accepts a given part of each write.
 type recorder struct {
-	writes []string
-	takes  []int // bytes of each write, then an error; all if there is none
-	closed bool
+	writes  []string
+	accepts []int // bytes of each write, then an error; everything if empty
+	closed  bool
 }
 
 func (r *recorder) Write(p []byte) (int, error) {
 	r.writes = append(r.writes, string(p))
-	if len(r.takes) == 0 {
+	if len(r.accepts) == 0 {
 		return len(p), nil
 	}
-	n := r.takes[0]
-	r.takes = r.takes[1:]
+	n := r.accepts[0]
+	r.accepts = r.accepts[1:]
 	return n, os.ErrDeadlineExceeded
 }
 
@@ -50,10 +50,10 @@ func TestSendIsOneWrite(t *testing.T) {
 	}
 }
 
-// TestSendTellsWhatLeft: if nothing left, the link goes on; if a part did, it is
-// closed, because the next line would be glued to it.
-func TestSendTellsWhatLeft(t *testing.T) {
-	r := &recorder{takes: []int{0, 3}}
+// TestPartialSend: if nothing was sent, the link stays open. If a part was sent, it is
+// closed, because the next line would be appended to that part.
+func TestPartialSend(t *testing.T) {
+	r := &recorder{accepts: []int{0, 3}}
 	s := transport.NewStream(r, transport.Info{}, transport.DefaultLimits())
 	if err := s.Send(context.Background(), transport.Message{Data: []byte("first")}); !errors.Is(err, transport.ErrUnsent) || r.closed {
 		t.Errorf("got %v, closed %t", err, r.closed)
@@ -66,11 +66,11 @@ func TestSendTellsWhatLeft(t *testing.T) {
 	}
 }
 
-// TestSendEnds: a peer that does not read holds nobody up for long, whatever the
-// caller's patience.
-func TestSendEnds(t *testing.T) {
+// TestSendTimeout: a peer that does not read blocks Send for 5 seconds at most,
+// whatever the context's deadline.
+func TestSendTimeout(t *testing.T) {
 	for _, test := range []struct {
-		patience, want time.Duration
+		timeout, want time.Duration
 	}{{0, 5 * time.Second}, {time.Hour, 5 * time.Second}, {time.Second, time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			near, far := net.Pipe()
@@ -78,17 +78,17 @@ func TestSendEnds(t *testing.T) {
 			s := transport.NewStream(near, transport.Info{}, transport.DefaultLimits())
 			defer s.Close()
 			ctx := t.Context()
-			if test.patience > 0 {
+			if test.timeout > 0 {
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, test.patience)
+				ctx, cancel = context.WithTimeout(ctx, test.timeout)
 				defer cancel()
 			}
 			start := time.Now()
 			err := s.Send(ctx, transport.Message{Data: []byte("hello?")})
 			if took := time.Since(start); took != test.want || !errors.Is(err, transport.ErrUnsent) {
-				t.Errorf("with %v of patience it took %v: %v", test.patience, took, err)
+				t.Errorf("with a timeout of %v it took %v: %v", test.timeout, took, err)
 			}
-			if test.want != test.patience && !strings.Contains(err.Error(), "the device does not read") {
+			if test.want != test.timeout && !strings.Contains(err.Error(), "the device does not read") {
 				t.Errorf("got %v", err)
 			}
 		})

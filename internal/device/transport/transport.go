@@ -1,11 +1,11 @@
-// Package transport is the contract of a medium: how peers are seen, how a pipe to
-// one of them is opened, and what travels in it. It knows bytes and no grammar.
+// Package transport defines how bytes reach a device: how peers are found, how a link
+// to a peer is opened, and what it carries. It knows nothing about protocols.
 //
-//	Connector ──Watch──▶ Sighting ──Open──▶ Link ◀──Send, Recv──▶ Message
+//	Connector --Watch--> Sighting --Open--> Link <--Send, Recv--> Message
 //
-// One folder below holds one medium. A medium reports what it sees and returns
-// errors; it never retries and never greets: the dock does. Every medium passes
-// the suite in wiretest.
+// Each package below is one transport. A transport reports what it sees and returns
+// errors. It neither retries nor greets a device: the dock does. Every transport
+// passes the suite in transporttest.
 package transport
 
 import (
@@ -13,56 +13,55 @@ import (
 	"errors"
 )
 
-// Message is one unit on the wire: its bytes, and the channel that it came on or goes to.
+// Message is one unit on a link: its bytes and its channel.
 type Message struct {
 	// Channel is text or binary on a WebSocket, the role of the topic on MQTT,
 	// and empty on a line. In a trace of HTTP it is the method or the status.
 	Channel string
-	// Data is the message without its framing: a line comes without its end.
+	// Data is the message without its framing: a line has no line end.
 	Data []byte
 }
 
 // Link is a live, ordered pipe of Messages to one peer.
 //
-// One goroutine at a time may call Recv, one at a time Send; the two do not
-// disturb each other. Close and Info may be called by anyone at any time.
+// One goroutine at a time may call Recv, and one at a time Send; the two are
+// independent. Close and Info may be called concurrently at any time.
 type Link interface {
-	// Recv returns the next Message, which belongs to the caller. It ends with
-	// ctx's error when ctx does, and the link stays as it was. ErrTooLong means
-	// that one message was dropped for its length, and Recv may be called
-	// again. ErrClosed means that Close was called here; any other error means
-	// that the link has broken.
+	// Recv returns the next Message, which belongs to the caller. When ctx ends,
+	// Recv returns ctx's error and the link stays usable. ErrTooLong means that one
+	// message was dropped for its length; Recv may be called again. ErrClosed means
+	// that Close was called here. Any other error means that the link is broken.
 	Recv(ctx context.Context) (Message, error)
 
-	// Send writes one whole Message in a single write, or fails: when ctx's
-	// deadline passes, and within a few seconds at the latest. An error that is
-	// ErrUnsent promises that no byte of it left. After any other error bytes
-	// may have gone out, and the link is closed. Data is not kept.
+	// Send writes one whole Message in a single write. It fails when ctx's deadline
+	// passes, and after a few seconds at the latest. ErrUnsent promises that no byte
+	// was sent. After any other error bytes may have been sent, and the link is
+	// closed. Send does not keep Data.
 	Send(ctx context.Context, m Message) error
 
-	// Close ends the link and whatever waits on it. It may be called twice, and
-	// the peer is free when any call of it returns.
+	// Close closes the link and ends blocked calls. It may be called more than once.
+	// When any call of it returns, the peer is free.
 	Close() error
 
-	// Info tells what is known about the pipe. It never changes.
+	// Info describes the link. It never changes.
 	Info() Info
 }
 
-// Info is what a medium knows about one of its links.
+// Info describes a link.
 type Info struct {
 	Transport string
 	Address   string
-	// BitRate is bits a second on the line, ten of which make a byte on a
-	// serial port; zero where the medium is not the bottleneck.
+	// BitRate is the number of bits per second of a serial line, where a byte takes
+	// ten bits; zero if the transport is not the bottleneck.
 	BitRate int
-	// Restarts tells that opening the link may have restarted the peer.
+	// Restarts reports that opening the link may have restarted the peer.
 	Restarts bool
-	// SafeWrite is the longest message that is sure to reach the peer in one
-	// piece; zero where there is no such limit.
+	// SafeWrite is the length of the longest message that surely reaches the peer
+	// in one piece; zero if there is no limit.
 	SafeWrite int
 }
 
-// The errors of a Link that its user has to tell apart.
+// The errors of a Link that its user must distinguish.
 var (
 	ErrUnsent  = errors.New("nothing was sent")
 	ErrTooLong = errors.New("message too long")
@@ -71,46 +70,45 @@ var (
 
 // Sighting is a peer that is in reach now. It is not yet a device.
 type Sighting struct {
-	// Address tells the hardware apart from all other.
+	// Address identifies the hardware.
 	Address string
-	// Local tells that it does so on this machine only: a socket, a path, a
-	// loopback address. What has the same address elsewhere is another peer.
+	// Local reports that Address is unique on this machine only: a path, a loopback
+	// address. The same address elsewhere is another peer.
 	Local bool
-	// Instance grows when the same address comes anew: replugged, redialled.
+	// Instance grows when the same address appears again: replugged, reconnected.
 	Instance uint64
-	// DialledIn tells that the peer came by itself, with this Instance, and waits
-	// to be answered: opening it disturbs nothing, and it has left whatever it was
-	// connected to before.
-	DialledIn bool
-	// Medium is the name of the medium, for people.
+	// Inbound reports that the peer connected by itself, with this Instance, and
+	// waits for an answer. Opening it disturbs nothing, and it has left its previous
+	// connection.
+	Inbound bool
+	// Transport is the name of the transport, for people.
 	Transport string
-	// Name is what the owner called the peer; empty if they did not.
+	// Name is the name that the owner configured; empty if there is none.
 	Name string
-	// Adopted tells that the owner asked for this peer; without it the peer
-	// was merely found.
+	// Adopted reports that the owner configured this peer or has a credential on
+	// it. Otherwise it was discovered.
 	Adopted bool
-	// Absent is why a peer that the owner asked for is not there. Such a one is
-	// expected, and cannot be opened. It is empty for most.
+	// Absent is why a configured peer is missing. Such a peer is expected and cannot
+	// be opened. It is empty for most.
 	Absent string
-	// Place is where the peer is plugged in, if that is known: what has another
-	// address there may be the same board, being flashed.
-	Place string
-	// Shy is why the peer is not opened before its owner has adopted it: that
-	// may disturb what is there. It is empty for most.
-	Shy string
-	// Dialects names the grammars that are worth trying, best first.
+	// Location is where the peer is plugged in, if known. Another address at the
+	// same location may be the same board while it is flashed.
+	Location string
+	// AdoptFirst is why the peer is not opened before its owner adopts it: opening
+	// may disturb it. It is empty for most.
+	AdoptFirst string
+	// Protocols are the protocols to try, best first.
 	Protocols []string
-	// Open returns a Link to the peer. It is called by one goroutine at a
-	// time, and again only after the last Link was closed.
+	// Open returns a Link to the peer. It is called by one goroutine at a time, and
+	// again only after the previous Link was closed.
 	Open func(ctx context.Context) (Link, error)
 }
 
-// Connector watches one medium.
+// Connector watches one transport.
 type Connector interface {
-	// Watch calls update with the whole picture of one group (a port, a
-	// listener's shard, a broker) whenever it may have changed, and lets the
-	// owner find the difference. It calls from one goroutine at a time. Watch
-	// returns nil when ctx ends, after all that it started, and an error when
-	// the medium cannot be watched any more.
+	// Watch calls update with all sightings of one group (a port, a listener's
+	// shard, a broker) whenever they may have changed; the receiver compares. It
+	// calls update from one goroutine at a time. Watch returns nil when ctx ends,
+	// after everything it started has ended, and an error when it cannot go on.
 	Watch(ctx context.Context, update func(group string, all []Sighting)) error
 }

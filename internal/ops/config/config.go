@@ -216,7 +216,7 @@ func Default() Config {
 			Deadline: Interval(p.Deadline), Waiting: d.Waiting,
 			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute,
 		},
-		DialIn:    DialIn{Devices: inbound.DefaultConfig().Most, PerHost: inbound.DefaultConfig().PerHost},
+		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
 		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
 		Endpoints: []Endpoint{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
@@ -438,7 +438,7 @@ func (c Config) TCP(protocols []string) tcp.Config {
 // HTTP returns the config of the HTTP client transport, with the protocols to try.
 func (c Config) HTTP(protocols []string) httpclient.Config {
 	out := httpclient.DefaultConfig()
-	out.Dialects = protocols
+	out.Protocols = protocols
 	for _, d := range c.Devices.HTTP {
 		if d.URL == Auto {
 			out.Browse = true

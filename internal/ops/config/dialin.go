@@ -63,7 +63,7 @@ func (d DialIn) MQTTListen() string {
 // a minute, and all devices of a host at the same time.
 func (d DialIn) inbound(protocols []string) inbound.Config {
 	out := inbound.DefaultConfig()
-	out.Dialects, out.Most, out.PerHost = protocols, d.Devices, d.PerHost
+	out.Protocols, out.Max, out.PerHost = protocols, d.Devices, d.PerHost
 	out.Host = inbound.Rate{Burst: d.PerHost, Every: time.Minute / time.Duration(max(1, d.PerHost))}
 	return out
 }
@@ -81,13 +81,13 @@ func (d DialIn) Visits() inbound.Config {
 // WebSocket returns the config of the WebSocket transport, with the protocols to try.
 func (d DialIn) WebSocket(protocols []string) websocket.Config {
 	out := websocket.DefaultConfig()
-	out.Lobby = d.inbound(protocols)
+	out.Inbound = d.inbound(protocols)
 	return out
 }
 
 // Broker returns the config of the MQTT broker, with the protocols to try.
 func (d DialIn) Broker(protocols []string) mqtt.Config {
 	out := mqtt.DefaultConfig()
-	out.Lobby = d.inbound(protocols)
+	out.Inbound = d.inbound(protocols)
 	return out
 }

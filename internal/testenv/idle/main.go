@@ -1,10 +1,10 @@
-// Command idle tells what an idle WebSocket costs in the process of a server,
-// with each of the libraries that were thought of. It is a module of its own, so
-// that the gateway does not depend on those that it does not use.
+// Command idle measures the memory of an idle WebSocket in a server process, for each
+// of the libraries that were considered. It is a separate module, so that the gateway
+// does not depend on the libraries it does not use.
 //
 //	go run . [-n 1500]
 //
-// Each library is measured in a process of its own, and dialled from another.
+// Each library is measured in a process of its own, and dialed from another.
 package main
 
 import (
@@ -29,9 +29,9 @@ import (
 )
 
 func main() {
-	n := flag.Int("n", 1500, "how many connections")
+	n := flag.Int("n", 1500, "number of connections")
 	serve := flag.String("serve", "", "measure this library")
-	dial := flag.String("dial", "", "dial this address, and wait")
+	dial := flag.String("dial", "", "dial this address and wait")
 	flag.Parse()
 	var err error
 	switch {
@@ -41,7 +41,7 @@ func main() {
 		err = dialAll(*dial, *n)
 	default:
 		for _, name := range []string{"tcp", "gobwas", "gorilla", "coder", "gws"} {
-			err = errors.Join(err, again(os.Stdout, nil, "-serve", name, "-n", fmt.Sprint(*n)))
+			err = errors.Join(err, rerun(os.Stdout, nil, "-serve", name, "-n", fmt.Sprint(*n)))
 		}
 	}
 	if err != nil {
@@ -49,8 +49,8 @@ func main() {
 	}
 }
 
-// again runs this program with other arguments.
-func again(out io.Writer, in io.Reader, args ...string) error {
+// rerun runs this program with other arguments.
+func rerun(out io.Writer, in io.Reader, args ...string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -60,85 +60,85 @@ func again(out io.Writer, in io.Reader, args ...string) error {
 	return cmd.Run()
 }
 
-// upgrades serve one connection each, with a goroutine that waits for a message.
-// They say that it is there once it is.
-var upgrades = map[string]func(w http.ResponseWriter, r *http.Request, there chan<- bool){
-	"gobwas": func(w http.ResponseWriter, r *http.Request, there chan<- bool) {
+// upgrades accept one connection each, with a goroutine that waits for a message. They
+// send on ready when it is waiting.
+var upgrades = map[string]func(w http.ResponseWriter, r *http.Request, ready chan<- bool){
+	"gobwas": func(w http.ResponseWriter, r *http.Request, ready chan<- bool) {
 		conn, _, _, err := ws.UpgradeHTTP(r, w)
 		if err != nil {
 			return
 		}
 		go func() {
-			there <- true
+			ready <- true
 			ws.ReadHeader(conn)
 		}()
 	},
-	"gorilla": func(w http.ResponseWriter, r *http.Request, there chan<- bool) {
+	"gorilla": func(w http.ResponseWriter, r *http.Request, ready chan<- bool) {
 		upgrader := websocket.Upgrader{ReadBufferSize: 1024, WriteBufferSize: 1024}
 		conn, err := upgrader.Upgrade(w, r, nil)
 		if err != nil {
 			return
 		}
 		go func() {
-			there <- true
+			ready <- true
 			conn.NextReader()
 		}()
 	},
-	"coder": func(w http.ResponseWriter, r *http.Request, there chan<- bool) {
+	"coder": func(w http.ResponseWriter, r *http.Request, ready chan<- bool) {
 		conn, err := coder.Accept(w, r, nil)
 		if err != nil {
 			return
 		}
-		there <- true
+		ready <- true
 		conn.Reader(r.Context()) // the connection does not outlive the handler
 	},
-	"gws": func(w http.ResponseWriter, r *http.Request, there chan<- bool) {
+	"gws": func(w http.ResponseWriter, r *http.Request, ready chan<- bool) {
 		upgrader := gws.NewUpgrader(gws.BuiltinEventHandler{}, &gws.ServerOption{ReadBufferSize: 512})
 		conn, err := upgrader.Upgrade(w, r)
 		if err != nil {
 			return
 		}
 		go func() {
-			there <- true
+			ready <- true
 			conn.ReadLoop()
 		}()
 	},
 }
 
-// measure serves with one library, and tells what n connections cost.
+// measure prints the memory of n connections with one library.
 func measure(name string, n int) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	there := make(chan bool)
+	ready := make(chan bool)
 	if name == "tcp" {
-		go acceptAll(ln, there)
+		go acceptAll(ln, ready)
 	} else {
-		go http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { upgrades[name](w, r, there) }))
+		go http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { upgrades[name](w, r, ready) }))
 	}
 	before := used()
 	in, hold := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- again(os.Stderr, in, "-dial", ln.Addr().String(), "-n", fmt.Sprint(n))
+		ended <- rerun(os.Stderr, in, "-dial", ln.Addr().String(), "-n", fmt.Sprint(n))
 	}()
 	for range n {
 		select {
-		case <-there:
+		case <-ready:
 		case err := <-ended:
-			return fmt.Errorf("%s: the dialler ended early: %v", name, err)
+			return fmt.Errorf("%s: the dialing process ended early: %v", name, err)
 		}
 	}
 	time.Sleep(500 * time.Millisecond) // let handlers return
 	heap, resident := used().since(before, n)
-	fmt.Printf("%-8s %6d bytes an idle connection (heap and stacks), %6d resident\n", name, heap, resident)
+	fmt.Printf("%-8s %6d bytes per idle connection (heap and stacks), %6d resident\n", name, heap, resident)
 	hold.Close()
 	return <-ended
 }
 
-// acceptAll is the baseline: a socket, and a goroutine that reads it.
-func acceptAll(ln net.Listener, there chan<- bool) {
+// acceptAll is the baseline: a socket and a goroutine that reads it.
+func acceptAll(ln net.Listener, ready chan<- bool) {
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
@@ -146,15 +146,15 @@ func acceptAll(ln net.Listener, there chan<- bool) {
 		}
 		go func() {
 			r := make([]byte, 4096)
-			conn.Read(r) // the request, which is that of a WebSocket
+			conn.Read(r) // the WebSocket request
 			io.WriteString(conn, "HTTP/1.1 101 \r\n\r\n")
-			there <- true
+			ready <- true
 			conn.Read(make([]byte, 1))
 		}()
 	}
 }
 
-// dialAll opens n connections and holds them until standard input ends.
+// dialAll opens n connections and keeps them until standard input ends.
 func dialAll(address string, n int) error {
 	const request = "GET / HTTP/1.1\r\nHost: idle\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
@@ -176,11 +176,11 @@ func dialAll(address string, n int) error {
 	return nil
 }
 
-// usage is what a process uses.
+// usage is the memory of a process in bytes.
 type usage struct{ heap, resident int64 }
 
 func used() (u usage) {
-	for range 3 { // what pools hold goes with the second
+	for range 3 { // pools are emptied by the second
 		runtime.GC()
 	}
 	var m runtime.MemStats

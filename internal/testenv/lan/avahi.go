@@ -8,10 +8,10 @@ import (
 	"os/exec"
 )
 
-// busSocket is where the bus is that avahi is on. Processes of every network reach it.
+// busSocket is the D-Bus socket of avahi. It is reachable from both namespaces.
 const busSocket = "/run/dbus/system_bus_socket"
 
-// Avahi starts avahi on the far host, which it calls rig, with a bus of its own.
+// Avahi starts avahi on the far host, with host name rig and a D-Bus of its own.
 func (l *LAN) Avahi() *exec.Cmd {
 	l.t.Helper()
 	for file, text := range map[string]string{
@@ -32,8 +32,8 @@ func (l *LAN) Avahi() *exec.Cmd {
 	return l.Start("Server startup complete", "avahi-daemon", "-f", "/run/avahi.conf", "--no-drop-root", "--no-rlimits", "--no-chroot")
 }
 
-// Publish has avahi announce a device, until the test ends or the process does. If that
-// is asked to end, avahi says goodbye.
+// Publish announces a device until the test or the returned process ends. If the process
+// is terminated, avahi sends a goodbye.
 func (l *LAN) Publish(name, port string, text ...string) *exec.Cmd {
 	l.t.Helper()
 	return l.Start("", append([]string{"avahi-publish", "-s", name, "_mcp._tcp", port}, text...)...)

@@ -1,12 +1,12 @@
 //go:build linux
 
-// Package lan is a local network for tests: the host of the test, one that is far, and
-// a cable between them, with a real avahi that announces what is on the far one.
+// Package lan is a local network for tests: the host of the test, a far host, and a
+// cable between them, with a real avahi on the far host.
 //
-//	test ── near ──cable── port ── far: avahi, and what the test starts there
+//	test -- near --cable-- port -- far: avahi, and the commands of the test
 //
-// Nobody else sees it, so a test that wants one is run in a process with mounts and a
-// network of its own.
+// The network is isolated, so a test must run in a process with its own mount and
+// network namespaces.
 package lan
 
 import (
@@ -20,32 +20,32 @@ import (
 	"testing"
 )
 
-// LAN is two hosts with a cable between them.
+// LAN is two hosts connected by a cable.
 type LAN struct {
 	t    testing.TB
 	ipv4 bool
 }
 
-// Need skips the test where something is missing, and fails in CI.
+// Need skips the test if a program is missing. In CI it fails the test.
 func Need(t testing.TB) {
 	t.Helper()
 	for _, program := range []string{"ip", "dbus-daemon", "avahi-daemon", "avahi-publish"} {
 		if _, err := exec.LookPath(program); err == nil {
 			continue
 		}
-		says := t.Skipf
+		skip := t.Skipf
 		if os.Getenv("CI") != "" {
-			says = t.Fatalf
+			skip = t.Fatalf
 		}
-		says("announcements need %s: apt-get install iproute2 dbus avahi-daemon avahi-utils", program)
+		skip("mDNS tests need %s: apt-get install iproute2 dbus avahi-daemon avahi-utils", program)
 	}
 }
 
-// New makes both hosts, with addresses of IPv4 if there is a prefix for them, such as
-// 10.77.0: the near one has .1, the far one .2. Of IPv6 they are fe80::1 and fe80::2.
+// New creates both hosts. With an IPv4 prefix such as 10.77.0, the near host is .1 and
+// the far host .2. Their IPv6 addresses are fe80::1 and fe80::2.
 func New(t testing.TB, prefix string) *LAN {
 	t.Helper()
-	if err := syscall.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil { // where names of networks are kept
+	if err := syscall.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil { // the ip command keeps namespaces there
 		t.Fatal(err)
 	}
 	l := &LAN{t, prefix != ""}
@@ -63,7 +63,7 @@ func New(t testing.TB, prefix string) *LAN {
 	return l
 }
 
-// In is the same network for a part of the test, with which ends what is started by it.
+// In returns the same network for a subtest, which ends the commands that it starts.
 func (l *LAN) In(t testing.TB) *LAN { return &LAN{t, l.ipv4} }
 
 // IP runs the command ip.
@@ -74,12 +74,12 @@ func (l *LAN) IP(line string) {
 	}
 }
 
-// Cut is what a power cut on the far host looks like from here: from now on nothing
-// comes from it, and least of all a goodbye.
+// Cut simulates a power cut on the far host: it sends nothing anymore, not even a
+// goodbye.
 func (l *LAN) Cut() { l.t.Helper(); l.IP("-n far link set port down") }
 
-// Start runs a command on the far host until the test ends, and waits until it says
-// something, if it is to.
+// Start runs a command on the far host until the test ends. It waits until a line of
+// output contains ready, unless that is empty.
 func (l *LAN) Start(ready string, command ...string) *exec.Cmd {
 	l.t.Helper()
 	cmd := exec.Command("ip", append([]string{"netns", "exec", "far"}, command...)...)
@@ -93,25 +93,25 @@ func (l *LAN) Start(ready string, command ...string) *exec.Cmd {
 		l.t.Fatal(err)
 	}
 	in.Close()
-	said := make(chan bool, 1)
+	seen := make(chan bool, 1)
 	var log strings.Builder
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			if fmt.Fprintln(&log, lines.Text()); strings.Contains(lines.Text(), ready) {
-				said <- true
+				seen <- true
 				io.Copy(io.Discard, out)
 				return
 			}
 		}
-		said <- false
+		seen <- false
 	}()
 	l.t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
 		out.Close()
 	})
-	if ready != "" && !<-said {
-		l.t.Fatalf("%q does not say %q: %s", command, ready, log.String())
+	if ready != "" && !<-seen {
+		l.t.Fatalf("%q did not print %q: %s", command, ready, log.String())
 	}
 	return cmd
 }

@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// PublishFor has avahi announce a device on a host of its own, with records that last
-// for a time: avahi-publish has no such setting, and what it announces lasts for two
-// minutes. They are announced until the test ends.
+// PublishFor announces a device on a host name of its own, with a given TTL, until the
+// test ends. The TTL of avahi-publish is fixed at two minutes.
 func (l *LAN) PublishFor(ttl time.Duration, name, host string, at netip.AddrPort, path string) {
 	l.t.Helper()
 	g, err := newGroup()
@@ -39,25 +38,25 @@ func (l *LAN) PublishFor(ttl time.Duration, name, host string, at netip.AddrPort
 		_, err = g.call(g.path, "EntryGroup", "Commit", "", nil)
 	}
 	if err != nil {
-		l.t.Fatalf("avahi, about %s: %v", name, err)
+		l.t.Fatalf("avahi: publishing %s: %v", name, err)
 	}
 }
 
-// The types of records, and the flag of one that nobody else may have.
+// The record types, and avahi's flag for a unique record.
 const (
 	typeA, typePTR, typeTXT, typeSRV = 1, 12, 16, 33
 
 	unique = 1
 )
 
-// record is a record of DNS.
+// record is a DNS record.
 type record struct {
 	name string
 	kind uint16
 	data []byte
 }
 
-// dnsName is a name as it stands in a record.
+// dnsName returns a name in record form.
 func dnsName(labels ...string) []byte {
 	var name []byte
 	for _, label := range labels {
@@ -66,8 +65,8 @@ func dnsName(labels ...string) []byte {
 	return append(name, 0)
 }
 
-// group is records that avahi announces for as long as the connection is there. What is
-// here of D-Bus is what that takes.
+// group is an avahi entry group: records that are announced while the connection is
+// open. It implements only the part of D-Bus that this needs.
 type group struct {
 	net.Conn
 	in     *bufio.Reader
@@ -88,12 +87,12 @@ func newGroup() (*group, error) {
 	return g, nil
 }
 
-// begin says who it is, and asks for a group.
+// begin authenticates and creates the entry group.
 func (g *group) begin() error {
 	g.SetDeadline(time.Now().Add(30 * time.Second))
 	fmt.Fprintf(g, "\x00AUTH EXTERNAL %x\r\n", fmt.Sprint(os.Getuid()))
 	if line, err := g.in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "OK") {
-		return fmt.Errorf("the bus says %q, %v", line, err)
+		return fmt.Errorf("D-Bus answered %q, %v", line, err)
 	}
 	fmt.Fprint(g, "BEGIN\r\n")
 	if _, err := g.exchange("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus", "Hello", "", nil); err != nil {
@@ -104,24 +103,24 @@ func (g *group) begin() error {
 		return err
 	}
 	if len(path) < 5 {
-		return fmt.Errorf("a group without a path: %q", path)
+		return fmt.Errorf("entry group without a path: %q", path)
 	}
 	g.path = string(path[4 : len(path)-1])
 	return nil
 }
 
-// add puts a record into the group.
+// add adds a record to the group.
 func (g *group) add(r record, ttl time.Duration) error {
 	var flags uint32
 	if r.kind != typePTR {
 		flags = unique
 	}
 	var body packet
-	body.number(^uint32(0)) // on every interface
-	body.number(^uint32(0)) // of either protocol
+	body.number(^uint32(0)) // every interface
+	body.number(^uint32(0)) // IPv4 and IPv6
 	body.number(flags)
 	body.text(r.name)
-	body = binary.LittleEndian.AppendUint16(body.pad(2), 1) // of the Internet
+	body = binary.LittleEndian.AppendUint16(body.pad(2), 1) // class IN
 	body = binary.LittleEndian.AppendUint16(body, r.kind)
 	body.number(uint32(ttl / time.Second))
 	body.number(uint32(len(r.data)))
@@ -135,18 +134,18 @@ func (g *group) call(path, object, method, signature string, body []byte) ([]byt
 	return g.exchange(path, avahi, avahi+"."+object, method, signature, body)
 }
 
-// The types of messages on the bus.
+// The D-Bus message types.
 const (
 	methodCall, methodReturn, methodError = 1, 2, 3
 )
 
-// exchange sends a call, and waits for what it returns.
+// exchange sends a method call and waits for its result.
 func (g *group) exchange(path, to, object, method, signature string, body []byte) ([]byte, error) {
 	g.serial++
 	out := packet{'l', methodCall, 0, 1}
 	out.number(uint32(len(body)))
 	out.number(g.serial)
-	out.number(0) // bytes of the fields, once they are known
+	out.number(0) // length of the fields, set below
 	out.field(1, 'o', path)
 	out.field(2, 's', object)
 	out.field(3, 's', method)
@@ -164,10 +163,10 @@ func (g *group) exchange(path, to, object, method, signature string, body []byte
 		case err != nil:
 			return nil, err
 		case kind == methodError:
-			return nil, fmt.Errorf("%s is refused: %q", method, body)
+			return nil, fmt.Errorf("%s failed: %q", method, body)
 		case kind == methodReturn:
 			return body, nil
-		} // else it is a signal
+		} // skip signals
 	}
 }
 
@@ -178,7 +177,7 @@ func (g *group) receive() (kind byte, body []byte, err error) {
 		return 0, nil, err
 	}
 	if head[0] != 'l' {
-		return 0, nil, fmt.Errorf("a message of another machine: %q", head)
+		return 0, nil, fmt.Errorf("unexpected byte order: %q", head)
 	}
 	fields := (binary.LittleEndian.Uint32(head[12:]) + 7) &^ 7
 	rest := make([]byte, fields+binary.LittleEndian.Uint32(head[4:]))
@@ -186,7 +185,7 @@ func (g *group) receive() (kind byte, body []byte, err error) {
 	return head[1], rest[fields:], err
 }
 
-// packet is a message as it is written: each value at a multiple of its size.
+// packet is an encoded D-Bus message: each value is aligned to its size.
 type packet []byte
 
 func (w packet) pad(size int) packet {
@@ -203,7 +202,7 @@ func (w *packet) text(s string) {
 	*w = append(append(*w, s...), 0)
 }
 
-// field is one of the head: its code, its type and its value.
+// field appends a header field: its code, type and value.
 func (w *packet) field(code, typ byte, value string) {
 	*w = append(w.pad(8), code, 1, typ, 0)
 	if typ == 'g' {

@@ -19,7 +19,7 @@ var firmwareSource []byte
 //go:embed runner.c
 var runnerSource []byte
 
-// needs is what building takes, and the Debian package that has it.
+// needs are the tools for building, with their Debian packages.
 var needs = []struct{ file, debian string }{
 	{"gcc", "gcc libc6-dev"},
 	{"avr-gcc", "gcc-avr"},
@@ -27,7 +27,7 @@ var needs = []struct{ file, debian string }{
 	{"/usr/include/simavr/sim_avr.h", "libsimavr-dev"},
 }
 
-// missing lists the packages that are not installed.
+// missing returns the packages that are not installed.
 func missing() []string {
 	var packages []string
 	for _, n := range needs {
@@ -46,11 +46,11 @@ func missing() []string {
 func build(t testing.TB, o Options) (runner, firmware string) {
 	t.Helper()
 	if packages := missing(); packages != nil {
-		says := t.Skipf
+		skip := t.Skipf
 		if os.Getenv("CI") != "" {
-			says = t.Fatalf
+			skip = t.Fatalf
 		}
-		says("the emulated board needs Debian's %s", strings.Join(packages, " "))
+		skip("the emulated board needs Debian's %s", strings.Join(packages, " "))
 	}
 	runner, err := compile(runnerSource, "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-lsimavr")
 	if err != nil {
@@ -82,8 +82,8 @@ var (
 	built = make(map[string]*os.File) // by the command that built it
 )
 
-// compile builds a program, once, and returns its path. The file is open and
-// has no name any more, so that nothing is left behind by this process.
+// compile builds a program once and returns its path. The file is open but deleted, so
+// nothing is left when this process ends.
 func compile(source []byte, compiler string, flags ...string) (string, error) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -109,9 +109,9 @@ func compileNew(source []byte, compiler string, flags []string) (*os.File, error
 	if err := os.WriteFile(in, source, 0o600); err != nil {
 		return nil, err
 	}
-	// Libraries come after the source that needs them.
-	if says, err := exec.Command(compiler, append([]string{"-o", out, in}, flags...)...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, says)
+	// Libraries must follow the source that needs them.
+	if output, err := exec.Command(compiler, append([]string{"-o", out, in}, flags...)...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, output)
 	}
 	return os.Open(out)
 }

@@ -4,11 +4,11 @@
 // the Arduino library does on an AVR. There is no heap.
 //
 // Build options:
-//   -DBAUD=9600    speed of the line; 115200 unless told
-//   -DFRAGMENTS    the receive loop of library 1.1 and later: what has arrived
-//                  when no byte is waiting is taken for a request
+//   -DBAUD=9600    speed of the line; the default is 115200
+//   -DFRAGMENTS    the receive loop of library 1.1 and later: the bytes that have
+//                  arrived when no byte is waiting are parsed as a request
 //   -DLARGE        eight pins, eight tools and long descriptions
-//   -DBOOT='"..."' what is printed at boot, before any request is read
+//   -DBOOT='"..."' text that is printed at boot
 
 #define F_CPU 16000000UL
 
@@ -60,9 +60,8 @@ static void start_clock(void) {
 
 // ---- The line ---------------------------------------------------------------
 
-// Two rings hold bytes on their way, each as small as the Arduino core's. A byte
-// that comes while the first is full is lost; to send when the second is full is
-// to wait.
+// Two ring buffers, each as small as the Arduino core's. A byte that arrives while
+// the first is full is lost. Sending blocks while the second is full.
 static volatile struct ring {
   uint8_t bytes[64];
   uint8_t head, tail;
@@ -107,13 +106,13 @@ static void flush(void) {
 }
 
 static void start_line(void) {
-  UCSR0A = _BV(U2X0); // before UBRR0: the emulator takes the speed when that is set
+  UCSR0A = _BV(U2X0); // before UBRR0: the emulator reads the speed when that is set
   UBRR0 = (F_CPU + 4UL * BAUD) / (8UL * BAUD) - 1;
   UCSR0C = _BV(UCSZ01) | _BV(UCSZ00);
   UCSR0B = _BV(RXEN0) | _BV(TXEN0) | _BV(RXCIE0);
 }
 
-// say sends a text. Its apostrophes become quotes, for the sake of readers.
+// say sends a text. Apostrophes become quotes, which keeps the source readable.
 static void say(flash_text s) {
   for (char c; (c = *s); s++) put(c == '\'' ? '"' : c);
 }
@@ -128,7 +127,7 @@ static void say_number(int32_t n) {
   while (i) put(digits[--i]);
 }
 
-// say_ratio tells a quotient with at most two decimals.
+// say_ratio sends a quotient with at most two decimals.
 static void say_ratio(uint32_t sum, uint16_t n) {
   say_number(sum / n);
   uint8_t hundredths = sum % n * 100 / n;
@@ -174,7 +173,7 @@ static const char *skip_number(const char *p) {
 
 static const char *skip_value(const char *p, uint8_t depth);
 
-// skip_members skips what is between braces or brackets, and the closing one.
+// skip_members skips the members of an object or array and the closing bracket.
 static const char *skip_members(const char *p, bool named, uint8_t depth) {
   char close = named ? '}' : ']';
   if (depth == MAX_DEPTH) return NULL;
@@ -194,7 +193,7 @@ static const char *skip_members(const char *p, bool named, uint8_t depth) {
   }
 }
 
-// skip_value returns what follows a value, or NULL if it is not well formed.
+// skip_value returns a pointer behind a value, or NULL if it is malformed.
 static const char *skip_value(const char *p, uint8_t depth) {
   p = skip_space(p);
   switch (*p) {
@@ -213,7 +212,7 @@ static bool string_is(const char *value, flash_text want) {
   return value && *value == '"' && !strncmp_P(value + 1, want, n) && value[n + 1] == '"';
 }
 
-// field finds a member of an object that is known to be well formed.
+// field returns a member of a well-formed object, or NULL.
 static const char *field(const char *object, flash_text name) {
   if (!object || *object != '{') return NULL;
   const char *p = skip_space(object + 1);
@@ -228,7 +227,7 @@ static const char *field(const char *object, flash_text name) {
   return NULL;
 }
 
-// int_value reads an integer that fits an int, which is 16 bits here.
+// int_value reads an integer that fits an int, which has 16 bits here.
 static bool int_value(const char *p, int16_t *out) {
   if (!p) return false;
   bool negative = *p == '-';
@@ -314,7 +313,7 @@ static volatile uint8_t *direction_register(uint8_t number) { return output_regi
 static volatile uint8_t *input_register(uint8_t number) { return output_register(number) - 2; }
 static uint8_t bit_of(uint8_t number) { return _BV(number < 8 ? number : number < 14 ? number - 8 : number - 14); }
 
-// pin_numbered takes eight bits of a number, as the library does: 258 is 2.
+// pin_numbered uses eight bits of a number, as the library does: 258 is 2.
 static pin_ref pin_numbered(int16_t number) {
   for (uint8_t i = 0; i < COUNT(pins); i++)
     if (pins[i].number == (uint8_t)number) return &pins[i];
@@ -328,11 +327,11 @@ static void write_pin(uint8_t number, bool high) {
 
 static bool read_pin(uint8_t number) { return *input_register(number) & bit_of(number); }
 
-// write_duty sets the PWM. Like the library it takes any number.
+// write_duty sets the PWM. Like the library it accepts any number.
 static void write_duty(int16_t duty) {
   OCR1A = duty;
   if (duty) TCCR1A |= _BV(COM1A1);
-  else TCCR1A &= ~_BV(COM1A1); // else a spike would be left
+  else TCCR1A &= ~_BV(COM1A1); // otherwise a spike would remain
 }
 
 static uint16_t measure(uint8_t number) {
@@ -342,7 +341,7 @@ static uint16_t measure(uint8_t number) {
   return ADC;
 }
 
-// begin_pins drives the outputs low, whatever they were before.
+// begin_pins drives the outputs low.
 static void begin_pins(void) {
   for (uint8_t i = 0; i < COUNT(pins); i++) {
     if (pins[i].type != DIGITAL_OUTPUT && pins[i].type != PWM_OUTPUT) continue;
@@ -459,8 +458,8 @@ static void pwm_write(void) {
   end_result();
 }
 
-// adc_read tells millivolts as if the reference were 3.3 V. On this board it
-// is 5 V; the library does not know.
+// adc_read computes millivolts for a reference of 3.3 V, as the library does. On
+// this board it is 5 V.
 static void adc_read(void) {
   int16_t number;
   if (!int_param(TEXT("pin"), &number)) {
@@ -523,7 +522,7 @@ static void say_pin_name(pin_ref p) {
   SAY("',");
 }
 
-// get_pin_buffer tells the oldest samples, and keeps them.
+// get_pin_buffer returns the oldest samples and keeps them.
 static void get_pin_buffer(void) {
   pin_ref p = named_pin();
   if (!p) {
@@ -551,7 +550,7 @@ static void get_pin_buffer(void) {
   end_result();
 }
 
-// get_pin_events compares the latest sample with the thresholds when asked.
+// get_pin_events compares the latest sample with the thresholds on each request.
 static void get_pin_events(void) {
   pin_ref p = named_pin();
   if (!p) {
@@ -590,7 +589,7 @@ static void uptime(void) {
   end_result();
 }
 
-// reboot leaves the watchdog to bite. The last byte is out before it does.
+// reboot sends its answer and lets the watchdog reset the board.
 static void reboot(void) {
   RESULT("{'rebooting':true}");
   end_result();
@@ -603,12 +602,12 @@ static void reboot(void) {
 #define KEPT_TOKENS 64
 #define TALLY_IS_VALID 0x7A11F00DUL
 
-// tally is what count has executed. It outlives a reset, so that a request
-// that was sent again after one is seen.
+// tally counts the executions of count. It survives a reset, so a request that is
+// sent again after a reset is noticed.
 static struct {
   uint32_t valid;
   uint32_t total;
-  uint32_t repeats; // executions with a token that had come before
+  uint32_t repeats; // executions with a known token
   uint32_t tokens[KEPT_TOKENS];
   uint8_t runs[KEPT_TOKENS];
   uint8_t next;
@@ -620,7 +619,7 @@ static void begin_tally(void) {
   tally.valid = TALLY_IS_VALID;
 }
 
-// fingerprint stands for a text in memory: FNV-1a, and never zero.
+// fingerprint returns a hash of a text: FNV-1a, and never zero.
 static uint32_t fingerprint(const char *from, const char *to) {
   uint32_t hash = 2166136261UL;
   for (; from < to; from++) hash = (hash ^ (uint8_t)*from) * 16777619UL;
@@ -691,7 +690,7 @@ static const __flash struct tool builtins[] = {
     {"get_pin_events", "Tell the threshold events of a pin", get_pin_events},
 };
 
-// The first tool is to be polled.
+// The first tool asks to be polled.
 #define POLL_MS 1000
 
 static const __flash struct tool tools[] = {
@@ -724,8 +723,8 @@ static void say_type(uint8_t type) {
   }
 }
 
-// list_tools gives built-in tools no schema, custom ones an empty one, and pins
-// no capabilities: that is all an AVR says.
+// list_tools sends no schema for built-in tools, an empty one for custom tools, and
+// no capabilities for pins, as the library does on an AVR.
 static void list_tools(void) {
   RESULT("{'device':'" DEVICE "','version':'" VERSION "','tools':[");
   for (uint8_t i = 0; i < COUNT(builtins); i++) {
@@ -791,7 +790,7 @@ static void answer(const char *request) {
     refuse_as(0, -32600, TEXT("Invalid request"));
     return;
   }
-  if (!int_value(field(request, TEXT("id")), &request_id)) return; // without a word
+  if (!int_value(field(request, TEXT("id")), &request_id)) return; // no answer, as the library does
   const char *method = field(request, TEXT("method"));
   if (!method || *method != '"') {
     refuse_as(request_id, -32600, TEXT("Missing method"));
@@ -813,7 +812,7 @@ static void answer_line(void) {
   answer(line);
 }
 
-// receive moves bytes into the line and answers it at its end, or when it is
+// receive moves bytes into the line. It answers the line at its end or when it is
 // full.
 static void receive(void) {
   static uint32_t last_byte;
@@ -830,7 +829,7 @@ static void receive(void) {
 #endif
 }
 
-// rest sleeps until a byte or a tick comes.
+// rest sleeps until a byte or a tick arrives.
 static void rest(void) {
   cli();
   if (received.head != received.tail) {
@@ -838,7 +837,7 @@ static void rest(void) {
     return;
   }
   sleep_enable();
-  sei(); // takes effect after the next instruction, so no byte is slept through
+  sei(); // takes effect after the next instruction, so no byte is missed
   sleep_cpu();
   sleep_disable();
 }

@@ -25,16 +25,16 @@ const (
 	info     = `{"result":{"device":"rig-uno","version":"1.2.0","platform":"arduino","pin_count":4,"memory_profile":"low"},"jsonrpc":"2.0","id":1}` + "\r\n"
 )
 
-// patience bounds every wait.
-const patience = 5 * time.Second
+// timeout bounds every wait.
+const timeout = 5 * time.Second
 
-// host is a computer at the other end of a board's cable.
+// host is the computer that a board is connected to.
 type host struct {
 	t    *testing.T
 	port *os.File
 }
 
-// connect opens the board's port, raw, at a speed.
+// connect opens the board's port in raw mode at a speed.
 func connect(t *testing.T, b *uno.Board, speed uint32) *host {
 	t.Helper()
 	port, err := os.OpenFile(b.Path(), os.O_RDWR|unix.O_NOCTTY, 0)
@@ -77,7 +77,7 @@ func (h *host) write(text string) {
 	}
 }
 
-// read reads n bytes, or what comes within a while.
+// read reads n bytes, or fewer if the wait ends.
 func (h *host) read(n int, wait time.Duration) string {
 	h.t.Helper()
 	buf := make([]byte, n)
@@ -92,12 +92,12 @@ func (h *host) read(n int, wait time.Duration) string {
 // expect reads exactly these bytes.
 func (h *host) expect(want string) {
 	h.t.Helper()
-	if got := h.read(len(want), patience); got != want {
+	if got := h.read(len(want), timeout); got != want {
 		h.t.Fatalf("got  %q\nwant %q", got, want)
 	}
 }
 
-// silent checks that nothing comes for a while.
+// silent checks that the board sends nothing for a while.
 func (h *host) silent(d time.Duration) {
 	h.t.Helper()
 	if got := h.read(1, d); got != "" {
@@ -105,22 +105,22 @@ func (h *host) silent(d time.Duration) {
 	}
 }
 
-// line reads a line, which ends in CR LF.
+// line reads a line that ends in CR LF.
 func (h *host) line() string {
 	h.t.Helper()
 	var line strings.Builder
 	for !strings.HasSuffix(line.String(), "\r\n") {
-		c := h.read(1, patience)
+		c := h.read(1, timeout)
 		if c == "" {
-			h.t.Fatalf("got %q, and no end of the line", line.String())
+			h.t.Fatalf("got %q without a line end", line.String())
 		}
 		line.WriteString(c)
 	}
 	return line.String()
 }
 
-// ask sends a request and decodes its result.
-func ask[T any](h *host, method, params string) T {
+// call sends a request and decodes its result.
+func call[T any](h *host, method, params string) T {
 	h.t.Helper()
 	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`+"\n", method, params))
 	line := h.line()
@@ -136,5 +136,5 @@ func ask[T any](h *host, method, params string) T {
 
 func (h *host) do(method, params string) {
 	h.t.Helper()
-	ask[json.RawMessage](h, method, params)
+	call[json.RawMessage](h, method, params)
 }

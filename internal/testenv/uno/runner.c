@@ -6,18 +6,18 @@
 //
 //   -f       as fast as this machine can while there is something to do; real
 //            time otherwise
-//   -s       a host whose baud is off by more than 4.5 % sends and gets rubbish
-//   -d MS    opening the pty resets the board, which is then deaf for so long,
-//            like an Uno with its boot loader; what the board says while the
-//            pty is closed is lost
-//   -l LINK  a link to the pty, remade with each pty
+//   -s       garble bytes if the host's baud rate is off by more than 4.5 %
+//   -d MS    opening the pty resets the board, which then ignores input for so
+//            long, like an Uno with its boot loader; its output is lost while
+//            the pty is closed
+//   -l LINK  a symbolic link to the pty, updated with each pty
 //
-// Commands come on stdin, and each is answered with a line on stdout; README.md
-// has the list. Between them come events: "PIN B5 1 <cycle>" for each output
-// that changes, "RESET <cycle>" for each reset. The end of stdin ends it.
+// Commands come on stdin; each is answered with a line on stdout. README.md lists
+// them. Events are printed in between: "PIN B5 1 <cycle>" for each output that
+// changes, "RESET <cycle>" for each reset. The runner ends when stdin ends.
 
 #define _GNU_SOURCE
-#include <asm/termbits.h> // for a baud that is a number; excludes termios.h
+#include <asm/termbits.h> // for arbitrary baud rates; excludes termios.h
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -38,8 +38,8 @@
 
 #define FREQUENCY 16000000
 #define CYCLES_PER_MS (FREQUENCY / 1000)
-#define SLICE (CYCLES_PER_MS / 10) // how often the pty is looked at
-#define BUSY (100 * CYCLES_PER_MS) // how long a byte keeps a fast board awake
+#define SLICE (CYCLES_PER_MS / 10) // between two reads of the pty
+#define BUSY (100 * CYCLES_PER_MS) // how long a fast board runs at full speed after a byte
 
 // Registers, by their address in data memory.
 enum { MCUSR = 0x54, TCCR1A = 0x80, OCR1AL = 0x88, OCR1AH = 0x89, UCSR0A = 0xC0, UBRR0L = 0xC4, UBRR0H = 0xC5 };
@@ -50,7 +50,7 @@ static int boot_ms = -1; // negative if opening the pty does not reset
 static const char *link_path;
 
 static avr_t *avr;
-static FILE *out; // what stdout was: the emulator writes there what it likes
+static FILE *out; // the original stdout: the emulator writes to stdout, too
 
 static double now(void) {
   struct timespec t;
@@ -84,11 +84,11 @@ static void set_raw(int fd) {
   if (ioctl(fd, TCSETS2, &t)) die("TCSETS2");
 }
 
-// open_pty makes a pty and tells its path. The far side is kept open, so that
-// nothing is lost while no host is there; but not if the board is to know.
+// open_pty creates a pty and prints its path. It keeps the slave side open, so that
+// nothing is lost without a host, unless the board must notice the host.
 static void open_pty(void) {
   master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-  if (master < 0 || grantpt(master) || unlockpt(master)) die("making a pty");
+  if (master < 0 || grantpt(master) || unlockpt(master)) die("creating a pty");
   const char *path = ptsname(master);
   slave = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (slave < 0) die(path);
@@ -122,8 +122,8 @@ static bool host_is_there(void) {
 static avr_uart_t *usart;
 static avr_irq_t *usart_input;
 static bool usart_has_room = true;
-static avr_cycle_count_t last_byte; // when one last moved
-static unsigned long sent, got, spoilt;
+static avr_cycle_count_t last_byte; // cycle of the last byte
+static unsigned long sent, got, garbled;
 
 static int host_baud(void) {
   struct termios2 t;
@@ -137,16 +137,16 @@ static int cycles_per_bit(void) {
 
 static int board_baud(void) { return FREQUENCY / cycles_per_bit(); }
 
-// correct_byte_time makes a byte ten bits long. The emulator adds a parity bit
-// even where there is none.
+// correct_byte_time sets the length of a byte to ten bits. The emulator always adds
+// a parity bit.
 static void correct_byte_time(void) { usart->cycles_per_byte = 10 * cycles_per_bit(); }
 
-// on_line is what becomes of a byte on its way.
+// on_line returns a byte as it arrives, garbled if the baud rates differ.
 static uint8_t on_line(uint8_t byte) {
   if (!strict) return byte;
   double error = (double)host_baud() / board_baud() - 1;
   if (-0.045 < error && error < 0.045) return byte;
-  spoilt++;
+  garbled++;
   return (byte ^ 0x9C) | 0x80;
 }
 
@@ -155,7 +155,7 @@ static void on_sent(struct avr_irq_t *irq, uint32_t value, void *param) {
   last_byte = avr->cycle;
   if (master < 0 || (boot_ms >= 0 && !(host_was_there && host_is_there()))) return;
   uint8_t byte = on_line(value);
-  if (write(master, &byte, 1) == 1) sent++; // else nobody reads, and it is lost
+  if (write(master, &byte, 1) == 1) sent++; // otherwise the buffer is full and the byte is lost
 }
 
 static void on_room(struct avr_irq_t *irq, uint32_t value, void *param) {
@@ -203,7 +203,7 @@ static void never_sleep(avr_t *a, avr_cycle_count_t cycles) { (void)a, (void)cyc
 static void make_board(const char *path) {
   elf_firmware_t firmware = {0};
   if (elf_read_firmware(path, &firmware)) {
-    fprintf(stderr, "cannot read the firmware %s\n", path);
+    fprintf(stderr, "cannot read firmware %s\n", path);
     exit(1);
   }
   avr = avr_make_mcu_by_name("atmega328p");
@@ -212,7 +212,7 @@ static void make_board(const char *path) {
   avr_load_firmware(avr, &firmware);
   avr->vcc = avr->avcc = avr->aref = 5000;
   avr->log = LOG_ERROR;
-  avr->sleep = never_sleep; // keep_pace does it
+  avr->sleep = never_sleep; // keep_pace does that
   reset_core = avr->reset;
   avr->reset = on_reset;
 }
@@ -226,7 +226,7 @@ static avr_uart_t *find_usart(void) {
 
 static void connect_usart(void) {
   usart = find_usart();
-  uint32_t flags = 0; // neither echo to stdout nor sleep in it
+  uint32_t flags = 0; // no echo to stdout and no sleeping
   avr_ioctl(avr, AVR_IOCTL_UART_SET_FLAGS('0'), &flags);
   avr_irq_t *irqs = avr_io_getirq(avr, AVR_IOCTL_UART_GETIRQ('0'), 0);
   usart_input = irqs + UART_IRQ_INPUT;
@@ -240,7 +240,7 @@ static void watch_pins(void) {
     for (int bit = 0; bit < 8; bit++) avr_irq_register_notify(port_irq(*port, bit), on_pin, (void *)(intptr_t)*port);
 }
 
-// reset_board does what the reset pin does.
+// reset_board acts like the reset pin.
 static void reset_board(void) {
   avr_reset(avr);
   avr->data[MCUSR] |= EXTRF;
@@ -249,7 +249,7 @@ static void reset_board(void) {
 // ---- Time -------------------------------------------------------------------
 
 static double paused_until, pace_time;
-static bool booting; // it is paused as if in the boot loader
+static bool booting; // paused as if in the boot loader
 static avr_cycle_count_t pace_cycle;
 
 static void restart_pace(void) {
@@ -262,8 +262,8 @@ static void nap(double seconds) {
   nanosleep(&t, NULL);
 }
 
-// keep_pace waits until the board is no longer ahead of the world. If it is far
-// behind, it never catches up.
+// keep_pace waits until the board is no longer ahead of real time. A board that is
+// far behind does not catch up.
 static void keep_pace(void) {
   if (fast && avr->cycle - last_byte < BUSY) {
     restart_pace();
@@ -276,7 +276,7 @@ static void keep_pace(void) {
 
 static void pause_board(int ms) { paused_until = now() + ms / 1e3; }
 
-// run_slice runs the board for a moment, or tells that it is dead.
+// run_slice runs the board for a moment. It returns false if the chip has stopped.
 static bool run_slice(void) {
   for (avr_cycle_count_t start = avr->cycle; avr->cycle - start < SLICE;) {
     int state = avr_run(avr);
@@ -292,7 +292,7 @@ static bool is_pin(char port, int bit) { return strchr("BCD", port) && bit >= 0 
 static int duty(void) { return avr->data[TCCR1A] & COM1A1 ? avr->data[OCR1AL] | avr->data[OCR1AH] << 8 : 0; }
 
 static void print_cycles(void) {
-  fprintf(out, "CYCLES %llu sent %lu got %lu spoilt %lu host %d board %d\n", (unsigned long long)avr->cycle, sent, got, spoilt, host_baud(),
+  fprintf(out, "CYCLES %llu sent %lu got %lu garbled %lu host %d board %d\n", (unsigned long long)avr->cycle, sent, got, garbled, host_baud(),
          board_baud());
 }
 
@@ -329,7 +329,7 @@ static void run_command(const char *command) {
   fprintf(out, "OK\n");
 }
 
-// read_commands runs the commands that wait, and ends when stdin does.
+// read_commands runs the waiting commands, and exits when stdin ends.
 static void read_commands(void) {
   static char command[128];
   static size_t length;

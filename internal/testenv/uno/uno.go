@@ -1,16 +1,16 @@
 //go:build linux
 
-// Package uno is an Arduino Uno for tests: an emulated ATmega328P runs firmware
-// of ours that speaks MCP/U, and its serial line is a pty.
+// Package uno is an Arduino Uno for tests: an emulated ATmega328P runs firmware that
+// speaks MCP/U, and its serial line is a pty.
 //
-//	test ── pty ── USART0 ┐
-//	test ── commands ───── runner (simavr) ── firmware
+//	test -- pty -- USART0 --.
+//	test -- commands -- runner (simavr) -- firmware
 //
-// Firmware and runner are built from the C files here, once per process. Bytes
-// take as long as on a wire, and what a small chip loses is lost.
+// Firmware and runner are built from the C files here, once per process. Bytes take as
+// long as on a real line, and bytes that overrun the chip's buffers are lost.
 //
-// As MCP/U numbers them, pin 2 is a button (D2), 9 a fan (B1, PWM), 13 the LED
-// (B5) and 14 a light sensor (analog channel 0).
+// MCP/U pin 2 is a button (D2), 9 a fan (B1, PWM), 13 the LED (B5) and 14 a light sensor
+// (analog channel 0).
 package uno
 
 import (
@@ -26,31 +26,31 @@ import (
 	"time"
 )
 
-// Options are what a board is to be like. The zero value is a board at 115200
-// baud in real time that waits for the end of a line.
+// Options configure a board. The zero value is a board at 115200 baud in real time that
+// waits for the end of a line.
 type Options struct {
 	Baud      int  // 115200 if zero
 	Large     bool // eight pins and eight tools: a list of 2.6 KB
-	Fragments bool // takes for a request what has arrived, as library 1.1 and later do
-	Fast      bool // does not take the time that a wire takes
-	Strict    bool // spoils what a host with another baud sends and gets
+	Fragments bool // parses a request before its line has ended, as library 1.1 and later do
+	Fast      bool // ignores the baud rate
+	Strict    bool // garbles bytes if the host has another baud rate
 
-	// BootTime is how long the board is deaf after its port is opened, which
-	// resets it; what it says while nobody has opened it is lost. If zero, it
-	// does not know whether the port is open, and nothing is lost.
+	// BootTime is how long the board ignores input after its port is opened, which
+	// resets it. Its output is lost while the port is closed. If zero, the board does
+	// not notice whether the port is open, and nothing is lost.
 	BootTime time.Duration
 
-	Link string // path of a link to the port, to outlive a replug
+	Link string // path of a symbolic link to the port, which survives Replug
 }
 
 // Edge is a change of an output.
 type Edge struct {
 	High  bool
-	Cycle uint64 // of the chip's clock, 16 million in a second
+	Cycle uint64 // of the chip's clock, 16 million per second
 }
 
-// Board is a board that runs. Its methods end the test if the board is dead, and
-// are called by the goroutine of the test.
+// Board is a running board. Its methods fail the test if the board has ended, and must
+// be called by the goroutine of the test.
 type Board struct {
 	t       testing.TB
 	link    string
@@ -65,8 +65,8 @@ type Board struct {
 	resets int
 }
 
-// Start builds and runs a board, which ends with the test or with this process.
-// The test is skipped where the tools are missing, except in CI.
+// Start builds and runs a board, which ends with the test or with this process. If the
+// tools are missing, it skips the test, except in CI.
 func Start(t testing.TB, o Options) *Board {
 	t.Helper()
 	runner, firmware := build(t, o)
@@ -108,7 +108,7 @@ func (o Options) flags() []string {
 	return flags
 }
 
-// listen keeps events and hands over answers.
+// listen stores events and passes on answers.
 func (b *Board) listen(stdout io.Reader) {
 	defer close(b.answers)
 	lines := bufio.NewScanner(stdout)
@@ -131,34 +131,35 @@ func (b *Board) listen(stdout io.Reader) {
 	}
 }
 
-// patience bounds the wait for anything that a board does. On a busy machine the
-// kernel may take seconds to close a pty.
-const patience = time.Minute
+// timeout bounds every wait for the board. On a busy machine the kernel may take seconds
+// to close a pty.
+const timeout = time.Minute
 
-// answer waits for the answer to a command and returns what follows its word.
+// answer waits for an answer that starts with a word and returns the rest of it.
 func (b *Board) answer(word string) string {
 	b.t.Helper()
 	select {
 	case line, ok := <-b.answers:
 		if !ok {
-			b.t.Fatalf("the board is dead")
+			b.t.Fatalf("the board has ended")
 		}
 		first, rest, _ := strings.Cut(line, " ")
 		if first != word {
-			b.t.Fatalf("the board says %q, want %s", line, word)
+			b.t.Fatalf("the board answered %q, want %s", line, word)
 		}
 		return rest
-	case <-time.After(patience):
-		b.t.Fatalf("the board says nothing, want %s", word)
+	case <-time.After(timeout):
+		b.t.Fatalf("no answer from the board, want %s", word)
 	}
 	return ""
 }
 
-// command gives the runner a command. All edges before it are known after it.
+// command sends a command to the runner and returns its answer. All earlier edges are
+// then stored.
 func (b *Board) command(word, format string, args ...any) string {
 	b.t.Helper()
 	if _, err := fmt.Fprintf(b.stdin, format+"\n", args...); err != nil {
-		b.t.Fatalf("the board is dead: %v", err)
+		b.t.Fatalf("the board has ended: %v", err)
 	}
 	return b.answer(word)
 }
@@ -168,12 +169,12 @@ func (b *Board) number(word, format string, args ...any) int {
 	rest := b.command(word, format, args...)
 	n, err := strconv.Atoi(rest)
 	if err != nil {
-		b.t.Fatalf("the board says %s %q", word, rest)
+		b.t.Fatalf("the board answered %s %q", word, rest)
 	}
 	return n
 }
 
-// Path is where the serial port is: the link, if there is to be one.
+// Path returns the path of the serial port, or of the link if there is one.
 func (b *Board) Path() string {
 	if b.link != "" {
 		return b.link
@@ -181,14 +182,14 @@ func (b *Board) Path() string {
 	return b.port
 }
 
-// ADC puts a voltage on an analog channel; channel 0 is the light sensor. The
-// chip measures up to 5000 millivolts.
+// ADC sets the voltage of an analog channel, up to 5000 millivolts. Channel 0 is the
+// light sensor.
 func (b *Board) ADC(channel, millivolts int) {
 	b.t.Helper()
 	b.command("OK", "adc %d %d", channel, millivolts)
 }
 
-// Drive puts a level on an input; "D2" is the button.
+// Drive sets the level of an input; "D2" is the button.
 func (b *Board) Drive(pin string, high bool) {
 	b.t.Helper()
 	level := 0
@@ -198,7 +199,7 @@ func (b *Board) Drive(pin string, high bool) {
 	b.command("OK", "pin %s %d", pin, level)
 }
 
-// Pin is the level of a pin; "B5" is the LED.
+// Pin returns the level of a pin; "B5" is the LED.
 func (b *Board) Pin(pin string) bool {
 	b.t.Helper()
 	return b.number("LEVEL", "pin %s", pin) != 0
@@ -207,14 +208,14 @@ func (b *Board) Pin(pin string) bool {
 // WaitPin waits until a pin has a level.
 func (b *Board) WaitPin(pin string, high bool) {
 	b.t.Helper()
-	for end := time.Now().Add(patience); b.Pin(pin) != high; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(timeout); b.Pin(pin) != high; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			b.t.Fatalf("pin %s is not %t", pin, high)
 		}
 	}
 }
 
-// Edges is how an output has changed, since the beginning.
+// Edges returns all changes of an output.
 func (b *Board) Edges(pin string) []Edge {
 	b.t.Helper()
 	b.Cycle()
@@ -223,7 +224,7 @@ func (b *Board) Edges(pin string) []Edge {
 	return slices.Clone(b.edges[pin])
 }
 
-// Resets is how often the board has been reset, by whatever.
+// Resets returns the number of resets.
 func (b *Board) Resets() int {
 	b.t.Helper()
 	b.Cycle()
@@ -232,13 +233,13 @@ func (b *Board) Resets() int {
 	return b.resets
 }
 
-// PWM is the duty of the fan as the timer has it.
+// PWM returns the duty of the fan, as set in the timer.
 func (b *Board) PWM() int {
 	b.t.Helper()
 	return b.number("PWM", "pwm")
 }
 
-// Cycle is the time on the chip's clock.
+// Cycle returns the time of the chip's clock.
 func (b *Board) Cycle() uint64 {
 	b.t.Helper()
 	var cycle uint64
@@ -254,19 +255,19 @@ func (b *Board) Reset() {
 	b.command("OK", "reset")
 }
 
-// Pause stops the board for a while; zero lets it go on.
+// Pause stops the board for a while; zero resumes it.
 func (b *Board) Pause(d time.Duration) {
 	b.t.Helper()
 	b.command("OK", "pause %d", d.Milliseconds())
 }
 
-// Hangup pulls the cable: the port is gone. The board keeps its power.
+// Hangup removes the port. The board keeps its power.
 func (b *Board) Hangup() {
 	b.t.Helper()
 	b.command("OK", "hangup")
 }
 
-// Replug puts the cable back. The port may have another path; the link has not.
+// Replug restores the port. It may have another path; the link stays the same.
 func (b *Board) Replug() {
 	b.t.Helper()
 	b.port = b.command("PTY", "replug")

@@ -21,8 +21,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// TestTranscripts plays testdata: > is a request, < is its answer, which ends in
-// CR LF; a request without an answer is ignored.
+// TestTranscripts replays testdata: > is a request, < is its answer, which ends in CR
+// LF. A request without an answer is ignored by the board.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -77,7 +77,7 @@ func TestButton(t *testing.T) {
 	b, h := start(t, uno.Options{Fast: true})
 	for _, high := range []bool{true, false} {
 		b.Drive("D2", high)
-		if got := ask[struct{ Value bool }](h, "gpio_read", `{"pin":2}`); got.Value != high {
+		if got := call[struct{ Value bool }](h, "gpio_read", `{"pin":2}`); got.Value != high {
 			t.Errorf("the button is %t, want %t", got.Value, high)
 		}
 	}
@@ -100,8 +100,8 @@ func TestADC(t *testing.T) {
 	type reading struct{ Value, Mv int }
 	for millivolts, want := range map[int]reading{0: {0, 0}, 1000: {204, 658}, 2500: {511, 1648}, 3300: {675, 2177}, 5000: {1023, 3300}} {
 		b.ADC(0, millivolts)
-		if got := ask[reading](h, "adc_read", `{"pin":14}`); got != want {
-			t.Errorf("at %d mV it reads %+v, want %+v", millivolts, got, want)
+		if got := call[reading](h, "adc_read", `{"pin":14}`); got != want {
+			t.Errorf("at %d mV: got %+v, want %+v", millivolts, got, want)
 		}
 	}
 }
@@ -118,12 +118,11 @@ type summary struct {
 	Avg                            float64
 }
 
-// TestSamples fills the buffer with one voltage, then sees another come in at its
-// end.
+// TestSamples fills the buffer with one voltage, then waits for another at its end.
 func TestSamples(t *testing.T) {
 	t.Parallel()
 	b, h := start(t, uno.Options{Fast: true})
-	all := func() buffer { return ask[buffer](h, "get_pin_buffer", `{"pin":"light","limit":100}`) }
+	all := func() buffer { return call[buffer](h, "get_pin_buffer", `{"pin":"light","limit":100}`) }
 	fill := func(millivolts, raw int) {
 		b.ADC(0, millivolts)
 		for got := all(); got.Count < 20 || got.Values[0] != raw; got = all() {
@@ -137,21 +136,21 @@ func TestSamples(t *testing.T) {
 	if got.Pin != "light" || got.Count != 20 || len(got.Values) != 20 || got.Values[0] != 204 || !slices.IsSorted(got.Values) {
 		t.Errorf("the buffer is %+v", got)
 	}
-	if got := ask[buffer](h, "get_pin_buffer", `{"pin":14}`); got.Count != 10 || !slices.Equal(got.Values, slices.Repeat([]int{204}, 10)) {
+	if got := call[buffer](h, "get_pin_buffer", `{"pin":14}`); got.Count != 10 || !slices.Equal(got.Values, slices.Repeat([]int{204}, 10)) {
 		t.Errorf("the oldest ten are %+v", got)
 	}
-	if got := ask[buffer](h, "get_pin_buffer", `{"pin":14,"limit":3}`); !slices.Equal(got.Values, []int{204, 204, 204}) {
+	if got := call[buffer](h, "get_pin_buffer", `{"pin":14,"limit":3}`); !slices.Equal(got.Values, []int{204, 204, 204}) {
 		t.Errorf("the oldest three are %+v", got)
 	}
 	if got := all(); got.Count != 20 {
 		t.Errorf("reading emptied the buffer: %+v", got)
 	}
-	if s := ask[summary](h, "get_pin_summary", `{"pin":"light"}`); s.Pin != 14 || s.Name != "light" || s.Latest != 1023 || s.Max != 1023 || s.Min > 204 || s.Samples <= 20 || s.Avg <= 0 || s.Avg >= 1023 {
+	if s := call[summary](h, "get_pin_summary", `{"pin":"light"}`); s.Pin != 14 || s.Name != "light" || s.Latest != 1023 || s.Max != 1023 || s.Min > 204 || s.Samples <= 20 || s.Avg <= 0 || s.Avg >= 1023 {
 		t.Errorf("the summary is %+v", s)
 	}
 	const none, high, low = `[]`, `[{"type":"threshold_high","value":1023,"threshold":900}]`, `[{"type":"threshold_low","value":0,"threshold":100}]`
 	events := func() string {
-		return string(ask[struct{ Events json.RawMessage }](h, "get_pin_events", `{"pin":14}`).Events)
+		return string(call[struct{ Events json.RawMessage }](h, "get_pin_events", `{"pin":14}`).Events)
 	}
 	if got := events(); got != high {
 		t.Errorf("events are %s", got)
@@ -181,17 +180,17 @@ func TestLines(t *testing.T) {
 	h.expect(info)
 	h.write(padded(255) + "\n")
 	h.expect(info)
-	h.write(padded(256) + "\n") // is cut, and so is its answer
+	h.write(padded(256) + "\n") // too long: it is split, and so is the answer
 	h.expect(unparsed + unparsed)
 	h.write(getInfo + "\n" + getInfo + "\n")
 	h.expect(info + info)
-	h.write(getInfo) // no more comes, and after a second it is answered
+	h.write(getInfo) // without a line end, it is answered after a second
 	h.silent(500 * time.Millisecond)
 	h.expect(info)
 }
 
-// TestOverrun sends a second request while the board is busy sending: what its 64
-// bytes of memory cannot hold is lost, with the end of the line.
+// TestOverrun sends a second request while the board is busy sending. Bytes beyond its
+// 64-byte buffer are lost, including the line end.
 func TestOverrun(t *testing.T) {
 	t.Parallel()
 	_, h := start(t, uno.Options{})
@@ -207,27 +206,27 @@ func TestOverrun(t *testing.T) {
 	h.expect(info)
 }
 
-// TestFragments has a board take the first byte or two for a request, and what
-// comes while it is busy with that for others. A piece that begins with a string is
-// JSON, and no request.
+// TestFragments: with Fragments, the board parses the first byte or two as a request, and
+// the bytes that arrive meanwhile as further requests. A fragment that begins with a
+// string is valid JSON but not a request.
 func TestFragments(t *testing.T) {
 	t.Parallel()
 	_, h := start(t, uno.Options{Fragments: true})
 	for range 3 {
 		h.write(getInfo + "\n")
-		var said strings.Builder
-		for c := h.read(1, patience); c != ""; c = h.read(1, 200*time.Millisecond) {
-			said.WriteString(c)
+		var output strings.Builder
+		for c := h.read(1, timeout); c != ""; c = h.read(1, 200*time.Millisecond) {
+			output.WriteString(c)
 		}
-		pieces := slices.Collect(strings.Lines(said.String()))
+		pieces := slices.Collect(strings.Lines(output.String()))
 		if len(pieces) < 2 || pieces[0] != unparsed || slices.ContainsFunc(pieces, func(p string) bool { return p != unparsed && p != invalid }) {
 			t.Errorf("got %q", pieces)
 		}
 	}
 }
 
-// TestSpacesBeforeFragments: a board that is busy with two pieces of nothing gets
-// the request behind them whole, if it is short.
+// TestSpacesBeforeFragments: while the board rejects leading spaces, a short request
+// behind them arrives complete.
 func TestSpacesBeforeFragments(t *testing.T) {
 	t.Parallel()
 	_, h := start(t, uno.Options{Fragments: true})
@@ -240,12 +239,12 @@ func TestSpacesBeforeFragments(t *testing.T) {
 // bootTime is long enough to set the speed of a port after it was opened.
 const bootTime = 200 * time.Millisecond
 
-// TestLineTime: bytes take as long as on a wire.
+// TestLineTime: bytes take as long as on a real line.
 func TestLineTime(t *testing.T) {
 	for name, test := range map[string]struct {
 		options uno.Options
 		speed   uint32
-		baud    int // what the chip's divider makes of it
+		baud    int // actual rate of the chip's divider
 		bytes   int
 	}{
 		"115200":     {uno.Options{Strict: true, BootTime: bootTime}, unix.B115200, 117647, 1510},
@@ -266,7 +265,7 @@ func TestLineTime(t *testing.T) {
 			}
 			want := time.Duration(len(request)+len(line)) * 10 * time.Second / time.Duration(test.baud)
 			if took < want*98/100 || chip < want*98/100 || chip > want*108/100+50*time.Millisecond {
-				t.Errorf("they took %v, %v of the chip's time; on a wire it is %v", took, chip, want)
+				t.Errorf("took %v, %v of the chip's time; want %v", took, chip, want)
 			}
 		})
 	}
@@ -277,7 +276,7 @@ func TestWrongBaud(t *testing.T) {
 	_, h := start(t, uno.Options{Strict: true, BootTime: bootTime})
 	h.setSpeed(unix.B57600)
 	h.write(getInfo + "\n")
-	h.silent(100 * time.Millisecond) // the end of the line was spoilt too
+	h.silent(100 * time.Millisecond) // the line end is garbled, too
 	h.setSpeed(unix.B115200)
 	h.write("\n")
 	h.expect(unparsed)
@@ -290,12 +289,11 @@ type uptime struct {
 	Reset string
 }
 
-// TestReboot: the outputs are low after a reset, and what count has counted is
-// still known.
+// TestReboot: a reset sets the outputs low and keeps the counts.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	b, h := start(t, uno.Options{Fast: true})
-	if got := ask[uptime](h, "uptime", "{}"); got.Reset != "power" {
+	if got := call[uptime](h, "uptime", "{}"); got.Reset != "power" {
 		t.Errorf("uptime is %+v", got)
 	}
 	h.do("count", `{"token":"a"}`)
@@ -313,27 +311,27 @@ func TestReboot(t *testing.T) {
 		if b.Pin("B5") || b.PWM() != 0 || b.Resets() != i+1 {
 			t.Errorf("after %d resets the LED is %t and the fan is %d", b.Resets(), b.Pin("B5"), b.PWM())
 		}
-		if got := ask[uptime](h, "uptime", "{}"); got.Reset != test.cause {
+		if got := call[uptime](h, "uptime", "{}"); got.Reset != test.cause {
 			t.Errorf("uptime is %+v, want %s", got, test.cause)
 		}
 	}
 	type counted struct{ Total, Repeats, Runs int }
-	if got := ask[counted](h, "count", `{"token":"a"}`); got.Runs != 2 {
+	if got := call[counted](h, "count", `{"token":"a"}`); got.Runs != 2 {
 		t.Errorf("count is %+v", got)
 	}
-	if got := ask[counted](h, "runs", `{}`); got != (counted{Total: 2, Repeats: 1}) {
+	if got := call[counted](h, "runs", `{}`); got != (counted{Total: 2, Repeats: 1}) {
 		t.Errorf("runs is %+v", got)
 	}
 }
 
-// TestHangup pulls the cable. The board keeps its power, and its outputs.
+// TestHangup: without its port, the board keeps its power and its outputs.
 func TestHangup(t *testing.T) {
 	t.Parallel()
 	link := filepath.Join(t.TempDir(), "tty")
 	b, h := start(t, uno.Options{Link: link})
 	h.do("gpio_write", `{"pin":13,"value":true}`)
 	b.Hangup()
-	h.port.SetReadDeadline(time.Now().Add(patience))
+	h.port.SetReadDeadline(time.Now().Add(timeout))
 	if n, err := h.port.Read(make([]byte, 1)); n != 0 || !errors.Is(err, unix.EIO) && !errors.Is(err, io.EOF) {
 		t.Errorf("read %d bytes, %v", n, err)
 	}
@@ -352,18 +350,18 @@ func TestHangup(t *testing.T) {
 	}
 	b.Close()
 	if _, err := os.Lstat(link); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the link after the end: %v", err)
+		t.Errorf("the link after Close: %v", err)
 	}
 }
 
-// TestBootTime opens the port of a board that this resets, twice.
+// TestBootTime: each open of the port resets the board.
 func TestBootTime(t *testing.T) {
 	t.Parallel()
 	b := uno.Start(t, uno.Options{BootTime: 300 * time.Millisecond})
 	for i := range 2 {
 		h := connect(t, b, unix.B115200)
 		time.Sleep(100 * time.Millisecond)
-		h.write(getInfo + "\n") // the board is deaf
+		h.write(getInfo + "\n") // ignored while the board boots
 		h.expect(bootLine)
 		h.silent(50 * time.Millisecond)
 		h.write(getInfo + "\n")
@@ -386,14 +384,14 @@ func TestPause(t *testing.T) {
 	h.expect(info)
 }
 
-// childEnv has the link of a board that is to be started in a process of its own.
+// childEnv holds the link of the board that TestChild starts.
 const childEnv = "UNO_CHILD"
 
-// TestChild is what the tests below run in that process.
+// TestChild is run by the tests below in a process of its own.
 func TestChild(t *testing.T) {
 	link := os.Getenv(childEnv)
 	if link == "" {
-		t.Skip("it is run by other tests")
+		t.Skip("other tests run this")
 	}
 	uno.Start(t, uno.Options{Link: link})
 	time.Sleep(time.Minute)
@@ -405,19 +403,19 @@ func child(t *testing.T, link string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestEndsWithItsParent kills a process, and its board takes its link away.
-func TestEndsWithItsParent(t *testing.T) {
+// TestEndsWithParent: when a process is killed, its board ends and removes its link.
+func TestEndsWithParent(t *testing.T) {
 	t.Parallel()
-	uno.Start(t, uno.Options{}).Close() // skips where there are no tools
+	uno.Start(t, uno.Options{}).Close() // skips if tools are missing
 	link := filepath.Join(t.TempDir(), "tty")
-	wait := func(there bool) {
+	wait := func(exists bool) {
 		t.Helper()
-		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-			if _, err := os.Lstat(link); (err == nil) == there {
+		for end := time.Now().Add(timeout); ; time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Lstat(link); (err == nil) == exists {
 				return
 			}
 			if time.Now().After(end) {
-				t.Fatalf("the link is there: %t, want %t", !there, there)
+				t.Fatalf("the link exists: %t, want %t", !exists, exists)
 			}
 		}
 	}
@@ -431,13 +429,13 @@ func TestEndsWithItsParent(t *testing.T) {
 	wait(false)
 }
 
-// TestMissingTools: without compilers a test is skipped, and fails in CI.
+// TestMissingTools: without compilers a test is skipped, except in CI, where it fails.
 func TestMissingTools(t *testing.T) {
 	t.Parallel()
 	for ci, want := range map[string]string{"": "--- SKIP", "1": "--- FAIL"} {
-		says, _ := child(t, "unused", "PATH=", "CI="+ci).CombinedOutput()
-		if !strings.Contains(string(says), want) || !strings.Contains(string(says), "gcc-avr") {
-			t.Errorf("with CI=%q: %s", ci, says)
+		out, _ := child(t, "unused", "PATH=", "CI="+ci).CombinedOutput()
+		if !strings.Contains(string(out), want) || !strings.Contains(string(out), "gcc-avr") {
+			t.Errorf("with CI=%q: %s", ci, out)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
-# The first process of the guest: it makes a system that can take USB devices,
-# and then runs whatever comes on the second serial port, one line a command.
-# After the output of a command comes a line "END", with its exit code.
+# The init process of the guest: it sets up a system with USB, and then runs the
+# commands that come on the second serial port, one per line. After the output of a
+# command it prints a line "END" with the exit code.
 /bin/busybox --install -s /bin
 mkdir -p /proc /sys /dev /root /tmp
 mount -t proc proc /proc

@@ -19,10 +19,10 @@ import (
 //go:embed init.sh
 var initScript []byte
 
-// modules are what a kernel needs for the bridge, in the order of loading.
+// modules are the kernel modules for the bridge, in load order.
 var modules = []string{"common/usb-common", "core/usbcore", "host/uhci-hcd", "serial/usbserial", "serial/ftdi_sio"}
 
-// writeInitrd makes the guest's file system.
+// writeInitrd writes the guest's file system.
 func writeInitrd(to, kernel string, files map[string]string) error {
 	const busybox = "/bin/busybox"
 	if err := static(busybox); err != nil {
@@ -54,7 +54,7 @@ func writeInitrd(to, kernel string, files map[string]string) error {
 	return a.close()
 }
 
-// static tells why a program cannot run where there is nothing else.
+// static returns an error if a program needs shared libraries.
 func static(program string) error {
 	f, err := elf.Open(program)
 	if err != nil {
@@ -67,20 +67,19 @@ func static(program string) error {
 	return nil
 }
 
-// one finds the one file of a kernel that fits a pattern.
+// one returns the only file of a kernel that matches a pattern.
 func one(kernel, pattern string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(kernel, pattern))
 	if err != nil {
 		return "", err
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("the guest needs one kernel of Debian's linux-image-amd64, unpacked in %s: for %s there is %q", kernel, pattern, found)
+		return "", fmt.Errorf("the guest needs one kernel of Debian's linux-image-amd64, unpacked in %s: %s matches %q", kernel, pattern, found)
 	}
 	return found[0], nil
 }
 
-// archive writes files as the kernel wants them in an initrd: a cpio archive in
-// the format "newc".
+// archive writes an initrd: a cpio archive in the format "newc".
 type archive struct {
 	out     *bufio.Writer
 	entries int
@@ -96,7 +95,7 @@ func newArchive(w io.Writer) *archive {
 	return &archive{out: bufio.NewWriter(w), folders: map[string]bool{".": true}}
 }
 
-// add writes a file, which can be run, and before it the folders that it is in.
+// add writes an executable file, after the folders that contain it.
 func (a *archive) add(name string, content []byte) {
 	a.addFolder(path.Dir(name))
 	a.entry(name, modeProgram, content)
@@ -111,8 +110,8 @@ func (a *archive) addFolder(name string) {
 	a.entry(name, modeFolder, nil)
 }
 
-// entry writes a header of 13 numbers, the name and the content. Header and name
-// together, and the content, fill up whole words.
+// entry writes a header of 13 numbers, the name and the content. The header with the
+// name, and the content, are padded to 4 bytes.
 func (a *archive) entry(name string, mode int, content []byte) {
 	a.entries++
 	header := [13]int{0: a.entries, 1: mode, 4: 1, 6: len(content), 11: len(name) + 1}
@@ -132,7 +131,7 @@ func (a *archive) pad(written int) {
 	}
 }
 
-// close ends the archive, and tells whether all of it was written.
+// close ends the archive and returns the first write error.
 func (a *archive) close() error {
 	a.entry("TRAILER!!!", 0, nil)
 	return a.out.Flush()

@@ -9,24 +9,23 @@ import (
 	"time"
 )
 
-// qmp is QEMU's control connection: JSON commands, answers, and events between
-// them.
+// qmp is QEMU's control connection. It carries JSON commands, answers and events.
 type qmp struct {
 	conn   net.Conn
 	in     *json.Decoder
-	events map[string]int // how often each came and was not waited for
+	events map[string]int // number of events that await has not consumed
 }
 
 type object map[string]any
 
-// message is whatever QEMU says.
+// message is a message from QEMU.
 type message struct {
 	Return json.RawMessage
 	Error  *struct{ Desc string }
 	Event  string
 }
 
-// newQMP takes the greeting and begins.
+// newQMP reads the greeting and enters command mode.
 func newQMP(conn net.Conn) (*qmp, error) {
 	q := &qmp{conn: conn, in: json.NewDecoder(conn), events: make(map[string]int)}
 	if _, err := q.next(); err != nil {
@@ -35,7 +34,7 @@ func newQMP(conn net.Conn) (*qmp, error) {
 	return q, q.execute("qmp_capabilities", nil)
 }
 
-// execute gives a command and waits for its answer.
+// execute sends a command and waits for its answer.
 func (q *qmp) execute(command string, arguments object) error {
 	request := object{"execute": command}
 	if arguments != nil {
@@ -57,7 +56,7 @@ func (q *qmp) execute(command string, arguments object) error {
 	}
 }
 
-// await waits until an event has come.
+// await waits for an event.
 func (q *qmp) await(event string) error {
 	for q.events[event] == 0 {
 		if _, err := q.next(); err != nil {
@@ -68,10 +67,10 @@ func (q *qmp) await(event string) error {
 	return nil
 }
 
-// next reads a message, and counts events.
+// next reads a message and counts events.
 func (q *qmp) next() (message, error) {
 	var m message
-	q.conn.SetReadDeadline(time.Now().Add(patience))
+	q.conn.SetReadDeadline(time.Now().Add(timeout))
 	if err := q.in.Decode(&m); err != nil {
 		return m, err
 	}

@@ -1,14 +1,13 @@
 //go:build linux
 
-// Package usb plugs boards into a computer, and pulls them out again, for tests:
-// QEMU runs a Debian kernel, and gives it a USB bridge with a board behind it.
+// Package usb plugs boards into an emulated computer and unplugs them, for tests. QEMU
+// runs a Debian kernel and gives it a USB bridge with a board behind it.
 //
-//	test ── lines ── a shell in the guest ── ferrule ── /dev/ttyUSB0
-//	test ── QMP ──── QEMU ── usb-serial (FTDI 0403:6001) ───┘
-//	                            └── the pty of a board
+//	test -- lines -- a shell in the guest -- ferrule -- /dev/ttyUSB0
+//	test -- QMP ---- QEMU -- usb-serial (FTDI 0403:6001) --'
+//	                            '-- the pty of a board
 //
-// The guest lives in memory: busybox, a few kernel modules and the files that
-// the test brings.
+// The guest runs in memory: busybox, a few kernel modules and the files of the test.
 package usb
 
 import (
@@ -26,12 +25,12 @@ import (
 // Serial is the serial number of the bridge.
 const Serial = "RIG0001"
 
-// kernelFlags let the guest die rather than hang, and boot even where this machine
-// is so busy that the guest's timer seems broken.
+// kernelFlags make the guest exit on a panic, and boot even if this machine is so busy
+// that the guest's timer seems broken.
 const kernelFlags = "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off"
 
-// Guest is a computer that runs. Its methods end the test if the guest is dead,
-// and are called by the goroutine of the test.
+// Guest is a running computer. Its methods fail the test if the guest has ended, and
+// must be called by the goroutine of the test.
 type Guest struct {
 	t     testing.TB
 	stdin io.Writer
@@ -39,9 +38,9 @@ type Guest struct {
 	qmp   *qmp
 }
 
-// Boot starts a guest, which ends with the test or with this process. In the
-// folder kernel a Debian kernel package is unpacked; files go into the guest,
-// by their path there from their path here.
+// Boot starts a guest, which ends with the test or with this process. The folder kernel
+// contains an unpacked Debian kernel package. Files maps paths in the guest to paths on
+// this machine.
 func Boot(t testing.TB, kernel string, files map[string]string) *Guest {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +57,7 @@ func Boot(t testing.TB, kernel string, files map[string]string) *Guest {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	listener.(*net.UnixListener).SetDeadline(time.Now().Add(patience))
+	listener.(*net.UnixListener).SetDeadline(time.Now().Add(timeout))
 
 	g := &Guest{t: t, lines: make(chan string, 1)}
 	g.start(
@@ -70,7 +69,7 @@ func Boot(t testing.TB, kernel string, files map[string]string) *Guest {
 	)
 	conn, err := listener.Accept()
 	if err != nil {
-		t.Fatalf("QEMU did not call: %v", err)
+		t.Fatalf("QEMU did not connect: %v", err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	if g.qmp, err = newQMP(conn); err != nil {
@@ -82,7 +81,7 @@ func Boot(t testing.TB, kernel string, files map[string]string) *Guest {
 	return g
 }
 
-// start runs QEMU, whose console is the output of the test.
+// start runs QEMU. Its console goes to the output of the test.
 func (g *Guest) start(args ...string) {
 	g.t.Helper()
 	run := exec.Command("qemu-system-x86_64", args...)
@@ -114,46 +113,46 @@ func (g *Guest) start(args ...string) {
 	})
 }
 
-// patience bounds the wait for anything that a guest does.
-const patience = time.Minute
+// timeout bounds every wait for the guest.
+const timeout = time.Minute
 
 // Run runs a shell command in the guest and returns its output and exit code.
 func (g *Guest) Run(command string) (output string, code int) {
 	g.t.Helper()
 	if _, err := fmt.Fprintln(g.stdin, command); err != nil {
-		g.t.Fatalf("the guest is dead: %v", err)
+		g.t.Fatalf("the guest has ended: %v", err)
 	}
 	return g.output()
 }
 
-// output is what the guest says until the end of a command.
+// output returns the output and the exit code of the current command.
 func (g *Guest) output() (output string, code int) {
 	g.t.Helper()
-	timeout := time.After(patience)
+	expired := time.After(timeout)
 	for {
 		select {
 		case line, ok := <-g.lines:
 			if !ok {
-				g.t.Fatal("the guest is dead")
+				g.t.Fatal("the guest has ended")
 			}
 			if n, _ := fmt.Sscanf(line, "END %d", &code); n == 1 {
 				return output, code
 			}
 			output += line + "\n"
-		case <-timeout:
-			g.t.Fatalf("the guest does not come to an end; so far it says %q", output)
+		case <-expired:
+			g.t.Fatalf("the command did not end; output so far: %q", output)
 		}
 	}
 }
 
-// Plug plugs in the bridge, with the board at a pty behind it.
+// Plug plugs in the bridge with the board on a pty behind it.
 func (g *Guest) Plug(pty string) {
 	g.t.Helper()
 	g.execute("chardev-add", object{"id": "board", "backend": object{"type": "serial", "data": object{"device": pty}}})
 	g.execute("device_add", object{"driver": "usb-serial", "id": "bridge", "bus": "usb.0", "chardev": "board", "serial": Serial})
 }
 
-// Unplug pulls it out.
+// Unplug unplugs the bridge.
 func (g *Guest) Unplug() {
 	g.t.Helper()
 	g.execute("device_del", object{"id": "bridge"})

@@ -20,29 +20,29 @@ const (
 	offlineWithin = time.Second
 )
 
-// TestHotPlug plugs a board into a computer where a gateway runs. Anything may be
-// behind such a bridge, so the owner adopts the board; from then on the gateway
-// finds it by itself, however often it is pulled out.
+// TestHotPlug plugs a board into a computer that runs a gateway. Anything may be behind
+// such a bridge, so the owner must adopt the board. From then on the gateway finds it by
+// itself after each unplug.
 func TestHotPlug(t *testing.T) {
 	kernel := os.Getenv("FERRULE_RIG_USB")
 	if kernel == "" {
-		t.Skip("FERRULE_RIG_USB is to be the folder of a kernel: README.md tells how to get one")
+		t.Skip("set FERRULE_RIG_USB to the folder of a kernel; see README.md")
 	}
-	t.Setenv("CI", "1") // what is asked for fails where it cannot be had
+	t.Setenv("CI", "1") // a missing tool is an error
 	board := uno.Start(t, uno.Options{BootTime: time.Second})
 	guest := usb.Boot(t, kernel, map[string]string{"bin/ferrule": buildFerrule(t)})
-	r := &rig{t, board, guest}
+	r := &env{t, board, guest}
 	r.run("ferrule up --serial auto >/dev/console 2>&1 &")
 
 	guest.Plug(board.Path())
-	held := r.await("is found", func(device) bool { return true })
-	if want := "usb:0403:6001:" + usb.Serial; held.Address != want {
-		t.Errorf("it is at %s, want %s", held.Address, want)
+	found := r.await("is listed", func(device) bool { return true })
+	if want := "usb:0403:6001:" + usb.Serial; found.Address != want {
+		t.Errorf("address is %s, want %s", found.Address, want)
 	}
-	if held.State != "offline" || held.Trust != "held" || held.Kind != "" || !strings.Contains(held.Reason, "can restart what is there") {
-		t.Errorf("it is to be left alone until it is adopted: %+v", held)
+	if found.State != "offline" || found.Trust != "pending" || found.Kind != "" || !strings.Contains(found.Reason, "may restart the device on it") {
+		t.Errorf("the board was opened before it was adopted: %+v", found)
 	}
-	r.run("ferrule adopt " + held.ID)
+	r.run("ferrule adopt " + found.ID)
 	first := r.await("is online", device.online)
 	r.blink(first.ID)
 
@@ -51,10 +51,10 @@ func TestHotPlug(t *testing.T) {
 		r.unplug(cycle)
 		d := r.plug(cycle)
 		if d.ID != first.ID || d.Kind != first.Kind {
-			t.Errorf("it was %+v, and is %+v", first, d)
+			t.Errorf("the device changed from %+v to %+v", first, d)
 		}
 		if !d.Restarted.After(restarted) {
-			t.Errorf("it was restarted, and the last time is said to be %v", d.Restarted)
+			t.Errorf("no new restart was reported; the last is at %v", d.Restarted)
 		}
 		restarted = d.Restarted
 		board.WaitPin("B5", false)
@@ -62,26 +62,26 @@ func TestHotPlug(t *testing.T) {
 	}
 }
 
-// buildFerrule builds the program, to run where there is nothing else.
+// buildFerrule builds ferrule as a static binary.
 func buildFerrule(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "ferrule")
 	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/ferrulehq/ferrule/cmd/ferrule")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if says, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building ferrule: %v\n%s", err, says)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building ferrule: %v\n%s", err, out)
 	}
 	return program
 }
 
-// rig is a board, and a guest where ferrule runs.
-type rig struct {
+// env is a board and a guest that runs ferrule.
+type env struct {
 	t     *testing.T
 	board *uno.Board
 	guest *usb.Guest
 }
 
-// device is what the gateway tells of the board.
+// device is the board as the gateway lists it.
 type device struct {
 	ID, Address, Kind    string
 	State, Reason, Trust string
@@ -92,7 +92,7 @@ func (d device) online() bool  { return d.State == "online" }
 func (d device) offline() bool { return d.State == "offline" }
 
 // run runs a command in the guest that must succeed.
-func (r *rig) run(command string) string {
+func (r *env) run(command string) string {
 	r.t.Helper()
 	output, code := r.guest.Run(command)
 	if code != 0 {
@@ -101,8 +101,8 @@ func (r *rig) run(command string) string {
 	return output
 }
 
-// await asks the gateway until its one device is as it should be.
-func (r *rig) await(what string, so func(device) bool) device {
+// await polls the gateway until its only device meets a condition.
+func (r *env) await(what string, ok func(device) bool) device {
 	r.t.Helper()
 	var output string
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -114,16 +114,16 @@ func (r *rig) await(what string, so func(device) bool) device {
 		if err := json.Unmarshal([]byte(output), &devices); err != nil {
 			r.t.Fatal(err)
 		}
-		if len(devices) == 1 && so(devices[0]) {
+		if len(devices) == 1 && ok(devices[0]) {
 			return devices[0]
 		}
 	}
-	r.t.Fatalf("it never came about that the board %s: %s", what, output)
+	r.t.Fatalf("timeout waiting until the board %s: %s", what, output)
 	return device{}
 }
 
-// stamp is when a file of the guest was made, by the guest's clock.
-func (r *rig) stamp(file string) time.Time {
+// stamp returns when a file of the guest was created, by the guest's clock.
+func (r *env) stamp(file string) time.Time {
 	r.t.Helper()
 	at, err := time.Parse("2006-01-02 15:04:05 -0700", strings.TrimSpace(r.run("stat -c %z "+file)))
 	if err != nil {
@@ -132,46 +132,45 @@ func (r *rig) stamp(file string) time.Time {
 	return at
 }
 
-// now is the guest's clock. What is measured from here on is rather too long: the
-// guest takes a moment to answer.
-func (r *rig) now() time.Time {
+// now returns the time of the guest's clock. Times measured from it are slightly too
+// long, because the guest takes a moment to answer.
+func (r *env) now() time.Time {
 	r.t.Helper()
 	r.run("rm -f /now; touch /now")
 	return r.stamp("/now")
 }
 
-// unplug pulls the cable.
-func (r *rig) unplug(cycle int) {
+// unplug unplugs the board and checks how fast the gateway notices.
+func (r *env) unplug(cycle int) {
 	r.t.Helper()
 	from, start := r.now(), time.Now()
 	r.guest.Unplug()
 	d := r.await("is offline", device.offline)
-	told, took := time.Since(start), d.Since.Sub(from)
-	r.t.Logf("unplug %d: offline after %4.2f s; `ferrule devices` has said so after %4.2f s", cycle, took.Seconds(), told.Seconds())
+	shown, took := time.Since(start), d.Since.Sub(from)
+	r.t.Logf("unplug %d: offline after %4.2f s; `ferrule devices` showed it after %4.2f s", cycle, took.Seconds(), shown.Seconds())
 	if took > offlineWithin {
-		r.t.Errorf("that is more than %v", offlineWithin)
+		r.t.Errorf("limit is %v", offlineWithin)
 	}
 }
 
-// plug puts the cable back.
-func (r *rig) plug(cycle int) device {
+// plug plugs the board in and checks how fast it is online.
+func (r *env) plug(cycle int) device {
 	r.t.Helper()
 	from, start := r.now(), time.Now()
 	r.guest.Plug(r.board.Path())
 	d := r.await("is online", device.online)
-	told, took := time.Since(start), d.Since.Sub(from)
+	shown, took := time.Since(start), d.Since.Sub(from)
 	port := r.stamp("/dev/ttyUSB*").Sub(from)
-	r.t.Logf("plug   %d: online after  %4.2f s; `ferrule devices` has said so after %4.2f s; the kernel had a port after %4.2f s",
-		cycle, took.Seconds(), told.Seconds(), port.Seconds())
+	r.t.Logf("plug   %d: online after  %4.2f s; `ferrule devices` showed it after %4.2f s; the kernel had a port after %4.2f s",
+		cycle, took.Seconds(), shown.Seconds(), port.Seconds())
 	if took > onlineWithin {
-		r.t.Errorf("that is more than %v", onlineWithin)
+		r.t.Errorf("limit is %v", onlineWithin)
 	}
 	return d
 }
 
-// blink switches the LED on, off and on again. It goes out when the board is
-// restarted.
-func (r *rig) blink(id string) {
+// blink switches the LED on, off and on again. A restart switches it off.
+func (r *env) blink(id string) {
 	r.t.Helper()
 	for _, value := range []string{"true", "false", "true"} {
 		r.run("ferrule call " + id + " gpio_write pin=13 value=" + value)

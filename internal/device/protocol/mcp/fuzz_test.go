@@ -156,7 +156,7 @@ func converse(t *testing.T, link transport.Link) {
 // parrot is a link to a server that answers every request with the same bytes, and
 // with the id that was asked with in place of 0.
 type parrot struct {
-	transport.Tap
+	transport.Tracer
 	data   []byte
 	status int
 	kind   string

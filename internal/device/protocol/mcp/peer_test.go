@@ -129,7 +129,7 @@ func serveRobot(t *testing.T, d *mcpserver.Device, way string) (url string) {
 // connector is the medium of one device.
 func connector(t *testing.T, d httpclient.Device) *httpclient.Connector {
 	cfg := httpclient.DefaultConfig()
-	cfg.Dialects, cfg.Devices = []string{mcp.Name}, []httpclient.Device{d}
+	cfg.Protocols, cfg.Devices = []string{mcp.Name}, []httpclient.Device{d}
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func meet(t *testing.T, url string) *met {
 	t.Helper()
 	m := &met{t: t, ran: make(chan error, 1)}
 	link := openWith(t, httpclient.Device{URL: url})
-	link.(transport.Tapped).Observe(func(f transport.Frame) {
+	link.(transport.Traceable).Observe(func(f transport.Frame) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.notes = append(m.notes, f.Message.Channel+" "+string(f.Message.Data)+" "+f.Note)

@@ -106,7 +106,7 @@ func section(t testing.TB, a *txtar.Archive, name string) string {
 // httpLink is a link to a server in memory, which has wire.HTTP as that of internal/device/transport/httpclient
 // has it: one connection for each request, one post at a time, and nothing is sent twice.
 type httpLink struct {
-	transport.Tap
+	transport.Tracer
 	transport *http.Transport
 	posts     chan struct{} // holds one while a post has no answer yet
 	accept    chan net.Conn

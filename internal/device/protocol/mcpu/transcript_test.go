@@ -203,7 +203,7 @@ func (p *player) nextID(text string) error {
 
 func (p *player) greet() {
 	p.link, p.far = transporttest.Pipe(p.info)
-	p.link.(transport.Tapped).Observe(func(f transport.Frame) {
+	p.link.(transport.Traceable).Observe(func(f transport.Frame) {
 		if f.Note != "" {
 			p.notes <- f.Note
 		}

@@ -266,7 +266,7 @@ func (p *player) do(word, rest string) error {
 func (p *player) greet() {
 	link, far := transporttest.Pipe(p.info)
 	p.link, p.far = lines{link.(*transport.Stream)}, far
-	p.link.(transport.Tapped).Observe(func(f transport.Frame) {
+	p.link.(transport.Traceable).Observe(func(f transport.Frame) {
 		if f.Note != "" {
 			p.notes <- f.Note
 		}

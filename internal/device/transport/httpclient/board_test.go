@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// board is a server as microcontrollers have it: it serves one connection at a
-// time, closes it after its answer, and waits on one that says nothing. A stream is
-// kept beside.
+// board is a server like those on microcontrollers: it serves one connection at a
+// time, closes it after the response, and waits on a silent one. An event stream is
+// kept open in addition.
 type board struct {
 	t   *testing.T
 	ln  net.Listener
 	url string
-	// answer writes the body of an answer to a post, and may take its time.
+	// answer returns the response to a post. It may block.
 	answer func(r *http.Request, body []byte) string
-	// stream is written to whoever gets, and then held open.
+	// stream is the response to a GET, which is then kept open.
 	stream string
 
 	conns, silent atomic.Int64
 	posts         atomic.Int64
 }
 
-// newBoard starts a board that sends back what is posted.
+// newBoard returns a board that echoes posts.
 func newBoard(t *testing.T) *board {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,12 +73,12 @@ func (b *board) serve(conn net.Conn) {
 	conn.Close()
 }
 
-// plain is an answer of JSON.
+// plain returns a JSON response.
 func plain(status, body string) string {
 	return fmt.Sprintf("HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(body), body)
 }
 
-// post sends body, and returns the answer.
+// post sends body and returns the response.
 func post(client *http.Client, url, body string) (status int, answer string, err error) {
 	r, err := client.Post(url, "application/json", bytes.NewReader([]byte(body)))
 	if err != nil {

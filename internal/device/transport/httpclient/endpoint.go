@@ -11,44 +11,44 @@ import (
 	"time"
 )
 
-// DefaultPath is where most devices have their endpoint.
+// DefaultPath is the path of the endpoint on most devices.
 const DefaultPath = "/mcp"
 
-// endpoint is where a device answers.
+// endpoint is the parsed URL of a device.
 type endpoint struct {
 	scheme string
 	host   string // host:port
-	path   string // as it stands in the URL
-	// targets are the addresses of the host, best first, if they are known
-	// otherwise than by its name.
+	path   string // escaped, as in the URL
+	// targets are the addresses of the host, best first; empty if the name must be
+	// resolved.
 	targets []netip.AddrPort
 }
 
-// ports are those of the schemes, where a URL has none.
+// ports are the default ports of the schemes.
 var ports = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443"}
 
-// socket tells whether the device listens for a WebSocket.
+// socket reports whether the device is reached by WebSocket.
 func (e endpoint) socket() bool { return e.scheme == "ws" || e.scheme == "wss" }
 
-// parseURL reads a URL as people write it.
+// parseURL parses a URL as people write it.
 func parseURL(raw string) (endpoint, error) {
-	wrong := func(why string) (endpoint, error) {
+	invalid := func(why string) (endpoint, error) {
 		return endpoint{}, fmt.Errorf("url %q: %s", redact(raw), why)
 	}
 	u, err := url.Parse(raw)
 	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" || u.Opaque != "" {
-		return wrong("want one such as http://192.168.1.20/mcp, or ws://192.168.1.20:9000/")
+		return invalid("must be a URL such as http://192.168.1.20/mcp or ws://192.168.1.20:9000/")
 	}
 	switch {
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery:
-		return wrong("a secret does not belong here: give the device a token")
+		return invalid("must not contain credentials or a query; set a token for the device")
 	case u.Fragment != "":
-		return wrong("what follows # never reaches a device")
+		return invalid("must not contain a fragment (#)")
 	}
 	at := endpoint{scheme: u.Scheme, host: hostport(u), path: u.EscapedPath()}
 	_, port, _ := net.SplitHostPort(at.host)
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return wrong("the port must be a number from 1 to 65535")
+		return invalid("port must be a number from 1 to 65535")
 	}
 	switch {
 	case at.path == "" && at.socket():
@@ -59,8 +59,8 @@ func parseURL(raw string) (endpoint, error) {
 	return at, nil
 }
 
-// hostport is the host and the port of a URL, in one spelling. Only the zone of an
-// address has large letters that matter.
+// hostport returns the host and port of a URL in one spelling. The zone of an address
+// is case sensitive and stays as it is.
 func hostport(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -74,7 +74,7 @@ func hostport(u *url.URL) string {
 	return net.JoinHostPort(host, port)
 }
 
-// redact is a URL without what may be a secret in it.
+// redact removes the parts of a URL that may be a secret.
 func redact(raw string) string {
 	if i := strings.IndexByte(raw, '?'); i >= 0 {
 		raw = raw[:i] + "?…"
@@ -85,25 +85,23 @@ func redact(raw string) string {
 	return raw
 }
 
-// url is what requests are made to.
+// url returns the URL for requests. The zone of an address is escaped in it.
 func (e endpoint) url() string {
-	// The zone of an address is escaped in a URL.
 	return e.scheme + "://" + strings.Replace(e.host, "%", "%25", 1) + e.path
 }
 
-// connect dials a device, at the address of its URL unless others are known.
-// Keep-alive is on, and answered by the kernels alone: it finds a board that lost
-// power while a stream is open.
+// connect dials the targets, or the address if there are none. TCP keep-alive detects
+// a board that lost power while a stream is open; its firmware is not involved.
 func (e endpoint) connect(ctx context.Context, timeout time.Duration, network, address string) (conn net.Conn, err error) {
 	dialer := net.Dialer{
 		Timeout:         timeout,
-		FallbackDelay:   -1, // a second connection, made in case, would block a board
+		FallbackDelay:   -1, // a parallel second connection would block a board
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}
 	if len(e.targets) == 0 {
 		return dialer.DialContext(ctx, network, address)
 	}
-	for _, target := range e.targets { // in turn, never two at once
+	for _, target := range e.targets { // one by one, for the same reason
 		if conn, err = dialer.DialContext(ctx, network, target.String()); err == nil {
 			return conn, nil
 		}
@@ -111,11 +109,11 @@ func (e endpoint) connect(ctx context.Context, timeout time.Duration, network, a
 	return nil, err
 }
 
-// address tells the device apart where nothing better is known.
+// address returns the address of a configured device.
 func (e endpoint) address() string { return e.host + e.path }
 
-// loopback tells whether the endpoint is on this machine, where on another machine
-// there is another device, or none.
+// loopback reports whether the endpoint is on this machine. On another machine, the
+// same address belongs to another device.
 func (e endpoint) loopback() bool {
 	host, _, _ := net.SplitHostPort(e.host)
 	return host == "localhost" || net.ParseIP(host).IsLoopback()

@@ -1,16 +1,15 @@
-// Package httpclient is the medium of devices that are HTTP servers, as those that speak
-// standard MCP are. A device is known by its URL, or it announces itself by mDNS.
+// Package httpclient connects to devices that are HTTP servers, such as those that
+// speak standard MCP. The owner gives their URLs, or they are discovered by mDNS.
 //
-//	URL ──────────────────────────▶ Sighting, always there
-//	sockets ─▶ browser ─▶ found ──▶ Sighting, until it says goodbye or is silent
+//	configured URL --------------> Sighting, always present
+//	mdns.Service -> announcement -> Sighting, until it says goodbye or expires
 //
-// A Link to such a device carries requests and no messages: it has wire.HTTP.
-// One that speaks over a WebSocket, and has a URL in ws or wss, is spoken to with
-// messages, by the medium that knows those.
+// A Link to such a device has transport.HTTP: it carries requests and no messages.
+// A device with a ws or wss URL is opened by the WebSocket transport, and its Link
+// carries messages.
 //
 // Most of these devices are boards that serve one connection at a time. So nothing
-// is dialled before there is a request for it, and a connection ends with its
-// answer.
+// is dialed before there is a request, and a connection ends with its response.
 package httpclient
 
 import (
@@ -20,61 +19,57 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/mdns"
 )
 
-// Medium is the name of the medium.
-const Medium = "http"
+// Medium is the name of the transport.
+const Name = "http"
 
-// Config tells which devices there are, and bounds what they may do.
+// Config lists the devices and limits what they may do.
 type Config struct {
 	Devices []Device
-	// Dialects names the grammars to try on each.
-	Dialects []string
-	// Browse also looks for devices that announce themselves, which are held.
+	// Dialects are the protocols to try on each device.
+	Protocols []string
+	// Browse also discovers devices by mDNS. They stay pending until adopted.
 	Browse bool
-	// Services names what they announce, such as _mcp._tcp.
+	// Services are the service types to discover, such as _mcp._tcp.
 	Services []string
 	// DialTimeout bounds one attempt to connect.
 	DialTimeout time.Duration
-	// Answer bounds how long a device may think before it begins to answer.
-	Answer time.Duration
-	// Message is the length of the longest answer, or event, that is taken.
-	Message int
+	// Answer bounds the time until a response begins.
+	ResponseTimeout time.Duration
+	// Message is the length of the longest response or event in bytes.
+	MaxMessage int
 }
 
-// Device is one device that the owner named.
+// Device is one configured device.
 type Device struct {
-	// URL is that of its MCP endpoint, in http, https, ws or wss. One of HTTP
-	// without a path is that of DefaultPath.
+	// URL is that of its MCP endpoint, with the scheme http, https, ws or wss. For
+	// HTTP, an empty path means DefaultPath.
 	URL string
-	// Name is the device's ID; empty to let it follow what the device says.
+	// Name is the device's ID; empty to derive it from what the device reports.
 	Name string
-	// Token is sent to the device with each request, as a Bearer; it stands
-	// here or in a file, which is read anew each time that the device is opened.
+	// Token is sent with each request as a bearer token. TokenFile names a file to
+	// read it from instead, each time the device is opened.
 	Token, TokenFile string
-	// Held lists the device without trusting it.
+	// Pending lists the device without trusting it.
 	Pending bool
 }
 
 // DefaultConfig has no devices.
 func DefaultConfig() Config {
-	return Config{Services: []string{"_mcp._tcp"}, DialTimeout: 5 * time.Second, Answer: 3 * time.Minute, Message: 4 << 20}
+	return Config{Services: []string{"_mcp._tcp"}, DialTimeout: 5 * time.Second, ResponseTimeout: 3 * time.Minute, MaxMessage: 4 << 20}
 }
 
-var serviceType = regexp.MustCompile(`^_[A-Za-z0-9]([A-Za-z0-9-]{0,13}[A-Za-z0-9])?\._(tcp|udp)$`)
-
-// maxServices is how many types can be asked for in one message.
-const maxServices = 16
-
-// Check tells what is wrong with the config.
+// Check returns an error if the config is invalid.
 func (c Config) Check() error {
 	seen := make(map[string]bool)
 	for _, d := range c.Devices {
@@ -83,66 +78,73 @@ func (c Config) Check() error {
 			return err
 		}
 		if seen[at.address()] {
-			return fmt.Errorf("url %s is given twice", d.URL)
+			return fmt.Errorf("url %s is configured twice", d.URL)
 		}
 		seen[at.address()] = true
 		if d.Token != "" && d.TokenFile != "" {
-			return fmt.Errorf("url %s: its token is given twice, here and in a file", d.URL)
+			return fmt.Errorf("url %s: set token or file, not both", d.URL)
 		}
 		if err := checkToken(d.Token); err != nil {
 			return fmt.Errorf("url %s: %w", d.URL, err)
 		}
 	}
 	for _, service := range c.Services {
-		if !serviceType.MatchString(service) {
-			return fmt.Errorf("service %q: want a type such as _mcp._tcp", service)
+		if !mdns.ValidType(service) {
+			return fmt.Errorf("service %q: must be a type such as _mcp._tcp", service)
 		}
 	}
-	if c.Browse && (len(c.Services) == 0 || len(c.Services) > maxServices) {
-		return fmt.Errorf("services: want from 1 to %d types to look for, got %d", maxServices, len(c.Services))
+	if c.Browse && (len(c.Services) == 0 || len(c.Services) > mdns.MaxTypes) {
+		return fmt.Errorf("services: must be 1 to %d types, got %d", mdns.MaxTypes, len(c.Services))
 	}
-	for name, d := range map[string]time.Duration{"dial_timeout": c.DialTimeout, "answer": c.Answer} {
+	for name, d := range map[string]time.Duration{"dial_timeout": c.DialTimeout, "answer": c.ResponseTimeout} {
 		if d <= 0 {
-			return fmt.Errorf("%s: want more than nothing, got %v", name, d)
+			return fmt.Errorf("%s: must be greater than 0, got %v", name, d)
 		}
 	}
-	if c.Message < 1 {
-		return fmt.Errorf("message: want at least 1 byte, got %d", c.Message)
+	if c.MaxMessage < 1 {
+		return fmt.Errorf("message: must be at least 1 byte, got %d", c.MaxMessage)
 	}
 	return nil
 }
 
-// WebSocket opens a link to a device that listens for a WebSocket, by its URL and with
-// a token, if there is one. Address is that of the link, and dial makes the connection.
+// WebSocket opens a link to a device that accepts WebSockets. Address is that of the
+// link, token may be empty, and dial makes the connection.
 type WebSocket func(ctx context.Context, address, url, token string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (transport.Link, error)
 
-// Connector is the wire.Connector of the medium.
+// browser is the part of mdns.Browser that is used. Services is called several times
+// a second, and only while devices are discovered.
+type browser interface {
+	Services(now time.Time) []mdns.Service
+	Resolve(hostport string, now time.Time) []netip.AddrPort
+	Close()
+}
+
+// Connector is the transport.Connector for HTTP.
 type Connector struct {
 	cfg     Config
 	socket  WebSocket
-	log     *slog.Logger
-	browser *browser      // knows nobody if nobody is looked for
-	more    chan struct{} // holds something if there are devices that Watch has not reported
+	browser browser
+	changed chan struct{} // signals Watch after Add or Browse
 
 	mu      sync.Mutex
 	devices []Device
-	browse  bool // devices that announce themselves are looked for
+	browse  bool // discover devices by mDNS
 
-	// What follows is Watch's own.
+	// The following fields belong to Watch.
 
-	stays map[string]stay // of what was found, by its address
-	count uint64          // of stays
+	discovered map[string]discovered // by address
+	instances  uint64                // ever discovered
 }
 
-// New makes a Connector of a config that was checked.
+// New returns a Connector for a config that passed Check.
 func New(cfg Config, socket WebSocket, log *slog.Logger) *Connector {
 	return &Connector{
-		cfg: cfg, socket: socket, log: log, browser: newBrowser(cfg.Services), more: make(chan struct{}, 1),
-		devices: cfg.Devices, browse: cfg.Browse, stays: make(map[string]stay),
+		cfg: cfg, socket: socket, browser: mdns.New(cfg.Services, textKeys, log), changed: make(chan struct{}, 1),
+		devices: cfg.Devices, browse: cfg.Browse, discovered: make(map[string]discovered),
 	}
 }
 
-// Add asks for one more device. It passes Check, and its URL is not asked for yet.
+// Add adds a device. It must pass Check, and its URL must be new.
 func (c *Connector) Add(d Device) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +152,7 @@ func (c *Connector) Add(d Device) {
 	c.wake()
 }
 
-// Browse also looks for devices that announce themselves, from now on.
+// Browse starts to discover devices by mDNS.
 func (c *Connector) Browse() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,89 +160,89 @@ func (c *Connector) Browse() {
 	c.wake()
 }
 
-// wake has Watch look at what is asked for. It is called with mu held.
+// wake makes Watch look at the wanted devices. Called with mu held.
 func (c *Connector) wake() {
 	select {
-	case c.more <- struct{}{}:
+	case c.changed <- struct{}{}:
 	default:
 	}
 }
 
-// asked is what was asked for: devices, and whether to look for others.
-func (c *Connector) asked() (devices []Device, browse bool) {
+// wanted returns the configured devices, and whether to discover others.
+func (c *Connector) wanted() (devices []Device, browse bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.devices, c.browse
 }
 
-// Watch reports each device that was asked for once, as a group of its own: whether
-// it can be reached is found when it is spoken to. Those that announce themselves
-// are one group.
+// browseEvery is the time between two looks at the announced services.
+const browseEvery = 100 * time.Millisecond
+
+// Watch reports each configured device once, as a group of its own: only a request
+// shows whether it can be reached. Discovered devices are one group.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
-	var look <-chan time.Time
-	var ear *ear
-	var seen []found
-	var before []stay
+	var tick <-chan time.Time
+	var services []mdns.Service
+	var before []discovered
 	for reported := 0; ; {
-		devices, browse := c.asked()
+		devices, browse := c.wanted()
 		for _, d := range devices[reported:] {
 			s := c.named(d)
-			update(Medium+" "+s.Address, []transport.Sighting{s})
+			update(Name+" "+s.Address, []transport.Sighting{s})
 		}
 		more := len(devices) > reported
 		reported = len(devices)
-		if browse && ear == nil {
-			ear = newEar(c.browser, c.log)
-			defer ear.close()
-			ticker := time.NewTicker(lookFound)
+		if browse && tick == nil {
+			defer c.browser.Close()
+			ticker := time.NewTicker(browseEvery)
 			defer ticker.Stop()
-			look = ticker.C
+			tick = ticker.C
 		}
-		if ear != nil {
-			all := ear.listen(time.Now())
-			if more || !slices.EqualFunc(all, seen, found.equal) {
-				seen = all
-				if stays := c.settle(all); !slices.EqualFunc(stays, before, stay.equal) {
-					update(Medium, c.sightings(stays))
-					before = stays
+		if browse {
+			all := c.browser.Services(time.Now())
+			if more || !slices.EqualFunc(all, services, mdns.Service.Equal) {
+				services = all
+				if now := c.discover(all); !slices.EqualFunc(now, before, discovered.equal) {
+					update(Name, c.sightings(now))
+					before = now
 				}
 			}
 		}
 		select {
-		case <-c.more:
-		case <-look:
+		case <-c.changed:
+		case <-tick:
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// named is the sighting of a device that was asked for.
+// named returns the sighting of a configured device.
 func (c *Connector) named(d Device) transport.Sighting {
-	at, _ := parseURL(d.URL) // it was checked
-	medium := Medium
+	at, _ := parseURL(d.URL) // Check parsed it
+	name := Name
 	if at.socket() {
-		medium = "ws"
+		name = "ws"
 	}
 	return transport.Sighting{
 		Address:   at.address(),
 		Local:     at.loopback(),
 		Instance:  1,
-		Transport: medium,
+		Transport: name,
 		Name:      d.Name,
 		Adopted:   !d.Pending,
-		Protocols: c.cfg.Dialects,
+		Protocols: c.cfg.Protocols,
 		Open:      func(ctx context.Context) (transport.Link, error) { return c.open(ctx, d, at) },
 	}
 }
 
-// open opens a device that was asked for.
+// open opens a configured device.
 func (c *Connector) open(ctx context.Context, d Device, at endpoint) (transport.Link, error) {
 	token, err := d.token()
 	if err != nil {
 		return nil, err
 	}
-	at.targets = c.browser.resolve(at.host, time.Now()) // not every resolver knows .local
+	at.targets = c.browser.Resolve(at.host, time.Now()) // not every system resolves .local names
 	if !at.socket() {
 		return newLink(&c.cfg, at.address(), at, token), nil
 	}
@@ -252,37 +254,37 @@ func (c *Connector) open(ctx context.Context, d Device, at endpoint) (transport.
 // maxToken is the length of the longest token.
 const maxToken = 4096
 
-// token is what is sent to the device; empty if there is none.
+// token returns the token of the device; empty if it has none.
 func (d Device) token() (string, error) {
 	if d.TokenFile == "" {
 		return d.Token, nil
 	}
 	file, err := os.Open(d.TokenFile)
 	if err != nil {
-		return "", fmt.Errorf("the token of %s: %w", d.URL, err)
+		return "", fmt.Errorf("reading the token of %s: %w", d.URL, err)
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxToken+2)) // with the end of its line
+	text, err := io.ReadAll(io.LimitReader(file, maxToken+2)) // with its line end
 	token := strings.TrimSpace(string(text))
 	if err == nil {
 		err = checkToken(token)
 	}
 	if err == nil && token == "" {
-		err = errors.New("it is empty")
+		err = errors.New("the file is empty")
 	}
 	if err != nil {
-		return "", fmt.Errorf("the token of %s, in %s: %w", d.URL, d.TokenFile, err)
+		return "", fmt.Errorf("reading the token of %s from %s: %w", d.URL, d.TokenFile, err)
 	}
 	return token, nil
 }
 
-// checkToken tells whether a token can stand in a header.
+// checkToken returns an error if a token does not fit into a header.
 func checkToken(token string) error {
 	if len(token) > maxToken {
-		return fmt.Errorf("a token has at most %d bytes", maxToken)
+		return fmt.Errorf("token is too long: limit is %d bytes", maxToken)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return errors.New("a token has neither spaces nor characters beyond ASCII")
+		return errors.New("token must not contain spaces or characters beyond ASCII")
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func sight(t *testing.T, d httpclient.Device, change ...func(*httpclient.Config)
 	t.Helper()
 	cfg := httpclient.DefaultConfig()
 	cfg.Devices = []httpclient.Device{d}
-	cfg.Dialects = []string{"any"}
+	cfg.Protocols = []string{"any"}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -51,7 +51,7 @@ func sight(t *testing.T, d httpclient.Device, change ...func(*httpclient.Config)
 	return s
 }
 
-// open opens a device, and returns a client for its endpoint.
+// open opens a device and returns a client for its endpoint.
 func open(t *testing.T, d httpclient.Device, change ...func(*httpclient.Config)) (link transport.Link, url string, client *http.Client) {
 	t.Helper()
 	link, err := sight(t, d, change...).Open(t.Context())
@@ -59,8 +59,8 @@ func open(t *testing.T, d httpclient.Device, change ...func(*httpclient.Config))
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { link.Close() })
-	url, carrier := link.(transport.HTTP).HTTP()
-	return link, url, &http.Client{Transport: carrier}
+	url, tripper := link.(transport.HTTP).HTTP()
+	return link, url, &http.Client{Transport: tripper}
 }
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -88,7 +88,7 @@ func TestSighting(t *testing.T) {
 		}
 	}
 	if sight(t, httpclient.Device{URL: "http://a", Pending: true}).Adopted {
-		t.Error("a held device was adopted")
+		t.Error("a pending device was adopted")
 	}
 }
 
@@ -97,17 +97,17 @@ func TestCheck(t *testing.T) {
 		device httpclient.Device
 		want   string
 	}{
-		{httpclient.Device{URL: "192.168.1.20"}, "want one such as http://"},
-		{httpclient.Device{URL: "ftp://a/mcp"}, "want one such as http://"},
-		{httpclient.Device{URL: "http:///mcp"}, "want one such as http://"},
+		{httpclient.Device{URL: "192.168.1.20"}, "must be a URL such as http://"},
+		{httpclient.Device{URL: "ftp://a/mcp"}, "must be a URL such as http://"},
+		{httpclient.Device{URL: "http:///mcp"}, "must be a URL such as http://"},
 		{httpclient.Device{URL: "http://a:0/mcp"}, "1 to 65535"},
 		{httpclient.Device{URL: "http://a:70000/mcp"}, "1 to 65535"},
-		{httpclient.Device{URL: "http://me:pass@a/mcp"}, "give the device a token"},
-		{httpclient.Device{URL: "http://a/mcp?key=hush"}, "give the device a token"},
-		{httpclient.Device{URL: "http://a/mcp#b"}, "never reaches"},
-		{httpclient.Device{URL: "http://a", Token: "x", TokenFile: "y"}, "given twice"},
-		{httpclient.Device{URL: "http://a", Token: "x\r\nEvil: y"}, "neither spaces"},
-		{httpclient.Device{URL: "http://a", Token: strings.Repeat("x", 5000)}, "at most 4096"},
+		{httpclient.Device{URL: "http://me:pass@a/mcp"}, "set a token"},
+		{httpclient.Device{URL: "http://a/mcp?key=hush"}, "set a token"},
+		{httpclient.Device{URL: "http://a/mcp#b"}, "fragment"},
+		{httpclient.Device{URL: "http://a", Token: "x", TokenFile: "y"}, "not both"},
+		{httpclient.Device{URL: "http://a", Token: "x\r\nEvil: y"}, "must not contain spaces"},
+		{httpclient.Device{URL: "http://a", Token: strings.Repeat("x", 5000)}, "limit is 4096"},
 		{httpclient.Device{URL: "http://a/", Token: "x"}, ""},
 		{httpclient.Device{URL: "https://a:8443/mcp", TokenFile: "y"}, ""},
 	} {
@@ -118,17 +118,17 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v, want %q", test.device.URL, err, test.want)
 		}
 		if err != nil && (strings.Contains(err.Error(), "pass") || strings.Contains(err.Error(), "hush")) {
-			t.Errorf("a secret is told: %v", err)
+			t.Errorf("the error contains a secret: %v", err)
 		}
 	}
 	cfg := httpclient.DefaultConfig()
 	cfg.Devices = []httpclient.Device{{URL: "http://a"}, {URL: "http://A:80/mcp"}}
 	if err := cfg.Check(); err == nil {
-		t.Error("a device was given twice, and Check did not mind")
+		t.Error("Check accepted the same device twice")
 	}
 }
 
-// TestAdd: a device that is asked for later is reported, too.
+// TestAdd: a device that is added later is reported.
 func TestAdd(t *testing.T) {
 	c := httpclient.New(httpclient.DefaultConfig(), nil, slog.New(slog.DiscardHandler))
 	seen := make(chan string, 1)
@@ -139,8 +139,8 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestWebSocket: a device with a URL in ws is opened by the medium of WebSockets, and
-// is spoken to with messages.
+// TestWebSocket: a device with a ws URL is opened by the WebSocket transport, and its
+// link carries messages.
 func TestWebSocket(t *testing.T) {
 	b := newBoard(t)
 	go func() {
@@ -183,9 +183,9 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// TestSingleSocket: a board that serves one connection at a time is never kept
-// waiting: nothing is dialled before there is a request, posts come one at a
-// time, a stream is read beside them, and nothing is left open.
+// TestSingleSocket: a board that serves one connection at a time is never blocked.
+// Nothing is dialed before there is a request, posts go out one at a time, a stream
+// is read in parallel, and no connection is left open.
 func TestSingleSocket(t *testing.T) {
 	b := newBoard(t)
 	b.stream = "event: endpoint\ndata: /mcp\n\n"
@@ -200,7 +200,7 @@ func TestSingleSocket(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond)
 	if b.conns.Load() != 0 {
-		t.Error("it was dialled before there was anything to say")
+		t.Error("dialed before there was a request")
 	}
 	stream, err := client.Get(url)
 	if err != nil {
@@ -223,7 +223,7 @@ func TestSingleSocket(t *testing.T) {
 	}
 	wg.Wait()
 	if took := time.Since(began); took > 4*time.Second || b.silent.Load() != 0 {
-		t.Errorf("20 posts took %v, and %d connections said nothing", took, b.silent.Load())
+		t.Errorf("20 posts took %v, and %d connections were silent", took, b.silent.Load())
 	}
 	if b.conns.Load() != 21 || b.posts.Load() != 20 {
 		t.Errorf("%d connections, %d posts", b.conns.Load(), b.posts.Load())
@@ -231,24 +231,24 @@ func TestSingleSocket(t *testing.T) {
 	link.Close()
 }
 
-// TestUnsent: whether bytes went out is told, and never wrongly that none did.
+// TestUnsent: an error is ErrUnsent only if no byte was sent.
 func TestUnsent(t *testing.T) {
 	gone := newBoard(t)
 	gone.ln.Close()
 	_, url, client := open(t, httpclient.Device{URL: gone.url})
 	if _, _, err := post(client, url, "{}"); !errors.Is(err, transport.ErrUnsent) || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("connection refused: got %v", err)
 	}
 
 	mute := newBoard(t)
-	mute.answer = func(*http.Request, []byte) string { return "" } // it acts, and hangs up
+	mute.answer = func(*http.Request, []byte) string { return "" } // it acts and closes the connection
 	mute.start()
 	link, url, client := open(t, httpclient.Device{URL: mute.url})
 	if _, _, err := post(client, url, "{}"); err == nil || errors.Is(err, transport.ErrUnsent) {
-		t.Errorf("it may have run, and this is told: %v", err)
+		t.Errorf("the action may have run: got %v", err)
 	}
 	if n := mute.posts.Load(); n != 1 {
-		t.Errorf("the board was asked %d times", n)
+		t.Errorf("the board got %d posts", n)
 	}
 	if _, err := client.Get("http://127.0.0.1:1/mcp"); !errors.Is(err, transport.ErrUnsent) {
 		t.Errorf("another host: %v", err)
@@ -259,8 +259,8 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestWaitsForItsTurn: a request whose time ends while another is served was not
-// sent, and says so.
+// TestWaitsForItsTurn: a request whose context ends while another is served returns
+// ErrUnsent.
 func TestWaitsForItsTurn(t *testing.T) {
 	b := newBoard(t)
 	served := make(chan struct{})
@@ -287,11 +287,11 @@ func TestWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// TestNeverAnswers: a board that takes a request and says nothing, or not all, is
-// given up, and the request may have run.
+// TestNeverAnswers: a board that does not answer in time, or only in part, is given
+// up. The error is not ErrUnsent: the request may have run.
 func TestNeverAnswers(t *testing.T) {
-	b := newBoard(t) // nobody accepts
-	_, url, client := open(t, httpclient.Device{URL: b.url}, func(c *httpclient.Config) { c.Answer = 100 * time.Millisecond })
+	b := newBoard(t) // it does not accept
+	_, url, client := open(t, httpclient.Device{URL: b.url}, func(c *httpclient.Config) { c.ResponseTimeout = 100 * time.Millisecond })
 	_, _, err := post(client, url, "{}")
 	if err == nil || errors.Is(err, transport.ErrUnsent) || !strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("got %v", err)
@@ -311,15 +311,15 @@ func TestNeverAnswers(t *testing.T) {
 		}
 		<-free
 	}()
-	_, url, client = open(t, httpclient.Device{URL: half.url}, func(c *httpclient.Config) { c.Answer = 100 * time.Millisecond })
+	_, url, client = open(t, httpclient.Device{URL: half.url}, func(c *httpclient.Config) { c.ResponseTimeout = 100 * time.Millisecond })
 	_, got, err := post(client, url, "{}")
-	if got != "half" || err == nil || errors.Is(err, transport.ErrUnsent) || !strings.Contains(err.Error(), "broke off: the device did not answer in time") {
+	if got != "half" || err == nil || errors.Is(err, transport.ErrUnsent) || !strings.Contains(err.Error(), "incomplete: the device did not answer in time") {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
 
-// TestRedirect: no redirect is followed, to whomever: what it would repeat has been
-// sent, and the token is for this device alone.
+// TestRedirect: no redirect is followed: the request was sent already, and the token
+// is for this device only.
 func TestRedirect(t *testing.T) {
 	other, b := newBoard(t), newBoard(t)
 	for _, to := range []string{other.url, b.url + "/"} {
@@ -337,12 +337,12 @@ func TestRedirect(t *testing.T) {
 		}
 	}
 	if other.conns.Load() != 0 || b.posts.Load() != 2 {
-		t.Errorf("another was asked %d times, and this one %d times", other.conns.Load(), b.posts.Load())
+		t.Errorf("%d connections to the other board, and %d posts to this one", other.conns.Load(), b.posts.Load())
 	}
 }
 
-// TestToken: a token goes out as a Bearer, from the config or from a file that is
-// read anew each time.
+// TestToken: a token is sent as a bearer token, from the config or from a file that is
+// read each time the device is opened.
 func TestToken(t *testing.T) {
 	b := newBoard(t)
 	b.answer = func(r *http.Request, _ []byte) string { return plain("200 OK", r.Header.Get("Authorization")) }
@@ -360,8 +360,8 @@ func TestToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		url, carrier := link.(transport.HTTP).HTTP()
-		if _, got, err := post(&http.Client{Transport: carrier}, url, "{}"); got != "Bearer "+token || err != nil {
+		url, tripper := link.(transport.HTTP).HTTP()
+		if _, got, err := post(&http.Client{Transport: tripper}, url, "{}"); got != "Bearer "+token || err != nil {
 			t.Errorf("got %q, %v", got, err)
 		}
 		link.Close()
@@ -370,7 +370,7 @@ func TestToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Open(t.Context()); err == nil {
-		t.Error("an empty token was taken")
+		t.Error("an empty token was accepted")
 	}
 	_, url, client := open(t, httpclient.Device{URL: b.url, Token: "three"})
 	if _, got, err := post(client, url, "{}"); got != "Bearer three" || err != nil {
@@ -382,7 +382,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestNoProxy: the environment of the gateway does not lead requests elsewhere.
+// TestNoProxy: the proxy variables of the environment are ignored.
 func TestNoProxy(t *testing.T) {
 	b, proxy := newBoard(t).start(), newBoard(t).start()
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
@@ -390,14 +390,13 @@ func TestNoProxy(t *testing.T) {
 	}
 	_, url, client := open(t, httpclient.Device{URL: b.url})
 	if _, _, err := post(client, url, "{}"); err != nil || proxy.conns.Load() != 0 {
-		t.Errorf("%v, and the proxy was asked %d times", err, proxy.conns.Load())
+		t.Errorf("%v, and %d connections to the proxy", err, proxy.conns.Load())
 	}
 }
 
-// TestBounds: what a device sends is taken up to a limit, and then an error, which is
-// not taken for an end.
+// TestBounds: a response over the limit is cut off with an error, not with EOF.
 func TestBounds(t *testing.T) {
-	small := func(c *httpclient.Config) { c.Message = 100 }
+	small := func(c *httpclient.Config) { c.MaxMessage = 100 }
 	b := newBoard(t)
 	b.answer = func(_ *http.Request, body []byte) string { return plain("200 OK", strings.Repeat("x", len(body))) }
 	b.stream = ": " + strings.Repeat("x", 90) + "\n\n" + "data: " + strings.Repeat("y", 200)
@@ -431,8 +430,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestQuestionInStream: while the answer to a post is a stream, another post can go
-// out, as the answer to a question that the device asks there.
+// TestQuestionInStream: while the response to a post is a stream, another post can
+// answer a question that the device asks in it.
 func TestQuestionInStream(t *testing.T) {
 	answered := make(chan struct{})
 	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -471,8 +470,8 @@ func TestQuestionInStream(t *testing.T) {
 	}
 }
 
-// TestTap: a trace shows what went both ways, with methods and statuses.
-func TestTap(t *testing.T) {
+// TestTrace: a trace shows both directions, with methods and statuses.
+func TestTrace(t *testing.T) {
 	b := newBoard(t)
 	b.stream = "data: one\r\n\r\n:\n\nid: 2\ndata: two\n\nhalf"
 	b.answer = func(*http.Request, []byte) string { return plain("404 Not Found", "no") }
@@ -480,10 +479,10 @@ func TestTap(t *testing.T) {
 	link, url, client := open(t, httpclient.Device{URL: b.url, Token: "secret"})
 	var mu sync.Mutex
 	var seen []string
-	link.(transport.Tapped).Observe(func(f transport.Frame) {
+	link.(transport.Traceable).Observe(func(f transport.Frame) {
 		mu.Lock()
 		defer mu.Unlock()
-		seen = append(seen, fmt.Sprintf("%d %s %s %s", f.Way, f.Message.Channel, bytes.Clone(f.Message.Data), f.Note))
+		seen = append(seen, fmt.Sprintf("%d %s %s %s", f.Direction, f.Message.Channel, bytes.Clone(f.Message.Data), f.Note))
 	})
 	if status, answer, err := post(client, url, "{}"); status != 404 || answer != "no" || err != nil {
 		t.Errorf("%d %q %v", status, answer, err)
@@ -497,22 +496,22 @@ func TestTap(t *testing.T) {
 	}
 	link.Close()
 	if _, err := stream.Body.Read(make([]byte, 1)); !errors.Is(err, transport.ErrClosed) {
-		t.Errorf("after Close, the stream ends with %v", err)
+		t.Errorf("after Close, reading the stream returned %v", err)
 	}
 	want := []string{
-		"2 POST {} ", "1 404 no ", "2 GET  ", "1 200  a stream of events begins",
-		"1 event data: one ", "1 event : ", "1 event id: 2\ndata: two ", "1 event half broke off",
+		"2 POST {} ", "1 404 no ", "2 GET  ", "1 200  event stream begins",
+		"1 event data: one ", "1 event : ", "1 event id: 2\ndata: two ", "1 event half incomplete",
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if got := strings.Join(seen, "|"); got != strings.Join(want, "|") {
-		t.Errorf("the tap saw %q, want %q", seen, want)
+		t.Errorf("traced %q, want %q", seen, want)
 	}
 }
 
-// TestLink: a link carries no messages, and ends as any other does.
+// TestLink: a link carries no messages, and Close ends what waits on it.
 func TestLink(t *testing.T) {
-	b := newBoard(t) // nobody accepts, so that a request hangs
+	b := newBoard(t) // it does not accept, so a request hangs
 	before := runtime.NumGoroutine()
 	link, url, client := open(t, httpclient.Device{URL: b.url})
 	info := link.Info()
@@ -545,7 +544,7 @@ func TestLink(t *testing.T) {
 	}
 	far.SetReadDeadline(time.Now().Add(time.Second))
 	if _, err := io.Copy(io.Discard, far); errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("Close has returned, and the device is not free")
+		t.Error("a connection was open after Close")
 	}
 	far.Close()
 	for range 2 {

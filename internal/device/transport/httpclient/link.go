@@ -12,39 +12,39 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// link is the Link to a device: requests go through its carrier.
+// link is the Link to a device. Requests go through its tripper.
 type link struct {
-	transport.Tap
+	transport.Tracer
 	cfg     *Config
 	address string
 	at      endpoint
 	token   string
-	carrier *carrier
+	tripper *roundTripper
 	closed  chan struct{}
 
-	mu    sync.Mutex
-	conns map[*conn]bool    // that are open; nil after Close
-	under map[*request]bool // requests, and attempts to connect, that are under way
+	mu       sync.Mutex
+	conns    map[*conn]bool    // open connections; nil after Close
+	requests map[*request]bool // requests and dials in progress
 }
 
-// newLink makes a link. It dials nothing: a board that serves one connection would
-// wait for seconds on one that says nothing.
+// newLink returns a link. It does not dial yet: a board that serves one connection
+// would wait for seconds on a silent one.
 func newLink(cfg *Config, address string, at endpoint, token string) *link {
 	l := &link{
 		cfg: cfg, address: address, at: at, token: token, closed: make(chan struct{}),
-		conns: make(map[*conn]bool), under: make(map[*request]bool),
+		conns: make(map[*conn]bool), requests: make(map[*request]bool),
 	}
-	l.carrier = newCarrier(l)
+	l.tripper = newRoundTripper(l)
 	return l
 }
 
-// HTTP implements wire.HTTP.
-func (l *link) HTTP() (url string, carrier http.RoundTripper) { return l.at.url(), l.carrier }
+// HTTP implements transport.HTTP.
+func (l *link) HTTP() (url string, tripper http.RoundTripper) { return l.at.url(), l.tripper }
 
-// Info implements wire.Link.
-func (l *link) Info() transport.Info { return transport.Info{Transport: Medium, Address: l.address} }
+// Info implements transport.Link.
+func (l *link) Info() transport.Info { return transport.Info{Transport: Name, Address: l.address} }
 
-// Recv implements wire.Link: there are no messages to wait for.
+// Recv implements transport.Link. There are no messages; it waits for Close.
 func (l *link) Recv(ctx context.Context) (transport.Message, error) {
 	select {
 	case <-l.closed:
@@ -54,12 +54,12 @@ func (l *link) Recv(ctx context.Context) (transport.Message, error) {
 	}
 }
 
-// Send implements wire.Link.
+// Send implements transport.Link. It always fails.
 func (l *link) Send(context.Context, transport.Message) error {
-	return fmt.Errorf("%w: HTTP carries requests, and no messages", transport.ErrUnsent)
+	return fmt.Errorf("%w: an HTTP link carries requests, not messages", transport.ErrUnsent)
 }
 
-// Close implements wire.Link. When it returns, no connection to the device is left.
+// Close implements transport.Link. It closes every connection to the device.
 func (l *link) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *link) Close() error {
 		return nil
 	}
 	close(l.closed)
-	for r := range l.under {
+	for r := range l.requests {
 		r.cancel()
 	}
 	for c := range l.conns {
@@ -77,8 +77,8 @@ func (l *link) Close() error {
 	return nil
 }
 
-// begin registers a request, so that Close ends it. It is ended here if the link is
-// closed already.
+// begin registers a request so that Close cancels it. If the link is closed, it
+// cancels the request and returns ErrClosed.
 func (l *link) begin(r *request) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,21 +86,21 @@ func (l *link) begin(r *request) error {
 		r.cancel()
 		return transport.ErrClosed
 	}
-	l.under[r] = true
+	l.requests[r] = true
 	return nil
 }
 
-// finish ends a request.
+// finish cancels and removes a request.
 func (l *link) finish(r *request) {
 	l.mu.Lock()
-	delete(l.under, r)
+	delete(l.requests, r)
 	l.mu.Unlock()
 	r.cancel()
 }
 
-// why says why a request failed: because the link was closed, because its context
-// ended, or as it was told.
-func (l *link) why(ctx context.Context, err error) error {
+// reason returns why a request failed: the link was closed, its context ended, it
+// timed out, or err.
+func (l *link) reason(ctx context.Context, err error) error {
 	select {
 	case <-l.closed:
 		return transport.ErrClosed
@@ -110,30 +110,28 @@ func (l *link) why(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-		return errSilent
+		return errTimeout
 	}
 	var op *net.OpError
 	if errors.As(err, &op) {
-		return op.Err // without the ports of this one connection
+		return op.Err // without the ports of this connection
 	}
 	return err
 }
 
-// errSilent is told of a device that neither takes nor says anything.
-var errSilent = errors.New("the device did not answer in time")
+var errTimeout = errors.New("the device did not answer in time")
 
-// dial connects to the device.
+// dial connects to the device. A dial may outlive its request but not the link.
 func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	// It can outlast the request that it is for, and must not outlast the link.
 	ctx, cancel := context.WithCancel(ctx)
-	dialling := &request{cancel: cancel}
-	if err := l.begin(dialling); err != nil {
+	dialing := &request{cancel: cancel}
+	if err := l.begin(dialing); err != nil {
 		return nil, err
 	}
-	defer l.finish(dialling)
+	defer l.finish(dialing)
 	inner, err := l.at.connect(ctx, l.cfg.DialTimeout, network, address)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", address, l.why(ctx, err))
+		return nil, fmt.Errorf("connecting to %s: %w", address, l.reason(ctx, err))
 	}
 	c := &conn{Conn: inner, link: l}
 	l.mu.Lock()
@@ -146,11 +144,11 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	return c, nil
 }
 
-// maxWrite is how long a piece of a request may take to be sent. A device that does
-// not take it by then does not read.
+// maxWrite bounds one write. A device that does not accept it by then has stopped
+// reading.
 const maxWrite = 5 * time.Second
 
-// conn is a connection of a link's.
+// conn is a connection of a link.
 type conn struct {
 	net.Conn
 	link *link

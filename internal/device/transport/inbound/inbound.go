@@ -1,12 +1,13 @@
-// Package inbound is where peers wait that have dialled in, for the media that are
-// listened on. It keeps floods out and the doors apart from what goes on inside:
+// Package inbound is a registry of the connections that devices opened, for the
+// transports that listen. It limits who may connect, and reports each waiting peer as
+// a Sighting.
 //
-//	medium ──Enter──▶ Place ──Claim──▶ Guest ──Seat──▶ Sighting ──Open──▶ Link
-//	        (limits)                                   (Watch)     (once)
+//	transport --Accept--> Conn --Identify--> Peer --Register--> Sighting --Open--> Link
+//	          (limits)        (limits)             (Watch)           (once)
 //
-// One address has one seat. Whoever comes last has it, unless they cannot show
-// what whoever sits there could: nobody is put out by a stranger who knows an
-// address.
+// An address has one registered connection. The newest replaces the previous one,
+// unless the previous peer is adopted and the new one is not: a stranger who knows an
+// address cannot disconnect its owner's device.
 package inbound
 
 import (
@@ -21,313 +22,312 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// Config is what can be set about a lobby.
+// Config configures a Registry.
 type Config struct {
-	// Dialects names the grammars to try on each peer.
-	Dialects []string
-	// Most is how many peers there may be at once, and PerHost how many of them
-	// from one host. Peers that come through a proxy all come from its host.
-	Most, PerHost int
-	// Host is how often one host may dial in, and Address how often an address
-	// may be claimed with success.
+	// Protocols are tried on each peer, in order.
+	Protocols []string
+	// Max is the number of connections at once, PerHost the number from one host.
+	// Peers behind a proxy all come from its host.
+	Max, PerHost int
+	// Host limits how often one host may connect, Address how often an address may
+	// be identified successfully.
 	Host, Address Rate
-	// Wait is how long a peer waits to be opened before it is sent away.
-	Wait time.Duration
+	// OpenTimeout is how long a registered peer waits to be opened.
+	OpenTimeout time.Duration
 }
 
-// Rate is how often something may happen: Burst times at once, and then once
-// Every so often.
+// Rate is a rate limit: Burst events at once, then one per Every.
 type Rate struct {
 	Burst int
 	Every time.Duration
 }
 
-// DefaultConfig suits a house, and a company whose devices come one by one.
+// DefaultConfig suits a house, and a company whose devices connect one by one.
 func DefaultConfig() Config {
 	return Config{
-		Most: 10_000, PerHost: 64,
-		Host:    Rate{Burst: 64, Every: time.Second},
-		Address: Rate{Burst: 10, Every: 5 * time.Second},
-		Wait:    30 * time.Second,
+		Max: 10_000, PerHost: 64,
+		Host:        Rate{Burst: 64, Every: time.Second},
+		Address:     Rate{Burst: 10, Every: 5 * time.Second},
+		OpenTimeout: 30 * time.Second,
 	}
 }
 
-// Check tells what is wrong with the config.
+// Check returns an error if the config is invalid.
 func (c Config) Check() error {
 	switch {
-	case c.Most < 1:
-		return fmt.Errorf("most: want at least 1, got %d", c.Most)
+	case c.Max < 1:
+		return fmt.Errorf("max: must be at least 1, got %d", c.Max)
 	case c.PerHost < 1:
-		return fmt.Errorf("per host: want at least 1, got %d", c.PerHost)
-	case c.Wait <= 0:
-		return fmt.Errorf("wait: want more than nothing, got %v", c.Wait)
+		return fmt.Errorf("per host: must be at least 1, got %d", c.PerHost)
+	case c.OpenTimeout <= 0:
+		return fmt.Errorf("open timeout: must be greater than 0, got %v", c.OpenTimeout)
 	}
 	for name, r := range map[string]Rate{"host": c.Host, "address": c.Address} {
 		if r.Burst < 1 || r.Every <= 0 {
-			return fmt.Errorf("%s: want at least 1 at once and one in more than no time, got %d and %v", name, r.Burst, r.Every)
+			return fmt.Errorf("%s: burst must be at least 1 and every greater than 0, got %d and %v", name, r.Burst, r.Every)
 		}
 	}
 	return nil
 }
 
-// Why a peer is not let in, or has to leave.
+// Why a connection is refused or closed.
 var (
-	ErrShut     = errors.New("the gateway takes no devices now")
-	ErrFull     = errors.New("the gateway has as many devices as it may")
-	ErrHostFull = errors.New("there are too many connections from this host")
-	ErrOften    = errors.New("too many connections in a short time")
-	ErrTaken    = errors.New("a device with a credential is connected with this address")
+	ErrClosed       = errors.New("the gateway is not accepting devices")
+	ErrFull         = errors.New("the gateway's device limit is reached")
+	ErrHostFull     = errors.New("too many connections from this host")
+	ErrTooOften     = errors.New("too many connections in a short time")
+	ErrAddressTaken = errors.New("an adopted device is connected with this address")
 
-	errReplaced = errors.New("the device has connected anew")
-	errRevoked  = errors.New("a credential was revoked while the device came; it may come again")
-	errWaited   = errors.New("the gateway did not answer the device in time")
-	errLeft     = errors.New("the device has gone")
+	errReplaced  = errors.New("the device reconnected")
+	errRevoked   = errors.New("a credential was revoked while the device connected; it may try again")
+	errNotOpened = errors.New("the gateway did not open the connection in time")
+	errGone      = errors.New("the device disconnected")
 )
 
-// Lobby keeps the peers of one medium.
-type Lobby struct {
-	medium string
-	cfg    Config
-	log    *refusals
+// Registry holds the inbound connections of one transport.
+type Registry struct {
+	transport string
+	cfg       Config
+	log       *refusalLog
 
-	mu       sync.Mutex
-	open     bool
-	limits   limits
-	seats    map[string]*Place // by address
-	instance uint64
-	drops    uint64          // how often Drop was called
-	news     map[string]bool // addresses whose seat has changed
-	some     chan struct{}   // holds something if there is news
+	mu          sync.Mutex
+	open        bool
+	limits      limits
+	current     map[string]*Conn // registered connections by address
+	instance    uint64
+	revocations uint64          // number of calls of Drop
+	changed     map[string]bool // addresses that Watch has not reported
+	signal      chan struct{}   // wakes Watch
 }
 
-// New makes a lobby of a config that was checked. Whoever comes before Watch runs
-// waits for it.
-func New(medium string, cfg Config, log *slog.Logger) *Lobby {
-	return &Lobby{
-		medium: medium, cfg: cfg, log: &refusals{log: log}, open: true, limits: newLimits(cfg),
-		seats: make(map[string]*Place), news: make(map[string]bool), some: make(chan struct{}, 1),
+// New returns a Registry for a config that passed Check. Peers that connect before
+// Watch runs wait for it.
+func New(transport string, cfg Config, log *slog.Logger) *Registry {
+	return &Registry{
+		transport: transport, cfg: cfg, log: &refusalLog{log: log}, open: true, limits: newLimits(cfg),
+		current: make(map[string]*Conn), changed: make(map[string]bool), signal: make(chan struct{}, 1),
 	}
 }
 
-// Place is the place of one connection, from the moment that it is let in.
-type Place struct {
-	lobby *Lobby
-	host  netip.Prefix
-	drops uint64 // the lobby's when it was let in
+// Conn is one accepted connection.
+type Conn struct {
+	registry    *Registry
+	host        netip.Prefix
+	revocations uint64 // of the registry when it was accepted
 
-	// What follows is guarded by the lobby's mu.
+	// The following fields are guarded by the registry's mu.
 
-	guest    Guest
+	peer     Peer
 	link     transport.Link
-	drop     func(why error)
+	drop     func(reason error)
 	instance uint64
-	timer    *time.Timer // runs until the guest is opened
+	timer    *time.Timer // runs until the peer is opened
 	opened   bool
-	left     bool
+	released bool
 }
 
-// Guest is a peer that is known by now.
-type Guest struct {
-	// Address tells its hardware apart from all other.
+// Peer is the identity of a connected device.
+type Peer struct {
+	// Address identifies the hardware.
 	Address string
-	// Name is what its owner called it, and Adopted tells that it has shown
-	// that they asked for it.
+	// Name is the name that the owner gave it. Adopted reports that it presented a
+	// credential of the owner.
 	Name    string
 	Adopted bool
 }
 
-// Enter lets in a connection from a host, or tells why not. Whoever is let in
-// leaves by Leave.
-func (l *Lobby) Enter(host netip.Addr) (*Place, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.open {
-		return nil, ErrShut
+// Accept counts a connection from a host against the limits, or returns why it is
+// refused. The caller must call Release of the returned Conn.
+func (r *Registry) Accept(host netip.Addr) (*Conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.open {
+		return nil, ErrClosed
 	}
-	p := &Place{lobby: l, host: network(host), drops: l.drops}
-	if err := l.limits.enter(p.host, time.Now()); err != nil {
+	c := &Conn{registry: r, host: network(host), revocations: r.revocations}
+	if err := r.limits.enter(c.host, time.Now()); err != nil {
 		return nil, err
 	}
-	return p, nil
+	return c, nil
 }
 
-// Claim tells who the peer is, or why it may not have the seat of its address.
-func (p *Place) Claim(g Guest) error {
-	l := p.lobby
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.admissible(g); err != nil {
+// Identify sets the peer, or returns why it may not connect with its address.
+func (c *Conn) Identify(peer Peer) error {
+	r := c.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.check(peer); err != nil {
 		return err
 	}
-	p.guest = g
-	return l.limits.claim(g, time.Now())
+	c.peer = peer
+	return r.limits.claim(peer, time.Now())
 }
 
-// admissible tells why a guest may not be seated. It is called with mu held.
-func (l *Lobby) admissible(g Guest) error {
-	at := l.seats[g.Address]
+// check returns why a peer may not be registered. Called with mu held.
+func (r *Registry) check(peer Peer) error {
+	registered := r.current[peer.Address]
 	switch {
-	case !l.open:
-		return ErrShut
-	case at != nil && at.guest.Adopted && !g.Adopted:
-		return ErrTaken
+	case !r.open:
+		return ErrClosed
+	case registered != nil && registered.peer.Adopted && !peer.Adopted:
+		return ErrAddressTaken
 	}
 	return nil
 }
 
-// Seat has a peer wait to be opened, once it has claimed its address. Whoever had
-// the seat is dropped. Drop ends the link and says why; it is called with nothing
-// locked, and has Leave called before or after it returns.
-func (p *Place) Seat(link transport.Link, drop func(why error)) error {
-	before, err := p.seat(link, drop)
+// Register makes an identified peer wait to be opened, and drops the previous
+// connection of its address. Drop must end the link with a reason. It is called
+// without a lock, and must lead to a call of Release before or after it returns.
+func (c *Conn) Register(link transport.Link, drop func(reason error)) error {
+	before, err := c.register(link, drop)
 	if before != nil {
 		before.drop(errReplaced)
 	}
 	return err
 }
 
-func (p *Place) seat(link transport.Link, drop func(why error)) (before *Place, err error) {
-	l := p.lobby
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (c *Conn) register(link transport.Link, drop func(reason error)) (before *Conn, err error) {
+	r := c.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
-	case p.left:
-		return nil, errLeft
-	case p.drops != l.drops:
-		return nil, errRevoked // it may have shown just that one
+	case c.released:
+		return nil, errGone
+	case c.revocations != r.revocations:
+		return nil, errRevoked // its credential may be the revoked one
 	}
-	if err := l.admissible(p.guest); err != nil {
+	if err := r.check(c.peer); err != nil {
 		return nil, err
 	}
-	// Growing with time as well, instances differ from those of the same
-	// address on another medium.
-	l.instance = max(l.instance+1, uint64(time.Now().UnixNano()))
-	p.link, p.drop, p.instance = link, drop, l.instance
-	p.timer = time.AfterFunc(l.cfg.Wait, p.expire)
-	before = l.seats[p.guest.Address]
-	l.seats[p.guest.Address] = p
-	l.tell(p.guest.Address)
+	// The clock keeps instances distinct from those of the same address on another
+	// transport.
+	r.instance = max(r.instance+1, uint64(time.Now().UnixNano()))
+	c.link, c.drop, c.instance = link, drop, r.instance
+	c.timer = time.AfterFunc(r.cfg.OpenTimeout, c.expire)
+	before = r.current[c.peer.Address]
+	r.current[c.peer.Address] = c
+	r.notify(c.peer.Address)
 	return before, nil
 }
 
-// expire sends away a guest that nobody has opened.
-func (p *Place) expire() {
-	p.lobby.mu.Lock()
-	waits := !p.opened && !p.left
-	p.lobby.mu.Unlock()
-	if waits {
-		p.drop(errWaited)
+// expire drops a peer that was not opened in time.
+func (c *Conn) expire() {
+	c.registry.mu.Lock()
+	waiting := !c.opened && !c.released
+	c.registry.mu.Unlock()
+	if waiting {
+		c.drop(errNotOpened)
 	}
 }
 
-// take hands over the guest, once.
-func (p *Place) take(context.Context) (transport.Link, error) {
-	p.lobby.mu.Lock()
-	defer p.lobby.mu.Unlock()
-	if p.opened || p.left {
-		return nil, errLeft
+// open returns the link, once.
+func (c *Conn) open(context.Context) (transport.Link, error) {
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	if c.opened || c.released {
+		return nil, errGone
 	}
-	p.opened = true
-	p.timer.Stop()
-	p.timer = nil
-	return p.link, nil
+	c.opened = true
+	c.timer.Stop()
+	c.timer = nil
+	return c.link, nil
 }
 
-// Leave gives back the place. It may be called twice.
-func (p *Place) Leave() {
-	l := p.lobby
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p.left {
+// Release removes the connection. It may be called more than once.
+func (c *Conn) Release() {
+	r := c.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.released {
 		return
 	}
-	p.left = true
-	l.limits.leave(p.host)
-	if p.timer != nil {
-		p.timer.Stop()
+	c.released = true
+	r.limits.leave(c.host)
+	if c.timer != nil {
+		c.timer.Stop()
 	}
-	if address := p.guest.Address; l.seats[address] == p {
-		delete(l.seats, address)
-		l.tell(address)
-	}
-}
-
-// Drop sends away whoever has the seat of an address, if somebody has: its credential
-// was revoked. Who has come in by now and has no seat yet gets none.
-func (l *Lobby) Drop(address string, why error) {
-	l.mu.Lock()
-	l.drops++
-	p := l.seats[address]
-	l.mu.Unlock()
-	if p != nil {
-		p.drop(why)
+	if address := c.peer.Address; r.current[address] == c {
+		delete(r.current, address)
+		r.notify(address)
 	}
 }
 
-// tell has Watch look at an address. It is called with mu held.
-func (l *Lobby) tell(address string) {
-	l.news[address] = true
+// Drop ends the connection of an address, because its credential was revoked.
+// Connections that are accepted but not yet registered are refused, too: their
+// credentials may have been checked before.
+func (r *Registry) Drop(address string, reason error) {
+	r.mu.Lock()
+	r.revocations++
+	c := r.current[address]
+	r.mu.Unlock()
+	if c != nil {
+		c.drop(reason)
+	}
+}
+
+// notify makes Watch report an address. Called with mu held.
+func (r *Registry) notify(address string) {
+	r.changed[address] = true
 	select {
-	case l.some <- struct{}{}:
+	case r.signal <- struct{}{}:
 	default:
 	}
 }
 
-// Watch reports who waits in the lobby, each address as a group of its own, until
-// ctx ends. Then the lobby is shut, and whoever was not opened is sent away.
-func (l *Lobby) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
-	defer l.shut()
+// Watch reports the registered peers, each address as a group of its own, until ctx
+// ends. It then closes the registry and drops the peers that were not opened.
+func (r *Registry) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
+	defer r.close()
 	for {
 		select {
-		case <-l.some:
+		case <-r.signal:
 		case <-ctx.Done():
 			return nil
 		}
-		for address, all := range l.changes() {
-			update(l.medium+" "+address, all)
+		for address, all := range r.changes() {
+			update(r.transport+" "+address, all)
 		}
 	}
 }
 
-// changes is the picture of every address whose seat has changed.
-func (l *Lobby) changes() map[string][]transport.Sighting {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := make(map[string][]transport.Sighting, len(l.news))
-	for address := range l.news {
+// changes returns the sightings of every changed address.
+func (r *Registry) changes() map[string][]transport.Sighting {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[string][]transport.Sighting, len(r.changed))
+	for address := range r.changed {
 		all[address] = nil
-		if p := l.seats[address]; p != nil {
-			all[address] = []transport.Sighting{p.sighting()}
+		if c := r.current[address]; c != nil {
+			all[address] = []transport.Sighting{c.sighting()}
 		}
 	}
-	l.news = make(map[string]bool)
+	r.changed = make(map[string]bool)
 	return all
 }
 
-func (p *Place) sighting() transport.Sighting {
+func (c *Conn) sighting() transport.Sighting {
 	return transport.Sighting{
-		Address: p.guest.Address, Instance: p.instance, DialledIn: true, Transport: p.lobby.medium,
-		Name: p.guest.Name, Adopted: p.guest.Adopted, Protocols: p.lobby.cfg.Dialects, Open: p.take,
+		Address: c.peer.Address, Instance: c.instance, Inbound: true, Transport: c.registry.transport,
+		Name: c.peer.Name, Adopted: c.peer.Adopted, Protocols: c.registry.cfg.Protocols, Open: c.open,
 	}
 }
 
-func (l *Lobby) shut() {
-	l.mu.Lock()
-	l.open = false
-	var waiting []*Place
-	for _, p := range l.seats {
-		if !p.opened {
-			waiting = append(waiting, p)
+func (r *Registry) close() {
+	r.mu.Lock()
+	r.open = false
+	var waiting []*Conn
+	for _, c := range r.current {
+		if !c.opened {
+			waiting = append(waiting, c)
 		}
 	}
-	l.mu.Unlock()
-	for _, p := range waiting {
-		p.drop(ErrShut)
+	r.mu.Unlock()
+	for _, c := range waiting {
+		c.drop(ErrClosed)
 	}
 }
 
-// Refused notes that somebody was not let in, for people to see. Address is empty
-// if it is not known.
-func (l *Lobby) Refused(host netip.Addr, address string, why error) {
-	l.log.add(l.medium, host, address, why)
+// LogRefusal logs that a connection was refused. Address is empty if it is unknown.
+func (r *Registry) LogRefusal(host netip.Addr, address string, reason error) {
+	r.log.add(r.transport, host, address, reason)
 }

@@ -20,27 +20,27 @@ import (
 
 var home = netip.MustParseAddr("192.168.1.20")
 
-// watched is a lobby, and what its owner was told last of each group.
+// watched is a registry and its latest report of each group.
 type watched struct {
-	*inbound.Lobby
+	*inbound.Registry
 	stop func()
 
 	mu     sync.Mutex
 	groups map[string][]transport.Sighting
 }
 
-// watch opens a lobby. It is called inside a synctest bubble.
+// watch runs a registry. It must be called inside a synctest bubble.
 func watch(t *testing.T, change func(*inbound.Config)) *watched {
 	t.Helper()
 	cfg := inbound.DefaultConfig()
-	cfg.Dialects = []string{"any"}
+	cfg.Protocols = []string{"any"}
 	if change != nil {
 		change(&cfg)
 	}
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	w := &watched{Lobby: inbound.New("test", cfg, slog.New(slog.DiscardHandler)), groups: make(map[string][]transport.Sighting)}
+	w := &watched{Registry: inbound.New("test", cfg, slog.New(slog.DiscardHandler)), groups: make(map[string][]transport.Sighting)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -62,7 +62,7 @@ func watch(t *testing.T, change func(*inbound.Config)) *watched {
 	return w
 }
 
-// sighted is what is in sight at an address.
+// sighted returns the sightings of an address.
 func (w *watched) sighted(address string) []transport.Sighting {
 	synctest.Wait()
 	w.mu.Lock()
@@ -70,11 +70,11 @@ func (w *watched) sighted(address string) []transport.Sighting {
 	return w.groups["test "+address]
 }
 
-// peer is a connection that remembers why it was dropped.
+// peer is a connection that records why it was dropped.
 type peer struct {
 	transport.Link
-	place *inbound.Place
-	why   atomic.Pointer[error]
+	conn *inbound.Conn
+	why  atomic.Pointer[error]
 }
 
 func (p *peer) dropped() error {
@@ -84,27 +84,27 @@ func (p *peer) dropped() error {
 	return nil
 }
 
-func (w *watched) dial(t *testing.T, from netip.Addr, g inbound.Guest) (*peer, error) {
+func (w *watched) dial(t *testing.T, from netip.Addr, g inbound.Peer) (*peer, error) {
 	t.Helper()
-	place, err := w.Enter(from)
+	conn, err := w.Accept(from)
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{place: place}
-	err = place.Claim(g)
+	p := &peer{conn: conn}
+	err = conn.Identify(g)
 	if err == nil {
-		err = place.Seat(p, func(why error) {
+		err = conn.Register(p, func(why error) {
 			p.why.Store(&why)
-			place.Leave()
+			conn.Release()
 		})
 	}
 	if err != nil {
-		place.Leave()
+		conn.Release()
 	}
 	return p, err
 }
 
-func (w *watched) must(t *testing.T, from netip.Addr, g inbound.Guest) *peer {
+func (w *watched) must(t *testing.T, from netip.Addr, g inbound.Peer) *peer {
 	t.Helper()
 	p, err := w.dial(t, from, g)
 	if err != nil {
@@ -113,42 +113,42 @@ func (w *watched) must(t *testing.T, from netip.Addr, g inbound.Guest) *peer {
 	return p
 }
 
-// TestVisit: a peer is sighted, handed over once, and gone when it leaves.
-func TestVisit(t *testing.T) {
+// TestRegister: a peer is sighted, opened once, and gone after Release.
+func TestRegister(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		p := w.must(t, home, inbound.Guest{Address: "a", Name: "toy", Adopted: true})
+		p := w.must(t, home, inbound.Peer{Address: "a", Name: "toy", Adopted: true})
 		all := w.sighted("a")
 		if len(all) != 1 {
 			t.Fatalf("%d sightings", len(all))
 		}
 		s := all[0]
-		if s.Address != "a" || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Transport != "test" || s.Protocols[0] != "any" {
+		if s.Address != "a" || s.Name != "toy" || !s.Adopted || !s.Inbound || s.Local || s.Transport != "test" || s.Protocols[0] != "any" {
 			t.Errorf("got %+v", s)
 		}
 		if link, err := s.Open(t.Context()); err != nil || link != transport.Link(p) {
 			t.Errorf("Open returned %v, %v", link, err)
 		}
 		if _, err := s.Open(t.Context()); err == nil {
-			t.Error("it was opened twice")
+			t.Error("opened twice")
 		}
 		time.Sleep(time.Hour)
 		if p.dropped() != nil {
-			t.Errorf("after it was opened, it was dropped: %v", p.dropped())
+			t.Errorf("dropped after it was opened: %v", p.dropped())
 		}
-		p.place.Leave()
-		p.place.Leave()
+		p.conn.Release()
+		p.conn.Release()
 		if all := w.sighted("a"); len(all) != 0 {
-			t.Errorf("after it left, %+v is in sight", all)
+			t.Errorf("sighted after Release: %+v", all)
 		}
 	})
 }
 
-// TestWait: who is not opened is sent away.
-func TestWait(t *testing.T) {
+// TestOpenTimeout: a peer that is not opened in time is dropped.
+func TestOpenTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		p := w.must(t, home, inbound.Guest{Address: "a"})
+		p := w.must(t, home, inbound.Peer{Address: "a"})
 		s := w.sighted("a")[0]
 		time.Sleep(29 * time.Second)
 		if synctest.Wait(); p.dropped() != nil {
@@ -156,19 +156,19 @@ func TestWait(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		if synctest.Wait(); p.dropped() == nil || len(w.sighted("a")) != 0 {
-			t.Error("it waits for ever")
+			t.Error("not dropped after the timeout")
 		}
 		if _, err := s.Open(t.Context()); err == nil {
-			t.Error("who was sent away could be opened")
+			t.Error("a dropped peer could be opened")
 		}
 	})
 }
 
-// TestEarly: who comes before Watch is reported when it begins.
-func TestEarly(t *testing.T) {
+// TestBeforeWatch: a peer that connects before Watch is reported when it begins.
+func TestBeforeWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{Lobby: inbound.New("test", inbound.DefaultConfig(), slog.New(slog.DiscardHandler))}
-		w.must(t, home, inbound.Guest{Address: "a"})
+		w := &watched{Registry: inbound.New("test", inbound.DefaultConfig(), slog.New(slog.DiscardHandler))}
+		w.must(t, home, inbound.Peer{Address: "a"})
 		ctx, cancel := context.WithCancel(t.Context())
 		w.Watch(ctx, func(group string, all []transport.Sighting) {
 			if group != "test a" || len(all) != 1 {
@@ -179,13 +179,14 @@ func TestEarly(t *testing.T) {
 	})
 }
 
-// TestNewest: the last to come has the seat, with an instance of its own.
-func TestNewest(t *testing.T) {
+// TestReplaced: the newest connection of an address replaces the previous one, with a
+// new instance.
+func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		first := w.must(t, home, inbound.Guest{Address: "a", Adopted: true})
+		first := w.must(t, home, inbound.Peer{Address: "a", Adopted: true})
 		was := w.sighted("a")[0]
-		second := w.must(t, home, inbound.Guest{Address: "a", Adopted: true})
+		second := w.must(t, home, inbound.Peer{Address: "a", Adopted: true})
 		is := w.sighted("a")
 		if first.dropped() == nil || second.dropped() != nil {
 			t.Errorf("the first was dropped: %v; the second: %v", first.dropped(), second.dropped())
@@ -194,7 +195,7 @@ func TestNewest(t *testing.T) {
 			t.Errorf("instance %d came after %d", is[0].Instance, was.Instance)
 		}
 		if _, err := was.Open(t.Context()); err == nil {
-			t.Error("the first can still be opened")
+			t.Error("the replaced connection can be opened")
 		}
 		if link, err := is[0].Open(t.Context()); err != nil || link != transport.Link(second) {
 			t.Errorf("Open returned %v, %v", link, err)
@@ -202,21 +203,21 @@ func TestNewest(t *testing.T) {
 	})
 }
 
-// TestStranger: nobody is put out by a stranger who knows an address, nor kept
-// out by one.
+// TestStranger: a stranger who knows an address can neither disconnect nor lock out
+// the owner's device.
 func TestStranger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
 		far := netip.MustParseAddr("203.0.113.9")
-		stranger := w.must(t, far, inbound.Guest{Address: "a"})
+		stranger := w.must(t, far, inbound.Peer{Address: "a"})
 		for range 20 {
-			w.dial(t, far, inbound.Guest{Address: "a"})
+			w.dial(t, far, inbound.Peer{Address: "a"})
 		}
-		own := w.must(t, home, inbound.Guest{Address: "a", Adopted: true})
+		own := w.must(t, home, inbound.Peer{Address: "a", Adopted: true})
 		if stranger.dropped() == nil {
-			t.Error("the stranger stays")
+			t.Error("the stranger was not replaced")
 		}
-		if _, err := w.dial(t, far, inbound.Guest{Address: "a"}); !errors.Is(err, inbound.ErrTaken) {
+		if _, err := w.dial(t, far, inbound.Peer{Address: "a"}); !errors.Is(err, inbound.ErrAddressTaken) {
 			t.Errorf("a stranger got %v", err)
 		}
 		if own.dropped() != nil {
@@ -229,36 +230,36 @@ func TestLimits(t *testing.T) {
 	far := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}) }
 	for name, test := range map[string]struct {
 		change func(*inbound.Config)
-		dial   func(i int) (netip.Addr, inbound.Guest)
-		want   int // how many are let in
+		dial   func(i int) (netip.Addr, inbound.Peer)
+		want   int // accepted connections
 		err    error
 	}{
-		"in all": {
-			func(c *inbound.Config) { c.Most = 5 },
-			func(i int) (netip.Addr, inbound.Guest) { return far(i), inbound.Guest{Address: fmt.Sprint(i)} },
+		"in total": {
+			func(c *inbound.Config) { c.Max = 5 },
+			func(i int) (netip.Addr, inbound.Peer) { return far(i), inbound.Peer{Address: fmt.Sprint(i)} },
 			5, inbound.ErrFull,
 		},
 		"from one host": {
 			func(c *inbound.Config) { c.PerHost = 7 },
-			func(i int) (netip.Addr, inbound.Guest) { return home, inbound.Guest{Address: fmt.Sprint(i)} },
+			func(i int) (netip.Addr, inbound.Peer) { return home, inbound.Peer{Address: fmt.Sprint(i)} },
 			7, inbound.ErrHostFull,
 		},
-		"from one host in a time": {
+		"rate of one host": {
 			func(c *inbound.Config) { c.Host.Burst = 9 },
-			func(i int) (netip.Addr, inbound.Guest) { return home, inbound.Guest{Address: fmt.Sprint(i)} },
-			9, inbound.ErrOften,
+			func(i int) (netip.Addr, inbound.Peer) { return home, inbound.Peer{Address: fmt.Sprint(i)} },
+			9, inbound.ErrTooOften,
 		},
-		"from one network of IPv6": {
+		"from one IPv6 network": {
 			func(c *inbound.Config) { c.PerHost = 7 },
-			func(i int) (netip.Addr, inbound.Guest) {
-				return netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+1)), inbound.Guest{Address: fmt.Sprint(i)}
+			func(i int) (netip.Addr, inbound.Peer) {
+				return netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+1)), inbound.Peer{Address: fmt.Sprint(i)}
 			},
 			7, inbound.ErrHostFull,
 		},
-		"from an address in a time": {
+		"rate of one address": {
 			nil,
-			func(i int) (netip.Addr, inbound.Guest) { return far(i), inbound.Guest{Address: "a", Adopted: true} },
-			10, inbound.ErrOften,
+			func(i int) (netip.Addr, inbound.Peer) { return far(i), inbound.Peer{Address: "a", Adopted: true} },
+			10, inbound.ErrTooOften,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,8 +267,8 @@ func TestLimits(t *testing.T) {
 				w := watch(t, test.change)
 				var in []*peer
 				for i := range 20 {
-					from, guest := test.dial(i)
-					p, err := w.dial(t, from, guest)
+					from, as := test.dial(i)
+					p, err := w.dial(t, from, as)
 					if err == nil {
 						in = append(in, p)
 					} else if !errors.Is(err, test.err) {
@@ -275,36 +276,36 @@ func TestLimits(t *testing.T) {
 					}
 				}
 				if len(in) != test.want {
-					t.Errorf("%d were let in, want %d", len(in), test.want)
+					t.Errorf("%d were accepted, want %d", len(in), test.want)
 				}
 				for _, p := range in {
-					p.place.Leave()
+					p.conn.Release()
 				}
 				time.Sleep(time.Minute)
-				from, guest := test.dial(21)
-				if _, err := w.dial(t, from, guest); err != nil {
-					t.Errorf("after all had left and a minute: %v", err)
+				from, as := test.dial(21)
+				if _, err := w.dial(t, from, as); err != nil {
+					t.Errorf("a minute after all disconnected: %v", err)
 				}
 			})
 		})
 	}
 }
 
-// TestShut: after Watch nobody is let in; who waits is sent away, and who was
-// opened stays.
-func TestShut(t *testing.T) {
+// TestClose: after Watch, connections are refused and waiting peers dropped. Opened
+// peers stay.
+func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		waits := w.must(t, home, inbound.Guest{Address: "a"})
-		opened := w.must(t, home, inbound.Guest{Address: "b"})
+		waits := w.must(t, home, inbound.Peer{Address: "a"})
+		opened := w.must(t, home, inbound.Peer{Address: "b"})
 		if _, err := w.sighted("b")[0].Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		w.stop()
-		if !errors.Is(waits.dropped(), inbound.ErrShut) || opened.dropped() != nil {
-			t.Errorf("who waited got %v, who was opened %v", waits.dropped(), opened.dropped())
+		if !errors.Is(waits.dropped(), inbound.ErrClosed) || opened.dropped() != nil {
+			t.Errorf("the waiting peer got %v, the opened one %v", waits.dropped(), opened.dropped())
 		}
-		if _, err := w.Enter(home); !errors.Is(err, inbound.ErrShut) {
+		if _, err := w.Accept(home); !errors.Is(err, inbound.ErrClosed) {
 			t.Errorf("after Watch: %v", err)
 		}
 	})
@@ -313,7 +314,7 @@ func TestShut(t *testing.T) {
 func TestDrop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		p := w.must(t, home, inbound.Guest{Address: "a"})
+		p := w.must(t, home, inbound.Peer{Address: "a"})
 		why := errors.New("its credential was revoked")
 		w.Drop("b", why)
 		if w.Drop("a", why); p.dropped() != why {
@@ -322,54 +323,53 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// TestDropOnTheWay: a peer whose credential was looked at before it was revoked, and
-// that has no seat yet, gets none. It may come again.
-func TestDropOnTheWay(t *testing.T) {
+// TestDropBeforeRegister: a peer whose credential was checked before a revocation is
+// not registered. It may connect again.
+func TestDropBeforeRegister(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, nil)
-		p, err := w.Enter(home)
+		p, err := w.Accept(home)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Claim(inbound.Guest{Address: "a", Adopted: true}); err != nil {
+		if err := p.Identify(inbound.Peer{Address: "a", Adopted: true}); err != nil {
 			t.Fatal(err)
 		}
 		w.Drop("a", errors.New("its credential was revoked"))
-		if err := p.Seat(nil, nil); err == nil {
-			t.Error("it has a seat")
+		if err := p.Register(nil, nil); err == nil {
+			t.Error("registered")
 		}
-		p.Leave()
-		w.must(t, home, inbound.Guest{Address: "a"})
+		p.Release()
+		w.must(t, home, inbound.Peer{Address: "a"})
 	})
 }
 
-// TestRefused: a flood of connections is no flood of lines, and none is lost
-// without a word.
-func TestRefused(t *testing.T) {
+// TestLogRefusal: a flood of refusals gives few log lines, and all are counted.
+func TestLogRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		l := inbound.New("test", inbound.DefaultConfig(), slog.New(slog.NewTextHandler(&out, nil)))
 		for range 1000 {
-			l.Refused(home, "", inbound.ErrOften)
+			l.LogRefusal(home, "", inbound.ErrTooOften)
 		}
 		time.Sleep(time.Minute)
-		l.Refused(home, "a", inbound.ErrTaken)
+		l.LogRefusal(home, "a", inbound.ErrAddressTaken)
 		if n := strings.Count(out.String(), "\n"); n != 11 {
 			t.Errorf("%d lines", n)
 		}
 		if !strings.Contains(out.String(), "990 others") {
-			t.Errorf("the rest is not told of: %s", out.String())
+			t.Errorf("the others are not counted: %s", out.String())
 		}
 	})
 }
 
 func TestCheck(t *testing.T) {
 	for name, change := range map[string]func(*inbound.Config){
-		"most":     func(c *inbound.Config) { c.Most = 0 },
-		"per host": func(c *inbound.Config) { c.PerHost = 0 },
-		"wait":     func(c *inbound.Config) { c.Wait = 0 },
-		"host":     func(c *inbound.Config) { c.Host.Burst = 0 },
-		"address":  func(c *inbound.Config) { c.Address.Every = 0 },
+		"max":          func(c *inbound.Config) { c.Max = 0 },
+		"per host":     func(c *inbound.Config) { c.PerHost = 0 },
+		"open timeout": func(c *inbound.Config) { c.OpenTimeout = 0 },
+		"host":         func(c *inbound.Config) { c.Host.Burst = 0 },
+		"address":      func(c *inbound.Config) { c.Address.Every = 0 },
 	} {
 		cfg := inbound.DefaultConfig()
 		change(&cfg)

@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// maxHosts bounds what is remembered of hosts, however many there are.
+	// maxHosts is the number of hosts that are remembered.
 	maxHosts = 1 << 16
-	// sweepEvery is how often what need not be remembered is forgotten.
+	// sweepEvery is the time between two sweeps.
 	sweepEvery = 10 * time.Second
 )
 
-// limits counts. What it remembers goes by itself: nothing is kept about who has
-// left and could come again at once.
+// limits counts connections. It forgets hosts and addresses that could connect again
+// at once.
 type limits struct {
 	cfg       Config
 	inside    int
@@ -22,21 +22,20 @@ type limits struct {
 	swept     time.Time
 }
 
-// host is what is known about a host.
 type host struct {
 	inside int
 	bucket bucket
 }
 
-// bucket is the time until which what has happened is paid for, at one thing
-// Every so often.
+// bucket is a rate limiter: the time at which all counted events are paid for, at one
+// per Every.
 type bucket time.Time
 
 func newLimits(cfg Config) limits {
 	return limits{cfg: cfg, hosts: make(map[netip.Prefix]*host), addresses: make(map[string]bucket)}
 }
 
-// take counts one more thing, if it may happen now.
+// take counts one event and reports whether it is allowed now.
 func (b bucket) take(r Rate, now time.Time) (bucket, bool) {
 	paid := time.Time(b)
 	if paid.Before(now) {
@@ -48,29 +47,29 @@ func (b bucket) take(r Rate, now time.Time) (bucket, bool) {
 	return bucket(paid.Add(r.Every)), true
 }
 
-// idle tells that a bucket says nothing any more.
+// idle reports whether a bucket is full again and can be forgotten.
 func (b bucket) idle(now time.Time) bool { return !time.Time(b).After(now) }
 
-// HostOf is the host of a peer, which is written as the net package writes one. All whose
-// host cannot be told are one.
+// HostOf returns the host of a remote address in the form of the net package. All
+// unparsable addresses count as one host.
 func HostOf(peer string) netip.Addr {
 	at, _ := netip.ParseAddrPort(peer)
 	return at.Addr().Unmap()
 }
 
-// network is what counts as one host: with IPv6 a host has as many addresses as
-// it likes.
+// network returns the prefix that counts as one host: the address for IPv4, the /64
+// network for IPv6, where a host can choose its addresses.
 func network(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := a.BitLen()
 	if a.Is6() {
 		bits = 64
 	}
-	p, _ := a.Prefix(bits) // it is in range
+	p, _ := a.Prefix(bits) // the length is valid
 	return p
 }
 
-// enter counts a connection from a host.
+// enter counts a connection from a host, or returns why it is refused.
 func (l *limits) enter(from netip.Prefix, now time.Time) (err error) {
 	l.sweep(now)
 	h := l.hosts[from]
@@ -85,10 +84,10 @@ func (l *limits) enter(from netip.Prefix, now time.Time) (err error) {
 	h.bucket = bucket
 	switch {
 	case !ok:
-		return ErrOften
+		return ErrTooOften
 	case h.inside >= l.cfg.PerHost:
 		return ErrHostFull
-	case l.inside >= l.cfg.Most:
+	case l.inside >= l.cfg.Max:
 		return ErrFull
 	}
 	h.inside++
@@ -101,8 +100,7 @@ func (l *limits) leave(from netip.Prefix) {
 	l.hosts[from].inside--
 }
 
-// sweep forgets what need not be remembered. It looks at everything, and so does
-// that seldom.
+// sweep forgets idle hosts and addresses. It visits all of them, so it runs rarely.
 func (l *limits) sweep(now time.Time) {
 	if now.Sub(l.swept) < sweepEvery {
 		return
@@ -120,20 +118,20 @@ func (l *limits) sweep(now time.Time) {
 	}
 }
 
-// claim counts a guest. Strangers are counted apart: one who claims an address
-// cannot keep its owner out.
-func (l *limits) claim(g Guest, now time.Time) error {
+// claim counts an identified peer. Peers without a credential are counted separately,
+// so they cannot lock out the owner's device.
+func (l *limits) claim(g Peer, now time.Time) error {
 	key := g.Address
 	if !g.Adopted {
 		key = "?" + key
 	}
 	before, known := l.addresses[key]
-	if !known && len(l.addresses) >= maxHosts+2*l.cfg.Most {
+	if !known && len(l.addresses) >= maxHosts+2*l.cfg.Max {
 		return ErrFull
 	}
 	bucket, ok := before.take(l.cfg.Address, now)
 	if !ok {
-		return ErrOften
+		return ErrTooOften
 	}
 	l.addresses[key] = bucket
 	return nil

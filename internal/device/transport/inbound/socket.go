@@ -15,49 +15,48 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// Why a socket ends by itself.
+// Why a socket ends.
 var (
-	ErrHungUp = errors.New("the device closed the connection")
-	ErrSilent = errors.New("the device does not answer any more")
-	ErrStuck  = errors.New("the device does not read")
+	ErrPeerClosed = errors.New("the device closed the connection")
+	ErrSilent     = errors.New("the device stopped answering")
+	ErrNotReading = errors.New("the device does not read")
 )
 
-// Socket is the connection of a device, and the part of its Link that knows
-// nothing of frames: how long things may take, and how it ends.
+// Socket is the connection of a device and the part of its Link that is independent of
+// framing: timeouts, and how the link ends.
 type Socket struct {
-	transport.Tap
-	conn  net.Conn
-	limit time.Duration
-	leave func()
+	transport.Tracer
+	conn    net.Conn
+	timeout time.Duration
+	release func()
 
-	writing sync.Mutex // held by whoever writes to conn
-	why     atomic.Pointer[error]
+	writing sync.Mutex // held while writing to conn
+	reason  atomic.Pointer[error]
 	once    sync.Once
 }
 
-// kernelBuffer bounds what the kernel holds for a device that floods or does not
-// read.
+// kernelBuffer bounds the kernel's memory for a device that floods or does not read.
 const kernelBuffer = 64 << 10
 
-// NewSocket makes a Socket of conn, which it then owns. Limit bounds one Send, and
-// leave is called when the socket has ended.
-func NewSocket(conn net.Conn, limit time.Duration, leave func()) *Socket {
-	if tcp, ok := conn.(*net.TCPConn); ok { // it works without, only less well
+// NewSocket returns a Socket on conn, which it owns from then on. Timeout bounds one
+// Send. Release is called when the socket has ended.
+func NewSocket(conn net.Conn, timeout time.Duration, release func()) *Socket {
+	if tcp, ok := conn.(*net.TCPConn); ok { // errors are ignored: it is an optimization
 		tcp.SetReadBuffer(kernelBuffer)
 		tcp.SetWriteBuffer(kernelBuffer)
 	}
-	return &Socket{conn: conn, limit: limit, leave: leave}
+	return &Socket{conn: conn, timeout: timeout, release: release}
 }
 
-// During has Read end when ctx does. It is called once for any number of reads;
-// the function that it returns ends that, and waits until it is over.
-func (s *Socket) During(ctx context.Context) (done func()) {
+// InterruptOn makes Read end when ctx ends, for any number of reads until done is
+// called.
+func (s *Socket) InterruptOn(ctx context.Context) (done func()) {
 	if ctx.Done() == nil {
 		return func() {}
 	}
 	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		s.conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed conn, whose I/O ends anyway
+		s.conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed conn, whose I/O has ended
 		close(fired)
 	})
 	return func() {
@@ -67,65 +66,65 @@ func (s *Socket) During(ctx context.Context) (done func()) {
 	}
 }
 
-// Read waits for bytes: until a time, if that is not zero, and until ctx ends. It
-// returns os.ErrDeadlineExceeded and ctx's error then, and the socket stays as it
-// was; after any other error it is broken.
+// Read waits for bytes until a time, if it is not zero, and until ctx ends. After
+// os.ErrDeadlineExceeded or ctx's error the socket stays usable; after any other error
+// it is broken.
 func (s *Socket) Read(ctx context.Context, p []byte, until time.Time) (int, error) {
 	s.conn.SetReadDeadline(until)
 	if err := ctx.Err(); err != nil {
-		return 0, err // its end may have been overwritten just now
+		return 0, err // InterruptOn's deadline may just have been overwritten
 	}
 	n, err := s.conn.Read(p)
 	switch {
 	case n > 0 || err == nil:
 		return n, nil
-	case s.why.Load() != nil:
-		return 0, *s.why.Load()
+	case s.reason.Load() != nil:
+		return 0, *s.reason.Load()
 	case !errors.Is(err, os.ErrDeadlineExceeded):
-		return 0, plain(err)
+		return 0, cleanError(err)
 	case ctx.Err() != nil:
 		return 0, ctx.Err()
 	}
 	return 0, os.ErrDeadlineExceeded
 }
 
-// plain is err without the ports of this one connection.
-func plain(err error) error {
+// cleanError returns err without the ports of this connection.
+func cleanError(err error) error {
 	var op *net.OpError
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
-		return ErrHungUp
+		return ErrPeerClosed
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return ErrStuck
+		return ErrNotReading
 	case errors.As(err, &op):
 		return op.Err
 	}
 	return err
 }
 
-// Send is the Send of a Link: it writes m, which is frame on the wire.
+// Send implements Send of a Link: it writes frame, which is the encoded m.
 func (s *Socket) Send(ctx context.Context, m transport.Message, frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if why := s.why.Load(); why != nil {
-		return fmt.Errorf("%w: %w", transport.ErrUnsent, *why)
+	if reason := s.reason.Load(); reason != nil {
+		return fmt.Errorf("%w: %w", transport.ErrUnsent, *reason)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", transport.ErrUnsent, err)
 	}
-	limit, own := time.Now().Add(s.limit), true
-	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
-		limit, own = d, false
+	deadline, own := time.Now().Add(s.timeout), true
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline, own = d, false
 	}
-	s.Saw(transport.Out, m, "") // before the answer can be seen
-	n, err := s.write(limit, frame)
+	s.Trace(transport.Out, m, "") // before the answer can be traced
+	n, err := s.write(deadline, frame)
 	if err == nil {
 		return nil
 	}
-	err = s.Why(plain(err))
-	s.Note(fmt.Sprintf("of this, %d bytes were sent: %v", n, err))
-	if unsent := n == 0 && !s.ciphered(); unsent {
-		if own && err == ErrStuck {
+	err = s.Reason(cleanError(err))
+	s.Note(fmt.Sprintf("incomplete: %d bytes were sent: %v", n, err))
+	if unsent := n == 0 && !s.encrypted(); unsent {
+		if own && err == ErrNotReading {
 			s.End(err)
 		}
 		return fmt.Errorf("%w: %w", transport.ErrUnsent, err)
@@ -134,67 +133,68 @@ func (s *Socket) Send(ctx context.Context, m transport.Message, frame []byte) er
 	return err
 }
 
-// ciphered tells that how much was written says nothing about how much was sent.
-func (s *Socket) ciphered() bool {
+// encrypted reports that the connection uses TLS. The number of written bytes then does
+// not tell how much was sent.
+func (s *Socket) encrypted() bool {
 	_, yes := s.conn.(*tls.Conn)
 	return yes
 }
 
-// write writes a frame, in a single write. It is called with writing held.
-func (s *Socket) write(limit time.Time, frame []byte) (int, error) {
-	s.conn.SetWriteDeadline(limit) // fails only on a closed conn, and then Write does
+// write writes a frame in a single write. Called with writing held.
+func (s *Socket) write(deadline time.Time, frame []byte) (int, error) {
+	s.conn.SetWriteDeadline(deadline) // fails only on a closed conn, where Write fails, too
 	return s.conn.Write(frame)
 }
 
-// replyTime bounds an answer that keeps whoever receives from receiving.
-const replyTime = time.Second
+// controlTimeout bounds a control frame, which delays the receiver.
+const controlTimeout = time.Second
 
-// Reply writes a short frame that is none of a Message. A device that does not
-// take it does not read, and the socket ends.
-func (s *Socket) Reply(frame []byte) error {
+// WriteControl writes a short frame that is not part of a Message. If the device does
+// not accept it in time, it has stopped reading and the socket ends.
+func (s *Socket) WriteControl(frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	_, err := s.write(time.Now().Add(replyTime), frame)
+	_, err := s.write(time.Now().Add(controlTimeout), frame)
 	if err == nil {
 		return nil
 	}
-	err = s.Why(plain(err))
+	err = s.Reason(cleanError(err))
 	s.End(err)
 	return err
 }
 
-// farewellTime bounds what need not arrive.
-const farewellTime = 20 * time.Millisecond
+// finalTimeout bounds a frame that need not arrive.
+const finalTimeout = 20 * time.Millisecond
 
-// Farewell writes a frame, if the socket has not ended and that is done at once.
-func (s *Socket) Farewell(frame []byte) {
-	if s.why.Load() == nil && s.writing.TryLock() {
+// WriteFinal tries to write a last frame. It gives up at once if that would block.
+func (s *Socket) WriteFinal(frame []byte) {
+	if s.reason.Load() == nil && s.writing.TryLock() {
 		defer s.writing.Unlock()
-		s.write(time.Now().Add(farewellTime), frame)
+		s.write(time.Now().Add(finalTimeout), frame)
 	}
 }
 
-// Why is why the socket has ended, or err if it has not.
-func (s *Socket) Why(err error) error {
-	if why := s.why.Load(); why != nil {
-		return *why
+// Reason returns why the socket has ended, or err if it has not.
+func (s *Socket) Reason(err error) error {
+	if reason := s.reason.Load(); reason != nil {
+		return *reason
 	}
 	return err
 }
 
-// End ends the socket. The first reason counts, and whoever comes second waits.
-func (s *Socket) End(why error) {
+// End closes the socket. The first reason counts. A second call waits for the first.
+func (s *Socket) End(reason error) {
 	s.once.Do(func() {
-		s.why.Store(&why)
-		if tcp, ok := s.conn.(*net.TCPConn); ok && (why == ErrStuck || why == ErrSilent) {
-			tcp.SetLinger(0) // the kernel need not try to send what is left
+		s.reason.Store(&reason)
+		if tcp, ok := s.conn.(*net.TCPConn); ok && (reason == ErrNotReading || reason == ErrSilent) {
+			tcp.SetLinger(0) // discard unsent data
 		}
 		s.conn.Close()
-		s.leave()
+		s.release()
 	})
 }
 
-// Close is the Close of a Link.
+// Close implements Close of a Link.
 func (s *Socket) Close() error {
 	s.End(transport.ErrClosed)
 	return nil

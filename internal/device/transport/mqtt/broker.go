@@ -18,133 +18,132 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 )
 
-// broker speaks MQTT with the devices. Of mochi's server, what understands packets
-// and answers them is used. What would listen, publish and store is not: it would
-// be two goroutines a device, and 28 KB instead of 8.
+// broker speaks MQTT with the devices. It uses the packet handling of mochi's server.
+// It does not use its listeners, publishing and storage: they would cost two goroutines
+// per device, and 28 KB instead of 8.
 type broker struct {
 	mochi.HookBase
 	server *mochi.Server
 }
 
-// What one device may take of the gateway.
+// The limits of one device.
 const (
-	// maxConnect is the length of the longest CONNECT that is looked at.
+	// maxConnect is the length of the longest CONNECT packet.
 	maxConnect = 4 << 10
-	// maxUnfinished is how many messages it may publish with QoS 2 before it
-	// has finished one.
+	// maxUnfinished is the number of QoS 2 messages in flight.
 	maxUnfinished = 16
 )
 
 func newBroker(cfg Config) *broker {
 	can := mochi.NewDefaultServerCapabilities()
-	can.MaximumPacketSize = uint32(cfg.Packet)
-	can.MaximumClientWritesPending = 1 // nothing goes that way
+	can.MaximumPacketSize = uint32(cfg.MaxPacket)
+	can.MaximumClientWritesPending = 1 // not used
 	can.MaximumSessionExpiryInterval = 0
 	can.ReceiveMaximum = maxUnfinished
 	can.MaximumInflight = maxUnfinished
 	can.TopicAliasMaximum = 0
 	can.SharedSubAvailable = 0
-	can.Compatibilities.NoInheritedPropertiesOnAck = true // what is unfinished is kept, and they may be long
+	can.Compatibilities.NoInheritedPropertiesOnAck = true // unfinished messages are kept, and properties may be long
 	b := &broker{server: mochi.New(&mochi.Options{
-		Capabilities: can, ClientNetReadBufferSize: 1, // packets are whole before they are read
-		Logger: slog.New(slog.DiscardHandler), // what matters is said by us
+		Capabilities: can, ClientNetReadBufferSize: 1, // packets are complete before they are read
+		Logger: slog.New(slog.DiscardHandler), // the gateway logs what matters
 	})}
 	if err := b.server.AddHook(b, nil); err != nil {
-		panic(err) // it fails only if Init does
+		panic(err) // fails only if Init does
 	}
 	return b
 }
 
-// connect makes a link of a connection whose device has said nothing yet.
-func (b *broker) connect(conn net.Conn, limit time.Duration, packet int, leave func()) *link {
-	l := &link{broker: b, framer: framer{limit: packet}}
-	l.client = b.server.NewClient(&socket{Conn: conn, link: l}, Medium, "", false)
-	l.Socket = inbound.NewSocket(conn, limit, func() {
+// newLink returns a link on a connection before its CONNECT.
+func (b *broker) newLink(conn net.Conn, timeout time.Duration, maxPacket int, release func()) *link {
+	l := &link{broker: b, framer: framer{limit: maxPacket}}
+	l.client = b.server.NewClient(&socket{Conn: conn, link: l}, Name, "", false)
+	l.Socket = inbound.NewSocket(conn, timeout, func() {
 		l.client.Stop(nil)
-		leave()
+		release()
 	})
 	return l
 }
 
-// serve takes in one device, up to where it waits to be opened. The error is why
-// it was not taken.
-func (c *Connector) serve(ctx context.Context, conn net.Conn, host netip.Addr, place *inbound.Place) (address string, err error) {
-	l := c.broker.connect(conn, c.cfg.Send, maxConnect, place.Leave)
+// serve accepts one device, until it waits to be opened. It returns why the device was
+// refused.
+func (c *Connector) serve(ctx context.Context, conn net.Conn, host netip.Addr, entry *inbound.Conn) (address string, err error) {
+	l := c.broker.newLink(conn, c.cfg.Send, maxConnect, entry.Release)
 	defer func() {
-		if r := recover(); r != nil { // it costs the device that has found it, and nobody else
-			err = fmt.Errorf("the gateway failed at it: %v", r)
-			c.log.Error("a device made the broker panic\n"+string(debug.Stack()), "device", l.address, "err", err)
+		if r := recover(); r != nil { // a bug in the broker must end this connection only
+			err = fmt.Errorf("internal error: %v", r)
+			c.log.Error("the broker panicked on a packet\n"+string(debug.Stack()), "device", l.address, "err", err)
 		}
 		if err != nil {
 			l.End(err)
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { l.End(inbound.ErrShut) })
+	stop := context.AfterFunc(ctx, func() { l.End(inbound.ErrClosed) })
 	defer stop()
-	hello, err := c.hear(ctx, l)
+	connect, err := c.readConnect(ctx, l)
 	if err != nil {
 		return "", err
 	}
-	if code, err := c.admit(ctx, l, hello, host, place); err != nil {
-		c.broker.server.SendConnack(l.client, code, false, nil) // it may be gone; it is refused anyway
+	if code, err := c.authenticate(ctx, l, connect, host, entry); err != nil {
+		c.broker.server.SendConnack(l.client, code, false, nil) // best effort: the device is refused anyway
 		return l.address, err
 	}
-	c.broker.begin(l, hello)
+	c.broker.resetSession(l, connect)
 	if err := c.broker.server.SendConnack(l.client, packets.CodeSuccess, false, nil); err != nil {
 		return l.address, err
 	}
-	l.framer.limit = c.cfg.Packet
-	tune(conn)
-	return l.address, place.Seat(l, l.End)
+	l.framer.limit = c.cfg.MaxPacket
+	setKeepAlive(conn)
+	return l.address, entry.Register(l, l.End)
 }
 
-// hear waits for the device to say who it is.
-func (c *Connector) hear(ctx context.Context, l *link) (packets.Packet, error) {
-	l.due = time.Now().Add(c.cfg.Connect)
+// readConnect waits for the CONNECT of the device.
+func (c *Connector) readConnect(ctx context.Context, l *link) (packets.Packet, error) {
+	l.deadline = time.Now().Add(c.cfg.Connect)
 	packet, err := l.packet(ctx)
 	if err != nil {
-		return packets.Packet{}, fmt.Errorf("it does not connect: %w", err)
+		return packets.Packet{}, fmt.Errorf("no valid CONNECT: %w", err)
 	}
-	hello, err := decode(l, packet)
-	if err == nil && hello.FixedHeader.Type != packets.Connect {
-		err = errors.New("it began with something else")
+	connect, err := decode(l, packet)
+	if err == nil && connect.FixedHeader.Type != packets.Connect {
+		err = errors.New("the first packet is of another type")
 	}
 	if err != nil {
-		return packets.Packet{}, fmt.Errorf("it does not connect: %w", err)
+		return packets.Packet{}, fmt.Errorf("no valid CONNECT: %w", err)
 	}
-	l.client.ParseConnect(Medium, hello)
-	if code := hello.ConnectValidate(); code != packets.CodeSuccess {
-		c.broker.server.SendConnack(l.client, code, false, nil) // it may be gone; it is refused anyway
-		return packets.Packet{}, fmt.Errorf("it does not connect: %s", code.Reason)
+	l.client.ParseConnect(Name, connect)
+	if code := connect.ConnectValidate(); code != packets.CodeSuccess {
+		c.broker.server.SendConnack(l.client, code, false, nil) // best effort: the device is refused anyway
+		return packets.Packet{}, fmt.Errorf("no valid CONNECT: %s", code.Reason)
 	}
-	return hello, nil
+	return connect, nil
 }
 
-// checkTime bounds a check of a credential.
-const checkTime = 5 * time.Second
+// checkTimeout bounds the check of a credential.
+const checkTimeout = 5 * time.Second
 
-// admit asks whether a device may come in, and tells with what it is answered if
-// not.
-func (c *Connector) admit(ctx context.Context, l *link, hello packets.Packet, host netip.Addr, place *inbound.Place) (packets.Code, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
+// authenticate checks the credential of a device and identifies it to the registry. If
+// the device is refused, it returns the code of the answer.
+func (c *Connector) authenticate(ctx context.Context, l *link, connect packets.Packet, host netip.Addr, entry *inbound.Conn) (packets.Code, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	l.clientID = strings.Clone(hello.Connect.ClientIdentifier)
-	l.address = addressIn(l.clientID)
-	at, name, adopted, err := c.creds.Check(ctx, host, l.address, l.clientID, string(hello.Connect.Username), string(hello.Connect.Password))
+	l.clientID = strings.Clone(connect.Connect.ClientIdentifier)
+	l.address = addressOf(l.clientID)
+	at, name, adopted, err := c.creds.Check(ctx, host, l.address, l.clientID, string(connect.Connect.Username), string(connect.Connect.Password))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return packets.ErrServerUnavailable, fmt.Errorf("the gateway could not check the credential in time: %w", err)
 	case err != nil:
 		return packets.ErrBadUsernameOrPassword, err
 	case l.address == "" && at == "":
-		return packets.ErrClientIdentifierNotValid, errors.New("neither its client id nor its credential tells which device it is")
+		return packets.ErrClientIdentifierNotValid, errors.New("neither the client ID nor the credential identifies the device")
 	case l.address == "":
 		l.address = at
 	}
 	l.topic = topicOf(c.cfg.Topic, l.address)
-	err = place.Claim(inbound.Guest{Address: l.address, Name: name, Adopted: adopted})
+	err = entry.Identify(inbound.Peer{Address: l.address, Name: name, Adopted: adopted})
 	switch {
-	case errors.Is(err, inbound.ErrTaken):
+	case errors.Is(err, inbound.ErrAddressTaken):
 		return packets.ErrBadUsernameOrPassword, err
 	case err != nil:
 		return packets.ErrServerUnavailable, err
@@ -152,23 +151,23 @@ func (c *Connector) admit(ctx context.Context, l *link, hello packets.Packet, ho
 	return packets.CodeSuccess, nil
 }
 
-// begin makes what the broker knows about a device fit: nothing is kept for it, or
-// of it, and nothing is done for it once it is gone.
-func (b *broker) begin(l *link, hello packets.Packet) {
+// resetSession removes the session state that a device asked for: nothing is stored for
+// it, and no will is published when it disconnects.
+func (b *broker) resetSession(l *link, connect packets.Packet) {
 	cl := l.client
 	cl.Properties.Clean = true
 	cl.Properties.Will = mochi.Will{}
 	cl.Properties.Username = nil
 	cl.Properties.Props.SessionExpiryInterval = 0
 	cl.Properties.Props.User = nil
-	l.due, l.keepalive = time.Time{}, time.Duration(hello.Connect.Keepalive)*time.Second
+	l.deadline, l.keepalive = time.Time{}, time.Duration(connect.Connect.Keepalive)*time.Second
 }
 
-// decode has the broker read a packet that is whole.
+// decode decodes a complete packet.
 func decode(l *link, packet []byte) (packets.Packet, error) {
 	from := l.client.Net.Conn.(*socket)
-	from.whole = packet
-	defer func() { from.whole = nil }() // not even its end is kept
+	from.packet = packet
+	defer func() { from.packet = nil }() // do not keep the packet in memory
 	var head packets.FixedHeader
 	if err := l.client.ReadFixedHeader(&head); err != nil {
 		return packets.Packet{}, err
@@ -176,11 +175,11 @@ func decode(l *link, packet []byte) (packets.Packet, error) {
 	return l.client.ReadPacket(&head)
 }
 
-// handle has a packet answered. The error is why the link ends.
+// handle answers a packet. It returns why the link ends.
 func (b *broker) handle(l *link, packet []byte) error {
 	pk, err := decode(l, packet)
 	if err != nil {
-		return refuse(err)
+		return protocolError(err)
 	}
 	switch pk.FixedHeader.Type {
 	case packets.Subscribe:
@@ -192,32 +191,31 @@ func (b *broker) handle(l *link, packet []byte) error {
 	}
 	var code packets.Code
 	if errors.As(err, &code) && pk.ProtocolVersion == 5 && code.Code >= packets.ErrUnspecifiedError.Code {
-		b.server.DisconnectClient(l.client, code) // and says why
+		b.server.DisconnectClient(l.client, code) // sends the reason
 	}
 	switch {
 	case err == nil && l.client.Closed():
-		return inbound.ErrHungUp
-	case err == nil && pk.FixedHeader.Type == packets.Publish && l.said == nil:
-		l.Note(fmt.Sprintf("dropped: a message on the topic %.100q, which is none or was sent twice", pk.TopicName))
+		return inbound.ErrPeerClosed
+	case err == nil && pk.FixedHeader.Type == packets.Publish && l.published == nil:
+		l.Note(fmt.Sprintf("dropped: message with invalid topic %.100q, or a duplicate", pk.TopicName))
 	}
-	return refuse(err)
+	return protocolError(err)
 }
 
-// refuse says that a device does not do as it should, unless the link has ended
-// for another reason, which counts then.
-func refuse(err error) error {
+// protocolError wraps an error of the broker.
+func protocolError(err error) error {
 	var code packets.Code
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &code):
-		return fmt.Errorf("the device does not keep to the protocol: %s", code.Reason)
+		return fmt.Errorf("the device violates the MQTT protocol: %s", code.Reason)
 	}
-	return fmt.Errorf("the device does not keep to the protocol: %w", err)
+	return fmt.Errorf("the device violates the MQTT protocol: %w", err)
 }
 
-// subscribe grants whatever a device asks for, since there are programs that want
-// it, and remembers nothing: what is sent to it comes anyway, and else nothing does.
+// subscribe grants every filter, because some programs require it, and stores nothing:
+// a device gets the messages to it with and without a subscription, and no others.
 func (b *broker) subscribe(l *link, pk packets.Packet) error {
 	if code := pk.SubscribeValidate(); code != packets.CodeSuccess {
 		return code
@@ -242,29 +240,27 @@ func (b *broker) unsubscribe(l *link, pk packets.Packet) error {
 	})
 }
 
-// The hooks of the server follow.
-
 // ID implements mochi.Hook.
-func (b *broker) ID() string { return Medium }
+func (b *broker) ID() string { return Name }
 
 // Provides implements mochi.Hook.
 func (b *broker) Provides(hook byte) bool {
 	return bytes.IndexByte([]byte{mochi.OnACLCheck, mochi.OnPublish}, hook) >= 0
 }
 
-// OnACLCheck lets a device publish to whatever topic it likes.
+// OnACLCheck implements mochi.Hook. It lets a device publish to any topic.
 func (b *broker) OnACLCheck(_ *mochi.Client, _ string, write bool) bool { return write }
 
-// OnPublish takes what a device says. It goes to its link, and nowhere else.
+// OnPublish implements mochi.Hook. It passes a message to the link and nowhere else.
 func (b *broker) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
-	said := pk.Payload
-	cl.Net.Conn.(*socket).link.said = &said
+	payload := pk.Payload
+	cl.Net.Conn.(*socket).link.published = &payload
 	return pk, packets.CodeSuccessIgnore
 }
 
-// tune has the kernel find a device that lost power: the keep-alive of MQTT may be
-// long, or none. It works without, only less well.
-func tune(conn net.Conn) {
+// setKeepAlive makes the kernel detect a device that lost power: the keep-alive of MQTT
+// may be long or disabled.
+func setKeepAlive(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4})
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// addressIn is the MAC that a client id tells: GID_board@@@98_a3_16_f9_d9_34@@@uuid,
-// or the same without the last part. It is empty if the client id is another.
-func addressIn(clientID string) string {
+// addressOf returns the MAC in a client ID such as GID_board@@@98_a3_16_f9_d9_34@@@uuid,
+// where the last part may be missing. It returns an empty string for any other.
+func addressOf(clientID string) string {
 	parts := strings.Split(clientID, "@@@")
 	if len(parts) != 2 && len(parts) != 3 {
 		return ""
@@ -21,13 +21,13 @@ func addressIn(clientID string) string {
 	return address
 }
 
-// topicOf is the topic of what is sent to a device.
+// topicOf returns the topic of messages to a device.
 func topicOf(prefix, address string) string {
 	return prefix + strings.Map(func(r rune) rune {
 		switch r {
 		case ':':
 			return '_'
-		case '+', '#', 0: // not in a topic
+		case '+', '#', 0: // not allowed in a topic
 			return '-'
 		}
 		return r
@@ -36,7 +36,7 @@ func topicOf(prefix, address string) string {
 
 func checkTopic(prefix string) error {
 	if prefix == "" || strings.ContainsAny(prefix, "+#\x00") || len(prefix) > 256 {
-		return errors.New("topic: want the beginning of a topic, such as devices/p2p/")
+		return errors.New("topic: must be a topic prefix such as devices/p2p/")
 	}
 	return nil
 }

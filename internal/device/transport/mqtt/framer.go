@@ -5,43 +5,43 @@ import (
 	"slices"
 )
 
-// framer takes the bytes of a device apart into packets. It holds no more than one
-// packet, of no more than the limit; the broker decodes what is whole.
+// framer splits the bytes of a device into packets. It holds at most one packet, up to
+// the limit.
 type framer struct {
-	limit  int
-	head   [5]byte
-	have   int    // bytes of head
-	packet []byte // the packet at hand, with its head
-	left   int    // bytes of it that have not come
-	over   bool   // it is too long, and dropped
+	limit     int
+	head      [5]byte
+	headLen   int    // bytes in head
+	packet    []byte // the current packet with its head
+	remaining int    // bytes of the packet that are missing
+	oversized bool   // the packet is too long and dropped
 }
 
 var (
-	errLength  = errors.New("the length of a packet is none")
-	errTooLong = errors.New("a packet is too long")
+	errLength  = errors.New("invalid packet length")
+	errTooLong = errors.New("packet too long")
 )
 
-// publish is the type of a packet that carries a message.
+// publish is the type of a PUBLISH packet, which carries a message.
 const publish = 3
 
-// next takes p until a packet is whole, and tells how much of it was used. If none
-// is, all of it was. A message that is too long is told of at once, since its end
-// may never come; any other packet that is too long is an error. After one, the
-// rest has no meaning.
+// next consumes p up to the end of a packet and returns how many bytes it used. If no
+// packet is complete, it used all of p. It reports a message that is too long as
+// dropped at once, because its end may never come. Any other packet that is too long is
+// an error. After an error the framer must not be used again.
 func (f *framer) next(p []byte) (used int, packet []byte, dropped bool, err error) {
 	for {
-		if f.left == 0 && f.packet == nil {
+		if f.remaining == 0 && f.packet == nil {
 			n, whole, err := f.takeHead(p[used:])
 			used += n
 			if err != nil || !whole {
 				return used, nil, false, err
 			}
-			if f.over {
+			if f.oversized {
 				return used, nil, true, nil
 			}
 		}
 		used += f.take(p[used:])
-		if f.left > 0 {
+		if f.remaining > 0 {
 			return used, nil, false, nil
 		}
 		if packet, f.packet = f.packet, nil; packet != nil {
@@ -50,33 +50,33 @@ func (f *framer) next(p []byte) (used int, packet []byte, dropped bool, err erro
 	}
 }
 
-// takeHead collects the type and the length of a packet.
+// takeHead collects the fixed header: the type and the length of a packet.
 func (f *framer) takeHead(p []byte) (used int, whole bool, err error) {
-	for f.have < 2 || f.head[f.have-1]&0x80 != 0 {
-		if f.have == len(f.head) {
+	for f.headLen < 2 || f.head[f.headLen-1]&0x80 != 0 {
+		if f.headLen == len(f.head) {
 			return used, false, errLength
 		}
 		if used == len(p) {
 			return used, false, nil
 		}
-		f.head[f.have] = p[used]
-		f.have++
+		f.head[f.headLen] = p[used]
+		f.headLen++
 		used++
 	}
-	head := f.head[:f.have]
-	f.have, f.left = 0, length(head)
-	if f.over = len(head)+f.left > f.limit; !f.over {
-		f.packet = append(make([]byte, 0, len(head)+min(f.left, firstPiece)), head...)
+	head := f.head[:f.headLen]
+	f.headLen, f.remaining = 0, length(head)
+	if f.oversized = len(head)+f.remaining > f.limit; !f.oversized {
+		f.packet = append(make([]byte, 0, len(head)+min(f.remaining, initialCapacity)), head...)
 	} else if head[0]>>4 != publish {
 		return used, false, errTooLong
 	}
 	return used, true, nil
 }
 
-// firstPiece is how much memory the head alone of a packet can ask for.
-const firstPiece = 4 << 10
+// initialCapacity bounds the memory that a fixed header alone can allocate.
+const initialCapacity = 4 << 10
 
-// length is what a whole head says.
+// length returns the length in a complete fixed header.
 func length(head []byte) (n int) {
 	for _, b := range slices.Backward(head[1:]) {
 		n = n<<7 | int(b&0x7f)
@@ -84,27 +84,27 @@ func length(head []byte) (n int) {
 	return n
 }
 
-// take takes bytes of the packet at hand, and drops those that nobody needs.
+// take consumes bytes of the current packet, and drops those of an oversized one.
 func (f *framer) take(p []byte) (used int) {
-	p = p[:min(len(p), f.left)]
-	if !f.over {
+	p = p[:min(len(p), f.remaining)]
+	if !f.oversized {
 		f.packet = append(f.packet, p...)
 	}
-	f.left -= len(p)
+	f.remaining -= len(p)
 	return len(p)
 }
 
-// room is where bytes of the packet at hand can be read to, for came.
-func (f *framer) room() []byte {
+// space returns a buffer to read bytes of the current packet into, for advance.
+func (f *framer) space() []byte {
 	if f.packet == nil {
 		return nil
 	}
-	f.packet = slices.Grow(f.packet, min(f.left, firstPiece))
-	return f.packet[len(f.packet):min(cap(f.packet), len(f.packet)+f.left)]
+	f.packet = slices.Grow(f.packet, min(f.remaining, initialCapacity))
+	return f.packet[len(f.packet):min(cap(f.packet), len(f.packet)+f.remaining)]
 }
 
-// came tells how many bytes were read to room.
-func (f *framer) came(n int) {
+// advance adds n bytes that were read into space.
+func (f *framer) advance(n int) {
 	f.packet = f.packet[:len(f.packet)+n]
-	f.left -= n
+	f.remaining -= n
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// FuzzClientID: whatever a client id is, the address in it is a MAC or none, and
-// its topic has no wildcard.
+// FuzzClientID: the address in a client ID is a MAC or empty, and the topic has no
+// wildcard.
 func FuzzClientID(f *testing.F) {
 	f.Add("GID_test@@@98_a3_16_f9_d9_34@@@7b94d69a")
 	f.Add("GID_test@@@98:A3:16:f9:d9:34")
@@ -28,7 +28,7 @@ func FuzzClientID(f *testing.F) {
 		if topic := topicOf("devices/p2p/", id); strings.ContainsAny(topic, "+#\x00:") {
 			t.Errorf("topic %q", topic)
 		}
-		address := addressIn(id)
+		address := addressOf(id)
 		if address == "" {
 			return
 		}
@@ -38,7 +38,7 @@ func FuzzClientID(f *testing.F) {
 	})
 }
 
-// FuzzFramer: what is found does not depend on how the bytes come, and is bounded.
+// FuzzFramer: the packets do not depend on how the bytes are split, and are bounded.
 func FuzzFramer(f *testing.F) {
 	f.Add(slices.Concat(connectPacket(4), publishPacket, []byte{0xc0, 0}, publishPacket), 3)
 	f.Add([]byte{0x30, 0xff, 0x7f, 1, 2, 3}, 1)
@@ -52,15 +52,15 @@ func FuzzFramer(f *testing.F) {
 	})
 }
 
-// frameAll takes apart bytes that come in pieces. A message that was dropped is
-// found as nil.
+// frameAll splits bytes that come in pieces of a size into packets. A dropped message is
+// nil.
 func frameAll(t *testing.T, p []byte, size int) (found [][]byte, err error) {
 	const limit = 128
 	f := &framer{limit: limit}
 	for len(p) > 0 {
-		if room := f.room(); len(room) > size {
-			n := copy(room[:size], p)
-			f.came(n)
+		if space := f.space(); len(space) > size {
+			n := copy(space[:size], p)
+			f.advance(n)
 			p = p[n:]
 			continue
 		}
@@ -81,7 +81,7 @@ func frameAll(t *testing.T, p []byte, size int) (found [][]byte, err error) {
 			found = append(found, packet)
 		}
 		if len(piece) > 0 || len(f.packet) > limit {
-			t.Fatalf("%d bytes were not looked at, %d are held", len(piece), len(f.packet))
+			t.Fatalf("%d bytes were not used, the framer holds %d", len(piece), len(f.packet))
 		}
 	}
 	return found, nil
@@ -99,46 +99,45 @@ func connectPacket(version byte) []byte {
 	return out.Bytes()
 }
 
-// tape is a connection that has all its bytes already.
-type tape struct {
+// replay is a connection with recorded input.
+type replay struct {
 	net.Conn
 	r *bytes.Reader
 }
 
-func (c *tape) Read(p []byte) (int, error)       { return c.r.Read(p) }
-func (c *tape) Write(p []byte) (int, error)      { return len(p), nil }
-func (c *tape) Close() error                     { return nil }
-func (c *tape) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (c *tape) SetReadDeadline(time.Time) error  { return nil }
-func (c *tape) SetWriteDeadline(time.Time) error { return nil }
+func (c *replay) Read(p []byte) (int, error)       { return c.r.Read(p) }
+func (c *replay) Write(p []byte) (int, error)      { return len(p), nil }
+func (c *replay) Close() error                     { return nil }
+func (c *replay) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (c *replay) SetReadDeadline(time.Time) error  { return nil }
+func (c *replay) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzPackets: whatever a device says, the broker does not panic, ends with the
-// device, and keeps nothing of it.
+// FuzzPackets: no input makes the broker panic, hang, or keep state of the device.
 func FuzzPackets(f *testing.F) {
 	subscribe := []byte{0x82, 6, 0, 9, 0, 1, '#', 0}
 	f.Add(slices.Concat(connectPacket(4), publishPacket, subscribe, []byte{0xc0, 0}, publishPacket, []byte{0xe0, 0}))
 	f.Add(slices.Concat(connectPacket(5), []byte{0x32, 7, 0, 1, 't', 0, 7, 0, 'x'}, []byte{0x34, 7, 0, 1, 't', 0, 8, 0, 'x', 0x62, 2, 0, 8}))
 	f.Add(slices.Concat(connectPacket(4), connectPacket(4)))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		c := New(DefaultConfig(), nil, anybody{}, slog.New(slog.DiscardHandler))
-		place, err := c.lobby.Enter(netip.Addr{})
+		c := New(DefaultConfig(), nil, acceptAll{}, slog.New(slog.DiscardHandler))
+		entry, err := c.registry.Accept(netip.Addr{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := c.broker.connect(&tape{r: bytes.NewReader(p)}, time.Second, maxConnect, place.Leave)
+		l := c.broker.newLink(&replay{r: bytes.NewReader(p)}, time.Second, maxConnect, entry.Release)
 		defer l.Close()
-		hello, err := c.hear(t.Context(), l)
+		connect, err := c.readConnect(t.Context(), l)
 		if err != nil {
 			return
 		}
-		if _, err := c.admit(t.Context(), l, hello, netip.Addr{}, place); err != nil {
+		if _, err := c.authenticate(t.Context(), l, connect, netip.Addr{}, entry); err != nil {
 			return
 		}
-		c.broker.begin(l, hello)
+		c.broker.resetSession(l, connect)
 		for {
 			m, err := l.Recv(context.Background())
 			if len(m.Data) > len(p) {
-				t.Errorf("%d bytes were made of %d", len(m.Data), len(p))
+				t.Errorf("got %d bytes from %d", len(m.Data), len(p))
 			}
 			if err != nil && !errors.Is(err, transport.ErrTooLong) {
 				break
@@ -146,7 +145,7 @@ func FuzzPackets(f *testing.F) {
 		}
 		server := c.broker.server
 		if n := server.Clients.Len() + server.Topics.Retained.Len() + len(server.Topics.Subscribers("t").Subscriptions); n != 0 {
-			t.Errorf("%d things are left of it", n)
+			t.Errorf("the broker keeps %d entries of the device", n)
 		}
 		if n := l.client.State.Inflight.Len(); n > maxUnfinished {
 			t.Errorf("%d messages are unfinished", n)

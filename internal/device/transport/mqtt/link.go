@@ -16,87 +16,87 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 )
 
-// link is a device that has dialled in. Whoever calls Recv reads its packets, and
-// has the broker answer them.
+// link is the Link to a connected device. Recv reads its packets and lets the broker
+// answer them.
 type link struct {
 	*inbound.Socket
 	broker *broker
-	client *mochi.Client // what the broker knows about the connection
+	client *mochi.Client // the broker's state of the connection
 
-	// What follows is known once the device has said it.
+	// The following fields are set by the CONNECT.
 
 	address   string
 	clientID  string
 	topic     string
 	keepalive time.Duration
 
-	// What follows is of whoever reads.
+	// The following fields belong to the reader.
 
-	framer  framer
-	buffer  [256]byte // what was read
-	pending []byte    // what of it is not taken apart
-	due     time.Time // when the device is given up; zero if never
-	said    *[]byte   // what it has just published
-	broken  error     // why nothing can be received any more
+	framer    framer
+	buffer    [256]byte // small reads
+	pending   []byte    // bytes that are read and not framed
+	deadline  time.Time // when a silent device is given up; zero if never
+	published *[]byte   // the message of the current packet
+	err       error     // why nothing can be received anymore
 }
 
-// Info implements wire.Link.
-func (l *link) Info() transport.Info { return transport.Info{Transport: Medium, Address: l.address} }
+// Info implements transport.Link.
+func (l *link) Info() transport.Info { return transport.Info{Transport: Name, Address: l.address} }
 
-// ClientID is the client id that the device connected with.
+// ClientID returns the client ID of the device.
 func (l *link) ClientID() string { return l.clientID }
 
-// Recv implements wire.Link.
+// Recv implements transport.Link.
 func (l *link) Recv(ctx context.Context) (transport.Message, error) {
-	defer l.During(ctx)()
-	l.listen()
-	for l.broken == nil {
+	defer l.InterruptOn(ctx)()
+	l.resetDeadline()
+	for l.err == nil {
 		packet, err := l.packet(ctx)
 		switch {
 		case err == nil:
-			l.broken = l.broker.handle(l, packet)
+			l.err = l.broker.handle(l, packet)
 		case errors.Is(err, transport.ErrTooLong):
-			l.Note(fmt.Sprintf("dropped: %v: more than %d bytes", err, l.framer.limit))
+			l.Note(fmt.Sprintf("dropped: %v: limit is %d bytes", err, l.framer.limit))
 			return transport.Message{}, err
 		case err == ctx.Err():
-			return transport.Message{}, l.Why(err)
+			return transport.Message{}, l.Reason(err)
 		default:
-			l.broken = err
+			l.err = err
 		}
-		if l.said != nil {
-			m := transport.Message{Data: *l.said}
-			l.said = nil
-			l.Saw(transport.In, m, "")
+		if l.published != nil {
+			m := transport.Message{Data: *l.published}
+			l.published = nil
+			l.Trace(transport.In, m, "")
 			return m, nil
 		}
 	}
-	return transport.Message{}, l.Why(l.broken)
+	return transport.Message{}, l.Reason(l.err)
 }
 
-// listen gives the device its time if nobody has listened for a while.
-func (l *link) listen() {
-	if now := time.Now(); l.keepalive > 0 && l.due.Before(now) {
-		l.due = now.Add(l.patience())
+// resetDeadline restarts the keep-alive time if Recv was not called for a while.
+func (l *link) resetDeadline() {
+	if now := time.Now(); l.keepalive > 0 && l.deadline.Before(now) {
+		l.deadline = now.Add(l.maxSilence())
 	}
 }
 
-// patience is how long the device may say nothing: as long as it has promised,
-// and half of that.
-func (l *link) patience() time.Duration { return l.keepalive * 3 / 2 }
+// maxSilence returns how long the device may be silent: 1.5 times its keep-alive, as
+// MQTT demands.
+func (l *link) maxSilence() time.Duration { return l.keepalive * 3 / 2 }
 
-// packet waits for the next packet, or for a message that is too long.
+// packet returns the next packet, or ErrTooLong for a message that is too long.
 func (l *link) packet(ctx context.Context) ([]byte, error) {
 	for {
 		used, packet, dropped, err := l.framer.next(l.pending)
 		l.pending = l.pending[used:]
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("the device does not keep to the protocol: %w", err)
+			return nil, fmt.Errorf("the device violates the MQTT protocol: %w", err)
 		case dropped:
 			return nil, transport.ErrTooLong
 		case packet != nil:
 			if l.keepalive > 0 {
-				l.due = time.Now().Add(l.patience())
+				l.deadline = time.Now().Add(l.maxSilence())
 			}
 			return packet, nil
 		}
@@ -106,15 +106,15 @@ func (l *link) packet(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// read waits for more bytes. Those of a long packet go where they belong at once.
+// read waits for more bytes. Those of a long packet are read directly into it.
 func (l *link) read(ctx context.Context) (err error) {
 	l.pending = nil
 	n := 0
-	if room := l.framer.room(); len(room) > len(l.buffer) {
-		n, err = l.Read(ctx, room, l.due)
-		l.framer.came(n)
+	if space := l.framer.space(); len(space) > len(l.buffer) {
+		n, err = l.Read(ctx, space, l.deadline)
+		l.framer.advance(n)
 	} else {
-		n, err = l.Read(ctx, l.buffer[:], l.due)
+		n, err = l.Read(ctx, l.buffer[:], l.deadline)
 		l.pending = l.buffer[:n]
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -124,10 +124,10 @@ func (l *link) read(ctx context.Context) (err error) {
 	return err
 }
 
-// Send implements wire.Link. The device need not have subscribed to anything.
+// Send implements transport.Link. The device needs no subscription.
 func (l *link) Send(ctx context.Context, m transport.Message) error {
 	if m.Channel != "" {
-		return fmt.Errorf("%w: there is no channel %q on MQTT", transport.ErrUnsent, m.Channel)
+		return fmt.Errorf("%w: unknown MQTT channel %q", transport.ErrUnsent, m.Channel)
 	}
 	packet, err := l.encode(m.Data)
 	if err != nil {
@@ -136,7 +136,7 @@ func (l *link) Send(ctx context.Context, m transport.Message) error {
 	return l.Socket.Send(ctx, m, packet)
 }
 
-// encode makes a PUBLISH of data, which nobody confirms.
+// encode returns data as a PUBLISH with QoS 0.
 func (l *link) encode(data []byte) ([]byte, error) {
 	packet := packets.Packet{
 		ProtocolVersion: l.client.Properties.ProtocolVersion, FixedHeader: packets.FixedHeader{Type: packets.Publish},
@@ -147,36 +147,36 @@ func (l *link) encode(data []byte) ([]byte, error) {
 	if err := packet.PublishEncode(&out); err != nil {
 		return nil, err
 	}
-	if most := l.client.Properties.Props.MaximumPacketSize; most > 0 && out.Len() > int(most) {
-		return nil, fmt.Errorf("the device takes no more than %d bytes", most)
+	if limit := l.client.Properties.Props.MaximumPacketSize; limit > 0 && out.Len() > int(limit) {
+		return nil, fmt.Errorf("packet too long: limit of the device is %d bytes", limit)
 	}
 	return out.Bytes(), nil
 }
 
-// socket is the connection as the broker sees it: it reads the packet that is
-// whole, and answers. Everything else is done by the link.
+// socket is the connection as the broker sees it: it reads one complete packet and
+// writes answers. The link does everything else.
 type socket struct {
 	net.Conn
-	link  *link
-	whole []byte
+	link   *link
+	packet []byte
 }
 
 // Read implements net.Conn.
 func (s *socket) Read(p []byte) (int, error) {
-	if len(s.whole) == 0 {
+	if len(s.packet) == 0 {
 		return 0, errShort
 	}
-	n := copy(p, s.whole)
-	s.whole = s.whole[n:]
+	n := copy(p, s.packet)
+	s.packet = s.packet[n:]
 	return n, nil
 }
 
-// errShort is why the broker cannot read on: the packet said that it is longer.
-var errShort = errors.New("a packet is shorter than it says")
+// errShort means that the broker wants more bytes than the packet has.
+var errShort = errors.New("packet is shorter than its fields")
 
 // Write implements net.Conn.
 func (s *socket) Write(p []byte) (int, error) {
-	if err := s.link.Reply(p); err != nil {
+	if err := s.link.WriteControl(p); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -1,13 +1,13 @@
-// Package mqtt is the medium of devices that dial in with MQTT, such as voice toys
-// with stock xiaozhi firmware, which never subscribe: a broker is inside, and what
-// is sent to a device is pushed to it unasked.
+// Package mqtt accepts devices that connect with MQTT, such as voice toys with stock
+// xiaozhi firmware. It contains a broker. Stock firmware never subscribes, so messages
+// are pushed to a device without a subscription.
 //
-//	socket ─▶ limits ─▶ CONNECT ─▶ credential ─▶ broker ─▶ waits for Open
-//	          (lobby)   (who?)     (Credentials) (mochi)   (lobby)
+//	socket -> Accept  -> CONNECT -> Credentials -> broker  -> Register -> Link
+//	          (limits)                             (mochi)    (waits for Open)
 //
-// It is no broker for anybody else. A device publishes to whatever topic it likes,
-// and that goes to its link and nowhere else; it may subscribe, and gets what is
-// sent to it and nothing else. Nothing is retained or stored.
+// The broker serves these devices only. A device may publish to any topic; its messages
+// go to its link and nowhere else. It may subscribe, and gets only what is sent to it.
+// Nothing is retained or stored.
 package mqtt
 
 import (
@@ -24,83 +24,81 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 )
 
-// Medium is the name of the medium.
-const Medium = "mqtt"
+// Name is the name of the transport.
+const Name = "mqtt"
 
-// Config is what can be set about the medium.
+// Config configures a Connector.
 type Config struct {
-	// Lobby says which dialects to try, and bounds how many devices there are
-	// and how often they come.
-	Lobby inbound.Config
-	// Packet is the length of the longest packet that is taken. A longer message
-	// is dropped.
-	Packet int
-	// Connect is how long a device has to say who it is.
+	// Inbound lists the protocols to try, and limits the connections.
+	Inbound inbound.Config
+	// MaxPacket is the length of the longest packet in bytes. A longer message is
+	// dropped.
+	MaxPacket int
+	// Connect bounds the time until a device has sent its CONNECT.
 	Connect time.Duration
-	// Send bounds one message to a device.
+	// Send bounds the time to send one message.
 	Send time.Duration
-	// Topic is before the address in the topic of what is sent to a device, with
-	// its colons as underscores. Stock firmware ignores it.
+	// Topic is the prefix of the topic of messages to a device. The address follows,
+	// with underscores for colons. Stock firmware ignores the topic.
 	Topic string
 }
 
 // DefaultConfig suits stock firmware.
 func DefaultConfig() Config {
 	return Config{
-		Lobby: inbound.DefaultConfig(), Packet: 64 << 10,
+		Inbound: inbound.DefaultConfig(), MaxPacket: 64 << 10,
 		Connect: 10 * time.Second, Send: 5 * time.Second, Topic: "devices/p2p/",
 	}
 }
 
-// Check tells what is wrong with the config.
+// Check returns an error if the config is invalid.
 func (c Config) Check() error {
-	if err := c.Lobby.Check(); err != nil {
+	if err := c.Inbound.Check(); err != nil {
 		return err
 	}
-	if c.Packet < maxConnect {
-		return fmt.Errorf("packet: want at least %d bytes, got %d", maxConnect, c.Packet)
+	if c.MaxPacket < maxConnect {
+		return fmt.Errorf("packet: must be at least %d bytes, got %d", maxConnect, c.MaxPacket)
 	}
 	for name, d := range map[string]time.Duration{"connect": c.Connect, "send": c.Send} {
 		if d <= 0 {
-			return fmt.Errorf("%s: want more than nothing, got %v", name, d)
+			return fmt.Errorf("%s: must be greater than 0, got %v", name, d)
 		}
 	}
 	return checkTopic(c.Topic)
 }
 
-// Credentials tells devices of the owner from others.
+// Credentials checks the credentials of devices.
 type Credentials interface {
-	// Check is asked before a device is answered. Address is the MAC that the
-	// client id tells, or empty if it tells none: then the answer decides which
-	// address it is. An error refuses the device: the credential is wrong, was
-	// revoked or is another device's, or it is missing and strangers are not
-	// welcome. Without one, a device that is not adopted comes in as a stranger.
-	// Check may be called by many goroutines at once, and ends with ctx.
+	// Check is called before a device is answered. Address is the MAC in the client
+	// ID; if that has none, it is empty and Check returns the address. Check returns
+	// an error to refuse the device: its credential is wrong, revoked or another
+	// device's, or missing where one is required. Without an error, a device that is
+	// not adopted connects as a stranger. Check may be called concurrently and
+	// returns when ctx ends.
 	Check(ctx context.Context, host netip.Addr, address, clientID, username, password string) (at, name string, adopted bool, err error)
 }
 
-// Connector is the wire.Connector of the medium.
+// Connector is the transport.Connector for inbound MQTT.
 type Connector struct {
-	cfg    Config
-	creds  Credentials
-	ln     net.Listener
-	log    *slog.Logger
-	lobby  *inbound.Lobby
-	broker *broker
+	cfg      Config
+	creds    Credentials
+	ln       net.Listener
+	log      *slog.Logger
+	registry *inbound.Registry
+	broker   *broker
 }
 
-// New makes a Connector of a config that was checked. Watch takes devices from
-// ln, and closes it.
+// New returns a Connector for a config that passed Check. Watch accepts devices on ln
+// and closes it.
 func New(cfg Config, ln net.Listener, creds Credentials, log *slog.Logger) *Connector {
-	return &Connector{cfg: cfg, creds: creds, ln: ln, log: log, lobby: inbound.New(Medium, cfg.Lobby, log), broker: newBroker(cfg)}
+	return &Connector{cfg: cfg, creds: creds, ln: ln, log: log, registry: inbound.New(Name, cfg.Inbound, log), broker: newBroker(cfg)}
 }
 
-// Drop ends the connection of an address, if there is one: its credential was
-// revoked.
-func (c *Connector) Drop(address string, why error) { c.lobby.Drop(address, why) }
+// Drop ends the connection of an address, because its credential was revoked.
+func (c *Connector) Drop(address string, reason error) { c.registry.Drop(address, reason) }
 
-// Watch takes devices, and reports each as a group of its own, from when it waits
-// until its link has ended.
+// Watch accepts devices and reports each as a group of its own, until its link has
+// ended.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -113,51 +111,51 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 		defer cancel()
 		failed = c.accept(ctx, &wg)
 	})
-	if err := c.lobby.Watch(ctx, update); err != nil {
+	if err := c.registry.Watch(ctx, update); err != nil {
 		return err
 	}
 	wg.Wait()
 	return failed
 }
 
-// acceptPause is how long is waited after a connection could not be taken: there
-// may be too many open files for a while.
+// acceptPause is the wait after a failed accept: there may be too many open files for a
+// while.
 const acceptPause = 100 * time.Millisecond
 
-// accept takes connections until ctx ends, or nobody listens any more.
+// accept accepts connections until ctx ends or the listener is closed.
 func (c *Connector) accept(ctx context.Context, wg *sync.WaitGroup) error {
-	for trouble := false; ; {
+	for failing := false; ; {
 		conn, err := c.ln.Accept()
 		switch {
 		case err == nil:
-			trouble = false
-			c.enter(ctx, wg, conn)
+			failing = false
+			c.handle(ctx, wg, conn)
 			continue
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("taking devices on %s: %w", c.ln.Addr(), err)
+			return fmt.Errorf("accepting devices on %s: %w", c.ln.Addr(), err)
 		}
-		if !trouble {
-			c.log.Error("devices cannot connect", "err", err)
+		if !failing {
+			c.log.Error("accepting a connection failed", "err", err)
 		}
-		trouble = true
+		failing = true
 		time.Sleep(acceptPause)
 	}
 }
 
-// enter lets a connection in, if it may.
-func (c *Connector) enter(ctx context.Context, wg *sync.WaitGroup, conn net.Conn) {
+// handle serves a connection if the limits allow it.
+func (c *Connector) handle(ctx context.Context, wg *sync.WaitGroup, conn net.Conn) {
 	host := inbound.HostOf(conn.RemoteAddr().String())
-	place, err := c.lobby.Enter(host)
+	entry, err := c.registry.Accept(host)
 	if err != nil {
-		c.lobby.Refused(host, "", err)
+		c.registry.LogRefusal(host, "", err)
 		conn.Close()
 		return
 	}
 	wg.Go(func() {
-		if address, err := c.serve(ctx, conn, host, place); err != nil {
-			c.lobby.Refused(host, address, err)
+		if address, err := c.serve(ctx, conn, host, entry); err != nil {
+			c.registry.LogRefusal(host, address, err)
 		}
 	})
 }

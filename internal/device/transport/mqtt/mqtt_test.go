@@ -31,12 +31,12 @@ const (
 	otherID  = "GID_test@@@98_a3_16_f9_d9_35@@@7b94d69a-9808-4c59-9c9b-704333b38aff"
 )
 
-// passwords are the credentials of a test: a password is that of the client id
-// that it begins with. Without one, strangers may be welcome.
+// passwords are fake credentials: a valid password begins with the client ID. Strangers
+// are devices without a credential.
 type passwords struct {
 	strangers bool
 	revoked   string
-	at        string // the address of whoever's client id does not tell
+	at        string // the address that Check returns
 }
 
 func (c passwords) Check(_ context.Context, _ netip.Addr, _, clientID, username, password string) (string, string, bool, error) {
@@ -44,16 +44,16 @@ func (c passwords) Check(_ context.Context, _ netip.Addr, _, clientID, username,
 	case username == "" && c.strangers:
 		return c.at, "", false, nil
 	case username == "":
-		return "", "", false, errors.New("there is no credential")
+		return "", "", false, errors.New("no credential")
 	case password == c.revoked:
 		return "", "", false, errors.New("the credential was revoked")
 	case password != clientID+" secret":
-		return "", "", false, errors.New("the credential is another device's, or nobody's")
+		return "", "", false, errors.New("invalid credential")
 	}
 	return c.at, "toy", true, nil
 }
 
-// gateway is a Connector, and what it reports.
+// gateway is a Connector with its reports.
 type gateway struct {
 	*mqtt.Connector
 	address string
@@ -68,7 +68,7 @@ type report struct {
 func start(t *testing.T, creds passwords, change func(*mqtt.Config)) *gateway {
 	t.Helper()
 	cfg := mqtt.DefaultConfig()
-	cfg.Lobby.Dialects = []string{"any"}
+	cfg.Inbound.Protocols = []string{"any"}
 	if change != nil {
 		change(&cfg)
 	}
@@ -96,19 +96,19 @@ func start(t *testing.T, creds passwords, change func(*mqtt.Config)) *gateway {
 				t.Errorf("Watch returned %v", err)
 			}
 		case <-time.After(5 * time.Second):
-			t.Error("Watch does not return")
+			t.Error("Watch did not return")
 		}
 	})
 	return g
 }
 
-// device is a device, in the hands of a test.
+// device is the far end of a connection.
 type device struct {
 	net.Conn
 	r *bufio.Reader
 }
 
-// connect is what stock firmware sends.
+// connect returns the CONNECT of stock firmware.
 func connect(clientID string) packets.Packet {
 	return packets.Packet{
 		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
@@ -129,7 +129,7 @@ func (g *gateway) socket(t *testing.T) *device {
 	return &device{conn, bufio.NewReader(conn)}
 }
 
-// try connects, and tells with which code it was answered; -1 if it was not.
+// try connects and returns the code of the answer; -1 if there was none.
 func (g *gateway) try(t *testing.T, pk packets.Packet) (*device, int) {
 	t.Helper()
 	d := g.socket(t)
@@ -148,7 +148,7 @@ func (g *gateway) try(t *testing.T, pk packets.Packet) (*device, int) {
 	return d, int(ack[3])
 }
 
-// dial connects with a credential, and returns the sighting.
+// dial connects with a credential and returns the sighting.
 func (g *gateway) dial(t *testing.T, clientID string) (*device, transport.Sighting) {
 	t.Helper()
 	d, code := g.try(t, connect(clientID))
@@ -158,7 +158,7 @@ func (g *gateway) dial(t *testing.T, clientID string) (*device, transport.Sighti
 	return d, g.sighting(t)
 }
 
-// sighting waits for somebody to be in sight.
+// sighting waits for the next sighting.
 func (g *gateway) sighting(t *testing.T) transport.Sighting {
 	t.Helper()
 	for {
@@ -206,7 +206,7 @@ func publish(topic string, qos byte, data []byte) []byte {
 	return out.Bytes()
 }
 
-// Send and Recv make it the far end of a link.
+// Send and Recv implement transporttest.Peer.
 func (d *device) Send(m transport.Message) error {
 	_, err := d.Write(publish("device-server", 0, m.Data))
 	return err
@@ -215,12 +215,12 @@ func (d *device) Send(m transport.Message) error {
 func (d *device) Recv() (transport.Message, error) {
 	pk, err := d.packet()
 	if err == nil && pk.FixedHeader.Type != packets.Publish {
-		err = fmt.Errorf("a packet of type %d came", pk.FixedHeader.Type)
+		err = fmt.Errorf("got a packet of type %d", pk.FixedHeader.Type)
 	}
 	return transport.Message{Channel: pk.TopicName, Data: pk.Payload}, err
 }
 
-// packet reads one packet, and decodes it if it is a PUBLISH.
+// packet reads one packet and decodes it if it is a PUBLISH.
 func (d *device) packet() (pk packets.Packet, err error) {
 	first, err := d.r.ReadByte()
 	if err != nil {
@@ -256,16 +256,16 @@ func recv(t *testing.T, link transport.Link, want string) {
 	}
 }
 
-// ends waits for a link to end.
-func ends(t *testing.T, link transport.Link, why string) {
+// ends checks that a link ends with a reason.
+func ends(t *testing.T, link transport.Link, reason string) {
 	t.Helper()
-	if _, err := link.Recv(within(t, 5*time.Second)); err == nil || errors.Is(err, transport.ErrClosed) || !strings.Contains(err.Error(), why) {
-		t.Errorf("Recv returned %v, want %q", err, why)
+	if _, err := link.Recv(within(t, 5*time.Second)); err == nil || errors.Is(err, transport.ErrClosed) || !strings.Contains(err.Error(), reason) {
+		t.Errorf("Recv returned %v, want %q", err, reason)
 	}
 }
 
 func TestLink(t *testing.T) {
-	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Far) {
+	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) {
 		return start(t, passwords{}, nil).open(t, clientID)
 	})
 }
@@ -273,12 +273,12 @@ func TestLink(t *testing.T) {
 func TestSighting(t *testing.T) {
 	g := start(t, passwords{}, nil)
 	d, s := g.dial(t, clientID)
-	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Transport != "mqtt" || s.Protocols[0] != "any" {
+	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.Inbound || s.Local || s.Transport != "mqtt" || s.Protocols[0] != "any" {
 		t.Errorf("got %+v", s)
 	}
 	link := opened(t, s)
 	if id := link.(interface{ ClientID() string }).ClientID(); id != clientID {
-		t.Errorf("client id %q", id)
+		t.Errorf("client ID %q", id)
 	}
 	if err := link.Send(t.Context(), transport.Message{Data: []byte("x")}); err != nil {
 		t.Fatal(err)
@@ -287,11 +287,11 @@ func TestSighting(t *testing.T) {
 		t.Errorf("the device got %+v, %v", m, err)
 	}
 	if err := link.Send(t.Context(), transport.Message{Channel: "text"}); !errors.Is(err, transport.ErrUnsent) {
-		t.Errorf("to another channel: %v", err)
+		t.Errorf("another channel: %v", err)
 	}
 	link.Close()
 	if r := g.next(t); r.group != "mqtt "+mac || len(r.all) != 0 {
-		t.Errorf("after the link was closed, %+v was reported", r)
+		t.Errorf("after Close, %+v was reported", r)
 	}
 	if _, err := d.Recv(); err == nil {
 		t.Error("the socket is still open")
@@ -313,21 +313,21 @@ func TestConnect(t *testing.T) {
 		creds passwords
 		pk    packets.Packet
 		want  int    // the code of the answer
-		at    string // the address, if it is let in
+		at    string // the address, if it is accepted
 	}{
-		"its own credential":           {pk: connect(clientID), at: mac},
-		"without an id of its own":     {pk: connect("GID_test@@@98_a3_16_f9_d9_34"), at: mac},
-		"another convention":           {creds: passwords{at: "toy-7"}, pk: connect("toy-7"), at: "toy-7"},
-		"an id that tells is believed": {creds: passwords{at: other}, pk: connect(clientID), at: mac},
-		"nobody knows which it is":     {pk: connect("toy-7"), want: 2},
-		"no credential":                {pk: with(clientID, bare), want: 5},
-		"a wrong one":                  {pk: with(clientID, func(pk *packets.Packet) { pk.Connect.Password = []byte("guess") }), want: 5},
-		"another device's": {
+		"its own credential":                {pk: connect(clientID), at: mac},
+		"without a uuid":                    {pk: connect("GID_test@@@98_a3_16_f9_d9_34"), at: mac},
+		"another form of client ID":         {creds: passwords{at: "toy-7"}, pk: connect("toy-7"), at: "toy-7"},
+		"the address in the client ID wins": {creds: passwords{at: other}, pk: connect(clientID), at: mac},
+		"no address":                        {pk: connect("toy-7"), want: 2},
+		"no credential":                     {pk: with(clientID, bare), want: 5},
+		"a wrong credential":                {pk: with(clientID, func(pk *packets.Packet) { pk.Connect.Password = []byte("guess") }), want: 5},
+		"another device's credential": {
 			pk: with(clientID, func(pk *packets.Packet) { pk.Connect.Password = []byte(otherID + " secret") }), want: 5,
 		},
-		"a revoked one":       {creds: passwords{revoked: clientID + " secret"}, pk: connect(clientID), want: 5},
-		"a stranger, welcome": {creds: passwords{strangers: true}, pk: with(clientID, bare), at: mac},
-		"a session that is to be kept": {
+		"a revoked credential": {creds: passwords{revoked: clientID + " secret"}, pk: connect(clientID), want: 5},
+		"a stranger, allowed":  {creds: passwords{strangers: true}, pk: with(clientID, bare), at: mac},
+		"a persistent session": {
 			pk: with(clientID, func(pk *packets.Packet) { pk.Connect.Clean = false }), at: mac,
 		},
 		"a will": {
@@ -353,30 +353,30 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestSecond: the newest connection of an address wins, with whatever client id,
-// and nobody without its credential is the newest.
-func TestSecond(t *testing.T) {
+// TestReplaced: the newest connection of an address replaces the previous one, with any
+// client ID, unless it lacks the credential.
+func TestReplaced(t *testing.T) {
 	g := start(t, passwords{strangers: true}, nil)
 	first, far := g.open(t, clientID)
 	stranger := connect(clientID)
 	stranger.Connect.UsernameFlag, stranger.Connect.PasswordFlag, stranger.Connect.Username, stranger.Connect.Password = false, false, nil, nil
 	if _, code := g.try(t, stranger); code != 5 {
-		t.Errorf("a stranger with the same client id got %d", code)
+		t.Errorf("a stranger with the same client ID got %d", code)
 	}
 	second, _ := g.open(t, clientID)
-	ends(t, first, "anew")
+	ends(t, first, "reconnected")
 	if _, err := far.Recv(); err == nil {
 		t.Error("the first socket is still open")
 	}
 	third, d := g.open(t, "GID_other@@@98_a3_16_f9_d9_34")
-	ends(t, second, "anew")
+	ends(t, second, "reconnected")
 	d.Send(transport.Message{Data: []byte("x")})
 	recv(t, third, "x")
 }
 
-// TestApart: two devices with one client id and two addresses do not disturb each
+// TestSameClientID: two devices with one client ID and two addresses do not disturb each
 // other.
-func TestApart(t *testing.T) {
+func TestSameClientID(t *testing.T) {
 	g := start(t, passwords{at: "a"}, nil)
 	one, d := g.open(t, "toy")
 	h := start(t, passwords{at: "b"}, nil)
@@ -385,7 +385,7 @@ func TestApart(t *testing.T) {
 	recv(t, one, "x")
 }
 
-// TestQoS: programs that want to have it confirmed have it confirmed, once.
+// TestQoS: messages with QoS 1 and 2 are acknowledged.
 func TestQoS(t *testing.T) {
 	link, d := start(t, passwords{}, nil).open(t, clientID)
 	for qos, want := range map[byte]byte{1: packets.Puback, 2: packets.Pubrec} {
@@ -397,13 +397,13 @@ func TestQoS(t *testing.T) {
 	}
 }
 
-// TestUnfinished: what a device begins and never finishes is bounded.
+// TestUnfinished: the number of QoS 2 messages in flight is bounded.
 func TestUnfinished(t *testing.T) {
 	link, d := start(t, passwords{}, nil).open(t, clientID)
 	go func() {
 		for i := range 1000 {
 			pk := publish("a", 2, []byte("x"))
-			pk[5], pk[6] = byte(i>>8)|0x40, byte(i) // the packet's id
+			pk[5], pk[6] = byte(i>>8)|0x40, byte(i) // the packet ID
 			d.Write(pk)
 		}
 	}()
@@ -415,15 +415,15 @@ func TestUnfinished(t *testing.T) {
 		}
 	}
 	if n > 32 {
-		t.Errorf("%d were begun", n)
+		t.Errorf("%d messages in flight", n)
 	}
 }
 
-// TestTooLong: a message that is too long is dropped, in constant memory, and one
-// that just fits is not.
+// TestTooLong: a message that is too long is dropped in constant memory. The longest
+// allowed one is not.
 func TestTooLong(t *testing.T) {
 	link, d := start(t, passwords{}, nil).open(t, clientID)
-	limit := mqtt.DefaultConfig().Packet
+	limit := mqtt.DefaultConfig().MaxPacket
 	fits := bytes.Repeat([]byte("y"), limit-4-len("t")-2)
 	const long = 64 << 20
 	go func() {
@@ -448,7 +448,7 @@ func TestTooLong(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 8<<20 {
-		t.Errorf("%d bytes were allocated for %d that were dropped", grown, long)
+		t.Errorf("%d bytes were allocated for %d dropped bytes", grown, long)
 	}
 }
 
@@ -459,8 +459,8 @@ func TestTooLongOther(t *testing.T) {
 	ends(t, link, "too long")
 }
 
-// TestNoise: what is no MQTT is refused, or ends the link.
-func TestNoise(t *testing.T) {
+// TestInvalidPackets: invalid packets are refused or end the link.
+func TestInvalidPackets(t *testing.T) {
 	g := start(t, passwords{}, nil)
 	random := rand.NewChaCha8([32]byte{})
 	for _, text := range []string{"GET / HTTP/1.1\r\n\r\n", "\x10\xff\xff\xff\xff\xff", "\x10\x7f", "\x30\x00", strings.Repeat("\x00", 1000)} {
@@ -481,35 +481,35 @@ func TestNoise(t *testing.T) {
 	ends(t, link, "protocol")
 }
 
-// TestFlood: one host gets as far as its limit, and others are not disturbed.
+// TestFlood: one host is limited, and other devices are not disturbed.
 func TestFlood(t *testing.T) {
-	g := start(t, passwords{}, func(c *mqtt.Config) { c.Lobby.PerHost, c.Lobby.Host.Burst = 8, 100 })
+	g := start(t, passwords{}, func(c *mqtt.Config) { c.Inbound.PerHost, c.Inbound.Host.Burst = 8, 100 })
 	link, far := g.open(t, otherID)
-	in, refused := 0, 0
+	accepted, refused := 0, 0
 	for i := range 150 {
 		switch _, code := g.try(t, connect(fmt.Sprintf("GID_test@@@02_00_00_00_00_%02x", i))); code {
 		case 0:
-			in++
+			accepted++
 		case -1:
 			refused++
 		default:
 			t.Errorf("answered with %d", code)
 		}
 	}
-	if in != 7 || refused != 143 {
-		t.Errorf("%d were let in, %d refused", in, refused)
+	if accepted != 7 || refused != 143 {
+		t.Errorf("%d accepted, %d refused", accepted, refused)
 	}
 	far.Send(transport.Message{Data: []byte("still here")})
 	recv(t, link, "still here")
 }
 
-// TestOften: an address that comes again and again is told to wait.
-func TestOften(t *testing.T) {
-	g := start(t, passwords{}, func(c *mqtt.Config) { c.Lobby.Address.Burst = 3 })
+// TestTooOften: an address that connects too often is refused.
+func TestTooOften(t *testing.T) {
+	g := start(t, passwords{}, func(c *mqtt.Config) { c.Inbound.Address.Burst = 3 })
 	for i := range 5 {
 		want := 0
 		if i >= 3 {
-			want = 3 // the server is not available
+			want = 3 // server unavailable
 		}
 		if _, code := g.try(t, connect(clientID)); code != want {
 			t.Errorf("connection %d was answered with %d", i, code)
@@ -517,12 +517,12 @@ func TestOften(t *testing.T) {
 	}
 }
 
-// TestMute: who connects and says nothing does not keep its place.
-func TestMute(t *testing.T) {
-	g := start(t, passwords{}, func(c *mqtt.Config) { c.Connect, c.Lobby.PerHost = 100*time.Millisecond, 1 })
+// TestNoConnect: a connection without a CONNECT is closed after the timeout.
+func TestNoConnect(t *testing.T) {
+	g := start(t, passwords{}, func(c *mqtt.Config) { c.Connect, c.Inbound.PerHost = 100*time.Millisecond, 1 })
 	d := g.socket(t)
 	if _, err := d.r.ReadByte(); err == nil {
-		t.Error("it was answered")
+		t.Error("the silent connection was answered")
 	}
 	for range 100 {
 		if _, code := g.try(t, connect(clientID)); code == 0 {
@@ -530,13 +530,13 @@ func TestMute(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Error("its place is not free")
+	t.Error("the silent connection still counts")
 }
 
-// TestSlowReader: a device that does not read is given up in time.
+// TestSlowReader: the link to a device that does not read ends in time.
 func TestSlowReader(t *testing.T) {
 	quick := func(c *mqtt.Config) { c.Send = 300 * time.Millisecond }
-	t.Run("what is sent", func(t *testing.T) {
+	t.Run("messages", func(t *testing.T) {
 		link, _ := start(t, passwords{}, quick).open(t, clientID)
 		var err error
 		for range 1000 {
@@ -549,15 +549,15 @@ func TestSlowReader(t *testing.T) {
 		}
 		ends(t, link, "does not read")
 	})
-	t.Run("what it asks for", func(t *testing.T) {
+	t.Run("answers", func(t *testing.T) {
 		link, d := start(t, passwords{}, quick).open(t, clientID)
 		d.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-		ask := packets.Packet{ProtocolVersion: 4, FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1}, PacketID: 9}
-		for range 2000 { // each has a byte in the answer
-			ask.Filters = append(ask.Filters, packets.Subscription{Filter: "a"})
+		subscribe := packets.Packet{ProtocolVersion: 4, FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1}, PacketID: 9}
+		for range 2000 { // each takes a byte in the answer
+			subscribe.Filters = append(subscribe.Filters, packets.Subscription{Filter: "a"})
 		}
 		var out bytes.Buffer
-		if err := ask.SubscribeEncode(&out); err != nil {
+		if err := subscribe.SubscribeEncode(&out); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
@@ -612,15 +612,14 @@ func TestDrop(t *testing.T) {
 	ends(t, link, "revoked")
 }
 
-// TestDisconnect: a device that takes its leave is gone.
+// TestDisconnect: a DISCONNECT ends the link.
 func TestDisconnect(t *testing.T) {
 	link, d := start(t, passwords{}, nil).open(t, clientID)
 	d.Write([]byte{packets.Disconnect << 4, 0})
 	ends(t, link, "closed the connection")
 }
 
-// TestListenerFails: a listener that somebody closes is an error, and not the end
-// of a watch that was asked for.
+// TestListenerFails: Watch returns an error if its listener is closed.
 func TestListenerFails(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -633,7 +632,7 @@ func TestListenerFails(t *testing.T) {
 	}
 }
 
-// TestStop: the end of a watch leaves an opened link to its owner.
+// TestStop: opened links survive the end of Watch; other connections are closed.
 func TestStop(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -647,25 +646,25 @@ func TestStop(t *testing.T) {
 	}()
 	link, d := g.open(t, clientID)
 	waiting, _ := g.dial(t, otherID)
-	mute := g.socket(t)
+	silent := g.socket(t)
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("Watch returned %v", err)
 	}
 	d.Send(transport.Message{Data: []byte("x")})
 	recv(t, link, "x")
-	for _, d := range []*device{waiting, mute} {
+	for _, d := range []*device{waiting, silent} {
 		d.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if _, err := d.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("who was not opened: %v", err)
+			t.Errorf("a connection that was not opened: %v", err)
 		}
 	}
 }
 
 func TestCheck(t *testing.T) {
 	for name, change := range map[string]func(*mqtt.Config){
-		"most":    func(c *mqtt.Config) { c.Lobby.Most = 0 },
-		"packet":  func(c *mqtt.Config) { c.Packet = 100 },
+		"max":     func(c *mqtt.Config) { c.Inbound.Max = 0 },
+		"packet":  func(c *mqtt.Config) { c.MaxPacket = 100 },
 		"connect": func(c *mqtt.Config) { c.Connect = 0 },
 		"send":    func(c *mqtt.Config) { c.Send = 0 },
 		"topic":   func(c *mqtt.Config) { c.Topic = "devices/#" },

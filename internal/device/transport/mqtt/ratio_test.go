@@ -17,11 +17,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqtt"
 )
 
-// idle is how many devices do nothing, and most how many bytes of the gateway's
-// memory one of them may take.
-const idle, most = 1500, 16 << 10
+// idle is the number of idle devices, maxBytes the memory of the gateway that each may
+// take.
+const idle, maxBytes = 1500, 16 << 10
 
-// TestMain makes the devices of TestRatioIdle a process of their own.
+// TestMain runs the devices of TestRatioIdle in a separate process.
 func TestMain(m *testing.M) {
 	if address := os.Getenv("FERRULE_TEST_DIAL"); address != "" {
 		if err := dialIdle(address); err != nil {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// dialIdle dials in as many devices, and holds them until standard input ends.
+// dialIdle connects the idle devices and keeps them until standard input ends.
 func dialIdle(address string) error {
 	var conns []net.Conn
 	for i := range idle {
@@ -58,8 +58,8 @@ func dialIdle(address string) error {
 	return nil
 }
 
-// dialler starts the process of the devices.
-func dialler(t *testing.T, address string) {
+// startDevices starts the process of the devices.
+func startDevices(t *testing.T, address string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "FERRULE_TEST_DIAL="+address)
@@ -79,10 +79,10 @@ func dialler(t *testing.T, address string) {
 	})
 }
 
-// used is the memory that is in use: the heap, and the stacks of goroutines.
+// used returns the memory in use: the heap and the stacks.
 func used() int64 {
-	time.Sleep(300 * time.Millisecond) // let what is done end
-	for range 3 {                      // what pools hold goes with the second
+	time.Sleep(300 * time.Millisecond) // let handlers return
+	for range 3 {                      // pools are emptied by the second
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -90,8 +90,8 @@ func used() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// TestRatioIdle: what an idle device costs, beside a bare socket with a goroutine
-// that reads it.
+// TestRatioIdle compares the memory of an idle device with that of a bare socket and
+// the goroutine that reads it.
 func TestRatioIdle(t *testing.T) {
 	var bare, device int64
 	t.Run("sockets", func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestRatioIdle(t *testing.T) {
 		}
 		defer ln.Close()
 		before := used()
-		dialler(t, ln.Addr().String())
+		startDevices(t, ln.Addr().String())
 		for range idle {
 			conn, err := ln.Accept()
 			if err != nil {
@@ -117,9 +117,9 @@ func TestRatioIdle(t *testing.T) {
 		bare = (used() - before) / idle
 	})
 	t.Run("devices", func(t *testing.T) {
-		g := start(t, passwords{}, func(c *mqtt.Config) { c.Lobby.PerHost, c.Lobby.Host.Burst = 2*idle, 2*idle })
+		g := start(t, passwords{}, func(c *mqtt.Config) { c.Inbound.PerHost, c.Inbound.Host.Burst = 2*idle, 2*idle })
 		before := used()
-		dialler(t, g.address)
+		startDevices(t, g.address)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		for range idle {
@@ -133,7 +133,7 @@ func TestRatioIdle(t *testing.T) {
 		device = (used() - before) / idle
 	})
 	t.Logf("an idle device takes %d bytes, a socket with a reader %d: %.1f times as much", device, bare, float64(device)/float64(bare))
-	if device > most {
-		t.Errorf("want at most %d", most)
+	if device > maxBytes {
+		t.Errorf("limit is %d bytes", maxBytes)
 	}
 }

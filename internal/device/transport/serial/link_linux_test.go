@@ -23,9 +23,9 @@ import (
 // sight returns the only sighting of a connector.
 func sight(t *testing.T, c *Connector) transport.Sighting {
 	t.Helper()
-	ports := c.look()
+	ports := c.scan()
 	if len(ports) != 1 {
-		t.Fatalf("there are %v", ports)
+		t.Fatalf("got ports %v", ports)
 	}
 	return c.sightings(ports)[0]
 }
@@ -48,25 +48,25 @@ func TestLink(t *testing.T) {
 	})
 }
 
-// TestPolledLink runs it on what stands in where the system has no poller.
-func TestPolledLink(t *testing.T) {
+// TestPollingConn runs the suite on the fallback for systems without a poller.
+func TestPollingConn(t *testing.T) {
 	transporttest.RunLines(t, func(t *testing.T) (transport.Link, io.ReadWriteCloser) {
 		master, path := openPTY(t)
 		port, err := serial.Open(path, &serial.Mode{BaudRate: 115200})
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := newPolled(port)
+		conn, err := newPollingConn(port)
 		if err != nil {
 			t.Fatal(err)
 		}
-		link := transport.NewStream(conn, transport.Info{Transport: Medium, Address: "here", BitRate: 115200}, transport.DefaultLimits())
+		link := transport.NewStream(conn, transport.Info{Transport: Name, Address: "here", BitRate: 115200}, transport.DefaultLimits())
 		t.Cleanup(func() { link.Close() })
 		return link, master
 	})
 }
 
-// TestUnplugged: that a port is gone is told from our own closing of it.
+// TestUnplugged: an unplugged port returns another error than a closed link.
 func TestUnplugged(t *testing.T) {
 	master, path := openPTY(t)
 	conn, err := openPort(path, DefaultBaud, ResetNone)
@@ -84,19 +84,18 @@ func TestUnplugged(t *testing.T) {
 	}
 }
 
-// TestAnotherBoard: a port that has become free may have been given to another
-// board by the time it is opened.
+// TestAnotherBoard: a port is not opened if another board is on it by then.
 func TestAnotherBoard(t *testing.T) {
 	_, path := openPTY(t)
 	one, other := arduino, arduino
 	one.Path, other.Path = path, path
 	other.Serial = "75735303731351F0A1C2"
 	for name, change := range map[string]func(m *machine){
-		"the same":          nil,
-		"gone":              func(m *machine) { m.unplug(path) },
-		"another":           func(m *machine) { m.unplug(path); m.plug(other) },
-		"another, unmarked": func(m *machine) { m.ports[0] = other },
-		"the same, again":   func(m *machine) { m.unplug(path); m.plug(one) },
+		"the same":              nil,
+		"gone":                  func(m *machine) { m.unplug(path) },
+		"another":               func(m *machine) { m.unplug(path); m.plug(other) },
+		"another, same file ID": func(m *machine) { m.ports[0] = other },
+		"the same, again":       func(m *machine) { m.unplug(path); m.plug(one) },
 	} {
 		m := &machine{}
 		m.plug(one)
@@ -116,14 +115,14 @@ func TestAnotherBoard(t *testing.T) {
 	}
 }
 
-// TestBusy: a port that another program has is named with that program.
+// TestBusy: the error for a port in use names the other program.
 func TestBusy(t *testing.T) {
 	_, path := openPTY(t)
-	_, letGo := hold(t, path)
+	_, release := hold(t, path)
 	if _, err := openPort(path, DefaultBaud, ResetOpen); err == nil || !strings.Contains(err.Error(), "in use by serial.test (process ") {
 		t.Errorf("got %v", err)
 	}
-	letGo()
+	release()
 	conn, err := openPort(path, DefaultBaud, ResetOpen)
 	if err != nil {
 		t.Fatalf("after it ended: %v", err)
@@ -131,9 +130,9 @@ func TestBusy(t *testing.T) {
 	conn.Close()
 }
 
-// hold has another process hold a port open, and take it for itself as a terminal
-// program does.
-func hold(t *testing.T, path string) (pid int, letGo func()) {
+// hold starts another process that opens a port exclusively, as a terminal program
+// does.
+func hold(t *testing.T, path string) (pid int, release func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestHold$")
 	cmd.Env = append(os.Environ(), "HOLD_PORT="+path)
@@ -148,18 +147,18 @@ func hold(t *testing.T, path string) (pid int, letGo func()) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	letGo = sync.OnceFunc(func() {
+	release = sync.OnceFunc(func() {
 		in.Close()
 		cmd.Wait()
 	})
-	t.Cleanup(letGo)
+	t.Cleanup(release)
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	return cmd.Process.Pid, letGo
+	return cmd.Process.Pid, release
 }
 
-// TestHold is the other program.
+// TestHold is that process.
 func TestHold(t *testing.T) {
 	path := os.Getenv("HOLD_PORT")
 	if path == "" {
@@ -174,8 +173,8 @@ func TestHold(t *testing.T) {
 	io.Copy(io.Discard, os.Stdin)
 }
 
-// TestReadsInThePoller: no thread sits in a system call for a port that is read.
-func TestReadsInThePoller(t *testing.T) {
+// TestReadsInPoller: a blocked read does not occupy a thread.
+func TestReadsInPoller(t *testing.T) {
 	const ports = 40
 	before := threads(t)
 	for range ports {
@@ -197,7 +196,7 @@ func TestReadsInThePoller(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond)
 	if now := threads(t); now > before+ports/4 {
-		t.Errorf("%d ports being read take %d threads", ports, now-before)
+		t.Errorf("reading %d ports takes %d threads", ports, now-before)
 	}
 }
 
@@ -210,15 +209,15 @@ func threads(t *testing.T) int {
 	return len(entries)
 }
 
-// TestRights: that somebody is given a port, or that its entry is touched, as
-// udev does, makes it no other.
-func TestRights(t *testing.T) {
+// TestPermissions: changing the permissions or times of a port, as udev does, does not
+// change its file ID.
+func TestPermissions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ttyX")
 	if err := syscall.Mknod(path, syscall.S_IFCHR|0o600, 1<<8|3); err != nil {
 		if os.Getenv("CI") != "" {
-			t.Fatalf("the gate needs the right to make a device: %v", err)
+			t.Fatalf("CI must be allowed to create a device: %v", err)
 		}
-		t.Skipf("cannot make a device: %v", err)
+		t.Skipf("cannot create a device: %v", err)
 	}
 	_, before, err := native{}.stat(path)
 	if err != nil {
@@ -232,8 +231,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestRestarts: with its lines kept, a board restarts by the first opening of
-// each stay.
+// TestRestarts: with ResetNone, a board restarts only on the first open after it was
+// plugged in.
 func TestRestarts(t *testing.T) {
 	for reset, want := range map[Reset]string{ResetOpen: "[true true]", ResetNone: "[true false]"} {
 		_, path := openPTY(t)

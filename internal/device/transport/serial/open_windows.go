@@ -17,11 +17,11 @@ func openPort(path string, baud int, reset Reset) (transport.Conn, error) {
 	var code *serial.PortError
 	switch {
 	case errors.As(err, &code) && code.Code() == serial.PortBusy:
-		return nil, errors.New("it is in use by another program")
+		return nil, errors.New("in use by another program")
 	case errors.As(err, &code) && code.Code() == serial.PortNotFound:
 		return nil, errUnplugged
 	case err != nil:
 		return nil, err
 	}
-	return newPolled(port)
+	return newPollingConn(port)
 }

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// native reads sysfs. The library would open each port of the mainboard to see
-// whether it is one, and does not tell where a board is plugged in.
-type native struct{ unixPaths }
+// native reads sysfs. The library would open each port of the mainboard to check it,
+// and does not report the location of a board.
+type native struct{ unixStat }
 
-// boardPort is the names of ports that boards are plugged into.
+// boardPort matches the names of ports that boards are plugged into.
 var boardPort = regexp.MustCompile(`^tty(ACM|USB|AMA|GS|XRUSB)[0-9]+$`)
 
-func (native) list() ([]found, error) {
+func (native) list() ([]systemPort, error) {
 	entries, err := os.ReadDir("/dev")
 	if err != nil {
 		return nil, err
 	}
-	var all []found
+	var all []systemPort
 	for _, e := range entries {
 		if boardPort.MatchString(e.Name()) {
-			f := found{Path: filepath.Join("/dev", e.Name())}
+			f := systemPort{Path: filepath.Join("/dev", e.Name())}
 			if f.describe("/sys/class/tty/" + e.Name() + "/device") {
 				all = append(all, f)
 			}
@@ -32,14 +32,14 @@ func (native) list() ([]found, error) {
 	return all, nil
 }
 
-func (native) lists(path string) bool {
+func (native) covers(path string) bool {
 	return filepath.Dir(path) == "/dev" && boardPort.MatchString(filepath.Base(path))
 }
 
-// describe reads what the kernel knows of the USB device of a port: device is
-// the interface or a part of it, and the device with its ids stands above. It is
-// false if the port is just going.
-func (f *found) describe(device string) bool {
+// describe reads what the kernel knows about the USB device of a port. The path device
+// is the interface or below; the USB device with the IDs is above. It returns false if
+// the port is just disappearing.
+func (f *systemPort) describe(device string) bool {
 	at, err := filepath.EvalSymlinks(device)
 	if _, gone := os.Lstat(filepath.Dir(device)); err != nil {
 		return gone == nil && errors.Is(err, os.ErrNotExist) // a port without a device is not on USB
@@ -55,11 +55,11 @@ func (f *found) describe(device string) bool {
 	return true
 }
 
-// read reads the attributes of a USB device.
-func (f *found) read(device string) bool {
-	f.USB, f.Place = true, filepath.Base(device)
+// read reads the attributes of a USB device. It returns false if they disappear.
+func (f *systemPort) read(device string) bool {
+	f.USB, f.Location = true, filepath.Base(device)
 	for name, to := range map[string]*string{
-		"idVendor": &f.VID, "idProduct": &f.PID, "serial": &f.Serial, "product": &f.Product, "devnum": &f.Stay,
+		"idVendor": &f.VID, "idProduct": &f.PID, "serial": &f.Serial, "product": &f.Product, "devnum": &f.PlugID,
 	} {
 		data, err := os.ReadFile(filepath.Join(device, name))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {

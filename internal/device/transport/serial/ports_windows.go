@@ -7,29 +7,29 @@ import (
 	"go.bug.st/serial/enumerator"
 )
 
-// native asks the registry.
+// native reads the registry.
 type native struct{}
 
-func (native) lists(string) bool { return true }
+func (native) covers(string) bool { return true }
 
-func (native) list() ([]found, error) {
+func (native) list() ([]systemPort, error) {
 	ports, err := enumerator.GetDetailedPortsList()
 	if err != nil {
 		return nil, err
 	}
-	var all []found
+	var all []systemPort
 	for _, p := range ports {
-		f := found{Path: p.Name, USB: p.IsUSB}
+		f := systemPort{Path: p.Name, USB: p.IsUSB}
 		if p.IsUSB {
 			f.VID, f.PID = strings.ToUpper(p.VID), strings.ToUpper(p.PID)
-			f.Serial, f.Product, f.Place = clean(p.SerialNumber), clean(p.Product), p.Name
+			f.Serial, f.Product, f.Location = clean(p.SerialNumber), clean(p.Product), p.Name
 		}
 		all = append(all, f)
 	}
 	return all, nil
 }
 
-func (n native) stat(path string) (real, mark string, err error) {
+func (n native) stat(path string) (real, fileID string, err error) {
 	all, err := n.list()
 	if err != nil {
 		return "", "", err

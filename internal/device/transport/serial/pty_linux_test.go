@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openPTY returns the master of a new pseudo terminal, and the path of the port
-// that it makes.
+// openPTY returns the master of a new pseudo terminal and the path of its port.
 func openPTY(t *testing.T) (master *os.File, path string) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)

@@ -1,16 +1,18 @@
-// Package serial is the medium of boards on serial ports, mostly behind USB.
+// Package serial connects to boards on serial ports, mostly behind USB.
 //
-//	what the system says ─▶ ports ─▶ Sighting, by what is plugged in and not
-//	(sysfs, registry)               by the name that it happens to have
+//	operating system -> systemPort -> Sighting -> pollerConn -> Link
+//	(sysfs, registry)   (twice a second)
 //
-// Ports are looked at twice a second, which works everywhere. What a link reads
-// and writes waits in the runtime's poller wherever the system lets it, and not
-// in a system call that blocks.
+// A sighting is identified by the board that is plugged in, not by the name that its
+// port has today. Ports are polled twice a second, which works on every system. An
+// open port reads and writes in the runtime's poller if the system supports it, and
+// not in a blocking system call.
 package serial
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -22,180 +24,178 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// Medium is the name of the medium.
-const Medium = "serial"
+// Name is the name of the transport.
+const Name = "serial"
 
-// Auto in place of a path asks for whatever is plugged in.
+// Auto in place of a path finds every board that is plugged in.
 const Auto = "auto"
 
-// DefaultBaud is what most firmware uses.
+// DefaultBaud is the bit rate of most firmware.
 const DefaultBaud = 115200
 
-// Config tells which ports there are.
+// Config lists the ports.
 type Config struct {
 	Ports []Port
-	// Dialects names the grammars to try on each.
+	// Protocols are tried on each port, in order.
 	Protocols []string
-	// Look is how often the ports are looked at.
-	Look   time.Duration
-	Limits transport.Limits
+	// PollInterval is the time between two scans of the ports.
+	PollInterval time.Duration
+	Limits       transport.Limits
 }
 
-// Port is a port that the owner named, or Auto.
+// Port is a configured port, or Auto.
 type Port struct {
 	// Path is /dev/ttyACM0, a link in /dev/serial/by-id, COM3, or Auto.
 	Path string
 	// Baud is the bit rate; DefaultBaud if it is zero.
 	Baud int
-	// Name is the device's ID; empty to let it follow what the board says.
+	// Name is the device's ID; empty to derive it from what the board reports.
 	Name string
-	// Held lists the board without trusting it.
+	// Pending lists the board without trusting it.
 	Pending bool
 	// Reset is what opening does to the board.
 	Reset Reset
 }
 
-// Reset is what the lines DTR and RTS do when a port is opened.
+// Reset selects what the DTR and RTS lines do when a port is opened.
 type Reset string
 
 const (
-	// ResetOpen raises both lines, as Arduino boards expect: many restart by it.
+	// ResetOpen raises both lines, as Arduino boards expect. Many restart then.
 	ResetOpen Reset = ""
-	// ResetNone keeps both lines as they are when the port is closed, so that
-	// opening it again does not restart the board.
+	// ResetNone keeps both lines raised when the port is closed. Opening it again
+	// does not restart the board.
 	ResetNone Reset = "none"
 )
 
 // DefaultConfig has no ports.
 func DefaultConfig() Config {
-	return Config{Look: 500 * time.Millisecond, Limits: transport.DefaultLimits()}
+	return Config{PollInterval: 500 * time.Millisecond, Limits: transport.DefaultLimits()}
 }
 
-// Check tells what is wrong with the config.
+// Check returns an error if the config is invalid.
 func (c Config) Check() error {
 	seen := make(map[string]bool)
 	for _, p := range c.Ports {
 		switch {
 		case p.Path == "":
-			return fmt.Errorf("a port has no path; want one such as /dev/ttyACM0 or COM3, or %s", Auto)
+			return fmt.Errorf("port must have a path such as /dev/ttyACM0 or COM3, or %s", Auto)
 		case seen[p.Path]:
-			return fmt.Errorf("port %s is given twice", p.Path)
+			return fmt.Errorf("port %s is configured twice", p.Path)
 		case p.Baud != 0 && (p.Baud < 50 || p.Baud > 12_000_000):
-			return fmt.Errorf("port %s: %d is no bit rate", p.Path, p.Baud)
+			return fmt.Errorf("port %s: baud must be 50 to 12000000, got %d", p.Path, p.Baud)
 		case p.Reset != ResetOpen && p.Reset != ResetNone:
-			return fmt.Errorf("port %s: reset: want %s, or nothing, got %q", p.Path, ResetNone, p.Reset)
+			return fmt.Errorf("port %s: reset must be %s or empty, got %q", p.Path, ResetNone, p.Reset)
 		case p.Path == Auto && p.Name != "":
-			return fmt.Errorf("%s may find many boards, and cannot give all of them the name %q", Auto, p.Name)
+			return fmt.Errorf("%s may find several boards, so it cannot have the name %q; name a port instead", Auto, p.Name)
 		}
 		seen[p.Path] = true
 	}
 	return nil
 }
 
-// Connector is the wire.Connector of the medium.
+// Connector is the transport.Connector for serial ports.
 type Connector struct {
 	cfg    Config
 	system system
-	more   chan struct{} // holds something if a port was added
+	added  chan struct{} // signals Watch after Add
 
 	mu    sync.Mutex
-	ports []Port // that were asked for
+	ports []Port // configured
 
-	// What follows is Watch's own.
+	// The following fields belong to Watch.
 
-	last  []found           // what the system told last
-	been  map[string]bool   // paths that were asked for and have been there
-	given map[string]string // the address of each port that is there, by its stay
-	stays map[string]stay   // of each address that is there
-	count uint64            // of stays
+	last      []systemPort        // the last list of the system
+	seen      map[string]bool     // configured paths that have existed
+	assigned  map[string]string   // address of each present port, by plugID
+	present   map[string]presence // by address
+	instances uint64              // ever present
 }
 
-// system is what the operating system knows of ports.
+// system is the operating system's knowledge of ports.
 type system interface {
-	// list tells of every port that boards are plugged into, and lists whether
-	// a port with such a path would be among them.
-	list() ([]found, error)
-	lists(path string) bool
-	// stat tells where a path leads, and what is there now: its mark changes
-	// when something else is.
-	stat(path string) (real, mark string, err error)
+	// list returns every port that a board may be plugged into. covers reports
+	// whether a port with a path would be in that list.
+	list() ([]systemPort, error)
+	covers(path string) bool
+	// stat resolves a path. The fileID changes when another port takes its place.
+	stat(path string) (real, fileID string, err error)
 }
 
-// stay is a board from when it is plugged in until it is gone.
-type stay struct {
-	mark     string
+// presence is a board from when it is plugged in until it is unplugged.
+type presence struct {
+	plugID   string
 	instance uint64
 	opened   *atomic.Bool
 }
 
-// New makes a Connector of a config that was checked.
+// New returns a Connector for a config that passed Check.
 func New(cfg Config) *Connector {
 	return &Connector{
-		cfg: cfg, system: native{}, more: make(chan struct{}, 1), ports: cfg.Ports,
-		been: make(map[string]bool), given: make(map[string]string), stays: make(map[string]stay),
+		cfg: cfg, system: native{}, added: make(chan struct{}, 1), ports: cfg.Ports,
+		seen: make(map[string]bool), assigned: make(map[string]string), present: make(map[string]presence),
 	}
 }
 
-// Add asks for one more port. Its path is not asked for yet.
+// Add adds a port. Its path must be new.
 func (c *Connector) Add(p Port) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ports = append(slices.Clip(c.ports), p)
 	select {
-	case c.more <- struct{}{}:
+	case c.added <- struct{}{}:
 	default:
 	}
 }
 
-// asked are the ports that were asked for.
-func (c *Connector) asked() []Port {
+// wanted returns the configured ports.
+func (c *Connector) wanted() []Port {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ports
 }
 
-// Watch reports all ports as one group. If the system does not tell of ports for
-// a while, what it told last counts.
+// Watch reports all ports as one group. While the system cannot list ports, the last
+// list counts.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
-	for len(c.asked()) == 0 {
+	for len(c.wanted()) == 0 {
 		select {
-		case <-c.more:
+		case <-c.added:
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	tick := time.NewTicker(c.cfg.Look)
+	tick := time.NewTicker(c.cfg.PollInterval)
 	defer tick.Stop()
 	var before []port
 	for first := true; ; first = false {
-		if ports := c.look(); first || !slices.Equal(ports, before) {
-			update(Medium, c.sightings(ports))
+		if ports := c.scan(); first || !slices.Equal(ports, before) {
+			update(Name, c.sightings(ports))
 			before = ports
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.more:
+		case <-c.added:
 		case <-tick.C:
 		}
 	}
 }
 
-// port is what was asked for, and what is there.
+// port is a configured port and the system port that matches it.
 type port struct {
-	asked  Port
-	absent string // why nothing is there
-	found
-	mark string
+	config Port
+	absent string // why no port matches
+	systemPort
+	fileID string
 }
 
-// stay is another each time that something is plugged in there.
-func (p port) stay() string { return p.mark + " " + p.Stay }
+// plugID changes each time that something is plugged in.
+func (p port) plugID() string { return p.fileID + " " + p.PlugID }
 
-// look finds the ports that were asked for: those with a path, and for Auto all
-// others that have a board on USB. A port with a path that has never been there
-// is told of, too: its owner expects it.
-func (c *Connector) look() []port {
+// scan finds the configured ports, and for Auto all others with a board on USB. It
+// includes a configured port that has never existed, because its owner expects it.
+func (c *Connector) scan() []port {
 	all, err := c.system.list()
 	if err != nil {
 		all = c.last
@@ -203,29 +203,29 @@ func (c *Connector) look() []port {
 	c.last = all
 	var ports []port
 	named := make(map[string]bool)
-	wanted := c.asked()
-	for _, asked := range wanted {
-		if asked.Path == Auto {
+	wanted := c.wanted()
+	for _, cfg := range wanted {
+		if cfg.Path == Auto {
 			continue
 		}
-		real, mark, err := c.system.stat(asked.Path)
+		real, fileID, err := c.system.stat(cfg.Path)
 		if err != nil {
-			if !c.been[asked.Path] {
-				ports = append(ports, port{asked: asked, absent: absent(asked.Path, all)})
+			if !c.seen[cfg.Path] {
+				ports = append(ports, port{config: cfg, absent: absent(cfg.Path, all)})
 			}
 			continue
 		}
 		if named[real] {
-			ports = append(ports, port{asked: asked, absent: fmt.Sprintf("%s is %s, which is asked for already", asked.Path, real)})
+			ports = append(ports, port{config: cfg, absent: fmt.Sprintf("%s is %s, which is already configured", cfg.Path, real)})
 			continue
 		}
-		p := port{asked: asked, found: found{Path: real}, mark: mark}
-		if i := slices.IndexFunc(all, func(f found) bool { return f.Path == real }); i >= 0 {
-			p.found = all[i]
-		} else if c.system.lists(real) {
-			continue // it is just coming or going
+		p := port{config: cfg, systemPort: systemPort{Path: real}, fileID: fileID}
+		if i := slices.IndexFunc(all, func(f systemPort) bool { return f.Path == real }); i >= 0 {
+			p.systemPort = all[i]
+		} else if c.system.covers(real) {
+			continue // it is just appearing or disappearing
 		}
-		c.been[asked.Path], named[real] = true, true
+		c.seen[cfg.Path], named[real] = true, true
 		ports = append(ports, p)
 	}
 	auto := slices.IndexFunc(wanted, func(p Port) bool { return p.Path == Auto })
@@ -233,61 +233,62 @@ func (c *Connector) look() []port {
 		return ports
 	}
 	for _, f := range all {
-		if _, mark, err := c.system.stat(f.Path); err == nil && f.USB && !named[f.Path] {
-			ports = append(ports, port{asked: wanted[auto], found: f, mark: mark})
+		if _, fileID, err := c.system.stat(f.Path); err == nil && f.USB && !named[f.Path] {
+			ports = append(ports, port{config: wanted[auto], systemPort: f, fileID: fileID})
 		}
 	}
 	return ports
 }
 
-// absent says that a port is not there, and which are.
-func absent(path string, all []found) string {
+// absent returns the message for a missing port, with the ports that exist.
+func absent(path string, all []systemPort) string {
 	if len(all) == 0 {
-		return fmt.Sprintf("there is no port %s, and no other that a board is plugged into", path)
+		return fmt.Sprintf("there is no port %s, and no board on another port", path)
 	}
 	var names []string
 	for _, f := range all {
 		names = append(names, f.String())
 	}
-	return fmt.Sprintf("there is no port %s; there is %s", path, strings.Join(names, ", "))
+	return fmt.Sprintf("there is no port %s; found %s", path, strings.Join(names, ", "))
 }
 
-// sightings makes sightings of ports, and tells new stays from old ones.
+// sightings returns the sightings of ports. A board that was plugged in again gets a
+// new instance.
 func (c *Connector) sightings(ports []port) []transport.Sighting {
 	var all []transport.Sighting
-	stays := make(map[string]stay)
+	stays := make(map[string]presence)
 	for i, address := range c.addresses(ports) {
 		p := ports[i]
-		at, known := c.stays[address]
-		if !known || at.mark != p.stay() {
-			c.count++
-			at = stay{p.stay(), c.count, new(atomic.Bool)}
+		at, known := c.present[address]
+		if !known || at.plugID != p.plugID() {
+			c.instances++
+			at = presence{p.plugID(), c.instances, new(atomic.Bool)}
 		}
 		stays[address] = at
 		s := transport.Sighting{
-			Address: address, Local: p.local(address), Instance: at.instance, Place: p.Place, Transport: Medium, Name: p.asked.Name,
-			Adopted: !p.asked.Pending, Absent: p.absent, Protocols: c.cfg.Protocols,
+			Address: address, Local: p.local(address), Instance: at.instance, Location: p.Location, Transport: Name, Name: p.config.Name,
+			Adopted: !p.config.Pending, Absent: p.absent, Protocols: c.cfg.Protocols,
 			Open: func(context.Context) (transport.Link, error) { return c.open(p, address, at.opened) },
 		}
-		if p.asked.Path == Auto && !p.own() {
-			s.Adopted, s.Shy = false, fmt.Sprintf("opening %s can restart what is there", p.found)
+		if p.config.Path == Auto && !p.fromBoardMaker() {
+			s.Adopted, s.AdoptFirst = false, fmt.Sprintf("opening %s may restart the device on it", p.systemPort)
 		}
 		all = append(all, s)
 	}
-	c.stays = stays
+	c.present = stays
 	return all
 }
 
-// addresses gives each port its address, which it keeps while it is there. Where
-// another has it already, because somebody gave two boards the same number, the
-// place tells them apart.
+// addresses returns the address of each port. A port keeps its address while it is
+// present. If two boards have the same serial number, their locations tell them
+// apart.
 func (c *Connector) addresses(ports []port) []string {
-	given := make(map[string]string)
+	assigned := make(map[string]string)
 	taken := make(map[string]bool)
-	wanted := make(map[string]int) // by those that are new
+	wanted := make(map[string]int) // number of new ports per address
 	for _, p := range ports {
-		if address, ok := c.given[p.stay()]; ok {
-			given[p.stay()], taken[address] = address, true
+		if address, ok := c.assigned[p.plugID()]; ok {
+			assigned[p.plugID()], taken[address] = address, true
 		} else if p.absent == "" {
 			wanted[p.address()]++
 		}
@@ -295,63 +296,67 @@ func (c *Connector) addresses(ports []port) []string {
 	all := make([]string, len(ports))
 	for i, p := range ports {
 		if p.absent != "" {
-			all[i] = p.asked.Path
+			all[i] = p.config.Path
 			continue
 		}
-		address, ok := given[p.stay()]
+		address, ok := assigned[p.plugID()]
 		if !ok {
 			if address = p.address(); taken[address] || wanted[address] > 1 {
-				address = p.place()
+				address = p.locationAddress()
 			}
-			if taken[address] { // several ports in one place
-				address += "-" + word(filepath.Base(p.Path))
+			if taken[address] { // several ports at one location
+				address += "-" + shellSafe(filepath.Base(p.Path))
 			}
-			given[p.stay()], taken[address] = address, true
+			assigned[p.plugID()], taken[address] = address, true
 		}
 		all[i] = address
 	}
-	c.given = given
+	c.assigned = assigned
 	return all
 }
 
-// open opens a port that is there.
+// open opens a present port.
 func (c *Connector) open(p port, address string, opened *atomic.Bool) (transport.Link, error) {
-	baud := cmp.Or(p.asked.Baud, DefaultBaud)
-	conn, err := c.openSame(p, baud)
+	baud := cmp.Or(p.config.Baud, DefaultBaud)
+	conn, err := c.openUnchanged(p, baud)
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", p.Path, err)
 	}
-	// With its lines kept as they are, a board restarts by the first opening
-	// after it was plugged in, if at all.
+	// With ResetNone, a board restarts at most on the first open after it was
+	// plugged in.
 	again := opened.Swap(true)
-	restarts := p.asked.Reset != ResetNone || !again
-	return transport.NewStream(conn, transport.Info{Transport: Medium, Address: address, BitRate: baud, Restarts: restarts}, c.cfg.Limits), nil
+	restarts := p.config.Reset != ResetNone || !again
+	return transport.NewStream(conn, transport.Info{Transport: Name, Address: address, BitRate: baud, Restarts: restarts}, c.cfg.Limits), nil
 }
 
-// openSame opens a port if what was seen there still is: a port that has become
-// free may by now have been given to another board.
-func (c *Connector) openSame(p port, baud int) (transport.Conn, error) {
-	if !c.still(p) {
+// errUnplugged means that the board is gone, or that another one is on the port.
+var errUnplugged = errors.New("unplugged")
+
+// openUnchanged opens a port if the board that was seen is still on it. The system may
+// have given the path to another board.
+func (c *Connector) openUnchanged(p port, baud int) (transport.Conn, error) {
+	if !c.unchanged(p) {
 		return nil, errUnplugged
 	}
-	conn, err := openPort(p.Path, baud, p.asked.Reset)
-	if err == nil && !c.still(p) {
+	conn, err := openPort(p.Path, baud, p.config.Reset)
+	if err == nil && !c.unchanged(p) {
 		conn.Close()
 		return nil, errUnplugged
 	}
 	return conn, err
 }
 
-func (c *Connector) still(p port) bool {
-	path := p.asked.Path
+// unchanged reports whether the port is the one that was seen.
+func (c *Connector) unchanged(p port) bool {
+	path := p.config.Path
 	if path == Auto {
 		path = p.Path
 	}
-	real, mark, err := c.system.stat(path)
-	if err != nil || real != p.Path || mark != p.mark {
+	real, fileID, err := c.system.stat(path)
+	if err != nil || real != p.Path || fileID != p.fileID {
 		return false
 	}
 	all, err := c.system.list()
-	i := slices.IndexFunc(all, func(f found) bool { return f.Path == p.Path })
-	return err == nil && (i < 0 && !p.USB || i >= 0 && all[i] == p.found)
+	i := slices.IndexFunc(all, func(f systemPort) bool { return f.Path == p.Path })
+	return err == nil && (i < 0 && !p.USB || i >= 0 && all[i] == p.systemPort)
 }

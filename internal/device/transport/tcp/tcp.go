@@ -1,6 +1,8 @@
-// Package tcp is the medium of boards that listen on a TCP port, such as MCP/U
-// firmware on Wi-Fi. Their addresses are known beforehand: they are always
-// sighted, and dialled when opened.
+// Package tcp connects to boards that listen on a TCP port, such as MCP/U firmware on
+// Wi-Fi. Their addresses are configured: a board is always sighted, and dialed when it
+// is opened.
+//
+//	configured address -> Sighting -> Link
 package tcp
 
 import (
@@ -16,17 +18,17 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// Medium is the name of the medium.
-const Medium = "tcp"
+// Name is the name of the transport.
+const Name = "tcp"
 
-// readBuffer is what the kernel holds of what a board sends. A small one keeps an
-// answer from waiting behind megabytes of noise.
+// readBuffer is the size of the kernel's receive buffer. A small one keeps an answer
+// from waiting behind megabytes of noise.
 const readBuffer = 64 << 10
 
-// Config tells which boards there are.
+// Config lists the boards.
 type Config struct {
 	Boards []Board
-	// Dialects names the grammars to try on each.
+	// Protocols are tried on each board, in order.
 	Protocols []string
 	// DialTimeout bounds one attempt to connect.
 	DialTimeout time.Duration
@@ -37,9 +39,9 @@ type Config struct {
 type Board struct {
 	// Address is host:port.
 	Address string
-	// Name is the device's ID; empty to let it follow what the board says.
+	// Name is the device's ID; empty to derive it from what the board reports.
 	Name string
-	// Held lists the board without trusting it.
+	// Pending lists the board without trusting it.
 	Pending bool
 }
 
@@ -48,63 +50,63 @@ func DefaultConfig() Config {
 	return Config{DialTimeout: 5 * time.Second, Limits: transport.DefaultLimits()}
 }
 
-// Check tells what is wrong with the config.
+// Check returns an error if the config is invalid.
 func (c Config) Check() error {
 	seen := make(map[string]bool)
 	for _, b := range c.Boards {
 		host, port, err := net.SplitHostPort(b.Address)
 		if err != nil || host == "" {
-			return fmt.Errorf("address %q: want HOST:PORT, such as 192.168.1.20:4242", b.Address)
+			return fmt.Errorf("address %q: must be HOST:PORT, such as 192.168.1.20:4242", b.Address)
 		}
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fmt.Errorf("address %q: the port must be a number from 1 to 65535", b.Address)
+			return fmt.Errorf("address %q: port must be a number from 1 to 65535", b.Address)
 		}
 		if seen[b.Address] {
-			return fmt.Errorf("address %q is given twice", b.Address)
+			return fmt.Errorf("address %q is configured twice", b.Address)
 		}
 		seen[b.Address] = true
 	}
 	return nil
 }
 
-// Connector is the wire.Connector of the medium.
+// Connector is the transport.Connector for TCP.
 type Connector struct {
-	cfg  Config
-	more chan struct{} // holds something if there are boards that Watch has not reported
+	cfg   Config
+	added chan struct{} // signals Watch after Add
 
 	mu     sync.Mutex
 	boards []Board
 }
 
-// New makes a Connector of a config that was checked.
+// New returns a Connector for a config that passed Check.
 func New(cfg Config) *Connector {
-	return &Connector{cfg: cfg, more: make(chan struct{}, 1), boards: cfg.Boards}
+	return &Connector{cfg: cfg, added: make(chan struct{}, 1), boards: cfg.Boards}
 }
 
-// Add asks for one more board. Its address is not asked for yet.
+// Add adds a board. Its address must be new.
 func (c *Connector) Add(b Board) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.boards = append(slices.Clip(c.boards), b)
 	select {
-	case c.more <- struct{}{}:
+	case c.added <- struct{}{}:
 	default:
 	}
 }
 
-// Watch reports each board once, as a group of its own: a listening board
-// announces neither that it comes nor that it goes.
+// Watch reports each board once, as a group of its own: a listening board does not
+// announce when it appears or disappears.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
 	for reported := 0; ; {
 		c.mu.Lock()
 		boards := c.boards[reported:]
 		c.mu.Unlock()
 		for _, b := range boards {
-			update(Medium+" "+b.Address, []transport.Sighting{c.sighting(b)})
+			update(Name+" "+b.Address, []transport.Sighting{c.sighting(b)})
 		}
 		reported += len(boards)
 		select {
-		case <-c.more:
+		case <-c.added:
 		case <-ctx.Done():
 			return nil
 		}
@@ -116,7 +118,7 @@ func (c *Connector) sighting(b Board) transport.Sighting {
 		Address:   b.Address,
 		Local:     loopback(b.Address),
 		Instance:  1,
-		Transport: Medium,
+		Transport: Name,
 		Name:      b.Name,
 		Adopted:   !b.Pending,
 		Protocols: c.cfg.Protocols,
@@ -124,15 +126,15 @@ func (c *Connector) sighting(b Board) transport.Sighting {
 	}
 }
 
-// loopback tells whether an address is on this machine, where on another machine
-// there is another board, or none.
+// loopback reports whether an address is on this machine. On another machine, the same
+// address belongs to another board.
 func loopback(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
-// open dials a board. Keep-alive is on, and answered by the kernels alone: it
-// finds a board that lost power without anything being sent to its firmware.
+// open dials a board. TCP keep-alive detects a board that lost power; its firmware is
+// not involved.
 func (c *Connector) open(ctx context.Context, address string) (transport.Link, error) {
 	dialer := net.Dialer{
 		Timeout:         c.cfg.DialTimeout,
@@ -142,12 +144,12 @@ func (c *Connector) open(ctx context.Context, address string) (transport.Link, e
 	if err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) {
-			err = op.Err // the address is known
+			err = op.Err // the message names the address already
 		}
 		return nil, fmt.Errorf("connecting to %s: %w", address, err)
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		tcp.SetReadBuffer(readBuffer) // it works without, only less well
+		tcp.SetReadBuffer(readBuffer) // an error only costs latency
 	}
-	return transport.NewStream(conn, transport.Info{Transport: Medium, Address: address}, c.cfg.Limits), nil
+	return transport.NewStream(conn, transport.Info{Transport: Name, Address: address}, c.cfg.Limits), nil
 }

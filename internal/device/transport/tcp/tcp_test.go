@@ -62,7 +62,7 @@ func TestSighting(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	if s := sight(t, tcp.Board{Address: "127.0.0.1:9", Pending: true}); s.Adopted {
-		t.Error("a held board was adopted")
+		t.Error("a pending board was adopted")
 	}
 	for address, local := range map[string]bool{
 		"127.0.0.1:9": true, "127.1.2.3:9": true, "[::1]:9": true, "localhost:9": true,
@@ -79,7 +79,7 @@ func TestOpenFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln.Close() // nobody listens there now
+	ln.Close() // the port is closed now
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err = sight(t, tcp.Board{Address: ln.Addr().String()}).Open(ctx)
@@ -90,8 +90,8 @@ func TestOpenFails(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for _, test := range []struct{ address, want string }{
-		{"127.0.0.1", "want HOST:PORT"},
-		{":4242", "want HOST:PORT"},
+		{"127.0.0.1", "must be HOST:PORT"},
+		{":4242", "must be HOST:PORT"},
 		{"board:0", "1 to 65535"},
 		{"board:http", "1 to 65535"},
 		{"board:70000", "1 to 65535"},
@@ -105,6 +105,6 @@ func TestCheck(t *testing.T) {
 	}
 	twice := tcp.Config{Boards: []tcp.Board{{Address: "a:1"}, {Address: "a:1"}}}
 	if err := twice.Check(); err == nil {
-		t.Error("an address was given twice, and Check did not mind")
+		t.Error("Check accepted the same address twice")
 	}
 }

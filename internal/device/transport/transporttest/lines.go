@@ -11,27 +11,26 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// RunLines checks a medium whose links carry lines over a stream of bytes: the
-// contract of Run, and what a stream can do to a line. Its links must drop lines
-// longer than wire.DefaultLimits says.
+// RunLines checks a transport whose links carry lines over a stream of bytes: it runs
+// Run and tests of line splitting. Its links must use transport.DefaultLimits.
 func RunLines(t *testing.T, open func(t *testing.T) (transport.Link, io.ReadWriteCloser)) {
-	Run(t, func(t *testing.T) (transport.Link, Far) {
+	Run(t, func(t *testing.T) (transport.Link, Peer) {
 		link, far := open(t)
-		return link, lineFar{far, transport.NewLines(far, transport.DefaultLimits())}
+		return link, linePeer{far, transport.NewLines(far, transport.DefaultLimits())}
 	})
 	long := strings.Repeat("x", transport.DefaultLimits().Line+10)
 	for name, test := range map[string]struct {
 		writes []string
 		want   []string // "!" stands for ErrTooLong
 	}{
-		"both line ends":           {[]string{"a\nb\r\nc\n"}, []string{"a", "b", "c"}},
-		"empty lines are dropped":  {[]string{"\n\r\n\n", "a\n\n"}, []string{"a"}},
-		"a line in pieces":         {[]string{"a", "b", "c\r", "\n", "d\n"}, []string{"abc", "d"}},
-		"bytes that are no text":   {[]string{"\x00\xff\x1b[31m\xfe\n"}, []string{"\x00\xff\x1b[31m\xfe"}},
-		"a bare CR is no line end": {[]string{"a\rb\n"}, []string{"a\rb"}},
-		"a line that is too long":  {[]string{"a\n", long, "\nb\n"}, []string{"a", "!", "b"}},
-		"and never ends":           {[]string{long, long, long}, []string{"!"}},
-		"one that just fits": {
+		"both line ends":                {[]string{"a\nb\r\nc\n"}, []string{"a", "b", "c"}},
+		"empty lines are dropped":       {[]string{"\n\r\n\n", "a\n\n"}, []string{"a"}},
+		"a line in pieces":              {[]string{"a", "b", "c\r", "\n", "d\n"}, []string{"abc", "d"}},
+		"bytes that are not text":       {[]string{"\x00\xff\x1b[31m\xfe\n"}, []string{"\x00\xff\x1b[31m\xfe"}},
+		"a bare CR does not end a line": {[]string{"a\rb\n"}, []string{"a\rb"}},
+		"a line that is too long":       {[]string{"a\n", long, "\nb\n"}, []string{"a", "!", "b"}},
+		"a line that never ends":        {[]string{long, long, long}, []string{"!"}},
+		"the longest line": {
 			[]string{strings.Repeat("y", transport.DefaultLimits().Line) + "\n"},
 			[]string{strings.Repeat("y", transport.DefaultLimits().Line)},
 		},
@@ -45,7 +44,7 @@ func RunLines(t *testing.T, open func(t *testing.T) (transport.Link, io.ReadWrit
 			}()
 			var got []string
 			for range test.want {
-				m, err := link.Recv(within(t))
+				m, err := link.Recv(withTimeout(t))
 				switch {
 				case errors.Is(err, transport.ErrTooLong):
 					got = append(got, "!")
@@ -60,15 +59,15 @@ func RunLines(t *testing.T, open func(t *testing.T) (transport.Link, io.ReadWrit
 			}
 		})
 	}
-	t.Run("a line cannot hold a line end", func(t *testing.T) {
+	t.Run("a line must not contain a line end", func(t *testing.T) {
 		link, _ := open(t)
-		if err := link.Send(within(t), message("a\nb")); !errors.Is(err, transport.ErrUnsent) {
+		if err := link.Send(withTimeout(t), message("a\nb")); !errors.Is(err, transport.ErrUnsent) {
 			t.Errorf("Send returned %v, want ErrUnsent", err)
 		}
 	})
-	t.Run("what is sent is the line and one LF", func(t *testing.T) {
+	t.Run("send appends one LF", func(t *testing.T) {
 		link, far := open(t)
-		go link.Send(within(t), message(`{"a":1}`))
+		go link.Send(withTimeout(t), message(`{"a":1}`))
 		buf := make([]byte, 8)
 		if _, err := io.ReadFull(far, buf); err != nil || !bytes.Equal(buf, []byte("{\"a\":1}\n")) {
 			t.Errorf("the peer got %q, %v", buf, err)

@@ -1,7 +1,7 @@
-// Package transporttest is the suite that every medium must pass, and a Link in
-// memory for the tests of grammars.
+// Package transporttest is the test suite that every transport must pass, and a Link
+// in memory for the tests of protocols.
 //
-// A medium of lines calls RunLines; any other calls Run.
+// A transport that carries lines calls RunLines; any other calls Run.
 package transporttest
 
 import (
@@ -17,32 +17,32 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// Far is the peer's end of a link, in the hands of a test.
-type Far interface {
+// Peer is the peer's end of a link.
+type Peer interface {
 	Send(transport.Message) error
 	Recv() (transport.Message, error)
 	Close() error
 }
 
-// Open returns a fresh link and its far end; t.Cleanup closes what they need.
-type Open func(t *testing.T) (transport.Link, Far)
+// Open returns a new link and its far end. It registers cleanup with t.
+type Open func(t *testing.T) (transport.Link, Peer)
 
-// patience bounds every wait of the suite.
-const patience = 5 * time.Second
+// timeout bounds every wait of the suite.
+const timeout = 5 * time.Second
 
-// Run checks the contract of wire.Link on the links that open returns.
+// Run checks the contract of transport.Link on the links that open returns.
 func Run(t *testing.T, open Open) {
-	for name, test := range map[string]func(*testing.T, transport.Link, Far){
-		"messages go both ways in order":      bothWays,
+	for name, test := range map[string]func(*testing.T, transport.Link, Peer){
+		"messages arrive in order":            bothWays,
 		"recv ends with its context":          recvEndsWithContext,
 		"close ends recv and send":            closeEnds,
-		"the peer's close is not our own":     peerCloses,
-		"a send that cannot go on ends":       sendBlocked,
-		"an ended context sends nothing":      sendAfterContext,
-		"data belongs to whoever received it": dataIsOwned,
-		"a tap sees everything":               tapped,
+		"the peer closes":                     peerCloses,
+		"a blocked send ends":                 sendBlocked,
+		"a canceled context sends nothing":    sendAfterContext,
+		"received data belongs to the caller": dataIsOwned,
+		"a trace is complete":                 traced,
 		"info is complete and constant":       info,
-		"nothing is left behind":              nothingLeft,
+		"no goroutine is left":                noGoroutineLeft,
 	} {
 		t.Run(name, func(t *testing.T) {
 			link, far := open(t)
@@ -55,15 +55,15 @@ func message(format string, args ...any) transport.Message {
 	return transport.Message{Data: fmt.Appendf(nil, format, args...)}
 }
 
-func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func withTimeout(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func bothWays(t *testing.T, link transport.Link, far Far) {
+func bothWays(t *testing.T, link transport.Link, far Peer) {
 	const n = 100
-	ctx := within(t)
+	ctx := withTimeout(t)
 	sent := make(chan error, 2)
 	go func() {
 		for i := range n {
@@ -111,7 +111,7 @@ func bothWays(t *testing.T, link transport.Link, far Far) {
 		i++
 	}
 	if i != n {
-		t.Fatalf("%d of %d messages went down", i, n)
+		t.Fatalf("the peer received %d of %d messages", i, n)
 	}
 	for range 2 {
 		if err := <-sent; err != nil {
@@ -120,7 +120,7 @@ func bothWays(t *testing.T, link transport.Link, far Far) {
 	}
 }
 
-func recvEndsWithContext(t *testing.T, link transport.Link, far Far) {
+func recvEndsWithContext(t *testing.T, link transport.Link, far Peer) {
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		_, err := link.Recv(ctx)
@@ -130,12 +130,12 @@ func recvEndsWithContext(t *testing.T, link transport.Link, far Far) {
 		}
 	}
 	go far.Send(message("still here"))
-	if m, err := link.Recv(within(t)); err != nil || string(m.Data) != "still here" {
-		t.Fatalf("the link did not survive: %q, %v", m.Data, err)
+	if m, err := link.Recv(withTimeout(t)); err != nil || string(m.Data) != "still here" {
+		t.Fatalf("the link is broken after a canceled Recv: %q, %v", m.Data, err)
 	}
 }
 
-func closeEnds(t *testing.T, link transport.Link, _ Far) {
+func closeEnds(t *testing.T, link transport.Link, _ Peer) {
 	got := make(chan error, 1)
 	go func() {
 		_, err := link.Recv(context.Background())
@@ -150,26 +150,26 @@ func closeEnds(t *testing.T, link transport.Link, _ Far) {
 		if !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("Recv returned %v, want ErrClosed", err)
 		}
-	case <-time.After(patience):
-		t.Fatal("Recv waits on a closed link")
+	case <-time.After(timeout):
+		t.Fatal("Recv blocks on a closed link")
 	}
 	if err := link.Close(); err != nil {
 		t.Errorf("the second Close returned %v", err)
 	}
-	if err := link.Send(within(t), message("too late")); !errors.Is(err, transport.ErrUnsent) {
+	if err := link.Send(withTimeout(t), message("too late")); !errors.Is(err, transport.ErrUnsent) {
 		t.Errorf("Send on a closed link returned %v, want ErrUnsent", err)
 	}
 }
 
-func peerCloses(t *testing.T, link transport.Link, far Far) {
+func peerCloses(t *testing.T, link transport.Link, far Peer) {
 	go far.Close()
-	_, err := link.Recv(within(t))
+	_, err := link.Recv(withTimeout(t))
 	if err == nil || errors.Is(err, transport.ErrClosed) || errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("Recv returned %v, want an error that says that the peer is gone", err)
+		t.Fatalf("Recv returned %v, want an error for a lost peer", err)
 	}
 }
 
-func sendBlocked(t *testing.T, link transport.Link, _ Far) {
+func sendBlocked(t *testing.T, link transport.Link, _ Peer) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	big := transport.Message{Data: bytes.Repeat([]byte("x"), 64<<10)}
@@ -181,19 +181,19 @@ func sendBlocked(t *testing.T, link transport.Link, _ Far) {
 		}
 	}
 	if err == nil {
-		t.Skip("this medium takes 64 MB without anybody reading")
+		t.Skip("this transport buffers 64 MB")
 	}
-	if took := time.Since(start); took > patience {
+	if took := time.Since(start); took > timeout {
 		t.Errorf("Send ended %v after its context", took)
 	}
 	if !errors.Is(err, transport.ErrUnsent) {
-		if err := link.Send(within(t), message("after")); !errors.Is(err, transport.ErrUnsent) {
-			t.Errorf("after half a message, Send returned %v, want ErrUnsent", err)
+		if err := link.Send(withTimeout(t), message("after")); !errors.Is(err, transport.ErrUnsent) {
+			t.Errorf("after a partial message, Send returned %v, want ErrUnsent", err)
 		}
 	}
 }
 
-func sendAfterContext(t *testing.T, link transport.Link, far Far) {
+func sendAfterContext(t *testing.T, link transport.Link, far Peer) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := link.Send(ctx, message("never")); !errors.Is(err, transport.ErrUnsent) {
@@ -205,12 +205,12 @@ func sendAfterContext(t *testing.T, link transport.Link, far Far) {
 	}
 }
 
-func dataIsOwned(t *testing.T, link transport.Link, far Far) {
+func dataIsOwned(t *testing.T, link transport.Link, far Peer) {
 	go func() {
 		far.Send(message("one"))
 		far.Send(message("two"))
 	}()
-	ctx := within(t)
+	ctx := withTimeout(t)
 	one, err := link.Recv(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -224,28 +224,28 @@ func dataIsOwned(t *testing.T, link transport.Link, far Far) {
 	}
 }
 
-func tapped(t *testing.T, link transport.Link, far Far) {
-	tap, ok := link.(transport.Tapped)
+func traced(t *testing.T, link transport.Link, far Peer) {
+	traceable, ok := link.(transport.Traceable)
 	if !ok {
-		t.Fatalf("%T cannot be watched: embed a wire.Tap", link)
+		t.Fatalf("%T is not traceable: embed a transport.Tracer", link)
 	}
 	seen := make(chan string, 4)
-	tap.Observe(func(f transport.Frame) { seen <- fmt.Sprintf("%d %s%s", f.Way, f.Message.Data, f.Note) })
+	traceable.Observe(func(f transport.Frame) { seen <- fmt.Sprintf("%d %s%s", f.Direction, f.Message.Data, f.Note) })
 	go far.Send(message("up"))
-	if _, err := link.Recv(within(t)); err != nil {
+	if _, err := link.Recv(withTimeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	transport.Note(link, "a %s", "remark")
-	go func() { // it is answered as soon as it is there
+	go func() { // the peer answers at once
 		far.Recv()
 		far.Send(message("answer"))
 	}()
 	received := make(chan error, 1)
 	go func() {
-		_, err := link.Recv(within(t))
+		_, err := link.Recv(withTimeout(t))
 		received <- err
 	}()
-	if err := link.Send(within(t), message("down")); err != nil {
+	if err := link.Send(withTimeout(t), message("down")); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-received; err != nil {
@@ -253,15 +253,15 @@ func tapped(t *testing.T, link transport.Link, far Far) {
 	}
 	for _, want := range []string{"1 up", "3 a remark", "2 down", "1 answer"} {
 		if got := <-seen; got != want {
-			t.Errorf("the tap saw %q, want %q", got, want)
+			t.Errorf("traced %q, want %q", got, want)
 		}
 	}
 }
 
-func info(t *testing.T, link transport.Link, _ Far) {
+func info(t *testing.T, link transport.Link, _ Peer) {
 	got := link.Info()
 	if got.Transport == "" || got.Address == "" {
-		t.Errorf("%+v lacks a medium or an address", got)
+		t.Errorf("%+v lacks a transport or an address", got)
 	}
 	link.Close()
 	if link.Info() != got {
@@ -269,8 +269,8 @@ func info(t *testing.T, link transport.Link, _ Far) {
 	}
 }
 
-func nothingLeft(t *testing.T, link transport.Link, far Far) {
-	before := runtime.NumGoroutine() // the link is open already: idle, it may hold none
+func noGoroutineLeft(t *testing.T, link transport.Link, far Peer) {
+	before := runtime.NumGoroutine() // the link is open: an idle link may have no goroutine
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -282,7 +282,7 @@ func nothingLeft(t *testing.T, link transport.Link, far Far) {
 	<-ended
 	link.Close()
 	far.Close()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		if n := runtime.NumGoroutine(); n <= before {
 			return
 		} else if time.Now().After(deadline) {
@@ -292,18 +292,18 @@ func nothingLeft(t *testing.T, link transport.Link, far Far) {
 	}
 }
 
-// lineFar is the Far of a medium whose peer sees a stream of bytes.
-type lineFar struct {
+// linePeer is the Peer of a transport that carries lines.
+type linePeer struct {
 	io.ReadWriteCloser
 	lines *transport.Lines
 }
 
-func (f lineFar) Send(m transport.Message) error {
+func (f linePeer) Send(m transport.Message) error {
 	_, err := f.Write(append(bytes.Clone(m.Data), '\r', '\n'))
 	return err
 }
 
-func (f lineFar) Recv() (transport.Message, error) {
+func (f linePeer) Recv() (transport.Message, error) {
 	line, err := f.lines.Next()
 	return transport.Message{Data: line}, err
 }

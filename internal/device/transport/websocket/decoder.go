@@ -7,33 +7,33 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// decoder takes the bytes of a device apart. It holds no more than one message,
-// and of that no more than the limit.
+// decoder decodes the frames of a device. It holds at most one message, up to the
+// limit.
 //
-// gobwas/ws tells what a header says and whether it may; what is half read when
-// a Recv ends has to be kept here.
+// gobwas/ws parses and checks headers. The decoder keeps the state between reads,
+// because a Recv can end in the middle of a frame.
 type decoder struct {
 	limit  int
-	client bool // the device was dialled, and what it sends is not masked
+	client bool // the device was dialed, so its frames are not masked
 
-	head   [ws.MaxHeaderSize]byte
-	have   int       // bytes of head
-	inside bool      // there is a frame at hand
-	header ws.Header // of it
-	left   int64     // bytes of its payload that have not come
-	done   int       // bytes that have, for the mask
+	head      [ws.MaxHeaderSize]byte
+	headLen   int       // bytes in head
+	inFrame   bool      // the header of a frame was read
+	header    ws.Header // of the current frame
+	remaining int64     // payload bytes of the frame that are missing
+	received  int       // payload bytes of the frame that came, for the mask
 
-	message ws.OpCode // of the message at hand; zero if there is none
-	data    []byte    // of it
-	over    bool      // it is too long, and dropped
-	size    int64     // of it, if it is dropped
-	control []byte    // of the control frame at hand
+	message   ws.OpCode // of the current message; zero if there is none
+	data      []byte    // of the current message
+	oversized bool      // the current message is too long and dropped
+	size      int64     // of the current message, if it is dropped
+	control   []byte    // payload of the current control frame
 }
 
-// event is what a decoder has found.
+// event is a decoded message or control frame.
 type event struct {
 	kind eventKind
-	data []byte // of text, and of a control frame until the next is decoded
+	data []byte // of a text; of a control frame it is valid until the next event
 	size int64  // of a binary message
 }
 
@@ -49,42 +49,42 @@ const (
 	closing
 )
 
-// next decodes p until something is found, and tells how much of it was used. If
-// nothing is, all of it was. After an error the rest has no meaning.
+// next decodes p up to the next event and returns how many bytes it used. If the event
+// is nothing, it used all of p. After an error the decoder must not be used again.
 func (d *decoder) next(p []byte) (used int, e event, err error) {
 	for {
-		if !d.inside {
+		if !d.inFrame {
 			n, whole, err := d.takeHeader(p[used:])
 			used += n
 			if err != nil || !whole {
 				return used, event{}, err
 			}
-			if e := d.begin(); e.kind != nothing {
+			if e := d.beginFrame(); e.kind != nothing {
 				return used, e, nil
 			}
 		}
 		used += d.takePayload(p[used:])
-		if d.left > 0 {
+		if d.remaining > 0 {
 			return used, event{}, nil
 		}
-		d.inside = false
-		if e := d.end(); e.kind != nothing {
+		d.inFrame = false
+		if e := d.endFrame(); e.kind != nothing {
 			return used, e, nil
 		}
 	}
 }
 
-// takeHeader collects the bytes of a header, and reads it once it is whole.
+// takeHeader collects the bytes of a header and parses it once it is complete.
 func (d *decoder) takeHeader(p []byte) (used int, whole bool, err error) {
-	for need := headerSize(d.head[:d.have]); d.have < need; need = headerSize(d.head[:d.have]) {
+	for need := headerSize(d.head[:d.headLen]); d.headLen < need; need = headerSize(d.head[:d.headLen]) {
 		if used == len(p) {
 			return used, false, nil
 		}
-		n := copy(d.head[d.have:need], p[used:])
-		d.have += n
+		n := copy(d.head[d.headLen:need], p[used:])
+		d.headLen += n
 		used += n
 	}
-	header, err := ws.ReadHeader(bytes.NewReader(d.head[:d.have]))
+	header, err := ws.ReadHeader(bytes.NewReader(d.head[:d.headLen]))
 	if err != nil {
 		return used, false, err
 	}
@@ -98,11 +98,11 @@ func (d *decoder) takeHeader(p []byte) (used int, whole bool, err error) {
 	if err := ws.CheckHeader(header, state); err != nil {
 		return used, false, err
 	}
-	d.have, d.inside, d.header, d.left, d.done = 0, true, header, header.Length, 0
+	d.headLen, d.inFrame, d.header, d.remaining, d.received = 0, true, header, header.Length, 0
 	return used, true, nil
 }
 
-// headerSize is how long a header is, as far as its first bytes tell.
+// headerSize returns the length of a header, as far as its first bytes determine it.
 func headerSize(head []byte) int {
 	if len(head) < ws.MinHeaderSize {
 		return ws.MinHeaderSize
@@ -120,56 +120,56 @@ func headerSize(head []byte) int {
 	return size
 }
 
-// begin looks at a header. A message that is too long is told of at once: its end
-// may never come.
-func (d *decoder) begin() event {
+// beginFrame starts a frame. It reports a message that is too long at once, because its
+// end may never come.
+func (d *decoder) beginFrame() event {
 	if d.header.OpCode.IsControl() {
 		d.control = d.control[:0]
 		return event{}
 	}
 	if d.message == 0 {
-		d.message, d.data, d.over, d.size = d.header.OpCode, nil, false, 0
+		d.message, d.data, d.oversized, d.size = d.header.OpCode, nil, false, 0
 	}
-	if d.message == ws.OpText && !d.over && d.left > int64(d.limit-len(d.data)) { // their sum may be no number
-		d.over, d.data = true, nil
+	if d.message == ws.OpText && !d.oversized && d.remaining > int64(d.limit-len(d.data)) { // their sum could overflow
+		d.oversized, d.data = true, nil
 		return event{kind: tooLong}
 	}
 	return event{}
 }
 
-// firstPiece is how much memory the header alone of a message can ask for.
-const firstPiece = 4 << 10
+// initialCapacity bounds the memory that a header alone can allocate.
+const initialCapacity = 4 << 10
 
-// takePayload takes the bytes of the frame at hand, and drops those that nobody
-// needs.
+// takePayload consumes bytes of the current frame, and drops those of messages that are
+// not kept.
 func (d *decoder) takePayload(p []byte) (used int) {
-	p = p[:min(int64(len(p)), d.left)]
+	p = p[:min(int64(len(p)), d.remaining)]
 	switch {
 	case d.header.OpCode.IsControl():
 		d.control = d.unmask(d.control, p)
-	case d.message == ws.OpText && !d.over:
+	case d.message == ws.OpText && !d.oversized:
 		if d.data == nil {
-			d.data = slices.Grow(d.data, int(min(d.left, firstPiece)))
+			d.data = slices.Grow(d.data, int(min(d.remaining, initialCapacity)))
 		}
 		d.data = d.unmask(d.data, p)
 	default:
 		d.size += int64(len(p))
 	}
-	d.left -= int64(len(p))
-	d.done += len(p)
+	d.remaining -= int64(len(p))
+	d.received += len(p)
 	return len(p)
 }
 
-// unmask appends p to data.
+// unmask appends p to data, unmasked.
 func (d *decoder) unmask(data, p []byte) []byte {
 	n := len(data)
 	data = append(data, p...)
-	ws.Cipher(data[n:], d.header.Mask, d.done%4)
+	ws.Cipher(data[n:], d.header.Mask, d.received%4)
 	return data
 }
 
-// end tells what a whole frame was.
-func (d *decoder) end() event {
+// endFrame returns the event of a complete frame.
+func (d *decoder) endFrame() event {
 	switch d.header.OpCode {
 	case ws.OpPing:
 		return event{kind: ping, data: d.control}
@@ -181,8 +181,8 @@ func (d *decoder) end() event {
 	if !d.header.Fin {
 		return event{}
 	}
-	message, data, over := d.message, d.data, d.over
-	d.message, d.data, d.over = 0, nil, false
+	message, data, over := d.message, d.data, d.oversized
+	d.message, d.data, d.oversized = 0, nil, false
 	switch {
 	case message == ws.OpBinary:
 		return event{kind: binary, size: d.size}

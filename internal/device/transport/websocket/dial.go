@@ -14,11 +14,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// Dial opens a link to a device that listens for a WebSocket itself. Its URL begins
-// with ws or wss, and the token goes with the handshake, if there is one. Address is
-// that of the link, and dial makes the connection.
+// Dial opens a link to a device that listens itself. Its URL has the scheme ws or wss.
+// The token, if not empty, is sent with the handshake. Address is that of the link, and
+// dial makes the connection.
 func (c Config) Dial(ctx context.Context, address, url, token string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (transport.Link, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTime) // that of the library ends with the connection
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout) // the library's timeout covers only the connection
 	defer cancel()
 	header := make(http.Header)
 	if token != "" {
@@ -33,27 +33,27 @@ func (c Config) Dial(ctx context.Context, address, url, token string, dial func(
 	if err != nil {
 		var status ws.StatusError
 		if errors.As(err, &status) {
-			err = fmt.Errorf("the device refuses a WebSocket: %d %s", status, http.StatusText(int(status)))
+			err = fmt.Errorf("the device refused the WebSocket: %d %s", status, http.StatusText(int(status)))
 		}
-		return nil, fmt.Errorf("dialling %s: %w", url, err)
+		return nil, fmt.Errorf("connecting to %s: %w", url, err)
 	}
 	l := newLink(conn.(*handshake).Conn, &c, identity{address: address}, func() {})
 	l.client, l.decoder.client = true, true
-	if rest != nil { // the device has spoken already
+	if rest != nil { // the device has sent data already
 		l.pending = make([]byte, rest.Buffered())
-		io.ReadFull(rest, l.pending) // it is there
+		io.ReadFull(rest, l.pending) // it is buffered
 		ws.PutReader(rest)
 	}
 	return l, nil
 }
 
-// What a handshake is held to.
+// The limits of a handshake.
 const (
-	handshakeTime = 10 * time.Second
-	maxHandshake  = 64 << 10
+	handshakeTimeout = 10 * time.Second
+	maxHandshake     = 64 << 10
 )
 
-// handshake is a connection during its handshake, in which the library bounds nothing.
+// handshake limits the bytes of a handshake, which the library does not.
 type handshake struct {
 	net.Conn
 	left int
@@ -61,7 +61,7 @@ type handshake struct {
 
 func (h *handshake) Read(p []byte) (int, error) {
 	if h.left <= 0 {
-		return 0, fmt.Errorf("%w: the device answers the handshake with more than %d bytes", transport.ErrTooLong, maxHandshake)
+		return 0, fmt.Errorf("%w: handshake limit is %d bytes", transport.ErrTooLong, maxHandshake)
 	}
 	n, err := h.Conn.Read(p[:min(len(p), h.left)])
 	h.left -= n

@@ -16,13 +16,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/websocket"
 )
 
-// server is a device that listens, in the hands of a test.
+// server is a device that listens.
 type server struct {
 	net.Conn
 	token string
 }
 
-// Send and Recv make it the far end of a link. What a client sends is masked.
+// Send and Recv implement transporttest.Peer. The frames of a client are masked.
 func (s *server) Send(m transport.Message) error {
 	return gobwas.WriteFrame(s, gobwas.NewTextFrame(m.Data))
 }
@@ -33,15 +33,15 @@ func (s *server) Recv() (transport.Message, error) {
 	case err != nil:
 		return transport.Message{}, err
 	case !f.Header.Masked:
-		return transport.Message{}, errors.New("it is not masked")
+		return transport.Message{}, errors.New("the frame is not masked")
 	case f.Header.OpCode == gobwas.OpClose:
 		return transport.Message{}, io.EOF
 	}
 	return transport.Message{Data: gobwas.UnmaskFrame(f).Payload}, nil
 }
 
-// dialled dials a device that says early at once.
-func dialled(t *testing.T, token string, early ...string) (transport.Link, *server) {
+// dialed dials a device that sends early at once.
+func dialed(t *testing.T, token string, early ...string) (transport.Link, *server) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,33 +78,32 @@ func dialled(t *testing.T, token string, early ...string) (transport.Link, *serv
 	return link, far
 }
 
-// TestDialled: a link to a device that listens is as any other.
-func TestDialled(t *testing.T) {
-	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Far) { return dialled(t, "") })
+// TestDialed runs the suite on a link to a device that listens.
+func TestDialed(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) { return dialed(t, "") })
 }
 
-// TestDialledFirstWords: what a device says at once is not lost. A token goes with
-// the handshake, and nowhere else.
-func TestDialledFirstWords(t *testing.T) {
-	link, far := dialled(t, "secret", "one", "two")
+// TestDialedEarlyData: data that a device sends at once is not lost. The token is sent
+// with the handshake only.
+func TestDialedEarlyData(t *testing.T) {
+	link, far := dialed(t, "secret", "one", "two")
 	if got := strings.Join(recv(t, link, 2), " "); got != "one two" {
 		t.Errorf("got %s", got)
 	}
 	if info := link.Info(); far.token != "Bearer secret" || info.Transport != "ws" || info.Address != "board" {
 		t.Errorf("token %q, info %+v", far.token, info)
 	}
-	if _, far := dialled(t, ""); far.token != "" {
-		t.Errorf("token %q, and there is none", far.token)
+	if _, far := dialed(t, ""); far.token != "" {
+		t.Errorf("token %q, want none", far.token)
 	}
 }
 
-// TestDialFails: a device that refuses, that floods the handshake, or that says
-// nothing, is given up.
+// TestDialFails: Dial fails if a device refuses, floods the handshake, or is silent.
 func TestDialFails(t *testing.T) {
 	for name, test := range map[string]struct{ answer, want string }{
-		"refuses":      {"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404 Not Found"},
-		"floods":       {"HTTP/1.1 101 Switching Protocols\r\nX: " + strings.Repeat("x", 1<<20), "too long"},
-		"says nothing": {"", "deadline exceeded"},
+		"refuses": {"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404 Not Found"},
+		"floods":  {"HTTP/1.1 101 Switching Protocols\r\nX: " + strings.Repeat("x", 1<<20), "too long"},
+		"silent":  {"", "deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, far := net.Pipe()

@@ -12,21 +12,21 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// decodeAll decodes bytes that come in pieces, and tells what was found.
+// decodeAll decodes bytes that come in pieces and returns the events.
 func decodeAll(t *testing.T, d *decoder, pieces ...[]byte) (found []event, err error) {
 	for _, p := range pieces {
 		for {
 			used, e, err := d.next(p)
 			p = p[used:]
 			if len(d.data) > d.limit || len(d.control) > ws.MaxControlFramePayloadSize {
-				t.Fatalf("it holds %d and %d bytes", len(d.data), len(d.control))
+				t.Fatalf("the decoder holds %d and %d bytes", len(d.data), len(d.control))
 			}
 			if err != nil {
 				return found, err
 			}
 			if e.kind == nothing {
 				if len(p) > 0 {
-					t.Fatalf("%d bytes were not looked at", len(p))
+					t.Fatalf("%d bytes were not used", len(p))
 				}
 				break
 			}
@@ -37,8 +37,7 @@ func decodeAll(t *testing.T, d *decoder, pieces ...[]byte) (found []event, err e
 	return found, nil
 }
 
-// FuzzDecoder: what is found does not depend on how the bytes come, and is
-// bounded.
+// FuzzDecoder: the events do not depend on how the bytes are split, and are bounded.
 func FuzzDecoder(f *testing.F) {
 	var frames bytes.Buffer
 	for _, frame := range []ws.Frame{
@@ -49,10 +48,10 @@ func FuzzDecoder(f *testing.F) {
 		ws.WriteFrame(&frames, ws.MaskFrame(frame))
 	}
 	f.Add(frames.Bytes(), 7)
-	f.Add([]byte("\x81\x02{}\x89\x01?\x01\x01a\x80\x01b"), 2) // from a device that was dialled
+	f.Add([]byte("\x81\x02{}\x89\x01?\x01\x01a\x80\x01b"), 2) // from a device that was dialed
 	f.Add([]byte{0x81, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4, 5}, 3)
 	endless := []byte{0x01, 0x81, 0, 0, 0, 0, 'a', 0x80, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}
-	f.Add(append(endless, make([]byte, 500)...), 50) // the lengths of its frames are more together than a number holds
+	f.Add(append(endless, make([]byte, 500)...), 50) // the sum of its frame lengths overflows
 	f.Fuzz(func(t *testing.T, p []byte, size int) {
 		const limit = 128
 		client := len(p) > 1 && p[1]&0x80 == 0
@@ -76,7 +75,7 @@ func FuzzDecoder(f *testing.F) {
 	})
 }
 
-// FuzzIdentity: whatever is said in a handshake, an identity is a MAC, and bounded.
+// FuzzIdentity: every identity has a MAC address and is bounded.
 func FuzzIdentity(f *testing.F) {
 	f.Add("98:a3:16:f9:d9:34", "7b94d69a", "Bearer abc", "1", "")
 	f.Add("", "", "", "", "device-id=98:A3:16:F9:D9:34&authorization=x&client-id=y")
@@ -91,7 +90,7 @@ func FuzzIdentity(f *testing.F) {
 		id, err := identify(r)
 		if err != nil {
 			if id != (identity{}) {
-				t.Errorf("%+v beside %v", id, err)
+				t.Errorf("got %+v and error %v", id, err)
 			}
 			return
 		}

@@ -7,12 +7,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// identity is what a device says about itself when it dials in.
+// identity is what a device reports about itself when it connects.
 type identity struct {
 	address string // its MAC
 	client  string
 	token   string
-	version int // of the framing of its sound
+	version int // of its audio framing
 }
 
 const (
@@ -20,14 +20,14 @@ const (
 	maxToken  = 4096
 )
 
-// identify reads who is dialling. What stock firmware sends in headers, a page in
-// a browser can only put into the query.
+// identify reads the identity from a request. Stock firmware sends it in headers; a web
+// page can only put it into the query.
 func identify(r *http.Request) (identity, error) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		return identity{}, refusal{status: http.StatusUpgradeRequired, text: "devices dial in here with a WebSocket"}
+		return identity{}, refusal{status: http.StatusUpgradeRequired, text: "this is a WebSocket endpoint for devices"}
 	}
 	query := r.URL.Query()
-	said := func(name string) (string, error) {
+	value := func(name string) (string, error) {
 		all := r.Header.Values(name)
 		if len(all) == 0 {
 			all = query[strings.ToLower(name)]
@@ -36,29 +36,29 @@ func identify(r *http.Request) (identity, error) {
 		case 0:
 			return "", nil
 		case 1:
-			return strings.Clone(all[0]), nil // without what it was cut from
+			return strings.Clone(all[0]), nil // do not keep the whole header in memory
 		}
-		return "", refusal{status: http.StatusBadRequest, text: name + " is given twice"}
+		return "", refusal{status: http.StatusBadRequest, text: name + " is sent twice"}
 	}
 	var id identity
-	device, err := said("Device-Id")
+	device, err := value("Device-Id")
 	if err != nil {
 		return identity{}, err
 	}
 	if id.address, err = transport.ParseMAC(device); err != nil {
 		return identity{}, refusal{status: http.StatusBadRequest, text: "Device-Id: " + err.Error()}
 	}
-	if id.client, err = said("Client-Id"); err != nil {
+	if id.client, err = value("Client-Id"); err != nil {
 		return identity{}, err
 	}
-	if id.token, err = said("Authorization"); err != nil {
+	if id.token, err = value("Authorization"); err != nil {
 		return identity{}, err
 	}
 	id.token = bearer(id.token)
 	if len(id.client) > maxClient || len(id.token) > maxToken {
 		return identity{}, refusal{status: http.StatusBadRequest, text: "Client-Id or Authorization is too long"}
 	}
-	version, err := said("Protocol-Version")
+	version, err := value("Protocol-Version")
 	if err != nil {
 		return identity{}, err
 	}
@@ -66,8 +66,8 @@ func identify(r *http.Request) (identity, error) {
 	return id, nil
 }
 
-// bearer is the token in an Authorization. Firmware sends one with a scheme of its
-// own as it is.
+// bearer returns the token of an Authorization header. A token with another scheme is
+// returned as it is, because firmware sends such tokens.
 func bearer(s string) string {
 	const scheme = "Bearer "
 	if len(s) >= len(scheme) && strings.EqualFold(s[:len(scheme)], scheme) {
@@ -76,7 +76,7 @@ func bearer(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// parseVersion is 1 unless a device says that it frames its sound otherwise.
+// parseVersion returns the version of the audio framing; 1 is the default.
 func parseVersion(s string) int {
 	switch s {
 	case "2":

@@ -16,148 +16,146 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 )
 
-// link is a device that has dialled in, or was dialled.
+// link is the Link to a device that connected or was dialed.
 type link struct {
 	*inbound.Socket
-	cfg    *Config
-	who    identity // without its token
-	client bool     // it was dialled, and what is sent to it is masked
+	cfg      *Config
+	identity identity // without the token
+	client   bool     // the device was dialed, so frames to it are masked
 
-	// What follows is Recv's own.
+	// The following fields belong to Recv.
 
-	decoder decoder
-	buffer  [512]byte // what was read; longer pieces go through a shared one
-	pending []byte    // what of it is not decoded
-	due     time.Time // when a silent device is asked, or given up
-	asked   bool      // it was asked, and has not answered
-	owed    []byte    // the answer to its last ping; nil if there is none
-	noise   int       // binary messages that were dropped, and not told of
-	noisy   int64     // their bytes
-	broken  error     // why nothing can be received any more
+	decoder      decoder
+	buffer       [512]byte // small reads; larger ones use readBuffers
+	pending      []byte    // bytes that are read and not decoded
+	deadline     time.Time // when a silent device gets a ping, or is given up
+	pinged       bool      // it got a ping and has not answered
+	pongData     []byte    // payload of the pong to send; nil if none is due
+	dropped      int       // binary messages since the last note
+	droppedBytes int64
+	err          error // why nothing can be received anymore
 }
 
-func newLink(conn net.Conn, cfg *Config, who identity, leave func()) *link {
-	who.token = ""
-	return &link{Socket: inbound.NewSocket(conn, cfg.Send, leave), cfg: cfg, who: who, decoder: decoder{limit: cfg.Message}}
+func newLink(conn net.Conn, cfg *Config, id identity, release func()) *link {
+	id.token = ""
+	return &link{Socket: inbound.NewSocket(conn, cfg.Send, release), cfg: cfg, identity: id, decoder: decoder{limit: cfg.MaxMessage}}
 }
 
-// Info implements wire.Link.
+// Info implements transport.Link.
 func (l *link) Info() transport.Info {
-	return transport.Info{Transport: Medium, Address: l.who.address}
+	return transport.Info{Transport: Name, Address: l.identity.address}
 }
 
-// ClientID is what the device calls its installation; empty if it does not.
-func (l *link) ClientID() string { return l.who.client }
+// ClientID returns the ID of the device's installation; empty if it sent none.
+func (l *link) ClientID() string { return l.identity.client }
 
-// ProtocolVersion is how the device frames its sound: 1, 2 or 3.
-func (l *link) ProtocolVersion() int { return l.who.version }
+// ProtocolVersion returns the version of the device's audio framing: 1, 2 or 3.
+func (l *link) ProtocolVersion() int { return l.identity.version }
 
-// Recv implements wire.Link. Sound and whatever else is binary ends here: nobody
-// is woken for it.
+// Recv implements transport.Link. It drops binary messages, such as audio.
 func (l *link) Recv(ctx context.Context) (transport.Message, error) {
-	defer l.During(ctx)()
-	if now := time.Now(); l.due.Before(now) { // nobody has listened for a while
-		l.due, l.asked = now.Add(l.cfg.Ping), false
+	defer l.InterruptOn(ctx)()
+	if now := time.Now(); l.deadline.Before(now) { // Recv was not called for a while
+		l.deadline, l.pinged = now.Add(l.cfg.Ping), false
 	}
-	for l.broken == nil {
+	for l.err == nil {
 		used, e, err := l.decoder.next(l.pending)
 		l.pending = l.pending[used:]
 		switch {
 		case err != nil:
-			l.Farewell(l.closeFrame(ws.StatusProtocolError))
-			l.broken = fmt.Errorf("the device does not keep to the protocol: %w", err)
+			l.WriteFinal(l.closeFrame(ws.StatusProtocolError))
+			l.err = fmt.Errorf("the device violates the WebSocket protocol: %w", err)
 		case e.kind == text:
-			l.tellNoise()
+			l.noteDropped()
 			m := transport.Message{Channel: Text, Data: e.data}
-			l.Saw(transport.In, m, "")
+			l.Trace(transport.In, m, "")
 			return m, nil
 		case e.kind == tooLong:
-			l.tellNoise()
-			l.Note(fmt.Sprintf("dropped: %v: more than %d bytes", transport.ErrTooLong, l.cfg.Message))
+			l.noteDropped()
+			l.Note(fmt.Sprintf("dropped: %v: limit is %d bytes", transport.ErrTooLong, l.cfg.MaxMessage))
 			return transport.Message{}, transport.ErrTooLong
 		case e.kind != nothing:
-			l.take(e)
+			l.handle(e)
 		default:
 			if err := l.read(ctx); err != nil && err == ctx.Err() {
-				return transport.Message{}, l.Why(err)
+				return transport.Message{}, l.Reason(err)
 			} else if err != nil {
-				l.broken = err
+				l.err = err
 			}
 		}
 	}
-	return transport.Message{}, l.Why(l.broken)
+	return transport.Message{}, l.Reason(l.err)
 }
 
-// take takes what nobody is told of.
-func (l *link) take(e event) {
+// handle handles an event that is not passed on.
+func (l *link) handle(e event) {
 	switch e.kind {
 	case binary:
-		l.noise++
-		l.noisy += e.size
+		l.dropped++
+		l.droppedBytes += e.size
 	case ping:
-		l.owed = append(make([]byte, 0, len(e.data)), e.data...)
+		l.pongData = append(make([]byte, 0, len(e.data)), e.data...)
 	case closing:
-		l.Farewell(l.closeFrame(ws.StatusNormalClosure))
-		l.broken = inbound.ErrHungUp
+		l.WriteFinal(l.closeFrame(ws.StatusNormalClosure))
+		l.err = inbound.ErrPeerClosed
 	}
 }
 
-// tellNoise notes what was dropped since the last message.
-func (l *link) tellNoise() {
-	if l.noise > 0 {
-		l.Note(fmt.Sprintf("%d binary messages with %d bytes were dropped", l.noise, l.noisy))
-		l.noise, l.noisy = 0, 0
+// noteDropped traces how many binary messages were dropped since the last note.
+func (l *link) noteDropped() {
+	if l.dropped > 0 {
+		l.Note(fmt.Sprintf("%d binary messages with %d bytes were dropped", l.dropped, l.droppedBytes))
+		l.dropped, l.droppedBytes = 0, 0
 	}
 }
 
-// pieces are what long frames are read with. They hold nothing that is not of
-// the frame at hand.
-var pieces = sync.Pool{New: func() any { return new([8 << 10]byte) }}
+// readBuffers are for long frames. A buffer is used for one read only.
+var readBuffers = sync.Pool{New: func() any { return new([8 << 10]byte) }}
 
-// read waits for more bytes, and has them decoded or pending.
+// read waits for more bytes. It decodes them or leaves them in pending.
 func (l *link) read(ctx context.Context) error {
 	l.pending = nil
-	if l.decoder.left <= int64(len(l.buffer)) {
-		n, err := l.wait(ctx, l.buffer[:])
+	if l.decoder.remaining <= int64(len(l.buffer)) {
+		n, err := l.readOnce(ctx, l.buffer[:])
 		l.pending = l.buffer[:n]
 		return err
 	}
-	piece := pieces.Get().(*[8 << 10]byte)
-	defer pieces.Put(piece)
-	n, err := l.wait(ctx, piece[:min(l.decoder.left, int64(len(piece)))])
-	l.decoder.takePayload(piece[:n])
+	buf := readBuffers.Get().(*[8 << 10]byte)
+	defer readBuffers.Put(buf)
+	n, err := l.readOnce(ctx, buf[:min(l.decoder.remaining, int64(len(buf)))])
+	l.decoder.takePayload(buf[:n])
 	return err
 }
 
-// wait reads once. It answers a ping before, and asks a device that is silent:
-// that is measured by the deadline of the read, and costs nothing else.
-func (l *link) wait(ctx context.Context, p []byte) (int, error) {
-	if l.owed != nil { // the last one counts, however many there were
-		if err := l.Reply(l.frame(ws.OpPong, l.owed)); err != nil {
+// readOnce reads once. Before that it answers a ping. It sends a ping to a silent
+// device; the read deadline measures the silence, so no timer is needed.
+func (l *link) readOnce(ctx context.Context, p []byte) (int, error) {
+	if l.pongData != nil { // only the last ping is answered
+		if err := l.WriteControl(l.frame(ws.OpPong, l.pongData)); err != nil {
 			return 0, err
 		}
-		l.owed = nil
+		l.pongData = nil
 	}
 	for {
-		n, err := l.Read(ctx, p, l.due)
+		n, err := l.Read(ctx, p, l.deadline)
 		switch {
 		case err == nil:
-			l.due, l.asked = time.Now().Add(l.cfg.Ping), false
+			l.deadline, l.pinged = time.Now().Add(l.cfg.Ping), false
 			return n, nil
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return 0, err
-		case l.asked:
+		case l.pinged:
 			l.End(inbound.ErrSilent)
 			return 0, inbound.ErrSilent
 		}
-		if err := l.Reply(l.frame(ws.OpPing, nil)); err != nil {
+		if err := l.WriteControl(l.frame(ws.OpPing, nil)); err != nil {
 			return 0, err
 		}
-		l.due, l.asked = time.Now().Add(l.cfg.Pong), true
+		l.deadline, l.pinged = time.Now().Add(l.cfg.Pong), true
 	}
 }
 
-// Send implements wire.Link.
+// Send implements transport.Link.
 func (l *link) Send(ctx context.Context, m transport.Message) error {
 	op := ws.OpText
 	switch m.Channel {
@@ -165,19 +163,19 @@ func (l *link) Send(ctx context.Context, m transport.Message) error {
 	case Binary:
 		op = ws.OpBinary
 	default:
-		return fmt.Errorf("%w: a WebSocket has no channel %q", transport.ErrUnsent, m.Channel)
+		return fmt.Errorf("%w: unknown WebSocket channel %q", transport.ErrUnsent, m.Channel)
 	}
 	return l.Socket.Send(ctx, m, l.frame(op, m.Data))
 }
 
-// frame is data with its header.
+// frame returns data with its header.
 func (l *link) frame(op ws.OpCode, data []byte) []byte {
 	header := ws.Header{Fin: true, OpCode: op, Length: int64(len(data)), Masked: l.client}
 	if l.client {
 		header.Mask = ws.NewMask()
 	}
 	out := bytes.NewBuffer(make([]byte, 0, ws.MaxHeaderSize+len(data)))
-	ws.WriteHeader(out, header) // a buffer takes all
+	ws.WriteHeader(out, header) // a buffer never fails
 	begin := out.Len()
 	out.Write(data)
 	if l.client {
@@ -190,14 +188,14 @@ func (l *link) closeFrame(code ws.StatusCode) []byte {
 	return l.frame(ws.OpClose, ws.NewCloseFrameBody(code, ""))
 }
 
-// Close implements wire.Link.
+// Close implements transport.Link.
 func (l *link) Close() error {
-	l.drop(transport.ErrClosed)
+	l.closeWith(transport.ErrClosed)
 	return nil
 }
 
-// drop ends the link, and says why.
-func (l *link) drop(why error) {
-	l.Farewell(l.closeFrame(ws.StatusNormalClosure))
-	l.End(why)
+// closeWith ends the link with a reason.
+func (l *link) closeWith(reason error) {
+	l.WriteFinal(l.closeFrame(ws.StatusNormalClosure))
+	l.End(reason)
 }

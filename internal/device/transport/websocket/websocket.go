@@ -1,15 +1,15 @@
-// Package websocket is the medium of devices that dial in with a WebSocket, such as
-// voice toys with stock xiaozhi firmware.
+// Package websocket accepts devices that connect with a WebSocket, such as voice toys
+// with stock xiaozhi firmware.
 //
-//	request ─▶ who is it? ─▶ limits ─▶ credential ─▶ upgrade ─▶ waits for Open
-//	           (headers)     (lobby)   (Credentials)            (lobby)
+//	request -> identify -> Accept  -> Credentials -> upgrade -> Register -> Link
+//	           (headers)   (limits)                            (waits for Open)
 //
-// A Connector is the handler of the path that they dial. An idle device costs a
-// socket and the goroutine that reads it: what belongs to the HTTP server is let
-// go of, and silence is measured by the deadline of that read.
+// A Connector is the http.Handler of the path that devices connect to. An idle device
+// costs a socket and the goroutine that reads it: the buffers of the HTTP server are
+// released, and silence is measured by the read deadline.
 //
-// A device that listens itself is dialled by Config.Dial, for the medium that knows
-// where it is.
+// Config.Dial connects to a device that listens itself, for the transport that knows
+// its URL.
 package websocket
 
 import (
@@ -29,115 +29,113 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 )
 
-// Medium is the name of the medium.
-const Medium = "ws"
+// Name is the name of the transport.
+const Name = "ws"
 
-// The channels of a Message. One without a channel is sent as text.
+// The channels of a Message. A Message without a channel is sent as text.
 const (
 	Text   = "text"
 	Binary = "binary"
 )
 
-// Config is what can be set about the medium.
+// Config configures a Connector.
 type Config struct {
-	// Lobby says which dialects to try, and bounds how many devices there are
-	// and how often they come.
-	Lobby inbound.Config
-	// Message is the length of the longest message that is taken.
-	Message int
-	// Ping is after how much silence a device is asked whether it is still
-	// there, and Pong how long it has to answer.
+	// Inbound lists the protocols to try, and limits the connections.
+	Inbound inbound.Config
+	// MaxMessage is the length of the longest message in bytes.
+	MaxMessage int
+	// Ping is how long a device may be silent before it gets a ping, Pong how long it
+	// has to answer.
 	Ping, Pong time.Duration
-	// Send bounds one message to a device.
+	// Send bounds the time to send one message.
 	Send time.Duration
 }
 
-// DefaultConfig takes as much in a message as stock firmware can send.
+// DefaultConfig accepts the longest message that stock firmware can send.
 func DefaultConfig() Config {
 	return Config{
-		Lobby: inbound.DefaultConfig(), Message: 64 << 10,
+		Inbound: inbound.DefaultConfig(), MaxMessage: 64 << 10,
 		Ping: time.Minute, Pong: 15 * time.Second, Send: 5 * time.Second,
 	}
 }
 
-// Check tells what is wrong with the config.
+// Check returns an error if the config is invalid.
 func (c Config) Check() error {
-	if err := c.Lobby.Check(); err != nil {
+	if err := c.Inbound.Check(); err != nil {
 		return err
 	}
-	if c.Message < 1 {
-		return fmt.Errorf("message: want at least 1 byte, got %d", c.Message)
+	if c.MaxMessage < 1 {
+		return fmt.Errorf("message: must be at least 1 byte, got %d", c.MaxMessage)
 	}
 	for name, d := range map[string]time.Duration{"ping": c.Ping, "pong": c.Pong, "send": c.Send} {
 		if d <= 0 {
-			return fmt.Errorf("%s: want more than nothing, got %v", name, d)
+			return fmt.Errorf("%s: must be greater than 0, got %v", name, d)
 		}
 	}
 	return nil
 }
 
-// Credentials tells devices of the owner from others.
+// Credentials checks the credentials of devices.
 type Credentials interface {
-	// Check is asked before a device is answered. Address is the MAC that it
-	// claims, such as 98:a3:16:f9:d9:34; clientID and token are what it sent,
-	// or empty. An error refuses the device: the credential is wrong, was
-	// revoked or is another device's, or it is missing and strangers are not
-	// welcome. Without one, a device that is not adopted comes in as a stranger.
-	// Check may be called by many goroutines at once, and ends with ctx.
+	// Check is called before a device is answered. Address is the MAC that it
+	// claims, such as 98:a3:16:f9:d9:34; clientID and token are what it sent, or
+	// empty. Check returns an error to refuse the device: its credential is wrong,
+	// revoked or another device's, or missing where one is required. Without an
+	// error, a device that is not adopted connects as a stranger. Check may be called
+	// concurrently and returns when ctx ends.
 	Check(ctx context.Context, host netip.Addr, address, clientID, token string) (name string, adopted bool, err error)
 }
 
-// Connector is the wire.Connector of the medium, and the http.Handler of the
-// path that devices dial.
+// Connector is the transport.Connector for inbound WebSockets, and the http.Handler of
+// the path that devices connect to.
 type Connector struct {
-	cfg   Config
-	creds Credentials
-	lobby *inbound.Lobby
+	cfg      Config
+	creds    Credentials
+	registry *inbound.Registry
 }
 
-// New makes a Connector of a config that was checked.
+// New returns a Connector for a config that passed Check.
 func New(cfg Config, creds Credentials, log *slog.Logger) *Connector {
-	return &Connector{cfg: cfg, creds: creds, lobby: inbound.New(Medium, cfg.Lobby, log)}
+	return &Connector{cfg: cfg, creds: creds, registry: inbound.New(Name, cfg.Inbound, log)}
 }
 
-// Watch reports each device that has dialled in, as a group of its own, from when
-// it waits until its link has ended. Devices are refused once it has returned.
+// Watch reports each connected device, as a group of its own, until its link has ended.
+// After Watch has returned, devices are refused.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
-	return c.lobby.Watch(ctx, update)
+	return c.registry.Watch(ctx, update)
 }
 
-// Drop ends the connection of an address, if there is one: its credential was
-// revoked.
-func (c *Connector) Drop(address string, why error) { c.lobby.Drop(address, why) }
+// Drop ends the connection of an address, because its credential was revoked.
+func (c *Connector) Drop(address string, reason error) { c.registry.Drop(address, reason) }
 
-// ServeHTTP takes a device in, or refuses it with a status and a short text. That
-// a request comes whole and in time is for the server to see to.
+// ServeHTTP accepts a device, or refuses it with a status and a short text. The HTTP
+// server must bound the size and duration of the request.
 func (c *Connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host := inbound.HostOf(r.RemoteAddr)
 	address, err := c.serve(w, r, host)
 	if err == nil {
 		return
 	}
-	c.lobby.Refused(host, address, err)
-	var no refusal
-	if !errors.As(err, &no) {
-		return // the connection is not the server's any more
+	c.registry.LogRefusal(host, address, err)
+	var refused refusal
+	if !errors.As(err, &refused) {
+		return // the connection no longer belongs to the server
 	}
-	switch no.status {
+	switch refused.status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "10")
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	w.Header().Set("Connection", "close")
-	http.Error(w, no.text, no.status)
+	http.Error(w, refused.text, refused.status)
 }
 
-// refusal is why a device was not taken, as it is told.
+// refusal is the answer to a device that is not accepted.
 type refusal struct {
 	status int
 	text   string
-	err    error // for the owner; nil if there is no more to say
+	err    error // for the log; nil if text says it all
 }
 
 func (r refusal) Error() string {
@@ -147,77 +145,77 @@ func (r refusal) Error() string {
 	return r.text
 }
 
-// refusals are how what the lobby says is told.
-var refusals = map[error]int{
-	inbound.ErrShut:     http.StatusServiceUnavailable,
-	inbound.ErrFull:     http.StatusServiceUnavailable,
-	inbound.ErrHostFull: http.StatusTooManyRequests,
-	inbound.ErrOften:    http.StatusTooManyRequests,
-	inbound.ErrTaken:    http.StatusConflict,
+// refusalStatus maps the errors of the registry to HTTP statuses.
+var refusalStatus = map[error]int{
+	inbound.ErrClosed:       http.StatusServiceUnavailable,
+	inbound.ErrFull:         http.StatusServiceUnavailable,
+	inbound.ErrHostFull:     http.StatusTooManyRequests,
+	inbound.ErrTooOften:     http.StatusTooManyRequests,
+	inbound.ErrAddressTaken: http.StatusConflict,
 }
 
-// checkTime bounds a check of a credential. Stock firmware waits for ten seconds.
-const checkTime = 5 * time.Second
+// checkTimeout bounds the check of a credential. Stock firmware waits ten seconds.
+const checkTimeout = 5 * time.Second
 
 func (c *Connector) serve(w http.ResponseWriter, r *http.Request, host netip.Addr) (address string, err error) {
-	place, err := c.lobby.Enter(host)
+	entry, err := c.registry.Accept(host)
 	if err != nil {
-		return "", refusal{status: refusals[err], text: err.Error()}
+		return "", refusal{status: refusalStatus[err], text: err.Error()}
 	}
 	defer func() {
 		if err != nil {
-			place.Leave()
+			entry.Release()
 		}
 	}()
 	who, err := identify(r)
 	if err != nil {
 		return "", err
 	}
-	if err := c.check(r, host, who, place); err != nil {
+	if err := c.check(r, host, who, entry); err != nil {
 		return who.address, err
 	}
 	conn, early, err := upgrade(w, r)
 	if err != nil {
 		return who.address, err
 	}
-	l := newLink(conn, &c.cfg, who, place.Leave)
+	l := newLink(conn, &c.cfg, who, entry.Release)
 	l.pending = early
-	if err := place.Seat(l, l.drop); err != nil {
-		l.drop(err)
+	if err := entry.Register(l, l.closeWith); err != nil {
+		l.closeWith(err)
 		return who.address, err
 	}
 	return who.address, nil
 }
 
-// check asks whether a device may come in.
-func (c *Connector) check(r *http.Request, host netip.Addr, who identity, place *inbound.Place) error {
-	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
+// check checks the credential of a device and identifies it to the registry.
+func (c *Connector) check(r *http.Request, host netip.Addr, who identity, entry *inbound.Conn) error {
+	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 	defer cancel()
 	name, adopted, err := c.creds.Check(ctx, host, who.address, who.client, who.token)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return refusal{http.StatusServiceUnavailable, "the gateway could not check the token in time", err}
 	case err != nil && who.token == "":
-		return refusal{http.StatusUnauthorized, "this gateway wants a token: Authorization: Bearer TOKEN", err}
+		return refusal{http.StatusUnauthorized, "this gateway requires a token: Authorization: Bearer TOKEN", err}
 	case err != nil:
 		return refusal{http.StatusForbidden, "this token is not valid for this device", err}
 	case !adopted && r.Header.Get("Origin") != "":
-		// Any page that its owner looks at could otherwise bring a browser here.
-		return refusal{http.StatusForbidden, "a page in a browser needs a token", nil}
+		// Otherwise any web page that the owner visits could connect as a device.
+		return refusal{http.StatusForbidden, "a web page needs a token", nil}
 	}
-	if err := place.Claim(inbound.Guest{Address: who.address, Name: name, Adopted: adopted}); err != nil {
-		return refusal{status: refusals[err], text: err.Error()}
+	if err := entry.Identify(inbound.Peer{Address: who.address, Name: name, Adopted: adopted}); err != nil {
+		return refusal{status: refusalStatus[err], text: err.Error()}
 	}
 	return nil
 }
 
-// upgrade takes the connection from the HTTP server, and whatever the device has
-// sent already. None of the server's buffers is kept.
+// upgrade takes the connection from the HTTP server, with the bytes that the device has
+// sent already. It keeps none of the server's buffers.
 func upgrade(w http.ResponseWriter, r *http.Request) (net.Conn, []byte, error) {
-	conn, rw, _, err := ws.HTTPUpgrader{Timeout: checkTime}.Upgrade(r, w)
+	conn, rw, _, err := ws.HTTPUpgrader{Timeout: checkTimeout}.Upgrade(r, w)
 	if err != nil {
 		if conn == nil {
-			return nil, nil, refusal{http.StatusInternalServerError, "this server cannot be dialled with a WebSocket", err}
+			return nil, nil, refusal{http.StatusInternalServerError, "this server does not support WebSockets", err}
 		}
 		conn.Close()
 		return nil, nil, err
@@ -225,7 +223,7 @@ func upgrade(w http.ResponseWriter, r *http.Request) (net.Conn, []byte, error) {
 	var early []byte
 	if n := rw.Reader.Buffered(); n > 0 {
 		early = make([]byte, n)
-		io.ReadFull(rw.Reader, early) // it is there
+		io.ReadFull(rw.Reader, early) // it is buffered
 	}
 	return conn, early, nil
 }

@@ -29,8 +29,8 @@ const (
 	other = "98:a3:16:f9:d9:35"
 )
 
-// tokens are the credentials of a test: a token is that of the address that it
-// begins with. Without one, strangers may be welcome.
+// tokens are fake credentials: a valid token begins with the address. Strangers are
+// devices without a token.
 type tokens struct {
 	strangers bool
 	revoked   string
@@ -41,16 +41,16 @@ func (c tokens) Check(_ context.Context, _ netip.Addr, address, _, token string)
 	case token == "" && c.strangers:
 		return "", false, nil
 	case token == "":
-		return "", false, errors.New("there is no token")
+		return "", false, errors.New("no token")
 	case token == c.revoked:
 		return "", false, errors.New("the token was revoked")
 	case token != address+" secret":
-		return "", false, errors.New("the token is another device's, or nobody's")
+		return "", false, errors.New("invalid token")
 	}
 	return "toy", true, nil
 }
 
-// gateway is a Connector behind a server, and what it reports.
+// gateway is a Connector behind a server, with its reports.
 type gateway struct {
 	*websocket.Connector
 	url  string
@@ -65,7 +65,7 @@ type report struct {
 func start(t *testing.T, creds tokens, change func(*websocket.Config)) *gateway {
 	t.Helper()
 	cfg := websocket.DefaultConfig()
-	cfg.Lobby.Dialects = []string{"any"}
+	cfg.Inbound.Protocols = []string{"any"}
 	if change != nil {
 		change(&cfg)
 	}
@@ -90,13 +90,13 @@ func start(t *testing.T, creds tokens, change func(*websocket.Config)) *gateway 
 	return g
 }
 
-// device is a device, in the hands of a test.
+// device is the far end of a connection.
 type device struct {
 	net.Conn
 	r io.Reader
 }
 
-// try dials in, and returns the status if it is refused.
+// try connects and returns the HTTP status.
 func (g *gateway) try(t *testing.T, header http.Header, query ...string) (*device, int) {
 	t.Helper()
 	dialer := gobwas.Dialer{Header: gobwas.HandshakeHeaderHTTP(header), Timeout: 5 * time.Second}
@@ -120,7 +120,7 @@ func (g *gateway) try(t *testing.T, header http.Header, query ...string) (*devic
 	return d, http.StatusSwitchingProtocols
 }
 
-// headers are what stock firmware sends.
+// headers returns the headers of stock firmware.
 func headers(address string) http.Header {
 	return http.Header{
 		"Device-Id": {address}, "Client-Id": {"7b94d69a-9808-4c59-9c9b-704333b38aff"},
@@ -128,7 +128,7 @@ func headers(address string) http.Header {
 	}
 }
 
-// dial dials in with a token, and returns the sighting.
+// dial connects with a token and returns the sighting.
 func (g *gateway) dial(t *testing.T, address string) (*device, transport.Sighting) {
 	t.Helper()
 	d, status := g.try(t, headers(address))
@@ -138,7 +138,7 @@ func (g *gateway) dial(t *testing.T, address string) (*device, transport.Sightin
 	return d, g.sighting(t)
 }
 
-// sighting waits for somebody to be in sight.
+// sighting waits for the next sighting.
 func (g *gateway) sighting(t *testing.T) transport.Sighting {
 	t.Helper()
 	for {
@@ -159,7 +159,7 @@ func (g *gateway) next(t *testing.T) report {
 	}
 }
 
-// open dials in and opens the link.
+// open connects and opens the link.
 func (g *gateway) open(t *testing.T, address string) (transport.Link, *device) {
 	t.Helper()
 	d, s := g.dial(t, address)
@@ -178,7 +178,7 @@ func (d *device) frame(t *testing.T, f gobwas.Frame) {
 	}
 }
 
-// Send and Recv make it the far end of a link.
+// Send and Recv implement transporttest.Peer.
 func (d *device) Send(m transport.Message) error {
 	return gobwas.WriteFrame(d, gobwas.MaskFrame(gobwas.NewTextFrame(m.Data)))
 }
@@ -215,7 +215,7 @@ func recv(t *testing.T, link transport.Link, n int) (got []string) {
 }
 
 func TestLink(t *testing.T) {
-	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Far) {
+	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) {
 		return start(t, tokens{}, nil).open(t, mac)
 	})
 }
@@ -223,7 +223,7 @@ func TestLink(t *testing.T) {
 func TestSighting(t *testing.T) {
 	g := start(t, tokens{}, nil)
 	_, s := g.dial(t, mac)
-	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.DialledIn || s.Local || s.Transport != "ws" || s.Protocols[0] != "any" {
+	if s.Address != mac || s.Name != "toy" || !s.Adopted || !s.Inbound || s.Local || s.Transport != "ws" || s.Protocols[0] != "any" {
 		t.Errorf("got %+v", s)
 	}
 	link, err := s.Open(t.Context())
@@ -231,18 +231,18 @@ func TestSighting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Open(t.Context()); err == nil {
-		t.Error("it was opened twice")
+		t.Error("opened twice")
 	}
-	said := link.(interface {
+	device := link.(interface {
 		ClientID() string
 		ProtocolVersion() int
 	})
-	if said.ClientID() != "7b94d69a-9808-4c59-9c9b-704333b38aff" || said.ProtocolVersion() != 1 {
-		t.Errorf("client %q, version %d", said.ClientID(), said.ProtocolVersion())
+	if device.ClientID() != "7b94d69a-9808-4c59-9c9b-704333b38aff" || device.ProtocolVersion() != 1 {
+		t.Errorf("client %q, version %d", device.ClientID(), device.ProtocolVersion())
 	}
 	link.Close()
 	if r := g.next(t); r.group != "ws "+mac || len(r.all) != 0 {
-		t.Errorf("after the link was closed, %+v was reported", r)
+		t.Errorf("after Close, %+v was reported", r)
 	}
 }
 
@@ -258,22 +258,22 @@ func TestRefusals(t *testing.T) {
 		query  []string
 		want   int
 	}{
-		"its own token":               {header: headers(mac), want: 101},
-		"upper case and dashes":       {header: with(func(h http.Header) { h.Set("Device-Id", "98-A3-16-F9-D9-34") }), want: 101},
-		"in the query":                {query: []string{"device-id=" + mac, "client-id=x", "authorization=Bearer%20" + mac + "%20secret"}, want: 101},
-		"in the query, bare":          {query: []string{"device-id=" + mac, "authorization=" + mac + "%20secret"}, want: 101},
-		"no token":                    {header: with(func(h http.Header) { h.Del("Authorization") }), want: 401},
-		"a wrong token":               {header: with(func(h http.Header) { h.Set("Authorization", "Bearer guess") }), want: 403},
-		"another device's token":      {header: with(func(h http.Header) { h.Set("Device-Id", other) }), want: 403},
-		"a revoked token":             {creds: tokens{revoked: mac + " secret"}, header: headers(mac), want: 403},
-		"no address":                  {header: with(func(h http.Header) { h.Del("Device-Id") }), want: 400},
-		"no MAC":                      {header: with(func(h http.Header) { h.Set("Device-Id", "toy") }), want: 400},
-		"two addresses":               {header: with(func(h http.Header) { h.Add("Device-Id", other) }), want: 400},
-		"an endless client":           {header: with(func(h http.Header) { h.Set("Client-Id", strings.Repeat("x", 1000)) }), want: 400},
-		"a stranger, welcome":         {creds: tokens{strangers: true}, header: http.Header{"Device-Id": {mac}}, want: 101},
-		"a stranger with a token":     {creds: tokens{strangers: true}, header: with(func(h http.Header) { h.Set("Authorization", "Bearer guess") }), want: 403},
-		"a stranger in a browser":     {creds: tokens{strangers: true}, header: http.Header{"Device-Id": {mac}, "Origin": {"https://example.com"}}, want: 403},
-		"an adopted one in a browser": {header: with(func(h http.Header) { h.Set("Origin", "https://example.com") }), want: 101},
+		"its own token":                  {header: headers(mac), want: 101},
+		"upper case and dashes":          {header: with(func(h http.Header) { h.Set("Device-Id", "98-A3-16-F9-D9-34") }), want: 101},
+		"in the query":                   {query: []string{"device-id=" + mac, "client-id=x", "authorization=Bearer%20" + mac + "%20secret"}, want: 101},
+		"in the query, bare":             {query: []string{"device-id=" + mac, "authorization=" + mac + "%20secret"}, want: 101},
+		"no token":                       {header: with(func(h http.Header) { h.Del("Authorization") }), want: 401},
+		"a wrong token":                  {header: with(func(h http.Header) { h.Set("Authorization", "Bearer guess") }), want: 403},
+		"another device's token":         {header: with(func(h http.Header) { h.Set("Device-Id", other) }), want: 403},
+		"a revoked token":                {creds: tokens{revoked: mac + " secret"}, header: headers(mac), want: 403},
+		"no address":                     {header: with(func(h http.Header) { h.Del("Device-Id") }), want: 400},
+		"not a MAC":                      {header: with(func(h http.Header) { h.Set("Device-Id", "toy") }), want: 400},
+		"two addresses":                  {header: with(func(h http.Header) { h.Add("Device-Id", other) }), want: 400},
+		"a long client ID":               {header: with(func(h http.Header) { h.Set("Client-Id", strings.Repeat("x", 1000)) }), want: 400},
+		"a stranger, allowed":            {creds: tokens{strangers: true}, header: http.Header{"Device-Id": {mac}}, want: 101},
+		"a stranger with a token":        {creds: tokens{strangers: true}, header: with(func(h http.Header) { h.Set("Authorization", "Bearer guess") }), want: 403},
+		"a stranger in a browser":        {creds: tokens{strangers: true}, header: http.Header{"Device-Id": {mac}, "Origin": {"https://example.com"}}, want: 403},
+		"an adopted device in a browser": {header: with(func(h http.Header) { h.Set("Origin", "https://example.com") }), want: 101},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := start(t, test.creds, nil)
@@ -292,7 +292,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestPlainRequest: somebody who looks with a browser is told what this is.
+// TestPlainRequest: a plain HTTP request gets a short explanation.
 func TestPlainRequest(t *testing.T) {
 	g := start(t, tokens{}, nil)
 	resp, err := http.Get("http" + strings.TrimPrefix(g.url, "ws"))
@@ -305,16 +305,16 @@ func TestPlainRequest(t *testing.T) {
 	}
 }
 
-// TestSecond: the newest socket of an address wins, and nobody without its
-// credential is the newest.
-func TestSecond(t *testing.T) {
+// TestReplaced: the newest socket of an address replaces the previous one, unless it
+// lacks the credential.
+func TestReplaced(t *testing.T) {
 	g := start(t, tokens{strangers: true}, nil)
 	first, far := g.open(t, mac)
 	if _, status := g.try(t, http.Header{"Device-Id": {mac}}); status != http.StatusConflict {
 		t.Errorf("a stranger with the same address got %d", status)
 	}
 	second, _ := g.open(t, mac)
-	if _, err := first.Recv(within(t, 5*time.Second)); err == nil || errors.Is(err, transport.ErrClosed) || !strings.Contains(err.Error(), "anew") {
+	if _, err := first.Recv(within(t, 5*time.Second)); err == nil || errors.Is(err, transport.ErrClosed) || !strings.Contains(err.Error(), "reconnected") {
 		t.Errorf("Recv on the first returned %v", err)
 	}
 	if _, err := far.Recv(); err == nil {
@@ -329,7 +329,7 @@ func TestSecond(t *testing.T) {
 }
 
 func TestFrames(t *testing.T) {
-	limit := websocket.DefaultConfig().Message
+	limit := websocket.DefaultConfig().MaxMessage
 	text := func(s string) gobwas.Frame { return gobwas.NewTextFrame([]byte(s)) }
 	part := func(op gobwas.OpCode, fin bool, s string) gobwas.Frame { return gobwas.NewFrame(op, fin, []byte(s)) }
 	long, fits := strings.Repeat("x", limit+1), strings.Repeat("y", limit)
@@ -338,8 +338,8 @@ func TestFrames(t *testing.T) {
 		frames []gobwas.Frame
 		want   []string
 	}{
-		"one that just fits": {[]gobwas.Frame{text(fits)}, []string{fits}},
-		"too long":           {[]gobwas.Frame{text("a"), text(long), text("b")}, []string{"a", "!", "b"}},
+		"the longest message": {[]gobwas.Frame{text(fits)}, []string{fits}},
+		"too long":            {[]gobwas.Frame{text("a"), text(long), text("b")}, []string{"a", "!", "b"}},
 		"in fragments": {
 			[]gobwas.Frame{part(gobwas.OpText, false, "a"), part(gobwas.OpContinuation, false, ""), part(gobwas.OpContinuation, true, "b"), text("c")},
 			[]string{"ab", "c"},
@@ -372,9 +372,9 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestConstantMemory: what is dropped takes no memory, however much it is.
+// TestConstantMemory: dropped messages take no memory.
 func TestConstantMemory(t *testing.T) {
-	for name, op := range map[string]gobwas.OpCode{"text": gobwas.OpText, "sound": gobwas.OpBinary} {
+	for name, op := range map[string]gobwas.OpCode{"text": gobwas.OpText, "audio": gobwas.OpBinary} {
 		t.Run(name, func(t *testing.T) {
 			link, far := start(t, tokens{}, nil).open(t, mac)
 			const size = 64 << 20
@@ -396,19 +396,19 @@ func TestConstantMemory(t *testing.T) {
 				t.Errorf("got %.80q", got)
 			}
 			runtime.ReadMemStats(&after)
-			// With the race detector, pools forget some of what they hold.
+			// With the race detector, pools drop some of their content.
 			if grown := after.TotalAlloc - before.TotalAlloc; grown > size/2 {
-				t.Errorf("%d bytes were allocated for %d that were dropped", grown, size)
+				t.Errorf("%d bytes were allocated for %d dropped bytes", grown, size)
 			}
 		})
 	}
 }
 
-// TestNoise: sound does not wake whoever receives, and is told of once.
-func TestNoise(t *testing.T) {
+// TestAudio: binary messages do not end Recv, and are noted once.
+func TestAudio(t *testing.T) {
 	link, far := start(t, tokens{}, nil).open(t, mac)
 	var notes []string
-	link.(transport.Tapped).Observe(func(f transport.Frame) {
+	link.(transport.Traceable).Observe(func(f transport.Frame) {
 		if f.Note != "" {
 			notes = append(notes, f.Note)
 		}
@@ -432,17 +432,17 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// TestAgainstProtocol: what is no WebSocket ends the link, and says so.
-func TestAgainstProtocol(t *testing.T) {
+// TestProtocolViolation: invalid frames end the link with a protocol error.
+func TestProtocolViolation(t *testing.T) {
 	mask := func(f gobwas.Frame) []byte { return gobwas.MustCompileFrame(gobwas.MaskFrame(f)) }
 	for name, bytes := range map[string][]byte{
-		"not masked":            gobwas.MustCompileFrame(gobwas.NewTextFrame([]byte("x"))),
-		"garbage":               []byte("\xffGET / HTTP/1.1\r\n\r\n"),
-		"a reserved opcode":     mask(gobwas.NewFrame(0x3, true, nil)),
-		"a fragment of nothing": mask(gobwas.NewFrame(gobwas.OpContinuation, true, nil)),
-		"a long ping":           mask(gobwas.NewFrame(gobwas.OpPing, true, make([]byte, 126))),
-		"a ping in fragments":   mask(gobwas.NewFrame(gobwas.OpPing, false, nil)),
-		"a negative length":     {0x81, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"not masked":                 gobwas.MustCompileFrame(gobwas.NewTextFrame([]byte("x"))),
+		"garbage":                    []byte("\xffGET / HTTP/1.1\r\n\r\n"),
+		"a reserved opcode":          mask(gobwas.NewFrame(0x3, true, nil)),
+		"a fragment without a start": mask(gobwas.NewFrame(gobwas.OpContinuation, true, nil)),
+		"a long ping":                mask(gobwas.NewFrame(gobwas.OpPing, true, make([]byte, 126))),
+		"a ping in fragments":        mask(gobwas.NewFrame(gobwas.OpPing, false, nil)),
+		"a negative length":          {0x81, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			link, far := start(t, tokens{}, nil).open(t, mac)
@@ -506,8 +506,8 @@ func TestControlFrames(t *testing.T) {
 	})
 }
 
-// TestEarly: what a device sends before it was answered is not lost.
-func TestEarly(t *testing.T) {
+// TestEarlyData: data that a device sends before the handshake ends is not lost.
+func TestEarlyData(t *testing.T) {
 	g := start(t, tokens{}, nil)
 	host := strings.TrimSuffix(strings.TrimPrefix(g.url, "ws://"), "/xiaozhi/v1/")
 	conn, err := net.Dial("tcp", host)
@@ -530,24 +530,24 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestFlood: one host gets as far as its limit, and others are not disturbed.
+// TestFlood: one host is limited, and other devices are not disturbed.
 func TestFlood(t *testing.T) {
-	g := start(t, tokens{strangers: true}, func(c *websocket.Config) { c.Lobby.PerHost, c.Lobby.Host.Burst = 8, 100 })
+	g := start(t, tokens{strangers: true}, func(c *websocket.Config) { c.Inbound.PerHost, c.Inbound.Host.Burst = 8, 100 })
 	link, far := g.open(t, other)
-	in, refused := 0, 0
+	accepted, refused := 0, 0
 	for i := range 150 {
 		_, status := g.try(t, http.Header{"Device-Id": {fmt.Sprintf("02:00:00:00:00:%02x", i)}})
 		switch status {
 		case http.StatusSwitchingProtocols:
-			in++
+			accepted++
 		case http.StatusTooManyRequests:
 			refused++
 		default:
 			t.Errorf("answered with %d", status)
 		}
 	}
-	if in != 7 || refused != 143 {
-		t.Errorf("%d were let in, %d refused", in, refused)
+	if accepted != 7 || refused != 143 {
+		t.Errorf("%d accepted, %d refused", accepted, refused)
 	}
 	far.Send(transport.Message{Data: []byte("still here")})
 	if got := recv(t, link, 1); got[0] != "still here" {
@@ -555,7 +555,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a device that does not read is given up in time, and only it.
+// TestSlowReader: the link to a device that does not read ends in time.
 func TestSlowReader(t *testing.T) {
 	link, _ := start(t, tokens{}, func(c *websocket.Config) { c.Send = 300 * time.Millisecond }).open(t, mac)
 	begun := time.Now()
@@ -569,13 +569,13 @@ func TestSlowReader(t *testing.T) {
 		t.Fatalf("Send returned %v", err)
 	}
 	if took := time.Since(begun); took > 4*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("ended after %v", took)
 	}
 	if err := link.Send(t.Context(), transport.Message{}); !errors.Is(err, transport.ErrUnsent) {
-		t.Errorf("after it, Send returned %v", err)
+		t.Errorf("after that, Send returned %v", err)
 	}
 	if _, err := link.Recv(within(t, 5*time.Second)); err == nil || !strings.Contains(err.Error(), "does not read") {
-		t.Errorf("after it, Recv returned %v", err)
+		t.Errorf("after that, Recv returned %v", err)
 	}
 }
 
@@ -598,15 +598,15 @@ func TestChannels(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f, err := gobwas.ReadFrame(far.r); err != nil || f.Header.OpCode != want {
-			t.Errorf("%q went as %v, %v", channel, f.Header.OpCode, err)
+			t.Errorf("%q was sent as %v, %v", channel, f.Header.OpCode, err)
 		}
 	}
 }
 
 func TestCheck(t *testing.T) {
 	for name, change := range map[string]func(*websocket.Config){
-		"most":    func(c *websocket.Config) { c.Lobby.Most = 0 },
-		"message": func(c *websocket.Config) { c.Message = 0 },
+		"max":     func(c *websocket.Config) { c.Inbound.Max = 0 },
+		"message": func(c *websocket.Config) { c.MaxMessage = 0 },
 		"ping":    func(c *websocket.Config) { c.Ping = 0 },
 		"pong":    func(c *websocket.Config) { c.Pong = -1 },
 		"send":    func(c *websocket.Config) { c.Send = 0 },

@@ -1,5 +1,0 @@
-package serial
-
-import "errors"
-
-var errUnplugged = errors.New("it was unplugged")
