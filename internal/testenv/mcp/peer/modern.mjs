@@ -1,4 +1,4 @@
-// A device that is made with the SDK's second line: MCP 2026-07-28, without sessions.
+// A device made with version 2 of the SDK: MCP 2026-07-28, without sessions.
 import { createServer } from "node:http";
 import { completable, createMcpHandler, inputRequired, inputResponse, McpServer, ResourceTemplate } from "@modelcontextprotocol/server";
 import { toNodeHandler } from "@modelcontextprotocol/node";

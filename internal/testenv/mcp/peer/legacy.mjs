@@ -1,4 +1,4 @@
-// A device that is made with the SDK's first line: MCP up to 2025-11-25, with sessions.
+// A device made with version 1 of the SDK: MCP up to 2025-11-25, with sessions.
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import { McpServer, ResourceTemplate } from "@modelcontextprotocol/sdk/server/mcp.js";
@@ -7,8 +7,8 @@ import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/
 import { ElicitResultSchema, SubscribeRequestSchema, UnsubscribeRequestSchema } from "@modelcontextprotocol/sdk/types.js";
 import { listen, mow, opened, plant, question, roof } from "./garden.mjs";
 
-const sessions = new Map(); // of transports
-const subscribers = new Map(); // of sets of URIs, by server
+const sessions = new Map(); // transports by session id
+const subscribers = new Map(); // sets of URIs by server
 
 async function updated(uri) {
   for (const [server, uris] of subscribers) {
