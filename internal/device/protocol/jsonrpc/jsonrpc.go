@@ -30,7 +30,7 @@ const (
 
 // Message is a request, a notification or an answer. Empty members are absent.
 type Message struct {
-	ID     json.RawMessage // as it is on the wire; nil if absent or null
+	ID     json.RawMessage // as received; nil if absent or null
 	Method string
 	Params json.RawMessage
 	Result json.RawMessage

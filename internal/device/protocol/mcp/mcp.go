@@ -5,8 +5,8 @@
 //	session ───┤
 //	           └─ messageConn   a WebSocket or a line: a message is a message
 //
-// Two families of protocol versions exist. Modern devices speak 2026-07-28: there is no
-// session, and each request says who sends it. Legacy devices speak 2024-11-05 to
+// Two families of protocol versions exist. Modern devices speak 2026-07-28: there are no
+// sessions, and each request says who sends it. Legacy devices speak 2024-11-05 to
 // 2025-11-25. The greeting tries server/discover, then initialize. Then it reads every
 // list, page by page.
 //

@@ -49,7 +49,7 @@ var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 //	event LINES                  send an event in the stream; lines are separated by |
 //	end                          the stream ends
 //	cut                          the connection breaks
-//	gone                         the device is no longer reachable
+//	gone                         the device becomes unreachable
 //	silent D                     let time pass; the gateway sends nothing
 //	wait D                       let time pass
 //	manifest                     the greeting succeeded; its result is the section
