@@ -64,16 +64,22 @@ var rooms = map[string]room{
 	},
 	"internal/device/transport/transporttest": {own: []string{"internal/device/transport"}},
 	"internal/device/protocol":                {own: []string{"internal/ferrule", "internal/device/transport"}},
+	"internal/device/protocol/jsonrpc":        {own: []string{"internal/ferrule"}},
+	"internal/device/protocol/content":        {own: []string{"internal/ferrule"}},
 	"internal/device/protocol/mcpu": {
-		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/protocol/jsonrpc"},
 		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/protocoltest", "internal/device/overlay", "internal/schema", "thing"},
 	},
 	"internal/device/protocol/xiaozhi": {
-		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/protocol/jsonrpc", "internal/device/protocol/content"},
 		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/protocoltest", "internal/device/overlay", "internal/schema", "internal/sim", "thing", "thing/xiaozhi"},
 	},
+	"internal/device/protocol/xiaozhi/provision": {
+		own:   []string{"internal/ferrule", "internal/device/transport"},
+		tests: []string{"internal/device/protocol/xiaozhi", "internal/sim", "thing/xiaozhi"},
+	},
 	"internal/device/protocol/mcp": {
-		own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
+		own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/protocol/jsonrpc", "internal/device/protocol/content"},
 		tests: []string{
 			"internal/device/protocol/protocoltest", "internal/device/dock", "internal/fleet", "internal/journal", "internal/device/overlay", "internal/pipeline", "internal/schema", "thing", "thing/mcpserver", "internal/device/transport/httpclient", "internal/device/transport/transporttest", "internal/device/transport/websocket",
 			"github.com/modelcontextprotocol/go-sdk",
@@ -151,7 +157,7 @@ var rooms = map[string]room{
 	"thing/mcpserver/example/workshop":   example,
 	"internal/sim": {
 		own:   []string{"thing", "thing/xiaozhi"},
-		tests: []string{"internal/ferrule", "internal/device/protocol", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/mqtt", "internal/device/transport/websocket"},
+		tests: []string{"internal/ferrule", "internal/device/protocol", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision", "internal/device/transport", "internal/device/transport/mqtt", "internal/device/transport/websocket"},
 	},
 	"internal/testenv/natscluster": {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
 	"internal/testenv/collector":   {third: []string{"go.opentelemetry.io/collector"}}, // a module of its own
@@ -169,7 +175,7 @@ var rooms = map[string]room{
 	},
 	"cmd/ferrule": {
 		own: []string{
-			"internal/ferrule", "internal/guard/identity", "internal/cluster", "internal/agent/catalog", "internal/ops/config", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/dock", "internal/fleet", "internal/histogram", "internal/agent/server", "internal/local/control", "internal/agent/endpoint",
+			"internal/ferrule", "internal/guard/identity", "internal/cluster", "internal/agent/catalog", "internal/ops/config", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision", "internal/device/dock", "internal/fleet", "internal/histogram", "internal/agent/server", "internal/local/control", "internal/agent/endpoint",
 			"internal/measure/history", "internal/measure/plot", "internal/measure/query", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/ops/setup", "internal/sim", "internal/agent/builtin", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket",
 		},
 		third: []string{"github.com/spf13/cobra"},

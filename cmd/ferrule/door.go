@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi/provision"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqtt"
@@ -29,9 +30,9 @@ import (
 //	MQTT                   at a port of its own
 type door struct {
 	log        *slog.Logger
-	ledger     *xiaozhi.Ledger
-	activation *xiaozhi.Activation // nil unless new devices show a code
-	vision     *xiaozhi.Vision
+	ledger     *provision.CredentialStore
+	activation *provision.Activation // nil unless new devices show a code
+	vision     *provision.Vision
 	ws         *websocket.Connector
 	mqtt       *mqtt.Connector // nil if there is none
 	web        net.Listener
@@ -55,7 +56,7 @@ func openDoor(cfg config.DialIn, data string, log *slog.Logger) (d *door, err er
 			err = errors.Join(fmt.Errorf("devices cannot dial in: %w", err), d.close())
 		}
 	}()
-	if d.ledger, err = xiaozhi.OpenLedger(data); err != nil {
+	if d.ledger, err = provision.OpenCredentialStore(data); err != nil {
 		return d, err
 	}
 	if d.web, err = net.Listen("tcp", cfg.Listen); err != nil {
@@ -68,7 +69,7 @@ func openDoor(cfg config.DialIn, data string, log *slog.Logger) (d *door, err er
 	if err != nil {
 		return d, err
 	}
-	told := xiaozhi.OTAConfig{WebSocket: "ws" + strings.TrimPrefix(base, "http") + socketPath}
+	told := provision.OTAConfig{WebSocket: "ws" + strings.TrimPrefix(base, "http") + socketPath}
 	if at := cfg.MQTTListen(); at != "" {
 		if d.broker, err = net.Listen("tcp", at); err != nil {
 			return d, err
@@ -76,16 +77,16 @@ func openDoor(cfg config.DialIn, data string, log *slog.Logger) (d *door, err er
 		d.mqtt = mqtt.New(cfg.Broker(spoken), d.broker, passwords{d.ledger.Credentials}, log)
 		told.MQTT = mqttAddress(cfg.MQTTAddress, base, d.broker.Addr())
 	}
-	parts := xiaozhi.OTAParts{Config: told, Issuer: d.ledger, Refused: d.visits.refused}
+	parts := provision.OTAParts{Config: told, Issuer: d.ledger, Refused: d.visits.refused}
 	if cfg.Activation {
-		d.activation = xiaozhi.NewActivation(d.ledger.Credentials, log)
-		parts.Doorman = d.activation
+		d.activation = provision.NewActivation(d.ledger.Credentials, log)
+		parts.Admission = d.activation
 	}
-	ota, err := xiaozhi.NewOTA(parts)
+	ota, err := provision.NewOTA(parts)
 	if err != nil {
 		return d, err
 	}
-	if d.vision, err = xiaozhi.NewVision(xiaozhi.VisionConfig{URL: base + visionPath}); err != nil {
+	if d.vision, err = provision.NewVision(provision.VisionConfig{URL: base + visionPath}); err != nil {
 		return d, err
 	}
 	mux := http.NewServeMux()
@@ -176,7 +177,7 @@ func (d *door) letIn(code string) (ok bool, err error) {
 	if d.activation == nil {
 		return false, nil
 	}
-	address, ok, err := d.activation.LetIn(code)
+	address, ok, err := d.activation.Admit(code)
 	if ok && err == nil {
 		d.drop(address, errSuperseded)
 	}
@@ -224,7 +225,7 @@ func (d *door) close() error {
 var errForeign = errors.New("its credential is another device's")
 
 // tokens are what devices show on a WebSocket.
-type tokens struct{ *xiaozhi.Credentials }
+type tokens struct{ *provision.Credentials }
 
 // Check implements ws.Credentials.
 func (t tokens) Check(_ context.Context, _ netip.Addr, address, _, token string) (name string, adopted bool, err error) {
@@ -232,11 +233,11 @@ func (t tokens) Check(_ context.Context, _ netip.Addr, address, _, token string)
 	if err == nil && whose.Address != address {
 		err = errForeign
 	}
-	return "", whose.LetIn, err
+	return "", whose.Admitted, err
 }
 
 // passwords are what devices show on MQTT.
-type passwords struct{ *xiaozhi.Credentials }
+type passwords struct{ *provision.Credentials }
 
 // Check implements mqtt.Credentials.
 func (p passwords) Check(_ context.Context, _ netip.Addr, address, _, _, password string) (at, name string, adopted bool, err error) {
@@ -244,7 +245,7 @@ func (p passwords) Check(_ context.Context, _ netip.Addr, address, _, _, passwor
 	if err == nil && address != "" && whose.Address != address {
 		err = errForeign
 	}
-	return whose.Address, "", whose.LetIn, err
+	return whose.Address, "", whose.Admitted, err
 }
 
 // visits bounds the connections that have not become a WebSocket, by host: one that

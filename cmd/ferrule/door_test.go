@@ -18,7 +18,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	grammar "github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi/provision"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
@@ -526,7 +526,7 @@ func TestDoorLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.close()
-			if err := d.ledger.LetIn(grammar.Visitor{Address: "02:00:00:00:00:01", ClientID: "the-device"}); err != nil {
+			if err := d.ledger.Admit(provision.Identity{Address: "02:00:00:00:00:01", ClientID: "the-device"}); err != nil {
 				t.Fatal(err)
 			}
 			for i := range 200 {

@@ -143,7 +143,7 @@ func watchHeap(done chan struct{}) (most func() uint64) {
 func floods(t *testing.T, a *testAgent) {
 	t.Helper()
 	told, err := a.use(context.Background(), "hostile__answers_50_megabytes", `{}`)
-	if err != nil || told.code != ferrule.Unanswered || !strings.Contains(told.text, "its answer was dropped: message too long") {
+	if err != nil || told.code != ferrule.Unanswered || !strings.Contains(told.text, "the answer was dropped: message too long") {
 		t.Errorf("got %+v, %v", told, err)
 	}
 	eventually(t, 30*time.Second, "the board can be used again, once all has come", func() bool {

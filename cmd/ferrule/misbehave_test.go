@@ -52,13 +52,13 @@ func TestMisbehaviours(t *testing.T) {
 		"huge-answer":  both(ferrule.Unanswered),
 		"endless-line": mute(ferrule.Unanswered),
 		"deaf":         {offline: "no answer to get_info"},
-		"byte-reads":   {offline: "the board could not read the request"},
+		"byte-reads":   {offline: "the board could not parse the request"},
 		"not-mcpu":     {offline: "the device closed the connection"},
-		"short-list":   {write: []ferrule.Code{ferrule.NotFound}, read: []ferrule.Code{ferrule.Invalid}, note: "its list came incomplete 3 times"},
+		"short-list":   {write: []ferrule.Code{ferrule.NotFound}, read: []ferrule.Code{ferrule.Invalid}, note: "the tool list was incomplete in 3 tries"},
 		"bad-tools":    fine, // testdata/script/quarantine.txtar has more
 
 		// TestHostile has more.
-		"hostile": {write: fine.write, read: fine.read, note: "its list came incomplete 3 times"},
+		"hostile": {write: fine.write, read: fine.read, note: "the tool list was incomplete in 3 tries"},
 
 		"no-schema": fineAnd(func(t *testing.T, g *testGateway) {
 			g.wants("gpio_write", `{"pin":258,"value":1}`, ferrule.Invalid, "")

@@ -24,7 +24,7 @@ import (
 // address and at that of all devices.
 func TestPeer(t *testing.T) {
 	dir := rigMCP(t)
-	for _, line := range []string{"older", "newer"} {
+	for _, line := range []string{"legacy", "modern"} {
 		t.Run(line, func(t *testing.T) {
 			url := startPeer(t, dir, line)
 			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "garden"}} })

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi/provision"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqtt"
 	"github.com/ferrulehq/ferrule/internal/device/transport/websocket"
@@ -32,15 +33,15 @@ type gateway struct {
 	mqtt *mqtt.Connector
 	seen chan transport.Sighting
 
-	creds *xiaozhi.Credentials
+	creds *provision.Credentials
 
 	mu    sync.Mutex
 	hosts []netip.Addr // where toys dialled from
 	codes []string     // what toys that ask have to show, one after the other
 }
 
-// Admit implements xiaozhi.Doorman.
-func (g *gateway) Admit(context.Context, xiaozhi.Visitor) (code string) {
+// Code implements provision.Admission.
+func (g *gateway) Code(context.Context, provision.Identity) (code string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.codes) > 0 {
@@ -78,7 +79,7 @@ func startGateway(t *testing.T, codes ...string) *gateway {
 	t.Helper()
 	g := &gateway{seen: make(chan transport.Sighting, 1000), codes: codes}
 	var err error
-	if g.creds, err = xiaozhi.NewCredentials(make([]byte, 32), nil, func(xiaozhi.Acquaintance) error { return nil }); err != nil {
+	if g.creds, err = provision.NewCredentials(make([]byte, 32), nil, func(provision.KnownDevice) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,9 +96,9 @@ func startGateway(t *testing.T, codes ...string) *gateway {
 	mux := http.NewServeMux()
 	mux.Handle("/xiaozhi/v1/", g.ws)
 	server := httptest.NewServer(mux)
-	ota, err := xiaozhi.NewOTA(xiaozhi.OTAParts{
-		Config: xiaozhi.OTAConfig{MQTT: ln.Addr().String(), WebSocket: "ws" + strings.TrimPrefix(server.URL, "http") + "/xiaozhi/v1/"},
-		Issuer: g.creds, Doorman: g,
+	ota, err := provision.NewOTA(provision.OTAParts{
+		Config: provision.OTAConfig{MQTT: ln.Addr().String(), WebSocket: "ws" + strings.TrimPrefix(server.URL, "http") + "/xiaozhi/v1/"},
+		Issuer: g.creds, Admission: g,
 	})
 	if err != nil {
 		t.Fatal(err)

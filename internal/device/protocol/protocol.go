@@ -1,13 +1,12 @@
-// Package protocol is the contract of a grammar: how a peer that speaks it is
-// greeted, what it says of itself, and how it is asked to do something. It knows
-// no medium.
+// Package protocol is the contract of a device protocol: how to greet a peer, read
+// its manifest and call its tools. A protocol works over any transport.
 //
-//	Link ──Greet──▶ Manifest   what the device is
+//	Link ──Greet──▶ Manifest   what the device offers
 //	            └─▶ Session ◀──Invoke── one call
 //	                        ──Run────▶ reads until the link ends
 //
-// One folder below holds one grammar. Every grammar passes the suite in
-// dialecttest.
+// Each folder below holds one protocol, except jsonrpc and content, which they share,
+// and protocoltest, the suite that every protocol passes.
 package protocol
 
 import (
@@ -19,50 +18,46 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// ErrNotMine is returned by Greet when the peer does not speak the grammar.
-// Errors that wrap it say what came instead.
-var ErrNotMine = errors.New("it does not speak this dialect")
+// ErrNotMine is returned by Greet when the peer does not speak the protocol. Errors
+// that wrap it say what the peer did instead.
+var ErrNotMine = errors.New("it does not speak this protocol")
 
-// Dialect is one grammar over any Link.
+// Protocol is one device protocol over any Link.
 type Protocol interface {
-	// Greet finds out whether the peer speaks the grammar and what it says of
-	// itself. It uses the link alone and starts no goroutine that outlives it.
-	// What it sends can be repeated without harm to the device. The manifest
-	// belongs to the caller. With an error, the link is left for the caller to
-	// close.
+	// Greet checks that the peer speaks the protocol, and reads its manifest. It
+	// must be the only user of the link, and starts no goroutine that outlives it.
+	// Whatever it sends is safe to repeat. The caller owns the manifest. If Greet
+	// fails, the caller closes the link.
 	Greet(ctx context.Context, link transport.Link) (Session, *ferrule.Manifest, error)
 }
 
-// Session is one conversation with one device.
+// Session is one connection to one device, after the greeting.
 type Session interface {
-	// Invoke has the device do what the call asks for, while Run runs. The
-	// host calls it for one call at a time. Each call is sent once at the most.
-	// An error is a *ferrule.Error and says whether anything was sent; in
-	// particular Unanswered when the link breaks or ctx's deadline passes after
-	// it was, Cancelled when ctx ends otherwise, and Offline when the link was
-	// gone before.
+	// Invoke performs one call. It needs a running Run, and must not be called
+	// concurrently. A call is sent at most once. An error is a *ferrule.Error that
+	// says whether the call may have run: Offline if the link was gone before,
+	// Unanswered if the link breaks or the deadline passes after sending, and
+	// Cancelled if ctx ends otherwise.
 	Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 
-	// Run reads the link until it breaks or ctx ends, and closes it. It is the
-	// only goroutine of an idle session over a link of messages. It returns nil if
-	// ctx ended, else why the link broke; by then every Invoke has its outcome.
+	// Run reads the link until it breaks or ctx ends, and closes it. Over a link
+	// of messages, it is the only goroutine of an idle session. It returns nil if
+	// ctx ended, else why the link broke; by then every Invoke has returned.
 	Run(ctx context.Context) error
 }
 
-// Notifier is an ability that a Session may have: its device speaks unasked.
+// Notifier is implemented by a Session whose device sends notifications.
 type Notifier interface {
-	// Notify sets who is told what the device says by itself. It is called before
-	// Run; fn is called by Run, one notification after the other, and must not
-	// block. A grammar bounds how long they are and how many. Nothing that a
-	// device says is to be trusted.
+	// Notify sets the handler of notifications. It must be called before Run. Run
+	// calls fn for one notification at a time; fn must not block. The protocol
+	// limits their size and rate. Params are untrusted.
 	Notify(fn func(method string, params json.RawMessage))
 }
 
-// Changer is an ability that a Session may have: what its device says of itself may
-// change while the conversation goes on.
+// Changer is implemented by a Session whose device can change its manifest while it
+// is connected.
 type Changer interface {
-	// Changed sets who is told what the device says of itself now. It is called before
-	// Run; fn is called by one goroutine at a time while Run runs, and owns the
-	// manifest.
+	// Changed sets the handler of a new manifest. It must be called before Run.
+	// While Run runs, one goroutine at a time calls fn, which owns the manifest.
 	Changed(fn func(m *ferrule.Manifest))
 }

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// completions is the Chat Completions API, which most servers of models speak that
-// people run themselves; opencode does with a provider of one's own.
+// completions is the Chat Completions API. Most self-hosted models serve it, and opencode
+// uses it with a custom provider.
 type completions struct{}
 
 func (completions) read(body []byte) (turn, error) {
-	var asked struct {
+	var request struct {
 		Messages []struct {
 			Role    string
 			ID      string `json:"tool_call_id"`
@@ -23,14 +23,14 @@ func (completions) read(body []byte) (turn, error) {
 			}
 		}
 	}
-	if err := json.Unmarshal(body, &asked); err != nil {
+	if err := json.Unmarshal(body, &request); err != nil {
 		return turn{}, err
 	}
 	t := turn{results: make(map[string]string)}
-	for _, tool := range asked.Tools {
+	for _, tool := range request.Tools {
 		t.tools = append(t.tools, Tool{Name: tool.Function.Name, Schema: tool.Function.Parameters})
 	}
-	for _, message := range asked.Messages {
+	for _, message := range request.Messages {
 		t.text += string(message.Content) + "\n"
 		if message.Role == "tool" {
 			t.results[message.ID] = string(message.Content)
@@ -51,7 +51,7 @@ func (completions) write(s stream, a answer) {
 		{"index": 0, "delta": delta, "finish_reason": nil},
 		{"index": 0, "delta": object{}, "finish_reason": reason},
 	} {
-		s.data(object{"id": "chat_" + a.id, "object": "chat.completion.chunk", "created": 1, "model": "stand-in", "choices": []any{choice}})
+		s.data(object{"id": "chat_" + a.id, "object": "chat.completion.chunk", "created": 1, "model": "scripted", "choices": []any{choice}})
 	}
 	fmt.Fprint(s.w, "data: [DONE]\n\n")
 }

@@ -2,25 +2,25 @@ package model
 
 import "encoding/json"
 
-// messages is the Messages API of Anthropic, as Claude Code speaks it.
+// messages is the Messages API of Anthropic, as Claude Code uses it.
 type messages struct{}
 
 func (messages) read(body []byte) (turn, error) {
-	var asked struct {
+	var request struct {
 		Messages []struct{ Content json.RawMessage }
 		Tools    []struct {
 			Name   string
 			Schema json.RawMessage `json:"input_schema"`
 		}
 	}
-	if err := json.Unmarshal(body, &asked); err != nil {
+	if err := json.Unmarshal(body, &request); err != nil {
 		return turn{}, err
 	}
 	t := turn{results: make(map[string]string)}
-	for _, tool := range asked.Tools {
+	for _, tool := range request.Tools {
 		t.tools = append(t.tools, Tool{Name: tool.Name, Schema: tool.Schema})
 	}
-	for _, message := range asked.Messages {
+	for _, message := range request.Messages {
 		var all text
 		if err := json.Unmarshal(message.Content, &all); err != nil {
 			return turn{}, err
@@ -48,7 +48,7 @@ func (messages) write(s stream, a answer) {
 		delta, reason = object{"type": "input_json_delta", "partial_json": a.args}, "tool_use"
 	}
 	s.event("message_start", object{"message": object{
-		"id": "msg_" + a.id, "type": "message", "role": "assistant", "model": "stand-in", "content": []any{},
+		"id": "msg_" + a.id, "type": "message", "role": "assistant", "model": "scripted", "content": []any{},
 		"stop_reason": nil, "stop_sequence": nil, "usage": object{"input_tokens": 1, "output_tokens": 1},
 	}})
 	s.event("content_block_start", object{"index": 0, "content_block": block})

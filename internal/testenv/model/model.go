@@ -1,13 +1,13 @@
-// Package model stands in for a language model, so that real agent programs can be
-// driven without an account: it speaks the protocols in which they ask a model, and
-// the test says what it answers.
+// Package model is a scripted language model for tests of real agent programs. It serves
+// the APIs of model providers, and the test decides what the model answers. No account is
+// needed.
 //
 //	agent ── /v1/messages ─────────┐
 //	      ── /v1/responses ────────┼─▶ turn ─▶ the test: Offered, Call, Say
 //	      ── /v1/chat/completions ─┘
 //
-// It listens on loopback. It is also the proxy to the rest of the world, which it
-// refuses at once and remembers, so that no program waits for what is out of reach.
+// It listens on loopback. It is also an HTTP proxy that refuses and records every other
+// host, so that no program waits for one.
 package model
 
 import (
@@ -23,15 +23,15 @@ import (
 	"testing"
 )
 
-// Tool is a tool as an agent offers it to a model.
+// Tool is a tool that an agent offers to the model.
 type Tool struct {
-	Namespace string // of the name, where the protocol has such
+	Namespace string // of the name; empty if the API has none
 	Name      string
 	Schema    json.RawMessage // of the arguments
-	Searched  bool            // only its name was told until it was searched for
+	Searched  bool            // the agent sent only its name until the model searched for it
 }
 
-// FullName is the name with its namespace.
+// FullName returns the name with its namespace.
 func (t Tool) FullName() string {
 	if t.Namespace == "" {
 		return t.Name
@@ -39,20 +39,20 @@ func (t Tool) FullName() string {
 	return t.Namespace + "__" + t.Name
 }
 
-// Model is a model that runs. Its methods end the test when ctx ends, and are called
+// Model is a running model. Its methods fail the test when ctx ends. They must be called
 // by the goroutine of the test.
 type Model struct {
 	t      testing.TB
 	server *httptest.Server
 	turns  chan turn
-	now    *turn // what is not answered yet
+	now    *turn // not answered yet
 	calls  int
 
 	mu      sync.Mutex
 	outside []string
 }
 
-// Start runs a model, which ends with the test.
+// Start starts a model that ends with the test.
 func Start(t testing.TB) *Model {
 	t.Helper()
 	m := &Model{t: t, turns: make(chan turn)}
@@ -65,7 +65,7 @@ func Start(t testing.TB) *Model {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.outside = append(m.outside, r.Host)
-			http.Error(w, "there is nothing but this machine", http.StatusForbidden)
+			http.Error(w, "other hosts are not reachable", http.StatusForbidden)
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -77,10 +77,10 @@ func Start(t testing.TB) *Model {
 	return m
 }
 
-// URL is where the model is, without the path of a protocol.
+// URL returns the base URL, without the path of an API.
 func (m *Model) URL() string { return m.server.URL }
 
-// Outside is which hosts were asked for that are not this machine.
+// Outside returns the other hosts that programs tried to reach.
 func (m *Model) Outside() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,9 +88,9 @@ func (m *Model) Outside() []string {
 	return slices.Compact(slices.Clone(m.outside))
 }
 
-// Offered waits until the agent asks what to do, and returns the tool that it offers
-// under a name that ends so. A tool of which it gives but the name is searched for, as
-// a model is told to.
+// Offered waits for the agent's request, and returns the offered tool whose name ends in
+// suffix. If the agent sent only its name, Offered calls the agent's search tool first,
+// as a model is told to.
 func (m *Model) Offered(ctx context.Context, suffix string) Tool {
 	m.t.Helper()
 	m.next(ctx)
@@ -101,7 +101,7 @@ func (m *Model) Offered(ctx context.Context, suffix string) Tool {
 	search := slices.IndexFunc(m.now.tools, func(t Tool) bool { return t.Name == "ToolSearch" })
 	names := slices.DeleteFunc(strings.Fields(m.now.text), func(s string) bool { return !strings.HasSuffix(s, suffix) })
 	if search < 0 || len(names) == 0 {
-		m.t.Fatalf("no tool is offered whose name ends in %s, but %s", suffix, m.now.names())
+		m.t.Fatalf("no offered tool ends in %s; offered: %s", suffix, m.now.names())
 	}
 	found := m.Call(ctx, m.now.tools[search], fmt.Sprintf(`{"query":"select:%s","max_results":1}`, names[0]))
 	if i := slices.IndexFunc(m.now.tools, ends); i >= 0 {
@@ -109,11 +109,11 @@ func (m *Model) Offered(ctx context.Context, suffix string) Tool {
 		tool.Searched = true
 		return tool
 	}
-	m.t.Fatalf("%s was searched for, and what came is %s; offered are %s", names[0], found, m.now.names())
+	m.t.Fatalf("searching for %s returned %s; offered: %s", names[0], found, m.now.names())
 	return Tool{}
 }
 
-// Call has the agent call a tool, and returns the result that it comes back with.
+// Call makes the agent call a tool, and returns the result.
 func (m *Model) Call(ctx context.Context, tool Tool, args string) string {
 	m.t.Helper()
 	m.next(ctx)
@@ -123,19 +123,19 @@ func (m *Model) Call(ctx context.Context, tool Tool, args string) string {
 	m.next(ctx)
 	result, ok := m.now.results[id]
 	if !ok {
-		m.t.Fatalf("the agent asks again, and has no result of %s %s", tool.FullName(), args)
+		m.t.Fatalf("the next request has no result of %s %s", tool.FullName(), args)
 	}
 	return result
 }
 
-// Say ends what the agent was at with a text.
+// Say ends the turn of the agent with a text.
 func (m *Model) Say(ctx context.Context, text string) {
 	m.t.Helper()
 	m.next(ctx)
 	m.answer(answer{text: text})
 }
 
-// next waits for the agent to ask, unless it has.
+// next waits for the next request, unless one is open.
 func (m *Model) next(ctx context.Context) {
 	m.t.Helper()
 	if m.now != nil {
@@ -145,7 +145,7 @@ func (m *Model) next(ctx context.Context) {
 	case turn := <-m.turns:
 		m.now = &turn
 	case <-ctx.Done():
-		m.t.Fatalf("the agent does not ask the model: %v", context.Cause(ctx))
+		m.t.Fatalf("no request from the agent: %v", context.Cause(ctx))
 	}
 }
 
@@ -154,11 +154,11 @@ func (m *Model) answer(a answer) {
 	m.now = nil
 }
 
-// turn is one question of an agent: what is to be done next?
+// turn is one request of an agent.
 type turn struct {
 	tools   []Tool
-	text    string            // all that was said, one after the other
-	results map[string]string // of calls, by their IDs
+	text    string            // of all messages
+	results map[string]string // of calls, by id
 	answer  chan answer
 }
 
@@ -178,29 +178,29 @@ type answer struct {
 	text string
 }
 
-// dialect is a protocol in which agents ask.
-type dialect interface {
-	// read reads a question.
+// api is the API of a model provider.
+type api interface {
+	// read decodes a request.
 	read(body []byte) (turn, error)
-	// write writes an answer, as a stream of events.
+	// write writes an answer as a stream of events.
 	write(s stream, a answer)
 }
 
-// serve hands questions to the test, and its answers back. A question without any
-// tools is one that the agent asks for itself, such as for a title.
-func (m *Model) serve(d dialect) http.HandlerFunc {
+// serve passes requests to the test, and returns its answers. A request without tools is
+// for the agent's own use, such as a title, and gets a fixed text.
+func (m *Model) serve(a api) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
 		}
-		turn, err := d.read(body)
+		turn, err := a.read(body)
 		if err != nil {
 			m.t.Errorf("%s: %v\n%s", r.URL.Path, err, body)
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		said := answer{text: "A lamp"}
+		reply := answer{text: "A lamp"}
 		if len(turn.tools) > 0 {
 			turn.answer = make(chan answer, 1)
 			select {
@@ -209,26 +209,26 @@ func (m *Model) serve(d dialect) http.HandlerFunc {
 				return
 			}
 			select {
-			case said = <-turn.answer:
+			case reply = <-turn.answer:
 			case <-r.Context().Done():
 				return
 			}
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		d.write(stream{w}, said)
+		a.write(stream{w}, reply)
 	}
 }
 
-// object is an object of JSON.
+// object is a JSON object.
 type object = map[string]any
 
 // stream is an answer as a stream of events.
 type stream struct{ w io.Writer }
 
-// event sends an event that has its type in its data.
-func (s stream) event(kind string, data object) {
-	data["type"] = kind
-	fmt.Fprintf(s.w, "event: %s\n", kind)
+// event sends an event whose data repeats its type.
+func (s stream) event(typ string, data object) {
+	data["type"] = typ
+	fmt.Fprintf(s.w, "event: %s\n", typ)
 	s.data(data)
 }
 
@@ -240,7 +240,7 @@ func (s stream) data(data object) {
 	fmt.Fprintf(s.w, "data: %s\n\n", text)
 }
 
-// text is what stands in content: a string, or parts of which some have a text.
+// text is content: a string, or a list of parts with or without text.
 type text string
 
 func (t *text) UnmarshalJSON(data []byte) error {

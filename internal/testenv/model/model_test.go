@@ -13,8 +13,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/model"
 )
 
-// What agents send: the tools that they have, and the result of a call.
-var dialects = map[string]struct{ tools, result, call, text string }{
+// apis are what agents send in each API, the tools and the result of a call, and what they
+// expect.
+var apis = map[string]struct{ tools, result, call, text string }{
 	"/v1/messages": {
 		tools:  `"messages":[{"role":"user","content":"Light!"}],"tools":[{"name":"mcp__x__lamp","input_schema":{"type":"object"}}]`,
 		result: `"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_1","content":[{"type":"text","text":"bright"}]}]}],"tools":[{"name":"mcp__x__lamp"}]`,
@@ -35,10 +36,10 @@ var dialects = map[string]struct{ tools, result, call, text string }{
 	},
 }
 
-// TestModel asks as an agent does: it is told to call a tool, comes back with the
-// result, and is told a text.
+// TestModel sends requests like an agent: the model calls a tool, gets the result and
+// answers with a text.
 func TestModel(t *testing.T) {
-	for path, d := range dialects {
+	for path, d := range apis {
 		t.Run(path, func(t *testing.T) {
 			m := model.Start(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -60,7 +61,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// converse asks twice, and looks for something in what it is answered.
+// converse sends two requests, and checks the answers.
 func converse(url, first, call, second, text string) error {
 	for _, step := range [][2]string{{first, call}, {second, text}} {
 		resp, err := http.Post(url, "application/json", strings.NewReader("{"+step[0]+"}"))
@@ -79,7 +80,7 @@ func converse(url, first, call, second, text string) error {
 	return nil
 }
 
-// TestOutside: who asks for another machine is refused at once, and it is known.
+// TestOutside: requests to other hosts are refused and recorded.
 func TestOutside(t *testing.T) {
 	m := model.Start(t)
 	proxy, err := url.Parse(m.URL())
@@ -94,6 +95,6 @@ func TestOutside(t *testing.T) {
 		t.Errorf("got %v, %v", resp, err)
 	}
 	if got := fmt.Sprint(m.Outside()); got != "[one.example:443 two.example]" {
-		t.Errorf("asked for were %s", got)
+		t.Errorf("recorded %s", got)
 	}
 }

@@ -2,8 +2,8 @@ package model
 
 import "encoding/json"
 
-// responses is the Responses API of OpenAI, as Codex speaks it: tools of one server
-// stand in a namespace.
+// responses is the Responses API of OpenAI, as Codex uses it: the tools of one server have
+// a namespace.
 type responses struct{}
 
 func (responses) read(body []byte) (turn, error) {
@@ -11,7 +11,7 @@ func (responses) read(body []byte) (turn, error) {
 		Type, Name string
 		Parameters json.RawMessage
 	}
-	var asked struct {
+	var request struct {
 		Input []struct {
 			Type    string
 			ID      string `json:"call_id"`
@@ -23,11 +23,11 @@ func (responses) read(body []byte) (turn, error) {
 			Tools []function
 		}
 	}
-	if err := json.Unmarshal(body, &asked); err != nil {
+	if err := json.Unmarshal(body, &request); err != nil {
 		return turn{}, err
 	}
 	t := turn{results: make(map[string]string)}
-	for _, tool := range asked.Tools {
+	for _, tool := range request.Tools {
 		switch tool.Type {
 		case "function":
 			t.tools = append(t.tools, Tool{Name: tool.Name, Schema: tool.Parameters})
@@ -37,7 +37,7 @@ func (responses) read(body []byte) (turn, error) {
 			}
 		}
 	}
-	for _, item := range asked.Input {
+	for _, item := range request.Input {
 		t.text += string(item.Content) + "\n"
 		if item.Type == "function_call_output" {
 			t.results[item.ID] = string(item.Output)

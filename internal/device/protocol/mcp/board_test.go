@@ -16,14 +16,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// board is a server as mcpd is: it serves one connection at a time and closes it, keeps
-// streams beside, and has one session.
+// board is a server like mcpd: it serves one connection at a time and closes it, keeps
+// streams open, and has one session.
 type board struct {
 	t       *testing.T
 	ln      net.Listener
 	session atomic.Pointer[string] // nil after a restart
 	fired   atomic.Int64
-	silent  atomic.Int64 // connections that said nothing
+	silent  atomic.Int64 // connections without a request
 	extra   atomic.Bool  // it has another tool
 
 	mu      sync.Mutex
@@ -49,8 +49,7 @@ func newBoard(t *testing.T) *board {
 	return b
 }
 
-// endStreams ends the streams, as boards do every few minutes, and tells how many there
-// were.
+// endStreams closes the streams, as boards do every few minutes, and returns how many.
 func (b *board) endStreams() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,26 +79,26 @@ func (b *board) serve(conn net.Conn) {
 		return
 	}
 	defer conn.Close()
-	var asked struct {
+	var request struct {
 		ID     json.RawMessage
 		Method string
 	}
-	json.NewDecoder(r.Body).Decode(&asked)
+	json.NewDecoder(r.Body).Decode(&request)
 	status, result := "200 OK", ""
 	switch session := b.session.Load(); {
 	case r.Header.Get("Mcp-Session-Id") != "" && session != nil && r.Header.Get("Mcp-Session-Id") != *session:
 		status, result = "404 Not Found", `"error":{"code":-32600,"message":"Invalid session"}`
-	case asked.Method == "initialize":
+	case request.Method == "initialize":
 		id := fmt.Sprint("s", time.Now().UnixNano())
 		b.session.Store(&id)
 		result = `"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"sampling":{},"roots":{}},"serverInfo":{"name":"mcpd","version":"0.49"}}`
-	case asked.Method == "tools/list":
+	case request.Method == "tools/list":
 		tools := `{"name":"fire","inputSchema":{"type":"object"}}`
 		if b.extra.Load() {
 			tools += `,{"name":"extra","inputSchema":{"type":"object"}}`
 		}
 		result = `"result":{"tools":[` + tools + `]}`
-	case asked.Method == "tools/call":
+	case request.Method == "tools/call":
 		result = fmt.Sprintf(`"result":{"content":[{"type":"text","text":"%d"}]}`, b.fired.Add(1))
 	default:
 		result = `"error":{"code":-32601,"message":"Method not found"}`
@@ -108,20 +107,20 @@ func (b *board) serve(conn net.Conn) {
 	if session := b.session.Load(); session != nil {
 		header = "Mcp-Session-Id: " + *session + "\r\n"
 	}
-	if asked.ID == nil {
+	if request.ID == nil {
 		io.WriteString(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		return
 	}
-	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, asked.ID, result)
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, request.ID, result)
 	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, header, len(body), body)
 }
 
-// TestBoard: a board that serves one connection at a time is never kept waiting; when it
-// was restarted, or another program has begun a session, it is greeted again, and what
-// ran is known.
+// TestBoard: a board that serves one connection at a time is not blocked. After a restart,
+// or when another client starts a session, the session ends, and calls have the right
+// outcome.
 func TestBoard(t *testing.T) {
 	b := newBoard(t)
-	m := meet(t, b.url())
+	m := connect(t, b.url())
 	began := time.Now()
 	for n := 1; n <= 5; n++ {
 		if got := m.do(ferrule.Call{Tool: "fire"}); got != fmt.Sprintf(`{"value":%d}`, n) {
@@ -129,38 +128,38 @@ func TestBoard(t *testing.T) {
 		}
 	}
 	if took := time.Since(began); took > 2*time.Second || b.silent.Load() != 0 {
-		t.Errorf("it took %v, and %d connections said nothing", took, b.silent.Load())
+		t.Errorf("it took %v, with %d connections without a request", took, b.silent.Load())
 	}
-	b.session.Store(nil) // it was restarted
+	b.session.Store(nil) // a restart
 	if got := m.do(ferrule.Call{Tool: "fire"}); got != `{"value":6}` {
 		t.Errorf("after a restart: %s", got)
 	}
 	if err := <-m.ran; err == nil || !strings.Contains(err.Error(), "restarted") {
 		t.Errorf("it ended with %v", err)
 	}
-	first, second := meet(t, b.url()), meet(t, b.url())
+	first, second := connect(t, b.url()), connect(t, b.url())
 	if got := first.do(ferrule.Call{Tool: "fire"}); !strings.Contains(got, `"code":"refused"`) {
-		t.Errorf("a session that another took: %s", got)
+		t.Errorf("a session that another client ended: %s", got)
 	}
-	if err := <-first.ran; err == nil || !strings.Contains(err.Error(), "forgotten") {
+	if err := <-first.ran; err == nil || !strings.Contains(err.Error(), "does not know the session") {
 		t.Errorf("it ended with %v", err)
 	}
 	if got := second.do(ferrule.Call{Tool: "fire"}); got != `{"value":7}` {
-		t.Errorf("the session that there is: %s", got)
+		t.Errorf("the current session: %s", got)
 	}
 }
 
-// TestBoardMissed: what a board says of its lists while its stream is not there is not
-// heard. They are read when it is there again.
+// TestBoardMissed: list changes are missed while the stream is closed. The lists are read
+// when it is open again.
 func TestBoardMissed(t *testing.T) {
 	b := newBoard(t)
-	h := live(t, b.url())
+	h := startGateway(t, b.url())
 	until(t, "the board", h.online)
 	var ended int
 	until(t, "its stream", func() bool { ended = b.endStreams(); return ended > 0 })
 	b.extra.Store(true)
-	until(t, "what it has now", func() bool { _, m := h.robot(); return m.Tool("extra") != nil })
+	until(t, "the new tool", func() bool { _, m := h.robot(); return m.Tool("extra") != nil })
 	if dev, _ := h.robot(); dev.State != ferrule.StateOnline {
-		t.Errorf("it is %s", dev.State)
+		t.Errorf("state %s", dev.State)
 	}
 }

@@ -14,14 +14,15 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// spoken returns what the boards in testdata/wire say, in JSON.
+// spoken returns the JSON that the boards in testdata/transcripts send.
 func spoken(f *testing.F) (messages []string) {
-	files, err := filepath.Glob("testdata/wire/*.txtar")
+	files, err := filepath.Glob("testdata/transcripts/*.txtar")
 	if err != nil || len(files) == 0 {
 		f.Fatalf("no transcripts: %v", err)
 	}
@@ -41,8 +42,7 @@ func spoken(f *testing.F) (messages []string) {
 	return messages
 }
 
-// FuzzDecode reads messages of any content: what is found in them says something, and
-// can be answered.
+// FuzzDecode decodes anything: each message is valid, and a request can be answered.
 func FuzzDecode(f *testing.F) {
 	for _, m := range spoken(f) {
 		f.Add([]byte(m))
@@ -53,21 +53,20 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d messages", len(all))
 		}
 		for _, m := range all {
-			if m.isAnswer() == (m.err == nil && m.result == nil) {
-				t.Errorf("it says nothing, or two things: %+v", m)
+			if m.isAnswer() == (m.Error == nil && m.Result == nil) {
+				t.Errorf("neither a request nor an answer, or both: %+v", m)
 			}
-			if m.err != nil && len(m.err.Error()) > 300 {
-				t.Errorf("an error of %d bytes", len(m.err.Error()))
+			if m.Error != nil && len(m.Error.Error()) > 300 {
+				t.Errorf("an error of %d bytes", len(m.Error.Error()))
 			}
-			if m.isRequest() && !json.Valid(encode(rpc{ID: m.rawID, Result: struct{}{}})) {
-				t.Errorf("%s cannot be answered", m.rawID)
+			if m.isRequest() && !json.Valid(jsonrpc.Message{ID: jsonrpc.Marshal(m.ID), Result: json.RawMessage("{}")}.Append(nil)) {
+				t.Errorf("%s cannot be answered", m.ID)
 			}
 		}
 	})
 }
 
-// FuzzEvents reads streams of any content. Each event is found however the stream is
-// cut into pieces.
+// FuzzEvents reads any stream. The events do not depend on how it is cut into pieces.
 func FuzzEvents(f *testing.F) {
 	f.Add([]byte("event: endpoint\ndata: /mcp\n\nid: 1\r\ndata: {\r\ndata: }\r\n\r\n: ok\n\nretry: 5000\nid: 7\ndata:\n\n"))
 	f.Add([]byte("data: no end"))
@@ -87,9 +86,9 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// FuzzConversation greets a server that answers everything with the same bytes, over
-// HTTP, as JSON and as a stream, and over a line, and asks it for something of each
-// sort: everything has an end, and what comes of it can be kept.
+// FuzzConversation greets a server that answers everything with the same bytes, over HTTP
+// as JSON and as a stream, and over messages, and performs each operation: everything
+// ends, and the results are valid.
 func FuzzConversation(f *testing.F) {
 	for _, m := range spoken(f) {
 		f.Add([]byte(m), 100)
@@ -101,7 +100,7 @@ func FuzzConversation(f *testing.F) {
 			return
 		}
 		for _, how := range []string{"application/json", "text/event-stream"} {
-			synctest.Test(t, func(t *testing.T) { converse(t, &parrot{data: data, status: status, kind: how}) })
+			synctest.Test(t, func(t *testing.T) { converse(t, &parrot{data: data, status: status, contentType: how}) })
 		}
 		synctest.Test(t, func(t *testing.T) {
 			link, far := transporttest.Pipe(transport.Info{})
@@ -123,7 +122,7 @@ func FuzzConversation(f *testing.F) {
 	})
 }
 
-// converse greets a device and asks it for something of each sort.
+// converse greets a device and performs each operation.
 func converse(t *testing.T, link transport.Link) {
 	d := New(Parts{Version: "1.0"})
 	d.firstID = func() int { return 1 }
@@ -139,27 +138,27 @@ func converse(t *testing.T, link transport.Link) {
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- session.Run(ctx) }()
-	for _, act := range []ferrule.Operation{ferrule.CallTool, ferrule.ReadResource, ferrule.GetPrompt, ferrule.Complete, ferrule.Subscribe, ferrule.Unsubscribe} {
+	for _, op := range []ferrule.Operation{ferrule.CallTool, ferrule.ReadResource, ferrule.GetPrompt, ferrule.Complete, ferrule.Subscribe, ferrule.Unsubscribe} {
 		call, cancel := context.WithTimeout(ctx, 5*time.Second)
-		result, err := session.Invoke(call, &ferrule.Call{Device: "d", Operation: act, Tool: "a", Args: json.RawMessage(`{"argument":"x","value":""}`)})
+		result, err := session.Invoke(call, &ferrule.Call{Device: "d", Operation: op, Tool: "a", Args: json.RawMessage(`{"argument":"x","value":""}`)})
 		cancel()
 		if err != nil {
-			ferrule.AsError(err) // it has a meaning
+			ferrule.AsError(err) // it is a *ferrule.Error
 		} else if _, err := json.Marshal(result); err != nil {
-			t.Errorf("%s: %v", act, err)
+			t.Errorf("%s: %v", op, err)
 		}
 	}
 	stop()
 	<-ran
 }
 
-// parrot is a link to a server that answers every request with the same bytes, and
-// with the id that was asked with in place of 0.
+// parrot is a link to a server that answers every request with the same bytes, and puts
+// the id of the request in place of 0.
 type parrot struct {
 	transport.Tracer
-	data   []byte
-	status int
-	kind   string
+	data        []byte
+	status      int
+	contentType string
 }
 
 func (p *parrot) HTTP() (string, http.RoundTripper) { return "http://parrot/mcp", p }
@@ -172,10 +171,10 @@ func (p *parrot) RoundTrip(r *http.Request) (*http.Response, error) {
 		json.NewDecoder(r.Body).Decode(&asked)
 	}
 	data := bytes.Replace(p.data, []byte(`"id":0`), append([]byte(`"id":`), asked.ID...), 1)
-	if p.kind != "application/json" {
+	if p.contentType != "application/json" {
 		data = append(append([]byte("id: 1\ndata: "), data...), "\n\n"...)
 	}
-	header := http.Header{"Content-Type": {p.kind}, "Mcp-Session-Id": {"s"}}
+	header := http.Header{"Content-Type": {p.contentType}, "Mcp-Session-Id": {"s"}}
 	return &http.Response{StatusCode: 100 + p.status&511, Header: header, Body: io.NopCloser(bytes.NewReader(data)), Request: r}, nil
 }
 

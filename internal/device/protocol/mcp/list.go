@@ -8,10 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// server is what a device says of itself, in either era.
+// server is the result of initialize, and of server/discover.
 type server struct {
 	Version      string         `json:"protocolVersion"`
 	Versions     []string       `json:"supportedVersions"`
@@ -30,32 +31,32 @@ type implementation struct {
 	Icons   []iconJSON `json:"icons"`
 }
 
-// capabilities is what a device can do. Some boards write completions as one.
+// capabilities are those of a device. Some boards write completion for completions.
 type capabilities struct {
-	Tools     *changing `json:"tools"`
+	Tools     *listCapability `json:"tools"`
 	Resources *struct {
-		changing
+		listCapability
 		Subscribe bool `json:"subscribe"`
 	} `json:"resources"`
-	Prompts     *changing       `json:"prompts"`
+	Prompts     *listCapability `json:"prompts"`
 	Completions json.RawMessage `json:"completions"`
 	Completion  json.RawMessage `json:"completion"`
 	Logging     json.RawMessage `json:"logging"`
 }
 
-// changing tells whether a device says when a list changes.
-type changing struct {
+// listCapability says whether a device reports changes of a list.
+type listCapability struct {
 	ListChanged bool `json:"listChanged"`
 }
 
 func parseServer(data []byte) (server, error) {
 	var about server
-	var wrong *json.UnmarshalTypeError // one member of the wrong type hides no other
+	var wrong *json.UnmarshalTypeError // a member of the wrong type is ignored
 	if err := json.Unmarshal(data, &about); err != nil && (!errors.As(err, &wrong) || wrong.Field == "") {
-		return server{}, errors.New(reason(err))
+		return server{}, errors.New(jsonrpc.Reason(err))
 	}
 	if about.Version == "" && about.Versions == nil && about.Info.Name == "" {
-		return server{}, errors.New("it says nothing of itself")
+		return server{}, errors.New("name and version are missing")
 	}
 	if about.Info.Name == "" {
 		about.Info = about.Meta.Info
@@ -65,25 +66,25 @@ func parseServer(data []byte) (server, error) {
 
 func (s server) speaks(version string) bool { return slices.Contains(s.Versions, version) }
 
-// acts is what can be asked of the device beside calling tools.
-func (c capabilities) acts() (acts []ferrule.Operation) {
+// operations returns what the device supports besides calling tools.
+func (c capabilities) operations() (all []ferrule.Operation) {
 	if c.Resources != nil {
-		acts = append(acts, ferrule.ReadResource)
+		all = append(all, ferrule.ReadResource)
 		if c.Resources.Subscribe {
-			acts = append(acts, ferrule.Subscribe, ferrule.Unsubscribe)
+			all = append(all, ferrule.Subscribe, ferrule.Unsubscribe)
 		}
 	}
 	if c.Prompts != nil {
-		acts = append(acts, ferrule.GetPrompt)
+		all = append(all, ferrule.GetPrompt)
 	}
-	if named(c.Completions) || named(c.Completion) {
-		acts = append(acts, ferrule.Complete)
+	if declared(c.Completions) || declared(c.Completion) {
+		all = append(all, ferrule.Complete)
 	}
-	return acts
+	return all
 }
 
-// named tells whether a capability is there, whatever it is.
-func named(capability json.RawMessage) bool {
+// declared reports whether a capability is declared, with any value.
+func declared(capability json.RawMessage) bool {
 	switch string(capability) {
 	case "", "null", "false":
 		return false
@@ -91,25 +92,26 @@ func named(capability json.RawMessage) bool {
 	return true
 }
 
-// describe reads everything that the device lists.
-func (s *session) describe(ctx context.Context, about server) (*ferrule.Manifest, error) {
+// readLists returns the manifest: it reads every list of the device.
+func (s *session) readLists(ctx context.Context) (*ferrule.Manifest, error) {
+	about, has := s.server, s.server.Capabilities
 	m := &ferrule.Manifest{
 		Model: about.Info.Name, Title: about.Info.Title, Version: about.Info.Version, Icons: icons(about.Info.Icons),
-		Instructions: about.Instructions, Operations: s.able.acts(),
+		Instructions: about.Instructions, Operations: has.operations(),
 	}
-	none := s.able.Tools == nil && s.able.Resources == nil && s.able.Prompts == nil // then it may have tools, and be short of words
+	none := has.Tools == nil && has.Resources == nil && has.Prompts == nil // then try its tools anyway
 	lists := []struct {
-		there       bool
+		listed      bool
 		method, key string
 		add         func(l *listing, raw []byte)
 	}{
-		{s.able.Tools != nil || none, "tools/list", "tools", addTool},
-		{s.able.Resources != nil, "resources/list", "resources", addResource},
-		{s.able.Resources != nil, "resources/templates/list", "resourceTemplates", addTemplate},
-		{s.able.Prompts != nil, "prompts/list", "prompts", addPrompt},
+		{has.Tools != nil || none, "tools/list", "tools", addTool},
+		{has.Resources != nil, "resources/list", "resources", addResource},
+		{has.Resources != nil, "resources/templates/list", "resourceTemplates", addTemplate},
+		{has.Prompts != nil, "prompts/list", "prompts", addPrompt},
 	}
 	for _, list := range lists {
-		if !list.there {
+		if !list.listed {
 			continue
 		}
 		l := &listing{manifest: m, method: list.method, key: list.key, add: list.add}
@@ -117,26 +119,25 @@ func (s *session) describe(ctx context.Context, about server) (*ferrule.Manifest
 			return nil, err
 		}
 	}
-	if named(s.able.Logging) && !s.isModern() {
-		s.logs(ctx)
+	if declared(has.Logging) && !s.isModern() {
+		s.enableLogging(ctx)
 	}
 	return m, nil
 }
 
-// logs asks the device to tell what it logs. One that does not is none the worse.
-func (s *session) logs(ctx context.Context) {
-	if a, err := s.within(ctx, pageWait, "logging/setLevel", map[string]any{"level": logLevel}); err != nil {
-		s.note("it does not tell what it logs: %v", err)
-	} else if a.err != nil {
-		s.note("it does not tell what it logs: %v", a.err)
+// enableLogging asks a legacy device for its log messages. A failure is only noted.
+func (s *session) enableLogging(ctx context.Context) {
+	if a, err := s.request(ctx, pageWait, "logging/setLevel", map[string]any{"level": logLevel}); err != nil {
+		s.note("logging/setLevel failed: %v", err)
+	} else if a.Error != nil {
+		s.note("logging/setLevel failed: %v", a.Error)
 	}
 }
 
-// The bounds of a list: how many pages are asked for, of which some boards put one entry on
-// each, and how long that may be by which the next is asked for.
+// The limits of a list. Some boards put one entry on each page.
 const (
 	maxPages  = 256
-	maxCursor = 4 << 10
+	maxCursor = 4 << 10 // bytes
 )
 
 // listing is a list that is being read.
@@ -144,12 +145,12 @@ type listing struct {
 	manifest    *ferrule.Manifest
 	method, key string
 	add         func(l *listing, raw []byte)
-	entries     int // how many came
-	size        int // and their bytes
+	entries     int // received so far
+	size        int // of them in bytes
 }
 
-// read asks for page after page, of which some may be empty. What is wrong with the
-// list is noted; the device is not refused for it.
+// read requests page after page; some may be empty. Problems become notes and do not fail
+// the greeting.
 func (l *listing) read(ctx context.Context, s *session) error {
 	var seen []string
 	cursor := ""
@@ -158,34 +159,34 @@ func (l *listing) read(ctx context.Context, s *session) error {
 		if cursor != "" {
 			params = map[string]any{"cursor": cursor}
 		}
-		a, err := s.within(ctx, pageWait, l.method, params)
+		a, err := s.request(ctx, pageWait, l.method, params)
 		if err != nil {
-			return fmt.Errorf("asking for %s: %w", l.method, err)
+			return fmt.Errorf("%s failed: %w", l.method, err)
 		}
-		if a.err != nil {
-			l.note("it refused %s: %s", l.method, a.err)
+		if a.Error != nil {
+			l.note("it refused %s: %s", l.method, a.Error)
 			return nil
 		}
-		next, ok := l.take(a.result)
+		next, ok := l.addPage(a.Result)
 		switch {
 		case !ok:
 			return nil
 		case len(next) > maxCursor:
-			l.note("%s has a cursor of %d bytes; the first %d entries are kept", l.method, len(next), l.entries)
+			l.note("%s has a cursor of %d bytes, limit is %d, kept the first %d entries", l.method, len(next), maxCursor, l.entries)
 			return nil
 		case slices.Contains(seen, next) || l.entries > ferrule.MaxTools || l.size > ferrule.MaxManifest:
-			l.note("%s does not end; the first %d entries are kept", l.method, l.entries)
+			l.note("%s does not end, kept the first %d entries", l.method, l.entries)
 			return nil
 		}
 		seen = append(seen, next)
 		cursor = next
 	}
-	l.note("%s has more than %d pages; the first %d entries are kept", l.method, maxPages, l.entries)
+	l.note("%s has more than %d pages, kept the first %d entries", l.method, maxPages, l.entries)
 	return nil
 }
 
-// take takes a page, and tells where the next begins, if there is one.
-func (l *listing) take(data []byte) (next string, ok bool) {
+// addPage adds the entries of a page, and returns the cursor of the next.
+func (l *listing) addPage(data []byte) (next string, ok bool) {
 	var page map[string]json.RawMessage
 	var entries []json.RawMessage
 	err := json.Unmarshal(data, &page)
@@ -193,7 +194,7 @@ func (l *listing) take(data []byte) (next string, ok bool) {
 		err = json.Unmarshal(page[l.key], &entries)
 	}
 	if err != nil {
-		l.note("a page of %s makes no sense: %s", l.method, reason(err))
+		l.note("invalid page of %s: %s", l.method, jsonrpc.Reason(err))
 		return "", false
 	}
 	for _, raw := range entries {
@@ -215,7 +216,7 @@ func (l *listing) note(format string, args ...any) {
 	l.manifest.Notes = append(l.manifest.Notes, fmt.Sprintf(format, args...))
 }
 
-// toolJSON is a tool as MCP has it.
+// toolJSON is a tool in MCP.
 type toolJSON struct {
 	Name        string          `json:"name"`
 	Title       string          `json:"title"`
@@ -234,12 +235,12 @@ type toolJSON struct {
 	} `json:"execution"`
 }
 
-// addTool takes a tool. One that makes no sense costs nothing but itself.
+// addTool adds a tool. An invalid one does not affect the others.
 func addTool(l *listing, raw []byte) {
 	var entry toolJSON
 	err := json.Unmarshal(raw, &entry)
 	if entry.Name == "" {
-		l.note("tool %d of its list has no name", l.entries)
+		l.note("tool %d has no name", l.entries)
 		return
 	}
 	a := entry.Annotations
@@ -252,9 +253,9 @@ func addTool(l *listing, raw []byte) {
 	}
 	switch {
 	case err != nil:
-		tool.Quarantine = "its entry in the list makes no sense: " + reason(err)
+		tool.Quarantine = "invalid entry in tools/list: " + jsonrpc.Reason(err)
 	case entry.Execution.Tasks == "required":
-		tool.Quarantine = "it can be called as a task only, which is not known here"
+		tool.Quarantine = "it must be called as a task, which is not supported"
 	}
 	switch {
 	case a.ReadOnly:
@@ -271,24 +272,24 @@ func addTemplate(l *listing, raw []byte) { l.addResource(raw, true) }
 func (l *listing) addResource(raw []byte, template bool) {
 	r, ok := parseResource(raw, template)
 	if !ok {
-		l.note("entry %d of %s makes no sense", l.entries, l.method)
+		l.note("invalid entry %d in %s", l.entries, l.method)
 		return
 	}
 	l.manifest.Resources = append(l.manifest.Resources, r)
 }
 
-// parseResource reads what is said of a resource, and bounds it.
+// parseResource decodes and bounds the description of a resource.
 func parseResource(raw []byte, template bool) (ferrule.Resource, bool) {
 	var entry struct {
-		URI         string     `json:"uri"`
-		Template    string     `json:"uriTemplate"`
-		Name        string     `json:"name"`
-		Title       string     `json:"title"`
-		Description string     `json:"description"`
-		MIME        string     `json:"mimeType"`
-		Size        float64    `json:"size"`
-		Icons       []iconJSON `json:"icons"`
-		Annotations regardJSON `json:"annotations"`
+		URI         string          `json:"uri"`
+		Template    string          `json:"uriTemplate"`
+		Name        string          `json:"name"`
+		Title       string          `json:"title"`
+		Description string          `json:"description"`
+		MIME        string          `json:"mimeType"`
+		Size        float64         `json:"size"`
+		Icons       []iconJSON      `json:"icons"`
+		Annotations annotationsJSON `json:"annotations"`
 	}
 	if json.Unmarshal(raw, &entry) != nil {
 		return ferrule.Resource{}, false
@@ -298,7 +299,7 @@ func parseResource(raw []byte, template bool) (ferrule.Resource, bool) {
 	}
 	r := ferrule.Resource{
 		URI: entry.URI, Template: template, Name: entry.Name, Title: entry.Title, Text: entry.Description, MIME: entry.MIME,
-		Icons: icons(entry.Icons), Annotations: entry.Annotations.regard(),
+		Icons: icons(entry.Icons), Annotations: entry.Annotations.bounded(),
 	}
 	if entry.Size > 0 && entry.Size < 1<<53 {
 		r.Size = int64(entry.Size)
@@ -306,7 +307,7 @@ func parseResource(raw []byte, template bool) (ferrule.Resource, bool) {
 	return bounded(r)
 }
 
-// bounded makes a resource safe to keep and to show, as a manifest does.
+// bounded applies the limits of a manifest to a resource.
 func bounded(r ferrule.Resource) (ferrule.Resource, bool) {
 	m := ferrule.Manifest{Resources: []ferrule.Resource{r}}
 	m.Bound()
@@ -330,7 +331,7 @@ func addPrompt(l *listing, raw []byte) {
 		} `json:"arguments"`
 	}
 	if err := json.Unmarshal(raw, &entry); err != nil {
-		l.note("entry %d of %s makes no sense: %s", l.entries, l.method, reason(err))
+		l.note("invalid entry %d in %s: %s", l.entries, l.method, jsonrpc.Reason(err))
 		return
 	}
 	p := ferrule.Prompt{Name: entry.Name, Title: entry.Title, Text: entry.Description, Icons: icons(entry.Icons)}
@@ -340,7 +341,7 @@ func addPrompt(l *listing, raw []byte) {
 	l.manifest.Prompts = append(l.manifest.Prompts, p)
 }
 
-// iconJSON is an icon as MCP has it.
+// iconJSON is an icon in MCP.
 type iconJSON struct {
 	Source string   `json:"src"`
 	MIME   string   `json:"mimeType"`
@@ -355,15 +356,15 @@ func icons(all []iconJSON) (kept []ferrule.Icon) {
 	return kept
 }
 
-// regardJSON is who something is for, as MCP has it.
-type regardJSON struct {
+// annotationsJSON are annotations in MCP.
+type annotationsJSON struct {
 	Audience []string `json:"audience"`
 	Priority *float64 `json:"priority"`
 	Modified string   `json:"lastModified"`
 }
 
-// regard is the same, bounded; nil if it says nothing.
-func (r regardJSON) regard() *ferrule.Annotations {
+// bounded returns the annotations within limits; nil if there are none.
+func (r annotationsJSON) bounded() *ferrule.Annotations {
 	if r.Audience == nil && r.Priority == nil && r.Modified == "" {
 		return nil
 	}

@@ -1,37 +1,37 @@
-// Package mcp is the grammar of devices that are MCP servers themselves: the
-// standard protocol, in both of its eras, over HTTP and over any link of messages.
+// Package mcp is the protocol of devices that are MCP servers themselves: the standard
+// Model Context Protocol, over HTTP and over any link of messages.
 //
-//	           ┌─ posts   HTTP: a request is a post, its answer the body or a stream
+//	           ┌─ httpConn      a request is a POST, its answer the body or a stream
 //	session ───┤
-//	           └─ lines   a WebSocket or a line: a message is a message
+//	           └─ messageConn   a WebSocket or a line: a message is a message
 //
-// The greeting asks server/discover, as the newer era begins (2026-07-28: no
-// sessions, each request says who asks), and initialize if that is not known
-// (2024-11-05 to 2025-11-25). Then it reads every list, page by page.
+// Two families of protocol versions exist. Modern devices speak 2026-07-28: there are no
+// sessions, and each request says who sends it. Legacy devices speak 2024-11-05 to
+// 2025-11-25. The greeting tries server/discover, then initialize. Then it reads every
+// list, page by page.
 //
-// What boards do beyond the specification, and what is done about it here:
+// Boards deviate from the specification. This package handles it as follows:
 //
-//   - One that was restarted takes any session and answers without naming one: where
-//     it used to name it, that is how a restart is seen. Others answer 404.
-//   - One of the newer era has no session. When what it tells of changes was interrupted,
-//     it is asked what it is, and its lists are read.
-//   - A session ends when another program begins one: the device is greeted again.
-//   - An answer that takes long is a stream with an empty event, and has to be
-//     fetched by its id.
-//   - Streams begin with an event of an older transport, end every few minutes, or
-//     are not there at all. All of that is no reason to greet it again.
-//   - Requests that come too fast are refused, and it is not told for how long.
-//   - Answers without a body, without an id, of another type than they say, and
-//     capabilities of the wrong name are taken for what they are meant to be.
+//   - After a restart, some accept any session and answer without a session id: if they
+//     sent one before, this is how a restart is noticed. Others answer 404.
+//   - A modern device has no session. After an interrupted subscription, it is asked
+//     what it is, and its lists are read again.
+//   - A session ends when another client starts one: the gateway reconnects.
+//   - A slow answer is a stream with an empty event, and must be fetched by its id.
+//   - Streams start with an event of an older transport, end every few minutes, or do
+//     not exist. None of that is a reason to reconnect.
+//   - Requests that are too fast are refused, without saying for how long.
+//   - Answers without a body, without an id or of another type than declared, and
+//     capabilities of the wrong name are accepted if their meaning is clear.
 //
-// A request is sent once. Whether any byte of it left is told by the link, and
-// whether it may have run by what came back.
+// A request is sent once. The link says whether any byte of it left, and the answer
+// whether it may have run.
 package mcp
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -40,160 +40,161 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Name is the name of the dialect.
+// Name is the name of the protocol.
 const Name = "mcp"
 
-// Parts is what the dialect is made of.
+// Parts is what New needs.
 type Parts struct {
-	// Version is the gateway's, which devices are told.
+	// Version is the version of the gateway, which devices are told.
 	Version string
 }
 
-// Dialect greets devices that are MCP servers.
+// Protocol greets devices that are MCP servers.
 type Protocol struct {
 	parts   Parts
 	firstID func() int
 }
 
-// New makes the dialect. Ids begin anywhere, so that a late answer to a conversation
-// before is not taken for one to this.
+// New returns the protocol. Ids start at random, so that a late answer to a previous
+// session does not match.
 func New(p Parts) *Protocol {
 	return &Protocol{parts: p, firstID: func() int { return 1 + rand.IntN(999) }}
 }
 
-// The versions of the protocol.
+// maxID is the largest id of a request.
+const maxID = math.MaxInt32
+
+// The versions of MCP.
 const (
 	modern = "2026-07-28" // the first without sessions
-	legacy = "2025-11-25" // what others are offered
-	oldest = "2024-11-05" // what one speaks that names none
+	legacy = "2025-11-25" // offered to all others
+	oldest = "2024-11-05" // assumed if a device names none
 )
 
-// How long is waited for what, in the greeting.
+// Timeouts of the greeting.
 const (
-	discoverWait   = 4 * time.Second // one that does not know it may say nothing at all
+	discoverWait   = 4 * time.Second // a device may ignore an unknown method
 	initializeWait = 10 * time.Second
 	initializeTry  = 2
 	pageWait       = 20 * time.Second
 )
 
-// Greet implements dialect.Dialect.
-func (d *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
-	s := newSession(d, link)
+// Greet implements protocol.Protocol.
+func (p *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
+	s := newSession(p, link)
 	manifest, err := s.greet(ctx)
 	if err != nil {
-		s.courier.farewell(ctx)
-		s.work.Wait()
+		s.conn.end(ctx)
+		s.background.Wait()
 		return nil, nil, err
 	}
-	s.work.Wait()
+	s.background.Wait()
 	s.greeted = true
 	return s, manifest, nil
 }
 
 func (s *session) greet(ctx context.Context) (*ferrule.Manifest, error) {
-	about, err := s.introduce(ctx)
+	server, err := s.identify(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.able, s.about = about.Capabilities, about
-	return s.describe(ctx, about)
+	s.server = server
+	return s.readLists(ctx)
 }
 
-// introduce finds out which era the device is of, and what it says of itself.
-func (s *session) introduce(ctx context.Context) (server, error) {
+// identify finds out which version the device speaks, and what it is.
+func (s *session) identify(ctx context.Context) (server, error) {
 	about, err := s.discover(ctx)
 	if err == nil {
 		return about, nil
 	}
-	if t := (*trouble)(nil); errors.As(err, &t) && t.final() {
+	if e := asRequestError(err); e != nil && e.final() {
 		return server{}, err
 	}
 	if ctx.Err() != nil {
 		return server{}, ctx.Err()
 	}
 	s.mu.Lock()
-	s.failed = nil // how it took what it does not know is no matter
+	s.failed = nil // a legacy device may answer an unknown method in any way
 	s.mu.Unlock()
 	return s.initialize(ctx)
 }
 
-// discover asks as the newer era does.
+// discover greets a modern device.
 func (s *session) discover(ctx context.Context) (server, error) {
-	s.speak(modern)
-	a, err := s.within(ctx, discoverWait, "server/discover", nil)
-	if err == nil && a.err != nil {
-		err = a.err
+	s.setVersion(modern)
+	a, err := s.request(ctx, discoverWait, "server/discover", nil)
+	if err == nil && a.Error != nil {
+		err = a.Error
 	}
 	if err != nil {
-		s.speak("")
+		s.setVersion("")
 		return server{}, err
 	}
-	about, err := parseServer(a.result)
+	about, err := parseServer(a.Result)
 	if err == nil && !about.speaks(modern) {
 		err = fmt.Errorf("it does not speak %s", modern)
 	}
 	if err != nil {
-		s.speak("")
+		s.setVersion("")
 	}
 	return about, err
 }
 
-// initialize asks as the older era does. A line may lose the first request, while a
-// board boots.
+// initialize greets a legacy device. A booting board may lose the first request.
 func (s *session) initialize(ctx context.Context) (server, error) {
-	params := map[string]any{"protocolVersion": legacy, "capabilities": abilities(anybody), "clientInfo": s.clientInfo()}
+	params := map[string]any{"protocolVersion": legacy, "capabilities": clientCapabilities(allTargets), "clientInfo": s.clientInfo()}
 	var a message
 	var err error
 	for range initializeTry {
-		a, err = s.within(ctx, initializeWait, "initialize", params)
-		if t := (*trouble)(nil); !errors.As(err, &t) || !t.silent || ctx.Err() != nil {
+		a, err = s.request(ctx, initializeWait, "initialize", params)
+		if e := asRequestError(err); e == nil || !e.silent || ctx.Err() != nil {
 			break
 		}
 	}
-	switch t := (*trouble)(nil); {
+	switch e := asRequestError(err); {
 	case ctx.Err() != nil && err != nil:
 		return server{}, err
-	case errors.As(err, &t) && t.foreign():
+	case e != nil && e.foreign():
 		return server{}, fmt.Errorf("%w: %w", protocol.ErrNotMine, err)
 	case err != nil:
 		return server{}, err
-	case a.err != nil:
-		return server{}, fmt.Errorf("%w: it refused initialize: %s", protocol.ErrNotMine, a.err)
+	case a.Error != nil:
+		return server{}, fmt.Errorf("%w: it refused initialize: %s", protocol.ErrNotMine, a.Error)
 	}
-	about, err := parseServer(a.result)
+	about, err := parseServer(a.Result)
 	if err != nil {
-		return server{}, fmt.Errorf("%w: its answer to initialize makes no sense: %w", protocol.ErrNotMine, err)
+		return server{}, fmt.Errorf("%w: invalid answer to initialize: %w", protocol.ErrNotMine, err)
 	}
 	if about.Version == "" {
 		about.Version = oldest
 	}
 	if about.Version > legacy || about.Version < oldest {
-		return server{}, fmt.Errorf("it speaks version %s of MCP, which is not known here", ferrule.Clean(about.Version, 32))
+		return server{}, fmt.Errorf("unknown MCP version %s", ferrule.Clean(about.Version, 32))
 	}
-	s.speak(about.Version)
-	if err := s.courier.tell(ctx, notification("notifications/initialized", nil)); err != nil {
+	s.setVersion(about.Version)
+	if err := s.conn.send(ctx, notification("notifications/initialized", nil)); err != nil {
 		return server{}, fmt.Errorf("after initialize: %w", err)
 	}
 	return about, nil
 }
 
-// speak sets the version of the protocol.
-func (s *session) speak(version string) { s.protocol.Store(&version) }
+func (s *session) setVersion(version string) { s.mcpVersion.Store(&version) }
 
-// version is that of the protocol; empty before it is known.
+// version returns the MCP version of the session; "" before it is known.
 func (s *session) version() string {
-	if v := s.protocol.Load(); v != nil {
+	if v := s.mcpVersion.Load(); v != nil {
 		return *v
 	}
 	return ""
 }
 
-// isModern tells of which era the device is.
+// isModern reports whether the device speaks a version without sessions.
 func (s *session) isModern() bool { return s.version() >= modern }
 
-// within asks with a time limit of its own.
-func (s *session) within(ctx context.Context, limit time.Duration, method string, params map[string]any) (message, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// request sends a request of the gateway's own, with its own timeout.
+func (s *session) request(ctx context.Context, timeout time.Duration, method string, params map[string]any) (message, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return s.courier.ask(ctx, s.request(nil, method, "", params))
+	return s.conn.exchange(ctx, s.newRequest(nil, method, "", params))
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/protocol/protocoltest"
 )
 
-// TestDialect plays the suite of all grammars with a server of the official SDK, once
-// for each era.
-func TestDialect(t *testing.T) {
+// TestContract runs the suite with a server of the official SDK, for modern and for legacy
+// versions.
+func TestContract(t *testing.T) {
 	for _, versions := range [][]string{{"2026-07-28", "2025-11-25"}, {"2025-11-25", "2024-11-05"}} {
 		t.Run(versions[0], func(t *testing.T) {
 			protocoltest.Run(t, protocoltest.Subject{
@@ -25,7 +25,7 @@ func TestDialect(t *testing.T) {
 	}
 }
 
-// serve serves tools over lines until they end.
+// serve serves tools over lines until the link ends.
 func serve(far io.ReadWriteCloser, versions []string, tools protocoltest.Tools) {
 	server := sdk.NewServer(&sdk.Implementation{Name: "sdk", Version: "1"}, &sdk.ServerOptions{SupportedProtocolVersions: versions})
 	for name, do := range tools {

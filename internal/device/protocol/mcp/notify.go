@@ -8,58 +8,59 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of what a device may say unasked.
+// The limits of notifications.
 const (
-	maxParams = ferrule.MaxParams // bytes of a notification
-	every     = time.Second / 20  // in the long run
-	atOnce    = 100
+	maxParams = ferrule.MaxParams // bytes
+	every     = time.Second / 20  // on average
+	burst     = 100
 )
 
-// Notify implements dialect.Notifier.
+// Notify implements protocol.Notifier.
 func (s *session) Notify(fn func(method string, params json.RawMessage)) { s.notify = fn }
 
-// hear takes in what a device says that is no answer.
-func (s *session) hear(ctx context.Context, m message) {
+// receive handles a message that is not the answer to a pending request.
+func (s *session) receive(ctx context.Context, m message) {
 	switch {
 	case m.isAnswer():
-		s.note("dropped: nobody waits for answer %s", ferrule.Clean(m.id, 64))
+		s.note("dropped: answer %s has no request", ferrule.Clean(m.id, 64))
 	case m.isRequest():
-		s.answer(ctx, m)
-	case strings.HasSuffix(m.method, "/list_changed"):
-		s.changed()
-	case m.method == "notifications/subscriptions/acknowledged":
-		s.acknowledged(m.params)
+		s.reply(ctx, m)
+	case strings.HasSuffix(m.Method, "/list_changed"):
+		s.listChanged()
+	case m.Method == "notifications/subscriptions/acknowledged":
+		s.acknowledged(m.Params)
 	default:
-		s.told(m)
+		s.notification(m)
 	}
 }
 
-// told hands on what a device tells, to the call under way or to whoever listens.
-func (s *session) told(m message) {
-	s.talk.Lock()
-	defer s.talk.Unlock()
+// notification passes a notification to the active call or to the handler.
+func (s *session) notification(m message) {
+	s.reporting.Lock()
+	defer s.reporting.Unlock()
 	s.mu.Lock()
 	c := s.call
 	s.mu.Unlock()
 	switch {
-	case len(m.params) > maxParams:
-		s.note("dropped: a notification of %d bytes; at most %d are possible", len(m.params), maxParams)
-	case !s.allowed.Take(time.Now(), every, atOnce):
-		s.note("dropped: more than %d notifications a second", time.Second/every)
-	case m.method == "notifications/progress":
-		s.progress(c, m.params)
-	case m.method == "notifications/message" && c != nil:
-		s.logged(c, m.params)
-	case s.notify != nil && strings.HasPrefix(m.method, "notifications/"):
-		s.notify(ferrule.Clean(m.method, ferrule.MaxMethod), m.params)
+	case len(m.Params) > maxParams:
+		s.note("dropped: notification of %d bytes, limit is %d", len(m.Params), maxParams)
+	case !s.rate.Take(time.Now(), every, burst):
+		s.note("dropped: notification, limit is %d per second", time.Second/every)
+	case m.Method == "notifications/progress":
+		s.progress(c, m.Params)
+	case m.Method == "notifications/message" && c != nil:
+		s.logMessage(c, m.Params)
+	case s.notify != nil && strings.HasPrefix(m.Method, "notifications/"):
+		s.notify(ferrule.Clean(m.Method, ferrule.MaxMethod), m.Params)
 	}
 }
 
-// progress reports how far the call under way is, if there is one.
-func (s *session) progress(c *underway, params []byte) {
+// progress reports the progress of the active call.
+func (s *session) progress(c *activeCall, params []byte) {
 	var p struct {
 		Token   json.RawMessage `json:"progressToken"`
 		Done    float64         `json:"progress"`
@@ -67,35 +68,34 @@ func (s *session) progress(c *underway, params []byte) {
 		Message string          `json:"message"`
 	}
 	if err := json.Unmarshal(params, &p); err != nil {
-		s.note("dropped: progress that makes no sense: %s", reason(err))
+		s.note("dropped: invalid progress: %s", jsonrpc.Reason(err))
 		return
 	}
-	if c == nil || string(bytes.Trim(p.Token, `"`)) != s.tokenOf(c) {
-		s.note("dropped: nobody waits for this progress")
+	if c == nil || string(bytes.Trim(p.Token, `"`)) != s.progressToken(c) {
+		s.note("dropped: progress without a call")
 		return
 	}
 	c.call.Report(ferrule.Progress{Message: ferrule.Clean(p.Message, ferrule.MaxText), Done: p.Done, Total: p.Total})
 }
 
-// levels are those of what devices log.
+// levels are the log levels of MCP.
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// tokenOf is that of the progress of a call.
-func (s *session) tokenOf(c *underway) string {
+func (s *session) progressToken(c *activeCall) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.token
 }
 
-// logged reports what the device logs during a call.
-func (s *session) logged(c *underway, params []byte) {
+// logMessage reports a log message of the device to the active call.
+func (s *session) logMessage(c *activeCall, params []byte) {
 	var p struct {
 		Level  string          `json:"level"`
 		Logger string          `json:"logger"`
 		Data   json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(params, &p); err != nil {
-		s.note("dropped: a log that makes no sense: %s", reason(err))
+		s.note("dropped: invalid log message: %s", jsonrpc.Reason(err))
 		return
 	}
 	if !slices.Contains(levels, p.Level) {

@@ -2,25 +2,25 @@ package mcp
 
 import "time"
 
-// How long is waited before lists are read anew, so that further changes are read with
-// them: longer and longer for a device that says all the time that they have changed.
+// The pause before lists are read again, so that further changes are read with them. It
+// doubles for a device that keeps reporting changes.
 const (
-	calm    = 10 * time.Millisecond
-	slowest = 30 * time.Second
+	minPause = 10 * time.Millisecond
+	maxPause = 30 * time.Second
 )
 
-// pace is how often lists are read anew.
+// pace limits how often lists are read.
 type pace struct {
 	pause time.Duration
-	last  time.Time // when it was last asked for
+	last  time.Time // of the last call of next
 }
 
-// next is how long to wait now.
+// next returns how long to wait now.
 func (p *pace) next(now time.Time) time.Duration {
 	if rested := now.Sub(p.last) > 2*time.Second+4*p.pause; rested || p.pause == 0 {
-		p.pause = calm
+		p.pause = minPause
 	} else {
-		p.pause = min(2*p.pause, slowest)
+		p.pause = min(2*p.pause, maxPause)
 	}
 	p.last = now
 	return p.pause

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// TestPace: a device whose lists change now and then is read at once, and one that says
-// so all the time ever less often.
+// TestPace: lists that change now and then are read at once. A device that keeps
+// reporting changes is read less and less often.
 func TestPace(t *testing.T) {
 	var p pace
 	now := time.Unix(1e9, 0)
 	for range 5 {
-		if wait := p.next(now); wait != calm {
+		if wait := p.next(now); wait != minPause {
 			t.Errorf("waits %v", wait)
 		}
 		now = now.Add(time.Minute)
@@ -21,9 +21,9 @@ func TestPace(t *testing.T) {
 		now = now.Add(p.next(now))
 	}
 	if times > 140 {
-		t.Errorf("its lists are read %d times in an hour", times)
+		t.Errorf("read %d times in an hour", times)
 	}
-	if wait := p.next(now.Add(10 * time.Minute)); wait != calm {
+	if wait := p.next(now.Add(10 * time.Minute)); wait != minPause {
 		t.Errorf("after a rest it waits %v", wait)
 	}
 }

@@ -36,7 +36,7 @@ type sure struct {
 	Sure bool `json:"sure"`
 }
 
-// robot is a device with something of everything.
+// robot returns a device that uses every feature.
 func robot() *mcpserver.Device {
 	board := thing.New("robot", "1.2.3")
 	position := 0
@@ -79,24 +79,23 @@ func robot() *mcpserver.Device {
 	return d
 }
 
-// ways are how the robot is spoken to: over HTTP in both eras, and over a WebSocket,
-// where it speaks the newer.
-var ways = []string{"http legacy", "http modern", "ws"}
+// transports are how the robot is connected: over HTTP with both families of versions,
+// and over a WebSocket with a modern one.
+var transports = []string{"http legacy", "http modern", "ws"}
 
-// older keeps a device from knowing the newer era.
-func older(next http.Handler) http.Handler {
+// legacyOnly makes a device reject modern versions.
+func legacyOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Protocol-Version") >= "2026-07-28" {
-			http.Error(w, "what is that?", http.StatusBadRequest)
+			http.Error(w, "unknown version", http.StatusBadRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// serveRobot serves a device in one of the ways until the test ends, and returns its
-// URL.
-func serveRobot(t *testing.T, d *mcpserver.Device, way string) (url string) {
+// serveRobot serves a device over a transport until the test ends, and returns its URL.
+func serveRobot(t *testing.T, d *mcpserver.Device, name string) (url string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,7 +103,7 @@ func serveRobot(t *testing.T, d *mcpserver.Device, way string) (url string) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	switch way {
+	switch name {
 	case "ws":
 		go func() { ended <- d.ServeWebSocket(ctx, ln) }()
 		url = "ws://" + ln.Addr().String() + "/"
@@ -112,7 +111,7 @@ func serveRobot(t *testing.T, d *mcpserver.Device, way string) (url string) {
 		go func() { ended <- d.Serve(ctx, ln) }()
 		url = "http://" + ln.Addr().String() + "/mcp"
 	default:
-		server := &http.Server{Handler: older(d.Handler())}
+		server := &http.Server{Handler: legacyOnly(d.Handler())}
 		go func() { server.Serve(ln); ended <- nil }()
 		context.AfterFunc(ctx, func() { server.Close() })
 		url = "http://" + ln.Addr().String() + "/mcp"
@@ -126,7 +125,7 @@ func serveRobot(t *testing.T, d *mcpserver.Device, way string) (url string) {
 	return url
 }
 
-// connector is the medium of one device.
+// connector returns the transport of one device.
 func connector(t *testing.T, d httpclient.Device) *httpclient.Connector {
 	cfg := httpclient.DefaultConfig()
 	cfg.Protocols, cfg.Devices = []string{mcp.Name}, []httpclient.Device{d}
@@ -152,22 +151,22 @@ func openWith(t *testing.T, d httpclient.Device) transport.Link {
 	return link
 }
 
-// met is a device that was greeted and whose session runs.
-type met struct {
+// peer is a device whose session runs.
+type peer struct {
 	protocol.Session
 	t        *testing.T
 	manifest *ferrule.Manifest
 	stop     context.CancelFunc
 	ran      chan error
 
-	mu    sync.Mutex
-	notes []string
-	said  []string
+	mu            sync.Mutex
+	notes         []string
+	notifications []string
 }
 
-func meet(t *testing.T, url string) *met {
+func connect(t *testing.T, url string) *peer {
 	t.Helper()
-	m := &met{t: t, ran: make(chan error, 1)}
+	m := &peer{t: t, ran: make(chan error, 1)}
 	link := openWith(t, httpclient.Device{URL: url})
 	link.(transport.Traceable).Observe(func(f transport.Frame) {
 		m.mu.Lock()
@@ -184,7 +183,7 @@ func meet(t *testing.T, url string) *met {
 	session.(protocol.Notifier).Notify(func(method string, params json.RawMessage) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.said = append(m.said, method+" "+string(params))
+		m.notifications = append(m.notifications, method+" "+string(params))
 	})
 	running, stop := context.WithCancel(context.Background())
 	m.stop = stop
@@ -200,8 +199,8 @@ func meet(t *testing.T, url string) *met {
 	return m
 }
 
-// do asks for something, and returns what came of it as JSON.
-func (m *met) do(call ferrule.Call) string {
+// do calls, and returns the result or error as JSON.
+func (m *peer) do(call ferrule.Call) string {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), 10*time.Second)
 	defer cancel()
@@ -211,15 +210,15 @@ func (m *met) do(call ferrule.Call) string {
 	}
 	result, err := m.Invoke(ctx, &call)
 	for err == nil && result.InputRequest != nil && call.Ask != nil { // as the dock does
-		knows := *result.InputRequest
-		for _, q := range knows.Questions {
+		inputs := *result.InputRequest
+		for _, q := range inputs.Questions {
 			answer, err := call.Ask(ctx, q)
 			if err != nil {
 				m.t.Fatal(err)
 			}
-			knows.Answers = append(knows.Answers, answer)
+			inputs.Answers = append(inputs.Answers, answer)
 		}
-		call.Inputs = &knows
+		call.Inputs = &inputs
 		result, err = m.Invoke(ctx, &call)
 	}
 	var data []byte
@@ -231,22 +230,22 @@ func (m *met) do(call ferrule.Call) string {
 	return string(data)
 }
 
-// until waits until something is true.
+// until waits until a condition is true.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s did not come", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }
 
-// TestRobot: everything that a real device offers can be had, over each way.
+// TestRobot: every feature of a real device works, over each transport.
 func TestRobot(t *testing.T) {
-	for _, way := range ways {
-		t.Run(way, func(t *testing.T) {
+	for _, name := range transports {
+		t.Run(name, func(t *testing.T) {
 			d := robot()
-			m := meet(t, serveRobot(t, d, way))
+			m := connect(t, serveRobot(t, d, name))
 			checkManifest(t, m.manifest)
 
 			var mu sync.Mutex
@@ -259,7 +258,7 @@ func TestRobot(t *testing.T) {
 				{ferrule.Call{Tool: "move", Args: json.RawMessage(`{"steps":3}`), Progress: progress}, `{"value":{"position":3}}`},
 				{ferrule.Call{Tool: "where"}, `{"value":{"position":3}}`},
 				{ferrule.Call{Tool: "look"}, `{"content":[{"type":"image","data":"UE5H","mime":"image/png"}]}`},
-				{ferrule.Call{Tool: "fail"}, `{"code":"failed","message":"robot failed at fail: out of oil","may_have_run":true,"content":[{"type":"text","text":"out of oil"}]}`},
+				{ferrule.Call{Tool: "fail"}, `{"code":"failed","message":"fail failed on robot: out of oil","may_have_run":true,"content":[{"type":"text","text":"out of oil"}]}`},
 				{ferrule.Call{Operation: ferrule.ReadResource, Tool: "robot://log"}, `{"content":[{"type":"resource","text":"all is well","mime":"text/plain","uri":"robot://log"}]}`},
 				{ferrule.Call{Operation: ferrule.ReadResource, Tool: "robot://arm/wrist"}, `{"content":[{"type":"resource","text":"wrist","uri":"robot://arm/wrist"}]}`},
 				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tour", Args: json.RawMessage(`{"room":"kitchen"}`)}, `{"content":[{"type":"text","text":"Show me the kitchen","role":"user"}],"text":"A tour"}`},
@@ -276,13 +275,13 @@ func TestRobot(t *testing.T) {
 			})
 			mu.Unlock()
 			if !half || !log {
-				t.Errorf("it was reported: %+v", reports)
+				t.Errorf("got reports %+v", reports)
 			}
 			if got := m.do(ferrule.Call{Tool: "nonsense"}); !strings.Contains(got, `"code":"refused"`) || !strings.Contains(got, `"may_have_run":false`) {
-				t.Errorf("a tool that is not there: %s", got)
+				t.Errorf("an unknown tool: %s", got)
 			}
 			if got := m.do(ferrule.Call{Operation: ferrule.ReadResource, Tool: "robot://nothing"}); !strings.Contains(got, `"code":"not_found"`) {
-				t.Errorf("a resource that is not there: %s", got)
+				t.Errorf("an unknown resource: %s", got)
 			}
 		})
 	}
@@ -292,31 +291,30 @@ func checkManifest(t *testing.T, m *ferrule.Manifest) {
 	t.Helper()
 	m.Bound()
 	if m.Model != "robot" || m.Version != "1.2.3" || m.Title != "A robot" || m.Instructions != "Mind the cat." || len(m.Icons) != 1 || len(m.Notes) != 0 {
-		t.Errorf("it says of itself %+v", m)
+		t.Errorf("manifest %+v", m)
 	}
 	where, fail := m.Tool("where"), m.Tool("fail")
 	if where == nil || fail == nil || where.Effect != ferrule.Reads || where.Title != "Where it is" || where.Output == nil || fail.Effect != ferrule.Endangers || m.Tool("move").Effect != "" {
-		t.Errorf("its tools are %+v", m.Tools)
+		t.Errorf("tools %+v", m.Tools)
 	}
 	if len(m.Resources) != 2 || m.Resources[0].Annotations == nil || *m.Resources[0].Annotations.Priority != 0.5 || !m.Resources[1].Template {
-		t.Errorf("its resources are %+v", m.Resources)
+		t.Errorf("resources %+v", m.Resources)
 	}
 	if len(m.Prompts) != 1 || !m.Prompts[0].Arguments[0].Required {
-		t.Errorf("its prompts are %+v", m.Prompts)
+		t.Errorf("prompts %+v", m.Prompts)
 	}
-	for _, act := range []ferrule.Operation{ferrule.ReadResource, ferrule.GetPrompt, ferrule.Complete, ferrule.Subscribe, ferrule.Unsubscribe} {
-		if !m.Supports(act) {
-			t.Errorf("it cannot %s", act)
+	for _, op := range []ferrule.Operation{ferrule.ReadResource, ferrule.GetPrompt, ferrule.Complete, ferrule.Subscribe, ferrule.Unsubscribe} {
+		if !m.Supports(op) {
+			t.Errorf("%s is not supported", op)
 		}
 	}
 }
 
-// TestQuestions: a device asks the user while a call goes on, and goes by what they
-// say; where nobody can be asked, nothing is done.
+// TestQuestions: a device asks the user during a call. Without a yes, it does nothing.
 func TestQuestions(t *testing.T) {
-	for _, way := range ways {
-		t.Run(way, func(t *testing.T) {
-			m := meet(t, serveRobot(t, robot(), way))
+	for _, name := range transports {
+		t.Run(name, func(t *testing.T) {
+			m := connect(t, serveRobot(t, robot(), name))
 			var asked ferrule.Question
 			answers := func(a ferrule.Answer) func(context.Context, ferrule.Question) (ferrule.Answer, error) {
 				return func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) { asked = q; return a, nil }
@@ -326,7 +324,7 @@ func TestQuestions(t *testing.T) {
 				t.Errorf("yes: %s", got)
 			}
 			if asked.Target != ferrule.User || asked.Text != "Are you sure?" || !bytes.Contains(asked.Schema, []byte(`"sure"`)) {
-				t.Errorf("the question was %+v", asked)
+				t.Errorf("got question %+v", asked)
 			}
 			for name, ask := range map[string]func(context.Context, ferrule.Question) (ferrule.Answer, error){"no": answers(ferrule.Answer{}), "later": answers(ferrule.Answer{Dismissed: true}), "nobody": nil} {
 				if got := m.do(ferrule.Call{Tool: "careful", Ask: ask}); !strings.Contains(got, `"code":"refused"`) {
@@ -337,17 +335,17 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestModelAndRoots: a device asks the caller's model, and which folders they work in.
+// TestModelAndRoots: a device asks the caller's model, and for the caller's roots.
 func TestModelAndRoots(t *testing.T) {
-	for _, way := range ways {
-		t.Run(way, func(t *testing.T) {
-			m := meet(t, serveRobot(t, robot(), way))
+	for _, name := range transports {
+		t.Run(name, func(t *testing.T) {
+			m := connect(t, serveRobot(t, robot(), name))
 			got := m.do(ferrule.Call{Tool: "think", Ask: func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
 				if q.Target == ferrule.Roots {
 					return ferrule.Answer{Given: true, Value: json.RawMessage(`{"roots":[{"uri":"file:///work"}]}`)}, nil
 				}
 				if q.Target != ferrule.Model || !bytes.Contains(q.Prompt, []byte("2+2?")) {
-					t.Errorf("the question was %+v", q)
+					t.Errorf("got question %+v", q)
 				}
 				return ferrule.Answer{Given: true, Value: json.RawMessage(`{"role":"assistant","model":"m","content":{"type":"text","text":"four"}}`)}, nil
 			}})
@@ -356,18 +354,17 @@ func TestModelAndRoots(t *testing.T) {
 			}
 			got = m.do(ferrule.Call{Tool: "think", Ask: func(context.Context, ferrule.Question) (ferrule.Answer, error) { return ferrule.Answer{}, nil }})
 			if !strings.Contains(got, `"code":"failed"`) && !strings.Contains(got, `"code":"refused"`) {
-				t.Errorf("a model that would not: %s", got)
+				t.Errorf("a refused question: %s", got)
 			}
 		})
 	}
 }
 
-// TestToken: a device that wants a token is spoken to with the one that its owner gave,
-// and with no other.
+// TestToken: a device is greeted with the configured token, and fails with a wrong one.
 func TestToken(t *testing.T) {
 	d := mcpserver.New(thing.New("safe", "1"), mcpserver.Config{Tokens: []string{"secret"}})
 	url := serveRobot(t, d, "http modern")
-	for token, want := range map[string]string{"secret": "", "wrong": "it answers 401 Unauthorized"} {
+	for token, want := range map[string]string{"secret": "", "wrong": "HTTP status 401 Unauthorized"} {
 		link := openWith(t, httpclient.Device{URL: url, Token: token})
 		_, manifest, err := mcp.New(mcp.Parts{}).Greet(t.Context(), link)
 		if want == "" && (err != nil || manifest.Model != "safe") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -376,50 +373,50 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestFollowed: who follows a resource hears of its changes until they leave.
-func TestFollowed(t *testing.T) {
-	for _, way := range ways {
-		t.Run(way, func(t *testing.T) {
+// TestSubscribe: a subscriber gets the updates of a resource until it unsubscribes.
+func TestSubscribe(t *testing.T) {
+	for _, name := range transports {
+		t.Run(name, func(t *testing.T) {
 			d := robot()
-			m := meet(t, serveRobot(t, d, way))
+			m := connect(t, serveRobot(t, d, name))
 			const uri = "robot://log"
 			if got := m.do(ferrule.Call{Operation: ferrule.Subscribe, Tool: uri}); got != `{}` {
-				t.Fatalf("follow: %s", got)
+				t.Fatalf("subscribe: %s", got)
 			}
-			heard := func() int {
+			updates := func() int {
 				m.mu.Lock()
 				defer m.mu.Unlock()
 				n := 0
-				for _, s := range m.said {
+				for _, s := range m.notifications {
 					if strings.HasPrefix(s, "notifications/resources/updated ") && strings.Contains(s, uri) {
 						n++
 					}
 				}
 				return n
 			}
-			until(t, "a stream", func() bool { d.Updated(uri); time.Sleep(20 * time.Millisecond); return heard() > 0 })
+			until(t, "an update", func() bool { d.Updated(uri); time.Sleep(20 * time.Millisecond); return updates() > 0 })
 			if got := m.do(ferrule.Call{Operation: ferrule.Unsubscribe, Tool: uri}); got != `{}` {
-				t.Fatalf("leave: %s", got)
+				t.Fatalf("unsubscribe: %s", got)
 			}
 			time.Sleep(50 * time.Millisecond)
-			before := heard()
+			before := updates()
 			d.Updated(uri)
 			time.Sleep(50 * time.Millisecond)
-			if heard() != before {
-				t.Error("it was told of after leaving")
+			if updates() != before {
+				t.Error("got an update after unsubscribing")
 			}
 		})
 	}
 }
 
-// TestListChanged: when a device offers something else, the session ends in good
-// order, and after the call that is under way.
+// TestListChanged: without a handler, a changed list ends the session after the active
+// call.
 func TestListChanged(t *testing.T) {
-	for _, way := range ways {
-		t.Run(way, func(t *testing.T) {
+	for _, name := range transports {
+		t.Run(name, func(t *testing.T) {
 			d := robot()
-			m := meet(t, serveRobot(t, d, way))
-			time.Sleep(300 * time.Millisecond) // until it listens
+			m := connect(t, serveRobot(t, d, name))
+			time.Sleep(300 * time.Millisecond) // until it is subscribed
 			ctx, cancel := context.WithCancel(t.Context())
 			called := make(chan error, 1)
 			go func() {
@@ -430,7 +427,7 @@ func TestListChanged(t *testing.T) {
 			d.Disable("extras")
 			select {
 			case err := <-m.ran:
-				t.Fatalf("it ended while a call was under way: %v", err)
+				t.Fatalf("the session ended during a call: %v", err)
 			case <-time.After(300 * time.Millisecond):
 			}
 			cancel()
@@ -443,7 +440,7 @@ func TestListChanged(t *testing.T) {
 					t.Errorf("it ended with %v", err)
 				}
 			case <-time.After(5 * time.Second):
-				t.Error("it goes on")
+				t.Error("the session goes on")
 			}
 		})
 	}

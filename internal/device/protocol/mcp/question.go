@@ -6,35 +6,36 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of what a device may ask.
+// The limits of a device's requests.
 const (
-	maxReplies   = 4 // at once
-	maxQuestions = 32
-	maxPrompt    = 256 << 10 // bytes of what a model is asked
+	maxReplies   = 4  // answered at a time
+	maxQuestions = 32 // per call
+	maxPrompt    = 256 << 10
 )
 
-// answer answers a request of the device, beside.
-func (s *session) answer(ctx context.Context, m message) {
+// reply answers a request of the device in the background.
+func (s *session) reply(ctx context.Context, m message) {
 	select {
-	case s.replying <- struct{}{}:
+	case s.replies <- struct{}{}:
 	default:
-		s.note("dropped: the device asks for %s while %d other requests are being answered", ferrule.Clean(m.method, 64), maxReplies)
+		s.note("dropped: request %s, limit is %d at a time", ferrule.Clean(m.Method, 64), maxReplies)
 		return
 	}
-	s.beside(func() {
-		defer func() { <-s.replying }()
-		reply := rpc{ID: m.rawID}
-		if result, failure := s.reply(m.method, m.params); failure != nil {
-			reply.Error = failure
-		} else {
-			reply.Result = result
+	s.inBackground(func() {
+		defer func() { <-s.replies }()
+		reply := jsonrpc.Message{ID: jsonrpc.Marshal(m.ID)}
+		result, failure := s.answer(m.Method, m.Params)
+		if failure == nil {
+			reply.Result = jsonrpc.Marshal(result)
 		}
+		reply.Error = failure
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyTime)
 		defer cancel()
-		if err := s.courier.tell(ctx, encode(reply)); err != nil {
+		if err := s.conn.send(ctx, reply.Append(nil)); err != nil {
 			s.note("not answered: %v", err)
 		}
 	})
@@ -49,8 +50,8 @@ const (
 
 var questions = []string{askUser, askModel, askRoots}
 
-// methodOf is what a question was asked by.
-func methodOf(q ferrule.Question) string {
+// questionMethod returns the method of a question.
+func questionMethod(q ferrule.Question) string {
 	switch q.Target {
 	case ferrule.Model:
 		return askModel
@@ -60,56 +61,59 @@ func methodOf(q ferrule.Question) string {
 	return askUser
 }
 
-// reply is the answer to a request of the device.
-func (s *session) reply(method string, params []byte) (any, *rpcError) {
+// answer returns the answer to a request of the device.
+func (s *session) answer(method string, params []byte) (any, *jsonrpc.Error) {
 	switch {
 	case method == "ping":
 		return map[string]any{}, nil
 	case slices.Contains(questions, method):
 		return s.question(method, params)
 	}
-	return nil, &rpcError{Code: codeNoMethod, Message: "ferrule does not know " + ferrule.Clean(method, 64)}
+	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "ferrule does not know " + ferrule.Clean(method, 64)}
 }
 
-// question asks whoever made the call that is under way. If nobody can be asked, the
-// device is told so in the words of MCP.
-func (s *session) question(method string, params []byte) (any, *rpcError) {
-	q, wrong := questionOf(method, params)
+// question asks the caller of the active call. If that is not possible, it returns the
+// MCP answer for that.
+func (s *session) question(method string, params []byte) (any, *jsonrpc.Error) {
+	q, wrong := parseQuestion(method, params)
 	if wrong != nil {
 		return nil, wrong
 	}
 	ask := s.asker()
 	if ask == nil {
-		return unasked(method)
+		return declined(method)
 	}
 	a, err := ask(q)
 	if err != nil {
 		s.note("%s was not answered: %v", method, err)
-		return unasked(method)
+		return declined(method)
 	}
-	return said(method, a)
+	return answerResult(method, a)
 }
 
-// asker is whom a question goes to; nil if there is nobody, or if they were asked
-// often enough.
+// asker returns the function that asks the caller. It is nil without a call, and after
+// too many questions.
 func (s *session) asker() func(ferrule.Question) (ferrule.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.call == nil || s.call.asked == maxQuestions {
+	if s.call == nil || s.call.questions == maxQuestions {
 		return nil
 	}
-	s.call.asked++
+	s.call.questions++
 	return s.call.ask
 }
 
-// questionOf makes a question of what a device asks.
-func questionOf(method string, params []byte) (ferrule.Question, *rpcError) {
+// parseQuestion returns the question in a request of a device.
+func parseQuestion(method string, params []byte) (ferrule.Question, *jsonrpc.Error) {
+	invalid := func(text string) (ferrule.Question, *jsonrpc.Error) {
+		return ferrule.Question{}, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: text}
+	}
 	switch method {
 	case askRoots:
 		return ferrule.Question{Target: ferrule.Roots}, nil
 	case askModel:
 		if len(params) == 0 || len(params) > maxPrompt {
-			return ferrule.Question{}, &rpcError{Code: codeBadParams, Message: "what a model is asked is missing, or too long"}
+			return invalid("what a model is asked is missing, or too long")
 		}
 		return ferrule.Question{Target: ferrule.Model, Prompt: params}, nil
 	}
@@ -119,46 +123,46 @@ func questionOf(method string, params []byte) (ferrule.Question, *rpcError) {
 		URL     string          `json:"url"`
 	}
 	if err := json.Unmarshal(params, &p); err != nil {
-		return ferrule.Question{}, &rpcError{Code: codeBadParams, Message: reason(err)}
+		return invalid(jsonrpc.Reason(err))
 	}
 	q := ferrule.Question{Text: ferrule.Clean(p.Message, ferrule.MaxText), Schema: p.Schema, URL: p.URL}
 	if p.URL != "" {
 		page, err := url.Parse(p.URL)
 		if err != nil || page.Scheme != "https" && page.Scheme != "http" || len(p.URL) > ferrule.MaxURI || ferrule.Clean(p.URL, ferrule.MaxURI) != p.URL {
-			return ferrule.Question{}, &rpcError{Code: codeBadParams, Message: "the url cannot be shown to anybody"}
+			return invalid("the url cannot be shown to anybody")
 		}
 		q.Schema = nil
 	}
 	if p.URL == "" && len(p.Schema) == 0 {
-		q.Schema = json.RawMessage(`{"type":"object"}`) // an answer to a device is always an object
+		q.Schema = json.RawMessage(`{"type":"object"}`) // an answer is always an object
 	}
 	if len(p.Schema) > ferrule.MaxSchema {
-		return ferrule.Question{}, &rpcError{Code: codeBadParams, Message: "the schema is too long"}
+		return invalid("the schema is too long")
 	}
 	return q, nil
 }
 
-// said is an answer as MCP has it.
-func said(method string, a ferrule.Answer) (any, *rpcError) {
+// answerResult returns the MCP result for an answer.
+func answerResult(method string, a ferrule.Answer) (any, *jsonrpc.Error) {
 	switch {
 	case a.Dismissed && method == askUser:
 		return map[string]any{"action": "cancel"}, nil
 	case !a.Given || len(a.Value) > 0 && !json.Valid(a.Value):
-		return unasked(method)
+		return declined(method)
 	case method == askUser && len(a.Value) == 0:
 		return map[string]any{"action": "accept"}, nil
 	case method == askUser:
 		return map[string]any{"action": "accept", "content": a.Value}, nil
 	case len(a.Value) == 0:
-		return unasked(method)
+		return declined(method)
 	}
 	return a.Value, nil
 }
 
-// unasked says that there is no answer.
-func unasked(method string) (any, *rpcError) {
+// declined returns the MCP result for a question without an answer.
+func declined(method string) (any, *jsonrpc.Error) {
 	if method == askUser {
 		return map[string]any{"action": "decline"}, nil
 	}
-	return nil, &rpcError{Code: codeUserRefused, Message: "nobody can be asked, or they would not answer"}
+	return nil, &jsonrpc.Error{Code: codeUserRefused, Message: "nobody can be asked, or they would not answer"}
 }

@@ -2,28 +2,30 @@ package mcp
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/content"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// maxContent is how many parts an answer may have.
+// maxContent is how many parts of a result are kept.
 const maxContent = 1024
 
-// untried is how devices that are written with thing/mcpserver say that a tool did
-// not try.
+// untried is the _meta key with which devices written with thing/mcpserver say that a
+// tool was not tried.
 const untried = "ferrule/untried"
 
-// unclear is the error of an answer that cannot be read: what was asked for was done.
-func unclear(call *ferrule.Call, err error) error {
-	return ferrule.Errorf(ferrule.Failed, "%s did %s, and its answer makes no sense: %s", call.Device, call.Tool, reason(err))
+// invalidResult is the error of a result that cannot be decoded. The call has run.
+func invalidResult(call *ferrule.Call, err error) error {
+	return ferrule.Errorf(ferrule.Failed, "%s ran %s, but its result is invalid: %s", call.Device, call.Tool, jsonrpc.Reason(err))
 }
 
-// readTool reads what a tool gave.
+// readTool decodes the result of tools/call.
 func readTool(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, error) {
 	var r struct {
 		Content    []json.RawMessage `json:"content"`
@@ -32,45 +34,38 @@ func readTool(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, erro
 		Meta       map[string]any    `json:"_meta"`
 	}
 	if err := json.Unmarshal(result, &r); err != nil {
-		return nil, unclear(call, err)
+		return nil, invalidResult(call, err)
 	}
 	if string(r.Structured) == "null" {
 		r.Structured = nil
 	}
-	all := contents(r.Content)
-	texts := textsOf(all)
+	all := parseParts(r.Content)
+	texts := content.Texts(all)
 	if r.IsError {
-		return nil, failed(call, r.Meta[untried] == true, strings.Join(texts, " "), all)
+		text := ferrule.Clean(strings.Join(texts, " "), ferrule.MaxText)
+		e := jsonrpc.AnswerError(call, errors.New(text), r.Meta[untried] == true)
+		e.Content = all
+		return nil, e
 	}
 	if r.Content == nil && r.Structured == nil {
-		return &ferrule.Result{Value: result}, nil // it is no MCP, and is what was said
+		return &ferrule.Result{Value: result}, nil // not an MCP result: pass it on as it is
 	}
 	out := &ferrule.Result{Value: r.Structured, Content: all}
 	if len(all) != 1 || len(texts) != 1 || all[0].Annotations != nil {
-		return out, nil // a text beside something else is no value
+		return out, nil // a text among other parts is not the value
 	}
-	value := valueOf(texts[0])
+	value := content.Value(texts[0])
 	if r.Structured == nil {
 		out.Value = value
 	}
-	if same(out.Value, value) {
-		out.Content = nil // it is all in the value
+	if equalJSON(out.Value, value) {
+		out.Content = nil // the value has it all
 	}
 	return out, nil
 }
 
-// failed is the error of a tool that says that it failed.
-func failed(call *ferrule.Call, refused bool, text string, all []ferrule.Content) error {
-	e := ferrule.Errorf(ferrule.Failed, "%s failed at %s: %s", call.Device, call.Tool, ferrule.Clean(text, ferrule.MaxText))
-	if refused {
-		e = ferrule.Errorf(ferrule.Refused, "%s refused %s: %s", call.Device, call.Tool, ferrule.Clean(text, ferrule.MaxText))
-	}
-	e.Content = all
-	return e
-}
-
-// same tells whether two texts of JSON say the same.
-func same(a, b json.RawMessage) bool {
+// equalJSON reports whether two JSON texts have the same value.
+func equalJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
@@ -78,19 +73,19 @@ func same(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// readResource reads what a resource is.
+// readResource decodes the result of resources/read.
 func readResource(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, error) {
 	var r struct {
 		Contents []json.RawMessage `json:"contents"`
 	}
 	if err := json.Unmarshal(result, &r); err != nil {
-		return nil, unclear(call, err)
+		return nil, invalidResult(call, err)
 	}
 	out := &ferrule.Result{Content: []ferrule.Content{}}
 	for _, raw := range r.Contents[:min(len(r.Contents), maxContent)] {
 		var part resourceJSON
 		if err := json.Unmarshal(raw, &part); err != nil {
-			out.Content = append(out.Content, unreadable("part"))
+			out.Content = append(out.Content, content.Unreadable("a part"))
 			continue
 		}
 		out.Content = append(out.Content, part.content())
@@ -98,7 +93,7 @@ func readResource(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, 
 	return out, nil
 }
 
-// readPrompt reads what a prompt is, with all its places filled in.
+// readPrompt decodes the result of prompts/get.
 func readPrompt(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, error) {
 	var r struct {
 		Description string `json:"description"`
@@ -108,7 +103,7 @@ func readPrompt(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, er
 		} `json:"messages"`
 	}
 	if err := json.Unmarshal(result, &r); err != nil {
-		return nil, unclear(call, err)
+		return nil, invalidResult(call, err)
 	}
 	out := &ferrule.Result{Text: ferrule.Clean(r.Description, ferrule.MaxText), Content: []ferrule.Content{}}
 	for _, m := range r.Messages[:min(len(r.Messages), maxContent)] {
@@ -121,10 +116,10 @@ func readPrompt(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, er
 	return out, nil
 }
 
-// maxValues is how many values a completion may have, as MCP says.
+// maxValues is how many values MCP allows in a completion.
 const maxValues = 100
 
-// readCompletion reads what an argument may be.
+// readCompletion decodes the result of completion/complete.
 func readCompletion(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, error) {
 	var r struct {
 		Completion struct {
@@ -134,7 +129,7 @@ func readCompletion(call *ferrule.Call, result json.RawMessage) (*ferrule.Result
 		} `json:"completion"`
 	}
 	if err := json.Unmarshal(result, &r); err != nil {
-		return nil, unclear(call, err)
+		return nil, invalidResult(call, err)
 	}
 	c := r.Completion
 	done := ferrule.Completed{Values: []string{}, Total: int(max(0, c.Total)), More: c.More || len(c.Values) > maxValues}
@@ -143,39 +138,22 @@ func readCompletion(call *ferrule.Call, result json.RawMessage) (*ferrule.Result
 	}
 	value, err := json.Marshal(done)
 	if err != nil {
-		return nil, fmt.Errorf("a completion cannot be written: %w", err)
+		return nil, fmt.Errorf("marshaling a completion: %w", err)
 	}
 	return &ferrule.Result{Value: value}, nil
 }
 
-func contents(raw []json.RawMessage) (all []ferrule.Content) {
+func parseParts(raw []json.RawMessage) (all []ferrule.Content) {
 	for _, part := range raw[:min(len(raw), maxContent)] {
 		all = append(all, parseContent(part))
 	}
 	if n := len(raw) - maxContent; n > 0 {
-		all = append(all, ferrule.Content{Type: ferrule.TextContent, Text: fmt.Sprintf("(the device sent %d more parts, which were dropped)", n)})
+		all = append(all, ferrule.Content{Type: ferrule.TextContent, Text: fmt.Sprintf("(%d more parts were dropped)", n)})
 	}
 	return all
 }
 
-func textsOf(all []ferrule.Content) (texts []string) {
-	for _, c := range all {
-		if c.Type == ferrule.TextContent {
-			texts = append(texts, c.Text)
-		}
-	}
-	return texts
-}
-
-// valueOf is a text as JSON: many devices write numbers, truths and objects as text.
-func valueOf(text string) json.RawMessage {
-	if json.Valid([]byte(text)) {
-		return json.RawMessage(text)
-	}
-	return ferrule.AppendString(nil, text)
-}
-
-// resourceJSON is what a resource is, as MCP has it.
+// resourceJSON is the content of a resource in MCP.
 type resourceJSON struct {
 	URI  string  `json:"uri"`
 	MIME string  `json:"mimeType"`
@@ -191,56 +169,44 @@ func (r resourceJSON) content() ferrule.Content {
 	if *r.Blob == "" {
 		return ferrule.Content{Type: ferrule.ResourceContent, URI: uri, MIME: ferrule.Clean(r.MIME, ferrule.MaxWord)}
 	}
-	part := encoded(ferrule.ResourceContent, "resource", *r.Blob, r.MIME)
+	part := content.Binary(ferrule.ResourceContent, "a resource", *r.Blob, r.MIME)
 	part.URI = uri
 	return part
 }
 
-// parseContent reads one part of an answer. What cannot be read is said in words.
+// parseContent decodes one part of a result. A part that cannot be decoded becomes a text
+// that says so.
 func parseContent(raw []byte) ferrule.Content {
 	var c struct {
-		Type        string       `json:"type"`
-		Text        string       `json:"text"`
-		Data        string       `json:"data"`
-		MIME        string       `json:"mimeType"`
-		Resource    resourceJSON `json:"resource"`
-		Annotations regardJSON   `json:"annotations"`
+		Type        string          `json:"type"`
+		Text        string          `json:"text"`
+		Data        string          `json:"data"`
+		MIME        string          `json:"mimeType"`
+		Resource    resourceJSON    `json:"resource"`
+		Annotations annotationsJSON `json:"annotations"`
 	}
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return unreadable("part")
+		return content.Unreadable("a part")
 	}
 	var part ferrule.Content
 	switch c.Type {
 	case "text":
 		part = ferrule.Content{Type: ferrule.TextContent, Text: c.Text}
 	case "image":
-		part = encoded(ferrule.ImageContent, "picture", c.Data, c.MIME)
+		part = content.Binary(ferrule.ImageContent, "an image", c.Data, c.MIME)
 	case "audio":
-		part = encoded(ferrule.AudioContent, "sound", c.Data, c.MIME)
+		part = content.Binary(ferrule.AudioContent, "audio", c.Data, c.MIME)
 	case "resource":
 		part = c.Resource.content()
 	case "resource_link":
 		link, ok := parseResource(raw, false)
 		if !ok {
-			return unreadable("link")
+			return content.Unreadable("a link")
 		}
 		part = ferrule.Content{Type: ferrule.LinkContent, URI: link.URI, MIME: link.MIME, Link: &link}
 	default:
-		return unreadable("part")
+		return content.Unreadable("a part")
 	}
-	part.Annotations = c.Annotations.regard()
+	part.Annotations = c.Annotations.bounded()
 	return part
-}
-
-func encoded(typ ferrule.ContentType, what, data, mime string) ferrule.Content {
-	decoded, err := base64.StdEncoding.DecodeString(data)
-	if err != nil || len(decoded) == 0 {
-		return unreadable(what)
-	}
-	return ferrule.Content{Type: typ, Data: decoded, MIME: ferrule.Clean(mime, ferrule.MaxWord)}
-}
-
-// unreadable stands for a part of an answer that was lost.
-func unreadable(what string) ferrule.Content {
-	return ferrule.Content{Type: ferrule.TextContent, Text: "(the device sent a " + what + " that cannot be read)"}
 }

@@ -3,90 +3,60 @@ package mcp
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"reflect"
 	"strings"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The codes of errors that mean that something was not tried, and some that are told
-// to devices.
+// The error codes of MCP besides those of JSON-RPC.
 const (
-	codeParse       = -32700
-	codeInvalid     = -32600
-	codeNoMethod    = -32601
-	codeBadParams   = -32602
-	codeNoResource  = -32002 // in the older era
+	codeNoResource  = -32002 // of legacy devices
 	codeHeader      = -32020
 	codeCapability  = -32021
 	codeVersion     = -32022
-	codeNeedsURL    = -32042 // the user is to open a page first
+	codeNeedsURL    = -32042 // the user has to open a page first
 	codeUserRefused = -1     // of sampling
 )
 
-// request is a request as it is sent.
+// request is a request to be sent.
 type request struct {
 	id     string
 	method string
-	name   string // of the tool, prompt or resource; empty of others
+	name   string // of the tool, prompt or resource; else empty
 	body   []byte
-	// harmless tells that it may be sent again if it comes to nothing.
+	// harmless says that the request may be sent again.
 	harmless bool
 }
 
-// rpc is a message as it is written.
-type rpc struct {
-	Version string          `json:"jsonrpc"`
-	ID      json.RawMessage `json:"id,omitempty"`
-	Method  string          `json:"method,omitempty"`
-	Params  any             `json:"params,omitempty"`
-	Result  any             `json:"result,omitempty"`
-	Error   *rpcError       `json:"error,omitempty"`
-}
-
-// encode writes a message. What it is made of can be written.
-func encode(m rpc) []byte {
-	m.Version = "2.0"
-	data, err := json.Marshal(m)
-	if err != nil {
-		panic(err)
-	}
-	return data
-}
-
+// notification returns the body of a notification. Params may be nil.
 func notification(method string, params map[string]any) []byte {
-	if params == nil {
-		return encode(rpc{Method: method})
+	m := jsonrpc.Message{Method: method}
+	if params != nil {
+		m.Params = jsonrpc.Marshal(params)
 	}
-	return encode(rpc{Method: method, Params: params})
+	return m.Append(nil)
 }
 
-// message is a message of a device, taken apart.
+// message is one decoded message of a device.
 type message struct {
-	id     string // a number, or a text without its quotes; empty if there is none
-	rawID  json.RawMessage
-	method string // empty of an answer
-	params json.RawMessage
-	result json.RawMessage
-	err    *rpcError
+	jsonrpc.Message
+	id string // a number, or a string without its quotes; "" if absent
 }
 
-func (m message) isRequest() bool { return m.method != "" && m.id != "" }
-func (m message) isAnswer() bool  { return m.method == "" }
+func (m message) isRequest() bool { return m.Method != "" && m.id != "" }
+func (m message) isAnswer() bool  { return m.Method == "" }
 
-// answers tells whether m is the answer to a request. An error without an id answers
-// whatever there is.
+// answers reports whether m is the answer to a request. An error without an id answers
+// any.
 func (m message) answers(id string) bool {
-	return m.isAnswer() && (m.id == id || m.id == "" && m.err != nil)
+	return m.isAnswer() && (m.id == id || m.id == "" && m.Error != nil)
 }
 
-// maxBatch is how many messages one batch may have. Boards send none.
+// maxBatch is how many messages of a batch are decoded. Boards do not send batches.
 const maxBatch = 64
 
-// decode reads what a device sent: a message, or a batch of them. What is none is left
-// out.
+// decode decodes a message, or a batch of messages. Invalid ones are left out.
 func decode(data []byte) (all []message) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || data[0] != '[' {
@@ -108,81 +78,28 @@ func decode(data []byte) (all []message) {
 }
 
 func decodeOne(data []byte) (message, bool) {
-	var p struct {
-		ID     json.RawMessage `json:"id"`
-		Method any             `json:"method"`
-		Params json.RawMessage `json:"params"`
-		Result json.RawMessage `json:"result"`
-		Error  json.RawMessage `json:"error"`
-	}
-	if err := json.Unmarshal(data, &p); err != nil {
+	decoded, ok := jsonrpc.Decode(data)
+	if !ok {
 		return message{}, false
 	}
-	m := message{params: p.Params, result: p.Result}
-	if len(p.ID) <= ferrule.MaxWord && string(p.ID) != "null" {
-		m.id, m.rawID = strings.Trim(string(p.ID), `"`), p.ID
+	m := message{Message: decoded}
+	if len(m.ID) <= ferrule.MaxWord {
+		m.id = strings.Trim(string(m.ID), `"`)
+	} else {
+		m.ID = nil
 	}
-	if method, ok := p.Method.(string); ok {
-		m.method, m.result = method, nil
-		return m, method != "" && len(method) <= ferrule.MaxMethod
+	if m.Method != "" {
+		m.Result, m.Error = nil, nil
+		return m, len(m.Method) <= ferrule.MaxMethod
 	}
-	if len(p.Error) > 0 && string(p.Error) != "null" {
-		m.err, m.result = parseError(p.Error), nil
-	}
-	return m, m.err != nil || m.result != nil
+	return m, m.Error != nil || m.Result != nil
 }
 
-// rpcError is the error of an answer.
-type rpcError struct {
-	Code    int             `json:"code"`
-	Message string          `json:"message"`
-	Data    json.RawMessage `json:"data,omitempty"`
-}
-
-func parseError(data []byte) *rpcError {
-	e := &rpcError{}
-	if err := json.Unmarshal(data, e); err != nil && e.Message == "" {
-		e.Message = strings.Trim(string(data), `"`)
-	}
-	return e
-}
-
-func (e *rpcError) Error() string {
-	text := ferrule.Clean(e.Message, 256)
-	if e.Code == 0 {
-		return text
-	}
-	return fmt.Sprintf("%s (%d)", text, e.Code)
-}
-
-// refused tells that what was asked for was not tried.
-func (e *rpcError) refused() bool {
+// refused reports whether an error means that the device did not try what was asked.
+func refused(e *jsonrpc.Error) bool {
 	switch e.Code {
-	case codeParse, codeInvalid, codeNoMethod, codeBadParams, codeNoResource, codeHeader, codeCapability, codeVersion, codeNeedsURL:
+	case jsonrpc.CodeParseError, codeNoResource, codeHeader, codeCapability, codeVersion, codeNeedsURL:
 		return true
 	}
-	return false
-}
-
-// reason says in plain words what is wrong with JSON of the wrong shape.
-func reason(err error) string {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
-		return err.Error()
-	}
-	want := "an object"
-	switch wrong.Type.Kind() {
-	case reflect.String:
-		want = "text"
-	case reflect.Bool:
-		want = "true or false"
-	case reflect.Int64, reflect.Float64:
-		want = "a number"
-	case reflect.Slice:
-		want = "a list"
-	}
-	if wrong.Field == "" {
-		return fmt.Sprintf("%s came where %s belongs", wrong.Value, want)
-	}
-	return fmt.Sprintf("%s came where %s belongs: %s", wrong.Value, want, wrong.Field)
+	return e.Rejected()
 }

@@ -12,94 +12,92 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// courier brings requests to a device, and what it says back. An error of its is a
-// trouble.
-type courier interface {
-	// ask sends a request, once, and waits for its answer. What else the device
-	// says meanwhile is given to the session's hear. It may be called by several
-	// goroutines at once.
-	ask(ctx context.Context, r request) (message, error)
-	// tell sends a notification, or an answer.
-	tell(ctx context.Context, body []byte) error
-	// run listens to what the device says by itself until ctx ends, and then
-	// returns nil, or until the device is gone.
+// conn exchanges messages with a device. Its errors are *requestError.
+type conn interface {
+	// exchange sends a request, once, and waits for its answer. It passes other
+	// messages to session.receive. It may be called concurrently.
+	exchange(ctx context.Context, r request) (message, error)
+	// send sends a notification or an answer.
+	send(ctx context.Context, body []byte) error
+	// run reads what the device sends by itself. It returns nil when ctx ends, or an
+	// error when the device is gone.
 	run(ctx context.Context) error
-	// cancels tells whether a request that is waited for no longer has to be
-	// cancelled in words.
-	cancels() bool
-	// frugal tells whether each request that lasts costs a connection.
-	frugal() bool
-	// farewell tells the device that nothing more will come, if it wants to know.
-	farewell(ctx context.Context)
+	// mustCancel reports whether an abandoned request needs a cancel notification.
+	mustCancel() bool
+	// connPerRequest reports whether each pending request takes a connection.
+	connPerRequest() bool
+	// end ends the session at the device, if there is one.
+	end(ctx context.Context)
 }
 
-// session is the conversation with one device: Invoke asks and waits, Run listens. At
-// most one call is under way.
+// session is the connection to one device: Invoke sends and waits, Run reads. At most
+// one call is active.
 type session struct {
-	dialect  *Protocol
-	link     transport.Link
-	courier  courier
-	protocol atomic.Pointer[string]
-	able     capabilities
-	limit    int // bytes of the longest request; zero for any
-	greeted  bool
-	notify   func(method string, params json.RawMessage)
-	about    server                  // what it said when it was greeted
-	renew    func(*ferrule.Manifest) // told what it says of itself now; nil if nobody is
+	protocol   *Protocol
+	link       transport.Link
+	conn       conn
+	mcpVersion atomic.Pointer[string]
+	server     server // as of the greeting
+	limit      int    // longest request in bytes; 0 for no limit
+	greeted    bool
+	notify     func(method string, params json.RawMessage)
+	onChange   func(*ferrule.Manifest) // gets a new manifest; may be nil
 
-	work     sync.WaitGroup // what goes on beside
-	invoking sync.WaitGroup // calls that have no outcome yet
-	started  chan struct{}  // closed when Run runs
-	replying chan struct{}  // holds one for each request of the device that is being answered
+	background sync.WaitGroup // goroutines of the session
+	invoking   sync.WaitGroup // calls without an outcome
+	started    chan struct{}  // closed when Run starts
+	replies    chan struct{}  // has an element for each request of the device that is being answered
 
-	talk    sync.Mutex           // held while somebody is told something; taken before mu
-	allowed protocol.RateLimiter // of what the device says unasked
+	reporting sync.Mutex           // held while a handler is called; taken before mu
+	rate      protocol.RateLimiter // of notifications
 
-	mu        sync.Mutex
-	count     int
-	call      *underway          // nil if none is
-	ended     error              // why the conversation is over, once it is
-	failed    error              // why it is about to be
-	stale     bool               // what the device offers has changed
-	relisting bool               // it is being read anew
-	pace      pace               // of that
-	reread    time.Time          // when it was because something may have been missed
-	running   context.Context    // of Run; nil before it runs
-	stop      func()             // ends Run; nil before it runs
-	open      func(l *listening) // begins to listen
-	listening []*listening
+	mu            sync.Mutex
+	ids           jsonrpc.IDs
+	call          *activeCall        // nil if there is none
+	ended         error              // why the session has ended
+	failed        error              // why the session is about to end
+	stale         bool               // a list has changed
+	rereading     bool               // the lists are being read
+	pace          pace               // of reading them
+	reread        time.Time          // when they were last read because of a gap
+	running       context.Context    // of Run; nil before
+	stop          context.CancelFunc // ends Run; nil before
+	open          func(l *subscription)
+	subscriptions []*subscription
 }
 
-// underway is a call that has no outcome yet.
-type underway struct {
-	call  *ferrule.Call
-	token string // of its progress
-	asked int    // questions so far
-	ask   func(ferrule.Question) (ferrule.Answer, error)
+// activeCall is a call without an outcome.
+type activeCall struct {
+	call      *ferrule.Call
+	token     string // of its progress
+	questions int    // of the device, so far
+	ask       func(ferrule.Question) (ferrule.Answer, error)
 }
 
-func newSession(d *Protocol, link transport.Link) *session {
-	s := &session{dialect: d, link: link, count: d.firstID() - 1, limit: link.Info().SafeWrite, started: make(chan struct{}), replying: make(chan struct{}, maxReplies)}
+func newSession(p *Protocol, link transport.Link) *session {
+	s := &session{
+		protocol: p, link: link, limit: link.Info().SafeWrite, ids: jsonrpc.IDs{Next: p.firstID(), Max: maxID},
+		started: make(chan struct{}), replies: make(chan struct{}, maxReplies),
+	}
 	if h, ok := link.(transport.HTTP); ok {
-		s.courier = newPosts(s, h)
+		s.conn = newHTTPConn(s, h)
 	} else {
-		s.courier = newLines(s)
+		s.conn = newMessageConn(s)
 	}
 	return s
 }
 
 func (s *session) note(format string, args ...any) { transport.Note(s.link, format, args...) }
 
-// request makes a request. In the newer era each says who asks, and what can be asked
-// of them; c is the call that it is for, or nil.
-func (s *session) request(c *underway, method, name string, params map[string]any) request {
+// newRequest returns a request. C is the call that it belongs to, or nil.
+func (s *session) newRequest(c *activeCall, method, name string, params map[string]any) request {
 	s.mu.Lock()
-	s.count++
-	id := strconv.Itoa(s.count)
+	id := strconv.Itoa(s.ids.Take())
 	if c != nil {
 		c.token = "f" + id
 	}
@@ -109,17 +107,19 @@ func (s *session) request(c *underway, method, name string, params map[string]an
 	if meta := s.meta(c); len(meta) > 0 {
 		filled["_meta"] = meta
 	}
-	return request{id: id, method: method, name: name, body: encode(rpc{ID: json.RawMessage(id), Method: method, Params: filled})}
+	body := jsonrpc.Message{ID: json.RawMessage(id), Method: method, Params: jsonrpc.Marshal(filled)}.Append(nil)
+	return request{id: id, method: method, name: name, body: body}
 }
 
-// meta is what a request says beside what it asks for. A token of progress is a text:
-// some boards know no other.
-func (s *session) meta(c *underway) map[string]any {
+// meta returns the _meta of a request. A modern device gets version, client and
+// capabilities with each request. The progress token is a string, because some boards
+// accept nothing else.
+func (s *session) meta(c *activeCall) map[string]any {
 	meta := make(map[string]any)
 	if s.isModern() {
 		meta["io.modelcontextprotocol/protocolVersion"] = s.version()
 		meta["io.modelcontextprotocol/clientInfo"] = s.clientInfo()
-		meta["io.modelcontextprotocol/clientCapabilities"] = abilities(c.askable())
+		meta["io.modelcontextprotocol/clientCapabilities"] = clientCapabilities(c.askable())
 	}
 	if c != nil && c.call.Progress != nil {
 		meta["progressToken"] = c.token
@@ -130,47 +130,47 @@ func (s *session) meta(c *underway) map[string]any {
 	return meta
 }
 
-// logLevel is from which on devices are asked to tell what they log.
+// logLevel is the lowest level that devices are asked to log.
 const logLevel = "info"
 
 func (s *session) clientInfo() map[string]any {
-	return map[string]any{"name": "ferrule", "version": s.dialect.parts.Version}
+	return map[string]any{"name": "ferrule", "version": s.protocol.parts.Version}
 }
 
-// anybody is everybody who can be asked.
-var anybody = []ferrule.AskTarget{ferrule.User, ferrule.Page, ferrule.Model, ferrule.Roots}
+// allTargets is everyone who can be asked.
+var allTargets = []ferrule.AskTarget{ferrule.User, ferrule.Page, ferrule.Model, ferrule.Roots}
 
-// abilities is whom a device may ask, in the words of MCP.
-func abilities(askable []ferrule.AskTarget) map[string]any {
-	able, modes, none := map[string]any{}, map[string]any{}, map[string]any{}
-	for _, who := range askable {
-		switch who {
+// clientCapabilities returns the MCP capabilities for those who can be asked.
+func clientCapabilities(askable []ferrule.AskTarget) map[string]any {
+	capabilities, modes, none := map[string]any{}, map[string]any{}, map[string]any{}
+	for _, target := range askable {
+		switch target {
 		case ferrule.User:
 			modes["form"] = none
 		case ferrule.Page:
 			modes["url"] = none
 		case ferrule.Model:
-			able["sampling"] = none
+			capabilities["sampling"] = none
 		case ferrule.Roots:
-			able["roots"] = none
+			capabilities["roots"] = none
 		}
 	}
 	if len(modes) > 0 {
-		able["elicitation"] = modes
+		capabilities["elicitation"] = modes
 	}
-	return able
+	return capabilities
 }
 
-// askable is whom a device may ask about a call.
-func (c *underway) askable() []ferrule.AskTarget {
+// askable returns whom a device may ask during a call.
+func (c *activeCall) askable() []ferrule.AskTarget {
 	if c == nil || c.call.Ask == nil {
 		return nil
 	}
 	return c.call.Askable
 }
 
-// needed is whom the device would have to ask, as its error says.
-func needed(e *rpcError) (who []ferrule.AskTarget) {
+// requiredTargets returns whom the device needs to ask, according to its error.
+func requiredTargets(e *jsonrpc.Error) (targets []ferrule.AskTarget) {
 	var data struct {
 		Required struct {
 			Elicitation *struct{ URL *struct{} } `json:"elicitation"`
@@ -183,52 +183,52 @@ func needed(e *rpcError) (who []ferrule.AskTarget) {
 	}
 	switch r := data.Required; {
 	case r.Elicitation != nil && r.Elicitation.URL != nil:
-		who = append(who, ferrule.Page)
+		targets = append(targets, ferrule.Page)
 	case r.Elicitation != nil:
-		who = append(who, ferrule.User)
+		targets = append(targets, ferrule.User)
 	}
 	if data.Required.Sampling != nil {
-		who = append(who, ferrule.Model)
+		targets = append(targets, ferrule.Model)
 	}
 	if data.Required.Roots != nil {
-		who = append(who, ferrule.Roots)
+		targets = append(targets, ferrule.Roots)
 	}
-	return who
+	return targets
 }
 
-// Invoke implements dialect.Session.
+// Invoke implements protocol.Session.
 func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	act, err := s.actOf(call)
+	op, err := s.operationFor(call)
 	if err != nil {
 		return nil, err
 	}
-	ctx, over := context.WithCancel(ctx)
-	defer over() // nobody is asked any longer than the call lasts
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends questions that are still open
 	c, err := s.begin(ctx, call)
 	if err != nil {
 		return nil, err
 	}
 	defer s.end()
-	if act.follow != nil {
-		return &ferrule.Result{}, act.follow(ctx, c)
+	if op.subscribe != nil {
+		return &ferrule.Result{}, op.subscribe(ctx, c)
 	}
-	return s.once(ctx, c, act)
+	return s.perform(ctx, c, op)
 }
 
-// begin puts a call under way.
-func (s *session) begin(ctx context.Context, call *ferrule.Call) (*underway, error) {
+// begin sets the active call.
+func (s *session) begin(ctx context.Context, call *ferrule.Call) (*activeCall, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if why := firstError(s.ended, s.failed); why != nil {
-		return nil, ferrule.Errorf(ferrule.Offline, "the link is gone: %w", why)
+	if err := firstError(s.ended, s.failed); err != nil {
+		return nil, jsonrpc.Gone(err)
 	}
-	if s.stale && s.renew == nil {
-		return nil, ferrule.Errorf(ferrule.Offline, "%w", errChanged).WithHint("call again in a moment")
+	if s.stale && s.onChange == nil {
+		return nil, ferrule.Errorf(ferrule.Offline, "%w", errChanged).WithHint("retry in a moment")
 	}
 	if s.call != nil {
-		return nil, ferrule.Errorf(ferrule.Busy, "the device is at another call")
+		return nil, jsonrpc.Busy(call)
 	}
-	s.call = &underway{call: call}
+	s.call = &activeCall{call: call}
 	if call.Ask != nil {
 		s.call.ask = func(q ferrule.Question) (ferrule.Answer, error) { return call.Ask(ctx, q) }
 	}
@@ -236,16 +236,16 @@ func (s *session) begin(ctx context.Context, call *ferrule.Call) (*underway, err
 	return s.call, nil
 }
 
-// end is the end of the call: its caller is told nothing more, and what was put off for
-// it is done.
+// end clears the active call: its caller gets no more reports. A reconnect that waited
+// for the end of the call happens now.
 func (s *session) end() {
-	s.talk.Lock()
-	defer s.talk.Unlock()
+	s.reporting.Lock()
+	defer s.reporting.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.call = nil
 	s.invoking.Done()
-	if s.stale && s.renew == nil && s.stop != nil {
+	if s.stale && s.onChange == nil && s.stop != nil {
 		s.stop()
 	}
 }
@@ -259,86 +259,67 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// ask asks something for a call, and makes of trouble what it means for it.
-func (s *session) ask(ctx context.Context, c *underway, method, name string, params map[string]any) (message, error) {
-	r := s.request(c, method, name, params)
+// ask sends a request for a call. Its errors are those of the call.
+func (s *session) ask(ctx context.Context, c *activeCall, method, name string, params map[string]any) (message, error) {
+	r := s.newRequest(c, method, name, params)
 	if tool := c.call.Target.Tool; tool != nil {
 		r.harmless = tool.Repeatable()
 	}
 	if n := len(r.body); s.limit > 0 && n > s.limit {
-		return message{}, ferrule.Errorf(ferrule.Invalid, "the request would be %d bytes long; %s is sent %d at most", n, c.call.Device, s.limit).
-			WithHint("use shorter arguments")
+		return message{}, jsonrpc.TooLong(c.call, n, s.limit)
 	}
-	a, err := s.courier.ask(ctx, r)
-	t := (*trouble)(nil)
+	a, err := s.conn.exchange(ctx, r)
+	e := asRequestError(err)
 	switch {
-	case errors.As(err, &t) && ctx.Err() != nil:
-		return message{}, s.tooLate(ctx, c.call, r, t.sent)
-	case errors.As(err, &t):
-		return message{}, t.failure(c.call)
+	case e != nil && e.sent && ctx.Err() != nil:
+		s.cancel(ctx, r)
+		return message{}, jsonrpc.WaitError(ctx, c.call)
+	case e != nil:
+		return message{}, e.callError(ctx, c.call)
 	case err != nil:
 		return message{}, ferrule.Errorf(ferrule.Internal, "%w", err).AfterSend()
-	case a.err != nil && c.call.Operation == ferrule.ReadResource && (a.err.Code == codeNoResource || a.err.Code == codeBadParams):
-		return message{}, ferrule.Errorf(ferrule.NotFound, "%s has no resource %s: %w", c.call.Device, ferrule.Clean(c.call.Tool, ferrule.MaxWord), a.err)
-	case a.err != nil && a.err.refused():
-		e := ferrule.Errorf(ferrule.Refused, "%s refused %s: %w", c.call.Device, c.call.Tool, a.err)
-		e.Needs = needed(a.err)
+	case a.Error != nil && c.call.Operation == ferrule.ReadResource && (a.Error.Code == codeNoResource || a.Error.Code == jsonrpc.CodeInvalidParams):
+		return message{}, ferrule.Errorf(ferrule.NotFound, "%s has no resource %s: %w", c.call.Device, ferrule.Clean(c.call.Tool, ferrule.MaxWord), a.Error)
+	case a.Error != nil:
+		e := jsonrpc.AnswerError(c.call, a.Error, refused(a.Error))
+		e.Needs = requiredTargets(a.Error)
 		return message{}, e
-	case a.err != nil:
-		return message{}, ferrule.Errorf(ferrule.Failed, "%s failed at %s: %w", c.call.Device, c.call.Tool, a.err)
 	}
 	return a, nil
 }
 
-// tooLate says why a request is waited for no longer. If it was sent, the device is
-// told so, beside.
-func (s *session) tooLate(ctx context.Context, call *ferrule.Call, r request, sent bool) error {
-	cancelled := errors.Is(ctx.Err(), context.Canceled)
-	switch {
-	case !sent && cancelled:
-		return ferrule.Errorf(ferrule.Cancelled, "cancelled before %s was sent", call.Tool)
-	case !sent:
-		return ferrule.Errorf(ferrule.Busy, "the deadline passed before %s could be sent", call.Tool)
-	}
-	s.cancel(ctx, r)
-	if cancelled {
-		return ferrule.Errorf(ferrule.Cancelled, "cancelled while %s was at %s", call.Device, call.Tool).AfterSend()
-	}
-	return ferrule.Errorf(ferrule.Unanswered, "%s did not answer %s within %v", call.Device, call.Tool, call.Timeout)
-}
-
-// replyTime bounds what is said beside calls.
+// replyTime limits how long a message besides calls may take.
 const replyTime = 5 * time.Second
 
-// cancel tells the device that a request is waited for no longer.
+// cancel tells the device, in the background, that a request is abandoned.
 func (s *session) cancel(ctx context.Context, r request) {
-	if !s.courier.cancels() {
+	if !s.conn.mustCancel() {
 		return
 	}
-	s.beside(func() {
+	s.inBackground(func() {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), replyTime)
 		defer stop()
 		body := notification("notifications/cancelled", map[string]any{"requestId": json.RawMessage(r.id), "reason": "nobody waits for it any more"})
-		if err := s.courier.tell(ctx, body); err != nil {
+		if err := s.conn.send(ctx, body); err != nil {
 			s.note("not cancelled: %v", err)
 		}
 	})
 }
 
-// beside does something in a goroutine that the session waits for. A panic in it costs
-// nobody else.
-func (s *session) beside(do func()) {
-	s.work.Go(func() {
+// inBackground calls do in a goroutine that the session waits for. A panic ends the
+// session only.
+func (s *session) inBackground(do func()) {
+	s.background.Go(func() {
 		defer func() {
 			if r := recover(); r != nil {
-				s.fail(fmt.Errorf("the gateway failed at it: %v", r))
+				s.fail(fmt.Errorf("internal error in the gateway: %v", r))
 			}
 		}()
 		do()
 	})
 }
 
-// fail ends the conversation, because of what was found out about the device.
+// fail ends the session because of a problem with the device.
 func (s *session) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,22 +331,22 @@ func (s *session) fail(err error) {
 	}
 }
 
-// errChanged ends a conversation whose manifest is out of date.
-var errChanged = errors.New("what it offers has changed: it is greeted again")
+// errChanged ends a session whose manifest is outdated.
+var errChanged = errors.New("its lists have changed, reconnecting")
 
-// Changed implements dialect.Changer.
-func (s *session) Changed(fn func(*ferrule.Manifest)) { s.renew = fn }
+// Changed implements protocol.Changer.
+func (s *session) Changed(fn func(*ferrule.Manifest)) { s.onChange = fn }
 
-// changed reads everything that the device lists anew, beside, as often as it changes.
-// If nobody wants to know, the conversation ends when no call is under way.
-func (s *session) changed() {
+// listChanged reads all lists again, in the background. Without a handler, it ends the
+// session as soon as no call is active.
+func (s *session) listChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.stale
 	s.stale = true
-	if s.renew != nil {
-		if !before && !s.relisting && s.running != nil {
-			s.beside(s.relist)
+	if s.onChange != nil {
+		if !before && !s.rereading && s.running != nil {
+			s.inBackground(s.rereadLists)
 		}
 		return
 	}
@@ -374,29 +355,29 @@ func (s *session) changed() {
 	}
 }
 
-// relist reads the lists anew until they are what they were when it began.
-func (s *session) relist() {
+// rereadLists reads the lists until they do not change while they are read.
+func (s *session) rereadLists() {
 	for s.running.Err() == nil {
 		s.mu.Lock()
-		s.relisting = true
+		s.rereading = true
 		pause := s.pace.next(time.Now())
 		s.mu.Unlock()
 		sleep(s.running, pause)
 		s.mu.Lock()
 		s.stale = false
 		s.mu.Unlock()
-		m, err := s.describe(s.running, s.about)
+		m, err := s.readLists(s.running)
 		if s.crowdedOut(err) {
 			continue
 		}
 		if err != nil {
-			s.fail(fmt.Errorf("what it offers has changed, and cannot be read: %w", err))
+			s.fail(fmt.Errorf("reading its changed lists: %w", err))
 			return
 		}
-		s.renew(m)
+		s.onChange(m)
 		s.mu.Lock()
 		again := s.stale
-		s.relisting = again
+		s.rereading = again
 		s.mu.Unlock()
 		if !again {
 			return
@@ -404,12 +385,12 @@ func (s *session) relist() {
 	}
 }
 
-// crowdedOut tells that a request of the gateway's own was not sent because the device was at
-// a call all the time. That says nothing about the device, and least of all is the call to
-// be ended for it.
+// crowdedOut reports whether a request of the gateway's own was not sent because of a
+// call that is still active. This is not a failure of the device, and must not end the
+// call.
 func (s *session) crowdedOut(err error) bool {
-	t := (*trouble)(nil)
-	if !errors.As(err, &t) || t.sent || !t.silent {
+	e := asRequestError(err)
+	if e == nil || e.sent || !e.silent {
 		return false
 	}
 	s.mu.Lock()
@@ -424,23 +405,23 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Run implements dialect.Session.
+// Run implements protocol.Session.
 func (s *session) Run(ctx context.Context) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	s.mu.Lock()
 	s.stop, s.running = stop, running
-	s.open = func(l *listening) { s.listen(running, l) }
+	s.open = func(l *subscription) { s.listen(running, l) }
 	switch {
-	case s.failed != nil || s.stale && s.renew == nil:
+	case s.failed != nil || s.stale && s.onChange == nil:
 		stop()
 	case s.stale:
-		s.beside(s.relist)
+		s.inBackground(s.rereadLists)
 	}
 	s.mu.Unlock()
 	close(s.started)
-	s.listenToLists()
-	err := s.courier.run(running)
+	s.subscribeToLists()
+	err := s.conn.run(running)
 	stop()
 	s.finish(ctx, err)
 	if ctx.Err() != nil {
@@ -449,19 +430,19 @@ func (s *session) Run(ctx context.Context) error {
 	return s.ended
 }
 
-// finish ends the conversation: the call under way, if there is one, gets its outcome.
+// finish ends the session. An active call gets its outcome.
 func (s *session) finish(ctx context.Context, err error) {
 	s.mu.Lock()
-	if s.stale && s.renew == nil && s.failed == nil && err == nil {
+	if s.stale && s.onChange == nil && s.failed == nil && err == nil {
 		err = errChanged
 	}
 	s.ended = firstError(err, s.failed, ctx.Err())
 	idle, orderly := s.call == nil, errors.Is(s.ended, errChanged) || ctx.Err() != nil && s.failed == nil
 	s.mu.Unlock()
 	if idle && orderly {
-		s.courier.farewell(ctx)
+		s.conn.end(ctx)
 	}
 	s.link.Close()
 	s.invoking.Wait()
-	s.work.Wait()
+	s.background.Wait()
 }

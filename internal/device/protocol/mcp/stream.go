@@ -16,18 +16,18 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// event is an event of a stream.
+// event is one server-sent event.
 type event struct {
 	name, id string
 	data     []byte
 	retry    time.Duration
 }
 
-// maxEvent is the length of the longest event. The link bounds them as well.
+// maxEvent is the length of the longest event. The link has a limit as well.
 const maxEvent = 8 << 20
 
-// events reads a stream, and gives each event to take until that returns false. It
-// returns nil at the end of the stream, and then, too.
+// events reads a stream, and calls take for each event until it returns false. It returns
+// nil then, and at the end of the stream.
 func events(body io.Reader, take func(event) bool) error {
 	lines := eventLines{in: bufio.NewReader(body)}
 	var e event
@@ -46,54 +46,54 @@ func events(body io.Reader, take func(event) bool) error {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil // an event that has no end is none
+			return nil // an incomplete event is dropped
 		case err != nil:
 			return err
 		}
 	}
 }
 
-// eventLines reads lines, which end with CR, LF or both.
+// eventLines reads lines that end with CR, LF or both.
 type eventLines struct {
 	in   *bufio.Reader
-	pair bool // the last one ended with CR, and an LF would belong to it
+	pair bool // the last line ended with CR: a following LF belongs to it
 }
 
-// next is the next line without its end. No more of it is kept than there is room for.
+// next returns the next line without its end. It fails if the line is longer than room.
 func (l *eventLines) next(room int) (string, error) {
 	var line []byte
 	for {
 		if _, err := l.in.Peek(1); err != nil {
 			return string(line), err
 		}
-		come, _ := l.in.Peek(l.in.Buffered())
-		if l.pair && come[0] == '\n' {
+		chunk, _ := l.in.Peek(l.in.Buffered())
+		if l.pair && chunk[0] == '\n' {
 			l.pair = false
 			l.in.Discard(1)
 			continue
 		}
-		end := bytes.IndexAny(come, "\r\n")
-		l.pair = end >= 0 && come[end] == '\r'
-		part := come
+		end := bytes.IndexAny(chunk, "\r\n")
+		l.pair = end >= 0 && chunk[end] == '\r'
+		part := chunk
 		if end >= 0 {
-			part = come[:end]
+			part = chunk[:end]
 		}
 		if len(line)+len(part) > room {
-			return "", fmt.Errorf("%w: an event has more than %d bytes", transport.ErrTooLong, maxEvent)
+			return "", fmt.Errorf("%w: event is longer than %d bytes", transport.ErrTooLong, maxEvent)
 		}
 		line = append(line, part...)
 		if end >= 0 {
 			l.in.Discard(end + 1)
 			return string(line), nil
 		}
-		l.in.Discard(len(come))
+		l.in.Discard(len(chunk))
 	}
 }
 
-// maxEventID is the length of the longest id of an event.
+// maxEventID is the length of the longest event id.
 const maxEventID = 512
 
-// set takes a line of an event, and tells whether it says anything.
+// set adds a line to the event, and reports whether the field is known.
 func (e *event) set(line string) bool {
 	field, value, _ := strings.Cut(line, ":")
 	value = strings.TrimPrefix(value, " ")
@@ -119,83 +119,84 @@ func (e *event) set(line string) bool {
 	return true
 }
 
-// The pauses before a stream is opened again.
+// The pause before a stream is opened again.
 const (
-	shortest = 100 * time.Millisecond
-	usual    = time.Second
-	longest  = time.Minute
+	minRetry     = 100 * time.Millisecond
+	defaultRetry = time.Second
+	maxRetry     = time.Minute
 )
 
-// mark is how far a stream was read.
-type mark struct {
-	id    string
+// position is how far a stream was read.
+type position struct {
+	id    string // of the last event
 	pause time.Duration
 }
 
-// read gives what a stream says to the session, until the answer to a request comes,
-// if there is one, or the stream ends.
-func (p *posts) read(ctx context.Context, body io.Reader, request string, m *mark) (answer message, found bool, err error) {
+// read passes the messages of a stream to the session until the stream ends. If request
+// is not empty, it stops at the answer to that request.
+func (c *httpConn) read(ctx context.Context, body io.Reader, request string, at *position) (answer message, found bool, err error) {
 	err = events(body, func(e event) bool {
 		if e.id != "" {
-			m.id = e.id
+			at.id = e.id
 		}
 		if e.retry > 0 {
-			m.pause = min(max(e.retry, shortest), longest)
+			at.pause = min(max(e.retry, minRetry), maxRetry)
 		}
 		if e.name != "" && e.name != "message" {
 			return true // of an older transport
 		}
-		for _, said := range decode(e.data) {
-			if request != "" && said.answers(request) {
-				answer, found = said, true
+		for _, m := range decode(e.data) {
+			if request != "" && m.answers(request) {
+				answer, found = m, true
 				return false
 			}
-			p.session.hear(ctx, said)
+			c.session.receive(ctx, m)
 		}
 		return true
 	})
 	return answer, found, err
 }
 
-// follow reads the answer to a request that comes in a stream. A stream that ends
-// before, and has a place to go on from, is fetched until the answer is there:
-// nothing is asked for again.
-func (p *posts) follow(ctx context.Context, r request, response *http.Response) (message, error) {
-	at := mark{pause: usual}
-	answer, found, err := p.read(ctx, response.Body, r.id, &at)
-	p.recognize(r.method, response)
+// readAnswer reads the answer to a request from a stream. If the stream ends before, and
+// its events have ids, the rest is fetched until the answer arrives. The request is not
+// sent again.
+func (c *httpConn) readAnswer(ctx context.Context, r request, response *http.Response) (message, error) {
+	at := position{pause: defaultRetry}
+	answer, found, err := c.read(ctx, response.Body, r.id, &at)
+	c.checkSession(r.method, response)
 	response.Body.Close()
 	if found {
 		return answer, nil
 	}
-	if at.id == "" || p.session.isModern() || ctx.Err() != nil {
-		return message{}, &trouble{sent: true, silent: ctx.Err() != nil, err: cut(err)}
+	if at.id == "" || c.session.isModern() || ctx.Err() != nil {
+		return message{}, &requestError{sent: true, silent: ctx.Err() != nil, err: streamEnded(err)}
 	}
-	release, ok := p.stream.take(ctx)
+	release, ok := c.stream.acquire(ctx)
 	if !ok {
-		return message{}, &trouble{sent: true, silent: true, err: ctx.Err()}
+		return message{}, &requestError{sent: true, silent: true, err: ctx.Err()}
 	}
 	defer release()
-	for wait(ctx, at.pause) {
-		if answer, found, err = p.fetch(ctx, r.id, &at); found {
+	for pauseFor(ctx, at.pause) {
+		if answer, found, err = c.fetch(ctx, r.id, &at); found {
 			return answer, nil
 		}
 		if err != nil {
-			return message{}, &trouble{sent: true, err: err}
+			return message{}, &requestError{sent: true, err: err}
 		}
 	}
-	return message{}, &trouble{sent: true, silent: true, err: ctx.Err()}
+	return message{}, &requestError{sent: true, silent: true, err: ctx.Err()}
 }
 
-// cut says that a stream ended too early.
-func cut(err error) error {
+// streamEnded is the error of a stream that ended before the answer.
+func streamEnded(err error) error {
 	if err != nil {
-		return fmt.Errorf("the stream with its answer broke off: %w", err)
+		return fmt.Errorf("the stream broke before the answer: %w", err)
 	}
-	return errors.New("the stream ended without its answer")
+	return errors.New("the stream ended before the answer")
 }
 
-func wait(ctx context.Context, pause time.Duration) bool {
+// pauseFor waits, and reports whether ctx is still alive.
+func pauseFor(ctx context.Context, pause time.Duration) bool {
 	select {
 	case <-time.After(pause):
 		return true
@@ -204,49 +205,49 @@ func wait(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// fetch reads what has come since a mark. The error is why there will be no more.
-func (p *posts) fetch(ctx context.Context, request string, at *mark) (message, bool, error) {
-	response, err := p.get(ctx, at.id)
+// fetch reads the stream from a position on. An error is final.
+func (c *httpConn) fetch(ctx context.Context, request string, at *position) (message, bool, error) {
+	response, err := c.get(ctx, at.id)
 	if err != nil {
 		return message{}, false, err
 	}
 	defer response.Body.Close()
 	switch {
-	case response.StatusCode == http.StatusNotFound && p.sessionID() != "":
-		p.session.fail(errForgotten)
-		return message{}, false, errForgotten
+	case response.StatusCode == http.StatusNotFound && c.sessionID() != "":
+		c.session.fail(errSessionLost)
+		return message{}, false, errSessionLost
 	case response.StatusCode != http.StatusOK || !isStream(response):
-		return message{}, false, fmt.Errorf("its answer cannot be fetched: %w", statusError(response.StatusCode, nil))
+		return message{}, false, fmt.Errorf("fetching the answer: %w", statusError(response.StatusCode, nil))
 	}
-	answer, found, _ := p.read(ctx, response.Body, request, at) // a stream that breaks off is fetched again
+	answer, found, _ := c.read(ctx, response.Body, request, at) // a broken stream is fetched again
 	return answer, found, nil
 }
 
-// get asks for a stream. Doing so twice does no harm.
-func (p *posts) get(ctx context.Context, last string) (*http.Response, error) {
-	out, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
+// get opens a stream. It is safe to repeat.
+func (c *httpConn) get(ctx context.Context, last string) (*http.Response, error) {
+	out, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
 	if err != nil {
 		return nil, err
 	}
-	out.Close = true // it is read for as long as there is something to say
+	out.Close = true // the stream may last
 	out.Header.Set("Accept", "text/event-stream")
 	if last != "" {
 		out.Header.Set(lastHeader, last)
 	}
-	p.identify(out, "", "")
-	return p.carrier.RoundTrip(out)
+	c.setHeaders(out, "", "")
+	return c.client.RoundTrip(out)
 }
 
-// stream is what a device of the older era says by itself. There is one at a time, and
-// it makes room for fetching an answer.
+// stream is the notification stream of a legacy device. Only one stream is open at a
+// time: fetching an answer interrupts this one.
 type stream struct {
-	lane chan struct{} // holds one while somebody gets
+	lane chan struct{} // holds one element while a stream is open
 
 	mu  sync.Mutex
-	end context.CancelFunc // of the device's own; nil if it is not read
+	end context.CancelFunc // of the notification stream; nil if it is not open
 }
 
-// interrupt ends the device's own stream for now.
+// interrupt closes the notification stream for now.
 func (s *stream) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,8 +256,8 @@ func (s *stream) interrupt() {
 	}
 }
 
-// take waits until no other stream is read; the device's own is ended for it.
-func (s *stream) take(ctx context.Context) (release func(), ok bool) {
+// acquire waits until no stream is open. It interrupts the notification stream.
+func (s *stream) acquire(ctx context.Context) (release func(), ok bool) {
 	for {
 		s.interrupt()
 		select {
@@ -264,45 +265,45 @@ func (s *stream) take(ctx context.Context) (release func(), ok bool) {
 			return func() { <-s.lane }, true
 		case <-ctx.Done():
 			return nil, false
-		case <-time.After(shortest):
+		case <-time.After(minRetry):
 		}
 	}
 }
 
-// run listens to the device until ctx ends, or it is certain that there is no stream.
-func (s *stream) run(ctx context.Context, p *posts) {
-	at := mark{pause: usual}
+// run reads the notification stream until ctx ends, or the device turns out to have none.
+func (s *stream) run(ctx context.Context, c *httpConn) {
+	at := position{pause: defaultRetry}
 	opened, pause := false, time.Duration(0)
 	for ctx.Err() == nil {
-		over, err := s.once(ctx, p, &at, opened)
+		over, err := s.once(ctx, c, &at, opened)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case over:
-			p.session.note("it has no stream of its own: %v", err)
+			c.session.note("no notification stream: %v", err)
 			return
 		case err != nil && errors.Is(err, transport.ErrUnsent):
-			p.session.fail(err)
+			c.session.fail(err)
 			return
 		}
 		opened = opened || err == nil
-		if pause = nextPause(pause, at.pause, err); !wait(ctx, pause) {
+		if pause = nextPause(pause, at.pause, err); !pauseFor(ctx, pause) {
 			return
 		}
 	}
 }
 
-// nextPause is how long to wait after a pause of last: what the device wants, and ever
-// longer while it will not have it.
-func nextPause(last, wanted time.Duration, err error) time.Duration {
+// nextPause returns how long to wait after a pause of last: as the device requests, and
+// twice as long after each error.
+func nextPause(last, requested time.Duration, err error) time.Duration {
 	if err == nil {
-		return wanted
+		return requested
 	}
-	return min(max(2*last, wanted), longest)
+	return min(max(2*last, requested), maxRetry)
 }
 
-// once listens until the stream ends. It is over if there is none.
-func (s *stream) once(ctx context.Context, p *posts, at *mark, opened bool) (over bool, err error) {
+// once reads the stream until it ends. It returns over if the device has none.
+func (s *stream) once(ctx context.Context, c *httpConn, at *position, opened bool) (over bool, err error) {
 	select {
 	case s.lane <- struct{}{}:
 		defer func() { <-s.lane }()
@@ -313,9 +314,9 @@ func (s *stream) once(ctx context.Context, p *posts, at *mark, opened bool) (ove
 	defer end()
 	s.set(end)
 	defer s.set(nil)
-	response, err := p.get(ctx, at.id)
+	response, err := c.get(ctx, at.id)
 	if response != nil {
-		defer response.Body.Close() // whoever waits for a stream waits for this
+		defer response.Body.Close() // before the lane is free
 	}
 	if ctx.Err() != nil {
 		return false, nil
@@ -324,17 +325,17 @@ func (s *stream) once(ctx context.Context, p *posts, at *mark, opened bool) (ove
 		return false, err
 	}
 	switch status := response.StatusCode; {
-	case status == http.StatusNotFound && p.sessionID() != "" && opened, status == http.StatusBadRequest && opened:
-		p.session.fail(errForgotten) // it was there before
-		return true, errForgotten
+	case status == http.StatusNotFound && c.sessionID() != "" && opened, status == http.StatusBadRequest && opened:
+		c.session.fail(errSessionLost) // the stream existed before
+		return true, errSessionLost
 	case status >= 500 || status == http.StatusTooManyRequests:
 		return false, statusError(status, nil)
 	case status != http.StatusOK || !isStream(response):
 		return true, statusError(status, nil)
 	case opened && at.id == "":
-		p.session.missed() // it cannot go on from where it ended
+		c.session.notificationGap() // the stream cannot resume
 	}
-	p.read(ctx, response.Body, "", at) // however it ends, it is opened again
+	c.read(ctx, response.Body, "", at) // it is opened again in any case
 	return false, nil
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
-// TestEvents: lines end with CR, LF or both, as the standard has it, and comments keep a
-// stream alive for as long as it likes.
+// TestEvents: lines end with CR, LF or both, as in the standard, and comments do not count
+// against the limit of an event.
 func TestEvents(t *testing.T) {
 	const lines = "event: message|id: 7|data: {|data: }||: ok||data: 2||data: has no end"
 	for _, end := range []string{"\n", "\r", "\r\n"} {
@@ -29,11 +29,11 @@ func TestEvents(t *testing.T) {
 	kept := strings.NewReader(strings.Repeat(comment, 2*maxEvent/len(comment)) + "data: 1\n\n")
 	count := 0
 	if err := events(kept, func(event) bool { count++; return true }); err != nil || count != 1 {
-		t.Errorf("after very many comments there are %d events, %v", count, err)
+		t.Errorf("after many comments: %d events, %v", count, err)
 	}
 }
 
-// endless is a stream that says the same for ever, and counts.
+// endless is a stream that repeats a text, and counts the bytes read.
 type endless struct {
 	text string
 	read int
@@ -47,13 +47,13 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestEndlessEvents: what has no end is not kept, however its lines do not end.
+// TestEndlessEvents: an event without an end fails at the limit.
 func TestEndlessEvents(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	for _, text := range []string{"data", "data: " + long + "\n", "data: " + long + "\r", ": " + long + "\n"} {
 		e := &endless{text: text}
 		if err := events(e, func(event) bool { return true }); !errors.Is(err, transport.ErrTooLong) || e.read > 3*maxEvent {
-			t.Errorf("%q: %d bytes were read: %v", text, e.read, err)
+			t.Errorf("%q: read %d bytes: %v", text, e.read, err)
 		}
 	}
 	e := &endless{text: "data: x\r\r"}
@@ -64,8 +64,7 @@ func TestEndlessEvents(t *testing.T) {
 	}
 }
 
-// interrupted is a link whose device begins a stream at the moment at which it is to make
-// room.
+// interrupted is a link whose stream is interrupted while it is being opened.
 type interrupted struct {
 	parrot
 	session *session
@@ -75,19 +74,19 @@ type interrupted struct {
 func (i *interrupted) HTTP() (string, http.RoundTripper) { return "http://board/mcp", i }
 
 func (i *interrupted) RoundTrip(r *http.Request) (*http.Response, error) {
-	i.session.courier.(*posts).stream.interrupt()
+	i.session.conn.(*httpConn).stream.interrupt()
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: i, Request: r}, nil
 }
 
 func (i *interrupted) Read([]byte) (int, error) { return 0, io.EOF }
 func (i *interrupted) Close() error             { i.closed = true; return nil }
 
-// TestInterrupted: a stream that has just begun when it is to make room makes room.
+// TestInterrupted: a stream that is interrupted while it is being opened is closed.
 func TestInterrupted(t *testing.T) {
 	i := &interrupted{}
 	i.session = newSession(New(Parts{}), i)
-	p := i.session.courier.(*posts)
-	if over, err := p.stream.once(t.Context(), p, &mark{}, false); over || err != nil || !i.closed {
-		t.Errorf("it is over: %t, %v; its connection was closed: %t", over, err, i.closed)
+	c := i.session.conn.(*httpConn)
+	if over, err := c.stream.once(t.Context(), c, &position{}, false); over || err != nil || !i.closed {
+		t.Errorf("over: %t, %v; connection closed: %t", over, err, i.closed)
 	}
 }

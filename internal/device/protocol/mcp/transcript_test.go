@@ -29,46 +29,46 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 
-// TestTranscripts plays testdata/wire: what an HTTP server on a board does, byte by
-// byte, and what must come of it. Time is not real, so waits cost nothing. Each file
-// has a script of these commands:
+// TestTranscripts plays testdata/transcripts: what an HTTP server on a board does, byte by
+// byte, and the expected outcome. Time is simulated. Each file has a script of these
+// commands:
 //
-//	heeds                        what the device says of itself later is heeded, too
-//	greet                        begin the greeting
+//	changes                      the session has a handler for a new manifest
+//	greet                        start the greeting
 //	run                          the greeting succeeded, and the session runs
-//	device                       greet, and answer as a board of the older era with one
-//	                             tool and no stream does, which names its session
-//	modern                       the same of the newer era
-//	> METHOD [BODY]              the gateway sends exactly this; it is at hand
-//	keep NAME                    put what is at hand aside, under a name
-//	take NAME                    have it at hand again
-//	header NAME [VALUE]          what is at hand has this header, or not
-//	< STATUS [NAME=VALUE]* BODY  it is answered so, and the connection closed
+//	device                       greet, and answer like a legacy board with one tool and
+//	                             a session id, but without a stream
+//	modern                       greet, and answer like a modern board with one tool
+//	> METHOD [BODY]              the gateway sends exactly this: the current request
+//	keep NAME                    save the current request under a name
+//	take NAME                    make a saved request the current one
+//	header NAME [VALUE]          the current request has this header, or not
+//	< STATUS [NAME=VALUE]* BODY  answer it, and close the connection
 //	raw "BYTES"                  the same, byte by byte
-//	stream [NAME=VALUE]*         its answer is a stream that begins
-//	event LINES                  an event comes in it, its lines divided by |
+//	stream [NAME=VALUE]*         answer it with a stream
+//	event LINES                  send an event in the stream; lines are separated by |
 //	end                          the stream ends
 //	cut                          the connection breaks
-//	gone                         the device cannot be reached any more
+//	gone                         the device becomes unreachable
 //	silent D                     let time pass; the gateway sends nothing
 //	wait D                       let time pass
 //	manifest                     the greeting succeeded; its result is the section
 //	                             manifest.json
-//	not-mine "TEXT"              the greeting failed, and TEXT is in its error
-//	fails "TEXT"                 the same, of a device that may speak MCP
-//	call [D] TOOL [ARGS]         begin a call, with deadline D or 30s
-//	cancel                       the caller goes away
+//	not-mine "TEXT"              the greeting failed with TEXT: not this protocol
+//	fails "TEXT"                 the greeting failed with TEXT
+//	call [D] TOOL [ARGS]         start a call, with deadline D or 30s
+//	cancel                       the caller cancels
 //	result JSON                  the call returned this
-//	error CODE ran|not "TEXT"    it failed so; ran: it may have run
-//	hint "TEXT"                  and this was in its hint
-//	ends "TEXT"                  the session ended, and TEXT is in its reason
-//	notified METHOD [PARAMS]     the device's next notification was handed on
-//	renewed TOOLS                the device now says that it has these
-//	note "TEXT"                  a remark about the wire had this text
+//	error CODE ran|not "TEXT"    the call failed with TEXT; ran: it may have run
+//	hint "TEXT"                  the hint of the error has TEXT
+//	ends "TEXT"                  the session ended with TEXT
+//	notified METHOD [PARAMS]     the next notification was passed on
+//	changed TOOLS                the new manifest has these tools
+//	note "TEXT"                  the trace has a note with this text
 //
 // Empty lines and lines with # are skipped.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/wire/*.txtar")
+	files, err := filepath.Glob("testdata/transcripts/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
 	}
@@ -103,15 +103,15 @@ func section(t testing.TB, a *txtar.Archive, name string) string {
 	return ""
 }
 
-// httpLink is a link to a server in memory, which has wire.HTTP as that of internal/device/transport/httpclient
-// has it: one connection for each request, one post at a time, and nothing is sent twice.
+// httpLink is a link to a server in memory. It implements transport.HTTP as httpclient
+// does: one connection per request, one POST at a time, and nothing is sent twice.
 type httpLink struct {
 	transport.Tracer
 	transport *http.Transport
-	posts     chan struct{} // holds one while a post has no answer yet
+	posts     chan struct{} // holds one element while a POST is unanswered
 	accept    chan net.Conn
 	closed    chan struct{}
-	gone      chan struct{} // closed when nobody accepts
+	gone      chan struct{} // closed when the server is gone
 }
 
 func newHTTPLink() *httpLink {
@@ -136,7 +136,7 @@ func (l *httpLink) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 func (l *httpLink) HTTP() (string, http.RoundTripper) { return "http://board/mcp", l }
 
-// RoundTrip ends with the link.
+// RoundTrip implements http.RoundTripper. It ends with the link.
 func (l *httpLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	go func() {
@@ -200,8 +200,8 @@ func (l *httpLink) Close() error {
 	return nil
 }
 
-// asked is a request that the server has at hand.
-type asked struct {
+// received is a request that the server has received.
+type received struct {
 	conn net.Conn
 	*http.Request
 	body string
@@ -212,16 +212,16 @@ type player struct {
 	t        *testing.T
 	archive  *txtar.Archive
 	link     *httpLink
-	requests map[string]chan asked // by method
-	hand     asked
-	kept     map[string]asked
-	heeds    bool
-	renewed  chan string
+	requests map[string]chan received // by method
+	current  received
+	kept     map[string]received
+	changes  bool
+	changed  chan string
 	notes    chan string
 	notified chan string
 	greeted  chan greeted
 	session  protocol.Session
-	said     *ferrule.Manifest
+	read     *ferrule.Manifest
 	ran      chan error
 	stop     context.CancelFunc
 	cancel   context.CancelFunc // of the call
@@ -242,16 +242,16 @@ type called struct {
 
 func newPlayer(t *testing.T, archive *txtar.Archive) *player {
 	p := &player{
-		t: t, archive: archive, link: newHTTPLink(), kept: make(map[string]asked),
-		notes: make(chan string, 1000), notified: make(chan string, 1000), renewed: make(chan string, 1000),
-		requests: map[string]chan asked{"POST": make(chan asked, 100), "GET": make(chan asked, 100), "DELETE": make(chan asked, 100)},
+		t: t, archive: archive, link: newHTTPLink(), kept: make(map[string]received),
+		notes: make(chan string, 1000), notified: make(chan string, 1000), changed: make(chan string, 1000),
+		requests: map[string]chan received{"POST": make(chan received, 100), "GET": make(chan received, 100), "DELETE": make(chan received, 100)},
 	}
 	p.link.Observe(func(f transport.Frame) { p.notes <- f.Note })
 	go p.serve()
 	return p
 }
 
-// serve reads requests, a connection each.
+// serve reads requests, one per connection.
 func (p *player) serve() {
 	for {
 		select {
@@ -264,7 +264,7 @@ func (p *player) serve() {
 				}
 				data, err := io.ReadAll(r.Body)
 				if err == nil {
-					p.requests[r.Method] <- asked{conn, r, string(data)}
+					p.requests[r.Method] <- received{conn, r, string(data)}
 				}
 			}()
 		case <-p.link.closed:
@@ -275,7 +275,7 @@ func (p *player) serve() {
 	}
 }
 
-// finish ends everything; the bubble reports what then still goes on.
+// finish ends the session. The synctest bubble reports goroutines that are left.
 func (p *player) finish() {
 	if p.cancel != nil {
 		p.cancel()
@@ -286,8 +286,8 @@ func (p *player) finish() {
 	}
 	time.Sleep(10 * time.Second)
 	synctest.Wait()
-	if p.hand.conn != nil {
-		p.hand.conn.Close()
+	if p.current.conn != nil {
+		p.current.conn.Close()
 	}
 	for _, k := range p.kept {
 		k.conn.Close()
@@ -313,12 +313,12 @@ func (p *player) play(script string) {
 
 func (p *player) do(word, rest string) error {
 	switch word {
-	case "heeds":
-		p.heeds = true
+	case "changes":
+		p.changes = true
 	case "keep":
-		p.kept[rest] = p.hand
+		p.kept[rest] = p.current
 	case "take":
-		p.hand = p.kept[rest]
+		p.current = p.kept[rest]
 	case "greet":
 		p.greet()
 	case "run":
@@ -335,20 +335,20 @@ func (p *player) do(word, rest string) error {
 		return p.expect(rest)
 	case "header":
 		name, want, _ := strings.Cut(rest, " ")
-		if got := p.hand.Header.Get(name); got != want {
-			return fmt.Errorf("it is %q", got)
+		if got := p.current.Header.Get(name); got != want {
+			return fmt.Errorf("got %q", got)
 		}
 	case "<":
 		return p.answer(rest)
 	case "raw":
 		text, err := strconv.Unquote(rest)
-		return errors.Join(err, p.write(text), p.hand.conn.Close())
+		return errors.Join(err, p.write(text), p.current.conn.Close())
 	case "stream":
 		return p.write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + headers(strings.Fields(rest)) + "Connection: close\r\n\r\n")
 	case "event":
 		return p.write(strings.ReplaceAll(rest, "|", "\n") + "\n\n")
 	case "end", "cut":
-		return p.hand.conn.Close()
+		return p.current.conn.Close()
 	case "gone":
 		close(p.link.gone)
 	case "wait", "silent":
@@ -373,8 +373,8 @@ func (p *player) do(word, rest string) error {
 		if got := <-p.notified; got != rest {
 			return fmt.Errorf("got %s", got)
 		}
-	case "renewed":
-		if got := <-p.renewed; got != rest {
+	case "changed":
+		if got := <-p.changed; got != rest {
 			return fmt.Errorf("got %s", got)
 		}
 	case "note":
@@ -383,9 +383,9 @@ func (p *player) do(word, rest string) error {
 				return nil
 			}
 		}
-		return errors.New("there is none")
+		return errors.New("no such note")
 	default:
-		return errors.New("no such command")
+		return errors.New("unknown command")
 	}
 	return nil
 }
@@ -399,13 +399,13 @@ func contains(got, quoted string) error {
 }
 
 func (p *player) greet() {
-	d := New(Parts{Version: "1.0"})
-	d.firstID = func() int { return 1 }
+	mcp := New(Parts{Version: "1.0"})
+	mcp.firstID = func() int { return 1 }
 	p.greeted = make(chan greeted, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		session, manifest, err := d.Greet(ctx, p.link)
+		session, manifest, err := mcp.Greet(ctx, p.link)
 		p.greeted <- greeted{session, manifest, err}
 	}()
 }
@@ -414,7 +414,7 @@ const discover = `> POST {"jsonrpc":"2.0","id":1,"method":"server/discover","par
 
 const initialize = `> POST {"jsonrpc":"2.0","id":2,"method":"initialize","params":{"capabilities":{"elicitation":{"form":{},"url":{}},"roots":{},"sampling":{}},"clientInfo":{"name":"ferrule","version":"1.0"},"protocolVersion":"2025-11-25"}}`
 
-// usualBoard is the greeting of the board that most scripts are about.
+// usualBoard is the greeting of the legacy board in most scripts.
 var usualBoard = []string{
 	discover,
 	`< 200 {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found"}}`,
@@ -428,7 +428,7 @@ var usualBoard = []string{
 	`< 200 Mcp-Session-Id=s1 {"jsonrpc":"2.0","id":3,"result":{"tools":[{"name":"led","description":"A lamp","inputSchema":{"type":"object"}}]}}`,
 }
 
-// modernBoard is that of a board of the newer era.
+// modernBoard is the greeting of a modern board.
 var modernBoard = []string{
 	discover,
 	`header Mcp-Method server/discover`,
@@ -444,17 +444,17 @@ func (p *player) start() error {
 	if g.err != nil {
 		return g.err
 	}
-	p.session, p.said = g.session, g.manifest
+	p.session, p.read = g.session, g.manifest
 	p.session.(protocol.Notifier).Notify(func(method string, params json.RawMessage) {
 		p.notified <- strings.TrimSpace(method + " " + string(params))
 	})
-	if p.heeds {
+	if p.changes {
 		p.session.(protocol.Changer).Changed(func(m *ferrule.Manifest) {
 			var tools []string
 			for _, t := range m.Tools {
 				tools = append(tools, t.Name)
 			}
-			p.renewed <- strings.Join(tools, " ")
+			p.changed <- strings.Join(tools, " ")
 		})
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -466,19 +466,19 @@ func (p *player) start() error {
 func (p *player) expect(rest string) error {
 	method, want, _ := strings.Cut(rest, " ")
 	select {
-	case p.hand = <-p.requests[method]:
+	case p.current = <-p.requests[method]:
 	case <-time.After(3 * time.Minute):
-		return errors.New("nothing was sent")
+		return errors.New("the gateway sent nothing")
 	}
-	if p.hand.body != want {
-		return fmt.Errorf("it sent %s", p.hand.body)
+	if p.current.body != want {
+		return fmt.Errorf("the gateway sent %s", p.current.body)
 	}
 	return nil
 }
 
 func (p *player) write(text string) error {
-	p.hand.conn.SetWriteDeadline(time.Now().Add(time.Second))
-	_, err := io.WriteString(p.hand.conn, text)
+	p.current.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, err := io.WriteString(p.current.conn, text)
 	return err
 }
 
@@ -499,7 +499,7 @@ func (p *player) answer(rest string) error {
 		fields = append(fields, f)
 	}
 	err := p.write(fmt.Sprintf("HTTP/1.1 %s OK\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, headers(fields), len(rest), rest))
-	return errors.Join(err, p.hand.conn.Close())
+	return errors.Join(err, p.current.conn.Close())
 }
 
 func (p *player) wait(rest string, silent bool) error {
@@ -508,7 +508,7 @@ func (p *player) wait(rest string, silent bool) error {
 	synctest.Wait()
 	for method, all := range p.requests {
 		if n := len(all); silent && n > 0 {
-			return fmt.Errorf("%d times %s", n, method)
+			return fmt.Errorf("the gateway sent %d times %s", n, method)
 		}
 	}
 	return err
@@ -520,8 +520,8 @@ func (p *player) manifest() error {
 			return err
 		}
 	}
-	p.said.Bound()
-	got, err := json.MarshalIndent(p.said, "", "\t")
+	p.read.Bound()
+	got, err := json.MarshalIndent(p.read, "", "\t")
 	if err != nil {
 		return err
 	}

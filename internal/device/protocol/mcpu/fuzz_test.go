@@ -20,10 +20,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// said returns what the boards in testdata/wire say, a transcript each, in the
-// pieces in which they say it.
-func said(f *testing.F) (transcripts [][]string) {
-	files, err := filepath.Glob("testdata/wire/*.txtar")
+// spoken returns what the boards in testdata/transcripts send, write by write, for
+// each transcript.
+func spoken(f *testing.F) (transcripts [][]string) {
+	files, err := filepath.Glob("testdata/transcripts/*.txtar")
 	if err != nil || len(files) == 0 {
 		f.Fatalf("no transcripts: %v", err)
 	}
@@ -36,7 +36,7 @@ func said(f *testing.F) (transcripts [][]string) {
 		for line := range strings.Lines(section(f, archive, "script")) {
 			switch word, rest, _ := strings.Cut(strings.TrimSpace(line), " "); word {
 			case "board":
-				pieces = append(pieces, greetedBy(f, rest, 1)...)
+				pieces = append(pieces, greetingAnswers(f, rest, 1)...)
 			case "<":
 				pieces = append(pieces, rest+"\r\n")
 			case "<<":
@@ -52,10 +52,10 @@ func said(f *testing.F) (transcripts [][]string) {
 	return transcripts
 }
 
-// FuzzScan looks for answers in lines of any content. An answer is found in
-// whatever stands around it, as long as that does not look like one.
+// FuzzScan scans any line. An answer is found whatever is around it, unless that looks
+// like the start of an object.
 func FuzzScan(f *testing.F) {
-	for _, pieces := range said(f) {
+	for _, pieces := range spoken(f) {
 		for _, piece := range pieces {
 			f.Add([]byte(strings.TrimRight(piece, "\r\n")))
 		}
@@ -63,15 +63,15 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
 		for _, a := range scan(line) {
 			if a.result == nil && a.err == nil {
-				t.Errorf("answer %d says nothing", a.id)
+				t.Errorf("answer %d is empty", a.id)
 			}
-			if a.err != nil && len(a.err.String()) > 300 {
-				t.Errorf("an error of %d bytes", len(a.err.String()))
+			if a.err != nil && len(a.err.Error()) > 300 {
+				t.Errorf("an error of %d bytes", len(a.err.Error()))
 			}
 		}
 		if usual, ok := usualAnswer(line); ok {
 			if a, ok := parseAnswer(line); !ok || a.id != usual.id || !bytes.Equal(bytes.TrimSpace(a.result), bytes.TrimSpace(usual.result)) {
-				t.Errorf("%q was read as %+v and as %+v", line, usual, a)
+				t.Errorf("%q decoded as %+v and as %+v", line, usual, a)
 			}
 		}
 		if bytes.ContainsAny(line, `{"[`) {
@@ -79,13 +79,12 @@ func FuzzScan(f *testing.F) {
 		}
 		glued := fmt.Appendf(nil, `%s{"result":{"pin":2},"jsonrpc":"2.0","id":7}%s`, line, line)
 		if found := scan(glued); len(found) != 1 || found[0].id != 7 || string(found[0].result) != `{"pin":2}` {
-			t.Errorf("in %q was found %+v", glued, found)
+			t.Errorf("found in %q: %+v", glued, found)
 		}
 	})
 }
 
-// TestScanIsBounded: a line made to be expensive costs about what its length
-// does.
+// TestScanIsBounded: the cost of an expensive line is linear in its length.
 func TestScanIsBounded(t *testing.T) {
 	const size = 256 << 10
 	for _, unit := range []string{`{"a":`, `{"`, `{"a":[`, `{ `, `{"a":"{`, `{"a":1}`} {
@@ -98,9 +97,9 @@ func TestScanIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzList reads lists of any content. What comes of it can be kept.
+// FuzzList parses any list. The manifest can be bounded, hashed and marshaled.
 func FuzzList(f *testing.F) {
-	for _, pieces := range said(f) {
+	for _, pieces := range spoken(f) {
 		for _, piece := range pieces {
 			for _, a := range scan([]byte(piece)) {
 				if bytes.Contains(a.result, []byte(`"tools"`)) {
@@ -125,10 +124,10 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// FuzzConversation is a board that says anything at all, whatever it is asked:
-// the greeting ends, a call ends, and nothing is left behind.
+// FuzzConversation plays a board that sends anything: the greeting and a call end, and
+// no goroutine is left.
 func FuzzConversation(f *testing.F) {
-	for _, pieces := range said(f) {
+	for _, pieces := range spoken(f) {
 		f.Add([]byte(strings.Join(pieces, "")))
 	}
 	f.Fuzz(func(t *testing.T, says []byte) {

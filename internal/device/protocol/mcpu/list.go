@@ -9,28 +9,29 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// builtins are the tools that firmware lists always; a list without one of them
-// was cut short.
+// builtins are the tools that firmware always lists. A list without one of them is
+// incomplete.
 var builtins = []string{"gpio_write", "gpio_read", "pwm_write", "adc_read", "get_info"}
 
-// listTools asks for the list until it comes whole. If it never does, the best
-// that came is taken, with a note of what it lacks.
+// listTools requests the list until it is complete. If it never is, the longest one is
+// used, with a note of what is missing.
 func (g *greeting) listTools(ctx context.Context, about info, prof profile) (*ferrule.Manifest, error) {
 	wait := listWait + lineTime(prof.list, g.link.Info().BitRate)
 	var best *ferrule.Manifest
-	var lacks string
-	var asked []int
-	failure := errNoAnswer
+	var missing string
+	var sent []int
+	failure := jsonrpc.ErrNoAnswer
 	for range listTries {
 		id, err := g.send(ctx, "list_tools")
 		if err != nil {
 			return nil, err
 		}
-		asked = append(asked, id)
-		a, err := g.await(ctx, wait, asked)
+		sent = append(sent, id)
+		a, err := g.await(ctx, wait, sent)
 		switch {
 		case errors.Is(err, errMangled), errors.Is(err, errCut):
 			failure = err
@@ -38,32 +39,32 @@ func (g *greeting) listTools(ctx context.Context, about info, prof profile) (*fe
 				return nil, err
 			}
 			continue
-		case errors.Is(err, errNoAnswer):
+		case errors.Is(err, jsonrpc.ErrNoAnswer):
 			continue
 		case err != nil:
-			return nil, fmt.Errorf("asking for its tools: %w", err)
+			return nil, fmt.Errorf("list_tools failed: %w", err)
 		case a.err != nil:
 			return nil, fmt.Errorf("it refused list_tools: %s", a.err)
 		}
-		m, lack, err := parseList(about, a.result)
+		m, lacks, err := parseList(about, a.result)
 		if err != nil {
 			return nil, err
 		}
-		if lack == "" {
+		if lacks == "" {
 			return m, nil
 		}
 		if best == nil || len(m.Tools)+len(m.Pins) > len(best.Tools)+len(best.Pins) {
-			best, lacks = m, lack
+			best, missing = m, lacks
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("asking for its tools %d times: %w", listTries, failure)
+		return nil, fmt.Errorf("list_tools failed %d times: %w", listTries, failure)
 	}
-	best.Notes = append(best.Notes, fmt.Sprintf("its list came incomplete %d times, perhaps because the board is short of memory: %s", listTries, lacks))
+	best.Notes = append(best.Notes, fmt.Sprintf("the tool list was incomplete in %d tries, the board may be out of memory: %s", listTries, missing))
 	return best, nil
 }
 
-// lineTime is how long n bytes take on a serial line, with a quarter to spare.
+// lineTime returns how long n bytes take on a serial line, plus 25 percent.
 func lineTime(n, bitRate int) time.Duration {
 	if bitRate <= 0 {
 		return 0
@@ -71,19 +72,18 @@ func lineTime(n, bitRate int) time.Duration {
 	return time.Duration(n) * 10 * time.Second / time.Duration(bitRate) * 5 / 4
 }
 
-// parseList makes a manifest of what list_tools answered. An entry that makes
-// no sense never costs more than itself. It tells what the list lacks, if that
-// can be known.
-func parseList(about info, data []byte) (m *ferrule.Manifest, lacks string, err error) {
+// parseList returns the manifest in the result of list_tools, and what is missing in
+// it. An invalid entry does not affect the others.
+func parseList(about info, data []byte) (m *ferrule.Manifest, missing string, err error) {
 	var list struct {
 		Tools []json.RawMessage `json:"tools"`
 		Pins  []json.RawMessage `json:"pins"`
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, "", fmt.Errorf("its list of tools makes no sense: %s", reason(err))
+		return nil, "", fmt.Errorf("invalid answer to list_tools: %s", jsonrpc.Reason(err))
 	}
 	if list.Tools == nil {
-		return nil, "", errors.New("its list has no tools in it")
+		return nil, "", errors.New("invalid answer to list_tools: tools is missing")
 	}
 	m = &ferrule.Manifest{Model: about.Device, Version: about.Version, Platform: about.Platform}
 	var lack []string
@@ -91,19 +91,19 @@ func parseList(about info, data []byte) (m *ferrule.Manifest, lacks string, err 
 		if tool := parseTool(raw); tool.Name != "" {
 			m.Tools = append(m.Tools, tool)
 		} else {
-			lack = append(lack, fmt.Sprintf("entry %d of the tools has no name", i+1))
+			lack = append(lack, fmt.Sprintf("tool %d has no name", i+1))
 		}
 	}
 	for i, raw := range list.Pins {
 		pin, err := parsePin(raw)
 		if err != nil {
-			lack = append(lack, fmt.Sprintf("entry %d of the pins: %s", i+1, reason(err)))
+			lack = append(lack, fmt.Sprintf("pin entry %d is invalid: %s", i+1, jsonrpc.Reason(err)))
 			continue
 		}
 		m.Pins = append(m.Pins, pin)
 	}
 	if n := about.PinCount; n != nil && *n > len(m.Pins) {
-		lack = append(lack, fmt.Sprintf("%d of %d pins", len(m.Pins), *n))
+		lack = append(lack, fmt.Sprintf("only %d of %d pins", len(m.Pins), *n))
 	}
 	if about.Profile != "" {
 		for _, name := range builtins {
@@ -115,7 +115,7 @@ func parseList(about info, data []byte) (m *ferrule.Manifest, lacks string, err 
 	return m, strings.Join(lack, ", "), nil
 }
 
-// maxPoll is the longest interval that firmware can ask for.
+// maxPoll is the longest interval that firmware can declare.
 const maxPoll = 65535 // milliseconds
 
 func parseTool(raw []byte) ferrule.Tool {
@@ -134,7 +134,7 @@ func parseTool(raw []byte) ferrule.Tool {
 		tool.Poll = ferrule.Duration(time.Duration(ms) * time.Millisecond)
 	}
 	if err != nil {
-		tool.Quarantine = "its entry in the list makes no sense: " + reason(err)
+		tool.Quarantine = "invalid entry in list_tools: " + jsonrpc.Reason(err)
 	}
 	return tool
 }
@@ -155,7 +155,7 @@ func parsePin(raw []byte) (ferrule.Pin, error) {
 		return ferrule.Pin{}, err
 	}
 	if entry.Pin == nil {
-		return ferrule.Pin{}, errors.New("it has no number")
+		return ferrule.Pin{}, errors.New("pin is missing")
 	}
 	pin := ferrule.Pin{Number: *entry.Pin, Name: entry.Name, Type: entry.Type, Text: entry.Description}
 	for _, ability := range []string{"buffer", "events", "summary"} {
@@ -169,7 +169,7 @@ func parsePin(raw []byte) (ferrule.Pin, error) {
 	return pin, nil
 }
 
-// looksCut tells whether a line without an answer in it was meant to be a list.
+// looksCut reports whether a line without an answer is part of a list.
 func looksCut(line []byte, answers []answer) bool {
 	return len(answers) == 0 && bytes.Contains(line, []byte(`"tools":[`))
 }

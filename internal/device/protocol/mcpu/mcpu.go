@@ -1,23 +1,23 @@
-// Package mcpu is the grammar of MCP/U: JSON-RPC 2.0, one object a line, spoken
-// by Arduino-class firmware over serial ports and TCP.
+// Package mcpu is the MCP/U protocol: JSON-RPC 2.0, one object per line, as
+// Arduino-class firmware speaks it over serial ports and TCP.
 //
 //	→ {"jsonrpc":"2.0","id":7,"method":"gpio_write","params":{"pin":2,"value":true}}
 //	← {"result":{"pin":2,"name":"led","value":true},"jsonrpc":"2.0","id":7}
 //
-// A tool is a method; there is no session, no notification and no paging. The
-// device is asked get_info, then list_tools. What firmware does beyond the
-// specification, and what is done about it here:
+// Each tool is a method. There are no sessions, notifications or pages. The greeting
+// calls get_info, then list_tools.
 //
-//   - It takes ids that fit a C int, 16 bits wide on AVR: ids stay within
-//     1..32767. It answers with id 0 to what it could not parse, so 0 is never
-//     used, and an error with id 0 fails the request in flight at once.
-//   - It reads what is waiting and dispatches that, be it a whole line or not:
-//     a request is compact, goes out in one write, is never longer than the
-//     board's buffer, and the next follows when the last has its outcome.
-//   - Boot messages and debug prints come between answers, and glued to them:
-//     an answer is looked for in every line.
-//   - A list that was built with too little memory is valid and lacks entries:
-//     it is compared with what get_info promised, and asked for again.
+// Firmware deviates from the specification. This package handles it as follows:
+//
+//   - Ids must fit a C int, which has 16 bits on AVR: ids are 1..32767. The board
+//     answers with id 0 if it could not parse a request, so 0 is never used, and an
+//     error with id 0 fails the current request at once.
+//   - The board parses whatever is in its buffer, even half a line: a request is
+//     compact, is sent in one write, and fits the buffer. Only one is sent at a time.
+//   - Boot messages and debug prints appear between answers and on the same line:
+//     every line is searched for an answer.
+//   - A list that ran out of memory is valid JSON and lacks entries: it is compared
+//     with get_info, and requested again.
 package mcpu
 
 import (
@@ -30,40 +30,41 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Name is the name of the dialect.
+// Name is the name of the protocol.
 const Name = "mcpu"
 
-// Dialect greets boards that speak MCP/U.
+// Protocol greets boards that speak MCP/U.
 type Protocol struct {
 	firstID func() int
 }
 
-// New makes the dialect. A session's ids start anywhere in the first thousand,
-// so that an answer to the session before it is not taken for one to this, and
-// requests stay short.
+// New returns the protocol. The ids of a session start at random, so that a late
+// answer to the previous session does not match. They start below 1000 to keep
+// requests short.
 func New() *Protocol {
 	return &Protocol{firstID: func() int { return 1 + rand.IntN(999) }}
 }
 
-// How long is waited for what.
+// Timeouts. Those of get_info and list_tools are added to the time on the line.
 const (
-	quiet      = 100 * time.Millisecond // silence in which the board gets over noise or a broken request
-	boot       = time.Second            // for how long boot noise is listened to
-	firstProbe = 250 * time.Millisecond // wait for get_info, beside the time on the line; doubled each time
-	lastProbe  = 2 * time.Second
-	probes     = 5
-	listWait   = 5 * time.Second // wait for list_tools, beside the time on the line
-	listTries  = 3
+	quiet     = 100 * time.Millisecond // silence after which the board is ready again
+	boot      = time.Second            // how long to skip boot noise
+	infoFirst = 250 * time.Millisecond // for the first get_info; doubled each time
+	infoLast  = 2 * time.Second
+	infoTries = 5
+	listWait  = 5 * time.Second
+	listTries = 3
 )
 
-// infoSize is how many bytes of get_info and its answer are to be expected.
+// infoSize is the expected size of get_info and its answer in bytes.
 const infoSize = 256
 
-// info is what get_info answers.
+// info is the result of get_info.
 type info struct {
 	Device   string `json:"device"`
 	Version  string `json:"version"`
@@ -72,11 +73,11 @@ type info struct {
 	Profile  string `json:"memory_profile"`
 }
 
-// profile is what a memory profile means for its board. Firmware 1.0, and
-// implementations that are not firmware, name none; they have no such limits.
+// profile is the limits of a memory profile. Firmware 1.0, and implementations that
+// are not firmware, name none and have no limit.
 type profile struct {
-	line int // bytes of the longest request that is not cut; zero for any
-	list int // bytes of the longest list to be expected
+	line int // longest request in bytes that is not cut; 0 for no limit
+	list int // longest expected list in bytes
 }
 
 var profiles = map[string]profile{
@@ -86,9 +87,9 @@ var profiles = map[string]profile{
 	"":             {list: 12 << 10},
 }
 
-// Greet implements dialect.Dialect.
-func (d *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
-	g := &greeting{link: link, ids: ids{next: d.firstID()}}
+// Greet implements protocol.Protocol.
+func (p *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
+	g := &greeting{link: link, ids: jsonrpc.IDs{Next: p.firstID(), Max: maxID}}
 	if link.Info().BitRate > 0 {
 		if err := g.drain(ctx); err != nil {
 			return nil, nil, err
@@ -109,8 +110,8 @@ func (d *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Ses
 	return newSession(link, g.ids, requestLimit(prof, link.Info())), manifest, nil
 }
 
-// requestLimit is the longest request to send: boards that cut lines say so by
-// naming a profile, and then the medium's own limit counts as well.
+// requestLimit returns the longest request to send in bytes; 0 for no limit. Only a
+// board that names a profile cuts lines, and then the transport's limit counts too.
 func requestLimit(p profile, info transport.Info) int {
 	if p.line > 0 && info.SafeWrite > 0 {
 		return min(p.line, info.SafeWrite)
@@ -118,27 +119,25 @@ func requestLimit(p profile, info transport.Info) int {
 	return p.line
 }
 
-// greeting is the part of a conversation before there is a session: one
-// goroutine asks and waits.
+// greeting is the state before there is a session. One goroutine sends and receives.
 type greeting struct {
 	link  transport.Link
-	ids   ids
-	heard int // bytes that came and were no answer
+	ids   jsonrpc.IDs
+	noise int // bytes received that were not an answer
 }
 
 var (
-	errNoAnswer = errors.New("no answer")
-	errMangled  = errors.New("the board could not read the request")
-	errCut      = errors.New("the answer came cut")
+	errMangled = errors.New("the board could not parse the request")
+	errCut     = errors.New("the answer was cut off")
 )
 
-// drain reads noise until the line has been silent for a moment.
+// drain skips noise until the line is silent for a moment.
 func (g *greeting) drain(ctx context.Context) error {
 	for end := time.Now().Add(boot); time.Now().Before(end); {
 		wait, cancel := context.WithTimeout(ctx, quiet)
 		m, err := g.link.Recv(wait)
 		cancel()
-		g.heard += len(m.Data)
+		g.noise += len(m.Data)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			return nil
 		}
@@ -149,18 +148,18 @@ func (g *greeting) drain(ctx context.Context) error {
 	return nil
 }
 
-// getInfo asks until the board answers: it may be booting, and deaf till then.
+// getInfo calls get_info until the board answers. A board that is booting does not.
 func (g *greeting) getInfo(ctx context.Context) (info, error) {
-	var asked []int
+	var sent []int
 	mangled := false
-	wait, onLine := firstProbe, lineTime(infoSize, g.link.Info().BitRate)
-	for range probes {
+	wait, onLine := infoFirst, lineTime(infoSize, g.link.Info().BitRate)
+	for range infoTries {
 		id, err := g.send(ctx, "get_info")
 		if err != nil {
 			return info{}, err
 		}
-		asked = append(asked, id) // an answer to an earlier probe is as good
-		a, err := g.await(ctx, wait+onLine, asked)
+		sent = append(sent, id) // an answer to an earlier request is as good
+		a, err := g.await(ctx, wait+onLine, sent)
 		switch {
 		case errors.Is(err, errMangled):
 			mangled = true
@@ -168,8 +167,8 @@ func (g *greeting) getInfo(ctx context.Context) (info, error) {
 				return info{}, err
 			}
 			continue
-		case errors.Is(err, errNoAnswer), errors.Is(err, errCut):
-			wait = min(2*wait, lastProbe)
+		case errors.Is(err, jsonrpc.ErrNoAnswer), errors.Is(err, errCut):
+			wait = min(2*wait, infoLast)
 			continue
 		case errors.Is(err, transport.ErrTooLong):
 			return info{}, fmt.Errorf("%w: %w", protocol.ErrNotMine, err)
@@ -180,55 +179,54 @@ func (g *greeting) getInfo(ctx context.Context) (info, error) {
 		}
 		var about info
 		if err := json.Unmarshal(a.result, &about); err != nil {
-			return info{}, fmt.Errorf("%w: its get_info makes no sense: %s", protocol.ErrNotMine, reason(err))
+			return info{}, fmt.Errorf("%w: invalid answer to get_info: %s", protocol.ErrNotMine, jsonrpc.Reason(err))
 		}
 		return about, nil
 	}
 	if mangled {
-		return info{}, fmt.Errorf("asking for get_info %d times: %w", probes, errMangled)
+		return info{}, fmt.Errorf("get_info failed %d times: %w", infoTries, errMangled)
 	}
 	return info{}, g.unanswered()
 }
 
-// unanswered says that there was no answer to get_info, and what may be why.
+// unanswered returns the error for a board that never answered get_info.
 func (g *greeting) unanswered() error {
-	silence := "no answer to get_info"
-	if g.heard > 0 {
-		silence = fmt.Sprintf("%d bytes came, and no answer to get_info", g.heard)
+	text := "no answer to get_info"
+	if g.noise > 0 {
+		text = fmt.Sprintf("received %d bytes, but no answer to get_info", g.noise)
 	}
 	if rate := g.link.Info().BitRate; rate > 0 {
-		silence += fmt.Sprintf(" at %d baud: wrong baud rate?", rate)
+		text += fmt.Sprintf(" at %d baud: wrong baud rate?", rate)
 	}
-	return fmt.Errorf("%w: %s", protocol.ErrNotMine, silence)
+	return fmt.Errorf("%w: %s", protocol.ErrNotMine, text)
 }
 
-// send sends a request without parameters and returns its id, which is out of
-// use until it is answered.
-func (g *greeting) send(ctx context.Context, method string) (int, error) {
-	id := g.ids.take()
-	g.ids.giveUp(id)
+// send sends a request without params. Its id is not used again until it is answered.
+func (g *greeting) send(ctx context.Context, method string) (id int, err error) {
+	id = g.ids.Take()
+	g.ids.Abandon(id)
 	return id, g.link.Send(ctx, transport.Message{Data: request(id, method, nil)})
 }
 
 // await waits for an answer to one of the ids.
-func (g *greeting) await(ctx context.Context, wait time.Duration, asked []int) (answer, error) {
+func (g *greeting) await(ctx context.Context, wait time.Duration, sent []int) (answer, error) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
 		m, err := g.link.Recv(waiting)
 		switch {
 		case errors.Is(err, transport.ErrTooLong):
-			return answer{}, fmt.Errorf("its answer is too long: %w", err)
+			return answer{}, fmt.Errorf("the answer is too long: %w", err)
 		case err != nil && waiting.Err() != nil && ctx.Err() == nil:
-			return answer{}, errNoAnswer
+			return answer{}, jsonrpc.ErrNoAnswer
 		case err != nil:
 			return answer{}, err
 		}
 		answers := scan(m.Data)
 		mangled := false
 		for _, a := range answers {
-			g.ids.answered(a.id)
-			if slices.Contains(asked, a.id) {
+			g.ids.Late(a.id)
+			if slices.Contains(sent, a.id) {
 				return a, nil
 			}
 			mangled = mangled || a.mangled()
@@ -239,7 +237,7 @@ func (g *greeting) await(ctx context.Context, wait time.Duration, asked []int) (
 		case looksCut(m.Data, answers):
 			return answer{}, errCut
 		case len(answers) == 0:
-			g.heard += len(m.Data)
+			g.noise += len(m.Data)
 			transport.Note(g.link, "noise: no answer in this line")
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// TestContract runs the suite with devices that are written with our own SDK;
-// the transcripts do without it.
+// TestContract runs the suite with devices written with our own SDK. The transcripts do
+// not use it.
 func TestContract(t *testing.T) {
 	protocoltest.Run(t, protocoltest.Subject{
 		Protocol: mcpu.New(),

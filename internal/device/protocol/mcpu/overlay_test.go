@@ -11,14 +11,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// TestOverlay lays the protocol's own overlay on a board without schemas and on
-// one whose schemas say the wrong thing.
+// TestOverlay applies the protocol's overlay to a board whose schemas are missing or
+// wrong.
 func TestOverlay(t *testing.T) {
 	file, err := overlay.Parse(mcpu.Overlay)
 	if err != nil {
 		t.Fatal(err)
 	}
-	laid := overlay.NewSet(file).Lay(mcpu.Name, "", "board", &ferrule.Manifest{
+	effective := overlay.NewSet(file).Lay(mcpu.Name, "", "board", &ferrule.Manifest{
 		Tools: []ferrule.Tool{
 			{Name: "gpio_write"},
 			{Name: "gpio_read"},
@@ -41,7 +41,7 @@ func TestOverlay(t *testing.T) {
 		tool   string
 		effect ferrule.Effect
 		args   string
-		want   string // what is wrong with args, or the quarantine
+		want   string // the errors in args, or the quarantine
 	}{
 		{"gpio_write", ferrule.Changes, `{"pin":2,"value":true}`, ``},
 		{"gpio_write", ferrule.Changes, `{"pin":2,"value":1}`, `value: want boolean, got 1`},
@@ -62,7 +62,7 @@ func TestOverlay(t *testing.T) {
 		{"i2c_read_reg", ferrule.Reads, `{"address":60,"reg":0,"length":33}`, `length: want at most 32, got 33`},
 		{"custom", ferrule.Changes, `{"anything":[1]}`, ``},
 	} {
-		tool := laid.Tool(test.tool)
+		tool := effective.Tool(test.tool)
 		if tool.Effect != test.effect {
 			t.Errorf("%s %s, want %s", test.tool, tool.Effect, test.effect)
 		}
@@ -83,25 +83,24 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
-// TestOverlayWithoutAbilities: a board with little memory does not tell what it
-// keeps about its pins, and get_pin_* works on it all the same.
+// TestOverlayWithoutAbilities: a board with little memory does not list the abilities
+// of its pins, and get_pin_* still works.
 func TestOverlayWithoutAbilities(t *testing.T) {
 	file, err := overlay.Parse(mcpu.Overlay)
 	if err != nil {
 		t.Fatal(err)
 	}
-	laid := overlay.NewSet(file).Lay(mcpu.Name, "", "board", &ferrule.Manifest{
+	effective := overlay.NewSet(file).Lay(mcpu.Name, "", "board", &ferrule.Manifest{
 		Tools: []ferrule.Tool{{Name: "get_pin_buffer"}},
 		Pins:  []ferrule.Pin{{Number: 0, Type: "adc_input"}, {Number: 13, Type: "digital_output"}},
 	})
-	tool := laid.Tool("get_pin_buffer")
+	tool := effective.Tool("get_pin_buffer")
 	if tool.Quarantine != "" || tool.Check(map[string]any{"pin": json.Number("0")}) != nil {
 		t.Errorf("quarantine %q", tool.Quarantine)
 	}
 }
 
-// TestOverlayIsClosed: the protocol knows all arguments of its methods, so one
-// that it does not know is a mistake.
+// TestOverlayIsClosed: the schemas allow no arguments besides those of the protocol.
 func TestOverlayIsClosed(t *testing.T) {
 	var file struct {
 		Tools map[string]struct {
@@ -115,7 +114,7 @@ func TestOverlayIsClosed(t *testing.T) {
 	}
 	for name, tool := range file.Tools {
 		if open := tool.Input.AdditionalProperties; open == nil || *open {
-			t.Errorf("%s takes arguments that the protocol does not know", name)
+			t.Errorf("%s accepts unknown arguments", name)
 		}
 	}
 }

@@ -25,16 +25,15 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 
-// TestTranscripts plays testdata/wire: what a board does on the wire, byte by
-// byte, and what must come of it. Time is not real, so waits cost nothing. Each
-// file has a script of these commands:
+// TestTranscripts plays testdata/transcripts: what a board sends, byte by byte, and
+// the expected outcome. Time is simulated. Each file has a script of these commands:
 //
-//	bitrate N, safewrite N       what the link says of itself
-//	first-id N                   the id of the first request; 1 otherwise
-//	next-id N                    the ids have gone round to N
-//	deaf                         the board will not read what is sent
-//	greet                        begin the greeting
-//	board NAME                   greet, and answer as testdata/boards/NAME.txtar
+//	bitrate N, safewrite N       the properties of the link
+//	first-id N                   the id of the first request; 1 by default
+//	next-id N                    the ids have wrapped around to N
+//	deaf                         the board does not read
+//	greet                        start the greeting
+//	board NAME                   greet, and answer like testdata/boards/NAME.txtar
 //	> LINE                       the gateway sends exactly this line and LF, in
 //	                             one write
 //	< LINE                       the board sends this line and CR LF
@@ -45,18 +44,18 @@ var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 //	cut                          the board breaks the connection
 //	manifest                     the greeting succeeded; its result is the
 //	                             section manifest.json
-//	not-mine "TEXT"              the greeting failed, and TEXT is in its error
-//	fails "TEXT"                 the same, from a board that speaks MCP/U
-//	call [D] TOOL [ARGS]         begin a call, with deadline D or 30s
-//	cancel                       the caller goes away
-//	busy TOOL [ARGS]             another call meanwhile is refused at once
+//	not-mine "TEXT"              the greeting failed with TEXT: not this protocol
+//	fails "TEXT"                 the greeting failed with TEXT
+//	call [D] TOOL [ARGS]         start a call, with deadline D or 30s
+//	cancel                       the caller cancels
+//	busy TOOL [ARGS]             a second call is refused at once
 //	result JSON                  the call returned this
-//	error CODE ran|not "TEXT"    it failed so; ran: it may have run
-//	note "TEXT"                  a remark about the wire had this text
+//	error CODE ran|not "TEXT"    the call failed with TEXT; ran: it may have run
+//	note "TEXT"                  the trace has a note with this text
 //
 // Empty lines and lines with # are skipped.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/wire/*.txtar")
+	files, err := filepath.Glob("testdata/transcripts/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
 	}
@@ -67,8 +66,8 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Test(t, func(t *testing.T) {
-				p := &player{t: t, archive: archive, dialect: New(), notes: make(chan string, 1000)}
-				p.dialect.firstID = func() int { return 1 }
+				p := &player{t: t, archive: archive, protocol: New(), notes: make(chan string, 1000)}
+				p.protocol.firstID = func() int { return 1 }
 				defer p.finish()
 				p.play(section(t, archive, "script"))
 			})
@@ -94,19 +93,19 @@ func section(t testing.TB, a *txtar.Archive, name string) string {
 
 // player plays one transcript.
 type player struct {
-	t       *testing.T
-	archive *txtar.Archive
-	dialect *Protocol
-	info    transport.Info
-	deaf    bool
-	notes   chan string
+	t        *testing.T
+	archive  *txtar.Archive
+	protocol *Protocol
+	info     transport.Info
+	deaf     bool
+	notes    chan string
 
 	link    transport.Link
 	far     io.ReadWriteCloser
 	lines   chan string // what the gateway sent
 	greeted chan greeted
 	session protocol.Session
-	said    *ferrule.Manifest
+	read    *ferrule.Manifest
 	ran     chan error // what Run returned
 	stop    context.CancelFunc
 	cancel  context.CancelFunc // of the call
@@ -144,7 +143,7 @@ func (p *player) do(word, rest string) error {
 		p.info.SafeWrite, _ = strconv.Atoi(rest)
 	case "first-id":
 		first, err := strconv.Atoi(rest)
-		p.dialect.firstID = func() int { return first }
+		p.protocol.firstID = func() int { return first }
 		return err
 	case "next-id":
 		return p.nextID(rest)
@@ -187,7 +186,7 @@ func (p *player) do(word, rest string) error {
 	case "note":
 		return p.note(rest)
 	default:
-		return fmt.Errorf("no such command")
+		return fmt.Errorf("unknown command")
 	}
 	return nil
 }
@@ -197,7 +196,7 @@ func (p *player) nextID(text string) error {
 	s := p.session.(*session)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ids.next = next
+	s.ids.Next = next
 	return err
 }
 
@@ -210,19 +209,19 @@ func (p *player) greet() {
 	})
 	p.lines = make(chan string)
 	if !p.deaf {
-		go hear(p.far, p.lines)
+		go receive(p.far, p.lines)
 	}
 	p.greeted = make(chan greeted, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		session, manifest, err := p.dialect.Greet(ctx, p.link)
+		session, manifest, err := p.protocol.Greet(ctx, p.link)
 		p.greeted <- greeted{session, manifest, err}
 	}()
 }
 
-// hear reads what the gateway writes. A read returns what one write wrote.
-func hear(far io.Reader, lines chan<- string) {
+// receive reads what the gateway writes. A read returns what one write wrote.
+func receive(far io.Reader, lines chan<- string) {
 	defer close(lines)
 	buf := make([]byte, 64<<10)
 	for {
@@ -232,7 +231,7 @@ func hear(far io.Reader, lines chan<- string) {
 		}
 		line, whole := strings.CutSuffix(string(buf[:n]), "\n")
 		if !whole || strings.Contains(line, "\n") {
-			line = fmt.Sprintf("what is not one line: %q", buf[:n])
+			line = fmt.Sprintf("not one line: %q", buf[:n])
 		}
 		lines <- line
 	}
@@ -240,8 +239,8 @@ func hear(far io.Reader, lines chan<- string) {
 
 func (p *player) board(name string) error {
 	p.greet()
-	id := p.dialect.firstID()
-	for i, answer := range greetedBy(p.t, name, id) {
+	id := p.protocol.firstID()
+	for i, answer := range greetingAnswers(p.t, name, id) {
 		method := []string{"get_info", "list_tools"}[i]
 		if err := p.expect(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"%s"}`, id+i, method)); err != nil {
 			return err
@@ -253,9 +252,9 @@ func (p *player) board(name string) error {
 	return p.start()
 }
 
-// greetedBy is what a board of testdata/boards answers in a greeting whose ids
-// begin with id.
-func greetedBy(t testing.TB, name string, id int) (answers []string) {
+// greetingAnswers returns the answers of a board in testdata/boards to a greeting whose
+// first id is id.
+func greetingAnswers(t testing.TB, name string, id int) (answers []string) {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata/boards", name+".txtar"))
 	if err != nil {
@@ -274,7 +273,7 @@ func (p *player) start() error {
 	if g.err != nil {
 		return fmt.Errorf("greeting: %w", g.err)
 	}
-	p.session, p.said = g.session, g.manifest
+	p.session, p.read = g.session, g.manifest
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	p.ran = make(chan error, 1)
@@ -324,7 +323,7 @@ func (p *player) manifest() error {
 	if err := p.start(); err != nil {
 		return err
 	}
-	got, err := json.MarshalIndent(p.said, "", "  ")
+	got, err := json.MarshalIndent(p.read, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -340,7 +339,7 @@ func (p *player) manifest() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("there is no section manifest.json")
+	return fmt.Errorf("section manifest.json is missing")
 }
 
 func (p *player) notGreeted(quoted string, notMine bool) error {
@@ -430,10 +429,10 @@ func (p *player) note(quoted string) error {
 		}
 		seen = append(seen, note)
 	}
-	return fmt.Errorf("the remarks were %q", seen)
+	return fmt.Errorf("the notes are %q", seen)
 }
 
-// finish ends the conversation; the bubble reports what then still goes on.
+// finish ends the session. The synctest bubble reports goroutines that are left.
 func (p *player) finish() {
 	if p.stop != nil {
 		p.stop()
@@ -449,7 +448,7 @@ func (p *player) finish() {
 	}
 }
 
-// TestVectors reads the answers in the vectors of the device SDK as answers.
+// TestVectors decodes the answers in the test vectors of the device SDK.
 func TestVectors(t *testing.T) {
 	files, err := filepath.Glob("../../../../thing/testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -471,7 +470,7 @@ func TestVectors(t *testing.T) {
 			}
 			got := scan([]byte(text))
 			if len(got) != 1 || got[0].id != want.ID || got[0].mangled() != (want.ID == 0) {
-				t.Errorf("%s: %s\nwas read as %+v", file, text, got)
+				t.Errorf("%s: %s\ndecoded as %+v", file, text, got)
 			}
 		}
 	}

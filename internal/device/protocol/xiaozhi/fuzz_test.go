@@ -19,9 +19,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// spoken returns what the devices in testdata/wire say, a transcript each.
+// spoken returns what the devices in testdata/transcripts send, for each transcript.
 func spoken(f *testing.F) (transcripts [][]string) {
-	files, err := filepath.Glob("testdata/wire/*.txtar")
+	files, err := filepath.Glob("testdata/transcripts/*.txtar")
 	if err != nil || len(files) == 0 {
 		f.Fatalf("no transcripts: %v", err)
 	}
@@ -54,8 +54,8 @@ func spoken(f *testing.F) (transcripts [][]string) {
 	return transcripts
 }
 
-// FuzzDecode reads messages of any content. The same content as the text of an
-// error, which firmware does not escape, does not hide whose error it is.
+// FuzzDecode decodes any message. The same bytes as the unescaped text of an error do not
+// hide the id of that error.
 func FuzzDecode(f *testing.F) {
 	for _, messages := range spoken(f) {
 		for _, m := range messages {
@@ -64,23 +64,23 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d := decode(transport.Message{Data: data})
-		if a := d.answer; d.sort == sortAnswer && a.result == nil && a.err == nil && !a.broken {
-			t.Errorf("answer %d says nothing", a.id)
+		if a := d.answer; d.kind == kindAnswer && a.result == nil && a.err == nil && !a.broken {
+			t.Errorf("answer %d is empty", a.id)
 		}
-		if d.answer.err != nil && len(d.answer.err.String()) > 300 {
-			t.Errorf("an error of %d bytes", len(d.answer.err.String()))
+		if d.answer.err != nil && len(d.answer.err.Error()) > 300 {
+			t.Errorf("an error of %d bytes", len(d.answer.err.Error()))
 		}
 		frame := fmt.Appendf(nil, `{"session_id":"s1","type":"mcp","payload":{"jsonrpc":"2.0","id":7,"error":{"message":"%s"}}}`, data)
 		if json.Valid(frame) {
-			return // it is escaped, or says something else
+			return // there is nothing to escape
 		}
-		if d := decode(transport.Message{Data: frame}); d.sort != sortAnswer || d.answer.id != 7 || d.answer.err == nil {
-			t.Errorf("%q was read as %+v", frame, d)
+		if d := decode(transport.Message{Data: frame}); d.kind != kindAnswer || d.answer.id != 7 || d.answer.err == nil {
+			t.Errorf("%q decoded as %+v", frame, d)
 		}
 	})
 }
 
-// FuzzPage reads lists of any content. What comes of it can be kept.
+// FuzzPage parses any page. The manifest can be bounded and hashed.
 func FuzzPage(f *testing.F) {
 	for _, messages := range spoken(f) {
 		for _, m := range messages {
@@ -108,8 +108,7 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-// FuzzResult reads results of any content: there is a result or an error, and
-// what there is can be told.
+// FuzzResult parses any result: there is a valid result or an error.
 func FuzzResult(f *testing.F) {
 	for _, messages := range spoken(f) {
 		for _, m := range messages {
@@ -120,9 +119,9 @@ func FuzzResult(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if !json.Valid(data) {
-			return // it would not have been read so far
+			return // decode would have failed
 		}
-		r, err := result(&ferrule.Call{Device: "d", Tool: "t"}, outcome{answer: answer{result: data}}, nil)
+		r, err := result(&ferrule.Call{Device: "d", Tool: "t"}, answer{result: data}, nil)
 		if (r == nil) == (err == nil) {
 			t.Fatalf("%v and %v", r, err)
 		}
@@ -138,8 +137,8 @@ func FuzzResult(f *testing.F) {
 	})
 }
 
-// FuzzConversation is a device that says anything at all, whatever it is asked:
-// the greeting ends, a call ends, and nothing is left behind.
+// FuzzConversation plays a device that sends anything: the greeting and a call end, and
+// no goroutine is left.
 func FuzzConversation(f *testing.F) {
 	for _, messages := range spoken(f) {
 		f.Add([]byte(strings.Join(messages, "\n")+"\n"), true)
@@ -147,16 +146,16 @@ func FuzzConversation(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, says []byte, ws bool) {
 		synctest.Test(t, func(t *testing.T) {
-			medium := "mqtt"
+			name := "mqtt"
 			if ws {
-				medium = "ws"
+				name = "ws"
 			}
-			link, far := transporttest.Pipe(transport.Info{Transport: medium})
+			link, far := transporttest.Pipe(transport.Info{Transport: name})
 			defer far.Close()
 			go io.Copy(io.Discard, far)
 			go far.Write(says)
 			d := New(Parts{})
-			d.firstID = func() int32 { return 1 }
+			d.firstID = func() int { return 1 }
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			s, manifest, err := d.Greet(ctx, link)

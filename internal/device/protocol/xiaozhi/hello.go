@@ -6,25 +6,25 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// hello is how a device begins a WebSocket, and a talk over MQTT.
+// hello is the first message on a WebSocket, and of a conversation over MQTT.
 type hello struct {
-	mcp bool // its firmware has MCP
-	udp bool // it wants to send sound over UDP
+	mcp bool // the firmware has MCP
+	udp bool // the device wants to send sound over UDP
 }
 
-// answerHello says hello. The device waits ten seconds for it, and crashes if the
-// transport is not named.
+// answerHello answers a hello. The device waits ten seconds for the answer, and crashes
+// if it does not name the transport.
 func (s *session) answerHello(ctx context.Context, h hello) error {
-	id := s.dialect.sessionID()
+	id := s.protocol.sessionID()
 	if h.udp {
 		return s.refuseVoice(ctx, id)
 	}
 	return s.send(ctx, append(appendHello(nil, "websocket", id), '}'))
 }
 
-// refuseVoice answers a device that wants to talk over UDP, and ends the talk at
-// once: without an answer it shows an error after ten seconds. What it says in
-// between goes to itself, so the key does not matter; it must have its length.
+// refuseVoice answers a device that wants to talk over UDP, and ends the conversation at
+// once. Without an answer, the device shows an error after ten seconds. It sends its
+// sound to itself until then, so the key can be any of the right length.
 func (s *session) refuseVoice(ctx context.Context, id string) error {
 	b := appendHello(nil, "udp", id)
 	b = append(b, `,"version":3,"udp":{"server":"127.0.0.1","port":9,"encryption":"aes-128-ctr","key":"00000000000000000000000000000000","nonce":"00000000000000000000000000000000"}}`...)
@@ -35,7 +35,7 @@ func (s *session) refuseVoice(ctx context.Context, id string) error {
 	return s.send(ctx, append(b, '}'))
 }
 
-// appendHello begins a hello; it is not closed.
+// appendHello appends a hello without its closing brace.
 func appendHello(b []byte, transport, id string) []byte {
 	b = append(b, `{"type":"hello","transport":"`...)
 	b = append(b, transport...)

@@ -10,15 +10,16 @@ import (
 	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// maxPages is how many pages of a list are asked for. Firmware puts a dozen tools
-// on each.
+// maxPages is how many pages of the tool list are requested. Firmware puts a dozen
+// tools on each.
 const maxPages = 64
 
-// parseServer reads what initialize answered.
+// parseServer returns the manifest in the result of initialize.
 func parseServer(data []byte) (*ferrule.Manifest, error) {
 	var r struct {
 		Server struct {
@@ -28,13 +29,13 @@ func parseServer(data []byte) (*ferrule.Manifest, error) {
 		Instructions string `json:"instructions"`
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("%w: its answer to initialize makes no sense: %s", protocol.ErrNotMine, reason(err))
+		return nil, fmt.Errorf("%w: invalid answer to initialize: %s", protocol.ErrNotMine, jsonrpc.Reason(err))
 	}
 	return &ferrule.Manifest{Model: r.Server.Name, Version: r.Server.Version, Instructions: r.Instructions}, nil
 }
 
-// listTools reads the whole list, with the tools that are for users only. If one
-// of them hides others, those for everybody are asked for alone.
+// listTools reads the whole list, with user-only tools. If one of these hides others,
+// the list without them is read as well.
 func (g *greeting) listTools(ctx context.Context, m *ferrule.Manifest) error {
 	whole := &listing{manifest: m}
 	if err := whole.read(ctx, g, true); err != nil {
@@ -55,29 +56,28 @@ func (g *greeting) listTools(ctx context.Context, m *ferrule.Manifest) error {
 	return nil
 }
 
-// listing is a list that is being read.
+// listing is a tool list that is being read.
 type listing struct {
 	manifest *ferrule.Manifest
-	entries  int  // how many came
-	size     int  // and their bytes
-	hidden   bool // a tool was too long to be listed, and hides those behind it
-	again    bool // it was begun anew
+	entries  int  // received so far
+	size     int  // of them in bytes
+	hidden   bool // a tool is too long to be listed, and hides those after it
+	again    bool // reading was restarted
 }
 
-// read asks for page after page. What is wrong with the list is noted; the device
-// is not refused for it.
+// read requests page after page. Problems become notes and do not fail the greeting.
 func (l *listing) read(ctx context.Context, g *greeting, withUserTools bool) error {
 	var seen []string
 	cursor := ""
 	for range maxPages {
 		page, err := g.page(ctx, cursor, withUserTools)
-		var refused *rpcError
+		var refused *jsonrpc.Error
 		switch {
 		case errors.Is(err, transport.ErrTooLong):
-			l.note("a page of its list of tools is too long to be read; tools are missing")
+			l.note("a page of the tool list is too long, tools are missing")
 			return nil
 		case errors.As(err, &refused) && l.vanished(refused, cursor):
-			l.begin()
+			l.restart()
 			seen, cursor = nil, ""
 			continue
 		case errors.As(err, &refused):
@@ -91,12 +91,12 @@ func (l *listing) read(ctx context.Context, g *greeting, withUserTools bool) err
 			return nil
 		}
 		if slices.Contains(seen, cursor) || l.entries > ferrule.MaxTools || l.size > ferrule.MaxManifest {
-			l.note("its list of tools does not end; the first %d are kept", len(l.manifest.Tools))
+			l.note("the tool list does not end, kept the first %d tools", len(l.manifest.Tools))
 			return nil
 		}
 		seen = append(seen, cursor)
 	}
-	l.note("its list of tools has more than %d pages; the first %d tools are kept", maxPages, len(l.manifest.Tools))
+	l.note("the tool list has more than %d pages, kept the first %d tools", maxPages, len(l.manifest.Tools))
 	return nil
 }
 
@@ -104,16 +104,16 @@ func (l *listing) note(format string, args ...any) {
 	l.manifest.Notes = append(l.manifest.Notes, fmt.Sprintf(format, args...))
 }
 
-// begin forgets what was read.
-func (l *listing) begin() {
+// restart discards what was read.
+func (l *listing) restart() {
 	l.again, l.entries, l.size, l.manifest.Tools = true, 0, 0, nil
 }
 
-// What firmware says when a page would be empty, with a name between.
+// The error of firmware when a page would be empty. The tool name is in between.
 const tooLong, tooLongEnd = "Failed to add tool ", " because of payload size limit"
 
-// tooLongTool is the name of the tool that an error says is too long for a page.
-func tooLongTool(e *rpcError) (name string, ok bool) {
+// tooLongTool returns the name of the tool that is too long for a page, by the error.
+func tooLongTool(e *jsonrpc.Error) (name string, ok bool) {
 	name, ok = strings.CutPrefix(e.Message, tooLong)
 	if !ok {
 		return "", false
@@ -121,69 +121,66 @@ func tooLongTool(e *rpcError) (name string, ok bool) {
 	return strings.CutSuffix(name, tooLongEnd)
 }
 
-// vanished tells that the tool which a page was to begin with is gone, and that
-// the list has not been begun anew for it yet.
-func (l *listing) vanished(e *rpcError, cursor string) bool {
+// vanished reports whether the first tool of a page was removed meanwhile, and the list
+// was not restarted yet.
+func (l *listing) vanished(e *jsonrpc.Error, cursor string) bool {
 	name, ok := tooLongTool(e)
 	return ok && name == "" && cursor != "" && !l.again
 }
 
-// stopped ends a list at an error.
-func (l *listing) stopped(e *rpcError) error {
+// stopped ends the list at an error of the device.
+func (l *listing) stopped(e *jsonrpc.Error) error {
 	name, ok := tooLongTool(e)
 	switch {
 	case !ok && len(l.manifest.Tools) == 0:
 		return fmt.Errorf("it refused tools/list: %s", e)
 	case !ok:
-		l.note("it refused the rest of its list of tools: %s", e)
+		l.note("it refused the rest of the tool list: %s", e)
 	case name != "":
 		l.hidden = true
-		l.note("%s is too long for the device to list: it is missing, and tools behind it may be", ferrule.Clean(name, ferrule.MaxToolName))
+		l.note("%s is too long for the device to list, it is missing and tools after it may be", ferrule.Clean(name, ferrule.MaxToolName))
 	case len(l.manifest.Tools) == 0:
-		l.note("it lists no tools")
+		l.note("the device has no tools")
 	default:
-		l.note("the list of its tools changed while it was read; some are missing")
+		l.note("the tool list changed while reading, some tools are missing")
 	}
 	return nil
 }
 
-// page is one page of a list.
+// page is one page of the tool list.
 type page struct {
 	Tools []json.RawMessage `json:"tools"`
 	Next  string            `json:"nextCursor"`
 }
 
-// Error makes an rpcError an error, so that a page can be refused with it.
-func (e *rpcError) Error() string { return e.String() }
-
-// page asks for one page.
+// page requests one page. If the device refuses, the error is a *jsonrpc.Error.
 func (g *greeting) page(ctx context.Context, cursor string, withUserTools bool) (page, error) {
 	params := append([]byte(`{"cursor":`), ferrule.AppendString(nil, cursor)...)
 	params = fmt.Appendf(params, `,"withUserTools":%t}`, withUserTools)
 	a, err := g.ask(ctx, "tools/list", params)
 	switch {
 	case err != nil:
-		return page{}, fmt.Errorf("asking for its tools: %w", err)
+		return page{}, fmt.Errorf("tools/list failed: %w", err)
 	case a.err != nil:
 		return page{}, a.err
 	case a.broken:
-		return page{}, errors.New("its list of tools cannot be read")
+		return page{}, errors.New("invalid answer to tools/list: not JSON")
 	}
 	var p page
 	if err := json.Unmarshal(a.result, &p); err != nil {
-		return page{}, fmt.Errorf("its list of tools makes no sense: %s", reason(err))
+		return page{}, fmt.Errorf("invalid answer to tools/list: %s", jsonrpc.Reason(err))
 	}
 	return p, nil
 }
 
-// add takes the tools of a page. One that makes no sense costs nothing but itself.
+// add adds the tools of a page. An invalid one does not affect the others.
 func (l *listing) add(tools []json.RawMessage) {
 	for _, raw := range tools {
 		l.entries++
 		l.size += len(raw)
 		tool := parseTool(raw)
 		if tool.Name == "" {
-			l.note("tool %d of its list has no name", l.entries)
+			l.note("tool %d has no name", l.entries)
 			continue
 		}
 		l.manifest.Tools = append(l.manifest.Tools, tool)
@@ -215,14 +212,14 @@ func parseTool(raw []byte) ferrule.Tool {
 		tool.Effect = ferrule.Endangers
 	}
 	if err != nil {
-		tool.UserOnly = true // what it says about that may be what makes no sense
-		tool.Quarantine = "its entry in the list makes no sense: " + reason(err)
+		tool.UserOnly = true // the invalid member may be the one that says so
+		tool.Quarantine = "invalid entry in tools/list: " + jsonrpc.Reason(err)
 	}
 	return tool
 }
 
-// closed is a schema that allows no arguments but those which it names: firmware
-// ignores others, and what was meant by them would not happen.
+// closed returns a schema that allows only the arguments it names. Firmware would
+// silently ignore others.
 func closed(schema json.RawMessage) json.RawMessage {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`

@@ -7,25 +7,25 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of what a device may say unasked.
+// The limits of notifications.
 const (
-	maxParams = 8 << 10         // bytes of a notification
-	every     = time.Second / 5 // in the long run
-	atOnce    = 20
+	maxParams = 8 << 10         // bytes
+	every     = time.Second / 5 // on average
+	burst     = 20
 )
 
-// Notify implements dialect.Notifier.
+// Notify implements protocol.Notifier.
 func (s *session) Notify(fn func(method string, params json.RawMessage)) { s.notify = fn }
 
-// tell hands a notification on, if somebody wants it and there are not too many.
-func (s *session) tell(d said) {
+// notification passes on a notification within the limits.
+func (s *session) notification(m message) {
 	switch {
 	case s.notify == nil:
-	case len(d.params) > maxParams:
-		s.note("dropped: a notification of %d bytes; at most %d are possible", len(d.params), maxParams)
-	case !s.allowed.Take(time.Now(), every, atOnce):
-		s.note("dropped: more than %d notifications a second", time.Second/every)
+	case len(m.params) > maxParams:
+		s.note("dropped: notification of %d bytes, limit is %d", len(m.params), maxParams)
+	case !s.rate.Take(time.Now(), every, burst):
+		s.note("dropped: notification, limit is %d per second", time.Second/every)
 	default:
-		s.notify(ferrule.Clean(d.word, ferrule.MaxToolName), d.params)
+		s.notify(ferrule.Clean(m.name, ferrule.MaxToolName), m.params)
 	}
 }

@@ -2,9 +2,8 @@ package xiaozhi
 
 import _ "embed"
 
-// Overlay is what is known about the tools that stock firmware has on every
-// board, and what it does not say: effects, what takes long, and that a firmware
-// cannot be fetched from a default.
+// Overlay describes the tools that stock firmware has on every board: effects, long
+// deadlines, and that the URL of a firmware has no default.
 //
 //go:embed overlay.json
 var Overlay []byte

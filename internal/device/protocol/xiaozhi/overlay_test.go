@@ -10,14 +10,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// TestOverlay: what firmware says wrong about its own tools is put right, and
-// those for users are kept from agents even where it does not say so.
+// TestOverlay: the overlay corrects what firmware declares, and marks user-only tools.
 func TestOverlay(t *testing.T) {
 	file, err := overlay.Parse(xiaozhi.Overlay)
 	if err != nil {
 		t.Fatal(err)
 	}
-	laid := overlay.NewSet(file).Lay(xiaozhi.Name, "", "toy", &ferrule.Manifest{Tools: []ferrule.Tool{
+	effective := overlay.NewSet(file).Lay(xiaozhi.Name, "", "toy", &ferrule.Manifest{Tools: []ferrule.Tool{
 		{Name: "self.get_device_status", Input: []byte(`{"type":"object","properties":{}}`)},
 		{Name: "self.reboot", Input: []byte(`{"type":"object","properties":{}}`)},
 		{Name: "self.upgrade_firmware", Input: []byte(`{"type":"object","properties":{"url":{"type":"string","default":"The URL of the firmware binary file to download and install"}}}`)},
@@ -37,7 +36,7 @@ func TestOverlay(t *testing.T) {
 		{"self.upgrade_firmware", ferrule.Endangers, true, `{"url":"http://10.0.0.2/a.bin"}`, ``},
 		{"self.otto.action", ferrule.Changes, false, `{}`, ``},
 	} {
-		tool := laid.Tool(test.tool)
+		tool := effective.Tool(test.tool)
 		if tool.Effect != test.effect || tool.UserOnly != test.user || tool.Quarantine != "" {
 			t.Errorf("%s: %s, for users only: %t, %s", test.tool, tool.Effect, tool.UserOnly, tool.Quarantine)
 		}
@@ -53,7 +52,7 @@ func TestOverlay(t *testing.T) {
 			t.Errorf("%s %s:\n got %s\nwant %s", test.tool, test.args, got, test.want)
 		}
 	}
-	if url := string(laid.Tool("self.upgrade_firmware").Input); strings.Contains(url, "default") {
+	if url := string(effective.Tool("self.upgrade_firmware").Input); strings.Contains(url, "default") {
 		t.Errorf("the url has a default: %s", url)
 	}
 }

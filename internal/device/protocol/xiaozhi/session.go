@@ -9,62 +9,52 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// maxRequest is the longest request in bytes. Firmware has no such limit and
-// little memory.
+// maxRequest is the longest request in bytes. Firmware has no limit, but little memory.
 const maxRequest = 8 << 10
 
-// beat is how long nothing is sent at most. After two minutes without a message,
-// a device regards its WebSocket as dead.
+// beat is the longest time without sending. After two minutes without a message, a
+// device drops its WebSocket.
 const beat = 50 * time.Second
 
-// session is the conversation with one device: Invoke sends and waits, Run reads
-// and hands over. At most one call is in flight. There may be very many sessions,
-// and most are idle: what a call needs is made for it.
+// session is the connection to one device: Invoke sends and waits, Run reads. At most
+// one call is pending. There may be very many sessions, and most are idle, so memory
+// for a call is allocated by the call.
 type session struct {
-	dialect *Protocol
-	link    transport.Link
-	token   string // what the device shows with its pictures
-	limit   int    // bytes of the longest request
-	notify  func(method string, params json.RawMessage)
-	allowed protocol.RateLimiter // of notifications
+	protocol *Protocol
+	link     transport.Link
+	token    string // for the device's pictures
+	limit    int    // longest request in bytes
+	notify   func(method string, params json.RawMessage)
+	rate     protocol.RateLimiter // of notifications
+	pending  jsonrpc.Pending[int, answer]
 
-	sending chan struct{} // holds one while somebody sends
-	sent    time.Time     // when the last message went out; of whoever sends
+	sending chan struct{} // holds one element while a goroutine sends
+	sent    time.Time     // when the last message was sent; guarded by sending
 
-	mu     sync.Mutex
-	ids    ids
-	flight *flight
-	ended  error       // why the link is gone, once it is
-	timer  *time.Timer // of the next beat; nil if none is needed
+	mu    sync.Mutex // taken before that of pending
+	ids   jsonrpc.IDs
+	ended error       // why the link ended; nil before
+	timer *time.Timer // of the next beat; nil if none is needed
 }
 
-// flight is a call that waits for its answer.
-type flight struct {
-	id     int32
-	landed chan outcome // gets the outcome, once
-}
+type pendingRequest = jsonrpc.Request[int, answer]
 
-// outcome is an answer, or why none will come.
-type outcome struct {
-	answer answer
-	err    error
-}
-
-func newSession(d *Protocol, link transport.Link) *session {
+func newSession(p *Protocol, link transport.Link) *session {
 	limit := maxRequest
 	if safe := link.Info().SafeWrite; safe > 0 {
 		limit = min(limit, safe)
 	}
-	return &session{dialect: d, link: link, limit: limit, ids: ids{d.firstID()}, sending: make(chan struct{}, 1)}
+	return &session{protocol: p, link: link, limit: limit, ids: jsonrpc.IDs{Next: p.firstID(), Max: maxID}, sending: make(chan struct{}, 1)}
 }
 
 func (s *session) note(format string, args ...any) { transport.Note(s.link, format, args...) }
 
-// send sends one message; whoever else sends is waited for.
+// send sends one message, after those that are being sent.
 func (s *session) send(ctx context.Context, data []byte) error {
 	select {
 	case s.sending <- struct{}{}:
@@ -76,91 +66,67 @@ func (s *session) send(ctx context.Context, data []byte) error {
 	return s.link.Send(ctx, transport.Message{Data: data})
 }
 
-// Invoke implements dialect.Session.
+// Invoke implements protocol.Session.
 func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	params, err := callParams(call.Tool, call.Args)
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.begin()
+	r, err := s.begin(call)
 	if err != nil {
 		return nil, err
 	}
-	defer s.end(f)
-	message := request(f.id, "tools/call", params)
-	if n := len(message); n > s.limit {
-		return nil, ferrule.Errorf(ferrule.Invalid, "the request would be %d bytes long; %s is sent %d at most", n, call.Device, s.limit).
-			WithHint("use shorter arguments")
+	defer r.Forget()
+	data := request(r.ID, "tools/call", params)
+	if n := len(data); n > s.limit {
+		return nil, jsonrpc.TooLong(call, n, s.limit)
 	}
-	taken := s.await()
-	o, err := s.fly(ctx, call, f, message)
-	pictures := taken()
+	stop := s.awaitPictures()
+	a, err := s.exchange(ctx, call, r, data)
+	pictures := stop()
 	if err != nil {
 		return nil, err
 	}
-	return result(call, o, pictures)
+	return result(call, a, pictures)
 }
 
-// await keeps the pictures that come during a call, if anybody takes them.
-func (s *session) await() (stop func() []ferrule.Content) {
+// awaitPictures collects the pictures that arrive during a call.
+func (s *session) awaitPictures() (stop func() []ferrule.Content) {
 	if s.token == "" {
 		return func() []ferrule.Content { return nil }
 	}
-	return s.dialect.parts.Pictures.Await(s.token)
+	return s.protocol.parts.Pictures.Await(s.token)
 }
 
-// fly sends a call and waits for its outcome.
-func (s *session) fly(ctx context.Context, call *ferrule.Call, f *flight, message []byte) (outcome, error) {
-	if err := s.send(ctx, message); err != nil {
-		return outcome{}, sendError(ctx, call, err)
+// exchange sends a request and waits for its answer.
+func (s *session) exchange(ctx context.Context, call *ferrule.Call, r *pendingRequest, data []byte) (answer, error) {
+	if err := s.send(ctx, data); err != nil {
+		return answer{}, jsonrpc.SendError(ctx, call, err, !errors.Is(err, transport.ErrUnsent))
 	}
-	select {
-	case o := <-f.landed:
-		return o, nil
-	case <-ctx.Done():
+	a, err := r.Wait(ctx, func() { r.Forget() })
+	switch {
+	case errors.Is(err, jsonrpc.ErrNoAnswer):
+		return answer{}, jsonrpc.WaitError(ctx, call)
+	case err != nil:
+		return answer{}, jsonrpc.NoAnswer(call, err)
 	}
-	s.end(f)
-	select {
-	case o := <-f.landed: // it came at the last moment
-		return o, nil
-	default:
-		return outcome{}, waitError(ctx, call)
-	}
+	return a, nil
 }
 
-// begin puts a new call in flight.
-func (s *session) begin() (*flight, error) {
+// begin adds a pending request.
+func (s *session) begin(call *ferrule.Call) (*pendingRequest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
-		return nil, ferrule.Errorf(ferrule.Offline, "the link is gone: %w", s.ended)
+		return nil, jsonrpc.Gone(s.ended)
 	}
-	if s.flight != nil {
-		return nil, ferrule.Errorf(ferrule.Busy, "the device is at another call")
+	if s.pending.Len() > 0 {
+		return nil, jsonrpc.Busy(call)
 	}
-	s.flight = &flight{id: s.ids.take(), landed: make(chan outcome, 1)}
-	return s.flight, nil
+	return s.pending.Add(s.ids.Take()), nil
 }
 
-// end takes a call out of flight. If its answer comes yet, it is dropped by its id.
-func (s *session) end(f *flight) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.flight == f {
-		s.flight = nil
-	}
-}
-
-// land gives the call in flight, if there is one, its outcome. It is called with
-// mu held.
-func (s *session) land(o outcome) {
-	if s.flight != nil {
-		s.flight.landed <- o
-		s.flight = nil
-	}
-}
-
-// Run implements dialect.Session.
+// Run implements protocol.Session.
 func (s *session) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.link.Close() })
 	defer stop()
@@ -171,9 +137,7 @@ func (s *session) Run(ctx context.Context) error {
 		case err == nil:
 			s.read(ctx, m)
 		case errors.Is(err, transport.ErrTooLong):
-			s.mu.Lock()
-			s.land(outcome{err: fmt.Errorf("its answer was dropped: %w", err)})
-			s.mu.Unlock()
+			s.pending.FailAll(fmt.Errorf("the answer was dropped: %w", err))
 		default:
 			s.finish(err)
 			if ctx.Err() != nil {
@@ -184,12 +148,12 @@ func (s *session) Run(ctx context.Context) error {
 	}
 }
 
-// finish gives the call in flight its outcome, closes the link, and waits for
-// whoever is sending.
+// finish fails the pending call, closes the link, and waits for the goroutine that is
+// sending.
 func (s *session) finish(err error) {
 	s.mu.Lock()
 	s.ended = err
-	s.land(outcome{err: err})
+	s.pending.FailAll(err)
 	if s.timer != nil {
 		s.timer.Stop()
 	}
@@ -199,19 +163,19 @@ func (s *session) finish(err error) {
 	<-s.sending
 }
 
-// startBeat has something sent now and then. A timer does it, not a goroutine:
-// there may be very many sessions. MQTT has a beat of its own.
+// startBeat starts the keep-alive. It uses a timer instead of a goroutine, because there
+// may be very many sessions. MQTT has its own keep-alive.
 func (s *session) startBeat() {
 	if s.link.Info().Transport == "mqtt" {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.timer = time.AfterFunc(s.dialect.firstBeat(), s.keepAlive)
+	s.timer = time.AfterFunc(s.protocol.firstBeat(), s.keepAlive)
 }
 
-// keepAlive is called by the timer. An answer is not awaited: whether the device
-// is still there, the medium finds out.
+// keepAlive is called by the timer. It does not wait for an answer: the transport
+// detects a dead connection.
 func (s *session) keepAlive() {
 	next := beat
 	select {
@@ -220,10 +184,10 @@ func (s *session) keepAlive() {
 			next = beat - idle
 		} else {
 			s.sent = time.Now()
-			s.link.Send(context.Background(), transport.Message{Data: initialized}) // Run learns that the link broke
+			s.link.Send(context.Background(), transport.Message{Data: initialized}) // Run notices a broken link
 		}
 		<-s.sending
-	default: // somebody is sending, which is as good
+	default: // another message is being sent, which is as good
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,27 +196,27 @@ func (s *session) keepAlive() {
 	}
 }
 
-// read does what a message asks for.
+// read handles one message.
 func (s *session) read(ctx context.Context, m transport.Message) {
-	switch d := decode(m); d.sort {
-	case sortAnswer:
-		s.take(d.answer)
-	case sortNotification:
-		s.tell(d)
-	case sortHello:
-		s.reply(ctx, func(ctx context.Context) error { return s.answerHello(ctx, d.hello) })
-	case sortPing:
+	switch msg := decode(m); msg.kind {
+	case kindAnswer:
+		s.take(msg.answer)
+	case kindNotification:
+		s.notification(msg)
+	case kindHello:
+		s.reply(ctx, func(ctx context.Context) error { return s.answerHello(ctx, msg.hello) })
+	case kindPing:
 		s.reply(ctx, func(ctx context.Context) error { return s.send(ctx, pong) })
 	default:
-		s.ignore(d)
+		s.ignore(msg)
 	}
 }
 
-// replyWait bounds what is said unasked, so that reading goes on.
+// replyWait limits how long a reply may block reading.
 const replyWait = 2 * time.Second
 
-// reply sends something beside calls. If that fails, the link breaks or the device
-// says it again.
+// reply answers a message of the device. If that fails, the link breaks or the device
+// sends its message again.
 func (s *session) reply(ctx context.Context, send func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(ctx, replyWait)
 	defer cancel()
@@ -261,50 +225,28 @@ func (s *session) reply(ctx context.Context, send func(context.Context) error) {
 	}
 }
 
-// ignore remarks on what has no answer.
-func (s *session) ignore(d said) {
-	switch d.sort {
-	case sortNoise:
-		s.note("noise: this cannot be read")
-	case sortRequest:
-		s.note("dropped: the device asks for %s", ferrule.Clean(d.word, 64))
-	case sortNotification:
-		s.note("dropped: a notification before the greeting was over")
-	case sortOther, sortSound: // a voice device says much that is not for us
+// ignore notes a message that is not handled.
+func (s *session) ignore(m message) {
+	switch m.kind {
+	case kindNoise:
+		s.note("noise: not a message")
+	case kindRequest:
+		s.note("dropped: request %s, which is not supported", ferrule.Clean(m.name, 64))
+	case kindNotification:
+		s.note("dropped: notification during the greeting")
+	case kindOther, kindSound: // usual for a voice device
 	}
 }
 
-// take hands over one answer.
+// take delivers one answer.
 func (s *session) take(a answer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.flight == nil || s.flight.id != a.id:
-		s.note("dropped: nobody waits for answer %d", a.id)
-	case a.broken:
-		s.land(outcome{err: errors.New("it answered, and the answer cannot be read")})
-	default:
-		s.land(outcome{answer: a})
+	delivered := false
+	if a.broken {
+		delivered = s.pending.Fail(a.id, errors.New("its answer cannot be decoded"))
+	} else {
+		delivered = s.pending.Answer(a.id, a)
 	}
-}
-
-// sendError translates a failed write.
-func sendError(ctx context.Context, call *ferrule.Call, err error) error {
-	switch {
-	case !errors.Is(err, transport.ErrUnsent):
-		return ferrule.Errorf(ferrule.Unanswered, "the link to %s broke while %s was being sent: %w", call.Device, call.Tool, err)
-	case errors.Is(ctx.Err(), context.Canceled):
-		return ferrule.Errorf(ferrule.Cancelled, "cancelled before %s was sent", call.Tool)
-	case ctx.Err() != nil:
-		return ferrule.Errorf(ferrule.Busy, "the deadline passed before %s could be sent", call.Tool)
+	if !delivered {
+		s.note("dropped: answer %d has no request", a.id)
 	}
-	return ferrule.Errorf(ferrule.Offline, "%s could not be reached: %w", call.Device, err)
-}
-
-// waitError says why a call that was sent is waited for no longer.
-func waitError(ctx context.Context, call *ferrule.Call) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return ferrule.Errorf(ferrule.Cancelled, "cancelled while %s was at %s", call.Device, call.Tool).AfterSend()
-	}
-	return ferrule.Errorf(ferrule.Unanswered, "%s did not answer %s within %v", call.Device, call.Tool, call.Timeout)
 }

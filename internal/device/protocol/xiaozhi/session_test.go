@@ -16,19 +16,19 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// scripted is a link to a device that answers at once, if it answers.
+// scripted is a link to a device that answers at once, or not at all.
 type scripted struct {
-	medium string
+	name   string
 	answer func(m transport.Message) string
 	in     chan string
 
 	mu     sync.Mutex
 	closed bool
-	stuck  chan struct{} // if it is not nil, a Send waits for it
+	stuck  chan struct{} // if not nil, Send waits for it
 }
 
-func newScripted(medium string, answer func(m transport.Message) string) *scripted {
-	return &scripted{medium: medium, answer: answer, in: make(chan string, 16)}
+func newScripted(name string, answer func(m transport.Message) string) *scripted {
+	return &scripted{name: name, answer: answer, in: make(chan string, 16)}
 }
 
 func (s *scripted) Recv(ctx context.Context) (transport.Message, error) {
@@ -70,7 +70,7 @@ func (s *scripted) Close() error {
 	return nil
 }
 
-func (s *scripted) Info() transport.Info { return transport.Info{Transport: s.medium, Address: "test"} }
+func (s *scripted) Info() transport.Info { return transport.Info{Transport: s.name, Address: "test"} }
 
 // usualAnswer answers a greeting, and calls with true.
 func usualAnswer(m transport.Message) string {
@@ -93,7 +93,7 @@ func usualAnswer(m transport.Message) string {
 	return fmt.Sprintf(`{"type":"mcp","payload":{"jsonrpc":"2.0","id":%d,"result":%s}}`, *q.Payload.ID, result)
 }
 
-// TestManyPages: a list that goes on for ever is read for a while.
+// TestManyPages: reading an endless list stops at the page limit.
 func TestManyPages(t *testing.T) {
 	pages := 0
 	link := newScripted("mqtt", func(m transport.Message) string {
@@ -104,14 +104,14 @@ func TestManyPages(t *testing.T) {
 		return fmt.Sprintf(`{"type":"mcp","payload":{"jsonrpc":"2.0","id":%d,"result":{"tools":[{"name":"t%d"}],"nextCursor":"t%d"}}}`, pages+1, pages, pages+1)
 	})
 	d := New(Parts{})
-	d.firstID = func() int32 { return 1 }
+	d.firstID = func() int { return 1 }
 	_, m, err := d.Greet(t.Context(), link)
 	if err != nil || pages != maxPages || len(m.Tools) != maxPages || len(m.Notes) != 1 || !strings.Contains(m.Notes[0], "more than 64 pages") {
 		t.Errorf("%d pages: %+v, %v", pages, m, err)
 	}
 }
 
-// TestLargePages: so is one that is long in another way.
+// TestLargePages: reading a list stops at the size limit.
 func TestLargePages(t *testing.T) {
 	pages := 0
 	text := strings.Repeat("x", 200<<10)
@@ -123,29 +123,29 @@ func TestLargePages(t *testing.T) {
 		return fmt.Sprintf(`{"type":"mcp","payload":{"jsonrpc":"2.0","id":%d,"result":{"tools":[{"name":"t%d","description":"%s"}],"nextCursor":"t%d"}}}`, pages+1, pages, text, pages+1)
 	})
 	d := New(Parts{})
-	d.firstID = func() int32 { return 1 }
+	d.firstID = func() int { return 1 }
 	_, m, err := d.Greet(t.Context(), link)
 	if err != nil || pages > 6 || len(m.Notes) != 1 || !strings.Contains(m.Notes[0], "does not end") {
 		t.Errorf("%d pages: %v, %v", pages, m.Notes, err)
 	}
 }
 
-// TestFirstIDs: ids begin anywhere, and fit a C int for long.
+// TestFirstIDs: ids start at random, far below the limit of a C int.
 func TestFirstIDs(t *testing.T) {
-	seen := make(map[int32]bool)
+	seen := make(map[int]bool)
 	for range 1000 {
 		id := New(Parts{}).firstID()
 		if id < 1 || id > 1<<30 {
-			t.Fatalf("a session begins with id %d", id)
+			t.Fatalf("a session starts with id %d", id)
 		}
 		seen[id] = true
 	}
 	if len(seen) < 990 {
-		t.Errorf("1000 sessions began with %d different ids", len(seen))
+		t.Errorf("1000 sessions started with %d different ids", len(seen))
 	}
 }
 
-// TestSessionIDs: a device puts its session_id into JSON as it is.
+// TestSessionIDs: a device does not escape its session_id in JSON.
 func TestSessionIDs(t *testing.T) {
 	id := New(Parts{}).sessionID()
 	if len(id) < 16 || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
@@ -153,21 +153,21 @@ func TestSessionIDs(t *testing.T) {
 	}
 }
 
-// TestBeatsAreSpread: devices that all came back at once are not all written to at
-// once for ever.
+// TestBeatsAreSpread: the keep-alives of devices that reconnect at the same time are
+// spread out.
 func TestBeatsAreSpread(t *testing.T) {
-	least, most := beat, time.Duration(0)
+	shortest, longest := beat, time.Duration(0)
 	for range 1000 {
 		first := New(Parts{}).firstBeat()
-		least, most = min(least, first), max(most, first)
+		shortest, longest = min(shortest, first), max(longest, first)
 	}
-	if least < beat/2 || most > beat || most-least < beat/3 {
-		t.Errorf("first beats are from %v to %v", least, most)
+	if shortest < beat/2 || longest > beat || longest-shortest < beat/3 {
+		t.Errorf("first beats are from %v to %v", shortest, longest)
 	}
 }
 
-// TestStuckBeat: a device that does not read holds up the beat; a call meanwhile
-// keeps its deadline, and the end of Run waits for the beat.
+// TestStuckBeat: a device that does not read blocks the keep-alive. A call still keeps its
+// deadline, and Run waits for the keep-alive.
 func TestStuckBeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		link := newScripted("ws", usualAnswer)
@@ -199,12 +199,12 @@ func TestStuckBeat(t *testing.T) {
 		}
 		close(link.stuck)
 		if err := <-ran; err == nil {
-			t.Error("Run returned nil, and the link was broken")
+			t.Error("Run returned nil after the link broke")
 		}
 	})
 }
 
-// TestIdleSessions: a session that waits has one goroutine and little memory.
+// TestIdleSessions: an idle session has one goroutine and little memory.
 func TestIdleSessions(t *testing.T) {
 	const count = 1000
 	d := New(Parts{})
@@ -215,7 +215,7 @@ func TestIdleSessions(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range count {
-		s := newSession(d, &scripted{medium: "ws", in: quiet, closed: true})
+		s := newSession(d, &scripted{name: "ws", in: quiet, closed: true})
 		wg.Go(func() { s.Run(ctx) })
 	}
 	for runtime.NumGoroutine() < goroutines+count {
@@ -224,9 +224,9 @@ func TestIdleSessions(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	each := int(heap()-before) / count
 	more := runtime.NumGoroutine() - goroutines
-	t.Logf("%d bytes and %.2f goroutines a session, stacks aside", each, float64(more)/count)
+	t.Logf("%d bytes and %.2f goroutines per session, without stacks", each, float64(more)/count)
 	if each > 1536 || more > count {
-		t.Errorf("%d bytes a session, and %d goroutines for %d", each, more, count)
+		t.Errorf("%d bytes per session, and %d goroutines for %d", each, more, count)
 	}
 	cancel()
 	close(quiet)

@@ -27,17 +27,16 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the manifests and results in testdata")
 
-// TestTranscripts plays testdata/wire: what a device says, byte by byte, and what
-// must come of it. Time is not real, so waits cost nothing. Each file has a script
-// of these commands:
+// TestTranscripts plays testdata/transcripts: what a device sends, byte by byte, and the
+// expected outcome. Time is simulated. Each file has a script of these commands:
 //
-//	medium ws|mqtt               what the link is; mqtt otherwise
-//	safewrite N                  what the link says of itself
-//	vision URL TOKEN             where pictures go
-//	picture MIME TEXT            a picture that comes during the next call
-//	next-id N                    the ids have gone round to N
-//	greet                        begin the greeting
-//	device                       greet, and answer as a device with one tool does
+//	transport ws|mqtt            the transport of the link; mqtt by default
+//	safewrite N                  a property of the link
+//	vision URL TOKEN             where pictures are uploaded
+//	picture MIME TEXT            a picture that arrives during the next call
+//	next-id N                    the ids have wrapped around to N
+//	greet                        start the greeting
+//	device                       greet, and answer like a device with one tool
 //	> TEXT                       the gateway sends exactly this message
 //	< TEXT                       the device sends this message
 //	<< "TEXT"                    the same, quoted
@@ -48,21 +47,21 @@ var update = flag.Bool("update", false, "rewrite the manifests and results in te
 //	cut                          the device breaks the connection
 //	manifest                     the greeting succeeded; its result is the
 //	                             section manifest.json
-//	not-mine "TEXT"              the greeting failed, and TEXT is in its error
-//	fails "TEXT"                 the same, from a device that speaks the dialect
-//	call [D] TOOL [ARGS]         begin a call, with deadline D or 30s
-//	cancel                       the caller goes away
-//	busy TOOL [ARGS]             another call meanwhile is refused at once
+//	not-mine "TEXT"              the greeting failed with TEXT: not this protocol
+//	fails "TEXT"                 the greeting failed with TEXT
+//	call [D] TOOL [ARGS]         start a call, with deadline D or 30s
+//	cancel                       the caller cancels
+//	busy TOOL [ARGS]             a second call is refused at once
 //	result JSON                  the call returned this and no content
-//	answer                       it returned what is in the section result.json
-//	error CODE ran|not "TEXT"    it failed so; ran: it may have run
-//	note "TEXT"                  a remark about the wire had this text
-//	notified METHOD [PARAMS]     the device's next notification was handed on
-//	not-notified                 there is none
+//	answer                       the call returned the section result.json
+//	error CODE ran|not "TEXT"    the call failed with TEXT; ran: it may have run
+//	note "TEXT"                  the trace has a note with this text
+//	notified METHOD [PARAMS]     the next notification was passed on
+//	not-notified                 no other notification was passed on
 //
 // Empty lines and lines with # are skipped.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/wire/*.txtar")
+	files, err := filepath.Glob("testdata/transcripts/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
 	}
@@ -97,7 +96,7 @@ func section(t testing.TB, a *txtar.Archive, name string) string {
 	return ""
 }
 
-// album is Pictures that a script fills.
+// album implements Pictures with what a script has added.
 type album struct {
 	url, token string
 	next       []ferrule.Content
@@ -116,10 +115,10 @@ func (a *album) Await(token string) func() []ferrule.Content {
 	}
 }
 
-// soundMark begins a line that stands for a binary message.
+// soundMark is the prefix of a line that is a binary message.
 const soundMark = "\x00sound"
 
-// lines is a link of lines that can carry sound, and checks what goes out.
+// lines is a link of lines that can carry sound. It checks what is sent.
 type lines struct{ *transport.Stream }
 
 func (l lines) Recv(ctx context.Context) (transport.Message, error) {
@@ -132,7 +131,7 @@ func (l lines) Recv(ctx context.Context) (transport.Message, error) {
 }
 
 func (l lines) Send(ctx context.Context, m transport.Message) error {
-	if m.Channel != "" { // MQTT has none, and a WebSocket takes it for text
+	if m.Channel != "" { // MQTT has no channels, and a WebSocket sends text by default
 		return fmt.Errorf("sent on channel %q", m.Channel)
 	}
 	return l.Stream.Send(ctx, m)
@@ -142,7 +141,7 @@ func (l lines) Send(ctx context.Context, m transport.Message) error {
 type player struct {
 	t        *testing.T
 	archive  *txtar.Archive
-	dialect  *Protocol
+	protocol *Protocol
 	album    album
 	info     transport.Info
 	notes    chan string
@@ -153,7 +152,7 @@ type player struct {
 	sent    chan string // what the gateway sent
 	greeted chan greeted
 	session protocol.Session
-	said    *ferrule.Manifest
+	read    *ferrule.Manifest
 	ran     chan error // what Run returned
 	stop    context.CancelFunc
 	cancel  context.CancelFunc // of the call
@@ -176,11 +175,11 @@ func newPlayer(t *testing.T, archive *txtar.Archive) *player {
 		t: t, archive: archive, info: transport.Info{Transport: "mqtt"},
 		notes: make(chan string, 1000), notified: make(chan string, 1000),
 	}
-	p.dialect = New(Parts{Version: "1.0", Pictures: &p.album})
-	p.dialect.firstID = func() int32 { return 1 }
-	p.dialect.firstBeat = func() time.Duration { return beat }
+	p.protocol = New(Parts{Version: "1.0", Pictures: &p.album})
+	p.protocol.firstID = func() int { return 1 }
+	p.protocol.firstBeat = func() time.Duration { return beat }
 	sessions := 0
-	p.dialect.sessionID = func() string { sessions++; return fmt.Sprintf("s%d", sessions) }
+	p.protocol.sessionID = func() string { sessions++; return fmt.Sprintf("s%d", sessions) }
 	return p
 }
 
@@ -209,7 +208,7 @@ func (p *player) do(word, rest string) error {
 		p.album.next = append(p.album.next, ferrule.Content{Type: ferrule.ImageContent, MIME: mime, Data: []byte(text)})
 	case "next-id":
 		next, err := strconv.Atoi(rest)
-		p.session.(*session).ids.next = int32(next)
+		p.session.(*session).ids.Next = next
 		return err
 	case "greet":
 		p.greet()
@@ -255,10 +254,10 @@ func (p *player) do(word, rest string) error {
 	case "not-notified":
 		synctest.Wait()
 		if n := len(p.notified); n > 0 {
-			return fmt.Errorf("%d were handed on", n)
+			return fmt.Errorf("%d were passed on", n)
 		}
 	default:
-		return fmt.Errorf("no such command")
+		return fmt.Errorf("unknown command")
 	}
 	return nil
 }
@@ -272,18 +271,18 @@ func (p *player) greet() {
 		}
 	})
 	p.sent = make(chan string)
-	go hear(p.far, p.sent)
+	go receive(p.far, p.sent)
 	p.greeted = make(chan greeted, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		session, manifest, err := p.dialect.Greet(ctx, p.link)
+		session, manifest, err := p.protocol.Greet(ctx, p.link)
 		p.greeted <- greeted{session, manifest, err}
 	}()
 }
 
-// hear reads what the gateway sends. A read returns what one write wrote.
-func hear(far io.Reader, sent chan<- string) {
+// receive reads what the gateway sends. A read returns what one write wrote.
+func receive(far io.Reader, sent chan<- string) {
 	defer close(sent)
 	buf := make([]byte, 64<<10)
 	for {
@@ -295,7 +294,7 @@ func hear(far io.Reader, sent chan<- string) {
 	}
 }
 
-// The greeting of the device that most scripts are about.
+// usual is the greeting of the device in most scripts.
 var usual = []string{
 	`> {"type":"mcp","payload":{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"ferrule","version":"1.0"}}}}`,
 	`< {"session_id":"","type":"mcp","payload":{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"bread-compact-wifi","version":"2.4.2"}}}}`,
@@ -304,7 +303,7 @@ var usual = []string{
 	`< {"session_id":"","type":"mcp","payload":{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"self.lamp.on","description":"Turn the lamp on","inputSchema":{"type":"object","properties":{}}}]}}}`,
 }
 
-// usualHello comes first on a WebSocket.
+// usualHello is the start of a WebSocket.
 var usualHello = []string{
 	`< {"type":"hello","version":1,"features":{"mcp":true},"transport":"websocket","audio_params":{"format":"opus","sample_rate":16000,"channels":1,"frame_duration":60}}`,
 	`> {"type":"hello","transport":"websocket","session_id":"s1","audio_params":{"format":"opus","sample_rate":24000,"channels":1,"frame_duration":60}}`,
@@ -330,7 +329,7 @@ func (p *player) start() error {
 	if g.err != nil {
 		return fmt.Errorf("greeting: %w", g.err)
 	}
-	p.session, p.said = g.session, g.manifest
+	p.session, p.read = g.session, g.manifest
 	p.session.(protocol.Notifier).Notify(func(method string, params json.RawMessage) {
 		p.notified <- strings.TrimSpace(method + " " + string(params))
 	})
@@ -384,7 +383,7 @@ func (p *player) manifest() error {
 	if err := p.start(); err != nil {
 		return err
 	}
-	return p.same("manifest.json", p.said)
+	return p.same("manifest.json", p.read)
 }
 
 // same compares a value with a section, or puts it there.
@@ -401,11 +400,11 @@ func (p *player) same(name string, value any) error {
 		if *update {
 			p.archive.Files[i].Data = got
 		} else if string(f.Data) != string(got) {
-			return fmt.Errorf("it is\n%s", got)
+			return fmt.Errorf("got\n%s", got)
 		}
 		return nil
 	}
-	return fmt.Errorf("there is no section %s", name)
+	return fmt.Errorf("section %s is missing", name)
 }
 
 func (p *player) notGreeted(quoted string, notMine bool) error {
@@ -498,7 +497,7 @@ func (p *player) note(quoted string) error {
 		}
 		seen = append(seen, note)
 	}
-	return fmt.Errorf("the remarks were %q", seen)
+	return fmt.Errorf("the notes are %q", seen)
 }
 
 func (p *player) wasNotified(want string) error {
@@ -506,15 +505,15 @@ func (p *player) wasNotified(want string) error {
 	select {
 	case got := <-p.notified:
 		if got != want {
-			return fmt.Errorf("it was %s", got)
+			return fmt.Errorf("got %s", got)
 		}
 		return nil
 	default:
-		return errors.New("nothing was handed on")
+		return errors.New("no notification was passed on")
 	}
 }
 
-// finish ends the conversation; the bubble reports what then still goes on.
+// finish ends the session. The synctest bubble reports goroutines that are left.
 func (p *player) finish() {
 	if p.stop != nil {
 		p.stop()
@@ -528,7 +527,7 @@ func (p *player) finish() {
 	}
 }
 
-// TestVectors reads the answers in the vectors of the device SDK as answers.
+// TestVectors decodes the answers in the test vectors of the device SDK.
 func TestVectors(t *testing.T) {
 	files, err := filepath.Glob("../../../../thing/xiaozhi/testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -544,12 +543,12 @@ func TestVectors(t *testing.T) {
 			if !ok {
 				continue
 			}
-			var want struct{ Payload struct{ ID int32 } }
+			var want struct{ Payload struct{ ID int } }
 			if err := json.Unmarshal([]byte(text), &want); err != nil {
 				t.Fatal(err)
 			}
-			if got := decode(transport.Message{Data: []byte(text)}); got.sort != sortAnswer || got.answer.id != want.Payload.ID {
-				t.Errorf("%s: %s\nwas read as %+v", file, text, got)
+			if got := decode(transport.Message{Data: []byte(text)}); got.kind != kindAnswer || got.answer.id != want.Payload.ID {
+				t.Errorf("%s: %s\ndecoded as %+v", file, text, got)
 			}
 		}
 	}

@@ -1,34 +1,32 @@
-// Package xiaozhi is the grammar of xiaozhi-esp32 firmware: JSON-RPC as in MCP,
-// in an envelope beside what a voice device says otherwise.
+// Package xiaozhi is the protocol of xiaozhi-esp32 firmware: JSON-RPC as in MCP, inside
+// an envelope among the other messages of a voice device.
 //
 //	→ {"type":"mcp","payload":{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"self.lamp.on"}}}
 //	← {"session_id":"","type":"mcp","payload":{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"true"}],"isError":false}}}
 //
-// The greeting, on a WebSocket and on MQTT:
+// The greeting:
 //
-//	hello ◀─▶ hello        a WebSocket begins with it; MQTT has it when somebody speaks
-//	initialize             where pictures go, who the device is
-//	tools/list, in pages   what it can do
+//	hello ◀─▶ hello        first on a WebSocket; on MQTT only when the user speaks
+//	initialize             tells the device where to upload pictures, returns its name
+//	tools/list, in pages   returns its tools
 //
-// What firmware does beyond MCP, and what is done about it here:
+// Firmware deviates from MCP. This package handles it as follows:
 //
-//   - It drops a request without a word if its id is no number or its params are
-//     null: ids are numbers that fit 32 bits, params are an object or left out.
-//   - Its errors have no code, so that their text decides whether a tool was
-//     tried; and the text is not escaped, so that the whole message may be no
-//     JSON: then the id is looked for, and the call fails at once.
-//   - The session_id in what it says may be that of a connection before: it is
-//     never looked at.
-//   - A page of its list ends before 8000 bytes. A tool that is longer than that
-//     hides those behind it; what can be had is kept, with a note.
-//   - It ignores arguments that it does not know, so the schemas of its tools are
-//     closed here.
-//   - It takes a WebSocket for dead after two minutes without a message: one that
-//     it drops silently is sent in time.
-//   - It does one thing at a time, and cannot be told to stop.
+//   - It silently drops a request whose id is not a number or whose params are null:
+//     ids are 32-bit numbers, params are an object or absent.
+//   - Its errors have no code: their text shows whether the tool was tried. The text
+//     is not escaped, so that the message may not be JSON. Then the id is searched
+//     for, and the call fails at once.
+//   - The session_id in its messages may be from a previous connection: it is ignored.
+//   - A page of its tool list has less than 8000 bytes. A longer tool hides the tools
+//     after it; the others are kept, with a note.
+//   - It ignores unknown arguments: the schemas of its tools are closed here.
+//   - It drops a WebSocket after two minutes without a message: the session sends one
+//     in time that the device ignores.
+//   - It does one thing at a time, and cannot cancel.
 //
-// Its devices need two HTTP handlers beside: [OTA], which tells them where to
-// connect and with what, and [Vision], which takes the pictures of their cameras.
+// Package provision has the HTTP handlers that devices need to find the gateway and to
+// upload pictures.
 package xiaozhi
 
 import (
@@ -36,67 +34,70 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	mathrand "math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Name is the name of the dialect.
+// Name is the name of the protocol.
 const Name = "xiaozhi"
 
-// Pictures is where devices send what their cameras see. *Vision is one.
+// Pictures receives the pictures of devices' cameras. *provision.Vision implements it.
 type Pictures interface {
-	// Offer tells where the device at an address sends pictures, and the token
-	// that it shows there; an empty URL if nowhere. The token is this
-	// connection's alone.
+	// Offer returns the upload URL for the device at an address, and the token for
+	// this connection. The URL is empty if pictures are not accepted.
 	Offer(address string) (url, token string)
-	// Await keeps the pictures that come with a token, for the call that is under
-	// way, until stop is called, which returns them.
+	// Await collects the pictures that arrive with a token during a call. Stop ends
+	// that and returns them.
 	Await(token string) (stop func() []ferrule.Content)
 }
 
-// Parts is what the dialect is made of.
+// Parts is what New needs.
 type Parts struct {
-	// Version is the gateway's, which devices are told.
+	// Version is the version of the gateway, which devices are told.
 	Version string
-	// Pictures takes the pictures of cameras; nil if nobody does.
+	// Pictures may be nil: then pictures are not accepted.
 	Pictures Pictures
 }
 
-// Dialect greets devices that speak as xiaozhi-esp32 does.
+// Protocol greets devices with xiaozhi-esp32 firmware.
 type Protocol struct {
 	parts     Parts
-	firstID   func() int32
+	firstID   func() int
 	sessionID func() string
 	firstBeat func() time.Duration
 }
 
-// New makes the dialect. Ids begin anywhere, so that an answer to a connection
-// before, or to another client where devices answer all at once, is not taken for
-// one to this.
+// New returns the protocol. Ids start at random, so that a late answer to a previous
+// connection, or to another client of the same device, does not match.
 func New(p Parts) *Protocol {
 	return &Protocol{
 		parts:     p,
-		firstID:   func() int32 { return 1 + mathrand.Int32N(1<<30) },
+		firstID:   func() int { return 1 + mathrand.IntN(1<<30) },
 		sessionID: rand.Text,
 		firstBeat: func() time.Duration { return beat/2 + mathrand.N(beat/2) },
 	}
 }
 
-// How long is waited for what.
+// maxID is the largest id: firmware reads it as a C int.
+const maxID = math.MaxInt32
+
+// Timeouts of the greeting.
 const (
-	helloWait = 5 * time.Second // for the hello that a WebSocket begins with
+	helloWait = 5 * time.Second // for the hello that a WebSocket starts with
 	firstWait = 4 * time.Second // for an answer; doubled each time
-	tries     = 3               // a request is lost while a device boots, and waits while a tool runs
+	tries     = 3               // a booting device loses requests, a busy one delays them
 )
 
-// Greet implements dialect.Dialect.
-func (d *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
-	s := newSession(d, link)
+// Greet implements protocol.Protocol.
+func (p *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
+	s := newSession(p, link)
 	g := &greeting{session: s}
 	if link.Info().Transport == "ws" {
 		if err := g.awaitHello(ctx); err != nil {
@@ -107,7 +108,7 @@ func (d *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Ses
 	if err != nil {
 		return nil, nil, err
 	}
-	g.known = true
+	g.hasMCP = true
 	if err := s.send(ctx, initialized); err != nil {
 		return nil, nil, err
 	}
@@ -117,41 +118,36 @@ func (d *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Ses
 	return s, manifest, nil
 }
 
-// greeting is the part of a conversation before Run: one goroutine asks and
-// waits.
+// greeting is the state before Run. One goroutine sends and receives.
 type greeting struct {
 	session *session
-	known   bool // that the device speaks MCP
-	heard   int  // messages that came and were no answer
+	hasMCP  bool // initialize was answered
+	other   int  // messages received that were not an answer
 }
 
-var (
-	errNoAnswer = errors.New("no answer")
-	errNoMCP    = fmt.Errorf("%w: its firmware has no MCP: update it to xiaozhi 1.6.6 or newer", protocol.ErrNotMine)
-)
+var errNoMCP = fmt.Errorf("%w: firmware without MCP. Update it to xiaozhi 1.6.6 or newer", protocol.ErrNotMine)
 
-// awaitHello waits for the device to speak first. One that does not is asked all
-// the same.
+// awaitHello waits for the device's hello. If there is none, the greeting continues.
 func (g *greeting) awaitHello(ctx context.Context) error {
 	_, err := g.await(ctx, helloWait, nil)
-	if errors.Is(err, errNoAnswer) {
+	if errors.Is(err, jsonrpc.ErrNoAnswer) {
 		return nil
 	}
 	return err
 }
 
-// initialize asks who the device is.
+// initialize returns a manifest with the device's name and version.
 func (g *greeting) initialize(ctx context.Context) (*ferrule.Manifest, error) {
 	s := g.session
 	url := ""
-	if p := s.dialect.parts.Pictures; p != nil {
+	if p := s.protocol.parts.Pictures; p != nil {
 		url, s.token = p.Offer(s.link.Info().Address)
 	}
-	a, err := g.ask(ctx, "initialize", initializeParams(s.dialect.parts.Version, url, s.token))
+	a, err := g.ask(ctx, "initialize", initializeParams(s.protocol.parts.Version, url, s.token))
 	switch {
-	case errors.Is(err, errNoAnswer) && g.heard > 0:
-		return nil, fmt.Errorf("%w: %d messages came, and no answer to initialize", protocol.ErrNotMine, g.heard)
-	case errors.Is(err, errNoAnswer):
+	case errors.Is(err, jsonrpc.ErrNoAnswer) && g.other > 0:
+		return nil, fmt.Errorf("%w: received %d messages, but no answer to initialize", protocol.ErrNotMine, g.other)
+	case errors.Is(err, jsonrpc.ErrNoAnswer):
 		return nil, fmt.Errorf("%w: no answer to initialize", protocol.ErrNotMine)
 	case errors.Is(err, transport.ErrTooLong):
 		return nil, fmt.Errorf("%w: %w", protocol.ErrNotMine, err)
@@ -163,60 +159,60 @@ func (g *greeting) initialize(ctx context.Context) (*ferrule.Manifest, error) {
 	return parseServer(a.result)
 }
 
-// ask asks until there is an answer; one to an earlier asking is as good.
+// ask sends a request until it is answered. An answer to an earlier try is as good.
 func (g *greeting) ask(ctx context.Context, method string, params []byte) (answer, error) {
-	var asked []int32
+	var sent []int
 	wait := firstWait
 	for range tries {
-		id := g.session.ids.take()
+		id := g.session.ids.Take()
 		if err := g.session.send(ctx, request(id, method, params)); err != nil {
 			return answer{}, err
 		}
-		asked = append(asked, id)
-		a, err := g.await(ctx, wait, asked)
-		if !errors.Is(err, errNoAnswer) {
+		sent = append(sent, id)
+		a, err := g.await(ctx, wait, sent)
+		if !errors.Is(err, jsonrpc.ErrNoAnswer) {
 			return a, err
 		}
 		wait *= 2
 	}
-	return answer{}, errNoAnswer
+	return answer{}, jsonrpc.ErrNoAnswer
 }
 
-// await waits for an answer to one of the ids; without any, for a hello.
-func (g *greeting) await(ctx context.Context, wait time.Duration, asked []int32) (answer, error) {
+// await waits for an answer to one of the ids; without ids, for a hello.
+func (g *greeting) await(ctx context.Context, wait time.Duration, sent []int) (answer, error) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
 		m, err := g.session.link.Recv(waiting)
 		switch {
 		case errors.Is(err, transport.ErrTooLong):
-			return answer{}, fmt.Errorf("its answer is too long: %w", err)
+			return answer{}, fmt.Errorf("the answer is too long: %w", err)
 		case err != nil && waiting.Err() != nil && ctx.Err() == nil:
-			return answer{}, errNoAnswer
+			return answer{}, jsonrpc.ErrNoAnswer
 		case err != nil:
 			return answer{}, err
 		}
-		said := decode(m)
-		switch said.sort {
-		case sortAnswer:
-			if slices.Contains(asked, said.answer.id) {
-				return said.answer, nil
+		msg := decode(m)
+		switch msg.kind {
+		case kindAnswer:
+			if slices.Contains(sent, msg.answer.id) {
+				return msg.answer, nil
 			}
-			g.session.note("dropped: nobody asked for answer %d", said.answer.id)
-		case sortHello:
-			if !said.hello.mcp && !g.known {
+			g.session.note("dropped: answer %d has no request", msg.answer.id)
+		case kindHello:
+			if !msg.hello.mcp && !g.hasMCP {
 				return answer{}, errNoMCP
 			}
-			if err := g.session.answerHello(ctx, said.hello); err != nil || asked == nil {
+			if err := g.session.answerHello(ctx, msg.hello); err != nil || sent == nil {
 				return answer{}, err
 			}
-		case sortPing:
+		case kindPing:
 			if err := g.session.send(ctx, pong); err != nil {
 				return answer{}, err
 			}
 		default:
-			g.heard++
-			g.session.ignore(said)
+			g.other++
+			g.session.ignore(msg)
 		}
 	}
 }

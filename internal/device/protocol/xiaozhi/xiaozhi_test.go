@@ -13,8 +13,8 @@ import (
 	device "github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
-// TestContract runs the suite with devices that are written with our own SDK, as
-// they are on MQTT and on a WebSocket; the transcripts do without it.
+// TestContract runs the suite with devices written with our own SDK, as on MQTT and on a
+// WebSocket. The transcripts do not use it.
 func TestContract(t *testing.T) {
 	for name, first := range map[string]bool{"silent at first": false, "hello first": true} {
 		t.Run(name, func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// stack holds what a device says until it is read, as a network does: a pipe does
-// not, and both sides may speak at once.
+// stack buffers what a device sends, as a network does. A pipe does not, and would block
+// if both sides write at once.
 type stack struct {
 	io.ReadCloser
 	out chan<- []byte

@@ -1,20 +1,20 @@
-// A garden: tools, resources, a template and a prompt, declared with either line of
-// the SDK. What a device says on the way differs between them, and is given.
+// A garden: tools, resources, a template and a prompt, for either major version of the
+// SDK. The versions differ in how a device sends notifications, so these are parameters.
 import { z } from "zod";
 
-// The smallest picture that there is.
+// A PNG of one pixel.
 const picture = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-// The state is one for all sessions, and all requests.
+// The state is shared by all sessions and requests.
 export const garden = { watered: 0, resting: 0, roof: "closed", mower: false };
 export const state = "garden://state";
 
 const beds = { north: 12.5, south: 19.25 };
 const bed = z.enum(["north", "south"]);
 
-// plant declares everything but what asks. Progress tells how far something is, updated
-// that the state is another, bought that there is another tool, and cancelled gives the
-// signal that nobody waits any more.
+// plant declares everything that asks no question. It calls progress to report progress,
+// updated when the state has changed, bought when there is a new tool, and cancelled for
+// the abort signal of a request.
 export function plant(server, { ResourceTemplate, completable, args }, { progress, updated, bought, cancelled }) {
   server.registerTool("measure", {
     title: "Measure a bed", description: "Tell how warm and how wet a bed is",
@@ -42,7 +42,7 @@ export function plant(server, { ResourceTemplate, completable, args }, { progres
     await updated(state);
     return { content: [{ type: "text", text: `${litres} litres` }] };
   });
-  server.registerTool("rest", { description: "Do nothing until nobody waits any more", inputSchema: z.object({}) }, async (_, ctx) => {
+  server.registerTool("rest", { description: "Do nothing until the call is cancelled", inputSchema: z.object({}) }, async (_, ctx) => {
     garden.resting++;
     await progress(ctx, 1, 2, "resting");
     await new Promise((wake) => cancelled(ctx).addEventListener("abort", wake));
@@ -77,12 +77,12 @@ export function plant(server, { ResourceTemplate, completable, args }, { progres
   }));
 }
 
-// mow declares what can be done with a mower.
+// mow declares the tool of the mower.
 export function mow(server) {
   server.registerTool("mow", { description: "Mow the grass", inputSchema: z.object({}) }, () => ({ content: [{ type: "text", text: "mowed" }] }));
 }
 
-// The question that opening the roof asks, and what comes of its answer.
+// The question of open_roof, and the result for an answer.
 export const question = {
   message: "Open the roof?",
   requestedSchema: {
@@ -99,8 +99,7 @@ export function opened(answer) {
 
 export const roof = { description: "Open the roof, if a person agrees", inputSchema: z.object({}) };
 
-// listen serves on a port of its own, tells which on standard output, and ends with its
-// standard input.
+// listen serves on a free port, prints its URL, and exits when standard input ends.
 export function listen(server) {
   server.listen(0, "127.0.0.1", () => console.log(`http://127.0.0.1:${server.address().port}/mcp`));
   process.stdin.on("end", () => process.exit(0)).resume();

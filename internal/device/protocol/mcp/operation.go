@@ -1,0 +1,139 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// operation is how to perform a call in MCP.
+type operation struct {
+	method, name string
+	params       map[string]any
+	// read returns the result in an answer.
+	read func(call *ferrule.Call, result json.RawMessage) (*ferrule.Result, error)
+	// subscribe is set for an operation without a result. It replaces the others.
+	subscribe func(ctx context.Context, c *activeCall) error
+}
+
+// operationFor returns the operation of a call.
+func (s *session) operationFor(call *ferrule.Call) (operation, error) {
+	args := call.Args
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	if !bytes.HasPrefix(bytes.TrimLeft(args, " \t\r\n"), []byte("{")) || !json.Valid(args) {
+		return operation{}, ferrule.Errorf(ferrule.Invalid, "arguments are not a JSON object")
+	}
+	switch call.Operation {
+	case ferrule.CallTool:
+		return operation{method: "tools/call", name: call.Tool, params: map[string]any{"name": call.Tool, "arguments": args}, read: readTool}, nil
+	case ferrule.ReadResource:
+		return operation{method: "resources/read", name: call.Tool, params: map[string]any{"uri": call.Tool}, read: readResource}, nil
+	case ferrule.GetPrompt:
+		return operation{method: "prompts/get", name: call.Tool, params: map[string]any{"name": call.Tool, "arguments": args}, read: readPrompt}, nil
+	case ferrule.Complete:
+		params, err := completionParams(call.Tool, args)
+		return operation{method: "completion/complete", params: params, read: readCompletion}, err
+	case ferrule.Subscribe, ferrule.Unsubscribe:
+		return operation{subscribe: func(ctx context.Context, c *activeCall) error {
+			return s.subscribe(ctx, c, call.Operation == ferrule.Subscribe)
+		}}, nil
+	}
+	return operation{}, ferrule.Errorf(ferrule.Invalid, "MCP has no operation %s", ferrule.Clean(string(call.Operation), 32))
+}
+
+// completionParams returns the params of completion/complete.
+func completionParams(name string, args []byte) (map[string]any, error) {
+	var c ferrule.Completion
+	if err := json.Unmarshal(args, &c); err != nil {
+		return nil, ferrule.Errorf(ferrule.Invalid, "invalid completion: %s", jsonrpc.Reason(err))
+	}
+	ref := map[string]any{"type": "ref/prompt", "name": name}
+	if c.Template {
+		ref = map[string]any{"type": "ref/resource", "uri": name}
+	}
+	params := map[string]any{"ref": ref, "argument": map[string]any{"name": c.Argument, "value": c.Value}}
+	if len(c.Others) > 0 {
+		params["context"] = map[string]any{"arguments": c.Others}
+	}
+	return params, nil
+}
+
+// perform sends the request of an operation. A modern device may answer with questions;
+// the call is then repeated with the answers as its Inputs.
+func (s *session) perform(ctx context.Context, c *activeCall, op operation) (*ferrule.Result, error) {
+	params := op.params
+	if in := c.call.Inputs; in != nil {
+		params = maps.Clone(params)
+		responses := make(map[string]any)
+		for i, q := range in.Questions {
+			result, failure := answerResult(questionMethod(q), in.Answers[i])
+			if failure != nil {
+				return nil, ferrule.Errorf(ferrule.Failed, "%s needs input for %s: %w", c.call.Device, c.call.Tool, failure)
+			}
+			responses[q.Name] = result
+		}
+		params["inputResponses"] = responses
+		if in.State != nil {
+			params["requestState"] = *in.State
+		}
+	}
+	answer, err := s.ask(ctx, c, op.method, op.name, params)
+	if err != nil {
+		return nil, err
+	}
+	in, err := parseInputRequest(c.call, answer.Result)
+	if err != nil {
+		return nil, err
+	}
+	if in != nil {
+		return &ferrule.Result{InputRequest: in}, nil
+	}
+	return op.read(c.call, answer.Result)
+}
+
+// inputRequired is the type of a result that has questions.
+const inputRequired = "input_required"
+
+// mayContain reports whether a word may occur in JSON. It is faster than decoding.
+func mayContain(data []byte, word string) bool {
+	return bytes.Contains(data, []byte(word)) || bytes.Contains(data, []byte(`\u`)) // the word may be escaped
+}
+
+// parseInputRequest returns the questions in a result; nil if it has none.
+func parseInputRequest(call *ferrule.Call, result []byte) (*ferrule.InputRequest, error) {
+	var in struct {
+		Type     string `json:"resultType"`
+		Requests map[string]struct {
+			Method string          `json:"method"`
+			Params json.RawMessage `json:"params"`
+		} `json:"inputRequests"`
+		State *string `json:"requestState"`
+	}
+	if !mayContain(result, inputRequired) || json.Unmarshal(result, &in) != nil || in.Type != inputRequired {
+		return nil, nil
+	}
+	if n := len(in.Requests); n == 0 || n > maxQuestions {
+		return nil, ferrule.Errorf(ferrule.Failed, "%s needs input for %s, but sent %d questions, want 1 to %d", call.Device, call.Tool, n, maxQuestions)
+	}
+	request := &ferrule.InputRequest{State: in.State}
+	for _, name := range slices.Sorted(maps.Keys(in.Requests)) {
+		r := in.Requests[name]
+		if !slices.Contains(questions, r.Method) {
+			return nil, ferrule.Errorf(ferrule.Failed, "%s needs input for %s by %s, which is not supported", call.Device, call.Tool, ferrule.Clean(r.Method, 64))
+		}
+		q, wrong := parseQuestion(r.Method, r.Params)
+		if wrong != nil {
+			return nil, ferrule.Errorf(ferrule.Failed, "%s needs input for %s, but its question is invalid: %w", call.Device, call.Tool, wrong)
+		}
+		q.Name = name
+		request.Questions = append(request.Questions, q)
+	}
+	return request, nil
+}
