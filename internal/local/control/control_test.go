@@ -302,7 +302,7 @@ func TestConnectionLost(t *testing.T) {
 func TestTrace(t *testing.T) {
 	client, _ := serve(t, &gateway{trace: func(ctx context.Context, device string, fn func(ferrule.Trace)) error {
 		if device != "robot 1" {
-			return ferrule.Errorf(ferrule.NotFound, "there is no device %q", device)
+			return ferrule.Errorf(ferrule.NotFound, "unknown device %q", device)
 		}
 		for i := range 3 {
 			fn(ferrule.Trace{Direction: "in", Data: fmt.Sprint(i)})

@@ -28,7 +28,7 @@ type question struct {
 type answer struct {
 	ID string `json:"id"`
 	ferrule.Answer
-	// Error is why there is no answer.
+	// Error is set instead of an answer if asking failed.
 	Error string `json:"error,omitempty"`
 }
 
