@@ -196,13 +196,13 @@ func (r root) testService(t *testing.T) {
 		}
 		return m[1]
 	}
-	who := &syscall.Credential{
+	user := &syscall.Credential{
 		Uid:    r.id(t, "/etc/passwd", setting("User"), 2),
 		Gid:    r.id(t, "/etc/group", setting("Group"), 2),
 		Groups: []uint32{r.id(t, "/etc/group", setting("SupplementaryGroups"), 2)},
 	}
-	if who.Uid == 0 || who.Gid == 0 {
-		t.Fatalf("user is %+v, want an unprivileged one", who)
+	if user.Uid == 0 || user.Gid == 0 {
+		t.Fatalf("user is %+v, want an unprivileged one", user)
 	}
 	if members := read(t, r.path("/etc/group")); !regexp.MustCompile(`(?m)^dialout:.*:ferrule$`).MatchString(members) {
 		t.Errorf("user ferrule is not in group dialout:\n%s", members)
@@ -214,13 +214,13 @@ func (r root) testService(t *testing.T) {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(data, int(who.Uid), int(who.Gid)); err != nil {
+	if err := os.Chown(data, int(user.Uid), int(user.Gid)); err != nil {
 		t.Fatal(err)
 	}
 	start := strings.Fields(setting("ExecStart"))
-	r.gateway(t, who, []string{"FERRULE_LISTEN=127.0.0.1:0"}, start...)
+	r.gateway(t, user, []string{"FERRULE_LISTEN=127.0.0.1:0"}, start...)
 
-	out, err := r.command(who, []string{"FERRULE_LISTEN=0.0.0.0:3377"}, start...).CombinedOutput()
+	out, err := r.command(user, []string{"FERRULE_LISTEN=0.0.0.0:3377"}, start...).CombinedOutput()
 	if err == nil || fmt.Sprint(err) != "exit status "+setting("RestartPreventExitStatus") {
 		t.Errorf("with an invalid config: got %v\n%s", err, out)
 	}
