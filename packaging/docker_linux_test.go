@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// image is what a Dockerfile makes, as far as this test understands it.
+// image is the result of a Dockerfile.
 type image struct {
 	files      root
 	env        []string
@@ -24,51 +24,49 @@ type image struct {
 	exposed    string
 }
 
-// TestDockerfile does what the Dockerfile says, without Docker: the commands of the
-// first stage run in a copy of the tree, with this machine's Go instead of the
-// image that it begins with; the second stage is a root directory with what is
-// copied there and nothing else; and what it starts is started there. Whether
-// Docker agrees about the syntax, it cannot tell.
+// TestDockerfile interprets the Dockerfile without Docker. The first stage runs in a copy
+// of the tree with this machine's Go. The second stage is an empty root directory, to
+// which files are copied and in which the entry point is started. The test does not
+// check that Docker accepts the syntax.
 func TestDockerfile(t *testing.T) {
 	dist(t)
 	im := buildImage(t, read(t, "../Dockerfile"), map[string]string{"VERSION": released(t)})
 	if im.user == nil || im.user.Uid == 0 || im.user.Gid == 0 {
-		t.Fatalf("it runs as %+v", im.user)
+		t.Fatalf("user is %+v, want an unprivileged one", im.user)
 	}
 	if im.exposed != "3377" || !strings.Contains(read(t, "../internal/ops/config/ferrule.yaml"), "\nlisten: 127.0.0.1:3377\n") {
-		t.Errorf("it exposes %s, and listens elsewhere", im.exposed)
+		t.Errorf("EXPOSE %s is not the default port", im.exposed)
 	}
 	start := append(im.entrypoint, im.cmd...)
 	im.files.gateway(t, im.user, append(im.env, "FERRULE_LISTEN=127.0.0.1:0"), start...)
 
 	out, err := im.files.command(im.user, im.env, append(im.entrypoint, "version")...).CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "ferrule "+released(t)+" (") {
-		t.Errorf("its version: %s, %v", out, err)
+		t.Errorf("version: %s, %v", out, err)
 	}
-	// As docs/how-to/install.md says: others are let in with a token, and not without.
+	// docs/how-to/install.md: to listen on all addresses, tokens are required.
 	open := append(im.env, "FERRULE_LISTEN=0.0.0.0:0")
 	out, err = im.files.command(im.user, open, start...).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "give auth.tokens") {
-		t.Errorf("without tokens it listens to everybody: %v\n%s", err, out)
+		t.Errorf("it listens on all addresses without tokens: %v\n%s", err, out)
 	}
 	file := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(read(t, "../docs/how-to/install.md"))[1]
 	im.files.write(t, "/etc/ferrule/ferrule.yaml", file)
 	im.files.write(t, "/etc/ferrule/claude.token", "a token of 24 characters")
 	if !im.files.gateway(t, im.user, open, start...) {
-		t.Error("agents need no token")
+		t.Error("/mcp does not require a token")
 	}
 
 	program := im.files.path("/usr/bin/ferrule")
 	if out, _ := run(t, "", "ldd", program); !strings.Contains(out, "not a dynamic executable") {
-		t.Errorf("it needs libraries:\n%s", out)
+		t.Errorf("the program is dynamically linked:\n%s", out)
 	}
 	if read(t, program) != string(unpack(t, platforms[0].archive(t))["ferrule"].data) {
-		t.Error("the program is not that of the archive")
+		t.Error("the program differs from the one in the archive")
 	}
 }
 
-// buildImage does what a Dockerfile with one stage named build and one from
-// scratch says.
+// buildImage runs a Dockerfile with two stages: one named build and one from scratch.
 func buildImage(t *testing.T, text string, args map[string]string) image {
 	t.Helper()
 	tree := copyTree(t)
@@ -105,7 +103,7 @@ func buildImage(t *testing.T, text string, args map[string]string) image {
 			if stage == "scratch" {
 				im.copy(t, tree, workdir, strings.Fields(rest))
 			} else {
-				within(t, tree, strings.Fields(rest))
+				checkExists(t, tree, strings.Fields(rest))
 			}
 		case "ENV":
 			im.env = append(im.env, strings.Fields(rest)...)
@@ -123,14 +121,14 @@ func buildImage(t *testing.T, text string, args map[string]string) image {
 				t.Errorf("VOLUME %s: %v", rest, err)
 			}
 		default:
-			t.Fatalf("this test does not know %s", word)
+			t.Fatalf("unknown instruction %s", word)
 		}
 	}
 	return im
 }
 
-// within sees that what is copied from the tree is there.
-func within(t *testing.T, tree string, words []string) {
+// checkExists checks that the sources of a COPY are in the tree.
+func checkExists(t *testing.T, tree string, words []string) {
 	t.Helper()
 	for _, name := range words[:len(words)-1] {
 		if _, err := os.Stat(filepath.Join(tree, name)); err != nil {
@@ -139,7 +137,7 @@ func within(t *testing.T, tree string, words []string) {
 	}
 }
 
-// copy does COPY --from=build [--chown=UID:GID] FROM TO.
+// copy runs COPY --from=build [--chown=UID:GID] FROM TO.
 func (im image) copy(t *testing.T, tree, workdir string, words []string) {
 	t.Helper()
 	owner := &syscall.Credential{}
@@ -173,14 +171,14 @@ func (im image) copy(t *testing.T, tree, workdir string, words []string) {
 	}
 }
 
-// credential reads UID:GID.
+// credential parses UID:GID.
 func credential(t *testing.T, text string) *syscall.Credential {
 	t.Helper()
 	var ids [2]uint32
 	for i, id := range strings.SplitN(text, ":", 2) {
 		n, err := strconv.ParseUint(id, 10, 32)
 		if err != nil {
-			t.Fatal(fmt.Errorf("%s: want UID:GID, because no names are there: %w", text, err))
+			t.Fatal(fmt.Errorf("%s: must be numeric UID:GID, the image has no user names: %w", text, err))
 		}
 		ids[i] = uint32(n)
 	}

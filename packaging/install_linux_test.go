@@ -14,20 +14,20 @@ import (
 	"testing"
 )
 
-// TestPackages installs the deb and the rpm, each with its own tool and its
-// scripts, into a root directory; both bring the same, and it works there. What
-// systemd would do when it starts the service is done by hand.
+// TestPackages installs the deb and the rpm with dpkg and rpm into root directories, and
+// checks that both install the same files and that the program works. systemd does not
+// run there: the test starts the service as the unit describes.
 func TestPackages(t *testing.T) {
 	dist(t)
 	deb := installDeb(t, one(t, "ferrule_*_amd64.deb"))
 	rpm := installRPM(t, one(t, "ferrule-*.x86_64.rpm"))
-	t.Run("the same", func(t *testing.T) {
+	t.Run("same files", func(t *testing.T) {
 		inDeb, inRPM := deb.installed(t), rpm.installed(t)
 		if !maps.Equal(inDeb, inRPM) {
-			t.Errorf("the deb brings\n%s\nand the rpm\n%s", table(inDeb), table(inRPM))
+			t.Errorf("the deb installs\n%s\nthe rpm installs\n%s", table(inDeb), table(inRPM))
 		}
 		if n := len(inDeb); n < 25 {
-			t.Errorf("it brings %d files only", n)
+			t.Errorf("got %d files, want at least 25", n)
 		}
 	})
 	for name, r := range map[string]root{"deb": deb, "rpm": rpm} {
@@ -43,8 +43,8 @@ func TestPackages(t *testing.T) {
 	t.Run("conffile", deb.testConffile)
 }
 
-// TestOtherPackages: those that cannot run here have the same files, and the
-// program in them is that of the archive.
+// TestOtherPackages checks packages for other architectures: they have the same files,
+// and the program from the archive.
 func TestOtherPackages(t *testing.T) {
 	dist(t)
 	want := namesInDeb(t, one(t, "ferrule_*_amd64.deb"))
@@ -55,32 +55,32 @@ func TestOtherPackages(t *testing.T) {
 		t.Run(p.arch, func(t *testing.T) {
 			deb, rpm := one(t, "ferrule_*_"+p.deb+".deb"), one(t, "ferrule-*."+p.rpm+".rpm")
 			if arch := strings.TrimSpace(must(t, "", "dpkg-deb", "--field", deb, "Architecture")); arch != p.deb {
-				t.Errorf("the deb is for %s", arch)
+				t.Errorf("deb architecture is %s", arch)
 			}
 			if arch := must(t, "", "rpm", "--query", "--nosignature", "--queryformat", "%{ARCH}", "--package", rpm); arch != p.rpm {
-				t.Errorf("the rpm is for %s", arch)
+				t.Errorf("rpm architecture is %s", arch)
 			}
 			if got := namesInDeb(t, deb); !slices.Equal(got, want) {
-				t.Errorf("the deb has\n%q\nand that of amd64\n%q", got, want)
+				t.Errorf("the deb has\n%q\nthe amd64 deb has\n%q", got, want)
 			}
 			names := strings.Fields(must(t, "", "rpm", "--query", "--nosignature", "--list", "--package", rpm))
 			for i := range names {
-				names[i] = likeDeb(names[i])
+				names[i] = debName(names[i])
 			}
 			slices.Sort(names)
 			if !slices.Equal(names, want) {
-				t.Errorf("the rpm has\n%q\nand the deb\n%q", names, want)
+				t.Errorf("the rpm has\n%q\nthe amd64 deb has\n%q", names, want)
 			}
 			dir := t.TempDir()
 			must(t, "", "dpkg-deb", "--extract", deb, dir)
 			if read(t, dir+"/usr/bin/ferrule") != string(unpack(t, p.archive(t))["ferrule"].data) {
-				t.Error("the program is another one")
+				t.Error("the program differs from the one in the archive")
 			}
 		})
 	}
 }
 
-// namesInDeb is the files of a deb, and the folders that are its own.
+// namesInDeb returns the files of a deb, and the folders that belong to ferrule.
 func namesInDeb(t *testing.T, deb string) []string {
 	t.Helper()
 	var names []string
@@ -95,15 +95,15 @@ func namesInDeb(t *testing.T, deb string) []string {
 	return names
 }
 
-// likeDeb is the name that a file of the rpm has in the deb.
-func likeDeb(name string) string {
+// debName returns the name that a file of the rpm has in the deb.
+func debName(name string) string {
 	return strings.Replace(name, "/zsh/site-functions/", "/zsh/vendor-completions/", 1)
 }
 
 func installDeb(t *testing.T, deb string) root {
 	t.Helper()
 	r := newRoot(t, "sh", "chgrp", "systemd-sysusers")
-	r.link(t)
+	r.linkBin(t)
 	r.write(t, "/var/lib/dpkg/status", "")
 	for _, dir := range []string{"info", "updates", "triggers"} {
 		if err := os.MkdirAll(r.path("/var/lib/dpkg/"+dir), 0o755); err != nil {
@@ -114,28 +114,29 @@ func installDeb(t *testing.T, deb string) root {
 	return r
 }
 
-// installRPM does not ask for what the package needs: nothing here is from an rpm.
+// installRPM ignores dependencies, because the root directory has no rpm database.
 func installRPM(t *testing.T, rpm string) root {
 	t.Helper()
 	r := newRoot(t, "sh", "chgrp", "systemd-sysusers")
-	r.link(t)
+	r.linkBin(t)
 	if out := must(t, "", "rpm", "--root", string(r), "--install", "--nodeps", "--nosignature", rpm); strings.Contains(out, "warning") {
-		t.Errorf("rpm says %s", out)
+		t.Errorf("rpm printed %s", out)
 	}
 	return r
 }
 
-// link makes the names that scripts begin with.
-func (r root) link(t *testing.T) {
+// linkBin links /bin to /usr/bin, for scripts that start with #!/bin/sh.
+func (r root) linkBin(t *testing.T) {
 	t.Helper()
 	if err := os.Symlink("usr/bin", r.path("/bin")); err != nil {
 		t.Fatal(err)
 	}
 }
 
-var before = regexp.MustCompile(`^/usr/bin/(sh|chgrp|systemd-sysusers)$|\.so|^/etc/(passwd|group|shadow|gshadow|\.pwd\.lock)-?$`)
+// preexisting matches files that are in the root directory before the installation.
+var preexisting = regexp.MustCompile(`^/usr/bin/(sh|chgrp|systemd-sysusers)$|\.so|^/etc/(passwd|group|shadow|gshadow|\.pwd\.lock)-?$`)
 
-// installed is what a package brought, with rights, owners and bytes.
+// installed returns the mode, owner and checksum of each file that a package installed.
 func (r root) installed(t *testing.T) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -145,7 +146,7 @@ func (r root) installed(t *testing.T) map[string]string {
 				return err
 			}
 			name := strings.TrimPrefix(path, string(r))
-			if before.MatchString(name) || d.IsDir() && !strings.HasPrefix(name, "/etc/ferrule") {
+			if preexisting.MatchString(name) || d.IsDir() && !strings.HasPrefix(name, "/etc/ferrule") {
 				return nil
 			}
 			info, err := d.Info()
@@ -157,9 +158,9 @@ func (r root) installed(t *testing.T) map[string]string {
 			if stat.Gid == r.id(t, "/etc/group", "ferrule", 2) {
 				group = "ferrule"
 			}
-			all[likeDeb(name)] = fmt.Sprint(info.Mode(), " ", stat.Uid, " ", group)
+			all[debName(name)] = fmt.Sprint(info.Mode(), " ", stat.Uid, " ", group)
 			if info.Mode().IsRegular() {
-				all[likeDeb(name)] += " " + digest(t, path)
+				all[debName(name)] += " " + digest(t, path)
 			}
 			return nil
 		})
@@ -185,65 +186,65 @@ func (r root) testVersion(t *testing.T) {
 	}
 }
 
-// testService runs what the unit says as the user that it says.
+// testService runs the command of the unit as the user of the unit.
 func (r root) testService(t *testing.T) {
 	unit := read(t, r.path("/usr/lib/systemd/system/ferrule.service"))
-	says := func(key string) string {
+	setting := func(key string) string {
 		m := regexp.MustCompile(`(?m)^` + key + `=(.*)$`).FindStringSubmatch(unit)
 		if m == nil {
 			t.Fatalf("the unit has no %s", key)
 		}
 		return m[1]
 	}
-	who := &syscall.Credential{
-		Uid:    r.id(t, "/etc/passwd", says("User"), 2),
-		Gid:    r.id(t, "/etc/group", says("Group"), 2),
-		Groups: []uint32{r.id(t, "/etc/group", says("SupplementaryGroups"), 2)},
+	user := &syscall.Credential{
+		Uid:    r.id(t, "/etc/passwd", setting("User"), 2),
+		Gid:    r.id(t, "/etc/group", setting("Group"), 2),
+		Groups: []uint32{r.id(t, "/etc/group", setting("SupplementaryGroups"), 2)},
 	}
-	if who.Uid == 0 || who.Gid == 0 {
-		t.Fatalf("it runs as %+v", who)
+	if user.Uid == 0 || user.Gid == 0 {
+		t.Fatalf("user is %+v, want an unprivileged one", user)
 	}
 	if members := read(t, r.path("/etc/group")); !regexp.MustCompile(`(?m)^dialout:.*:ferrule$`).MatchString(members) {
-		t.Errorf("the user is not in dialout:\n%s", members)
+		t.Errorf("user ferrule is not in group dialout:\n%s", members)
 	}
-	data := r.path("/var/lib/" + says("StateDirectory"))
+	data := r.path("/var/lib/" + setting("StateDirectory"))
 	if err := os.MkdirAll(filepath.Dir(data), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(data, int(who.Uid), int(who.Gid)); err != nil {
+	if err := os.Chown(data, int(user.Uid), int(user.Gid)); err != nil {
 		t.Fatal(err)
 	}
-	start := strings.Fields(says("ExecStart"))
-	r.gateway(t, who, []string{"FERRULE_LISTEN=127.0.0.1:0"}, start...)
+	start := strings.Fields(setting("ExecStart"))
+	r.gateway(t, user, []string{"FERRULE_LISTEN=127.0.0.1:0"}, start...)
 
-	out, err := r.command(who, []string{"FERRULE_LISTEN=0.0.0.0:3377"}, start...).CombinedOutput()
-	if err == nil || fmt.Sprint(err) != "exit status "+says("RestartPreventExitStatus") {
-		t.Errorf("with a wrong config it ends with %v\n%s", err, out)
+	out, err := r.command(user, []string{"FERRULE_LISTEN=0.0.0.0:3377"}, start...).CombinedOutput()
+	if err == nil || fmt.Sprint(err) != "exit status "+setting("RestartPreventExitStatus") {
+		t.Errorf("with an invalid config: got %v\n%s", err, out)
 	}
 	stranger := &syscall.Credential{Uid: 12345, Gid: 12345}
 	if out, err := r.command(stranger, nil, start...).CombinedOutput(); err == nil || !strings.Contains(string(out), "permission denied") {
-		t.Errorf("somebody else reads the config: %v\n%s", err, out)
+		t.Errorf("another user can read the config: %v\n%s", err, out)
 	}
 }
 
-// testUnit has systemd read the unit, and count what it leaves open. Whether a
-// port can be opened under it is not tested: no systemd runs here.
+// testUnit checks the unit with systemd-analyze and logs its exposure level. It does not
+// check that the service can open a port: systemd does not run here.
 func (r root) testUnit(t *testing.T) {
 	unit := r.path("/usr/lib/systemd/system/ferrule.service")
 	for _, page := range regexp.MustCompile(`man:([a-z.]+)\(([15])\)`).FindAllStringSubmatch(read(t, unit), -1) {
 		read(t, r.path("/usr/share/man/man"+page[2]+"/"+page[1]+"."+page[2]+".gz"))
 	}
-	// The program is where the unit says in that root, and not on this machine.
+	// The program is in the root directory, not on this machine.
 	here := filepath.Join(t.TempDir(), "ferrule.service")
 	text := strings.Replace(read(t, unit), "ExecStart=/usr/bin/ferrule", "ExecStart="+r.path("/usr/bin/ferrule"), 1)
 	if err := os.WriteFile(here, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if out := must(t, "", "systemd-analyze", "verify", "--man=no", here); out != "" {
-		t.Errorf("systemd says\n%s", out)
+		t.Errorf("systemd-analyze printed\n%s", out)
 	}
 	t.Log(lastLine(must(t, "", "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=20", here)))
 }
@@ -253,11 +254,11 @@ func lastLine(text string) string {
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
-// testManual has the pages read by a strict reader.
+// testManual checks the man pages with mandoc.
 func (r root) testManual(t *testing.T) {
 	pages, err := filepath.Glob(r.path("/usr/share/man/man[15]/*.gz"))
 	if err != nil || len(pages) < 15 {
-		t.Fatalf("there are %d pages, %v", len(pages), err)
+		t.Fatalf("got %d pages, want at least 15; %v", len(pages), err)
 	}
 	dir := t.TempDir()
 	for i, page := range pages {
@@ -271,12 +272,12 @@ func (r root) testManual(t *testing.T) {
 		t.Errorf("mandoc: %v\n%s", err, out)
 	}
 	if out := must(t, "", "mandoc", "-Tutf8", filepath.Join(dir, "ferrule-up.1")); !strings.Contains(out, "Run the gateway: it connects") {
-		t.Errorf("it reads\n%s", out)
+		t.Errorf("ferrule-up.1 is\n%s", out)
 	}
 }
 
-// testCompletions has the shells that are here read their files, and bash complete
-// a word.
+// testCompletions checks the completion files with the installed shells, and completes a
+// word with bash.
 func (r root) testCompletions(t *testing.T) {
 	file := r.path("/usr/share/bash-completion/completions/ferrule")
 	script := `set -eu; source "$0"; complete -p ferrule
@@ -295,7 +296,7 @@ __start_ferrule; echo "${COMPREPLY[@]}"`
 	} {
 		read(t, r.path(file))
 		if _, err := exec.LookPath(shell); err != nil {
-			t.Logf("%s is not here: its file is there, and not read", shell)
+			t.Logf("%s is not installed: its completion file was not checked", shell)
 			continue
 		}
 		if out, err := run(t, "", shell, "-n", r.path(file)); err != nil || out != "" {
@@ -304,21 +305,22 @@ __start_ferrule; echo "${COMPREPLY[@]}"`
 	}
 }
 
-// testConffile: what the owner wrote outlives the next version, and the package.
+// testConffile checks that an edited config survives an upgrade and the removal of the
+// package, and that the journal survives a purge.
 func (r root) testConffile(t *testing.T) {
 	const name = "/etc/ferrule/ferrule.yaml"
-	if said := must(t, "", "dpkg-query", "--admindir="+r.path("/var/lib/dpkg"), "--show", "--showformat=${Conffiles}", "ferrule"); !strings.Contains(said, name) {
-		t.Errorf("the conffiles are %q", said)
+	if out := must(t, "", "dpkg-query", "--admindir="+r.path("/var/lib/dpkg"), "--show", "--showformat=${Conffiles}", "ferrule"); !strings.Contains(out, name) {
+		t.Errorf("conffiles are %q", out)
 	}
-	mine := "listen: 127.0.0.1:4444\n"
-	if err := os.WriteFile(r.path(name), []byte(mine), 0o640); err != nil {
+	edited := "listen: 127.0.0.1:4444\n"
+	if err := os.WriteFile(r.path(name), []byte(edited), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	dpkg := []string{"--root=" + string(r), "--log=/dev/null", "--force-bad-path"}
 	must(t, "", "dpkg", append(dpkg, "--force-confdef", "--install", one(t, "ferrule_*_amd64.deb"))...)
 	must(t, "", "dpkg", append(dpkg, "--remove", "ferrule")...)
-	if got := read(t, r.path(name)); got != mine {
-		t.Errorf("it reads %s", got)
+	if got := read(t, r.path(name)); got != edited {
+		t.Errorf("the config is %s", got)
 	}
 	if _, err := os.Stat(r.path("/usr/bin/ferrule")); err == nil {
 		t.Error("the program is still there")
@@ -328,6 +330,6 @@ func (r root) testConffile(t *testing.T) {
 		t.Error("the config is still there")
 	}
 	if kept, err := os.ReadDir(r.path("/var/lib/ferrule")); err != nil || len(kept) == 0 {
-		t.Errorf("of the journal %v is left, %v", kept, err)
+		t.Errorf("the data directory has %v, %v", kept, err)
 	}
 }

@@ -9,24 +9,24 @@ import (
 	"testing"
 )
 
-// TestNATSTenants: the example is what the script prints, so that what is tested
-// with the example is true of everybody's.
+// TestNATSTenants checks that the example is the output of the script. Tests of the
+// example then hold for every generated file.
 func TestNATSTenants(t *testing.T) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {
 		t.Skip(err)
 	}
 	if got := must(t, "nats", sh, "tenants", "acme", "globex"); got != read(t, "nats/accounts.conf") {
-		t.Error("nats/accounts.conf is not what the script prints")
+		t.Error("nats/accounts.conf is not the output of `sh tenants acme globex`")
 	}
 	for _, args := range [][]string{{}, {"--accounts"}, {"acme", "acme-operator"}, {"a.b"}, {"*"}, {">"}, {"acme globex"}, {""}} {
 		if out, err := run(t, "nats", sh, append([]string{"tenants"}, args...)...); err == nil {
-			t.Errorf("%q: it prints\n%s", args, out)
+			t.Errorf("%q: no error, output\n%s", args, out)
 		}
 	}
 }
 
-// TestNATSVariables: the head of cluster.conf tells of every variable in it.
+// TestNATSVariables checks that the comment of cluster.conf explains all its variables.
 func TestNATSVariables(t *testing.T) {
 	text := read(t, "nats/cluster.conf")
 	head, _, _ := strings.Cut(text, "\n\n")
@@ -37,12 +37,12 @@ func TestNATSVariables(t *testing.T) {
 	}
 }
 
-// TestNATSUnit has systemd read the unit of the server, and count what it leaves open.
+// TestNATSUnit checks the unit with systemd-analyze and logs its exposure level.
 func TestNATSUnit(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip(err)
 	}
-	// The program need not be on this machine.
+	// nats-server may not be installed on this machine.
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestNATSUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := must(t, "", "systemd-analyze", "verify", "--man=no", here); out != "" {
-		t.Errorf("systemd says\n%s", out)
+		t.Errorf("systemd-analyze printed\n%s", out)
 	}
 	t.Log(lastLine(must(t, "", "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=20", here)))
 }

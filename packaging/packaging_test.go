@@ -1,6 +1,6 @@
-// Package packaging_test looks at what .ci/release made. `.ci/release check` runs
-// it: as root, with the tools that it installs. What needs nothing made is tested
-// always.
+// Package packaging_test checks the files of a release. `.ci/release check` runs it as
+// root, with the tools that it installs and FERRULE_DIST set to the release. Without
+// FERRULE_DIST, only the tests of the files in this folder run.
 package packaging_test
 
 import (
@@ -23,23 +23,23 @@ import (
 	"time"
 )
 
-// platform is one that releases are made for.
+// platform is an operating system and architecture with a release.
 type platform struct {
-	os, arch    string // as in the names of archives
-	deb, rpm    string // the names of its architecture there
-	executable  string // what the program is called
-	magic, word string // its first bytes, and what they mean
+	os, arch    string // in archive names
+	deb, rpm    string // architecture in the package names; empty without packages
+	executable  string // file name of the program
+	magic, word string // first bytes of the program, and their format
 }
 
 var platforms = []platform{
-	{"linux", "amd64", "amd64", "x86_64", "ferrule", "\x7fELF\x02", "ELF of 64 bits"},
-	{"linux", "arm64", "arm64", "aarch64", "ferrule", "\x7fELF\x02", "ELF of 64 bits"},
-	{"linux", "armv7", "armhf", "armv7hl", "ferrule", "\x7fELF\x01", "ELF of 32 bits"},
-	{"darwin", "arm64", "", "", "ferrule", "\xcf\xfa\xed\xfe", "Mach-O of 64 bits"},
+	{"linux", "amd64", "amd64", "x86_64", "ferrule", "\x7fELF\x02", "64-bit ELF"},
+	{"linux", "arm64", "arm64", "aarch64", "ferrule", "\x7fELF\x02", "64-bit ELF"},
+	{"linux", "armv7", "armhf", "armv7hl", "ferrule", "\x7fELF\x01", "32-bit ELF"},
+	{"darwin", "arm64", "", "", "ferrule", "\xcf\xfa\xed\xfe", "64-bit Mach-O"},
 	{"windows", "amd64", "", "", "ferrule.exe", "MZ", "PE"},
 }
 
-// dist is where a release was made.
+// dist returns the directory of the release, or skips the test.
 func dist(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("FERRULE_DIST")
@@ -49,7 +49,7 @@ func dist(t *testing.T) string {
 	return dir
 }
 
-// one is the only file of a release that matches.
+// one returns the only file of the release that matches pattern.
 func one(t *testing.T, pattern string) string {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(dist(t), pattern))
@@ -66,7 +66,7 @@ func (p platform) archive(t *testing.T) string {
 	return one(t, "ferrule_*_"+p.os+"_"+p.arch+".tar.gz")
 }
 
-// released is the version that a release says it is.
+// released returns the version of the release.
 func released(t *testing.T) string {
 	t.Helper()
 	name := filepath.Base(platforms[0].archive(t))
@@ -80,7 +80,7 @@ type entry struct {
 	data []byte
 }
 
-// unpack reads an archive. Its one folder is left out of the names.
+// unpack returns the files of an archive by name, without the top folder.
 func unpack(t *testing.T, file string) map[string]entry {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -91,7 +91,7 @@ func unpack(t *testing.T, file string) map[string]entry {
 	add := func(name string, mode fs.FileMode, at time.Time, r io.Reader) {
 		folder, rest, _ := strings.Cut(name, "/")
 		if !strings.HasPrefix(filepath.Base(file), folder+".") || path.Clean(rest) != rest || strings.HasPrefix(rest, "..") {
-			t.Errorf("%s has a file %q", file, name)
+			t.Errorf("%s contains an unexpected path %q", file, name)
 		}
 		data, err := io.ReadAll(r)
 		if err != nil {
@@ -131,7 +131,8 @@ func unpack(t *testing.T, file string) map[string]entry {
 	}
 }
 
-// TestArchives: each has the program of its system and what goes with it.
+// TestArchives checks that each archive has the program for its platform, with docs,
+// completions and service files.
 func TestArchives(t *testing.T) {
 	dist(t)
 	for _, p := range platforms {
@@ -148,38 +149,38 @@ func TestArchives(t *testing.T) {
 			}
 			for _, name := range want {
 				if len(files[name].data) == 0 {
-					t.Errorf("there is no %s", name)
+					t.Errorf("%s is missing", name)
 				}
 			}
 			for name, e := range files {
 				if want := map[bool]fs.FileMode{true: 0o755, false: 0o644}[name == p.executable]; e.mode != want {
-					t.Errorf("%s is %v", name, e.mode)
+					t.Errorf("%s has mode %v, want %v", name, e.mode, want)
 				}
 				if e.at.Unix() != files["LICENSE"].at.Unix() || e.at.Unix() > time.Now().Unix() {
-					t.Errorf("%s is of %v", name, e.at)
+					t.Errorf("%s has time %v", name, e.at)
 				}
 			}
 			program := files[p.executable].data
 			if !bytes.HasPrefix(program, []byte(p.magic)) {
-				t.Errorf("the program begins with %q, and is no %s", program[:8], p.word)
+				t.Errorf("the program starts with %q, want %s", program[:8], p.word)
 			}
 			if !bytes.Contains(program, []byte(released(t))) {
-				t.Error("the version does not stand in the program")
+				t.Error("the program does not contain the version")
 			}
 		})
 	}
 }
 
-// TestChecksums: the list has every file, and each is as it says.
+// TestChecksums checks that SHA256SUMS lists every file with the right sum.
 func TestChecksums(t *testing.T) {
 	dir := dist(t)
 	list, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := make(map[string]string)
+	listed := make(map[string]string)
 	for _, m := range regexp.MustCompile(`(?m)^([0-9a-f]{64})  (\S+)$`).FindAllStringSubmatch(string(list), -1) {
-		told[m[2]] = m[1]
+		listed[m[2]] = m[1]
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -189,20 +190,20 @@ func TestChecksums(t *testing.T) {
 		if e.Name() == "SHA256SUMS" {
 			continue
 		}
-		if digest(t, filepath.Join(dir, e.Name())) != told[e.Name()] {
-			t.Errorf("%s is not as the list says", e.Name())
+		if digest(t, filepath.Join(dir, e.Name())) != listed[e.Name()] {
+			t.Errorf("wrong or missing checksum for %s", e.Name())
 		}
-		delete(told, e.Name())
+		delete(listed, e.Name())
 	}
-	if len(told) > 0 {
-		t.Errorf("the list tells of what is not there: %v", told)
+	if len(listed) > 0 {
+		t.Errorf("checksums of missing files: %v", listed)
 	}
 	if out, err := run(t, dir, "sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"); err != nil || out != "" {
 		t.Errorf("sha256sum: %v\n%s", err, out)
 	}
 }
 
-// run runs a command and returns what it says.
+// run runs a command and returns its output.
 func run(t *testing.T, dir, name string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -211,7 +212,7 @@ func run(t *testing.T, dir, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// must is run of what has to work.
+// must is like run, and fails the test on an error.
 func must(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	out, err := run(t, dir, name, args...)
@@ -221,7 +222,7 @@ func must(t *testing.T, dir, name string, args ...string) string {
 	return out
 }
 
-// read is the text of a file.
+// read returns the text of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -231,7 +232,7 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// digest is the SHA-256 of a file.
+// digest returns the SHA-256 of a file in hex.
 func digest(t *testing.T, path string) string {
 	t.Helper()
 	sum := sha256.Sum256([]byte(read(t, path)))

@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// root is a directory that is a computer to what is installed in it.
+// root is a directory in which packages are installed and programs run with chroot.
 type root string
 
-// newRoot makes one with a few programs of this machine, the libraries that they
-// need, the superuser, and nothing else.
+// newRoot creates a root directory with the user root, the given programs of this machine
+// and their libraries.
 func newRoot(t *testing.T, programs ...string) root {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Fatal("only root can change the root directory")
+		t.Fatal("chroot needs root")
 	}
 	r := root(t.TempDir())
 	for _, program := range programs {
@@ -39,7 +39,7 @@ func newRoot(t *testing.T, programs ...string) root {
 	}
 	r.write(t, "/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n")
 	r.write(t, "/etc/group", "root:x:0:\n")
-	r.write(t, "/dev/null", "") // a file will do
+	r.write(t, "/dev/null", "") // a regular file is enough
 	return r
 }
 
@@ -55,7 +55,7 @@ func (r root) write(t *testing.T, name, text string) {
 	}
 }
 
-// id is a number in a line of /etc/passwd or /etc/group.
+// id returns a number from the line of name in /etc/passwd or /etc/group.
 func (r root) id(t *testing.T, file, name string, column int) uint32 {
 	t.Helper()
 	for line := range strings.Lines(read(t, r.path(file))) {
@@ -71,20 +71,20 @@ func (r root) id(t *testing.T, file, name string, column int) uint32 {
 	return 0
 }
 
-// command is one that runs in there as somebody.
-func (r root) command(who *syscall.Credential, env []string, args ...string) *exec.Cmd {
+// command returns a command that runs in the root directory as a user.
+func (r root) command(user *syscall.Credential, env []string, args ...string) *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = "/"
 	cmd.Env = append([]string{"PATH=/usr/bin"}, env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: string(r), Credential: who}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: string(r), Credential: user}
 	return cmd
 }
 
-// gateway starts a gateway in there, looks at its health and at its devices with
-// another command, and ends it. It tells whether an agent needs a token.
-func (r root) gateway(t *testing.T, who *syscall.Credential, env []string, args ...string) (asks bool) {
+// gateway starts a gateway, checks its health, lists its devices with another command,
+// and stops it. It reports whether agents need a token.
+func (r root) gateway(t *testing.T, user *syscall.Credential, env []string, args ...string) (needsToken bool) {
 	t.Helper()
-	cmd := r.command(who, env, args...)
+	cmd := r.command(user, env, args...)
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func (r root) gateway(t *testing.T, who *syscall.Credential, env []string, args 
 	line, err := bufio.NewReader(log).ReadString('\n')
 	port := regexp.MustCompile(`:(\d+)/mcp,`).FindStringSubmatch(line)
 	if err != nil || port == nil || !strings.Contains(line, "ferrule "+released(t)+" is up") {
-		cmd.Process.Kill() // else there would be no end to what it writes
+		cmd.Process.Kill() // ends its output, which is read next
 		rest, _ := io.ReadAll(log)
 		t.Fatalf("%v: %s%s", err, line, rest)
 	}
@@ -111,18 +111,18 @@ func (r root) gateway(t *testing.T, who *syscall.Credential, env []string, args 
 	err = json.NewDecoder(answer.Body).Decode(&health)
 	answer.Body.Close()
 	if err != nil || health.Status != "ok" {
-		t.Errorf("its health: %+v, %v", health, err)
+		t.Errorf("health: %+v, %v", health, err)
 	}
 	if answer, err = client.Get(url + "/mcp"); err != nil {
 		t.Fatal(err)
 	}
 	answer.Body.Close()
-	if out, err := r.command(who, env, args[0], "devices", "--data", "/var/lib/ferrule").CombinedOutput(); err != nil {
+	if out, err := r.command(user, env, args[0], "devices", "--data", "/var/lib/ferrule").CombinedOutput(); err != nil {
 		t.Errorf("ferrule devices: %v\n%s", err, out)
 	}
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("exited with %v", err)
 	}
 	return answer.StatusCode == http.StatusUnauthorized
 }

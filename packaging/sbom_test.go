@@ -15,8 +15,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// TestSBOM: the list of each program is CycloneDX by its official schema, is of
-// that program, and tells of every module that Go says is needed to build it.
+// TestSBOM checks that each SBOM is valid by the official CycloneDX schema, belongs to
+// its program, and lists the modules that `go list` reports.
 func TestSBOM(t *testing.T) {
 	dist(t)
 	schema := cyclonedx(t)
@@ -43,23 +43,23 @@ func TestSBOM(t *testing.T) {
 			}
 			sum := sha256.Sum256(unpack(t, p.archive(t))[p.executable].data)
 			if c := bom.Metadata.Component; c.Version != released(t) || c.Hashes[0].Content != hex.EncodeToString(sum[:]) {
-				t.Errorf("it is about %+v", c)
+				t.Errorf("the SBOM describes %+v", c)
 			}
-			var told []string
+			var listed []string
 			for _, c := range bom.Components {
 				if c.Name != "std" {
-					told = append(told, c.Name+" "+c.Version)
+					listed = append(listed, c.Name+" "+c.Version)
 				}
 			}
-			slices.Sort(told)
-			if needed := modules(t, p); len(needed) < 5 || !slices.Equal(told, needed) {
-				t.Errorf("it tells of\n%q\nand Go of\n%q", told, needed)
+			slices.Sort(listed)
+			if needed := modules(t, p); len(needed) < 5 || !slices.Equal(listed, needed) {
+				t.Errorf("the SBOM lists\n%q\ngo list reports\n%q", listed, needed)
 			}
 		})
 	}
 }
 
-// modules is what Go says is needed to build the program.
+// modules returns the modules that the program is built from, by `go list`.
 func modules(t *testing.T, p platform) []string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}", "./cmd/ferrule")
@@ -74,7 +74,7 @@ func modules(t *testing.T, p platform) []string {
 	return slices.Compact(all)
 }
 
-// cyclonedx is the schema of CycloneDX, from the folder in FERRULE_CYCLONEDX.
+// cyclonedx returns the CycloneDX schema from the folder FERRULE_CYCLONEDX.
 func cyclonedx(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	const base = "http://cyclonedx.org/schema/"

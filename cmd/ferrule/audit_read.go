@@ -55,7 +55,7 @@ func (au *auditor) readAny(ctx context.Context) error {
 		return au.readFile(ctx)
 	}
 	err := au.readNodes(ctx)
-	switch alone := errors.Is(err, control.ErrAlone); {
+	switch alone := errors.Is(err, control.ErrSingleNode); {
 	case alone && au.filter.node != "":
 		return usageError{errors.New("this gateway stands alone and has no other nodes; leave out --node")}
 	case alone:
@@ -101,7 +101,7 @@ func (au *auditor) readNodes(ctx context.Context) error {
 	}
 	au.hold.most = maxHeld
 	err = client.Journal(ctx, q, au.take)
-	if errors.Is(err, control.ErrAlone) || errors.Is(err, control.ErrNoGateway) {
+	if errors.Is(err, control.ErrSingleNode) || errors.Is(err, control.ErrNoGateway) {
 		au.width, au.hold.most = 0, 0
 		return err
 	}

@@ -420,7 +420,7 @@ func TestAuditEnds(t *testing.T) {
 		eventually(t, ample, "it follows", func() bool { q := c.queries(); return len(q) > 0 && q[len(q)-1].Follow })
 		c.stop()
 	}()
-	c.want(exitOther, "the gateway went away", "audit", "--follow")
+	c.want(exitOther, "connection to the gateway lost", "audit", "--follow")
 }
 
 // TestAuditVerify: every chain is checked, and this node's file against its copy.

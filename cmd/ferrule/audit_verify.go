@@ -94,7 +94,7 @@ func (a *app) verifyCopies(ctx context.Context, v *verification) error {
 		return nil
 	})
 	switch {
-	case errors.Is(err, control.ErrAlone):
+	case errors.Is(err, control.ErrSingleNode):
 		return nil
 	case errors.Is(err, control.ErrNoGateway):
 		a.sayOnlyHere()

@@ -140,14 +140,14 @@ func (d *desk) remove(id string) {
 	d.catalog.Remove(id)
 }
 
-// Wished implements control.Visitor.
-func (d *desk) Wished(wishes []control.DeviceRequest) {
+// Requested implements control.FleetWatcher.
+func (d *desk) Requested(wishes []control.DeviceRequest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.wished = wishes
 }
 
-// Synced implements control.Visitor: what the gateway has not told of is not there.
+// Synced implements control.FleetWatcher: what the gateway has not told of is not there.
 func (d *desk) Synced() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -151,7 +151,7 @@ func watches(t *testing.T, data, device string) *watched {
 	w := &watched{}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- client.Watch(ctx, control.Watching{Device: device, Event: func(e ferrule.Event) {
+		ended <- client.Watch(ctx, control.Subscription{Device: device, Event: func(e ferrule.Event) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.events = append(w.events, e)

@@ -175,7 +175,7 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 		return err
 	}
 	parts := control.Parts{
-		Handle: g.observe.Entry(telemetry.EntryControl, g.handle), Tracer: tracer{g}, Watcher: lookout{g}, Samples: g.samples, Fleet: g.fleet, Wishes: g.wishes, Yield: g.yield, Log: g.log,
+		Handle: g.observe.Entry(telemetry.EntryControl, g.handle), Tracer: tracer{g}, Watcher: lookout{g}, Samples: g.samples, Fleet: g.fleet, DeviceRequests: g.wishes, HandOver: g.yield, Log: g.log,
 	}
 	if all := g.bus.Journals(); all != nil {
 		parts.Journals = all

@@ -122,7 +122,7 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	d.front.Missed(0) // what was said and measured meanwhile
 	var left func()   // waits for the calls that are under way
 	err = g.Run(holding, func(ctx context.Context) error {
-		if err := g.wishes.Wish(ctx, d.lastWishes()); err != nil && ctx.Err() == nil {
+		if err := g.wishes.Add(ctx, d.lastWishes()); err != nil && ctx.Err() == nil {
 			log.Warn("a device that was asked for is not taken over", "err", err)
 		}
 		d.settled()
@@ -149,10 +149,10 @@ func (a *app) join(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	defer client.Close()
 	defer func() { d.close() }()
 	d.begin()
-	defer d.keepWatching(ctx, client, "what devices say by themselves", control.Watching{Event: d.front.Hear, Missed: d.front.Missed})()
+	defer d.keepWatching(ctx, client, "what devices say by themselves", control.Subscription{Event: d.front.Hear, Missed: d.front.Missed})()
 	defer d.relay.use(nil)
 	wishes := append(wishesOf(cfg), d.lastWishes()...) // that some are there twice makes no difference
-	err = client.Follow(ctx, wishes, joined{d, client.Handle, d.samplesOf(ctx, client)})
+	err = client.WatchFleet(ctx, wishes, joined{d, client.Handle, d.samplesOf(ctx, client)})
 	switch {
 	case errors.Is(err, control.ErrVersion):
 		return err
@@ -169,12 +169,12 @@ type joined struct {
 	samples server.Sampler
 }
 
-// Refused implements control.Visitor.
+// Refused implements control.FleetWatcher.
 func (j joined) Refused(reason string) {
 	j.log.Warn("the gateway does not take a device that is asked for here", "err", reason)
 }
 
-// Synced implements control.Visitor.
+// Synced implements control.FleetWatcher.
 func (j joined) Synced() {
 	j.log.Info("the gateway that is running was joined")
 	j.desk.Synced()

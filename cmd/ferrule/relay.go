@@ -78,12 +78,12 @@ func (f samplerFunc) Samples(device, signal string, fn func(ferrule.Reading)) (s
 // that is listened to takes a connection.
 func (d *desk) samplesOf(ctx context.Context, client *control.Client) server.Sampler {
 	return samplerFunc(func(device, signal string, fn func(ferrule.Reading)) (stop func()) {
-		return d.keepWatching(ctx, client, "what devices measure", control.Watching{Device: device, Signal: signal, Reading: fn, Missed: d.front.Missed})
+		return d.keepWatching(ctx, client, "what devices measure", control.Subscription{Device: device, Signal: signal, Reading: fn, Missed: d.front.Missed})
 	})
 }
 
 // keepWatching watches until stop is called or ctx ends, anew whenever it has ended.
-func (d *desk) keepWatching(ctx context.Context, client *control.Client, what string, w control.Watching) (stop func()) {
+func (d *desk) keepWatching(ctx context.Context, client *control.Client, what string, w control.Subscription) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {

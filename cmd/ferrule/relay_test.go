@@ -131,8 +131,8 @@ func (watchers) Watch(string, func(ferrule.Event)) (stop func(), err error) { re
 // wishless is a gateway that is asked for nothing.
 type wishless struct{}
 
-func (wishless) Wish(context.Context, []control.DeviceRequest) error { return nil }
-func (wishless) Wishes() []control.DeviceRequest                     { return nil }
+func (wishless) Add(context.Context, []control.DeviceRequest) error { return nil }
+func (wishless) All() []control.DeviceRequest                     { return nil }
 
 // measuringAt runs the local end of a gateway whose devices measure when the test says
 // so, in a data directory. It ends with the test, or by stop.
@@ -153,7 +153,7 @@ func measuringAt(t *testing.T, data string, m *meter) (stop func()) {
 		t.Fatal(err)
 	}
 	server, err := control.Listen(socket, control.Parts{
-		Handle: box.Handle, Watcher: watchers{}, Samples: m, Fleet: devices, Wishes: wishless{}, Log: slog.New(slog.DiscardHandler),
+		Handle: box.Handle, Watcher: watchers{}, Samples: m, Fleet: devices, DeviceRequests: wishless{}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func (a *app) replace(ctx context.Context, cfg config.Config, log *slog.Logger, 
 	defer client.Close()
 	defer claimData(a.dataDir()).Close() // else the next agent's program would be the gateway for a moment
 	for end := time.Now().Add(farewell); ; {
-		if err := client.Yield(ctx); errors.Is(err, control.ErrKept) || time.Now().After(end) {
+		if err := client.TakeOver(ctx); errors.Is(err, control.ErrNotHandedOver) || time.Now().After(end) {
 			return nil, running
 		}
 		for range 10 {

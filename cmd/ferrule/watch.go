@@ -63,7 +63,7 @@ What has happened before is not shown; ferrule audit tells who called what.`,
 
 // watch shows what happens, and what a device measures, until ctx ends.
 func (a *app) watch(ctx context.Context, client *control.Client, device string, several bool) error {
-	w := control.Watching{Device: device, Missed: a.printMissed, Event: func(e ferrule.Event) { a.printEvent(e, several) }}
+	w := control.Subscription{Device: device, Missed: a.printMissed, Event: func(e ferrule.Event) { a.printEvent(e, several) }}
 	if device == "" {
 		return client.Watch(ctx, w)
 	}

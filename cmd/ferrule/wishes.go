@@ -54,8 +54,8 @@ func (w *wishes) Run(ctx context.Context) error {
 	return nil
 }
 
-// Wish implements control.Wishes.
-func (w *wishes) Wish(ctx context.Context, asked []control.DeviceRequest) error {
+// Add implements control.DeviceRequests.
+func (w *wishes) Add(ctx context.Context, asked []control.DeviceRequest) error {
 	w.mu.Lock()
 	had := len(wishesOf(w.cfg))
 	var errs []error
@@ -107,8 +107,8 @@ func (w *wishes) grant(wish control.DeviceRequest) error {
 	return nil
 }
 
-// Wishes implements control.Wishes.
-func (w *wishes) Wishes() []control.DeviceRequest {
+// All implements control.DeviceRequests.
+func (w *wishes) All() []control.DeviceRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return wishesOf(w.cfg)

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// archive writes the files of a folder, under the folder's own name, in order.
-// Of each only its name, its bytes and whether it can be run is kept.
+// archive packs the files of dir, under the name of dir and in order. It keeps only
+// their names, contents and executable bits, so that the result is reproducible.
 func archive(out, dir string, at time.Time) (err error) {
 	file, err := os.Create(out)
 	if err != nil {
@@ -29,7 +29,7 @@ func archive(out, dir string, at time.Time) (err error) {
 	case strings.HasSuffix(out, ".zip"):
 		return writeZip(file, dir, at)
 	}
-	return fmt.Errorf("%s: want .tar.gz or .zip", out)
+	return fmt.Errorf("%s: must end in .tar.gz or .zip", out)
 }
 
 func writeTar(to io.Writer, dir string, at time.Time) error {
@@ -62,7 +62,7 @@ func writeZip(to io.Writer, dir string, at time.Time) error {
 	return errors.Join(err, zw.Close())
 }
 
-// eachFile does something with each file of a folder.
+// eachFile calls do with each file of dir, in lexical order.
 func eachFile(dir string, do func(name string, mode fs.FileMode, size int64, data io.Reader) error) error {
 	return filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// notices writes the licences of Go and of every module that is linked into one
-// of the binaries. They ask for it.
+// notices writes the licenses of Go and of all modules in the binaries. Most licenses
+// require that their text is distributed with the program.
 func notices(to io.Writer, binaries []string) error {
 	versions := make(map[string]string)
 	for _, binary := range binaries {
@@ -26,16 +26,16 @@ func notices(to io.Writer, binaries []string) error {
 			versions[m.Path] = m.Version
 		}
 	}
-	root, err := goSays("env", "GOROOT")
+	root, err := goCommand("env", "GOROOT")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(to, "Ferrule is made with the works of others. These are their licences.")
+	fmt.Fprintln(to, "Ferrule contains the following third-party software.")
 	if err := notice(to, "Go", root); err != nil {
 		return err
 	}
 	for _, path := range slices.Sorted(maps.Keys(versions)) {
-		dir, err := goSays("list", "-m", "-f", "{{.Dir}}", path)
+		dir, err := goCommand("list", "-m", "-f", "{{.Dir}}", path)
 		if err != nil {
 			return err
 		}
@@ -48,11 +48,11 @@ func notices(to io.Writer, binaries []string) error {
 
 var noticeName = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)`)
 
-// notice writes what stands about the licence in a folder.
-func notice(to io.Writer, of, dir string) error {
+// notice writes the license files in dir. There must be at least one.
+func notice(to io.Writer, module, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("%s: %w", of, err)
+		return fmt.Errorf("%s: %w", module, err)
 	}
 	found := false
 	for _, e := range entries {
@@ -64,16 +64,16 @@ func notice(to io.Writer, of, dir string) error {
 			return err
 		}
 		found = true
-		fmt.Fprintf(to, "\n%s\n%s: %s\n\n%s\n", strings.Repeat("=", 72), of, e.Name(), strings.TrimSpace(string(text)))
+		fmt.Fprintf(to, "\n%s\n%s: %s\n\n%s\n", strings.Repeat("=", 72), module, e.Name(), strings.TrimSpace(string(text)))
 	}
 	if !found {
-		return fmt.Errorf("%s has no licence in %s", of, dir)
+		return fmt.Errorf("%s: no license file in %s", module, dir)
 	}
 	return nil
 }
 
-// goSays is what the go command prints.
-func goSays(args ...string) (string, error) {
+// goCommand returns the output of the go command.
+func goCommand(args ...string) (string, error) {
 	cmd := exec.Command("go", args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

@@ -1,11 +1,11 @@
-// Command pack makes the parts of a release that must be the same on every
-// machine, byte for byte. .ci/release runs it:
+// Command pack creates the reproducible parts of a release: the same input gives the
+// same bytes on every machine. It is run by .ci/release:
 //
-//	pack archive OUT DIR     OUT (.tar.gz or .zip) of the folder DIR
-//	pack sbom BINARY         what is linked into a binary, as CycloneDX
-//	pack notices BINARY…     the licences of what is linked into binaries
+//	pack archive OUT DIR     packs the folder DIR into OUT (.tar.gz or .zip)
+//	pack sbom BINARY         prints the modules of a binary as CycloneDX
+//	pack notices BINARY…     prints the licenses of the modules of binaries
 //
-// Times are SOURCE_DATE_EPOCH, and the version is VERSION.
+// The environment sets all times (SOURCE_DATE_EPOCH) and the version (VERSION).
 package main
 
 import (
@@ -37,5 +37,5 @@ func run(args []string) error {
 	case len(args) > 1 && args[0] == "notices":
 		return notices(os.Stdout, args[1:])
 	}
-	return errors.New("want archive OUT DIR, sbom BINARY, or notices BINARY…")
+	return errors.New("usage: pack archive OUT DIR | sbom BINARY | notices BINARY…")
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// bom is as much of CycloneDX 1.6 as there is to say.
+// bom is the part of CycloneDX 1.6 that is used here.
 type bom struct {
 	Schema     string      `json:"$schema"`
 	Format     string      `json:"bomFormat"`
@@ -49,7 +49,7 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// sbom tells what is linked into a binary, as the linker noted it there.
+// sbom writes the modules of a binary, from the build info in it.
 func sbom(to io.Writer, binary, version string, at time.Time) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -76,7 +76,7 @@ func sbom(to io.Writer, binary, version string, at time.Time) error {
 	}
 	for _, m := range modules(info) {
 		c := library(m.Path, m.Version)
-		c.Properties = []property{{"go.sum", m.Sum}} // a hash of the module's files, of no one file
+		c.Properties = []property{{"go.sum", m.Sum}} // a hash over all files of the module, so not a CycloneDX file hash
 		b.Components = append(b.Components, c)
 	}
 	e := json.NewEncoder(to)
@@ -90,7 +90,7 @@ func library(path, version string) component {
 	return component{Type: "library", Ref: purl, Name: path, Version: version, PURL: purl}
 }
 
-// modules is what is linked beside the main module.
+// modules returns the modules of a binary except the main module.
 func modules(info *debug.BuildInfo) []*debug.Module {
 	var all []*debug.Module
 	for _, m := range info.Deps {
@@ -111,9 +111,9 @@ func setting(info *debug.BuildInfo, key string) string {
 	return ""
 }
 
-// serial is a UUID of the binary: the same binary has the same.
+// serial returns a UUID derived from the binary, so that it is reproducible.
 func serial(sum [sha256.Size]byte) string {
-	sum[6] = sum[6]&0x0f | 0x80 // version 8: of the maker's own sort
+	sum[6] = sum[6]&0x0f | 0x80 // version 8: custom
 	sum[8] = sum[8]&0x3f | 0x80
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }

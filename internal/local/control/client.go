@@ -17,27 +17,27 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// ErrNoGateway is returned when nobody listens on the socket.
+// ErrNoGateway is returned if no gateway listens on the socket.
 var ErrNoGateway = errors.New("no gateway is running")
 
-// ErrVersion is returned by a gateway that does not know what is asked of it.
-var ErrVersion = errors.New("the gateway that is running is of another version; end it, and start it anew")
+// ErrVersion is returned if the gateway does not support the request.
+var ErrVersion = errors.New("the running gateway has another version; restart it")
 
-// ErrKept is returned by a gateway that does not make room for another.
-var ErrKept = errors.New("the gateway that is running stays")
+// ErrNotHandedOver is returned if the gateway keeps running.
+var ErrNotHandedOver = errors.New("the running gateway keeps running")
 
-// unreachable is why the socket could not be opened: nothing was sent.
-type unreachable struct{ error }
+// dialError is why the socket could not be opened. Nothing was sent.
+type dialError struct{ error }
 
-func (e unreachable) Unwrap() error { return e.error }
+func (e dialError) Unwrap() error { return e.error }
 
-// wsaRefused is what Windows calls ECONNREFUSED.
-const wsaRefused = syscall.Errno(10061)
+// wsaConnRefused is ECONNREFUSED on Windows.
+const wsaConnRefused = syscall.Errno(10061)
 
-// Client is a command's end of the socket.
+// Client sends requests to the running gateway.
 type Client struct{ http http.Client }
 
-// NewClient makes a client of the socket at path. It connects when it is used.
+// NewClient returns a client for the socket at path. It connects when it is used.
 func NewClient(path string) *Client {
 	return &Client{http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -45,53 +45,53 @@ func NewClient(path string) *Client {
 			switch {
 			case err == nil:
 				return conn, nil
-			case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaRefused):
-				return nil, unreachable{ErrNoGateway}
+			case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaConnRefused):
+				return nil, dialError{ErrNoGateway}
 			}
-			return nil, unreachable{ferrule.Errorf(ferrule.Offline, "the gateway cannot be reached: %w", err)}
+			return nil, dialError{ferrule.Errorf(ferrule.Offline, "cannot connect to the gateway: %w", err)}
 		},
-		// One that is kept may be that of a gateway which has just gone, and then
-		// nobody can tell whether a call was taken.
+		// An idle connection may belong to a gateway that has just exited. A call on
+		// it fails without saying whether it was received.
 		DisableKeepAlives: true,
 	}}}
 }
 
-// Close lets go of the connection.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Handle has the gateway serve a call; it is a ferrule.Handler. Its errors are
-// the gateway's, or ErrNoGateway, or tell that the gateway went away.
+// Handle runs a call on the gateway; it is a ferrule.Handler. It returns the error of
+// the gateway, ErrNoGateway, or ferrule.Unanswered if the connection was lost.
 func (c *Client) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	body, err := json.Marshal(request{call, call.Ask != nil})
 	if err != nil {
-		return nil, ferrule.Errorf(ferrule.Invalid, "the call cannot be told to the gateway: %w", err)
+		return nil, ferrule.Errorf(ferrule.Invalid, "encoding the call: %w", err)
 	}
 	resp, err := c.do(ctx, http.MethodPost, "/call", bytes.NewReader(body))
-	if never := (unreachable{}); errors.As(err, &never) {
-		return nil, never.error
+	if failed := (dialError{}); errors.As(err, &failed) {
+		return nil, failed.error
 	}
 	if err != nil {
-		return nil, lost(ctx, call, err)
+		return nil, connectionLost(ctx, call, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		return nil, ferrule.Errorf(ferrule.Invalid, "the gateway did not take the call: %s", bytes.TrimSpace(text))
+		return nil, ferrule.Errorf(ferrule.Invalid, "the gateway rejected the call: %s", bytes.TrimSpace(text))
 	}
-	asking, cancel := context.WithCancel(ctx)
+	answering, cancel := context.WithCancel(ctx)
 	var answers sync.WaitGroup
 	defer answers.Wait()
 	defer cancel()
 	for in := json.NewDecoder(resp.Body); ; {
 		var r reply
 		if err := in.Decode(&r); err != nil {
-			return nil, lost(ctx, call, err)
+			return nil, connectionLost(ctx, call, err)
 		}
 		switch {
 		case r.Progress != nil:
 			call.Report(*r.Progress)
 		case r.Question != nil && call.Ask != nil:
-			answers.Go(func() { c.answer(asking, call, *r.Question) })
+			answers.Go(func() { c.answer(answering, call, *r.Question) })
 		case r.Error != nil:
 			return nil, r.Error
 		case r.Result != nil:
@@ -100,19 +100,19 @@ func (c *Client) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Resul
 	}
 }
 
-// lost says that the gateway went away in the middle of a call.
-func lost(ctx context.Context, call *ferrule.Call, err error) error {
+// connectionLost returns the error of a call that was sent and not answered.
+func connectionLost(ctx context.Context, call *ferrule.Call, err error) error {
 	if ctx.Err() != nil {
-		return ferrule.Errorf(ferrule.Cancelled, "cancelled while %s was at %s", call.Device, call.Tool).AfterSend()
+		return ferrule.Errorf(ferrule.Cancelled, "%s on %s was cancelled while it was running", call.Tool, call.Device).AfterSend()
 	}
-	return ferrule.Errorf(ferrule.Unanswered, "the gateway went away during the call: %w", err).
-		WithHint("`ferrule audit` tells how far it got")
+	return ferrule.Errorf(ferrule.Unanswered, "connection to the gateway lost during the call: %w", err).
+		WithHint("Run `ferrule audit` to see how far the call got.")
 }
 
-// Trace calls fn with everything that is seen on the wire to a device, until ctx
-// ends; it then returns nil.
+// Trace calls fn with the frames to and from a device until ctx ends. It then
+// returns nil.
 func (c *Client) Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error {
-	resp, err := c.ask(ctx, http.MethodGet, "/trace?device="+url.QueryEscape(device), nil)
+	resp, err := c.send(ctx, http.MethodGet, "/trace?device="+url.QueryEscape(device), nil)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (c *Client) Trace(ctx context.Context, device string, fn func(ferrule.Trace
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("the gateway went away: %w", err)
+			return fmt.Errorf("connection to the gateway lost: %w", err)
 		}
 		switch {
 		case r.Error != nil:
@@ -134,28 +134,29 @@ func (c *Client) Trace(ctx context.Context, device string, fn func(ferrule.Trace
 	}
 }
 
-// Yield asks the gateway to end, so that the caller can become it.
-func (c *Client) Yield(ctx context.Context) error {
-	resp, err := c.ask(ctx, http.MethodPost, "/yield", nil)
+// TakeOver asks the gateway to exit, so that the caller can take over. The error is
+// ErrNotHandedOver if the gateway stays.
+func (c *Client) TakeOver(ctx context.Context) error {
+	resp, err := c.send(ctx, http.MethodPost, "/handover", nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		return fmt.Errorf("%w: %s", ErrKept, bytes.TrimSpace(text))
+		return fmt.Errorf("%w: %s", ErrNotHandedOver, bytes.TrimSpace(text))
 	}
 	return nil
 }
 
-// ask makes a request that is no call.
-func (c *Client) ask(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+// send sends a request other than a call.
+func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	resp, err := c.do(ctx, method, path, body)
-	if never := (unreachable{}); errors.As(err, &never) {
-		return nil, never.error
+	if failed := (dialError{}); errors.As(err, &failed) {
+		return nil, failed.error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the gateway went away: %w", err)
+		return nil, fmt.Errorf("connection to the gateway lost: %w", err)
 	}
 	return resp, nil
 }

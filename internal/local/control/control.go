@@ -1,29 +1,29 @@
-// Package control is the local way into a running gateway: a socket in the file
-// system, for the commands of the same user. It speaks HTTP with JSON:
+// Package control connects the commands of a user to their running gateway. The
+// gateway listens on a Unix socket in its data directory; Server is its end, and
+// Client is the end of a command or of a `ferrule mcp` process.
 //
-//	POST /call            a Call; the answer is one line a word of progress or a
-//	                      question, then one line with the result or the error
-//	POST /answer          the answer to a question
-//	GET  /trace?device=ID one line for each thing seen on the wire, until the
-//	                      caller goes away
-//	GET  /watch?device=ID one line for each thing that happens to a device or that
-//	                      it says, or to any device where none is named, until
-//	                      the caller goes away; with readings=true what the
-//	                      device measures as well, or of it one signal=NAME, and
-//	                      with events=false nothing else
-//	POST /fleet           devices that the caller asks for; the answer is one
-//	                      line for each device and each change to it, until the
-//	                      caller goes away
-//	GET  /journal         one line for each piece of the journals of all nodes,
-//	                      oldest first, and one at the end; with follow=true
-//	                      what comes as well, until the caller goes away
-//	POST /yield           the gateway ends, if it was started for an agent, so
-//	                      that the caller can become it
+//	command, ferrule mcp -> Client -> control socket -> Server -> pipeline, fleet
 //
-// What crosses is calls, the view of the fleet and what happens to it: a process
-// that speaks MCP with an agent of its own needs no more.
+// The protocol is HTTP with JSON. Answers are streams of JSON lines:
 //
-// Who can open the socket can do everything: the file system decides.
+//	POST /call            runs a Call; lines with progress and questions, then one
+//	                      with the result or the error
+//	POST /answer          answers a question of a call
+//	GET  /trace?device=ID frames to and from a device
+//	GET  /watch?device=ID events of a device, or of all devices without an ID;
+//	                      readings=true adds its readings, signal=NAME limits them
+//	                      to one signal, events=false leaves the events out
+//	POST /fleet           requests devices, then streams all devices and every
+//	                      change to them
+//	GET  /journal         the journals of all nodes, oldest lines first, then an end
+//	                      line; follow=true goes on with new lines
+//	POST /handover        asks a gateway that was started by `ferrule mcp` to exit,
+//	                      so that the caller can take over
+//
+// Trace, watch, fleet and a followed journal last until the caller disconnects.
+//
+// The socket has no authentication: its file mode decides who may connect, and a
+// process that can connect may do everything.
 package control
 
 import (
@@ -37,41 +37,42 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// reply is one line of an answer. An error, a result or an end is the last.
+// reply is one line of an answer. An error, a result or an end is the last line.
 type reply struct {
 	Progress *ferrule.Progress     `json:"progress,omitempty"`
 	Question *question             `json:"question,omitempty"`
 	Trace    *ferrule.Trace        `json:"trace,omitempty"`
 	Event    *ferrule.Event        `json:"event,omitempty"`
 	Reading  *ferrule.Reading      `json:"reading,omitempty"`
-	Missed   int                   `json:"missed,omitempty"` // how many events and readings before the next were dropped
-	News     *news                 `json:"news,omitempty"`
+	Missed   int                   `json:"missed,omitempty"` // events and readings dropped before the next line
+	Fleet    *fleetUpdate          `json:"fleet,omitempty"`
 	Journal  *ferrule.JournalLines `json:"journal,omitempty"`
 	End      bool                  `json:"end,omitempty"`
 	Result   *ferrule.Result       `json:"result,omitempty"`
 	Error    *ferrule.Error        `json:"error,omitempty"`
 }
 
-// Wish is a device that somebody asks for.
+// DeviceRequest is a device that a `ferrule mcp` process wants the running gateway
+// to connect.
 type DeviceRequest struct {
 	Transport string `json:"transport"`
 	Address   string `json:"address"`
 	Name      string `json:"name,omitempty"`
 	Pending   bool   `json:"pending,omitempty"`
-	// What follows is about serial ports.
+	// Baud and Reset are for serial ports.
 	Baud  int    `json:"baud,omitempty"`
 	Reset string `json:"reset,omitempty"`
 }
 
-// maxBody is the size of the largest request.
+// maxBody limits the size of a request, in bytes.
 const maxBody = 1 << 20
 
-// maxPath is the longest path that a socket can have on every system.
+// maxPath is a socket path length that every operating system accepts.
 const maxPath = 100
 
-// SocketPath is where the gateway of a data directory listens: in that
-// directory, or, where that path is too long, in a private directory with a
-// short name under the one for temporary files.
+// SocketPath returns the path of the control socket for a data directory. The
+// socket is in that directory. If its path would be too long, SocketPath creates a
+// private directory with a short name in the temporary directory instead.
 func SocketPath(data string) (string, error) {
 	path, dir, err := socketPath(data)
 	if err != nil || dir == "" {
@@ -80,22 +81,22 @@ func SocketPath(data string) (string, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return path, err
 	}
-	return path, private(dir)
+	return path, checkPrivate(dir)
 }
 
-// FindSocket is SocketPath for those who only look: it makes no directory.
+// FindSocket is like SocketPath, but creates no directory.
 func FindSocket(data string) (string, error) {
 	path, dir, err := socketPath(data)
 	if err != nil || dir == "" {
 		return path, err
 	}
-	if err := private(dir); !errors.Is(err, os.ErrNotExist) {
+	if err := checkPrivate(dir); !errors.Is(err, os.ErrNotExist) {
 		return path, err
 	}
 	return path, nil
 }
 
-// socketPath is where the socket is, and the directory around it that is not the
+// socketPath returns the path of the socket, and its directory if that is not the
 // data directory.
 func socketPath(data string) (path, dir string, err error) {
 	if data, err = filepath.Abs(data); err != nil {
@@ -107,20 +108,20 @@ func socketPath(data string) (path, dir string, err error) {
 	sum := sha256.Sum256([]byte(data))
 	dir = filepath.Join(os.TempDir(), "ferrule-"+hex.EncodeToString(sum[:8]))
 	if path = filepath.Join(dir, "control.sock"); len(path) > maxPath {
-		return "", "", fmt.Errorf("%s is too long for a socket; set TMPDIR to a shorter path", path)
+		return "", "", fmt.Errorf("socket path %s is too long; set TMPDIR to a shorter path", path)
 	}
 	return path, dir, nil
 }
 
-// private makes sure that nobody else can reach into a directory: others can
-// write to the directory around it.
-func private(dir string) error {
+// checkPrivate returns an error if other users can access dir. They can write to
+// its parent, so dir may have been created by one of them.
+func checkPrivate(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() || !ours(info) {
-		return fmt.Errorf("%s is open to others; remove it", dir)
+	if !info.IsDir() || !isPrivate(info) {
+		return fmt.Errorf("%s is accessible to other users; remove it", dir)
 	}
 	return nil
 }

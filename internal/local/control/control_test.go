@@ -24,24 +24,24 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 )
 
-// gateway is what stands behind the socket in a test.
+// gateway implements everything behind the socket with functions of the test.
 type gateway struct {
 	handle ferrule.Handler
 	trace  func(ctx context.Context, device string, fn func(ferrule.Trace)) error
 	watch  func(device string, fn func(ferrule.Event)) (stop func(), err error)
 	follow func(ferrule.DeviceWatcher) (stop func())
-	// samples is nil for a gateway where nothing is measured.
+	// samples is nil for a gateway that measures nothing.
 	samples control.Sampler
-	// journals is nil for a gateway that stands alone.
+	// journals is nil for a gateway that is not part of a cluster.
 	journals control.Journals
 
-	mu     sync.Mutex
-	wishes []control.DeviceRequest
-	yields int
+	mu        sync.Mutex
+	requests  []control.DeviceRequest
+	handovers int
 }
 
-func (g *gateway) yield() error {
-	if g.yields++; g.yields > 1 {
+func (g *gateway) handOver() error {
+	if g.handovers++; g.handovers > 1 {
 		return errors.New("once is enough")
 	}
 	return nil
@@ -49,20 +49,20 @@ func (g *gateway) yield() error {
 
 func (g *gateway) Follow(f ferrule.DeviceWatcher) (stop func()) { return g.follow(f) }
 
-func (g *gateway) Wish(_ context.Context, wishes []control.DeviceRequest) error {
+func (g *gateway) Add(_ context.Context, requests []control.DeviceRequest) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(wishes) > 0 && wishes[0].Address == "taken" {
-		return errors.New("somebody has it")
+	if len(requests) > 0 && requests[0].Address == "taken" {
+		return errors.New("in use")
 	}
-	g.wishes = append(g.wishes, wishes...)
+	g.requests = append(g.requests, requests...)
 	return nil
 }
 
-func (g *gateway) Wishes() []control.DeviceRequest {
+func (g *gateway) All() []control.DeviceRequest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Clone(g.wishes)
+	return slices.Clone(g.requests)
 }
 
 func (g *gateway) Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error {
@@ -73,7 +73,7 @@ func (g *gateway) Watch(device string, fn func(ferrule.Event)) (stop func(), err
 	return g.watch(device, fn)
 }
 
-// serve runs a server, and returns a client of it and a way to end it.
+// serve runs a server until cancel or the end of the test, and returns a client.
 func serve(t *testing.T, g *gateway) (*control.Client, context.CancelFunc) {
 	t.Helper()
 	path, err := control.SocketPath(t.TempDir())
@@ -84,12 +84,12 @@ func serve(t *testing.T, g *gateway) (*control.Client, context.CancelFunc) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Watcher: g, Samples: g.samples, Fleet: g, Wishes: g, Journals: g.journals, Yield: g.yield, Log: slog.New(slog.DiscardHandler)})
+	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Watcher: g, Samples: g.samples, Fleet: g, DeviceRequests: g, Journals: g.journals, HandOver: g.handOver, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeSocket == 0 || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket is %v, %v", info, err)
+		t.Errorf("socket mode: got %v, %v", info, err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
@@ -113,16 +113,16 @@ func TestCall(t *testing.T) {
 		call.Report(ferrule.Progress{Message: "two"})
 		return &ferrule.Result{Value: fmt.Appendf(nil, "%q", fmt.Sprint(call.Principal, call.Device, call.Tool, string(call.Args), call.Timeout))}, nil
 	}})
-	var told []string
+	var progress []string
 	result, err := client.Handle(t.Context(), &ferrule.Call{
 		Principal: ferrule.Principal{Name: "anna"}, Device: "robot", Tool: "move", Args: []byte(`{"pin":2}`),
-		Timeout: ferrule.Duration(time.Second), Progress: func(p ferrule.Progress) { told = append(told, p.Message) },
+		Timeout: ferrule.Duration(time.Second), Progress: func(p ferrule.Progress) { progress = append(progress, p.Message) },
 	})
 	if err != nil || string(result.Value) != `"person:annarobotmove{\"pin\":2}1s"` {
 		t.Errorf("got %s, %v", result.Value, err)
 	}
-	if strings.Join(told, " ") != "one two" {
-		t.Errorf("told %q", told)
+	if strings.Join(progress, " ") != "one two" {
+		t.Errorf("got progress %q", progress)
 	}
 	_, err = client.Handle(t.Context(), &ferrule.Call{Device: "robot", Tool: "fail"})
 	if e := ferrule.AsError(err); e.Code != ferrule.Unanswered || !e.MayHaveRun() || e.Message != "silence" || e.Hint != "listen" {
@@ -134,9 +134,9 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestQuestionsCross: what a device asks during a call is answered by who made it, and
-// several at once; one who cannot be asked is not.
-func TestQuestionsCross(t *testing.T) {
+// TestQuestions checks that the caller answers questions of the device, several at once,
+// and that a caller without Ask gets none.
+func TestQuestions(t *testing.T) {
 	client, _ := serve(t, &gateway{handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		if call.Ask == nil {
 			return &ferrule.Result{Text: "nobody"}, nil
@@ -168,9 +168,9 @@ func TestQuestionsCross(t *testing.T) {
 	}
 }
 
-// TestQuestionsEnd: who is asked and says nothing keeps no call that is cancelled, and
-// no gateway.
-func TestQuestionsEnd(t *testing.T) {
+// TestQuestionsCancelled checks that an unanswered question does not delay the end of a
+// cancelled call or of the gateway.
+func TestQuestionsCancelled(t *testing.T) {
 	asked, over := make(chan struct{}), make(chan error, 1)
 	client, _ := serve(t, &gateway{handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		_, err := call.Ask(ctx, ferrule.Question{})
@@ -193,14 +193,14 @@ func TestQuestionsEnd(t *testing.T) {
 	select {
 	case err := <-over:
 		if err == nil {
-			t.Error("it was answered")
+			t.Error("the question got an answer")
 		}
 	case <-time.After(5 * time.Second):
-		t.Error("the question stays open")
+		t.Error("the question is still open")
 	}
 }
 
-func TestCancelReachesTheCall(t *testing.T) {
+func TestCancelReachesCall(t *testing.T) {
 	cancelled := make(chan error, 1)
 	client, _ := serve(t, &gateway{handle: func(ctx context.Context, _ *ferrule.Call) (*ferrule.Result, error) {
 		<-ctx.Done()
@@ -219,11 +219,11 @@ func TestCancelReachesTheCall(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	case <-time.After(5 * time.Second):
-		t.Error("the call goes on")
+		t.Error("the call was not cancelled")
 	}
 }
 
-func TestStoppingEndsCalls(t *testing.T) {
+func TestShutdownCancelsCalls(t *testing.T) {
 	begun := make(chan struct{})
 	client, stop := serve(t, &gateway{handle: func(ctx context.Context, _ *ferrule.Call) (*ferrule.Result, error) {
 		close(begun)
@@ -254,19 +254,19 @@ func TestNoGateway(t *testing.T) {
 		if err := client.Trace(t.Context(), "robot", nil); !errors.Is(err, control.ErrNoGateway) {
 			t.Errorf("got %v", err)
 		}
-		if err := client.Watch(t.Context(), control.Watching{}); !errors.Is(err, control.ErrNoGateway) {
+		if err := client.Watch(t.Context(), control.Subscription{}); !errors.Is(err, control.ErrNoGateway) {
 			t.Errorf("got %v", err)
 		}
 	}
 	client := control.NewClient(filepath.Join(t.TempDir(), strings.Repeat("x", 200)))
 	if _, err := client.Handle(t.Context(), &ferrule.Call{}); err == nil || errors.Is(err, control.ErrNoGateway) {
-		t.Errorf("got %v for what is not the absence of a gateway", err)
+		t.Errorf("got %v, want another error than ErrNoGateway", err)
 	}
 }
 
-// TestGatewayDies: whenever the gateway goes away after a call may have reached
-// it, the call may have run.
-func TestGatewayDies(t *testing.T) {
+// TestConnectionLost checks that a call may have run if the connection breaks after the
+// gateway may have received it.
+func TestConnectionLost(t *testing.T) {
 	for name, answer := range map[string]string{
 		"before it answers": "",
 		"in the header":     "HTTP/1.1 200 OK\r\nContent-",
@@ -302,7 +302,7 @@ func TestGatewayDies(t *testing.T) {
 func TestTrace(t *testing.T) {
 	client, _ := serve(t, &gateway{trace: func(ctx context.Context, device string, fn func(ferrule.Trace)) error {
 		if device != "robot 1" {
-			return ferrule.Errorf(ferrule.NotFound, "there is no device %q", device)
+			return ferrule.Errorf(ferrule.NotFound, "unknown device %q", device)
 		}
 		for i := range 3 {
 			fn(ferrule.Trace{Direction: "in", Data: fmt.Sprint(i)})
@@ -326,9 +326,9 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceNeverBlocksTheDevice: a reader that is too slow misses frames, and is
-// told how many.
-func TestTraceNeverBlocksTheDevice(t *testing.T) {
+// TestTraceSlowReader checks that a slow reader does not block the device: frames are
+// dropped, and the reader gets their number.
+func TestTraceSlowReader(t *testing.T) {
 	const frames = 100000
 	burst := make(chan struct{})
 	var sent atomic.Int64
@@ -340,7 +340,7 @@ func TestTraceNeverBlocksTheDevice(t *testing.T) {
 				close(burst)
 			}
 		}
-		for n := 0; ctx.Err() == nil; n++ { // until one finds room
+		for n := 0; ctx.Err() == nil; n++ { // until the backlog has space
 			sent.Add(1)
 			fn(ferrule.Trace{Direction: "in", Data: fmt.Sprint("after ", n)})
 			time.Sleep(10 * time.Millisecond)
@@ -351,12 +351,12 @@ func TestTraceNeverBlocksTheDevice(t *testing.T) {
 	defer cancel()
 	shown, missed, seen := 0, 0, false
 	err := client.Trace(ctx, "robot", func(tr ferrule.Trace) {
-		<-burst // too slow
+		<-burst // read slowly
 		n := 0
 		switch {
 		case seen:
 		case tr.Note != "":
-			fmt.Sscanf(tr.Note, "%d frames came too fast", &n)
+			fmt.Sscanf(tr.Note, "%d frames dropped", &n)
 			missed += n
 		case tr.Data[0] == 'x':
 			shown++
@@ -386,12 +386,12 @@ func TestSocketPath(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(temp) })
 	t.Setenv("TMPDIR", temp)
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
-	looked, err := control.FindSocket(long)
-	if _, made := os.Stat(filepath.Dir(looked)); err != nil || !errors.Is(made, os.ErrNotExist) {
-		t.Errorf("looking for %s: %v, %v", looked, err, made)
+	found, err := control.FindSocket(long)
+	if _, statErr := os.Stat(filepath.Dir(found)); err != nil || !errors.Is(statErr, os.ErrNotExist) {
+		t.Errorf("FindSocket returned %s, %v; its directory: %v", found, err, statErr)
 	}
 	path, err := control.SocketPath(long)
-	if err != nil || path != looked || len(path) > 100 || !strings.HasPrefix(path, temp) {
+	if err != nil || path != found || len(path) > 100 || !strings.HasPrefix(path, temp) {
 		t.Fatalf("got %s, %v", path, err)
 	}
 	if again, err := control.SocketPath(long); err != nil || again != path {
@@ -403,25 +403,25 @@ func TestSocketPath(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, way := range []func(string) (string, error){control.SocketPath, control.FindSocket} {
-		if _, err := way(long); err == nil || !strings.Contains(err.Error(), "is open to others") {
-			t.Errorf("got %v for a directory that others can reach into", err)
+	for _, pathOf := range []func(string) (string, error){control.SocketPath, control.FindSocket} {
+		if _, err := pathOf(long); err == nil || !strings.Contains(err.Error(), "is accessible to other users") {
+			t.Errorf("got %v for a directory that other users can access", err)
 		}
 	}
 }
 
-func TestYield(t *testing.T) {
+func TestTakeOver(t *testing.T) {
 	g := &gateway{}
 	client, end := serve(t, g)
-	if err := client.Yield(t.Context()); err != nil || g.yields != 1 {
-		t.Errorf("%d, %v", g.yields, err)
+	if err := client.TakeOver(t.Context()); err != nil || g.handovers != 1 {
+		t.Errorf("%d, %v", g.handovers, err)
 	}
-	if err := client.Yield(t.Context()); !errors.Is(err, control.ErrKept) || !strings.Contains(err.Error(), "once is enough") {
+	if err := client.TakeOver(t.Context()); !errors.Is(err, control.ErrNotHandedOver) || !strings.Contains(err.Error(), "once is enough") {
 		t.Errorf("got %v", err)
 	}
 	end()
 	time.Sleep(50 * time.Millisecond)
-	if err := client.Yield(t.Context()); err == nil {
-		t.Error("nobody has yielded")
+	if err := client.TakeOver(t.Context()); err == nil {
+		t.Error("got no error after the gateway exited")
 	}
 }

@@ -11,49 +11,49 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// news is one line about the fleet.
-type news struct {
-	// Manifest comes before the first device that has it, and Key is what devices
-	// call it by.
+// fleetUpdate is one line about the fleet. One kind of field is set.
+type fleetUpdate struct {
+	// Manifest is sent once, before the first device that has it. Devices refer to it
+	// by Key.
 	Manifest *ferrule.Manifest `json:"manifest,omitempty"`
 	Key      int               `json:"key,omitempty"`
 	Device   *ferrule.Device   `json:"device,omitempty"`
-	Gone     string            `json:"gone,omitempty"` // an ID
-	// Synced tells that all that was there has been told.
+	Gone     string            `json:"gone,omitempty"` // ID of a removed device
+	// Synced ends the list of the devices that exist already.
 	Synced bool `json:"synced,omitempty"`
-	// Wishes are all devices that are asked for, and Refused is why one that the
-	// caller asks for cannot be had.
-	Wishes  []DeviceRequest `json:"wishes,omitempty"`
-	Refused string          `json:"refused,omitempty"`
+	// Requests are all requested devices. Refused is why a device that this caller
+	// requested was not accepted.
+	Requests []DeviceRequest `json:"requests,omitempty"`
+	Refused  string          `json:"refused,omitempty"`
 }
 
-// fleet sees to the devices that are asked for, and then tells of all, until the
-// caller goes away.
+// fleet requests the devices of the caller, then writes all devices and their
+// changes until the caller disconnects.
 func (s *Server) fleet(w http.ResponseWriter, r *http.Request) {
-	var asked []DeviceRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&asked); err != nil {
+	var requested []DeviceRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&requested); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	out := newLines(w)
-	if err := s.parts.Wishes.Wish(r.Context(), asked); err != nil {
-		out.write(reply{News: &news{Refused: err.Error()}})
+	if err := s.parts.DeviceRequests.Add(r.Context(), requested); err != nil {
+		out.write(reply{Fleet: &fleetUpdate{Refused: err.Error()}})
 	}
 	q := &queue{pending: make(map[string]*change), wake: make(chan struct{}, 1)}
 	stop := s.parts.Fleet.Follow(q)
 	defer stop()
-	t := teller{out: out, keys: make(map[*ferrule.Manifest]int)}
-	var wishes []DeviceRequest
+	t := fleetWriter{out: out, sent: make(map[*ferrule.Manifest]int)}
+	var requests []DeviceRequest
 	for synced := false; ; synced = true {
 		for _, c := range q.take() {
-			t.tell(c)
+			t.write(c)
 		}
-		if now := s.parts.Wishes.Wishes(); len(now) > len(wishes) {
-			wishes = now
-			out.write(reply{News: &news{Wishes: wishes}})
+		if now := s.parts.DeviceRequests.All(); len(now) > len(requests) {
+			requests = now
+			out.write(reply{Fleet: &fleetUpdate{Requests: requests}})
 		}
 		if !synced {
-			out.write(reply{News: &news{Synced: true}})
+			out.write(reply{Fleet: &fleetUpdate{Synced: true}})
 		}
 		select {
 		case <-q.wake:
@@ -63,8 +63,8 @@ func (s *Server) fleet(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// queue is what is to be told. Of a device that changes faster than a reader
-// reads, the last word counts.
+// queue holds changes to write. It keeps only the last change of each device, so a
+// slow reader cannot make it grow.
 type queue struct {
 	wake chan struct{}
 
@@ -73,17 +73,17 @@ type queue struct {
 	order   []*change
 }
 
-// change is the last word about a device.
+// change is the last change of a device.
 type change struct {
 	id       string
-	device   *ferrule.Device // nil if it is gone
+	device   *ferrule.Device // nil if it was removed
 	manifest *ferrule.Manifest
 }
 
-// Put implements ferrule.Follower.
+// Put implements ferrule.DeviceWatcher.
 func (q *queue) Put(dev *ferrule.Device, m *ferrule.Manifest) { q.add(change{dev.ID, dev, m}) }
 
-// Remove implements ferrule.Follower.
+// Remove implements ferrule.DeviceWatcher.
 func (q *queue) Remove(id string) { q.add(change{id: id}) }
 
 func (q *queue) add(c change) {
@@ -101,7 +101,7 @@ func (q *queue) add(c change) {
 	}
 }
 
-// take empties the queue.
+// take empties the queue and returns its changes in order.
 func (q *queue) take() []*change {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -111,75 +111,76 @@ func (q *queue) take() []*change {
 	return all
 }
 
-// maxKeys is how many manifests a teller remembers to have told.
-const maxKeys = 4096
+// maxManifests is how many sent manifests both ends remember. When there are more,
+// both ends forget all of them.
+const maxManifests = 4096
 
-// teller writes what is new. A manifest that many devices share is told once.
-type teller struct {
+// fleetWriter writes changes. It sends a manifest that many devices share once.
+type fleetWriter struct {
 	out  *lines
-	keys map[*ferrule.Manifest]int
+	sent map[*ferrule.Manifest]int
 	last int
 }
 
-func (t *teller) tell(c *change) {
+func (t *fleetWriter) write(c *change) {
 	if c.device == nil {
-		t.out.write(reply{News: &news{Gone: c.id}})
+		t.out.write(reply{Fleet: &fleetUpdate{Gone: c.id}})
 		return
 	}
-	n := &news{Device: c.device}
+	n := &fleetUpdate{Device: c.device}
 	if c.manifest != nil {
-		key, told := t.keys[c.manifest]
-		if !told {
-			if len(t.keys) >= maxKeys {
-				clear(t.keys)
+		key, known := t.sent[c.manifest]
+		if !known {
+			if len(t.sent) >= maxManifests {
+				clear(t.sent)
 			}
 			t.last++
 			key = t.last
-			t.keys[c.manifest] = key
-			t.out.write(reply{News: &news{Manifest: c.manifest, Key: key}})
+			t.sent[c.manifest] = key
+			t.out.write(reply{Fleet: &fleetUpdate{Manifest: c.manifest, Key: key}})
 		}
 		n.Key = key
 	}
-	t.out.write(reply{News: n})
+	t.out.write(reply{Fleet: n})
 }
 
-// Visitor is told of the fleet of a gateway.
-type Visitor interface {
+// FleetWatcher receives the devices of a gateway and their changes.
+type FleetWatcher interface {
 	ferrule.DeviceWatcher
-	// Wished tells what devices are asked for by anybody; they only become more.
-	Wished(wishes []DeviceRequest)
-	// Refused tells why a device that was asked for cannot be had.
+	// Requested is called with all requested devices whenever one was added.
+	Requested(requests []DeviceRequest)
+	// Refused is called with the reason if a requested device was not accepted.
 	Refused(reason string)
-	// Synced is called once, when all that there was has been told.
+	// Synced is called once, after all existing devices were reported.
 	Synced()
 }
 
-// Follow asks the gateway for devices, tells a visitor of all that it has, and from
-// then on of what changes, until ctx ends or the gateway goes away.
-func (c *Client) Follow(ctx context.Context, wishes []DeviceRequest, v Visitor) error {
-	body, err := json.Marshal(wishes)
+// WatchFleet requests devices, reports all devices of the gateway to v, and then every
+// change, until ctx ends or the connection is lost. It never returns nil.
+func (c *Client) WatchFleet(ctx context.Context, requests []DeviceRequest, v FleetWatcher) error {
+	body, err := json.Marshal(requests)
 	if err != nil {
 		return err
 	}
-	resp, err := c.ask(ctx, http.MethodPost, "/fleet", bytes.NewReader(body))
+	resp, err := c.send(ctx, http.MethodPost, "/fleet", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%w: it does not tell of its devices (%s)", ErrVersion, resp.Status)
+		return fmt.Errorf("%w: it does not list its devices (%s)", ErrVersion, resp.Status)
 	}
 	manifests := make(map[int]*ferrule.Manifest)
 	for in := json.NewDecoder(resp.Body); ; {
 		var r reply
 		if err := in.Decode(&r); err != nil {
-			return fmt.Errorf("the gateway went away: %w", err)
+			return fmt.Errorf("connection to the gateway lost: %w", err)
 		}
-		n := r.News
+		n := r.Fleet
 		switch {
 		case n == nil:
 		case n.Manifest != nil:
-			if len(manifests) >= maxKeys { // the teller has forgotten them, too
+			if len(manifests) >= maxManifests { // the server has cleared its list, too
 				clear(manifests)
 			}
 			manifests[n.Key] = n.Manifest
@@ -192,7 +193,7 @@ func (c *Client) Follow(ctx context.Context, wishes []DeviceRequest, v Visitor) 
 		case n.Refused != "":
 			v.Refused(n.Refused)
 		default:
-			v.Wished(n.Wishes)
+			v.Requested(n.Requests)
 		}
 	}
 }

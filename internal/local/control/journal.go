@@ -12,23 +12,23 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// ErrAlone is returned by a gateway that is not one of several nodes: the journal in
-// its data directory is all there is.
-var ErrAlone = errors.New("this gateway stands alone")
+// ErrSingleNode is returned if the gateway is not part of a cluster. The journal in its
+// data directory is the only one.
+var ErrSingleNode = errors.New("this gateway is not part of a cluster")
 
-// Journals is the journals of all nodes, as far as they were copied.
+// Journals reads the copied journals of all nodes.
 type Journals interface {
-	// Read calls fn with lines of chains, in order within each chain and at most
-	// ferrule.MaxJournalLines bytes at a time, until all that there is was read; if
-	// the query follows, it goes on with what comes until ctx ends, and then returns
-	// nil. An error of fn ends it and is returned. Fn may take its time.
+	// Read calls fn with journal lines, in order within each chain and at most
+	// ferrule.MaxJournalLines bytes at a time. It returns after the last line. If
+	// q.Follow is set, it goes on with new lines until ctx ends and returns nil. An
+	// error of fn ends the reading and is returned. fn may block.
 	Read(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error
 }
 
-// journal writes lines of journals as fast as they are taken.
+// journal writes journal lines as fast as the caller reads them.
 func (s *Server) journal(w http.ResponseWriter, r *http.Request) {
 	if s.parts.Journals == nil {
-		http.Error(w, ErrAlone.Error(), http.StatusNotFound)
+		http.Error(w, ErrSingleNode.Error(), http.StatusNotFound)
 		return
 	}
 	q, err := journalQuery(r.URL.Query())
@@ -37,11 +37,11 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := newLines(w)
-	// A reader that has stopped reading would keep the gateway from ending.
+	// A caller that stopped reading must not delay the exit of the gateway.
 	defer context.AfterFunc(r.Context(), func() { http.NewResponseController(w).SetWriteDeadline(time.Now()) })()
 	err = s.parts.Journals.Read(r.Context(), q, func(l ferrule.JournalLines) error {
 		if n := len(l.Lines); n > ferrule.MaxJournalLines {
-			return fmt.Errorf("lines of a journal came in a piece of %d bytes", n)
+			return fmt.Errorf("journal lines have %d bytes, limit is %d", n, ferrule.MaxJournalLines)
 		}
 		out.write(reply{Journal: &l})
 		return r.Context().Err()
@@ -55,7 +55,7 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// journalQuery is the query that a request stands for.
+// journalQuery parses the query of a request.
 func journalQuery(values url.Values) (q ferrule.JournalQuery, err error) {
 	q.Node, q.Follow = values.Get("node"), values.Get("follow") == "true"
 	if since := values.Get("since"); since != "" {
@@ -64,29 +64,29 @@ func journalQuery(values url.Values) (q ferrule.JournalQuery, err error) {
 	return q, err
 }
 
-// Journal calls fn with lines of the journals of all nodes, as Journals does. The
-// error is ErrAlone if the gateway is not one of several.
+// Journal calls fn with the journal lines of all nodes, as Journals.Read does. The
+// error is ErrSingleNode if the gateway is not part of a cluster.
 func (c *Client) Journal(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error {
 	values := url.Values{"node": {q.Node}, "follow": {fmt.Sprint(q.Follow)}}
 	if !q.Since.IsZero() {
 		values.Set("since", q.Since.Format(time.RFC3339Nano))
 	}
-	resp, err := c.ask(ctx, http.MethodGet, "/journal?"+values.Encode(), nil)
+	resp, err := c.send(ctx, http.MethodGet, "/journal?"+values.Encode(), nil)
 	if err != nil {
-		return ended(ctx, q, err)
+		return readError(ctx, q, err)
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
-	case http.StatusNotFound: // a gateway of an older version is alone, too
-		return ErrAlone
+	case http.StatusNotFound: // older gateways without /journal had no cluster
+		return ErrSingleNode
 	default:
-		return fmt.Errorf("%w: it does not tell of journals (%s)", ErrVersion, resp.Status)
+		return fmt.Errorf("%w: it does not offer journals (%s)", ErrVersion, resp.Status)
 	}
 	for in := json.NewDecoder(resp.Body); ; {
 		var r reply
 		if err := in.Decode(&r); err != nil {
-			return ended(ctx, q, fmt.Errorf("the gateway went away: %w", err))
+			return readError(ctx, q, fmt.Errorf("connection to the gateway lost: %w", err))
 		}
 		switch {
 		case r.Error != nil:
@@ -101,8 +101,9 @@ func (c *Client) Journal(ctx context.Context, q ferrule.JournalQuery, fn func(fe
 	}
 }
 
-// ended is why reading ended: it is no error that a caller who follows had enough.
-func ended(ctx context.Context, q ferrule.JournalQuery, err error) error {
+// readError returns the error of a reading that ended with err. A caller that follows
+// the journal ends it by canceling ctx; then the error is nil.
+func readError(ctx context.Context, q ferrule.JournalQuery, err error) error {
 	switch {
 	case ctx.Err() == nil:
 		return err

@@ -16,15 +16,15 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 )
 
-// journals reads by a function.
+// journals implements control.Journals with a function.
 type journals func(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error
 
 func (j journals) Read(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error {
 	return j(ctx, q, fn)
 }
 
-// TestJournal: what is asked for reaches the gateway, lines come as they are and in
-// order, and the end is told from a gateway that went away.
+// TestJournal checks that the query reaches the gateway, that lines arrive unchanged and
+// in order, and that the end differs from a lost connection.
 func TestJournal(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	line := []byte("not even text: \xff\x00\n")
@@ -36,11 +36,11 @@ func TestJournal(t *testing.T) {
 			return fn(ferrule.JournalLines{Lines: make([]byte, 1<<20+1)})
 		case "a b&c":
 			if !q.Since.Equal(since) || q.Follow {
-				t.Errorf("asked for %+v", q)
+				t.Errorf("got query %+v", q)
 			}
 		default:
 			if !q.Since.IsZero() {
-				t.Errorf("asked for %+v", q)
+				t.Errorf("got query %+v", q)
 			}
 		}
 		for i := range uint64(3) {
@@ -51,23 +51,23 @@ func TestJournal(t *testing.T) {
 		return fn(ferrule.JournalLines{Lines: bytes.Repeat([]byte("x"), 1<<20)})
 	})})
 	for _, q := range []ferrule.JournalQuery{{Node: "a b&c", Since: since}, {}} {
-		var told []string
+		var got []string
 		err := client.Journal(t.Context(), q, func(l ferrule.JournalLines) error {
-			told = append(told, fmt.Sprintf("%s %s %d-%d %d", l.Node, l.Chain, l.First, l.Last, len(l.Lines)))
+			got = append(got, fmt.Sprintf("%s %s %d-%d %d", l.Node, l.Chain, l.First, l.Last, len(l.Lines)))
 			if len(l.Lines) < 100 && !bytes.Equal(l.Lines, line) {
 				t.Errorf("got %q", l.Lines)
 			}
 			return nil
 		})
-		if err != nil || strings.Join(told, ", ") != "n c 0-1 18, n c 1-2 18, n c 2-3 18,   0-0 1048576" {
-			t.Errorf("%q, %v", told, err)
+		if err != nil || strings.Join(got, ", ") != "n c 0-1 18, n c 1-2 18, n c 2-3 18,   0-0 1048576" {
+			t.Errorf("got %q, %v", got, err)
 		}
 	}
 	nothing := func(ferrule.JournalLines) error { return nil }
 	if e := ferrule.AsError(client.Journal(t.Context(), ferrule.JournalQuery{Node: "broken"}, nothing)); e.Code != ferrule.Offline || e.Hint != "wait" {
 		t.Errorf("got %+v", e)
 	}
-	if err := client.Journal(t.Context(), ferrule.JournalQuery{Node: "huge"}, nothing); err == nil || !strings.Contains(err.Error(), "a piece of 1048577 bytes") {
+	if err := client.Journal(t.Context(), ferrule.JournalQuery{Node: "huge"}, nothing); err == nil || !strings.Contains(err.Error(), "have 1048577 bytes, limit is 1048576") {
 		t.Errorf("got %v", err)
 	}
 	enough := errors.New("enough")
@@ -76,14 +76,14 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestJournalAlone: a gateway that is not one of several says so, and so does one
-// that has not heard of journals.
-func TestJournalAlone(t *testing.T) {
+// TestJournalSingleNode checks the error of a gateway outside of a cluster, and of older
+// gateways without journals.
+func TestJournalSingleNode(t *testing.T) {
 	client, _ := serve(t, &gateway{})
-	if err := client.Journal(t.Context(), ferrule.JournalQuery{}, nil); !errors.Is(err, control.ErrAlone) {
+	if err := client.Journal(t.Context(), ferrule.JournalQuery{}, nil); !errors.Is(err, control.ErrSingleNode) {
 		t.Errorf("got %v", err)
 	}
-	for status, want := range map[int]error{http.StatusNotFound: control.ErrAlone, http.StatusBadRequest: control.ErrVersion} {
+	for status, want := range map[int]error{http.StatusNotFound: control.ErrSingleNode, http.StatusBadRequest: control.ErrVersion} {
 		path, err := control.SocketPath(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestJournalAlone(t *testing.T) {
 	}
 }
 
-// endless is journals that go on as long as somebody reads them.
+// endless returns journals that never end. It counts reads in read.
 func endless(read *atomic.Int64, over chan<- error) journals {
 	return func(ctx context.Context, _ ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error {
 		for {
@@ -117,9 +117,9 @@ func endless(read *atomic.Int64, over chan<- error) journals {
 	}
 }
 
-// TestJournalReaderLeaves: when the caller has gone, reading ends; who follows and
-// goes made no mistake.
-func TestJournalReaderLeaves(t *testing.T) {
+// TestJournalCancelled checks that reading ends when the caller cancels, without an error
+// if it follows.
+func TestJournalCancelled(t *testing.T) {
 	for _, follow := range []bool{true, false} {
 		var read atomic.Int64
 		over := make(chan error, 1)
@@ -138,13 +138,13 @@ func TestJournalReaderLeaves(t *testing.T) {
 		select {
 		case <-over:
 		case <-time.After(5 * time.Second):
-			t.Error("it is read still")
+			t.Error("reading goes on")
 		}
 	}
 }
 
-// TestJournalSlowReader: no more is read than is taken, and a reader that takes
-// nothing does not keep the gateway from ending.
+// TestJournalSlowReader checks that the gateway reads no more than the caller takes, and
+// that a caller which stopped reading does not delay its exit.
 func TestJournalSlowReader(t *testing.T) {
 	var read atomic.Int64
 	over := make(chan error, 1)
@@ -161,20 +161,20 @@ func TestJournalSlowReader(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 	}
 	if n := read.Load(); n > 100 {
-		t.Errorf("%d pieces were read for one that was taken", n)
+		t.Errorf("%d chunks were read while the caller took one", n)
 	}
 	start := time.Now()
 	end()
 	select {
 	case <-over:
 	case <-time.After(4 * time.Second):
-		t.Error("it waits for the reader")
+		t.Error("the gateway waits for the reader")
 	}
 	if took := time.Since(start); took > 2*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("exit took %v", took)
 	}
 	close(hold)
-	if err := <-done; err == nil || !strings.Contains(err.Error(), "the gateway went away") {
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "connection to the gateway lost") {
 		t.Errorf("got %v", err)
 	}
 }

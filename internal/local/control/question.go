@@ -12,33 +12,33 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// request is a call, and whether whoever makes it can be asked something.
+// request is a call. Asks is set if the caller can answer questions.
 type request struct {
 	*ferrule.Call
 	Asks bool `json:"asks,omitempty"`
 }
 
-// question is one that a device asks during a call.
+// question is a question of a device during a call.
 type question struct {
 	ID string `json:"id"`
 	ferrule.Question
 }
 
-// answer is what was said to a question.
+// answer is the answer to a question.
 type answer struct {
 	ID string `json:"id"`
 	ferrule.Answer
-	// Error tells why there is no answer.
+	// Error is set instead of an answer if asking failed.
 	Error string `json:"error,omitempty"`
 }
 
-// questions are those that have no answer yet.
+// questions are the questions without an answer.
 type questions struct {
 	mu   sync.Mutex
-	open map[string]chan answer // by ID; each holds one
+	open map[string]chan answer // by ID; buffered for one answer
 }
 
-// ask asks who made a call, as long as the call lasts.
+// ask sends a question to the caller and waits for the answer or the end of the call.
 func (s *questions) ask(ctx, call context.Context, q ferrule.Question, out *lines) (ferrule.Answer, error) {
 	id, said := rand.Text(), make(chan answer, 1)
 	s.mu.Lock()
@@ -63,7 +63,7 @@ func (s *questions) ask(ctx, call context.Context, q ferrule.Question, out *line
 	}
 }
 
-// answer takes the answer to a question. One that nobody waits for is dropped.
+// answer receives the answer to a question, and drops it if the call has ended.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	var a answer
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&a); err != nil {
@@ -78,7 +78,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer asks whoever made a call, and tells the gateway what they said.
+// answer asks the caller and sends the answer to the gateway.
 func (c *Client) answer(ctx context.Context, call *ferrule.Call, q question) {
 	a := answer{ID: q.ID}
 	said, err := call.Ask(ctx, q.Question)
@@ -87,9 +87,9 @@ func (c *Client) answer(ctx context.Context, call *ferrule.Call, q question) {
 	}
 	body, err := json.Marshal(a)
 	if err != nil {
-		return // then the call ends at its deadline
+		return // the call ends at its deadline
 	}
-	if resp, err := c.ask(ctx, http.MethodPost, "/answer", bytes.NewReader(body)); err == nil {
+	if resp, err := c.send(ctx, http.MethodPost, "/answer", bytes.NewReader(body)); err == nil {
 		resp.Body.Close()
 	}
 }

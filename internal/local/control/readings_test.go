@@ -12,24 +12,24 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 )
 
-// asked is who listens to what.
-type asked struct {
+// subscription is a call of Samples.
+type subscription struct {
 	device, signal string
 	fn             func(ferrule.Reading)
 	stopped        chan struct{}
 }
 
-// meter is a gateway whose devices measure.
-type meter chan asked
+// meter is a control.Sampler that sends its subscriptions to the test.
+type meter chan subscription
 
 // Samples implements control.Sampler.
 func (m meter) Samples(device, signal string, fn func(ferrule.Reading)) (stop func()) {
-	a := asked{device, signal, fn, make(chan struct{})}
+	a := subscription{device, signal, fn, make(chan struct{})}
 	m <- a
 	return func() { close(a.stopped) }
 }
 
-// aReading is one with so many samples.
+// aReading returns a reading with the given number of samples.
 func aReading(device string, samples int) ferrule.Reading {
 	at := time.UnixMicro(time.Now().UnixMicro())
 	r := ferrule.Reading{Device: device, Node: "north", Poll: "a0", Time: at, Batches: []ferrule.SampleBatch{{
@@ -41,14 +41,14 @@ func aReading(device string, samples int) ferrule.Reading {
 	return r
 }
 
-// TestReadings: what a device measures crosses as it is, beside what happens to it or
-// alone, and the gateway is told when nobody watches any more.
+// TestReadings checks that readings arrive unchanged, with and without events, and that
+// the subscription ends with the caller.
 func TestReadings(t *testing.T) {
 	for _, events := range []bool{true, false} {
 		m := make(meter, 1)
 		client, _ := serve(t, &gateway{samples: m, watch: func(device string, fn func(ferrule.Event)) (func(), error) {
 			if !events {
-				t.Error("nobody asked what happens")
+				t.Error("got a request for events, want none")
 			}
 			fn(ferrule.Event{Type: ferrule.Gone, Device: device})
 			return func() {}, nil
@@ -58,7 +58,7 @@ func TestReadings(t *testing.T) {
 		want := aReading("robot", 48)
 		var got []ferrule.Reading
 		happened := 0
-		w := control.Watching{Device: "robot", Signal: "heat", Missed: func(int) { t.Error("some were missed") }, Reading: func(r ferrule.Reading) {
+		w := control.Subscription{Device: "robot", Signal: "heat", Missed: func(int) { t.Error("readings were dropped") }, Reading: func(r ferrule.Reading) {
 			if got = append(got, r); len(got) == 2 {
 				cancel()
 			}
@@ -70,9 +70,9 @@ func TestReadings(t *testing.T) {
 		go func() { over <- client.Watch(ctx, w) }()
 		a := <-m
 		if a.device != "robot" || a.signal != "heat" {
-			t.Errorf("asked for %q of %q", a.signal, a.device)
+			t.Errorf("subscribed to %q of %q", a.signal, a.device)
 		}
-		time.Sleep(10 * time.Millisecond) // the event is before them
+		time.Sleep(10 * time.Millisecond) // the event comes first
 		a.fn(want)
 		a.fn(aReading("robot", 1))
 		if err := <-over; err != nil || len(got) != 2 || (happened == 1) != events {
@@ -86,19 +86,19 @@ func TestReadings(t *testing.T) {
 				t.Errorf("sample %d is %+v, want %+v", i, s, w)
 			}
 		}
-		if hole := got[0].Batches[0].Gaps[0]; hole.Reason != ferrule.Lost || hole.MaxMissing != 3 || !hole.To.Equal(want.Time) {
-			t.Errorf("the hole is %+v", hole)
+		if gap := got[0].Batches[0].Gaps[0]; gap.Reason != ferrule.Lost || gap.MaxMissing != 3 || !gap.To.Equal(want.Time) {
+			t.Errorf("got gap %+v", gap)
 		}
 		select {
 		case <-a.stopped:
 		case <-time.After(10 * time.Second):
-			t.Error("the gateway goes on telling")
+			t.Error("the subscription is still open")
 		}
 	}
 }
 
-// TestNoReadings: where nothing is measured, nothing is told; readings of all devices
-// cannot be had.
+// TestNoReadings checks a gateway that measures nothing, and that readings of all devices
+// are rejected.
 func TestNoReadings(t *testing.T) {
 	client, _ := serve(t, &gateway{watch: func(device string, fn func(ferrule.Event)) (func(), error) {
 		fn(ferrule.Event{Type: ferrule.Gone, Device: device})
@@ -107,37 +107,37 @@ func TestNoReadings(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	happened := false
-	err := client.Watch(ctx, control.Watching{Device: "robot", Event: func(ferrule.Event) { happened = true; cancel() }, Reading: func(ferrule.Reading) { t.Error("a reading") }})
+	err := client.Watch(ctx, control.Subscription{Device: "robot", Event: func(ferrule.Event) { happened = true; cancel() }, Reading: func(ferrule.Reading) { t.Error("got a reading") }})
 	if err != nil || !happened {
-		t.Errorf("%t, %v", happened, err)
+		t.Errorf("event %t, %v", happened, err)
 	}
-	err = client.Watch(t.Context(), control.Watching{Reading: func(ferrule.Reading) {}})
+	err = client.Watch(t.Context(), control.Subscription{Reading: func(ferrule.Reading) {}})
 	if err == nil || ferrule.AsError(err).Code != ferrule.Invalid {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestSlowReader: a reader that is too slow misses readings, and is told how many; what
-// waits for it is bounded in readings and in samples; who measures does not wait.
-func TestSlowReader(t *testing.T) {
+// TestReadingsSlowReader checks that readings for a slow reader are dropped and counted,
+// that the backlog is limited in readings and samples, and that the sender never waits.
+func TestReadingsSlowReader(t *testing.T) {
 	for samples, waiting := range map[int]int{1: 256, 4096: 64 << 10 / 4096} {
 		t.Run(fmt.Sprintf("%d samples", samples), func(t *testing.T) {
 			m := make(meter, 1)
 			client, _ := serve(t, &gateway{samples: m})
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			told := make(chan struct{})
-			seen, lost := 0, 0
+			sent := make(chan struct{})
+			seen, dropped := 0, 0
 			over := make(chan error, 1)
 			go func() {
-				over <- client.Watch(ctx, control.Watching{Device: "robot", Reading: func(r ferrule.Reading) {
-					<-told // it reads when all was told
+				over <- client.Watch(ctx, control.Subscription{Device: "robot", Reading: func(r ferrule.Reading) {
+					<-sent // read nothing before all was sent
 					if r.Poll == "last" {
 						cancel()
 						return
 					}
 					seen++
-				}, Missed: func(n int) { lost += n }})
+				}, Missed: func(n int) { dropped += n }})
 			}()
 			a := <-m
 			const count = 20_000
@@ -146,26 +146,26 @@ func TestSlowReader(t *testing.T) {
 				a.fn(r)
 			}
 			took := time.Since(start)
-			close(told)
+			close(sent)
 			r.Poll = "last"
-			last := 0 // until there is room for it
+			last := 0 // until the backlog has space
 			for ctx.Err() == nil {
 				a.fn(r)
 				last++
 				time.Sleep(20 * time.Millisecond)
 			}
-			if err := <-over; err != nil || lost == 0 || seen+lost < count || seen+lost >= count+last {
-				t.Errorf("%d of %d seen, %d lost, %v", seen, count, lost, err)
+			if err := <-over; err != nil || dropped == 0 || seen+dropped < count || seen+dropped >= count+last {
+				t.Errorf("%d of %d seen, %d dropped, %v", seen, count, dropped, err)
 			}
 			size, err := json.Marshal(r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			const sockets = 2 << 20 // hold less, on both sides
-			if most := waiting + sockets/len(size); seen > most || took > 5*time.Second {
-				t.Errorf("%d have waited, want %d at most; telling took %v", seen, most, took)
+			const sockets = 2 << 20 // more than the socket buffers hold
+			if limit := waiting + sockets/len(size); seen > limit || took > 5*time.Second {
+				t.Errorf("%d waited, limit is %d; sending took %v", seen, limit, took)
 			}
-			t.Logf("%d of %d have waited, and telling took %v", seen, count, took)
+			t.Logf("%d of %d waited, sending took %v", seen, count, took)
 		})
 	}
 }

@@ -15,40 +15,41 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Tracer shows the wire to a device. Fn is called until ctx ends; it must be
-// quick.
+// Tracer calls fn with the frames to and from a device until ctx ends. fn must not
+// block.
 type Tracer interface {
 	Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error
 }
 
-// Fleet tells of devices until stop is called.
+// Fleet reports all devices and their changes until stop is called.
 type Fleet interface {
 	Follow(follower ferrule.DeviceWatcher) (stop func())
 }
 
-// Wishes is what devices are asked for, by anybody.
+// DeviceRequests holds the devices that were requested in the config, on the command
+// line, and by `ferrule mcp` processes.
 type DeviceRequests interface {
-	// Wish asks for devices, and waits until they are there or cannot be
-	// reached. Those that are asked for already make no difference.
-	Wish(ctx context.Context, wishes []DeviceRequest) error
-	Wishes() []DeviceRequest
+	// Add requests devices, and waits until they are online or failed to connect.
+	// Devices that were requested before are ignored.
+	Add(ctx context.Context, requests []DeviceRequest) error
+	All() []DeviceRequest
 }
 
-// Parts is what the gateway's end is made of.
+// Parts are what a Server needs from its gateway.
 type Parts struct {
-	// Handle is the road.
+	// Handle runs a call: it is the pipeline.
 	Handle  ferrule.Handler
 	Tracer  Tracer
 	Watcher Watcher
-	// Samples is nil where nothing is measured.
-	Samples Sampler
-	Fleet   Fleet
-	Wishes  DeviceRequests
-	// Journals is nil where the gateway stands alone.
+	// Samples is nil if the gateway measures nothing.
+	Samples        Sampler
+	Fleet          Fleet
+	DeviceRequests DeviceRequests
+	// Journals is nil if the gateway is not part of a cluster.
 	Journals Journals
-	// Yield has the gateway end soon, or tells why it does not.
-	Yield func() error
-	Log   *slog.Logger
+	// HandOver makes the gateway exit soon, or returns why it stays.
+	HandOver func() error
+	Log      *slog.Logger
 }
 
 // Server is the gateway's end of the socket.
@@ -58,9 +59,9 @@ type Server struct {
 	questions questions
 }
 
-// Listen opens the socket at path, in the place of one that a gateway left
-// behind: whoever calls has made sure that no gateway runs. Callers wait until
-// Run.
+// Listen opens the socket at path and replaces a socket that is left there. The
+// caller must have made sure that no other gateway is running. Clients can connect
+// at once, and are served when Run is called.
 func Listen(path string, parts Parts) (*Server, error) {
 	ln, err := listen(path)
 	if err != nil {
@@ -84,11 +85,10 @@ func listen(path string) (net.Listener, error) {
 	return ln, nil
 }
 
-// Close closes the socket. Run does so, too.
+// Close closes the socket. It is only needed if Run is not called.
 func (s *Server) Close() { s.ln.Close() }
 
-// Run serves until ctx ends. Calls that are under way then have their contexts
-// ended, and are waited for.
+// Run serves until ctx ends. It then cancels the running calls and waits for them.
 func (s *Server) Run(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /call", s.call)
@@ -97,7 +97,7 @@ func (s *Server) Run(ctx context.Context) error {
 	mux.HandleFunc("GET /watch", s.watch)
 	mux.HandleFunc("POST /fleet", s.fleet)
 	mux.HandleFunc("GET /journal", s.journal)
-	mux.HandleFunc("POST /yield", s.yield)
+	mux.HandleFunc("POST /handover", s.handOver)
 	server := &http.Server{
 		Handler:           mux,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -111,20 +111,20 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("control socket: %w", err)
 	case <-ctx.Done():
 	}
-	farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := server.Shutdown(farewell); err != nil {
+	if err := server.Shutdown(shutdown); err != nil {
 		server.Close()
 	}
 	<-ended
 	return nil
 }
 
-// call serves one call, and writes what is told of it as it comes.
+// call runs one call, and writes its progress and questions as they come.
 func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	call := &ferrule.Call{}
-	asked := request{Call: call}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&asked); err != nil {
+	req := request{Call: call}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&req); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -134,7 +134,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	}
 	out := newLines(w)
 	call.Progress = func(p ferrule.Progress) { out.write(reply{Progress: &p}) }
-	if asked.Asks {
+	if req.Asks {
 		call.Ask = func(ctx context.Context, q ferrule.Question) (ferrule.Answer, error) {
 			return s.questions.ask(ctx, r.Context(), q, out)
 		}
@@ -147,30 +147,29 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	out.write(reply{Result: result})
 }
 
-// yield has the gateway end.
-func (s *Server) yield(w http.ResponseWriter, _ *http.Request) {
-	if err := s.parts.Yield(); err != nil {
+func (s *Server) handOver(w http.ResponseWriter, _ *http.Request) {
+	if err := s.parts.HandOver(); err != nil {
 		http.Error(w, err.Error(), http.StatusConflict)
 	}
 }
 
-// traceBacklog is how many frames wait for a slow reader; more are dropped, and
+// traceBacklog is how many frames may wait for a slow reader. More are dropped and
 // counted.
 const traceBacklog = 1024
 
-// trace writes what is seen on the wire as it comes.
+// trace writes the frames of a device as they come.
 func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	frames := make(chan ferrule.Trace, traceBacklog)
 	ended := make(chan error, 1)
-	var missed missed
+	var dropped dropCounter
 	go func() {
 		ended <- s.parts.Tracer.Trace(ctx, r.URL.Query().Get("device"), func(t ferrule.Trace) {
 			select {
 			case frames <- t:
 			default:
-				missed.add()
+				dropped.add()
 			}
 		})
 	}()
@@ -178,8 +177,8 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	for {
 		select {
 		case t := <-frames:
-			if n := missed.take(); n > 0 {
-				out.write(reply{Trace: &ferrule.Trace{Time: t.Time, Direction: "note", Note: fmt.Sprintf("%d frames came too fast to be shown", n)}})
+			if n := dropped.take(); n > 0 {
+				out.write(reply{Trace: &ferrule.Trace{Time: t.Time, Direction: "note", Note: fmt.Sprintf("%d frames dropped: the reader is too slow", n)}})
 			}
 			out.write(reply{Trace: &t})
 		case err := <-ended:
@@ -191,19 +190,19 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// missed counts what was dropped.
-type missed struct {
+// dropCounter counts what was dropped since the last take.
+type dropCounter struct {
 	mu sync.Mutex
 	n  int
 }
 
-func (m *missed) add() {
+func (m *dropCounter) add() {
 	m.mu.Lock()
 	m.n++
 	m.mu.Unlock()
 }
 
-func (m *missed) take() int {
+func (m *dropCounter) take() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.n
@@ -211,7 +210,7 @@ func (m *missed) take() int {
 	return n
 }
 
-// lines writes replies, one a line, at once.
+// lines writes replies as JSON lines and flushes each one.
 type lines struct {
 	mu sync.Mutex
 	w  http.ResponseWriter
@@ -224,7 +223,8 @@ func newLines(w http.ResponseWriter) *lines {
 	return &lines{w: w}
 }
 
-// write writes a reply. That the reader has gone is seen by the context.
+// write writes a reply. It ignores errors: when the reader disconnects, the context
+// of the request ends.
 func (l *lines) write(r reply) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

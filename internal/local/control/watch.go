@@ -12,62 +12,59 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Watcher tells of what happens to devices, and of what they say. Fn is called with
-// what comes from now on, until stop is called; it does not block. An empty device
-// means all.
+// Watcher calls fn with the new events of a device until stop is called. fn does not
+// block. An empty device selects all devices.
 type Watcher interface {
 	Watch(device string, fn func(ferrule.Event)) (stop func(), err error)
 }
 
-// Sampler tells of what a device measures. Fn is called with what asking it brings from
-// now on that is about a signal, or about any where it is empty, until stop is called. It
-// does not block, and what it is called with is shared and read only.
+// Sampler calls fn with the new readings of a device until stop is called. An empty
+// signal selects all signals. fn does not block, and must not change the reading,
+// which is shared.
 type Sampler interface {
 	Samples(device, signal string, fn func(ferrule.Reading)) (stop func())
 }
 
-// The bounds of what waits for a slow reader; more is dropped, and counted. One reading
-// may bring thousands of samples.
+// Limits of what may wait for a slow reader. More is dropped and counted. Samples have
+// a limit of their own because one reading may contain thousands.
 const (
 	watchBacklog   = 1024 // events
 	readingBacklog = 256
-	sampleBacklog  = 64 << 10 // of all readings together
+	sampleBacklog  = 64 << 10 // samples in all waiting readings
 )
 
-// backlog is what waits for a reader.
+// backlog holds events and readings that wait for the reader.
 type backlog struct {
 	events   chan ferrule.Event
 	readings chan ferrule.Reading
 	samples  atomic.Int64
-	missed   missed
+	dropped  dropCounter
 }
 
-// happened takes in an event.
-func (b *backlog) happened(e ferrule.Event) {
+func (b *backlog) addEvent(e ferrule.Event) {
 	select {
 	case b.events <- e:
 	default:
-		b.missed.add()
+		b.dropped.add()
 	}
 }
 
-// measured takes in a reading.
-func (b *backlog) measured(r ferrule.Reading) {
-	n := samplesOf(&r)
+func (b *backlog) addReading(r ferrule.Reading) {
+	n := countSamples(&r)
 	if b.samples.Add(n) > sampleBacklog {
 		b.samples.Add(-n)
-		b.missed.add()
+		b.dropped.add()
 		return
 	}
 	select {
 	case b.readings <- r:
 	default:
 		b.samples.Add(-n)
-		b.missed.add()
+		b.dropped.add()
 	}
 }
 
-func samplesOf(r *ferrule.Reading) (n int64) {
+func countSamples(r *ferrule.Reading) (n int64) {
 	for i := range r.Batches {
 		n += int64(len(r.Batches[i].Samples))
 	}
@@ -77,14 +74,14 @@ func samplesOf(r *ferrule.Reading) (n int64) {
 // watch writes events and readings as they come.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	b := &backlog{events: make(chan ferrule.Event, watchBacklog), readings: make(chan ferrule.Reading, readingBacklog)}
-	stop, err := s.listen(r.URL.Query(), b)
+	stop, err := s.subscribe(r.URL.Query(), b)
 	out := newLines(w)
 	if err != nil {
 		out.write(reply{Error: ferrule.AsError(err)})
 		return
 	}
 	defer stop()
-	// A reader that has stopped reading would keep the gateway from ending.
+	// A caller that stopped reading must not delay the exit of the gateway.
 	defer context.AfterFunc(r.Context(), func() { http.NewResponseController(w).SetWriteDeadline(time.Now()) })()
 	for {
 		var next reply
@@ -92,34 +89,34 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		case e := <-b.events:
 			next.Event = &e
 		case reading := <-b.readings:
-			b.samples.Add(-samplesOf(&reading))
+			b.samples.Add(-countSamples(&reading))
 			next.Reading = &reading
 		case <-r.Context().Done():
 			return
 		}
-		if n := b.missed.take(); n > 0 {
+		if n := b.dropped.take(); n > 0 {
 			out.write(reply{Missed: n})
 		}
 		out.write(next)
 	}
 }
 
-// listen has a backlog told of what is asked for.
-func (s *Server) listen(asked url.Values, b *backlog) (stop func(), err error) {
-	device, events, readings := asked.Get("device"), asked.Get("events") != "false", asked.Get("readings") == "true"
+// subscribe adds the requested events and readings to b until stop is called.
+func (s *Server) subscribe(query url.Values, b *backlog) (stop func(), err error) {
+	device, events, readings := query.Get("device"), query.Get("events") != "false", query.Get("readings") == "true"
 	if readings && device == "" {
-		return nil, ferrule.Errorf(ferrule.Invalid, "readings are those of one device, and none is named")
+		return nil, ferrule.Errorf(ferrule.Invalid, "readings need a device, none is given")
 	}
 	var stops []func()
 	if events {
-		stop, err := s.parts.Watcher.Watch(device, b.happened)
+		stop, err := s.parts.Watcher.Watch(device, b.addEvent)
 		if err != nil {
 			return nil, err
 		}
 		stops = append(stops, stop)
 	}
 	if readings && s.parts.Samples != nil {
-		stops = append(stops, s.parts.Samples.Samples(device, asked.Get("signal"), b.measured))
+		stops = append(stops, s.parts.Samples.Samples(device, query.Get("signal"), b.addReading))
 	}
 	return func() {
 		for _, stop := range stops {
@@ -128,37 +125,37 @@ func (s *Server) listen(asked url.Values, b *backlog) (stop func(), err error) {
 	}, nil
 }
 
-// Watching is what somebody wants to hear of: what happens to a device, or to all where
-// none is named, and what a device measures, where one is. What has nobody to hear it is
-// not asked for.
-type Watching struct {
+// Subscription selects events and readings. Events are those of Device, or of all
+// devices if it is empty. Readings need a Device. What has no callback is not requested.
+type Subscription struct {
 	Device string
-	// Signal is the one whose readings are wanted; all are if it is empty.
+	// Signal limits readings to one signal. If it is empty, all are sent.
 	Signal  string
 	Event   func(ferrule.Event)
 	Reading func(ferrule.Reading)
-	// Missed is told of how much was lost, because those are too slow.
+	// Missed is called with the number of events and readings that were dropped
+	// because the callbacks are too slow.
 	Missed func(n int)
 }
 
-// query is how it is asked for.
-func (w *Watching) query() string {
-	asked := url.Values{"device": {w.Device}}
+// query encodes the subscription.
+func (w *Subscription) query() string {
+	values := url.Values{"device": {w.Device}}
 	if w.Event == nil {
-		asked.Set("events", "false")
+		values.Set("events", "false")
 	}
 	if w.Reading != nil {
-		asked.Set("readings", "true")
+		values.Set("readings", "true")
 	}
 	if w.Signal != "" {
-		asked.Set("signal", w.Signal)
+		values.Set("signal", w.Signal)
 	}
-	return asked.Encode()
+	return values.Encode()
 }
 
-// Watch tells of what happens and is measured, until ctx ends; it then returns nil.
-func (c *Client) Watch(ctx context.Context, w Watching) error {
-	resp, err := c.ask(ctx, http.MethodGet, "/watch?"+w.query(), nil)
+// Watch calls the callbacks of a subscription until ctx ends. It then returns nil.
+func (c *Client) Watch(ctx context.Context, w Subscription) error {
+	resp, err := c.send(ctx, http.MethodGet, "/watch?"+w.query(), nil)
 	switch {
 	case ctx.Err() != nil:
 		return nil
@@ -167,7 +164,7 @@ func (c *Client) Watch(ctx context.Context, w Watching) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%w: it does not tell what happens (%s)", ErrVersion, resp.Status)
+		return fmt.Errorf("%w: it does not report events (%s)", ErrVersion, resp.Status)
 	}
 	for in := json.NewDecoder(resp.Body); ; {
 		var r reply
@@ -175,14 +172,14 @@ func (c *Client) Watch(ctx context.Context, w Watching) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("the gateway went away: %w", err)
+			return fmt.Errorf("connection to the gateway lost: %w", err)
 		}
 		switch {
 		case r.Error != nil:
 			return r.Error
 		case r.Missed > 0:
 			w.Missed(r.Missed)
-		case r.Event != nil && w.Event != nil: // an older gateway tells of them anyway
+		case r.Event != nil && w.Event != nil: // an older gateway sends them anyway
 			w.Event(*r.Event)
 		case r.Reading != nil && w.Reading != nil:
 			w.Reading(*r.Reading)

@@ -1,8 +1,9 @@
-// Command collector is the OpenTelemetry collector with one receiver, that of OTLP, and
-// one exporter, which writes what comes to standard output: a line of OTLP's JSON for each
-// message. It is a module of its own, so that the gateway does not depend on it.
+// Command collector is an OpenTelemetry collector for tests. It receives OTLP over HTTP and
+// writes each message as one line of OTLP JSON to standard output:
 //
-//	collector ADDRESS
+//	gateway -> OTLP/HTTP -> collector ADDRESS -> JSON lines -> test
+//
+// It is a separate module, so that the gateway does not depend on the collector.
 package main
 
 import (
@@ -30,7 +31,7 @@ func main() {
 	}
 }
 
-// config is the collector's, with an address to be filled in.
+// config is the configuration of the collector; %q is the address.
 const config = `yaml:
 receivers: {otlp: {protocols: {http: {endpoint: %q}}}}
 exporters: {lines: {}}
@@ -39,10 +40,10 @@ service: {pipelines: {traces: {receivers: [otlp], exporters: [lines]}}}
 
 func run(args []string) error {
 	if len(args) != 1 {
-		return errors.New("want the address to listen on")
+		return errors.New("usage: collector ADDRESS")
 	}
 	collector, err := otelcol.NewCollector(otelcol.CollectorSettings{
-		BuildInfo: component.BuildInfo{Command: "collector", Description: "a rig", Version: "1"},
+		BuildInfo: component.BuildInfo{Command: "collector", Description: "collector for tests", Version: "1"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
 			URIs:              []string{fmt.Sprintf(config, args[0])},
@@ -55,7 +56,7 @@ func run(args []string) error {
 	return collector.Run(context.Background())
 }
 
-// factories are the parts of the collector.
+// factories returns the components of the collector.
 func factories() (f otelcol.Factories, err error) {
 	if f.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory()); err != nil {
 		return f, err
@@ -69,7 +70,7 @@ func factories() (f otelcol.Factories, err error) {
 	return f, err
 }
 
-// lines is the exporter. It is an exporter.Traces.
+// lines is an exporter.Traces that writes JSON lines.
 type lines struct{}
 
 // Start implements component.Component.

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// testRules shows udev a board of each maker, and somebody else's bridge. The
-// kernel's view of it is made of files; udev is the real one.
+// testRules checks the result of real udev rules for a board of each vendor, and for a
+// USB bridge that the rules must ignore. The sysfs entries are plain files.
 func (r root) testRules(t *testing.T) {
 	u := newRoot(t, "udevadm")
 	const rules = "/usr/lib/udev/rules.d/60-ferrule.rules"
@@ -18,21 +18,21 @@ func (r root) testRules(t *testing.T) {
 	u.write(t, "/etc/group", "root:x:0:\ndialout:x:20:\n")
 	vendors := regexp.MustCompile(`ATTRS\{idVendor\}=="([0-9a-f]{4})"`).FindAllStringSubmatch(read(t, r.path(rules)), -1)
 	for i, m := range append(vendors, []string{"", "1a86"}) {
-		ours := m[1] != "1a86"
+		listed := m[1] != "1a86"
 		usb, tty := u.plugIn(t, i, m[1])
-		if said := u.udev(t, usb); strings.Contains(said, "\nID_MM_DEVICE_IGNORE=1\n") != ours {
-			t.Errorf("%s: of the device udev says\n%s", m[1], said)
+		if out := u.udev(t, usb); strings.Contains(out, "\nID_MM_DEVICE_IGNORE=1\n") != listed {
+			t.Errorf("%s: udev output for the device\n%s", m[1], out)
 		}
-		said := u.udev(t, tty)
+		out := u.udev(t, tty)
 		for _, line := range []string{" GROUP 20\n", " MODE 0660\n", "\nTAGS=:uaccess:\n"} {
-			if strings.Contains(said, line) != ours {
-				t.Errorf("%s: of the port udev says\n%s", m[1], said)
+			if strings.Contains(out, line) != listed {
+				t.Errorf("%s: udev output for the port\n%s", m[1], out)
 			}
 		}
 	}
 }
 
-// plugIn makes what the kernel would show of a board.
+// plugIn creates the sysfs entries of a board.
 func (r root) plugIn(t *testing.T, number int, vendor string) (usb, tty string) {
 	t.Helper()
 	usb = fmt.Sprintf("/sys/devices/pci0/usb1/1-%d", number)
@@ -52,7 +52,7 @@ func (r root) plugIn(t *testing.T, number int, vendor string) (usb, tty string) 
 	return usb, tty
 }
 
-// udev is what udev would do about a device, and no complaint about the rules.
+// udev returns what udev does for a device. It fails the test if udev warns about the rules.
 func (r root) udev(t *testing.T, device string) string {
 	t.Helper()
 	out, err := r.command(nil, []string{"SYSTEMD_DEVICE_VERIFY_SYSFS=0"}, "/usr/bin/udevadm", "test", "--action=add", device).CombinedOutput()
@@ -61,7 +61,7 @@ func (r root) udev(t *testing.T, device string) string {
 	}
 	for _, line := range regexp.MustCompile(`(?m)^.*60-ferrule\.rules:.*$`).FindAllString(string(out), -1) {
 		if !regexp.MustCompile(`: .*60-ferrule\.rules:\d+ (GROUP|MODE) \d+$`).MatchString(line) {
-			t.Errorf("udev says %s", line)
+			t.Errorf("udev warns: %s", line)
 		}
 	}
 	return string(out)
