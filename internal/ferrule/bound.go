@@ -11,19 +11,19 @@ import (
 
 // The bounds of a Manifest. Real boards stay far below them.
 const (
-	MaxManifest = 1 << 20 // bytes of names, texts and schemas together
-	MaxTools    = 1024
-	MaxPins     = 1024
-	MaxNotes    = 16
-	MaxToolName = 128
-	MaxWord     = 128 // bytes of a model, a version, a pin's name
-	MaxText     = 4096
-	MaxSchema   = 64 << 10
-	MaxItems    = 1024 // resources, prompts
-	MaxURI      = 1024
-	MaxIcons    = 4
-	MaxIcon     = 16 << 10 // bytes of an icon's source
-	MaxPlaces   = 32       // arguments of a prompt
+	MaxManifest        = 1 << 20 // bytes of names, texts and schemas together
+	MaxTools           = 1024
+	MaxPins            = 1024
+	MaxNotes           = 16
+	MaxToolName        = 128
+	MaxWord            = 128 // bytes of a model, a version, a pin's name
+	MaxText            = 4096
+	MaxSchema          = 64 << 10
+	MaxItems           = 1024 // resources, prompts
+	MaxURI             = 1024
+	MaxIcons           = 4
+	MaxIcon            = 16 << 10 // bytes of an icon's source
+	MaxPromptArguments = 32       // arguments of a prompt
 )
 
 // Bound makes a manifest safe to keep and to show, whatever a device put into
@@ -105,7 +105,7 @@ func (m *Manifest) boundPrompts() {
 			return ""
 		}
 		p.Title, p.Text, p.Icons = Clean(p.Title, MaxWord), Clean(p.Text, MaxText), boundIcons(p.Icons)
-		p.Arguments = p.Arguments[:min(len(p.Arguments), MaxPlaces)]
+		p.Arguments = p.Arguments[:min(len(p.Arguments), MaxPromptArguments)]
 		for i := range p.Arguments {
 			a := &p.Arguments[i]
 			a.Name, a.Title, a.Text = Clean(a.Name, MaxToolName), Clean(a.Title, MaxWord), Clean(a.Text, MaxText)

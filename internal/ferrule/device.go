@@ -58,7 +58,7 @@ func (d *Device) SameHardware(other *Device) bool {
 const GatewayID = "gateway"
 
 // NoDevice says that there is no device with an ID.
-func NoDevice(id string) *Error {
+func UnknownDevice(id string) *Error {
 	return Errorf(NotFound, "there is no device %q", Clean(id, MaxWord)).WithHint("`ferrule devices` lists the devices")
 }
 
@@ -71,12 +71,12 @@ func (d *Device) OfflineError() *Error {
 		return Errorf(Offline, "%s has not been reached yet: %s", d.ID, d.Reason).
 			WithHint("is it on, and is %s its address?", d.Address)
 	}
-	return Errorf(Offline, "%s is offline since %s: %s", d.ID, Moment(d.Since), d.Reason).
+	return Errorf(Offline, "%s is offline since %s: %s", d.ID, FormatTime(d.Since), d.Reason).
 		WithHint("it was last on %s at %s", d.Transport, d.Address)
 }
 
 // Moment is a time as people say it: the clock today, else the day too.
-func Moment(t time.Time) string { return moment(t, time.Now()) }
+func FormatTime(t time.Time) string { return moment(t, time.Now()) }
 
 func moment(t, now time.Time) string {
 	t, now = t.Local(), now.Local()

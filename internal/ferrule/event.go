@@ -39,15 +39,15 @@ const (
 	ChangedKind  EventType = "changed"     // it says something else of itself than before
 	PendingFound EventType = "pending"     // it was found, and waits to be adopted
 	Quarantined  EventType = "quarantined" // it has tools that cannot be used
-	Said         EventType = "said"        // it has told something, unasked
+	Notified     EventType = "notified"    // it has told something, unasked
 )
 
 // The bounds of an Event.
 const (
-	MaxMethod = 128
-	MaxParams = 8 << 10
-	MaxReason = 500
-	MaxNamed  = 20 // how many tools it names
+	MaxMethod     = 128
+	MaxParams     = 8 << 10
+	MaxReason     = 500
+	MaxEventTools = 20 // how many tools it names
 )
 
 // Bound makes an event safe to keep and to show, whoever made it: texts are cleaned
@@ -62,7 +62,7 @@ func (e *Event) Bound() error {
 	switch e.Type {
 	case Appeared, Gone, ChangedKind, PendingFound, Quarantined:
 		e.Method, e.Params = "", nil
-	case Said:
+	case Notified:
 		if e.Method = Clean(e.Method, MaxMethod); e.Method == "" {
 			return errors.New("it has no method")
 		}
@@ -74,7 +74,7 @@ func (e *Event) Bound() error {
 	}
 	e.Kind, e.Previous = Kind(Clean(string(e.Kind), MaxWord)), Kind(Clean(string(e.Previous), MaxWord))
 	e.Reason = Clean(e.Reason, MaxReason)
-	e.Tools = e.Tools[:min(len(e.Tools), MaxNamed)]
+	e.Tools = e.Tools[:min(len(e.Tools), MaxEventTools)]
 	for i, name := range e.Tools {
 		e.Tools[i] = Clean(name, MaxToolName)
 	}

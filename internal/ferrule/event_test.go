@@ -11,7 +11,7 @@ import (
 // JSON, or it is not kept.
 func TestBoundEvent(t *testing.T) {
 	said := func(method, params string) ferrule.Event {
-		return ferrule.Event{Type: ferrule.Said, Device: "toy", Method: method, Params: []byte(params)}
+		return ferrule.Event{Type: ferrule.Notified, Device: "toy", Method: method, Params: []byte(params)}
 	}
 	for _, test := range []struct {
 		event        ferrule.Event
@@ -38,7 +38,7 @@ func TestBoundEvent(t *testing.T) {
 		}
 	}
 	e := ferrule.Event{Type: ferrule.Quarantined, Device: "toy", Reason: strings.Repeat("\x00", 9999), Tools: make([]string, 99)}
-	if err := e.Bound(); err != nil || len(e.Reason) != ferrule.MaxReason || len(e.Tools) != ferrule.MaxNamed {
+	if err := e.Bound(); err != nil || len(e.Reason) != ferrule.MaxReason || len(e.Tools) != ferrule.MaxEventTools {
 		t.Errorf("%d bytes, %d tools, %v", len(e.Reason), len(e.Tools), err)
 	}
 }

@@ -160,12 +160,12 @@ type Completion struct {
 	Template bool   `json:"template,omitempty"`
 	Argument string `json:"argument"`
 	// Value is what is there of it, and Others are the arguments that are known.
-	Value  string            `json:"value"`
-	Others map[string]string `json:"others,omitempty"`
+	Value   string            `json:"value"`
+	Context map[string]string `json:"others,omitempty"`
 }
 
 // Completed is what a device answers to that, as the Value of a Result.
-type Completed struct {
+type CompletionResult struct {
 	Values []string `json:"values"`
 	// Total is how many there are; 0 if that is not known.
 	Total int  `json:"total,omitempty"`
@@ -212,7 +212,7 @@ type Question struct {
 	// Name is the device's own for the question; it may be empty.
 	Name string `json:"name,omitempty"`
 	// Of is who is asked; empty for the caller's user.
-	Target AskTarget `json:"of,omitempty"`
+	Target AskTarget `json:"target,omitempty"`
 	Text   string    `json:"text"`
 	// Schema is a JSON Schema of what is wanted; empty where any text will do.
 	Schema json.RawMessage `json:"schema,omitempty"`
@@ -333,10 +333,10 @@ func (p Principal) String() string { return string(p.Role) + ":" + p.Name }
 
 // Sees tells whether p may know of a device: what is held is for people to
 // decide about.
-func (p Principal) Sees(d *Device) bool { return d.Trust != TrustPending || p.Role == Person }
+func (p Principal) CanSee(d *Device) bool { return d.Trust != TrustPending || p.Role == Person }
 
 // MayCall tells whether a tool is for the likes of p.
-func (p Principal) MayCall(t *Tool) bool { return !t.UserOnly || p.Role == Person }
+func (p Principal) CanCall(t *Tool) bool { return !t.UserOnly || p.Role == Person }
 
 // Role tells what sort of caller a Principal is.
 type Role string

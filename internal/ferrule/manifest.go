@@ -127,7 +127,7 @@ type Tool struct {
 	// is set in a laid manifest, and nil where nothing is known about them.
 	Check func(args map[string]any) []string `json:"-"`
 	// CheckAnswer does so with the device's answer, where it declares an Output.
-	CheckAnswer func(value json.RawMessage) []string `json:"-"`
+	CheckOutput func(value json.RawMessage) []string `json:"-"`
 }
 
 // MaxCache is the longest that an answer is kept.

@@ -25,24 +25,24 @@ type Span struct {
 	// Before is what the parts took that have ended by then, beside this one.
 	Before time.Duration
 	// Of is what follows the call elsewhere; nil if nothing does.
-	Of any
+	Tracked any
 }
 
 // The parts of the way, beside the stages of the road, which are known by their names.
 const (
-	PartPipeline = "road"   // all of the road
-	PartFleet    = "fleet"  // what lies behind the road
-	PartLane     = "lane"   // the wait for a device's lane
-	PartDevice   = "device" // what the device takes
-	PartNode     = "node"   // at another node, with the way there
-	PartServe    = "serve"  // a call of another node
+	PartPipeline = "pipeline" // all of the road
+	PartFleet    = "fleet"    // what lies behind the road
+	PartLane     = "lane"     // the wait for a device's lane
+	PartDevice   = "device"   // what the device takes
+	PartNode     = "node"     // at another node, with the way there
+	PartServe    = "serve"    // a call of another node
 )
 
 // Meters finds the Meter of a part. A nil one measures nothing.
 type Meters func(part string) Meter
 
 // Of is the Meter of a part. It is never nil.
-func (m Meters) Of(part string) Meter {
+func (m Meters) For(part string) Meter {
 	if m == nil {
 		return unmeasured{}
 	}

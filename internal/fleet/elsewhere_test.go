@@ -44,7 +44,7 @@ func TestSeen(t *testing.T) {
 		for _, ownFirst := range []bool{true, false} {
 			f := fleet.New(nil)
 			told := &mirror{there: make(map[string]*ferrule.Device)}
-			f.Follow(told)
+			f.WatchDevices(told)
 			manifests := map[string]*ferrule.Manifest{"here": {Model: "here"}, "there": {Model: "there"}}
 			puts := []func(){
 				func() {
@@ -54,7 +54,7 @@ func TestSeen(t *testing.T) {
 				},
 				func() {
 					if test.other != nil {
-						f.PutElsewhere(test.other, manifests["there"], way("there"))
+						f.PutRemote(test.other, manifests["there"], way("there"))
 					}
 				},
 			}
@@ -75,7 +75,7 @@ func TestSeen(t *testing.T) {
 				t.Errorf("%s: listed %+v", name, all)
 			}
 			late := &mirror{there: make(map[string]*ferrule.Device)}
-			f.Follow(late)
+			f.WatchDevices(late)
 			if told.there["robot"] != dev || late.there["robot"] != dev {
 				t.Errorf("%s: told %+v, and later %+v", name, told.there["robot"], late.there["robot"])
 			}
@@ -88,11 +88,11 @@ func TestSeen(t *testing.T) {
 func TestFollowBoth(t *testing.T) {
 	f := fleet.New(nil)
 	f.Put(on("here", ferrule.StateOnline, 1), nil, nil)
-	f.PutElsewhere(device("arm", ferrule.StateOnline), nil, nil)
-	f.Own(device("gateway", ferrule.StateOnline), nil, way("gateway"))
+	f.PutRemote(device("arm", ferrule.StateOnline), nil, nil)
+	f.PutBuiltin(device("gateway", ferrule.StateOnline), nil, way("gateway"))
 	var seen, own diary
-	stop := f.Follow(&seen)
-	stopOwn := f.FollowOwn(&own)
+	stop := f.WatchDevices(&seen)
+	stopOwn := f.WatchOwn(&own)
 	if want := []string{"robot online false"}; !slices.Equal(own.lines, want) {
 		t.Errorf("first told of its own: %q", own.lines)
 	}
@@ -106,18 +106,18 @@ func TestFollowBoth(t *testing.T) {
 		do        func()
 		seen, own []string
 	}{
-		{func() { f.PutElsewhere(on("there", ferrule.StateOnline, 2), nil, nil) }, nil, nil},
+		{func() { f.PutRemote(on("there", ferrule.StateOnline, 2), nil, nil) }, nil, nil},
 		{func() { f.Put(on("here", ferrule.StateOffline, 3), nil, nil) }, []string{"robot online false"}, []string{"robot offline false"}},
 		{func() { f.Put(on("here", ferrule.StateReleased, 4), nil, nil) }, nil, []string{"robot released false"}},
-		{func() { f.PutElsewhere(on("there", ferrule.StateOffline, 5), nil, nil) }, []string{"robot released false"}, nil},
+		{func() { f.PutRemote(on("there", ferrule.StateOffline, 5), nil, nil) }, []string{"robot released false"}, nil},
 		{func() { f.Remove("robot") }, []string{"robot offline false"}, []string{"robot removed"}},
 		{func() { f.Remove("robot") }, nil, nil},
 		{func() { f.Remove("arm") }, nil, nil},
 		{func() { f.Put(on("here", ferrule.StateOnline, 6), nil, nil) }, []string{"robot online false"}, []string{"robot online false"}},
-		{func() { f.RemoveElsewhere("robot") }, nil, nil},
-		{func() { f.RemoveElsewhere("robot") }, nil, nil},
-		{func() { f.RemoveElsewhere("arm") }, []string{"arm removed"}, nil},
-		{func() { f.Own(device("gateway", ferrule.StateOnline), nil, nil) }, []string{"gateway online false"}, nil},
+		{func() { f.RemoveRemote("robot") }, nil, nil},
+		{func() { f.RemoveRemote("robot") }, nil, nil},
+		{func() { f.RemoveRemote("arm") }, []string{"arm removed"}, nil},
+		{func() { f.PutBuiltin(device("gateway", ferrule.StateOnline), nil, nil) }, []string{"gateway online false"}, nil},
 		{func() { f.Remove("robot") }, []string{"robot removed"}, []string{"robot removed"}},
 		{func() { stop(); stopOwn(); f.Put(on("here", ferrule.StateOnline, 7), nil, nil) }, nil, nil},
 	} {
@@ -136,13 +136,13 @@ func TestFinder(t *testing.T) {
 	var asked []string
 	f = fleet.New(func(id string) (fleet.Record, bool) {
 		asked = append(asked, id)
-		f.PutElsewhere(device("meanwhile", ferrule.StateOnline), nil, nil) // a lock that is held would show
+		f.PutRemote(device("meanwhile", ferrule.StateOnline), nil, nil) // a lock that is held would show
 		if id != "far" {
 			return fleet.Record{}, false
 		}
-		return fleet.Record{Device: device("far", ferrule.StateOnline), Manifest: &ferrule.Manifest{}, Way: way("far")}, true
+		return fleet.Record{Device: device("far", ferrule.StateOnline), Manifest: &ferrule.Manifest{}, Handler: way("far")}, true
 	})
-	f.Own(device("gateway", ferrule.StateOnline), nil, way("gateway"))
+	f.PutBuiltin(device("gateway", ferrule.StateOnline), nil, way("gateway"))
 	f.Put(device("arm", ferrule.StateOffline), nil, nil)
 	dev, m, ok := f.Lookup("far")
 	if !ok || dev.ID != "far" || m == nil {
@@ -178,8 +178,8 @@ func TestBothUnderChange(t *testing.T) {
 	f := fleet.New(func(string) (fleet.Record, bool) { return fleet.Record{}, false })
 	states := []ferrule.State{ferrule.StateOnline, ferrule.StateOffline, ferrule.StateReleased}
 	seen, own := &mirror{there: make(map[string]*ferrule.Device)}, &mirror{there: make(map[string]*ferrule.Device)}
-	f.Follow(seen)
-	f.FollowOwn(own)
+	f.WatchDevices(seen)
+	f.WatchOwn(own)
 	var lastOwn [10]atomic.Pointer[ferrule.Device]
 	var wg sync.WaitGroup
 	for w := range 4 {
@@ -196,9 +196,9 @@ func TestBothUnderChange(t *testing.T) {
 					f.Put(dev, nil, way("here"))
 					lastOwn[n].Store(dev)
 				case i%4 == 3:
-					f.RemoveElsewhere(dev.ID)
+					f.RemoveRemote(dev.ID)
 				default:
-					f.PutElsewhere(dev, nil, way("there"))
+					f.PutRemote(dev, nil, way("there"))
 				}
 			}
 		})
@@ -235,7 +235,7 @@ func TestBothUnderChange(t *testing.T) {
 func TestLookupAllocatesNothing(t *testing.T) {
 	f := fleet.New(nil)
 	f.Put(on("here", ferrule.StateOffline, 1), nil, nil)
-	f.PutElsewhere(on("there", ferrule.StateOnline, 1), nil, nil)
+	f.PutRemote(on("there", ferrule.StateOnline, 1), nil, nil)
 	if n := testing.AllocsPerRun(100, func() { f.Lookup("robot") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -1,7 +1,7 @@
 // Package fleet holds every device and the way to it, here or on another node.
 //
 //	dock ──Put───────────▶ own        what this node holds, or held last
-//	bus  ──PutElsewhere──▶ elsewhere  what other nodes say of theirs
+//	bus  ──PutRemote──▶ elsewhere  what other nodes say of theirs
 //	     ──Hear──────────▶ words      what devices said last by themselves
 //	                        │ one of the two is seen
 //	                        ├──▶ Follower  whoever keeps a view of them
@@ -27,7 +27,7 @@ type Record struct {
 	// Manifest is the laid manifest; nil for a device that was never reached.
 	Manifest *ferrule.Manifest
 	// Way has the device do what a call asks for; nil if it cannot be reached.
-	Way ferrule.Handler
+	Handler ferrule.Handler
 }
 
 // Finder looks for a device that the fleet was not told of. It is called by many
@@ -84,9 +84,9 @@ func (f *Fleet) Remove(id string) {
 	}
 }
 
-// PutElsewhere adds a device as other nodes know it, or says something new about
+// PutRemote adds a device as other nodes know it, or says something new about
 // it.
-func (f *Fleet) PutElsewhere(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handler) {
+func (f *Fleet) PutRemote(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handler) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := f.devices[dev.ID]
@@ -94,8 +94,8 @@ func (f *Fleet) PutElsewhere(dev *ferrule.Device, m *ferrule.Manifest, way ferru
 	f.set(dev.ID, e)
 }
 
-// RemoveElsewhere tells that no other node knows a device any more.
-func (f *Fleet) RemoveElsewhere(id string) {
+// RemoveRemote tells that no other node knows a device any more.
+func (f *Fleet) RemoveRemote(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := f.devices[id]
@@ -127,7 +127,7 @@ func (f *Fleet) set(id string, e entry) {
 
 // Follow tells a follower of all that there is, and from then on of what changes,
 // until stop is called.
-func (f *Fleet) Follow(follower ferrule.DeviceWatcher) (stop func()) {
+func (f *Fleet) WatchDevices(follower ferrule.DeviceWatcher) (stop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.tools {
@@ -140,9 +140,9 @@ func (f *Fleet) Follow(follower ferrule.DeviceWatcher) (stop func()) {
 	return f.follow(&f.followers, follower)
 }
 
-// FollowOwn is Follow for the devices of this node alone: as it knows them, whatever
+// WatchOwn is Follow for the devices of this node alone: as it knows them, whatever
 // other nodes say, and without what the gateway itself offers.
-func (f *Fleet) FollowOwn(follower ferrule.DeviceWatcher) (stop func()) {
+func (f *Fleet) WatchOwn(follower ferrule.DeviceWatcher) (stop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.devices {
@@ -165,7 +165,7 @@ func (f *Fleet) follow(list *[]ferrule.DeviceWatcher, follower ferrule.DeviceWat
 
 // Own adds what the gateway itself offers: it is called like any device, and
 // does not stand in the list of them.
-func (f *Fleet) Own(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handler) {
+func (f *Fleet) PutBuiltin(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handler) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tools[dev.ID] = &Record{dev, m, way}
@@ -211,20 +211,20 @@ func (f *Fleet) HandleOwn(ctx context.Context, call *ferrule.Call) (*ferrule.Res
 	f.mu.RLock()
 	own := f.devices[call.Device].own
 	f.mu.RUnlock()
-	if own == nil || own.Way == nil {
+	if own == nil || own.Handler == nil {
 		return nil, call.Target.Device.OfflineError()
 	}
-	return own.Way(ctx, call)
+	return own.Handler(ctx, call)
 }
 
 // Handle is the end of the road: it has the device do what a resolved call asks
 // for.
 func (f *Fleet) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	r, _ := f.record(call.Device)
-	if r.Way == nil {
+	if r.Handler == nil {
 		return nil, call.Target.Device.OfflineError()
 	}
-	return r.Way(ctx, call)
+	return r.Handler(ctx, call)
 }
 
 // record returns what is seen of an ID, and looks further if nothing is.

@@ -34,7 +34,7 @@ func TestFleet(t *testing.T) {
 	m := &ferrule.Manifest{Model: "m"}
 	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
 	f.Put(device("arm", ferrule.StateOffline), nil, nil)
-	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
+	f.PutBuiltin(device("gateway", ferrule.StateOnline), m, way("gateway"))
 
 	if got := ids(f.Devices()); !slices.Equal(got, []string{"arm", "robot"}) {
 		t.Errorf("devices are %q", got)
@@ -115,13 +115,13 @@ func (d *diary) Remove(id string) {
 func TestFollow(t *testing.T) {
 	f := fleet.New(nil)
 	m := &ferrule.Manifest{Model: "m"}
-	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
+	f.PutBuiltin(device("gateway", ferrule.StateOnline), m, way("gateway"))
 	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
 	f.Put(device("arm", ferrule.StateOffline), nil, nil)
 	f.Put(device("gone", ferrule.StateOnline), m, nil)
 	f.Remove("gone")
 	var early, late diary
-	f.Follow(&early)
+	f.WatchDevices(&early)
 	slices.Sort(early.lines) // what there is comes in no order
 	if want := []string{"arm offline false", "gateway online true", "robot online true"}; !slices.Equal(early.lines, want) {
 		t.Errorf("told %q", early.lines)
@@ -131,13 +131,13 @@ func TestFollow(t *testing.T) {
 	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
 	f.Remove("arm")
 	f.Put(device("arm", ferrule.StateReleased), m, nil)
-	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
+	f.PutBuiltin(device("gateway", ferrule.StateOnline), m, way("gateway"))
 	f.Remove("robot")
 	want := []string{"robot offline true", "robot online true", "arm removed", "arm released true", "gateway online true", "robot removed"}
 	if !slices.Equal(early.lines, want) {
 		t.Errorf("told %q", early.lines)
 	}
-	f.Follow(&late)
+	f.WatchDevices(&late)
 	slices.Sort(late.lines)
 	if want := []string{"arm released true", "gateway online true"}; !slices.Equal(late.lines, want) {
 		t.Errorf("told %q", late.lines)
@@ -186,7 +186,7 @@ func TestFollowUnderChange(t *testing.T) {
 	}
 	for i := range mirrors {
 		mirrors[i] = &mirror{there: make(map[string]*ferrule.Device)}
-		wg.Go(func() { f.Follow(mirrors[i]) })
+		wg.Go(func() { f.WatchDevices(mirrors[i]) })
 	}
 	wg.Wait()
 	all := f.Devices()

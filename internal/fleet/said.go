@@ -34,11 +34,11 @@ func newWords() *words { return &words{of: make(map[string]*list.Element), order
 
 // Hear remembers what a device said, unless it is unknown or held: no agent may read of
 // those, and they are not to take the room of others.
-func (f *Fleet) Hear(e ferrule.Event) {
+func (f *Fleet) RecordEvent(e ferrule.Event) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	r := f.devices[e.Device].seen()
-	if e.Type == ferrule.Said && r != nil && r.Device.Trust != ferrule.TrustPending {
+	if e.Type == ferrule.Notified && r != nil && r.Device.Trust != ferrule.TrustPending {
 		f.words.add(e)
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func said(device, method, params string) ferrule.Event {
-	return ferrule.Event{Type: ferrule.Said, Device: device, Method: method, Params: []byte(params)}
+	return ferrule.Event{Type: ferrule.Notified, Device: device, Method: method, Params: []byte(params)}
 }
 
 // TestSaid: of each device the last things that it said are known, by its own words for
@@ -24,7 +24,7 @@ func TestSaid(t *testing.T) {
 		said("toy", "state", "1"), said("toy", "battery", "2"), said("toy", "state", "3"),
 		{Type: ferrule.Gone, Device: "toy"}, said("held", "state", "4"), said("nobody", "state", "5"),
 	} {
-		f.Hear(e)
+		f.RecordEvent(e)
 	}
 	if got := f.Said("toy"); len(got) != 2 || got[0].Method != "state" || string(got[0].Params) != "3" || string(got[1].Params) != "2" {
 		t.Errorf("got %+v", got)
@@ -32,12 +32,12 @@ func TestSaid(t *testing.T) {
 	if f.Said("held") != nil || f.Said("nobody") != nil {
 		t.Error("what nobody is told of is remembered")
 	}
-	f.PutElsewhere(toy, nil, nil)
+	f.PutRemote(toy, nil, nil)
 	f.Remove("toy")
 	if f.Said("toy") == nil {
 		t.Error("a device that is elsewhere now has said nothing")
 	}
-	f.RemoveElsewhere("toy")
+	f.RemoveRemote("toy")
 	if f.Said("toy") != nil || f.words.size != 0 {
 		t.Error("what a device said that is forgotten is remembered")
 	}

@@ -90,7 +90,7 @@ func advise(call *ferrule.Call, e *ferrule.Error) *ferrule.Error {
 	}
 	var looks []string
 	for i := range m.Tools {
-		if t := &m.Tools[i]; t.Effect == ferrule.Reads && t.Quarantine == "" && call.Principal.MayCall(t) {
+		if t := &m.Tools[i]; t.Effect == ferrule.Reads && t.Quarantine == "" && call.Principal.CanCall(t) {
 			looks = append(looks, t.Name)
 		}
 	}

@@ -75,7 +75,7 @@ type question struct {
 // members. Numbers keep their digits: the canonical form would make one of two
 // that a double cannot tell apart, and a device may.
 func questionOf(call *ferrule.Call) (question, error) {
-	args, _, err := schema.Object(call.Args)
+	args, _, err := schema.DecodeArgs(call.Args)
 	if err != nil {
 		return question{}, ferrule.Errorf(ferrule.Internal, "the arguments of %s were valid a moment ago: %w", call.Tool, err)
 	}

@@ -101,11 +101,11 @@ type Pipeline struct {
 
 // New builds the road.
 func New(p Parts) *Pipeline {
-	r := &Pipeline{handle: ferrule.Measured(p.Meters.Of(ferrule.PartFleet), p.End), answers: newAnswers(), callers: newCallers(p.Config)}
+	r := &Pipeline{handle: ferrule.Measured(p.Meters.For(ferrule.PartFleet), p.End), answers: newAnswers(), callers: newCallers(p.Config)}
 	for _, s := range slices.Backward(r.seats(p)) {
-		r.handle = ferrule.Measured(p.Meters.Of(s.name), s.stage(r.handle))
+		r.handle = ferrule.Measured(p.Meters.For(s.name), s.stage(r.handle))
 	}
-	r.handle = ferrule.Measured(p.Meters.Of(ferrule.PartPipeline), r.handle)
+	r.handle = ferrule.Measured(p.Meters.For(ferrule.PartPipeline), r.handle)
 	return r
 }
 

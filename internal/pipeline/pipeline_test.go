@@ -68,7 +68,7 @@ func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 			return nil
 		}},
 		{Name: "burn", Effect: ferrule.Endangers},
-		{Name: "measure", Effect: ferrule.Changes, CheckAnswer: func(json.RawMessage) []string { return []string{"value: missing"} }},
+		{Name: "measure", Effect: ferrule.Changes, CheckOutput: func(json.RawMessage) []string { return []string{"value: missing"} }},
 		{Name: "reset", Effect: ferrule.Changes, UserOnly: true},
 		{Name: "broken", Effect: ferrule.Changes, Quarantine: "its schema refers to itself"},
 	}}, true

@@ -20,8 +20,8 @@ func resolve(fleet Fleet) stage {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			dev, manifest, ok := fleet.Lookup(call.Device)
 			switch {
-			case !ok || !call.Principal.Sees(dev):
-				return nil, ferrule.NoDevice(call.Device)
+			case !ok || !call.Principal.CanSee(dev):
+				return nil, ferrule.UnknownDevice(call.Device)
 			case dev.Trust == ferrule.TrustPending:
 				return nil, ferrule.Errorf(ferrule.Pending, "%s was found and is not trusted yet", dev.ID).
 					WithHint("`ferrule adopt %s` trusts it", dev.ID)
@@ -32,7 +32,7 @@ func resolve(fleet Fleet) stage {
 			switch {
 			case tool == nil && call.Operation != ferrule.CallTool:
 				return nil, cannot(dev, manifest, call)
-			case tool == nil || !call.Principal.MayCall(tool):
+			case tool == nil || !call.Principal.CanCall(tool):
 				return nil, ferrule.Errorf(ferrule.NotFound, "%s has no tool %q", dev.ID, ferrule.Clean(call.Tool, ferrule.MaxToolName)).
 					WithHint("it has %s", names(manifest, call.Principal))
 			case tool.Quarantine != "":
@@ -62,7 +62,7 @@ func cannot(dev *ferrule.Device, m *ferrule.Manifest, call *ferrule.Call) error 
 func names(m *ferrule.Manifest, who ferrule.Principal) string {
 	var all []string
 	for i := range m.Tools {
-		if t := &m.Tools[i]; t.Quarantine == "" && who.MayCall(t) {
+		if t := &m.Tools[i]; t.Quarantine == "" && who.CanCall(t) {
 			all = append(all, t.Name)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func validate() stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			args, text, err := schema.Object(call.Args)
+			args, text, err := schema.DecodeArgs(call.Args)
 			if err != nil {
 				return nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", call.Tool, err)
 			}
@@ -43,7 +43,7 @@ func validate() stage {
 // answered tells what is wrong with an answer: who asked relies on what the device
 // declares.
 func answered(call *ferrule.Call, result *ferrule.Result) error {
-	check := call.Target.Tool.CheckAnswer
+	check := call.Target.Tool.CheckOutput
 	if check == nil {
 		return nil
 	}

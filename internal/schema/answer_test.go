@@ -49,42 +49,42 @@ func TestAnswer(t *testing.T) {
 		"a word": {`{"type":"string"}`, ``, `"x"`, `1`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := schema.CompileAnswer([]byte(test.schema))
+			s, err := schema.CompileOutput([]byte(test.schema))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := string(s.Portable()); got != test.portable {
 				t.Errorf("portable is %s, want %s", got, test.portable)
 			}
-			if wrong := s.CheckAnswer([]byte(test.fits)); wrong != nil {
+			if wrong := s.CheckOutput([]byte(test.fits)); wrong != nil {
 				t.Errorf("%s does not fit: %q", test.fits, wrong)
 			}
-			if wrong := s.CheckAnswer([]byte(test.wrong)); wrong == nil {
+			if wrong := s.CheckOutput([]byte(test.wrong)); wrong == nil {
 				t.Errorf("%s fits", test.wrong)
 			}
 			if test.portable == "" {
 				return
 			}
-			shown, err := schema.CompileAnswer(json.RawMessage(test.portable))
+			shown, err := schema.CompileOutput(json.RawMessage(test.portable))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if wrong := shown.CheckAnswer([]byte(test.fits)); wrong != nil {
+			if wrong := shown.CheckOutput([]byte(test.fits)); wrong != nil {
 				t.Errorf("a client refuses %s: %q", test.fits, wrong)
 			}
 		})
 	}
-	s, err := schema.CompileAnswer([]byte(`{"type":"object"}`))
+	s, err := schema.CompileOutput([]byte(`{"type":"object"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, answer := range []string{"", "{", `{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "}", `"` + strings.Repeat("x", schema.MaxAnswer) + `"`} {
-		if wrong := s.CheckAnswer([]byte(answer)); wrong == nil {
+	for _, answer := range []string{"", "{", `{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "}", `"` + strings.Repeat("x", schema.MaxOutput) + `"`} {
+		if wrong := s.CheckOutput([]byte(answer)); wrong == nil {
 			t.Errorf("%.20s fits", answer)
 		}
 	}
 	for _, bad := range []string{"true", "null", `{"type":"object","properties":5}`, `{"$ref":"#"}`} {
-		if _, err := schema.CompileAnswer([]byte(bad)); err == nil {
+		if _, err := schema.CompileOutput([]byte(bad)); err == nil {
 			t.Errorf("%s is a schema", bad)
 		}
 	}
@@ -100,15 +100,15 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"type":"object","properties":{"v":{"prefixItems":[{"type":"string"}],"items":{"type":"integer"}}}}`), []byte(`{"v":["x",1]}`))
 	f.Add([]byte(`{"type":"object","properties":{"a":true,"b":false},"additionalProperties":{"type":["string","null"]}}`), []byte(`{"a":1,"c":null}`))
 	f.Fuzz(func(t *testing.T, raw, answer []byte) {
-		s, err := schema.CompileAnswer(raw)
-		if err != nil || len(s.CheckAnswer(answer)) > 0 || s.Portable() == nil {
+		s, err := schema.CompileOutput(raw)
+		if err != nil || len(s.CheckOutput(answer)) > 0 || s.Portable() == nil {
 			return
 		}
-		shown, err := schema.CompileAnswer(s.Portable())
+		shown, err := schema.CompileOutput(s.Portable())
 		if err != nil {
 			t.Fatalf("%s became %s: %v", raw, s.Portable(), err)
 		}
-		if wrong := shown.CheckAnswer(answer); wrong != nil {
+		if wrong := shown.CheckOutput(answer); wrong != nil {
 			t.Errorf("%s fits %s, and not %s: %q", answer, raw, s.Portable(), wrong)
 		}
 	})

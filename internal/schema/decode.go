@@ -15,7 +15,7 @@ import (
 const (
 	MaxArgs        = 64 << 10
 	maxArgsNodes   = 16 << 10
-	MaxAnswer      = 1 << 20
+	MaxOutput      = 1 << 20
 	maxAnswerNodes = 64 << 10
 )
 
@@ -26,7 +26,7 @@ type bounds struct{ size, depth, nodes int }
 // none. Numbers keep their digits. It also returns a text of the object that
 // means the same to every reader: of a member that is given twice, one reader
 // takes the first and another the last.
-func Object(args []byte) (map[string]any, json.RawMessage, error) {
+func DecodeArgs(args []byte) (map[string]any, json.RawMessage, error) {
 	if len(bytes.TrimSpace(args)) == 0 {
 		return map[string]any{}, json.RawMessage("{}"), nil
 	}

@@ -49,7 +49,7 @@ func FuzzPlain(f *testing.F) {
 		if err != nil || s.plain == nil {
 			return
 		}
-		object, _, err := Object(args)
+		object, _, err := DecodeArgs(args)
 		if err != nil || !s.plain.fits(object) {
 			return
 		}

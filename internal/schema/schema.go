@@ -58,7 +58,7 @@ func Compile(raw []byte) (*Schema, error) {
 
 // CompileAnswer compiles the schema of what a tool answers. Its portable form is
 // nothing if answers need not be objects, which not every client can read.
-func CompileAnswer(raw []byte) (*Schema, error) {
+func CompileOutput(raw []byte) (*Schema, error) {
 	return sharedAnswers.of(raw, func() (*Schema, error) {
 		return compileDoc(raw, func(whole map[string]any) (map[string]any, error) {
 			if whole["type"] != "object" {

@@ -56,7 +56,7 @@ func TestCheckNamesEverything(t *testing.T) {
 		{`{"$defs":{"p":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/p","maxLength":1}}}`, `{"a":"xx"}`, `a: want at most 1 characters, got "xx"`},
 		{`{"required":["x"],"minProperties":2}`, `{}`, `minProperties: got 0, want 2; x: missing`},
 	} {
-		args, _, err := schema.Object([]byte(test.args))
+		args, _, err := schema.DecodeArgs([]byte(test.args))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestViolationsAreBounded(t *testing.T) {
 // no more than others.
 func TestChecksAreBounded(t *testing.T) {
 	s := compile(t, `{"properties":{"a":{"items":{"allOf":[`+strings.Repeat(`{"type":"string"},`, 1000)+`{}]}}}}`)
-	args, _, err := schema.Object([]byte(`{"a":[` + strings.Repeat("1,", 1000) + `1]}`))
+	args, _, err := schema.DecodeArgs([]byte(`{"a":[` + strings.Repeat("1,", 1000) + `1]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestObject(t *testing.T) {
 		{strings.Repeat(`{"a":`, 100) + `1` + strings.Repeat(`}`, 100), ``, `nested too deeply`},
 		{`{"a":"` + strings.Repeat("x", 70<<10) + `"}`, ``, `at most 65536`},
 	} {
-		_, text, err := schema.Object([]byte(test.args))
+		_, text, err := schema.DecodeArgs([]byte(test.args))
 		switch {
 		case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
 			t.Errorf("%.80s: got error %v, want %q", test.args, err, test.err)
@@ -187,11 +187,11 @@ func FuzzObject(f *testing.F) {
 	f.Add([]byte(`{"a":1,"a":2,"b":[{"c":"\":","c":1}]}`))
 	f.Add([]byte(`{"\u0061":1,"a":2}`))
 	f.Fuzz(func(t *testing.T, args []byte) {
-		object, text, err := schema.Object(args)
+		object, text, err := schema.DecodeArgs(args)
 		if err != nil {
 			return
 		}
-		again, same, err := schema.Object(text)
+		again, same, err := schema.DecodeArgs(text)
 		if err != nil || string(same) != string(text) {
 			t.Fatalf("%s became %s, %v", text, same, err)
 		}
@@ -300,7 +300,7 @@ func FuzzCompile(f *testing.F) {
 		if string(again.Portable()) != string(s.Portable()) {
 			t.Errorf("shown twice:\n%s\n%s", s.Portable(), again.Portable())
 		}
-		if object, _, err := schema.Object(args); err == nil {
+		if object, _, err := schema.DecodeArgs(args); err == nil {
 			s.Check(object)
 		}
 	})

@@ -22,7 +22,7 @@ func TestShared(t *testing.T) {
 		defer sharedArguments.mu.Unlock()
 		return len(sharedArguments.known)
 	}
-	a, b, answer := compile(Compile), compile(Compile), compile(CompileAnswer)
+	a, b, answer := compile(Compile), compile(Compile), compile(CompileOutput)
 	if a != b || a == answer {
 		t.Errorf("got %p, %p and %p", a, b, answer)
 	}

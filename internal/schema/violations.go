@@ -27,8 +27,8 @@ func (s *Schema) Check(args map[string]any) []string {
 }
 
 // CheckAnswer names everything that is wrong with a tool's answer.
-func (s *Schema) CheckAnswer(answer []byte) []string {
-	value, err := decode(answer, bounds{size: MaxAnswer, depth: maxDepth, nodes: maxAnswerNodes})
+func (s *Schema) CheckOutput(answer []byte) []string {
+	value, err := decode(answer, bounds{size: MaxOutput, depth: maxDepth, nodes: maxAnswerNodes})
 	if err != nil {
 		return []string{err.Error()}
 	}

@@ -245,7 +245,7 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, _, err := schema.Object(result.Value)
+		out, _, err := schema.DecodeArgs(result.Value)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -134,8 +134,8 @@ func some(names []string) string {
 // visible tells why a caller may not know of a device.
 func visible(call *ferrule.Call, fleet Finder, id string) error {
 	dev, _, ok := fleet.Lookup(id)
-	if !ok || !call.Principal.Sees(dev) || id == ferrule.GatewayID {
-		return ferrule.NoDevice(id)
+	if !ok || !call.Principal.CanSee(dev) || id == ferrule.GatewayID {
+		return ferrule.UnknownDevice(id)
 	}
 	return nil
 }

@@ -41,8 +41,8 @@ func DeviceState(words Words) Tool {
 	const text = "Tell whether a device can be reached, and what it last told by itself."
 	return Typed("device_state", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DeviceStateInput) (DeviceStateOutput, error) {
 		dev, _, ok := words.Lookup(in.Device)
-		if !ok || !call.Principal.Sees(dev) {
-			return DeviceStateOutput{}, ferrule.NoDevice(in.Device)
+		if !ok || !call.Principal.CanSee(dev) {
+			return DeviceStateOutput{}, ferrule.UnknownDevice(in.Device)
 		}
 		out := DeviceStateOutput{Device: dev.ID, State: string(dev.State), Since: dev.Since, Reason: dev.Reason, Said: []Word{}}
 		for _, e := range words.Said(in.Device) {

@@ -118,7 +118,7 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	*c.counts.of(dev)++
 	c.measure += measures(dev, m)
 	e := &entry{id: dev.ID, device: dev, manifest: m}
-	if anAgent.Sees(dev) && dev.State == ferrule.StateOnline && m != nil {
+	if anAgent.CanSee(dev) && dev.State == ferrule.StateOnline && m != nil {
 		e.group = c.groupOf(dev.Kind, m)
 	}
 	c.keep(e)
@@ -128,7 +128,7 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 // keep puts an entry where it is found.
 func (c *Catalog) keep(e *entry) {
 	c.devices[e.id] = e
-	if anAgent.Sees(e.device) {
+	if anAgent.CanSee(e.device) {
 		c.order.put(e)
 	}
 	if e.group != nil {
@@ -153,7 +153,7 @@ func (c *Catalog) remove(id string) bool {
 	delete(c.devices, id)
 	*c.counts.of(e.device)--
 	c.measure -= measures(e.device, e.manifest)
-	if anAgent.Sees(e.device) {
+	if anAgent.CanSee(e.device) {
 		c.order.remove(id)
 	}
 	if g := e.group; g != nil {
@@ -167,7 +167,7 @@ func (c *Catalog) remove(id string) bool {
 // of is the count that a device belongs to.
 func (n *Counts) of(dev *ferrule.Device) *int {
 	switch {
-	case !anAgent.Sees(dev):
+	case !anAgent.CanSee(dev):
 		return &n.Pending
 	case dev.State == ferrule.StateOnline:
 		return &n.Online
@@ -264,7 +264,7 @@ func (c *Catalog) entry(id string) *entry {
 	if id == ferrule.GatewayID {
 		e = c.own
 	}
-	if e == nil || !anAgent.Sees(e.device) {
+	if e == nil || !anAgent.CanSee(e.device) {
 		return nil
 	}
 	return e

@@ -31,7 +31,7 @@ func pastOf(kind ferrule.Kind, m *ferrule.Manifest) *group {
 // measures is 1 for a device that agents may know of, and of which something is measured:
 // because it says so, or its owner does.
 func measures(dev *ferrule.Device, m *ferrule.Manifest) int {
-	if m == nil || !anAgent.Sees(dev) {
+	if m == nil || !anAgent.CanSee(dev) {
 		return 0
 	}
 	polled := func(t ferrule.Tool) bool { return t.Poll > 0 && t.Quarantine == "" }

@@ -299,7 +299,7 @@ func (b *berth) speak(ctx context.Context, s transport.Sighting) (protocol.Sessi
 	defer cancel()
 	var errs []error
 	for _, name := range s.Protocols {
-		d := b.dock.parts.Dialects[name]
+		d := b.dock.parts.Protocols[name]
 		if d == nil {
 			errs = append(errs, fmt.Errorf("there is no dialect %q", name))
 			continue

@@ -73,26 +73,26 @@ type Fleet interface {
 
 // Overlays lays on a manifest what its device cannot say.
 type Overlays interface {
-	Lay(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest
+	Apply(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest
 	// Names tells whether something is laid on this one device alone.
-	Names(device string) bool
+	MatchesDevice(device string) bool
 	// Misses tells what is to be laid on tools that the device does not have.
-	Misses(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string
+	UnknownTools(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string
 }
 
 // Parts is what a dock is made of.
 type Parts struct {
 	Config     Config
 	Connectors []transport.Connector
-	Dialects   map[string]protocol.Protocol
+	Protocols  map[string]protocol.Protocol
 	Overlays   Overlays
 	Fleet      Fleet
 	// Elsewhere is what other nodes know; nil if there are none.
-	Elsewhere Elsewhere
-	Memory    *Memory
+	Remote Remote
+	Store  *Store
 	// Said is told what devices say by themselves; nil if nobody wants to know. It
 	// is called by the goroutines that read links, and must not block.
-	Said func(ferrule.Event)
+	OnEvent func(ferrule.Event)
 	// Node is what this node is called; empty if it has no name.
 	Node string
 	// Meters measure the wait for a lane, and what a device takes; nil if nobody
@@ -128,8 +128,8 @@ func New(p Parts) *Dock {
 		roster:    newRoster(p),
 		greetings: make(chan struct{}, p.Config.Greetings),
 		news:      newNews(),
-		waits:     p.Meters.Of(ferrule.PartLane),
-		takes:     p.Meters.Of(ferrule.PartDevice),
+		waits:     p.Meters.For(ferrule.PartLane),
+		takes:     p.Meters.For(ferrule.PartDevice),
 		groups:    make(map[string][]string),
 		groupOf:   make(map[string]string),
 		berths:    make(map[string]*berth),

@@ -204,7 +204,7 @@ func (s shore) see(group string, all ...transport.Sighting) {
 // plain lays nothing on but effects, and one thing on the device "special".
 type plain struct{}
 
-func (plain) Lay(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
+func (plain) Apply(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
 	laid := *m
 	laid.Tools = slices.Clone(m.Tools)
 	for i := range laid.Tools {
@@ -218,9 +218,9 @@ func (plain) Lay(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) *
 	return &laid
 }
 
-func (plain) Names(device string) bool { return device == "special" }
+func (plain) MatchesDevice(device string) bool { return device == "special" }
 
-func (plain) Misses(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) []string {
+func (plain) UnknownTools(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) []string {
 	if device == "special" && m.Tool("fly") == nil {
 		return []string{"it cannot fly"}
 	}
@@ -234,7 +234,7 @@ type world struct {
 	shore  shore
 	fleet  *fleet.Fleet
 	dock   *dock.Dock
-	memory *dock.Memory
+	memory *dock.Store
 	logged *logged
 	stop   func()
 }
@@ -263,7 +263,7 @@ func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 	t.Helper()
 	logged := &logged{}
 	log := slog.New(slog.NewTextHandler(logged, nil))
-	memory, err := dock.OpenMemory(dir, log)
+	memory, err := dock.OpenStore(dir, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,8 +272,8 @@ func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 		shore: shore{make(chan func(func(string, []transport.Sighting)))},
 	}
 	parts := dock.Parts{
-		Config: dock.DefaultConfig(), Connectors: []transport.Connector{w.shore}, Dialects: map[string]protocol.Protocol{"tongue": tongue{}},
-		Overlays: plain{}, Fleet: w.fleet, Memory: memory, Log: log,
+		Config: dock.DefaultConfig(), Connectors: []transport.Connector{w.shore}, Protocols: map[string]protocol.Protocol{"tongue": tongue{}},
+		Overlays: plain{}, Fleet: w.fleet, Store: memory, Log: log,
 	}
 	parts.Config.Waiting = 3
 	for _, fn := range change {
@@ -1081,14 +1081,14 @@ func TestTrace(t *testing.T) {
 
 func TestMediumFails(t *testing.T) {
 	dir := t.TempDir()
-	memory, err := dock.OpenMemory(dir, slog.New(slog.DiscardHandler))
+	memory, err := dock.OpenStore(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer memory.Close()
 	d := dock.New(dock.Parts{
 		Config: dock.DefaultConfig(), Connectors: []transport.Connector{failing{}, shore{}}, Overlays: plain{},
-		Fleet: fleet.New(nil), Memory: memory, Log: slog.New(slog.DiscardHandler),
+		Fleet: fleet.New(nil), Store: memory, Log: slog.New(slog.DiscardHandler),
 	})
 	if err := d.Run(t.Context()); err == nil || err.Error() != "the broker is gone" {
 		t.Errorf("got %v", err)
@@ -1127,7 +1127,7 @@ func TestMemoryOfACrash(t *testing.T) {
 // TestMemoryStaysSmall: a device that comes and goes does not fill the disk.
 func TestMemoryStaysSmall(t *testing.T) {
 	dir := t.TempDir()
-	memory, err := dock.OpenMemory(dir, slog.New(slog.DiscardHandler))
+	memory, err := dock.OpenStore(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 // Elsewhere knows devices as other nodes do. It must be quick: it is asked with
 // locks held.
-type Elsewhere interface {
+type Remote interface {
 	// Known returns the device that has an ID on another node, or had it last. It
 	// is online if that node holds it now. What this node has taken since is not
 	// known elsewhere, even before the other node has heard of it.

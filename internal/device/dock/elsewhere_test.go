@@ -55,7 +55,7 @@ func openNode(t *testing.T, dir string) (*world, *others) {
 }
 
 // join makes the dock the node house.
-func (o *others) join(p *dock.Parts) { p.Node, p.Elsewhere = "house", o }
+func (o *others) join(p *dock.Parts) { p.Node, p.Remote = "house", o }
 
 // reconsider tells the dock of what other nodes know, and waits for what it does.
 func (w *world) reconsider(id string) {
@@ -598,7 +598,7 @@ func TestReconsiderHarmless(t *testing.T) {
 		w.shore.see("5", transport.Sighting{Address: "/dev/port", Instance: 1, Name: "none", Absent: "there is no port"})
 		o.have("two", "a2", ferrule.StateOffline)
 		told := &counter{}
-		w.fleet.FollowOwn(told)
+		w.fleet.WatchOwn(told)
 		told.n.Store(0)
 		tried := away.get(&away.opened)
 		for range 3 {
@@ -643,7 +643,7 @@ func (c *counter) Remove(string)                          { c.n.Add(1) }
 func TestReconsiderDoesNotBlock(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		o := &stuck{enter: make(chan struct{}), leave: make(chan struct{})}
-		w := open(t, dir, func(p *dock.Parts) { p.Elsewhere = o })
+		w := open(t, dir, func(p *dock.Parts) { p.Remote = o })
 		w.shore.see("g", found(&board{address: "a1", model: "demo"}))
 		o.on.Store("demo", true)
 		w.dock.Reconsider("demo")

@@ -44,7 +44,7 @@ func (k *kinds) shared(dialect string, kind ferrule.Kind, m *ferrule.Manifest) *
 }
 
 func (k *kinds) lay(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
-	laid := k.overlays.Lay(dialect, kind, device, m)
+	laid := k.overlays.Apply(dialect, kind, device, m)
 	laid.Notes = nil // they are of the device
 	return laid
 }
@@ -53,7 +53,7 @@ func (k *kinds) lay(dialect string, kind ferrule.Kind, device string, m *ferrule
 // of the Kind use, else shared; or one of its own, made of m.
 func (k *kinds) use(dev *ferrule.Device, m, shared *ferrule.Manifest) *ferrule.Manifest {
 	key := kindKey{dev.Protocol, dev.Kind, ""}
-	if k.overlays.Names(dev.ID) {
+	if k.overlays.MatchesDevice(dev.ID) {
 		key.device = dev.ID
 		shared = k.lay(dev.Protocol, dev.Kind, dev.ID, m)
 	}

@@ -20,7 +20,7 @@ import (
 // It is a directory: a log of device records, of which the newest of each device
 // counts, and the manifest of each Kind as the device gave it. A change costs a
 // line; the log is written anew when most of it is old.
-type Memory struct {
+type Store struct {
 	dir string
 	log *slog.Logger
 
@@ -49,8 +49,8 @@ const (
 
 // OpenMemory opens the memory in dir, or begins one. Devices that were online
 // when the gateway ended unawares are offline since about then.
-func OpenMemory(dir string, log *slog.Logger) (*Memory, error) {
-	m := &Memory{
+func OpenStore(dir string, log *slog.Logger) (*Store, error) {
+	m := &Store{
 		dir: dir, log: log,
 		byID:      make(map[string]*ferrule.Device),
 		byAddress: make(map[string]*ferrule.Device),
@@ -79,7 +79,7 @@ func OpenMemory(dir string, log *slog.Logger) (*Memory, error) {
 
 // replay takes one line in. A line that makes no sense was cut off when power
 // failed, and is left out.
-func (m *Memory) replay(line []byte, lastWrite time.Time) {
+func (m *Store) replay(line []byte, lastWrite time.Time) {
 	var l memoryLine
 	if err := json.Unmarshal(line, &l); err != nil {
 		m.log.Warn("memory: leaving out a line that makes no sense", "err", err)
@@ -96,7 +96,7 @@ func (m *Memory) replay(line []byte, lastWrite time.Time) {
 }
 
 // put stores a device in the maps, in place of what had its ID or address.
-func (m *Memory) put(dev *ferrule.Device) {
+func (m *Store) put(dev *ferrule.Device) {
 	m.take(dev.ID)
 	if old := m.byAddress[dev.Address]; old != nil {
 		m.take(old.ID)
@@ -106,7 +106,7 @@ func (m *Memory) put(dev *ferrule.Device) {
 }
 
 // take removes a device from the maps.
-func (m *Memory) take(id string) {
+func (m *Store) take(id string) {
 	dev := m.byID[id]
 	if dev == nil {
 		return
@@ -119,7 +119,7 @@ func (m *Memory) take(id string) {
 }
 
 // Devices lists what is remembered, in no order.
-func (m *Memory) Devices() []*ferrule.Device {
+func (m *Store) Devices() []*ferrule.Device {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := make([]*ferrule.Device, 0, len(m.byID))
@@ -130,7 +130,7 @@ func (m *Memory) Devices() []*ferrule.Device {
 }
 
 // Get returns the device with an ID.
-func (m *Memory) Get(id string) (*ferrule.Device, bool) {
+func (m *Store) Get(id string) (*ferrule.Device, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dev, ok := m.byID[id]
@@ -138,7 +138,7 @@ func (m *Memory) Get(id string) (*ferrule.Device, bool) {
 }
 
 // At returns the device at an address.
-func (m *Memory) At(address string) (*ferrule.Device, bool) {
+func (m *Store) At(address string) (*ferrule.Device, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dev, ok := m.byAddress[address]
@@ -148,7 +148,7 @@ func (m *Memory) At(address string) (*ferrule.Device, bool) {
 // Keep remembers a device, in place of what was known of its ID or its address.
 // The manifest is what the device said; nil if it is known already. It counts at
 // once, even if it cannot be written; it is durable soon.
-func (m *Memory) Keep(dev *ferrule.Device, manifest *ferrule.Manifest) error {
+func (m *Store) Keep(dev *ferrule.Device, manifest *ferrule.Manifest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.byAddress[dev.Address]
@@ -171,7 +171,7 @@ func (m *Memory) Keep(dev *ferrule.Device, manifest *ferrule.Manifest) error {
 // and a sync takes a while.
 const syncDelay = 200 * time.Millisecond
 
-func (m *Memory) syncSoon() {
+func (m *Store) syncSoon() {
 	if m.timer != nil {
 		return
 	}
@@ -189,7 +189,7 @@ func (m *Memory) syncSoon() {
 }
 
 // Forget drops a device. That is durable when it returns.
-func (m *Memory) Forget(id string) error {
+func (m *Store) Forget(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if dropped, err := m.drop(id); !dropped || err != nil {
@@ -199,7 +199,7 @@ func (m *Memory) Forget(id string) error {
 }
 
 // fade drops a device about which nobody has decided anything.
-func (m *Memory) fade(id string) error {
+func (m *Store) fade(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, err := m.drop(id)
@@ -207,7 +207,7 @@ func (m *Memory) fade(id string) error {
 }
 
 // drop drops a device, if it is remembered. It is called with mu held.
-func (m *Memory) drop(id string) (dropped bool, err error) {
+func (m *Store) drop(id string) (dropped bool, err error) {
 	dev := m.byID[id]
 	if dev == nil {
 		return false, nil
@@ -218,7 +218,7 @@ func (m *Memory) drop(id string) (dropped bool, err error) {
 }
 
 // tidy removes the manifest of a Kind that no device is of any more.
-func (m *Memory) tidy(kind ferrule.Kind) {
+func (m *Store) tidy(kind ferrule.Kind) {
 	if kind == "" || m.kinds[kind] > 0 {
 		return
 	}
@@ -227,11 +227,11 @@ func (m *Memory) tidy(kind ferrule.Kind) {
 	}
 }
 
-func (m *Memory) manifestPath(kind ferrule.Kind) string {
+func (m *Store) manifestPath(kind ferrule.Kind) string {
 	return filepath.Join(m.dir, manifestsDir, filepath.Base(string(kind))+".json")
 }
 
-func (m *Memory) writeManifest(kind ferrule.Kind, manifest *ferrule.Manifest) error {
+func (m *Store) writeManifest(kind ferrule.Kind, manifest *ferrule.Manifest) error {
 	data, err := json.Marshal(manifest)
 	if err != nil {
 		return fmt.Errorf("memory: %w", err)
@@ -243,7 +243,7 @@ func (m *Memory) writeManifest(kind ferrule.Kind, manifest *ferrule.Manifest) er
 }
 
 // Manifest returns the manifest of a Kind, as a device of it gave it.
-func (m *Memory) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
+func (m *Store) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
 	data, err := os.ReadFile(m.manifestPath(kind))
 	if err != nil {
 		return nil, fmt.Errorf("memory: %w", err)
@@ -257,7 +257,7 @@ func (m *Memory) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
 
 // write appends a line, and begins the log anew if most of it is old, or if the
 // line before was cut off.
-func (m *Memory) write(l memoryLine) error {
+func (m *Store) write(l memoryLine) error {
 	if m.torn || m.lines > 2*len(m.byID)+spareLines {
 		if err := m.rewrite(); err != nil {
 			return fmt.Errorf("memory: %w", err)
@@ -277,7 +277,7 @@ func (m *Memory) write(l memoryLine) error {
 }
 
 // rewrite writes a log of just what is known.
-func (m *Memory) rewrite() error {
+func (m *Store) rewrite() error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	for _, dev := range m.byID {
@@ -321,7 +321,7 @@ func replaceFile(path string, data []byte) error {
 }
 
 // Close makes what is remembered durable.
-func (m *Memory) Close() error {
+func (m *Store) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.timer != nil {

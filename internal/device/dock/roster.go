@@ -23,9 +23,9 @@ import (
 // first, on any node (others.go).
 type roster struct {
 	fleet  Fleet
-	memory *Memory
+	memory *Store
 	kinds  *kinds
-	others Elsewhere // nil if there are none
+	others Remote // nil if there are none
 	node   string
 	log    *slog.Logger
 
@@ -54,14 +54,14 @@ type slot struct {
 // newRoster puts what is remembered into the fleet, as offline.
 func newRoster(p Parts) *roster {
 	r := &roster{
-		fleet: p.Fleet, memory: p.Memory, kinds: newKinds(p.Overlays), others: p.Elsewhere, node: p.Node, log: p.Log,
+		fleet: p.Fleet, memory: p.Store, kinds: newKinds(p.Overlays), others: p.Remote, node: p.Node, log: p.Log,
 		slots: make(map[string]*slot), ids: make(map[string]string), given: make(map[string]string), away: make(map[string]time.Time),
 	}
 	said := make(map[ferrule.Kind]*ferrule.Manifest) // by many devices, read once
-	for _, dev := range p.Memory.Devices() {
+	for _, dev := range p.Store.Devices() {
 		m, read := said[dev.Kind]
 		if !read {
-			m, _ = p.Memory.Manifest(dev.Kind) // without it the device is known by name only
+			m, _ = p.Store.Manifest(dev.Kind) // without it the device is known by name only
 			said[dev.Kind] = m
 		}
 		if m != nil {
@@ -237,7 +237,7 @@ func (r *roster) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.
 		r.compare(dev, manifest, before)
 		dev.Labels = before.Labels
 	}
-	dev.Notes = slices.Concat(dev.Notes, r.kinds.overlays.Misses(dev.Protocol, dev.Kind, dev.ID, manifest))
+	dev.Notes = slices.Concat(dev.Notes, r.kinds.overlays.UnknownTools(dev.Protocol, dev.Kind, dev.ID, manifest))
 	if known {
 		r.supersede(kept, dev)
 	}
@@ -276,7 +276,7 @@ func (r *roster) release(id string, until time.Time) (addresses []string, err er
 	defer r.mu.Unlock()
 	address, ok := r.ids[id]
 	if !ok {
-		return nil, ferrule.NoDevice(id)
+		return nil, ferrule.UnknownDevice(id)
 	}
 	if err := r.notHere(id); err != nil {
 		return nil, err
@@ -320,7 +320,7 @@ func (r *roster) released(at *slot) (until time.Time, away bool) {
 		return until, false
 	}
 	dev := *at.device.Load()
-	dev.Reason = "was released for other programs until " + ferrule.Moment(until)
+	dev.Reason = "was released for other programs until " + ferrule.FormatTime(until)
 	if dev.State != ferrule.StateReleased {
 		dev.State, dev.Since = ferrule.StateReleased, time.Now()
 		r.log.Info("device "+dev.Reason, "device", dev.ID)
@@ -340,7 +340,7 @@ func (r *roster) adopt(id string) (address string, err error) {
 	at := r.slots[r.ids[id]]
 	switch {
 	case !ok && at == nil:
-		return "", ferrule.NoDevice(id)
+		return "", ferrule.UnknownDevice(id)
 	case !ok && at.sighting.Absent != "":
 		return "", at.device.Load().OfflineError()
 	case !ok:
@@ -387,7 +387,7 @@ func (r *roster) known(id string) (*ferrule.Device, error) {
 	if at := r.slots[r.ids[id]]; at != nil {
 		return nil, at.device.Load().OfflineError()
 	}
-	return nil, ferrule.NoDevice(id)
+	return nil, ferrule.UnknownDevice(id)
 }
 
 // evict takes an ID from whoever has it, and with it all that is known of that

@@ -13,7 +13,7 @@ import (
 // heed passes on what a device says by itself, if its dialect knows of such. It is
 // called before the session runs.
 func (b *berth) heed(session protocol.Session) {
-	if n, ok := session.(protocol.Notifier); ok && b.dock.parts.Said != nil {
+	if n, ok := session.(protocol.Notifier); ok && b.dock.parts.OnEvent != nil {
 		n.Notify(b.said)
 	}
 }
@@ -25,7 +25,7 @@ var errHeld = errors.New("the device is held until it is adopted")
 // said passes on one thing that the device said, under the name that it has now.
 func (b *berth) said(method string, params json.RawMessage) {
 	dev := b.slot.device.Load()
-	e := ferrule.Event{Time: time.Now(), Type: ferrule.Said, Device: dev.ID, Kind: dev.Kind, Method: method, Params: params}
+	e := ferrule.Event{Time: time.Now(), Type: ferrule.Notified, Device: dev.ID, Kind: dev.Kind, Method: method, Params: params}
 	err := errHeld
 	if dev.Trust != ferrule.TrustPending {
 		err = e.Bound()
@@ -34,5 +34,5 @@ func (b *berth) said(method string, params json.RawMessage) {
 		b.observe(transport.Frame{Way: transport.Aside, Note: "dropped: a notification: " + err.Error()})
 		return
 	}
-	b.dock.parts.Said(e)
+	b.dock.parts.OnEvent(e)
 }

@@ -16,7 +16,7 @@ import (
 func TestSaid(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		var heard []ferrule.Event
-		w := open(t, dir, func(p *dock.Parts) { p.Said = func(e ferrule.Event) { heard = append(heard, e) } })
+		w := open(t, dir, func(p *dock.Parts) { p.OnEvent = func(e ferrule.Event) { heard = append(heard, e) } })
 		b := &board{address: "a", model: "toy", words: make(chan string)}
 		say := func(params string) {
 			b.words <- params
@@ -37,7 +37,7 @@ func TestSaid(t *testing.T) {
 			if i >= len(heard) {
 				t.Fatalf("%d things were heard", len(heard))
 			}
-			if e := heard[i]; e.Type != ferrule.Said || e.Device != want.device || e.Method != "state" || string(e.Params) != want.params || e.Kind != kind || e.Time.IsZero() {
+			if e := heard[i]; e.Type != ferrule.Notified || e.Device != want.device || e.Method != "state" || string(e.Params) != want.params || e.Kind != kind || e.Time.IsZero() {
 				t.Errorf("got %+v, want %+v", e, want)
 			}
 		}
@@ -59,7 +59,7 @@ func TestSaid(t *testing.T) {
 func TestSaidByStrangers(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		heard := 0
-		w := open(t, dir, func(p *dock.Parts) { p.Said = func(ferrule.Event) { heard++ } })
+		w := open(t, dir, func(p *dock.Parts) { p.OnEvent = func(ferrule.Event) { heard++ } })
 		b := &board{address: "a", model: "toy", words: make(chan string)}
 		w.shore.see("g", found(b))
 		var notes []string

@@ -19,7 +19,7 @@ import (
 func (d *Dock) Trace(ctx context.Context, id string, fn func(ferrule.Trace)) error {
 	address, ok := d.roster.address(id)
 	if !ok {
-		return ferrule.NoDevice(id)
+		return ferrule.UnknownDevice(id)
 	}
 	b := d.berth(address)
 	if b == nil {

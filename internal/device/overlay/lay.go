@@ -111,11 +111,11 @@ func layOutput(t *ferrule.Tool) error {
 	if len(t.Output) == 0 {
 		return nil
 	}
-	s, err := schema.CompileAnswer(t.Output)
+	s, err := schema.CompileOutput(t.Output)
 	if err != nil {
 		return fmt.Errorf("its output schema cannot be used: %w", err)
 	}
-	t.Output, t.CheckAnswer = s.Portable(), func(value json.RawMessage) []string { return s.CheckAnswer(value) }
+	t.Output, t.CheckOutput = s.Portable(), func(value json.RawMessage) []string { return s.CheckOutput(value) }
 	return nil
 }
 

@@ -178,13 +178,13 @@ func (m Match) matches(dialect string, kind ferrule.Kind, device string) bool {
 
 // Names tells whether an overlay is about this one device. Others share what is
 // laid for their Kind.
-func (s *Set) Names(device string) bool {
+func (s *Set) MatchesDevice(device string) bool {
 	return device != "" && slices.ContainsFunc(s.files, func(f *File) bool { return f.Match.Device == device })
 }
 
 // Misses tells of tools that an overlay for this device or its Kind speaks of, or has
 // asked, and that the device does not have: somebody may have misspelt one.
-func (s *Set) Misses(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string {
+func (s *Set) UnknownTools(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string {
 	var notes []string
 	for _, f := range s.files {
 		if f.Match.rank() == 0 || !f.Match.matches(dialect, kind, device) {
@@ -205,7 +205,7 @@ func (s *Set) Misses(dialect string, kind ferrule.Kind, device string, m *ferrul
 }
 
 // Lay returns a copy of m with everything laid on it that is about the device.
-func (s *Set) Lay(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
+func (s *Set) Apply(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
 	laid := *m
 	laid.Tools = slices.Clone(m.Tools)
 	for i := range laid.Tools {

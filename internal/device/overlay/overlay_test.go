@@ -145,7 +145,7 @@ func TestLay(t *testing.T) {
 				files = append(files, parse(t, text))
 			}
 			m := board()
-			laid := overlay.NewSet(files...).Lay("d", "0123456789abcdef", "robot", m)
+			laid := overlay.NewSet(files...).Apply("d", "0123456789abcdef", "robot", m)
 			if got := said(t, laid, test.tool); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
@@ -158,7 +158,7 @@ func TestLay(t *testing.T) {
 
 func TestCheckIsLaid(t *testing.T) {
 	set := overlay.NewSet(parse(t, `{"tools":{"write":{"input":{"required":["pin"]},"pins":{"pin":{"types":["digital_output"]}}}}}`))
-	tool := set.Lay("d", "", "robot", board()).Tool("write")
+	tool := set.Apply("d", "", "robot", board()).Tool("write")
 	if got := tool.Check(map[string]any{"pin": json.Number("258")}); len(got) != 1 || got[0] != "pin: want one of 2, 4, got 258" {
 		t.Errorf("got %q", got)
 	}
@@ -179,7 +179,7 @@ func TestWhole(t *testing.T) {
 		`{"properties":{"n":{"type":"integer"}}}`:                                                                                 false,
 	} {
 		m := &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "t", Input: json.RawMessage(input)}}}
-		tool := overlay.NewSet().Lay("d", "", "robot", m).Tool("t")
+		tool := overlay.NewSet().Apply("d", "", "robot", m).Tool("t")
 		if tool.Quarantine != "" || (tool.FullInput != nil) != kept {
 			t.Errorf("%s is kept as %s%s", input, tool.FullInput, tool.Quarantine)
 		}
@@ -188,7 +188,7 @@ func TestWhole(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	set := overlay.NewSet(parse(t, `{"match":{"device":"robot"},"tools":{}}`), parse(t, `{"tools":{}}`))
-	if !set.Names("robot") || set.Names("other") || set.Names("") {
+	if !set.MatchesDevice("robot") || set.MatchesDevice("other") || set.MatchesDevice("") {
 		t.Error("which devices are named is wrong")
 	}
 }
@@ -233,7 +233,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		laid := overlay.NewSet(file).Lay("d", "0123456789abcdef", "robot", board())
+		laid := overlay.NewSet(file).Apply("d", "0123456789abcdef", "robot", board())
 		for _, tool := range laid.Tools {
 			if tool.Effect == "" {
 				t.Errorf("%s has no effect", tool.Name)
@@ -267,7 +267,7 @@ func TestMisses(t *testing.T) {
 		parse(`{"match":{"device":"other"},"tools":{"plani":{}}}`),
 	)
 	want := []string{`an overlay speaks of a tool "alpin", which it does not have`, `an overlay speaks of a tool "pian", which it does not have`}
-	if got := set.Misses("d", "0123456789abcdef", "robot", board()); !slices.Equal(got, want) {
+	if got := set.UnknownTools("d", "0123456789abcdef", "robot", board()); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 }

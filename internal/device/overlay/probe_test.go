@@ -37,7 +37,7 @@ func TestProbes(t *testing.T) {
 			for _, text := range test.files {
 				files = append(files, parse(t, text))
 			}
-			laid := overlay.NewSet(files...).Lay("d", "0123456789abcdef", "robot", board())
+			laid := overlay.NewSet(files...).Apply("d", "0123456789abcdef", "robot", board())
 			got, err := json.Marshal(laid.Polls)
 			if err != nil || string(got) != test.want {
 				t.Errorf("got  %s, %v\nwant %s", got, err, test.want)
@@ -80,7 +80,7 @@ func TestProbesMissed(t *testing.T) {
 		parse(t, `{"match":{"device":"robot"},"polls":{"b":{"tool":"plain"},"c":{"tool":"pian"},"light":{"every":"0s"}}}`),
 	)
 	want := []string{`an overlay has its probe c ask a tool "pian", which it does not have`}
-	if got := set.Misses("d", "0123456789abcdef", "robot", board()); !slices.Equal(got, want) {
+	if got := set.UnknownTools("d", "0123456789abcdef", "robot", board()); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 }

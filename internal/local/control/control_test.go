@@ -47,7 +47,7 @@ func (g *gateway) yield() error {
 	return nil
 }
 
-func (g *gateway) Follow(f ferrule.DeviceWatcher) (stop func()) { return g.follow(f) }
+func (g *gateway) WatchDevices(f ferrule.DeviceWatcher) (stop func()) { return g.follow(f) }
 
 func (g *gateway) Wish(_ context.Context, wishes []control.DeviceRequest) error {
 	g.mu.Lock()

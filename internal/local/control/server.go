@@ -23,7 +23,7 @@ type Tracer interface {
 
 // Fleet tells of devices until stop is called.
 type Fleet interface {
-	Follow(follower ferrule.DeviceWatcher) (stop func())
+	WatchDevices(follower ferrule.DeviceWatcher) (stop func())
 }
 
 // Wishes is what devices are asked for, by anybody.

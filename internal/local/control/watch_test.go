@@ -17,10 +17,10 @@ func TestWatch(t *testing.T) {
 	stopped := make(chan struct{})
 	client, _ := serve(t, &gateway{watch: func(device string, fn func(ferrule.Event)) (func(), error) {
 		if device == "x" {
-			return nil, ferrule.NoDevice(device)
+			return nil, ferrule.UnknownDevice(device)
 		}
 		for i := range 3 {
-			fn(ferrule.Event{Type: ferrule.Said, Device: device, Method: "m", Params: fmt.Appendf(nil, `{"a":[%d,"<"]}`, i)})
+			fn(ferrule.Event{Type: ferrule.Notified, Device: device, Method: "m", Params: fmt.Appendf(nil, `{"a":[%d,"<"]}`, i)})
 		}
 		return func() { close(stopped) }, nil
 	}})
@@ -57,7 +57,7 @@ func (k talker) watch(_ string, fn func(ferrule.Event)) (stop func(), err error)
 func (k talker) burst() (count int) {
 	fn := <-k
 	for count = range 50000 {
-		fn(ferrule.Event{Type: ferrule.Said, Device: "toy", Method: "m", Params: []byte(`"` + strings.Repeat("x", 500) + `"`)})
+		fn(ferrule.Event{Type: ferrule.Notified, Device: "toy", Method: "m", Params: []byte(`"` + strings.Repeat("x", 500) + `"`)})
 	}
 	return count + 1
 }

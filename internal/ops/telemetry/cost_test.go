@@ -32,8 +32,8 @@ func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 // newRoad is the whole road, with a lane and a device at its end, which is served by
 // end.
 func newRoad(meters ferrule.Meters, end ferrule.Handler) ferrule.Handler {
-	lane := meters.Of(ferrule.PartLane)
-	device := ferrule.Measured(meters.Of(ferrule.PartDevice), end)
+	lane := meters.For(ferrule.PartLane)
+	device := ferrule.Measured(meters.For(ferrule.PartDevice), end)
 	return pipeline.New(pipeline.Parts{
 		Config: pipeline.DefaultConfig(), Journal: drawer{}, Fleet: oneBoard{}, Meters: meters, Log: slog.New(slog.DiscardHandler),
 		End: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {

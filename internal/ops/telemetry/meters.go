@@ -65,7 +65,7 @@ func (p part) beginAt(ctx context.Context, now time.Duration, kept *metered) (co
 	if kept != nil {
 		span.Before, kept.spent = kept.spent, 0
 		if kept.traced {
-			ctx, span.Of = p.o.traces.begin(ctx, p.name)
+			ctx, span.Tracked = p.o.traces.begin(ctx, p.name)
 		}
 	}
 	return ctx, span
@@ -79,7 +79,7 @@ func (p part) end(span ferrule.Span, kept *metered, call *ferrule.Call, err erro
 		alone = took - kept.spent
 		kept.spent = span.Before + took
 	}
-	if s, ok := span.Of.(trace.Span); ok {
+	if s, ok := span.Tracked.(trace.Span); ok {
 		p.o.traces.end(s, p.name, call, err)
 	}
 	return took, alone
@@ -206,12 +206,12 @@ func (m *entrance) Begin(ctx context.Context, call *ferrule.Call) (context.Conte
 		return ctx, ferrule.Span{}
 	}
 	call.MeterState = &metered{traced: true}
-	return inside, ferrule.Span{Of: s}
+	return inside, ferrule.Span{Tracked: s}
 }
 
 func (m *entrance) End(span ferrule.Span, call *ferrule.Call, err error) {
 	call.MeterState = nil
-	if s, ok := span.Of.(trace.Span); ok {
+	if s, ok := span.Tracked.(trace.Span); ok {
 		m.o.traces.end(s, m.name, call, err)
 	}
 }

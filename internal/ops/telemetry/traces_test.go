@@ -194,9 +194,9 @@ func TestNodes(t *testing.T) {
 	c := startCollector(t)
 	here, endHere := following(t, c.URL, 1, t.Output())
 	there, endThere := following(t, c.URL, 1, t.Output())
-	serve := ferrule.Measured(there.Meters().Of(ferrule.PartServe), newRoad(there.Meters(), answer))
+	serve := ferrule.Measured(there.Meters().For(ferrule.PartServe), newRoad(there.Meters(), answer))
 	var sent []string
-	way := ferrule.Measured(here.Meters().Of(ferrule.PartNode), func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	way := ferrule.Measured(here.Meters().For(ferrule.PartNode), func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		sent = append(sent, call.Parent)
 		return serve(t.Context(), &ferrule.Call{Parent: call.Parent, Device: "robot", Tool: "look"}) // as the bus rebuilds it
 	})

@@ -44,7 +44,7 @@ func live(t *testing.T, url string) *house {
 	t.Helper()
 	h := &house{t: t, fleet: fleet.New(nil)}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	memory, err := dock.OpenMemory(t.TempDir(), log)
+	memory, err := dock.OpenStore(t.TempDir(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +54,9 @@ func live(t *testing.T, url string) *house {
 	}
 	d := dock.New(dock.Parts{
 		Config: dock.DefaultConfig(), Connectors: []transport.Connector{connector(t, httpclient.Device{URL: url, Name: "robot"})},
-		Dialects: map[string]protocol.Protocol{mcp.Name: mcp.New(mcp.Parts{Version: "1.0"})},
-		Overlays: overlay.NewSet(), Fleet: h.fleet, Memory: memory, Log: log,
-		Said: func(e ferrule.Event) { h.mu.Lock(); defer h.mu.Unlock(); h.said = append(h.said, e) },
+		Protocols: map[string]protocol.Protocol{mcp.Name: mcp.New(mcp.Parts{Version: "1.0"})},
+		Overlays:  overlay.NewSet(), Fleet: h.fleet, Store: memory, Log: log,
+		OnEvent: func(e ferrule.Event) { h.mu.Lock(); defer h.mu.Unlock(); h.said = append(h.said, e) },
 	})
 	h.road = pipeline.New(pipeline.Parts{Config: pipeline.DefaultConfig(), Journal: records, Fleet: h.fleet, End: h.fleet.Handle, Log: log}).Handle
 	ctx, cancel := context.WithCancel(context.Background())

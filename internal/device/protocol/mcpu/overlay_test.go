@@ -18,7 +18,7 @@ func TestOverlay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	laid := overlay.NewSet(file).Lay(mcpu.Name, "", "board", &ferrule.Manifest{
+	laid := overlay.NewSet(file).Apply(mcpu.Name, "", "board", &ferrule.Manifest{
 		Tools: []ferrule.Tool{
 			{Name: "gpio_write"},
 			{Name: "gpio_read"},
@@ -71,7 +71,7 @@ func TestOverlay(t *testing.T) {
 		}
 		got := tool.Quarantine
 		if got == "" {
-			args, _, err := schema.Object([]byte(test.args))
+			args, _, err := schema.DecodeArgs([]byte(test.args))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestOverlayWithoutAbilities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	laid := overlay.NewSet(file).Lay(mcpu.Name, "", "board", &ferrule.Manifest{
+	laid := overlay.NewSet(file).Apply(mcpu.Name, "", "board", &ferrule.Manifest{
 		Tools: []ferrule.Tool{{Name: "get_pin_buffer"}},
 		Pins:  []ferrule.Pin{{Number: 0, Type: "adc_input"}, {Number: 13, Type: "digital_output"}},
 	})

@@ -258,7 +258,7 @@ func TestProbesOfAThing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		laid := overlay.NewSet(file).Lay(mcpu.Name, "", "board", manifest)
+		laid := overlay.NewSet(file).Apply(mcpu.Name, "", "board", manifest)
 		time.Sleep(950 * time.Millisecond)
 		level.Store(600)
 		time.Sleep(time.Second)

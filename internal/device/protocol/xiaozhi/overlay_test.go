@@ -17,7 +17,7 @@ func TestOverlay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	laid := overlay.NewSet(file).Lay(xiaozhi.Name, "", "toy", &ferrule.Manifest{Tools: []ferrule.Tool{
+	laid := overlay.NewSet(file).Apply(xiaozhi.Name, "", "toy", &ferrule.Manifest{Tools: []ferrule.Tool{
 		{Name: "self.get_device_status", Input: []byte(`{"type":"object","properties":{}}`)},
 		{Name: "self.reboot", Input: []byte(`{"type":"object","properties":{}}`)},
 		{Name: "self.upgrade_firmware", Input: []byte(`{"type":"object","properties":{"url":{"type":"string","default":"The URL of the firmware binary file to download and install"}}}`)},
@@ -41,7 +41,7 @@ func TestOverlay(t *testing.T) {
 		if tool.Effect != test.effect || tool.UserOnly != test.user || tool.Quarantine != "" {
 			t.Errorf("%s: %s, for users only: %t, %s", test.tool, tool.Effect, tool.UserOnly, tool.Quarantine)
 		}
-		args, _, err := schema.Object([]byte(test.args))
+		args, _, err := schema.DecodeArgs([]byte(test.args))
 		if err != nil {
 			t.Fatal(err)
 		}
