@@ -55,15 +55,15 @@ func TestWords(t *testing.T) {
 			code       ferrule.Code // empty if it is an error of the request
 			want       string
 		}{
-			{fleet, "gone__gpio_read", `{"pin":2}`, ferrule.Offline, `^gone is offline since \d\d:\d\d:\d\d: .*It was last on tcp at 127\.0\.0\.1:\d+\.$`},
-			{fleet, "away__gpio_read", `{"pin":2}`, ferrule.Offline, `^away has not been reached yet: .*Is it on, and is 127\.0\.0\.1:1 its address\?$`},
+			{fleet, "gone__gpio_read", `{"pin":2}`, ferrule.Offline, `^gone is offline since \d\d:\d\d:\d\d: .*It was last connected over tcp at 127\.0\.0\.1:\d+\.$`},
+			{fleet, "away__gpio_read", `{"pin":2}`, ferrule.Offline, `^away was never reached: .*Check that it is on and that 127\.0\.0\.1:1 is its address\.$`},
 			{fleet, "robot__nonsense", `{}`, "", `robot has no tool "nonsense".*It has adc_read, `},
 			{fleet, "nobody__gpio_read", `{}`, "", `there is no device "nobody".*gateway__status tells which devices are there`},
 			{fleet, "held__gpio_read", `{}`, "", `there is no device "held".*gateway__status tells which devices are there`},
 			{fleet, "nonsense", `{}`, "", `there is no tool "nonsense".*gateway__status tells which devices are there; all tools are in the list`},
 			{fleet, "robot__gpio_write", `{"pin":"x","valeu":1}`, ferrule.Invalid, `pin: .*valeu: not known.*value: missing.*Its schema in the list tells what it takes`},
 			{fleet, "bad__refers_to_itself", `{}`, ferrule.Denied, `refers_to_itself of bad cannot be used: its input schema cannot be used: it refers to itself.*The tools in the list can be used`},
-			{fleet, "silent__gpio_write", `{"pin":2,"value":true}`, ferrule.Unanswered, `silent did not answer gpio_write within 2s\. It may have run\. Before calling it again, look: gpio_read, adc_read, get_info`},
+			{fleet, "silent__gpio_write", `{"pin":2,"value":true}`, ferrule.Unanswered, `silent did not answer gpio_write within 2s\. The action may have run\. Before calling it again, look: gpio_read, adc_read, get_info`},
 			{fleet, "gateway__call_tool", `{"name":"nobody__x"}`, ferrule.NotFound, `there is no device "nobody"`},
 			{fleet, "gateway__call_tool", `{"tool":"robot__gpio_read"}`, ferrule.Invalid, `takes the name of a tool`},
 			{fleet, "gateway__adopt_device", `{"device":"held"}`, "", `gateway has no tool "adopt_device"`},
@@ -112,7 +112,7 @@ var ownTool = regexp.MustCompile(`gateway__[a-z_]+`)
 // terminal, or to a tool that the agent does not see.
 func (a *testAgent) isHelpful(tool, text string) {
 	a.t.Helper()
-	if !strings.Contains(text, "It did not run: nothing was sent to the device.") && !strings.Contains(text, "It may have run.") {
+	if !strings.Contains(text, "Nothing was sent.") && !strings.Contains(text, "The action may have run.") {
 		a.t.Errorf("%s: %s: nothing is said about the hardware: %s", a.name, tool, text)
 	}
 	if strings.Contains(text, "`ferrule") {

@@ -22,7 +22,7 @@ func TestBoundEvent(t *testing.T) {
 		{said("st\x1b[31mate\u202e", "[\"\xff\u202e\\u001b\"]"), "st [31mate ", "[\"\ufffd \\u001b\"]"},
 		{said(strings.Repeat("m", 1000), "1"), strings.Repeat("m", ferrule.MaxMethod), "1"},
 		{said("", "1"), "", "no method"},
-		{said("state", "{"), "", "no JSON"},
+		{said("state", "{"), "", "not JSON"},
 		{said("state", `"`+strings.Repeat("x", ferrule.MaxParams)+`"`), "", "8194 bytes"},
 		{said("state", `"`+strings.Repeat("\xff", ferrule.MaxParams-2)+`"`), "", "24572 bytes"},
 		{ferrule.Event{Type: "sang", Device: "toy"}, "", `"sang"`},

@@ -141,7 +141,7 @@ func TestTheRoad(t *testing.T) {
 		},
 		"never reached": {
 			call: ferrule.Call{Principal: robby, Device: "expected", Tool: "move"},
-			code: ferrule.Offline, message: "has not been reached yet", journal: []string{"outcome expected move  offline"},
+			code: ferrule.Offline, message: "was never reached", journal: []string{"outcome expected move  offline"},
 		},
 		"for people only, by an agent": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "reset"},

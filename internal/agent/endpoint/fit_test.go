@@ -22,7 +22,7 @@ func TestFit(t *testing.T) {
 		"short":       {callTool, `{"content":[` + text("a<b") + `],"structuredContent":{"a":1}}`, []string{`"a<b"`, "structuredContent"}, []string{"Cut"}},
 		"data beside": {callTool, `{"_meta":{"x":1},"content":[` + text("small") + `],"structuredContent":{"a":"` + strings.Repeat("x", limit) + `"},"isError":true}`, []string{"small", `"isError":true`}, []string{"Cut", "structuredContent", "_meta"}},
 		"long":        {callTool, `{"content":[` + text(long) + `]}`, []string{"温度", "[Cut: the whole answer has ", "takes 4096."}, []string{"isError"}},
-		"error":       {callTool, `{"isError":true,"content":[` + text(long+" It may have run. Look first.") + `]}`, []string{"温度", "[Cut: ", "It may have run. Look first.", `"isError":true`}, nil},
+		"error":       {callTool, `{"isError":true,"content":[` + text(long+" The action may have run. Look first.") + `]}`, []string{"温度", "[Cut: ", "The action may have run. Look first.", `"isError":true`}, nil},
 		"picture":     {callTool, `{"content":[` + text("a cat") + `,{"type":"image","data":"` + strings.Repeat("A", limit) + `","mimeType":"image/png"}]}`, []string{"a cat", "[Left out: image of 4"}, []string{"AAAA"}},
 		"controls":    {callTool, `{"isError":true,"content":[` + text(strings.Repeat("\x01", limit)) + `]}`, []string{"[Cut: "}, nil},
 		"list":        {"tools/list", `{"tools":["` + strings.Repeat("x", limit) + `"]}`, []string{`"error":`, "this endpoint takes 4096"}, []string{"xxxx"}},

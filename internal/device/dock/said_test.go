@@ -48,7 +48,7 @@ func TestSaid(t *testing.T) {
 		say(`{`)
 		cancel()
 		synctest.Wait()
-		if len(heard) != 3 || len(notes) != 1 || notes[0] != "dropped: a notification: its params are no JSON: unexpected end of JSON input" {
+		if len(heard) != 3 || len(notes) != 1 || notes[0] != "dropped: a notification: params are not JSON: unexpected end of JSON input" {
 			t.Errorf("%d were heard, and the trace says %q", len(heard), notes)
 		}
 	})

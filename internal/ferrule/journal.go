@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Entry is one record of the journal.
+// Entry is a record of the journal.
 type Entry struct {
 	// Seq counts from 1 on each node. The journal sets it.
 	Seq       uint64          `json:"seq"`
@@ -17,30 +17,30 @@ type Entry struct {
 	Operation Operation       `json:"operation,omitempty"`
 	Tool      string          `json:"tool"`
 	Args      json.RawMessage `json:"args,omitempty"`
-	// What follows is of an outcome only.
-	Code       Code     `json:"code,omitempty"` // empty: it succeeded
+	// The following fields belong to an Outcome.
+	Code       Code     `json:"code,omitempty"` // empty on success
 	Message    string   `json:"message,omitempty"`
 	MayHaveRun bool     `json:"may_have_run,omitempty"`
 	Took       Duration `json:"took,omitempty"`
 }
 
-// Phase tells which moment of a call an Entry records.
+// Phase is the moment of a call that an Entry records.
 type Phase string
 
-// The phases. Intent is written before the device is touched, for whatever may
-// change the world; Outcome is written for every call; Gap tells in its message
-// that records are missing, because the disk did not take them.
+// The phases. Intent is written before a call that may change the world is sent.
+// Outcome is written for every call. JournalGap means that records are missing
+// because the disk did not take them; its message says how many.
 const (
 	Intent     Phase = "intent"
 	Outcome    Phase = "outcome"
 	JournalGap Phase = "gap"
 )
 
-// JournalLines is records of one chain that follow each other, as the lines that
-// stand in its file: each with its hash and its end. A chain is a journal from its
-// first record on; it is known by the first 16 digits of the hash of that.
+// JournalLines is a run of consecutive records of one chain, as lines of its
+// file. Each line ends with the record's hash. A chain is identified by the first
+// 16 digits of the hash of its first record.
 type JournalLines struct {
-	// Node is the node whose journal it is; empty where that is not known.
+	// Node is the node that wrote the journal; empty if it is unknown.
 	Node  string `json:"node,omitempty"`
 	Chain string `json:"chain"`
 	// First and Last are the numbers of the records.
@@ -49,15 +49,15 @@ type JournalLines struct {
 	Lines []byte `json:"lines"`
 }
 
-// MaxJournalLines is how many bytes of lines are handed on together, at most.
+// MaxJournalLines is the maximum number of bytes in one JournalLines.
 const MaxJournalLines = 1 << 20
 
-// JournalQuery tells what is wanted of the journals of all nodes.
+// JournalQuery selects records of the journals of all nodes.
 type JournalQuery struct {
-	// Node is the one that is meant; all are if it is empty.
+	// Node selects one node; empty selects all.
 	Node string
-	// Since leaves out what was copied before, unless it is zero.
+	// Since skips lines that were copied before; zero skips none.
 	Since time.Time
-	// Follow tells to go on with what comes.
+	// Follow continues with new records as they arrive.
 	Follow bool
 }

@@ -17,14 +17,14 @@ import (
 )
 
 // Kind is the hash of a canonical Manifest: 64 hexadecimal digits. Devices with
-// one firmware are of one Kind; a firmware that changes what it says becomes
-// another.
+// the same firmware have the same Kind. A firmware that says something else
+// about itself has another Kind.
 type Kind string
 
-// Short is the Kind as people see it in lists.
+// Short returns the first 12 digits, for lists.
 func (k Kind) Short() string { return string(k[:min(12, len(k))]) }
 
-// Kind hashes the manifest's canonical form.
+// Kind returns the SHA-256 of the manifest's canonical form.
 func (m *Manifest) Kind() (Kind, error) {
 	data, err := m.Canonical()
 	if err != nil {
@@ -34,11 +34,11 @@ func (m *Manifest) Kind() (Kind, error) {
 	return Kind(hex.EncodeToString(sum[:])), nil
 }
 
-// Canonical is the manifest as the bytes that its Kind is the SHA-256 of: JSON
-// in the form of RFC 8785, of what the device said and of nothing else. Tools
-// and prompts are ordered by name, resources by URI and pins by number, because a device may list them in any
-// order; fields that are empty are left out, so that a vocabulary which grows
-// keeps the Kinds that it has given.
+// Canonical returns the bytes that the Kind is the hash of: what the device said
+// and nothing else, as JSON in the form of RFC 8785. Tools and prompts are sorted
+// by name, resources by URI and pins by number, because a device may list them in
+// any order. Empty fields are omitted, so that adding a field to Manifest keeps
+// existing Kinds.
 func (m *Manifest) Canonical() ([]byte, error) {
 	said := *m
 	said.Notes = nil
@@ -64,8 +64,8 @@ func (m *Manifest) Canonical() ([]byte, error) {
 }
 
 // CanonicalJSON rewrites one JSON value in the form of RFC 8785: members sorted
-// by their UTF-16 names, no space, numbers as ECMAScript prints a double. A
-// number too large for a double keeps its own digits.
+// by UTF-16 name, no white space, numbers as ECMAScript prints a double. A
+// number too large for a double keeps its digits.
 func CanonicalJSON(data []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -121,8 +121,8 @@ func sortedNames(object map[string]any) []string {
 	return names
 }
 
-// compareUTF16 orders strings as RFC 8785 wants members ordered, which differs
-// from the order of bytes only beyond U+FFFF.
+// compareUTF16 orders strings as RFC 8785 requires. This differs from the order
+// of bytes only beyond U+FFFF.
 func compareUTF16(a, b string) int {
 	return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
 }
@@ -132,7 +132,7 @@ func appendNumber(b []byte, n json.Number) []byte {
 	if err != nil || math.IsInf(f, 0) {
 		return append(b, n...)
 	}
-	if f == 0 { // -0 too
+	if f == 0 { // or -0
 		return append(b, '0')
 	}
 	if abs := math.Abs(f); abs >= 1e-6 && abs < 1e21 {
@@ -145,11 +145,11 @@ func appendNumber(b []byte, n json.Number) []byte {
 	return b
 }
 
-// AppendString writes a JSON string, with no more escapes than JSON asks for.
+// AppendString appends s as a JSON string with only the escapes that JSON requires.
 func AppendString(b []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
-	plain := 0 // bytes that are written as they are
+	plain := 0 // bytes that need no escape
 	for plain < len(s) && s[plain] >= 0x20 && s[plain] < utf8.RuneSelf && s[plain] != '"' && s[plain] != '\\' {
 		plain++
 	}
