@@ -51,7 +51,7 @@ func TestInFlight(t *testing.T) {
 		begin(robby)
 		err := look(t, road, robby, "look")
 		if err == nil || err.Code != ferrule.Limited || err.MayHaveRun() ||
-			!strings.Contains(err.Message, "as many calls in flight as it may: calls.in_flight is 2") || !strings.Contains(err.Hint, "when one of them has ended") {
+			!strings.Contains(err.Message, "too many calls in flight: limit is 2 per caller") || !strings.Contains(err.Hint, "when one of them has ended") {
 			t.Errorf("got %+v", err)
 		}
 		begin(anna) // another caller has room
@@ -98,7 +98,7 @@ func TestPerMinute(t *testing.T) {
 			t.Helper()
 			err := look(t, road, robby, "look")
 			if err == nil || err.Code != ferrule.Limited || err.MayHaveRun() ||
-				!strings.Contains(err.Message, "as many calls as it may in a minute: calls.per_minute is 6") || err.Hint != hint {
+				!strings.Contains(err.Message, "too many calls: limit is 6 per minute and caller") || err.Hint != hint {
 				t.Errorf("got %+v", err)
 			}
 		}

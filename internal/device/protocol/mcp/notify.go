@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // The bounds of what a device may say unasked.
@@ -47,7 +48,7 @@ func (s *session) told(m message) {
 	switch {
 	case len(m.params) > maxParams:
 		s.note("dropped: a notification of %d bytes; at most %d are possible", len(m.params), maxParams)
-	case !s.allowed.Take(time.Now(), every, atOnce):
+	case !s.allowed.Allow(ratelimit.Rate{Burst: atOnce, Every: every}, time.Now()):
 		s.note("dropped: more than %d notifications a second", time.Second/every)
 	case m.method == "notifications/progress":
 		s.progress(c, m.params)

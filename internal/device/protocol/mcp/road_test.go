@@ -109,7 +109,7 @@ func TestRoad(t *testing.T) {
 				{ferrule.Call{Tool: "move", Args: json.RawMessage(`{"steps":"two"}`)}, `"code":"invalid"`},
 				{ferrule.Call{Operation: ferrule.ReadResource, Tool: "robot://log"}, `"text":"all is well"`},
 				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tour", Args: json.RawMessage(`{"room":"hall"}`)}, `Show me the hall`},
-				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tour"}, `room: missing`},
+				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tour"}, `room is missing`},
 				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tours"}, `"code":"not_found"`},
 				{ferrule.Call{Operation: ferrule.Subscribe, Tool: "robot://log"}, `{}`},
 			} {

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // courier brings requests to a device, and what it says back. An error of its is a
@@ -56,8 +56,8 @@ type session struct {
 	started  chan struct{}  // closed when Run runs
 	replying chan struct{}  // holds one for each request of the device that is being answered
 
-	talk    sync.Mutex           // held while somebody is told something; taken before mu
-	allowed protocol.RateLimiter // of what the device says unasked
+	talk    sync.Mutex        // held while somebody is told something; taken before mu
+	allowed ratelimit.Limiter // of what the device says unasked
 
 	mu        sync.Mutex
 	count     int

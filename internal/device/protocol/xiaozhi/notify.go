@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // The bounds of what a device may say unasked.
@@ -23,7 +24,7 @@ func (s *session) tell(d said) {
 	case s.notify == nil:
 	case len(d.params) > maxParams:
 		s.note("dropped: a notification of %d bytes; at most %d are possible", len(d.params), maxParams)
-	case !s.allowed.Take(time.Now(), every, atOnce):
+	case !s.allowed.Allow(ratelimit.Rate{Burst: atOnce, Every: every}, time.Now()):
 		s.note("dropped: more than %d notifications a second", time.Second/every)
 	default:
 		s.notify(ferrule.Clean(d.word, ferrule.MaxToolName), d.params)

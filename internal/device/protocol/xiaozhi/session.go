@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // maxRequest is the longest request in bytes. Firmware has no such limit and
@@ -30,7 +30,7 @@ type session struct {
 	token   string // what the device shows with its pictures
 	limit   int    // bytes of the longest request
 	notify  func(method string, params json.RawMessage)
-	allowed protocol.RateLimiter // of notifications
+	allowed ratelimit.Limiter // of notifications
 
 	sending chan struct{} // holds one while somebody sends
 	sent    time.Time     // when the last message went out; of whoever sends

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // stream is the body of an answer that is a stream of events. No event is longer
@@ -27,8 +27,7 @@ type stream struct {
 	empty bool   // the line at hand has no byte yet
 	err   error  // why there is no more
 
-	credit int       // bytes that may be read before looking at the clock
-	paid   time.Time // when credit was last counted
+	throttle ratelimit.Throttle
 }
 
 // How fast a stream is read in the long run, and at once. Each event costs as much as
@@ -44,7 +43,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		return 0, s.err
 	}
 	n, err := s.body.Read(p)
-	s.pay(n)
+	s.throttle.Spend(n, streamRate, streamBurst)
 	if took := s.take(p[:n]); took < n {
 		n, err = took, fmt.Errorf("%w: an event has more than %d bytes", transport.ErrTooLong, s.limit())
 		s.link.Note("the stream was ended: " + err.Error())
@@ -88,7 +87,7 @@ func (s *stream) take(p []byte) int {
 		switch {
 		case pair:
 		case ends && s.empty:
-			s.pay(transport.LineCost)
+			s.throttle.Spend(transport.LineCost, streamRate, streamBurst)
 			s.flush("")
 		case ends:
 			s.empty = true
@@ -102,19 +101,6 @@ func (s *stream) take(p []byte) int {
 		}
 	}
 	return len(p)
-}
-
-// pay waits until so much may have been read.
-func (s *stream) pay(cost int) {
-	if s.credit -= cost; s.credit >= 0 {
-		return
-	}
-	now := time.Now()
-	s.credit += int(min(now.Sub(s.paid).Seconds(), 1) * streamRate)
-	s.credit, s.paid = min(s.credit, streamBurst), now
-	if s.credit < 0 {
-		time.Sleep(time.Duration(-s.credit) * time.Second / streamRate)
-	}
 }
 
 // flush shows an event to the tap.

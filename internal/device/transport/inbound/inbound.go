@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // Config is what can be set about a lobby.
@@ -35,12 +36,8 @@ type Config struct {
 	Wait time.Duration
 }
 
-// Rate is how often something may happen: Burst times at once, and then once
-// Every so often.
-type Rate struct {
-	Burst int
-	Every time.Duration
-}
+// Rate is how often something may happen.
+type Rate = ratelimit.Rate
 
 // DefaultConfig suits a house, and a company whose devices come one by one.
 func DefaultConfig() Config {

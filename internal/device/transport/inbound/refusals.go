@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // refusals logs who was not let in, and not more than a person can read: a flood
@@ -15,7 +17,7 @@ type refusals struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	bucket  bucket
+	rate    ratelimit.Limiter
 	skipped int
 }
 
@@ -24,8 +26,7 @@ var lines = Rate{Burst: 10, Every: 6 * time.Second}
 
 func (r *refusals) add(medium string, host netip.Addr, address string, why error) {
 	r.mu.Lock()
-	bucket, ok := r.bucket.take(lines, time.Now())
-	r.bucket = bucket
+	ok := r.rate.Allow(lines, time.Now())
 	skipped := r.skipped
 	if ok {
 		r.skipped = 0
