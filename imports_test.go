@@ -82,7 +82,7 @@ var rooms = map[string]room{
 	"internal/device/protocol/protocoltest": {own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/transport/transporttest"}},
 	"internal/device/dock": {
 		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
-		tests: []string{"internal/fleet", "internal/device/transport/transporttest"},
+		tests: []string{"internal/fleet", "internal/device/overlay", "internal/device/transport/transporttest"},
 	},
 	"internal/device/overlay": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/fleet":          {own: []string{"internal/ferrule"}},

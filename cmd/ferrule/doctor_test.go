@@ -293,7 +293,7 @@ func TestDoctorConfig(t *testing.T) {
 	os.Remove(path)
 	for name, test := range map[string]struct{ text, want string }{
 		"good":  {"tools: {sweep: {effect: reads}}", "fine overlays: overlays in " + overlays + ": 1"},
-		"wrong": {"tools: {sweep: {effect: dangerous}}", "wrong overlays: " + filepath.Join(overlays, "a.yaml") + ": tools.sweep.effect: want reads"},
+		"wrong": {"tools: {sweep: {effect: dangerous}}", "wrong overlays: " + filepath.Join(overlays, "a.yaml") + ": tools.sweep.effect: must be reads"},
 	} {
 		if err := os.WriteFile(filepath.Join(overlays, "a.yaml"), []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)

@@ -44,7 +44,7 @@ func TestPluggedIn(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 	c.want(0, "not reached yet: opening /dev/ttyUSB0 (\"USB Serial\") can restart what is there; `ferrule adopt "+cloneAt+"` opens it\n", "devices")
-	c.want(exitNotRun, "was found and is not trusted yet", "call", cloneAt, "gpio_read", "pin=13")
+	c.want(exitNotRun, "was found but is not adopted", "call", cloneAt, "gpio_read", "pin=13")
 	if opened() || clone.Resets() != 0 {
 		t.Fatal("a board was opened that may have been a 3D printer")
 	}

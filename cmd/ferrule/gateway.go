@@ -96,13 +96,14 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 	if err != nil {
 		return err
 	}
+	effective := overlay.NewCache(overlays)
 	tokens, err := cfg.Tokens()
 	if err != nil {
 		return err
 	}
 	g.fleet = fleet.New(g.find)
 	if g.bus, err = cluster.New(cluster.Parts{
-		Config: cfg.ClusterConfig(), Dir: filepath.Join(data, "bus"), Fleet: g.fleet, Overlays: overlays,
+		Config: cfg.ClusterConfig(), Dir: filepath.Join(data, "bus"), Fleet: g.fleet, Overlays: effective,
 		Manifests: g.memory, Journal: g.journal, Serve: g.fleet.HandleOwn,
 		Decide: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return g.decide(ctx, call) },
 		Moved:  g.reconsider, Meters: meters, Version: version(), Log: g.log,
@@ -126,7 +127,7 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 		Config:     cfg.Dock(),
 		Connectors: connectors,
 		Protocols:  map[string]protocol.Protocol{mcpu.Name: mcpu.New(), xiaozhi.Name: xiaozhi.New(toys), mcp.Name: mcp.New(mcp.Parts{Version: version()})},
-		Overlays:   overlays,
+		Overlays:   effective,
 		Fleet:      g.fleet,
 		Node:       cfg.ClusterConfig().Node,
 		Remote:     g.bus,
@@ -159,7 +160,7 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 	g.decide = decisions(box.Handle)
 	g.fleet.PutBuiltin(box.Device(), box.Manifest(), g.whereItIs(box.Handle))
 	g.road = pipeline.New(pipeline.Parts{
-		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Meters: meters, Log: g.log,
+		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, Meters: meters, Log: g.log,
 	})
 	g.handle = g.road.Handle
 	g.makeSense(cfg)

@@ -19,6 +19,9 @@ type Call struct {
 	Tool string `json:"tool"`
 	// Args is a JSON object, or empty for none.
 	Args json.RawMessage `json:"args,omitempty"`
+	// DecodedArgs is Args, decoded. The pipeline sets it; later stages and the
+	// policy read it. Numbers are json.Number.
+	DecodedArgs map[string]any `json:"-"`
 	// Timeout limits the call, including the wait in queues. If it is zero, the
 	// tool or the gateway decides.
 	Timeout Duration `json:"timeout,omitempty"`
@@ -106,6 +109,14 @@ type Target struct {
 	Tool *Tool
 	// Handler leads to the device; nil if it cannot be reached.
 	Handler Handler
+}
+
+// Handle passes a call on to the Handler.
+func (t *Target) Handle(ctx context.Context, call *Call) (*Result, error) {
+	if t.Handler == nil {
+		return nil, t.Device.OfflineError()
+	}
+	return t.Handler(ctx, call)
 }
 
 // Progress is a message to the caller during a call.

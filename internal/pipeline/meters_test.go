@@ -30,14 +30,14 @@ func (s steps) End(span ferrule.Span, _ *ferrule.Call, err error) {
 	*s.all = append(*s.all, word)
 }
 
-// TestMeters: the road, each of its stages and what lies behind it are measured, one in
+// TestMeters: the p, each of its stages and what lies behind it are measured, one in
 // the other, as far as a call gets.
 func TestMeters(t *testing.T) {
 	var all []string
 	handle := pipeline.New(pipeline.Parts{
-		Config: pipeline.DefaultConfig(), Journal: &ledger{}, Fleet: oneBoard{}, Log: slog.New(slog.DiscardHandler),
+		Config: pipeline.DefaultConfig(), Journal: &ledger{}, Log: slog.New(slog.DiscardHandler),
 		Meters: func(part string) ferrule.Meter { return steps{part, &all} },
-		End:    func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil },
+		Fleet:  testFleet{oneBoard{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil }},
 	}).Handle
 	inward := []string{"pipeline", "audit", "resolve", "validate", "authorize", "approve", "cache", "limit", "deadline", "intent", "fleet"}
 	outward := slices.Clone(inward)

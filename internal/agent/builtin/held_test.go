@@ -27,7 +27,7 @@ func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 	f := fleet.New(nil)
 	f.WatchDevices(c)
 	road = pipeline.New(pipeline.Parts{
-		Config: pipeline.DefaultConfig(), Journal: noJournal{}, Fleet: f, End: f.Handle, Log: slog.New(slog.DiscardHandler),
+		Config: pipeline.DefaultConfig(), Journal: noJournal{}, Fleet: f, Log: slog.New(slog.DiscardHandler),
 	}).Handle
 	b := box(t, builtin.ListDevices(f), builtin.DescribeDevice(f), builtin.DeviceState(f), builtin.FindDevices(c), builtin.FindTools(c),
 		builtin.DescribeTool(c), builtin.CallMany(road), builtin.Status("1", func() builtin.StatusOutput {

@@ -55,7 +55,7 @@ func (b *berth) describe(s transport.Sighting, spoken string, manifest *ferrule.
 		Address: s.Address, Local: s.Local, Transport: s.Transport, Protocol: spoken,
 		Kind: kind, Model: manifest.Model, Version: manifest.Version,
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
-	}, b.dock.roster.kinds.shared(spoken, kind, manifest), nil
+	}, b.dock.parts.Overlays.Apply(spoken, kind, "", manifest), nil
 }
 
 // renew takes in what a device says of itself now, while it stays connected.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/dock"
+	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
@@ -273,7 +274,7 @@ func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 	}
 	parts := dock.Parts{
 		Config: dock.DefaultConfig(), Connectors: []transport.Connector{w.shore}, Protocols: map[string]protocol.Protocol{"tongue": tongue{}},
-		Overlays: plain{}, Fleet: w.fleet, Store: memory, Log: log,
+		Overlays: overlay.NewCache(plain{}), Fleet: w.fleet, Store: memory, Log: log,
 	}
 	parts.Config.Waiting = 3
 	for _, fn := range change {
@@ -332,11 +333,18 @@ func (w *world) wantIDs(want string) {
 	}
 }
 
-// call calls a tool on the way that the fleet knows.
+// send sends a resolved call to the device that the fleet finds.
+func (w *world) send(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	target, _ := w.fleet.Target(call.Device)
+	call.Target.Handler = target.Handler
+	return call.Target.Handle(ctx, call)
+}
+
+// call calls a tool.
 func (w *world) call(ctx context.Context, role ferrule.Role, id, tool string) (*ferrule.Result, error) {
 	w.t.Helper()
 	dev, m, _ := w.fleet.Lookup(id)
-	return w.fleet.Handle(ctx, &ferrule.Call{
+	return w.send(ctx, &ferrule.Call{
 		Device: id, Tool: tool, Principal: ferrule.Principal{Role: role},
 		Target: ferrule.Target{Device: dev, Tool: m.Tool(tool)},
 	})
@@ -1087,7 +1095,7 @@ func TestMediumFails(t *testing.T) {
 	}
 	defer memory.Close()
 	d := dock.New(dock.Parts{
-		Config: dock.DefaultConfig(), Connectors: []transport.Connector{failing{}, shore{}}, Overlays: plain{},
+		Config: dock.DefaultConfig(), Connectors: []transport.Connector{failing{}, shore{}}, Overlays: overlay.NewCache(plain{}),
 		Fleet: fleet.New(nil), Store: memory, Log: slog.New(slog.DiscardHandler),
 	})
 	if err := d.Run(t.Context()); err == nil || err.Error() != "the broker is gone" {

@@ -43,7 +43,7 @@ func newTeller(t *testing.T, dir string) *teller {
 func (w *teller) say(act ferrule.Operation, uri, listener string) error {
 	w.t.Helper()
 	dev, m, _ := w.fleet.Lookup("toy")
-	_, err := w.fleet.Handle(context.Background(), &ferrule.Call{
+	_, err := w.send(context.Background(), &ferrule.Call{
 		Device: "toy", Operation: act, Tool: uri, Subscriber: listener, Target: ferrule.Target{Device: dev, Manifest: m, Tool: m.ToolFor(act, uri)},
 	})
 	synctest.Wait()

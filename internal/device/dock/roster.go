@@ -22,18 +22,19 @@ import (
 // address: to the one that the owner gave it to, else to the one that had it
 // first, on any node (others.go).
 type roster struct {
-	fleet  Fleet
-	memory *Store
-	kinds  *kinds
-	others Remote // nil if there are none
-	node   string
-	log    *slog.Logger
+	fleet    Fleet
+	memory   *Store
+	overlays Overlays
+	others   Remote // nil if there are none
+	node     string
+	log      *slog.Logger
 
-	mu    sync.Mutex
-	slots map[string]*slot     // by address, of what is in sight
-	ids   map[string]string    // ID to address, of every device in the fleet
-	given map[string]string    // the owner's names to addresses, of what is in sight
-	away  map[string]time.Time // by address and by place, until when it is released
+	mu        sync.Mutex
+	effective map[string]*ferrule.Manifest // by ID
+	slots     map[string]*slot             // by address, of what is in sight
+	ids       map[string]string            // ID to address, of every device in the fleet
+	given     map[string]string            // the owner's names to addresses, of what is in sight
+	away      map[string]time.Time         // by address and by place, until when it is released
 	// strangers are the IDs of held devices that are remembered, who left first in front.
 	// Some may be in sight again, or adopted.
 	strangers []string
@@ -54,7 +55,7 @@ type slot struct {
 // newRoster puts what is remembered into the fleet, as offline.
 func newRoster(p Parts) *roster {
 	r := &roster{
-		fleet: p.Fleet, memory: p.Store, kinds: newKinds(p.Overlays), others: p.Remote, node: p.Node, log: p.Log,
+		fleet: p.Fleet, memory: p.Store, overlays: p.Overlays, effective: make(map[string]*ferrule.Manifest), others: p.Remote, node: p.Node, log: p.Log,
 		slots: make(map[string]*slot), ids: make(map[string]string), given: make(map[string]string), away: make(map[string]time.Time),
 	}
 	said := make(map[ferrule.Kind]*ferrule.Manifest) // by many devices, read once
@@ -65,7 +66,7 @@ func newRoster(p Parts) *roster {
 			said[dev.Kind] = m
 		}
 		if m != nil {
-			r.kinds.use(dev, m, r.kinds.shared(dev.Protocol, dev.Kind, m))
+			r.effective[dev.ID] = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, m)
 		}
 		r.list(dev)
 	}
@@ -174,7 +175,7 @@ func (r *roster) rename(dev *ferrule.Device, id string) *ferrule.Device {
 	renamed.ID = id
 	r.unlist(dev.ID)
 	if m, err := r.memory.Manifest(dev.Kind); err == nil {
-		r.kinds.use(&renamed, m, r.kinds.shared(dev.Protocol, dev.Kind, m))
+		r.effective[id] = r.overlays.Apply(dev.Protocol, dev.Kind, id, m)
 	}
 	r.keep(&renamed)
 	return &renamed
@@ -237,11 +238,14 @@ func (r *roster) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.
 		r.compare(dev, manifest, before)
 		dev.Labels = before.Labels
 	}
-	dev.Notes = slices.Concat(dev.Notes, r.kinds.overlays.UnknownTools(dev.Protocol, dev.Kind, dev.ID, manifest))
+	dev.Notes = slices.Concat(dev.Notes, r.overlays.UnknownTools(dev.Protocol, dev.Kind, dev.ID, manifest))
 	if known {
 		r.supersede(kept, dev)
 	}
-	r.kinds.use(dev, manifest, shared)
+	if r.overlays.MatchesDevice(dev.ID) {
+		shared = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest)
+	}
+	r.effective[dev.ID] = shared
 	if err := r.memory.Keep(dev, manifest); err != nil { // before others hear of it, and ask for the manifest
 		r.notKept(dev, err)
 	}
@@ -406,7 +410,7 @@ func (r *roster) evict(id string) error {
 func (r *roster) unlist(id string) {
 	delete(r.ids, id)
 	r.fleet.Remove(id)
-	r.kinds.forget(id)
+	delete(r.effective, id)
 }
 
 // supersede takes out what an address was called before.
@@ -424,13 +428,13 @@ func (r *roster) publish(at *slot, dev *ferrule.Device) {
 	dev = r.ours(dev)
 	r.ids[dev.ID] = dev.Address
 	at.device.Store(dev)
-	r.fleet.Put(dev, r.kinds.of(dev.ID), at.way)
+	r.fleet.Put(dev, r.effective[dev.ID], at.way)
 }
 
 // list makes dev what the fleet knows of an address that is out of sight.
 func (r *roster) list(dev *ferrule.Device) {
 	r.ids[dev.ID] = dev.Address
-	r.fleet.Put(r.ours(dev), r.kinds.of(dev.ID), nil)
+	r.fleet.Put(r.ours(dev), r.effective[dev.ID], nil)
 }
 
 // keep remembers a device, if there is anything to remember.

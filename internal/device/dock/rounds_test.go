@@ -13,7 +13,7 @@ import (
 func (w *world) callAs(call *ferrule.Call) (*ferrule.Result, error) {
 	dev, m, _ := w.fleet.Lookup(call.Device)
 	call.Target = ferrule.Target{Device: dev, Manifest: m, Tool: m.Tool(call.Tool)}
-	return w.fleet.Handle(context.Background(), call)
+	return w.send(context.Background(), call)
 }
 
 // TestWants: a device wants to know something before it does what it was asked for. Its
@@ -97,7 +97,7 @@ func TestRenewed(t *testing.T) {
 		if result, err := w.callAs(&ferrule.Call{Device: "toy", Tool: "dance"}); err != nil || string(result.Value) != `"dance"` {
 			t.Errorf("%v, %v", result, err)
 		}
-		if _, err := w.fleet.Handle(context.Background(), late); ferrule.AsError(err).Code != ferrule.Invalid {
+		if _, err := w.send(context.Background(), late); ferrule.AsError(err).Code != ferrule.Invalid {
 			t.Errorf("a call of before: %v", err)
 		}
 	})

@@ -32,7 +32,7 @@ func TestWatch(t *testing.T) {
 			cancel()
 		}
 	}, Missed: func(int) { t.Error("some were missed") }})
-	if err != nil || len(seen) != 3 || strings.ReplaceAll(seen[2], `\u003c`, "<") != `robot 1 said m {"a":[2,"<"]}` {
+	if err != nil || len(seen) != 3 || strings.ReplaceAll(seen[2], `\u003c`, "<") != `robot 1 notified m {"a":[2,"<"]}` {
 		t.Errorf("%q, %v", seen, err)
 	}
 	select {

@@ -123,7 +123,7 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	const about = " ferrule.call.id=c-1 ferrule.call.role=agent ferrule.call.act=tool ferrule.device.id=robot gen_ai.tool.name=move error"
-	want := "agent server error.type=failed" + about + "\n road error.type=failed" + about + "\n"
+	want := "agent server error.type=failed" + about + "\n pipeline error.type=failed" + about + "\n"
 	indent := "  "
 	for _, stage := range []string{"audit", "resolve", "validate", "authorize", "approve", "cache", "limit", "deadline", "intent", "fleet"} {
 		want += indent + stage + " error.type=failed error\n"
@@ -223,7 +223,7 @@ func TestNodes(t *testing.T) {
 		return out
 	}
 	const stages = "audit resolve validate authorize approve cache limit deadline intent fleet "
-	want := "stdio road " + stages + "device road " + stages + "device node serve road " + stages + "device "
+	want := "stdio pipeline " + stages + "device pipeline " + stages + "device node serve pipeline " + stages + "device "
 	found := 0
 	for _, s := range c.spans {
 		if s.Name == "device" && path(s) == want {

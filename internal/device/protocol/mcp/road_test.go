@@ -58,7 +58,7 @@ func live(t *testing.T, url string) *house {
 		Overlays:  overlay.NewSet(), Fleet: h.fleet, Store: memory, Log: log,
 		OnEvent: func(e ferrule.Event) { h.mu.Lock(); defer h.mu.Unlock(); h.said = append(h.said, e) },
 	})
-	h.road = pipeline.New(pipeline.Parts{Config: pipeline.DefaultConfig(), Journal: records, Fleet: h.fleet, End: h.fleet.Handle, Log: log}).Handle
+	h.road = pipeline.New(pipeline.Parts{Config: pipeline.DefaultConfig(), Journal: records, Fleet: h.fleet, Log: log}).Handle
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()

@@ -32,8 +32,8 @@ func TestOverlay(t *testing.T) {
 	}{
 		{"self.get_device_status", ferrule.Reads, false, `{}`, ``},
 		{"self.reboot", ferrule.Endangers, true, `{}`, ``},
-		{"self.upgrade_firmware", ferrule.Endangers, true, `{}`, `url: missing`},
-		{"self.upgrade_firmware", ferrule.Endangers, true, `{"url":"The URL of the firmware"}`, `url: want text that matches "^https?://", got "The URL of the firmware"`},
+		{"self.upgrade_firmware", ferrule.Endangers, true, `{}`, `url is missing`},
+		{"self.upgrade_firmware", ferrule.Endangers, true, `{"url":"The URL of the firmware"}`, `url must match "^https?://", got "The URL of the firmware"`},
 		{"self.upgrade_firmware", ferrule.Endangers, true, `{"url":"http://10.0.0.2/a.bin"}`, ``},
 		{"self.otto.action", ferrule.Changes, false, `{}`, ``},
 	} {

@@ -8,12 +8,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// TestAnswer: whatever fits the schema of an answer fits its portable form, which
-// clients check it against.
-func TestAnswer(t *testing.T) {
+// TestOutput checks that what matches the schema of an answer matches its portable
+// form, since clients check answers against it.
+func TestOutput(t *testing.T) {
 	for name, test := range map[string]struct {
 		schema, portable string
-		fits, wrong      string
+		valid, invalid   string
 	}{
 		"an object": {
 			`{"type":"object","properties":{"value":{"type":"integer"}},"required":["value"]}`,
@@ -56,11 +56,11 @@ func TestAnswer(t *testing.T) {
 			if got := string(s.Portable()); got != test.portable {
 				t.Errorf("portable is %s, want %s", got, test.portable)
 			}
-			if wrong := s.CheckOutput([]byte(test.fits)); wrong != nil {
-				t.Errorf("%s does not fit: %q", test.fits, wrong)
+			if wrong := s.CheckOutput([]byte(test.valid)); wrong != nil {
+				t.Errorf("%s is rejected: %q", test.valid, wrong)
 			}
-			if wrong := s.CheckOutput([]byte(test.wrong)); wrong == nil {
-				t.Errorf("%s fits", test.wrong)
+			if wrong := s.CheckOutput([]byte(test.invalid)); wrong == nil {
+				t.Errorf("%s is accepted", test.invalid)
 			}
 			if test.portable == "" {
 				return
@@ -69,8 +69,8 @@ func TestAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if wrong := shown.CheckOutput([]byte(test.fits)); wrong != nil {
-				t.Errorf("a client refuses %s: %q", test.fits, wrong)
+			if wrong := shown.CheckOutput([]byte(test.valid)); wrong != nil {
+				t.Errorf("a client refuses %s: %q", test.valid, wrong)
 			}
 		})
 	}
@@ -80,18 +80,17 @@ func TestAnswer(t *testing.T) {
 	}
 	for _, answer := range []string{"", "{", `{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "}", `"` + strings.Repeat("x", schema.MaxOutput) + `"`} {
 		if wrong := s.CheckOutput([]byte(answer)); wrong == nil {
-			t.Errorf("%.20s fits", answer)
+			t.Errorf("%.20s is accepted", answer)
 		}
 	}
 	for _, bad := range []string{"true", "null", `{"type":"object","properties":5}`, `{"$ref":"#"}`} {
 		if _, err := schema.CompileOutput([]byte(bad)); err == nil {
-			t.Errorf("%s is a schema", bad)
+			t.Errorf("%s compiles", bad)
 		}
 	}
 }
 
-// FuzzAnswer: no schema and no answer does harm, and what fits is never refused by
-// a client that was shown the portable form.
+// FuzzAnswer checks that what matches a schema also matches its portable form.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"type":"object","properties":{"value":{"type":["integer","null"]}}}`), []byte(`{"value":null}`))
 	f.Add([]byte(`{"type":"object","patternProperties":{"^p":{}},"additionalProperties":false}`), []byte(`{"p":1}`))
@@ -109,7 +108,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("%s became %s: %v", raw, s.Portable(), err)
 		}
 		if wrong := shown.CheckOutput(answer); wrong != nil {
-			t.Errorf("%s fits %s, and not %s: %q", answer, raw, s.Portable(), wrong)
+			t.Errorf("%s matches %s but not %s: %q", answer, raw, s.Portable(), wrong)
 		}
 	})
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestShared: a schema is compiled once as long as it is in use, for arguments and for
-// answers by itself, and forgotten afterwards.
-func TestShared(t *testing.T) {
+// TestCache checks that a schema is compiled once while it is in use, separately for
+// arguments and answers, and dropped afterwards.
+func TestCache(t *testing.T) {
 	const text = `{"type":"object","properties":{"only here":{"type":"integer"}}}`
 	compile := func(how func([]byte) (*Schema, error)) *Schema {
 		s, err := how([]byte(text))
@@ -17,10 +17,10 @@ func TestShared(t *testing.T) {
 		}
 		return s
 	}
-	known := func() int {
-		sharedArguments.mu.Lock()
-		defer sharedArguments.mu.Unlock()
-		return len(sharedArguments.known)
+	entries := func() int {
+		inputs.mu.Lock()
+		defer inputs.mu.Unlock()
+		return len(inputs.schemas)
 	}
 	a, b, answer := compile(Compile), compile(Compile), compile(CompileOutput)
 	if a != b || a == answer {
@@ -28,12 +28,12 @@ func TestShared(t *testing.T) {
 	}
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(b)
-	for end := time.Now().Add(5 * time.Second); known() > 0; runtime.GC() {
+	for end := time.Now().Add(5 * time.Second); entries() > 0; runtime.GC() {
 		if time.Now().After(end) {
-			t.Fatalf("%d are known", known())
+			t.Fatalf("%d entries", entries())
 		}
 	}
 	if s := compile(Compile); s.Check(map[string]any{"only here": "a"}) == nil {
-		t.Error("it does not check")
+		t.Error("it accepts a wrong type")
 	}
 }

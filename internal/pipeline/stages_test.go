@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestSeats: the road has the order that the package comment draws.
-func TestSeats(t *testing.T) {
+// TestStages checks that the stages have the order drawn in the package comment.
+func TestStages(t *testing.T) {
 	source, err := os.ReadFile("pipeline.go")
 	if err != nil {
 		t.Fatal(err)
@@ -17,7 +17,7 @@ func TestSeats(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^//\t([a-z]+)  +[a-z]`).FindAllStringSubmatch(string(source), -1) {
 		drawn = append(drawn, m[1])
 	}
-	for _, s := range New(Parts{}).seats(Parts{}) {
+	for _, s := range New(Parts{}).stages(Parts{}) {
 		built = append(built, s.name)
 	}
 	if !slices.Equal(drawn, built) {

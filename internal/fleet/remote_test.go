@@ -12,23 +12,22 @@ import (
 	"github.com/ferrulehq/ferrule/internal/fleet"
 )
 
-// on is a device as a node tells of it, with when that was, in seconds.
+// on returns a device of a node with a state since a time in seconds.
 func on(node string, state ferrule.State, since int) *ferrule.Device {
 	dev := device("robot", state)
 	dev.Node, dev.Since = node, time.Unix(int64(since), 0)
 	return dev
 }
 
-// TestSeen: of what this node and another say of a device, one is seen, by
-// everybody.
-func TestSeen(t *testing.T) {
+// TestCurrent checks which of two records counts, for all readers.
+func TestCurrent(t *testing.T) {
 	const online, offline, released = ferrule.StateOnline, ferrule.StateOffline, ferrule.StateReleased
 	for name, test := range map[string]struct {
 		own, other *ferrule.Device
 		want       string
 	}{
-		"here alone":                        {on("here", offline, 1), nil, "here"},
-		"there alone":                       {nil, on("there", offline, 1), "there"},
+		"own only":                          {on("here", offline, 1), nil, "here"},
+		"remote only":                       {nil, on("there", offline, 1), "there"},
 		"online here":                       {on("here", online, 1), on("there", offline, 2), "here"},
 		"online at both":                    {on("here", online, 1), on("there", online, 2), "here"},
 		"online there":                      {on("here", offline, 2), on("there", online, 1), "there"},
@@ -49,12 +48,12 @@ func TestSeen(t *testing.T) {
 			puts := []func(){
 				func() {
 					if test.own != nil {
-						f.Put(test.own, manifests["here"], way("here"))
+						f.Put(test.own, manifests["here"], replies("here"))
 					}
 				},
 				func() {
 					if test.other != nil {
-						f.PutRemote(test.other, manifests["there"], way("there"))
+						f.PutRemote(test.other, manifests["there"], replies("there"))
 					}
 				},
 			}
@@ -68,7 +67,7 @@ func TestSeen(t *testing.T) {
 			if !ok || dev.Node != test.want || m != manifests[test.want] {
 				t.Errorf("%s: found %+v, %+v, %t", name, dev, m, ok)
 			}
-			if result, err := f.Handle(t.Context(), &ferrule.Call{Device: "robot"}); err != nil || string(result.Value) != test.want {
+			if result, err := handle(t.Context(), f, &ferrule.Call{Device: "robot"}); err != nil || string(result.Value) != test.want {
 				t.Errorf("%s: called %v, %v", name, result, err)
 			}
 			if all := f.Devices(); len(all) != 1 || all[0] != dev {
@@ -83,23 +82,23 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// TestFollowBoth: followers are told when something else is seen, and not of what
-// is hidden; who follows the node's own is told of these alone.
-func TestFollowBoth(t *testing.T) {
+// TestWatchBoth checks that watchers receive changes of the current record only, and
+// that watchers of own devices receive only these.
+func TestWatchBoth(t *testing.T) {
 	f := fleet.New(nil)
 	f.Put(on("here", ferrule.StateOnline, 1), nil, nil)
 	f.PutRemote(device("arm", ferrule.StateOnline), nil, nil)
-	f.PutBuiltin(device("gateway", ferrule.StateOnline), nil, way("gateway"))
-	var seen, own diary
+	f.PutBuiltin(device("gateway", ferrule.StateOnline), nil, replies("gateway"))
+	var seen, own recorder
 	stop := f.WatchDevices(&seen)
 	stopOwn := f.WatchOwn(&own)
 	if want := []string{"robot online false"}; !slices.Equal(own.lines, want) {
-		t.Errorf("first told of its own: %q", own.lines)
+		t.Errorf("own devices at first: %q", own.lines)
 	}
 	var each []string
 	f.EachOwn(func(dev *ferrule.Device) { each = append(each, dev.ID) })
 	if !slices.Equal(each, []string{"robot"}) {
-		t.Errorf("of its own there are %q", each)
+		t.Errorf("own devices are %q", each)
 	}
 	seen.lines, own.lines = nil, nil
 	for _, step := range []struct {
@@ -129,33 +128,33 @@ func TestFollowBoth(t *testing.T) {
 	}
 }
 
-// TestFinder: what the fleet was not told of is looked for, with no lock held, and
-// nothing else is.
+// TestFinder checks that the Finder is asked for unknown devices only, without a
+// lock held.
 func TestFinder(t *testing.T) {
 	var f *fleet.Fleet
 	var asked []string
 	f = fleet.New(func(id string) (fleet.Record, bool) {
 		asked = append(asked, id)
-		f.PutRemote(device("meanwhile", ferrule.StateOnline), nil, nil) // a lock that is held would show
+		f.PutRemote(device("meanwhile", ferrule.StateOnline), nil, nil) // deadlocks if a lock is held
 		if id != "far" {
 			return fleet.Record{}, false
 		}
-		return fleet.Record{Device: device("far", ferrule.StateOnline), Manifest: &ferrule.Manifest{}, Handler: way("far")}, true
+		return fleet.Record{Device: device("far", ferrule.StateOnline), Manifest: &ferrule.Manifest{}, Handler: replies("far")}, true
 	})
-	f.PutBuiltin(device("gateway", ferrule.StateOnline), nil, way("gateway"))
+	f.PutBuiltin(device("gateway", ferrule.StateOnline), nil, replies("gateway"))
 	f.Put(device("arm", ferrule.StateOffline), nil, nil)
 	dev, m, ok := f.Lookup("far")
 	if !ok || dev.ID != "far" || m == nil {
 		t.Errorf("found %+v, %+v, %t", dev, m, ok)
 	}
-	if result, err := f.Handle(t.Context(), &ferrule.Call{Device: "far"}); err != nil || string(result.Value) != "far" {
+	if result, err := handle(t.Context(), f, &ferrule.Call{Device: "far"}); err != nil || string(result.Value) != "far" {
 		t.Errorf("called %v, %v", result, err)
 	}
 	if dev, _, ok := f.Lookup("nowhere"); ok || dev != nil {
 		t.Errorf("found %+v", dev)
 	}
 	gone := ferrule.Target{Device: device("gone", ferrule.StateOffline)}
-	if _, err := f.Handle(t.Context(), &ferrule.Call{Device: "gone", Target: gone}); ferrule.AsError(err).Code != ferrule.Offline {
+	if _, err := handle(t.Context(), f, &ferrule.Call{Device: "gone", Target: gone}); ferrule.AsError(err).Code != ferrule.Offline {
 		t.Errorf("got %v", err)
 	}
 	for _, id := range []string{"arm", "gateway"} {
@@ -164,7 +163,7 @@ func TestFinder(t *testing.T) {
 		}
 	}
 	arm := ferrule.Target{Device: device("arm", ferrule.StateOffline)}
-	if _, err := f.Handle(t.Context(), &ferrule.Call{Device: "arm", Target: arm}); ferrule.AsError(err).Code != ferrule.Offline {
+	if _, err := handle(t.Context(), f, &ferrule.Call{Device: "arm", Target: arm}); ferrule.AsError(err).Code != ferrule.Offline {
 		t.Errorf("got %v", err)
 	}
 	if want := []string{"far", "far", "nowhere", "gone"}; !slices.Equal(asked, want) {
@@ -172,9 +171,9 @@ func TestFinder(t *testing.T) {
 	}
 }
 
-// TestBothUnderChange: this node and others tell of the same devices at once, and
-// in the end followers have what is seen.
-func TestBothUnderChange(t *testing.T) {
+// TestRemoteUnderChange changes own and remote records concurrently and checks that
+// watchers end up with the current ones.
+func TestRemoteUnderChange(t *testing.T) {
 	f := fleet.New(func(string) (fleet.Record, bool) { return fleet.Record{}, false })
 	states := []ferrule.State{ferrule.StateOnline, ferrule.StateOffline, ferrule.StateReleased}
 	seen, own := &mirror{there: make(map[string]*ferrule.Device)}, &mirror{there: make(map[string]*ferrule.Device)}
@@ -193,12 +192,12 @@ func TestBothUnderChange(t *testing.T) {
 					f.Remove(dev.ID)
 					lastOwn[n].Store(nil)
 				case w == 0:
-					f.Put(dev, nil, way("here"))
+					f.Put(dev, nil, replies("here"))
 					lastOwn[n].Store(dev)
 				case i%4 == 3:
 					f.RemoveRemote(dev.ID)
 				default:
-					f.PutRemote(dev, nil, way("there"))
+					f.PutRemote(dev, nil, replies("there"))
 				}
 			}
 		})
@@ -206,7 +205,7 @@ func TestBothUnderChange(t *testing.T) {
 			for i := range 1000 {
 				id := fmt.Sprint("d", i%10)
 				if dev, _, ok := f.Lookup(id); ok {
-					f.Handle(t.Context(), &ferrule.Call{Device: id, Target: ferrule.Target{Device: dev}})
+					handle(t.Context(), f, &ferrule.Call{Device: id, Target: ferrule.Target{Device: dev}})
 				}
 				if i%100 == 0 {
 					f.Devices()
@@ -217,26 +216,27 @@ func TestBothUnderChange(t *testing.T) {
 	wg.Wait()
 	all := f.Devices()
 	if len(seen.there) != len(all) {
-		t.Errorf("%d are seen, and %d were told of", len(all), len(seen.there))
+		t.Errorf("%d devices, but the watcher has %d", len(all), len(seen.there))
 	}
 	for _, dev := range all {
 		if seen.there[dev.ID] != dev {
-			t.Errorf("%+v is seen, and %+v was told", dev, seen.there[dev.ID])
+			t.Errorf("device is %+v, but the watcher has %+v", dev, seen.there[dev.ID])
 		}
 	}
 	for n := range lastOwn {
 		if dev := own.there[fmt.Sprint("d", n)]; dev != lastOwn[n].Load() {
-			t.Errorf("told of its own %+v, want %+v", dev, lastOwn[n].Load())
+			t.Errorf("own device is %+v, want %+v", dev, lastOwn[n].Load())
 		}
 	}
 }
 
-// TestLookupAllocatesNothing: the road passes here on every call.
-func TestLookupAllocatesNothing(t *testing.T) {
+// TestLookupAllocations checks that a lookup, which every call does, does not
+// allocate.
+func TestLookupAllocations(t *testing.T) {
 	f := fleet.New(nil)
 	f.Put(on("here", ferrule.StateOffline, 1), nil, nil)
 	f.PutRemote(on("there", ferrule.StateOnline, 1), nil, nil)
-	if n := testing.AllocsPerRun(100, func() { f.Lookup("robot") }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { f.Lookup("robot"); f.Target("robot") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

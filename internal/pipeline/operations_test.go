@@ -12,10 +12,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
-// TestActs: what is no tool goes the same road, as something that only looks: a device
+// TestActs: what is no tool goes the same p, as something that only looks: a device
 // is asked for what it can, prompts have the arguments that they need, and the journal
 // says what was asked for.
-func TestActs(t *testing.T) {
+func TestOperations(t *testing.T) {
 	for name, test := range map[string]struct {
 		act           ferrule.Operation
 		device, tool  string
@@ -26,16 +26,16 @@ func TestActs(t *testing.T) {
 	}{
 		"a resource":                {act: ferrule.ReadResource, tool: "robot://log", journal: "outcome robot readrobot://log {}"},
 		"a resource with arguments": {act: ferrule.ReadResource, tool: "robot://log", args: `{"a":1}`, code: ferrule.Invalid, message: "takes no arguments", journal: `outcome robot readrobot://log {"a":1} invalid`},
-		"a resource without a name": {act: ferrule.ReadResource, code: ferrule.NotFound, message: "nothing to read", journal: "outcome robot read  not_found"},
-		"a held device":             {act: ferrule.ReadResource, device: "held", tool: "x", code: ferrule.NotFound, message: "no device", journal: "outcome held readx  not_found"},
+		"a resource without a name": {act: ferrule.ReadResource, code: ferrule.NotFound, message: "does not support the operation read", journal: "outcome robot read  not_found"},
+		"a pending device":             {act: ferrule.ReadResource, device: "held", tool: "x", code: ferrule.NotFound, message: "no device", journal: "outcome held readx  not_found"},
 		"a prompt":                  {act: ferrule.GetPrompt, tool: "tour", args: `{"room":"hall"}`, journal: `outcome robot prompttour {"room":"hall"}`},
 		"a prompt that lacks one":   {act: ferrule.GetPrompt, tool: "tour", args: `{"pace":"slow"}`, code: ferrule.Invalid, message: "room is missing", journal: `outcome robot prompttour {"pace":"slow"} invalid`},
 		"a prompt with a number":    {act: ferrule.GetPrompt, tool: "tour", args: `{"room":1,"floor":"2"}`, code: ferrule.Invalid, message: "floor is not an argument of this prompt; room must be a string", journal: `outcome robot prompttour {"room":1,"floor":"2"} invalid`},
 		"no such prompt":            {act: ferrule.GetPrompt, tool: "tours", code: ferrule.NotFound, message: `no prompt "tours"`, hint: "tour", journal: "outcome robot prompttours  not_found"},
 		"a completion":              {act: ferrule.Complete, tool: "tour", args: `{"argument":"room","value":"h"}`, journal: `outcome robot completetour {"argument":"room","value":"h"}`},
 		"a completion of nothing":   {act: ferrule.Complete, tool: "tour", code: ferrule.Invalid, message: "argument is missing", journal: "outcome robot completetour  invalid"},
-		"what it cannot":            {act: ferrule.Unsubscribe, tool: "robot://log", code: ferrule.NotFound, message: "nothing to unsubscribe", journal: "outcome robot unsubscriberobot://log  not_found"},
-		"what nobody knows":         {act: "dance", tool: "x", code: ferrule.NotFound, message: "nothing to dance", journal: "outcome robot dancex  not_found"},
+		"unsupported":               {act: ferrule.Unsubscribe, tool: "robot://log", code: ferrule.NotFound, message: "does not support the operation unsubscribe", journal: "outcome robot unsubscriberobot://log  not_found"},
+		"unknown operation":         {act: "dance", tool: "x", code: ferrule.NotFound, message: "does not support the operation dance", journal: "outcome robot dancex  not_found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &ledger{}
@@ -44,7 +44,7 @@ func TestActs(t *testing.T) {
 			if test.device != "" {
 				call.Device = test.device
 			}
-			_, err := road(l, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			_, err := build(l, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 				served++
 				if tool := call.Target.Tool; tool.Effect != ferrule.Reads || tool.Name != test.tool {
 					t.Errorf("it is taken for %+v", tool)
@@ -67,16 +67,16 @@ func TestActs(t *testing.T) {
 	}
 }
 
-// TestActsAreKeptApart: what was read is not the answer to another act of the same
-// name, and that somebody follows something is told to the device each time.
-func TestActsAreKeptApart(t *testing.T) {
+// TestOperationsAreCachedSeparately checks that operations with the same name do not
+// share an answer, and that each subscription reaches the device.
+func TestOperationsAreCachedSeparately(t *testing.T) {
 	cfg := pipeline.DefaultConfig()
 	cfg.Cache = time.Minute
 	served := make(map[ferrule.Operation]int)
-	handle := pipeline.New(pipeline.Parts{Config: cfg, Journal: &ledger{}, Fleet: oneBoard{}, Log: slog.New(slog.DiscardHandler), End: func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	handle := pipeline.New(pipeline.Parts{Config: cfg, Journal: &ledger{}, Log: slog.New(slog.DiscardHandler), Fleet: testFleet{oneBoard{}, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		served[call.Operation]++
 		return &ferrule.Result{Text: string(call.Operation)}, nil
-	}}).Handle
+	}}}).Handle
 	for range 2 {
 		for _, act := range []ferrule.Operation{ferrule.CallTool, ferrule.ReadResource, ferrule.Subscribe} {
 			result, err := handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Operation: act, Tool: "look"})

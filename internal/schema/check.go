@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/big"
@@ -14,21 +16,21 @@ import (
 	"golang.org/x/text/message"
 )
 
-// maxViolations is how many are named one by one.
+// maxViolations is the number of violations that are listed.
 const maxViolations = 20
 
-// Check names everything that is wrong with a call's arguments, each as "where:
-// what was wanted, what came". It returns nothing if they fit.
+// Check returns all violations in a call's arguments, for example "pin must be 2,
+// got 258". It returns nil if the arguments are valid.
 func (s *Schema) Check(args map[string]any) []string {
-	if s.plain != nil && s.plain.fits(args) {
+	if s.plain != nil && s.plain.accepts(args) {
 		return nil
 	}
 	return s.check(args)
 }
 
-// CheckAnswer names everything that is wrong with a tool's answer.
-func (s *Schema) CheckOutput(answer []byte) []string {
-	value, err := decode(answer, bounds{size: MaxOutput, depth: maxDepth, nodes: maxAnswerNodes})
+// CheckOutput returns all violations in a tool's answer.
+func (s *Schema) CheckOutput(answer json.RawMessage) []string {
+	value, err := decode(answer, bounds{size: MaxOutput, depth: maxDepth, nodes: maxOutputNodes})
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -37,7 +39,7 @@ func (s *Schema) CheckOutput(answer []byte) []string {
 
 func (s *Schema) check(args any) []string {
 	if n, _ := sizeOf(args); n*s.parts > maxChecks {
-		return []string{fmt.Sprintf("they are too large to be checked: %d parts against a schema of %d", n, s.parts)}
+		return []string{fmt.Sprintf("too large to check: %d parts against a schema of %d", n, s.parts)}
 	}
 	err := s.compiled.Validate(args)
 	if err == nil {
@@ -49,7 +51,7 @@ func (s *Schema) check(args any) []string {
 	}
 	var found []string
 	for _, leaf := range leaves(failed, nil) {
-		found = append(found, words(leaf, args)...)
+		found = append(found, describe(leaf, args)...)
 	}
 	slices.Sort(found)
 	found = slices.Compact(found)
@@ -59,8 +61,8 @@ func (s *Schema) check(args any) []string {
 	return found
 }
 
-// leaves collects the errors that say something by themselves: of alternatives
-// none of which fits, the reasons of each would only confuse.
+// leaves returns the errors that are useful on their own. It does not descend into
+// alternatives: the reasons against each of them would only confuse.
 func leaves(e *jsonschema.ValidationError, found []*jsonschema.ValidationError) []*jsonschema.ValidationError {
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf, *kind.Not:
@@ -75,76 +77,91 @@ func leaves(e *jsonschema.ValidationError, found []*jsonschema.ValidationError) 
 	return found
 }
 
-// words says what is wrong, for a reader who knows the tool and not the
-// language of schemas.
-func words(e *jsonschema.ValidationError, args any) []string {
+// describe describes a violation to a reader who knows the tool but not JSON Schema.
+func describe(e *jsonschema.ValidationError, args any) []string {
 	got := brief(valueAt(args, e.InstanceLocation))
 	say := func(format string, a ...any) []string {
 		return []string{at(e.InstanceLocation) + fmt.Sprintf(format, a...)}
 	}
 	switch k := e.ErrorKind.(type) {
 	case *kind.Type:
-		return say("want %s, got %s", strings.Join(k.Want, " or "), got)
+		return say("must be %s, got %s", types(k.Want), got)
 	case *kind.Required:
 		var missing []string
 		for _, name := range k.Missing {
-			missing = append(missing, at(append(slices.Clone(e.InstanceLocation), name))+"missing")
+			missing = append(missing, at(append(slices.Clone(e.InstanceLocation), name))+"is missing")
 		}
 		return missing
 	case *kind.AdditionalProperties:
 		var unknown []string
 		for _, name := range k.Properties {
-			unknown = append(unknown, at(append(slices.Clone(e.InstanceLocation), name))+"not known to this tool")
+			unknown = append(unknown, at(append(slices.Clone(e.InstanceLocation), name))+"is unknown")
 		}
 		return unknown
 	case *kind.Enum:
-		return say("want %s, got %s", oneOf(k.Want), got)
+		return say("must be %s, got %s", oneOf(k.Want), got)
 	case *kind.Const:
-		return say("want %s, got %s", brief(k.Want), got)
+		return say("must be %s, got %s", brief(k.Want), got)
 	case *kind.Minimum:
-		return say("want at least %s, got %s", decimal(k.Want), got)
+		return say("must be at least %s, got %s", decimal(k.Want), got)
 	case *kind.Maximum:
-		return say("want at most %s, got %s", decimal(k.Want), got)
+		return say("must be at most %s, got %s", decimal(k.Want), got)
 	case *kind.ExclusiveMinimum:
-		return say("want more than %s, got %s", decimal(k.Want), got)
+		return say("must be more than %s, got %s", decimal(k.Want), got)
 	case *kind.ExclusiveMaximum:
-		return say("want less than %s, got %s", decimal(k.Want), got)
+		return say("must be less than %s, got %s", decimal(k.Want), got)
 	case *kind.MinLength:
-		return say("want at least %d characters, got %s", k.Want, got)
+		return say("must have at least %d characters, got %s", k.Want, got)
 	case *kind.MaxLength:
-		return say("want at most %d characters, got %s", k.Want, got)
+		return say("must have at most %d characters, got %s", k.Want, got)
 	case *kind.MinItems:
-		return say("want at least %d elements, got %d", k.Want, k.Got)
+		return say("must have at least %d elements, got %d", k.Want, k.Got)
 	case *kind.MaxItems:
-		return say("want at most %d elements, got %d", k.Want, k.Got)
+		return say("must have at most %d elements, got %d", k.Want, k.Got)
 	case *kind.Pattern:
-		return say("want text that matches %s, got %s", brief(k.Want), got)
+		return say("must match %s, got %s", brief(k.Want), got)
 	case *kind.AnyOf, *kind.OneOf, *kind.Not:
-		return say("%s is none of the forms that are possible here", got)
+		return say("has none of the allowed forms, got %s", got)
 	}
 	return say("%s", e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
 }
 
-// at is where in the arguments, ready to be followed by what; nothing at the
-// root.
+// at returns the path of a part with a space behind it, or "" at the root.
 func at(location []string) string {
 	if len(location) == 0 {
 		return ""
 	}
-	return strings.Join(location, ".") + ": "
+	return strings.Join(location, ".") + " "
+}
+
+// types joins the names of types with their articles.
+func types(names []string) string {
+	var all []string
+	for _, name := range names {
+		switch name {
+		case "boolean":
+			name = "true or false"
+		case "integer", "object", "array":
+			name = "an " + name
+		case "number", "string":
+			name = "a " + name
+		}
+		all = append(all, name)
+	}
+	return strings.Join(all, " or ")
 }
 
 func oneOf(values []any) string {
-	const most = 16
+	const limit = 16
 	if len(values) == 1 {
 		return brief(values[0])
 	}
 	var names []string
-	for _, v := range values[:min(most, len(values))] {
+	for _, v := range values[:min(limit, len(values))] {
 		names = append(names, brief(v))
 	}
-	if len(values) > most {
-		names = append(names, fmt.Sprintf("… %d more", len(values)-most))
+	if len(values) > limit {
+		names = append(names, fmt.Sprintf("… %d more", len(values)-limit))
 	}
 	return "one of " + strings.Join(names, ", ")
 }
@@ -157,7 +174,7 @@ func decimal(r *big.Rat) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// valueAt is the part of the arguments that a violation is about.
+// valueAt returns the part of the arguments at a location.
 func valueAt(v any, location []string) any {
 	for _, step := range location {
 		switch at := v.(type) {
@@ -174,7 +191,7 @@ func valueAt(v any, location []string) any {
 	return v
 }
 
-// compileError says in one line what is wrong with a schema.
+// compileError describes in one line why a schema is invalid.
 func compileError(err error) error {
 	var failed *jsonschema.ValidationError
 	var invalid *jsonschema.SchemaValidationError
@@ -182,8 +199,8 @@ func compileError(err error) error {
 		if found := leaves(failed, nil); len(found) > 0 {
 			leaf := found[0]
 			what := leaf.ErrorKind.LocalizedString(message.NewPrinter(language.English))
-			return fmt.Errorf("it is no JSON Schema: %s%s", at(leaf.InstanceLocation), what)
+			return fmt.Errorf("not a JSON Schema: %s: %s", cmp.Or(strings.Join(leaf.InstanceLocation, "."), "root"), what)
 		}
 	}
-	return fmt.Errorf("it is no JSON Schema: %w", err)
+	return fmt.Errorf("not a JSON Schema: %w", err)
 }
