@@ -519,17 +519,17 @@ func TestDoctorBoards(t *testing.T) {
 		"some, worst first": {known{}, builtin.ListDevicesOutput{Devices: []builtin.DescribedDevice{
 			online,
 			offline("opening /dev/ttyACM0: permission denied"),
-			offline("it is no longer in reach"),
-			with(func(d *builtin.DescribedDevice) { d.Trust = "held" }),
+			offline("no longer in reach"),
+			with(func(d *builtin.DescribedDevice) { d.Trust = "pending" }),
 			with(func(d *builtin.DescribedDevice) {
-				d.State, d.Reason = "released", "was released for other programs until noon"
+				d.State, d.Reason = "released", "is released for other programs until noon"
 			}),
 			with(func(d *builtin.DescribedDevice) { d.Unusable = 3 }),
 		}}, nil, []string{
 			"wrong board: robot is offline, since ",
 			"note board: robot is offline since ",
 			"note board: robot was found, and waits → `ferrule adopt robot`, if it is yours",
-			"note board: robot was released for other programs until noon → it is taken back by itself",
+			"note board: robot is released for other programs until noon → it is taken back by itself",
 			"note tools: tools of robot that cannot be used: 3 → `ferrule tools robot` tells why",
 			"fine board: robot is online, with 12 tools",
 			"fine board: robot is online, with 12 tools",

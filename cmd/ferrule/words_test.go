@@ -75,7 +75,7 @@ func TestWords(t *testing.T) {
 			{folded, "sensor-0--000000__read_0", `{"device":"sensor-00000"}`, "", `there is no tool "sensor-0--000000__read_0"`},
 			{found, "gateway__call_tool", `{"name":"nonsense"}`, ferrule.NotFound, `there is no tool "nonsense".*gateway__find_tools finds tools`},
 			{found, "gateway__describe_tool", `{"name":"nobody__x"}`, ferrule.NotFound, `there is no device "nobody".*gateway__find_devices finds devices, gateway__find_tools finds tools`},
-			{found, "gateway__find_tools", `{"limit":"x"}`, ferrule.Invalid, `limit: .*gateway__describe_tool tells what a tool takes`},
+			{found, "gateway__find_tools", `{"limit":"x"}`, ferrule.Invalid, `limit must .*gateway__describe_tool tells what a tool takes`},
 		} {
 			text := test.agent.wants(test.tool, test.args, test.code)
 			if !regexp.MustCompile(`(?s)` + test.want).MatchString(text) {

@@ -539,7 +539,7 @@ func TestAFaultOfOurs(t *testing.T) {
 		w.shore.see("1", named(bad, "bad"))
 		w.shore.see("2", named(&board{address: "a2", model: "good"}, "good"))
 		w.wantIDs("bad:offline good:online")
-		if reason := w.device("bad").Reason; reason != "the gateway failed at it: a fault" {
+		if reason := w.device("bad").Reason; reason != "internal error: a fault" {
 			t.Errorf("the reason is %q", reason)
 		}
 		bad.set(func(b *board) { b.panics = false })
@@ -671,7 +671,7 @@ func TestAnotherKind(t *testing.T) {
 		if dev.Kind == before || dev.Previous != before || dev.Changed.IsZero() {
 			t.Errorf("got %+v", dev)
 		}
-		if len(dev.Notes) != 1 || !strings.HasPrefix(dev.Notes[0], "its list has shrunk from 3 tools and 0 pins to 2 and 0") {
+		if len(dev.Notes) != 1 || !strings.HasPrefix(dev.Notes[0], "the list shrank from 3 tools and 0 pins to 2 and 0") {
 			t.Errorf("notes are %q", dev.Notes)
 		}
 		if n := manifests(); n != 1 {
@@ -719,7 +719,7 @@ func TestGoneAndBack(t *testing.T) {
 		w.wantIDs("one:online two:online")
 		w.shore.see("g", named(two, "two"))
 		w.wantIDs("one:offline two:online")
-		if dev := w.device("one"); dev.Reason != "it is no longer in reach" {
+		if dev := w.device("one"); dev.Reason != "no longer in reach" {
 			t.Errorf("got %+v", dev)
 		}
 		time.Sleep(time.Hour)
@@ -1081,7 +1081,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		link.Send(t.Context(), transport.Message{Data: []byte("unseen")})
-		if got := strings.Join(seen, "|"); got != `out over\x00|note not connected: the board hung up|out and {"out"}|note dropped` {
+		if got := strings.Join(seen, "|"); got != `out over\x00|note disconnected: the board hung up|out and {"out"}|note dropped` {
 			t.Errorf("seen %q", got)
 		}
 	})
@@ -1123,7 +1123,7 @@ func TestMemoryOfACrash(t *testing.T) {
 		}
 		w = open(t, dir)
 		w.wantIDs("robot:offline")
-		if dev := w.device("robot"); dev.Reason != "the gateway ended" || dev.Since.IsZero() {
+		if dev := w.device("robot"); dev.Reason != "the gateway stopped unexpectedly" || dev.Since.IsZero() {
 			t.Errorf("got %+v", dev)
 		}
 		if _, m, _ := w.fleet.Lookup("robot"); m == nil || m.Tool("move") == nil {
@@ -1166,7 +1166,7 @@ func TestShy(t *testing.T) {
 		w.shore.see("g", s)
 		time.Sleep(time.Hour)
 		w.wantIDs("a1:offline")
-		if dev := w.device("a1"); dev.Trust != ferrule.TrustPending || dev.Reason != s.Shy+"; `ferrule adopt a1` opens it" || b.get(&b.opened) != 0 {
+		if dev := w.device("a1"); dev.Trust != ferrule.TrustPending || dev.Reason != s.Shy+"; to connect it, run `ferrule adopt a1`" || b.get(&b.opened) != 0 {
 			t.Errorf("got %+v, opened %d times", dev, b.get(&b.opened))
 		}
 		if err := w.dock.Adopt("a1"); err != nil {
@@ -1235,7 +1235,7 @@ func TestRelease(t *testing.T) {
 		w.wantIDs("robot:released")
 		opened := b.get(&b.opened)
 		_, err := w.call(t.Context(), ferrule.Agent, "robot", "read")
-		if e := ferrule.AsError(err); e.Code != ferrule.Busy || e.MayHaveRun() || !strings.Contains(e.Message, "robot was released for other programs until") {
+		if e := ferrule.AsError(err); e.Code != ferrule.Busy || e.MayHaveRun() || !strings.Contains(e.Message, "robot is released for other programs until") {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(time.Minute)

@@ -352,7 +352,7 @@ func TestNameLostOutOfSight(t *testing.T) {
 // TestOwnersNameElsewhere: a name that the owner gave stays, with a note for as long
 // as another device has it elsewhere, and nothing is opened for that.
 func TestOwnersNameElsewhere(t *testing.T) {
-	const note = "another device is called robot on node shed, and other nodes see that one: give one of the two another name"
+	const note = "another device is named robot on node shed, and other nodes see that one; rename one of the two"
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
@@ -425,7 +425,7 @@ func TestStandby(t *testing.T) {
 				w.reconsider("demo")
 				time.Sleep(time.Hour)
 				b.wantOpened(t, opened, 0)
-				if dev := w.device("demo"); dev.State != ferrule.StateOffline || dev.Reason != "node shed has it" || dev.Node != "house" {
+				if dev := w.device("demo"); dev.State != ferrule.StateOffline || dev.Reason != "node shed holds it" || dev.Node != "house" {
 					t.Errorf("got %+v", dev)
 				}
 				if name == "remembered" {
@@ -452,7 +452,7 @@ func TestStandbyUntilForgotten(t *testing.T) {
 		w, o := openNode(t, dir)
 		o.have("robot", "a1", ferrule.StateOnline, func(d *ferrule.Device) { d.Node = "" })
 		w.shore.see("g", named(b, "robot"))
-		if dev := w.device("robot"); dev.Reason != "another node has it" {
+		if dev := w.device("robot"); dev.Reason != "another node holds it" {
 			t.Errorf("got %+v", dev)
 		}
 		o.forget("robot")
@@ -472,7 +472,7 @@ func TestLetGo(t *testing.T) {
 		w.reconsider("robot")
 		time.Sleep(time.Hour)
 		b.wantOpened(t, 1, 0)
-		if dev := w.device("robot"); dev.State != ferrule.StateOffline || dev.Reason != "node shed has it" {
+		if dev := w.device("robot"); dev.State != ferrule.StateOffline || dev.Reason != "node shed holds it" {
 			t.Errorf("got %+v", dev)
 		}
 		if n := w.logged.count("device offline"); n != 1 {
@@ -501,7 +501,7 @@ func TestLetGoWhileTrying(t *testing.T) {
 		for _, dev := range []*ferrule.Device{w.device("waiting"), w.device("greeted")} {
 			o.have(dev.ID, dev.Address, ferrule.StateOnline)
 			w.reconsider(dev.ID)
-			if dev = w.device(dev.ID); dev.Reason != "node shed has it" {
+			if dev = w.device(dev.ID); dev.Reason != "node shed holds it" {
 				t.Errorf("got %+v", dev)
 			}
 		}
@@ -529,7 +529,7 @@ func TestDialledIn(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.shore.see("g", s)
 		b.wantOpened(t, 1, 0)
-		if dev := w.device("robot"); dev.Reason != "node shed has it" {
+		if dev := w.device("robot"); dev.Reason != "node shed holds it" {
 			t.Errorf("got %+v", dev)
 		}
 		s.Instance++
@@ -626,7 +626,7 @@ func TestReconsiderHarmless(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		one.wantOpened(t, 1, 0)
-		if dev := w.device("one"); dev.Reason != "node shed has it" {
+		if dev := w.device("one"); dev.Reason != "node shed holds it" {
 			t.Errorf("got %+v", dev)
 		}
 	})
@@ -703,7 +703,7 @@ func TestCutOff(t *testing.T) {
 			if e := ferrule.AsError(*sent); e.Code != ferrule.Unanswered || !e.MayHaveRun() {
 				t.Errorf("%s that was sent: %+v", tool, e)
 			}
-			if e := ferrule.AsError(*waiting); e.Code != ferrule.Offline || e.MayHaveRun() || !strings.Contains(e.Message, "node shed has it") {
+			if e := ferrule.AsError(*waiting); e.Code != ferrule.Offline || e.MayHaveRun() || !strings.Contains(e.Message, "node shed holds it") {
 				t.Errorf("%s that waited: %+v", tool, e)
 			}
 			if took := time.Since(start); took > time.Second {

@@ -14,12 +14,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Memory is what a node remembers of its devices across restarts: which address
-// has which ID, whether it is trusted, what it was when it was last seen.
+// Store remembers devices across restarts: which address has which ID, whether it is
+// trusted, and its state when it was last seen.
 //
-// It is a directory: a log of device records, of which the newest of each device
-// counts, and the manifest of each Kind as the device gave it. A change costs a
-// line; the log is written anew when most of it is old.
+// It is a directory with a log of device records, in which the last record of each
+// device counts, and the original manifest of each Kind. A change appends one
+// line. The log is rewritten when most of it is outdated.
 type Store struct {
 	dir string
 	log *slog.Logger
@@ -27,15 +27,15 @@ type Store struct {
 	mu        sync.Mutex
 	file      *os.File
 	lines     int         // in the file
-	torn      bool        // the last line may have been cut off
-	timer     *time.Timer // until the file is synced; nil if it need not be
+	torn      bool        // the last line may be incomplete
+	timer     *time.Timer // until the next sync; nil if none is due
 	byID      map[string]*ferrule.Device
 	byAddress map[string]*ferrule.Device
-	kinds     map[ferrule.Kind]int // how many devices are of each
+	kinds     map[ferrule.Kind]int // number of devices of each
 }
 
-// memoryLine is one line of the log.
-type memoryLine struct {
+// storeLine is a line of the log.
+type storeLine struct {
 	Device *ferrule.Device `json:"device,omitempty"`
 	Forget string          `json:"forget,omitempty"`
 }
@@ -43,12 +43,12 @@ type memoryLine struct {
 const (
 	devicesFile  = "devices.jsonl"
 	manifestsDir = "manifests"
-	// spareLines is how many old lines are not worth writing the log anew.
+	// spareLines is the number of outdated lines that do not justify a rewrite.
 	spareLines = 1000
 )
 
-// OpenMemory opens the memory in dir, or begins one. Devices that were online
-// when the gateway ended unawares are offline since about then.
+// OpenStore opens or creates the store in dir. Devices that were online when the
+// gateway crashed are offline since the last write.
 func OpenStore(dir string, log *slog.Logger) (*Store, error) {
 	m := &Store{
 		dir: dir, log: log,
@@ -57,12 +57,12 @@ func OpenStore(dir string, log *slog.Logger) (*Store, error) {
 		kinds:     make(map[ferrule.Kind]int),
 	}
 	if err := os.MkdirAll(filepath.Join(dir, manifestsDir), 0o700); err != nil {
-		return nil, fmt.Errorf("opening memory: %w", err)
+		return nil, fmt.Errorf("opening the device store: %w", err)
 	}
 	path := filepath.Join(dir, devicesFile)
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("opening memory: %w", err)
+		return nil, fmt.Errorf("opening the device store: %w", err)
 	}
 	lastWrite := time.Now()
 	if info, err := os.Stat(path); err == nil {
@@ -72,41 +72,41 @@ func OpenStore(dir string, log *slog.Logger) (*Store, error) {
 		m.replay(line, lastWrite)
 	}
 	if err := m.rewrite(); err != nil {
-		return nil, fmt.Errorf("opening memory: %w", err)
+		return nil, fmt.Errorf("opening the device store: %w", err)
 	}
 	return m, nil
 }
 
-// replay takes one line in. A line that makes no sense was cut off when power
-// failed, and is left out.
+// replay applies one line. It skips an invalid line: power failed while it was
+// written.
 func (m *Store) replay(line []byte, lastWrite time.Time) {
-	var l memoryLine
+	var l storeLine
 	if err := json.Unmarshal(line, &l); err != nil {
-		m.log.Warn("memory: leaving out a line that makes no sense", "err", err)
+		m.log.Warn("device store: invalid line skipped", "err", err)
 		return
 	}
 	if l.Device == nil {
-		m.take(l.Forget)
+		m.unindex(l.Forget)
 		return
 	}
 	if l.Device.State == ferrule.StateOnline {
-		l.Device.State, l.Device.Since, l.Device.Reason = ferrule.StateOffline, lastWrite, "the gateway ended"
+		l.Device.State, l.Device.Since, l.Device.Reason = ferrule.StateOffline, lastWrite, "the gateway stopped unexpectedly"
 	}
-	m.put(l.Device)
+	m.index(l.Device)
 }
 
-// put stores a device in the maps, in place of what had its ID or address.
-func (m *Store) put(dev *ferrule.Device) {
-	m.take(dev.ID)
+// index adds a device to the maps and replaces any with the same ID or address.
+func (m *Store) index(dev *ferrule.Device) {
+	m.unindex(dev.ID)
 	if old := m.byAddress[dev.Address]; old != nil {
-		m.take(old.ID)
+		m.unindex(old.ID)
 	}
 	m.byID[dev.ID], m.byAddress[dev.Address] = dev, dev
 	m.kinds[dev.Kind]++
 }
 
-// take removes a device from the maps.
-func (m *Store) take(id string) {
+// unindex removes a device from the maps.
+func (m *Store) unindex(id string) {
 	dev := m.byID[id]
 	if dev == nil {
 		return
@@ -118,7 +118,7 @@ func (m *Store) take(id string) {
 	}
 }
 
-// Devices lists what is remembered, in no order.
+// Devices returns all devices in no order.
 func (m *Store) Devices() []*ferrule.Device {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,30 +145,30 @@ func (m *Store) At(address string) (*ferrule.Device, bool) {
 	return dev, ok
 }
 
-// Keep remembers a device, in place of what was known of its ID or its address.
-// The manifest is what the device said; nil if it is known already. It counts at
-// once, even if it cannot be written; it is durable soon.
+// Keep stores a device and replaces any with the same ID or address. The manifest is
+// the original one; nil if it is already stored. The change is visible at once,
+// even if writing fails, and durable soon.
 func (m *Store) Keep(dev *ferrule.Device, manifest *ferrule.Manifest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.byAddress[dev.Address]
 	first := m.kinds[dev.Kind] == 0
-	m.put(dev)
+	m.index(dev)
 	var err error
 	if manifest != nil && first {
 		err = m.writeManifest(dev.Kind, manifest)
 	}
 	if old != nil {
-		m.tidy(old.Kind)
+		m.removeUnusedManifest(old.Kind)
 	}
 	if old == nil || old.ID != dev.ID || old.Trust != dev.Trust {
 		m.syncSoon()
 	}
-	return errors.Join(err, m.write(memoryLine{Device: dev}))
+	return errors.Join(err, m.write(storeLine{Device: dev}))
 }
 
-// syncDelay is how long a new name may wait to be durable: many are new at once,
-// and a sync takes a while.
+// syncDelay is the time until a new ID is durable. Many devices may be new at once,
+// and a sync is slow.
 const syncDelay = 200 * time.Millisecond
 
 func (m *Store) syncSoon() {
@@ -179,16 +179,16 @@ func (m *Store) syncSoon() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if m.timer == nil {
-			return // it was closed
+			return // closed
 		}
 		m.timer = nil
 		if err := m.file.Sync(); err != nil {
-			m.log.Warn("memory: names may not be durable", "err", err)
+			m.log.Warn("device store: sync failed", "err", err)
 		}
 	})
 }
 
-// Forget drops a device. That is durable when it returns.
+// Forget removes a device. The removal is durable when it returns.
 func (m *Store) Forget(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,32 +198,32 @@ func (m *Store) Forget(id string) error {
 	return m.file.Sync()
 }
 
-// fade drops a device about which nobody has decided anything.
-func (m *Store) fade(id string) error {
+// dropPending removes a pending device, without waiting for the disk.
+func (m *Store) dropPending(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, err := m.drop(id)
 	return err
 }
 
-// drop drops a device, if it is remembered. It is called with mu held.
+// drop removes a device if it is stored. It is called with mu held.
 func (m *Store) drop(id string) (dropped bool, err error) {
 	dev := m.byID[id]
 	if dev == nil {
 		return false, nil
 	}
-	m.take(id)
-	m.tidy(dev.Kind)
-	return true, m.write(memoryLine{Forget: id})
+	m.unindex(id)
+	m.removeUnusedManifest(dev.Kind)
+	return true, m.write(storeLine{Forget: id})
 }
 
-// tidy removes the manifest of a Kind that no device is of any more.
-func (m *Store) tidy(kind ferrule.Kind) {
+// removeUnusedManifest removes the manifest of a Kind without devices.
+func (m *Store) removeUnusedManifest(kind ferrule.Kind) {
 	if kind == "" || m.kinds[kind] > 0 {
 		return
 	}
 	if err := os.Remove(m.manifestPath(kind)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		m.log.Warn("memory: removing a manifest", "err", err)
+		m.log.Warn("device store: removing a manifest failed", "err", err)
 	}
 }
 
@@ -234,59 +234,59 @@ func (m *Store) manifestPath(kind ferrule.Kind) string {
 func (m *Store) writeManifest(kind ferrule.Kind, manifest *ferrule.Manifest) error {
 	data, err := json.Marshal(manifest)
 	if err != nil {
-		return fmt.Errorf("memory: %w", err)
+		return fmt.Errorf("device store: %w", err)
 	}
 	if err := replaceFile(m.manifestPath(kind), data); err != nil {
-		return fmt.Errorf("memory: %w", err)
+		return fmt.Errorf("device store: %w", err)
 	}
 	return nil
 }
 
-// Manifest returns the manifest of a Kind, as a device of it gave it.
+// Manifest returns the original manifest of a Kind.
 func (m *Store) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
 	data, err := os.ReadFile(m.manifestPath(kind))
 	if err != nil {
-		return nil, fmt.Errorf("memory: %w", err)
+		return nil, fmt.Errorf("device store: %w", err)
 	}
 	manifest := &ferrule.Manifest{}
 	if err := json.Unmarshal(data, manifest); err != nil {
-		return nil, fmt.Errorf("memory: the manifest of %s: %w", kind.Short(), err)
+		return nil, fmt.Errorf("device store: manifest of %s: %w", kind.Short(), err)
 	}
 	return manifest, nil
 }
 
-// write appends a line, and begins the log anew if most of it is old, or if the
-// line before was cut off.
-func (m *Store) write(l memoryLine) error {
+// write appends a line. It rewrites the log instead if most of it is outdated or the
+// last line is incomplete.
+func (m *Store) write(l storeLine) error {
 	if m.torn || m.lines > 2*len(m.byID)+spareLines {
 		if err := m.rewrite(); err != nil {
-			return fmt.Errorf("memory: %w", err)
+			return fmt.Errorf("device store: %w", err)
 		}
 		return nil
 	}
 	data, err := json.Marshal(l)
 	if err != nil {
-		return fmt.Errorf("memory: %w", err)
+		return fmt.Errorf("device store: %w", err)
 	}
 	if _, err := m.file.Write(append(data, '\n')); err != nil {
 		m.torn = true
-		return fmt.Errorf("memory: %w", err)
+		return fmt.Errorf("device store: %w", err)
 	}
 	m.lines++
 	return nil
 }
 
-// rewrite writes a log of just what is known.
+// rewrite writes a log of the present devices.
 func (m *Store) rewrite() error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	for _, dev := range m.byID {
-		if err := enc.Encode(memoryLine{Device: dev}); err != nil {
+		if err := enc.Encode(storeLine{Device: dev}); err != nil {
 			return err
 		}
 	}
 	if m.file != nil {
-		m.file.Close() // a file that is open cannot be replaced everywhere
+		m.file.Close() // Windows cannot replace an open file
 	}
 	path := filepath.Join(m.dir, devicesFile)
 	replaced := replaceFile(path, b.Bytes())
@@ -295,7 +295,7 @@ func (m *Store) rewrite() error {
 	return errors.Join(replaced, err)
 }
 
-// replaceFile writes a file whole, or leaves it as it was.
+// replaceFile replaces a file atomically.
 func replaceFile(path string, data []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
@@ -314,13 +314,13 @@ func replaceFile(path string, data []byte) error {
 		return err
 	}
 	if dir, err := os.Open(filepath.Dir(path)); err == nil {
-		dir.Sync() // so that the name lasts, too; not every system can
+		dir.Sync() // makes the rename durable; not every system supports it
 		dir.Close()
 	}
 	return nil
 }
 
-// Close makes what is remembered durable.
+// Close syncs and closes the log.
 func (m *Store) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

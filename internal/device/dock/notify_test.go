@@ -48,7 +48,7 @@ func TestSaid(t *testing.T) {
 		say(`{`)
 		cancel()
 		synctest.Wait()
-		if len(heard) != 3 || len(notes) != 1 || notes[0] != "dropped: a notification: params are not JSON: unexpected end of JSON input" {
+		if len(heard) != 3 || len(notes) != 1 || notes[0] != "notification dropped: params are not JSON: unexpected end of JSON input" {
 			t.Errorf("%d were heard, and the trace says %q", len(heard), notes)
 		}
 	})
@@ -68,7 +68,7 @@ func TestSaidByStrangers(t *testing.T) {
 		synctest.Wait()
 		b.words <- "1"
 		synctest.Wait()
-		if heard != 0 || len(notes) != 1 || notes[0] != "dropped: a notification: the device is held until it is adopted" {
+		if heard != 0 || len(notes) != 1 || notes[0] != "notification dropped: the device is not adopted" {
 			t.Errorf("%d were heard, and the trace says %q", heard, notes)
 		}
 		if err := w.dock.Adopt("toy"); err != nil {
