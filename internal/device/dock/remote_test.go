@@ -726,7 +726,7 @@ func TestDecidedElsewhere(t *testing.T) {
 			"release": func(id string) error { return w.dock.Release(t.Context(), id, time.Minute) },
 		}
 		for name, fn := range decide {
-			if e := ferrule.AsError(fn("demo")); e.Code != ferrule.Offline || e.Message != "node shed has demo" {
+			if e := ferrule.AsError(fn("demo")); e.Code != ferrule.Offline || e.Message != "demo is held by node shed" {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}
