@@ -36,7 +36,8 @@ var example = room{own: []string{"thing", "thing/mcpserver"}, tests: []string{"g
 var rooms = map[string]room{
 	".":                         {},
 	"internal/ferrule":          {},
-	"internal/device/transport": {},
+	"internal/ratelimit":        {},
+	"internal/device/transport": {own: []string{"internal/ratelimit"}},
 	"internal/device/transport/tcp": {
 		own:   []string{"internal/device/transport"},
 		tests: []string{"internal/device/transport/transporttest"},
@@ -46,7 +47,7 @@ var rooms = map[string]room{
 		third: []string{"go.bug.st/serial", "golang.org/x/sys"},
 		tests: []string{"internal/testenv/uno", "internal/device/transport/transporttest"},
 	},
-	"internal/device/transport/inbound": {own: []string{"internal/device/transport"}},
+	"internal/device/transport/inbound": {own: []string{"internal/device/transport", "internal/ratelimit"}},
 	"internal/device/transport/mqtt": {
 		own:   []string{"internal/device/transport", "internal/device/transport/inbound"},
 		third: []string{"github.com/mochi-mqtt/server/v2"},
@@ -54,7 +55,7 @@ var rooms = map[string]room{
 	},
 	"internal/device/transport/mdns": {},
 	"internal/device/transport/httpclient": {
-		own:   []string{"internal/device/transport", "internal/device/transport/mdns"},
+		own:   []string{"internal/device/transport", "internal/device/transport/mdns", "internal/ratelimit"},
 		tests: []string{"internal/testenv/lan", "internal/device/transport/websocket", "github.com/gobwas/ws"},
 	},
 	"internal/device/transport/websocket": {
@@ -71,7 +72,7 @@ var rooms = map[string]room{
 		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/protocoltest", "internal/device/overlay", "internal/schema", "thing"},
 	},
 	"internal/device/protocol/xiaozhi": {
-		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/protocol/jsonrpc", "internal/device/protocol/content"},
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/protocol/jsonrpc", "internal/device/protocol/content", "internal/ratelimit"},
 		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/protocoltest", "internal/device/overlay", "internal/schema", "internal/sim", "thing", "thing/xiaozhi"},
 	},
 	"internal/device/protocol/xiaozhi/provision": {
@@ -79,7 +80,7 @@ var rooms = map[string]room{
 		tests: []string{"internal/device/protocol/xiaozhi", "internal/sim", "thing/xiaozhi"},
 	},
 	"internal/device/protocol/mcp": {
-		own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/protocol/jsonrpc", "internal/device/protocol/content"},
+		own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/protocol/jsonrpc", "internal/device/protocol/content", "internal/ratelimit"},
 		tests: []string{
 			"internal/device/protocol/protocoltest", "internal/device/dock", "internal/fleet", "internal/journal", "internal/device/overlay", "internal/pipeline", "internal/schema", "thing", "thing/mcpserver", "internal/device/transport/httpclient", "internal/device/transport/transporttest", "internal/device/transport/websocket",
 			"github.com/modelcontextprotocol/go-sdk",
@@ -88,7 +89,7 @@ var rooms = map[string]room{
 	"internal/device/protocol/protocoltest": {own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/transport/transporttest"}},
 	"internal/device/dock": {
 		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
-		tests: []string{"internal/fleet", "internal/device/transport/transporttest"},
+		tests: []string{"internal/fleet", "internal/device/overlay", "internal/device/transport/transporttest"},
 	},
 	"internal/device/overlay": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/fleet":          {own: []string{"internal/ferrule"}},
@@ -112,7 +113,7 @@ var rooms = map[string]room{
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/santhosh-tekuri/jsonschema/v6", "github.com/google/jsonschema-go", "golang.org/x/text"},
 	},
-	"internal/pipeline":      {own: []string{"internal/ferrule", "internal/schema"}},
+	"internal/pipeline":      {own: []string{"internal/ferrule", "internal/ratelimit", "internal/schema"}},
 	"internal/agent/catalog": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/agent/builtin": {
 		own:   []string{"internal/ferrule", "internal/schema"},

@@ -76,9 +76,9 @@ func TestListChanges(t *testing.T) {
 			t.Fatalf("got %+v, %v", c.told, c.err)
 		}
 		codes[c.told.code]++
-		sentence := "It did not run: nothing was sent to the device."
+		sentence := "Nothing was sent."
 		if c.told.code == ferrule.Unanswered {
-			sentence = "It may have run."
+			sentence = "The action may have run."
 		}
 		if !strings.Contains(c.told.text, sentence) || c.told.mayHaveRun != (c.told.code == ferrule.Unanswered) {
 			t.Errorf("%s: %t, %s", c.told.code, c.told.mayHaveRun, c.told.text)

@@ -12,7 +12,7 @@ import (
 )
 
 // away are reasons to be offline that a board has which is simply not there.
-var away = []string{"it is no longer in reach", "the gateway ended", "it is being connected to"}
+var away = []string{"no longer in reach", "the gateway stopped unexpectedly", "connecting"}
 
 // listDevices asks the gateway for its devices; for the first thousand.
 func (d *doctor) listDevices(ctx context.Context) (builtin.ListDevicesOutput, error) {

@@ -126,7 +126,7 @@ func (d *doctor) nodes(context.Context) []finding {
 	switch {
 	case !n.Working:
 		f.State = wrong
-		f.Found = fmt.Sprintf("since %s the engine does not work: %s. Devices of this gateway are served", ferrule.Moment(n.Since), n.Reason)
+		f.Found = fmt.Sprintf("since %s the engine does not work: %s. Devices of this gateway are served", ferrule.FormatTime(n.Since), n.Reason)
 		f.Next = "are the servers below `bus:` in the config file right, and there? Is there room on the disk?"
 	case len(n.Others) == 0:
 		f.State, f.Found = note, fmt.Sprintf("this is the only node of %s that is there", n.Tenant)

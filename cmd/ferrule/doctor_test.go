@@ -293,7 +293,7 @@ func TestDoctorConfig(t *testing.T) {
 	os.Remove(path)
 	for name, test := range map[string]struct{ text, want string }{
 		"good":  {"tools: {sweep: {effect: reads}}", "fine overlays: overlays in " + overlays + ": 1"},
-		"wrong": {"tools: {sweep: {effect: dangerous}}", "wrong overlays: " + filepath.Join(overlays, "a.yaml") + ": tools.sweep.effect: want reads"},
+		"wrong": {"tools: {sweep: {effect: dangerous}}", "wrong overlays: " + filepath.Join(overlays, "a.yaml") + ": tools.sweep.effect: must be reads"},
 	} {
 		if err := os.WriteFile(filepath.Join(overlays, "a.yaml"), []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
@@ -519,17 +519,17 @@ func TestDoctorBoards(t *testing.T) {
 		"some, worst first": {known{}, builtin.ListDevicesOutput{Devices: []builtin.DescribedDevice{
 			online,
 			offline("opening /dev/ttyACM0: permission denied"),
-			offline("it is no longer in reach"),
-			with(func(d *builtin.DescribedDevice) { d.Trust = "held" }),
+			offline("no longer in reach"),
+			with(func(d *builtin.DescribedDevice) { d.Trust = "pending" }),
 			with(func(d *builtin.DescribedDevice) {
-				d.State, d.Reason = "released", "was released for other programs until noon"
+				d.State, d.Reason = "released", "is released for other programs until noon"
 			}),
 			with(func(d *builtin.DescribedDevice) { d.Unusable = 3 }),
 		}}, nil, []string{
 			"wrong board: robot is offline, since ",
 			"note board: robot is offline since ",
 			"note board: robot was found, and waits → `ferrule adopt robot`, if it is yours",
-			"note board: robot was released for other programs until noon → it is taken back by itself",
+			"note board: robot is released for other programs until noon → it is taken back by itself",
 			"note tools: tools of robot that cannot be used: 3 → `ferrule tools robot` tells why",
 			"fine board: robot is online, with 12 tools",
 			"fine board: robot is online, with 12 tools",

@@ -196,7 +196,7 @@ func TestEndpoints(t *testing.T) {
 		})
 	}
 	_, refused := one.hear(one.begin("tools/call", `{"name":"gateway__release_device","arguments":{"device":"robot"}}`))
-	if !strings.Contains(string(refused), "It did not run") || g.device("robot").State != ferrule.StateOnline {
+	if !strings.Contains(string(refused), "Nothing was sent") || g.device("robot").State != ferrule.StateOnline {
 		t.Errorf("a tool that is for people: %s", refused)
 	}
 	one.call("robot__gpio_write", `{"pin":2,"value":true}`)

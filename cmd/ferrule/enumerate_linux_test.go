@@ -43,8 +43,8 @@ func TestPluggedIn(t *testing.T) {
 	if d := c.device(cloneAt); d.ID != cloneAt || d.State != string(ferrule.StateOffline) || d.Trust != string(ferrule.TrustPending) {
 		t.Errorf("got %+v", d)
 	}
-	c.want(0, "not reached yet: opening /dev/ttyUSB0 (\"USB Serial\") may restart the device on it; `ferrule adopt "+cloneAt+"` opens it\n", "devices")
-	c.want(exitNotRun, "was found and is not trusted yet", "call", cloneAt, "gpio_read", "pin=13")
+	c.want(0, "not reached yet: opening /dev/ttyUSB0 (\"USB Serial\") may restart the device on it; to connect it, run `ferrule adopt "+cloneAt+"`\n", "devices")
+	c.want(exitNotRun, "was found but is not adopted", "call", cloneAt, "gpio_read", "pin=13")
 	if opened() || clone.Resets() != 0 {
 		t.Fatal("a board was opened that may have been a 3D printer")
 	}
@@ -58,7 +58,7 @@ func TestPluggedIn(t *testing.T) {
 	// The Arduino goes, and comes back under another name of the kernel's.
 	arduino.Hangup()
 	usb.unplug(original, "ttyACM0")
-	eventually(t, 30*time.Second, "it is missed", func() bool { return c.device(originalAt).Reason == "it is no longer in reach" })
+	eventually(t, 30*time.Second, "it is missed", func() bool { return c.device(originalAt).Reason == "no longer in reach" })
 	c.want(exitNotReached, first.ID+" is offline since", "call", first.ID, "gpio_read", "pin=13")
 	arduino.Replug()
 	usb.plug(original, "ttyACM7", arduino.Path())

@@ -5,7 +5,7 @@ import "github.com/ferrulehq/ferrule/internal/ferrule"
 // hear takes in what devices say by themselves, here and at other nodes. An agent that
 // is told of it can read it then.
 func (g *gateway) hear(e ferrule.Event) {
-	g.fleet.Hear(e)
+	g.fleet.RecordEvent(e)
 	g.agents.Hear(e)
 }
 
@@ -18,7 +18,7 @@ func (l lookout) Watch(device string, fn func(ferrule.Event)) (stop func(), err 
 		return l.bus.Listen(fn), nil
 	}
 	if _, _, ok := l.fleet.Lookup(device); !ok || device == ferrule.GatewayID {
-		return nil, ferrule.NoDevice(device)
+		return nil, ferrule.UnknownDevice(device)
 	}
 	return l.bus.Listen(func(e ferrule.Event) {
 		if e.Device == device {

@@ -32,7 +32,7 @@ func TestEventsOfNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	subject, err := conn.SubscribeSync("ferrule." + cfg.ClusterConfig().Tenant + ".event.b.toy.said")
+	subject, err := conn.SubscribeSync("ferrule." + cfg.ClusterConfig().Tenant + ".event.b.toy.notified")
 	if err != nil || conn.Flush() != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestEventsOfNodes(t *testing.T) {
 			t.Errorf("%s reads %+v", agent.name, s)
 		}
 	}
-	eventually(t, ample, "people at the other node see it", func() bool { return people.sees("toy", ferrule.Said) })
+	eventually(t, ample, "people at the other node see it", func() bool { return people.sees("toy", ferrule.Notified) })
 	msg, err := subject.NextMsg(10 * time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestEventsOfNodes(t *testing.T) {
 		eventually(t, ample, "it is heard", func() bool {
 			b.lamp("toy")
 			time.Sleep(200 * time.Millisecond)
-			return people.sees("toy", ferrule.Said)
+			return people.sees("toy", ferrule.Notified)
 		})
 		people.mu.Lock()
 		for _, e := range people.events {

@@ -231,7 +231,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s reads %+v", a.name, s)
 		}
 	}
-	eventually(t, ample, "people see what it said", func() bool { return people.sees("toy", ferrule.Said) })
+	eventually(t, ample, "people see what it said", func() bool { return people.sees("toy", ferrule.Notified) })
 	calm(told)
 
 	if err := told[0].Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: stateOf("toy")}); err != nil {

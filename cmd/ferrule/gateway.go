@@ -37,7 +37,7 @@ type gateway struct {
 	log       *slog.Logger
 	lock      *os.File
 	observe   *telemetry.Telemetry
-	memory    *dock.Memory
+	memory    *dock.Store
 	journal   *journal.Journal
 	fleet     *fleet.Fleet
 	bus       *cluster.Cluster
@@ -81,7 +81,7 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 		Config: cfg.TelemetryConfig(), Node: cfg.ClusterConfig().Node, Version: version(), Sources: g.sources(cfg), Log: g.log,
 	})
 	meters := g.observe.Meters()
-	if g.memory, err = dock.OpenMemory(data, g.log); err != nil {
+	if g.memory, err = dock.OpenStore(data, g.log); err != nil {
 		return err
 	}
 	journalConfig, err := cfg.JournalConfig()
@@ -96,22 +96,23 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 	if err != nil {
 		return err
 	}
+	effective := overlay.NewCache(overlays)
 	tokens, err := cfg.Tokens()
 	if err != nil {
 		return err
 	}
 	g.fleet = fleet.New(g.find)
 	if g.bus, err = cluster.New(cluster.Parts{
-		Config: cfg.ClusterConfig(), Dir: filepath.Join(data, "bus"), Fleet: g.fleet, Overlays: overlays,
+		Config: cfg.ClusterConfig(), Dir: filepath.Join(data, "bus"), Fleet: g.fleet, Overlays: effective,
 		Manifests: g.memory, Journal: g.journal, Serve: g.fleet.HandleOwn,
 		Decide: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return g.decide(ctx, call) },
 		Moved:  g.reconsider, Meters: meters, Version: version(), Log: g.log,
 	}); err != nil {
 		return err
 	}
-	g.fleet.FollowOwn(g.bus)
+	g.fleet.WatchOwn(g.bus)
 	g.catalog = catalog.New(cfg.Catalog())
-	g.fleet.Follow(g.catalog)
+	g.fleet.WatchDevices(g.catalog)
 	g.wishes = newWishes(cfg, []string{mcpu.Name}, []string{mcp.Name}, g.log)
 	connectors := append(g.wishes.connectors(), more...)
 	toys := xiaozhi.Parts{Version: version()}
@@ -125,13 +126,13 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 	g.dock = dock.New(dock.Parts{
 		Config:     cfg.Dock(),
 		Connectors: connectors,
-		Dialects:   map[string]protocol.Protocol{mcpu.Name: mcpu.New(), xiaozhi.Name: xiaozhi.New(toys), mcp.Name: mcp.New(mcp.Parts{Version: version()})},
-		Overlays:   overlays,
+		Protocols:  map[string]protocol.Protocol{mcpu.Name: mcpu.New(), xiaozhi.Name: xiaozhi.New(toys), mcp.Name: mcp.New(mcp.Parts{Version: version()})},
+		Overlays:   effective,
 		Fleet:      g.fleet,
 		Node:       cfg.ClusterConfig().Node,
-		Elsewhere:  g.bus,
-		Memory:     g.memory,
-		Said:       g.bus.Said,
+		Remote:     g.bus,
+		Store:      g.memory,
+		OnEvent:    g.bus.Said,
 		Meters:     meters,
 		Log:        g.log,
 	})
@@ -157,16 +158,16 @@ func (g *gateway) build(cfg config.Config, data string, more []transport.Connect
 		return err
 	}
 	g.decide = decisions(box.Handle)
-	g.fleet.Own(box.Device(), box.Manifest(), g.whereItIs(box.Handle))
+	g.fleet.PutBuiltin(box.Device(), box.Manifest(), g.whereItIs(box.Handle))
 	g.road = pipeline.New(pipeline.Parts{
-		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, End: g.fleet.Handle, Meters: meters, Log: g.log,
+		Config: cfg.Pipeline(), Journal: g.journal, Fleet: g.fleet, Meters: meters, Log: g.log,
 	})
 	g.handle = g.road.Handle
 	g.makeSense(cfg)
 	g.agents = server.New(server.Parts{
 		Config: cfg.AgentsConfig(), Catalog: g.catalog, Handle: g.observe.Entry(telemetry.EntryAgent, g.handle), Samples: g.samples, Tokens: tokens, Version: version(), Log: g.log,
 	})
-	g.bus.Listen(g.hear, ferrule.Said)
+	g.bus.Listen(g.hear, ferrule.Notified)
 	if err := g.makeEndpoints(cfg); err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func keepNodeName(data string, s cluster.State) error {
 // find looks for a device that the fleet was not told of.
 func (g *gateway) find(id string) (fleet.Record, bool) {
 	dev, laid, way, ok := g.bus.Find(id)
-	return fleet.Record{Device: dev, Manifest: laid, Way: way}, ok
+	return fleet.Record{Device: dev, Manifest: laid, Handler: way}, ok
 }
 
 // reconsider has the dock think about a device that another node has taken, or let
@@ -301,7 +302,7 @@ func (g *gateway) status() builtin.StatusOutput {
 	}
 	for _, e := range g.endpoints {
 		if s := e.State(); !s.Connected {
-			out.Endpoints = append(out.Endpoints, fmt.Sprintf("%s is not connected to %s since %s: %s", s.Name, s.Address, ferrule.Moment(s.Since), s.Reason))
+			out.Endpoints = append(out.Endpoints, fmt.Sprintf("%s is not connected to %s since %s: %s", s.Name, s.Address, ferrule.FormatTime(s.Since), s.Reason))
 		}
 	}
 	if g.history != nil {

@@ -213,10 +213,10 @@ func guardPanics(t *testing.T) {
 		for _, path := range []string{"/mcp", "/mcp/devices/bomb"} {
 			a := dialAgent(t, g, era, path)
 			prefix := map[string]string{"/mcp": "bomb__"}[path]
-			if text := a.wants(prefix+"tick", `{}`, ferrule.Internal); !strings.Contains(text, "It may have run.") {
+			if text := a.wants(prefix+"tick", `{}`, ferrule.Internal); !strings.Contains(text, "The action may have run.") {
 				t.Errorf("%s: %s", a.name, text)
 			}
-			if text := a.wants(prefix+"read", `{}`, ferrule.Internal); !strings.Contains(text, "It did not run") {
+			if text := a.wants(prefix+"read", `{}`, ferrule.Internal); !strings.Contains(text, "Nothing was sent") {
 				t.Errorf("%s: %s", a.name, text)
 			}
 			if !a.lists(prefix + "tick") {

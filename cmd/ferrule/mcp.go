@@ -113,8 +113,8 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	defer end()
 	g.end = end
 	d.begin()
-	stop := g.fleet.Follow(d)
-	defer g.bus.Listen(d.front.Hear, ferrule.Said)()
+	stop := g.fleet.WatchDevices(d)
+	defer g.bus.Listen(d.front.Hear, ferrule.Notified)()
 	d.relay.use(g.samples)
 	defer d.relay.use(nil)
 	d.Synced()

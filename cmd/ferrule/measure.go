@@ -50,5 +50,5 @@ func (g *gateway) makeSense(cfg config.Config) {
 		parts.Past = g.history
 	}
 	g.sense = poller.New(parts)
-	g.fleet.FollowOwn(g.sense)
+	g.fleet.WatchOwn(g.sense)
 }

@@ -232,7 +232,7 @@ func (g *testGateway) wants(tool, args string, code ferrule.Code, part string) s
 func TestChangingFirmware(t *testing.T) {
 	for _, test := range []struct{ behaviour, note string }{
 		{"changing", ""},
-		{"shrinking", "its list has shrunk from 12 tools and 5 pins to 11 and 5"},
+		{"shrinking", "the list shrank from 12 tools and 5 pins to 11 and 5"},
 	} {
 		boards := startSim(t, sim.Config{Misbehave: test.behaviour})
 		wire := newCutter(t, boards.Addrs()[0])

@@ -244,7 +244,7 @@ func TestRatioRest(t *testing.T) {
 // remember has the gateway of a data directory remember devices.
 func remember(t *testing.T, data string, devices int) {
 	t.Helper()
-	memory, err := dock.OpenMemory(data, slog.New(slog.DiscardHandler))
+	memory, err := dock.OpenStore(data, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

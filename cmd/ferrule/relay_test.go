@@ -143,7 +143,7 @@ func measuringAt(t *testing.T, data string, m *meter) (stop func()) {
 		t.Fatal(err)
 	}
 	devices := fleet.New(func(string) (fleet.Record, bool) { return fleet.Record{}, false })
-	devices.Own(box.Device(), box.Manifest(), box.Handle)
+	devices.PutBuiltin(box.Device(), box.Manifest(), box.Handle)
 	dev, manifest := robot()
 	devices.Put(dev, manifest, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 		return nil, ferrule.Errorf(ferrule.Refused, "it only measures")

@@ -35,7 +35,7 @@ finds out anew what it can do. Calls are refused meanwhile, and told why.`,
 			case length == 0:
 				fmt.Fprintf(a.stdout, "%s is with the gateway.\n", out.Device)
 			default:
-				fmt.Fprintf(a.stdout, "%s is released until %s.\n", out.Device, ferrule.Moment(out.Until))
+				fmt.Fprintf(a.stdout, "%s is released until %s.\n", out.Device, ferrule.FormatTime(out.Until))
 			}
 			return nil
 		},

@@ -31,9 +31,9 @@ func TestRelease(t *testing.T) {
 	}
 	until = strings.TrimSuffix(until, ".\n")
 	_, letGo := startFlash(t, port)
-	c.want(exitNotReached, "ferrule: robot was released for other programs until "+until+"\n  it is taken back by itself; `ferrule release robot --for 0s` does so now\n",
+	c.want(exitNotReached, "ferrule: robot is released for other programs until "+until+"\n  Ferrule reconnects by itself; to reconnect now, run `ferrule release robot --for 0s`\n",
 		"call", "robot", "gpio_read", "pin=13")
-	c.want(0, "  was released for other programs until "+until+"\n", "devices")
+	c.want(0, "  is released for other programs until "+until+"\n", "devices")
 	letGo()
 	if d := c.device("robot"); d.State != string(ferrule.StateReleased) || d.Kind != before.Kind {
 		t.Errorf("got %+v", d)

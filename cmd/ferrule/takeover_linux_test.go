@@ -268,7 +268,7 @@ func TestHandover(t *testing.T) {
 					t.Fatal(o.err)
 				}
 				words := o.result.Content[0].(*mcp.TextContent).Text
-				if swept := i == 0; swept != o.result.IsError || swept && !strings.Contains(words, "It may have run.") {
+				if swept := i == 0; swept != o.result.IsError || swept && !strings.Contains(words, "The action may have run.") {
 					t.Errorf("%s: %s", calls[i].tool, words)
 				}
 			}

@@ -128,7 +128,7 @@ func happening(e ferrule.Event) string {
 		said = "waits to be adopted: " + e.Reason
 	case ferrule.Quarantined:
 		said = "has tools that cannot be used: " + strings.Join(e.Tools, ", ")
-	case ferrule.Said:
+	case ferrule.Notified:
 		said = strings.TrimSpace(fmt.Sprintf("says %s %s", e.Method, e.Params))
 	}
 	return oneLine(ferrule.Clean(said, ferrule.MaxText), maxShown)

@@ -22,16 +22,16 @@ func TestHappening(t *testing.T) {
 		{ferrule.Event{Type: ferrule.ChangedKind, Kind: "0123456789abcdef", Previous: "fedcba9876543210"}, "says something else of itself: it is of Kind 0123456789ab, and was of fedcba987654"},
 		{ferrule.Event{Type: ferrule.PendingFound, Reason: "`ferrule adopt toy` trusts it"}, "waits to be adopted: `ferrule adopt toy` trusts it"},
 		{ferrule.Event{Type: ferrule.Quarantined, Tools: []string{"a", "b"}}, "has tools that cannot be used: a, b"},
-		{ferrule.Event{Type: ferrule.Said, Method: "state", Params: []byte(`{"new":1}`)}, `says state {"new":1}`},
-		{ferrule.Event{Type: ferrule.Said, Method: "state"}, "says state"},
-		{ferrule.Event{Type: ferrule.Said, Method: "\x1b[2Jstate", Params: []byte("\"\u009b\n\"")}, `says [2Jstate " "`},
+		{ferrule.Event{Type: ferrule.Notified, Method: "state", Params: []byte(`{"new":1}`)}, `says state {"new":1}`},
+		{ferrule.Event{Type: ferrule.Notified, Method: "state"}, "says state"},
+		{ferrule.Event{Type: ferrule.Notified, Method: "\x1b[2Jstate", Params: []byte("\"\u009b\n\"")}, `says [2Jstate " "`},
 		{ferrule.Event{Type: "sang"}, "something happened that this version does not know: sang"},
 	} {
 		if got := happening(test.event); got != test.want {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
 	}
-	long := happening(ferrule.Event{Type: ferrule.Said, Method: "m", Params: []byte(`"` + strings.Repeat("ü", 9999) + `"`)})
+	long := happening(ferrule.Event{Type: ferrule.Notified, Method: "m", Params: []byte(`"` + strings.Repeat("ü", 9999) + `"`)})
 	if n := utf8.RuneCountInString(long); n != maxShown || !utf8.ValidString(long) {
 		t.Errorf("%d characters: %s", n, long)
 	}
@@ -40,7 +40,7 @@ func TestHappening(t *testing.T) {
 // TestPrintEvent: among several nodes it is told where it happens; scripts get one line
 // of JSON.
 func TestPrintEvent(t *testing.T) {
-	e := ferrule.Event{Time: time.Now(), Type: ferrule.Said, Device: "toy", Node: "north", Method: "m", Params: []byte(`{"a":"<"}`)}
+	e := ferrule.Event{Time: time.Now(), Type: ferrule.Notified, Device: "toy", Node: "north", Method: "m", Params: []byte(`{"a":"<"}`)}
 	var out bytes.Buffer
 	a := &app{stdout: &out, stderr: &out}
 	a.printEvent(e, false)
@@ -52,7 +52,7 @@ func TestPrintEvent(t *testing.T) {
 	at := e.Time.Format("15:04:05.000")
 	stamp, err := e.Time.MarshalText()
 	want := at + ` toy says m {"a":"<"}` + "\n" + at + ` toy at north says m {"a":"<"}` + "\n3 more came too fast to be shown\n" +
-		`{"time":"` + string(stamp) + `","type":"said","device":"toy","node":"north","method":"m","params":{"a":"<"}}` + "\n{\"missed\":3}\n"
+		`{"time":"` + string(stamp) + `","type":"notified","device":"toy","node":"north","method":"m","params":{"a":"<"}}` + "\n{\"missed\":3}\n"
 	if got := out.String(); err != nil || got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

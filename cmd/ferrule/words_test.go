@@ -55,27 +55,27 @@ func TestWords(t *testing.T) {
 			code       ferrule.Code // empty if it is an error of the request
 			want       string
 		}{
-			{fleet, "gone__gpio_read", `{"pin":2}`, ferrule.Offline, `^gone is offline since \d\d:\d\d:\d\d: .*It was last on tcp at 127\.0\.0\.1:\d+\.$`},
-			{fleet, "away__gpio_read", `{"pin":2}`, ferrule.Offline, `^away has not been reached yet: .*Is it on, and is 127\.0\.0\.1:1 its address\?$`},
+			{fleet, "gone__gpio_read", `{"pin":2}`, ferrule.Offline, `^gone is offline since \d\d:\d\d:\d\d: .*It was last connected over tcp at 127\.0\.0\.1:\d+\.$`},
+			{fleet, "away__gpio_read", `{"pin":2}`, ferrule.Offline, `^away was never reached: .*Check that it is on and that 127\.0\.0\.1:1 is its address\.$`},
 			{fleet, "robot__nonsense", `{}`, "", `robot has no tool "nonsense".*It has adc_read, `},
 			{fleet, "nobody__gpio_read", `{}`, "", `there is no device "nobody".*gateway__status tells which devices are there`},
 			{fleet, "held__gpio_read", `{}`, "", `there is no device "held".*gateway__status tells which devices are there`},
 			{fleet, "nonsense", `{}`, "", `unknown tool "nonsense".*gateway__status tells which devices are there; all tools are in the list`},
-			{fleet, "robot__gpio_write", `{"pin":"x","valeu":1}`, ferrule.Invalid, `pin: .*valeu: not known.*value: missing.*Its schema in the list tells what it takes`},
-			{fleet, "bad__refers_to_itself", `{}`, ferrule.Denied, `refers_to_itself of bad cannot be used: its input schema cannot be used: it refers to itself.*The tools in the list can be used`},
-			{fleet, "silent__gpio_write", `{"pin":2,"value":true}`, ferrule.Unanswered, `silent did not answer gpio_write within 2s\. It may have run\. Before calling it again, look: gpio_read, adc_read, get_info`},
+			{fleet, "robot__gpio_write", `{"pin":"x","valeu":1}`, ferrule.Invalid, `pin must be .*valeu is unknown.*value is missing.*Its schema in the list tells what it takes`},
+			{fleet, "bad__refers_to_itself", `{}`, ferrule.Denied, `refers_to_itself of bad cannot be used: invalid input schema: refers to itself.*The tools in the list can be used`},
+			{fleet, "silent__gpio_write", `{"pin":2,"value":true}`, ferrule.Unanswered, `silent did not answer gpio_write within 2s\. The action may have run\. Check the device before retrying, for example with gpio_read, adc_read, get_info`},
 			{fleet, "gateway__call_tool", `{"name":"nobody__x"}`, ferrule.NotFound, `there is no device "nobody"`},
 			{fleet, "gateway__call_tool", `{"tool":"robot__gpio_read"}`, ferrule.Invalid, `takes only name and arguments`},
 			{fleet, "gateway__adopt_device", `{"device":"held"}`, "", `gateway has no tool "adopt_device"`},
 			{one, "nonsense", `{}`, "", `robot has no tool "nonsense"`},
 			{one, "gateway__status", `{}`, "", `robot has no tool "gateway__status"`},
-			{one, "gpio_write", `{"pin":2}`, ferrule.Invalid, `value: missing.*Its schema in the list tells what it takes`},
+			{one, "gpio_write", `{"pin":2}`, ferrule.Invalid, `value is missing.*Its schema in the list tells what it takes`},
 			{folded, kind, `{"device":"nobody"}`, ferrule.NotFound, `there is no device "nobody".*gateway__find_devices finds devices; all tools are in the list`},
 			{folded, kind, `{}`, ferrule.Invalid, `needs a device ID in "device".*Find the device with gateway__find_devices`},
 			{folded, "sensor-0--000000__read_0", `{"device":"sensor-00000"}`, "", `unknown tool "sensor-0--000000__read_0"`},
 			{found, "gateway__call_tool", `{"name":"nonsense"}`, ferrule.NotFound, `unknown tool "nonsense".*Find tools with gateway__find_tools`},
 			{found, "gateway__describe_tool", `{"name":"nobody__x"}`, ferrule.NotFound, `there is no device "nobody".*gateway__find_devices finds devices, gateway__find_tools finds tools`},
-			{found, "gateway__find_tools", `{"limit":"x"}`, ferrule.Invalid, `limit: .*gateway__describe_tool tells what a tool takes`},
+			{found, "gateway__find_tools", `{"limit":"x"}`, ferrule.Invalid, `limit must .*gateway__describe_tool tells what a tool takes`},
 		} {
 			text := test.agent.wants(test.tool, test.args, test.code)
 			if !regexp.MustCompile(`(?s)` + test.want).MatchString(text) {
@@ -112,7 +112,7 @@ var ownTool = regexp.MustCompile(`gateway__[a-z_]+`)
 // terminal, or to a tool that the agent does not see.
 func (a *testAgent) isHelpful(tool, text string) {
 	a.t.Helper()
-	if !strings.Contains(text, "It did not run: nothing was sent to the device.") && !strings.Contains(text, "It may have run.") {
+	if !strings.Contains(text, "Nothing was sent.") && !strings.Contains(text, "The action may have run.") {
 		a.t.Errorf("%s: %s: nothing is said about the hardware: %s", a.name, tool, text)
 	}
 	if strings.Contains(text, "`ferrule") {

@@ -41,15 +41,15 @@ import (
 
 // Fleet is shown the devices of other nodes.
 type Fleet interface {
-	PutElsewhere(dev *ferrule.Device, laid *ferrule.Manifest, way ferrule.Handler)
-	RemoveElsewhere(id string)
+	PutRemote(dev *ferrule.Device, laid *ferrule.Manifest, way ferrule.Handler)
+	RemoveRemote(id string)
 }
 
 // Overlays lays on a manifest what its device cannot say.
 type Overlays interface {
-	Lay(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest
+	Apply(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest
 	// Names tells whether something is laid on this one device alone.
-	Names(device string) bool
+	MatchesDevice(device string) bool
 }
 
 // Manifests has what own devices said of themselves, by Kind.
@@ -167,8 +167,8 @@ func New(p Parts) (*Cluster, error) {
 	b.carrier.backlog.name, b.carrier.under = b.spool.name, b.names.sample("*", "*", p.Config.Mode == Leaf)
 	b.carrier.notFit = b.notFit
 	b.tuner = tuner{names: b.names, alone: p.Config.alone()}
-	b.sending = p.Meters.Of(ferrule.PartNode)
-	serving := p.Meters.Of(ferrule.PartServe)
+	b.sending = p.Meters.For(ferrule.PartNode)
+	serving := p.Meters.For(ferrule.PartServe)
 	b.parts.Serve, b.parts.Decide = ferrule.Measured(serving, p.Serve), ferrule.Measured(serving, p.Decide)
 	b.replies = b.names.replies()
 	b.kinds = newKinds(b.names, p.Overlays, p.Log)

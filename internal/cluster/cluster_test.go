@@ -32,13 +32,13 @@ type site struct {
 }
 
 // The site is all that a bus needs.
-func (s *site) PutElsewhere(dev *ferrule.Device, laid *ferrule.Manifest, way ferrule.Handler) {
+func (s *site) PutRemote(dev *ferrule.Device, laid *ferrule.Manifest, way ferrule.Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.elsewhere[dev.ID], s.laid[dev.ID], s.ways[dev.ID] = dev, laid, way
 }
 
-func (s *site) RemoveElsewhere(id string) {
+func (s *site) RemoveRemote(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.elsewhere, id)
@@ -56,7 +56,7 @@ func (s *site) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
 // plainOverlays lay nothing on anything but the effect that must be there.
 type plainOverlays struct{}
 
-func (plainOverlays) Lay(_ string, _ ferrule.Kind, _ string, m *ferrule.Manifest) *ferrule.Manifest {
+func (plainOverlays) Apply(_ string, _ ferrule.Kind, _ string, m *ferrule.Manifest) *ferrule.Manifest {
 	laid := *m
 	laid.Tools = append([]ferrule.Tool(nil), m.Tools...)
 	for i := range laid.Tools {
@@ -67,7 +67,7 @@ func (plainOverlays) Lay(_ string, _ ferrule.Kind, _ string, m *ferrule.Manifest
 	return &laid
 }
 
-func (plainOverlays) Names(string) bool { return false }
+func (plainOverlays) MatchesDevice(string) bool { return false }
 
 // noJournal has no records.
 type noJournal struct{}
@@ -146,7 +146,7 @@ func (s *site) has(id, model string, state ferrule.State) *ferrule.Device {
 		ID: id, Address: "usb:" + id, Transport: "serial", Protocol: "mcpu", Node: s.bus.cfg.Node, Kind: kind, Model: model,
 		State: state, Since: time.Now(), Trust: ferrule.TrustAdopted,
 	}
-	s.bus.Put(dev, plainOverlays{}.Lay("", "", "", m))
+	s.bus.Put(dev, plainOverlays{}.Apply("", "", "", m))
 	return dev
 }
 
@@ -162,7 +162,7 @@ func (s *site) calls(ctx context.Context, id, tool string) (*ferrule.Result, err
 	dev, laid, way := s.elsewhere[id], s.laid[id], s.ways[id]
 	s.mu.Unlock()
 	if dev == nil {
-		return nil, ferrule.NoDevice(id)
+		return nil, ferrule.UnknownDevice(id)
 	}
 	call := &ferrule.Call{ID: "c", Device: id, Tool: tool, Target: ferrule.Target{Device: dev, Manifest: laid, Tool: laid.Tool(tool)}}
 	return way(ctx, call)

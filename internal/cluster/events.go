@@ -55,7 +55,7 @@ func quarantined(m *ferrule.Manifest) (tools []string) {
 		return nil
 	}
 	for i := range m.Tools {
-		if m.Tools[i].Quarantine != "" && len(tools) < ferrule.MaxNamed {
+		if m.Tools[i].Quarantine != "" && len(tools) < ferrule.MaxEventTools {
 			tools = append(tools, m.Tools[i].Name)
 		}
 	}

@@ -56,7 +56,7 @@ func newKinds(n names, overlays Overlays, log *slog.Logger) *kinds {
 
 func (k *kinds) key(dev *ferrule.Device) kindKey {
 	key := kindKey{dialect: dev.Protocol, kind: dev.Kind}
-	if k.overlays.Names(dev.ID) {
+	if k.overlays.MatchesDevice(dev.ID) {
 		key.device = dev.ID
 	}
 	return key
@@ -143,9 +143,7 @@ func (k *kinds) lay(s *kindSession, key kindKey) *ferrule.Manifest {
 
 // overlaid lays a manifest for those who share it, or for one device alone.
 func (k *kinds) overlaid(key kindKey, m *ferrule.Manifest) *ferrule.Manifest {
-	laid := k.overlays.Lay(key.dialect, key.kind, key.device, m)
-	laid.Notes = nil // they are of the device
-	return laid
+	return k.overlays.Apply(key.dialect, key.kind, key.device, m)
 }
 
 // get reads a manifest. It is known by its hash, so whoever wrote it cannot have

@@ -47,7 +47,7 @@ func (e *ears) hear(t *testing.T, want ...string) {
 
 // says has a device of the node say something.
 func (s *site) says(id, params string) {
-	s.bus.Said(ferrule.Event{Time: time.Now(), Type: ferrule.Said, Device: id, Method: "state", Params: []byte(params)})
+	s.bus.Said(ferrule.Event{Time: time.Now(), Type: ferrule.Notified, Device: id, Method: "state", Params: []byte(params)})
 }
 
 // TestListen: who listens at a node hears what happens to devices of all nodes and what
@@ -58,16 +58,16 @@ func TestListen(t *testing.T) {
 	eventually(t, 10*time.Second, "both take part", func() bool { return a.bus.State().Working && b.bus.State().Working })
 	atA, stop := a.listens()
 	atB, _ := b.listens()
-	words, _ := a.listens(ferrule.Said)
+	words, _ := a.listens(ferrule.Notified)
 	b.has("robot", "arm", ferrule.StateOnline)
 	b.says("robot", `{"a":"<1>"}`)
-	want := []string{"b.robot.appeared", `b.robot.said {"a":"<1>"}`}
+	want := []string{"b.robot.appeared", `b.robot.notified {"a":"<1>"}`}
 	atB.hear(t, want...)
 	atA.hear(t, want...)
 	stop()
 	b.says("robot", "2")
-	atB.hear(t, append(want, "b.robot.said 2")...)
-	words.hear(t, want[1], "b.robot.said 2")
+	atB.hear(t, append(want, "b.robot.notified 2")...)
+	words.hear(t, want[1], "b.robot.notified 2")
 	atA.hear(t, want...)
 	eventually(t, 10*time.Second, "all are kept", func() bool {
 		info, err := a.bus.home.Load().events.Info(t.Context())
@@ -84,7 +84,7 @@ func TestListenWithoutEngine(t *testing.T) {
 	at, _ := a.listens()
 	a.has("robot", "arm", ferrule.StateOnline)
 	a.says("robot", "1")
-	at.hear(t, "a.robot.appeared", "a.robot.said 1")
+	at.hear(t, "a.robot.appeared", "a.robot.notified 1")
 }
 
 // TestListenAtSite: a leaf hears its own devices while its hub is away, and the others
@@ -111,7 +111,7 @@ func TestListenAtSite(t *testing.T) {
 	want := []string{"centre.lamp.appeared", "site.pump.appeared"}
 	for i := range 20 {
 		outpost.says("pump", fmt.Sprint(i))
-		want = append(want, fmt.Sprint("site.pump.said ", i))
+		want = append(want, fmt.Sprint("site.pump.notified ", i))
 	}
 	atSite.hear(t, want...)
 	hubServer(t, dir, client, leafPort)
@@ -145,7 +145,7 @@ func TestTalkative(t *testing.T) {
 	i := &intake{wake: func() {}}
 	b := &Cluster{spool: s, intake: i}
 	for range 3 * maxSaid {
-		b.Said(ferrule.Event{Type: ferrule.Said, Device: "toy"})
+		b.Said(ferrule.Event{Type: ferrule.Notified, Device: "toy"})
 	}
 	if len(i.changes) != maxSaid || s.lost != 2*maxSaid {
 		t.Errorf("%d wait, and %d are lost", len(i.changes), s.lost)
@@ -154,7 +154,7 @@ func TestTalkative(t *testing.T) {
 		t.Error("nothing more is taken in")
 	}
 	for n := range maxSpool {
-		s.add(ferrule.Event{Type: ferrule.Said, Device: "toy"})
+		s.add(ferrule.Event{Type: ferrule.Notified, Device: "toy"})
 		if n%16 == 0 {
 			s.add(ferrule.Event{Type: ferrule.Gone, Device: "robot"})
 		}
@@ -178,7 +178,7 @@ func TestTalkative(t *testing.T) {
 // on as the same.
 func FuzzEvent(f *testing.F) {
 	n := names{"acme", "a"}
-	f.Add("b", "toy", "said", []byte(`{"time":"2026-11-15T12:00:00Z","type":"said","device":"toy","node":"b","method":"m","params":{"a":1}}`), "1")
+	f.Add("b", "toy", "notified", []byte(`{"time":"2026-11-15T12:00:00Z","type":"notified","device":"toy","node":"b","method":"m","params":{"a":1}}`), "1")
 	f.Add("b", "toy", "gone", []byte(`{"type":"gone","device":"toy","node":"b","reason":"\u202e","tools":["a"]}`), "2")
 	f.Fuzz(func(t *testing.T, node, device, what string, data []byte, last string) {
 		msg := nats.NewMsg(names{"acme", node}.event(device, what))

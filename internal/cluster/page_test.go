@@ -63,7 +63,7 @@ func pageSays() (all []string) {
 	for _, verb := range []string{verbCall, verbCancel, verbAsk, verbAnswer} {
 		add(n.at("NODE", "BOOT", verb))
 	}
-	for _, what := range []ferrule.EventType{ferrule.Appeared, ferrule.Gone, ferrule.ChangedKind, ferrule.PendingFound, ferrule.Quarantined, ferrule.Said} {
+	for _, what := range []ferrule.EventType{ferrule.Appeared, ferrule.Gone, ferrule.ChangedKind, ferrule.PendingFound, ferrule.Quarantined, ferrule.Notified} {
 		all = append(all, "| `"+string(what)+"` |")
 	}
 	for _, kind := range []byte{frameResult, frameError, framePart, frameProgress, frameQuestion, frameMoved, frameRunning, frameUnknown, frameForgot} {
@@ -91,7 +91,7 @@ func pageShows() []any {
 	return []any{
 		ferrule.Event{Seq: 42, Time: at, Type: ferrule.Gone, Device: "pump", Node: "north", Kind: kind, Reason: "it was unplugged"},
 		ferrule.Event{
-			Seq: 43, Time: at, Type: ferrule.Said, Device: "toy", Node: "north", Kind: kind,
+			Seq: 43, Time: at, Type: ferrule.Notified, Device: "toy", Node: "north", Kind: kind,
 			Method: "notifications/state_changed", Params: json.RawMessage(`{"newState":"idle"}`),
 		},
 		ferrule.Reading{Device: "pump", Node: "north", Poll: "flow", Time: at, Batches: []ferrule.SampleBatch{{

@@ -41,7 +41,7 @@ func (s *spool) add(e ferrule.Event) {
 	defer s.mu.Unlock()
 	s.last++
 	e.Seq = s.last
-	if e.Type == ferrule.Said {
+	if e.Type == ferrule.Notified {
 		if s.said >= maxSaid {
 			s.lost++
 			return
@@ -61,7 +61,7 @@ func (s *spool) add(e ferrule.Event) {
 // forget drops the first events. It is called with mu held.
 func (s *spool) forget(n int) {
 	for _, e := range s.events[:n] {
-		if e.Type == ferrule.Said {
+		if e.Type == ferrule.Notified {
 			s.said--
 		}
 	}

@@ -115,7 +115,7 @@ func (v *view) take(id string, e entry) {
 	if e.device == nil && h == nil {
 		delete(v.records, id)
 		delete(v.before, id)
-		v.fleet.RemoveElsewhere(id)
+		v.fleet.RemoveRemote(id)
 		return
 	}
 	v.records[id] = e
@@ -173,7 +173,7 @@ func (v *view) takeMoved() []string {
 func (v *view) show(id string) {
 	dev := v.records[id].device
 	if dev == nil || dev.Node == v.self {
-		v.fleet.RemoveElsewhere(id)
+		v.fleet.RemoveRemote(id)
 		return
 	}
 	laid := v.kinds.laid(dev)
@@ -181,7 +181,7 @@ func (v *view) show(id string) {
 		v.kinds.want(dev)
 		return
 	}
-	v.fleet.PutElsewhere(v.seen(dev, laid), laid, v.way)
+	v.fleet.PutRemote(v.seen(dev, laid), laid, v.way)
 }
 
 // seen is a device of another node as it is seen from here: without its node it
@@ -323,7 +323,7 @@ func (v *view) complete() {
 	defer v.mu.Unlock()
 	for id := range v.before {
 		if _, still := v.records[id]; !still {
-			v.fleet.RemoveElsewhere(id)
+			v.fleet.RemoveRemote(id)
 		}
 	}
 	v.before, v.synced = nil, true

@@ -16,8 +16,8 @@ import (
 // noFleet shows nobody anything.
 type noFleet struct{}
 
-func (noFleet) PutElsewhere(*ferrule.Device, *ferrule.Manifest, ferrule.Handler) {}
-func (noFleet) RemoveElsewhere(string)                                           {}
+func (noFleet) PutRemote(*ferrule.Device, *ferrule.Manifest, ferrule.Handler) {}
+func (noFleet) RemoveRemote(string)                                           {}
 
 // bareView is a view of node a, with the registry told by the test.
 func bareView() *view {

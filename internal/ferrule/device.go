@@ -6,24 +6,23 @@ import (
 	"time"
 )
 
-// Device is an admitted device: plain data that can be stored and sent. It
-// holds no socket, goroutine or lock.
+// Device is an admitted device. It is plain data that can be stored and sent.
 type Device struct {
-	// ID is the device's name here: unique, chosen once, never moved to other
-	// hardware. It is not what the device calls itself.
+	// ID is the device's name in the gateway: unique, chosen once, never moved to
+	// other hardware. It is not the name that the device gives itself.
 	ID string `json:"id"`
-	// Address tells the hardware: a USB serial number, a MAC, host:port.
+	// Address identifies the hardware: a USB serial number, a MAC, host:port.
 	Address string `json:"address"`
-	// Local tells that Address does so on its own node only: what has the same one
-	// on another node is another device.
+	// Local reports whether Address is unique on its node only. The same address
+	// on another node is then another device.
 	Local     bool   `json:"local,omitempty"`
 	Transport string `json:"transport"`
 	Protocol  string `json:"protocol,omitempty"`
-	// Node is the node that holds the device, or was the last to; Epoch grows with
-	// each that takes it, so that one which has lost it can be told apart.
+	// Node is the node that holds the device, or held it last. Epoch grows each
+	// time that another node takes the device, so that stale claims are detected.
 	Node  string `json:"node,omitempty"`
 	Epoch uint64 `json:"epoch,omitempty"`
-	// Kind is empty for a device that was named and has never been reached.
+	// Kind is empty for a configured device that was never reached.
 	Kind    Kind   `json:"kind,omitempty"`
 	Model   string `json:"model,omitempty"`
 	Version string `json:"version,omitempty"`
@@ -33,22 +32,22 @@ type Device struct {
 	Since time.Time `json:"since"`
 	// Reason says why the device is not online.
 	Reason string `json:"reason,omitempty"`
-	// Restarted is when opening the device last may have restarted it, which
-	// puts its outputs into their first state.
+	// Restarted is when opening the connection last may have restarted the
+	// device. A restart resets its outputs.
 	Restarted time.Time `json:"restarted,omitzero"`
 	Trust     Trust     `json:"trust"`
-	// Changed is when the device was last seen to have become another Kind, and
-	// Previous the Kind that it was.
+	// Changed is when the device last changed its Kind; Previous is the Kind
+	// before that.
 	Changed  time.Time `json:"changed,omitzero"`
 	Previous Kind      `json:"previous,omitempty"`
 
-	// Notes is what the gateway noticed about the device: a list that came
-	// incomplete, tools that have gone.
+	// Notes are problems that the gateway noticed: an incomplete list, tools that
+	// disappeared.
 	Notes  []string          `json:"notes,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// Same tells whether two records are of the same hardware.
+// SameHardware reports whether two records describe the same hardware.
 func (d *Device) SameHardware(other *Device) bool {
 	return d.Address == other.Address && (d.Node == other.Node || !d.Local && !other.Local)
 }
@@ -57,88 +56,77 @@ func (d *Device) SameHardware(other *Device) bool {
 // has it.
 const GatewayID = "gateway"
 
-// NoDevice says that there is no device with an ID.
-func NoDevice(id string) *Error {
+// UnknownDevice returns the error for an ID that no device has.
+func UnknownDevice(id string) *Error {
 	return Errorf(NotFound, "there is no device %q", Clean(id, MaxWord)).WithHint("`ferrule devices` lists the devices")
 }
 
-// OfflineError says that a device cannot be reached, since when and why.
+// OfflineError returns the error for a device that cannot be reached.
 func (d *Device) OfflineError() *Error {
 	if d.State == StateReleased {
-		return Errorf(Busy, "%s %s", d.ID, d.Reason).WithHint("it is taken back by itself; `ferrule release %s --for 0s` does so now", d.ID)
+		return Errorf(Busy, "%s %s", d.ID, d.Reason).WithHint("Ferrule reconnects by itself; to reconnect now, run `ferrule release %s --for 0s`", d.ID)
 	}
 	if d.Kind == "" {
-		return Errorf(Offline, "%s has not been reached yet: %s", d.ID, d.Reason).
-			WithHint("is it on, and is %s its address?", d.Address)
+		return Errorf(Offline, "%s was never reached: %s", d.ID, d.Reason).
+			WithHint("check that it is on and that %s is its address", d.Address)
 	}
-	return Errorf(Offline, "%s is offline since %s: %s", d.ID, Moment(d.Since), d.Reason).
-		WithHint("it was last on %s at %s", d.Transport, d.Address)
+	return Errorf(Offline, "%s is offline since %s: %s", d.ID, FormatTime(d.Since), d.Reason).
+		WithHint("it was last connected over %s at %s", d.Transport, d.Address)
 }
 
-// Moment is a time as people say it: the clock today, else the day too.
-func Moment(t time.Time) string { return moment(t, time.Now()) }
-
-func moment(t, now time.Time) string {
-	t, now = t.Local(), now.Local()
-	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
-		return t.Format("15:04:05")
-	}
-	return t.Format("2006-01-02 15:04")
-}
-
-// State tells whether a device can be reached.
+// State says whether a device can be reached.
 type State string
 
 // The states.
 const (
 	StateOnline   State = "online"
 	StateOffline  State = "offline"
-	StateReleased State = "released" // for a while, to whoever else wants it
+	StateReleased State = "released" // for a while, for another program
 )
 
-// Trust tells whether the owner has accepted a device.
+// Trust says whether the owner has accepted a device.
 type Trust string
 
-// The states of trust. A device that was named by its owner is adopted; one
-// that was merely found is held: people see it, agents do not.
+// The states of trust. A device that the owner configured is adopted. A device
+// that was only discovered is pending: people see it, agents do not.
 const (
 	TrustAdopted Trust = "adopted"
 	TrustPending Trust = "pending"
 )
 
-// MaxID is the longest device ID.
+// MaxID is the length of the longest device ID.
 const MaxID = 32
 
-// validID tells whether id is letters and digits, with single - or _ between them.
-func validID(id string) bool {
-	between := true // the start is like a - : a letter or a digit must follow
-	for _, c := range []byte(id) {
-		switch {
-		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9':
-			between = false
-		case (c == '-' || c == '_') && !between:
-			between = true
-		default:
-			return false
-		}
-	}
-	return !between
-}
-
-// CheckID tells whether id can name a device. Two underscores in a row are left
-// to separate a device from its tool.
+// CheckID returns an error if id cannot be the ID of a device. An ID is letters
+// and digits with single - or _ between them. Two underscores in a row separate
+// a device from its tool.
 func CheckID(id string) error {
 	if len(id) > MaxID {
-		return fmt.Errorf("name %q has %d characters; at most %d are possible", id, len(id), MaxID)
+		return fmt.Errorf("name %q has %d characters; limit is %d", id, len(id), MaxID)
 	}
 	if !validID(id) {
-		return fmt.Errorf("name %q: letters and digits are possible, with single - or _ between them", id)
+		return fmt.Errorf("name %q must be letters and digits, with single - or _ between them", id)
 	}
 	return nil
 }
 
-// Slug makes an ID out of what a device calls itself; it is empty where nothing
-// of the name can be used.
+func validID(id string) bool {
+	separator := true // a letter or a digit must follow
+	for _, c := range []byte(id) {
+		switch {
+		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9':
+			separator = false
+		case (c == '-' || c == '_') && !separator:
+			separator = true
+		default:
+			return false
+		}
+	}
+	return !separator
+}
+
+// Slug turns the name that a device gives itself into an ID. It returns "" if
+// nothing of the name is usable.
 func Slug(name string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
@@ -151,4 +139,34 @@ func Slug(name string) string {
 		}
 	}
 	return strings.Trim(b.String(), "-")
+}
+
+// Duration is a time.Duration that is text in JSON and in files, for example "2s"
+// or "1m30s".
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) {
+	return []byte(time.Duration(d).String()), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// FormatTime formats a time for people: the time of day if it is today, else the
+// date too.
+func FormatTime(t time.Time) string { return formatTime(t, time.Now()) }
+
+func formatTime(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04")
 }

@@ -8,80 +8,80 @@ import (
 	"time"
 )
 
-// Event is something that happened to a device, or that it said by itself.
+// Event is something that happened to a device, or that it reported unasked.
 type Event struct {
-	// Seq counts from 1 on each node, as far as its events are kept. Who hears of an
-	// event as it happens is told none.
+	// Seq counts the stored events of a node from 1. It is 0 in a live event.
 	Seq    uint64    `json:"seq,omitempty"`
 	Time   time.Time `json:"time"`
 	Type   EventType `json:"type"`
 	Device string    `json:"device"`
 	Node   string    `json:"node"`
 	Kind   Kind      `json:"kind,omitempty"`
-	// Previous is the Kind that the device was, of one that has changed.
+	// Previous is the Kind before a ChangedKind.
 	Previous Kind `json:"previous,omitempty"`
-	// Reason says why, where there is something to say.
+	// Reason says why; it may be empty.
 	Reason string `json:"reason,omitempty"`
-	// Tools names those that it happened to, the first few of them.
+	// Tools lists the first few affected tools.
 	Tools []string `json:"tools,omitempty"`
-	// Method and Params are what it said: a word of its own, and JSON.
+	// Method and Params are the content of a notification: the device's own name
+	// for it, and JSON.
 	Method string          `json:"method,omitempty"`
 	Params json.RawMessage `json:"params,omitempty"`
 }
 
-// What tells what an Event is about.
+// EventType is the type of an Event.
 type EventType string
 
-// What happens to devices.
+// The types of events.
 const (
-	Appeared     EventType = "appeared"    // it can be reached
-	Gone         EventType = "gone"        // it can no longer be reached
-	ChangedKind  EventType = "changed"     // it says something else of itself than before
-	PendingFound EventType = "pending"     // it was found, and waits to be adopted
-	Quarantined  EventType = "quarantined" // it has tools that cannot be used
-	Said         EventType = "said"        // it has told something, unasked
+	Appeared     EventType = "appeared"    // it came online
+	Gone         EventType = "gone"        // it went offline
+	ChangedKind  EventType = "changed"     // its manifest changed
+	PendingFound EventType = "pending"     // it was found and is not adopted
+	Quarantined  EventType = "quarantined" // it has unusable tools
+	Notified     EventType = "notified"    // it sent a notification
 )
 
-// The bounds of an Event.
+// The limits of an Event.
 const (
-	MaxMethod = 128
-	MaxParams = 8 << 10
-	MaxReason = 500
-	MaxNamed  = 20 // how many tools it names
+	MaxMethod     = 128
+	MaxParams     = 8 << 10
+	MaxReason     = 500
+	MaxEventTools = 20 // number of Tools
 )
 
-// Bound makes an event safe to keep and to show, whoever made it: texts are cleaned
-// and cut. The error tells why it cannot be used at all.
+// Bound makes an untrusted event safe to store and to show: it cleans and cuts
+// texts. It returns an error if the event is unusable.
 func (e *Event) Bound() error {
 	if err := CheckID(e.Device); err != nil {
 		return err
 	}
 	if n := len(e.Params); n > MaxParams {
-		return fmt.Errorf("params of %d bytes; at most %d are possible", n, MaxParams)
+		return fmt.Errorf("params have %d bytes; limit is %d", n, MaxParams)
 	}
 	switch e.Type {
 	case Appeared, Gone, ChangedKind, PendingFound, Quarantined:
 		e.Method, e.Params = "", nil
-	case Said:
+	case Notified:
 		if e.Method = Clean(e.Method, MaxMethod); e.Method == "" {
-			return errors.New("it has no method")
+			return errors.New("no method")
 		}
 		if err := e.compact(); err != nil {
 			return err
 		}
 	default:
-		return fmt.Errorf("nothing is known that is called %q", Clean(string(e.Type), MaxWord))
+		return fmt.Errorf("unknown event type %q", Clean(string(e.Type), MaxWord))
 	}
 	e.Kind, e.Previous = Kind(Clean(string(e.Kind), MaxWord)), Kind(Clean(string(e.Previous), MaxWord))
 	e.Reason = Clean(e.Reason, MaxReason)
-	e.Tools = e.Tools[:min(len(e.Tools), MaxNamed)]
+	e.Tools = e.Tools[:min(len(e.Tools), MaxEventTools)]
 	for i, name := range e.Tools {
 		e.Tools[i] = Clean(name, MaxToolName)
 	}
 	return nil
 }
 
-// compact puts params into one line of text that can be shown.
+// compact makes Params a single line of printable JSON.
 func (e *Event) compact() error {
 	if len(e.Params) == 0 {
 		e.Params = nil
@@ -89,11 +89,24 @@ func (e *Event) compact() error {
 	}
 	var b bytes.Buffer
 	if err := json.Compact(&b, []byte(Clean(string(e.Params), 3*MaxParams))); err != nil {
-		return fmt.Errorf("its params are no JSON: %w", err)
+		return fmt.Errorf("params are not JSON: %w", err)
 	}
 	if n := b.Len(); n > MaxParams {
-		return fmt.Errorf("params of %d bytes; at most %d are possible", n, MaxParams)
+		return fmt.Errorf("params have %d bytes; limit is %d", n, MaxParams)
 	}
 	e.Params = b.Bytes()
 	return nil
+}
+
+// Trace is a frame seen on the link to a device, or a remark about it.
+type Trace struct {
+	Time time.Time `json:"time"`
+	// Direction is in, out, or note for a remark of the gateway.
+	Direction string `json:"direction"`
+	// Channel is set if the transport has several.
+	Channel string `json:"channel,omitempty"`
+	// Data is the frame; bytes that are not text are escaped.
+	Data string `json:"data,omitempty"`
+	// Note is the remark, or a comment on the frame.
+	Note string `json:"note,omitempty"`
 }

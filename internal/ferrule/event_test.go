@@ -11,7 +11,7 @@ import (
 // JSON, or it is not kept.
 func TestBoundEvent(t *testing.T) {
 	said := func(method, params string) ferrule.Event {
-		return ferrule.Event{Type: ferrule.Said, Device: "toy", Method: method, Params: []byte(params)}
+		return ferrule.Event{Type: ferrule.Notified, Device: "toy", Method: method, Params: []byte(params)}
 	}
 	for _, test := range []struct {
 		event        ferrule.Event
@@ -22,7 +22,7 @@ func TestBoundEvent(t *testing.T) {
 		{said("st\x1b[31mate\u202e", "[\"\xff\u202e\\u001b\"]"), "st [31mate ", "[\"\ufffd \\u001b\"]"},
 		{said(strings.Repeat("m", 1000), "1"), strings.Repeat("m", ferrule.MaxMethod), "1"},
 		{said("", "1"), "", "no method"},
-		{said("state", "{"), "", "no JSON"},
+		{said("state", "{"), "", "not JSON"},
 		{said("state", `"`+strings.Repeat("x", ferrule.MaxParams)+`"`), "", "8194 bytes"},
 		{said("state", `"`+strings.Repeat("\xff", ferrule.MaxParams-2)+`"`), "", "24572 bytes"},
 		{ferrule.Event{Type: "sang", Device: "toy"}, "", `"sang"`},
@@ -38,7 +38,7 @@ func TestBoundEvent(t *testing.T) {
 		}
 	}
 	e := ferrule.Event{Type: ferrule.Quarantined, Device: "toy", Reason: strings.Repeat("\x00", 9999), Tools: make([]string, 99)}
-	if err := e.Bound(); err != nil || len(e.Reason) != ferrule.MaxReason || len(e.Tools) != ferrule.MaxNamed {
+	if err := e.Bound(); err != nil || len(e.Reason) != ferrule.MaxReason || len(e.Tools) != ferrule.MaxEventTools {
 		t.Errorf("%d bytes, %d tools, %v", len(e.Reason), len(e.Tools), err)
 	}
 }

@@ -37,7 +37,7 @@ func TestCertainty(t *testing.T) {
 			t.Errorf("%s: %t and %t, want %t and %t", test.code, unsent.MayHaveRun(), sent.MayHaveRun(), test.unsent, test.after)
 		}
 		for _, e := range []*ferrule.Error{unsent, sent} {
-			if says := strings.Contains(e.Certainty(), "may have run"); says != e.MayHaveRun() {
+			if says := strings.Contains(e.Certainty(), "may "); says != e.MayHaveRun() {
 				t.Errorf("%s says %q", test.code, e.Certainty())
 			}
 			data, err := json.Marshal(e)
@@ -110,7 +110,7 @@ func TestIDs(t *testing.T) {
 func TestOfflineError(t *testing.T) {
 	dev := ferrule.Device{ID: "robot", Kind: "k", Transport: "tcp", Address: "10.0.0.5:4242", Since: time.Date(2020, 5, 1, 14, 2, 0, 0, time.Local), Reason: "connection refused"}
 	e := dev.OfflineError()
-	if e.Code != ferrule.Offline || e.Message != "robot is offline since 2020-05-01 14:02: connection refused" || e.Hint != "it was last on tcp at 10.0.0.5:4242" {
+	if e.Code != ferrule.Offline || e.Message != "robot is offline since 2020-05-01 14:02: connection refused" || e.Hint != "it was last connected over tcp at 10.0.0.5:4242" {
 		t.Errorf("got %q, %q", e.Message, e.Hint)
 	}
 	dev.Since = time.Now()
@@ -118,7 +118,7 @@ func TestOfflineError(t *testing.T) {
 		t.Errorf("got %q", e.Message)
 	}
 	dev.Kind = ""
-	if e := dev.OfflineError(); e.Message != "robot has not been reached yet: connection refused" {
+	if e := dev.OfflineError(); e.Message != "robot was never reached: connection refused" {
 		t.Errorf("got %q", e.Message)
 	}
 }
@@ -158,8 +158,8 @@ func TestBound(t *testing.T) {
 		reasons = append(reasons, tool.Quarantine)
 	}
 	want := []string{
-		"", "the device lists this name twice", "it has no name", "its name has characters that cannot be shown",
-		"its name has 200 bytes; at most 128 are possible", "its schema has 65538 bytes; at most 65536 are possible", "", "",
+		"", "duplicate name", "no name", "name contains unprintable characters",
+		"name has 200 bytes; limit is 128", "schema has 65538 bytes; limit is 65536", "", "",
 	}
 	if !slices.Equal(reasons, want) {
 		t.Errorf("got  %q\nwant %q", reasons, want)
@@ -180,7 +180,7 @@ func TestBoundCounts(t *testing.T) {
 	if len(m.Tools) != ferrule.MaxTools || len(m.Pins) != ferrule.MaxPins || len(m.Notes) != ferrule.MaxNotes {
 		t.Errorf("%d tools, %d pins, %d notes", len(m.Tools), len(m.Pins), len(m.Notes))
 	}
-	if last := m.Notes[len(m.Notes)-1]; last != "and 1987 more notes" {
+	if last := m.Notes[len(m.Notes)-1]; last != "1987 more notes" {
 		t.Errorf("the last note is %q", last)
 	}
 	m = ferrule.Manifest{}
@@ -188,7 +188,7 @@ func TestBoundCounts(t *testing.T) {
 		m.Tools = append(m.Tools, ferrule.Tool{Name: fmt.Sprint("tool", i), Input: json.RawMessage(`"` + strings.Repeat("x", 60000) + `"`)})
 	}
 	m.Bound()
-	if len(m.Tools) != 17 || !strings.Contains(m.Notes[0], "the first 17 of 100 are kept") {
+	if len(m.Tools) != 17 || !strings.Contains(m.Notes[0], "the first 17 of 100 are used") {
 		t.Errorf("%d tools, %q", len(m.Tools), m.Notes)
 	}
 }

@@ -2,16 +2,19 @@ package ferrule
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
-	"time"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
-// Manifest is what a device says of itself, without its identity. It is parsed
-// once, bounded, never trusted, and hashable: its hash is the [Kind].
+// Manifest is what a device says about itself, without its identity. It is
+// parsed once, bounded, untrusted and hashable: its hash is the [Kind].
 //
-// A Manifest is either as the device gave it, or laid: with what the owner
-// added to it. Both are shared between devices and read only once they are
-// handed on.
+// A Manifest is either original, as the device gave it, or effective, with all
+// overlays applied. Both are shared between devices; once published they are
+// read only.
 type Manifest struct {
 	Model        string `json:"model,omitempty"`
 	Version      string `json:"version,omitempty"`
@@ -19,25 +22,25 @@ type Manifest struct {
 	Instructions string `json:"instructions,omitempty"`
 	Tools        []Tool `json:"tools,omitempty"`
 	Pins         []Pin  `json:"pins,omitempty"`
-	// Resources are what can be read, templates among them.
+	// Resources includes resource templates.
 	Resources []Resource `json:"resources,omitempty"`
 	Prompts   []Prompt   `json:"prompts,omitempty"`
-	// Acts names what can be asked of the device beside calling tools.
+	// Operations lists what the device supports in addition to calling tools.
 	Operations []Operation `json:"operations,omitempty"`
 	Title      string      `json:"title,omitempty"`
 	Icons      []Icon      `json:"icons,omitempty"`
 
-	// Notes is what was noticed while the manifest was read: a list that came
-	// incomplete, entries that were dropped. The device did not say it, so it
-	// is no part of the Kind, and it is moved to the Device on admission.
+	// Notes are problems found while reading the manifest: an incomplete list,
+	// dropped entries. They are not part of the Kind. On admission they move to
+	// the Device.
 	Notes []string `json:"notes,omitempty"`
 
-	// Probes is what is to be measured beside, or otherwise than, what the device says.
-	// It is set in a laid manifest, and no part of the Kind.
+	// Polls adds to or replaces the polls that follow from the manifest. It is
+	// set in an effective manifest and not part of the Kind.
 	Polls []Poll `json:"-"`
 }
 
-// Tool returns the tool of that name, or nil.
+// Tool returns the tool with a name, or nil.
 func (m *Manifest) Tool(name string) *Tool {
 	for i := range m.Tools {
 		if m.Tools[i].Name == name {
@@ -47,15 +50,15 @@ func (m *Manifest) Tool(name string) *Tool {
 	return nil
 }
 
-// Can tells whether something can be asked of the device.
-func (m *Manifest) Supports(act Operation) bool {
-	return act == CallTool || slices.Contains(m.Operations, act)
+// Supports reports whether the device supports an operation.
+func (m *Manifest) Supports(op Operation) bool {
+	return op == CallTool || slices.Contains(m.Operations, op)
 }
 
-// Resource is something that can be read.
+// Resource is a document that can be read from a device.
 type Resource struct {
-	// URI is the device's own name for it, or, of a template, a pattern of such
-	// names in the form of RFC 6570.
+	// URI is the device's own name for it. For a template it is a pattern in the
+	// form of RFC 6570.
 	URI         string       `json:"uri"`
 	Template    bool         `json:"template,omitempty"`
 	Name        string       `json:"name,omitempty"`
@@ -67,7 +70,7 @@ type Resource struct {
 	Icons       []Icon       `json:"icons,omitempty"`
 }
 
-// Prompt is a text that a device has ready for models, with places to fill in.
+// Prompt is a text for models, with arguments to fill in.
 type Prompt struct {
 	Name      string           `json:"name"`
 	Title     string           `json:"title,omitempty"`
@@ -76,7 +79,7 @@ type Prompt struct {
 	Icons     []Icon           `json:"icons,omitempty"`
 }
 
-// PromptArgument is one place to fill in.
+// PromptArgument is an argument of a Prompt. Its value is a string.
 type PromptArgument struct {
 	Name     string `json:"name"`
 	Title    string `json:"title,omitempty"`
@@ -84,7 +87,7 @@ type PromptArgument struct {
 	Required bool   `json:"required,omitempty"`
 }
 
-// Icon is a picture that something is shown with.
+// Icon is an image for display.
 type Icon struct {
 	Source string   `json:"source"`
 	MIME   string   `json:"mime,omitempty"`
@@ -92,72 +95,18 @@ type Icon struct {
 	Theme  string   `json:"theme,omitempty"`
 }
 
-// Tool is one verb of a device.
-type Tool struct {
-	Name string `json:"name"`
-	Text string `json:"text,omitempty"`
-	// Title is a name for people to read.
-	Title string `json:"title,omitempty"`
-	Icons []Icon `json:"icons,omitempty"`
-	// Input and Output are JSON Schemas; empty where none was given.
-	Input  json.RawMessage `json:"input,omitempty"`
-	Output json.RawMessage `json:"output,omitempty"`
-	// Effect is empty where the device declares none; in a laid manifest it
-	// never is.
-	Effect     Effect `json:"effect,omitempty"`
-	Idempotent bool   `json:"idempotent,omitempty"`
-	// UserOnly marks a tool that a person may call and an agent may not.
-	UserOnly bool `json:"user_only,omitempty"`
-	// Poll is how often the device asks to be asked.
-	Poll Duration `json:"poll,omitempty"`
-
-	// What follows is not said by the device and is no part of the Kind.
-
-	// Deadline bounds a call of this tool, where its owner said so.
-	Deadline Duration `json:"deadline,omitempty"`
-	// Cache is how long an answer is kept, where its owner said so: zero is not
-	// at all, and nil is that nothing was said.
-	Cache *Duration `json:"cache,omitempty"`
-	// Quarantine is why the tool cannot be called; empty if it can.
-	Quarantine string `json:"quarantine,omitempty"`
-	// Whole is the schema that Input was made of, with what no client of every sort
-	// reads; it is set in a laid manifest, and empty where Input says as much.
-	FullInput json.RawMessage `json:"-"`
-	// Check names everything that is wrong with a call's decoded arguments. It
-	// is set in a laid manifest, and nil where nothing is known about them.
-	Check func(args map[string]any) []string `json:"-"`
-	// CheckAnswer does so with the device's answer, where it declares an Output.
-	CheckAnswer func(value json.RawMessage) []string `json:"-"`
-}
-
-// MaxCache is the longest that an answer is kept.
-const MaxCache = time.Hour
-
-// Repeatable tells whether a call of t may be sent a second time.
-func (t *Tool) Repeatable() bool { return t.Effect == Reads || t.Idempotent }
-
-// Effect is what calling a tool does to the world.
-type Effect string
-
-// The effects. A tool without one is taken to change the world.
-const (
-	Reads     Effect = "reads"
-	Changes   Effect = "changes"
-	Endangers Effect = "endangers"
-)
-
-// Pin is one connection of a board to its surroundings.
+// Pin is a connection of a board to its surroundings.
 type Pin struct {
 	Number int    `json:"number"`
 	Name   string `json:"name,omitempty"`
-	// Type is what the pin is for, in the device's own words, such as
+	// Type is the device's own word for the use of the pin, for example
 	// digital_output.
 	Type string `json:"type,omitempty"`
 	Text string `json:"text,omitempty"`
-	// Abilities names what the device keeps about the pin, such as summary or
+	// Abilities lists what the device keeps about the pin, for example summary or
 	// buffer.
 	Abilities []string `json:"abilities,omitempty"`
-	// Sampling tells how the pin is sampled; nil if it is not.
+	// Sampling is nil if the device does not sample the pin.
 	Sampling *Sampling `json:"sampling,omitempty"`
 }
 
@@ -165,4 +114,243 @@ type Pin struct {
 type Sampling struct {
 	Interval Duration `json:"interval"`
 	Size     int      `json:"size"`
+}
+
+// The limits of a Manifest. Real boards stay far below them.
+const (
+	MaxManifest        = 1 << 20 // bytes of names, texts and schemas together
+	MaxTools           = 1024
+	MaxPins            = 1024
+	MaxNotes           = 16
+	MaxToolName        = 128
+	MaxWord            = 128 // bytes of a short text: a model, a version, a pin's name
+	MaxText            = 4096
+	MaxSchema          = 64 << 10
+	MaxItems           = 1024 // resources; prompts
+	MaxURI             = 1024
+	MaxIcons           = 4
+	MaxIcon            = 16 << 10 // bytes of an icon's source
+	MaxPromptArguments = 32
+)
+
+// Bound makes an untrusted manifest safe to store and to show. It cleans and
+// cuts texts, drops surplus entries with a note, and quarantines unusable tools.
+// It never rejects the device.
+func (m *Manifest) Bound() {
+	m.Model, m.Version, m.Platform = Clean(m.Model, MaxWord), Clean(m.Version, MaxWord), Clean(m.Platform, MaxWord)
+	m.Instructions, m.Title = Clean(m.Instructions, MaxText), Clean(m.Title, MaxWord)
+	m.Icons = boundIcons(m.Icons)
+	m.boundTools()
+	m.boundPins()
+	m.boundResources()
+	m.boundPrompts()
+	m.Operations = slices.Compact(slices.Sorted(slices.Values(m.Operations)))
+	if n := len(m.Notes); n > MaxNotes {
+		m.Notes = append(m.Notes[:MaxNotes-1:MaxNotes-1], fmt.Sprintf("%d more notes", n-MaxNotes+1))
+	}
+	for i, note := range m.Notes {
+		m.Notes[i] = Clean(note, MaxText)
+	}
+}
+
+func (m *Manifest) boundTools() {
+	if n := len(m.Tools); n > MaxTools {
+		m.note("lists %d tools; only the first %d are used", n, MaxTools)
+		m.Tools = m.Tools[:MaxTools]
+	}
+	seen := make(map[string]bool, len(m.Tools))
+	size := 0
+	for i := range m.Tools {
+		t := &m.Tools[i]
+		t.bound()
+		if seen[t.Name] {
+			t.quarantine("duplicate name")
+		}
+		seen[t.Name] = true
+		size += len(t.Name) + len(t.Text) + len(t.Input) + len(t.Output)
+		if size > MaxManifest {
+			m.note("tools exceed %d bytes; only the first %d of %d are used", MaxManifest, i, len(m.Tools))
+			m.Tools = m.Tools[:i]
+			return
+		}
+	}
+}
+
+func (m *Manifest) boundPins() {
+	if n := len(m.Pins); n > MaxPins {
+		m.note("lists %d pins; only the first %d are used", n, MaxPins)
+		m.Pins = m.Pins[:MaxPins]
+	}
+	for i := range m.Pins {
+		p := &m.Pins[i]
+		p.Name, p.Type, p.Text = Clean(p.Name, MaxWord), Clean(p.Type, MaxWord), Clean(p.Text, MaxText)
+	}
+}
+
+// boundResources drops resources with an unusable or duplicate URI.
+func (m *Manifest) boundResources() {
+	m.Resources = boundList(m, "resources", m.Resources, func(r *Resource) string {
+		if r.URI == "" || len(r.URI) > MaxURI || Clean(r.URI, MaxURI) != r.URI {
+			return ""
+		}
+		r.bound()
+		return r.URI
+	})
+}
+
+func (r *Resource) bound() {
+	r.Name, r.Title, r.MIME = Clean(r.Name, MaxWord), Clean(r.Title, MaxWord), Clean(r.MIME, MaxWord)
+	r.Text, r.Size, r.Icons = Clean(r.Text, MaxText), max(0, r.Size), boundIcons(r.Icons)
+	r.Annotations = r.Annotations.bound()
+}
+
+// boundPrompts drops prompts with an unusable or duplicate name.
+func (m *Manifest) boundPrompts() {
+	m.Prompts = boundList(m, "prompts", m.Prompts, func(p *Prompt) string {
+		if p.Name == "" || len(p.Name) > MaxToolName || Clean(p.Name, MaxToolName) != p.Name {
+			return ""
+		}
+		p.Title, p.Text, p.Icons = Clean(p.Title, MaxWord), Clean(p.Text, MaxText), boundIcons(p.Icons)
+		p.Arguments = p.Arguments[:min(len(p.Arguments), MaxPromptArguments)]
+		for i := range p.Arguments {
+			a := &p.Arguments[i]
+			a.Name, a.Title, a.Text = Clean(a.Name, MaxToolName), Clean(a.Title, MaxWord), Clean(a.Text, MaxText)
+		}
+		return p.Name
+	})
+}
+
+// boundList returns the usable entries of a list, without duplicates and within
+// the limits. The function bound makes an entry safe and returns its name, or ""
+// if the entry is unusable.
+func boundList[T any](m *Manifest, what string, all []T, bound func(*T) string) (kept []T) {
+	seen, size := make(map[string]bool), 0
+	for i := range all {
+		name := bound(&all[i])
+		data, err := json.Marshal(all[i])
+		if size += len(data); name == "" || seen[name] || err != nil {
+			continue
+		}
+		if len(kept) == MaxItems || size > MaxManifest {
+			break
+		}
+		seen[name] = true
+		kept = append(kept, all[i])
+	}
+	if n := len(all) - len(kept); n > 0 {
+		m.note("%d of %d %s dropped: unusable, duplicate or over the limit", n, len(all), what)
+	}
+	return kept
+}
+
+// boundIcons keeps small icons from https and data URLs; clients load no others.
+func boundIcons(icons []Icon) (kept []Icon) {
+	for _, icon := range icons {
+		known := strings.HasPrefix(icon.Source, "https://") || strings.HasPrefix(icon.Source, "data:image/")
+		if !known || len(icon.Source) > MaxIcon || Clean(icon.Source, MaxIcon) != icon.Source || len(kept) == MaxIcons {
+			continue
+		}
+		icon.MIME, icon.Theme = Clean(icon.MIME, MaxWord), Clean(icon.Theme, MaxWord)
+		icon.Sizes = slices.Clone(icon.Sizes[:min(len(icon.Sizes), MaxIcons)])
+		for i, size := range icon.Sizes {
+			icon.Sizes[i] = Clean(size, MaxWord)
+		}
+		kept = append(kept, icon)
+	}
+	return kept
+}
+
+// bound returns safe annotations, or nil if nothing is left.
+func (r *Annotations) bound() *Annotations {
+	if r == nil {
+		return nil
+	}
+	kept := &Annotations{Modified: Clean(r.Modified, MaxWord)}
+	for _, who := range r.Audience {
+		if (who == "user" || who == "assistant") && !slices.Contains(kept.Audience, who) {
+			kept.Audience = append(kept.Audience, who)
+		}
+	}
+	if p := r.Priority; p != nil && *p >= 0 && *p <= 1 {
+		kept.Priority = p
+	}
+	if kept.Modified == "" && kept.Audience == nil && kept.Priority == nil {
+		return nil
+	}
+	return kept
+}
+
+func (m *Manifest) note(format string, args ...any) {
+	m.Notes = append(m.Notes, fmt.Sprintf(format, args...))
+}
+
+func (t *Tool) bound() {
+	name := Clean(t.Name, MaxToolName)
+	switch {
+	case t.Name == "":
+		t.quarantine("no name")
+	case len(t.Name) > MaxToolName:
+		t.quarantine("name has %d bytes; limit is %d", len(t.Name), MaxToolName)
+	case name != t.Name:
+		t.quarantine("name contains unprintable characters")
+	}
+	t.Name = name
+	t.Text, t.Title, t.Icons = Clean(t.Text, MaxText), Clean(t.Title, MaxWord), boundIcons(t.Icons)
+	if n := max(len(t.Input), len(t.Output)); n > MaxSchema {
+		t.quarantine("schema has %d bytes; limit is %d", n, MaxSchema)
+		t.Input, t.Output = nil, nil
+	}
+	switch t.Effect {
+	case "", Reads, Changes, Endangers:
+	default:
+		t.Effect = ""
+	}
+	if t.Poll < 0 {
+		t.Poll = 0
+	}
+}
+
+// quarantine sets the reason, unless one is set.
+func (t *Tool) quarantine(format string, args ...any) {
+	if t.Quarantine == "" {
+		t.Quarantine = fmt.Sprintf(format, args...)
+	}
+}
+
+// Clean makes s safe to show to a person or a model. It returns valid UTF-8
+// without control, invisible and direction-changing characters, at most limit
+// bytes long. Line breaks and tabs stay.
+func Clean(s string, limit int) string {
+	if len(s) <= limit && clean(s) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if hidden(r) {
+			r = ' '
+		}
+		if b.Len()+utf8.RuneLen(r) > limit {
+			break
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func clean(s string) bool {
+	for _, r := range s {
+		if r == utf8.RuneError || hidden(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// hidden reports whether a reader would not see r, or whether it changes how
+// other characters look.
+func hidden(r rune) bool {
+	if r < unicode.MaxASCII { // fast path
+		return r < ' ' && r != '\n' && r != '\t'
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || r == '\u2028' || r == '\u2029'
 }

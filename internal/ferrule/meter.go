@@ -6,50 +6,50 @@ import (
 	"time"
 )
 
-// Meter measures one part of the way that calls take. It is told of every call, by many
-// goroutines, and is to cost next to nothing. Begin and End are called by the goroutine
-// that serves the call; parts may lie in each other, and do not overlap otherwise.
+// Meter measures one part of the path of calls. It must be cheap and safe for
+// concurrent use. Begin and End are called by the goroutine that serves the call.
+// Parts may be nested but do not overlap otherwise.
 type Meter interface {
-	// Begin tells that a call comes to the part. The context is for what is done there,
-	// and the Span for End. Where the call goes on to another node, the Meter may put
-	// another Parent into it.
+	// Begin is called when a call enters the part. The returned context is for the
+	// work in the part; the Span is for End. If the call goes to another node, the
+	// Meter may replace its Parent.
 	Begin(ctx context.Context, call *Call) (context.Context, Span)
-	// End tells that the call leaves the part, with an error or without.
+	// End is called when the call leaves the part. The error may be nil.
 	End(span Span, call *Call, err error)
 }
 
-// Span is one call in one part of its way. It is the Meter's own.
+// Span is the passage of one call through one part. It belongs to the Meter.
 type Span struct {
-	// Began is when, by the Meter's clock.
+	// Began is the start by the Meter's clock.
 	Began time.Duration
-	// Before is what the parts took that have ended by then, beside this one.
+	// Before is the time spent in other parts that ended before Began.
 	Before time.Duration
-	// Of is what follows the call elsewhere; nil if nothing does.
-	Of any
+	// Tracked is the Meter's own state for the span, such as a trace; it may be nil.
+	Tracked any
 }
 
-// The parts of the way, beside the stages of the road, which are known by their names.
+// The parts, in addition to the stages of the pipeline, which have their own names.
 const (
 	PartPipeline = "pipeline" // the whole pipeline
-	PartFleet    = "fleet"    // what lies behind the road
-	PartLane     = "lane"     // the wait for a device's lane
-	PartDevice   = "device"   // what the device takes
-	PartNode     = "node"     // at another node, with the way there
-	PartServe    = "serve"    // a call of another node
+	PartFleet    = "fleet"    // everything behind the pipeline
+	PartLane     = "lane"     // the wait for the device's lane
+	PartDevice   = "device"   // the device itself
+	PartNode     = "node"     // another node, including the network
+	PartServe    = "serve"    // a call from another node
 )
 
-// Meters finds the Meter of a part. A nil one measures nothing.
+// Meters returns the Meter of a part. A nil Meters measures nothing.
 type Meters func(part string) Meter
 
-// Of is the Meter of a part. It is never nil.
-func (m Meters) Of(part string) Meter {
+// For returns the Meter of a part. It is never nil.
+func (m Meters) For(part string) Meter {
 	if m == nil {
 		return unmeasured{}
 	}
 	return m(part)
 }
 
-// Measured is a Handler that is a part of the way.
+// Measured returns a Handler that measures next.
 func Measured(m Meter, next Handler) Handler {
 	if _, nothing := m.(unmeasured); nothing {
 		return next
@@ -62,15 +62,15 @@ func Measured(m Meter, next Handler) Handler {
 	}
 }
 
-// unmeasured is a Meter that measures nothing.
 type unmeasured struct{}
 
 func (unmeasured) Begin(ctx context.Context, _ *Call) (context.Context, Span) { return ctx, Span{} }
 
 func (unmeasured) End(Span, *Call, error) {}
 
-// Traceparent is a text as W3C's Trace Context has it, in its first version: what
-// follows in a later one is left out. It is empty if the text is none.
+// Traceparent returns a W3C Trace Context traceparent in the form of version 00.
+// Fields that later versions append are dropped. It returns "" if the text is
+// invalid.
 func Traceparent(text string) string {
 	const length, zeros = 55, "00000000000000000000000000000000"
 	if len(text) < length || len(text) > length && (text[length] != '-' || text[:2] == "00") || text[:2] == "ff" {

@@ -57,11 +57,11 @@ type notes struct {
 
 func (n notes) Begin(ctx context.Context, call *Call) (context.Context, Span) {
 	*n.all = append(*n.all, n.part+" begins")
-	return context.WithValue(ctx, notes{}, n.part), Span{Of: call.Tool}
+	return context.WithValue(ctx, notes{}, n.part), Span{Tracked: call.Tool}
 }
 
 func (n notes) End(span Span, _ *Call, err error) {
-	*n.all = append(*n.all, n.part+" ends: "+span.Of.(string)+", "+err.Error())
+	*n.all = append(*n.all, n.part+" ends: "+span.Tracked.(string)+", "+err.Error())
 }
 
 func TestMeasured(t *testing.T) {
@@ -75,7 +75,7 @@ func TestMeasured(t *testing.T) {
 	var all []string
 	meters := Meters(func(part string) Meter { return notes{part, &all} })
 	for _, m := range []Meters{meters, nil} {
-		handle := Measured(m.Of("outer"), Measured(m.Of("inner"), end))
+		handle := Measured(m.For("outer"), Measured(m.For("inner"), end))
 		if _, err := handle(t.Context(), &Call{Tool: "read"}); err != failed {
 			t.Errorf("got %v", err)
 		}
@@ -84,7 +84,7 @@ func TestMeasured(t *testing.T) {
 	if !slices.Equal(all, want) {
 		t.Errorf("got %q", all)
 	}
-	m := Meters(nil).Of("lane")
+	m := Meters(nil).For("lane")
 	ctx, span := m.Begin(t.Context(), nil)
 	if m.End(span, nil, nil); ctx != t.Context() || span != (Span{}) {
 		t.Error("who measures nothing does something")

@@ -8,29 +8,28 @@ import (
 	"time"
 )
 
-// Probe is how the gateway asks a device for what it measures: a tool, with arguments,
-// each so often.
+// Poll is how the gateway asks a device for a measurement: a tool, its arguments
+// and an interval.
 type Poll struct {
-	// Name tells the probes of a device apart.
-	Name string `json:"name"`
-	// Tool and Args are what it is asked with.
+	// Name is unique among the polls of a device.
+	Name string          `json:"name"`
 	Tool string          `json:"tool,omitempty"`
 	Args json.RawMessage `json:"args,omitempty"`
-	// Every is how often: zero is not at all, and nil is that nothing was said.
+	// Every is the interval. Zero disables the poll; nil leaves the default.
 	Every *Duration `json:"every,omitempty"`
-	// Unit is what its numbers are in, where somebody said so.
+	// Unit is the unit of the values, if it is known.
 	Unit string `json:"unit,omitempty"`
-	// Ring tells how the device samples by itself what it answers, where its owner says so.
+	// Ring is set if the answer is a ring buffer that the device fills by itself.
 	Ring *Sampling `json:"ring,omitempty"`
-	// Parse takes an answer apart; nil for one whose numbers are its signals. It refuses
-	// with an [Error] of code Refused an answer by which the device says that it does
-	// not have what it was asked for.
+	// Parse extracts the measurements from an answer. If it is nil, each number in
+	// the answer is a signal. Parse returns an [Error] with code Refused if the
+	// device answers that it does not have the measurement.
 	Parse func(answer json.RawMessage) ([]Measurement, error) `json:"-"`
-	// Else is what is asked in its place if the device refuses it; nil for nothing.
+	// Fallback replaces this poll if the device refuses it; it may be nil.
 	Fallback *Poll `json:"-"`
 }
 
-// Change changes a probe word by word: what is not said stays as it was.
+// Merge overwrites the fields of p that are set in said.
 func (p *Poll) Merge(said Poll) {
 	if said.Tool != "" {
 		p.Tool = said.Tool
@@ -49,32 +48,32 @@ func (p *Poll) Merge(said Poll) {
 	}
 }
 
-// Measure is what one answer says about one signal.
+// Measurement is the part of one answer that is about one signal.
 type Measurement struct {
 	Signal string
 	Unit   string
-	// Values are what was measured, the oldest first; NaN where there is no number.
+	// Values are the measured values, oldest first; NaN marks a missing one.
 	Values []float64
-	// Interval is between two values that the device took by itself, and Size is how many
-	// of them it keeps. Zero tells of one value, taken when it was asked.
+	// Interval is the time between two values of a ring buffer and Size is its
+	// capacity. Both are zero for a single value, taken on request.
 	Interval time.Duration
 	Size     int
-	// State tells that the value is a state, of which only changes are of interest.
+	// State reports whether the value is a state; only its changes are stored.
 	State bool
 }
 
-// Reading is what asking a device once has brought.
+// Reading is the result of polling a device once.
 type Reading struct {
 	Device string `json:"device"`
 	Node   string `json:"node"`
 	Poll   string `json:"poll"`
-	// Time is when the answer came.
+	// Time is when the answer arrived.
 	Time    time.Time     `json:"time"`
 	Batches []SampleBatch `json:"batches"`
 }
 
-// Series is what a reading says about one signal that it did not say before: samples,
-// in the order of their times, and where some are missing.
+// SampleBatch holds the new samples of one signal in a Reading, in time order, and
+// the gaps between them.
 type SampleBatch struct {
 	Signal  string   `json:"signal"`
 	Unit    string   `json:"unit,omitempty"`
@@ -82,52 +81,53 @@ type SampleBatch struct {
 	Gaps    []Gap    `json:"gaps,omitempty"`
 }
 
-// Sample is a number that was measured once.
+// Sample is one measured value.
 type Sample struct {
 	Time  time.Time `json:"time"`
 	Value float64   `json:"value"`
-	// Within is how far from Time it may have been measured, before or after.
+	// Within is the uncertainty of Time: the value was measured at Time ± Within.
 	Within Duration `json:"within,omitempty"`
 }
 
-// Hole is a stretch in which samples may be missing, between two that are recorded.
+// Gap is a time range between two samples in which samples may be missing.
 type Gap struct {
 	From   time.Time `json:"from"`
 	To     time.Time `json:"to"`
 	Reason GapReason `json:"reason"`
-	// Most is how many samples may be missing; 0 if that is not known.
+	// MaxMissing is the maximum number of missing samples; 0 if it is unknown.
 	MaxMissing int `json:"max_missing,omitempty"`
 }
 
-// HoleReason tells why samples may be missing.
+// GapReason is the cause of a Gap.
 type GapReason string
 
-// Why samples may be missing.
+// The causes of gaps.
 const (
-	// Lost tells that the device had overwritten them before it was asked.
+	// Lost means that the device overwrote samples before they were read.
 	Lost GapReason = "lost"
-	// Unclear tells that it cannot be said whether there were more: what the device
-	// measured is too much alike.
+	// Unclear means that it cannot be determined whether samples are missing,
+	// because the values are too similar.
 	Unclear GapReason = "unclear"
-	// Restart tells that the device began anew, and what it had was gone.
+	// Restart means that the device restarted and lost its samples.
 	Restart GapReason = "restart"
-	// Silent tells that the device did not answer, or gave no number.
+	// Silent means that the device did not answer, or not with a number.
 	Silent GapReason = "silent"
-	// Dropped tells that there was no room here for what the device said.
+	// Dropped means that the gateway had to discard samples.
 	Dropped GapReason = "dropped"
 )
 
-// The bounds of what is measured.
+// The limits of measurements.
 const (
-	MaxSignal  = 64   // characters of a signal's or a probe's name
+	MaxSignal  = 64   // characters of the name of a signal or a poll
 	MaxUnit    = 16   // characters
 	MaxBatches = 64   // of one reading
 	MaxSamples = 4096 // of one reading
-	MaxGaps    = 64   // of one series
+	MaxGaps    = 64   // of one batch
 )
 
-// SignalName makes a name of what a device calls something: letters, digits, - and _,
-// which stand in subjects and URIs as they are. It is empty if nothing is left.
+// SignalName turns a device's name for something into the name of a signal:
+// letters, digits, - and _, which are safe in NATS subjects and URIs. It returns
+// "" if nothing is left.
 func SignalName(s string) string {
 	name := make([]byte, 0, min(len(s), MaxSignal))
 	for _, c := range s {
@@ -144,15 +144,15 @@ func SignalName(s string) string {
 	return string(name)
 }
 
-// CheckSignal tells what is wrong with the name of a signal or a probe.
+// CheckSignal returns an error if name cannot be the name of a signal or a poll.
 func CheckSignal(name string) error {
 	if name == "" || SignalName(name) != name {
-		return fmt.Errorf("want up to %d letters, digits, - and _, got %q", MaxSignal, Clean(name, MaxWord))
+		return fmt.Errorf("must be 1 to %d letters, digits, - or _, got %q", MaxSignal, Clean(name, MaxWord))
 	}
 	return nil
 }
 
-// Check tells what is wrong with a reading, whoever made it.
+// Check returns an error if a reading from another node is invalid.
 func (r *Reading) Check() error {
 	if err := CheckID(r.Device); err != nil {
 		return fmt.Errorf("device: %w", err)
@@ -164,7 +164,7 @@ func (r *Reading) Check() error {
 		return fmt.Errorf("poll: %w", err)
 	}
 	if n := len(r.Batches); n > MaxBatches {
-		return fmt.Errorf("%d series; at most %d are possible", n, MaxBatches)
+		return fmt.Errorf("%d batches; limit is %d", n, MaxBatches)
 	}
 	samples := 0
 	for i := range r.Batches {
@@ -174,7 +174,7 @@ func (r *Reading) Check() error {
 		samples += len(r.Batches[i].Samples)
 	}
 	if samples > MaxSamples {
-		return fmt.Errorf("%d samples; at most %d are possible", samples, MaxSamples)
+		return fmt.Errorf("%d samples; limit is %d", samples, MaxSamples)
 	}
 	return nil
 }
@@ -184,17 +184,17 @@ func (s *SampleBatch) check() error {
 		return fmt.Errorf("signal: %w", err)
 	}
 	if s.Unit != Clean(s.Unit, MaxUnit) {
-		return fmt.Errorf("%s: the unit cannot be shown", s.Signal)
+		return fmt.Errorf("%s: unit is too long or unprintable", s.Signal)
 	}
 	if n := len(s.Gaps); n > MaxGaps {
-		return fmt.Errorf("%s: %d holes; at most %d are possible", s.Signal, n, MaxGaps)
+		return fmt.Errorf("%s: %d gaps; limit is %d", s.Signal, n, MaxGaps)
 	}
 	for i, sample := range s.Samples {
 		switch {
 		case math.IsNaN(sample.Value) || math.IsInf(sample.Value, 0):
 			return fmt.Errorf("%s: %v is not a number", s.Signal, sample.Value)
 		case sample.Within < 0:
-			return fmt.Errorf("%s: a sample within less than nothing", s.Signal)
+			return fmt.Errorf("%s: within must not be negative", s.Signal)
 		case i > 0 && !sample.Time.After(s.Samples[i-1].Time):
 			return fmt.Errorf("%s: samples are out of order", s.Signal)
 		}
@@ -202,8 +202,8 @@ func (s *SampleBatch) check() error {
 	return nil
 }
 
-// columns is a Series as it is written: times in microseconds, each after the one
-// before it, and so is how sure they are.
+// columns is the JSON form of a SampleBatch. Times and Within are in microseconds,
+// each as the difference to the one before.
 type columns struct {
 	Signal string    `json:"signal"`
 	Unit   string    `json:"unit,omitempty"`
@@ -213,7 +213,7 @@ type columns struct {
 	Gaps   []Gap     `json:"gaps,omitempty"`
 }
 
-// MarshalJSON writes samples in columns, which takes a third of the room.
+// MarshalJSON writes samples as columns, which takes a third of the space.
 func (s SampleBatch) MarshalJSON() ([]byte, error) {
 	c := columns{Signal: s.Signal, Unit: s.Unit, Gaps: s.Gaps}
 	var time, within int64
@@ -226,14 +226,14 @@ func (s SampleBatch) MarshalJSON() ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// UnmarshalJSON reads what MarshalJSON has written.
+// UnmarshalJSON implements json.Unmarshaler.
 func (s *SampleBatch) UnmarshalJSON(data []byte) error {
 	var c columns
 	if err := json.Unmarshal(data, &c); err != nil {
 		return err
 	}
 	if len(c.Times) != len(c.Values) || len(c.Times) != len(c.Within) {
-		return errors.New("as many times as values are wanted")
+		return errors.New("times, values and within must have the same length")
 	}
 	*s = SampleBatch{Signal: c.Signal, Unit: c.Unit, Gaps: c.Gaps}
 	if len(c.Times) > 0 {
@@ -243,7 +243,7 @@ func (s *SampleBatch) UnmarshalJSON(data []byte) error {
 	for i := range c.Times {
 		at, within = at+c.Times[i], within+c.Within[i]
 		if within < 0 || within > math.MaxInt64/1000 {
-			return errors.New("a sample within more than can be said")
+			return errors.New("within is out of range")
 		}
 		s.Samples[i] = Sample{time.UnixMicro(at), c.Values[i], Duration(within * 1000)}
 	}

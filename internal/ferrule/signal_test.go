@@ -69,8 +69,8 @@ func TestReadingChecked(t *testing.T) {
 		"signal":       {Device: "a", Node: "n", Poll: "p", Batches: []ferrule.SampleBatch{{Signal: ">"}}},
 		"not a number": {Device: "a", Node: "n", Poll: "p", Batches: one(ferrule.Sample{Time: at, Value: math.NaN()})},
 		"out of order": {Device: "a", Node: "n", Poll: "p", Batches: one(ferrule.Sample{Time: at}, ferrule.Sample{Time: at})},
-		"less than":    {Device: "a", Node: "n", Poll: "p", Batches: one(ferrule.Sample{Time: at, Within: -1})},
-		"64 are":       {Device: "a", Node: "n", Poll: "p", Batches: make([]ferrule.SampleBatch, ferrule.MaxBatches+1)},
+		"negative":     {Device: "a", Node: "n", Poll: "p", Batches: one(ferrule.Sample{Time: at, Within: -1})},
+		"limit is 64":  {Device: "a", Node: "n", Poll: "p", Batches: make([]ferrule.SampleBatch, ferrule.MaxBatches+1)},
 		"unit":         {Device: "a", Node: "n", Poll: "p", Batches: []ferrule.SampleBatch{{Signal: "s", Unit: "\x1b[2J"}}},
 	} {
 		if err := r.Check(); err == nil || !strings.Contains(err.Error(), want) {

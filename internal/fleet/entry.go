@@ -2,29 +2,29 @@ package fleet
 
 import "github.com/ferrulehq/ferrule/internal/ferrule"
 
-// entry is what is known of one ID. There may be very many, mostly with one record.
+// entry holds the records of one ID. There may be a million; most have one record.
 type entry struct {
-	own       *Record // as this node knows it; nil if it does not
-	elsewhere *Record // as other nodes do
+	own    *Record // nil if this node does not know the device
+	remote *Record // as other nodes know it
 }
 
-// seen returns the record that counts, or nil if there is none: that of the node
-// which holds the device, else that of the node which held it last.
-func (e entry) seen() *Record {
+// current returns the record that counts, or nil if there is none: that of the
+// node which holds the device, else of the node which held it last.
+func (e entry) current() *Record {
 	switch {
-	case e.elsewhere == nil:
+	case e.remote == nil:
 		return e.own
 	case e.own == nil:
-		return e.elsewhere
+		return e.remote
 	}
-	own, other := e.own.Device, e.elsewhere.Device
+	own, remote := e.own.Device, e.remote.Device
 	switch {
 	case own.State == ferrule.StateOnline:
 		return e.own
-	case other.State == ferrule.StateOnline:
-		return e.elsewhere
-	case own.State == ferrule.StateReleased || !other.Since.After(own.Since):
+	case remote.State == ferrule.StateOnline:
+		return e.remote
+	case own.State == ferrule.StateReleased || !remote.Since.After(own.Since):
 		return e.own
 	}
-	return e.elsewhere
+	return e.remote
 }

@@ -1,14 +1,15 @@
-// Package fleet holds every device and the way to it, here or on another node.
+// Package fleet holds every device and the route to it, on this node or another.
 //
-//	dock ──Put───────────▶ own        what this node holds, or held last
-//	bus  ──PutElsewhere──▶ elsewhere  what other nodes say of theirs
-//	     ──Hear──────────▶ words      what devices said last by themselves
-//	                        │ one of the two is seen
-//	                        ├──▶ Follower  whoever keeps a view of them
-//	pipeline ──Lookup───────┼──▶ device and manifest
-//	         ──Handle───────┴──▶ the device's lane, or the way to the other node
+//	dock    --Put---------> own      what this node holds, or held last
+//	cluster --PutRemote---> remote   what other nodes hold
+//	        --RecordEvent-> notifications: what devices last reported unasked
+//	                          |
+//	                          | current: the record that counts
+//	                          +--> DeviceWatcher   catalog, poller, control socket
+//	pipeline --Target---------+--> device, manifest and handler:
+//	                               the device's lane, or the route to the other node
 //
-// Finding one device costs the same whether there is one or a million.
+// Finding a device takes the same time whether there is one or a million.
 package fleet
 
 import (
@@ -20,56 +21,54 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Record is what is known of one device. All of it is shared and read only; a
+// Record is what is known about one device. All of it is shared and read only; a
 // change is a new Record.
 type Record struct {
 	Device *ferrule.Device
-	// Manifest is the laid manifest; nil for a device that was never reached.
+	// Manifest is the effective manifest; nil if the device was never reached.
 	Manifest *ferrule.Manifest
-	// Way has the device do what a call asks for; nil if it cannot be reached.
-	Way ferrule.Handler
+	// Handler leads to the device; nil if it cannot be reached.
+	Handler ferrule.Handler
 }
 
-// Finder looks for a device that the fleet was not told of. It is called by many
-// goroutines, with no lock held: it may ask over the network, and is to give up in
-// time.
+// Finder looks for a device that is not in the fleet. It is called concurrently
+// and without locks. It may use the network and must return in reasonable time.
 type Finder func(id string) (Record, bool)
 
-// Fleet is the devices that a node knows. It is safe for use by many goroutines.
+// Fleet holds the devices that a node knows. It is safe for concurrent use.
 type Fleet struct {
-	find  Finder
-	words *words
+	find          Finder
+	notifications *notifications
 
-	mu           sync.RWMutex
-	devices      map[string]entry
-	tools        map[string]*Record // what the gateway itself offers
-	followers    []ferrule.DeviceWatcher
-	ownFollowers []ferrule.DeviceWatcher
+	mu          sync.RWMutex
+	devices     map[string]entry
+	builtin     map[string]*Record // the gateway's own tools
+	watchers    []ferrule.DeviceWatcher
+	ownWatchers []ferrule.DeviceWatcher
 }
 
-// New makes a Fleet. Find may be nil: there is nothing but what the fleet is told
-// of.
+// New returns an empty Fleet. If find is not nil, it is asked for unknown devices.
 func New(find Finder) *Fleet {
 	if find == nil {
 		find = func(string) (Record, bool) { return Record{}, false }
 	}
-	return &Fleet{find: find, words: newWords(), devices: make(map[string]entry), tools: make(map[string]*Record)}
+	return &Fleet{find: find, notifications: newNotifications(), devices: make(map[string]entry), builtin: make(map[string]*Record)}
 }
 
-// Put adds a device of this node, or says something new about it. The way may be
-// nil: the device is known and cannot be reached.
-func (f *Fleet) Put(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handler) {
+// Put adds or replaces a device of this node. The handler is nil if the device
+// cannot be reached.
+func (f *Fleet) Put(dev *ferrule.Device, m *ferrule.Manifest, handler ferrule.Handler) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := f.devices[dev.ID]
-	e.own = &Record{dev, m, way}
+	e.own = &Record{dev, m, handler}
 	f.set(dev.ID, e)
-	for _, follower := range f.ownFollowers {
-		follower.Put(dev, m)
+	for _, w := range f.ownWatchers {
+		w.Put(dev, m)
 	}
 }
 
-// Remove takes a device of this node out. What other nodes know of it stays.
+// Remove removes a device of this node. The record of other nodes stays.
 func (f *Fleet) Remove(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,122 +78,128 @@ func (f *Fleet) Remove(id string) {
 	}
 	e.own = nil
 	f.set(id, e)
-	for _, follower := range f.ownFollowers {
-		follower.Remove(id)
+	for _, w := range f.ownWatchers {
+		w.Remove(id)
 	}
 }
 
-// PutElsewhere adds a device as other nodes know it, or says something new about
-// it.
-func (f *Fleet) PutElsewhere(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handler) {
+// PutRemote adds or replaces a device as other nodes know it.
+func (f *Fleet) PutRemote(dev *ferrule.Device, m *ferrule.Manifest, handler ferrule.Handler) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := f.devices[dev.ID]
-	e.elsewhere = &Record{dev, m, way}
+	e.remote = &Record{dev, m, handler}
 	f.set(dev.ID, e)
 }
 
-// RemoveElsewhere tells that no other node knows a device any more.
-func (f *Fleet) RemoveElsewhere(id string) {
+// RemoveRemote removes a device that no other node knows any longer.
+func (f *Fleet) RemoveRemote(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := f.devices[id]
-	e.elsewhere = nil
+	e.remote = nil
 	f.set(id, e)
 }
 
-// set stores what is known of an ID, and tells the followers if something else is
-// seen of it now.
+// set stores the records of an ID, and notifies watchers if the current one
+// changed. It is called with mu held.
 func (f *Fleet) set(id string, e entry) {
-	before, now := f.devices[id].seen(), e.seen()
+	before, now := f.devices[id].current(), e.current()
 	if now == nil {
 		delete(f.devices, id)
-		f.words.forget(id)
+		f.notifications.forget(id)
 	} else {
 		f.devices[id] = e
 	}
 	if now == before {
 		return
 	}
-	for _, follower := range f.followers {
+	for _, w := range f.watchers {
 		if now == nil {
-			follower.Remove(id)
+			w.Remove(id)
 		} else {
-			follower.Put(now.Device, now.Manifest)
+			w.Put(now.Device, now.Manifest)
 		}
 	}
 }
 
-// Follow tells a follower of all that there is, and from then on of what changes,
-// until stop is called.
-func (f *Fleet) Follow(follower ferrule.DeviceWatcher) (stop func()) {
+// WatchDevices calls a watcher with all devices and then with every change, until
+// stop is called. The gateway's own tools are included.
+func (f *Fleet) WatchDevices(w ferrule.DeviceWatcher) (stop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.tools {
-		follower.Put(r.Device, r.Manifest)
+	for _, r := range f.builtin {
+		w.Put(r.Device, r.Manifest)
 	}
 	for _, e := range f.devices {
-		r := e.seen()
-		follower.Put(r.Device, r.Manifest)
+		r := e.current()
+		w.Put(r.Device, r.Manifest)
 	}
-	return f.follow(&f.followers, follower)
+	return f.watch(&f.watchers, w)
 }
 
-// FollowOwn is Follow for the devices of this node alone: as it knows them, whatever
-// other nodes say, and without what the gateway itself offers.
-func (f *Fleet) FollowOwn(follower ferrule.DeviceWatcher) (stop func()) {
+// WatchOwn is WatchDevices for the devices of this node only, as this node knows
+// them, without the gateway's own tools.
+func (f *Fleet) WatchOwn(w ferrule.DeviceWatcher) (stop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.devices {
 		if e.own != nil {
-			follower.Put(e.own.Device, e.own.Manifest)
+			w.Put(e.own.Device, e.own.Manifest)
 		}
 	}
-	return f.follow(&f.ownFollowers, follower)
+	return f.watch(&f.ownWatchers, w)
 }
 
-// follow adds a follower to one of the lists. It is called with mu held.
-func (f *Fleet) follow(list *[]ferrule.DeviceWatcher, follower ferrule.DeviceWatcher) (stop func()) {
-	*list = append(*list, follower)
+// watch adds a watcher to one of the lists. It is called with mu held.
+func (f *Fleet) watch(list *[]ferrule.DeviceWatcher, w ferrule.DeviceWatcher) (stop func()) {
+	*list = append(*list, w)
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		*list = slices.DeleteFunc(*list, func(other ferrule.DeviceWatcher) bool { return other == follower })
+		*list = slices.DeleteFunc(*list, func(other ferrule.DeviceWatcher) bool { return other == w })
 	}
 }
 
-// Own adds what the gateway itself offers: it is called like any device, and
-// does not stand in the list of them.
-func (f *Fleet) Own(dev *ferrule.Device, m *ferrule.Manifest, way ferrule.Handler) {
+// PutBuiltin adds the gateway's own tools. They are called like those of a device
+// but are not listed as one.
+func (f *Fleet) PutBuiltin(dev *ferrule.Device, m *ferrule.Manifest, handler ferrule.Handler) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tools[dev.ID] = &Record{dev, m, way}
-	for _, follower := range f.followers {
-		follower.Put(dev, m)
+	f.builtin[dev.ID] = &Record{dev, m, handler}
+	for _, w := range f.watchers {
+		w.Put(dev, m)
 	}
 }
 
-// Lookup returns a device and its laid manifest. The manifest is nil if the
+// Lookup returns a device and its effective manifest. The manifest is nil if the
 // device was never reached.
 func (f *Fleet) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	r, ok := f.record(id)
 	return r.Device, r.Manifest, ok
 }
 
-// Devices lists every device by ID.
+// Target returns a device, its effective manifest and the handler that leads to
+// it, for a call.
+func (f *Fleet) Target(id string) (ferrule.Target, bool) {
+	r, ok := f.record(id)
+	return ferrule.Target{Device: r.Device, Manifest: r.Manifest, Handler: r.Handler}, ok
+}
+
+// Devices returns all devices, sorted by ID.
 func (f *Fleet) Devices() []*ferrule.Device {
 	f.mu.RLock()
 	all := make([]*ferrule.Device, 0, len(f.devices))
 	for _, e := range f.devices {
-		all = append(all, e.seen().Device)
+		all = append(all, e.current().Device)
 	}
 	f.mu.RUnlock()
 	slices.SortFunc(all, func(a, b *ferrule.Device) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
 
-// EachOwn calls fn with every device of this node, as it knows them, in no order. It must
-// be quick, and must not ask the fleet anything meanwhile.
+// EachOwn calls fn with every device of this node, in no order. It is called with
+// the lock held: it must be quick and must not call back.
 func (f *Fleet) EachOwn(fn func(dev *ferrule.Device)) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -205,34 +210,24 @@ func (f *Fleet) EachOwn(fn func(dev *ferrule.Device)) {
 	}
 }
 
-// HandleOwn has a device of this node do what a call asks for that another node has
-// resolved. It never goes on to a third.
+// HandleOwn serves a call that another node has resolved, with a device of this
+// node. It never passes the call on to a third node.
 func (f *Fleet) HandleOwn(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	f.mu.RLock()
 	own := f.devices[call.Device].own
 	f.mu.RUnlock()
-	if own == nil || own.Way == nil {
+	if own == nil || own.Handler == nil {
 		return nil, call.Target.Device.OfflineError()
 	}
-	return own.Way(ctx, call)
+	return own.Handler(ctx, call)
 }
 
-// Handle is the end of the road: it has the device do what a resolved call asks
-// for.
-func (f *Fleet) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	r, _ := f.record(call.Device)
-	if r.Way == nil {
-		return nil, call.Target.Device.OfflineError()
-	}
-	return r.Way(ctx, call)
-}
-
-// record returns what is seen of an ID, and looks further if nothing is.
+// record returns the current record of an ID, and asks the Finder if there is none.
 func (f *Fleet) record(id string) (Record, bool) {
 	f.mu.RLock()
-	r := f.devices[id].seen()
+	r := f.devices[id].current()
 	if r == nil {
-		r = f.tools[id]
+		r = f.builtin[id]
 	}
 	f.mu.RUnlock()
 	if r == nil {

@@ -15,7 +15,15 @@ func device(id string, state ferrule.State) *ferrule.Device {
 	return &ferrule.Device{ID: id, Kind: "k", State: state, Reason: "unplugged"}
 }
 
-func way(name string) ferrule.Handler {
+// handle sends a call to the device that the fleet finds.
+func handle(ctx context.Context, f *fleet.Fleet, call *ferrule.Call) (*ferrule.Result, error) {
+	target, _ := f.Target(call.Device)
+	call.Target.Handler = target.Handler
+	return call.Target.Handle(ctx, call)
+}
+
+// replies returns a handler that answers with a name.
+func replies(name string) ferrule.Handler {
 	return func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 		return &ferrule.Result{Value: []byte(name)}, nil
 	}
@@ -32,9 +40,9 @@ func ids(devices []*ferrule.Device) []string {
 func TestFleet(t *testing.T) {
 	f := fleet.New(nil)
 	m := &ferrule.Manifest{Model: "m"}
-	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
+	f.Put(device("robot", ferrule.StateOnline), m, replies("robot"))
 	f.Put(device("arm", ferrule.StateOffline), nil, nil)
-	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
+	f.PutBuiltin(device("gateway", ferrule.StateOnline), m, replies("gateway"))
 
 	if got := ids(f.Devices()); !slices.Equal(got, []string{"arm", "robot"}) {
 		t.Errorf("devices are %q", got)
@@ -44,13 +52,13 @@ func TestFleet(t *testing.T) {
 		if !ok || dev.ID != id || manifest != m {
 			t.Errorf("%s: %+v, %+v, %t", id, dev, manifest, ok)
 		}
-		result, err := f.Handle(t.Context(), &ferrule.Call{Device: id, Target: ferrule.Target{Device: dev}})
+		result, err := handle(t.Context(), f, &ferrule.Call{Device: id, Target: ferrule.Target{Device: dev}})
 		if err != nil || string(result.Value) != id {
 			t.Errorf("%s: %v, %v", id, result, err)
 		}
 	}
 	dev, _, _ := f.Lookup("arm")
-	if _, err := f.Handle(t.Context(), &ferrule.Call{Device: "arm", Target: ferrule.Target{Device: dev}}); ferrule.AsError(err).Code != ferrule.Offline {
+	if _, err := handle(t.Context(), f, &ferrule.Call{Device: "arm", Target: ferrule.Target{Device: dev}}); ferrule.AsError(err).Code != ferrule.Offline {
 		t.Errorf("got %v", err)
 	}
 
@@ -59,12 +67,12 @@ func TestFleet(t *testing.T) {
 		t.Errorf("got %+v", dev)
 	}
 	dev, _, _ = f.Lookup("robot")
-	if _, err := f.Handle(t.Context(), &ferrule.Call{Device: "robot", Target: ferrule.Target{Device: dev}}); err == nil || ferrule.AsError(err).Code != ferrule.Offline {
-		t.Errorf("there is still a way to it: %v", err)
+	if _, err := handle(t.Context(), f, &ferrule.Call{Device: "robot", Target: ferrule.Target{Device: dev}}); err == nil || ferrule.AsError(err).Code != ferrule.Offline {
+		t.Errorf("it can still be reached: %v", err)
 	}
 	f.Remove("robot")
 	if _, _, ok := f.Lookup("robot"); ok {
-		t.Error("robot was removed, and is there")
+		t.Error("robot was removed but is there")
 	}
 }
 
@@ -75,7 +83,7 @@ func TestFleetUnderChange(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				id := fmt.Sprintf("d%d-%d", w, i%10)
-				f.Put(device(id, ferrule.StateOnline), nil, way(id))
+				f.Put(device(id, ferrule.StateOnline), nil, replies(id))
 				if dev, _, ok := f.Lookup(id); !ok || dev.ID != id {
 					t.Errorf("%s: %+v, %t", id, dev, ok)
 				}
@@ -92,62 +100,62 @@ func TestFleetUnderChange(t *testing.T) {
 	}
 }
 
-// diary is a follower that writes down what it is told.
-type diary struct {
+// recorder is a watcher that records its calls.
+type recorder struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (d *diary) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
+func (d *recorder) Put(dev *ferrule.Device, effective *ferrule.Manifest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.lines = append(d.lines, fmt.Sprintf("%s %s %t", dev.ID, dev.State, laid != nil))
+	d.lines = append(d.lines, fmt.Sprintf("%s %s %t", dev.ID, dev.State, effective != nil))
 }
 
-func (d *diary) Remove(id string) {
+func (d *recorder) Remove(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lines = append(d.lines, id+" removed")
 }
 
-// TestFollow: whoever follows is told of all that there is, and then of each
-// change in its order.
-func TestFollow(t *testing.T) {
+// TestWatchDevices checks that a watcher receives all devices and then every change
+// in order.
+func TestWatchDevices(t *testing.T) {
 	f := fleet.New(nil)
 	m := &ferrule.Manifest{Model: "m"}
-	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
-	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
+	f.PutBuiltin(device("gateway", ferrule.StateOnline), m, replies("gateway"))
+	f.Put(device("robot", ferrule.StateOnline), m, replies("robot"))
 	f.Put(device("arm", ferrule.StateOffline), nil, nil)
 	f.Put(device("gone", ferrule.StateOnline), m, nil)
 	f.Remove("gone")
-	var early, late diary
-	f.Follow(&early)
-	slices.Sort(early.lines) // what there is comes in no order
+	var early, late recorder
+	f.WatchDevices(&early)
+	slices.Sort(early.lines) // the first ones come in no order
 	if want := []string{"arm offline false", "gateway online true", "robot online true"}; !slices.Equal(early.lines, want) {
 		t.Errorf("told %q", early.lines)
 	}
 	early.lines = nil
 	f.Put(device("robot", ferrule.StateOffline), m, nil)
-	f.Put(device("robot", ferrule.StateOnline), m, way("robot"))
+	f.Put(device("robot", ferrule.StateOnline), m, replies("robot"))
 	f.Remove("arm")
 	f.Put(device("arm", ferrule.StateReleased), m, nil)
-	f.Own(device("gateway", ferrule.StateOnline), m, way("gateway"))
+	f.PutBuiltin(device("gateway", ferrule.StateOnline), m, replies("gateway"))
 	f.Remove("robot")
 	want := []string{"robot offline true", "robot online true", "arm removed", "arm released true", "gateway online true", "robot removed"}
 	if !slices.Equal(early.lines, want) {
 		t.Errorf("told %q", early.lines)
 	}
-	f.Follow(&late)
+	f.WatchDevices(&late)
 	slices.Sort(late.lines)
 	if want := []string{"arm released true", "gateway online true"}; !slices.Equal(late.lines, want) {
 		t.Errorf("told %q", late.lines)
 	}
 	if n := len(early.lines); n != len(want) {
-		t.Errorf("the first is told of the second: %q", early.lines)
+		t.Errorf("the first watcher received more: %q", early.lines)
 	}
 }
 
-// mirror is a follower that keeps what is there.
+// mirror is a watcher that keeps the present devices.
 type mirror struct {
 	mu    sync.Mutex
 	there map[string]*ferrule.Device
@@ -165,16 +173,16 @@ func (m *mirror) Remove(id string) {
 	delete(m.there, id)
 }
 
-// TestFollowUnderChange: whenever somebody begins to follow, they have at the end
-// what there is.
-func TestFollowUnderChange(t *testing.T) {
+// TestWatchUnderChange checks that watchers that start at any time end up with all
+// devices.
+func TestWatchUnderChange(t *testing.T) {
 	f := fleet.New(nil)
 	mirrors := make([]*mirror, 20)
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range 500 {
-				// Two goroutines are busy with each device.
+				// Two goroutines change each device.
 				id := fmt.Sprintf("d%d-%d", w/2, i%10)
 				if i%3 == 2 {
 					f.Remove(id)
@@ -186,7 +194,7 @@ func TestFollowUnderChange(t *testing.T) {
 	}
 	for i := range mirrors {
 		mirrors[i] = &mirror{there: make(map[string]*ferrule.Device)}
-		wg.Go(func() { f.Follow(mirrors[i]) })
+		wg.Go(func() { f.WatchDevices(mirrors[i]) })
 	}
 	wg.Wait()
 	all := f.Devices()

@@ -9,59 +9,59 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of what is kept. What was not used for the longest time goes first.
+// The limits of the cache. The least recently used answer is dropped first.
 const (
 	maxAnswers     = 4096
-	maxAnswerBytes = 16 << 20  // of all
-	maxAnswer      = 256 << 10 // of one
-	answerCost     = 256       // what one takes beside its texts, roughly
+	maxAnswerBytes = 16 << 20  // of all answers
+	maxAnswer      = 256 << 10 // of one answer
+	answerCost     = 256       // estimated overhead of one answer
 )
 
-// answers is what devices have said, as far as it is kept. It is safe for use by
-// many goroutines, and what it hands out is shared and read only.
+// answers is the cache of answers. It is safe for concurrent use. The answers that
+// it returns are shared and read only.
 type answers struct {
 	mu           sync.Mutex
-	shelves      map[string]shelf // by device; there is none where nothing is kept or under way
-	order        *list.List       // of answer, what was used last in front
+	devices      map[string]deviceAnswers // by ID; only those with answers or calls in flight
+	order        *list.List               // of *answer, most recently used first
 	bytes        int
 	hits, misses uint64
 }
 
-// shelf is what is kept of one device, and what is under way to it.
-type shelf struct {
-	answers map[question]*list.Element
-	// underway counts the calls that have not ended, and changing those of
-	// them that may change something.
-	underway, changing int
-	// turns counts how often a change has begun or ended. It starts anew with
-	// the shelf, when nobody remembers it.
-	turns uint64
+// deviceAnswers holds the cached answers of a device and counts its calls in flight.
+type deviceAnswers struct {
+	answers map[answerKey]*list.Element
+	// inFlight counts the calls in flight; changing counts those that may change
+	// something.
+	inFlight, changing int
+	// generation counts how often a change has begun or ended. It restarts from 0
+	// when the entry was dropped, which is safe: then no call was in flight.
+	generation uint64
 }
 
 type answer struct {
-	asked  question
+	key    answerKey
 	result ferrule.Result
-	said   time.Time
+	when   time.Time
 	size   int
 }
 
 func newAnswers() *answers {
-	return &answers{shelves: make(map[string]shelf), order: list.New()}
+	return &answers{devices: make(map[string]deviceAnswers), order: list.New()}
 }
 
-// find returns the answer to a question, if it is not older than life, with its
-// age: in milliseconds, and one at least, so that it is seen not to be new.
-func (a *answers) find(asked question, life time.Duration) *ferrule.Result {
+// find returns the cached answer if it is younger than lifetime. Its Age is at
+// least one millisecond, so that the caller sees that it is cached.
+func (a *answers) find(key answerKey, lifetime time.Duration) *ferrule.Result {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	element := a.shelves[asked.device].answers[asked]
+	element := a.devices[key.device].answers[key]
 	if element == nil {
 		a.misses++
 		return nil
 	}
 	found := element.Value.(*answer)
-	age := time.Since(found.said)
-	if age >= life {
+	age := time.Since(found.when)
+	if age >= lifetime {
 		a.drop(element)
 		a.misses++
 		return nil
@@ -73,34 +73,34 @@ func (a *answers) find(asked question, life time.Duration) *ferrule.Result {
 	return &result
 }
 
-// begin tells that a call is sent to a device. What it returns is for end.
+// begin is called before a call is sent to a device. The result is for end.
 func (a *answers) begin(device string, changes bool) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.shelves[device]
-	s.underway++
+	s := a.devices[device]
+	s.inFlight++
 	if changes {
 		s.changing++
-		a.turn(&s)
+		a.invalidate(&s)
 	}
-	a.shelves[device] = s
-	return s.turns
+	a.devices[device] = s
+	return s.generation
 }
 
-// end tells that a call has ended. Its result, if it is to be kept, is kept
-// unless another call that may have changed something was under way meanwhile.
-func (a *answers) end(device string, changes bool, mark uint64, asked question, result *ferrule.Result) {
+// end is called after a call has ended. It caches the result unless it is nil or a
+// call that may change something was in flight at the same time.
+func (a *answers) end(device string, changes bool, generation uint64, key answerKey, result *ferrule.Result) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.shelves[device]
-	quiet := s.turns == mark
-	s.underway--
+	s := a.devices[device]
+	quiet := s.generation == generation
+	s.inFlight--
 	if changes {
 		s.changing--
-		a.turn(&s)
+		a.invalidate(&s)
 	}
 	if result != nil && quiet && s.changing == 0 {
-		a.keep(&s, asked, result)
+		a.keep(&s, key, result)
 	}
 	a.put(device, s)
 	for a.order.Len() > maxAnswers || a.bytes > maxAnswerBytes {
@@ -108,33 +108,33 @@ func (a *answers) end(device string, changes bool, mark uint64, asked question, 
 	}
 }
 
-// turn drops what is kept of a device, and has reads that are under way to it
-// not be kept.
-func (a *answers) turn(s *shelf) {
-	s.turns++
+// invalidate drops the answers of a device, and prevents that reads in flight are
+// cached.
+func (a *answers) invalidate(s *deviceAnswers) {
+	s.generation++
 	for _, element := range s.answers {
 		a.remove(element)
 	}
 	s.answers = nil
 }
 
-func (a *answers) keep(s *shelf, asked question, result *ferrule.Result) {
-	size := len(result.Value) + len(result.Text) + len(asked.args) + contentSize(result.Content) + answerCost
+func (a *answers) keep(s *deviceAnswers, key answerKey, result *ferrule.Result) {
+	size := len(result.Value) + len(result.Text) + len(key.args) + contentSize(result.Content) + answerCost
 	if size > maxAnswer {
 		return
 	}
 	if s.answers == nil {
-		s.answers = make(map[question]*list.Element)
-	} else if old := s.answers[asked]; old != nil {
+		s.answers = make(map[answerKey]*list.Element)
+	} else if old := s.answers[key]; old != nil {
 		a.remove(old)
 	}
-	fresh := &answer{asked: asked, result: *result, said: time.Now().Add(-time.Duration(result.Age)), size: size}
-	fresh.result.Value = bytes.Clone(result.Value) // it may be part of something larger
-	s.answers[asked] = a.order.PushFront(fresh)
+	fresh := &answer{key: key, result: *result, when: time.Now().Add(-time.Duration(result.Age)), size: size}
+	fresh.result.Value = bytes.Clone(result.Value) // it may be part of a larger buffer
+	s.answers[key] = a.order.PushFront(fresh)
 	a.bytes += size
 }
 
-// contentSize is what parts of an answer take, roughly.
+// contentSize estimates the memory of content.
 func contentSize(all []ferrule.Content) (size int) {
 	for i := range all {
 		c := &all[i]
@@ -150,28 +150,28 @@ func contentSize(all []ferrule.Content) (size int) {
 	return size
 }
 
-// drop forgets one answer.
+// drop removes an answer.
 func (a *answers) drop(element *list.Element) {
-	asked := a.remove(element)
-	s := a.shelves[asked.device]
-	delete(s.answers, asked)
-	a.put(asked.device, s)
+	key := a.remove(element)
+	s := a.devices[key.device]
+	delete(s.answers, key)
+	a.put(key.device, s)
 }
 
-// remove takes an answer out of the order; its shelf is left to the caller.
-func (a *answers) remove(element *list.Element) question {
+// remove removes an answer from the order. The caller removes it from its device.
+func (a *answers) remove(element *list.Element) answerKey {
 	gone := a.order.Remove(element).(*answer)
 	a.bytes -= gone.size
-	return gone.asked
+	return gone.key
 }
 
-// put puts a shelf back, if there is a use for it.
-func (a *answers) put(device string, s shelf) {
-	if s.underway == 0 && len(s.answers) == 0 {
-		delete(a.shelves, device)
+// put stores the entry of a device, or deletes it if it is empty.
+func (a *answers) put(device string, s deviceAnswers) {
+	if s.inFlight == 0 && len(s.answers) == 0 {
+		delete(a.devices, device)
 		return
 	}
-	a.shelves[device] = s
+	a.devices[device] = s
 }
 
 func (a *answers) count(s *Stats) {

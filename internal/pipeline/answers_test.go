@@ -13,13 +13,13 @@ import (
 // told keeps an answer of some bytes, as a call would, and tells whether it was
 // kept.
 func (a *answers) told(device, tool string, size int) bool {
-	asked := question{device: device, tool: tool}
+	asked := answerKey{device: device, tool: tool}
 	a.end(device, false, a.begin(device, false), asked, &ferrule.Result{Value: make(json.RawMessage, size)})
-	return a.shelves[device].answers[asked] != nil
+	return a.devices[device].answers[asked] != nil
 }
 
 func (a *answers) knows(device, tool string) bool {
-	return a.find(question{device: device, tool: tool}, time.Hour) != nil
+	return a.find(answerKey{device: device, tool: tool}, time.Hour) != nil
 }
 
 // TestAnswersNumber: there are only so many, and what was not used for the longest
@@ -40,8 +40,8 @@ func TestAnswersNumber(t *testing.T) {
 // kept.
 func TestAnswersBytes(t *testing.T) {
 	a := newAnswers()
-	if a.told("d", "large", maxAnswer) || a.bytes != 0 || len(a.shelves) != 0 {
-		t.Errorf("%d bytes and %d shelves of an answer that is too large", a.bytes, len(a.shelves))
+	if a.told("d", "large", maxAnswer) || a.bytes != 0 || len(a.devices) != 0 {
+		t.Errorf("%d bytes and %d shelves of an answer that is too large", a.bytes, len(a.devices))
 	}
 	const size = maxAnswer - answerCost
 	fit := maxAnswerBytes / maxAnswer
@@ -63,15 +63,15 @@ func TestAnswersLeaveNothing(t *testing.T) {
 		device := fmt.Sprint("d", i)
 		a.told(device, "x", 10)
 		a.told(device, "x", 20) // in place of the first
-		a.end(device, true, a.begin(device, true), question{}, nil)
+		a.end(device, true, a.begin(device, true), answerKey{}, nil)
 	}
 	for i := range 10 { // too old when asked for
 		device := fmt.Sprint("d", i)
 		a.told(device, "x", 10)
-		a.find(question{device: device, tool: "x"}, 0)
+		a.find(answerKey{device: device, tool: "x"}, 0)
 	}
-	if len(a.shelves) != 0 || a.order.Len() != 0 || a.bytes != 0 {
-		t.Errorf("%d shelves, %d answers, %d bytes are left", len(a.shelves), a.order.Len(), a.bytes)
+	if len(a.devices) != 0 || a.order.Len() != 0 || a.bytes != 0 {
+		t.Errorf("%d shelves, %d answers, %d bytes are left", len(a.devices), a.order.Len(), a.bytes)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestAnswersContent(t *testing.T) {
 		"text":    {Text: string(make([]byte, maxAnswer))},
 		"link":    {Link: &ferrule.Resource{Icons: []ferrule.Icon{{Source: string(make([]byte, maxAnswer))}}}},
 	} {
-		asked := question{device: "d", tool: name}
+		asked := answerKey{device: "d", tool: name}
 		a.end("d", false, a.begin("d", false), asked, &ferrule.Result{Content: []ferrule.Content{content}})
 		if a.order.Len() != 0 || a.bytes != 0 {
 			t.Errorf("a %s that is too large is kept", name)

@@ -6,20 +6,19 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Policy decides about a call that is resolved and whose arguments fit. It looks
-// at nothing else, changes nothing, and is asked from many goroutines.
+// Policy decides on a resolved call with valid arguments. It is a pure function
+// of the call and must be safe for concurrent use.
 type Policy func(call *ferrule.Call) ferrule.Verdict
 
-// noPolicy permits every call that gets as far.
-func noPolicy(*ferrule.Call) ferrule.Verdict {
+// permitAll is the policy if none is configured.
+func permitAll(*ferrule.Call) ferrule.Verdict {
 	return ferrule.Verdict{Ruling: ferrule.Permit, Reason: "no policy is configured"}
 }
 
-// authorize refuses what the policy forbids. The verdict stands in the call from
-// then on.
+// authorize refuses what the policy forbids and stores the verdict in the call.
 func authorize(policy Policy) stage {
 	if policy == nil {
-		policy = noPolicy
+		policy = permitAll
 	}
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -28,16 +27,16 @@ func authorize(policy Policy) stage {
 			case ferrule.Permit, ferrule.Ask:
 				return next(ctx, call)
 			}
-			return nil, ferrule.Errorf(ferrule.Denied, "%s of %s is forbidden: %s", call.Tool, call.Device, why(call.Verdict)).
-				WithHint("whoever runs this gateway decides about it; calling again does not help")
+			return nil, ferrule.Errorf(ferrule.Denied, "%s of %s is forbidden: %s", call.Tool, call.Device, reason(call.Verdict)).
+				WithHint("the owner of this gateway decides on it; retrying does not help")
 		}
 	}
 }
 
-// why is the reason of a verdict, in any case.
-func why(v ferrule.Verdict) string {
+// reason returns the reason of a verdict; it is never empty.
+func reason(v ferrule.Verdict) string {
 	if v.Reason == "" {
-		return "no reason is given"
+		return "no reason given"
 	}
 	return v.Reason
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
-// shop is a fleet of any number of devices with tools whose answers are kept, or
-// not.
+// shop knows any number of devices with tools whose answers are cached or not.
 type shop struct{ since atomic.Int64 }
 
 func (s *shop) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
@@ -47,10 +46,10 @@ func (c *counter) handle(_ context.Context, call *ferrule.Call) (*ferrule.Result
 	return &ferrule.Result{Value: json.RawMessage(strconv.FormatInt(n, 10))}, nil
 }
 
-func cachingRoad(usual time.Duration, fleet pipeline.Fleet, j pipeline.Journal, end ferrule.Handler) *pipeline.Pipeline {
+func withCache(usual time.Duration, devices lookup, j pipeline.Journal, end ferrule.Handler) *pipeline.Pipeline {
 	config := pipeline.DefaultConfig()
 	config.Cache = usual
-	return pipeline.New(pipeline.Parts{Config: config, Journal: j, Fleet: fleet, End: end, Log: slog.New(slog.DiscardHandler)})
+	return pipeline.New(pipeline.Parts{Config: config, Journal: j, Fleet: testFleet{devices, end}, Log: slog.New(slog.DiscardHandler)})
 }
 
 // TestCache makes calls one after the other, and compares what is answered: how
@@ -94,7 +93,7 @@ func TestCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var fleet shop
-				road := cachingRoad(test.usual, &fleet, &ledger{}, new(counter).handle)
+				p := withCache(test.usual, &fleet, &ledger{}, new(counter).handle)
 				for i, step := range test.steps {
 					words := strings.SplitN(step.call+"  ", " ", 3)
 					switch words[0] {
@@ -110,7 +109,7 @@ func TestCache(t *testing.T) {
 						continue
 					}
 					who := []ferrule.Principal{anna, robby}[i%2] // who asks plays no part
-					result, err := road.Handle(t.Context(), &ferrule.Call{Principal: who, Device: words[0], Tool: words[1], Args: json.RawMessage(words[2])})
+					result, err := p.Handle(t.Context(), &ferrule.Call{Principal: who, Device: words[0], Tool: words[1], Args: json.RawMessage(words[2])})
 					got := ""
 					switch {
 					case err != nil:
@@ -133,9 +132,9 @@ func TestCache(t *testing.T) {
 // and is counted.
 func TestCacheRecords(t *testing.T) {
 	var l ledger
-	road := cachingRoad(time.Minute, &shop{}, &l, new(counter).handle)
+	p := withCache(time.Minute, &shop{}, &l, new(counter).handle)
 	for _, tool := range []string{"press", "press", "look", "look", "look", "watch"} {
-		if _, err := road.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: tool}); err != nil {
+		if _, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: tool}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,7 +143,7 @@ func TestCacheRecords(t *testing.T) {
 	if got := strings.Join(l.entries, ", "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	s := road.Stats()
+	s := p.Stats()
 	if s.CacheHits != 3 || s.CacheMisses != 2 || s.CacheEntries != 2 || s.CacheBytes < 2 || s.Limited != 0 {
 		t.Errorf("got %+v", s)
 	}
@@ -154,8 +153,8 @@ func TestCacheRecords(t *testing.T) {
 func TestCacheDenies(t *testing.T) {
 	config := pipeline.DefaultConfig()
 	config.Cache = time.Minute
-	road := pipeline.New(pipeline.Parts{
-		Config: config, Journal: &ledger{}, Fleet: &shop{}, End: new(counter).handle, Log: slog.New(slog.DiscardHandler),
+	p := pipeline.New(pipeline.Parts{
+		Config: config, Journal: &ledger{}, Fleet: testFleet{&shop{}, new(counter).handle}, Log: slog.New(slog.DiscardHandler),
 		Policy: func(call *ferrule.Call) ferrule.Verdict {
 			if call.Principal == anna {
 				return ferrule.Verdict{Ruling: ferrule.Permit}
@@ -165,7 +164,7 @@ func TestCacheDenies(t *testing.T) {
 	})
 	for who, code := range map[ferrule.Principal]ferrule.Code{anna: "", robby: ferrule.Denied} {
 		for range 2 {
-			_, err := road.Handle(t.Context(), &ferrule.Call{Principal: who, Device: "a", Tool: "look"})
+			_, err := p.Handle(t.Context(), &ferrule.Call{Principal: who, Device: "a", Tool: "look"})
 			if (err != nil) != (code != "") || err != nil && ferrule.AsError(err).Code != code {
 				t.Errorf("%s: %v", who, err)
 			}
@@ -195,13 +194,13 @@ func TestCacheUnderway(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gates := map[string]chan struct{}{"look": make(chan struct{}), "move": make(chan struct{})}
 				var sent atomic.Int64
-				road := cachingRoad(time.Minute, &shop{}, nowhere{}, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+				p := withCache(time.Minute, &shop{}, nowhere{}, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 					sent.Add(1)
 					<-gates[call.Tool]
 					return &ferrule.Result{Value: json.RawMessage("1")}, nil
 				})
 				call := func(tool string) {
-					if _, err := road.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: tool}); err != nil {
+					if _, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: tool}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -241,7 +240,7 @@ func TestCacheUnderChange(t *testing.T) {
 	const devices, readers, changes = 3, 4, 300
 	var values, told [devices]atomic.Int64 // what is so, and what a change has returned
 	index := func(device string) int { return int(device[0] - 'a') }
-	road := cachingRoad(time.Minute, &shop{}, nowhere{}, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	p := withCache(time.Minute, &shop{}, nowhere{}, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		v := &values[index(call.Device)]
 		if call.Tool == "move" {
 			return &ferrule.Result{Value: json.RawMessage(strconv.FormatInt(v.Add(1), 10))}, nil
@@ -251,7 +250,7 @@ func TestCacheUnderChange(t *testing.T) {
 		return &ferrule.Result{Value: json.RawMessage(strconv.FormatInt(seen, 10))}, nil
 	})
 	call := func(device, tool string) int64 {
-		result, err := road.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: device, Tool: tool})
+		result, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: device, Tool: tool})
 		if err != nil {
 			t.Error(err)
 			return 0
@@ -291,7 +290,7 @@ func TestCacheUnderChange(t *testing.T) {
 	changing.Wait()
 	close(done)
 	reading.Wait()
-	if s := road.Stats(); s.CacheHits == 0 || s.CacheMisses == 0 {
+	if s := p.Stats(); s.CacheHits == 0 || s.CacheMisses == 0 {
 		t.Errorf("it tested nothing: %+v", s)
 	}
 }
@@ -299,11 +298,11 @@ func TestCacheUnderChange(t *testing.T) {
 // TestCacheShares: what is kept is not what a caller got, or a device gave.
 func TestCacheShares(t *testing.T) {
 	given := json.RawMessage(`"as it is"`)
-	road := cachingRoad(time.Minute, &shop{}, nowhere{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+	p := withCache(time.Minute, &shop{}, nowhere{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 		return &ferrule.Result{Value: given}, nil
 	})
 	look := func() *ferrule.Result {
-		result, err := road.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: "look"})
+		result, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: "look"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,11 +321,11 @@ func TestCacheShares(t *testing.T) {
 func TestCacheOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		aged := ferrule.Duration(2 * time.Second)
-		road := cachingRoad(3*time.Second, &shop{}, nowhere{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+		p := withCache(3*time.Second, &shop{}, nowhere{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 			return &ferrule.Result{Value: json.RawMessage("1"), Age: aged}, nil
 		})
 		for _, want := range []time.Duration{2 * time.Second, 2500 * time.Millisecond, 2 * time.Second} {
-			result, err := road.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: "look"})
+			result, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: "look"})
 			if err != nil || time.Duration(result.Age) != want {
 				t.Errorf("got %+v, %v, want %v", result, err, want)
 			}

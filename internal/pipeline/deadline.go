@@ -7,11 +7,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// MaxDeadline is the longest that any call may take.
+// MaxDeadline is the maximum time of a call.
 const MaxDeadline = 10 * time.Minute
 
-// deadline bounds a call: by what the caller says, else the tool, else the
-// gateway. What it chose stands in the call from then on.
+// deadline limits the time of a call to what the caller says, else the tool, else
+// the gateway. It stores the limit in the call.
 func deadline(usual time.Duration) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {

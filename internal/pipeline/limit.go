@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
-// limit refuses a caller who has too many calls in flight, or has made too many
-// of late. What the gateway reads on its own account is not limited.
+// limit refuses a caller with too many calls in flight, or too many calls per
+// minute. The gateway's own calls are not limited.
 func limit(all *callers) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -26,64 +27,54 @@ func limit(all *callers) stage {
 	}
 }
 
-// callers is who is calling, and how much.
+// callers counts the calls of each caller.
 type callers struct {
-	inFlight, perMinute int // perMinute is 0 for as many as one likes
+	inFlight, perMinute int // perMinute is 0 for no limit
 
 	mu      sync.Mutex
 	known   map[ferrule.Principal]caller
-	most    int // so many are known before the idle ones are looked for
+	sweepAt int // number of callers at which idle ones are dropped
 	refused uint64
 }
 
-// fewCallers need no looking for those who are idle.
-const fewCallers = 1024
+// minSweep is the number of callers below which idle ones are not dropped.
+const minSweep = 1024
 
-// caller is what is known of one caller. Its allowance for a minute can be used
-// at once, and comes back in the course of a minute.
 type caller struct {
 	inFlight int
-	// whole is when the allowance is whole again.
-	whole time.Time
+	rate     ratelimit.Limiter
 }
 
 func newCallers(c Config) *callers {
-	return &callers{inFlight: c.InFlight, perMinute: c.PerMinute, known: make(map[ferrule.Principal]caller), most: fewCallers}
+	return &callers{inFlight: c.InFlight, perMinute: c.PerMinute, known: make(map[ferrule.Principal]caller), sweepAt: minSweep}
 }
 
-// enter lets one more call in, or says why not. One that was let in must leave.
+// enter admits one more call or returns why not. An admitted call must leave.
 func (c *callers) enter(who ferrule.Principal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one, known := c.known[who]
 	if one.inFlight >= c.inFlight {
 		c.refused++
-		return ferrule.Errorf(ferrule.Limited, "this caller has as many calls in flight as it may: calls.in_flight is %d", c.inFlight).
+		return ferrule.Errorf(ferrule.Limited, "too many calls in flight: limit is %d per caller (calls.in_flight)", c.inFlight).
 			WithHint("try again when one of them has ended")
 	}
 	if c.perMinute > 0 {
-		now := time.Now()
-		whole := one.whole
-		if whole.Before(now) {
-			whole = now
-		}
-		whole = whole.Add(time.Minute / time.Duration(c.perMinute))
-		if wait := whole.Sub(now) - time.Minute; wait > 0 {
+		now, rate := time.Now(), ratelimit.PerMinute(c.perMinute)
+		if !one.rate.Allow(rate, now) {
 			c.refused++
-			return ferrule.Errorf(ferrule.Limited, "this caller has made as many calls as it may in a minute: calls.per_minute is %d", c.perMinute).
-				WithHint("try again in %v", (wait + time.Second - 1).Truncate(time.Second))
+			return ferrule.Errorf(ferrule.Limited, "too many calls: limit is %d per minute and caller (calls.per_minute)", c.perMinute).
+				WithHint("try again in %v", (one.rate.Wait(rate, now) + time.Second - 1).Truncate(time.Second))
 		}
-		one.whole = whole
 	}
-	if !known && len(c.known) >= c.most {
-		c.forget()
+	if !known && len(c.known) >= c.sweepAt {
+		c.sweep()
 	}
 	one.inFlight++
 	c.known[who] = one
 	return nil
 }
 
-// leave tells that a call has ended.
 func (c *callers) leave(who ferrule.Principal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,16 +87,16 @@ func (c *callers) leave(who ferrule.Principal) {
 	c.known[who] = one
 }
 
-// forget drops callers of whom there is nothing to remember. It is done each
-// time that their number has doubled, so that it costs little.
-func (c *callers) forget() {
+// sweep drops idle callers. It runs each time that the number of callers has
+// doubled, so that its cost per call stays constant.
+func (c *callers) sweep() {
 	now := time.Now()
 	for who, one := range c.known {
-		if one.inFlight == 0 && !one.whole.After(now) {
+		if one.inFlight == 0 && one.rate.Idle(now) {
 			delete(c.known, who)
 		}
 	}
-	c.most = max(fewCallers, 2*len(c.known))
+	c.sweepAt = max(minSweep, 2*len(c.known))
 }
 
 func (c *callers) count(s *Stats) {

@@ -13,16 +13,16 @@ import (
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
-func limitedRoad(inFlight, perMinute int, cache time.Duration, end ferrule.Handler) *pipeline.Pipeline {
+func withLimits(inFlight, perMinute int, cache time.Duration, end ferrule.Handler) *pipeline.Pipeline {
 	return pipeline.New(pipeline.Parts{
 		Config:  pipeline.Config{Deadline: time.Hour, Cache: cache, InFlight: inFlight, PerMinute: perMinute},
-		Journal: nowhere{}, Fleet: &shop{}, End: end, Log: slog.New(slog.DiscardHandler),
+		Journal: nowhere{}, Fleet: testFleet{&shop{}, end}, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
 // look makes a call, and returns its error.
-func look(t *testing.T, road *pipeline.Pipeline, who ferrule.Principal, tool string) *ferrule.Error {
-	_, err := road.Handle(t.Context(), &ferrule.Call{Principal: who, Device: "a", Tool: tool})
+func look(t *testing.T, p *pipeline.Pipeline, who ferrule.Principal, tool string) *ferrule.Error {
+	_, err := p.Handle(t.Context(), &ferrule.Call{Principal: who, Device: "a", Tool: tool})
 	if err == nil {
 		return nil
 	}
@@ -35,13 +35,13 @@ var itself = ferrule.Principal{Role: ferrule.Gateway, Name: "sense"}
 func TestInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		road := limitedRoad(2, 0, 0, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+		p := withLimits(2, 0, 0, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 			<-gate
 			return &ferrule.Result{}, nil
 		})
 		begin := func(who ferrule.Principal) {
 			go func() {
-				if err := look(t, road, who, "look"); err != nil {
+				if err := look(t, p, who, "look"); err != nil {
 					t.Errorf("%s: %v", who, err)
 				}
 			}()
@@ -49,9 +49,9 @@ func TestInFlight(t *testing.T) {
 		}
 		begin(robby)
 		begin(robby)
-		err := look(t, road, robby, "look")
+		err := look(t, p, robby, "look")
 		if err == nil || err.Code != ferrule.Limited || err.MayHaveRun() ||
-			!strings.Contains(err.Message, "as many calls in flight as it may: calls.in_flight is 2") || !strings.Contains(err.Hint, "when one of them has ended") {
+			!strings.Contains(err.Message, "too many calls in flight: limit is 2 per caller") || !strings.Contains(err.Hint, "when one of them has ended") {
 			t.Errorf("got %+v", err)
 		}
 		begin(anna) // another caller has room
@@ -67,7 +67,7 @@ func TestInFlight(t *testing.T) {
 		for range 3 { // they come one after the other
 			begin(robby)
 		}
-		if n := road.Stats().Limited; n != 1 {
+		if n := p.Stats().Limited; n != 1 {
 			t.Errorf("%d were refused", n)
 		}
 	})
@@ -75,9 +75,9 @@ func TestInFlight(t *testing.T) {
 
 // TestInFlightPanics: a call that panics has ended.
 func TestInFlightPanics(t *testing.T) {
-	road := limitedRoad(1, 0, 0, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { panic("short circuit") })
+	p := withLimits(1, 0, 0, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { panic("short circuit") })
 	for range 3 {
-		if err := look(t, road, robby, "look"); err == nil || err.Code != ferrule.Internal {
+		if err := look(t, p, robby, "look"); err == nil || err.Code != ferrule.Internal {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -85,20 +85,20 @@ func TestInFlightPanics(t *testing.T) {
 
 func TestPerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		road := limitedRoad(10, 6, 0, new(counter).handle)
+		p := withLimits(10, 6, 0, new(counter).handle)
 		calls := func(n int) {
 			t.Helper()
 			for i := range n {
-				if err := look(t, road, robby, "look"); err != nil {
+				if err := look(t, p, robby, "look"); err != nil {
 					t.Errorf("call %d of %d: %v", i+1, n, err)
 				}
 			}
 		}
 		refused := func(hint string) {
 			t.Helper()
-			err := look(t, road, robby, "look")
+			err := look(t, p, robby, "look")
 			if err == nil || err.Code != ferrule.Limited || err.MayHaveRun() ||
-				!strings.Contains(err.Message, "as many calls as it may in a minute: calls.per_minute is 6") || err.Hint != hint {
+				!strings.Contains(err.Message, "too many calls: limit is 6 per minute and caller") || err.Hint != hint {
 				t.Errorf("got %+v", err)
 			}
 		}
@@ -106,11 +106,11 @@ func TestPerMinute(t *testing.T) {
 		refused("try again in 10s")
 		time.Sleep(9500 * time.Millisecond)
 		refused("try again in 1s")
-		if err := look(t, road, anna, "look"); err != nil {
+		if err := look(t, p, anna, "look"); err != nil {
 			t.Errorf("another caller: %v", err)
 		}
 		for range 20 {
-			if err := look(t, road, itself, "look"); err != nil {
+			if err := look(t, p, itself, "look"); err != nil {
 				t.Errorf("the gateway: %v", err)
 			}
 		}
@@ -120,7 +120,7 @@ func TestPerMinute(t *testing.T) {
 		time.Sleep(time.Hour)
 		calls(6) // and no more are saved up
 		refused("try again in 10s")
-		if n := road.Stats().Limited; n != 4 {
+		if n := p.Stats().Limited; n != 4 {
 			t.Errorf("%d were refused", n)
 		}
 	})
@@ -128,25 +128,25 @@ func TestPerMinute(t *testing.T) {
 
 // TestCachedIsNotLimited: what the device is not asked for does not count.
 func TestCachedIsNotLimited(t *testing.T) {
-	road := limitedRoad(1, 1, time.Minute, new(counter).handle)
+	p := withLimits(1, 1, time.Minute, new(counter).handle)
 	for i := range 10 {
-		if err := look(t, road, robby, "look"); err != nil {
+		if err := look(t, p, robby, "look"); err != nil {
 			t.Errorf("call %d: %v", i+1, err)
 		}
 	}
-	if err := look(t, road, robby, "watch"); err == nil || err.Code != ferrule.Limited {
+	if err := look(t, p, robby, "watch"); err == nil || err.Code != ferrule.Limited {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestManyCallers(t *testing.T) {
-	road := limitedRoad(1, 1, 0, new(counter).handle)
+	p := withLimits(1, 1, 0, new(counter).handle)
 	for i := range 5000 {
 		who := ferrule.Principal{Role: ferrule.Agent, Name: fmt.Sprint(i)}
-		if err := look(t, road, who, "look"); err != nil {
+		if err := look(t, p, who, "look"); err != nil {
 			t.Fatal(err)
 		}
-		if err := look(t, road, who, "look"); err == nil || err.Code != ferrule.Limited {
+		if err := look(t, p, who, "look"); err == nil || err.Code != ferrule.Limited {
 			t.Fatalf("%s is not limited: %v", who, err)
 		}
 	}

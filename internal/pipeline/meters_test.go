@@ -19,27 +19,27 @@ type steps struct {
 
 func (s steps) Begin(ctx context.Context, _ *ferrule.Call) (context.Context, ferrule.Span) {
 	*s.all = append(*s.all, s.part)
-	return ctx, ferrule.Span{Of: s.part}
+	return ctx, ferrule.Span{Tracked: s.part}
 }
 
 func (s steps) End(span ferrule.Span, _ *ferrule.Call, err error) {
-	word := "-" + span.Of.(string)
+	word := "-" + span.Tracked.(string)
 	if err != nil {
 		word += ":" + string(ferrule.AsError(err).Code)
 	}
 	*s.all = append(*s.all, word)
 }
 
-// TestMeters: the road, each of its stages and what lies behind it are measured, one in
+// TestMeters: the p, each of its stages and what lies behind it are measured, one in
 // the other, as far as a call gets.
 func TestMeters(t *testing.T) {
 	var all []string
 	handle := pipeline.New(pipeline.Parts{
-		Config: pipeline.DefaultConfig(), Journal: &ledger{}, Fleet: oneBoard{}, Log: slog.New(slog.DiscardHandler),
+		Config: pipeline.DefaultConfig(), Journal: &ledger{}, Log: slog.New(slog.DiscardHandler),
 		Meters: func(part string) ferrule.Meter { return steps{part, &all} },
-		End:    func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil },
+		Fleet:  testFleet{oneBoard{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil }},
 	}).Handle
-	inward := []string{"road", "audit", "resolve", "validate", "authorize", "approve", "cache", "limit", "deadline", "intent", "fleet"}
+	inward := []string{"pipeline", "audit", "resolve", "validate", "authorize", "approve", "cache", "limit", "deadline", "intent", "fleet"}
 	outward := slices.Clone(inward)
 	slices.Reverse(outward)
 	if _, err := handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"}); err != nil {
@@ -50,7 +50,7 @@ func TestMeters(t *testing.T) {
 	}
 	all = nil
 	handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "move"})
-	if got := strings.Join(all, " "); got != "road audit resolve validate -validate:invalid -resolve:invalid -audit:invalid -road:invalid" {
+	if got := strings.Join(all, " "); got != "pipeline audit resolve validate -validate:invalid -resolve:invalid -audit:invalid -pipeline:invalid" {
 		t.Errorf("got %q", got)
 	}
 }

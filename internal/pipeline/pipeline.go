@@ -1,25 +1,30 @@
-// Package pipeline is the one road to a device. Whoever calls (an agent, the
-// command line, another node), the call passes the same stages in the same
-// order, outermost first:
+// Package pipeline is the only way to a device. Every call, whether from an
+// agent, the command line, the console or another node, passes the same stages
+// in the same order, outermost first:
 //
 //	audit      records the outcome; turns a panic into an error
-//	resolve    is it there, and may this caller know of it?
-//	validate   do the arguments fit? Names every violation at once
-//	authorize  may this caller do this, with these arguments?
-//	approve    does a person have to agree?
-//	cache      is the answer known already?
-//	limit      is this caller calling too much?
-//	deadline   how long may it take, waiting included?
-//	intent     records, on disk, that the world is about to be changed
+//	resolve    finds the device, the tool and the route; hides what the caller may not see
+//	validate   decodes and checks the arguments; lists all violations
+//	authorize  asks the policy
+//	approve    asks a person, if the policy requires it
+//	cache      answers from memory, if a recent answer is known
+//	limit      refuses callers that call too often
+//	deadline   limits the time of the call, including the wait in queues
+//	intent     records on disk that the world is about to change
 //	─────────
 //	fleet → lane → device
 //
-// Without a policy, every valid call to an adopted device is permitted; where a
-// policy wants a person to agree, the call is denied, because nobody can be asked
-// yet. What is answered from the cache is not limited, and is no intent. Audit
-// stands at both ends, because only behind resolve is it known whether a call
-// changes the world, and because only the door sees every outcome. What the gateway
-// reads by itself takes the same road, and is counted in place of recorded.
+// Each thing is done once. Resolve looks up the fleet and puts the result into
+// Call.Target, whose Handler then serves the call. Validate decodes the arguments
+// into Call.DecodedArgs. Audit has the only recover. Nothing here retries: the
+// dock does, and only there.
+//
+// Without a policy, every valid call to an adopted device is permitted. If a
+// policy requires approval, the call is denied, because approvals are not
+// implemented yet. An answer from the cache is neither limited nor an intent.
+// Audit has two parts: only the outermost stage sees every outcome, and only
+// behind resolve is it known whether a call changes the world. The gateway's own
+// readings take the same path but are counted, not journaled.
 //
 // One stage is one file.
 package pipeline
@@ -34,103 +39,105 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// stage wraps the rest of the road.
+// stage wraps the rest of the pipeline.
 type stage func(next ferrule.Handler) ferrule.Handler
 
-// Config is what can be set about the road.
+// Config holds the limits of the pipeline.
 type Config struct {
-	// Deadline bounds a call for which neither the caller nor the tool says
-	// more.
+	// Deadline limits a call if neither the caller nor the tool sets a limit.
 	Deadline time.Duration
-	// Cache is how long the answer of a tool that only reads is kept, where its
-	// owner does not say; 0 is not at all.
+	// Cache is how long the answer of a read-only tool is cached, unless its
+	// owner configured it; 0 disables the cache.
 	Cache time.Duration
-	// InFlight is how many calls one caller may have in flight.
+	// InFlight is the maximum number of concurrent calls of one caller.
 	InFlight int
-	// PerMinute is how many calls one caller may make in a minute; 0 is as many
-	// as one likes.
+	// PerMinute is the maximum number of calls of one caller in a minute; 0 is no
+	// limit.
 	PerMinute int
 }
 
-// maxPerMinute is far above what any gateway serves.
+// maxPerMinute is far above what a gateway can serve.
 const maxPerMinute = 1_000_000
 
-// DefaultConfig gives a call thirty seconds, and a caller ample room.
+// DefaultConfig returns a deadline of 30 seconds and generous limits.
 func DefaultConfig() Config { return Config{Deadline: 30 * time.Second, InFlight: 256} }
 
-// Check tells what is wrong with the config.
+// Check returns an error if a value is out of range.
 func (c Config) Check() error {
 	if c.Deadline <= 0 || c.Deadline > MaxDeadline {
-		return fmt.Errorf("deadline: want more than nothing and at most %v, got %v", MaxDeadline, c.Deadline)
+		return fmt.Errorf("deadline: must be greater than 0 and at most %v, got %v", MaxDeadline, c.Deadline)
 	}
 	if c.Cache < 0 || c.Cache > ferrule.MaxCache {
-		return fmt.Errorf("cache: want from 0s to %v, got %v", ferrule.MaxCache, c.Cache)
+		return fmt.Errorf("cache: must be from 0s to %v, got %v", ferrule.MaxCache, c.Cache)
 	}
 	if c.InFlight < 1 {
-		return fmt.Errorf("in_flight: want 1 or more, got %d", c.InFlight)
+		return fmt.Errorf("in_flight: must be at least 1, got %d", c.InFlight)
 	}
 	if c.PerMinute < 0 || c.PerMinute > maxPerMinute {
-		return fmt.Errorf("per_minute: want from 0 to %d, got %d", maxPerMinute, c.PerMinute)
+		return fmt.Errorf("per_minute: must be from 0 to %d, got %d", maxPerMinute, c.PerMinute)
 	}
 	return nil
 }
 
-// Parts is what the stages work with.
+// Parts is what the stages use.
 type Parts struct {
 	Config  Config
 	Journal Journal
 	Fleet   Fleet
-	// Policy decides about calls; nil permits every one.
+	// Policy decides on calls; nil permits all.
 	Policy Policy
-	// End serves the call.
-	End ferrule.Handler
-	// Meters measure the road, its stages, and what lies behind it; nil if nobody
-	// does.
+	// Meters measures the pipeline, its stages and what lies behind it; it may be
+	// nil.
 	Meters ferrule.Meters
 	Log    *slog.Logger
 }
 
-// Road is the stages, one behind the other.
+// Pipeline is the chain of stages.
 type Pipeline struct {
-	handle  ferrule.Handler
-	answers *answers
-	callers *callers
-	// readings is what the gateway has asked for by itself.
+	handle   ferrule.Handler
+	answers  *answers
+	callers  *callers
 	readings readings
 }
 
-// New builds the road.
-func New(p Parts) *Pipeline {
-	r := &Pipeline{handle: ferrule.Measured(p.Meters.Of(ferrule.PartFleet), p.End), answers: newAnswers(), callers: newCallers(p.Config)}
-	for _, s := range slices.Backward(r.seats(p)) {
-		r.handle = ferrule.Measured(p.Meters.Of(s.name), s.stage(r.handle))
+// New builds the chain.
+func New(parts Parts) *Pipeline {
+	p := &Pipeline{answers: newAnswers(), callers: newCallers(parts.Config)}
+	p.handle = ferrule.Measured(parts.Meters.For(ferrule.PartFleet), send)
+	for _, s := range slices.Backward(p.stages(parts)) {
+		p.handle = ferrule.Measured(parts.Meters.For(s.name), s.stage(p.handle))
 	}
-	r.handle = ferrule.Measured(p.Meters.Of(ferrule.PartPipeline), r.handle)
-	return r
+	p.handle = ferrule.Measured(parts.Meters.For(ferrule.PartPipeline), p.handle)
+	return p
 }
 
-// Handle takes a call down the road. It is a ferrule.Handler.
-func (r *Pipeline) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	return r.handle(ctx, call)
+// Handle serves a call. It is a [ferrule.Handler].
+func (p *Pipeline) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	return p.handle(ctx, call)
 }
 
-// seat is the place of a stage on the road.
-type seat struct {
+// send passes a call on to the device that resolve found.
+func send(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	return call.Target.Handle(ctx, call)
+}
+
+type namedStage struct {
 	name  string
 	stage stage
 }
 
-// seats is the road, outermost first. A test compares it with the drawing above.
-func (r *Pipeline) seats(p Parts) []seat {
-	return []seat{
-		{"audit", audit(p.Journal, &r.readings, p.Log)},
-		{"resolve", resolve(p.Fleet)},
+// stages returns the stages, outermost first. A test compares them with the
+// drawing in the package comment.
+func (p *Pipeline) stages(parts Parts) []namedStage {
+	return []namedStage{
+		{"audit", audit(parts.Journal, &p.readings, parts.Log)},
+		{"resolve", resolve(parts.Fleet)},
 		{"validate", validate()},
-		{"authorize", authorize(p.Policy)},
+		{"authorize", authorize(parts.Policy)},
 		{"approve", approve()},
-		{"cache", cache(p.Config.Cache, r.answers)},
-		{"limit", limit(r.callers)},
-		{"deadline", deadline(p.Config.Deadline)},
-		{"intent", intent(p.Journal)},
+		{"cache", cache(parts.Config.Cache, p.answers)},
+		{"limit", limit(p.callers)},
+		{"deadline", deadline(parts.Config.Deadline)},
+		{"intent", intent(parts.Journal)},
 	}
 }

@@ -40,7 +40,23 @@ func (l *ledger) Append(e ferrule.Entry, durable bool) error {
 	return nil
 }
 
-// oneBoard is a fleet of a few devices with the same tools.
+// lookup finds devices.
+type lookup interface {
+	Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool)
+}
+
+// testFleet is a fleet whose devices are all served by one handler.
+type testFleet struct {
+	lookup
+	handle ferrule.Handler
+}
+
+func (f testFleet) Target(id string) (ferrule.Target, bool) {
+	dev, m, ok := f.Lookup(id)
+	return ferrule.Target{Device: dev, Manifest: m, Handler: f.handle}, ok
+}
+
+// oneBoard knows a few devices with the same tools.
 type oneBoard struct{}
 
 func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
@@ -63,12 +79,12 @@ func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 		{Name: "look", Effect: ferrule.Reads},
 		{Name: "move", Effect: ferrule.Changes, Deadline: ferrule.Duration(5 * time.Second), Check: func(args map[string]any) []string {
 			if len(args) == 0 {
-				return []string{"pin: missing", "value: missing"}
+				return []string{"pin is missing", "value is missing"}
 			}
 			return nil
 		}},
 		{Name: "burn", Effect: ferrule.Endangers},
-		{Name: "measure", Effect: ferrule.Changes, CheckAnswer: func(json.RawMessage) []string { return []string{"value: missing"} }},
+		{Name: "measure", Effect: ferrule.Changes, CheckOutput: func(json.RawMessage) []string { return []string{"value is missing"} }},
 		{Name: "reset", Effect: ferrule.Changes, UserOnly: true},
 		{Name: "broken", Effect: ferrule.Changes, Quarantine: "its schema refers to itself"},
 	}}, true
@@ -79,20 +95,20 @@ var (
 	robby = ferrule.Principal{Role: ferrule.Agent, Name: "robby"}
 )
 
-func road(l *ledger, end ferrule.Handler) ferrule.Handler { return ruledRoad(l, nil, end) }
+func build(l *ledger, end ferrule.Handler) ferrule.Handler { return withPolicy(l, nil, end) }
 
-func ruledRoad(l *ledger, policy pipeline.Policy, end ferrule.Handler) ferrule.Handler {
+func withPolicy(l *ledger, policy pipeline.Policy, end ferrule.Handler) ferrule.Handler {
 	return pipeline.New(pipeline.Parts{
-		Config: pipeline.DefaultConfig(), Journal: l, Fleet: oneBoard{}, Policy: policy, End: end, Log: slog.New(slog.DiscardHandler),
+		Config: pipeline.DefaultConfig(), Journal: l, Fleet: testFleet{oneBoard{}, end}, Policy: policy, Log: slog.New(slog.DiscardHandler),
 	}).Handle
 }
 
-// rules is a policy that says the same of every call.
+// rules returns a policy with the same verdict for every call.
 func rules(ruling ferrule.Ruling, why string) pipeline.Policy {
 	return func(*ferrule.Call) ferrule.Verdict { return ferrule.Verdict{Ruling: ruling, Reason: why} }
 }
 
-func TestTheRoad(t *testing.T) {
+func TestPipeline(t *testing.T) {
 	for name, test := range map[string]struct {
 		call    ferrule.Call
 		full    error
@@ -133,7 +149,7 @@ func TestTheRoad(t *testing.T) {
 		},
 		"held, for a person": {
 			call: ferrule.Call{Principal: anna, Device: "held", Tool: "look"},
-			code: ferrule.Pending, message: "not trusted yet", journal: []string{"outcome held look  pending"},
+			code: ferrule.Pending, message: "not adopted", journal: []string{"outcome held look  pending"},
 		},
 		"offline": {
 			call: ferrule.Call{Principal: robby, Device: "offline", Tool: "move"},
@@ -141,7 +157,7 @@ func TestTheRoad(t *testing.T) {
 		},
 		"never reached": {
 			call: ferrule.Call{Principal: robby, Device: "expected", Tool: "move"},
-			code: ferrule.Offline, message: "has not been reached yet", journal: []string{"outcome expected move  offline"},
+			code: ferrule.Offline, message: "was never reached", journal: []string{"outcome expected move  offline"},
 		},
 		"for people only, by an agent": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "reset"},
@@ -157,20 +173,20 @@ func TestTheRoad(t *testing.T) {
 		},
 		"an answer that is not what was declared": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "measure"}, sent: "measure {}",
-			code: ferrule.Failed, message: "robot did measure, and its answer is not what it declares: value: missing",
+			code: ferrule.Failed, message: "measure ran on robot, but its answer violates its schema: value is missing",
 			journal: []string{"intent robot measure {} durable", "outcome robot measure {} failed may have run durable"},
 		},
 		"arguments that do not fit": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{}`)},
-			code: ferrule.Invalid, message: "pin: missing; value: missing", journal: []string{"outcome robot move {} invalid"},
+			code: ferrule.Invalid, message: "pin is missing; value is missing", journal: []string{"outcome robot move {} invalid"},
 		},
 		"arguments that are no object": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`[1]`)},
-			code: ferrule.Invalid, message: "want an object, got [1]", journal: []string{"outcome robot move [1] invalid"},
+			code: ferrule.Invalid, message: "must be an object, got [1]", journal: []string{"outcome robot move [1] invalid"},
 		},
 		"arguments that are no JSON": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin`)},
-			code: ferrule.Invalid, message: "it is not JSON", journal: []string{`outcome robot move {"pin invalid`},
+			code: ferrule.Invalid, message: "not JSON", journal: []string{`outcome robot move {"pin invalid`},
 		},
 		"permitted": {
 			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "look"},
@@ -185,12 +201,12 @@ func TestTheRoad(t *testing.T) {
 		"a verdict that rules nothing": {
 			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "look"},
 			policy: rules("", ""),
-			code:   ferrule.Denied, message: "forbidden: no reason is given", journal: []string{"outcome robot look {} denied"},
+			code:   ferrule.Denied, message: "forbidden: no reason given", journal: []string{"outcome robot look {} denied"},
 		},
 		"a person must agree": {
 			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "burn"},
 			policy: rules(ferrule.Ask, "it burns"),
-			code:   ferrule.Denied, message: "a person must agree to burn of robot, and nobody can be asked yet: it burns", journal: []string{"outcome robot burn {} denied"},
+			code:   ferrule.Denied, message: "burn of robot needs approval, which is not supported yet: it burns", journal: []string{"outcome robot burn {} denied"},
 		},
 		"a policy that looks at the arguments": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin":13}`)},
@@ -205,7 +221,7 @@ func TestTheRoad(t *testing.T) {
 		"a policy is not asked about arguments that do not fit": {
 			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{}`)},
 			policy: func(*ferrule.Call) ferrule.Verdict { panic("asked") },
-			code:   ferrule.Invalid, message: "pin: missing", journal: []string{"outcome robot move {} invalid"},
+			code:   ferrule.Invalid, message: "pin is missing", journal: []string{"outcome robot move {} invalid"},
 		},
 		"a verdict that the caller brings": {
 			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "look", Verdict: ferrule.Verdict{Ruling: ferrule.Permit}},
@@ -214,7 +230,7 @@ func TestTheRoad(t *testing.T) {
 		},
 		"a journal that is full, changing": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin":2}`)},
-			full: errors.New("no space left"), code: ferrule.Denied, message: "cannot be recorded, so it was not made: no space left",
+			full: errors.New("no space left"), code: ferrule.Denied, message: "not sent because it cannot be recorded: no space left",
 		},
 		"a journal that is full, reading": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "look"},
@@ -252,7 +268,7 @@ func TestTheRoad(t *testing.T) {
 					return &ferrule.Result{Value: json.RawMessage(`"done"`)}, nil
 				}
 			}
-			result, err := ruledRoad(l, test.policy, end)(t.Context(), &test.call)
+			result, err := withPolicy(l, test.policy, end)(t.Context(), &test.call)
 			switch e, _ := err.(*ferrule.Error); {
 			case test.code == "" && (err != nil || string(result.Value) != `"done"`):
 				t.Errorf("got %v, %v", result, err)
@@ -271,22 +287,22 @@ func TestTheRoad(t *testing.T) {
 	}
 }
 
-// TestNoPolicy: what is valid is permitted, and the call says why.
+// TestNoPolicy checks that every valid call is permitted.
 func TestNoPolicy(t *testing.T) {
 	call := ferrule.Call{Principal: robby, Device: "robot", Tool: "look"}
-	_, err := road(&ledger{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil })(t.Context(), &call)
+	_, err := build(&ledger{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil })(t.Context(), &call)
 	if want := (ferrule.Verdict{Ruling: ferrule.Permit, Reason: "no policy is configured"}); err != nil || call.Verdict != want {
 		t.Errorf("got %+v, %v", call.Verdict, err)
 	}
 }
 
-// TestAdvice: who may have moved something is told how to look.
+// TestAdvice checks the hint of a call that may have run.
 func TestAdvice(t *testing.T) {
 	silent := func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 		return nil, ferrule.Errorf(ferrule.Unanswered, "silence")
 	}
-	for tool, want := range map[string]string{"move": "before calling it again, look: look", "look": ""} {
-		_, err := road(&ledger{}, silent)(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: tool, Args: json.RawMessage(`{"pin":2}`)})
+	for tool, want := range map[string]string{"move": "check the device before retrying, for example with look", "look": ""} {
+		_, err := build(&ledger{}, silent)(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: tool, Args: json.RawMessage(`{"pin":2}`)})
 		if e := ferrule.AsError(err); e.Hint != want {
 			t.Errorf("%s: the hint is %q", tool, e.Hint)
 		}
@@ -305,7 +321,7 @@ func TestDeadline(t *testing.T) {
 			{"move", 7 * time.Second, 7 * time.Second}, // the caller's
 			{"look", time.Hour, 10 * time.Minute},      // bounded
 		} {
-			handle := road(&ledger{}, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			handle := build(&ledger{}, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 				<-ctx.Done()
 				return nil, ferrule.Errorf(ferrule.Unanswered, "within %v", call.Timeout)
 			})
@@ -320,7 +336,7 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestEveryCallGetsAnID(t *testing.T) {
-	handle := road(&ledger{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil })
+	handle := build(&ledger{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil })
 	one := ferrule.Call{Principal: anna, Device: "robot", Tool: "look"}
 	two := ferrule.Call{Principal: anna, Device: "robot", Tool: "look", ID: "mine"}
 	handle(t.Context(), &one)

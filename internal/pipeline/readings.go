@@ -6,18 +6,19 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// isReading tells whether the gateway calls a tool by itself, to know what the device
-// measures. There are very many such calls, and nobody has to answer for them: they are
-// counted, and not journaled. The device is asked each time, so what is kept of it is
-// neither used nor added to; a tool that may change something drops it, as ever.
+// isReading reports whether the gateway itself calls a tool to measure something.
+// Readings are frequent and nobody is accountable for them, so they are counted
+// and not journaled. They always reach the device: they neither use the cache nor
+// fill it. A reading with a tool that may change something drops cached answers
+// like any other call.
 func isReading(call *ferrule.Call) bool {
 	return call.Principal.Role == ferrule.Gateway && call.Operation == ferrule.CallTool
 }
 
-// readings counts them.
+// readings counts readings.
 type readings struct{ all, failed atomic.Uint64 }
 
-// add counts a reading that has ended, and returns its error as one with a meaning.
+// add counts a reading and returns its error as a [ferrule.Error].
 func (r *readings) add(err error) error {
 	r.all.Add(1)
 	if err == nil {

@@ -15,7 +15,7 @@ import (
 // sense is the gateway, reading on its own account.
 var sense = ferrule.Principal{Role: ferrule.Gateway, Name: "sense"}
 
-// TestReadings: what the gateway reads by itself takes the same road, and is counted in
+// TestReadings: what the gateway reads by itself takes the same p, and is counted in
 // place of recorded, whatever comes of it.
 func TestReadings(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -43,7 +43,7 @@ func TestReadings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := &ledger{}
 			sent := false
-			road := cachingRoad(0, oneBoard{}, l, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			p := withCache(0, oneBoard{}, l, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 				sent = true
 				if test.end != nil {
 					return test.end(ctx, call)
@@ -51,7 +51,7 @@ func TestReadings(t *testing.T) {
 				return &ferrule.Result{Value: json.RawMessage("1")}, nil
 			})
 			test.call.Principal = sense
-			result, err := road.Handle(t.Context(), &test.call)
+			result, err := p.Handle(t.Context(), &test.call)
 			failed := uint64(0)
 			if test.code != "" {
 				failed = 1
@@ -60,7 +60,7 @@ func TestReadings(t *testing.T) {
 			if (result == nil) != (test.code != "") || test.code != "" && (e == nil || e.Code != test.code) || sent != test.sent {
 				t.Errorf("got %v, %v; sent: %t", result, err, sent)
 			}
-			if s := road.Stats(); s.Readings != 1 || s.ReadingsFailed != failed {
+			if s := p.Stats(); s.Readings != 1 || s.ReadingsFailed != failed {
 				t.Errorf("counted %+v", s)
 			}
 			if len(l.entries) != 0 {
@@ -74,19 +74,19 @@ func TestReadings(t *testing.T) {
 // beside reading.
 func TestReadingsOnly(t *testing.T) {
 	var l ledger
-	road := cachingRoad(0, oneBoard{}, &l, new(counter).handle)
+	p := withCache(0, oneBoard{}, &l, new(counter).handle)
 	for _, call := range []ferrule.Call{
 		{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "sense"}, Device: "robot", Tool: "look"},
 		{Principal: sense, Device: "robot", Operation: ferrule.Subscribe, Tool: "r://1"},
 	} {
-		if _, err := road.Handle(t.Context(), &call); err != nil {
+		if _, err := p.Handle(t.Context(), &call); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got, want := strings.Join(l.entries, ", "), "outcome robot look {}, outcome robot subscriber://1 {}"; got != want {
 		t.Errorf("recorded %s", got)
 	}
-	if s := road.Stats(); s.Readings != 0 {
+	if s := p.Stats(); s.Readings != 0 {
 		t.Errorf("counted %+v", s)
 	}
 }
@@ -94,7 +94,7 @@ func TestReadingsOnly(t *testing.T) {
 // TestReadingsAndCache: a reading asks the device, and leaves what is kept as it is,
 // unless it may have changed something.
 func TestReadingsAndCache(t *testing.T) {
-	road := cachingRoad(time.Minute, &shop{}, nowhere{}, new(counter).handle)
+	p := withCache(time.Minute, &shop{}, nowhere{}, new(counter).handle)
 	for i, step := range []struct {
 		who  ferrule.Principal
 		tool string
@@ -117,12 +117,12 @@ func TestReadingsAndCache(t *testing.T) {
 		{sense, "look", "11", false},
 		{robby, "press", "10", true},
 	} {
-		result, err := road.Handle(t.Context(), &ferrule.Call{Principal: step.who, Device: "a", Tool: step.tool})
+		result, err := p.Handle(t.Context(), &ferrule.Call{Principal: step.who, Device: "a", Tool: step.tool})
 		if err != nil || string(result.Value) != step.want || (result.Age > 0) != step.kept {
 			t.Errorf("step %d, %s of %s: got %+v, %v", i+1, step.tool, step.who, result, err)
 		}
 	}
-	if s := road.Stats(); s.CacheHits != 4 || s.CacheMisses != 6 || s.Readings != 5 {
+	if s := p.Stats(); s.CacheHits != 4 || s.CacheMisses != 6 || s.Readings != 5 {
 		t.Errorf("counted %+v", s)
 	}
 }
@@ -130,18 +130,18 @@ func TestReadingsAndCache(t *testing.T) {
 // TestReadingsUnderway: a reading that may change something keeps answers from being
 // kept that were on their way meanwhile.
 func TestReadingsUnderway(t *testing.T) {
-	var road *pipeline.Pipeline
+	var p *pipeline.Pipeline
 	count := new(counter)
-	road = cachingRoad(time.Minute, &shop{}, nowhere{}, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	p = withCache(time.Minute, &shop{}, nowhere{}, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		if call.Principal == robby && count.sent.Load() == 0 { // the first look: the gateway moves something meanwhile
-			if _, err := road.Handle(ctx, &ferrule.Call{Principal: sense, Device: "a", Tool: "move"}); err != nil {
+			if _, err := p.Handle(ctx, &ferrule.Call{Principal: sense, Device: "a", Tool: "move"}); err != nil {
 				t.Error(err)
 			}
 		}
 		return count.handle(ctx, call)
 	})
 	for i, want := range []string{"2", "3", "3"} {
-		result, err := road.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: "look"})
+		result, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "a", Tool: "look"})
 		if err != nil || string(result.Value) != want {
 			t.Errorf("look %d: got %+v, %v", i+1, result, err)
 		}

@@ -1,27 +1,26 @@
 package pipeline
 
-// Stats is what the road counts, since it was built.
+// Stats are the counters of a pipeline since it was built.
 type Stats struct {
-	// CacheHits and CacheMisses count the calls whose answer may be kept.
+	// CacheHits and CacheMisses count calls whose answer may be cached.
 	CacheHits   uint64 `json:"cache_hits"`
 	CacheMisses uint64 `json:"cache_misses"`
-	// CacheEntries and CacheBytes are what is kept now.
+	// CacheEntries and CacheBytes are the present size of the cache.
 	CacheEntries int `json:"cache_entries"`
 	CacheBytes   int `json:"cache_bytes"`
-	// Limited counts the calls that were refused because their caller called
-	// too much.
+	// Limited counts calls that the limit stage refused.
 	Limited uint64 `json:"limited"`
-	// Readings counts the calls that the gateway has made by itself to know what
-	// devices measure, and ReadingsFailed those of them that ended in an error.
+	// Readings counts the gateway's own calls; ReadingsFailed counts those that
+	// failed.
 	Readings       uint64 `json:"readings"`
 	ReadingsFailed uint64 `json:"readings_failed"`
 }
 
-// Stats may be asked for at any time.
-func (r *Pipeline) Stats() Stats {
+// Stats returns the counters. It is safe for concurrent use.
+func (p *Pipeline) Stats() Stats {
 	var s Stats
-	r.answers.count(&s)
-	r.callers.count(&s)
-	r.readings.count(&s)
+	p.answers.count(&s)
+	p.callers.count(&s)
+	p.readings.count(&s)
 	return s
 }

@@ -8,29 +8,29 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// validate checks the arguments of a call, and names everything that is wrong
-// with them at once. What goes on to the device is what was checked, in a text
-// that cannot be read in two ways. What comes back is checked as well, where the
-// device declares what it answers.
+// validate decodes the arguments of a call and checks them, and later the answer
+// if the device declares a schema for it. It reports all violations at once. What
+// is sent to the device is exactly what was checked: the text has no duplicate
+// members.
 func validate() stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			args, text, err := schema.Object(call.Args)
+			args, text, err := schema.DecodeArgs(call.Args)
 			if err != nil {
-				return nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s cannot be used: %w", call.Tool, err)
+				return nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %w", call.Tool, call.Device, err)
 			}
 			if check := call.Target.Tool.Check; check != nil {
-				if wrong := check(args); len(wrong) > 0 {
-					e := ferrule.Errorf(ferrule.Invalid, "the arguments of %s do not fit: %s", call.Tool, strings.Join(wrong, "; ")).
-						WithHint("`ferrule tools %s` shows what it takes", call.Device)
-					e.Details = wrong
+				if violations := check(args); len(violations) > 0 {
+					e := ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %s", call.Tool, call.Device, strings.Join(violations, "; ")).
+						WithHint("to see what it takes, run `ferrule tools %s`", call.Device)
+					e.Details = violations
 					return nil, e
 				}
 			}
-			call.Args = text
+			call.Args, call.DecodedArgs = text, args
 			result, err := next(ctx, call)
 			if err == nil {
-				err = answered(call, result)
+				err = checkOutput(call, result)
 			}
 			if err != nil {
 				return nil, err
@@ -40,18 +40,18 @@ func validate() stage {
 	}
 }
 
-// answered tells what is wrong with an answer: who asked relies on what the device
-// declares.
-func answered(call *ferrule.Call, result *ferrule.Result) error {
-	check := call.Target.Tool.CheckAnswer
+// checkOutput returns an error if an answer violates the schema that the device
+// declares: callers rely on it.
+func checkOutput(call *ferrule.Call, result *ferrule.Result) error {
+	check := call.Target.Tool.CheckOutput
 	if check == nil {
 		return nil
 	}
-	wrong := check(result.Value)
-	if len(wrong) == 0 {
+	violations := check(result.Value)
+	if len(violations) == 0 {
 		return nil
 	}
-	e := ferrule.Errorf(ferrule.Failed, "%s did %s, and its answer is not what it declares: %s", call.Device, call.Tool, strings.Join(wrong, "; "))
-	e.Details = wrong
+	e := ferrule.Errorf(ferrule.Failed, "%s ran on %s, but its answer violates its schema: %s", call.Tool, call.Device, strings.Join(violations, "; "))
+	e.Details = violations
 	return e
 }

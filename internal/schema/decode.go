@@ -11,22 +11,21 @@ import (
 	"strings"
 )
 
-// The bounds of a call's arguments, and of an answer that is to be checked.
+// The limits of a call's arguments, and of an answer that is checked.
 const (
 	MaxArgs        = 64 << 10
 	maxArgsNodes   = 16 << 10
-	MaxAnswer      = 1 << 20
-	maxAnswerNodes = 64 << 10
+	MaxOutput      = 1 << 20
+	maxOutputNodes = 64 << 10
 )
 
-// bounds limits what decode accepts.
+// bounds are the limits of decode.
 type bounds struct{ size, depth, nodes int }
 
-// Object decodes the arguments of a call: one JSON object; nothing stands for
-// none. Numbers keep their digits. It also returns a text of the object that
-// means the same to every reader: of a member that is given twice, one reader
-// takes the first and another the last.
-func Object(args []byte) (map[string]any, json.RawMessage, error) {
+// DecodeArgs decodes the arguments of a call: one JSON object, or nothing for an
+// empty one. Numbers keep their digits. It also returns the text to send to the
+// device, in which no member occurs twice: parsers disagree on which one counts.
+func DecodeArgs(args []byte) (map[string]any, json.RawMessage, error) {
 	if len(bytes.TrimSpace(args)) == 0 {
 		return map[string]any{}, json.RawMessage("{}"), nil
 	}
@@ -36,42 +35,42 @@ func Object(args []byte) (map[string]any, json.RawMessage, error) {
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return nil, nil, fmt.Errorf("want an object, got %s", brief(v))
+		return nil, nil, fmt.Errorf("must be an object, got %s", brief(v))
 	}
-	if membersOf(v) == membersIn(args) {
+	if countMembers(v) == countColons(args) {
 		return object, args, nil
 	}
 	unique, err := Encode(object)
 	return object, unique, err
 }
 
-// membersOf counts the members of the objects in a value.
-func membersOf(v any) int {
+// countMembers returns the number of members of all objects in a value.
+func countMembers(v any) int {
 	n := 0
 	switch v := v.(type) {
 	case map[string]any:
 		n = len(v)
 		for _, e := range v {
-			n += membersOf(e)
+			n += countMembers(e)
 		}
 	case []any:
 		for _, e := range v {
-			n += membersOf(e)
+			n += countMembers(e)
 		}
 	}
 	return n
 }
 
-// membersIn counts the members in a text that is JSON: the colons outside of
-// strings.
-func membersIn(text []byte) int {
+// countColons returns the number of colons outside of strings in a JSON text,
+// which is the number of members.
+func countColons(text []byte) int {
 	n, quoted := 0, false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c == '"':
 			quoted = !quoted
 		case c == '\\':
-			i++ // it only stands in strings
+			i++ // occurs in strings only
 		case c == ':' && !quoted:
 			n++
 		}
@@ -79,8 +78,7 @@ func membersIn(text []byte) int {
 	return n
 }
 
-// Encode writes a value as compact JSON, without escapes that only a browser
-// needs.
+// Encode returns a value as compact JSON, without HTML escapes.
 func Encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -93,40 +91,40 @@ func Encode(v any) (json.RawMessage, error) {
 
 func decode(data []byte, b bounds) (any, error) {
 	if len(data) > b.size {
-		return nil, fmt.Errorf("it has %d bytes; at most %d are possible", len(data), b.size)
+		return nil, fmt.Errorf("has %d bytes; limit is %d", len(data), b.size)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return nil, fmt.Errorf("it is not JSON: %w", err)
+		return nil, fmt.Errorf("not JSON: %w", err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("it is not JSON: something follows the value")
+		return nil, errors.New("not JSON: unexpected data after the value")
 	}
 	nodes := 0
 	return v, bounded(v, b.depth, &nodes, b.nodes)
 }
 
-// bounded checks how deep and how large a value is, and that its numbers can be
-// worked with: an exponent of a billion fits in twelve bytes.
-func bounded(v any, depth int, nodes *int, most int) error {
-	if *nodes++; *nodes > most {
-		return fmt.Errorf("it has more than %d parts", most)
+// bounded checks the depth and the size of a value, and the range of its numbers:
+// an exponent of a billion takes only twelve bytes.
+func bounded(v any, depth int, nodes *int, limit int) error {
+	if *nodes++; *nodes > limit {
+		return fmt.Errorf("has more than %d parts", limit)
 	}
 	if depth == 0 {
-		return errors.New("it is nested too deeply")
+		return errors.New("is nested too deeply")
 	}
 	switch v := v.(type) {
 	case map[string]any:
 		for _, e := range v {
-			if err := bounded(e, depth-1, nodes, most); err != nil {
+			if err := bounded(e, depth-1, nodes, limit); err != nil {
 				return err
 			}
 		}
 	case []any:
 		for _, e := range v {
-			if err := bounded(e, depth-1, nodes, most); err != nil {
+			if err := bounded(e, depth-1, nodes, limit); err != nil {
 				return err
 			}
 		}
@@ -147,12 +145,12 @@ func boundedNumber(n string) error {
 		mantissa = n[:i]
 	}
 	if len(mantissa) > digits || exp > exponent || exp < -exponent {
-		return fmt.Errorf("the number %.20s… is out of range", n)
+		return fmt.Errorf("number %.20s… is out of range", n)
 	}
 	return nil
 }
 
-// typeOf names the type of a JSON value.
+// typeOf returns the type of a JSON value with its article.
 func typeOf(v any) string {
 	switch v.(type) {
 	case nil:
@@ -169,15 +167,15 @@ func typeOf(v any) string {
 	return "an object"
 }
 
-// brief is a JSON value, shortened for a message.
+// brief returns a JSON value, shortened for a message.
 func brief(v any) string {
-	const most = 60
+	const limit = 60
 	data, err := Encode(v)
 	if err != nil {
 		return typeOf(v)
 	}
-	if len(data) > most {
-		return strings.ToValidUTF8(string(data[:most]), "") + "…"
+	if len(data) > limit {
+		return strings.ToValidUTF8(string(data[:limit]), "") + "…"
 	}
 	return string(data)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// For derives the schema of a Go struct: names from json tags, texts from
-// jsonschema tags; a field without omitempty or omitzero is required.
+// For returns the schema of a Go struct. Names come from json tags, descriptions
+// from jsonschema tags. A field without omitempty or omitzero is required.
 func For[T any]() (json.RawMessage, error) {
 	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[json.RawMessage]():  anyJSON(),
@@ -24,8 +24,8 @@ func For[T any]() (json.RawMessage, error) {
 	return json.Marshal(s)
 }
 
-// anyJSON is a schema of whatever is JSON. An empty one says the same, and some
-// readers take it for a mistake.
+// anyJSON returns a schema that matches every value. An empty schema would do the
+// same, but some clients reject it.
 func anyJSON() *jsonschema.Schema {
 	any := &jsonschema.Schema{}
 	for _, t := range []string{"object", "array", "string", "number", "boolean", "null"} {
@@ -34,8 +34,7 @@ func anyJSON() *jsonschema.Schema {
 	return any
 }
 
-// AnyObject is the text of some JSON object: a json.RawMessage of which For knows
-// that much.
+// AnyObject is a json.RawMessage that For describes as an object.
 type AnyObject json.RawMessage
 
 // MarshalJSON implements json.Marshaler.

@@ -11,18 +11,18 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// shape tells how a keyword holds schemas.
+// shape is how a keyword holds schemas.
 type shape int
 
 const (
-	plain shape = iota // it holds none
-	one                // a schema, or in old drafts a list of them
+	plain shape = iota // no schema
+	one                // a schema, or in old drafts a list of schemas
 	list               // a list of schemas
 	named              // schemas by name
 )
 
-// keywords are those that are kept. Any other has no meaning for checking
-// arguments, and may have one for somebody that nobody foresees.
+// keywords are the keywords that are kept. Others do not matter for a check and
+// may have side effects in clients.
 var keywords = map[string]shape{
 	"title": plain, "description": plain, "default": plain, "examples": plain, "deprecated": plain,
 	"type": plain, "enum": plain, "const": plain, "format": plain,
@@ -40,47 +40,46 @@ var keywords = map[string]shape{
 	"properties": named, "patternProperties": named, "dependentSchemas": named, "dependencies": named,
 }
 
-// inline copies a schema with its references replaced by what they refer to,
-// its texts cleaned, and only the keywords that are known. It tells of how many
-// parts the copy is. In old drafts a reference stands alone, and what is beside
-// it does not count.
-func inline(root map[string]any, alone bool) (whole map[string]any, parts int, err error) {
-	in := &inliner{root: root, alone: alone}
+// inline copies a schema: it replaces references by their targets, cleans texts
+// and drops unknown keywords. It also returns the number of parts of the copy. If
+// refOnly is set, keywords next to a $ref are ignored.
+func inline(root map[string]any, refOnly bool) (inlined map[string]any, parts int, err error) {
+	in := &inliner{root: root, refOnly: refOnly}
 	v, err := in.schema(root, 0)
 	if err != nil {
 		return nil, 0, err
 	}
-	whole, ok := v.(map[string]any)
+	inlined, ok := v.(map[string]any)
 	if !ok {
-		return nil, 0, fmt.Errorf("it is %s, not an object", typeOf(v))
+		return nil, 0, fmt.Errorf("must be an object, got %s", typeOf(v))
 	}
-	return whole, in.parts, nil
+	return inlined, in.parts, nil
 }
 
 type inliner struct {
 	root     map[string]any
-	alone    bool
+	refOnly  bool
 	within   []string // the references being replaced, outermost first
-	parts    int      // schemas and values in them, so far
-	bytes    int      // of the values
-	patterns int      // what all patterns together compile to
+	parts    int      // schemas and values so far
+	bytes    int      // of values so far
+	patterns int      // size of all patterns so far
 }
 
 func (in *inliner) schema(v any, depth int) (any, error) {
 	if in.parts++; in.parts > maxNodes {
-		return nil, fmt.Errorf("with its references replaced it has more than %d parts", maxNodes)
+		return nil, fmt.Errorf("has more than %d parts with references replaced", maxNodes)
 	}
 	if depth > maxDepth {
-		return nil, errors.New("with its references replaced it is nested too deeply")
+		return nil, errors.New("is nested too deeply with references replaced")
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return v, nil // true, false, or something that does not compile
+		return v, nil // true, false, or invalid; compile decides
 	}
 	ref, refers := object["$ref"]
 	out := make(map[string]any, len(object))
 	for word, value := range object {
-		if _, known := keywords[word]; !known && !forbidden[word] || refers && in.alone {
+		if _, known := keywords[word]; !known && !forbidden[word] || refers && in.refOnly {
 			continue
 		}
 		kept, err := in.keyword(word, value, depth)
@@ -94,18 +93,18 @@ func (in *inliner) schema(v any, depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return beside(out, target), nil
+		return mergeSiblings(out, target), nil
 	}
 	return out, nil
 }
 
-// forbidden are keywords that cannot be left out and are not supported.
+// forbidden are unsupported keywords that cannot be ignored.
 var forbidden = map[string]bool{"$dynamicRef": true, "$recursiveRef": true}
 
-// keyword returns what the value of a keyword becomes.
+// keyword returns the inlined value of a keyword.
 func (in *inliner) keyword(word string, value any, depth int) (any, error) {
 	if forbidden[word] {
-		return nil, fmt.Errorf("it uses %s, which is not supported", word)
+		return nil, fmt.Errorf("%s is not supported", word)
 	}
 	switch word {
 	case "title", "description":
@@ -136,19 +135,19 @@ func (in *inliner) keyword(word string, value any, depth int) (any, error) {
 	return value, in.plain(value)
 }
 
-// plain counts a value that is kept as it is: one that is referred to often is
-// kept often.
+// plain counts a value that is copied as it is. A value that is referenced often
+// is counted as often.
 func (in *inliner) plain(v any) error {
 	parts, bytes := sizeOf(v)
 	in.parts += parts
 	in.bytes += bytes
 	if in.parts > maxNodes || in.bytes > maxBytes {
-		return fmt.Errorf("with its references replaced it has more than %d parts or %d bytes", maxNodes, maxBytes)
+		return fmt.Errorf("has more than %d parts or %d bytes with references replaced", maxNodes, maxBytes)
 	}
 	return nil
 }
 
-// sizeOf counts the parts of a JSON value and the bytes of their texts.
+// sizeOf returns the number of parts of a JSON value and the bytes of its texts.
 func sizeOf(v any) (parts, bytes int) {
 	parts = 1
 	switch v := v.(type) {
@@ -189,7 +188,7 @@ func (in *inliner) named(value any, depth int) (any, error) {
 	out := make(map[string]any, len(object))
 	for name, e := range object {
 		if ferrule.Clean(name, ferrule.MaxWord) != name {
-			return nil, fmt.Errorf("the name %q is too long or cannot be shown", brief(name))
+			return nil, fmt.Errorf("name %q is too long or unprintable", brief(name))
 		}
 		var err error
 		if out[name], err = in.schema(e, depth+1); err != nil {
@@ -199,21 +198,21 @@ func (in *inliner) named(value any, depth int) (any, error) {
 	return out, nil
 }
 
-// pattern bounds a regular expression by what it compiles to: matching takes time
-// in proportion to that, and a short one can be large.
+// pattern limits the compiled size of a regular expression. The time of a match
+// is proportional to it, and a short expression can be large.
 func (in *inliner) pattern(value any) error {
 	text, _ := value.(string)
 	re, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
-		return fmt.Errorf("a pattern cannot be used: %w", err)
+		return fmt.Errorf("invalid pattern: %w", err)
 	}
 	if in.patterns += 1 + patternSize(re); in.patterns > maxPatterns {
-		return fmt.Errorf("its patterns are too large: %s", brief(text))
+		return fmt.Errorf("patterns are too large: %s", brief(text))
 	}
 	return nil
 }
 
-// patternSize is about how many instructions a pattern compiles to.
+// patternSize estimates the number of instructions of a pattern.
 func patternSize(re *syntax.Regexp) int {
 	n := max(1, len(re.Rune))
 	for _, sub := range re.Sub {
@@ -225,15 +224,15 @@ func patternSize(re *syntax.Regexp) int {
 	return min(n, maxPatterns+1)
 }
 
-// refer returns what a reference stands for.
+// refer returns the inlined target of a reference.
 func (in *inliner) refer(ref any, depth int) (any, error) {
 	text, ok := ref.(string)
 	if !ok {
-		return nil, errors.New("its $ref is not a string")
+		return nil, errors.New("$ref must be a string")
 	}
 	pointer, ok := strings.CutPrefix(text, "#")
 	if !ok || pointer != "" && pointer[0] != '/' {
-		return nil, fmt.Errorf("it refers to %s, which is outside of it", brief(text))
+		return nil, fmt.Errorf("refers to another document: %s", brief(text))
 	}
 	for _, outer := range in.within {
 		if outer == pointer {
@@ -242,10 +241,10 @@ func (in *inliner) refer(ref any, depth int) (any, error) {
 	}
 	target, err := lookUp(in.root, pointer)
 	if err != nil {
-		return nil, fmt.Errorf("it refers to %s: %w", brief(text), err)
+		return nil, fmt.Errorf("refers to %s: %w", brief(text), err)
 	}
 	if pointer == "" {
-		return nil, errors.New("it refers to itself")
+		return nil, errors.New("refers to itself")
 	}
 	in.within = append(in.within, pointer)
 	defer func() { in.within = in.within[:len(in.within)-1] }()
@@ -263,24 +262,24 @@ func lookUp(v any, pointer string) (any, error) {
 		case map[string]any:
 			next, ok := at[step]
 			if !ok {
-				return nil, errors.New("there is no such part")
+				return nil, errors.New("not found")
 			}
 			v = next
 		case []any:
 			i, err := strconv.Atoi(step)
 			if err != nil || i < 0 || i >= len(at) {
-				return nil, errors.New("there is no such part")
+				return nil, errors.New("not found")
 			}
 			v = at[i]
 		default:
-			return nil, errors.New("there is no such part")
+			return nil, errors.New("not found")
 		}
 	}
 	return v, nil
 }
 
-// beside joins what stood beside a reference with what the reference became.
-func beside(siblings map[string]any, target any) any {
+// mergeSiblings merges the keywords next to a reference with its target.
+func mergeSiblings(siblings map[string]any, target any) any {
 	if len(siblings) == 0 {
 		return target
 	}

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// plainSchema checks the arguments of most tools without the library: an object
-// of numbers, booleans and strings. It only ever says that arguments fit; what
-// it is not sure of, the library decides and explains.
+// plainSchema is the fast path for the arguments of most tools: an object of
+// integers, booleans and strings. It only accepts. If it does not accept, the
+// library decides and explains.
 type plainSchema struct {
 	properties map[string]plainProperty
 	required   []string
@@ -23,8 +23,7 @@ type plainProperty struct {
 	enum      []int64 // nil for any
 }
 
-// plainWords are the keywords that a plain schema may use; those that only
-// describe are among them.
+// plainWords are the keywords that a plain schema may use.
 var plainWords = map[string]bool{
 	"type": true, "properties": true, "required": true, "additionalProperties": true,
 	"title": true, "description": true, "default": true, "examples": true, "deprecated": true,
@@ -35,8 +34,7 @@ var plainPropertyWords = map[string]bool{
 	"title": true, "description": true, "default": true, "examples": true, "deprecated": true,
 }
 
-// newPlain makes a plain schema of one that inline returned; nil if it is not
-// plain.
+// newPlain returns the plain form of an inlined schema, or nil if it has none.
 func newPlain(doc map[string]any) *plainSchema {
 	for word := range doc {
 		if !plainWords[word] {
@@ -82,13 +80,13 @@ func newPlainProperty(doc map[string]any) (p plainProperty, ok bool) {
 	case "boolean", "string":
 		return p, doc["minimum"] == nil && doc["maximum"] == nil && doc["enum"] == nil
 	case "integer":
-		return p, p.limit(doc)
+		return p, p.setLimits(doc)
 	}
 	return p, false
 }
 
-// limit takes in what a schema says about an integer, if it can.
-func (p *plainProperty) limit(doc map[string]any) (ok bool) {
+// setLimits reads the limits of an integer. It reports whether it understands them.
+func (p *plainProperty) setLimits(doc map[string]any) (ok bool) {
 	p.low, p.high = math.MinInt64, math.MaxInt64
 	for word, bound := range map[string]*int64{"minimum": &p.low, "maximum": &p.high} {
 		if v, said := doc[word]; said {
@@ -113,7 +111,7 @@ func (p *plainProperty) limit(doc map[string]any) (ok bool) {
 	return ok
 }
 
-// integer reads a number that is written as one.
+// integer parses a number without fraction and exponent.
 func integer(v any) (int64, bool) {
 	n, ok := v.(json.Number)
 	if !ok || strings.ContainsAny(string(n), ".eE") {
@@ -123,8 +121,8 @@ func integer(v any) (int64, bool) {
 	return i, err == nil
 }
 
-// fits is true if the arguments certainly fit.
-func (s *plainSchema) fits(args map[string]any) bool {
+// accepts reports whether the arguments are certainly valid.
+func (s *plainSchema) accepts(args map[string]any) bool {
 	for _, name := range s.required {
 		if _, ok := args[name]; !ok {
 			return false
@@ -132,14 +130,14 @@ func (s *plainSchema) fits(args map[string]any) bool {
 	}
 	for name, v := range args {
 		p, known := s.properties[name]
-		if !known && s.closed || known && !p.fits(v) {
+		if !known && s.closed || known && !p.accepts(v) {
 			return false
 		}
 	}
 	return true
 }
 
-func (p plainProperty) fits(v any) bool {
+func (p plainProperty) accepts(v any) bool {
 	switch p.want {
 	case "boolean":
 		_, ok := v.(bool)

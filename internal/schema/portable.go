@@ -1,24 +1,23 @@
 package schema
 
-// portableWords are the keywords that clients of every sort read. What holds
-// schemas among them is handled by name below.
+// portableWords are the keywords that every client understands, except those that
+// hold schemas.
 var portableWords = []string{
 	"title", "description", "default", "enum", "const", "format",
 	"minimum", "maximum", "multipleOf", "minLength", "maxLength", "pattern",
 	"minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "required",
 }
 
-// portableRoot makes a schema that inline returned portable. Rules that join
-// several schemas are left out at the root, where some clients refuse them;
-// they are checked all the same when the tool is called.
+// portableRoot returns the portable form of an inlined schema of arguments. It
+// drops allOf, anyOf and oneOf at the root, where some clients reject them. They
+// are still checked when the tool is called.
 func portableRoot(doc map[string]any) map[string]any { return root(portable(doc)) }
 
-// widerRoot is the portable form of a schema of answers.
-func widerRoot(doc map[string]any) map[string]any { return root(wider(portable(doc), doc)) }
+// looserRoot returns the portable form of an inlined schema of answers.
+func looserRoot(doc map[string]any) map[string]any { return root(loosen(portable(doc), doc)) }
 
-// wider takes out of a portable schema what it says beyond the schema that it was
-// made of.
-func wider(out, doc map[string]any) map[string]any {
+// loosen removes from a portable schema what is stricter than its source doc.
+func loosen(out, doc map[string]any) map[string]any {
 	if _, several := doc["type"].([]any); several {
 		delete(out, "type")
 	}
@@ -28,34 +27,34 @@ func wider(out, doc map[string]any) map[string]any {
 	if _, first := doc["prefixItems"]; first {
 		delete(out, "items")
 	}
-	delete(out, "format") // some clients hold answers to it
+	delete(out, "format") // some clients enforce it
 	each := func(word string) {
 		shown, ok := out[word].(map[string]any)
-		whole, was := doc[word].(map[string]any)
+		source, was := doc[word].(map[string]any)
 		if ok && was {
-			wider(shown, whole)
+			loosen(shown, source)
 		}
 	}
 	each("items")
 	each("additionalProperties")
 	if properties, ok := out["properties"].(map[string]any); ok {
-		wholes, _ := doc["properties"].(map[string]any)
+		sources, _ := doc["properties"].(map[string]any)
 		for name, shown := range properties {
-			if whole, ok := wholes[name].(map[string]any); ok {
-				wider(shown.(map[string]any), whole)
+			if source, ok := sources[name].(map[string]any); ok {
+				loosen(shown.(map[string]any), source)
 			}
 		}
 	}
 	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
 		list, _ := out[word].([]any)
-		wholes, _ := doc[word].([]any)
+		sources, _ := doc[word].([]any)
 		for i, shown := range list {
-			if whole, ok := wholes[i].(map[string]any); ok {
-				wider(shown.(map[string]any), whole)
+			if source, ok := sources[i].(map[string]any); ok {
+				loosen(shown.(map[string]any), source)
 			}
 		}
 	}
-	if either, ok := out["oneOf"]; ok { // of what is wider, several may fit
+	if either, ok := out["oneOf"]; ok { // looser alternatives may match together
 		delete(out, "oneOf")
 		if _, said := out["anyOf"]; !said {
 			out["anyOf"] = either
@@ -100,7 +99,7 @@ func portable(doc map[string]any) map[string]any {
 	}
 	switch more := doc["additionalProperties"].(type) {
 	case bool:
-		if !more { // true says nothing
+		if !more { // true is the default
 			out["additionalProperties"] = false
 		}
 	case map[string]any:
@@ -114,8 +113,8 @@ func portable(doc map[string]any) map[string]any {
 	return out
 }
 
-// portableProperties keeps every property that can be given: one whose schema
-// is false cannot, and one whose schema is true can be anything.
+// portableProperties drops properties whose schema is false, since they cannot be
+// given. One whose schema is true may have any value.
 func portableProperties(properties map[string]any) map[string]any {
 	out := make(map[string]any, len(properties))
 	for name, v := range properties {
@@ -143,7 +142,7 @@ func portableList(schemas []any) []any {
 	return out
 }
 
-// singleType is the one type to name where several are possible.
+// singleType returns the first type that is not null.
 func singleType(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:

@@ -1,15 +1,16 @@
-// Package schema makes untrusted JSON Schemas harmless and useful.
+// Package schema makes untrusted JSON Schemas safe and useful.
 //
-//	what a device gave ─▶ decode ─▶ inline ─▶ compile ─▶ Check: every violation
-//	                      bounded   no $ref              named at once
-//	                                      └─▶ Portable: what any client can read
+//	schema of a device -> decode -> inline -> compile -> Check: all violations
+//	                      bounded   no $ref      |
+//	                                             +-> Portable: for every client
 //
-// Of arguments, the portable form says rather more than the schema: what fits it
-// fits. Of answers it says rather less: what the device may answer fits.
+// The portable form uses only common keywords. For arguments it is stricter than
+// the schema: what matches the portable form matches the schema. For answers it
+// is looser: what matches the schema matches the portable form.
 //
-// A schema is bounded in size, depth and number of parts; a reference inside it
-// is replaced by what it refers to, so that checking arguments costs no more
-// than its size; a reference out of it, or of a part to itself, is an error.
+// A schema is limited in size, depth and number of parts. References inside it
+// are replaced by their targets, so that the cost of a check is bounded by the
+// size of the schema. A reference to another document, and a cycle, are errors.
 package schema
 
 import (
@@ -22,7 +23,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of a schema, after its references have been replaced.
+// The limits of a schema, after its references were replaced.
 const (
 	maxSize     = ferrule.MaxSchema // bytes, before
 	maxDepth    = 32
@@ -31,49 +32,49 @@ const (
 	maxPatterns = 4096        // instructions of all patterns
 )
 
-// maxChecks bounds the parts of a schema times the parts of the arguments that it
-// checks: whoever wrote the one may have written the other.
+// maxChecks limits the product of the parts of a schema and the parts of the
+// arguments: an attacker may have written both.
 const maxChecks = 100_000
 
-// Schema is a compiled schema of the arguments of a tool, or of its answers. It is
-// safe for use by many goroutines.
+// Schema is a compiled schema of the arguments or the answers of a tool. It is
+// safe for concurrent use.
 type Schema struct {
 	parts    int
-	plain    *plainSchema // nil if it is not plain
+	plain    *plainSchema // fast path; nil if the schema is not plain
 	compiled *jsonschema.Schema
 	portable json.RawMessage
 }
 
-// Compile compiles the schema of a tool's arguments. Its errors are fit for
-// showing to whoever wrote the schema. What it is given is hostile: whatever goes
-// wrong with one schema, a panic in a library included, is an error of that one. The
-// same text gives the same Schema as long as that is in use.
+// Compile compiles the schema of a tool's arguments. Its errors are meant for the
+// author of the schema. The input may be hostile: even a panic in the library
+// becomes an error. Equal texts share one Schema as long as it is in use.
 func Compile(raw []byte) (*Schema, error) {
-	return sharedArguments.of(raw, func() (*Schema, error) {
-		return compileDoc(raw, func(whole map[string]any) (map[string]any, error) {
-			return portableRoot(whole), rootIsObject(whole)
+	return inputs.get(raw, func() (*Schema, error) {
+		return compileDoc(raw, func(inlined map[string]any) (map[string]any, error) {
+			return portableRoot(inlined), checkRoot(inlined)
 		})
 	})
 }
 
-// CompileAnswer compiles the schema of what a tool answers. Its portable form is
-// nothing if answers need not be objects, which not every client can read.
-func CompileAnswer(raw []byte) (*Schema, error) {
-	return sharedAnswers.of(raw, func() (*Schema, error) {
-		return compileDoc(raw, func(whole map[string]any) (map[string]any, error) {
-			if whole["type"] != "object" {
+// CompileOutput compiles the schema of a tool's answers. It has no portable form
+// if an answer may be something else than an object, since not every client
+// supports that.
+func CompileOutput(raw []byte) (*Schema, error) {
+	return outputs.get(raw, func() (*Schema, error) {
+		return compileDoc(raw, func(inlined map[string]any) (map[string]any, error) {
+			if inlined["type"] != "object" {
 				return nil, nil
 			}
-			return widerRoot(whole), nil
+			return looserRoot(inlined), nil
 		})
 	})
 }
 
-// compileDoc compiles a schema; show makes its portable form.
-func compileDoc(raw []byte, show func(whole map[string]any) (map[string]any, error)) (compiled *Schema, err error) {
+// compileDoc compiles a schema. The function show returns its portable form.
+func compileDoc(raw []byte, show func(inlined map[string]any) (map[string]any, error)) (compiled *Schema, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			compiled, err = nil, fmt.Errorf("it cannot be compiled: %v", r)
+			compiled, err = nil, fmt.Errorf("does not compile: %v", r)
 		}
 	}()
 	doc, err := decode(raw, bounds{size: maxSize, depth: maxDepth, nodes: maxNodes})
@@ -82,18 +83,18 @@ func compileDoc(raw []byte, show func(whole map[string]any) (map[string]any, err
 	}
 	object, ok := doc.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("it is %s, not an object", typeOf(doc))
+		return nil, fmt.Errorf("must be an object, got %s", typeOf(doc))
 	}
 	draft := draftOf(object)
-	whole, parts, err := inline(object, draft.alone)
+	inlined, parts, err := inline(object, draft.refOnly)
 	if err != nil {
 		return nil, err
 	}
-	shown, err := show(whole)
+	shown, err := show(inlined)
 	if err != nil {
 		return nil, err
 	}
-	checks, err := compile(whole, draft.is)
+	checks, err := compile(inlined, draft.is)
 	if err != nil || shown == nil {
 		return &Schema{parts: parts, compiled: checks}, err
 	}
@@ -101,23 +102,25 @@ func compileDoc(raw []byte, show func(whole map[string]any) (map[string]any, err
 	if err != nil {
 		return nil, err
 	}
-	return &Schema{parts, newPlain(whole), checks, portable}, nil
+	return &Schema{parts, newPlain(inlined), checks, portable}, nil
 }
 
-// Portable is the schema as every client can read it: an object at the root,
-// one type a part, no references and no keywords beyond the common ones. Where a
-// part of arguments may have several types, it names one; of answers, none.
+// Portable returns the schema in a form that every client understands: an object
+// at the root, one type for each part, no references, only common keywords. If a
+// part may have several types, arguments keep one of them and answers none.
 func (s *Schema) Portable() json.RawMessage { return s.portable }
 
-// nowhere is a loader that loads nothing: no schema reaches outside itself.
-type nowhere struct{}
+// noLoader refuses to load other documents.
+type noLoader struct{}
 
-func (nowhere) Load(url string) (any, error) { return nil, fmt.Errorf("%s is outside of it", url) }
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("reference to another document: %s", url)
+}
 
 func compile(doc map[string]any, draft *jsonschema.Draft) (*jsonschema.Schema, error) {
 	const url = "ferrule:schema"
 	c := jsonschema.NewCompiler()
-	c.UseLoader(nowhere{})
+	c.UseLoader(noLoader{})
 	c.DefaultDraft(draft)
 	if err := c.AddResource(url, doc); err != nil {
 		return nil, err
@@ -131,9 +134,9 @@ func compile(doc map[string]any, draft *jsonschema.Draft) (*jsonschema.Schema, e
 
 // draft is a version of JSON Schema.
 type draft struct {
-	part  string // of the $schema that names it
-	is    *jsonschema.Draft
-	alone bool // what stands beside a reference does not count
+	part    string // of $schema
+	is      *jsonschema.Draft
+	refOnly bool // keywords next to $ref are ignored
 }
 
 var drafts = []draft{
@@ -143,8 +146,7 @@ var drafts = []draft{
 	{"2019-09", jsonschema.Draft2019, false},
 }
 
-// draftOf is the draft that a schema is written in: the newest unless it names
-// another that is known.
+// draftOf returns the draft of a schema: the one that it names, else the newest.
 func draftOf(doc map[string]any) draft {
 	name, _ := doc["$schema"].(string)
 	for _, d := range drafts {
@@ -155,8 +157,8 @@ func draftOf(doc map[string]any) draft {
 	return draft{is: jsonschema.Draft2020}
 }
 
-// rootIsObject refuses a schema that no arguments could fit.
-func rootIsObject(doc map[string]any) error {
+// checkRoot rejects a schema that no arguments can match.
+func checkRoot(doc map[string]any) error {
 	switch t := doc["type"].(type) {
 	case nil:
 		return nil
@@ -171,5 +173,5 @@ func rootIsObject(doc map[string]any) error {
 			}
 		}
 	}
-	return fmt.Errorf("its type is %s; arguments are always an object", brief(doc["type"]))
+	return fmt.Errorf("type must be object, got %s", brief(doc["type"]))
 }

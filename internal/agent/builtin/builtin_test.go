@@ -184,7 +184,7 @@ func TestSet(t *testing.T) {
 		t.Errorf("%+v", dev)
 	}
 	describe := b.Manifest().Tool("describe_device")
-	if got := strings.Join(describe.Check(map[string]any{"devise": "a"}), "; "); got != "device: missing; devise: not known to this tool" {
+	if got := strings.Join(describe.Check(map[string]any{"devise": "a"}), "; "); got != "device is missing; devise is unknown" {
 		t.Errorf("got %s", got)
 	}
 	if !json.Valid(describe.Output) || !strings.Contains(string(describe.Input), "ID of the device") {
@@ -245,7 +245,7 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, _, err := schema.Object(result.Value)
+		out, _, err := schema.DecodeArgs(result.Value)
 		if err != nil {
 			t.Fatal(err)
 		}

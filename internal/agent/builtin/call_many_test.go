@@ -142,9 +142,9 @@ func TestCallManyOutcomes(t *testing.T) {
 	}
 	want := []string{
 		"a [1]",
-		"gone offline: It did not run: nothing was sent to the device.",
-		"mute unanswered: It may have run.",
-		"bug internal: It may have run.",
+		"gone offline: Nothing was sent.",
+		"mute unanswered: The action may have run.",
+		"bug internal: The action may have run.",
 		"odd no JSON",
 		"eye a picture\n(image of 9 bytes; call the tool on this device alone to get it)",
 		"z [1]",
@@ -183,8 +183,8 @@ func TestCallManyIsCancelled(t *testing.T) {
 		for i, r := range out.Results {
 			switch {
 			case i < 4 && r.Error == nil:
-			case i >= 4 && i < 6 && r.Error != nil && r.Error.Code == "cancelled" && r.Error.Certainty == "It may have run.":
-			case i >= 6 && r.Error != nil && r.Error.Code == "cancelled" && strings.HasPrefix(r.Error.Certainty, "It did not run"):
+			case i >= 4 && i < 6 && r.Error != nil && r.Error.Code == "cancelled" && r.Error.Certainty == "The action may have run.":
+			case i >= 6 && r.Error != nil && r.Error.Code == "cancelled" && strings.HasPrefix(r.Error.Certainty, "Nothing was sent"):
 			default:
 				t.Errorf("%d: %+v %+v", i, r, r.Error)
 			}

@@ -64,7 +64,7 @@ const (
 func ListDevices(fleet Fleet) Tool {
 	const text = "Returns all devices with state, model and transport."
 	return Typed("list_devices", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in ListDevicesInput) (ListDevicesOutput, error) {
-		all := slices.DeleteFunc(fleet.Devices(), func(d *ferrule.Device) bool { return !call.Principal.Sees(d) })
+		all := slices.DeleteFunc(fleet.Devices(), func(d *ferrule.Device) bool { return !call.Principal.CanSee(d) })
 		out := ListDevicesOutput{Devices: []DescribedDevice{}, Total: len(all)}
 		start, found := slices.BinarySearchFunc(all, in.After, func(d *ferrule.Device, id string) int { return strings.Compare(d.ID, id) })
 		if found {
@@ -139,15 +139,15 @@ func DescribeDevice(fleet Fleet) Tool {
 	const text = "Returns one device with its tools (arguments, effects), pins, resources and prompts."
 	return Typed("describe_device", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DescribeDeviceInput) (DescribeDeviceOutput, error) {
 		dev, manifest, ok := fleet.Lookup(in.Device)
-		if !ok || !call.Principal.Sees(dev) {
-			return DescribeDeviceOutput{}, ferrule.NoDevice(in.Device)
+		if !ok || !call.Principal.CanSee(dev) {
+			return DescribeDeviceOutput{}, ferrule.UnknownDevice(in.Device)
 		}
 		out := DescribeDeviceOutput{Device: describe(dev, manifest), Tools: []DescribedTool{}, Pins: []DescribedPin{}}
 		if manifest == nil {
 			return out, nil
 		}
 		for i := range manifest.Tools {
-			if t := &manifest.Tools[i]; call.Principal.MayCall(t) {
+			if t := &manifest.Tools[i]; call.Principal.CanCall(t) {
 				out.Tools = append(out.Tools, describeTool(t))
 			}
 		}

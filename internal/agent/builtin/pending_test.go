@@ -24,9 +24,9 @@ func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 	t.Helper()
 	c = catalog.New(catalog.DefaultConfig())
 	f := fleet.New(nil)
-	f.Follow(c)
+	f.WatchDevices(c)
 	road = pipeline.New(pipeline.Parts{
-		Config: pipeline.DefaultConfig(), Journal: noJournal{}, Fleet: f, End: f.Handle, Log: slog.New(slog.DiscardHandler),
+		Config: pipeline.DefaultConfig(), Journal: noJournal{}, Fleet: f, Log: slog.New(slog.DiscardHandler),
 	}).Handle
 	b := newSet(t, builtin.ListDevices(f), builtin.DescribeDevice(f), builtin.DeviceState(f), builtin.FindDevices(c), builtin.FindTools(c),
 		builtin.DescribeTool(c), builtin.CallMany(road), builtin.Status("1", func() builtin.StatusOutput {
@@ -34,7 +34,7 @@ func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 			_, shape := c.List()
 			return builtin.StatusOutput{Online: n.Online, Offline: n.Offline, Released: n.Released, Pending: n.Pending, Kinds: n.Kinds, List: string(shape)}
 		}))
-	f.Own(b.Device(), b.Manifest(), b.Handle)
+	f.PutBuiltin(b.Device(), b.Manifest(), b.Handle)
 	m := &ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "self.look", Effect: ferrule.Reads}}}
 	for _, id := range []string{"a", "b", "stranger"} {
 		dev := &ferrule.Device{ID: id, Kind: "0123456789ab", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}

@@ -134,8 +134,8 @@ func joinSome(names []string) string {
 // checkVisible returns not_found for a device that the caller may not see.
 func checkVisible(call *ferrule.Call, fleet Finder, id string) error {
 	dev, _, ok := fleet.Lookup(id)
-	if !ok || !call.Principal.Sees(dev) || id == ferrule.GatewayID {
-		return ferrule.NoDevice(id)
+	if !ok || !call.Principal.CanSee(dev) || id == ferrule.GatewayID {
+		return ferrule.UnknownDevice(id)
 	}
 	return nil
 }

@@ -41,8 +41,8 @@ func DeviceState(fleet Statements) Tool {
 	const text = "Returns whether a device is online, and its latest notifications."
 	return Typed("device_state", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DeviceStateInput) (DeviceStateOutput, error) {
 		dev, _, ok := fleet.Lookup(in.Device)
-		if !ok || !call.Principal.Sees(dev) {
-			return DeviceStateOutput{}, ferrule.NoDevice(in.Device)
+		if !ok || !call.Principal.CanSee(dev) {
+			return DeviceStateOutput{}, ferrule.UnknownDevice(in.Device)
 		}
 		out := DeviceStateOutput{Device: dev.ID, State: string(dev.State), Since: dev.Since, Reason: dev.Reason, Said: []Statement{}}
 		for _, e := range fleet.Said(in.Device) {

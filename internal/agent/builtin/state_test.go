@@ -18,8 +18,8 @@ func (talkative) Said(id string) []ferrule.Event {
 		return nil
 	}
 	return []ferrule.Event{
-		{Type: ferrule.Said, Device: "a", Time: saidAt, Method: "state", Params: []byte(`{"new":1}`)},
-		{Type: ferrule.Said, Device: "a", Time: saidAt, Method: "battery"},
+		{Type: ferrule.Notified, Device: "a", Time: saidAt, Method: "state", Params: []byte(`{"new":1}`)},
+		{Type: ferrule.Notified, Device: "a", Time: saidAt, Method: "battery"},
 	}
 }
 

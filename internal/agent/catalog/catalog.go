@@ -118,7 +118,7 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	*c.counts.of(dev)++
 	c.measuring += measures(dev, m)
 	e := &entry{id: dev.ID, device: dev, manifest: m}
-	if anyAgent.Sees(dev) && dev.State == ferrule.StateOnline && m != nil {
+	if anyAgent.CanSee(dev) && dev.State == ferrule.StateOnline && m != nil {
 		e.group = c.groupOf(dev.Kind, m)
 	}
 	c.keep(e)
@@ -127,7 +127,7 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 
 func (c *Catalog) keep(e *entry) {
 	c.devices[e.id] = e
-	if anyAgent.Sees(e.device) {
+	if anyAgent.CanSee(e.device) {
 		c.order.put(e)
 	}
 	if e.group != nil {
@@ -152,7 +152,7 @@ func (c *Catalog) remove(id string) bool {
 	delete(c.devices, id)
 	*c.counts.of(e.device)--
 	c.measuring -= measures(e.device, e.manifest)
-	if anyAgent.Sees(e.device) {
+	if anyAgent.CanSee(e.device) {
 		c.order.remove(id)
 	}
 	if g := e.group; g != nil {
@@ -166,7 +166,7 @@ func (c *Catalog) remove(id string) bool {
 // of returns the counter for a device.
 func (n *Counts) of(dev *ferrule.Device) *int {
 	switch {
-	case !anyAgent.Sees(dev):
+	case !anyAgent.CanSee(dev):
 		return &n.Pending
 	case dev.State == ferrule.StateOnline:
 		return &n.Online
@@ -262,7 +262,7 @@ func (c *Catalog) entry(id string) *entry {
 	if id == ferrule.GatewayID {
 		e = c.own
 	}
-	if e == nil || !anyAgent.Sees(e.device) {
+	if e == nil || !anyAgent.CanSee(e.device) {
 		return nil
 	}
 	return e

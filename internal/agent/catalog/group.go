@@ -45,7 +45,7 @@ func newGroup(kind ferrule.Kind, m *ferrule.Manifest) *group {
 	const shortDigits, longDigits = 6, 12
 	g := &group{kind: kind, manifest: m, names: make(map[int][]string), prompts: make(map[int][]string)}
 	for i := range m.Tools {
-		if t := &m.Tools[i]; t.Quarantine == "" && anyAgent.MayCall(t) {
+		if t := &m.Tools[i]; t.Quarantine == "" && anyAgent.CanCall(t) {
 			g.tools = append(g.tools, t)
 		}
 	}

@@ -29,7 +29,7 @@ func measureToolsOf(kind ferrule.Kind, m *ferrule.Manifest) *group {
 
 // measures returns 1 for a device that agents may see and that is polled, else 0.
 func measures(dev *ferrule.Device, m *ferrule.Manifest) int {
-	if m == nil || !anyAgent.Sees(dev) {
+	if m == nil || !anyAgent.CanSee(dev) {
 		return 0
 	}
 	polled := func(t ferrule.Tool) bool { return t.Poll > 0 && t.Quarantine == "" }

@@ -44,7 +44,7 @@ func (c *Catalog) toolOn(device, prefix, name string) string {
 
 // unwrap decodes the arguments of call_tool.
 func unwrap(args json.RawMessage) (name string, rest json.RawMessage, err error) {
-	values, _, err := schema.Object(args)
+	values, _, err := schema.DecodeArgs(args)
 	if err != nil {
 		return "", nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s: %w", callTool.Name, err)
 	}
@@ -73,7 +73,7 @@ func unwrap(args json.RawMessage) (name string, rest json.RawMessage, err error)
 // never called on a device of another.
 func (c *Catalog) resolveFolded(name, prefix, tool string, args json.RawMessage) (string, string, json.RawMessage, error) {
 	shown := ferrule.Clean(name, ferrule.MaxWord)
-	values, _, err := schema.Object(args)
+	values, _, err := schema.DecodeArgs(args)
 	if err != nil {
 		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s: %w", shown, err)
 	}
@@ -102,7 +102,7 @@ func (c *Catalog) resolveFolded(name, prefix, tool string, args json.RawMessage)
 	e := c.entry(id)
 	switch {
 	case e == nil || id == ferrule.GatewayID:
-		return "", "", nil, ferrule.NoDevice(id)
+		return "", "", nil, ferrule.UnknownDevice(id)
 	case e.group == nil:
 		return "", "", nil, e.device.OfflineError()
 	case e.group.fingerprint != g.fingerprint:
@@ -162,7 +162,7 @@ func (c *Catalog) Offer(name string) (ferrule.Offer, error) {
 	e := c.entry(prefix)
 	switch {
 	case e == nil:
-		return ferrule.Offer{}, ferrule.NoDevice(prefix)
+		return ferrule.Offer{}, ferrule.UnknownDevice(prefix)
 	case e.group == nil:
 		return ferrule.Offer{}, e.device.OfflineError()
 	}

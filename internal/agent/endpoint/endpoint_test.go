@@ -309,7 +309,7 @@ func TestCancel(t *testing.T) {
 	eventually(t, "the call is under way", func() bool { return board.called() != "" })
 	far.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"another"}}`)
 	far.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"7e_n_1","reason":"the user said stop"}}`)
-	if got := far.hear(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":"7e_n_1",`) || !strings.Contains(got, "It may have run.") || board.givenUp() != 1 {
+	if got := far.hear(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":"7e_n_1",`) || !strings.Contains(got, "The action may have run.") || board.givenUp() != 1 {
 		t.Errorf("got %s", got)
 	}
 }

@@ -46,7 +46,7 @@ func (v *view) completeOn(ctx context.Context, device, name string, p *mcp.Compl
 	}
 	asked := ferrule.Completion{Template: p.Ref.Type == "ref/resource", Argument: p.Argument.Name, Value: p.Argument.Value}
 	if p.Context != nil {
-		asked.Others = p.Context.Arguments
+		asked.Context = p.Context.Arguments
 	}
 	args, err := json.Marshal(asked)
 	if err != nil {
@@ -56,7 +56,7 @@ func (v *view) completeOn(ctx context.Context, device, name string, p *mcp.Compl
 	if err != nil {
 		return nil, requestError(v.advised(ferrule.AsError(err)))
 	}
-	var said ferrule.Completed
+	var said ferrule.CompletionResult
 	if err := json.Unmarshal(result.Value, &said); err != nil {
 		return nil, requestError(ferrule.Errorf(ferrule.Failed, "%s did not answer with values: %w", device, err))
 	}

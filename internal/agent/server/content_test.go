@@ -59,7 +59,7 @@ func TestContents(t *testing.T) {
 		if err != nil || !wrong.IsError || len(wrong.Content) != 2 {
 			t.Fatalf("%+v, %v", wrong, err)
 		}
-		if got := wrong.Content[1].(*mcp.TextContent).Text; got != "The device tried: it may have run in part. Look first." {
+		if got := wrong.Content[1].(*mcp.TextContent).Text; got != "The device reported an error; the action may be partly done. Look first." {
 			t.Errorf("got %s", got)
 		}
 		if meta, err := json.Marshal(wrong.Meta); err != nil || !strings.Contains(string(meta), `"message":"the arm is stuck"`) || strings.Contains(string(meta), "content") {

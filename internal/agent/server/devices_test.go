@@ -178,7 +178,7 @@ func TestUnknownActs(t *testing.T) {
 			}
 		}
 		if _, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "ferrule://devices/server/resources/x:"}); err == nil ||
-			!strings.Contains(err.Error(), "server does not know it. The device refused it: it did not run.") {
+			!strings.Contains(err.Error(), "server does not know it. The device refused; the action did not run.") {
 			t.Errorf("got %v", err)
 		}
 		for _, name := range []string{"greet", "server__nothing"} {

@@ -50,7 +50,7 @@ func (a *asked) become(t *testing.T, want ...string) {
 // says has a device say that a resource is another.
 func says(f *Server, uri string) {
 	params, _ := json.Marshal(map[string]string{"uri": uri})
-	f.Hear(ferrule.Event{Type: ferrule.Said, Device: "robot", Method: updatedMethod, Params: params})
+	f.Hear(ferrule.Event{Type: ferrule.Notified, Device: "robot", Method: updatedMethod, Params: params})
 }
 
 // TestFollow: a device is asked once to tell of a resource, however many agents want
@@ -129,7 +129,7 @@ func TestUpdatesOfOthers(t *testing.T) {
 		subs.add(nil, own, topic{device: "robot", uri: own})
 		for device, want := range map[string]int32{"lamp": 0, "robot": 2} {
 			told.Store(0)
-			f.Hear(ferrule.Event{Type: ferrule.Said, Device: device, Method: updatedMethod, Params: params})
+			f.Hear(ferrule.Event{Type: ferrule.Notified, Device: device, Method: updatedMethod, Params: params})
 			time.Sleep(time.Second)
 			f.follows.heard(topic{device: device, uri: own})
 			time.Sleep(time.Second)

@@ -111,7 +111,7 @@ func identified(next http.Handler) http.Handler {
 func (f *Server) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, _, ok := f.parts.Catalog.Lookup(r.PathValue("device")); !ok && r.Header.Get(sessionHeader) == "" {
-			http.Error(w, ferrule.NoDevice(r.PathValue("device")).Message, http.StatusNotFound)
+			http.Error(w, ferrule.UnknownDevice(r.PathValue("device")).Message, http.StatusNotFound)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -440,7 +440,7 @@ func TestCannotAsk(t *testing.T) {
 				}
 				var wrong *jsonrpc.Error
 				if !errors.As(err, &wrong) || wrong.Code != mcp.CodeMissingRequiredClientCapabilities ||
-					string(wrong.Data) != `{"requiredCapabilities":`+capabilities[q.Needs()]+`}` || !strings.Contains(wrong.Message, "it did not run") {
+					string(wrong.Data) != `{"requiredCapabilities":`+capabilities[q.Needs()]+`}` || !strings.Contains(wrong.Message, "the action did not run") {
 					t.Errorf("%+v, %v", result, err)
 				}
 			})

@@ -97,8 +97,8 @@ func TestTools(t *testing.T) {
 			for tool, want := range map[string]string{
 				"robot__look":  `{"value":1} map[value:1] false`,
 				"robot__name":  `a robot <nil> false`,
-				"robot__move":  `robot is silent. It may have run. Look first. <nil> true`,
-				"robot__panic": `the gateway failed at this call: short circuit. It may have run. <nil> true`,
+				"robot__move":  `robot is silent. The action may have run. Look first. <nil> true`,
+				"robot__panic": `the gateway failed at this call: short circuit. The action may have run. <nil> true`,
 			} {
 				result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool})
 				if err != nil {

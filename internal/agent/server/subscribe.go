@@ -29,7 +29,7 @@ const unsubscribeMethod = "resources/unsubscribe"
 
 // Hear takes in something that a device said. It does not block.
 func (f *Server) Hear(e ferrule.Event) {
-	if e.Type != ferrule.Said {
+	if e.Type != ferrule.Notified {
 		return // what becomes of devices is told by the catalog
 	}
 	var said struct {

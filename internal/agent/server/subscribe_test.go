@@ -82,8 +82,8 @@ func TestSubscribe(t *testing.T) {
 					t.Fatal("not told that it " + why)
 				}
 			}
-			f.Hear(ferrule.Event{Type: ferrule.Said, Device: "lamp"})
-			f.Hear(ferrule.Event{Type: ferrule.Said, Device: "robot"})
+			f.Hear(ferrule.Event{Type: ferrule.Notified, Device: "lamp"})
+			f.Hear(ferrule.Event{Type: ferrule.Notified, Device: "robot"})
 			hear("said something")
 			f.put("robot", ferrule.StateOffline, ferrule.TrustAdopted)
 			hear("has gone")
@@ -95,7 +95,7 @@ func TestSubscribe(t *testing.T) {
 				t.Fatal(err)
 			}
 			subs.becomes(t, 1, 0)
-			f.Hear(ferrule.Event{Type: ferrule.Said, Device: "robot"})
+			f.Hear(ferrule.Event{Type: ferrule.Notified, Device: "robot"})
 			time.Sleep(2 * updatePause)
 			if len(told) > 0 || len(other) > 0 {
 				t.Errorf("%d and %d were told for nothing", len(told), len(other))

@@ -10,68 +10,68 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// admit brings a device from sight to the fleet: open, greet, bound, Kind, ID,
-// trust. From then on calls reach it.
-func (b *berth) admit(ctx context.Context, s transport.Sighting) (protocol.Session, error) {
-	d := b.dock
+// admit connects a device and puts it into the fleet: it opens the link, greets,
+// bounds the manifest, and determines Kind, ID and trust. Then calls can reach it.
+func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.Session, error) {
+	d := c.dock
 	select {
 	case d.greetings <- struct{}{}:
 		defer func() { <-d.greetings }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	session, manifest, spoken, err := b.speak(ctx, s)
+	session, manifest, name, err := c.negotiate(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	dev, shared, err := b.describe(s, spoken, manifest)
+	dev, shared, err := c.describe(s, name, manifest)
 	if err != nil {
 		return nil, err
 	}
-	b.heed(session)
-	if c, ok := session.(protocol.Changer); ok {
-		c.Changed(func(m *ferrule.Manifest) { b.renew(session, s, spoken, m) })
+	c.forwardNotifications(session)
+	if changer, ok := session.(protocol.Changer); ok {
+		changer.Changed(func(m *ferrule.Manifest) { c.updateManifest(session, s, name, m) })
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.link.Info().Restarts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link.Info().Restarts {
 		dev.Restarted = dev.Since
 	}
-	d.roster.admit(b.slot, dev, manifest, shared)
-	b.session, b.began = session, dev.Since
-	close(b.arrival)
+	d.registry.admit(c.slot, dev, manifest, shared)
+	c.session, c.began = session, dev.Since
+	close(c.connected)
 	d.parts.Log.Info(fmt.Sprintf("device online: %s %s, %s, %d tools", dev.Model, dev.Version, dev.Trust, len(manifest.Tools)), "device", dev.ID)
 	return session, nil
 }
 
-// describe makes a device of what it says of itself.
-func (b *berth) describe(s transport.Sighting, spoken string, manifest *ferrule.Manifest) (dev *ferrule.Device, shared *ferrule.Manifest, err error) {
+// describe returns the device and the shared effective manifest for a manifest.
+func (c *supervisor) describe(s transport.Sighting, name string, manifest *ferrule.Manifest) (dev *ferrule.Device, shared *ferrule.Manifest, err error) {
 	manifest.Bound()
 	kind, err := manifest.Kind()
 	if err != nil {
 		return nil, nil, err
 	}
 	return &ferrule.Device{
-		Address: s.Address, Local: s.Local, Transport: s.Transport, Protocol: spoken,
+		Address: s.Address, Local: s.Local, Transport: s.Transport, Protocol: name,
 		Kind: kind, Model: manifest.Model, Version: manifest.Version,
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
-	}, b.dock.roster.kinds.shared(spoken, kind, manifest), nil
+	}, c.dock.parts.Overlays.Apply(name, kind, "", manifest), nil
 }
 
-// renew takes in what a device says of itself now, while it stays connected.
-func (b *berth) renew(session protocol.Session, s transport.Sighting, spoken string, manifest *ferrule.Manifest) {
-	dev, shared, err := b.describe(s, spoken, manifest)
+// updateManifest handles a new manifest of a device that stays connected.
+func (c *supervisor) updateManifest(session protocol.Session, s transport.Sighting, name string, manifest *ferrule.Manifest) {
+	dev, shared, err := c.describe(s, name, manifest)
 	if err != nil {
-		b.observe(transport.Frame{Direction: transport.Remark, Note: "what it says of itself now cannot be used: " + err.Error()})
+		c.observe(transport.Frame{Direction: transport.Remark, Note: "new manifest is unusable: " + err.Error()})
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	was := b.slot.device.Load()
-	if b.session != session || was.Kind == dev.Kind {
-		return // it has ended, or there is nothing new
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.slot.device.Load()
+	if c.session != session || was.Kind == dev.Kind {
+		return // the session has ended, or nothing changed
 	}
 	dev.Since, dev.Restarted = was.Since, was.Restarted
-	b.dock.roster.admit(b.slot, dev, manifest, shared)
-	b.dock.parts.Log.Info(fmt.Sprintf("device says something else of itself: %d tools", len(manifest.Tools)), "device", dev.ID)
+	c.dock.registry.admit(c.slot, dev, manifest, shared)
+	c.dock.parts.Log.Info(fmt.Sprintf("device manifest changed: %d tools", len(manifest.Tools)), "device", dev.ID)
 }

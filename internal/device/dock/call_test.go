@@ -26,7 +26,7 @@ func (w *world) later(ctx context.Context, wg *sync.WaitGroup, role ferrule.Role
 	var result error
 	dev, m, _ := w.fleet.Lookup("robot")
 	wg.Go(func() {
-		_, result = w.fleet.Handle(ctx, &ferrule.Call{
+		_, result = w.send(ctx, &ferrule.Call{
 			Device: "robot", Tool: tool, Args: json.RawMessage(args), Principal: ferrule.Principal{Role: role},
 			Target:   ferrule.Target{Device: dev, Tool: m.Tool(tool)},
 			Progress: func(p ferrule.Progress) { *told = append(*told, p.Message) },

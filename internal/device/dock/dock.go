@@ -1,17 +1,25 @@
-// Package dock turns sightings into admitted devices, and holds each device's
-// lane. It is the only place where something is tried again.
+// Package dock keeps devices connected. It opens a link to every peer that a
+// transport has found, lets the protocol greet it, and admits it to the fleet.
+// When a link breaks, the dock reconnects with back-off. It is the only package
+// that retries: connections here, and in call.go a call that may safely be sent
+// twice.
 //
-//	Connector ─update(group, all)─▶ Dock      finds what changed in the group
-//	                                 │ a berth an address
-//	                                 ▼
-//	          ┌────▶ open, greet ─▶ admit ─▶ attend ──┐
-//	          │      (Dialect)      (ID,     (Run)    │
-//	          │                      trust,           │
-//	          │                      Kind)            │
-//	          └──────── back-off, with jitter ◀───────┘
+//	Connector --update(group, all)--> Dock      compares with the group before
+//	                                   |
+//	                                   v  one connection supervisor per address
+//	            +----> open, greet -> admit -> run session --+
+//	            |      (Protocol)     (ID, trust,            |
+//	            |                      Kind)                 |
+//	            +---------- back-off, with jitter <----------+
 //
-// A device that is admitted costs one goroutine, which reads its link; one that
-// is waited for costs a timer; one that another node holds costs nothing until
+//	fleet --handler--> lane --> session --> link
+//
+// Each device has a lane: a queue that lets one call through at a time, agents
+// before polling. The registry decides which device has which ID, and publishes
+// every change to the fleet. The Store remembers devices across restarts.
+//
+// A connected device costs one goroutine, which reads its link. A device that is
+// waited for costs a timer. A device that another node holds costs nothing until
 // Reconsider is called.
 package dock
 
@@ -29,20 +37,20 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Config is what can be set about the dock.
+// Config holds the settings of the dock.
 type Config struct {
-	// RetryMin and RetryMax bound the wait before a device is tried again; it
-	// doubles each time.
+	// RetryMin and RetryMax limit the wait before a reconnect. It doubles each
+	// time.
 	RetryMin, RetryMax time.Duration
-	// Greet bounds one greeting.
+	// Greet limits the time of one greeting.
 	Greet time.Duration
-	// Greetings is how many devices are greeted at once.
+	// Greetings is the maximum number of concurrent greetings.
 	Greetings int
-	// Waiting is how many calls may wait for one device.
+	// Waiting is the maximum number of calls that wait for one device.
 	Waiting int
 }
 
-// DefaultConfig suits boards and storms of them.
+// DefaultConfig suits single boards as well as thousands at once.
 func DefaultConfig() Config {
 	return Config{
 		RetryMin: 250 * time.Millisecond, RetryMax: 30 * time.Second,
@@ -50,99 +58,97 @@ func DefaultConfig() Config {
 	}
 }
 
-// Check tells what is wrong with the config.
+// Check returns an error if a value is out of range.
 func (c Config) Check() error {
 	switch {
 	case c.RetryMin <= 0 || c.RetryMax < c.RetryMin:
-		return fmt.Errorf("retry: want 0 < min <= max, got %v and %v", c.RetryMin, c.RetryMax)
+		return fmt.Errorf("retry: must be 0 < min <= max, got %v and %v", c.RetryMin, c.RetryMax)
 	case c.Greet <= 0:
-		return fmt.Errorf("greet: want more than nothing, got %v", c.Greet)
+		return fmt.Errorf("greet: must be greater than 0, got %v", c.Greet)
 	case c.Greetings < 1:
-		return fmt.Errorf("greetings: want at least 1, got %d", c.Greetings)
+		return fmt.Errorf("greetings: must be at least 1, got %d", c.Greetings)
 	case c.Waiting < 0:
-		return fmt.Errorf("waiting: want 0 or more, got %d", c.Waiting)
+		return fmt.Errorf("waiting: must be 0 or more, got %d", c.Waiting)
 	}
 	return nil
 }
 
-// Fleet is told of every device and every change to it.
+// Fleet receives every device and every change to it.
 type Fleet interface {
-	Put(dev *ferrule.Device, laid *ferrule.Manifest, way ferrule.Handler)
+	Put(dev *ferrule.Device, effective *ferrule.Manifest, handler ferrule.Handler)
 	Remove(id string)
 }
 
-// Overlays lays on a manifest what its device cannot say.
+// Overlays applies overlays to manifests. It should cache: the dock calls Apply for
+// every device that connects.
 type Overlays interface {
-	Lay(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest
-	// Names tells whether something is laid on this one device alone.
-	Names(device string) bool
-	// Misses tells what is to be laid on tools that the device does not have.
-	Misses(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string
+	Apply(protocol string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest
+	// MatchesDevice reports whether an overlay is for this device only.
+	MatchesDevice(device string) bool
+	// UnknownTools returns notes on tools that only overlays know.
+	UnknownTools(protocol string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string
 }
 
-// Parts is what a dock is made of.
+// Parts is what a dock uses.
 type Parts struct {
 	Config     Config
 	Connectors []transport.Connector
-	Dialects   map[string]protocol.Protocol
+	Protocols  map[string]protocol.Protocol
 	Overlays   Overlays
 	Fleet      Fleet
-	// Elsewhere is what other nodes know; nil if there are none.
-	Elsewhere Elsewhere
-	Memory    *Memory
-	// Said is told what devices say by themselves; nil if nobody wants to know. It
-	// is called by the goroutines that read links, and must not block.
-	Said func(ferrule.Event)
-	// Node is what this node is called; empty if it has no name.
+	// Remote knows the devices of other nodes; nil if there are none.
+	Remote Remote
+	Store  *Store
+	// OnEvent receives notifications of devices; it may be nil. It is called by
+	// the goroutines that read links and must not block.
+	OnEvent func(ferrule.Event)
+	// Node is the name of this node; it may be empty.
 	Node string
-	// Meters measure the wait for a lane, and what a device takes; nil if nobody
-	// does.
+	// Meters measures the wait for a lane and the time of a device; it may be nil.
 	Meters ferrule.Meters
 	Log    *slog.Logger
 }
 
-// Dock admits devices.
+// Dock keeps devices connected.
 type Dock struct {
 	parts     Parts
-	roster    *roster
+	registry  *registry
 	greetings chan struct{}
-	news      *news
-	greeting  atomic.Int64 // how many devices are being greeted, or are about to be
+	changes   *changedIDs
+	greeting  atomic.Int64 // devices being greeted or about to be
 
-	// What measures the wait for a lane, and what a device takes.
-	waits, takes ferrule.Meter
+	laneMeter, deviceMeter ferrule.Meter
 
-	mu      sync.Mutex
-	groups  map[string][]string // the addresses in each group
-	groupOf map[string]string   // the group that an address was last seen in
-	berths  map[string]*berth   // by address
-	closed  bool
-	wg      sync.WaitGroup
+	mu          sync.Mutex
+	groups      map[string][]string    // addresses by group
+	groupOf     map[string]string      // group by address
+	supervisors map[string]*supervisor // by address
+	closed      bool
+	wg          sync.WaitGroup
 }
 
-// New makes a dock. Devices that are remembered stand in the fleet at once, as
-// offline.
+// New returns a dock. Devices in the store are put into the fleet as offline.
 func New(p Parts) *Dock {
 	return &Dock{
-		parts:     p,
-		roster:    newRoster(p),
-		greetings: make(chan struct{}, p.Config.Greetings),
-		news:      newNews(),
-		waits:     p.Meters.Of(ferrule.PartLane),
-		takes:     p.Meters.Of(ferrule.PartDevice),
-		groups:    make(map[string][]string),
-		groupOf:   make(map[string]string),
-		berths:    make(map[string]*berth),
+		parts:       p,
+		registry:    newRegistry(p),
+		greetings:   make(chan struct{}, p.Config.Greetings),
+		changes:     newChangedIDs(),
+		laneMeter:   p.Meters.For(ferrule.PartLane),
+		deviceMeter: p.Meters.For(ferrule.PartDevice),
+		groups:      make(map[string][]string),
+		groupOf:     make(map[string]string),
+		supervisors: make(map[string]*supervisor),
 	}
 }
 
-// Run watches every medium until ctx ends, and then lets go of every device. It
-// fails if a medium cannot be watched.
+// Run runs all connectors until ctx ends, and then closes all connections. It
+// fails if a connector fails.
 func (d *Dock) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var hearing sync.WaitGroup
-	hearing.Go(func() { d.hear(ctx) })
+	var processing sync.WaitGroup
+	processing.Go(func() { d.processChanges(ctx) })
 	failed := make(chan error, len(d.parts.Connectors))
 	for _, c := range d.parts.Connectors {
 		go func() {
@@ -158,13 +164,13 @@ func (d *Dock) Run(ctx context.Context) error {
 		errs = append(errs, <-failed)
 	}
 	<-ctx.Done()
-	hearing.Wait()
+	processing.Wait()
 	d.close()
 	return errors.Join(errs...)
 }
 
-// Settled waits until no device is being greeted: what was in sight is online, or
-// cannot be reached for now.
+// Settled waits until no device is being greeted: every device in sight is online
+// or has failed to connect.
 func (d *Dock) Settled(ctx context.Context) {
 	const pause, calm = 10 * time.Millisecond, 8
 	for quiet := 0; quiet < calm; {
@@ -180,22 +186,21 @@ func (d *Dock) Settled(ctx context.Context) {
 	}
 }
 
-// close ends every berth and waits for it.
+// close ends all supervisors and waits for them.
 func (d *Dock) close() {
 	d.mu.Lock()
 	d.closed = true
-	berths := make([]*berth, 0, len(d.berths))
-	for _, b := range d.berths {
-		berths = append(berths, b)
+	all := make([]*supervisor, 0, len(d.supervisors))
+	for _, c := range d.supervisors {
+		all = append(all, c)
 	}
 	d.mu.Unlock()
-	for _, b := range berths {
-		b.see(nil, errStopped)
+	for _, c := range all {
+		c.setSighting(nil, errStopped)
 	}
 	d.wg.Wait()
 }
 
-// errStopped is why devices are offline after the gateway has ended.
 var errStopped = errors.New("the gateway was stopped")
 
 // start runs fn in a goroutine that close waits for, unless the dock is closed.
@@ -209,52 +214,52 @@ func (d *Dock) start(fn func()) bool {
 	return true
 }
 
-// update takes the whole picture of a group and acts on what is new in it.
+// update receives all sightings of a group and acts on the differences.
 func (d *Dock) update(group string, all []transport.Sighting) {
-	for _, address := range d.compare(group, all) {
-		if b := d.berth(address); b != nil {
-			b.see(nil, errors.New("it is no longer in reach"))
+	for _, address := range d.updateGroup(group, all) {
+		if c := d.supervisor(address); c != nil {
+			c.setSighting(nil, errors.New("no longer in reach"))
 		}
 	}
-	var anew []string // what is decided about all of them comes before anything is done
+	var restart []string // restarted after all decisions are made
 	for i := range all {
-		anew = append(anew, d.resight(&all[i])...)
+		restart = append(restart, d.updateSighting(&all[i])...)
 	}
 	for i := range all {
 		s := &all[i]
-		if at, known := d.roster.address(s.Name); s.Absent != "" && known && at != s.Address {
-			continue // it is remembered as it was when it was there
+		if at, known := d.registry.address(s.Name); s.Absent != "" && known && at != s.Address {
+			continue // it keeps the address at which it was last present
 		}
-		for b := d.berthAt(s, &anew); b != nil && !b.see(s, nil); b = d.berthAt(s, &anew) {
-			// the berth was being given up; the next one is new
+		for c := d.supervisorFor(s, &restart); c != nil && !c.setSighting(s, nil); c = d.supervisorFor(s, &restart) {
+			// that supervisor was closing; the next one is new
 		}
 	}
-	for _, address := range anew {
+	for _, address := range restart {
 		d.restart(address)
 	}
 }
 
-// resight tells the roster of what is sighted anew, and returns the addresses
-// that have to be admitted anew for it.
-func (d *Dock) resight(s *transport.Sighting) (anew []string) {
+// updateSighting passes a new sighting of a known address to the registry. It
+// returns the addresses that must be admitted again because of it.
+func (d *Dock) updateSighting(s *transport.Sighting) (restart []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	b := d.berths[s.Address]
-	if b == nil {
+	c := d.supervisors[s.Address]
+	if c == nil {
 		return nil
 	}
-	displaced, changed := d.roster.resight(b.slot, s)
+	displaced, changed := d.registry.updateSighting(c.slot, s)
 	if displaced != "" {
-		anew = append(anew, displaced)
+		restart = append(restart, displaced)
 	}
 	if changed {
-		anew = append(anew, s.Address)
+		restart = append(restart, s.Address)
 	}
-	return anew
+	return restart
 }
 
-// compare takes in what is in a group, and tells which addresses no longer are.
-func (d *Dock) compare(group string, all []transport.Sighting) (gone []string) {
+// updateGroup stores the addresses of a group and returns those that have gone.
+func (d *Dock) updateGroup(group string, all []transport.Sighting) (gone []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := make([]string, len(all))
@@ -277,86 +282,84 @@ func (d *Dock) compare(group string, all []transport.Sighting) (gone []string) {
 	return gone
 }
 
-// berth finds the berth at an address, if there is one.
-func (d *Dock) berth(address string) *berth {
+// supervisor returns the supervisor of an address, or nil.
+func (d *Dock) supervisor(address string) *supervisor {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.berths[address]
+	return d.supervisors[address]
 }
 
-// berthAt finds the berth of a sighting, or makes it; there is none once the
-// dock is closed. An address that has lost its name by it has to be admitted
-// anew.
-func (d *Dock) berthAt(s *transport.Sighting, anew *[]string) *berth {
+// supervisorFor returns the supervisor of a sighting. It creates it unless the dock
+// is closed. An address that thereby lost its name is added to restart.
+func (d *Dock) supervisorFor(s *transport.Sighting, restart *[]string) *supervisor {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	b := d.berths[s.Address]
-	if b == nil && !d.closed {
+	c := d.supervisors[s.Address]
+	if c == nil && !d.closed {
 		var displaced string
-		b, displaced = newBerth(d, s)
-		d.berths[s.Address] = b
+		c, displaced = newSupervisor(d, s)
+		d.supervisors[s.Address] = c
 		if displaced != "" {
-			*anew = append(*anew, displaced)
+			*restart = append(*restart, displaced)
 		}
 	}
-	return b
+	return c
 }
 
-// restart has whatever is at an address admitted anew. Over is as berth.restart
-// has it.
-func (d *Dock) restart(address string) (over <-chan struct{}) {
-	if b := d.berth(address); b != nil {
-		return b.restart()
+// restart reconnects the device at an address. See supervisor.restart.
+func (d *Dock) restart(address string) (done <-chan struct{}) {
+	if c := d.supervisor(address); c != nil {
+		return c.restart()
 	}
 	return nil
 }
 
-// vacate gives up a berth that has nothing in sight.
-func (d *Dock) vacate(b *berth) {
+// remove removes a supervisor whose peer is gone.
+func (d *Dock) remove(c *supervisor) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.berths, b.slot.sighting.Address)
+	delete(d.supervisors, c.slot.sighting.Address)
 }
 
-// Adopt trusts a device. One that waited for it is opened.
+// Adopt marks a device as trusted, and connects it if it was waiting for that.
 func (d *Dock) Adopt(id string) error {
-	address, err := d.roster.adopt(id)
-	if b := d.berth(address); b != nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.resume()
+	address, err := d.registry.adopt(id)
+	if c := d.supervisor(address); c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.resume()
 	}
 	return err
 }
 
-// Release lets go of a device for a while, so that other programs can have it.
-// They can when it returns. The device is taken back by itself; after no time,
-// at once.
+// Release closes the connection of a device for a while, so that other programs
+// can use its port. The port is free when it returns. The dock reconnects by
+// itself when the time is up; with a length of 0, at once.
 func (d *Dock) Release(ctx context.Context, id string, length time.Duration) error {
-	addresses, err := d.roster.release(id, time.Now().Add(length))
+	addresses, err := d.registry.release(id, time.Now().Add(length))
 	if err != nil {
 		return err
 	}
 	var closing []<-chan struct{}
 	for _, address := range addresses {
-		if over := d.restart(address); over != nil {
-			closing = append(closing, over)
+		if done := d.restart(address); done != nil {
+			closing = append(closing, done)
 		}
 	}
-	for _, over := range closing {
+	for _, done := range closing {
 		select {
-		case <-over:
+		case <-done:
 		case <-ctx.Done():
-			return ferrule.Errorf(ferrule.Busy, "%s is not let go of yet: the gateway is still closing it", id)
+			return ferrule.Errorf(ferrule.Busy, "%s is not released yet: the gateway is still closing the connection", id)
 		}
 	}
 	return nil
 }
 
-// Forget drops all that is remembered of a device. If it is in sight, it is
-// admitted anew, as if it were seen for the first time.
+// Forget removes a device from the store. If it is in sight, it is admitted again
+// like a new device.
 func (d *Dock) Forget(id string) error {
-	address, err := d.roster.forget(id)
+	address, err := d.registry.forget(id)
 	d.restart(address)
 	return err
 }

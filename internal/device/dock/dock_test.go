@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/dock"
+	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
@@ -204,7 +205,7 @@ func (s shore) see(group string, all ...transport.Sighting) {
 // plain lays nothing on but effects, and one thing on the device "special".
 type plain struct{}
 
-func (plain) Lay(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
+func (plain) Apply(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
 	laid := *m
 	laid.Tools = slices.Clone(m.Tools)
 	for i := range laid.Tools {
@@ -218,9 +219,9 @@ func (plain) Lay(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) *
 	return &laid
 }
 
-func (plain) Names(device string) bool { return device == "special" }
+func (plain) MatchesDevice(device string) bool { return device == "special" }
 
-func (plain) Misses(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) []string {
+func (plain) UnknownTools(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) []string {
 	if device == "special" && m.Tool("fly") == nil {
 		return []string{"it cannot fly"}
 	}
@@ -234,7 +235,7 @@ type world struct {
 	shore  shore
 	fleet  *fleet.Fleet
 	dock   *dock.Dock
-	memory *dock.Memory
+	memory *dock.Store
 	logged *logged
 	stop   func()
 }
@@ -263,7 +264,7 @@ func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 	t.Helper()
 	logged := &logged{}
 	log := slog.New(slog.NewTextHandler(logged, nil))
-	memory, err := dock.OpenMemory(dir, log)
+	memory, err := dock.OpenStore(dir, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,8 +273,8 @@ func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 		shore: shore{make(chan func(func(string, []transport.Sighting)))},
 	}
 	parts := dock.Parts{
-		Config: dock.DefaultConfig(), Connectors: []transport.Connector{w.shore}, Dialects: map[string]protocol.Protocol{"tongue": tongue{}},
-		Overlays: plain{}, Fleet: w.fleet, Memory: memory, Log: log,
+		Config: dock.DefaultConfig(), Connectors: []transport.Connector{w.shore}, Protocols: map[string]protocol.Protocol{"tongue": tongue{}},
+		Overlays: overlay.NewCache(plain{}), Fleet: w.fleet, Store: memory, Log: log,
 	}
 	parts.Config.Waiting = 3
 	for _, fn := range change {
@@ -332,11 +333,18 @@ func (w *world) wantIDs(want string) {
 	}
 }
 
-// call calls a tool on the way that the fleet knows.
+// send sends a resolved call to the device that the fleet finds.
+func (w *world) send(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	target, _ := w.fleet.Target(call.Device)
+	call.Target.Handler = target.Handler
+	return call.Target.Handle(ctx, call)
+}
+
+// call calls a tool.
 func (w *world) call(ctx context.Context, role ferrule.Role, id, tool string) (*ferrule.Result, error) {
 	w.t.Helper()
 	dev, m, _ := w.fleet.Lookup(id)
-	return w.fleet.Handle(ctx, &ferrule.Call{
+	return w.send(ctx, &ferrule.Call{
 		Device: id, Tool: tool, Principal: ferrule.Principal{Role: role},
 		Target: ferrule.Target{Device: dev, Tool: m.Tool(tool)},
 	})
@@ -531,7 +539,7 @@ func TestAFaultOfOurs(t *testing.T) {
 		w.shore.see("1", named(bad, "bad"))
 		w.shore.see("2", named(&board{address: "a2", model: "good"}, "good"))
 		w.wantIDs("bad:offline good:online")
-		if reason := w.device("bad").Reason; reason != "the gateway failed at it: a fault" {
+		if reason := w.device("bad").Reason; reason != "internal error: a fault" {
 			t.Errorf("the reason is %q", reason)
 		}
 		bad.set(func(b *board) { b.panics = false })
@@ -663,7 +671,7 @@ func TestAnotherKind(t *testing.T) {
 		if dev.Kind == before || dev.Previous != before || dev.Changed.IsZero() {
 			t.Errorf("got %+v", dev)
 		}
-		if len(dev.Notes) != 1 || !strings.HasPrefix(dev.Notes[0], "its list has shrunk from 3 tools and 0 pins to 2 and 0") {
+		if len(dev.Notes) != 1 || !strings.HasPrefix(dev.Notes[0], "the list shrank from 3 tools and 0 pins to 2 and 0") {
 			t.Errorf("notes are %q", dev.Notes)
 		}
 		if n := manifests(); n != 1 {
@@ -711,7 +719,7 @@ func TestGoneAndBack(t *testing.T) {
 		w.wantIDs("one:online two:online")
 		w.shore.see("g", named(two, "two"))
 		w.wantIDs("one:offline two:online")
-		if dev := w.device("one"); dev.Reason != "it is no longer in reach" {
+		if dev := w.device("one"); dev.Reason != "no longer in reach" {
 			t.Errorf("got %+v", dev)
 		}
 		time.Sleep(time.Hour)
@@ -1073,7 +1081,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		link.Send(t.Context(), transport.Message{Data: []byte("unseen")})
-		if got := strings.Join(seen, "|"); got != `out over\x00|note not connected: the board hung up|out and {"out"}|note dropped` {
+		if got := strings.Join(seen, "|"); got != `out over\x00|note disconnected: the board hung up|out and {"out"}|note dropped` {
 			t.Errorf("seen %q", got)
 		}
 	})
@@ -1081,14 +1089,14 @@ func TestTrace(t *testing.T) {
 
 func TestMediumFails(t *testing.T) {
 	dir := t.TempDir()
-	memory, err := dock.OpenMemory(dir, slog.New(slog.DiscardHandler))
+	memory, err := dock.OpenStore(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer memory.Close()
 	d := dock.New(dock.Parts{
-		Config: dock.DefaultConfig(), Connectors: []transport.Connector{failing{}, shore{}}, Overlays: plain{},
-		Fleet: fleet.New(nil), Memory: memory, Log: slog.New(slog.DiscardHandler),
+		Config: dock.DefaultConfig(), Connectors: []transport.Connector{failing{}, shore{}}, Overlays: overlay.NewCache(plain{}),
+		Fleet: fleet.New(nil), Store: memory, Log: slog.New(slog.DiscardHandler),
 	})
 	if err := d.Run(t.Context()); err == nil || err.Error() != "the broker is gone" {
 		t.Errorf("got %v", err)
@@ -1115,7 +1123,7 @@ func TestMemoryOfACrash(t *testing.T) {
 		}
 		w = open(t, dir)
 		w.wantIDs("robot:offline")
-		if dev := w.device("robot"); dev.Reason != "the gateway ended" || dev.Since.IsZero() {
+		if dev := w.device("robot"); dev.Reason != "the gateway stopped unexpectedly" || dev.Since.IsZero() {
 			t.Errorf("got %+v", dev)
 		}
 		if _, m, _ := w.fleet.Lookup("robot"); m == nil || m.Tool("move") == nil {
@@ -1127,7 +1135,7 @@ func TestMemoryOfACrash(t *testing.T) {
 // TestMemoryStaysSmall: a device that comes and goes does not fill the disk.
 func TestMemoryStaysSmall(t *testing.T) {
 	dir := t.TempDir()
-	memory, err := dock.OpenMemory(dir, slog.New(slog.DiscardHandler))
+	memory, err := dock.OpenStore(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1147,7 +1155,7 @@ func TestMemoryStaysSmall(t *testing.T) {
 	}
 }
 
-// TestShy: what must not be opened unasked is shown, and opened when it is
+// TestAdoptFirst: what must not be opened unasked is shown, and opened when it is
 // adopted; that is remembered.
 func TestShy(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
@@ -1158,7 +1166,7 @@ func TestShy(t *testing.T) {
 		w.shore.see("g", s)
 		time.Sleep(time.Hour)
 		w.wantIDs("a1:offline")
-		if dev := w.device("a1"); dev.Trust != ferrule.TrustPending || dev.Reason != s.AdoptFirst+"; `ferrule adopt a1` opens it" || b.get(&b.opened) != 0 {
+		if dev := w.device("a1"); dev.Trust != ferrule.TrustPending || dev.Reason != s.AdoptFirst+"; to connect it, run `ferrule adopt a1`" || b.get(&b.opened) != 0 {
 			t.Errorf("got %+v, opened %d times", dev, b.get(&b.opened))
 		}
 		if err := w.dock.Adopt("a1"); err != nil {
@@ -1227,7 +1235,7 @@ func TestRelease(t *testing.T) {
 		w.wantIDs("robot:released")
 		opened := b.get(&b.opened)
 		_, err := w.call(t.Context(), ferrule.Agent, "robot", "read")
-		if e := ferrule.AsError(err); e.Code != ferrule.Busy || e.MayHaveRun() || !strings.Contains(e.Message, "robot was released for other programs until") {
+		if e := ferrule.AsError(err); e.Code != ferrule.Busy || e.MayHaveRun() || !strings.Contains(e.Message, "robot is released for other programs until") {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -1334,7 +1342,7 @@ func TestAbsent(t *testing.T) {
 	})
 }
 
-// TestReleasedPlace: a board that is being flashed may come back under another
+// TestReleasedLocation: a board that is being flashed may come back under another
 // address at its place, and is left alone there, too.
 func TestReleasedPlace(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
@@ -1404,7 +1412,7 @@ func TestMisses(t *testing.T) {
 	})
 }
 
-// TestTakenBackByPlace: what was released by its place is taken back by it.
+// TestTakenBackByLocation: what was released by its place is taken back by it.
 func TestTakenBackByPlace(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
@@ -1481,7 +1489,7 @@ func TestAbsentText(t *testing.T) {
 	})
 }
 
-// TestNoLongerShy: a board that waited to be adopted is opened when it need not
+// TestNoLongerAdoptFirst: a board that waited to be adopted is opened when it need not
 // wait any more.
 func TestNoLongerShy(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {

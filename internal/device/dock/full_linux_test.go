@@ -20,8 +20,8 @@ func TestMemoryOnAFullDisk(t *testing.T) {
 		t.Skipf("cannot mount a small file system: %v", err)
 	}
 	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
-	open := func() *dock.Memory {
-		m, err := dock.OpenMemory(dir, slog.New(slog.DiscardHandler))
+	open := func() *dock.Store {
+		m, err := dock.OpenStore(dir, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,19 +10,19 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// lane is the way into one device, one call wide. Whoever waits is served in
-// the order of coming, the gateway's own reads after everybody else.
+// lane is the queue of one device. It lets one call through at a time, in order of
+// arrival, the gateway's own reads last.
 type lane struct {
-	most int // how many may wait
+	limit int // maximum number of waiting calls
 
 	mu      sync.Mutex
 	taken   bool
-	callers []chan struct{} // each is closed when its turn comes
+	callers []chan struct{} // each is closed when it is its turn
 	reads   []chan struct{}
 }
 
-// enter waits until the lane is free. What it returns means that nothing was
-// sent; without an error, the caller must leave.
+// enter waits until the lane is free. If it returns nil, the caller must call
+// leave. An error means that nothing was sent.
 func (l *lane) enter(ctx context.Context, call *ferrule.Call) error {
 	turn, ahead, err := l.queue(call)
 	if turn == nil {
@@ -36,7 +36,7 @@ func (l *lane) enter(ctx context.Context, call *ferrule.Call) error {
 		}
 		l.leave()
 	case <-ctx.Done():
-		if !l.withdraw(turn) { // the turn came at the same moment
+		if !l.withdraw(turn) { // its turn came at the same moment
 			l.leave()
 		}
 	}
@@ -47,7 +47,7 @@ func (l *lane) enter(ctx context.Context, call *ferrule.Call) error {
 		WithHint("try again, or allow more time")
 }
 
-// queue takes the lane, and returns no turn to wait for; or it lines up.
+// queue takes the lane and returns a nil turn, or joins the queue.
 func (l *lane) queue(call *ferrule.Call) (turn chan struct{}, ahead int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,8 +56,8 @@ func (l *lane) queue(call *ferrule.Call) (turn chan struct{}, ahead int, err err
 		return nil, 0, nil
 	}
 	waiting := len(l.callers) + len(l.reads)
-	if waiting >= l.most {
-		return nil, 0, ferrule.Errorf(ferrule.Busy, "%d calls are waiting for %s already", waiting, call.Device).
+	if waiting >= l.limit {
+		return nil, 0, ferrule.Errorf(ferrule.Busy, "%d calls are already waiting for %s", waiting, call.Device).
 			WithHint("try again in a moment")
 	}
 	turn = make(chan struct{})
@@ -69,7 +69,7 @@ func (l *lane) queue(call *ferrule.Call) (turn chan struct{}, ahead int, err err
 	return turn, len(l.callers), nil
 }
 
-// withdraw leaves the line; it is false if the turn has come.
+// withdraw leaves the queue. It returns false if it is already its turn.
 func (l *lane) withdraw(turn chan struct{}) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *lane) withdraw(turn chan struct{}) bool {
 	return false
 }
 
-// leave gives the lane to the next in line.
+// leave passes the lane to the next call.
 func (l *lane) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +96,7 @@ func (l *lane) leave() {
 	l.taken = false
 }
 
-// count tells whether the lane is taken, and how many wait for it.
+// count reports whether the lane is taken, and how many calls wait.
 func (l *lane) count() (taken bool, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // lane to others. When a gateway ends, all of its callers do so at once.
 func TestLaneGoneAsItComes(t *testing.T) {
 	for range 200 {
-		l := &lane{most: 1, taken: true}
+		l := &lane{limit: 1, taken: true}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- l.enter(ctx, &ferrule.Call{Device: "robot"}) }()

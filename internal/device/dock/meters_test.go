@@ -21,13 +21,13 @@ type watch struct {
 }
 
 func (w watch) Begin(ctx context.Context, _ *ferrule.Call) (context.Context, ferrule.Span) {
-	return ctx, ferrule.Span{Of: time.Now()}
+	return ctx, ferrule.Span{Tracked: time.Now()}
 }
 
 func (w watch) End(span ferrule.Span, call *ferrule.Call, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	line := fmt.Sprintf("%s %s %v", call.Tool, w.part, time.Since(span.Of.(time.Time)))
+	line := fmt.Sprintf("%s %s %v", call.Tool, w.part, time.Since(span.Tracked.(time.Time)))
 	if err != nil {
 		line += " " + string(ferrule.AsError(err).Code)
 	}

@@ -85,11 +85,11 @@ func newCoast(t *testing.T, dir string, boards, models int) *coast {
 	shared := &registry{records: make(map[string]*ferrule.Device), docks: make(map[string]*dock.Dock)}
 	for n := range 2 {
 		m := member{fmt.Sprint("n", n), shared}
-		w := open(t, filepath.Join(dir, m.node), func(p *dock.Parts) { p.Node, p.Elsewhere = m.node, m })
+		w := open(t, filepath.Join(dir, m.node), func(p *dock.Parts) { p.Node, p.Remote = m.node, m })
 		shared.mu.Lock()
 		shared.docks[m.node] = w.dock
 		shared.mu.Unlock()
-		w.fleet.FollowOwn(m)
+		w.fleet.WatchOwn(m)
 		c.worlds = append(c.worlds, w)
 		c.boards = append(c.boards, nil)
 		for i := range boards {

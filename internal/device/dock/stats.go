@@ -1,19 +1,18 @@
 package dock
 
-// Stats is what the lanes of all devices are like now.
+// Stats is the present load of all lanes.
 type Stats struct {
-	// Busy counts the devices that are at a call, and Waiting the calls that wait for
-	// one.
+	// Busy counts devices that serve a call; Waiting counts calls in queues.
 	Busy    int
 	Waiting int
 }
 
-// Stats may be asked for at any time. It looks at every lane, and costs calls nothing.
+// Stats returns the load. It looks at every lane without blocking calls.
 func (d *Dock) Stats() (s Stats) {
 	d.mu.Lock()
-	lanes := make([]*lane, 0, len(d.berths))
-	for _, b := range d.berths {
-		lanes = append(lanes, &b.lane)
+	lanes := make([]*lane, 0, len(d.supervisors))
+	for _, c := range d.supervisors {
+		lanes = append(lanes, &c.lane)
 	}
 	d.mu.Unlock()
 	for _, l := range lanes {

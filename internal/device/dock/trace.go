@@ -13,69 +13,68 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Trace calls fn with everything that is seen on the wire to a device, across
-// reconnects, until ctx ends. Fn is called from the goroutines that send and
-// receive: it must be quick.
+// Trace calls fn with every frame of a device, across reconnects, until ctx ends. It
+// is called by the goroutines that send and receive and must be quick.
 func (d *Dock) Trace(ctx context.Context, id string, fn func(ferrule.Trace)) error {
-	address, ok := d.roster.address(id)
+	address, ok := d.registry.address(id)
 	if !ok {
-		return ferrule.NoDevice(id)
+		return ferrule.UnknownDevice(id)
 	}
-	b := d.berth(address)
-	if b == nil {
-		return ferrule.Errorf(ferrule.Offline, "%s is not in sight: nothing goes over a wire to it", id).
-			WithHint("`ferrule up` needs to be told of it, as when it was last seen at %s", address)
+	c := d.supervisor(address)
+	if c == nil {
+		return ferrule.Errorf(ferrule.Offline, "%s is not in sight, so there is no traffic to trace", id).
+			WithHint("it was last seen at %s; start the gateway with that address", address)
 	}
-	stop := b.watch(fn)
+	stop := c.watch(fn)
 	defer stop()
 	<-ctx.Done()
 	return nil
 }
 
-// watch has fn called with everything seen on the wire, until stop is called.
-func (b *berth) watch(fn func(ferrule.Trace)) (stop func()) {
+// watch calls fn with every frame until stop is called.
+func (c *supervisor) watch(fn func(ferrule.Trace)) (stop func()) {
 	entry := &fn
-	b.change(func(all []*func(ferrule.Trace)) []*func(ferrule.Trace) { return append(slices.Clip(all), entry) })
+	c.editWatchers(func(all []*func(ferrule.Trace)) []*func(ferrule.Trace) { return append(slices.Clip(all), entry) })
 	return func() {
-		b.change(func(all []*func(ferrule.Trace)) []*func(ferrule.Trace) {
+		c.editWatchers(func(all []*func(ferrule.Trace)) []*func(ferrule.Trace) {
 			return slices.DeleteFunc(slices.Clone(all), func(e *func(ferrule.Trace)) bool { return e == entry })
 		})
 	}
 }
 
-// change replaces the list of watchers, which is never changed in place.
-func (b *berth) change(edit func([]*func(ferrule.Trace)) []*func(ferrule.Trace)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// editWatchers replaces the list of watchers, which is immutable.
+func (c *supervisor) editWatchers(edit func([]*func(ferrule.Trace)) []*func(ferrule.Trace)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var all []*func(ferrule.Trace)
-	if p := b.watchers.Load(); p != nil {
+	if p := c.watchers.Load(); p != nil {
 		all = *p
 	}
 	if all = edit(all); len(all) == 0 {
-		b.watchers.Store(nil)
+		c.watchers.Store(nil)
 	} else {
-		b.watchers.Store(&all)
+		c.watchers.Store(&all)
 	}
 }
 
-var ways = map[transport.Direction]string{transport.In: "in", transport.Out: "out", transport.Remark: "note"}
+var directions = map[transport.Direction]string{transport.In: "in", transport.Out: "out", transport.Remark: "note"}
 
-// observe hands a frame to whoever watches; mostly nobody does.
-func (b *berth) observe(f transport.Frame) {
-	watchers := b.watchers.Load()
+// observe passes a frame to the watchers. Mostly there are none.
+func (c *supervisor) observe(f transport.Frame) {
+	watchers := c.watchers.Load()
 	if watchers == nil {
 		return
 	}
-	t := ferrule.Trace{Time: time.Now(), Direction: ways[f.Direction], Channel: f.Message.Channel, Data: readable(f.Message.Data), Note: f.Note}
+	t := ferrule.Trace{Time: time.Now(), Direction: directions[f.Direction], Channel: f.Message.Channel, Data: readable(f.Message.Data), Note: f.Note}
 	for _, fn := range *watchers {
 		(*fn)(t)
 	}
 }
 
-// readable is bytes as text, with what is no text escaped.
+// readable returns bytes as text, with unprintable ones escaped.
 func readable(data []byte) string {
-	const most = 64 << 10
-	text := string(data[:min(len(data), most)])
+	const limit = 64 << 10
+	text := string(data[:min(len(data), limit)])
 	if utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && r != '\t' }) < 0 {
 		return text
 	}

@@ -1,16 +1,18 @@
-// Package overlay lays on a manifest what the device cannot say and others can:
-// the grammar about its own methods, the owner about their device.
+// Package overlay adds to a manifest what the device cannot say: a protocol
+// describes its own methods, an owner describes their device.
 //
 //	manifest as the device gave it
-//	  + files that match its dialect      the grammar's own come first
+//	  + files that match its protocol     built-in ones first
 //	  + files that match its Kind
 //	  + files that match its ID
-//	  ────────────────────────────────
-//	  = laid manifest: every tool has an effect, a schema that clients can read
-//	    and a Check, or a reason why it is in quarantine
+//	  --------------------------------
+//	  = effective manifest: every tool has an effect, a schema that all clients
+//	    understand and a Check, or a reason for its quarantine
 //
-// An overlay is data; what it says about a tool or a probe replaces what was said before,
-// word by word. The Kind is taken before anything is laid on.
+// An overlay is data. Each field that it sets for a tool or a poll replaces the
+// field of the layer below. The Kind is computed before overlays are applied.
+//
+// Computing an effective manifest is slow. A [Cache] does it once for each Kind.
 package overlay
 
 import (
@@ -28,27 +30,26 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// File is one overlay: what to say about the tools of the devices that match, and about
-// what they measure.
+// File is one overlay: changes to the tools and polls of the devices that match.
 type File struct {
-	// About is for whoever reads the file.
+	// About is a comment.
 	About string          `json:"about,omitempty"`
 	Match Match           `json:"match,omitzero"`
 	Tools map[string]Tool `json:"tools"`
-	// Probes are by the name of the probe.
+	// Polls is keyed by the name of the poll.
 	Polls map[string]Poll `json:"polls,omitempty"`
 }
 
-// Match tells which devices a File is about: all that it names must be so.
-// Without any, it is about every device.
+// Match selects the devices that a File applies to. All fields that are set must
+// match. An empty Match selects every device.
 type Match struct {
 	Protocol string `json:"protocol,omitempty"`
-	// Kind is a Kind, or its first digits, twelve at least.
+	// Kind is a Kind or a prefix of one, at least twelve digits.
 	Kind   ferrule.Kind `json:"kind,omitempty"`
 	Device string       `json:"device,omitempty"`
 }
 
-// Tool is what a File says about one tool. What it leaves out stays as it was.
+// Tool changes one tool. Fields that are not set stay as they are.
 type Tool struct {
 	About      string           `json:"about,omitempty"`
 	Text       string           `json:"text,omitempty"`
@@ -56,31 +57,31 @@ type Tool struct {
 	Idempotent *bool            `json:"idempotent,omitempty"`
 	UserOnly   *bool            `json:"user_only,omitempty"`
 	Deadline   ferrule.Duration `json:"deadline,omitempty"`
-	// Cache is how long an answer is kept; zero is not at all.
+	// Cache is how long an answer is cached; zero disables the cache.
 	Cache *ferrule.Duration `json:"cache,omitempty"`
-	// Input is a merge patch (RFC 7396) to the schema of the tool's arguments:
-	// members are added or replaced, null removes one.
+	// Input is a merge patch (RFC 7396) for the schema of the tool's arguments:
+	// it adds or replaces members; null removes one.
 	Input json.RawMessage `json:"input,omitempty"`
-	// Pins limits an argument to the numbers of some of the device's own pins.
+	// Pins limits an argument to the numbers of some of the device's pins.
 	Pins map[string]Pins `json:"pins,omitempty"`
 }
 
-// Pins chooses pins of a device.
+// Pins selects pins of a device.
 type Pins struct {
-	// Types names the types that a pin may have; any if there are none.
+	// Types lists the allowed types; empty allows any.
 	Types []string `json:"types,omitempty"`
-	// Ability is what the device must keep about the pin, such as a buffer. It
-	// is not asked for where the device tells of no abilities at all.
+	// Ability is what the device must keep about the pin, for example buffer. It
+	// is ignored if the device lists no abilities at all.
 	Ability string `json:"ability,omitempty"`
 }
 
-// maxFile is the size of the largest overlay.
+// maxFile is the maximum size of an overlay in bytes.
 const maxFile = 1 << 20
 
-// Parse reads an overlay as JSON. A member that is not known is an error.
+// Parse reads an overlay as JSON. An unknown member is an error.
 func Parse(data []byte) (*File, error) {
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("an overlay of %d bytes; at most %d are possible", len(data), maxFile)
+		return nil, fmt.Errorf("overlay has %d bytes; limit is %d", len(data), maxFile)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -89,7 +90,7 @@ func Parse(data []byte) (*File, error) {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("something follows the overlay")
+		return nil, errors.New("unexpected data after the overlay")
 	}
 	return &f, f.check()
 }
@@ -98,7 +99,7 @@ var kindPrefix = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
 
 func (f *File) check() error {
 	if k := f.Match.Kind; k != "" && !kindPrefix.MatchString(string(k)) {
-		return fmt.Errorf("match.kind: want 12 to 64 hexadecimal digits, got %q", k)
+		return fmt.Errorf("match.kind: must be 12 to 64 hexadecimal digits, got %q", k)
 	}
 	if id := f.Match.Device; id != "" {
 		if err := ferrule.CheckID(id); err != nil {
@@ -112,10 +113,10 @@ func (f *File) check() error {
 	}
 	for name, p := range f.Polls {
 		if err := ferrule.CheckSignal(name); err != nil {
-			return fmt.Errorf("probes: %w", err)
+			return fmt.Errorf("polls: %w", err)
 		}
 		if err := p.check(); err != nil {
-			return fmt.Errorf("probes.%s.%w", name, err)
+			return fmt.Errorf("polls.%s.%w", name, err)
 		}
 	}
 	return nil
@@ -125,35 +126,35 @@ func (t Tool) check() error {
 	switch t.Effect {
 	case "", ferrule.Reads, ferrule.Changes, ferrule.Endangers:
 	default:
-		return fmt.Errorf("effect: want reads, changes or endangers, got %q", t.Effect)
+		return fmt.Errorf("effect: must be reads, changes or endangers, got %q", t.Effect)
 	}
 	if t.Deadline < 0 {
-		return fmt.Errorf("deadline: %v is less than nothing", t.Deadline)
+		return fmt.Errorf("deadline: must not be negative, got %v", t.Deadline)
 	}
 	if c := t.Cache; c != nil && (*c < 0 || *c > ferrule.Duration(ferrule.MaxCache)) {
-		return fmt.Errorf("cache: want from 0s to %v, got %v", ferrule.MaxCache, *c)
+		return fmt.Errorf("cache: must be from 0s to %v, got %v", ferrule.MaxCache, *c)
 	}
 	if t.Input != nil {
 		if len(t.Input) > ferrule.MaxSchema {
-			return fmt.Errorf("input: %d bytes; at most %d are possible", len(t.Input), ferrule.MaxSchema)
+			return fmt.Errorf("input: has %d bytes; limit is %d", len(t.Input), ferrule.MaxSchema)
 		}
 		if !strings.HasPrefix(string(t.Input), "{") {
-			return errors.New("input: want an object")
+			return errors.New("input: must be an object")
 		}
 	}
 	for arg, p := range t.Pins {
 		if len(p.Types) == 0 && p.Ability == "" {
-			return fmt.Errorf("pins.%s: want types, or an ability", arg)
+			return fmt.Errorf("pins.%s: must have types or an ability", arg)
 		}
 	}
 	return nil
 }
 
-// Set is all overlays of a gateway. It never changes.
+// Set holds all overlays of a gateway. It is immutable.
 type Set struct{ files []*File }
 
-// NewSet orders overlays: those that match less come first, and are laid under
-// those that match more; between equals the given order counts.
+// NewSet returns a Set. Files with a more specific Match take precedence; among
+// equals, later files do.
 func NewSet(files ...*File) *Set {
 	ordered := slices.Clone(files)
 	slices.SortStableFunc(ordered, func(a, b *File) int { return cmp.Compare(a.Match.rank(), b.Match.rank()) })
@@ -170,54 +171,54 @@ func (m Match) rank() int {
 	return 0
 }
 
-func (m Match) matches(dialect string, kind ferrule.Kind, device string) bool {
-	return (m.Protocol == "" || m.Protocol == dialect) &&
+func (m Match) matches(protocol string, kind ferrule.Kind, device string) bool {
+	return (m.Protocol == "" || m.Protocol == protocol) &&
 		(m.Kind == "" || strings.HasPrefix(string(kind), string(m.Kind))) &&
 		(m.Device == "" || m.Device == device)
 }
 
-// Names tells whether an overlay is about this one device. Others share what is
-// laid for their Kind.
-func (s *Set) Names(device string) bool {
+// MatchesDevice reports whether an overlay is for this device only. All other
+// devices share the effective manifest of their Kind.
+func (s *Set) MatchesDevice(device string) bool {
 	return device != "" && slices.ContainsFunc(s.files, func(f *File) bool { return f.Match.Device == device })
 }
 
-// Misses tells of tools that an overlay for this device or its Kind speaks of, or has
-// asked, and that the device does not have: somebody may have misspelt one.
-func (s *Set) Misses(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string {
+// UnknownTools returns a note for each tool that an overlay for this device or its
+// Kind names and that the device does not have. The name may be misspelled.
+func (s *Set) UnknownTools(protocol string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string {
 	var notes []string
 	for _, f := range s.files {
-		if f.Match.rank() == 0 || !f.Match.matches(dialect, kind, device) {
+		if f.Match.rank() == 0 || !f.Match.matches(protocol, kind, device) {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(f.Tools)) {
 			if m.Tool(name) == nil {
-				notes = append(notes, fmt.Sprintf("an overlay speaks of a tool %q, which it does not have", name))
+				notes = append(notes, fmt.Sprintf("an overlay names the tool %q, which the device does not have", name))
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(f.Polls)) {
 			if tool := f.Polls[name].Tool; tool != "" && m.Tool(tool) == nil {
-				notes = append(notes, fmt.Sprintf("an overlay has its probe %s ask a tool %q, which it does not have", name, tool))
+				notes = append(notes, fmt.Sprintf("poll %s of an overlay uses the tool %q, which the device does not have", name, tool))
 			}
 		}
 	}
 	return notes
 }
 
-// Lay returns a copy of m with everything laid on it that is about the device.
-func (s *Set) Lay(dialect string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
-	laid := *m
-	laid.Tools = slices.Clone(m.Tools)
-	for i := range laid.Tools {
-		t := &laid.Tools[i]
-		var says []Tool
+// Apply returns a copy of m with all overlays for the device applied.
+func (s *Set) Apply(protocol string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
+	effective := *m
+	effective.Tools = slices.Clone(m.Tools)
+	for i := range effective.Tools {
+		t := &effective.Tools[i]
+		var patches []Tool
 		for _, f := range s.files {
-			if about, ok := f.Tools[t.Name]; ok && f.Match.matches(dialect, kind, device) {
-				says = append(says, about)
+			if p, ok := f.Tools[t.Name]; ok && f.Match.matches(protocol, kind, device) {
+				patches = append(patches, p)
 			}
 		}
-		lay(t, says, m.Pins)
+		apply(t, patches, m.Pins)
 	}
-	laid.Polls = s.probes(dialect, kind, device)
-	return &laid
+	effective.Polls = s.polls(protocol, kind, device)
+	return &effective
 }

@@ -21,7 +21,7 @@ func parse(t *testing.T, text string) *overlay.File {
 	return f
 }
 
-// board is a device with a tool of each sort.
+// board has a tool of each sort.
 func board() *ferrule.Manifest {
 	return &ferrule.Manifest{
 		Model: "board",
@@ -30,7 +30,7 @@ func board() *ferrule.Manifest {
 			{Name: "plain"},
 			{Name: "broken", Input: json.RawMessage(`{"type":"object","properties":5}`)},
 			{Name: "declared", Effect: ferrule.Reads},
-			{Name: "gone", Quarantine: "listed twice"},
+			{Name: "gone", Quarantine: "duplicate name"},
 			{Name: "measure", Effect: ferrule.Reads, Output: json.RawMessage(`{"type":"object","properties":{"v":{"type":["integer","null"]}}}`)},
 			{Name: "vague", Effect: ferrule.Reads, Output: json.RawMessage(`{"type":"array"}`)},
 			{Name: "odd", Effect: ferrule.Reads, Output: json.RawMessage(`{"$ref":"#"}`)},
@@ -44,8 +44,8 @@ func board() *ferrule.Manifest {
 	}
 }
 
-// said is a tool as JSON, so that tests can compare it.
-func said(t *testing.T, m *ferrule.Manifest, name string) string {
+// toolJSON returns a tool as JSON.
+func toolJSON(t *testing.T, m *ferrule.Manifest, name string) string {
 	t.Helper()
 	data, err := json.Marshal(m.Tool(name))
 	if err != nil {
@@ -54,27 +54,27 @@ func said(t *testing.T, m *ferrule.Manifest, name string) string {
 	return string(data)
 }
 
-func TestLay(t *testing.T) {
+func TestApply(t *testing.T) {
 	for name, test := range map[string]struct {
 		files []string
 		tool  string
 		want  string
 	}{
-		"nothing is known": {
+		"no overlay": {
 			nil, "plain", `{"name":"plain","effect":"changes"}`,
 		},
-		"the device's own effect counts": {
+		"effect of the device": {
 			nil, "declared", `{"name":"declared","effect":"reads"}`,
 		},
-		"the overlay's effect counts more": {
+		"effect of the overlay wins": {
 			[]string{`{"tools":{"declared":{"effect":"endangers"}}}`},
 			"declared", `{"name":"declared","effect":"endangers"}`,
 		},
-		"everything at once": {
+		"all fields": {
 			[]string{`{"tools":{"plain":{"about":"x","text":"T\u0007","effect":"reads","idempotent":true,"user_only":true,"deadline":"5s","cache":"2s","input":{"properties":{"n":{"type":"integer"}}}}}}`},
 			"plain", `{"name":"plain","text":"T ","input":{"properties":{"n":{"type":"integer"}},"type":"object"},"effect":"reads","idempotent":true,"user_only":true,"deadline":"5s","cache":"2s"}`,
 		},
-		"nothing is kept where the owner says so": {
+		"cache disabled by the owner": {
 			[]string{
 				`{"match":{"device":"robot"},"tools":{"declared":{"cache":"0s"}}}`,
 				`{"tools":{"declared":{"cache":"1h"}}}`,
@@ -101,39 +101,39 @@ func TestLay(t *testing.T) {
 			[]string{`{"tools":{"plain":{"pins":{"pin":{"types":["pwm_output"],"ability":"buffer"}}}}}`},
 			"plain", `{"name":"plain","effect":"changes","quarantine":"the device has no pin of type pwm_output with ability buffer"}`,
 		},
-		"a schema that cannot be used": {
-			nil, "broken", `{"name":"broken","effect":"changes","quarantine":"its input schema cannot be used: it is no JSON Schema: properties: got number, want object"}`,
+		"invalid input schema": {
+			nil, "broken", `{"name":"broken","effect":"changes","quarantine":"invalid input schema: not a JSON Schema: properties: got number, want object"}`,
 		},
-		"the schema of answers": {
+		"output schema": {
 			nil, "measure", `{"name":"measure","output":{"properties":{"v":{}},"type":"object"},"effect":"reads"}`,
 		},
-		"the schema of answers that not everybody can read": {
+		"output schema that some clients do not understand": {
 			nil, "vague", `{"name":"vague","effect":"reads"}`,
 		},
-		"a schema of answers that cannot be used": {
-			nil, "odd", `{"name":"odd","effect":"reads","quarantine":"its output schema cannot be used: it refers to itself"}`,
+		"invalid output schema": {
+			nil, "odd", `{"name":"odd","effect":"reads","quarantine":"invalid output schema: refers to itself"}`,
 		},
-		"and can be replaced": {
+		"invalid input schema, replaced": {
 			[]string{`{"tools":{"broken":{"input":{"properties":{"a":{"type":"string"}}}}}}`},
 			"broken", `{"name":"broken","input":{"properties":{"a":{"type":"string"}},"type":"object"},"effect":"changes"}`,
 		},
-		"what was quarantined before stays so": {
+		"quarantine stays": {
 			[]string{`{"tools":{"gone":{"effect":"reads"}}}`},
-			"gone", `{"name":"gone","effect":"reads","quarantine":"listed twice"}`,
+			"gone", `{"name":"gone","effect":"reads","quarantine":"duplicate name"}`,
 		},
-		"the more a file matches, the more it counts": {
+		"specific files win": {
 			[]string{
 				`{"match":{"device":"robot"},"tools":{"plain":{"text":"device"}}}`,
 				`{"match":{"kind":"0123456789ab"},"tools":{"plain":{"text":"kind","effect":"reads"}}}`,
-				`{"match":{"protocol":"d"},"tools":{"plain":{"text":"dialect","effect":"endangers","idempotent":true}}}`,
+				`{"match":{"protocol":"d"},"tools":{"plain":{"text":"protocol","effect":"endangers","idempotent":true}}}`,
 			},
 			"plain", `{"name":"plain","text":"device","effect":"reads","idempotent":true}`,
 		},
-		"what does not match does not count": {
+		"files that do not match": {
 			[]string{
 				`{"match":{"device":"other"},"tools":{"plain":{"text":"device"}}}`,
 				`{"match":{"kind":"ffffffffffff"},"tools":{"plain":{"text":"kind"}}}`,
-				`{"match":{"protocol":"e"},"tools":{"plain":{"text":"dialect"}}}`,
+				`{"match":{"protocol":"e"},"tools":{"plain":{"text":"protocol"}}}`,
 				`{"match":{"protocol":"d","device":"other"},"tools":{"plain":{"text":"both"}}}`,
 			},
 			"plain", `{"name":"plain","effect":"changes"}`,
@@ -145,8 +145,8 @@ func TestLay(t *testing.T) {
 				files = append(files, parse(t, text))
 			}
 			m := board()
-			laid := overlay.NewSet(files...).Lay("d", "0123456789abcdef", "robot", m)
-			if got := said(t, laid, test.tool); got != test.want {
+			effective := overlay.NewSet(files...).Apply("d", "0123456789abcdef", "robot", m)
+			if got := toolJSON(t, effective, test.tool); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 			if !reflect.DeepEqual(m, board()) {
@@ -156,10 +156,10 @@ func TestLay(t *testing.T) {
 	}
 }
 
-func TestCheckIsLaid(t *testing.T) {
+func TestApplyCheck(t *testing.T) {
 	set := overlay.NewSet(parse(t, `{"tools":{"write":{"input":{"required":["pin"]},"pins":{"pin":{"types":["digital_output"]}}}}}`))
-	tool := set.Lay("d", "", "robot", board()).Tool("write")
-	if got := tool.Check(map[string]any{"pin": json.Number("258")}); len(got) != 1 || got[0] != "pin: want one of 2, 4, got 258" {
+	tool := set.Apply("d", "", "robot", board()).Tool("write")
+	if got := tool.Check(map[string]any{"pin": json.Number("258")}); len(got) != 1 || got[0] != "pin must be one of 2, 4, got 258" {
 		t.Errorf("got %q", got)
 	}
 	if got := tool.Check(map[string]any{"pin": json.Number("4")}); got != nil {
@@ -167,9 +167,8 @@ func TestCheckIsLaid(t *testing.T) {
 	}
 }
 
-// TestWhole: a schema is kept as the device has it, unless something stands in it that is
-// shown to nobody.
-func TestWhole(t *testing.T) {
+// TestFullInput checks that a schema with unsafe texts is not shown in full.
+func TestFullInput(t *testing.T) {
 	for input, kept := range map[string]bool{
 		`{"type":"object","$defs":{"n":{"type":"integer"}},"properties":{"n":{"$ref":"#/$defs/n"}},"anyOf":[{"required":["n"]}]}`: true,
 		`{"type":"object","properties":{"n":{"description":"a\u202eb"}}}`:                                                         false,
@@ -179,36 +178,36 @@ func TestWhole(t *testing.T) {
 		`{"properties":{"n":{"type":"integer"}}}`:                                                                                 false,
 	} {
 		m := &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "t", Input: json.RawMessage(input)}}}
-		tool := overlay.NewSet().Lay("d", "", "robot", m).Tool("t")
+		tool := overlay.NewSet().Apply("d", "", "robot", m).Tool("t")
 		if tool.Quarantine != "" || (tool.FullInput != nil) != kept {
 			t.Errorf("%s is kept as %s%s", input, tool.FullInput, tool.Quarantine)
 		}
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestMatchesDevice(t *testing.T) {
 	set := overlay.NewSet(parse(t, `{"match":{"device":"robot"},"tools":{}}`), parse(t, `{"tools":{}}`))
-	if !set.Names("robot") || set.Names("other") || set.Names("") {
-		t.Error("which devices are named is wrong")
+	if !set.MatchesDevice("robot") || set.MatchesDevice("other") || set.MatchesDevice("") {
+		t.Error("MatchesDevice is wrong")
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseInvalid(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{``, "EOF"},
-		{`{"tools":{}} {}`, "something follows"},
+		{`{"tools":{}} {}`, "unexpected data"},
 		{`{"tool":{}}`, `unknown field "tool"`},
 		{`{"tools":{"a":{"efect":"reads"}}}`, `unknown field "efect"`},
-		{`{"tools":{"a":{"effect":"read"}}}`, `tools.a.effect: want reads, changes or endangers, got "read"`},
-		{`{"tools":{"a":{"deadline":"-5s"}}}`, `tools.a.deadline: -5s is less than nothing`},
+		{`{"tools":{"a":{"effect":"read"}}}`, `tools.a.effect: must be reads, changes or endangers, got "read"`},
+		{`{"tools":{"a":{"deadline":"-5s"}}}`, `tools.a.deadline: must not be negative, got -5s`},
 		{`{"tools":{"a":{"deadline":"soon"}}}`, `invalid duration`},
-		{`{"tools":{"a":{"cache":"-5s"}}}`, `tools.a.cache: want from 0s to 1h0m0s, got -5s`},
-		{`{"tools":{"a":{"cache":"61m"}}}`, `tools.a.cache: want from 0s to 1h0m0s, got 1h1m0s`},
-		{`{"tools":{"a":{"input":[]}}}`, `tools.a.input: want an object`},
-		{`{"tools":{"a":{"pins":{"pin":{}}}}}`, `tools.a.pins.pin: want types, or an ability`},
-		{`{"match":{"kind":"xyz"},"tools":{}}`, `match.kind: want 12 to 64 hexadecimal digits`},
+		{`{"tools":{"a":{"cache":"-5s"}}}`, `tools.a.cache: must be from 0s to 1h0m0s, got -5s`},
+		{`{"tools":{"a":{"cache":"61m"}}}`, `tools.a.cache: must be from 0s to 1h0m0s, got 1h1m0s`},
+		{`{"tools":{"a":{"input":[]}}}`, `tools.a.input: must be an object`},
+		{`{"tools":{"a":{"pins":{"pin":{}}}}}`, `tools.a.pins.pin: must have types or an ability`},
+		{`{"match":{"kind":"xyz"},"tools":{}}`, `match.kind: must be 12 to 64 hexadecimal digits`},
 		{`{"match":{"device":"a__b"},"tools":{}}`, `match.device: name "a__b"`},
-		{`{"about":"` + strings.Repeat("x", 1<<20) + `","tools":{}}`, `at most 1048576`},
+		{`{"about":"` + strings.Repeat("x", 1<<20) + `","tools":{}}`, `limit is 1048576`},
 	} {
 		if _, err := overlay.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%.80s: got %v, want %q", test.text, err, test.want)
@@ -216,8 +215,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse lays whatever parses on a board: a tool is then usable, or has a
-// reason why it is not.
+// FuzzParse applies whatever parses to a board. Each tool must then be usable or
+// quarantined.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"match":{"protocol":"d","kind":"0123456789ab","device":"robot"},"tools":{"write":{"text":"t","effect":"reads","idempotent":false,"deadline":"1s","input":{"properties":{"pin":{"type":"integer"}}},"pins":{"pin":{"types":["digital_output"]}}}}}`))
 	f.Add([]byte(`{"tools":{"plain":{"input":{"properties":null,"type":["object"]},"pins":{"a.b":{"ability":"buffer"}}}}}`))
@@ -233,8 +232,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		laid := overlay.NewSet(file).Lay("d", "0123456789abcdef", "robot", board())
-		for _, tool := range laid.Tools {
+		effective := overlay.NewSet(file).Apply("d", "0123456789abcdef", "robot", board())
+		for _, tool := range effective.Tools {
 			if tool.Effect == "" {
 				t.Errorf("%s has no effect", tool.Name)
 			}
@@ -245,15 +244,15 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%s has a schema, and nothing checks it: %s", tool.Name, tool.Input)
 			}
 		}
-		for _, p := range laid.Polls {
+		for _, p := range effective.Polls {
 			if err := ferrule.CheckSignal(p.Name); err != nil || p.Every != nil && *p.Every < 0 || len(p.Unit) > ferrule.MaxUnit {
-				t.Errorf("%+v was laid: %v", p, err)
+				t.Errorf("%+v: %v", p, err)
 			}
 		}
 	})
 }
 
-func TestMisses(t *testing.T) {
+func TestUnknownTools(t *testing.T) {
 	parse := func(text string) *overlay.File {
 		f, err := overlay.Parse([]byte(text))
 		if err != nil {
@@ -266,8 +265,8 @@ func TestMisses(t *testing.T) {
 		parse(`{"match":{"device":"robot"},"tools":{"plain":{"effect":"reads"},"pian":{},"alpin":{}}}`),
 		parse(`{"match":{"device":"other"},"tools":{"plani":{}}}`),
 	)
-	want := []string{`an overlay speaks of a tool "alpin", which it does not have`, `an overlay speaks of a tool "pian", which it does not have`}
-	if got := set.Misses("d", "0123456789abcdef", "robot", board()); !slices.Equal(got, want) {
+	want := []string{`an overlay names the tool "alpin", which the device does not have`, `an overlay names the tool "pian", which the device does not have`}
+	if got := set.UnknownTools("d", "0123456789abcdef", "robot", board()); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // Limits bounds what a peer can make a line reader use.
@@ -42,13 +43,12 @@ type Lines struct {
 	scanned  int  // buf has no line end before this offset
 	skipping bool // until the end of a line that is too long
 
-	credit int       // bytes that may be read before the clock is checked
-	paid   time.Time // when credit was last updated
+	throttle ratelimit.Throttle
 }
 
 // NewLines returns a Lines that reads from r.
 func NewLines(r io.Reader, limits Limits) *Lines {
-	return &Lines{r: r, limits: limits, credit: limits.Burst}
+	return &Lines{r: r, limits: limits}
 }
 
 // Next returns a copy of the next line that is not empty, without its end (LF or
@@ -62,7 +62,7 @@ func (l *Lines) Next() ([]byte, error) {
 		case ok && l.skipping:
 			l.skipping = false
 		case ok:
-			l.pay(LineCost)
+			l.throttle.Spend(LineCost, l.limits.Rate, l.limits.Burst)
 			if line = bytes.TrimSuffix(line, []byte{'\r'}); len(line) > 0 {
 				return bytes.Clone(line), nil
 			}
@@ -112,25 +112,9 @@ func (l *Lines) fill() error {
 	}
 	n, err := l.r.Read(l.buf[len(l.buf):cap(l.buf)])
 	l.buf = l.buf[:len(l.buf)+n]
-	l.pay(n)
+	l.throttle.Spend(n, l.limits.Rate, l.limits.Burst)
 	if n > 0 {
 		return nil // the next read returns the error again
 	}
 	return err
-}
-
-// pay charges n bytes against the rate, and sleeps if there were too many. It reads
-// the clock only when the credit is used up.
-func (l *Lines) pay(n int) {
-	l.credit -= n
-	if l.credit > 0 {
-		return
-	}
-	now := time.Now()
-	earned := now.Sub(l.paid).Seconds() * float64(l.limits.Rate)
-	l.credit = int(min(float64(l.credit)+earned, float64(l.limits.Burst)))
-	l.paid = now
-	if l.credit < 0 {
-		time.Sleep(time.Duration(float64(-l.credit) / float64(l.limits.Rate) * float64(time.Second)))
-	}
 }

@@ -47,7 +47,7 @@ func (g *gateway) handOver() error {
 	return nil
 }
 
-func (g *gateway) Follow(f ferrule.DeviceWatcher) (stop func()) { return g.follow(f) }
+func (g *gateway) WatchDevices(f ferrule.DeviceWatcher) (stop func()) { return g.follow(f) }
 
 func (g *gateway) Add(_ context.Context, requests []control.DeviceRequest) error {
 	g.mu.Lock()

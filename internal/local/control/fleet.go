@@ -40,7 +40,7 @@ func (s *Server) fleet(w http.ResponseWriter, r *http.Request) {
 		out.write(reply{Fleet: &fleetUpdate{Refused: err.Error()}})
 	}
 	q := &queue{pending: make(map[string]*change), wake: make(chan struct{}, 1)}
-	stop := s.parts.Fleet.Follow(q)
+	stop := s.parts.Fleet.WatchDevices(q)
 	defer stop()
 	t := fleetWriter{out: out, sent: make(map[*ferrule.Manifest]int)}
 	var requests []DeviceRequest

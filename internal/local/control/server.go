@@ -23,7 +23,7 @@ type Tracer interface {
 
 // Fleet reports all devices and their changes until stop is called.
 type Fleet interface {
-	Follow(follower ferrule.DeviceWatcher) (stop func())
+	WatchDevices(follower ferrule.DeviceWatcher) (stop func())
 }
 
 // DeviceRequests holds the devices that were requested in the config, on the command

@@ -17,10 +17,10 @@ func TestWatch(t *testing.T) {
 	stopped := make(chan struct{})
 	client, _ := serve(t, &gateway{watch: func(device string, fn func(ferrule.Event)) (func(), error) {
 		if device == "x" {
-			return nil, ferrule.NoDevice(device)
+			return nil, ferrule.UnknownDevice(device)
 		}
 		for i := range 3 {
-			fn(ferrule.Event{Type: ferrule.Said, Device: device, Method: "m", Params: fmt.Appendf(nil, `{"a":[%d,"<"]}`, i)})
+			fn(ferrule.Event{Type: ferrule.Notified, Device: device, Method: "m", Params: fmt.Appendf(nil, `{"a":[%d,"<"]}`, i)})
 		}
 		return func() { close(stopped) }, nil
 	}})
@@ -32,7 +32,7 @@ func TestWatch(t *testing.T) {
 			cancel()
 		}
 	}, Missed: func(int) { t.Error("events were dropped") }})
-	if err != nil || len(seen) != 3 || strings.ReplaceAll(seen[2], `\u003c`, "<") != `robot 1 said m {"a":[2,"<"]}` {
+	if err != nil || len(seen) != 3 || strings.ReplaceAll(seen[2], `\u003c`, "<") != `robot 1 notified m {"a":[2,"<"]}` {
 		t.Errorf("%q, %v", seen, err)
 	}
 	select {
@@ -57,7 +57,7 @@ func (s eventSource) watch(_ string, fn func(ferrule.Event)) (stop func(), err e
 func (s eventSource) burst() (count int) {
 	fn := <-s
 	for count = range 50000 {
-		fn(ferrule.Event{Type: ferrule.Said, Device: "toy", Method: "m", Params: []byte(`"` + strings.Repeat("x", 500) + `"`)})
+		fn(ferrule.Event{Type: ferrule.Notified, Device: "toy", Method: "m", Params: []byte(`"` + strings.Repeat("x", 500) + `"`)})
 	}
 	return count + 1
 }

@@ -17,7 +17,7 @@ type discard struct{}
 func (discard) Append(ferrule.Entry, bool) error { return nil }
 
 // oneBoard is a fleet of one device.
-type oneBoard struct{}
+type oneBoard struct{ handle ferrule.Handler }
 
 var (
 	robot    = &ferrule.Device{ID: "robot", Kind: "k", Node: "here", Transport: "tcp", Protocol: "mcpu", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
@@ -25,21 +25,21 @@ var (
 	robby    = ferrule.Principal{Role: ferrule.Agent, Name: "robby"}
 )
 
-func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
-	return robot, manifest, id == "robot"
+func (b oneBoard) Target(id string) (ferrule.Target, bool) {
+	return ferrule.Target{Device: robot, Manifest: manifest, Handler: b.handle}, id == "robot"
 }
 
 // newPipeline returns a whole pipeline, with a lane and a device served by end.
 func newPipeline(meters ferrule.Meters, end ferrule.Handler) ferrule.Handler {
-	lane := meters.Of(ferrule.PartLane)
-	device := ferrule.Measured(meters.Of(ferrule.PartDevice), end)
+	lane := meters.For(ferrule.PartLane)
+	device := ferrule.Measured(meters.For(ferrule.PartDevice), end)
 	return pipeline.New(pipeline.Parts{
-		Config: pipeline.DefaultConfig(), Journal: discard{}, Fleet: oneBoard{}, Meters: meters, Log: slog.New(slog.DiscardHandler),
-		End: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		Config: pipeline.DefaultConfig(), Journal: discard{}, Meters: meters, Log: slog.New(slog.DiscardHandler),
+		Fleet: oneBoard{func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			_, span := lane.Begin(ctx, call)
 			lane.End(span, call, nil)
 			return device(ctx, call)
-		},
+		}},
 	}).Handle
 }
 

@@ -65,7 +65,7 @@ func (p partMeter) beginAt(ctx context.Context, now time.Duration, w *watched) (
 	if w != nil {
 		span.Before, w.spent = w.spent, 0
 		if w.traced {
-			ctx, span.Of = p.o.traces.begin(ctx, p.name)
+			ctx, span.Tracked = p.o.traces.begin(ctx, p.name)
 		}
 	}
 	return ctx, span
@@ -79,7 +79,7 @@ func (p partMeter) end(span ferrule.Span, w *watched, call *ferrule.Call, err er
 		alone = took - w.spent
 		w.spent = span.Before + took
 	}
-	if s, ok := span.Of.(trace.Span); ok {
+	if s, ok := span.Tracked.(trace.Span); ok {
 		p.o.traces.end(s, p.name, call, err)
 	}
 	return took, alone
@@ -205,12 +205,12 @@ func (m *entryMeter) Begin(ctx context.Context, call *ferrule.Call) (context.Con
 		return ctx, ferrule.Span{}
 	}
 	call.MeterState = &watched{traced: true}
-	return inside, ferrule.Span{Of: s}
+	return inside, ferrule.Span{Tracked: s}
 }
 
 func (m *entryMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
 	call.MeterState = nil
-	if s, ok := span.Of.(trace.Span); ok {
+	if s, ok := span.Tracked.(trace.Span); ok {
 		m.o.traces.end(s, m.name, call, err)
 	}
 }

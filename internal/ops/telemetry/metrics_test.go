@@ -183,11 +183,11 @@ func TestStages(t *testing.T) {
 				return nil, nil
 			}
 		}
-		device := ferrule.Measured(m.Of(ferrule.PartDevice), wait(4*time.Second))
-		lane := ferrule.Measured(m.Of(ferrule.PartLane), wait(3*time.Second))
-		inner := ferrule.Measured(m.Of("inner"), wait(2*time.Second, lane, device, lane))
-		outer := ferrule.Measured(m.Of("outer"), wait(time.Second, inner))
-		handle := ferrule.Measured(m.Of(ferrule.PartPipeline), outer)
+		device := ferrule.Measured(m.For(ferrule.PartDevice), wait(4*time.Second))
+		lane := ferrule.Measured(m.For(ferrule.PartLane), wait(3*time.Second))
+		inner := ferrule.Measured(m.For("inner"), wait(2*time.Second, lane, device, lane))
+		outer := ferrule.Measured(m.For("outer"), wait(time.Second, inner))
+		handle := ferrule.Measured(m.For(ferrule.PartPipeline), outer)
 		for range 2 {
 			if call := (&ferrule.Call{Principal: robby}); call.MeterState != nil {
 				t.Error("meter state is left on the call")

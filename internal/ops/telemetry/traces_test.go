@@ -193,9 +193,9 @@ func TestNodes(t *testing.T) {
 	c := startCollector(t)
 	here, endHere := startTelemetry(t, c.URL, 1, t.Output())
 	there, endThere := startTelemetry(t, c.URL, 1, t.Output())
-	serve := ferrule.Measured(there.Meters().Of(ferrule.PartServe), newPipeline(there.Meters(), answer))
+	serve := ferrule.Measured(there.Meters().For(ferrule.PartServe), newPipeline(there.Meters(), answer))
 	var sent []string
-	way := ferrule.Measured(here.Meters().Of(ferrule.PartNode), func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	way := ferrule.Measured(here.Meters().For(ferrule.PartNode), func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		sent = append(sent, call.Parent)
 		return serve(t.Context(), &ferrule.Call{Parent: call.Parent, Device: "robot", Tool: "look"}) // as the cluster decodes it
 	})

@@ -335,7 +335,7 @@ func addPrompt(l *listing, raw []byte) {
 		return
 	}
 	p := ferrule.Prompt{Name: entry.Name, Title: entry.Title, Text: entry.Description, Icons: icons(entry.Icons)}
-	for _, a := range entry.Arguments[:min(len(entry.Arguments), ferrule.MaxPlaces)] {
+	for _, a := range entry.Arguments[:min(len(entry.Arguments), ferrule.MaxPromptArguments)] {
 		p.Arguments = append(p.Arguments, ferrule.PromptArgument{Name: a.Name, Title: a.Title, Text: a.Description, Required: a.Required})
 	}
 	l.manifest.Prompts = append(l.manifest.Prompts, p)

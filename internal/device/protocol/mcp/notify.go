@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // The limits of notifications.
@@ -48,7 +49,7 @@ func (s *session) notification(m message) {
 	switch {
 	case len(m.Params) > maxParams:
 		s.note("dropped: notification of %d bytes, limit is %d", len(m.Params), maxParams)
-	case !s.rate.Take(time.Now(), every, burst):
+	case !s.rate.Allow(ratelimit.Rate{Burst: burst, Every: every}, time.Now()):
 		s.note("dropped: notification, limit is %d per second", time.Second/every)
 	case m.Method == "notifications/progress":
 		s.progress(c, m.Params)

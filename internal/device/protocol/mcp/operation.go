@@ -59,8 +59,8 @@ func completionParams(name string, args []byte) (map[string]any, error) {
 		ref = map[string]any{"type": "ref/resource", "uri": name}
 	}
 	params := map[string]any{"ref": ref, "argument": map[string]any{"name": c.Argument, "value": c.Value}}
-	if len(c.Others) > 0 {
-		params["context"] = map[string]any{"arguments": c.Others}
+	if len(c.Context) > 0 {
+		params["context"] = map[string]any{"arguments": c.Context}
 	}
 	return params, nil
 }

@@ -44,7 +44,7 @@ func startGateway(t *testing.T, url string) *gateway {
 	t.Helper()
 	h := &gateway{t: t, fleet: fleet.New(nil)}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	memory, err := dock.OpenMemory(t.TempDir(), log)
+	memory, err := dock.OpenStore(t.TempDir(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,11 +54,11 @@ func startGateway(t *testing.T, url string) *gateway {
 	}
 	d := dock.New(dock.Parts{
 		Config: dock.DefaultConfig(), Connectors: []transport.Connector{connector(t, httpclient.Device{URL: url, Name: "robot"})},
-		Dialects: map[string]protocol.Protocol{mcp.Name: mcp.New(mcp.Parts{Version: "1.0"})},
-		Overlays: overlay.NewSet(), Fleet: h.fleet, Memory: memory, Log: log,
-		Said: func(e ferrule.Event) { h.mu.Lock(); defer h.mu.Unlock(); h.events = append(h.events, e) },
+		Protocols: map[string]protocol.Protocol{mcp.Name: mcp.New(mcp.Parts{Version: "1.0"})},
+		Overlays:  overlay.NewSet(), Fleet: h.fleet, Store: memory, Log: log,
+		OnEvent: func(e ferrule.Event) { h.mu.Lock(); defer h.mu.Unlock(); h.events = append(h.events, e) },
 	})
-	h.pipeline = pipeline.New(pipeline.Parts{Config: pipeline.DefaultConfig(), Journal: records, Fleet: h.fleet, End: h.fleet.Handle, Log: log}).Handle
+	h.pipeline = pipeline.New(pipeline.Parts{Config: pipeline.DefaultConfig(), Journal: records, Fleet: h.fleet, Log: log}).Handle
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
@@ -109,7 +109,7 @@ func TestPipeline(t *testing.T) {
 				{ferrule.Call{Tool: "move", Args: json.RawMessage(`{"steps":"two"}`)}, `"code":"invalid"`},
 				{ferrule.Call{Operation: ferrule.ReadResource, Tool: "robot://log"}, `"text":"all is well"`},
 				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tour", Args: json.RawMessage(`{"room":"hall"}`)}, `Show me the hall`},
-				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tour"}, `room: missing`},
+				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tour"}, `room is missing`},
 				{ferrule.Call{Operation: ferrule.GetPrompt, Tool: "tours"}, `"code":"not_found"`},
 				{ferrule.Call{Operation: ferrule.Subscribe, Tool: "robot://log"}, `{}`},
 			} {

@@ -132,7 +132,7 @@ func readCompletion(call *ferrule.Call, result json.RawMessage) (*ferrule.Result
 		return nil, invalidResult(call, err)
 	}
 	c := r.Completion
-	done := ferrule.Completed{Values: []string{}, Total: int(max(0, c.Total)), More: c.More || len(c.Values) > maxValues}
+	done := ferrule.CompletionResult{Values: []string{}, Total: int(max(0, c.Total)), More: c.More || len(c.Values) > maxValues}
 	for _, value := range c.Values[:min(len(c.Values), maxValues)] {
 		done.Values = append(done.Values, ferrule.Clean(value, ferrule.MaxText))
 	}

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // conn exchanges messages with a device. Its errors are *requestError.
@@ -53,8 +53,8 @@ type session struct {
 	started    chan struct{}  // closed when Run starts
 	replies    chan struct{}  // has an element for each request of the device that is being answered
 
-	reporting sync.Mutex           // held while a handler is called; taken before mu
-	rate      protocol.RateLimiter // of notifications
+	reporting sync.Mutex        // held while a handler is called; taken before mu
+	rate      ratelimit.Limiter // of notifications
 
 	mu            sync.Mutex
 	ids           jsonrpc.IDs

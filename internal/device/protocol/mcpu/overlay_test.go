@@ -18,7 +18,7 @@ func TestOverlay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	effective := overlay.NewSet(file).Lay(mcpu.Name, "", "board", &ferrule.Manifest{
+	effective := overlay.NewSet(file).Apply(mcpu.Name, "", "board", &ferrule.Manifest{
 		Tools: []ferrule.Tool{
 			{Name: "gpio_write"},
 			{Name: "gpio_read"},
@@ -44,22 +44,22 @@ func TestOverlay(t *testing.T) {
 		want   string // the errors in args, or the quarantine
 	}{
 		{"gpio_write", ferrule.Changes, `{"pin":2,"value":true}`, ``},
-		{"gpio_write", ferrule.Changes, `{"pin":2,"value":1}`, `value: want boolean, got 1`},
-		{"gpio_write", ferrule.Changes, `{"pin":258,"value":true}`, `pin: want 2, got 258`},
-		{"gpio_write", ferrule.Changes, `{"pin":34,"value":true}`, `pin: want 2, got 34`},
-		{"gpio_write", ferrule.Changes, `{}`, `pin: missing; value: missing`},
-		{"gpio_write", ferrule.Changes, `{"pin":2,"value":true,"for":5}`, `for: not known to this tool`},
+		{"gpio_write", ferrule.Changes, `{"pin":2,"value":1}`, `value must be true or false, got 1`},
+		{"gpio_write", ferrule.Changes, `{"pin":258,"value":true}`, `pin must be 2, got 258`},
+		{"gpio_write", ferrule.Changes, `{"pin":34,"value":true}`, `pin must be 2, got 34`},
+		{"gpio_write", ferrule.Changes, `{}`, `pin is missing; value is missing`},
+		{"gpio_write", ferrule.Changes, `{"pin":2,"value":true,"for":5}`, `for is unknown`},
 		{"gpio_read", ferrule.Reads, `{"pin":5}`, ``},
-		{"gpio_read", ferrule.Reads, `{"pin":34}`, `pin: want one of 2, 5, got 34`},
+		{"gpio_read", ferrule.Reads, `{"pin":34}`, `pin must be one of 2, 5, got 34`},
 		{"adc_read", ferrule.Reads, `{"pin":34}`, ``},
 		{"pwm_write", ferrule.Changes, ``, `the device has no pin of type pwm_output`},
 		{"get_info", ferrule.Reads, `{}`, ``},
 		{"get_pin_buffer", ferrule.Reads, `{"pin":34,"limit":5}`, ``},
-		{"get_pin_buffer", ferrule.Reads, `{"pin":"light"}`, `pin: want integer, got "light"`},
-		{"get_pin_buffer", ferrule.Reads, `{"pin":34,"limit":0}`, `limit: want at least 1, got 0`},
+		{"get_pin_buffer", ferrule.Reads, `{"pin":"light"}`, `pin must be an integer, got "light"`},
+		{"get_pin_buffer", ferrule.Reads, `{"pin":34,"limit":0}`, `limit must be at least 1, got 0`},
 		{"get_pin_events", ferrule.Reads, ``, `the device has no pin of type adc_input or digital_input with ability events`},
-		{"i2c_write_reg", ferrule.Changes, `{"address":200,"reg":0,"value":1}`, `address: want at most 127, got 200`},
-		{"i2c_read_reg", ferrule.Reads, `{"address":60,"reg":0,"length":33}`, `length: want at most 32, got 33`},
+		{"i2c_write_reg", ferrule.Changes, `{"address":200,"reg":0,"value":1}`, `address must be at most 127, got 200`},
+		{"i2c_read_reg", ferrule.Reads, `{"address":60,"reg":0,"length":33}`, `length must be at most 32, got 33`},
 		{"custom", ferrule.Changes, `{"anything":[1]}`, ``},
 	} {
 		tool := effective.Tool(test.tool)
@@ -71,7 +71,7 @@ func TestOverlay(t *testing.T) {
 		}
 		got := tool.Quarantine
 		if got == "" {
-			args, _, err := schema.Object([]byte(test.args))
+			args, _, err := schema.DecodeArgs([]byte(test.args))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestOverlayWithoutAbilities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	effective := overlay.NewSet(file).Lay(mcpu.Name, "", "board", &ferrule.Manifest{
+	effective := overlay.NewSet(file).Apply(mcpu.Name, "", "board", &ferrule.Manifest{
 		Tools: []ferrule.Tool{{Name: "get_pin_buffer"}},
 		Pins:  []ferrule.Pin{{Number: 0, Type: "adc_input"}, {Number: 13, Type: "digital_output"}},
 	})

@@ -257,7 +257,7 @@ func TestPollsOfAThing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		effective := overlay.NewSet(file).Lay(mcpu.Name, "", "board", manifest)
+		effective := overlay.NewSet(file).Apply(mcpu.Name, "", "board", manifest)
 		time.Sleep(950 * time.Millisecond)
 		level.Store(600)
 		time.Sleep(time.Second)

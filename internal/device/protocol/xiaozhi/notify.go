@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // The limits of notifications.
@@ -23,7 +24,7 @@ func (s *session) notification(m message) {
 	case s.notify == nil:
 	case len(m.params) > maxParams:
 		s.note("dropped: notification of %d bytes, limit is %d", len(m.params), maxParams)
-	case !s.rate.Take(time.Now(), every, burst):
+	case !s.rate.Allow(ratelimit.Rate{Burst: burst, Every: every}, time.Now()):
 		s.note("dropped: notification, limit is %d per second", time.Second/every)
 	default:
 		s.notify(ferrule.Clean(m.name, ferrule.MaxToolName), m.params)

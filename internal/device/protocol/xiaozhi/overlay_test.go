@@ -16,7 +16,7 @@ func TestOverlay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	effective := overlay.NewSet(file).Lay(xiaozhi.Name, "", "toy", &ferrule.Manifest{Tools: []ferrule.Tool{
+	effective := overlay.NewSet(file).Apply(xiaozhi.Name, "", "toy", &ferrule.Manifest{Tools: []ferrule.Tool{
 		{Name: "self.get_device_status", Input: []byte(`{"type":"object","properties":{}}`)},
 		{Name: "self.reboot", Input: []byte(`{"type":"object","properties":{}}`)},
 		{Name: "self.upgrade_firmware", Input: []byte(`{"type":"object","properties":{"url":{"type":"string","default":"The URL of the firmware binary file to download and install"}}}`)},
@@ -31,8 +31,8 @@ func TestOverlay(t *testing.T) {
 	}{
 		{"self.get_device_status", ferrule.Reads, false, `{}`, ``},
 		{"self.reboot", ferrule.Endangers, true, `{}`, ``},
-		{"self.upgrade_firmware", ferrule.Endangers, true, `{}`, `url: missing`},
-		{"self.upgrade_firmware", ferrule.Endangers, true, `{"url":"The URL of the firmware"}`, `url: want text that matches "^https?://", got "The URL of the firmware"`},
+		{"self.upgrade_firmware", ferrule.Endangers, true, `{}`, `url is missing`},
+		{"self.upgrade_firmware", ferrule.Endangers, true, `{"url":"The URL of the firmware"}`, `url must match "^https?://", got "The URL of the firmware"`},
 		{"self.upgrade_firmware", ferrule.Endangers, true, `{"url":"http://10.0.0.2/a.bin"}`, ``},
 		{"self.otto.action", ferrule.Changes, false, `{}`, ``},
 	} {
@@ -40,7 +40,7 @@ func TestOverlay(t *testing.T) {
 		if tool.Effect != test.effect || tool.UserOnly != test.user || tool.Quarantine != "" {
 			t.Errorf("%s: %s, for users only: %t, %s", test.tool, tool.Effect, tool.UserOnly, tool.Quarantine)
 		}
-		args, _, err := schema.Object([]byte(test.args))
+		args, _, err := schema.DecodeArgs([]byte(test.args))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // maxRequest is the longest request in bytes. Firmware has no limit, but little memory.
@@ -30,7 +30,7 @@ type session struct {
 	token    string // for the device's pictures
 	limit    int    // longest request in bytes
 	notify   func(method string, params json.RawMessage)
-	rate     protocol.RateLimiter // of notifications
+	rate     ratelimit.Limiter // of notifications
 	pending  jsonrpc.Pending[int, answer]
 
 	sending chan struct{} // holds one element while a goroutine sends

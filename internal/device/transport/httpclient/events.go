@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // eventStream is the body of a text/event-stream response. It limits the length of
@@ -28,8 +28,7 @@ type eventStream struct {
 	empty bool   // the current line is empty so far
 	err   error  // the error that ended the stream
 
-	credit int       // bytes that may be read before the clock is checked
-	paid   time.Time // when credit was last updated
+	throttle ratelimit.Throttle
 }
 
 // The sustained rate of a stream in bytes per second, and the burst. Each event costs
@@ -45,7 +44,7 @@ func (s *eventStream) Read(p []byte) (int, error) {
 		return 0, s.err
 	}
 	n, err := s.body.Read(p)
-	s.pay(n)
+	s.throttle.Spend(n, streamRate, streamBurst)
 	if within := s.scan(p[:n]); within < n {
 		n, err = within, fmt.Errorf("%w: event limit is %d bytes", transport.ErrTooLong, s.limit())
 		s.link.Note("stream closed: " + err.Error())
@@ -89,7 +88,7 @@ func (s *eventStream) scan(p []byte) int {
 		switch {
 		case pair:
 		case ends && s.empty:
-			s.pay(transport.LineCost)
+			s.throttle.Spend(transport.LineCost, streamRate, streamBurst)
 			s.flush("")
 		case ends:
 			s.empty = true
@@ -103,19 +102,6 @@ func (s *eventStream) scan(p []byte) int {
 		}
 	}
 	return len(p)
-}
-
-// pay charges bytes against the rate, and sleeps if there were too many.
-func (s *eventStream) pay(cost int) {
-	if s.credit -= cost; s.credit >= 0 {
-		return
-	}
-	now := time.Now()
-	s.credit += int(min(now.Sub(s.paid).Seconds(), 1) * streamRate)
-	s.credit, s.paid = min(s.credit, streamBurst), now
-	if s.credit < 0 {
-		time.Sleep(time.Duration(-s.credit) * time.Second / streamRate)
-	}
 }
 
 // flush traces the current event and starts a new one.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // Config configures a Registry.
@@ -36,11 +37,8 @@ type Config struct {
 	OpenTimeout time.Duration
 }
 
-// Rate is a rate limit: Burst events at once, then one per Every.
-type Rate struct {
-	Burst int
-	Every time.Duration
-}
+// Rate is how often something may happen.
+type Rate = ratelimit.Rate
 
 // DefaultConfig suits a house, and a company whose devices connect one by one.
 func DefaultConfig() Config {

@@ -3,6 +3,8 @@ package inbound
 import (
 	"net/netip"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 const (
@@ -18,37 +20,18 @@ type limits struct {
 	cfg       Config
 	inside    int
 	hosts     map[netip.Prefix]*host
-	addresses map[string]bucket
+	addresses map[string]*ratelimit.Limiter
 	swept     time.Time
 }
 
 type host struct {
 	inside int
-	bucket bucket
+	rate   ratelimit.Limiter
 }
-
-// bucket is a rate limiter: the time at which all counted events are paid for, at one
-// per Every.
-type bucket time.Time
 
 func newLimits(cfg Config) limits {
-	return limits{cfg: cfg, hosts: make(map[netip.Prefix]*host), addresses: make(map[string]bucket)}
+	return limits{cfg: cfg, hosts: make(map[netip.Prefix]*host), addresses: make(map[string]*ratelimit.Limiter)}
 }
-
-// take counts one event and reports whether it is allowed now.
-func (b bucket) take(r Rate, now time.Time) (bucket, bool) {
-	paid := time.Time(b)
-	if paid.Before(now) {
-		paid = now
-	}
-	if paid.Sub(now) > time.Duration(r.Burst-1)*r.Every {
-		return b, false
-	}
-	return bucket(paid.Add(r.Every)), true
-}
-
-// idle reports whether a bucket is full again and can be forgotten.
-func (b bucket) idle(now time.Time) bool { return !time.Time(b).After(now) }
 
 // HostOf returns the host of a remote address in the form of the net package. All
 // unparsable addresses count as one host.
@@ -80,10 +63,8 @@ func (l *limits) enter(from netip.Prefix, now time.Time) (err error) {
 		h = new(host)
 		l.hosts[from] = h
 	}
-	bucket, ok := h.bucket.take(l.cfg.Host, now)
-	h.bucket = bucket
 	switch {
-	case !ok:
+	case !h.rate.Allow(l.cfg.Host, now):
 		return ErrTooOften
 	case h.inside >= l.cfg.PerHost:
 		return ErrHostFull
@@ -107,12 +88,12 @@ func (l *limits) sweep(now time.Time) {
 	}
 	l.swept = now
 	for from, h := range l.hosts {
-		if h.inside == 0 && h.bucket.idle(now) {
+		if h.inside == 0 && h.rate.Idle(now) {
 			delete(l.hosts, from)
 		}
 	}
-	for key, b := range l.addresses {
-		if b.idle(now) {
+	for key, rate := range l.addresses {
+		if rate.Idle(now) {
 			delete(l.addresses, key)
 		}
 	}
@@ -125,14 +106,16 @@ func (l *limits) claim(g Peer, now time.Time) error {
 	if !g.Adopted {
 		key = "?" + key
 	}
-	before, known := l.addresses[key]
+	rate, known := l.addresses[key]
 	if !known && len(l.addresses) >= maxHosts+2*l.cfg.Max {
 		return ErrFull
 	}
-	bucket, ok := before.take(l.cfg.Address, now)
-	if !ok {
+	if !known {
+		rate = new(ratelimit.Limiter)
+	}
+	if !rate.Allow(l.cfg.Address, now) {
 		return ErrTooOften
 	}
-	l.addresses[key] = bucket
+	l.addresses[key] = rate
 	return nil
 }

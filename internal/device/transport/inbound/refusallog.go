@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // refusalLog logs refused connections. A flood of connections gives few log lines.
@@ -14,7 +16,7 @@ type refusalLog struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	bucket  bucket
+	rate    ratelimit.Limiter
 	skipped int
 }
 
@@ -23,8 +25,7 @@ var logRate = Rate{Burst: 10, Every: 6 * time.Second}
 
 func (l *refusalLog) add(transport string, host netip.Addr, address string, reason error) {
 	l.mu.Lock()
-	bucket, ok := l.bucket.take(logRate, time.Now())
-	l.bucket = bucket
+	ok := l.rate.Allow(logRate, time.Now())
 	skipped := l.skipped
 	if ok {
 		l.skipped = 0

@@ -1,0 +1,104 @@
+package dock_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// callAs makes a call that a test has made up.
+func (w *world) callAs(call *ferrule.Call) (*ferrule.Result, error) {
+	dev, m, _ := w.fleet.Lookup(call.Device)
+	call.Target = ferrule.Target{Device: dev, Manifest: m, Tool: m.Tool(call.Tool)}
+	return w.send(context.Background(), call)
+}
+
+// TestWants: a device wants to know something before it does what it was asked for. Its
+// caller is asked everything at once, others call it meanwhile, and it is called anew
+// with the answers.
+func TestWants(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		calls := 0
+		state := "half"
+		b := &board{address: "a", model: "toy"}
+		b.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			switch calls++; {
+			case call.Tool == "look":
+				return &ferrule.Result{Value: json.RawMessage(`"seen"`)}, nil
+			case call.Inputs == nil:
+				return &ferrule.Result{InputRequest: &ferrule.InputRequest{Questions: []ferrule.Question{{Name: "a"}, {Name: "b"}}, State: &state}}, nil
+			}
+			answer, _ := json.Marshal(call.Inputs)
+			return &ferrule.Result{Value: answer}, nil
+		}
+		w.shore.see("g", named(b, "toy"))
+		synctest.Wait()
+		asked, go_ := make(chan string, 2), make(chan struct{})
+		ask := func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
+			asked <- q.Name
+			<-go_
+			return ferrule.Answer{Given: true, Value: json.RawMessage(`"` + q.Name + `"`)}, nil
+		}
+		done := make(chan string)
+		go func() {
+			result, err := w.callAs(&ferrule.Call{Device: "toy", Tool: "move", Ask: ask})
+			if err != nil {
+				t.Error(err)
+				done <- ""
+				return
+			}
+			done <- string(result.Value)
+		}()
+		synctest.Wait()
+		if len(asked) != 2 {
+			t.Errorf("%d questions were asked", len(asked))
+		}
+		if result, err := w.callAs(&ferrule.Call{Device: "toy", Tool: "look"}); err != nil || string(result.Value) != `"seen"` {
+			t.Errorf("another call meanwhile: %v, %v", result, err)
+		}
+		close(go_)
+		const want = `{"Questions":[{"name":"a","text":""},{"name":"b","text":""}],"Answers":[{"given":true,"value":"a"},{"given":true,"value":"b"}],"State":"half"}`
+		if got := <-done; got != want || calls != 3 {
+			t.Errorf("after %d calls: %s", calls, got)
+		}
+		_, err := w.callAs(&ferrule.Call{Device: "toy", Tool: "move"})
+		if e := ferrule.AsError(err); e.Code != ferrule.Failed || !e.MayHaveRun() || len(e.Needs) != 1 {
+			t.Errorf("nobody can be asked: %+v", e)
+		}
+	})
+}
+
+// TestRenewed: a device that says something else of itself while it is connected stays
+// so. What was meant for what it was before is not called on what it is now.
+func TestRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a", model: "toy", renews: make(chan *ferrule.Manifest)}
+		w.shore.see("g", named(b, "toy"))
+		synctest.Wait()
+		was := *w.device("toy")
+		dev, m, _ := w.fleet.Lookup("toy")
+		late := &ferrule.Call{Device: "toy", Tool: "move", Target: ferrule.Target{Device: dev, Manifest: m, Tool: m.Tool("move")}}
+		b.renews <- usual("toy")
+		synctest.Wait()
+		if now := w.device("toy"); now.Kind != was.Kind || !now.Changed.IsZero() {
+			t.Errorf("nothing is new: %+v", now)
+		}
+		b.renews <- &ferrule.Manifest{Model: "toy", Version: "1", Tools: []ferrule.Tool{{Name: "dance"}}}
+		synctest.Wait()
+		now := w.device("toy")
+		if now.State != ferrule.StateOnline || now.Kind == was.Kind || now.Previous != was.Kind || !now.Since.Equal(was.Since) || b.greeted != 1 {
+			t.Errorf("got %+v, greeted %d times", now, b.greeted)
+		}
+		if result, err := w.callAs(&ferrule.Call{Device: "toy", Tool: "dance"}); err != nil || string(result.Value) != `"dance"` {
+			t.Errorf("%v, %v", result, err)
+		}
+		if _, err := w.send(context.Background(), late); ferrule.AsError(err).Code != ferrule.Invalid {
+			t.Errorf("a call of before: %v", err)
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package dock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/dock"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// TestSaid: what a device says by itself is passed on under the name that it has at
+// that moment, in every session; what is no JSON is dropped, and whoever traces sees
+// why.
+func TestSaid(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		var heard []ferrule.Event
+		w := open(t, dir, func(p *dock.Parts) { p.OnEvent = func(e ferrule.Event) { heard = append(heard, e) } })
+		b := &board{address: "a", model: "toy", words: make(chan string)}
+		say := func(params string) {
+			b.words <- params
+			synctest.Wait()
+		}
+		w.shore.see("g", named(b, "doll"))
+		say(`{"new": 1}`)
+		b.hangUp()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		say(`2`)
+		w.shore.see("g", named(b, "bear"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		say(`3`)
+		kind := w.device("bear").Kind
+		for i, want := range []struct{ device, params string }{{"doll", `{"new":1}`}, {"doll", "2"}, {"bear", "3"}} {
+			if i >= len(heard) {
+				t.Fatalf("%d things were heard", len(heard))
+			}
+			if e := heard[i]; e.Type != ferrule.Notified || e.Device != want.device || e.Method != "state" || string(e.Params) != want.params || e.Kind != kind || e.Time.IsZero() {
+				t.Errorf("got %+v, want %+v", e, want)
+			}
+		}
+		var notes []string
+		ctx, cancel := context.WithCancel(t.Context())
+		go w.dock.Trace(ctx, "bear", func(f ferrule.Trace) { notes = append(notes, f.Note) })
+		synctest.Wait()
+		say(`{`)
+		cancel()
+		synctest.Wait()
+		if len(heard) != 3 || len(notes) != 1 || notes[0] != "notification dropped: params are not JSON: unexpected end of JSON input" {
+			t.Errorf("%d were heard, and the trace says %q", len(heard), notes)
+		}
+	})
+}
+
+// TestSaidByStrangers: what a held device says is not passed on, so that it takes nobody's
+// room: many can dial in, and each can talk all the time. Whoever traces it sees it.
+func TestSaidByStrangers(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		heard := 0
+		w := open(t, dir, func(p *dock.Parts) { p.OnEvent = func(ferrule.Event) { heard++ } })
+		b := &board{address: "a", model: "toy", words: make(chan string)}
+		w.shore.see("g", found(b))
+		var notes []string
+		ctx, cancel := context.WithCancel(t.Context())
+		go w.dock.Trace(ctx, "toy", func(f ferrule.Trace) { notes = append(notes, f.Note) })
+		synctest.Wait()
+		b.words <- "1"
+		synctest.Wait()
+		if heard != 0 || len(notes) != 1 || notes[0] != "notification dropped: the device is not adopted" {
+			t.Errorf("%d were heard, and the trace says %q", heard, notes)
+		}
+		if err := w.dock.Adopt("toy"); err != nil {
+			t.Fatal(err)
+		}
+		b.words <- "2"
+		synctest.Wait()
+		if heard != 1 {
+			t.Errorf("%d were heard", heard)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,549 @@
+package dock
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// registry maps addresses to devices and IDs. It writes every change to the fleet and
+// the store, one at a time. An ID belongs to one address: the one that the owner
+// gave it to, else the one that had it first, on any node (registry_remote.go).
+type registry struct {
+	fleet    Fleet
+	store    *Store
+	overlays Overlays
+	remotes  Remote // nil if there are no other nodes
+	node     string
+	log      *slog.Logger
+
+	mu         sync.Mutex
+	effective  map[string]*ferrule.Manifest // by ID
+	slots      map[string]*slot             // by address, of peers in sight
+	ids        map[string]string            // address by ID, of all devices in the fleet
+	ownerNames map[string]string            // address by configured name, of peers in sight
+	released   map[string]time.Time         // end of the release by address and by place
+	// absentPending lists pending devices that left, oldest first. Some may be back
+	// or adopted by now.
+	absentPending []string
+}
+
+// maxAbsentPending is the number of absent pending devices that are stored: a single
+// peer that dials in can claim to be any number of devices.
+const maxAbsentPending = 1000
+
+// slot is an address in sight.
+type slot struct {
+	sighting *transport.Sighting
+	handler  ferrule.Handler
+	// device is the published record. It may be read without a lock.
+	device atomic.Pointer[ferrule.Device]
+}
+
+// newRegistry publishes all stored devices as offline.
+func newRegistry(p Parts) *registry {
+	r := &registry{
+		fleet: p.Fleet, store: p.Store, overlays: p.Overlays, effective: make(map[string]*ferrule.Manifest), remotes: p.Remote, node: p.Node, log: p.Log,
+		slots: make(map[string]*slot), ids: make(map[string]string), ownerNames: make(map[string]string), released: make(map[string]time.Time),
+	}
+	manifests := make(map[ferrule.Kind]*ferrule.Manifest) // read once for many devices
+	for _, dev := range p.Store.Devices() {
+		m, read := manifests[dev.Kind]
+		if !read {
+			m, _ = p.Store.Manifest(dev.Kind) // without it only the name is known
+			manifests[dev.Kind] = m
+		}
+		if m != nil {
+			r.effective[dev.ID] = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, m)
+		}
+		r.publishAbsent(dev)
+	}
+	r.loadAbsentPending()
+	return r
+}
+
+// loadAbsentPending loads the stored pending devices.
+func (r *registry) loadAbsentPending() {
+	all := slices.DeleteFunc(r.store.Devices(), func(dev *ferrule.Device) bool { return dev.Trust != ferrule.TrustPending })
+	slices.SortFunc(all, func(a, b *ferrule.Device) int { return a.Since.Compare(b.Since) })
+	for _, dev := range all {
+		r.addAbsentPending(dev.ID)
+	}
+}
+
+// addAbsentPending adds a pending device that left, and drops the oldest if there
+// are too many.
+func (r *registry) addAbsentPending(id string) {
+	r.absentPending = append(slices.DeleteFunc(r.absentPending, func(other string) bool { return other == id }), id)
+	if len(r.absentPending) <= maxAbsentPending {
+		return
+	}
+	first := r.absentPending[0]
+	r.absentPending = slices.Delete(r.absentPending, 0, 1)
+	dev, kept := r.store.Get(first)
+	if !kept || dev.Trust != ferrule.TrustPending || r.ids[first] != dev.Address || r.slots[dev.Address] != nil {
+		return
+	}
+	r.removeID(first)
+	if err := r.store.dropPending(first); err != nil {
+		r.logNotStored(dev, err)
+	}
+}
+
+// add adds an address that came into sight and publishes its device: as stored,
+// else under the configured name, else under the address. It returns the address,
+// if any, that lost its name.
+func (r *registry) add(s *transport.Sighting, handler ferrule.Handler) (added *slot, displaced string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	displaced = r.claimName(s)
+	added = &slot{sighting: s, handler: handler}
+	r.slots[s.Address] = added
+	switch dev, known := r.store.At(s.Address); {
+	case !known:
+		r.publishExpected(added)
+	case s.Name == "" || s.Name == dev.ID:
+		r.publish(added, dev)
+	default:
+		r.publish(added, r.rename(dev, s.Name))
+	}
+	return added, displaced
+}
+
+// claimName gives a configured name to the address of its sighting. It returns the
+// address, if any, that lost the name.
+func (r *registry) claimName(s *transport.Sighting) (displaced string) {
+	if s.Name == "" {
+		return ""
+	}
+	r.ownerNames[s.Name] = s.Address
+	at, ok := r.ids[s.Name]
+	if dev, kept := r.store.Get(s.Name); !ok && kept {
+		at, ok = dev.Address, true
+	}
+	if !ok || at == s.Address {
+		return ""
+	}
+	r.log.Info("name moved to another device", "device", s.Name)
+	r.dropID(s.Name)
+	return at
+}
+
+// updateSighting stores a new sighting of a known address. It reports whether the
+// configuration of the device changed, so that it must be admitted again, and
+// returns the address, if any, that lost its name.
+func (r *registry) updateSighting(at *slot, s *transport.Sighting) (displaced string, changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := at.sighting
+	at.sighting = s
+	if was.Name == s.Name && was.Adopted == s.Adopted && (s.Name == "" || r.ownerNames[s.Name] == s.Address) {
+		return "", false
+	}
+	if was.Name != s.Name && r.ownerNames[was.Name] == s.Address {
+		delete(r.ownerNames, was.Name)
+	}
+	displaced = r.claimName(s)
+	dev := at.device.Load()
+	switch kept, known := r.store.At(s.Address); {
+	case s.Name != "" && dev.ID != s.Name && known:
+		r.publish(at, r.rename(kept, s.Name))
+	case s.Name != "" && dev.ID != s.Name:
+		r.publishExpected(at)
+	case s.Name == "" && dev.ID == was.Name && r.ids[dev.ID] == s.Address: // the name was only configured
+		r.dropID(dev.ID)
+	}
+	return displaced, true
+}
+
+// rename gives a stored device another ID and returns the new record, which the
+// caller publishes.
+func (r *registry) rename(dev *ferrule.Device, id string) *ferrule.Device {
+	renamed := *dev
+	renamed.ID = id
+	r.removeID(dev.ID)
+	if m, err := r.store.Manifest(dev.Kind); err == nil {
+		r.effective[id] = r.overlays.Apply(dev.Protocol, dev.Kind, id, m)
+	}
+	r.storeDevice(&renamed)
+	return &renamed
+}
+
+// publishExpected publishes a device of which only the address is known.
+func (r *registry) publishExpected(at *slot) {
+	s := at.sighting
+	id := s.Address
+	if r.ownerNames[s.Name] == s.Address {
+		id = s.Name
+	}
+	r.publish(at, &ferrule.Device{
+		ID: id, Address: s.Address, Local: s.Local, Transport: s.Transport, Trust: trustOf(s, nil),
+		State: ferrule.StateOffline, Since: time.Now(), Reason: "connecting",
+	})
+}
+
+// remove removes an address that went out of sight. A stored device stays in the
+// fleet.
+func (r *registry) remove(at *slot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := at.sighting
+	delete(r.slots, s.Address)
+	if r.ownerNames[s.Name] == s.Address {
+		delete(r.ownerNames, s.Name)
+	}
+	dev := at.device.Load()
+	switch {
+	case r.ids[dev.ID] != s.Address: // another device has that ID now
+	case !r.isStored(dev):
+		r.removeID(dev.ID)
+	default:
+		r.publishAbsent(dev)
+		if dev.Trust == ferrule.TrustPending {
+			r.addAbsentPending(dev.ID)
+		}
+	}
+}
+
+// isStored reports whether a device stays in the fleet when it is out of sight.
+func (r *registry) isStored(dev *ferrule.Device) bool {
+	kept, ok := r.store.Get(dev.ID)
+	return ok && kept.Address == dev.Address
+}
+
+// admit gives a greeted device its ID and trust, notes what has changed, and
+// publishes it. Shared is its effective manifest, unless it has an overlay of its
+// own.
+func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.Manifest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := at.sighting
+	kept, known := r.store.At(s.Address)
+	dev.ID = r.chooseID(s, dev.Model, kept)
+	before := r.lastKnown(dev.ID, s, kept)
+	dev.Trust = trustOf(s, before)
+	if before != nil && before.Kind != "" {
+		r.compare(dev, manifest, before)
+		dev.Labels = before.Labels
+	}
+	dev.Notes = slices.Concat(dev.Notes, r.overlays.UnknownTools(dev.Protocol, dev.Kind, dev.ID, manifest))
+	if known {
+		r.supersede(kept, dev)
+	}
+	if r.overlays.MatchesDevice(dev.ID) {
+		shared = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest)
+	}
+	r.effective[dev.ID] = shared
+	if err := r.store.Keep(dev, manifest); err != nil { // before other nodes see the device and request the manifest
+		r.logNotStored(dev, err)
+	}
+	r.publish(at, dev)
+}
+
+// offline marks a device as offline. It reports whether that is new.
+func (r *registry) offline(at *slot, why error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := at.device.Load()
+	reason := ferrule.Clean(why.Error(), 500)
+	if was.State == ferrule.StateOffline && (was.Reason == reason || why == errStopped) {
+		return false
+	}
+	dev := *was
+	if dev.State != ferrule.StateOffline {
+		dev.State, dev.Since = ferrule.StateOffline, time.Now()
+	}
+	dev.Reason = reason
+	r.publish(at, &dev)
+	r.storeDevice(&dev)
+	return true
+}
+
+// release releases a device, and all others at the same place, until a time. It
+// returns their addresses; none if a release was ended that did not exist.
+func (r *registry) release(id string, until time.Time) (addresses []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	address, ok := r.ids[id]
+	if !ok {
+		return nil, ferrule.UnknownDevice(id)
+	}
+	if err := r.checkHeldHere(id); err != nil {
+		return nil, err
+	}
+	at := r.slots[address]
+	if at == nil || at.sighting.Absent != "" {
+		return nil, ferrule.Errorf(ferrule.Offline, "%s is not in sight, so there is nothing to release", id)
+	}
+	addresses, keys := []string{address}, []string{address}
+	if place := at.sighting.Location; place != "" {
+		for other, slot := range r.slots {
+			if other != address && slot.sighting.Location == place {
+				addresses = append(addresses, other)
+			}
+		}
+		keys = append(slices.Clone(addresses), place)
+	}
+	already := slices.ContainsFunc(keys, func(key string) bool { _, ok := r.released[key]; return ok })
+	if !already && !time.Now().Before(until) {
+		return nil, nil
+	}
+	for _, key := range keys {
+		r.released[key] = until
+	}
+	return addresses, nil
+}
+
+// applyRelease reports whether a device is released, and until when, and publishes
+// that state.
+func (r *registry) applyRelease(at *slot) (until time.Time, released bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range []string{at.sighting.Address, at.sighting.Location} {
+		if t, ok := r.released[key]; ok && time.Now().Before(t) {
+			until, released = t, true
+		} else {
+			delete(r.released, key)
+		}
+	}
+	if !released {
+		return until, false
+	}
+	dev := *at.device.Load()
+	dev.Reason = "is released for other programs until " + ferrule.FormatTime(until)
+	if dev.State != ferrule.StateReleased {
+		dev.State, dev.Since = ferrule.StateReleased, time.Now()
+		r.log.Info("device "+dev.Reason, "device", dev.ID)
+	}
+	r.publish(at, &dev)
+	return until, true
+}
+
+// adopt marks a device as trusted and returns its address.
+func (r *registry) adopt(id string) (address string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.checkHeldHere(id); err != nil {
+		return "", err
+	}
+	was, ok := r.store.Get(id)
+	at := r.slots[r.ids[id]]
+	switch {
+	case !ok && at == nil:
+		return "", ferrule.UnknownDevice(id)
+	case !ok && at.sighting.Absent != "":
+		return "", at.device.Load().OfflineError()
+	case !ok:
+		was = at.device.Load() // it was never opened
+	}
+	dev := *was
+	dev.Trust = ferrule.TrustAdopted
+	if at := r.slots[dev.Address]; at != nil {
+		r.publish(at, &dev)
+	} else {
+		r.publishAbsent(&dev)
+	}
+	return dev.Address, r.store.Keep(&dev, nil)
+}
+
+// address returns the present or last address of a device.
+func (r *registry) address(id string) (string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	address, ok := r.ids[id]
+	return address, ok
+}
+
+// forget removes a device and returns its address. If it is in sight, it is
+// published as a new device.
+func (r *registry) forget(id string) (address string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.checkHeldHere(id); err != nil {
+		return "", err
+	}
+	dev, err := r.knownDevice(id)
+	if err != nil {
+		return "", err
+	}
+	return dev.Address, r.dropID(id)
+}
+
+// knownDevice returns a stored device.
+func (r *registry) knownDevice(id string) (*ferrule.Device, error) {
+	if dev, ok := r.store.Get(id); ok {
+		return dev, nil
+	}
+	if at := r.slots[r.ids[id]]; at != nil {
+		return nil, at.device.Load().OfflineError()
+	}
+	return nil, ferrule.UnknownDevice(id)
+}
+
+// dropID removes an ID and everything stored about its device. If the device is in
+// sight, it is published as a new one.
+func (r *registry) dropID(id string) error {
+	at := r.slots[r.ids[id]]
+	r.removeID(id)
+	err := r.store.Forget(id)
+	if at != nil {
+		r.publishExpected(at)
+	}
+	return err
+}
+
+// removeID removes an ID from the fleet.
+func (r *registry) removeID(id string) {
+	delete(r.ids, id)
+	r.fleet.Remove(id)
+	delete(r.effective, id)
+}
+
+// supersede removes the previous ID of an address.
+func (r *registry) supersede(was, dev *ferrule.Device) {
+	if was.ID != dev.ID && r.ids[was.ID] == dev.Address {
+		r.removeID(was.ID)
+	}
+}
+
+// publish publishes the record of an address in sight.
+func (r *registry) publish(at *slot, dev *ferrule.Device) {
+	if was := at.device.Load(); was != nil {
+		r.supersede(was, dev)
+	}
+	dev = r.localRecord(dev)
+	r.ids[dev.ID] = dev.Address
+	at.device.Store(dev)
+	r.fleet.Put(dev, r.effective[dev.ID], at.handler)
+}
+
+// publishAbsent publishes the record of an address out of sight.
+func (r *registry) publishAbsent(dev *ferrule.Device) {
+	r.ids[dev.ID] = dev.Address
+	r.fleet.Put(r.localRecord(dev), r.effective[dev.ID], nil)
+}
+
+// storeDevice stores a device that was reached before.
+func (r *registry) storeDevice(dev *ferrule.Device) {
+	if dev.Kind == "" {
+		return
+	}
+	if err := r.store.Keep(dev, nil); err != nil {
+		r.logNotStored(dev, err)
+	}
+}
+
+func (r *registry) logNotStored(dev *ferrule.Device, err error) {
+	r.log.Warn("device not stored", "device", dev.ID, "err", err)
+}
+
+// chooseID returns the ID of a device: the configured name, else the previous one
+// unless another node gave it away, else a new one.
+func (r *registry) chooseID(s *transport.Sighting, model string, before *ferrule.Device) string {
+	if s.Name != "" && r.ownerNames[s.Name] == s.Address {
+		return s.Name
+	}
+	if before != nil && before.Kind != "" && !r.takenRemotely(before.ID, s) {
+		return before.ID
+	}
+	return r.newID(s, model)
+}
+
+// newID makes an ID from the model of a device, with digits of its address if that
+// is taken. If another node knows the device by one of these IDs, it is used.
+func (r *registry) newID(s *transport.Sighting, model string) string {
+	var free, last string
+	for id := range r.candidates(s, model) {
+		switch last = id; {
+		case !r.isFree(id, s):
+		case r.remotes == nil || r.remote(id) != nil:
+			return id
+		case free == "":
+			free = id
+		}
+	}
+	return cmp.Or(free, last)
+}
+
+// candidates yields the IDs that a device may get, best first. The last one has so
+// many digits that it is unique.
+func (r *registry) candidates(s *transport.Sighting, model string) iter.Seq[string] {
+	slug := cmp.Or(ferrule.Slug(model), "device")
+	source := s.Address
+	if s.Local {
+		source = r.node + source
+	}
+	sum := sha256.Sum256([]byte(source))
+	digits := hex.EncodeToString(sum[:])
+	return func(yield func(string) bool) {
+		more := yield(slug)
+		for n := 4; more && n <= ferrule.MaxID-2; n += 2 {
+			more = yield(strings.TrimRight(slug[:min(len(slug), ferrule.MaxID-n-1)], "-") + "-" + digits[:n])
+		}
+	}
+}
+
+// isFree reports whether a sighting may have an ID.
+func (r *registry) isFree(id string, s *transport.Sighting) bool {
+	for _, at := range []string{r.ids[id], r.ownerNames[id]} {
+		if at != "" && at != s.Address {
+			return false
+		}
+	}
+	return id != ferrule.GatewayID && !r.takenRemotely(id, s)
+}
+
+// trustOf returns the trust of a device: adopted if it is configured, else the
+// previous trust.
+func trustOf(s *transport.Sighting, before *ferrule.Device) ferrule.Trust {
+	switch {
+	case s.Adopted:
+		return ferrule.TrustAdopted
+	case before != nil:
+		return before.Trust
+	}
+	return ferrule.TrustPending
+}
+
+// compare records what has changed since the device was last seen.
+func (r *registry) compare(dev *ferrule.Device, manifest *ferrule.Manifest, before *ferrule.Device) {
+	dev.Changed, dev.Previous = before.Changed, before.Previous
+	if before.Kind == dev.Kind {
+		return
+	}
+	dev.Changed, dev.Previous = time.Now(), before.Kind
+	r.log.Warn(fmt.Sprintf("device changed its Kind: %s, before %s", dev.Kind.Short(), before.Kind.Short()), "device", dev.ID)
+	if old, err := r.store.Manifest(before.Kind); err == nil {
+		if note := shrunkNote(old, manifest); note != "" {
+			dev.Notes = append(dev.Notes, note)
+		}
+	}
+}
+
+// shrunkNote returns a note if a device with the same version offers less than
+// before: the list may have been cut without an error.
+func shrunkNote(old, now *ferrule.Manifest) string {
+	if now.Model != old.Model || now.Version != old.Version ||
+		len(now.Tools) > len(old.Tools) || len(now.Pins) > len(old.Pins) ||
+		len(now.Tools)+len(now.Pins) == len(old.Tools)+len(old.Pins) {
+		return ""
+	}
+	for _, t := range now.Tools {
+		if old.Tool(t.Name) == nil {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the list shrank from %d tools and %d pins to %d and %d with the same version: the board may be low on memory",
+		len(old.Tools), len(old.Pins), len(now.Tools), len(now.Pins))
+}

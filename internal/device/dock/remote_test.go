@@ -1,0 +1,743 @@
+package dock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/dock"
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// others is what other nodes know, as the test wants it.
+type others struct {
+	mu      sync.Mutex
+	devices map[string]*ferrule.Device
+}
+
+func (o *others) Known(id string) (*ferrule.Device, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	dev, ok := o.devices[id]
+	return dev, ok
+}
+
+// have makes a device known on the node shed.
+func (o *others) have(id, address string, state ferrule.State, change ...func(*ferrule.Device)) {
+	dev := &ferrule.Device{ID: id, Address: address, Node: "shed", State: state, Kind: "k", Trust: ferrule.TrustPending}
+	for _, fn := range change {
+		fn(dev)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.devices[id] = dev
+}
+
+func (o *others) forget(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.devices, id)
+}
+
+// openNode makes a world that is one node of several.
+func openNode(t *testing.T, dir string) (*world, *others) {
+	o := &others{devices: make(map[string]*ferrule.Device)}
+	return open(t, dir, o.join), o
+}
+
+// join makes the dock the node house.
+func (o *others) join(p *dock.Parts) { p.Node, p.Remote = "house", o }
+
+// reconsider tells the dock of what other nodes know, and waits for what it does.
+func (w *world) reconsider(id string) {
+	w.dock.Reconsider(id)
+	synctest.Wait()
+}
+
+// wantOpened asserts how often a board was opened, and is open.
+func (b *board) wantOpened(t *testing.T, opened, links int) {
+	t.Helper()
+	if n, m := b.get(&b.opened), b.get(&b.links); n != opened || m != links {
+		t.Errorf("%s was opened %d times and has %d links, want %d and %d", b.address, n, m, opened, links)
+	}
+}
+
+// TestNode: every device carries the node's name, whatever was remembered.
+func TestNode(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w := open(t, dir)
+		w.shore.see("g", found(b))
+		if dev := w.device("demo"); dev.Node != "" {
+			t.Errorf("got %+v", dev)
+		}
+		w.stop()
+		for _, node := range []string{"house", "barn", ""} {
+			w = open(t, dir, func(p *dock.Parts) { p.Node = node })
+			want := func(id string) {
+				t.Helper()
+				if dev := w.device(id); dev.Node != node {
+					t.Errorf("the node is %q, want %q: %+v", dev.Node, node, dev)
+				}
+			}
+			want("demo") // as it is remembered
+			w.shore.see("g", found(b))
+			want("demo")
+			refusing := &board{address: "a2", refuse: errors.New("off")}
+			w.shore.see("h", found(refusing))
+			want("a2")
+			w.shore.see("g")
+			want("demo")
+			if err := w.dock.Adopt("demo"); err != nil {
+				t.Error(err)
+			}
+			want("demo")
+			w.stop()
+			want("demo")
+		}
+	})
+}
+
+// TestNamesElsewhere: a name that another node has given to another device is not
+// free, and one that it has given to this one is its.
+func TestNamesElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w, o := openNode(t, dir)
+		o.have("demo", "x9", ferrule.StateOffline)
+		w.shore.see("1", found(&board{address: "a1", model: "demo"}))
+		w.wantIDs("demo-f55f:online")
+
+		// It is this very device, though a better name is free.
+		o.have("lamp-2c3a", "a2", ferrule.StateOffline)
+		w.shore.see("2", found(&board{address: "a2", model: "lamp"}))
+		o.have("plug", "a3", ferrule.StateOffline)
+		w.shore.see("3", found(&board{address: "a3", model: "plug"}))
+		w.wantIDs("demo-f55f:online lamp-2c3a:online plug:online")
+
+		// A name that the owner has given here is not for it.
+		w.shore.see("4", named(&board{address: "a4", model: "fan"}, "fan"))
+		o.have("fan", "a5", ferrule.StateOffline)
+		w.shore.see("5", found(&board{address: "a5", model: "fan"}))
+		if dev := w.device("fan"); dev.Address != "a4" {
+			t.Errorf("got %+v", dev)
+		}
+	})
+}
+
+// TestLocalAddress: an address that means something on one machine only is not the
+// same device on another node.
+func TestLocalAddress(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w, o := openNode(t, dir)
+		o.have("demo", "a1", ferrule.StateOnline, func(d *ferrule.Device) { d.Trust = ferrule.TrustAdopted })
+		b := &board{address: "a1", model: "demo"}
+		s := found(b)
+		s.Local = true
+		w.shore.see("1", s)
+		all := w.fleet.Devices()
+		if len(all) != 1 || all[0].ID == "demo" || !strings.HasPrefix(all[0].ID, "demo-") || all[0].Trust != ferrule.TrustPending {
+			t.Fatalf("got %+v", all)
+		}
+		id := all[0].ID
+		o.have(id, "a1", ferrule.StateOnline)
+		w.reconsider(id)
+		time.Sleep(time.Second)
+		if all = w.fleet.Devices(); len(all) != 1 || all[0].ID == id || all[0].State != ferrule.StateOnline {
+			t.Errorf("got %+v", all)
+		}
+	})
+}
+
+// TestKnownElsewhere: what another node knows of a device counts more than what is
+// remembered here, because it was there last.
+func TestKnownElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		w.shore.see("g", found(b))
+		kind := w.device("demo").Kind
+		if err := w.dock.Adopt("demo"); err != nil {
+			t.Fatal(err)
+		}
+		w.shore.see("g")
+
+		labels := map[string]string{"room": "kitchen"}
+		last := func(d *ferrule.Device) { d.Trust, d.Labels, d.Kind = ferrule.TrustPending, labels, kind }
+		o.have("demo", "a1", ferrule.StateOffline, last)
+		w.shore.see("g", found(b))
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustPending || !maps.Equal(dev.Labels, labels) || dev.Previous != "" {
+			t.Errorf("got %+v", dev)
+		}
+		w.shore.see("g")
+		o.have("demo", "a1", ferrule.StateOffline, last, func(d *ferrule.Device) { d.Trust, d.Kind = ferrule.TrustAdopted, "k0" })
+		w.shore.see("g", found(b))
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.Previous != "k0" || dev.Changed.IsZero() {
+			t.Errorf("got %+v", dev)
+		}
+		w.shore.see("g")
+
+		// What the owner asked for is adopted, and a name that was never reached
+		// there says nothing of it.
+		o.have("demo", "a1", ferrule.StateOffline, last)
+		s := found(b)
+		s.Adopted = true
+		w.shore.see("g", s)
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted {
+			t.Errorf("got %+v", dev)
+		}
+		w.shore.see("g")
+		o.have("demo", "a1", ferrule.StateOffline, func(d *ferrule.Device) { d.Kind = "" })
+		w.shore.see("g", found(b))
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || !maps.Equal(dev.Labels, labels) {
+			t.Errorf("got %+v", dev)
+		}
+	})
+}
+
+// TestNewHere: a device that comes for the first time brings its trust and its
+// labels along.
+func TestNewHere(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w, o := openNode(t, dir)
+		o.have("demo", "a1", ferrule.StateOffline, func(d *ferrule.Device) {
+			d.Trust, d.Labels = ferrule.TrustAdopted, map[string]string{"room": "kitchen"}
+		})
+		w.shore.see("g", found(&board{address: "a1", model: "demo"}))
+		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.Labels["room"] != "kitchen" || dev.Previous != "k" || dev.Node != "house" {
+			t.Errorf("got %+v", dev)
+		}
+	})
+}
+
+// TestShyAndAdoptedElsewhere: a board that waits to be adopted is opened if it was
+// adopted where it was last.
+func TestShyAndAdoptedElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w, o := openNode(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		w.shore.see("g", found(b))
+		w.shore.see("g")
+		s := found(b)
+		s.AdoptFirst = "it may restart"
+		w.shore.see("g", s)
+		b.wantOpened(t, 1, 0)
+		w.shore.see("g")
+		o.have("demo", "a1", ferrule.StateOffline, func(d *ferrule.Device) { d.Trust = ferrule.TrustAdopted })
+		w.shore.see("g", s)
+		b.wantOpened(t, 2, 1)
+	})
+}
+
+// TestRememberedNameGivenAway: another node has given the name to another device
+// meanwhile, so this one gets another, and nothing else of it changes.
+func TestRememberedNameGivenAway(t *testing.T) {
+	for name, test := range map[string]struct {
+		refuse error
+		want   string
+	}{
+		"in reach":     {nil, "demo-f55f:online"},
+		"not in reach": {errors.New("off"), "demo-f55f:offline"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, dir string) {
+				b := &board{address: "a1", model: "demo"}
+				w, o := openNode(t, dir)
+				w.shore.see("g", found(b))
+				w.shore.see("g")
+				dev := *w.device("demo")
+				dev.Trust, dev.Labels = ferrule.TrustAdopted, map[string]string{"room": "kitchen"}
+				if err := w.memory.Keep(&dev, nil); err != nil {
+					t.Fatal(err)
+				}
+				w.stop()
+				b.set(func(b *board) { b.refuse = test.refuse })
+
+				o.have("demo", "x9", ferrule.StateOffline)
+				w = open(t, dir, o.join)
+				w.shore.see("g", found(b))
+				w.wantIDs(test.want)
+				now := w.device("demo-f55f")
+				if now.Trust != ferrule.TrustAdopted || now.Labels["room"] != "kitchen" || now.Kind != dev.Kind || now.Previous != "" {
+					t.Errorf("got %+v", now)
+				}
+				if _, m, _ := w.fleet.Lookup("demo-f55f"); m == nil || m.Tool("look") == nil {
+					t.Error("what it can do was lost")
+				}
+				o.forget("demo") // and it keeps that
+				w.stop()
+				w = open(t, dir, o.join)
+				w.wantIDs("demo-f55f:offline")
+			})
+		})
+	}
+}
+
+// TestGivenAwayWhileGreeted: that the name is another's turns out while the board
+// is greeted.
+func TestGivenAwayWhileGreeted(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		w.shore.see("g", found(b))
+		w.shore.see("g")
+		s := found(b)
+		s.Open = func(ctx context.Context) (transport.Link, error) {
+			time.Sleep(time.Second)
+			return b.open(ctx)
+		}
+		w.shore.see("g", s)
+		o.have("demo", "x9", ferrule.StateOnline)
+		w.reconsider("demo")
+		time.Sleep(2 * time.Second)
+		w.wantIDs("demo-f55f:online")
+		b.wantOpened(t, 2, 1)
+	})
+}
+
+// TestNameLost: that an online device's name is another's is found late; it is
+// admitted under another, once.
+func TestNameLost(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		w.shore.see("g", found(b))
+		if err := w.dock.Adopt("demo"); err != nil {
+			t.Fatal(err)
+		}
+		o.have("demo", "x9", ferrule.StateOffline)
+		w.reconsider("demo")
+		w.wantIDs("demo-f55f:online")
+		b.wantOpened(t, 2, 1)
+		if dev := w.device("demo-f55f"); dev.Trust != ferrule.TrustAdopted || len(dev.Notes) > 0 {
+			t.Errorf("got %+v", dev)
+		}
+		w.reconsider("demo")
+		w.reconsider("demo-f55f")
+		time.Sleep(time.Hour)
+		b.wantOpened(t, 2, 1)
+		if _, err := w.call(t.Context(), ferrule.Agent, "demo-f55f", "look"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestNameLostOutOfSight: what is merely remembered gets another name, too, so that
+// a name means one device.
+func TestNameLostOutOfSight(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		w.shore.see("g", found(b))
+		w.shore.see("g")
+		o.have("demo", "a1", ferrule.StateOnline)
+		w.reconsider("demo")
+		w.wantIDs("demo:offline")
+		o.have("demo", "x9", ferrule.StateOnline)
+		w.reconsider("demo")
+		w.wantIDs("demo-f55f:offline")
+		w.shore.see("g", found(b))
+		w.wantIDs("demo-f55f:online")
+	})
+}
+
+// TestOwnersNameElsewhere: a name that the owner gave stays, with a note for as long
+// as another device has it elsewhere, and nothing is opened for that.
+func TestOwnersNameElsewhere(t *testing.T) {
+	const note = "another device is named robot on node shed, and other nodes see that one; rename one of the two"
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		wantNotes := func(want ...string) {
+			t.Helper()
+			if dev := w.device("robot"); dev.State != ferrule.StateOnline || !slices.Equal(dev.Notes, want) {
+				t.Errorf("got %+v", dev)
+			}
+			b.wantOpened(t, 1, 1)
+		}
+		o.have("robot", "x9", ferrule.StateOnline)
+		w.shore.see("g", named(b, "robot"))
+		wantNotes(note)
+		for range 3 {
+			w.reconsider("robot")
+		}
+		time.Sleep(time.Hour)
+		wantNotes(note)
+		o.forget("robot")
+		w.reconsider("robot")
+		wantNotes()
+		o.have("robot", "x9", ferrule.StateOffline)
+		w.reconsider("robot")
+		wantNotes(note)
+		w.shore.see("g")
+		w.wantIDs("robot:offline")
+	})
+}
+
+// TestOwnersNameRemembered: the name that the owner gave stays, also if it is
+// remembered.
+func TestOwnersNameRemembered(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		w.shore.see("g", named(b, "robot"))
+		w.stop()
+		o.have("robot", "x9", ferrule.StateOnline)
+		w = open(t, dir, o.join)
+		w.shore.see("g", named(b, "robot"))
+		w.wantIDs("robot:online")
+		if notes := w.device("robot").Notes; len(notes) != 1 {
+			t.Errorf("got %q", notes)
+		}
+	})
+}
+
+// TestStandby: what another node has is not opened, until it lets go.
+func TestStandby(t *testing.T) {
+	for name, sight := range map[string]func(*board) transport.Sighting{
+		"remembered": found,
+		"given":      func(b *board) transport.Sighting { return named(b, "demo") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, dir string) {
+				b := &board{address: "a1", model: "demo"}
+				w, o := openNode(t, dir)
+				opened := 0
+				if name == "remembered" {
+					w.shore.see("g", sight(b))
+					w.shore.see("g")
+					opened = 1
+				}
+				o.have("demo", "a1", ferrule.StateOnline)
+				s := sight(b)
+				w.shore.see("g", s)
+				s.Instance++
+				w.shore.see("g", s)
+				w.shore.see("g", s)
+				w.reconsider("demo")
+				time.Sleep(time.Hour)
+				b.wantOpened(t, opened, 0)
+				if dev := w.device("demo"); dev.State != ferrule.StateOffline || dev.Reason != "node shed holds it" || dev.Node != "house" {
+					t.Errorf("got %+v", dev)
+				}
+				if name == "remembered" {
+					if _, err := w.call(t.Context(), ferrule.Agent, "demo", "look"); ferrule.AsError(err).Code != ferrule.Offline {
+						t.Errorf("got %v", err)
+					}
+				}
+				o.have("demo", "a1", ferrule.StateOffline)
+				w.reconsider("nonsense")
+				b.wantOpened(t, opened, 0)
+				w.reconsider("demo")
+				w.wantIDs("demo:online")
+				b.wantOpened(t, opened+1, 1)
+			})
+		})
+	}
+}
+
+// TestStandbyUntilForgotten: a device that no other node knows any more is begun
+// with, too.
+func TestStandbyUntilForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		o.have("robot", "a1", ferrule.StateOnline, func(d *ferrule.Device) { d.Node = "" })
+		w.shore.see("g", named(b, "robot"))
+		if dev := w.device("robot"); dev.Reason != "another node holds it" {
+			t.Errorf("got %+v", dev)
+		}
+		o.forget("robot")
+		w.reconsider("robot")
+		w.wantIDs("robot:online")
+	})
+}
+
+// TestLetGo: when another node has taken the device, its session ends, and it is
+// left alone.
+func TestLetGo(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		w.shore.see("g", named(b, "robot"))
+		o.have("robot", "a1", ferrule.StateOnline)
+		w.reconsider("robot")
+		time.Sleep(time.Hour)
+		b.wantOpened(t, 1, 0)
+		if dev := w.device("robot"); dev.State != ferrule.StateOffline || dev.Reason != "node shed holds it" {
+			t.Errorf("got %+v", dev)
+		}
+		if n := w.logged.count("device offline"); n != 1 {
+			t.Errorf("that it is offline was logged %d times", n)
+		}
+		o.have("robot", "a1", ferrule.StateOffline)
+		w.reconsider("robot")
+		w.wantIDs("robot:online")
+	})
+}
+
+// TestLetGoWhileTrying: what is being greeted, or waited for, is left to the node
+// that has taken it.
+func TestLetGoWhileTrying(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w, o := openNode(t, dir)
+		waiting := &board{address: "a1", model: "demo", refuse: errors.New("off")}
+		w.shore.see("1", named(waiting, "waiting"))
+		greeted := &board{address: "a2", model: "demo"}
+		s := named(greeted, "greeted")
+		s.Open = func(ctx context.Context) (transport.Link, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		w.shore.see("2", s)
+		for _, dev := range []*ferrule.Device{w.device("waiting"), w.device("greeted")} {
+			o.have(dev.ID, dev.Address, ferrule.StateOnline)
+			w.reconsider(dev.ID)
+			if dev = w.device(dev.ID); dev.Reason != "node shed holds it" {
+				t.Errorf("got %+v", dev)
+			}
+		}
+		opened := waiting.get(&waiting.opened)
+		time.Sleep(time.Hour)
+		waiting.wantOpened(t, opened, 0)
+	})
+}
+
+// TestInbound: a peer that comes by itself has left the node that had it: the
+// newest hello wins, and one that was answered before does not.
+func TestDialledIn(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		s := named(b, "robot")
+		s.Inbound = true
+		o.have("robot", "a1", ferrule.StateOnline)
+		w.shore.see("g", s)
+		w.wantIDs("robot:online")
+		b.wantOpened(t, 1, 1)
+
+		// The other has a newer one.
+		w.reconsider("robot")
+		time.Sleep(time.Hour)
+		w.shore.see("g", s)
+		b.wantOpened(t, 1, 0)
+		if dev := w.device("robot"); dev.Reason != "node shed holds it" {
+			t.Errorf("got %+v", dev)
+		}
+		s.Instance++
+		w.shore.see("g", s)
+		w.wantIDs("robot:online")
+		b.wantOpened(t, 2, 1)
+	})
+}
+
+// TestDialledInStranger: whoever comes by itself with the address of another node's device,
+// and shows nothing that its owner gave it, is not that device: it is held, has a name of
+// its own, and the other node keeps what it has.
+func TestDialledInStranger(t *testing.T) {
+	for _, state := range []ferrule.State{ferrule.StateOnline, ferrule.StateOffline} {
+		bubble(t, func(t *testing.T, dir string) {
+			w, o := openNode(t, dir)
+			o.have("demo", "a1", state, func(d *ferrule.Device) { d.Trust = ferrule.TrustAdopted })
+			s := found(&board{address: "a1", model: "demo"})
+			s.Inbound = true
+			w.shore.see("g", s)
+			w.wantIDs("demo-f55f:online")
+			if dev := w.device("demo-f55f"); dev.Trust != ferrule.TrustPending {
+				t.Errorf("got %+v", dev)
+			}
+		})
+	}
+}
+
+// TestDialledInAndReconsidered: a hello that is being answered is not cut off by
+// what the other node does not know yet.
+func TestDialledInAndReconsidered(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		o.have("robot", "a1", ferrule.StateOnline)
+		s := named(b, "robot")
+		s.Inbound = true
+		s.Open = func(ctx context.Context) (transport.Link, error) {
+			select {
+			case <-time.After(time.Second):
+				return b.open(ctx)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		w.shore.see("g", s)
+		w.reconsider("robot")
+		time.Sleep(2 * time.Second)
+		w.wantIDs("robot:online")
+	})
+}
+
+// TestReconsiderHarmless: nothing happens to a device of which other nodes know
+// nothing that matters.
+func TestReconsiderHarmless(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w, o := openNode(t, dir)
+		one, two, shy := &board{address: "a1", model: "one"}, &board{address: "a2", model: "two"}, &board{address: "a3", model: "shy"}
+		away := &board{address: "a4", model: "away", refuse: errors.New("off")}
+		w.shore.see("1", found(one))
+		w.shore.see("2", named(two, "two"))
+		s := found(shy)
+		s.AdoptFirst = "it may restart"
+		w.shore.see("3", s)
+		w.shore.see("4", named(away, "away"))
+		w.shore.see("5", transport.Sighting{Address: "/dev/port", Instance: 1, Name: "none", Absent: "there is no port"})
+		o.have("two", "a2", ferrule.StateOffline)
+		told := &counter{}
+		w.fleet.WatchOwn(told)
+		told.n.Store(0)
+		tried := away.get(&away.opened)
+		for range 3 {
+			for _, id := range []string{"one", "two", "a3", "away", "none", "nobody"} {
+				w.reconsider(id)
+			}
+		}
+		if n := told.n.Load(); n != 0 {
+			t.Errorf("the fleet was told of %d changes", n)
+		}
+		one.wantOpened(t, 1, 1)
+		two.wantOpened(t, 1, 1)
+		shy.wantOpened(t, 0, 0)
+		away.wantOpened(t, tried, 0)
+
+		// What is released is not taken back for it.
+		if err := w.dock.Release(t.Context(), "one", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		told.n.Store(0)
+		o.have("one", "a1", ferrule.StateOnline)
+		w.reconsider("one")
+		if dev := w.device("one"); dev.State != ferrule.StateReleased || told.n.Load() != 0 {
+			t.Errorf("got %+v after %d changes", dev, told.n.Load())
+		}
+		time.Sleep(time.Hour)
+		one.wantOpened(t, 1, 0)
+		if dev := w.device("one"); dev.Reason != "node shed holds it" {
+			t.Errorf("got %+v", dev)
+		}
+	})
+}
+
+// counter counts what it is told.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) Put(*ferrule.Device, *ferrule.Manifest) { c.n.Add(1) }
+func (c *counter) Remove(string)                          { c.n.Add(1) }
+
+// TestReconsiderDoesNotBlock: whoever tells of changes is not held up by what is
+// busy here, before the dock runs, while it does, or after.
+func TestReconsiderDoesNotBlock(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		o := &stuck{enter: make(chan struct{}), leave: make(chan struct{})}
+		w := open(t, dir, func(p *dock.Parts) { p.Remote = o })
+		w.shore.see("g", found(&board{address: "a1", model: "demo"}))
+		o.on.Store("demo", true)
+		w.dock.Reconsider("demo")
+		<-o.enter
+		for i := range 10000 {
+			w.dock.Reconsider(fmt.Sprint("other", i))
+			w.dock.Reconsider("demo")
+		}
+		o.on.Delete("demo")
+		close(o.leave)
+		w.stop()
+		w.dock.Reconsider("demo")
+	})
+}
+
+// stuck is other nodes that cannot be asked about some devices.
+type stuck struct {
+	on           sync.Map
+	enter, leave chan struct{}
+}
+
+func (s *stuck) Known(id string) (*ferrule.Device, bool) {
+	if _, is := s.on.Load(id); is {
+		s.enter <- struct{}{}
+		<-s.leave
+	}
+	return nil, false
+}
+
+// TestCutOff: a call that was sent and is cut off may have run; one that waited has
+// not. One that could be repeated does not wait for a link that will not be back.
+func TestCutOff(t *testing.T) {
+	for _, test := range []struct {
+		tool    string
+		closing time.Duration // of the link
+	}{{"move", 0}, {"look", 0}, {"move", 100 * time.Millisecond}, {"look", 100 * time.Millisecond}} {
+		tool := test.tool
+		bubble(t, func(t *testing.T, dir string) {
+			b := &board{address: "a1", model: "demo", lingers: true, closing: test.closing}
+			w, o := openNode(t, dir)
+			b.invoke = func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+				for b.get(&b.ended) == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(time.Millisecond)
+				return nil, ferrule.Errorf(ferrule.Unanswered, "the link broke")
+			}
+			w.shore.see("g", named(b, "robot"))
+			var wg sync.WaitGroup
+			var told []string
+			start := time.Now()
+			sent := w.later(t.Context(), &wg, ferrule.Agent, tool, "{}", &told)
+			waiting := w.later(t.Context(), &wg, ferrule.Agent, tool, "{}", &told)
+			o.have("robot", "a1", ferrule.StateOnline, func(d *ferrule.Device) { d.Trust = ferrule.TrustAdopted })
+			w.dock.Reconsider("robot")
+			wg.Wait()
+			if e := ferrule.AsError(*sent); e.Code != ferrule.Unanswered || !e.MayHaveRun() {
+				t.Errorf("%s that was sent: %+v", tool, e)
+			}
+			if e := ferrule.AsError(*waiting); e.Code != ferrule.Offline || e.MayHaveRun() || !strings.Contains(e.Message, "node shed holds it") {
+				t.Errorf("%s that waited: %+v", tool, e)
+			}
+			if took := time.Since(start); took > time.Second {
+				t.Errorf("%s took %v", tool, took)
+			}
+		})
+	}
+}
+
+// TestDecidedElsewhere: what is decided about a device is decided where it is.
+func TestDecidedElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		b := &board{address: "a1", model: "demo"}
+		w, o := openNode(t, dir)
+		w.shore.see("g", found(b))
+		o.have("demo", "a1", ferrule.StateOnline)
+		w.reconsider("demo")
+		decide := map[string]func(string) error{
+			"adopt": w.dock.Adopt, "forget": w.dock.Forget,
+			"release": func(id string) error { return w.dock.Release(t.Context(), id, time.Minute) },
+		}
+		for name, fn := range decide {
+			if e := ferrule.AsError(fn("demo")); e.Code != ferrule.Offline || e.Message != "demo is held by node shed" {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+		b.wantOpened(t, 1, 0)
+		o.have("demo", "a1", ferrule.StateOffline)
+		w.reconsider("demo")
+		for name, fn := range decide {
+			if err := fn("demo"); err != nil && name != "release" { // forgotten, perhaps
+				t.Errorf("%s: %v", name, err)
+			}
+			synctest.Wait()
+		}
+	})
+}

@@ -1,0 +1,332 @@
+package dock
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// Store remembers devices across restarts: which address has which ID, whether it is
+// trusted, and its state when it was last seen.
+//
+// It is a directory with a log of device records, in which the last record of each
+// device counts, and the original manifest of each Kind. A change appends one
+// line. The log is rewritten when most of it is outdated.
+type Store struct {
+	dir string
+	log *slog.Logger
+
+	mu        sync.Mutex
+	file      *os.File
+	lines     int         // in the file
+	torn      bool        // the last line may be incomplete
+	timer     *time.Timer // until the next sync; nil if none is due
+	byID      map[string]*ferrule.Device
+	byAddress map[string]*ferrule.Device
+	kinds     map[ferrule.Kind]int // number of devices of each
+}
+
+// storeLine is a line of the log.
+type storeLine struct {
+	Device *ferrule.Device `json:"device,omitempty"`
+	Forget string          `json:"forget,omitempty"`
+}
+
+const (
+	devicesFile  = "devices.jsonl"
+	manifestsDir = "manifests"
+	// spareLines is the number of outdated lines that do not justify a rewrite.
+	spareLines = 1000
+)
+
+// OpenStore opens or creates the store in dir. Devices that were online when the
+// gateway crashed are offline since the last write.
+func OpenStore(dir string, log *slog.Logger) (*Store, error) {
+	m := &Store{
+		dir: dir, log: log,
+		byID:      make(map[string]*ferrule.Device),
+		byAddress: make(map[string]*ferrule.Device),
+		kinds:     make(map[ferrule.Kind]int),
+	}
+	if err := os.MkdirAll(filepath.Join(dir, manifestsDir), 0o700); err != nil {
+		return nil, fmt.Errorf("opening the device store: %w", err)
+	}
+	path := filepath.Join(dir, devicesFile)
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("opening the device store: %w", err)
+	}
+	lastWrite := time.Now()
+	if info, err := os.Stat(path); err == nil {
+		lastWrite = info.ModTime()
+	}
+	for line := range bytes.Lines(data) {
+		m.replay(line, lastWrite)
+	}
+	if err := m.rewrite(); err != nil {
+		return nil, fmt.Errorf("opening the device store: %w", err)
+	}
+	return m, nil
+}
+
+// replay applies one line. It skips an invalid line: power failed while it was
+// written.
+func (m *Store) replay(line []byte, lastWrite time.Time) {
+	var l storeLine
+	if err := json.Unmarshal(line, &l); err != nil {
+		m.log.Warn("device store: invalid line skipped", "err", err)
+		return
+	}
+	if l.Device == nil {
+		m.unindex(l.Forget)
+		return
+	}
+	if l.Device.State == ferrule.StateOnline {
+		l.Device.State, l.Device.Since, l.Device.Reason = ferrule.StateOffline, lastWrite, "the gateway stopped unexpectedly"
+	}
+	m.index(l.Device)
+}
+
+// index adds a device to the maps and replaces any with the same ID or address.
+func (m *Store) index(dev *ferrule.Device) {
+	m.unindex(dev.ID)
+	if old := m.byAddress[dev.Address]; old != nil {
+		m.unindex(old.ID)
+	}
+	m.byID[dev.ID], m.byAddress[dev.Address] = dev, dev
+	m.kinds[dev.Kind]++
+}
+
+// unindex removes a device from the maps.
+func (m *Store) unindex(id string) {
+	dev := m.byID[id]
+	if dev == nil {
+		return
+	}
+	delete(m.byID, id)
+	delete(m.byAddress, dev.Address)
+	if m.kinds[dev.Kind]--; m.kinds[dev.Kind] == 0 {
+		delete(m.kinds, dev.Kind)
+	}
+}
+
+// Devices returns all devices in no order.
+func (m *Store) Devices() []*ferrule.Device {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]*ferrule.Device, 0, len(m.byID))
+	for _, dev := range m.byID {
+		all = append(all, dev)
+	}
+	return all
+}
+
+// Get returns the device with an ID.
+func (m *Store) Get(id string) (*ferrule.Device, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dev, ok := m.byID[id]
+	return dev, ok
+}
+
+// At returns the device at an address.
+func (m *Store) At(address string) (*ferrule.Device, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dev, ok := m.byAddress[address]
+	return dev, ok
+}
+
+// Keep stores a device and replaces any with the same ID or address. The manifest is
+// the original one; nil if it is already stored. The change is visible at once,
+// even if writing fails, and durable soon.
+func (m *Store) Keep(dev *ferrule.Device, manifest *ferrule.Manifest) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.byAddress[dev.Address]
+	first := m.kinds[dev.Kind] == 0
+	m.index(dev)
+	var err error
+	if manifest != nil && first {
+		err = m.writeManifest(dev.Kind, manifest)
+	}
+	if old != nil {
+		m.removeUnusedManifest(old.Kind)
+	}
+	if old == nil || old.ID != dev.ID || old.Trust != dev.Trust {
+		m.syncSoon()
+	}
+	return errors.Join(err, m.write(storeLine{Device: dev}))
+}
+
+// syncDelay is the time until a new ID is durable. Many devices may be new at once,
+// and a sync is slow.
+const syncDelay = 200 * time.Millisecond
+
+func (m *Store) syncSoon() {
+	if m.timer != nil {
+		return
+	}
+	m.timer = time.AfterFunc(syncDelay, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.timer == nil {
+			return // closed
+		}
+		m.timer = nil
+		if err := m.file.Sync(); err != nil {
+			m.log.Warn("device store: sync failed", "err", err)
+		}
+	})
+}
+
+// Forget removes a device. The removal is durable when it returns.
+func (m *Store) Forget(id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if dropped, err := m.drop(id); !dropped || err != nil {
+		return err
+	}
+	return m.file.Sync()
+}
+
+// dropPending removes a pending device, without waiting for the disk.
+func (m *Store) dropPending(id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.drop(id)
+	return err
+}
+
+// drop removes a device if it is stored. It is called with mu held.
+func (m *Store) drop(id string) (dropped bool, err error) {
+	dev := m.byID[id]
+	if dev == nil {
+		return false, nil
+	}
+	m.unindex(id)
+	m.removeUnusedManifest(dev.Kind)
+	return true, m.write(storeLine{Forget: id})
+}
+
+// removeUnusedManifest removes the manifest of a Kind without devices.
+func (m *Store) removeUnusedManifest(kind ferrule.Kind) {
+	if kind == "" || m.kinds[kind] > 0 {
+		return
+	}
+	if err := os.Remove(m.manifestPath(kind)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		m.log.Warn("device store: removing a manifest failed", "err", err)
+	}
+}
+
+func (m *Store) manifestPath(kind ferrule.Kind) string {
+	return filepath.Join(m.dir, manifestsDir, filepath.Base(string(kind))+".json")
+}
+
+func (m *Store) writeManifest(kind ferrule.Kind, manifest *ferrule.Manifest) error {
+	data, err := json.Marshal(manifest)
+	if err != nil {
+		return fmt.Errorf("device store: %w", err)
+	}
+	if err := replaceFile(m.manifestPath(kind), data); err != nil {
+		return fmt.Errorf("device store: %w", err)
+	}
+	return nil
+}
+
+// Manifest returns the original manifest of a Kind.
+func (m *Store) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
+	data, err := os.ReadFile(m.manifestPath(kind))
+	if err != nil {
+		return nil, fmt.Errorf("device store: %w", err)
+	}
+	manifest := &ferrule.Manifest{}
+	if err := json.Unmarshal(data, manifest); err != nil {
+		return nil, fmt.Errorf("device store: manifest of %s: %w", kind.Short(), err)
+	}
+	return manifest, nil
+}
+
+// write appends a line. It rewrites the log instead if most of it is outdated or the
+// last line is incomplete.
+func (m *Store) write(l storeLine) error {
+	if m.torn || m.lines > 2*len(m.byID)+spareLines {
+		if err := m.rewrite(); err != nil {
+			return fmt.Errorf("device store: %w", err)
+		}
+		return nil
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("device store: %w", err)
+	}
+	if _, err := m.file.Write(append(data, '\n')); err != nil {
+		m.torn = true
+		return fmt.Errorf("device store: %w", err)
+	}
+	m.lines++
+	return nil
+}
+
+// rewrite writes a log of the present devices.
+func (m *Store) rewrite() error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	for _, dev := range m.byID {
+		if err := enc.Encode(storeLine{Device: dev}); err != nil {
+			return err
+		}
+	}
+	if m.file != nil {
+		m.file.Close() // Windows cannot replace an open file
+	}
+	path := filepath.Join(m.dir, devicesFile)
+	replaced := replaceFile(path, b.Bytes())
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	m.file, m.lines, m.torn = file, len(m.byID), replaced != nil
+	return errors.Join(replaced, err)
+}
+
+// replaceFile replaces a file atomically.
+func replaceFile(path string, data []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Sync()
+	}
+	err = errors.Join(err, file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		os.Remove(file.Name())
+		return err
+	}
+	if dir, err := os.Open(filepath.Dir(path)); err == nil {
+		dir.Sync() // makes the rename durable; not every system supports it
+		dir.Close()
+	}
+	return nil
+}
+
+// Close syncs and closes the log.
+func (m *Store) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer != nil {
+		m.timer.Stop()
+		m.timer = nil
+	}
+	return errors.Join(m.file.Sync(), m.file.Close())
+}

@@ -1,0 +1,167 @@
+package dock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// teller is a board with resources. It notes what it is asked to tell of.
+type teller struct {
+	*world
+	t     *testing.T
+	board *board
+
+	mu    sync.Mutex
+	asked []string
+	fails error
+}
+
+// newTeller puts it in sight, under the name of toy.
+func newTeller(t *testing.T, dir string) *teller {
+	m := usual("toy")
+	m.Operations = []ferrule.Operation{ferrule.ReadResource, ferrule.Subscribe, ferrule.Unsubscribe}
+	w := &teller{world: open(t, dir), t: t, board: &board{address: "a", model: "toy", manifest: m}}
+	w.board.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.asked = append(w.asked, fmt.Sprintf("%s %s", call.Operation, call.Tool))
+		return &ferrule.Result{}, w.fails
+	}
+	w.shore.see("g", named(w.board, "toy"))
+	synctest.Wait()
+	return w
+}
+
+// say has a listener follow a resource, or leave it.
+func (w *teller) say(act ferrule.Operation, uri, listener string) error {
+	w.t.Helper()
+	dev, m, _ := w.fleet.Lookup("toy")
+	_, err := w.send(context.Background(), &ferrule.Call{
+		Device: "toy", Operation: act, Tool: uri, Subscriber: listener, Target: ferrule.Target{Device: dev, Manifest: m, Tool: m.ToolFor(act, uri)},
+	})
+	synctest.Wait()
+	return err
+}
+
+// fail has the board fail from now on.
+func (w *teller) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fails = err
+}
+
+// was checks what the board was asked since the last time.
+func (w *teller) was(want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := strings.Join(w.asked, ", "); got != strings.Join(want, ", ") {
+		w.t.Errorf("it was asked %q, want %q", got, want)
+	}
+	w.asked = nil
+}
+
+// TestListeners: a device is asked once to tell of a resource, however many listen, and
+// left alone when the last of them has gone. What it was asked ends with its session.
+func TestListeners(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := newTeller(t, dir)
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(w.say(ferrule.Subscribe, "log", "a"))
+		must(w.say(ferrule.Subscribe, "log", "b"))
+		must(w.say(ferrule.Subscribe, "log", "b"))
+		must(w.say(ferrule.Subscribe, "door", "b"))
+		w.was("subscribe log", "subscribe door")
+		must(w.say(ferrule.Unsubscribe, "log", "b"))
+		must(w.say(ferrule.Unsubscribe, "log", "b")) // it had left
+		must(w.say(ferrule.Unsubscribe, "log", "c")) // it never came
+		w.was()
+		must(w.say(ferrule.Unsubscribe, "log", "a"))
+		w.was("unsubscribe log")
+		must(w.say(ferrule.Unsubscribe, "log", "a")) // nobody listens, and the device may be told so twice
+		w.was("unsubscribe log")
+
+		w.fail(ferrule.Errorf(ferrule.Refused, "it is secret"))
+		if err := w.say(ferrule.Subscribe, "secret", "a"); ferrule.AsError(err).Code != ferrule.Refused {
+			t.Errorf("got %v", err)
+		}
+		if err := w.say(ferrule.Subscribe, "secret", "b"); ferrule.AsError(err).Code != ferrule.Refused {
+			t.Errorf("nobody listens, and it was not asked: %v", err)
+		}
+		w.was("subscribe secret", "subscribe secret")
+		w.fail(nil)
+
+		w.board.cut()
+		time.Sleep(time.Minute)
+		must(w.say(ferrule.Subscribe, "door", "b"))
+		w.was("subscribe door")
+	})
+}
+
+// TestListenersGone: one that has gone without a word is forgotten, and a device that nobody
+// listens to any more is told so. One that says again that it listens is not.
+func TestListenersGone(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := newTeller(t, dir)
+		for _, listener := range []string{"a", "b"} {
+			if err := w.say(ferrule.Subscribe, "log", listener); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.was("subscribe log")
+		for range 10 {
+			time.Sleep(ferrule.SubscriptionTTL / 2)
+			if err := w.say(ferrule.Subscribe, "log", "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.was()
+		w.say(ferrule.Subscribe, "log", "b")
+		time.Sleep(ferrule.SubscriptionTTL - time.Second)
+		w.was()
+		time.Sleep(ferrule.SubscriptionTTL)
+		w.was("unsubscribe log")
+		time.Sleep(10 * ferrule.SubscriptionTTL)
+		w.was()
+	})
+}
+
+// TestListenersBounds: there is an end to how many can listen.
+func TestListenersBounds(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := newTeller(t, dir)
+		var err error
+		n := 0
+		for ; err == nil && n < 5000; n++ {
+			err = w.say(ferrule.Subscribe, fmt.Sprint(n%100), fmt.Sprint(n))
+		}
+		if ferrule.AsError(err).Code != ferrule.Limited || n != 1025 {
+			t.Errorf("%d listen: %v", n, err)
+		}
+		if err := w.say(ferrule.Subscribe, "0", "0"); err != nil {
+			t.Errorf("one that listens already: %v", err)
+		}
+		if err := w.say(ferrule.Unsubscribe, "0", "0"); err != nil {
+			t.Error(err)
+		}
+		if err := w.say(ferrule.Subscribe, "0", strings.Repeat("x", 1000)); ferrule.AsError(err).Code != ferrule.Limited {
+			t.Errorf("a very long name: %v", err)
+		}
+		if err := w.say(ferrule.Subscribe, "0", "another"); err != nil {
+			t.Errorf("there is room again: %v", err)
+		}
+	})
+}

@@ -1,0 +1,293 @@
+package ferrule
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// Call is one request by one Principal to one Device.
+type Call struct {
+	// ID identifies the call in the journal and in logs. The pipeline sets it if
+	// it is empty.
+	ID        string    `json:"id,omitempty"`
+	Principal Principal `json:"principal"`
+	// Device is the ID of a device.
+	Device    string    `json:"device"`
+	Operation Operation `json:"operation,omitempty"`
+	// Tool is the name of a tool or a prompt, or the URI of a resource.
+	Tool string `json:"tool"`
+	// Args is a JSON object, or empty for none.
+	Args json.RawMessage `json:"args,omitempty"`
+	// DecodedArgs is Args, decoded. The pipeline sets it; later stages and the
+	// policy read it. Numbers are json.Number.
+	DecodedArgs map[string]any `json:"-"`
+	// Timeout limits the call, including the wait in queues. If it is zero, the
+	// tool or the gateway decides.
+	Timeout Duration `json:"timeout,omitempty"`
+	// Subscriber identifies the subscriber of a Subscribe or Unsubscribe: one
+	// agent server of one node, on behalf of all its agents.
+	Subscriber string `json:"subscriber,omitempty"`
+	// Parent is the trace span that the call belongs to, as [Traceparent] returns
+	// it; empty if there is none.
+	Parent string `json:"traceparent,omitempty"`
+
+	// Progress, if set, receives what the call is waiting for. It is called from
+	// the goroutine that serves the call and must not block.
+	Progress func(Progress) `json:"-"`
+	// Ask, if set, asks the caller a question of the device and waits for the
+	// answer. It is nil if nobody can be asked. It may be called concurrently.
+	Ask func(ctx context.Context, q Question) (Answer, error) `json:"-"`
+	// Askable lists the targets that Ask can reach, as [Question.Needs] returns
+	// them. Asking another one is an error.
+	Askable []AskTarget `json:"askable,omitempty"`
+	// Inputs holds the questions of an earlier attempt with their answers. The
+	// dock sets it.
+	Inputs *InputRequest `json:"-"`
+	// Target is what the call addresses. The pipeline sets it and overwrites what
+	// the caller put there.
+	Target Target `json:"-"`
+	// Verdict is the decision of the policy. The pipeline sets it.
+	Verdict Verdict `json:"-"`
+	// MeterState belongs to the Meters.
+	MeterState any `json:"-"`
+}
+
+// Report sends p to the caller, if the caller wants progress.
+func (c *Call) Report(p Progress) {
+	if c.Progress != nil {
+		c.Progress(p)
+	}
+}
+
+// Operation is what a call asks for. The zero value calls a tool.
+type Operation string
+
+// The operations. All except CallTool only read.
+const (
+	CallTool     Operation = ""
+	ReadResource Operation = "read"     // a resource, by its URI
+	GetPrompt    Operation = "prompt"   // a prompt, by its name, with Args
+	Complete     Operation = "complete" // an argument of a prompt or a template; Args is a Completion
+	// Subscribe and Unsubscribe start and stop notifications about a resource,
+	// by its URI. The device sends them while there is at least one Subscriber.
+	Subscribe   Operation = "subscribe"
+	Unsubscribe Operation = "unsubscribe"
+)
+
+// SubscriptionTTL is how long a Subscribe lasts. A Subscriber renews it before
+// that; one that disappeared without an Unsubscribe expires.
+const SubscriptionTTL = 10 * time.Minute
+
+// Completion asks for values of an argument of the prompt or the resource
+// template that the call names.
+type Completion struct {
+	// Template reports whether the call names a resource template.
+	Template bool   `json:"template,omitempty"`
+	Argument string `json:"argument"`
+	// Value is the text typed so far.
+	Value string `json:"value"`
+	// Context holds the arguments that are already complete.
+	Context map[string]string `json:"context,omitempty"`
+}
+
+// CompletionResult is the answer to a Completion, as the Value of a Result.
+type CompletionResult struct {
+	Values []string `json:"values"`
+	// Total is the number of all values; 0 if it is unknown.
+	Total int  `json:"total,omitempty"`
+	More  bool `json:"more,omitempty"`
+}
+
+// Target is what a call addresses, as it was when the call was resolved. All of
+// it is shared and read only.
+type Target struct {
+	Device   *Device
+	Manifest *Manifest
+	// Tool is the tool; for another operation, a Tool that stands for it and
+	// only reads.
+	Tool *Tool
+	// Handler leads to the device; nil if it cannot be reached.
+	Handler Handler
+}
+
+// Handle passes a call on to the Handler.
+func (t *Target) Handle(ctx context.Context, call *Call) (*Result, error) {
+	if t.Handler == nil {
+		return nil, t.Device.OfflineError()
+	}
+	return t.Handler(ctx, call)
+}
+
+// Progress is a message to the caller during a call.
+type Progress struct {
+	Message string `json:"message"`
+	// Done and Total are zero if they are unknown.
+	Done  float64 `json:"done,omitempty"`
+	Total float64 `json:"total,omitempty"`
+	// Log is set if this is a log message of the device.
+	Log *Log `json:"log,omitempty"`
+}
+
+// Log is a log message of a device.
+type Log struct {
+	// Level is one of debug, info, notice, warning, error, critical, alert and
+	// emergency.
+	Level  string          `json:"level"`
+	Logger string          `json:"logger,omitempty"`
+	Data   json.RawMessage `json:"data"`
+}
+
+// Question is what a device asks the caller during a call.
+type Question struct {
+	// Name is the device's own name for the question; it may be empty.
+	Name   string    `json:"name,omitempty"`
+	Target AskTarget `json:"target,omitempty"`
+	Text   string    `json:"text"`
+	// Schema is a JSON Schema of the answer; empty if any text will do.
+	Schema json.RawMessage `json:"schema,omitempty"`
+	// URL is a page for the user to open, instead of a form.
+	URL string `json:"url,omitempty"`
+	// Prompt is a sampling request to a model, in the form of MCP.
+	Prompt json.RawMessage `json:"prompt,omitempty"`
+}
+
+// Needs returns the target that must be reachable for the question to be
+// answered. Not every client that can show a form can open a page.
+func (q *Question) Needs() AskTarget {
+	if q.Target == User && q.URL != "" {
+		return Page
+	}
+	return q.Target
+}
+
+// AskTarget is the recipient of a Question.
+type AskTarget string
+
+// The targets of questions.
+const (
+	User  AskTarget = ""
+	Page  AskTarget = "page" // the user, who is to open a URL
+	Model AskTarget = "model"
+	Roots AskTarget = "roots" // the folders that the caller works in
+)
+
+// Answer is the reply to a Question.
+type Answer struct {
+	// Given reports whether the question was answered. If not, Value is empty.
+	Given bool `json:"given"`
+	// Dismissed reports whether the user closed the question without a choice.
+	Dismissed bool            `json:"dismissed,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`
+}
+
+// InputRequest lists the questions that must be answered before a device acts,
+// and later their answers. The device should not have acted by then, but this is
+// not guaranteed.
+type InputRequest struct {
+	Questions []Question
+	Answers   []Answer // one for each question
+	// State belongs to the device and is sent back to it; nil if it gave none.
+	State *string
+}
+
+// Result is the answer of a device.
+type Result struct {
+	// Value is the answer as JSON, as the device gave it; empty if all of it is
+	// in Content.
+	Value json.RawMessage `json:"value,omitempty"`
+	// Age is the time since the device gave the answer; zero unless it is cached.
+	Age Duration `json:"age,omitempty"`
+	// Content is the part of the answer for people and models; nil if there is
+	// only Value.
+	Content []Content `json:"content,omitempty"`
+	// Text is the description of a prompt.
+	Text string `json:"text,omitempty"`
+	// InputRequest is set if the device needs input first. It does not leave the
+	// dock.
+	InputRequest *InputRequest `json:"-"`
+	// Sent and Answered are when the call left the lane and when its answer
+	// arrived. They are set only on the node that holds the device.
+	Sent     time.Time `json:"-"`
+	Answered time.Time `json:"-"`
+}
+
+// Content is one part of an answer.
+type Content struct {
+	Type ContentType `json:"type"`
+	Text string      `json:"text,omitempty"`
+	// Data holds everything but text; MIME is its type.
+	Data []byte `json:"data,omitempty"`
+	MIME string `json:"mime,omitempty"`
+	// URI names the resource, if this is one.
+	URI string `json:"uri,omitempty"`
+	// Link describes a resource that is linked to.
+	Link *Resource `json:"link,omitempty"`
+	// Role is the speaker in a prompt: user or assistant.
+	Role        string       `json:"role,omitempty"`
+	Annotations *Annotations `json:"annotations,omitempty"`
+}
+
+// ContentType is the type of a Content.
+type ContentType string
+
+// The types of content.
+const (
+	TextContent     ContentType = "text"
+	ImageContent    ContentType = "image"
+	AudioContent    ContentType = "audio"
+	ResourceContent ContentType = "resource"
+	LinkContent     ContentType = "link"
+)
+
+// Annotations say who a piece of content is for and how important it is.
+type Annotations struct {
+	// Audience contains user, assistant, both or neither.
+	Audience []string `json:"audience,omitempty"`
+	// Priority is from 0 to 1; nil if it is unknown.
+	Priority *float64 `json:"priority,omitempty"`
+	// Modified is the time of the last change, as the device wrote it.
+	Modified string `json:"modified,omitempty"`
+}
+
+// Principal is the caller.
+type Principal struct {
+	Role Role   `json:"role"`
+	Name string `json:"name"`
+}
+
+func (p Principal) String() string { return string(p.Role) + ":" + p.Name }
+
+// CanSee reports whether p may know about a device. Only people see pending
+// devices.
+func (p Principal) CanSee(d *Device) bool { return d.Trust != TrustPending || p.Role == Person }
+
+// CanCall reports whether a tool is meant for callers with the role of p.
+func (p Principal) CanCall(t *Tool) bool { return !t.UserOnly || p.Role == Person }
+
+// Role is the type of a Principal.
+type Role string
+
+// The roles. Only people see pending devices and user-only tools.
+const (
+	Agent   Role = "agent"
+	Person  Role = "person"
+	Gateway Role = "gateway" // Ferrule itself, for example to poll a device
+)
+
+// Verdict is the decision of the policy on a call. The zero value forbids.
+type Verdict struct {
+	Ruling Ruling `json:"ruling"`
+	// Reason is shown to a caller who is refused.
+	Reason string `json:"reason"`
+}
+
+// Ruling is the outcome of a Verdict.
+type Ruling string
+
+// The rulings. Ask permits a call after a person has approved it.
+const (
+	Permit Ruling = "permit"
+	Forbid Ruling = "forbid"
+	Ask    Ruling = "ask"
+)

@@ -1,0 +1,63 @@
+package ferrule
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Entry is a record of the journal.
+type Entry struct {
+	// Seq counts from 1 on each node. The journal sets it.
+	Seq       uint64          `json:"seq"`
+	Time      time.Time       `json:"time"`
+	Call      string          `json:"call"`
+	Phase     Phase           `json:"phase"`
+	Principal Principal       `json:"principal"`
+	Device    string          `json:"device"`
+	Operation Operation       `json:"operation,omitempty"`
+	Tool      string          `json:"tool"`
+	Args      json.RawMessage `json:"args,omitempty"`
+	// The following fields belong to an Outcome.
+	Code       Code     `json:"code,omitempty"` // empty on success
+	Message    string   `json:"message,omitempty"`
+	MayHaveRun bool     `json:"may_have_run,omitempty"`
+	Took       Duration `json:"took,omitempty"`
+}
+
+// Phase is the moment of a call that an Entry records.
+type Phase string
+
+// The phases. Intent is written before a call that may change the world is sent.
+// Outcome is written for every call. JournalGap means that records are missing
+// because the disk did not take them; its message says how many.
+const (
+	Intent     Phase = "intent"
+	Outcome    Phase = "outcome"
+	JournalGap Phase = "gap"
+)
+
+// JournalLines is a run of consecutive records of one chain, as lines of its
+// file. Each line ends with the record's hash. A chain is identified by the first
+// 16 digits of the hash of its first record.
+type JournalLines struct {
+	// Node is the node that wrote the journal; empty if it is unknown.
+	Node  string `json:"node,omitempty"`
+	Chain string `json:"chain"`
+	// First and Last are the numbers of the records.
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+	Lines []byte `json:"lines"`
+}
+
+// MaxJournalLines is the maximum number of bytes in one JournalLines.
+const MaxJournalLines = 1 << 20
+
+// JournalQuery selects records of the journals of all nodes.
+type JournalQuery struct {
+	// Node selects one node; empty selects all.
+	Node string
+	// Since skips lines that were copied before; zero skips none.
+	Since time.Time
+	// Follow continues with new records as they arrive.
+	Follow bool
+}
