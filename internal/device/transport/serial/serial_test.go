@@ -258,8 +258,8 @@ func TestAbsent(t *testing.T) {
 		ports []systemPort
 		want  string
 	}{
-		{nil, "there is no port COM9, and no board on another port"},
-		{[]systemPort{arduino, console}, `there is no port COM9; found /dev/ttyACM0 ("Arduino Uno"), /dev/ttyAMA0`},
+		{nil, "port COM9 does not exist, and no board is on another port"},
+		{[]systemPort{arduino, console}, `port COM9 does not exist; found /dev/ttyACM0 ("Arduino Uno"), /dev/ttyAMA0`},
 	} {
 		c := New(Config{Ports: []Port{{Path: "COM9", Name: "robot"}}})
 		c.system = &machine{ports: test.ports}
