@@ -240,9 +240,12 @@ func TestWatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := &machine{}
+				test.steps[0].do(m) // before the first scan
 				latest := watch(t, m, test.ports...)
 				for i, step := range test.steps {
-					step.do(m)
+					if i > 0 {
+						step.do(m)
+					}
 					if got := latest(); !slices.Equal(got, step.want) {
 						t.Errorf("step %d:\n got %q\nwant %q", i, got, step.want)
 					}
