@@ -57,7 +57,7 @@ type Info struct {
 	// Restarts reports that opening the link may have restarted the peer.
 	Restarts bool
 	// SafeWrite is the length of the longest message that surely reaches the peer
-	// in one piece; zero if there is no limit.
+	// in one piece; zero means no limit.
 	SafeWrite int
 }
 

@@ -30,13 +30,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/mdns"
 )
 
-// Medium is the name of the transport.
+// Name is the name of the transport.
 const Name = "http"
 
 // Config lists the devices and limits what they may do.
 type Config struct {
 	Devices []Device
-	// Dialects are the protocols to try on each device.
+	// Protocols are tried on each device, in order.
 	Protocols []string
 	// Browse also discovers devices by mDNS. They stay pending until adopted.
 	Browse bool
@@ -44,9 +44,9 @@ type Config struct {
 	Services []string
 	// DialTimeout bounds one attempt to connect.
 	DialTimeout time.Duration
-	// Answer bounds the time until a response begins.
+	// ResponseTimeout bounds the time until a response begins.
 	ResponseTimeout time.Duration
-	// Message is the length of the longest response or event in bytes.
+	// MaxMessage is the length of the longest response or event in bytes.
 	MaxMessage int
 }
 

@@ -11,8 +11,8 @@ import (
 // Opening a connection takes as long as a fast response, so connections are reused if
 // the device announces with a Keep-Alive header how long it keeps them open. Requests
 // that act on the hardware set Close and get a connection of their own: on a reused
-// connection, a device that lost power cannot be told from one that received the
-// request and did not answer.
+// connection, a device that lost power looks like one that received the request and
+// did not answer.
 
 const (
 	// idleTimeout is how long an idle connection is kept.

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The limits of what is kept, whoever sends it.
+// The limits of the cache.
 const (
 	maxInstances = 1024
 	maxAddresses = 8   // per host

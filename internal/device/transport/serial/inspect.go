@@ -9,7 +9,7 @@ import (
 type PortStatus struct {
 	// Path is the port, or the configured path if there is none.
 	Path string
-	// Absent is why there is no port.
+	// Absent is why the port is missing.
 	Absent string
 	// USB and the following fields come from the system. They are empty for a port
 	// that is not on USB.

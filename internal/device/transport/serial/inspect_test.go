@@ -27,7 +27,7 @@ func TestInspect(t *testing.T) {
 	uno := PortStatus{Path: "/dev/ttyACM0", USB: true, VID: "2341", PID: "0043", Serial: "95530343834351A0B091", Product: "Arduino Uno", Maker: "Arduino"}
 	clone := PortStatus{Path: "/dev/ttyUSB0", USB: true, VID: "1A86", PID: "7523", Product: "USB Serial", Bridge: "WCH CH340", Denied: NeedsLogin, Group: "dialout"}
 	pi := PortStatus{Path: "/dev/ttyAMA0", Holder: Process{12, "agetty"}}
-	away := PortStatus{Path: "COM9", Absent: `there is no port COM9; found /dev/ttyACM0 ("Arduino Uno"), /dev/ttyUSB0 ("USB Serial"), /dev/ttyAMA0`}
+	away := PortStatus{Path: "COM9", Absent: `port COM9 does not exist; found /dev/ttyACM0 ("Arduino Uno"), /dev/ttyUSB0 ("USB Serial"), /dev/ttyAMA0`}
 	got, err := s.inspect(t.Context(), []string{"COM9", "/dev/robot"})
 	if want := []PortStatus{away, uno, clone, pi}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v: got %+v, want %+v", err, got, want)

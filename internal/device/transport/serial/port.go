@@ -72,7 +72,7 @@ func (f systemPort) locationAddress() string {
 	return fmt.Sprintf("usb:%s:%s@%s%s", f.VID, f.PID, shellSafe(f.Location), f.suffix())
 }
 
-// suffix tells the ports of one board apart.
+// suffix distinguishes the ports of one board.
 func (f systemPort) suffix() string {
 	if f.Interface == "" || f.Interface == "0" {
 		return ""

@@ -40,5 +40,5 @@ func (n native) stat(path string) (real, fileID string, err error) {
 			return f.Path, fmt.Sprintf("%s %s %s %s", f.Path, f.VID, f.PID, f.Serial), nil
 		}
 	}
-	return "", "", fmt.Errorf("there is no port %s", path)
+	return "", "", fmt.Errorf("port %s does not exist", path)
 }

@@ -243,20 +243,20 @@ func (c *Connector) scan() []port {
 // absent returns the message for a missing port, with the ports that exist.
 func absent(path string, all []systemPort) string {
 	if len(all) == 0 {
-		return fmt.Sprintf("there is no port %s, and no board on another port", path)
+		return fmt.Sprintf("port %s does not exist, and no board is on another port", path)
 	}
 	var names []string
 	for _, f := range all {
 		names = append(names, f.String())
 	}
-	return fmt.Sprintf("there is no port %s; found %s", path, strings.Join(names, ", "))
+	return fmt.Sprintf("port %s does not exist; found %s", path, strings.Join(names, ", "))
 }
 
 // sightings returns the sightings of ports. A board that was plugged in again gets a
 // new instance.
 func (c *Connector) sightings(ports []port) []transport.Sighting {
 	var all []transport.Sighting
-	stays := make(map[string]presence)
+	present := make(map[string]presence)
 	for i, address := range c.addresses(ports) {
 		p := ports[i]
 		at, known := c.present[address]
@@ -264,7 +264,7 @@ func (c *Connector) sightings(ports []port) []transport.Sighting {
 			c.instances++
 			at = presence{p.plugID(), c.instances, new(atomic.Bool)}
 		}
-		stays[address] = at
+		present[address] = at
 		s := transport.Sighting{
 			Address: address, Local: p.local(address), Instance: at.instance, Location: p.Location, Transport: Name, Name: p.config.Name,
 			Adopted: !p.config.Pending, Absent: p.absent, Protocols: c.cfg.Protocols,
@@ -275,7 +275,7 @@ func (c *Connector) sightings(ports []port) []transport.Sighting {
 		}
 		all = append(all, s)
 	}
-	c.present = stays
+	c.present = present
 	return all
 }
 

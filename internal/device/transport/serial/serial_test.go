@@ -240,9 +240,12 @@ func TestWatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := &machine{}
+				test.steps[0].do(m) // before the first scan
 				latest := watch(t, m, test.ports...)
 				for i, step := range test.steps {
-					step.do(m)
+					if i > 0 {
+						step.do(m)
+					}
 					if got := latest(); !slices.Equal(got, step.want) {
 						t.Errorf("step %d:\n got %q\nwant %q", i, got, step.want)
 					}
@@ -258,8 +261,8 @@ func TestAbsent(t *testing.T) {
 		ports []systemPort
 		want  string
 	}{
-		{nil, "there is no port COM9, and no board on another port"},
-		{[]systemPort{arduino, console}, `there is no port COM9; found /dev/ttyACM0 ("Arduino Uno"), /dev/ttyAMA0`},
+		{nil, "port COM9 does not exist, and no board is on another port"},
+		{[]systemPort{arduino, console}, `port COM9 does not exist; found /dev/ttyACM0 ("Arduino Uno"), /dev/ttyAMA0`},
 	} {
 		c := New(Config{Ports: []Port{{Path: "COM9", Name: "robot"}}})
 		c.system = &machine{ports: test.ports}

@@ -16,7 +16,7 @@ const (
 
 var errPermission = errors.New("permission denied")
 
-// createdAt tells one entry of a port from the next with the same number.
+// createdAt distinguishes successive entries of a port with the same number.
 func createdAt(_ string, stat *syscall.Stat_t) string { return fmt.Sprint(stat.Birthtimespec) }
 
 // isPTY and isExclusive are not needed: holderOf returns nothing.

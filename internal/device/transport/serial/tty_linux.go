@@ -23,7 +23,7 @@ var errPermission = errors.New("permission denied: add yourself to the group tha
 // isPTY reports whether a path is a pseudo terminal.
 func isPTY(path string) bool { return strings.HasPrefix(path, "/dev/pts/") }
 
-// createdAt tells one entry of a pseudo terminal from the next with the same number.
+// createdAt distinguishes successive pseudo terminals with the same number.
 // Other ports do not need it, and their ctime changes with their permissions.
 func createdAt(real string, stat *syscall.Stat_t) string {
 	if isPTY(real) {
