@@ -62,13 +62,13 @@ func TestMisbehaviours(t *testing.T) {
 
 		"no-schema": fineAnd(func(t *testing.T, g *testGateway) {
 			g.wants("gpio_write", `{"pin":258,"value":1}`, ferrule.Invalid, "")
-			g.wants("pulse", `{"token":"`+strings.Repeat("x", 300)+`"}`, ferrule.Invalid, "robot reads 255")
+			g.wants("pulse", `{"token":"`+strings.Repeat("x", 300)+`"}`, ferrule.Invalid, "limit for robot is 255")
 			g.wants("adc_read", `{"pin":34}`, ok, `"mv":`)
 			g.wants("get_pin_buffer", `{"pin":34}`, ok, `"values":`)
 			g.wants("get_pin_buffer", `{"pin":35}`, ferrule.Refused, "no buffer")
 		}),
 		"conservative": fineAnd(func(t *testing.T, g *testGateway) {
-			g.wants("pulse", `{"token":"`+strings.Repeat("x", 300)+`"}`, ferrule.Invalid, "robot reads 255")
+			g.wants("pulse", `{"token":"`+strings.Repeat("x", 300)+`"}`, ferrule.Invalid, "limit for robot is 255")
 			if got := g.wants("adc_read", `{"pin":34}`, ok, `"value":`); strings.Contains(got, "mv") || strings.Contains(got, "volts") {
 				t.Errorf("it tells a voltage: %s", got)
 			}
