@@ -120,8 +120,8 @@ func New(p Parts) (*Cluster, error) {
 	return c, nil
 }
 
-// identityFile has the identity of this node, which tells it from another of the same
-// name.
+// identityFile has the identity of this node, which distinguishes it from another of the
+// same name.
 const identityFile = "node"
 
 // readIdentity reads the identity of this node, or creates it.

@@ -157,8 +157,8 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// TestReadingsLost checks that a reader whose position no longer exists is told so, and
-// gets all readings that exist.
+// TestReadingsLost checks that Lost is set for a reader whose position no longer exists,
+// and that it gets all readings that exist.
 func TestReadingsLost(t *testing.T) {
 	t.Parallel()
 	a := node(t, "a", DefaultConfig())
@@ -241,7 +241,7 @@ func TestForeignReadings(t *testing.T) {
 	}
 }
 
-// TestSlowReader checks that a reader that is too slow is told that readings are lost.
+// TestSlowReader checks that Lost is set for a reader that is too slow.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	a := node(t, "a", DefaultConfig())
@@ -506,7 +506,7 @@ func stored(s *testNode) (n uint64) {
 }
 
 // TestSamples checks that a listener gets the readings of its device from all nodes, and no
-// others, and that there is no subscription without a listener.
+// others, and that nothing is subscribed without a listener.
 func TestSamples(t *testing.T) {
 	cfg := clustertest.OneServer(t)
 	a, b := node(t, "a", cfg), node(t, "b", cfg)

@@ -175,8 +175,8 @@ func (c *Cluster) endEvents() {
 	c.streams.EndEvents()
 }
 
-// leave writes the last records, events and readings, as far as there is time, and tells
-// other nodes that this one has stopped.
+// leave writes the last records, events and readings, as far as there is time, and gives
+// up the lease, so that other nodes know that this one has stopped.
 func (c *Cluster) leave(ctx context.Context, records *registry.Session, shared *streams.Shared) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()

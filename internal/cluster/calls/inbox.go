@@ -15,7 +15,7 @@ const (
 	maxKept   = 65536
 	keptBytes = 32 << 20
 	maxTime   = 10 * time.Minute // for a call without a deadline
-	slack     = 2 * time.Second  // how long an ask may be on its way
+	slack     = 2 * time.Second  // how long an ask may be in transit
 )
 
 // inbox has the calls of other nodes that this node serves or has served recently, by
@@ -27,7 +27,7 @@ type inbox struct {
 	kept    []string // calls that have ended, oldest first
 	bytes   int
 	running int
-	// forgotten is the arrival of the newest call that is no longer kept. A call that
+	// forgotten is the arrival of the newest call that was dropped. A call that
 	// was certainly sent later and is not here has never arrived.
 	forgotten time.Time
 }

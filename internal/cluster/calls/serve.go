@@ -180,7 +180,7 @@ func targetOf(held ferrule.Target, req *request) (ferrule.Target, error) {
 	case dev.State != ferrule.StateOnline:
 		return ferrule.Target{}, dev.OfflineError()
 	case dev.Trust == ferrule.TrustPending:
-		return ferrule.Target{}, ferrule.Errorf(ferrule.Pending, "%s is no longer trusted", dev.ID).WithHint("run `ferrule adopt %s` to trust it", dev.ID)
+		return ferrule.Target{}, ferrule.Errorf(ferrule.Pending, "%s waits to be adopted", dev.ID).WithHint("run `ferrule adopt %s` to trust it", dev.ID)
 	}
 	tool := manifest.ToolFor(req.Call.Operation, req.Call.Tool)
 	switch {

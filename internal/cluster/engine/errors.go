@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	// ErrStale means that a value was changed by somebody else since it was read.
+	// ErrStale means that a value was changed by another node since it was read.
 	ErrStale = errors.New("changed by another node meanwhile")
 	// ErrStuck means that the server in this process must be restarted: after its
 	// disk was full it does not write again, even if there is space.
@@ -73,7 +73,7 @@ func (e *Engine) Explain(err error) error {
 		return fmt.Errorf("cannot write to the disk of the data directory: %w", full)
 	}
 	if storeFull(err) {
-		return fmt.Errorf("the store is full (%d MiB). Raise `store` under `cluster` in the config: %w", e.cfg.Store>>20, err)
+		return fmt.Errorf("the store is full (%d MiB); raise `store` under `cluster` in the config: %w", e.cfg.Store>>20, err)
 	}
 	return err
 }

@@ -85,7 +85,7 @@ func (c *creation) explain(tenant string, err error) error {
 	if *c < maxUnanswered {
 		return err
 	}
-	return fmt.Errorf("does not exist, and this node may not create it. Start a node once with the credentials of %s's operator", tenant)
+	return fmt.Errorf("does not exist, and this node may not create it; start a node once with the credentials of %s's operator", tenant)
 }
 
 // Retry repeats a request until ctx ends, as long as it times out or another node
@@ -142,7 +142,7 @@ func (e *Engine) bucketStream(ctx context.Context, bucket string) (jetstream.Str
 }
 
 // BucketMissing returns jetstream.ErrStreamNotFound if a bucket does not exist, nil if
-// it does or nobody knows.
+// it does or that is unknown.
 func (e *Engine) BucketMissing(ctx context.Context, bucket string) error {
 	if _, err := e.Home.Stream(ctx, "KV_"+bucket); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
@@ -155,7 +155,7 @@ func deleted(h nats.Header) bool {
 	return h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
 }
 
-// DeleteConsumer removes a consumer that is no longer read: a server keeps at most a
+// DeleteConsumer removes a consumer after its last read: a server keeps at most a
 // thousand, each for minutes. If it fails, the consumer expires.
 func DeleteConsumer(ctx context.Context, stream jetstream.Stream, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RequestTime)

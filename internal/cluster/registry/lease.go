@@ -87,7 +87,7 @@ func (r *Registry) checkRival(l lease, running bool) error {
 		return fmt.Errorf("%w: %s", ErrNameTaken, r.cfg.Node)
 	case l.Boot != r.options.Boot && (running || l.Boot == r.rival):
 		r.rival = l.Boot
-		return fmt.Errorf("%w and the same identity: %s. If the data directory was copied, delete %s in one of the copies and give that node another name",
+		return fmt.Errorf("%w and the same identity: %s; if the data directory was copied, delete %s in one of the copies and give that node another name",
 			ErrNameTaken, r.cfg.Node, r.options.IdentityFile)
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Package registry tells every node of a tenant where each device is. Device records,
-// node leases and manifests are in NATS key-value buckets.
+// Package registry keeps track of where each device of a tenant is. Device records, node
+// leases and manifests are in NATS key-value buckets.
 //
 //	own devices    fleet ─▶ intake ─▶ view ─ plan, write ─▶ buckets
 //	other nodes'   buckets ─ watch ─▶ view ─▶ fleet

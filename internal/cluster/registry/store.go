@@ -30,8 +30,8 @@ type store interface {
 	watch(ctx context.Context, received func(id string, data []byte, revision uint64), synced func()) error
 }
 
-// entry is a device and the revision of its record. The device is nil if there is no
-// record. It is shared and read-only.
+// entry is a device and the revision of its record. The device is nil if the record
+// does not exist. It is shared and read-only.
 type entry struct {
 	device   *ferrule.Device
 	revision uint64

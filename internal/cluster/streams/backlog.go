@@ -8,7 +8,7 @@ import (
 
 // backlog has the readings that are not stored yet. It is bounded: it rejects more.
 type backlog struct {
-	name string // tells the numbers of one backlog from those of another
+	name string // distinguishes the numbers of two backlogs
 
 	mu    sync.Mutex
 	all   []batch // by number, one reading each

@@ -55,7 +55,7 @@ func (s *Streams) sameJournal(last uint64, copied []byte) error {
 	case err != nil:
 		return err
 	case !same:
-		return fmt.Errorf("record %d of the journal differs from its copy. Run `ferrule audit verify`", last)
+		return fmt.Errorf("record %d of the journal differs from its copy; run `ferrule audit verify`", last)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func checkPayload(e *engine.Engine, length int) error {
 	}
 	const headers = 1 << 10 // more than enough
 	if limit := int(e.Conn.MaxPayload()); limit > 0 && length+headers > limit {
-		return fmt.Errorf("reading has %d bytes, limit of a NATS message is %d. Raise max_payload on the servers", length, limit)
+		return fmt.Errorf("reading has %d bytes, limit of a NATS message is %d; raise max_payload on the servers", length, limit)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ type batch struct {
 	data        []byte
 }
 
-// Headers of a batch. The origin tells whose numbers they are.
+// Headers of a batch. The origin identifies whose numbers they are.
 const (
 	originHeader = "Ferrule-Origin"
 	firstHeader  = "Ferrule-First"

@@ -19,7 +19,7 @@ import (
 // spool keeps events in memory until they are stored. It is bounded: the oldest events
 // are dropped first, and counted.
 type spool struct {
-	name string // tells the numbers of one spool from those of another
+	name string // distinguishes the numbers of two spools
 
 	mu       sync.Mutex
 	events   []ferrule.Event // by number; a missing number was dropped
