@@ -128,9 +128,35 @@ var rooms = map[string]room{
 		tests: []string{"internal/pipeline", "github.com/prometheus/common"},
 	},
 	"internal/cluster": {
+		own: []string{"internal/ferrule", "internal/cluster/calls", "internal/cluster/engine", "internal/cluster/registry", "internal/cluster/streams", "internal/cluster/task"},
+		tests: []string{
+			"internal/cluster/clustertest", "internal/journal", "internal/testenv/natscluster",
+			"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2",
+		},
+	},
+	"internal/cluster/engine": {
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"},
-		tests: []string{"internal/journal", "internal/testenv/natscluster"},
+	},
+	"internal/cluster/registry": {
+		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/task"},
+		third: []string{"github.com/nats-io/nats.go"},
+		tests: []string{"internal/cluster/clustertest"},
+	},
+	"internal/cluster/calls": {
+		own:   []string{"internal/ferrule", "internal/cluster/engine"},
+		third: []string{"github.com/nats-io/nats.go"},
+		tests: []string{"internal/cluster/clustertest"},
+	},
+	"internal/cluster/streams": {
+		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/task"},
+		third: []string{"github.com/nats-io/nats.go"},
+		tests: []string{"internal/cluster/clustertest"},
+	},
+	"internal/cluster/task": {},
+	"internal/cluster/clustertest": {
+		own:   []string{"internal/cluster/engine"},
+		third: []string{"github.com/nats-io/nats-server/v2"},
 	},
 	"internal/agent/server": {
 		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/agent/catalog"},

@@ -132,7 +132,7 @@ func (watchers) Watch(string, func(ferrule.Event)) (stop func(), err error) { re
 type wishless struct{}
 
 func (wishless) Add(context.Context, []control.DeviceRequest) error { return nil }
-func (wishless) All() []control.DeviceRequest                     { return nil }
+func (wishless) All() []control.DeviceRequest                       { return nil }
 
 // measuringAt runs the local end of a gateway whose devices measure when the test says
 // so, in a data directory. It ends with the test, or by stop.

@@ -11,40 +11,40 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
+	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
+	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/cluster/streams"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// site is one node in a test: a bus, and what stands around it.
-type site struct {
-	t    *testing.T
-	bus  *Cluster
-	stop func()
+// testNode is a node: a Cluster, and the parts that it needs.
+type testNode struct {
+	t       *testing.T
+	cluster *Cluster
+	stop    func()
 
 	mu        sync.Mutex
 	manifests map[ferrule.Kind]*ferrule.Manifest
 	elsewhere map[string]*ferrule.Device
-	laid      map[string]*ferrule.Manifest
-	ways      map[string]ferrule.Handler
+	remote    map[string]*ferrule.Manifest
+	handlers  map[string]ferrule.Handler
 	moved     []string
 	serve     ferrule.Handler
 }
 
-// The site is all that a bus needs.
-func (s *site) PutRemote(dev *ferrule.Device, laid *ferrule.Manifest, way ferrule.Handler) {
+func (s *testNode) PutRemote(dev *ferrule.Device, manifest *ferrule.Manifest, remote ferrule.Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.elsewhere[dev.ID], s.laid[dev.ID], s.ways[dev.ID] = dev, laid, way
+	s.elsewhere[dev.ID], s.remote[dev.ID], s.handlers[dev.ID] = dev, manifest, remote
 }
 
-func (s *site) RemoveRemote(id string) {
+func (s *testNode) RemoveRemote(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.elsewhere, id)
 }
 
-func (s *site) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
+func (s *testNode) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m := s.manifests[kind]; m != nil {
@@ -53,23 +53,23 @@ func (s *site) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
 	return nil, os.ErrNotExist
 }
 
-// plainOverlays lay nothing on anything but the effect that must be there.
+// plainOverlays add only the effect that must be there.
 type plainOverlays struct{}
 
 func (plainOverlays) Apply(_ string, _ ferrule.Kind, _ string, m *ferrule.Manifest) *ferrule.Manifest {
-	laid := *m
-	laid.Tools = append([]ferrule.Tool(nil), m.Tools...)
-	for i := range laid.Tools {
-		if laid.Tools[i].Effect == "" {
-			laid.Tools[i].Effect = ferrule.Changes
+	out := *m
+	out.Tools = append([]ferrule.Tool(nil), m.Tools...)
+	for i := range out.Tools {
+		if out.Tools[i].Effect == "" {
+			out.Tools[i].Effect = ferrule.Changes
 		}
 	}
-	return &laid
+	return &out
 }
 
 func (plainOverlays) MatchesDevice(string) bool { return false }
 
-// noJournal has no records.
+// noJournal is empty.
 type noJournal struct{}
 
 func (noJournal) Lines(ctx context.Context, _ uint64, _ int) (ferrule.JournalLines, error) {
@@ -80,24 +80,24 @@ func (noJournal) Lines(ctx context.Context, _ uint64, _ int) (ferrule.JournalLin
 func (noJournal) Holds(uint64, string) (bool, error) { return true, nil }
 
 // node starts a node.
-func node(t *testing.T, name string, cfg Config) *site {
+func node(t *testing.T, name string, cfg Config) *testNode {
 	t.Helper()
 	return nodeWith(t, name, cfg, noJournal{}, t.TempDir())
 }
 
-// nodeWith starts a node with a journal, and files in a directory.
-func nodeWith(t *testing.T, name string, cfg Config, j Journal, dir string, change ...func(*Parts)) *site {
+// nodeWith starts a node with a journal and a data directory.
+func nodeWith(t *testing.T, name string, cfg Config, j streams.Journal, dir string, change ...func(*Parts)) *testNode {
 	t.Helper()
-	s := &site{
+	s := &testNode{
 		t: t, manifests: make(map[ferrule.Kind]*ferrule.Manifest), elsewhere: make(map[string]*ferrule.Device),
-		laid: make(map[string]*ferrule.Manifest), ways: make(map[string]ferrule.Handler),
+		remote: make(map[string]*ferrule.Manifest), handlers: make(map[string]ferrule.Handler),
 	}
 	cfg.Node = name
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
 	parts := Parts{
-		Config: cfg, Dir: filepath.Join(dir, "bus"), Fleet: s, Overlays: plainOverlays{}, Manifests: s, Journal: j,
+		Config: cfg, Dir: filepath.Join(dir, "cluster"), Fleet: s, Overlays: plainOverlays{}, Manifests: s, Journal: j,
 		Serve: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return s.serve(ctx, call) },
 		Moved: func(id string) {
 			s.mu.Lock()
@@ -109,16 +109,16 @@ func nodeWith(t *testing.T, name string, cfg Config, j Journal, dir string, chan
 	for _, fn := range change {
 		fn(&parts)
 	}
-	b, err := New(parts)
+	c, err := New(parts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.bus = b
+	s.cluster = c
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := b.Run(ctx); err != nil {
+		if err := c.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -130,8 +130,8 @@ func nodeWith(t *testing.T, name string, cfg Config, j Journal, dir string, chan
 	return s
 }
 
-// has gives a node a device that answers.
-func (s *site) has(id, model string, state ferrule.State) *ferrule.Device {
+// putDevice gives a node a device.
+func (s *testNode) putDevice(id, model string, state ferrule.State) *ferrule.Device {
 	m := &ferrule.Manifest{Model: model, Version: "1", Operations: []ferrule.Operation{ferrule.ReadResource, ferrule.Subscribe}, Tools: []ferrule.Tool{
 		{Name: "look", Effect: ferrule.Reads}, {Name: "move"},
 	}}
@@ -143,29 +143,47 @@ func (s *site) has(id, model string, state ferrule.State) *ferrule.Device {
 	s.manifests[kind] = m
 	s.mu.Unlock()
 	dev := &ferrule.Device{
-		ID: id, Address: "usb:" + id, Transport: "serial", Protocol: "mcpu", Node: s.bus.cfg.Node, Kind: kind, Model: model,
+		ID: id, Address: "usb:" + id, Transport: "serial", Protocol: "mcpu", Node: s.cluster.cfg.Node, Kind: kind, Model: model,
 		State: state, Since: time.Now(), Trust: ferrule.TrustAdopted,
 	}
-	s.bus.Put(dev, plainOverlays{}.Apply("", "", "", m))
+	s.cluster.Put(dev, plainOverlays{}.Apply("", "", "", m))
 	return dev
 }
 
-func (s *site) sees(id string) *ferrule.Device {
+func (s *testNode) seen(id string) *ferrule.Device {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.elsewhere[id]
 }
 
-// calls calls a tool of a device of another node, as the road does.
-func (s *site) calls(ctx context.Context, id, tool string) (*ferrule.Result, error) {
+// callTool calls a tool of a device of another node, like the pipeline.
+func (s *testNode) callTool(ctx context.Context, id, tool string) (*ferrule.Result, error) {
 	s.mu.Lock()
-	dev, laid, way := s.elsewhere[id], s.laid[id], s.ways[id]
+	dev, manifest, handle := s.elsewhere[id], s.remote[id], s.handlers[id]
 	s.mu.Unlock()
 	if dev == nil {
 		return nil, ferrule.UnknownDevice(id)
 	}
-	call := &ferrule.Call{ID: "c", Device: id, Tool: tool, Target: ferrule.Target{Device: dev, Manifest: laid, Tool: laid.Tool(tool)}}
-	return way(ctx, call)
+	call := &ferrule.Call{ID: "c", Device: id, Tool: tool, Target: ferrule.Target{Device: dev, Manifest: manifest, Tool: manifest.Tool(tool)}}
+	return handle(ctx, call)
+}
+
+// lookup returns the record of a device.
+func (s *testNode) lookup(id string) *ferrule.Device {
+	return s.cluster.registry.Lookup(s.t.Context(), id)
+}
+
+// storedEvents returns how many events are in the shared stream, or 0 if that is unknown.
+func (s *testNode) storedEvents() uint64 {
+	e := s.cluster.engine.Load()
+	if e == nil {
+		return 0
+	}
+	stream, err := e.Home.Stream(s.t.Context(), engine.EventsStream)
+	if err != nil {
+		return 0
+	}
+	return stream.CachedInfo().State.Msgs
 }
 
 // echo answers with the tool's name.
@@ -173,54 +191,15 @@ func echo(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	return &ferrule.Result{Value: json.RawMessage(fmt.Sprintf("%q", call.Tool))}, nil
 }
 
-func eventually(t *testing.T, within time.Duration, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(within); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", within, what)
-		}
-	}
-}
-
-// oneServer is a real server in this process that nodes join. Tests that have one run
-// at the same time: they mostly wait.
-func oneServer(t *testing.T) Config {
-	t.Helper()
-	t.Parallel()
-	s := startServer(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir(), JetStreamDomain: "hub"})
-	cfg := DefaultConfig()
-	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Join, []string{s.ClientURL()}, 2, 1
-	return cfg
-}
-
-// startServer starts a real server in this process, which ends with the test.
-func startServer(t *testing.T, options *server.Options) *server.Server {
-	t.Helper()
-	options.Host, options.JetStream, options.NoSigs = "127.0.0.1", true, true
-	s, err := server.NewServer(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("not ready")
-	}
-	return s
-}
-
 func TestTwoNodes(t *testing.T) {
-	cfg := oneServer(t)
+	cfg := clustertest.OneServer(t)
 	a, b := node(t, "a", cfg), node(t, "b", cfg)
 	b.serve = echo
 	start := time.Now()
-	b.has("robot", "arm", ferrule.StateOnline)
-	eventually(t, 10*time.Second, "a sees robot", func() bool { return a.sees("robot") != nil })
+	b.putDevice("robot", "arm", ferrule.StateOnline)
+	clustertest.Eventually(t, 10*time.Second, "a sees robot", func() bool { return a.seen("robot") != nil })
 	t.Logf("seen after %v", time.Since(start))
-	dev := a.sees("robot")
+	dev := a.seen("robot")
 	if dev.Node != "b" || dev.Epoch != 1 || dev.Model != "arm" || dev.State != ferrule.StateOnline {
 		t.Errorf("got %+v", dev)
 	}
@@ -228,7 +207,7 @@ func TestTwoNodes(t *testing.T) {
 	const n = 500
 	for range n {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		result, err := a.calls(ctx, "robot", "look")
+		result, err := a.callTool(ctx, "robot", "look")
 		cancel()
 		if err != nil || string(result.Value) != `"look"` {
 			t.Fatalf("got %v, %v", result, err)
@@ -237,18 +216,15 @@ func TestTwoNodes(t *testing.T) {
 	t.Logf("%v a call", time.Since(start)/n)
 
 	b.stop()
-	eventually(t, 5*time.Second, "a sees that robot is offline", func() bool { return a.sees("robot").State == ferrule.StateOffline })
+	clustertest.Eventually(t, 5*time.Second, "a sees that robot is offline", func() bool { return a.seen("robot").State == ferrule.StateOffline })
 }
 
 func TestEmbedded(t *testing.T) {
 	cfg := DefaultConfig()
 	start := time.Now()
 	a := node(t, "a", cfg)
-	eventually(t, 5*time.Second, "working", func() bool { return a.bus.State().Working })
+	clustertest.Eventually(t, 5*time.Second, "working", func() bool { return a.cluster.State().Working })
 	t.Logf("working after %v", time.Since(start))
-	a.has("robot", "arm", ferrule.StateOnline)
-	eventually(t, 5*time.Second, "recorded", func() bool {
-		e, err := a.bus.home.Load().registry.get(t.Context(), "robot")
-		return err == nil && e.device != nil
-	})
+	a.putDevice("robot", "arm", ferrule.StateOnline)
+	clustertest.Eventually(t, 5*time.Second, "recorded", func() bool { return a.lookup("robot") != nil })
 }

@@ -12,21 +12,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-var deaths = flag.Int("deaths", 1, "how many servers TestServersDie kills, one after the other")
+var deaths = flag.Int("deaths", 1, "how many servers TestServersDie kills")
 
-// TestServersDie: three real servers, of which one after the other is killed while
-// calls cross between nodes. Every call ends, none runs twice, and one that is said
-// not to have run has not.
+// TestServersDie kills one NATS server after the other while nodes call each other. Every
+// call ends, none runs twice, and the errors are right about whether it ran.
 func TestServersDie(t *testing.T) {
 	t.Parallel()
 	servers := natscluster.Start(t, natscluster.Options{})
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Tenant, cfg.Shards, cfg.Servers = Join, "acme", 4, strings.Split(servers.URLs(), ",")
-	nodes := []*site{node(t, "a", cfg), node(t, "b", cfg), node(t, "c", cfg)}
+	nodes := []*testNode{node(t, "a", cfg), node(t, "b", cfg), node(t, "c", cfg)}
 	var mu sync.Mutex
 	ran := make(map[string]int)
 	for i, n := range nodes {
@@ -36,9 +36,9 @@ func TestServersDie(t *testing.T) {
 			ran[string(call.Args)]++
 			return &ferrule.Result{Value: json.RawMessage("1")}, nil
 		}
-		n.has(fmt.Sprint("d", i), "arm", ferrule.StateOnline)
+		n.putDevice(fmt.Sprint("d", i), "arm", ferrule.StateOnline)
 	}
-	eventually(t, 60*time.Second, "a sees all", func() bool { return nodes[0].sees("d1") != nil && nodes[0].sees("d2") != nil })
+	clustertest.Eventually(t, 60*time.Second, "a sees all", func() bool { return nodes[0].seen("d1") != nil && nodes[0].seen("d2") != nil })
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -54,11 +54,11 @@ func TestServersDie(t *testing.T) {
 		wg.Go(func() {
 			last := time.Now()
 			for n := 0; ctx.Err() == nil; n++ {
-				call := nodes[0].call(fmt.Sprint("d", 1+w%2), "move")
+				call := nodes[0].newCall(fmt.Sprint("d", 1+w%2), "move")
 				args := fmt.Sprintf(`{"w":%d,"n":%d}`, w, n)
 				call.Args = json.RawMessage(args)
 				limit, stop := context.WithTimeout(t.Context(), 10*time.Second)
-				_, err := nodes[0].bus.call(limit, call)
+				_, err := nodes[0].cluster.call(limit, call)
 				stop()
 				count.Add(1)
 				mu.Lock()
@@ -79,14 +79,14 @@ func TestServersDie(t *testing.T) {
 		servers.Servers[round].Kill()
 		time.Sleep(2 * time.Second)
 		fresh, start := fmt.Sprint("fresh", round), time.Now()
-		nodes[1].has(fresh, "arm", ferrule.StateOnline)
-		eventually(t, 30*time.Second, "what is new is seen", func() bool { return nodes[0].sees(fresh) != nil && nodes[2].sees(fresh) != nil })
+		nodes[1].putDevice(fresh, "arm", ferrule.StateOnline)
+		clustertest.Eventually(t, 30*time.Second, "a new device is seen", func() bool { return nodes[0].seen(fresh) != nil && nodes[2].seen(fresh) != nil })
 		t.Logf("with one server dead, a new device was seen after %v", time.Since(start).Round(time.Millisecond))
 		servers.Servers[round].Start()
 		servers.WaitHealthy()
 		again := fmt.Sprint("again", round)
-		nodes[1].has(again, "arm", ferrule.StateOnline)
-		eventually(t, 30*time.Second, "what is new is seen", func() bool { return nodes[0].sees(again) != nil && nodes[2].sees(again) != nil })
+		nodes[1].putDevice(again, "arm", ferrule.StateOnline)
+		clustertest.Eventually(t, 30*time.Second, "a new device is seen", func() bool { return nodes[0].seen(again) != nil && nodes[2].seen(again) != nil })
 	}
 	time.Sleep(500 * time.Millisecond)
 	cancel()
@@ -101,9 +101,9 @@ func TestServersDie(t *testing.T) {
 		case n > 1:
 			t.Errorf("%s ran %d times", o.args, n)
 		case o.err == nil && n != 1:
-			t.Errorf("%s succeeded and did not run", o.args)
+			t.Errorf("%s succeeded but did not run", o.args)
 		case o.err != nil && !o.err.MayHaveRun() && n > 0:
-			t.Errorf("%s ran, and it is said that it did not: %v", o.args, o.err)
+			t.Errorf("%s ran, but the error says that it did not: %v", o.args, o.err)
 		}
 		if o.err != nil {
 			codes[string(o.err.Code)+": "+o.err.Message]++
@@ -111,6 +111,6 @@ func TestServersDie(t *testing.T) {
 	}
 	t.Logf("failures: %v", codes)
 	if longest := gaps[len(gaps)-1]; longest > 2*time.Second {
-		t.Errorf("a caller was without an answer for %v", longest)
+		t.Errorf("a caller waited %v for an answer", longest)
 	}
 }

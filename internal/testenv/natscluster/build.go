@@ -14,7 +14,7 @@ import (
 
 const serverModule = "github.com/nats-io/nats-server/v2"
 
-// moduleDir is the folder of go.mod. Tests run in their package's.
+// moduleDir returns the directory of go.mod. Tests run in the directory of their package.
 func moduleDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -26,7 +26,7 @@ func moduleDir() (string, error) {
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", errors.New("the tests do not run inside the module")
+			return "", errors.New("the test does not run inside the module")
 		}
 		dir = up
 	}
@@ -37,8 +37,8 @@ var (
 	program  string
 )
 
-// build returns the path of a nats-server of the version in go.mod. It is kept in
-// the user's cache, by version, so that it is built once for all packages.
+// build returns the path of a nats-server of the version in go.mod. It is stored in the
+// user's cache directory, by version, so that it is built once for all packages.
 func build(module string) (string, error) {
 	building.Lock()
 	defer building.Unlock()
@@ -67,18 +67,18 @@ func build(module string) (string, error) {
 	return program, nil
 }
 
-// cacheDir is where programs are kept. A user without a home has none, and a
-// folder of temporary files is as good.
+// cacheDir returns where programs are stored. For a user without a home it is in the
+// directory of temporary files.
 func cacheDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		dir = os.TempDir()
 	}
-	return filepath.Join(dir, "ferrule-rig")
+	return filepath.Join(dir, "ferrule-testenv")
 }
 
-// buildNew builds into a folder of its own and moves the program to its place, so
-// that another test never runs half of it.
+// buildNew builds in a temporary directory and then renames the program, so that another
+// test never runs an incomplete one.
 func buildNew(module, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -99,11 +99,11 @@ func goTool(dir string, args ...string) (string, error) {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=", "GOARCH=")
-	var says strings.Builder
-	cmd.Stderr = &says
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, says.String())
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
 	}
 	return strings.TrimSpace(string(out)), nil
 }

@@ -8,59 +8,59 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// since logs how long something took, and begins anew.
-func since(t *testing.T, from *time.Time, what string) {
+// logTime logs how long something took, and restarts the clock.
+func logTime(t *testing.T, from *time.Time, what string) {
 	t.Helper()
 	now := time.Now()
 	t.Logf("%s: %v", what, now.Sub(*from).Round(time.Millisecond))
 	*from = now
 }
 
-// TestKill: a server that is killed is gone, comes back with its store, and the
-// others stay well meanwhile.
+// TestKill checks that a killed server restarts with its store, and that the others stay
+// healthy.
 func TestKill(t *testing.T) {
 	from := time.Now()
 	c := natscluster.Start(t, natscluster.Options{})
-	since(t, &from, "three servers, built, healthy and with a leader")
+	logTime(t, &from, "three servers, built, healthy and with a leader")
 
 	leader := c.Leader()
 	pid := leader.Pid()
 	leader.Kill()
-	since(t, &from, leader.Name+", which leads, killed")
+	logTime(t, &from, leader.Name+", the leader, killed")
 	if leader.Running() || leader.Healthy() == nil {
-		t.Error("it lives")
+		t.Error("it is still running")
 	}
 	c.WaitHealthy()
-	since(t, &from, "another leads")
+	logTime(t, &from, "new leader")
 	leader.Start()
 	leader.WaitHealthy()
-	since(t, &from, "healthy again after its start")
+	logTime(t, &from, "healthy again after its start")
 	if leader.Pid() == pid {
 		t.Error("it is the same process")
 	}
 	c.WaitHealthy()
 
 	leader.Stop()
-	since(t, &from, "stopped")
+	logTime(t, &from, "stopped")
 	for _, s := range c.Servers {
 		t.Logf("%s: process %d, %d MB, %v of CPU", s.Name, s.Pid(), s.RSS()>>20, s.CPU())
 		if s.Running() != (s != leader) || (s.RSS() > 0) != s.Running() || (s.CPU() > 0) != s.Running() {
-			t.Errorf("%s is not as it should be", s.Name)
+			t.Errorf("wrong state of %s: running %t", s.Name, s.Running())
 		}
 	}
 }
 
-// TestOne: a server may be alone.
+// TestOne checks that a single server leads itself.
 func TestOne(t *testing.T) {
 	from := time.Now()
 	c := natscluster.Start(t, natscluster.Options{Size: 1})
-	since(t, &from, "one server")
+	logTime(t, &from, "one server")
 	if c.Leader() != c.Servers[0] {
 		t.Error("it does not lead itself")
 	}
 }
 
-// TestPrefix: a server may be started by another command.
+// TestPrefix checks that a server can be started with a command prefix.
 func TestPrefix(t *testing.T) {
 	env, err := exec.LookPath("env")
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package natscluster is real NATS servers for tests: the nats-server of go.mod, one
-// process each, with the configuration that operators get.
+// Package natscluster runs real NATS servers for tests: the nats-server of go.mod, one
+// process each, with the configuration that we ship for operators.
 //
 //	test ── nats.Connect(c.Servers[i].URL()) ── n1 ─┐
 //	                                            n2 ─┤ routes
 //	test ── c.Servers[i].Kill() ─────────────── n3 ─┘
 //
-// It knows nothing of NATS but how a server is started and asked whether it is
-// well, so what speaks to the servers is the test's own.
+// It starts servers and checks their health over HTTP. It does not use a NATS client:
+// tests bring their own.
 package natscluster
 
 import (
@@ -19,32 +19,29 @@ import (
 	"time"
 )
 
-// Password is that of every user.
+// Password is the password of every user.
 const Password = "tests"
 
-// operator is who connects unless somebody else is named.
+// operator is the default user.
 const operator = "acme-operator"
 
-// patience bounds the wait for servers. Electing a leader takes up to nine seconds
-// by itself.
-const patience = time.Minute
+// timeout limits the wait for servers. Electing a leader alone takes up to nine seconds.
+const timeout = time.Minute
 
-// often is how often a server is asked while it is waited for. It writes a line to
-// its log each time that it is not well.
-const often = 50 * time.Millisecond
+// pollInterval is the pause between two health checks. A server logs each failed one.
+const pollInterval = 50 * time.Millisecond
 
-// Options are what a cluster is to be like. The zero value is three servers on
-// loopback.
+// Options configure a cluster. The zero value is three servers on loopback.
 type Options struct {
 	Size   int    // 3 if zero
 	Domain string // of JetStream; "hub" if empty
 	Config string // folder of cluster.conf; packaging/nats if empty
 
-	// Env is put into the environment of the servers, for a configuration with
-	// variables of its own.
+	// Env is added to the environment of the servers, for a configuration with its own
+	// variables.
 	Env []string
 
-	// Place is where server i runs. If nil, all are on 127.0.0.1.
+	// Place returns where server i runs. If nil, all run on 127.0.0.1.
 	Place func(i int) Place
 }
 
@@ -54,13 +51,13 @@ type Place struct {
 	Prefix []string // of the command, such as ip netns exec NAME
 }
 
-// Cluster is servers that know each other.
+// Cluster is a set of connected servers.
 type Cluster struct {
 	Servers []*Server
 }
 
-// Start starts a cluster, which ends with the test or with this process, and waits
-// until it is healthy and has a leader.
+// Start starts a cluster, and waits until it is healthy and has a leader. It stops with
+// the test or with this process.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	module, err := moduleDir()
@@ -102,7 +99,7 @@ func (o Options) place(i int) Place {
 	return p
 }
 
-// routes is the list of where the servers find each other, as the file wants it.
+// routes returns the list of cluster addresses for the configuration.
 func (c *Cluster) routes() string {
 	var urls []string
 	for _, s := range c.Servers {
@@ -111,11 +108,11 @@ func (c *Cluster) routes() string {
 	return "[" + strings.Join(urls, ", ") + "]"
 }
 
-// URLs is where clients connect as the operator of acme, one of the two tenants that
-// there are: one server, and the others if it dies.
+// URLs returns the addresses of all servers, with the operator of acme as the user. Acme
+// is one of two tenants.
 func (c *Cluster) URLs() string { return c.URLsAs(operator) }
 
-// URLsAs is URLs of another user: acme, or globex, or globex-operator.
+// URLsAs is URLs for another user: acme, globex or globex-operator.
 func (c *Cluster) URLsAs(user string) string {
 	var urls []string
 	for _, s := range c.Servers {
@@ -124,13 +121,13 @@ func (c *Cluster) URLsAs(user string) string {
 	return strings.Join(urls, ",")
 }
 
-// WaitHealthy waits until every server that runs is healthy and connected with all
-// others, and all agree who leads JetStream.
+// WaitHealthy waits until every running server is healthy and connected with all others,
+// and all agree on the leader of JetStream.
 func (c *Cluster) WaitHealthy() {
 	t := c.Servers[0].t
 	t.Helper()
 	var why error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(often) {
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(pollInterval) {
 		if why = c.healthy(); why == nil {
 			return
 		}
@@ -138,13 +135,13 @@ func (c *Cluster) WaitHealthy() {
 	t.Fatalf("the cluster does not become healthy: %v", why)
 }
 
-// perPeer is how many connections a server has to each other: three for all that is
-// said, by account, and one for the servers themselves. They elect a leader by the
-// latter, and a request is lost for good while the one that it needs is not there.
+// perPeer is how many connections a server has to each other server: three for messages,
+// by account, and one for the system account, by which they elect a leader. A request is
+// lost while its connection is missing.
 const perPeer = 4
 
-// healthy tells what is wrong. That the others still name a leader that is dead is
-// wrong too.
+// healthy returns why the cluster is not healthy. A leader that is not running counts as
+// unhealthy too.
 func (c *Cluster) healthy() error {
 	leader, running := "", c.running()
 	for _, s := range running {
@@ -159,13 +156,13 @@ func (c *Cluster) healthy() error {
 			return err
 		}
 		if leader = cmp.Or(leader, its); its != leader || c.named(its) == nil {
-			return fmt.Errorf("%s says that %q leads, and another that %q does", s.Name, its, leader)
+			return fmt.Errorf("%s has leader %q, another server has %q", s.Name, its, leader)
 		}
 	}
 	return nil
 }
 
-// Leader is the server that leads JetStream, or nil if there is none now.
+// Leader returns the leader of JetStream, or nil if there is none.
 func (c *Cluster) Leader() *Server {
 	for _, s := range c.running() {
 		name, _ := s.Leader()
@@ -176,7 +173,7 @@ func (c *Cluster) Leader() *Server {
 	return nil
 }
 
-// named is the server with a name, if it runs.
+// named returns the running server with a name, or nil.
 func (c *Cluster) named(name string) *Server {
 	for _, s := range c.running() {
 		if s.Name == name {

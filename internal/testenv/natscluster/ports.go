@@ -10,23 +10,21 @@ import (
 	"testing"
 )
 
-// ports is where a server listens.
+// ports are the ports of a server.
 type ports struct {
 	client, leaf, cluster, monitor string
 }
 
-// Ports are taken in blocks, below those that a system hands out by itself, because
-// a server that comes again must find its own still free. The first port of a block
-// says that the others are taken: whoever listens at it on loopback has them all,
-// and so no two servers of any test that runs now have the same.
+// Ports are taken in blocks below the ephemeral range, so that they are still free when a
+// server restarts. The first port of a block is a lock: the process that listens on it
+// owns the others. So tests that run at the same time do not share ports.
 const (
 	firstBlock = 20000
 	blocks     = 2400
 	blockSize  = 5
 )
 
-// Port takes a port of loopback until the test ends, for a server that comes again at
-// its own.
+// Port reserves a port on loopback until the test ends, for a server that restarts.
 func Port(t testing.TB) int {
 	t.Helper()
 	p, err := takePorts(t, Place{Host: "127.0.0.1"})
@@ -37,7 +35,7 @@ func Port(t testing.TB) int {
 	return port
 }
 
-// takePorts takes a block of ports until the test ends.
+// takePorts reserves a block of ports until the test ends.
 func takePorts(t testing.TB, p Place) (ports, error) {
 	for range 1000 {
 		first := firstBlock + blockSize*rand.IntN(blocks)
@@ -55,8 +53,8 @@ func takePorts(t testing.TB, p Place) (ports, error) {
 	return ports{}, errors.New("no free ports at " + p.Host)
 }
 
-// free tells whether nobody listens at some ports. An address of another namespace
-// cannot be tried.
+// free reports whether ports are free. Those of another network namespace cannot be
+// tested and count as free.
 func free(p Place, all ...int) bool {
 	for _, port := range all {
 		l, err := net.Listen("tcp", net.JoinHostPort(p.Host, strconv.Itoa(port)))

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// dieWithUs has the kernel end the server if this process is killed.
-func dieWithUs(run *exec.Cmd) {
+// killWithParent has the kernel kill the server if this process dies.
+func killWithParent(run *exec.Cmd) {
 	run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// RSS is how many bytes of memory the server uses, or 0 if it does not run.
+// RSS returns the resident memory of the server in bytes, or 0 if it is not running.
 func (s *Server) RSS() int64 {
 	s.t.Helper()
 	for line := range strings.Lines(s.proc("status")) {
@@ -30,18 +30,17 @@ func (s *Server) RSS() int64 {
 	return 0
 }
 
-// CPU is how long the server has worked since it was started, or 0 if it does not
-// run.
+// CPU returns the processor time of the server since its start, or 0 if it is not running.
 func (s *Server) CPU() time.Duration {
 	s.t.Helper()
-	const hertz = 100 // of the clock in /proc, on every architecture of ours
+	const hertz = 100 // of the clock in /proc, on all our architectures
 	stat := s.proc("stat")
-	_, stat, found := strings.Cut(stat, ") ") // the name may have spaces
+	_, stat, found := strings.Cut(stat, ") ") // the name may contain spaces
 	if !found {
 		return 0
 	}
 	var ticks int64
-	for _, field := range strings.Fields(stat)[11:13] { // in user and in system mode
+	for _, field := range strings.Fields(stat)[11:13] { // user and system time
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			s.t.Fatal(err)
@@ -51,7 +50,7 @@ func (s *Server) CPU() time.Duration {
 	return time.Duration(ticks) * time.Second / hertz
 }
 
-// proc reads a file of the server's process. It is empty if there is none.
+// proc reads a file in /proc of the server, or returns an empty string.
 func (s *Server) proc(file string) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", s.Pid(), file))
 	if err != nil {

@@ -4,5 +4,5 @@ package natscluster
 
 import "os/exec"
 
-// dieWithUs does nothing: only Linux can promise it.
-func dieWithUs(*exec.Cmd) {}
+// killWithParent does nothing: only Linux can do it.
+func killWithParent(*exec.Cmd) {}

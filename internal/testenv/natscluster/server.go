@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// Server is one server. Its methods that start and end it are called by the
-// goroutine of the test.
+// Server is one server. Start, Stop and Kill must be called by the test's goroutine.
 type Server struct {
 	Name string
 
@@ -42,13 +41,13 @@ func newServer(t testing.TB, dir, name string, place Place) (*Server, error) {
 	t.Cleanup(func() {
 		s.Kill()
 		if t.Failed() {
-			t.Logf("%s said last:\n%s", name, s.Log(4096))
+			t.Logf("end of the log of %s:\n%s", name, s.Log(4096))
 		}
 	})
 	return s, nil
 }
 
-// variables fills in what differs between servers in the file.
+// variables returns the environment for the configuration.
 func (s *Server) variables() []string {
 	env := []string{
 		"FERRULE_NATS_NAME=" + s.Name,
@@ -66,16 +65,16 @@ func (s *Server) variables() []string {
 
 func (s *Server) address(port string) string { return net.JoinHostPort(s.place.Host, port) }
 
-// URL is where a client connects, as the operator of acme.
+// URL returns the address for clients, with the operator of acme as the user.
 func (s *Server) URL() string { return s.URLAs(operator) }
 
-// URLAs is URL of another user, or of nobody if empty.
+// URLAs is URL for another user, or without a user if empty.
 func (s *Server) URLAs(user string) string { return url(user, s.address(s.ports.client)) }
 
-// LeafURL is where a leaf node connects, as the operator of acme.
+// LeafURL returns the address for leaf nodes, with the operator of acme as the user.
 func (s *Server) LeafURL() string { return s.LeafURLAs(operator) }
 
-// LeafURLAs is LeafURL of another user.
+// LeafURLAs is LeafURL for another user.
 func (s *Server) LeafURLAs(user string) string { return url(user, s.address(s.ports.leaf)) }
 
 func url(user, address string) string {
@@ -85,14 +84,14 @@ func url(user, address string) string {
 	return "nats://" + user + address
 }
 
-// Start starts the server, again if it has ended, with the same ports and store.
-// It does not wait until it is healthy.
+// Start starts the server, or restarts it with the same ports and store. It does not wait
+// until the server is healthy.
 func (s *Server) Start() {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.run != nil {
-		s.t.Fatalf("%s runs already", s.Name)
+		s.t.Fatalf("%s is already running", s.Name)
 	}
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -101,7 +100,7 @@ func (s *Server) Start() {
 	defer log.Close()
 	run := exec.Command(s.command[0], s.command[1:]...)
 	run.Env, run.Stdout, run.Stderr = s.env, log, log
-	dieWithUs(run)
+	killWithParent(run)
 	if err := run.Start(); err != nil {
 		s.t.Fatalf("starting %s: %v", s.Name, err)
 	}
@@ -116,7 +115,7 @@ func (s *Server) Start() {
 	}()
 }
 
-// Pid is the number of the process, or 0 if it does not run.
+// Pid returns the process ID, or 0 if the server is not running.
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,36 +125,36 @@ func (s *Server) Pid() int {
 	return s.run.Process.Pid
 }
 
-// Running tells whether the process lives.
+// Running reports whether the process is running.
 func (s *Server) Running() bool { return s.Pid() != 0 }
 
-// Kill ends the server as a power cut would: at once, whatever it was doing.
+// Kill kills the server at once, like a power cut.
 func (s *Server) Kill() { s.end((*os.Process).Kill) }
 
-// Stop ends the server as systemd would, and waits until it has ended.
+// Stop stops the server like systemd, and waits for it.
 func (s *Server) Stop() { s.end(terminate) }
 
-func (s *Server) end(how func(*os.Process) error) {
+func (s *Server) end(signal func(*os.Process) error) {
 	s.mu.Lock()
 	run, ended := s.run, s.ended
 	s.mu.Unlock()
 	if run == nil {
 		return
 	}
-	how(run.Process)
+	signal(run.Process)
 	select {
 	case <-ended:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		run.Process.Kill()
 		<-ended
 	}
 }
 
-// WaitHealthy waits until the server says that it is.
+// WaitHealthy waits until the server is healthy.
 func (s *Server) WaitHealthy() {
 	s.t.Helper()
 	var why error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(often) {
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(pollInterval) {
 		if why = s.Healthy(); why == nil {
 			return
 		}
@@ -163,11 +162,11 @@ func (s *Server) WaitHealthy() {
 	s.t.Fatalf("%s does not become healthy: %v", s.Name, why)
 }
 
-// Healthy asks the server whether it serves, JetStream has caught up, and all its
-// streams have too. It tells why not.
+// Healthy returns why the server is not healthy: it does not serve, or JetStream or a
+// stream is not up to date.
 func (s *Server) Healthy() error {
 	var health struct{ Status, Error string }
-	if err := s.ask("/healthz", &health); err != nil {
+	if err := s.get("/healthz", &health); err != nil {
 		return err
 	}
 	if health.Status != "ok" {
@@ -176,13 +175,13 @@ func (s *Server) Healthy() error {
 	return nil
 }
 
-// Leader is the name of the server that leads JetStream, as this one knows it. A
-// server that is alone leads itself.
+// Leader returns the name of the JetStream leader that this server knows. A single server
+// leads itself.
 func (s *Server) Leader() (string, error) {
 	var js struct {
 		Meta *struct{ Leader string } `json:"meta_cluster"`
 	}
-	if err := s.ask("/jsz", &js); err != nil {
+	if err := s.get("/jsz", &js); err != nil {
 		return "", err
 	}
 	if js.Meta == nil {
@@ -191,19 +190,19 @@ func (s *Server) Leader() (string, error) {
 	return js.Meta.Leader, nil
 }
 
-// routes is how many connections it has to other servers.
+// routes returns how many connections the server has to others.
 func (s *Server) routes() (int, error) {
 	var routes struct {
 		Number int `json:"num_routes"`
 	}
-	err := s.ask("/routez", &routes)
+	err := s.get("/routez", &routes)
 	return routes.Number, err
 }
 
-// Monitor is the address of the monitoring port, such as http://127.0.0.1:8222.
+// Monitor returns the address of the monitoring port, such as http://127.0.0.1:8222.
 func (s *Server) Monitor() string { return "http://" + s.address(s.ports.monitor) }
 
-func (s *Server) ask(path string, into any) error {
+func (s *Server) get(path string, into any) error {
 	client := http.Client{Timeout: 5 * time.Second}
 	defer client.CloseIdleConnections()
 	answer, err := client.Get(s.Monitor() + path)
@@ -214,14 +213,14 @@ func (s *Server) ask(path string, into any) error {
 	return json.NewDecoder(answer.Body).Decode(into)
 }
 
-// Log is the end of what the server has said.
-func (s *Server) Log(atMost int) string {
+// Log returns the end of the server's log.
+func (s *Server) Log(limit int) string {
 	text, err := os.ReadFile(s.log)
 	if err != nil {
 		return err.Error()
 	}
-	if len(text) > atMost {
-		text = text[len(text)-atMost:]
+	if len(text) > limit {
+		text = text[len(text)-limit:]
 		text = text[bytes.IndexByte(text, '\n')+1:]
 	}
 	return strings.TrimSpace(string(text))

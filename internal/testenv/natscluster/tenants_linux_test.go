@@ -18,7 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// soon bounds what works, and a moment is how long nothing happens when it must not.
+// soon is the timeout of what must happen, and moment the wait for what must not.
 const (
 	soon   = 10 * time.Second
 	moment = 250 * time.Millisecond
@@ -32,21 +32,21 @@ var buckets = func() []string {
 	return all
 }()
 
-// client is a connection of a user, by which it speaks to JetStream in the cluster.
+// client is a connection of a user.
 type client struct {
 	*nats.Conn
 	js  jetstream.JetStream
-	api string // what subjects of JetStream's begin with
+	api string // prefix of JetStream subjects
 
 	mu      sync.Mutex
-	refused []string // what the server did not permit
+	refused []string // permission errors of the server
 }
 
-// connect connects a tenant as its nodes do.
+// connect connects as a node of a tenant does.
 func connect(t *testing.T, url, tenant, domain string, options ...nats.Option) *client {
 	t.Helper()
 	c := &client{api: "$JS.API."}
-	options = append(options, nats.CustomInboxPrefix("ferrule."+tenant+".inbox.test"), nats.ErrorHandler(c.heard))
+	options = append(options, nats.CustomInboxPrefix("ferrule."+tenant+".inbox.test"), nats.ErrorHandler(c.onError))
 	conn, err := nats.Connect(url, options...)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func connect(t *testing.T, url, tenant, domain string, options ...nats.Option) *
 	return c
 }
 
-func (c *client) heard(_ *nats.Conn, _ *nats.Subscription, err error) {
+func (c *client) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if errors.Is(err, nats.ErrPermissionViolation) {
@@ -73,7 +73,7 @@ func (c *client) heard(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 }
 
-// violations is what was refused since it was asked for last.
+// violations returns the permission errors since the last call.
 func (c *client) violations() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,15 +82,14 @@ func (c *client) violations() []string {
 	return all
 }
 
-// operate makes the streams and buckets, as the operator of a tenant, with something
-// in them.
+// operate creates and fills the streams and buckets, as the operator of a tenant.
 func operate(t *testing.T, url, tenant string) *client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*soon)
 	defer cancel()
 	op := connect(t, url, "operator", "")
 	for _, bucket := range buckets {
-		// More than one replica takes longer, and changes nothing of what is permitted.
+		// More replicas take longer, and do not affect permissions.
 		if _, err := op.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucket, LimitMarkerTTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
@@ -137,12 +136,12 @@ func (c *client) bucket(t *testing.T, name string) jetstream.KeyValue {
 	defer cancel()
 	kv, err := c.js.KeyValue(ctx, name)
 	if err != nil {
-		t.Fatalf("the bucket %s: %v", name, err)
+		t.Fatalf("bucket %s: %v", name, err)
 	}
 	return kv
 }
 
-// store publishes into a stream and waits until it is kept.
+// store publishes to a stream and waits for its acknowledgment.
 func (c *client) store(t *testing.T, subject, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -152,7 +151,7 @@ func (c *client) store(t *testing.T, subject, text string) {
 	}
 }
 
-// watch is what a watch of a bucket begins with.
+// watch returns the existing keys that a watch of a bucket reports.
 func (c *client) watch(t *testing.T, bucket, keys string) []string {
 	t.Helper()
 	w, err := c.bucket(t, bucket).Watch(t.Context(), keys)
@@ -171,13 +170,13 @@ func (c *client) watch(t *testing.T, bucket, keys string) []string {
 			}
 			all = append(all, entry.Key())
 		case <-time.After(soon):
-			t.Errorf("watching %s of %s: only %d came", keys, bucket, len(all))
+			t.Errorf("watching %s of %s: only %d keys were reported", keys, bucket, len(all))
 			return all
 		}
 	}
 }
 
-// read is the subjects of the first messages of a stream, by an ordered consumer.
+// read returns the subjects of the first messages of a stream.
 func (c *client) read(t *testing.T, stream, filter string, n int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -197,14 +196,14 @@ func (c *client) read(t *testing.T, stream, filter string, n int) []string {
 		for m := range batch.Messages() {
 			all = append(all, m.Subject())
 		}
-		// A consumer that was made on another server is not known here at once.
+		// This server may not know a consumer yet that another server created.
 		if err := batch.Error(); err == nil || !errors.Is(err, nats.ErrNoResponders) || ctx.Err() != nil {
 			return all
 		}
 	}
 }
 
-// works is everything that a node of acme does.
+// works does everything that a node of acme does.
 func (c *client) works(t *testing.T, node string) {
 	mine := "acme." + node
 	for _, bucket := range buckets {
@@ -214,13 +213,13 @@ func (c *client) works(t *testing.T, node string) {
 		}
 	}
 	if got := c.watch(t, "ferrule-nodes", "acme.>"); !slices.Contains(got, mine) || !slices.Contains(got, "acme.one") {
-		t.Errorf("the watch sees %q", got)
+		t.Errorf("the watch reports %q", got)
 	}
 	if got := c.get(t, "ferrule-nodes", "layout"); got != "16" {
 		t.Errorf("the layout is %q", got)
 	}
 	if got := c.watch(t, "ferrule-nodes", "layout"); !slices.Equal(got, []string{"layout"}) {
-		t.Errorf("the watch of the layout sees %q", got)
+		t.Errorf("the watch of the layout reports %q", got)
 	}
 	for stream, subject := range map[string]string{"ferrule-journal": "ferrule.acme.journal." + node, "ferrule-events": "ferrule.acme.event." + node, "ferrule-samples": "ferrule.acme.sample." + node + ".pump"} {
 		c.store(t, subject+".1", "")
@@ -239,7 +238,7 @@ func (c *client) works(t *testing.T, node string) {
 	}
 }
 
-// lease renews a key that ends by itself, which the library's Put cannot.
+// lease renews a key with a time to live, which the library's Put cannot do.
 func (c *client) lease(t *testing.T, key string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -253,11 +252,11 @@ func (c *client) lease(t *testing.T, key string) {
 		t.Errorf("renewing a lease: %v", err)
 	}
 	if err := c.bucket(t, "ferrule-nodes").Delete(ctx, key); err != nil {
-		t.Errorf("giving a lease back: %v", err)
+		t.Errorf("deleting a lease: %v", err)
 	}
 }
 
-// kvPrefix is what a key's subject begins with where the API has a domain.
+// kvPrefix returns the prefix of a key's subject if the API has a domain.
 func (c *client) kvPrefix() string {
 	if c.api == "$JS.API." {
 		return ""
@@ -265,7 +264,7 @@ func (c *client) kvPrefix() string {
 	return c.api
 }
 
-// calls is request and reply between nodes.
+// calls sends a request from node to node.
 func (c *client) calls(t *testing.T) {
 	t.Helper()
 	sub, err := c.Subscribe("ferrule.acme.node.n2.call", func(m *nats.Msg) { m.Respond([]byte("done")) })
@@ -275,15 +274,15 @@ func (c *client) calls(t *testing.T) {
 	defer sub.Unsubscribe()
 	m, err := c.Request("ferrule.acme.node.n2.call", nil, soon)
 	if err != nil || string(m.Data) != "done" {
-		t.Errorf("a call: %v", err)
+		t.Errorf("calling a node: %v", err)
 	}
 }
 
-// attempt is something that a tenant must not do: a request, to which nobody may
-// answer but with an error that is expected.
+// attempt is a request that a tenant must not make. It must get no answer, or the expected
+// error.
 type attempt struct {
 	what, subject, body string
-	answer              string // part of an error that JetStream may answer with
+	answer              string // part of the error that JetStream may answer with
 }
 
 func (c *client) attempts() []attempt {
@@ -316,7 +315,7 @@ func (c *client) attempts() []attempt {
 		{"write another's readings", "ferrule.globex.sample.n1.pump.flow", "stolen", ""},
 		{"write another's readings as a site", "ferrule.globex.sample.n1.pump.flow.site", "stolen", ""},
 		{"put another's key", c.kvPrefix() + "$KV.ferrule-nodes.globex.one", "stolen", ""},
-		{"put another's key, in the cluster's words", "$KV.ferrule-nodes.globex.one", "stolen", ""},
+		{"put another's key without a domain", "$KV.ferrule-nodes.globex.one", "stolen", ""},
 		{"put the layout", c.kvPrefix() + "$KV.ferrule-nodes.layout", "1", ""},
 		{"write another's journal", "ferrule.globex.journal.n1.1", "stolen", ""},
 		{"write another's events", "ferrule.globex.event.n1.online", "stolen", ""},
@@ -324,7 +323,7 @@ func (c *client) attempts() []attempt {
 		{"list streams", c.api + "STREAM.NAMES", "", ""},
 		{"list consumers", c.api + "CONSUMER.NAMES." + stream, "", ""},
 		{"create a stream", c.api + "STREAM.CREATE.mine", `{"name":"mine","subjects":["ferrule.acme.mine"]}`, ""},
-		{"create a stream of another's", c.api + "STREAM.CREATE.mine", `{"name":"mine","mirror":{"name":"` + stream + `"}}`, ""},
+		{"mirror another's stream", c.api + "STREAM.CREATE.mine", `{"name":"mine","mirror":{"name":"` + stream + `"}}`, ""},
 		{"update a stream", c.api + "STREAM.UPDATE." + stream, `{"name":"` + stream + `","subjects":["$KV.ferrule-nodes.>"],"max_msgs_per_subject":1}`, ""},
 		{"purge a stream", c.api + "STREAM.PURGE." + stream, "", ""},
 		{"delete a message", c.api + "STREAM.MSG.DELETE." + stream, `{"seq":1}`, ""},
@@ -334,7 +333,7 @@ func (c *client) attempts() []attempt {
 	}
 }
 
-// cannot tries everything that acme must not do to globex, and looks whether it did.
+// cannot tries everything that acme must not do to globex, and checks the effect.
 func (c *client) cannot(t *testing.T, op *client) {
 	theirs, err := op.SubscribeSync("ferrule.globex.>")
 	if err != nil {
@@ -355,10 +354,10 @@ func (c *client) cannot(t *testing.T, op *client) {
 	}
 	all.Wait()
 	if m, err := theirs.NextMsg(moment); err == nil {
-		t.Errorf("globex got %s %s", m.Subject, m.Data)
+		t.Errorf("globex received %s %s", m.Subject, m.Data)
 	}
 	if m, err := stolen.NextMsg(moment); err == nil {
-		t.Errorf("acme got %s %s", m.Subject, m.Data)
+		t.Errorf("acme received %s %s", m.Subject, m.Data)
 	}
 	unchanged(t, op)
 	c.violations()
@@ -373,11 +372,11 @@ func (c *client) try(t *testing.T, a attempt) {
 			t.Errorf("%s: %v", a.what, err)
 		}
 	case a.answer == "" || !strings.Contains(string(m.Data)+fmt.Sprint(m.Header), a.answer):
-		t.Errorf("%s: is answered with %v %s", a.what, m.Header, m.Data)
+		t.Errorf("%s: got the answer %v %s", a.what, m.Header, m.Data)
 	}
 }
 
-// cannotListen subscribes to what is said to others.
+// cannotListen subscribes to messages for others.
 func (c *client) cannotListen(t *testing.T, op *client) {
 	t.Helper()
 	var subs []*nats.Subscription
@@ -399,13 +398,13 @@ func (c *client) cannotListen(t *testing.T, op *client) {
 	time.Sleep(moment)
 	for _, sub := range subs {
 		if m, err := sub.NextMsg(time.Millisecond); err == nil && !strings.HasPrefix(m.Subject, "ferrule.acme.") {
-			t.Errorf("who listens to %s hears %s", sub.Subject, m.Subject)
+			t.Errorf("the subscription to %s received %s", sub.Subject, m.Subject)
 		}
 		sub.Unsubscribe()
 	}
 }
 
-// unchanged looks whether what was there is there.
+// unchanged checks that the data of globex is unchanged.
 func unchanged(t *testing.T, op *client) {
 	t.Helper()
 	if got := op.get(t, "ferrule-nodes", "globex.one"); got != "globex's own" {
@@ -421,13 +420,13 @@ func unchanged(t *testing.T, op *client) {
 	defer cancel()
 	for name := range op.js.StreamNames(ctx).Name() {
 		if !strings.Contains(name, "ferrule-") {
-			t.Errorf("there is a stream %s", name)
+			t.Errorf("unexpected stream %s", name)
 		}
 	}
 }
 
-// TestTenants: with the files for operators, a tenant can do what its nodes need,
-// and nothing to another, from inside the cluster and through a leaf node.
+// TestTenants checks that with the configuration for operators a tenant can do what its
+// nodes need, and nothing to another, as a client and through a leaf node.
 func TestTenants(t *testing.T) {
 	c := natscluster.Start(t, natscluster.Options{})
 	operate(t, c.URLsAs("acme-operator"), "acme")
@@ -445,7 +444,7 @@ func TestTenants(t *testing.T) {
 	t.Run("many keys", func(t *testing.T) { connect(t, c.URLsAs("acme"), "acme", "").many(t) })
 }
 
-// leaf is a client of a server at a site, which dials the cluster.
+// leaf returns a client of a leaf server that is connected to the cluster.
 func leaf(t *testing.T, url, tenant string) *client {
 	t.Helper()
 	site, err := server.NewServer(&server.Options{
@@ -460,13 +459,13 @@ func leaf(t *testing.T, url, tenant string) *client {
 	t.Cleanup(func() { site.Shutdown(); site.WaitForShutdown() })
 	for end := time.Now().Add(soon); site.NumLeafNodes() == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("the site does not reach the cluster")
+			t.Fatal("the leaf does not reach the cluster")
 		}
 	}
 	return connect(t, "", tenant, "hub", nats.InProcessServer(site))
 }
 
-// many watches so much that the server asks for flow control.
+// many watches so many keys that the server uses flow control.
 func (c *client) many(t *testing.T) {
 	value := bytes.Repeat([]byte("x"), 1024)
 	for i := range 20000 {
@@ -477,10 +476,10 @@ func (c *client) many(t *testing.T) {
 	select {
 	case <-c.js.PublishAsyncComplete():
 	case <-time.After(3 * soon):
-		t.Fatal("it takes too long")
+		t.Fatal("publishing takes too long")
 	}
 	if got := c.watch(t, "ferrule-kinds", "acme.many.>"); len(got) != 20000 {
-		t.Errorf("the watch sees %d", len(got))
+		t.Errorf("the watch reports %d keys, want 20000", len(got))
 	}
 	if refused := c.violations(); refused != nil {
 		t.Errorf("the server refused %q", refused)

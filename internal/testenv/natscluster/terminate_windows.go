@@ -2,5 +2,5 @@ package natscluster
 
 import "os"
 
-// terminate kills: Windows has no way to ask a process without a window.
+// terminate kills the process: Windows has no signal for a process without a window.
 func terminate(p *os.Process) error { return p.Kill() }

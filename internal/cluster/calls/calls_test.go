@@ -1,0 +1,250 @@
+package calls
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
+	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// oneDevice is a registry in which this node holds a robot under epoch 1.
+type oneDevice struct{}
+
+func (oneDevice) Peer(string) (string, time.Time) { return "", time.Time{} }
+
+func (oneDevice) Held(id string, epoch uint64) (ferrule.Target, bool) {
+	dev := &ferrule.Device{ID: "robot", Kind: "k", State: ferrule.StateOnline}
+	manifest := &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads}}}
+	return ferrule.Target{Device: dev, Manifest: manifest}, id == dev.ID && epoch == 1
+}
+
+func (oneDevice) Lookup(context.Context, string) *ferrule.Device { return nil }
+
+func testCalls(serve ferrule.Handler) *Calls {
+	return New(Options{
+		Names: engine.Names{Tenant: "home", Node: "a"}, Boot: "boot", Devices: oneDevice{}, Serve: serve, Decide: serve, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// TestTwice checks that a call that arrives twice is served once, and that one that was
+// asked about before it arrived is not served at all.
+func TestTwice(t *testing.T) {
+	cfg := clustertest.OneServer(t)
+	e, err := engine.Start(cfg, t.TempDir(), slog.New(slog.DiscardHandler), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if err := e.WaitLinked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var served atomic.Int64
+	c := testCalls(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+		served.Add(1)
+		return &ferrule.Result{Value: json.RawMessage("1")}, nil
+	})
+	listener := c.Listener(e)
+	if err := listener.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Stop()
+	replies := make(chan *nats.Msg, 16)
+	sub, err := e.Conn.ChanSubscribe("test.reply.*", replies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	data, err := json.Marshal(request{Call: ferrule.Call{Device: "robot", Tool: "look", Timeout: ferrule.Duration(time.Second)}, Kind: "k", Epoch: 1, Effect: ferrule.Changes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(verb, reply string, data []byte) {
+		if err := e.Conn.PublishRequest(c.names.Request("a", "boot", verb), reply, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(want byte) {
+		t.Helper()
+		select {
+		case msg := <-replies:
+			if len(msg.Data) == 0 || msg.Data[0] != want {
+				t.Errorf("got %q, want %c", msg.Data, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Errorf("no reply, want %c", want)
+		}
+	}
+	send(verbCall, "test.reply.1", data)
+	expect(frameResult)
+	send(verbCall, "test.reply.1", data)
+	send(verbAsk, "test.reply.1", []byte{0})
+	expect(frameResult) // to the ask; the call was not served again
+	c.inbox.mu.Lock()
+	c.inbox.forgotten = time.Time{} // as if the node had run for long
+	c.inbox.mu.Unlock()
+	send(verbAsk, "test.reply.2", []byte{0})
+	expect(frameUnknown)
+	send(verbCall, "test.reply.2", data)
+	send(verbAsk, "test.reply.2", []byte{0})
+	expect(frameUnknown)
+	if n := served.Load(); n != 1 {
+		t.Errorf("served %d times, want 1", n)
+	}
+}
+
+// TestSplit reassembles a split frame from parts in any order, with duplicates.
+func TestSplit(t *testing.T) {
+	data := []byte("Rabcdefghijklmnopqrstuvwxyz")
+	for limit := partHead + 1; limit < 40; limit++ {
+		all := split(data, limit)
+		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		p := &pending{final: make(chan []byte, 1), frames: make(chan []byte, 1)}
+		for _, f := range all {
+			if len(f) > limit {
+				t.Fatalf("a part has %d bytes, limit is %d", len(f), limit)
+			}
+			p.receive(f)
+			if f[0] == framePart {
+				p.receive(f)
+			}
+		}
+		if got := string(<-p.final); got != string(data) {
+			t.Errorf("limit %d: got %s", limit, got)
+		}
+	}
+}
+
+// TestInboxForgets checks that a call that may have been forgotten is not reported as
+// never arrived.
+func TestInboxForgets(t *testing.T) {
+	i := newInbox()
+	time.Sleep(2 * time.Millisecond)
+	if got := i.ask("before", time.Second); got[0][0] != frameForgot {
+		t.Errorf("sent before this run: got %c", got[0][0])
+	}
+	if got := i.ask("perhaps before", 0); got[0][0] != frameForgot {
+		t.Errorf("perhaps sent before this run, if the ask was slow: got %c", got[0][0])
+	}
+	i.forgotten = i.forgotten.Add(-time.Minute)
+	if got := i.ask("new", 0); got[0][0] != frameUnknown {
+		t.Errorf("sent just now: got %c", got[0][0])
+	}
+	s, err := i.enter("first", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := time.Now()
+	i.leave("first", s, [][]byte{make([]byte, keptBytes/2)})
+	for n := range 3 {
+		reply := fmt.Sprint(n)
+		s, err := i.enter(reply, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.leave(reply, s, [][]byte{make([]byte, keptBytes/3)})
+	}
+	// The ask was on its way for longer than the call.
+	if got := i.ask("first", time.Since(sent)-time.Millisecond); got[0][0] != frameForgot {
+		t.Errorf("forgotten: got %c", got[0][0])
+	}
+	if i.bytes > keptBytes {
+		t.Errorf("%d bytes are kept, limit is %d", i.bytes, keptBytes)
+	}
+}
+
+// TestLongCalls checks that the outcome of a long call is kept like any other.
+func TestLongCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newInbox()
+		time.Sleep(time.Minute)
+		s, err := i.enter("long", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * keepTime)
+		i.leave("long", s, [][]byte{{frameResult}})
+		time.Sleep(time.Second)
+		if got := i.ask("long", 2*keepTime); got[0][0] != frameResult {
+			t.Errorf("just after its end: got %c", got[0][0])
+		}
+		time.Sleep(2 * keepTime)
+		i.ask("another", 0) // drops what is old
+		if got := i.ask("long", 4*keepTime); got[0][0] != frameForgot {
+			t.Errorf("long after its end: got %c", got[0][0])
+		}
+	})
+}
+
+// TestLateUnknown checks that the caller believes that a call has not arrived only if it
+// asked just now.
+func TestLateUnknown(t *testing.T) {
+	s := &sending{call: &ferrule.Call{Device: "robot", Tool: "move"}, node: "b", sent: time.Now().Add(-time.Minute)}
+	if _, err := s.finish(t.Context(), unknown(time.Minute-slack/2)); !errors.Is(err, errMissed) {
+		t.Errorf("asked just now: %v", err)
+	}
+	for _, data := range [][]byte{unknown(time.Minute - 2*slack), {frameUnknown}} {
+		if _, err := s.finish(t.Context(), data); !ferrule.AsError(err).MayHaveRun() {
+			t.Errorf("asked long ago: %v", err)
+		}
+	}
+}
+
+// FuzzReplies checks that any replies end at most one call, and that nothing blocks.
+func FuzzReplies(f *testing.F) {
+	f.Add([]byte("R{}"), []byte("G{}"))
+	f.Add([]byte("P\x00\x02abc"), []byte("P\x01\x02def"))
+	f.Add([]byte("P\x00\x01E{}"), []byte("Q{}"))
+	f.Add([]byte("U"), []byte("U\x02"))
+	f.Fuzz(func(t *testing.T, one, two []byte) {
+		o := newOutbox("boot")
+		token, p := o.open()
+		for _, data := range [][]byte{one, two, one} {
+			o.receive(&nats.Msg{Subject: "x." + token, Data: data})
+		}
+		s := &sending{call: &ferrule.Call{Device: "robot", Tool: "look"}, node: "b", pending: p}
+		for len(p.frames) > 0 {
+			s.handle(t.Context(), <-p.frames)
+		}
+		select {
+		case data := <-p.final:
+			if result, err := s.finish(t.Context(), data); (result == nil) == (err == nil) {
+				t.Errorf("got %v, %v", result, err)
+			}
+		default:
+		}
+	})
+}
+
+// FuzzRequest checks that any request is answered, and that only a call of a held device
+// is served.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(`{"call":{"principal":{"role":"agent","name":"x"},"device":"robot","tool":"look"},"kind":"k","epoch":1,"effect":"reads"}`))
+	f.Add([]byte(`{"call":{"device":"gateway","tool":"adopt_device"}}`))
+	reached := false
+	c := testCalls(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+		reached = true
+		return &ferrule.Result{Value: json.RawMessage("1")}, nil
+	})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		reached = false
+		if final := c.serve(t.Context(), nil, &nats.Msg{Reply: "r", Data: data}, &served{}); len(final) == 0 {
+			t.Fatal("no answer")
+		}
+		var req request
+		if err := json.Unmarshal(data, &req); reached && (err != nil || req.Call.Device != ferrule.GatewayID && (req.Epoch != 1 || req.Kind != "k" || req.Call.Tool != "look")) {
+			t.Errorf("served %q", data)
+		}
+	})
+}

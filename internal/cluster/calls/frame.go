@@ -1,0 +1,155 @@
+package calls
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// The verbs of requests to a node.
+const (
+	verbCall   = "call"   // serve this call
+	verbCancel = "cancel" // its caller is gone
+	verbAsk    = "ask"    // what is the state of the call?
+	verbAnswer = "answer" // to a question of the device
+)
+
+// request is a call on its way to the node that holds its device.
+type request struct {
+	Call ferrule.Call `json:"call"`
+	// Kind, Epoch and Effect are what the caller's node knows about the device and the
+	// tool. The holder rejects the call if they differ; then nothing has run.
+	Kind   ferrule.Kind   `json:"kind"`
+	Epoch  uint64         `json:"epoch"`
+	Effect ferrule.Effect `json:"effect"`
+	// Asks means that the caller can answer questions, Reports that it wants progress.
+	Asks    bool `json:"asks,omitempty"`
+	Reports bool `json:"reports,omitempty"`
+}
+
+// Frames that a holder sends back. The first byte of a message is the type; JSON
+// follows for some.
+const (
+	frameResult   = 'R' // ferrule.Result; final
+	frameError    = 'E' // ferrule.Error; final
+	framePart     = 'P' // part of a final frame that is too long for one message
+	frameProgress = 'G' // ferrule.Progress
+	frameQuestion = 'Q' // question
+	frameMoved    = 'M' // this node does not hold the device under this epoch; final
+	frameRunning  = 'A' // to ask: the call is running
+	frameUnknown  = 'U' // to ask: the call has not arrived and will not be served; its age follows
+	frameForgot   = 'F' // to ask: the outcome is unknown
+)
+
+// question is a ferrule.Question with a number that its answer repeats.
+type question struct {
+	Number int `json:"number"`
+	ferrule.Question
+}
+
+// answer is the caller's answer to a question, or why there is none.
+type answer struct {
+	Number int `json:"number"`
+	ferrule.Answer
+	Error string `json:"error,omitempty"`
+}
+
+// maxAnswer limits the size of a frame that comes in parts.
+const maxAnswer = 64 << 20
+
+// frame encodes one message.
+func frame(kind byte, v any) []byte {
+	out := []byte{kind}
+	if v == nil {
+		return out
+	}
+	data, err := json.Marshal(v)
+	if err != nil { // a result that no protocol makes
+		e := ferrule.Errorf(ferrule.Internal, "encoding the result failed: %w", err).AfterSend()
+		return frame(frameError, e)
+	}
+	return append(out, data...)
+}
+
+// partHead is the largest header of a part: its index and the number of parts.
+const partHead = 1 + 2*binary.MaxVarintLen32
+
+// split cuts a frame into parts of at most limit bytes, if it is longer. Each part has
+// its index: if one is lost, all are sent again.
+func split(data []byte, limit int) [][]byte {
+	if len(data) <= limit {
+		return [][]byte{data}
+	}
+	parts := slices.Collect(slices.Chunk(data, limit-partHead))
+	for i, part := range parts {
+		head := binary.AppendUvarint([]byte{framePart}, uint64(i))
+		head = binary.AppendUvarint(head, uint64(len(parts)))
+		parts[i] = append(head, part...)
+	}
+	return parts
+}
+
+// parts reassembles a split frame from parts in any order, with duplicates.
+type parts struct {
+	all  [][]byte
+	have int
+	size int
+}
+
+// add adds a part, and returns the whole frame once all parts are there.
+func (p *parts) add(data []byte) []byte {
+	index, n := binary.Uvarint(data[1:])
+	if n <= 0 {
+		return nil
+	}
+	count, m := binary.Uvarint(data[1+n:])
+	if m <= 0 || index >= count || count > maxAnswer/1024 {
+		return nil
+	}
+	if p.all == nil {
+		p.all = make([][]byte, count)
+	}
+	part := data[1+n+m:]
+	if int(count) != len(p.all) || p.all[index] != nil || p.size+len(part) > maxAnswer {
+		return nil
+	}
+	p.all[index] = part
+	p.size += len(part)
+	if p.have++; p.have < len(p.all) {
+		return nil
+	}
+	return slices.Concat(p.all...)
+}
+
+// parseFinal decodes a result or an error.
+func parseFinal(kind byte, data []byte) (*ferrule.Result, error) {
+	if kind == frameError {
+		e := &ferrule.Error{}
+		if err := json.Unmarshal(data, e); err != nil {
+			return nil, malformed(err)
+		}
+		return nil, e
+	}
+	r := &ferrule.Result{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, malformed(err)
+	}
+	return r, nil
+}
+
+func malformed(err error) error {
+	return ferrule.Errorf(ferrule.Internal, "malformed answer from the other node: %w", err).AfterSend()
+}
+
+// severity orders effects. Where nodes disagree about one, the more careful wins.
+func severity(e ferrule.Effect) int {
+	switch e {
+	case ferrule.Reads:
+		return 0
+	case ferrule.Endangers:
+		return 2
+	}
+	return 1
+}

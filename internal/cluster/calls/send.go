@@ -1,0 +1,206 @@
+package calls
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// How long a caller's node waits.
+const (
+	askAfter      = 500 * time.Millisecond // without a message, the holder is asked for the call's state
+	askAgain      = 250 * time.Millisecond // after a message found no subscriber
+	maxUnreceived = 8                      // messages without a subscriber until the holder counts as gone
+	lastWords     = 500 * time.Millisecond // for the holder to report the outcome of a cancelled call
+)
+
+// send sends a call to the node of its device, and waits for the outcome.
+func (c *Calls) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Device) (*ferrule.Result, error) {
+	boot, _ := c.options.Devices.Peer(dev.Node)
+	e := c.engine.Load()
+	if e == nil || boot == "" {
+		return nil, errNobody
+	}
+	req := request{
+		Call: *call, Kind: dev.Kind, Epoch: dev.Epoch, Effect: call.Target.Tool.Effect,
+		Asks: call.Ask != nil, Reports: call.Progress != nil,
+	}
+	if until, ok := ctx.Deadline(); ok {
+		req.Call.Timeout = ferrule.Duration(time.Until(until)) // what is left of it
+	}
+	data, err := json.Marshal(&req)
+	if err != nil {
+		return nil, ferrule.Errorf(ferrule.Internal, "encoding the call failed: %w", err)
+	}
+	if limit := int(e.Conn.MaxPayload()); limit > 0 && len(data) > limit {
+		return nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s are too long for another node: the call has %d bytes, limit is %d", call.Tool, len(data), limit)
+	}
+	token, p := c.outbox.open()
+	defer c.outbox.close(token)
+	s := &sending{names: c.names, engine: e, call: call, node: dev.Node, boot: boot, reply: c.replies + token, pending: p}
+	if err := s.start(ctx, data); err != nil {
+		return nil, err
+	}
+	return s.wait(ctx)
+}
+
+// sending is one attempt to send a call.
+type sending struct {
+	names   engine.Names
+	engine  *engine.Engine
+	call    *ferrule.Call
+	node    string
+	boot    string // the run of the node
+	reply   string
+	pending *pending
+	// followed is set before anything but the call is sent to the holder. From then on,
+	// a message without a subscriber says nothing about the call.
+	followed atomic.Bool
+	sent     time.Time // at the latest
+}
+
+// start sends the call. If it returns an error, nothing was sent.
+func (s *sending) start(ctx context.Context, data []byte) error {
+	for end := time.Now().Add(engine.LinkTime); ; {
+		s.sent = time.Now()
+		err := s.engine.Conn.PublishRequest(s.names.Request(s.node, s.boot, verbCall), s.reply, data)
+		if !unsent(err) {
+			return nil // other errors may occur after the call was sent: the holder is asked
+		}
+		limit, cancel := context.WithDeadline(ctx, end)
+		err = s.engine.WaitLinked(limit)
+		cancel()
+		if err != nil {
+			if ctx.Err() != nil {
+				return ferrule.Errorf(ferrule.Cancelled, "cancelled before it was sent")
+			}
+			return errNobody
+		}
+	}
+}
+
+// age returns how long ago a time was, by the clock that shows more: the monotonic clock
+// stops while a machine sleeps, and the wall clock can be set back.
+func age(t time.Time) time.Duration {
+	return max(time.Since(t), time.Now().Round(0).Sub(t.Round(0)))
+}
+
+// unsent reports whether an error of publishing means that nothing was sent.
+func unsent(err error) bool {
+	return errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining)
+}
+
+// wait waits for the outcome of the call.
+func (s *sending) wait(ctx context.Context) (*ferrule.Result, error) {
+	timer := time.NewTimer(askAfter)
+	defer timer.Stop()
+	done := ctx.Done()
+	var over <-chan time.Time
+	arrived, unreceived := false, 0
+	ask := func() {
+		timer.Reset(askAfter)
+		s.tell(verbAsk, binary.AppendVarint(nil, int64(age(s.sent))))
+	}
+	for {
+		select {
+		case data := <-s.pending.final:
+			return s.finish(ctx, data)
+		case data := <-s.pending.frames:
+			arrived, unreceived = true, 0
+			s.handle(ctx, data)
+		case <-s.pending.nobody:
+			if !arrived && !s.followed.Load() {
+				return nil, errNobody
+			}
+			if unreceived++; unreceived == maxUnreceived {
+				return nil, s.unanswered("which is gone")
+			}
+			timer.Reset(askAgain)
+		case <-s.pending.poke:
+			ask()
+		case <-timer.C:
+			ask()
+		case <-done:
+			done = nil
+			s.tell(verbCancel, nil)
+			over = time.After(lastWords)
+		case <-over:
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil, s.unanswered("no answer in time")
+			}
+			return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled while it was running on %s", s.call.Device).AfterSend()
+		}
+	}
+}
+
+func (s *sending) unanswered(why string) error {
+	return ferrule.Errorf(ferrule.Unanswered, "%s on %s: sent to node %s, %s", s.call.Tool, s.call.Device, s.node, why)
+}
+
+// tell sends the holder a message about the call. It may get lost.
+func (s *sending) tell(verb string, data []byte) {
+	s.followed.Store(true)
+	s.engine.Conn.PublishRequest(s.names.Request(s.node, s.boot, verb), s.reply, data)
+}
+
+// finish returns the outcome that a final frame means.
+func (s *sending) finish(ctx context.Context, data []byte) (*ferrule.Result, error) {
+	switch data[0] {
+	case frameMoved:
+		return nil, errMoved
+	case frameUnknown:
+		if asked, n := binary.Varint(data[1:]); n <= 0 || age(s.sent)-time.Duration(asked) > slack {
+			return nil, s.unanswered("which took too long to say whether it arrived")
+		}
+		return nil, errMissed
+	case frameForgot:
+		return nil, s.unanswered("which has restarted")
+	}
+	result, err := parseFinal(data[0], data[1:])
+	if err == nil || ferrule.AsError(err).Code != ferrule.Cancelled || ctx.Err() != nil {
+		return result, err
+	}
+	// This caller did not cancel: the node stopped, and cancelled its calls.
+	if ferrule.AsError(err).MayHaveRun() {
+		return nil, s.unanswered("which was stopped")
+	}
+	return nil, errNobody
+}
+
+// handle handles a frame that is not final.
+func (s *sending) handle(ctx context.Context, data []byte) {
+	switch data[0] {
+	case frameProgress:
+		var p ferrule.Progress
+		if json.Unmarshal(data[1:], &p) == nil {
+			p.Message = ferrule.Clean(p.Message, ferrule.MaxText)
+			if p.Log != nil {
+				p.Log.Level, p.Log.Logger = ferrule.Clean(p.Log.Level, ferrule.MaxWord), ferrule.Clean(p.Log.Logger, ferrule.MaxWord)
+			}
+			s.call.Report(p)
+		}
+	case frameQuestion:
+		var q question
+		if json.Unmarshal(data[1:], &q) == nil && s.call.Ask != nil {
+			go s.answer(ctx, q)
+		}
+	}
+}
+
+// answer asks the caller, and sends its answer to the holder.
+func (s *sending) answer(ctx context.Context, q question) {
+	a := answer{Number: q.Number}
+	given, err := s.call.Ask(ctx, q.Question)
+	if a.Answer = given; err != nil {
+		a.Error = err.Error()
+	}
+	s.tell(verbAnswer, frame(frameQuestion, a)[1:])
+}

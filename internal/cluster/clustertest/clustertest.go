@@ -1,0 +1,52 @@
+// Package clustertest has what the tests of the cluster packages share: a NATS server in
+// the test's process, and a check that the reference page is true.
+package clustertest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+)
+
+// StartServer starts a NATS server with JetStream in this process. It stops with the test.
+func StartServer(t testing.TB, options *server.Options) *server.Server {
+	t.Helper()
+	options.Host, options.JetStream, options.NoSigs = "127.0.0.1", true, true
+	s, err := server.NewServer(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the NATS server is not ready")
+	}
+	return s
+}
+
+// OneServer starts a server, and returns the config of nodes that join it. The test runs
+// in parallel with others: such tests mostly wait.
+func OneServer(t *testing.T) engine.Config {
+	t.Helper()
+	t.Parallel()
+	s := StartServer(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir(), JetStreamDomain: "hub"})
+	cfg := engine.DefaultConfig()
+	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = engine.Join, []string{s.ClientURL()}, 2, 1
+	return cfg
+}
+
+// Eventually waits until a condition holds.
+func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}
