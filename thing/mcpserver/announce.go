@@ -7,6 +7,8 @@ import (
 
 	"github.com/brutella/dnssd"
 	dnssdlog "github.com/brutella/dnssd/log"
+
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // service is what MCP servers are called in the local network.
@@ -17,7 +19,7 @@ const service = "_mcp._tcp"
 // of WebSockets is zero if there are none.
 func (d *Device) Announce(ctx context.Context, port, webSocketPort int) error {
 	dnssdlog.Info.Disable() // it would write to standard output what others do wrong
-	text := map[string]string{"path": d.config.Path, "version": modernVersion}
+	text := map[string]string{"path": d.config.Path, "version": mcphttp.StatelessVersion}
 	if webSocketPort != 0 {
 		text["ws_port"] = strconv.Itoa(webSocketPort)
 	}

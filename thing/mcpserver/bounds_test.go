@@ -73,15 +73,3 @@ func TestBucket(t *testing.T) {
 		}
 	})
 }
-
-// TestSessionsThatAreNone: who makes up sessions takes no memory.
-func TestSessionsThatAreNone(t *testing.T) {
-	s := newSessionUses()
-	for i := range 10 * maxUses {
-		s.begin(fmt.Sprint(i))()
-		s.begin(fmt.Sprintf("%0100d", i))()
-	}
-	if n := len(s.uses); n > maxUses {
-		t.Errorf("%d are remembered", n)
-	}
-}

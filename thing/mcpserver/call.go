@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // call is a request while it is answered, for what is said to its caller meanwhile.
@@ -40,7 +42,7 @@ func callOf(ctx context.Context) *call {
 // newCall makes a call of a request to something by its name.
 func newCall[P mcp.Params](req *mcp.ServerRequest[P], method, name string, args json.RawMessage) *call {
 	c := &call{
-		session: req.Session, modern: req.ProtocolVersion() >= modernVersion, token: req.Params.GetMeta()["progressToken"],
+		session: req.Session, modern: req.ProtocolVersion() >= mcphttp.StatelessVersion, token: req.Params.GetMeta()["progressToken"],
 		capabilities: req.ClientCapabilities,
 		subject:      func() string { return subjectOf(req, method, name, args) },
 	}

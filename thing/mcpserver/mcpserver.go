@@ -33,6 +33,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
@@ -94,6 +95,7 @@ type Device struct {
 	*thing.Device
 	config Config
 	server *mcp.Server
+	http   *mcphttp.Handler
 	offer  sync.Once // of the tools
 	key    []byte    // seals what callers keep for us
 
@@ -106,13 +108,8 @@ type Device struct {
 	lane          *lane
 	halting       *halt
 	spent         *spentStates
-	uses          *sessionUses
 	subscriptions *subscriptions
 	completers    *completers
-
-	// How long a caller may take to send a request, and to take a piece of an
-	// answer.
-	sendTime, takeTime time.Duration
 }
 
 // New makes a device an MCP server. It serves when Run runs.
@@ -121,8 +118,7 @@ func New(d *thing.Device, config Config) *Device {
 	s := &Device{
 		Device: d, config: config, key: make([]byte, 32),
 		cache: newCache(), groups: newGroups(), lane: newLane(), halting: newHalt(), spent: newSpentStates(),
-		uses: newSessionUses(), subscriptions: newSubscriptions(), completers: newCompleters(),
-		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
+		subscriptions: newSubscriptions(), completers: newCompleters(),
 	}
 	rand.Read(s.key)
 	if config.Rate > 0 {
@@ -145,7 +141,8 @@ func New(d *thing.Device, config Config) *Device {
 			Logging: &mcp.LoggingCapabilities{},
 		},
 	})
-	s.server.AddReceivingMiddleware(s.survive)
+	s.http = s.newHandler()
+	s.server.AddReceivingMiddleware(s.survive, s.http.Track)
 	return s
 }
 

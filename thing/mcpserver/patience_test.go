@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
@@ -60,9 +61,9 @@ func TestADeafCaller(t *testing.T) {
 		return 0, nil
 	})
 	d := New(board, Config{})
-	d.takeTime = 500 * time.Millisecond
+	d.http.Deadlines.Response = 500 * time.Millisecond
 	addr := serveNarrow(t, d)
-	for _, era := range []string{"2025-11-25", modernVersion} {
+	for _, era := range []string{"2025-11-25", mcphttp.StatelessVersion} {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +75,7 @@ func TestADeafCaller(t *testing.T) {
 				"Mcp-Protocol-Version: %s\r\nMcp-Method: %s\r\nMcp-Name: talk\r\n%sContent-Length: %d\r\n\r\n%s", era, method, session, len(body), body)
 		}
 		session, meta := "", `"progressToken":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}`
-		if era != modernVersion {
+		if era != mcphttp.StatelessVersion {
 			send("", "initialize", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"deaf","version":"1"},"capabilities":{}}}`)
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {
@@ -106,10 +107,10 @@ func TestADeafCaller(t *testing.T) {
 func TestLargeResults(t *testing.T) {
 	board := thing.New("d", "1")
 	thing.Tool(board, "look", "", func(context.Context, struct{}) (thing.Picture, error) {
-		return thing.Picture{MIME: "image/png", Data: make([]byte, 4*maxKept)}, nil
+		return thing.Picture{MIME: "image/png", Data: make([]byte, 4*maxEvents)}, nil
 	})
 	url := "http://" + serveNarrow(t, New(board, Config{})) + "/mcp"
-	for _, era := range []string{"2025-11-25", modernVersion} {
+	for _, era := range []string{"2025-11-25", mcphttp.StatelessVersion} {
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, &mcp.ClientSessionOptions{ProtocolVersion: era})
 		if err != nil {
@@ -117,7 +118,7 @@ func TestLargeResults(t *testing.T) {
 		}
 		for range 2 {
 			result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "look"})
-			if err != nil || len(result.Content[0].(*mcp.ImageContent).Data) != 4*maxKept {
+			if err != nil || len(result.Content[0].(*mcp.ImageContent).Data) != 4*maxEvents {
 				t.Errorf("%s: %v", era, err)
 			}
 		}

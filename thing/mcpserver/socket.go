@@ -15,6 +15,8 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 const (
@@ -34,15 +36,15 @@ func (d *Device) ServeWebSocket(ctx context.Context, ln net.Listener) error {
 
 // upgrade makes a connection a socket, and serves it until it ends.
 func (d *Device) upgrade(w http.ResponseWriter, r *http.Request) {
-	if !d.room() {
-		http.Error(w, fmt.Sprintf("%d programs are connected; more are not possible", d.config.Sessions), http.StatusServiceUnavailable)
+	if !d.http.Room() {
+		http.Error(w, d.http.TooManySessions(), http.StatusServiceUnavailable)
 		return
 	}
 	conn, buffered, _, err := ws.UpgradeHTTP(r, w)
 	if err != nil {
 		return // it was told
 	}
-	s := &socket{conn: conn, in: buffered, limit: maxBody, bucket: d.bucket, sendTime: d.sendTime, takeTime: d.takeTime}
+	s := &socket{conn: conn, in: buffered, limit: mcphttp.MaxBody, bucket: d.bucket, deadlines: d.http.Deadlines}
 	session, err := d.server.Connect(r.Context(), s, nil)
 	if err != nil {
 		s.Close()
@@ -57,11 +59,11 @@ func (d *Device) upgrade(w http.ResponseWriter, r *http.Request) {
 
 // socket is a connection over a WebSocket.
 type socket struct {
-	conn               net.Conn
-	in                 io.Reader
-	limit              int // of a message
-	bucket             *bucket
-	sendTime, takeTime time.Duration
+	conn      net.Conn
+	in        io.Reader
+	limit     int // of a message
+	bucket    *bucket
+	deadlines mcphttp.Deadlines
 
 	mu sync.Mutex // held while a frame is written
 }
@@ -140,7 +142,7 @@ func (s *socket) next() ([]byte, error) {
 		if h.Length > int64(s.limit-len(data)) {
 			return nil, s.end(ws.StatusMessageTooBig, fmt.Sprintf("a message has at most %d bytes", s.limit))
 		}
-		s.conn.SetReadDeadline(time.Now().Add(s.sendTime))
+		s.conn.SetReadDeadline(time.Now().Add(s.deadlines.Request))
 		var payload bytes.Buffer // grows as it comes, whatever the header says
 		if _, err := io.CopyN(&payload, s.in, h.Length); err != nil {
 			return nil, err
@@ -194,8 +196,8 @@ func (s *socket) write(f ws.Frame) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for piece := range slices.Chunk(data, pieceSize) {
-		s.conn.SetWriteDeadline(time.Now().Add(s.takeTime))
+	for piece := range slices.Chunk(data, mcphttp.WriteChunk) {
+		s.conn.SetWriteDeadline(time.Now().Add(s.deadlines.Response))
 		if _, err := s.conn.Write(piece); err != nil {
 			return err
 		}

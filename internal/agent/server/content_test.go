@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 logging is to go, and agents of the older era know nothing else
+//lint:file-ignore SA1019 logging is to go, and agents of the older version know nothing else
 
 package server
 
@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // TestContents: every sort of content has all that the device gave it, beside the
@@ -28,7 +29,7 @@ func TestContents(t *testing.T) {
 		{Type: ferrule.LinkContent, Link: &ferrule.Resource{URI: "file:///log", Name: "log", Title: "The log", Text: "Lines", MIME: "text/plain", Size: 7, Annotations: regard}},
 		{Type: ferrule.LinkContent, URI: "https://example.com/manual"},
 	}
-	f := newFrontOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	f := newServerOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		call.Target.Tool = &ferrule.Tool{}
 		if call.Tool == "fail" {
 			e := ferrule.Errorf(ferrule.Failed, "the arm is stuck").WithHint("look first")
@@ -68,7 +69,7 @@ func TestContents(t *testing.T) {
 	})
 }
 
-// TestStructured: what is no object is structured content in the newer era alone.
+// TestStructured: what is no object is structured content in the newer version alone.
 func TestStructured(t *testing.T) {
 	given := &ferrule.Result{Value: json.RawMessage(`[1]`), Content: []ferrule.Content{}}
 	for modern, want := range map[bool]string{true: "[1]", false: ""} {
@@ -82,7 +83,7 @@ func TestStructured(t *testing.T) {
 // from the level on that it wants, before the result; one that wants none is told
 // nothing.
 func TestLog(t *testing.T) {
-	f := newFront(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	f := newServer(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		for _, l := range []*ferrule.Log{
 			{Level: "debug", Data: json.RawMessage(`"too much"`)},
 			{Level: "warning", Logger: "arm", Data: json.RawMessage("{\"joint\":\n3}")},
@@ -94,10 +95,10 @@ func TestLog(t *testing.T) {
 		}
 		return &ferrule.Result{Value: json.RawMessage(`{}`)}, nil
 	}, ferrule.Tool{Name: "move", Effect: ferrule.Changes})
-	for _, era := range eras {
-		t.Run(era, func(t *testing.T) {
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
 			lines := make(chan string, 10)
-			session := connect(t, f, era, &mcp.ClientOptions{
+			session := connect(t, f, version, &mcp.ClientOptions{
 				LoggingMessageHandler: func(_ context.Context, req *mcp.LoggingMessageRequest) {
 					data, _ := json.Marshal(req.Params.Data)
 					lines <- fmt.Sprintf("%s %s %s", req.Params.Level, req.Params.Logger, data)
@@ -111,7 +112,7 @@ func TestLog(t *testing.T) {
 			}
 			call(nil)
 			meta := mcp.Meta{mcp.MetaKeyLogLevel: "info"}
-			if era != modernVersion {
+			if version != mcphttp.StatelessVersion {
 				meta = nil
 				if err := session.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
 					t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // half is a priority.
@@ -55,13 +56,13 @@ func acts(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	return nil, ferrule.Errorf(ferrule.Refused, "no %s", asked)
 }
 
-// everyView runs a test at the address of a device and at that of all, in both eras.
+// everyView runs a test at the address of a device and at that of all, in both versions.
 func everyView(t *testing.T, f *Server, test func(t *testing.T, session *mcp.ClientSession, prefix, uris string)) {
 	t.Helper()
-	for _, era := range eras {
-		t.Run("device "+era, func(t *testing.T) { test(t, connectAt(t, f.viewAt("robot"), era, nil), "", "") })
-		t.Run("all "+era, func(t *testing.T) {
-			test(t, connectAt(t, f.viewAt(""), era, nil), "robot__", "ferrule://devices/robot/resources/")
+	for _, version := range versions {
+		t.Run("device "+version, func(t *testing.T) { test(t, connectAt(t, f.viewAt("robot"), version, nil), "", "") })
+		t.Run("all "+version, func(t *testing.T) {
+			test(t, connectAt(t, f.viewAt(""), version, nil), "robot__", "ferrule://devices/robot/resources/")
 		})
 	}
 }
@@ -69,7 +70,7 @@ func everyView(t *testing.T, f *Server, test func(t *testing.T, session *mcp.Cli
 // TestListsOfDevices: what a device offers stands in the lists with all that it says
 // of it, under its own names where it is alone.
 func TestListsOfDevices(t *testing.T) {
-	f := newFrontOf(t, acts, aServer())
+	f := newServerOf(t, acts, aServer())
 	everyView(t, f, func(t *testing.T, session *mcp.ClientSession, prefix, uris string) {
 		show := func(v any) string {
 			data, err := json.Marshal(v)
@@ -117,7 +118,7 @@ func TestListsOfDevices(t *testing.T) {
 // completed are calls on the road, and what comes of them is told as the device gave
 // it, with URIs that mean something here.
 func TestActs(t *testing.T) {
-	f := newFrontOf(t, acts, aServer())
+	f := newServerOf(t, acts, aServer())
 	everyView(t, f, func(t *testing.T, session *mcp.ClientSession, prefix, uris string) {
 		for _, uri := range []string{"file:///log", "file:///log/a%20b%25"} {
 			read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uris + uri})
@@ -159,7 +160,7 @@ func TestActs(t *testing.T) {
 // be asked is not.
 func TestUnknownActs(t *testing.T) {
 	asked := 0
-	f := newFrontOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	f := newServerOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		asked++
 		if call.Operation == ferrule.GetPrompt {
 			return nil, ferrule.Errorf(ferrule.NotFound, "there is no prompt %q", call.Tool)
@@ -167,8 +168,8 @@ func TestUnknownActs(t *testing.T) {
 		return nil, ferrule.Errorf(ferrule.Refused, "%s does not know it", call.Device)
 	}, &ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads}}})
 	f.parts.Catalog.Put(&ferrule.Device{ID: "server", Kind: "s", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, aServer())
-	for _, era := range eras {
-		session := connect(t, f, era, nil)
+	for _, version := range versions {
+		session := connect(t, f, version, nil)
 		for _, uri := range []string{
 			"ferrule://devices/robot/resources/file:///log", "ferrule://devices/nobody/resources/file:///log", "file:///log",
 			"ferrule://devices/server/resources/", "ferrule://devices/server/resources/a\u0007", "ferrule://devices/server/resources/" + strings.Repeat("a", ferrule.MaxURI+1),
@@ -215,10 +216,10 @@ func TestHostileManifest(t *testing.T) {
 		}
 		return m
 	}
-	f := newFrontOf(t, acts, odd())
+	f := newServerOf(t, acts, odd())
 	f.parts.Catalog.Put(&ferrule.Device{ID: "second", Kind: "k2", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, odd())
 	for device, most := range map[string]int{"": listedItems + 50, "robot": ferrule.MaxItems + 2} {
-		session := connectAt(t, f.viewAt(device), modernVersion, nil)
+		session := connectAt(t, f.viewAt(device), mcphttp.StatelessVersion, nil)
 		known := make(map[string]bool)
 		for i, m := 0, odd(); i < len(m.Resources); i++ {
 			known[m.Resources[i].URI] = true
@@ -261,11 +262,11 @@ func TestHostileManifest(t *testing.T) {
 // TestListsChange: agents are told that the list of prompts or of resources has
 // changed, and of neither when the other has; who looks at another device is not.
 func TestListsChange(t *testing.T) {
-	for _, era := range eras {
-		t.Run(era, func(t *testing.T) {
-			f := newFrontOf(t, acts, aServer())
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			f := newServerOf(t, acts, aServer())
 			f.put("lamp", ferrule.StateOnline, ferrule.TrustAdopted)
-			f.tell()
+			f.changed()
 			go f.Run(t.Context())
 			told := make(chan string, 100)
 			listen := func(where string) {
@@ -273,12 +274,12 @@ func TestListsChange(t *testing.T) {
 					PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { told <- where + " prompts" },
 					ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- where + " resources" },
 				}
-				connectAt(t, f.viewAt(where), era, options)
+				connectAt(t, f.viewAt(where), version, options)
 			}
 			listen("")
 			listen("robot")
 			listen("lamp")
-			time.Sleep(100 * time.Millisecond) // the newer era has no answer to wait for
+			time.Sleep(100 * time.Millisecond) // the newer version has no answer to wait for
 			change := func(what string, edit func(m *ferrule.Manifest)) {
 				t.Helper()
 				m := aServer()

@@ -26,7 +26,7 @@ func TestServe(t *testing.T) {
 	for _, name := range strings.Fields("a b c d e f g h i j k l m n o p") {
 		tools = append(tools, ferrule.Tool{Name: name, Text: "Tell what it measures", Effect: ferrule.Reads, Output: json.RawMessage(`{"type":"object"}`)})
 	}
-	f := newFront(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	f := newServer(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		who = call.Principal
 		return &ferrule.Result{Value: json.RawMessage(`{}`)}, nil
 	}, tools...)

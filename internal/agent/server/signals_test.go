@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // meter is where a test measures.
@@ -99,8 +100,7 @@ func (m *meter) asked() int {
 func withMeter(t *testing.T) (*Server, *meter) {
 	t.Helper()
 	m := newMeter()
-	f := newFrontOf(t, m.handle, &ferrule.Manifest{Model: "board"})
-	f.parts.Samples, f.ears.samples = m, m
+	f := newServerWith(t, m.handle, &ferrule.Manifest{Model: "board"}, m)
 	f.put("lamp", ferrule.StateOffline, ferrule.TrustAdopted)
 	f.parts.Catalog.Put(&ferrule.Device{ID: ferrule.GatewayID, State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
 		&ferrule.Manifest{Tools: []ferrule.Tool{{Name: latestTool, Effect: ferrule.Reads}}})
@@ -111,12 +111,12 @@ func withMeter(t *testing.T) (*Server, *meter) {
 // address of one device and at that of all.
 func TestSignals(t *testing.T) {
 	f, m := withMeter(t)
-	for _, era := range eras {
+	for _, version := range versions {
 		for device, listed := range map[string]string{
 			"":      "[ferrule://devices/lamp/signals/heat ferrule://devices/robot/signals/heat ferrule://devices/robot/signals/speed]",
 			"robot": "[ferrule://devices/robot/signals/heat ferrule://devices/robot/signals/speed]",
 		} {
-			session := connectAt(t, f.viewAt(device), era, nil)
+			session := connectAt(t, f.viewAt(device), version, nil)
 			var uris []string
 			for r, err := range session.Resources(t.Context(), nil) {
 				if err != nil {
@@ -127,26 +127,26 @@ func TestSignals(t *testing.T) {
 				}
 			}
 			if fmt.Sprint(uris) != listed {
-				t.Errorf("%s of %q: %s are listed, want %s", era, device, uris, listed)
+				t.Errorf("%s of %q: %s are listed, want %s", version, device, uris, listed)
 			}
 			templates, err := session.ListResourceTemplates(t.Context(), nil)
 			if err != nil || !slices.ContainsFunc(templates.ResourceTemplates, func(r *mcp.ResourceTemplate) bool { return r.URITemplate == signalTemplate.URITemplate }) {
-				t.Errorf("%s of %q: no template in %+v, %v", era, device, templates, err)
+				t.Errorf("%s of %q: no template in %+v, %v", version, device, templates, err)
 			}
 			words, err := session.Complete(t.Context(), &mcp.CompleteParams{
 				Ref: &mcp.CompleteReference{Type: "ref/resource", URI: signalTemplate.URITemplate}, Argument: mcp.CompleteParamsArgument{Name: "signal", Value: "s"},
 				Context: &mcp.CompleteContext{Arguments: map[string]string{"device": "robot"}},
 			})
 			if err != nil || fmt.Sprint(words.Completion.Values) != "[speed]" {
-				t.Errorf("%s of %q: %+v, %v", era, device, words, err)
+				t.Errorf("%s of %q: %+v, %v", version, device, words, err)
 			}
 			got, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "ferrule://devices/robot/signals/heat"})
 			if err != nil || got.Contents[0].Text != `{"device":"robot","signals":[{"name":"heat","value":21.5}]}` {
-				t.Errorf("%s of %q: %+v, %v", era, device, got, err)
+				t.Errorf("%s of %q: %+v, %v", version, device, got, err)
 			}
 			for _, uri := range []string{"robot/signals/taste", "robot/signals/", "robot/signals/a.b", "robot/signals/heat/now", "robot/signals", "nobody/signals/heat"} {
 				if got, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: devicesURI + "/" + uri}); err == nil {
-					t.Errorf("%s of %q: %s is %+v", era, device, uri, got)
+					t.Errorf("%s of %q: %s is %+v", version, device, uri, got)
 				}
 			}
 		}
@@ -157,7 +157,7 @@ func TestSignals(t *testing.T) {
 	if !slices.Contains(m.calls, `agent:local gateway latest {"device":"robot","signal":"heat"}`) {
 		t.Errorf("for an agent it was asked %q", m.calls)
 	}
-	alone := connectAt(t, f.viewAt("robot"), modernVersion, nil)
+	alone := connectAt(t, f.viewAt("robot"), mcphttp.StatelessVersion, nil)
 	if _, err := alone.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: signalURI("lamp", "heat")}); err == nil {
 		t.Error("who looks at one device reads what another measures")
 	}
@@ -167,7 +167,7 @@ func TestSignals(t *testing.T) {
 func TestNoSignals(t *testing.T) {
 	f, m := withMeter(t)
 	f.parts.Catalog.Put(&ferrule.Device{ID: ferrule.GatewayID, State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, &ferrule.Manifest{})
-	session := connect(t, f, eras[0], nil)
+	session := connect(t, f, versions[0], nil)
 	for r, err := range session.Resources(t.Context(), nil) {
 		if err != nil || strings.Contains(r.URI, signalsPart) {
 			t.Errorf("%+v, %v", r, err)
@@ -189,7 +189,7 @@ func TestNoSignals(t *testing.T) {
 	if _, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil {
 		t.Error("it was read")
 	}
-	if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "only the state of a device") {
+	if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "only device states") {
 		t.Errorf("it was subscribed to: %v", err)
 	}
 	if m.asked() > 0 || m.begun > 0 {
@@ -203,7 +203,7 @@ func TestSignalsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := map[string][]string{"robot": {"heat"}}
 		var asked atomic.Int64
-		s := &signals{known: make(map[string]known), ask: func(ctx context.Context, device string) ([]string, error) {
+		s := &signalNames{known: make(map[string]knownSignals), ask: func(ctx context.Context, device string) ([]string, error) {
 			asked.Add(1)
 			if device == "slow" {
 				<-ctx.Done()
@@ -215,23 +215,23 @@ func TestSignalsChange(t *testing.T) {
 			return all[device], nil
 		}}
 		began := time.Now()
-		if !s.learn(t.Context(), []string{"slow", "robot"}) || fmt.Sprint(s.of("robot")) != "[heat]" {
+		if !s.update(t.Context(), []string{"slow", "robot"}) || fmt.Sprint(s.of("robot")) != "[heat]" {
 			t.Errorf("learnt %q", s.of("robot"))
 		}
-		if took := time.Since(began); took != signalsTime {
+		if took := time.Since(began); took != signalsTimeout {
 			t.Errorf("it took %v", took)
 		}
-		if s.learn(t.Context(), []string{"robot", "slow"}) || asked.Load() != 2 {
+		if s.update(t.Context(), []string{"robot", "slow"}) || asked.Load() != 2 {
 			t.Errorf("asked %d times", asked.Load())
 		}
 		all["robot"] = []string{"heat", "speed"}
-		time.Sleep(signalsKept)
-		if !s.learn(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" {
+		time.Sleep(signalsMaxAge)
+		if !s.update(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" {
 			t.Errorf("learnt %q", s.of("robot"))
 		}
 		all["robot"] = nil
-		time.Sleep(signalsKept)
-		if s.learn(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" || asked.Load() != 4 {
+		time.Sleep(signalsMaxAge)
+		if s.update(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" || asked.Load() != 4 {
 			t.Errorf("learnt %q, and asked %d times", s.of("robot"), asked.Load())
 		}
 	})
@@ -252,7 +252,7 @@ func TestSignalsChange(t *testing.T) {
 	for by, most := range map[string]int{"the list": 2, "a completion": 1} {
 		f, m := withMeter(t)
 		told := make(chan string, 100)
-		session := connect(t, f, eras[0], &mcp.ClientOptions{
+		session := connect(t, f, versions[0], &mcp.ClientOptions{
 			ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- "resources" },
 		})
 		for range 3 {

@@ -7,25 +7,24 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// At the address of a device, its resources have its own URIs. Where all devices are,
-// the URI stands behind the device's ID, as it is but for characters that no URI has:
+// At the address of one device, its resources have their own URIs. At the address of
+// the fleet, that URI follows the device's ID, with only those characters escaped that
+// are not allowed in a URI:
 //
 //	ferrule://devices/robot/resources/file:///log/{day}
 //
-// So what a client makes of a template there is what it would have made of the
-// device's own.
+// So a client expands a template to the same URI at both addresses.
 const resourcesPart = "/resources/"
 
-// scoped is the URI by which agents here know a resource of a device.
+// scoped returns the URI by which agents of this view know a resource of a device.
 func (v *view) scoped(device string, r *ferrule.Resource) string {
 	if v.device != "" {
 		return r.URI
 	}
-	return devicesURI + "/" + device + resourcesPart + legal(r.URI, r.Template)
+	return devicesURI + "/" + device + resourcesPart + escapeURI(r.URI, r.Template)
 }
 
-// scopedURI does the same for a URI that a device has used, in a link or beside
-// contents. What anybody can fetch stays as it is.
+// scopedURI does the same for a URI in a result of a device. A URI of the web stays.
 func (v *view) scopedURI(device, uri string) string {
 	if device == ferrule.GatewayID || uri == "" || strings.HasPrefix(uri, "https://") || strings.HasPrefix(uri, "http://") {
 		return uri
@@ -33,8 +32,8 @@ func (v *view) scopedURI(device, uri string) string {
 	return v.scoped(device, &ferrule.Resource{URI: uri})
 }
 
-// located tells which resource of which device a URI means here; it is not ok for one
-// of the gateway's own.
+// located returns the device and its own URI of a resource. Ok is false for the
+// gateway's own resources.
 func (v *view) located(uri string) (device, own string, ok bool) {
 	path, below := strings.CutPrefix(uri, devicesURI+"/")
 	id, rest, _ := strings.Cut(path, "/")
@@ -48,11 +47,10 @@ func (v *view) located(uri string) (device, own string, ok bool) {
 	return v.device, uri, true
 }
 
-// ownURI is a device's own URI, by what stands for it behind its ID: that itself, unless
-// only another one is written so. What is not known stays as it is: a template may have
-// been filled in.
+// ownURI returns a device's own URI, given its escaped form. If no listed resource
+// has that form, it is returned unchanged: it may be an expanded template.
 func (v *view) ownURI(device, tail string) string {
-	_, manifest, ok := v.front.parts.Catalog.Lookup(device)
+	_, manifest, ok := v.server.parts.Catalog.Lookup(device)
 	if !ok || manifest == nil || !strings.Contains(tail, "%") {
 		return tail
 	}
@@ -61,22 +59,22 @@ func (v *view) ownURI(device, tail string) string {
 		switch r := &manifest.Resources[i]; {
 		case r.URI == tail:
 			return tail
-		case own == tail && legal(r.URI, r.Template) == tail:
+		case own == tail && escapeURI(r.URI, r.Template) == tail:
 			own = r.URI
 		}
 	}
 	return own
 }
 
-// isOwn tells whether a URI is one of the gateway's here, whoever claims it.
+// isOwn reports whether a URI is one of the gateway's own resources.
 func (v *view) isOwn(uri string) bool {
 	_, _, ok := v.located(uri)
 	return !ok
 }
 
-// legal is a URI in which every character is one of a URI's: RFC 3986 has them. What
-// stands between the braces of a template stays.
-func legal(uri string, template bool) string {
+// escapeURI escapes the characters that RFC 3986 does not allow in a URI. The names in
+// the braces of a template stay.
+func escapeURI(uri string, template bool) string {
 	const allowed = "-._~:/?#[]@!$&'()*+,;=%"
 	var b strings.Builder
 	inside := false
@@ -94,9 +92,8 @@ func legal(uri string, template bool) string {
 	return b.String()
 }
 
-// fillable tells whether a text is a template that clients can read: RFC 6570, as far
-// as its braces go.
-func fillable(template string) bool {
+// validTemplate reports whether the braces of a template are valid by RFC 6570.
+func validTemplate(template string) bool {
 	const inBraces = "_.%,*:+#/;?&="
 	inside, length := false, 0
 	for _, c := range []byte(template) {

@@ -8,14 +8,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// traceparent is what MCP calls it in the _meta of a request, and HTTP in a header.
+// traceparent is the key in the _meta of a request, and the HTTP header.
 const traceparent = "traceparent"
 
-// parentKey is the context key of the span that a request is a part of.
+// parentKey is the context key of the span that a request belongs to.
 type parentKey struct{}
 
-// withParent notes the span that a request is a part of, if it names one: in itself,
-// else in the header of what it came with.
+// withParent stores the span that a request names, in its _meta or else in its HTTP
+// header.
 func withParent(ctx context.Context, meta mcp.Meta, extra *mcp.RequestExtra) context.Context {
 	text, _ := meta[traceparent].(string)
 	text = ferrule.Traceparent(text)
@@ -28,7 +28,7 @@ func withParent(ctx context.Context, meta mcp.Meta, extra *mcp.RequestExtra) con
 	return context.WithValue(ctx, parentKey{}, text)
 }
 
-// parent is that span; empty if there is none.
+// parent returns the stored span; empty if there is none.
 func parent(ctx context.Context) string {
 	text, _ := ctx.Value(parentKey{}).(string)
 	return text

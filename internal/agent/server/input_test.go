@@ -21,6 +21,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // The questions of the tests.
@@ -67,7 +68,7 @@ func asks(questions ...ferrule.Question) *curious {
 func (c *curious) front(t *testing.T) *Server {
 	m := aServer()
 	m.Tools = append(m.Tools, ferrule.Tool{Name: "other", Effect: ferrule.Changes})
-	return newFrontOf(t, c.handle, m)
+	return newServerOf(t, c.handle, m)
 }
 
 // user is a client whose user and model answer. Its user declines what she is not
@@ -98,28 +99,28 @@ func user() *mcp.ClientOptions {
 	}
 }
 
-// everyWay runs a test in both eras: over pipes in memory, HTTP, and standard input
+// everyWay runs a test in both versions: over pipes in memory, HTTP, and standard input
 // and output.
 func everyWay(t *testing.T, f *Server, options *mcp.ClientOptions, test func(t *testing.T, session *mcp.ClientSession)) {
 	t.Helper()
 	server := httptest.NewServer(f.Handler())
 	t.Cleanup(server.Close)
-	for _, era := range eras {
+	for _, version := range versions {
 		begin := func(t *testing.T, transport mcp.Transport) {
 			t.Helper()
 			client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options)
 			client.AddRoots(&mcp.Root{URI: "file:///home"})
-			session, err := client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era})
+			session, err := client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: version})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer session.Close()
 			test(t, session)
 		}
-		t.Run("http "+era, func(t *testing.T) {
+		t.Run("http "+version, func(t *testing.T) {
 			begin(t, &mcp.StreamableClientTransport{Endpoint: server.URL + "/mcp"})
 		})
-		t.Run("stdio "+era, func(t *testing.T) {
+		t.Run("stdio "+version, func(t *testing.T) {
 			theirs, answers := io.Pipe()
 			in, requests := io.Pipe()
 			go f.Stdio(t.Context(), in, answers)
@@ -129,7 +130,7 @@ func everyWay(t *testing.T, f *Server, options *mcp.ClientOptions, test func(t *
 }
 
 // TestAsk: what a device asks during a call is answered by the agent's user, model and
-// folders, in either era, and the device is called once: for a tool, a prompt and a
+// folders, in either version, and the device is called once: for a tool, a prompt and a
 // resource.
 func TestAsk(t *testing.T) {
 	c := asks(aForm, aText, aPage, aModel, aRoot, ferrule.Question{Name: "no", Text: "Really?"}, ferrule.Question{Name: "gone", Text: "Hurry?"})
@@ -162,19 +163,19 @@ gone false true `
 			t.Errorf("the device was called %d times for 3 requests", n)
 		}
 	})
-	if n := f.waiting.count(); n > 0 {
+	if n := f.pending.count(); n > 0 {
 		t.Errorf("%d calls wait", n)
 	}
 }
 
 // count is how many calls wait for agents.
-func (w *waiting) count() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.runs)
+func (p *pendingCalls) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.calls)
 }
 
-// byHand is a client of the newer era that is told what to find out.
+// byHand is a client of the newer version that is told what to find out.
 func byHand(can *mcp.ClientCapabilities) *mcp.ClientOptions {
 	return &mcp.ClientOptions{Capabilities: can, MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}}
 }
@@ -197,7 +198,7 @@ func TestAskedTogether(t *testing.T) {
 		return fmt.Sprint(said), nil
 	}}
 	f := c.front(t)
-	session := connectAt(t, f.viewAt("robot"), modernVersion, byHand(user().Capabilities))
+	session := connectAt(t, f.viewAt("robot"), mcphttp.StatelessVersion, byHand(user().Capabilities))
 	text := func(word string) *mcp.ElicitResult {
 		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": word}}
 	}
@@ -237,7 +238,7 @@ func TestAskedTogether(t *testing.T) {
 
 // TestAnsweredBefore: an answer may come with the call, by the name of the question.
 func TestAnsweredBefore(t *testing.T) {
-	session := connect(t, asks(aText).front(t), modernVersion, byHand(user().Capabilities))
+	session := connect(t, asks(aText).front(t), mcphttp.StatelessVersion, byHand(user().Capabilities))
 	yes := &mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": "yes"}}
 	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{
 		Name: "robot__move", InputResponses: mcp.InputResponseMap{"text": yes, "stray": yes},
@@ -253,7 +254,7 @@ func TestState(t *testing.T) {
 	c := asks(aText)
 	f := c.front(t)
 	v := f.viewAt("robot")
-	session := connectAt(t, v, modernVersion, byHand(user().Capabilities))
+	session := connectAt(t, v, mcphttp.StatelessVersion, byHand(user().Capabilities))
 	far := map[string]any{"far": 1, "fast": true}
 	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move", Arguments: far})
 	if err != nil || !result.NeedsInput() || len(result.RequestState) < 26 {
@@ -282,14 +283,14 @@ func TestState(t *testing.T) {
 	refused("of a prompt", err)
 	_, err = session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "file:///log", RequestState: state, InputResponses: answers})
 	refused("of a resource", err)
-	elsewhere := connect(t, f, modernVersion, byHand(user().Capabilities))
+	elsewhere := connect(t, f, mcphttp.StatelessVersion, byHand(user().Capabilities))
 	_, err = elsewhere.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move", Arguments: far, RequestState: state, InputResponses: answers})
 	refused("of another address", err)
 	theirs, out := io.Pipe()
 	in, requests := io.Pipe()
 	go f.Serve(t.Context(), ferrule.Principal{Role: ferrule.Agent, Name: "mallory"}, 0, in, out)
 	mallory, err := mcp.NewClient(&mcp.Implementation{Name: "m", Version: "1"}, byHand(user().Capabilities)).
-		Connect(t.Context(), &mcp.IOTransport{Reader: theirs, Writer: requests}, &mcp.ClientSessionOptions{ProtocolVersion: modernVersion})
+		Connect(t.Context(), &mcp.IOTransport{Reader: theirs, Writer: requests}, &mcp.ClientSessionOptions{ProtocolVersion: mcphttp.StatelessVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,15 +332,15 @@ func TestNeverComesBack(t *testing.T) {
 			return "", ferrule.Errorf(ferrule.Cancelled, "%w", why).AfterSend()
 		}}
 		f := c.front(t)
-		session := connectAt(t, f.viewAt("robot"), modernVersion, byHand(user().Capabilities))
+		session := connectAt(t, f.viewAt("robot"), mcphttp.StatelessVersion, byHand(user().Capabilities))
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move"})
-		if err != nil || !result.NeedsInput() || f.waiting.count() != 1 {
+		if err != nil || !result.NeedsInput() || f.pending.count() != 1 {
 			t.Fatalf("%+v, %v", result, err)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !errors.Is(why, errLeft) || after != 29*time.Second || f.waiting.count() != 0 {
-			t.Errorf("%v after %v, and %d calls wait", why, after, f.waiting.count())
+		if !errors.Is(why, errLeft) || after != 29*time.Second || f.pending.count() != 0 {
+			t.Errorf("%v after %v, and %d calls wait", why, after, f.pending.count())
 		}
 		if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move", RequestState: result.RequestState}); err == nil || c.calls.Load() != 1 {
 			t.Errorf("%v after %d calls", err, c.calls.Load())
@@ -348,7 +349,7 @@ func TestNeverComesBack(t *testing.T) {
 	})
 }
 
-// TestNeverAnswers: an agent of the older era whose user says nothing keeps a question
+// TestNeverAnswers: an agent of the older version whose user says nothing keeps a question
 // open no longer than the call lasts.
 func TestNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -364,7 +365,7 @@ func TestNeverAnswers(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		session := connect(t, c.front(t), eras[0], silent)
+		session := connect(t, c.front(t), versions[0], silent)
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"})
 		if err != nil || result.Content[0].(*mcp.TextContent).Text != "true 30s" {
 			t.Errorf("%+v, %v", result, err)
@@ -384,7 +385,7 @@ func TestCancelledLater(t *testing.T) {
 		return "", ferrule.Errorf(ferrule.Cancelled, "%w", context.Cause(ctx)).AfterSend()
 	}}
 	f := c.front(t)
-	session := connectAt(t, f.viewAt("robot"), modernVersion, byHand(user().Capabilities))
+	session := connectAt(t, f.viewAt("robot"), mcphttp.StatelessVersion, byHand(user().Capabilities))
 	begin := func() *mcp.CallToolResult {
 		t.Helper()
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move"})
@@ -414,25 +415,25 @@ func TestCancelledLater(t *testing.T) {
 	end("canceled")
 	begin()
 	f.halt()
-	end("stopped")
+	end("stopping")
 }
 
 // TestCannotAsk: a question that the agent cannot pass on is answered so. If the call
-// fails for it, an agent of the newer era is told which capability it lacks; if it does
+// fails for it, an agent of the newer version is told which capability it lacks; if it does
 // without, nobody is.
 func TestCannotAsk(t *testing.T) {
-	for _, era := range eras {
+	for _, version := range versions {
 		for _, q := range []ferrule.Question{aForm, aPage, aModel, aRoot} {
-			t.Run(era+" "+q.Name, func(t *testing.T) {
+			t.Run(version+" "+q.Name, func(t *testing.T) {
 				c := asks(q)
 				others := &mcp.ClientCapabilities{Sampling: &mcp.SamplingCapabilities{}} // it can something else
 				if q.Target == ferrule.Model {
 					others = &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{}}
 				}
 				f := c.front(t)
-				session := connect(t, f, era, byHand(others))
+				session := connect(t, f, version, byHand(others))
 				result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"})
-				if era != modernVersion {
+				if version != mcphttp.StatelessVersion {
 					if err != nil || !result.IsError || !strings.Contains(result.Content[0].(*mcp.TextContent).Text, "cannot ask") {
 						t.Errorf("%+v, %v", result, err)
 					}
@@ -453,10 +454,10 @@ func TestCannotAsk(t *testing.T) {
 			return "nobody", nil
 		}}
 		f := c.front(t)
-		session := connect(t, f, era, byHand(&mcp.ClientCapabilities{}))
-		want := map[string]string{eras[0]: "nobody", modernVersion: "[] the program that calls cannot ask its user"}[era]
+		session := connect(t, f, version, byHand(&mcp.ClientCapabilities{}))
+		want := map[string]string{versions[0]: "nobody", mcphttp.StatelessVersion: "[] the calling program cannot ask its user"}[version]
 		if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err != nil || result.Content[0].(*mcp.TextContent).Text != want {
-			t.Errorf("%s: %+v, %v", era, result, err)
+			t.Errorf("%s: %+v, %v", version, result, err)
 		}
 	}
 }
@@ -476,13 +477,13 @@ func TestHostileQuestions(t *testing.T) {
 		{Target: ferrule.Model, Prompt: json.RawMessage(`{"messages":[{"role":"user","content":{"type":"text","text":"?"}}],"metadata":` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`)},
 		{Target: "neighbour"},
 	} {
-		for _, era := range eras {
-			session := connect(t, asks(q).front(t), era, user())
+		for _, version := range versions {
+			session := connect(t, asks(q).front(t), version, user())
 			if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err == nil && !result.IsError {
-				t.Errorf("%s: %+v was asked", era, q)
+				t.Errorf("%s: %+v was asked", version, q)
 			}
 			if _, err := session.ListTools(t.Context(), nil); err != nil {
-				t.Errorf("%s: %+v ended the session of the agent: %v", era, q, err)
+				t.Errorf("%s: %+v ended the session of the agent: %v", version, q, err)
 			}
 		}
 	}
@@ -499,8 +500,8 @@ func TestHostileQuestions(t *testing.T) {
 		wg.Wait()
 		return fmt.Sprint(refused.Load()), nil
 	}}
-	session := connect(t, many.front(t), modernVersion, user())
-	if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err != nil || result.Content[0].(*mcp.TextContent).Text != fmt.Sprint(100-maxOpen) {
+	session := connect(t, many.front(t), mcphttp.StatelessVersion, user())
+	if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err != nil || result.Content[0].(*mcp.TextContent).Text != fmt.Sprint(100-maxQuestions) {
 		t.Errorf("%+v, %v", result, err)
 	}
 }
@@ -512,12 +513,12 @@ func TestManyWait(t *testing.T) {
 		return "", ferrule.Errorf(ferrule.Cancelled, "%w", errors.Join(err, context.Cause(ctx))).AfterSend()
 	}}
 	f := c.front(t)
-	for i := range maxWaiting {
-		f.waiting.runs[fmt.Sprint(i)] = &run{}
+	for i := range maxPending {
+		f.pending.calls[fmt.Sprint(i)] = &pendingCall{}
 	}
-	session := connectAt(t, f.viewAt("robot"), modernVersion, byHand(user().Capabilities))
+	session := connectAt(t, f.viewAt("robot"), mcphttp.StatelessVersion, byHand(user().Capabilities))
 	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move"})
-	if err != nil || !result.IsError || !strings.Contains(result.Content[0].(*mcp.TextContent).Text, "more are not possible") {
+	if err != nil || !result.IsError || !strings.Contains(result.Content[0].(*mcp.TextContent).Text, "limit is 1024") {
 		t.Errorf("%+v, %v", result, err)
 	}
 }

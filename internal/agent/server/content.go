@@ -8,7 +8,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// icons are pictures in the words of MCP.
+// icons converts icons.
 func icons(all []ferrule.Icon) (out []mcp.Icon) {
 	for _, i := range all {
 		out = append(out, mcp.Icon{Source: i.Source, MIMEType: i.MIME, Sizes: i.Sizes, Theme: mcp.IconTheme(i.Theme)})
@@ -16,7 +16,7 @@ func icons(all []ferrule.Icon) (out []mcp.Icon) {
 	return out
 }
 
-// annotations are who something is for in the words of MCP.
+// annotations converts annotations.
 func annotations(r *ferrule.Annotations) *mcp.Annotations {
 	if r == nil {
 		return nil
@@ -31,23 +31,23 @@ func annotations(r *ferrule.Annotations) *mcp.Annotations {
 	return out
 }
 
-// shownResource is a resource of a device as agents here see it.
-func (v *view) shownResource(device string, r *ferrule.Resource) *mcp.Resource {
+// mcpResource converts a resource of a device.
+func (v *view) mcpResource(device string, r *ferrule.Resource) *mcp.Resource {
 	return &mcp.Resource{
 		URI: v.scoped(device, r), Name: v.nameOf(device, r), Title: r.Title, Description: r.Text,
 		MIMEType: r.MIME, Size: r.Size, Annotations: annotations(r.Annotations), Icons: icons(r.Icons),
 	}
 }
 
-// shownTemplate is a template of resources of a device as agents here see it.
-func (v *view) shownTemplate(device string, r *ferrule.Resource) *mcp.ResourceTemplate {
+// mcpTemplate converts a resource template of a device.
+func (v *view) mcpTemplate(device string, r *ferrule.Resource) *mcp.ResourceTemplate {
 	return &mcp.ResourceTemplate{
 		URITemplate: v.scoped(device, r), Name: v.nameOf(device, r), Title: r.Title, Description: r.Text,
 		MIMEType: r.MIME, Annotations: annotations(r.Annotations), Icons: icons(r.Icons),
 	}
 }
 
-// nameOf is what a resource is called here.
+// nameOf returns the name of a resource in this view.
 func (v *view) nameOf(device string, r *ferrule.Resource) string {
 	name := cmp.Or(r.Name, r.URI)
 	if v.device == "" {
@@ -56,7 +56,7 @@ func (v *view) nameOf(device string, r *ferrule.Resource) string {
 	return name
 }
 
-// content is a part of an answer of a device in the words of MCP.
+// content converts a part of a device's result.
 func (v *view) content(device string, c ferrule.Content) mcp.Content {
 	about := annotations(c.Annotations)
 	switch c.Type {
@@ -74,7 +74,7 @@ func (v *view) content(device string, c ferrule.Content) mcp.Content {
 	return &mcp.TextContent{Text: c.Text, Annotations: about}
 }
 
-// link is a link to a resource.
+// link converts a link to a resource.
 func (v *view) link(device string, c ferrule.Content, about *mcp.Annotations) mcp.Content {
 	to := &ferrule.Resource{}
 	if c.Link != nil {

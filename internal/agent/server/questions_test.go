@@ -12,7 +12,7 @@ import (
 )
 
 // FuzzQuestion: whatever a device asks with, it is an error, or something that an agent
-// can be sent in either era.
+// can be sent in either version.
 func FuzzQuestion(f *testing.F) {
 	for _, seed := range []string{
 		`{"messages":[{"role":"user","content":{"type":"text","text":"Hello?"}}],"maxTokens":5}`,
@@ -31,10 +31,10 @@ func FuzzQuestion(f *testing.F) {
 				continue
 			}
 			if _, err := json.Marshal(request); err != nil {
-				t.Errorf("%s cannot be asked of an agent of the older era: %v", text, err)
+				t.Errorf("%s cannot be asked of an agent of the older version: %v", text, err)
 			}
 			if _, err := json.Marshal(&mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"a": request}}); err != nil {
-				t.Errorf("%s cannot be asked of an agent of the newer era: %v", text, err)
+				t.Errorf("%s cannot be asked of an agent of the newer version: %v", text, err)
 			}
 		}
 	})

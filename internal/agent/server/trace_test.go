@@ -22,13 +22,13 @@ func (h heading) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // TestParent: a call goes on with the span that its request names in itself, else in its
-// header, in both eras, whatever it asks for. What is no span is not taken for one.
+// header, in both versions, whatever it asks for. What is no span is not taken for one.
 func TestParent(t *testing.T) {
 	const (
 		header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 		inside = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
 	)
-	for _, era := range eras {
+	for _, version := range versions {
 		for name, test := range map[string]struct{ header, inside, want string }{
 			"none":            {"", "", ""},
 			"header":          {header, "", header},
@@ -38,13 +38,13 @@ func TestParent(t *testing.T) {
 			"hostile header":  {"00-x", "", ""},
 			"of another sort": {"", "00-0AF7651916CD43DD8448EB211C80319C-B7AD6B7169203331-01", ""},
 		} {
-			t.Run(era+" "+name, func(t *testing.T) {
+			t.Run(version+" "+name, func(t *testing.T) {
 				var got []string
 				handle := func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 					got = append(got, call.Parent)
 					return &ferrule.Result{Value: json.RawMessage(`{}`), Content: []ferrule.Content{}}, nil
 				}
-				f := newFrontOf(t, handle, &ferrule.Manifest{
+				f := newServerOf(t, handle, &ferrule.Manifest{
 					Tools: []ferrule.Tool{{Name: "look"}}, Operations: []ferrule.Operation{ferrule.ReadResource, ferrule.GetPrompt},
 					Resources: []ferrule.Resource{{URI: "file:///log"}}, Prompts: []ferrule.Prompt{{Name: "tour"}},
 				})
@@ -55,7 +55,7 @@ func TestParent(t *testing.T) {
 				if test.header != "" {
 					transport.HTTPClient = &http.Client{Transport: heading{test.header}}
 				}
-				session, err := client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era})
+				session, err := client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: version})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -61,7 +61,7 @@ func FuzzLocated(f *testing.F) {
 		if errors.As(noResource(uri), &told); !json.Valid(told.Data) {
 			t.Errorf("%s cannot be told", told.Data)
 		}
-		if fillable(uri) && strings.Count(uri, "{") != strings.Count(uri, "}") {
+		if validTemplate(uri) && strings.Count(uri, "{") != strings.Count(uri, "}") {
 			t.Errorf("%q is a template", uri)
 		}
 	})

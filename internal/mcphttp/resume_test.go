@@ -1,4 +1,4 @@
-package server
+package mcphttp
 
 import (
 	"bufio"
@@ -6,67 +6,78 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
+	"iter"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/agent/catalog"
-	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// mover is a front over HTTP with one tool, robot__move. It says that it is half way,
-// and is done when it is let go on.
+// mover serves one tool, move, over HTTP. The tool reports that it is half way, and
+// returns when proceed is closed.
 type mover struct {
-	*Server
+	*Handler
 	t       *testing.T
-	handler http.Handler
 	url     string
 	session string
 	version string // of the protocol
 	moved   atomic.Int32
-	goOn    chan struct{}
+	proceed chan struct{}
 }
 
 func newMover(t *testing.T) *mover {
 	t.Helper()
-	c := catalog.New(catalog.DefaultConfig())
-	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
-		&ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "move", Effect: ferrule.Changes}}})
-	m := &mover{t: t, version: "2025-11-25", goOn: make(chan struct{})}
-	m.Server = New(Parts{
-		Config: DefaultConfig(), Catalog: c, Version: "1", Log: slog.New(slog.DiscardHandler),
-		Handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			m.moved.Add(1)
-			call.Report(ferrule.Progress{Message: "half", Done: 1, Total: 2})
-			select {
-			case <-m.goOn:
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
-			return &ferrule.Result{Value: json.RawMessage(`{"moved":true}`)}, nil
-		},
+	m := &mover{t: t, version: SessionVersion, proceed: make(chan struct{})}
+	m.Handler = newTestHandler(4096, func(server *mcp.Server) {
+		server.AddTool(&mcp.Tool{Name: "move", InputSchema: json.RawMessage(`{"type":"object"}`)}, m.move)
 	})
-	m.handler = m.Handler()
-	server := httptest.NewServer(m.handler)
+	server := httptest.NewServer(m.Handler)
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
 	})
 	m.url = server.URL + "/mcp"
 	resp := m.send(t.Context(), http.MethodPost, "", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"t","version":"1"},"capabilities":{}}}`)
-	m.session = resp.Header.Get(sessionHeader)
+	m.session = resp.Header.Get(SessionHeader)
 	io.Copy(io.Discard, resp.Body)
 	m.send(t.Context(), http.MethodPost, "", `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return m
 }
 
-const move = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"robot__move","_meta":{"progressToken":1}}}`
+// newTestHandler returns a handler for one server.
+func newTestHandler(sessions int, prepare func(*mcp.Server)) *Handler {
+	server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	prepare(server)
+	h := New(Config{
+		Server: func(*http.Request) *mcp.Server { return server }, Servers: func() iter.Seq[*mcp.Server] { return slices.Values([]*mcp.Server{server}) },
+		MaxSessions: sessions, Idle: time.Hour, Events: testLimits,
+	})
+	server.AddReceivingMiddleware(h.Track)
+	return h
+}
 
-// send sends a request of the older era, which comes back to an event if it is not empty.
+func (m *mover) move(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	m.moved.Add(1)
+	if token := req.Params.GetProgressToken(); token != nil {
+		req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Message: "half", Progress: 1, Total: 2})
+	}
+	select {
+	case <-m.proceed:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return &mcp.CallToolResult{StructuredContent: map[string]bool{"moved": true}}, nil
+}
+
+const move = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"move","_meta":{"progressToken":1}}}`
+
+// send sends a request of a version with sessions. It resumes after the event last,
+// unless that is empty.
 func (m *mover) send(ctx context.Context, verb, last, body string) *http.Response {
 	m.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, verb, m.url, strings.NewReader(body))
@@ -75,9 +86,9 @@ func (m *mover) send(ctx context.Context, verb, last, body string) *http.Respons
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set(versionHeader, m.version)
+	req.Header.Set(VersionHeader, m.version)
 	if m.session != "" {
-		req.Header.Set(sessionHeader, m.session)
+		req.Header.Set(SessionHeader, m.session)
 	}
 	if last != "" {
 		req.Header.Set(eventHeader, last)
@@ -90,10 +101,10 @@ func (m *mover) send(ctx context.Context, verb, last, body string) *http.Respons
 	return resp
 }
 
-// sse is an event.
+// sse is a server-sent event.
 type sse struct{ id, retry, data string }
 
-// next reads an event; it is not ok at the end.
+// next reads an event. Ok is false at the end of the stream.
 func next(lines *bufio.Scanner) (e sse, ok bool) {
 	for lines.Scan() {
 		key, value, _ := strings.Cut(lines.Text(), ": ")
@@ -111,8 +122,7 @@ func next(lines *bufio.Scanner) (e sse, ok bool) {
 	return e, false
 }
 
-// begin calls the tool, and reads the first events, of which the second tells that it is
-// half way.
+// begin calls the tool and reads its first events; the second reports half way.
 func (m *mover) begin(ctx context.Context) (resp *http.Response, first, half sse) {
 	m.t.Helper()
 	resp = m.send(ctx, http.MethodPost, "", move)
@@ -120,13 +130,13 @@ func (m *mover) begin(ctx context.Context) (resp *http.Response, first, half sse
 	first, _ = next(lines)
 	half, ok := next(lines)
 	if !ok || first.id == "" || first.data != "" || !strings.Contains(half.data, `"half"`) || first.retry != "1000" {
-		m.t.Fatalf("it began with %+v, %+v", first, half)
+		m.t.Fatalf("got first events %+v, %+v", first, half)
 	}
 	return resp, first, half
 }
 
-// finish comes back to an event, and reads what is left: so many events, of which the
-// last is the answer.
+// finish resumes after an event and reads the rest: the given number of events, the last
+// being the response.
 func (m *mover) finish(last string, events int) {
 	m.t.Helper()
 	resp := m.send(m.t.Context(), http.MethodGet, last, "")
@@ -138,30 +148,30 @@ func (m *mover) finish(last string, events int) {
 		}
 	}
 	if e, ok := next(lines); ok {
-		m.t.Errorf("%+v follows", e)
+		m.t.Errorf("unexpected event %+v", e)
 	}
 	if n := m.moved.Load(); n != 1 {
-		m.t.Errorf("it moved %d times", n)
+		m.t.Errorf("moved %d times, want once", n)
 	}
 }
 
-// TestResume: an agent whose connection breaks in the middle of a call comes back, and
-// gets what it has missed, and the answer. The call was made once.
+// TestResume: a client whose connection breaks in the middle of a call reconnects, and gets
+// the events it missed and the response. The call was made once.
 func TestResume(t *testing.T) {
 	for name, over := range map[string]bool{"while it is under way": false, "when it is over": true} {
 		t.Run(name, func(t *testing.T) {
 			m := newMover(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			_, first, half := m.begin(ctx)
-			cancel() // the connection is closed
+			cancel() // the connection breaks
 			if over {
-				close(m.goOn)
+				close(m.proceed)
 				eventually(t, func() bool {
-					got, missing := heard(m.replays, m.session, streamOf(first.id), 1)
+					got, missing := after(m.events, m.session, streamOf(first.id), 1)
 					return strings.Contains(got, "moved") && !missing
 				})
 			} else {
-				time.AfterFunc(50*time.Millisecond, func() { close(m.goOn) })
+				time.AfterFunc(50*time.Millisecond, func() { close(m.proceed) })
 			}
 			m.finish(half.id, 1)
 			if over {
@@ -171,17 +181,17 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeUnseen: an agent comes back before it is noticed here that it has gone.
+// TestResumeUnseen: a client reconnects before the server notices that the old connection is gone.
 func TestResumeUnseen(t *testing.T) {
 	m := newMover(t)
 	resp, first, _ := m.begin(t.Context())
-	time.AfterFunc(50*time.Millisecond, func() { close(m.goOn) })
+	time.AfterFunc(50*time.Millisecond, func() { close(m.proceed) })
 	m.finish(first.id, 2)
 	if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
-		t.Errorf("the connection that it had is told %q, %v", rest, err)
+		t.Errorf("the old connection got %q, %v", rest, err)
 	}
 	changes := m.send(t.Context(), http.MethodGet, "", "")
-	for range 3 { // the stream on which it hears of changes
+	for range 3 { // the stream of notifications
 		again := m.send(t.Context(), http.MethodGet, "", "")
 		if _, err := io.ReadAll(changes.Body); err != nil || again.StatusCode != http.StatusOK {
 			t.Errorf("%d, %v", again.StatusCode, err)
@@ -190,90 +200,88 @@ func TestResumeUnseen(t *testing.T) {
 	}
 	changes.Body.Close()
 	eventually(t, func() bool {
-		m.claims.mu.Lock()
-		defer m.claims.mu.Unlock()
-		return len(m.claims.all) == 0
+		m.owners.mu.Lock()
+		defer m.owners.mu.Unlock()
+		return len(m.owners.byStream) == 0
 	})
 }
 
-// TestResumeUnseenBefore: so does one of a version whose streams begin without an event
-// that has nothing but an ID.
+// TestResumeUnseenBefore: the same for a version whose streams have no opening event.
 func TestResumeUnseenBefore(t *testing.T) {
 	m := newMover(t)
 	m.version = "2025-06-18"
 	resp := m.send(t.Context(), http.MethodPost, "", move)
 	half, ok := next(bufio.NewScanner(resp.Body))
 	if !ok || half.id == "" || !strings.Contains(half.data, `"half"`) {
-		t.Fatalf("it began with %+v", half)
+		t.Fatalf("got first event %+v", half)
 	}
-	time.AfterFunc(50*time.Millisecond, func() { close(m.goOn) })
+	time.AfterFunc(50*time.Millisecond, func() { close(m.proceed) })
 	m.finish(half.id, 1)
 }
 
-// TestResumeLost: what is kept no more is known to be lost, and a stream that never was
-// cannot be had.
+// TestResumeLost: dropped events are reported as missing, and an unknown stream is refused.
 func TestResumeLost(t *testing.T) {
 	m := newMover(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, first, _ := m.begin(ctx)
 	cancel()
-	m.replays.forget(time.Now().Add(time.Minute))
+	m.events.Expire(time.Now().Add(time.Minute))
 	for _, last := range []string{first.id, "x_0", "x", "_-1", first.id + "9999999999999999999"} {
 		if resp := m.send(t.Context(), http.MethodGet, last, ""); resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %d", last, resp.StatusCode)
 		}
 	}
-	close(m.goOn)
+	close(m.proceed)
 }
 
-// TestResumeKeepsSession: a session with a call under way is in use, also while its agent
-// has no connection: it is not ended to make room for another, and nobody waits for it.
+// TestResumeKeepsSession: a session with a call under way is in use, even while its client is
+// disconnected: it is not ended to make room, and nobody waits for it.
 func TestResumeKeepsSession(t *testing.T) {
 	m := newMover(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, first, _ := m.begin(ctx)
 	cancel()
-	long := time.Now().Add(-DefaultConfig().Idle - time.Minute)
-	idle := func() bool { // as if its agent had gone long ago
+	long := time.Now().Add(-time.Hour - time.Minute)
+	idle := func() bool { // as if the client had left long ago
 		m.sessions.mu.Lock()
 		defer m.sessions.mu.Unlock()
-		u := m.sessions.uses[m.session]
+		u := m.sessions.byID[m.session]
 		u.last = long
 		return u.requests == 0
 	}
 	eventually(t, func() bool {
-		m.claims.mu.Lock()
-		defer m.claims.mu.Unlock()
-		return len(m.claims.all) == 0
+		m.owners.mu.Lock()
+		defer m.owners.mu.Unlock()
+		return len(m.owners.byStream) == 0
 	})
 	ended := make(chan bool, 1)
 	if idle() {
-		t.Error("a session with a call under way is said to be idle")
+		t.Error("a session with a call under way counts as idle")
 	}
 	go func() {
-		m.endIdle(time.Now().Add(-DefaultConfig().Idle))
+		m.endIdle(time.Now().Add(-time.Hour))
 		ended <- m.endOldest()
 	}()
 	select {
 	case ended := <-ended:
 		if ended {
-			t.Error("it was ended")
+			t.Error("the session was ended")
 		}
 	case <-time.After(2 * time.Second):
-		t.Error("the call is waited for")
+		t.Error("the sweep waits for the call")
 	}
-	close(m.goOn)
+	close(m.proceed)
 	m.finish(first.id, 2)
 	eventually(t, idle)
 }
 
-// TestSweepWaitsForNobody: a call that comes at the moment at which its session is found to
-// be idle is not waited for by those who look after all others.
+// TestSweepWaitsForNobody: a call that arrives just when its session is found idle does not hold up
+// the sweep.
 func TestSweepWaitsForNobody(t *testing.T) {
 	m := newMover(t)
 	m.begin(t.Context())
 	m.sessions.mu.Lock()
-	m.sessions.uses[m.session] = &sessionUse{last: time.Now().Add(-time.Hour)} // as it was before
+	m.sessions.byID[m.session] = &sessionUse{uses: &m.sessions, last: time.Now().Add(-time.Hour)} // as if the call had not arrived yet
 	m.sessions.mu.Unlock()
 	swept := make(chan struct{})
 	go func() {
@@ -283,16 +291,16 @@ func TestSweepWaitsForNobody(t *testing.T) {
 	select {
 	case <-swept:
 	case <-time.After(2 * time.Second):
-		t.Error("the call is waited for")
+		t.Error("the sweep waits for the call")
 	}
-	close(m.goOn)
+	close(m.proceed)
 	eventually(t, func() bool { return m.Sessions() == 0 })
 }
 
-// TestUnknownSessions: nothing is remembered of sessions that there are not.
+// TestUnknownSessions: unknown session IDs are not recorded.
 func TestUnknownSessions(t *testing.T) {
 	m := newMover(t)
-	close(m.goOn)
+	close(m.proceed)
 	known := m.session
 	for i := range 10 {
 		m.session = fmt.Sprint("unknown", i)
@@ -304,25 +312,24 @@ func TestUnknownSessions(t *testing.T) {
 	}
 	m.sessions.mu.Lock()
 	defer m.sessions.mu.Unlock()
-	if len(m.sessions.uses) != 1 || m.sessions.uses[known] == nil {
-		t.Errorf("%d sessions are remembered", len(m.sessions.uses))
+	if len(m.sessions.byID) != 1 || m.sessions.byID[known] == nil {
+		t.Errorf("%d sessions are recorded", len(m.sessions.byID))
 	}
 }
 
-// TestResumeTogether: a quick call is answered in one piece, with the event that opens
-// its stream.
+// TestResumeTogether: a quick call is answered in one write, together with the opening event.
 func TestResumeTogether(t *testing.T) {
 	m := newMover(t)
-	close(m.goOn)
+	close(m.proceed)
 	for range 100 { // the machine may be slow at times
 		request := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(strings.Replace(move, `,"_meta":{"progressToken":1}`, "", 1)))
 		for name, value := range map[string]string{
-			"Content-Type": "application/json", "Accept": "application/json, text/event-stream", versionHeader: "2025-11-25", sessionHeader: m.session,
+			"Content-Type": "application/json", "Accept": "application/json, text/event-stream", VersionHeader: "2025-11-25", SessionHeader: m.session,
 		} {
 			request.Header.Set(name, value)
 		}
 		pieces := &pieceWriter{ResponseRecorder: httptest.NewRecorder()}
-		m.handler.ServeHTTP(pieces, request)
+		m.Handler.ServeHTTP(pieces, request)
 		body := pieces.Body.String()
 		if !strings.HasPrefix(body, "retry: 1000\nevent: prime\nid: ") || !strings.Contains(body, "moved") {
 			t.Fatalf("got %q", body)
@@ -331,10 +338,10 @@ func TestResumeTogether(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no call was answered in one piece")
+	t.Error("no call was answered in one write")
 }
 
-// pieceWriter remembers each piece of an answer.
+// pieceWriter records each write.
 type pieceWriter struct {
 	*httptest.ResponseRecorder
 	all []string
@@ -345,29 +352,28 @@ func (w *pieceWriter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestResumeEnds: nothing is left of a session that has ended, nor of one that is used
-// without end.
+// TestResumeEnds: a session leaves nothing behind when it ends, and little however long it is used.
 func TestResumeEnds(t *testing.T) {
 	m := newMover(t)
-	close(m.goOn)
-	for i := range 3 * maxKeptStreams {
+	close(m.proceed)
+	for i := range 3 * maxSessionStreams {
 		resp := m.send(t.Context(), http.MethodPost, "", strings.Replace(move, `"id":1`, fmt.Sprintf(`"id":%d`, i), 1))
 		if body, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(body), "moved") {
 			t.Fatalf("%s, %v", body, err)
 		}
 	}
 	kept := func() (sessions, streams, size int) {
-		m.replays.mu.Lock()
-		defer m.replays.mu.Unlock()
-		for _, s := range m.replays.sessions {
+		m.events.mu.Lock()
+		defer m.events.mu.Unlock()
+		for _, s := range m.events.sessions {
 			streams += len(s.streams)
 		}
-		return len(m.replays.sessions), streams, m.replays.size
+		return len(m.events.sessions), streams, m.events.size
 	}
-	if _, streams, size := kept(); streams != maxKeptStreams || size == 0 {
+	if _, streams, size := kept(); streams != maxSessionStreams || size == 0 {
 		t.Errorf("%d streams and %d bytes are kept", streams, size)
 	}
-	m.replays.forget(time.Now().Add(time.Minute)) // all were answered
+	m.events.Expire(time.Now().Add(time.Minute)) // all are answered
 	if _, streams, size := kept(); streams != 1 || size != 0 {
 		t.Errorf("%d streams and %d bytes are kept", streams, size)
 	}
@@ -377,12 +383,12 @@ func TestResumeEnds(t *testing.T) {
 	}
 }
 
-// eventually waits until something is so.
-func eventually(t *testing.T, so func() bool) {
+// eventually waits until a condition holds.
+func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("it never came about")
+			t.Fatal("condition not met within 10 s")
 		}
 	}
 }

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 sampling and roots are to go, and some agents have nothing else
+//lint:file-ignore SA1019 sampling and roots are deprecated, but some agents have nothing else
 
 package server
 
@@ -18,11 +18,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// maxPrompt is how large a question to a model may be.
+// maxPrompt is the limit of a question to a model, in bytes.
 const maxPrompt = 256 << 10
 
-// askable is who can be asked by way of a client. One that names no mode of asking its
-// user has forms.
+// askable returns who can be asked through a client. A client that names no mode of
+// elicitation has forms.
 func askable(can *mcp.ClientCapabilities) (who []ferrule.AskTarget) {
 	if can == nil {
 		return nil
@@ -44,7 +44,7 @@ func askable(can *mcp.ClientCapabilities) (who []ferrule.AskTarget) {
 	return who
 }
 
-// capabilities are what a client has to have for somebody to be asked.
+// capabilities are the client capabilities that a question needs.
 var capabilities = map[ferrule.AskTarget]string{
 	ferrule.User:  `{"elicitation":{"form":{}}}`,
 	ferrule.Page:  `{"elicitation":{"url":{}}}`,
@@ -52,28 +52,30 @@ var capabilities = map[ferrule.AskTarget]string{
 	ferrule.Roots: `{"roots":{}}`,
 }
 
-// nobody says that somebody cannot be asked.
-func nobody(who ferrule.AskTarget) error {
+// cannotAsk is the error for a question that the client cannot ask.
+func cannotAsk(who ferrule.AskTarget) error {
 	names := map[ferrule.AskTarget]string{ferrule.User: "its user", ferrule.Page: "its user to open a page", ferrule.Model: "its model", ferrule.Roots: "for its folders"}
-	e := ferrule.Errorf(ferrule.Refused, "the program that calls cannot ask %s", names[who])
+	e := ferrule.Errorf(ferrule.Refused, "the calling program cannot ask %s", names[who])
 	e.Needs = []ferrule.AskTarget{who}
 	return e
 }
 
-// lacks tells whether a call failed because the client cannot ask somebody whom MCP knows.
-func lacks(e *ferrule.Error) bool { return len(e.Needs) > 0 && capabilities[e.Needs[0]] != "" }
-
-// lacking is the answer to such a request, as the newer era wants it.
-func lacking(e *ferrule.Error) error {
-	data := fmt.Sprintf(`{"requiredCapabilities":%s}`, capabilities[e.Needs[0]])
-	return &jsonrpc.Error{Code: mcp.CodeMissingRequiredClientCapabilities, Message: words(e), Data: json.RawMessage(data)}
+// needsCapability reports whether a call failed because the client lacks a capability.
+func needsCapability(e *ferrule.Error) bool {
+	return len(e.Needs) > 0 && capabilities[e.Needs[0]] != ""
 }
 
-// anyText is the form of a question to which any text is an answer.
+// missingCapability is the error of such a request from 2026-07-28 on.
+func missingCapability(e *ferrule.Error) error {
+	data := fmt.Sprintf(`{"requiredCapabilities":%s}`, capabilities[e.Needs[0]])
+	return &jsonrpc.Error{Code: mcp.CodeMissingRequiredClientCapabilities, Message: explain(e), Data: json.RawMessage(data)}
+}
+
+// anyText is the form of a question that any text answers.
 const anyText = `{"type":"object","properties":{"answer":{"type":"string"}},"required":["answer"]}`
 
-// inputRequest is a question of a device in the words of MCP. A user who sees several
-// devices is told which one asks.
+// inputRequest converts a question of a device. At the address of the fleet, the
+// message says which device asks.
 func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest, error) {
 	message := ferrule.Clean(q.Text, ferrule.MaxText)
 	if v.device == "" {
@@ -87,7 +89,7 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 		}
 		var root map[string]any
 		if len(schema) > ferrule.MaxSchema || depth(schema) > maxDepth || json.Unmarshal(schema, &root) != nil || root == nil {
-			return nil, errors.New("the form that the device asks with is no object, too large, or too deep")
+			return nil, errors.New("invalid form from the device: it is not an object, too large, or too deep")
 		}
 		if err := checkForm(schema); err != nil {
 			return nil, err
@@ -96,56 +98,55 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 	case ferrule.Page:
 		web := strings.HasPrefix(q.URL, "https://") || strings.HasPrefix(q.URL, "http://")
 		if !web || len(q.URL) > ferrule.MaxText || ferrule.Clean(q.URL, ferrule.MaxText) != q.URL {
-			return nil, errors.New("what the device asks to open is no page of the web")
+			return nil, errors.New("invalid page from the device: the URL must begin with https:// or http://")
 		}
 		return &mcp.ElicitParams{Mode: "url", Message: message, URL: q.URL}, nil
 	case ferrule.Model:
 		p := &mcp.CreateMessageWithToolsParams{}
 		if len(q.Prompt) > maxPrompt {
-			return nil, fmt.Errorf("what the device asks a model has %d bytes; at most %d are possible", len(q.Prompt), maxPrompt)
+			return nil, fmt.Errorf("question of the device to a model is too large: limit is %d bytes, got %d", maxPrompt, len(q.Prompt))
 		}
 		if depth(q.Prompt) > maxDepth {
-			return nil, fmt.Errorf("what the device asks a model is more than %d levels deep", maxDepth)
+			return nil, fmt.Errorf("question of the device to a model is too deep: limit is %d levels", maxDepth)
 		}
 		if err := json.Unmarshal(q.Prompt, p); err != nil {
-			return nil, fmt.Errorf("what the device asks a model cannot be read: %w", err)
+			return nil, fmt.Errorf("invalid question of the device to a model: %w", err)
 		}
-		p.Meta, p.IncludeContext = nil, "" // what others have told the model is not for a device
+		p.Meta, p.IncludeContext = nil, "" // a device must not see the rest of the conversation
 		return p, nil
 	case ferrule.Roots:
 		return &mcp.ListRootsParams{}, nil
 	}
-	return nil, fmt.Errorf("nobody is called %q", ferrule.Clean(string(q.Target), ferrule.MaxWord))
+	return nil, fmt.Errorf("unknown target of a question: %q", ferrule.Clean(string(q.Target), ferrule.MaxWord))
 }
 
-// checkForm looks at every word of a form, as of members that are there twice it is not
-// known which one counts. None may be hidden from who reads it, and none may refer to a
-// schema: the SDK would check an answer against one that refers to itself without end, until
-// the whole process has no stack left. No form needs that: in MCP they are flat.
+// checkForm checks every string of a form, including duplicate members, because decoders
+// differ in which one they use. No string may have invisible characters. No schema may
+// refer to another: the SDK would follow a cycle until the process has no stack left.
+// In MCP forms are flat, so none needs a reference.
 func checkForm(form json.RawMessage) error {
-	words := json.NewDecoder(bytes.NewReader(form))
+	tokens := json.NewDecoder(bytes.NewReader(form))
 	for {
-		token, err := words.Token()
+		token, err := tokens.Token()
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("the form that the device asks with cannot be read: %w", err)
+			return fmt.Errorf("invalid form from the device: %w", err)
 		}
 		switch word, _ := token.(string); {
 		case ferrule.Clean(word, ferrule.MaxText) != word:
-			return errors.New("the form that the device asks with has a text that cannot be shown: it is too long, or has characters that are not seen")
+			return errors.New("invalid form from the device: a text is too long, or has invisible characters")
 		case slices.Contains(references, strings.ToLower(word)):
-			return errors.New("the form that the device asks with refers to a schema; that is not possible in a form")
+			return errors.New("invalid form from the device: a schema must not have references")
 		}
 	}
 }
 
-// references are the words by which one schema refers to another. Some take them in any
-// case.
+// references are the keywords of schema references. Some decoders ignore their case.
 var references = []string{"$ref", "$dynamicref", "$recursiveref"}
 
-// answerTo is what was said to a question; it is not ok if it is no answer to that.
+// answerTo converts a response. Ok is false if it does not answer the question.
 func answerTo(q ferrule.Question, response any) (a ferrule.Answer, ok bool) {
 	switch r := response.(type) {
 	case *mcp.ElicitResult:
@@ -172,14 +173,14 @@ func answerTo(q ferrule.Question, response any) (a ferrule.Answer, ok bool) {
 	return a, ok
 }
 
-// encoded is a value as JSON, if it is ok.
+// encoded returns a value as JSON, if ok.
 func encoded(value any, ok bool) (json.RawMessage, bool) {
 	data, err := json.Marshal(value)
 	return data, ok && err == nil
 }
 
-// askNow asks by way of a client of the older era, while its request is under way. The
-// context of that is how the SDK knows which one it is.
+// askNow asks a client of a version with sessions, during its request. The SDK finds
+// the stream of that request by its context.
 func askNow(ctx, request context.Context, session *mcp.ServerSession, q ferrule.Question, p mcp.InputRequest) (ferrule.Answer, error) {
 	request, cancel := context.WithCancelCause(request)
 	defer cancel(nil)
@@ -203,7 +204,7 @@ func askNow(ctx, request context.Context, session *mcp.ServerSession, q ferrule.
 	}
 	answer, ok := answerTo(q, response)
 	if !ok {
-		return ferrule.Answer{}, errors.New("what was said is no answer")
+		return ferrule.Answer{}, errors.New("the response does not answer the question")
 	}
 	return answer, nil
 }

@@ -19,7 +19,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
+	"github.com/ferrulehq/ferrule/internal/agent/notify"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // narrow is a listener whose connections hold little of what is not read.
@@ -61,14 +63,14 @@ func serve(t *testing.T, prepare func(*Server)) (*Server, string) {
 
 // hearsOver connects an agent that hears of changes: of the list of tools, and of the
 // state of robot.
-func hearsOver(t *testing.T, url, era string) (told [2]chan struct{}) {
+func hearsOver(t *testing.T, url, version string) (told [2]chan struct{}) {
 	t.Helper()
 	told = [2]chan struct{}{make(chan struct{}, 10_000), make(chan struct{}, 10_000)}
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told[0] <- struct{}{} },
 		ResourceUpdatedHandler: func(context.Context, *mcp.ResourceUpdatedNotificationRequest) { told[1] <- struct{}{} },
 	})
-	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: era})
+	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,105 +81,10 @@ func hearsOver(t *testing.T, url, era string) (told [2]chan struct{}) {
 	return told
 }
 
-// deaf connects an agent that asks to hear of changes, and never reads.
-func deaf(t *testing.T, url, era string) {
-	t.Helper()
-	dialer := net.Dialer{}
-	conn, err := dialer.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	conn.(*net.TCPConn).SetReadBuffer(window)
-	const head = "%s /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\nMcp-Protocol-Version: %s\r\n%sContent-Length: %d\r\n\r\n%s"
-	if era == modernVersion {
-		body := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["ferrule://devices/robot/state"]},"_meta":{` +
-			`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
-		fmt.Fprintf(conn, head, "POST", era, "Mcp-Method: subscriptions/listen\r\n", len(body), body)
-		return
-	}
-	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"deaf","version":"1"},"capabilities":{}}}`
-	fmt.Fprintf(conn, head, "POST", era, "", len(body), body)
-	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	io.Copy(io.Discard, resp.Body)
-	session := "Mcp-Session-Id: " + resp.Header.Get("Mcp-Session-Id") + "\r\n"
-	for _, body := range []string{
-		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-		`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"ferrule://devices/robot/state"}}`,
-	} {
-		fmt.Fprintf(conn, head, "POST", era, session, len(body), body)
-		resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if answer, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode >= 300 || strings.Contains(string(answer), "error") {
-			t.Fatalf("%d %s %v", resp.StatusCode, answer, err)
-		}
-	}
-	fmt.Fprintf(conn, head, "GET", era, session, 0, "")
-}
-
-// TestDeafAgents: agents that ask to be told and do not read keep nobody else from
-// being told, and are let go after a while.
-func TestDeafAgents(t *testing.T) {
-	f, url := serve(t, func(f *Server) { f.takeTime = 3 * time.Second })
-	v := f.viewAt("")
-	var told []chan struct{}
-	for _, era := range []string{"2025-11-25", modernVersion} {
-		deaf(t, url, era)
-		deaf(t, url, era)
-		all := hearsOver(t, url, era)
-		told = append(told, all[:]...)
-	}
-	blocked := func() int {
-		f.teller.mu.Lock()
-		defer f.teller.mu.Unlock()
-		sessions := make(map[mcp.Session]bool)
-		for n := range f.teller.telling {
-			sessions[n.session] = true
-		}
-		return len(sessions)
-	}
-	slowest := time.Duration(0)
-	full := 0 // how often in a row nobody took what was told to the deaf ones
-	for began := time.Now(); full < 20; {
-		if time.Since(began) > 30*time.Second {
-			t.Fatalf("the windows of %d agents are full", blocked())
-		}
-		start := time.Now()
-		v.registerTool()
-		v.updated(stateURI("robot"))
-		for _, c := range told {
-			select {
-			case <-c:
-			case <-time.After(10 * time.Second):
-				t.Fatalf("an agent is not told while %d others do not read", blocked())
-			}
-		}
-		slowest = max(slowest, time.Since(start))
-		time.Sleep(5 * time.Millisecond) // the others are done
-		if full++; blocked() < 4 {
-			full = 0
-		}
-	}
-	t.Logf("4 agents do not read; the others were told within %v", slowest.Round(time.Millisecond))
-	if slowest > 2*time.Second {
-		t.Errorf("it took %v to tell the others", slowest)
-	}
-	for end := time.Now().Add(20 * time.Second); blocked() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("who does not read is waited for without end")
-		}
-	}
-}
-
 // TestEndlessBody: a request that never ends is cut.
 func TestEndlessBody(t *testing.T) {
-	_, url := serve(t, func(f *Server) { f.sendTime = 300 * time.Millisecond })
-	for _, version := range []string{"2025-11-25", modernVersion} {
+	_, url := serve(t, func(f *Server) { f.http.Deadlines.Request = 300 * time.Millisecond })
+	for _, version := range []string{"2025-11-25", mcphttp.StatelessVersion} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -200,9 +107,9 @@ func TestEndlessBody(t *testing.T) {
 // the next is served.
 func TestPanic(t *testing.T) {
 	f, url := serve(t, func(*Server) {})
-	for _, era := range []string{"2025-11-25", modernVersion} {
+	for _, version := range []string{"2025-11-25", mcphttp.StatelessVersion} {
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: era})
+		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,10 +120,10 @@ func TestPanic(t *testing.T) {
 		f.parts.Catalog = there
 		var wrong *jsonrpc.Error
 		if !errors.As(err, &wrong) || wrong.Code != jsonrpc.CodeInternalError || !strings.Contains(wrong.Message, "the gateway failed at this request") {
-			t.Errorf("%s: %v", era, err)
+			t.Errorf("%s: %v", version, err)
 		}
 		if _, err := session.ListTools(t.Context(), nil); err != nil {
-			t.Errorf("%s: %v", era, err)
+			t.Errorf("%s: %v", version, err)
 		}
 	}
 }
@@ -247,13 +154,13 @@ func TestPlain(t *testing.T) {
 
 // TestBegins: the log tells which program begins, and what it speaks.
 func TestBegins(t *testing.T) {
-	for _, era := range []string{"2025-11-25", modernVersion} {
+	for _, version := range []string{"2025-11-25", mcphttp.StatelessVersion} {
 		var log bytes.Buffer
 		_, url := serve(t, func(f *Server) {
 			f.parts.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
-		hearsOver(t, url, era)
-		if want := `msg="agent: test 1 speaks MCP ` + era + `"`; !strings.Contains(log.String(), want) {
+		hearsOver(t, url, version)
+		if want := `msg="agent: test 1 speaks MCP ` + version + `"`; !strings.Contains(log.String(), want) {
 			t.Errorf("the log is without %s: %s", want, &log)
 		}
 	}
@@ -262,7 +169,7 @@ func TestBegins(t *testing.T) {
 // TestStdioLeft: that an agent goes away is no error, whether it is noticed by
 // reading or by writing.
 func TestStdioLeft(t *testing.T) {
-	f := newFront(t, nil)
+	f := newServer(t, nil)
 	for _, writing := range []bool{false, true} {
 		toUs, agentWrites := io.Pipe()
 		agentReads, fromUs := io.Pipe()
@@ -293,7 +200,7 @@ func TestStdioLeft(t *testing.T) {
 // sessions, is served in the one that was agreed on: it is asked, and told of changes, as
 // that has it.
 func TestVersionsToCome(t *testing.T) {
-	for _, version := range []string{"2027-01-01", modernVersion, "DRAFT"} {
+	for _, version := range []string{"2027-01-01", mcphttp.StatelessVersion, "DRAFT"} {
 		f := asks(aText).front(t)
 		toUs, requests := io.Pipe()
 		answers, fromUs := io.Pipe()
@@ -314,7 +221,7 @@ func TestVersionsToCome(t *testing.T) {
 		fmt.Fprintln(requests, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 		exchange(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"robot__move"}}`, `{"jsonrpc":"2.0","id":1,"method":"elicitation/create"`)
 		exchange(`{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}`, `"id":2,"result":`)
-		f.viewAt("").registerTool()
+		f.viewAt("").group.ListChanged(notify.ToolsChanged)
 		exchange("", "notifications/tools/list_changed")
 	}
 }
