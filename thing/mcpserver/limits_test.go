@@ -163,7 +163,7 @@ func TestRate(t *testing.T) {
 	if err := ws.WriteFrame(conn.Conn, ws.MaskFrame(ws.NewTextFrame([]byte(`{"jsonrpc":"2.0","id":"x","method":"ping"}`)))); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := ws.ReadFrame(conn.Conn); err != nil || !strings.Contains(string(f.Payload), `"id":"x"`) || !strings.Contains(string(f.Payload), "too fast") {
+	if f, err := ws.ReadFrame(conn.Conn); err != nil || !strings.Contains(string(f.Payload), `"id":"x"`) || !strings.Contains(string(f.Payload), "too many requests") {
 		t.Errorf("got %s, %v", f.Payload, err)
 	}
 }

@@ -112,11 +112,11 @@ func TestOddSockets(t *testing.T) {
 	if got := ask(ws.NewFrame(ws.OpText, false, []byte(initialize[:20])), ws.NewFrame(ws.OpContinuation, true, []byte(initialize[20:]))); !strings.Contains(got, `"robot"`) {
 		t.Errorf("got %s", got)
 	}
-	if got := ask(ws.NewFrame(ws.OpBinary, true, []byte("sound"))); !strings.Contains(got, "texts only") {
+	if got := ask(ws.NewFrame(ws.OpBinary, true, []byte("sound"))); !strings.Contains(got, "text messages only") {
 		t.Errorf("got %s", got)
 	}
 	conn = dialSocket(t, url)
-	if got := ask(ws.NewFrame(ws.OpText, false, make([]byte, 1<<20)), ws.NewFrame(ws.OpContinuation, true, []byte("x"))); !strings.Contains(got, "at most") {
+	if got := ask(ws.NewFrame(ws.OpText, false, make([]byte, 1<<20)), ws.NewFrame(ws.OpContinuation, true, []byte("x"))); !strings.Contains(got, "limit is") {
 		t.Errorf("got %s", got)
 	}
 }

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 the newer era is about to drop some of this, and has nothing else yet
+//lint:file-ignore SA1019 2026-07-28 deprecates some of this, and has no replacement yet
 
 package mcpserver
 
@@ -14,31 +14,29 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// Question is something that is asked of the caller's user or model: a Form, a
-// Generate or a Roots.
+// Question is a question to the caller's user or model: a Form, a Generate or a Roots.
 type Question interface{ question() (name string) }
 
-// Form asks the user.
+// Form asks the user to fill in a form.
 type Form struct {
-	// Name tells the questions of a tool apart.
+	// Name is unique among the questions of a tool.
 	Name string
-	// Text is what the user reads.
+	// Text is shown to the user.
 	Text string
-	// Schema is what is to be filled in: an object whose fields are texts, numbers,
-	// choices and yes or no.
+	// Schema is an object whose fields are strings, numbers, enums and booleans.
 	Schema *thing.Schema
 }
 
-// Generate asks the model.
+// Generate asks the model to write something.
 type Generate struct {
 	Name string
-	// System tells the model what it is for; Text is what it answers.
+	// System is the system prompt, Text the message that the model answers.
 	System, Text string
-	// MaxTokens is how long the answer may be.
+	// MaxTokens is the limit of the answer.
 	MaxTokens int
 }
 
-// Roots asks which folders the user works in.
+// Roots asks for the folders that the user works in.
 type Roots struct{ Name string }
 
 func (q Form) question() string     { return q.Name }
@@ -48,27 +46,27 @@ func (q Roots) question() string    { return q.Name }
 // Answer is the answer to a question.
 type Answer struct {
 	// Action is what the user did with a form: accept, decline or cancel. It is
-	// generate for what a model wrote, and roots for folders.
+	// "generate" for an answer of the model, and "roots" for folders.
 	Action string `json:"action"`
-	// Content is the form as it was filled in, if it was accepted.
+	// Content is the filled-in form, if it was accepted.
 	Content json.RawMessage `json:"content,omitempty"`
-	// Text is what the model wrote.
+	// Text is the answer of the model.
 	Text string `json:"text,omitempty"`
-	// Roots are the addresses of folders.
+	// Roots are the URIs of folders.
 	Roots []string `json:"roots,omitempty"`
 }
 
-// errAsked is the error of Ask when there is no answer yet.
-var errAsked = errors.New("the caller is asked first")
+// errAsked is the error of Ask if there is no answer yet.
+var errAsked = errors.New("waiting for an answer of the caller")
 
 // Ask asks the caller's user or model, all questions at once. If there is no answer
-// yet it returns an error, which the tool returns at once: the tool is called again,
-// from its beginning, when the answers are there. So ask before anything moves. A tool
-// that endangers is only given answers to what it has asked, and each of them once.
+// yet it returns an error, which the tool must return at once: the tool is called
+// again, from its beginning, with the answers. So ask before anything moves. A tool
+// that endangers gets only answers to its own questions, and each of them once.
 func Ask(ctx context.Context, questions ...Question) ([]Answer, error) {
 	c := callOf(ctx)
 	if c == nil {
-		return nil, &thing.RefusedError{Reason: "Somebody has to be asked first, and nobody can be over this connection: nothing was done"}
+		return nil, &thing.RefusedError{Reason: "The tool must ask the user first, which is not possible over this connection: nothing was done"}
 	}
 	c.asks = true
 	can := c.capabilities()
@@ -91,8 +89,8 @@ func Ask(ctx context.Context, questions ...Question) ([]Answer, error) {
 	return answers, nil
 }
 
-// AskUser has the user fill in a form that is derived from a Go type. It is used like
-// Ask. A user who does not want to is a RefusedError.
+// AskUser asks the user to fill in a form that is derived from a Go type. It is used
+// like Ask. If the user declines, the error is a RefusedError.
 func AskUser[T any](ctx context.Context, name, text string) (answer T, err error) {
 	schema, err := thing.SchemaOf[T]()
 	if err != nil {
@@ -103,19 +101,19 @@ func AskUser[T any](ctx context.Context, name, text string) (answer T, err error
 		return answer, err
 	}
 	if answers[0].Action != "accept" {
-		return answer, &thing.RefusedError{Reason: "The user was asked and did not agree: nothing was done"}
+		return answer, &thing.RefusedError{Reason: "The user did not agree: nothing was done"}
 	}
 	return answer, json.Unmarshal(answers[0].Content, &answer)
 }
 
-// CanAsk tells whether whoever called can be asked such a thing.
+// CanAsk reports whether the caller can be asked a question.
 func CanAsk(ctx context.Context, q Question) bool {
 	c := callOf(ctx)
 	return c != nil && possible(q, c.capabilities())
 }
 
-// possible tells whether a caller can be asked. One that names no mode of forms has
-// the one that there is.
+// possible reports whether a client can be asked a question. A client that names no
+// mode of elicitation has forms.
 func possible(q Question, can *mcp.ClientCapabilities) bool {
 	switch q.(type) {
 	case Form:
@@ -126,16 +124,16 @@ func possible(q Question, can *mcp.ClientCapabilities) bool {
 	return can != nil && (can.RootsV2 != nil || can.Roots.ListChanged)
 }
 
-// cannot is the error of a question that the caller cannot be asked.
+// cannot returns the error for a question that the caller cannot be asked.
 func (c *call) cannot(q Question) error {
-	text, needed := "The program that calls cannot ask its user, which this needs: nothing was done", `{"elicitation":{"form":{}}}`
+	text, needed := "The tool must ask the user, which the calling program cannot do: nothing was done", `{"elicitation":{"form":{}}}`
 	switch q.(type) {
 	case Generate:
-		text, needed = "The program that calls cannot ask its model, which this needs: nothing was done", `{"sampling":{}}`
+		text, needed = "The tool must ask the model, which the calling program cannot do: nothing was done", `{"sampling":{}}`
 	case Roots:
-		text, needed = "The program that calls does not tell its folders, which this needs: nothing was done", `{"roots":{}}`
+		text, needed = "The tool needs the user's folders, which the calling program does not share: nothing was done", `{"roots":{}}`
 	}
-	if !c.modern {
+	if !c.stateless {
 		return &thing.RefusedError{Reason: text}
 	}
 	return &jsonrpc.Error{
@@ -143,8 +141,7 @@ func (c *call) cannot(q Question) error {
 	}
 }
 
-// fits tells whether an answer is one to the question. A form that is filled in
-// wrongly is asked for again.
+// fits reports whether an answer is valid. An invalid form is asked for again.
 func fits(q Question, a Answer) bool {
 	switch q := q.(type) {
 	case Form:
@@ -156,7 +153,7 @@ func fits(q Question, a Answer) bool {
 	return a.Action == "roots"
 }
 
-// requestOf is a question as it is sent.
+// requestOf converts a question.
 func requestOf(q Question) mcp.InputRequest {
 	switch q := q.(type) {
 	case Form:
@@ -170,7 +167,7 @@ func requestOf(q Question) mcp.InputRequest {
 	return &mcp.ListRootsParams{}
 }
 
-// answerOf is what came back.
+// answerOf converts a response.
 func answerOf(response any) (a Answer, err error) {
 	switch r := response.(type) {
 	case *mcp.ElicitResult:
@@ -196,7 +193,7 @@ func answerOf(response any) (a Answer, err error) {
 			a.Roots = append(a.Roots, root.URI)
 		}
 	default:
-		err = fmt.Errorf("%T is no answer", response)
+		err = fmt.Errorf("%T is not an answer", response)
 	}
 	return a, err
 }

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 the newer era is about to drop some of this, and has nothing else yet
+//lint:file-ignore SA1019 2026-07-28 deprecates some of this, and has no replacement yet
 
 package mcpserver
 
@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// maxRounds is how often one call may ask something.
+	// maxRounds is the limit of times that one call may ask something.
 	maxRounds = 10
-	// stateTime is how long a user may think.
+	// stateTime is how long a state is valid.
 	stateTime = 15 * time.Minute
-	// maxSpent is how many states are remembered.
+	// maxSpent is the limit of used states that are remembered.
 	maxSpent = 16 << 10
 )
 
-// inputs is what a caller has to find out before it asks again.
+// inputs is what a caller must find out before it calls again.
 type inputs struct {
 	requests mcp.InputRequestMap
 	state    string
 }
 
-// rounds calls fn, and again when what it has asked is answered. In the newer era
-// the caller comes back with the answers, and keeps earlier ones for us; in the older
-// it is asked here, while other calls have their turns.
+// rounds calls fn, and again when its questions are answered. From 2026-07-28 on the
+// caller comes back with the answers, and with earlier ones in a signed state. Before,
+// the caller is asked here, while other calls have their turns.
 func (d *Device) rounds(ctx context.Context, c *call, fn func(context.Context) error) (*inputs, error) {
 	ctx = context.WithValue(ctx, callKey{}, c)
 	for range maxRounds {
@@ -46,20 +46,20 @@ func (d *Device) rounds(ctx context.Context, c *call, fn func(context.Context) e
 		if !errors.Is(err, errAsked) || c.asked == nil {
 			return nil, err
 		}
-		if c.modern {
+		if c.stateless {
 			return d.open(c)
 		}
 		for _, q := range c.asked {
 			if err := c.askNow(ctx, q); err != nil {
-				return nil, fmt.Errorf("asking %s: %v", q.question(), err) // the error of the caller's answer is none of ours
+				return nil, fmt.Errorf("asking %s: %v", q.question(), err) // %v: the caller's error must not become the result
 			}
 		}
 		c.asked = nil
 	}
-	return nil, fmt.Errorf("it was asked %d times, and that is enough", maxRounds)
+	return nil, fmt.Errorf("too many questions: limit is %d rounds", maxRounds)
 }
 
-// open is what a caller is told to find out.
+// open returns the inputs that a caller must find out.
 func (d *Device) open(c *call) (*inputs, error) {
 	requests := make(mcp.InputRequestMap)
 	next := roundState{Once: rand.Text(), Subject: c.subject(), Until: time.Now().Add(stateTime), Answers: c.answers}
@@ -71,7 +71,7 @@ func (d *Device) open(c *call) (*inputs, error) {
 	return &inputs{requests, state}, err
 }
 
-// askNow asks a caller of the older era.
+// askNow asks a caller of a version with sessions.
 func (c *call) askNow(ctx context.Context, q Question) error {
 	var response any
 	var err error
@@ -89,7 +89,7 @@ func (c *call) askNow(ctx context.Context, q Question) error {
 	return c.keep(q.question(), response)
 }
 
-// keep keeps an answer.
+// keep stores an answer.
 func (c *call) keep(name string, response any) error {
 	answer, err := answerOf(response)
 	if err != nil {
@@ -102,19 +102,19 @@ func (c *call) keep(name string, response any) error {
 	return nil
 }
 
-// roundState is what a caller keeps for us between two rounds.
+// roundState is the state that a caller keeps between two rounds.
 type roundState struct {
-	Once    string            `json:"once"` // no two have the same
+	Once    string            `json:"once"` // unique
 	Subject string            `json:"subject"`
 	Until   time.Time         `json:"until"`
 	Asked   []string          `json:"asked"`
 	Answers map[string]Answer `json:"answers"`
 }
 
-// resume takes what a caller brings back: the answers of earlier rounds, and those to
-// what was asked in the last one. A state is good for the very request that it was made for, and once.
-// Where strict is set, answers without a state are none: a door that somebody agreed
-// to open is not opened again, nor before anybody was asked.
+// resume takes the answers of earlier rounds from the state, and those of the last round
+// from the responses. A state is valid once, for the request that it was made for. If
+// strict is set, answers without a state are ignored: a door that a user agreed to open
+// is not opened a second time, nor before the user was asked.
 func (d *Device) resume(c *call, state string, responses mcp.InputResponseMap, strict bool) error {
 	if state == "" && strict {
 		return nil
@@ -122,13 +122,13 @@ func (d *Device) resume(c *call, state string, responses mcp.InputResponseMap, s
 	if state != "" {
 		s, err := d.unseal(state)
 		if err == nil && s.Subject != c.subject() {
-			err = errors.New("it is of another request")
+			err = errors.New("it belongs to another request")
 		}
 		if err == nil {
 			err = d.spent.spend(s)
 		}
 		if err != nil {
-			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestState cannot be used: " + err.Error() + "; nothing was done: begin anew without it"}
+			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestState cannot be used: " + err.Error() + "; nothing was done: call again without it"}
 		}
 		c.answers = s.Answers
 		maps.DeleteFunc(responses, func(name string, _ mcp.InputResponse) bool { return !slices.Contains(s.Asked, name) })
@@ -141,7 +141,7 @@ func (d *Device) resume(c *call, state string, responses mcp.InputResponseMap, s
 	return nil
 }
 
-// spentStates remembers states that were used until nobody can use them any more.
+// spentStates remembers used states until they expire.
 type spentStates struct {
 	mu    sync.Mutex
 	until map[string]time.Time
@@ -149,7 +149,7 @@ type spentStates struct {
 
 func newSpentStates() *spentStates { return &spentStates{until: make(map[string]time.Time)} }
 
-// spend uses a state, once.
+// spend marks a state as used.
 func (s *spentStates) spend(state roundState) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,28 +160,28 @@ func (s *spentStates) spend(state roundState) error {
 	_, used := s.until[state.Once]
 	switch {
 	case now.After(state.Until):
-		return errors.New("it is too old")
+		return errors.New("it has expired")
 	case used:
-		return errors.New("it was used already")
+		return errors.New("it was used before")
 	case len(s.until) >= maxSpent:
-		return errors.New("too much is asked at once")
+		return errors.New("too many questions are open")
 	}
 	s.until[state.Once] = state.Until
 	return nil
 }
 
-// subjectOf tells one request from others.
+// subjectOf returns a hash that identifies a request.
 func subjectOf(req mcp.Request, method, name string, args json.RawMessage) string {
 	who := ""
 	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
 		who = extra.TokenInfo.UserID
 	}
-	key, _ := keyOf(name, args) // what is no object has no answers either
+	key, _ := keyOf(name, args) // arguments that are not an object have no answers either
 	hash := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %x", who, method, name, key.args))
 	return hex.EncodeToString(hash[:])
 }
 
-// seal makes a state that nobody else can make.
+// seal signs a state.
 func (d *Device) seal(s roundState) (string, error) {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -190,10 +190,11 @@ func (d *Device) seal(s roundState) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(append(d.mac(data), data...)), nil
 }
 
+// unseal verifies a state.
 func (d *Device) unseal(text string) (s roundState, err error) {
 	data, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(data) < sha256.Size || !hmac.Equal(data[:sha256.Size], d.mac(data[sha256.Size:])) {
-		return s, errors.New("it was not made here")
+		return s, errors.New("it was not issued by this device")
 	}
 	return s, json.Unmarshal(data[sha256.Size:], &s)
 }

@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// bucket lets so many requests through in a second, and some more at once after a
-// pause.
+// bucket is a token bucket that limits the rate of requests.
 type bucket struct {
 	rate, burst float64
 
 	mu   sync.Mutex
-	full float64 // how many may come now
+	full float64 // requests that may come now
 	last time.Time
 }
 
@@ -23,7 +22,7 @@ func newBucket(rate float64, burst int) *bucket {
 	return &bucket{rate: rate, burst: float64(burst), full: float64(burst)}
 }
 
-// take tells how long a request has to wait; it may come if that is nothing.
+// take returns how long a request must wait; 0 if it may pass.
 func (b *bucket) take() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,7 +38,7 @@ func (b *bucket) take() time.Duration {
 	return 0
 }
 
-// limited refuses requests that come too fast.
+// limited refuses requests beyond the rate limit.
 func (d *Device) limited(next http.Handler) http.Handler {
 	if d.bucket == nil {
 		return next
@@ -57,5 +56,5 @@ func (d *Device) limited(next http.Handler) http.Handler {
 }
 
 func tooFast(wait time.Duration) string {
-	return fmt.Sprintf("requests come too fast for the device: nothing was done; try again in %v", wait.Round(time.Millisecond))
+	return fmt.Sprintf("too many requests: nothing was done; try again in %v", wait.Round(time.Millisecond))
 }

@@ -230,7 +230,7 @@ func TestLetGo(t *testing.T) {
 	board := thing.New("d", "1")
 	ran := 0
 	thing.Tool(board, "work", "Work", func(ctx context.Context, _ struct{}) (string, error) {
-		mcpserver.LetGo(ctx, 10*time.Millisecond)
+		mcpserver.Disconnect(ctx, 10*time.Millisecond)
 		time.Sleep(200 * time.Millisecond)
 		ran++
 		return "done", nil
