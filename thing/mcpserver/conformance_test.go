@@ -47,7 +47,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// countChecks counts what the suite wrote about its checks, by their outcome.
+// countChecks counts the checks of the suite by outcome.
 func countChecks(t *testing.T, results string) map[string]int {
 	t.Helper()
 	checks := make(map[string]int)

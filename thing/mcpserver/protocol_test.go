@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 the newer era is about to drop some of this, and has nothing else yet
+//lint:file-ignore SA1019 2026-07-28 deprecates some of this, and has no replacement yet
 
 package mcpserver_test
 
@@ -20,8 +20,8 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// TestResources: texts, bytes, data and templates are listed and read, what is not
-// there is not found, and one that panics fails alone.
+// TestResources: strings, bytes, data and templates are listed and read. An unknown
+// resource is not found, and one that panics fails alone.
 func TestResources(t *testing.T) {
 	d := mcpserver.New(thing.New("d", "1"), mcpserver.Config{})
 	d.Resource(mcpserver.Resource{URI: "d://log", Name: "log", MIME: "text/plain", Audience: []string{"user"}, Priority: 0.5},
@@ -38,8 +38,8 @@ func TestResources(t *testing.T) {
 		return values["room"] + " " + values["id"], nil
 	})
 	url := serve(t, d)
-	inEras(t, func(t *testing.T, era string) {
-		session := dial(t, url, era, nil)
+	inVersions(t, func(t *testing.T, version string) {
+		session := dial(t, url, version, nil)
 		list, err := session.ListResources(t.Context(), nil)
 		if err != nil || len(list.Resources) != 4 {
 			t.Fatalf("got %v, %v", list, err)
@@ -69,14 +69,13 @@ func TestResources(t *testing.T) {
 	})
 }
 
-// TestTemplatesArePlain: a template that could not be taken apart shows when the
-// device is written.
-func TestTemplatesArePlain(t *testing.T) {
+// TestInvalidTemplates: an invalid template panics when it is declared.
+func TestInvalidTemplates(t *testing.T) {
 	for _, uri := range []string{"d://log", "d://{+path}", "d://{a,b}", "d://{}"} {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s went unnoticed", uri)
+					t.Errorf("%s: no panic", uri)
 				}
 			}()
 			d := mcpserver.New(thing.New("d", "1"), mcpserver.Config{})
@@ -85,14 +84,14 @@ func TestTemplatesArePlain(t *testing.T) {
 	}
 }
 
-// TestUpdates: who wants to know is told that a resource has changed.
+// TestUpdates: subscribers are notified that a resource has changed.
 func TestUpdates(t *testing.T) {
 	d := mcpserver.New(thing.New("d", "1"), mcpserver.Config{})
 	d.Resource(mcpserver.Resource{URI: "d://log"}, func(context.Context) (any, error) { return "", nil })
 	url := serve(t, d)
-	inEras(t, func(t *testing.T, era string) {
+	inVersions(t, func(t *testing.T, version string) {
 		told := make(chan string, 100)
-		session := dial(t, url, era, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, req *mcp.ResourceUpdatedNotificationRequest) {
+		session := dial(t, url, version, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, req *mcp.ResourceUpdatedNotificationRequest) {
 			told <- req.Params.URI
 		}})
 		if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "d://log"}); err != nil {
@@ -105,18 +104,18 @@ func TestUpdates(t *testing.T) {
 			select {
 			case uri := <-told:
 				if uri != "d://log" {
-					t.Errorf("told of %s", uri)
+					t.Errorf("got update of %s", uri)
 				}
 				return
-			case <-time.After(50 * time.Millisecond): // the stream was not open yet
+			case <-time.After(50 * time.Millisecond): // the stream may not be open yet
 			case <-deadline:
-				t.Fatal("it was not told")
+				t.Fatal("no notification")
 			}
 		}
 	})
 }
 
-// TestPrompts: prompts are made of their arguments, which are checked and completed.
+// TestPrompts: arguments of prompts are checked and completed.
 func TestPrompts(t *testing.T) {
 	plants := []string{"tomato", "thyme", "basil"}
 	suggest := func(_ context.Context, typed string, others map[string]string) []string {
@@ -140,8 +139,8 @@ func TestPrompts(t *testing.T) {
 		"plant": func(context.Context, string, map[string]string) []string { return slices.Repeat(plants, 50) },
 	}}, func(context.Context, map[string]string) (any, error) { return "", nil })
 	url := serve(t, d)
-	inEras(t, func(t *testing.T, era string) {
-		session := dial(t, url, era, nil)
+	inVersions(t, func(t *testing.T, version string) {
+		session := dial(t, url, version, nil)
 		result, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "advise", Arguments: map[string]string{"plant": "basil"}})
 		if err != nil {
 			t.Fatal(err)
@@ -176,9 +175,9 @@ func TestPrompts(t *testing.T) {
 	})
 }
 
-// TestWordsOnTheWay: a tool tells how far it has got, and what happens, to who wants
-// to know; and does without where nobody listens.
-func TestWordsOnTheWay(t *testing.T) {
+// TestProgressAndLog: a tool reports progress and log messages to a caller that asked
+// for them.
+func TestProgressAndLog(t *testing.T) {
 	board := thing.New("d", "1")
 	thing.Tool(board, "work", "Work", func(ctx context.Context, _ struct{}) (string, error) {
 		mcpserver.Progress(ctx, 1, 2, "half")
@@ -190,9 +189,9 @@ func TestWordsOnTheWay(t *testing.T) {
 		t.Errorf("without MCP: %v, %v", result, err)
 	}
 	url := serve(t, mcpserver.New(board, mcpserver.Config{}))
-	inEras(t, func(t *testing.T, era string) {
+	inVersions(t, func(t *testing.T, version string) {
 		words := make(chan string, 10)
-		session := dial(t, url, era, &mcp.ClientOptions{
+		session := dial(t, url, version, &mcp.ClientOptions{
 			ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
 				words <- fmt.Sprint(req.Params.Message, req.Params.Progress, req.Params.Total)
 			},
@@ -201,7 +200,7 @@ func TestWordsOnTheWay(t *testing.T) {
 			},
 		})
 		params := &mcp.CallToolParams{Name: "work", Meta: mcp.Meta{"progressToken": "p"}}
-		if era < "2026-07-28" {
+		if version < "2026-07-28" {
 			if err := session.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
 				t.Fatal(err)
 			}
@@ -218,15 +217,15 @@ func TestWordsOnTheWay(t *testing.T) {
 					t.Errorf("got %s, want %s", got, want)
 				}
 			case <-time.After(10 * time.Second):
-				t.Fatalf("no word of %s", want)
+				t.Fatalf("no message %s", want)
 			}
 		}
 	})
 }
 
-// TestLetGo: a caller that is let go comes back for the result; one that cannot come
-// back waits for it.
-func TestLetGo(t *testing.T) {
+// TestDisconnect: a disconnected caller reconnects for the result; a caller that cannot
+// reconnect waits for it.
+func TestDisconnect(t *testing.T) {
 	board := thing.New("d", "1")
 	ran := 0
 	thing.Tool(board, "work", "Work", func(ctx context.Context, _ struct{}) (string, error) {
@@ -236,9 +235,9 @@ func TestLetGo(t *testing.T) {
 		return "done", nil
 	})
 	url := serve(t, mcpserver.New(board, mcpserver.Config{}))
-	inEras(t, func(t *testing.T, era string) {
+	inVersions(t, func(t *testing.T, version string) {
 		before := ran
-		if got := call(t, dial(t, url, era, nil), "work", nil); !strings.Contains(got, `"text":"done"`) || ran != before+1 {
+		if got := call(t, dial(t, url, version, nil), "work", nil); !strings.Contains(got, `"text":"done"`) || ran != before+1 {
 			t.Errorf("got %s, ran %d times", got, ran-before)
 		}
 	})
@@ -248,8 +247,8 @@ type confirmation struct {
 	Sure bool `json:"sure"`
 }
 
-// asker is a device whose tool asks its user twice, its model and for folders before
-// it does something.
+// asker returns a device whose tool asks the user twice, the model, and for folders,
+// before it acts.
 func asker(opened *int) *mcpserver.Device {
 	board := thing.New("d", "1")
 	thing.Tool(board, "open", "Open the door", func(ctx context.Context, in struct {
@@ -269,7 +268,7 @@ func asker(opened *int) *mcpserver.Device {
 	return mcpserver.New(board, mcpserver.Config{})
 }
 
-// answering is a client whose user and model answer.
+// answering returns options of a client whose user and model answer.
 func answering(action string) *mcp.ClientOptions {
 	return &mcp.ClientOptions{
 		ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -284,19 +283,19 @@ func answering(action string) *mcp.ClientOptions {
 	}
 }
 
-// TestAsking: a tool asks in several rounds, in both eras, and acts once.
-func TestAsking(t *testing.T) {
+// TestAsk: a tool asks in several rounds, in all protocol versions, and acts once.
+func TestAsk(t *testing.T) {
 	opened := 0
 	url := serve(t, asker(&opened))
-	inEras(t, func(t *testing.T, era string) {
+	inVersions(t, func(t *testing.T, version string) {
 		before := opened
-		session := dial(t, url, era, answering("accept"))
+		session := dial(t, url, version, answering("accept"))
 		got := call(t, session, "open", map[string]any{"door": "front"})
 		if !strings.Contains(got, `fronttruebecause[]`) || opened != before+1 {
 			t.Errorf("got %s, opened %d times", got, opened-before)
 		}
 		for who, options := range map[string]*mcp.ClientOptions{"a user who declines": answering("decline"), "nobody": nil} {
-			result, err := dial(t, url, era, options).CallTool(t.Context(), &mcp.CallToolParams{Name: "open", Arguments: map[string]any{"door": "front"}})
+			result, err := dial(t, url, version, options).CallTool(t.Context(), &mcp.CallToolParams{Name: "open", Arguments: map[string]any{"door": "front"}})
 			if err == nil && result.Meta[mcpserver.Untried] != true || opened != before+1 {
 				t.Errorf("asking %s: %+v, %v, opened %d times", who, result, err, opened-before)
 			}
@@ -304,15 +303,14 @@ func TestAsking(t *testing.T) {
 	})
 }
 
-// TestAnswersBelongToTheirQuestion: what a caller keeps between two rounds is good for
-// the same request of this device, once, and for nothing else; what nobody asked is no
-// answer; and a form that is filled in wrongly is asked for again.
-func TestAnswersBelongToTheirQuestion(t *testing.T) {
+// TestRequestState: a state is valid once, for the same request of this device. An
+// answer without a question is ignored, and an invalid form is asked for again.
+func TestRequestState(t *testing.T) {
 	opened := 0
 	url := serve(t, asker(&opened))
 	options := answering("accept")
 	options.MultiRoundTrip = &mcp.MultiRoundTripOptions{Disabled: true}
-	session := dial(t, url, eras[1], options)
+	session := dial(t, url, versions[1], options)
 	ask := func(door, state string, responses mcp.InputResponseMap) (*mcp.CallToolResult, error) {
 		return session.CallTool(t.Context(), &mcp.CallToolParams{
 			Name: "open", Arguments: map[string]any{"door": door}, RequestState: state, InputResponses: responses,
@@ -328,7 +326,7 @@ func TestAnswersBelongToTheirQuestion(t *testing.T) {
 	}
 	wrong, err := ask("front", anew.RequestState, mcp.InputResponseMap{"first": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"sure": "yes"}}})
 	if err != nil || wrong.InputRequests["first"] == nil {
-		t.Errorf("a wrong answer: %v, %v", wrong, err)
+		t.Errorf("an invalid answer: %v, %v", wrong, err)
 	}
 	right := mcp.InputResponseMap{"first": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"sure": true}}}
 	early := maps.Clone(right)
@@ -347,7 +345,7 @@ func TestAnswersBelongToTheirQuestion(t *testing.T) {
 		}
 	}
 	if unasked, err := ask("front", "", right); err != nil || unasked.InputRequests["first"] == nil {
-		t.Errorf("an answer that nobody asked for: %v, %v", unasked, err)
+		t.Errorf("an answer without a question: %v, %v", unasked, err)
 	}
 	if opened != 0 {
 		t.Errorf("opened %d times", opened)
@@ -360,24 +358,25 @@ func TestAnswersBelongToTheirQuestion(t *testing.T) {
 		t.Errorf("got %+v, %v, opened %d times", done, err, opened)
 	}
 	if _, err := ask("front", second.RequestState, rest); code(err) != jsonrpc.CodeInvalidParams || opened != 1 {
-		t.Errorf("once more: %v, opened %d times", err, opened)
+		t.Errorf("a second time: %v, opened %d times", err, opened)
 	}
 }
 
-// TestAskingWithoutMCP: over other grammars nobody can be asked, and nothing is done.
-func TestAskingWithoutMCP(t *testing.T) {
+// TestAskWithoutMCP: over other protocols the user cannot be asked, and nothing is
+// done.
+func TestAskWithoutMCP(t *testing.T) {
 	opened := 0
 	if _, err := asker(&opened).Call(t.Context(), "open", json.RawMessage(`{"door":"front"}`)); err == nil || opened != 0 {
 		t.Errorf("got %v, opened %d times", err, opened)
 	}
 }
 
-// TestSubscriptionsAreBounded: programs can be told of what there is, and of so many.
-func TestSubscriptionsAreBounded(t *testing.T) {
+// TestSubscriptionLimit: only known resources can be subscribed to, up to a limit.
+func TestSubscriptionLimit(t *testing.T) {
 	d := mcpserver.New(thing.New("d", "1"), mcpserver.Config{})
 	d.Template(mcpserver.Template{Resource: mcpserver.Resource{URI: "d://{id}"}}, func(context.Context, map[string]string) (any, error) { return "", nil })
 	d.Resource(mcpserver.Resource{URI: "d://"}, func(context.Context) (any, error) { return "", nil })
-	session := dial(t, serve(t, d), eras[0], nil)
+	session := dial(t, serve(t, d), versions[0], nil)
 	want := func(uri string) error { return session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}) }
 	for _, uri := range []string{"other://1", "d://" + strings.Repeat("x", 2000)} {
 		if err := want(uri); code(err) != jsonrpc.CodeInvalidParams {
@@ -390,9 +389,9 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 		}
 	}
 	if err := want("d://1024"); code(err) != jsonrpc.CodeInvalidParams {
-		t.Errorf("one more: %v", err)
+		t.Errorf("beyond the limit: %v", err)
 	}
 	if err := want("d://"); err != nil {
-		t.Errorf("one that was declared: %v", err)
+		t.Errorf("a declared resource: %v", err)
 	}
 }

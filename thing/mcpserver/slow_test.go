@@ -17,7 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// narrow is a listener whose connections hold little of what is not read.
+// narrow is a listener whose connections buffer little.
 type narrow struct{ net.Listener }
 
 func (n narrow) Accept() (net.Conn, error) {
@@ -47,9 +47,8 @@ func serveNarrow(t *testing.T, d *Device) string {
 	return ln.Addr().String()
 }
 
-// TestADeafCaller: one that does not read what it is told keeps the device for a
-// moment, and not for as long as there is something to tell.
-func TestADeafCaller(t *testing.T) {
+// TestStalledCaller: a caller that does not read delays the device for a moment only.
+func TestStalledCaller(t *testing.T) {
 	board := thing.New("d", "1")
 	took := make(chan time.Duration, 2)
 	thing.Tool(board, "talk", "", func(ctx context.Context, _ struct{}) (int, error) {
@@ -63,7 +62,7 @@ func TestADeafCaller(t *testing.T) {
 	d := New(board, Config{})
 	d.http.Deadlines.Response = 500 * time.Millisecond
 	addr := serveNarrow(t, d)
-	for _, era := range []string{"2025-11-25", mcphttp.StatelessVersion} {
+	for _, version := range []string{"2025-11-25", mcphttp.StatelessVersion} {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -72,16 +71,16 @@ func TestADeafCaller(t *testing.T) {
 		conn.(*net.TCPConn).SetReadBuffer(4096)
 		send := func(session, method, body string) {
 			fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"+
-				"Mcp-Protocol-Version: %s\r\nMcp-Method: %s\r\nMcp-Name: talk\r\n%sContent-Length: %d\r\n\r\n%s", era, method, session, len(body), body)
+				"Mcp-Protocol-Version: %s\r\nMcp-Method: %s\r\nMcp-Name: talk\r\n%sContent-Length: %d\r\n\r\n%s", version, method, session, len(body), body)
 		}
 		session, meta := "", `"progressToken":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}`
-		if era != mcphttp.StatelessVersion {
-			send("", "initialize", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"deaf","version":"1"},"capabilities":{}}}`)
+		if version != mcphttp.StatelessVersion {
+			send("", "initialize", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"stalled","version":"1"},"capabilities":{}}}`)
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			io.Copy(io.Discard, resp.Body) // it has begun when it has said so
+			io.Copy(io.Discard, resp.Body) // the session begins with the response
 			session, meta = "Mcp-Session-Id: "+resp.Header.Get("Mcp-Session-Id")+"\r\n", `"progressToken":1`
 			if conn, err = net.Dial("tcp", addr); err != nil {
 				t.Fatal(err)
@@ -92,42 +91,42 @@ func TestADeafCaller(t *testing.T) {
 		send(session, "tools/call", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"talk","arguments":{},"_meta":{`+meta+`}}}`)
 		select {
 		case took := <-took:
-			t.Logf("%s: %v", era, took.Round(time.Millisecond))
+			t.Logf("%s: %v", version, took.Round(time.Millisecond))
 			if took > 5*time.Second {
-				t.Errorf("%s: it kept the device for %v", era, took)
+				t.Errorf("%s: the device was delayed for %v", version, took)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatalf("%s: it keeps the device", era)
+			t.Fatalf("%s: the device is delayed without end", version)
 		}
 	}
 }
 
-// TestLargeResults: a result that is larger than what is kept for callers who come
-// back arrives, also where each piece takes its time.
+// TestLargeResults: a result that is larger than the event store arrives, even over a
+// slow connection.
 func TestLargeResults(t *testing.T) {
 	board := thing.New("d", "1")
 	thing.Tool(board, "look", "", func(context.Context, struct{}) (thing.Picture, error) {
 		return thing.Picture{MIME: "image/png", Data: make([]byte, 4*maxEvents)}, nil
 	})
 	url := "http://" + serveNarrow(t, New(board, Config{})) + "/mcp"
-	for _, era := range []string{"2025-11-25", mcphttp.StatelessVersion} {
+	for _, version := range []string{"2025-11-25", mcphttp.StatelessVersion} {
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, &mcp.ClientSessionOptions{ProtocolVersion: era})
+		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
 			result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "look"})
 			if err != nil || len(result.Content[0].(*mcp.ImageContent).Data) != 4*maxEvents {
-				t.Errorf("%s: %v", era, err)
+				t.Errorf("%s: %v", version, err)
 			}
 		}
 		session.Close()
 	}
 }
 
-// TestTooManyWait: a call for which there is no place in the queue is not made.
-func TestTooManyWait(t *testing.T) {
+// TestLaneLimit: a call beyond the limit of waiting calls is not made.
+func TestLaneLimit(t *testing.T) {
 	l := newLane()
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := l.enter(ctx, ctx); err != nil {
@@ -146,26 +145,25 @@ func TestTooManyWait(t *testing.T) {
 	cancel()
 	for range maxWaiting {
 		if err := <-waiting; err == nil {
-			t.Error("it did not wait")
+			t.Error("a cancelled call entered the lane")
 		}
 	}
 }
 
-// TestIdleSessions: one that asks for nothing and listens to nothing ends; one that
-// listens does not.
+// TestIdleSessions: a session without requests and without an open stream ends.
 func TestIdleSessions(t *testing.T) {
 	d := New(thing.New("d", "1"), Config{Idle: 400 * time.Millisecond})
 	url := "http://" + serveNarrow(t, d) + "/mcp"
-	for _, deaf := range []bool{true, false} {
+	for _, silent := range []bool{true, false} {
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url, DisableStandaloneSSE: deaf}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url, DisableStandaloneSSE: silent}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer session.Close()
 		time.Sleep(1500 * time.Millisecond)
-		if err := session.Ping(t.Context(), nil); (err != nil) != deaf {
-			t.Errorf("deaf: %v, %v", deaf, err)
+		if err := session.Ping(t.Context(), nil); (err != nil) != silent {
+			t.Errorf("without a stream: %v, %v", silent, err)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestCacheIsBounded: results are kept for their time, and never too many or too
-// large; and what was read before an invalidation is not kept after it.
-func TestCacheIsBounded(t *testing.T) {
+// TestCacheLimits: results expire, the cache stays within its limits, and a result that
+// was read before an invalidation is not cached after it.
+func TestCacheLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache()
 		c.times["read"] = time.Second
@@ -24,19 +24,19 @@ func TestCacheIsBounded(t *testing.T) {
 			t.Errorf("%d entries, %d bytes", len(c.entries), c.stats.Bytes)
 		}
 		if _, hit, _ := c.get("read", args(2*maxCached-1)); !hit {
-			t.Error("the newest was not kept")
+			t.Error("the newest result is not cached")
 		}
 		if _, hit, _ := c.get("read", args(0)); hit {
-			t.Error("the oldest was kept")
+			t.Error("the oldest result is cached")
 		}
 		time.Sleep(time.Second)
 		if _, hit, _ := c.get("read", args(2*maxCached-1)); hit {
-			t.Error("it was kept for too long")
+			t.Error("a result did not expire")
 		}
 		_, _, keep := c.get("read", args(1))
 		keep(string(make([]byte, maxCachedBytes)))
 		if len(c.entries) != 1 {
-			t.Errorf("%d entries beside a large one", len(c.entries))
+			t.Errorf("%d entries besides a large one", len(c.entries))
 		}
 		_, _, keep = c.get("read", args(2))
 		c.invalidate(nil)
@@ -47,7 +47,6 @@ func TestCacheIsBounded(t *testing.T) {
 	})
 }
 
-// TestBucket: so many in a second, and some more at once after a pause.
 func TestBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(10, 5)
@@ -58,18 +57,18 @@ func TestBucket(t *testing.T) {
 			return n
 		}
 		if n := let(); n != 5 {
-			t.Errorf("%d at first", n)
+			t.Errorf("%d requests passed at first", n)
 		}
 		if wait := b.take(); wait != 100*time.Millisecond {
 			t.Errorf("wait %v", wait)
 		}
 		time.Sleep(200 * time.Millisecond)
 		if n := let(); n != 2 {
-			t.Errorf("%d after a while", n)
+			t.Errorf("%d requests passed after 200 ms", n)
 		}
 		time.Sleep(time.Hour)
 		if n := let(); n != 5 {
-			t.Errorf("%d after a pause", n)
+			t.Errorf("%d requests passed after a pause", n)
 		}
 	})
 }
