@@ -21,7 +21,7 @@ import (
 type EventLimits struct {
 	// Total is the limit for all sessions, in bytes, Session the one for each.
 	Total, Session int
-	// Age is how long events are kept; 0 for as long as there is room.
+	// Age is how long events are kept; 0 to keep them within the other limits.
 	Age time.Duration
 }
 

@@ -95,7 +95,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	stateless := r.Header.Get(VersionHeader) >= StatelessVersion
 	opens := stateless && r.Header.Get(MethodHeader) == "subscriptions/listen" ||
 		!stateless && r.Method == http.MethodPost && r.Header.Get(SessionHeader) == ""
-	if opens && !h.Room() {
+	if opens && !h.Admit() {
 		w.Header().Set("Retry-After", "60")
 		http.Error(w, h.TooManySessions(), http.StatusServiceUnavailable)
 		return
@@ -109,7 +109,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serveSession(timed, r)
 }
 
-// TooManySessions is the message for a client that is refused for lack of room.
+// TooManySessions is the message for a client that is refused because of the limit.
 func (h *Handler) TooManySessions() string {
 	return fmt.Sprintf("too many sessions are open: limit is %d; try again in a minute", h.config.MaxSessions)
 }

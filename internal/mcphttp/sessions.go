@@ -94,11 +94,11 @@ func (h *Handler) Sessions() int {
 	return n
 }
 
-// Room reports whether one more session may open. At the limit it ends the session
+// Admit reports whether one more session may open. At the limit it ends the session
 // that was not used for longest, so that a client that opens a session per call locks
 // nobody out. A session is spared if it was used within the last minute, has a request
 // under way, or has an open stream.
-func (h *Handler) Room() bool { return h.Sessions() < h.config.MaxSessions || h.endOldest() }
+func (h *Handler) Admit() bool { return h.Sessions() < h.config.MaxSessions || h.endOldest() }
 
 func (h *Handler) endOldest() bool {
 	var oldest *mcp.ServerSession

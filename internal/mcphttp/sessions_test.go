@@ -41,9 +41,9 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestRoom: at the session limit, the session that was not used for longest ends,
+// TestAdmit: at the session limit, the session that was not used for longest ends,
 // unless it was used just now or has an open stream.
-func TestRoom(t *testing.T) {
+func TestAdmit(t *testing.T) {
 	h := newTestHandler(3, func(*mcp.Server) {})
 	server := httptest.NewServer(h)
 	defer server.Close()
@@ -56,7 +56,7 @@ func TestRoom(t *testing.T) {
 		}
 		defer session.Close()
 	}
-	if h.Sessions() != 3 || h.Room() {
+	if h.Sessions() != 3 || h.Admit() {
 		t.Errorf("%d sessions, and one that is in use has ended", h.Sessions())
 	}
 	var ids []string

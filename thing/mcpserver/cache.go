@@ -64,7 +64,7 @@ func (d *Device) Cache(tool string, keep time.Duration) {
 // result of a call under way is not cached either.
 func (d *Device) Invalidate(tools ...string) { d.cache.invalidate(tools) }
 
-// CacheStats tells how the cache does.
+// CacheStats returns statistics of the cache.
 func (d *Device) CacheStats() CacheStats {
 	d.cache.mu.Lock()
 	defer d.cache.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 func TestConformance(t *testing.T) {
 	dir := os.Getenv("FERRULE_RIG_MCP")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_MCP is not set: internal/testenv/mcp tells what it is")
+		t.Skip("FERRULE_RIG_MCP is not set: see internal/testenv/mcp")
 	}
 	d := fixtures.New(mcpserver.Config{})
 	url := serve(t, d)

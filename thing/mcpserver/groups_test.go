@@ -21,8 +21,8 @@ func TestGroups(t *testing.T) {
 	d.Disable("motors") // before the device is served
 	url := serve(t, d)
 	inVersions(t, func(t *testing.T, version string) {
-		told := make(chan struct{}, 100)
-		session := dial(t, url, version, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} }})
+		notified := make(chan struct{}, 100)
+		session := dial(t, url, version, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { notified <- struct{}{} }})
 		tools := func() int {
 			list, err := session.ListTools(t.Context(), nil)
 			if err != nil {
@@ -33,7 +33,7 @@ func TestGroups(t *testing.T) {
 		hear := func() {
 			t.Helper()
 			select {
-			case <-told:
+			case <-notified:
 			case <-time.After(10 * time.Second):
 				t.Error("no notification")
 			}

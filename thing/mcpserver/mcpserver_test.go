@@ -186,7 +186,7 @@ func TestUntried(t *testing.T) {
 func TestOneCallAtATime(t *testing.T) {
 	board := thing.New("d", "1")
 	began, ended := make(chan struct{}), make(chan error, 1)
-	thing.Tool(board, "work", "Work until told otherwise", func(ctx context.Context, _ struct{}) (int, error) {
+	thing.Tool(board, "work", "Work until cancelled", func(ctx context.Context, _ struct{}) (int, error) {
 		close(began)
 		<-ctx.Done()
 		ended <- ctx.Err()

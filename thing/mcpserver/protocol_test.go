@@ -90,9 +90,9 @@ func TestUpdates(t *testing.T) {
 	d.Resource(mcpserver.Resource{URI: "d://log"}, func(context.Context) (any, error) { return "", nil })
 	url := serve(t, d)
 	inVersions(t, func(t *testing.T, version string) {
-		told := make(chan string, 100)
+		notified := make(chan string, 100)
 		session := dial(t, url, version, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, req *mcp.ResourceUpdatedNotificationRequest) {
-			told <- req.Params.URI
+			notified <- req.Params.URI
 		}})
 		if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "d://log"}); err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func TestUpdates(t *testing.T) {
 			d.Updated("d://other")
 			d.Updated("d://log")
 			select {
-			case uri := <-told:
+			case uri := <-notified:
 				if uri != "d://log" {
 					t.Errorf("got update of %s", uri)
 				}
@@ -320,11 +320,11 @@ func TestRequestState(t *testing.T) {
 	if err != nil || first.InputRequests["first"] == nil {
 		t.Fatalf("got %v, %v", first, err)
 	}
-	anew, err := ask("front", "", nil)
+	again, err := ask("front", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong, err := ask("front", anew.RequestState, mcp.InputResponseMap{"first": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"sure": "yes"}}})
+	wrong, err := ask("front", again.RequestState, mcp.InputResponseMap{"first": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"sure": "yes"}}})
 	if err != nil || wrong.InputRequests["first"] == nil {
 		t.Errorf("an invalid answer: %v, %v", wrong, err)
 	}

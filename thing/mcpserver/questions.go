@@ -56,11 +56,11 @@ type Answer struct {
 	Roots []string `json:"roots,omitempty"`
 }
 
-// errAsked is the error of Ask if there is no answer yet.
+// errAsked is the error of Ask until the answers are there.
 var errAsked = errors.New("waiting for an answer of the caller")
 
-// Ask asks the caller's user or model, all questions at once. If there is no answer
-// yet it returns an error, which the tool must return at once: the tool is called
+// Ask asks the caller's user or model, all questions at once. Without an
+// answer yet it returns an error, which the tool must return at once: the tool is called
 // again, from its beginning, with the answers. So ask before anything moves. A tool
 // that endangers gets only answers to its own questions, and each of them once.
 func Ask(ctx context.Context, questions ...Question) ([]Answer, error) {

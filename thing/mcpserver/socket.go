@@ -36,7 +36,7 @@ func (d *Device) ServeWebSocket(ctx context.Context, ln net.Listener) error {
 
 // upgrade upgrades a connection to a WebSocket, and serves it until it ends.
 func (d *Device) upgrade(w http.ResponseWriter, r *http.Request) {
-	if !d.http.Room() {
+	if !d.http.Admit() {
 		http.Error(w, d.http.TooManySessions(), http.StatusServiceUnavailable)
 		return
 	}

@@ -33,7 +33,7 @@ func (s *Server) Protected(next http.Handler) http.Handler {
 	return Guard(next)
 }
 
-// serverFor returns the SDK's server for a request; nil if there is no such view.
+// serverFor returns the SDK's server for a request; nil if the view does not exist.
 func (s *Server) serverFor(r *http.Request) *mcp.Server {
 	if v := s.viewAt(r.PathValue("device")); v != nil {
 		return v.sdk

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -24,20 +23,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// narrow is a listener whose connections hold little of what is not read.
-type narrow struct{ net.Listener }
-
-const window = 4096
-
-func (n narrow) Accept() (net.Conn, error) {
-	conn, err := n.Listener.Accept()
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		tcp.SetWriteBuffer(window)
-	}
-	return conn, err
-}
-
-// serve runs a front over HTTP. Prepare is called before it begins.
+// serve serves a server over HTTP. Prepare is called before it begins.
 func serve(t *testing.T, prepare func(*Server)) (*Server, string) {
 	t.Helper()
 	f := New(Parts{
@@ -48,12 +34,7 @@ func serve(t *testing.T, prepare func(*Server)) (*Server, string) {
 	})
 	f.put("robot", ferrule.StateOnline, ferrule.TrustAdopted)
 	prepare(f)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &httptest.Server{Listener: narrow{ln}, Config: &http.Server{Handler: f.Handler()}}
-	server.Start()
+	server := httptest.NewServer(f.Handler())
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
@@ -61,27 +42,7 @@ func serve(t *testing.T, prepare func(*Server)) (*Server, string) {
 	return f, server.URL
 }
 
-// hearsOver connects an agent that hears of changes: of the list of tools, and of the
-// state of robot.
-func hearsOver(t *testing.T, url, version string) (told [2]chan struct{}) {
-	t.Helper()
-	told = [2]chan struct{}{make(chan struct{}, 10_000), make(chan struct{}, 10_000)}
-	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
-		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told[0] <- struct{}{} },
-		ResourceUpdatedHandler: func(context.Context, *mcp.ResourceUpdatedNotificationRequest) { told[1] <- struct{}{} },
-	})
-	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: version})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { session.Close() })
-	if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: stateURI("robot")}); err != nil {
-		t.Fatal(err)
-	}
-	return told
-}
-
-// TestEndlessBody: a request that never ends is cut.
+// TestEndlessBody: a request that never ends is cut off.
 func TestEndlessBody(t *testing.T) {
 	_, url := serve(t, func(f *Server) { f.http.Deadlines.Request = 300 * time.Millisecond })
 	for _, version := range []string{"2025-11-25", mcphttp.StatelessVersion} {
@@ -96,15 +57,15 @@ func TestEndlessBody(t *testing.T) {
 		start := time.Now()
 		answer, err := io.ReadAll(conn)
 		if err != nil {
-			t.Errorf("%s: it is waited for without end: %v", version, err)
+			t.Errorf("%s: the request is not cut off: %v", version, err)
 		}
 		line, _, _ := strings.Cut(string(answer), "\r\n")
 		t.Logf("%s: cut after %v: %s", version, time.Since(start).Round(time.Millisecond), line)
 	}
 }
 
-// TestPanic: a request that makes the gateway panic has an error for an answer, and
-// the next is served.
+// TestPanic: a request that makes the gateway panic gets an error, and the next is
+// served.
 func TestPanic(t *testing.T) {
 	f, url := serve(t, func(*Server) {})
 	for _, version := range []string{"2025-11-25", mcphttp.StatelessVersion} {
@@ -114,10 +75,10 @@ func TestPanic(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer session.Close()
-		there := f.parts.Catalog
+		kept := f.parts.Catalog
 		f.parts.Catalog = nil
 		_, err = session.ListTools(t.Context(), nil)
-		f.parts.Catalog = there
+		f.parts.Catalog = kept
 		var wrong *jsonrpc.Error
 		if !errors.As(err, &wrong) || wrong.Code != jsonrpc.CodeInternalError || !strings.Contains(wrong.Message, "the gateway failed at this request") {
 			t.Errorf("%s: %v", version, err)
@@ -128,7 +89,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestPlain: whatever a device answers, clients can read it.
+// TestPlain: clients can read whatever a device returns.
 func TestPlain(t *testing.T) {
 	for _, test := range []struct {
 		value      string
@@ -147,28 +108,33 @@ func TestPlain(t *testing.T) {
 		got := (&view{}).succeeded("robot", &ferrule.Result{Value: []byte(test.value)}, true)
 		text := got.Content[0].(*mcp.TextContent).Text
 		if text != test.text || (got.StructuredContent != nil) != test.structured {
-			t.Errorf("%q is told as %q, and as %s", test.value, text, got.StructuredContent)
+			t.Errorf("%q becomes %q and %s", test.value, text, got.StructuredContent)
 		}
 	}
 }
 
-// TestBegins: the log tells which program begins, and what it speaks.
-func TestBegins(t *testing.T) {
+// TestLogClient: the log has the name of the client and its protocol version.
+func TestLogClient(t *testing.T) {
 	for _, version := range []string{"2025-11-25", mcphttp.StatelessVersion} {
 		var log bytes.Buffer
 		_, url := serve(t, func(f *Server) {
 			f.parts.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
-		hearsOver(t, url, version)
+		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
 		if want := `msg="agent: test 1 speaks MCP ` + version + `"`; !strings.Contains(log.String(), want) {
-			t.Errorf("the log is without %s: %s", want, &log)
+			t.Errorf("no %s in the log: %s", want, &log)
 		}
 	}
 }
 
-// TestStdioLeft: that an agent goes away is no error, whether it is noticed by
-// reading or by writing.
-func TestStdioLeft(t *testing.T) {
+// TestStdioDisconnect: an agent that disconnects is not an error, whether reading or
+// writing fails first.
+func TestStdioDisconnect(t *testing.T) {
 	f := newServer(t, nil)
 	for _, writing := range []bool{false, true} {
 		toUs, agentWrites := io.Pipe()
@@ -191,17 +157,16 @@ func TestStdioLeft(t *testing.T) {
 				t.Errorf("writing %t: %v", writing, err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("writing %t: it goes on", writing)
+			t.Fatalf("writing %t: the session goes on", writing)
 		}
 	}
 }
 
-// TestVersionsToCome: an agent that asks for a version that there is not yet, or only without
-// sessions, is served in the one that was agreed on: it is asked, and told of changes, as
-// that has it.
-func TestVersionsToCome(t *testing.T) {
+// TestFutureVersions: an agent that asks for a future version, or for one without
+// sessions, is served in the version that was agreed on.
+func TestFutureVersions(t *testing.T) {
 	for _, version := range []string{"2027-01-01", mcphttp.StatelessVersion, "DRAFT"} {
-		f := asks(aText).front(t)
+		f := asks(aText).server(t)
 		toUs, requests := io.Pipe()
 		answers, fromUs := io.Pipe()
 		go f.Stdio(t.Context(), toUs, fromUs)

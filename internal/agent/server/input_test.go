@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 sampling and roots are to go, and some agents have nothing else
+//lint:file-ignore SA1019 sampling and roots are deprecated, but some agents have nothing else
 
 package server
 
@@ -24,7 +24,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// The questions of the tests.
 var (
 	aForm  = ferrule.Question{Name: "form", Text: "Which joint?", Schema: json.RawMessage(`{"type":"object","properties":{"joint":{"type":"integer"}},"required":["joint"]}`)}
 	aText  = ferrule.Question{Name: "text", Text: "Why?"}
@@ -33,7 +32,7 @@ var (
 	aRoot  = ferrule.Question{Name: "roots", Target: ferrule.Roots}
 )
 
-// curious is a device whose tools ask.
+// curious is a device whose tools ask questions.
 type curious struct {
 	calls atomic.Int32
 	ask   func(ctx context.Context, call *ferrule.Call) (string, error)
@@ -49,7 +48,7 @@ func (c *curious) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 	return &ferrule.Result{Content: []ferrule.Content{{Type: ferrule.TextContent, Text: said, URI: call.Tool}}}, nil
 }
 
-// asks makes a device that asks one question after the other, and tells the answers.
+// asks returns a device that asks the questions in order, and returns the answers.
 func asks(questions ...ferrule.Question) *curious {
 	return &curious{ask: func(ctx context.Context, call *ferrule.Call) (string, error) {
 		var all []string
@@ -64,15 +63,15 @@ func asks(questions ...ferrule.Question) *curious {
 	}}
 }
 
-// front is one with that device.
-func (c *curious) front(t *testing.T) *Server {
+// server returns a server with that device.
+func (c *curious) server(t *testing.T) *Server {
 	m := aServer()
 	m.Tools = append(m.Tools, ferrule.Tool{Name: "other", Effect: ferrule.Changes})
 	return newServerOf(t, c.handle, m)
 }
 
-// user is a client whose user and model answer. Its user declines what she is not
-// asked for by a form or a page that she knows.
+// user returns options of a client whose user and model answer. The user declines
+// unknown forms and pages.
 func user() *mcp.ClientOptions {
 	return &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{
@@ -99,9 +98,9 @@ func user() *mcp.ClientOptions {
 	}
 }
 
-// everyWay runs a test in both versions: over pipes in memory, HTTP, and standard input
-// and output.
-func everyWay(t *testing.T, f *Server, options *mcp.ClientOptions, test func(t *testing.T, session *mcp.ClientSession)) {
+// everyTransport runs a test in all protocol versions: over pipes in memory, HTTP, and
+// standard input and output.
+func everyTransport(t *testing.T, f *Server, options *mcp.ClientOptions, test func(t *testing.T, session *mcp.ClientSession)) {
 	t.Helper()
 	server := httptest.NewServer(f.Handler())
 	t.Cleanup(server.Close)
@@ -129,12 +128,12 @@ func everyWay(t *testing.T, f *Server, options *mcp.ClientOptions, test func(t *
 	}
 }
 
-// TestAsk: what a device asks during a call is answered by the agent's user, model and
-// folders, in either version, and the device is called once: for a tool, a prompt and a
-// resource.
+// TestAsk: questions of a device are answered by the user, the model and the folders of
+// the agent, in all protocol versions. The device is called once, for a tool, a prompt
+// and a resource.
 func TestAsk(t *testing.T) {
 	c := asks(aForm, aText, aPage, aModel, aRoot, ferrule.Question{Name: "no", Text: "Really?"}, ferrule.Question{Name: "gone", Text: "Hurry?"})
-	f := c.front(t)
+	f := c.server(t)
 	want := `form true false {"joint":3}
 text true false "because"
 page true false 
@@ -142,7 +141,7 @@ model true false {"content":{"type":"text","text":"I heard Hello?"},"model":"m",
 roots true false {"roots":[{"uri":"file:///home"}]}
 no false false 
 gone false true `
-	everyWay(t, f, user(), func(t *testing.T, session *mcp.ClientSession) {
+	everyTransport(t, f, user(), func(t *testing.T, session *mcp.ClientSession) {
 		c.calls.Store(0)
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move", Arguments: map[string]any{"far": 1}})
 		if err != nil || result.IsError {
@@ -164,26 +163,26 @@ gone false true `
 		}
 	})
 	if n := f.pending.count(); n > 0 {
-		t.Errorf("%d calls wait", n)
+		t.Errorf("%d calls are pending", n)
 	}
 }
 
-// count is how many calls wait for agents.
+// count returns the number of pending calls.
 func (p *pendingCalls) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.calls)
 }
 
-// byHand is a client of the newer version that is told what to find out.
+// byHand returns options of a stateless client that leaves the questions to the test.
 func byHand(can *mcp.ClientCapabilities) *mcp.ClientOptions {
 	return &mcp.ClientOptions{Capabilities: can, MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}}
 }
 
-// TestAskedTogether: what a device asks at once is told at once, with its own names;
-// an answer that is missing or none is asked for again, and one that nobody asked for
-// is ignored.
-func TestAskedTogether(t *testing.T) {
+// TestQuestionsTogether: questions that a device asks together are sent together, by
+// their names. An invalid or missing answer is asked for again, and an answer without a
+// question is ignored.
+func TestQuestionsTogether(t *testing.T) {
 	c := &curious{ask: func(ctx context.Context, call *ferrule.Call) (string, error) {
 		var wg sync.WaitGroup
 		said := make([]string, 3)
@@ -197,7 +196,7 @@ func TestAskedTogether(t *testing.T) {
 		slices.Sort(said)
 		return fmt.Sprint(said), nil
 	}}
-	f := c.front(t)
+	f := c.server(t)
 	session := connectAt(t, f.viewAt("robot"), mcphttp.StatelessVersion, byHand(user().Capabilities))
 	text := func(word string) *mcp.ElicitResult {
 		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": word}}
@@ -223,7 +222,7 @@ func TestAskedTogether(t *testing.T) {
 		}
 		slices.Sort(open)
 		if fmt.Sprint(open) != test.open {
-			t.Errorf("round %d: %v are open, want %s", round, open, test.open)
+			t.Errorf("round %d: got open questions %v, want %s", round, open, test.open)
 		}
 		if state = result.RequestState; state == "" {
 			if got := result.Content[0].(*mcp.TextContent).Text; got != `["a"<nil> "b"<nil> {}<nil>]` {
@@ -238,7 +237,7 @@ func TestAskedTogether(t *testing.T) {
 
 // TestAnsweredBefore: an answer may come with the call, by the name of the question.
 func TestAnsweredBefore(t *testing.T) {
-	session := connect(t, asks(aText).front(t), mcphttp.StatelessVersion, byHand(user().Capabilities))
+	session := connect(t, asks(aText).server(t), mcphttp.StatelessVersion, byHand(user().Capabilities))
 	yes := &mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": "yes"}}
 	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{
 		Name: "robot__move", InputResponses: mcp.InputResponseMap{"text": yes, "stray": yes},
@@ -248,11 +247,11 @@ func TestAnsweredBefore(t *testing.T) {
 	}
 }
 
-// TestState: a state that is unknown, changed, used before, of another caller or for
-// something else is an error that calls nothing; the right one goes on.
+// TestState: a state that is unknown, changed, used before, or of another caller or
+// call is an error, and nothing is called.
 func TestState(t *testing.T) {
 	c := asks(aText)
-	f := c.front(t)
+	f := c.server(t)
 	v := f.viewAt("robot")
 	session := connectAt(t, v, mcphttp.StatelessVersion, byHand(user().Capabilities))
 	far := map[string]any{"far": 1, "fast": true}
@@ -300,7 +299,7 @@ func TestState(t *testing.T) {
 
 	var good atomic.Int32
 	var wg sync.WaitGroup
-	for range 8 { // at once
+	for range 8 { // at the same time
 		wg.Go(func() {
 			result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move", Arguments: far, RequestState: state, InputResponses: answers})
 			if err == nil && !result.IsError {
@@ -312,18 +311,18 @@ func TestState(t *testing.T) {
 	}
 	wg.Wait()
 	if good.Load() != 1 || c.calls.Load() != 1 {
-		t.Errorf("%d went on, and the device was called %d times", good.Load(), c.calls.Load())
+		t.Errorf("%d requests went on, and the device was called %d times", good.Load(), c.calls.Load())
 	}
 }
 
-// TestNeverComesBack: a call whose agent is asked something and does not come back is
-// cancelled at its deadline, and nothing is left of it.
+// TestNeverComesBack: a call whose agent does not come back with an answer is cancelled
+// at its deadline, and nothing is left of it.
 func TestNeverComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var why error
 		var after time.Duration
 		c := &curious{ask: func(ctx context.Context, call *ferrule.Call) (string, error) {
-			ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // as the road does
+			ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // like the pipeline
 			defer cancel()
 			start := time.Now()
 			call.Ask(ctx, aText)
@@ -331,7 +330,7 @@ func TestNeverComesBack(t *testing.T) {
 			why, after = context.Cause(ctx), time.Since(start)
 			return "", ferrule.Errorf(ferrule.Cancelled, "%w", why).AfterSend()
 		}}
-		f := c.front(t)
+		f := c.server(t)
 		session := connectAt(t, f.viewAt("robot"), mcphttp.StatelessVersion, byHand(user().Capabilities))
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move"})
 		if err != nil || !result.NeedsInput() || f.pending.count() != 1 {
@@ -340,7 +339,7 @@ func TestNeverComesBack(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if !errors.Is(why, errLeft) || after != 29*time.Second || f.pending.count() != 0 {
-			t.Errorf("%v after %v, and %d calls wait", why, after, f.pending.count())
+			t.Errorf("%v after %v, and %d calls are pending", why, after, f.pending.count())
 		}
 		if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move", RequestState: result.RequestState}); err == nil || c.calls.Load() != 1 {
 			t.Errorf("%v after %d calls", err, c.calls.Load())
@@ -349,12 +348,11 @@ func TestNeverComesBack(t *testing.T) {
 	})
 }
 
-// TestNeverAnswers: an agent of the older version whose user says nothing keeps a question
-// open no longer than the call lasts.
+// TestNeverAnswers: in versions with sessions, a question ends with its call.
 func TestNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &curious{ask: func(ctx context.Context, call *ferrule.Call) (string, error) {
-			ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // as the road does
+			ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // like the pipeline
 			defer cancel()
 			start := time.Now()
 			_, err := call.Ask(ctx, aText)
@@ -365,7 +363,7 @@ func TestNeverAnswers(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		session := connect(t, c.front(t), versions[0], silent)
+		session := connect(t, c.server(t), versions[0], silent)
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"})
 		if err != nil || result.Content[0].(*mcp.TextContent).Text != "true 30s" {
 			t.Errorf("%+v, %v", result, err)
@@ -374,8 +372,8 @@ func TestNeverAnswers(t *testing.T) {
 	})
 }
 
-// TestCancelledLater: an agent that has come back with answers can still cancel, and a
-// gateway that stops ends the calls that wait.
+// TestCancelledLater: an agent that came back with answers can cancel the call, and a
+// gateway that stops cancels waiting calls.
 func TestCancelledLater(t *testing.T) {
 	over := make(chan error, 1)
 	c := &curious{ask: func(ctx context.Context, call *ferrule.Call) (string, error) {
@@ -384,7 +382,7 @@ func TestCancelledLater(t *testing.T) {
 		over <- context.Cause(ctx)
 		return "", ferrule.Errorf(ferrule.Cancelled, "%w", context.Cause(ctx)).AfterSend()
 	}}
-	f := c.front(t)
+	f := c.server(t)
 	session := connectAt(t, f.viewAt("robot"), mcphttp.StatelessVersion, byHand(user().Capabilities))
 	begin := func() *mcp.CallToolResult {
 		t.Helper()
@@ -418,19 +416,18 @@ func TestCancelledLater(t *testing.T) {
 	end("stopping")
 }
 
-// TestCannotAsk: a question that the agent cannot pass on is answered so. If the call
-// fails for it, an agent of the newer version is told which capability it lacks; if it does
-// without, nobody is.
+// TestCannotAsk: a question that the agent cannot be asked is an error for the device.
+// If the call fails, a stateless agent learns which capability it lacks.
 func TestCannotAsk(t *testing.T) {
 	for _, version := range versions {
 		for _, q := range []ferrule.Question{aForm, aPage, aModel, aRoot} {
 			t.Run(version+" "+q.Name, func(t *testing.T) {
 				c := asks(q)
-				others := &mcp.ClientCapabilities{Sampling: &mcp.SamplingCapabilities{}} // it can something else
+				others := &mcp.ClientCapabilities{Sampling: &mcp.SamplingCapabilities{}} // another capability
 				if q.Target == ferrule.Model {
 					others = &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{}}
 				}
-				f := c.front(t)
+				f := c.server(t)
 				session := connect(t, f, version, byHand(others))
 				result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"})
 				if version != mcphttp.StatelessVersion {
@@ -453,7 +450,7 @@ func TestCannotAsk(t *testing.T) {
 			}
 			return "nobody", nil
 		}}
-		f := c.front(t)
+		f := c.server(t)
 		session := connect(t, f, version, byHand(&mcp.ClientCapabilities{}))
 		want := map[string]string{versions[0]: "nobody", mcphttp.StatelessVersion: "[] the calling program cannot ask its user"}[version]
 		if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err != nil || result.Content[0].(*mcp.TextContent).Text != want {
@@ -462,8 +459,7 @@ func TestCannotAsk(t *testing.T) {
 	}
 }
 
-// TestHostileQuestions: what cannot be asked is an error for the device that asks it,
-// and never more than that.
+// TestHostileQuestions: an invalid question is an error for the device only.
 func TestHostileQuestions(t *testing.T) {
 	for _, q := range []ferrule.Question{
 		{Schema: json.RawMessage(`null`)}, {Schema: json.RawMessage(`[`)}, {Schema: json.RawMessage(`"` + strings.Repeat("x", ferrule.MaxSchema) + `"`)},
@@ -478,12 +474,12 @@ func TestHostileQuestions(t *testing.T) {
 		{Target: "neighbour"},
 	} {
 		for _, version := range versions {
-			session := connect(t, asks(q).front(t), version, user())
+			session := connect(t, asks(q).server(t), version, user())
 			if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err == nil && !result.IsError {
 				t.Errorf("%s: %+v was asked", version, q)
 			}
 			if _, err := session.ListTools(t.Context(), nil); err != nil {
-				t.Errorf("%s: %+v ended the session of the agent: %v", version, q, err)
+				t.Errorf("%s: %+v ended the session: %v", version, q, err)
 			}
 		}
 	}
@@ -500,19 +496,19 @@ func TestHostileQuestions(t *testing.T) {
 		wg.Wait()
 		return fmt.Sprint(refused.Load()), nil
 	}}
-	session := connect(t, many.front(t), mcphttp.StatelessVersion, user())
+	session := connect(t, many.server(t), mcphttp.StatelessVersion, user())
 	if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err != nil || result.Content[0].(*mcp.TextContent).Text != fmt.Sprint(100-maxQuestions) {
 		t.Errorf("%+v, %v", result, err)
 	}
 }
 
-// TestManyWait: so many calls can wait for agents, and one more is cancelled.
-func TestManyWait(t *testing.T) {
+// TestPendingLimit: a call beyond the limit of pending calls is cancelled.
+func TestPendingLimit(t *testing.T) {
 	c := &curious{ask: func(ctx context.Context, call *ferrule.Call) (string, error) {
 		_, err := call.Ask(ctx, aText)
 		return "", ferrule.Errorf(ferrule.Cancelled, "%w", errors.Join(err, context.Cause(ctx))).AfterSend()
 	}}
-	f := c.front(t)
+	f := c.server(t)
 	for i := range maxPending {
 		f.pending.calls[fmt.Sprint(i)] = &pendingCall{}
 	}

@@ -13,9 +13,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestServe: an agent on a pair of streams is who it is served as, and the entries of
-// its lists take no more bytes than they may; a tool that is too long for a page is
-// told of in brief, and can be called.
+// TestServe: an agent on a pair of streams has the given principal, and its pages stay
+// within the limit. A tool that does not fit is shortened, and can be called.
 func TestServe(t *testing.T) {
 	const page = 1000
 	var who ferrule.Principal

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 sampling and roots are to go, and some agents have nothing else
+//lint:file-ignore SA1019 sampling and roots are deprecated, but some agents have nothing else
 
 package server
 
@@ -11,8 +11,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// FuzzQuestion: whatever a device asks with, it is an error, or something that an agent
-// can be sent in either version.
+// FuzzQuestion: every question is an error, or can be sent to an agent in all protocol
+// versions.
 func FuzzQuestion(f *testing.F) {
 	for _, seed := range []string{
 		`{"messages":[{"role":"user","content":{"type":"text","text":"Hello?"}}],"maxTokens":5}`,
@@ -31,10 +31,10 @@ func FuzzQuestion(f *testing.F) {
 				continue
 			}
 			if _, err := json.Marshal(request); err != nil {
-				t.Errorf("%s cannot be asked of an agent of the older version: %v", text, err)
+				t.Errorf("%s cannot be sent in a request: %v", text, err)
 			}
 			if _, err := json.Marshal(&mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"a": request}}); err != nil {
-				t.Errorf("%s cannot be asked of an agent of the newer version: %v", text, err)
+				t.Errorf("%s cannot be sent in a result: %v", text, err)
 			}
 		}
 	})

@@ -18,13 +18,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// newServer makes a front of one board, whose tools are served by handle.
+// newServer returns a server for one board, whose tools are served by handle.
 func newServer(t *testing.T, handle ferrule.Handler, tools ...ferrule.Tool) *Server {
 	t.Helper()
 	return newServerOf(t, handle, &ferrule.Manifest{Model: "board", Tools: tools})
 }
 
-// newServerOf makes a front of one device that says all that of itself.
+// newServerOf returns a server for one device with a manifest.
 func newServerOf(t *testing.T, handle ferrule.Handler, m *ferrule.Manifest) *Server {
 	t.Helper()
 	return newServerWith(t, handle, m, nil)
@@ -38,13 +38,13 @@ func newServerWith(t *testing.T, handle ferrule.Handler, m *ferrule.Manifest, sa
 	return New(Parts{Config: DefaultConfig(), Catalog: c, Handle: handle, Samples: samples, Version: "1", Log: slog.New(slog.DiscardHandler)})
 }
 
-// connect connects the SDK's client to a front, over pipes in memory.
+// connect connects the SDK's client to a server, over pipes in memory.
 func connect(t *testing.T, f *Server, version string, options *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	return connectAt(t, f.viewAt(""), version, options)
 }
 
-// connectAt does so at a view.
+// connectAt connects the SDK's client to a view.
 func connectAt(t *testing.T, v *view, version string, options *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	here, there := mcp.NewInMemoryTransports()
@@ -115,7 +115,7 @@ func TestTools(t *testing.T) {
 					t.Errorf("%s: got %s, want %s", tool, got, want)
 				}
 				if age := result.Meta[metaAge]; (tool == "robot__name") != (age == "3s") {
-					t.Errorf("%s is %v old", tool, age)
+					t.Errorf("%s: got age %v", tool, age)
 				}
 			}
 			if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "fly"}); err == nil || !strings.Contains(err.Error(), `there is no tool "fly"`) {
@@ -125,8 +125,8 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// TestProgress: words come in order, with numbers that grow, and nobody waits for
-// an agent that does not read.
+// TestProgress: progress arrives in order, with increasing numbers, and a stalled agent
+// delays nobody.
 func TestProgress(t *testing.T) {
 	f := newServer(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		call.Report(ferrule.Progress{Message: "waiting"})
@@ -153,7 +153,7 @@ func TestProgress(t *testing.T) {
 					t.Errorf("%s: got %s, want %s", version, got, want)
 				}
 			case <-time.After(20 * time.Second):
-				t.Fatalf("%s: nothing comes, want %s", version, want)
+				t.Fatalf("%s: got nothing, want %s", version, want)
 			}
 		}
 	}
@@ -186,14 +186,14 @@ func TestPaged(t *testing.T) {
 		t.Errorf("%d entries in %d pages", len(got), pages)
 	}
 	if _, _, err := paged(all, func(s string) string { return s }, "!", 0); err == nil {
-		t.Error("a cursor that was never told was taken")
+		t.Error("an invalid cursor was accepted")
 	}
 	if page, _, err := paged([]string{}, func(s string) string { return s }, "", 0); err != nil || page == nil {
 		t.Errorf("an empty list is %v, %v", page, err)
 	}
 }
 
-// TestInstructions: a model reads about a token for four characters.
+// TestInstructions: instructions are short: a token is about four characters.
 func TestInstructions(t *testing.T) {
 	f := newServer(t, nil)
 	for _, device := range []string{"", "robot"} {
@@ -209,13 +209,13 @@ func TestInstructions(t *testing.T) {
 	if text := measures.viewAt("").instructions(); len(text) > 4*300 || !strings.Contains(text, "gateway__plot") {
 		t.Errorf("%d characters: %s", len(text), text)
 	}
-	for _, v := range []*view{f.viewAt(""), measures.viewAt("robot")} { // nothing is kept, or the gateway cannot be asked there
+	for _, v := range []*view{f.viewAt(""), measures.viewAt("robot")} { // nothing is recorded, or the view has only one device
 		if text := v.instructions(); strings.Contains(text, "gateway__plot") {
 			t.Errorf("%s", text)
 		}
 	}
 	if f.viewAt("nobody") != nil {
-		t.Error("there is a view of a device that is not there")
+		t.Error("an unknown device has a view")
 	}
 }
 

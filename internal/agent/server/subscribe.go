@@ -14,8 +14,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Hear receives an event of a device. It does not block.
-func (s *Server) Hear(e ferrule.Event) {
+// HandleEvent receives an event of a device. It does not block.
+func (s *Server) HandleEvent(e ferrule.Event) {
 	if e.Type != ferrule.Said {
 		return // the catalog reports how devices change
 	}
@@ -35,8 +35,8 @@ func (s *Server) Hear(e ferrule.Event) {
 	}
 }
 
-// Missed reports that events may have been lost.
-func (s *Server) Missed(int) { s.notifier.AllChanged() }
+// HandleMissed reports that events may have been lost.
+func (s *Server) HandleMissed(int) { s.notifier.AllChanged() }
 
 // stateURI returns the URI of a device's state.
 func stateURI(device string) string { return devicesURI + "/" + device + "/state" }

@@ -117,20 +117,20 @@ func TestSubscribe(t *testing.T) {
 					t.Fatal("not notified that the device " + why)
 				}
 			}
-			f.Hear(ferrule.Event{Type: ferrule.Said, Device: "lamp"})
-			f.Hear(ferrule.Event{Type: ferrule.Said, Device: "robot"})
+			f.HandleEvent(ferrule.Event{Type: ferrule.Said, Device: "lamp"})
+			f.HandleEvent(ferrule.Event{Type: ferrule.Said, Device: "robot"})
 			expect("had an event")
 			f.put("robot", ferrule.StateOffline, ferrule.TrustAdopted)
 			expect("disconnected")
 			f.put("robot", ferrule.StateOnline, ferrule.TrustPending)
 			expect("is hidden from agents")
-			f.Missed(3)
+			f.HandleMissed(3)
 			expect("may have had an event")
 			if err := a.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: robot.URI}); err != nil {
 				t.Fatal(err)
 			}
 			f.subscribed(t, 0)
-			f.Hear(ferrule.Event{Type: ferrule.Said, Device: "robot"})
+			f.HandleEvent(ferrule.Event{Type: ferrule.Said, Device: "robot"})
 			time.Sleep(2 * notify.UpdateInterval)
 			if len(updates) > 0 || len(other) > 0 {
 				t.Errorf("%d and %d unexpected updates", len(updates), len(other))
@@ -329,7 +329,7 @@ func (d *fakeDevice) called(t *testing.T, want ...string) {
 // update has a device report that a resource has changed.
 func update(f *Server, uri string) {
 	params, _ := json.Marshal(map[string]string{"uri": uri})
-	f.Hear(ferrule.Event{Type: ferrule.Said, Device: "robot", Method: notify.ResourceUpdated, Params: params})
+	f.HandleEvent(ferrule.Event{Type: ferrule.Said, Device: "robot", Method: notify.ResourceUpdated, Params: params})
 }
 
 // TestSubscribeToResource: a device is subscribed to once per resource, however many agents are
@@ -412,7 +412,7 @@ func TestUpdatesOfOthers(t *testing.T) {
 		device string
 		want   int
 	}{{"lamp", 0}, {"robot", 1}} {
-		s.Hear(ferrule.Event{Type: ferrule.Said, Device: test.device, Method: notify.ResourceUpdated, Params: params})
+		s.HandleEvent(ferrule.Event{Type: ferrule.Said, Device: test.device, Method: notify.ResourceUpdated, Params: params})
 		time.Sleep(2 * notify.UpdateInterval)
 		if len(updated) != test.want {
 			t.Errorf("%s: got %d updates, want %d", test.device, len(updated), test.want)

@@ -193,6 +193,6 @@ func (s *Server) handle(ctx context.Context, call *ferrule.Call) (result *ferrul
 //
 //go:noinline
 func growStack(i int) byte {
-	var room [16 << 10]byte
-	return room[i%len(room)]
+	var frame [16 << 10]byte
+	return frame[i%len(frame)]
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// heading adds a header to every request.
+// heading is a transport that adds a header.
 type heading struct{ value string }
 
 func (h heading) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -21,8 +21,8 @@ func (h heading) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestParent: a call goes on with the span that its request names in itself, else in its
-// header, in both versions, whatever it asks for. What is no span is not taken for one.
+// TestParent: a call continues the span that its request names in _meta, or else in its
+// header. An invalid span is ignored.
 func TestParent(t *testing.T) {
 	const (
 		header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

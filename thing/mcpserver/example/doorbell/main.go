@@ -79,7 +79,7 @@ func newDevice(config mcpserver.Config) (*mcpserver.Device, *doorbell) {
 	}, thing.Endangers())
 	d.Resource(mcpserver.Resource{URI: lastVisitor, Name: "visitor", Text: "When somebody rang, and how they looked"}, func(context.Context) (any, error) {
 		picture, err := bell.picture()
-		return thing.Parts{bell.told(), picture}, err
+		return thing.Parts{bell.report(), picture}, err
 	})
 	return d, bell
 }
@@ -92,7 +92,7 @@ func (b *doorbell) press() {
 	b.changed()
 }
 
-func (b *doorbell) told() string {
+func (b *doorbell) report() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.visitor.IsZero() {

@@ -38,14 +38,14 @@ func TestDoorbell(t *testing.T) {
 			if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: lastVisitor}); err != nil {
 				t.Fatal(err)
 			}
-			for told := false; !told; {
+			for notified := false; !notified; {
 				bell.press()
 				select {
 				case <-rang:
-					told = true
+					notified = true
 				case <-time.After(100 * time.Millisecond): // its stream may not be open yet
 				case <-t.Context().Done():
-					t.Fatal("it was not told")
+					t.Fatal("no notification")
 				}
 			}
 			read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: lastVisitor})
@@ -59,7 +59,7 @@ func TestDoorbell(t *testing.T) {
 			if view, err := png.Decode(bytes.NewReader(result.Content[0].(*mcp.ImageContent).Data)); err != nil {
 				t.Errorf("the picture: %v", err)
 			} else if light, _, _, _ := view.At(32, 24).RGBA(); light == 0 {
-				t.Error("nobody is to be seen")
+				t.Error("the picture shows nobody")
 			}
 			before := bell.opened
 			if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "open_door"}); err != nil || !result.IsError || bell.opened != before {

@@ -129,7 +129,7 @@ func newDevice(second time.Duration, config mcpserver.Config) *mcpserver.Device 
 
 func (g *greenhouse) read(_ context.Context, in bed) (climate, error) {
 	if !slices.Contains(beds, in.Bed) {
-		return climate{}, &thing.RefusedError{Reason: fmt.Sprintf("There is no bed %q; there are %s", in.Bed, strings.Join(beds, ", "))}
+		return climate{}, &thing.RefusedError{Reason: fmt.Sprintf("unknown bed %q; the beds are %s", in.Bed, strings.Join(beds, ", "))}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
