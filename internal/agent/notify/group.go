@@ -19,12 +19,14 @@ type Group struct {
 	// its own to a sending middleware. It would send that a list has changed only when
 	// a tool is registered, and nothing is registered with it.
 	write mcp.MethodHandler
+
+	streams map[*subscriber]bool // open subscriptions/listen streams; guarded by Notifier.mu
 }
 
 // Attach returns the group of a server's sessions. It adds a sending middleware to
 // the server, and must be called before the server serves.
 func (n *Notifier) Attach(server *mcp.Server) *Group {
-	g := &Group{notifier: n, server: server}
+	g := &Group{notifier: n, server: server, streams: make(map[*subscriber]bool)}
 	server.AddSendingMiddleware(g.sending)
 	return g
 }
@@ -41,12 +43,10 @@ func (g *Group) ListChanged(method string) {
 			n.deliver(delivery{group: g, session: session, method: method})
 		}
 	}
-	for session, state := range n.sessions {
-		for stream := range state.streams {
-			// What an unacknowledged stream asked for is not known yet.
-			if stream.group == g && (stream.wants(method) || !stream.ready) {
-				n.send(stream, delivery{group: g, session: session, stream: stream, method: method})
-			}
+	for stream := range g.streams {
+		// What an unacknowledged stream asked for is not known yet.
+		if stream.wants(method) || !stream.ready {
+			n.send(stream, delivery{group: g, session: stream.session, stream: stream, method: method})
 		}
 	}
 }
@@ -113,6 +113,7 @@ func (n *Notifier) open(g *Group, session *mcp.ServerSession) (*subscriber, erro
 	}
 	stream := &subscriber{group: g, session: session, stream: true, topics: make(map[string]Topic), missed: make(map[delivery]bool)}
 	n.session(session).streams[stream] = true
+	g.streams[stream] = true
 	return stream, nil
 }
 

@@ -457,6 +457,7 @@ func (n *Notifier) end(sub *subscriber) {
 	state := n.sessions[sub.session]
 	if sub.stream {
 		delete(state.streams, sub)
+		delete(sub.group.streams, sub)
 	} else {
 		state.own = nil
 	}
@@ -493,7 +494,7 @@ func invalidParams(message string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: message}
 }
 
-// uriList returns the first URIs of a request, without duplicates.
+// uriList returns the first URIs of a request, up to the limit and without duplicates.
 func uriList(uris []string) (list []string) {
 	for _, uri := range uris[:min(len(uris), MaxSubscriptions)] {
 		if !slices.Contains(list, uri) {

@@ -19,7 +19,7 @@ func newNotifier(write func(uri string)) (*Notifier, *Group) {
 		Handle: func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil },
 		Device: func(string) (*ferrule.Device, bool) { return nil, false },
 	})
-	g := &Group{notifier: n, write: func(_ context.Context, _ string, req mcp.Request) (mcp.Result, error) {
+	g := &Group{notifier: n, streams: make(map[*subscriber]bool), write: func(_ context.Context, _ string, req mcp.Request) (mcp.Result, error) {
 		write(req.GetParams().(*mcp.ResourceUpdatedNotificationParams).URI)
 		return nil, nil
 	}}
