@@ -144,8 +144,8 @@ func TestSubscribe(t *testing.T) {
 func TestSubscribeInvalid(t *testing.T) {
 	f := newServer(t, nil)
 	f.put("stranger", ferrule.StateOnline, ferrule.TrustPending)
-	legacy, _ := subscriber(t, f, versions[0])
-	modern, _ := subscriber(t, f, mcphttp.StatelessVersion)
+	older, _ := subscriber(t, f, versions[0])
+	newer, _ := subscriber(t, f, mcphttp.StatelessVersion)
 	for uri, want := range map[string]string{
 		"ferrule://devices/stranger/state":  "not found",
 		"ferrule://devices/nobody/state":    "not found",
@@ -161,11 +161,11 @@ func TestSubscribeInvalid(t *testing.T) {
 		"":                                  "ferrule://devices/robot/state",
 		"ferrule://devices/robot/state?a=b": "ferrule://devices/robot/state",
 	} {
-		if err := legacy.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err == nil || !strings.Contains(strings.ToLower(err.Error()), want) {
+		if err := older.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err == nil || !strings.Contains(strings.ToLower(err.Error()), want) {
 			t.Errorf("%s: %v", uri, err)
 		}
 		if uri != "" {
-			modern.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}) // the SDK's client does not report what was acknowledged
+			newer.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}) // the SDK's client does not report what was acknowledged
 		}
 	}
 	v := f.viewAt("")
@@ -425,9 +425,9 @@ func TestUpdatesOfOthers(t *testing.T) {
 func TestSubscribeRefused(t *testing.T) {
 	var device fakeDevice
 	f := newServerOf(t, device.handle, aServer())
-	legacy, _ := subscriber(t, f, versions[0])
+	older, _ := subscriber(t, f, versions[0])
 	for _, uri := range []string{"file:///secret", "a b", "", "%zz \u0007"} {
-		if err := legacy.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "ferrule://devices/robot/resources/" + uri}); err == nil {
+		if err := older.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "ferrule://devices/robot/resources/" + uri}); err == nil {
 			t.Errorf("%q was subscribed to", uri)
 		}
 	}
