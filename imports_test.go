@@ -158,8 +158,13 @@ var rooms = map[string]room{
 		own:   []string{"internal/cluster/engine"},
 		third: []string{"github.com/nats-io/nats-server/v2"},
 	},
+	"internal/mcphttp": {third: []string{"github.com/modelcontextprotocol/go-sdk"}},
+	"internal/agent/notify": {
+		own:   []string{"internal/ferrule", "internal/mcphttp"},
+		third: []string{"github.com/modelcontextprotocol/go-sdk"},
+	},
 	"internal/agent/server": {
-		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/agent/catalog"},
+		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/agent/catalog", "internal/agent/notify", "internal/mcphttp"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
 	"internal/local/control": {own: []string{"internal/ferrule"}},
@@ -175,7 +180,7 @@ var rooms = map[string]room{
 		third: []string{"github.com/gobwas/ws", "github.com/mochi-mqtt/server/v2/packets"},
 	},
 	"thing/mcpserver": {
-		own:   []string{"thing"},
+		own:   []string{"thing", "internal/mcphttp"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk", "github.com/gobwas/ws", "github.com/brutella/dnssd"},
 		tests: []string{"internal/testenv/mcp/fixtures"},
 	},

@@ -6,7 +6,7 @@ import "github.com/ferrulehq/ferrule/internal/ferrule"
 // is told of it can read it then.
 func (g *gateway) hear(e ferrule.Event) {
 	g.fleet.RecordEvent(e)
-	g.agents.Hear(e)
+	g.agents.HandleEvent(e)
 }
 
 // lookout tells people of what happens to devices, here and at other nodes.

@@ -126,7 +126,7 @@ func guardSessions(t *testing.T) {
 	}
 	busy := func(resp *http.Response, body []byte) {
 		t.Helper()
-		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), "3 agents are connected") {
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), "limit is 3") {
 			t.Errorf("one more: %s %s", resp.Status, body)
 		}
 	}

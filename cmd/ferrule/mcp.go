@@ -114,13 +114,13 @@ func (a *app) hold(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	g.end = end
 	d.begin()
 	stop := g.fleet.WatchDevices(d)
-	defer g.bus.Listen(d.front.Hear, ferrule.Notified)()
+	defer g.bus.Listen(d.front.HandleEvent, ferrule.Notified)()
 	d.relay.use(g.samples)
 	defer d.relay.use(nil)
 	d.Synced()
 	d.open(g.observe.Entry(telemetry.EntryStdio, g.handle))
-	d.front.Missed(0) // what was said and measured meanwhile
-	var left func()   // waits for the calls that are under way
+	d.front.HandleMissed(0) // what was said and measured meanwhile
+	var left func()         // waits for the calls that are under way
 	err = g.Run(holding, func(ctx context.Context) error {
 		if err := g.wishes.Add(ctx, d.lastWishes()); err != nil && ctx.Err() == nil {
 			log.Warn("a device that was asked for is not taken over", "err", err)
@@ -149,7 +149,7 @@ func (a *app) join(ctx context.Context, d *desk, cfg config.Config, log *slog.Lo
 	defer client.Close()
 	defer func() { d.close() }()
 	d.begin()
-	defer d.keepWatching(ctx, client, "what devices say by themselves", control.Subscription{Event: d.front.Hear, Missed: d.front.Missed})()
+	defer d.keepWatching(ctx, client, "what devices say by themselves", control.Subscription{Event: d.front.HandleEvent, Missed: d.front.HandleMissed})()
 	defer d.relay.use(nil)
 	wishes := append(wishesOf(cfg), d.lastWishes()...) // that some are there twice makes no difference
 	err = client.WatchFleet(ctx, wishes, joined{d, client.Handle, d.samplesOf(ctx, client)})
@@ -180,6 +180,6 @@ func (j joined) Synced() {
 	j.desk.Synced()
 	j.open(j.handle)
 	j.relay.use(j.samples)
-	j.front.Missed(0) // what was measured meanwhile
+	j.front.HandleMissed(0) // what was measured meanwhile
 	j.settled()
 }

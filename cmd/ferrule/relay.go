@@ -78,7 +78,7 @@ func (f samplerFunc) Samples(device, signal string, fn func(ferrule.Reading)) (s
 // that is listened to takes a connection.
 func (d *desk) samplesOf(ctx context.Context, client *control.Client) server.Sampler {
 	return samplerFunc(func(device, signal string, fn func(ferrule.Reading)) (stop func()) {
-		return d.keepWatching(ctx, client, "what devices measure", control.Subscription{Device: device, Signal: signal, Reading: fn, Missed: d.front.Missed})
+		return d.keepWatching(ctx, client, "what devices measure", control.Subscription{Device: device, Signal: signal, Reading: fn, Missed: d.front.HandleMissed})
 	})
 }
 
@@ -94,7 +94,7 @@ func (d *desk) keepWatching(ctx context.Context, client *control.Client, what st
 			}
 			select {
 			case <-time.After(breath): // the gateway has just begun, or is about to go
-				d.front.Missed(0)
+				d.front.HandleMissed(0)
 			case <-ctx.Done():
 			}
 		}

@@ -7,17 +7,19 @@ import (
 
 	"github.com/brutella/dnssd"
 	dnssdlog "github.com/brutella/dnssd/log"
+
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// service is what MCP servers are called in the local network.
+// service is the DNS-SD service type of MCP servers.
 const service = "_mcp._tcp"
 
-// Announce makes the device known in the local network by multicast DNS until ctx
-// ends; it then returns nil. Another device of its name there gets a number. The port
-// of WebSockets is zero if there are none.
+// Announce announces the device in the local network by multicast DNS until ctx ends;
+// it then returns nil. If the name is taken, the device gets a number. WebSocketPort is
+// 0 without WebSockets.
 func (d *Device) Announce(ctx context.Context, port, webSocketPort int) error {
-	dnssdlog.Info.Disable() // it would write to standard output what others do wrong
-	text := map[string]string{"path": d.config.Path, "version": modernVersion}
+	dnssdlog.Info.Disable() // writes errors of other devices to standard output
+	text := map[string]string{"path": d.config.Path, "version": mcphttp.StatelessVersion}
 	if webSocketPort != 0 {
 		text["ws_port"] = strconv.Itoa(webSocketPort)
 	}

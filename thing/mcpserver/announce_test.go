@@ -11,8 +11,8 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// TestAnnounce: the device is found in the local network with all that is needed to
-// reach it, and is gone when it ends.
+// TestAnnounce: the device is found in the local network with all that a client needs,
+// and is withdrawn when it stops.
 func TestAnnounce(t *testing.T) {
 	if len(dnssd.MulticastInterfaces()) == 0 {
 		t.Skip("this machine has no network with multicast")
@@ -26,7 +26,7 @@ func TestAnnounce(t *testing.T) {
 	patience, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
 	gone := make(chan struct{}, 10)
-	for { // who browses while it makes sure of its name may see it without its text
+	for { // while the name is being claimed, the entry may have no text
 		found := make(chan dnssd.BrowseEntry, 10)
 		browsing, enough := context.WithCancel(patience)
 		go dnssd.LookupType(browsing, "_mcp._tcp.local.", func(e dnssd.BrowseEntry) {
@@ -53,13 +53,13 @@ func TestAnnounce(t *testing.T) {
 			select {
 			case <-gone:
 			case <-patience.Done():
-				t.Error("it is still there")
+				t.Error("the device is still announced")
 			}
 			enough()
 			return
 		case <-time.After(2 * time.Second):
 		case <-patience.Done():
-			t.Fatal("it was not found")
+			t.Fatal("the device was not found")
 		}
 		enough()
 	}

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// maxCached is how many results are kept.
+	// maxCached is the limit of cached results.
 	maxCached = 256
-	// maxCachedBytes is how large they are together.
+	// maxCachedBytes is the limit of their total size.
 	maxCachedBytes = 4 << 20
 )
 
-// CacheStats tells how a cache does.
+// CacheStats are statistics of the cache.
 type CacheStats struct {
-	// Entries is how many results are kept, and Bytes how large they are.
+	// Entries is the number of cached results, and Bytes their size.
 	Entries, Bytes int
-	// Hits is how many calls were answered from the cache, and Misses how many of
-	// cached tools were not.
+	// Hits is the number of calls that were answered from the cache, Misses of those
+	// that called a cached tool.
 	Hits, Misses int
 }
 
-// cache keeps results of tools for a while.
+// cache keeps results of tools for a time.
 type cache struct {
 	mu      sync.Mutex
-	times   map[string]time.Duration // by tool; tools without are not cached
-	age     int                      // grows when something is invalidated
+	times   map[string]time.Duration // by tool; other tools are not cached
+	age     int                      // grows with each invalidation
 	entries map[cacheKey]cached
 	stats   CacheStats
 }
@@ -51,20 +51,20 @@ func newCache() *cache {
 	return &cache{times: make(map[string]time.Duration), entries: make(map[cacheKey]cached)}
 }
 
-// Cache has the results of a tool kept for a while, for calls with the same
-// arguments. It is for tools that read: whoever is answered from the cache has moved
-// nothing. Errors are not kept, nor is what depends on an answer of a user.
+// Cache caches the results of a tool, for calls with the same arguments. It is for
+// read-only tools: an answer from the cache moves nothing. Errors are not cached, nor
+// are results that depend on an answer of a user.
 func (d *Device) Cache(tool string, keep time.Duration) {
 	d.cache.mu.Lock()
 	defer d.cache.mu.Unlock()
 	d.cache.times[tool] = keep
 }
 
-// Invalidate forgets the results of tools, or of all if none is named. A call that is
-// under way is not kept either.
+// Invalidate drops the cached results of tools, or of all tools if none is named. The
+// result of a call under way is not cached either.
 func (d *Device) Invalidate(tools ...string) { d.cache.invalidate(tools) }
 
-// CacheStats tells how the cache does.
+// CacheStats returns statistics of the cache.
 func (d *Device) CacheStats() CacheStats {
 	d.cache.mu.Lock()
 	defer d.cache.mu.Unlock()
@@ -72,7 +72,7 @@ func (d *Device) CacheStats() CacheStats {
 	return d.cache.stats
 }
 
-// keyOf is where a result is kept: arguments that mean the same have the same.
+// keyOf returns the key of a result. Equal JSON objects have equal keys.
 func keyOf(tool string, args json.RawMessage) (key cacheKey, ok bool) {
 	value := map[string]any{}
 	if len(args) > 0 {
@@ -89,8 +89,8 @@ func keyOf(tool string, args json.RawMessage) (key cacheKey, ok bool) {
 	return cacheKey{tool, sha256.Sum256(sorted)}, true
 }
 
-// get looks for a result. If there is none, keep keeps one that is found otherwise;
-// it is nil for tools that are not cached.
+// get returns a cached result. On a miss, keep caches the result of the call; it is nil
+// for tools that are not cached.
 func (c *cache) get(tool string, args json.RawMessage) (result any, hit bool, keep func(any)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *cache) get(tool string, args json.RawMessage) (result any, hit bool, ke
 	}
 }
 
-// put keeps a result, and makes room for it.
+// put caches a result, and makes room for it.
 func (c *cache) put(key cacheKey, e cached) {
 	c.drop(key)
 	if e.size > maxCachedBytes {
@@ -158,7 +158,7 @@ func (c *cache) invalidate(tools []string) {
 	}
 }
 
-// sizeOf is about how much memory a result takes.
+// sizeOf returns roughly the memory that a result takes.
 func sizeOf(result any) int {
 	switch r := result.(type) {
 	case string:

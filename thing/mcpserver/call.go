@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 the newer era is about to drop some of this, and has nothing else yet
+//lint:file-ignore SA1019 2026-07-28 deprecates some of this, and has no replacement yet
 
 package mcpserver
 
@@ -10,23 +10,25 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// call is a request while it is answered, for what is said to its caller meanwhile.
+// call is a request under way. Tools send messages to its caller through it.
 type call struct {
-	session *mcp.ServerSession
-	modern  bool
-	token   any // of progress; nil if nobody wants to know
-	mute    atomic.Bool
-	letGo   func(mcp.CloseSSEStreamArgs) // nil if the connection has to stay
+	session   *mcp.ServerSession
+	stateless bool                         // 2026-07-28 or later
+	token     any                          // of progress; nil if the caller did not ask for it
+	stalled   atomic.Bool                  // the caller does not read
+	close     func(mcp.CloseSSEStreamArgs) // nil if the connection cannot be resumed
 
-	// What is needed only when something is asked.
+	// Needed only if the tool asks something.
 	capabilities func() *mcp.ClientCapabilities
-	subject      func() string // tells this request from others
+	subject      func() string // identifies the request
 
 	answers map[string]Answer
-	asked   []Question // what has no answer yet
-	asks    bool       // whether it has asked anything
+	asked   []Question // without an answer yet
+	asks    bool       // it has asked something
 }
 
 // callKey is the context key of the call.
@@ -37,48 +39,48 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// newCall makes a call of a request to something by its name.
+// newCall returns the call of a request.
 func newCall[P mcp.Params](req *mcp.ServerRequest[P], method, name string, args json.RawMessage) *call {
 	c := &call{
-		session: req.Session, modern: req.ProtocolVersion() >= modernVersion, token: req.Params.GetMeta()["progressToken"],
+		session: req.Session, stateless: req.ProtocolVersion() >= mcphttp.StatelessVersion, token: req.Params.GetMeta()["progressToken"],
 		capabilities: req.ClientCapabilities,
 		subject:      func() string { return subjectOf(req, method, name, args) },
 	}
 	if req.Extra != nil {
-		c.letGo = req.Extra.CloseSSEStream
+		c.close = req.Extra.CloseSSEStream
 	}
 	return c
 }
 
-// LetGo closes the connection of a caller that can come back for the result, and
-// tells it when. A tool that takes long needs no connection meanwhile. It does
-// nothing where callers have to stay.
-func LetGo(ctx context.Context, until time.Duration) {
-	if c := callOf(ctx); c != nil && c.letGo != nil {
-		c.letGo(mcp.CloseSSEStreamArgs{RetryAfter: until})
+// Disconnect closes the connection of a caller that can reconnect for the result, and
+// tells it when to. A tool that takes long needs no connection meanwhile. It does
+// nothing if the caller cannot reconnect.
+func Disconnect(ctx context.Context, retryAfter time.Duration) {
+	if c := callOf(ctx); c != nil && c.close != nil {
+		c.close(mcp.CloseSSEStreamArgs{RetryAfter: retryAfter})
 	}
 }
 
-// Progress tells whoever called how far a tool has got. The total is zero if it is
-// not known. It can be used in any tool, and does nothing where nobody listens.
+// Progress reports the progress of a tool to its caller. Total is 0 if it is unknown.
+// It does nothing if the caller did not ask for progress.
 func Progress(ctx context.Context, done, total float64, text string) {
 	c := callOf(ctx)
-	if c == nil || c.token == nil || c.mute.Load() {
+	if c == nil || c.token == nil || c.stalled.Load() {
 		return
 	}
-	c.told(c.session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+	c.sent(c.session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 		ProgressToken: c.token, Progress: done, Total: total, Message: text,
 	}))
 }
 
-// Log tells whoever called something for its log. It can be used in any tool, and
-// does nothing where nobody listens.
+// Log sends a log message to the caller. It does nothing if the caller did not ask for
+// log messages.
 func Log(ctx context.Context, level slog.Level, data any) {
 	c := callOf(ctx)
-	if c == nil || c.mute.Load() {
+	if c == nil || c.stalled.Load() {
 		return
 	}
-	c.told(c.session.Log(ctx, &mcp.LoggingMessageParams{Level: levelName(level), Data: data}))
+	c.sent(c.session.Log(ctx, &mcp.LoggingMessageParams{Level: levelName(level), Data: data}))
 }
 
 func levelName(level slog.Level) mcp.LoggingLevel {
@@ -93,10 +95,10 @@ func levelName(level slog.Level) mcp.LoggingLevel {
 	return "error"
 }
 
-// told notes whether a word arrived. One that takes no more is told no more: the
-// device has better to do than to wait for it.
-func (c *call) told(err error) {
+// sent records whether a message was sent. A caller that does not read gets no more, so
+// that it does not delay the device.
+func (c *call) sent(err error) {
 	if err != nil {
-		c.mute.Store(true)
+		c.stalled.Store(true)
 	}
 }

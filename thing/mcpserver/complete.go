@@ -7,17 +7,17 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Completer suggests values that begin like what was typed. Others are the values
-// that are there already. It is called when its turn has come, like a tool.
+// Completer suggests values that begin with the typed text. Others are the values of
+// other arguments. It is called in the lane, like a tool.
 type Completer func(ctx context.Context, typed string, others map[string]string) []string
 
-// maxSuggestions is how many values MCP takes at once.
+// maxSuggestions is MCP's limit of values.
 const maxSuggestions = 100
 
-// completers has the completers of prompts and templates.
+// completers are the completers of prompts and templates.
 type completers struct {
 	mu  sync.Mutex
-	all map[string]map[string]Completer // by what it is, and by argument
+	all map[string]map[string]Completer // by prompt or template, and by argument
 }
 
 func newCompleters() *completers {
@@ -40,7 +40,7 @@ func (c *completers) get(ref *mcp.CompleteReference, argument string) Completer 
 	return c.all[of][argument]
 }
 
-// complete answers completion/complete. What nobody can complete has no suggestions.
+// complete answers completion/complete. Without a completer there are no suggestions.
 func (d *Device) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	values := []string{}
 	if complete := d.completers.get(req.Params.Ref, req.Params.Argument.Name); complete != nil {

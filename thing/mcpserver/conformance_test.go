@@ -17,7 +17,7 @@ import (
 func TestConformance(t *testing.T) {
 	dir := os.Getenv("FERRULE_RIG_MCP")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_MCP is not set: internal/testenv/mcp tells what it is")
+		t.Skip("FERRULE_RIG_MCP is not set: see internal/testenv/mcp")
 	}
 	d := fixtures.New(mcpserver.Config{})
 	url := serve(t, d)
@@ -47,7 +47,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// countChecks counts what the suite wrote about its checks, by their outcome.
+// countChecks counts the checks of the suite by outcome.
 func countChecks(t *testing.T, results string) map[string]int {
 	t.Helper()
 	checks := make(map[string]int)

@@ -10,8 +10,8 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// frozen is a result that the next call cannot change any more: whatever is data is
-// JSON, and bytes are copied.
+// frozen returns a copy of a result that later calls cannot change: data becomes JSON,
+// and bytes are copied.
 func frozen(result any) (any, error) {
 	switch r := result.(type) {
 	case string:
@@ -42,7 +42,7 @@ func frozen(result any) (any, error) {
 	return json.RawMessage(value), err
 }
 
-// partsOf are the parts of a result, which may be the only one.
+// partsOf returns the parts of a result.
 func partsOf(result any) thing.Parts {
 	if parts, ok := result.(thing.Parts); ok {
 		return parts
@@ -50,8 +50,8 @@ func partsOf(result any) thing.Parts {
 	return thing.Parts{result}
 }
 
-// told is the frozen result of a tool as callers see it.
-func told(result any) *mcp.CallToolResult {
+// toolResult converts the frozen result of a tool.
+func toolResult(result any) *mcp.CallToolResult {
 	parts := partsOf(result)
 	r := &mcp.CallToolResult{Content: make([]mcp.Content, 0, len(parts))}
 	for _, part := range parts {
@@ -63,7 +63,7 @@ func told(result any) *mcp.CallToolResult {
 	return r
 }
 
-// contentOf is a frozen part of a result as callers see it.
+// contentOf converts a frozen part of a result.
 func contentOf(part any) mcp.Content {
 	switch p := part.(type) {
 	case string:
@@ -77,10 +77,10 @@ func contentOf(part any) mcp.Content {
 	case json.RawMessage:
 		return &mcp.TextContent{Text: string(p)}
 	}
-	panic("a result is not frozen")
+	panic("result is not frozen")
 }
 
-// contentsOf is what was read, frozen, as callers see it.
+// contentsOf converts the frozen content of a resource.
 func contentsOf(content any, mime string) *mcp.ResourceContents {
 	switch c := content.(type) {
 	case string:
@@ -94,5 +94,5 @@ func contentsOf(content any, mime string) *mcp.ResourceContents {
 	case json.RawMessage:
 		return &mcp.ResourceContents{MIMEType: cmp.Or(mime, "application/json"), Text: string(c)}
 	}
-	panic("what was read is not frozen")
+	panic("content is not frozen")
 }

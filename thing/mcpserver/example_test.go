@@ -12,11 +12,11 @@ type lamp struct {
 	On bool `json:"on" jsonschema:"whether it is on"`
 }
 
-// A lamp, whole.
+// A complete lamp.
 func Example() {
 	board := thing.New("lamp", "1.0.0")
 	thing.Tool(board, "switch", "Switch the lamp on or off", func(_ context.Context, want lamp) (lamp, error) {
-		return want, nil // here a pin is set
+		return want, nil // set a pin here
 	}, thing.Idempotent())
 	device := mcpserver.New(board, mcpserver.Config{Listen: ":8080", Announce: true})
 	if err := device.Run(context.Background()); err != nil {

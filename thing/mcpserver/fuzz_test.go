@@ -9,7 +9,7 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// tape is a connection on which everything has been said already.
+// tape is a connection with recorded input.
 type tape struct{ net.Conn }
 
 func (c tape) Write(p []byte) (int, error)      { return len(p), nil }
@@ -17,7 +17,7 @@ func (c tape) SetReadDeadline(time.Time) error  { return nil }
 func (c tape) SetWriteDeadline(time.Time) error { return nil }
 func (c tape) Close() error                     { return nil }
 
-// FuzzSocket gives a socket bytes of any content: messages are bounded, and it ends.
+// FuzzSocket: whatever a socket reads, messages are limited, and it ends.
 func FuzzSocket(f *testing.F) {
 	var frames bytes.Buffer
 	for _, frame := range []ws.Frame{
@@ -36,7 +36,7 @@ func FuzzSocket(f *testing.F) {
 				break
 			}
 			if len(data) > 128 {
-				t.Fatalf("a message of %d bytes", len(data))
+				t.Fatalf("got a message of %d bytes", len(data))
 			}
 		}
 		s.in = bytes.NewReader(p)
@@ -48,14 +48,14 @@ func FuzzSocket(f *testing.F) {
 	})
 }
 
-// FuzzState: a state that was not made here is never taken.
+// FuzzState: a state that this device did not issue is never accepted.
 func FuzzState(f *testing.F) {
 	d := &Device{key: []byte("a key")}
 	f.Add("")
 	f.Add("AAAA")
 	f.Fuzz(func(t *testing.T, text string) {
 		if _, err := d.unseal(text); err == nil {
-			t.Errorf("%q was taken", text)
+			t.Errorf("%q was accepted", text)
 		}
 	})
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// groups are tools that come and go together.
+// groups are sets of tools that are enabled and disabled together.
 type groups struct {
 	mu       sync.Mutex
 	tools    map[string][]string // by group
 	disabled map[string]bool
-	offered  map[string]thing.Description // once the device is served
+	offered  map[string]thing.Description // nil until the device is served
 }
 
 func newGroups() *groups {
 	return &groups{tools: make(map[string][]string), disabled: make(map[string]bool)}
 }
 
-// hidden tells whether one of the groups of a tool is disabled.
+// hidden reports whether one of the groups of a tool is disabled.
 func (g *groups) hidden(tool string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,23 +36,23 @@ func (g *groups) isHidden(tool string) bool {
 	return false
 }
 
-// endangers tells whether a tool can do harm.
+// endangers reports whether a tool can do harm.
 func (g *groups) endangers(tool string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.offered[tool].Endangers
 }
 
-// Group makes tools come and go together. A tool can be in several groups, and is
-// there while all of them are enabled. Groups are made before the device is served,
-// and are enabled.
+// Group declares a group of tools. A tool can be in several groups, and is offered
+// while all of them are enabled. Groups must be declared before the device is served,
+// and begin enabled.
 func (d *Device) Group(name string, tools ...string) {
 	d.groups.mu.Lock()
 	defer d.groups.mu.Unlock()
 	d.groups.tools[name] = append(d.groups.tools[name], tools...)
 }
 
-// Enable brings the tools of a group back, and callers are told.
+// Enable offers the tools of a group again, and notifies callers.
 func (d *Device) Enable(group string) {
 	g := d.groups
 	g.mu.Lock()
@@ -68,21 +68,21 @@ func (d *Device) Enable(group string) {
 	}
 }
 
-// Disable takes the tools of a group away, and callers are told. A call that has not
-// begun is refused; one that runs goes on.
+// Disable withdraws the tools of a group, and notifies callers. A call that has not
+// begun is refused; a running call goes on.
 func (d *Device) Disable(group string) {
 	g := d.groups
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.tools[group] == nil {
-		panic(fmt.Sprintf("mcpserver: there is no group %s", group))
+		panic(fmt.Sprintf("mcpserver: unknown group %s", group))
 	}
 	g.disabled[group] = true
 	d.server.RemoveTools(g.tools[group]...)
 }
 
-// offerTools puts the tools that were declared where the SDK finds them. Those for
-// people are not among them: MCP has no word that keeps models from them.
+// offerTools registers the declared tools with the SDK, except user-only tools: MCP
+// cannot hide a tool from models.
 func (d *Device) offerTools() {
 	g := d.groups
 	g.mu.Lock()
@@ -100,7 +100,7 @@ func (d *Device) offerTools() {
 	for group, tools := range g.tools {
 		for _, name := range tools {
 			if _, ok := g.offered[name]; !ok {
-				panic(fmt.Sprintf("mcpserver: group %s has a tool %s, and the device has not", group, name))
+				panic(fmt.Sprintf("mcpserver: group %s has a tool %s that the device does not have", group, name))
 			}
 		}
 	}

@@ -12,16 +12,17 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// TestGroups: tools come and go together, and callers are told.
+// TestGroups: tools of a group are enabled and disabled together, and callers are
+// notified.
 func TestGroups(t *testing.T) {
 	d := mcpserver.New(robot(), mcpserver.Config{})
 	d.Group("motors", "move")
 	d.Group("all", "move", "name")
-	d.Disable("motors") // before anybody looks
+	d.Disable("motors") // before the device is served
 	url := serve(t, d)
-	inEras(t, func(t *testing.T, era string) {
-		told := make(chan struct{}, 100)
-		session := dial(t, url, era, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} }})
+	inVersions(t, func(t *testing.T, version string) {
+		notified := make(chan struct{}, 100)
+		session := dial(t, url, version, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { notified <- struct{}{} }})
 		tools := func() int {
 			list, err := session.ListTools(t.Context(), nil)
 			if err != nil {
@@ -32,18 +33,18 @@ func TestGroups(t *testing.T) {
 		hear := func() {
 			t.Helper()
 			select {
-			case <-told:
+			case <-notified:
 			case <-time.After(10 * time.Second):
-				t.Error("it was not told")
+				t.Error("no notification")
 			}
 		}
 		if n := tools(); n != 5 {
 			t.Errorf("%d tools without motors", n)
 		}
 		if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move"}); code(err) != jsonrpc.CodeInvalidParams {
-			t.Errorf("a tool that is not there: %v", err)
+			t.Errorf("a disabled tool: %v", err)
 		}
-		time.Sleep(100 * time.Millisecond) // for its stream
+		time.Sleep(100 * time.Millisecond) // until its stream is open
 		d.Disable("all")
 		hear()
 		d.Enable("motors")
@@ -60,9 +61,9 @@ func TestGroups(t *testing.T) {
 	})
 }
 
-// TestADisabledToolDoesNotBegin: a call that waits while its tool is taken away is not
-// made.
-func TestADisabledToolDoesNotBegin(t *testing.T) {
+// TestDisabledWhileWaiting: a waiting call is not made if its tool is disabled
+// meanwhile.
+func TestDisabledWhileWaiting(t *testing.T) {
 	board := thing.New("d", "1")
 	began, finish := make(chan struct{}), make(chan struct{})
 	thing.Tool(board, "work", "", func(context.Context, struct{}) (int, error) { close(began); <-finish; return 0, nil })
@@ -70,7 +71,7 @@ func TestADisabledToolDoesNotBegin(t *testing.T) {
 	thing.Tool(board, "move", "", func(context.Context, struct{}) (int, error) { moved = true; return 0, nil })
 	d := mcpserver.New(board, mcpserver.Config{})
 	d.Group("motors", "move")
-	session := dial(t, serve(t, d), eras[0], nil)
+	session := dial(t, serve(t, d), versions[0], nil)
 	go session.CallTool(t.Context(), &mcp.CallToolParams{Name: "work"})
 	<-began
 	answered := make(chan *mcp.CallToolResult)
@@ -81,7 +82,7 @@ func TestADisabledToolDoesNotBegin(t *testing.T) {
 		}
 		answered <- result
 	}()
-	time.Sleep(100 * time.Millisecond) // it waits
+	time.Sleep(100 * time.Millisecond) // until it waits
 	d.Disable("motors")
 	close(finish)
 	if result := <-answered; result == nil || result.Meta[mcpserver.Untried] != true || moved {
@@ -89,11 +90,11 @@ func TestADisabledToolDoesNotBegin(t *testing.T) {
 	}
 }
 
-// TestGroupsNameTools: a name that means nothing shows when the device is written.
-func TestGroupsNameTools(t *testing.T) {
+// TestGroupUnknownTool: a group with an unknown tool panics when the device is served.
+func TestGroupUnknownTool(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("it went unnoticed")
+			t.Error("no panic")
 		}
 	}()
 	d := mcpserver.New(robot(), mcpserver.Config{})

@@ -12,36 +12,36 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// Outcome is what came of a call.
+// Outcome is the outcome of a call.
 type Outcome struct {
 	Tool string
 	Args json.RawMessage
 	Took time.Duration
-	// Err is why it failed; nil if it did not.
+	// Err is nil if the call succeeded.
 	Err error
-	// Cached says that the tool was not called, because its result was there.
+	// Cached reports whether the result came from the cache and the tool was not called.
 	Cached bool
 }
 
-// Before has fn look at every call of a tool when its turn has come, and before
-// anything is done. An error of fn refuses the call, and fn can Ask. It is set before
-// the device is served; the first refusal counts.
+// Before adds a hook that runs before every call of a tool, in its turn. An error of fn
+// refuses the call, and fn can use Ask. Hooks must be added before the device is
+// served; the first refusal counts.
 func (d *Device) Before(fn func(ctx context.Context, tool string, args json.RawMessage) error) {
 	d.before = append(d.before, fn)
 }
 
-// After has fn told what came of every call that was not refused. It is set before
-// the device is served.
+// After adds a hook that runs after every call that was not refused. It must be added
+// before the device is served.
 func (d *Device) After(fn func(ctx context.Context, o Outcome)) {
 	d.after = append(d.after, fn)
 }
 
-// allowed asks the hooks before a call. One that panics refuses.
+// allowed runs the hooks before a call. A hook that panics refuses the call.
 func (d *Device) allowed(ctx context.Context, tool string, args json.RawMessage) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			d.config.Log.Error("a hook panicked", "tool", tool, "err", fmt.Sprint(r))
-			err = &thing.RefusedError{Reason: "Whether this may be done could not be found out: nothing was done"}
+			d.config.Log.Error("hook panicked", "tool", tool, "err", fmt.Sprint(r))
+			err = &thing.RefusedError{Reason: "A check before the call failed: nothing was done"}
 		}
 	}()
 	for _, fn := range d.before {
@@ -57,13 +57,13 @@ func (d *Device) allowed(ctx context.Context, tool string, args json.RawMessage)
 	return nil
 }
 
-// tellAfter tells the hooks after a call. One that panics changes nothing about it.
-func (d *Device) tellAfter(ctx context.Context, o Outcome) {
+// runAfter runs the hooks after a call. A hook that panics does not change the result.
+func (d *Device) runAfter(ctx context.Context, o Outcome) {
 	for _, fn := range d.after {
 		func() {
 			defer func() {
 				if r := recover(); r != nil {
-					d.config.Log.Error("a hook panicked", "tool", o.Tool, "err", fmt.Sprint(r))
+					d.config.Log.Error("hook panicked", "tool", o.Tool, "err", fmt.Sprint(r))
 				}
 			}()
 			fn(ctx, o)

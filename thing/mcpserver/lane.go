@@ -8,10 +8,10 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// maxWaiting is how many calls may wait for their turn.
+// maxWaiting is the limit of calls that wait for the lane.
 const maxWaiting = 64
 
-// lane lets one call at a time through, and few wait.
+// lane lets one call through at a time.
 type lane struct {
 	turn    chan struct{} // holds one while a call is under way
 	waiting atomic.Int32
@@ -19,12 +19,12 @@ type lane struct {
 
 func newLane() *lane { return &lane{turn: make(chan struct{}, 1)} }
 
-// enter waits for the turn of a call, until one of the two contexts ends. Who enters
-// leaves.
+// enter waits until the lane is free, or one of the contexts ends. The caller must
+// call leave after it.
 func (l *lane) enter(ctx, stop context.Context) error {
 	if l.waiting.Add(1) > maxWaiting {
 		l.waiting.Add(-1)
-		return &thing.RefusedError{Reason: "The device is busy and too many calls wait already: nothing was done; try again in a while"}
+		return &thing.RefusedError{Reason: "The device is busy and too many calls are waiting: nothing was done; try again later"}
 	}
 	defer l.waiting.Add(-1)
 	select {
@@ -36,13 +36,13 @@ func (l *lane) enter(ctx, stop context.Context) error {
 	case <-ctx.Done():
 	case <-stop.Done():
 	}
-	return &thing.RefusedError{Reason: "It was over before the turn of this call came: nothing was done"}
+	return &thing.RefusedError{Reason: "The call was cancelled while it was waiting: nothing was done"}
 }
 
 func (l *lane) leave() { <-l.turn }
 
-// empties waits until no call is under way, or ctx ends, and tells which. However many wait,
-// there is room for this.
+// empties waits until no call is under way, and reports whether that was before ctx
+// ended. The limit of waiting calls does not apply.
 func (l *lane) empties(ctx context.Context) bool {
 	select {
 	case l.turn <- struct{}{}:
@@ -53,10 +53,10 @@ func (l *lane) empties(ctx context.Context) bool {
 	}
 }
 
-// halt ends what is under way when serving ends: the SDK's contexts outlive that.
+// halt cancels calls when serving ends: the SDK's contexts outlive that.
 type halt struct {
 	mu   sync.Mutex
-	stop context.Context // ends, and is made anew, when serving ends
+	stop context.Context // ends, and is replaced, when serving ends
 	end  context.CancelFunc
 }
 
@@ -66,7 +66,7 @@ func newHalt() *halt {
 	return h
 }
 
-// now ends what is under way.
+// now cancels the calls under way.
 func (h *halt) now() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,7 +74,7 @@ func (h *halt) now() {
 	h.stop, h.end = context.WithCancel(context.Background())
 }
 
-// current is the context that ends when serving does.
+// current returns the context that ends with serving.
 func (h *halt) current() context.Context {
 	h.mu.Lock()
 	defer h.mu.Unlock()

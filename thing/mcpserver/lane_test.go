@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestLaneEmpties: what is under way in the end is waited for, however many wait.
+// TestLaneEmpties: the running call is waited for, however many calls are waiting.
 func TestLaneEmpties(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLane()
@@ -18,7 +18,7 @@ func TestLaneEmpties(t *testing.T) {
 		for range maxWaiting {
 			go func() {
 				if l.enter(waiting, t.Context()) == nil {
-					t.Error("it is let in, and another is there")
+					t.Error("two calls are in the lane")
 				}
 			}()
 		}
@@ -27,7 +27,7 @@ func TestLaneEmpties(t *testing.T) {
 		time.AfterFunc(2*time.Second, l.leave)
 		began := time.Now()
 		if !l.empties(t.Context()) || time.Since(began) != 2*time.Second {
-			t.Errorf("it was waited for %v", time.Since(began))
+			t.Errorf("waited for %v", time.Since(began))
 		}
 		if err := l.enter(t.Context(), t.Context()); err != nil {
 			t.Error(err)
@@ -35,7 +35,7 @@ func TestLaneEmpties(t *testing.T) {
 		late, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if l.empties(late) {
-			t.Error("it is empty, and somebody is in it")
+			t.Error("the lane is not empty")
 		}
 	})
 }

@@ -40,14 +40,14 @@ func sensor(reads *int) *mcpserver.Device {
 	return d
 }
 
-// TestCache: the same arguments have the same result until it is invalidated, and
-// errors are not kept.
+// TestCache: equal arguments give the same result until it is invalidated, and errors
+// are not cached.
 func TestCache(t *testing.T) {
 	reads := 0
 	d := sensor(&reads)
 	url := serve(t, d)
-	inEras(t, func(t *testing.T, era string) {
-		session := dial(t, url, era, nil)
+	inVersions(t, func(t *testing.T, version string) {
+		session := dial(t, url, version, nil)
 		before, stats := reads, d.CacheStats()
 		first := call(t, session, "read", json.RawMessage(`{"pin":1,"unit":"C"}`))
 		if again := call(t, session, "read", json.RawMessage(`{ "unit":"C", "pin":1 }`)); again != first || reads != before+1 {
@@ -74,8 +74,8 @@ func TestCache(t *testing.T) {
 	})
 }
 
-// TestHooks: one before a call can refuse it, one after it is told what came of it,
-// and those that panic do no harm.
+// TestHooks: a hook before a call can refuse it, a hook after it gets the outcome, and
+// a hook that panics does no harm.
 func TestHooks(t *testing.T) {
 	reads := 0
 	d := sensor(&reads)
@@ -91,7 +91,7 @@ func TestHooks(t *testing.T) {
 	var outcomes []mcpserver.Outcome
 	d.After(func(_ context.Context, o mcpserver.Outcome) { outcomes = append(outcomes, o) })
 	d.After(func(context.Context, mcpserver.Outcome) { panic("short circuit") })
-	session := dial(t, serve(t, d), eras[1], nil)
+	session := dial(t, serve(t, d), versions[1], nil)
 	for pin, want := range map[string]string{"13": "not this one", "14": "nothing was done"} {
 		if got := call(t, session, "read", json.RawMessage(`{"pin":`+pin+`}`)); !strings.Contains(got, want) || !strings.Contains(got, mcpserver.Untried) || reads != 0 {
 			t.Errorf("got %s, read %d times", got, reads)
@@ -105,8 +105,8 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestAHookCanAsk: a person can be asked before any tool, without the tool knowing.
-func TestAHookCanAsk(t *testing.T) {
+// TestHookAsks: a hook can ask the user before any tool.
+func TestHookAsks(t *testing.T) {
 	d := mcpserver.New(robot(), mcpserver.Config{})
 	d.Before(func(ctx context.Context, tool string, _ json.RawMessage) error {
 		if tool != "move" {
@@ -116,20 +116,20 @@ func TestAHookCanAsk(t *testing.T) {
 		return err
 	})
 	url := serve(t, d)
-	inEras(t, func(t *testing.T, era string) {
-		if got := call(t, dial(t, url, era, answering("decline")), "move", moving{1}); !strings.Contains(got, "did not agree") {
+	inVersions(t, func(t *testing.T, version string) {
+		if got := call(t, dial(t, url, version, answering("decline")), "move", moving{1}); !strings.Contains(got, "did not agree") {
 			t.Errorf("got %s", got)
 		}
-		session := dial(t, url, era, answering("accept"))
+		session := dial(t, url, version, answering("accept"))
 		before := call(t, session, "where", nil)
 		call(t, session, "move", moving{1})
 		if after := call(t, session, "where", nil); after == before {
-			t.Error("it has not moved")
+			t.Error("the robot has not moved")
 		}
 	})
 }
 
-// post sends a request that is not understood, to see whether it is let through.
+// post sends an invalid request, to see whether it passes.
 func post(t *testing.T, url, token string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(""))
@@ -147,13 +147,13 @@ func post(t *testing.T, url, token string) *http.Response {
 	return resp
 }
 
-// TestRate: requests that come too fast are told when to come again.
+// TestRate: a request beyond the rate limit is told when to try again.
 func TestRate(t *testing.T) {
 	d := mcpserver.New(robot(), mcpserver.Config{Rate: 0.5, Burst: 2})
 	url := serve(t, d)
 	for range 2 {
 		if resp := post(t, url, ""); resp.StatusCode == http.StatusTooManyRequests {
-			t.Fatal("it came too fast")
+			t.Fatal("a request was limited")
 		}
 	}
 	if resp := post(t, url, ""); resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "2" {
@@ -163,12 +163,12 @@ func TestRate(t *testing.T) {
 	if err := ws.WriteFrame(conn.Conn, ws.MaskFrame(ws.NewTextFrame([]byte(`{"jsonrpc":"2.0","id":"x","method":"ping"}`)))); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := ws.ReadFrame(conn.Conn); err != nil || !strings.Contains(string(f.Payload), `"id":"x"`) || !strings.Contains(string(f.Payload), "too fast") {
+	if f, err := ws.ReadFrame(conn.Conn); err != nil || !strings.Contains(string(f.Payload), `"id":"x"`) || !strings.Contains(string(f.Payload), "too many requests") {
 		t.Errorf("got %s, %v", f.Payload, err)
 	}
 }
 
-// bearer shows a token with every request.
+// bearer sends a token with every request.
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -177,8 +177,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestTokens: who shows no token of the device gets nothing, over HTTP and over a
-// socket; and a session belongs to the token that it began with.
+// TestTokens: a caller without a valid token is refused, over HTTP and WebSockets, and
+// a session belongs to the token that it began with.
 func TestTokens(t *testing.T) {
 	d := mcpserver.New(robot(), mcpserver.Config{Tokens: []string{"first", "second"}})
 	url, sockets := serve(t, d), serveSockets(t, d)
@@ -196,8 +196,8 @@ func TestTokens(t *testing.T) {
 			conn.Close()
 		}
 	}
-	inEras(t, func(t *testing.T, era string) {
-		session := connect(t, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer("second")}}, era, nil)
+	inVersions(t, func(t *testing.T, version string) {
+		session := connect(t, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer("second")}}, version, nil)
 		call(t, session, "name", nil)
 		if session.ID() == "" {
 			return
@@ -213,16 +213,16 @@ func TestTokens(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusForbidden {
-			t.Errorf("somebody else's session: %s", resp.Status)
+			t.Errorf("a session of another token: %s", resp.Status)
 		}
 	})
 }
 
-// TestAnEmptyTokenIsAMistake: that a variable was not set opens no door.
-func TestAnEmptyTokenIsAMistake(t *testing.T) {
+// TestEmptyToken: an empty token panics: an unset variable must not open a door.
+func TestEmptyToken(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("it went unnoticed")
+			t.Error("no panic")
 		}
 	}()
 	mcpserver.New(robot(), mcpserver.Config{Tokens: []string{""}})

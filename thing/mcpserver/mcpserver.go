@@ -1,6 +1,6 @@
-// Package mcpserver has a device that is written with thing be an MCP server: what
-// is declared once is there over Streamable HTTP and over a WebSocket, in both eras
-// of the protocol, and is found by its name in the local network.
+// Package mcpserver makes a device that is written with thing an MCP server. It serves
+// Streamable HTTP and WebSockets in all protocol versions, and announces the device in
+// the local network.
 //
 //	board := thing.New("greenhouse", "1.0.0")
 //	thing.Tool(board, "water", "Water for some seconds", …)
@@ -8,13 +8,14 @@
 //	device.Resource(mcpserver.Resource{URI: "greenhouse://log"}, …)
 //	err := device.Run(ctx)
 //
-// A call goes one way, and one call at a time, for that is how hardware works:
+// All calls take the same path. The lane lets one call through at a time, because that
+// is how hardware works:
 //
-//	POST ─▶ guard ─▶ token ─▶ rate ─▶ era ─▶ lane ─▶ group ─▶ before ─▶ cache ─▶ tool ─▶ after
-//	socket ─▶ the same, message by message
+//	POST ─▶ guard ─▶ token ─▶ rate ─▶ mcphttp ─▶ SDK ─▶ lane ─▶ group ─▶ before ─▶ cache ─▶ tool ─▶ after
+//	WebSocket ─▶ guard ─▶ token ─▶ rate (per message) ─▶ SDK ─▶ ...
 //
-// The SDK speaks the protocol. The error of a tool that did not try says so, under
-// Untried: whoever calls can tell whether something may have moved.
+// The error of a tool that did not try has the key Untried in its _meta, so that the
+// caller knows that nothing has moved.
 package mcpserver
 
 import (
@@ -33,59 +34,59 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// Config is how a device is served. What is left out has the value that is named
-// with it.
+// Config configures a device. A field that is not set has the default that its comment
+// names.
 type Config struct {
-	// Listen is the address of HTTP; ":8080".
+	// Listen is the address of HTTP. Default: ":8080".
 	Listen string
-	// WebSocket is the address of WebSockets; none.
+	// WebSocket is the address of WebSockets. Default: none.
 	WebSocket string
-	// Announce has the device made known in the local network by multicast DNS, on
-	// the Interfaces that are named, or on all; unless it listens on this machine
-	// only.
+	// Announce announces the device in the local network by multicast DNS, on the
+	// given Interfaces or on all. A device that listens on a loopback address is not
+	// announced.
 	Announce   bool
 	Interfaces []string
-	// Path is where MCP is; "/mcp".
+	// Path is the path of MCP. Default: "/mcp".
 	Path string
-	// Hosts are further names by which the device may be asked. Addresses, names
-	// without a dot and names in .local need not be named: a web page cannot have
-	// those.
+	// Hosts are additional host names of the device. IP addresses, names without a
+	// dot and names in .local are always accepted: a web page cannot have those.
 	Hosts []string
 
-	// Title is a name of the device for people to read, Website a page about it.
+	// Title is the device's name for people, Website a page about it.
 	Title, Website string
-	// Icons are pictures of the device.
+	// Icons are icons of the device.
 	Icons []Icon
-	// Instructions tell a model how the device is meant to be used.
+	// Instructions tell a model how to use the device.
 	Instructions string
 
-	// Tokens are those of which a caller must show one, as a Bearer token; none if
-	// everybody may call. An empty one is a mistake.
+	// Tokens are the bearer tokens that callers authenticate with. Without any,
+	// everybody may call. New panics if one is empty.
 	Tokens []string
-	// Rate is how many requests may come in a second, and Burst how many at once
-	// after a pause; as many as like.
+	// Rate is the limit of requests per second, and Burst how many may come at once
+	// after a pause. Default: no limit.
 	Rate  float64
 	Burst int
-	// Sessions is how many programs may be connected at once; 64.
+	// Sessions is the limit of connected clients. Default: 64.
 	Sessions int
-	// Idle is how long a session is kept that asks for nothing and listens to
-	// nothing; half an hour.
+	// Idle is how long a session without a request and without an open stream is
+	// kept. Default: 30 minutes.
 	Idle time.Duration
-	// Log is where trouble is told; nowhere.
+	// Log receives errors. Default: none.
 	Log *slog.Logger
 }
 
-// Icon is a picture for people to know something by.
+// Icon is an icon of a device, a resource or a prompt.
 type Icon struct {
-	// URL is where it is: https: or data:.
+	// URL is an https: or data: URL.
 	URL  string
 	MIME string
-	// Sizes are like 48x48, or any.
+	// Sizes are sizes like 48x48, or "any".
 	Sizes []string
-	// Theme is light or dark; empty if it suits both.
+	// Theme is light or dark, or empty for both.
 	Theme string
 }
 
@@ -94,42 +95,37 @@ type Device struct {
 	*thing.Device
 	config Config
 	server *mcp.Server
+	http   *mcphttp.Handler
 	offer  sync.Once // of the tools
-	key    []byte    // seals what callers keep for us
+	key    []byte    // signs the states that callers keep
 
 	before []func(context.Context, string, json.RawMessage) error
 	after  []func(context.Context, Outcome)
-	bucket *bucket // nil if requests may come as fast as they like
+	bucket *bucket // nil without a rate limit
 
 	cache         *cache
 	groups        *groups
 	lane          *lane
 	halting       *halt
 	spent         *spentStates
-	uses          *sessionUses
 	subscriptions *subscriptions
 	completers    *completers
-
-	// How long a caller may take to send a request, and to take a piece of an
-	// answer.
-	sendTime, takeTime time.Duration
 }
 
-// New makes a device an MCP server. It serves when Run runs.
+// New makes a device an MCP server. It serves while Run runs.
 func New(d *thing.Device, config Config) *Device {
 	config = config.withDefaults()
 	s := &Device{
 		Device: d, config: config, key: make([]byte, 32),
 		cache: newCache(), groups: newGroups(), lane: newLane(), halting: newHalt(), spent: newSpentStates(),
-		uses: newSessionUses(), subscriptions: newSubscriptions(), completers: newCompleters(),
-		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
+		subscriptions: newSubscriptions(), completers: newCompleters(),
 	}
 	rand.Read(s.key)
 	if config.Rate > 0 {
 		s.bucket = newBucket(config.Rate, max(config.Burst, 1))
 	}
 	if slices.Contains(config.Tokens, "") {
-		panic("mcpserver: a token is empty")
+		panic("mcpserver: Config.Tokens has an empty token")
 	}
 	s.server = mcp.NewServer(&mcp.Implementation{
 		Name: d.Name(), Version: d.Version(), Title: config.Title, WebsiteURL: config.Website, Icons: icons(config.Icons),
@@ -141,11 +137,12 @@ func New(d *thing.Device, config Config) *Device {
 		Logger:             slog.New(slog.DiscardHandler),
 		Capabilities: &mcp.ServerCapabilities{
 			Tools: &mcp.ToolCapabilities{ListChanged: true},
-			//lint:ignore SA1019 callers of the older era know nothing else
+			//lint:ignore SA1019 versions up to 2025-11-25 have nothing else
 			Logging: &mcp.LoggingCapabilities{},
 		},
 	})
-	s.server.AddReceivingMiddleware(s.survive)
+	s.http = s.newHandler()
+	s.server.AddReceivingMiddleware(s.recoverPanics, s.http.Track)
 	return s
 }
 
@@ -176,9 +173,8 @@ func icons(all []Icon) []mcp.Icon {
 	return list
 }
 
-// Run listens, makes the device known if it is to be, and serves until ctx ends; it
-// then returns nil. A network that cannot be told of the device keeps nobody else from
-// it.
+// Run listens, announces the device if configured, and serves until ctx ends; it then
+// returns nil. A failed announcement is logged, and the device is served anyway.
 func (d *Device) Run(ctx context.Context) error {
 	ln, port, err := listen(d.config.Listen)
 	if err != nil {
@@ -203,7 +199,7 @@ func (d *Device) Run(ctx context.Context) error {
 	if d.config.Announce && !ln.Addr().(*net.TCPAddr).IP.IsLoopback() {
 		wg.Go(func() {
 			if err := d.Announce(ctx, port, socketPort); err != nil {
-				d.config.Log.Error("the local network is not told of the device", "err", err)
+				d.config.Log.Error("mDNS announcement failed", "err", err)
 			}
 		})
 	}
@@ -222,23 +218,23 @@ func listen(address string) (ln net.Listener, port int, err error) {
 	return ln, ln.Addr().(*net.TCPAddr).Port, nil
 }
 
-// survive makes a panic the error of the request that caused it, and of nothing
-// else.
-func (d *Device) survive(next mcp.MethodHandler) mcp.MethodHandler {
+// recoverPanics is a receiving middleware. A panic becomes the error of the request
+// that caused it.
+func (d *Device) recoverPanics(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
 		defer func() {
 			if r := recover(); r != nil {
-				d.config.Log.Error("a request panicked", "method", method, "err", fmt.Sprint(r))
+				d.config.Log.Error("request panicked", "method", method, "err", fmt.Sprint(r))
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("%s panicked: %v", method, r)}
 			}
 		}()
-		if read, ok := req.(*mcp.ReadResourceRequest); ok && !tellable(read.Params.URI) {
+		if read, ok := req.(*mcp.ReadResourceRequest); ok && !quotable(read.Params.URI) {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Resource not found"}
 		}
 		return next(ctx, method, req)
 	}
 }
 
-// tellable tells whether the SDK can say that an address is not found: it quotes it
-// as Go does, and ends the session when that is no JSON.
-func tellable(uri string) bool { return json.Valid(strconv.AppendQuote(nil, uri)) }
+// quotable reports whether the SDK can report that a URI is not found: it quotes the
+// URI as Go does, and ends the session if the result is not valid JSON.
+func quotable(uri string) bool { return json.Valid(strconv.AppendQuote(nil, uri)) }

@@ -17,18 +17,18 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// eras are the versions of the protocol that everything is tried with.
-var eras = []string{"2025-11-25", "2026-07-28"}
+// versions are the protocol versions that tests use.
+var versions = []string{"2025-11-25", "2026-07-28"}
 
-// inEras runs a test in each era.
-func inEras(t *testing.T, test func(t *testing.T, era string)) {
+// inVersions runs a test in each protocol version.
+func inVersions(t *testing.T, test func(t *testing.T, version string)) {
 	t.Helper()
-	for _, era := range eras {
-		t.Run(era, func(t *testing.T) { test(t, era) })
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) { test(t, version) })
 	}
 }
 
-// serve serves a device until the test ends, and returns where.
+// serve serves a device until the test ends, and returns its URL.
 func serve(t *testing.T, d *mcpserver.Device) (url string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,22 +47,22 @@ func serve(t *testing.T, d *mcpserver.Device) (url string) {
 	return "http://" + ln.Addr().String() + "/mcp"
 }
 
-// dial connects the official client in an era.
-func dial(t *testing.T, url, era string, options *mcp.ClientOptions) *mcp.ClientSession {
+// dial connects the official client with a protocol version.
+func dial(t *testing.T, url, version string, options *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
-	return connect(t, &mcp.StreamableClientTransport{Endpoint: url}, era, options)
+	return connect(t, &mcp.StreamableClientTransport{Endpoint: url}, version, options)
 }
 
-func connect(t *testing.T, transport mcp.Transport, era string, options *mcp.ClientOptions) *mcp.ClientSession {
+func connect(t *testing.T, transport mcp.Transport, version string, options *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options)
-	session, err := client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era})
+	session, err := client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { session.Close() })
-	if got := session.InitializeResult().ProtocolVersion; got != era {
-		t.Fatalf("the version is %s, want %s", got, era)
+	if got := session.InitializeResult().ProtocolVersion; got != version {
+		t.Fatalf("got protocol version %s, want %s", got, version)
 	}
 	return session
 }
@@ -81,7 +81,7 @@ func call(t *testing.T, session *mcp.ClientSession, tool string, args any) strin
 	return string(data)
 }
 
-// code is the code of the error of a request.
+// code returns the code of a request's error.
 func code(err error) int64 {
 	var e *jsonrpc.Error
 	if errors.As(err, &e) {
@@ -98,7 +98,7 @@ type moved struct {
 	Position int `json:"position"`
 }
 
-// robot is a device with a tool of every kind.
+// robot returns a device with one tool of each kind.
 func robot() *thing.Device {
 	d := thing.New("robot", "1.2.3")
 	position := 0
@@ -118,11 +118,11 @@ func robot() *thing.Device {
 	return d
 }
 
-// TestTools: what was declared once is listed and called in both eras.
+// TestTools: tools are listed and called in all protocol versions.
 func TestTools(t *testing.T) {
 	url := serve(t, mcpserver.New(robot(), mcpserver.Config{Title: "A robot", Instructions: "Mind the cat.", Icons: []mcpserver.Icon{{URL: "https://example.com/robot.png", MIME: "image/png"}}}))
-	inEras(t, func(t *testing.T, era string) {
-		session := dial(t, url, era, nil)
+	inVersions(t, func(t *testing.T, version string) {
+		session := dial(t, url, version, nil)
 		about := session.InitializeResult()
 		if about.Instructions != "Mind the cat." || about.ServerInfo.Title != "A robot" || len(about.ServerInfo.Icons) != 1 {
 			t.Errorf("got %+v", about)
@@ -156,12 +156,11 @@ func TestTools(t *testing.T) {
 	})
 }
 
-// TestWhatWasNotTriedSaysSo: whoever calls knows that nothing moved, and a model can
-// read what was wrong.
-func TestWhatWasNotTriedSaysSo(t *testing.T) {
+// TestUntried: a caller knows that nothing moved, and a model can read what was wrong.
+func TestUntried(t *testing.T) {
 	url := serve(t, mcpserver.New(robot(), mcpserver.Config{}))
-	inEras(t, func(t *testing.T, era string) {
-		session := dial(t, url, era, nil)
+	inVersions(t, func(t *testing.T, version string) {
+		session := dial(t, url, version, nil)
 		for _, args := range []string{`{"steps":11}`, `{"steps":"one"}`, `{}`} {
 			result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move", Arguments: json.RawMessage(args)})
 			if err != nil || !result.IsError || result.Meta[mcpserver.Untried] != true {
@@ -182,12 +181,12 @@ func TestWhatWasNotTriedSaysSo(t *testing.T) {
 	})
 }
 
-// TestOneThingAtATime: calls wait for each other, a caller that goes while it waits
-// has nothing done, and the end of serving ends what is under way.
-func TestOneThingAtATime(t *testing.T) {
+// TestOneCallAtATime: calls wait for each other, a waiting call whose caller leaves is
+// not made, and the running call ends with serving.
+func TestOneCallAtATime(t *testing.T) {
 	board := thing.New("d", "1")
 	began, ended := make(chan struct{}), make(chan error, 1)
-	thing.Tool(board, "work", "Work until told otherwise", func(ctx context.Context, _ struct{}) (int, error) {
+	thing.Tool(board, "work", "Work until cancelled", func(ctx context.Context, _ struct{}) (int, error) {
 		close(began)
 		<-ctx.Done()
 		ended <- ctx.Err()
@@ -203,13 +202,13 @@ func TestOneThingAtATime(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- d.Serve(ctx, ln) }()
-	session := dial(t, "http://"+ln.Addr().String()+"/mcp", eras[0], nil)
+	session := dial(t, "http://"+ln.Addr().String()+"/mcp", versions[0], nil)
 	go session.CallTool(t.Context(), &mcp.CallToolParams{Name: "work"})
 	<-began
 	impatient, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer leave()
 	if _, err := session.CallTool(impatient, &mcp.CallToolParams{Name: "move"}); err == nil {
-		t.Error("it moved while it worked")
+		t.Error("a waiting call was made while another ran")
 	}
 	cancel()
 	if err := <-served; err != nil {
@@ -218,14 +217,14 @@ func TestOneThingAtATime(t *testing.T) {
 	select {
 	case <-ended:
 	default:
-		t.Error("a tool runs when serving has ended")
+		t.Error("a tool runs after serving has ended")
 	}
 	if moved {
-		t.Error("it moved for a caller that had gone")
+		t.Error("a call was made whose caller has left")
 	}
 }
 
-// TestGuard: a page of another site gets nothing, by its own name or by its origin.
+// TestGuard: a page of another site is refused, by host name and by origin.
 func TestGuard(t *testing.T) {
 	url := serve(t, mcpserver.New(robot(), mcpserver.Config{Hosts: []string{"robot.example.com"}}))
 	for _, test := range []struct {
@@ -259,16 +258,16 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestSessions: no more programs are connected than may be.
+// TestSessions: the number of sessions is limited.
 func TestSessions(t *testing.T) {
 	url := serve(t, mcpserver.New(robot(), mcpserver.Config{Sessions: 2}))
-	dial(t, url, eras[0], nil)
-	second := dial(t, url, eras[0], nil)
+	dial(t, url, versions[0], nil)
+	second := dial(t, url, versions[0], nil)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	third := &mcp.StreamableClientTransport{Endpoint: url, MaxRetries: -1}
-	if _, err := client.Connect(t.Context(), third, &mcp.ClientSessionOptions{ProtocolVersion: eras[0]}); err == nil {
-		t.Error("a third program is connected")
+	if _, err := client.Connect(t.Context(), third, &mcp.ClientSessionOptions{ProtocolVersion: versions[0]}); err == nil {
+		t.Error("a third client is connected")
 	}
 	second.Close()
-	dial(t, url, eras[0], nil)
+	dial(t, url, versions[0], nil)
 }

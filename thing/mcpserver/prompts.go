@@ -11,32 +11,31 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// Prompt is a text that a user can give a model, made by the device.
+// Prompt is a prompt that the device makes, for a user to give to a model.
 type Prompt struct {
 	Name, Title, Text string
 	Icons             []Icon
 	Arguments         []Argument
 }
 
-// Argument is what a prompt is made of.
+// Argument is an argument of a prompt.
 type Argument struct {
 	Name, Title, Text string
 	Required          bool
-	// Complete suggests values; nil if it cannot.
+	// Complete suggests values; nil for none.
 	Complete Completer
 }
 
-// Message is a part of a prompt.
+// Message is a message of a prompt.
 type Message struct {
-	// Role is who says it: user or assistant.
+	// Role is user or assistant.
 	Role string
-	// Content is a text, a Picture, a Sound or a Document; anything else is told as
-	// JSON.
+	// Content is a string, a Picture, a Sound or a Document. Any other value is
+	// encoded as JSON.
 	Content any
 }
 
-// Prompt declares a prompt, or another one of that name. Get is called when its turn
-// has come, like a tool.
+// Prompt declares or replaces a prompt. Get is called in the lane, like a tool.
 func (d *Device) Prompt(p Prompt, get func(ctx context.Context, args map[string]string) ([]Message, error)) {
 	prompt := &mcp.Prompt{Name: p.Name, Title: p.Title, Description: p.Text, Icons: icons(p.Icons)}
 	complete := make(map[string]Completer)
@@ -69,7 +68,7 @@ func (d *Device) getPrompt(ctx context.Context, req *mcp.GetPromptRequest, p Pro
 			if messages, err = get(ctx, req.Params.Arguments); err != nil {
 				return err
 			}
-			messages = slices.Clone(messages) // they may be the same every time
+			messages = slices.Clone(messages) // get may return the same slice every time
 			for i, m := range messages {
 				if messages[i].Content, err = frozen(m.Content); err != nil {
 					return err
@@ -93,16 +92,16 @@ func (d *Device) getPrompt(ctx context.Context, req *mcp.GetPromptRequest, p Pro
 	return result, nil
 }
 
-// check tells what is wrong with the arguments of a prompt.
+// check returns an error if the arguments of a prompt are invalid.
 func (p Prompt) check(args map[string]string) error {
 	for _, a := range p.Arguments {
 		if _, ok := args[a.Name]; a.Required && !ok {
-			return &thing.RefusedError{Reason: fmt.Sprintf("the prompt %s needs %s", p.Name, a.Name)}
+			return &thing.RefusedError{Reason: fmt.Sprintf("prompt %s: argument %s is required", p.Name, a.Name)}
 		}
 	}
 	for name := range args {
 		if !slices.ContainsFunc(p.Arguments, func(a Argument) bool { return a.Name == name }) {
-			return &thing.RefusedError{Reason: fmt.Sprintf("the prompt %s knows no %s", p.Name, name)}
+			return &thing.RefusedError{Reason: fmt.Sprintf("prompt %s: unknown argument %s", p.Name, name)}
 		}
 	}
 	return nil

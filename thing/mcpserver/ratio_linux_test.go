@@ -26,7 +26,7 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// servant is the variable that makes this test a server of one of the kinds.
+// servant is the environment variable that makes this test binary a server.
 const servant = "FERRULE_TEST_SERVANT"
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serveFor serves, and answers each line of standard input with its memory.
+// serveFor serves, and answers each line of standard input with its memory use.
 func serveFor(serve func(context.Context, net.Listener) error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,7 +48,7 @@ func serveFor(serve func(context.Context, net.Listener) error) {
 	}
 	fmt.Printf("http://%s/mcp\n", ln.Addr())
 	go func() { panic(serve(context.Background(), ln)) }()
-	if err := syscall.SetNonblock(0, true); err != nil { // a read that blocks can stop the whole process
+	if err := syscall.SetNonblock(0, true); err != nil { // a blocking read can stall the process
 		panic(err)
 	}
 	for lines := bufio.NewScanner(os.NewFile(0, "standard input")); lines.Scan(); {
@@ -57,7 +57,7 @@ func serveFor(serve func(context.Context, net.Listener) error) {
 	}
 }
 
-// field is a number in a file of the system.
+// field returns a number from a file in /proc.
 func field(file, name string) int {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -75,12 +75,12 @@ func field(file, name string) int {
 	panic(name + " is not in " + file)
 }
 
-// tools is how many tools both sides have.
+// tools is the number of tools of both servers.
 const tools = 20
 
 func read(_ context.Context, in reading) (moved, error) { return moved{in.Pin}, nil }
 
-// twenty is a device with as many tools.
+// twenty returns a device with that many tools.
 func twenty() *mcpserver.Device {
 	d := thing.New("twenty", "1")
 	for i := range tools {
@@ -89,7 +89,7 @@ func twenty() *mcpserver.Device {
 	return mcpserver.New(d, mcpserver.Config{})
 }
 
-// bare is a server of the SDK alone with the same tools, in both eras.
+// bare returns a server of the bare SDK with the same tools.
 func bare() http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "bare", Version: "1"}, nil)
 	for i := range tools {
@@ -103,7 +103,7 @@ func bare() http.Handler {
 	stateless := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
 	stateful := mcp.NewStreamableHTTPHandler(get, nil)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Mcp-Protocol-Version") >= eras[1] {
+		if r.Header.Get("Mcp-Protocol-Version") >= versions[1] {
 			stateless.ServeHTTP(w, r)
 			return
 		}
@@ -111,7 +111,7 @@ func bare() http.Handler {
 	})
 }
 
-// process is a server in a process of its own.
+// process is a server in its own process.
 type process struct {
 	t   *testing.T
 	url string
@@ -153,7 +153,7 @@ func (p *process) line() string {
 	return strings.TrimSpace(line)
 }
 
-// memory is its resident set in KB, after its garbage was given back.
+// memory returns the resident set in KB after a garbage collection.
 func (p *process) memory() int {
 	fmt.Fprintln(p.in)
 	kb, err := strconv.Atoi(p.line())
@@ -163,7 +163,7 @@ func (p *process) memory() int {
 	return kb
 }
 
-// ticks is how much time of a processor it has used, in hundredths of a second.
+// ticks returns the CPU time that it has used, in 1/100 s.
 func (p *process) ticks() int {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
 	if err != nil {
@@ -178,15 +178,15 @@ func (p *process) ticks() int {
 	return user + system
 }
 
-// plain is a caller that is made of as little as can be.
+// plain is a minimal client.
 type plain struct {
-	t                 *testing.T
-	url, era, session string
+	t                     *testing.T
+	url, version, session string
 }
 
-func newPlain(t *testing.T, url, era string) *plain {
-	p := &plain{t: t, url: url, era: era}
-	if era == eras[0] {
+func newPlain(t *testing.T, url, version string) *plain {
+	p := &plain{t: t, url: url, version: version}
+	if version == versions[0] {
 		p.send("initialize", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"plain","version":"1"},"capabilities":{}}}`)
 		p.send("notifications/initialized", `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	}
@@ -196,7 +196,7 @@ func newPlain(t *testing.T, url, era string) *plain {
 // call calls one of the tools.
 func (p *plain) call(n int) {
 	meta := ""
-	if p.era == eras[1] {
+	if p.version == versions[1] {
 		meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 	}
 	answer := p.send("tools/call", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_%d","arguments":{"pin":%d}%s}}`, n+2, n%tools, n, meta))
@@ -212,11 +212,11 @@ func (p *plain) send(method, body string) string {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set("Mcp-Protocol-Version", p.era)
+	req.Header.Set("Mcp-Protocol-Version", p.version)
 	if p.session != "" {
 		req.Header.Set("Mcp-Session-Id", p.session)
 	}
-	if p.era == eras[1] {
+	if p.version == versions[1] {
 		req.Header.Set("Mcp-Method", method)
 		_, name, _ := strings.Cut(body, `"name":"`)
 		name, _, _ = strings.Cut(name, `"`)
@@ -235,11 +235,10 @@ func (p *plain) send(method, body string) string {
 	return string(answer)
 }
 
-// load calls a server a thousand times a second for a while, and returns how much time
-// of a processor that took it in hundredths of a second.
-func load(t *testing.T, p *process, era string, seconds int) int {
+// load makes 1,000 calls per second, and returns the CPU time of the server in 1/100 s.
+func load(t *testing.T, p *process, version string, seconds int) int {
 	t.Helper()
-	caller := newPlain(t, p.url, era)
+	caller := newPlain(t, p.url, version)
 	before, begin := p.ticks(), time.Now()
 	for n := range seconds * 1000 {
 		time.Sleep(time.Until(begin.Add(time.Duration(n) * time.Millisecond)))
@@ -251,9 +250,8 @@ func load(t *testing.T, p *process, era string, seconds int) int {
 	return p.ticks() - before
 }
 
-// TestRatioThing: what a device costs against a server of the bare SDK with the same
-// tools: its memory when it is idle and after many calls, and its processor at a
-// thousand calls a second.
+// TestRatioThing compares a device with a server of the bare SDK that has the same
+// tools: memory when idle and after many calls, and CPU time at 1,000 calls per second.
 func TestRatioThing(t *testing.T) {
 	const seconds, rounds = 3, 5
 	got, base := make(map[string][]int), make(map[string][]int)
@@ -261,22 +259,22 @@ func TestRatioThing(t *testing.T) {
 		device, server := start(t, "thing"), start(t, "bare")
 		const idle = "memory when idle, KB"
 		got[idle], base[idle] = append(got[idle], device.memory()), append(base[idle], server.memory())
-		for _, era := range eras {
-			load(t, device, era, 1) // to warm up
-			load(t, server, era, 1)
-			cpu := era + ": processor at 1000 calls a second, hundredths of a second in " + strconv.Itoa(seconds)
-			got[cpu], base[cpu] = append(got[cpu], load(t, device, era, seconds)), append(base[cpu], load(t, server, era, seconds))
-			after := era + ": memory after calls, KB"
+		for _, version := range versions {
+			load(t, device, version, 1) // to warm up
+			load(t, server, version, 1)
+			cpu := version + ": CPU time at 1000 calls/s in 1/100 s, over seconds: " + strconv.Itoa(seconds)
+			got[cpu], base[cpu] = append(got[cpu], load(t, device, version, seconds)), append(base[cpu], load(t, server, version, seconds))
+			after := version + ": memory after calls, KB"
 			got[after], base[after] = append(got[after], device.memory()), append(base[after], server.memory())
 		}
 	}
 	for name := range got {
-		most(t, name, got[name], base[name], 1.2)
+		checkRatio(t, name, got[name], base[name], 1.2)
 	}
 }
 
-// most asserts the ratio of got and base, which were measured in pairs.
-func most(t *testing.T, name string, got, base []int, limit float64) {
+// checkRatio checks the median ratio of got to base, which were measured in pairs.
+func checkRatio(t *testing.T, name string, got, base []int, limit float64) {
 	t.Helper()
 	var ratios []float64
 	for i := range got {
@@ -286,9 +284,9 @@ func most(t *testing.T, name string, got, base []int, limit float64) {
 	slices.Sort(got)
 	slices.Sort(base)
 	ratio := ratios[len(ratios)/2]
-	t.Logf("%s: %d against %d, ratio %.2f (%.2f to %.2f), at most %.2f",
+	t.Logf("%s: %d against %d, ratio %.2f (%.2f to %.2f), limit %.2f",
 		name, got[len(got)/2], base[len(base)/2], ratio, ratios[0], ratios[len(ratios)-1], limit)
 	if ratio > limit {
-		t.Errorf("%s: ratio %.2f is more than %.2f", name, ratio, limit)
+		t.Errorf("%s: ratio %.2f, limit is %.2f", name, ratio, limit)
 	}
 }

@@ -13,34 +13,33 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// Resource is something to read: a log, a picture, the state of the device.
+// Resource is something to read, for example a log, a picture, or a state.
 type Resource struct {
 	URI         string
 	Name, Title string
 	Text        string
 	MIME        string
 	Icons       []Icon
-	// Audience is who it is for: user, assistant.
+	// Audience is user, assistant, or both.
 	Audience []string
-	// Priority is how much it matters, up to 1.
+	// Priority is from 0 to 1.
 	Priority float64
 }
 
-// Template is many resources whose addresses differ in a few values.
+// Template is a set of resources whose URIs differ in a few values.
 type Template struct {
-	// Resource describes them. Its URI has names in braces where values go, like
-	// sensor://{name}/last.
+	// Resource describes them. Its URI has names in braces, like sensor://{name}/last.
 	Resource
-	// Complete suggests values, by their names.
+	// Complete suggests values, by name.
 	Complete map[string]Completer
 }
 
-// ErrNotFound is what a Template returns for values that mean nothing.
-var ErrNotFound = errors.New("there is no such resource")
+// ErrNotFound is the error of a Template for unknown values.
+var ErrNotFound = errors.New("resource not found")
 
-// Resource declares a resource, or another content for one. What read returns is a
-// text, bytes, a Picture, a Sound, a Document, Parts of these, or anything else, which
-// is told as JSON. It is called when its turn has come, like a tool.
+// Resource declares or replaces a resource. Read returns a string, bytes, a Picture, a
+// Sound, a Document, Parts of these, or any other value, which is encoded as JSON. It
+// is called in the lane, like a tool.
 func (d *Device) Resource(r Resource, read func(ctx context.Context) (any, error)) {
 	d.subscriptions.declare(r.URI)
 	d.server.AddResource(&mcp.Resource{
@@ -48,7 +47,7 @@ func (d *Device) Resource(r Resource, read func(ctx context.Context) (any, error
 	}, d.reader(r, func(ctx context.Context, _ string) (any, error) { return read(ctx) }))
 }
 
-// Template declares resources whose addresses differ in a few values.
+// Template declares a set of resources whose URIs differ in a few values.
 func (d *Device) Template(t Template, read func(ctx context.Context, values map[string]string) (any, error)) {
 	match, err := parseTemplate(t.URI)
 	if err != nil {
@@ -67,7 +66,7 @@ func (d *Device) Template(t Template, read func(ctx context.Context, values map[
 	}))
 }
 
-// named is the name of a resource: its address if it has no other.
+// named returns the name of a resource, or else its URI.
 func (r Resource) named() string {
 	if r.Name != "" {
 		return r.Name
@@ -86,7 +85,7 @@ func (r Resource) annotations() *mcp.Annotations {
 	return a
 }
 
-// reader answers resources/read.
+// reader returns a handler of resources/read.
 func (d *Device) reader(r Resource, read func(ctx context.Context, uri string) (any, error)) mcp.ResourceHandler {
 	return func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 		c := newCall(req, "resources/read", req.Params.URI, nil)
@@ -123,11 +122,11 @@ func (d *Device) reader(r Resource, read func(ctx context.Context, uri string) (
 	}
 }
 
-// templateName is a name in braces.
+// templateName matches a name in braces.
 var templateName = regexp.MustCompile(`\{[^{}]*\}`)
 
-// parseTemplate makes a function that takes an address apart. Names stand for
-// anything without a slash.
+// parseTemplate returns a function that extracts the values from a URI. A value has no
+// slash.
 func parseTemplate(template string) (func(uri string) (map[string]string, bool), error) {
 	var names []string
 	pattern, rest := "^", template
@@ -142,7 +141,7 @@ func parseTemplate(template string) (func(uri string) (map[string]string, bool),
 		rest = after
 	}
 	if names == nil {
-		return nil, errors.New("it has no names in braces")
+		return nil, errors.New("it has no name in braces")
 	}
 	match := regexp.MustCompile(pattern + regexp.QuoteMeta(rest) + "$")
 	return func(uri string) (map[string]string, bool) {

@@ -15,34 +15,36 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 const (
-	// pingTime is how often a socket is pinged.
-	pingTime = 30 * time.Second
-	// silence is how long a socket may say nothing at all.
-	silence = 2 * time.Minute
+	// pingInterval is the time between two pings.
+	pingInterval = 30 * time.Second
+	// readTimeout is how long a socket may be silent.
+	readTimeout = 2 * time.Minute
 )
 
 // ServeWebSocket serves MCP over WebSockets on ln until ctx ends; it then returns nil.
-// It closes ln. A socket is a session, and a text is a message; the path does not
-// matter.
+// It closes ln. Each WebSocket is a session, and each text message is a message of MCP.
+// The path of the request does not matter.
 func (d *Device) ServeWebSocket(ctx context.Context, ln net.Listener) error {
 	d.offer.Do(d.offerTools)
-	return d.serve(ctx, ln, d.guard(d.known(http.HandlerFunc(d.upgrade))))
+	return d.serve(ctx, ln, d.guard(d.authenticated(http.HandlerFunc(d.upgrade))))
 }
 
-// upgrade makes a connection a socket, and serves it until it ends.
+// upgrade upgrades a connection to a WebSocket, and serves it until it ends.
 func (d *Device) upgrade(w http.ResponseWriter, r *http.Request) {
-	if !d.room() {
-		http.Error(w, fmt.Sprintf("%d programs are connected; more are not possible", d.config.Sessions), http.StatusServiceUnavailable)
+	if !d.http.Admit() {
+		http.Error(w, d.http.TooManySessions(), http.StatusServiceUnavailable)
 		return
 	}
 	conn, buffered, _, err := ws.UpgradeHTTP(r, w)
 	if err != nil {
-		return // it was told
+		return // ws has answered
 	}
-	s := &socket{conn: conn, in: buffered, limit: maxBody, bucket: d.bucket, sendTime: d.sendTime, takeTime: d.takeTime}
+	s := &socket{conn: conn, in: buffered, limit: mcphttp.MaxBody, bucket: d.bucket, deadlines: d.http.Deadlines}
 	session, err := d.server.Connect(r.Context(), s, nil)
 	if err != nil {
 		s.Close()
@@ -52,30 +54,31 @@ func (d *Device) upgrade(w http.ResponseWriter, r *http.Request) {
 	stop := make(chan struct{})
 	defer close(stop)
 	go s.pings(stop)
-	session.Wait() // how one ends is no matter to the next
+	session.Wait() // how it ends does not matter
 }
 
-// socket is a connection over a WebSocket.
+// socket is an MCP connection over a WebSocket. It implements mcp.Transport and
+// mcp.Connection.
 type socket struct {
-	conn               net.Conn
-	in                 io.Reader
-	limit              int // of a message
-	bucket             *bucket
-	sendTime, takeTime time.Duration
+	conn      net.Conn
+	in        io.Reader
+	limit     int // of a message
+	bucket    *bucket
+	deadlines mcphttp.Deadlines
 
 	mu sync.Mutex // held while a frame is written
 }
 
-// Connect is what the SDK begins with.
+// Connect returns the socket.
 func (s *socket) Connect(context.Context) (mcp.Connection, error) { return s, nil }
 
 // SessionID is empty: the socket is the session.
 func (s *socket) SessionID() string { return "" }
 
-// Close ends the socket and whatever waits on it.
+// Close closes the socket, which ends all reads and writes.
 func (s *socket) Close() error { return s.conn.Close() }
 
-// Read returns the next message. What is none is answered, and nothing else happens.
+// Read returns the next message. An invalid message is answered with an error.
 func (s *socket) Read(context.Context) (jsonrpc.Message, error) {
 	for {
 		data, err := s.next()
@@ -84,7 +87,7 @@ func (s *socket) Read(context.Context) (jsonrpc.Message, error) {
 		}
 		message, err := jsonrpc.DecodeMessage(data)
 		if err != nil {
-			err = s.refuse(jsonrpc.ID{}, jsonrpc.CodeParseError, "that is no message of JSON-RPC")
+			err = s.refuse(jsonrpc.ID{}, jsonrpc.CodeParseError, "invalid JSON-RPC message")
 		} else if wait := s.wait(message); wait > 0 {
 			err = s.refuse(message.(*jsonrpc.Request).ID, limitExceeded, tooFast(wait))
 		} else {
@@ -96,10 +99,10 @@ func (s *socket) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// limitExceeded is the code of requests that come too fast.
+// limitExceeded is the error code for requests beyond the rate limit.
 const limitExceeded = -32000
 
-// wait tells how long a message has to wait. Only requests do.
+// wait returns how long a message must wait. Only requests are limited.
 func (s *socket) wait(message jsonrpc.Message) time.Duration {
 	if request, ok := message.(*jsonrpc.Request); ok && request.IsCall() && s.bucket != nil {
 		return s.bucket.take()
@@ -120,13 +123,13 @@ func (s *socket) refuse(id jsonrpc.ID, code int64, text string) error {
 	return s.write(ws.NewTextFrame(answer))
 }
 
-// next returns the text of the next message. Sound and pictures end the socket, and
-// so does a text that is too long.
+// next returns the next text message. A binary message closes the socket, and so does
+// a text that is too long.
 func (s *socket) next() ([]byte, error) {
 	var data []byte
 	state := ws.StateServerSide
 	for {
-		s.conn.SetReadDeadline(time.Now().Add(silence)) // fails only on a closed conn, and then reading does
+		s.conn.SetReadDeadline(time.Now().Add(readTimeout)) // if it fails, reading does
 		h, err := ws.ReadHeader(s.in)
 		if err == nil {
 			err = ws.CheckHeader(h, state)
@@ -135,13 +138,13 @@ func (s *socket) next() ([]byte, error) {
 			return nil, err
 		}
 		if h.OpCode == ws.OpBinary {
-			return nil, s.end(ws.StatusUnsupportedData, "texts only")
+			return nil, s.end(ws.StatusUnsupportedData, "text messages only")
 		}
 		if h.Length > int64(s.limit-len(data)) {
-			return nil, s.end(ws.StatusMessageTooBig, fmt.Sprintf("a message has at most %d bytes", s.limit))
+			return nil, s.end(ws.StatusMessageTooBig, fmt.Sprintf("message too long: limit is %d bytes", s.limit))
 		}
-		s.conn.SetReadDeadline(time.Now().Add(s.sendTime))
-		var payload bytes.Buffer // grows as it comes, whatever the header says
+		s.conn.SetReadDeadline(time.Now().Add(s.deadlines.Request))
+		var payload bytes.Buffer // grows with the data: the header may lie
 		if _, err := io.CopyN(&payload, s.in, h.Length); err != nil {
 			return nil, err
 		}
@@ -160,21 +163,21 @@ func (s *socket) next() ([]byte, error) {
 	}
 }
 
-// control answers a ping and a farewell.
+// control answers ping and close frames.
 func (s *socket) control(code ws.OpCode, payload []byte) error {
 	switch code {
 	case ws.OpPing:
 		return s.write(ws.NewPongFrame(payload))
 	case ws.OpClose:
-		s.write(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusNormalClosure, ""))) // whether it arrives or not
+		s.write(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusNormalClosure, ""))) // the peer may be gone
 		return io.EOF
 	}
 	return nil
 }
 
-// end tells why the socket is closed.
+// end sends the reason and returns it as an error.
 func (s *socket) end(code ws.StatusCode, reason string) error {
-	s.write(ws.NewCloseFrame(ws.NewCloseFrameBody(code, reason))) // whether it arrives or not
+	s.write(ws.NewCloseFrame(ws.NewCloseFrameBody(code, reason))) // the peer may be gone
 	return errors.New(reason)
 }
 
@@ -194,8 +197,8 @@ func (s *socket) write(f ws.Frame) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for piece := range slices.Chunk(data, pieceSize) {
-		s.conn.SetWriteDeadline(time.Now().Add(s.takeTime))
+	for piece := range slices.Chunk(data, mcphttp.WriteChunk) {
+		s.conn.SetWriteDeadline(time.Now().Add(s.deadlines.Response))
 		if _, err := s.conn.Write(piece); err != nil {
 			return err
 		}
@@ -203,9 +206,9 @@ func (s *socket) write(f ws.Frame) error {
 	return nil
 }
 
-// pings keeps a socket from falling silent until stop is closed.
+// pings sends pings until stop is closed.
 func (s *socket) pings(stop <-chan struct{}) {
-	ticker := time.NewTicker(pingTime)
+	ticker := time.NewTicker(pingInterval)
 	defer ticker.Stop()
 	for {
 		select {

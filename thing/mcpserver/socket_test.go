@@ -35,7 +35,7 @@ func serveSockets(t *testing.T, d *mcpserver.Device) (url string) {
 	return "ws://" + ln.Addr().String() + "/"
 }
 
-// socketClient carries the official client over a WebSocket.
+// socketClient is a transport of the official client over a WebSocket.
 type socketClient struct{ net.Conn }
 
 func dialSocket(t *testing.T, url string) socketClient {
@@ -67,13 +67,12 @@ func (c socketClient) Write(_ context.Context, m jsonrpc.Message) error {
 	return wsutil.WriteClientText(c.Conn, data)
 }
 
-// TestWebSocket: everything is there over a socket, in both eras, questions and words
-// on the way among it.
+// TestWebSocket: all features work over a WebSocket, in all protocol versions.
 func TestWebSocket(t *testing.T) {
 	opened := 0
 	url := serveSockets(t, asker(&opened))
-	inEras(t, func(t *testing.T, era string) {
-		session := connect(t, dialSocket(t, url), era, answering("accept"))
+	inVersions(t, func(t *testing.T, version string) {
+		session := connect(t, dialSocket(t, url), version, answering("accept"))
 		if got := call(t, session, "open", map[string]any{"door": "front"}); !strings.Contains(got, "fronttruebecause[]") {
 			t.Errorf("got %s", got)
 		}
@@ -83,9 +82,9 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// TestOddSockets: what is no message is answered, a text in pieces is one, a ping has
-// its pong, and whoever sends too much or anything but text has to go.
-func TestOddSockets(t *testing.T) {
+// TestInvalidFrames: an invalid message gets an error, fragments are joined, a ping
+// gets its pong, and a message that is binary or too long closes the socket.
+func TestInvalidFrames(t *testing.T) {
 	url := serveSockets(t, mcpserver.New(robot(), mcpserver.Config{}))
 	conn := dialSocket(t, url)
 	ask := func(frames ...ws.Frame) string {
@@ -112,11 +111,11 @@ func TestOddSockets(t *testing.T) {
 	if got := ask(ws.NewFrame(ws.OpText, false, []byte(initialize[:20])), ws.NewFrame(ws.OpContinuation, true, []byte(initialize[20:]))); !strings.Contains(got, `"robot"`) {
 		t.Errorf("got %s", got)
 	}
-	if got := ask(ws.NewFrame(ws.OpBinary, true, []byte("sound"))); !strings.Contains(got, "texts only") {
+	if got := ask(ws.NewFrame(ws.OpBinary, true, []byte("sound"))); !strings.Contains(got, "text messages only") {
 		t.Errorf("got %s", got)
 	}
 	conn = dialSocket(t, url)
-	if got := ask(ws.NewFrame(ws.OpText, false, make([]byte, 1<<20)), ws.NewFrame(ws.OpContinuation, true, []byte("x"))); !strings.Contains(got, "at most") {
+	if got := ask(ws.NewFrame(ws.OpText, false, make([]byte, 1<<20)), ws.NewFrame(ws.OpContinuation, true, []byte("x"))); !strings.Contains(got, "limit is") {
 		t.Errorf("got %s", got)
 	}
 }

@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// maxSubscriptions is how many resources of templates programs can be told of. The
-	// SDK never forgets one that somebody wanted.
+	// maxSubscriptions is the limit of subscribed resources of templates. The SDK
+	// never forgets one.
 	maxSubscriptions = 1024
-	// maxAddress is how long the address of such a one may be.
-	maxAddress = 1024
+	// maxURI is the limit of such a URI, in bytes.
+	maxURI = 1024
 )
 
-// subscriptions knows what programs can be told of, and tells them without keeping the
-// device waiting. The SDK knows who wants what.
+// subscriptions knows what can be subscribed to, and sends notifications without
+// delaying the device. The SDK knows the subscribers.
 type subscriptions struct {
 	mu        sync.Mutex
 	declared  map[string]bool
 	templates []func(uri string) (map[string]string, bool)
-	wanted    map[string]bool // of templates
-	changed   map[string]bool // what is still to be told of
-	telling   bool
+	wanted    map[string]bool // subscribed resources of templates
+	changed   map[string]bool // notifications to send
+	sending   bool
 }
 
 func newSubscriptions() *subscriptions {
@@ -45,26 +45,26 @@ func (s *subscriptions) declareTemplate(match func(uri string) (map[string]strin
 	s.templates = append(s.templates, match)
 }
 
-// Updated tells the programs that asked for it that a resource has changed.
+// Updated notifies subscribers that a resource has changed. It does not block.
 func (d *Device) Updated(uri string) {
 	s := d.subscriptions
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changed[uri] = true
-	if !s.telling {
-		s.telling = true
-		go d.tellUpdates()
+	if !s.sending {
+		s.sending = true
+		go d.sendUpdates()
 	}
 }
 
-// tellUpdates tells of what has changed until all is told.
-func (d *Device) tellUpdates() {
+// sendUpdates sends notifications until none is left.
+func (d *Device) sendUpdates() {
 	for {
 		uri, ok := d.subscriptions.next()
 		if !ok {
 			return
 		}
-		d.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri}) // it fails for nobody
+		d.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri}) // always returns nil
 	}
 }
 
@@ -75,16 +75,16 @@ func (s *subscriptions) next() (uri string, ok bool) {
 		delete(s.changed, uri)
 		return uri, true
 	}
-	s.telling = false
+	s.sending = false
 	return "", false
 }
 
-// subscribe lets a program be told of a resource.
+// subscribe accepts a subscription.
 func (d *Device) subscribe(_ context.Context, req *mcp.SubscribeRequest) error {
-	return d.subscriptions.want(req.Params.URI)
+	return d.subscriptions.add(req.Params.URI)
 }
 
-func (s *subscriptions) want(uri string) error {
+func (s *subscriptions) add(uri string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.declared[uri] || s.wanted[uri] {
@@ -94,15 +94,15 @@ func (s *subscriptions) want(uri string) error {
 		_, ok := match(uri)
 		return ok
 	}
-	if len(uri) > maxAddress || !slices.ContainsFunc(s.templates, matches) {
+	if len(uri) > maxURI || !slices.ContainsFunc(s.templates, matches) {
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Resource not found"}
 	}
 	if len(s.wanted) == maxSubscriptions {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("programs can be told of %d such resources, and those are taken", maxSubscriptions)}
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("too many subscriptions: limit is %d", maxSubscriptions)}
 	}
 	s.wanted[uri] = true
 	return nil
 }
 
-// unsubscribe is there because the SDK wants it.
+// unsubscribe does nothing; the SDK requires a handler.
 func (d *Device) unsubscribe(context.Context, *mcp.UnsubscribeRequest) error { return nil }

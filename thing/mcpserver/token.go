@@ -11,9 +11,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 )
 
-// known lets those through who show a token of the device, if it has any. A session
-// belongs to the token that it began with.
-func (d *Device) known(next http.Handler) http.Handler {
+// authenticated requires a token of the device, if it has any. A session belongs to
+// the token that it began with.
+func (d *Device) authenticated(next http.Handler) http.Handler {
 	if len(d.config.Tokens) == 0 {
 		return next
 	}
@@ -24,12 +24,12 @@ func (d *Device) known(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(challenge, "Bearer") // the SDK says it only to those who know OAuth
+		w.Header().Set(challenge, "Bearer") // the SDK sends it only with OAuth metadata
 		inside.ServeHTTP(w, r)
 	})
 }
 
-// verify compares a token with all that there are, in a time that tells nothing.
+// verify compares a token with all tokens in constant time.
 func (d *Device) verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 	given := sha256.Sum256([]byte(token))
 	found := 0
@@ -38,7 +38,7 @@ func (d *Device) verify(_ context.Context, token string, _ *http.Request) (*auth
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(given[:], want[:]), i+1, found)
 	}
 	if found == 0 {
-		return nil, fmt.Errorf("%w: it is not one of this device", auth.ErrInvalidToken)
+		return nil, fmt.Errorf("%w: unknown token", auth.ErrInvalidToken)
 	}
 	return &auth.TokenInfo{UserID: strconv.Itoa(found)}, nil
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// listed is a tool as callers see it. What nothing was said about is left out, so
-// that nobody takes it for an answer.
+// listed converts a tool. Hints that the device does not declare are left out.
 func listed(t thing.Description) *mcp.Tool {
 	tool := &mcp.Tool{Name: t.Name, Title: t.Title, Description: t.Text, InputSchema: t.Schema}
 	if t.Output != nil {
@@ -49,10 +48,10 @@ func (d *Device) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.C
 	case ask != nil:
 		return &mcp.CallToolResult{InputRequests: ask.requests, RequestState: ask.state}, nil
 	}
-	return told(result), nil
+	return toolResult(result), nil
 }
 
-// run calls a tool whose turn has come, or has its result in the cache.
+// run calls a tool, or returns its cached result. It is called in the lane.
 func (d *Device) run(ctx context.Context, name string, args json.RawMessage) (result any, err error) {
 	if d.groups.hidden(name) {
 		return nil, &thing.RefusedError{Reason: "Unknown tool: " + name}
@@ -65,7 +64,7 @@ func (d *Device) run(ctx context.Context, name string, args json.RawMessage) (re
 	if !cached {
 		if result, err = d.Call(ctx, name, args); err == nil {
 			if result, err = frozen(result); err != nil {
-				err = fmt.Errorf("%s has run, and its result cannot be told: %w", name, err)
+				err = fmt.Errorf("%s has run, but its result cannot be encoded: %w", name, err)
 			}
 		}
 	}
@@ -75,12 +74,12 @@ func (d *Device) run(ctx context.Context, name string, args json.RawMessage) (re
 	if err == nil && keep != nil && !callOf(ctx).asks {
 		keep(result)
 	}
-	d.tellAfter(ctx, Outcome{Tool: name, Args: args, Took: time.Since(start), Err: err, Cached: cached})
+	d.runAfter(ctx, Outcome{Tool: name, Args: args, Took: time.Since(start), Err: err, Cached: cached})
 	return result, err
 }
 
-// inTurn does something when its turn has come. What is under way ends with serving,
-// and what waits is not begun.
+// inTurn runs a function in the lane. When serving ends, it is cancelled, or is not
+// begun.
 func (d *Device) inTurn(ctx context.Context, do func(context.Context) error) error {
 	stop := d.halting.current()
 	if err := d.lane.enter(ctx, stop); err != nil {
@@ -93,11 +92,11 @@ func (d *Device) inTurn(ctx context.Context, do func(context.Context) error) err
 	return do(ctx)
 }
 
-// Untried is the key in the _meta of a result that says that the tool did not try:
-// nothing has moved. MCP has no word for it.
+// Untried is the key in the _meta of an error result that says that the tool did not
+// try: nothing has moved. MCP has no field for that.
 const Untried = "ferrule/untried"
 
-// failed is an error as callers see it.
+// failed converts an error to a result.
 func failed(err error) (*mcp.CallToolResult, error) {
 	var request *jsonrpc.Error
 	if errors.As(err, &request) {
@@ -111,7 +110,8 @@ func failed(err error) (*mcp.CallToolResult, error) {
 	return result, nil
 }
 
-// requestError is an error as the answer to a request that has no other place for it.
+// requestError converts an error to that of a request, for methods whose results cannot
+// be errors.
 func requestError(err error) error {
 	var refused *thing.RefusedError
 	var request *jsonrpc.Error

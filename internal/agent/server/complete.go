@@ -12,15 +12,15 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// mostCompletions is how many values an answer may have.
-const mostCompletions = 100
+// maxCompletions is MCP's limit of values in a result.
+const maxCompletions = 100
 
-// complete answers completion/complete: for the parts of the gateway's own URIs, and
-// for what devices can complete.
+// complete answers completion/complete, for the gateway's own URIs and for prompts and
+// templates of devices.
 func (v *view) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	p := req.Params
 	if p.Ref == nil || p.Argument.Name == "" {
-		return nil, badParams("want a ref, and the name of an argument")
+		return nil, badParams("ref and argument.name are required")
 	}
 	isOwn := func(t *mcp.ResourceTemplate) bool { return t.URITemplate == p.Ref.URI }
 	switch {
@@ -39,42 +39,42 @@ func (v *view) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.Com
 	return completed(nil, 0), nil
 }
 
-// completeOn has a device complete an argument of a prompt or a template of its own.
+// completeOn asks a device to complete an argument of its prompt or template.
 func (v *view) completeOn(ctx context.Context, device, name string, p *mcp.CompleteParams) (*mcp.CompleteResult, error) {
 	if !v.can(device, ferrule.Complete) {
 		return completed(nil, 0), nil
 	}
-	asked := ferrule.Completion{Template: p.Ref.Type == "ref/resource", Argument: p.Argument.Name, Value: p.Argument.Value}
+	completion := ferrule.Completion{Template: p.Ref.Type == "ref/resource", Argument: p.Argument.Name, Value: p.Argument.Value}
 	if p.Context != nil {
-		asked.Context = p.Context.Arguments
+		completion.Context = p.Context.Arguments
 	}
-	args, err := json.Marshal(asked)
+	args, err := json.Marshal(completion)
 	if err != nil {
 		return nil, badParams(err.Error())
 	}
-	result, err := v.front.handle(ctx, &ferrule.Call{Principal: caller(ctx), Device: device, Operation: ferrule.Complete, Tool: name, Args: args})
+	result, err := v.server.handle(ctx, &ferrule.Call{Principal: caller(ctx), Device: device, Operation: ferrule.Complete, Tool: name, Args: args})
 	if err != nil {
 		return nil, requestError(v.advised(ferrule.AsError(err)))
 	}
-	var said ferrule.CompletionResult
-	if err := json.Unmarshal(result.Value, &said); err != nil {
-		return nil, requestError(ferrule.Errorf(ferrule.Failed, "%s did not answer with values: %w", device, err))
+	var values ferrule.CompletionResult
+	if err := json.Unmarshal(result.Value, &values); err != nil {
+		return nil, requestError(ferrule.Errorf(ferrule.Failed, "invalid completion from %s: %w", device, err))
 	}
-	out := completed(said.Values, max(said.Total, 0))
-	out.Completion.HasMore = said.More || len(said.Values) > mostCompletions
+	out := completed(values.Values, max(values.Total, 0))
+	out.Completion.HasMore = values.More || len(values.Values) > maxCompletions
 	return out, nil
 }
 
-// completed is the answer with as many values as it may have.
+// completed returns a result with the first values.
 func completed(values []string, total int) *mcp.CompleteResult {
-	values = append([]string{}, values[:min(mostCompletions, len(values))]...)
+	values = append([]string{}, values[:min(maxCompletions, len(values))]...)
 	return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: values, Total: total, HasMore: total > len(values)}}
 }
 
-// completeOwn completes a part of the gateway's own URIs.
+// completeOwn completes an argument of the gateway's own URIs.
 func (v *view) completeOwn(ctx context.Context, p *mcp.CompleteParams) *mcp.CompleteResult {
 	if p.Argument.Name == "device" && v.device == "" {
-		return completed(v.front.parts.Catalog.Complete(p.Argument.Value, mostCompletions))
+		return completed(v.server.parts.Catalog.Complete(p.Argument.Value, maxCompletions))
 	}
 	var values []string
 	for _, word := range v.completions(ctx, p) {
@@ -85,7 +85,7 @@ func (v *view) completeOwn(ctx context.Context, p *mcp.CompleteParams) *mcp.Comp
 	return completed(values, len(values))
 }
 
-// completions are what an argument can be, for the device that was said before.
+// completions returns all values of an argument, for the device in another argument.
 func (v *view) completions(ctx context.Context, p *mcp.CompleteParams) []string {
 	device := v.device
 	if device == "" && p.Context != nil {
@@ -96,7 +96,7 @@ func (v *view) completions(ctx context.Context, p *mcp.CompleteParams) []string 
 	case "device":
 		all = append(all, v.device)
 	case "pin":
-		if _, manifest, ok := v.front.parts.Catalog.Lookup(device); ok && manifest != nil {
+		if _, manifest, ok := v.server.parts.Catalog.Lookup(device); ok && manifest != nil {
 			for _, pin := range manifest.Pins {
 				all = append(all, strconv.Itoa(pin.Number))
 			}
@@ -106,15 +106,15 @@ func (v *view) completions(ctx context.Context, p *mcp.CompleteParams) []string 
 			all = append(all, t.Name)
 		}
 	case "signal":
-		if _, _, ok := v.front.parts.Catalog.Lookup(device); ok && v.front.measures() {
-			v.front.learn(ctx, device)
-			all = append(all, v.front.signals.of(device)...)
+		if _, _, ok := v.server.parts.Catalog.Lookup(device); ok && v.server.measures() {
+			v.server.updateSignals(ctx, device)
+			all = append(all, v.server.signals.of(device)...)
 		}
 	case "uri":
-		if _, manifest, ok := v.front.parts.Catalog.Lookup(device); ok && manifest != nil {
+		if _, manifest, ok := v.server.parts.Catalog.Lookup(device); ok && manifest != nil {
 			for i := range manifest.Resources {
 				if r := &manifest.Resources[i]; !r.Template {
-					all = append(all, legal(r.URI, false))
+					all = append(all, escapeURI(r.URI, false))
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 logging is to go, and agents of the older era know nothing else
+//lint:file-ignore SA1019 logging is deprecated, but versions up to 2025-11-25 have nothing else
 
 package server
 
@@ -13,11 +13,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// TestContents: every sort of content has all that the device gave it, beside the
-// value that it gave; what it said of a failure comes first, and what that means for
-// the hardware after it.
+// TestContents: every type of content keeps all that the device gave. In an error, the
+// content of the device comes first, and what it means for the hardware after it.
 func TestContents(t *testing.T) {
 	regard := &ferrule.Annotations{Audience: []string{"assistant"}, Priority: &half}
 	given := []ferrule.Content{
@@ -28,7 +28,7 @@ func TestContents(t *testing.T) {
 		{Type: ferrule.LinkContent, Link: &ferrule.Resource{URI: "file:///log", Name: "log", Title: "The log", Text: "Lines", MIME: "text/plain", Size: 7, Annotations: regard}},
 		{Type: ferrule.LinkContent, URI: "https://example.com/manual"},
 	}
-	f := newFrontOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	f := newServerOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		call.Target.Tool = &ferrule.Tool{}
 		if call.Tool == "fail" {
 			e := ferrule.Errorf(ferrule.Failed, "the arm is stuck").WithHint("look first")
@@ -68,21 +68,21 @@ func TestContents(t *testing.T) {
 	})
 }
 
-// TestStructured: what is no object is structured content in the newer era alone.
+// TestStructured: structured content that is not an object exists only since
+// 2026-07-28.
 func TestStructured(t *testing.T) {
 	given := &ferrule.Result{Value: json.RawMessage(`[1]`), Content: []ferrule.Content{}}
-	for modern, want := range map[bool]string{true: "[1]", false: ""} {
-		if got, _ := (&view{}).succeeded("robot", given, modern).StructuredContent.(json.RawMessage); string(got) != want {
-			t.Errorf("modern %t: got %s", modern, got)
+	for stateless, want := range map[bool]string{true: "[1]", false: ""} {
+		if got, _ := (&view{}).succeeded("robot", given, stateless).StructuredContent.(json.RawMessage); string(got) != want {
+			t.Errorf("stateless %t: got %s", stateless, got)
 		}
 	}
 }
 
-// TestLog: what a device writes down during a call is told to the agent that wants it,
-// from the level on that it wants, before the result; one that wants none is told
-// nothing.
+// TestLog: log messages of a device are sent before the result, to an agent that set a
+// level, from that level on.
 func TestLog(t *testing.T) {
-	f := newFront(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	f := newServer(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		for _, l := range []*ferrule.Log{
 			{Level: "debug", Data: json.RawMessage(`"too much"`)},
 			{Level: "warning", Logger: "arm", Data: json.RawMessage("{\"joint\":\n3}")},
@@ -94,10 +94,10 @@ func TestLog(t *testing.T) {
 		}
 		return &ferrule.Result{Value: json.RawMessage(`{}`)}, nil
 	}, ferrule.Tool{Name: "move", Effect: ferrule.Changes})
-	for _, era := range eras {
-		t.Run(era, func(t *testing.T) {
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
 			lines := make(chan string, 10)
-			session := connect(t, f, era, &mcp.ClientOptions{
+			session := connect(t, f, version, &mcp.ClientOptions{
 				LoggingMessageHandler: func(_ context.Context, req *mcp.LoggingMessageRequest) {
 					data, _ := json.Marshal(req.Params.Data)
 					lines <- fmt.Sprintf("%s %s %s", req.Params.Level, req.Params.Logger, data)
@@ -111,7 +111,7 @@ func TestLog(t *testing.T) {
 			}
 			call(nil)
 			meta := mcp.Meta{mcp.MetaKeyLogLevel: "info"}
-			if era != modernVersion {
+			if version != mcphttp.StatelessVersion {
 				meta = nil
 				if err := session.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
 					t.Fatal(err)
@@ -125,11 +125,11 @@ func TestLog(t *testing.T) {
 						t.Errorf("got %s, want %s", got, want)
 					}
 				case <-time.After(5 * time.Second):
-					t.Fatalf("nothing came, want %s", want)
+					t.Fatalf("got nothing, want %s", want)
 				}
 			}
 			if len(lines) > 0 {
-				t.Errorf("and %s", <-lines)
+				t.Errorf("unexpected %s", <-lines)
 			}
 		})
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// half is a priority.
 var half = 0.5
 
-// aServer is what a device says that offers all of MCP.
+// aServer returns the manifest of a device that offers all features of MCP.
 func aServer() *ferrule.Manifest {
 	picture := []ferrule.Icon{{Source: "https://example.com/a.png", MIME: "image/png", Sizes: []string{"48x48"}, Theme: "dark"}}
 	return &ferrule.Manifest{
@@ -34,8 +34,8 @@ func aServer() *ferrule.Manifest {
 	}
 }
 
-// acts serves such a device: what it answers tells what it was asked for.
-func acts(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+// operations serves that device. Its results repeat the request.
+func operations(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	asked := fmt.Sprintf("%s %s %s %s", call.Device, call.Operation, call.Tool, call.Args)
 	switch call.Operation {
 	case ferrule.ReadResource:
@@ -55,21 +55,22 @@ func acts(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	return nil, ferrule.Errorf(ferrule.Refused, "no %s", asked)
 }
 
-// everyView runs a test at the address of a device and at that of all, in both eras.
+// everyView runs a test at the address of a device and of the fleet, in all protocol
+// versions.
 func everyView(t *testing.T, f *Server, test func(t *testing.T, session *mcp.ClientSession, prefix, uris string)) {
 	t.Helper()
-	for _, era := range eras {
-		t.Run("device "+era, func(t *testing.T) { test(t, connectAt(t, f.viewAt("robot"), era, nil), "", "") })
-		t.Run("all "+era, func(t *testing.T) {
-			test(t, connectAt(t, f.viewAt(""), era, nil), "robot__", "ferrule://devices/robot/resources/")
+	for _, version := range versions {
+		t.Run("device "+version, func(t *testing.T) { test(t, connectAt(t, f.viewAt("robot"), version, nil), "", "") })
+		t.Run("all "+version, func(t *testing.T) {
+			test(t, connectAt(t, f.viewAt(""), version, nil), "robot__", "ferrule://devices/robot/resources/")
 		})
 	}
 }
 
-// TestListsOfDevices: what a device offers stands in the lists with all that it says
-// of it, under its own names where it is alone.
+// TestListsOfDevices: lists have all that a device declares, with its own names at its
+// own address.
 func TestListsOfDevices(t *testing.T) {
-	f := newFrontOf(t, acts, aServer())
+	f := newServerOf(t, operations, aServer())
 	everyView(t, f, func(t *testing.T, session *mcp.ClientSession, prefix, uris string) {
 		show := func(v any) string {
 			data, err := json.Marshal(v)
@@ -108,16 +109,15 @@ func TestListsOfDevices(t *testing.T) {
 		}
 		caps := session.InitializeResult().Capabilities
 		if !caps.Prompts.ListChanged || caps.Completions == nil || !caps.Resources.Subscribe {
-			t.Errorf("it can do %s", show(caps))
+			t.Errorf("got capabilities %s", show(caps))
 		}
 	})
 }
 
-// TestActs: a resource that is read, a prompt that is got and an argument that is
-// completed are calls on the road, and what comes of them is told as the device gave
-// it, with URIs that mean something here.
-func TestActs(t *testing.T) {
-	f := newFrontOf(t, acts, aServer())
+// TestOperations: reading a resource, getting a prompt and completing an argument are
+// calls. Their results are passed on with URIs that are valid in the view.
+func TestOperations(t *testing.T) {
+	f := newServerOf(t, operations, aServer())
 	everyView(t, f, func(t *testing.T, session *mcp.ClientSession, prefix, uris string) {
 		for _, uri := range []string{"file:///log", "file:///log/a%20b%25"} {
 			read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uris + uri})
@@ -155,11 +155,11 @@ func TestActs(t *testing.T) {
 	})
 }
 
-// TestUnknownActs: what is not there is an error that says so, and a device that cannot
-// be asked is not.
-func TestUnknownActs(t *testing.T) {
+// TestUnknownNames: an unknown name is an error, and a device that does not support an
+// operation is not called.
+func TestUnknownNames(t *testing.T) {
 	asked := 0
-	f := newFrontOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	f := newServerOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		asked++
 		if call.Operation == ferrule.GetPrompt {
 			return nil, ferrule.Errorf(ferrule.NotFound, "there is no prompt %q", call.Tool)
@@ -167,14 +167,14 @@ func TestUnknownActs(t *testing.T) {
 		return nil, ferrule.Errorf(ferrule.Refused, "%s does not know it", call.Device)
 	}, &ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads}}})
 	f.parts.Catalog.Put(&ferrule.Device{ID: "server", Kind: "s", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, aServer())
-	for _, era := range eras {
-		session := connect(t, f, era, nil)
+	for _, version := range versions {
+		session := connect(t, f, version, nil)
 		for _, uri := range []string{
 			"ferrule://devices/robot/resources/file:///log", "ferrule://devices/nobody/resources/file:///log", "file:///log",
 			"ferrule://devices/server/resources/", "ferrule://devices/server/resources/a\u0007", "ferrule://devices/server/resources/" + strings.Repeat("a", ferrule.MaxURI+1),
 		} {
 			if _, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "not found") || asked != 0 {
-				t.Errorf("%s: asked %d times, %v", uri, asked, err)
+				t.Errorf("%s: %d calls, %v", uri, asked, err)
 			}
 		}
 		if _, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "ferrule://devices/server/resources/x:"}); err == nil ||
@@ -182,7 +182,7 @@ func TestUnknownActs(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		for _, name := range []string{"greet", "server__nothing"} {
-			if _, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name}); err == nil || !strings.Contains(err.Error(), "there is no prompt") {
+			if _, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name}); err == nil || !strings.Contains(err.Error(), "unknown prompt") {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -190,14 +190,13 @@ func TestUnknownActs(t *testing.T) {
 		said, err := session.Complete(t.Context(), &mcp.CompleteParams{
 			Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "robot__greet"}, Argument: mcp.CompleteParamsArgument{Name: "x"}})
 		if err != nil || len(said.Completion.Values) != 0 || asked != 0 {
-			t.Errorf("%+v, %v, asked %d times", said, err, asked)
+			t.Errorf("%+v, %v, %d calls", said, err, asked)
 		}
 	}
 }
 
-// TestHostileManifest: a device may offer as much as it may, under URIs as odd as it
-// likes: lists stay in pages and bounded, what stands in them can be used, and a
-// template that clients could not read is in none.
+// TestHostileManifest: whatever a device declares, lists are paged and limited, every
+// entry can be used, and invalid templates are left out.
 func TestHostileManifest(t *testing.T) {
 	odd := func() *ferrule.Manifest {
 		m := &ferrule.Manifest{Operations: []ferrule.Operation{ferrule.ReadResource, ferrule.GetPrompt}}
@@ -215,10 +214,10 @@ func TestHostileManifest(t *testing.T) {
 		}
 		return m
 	}
-	f := newFrontOf(t, acts, odd())
+	f := newServerOf(t, operations, odd())
 	f.parts.Catalog.Put(&ferrule.Device{ID: "second", Kind: "k2", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, odd())
 	for device, most := range map[string]int{"": listedItems + 50, "robot": ferrule.MaxItems + 2} {
-		session := connectAt(t, f.viewAt(device), modernVersion, nil)
+		session := connectAt(t, f.viewAt(device), mcphttp.StatelessVersion, nil)
 		known := make(map[string]bool)
 		for i, m := 0, odd(); i < len(m.Resources); i++ {
 			known[m.Resources[i].URI] = true
@@ -233,7 +232,7 @@ func TestHostileManifest(t *testing.T) {
 			}
 			if id, uri, ok := f.viewAt(device).located(r.URI); ok {
 				if own++; !known[uri] || id != "robot" {
-					t.Errorf("%q means %q of %s", r.URI, uri, id)
+					t.Errorf("%q resolves to %q of %s", r.URI, uri, id)
 				}
 			}
 		}
@@ -258,27 +257,27 @@ func TestHostileManifest(t *testing.T) {
 	}
 }
 
-// TestListsChange: agents are told that the list of prompts or of resources has
-// changed, and of neither when the other has; who looks at another device is not.
+// TestListsChange: agents are notified of the list that has changed, of no other, and
+// only in views that show it.
 func TestListsChange(t *testing.T) {
-	for _, era := range eras {
-		t.Run(era, func(t *testing.T) {
-			f := newFrontOf(t, acts, aServer())
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			f := newServerOf(t, operations, aServer())
 			f.put("lamp", ferrule.StateOnline, ferrule.TrustAdopted)
-			f.tell()
+			f.changed()
 			go f.Run(t.Context())
-			told := make(chan string, 100)
+			notified := make(chan string, 100)
 			listen := func(where string) {
 				options := &mcp.ClientOptions{
-					PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { told <- where + " prompts" },
-					ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- where + " resources" },
+					PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { notified <- where + " prompts" },
+					ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { notified <- where + " resources" },
 				}
-				connectAt(t, f.viewAt(where), era, options)
+				connectAt(t, f.viewAt(where), version, options)
 			}
 			listen("")
 			listen("robot")
 			listen("lamp")
-			time.Sleep(100 * time.Millisecond) // the newer era has no answer to wait for
+			time.Sleep(100 * time.Millisecond) // a listen request has no response to wait for
 			change := func(what string, edit func(m *ferrule.Manifest)) {
 				t.Helper()
 				m := aServer()
@@ -287,15 +286,15 @@ func TestListsChange(t *testing.T) {
 				got := make(map[string]bool)
 				for range 2 {
 					select {
-					case word := <-told:
+					case word := <-notified:
 						got[word] = true
 					case <-time.After(5 * time.Second):
-						t.Fatalf("told %v, want %s", got, what)
+						t.Fatalf("got %v, want %s", got, what)
 					}
 				}
 				time.Sleep(50 * time.Millisecond)
-				if !got[" "+what] || !got["robot "+what] || len(told) > 0 {
-					t.Errorf("told %v and %d more, want %s", got, len(told), what)
+				if !got[" "+what] || !got["robot "+what] || len(notified) > 0 {
+					t.Errorf("got %v and %d more, want %s", got, len(notified), what)
 				}
 			}
 			change("prompts", func(m *ferrule.Manifest) { m.Prompts[0].Text = "Say goodbye" })

@@ -11,15 +11,15 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// codes are how errors are told where MCP has no place for an outcome: when a
-// resource is read, or a prompt got.
+// codes are the JSON-RPC codes of errors, for methods whose results cannot be errors.
+// All others are internal errors.
 var codes = map[ferrule.Code]int64{
 	ferrule.NotFound: jsonrpc.CodeInvalidParams,
 	ferrule.Invalid:  jsonrpc.CodeInvalidParams,
-	ferrule.Refused:  jsonrpc.CodeInvalidParams, // the device knows of no such thing
+	ferrule.Refused:  jsonrpc.CodeInvalidParams, // the device does not have it
 }
 
-// requestError is an error as the answer to a request.
+// requestError converts an error to the error of a request.
 func requestError(e *ferrule.Error) error {
 	code, ok := codes[e.Code]
 	if !ok {
@@ -29,15 +29,15 @@ func requestError(e *ferrule.Error) error {
 	if err != nil {
 		data = nil
 	}
-	return &jsonrpc.Error{Code: code, Message: words(e), Data: data}
+	return &jsonrpc.Error{Code: code, Message: explain(e), Data: data}
 }
 
 func badParams(message string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: message}
 }
 
-// noResource says that there is no such resource. The SDK has this error as well, but
-// writes a URI with odd characters as no JSON has it, which would end the session.
+// noResource is the error for an unknown resource. The SDK's own error writes some URIs
+// as invalid JSON, which would end the session.
 func noResource(uri string) error {
 	data, err := json.Marshal(map[string]string{"uri": uri})
 	if err != nil {
@@ -46,16 +46,15 @@ func noResource(uri string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Resource not found", Data: data}
 }
 
-// survive is deferred by what tells agents something: if that panics, one agent is
-// not told, and the gateway lives on.
-func survive(log *slog.Logger) {
+// recoverNotification is deferred around notifications: a panic loses one message.
+func recoverNotification(log *slog.Logger) {
 	if r := recover(); r != nil {
-		log.Error("telling an agent panicked\n"+string(debug.Stack()), "err", r)
+		log.Error("notification panicked\n"+string(debug.Stack()), "err", r)
 	}
 }
 
-// quieter logs what the SDK has to say two levels lower: that an agent went away
-// is an error to it, and nothing to us.
+// quieter logs messages of the SDK two levels lower. To the SDK, an agent that
+// disconnects is an error.
 type quieter struct{ slog.Handler }
 
 func (q quieter) Enabled(ctx context.Context, level slog.Level) bool {

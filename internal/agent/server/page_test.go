@@ -13,9 +13,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestServe: an agent on a pair of streams is who it is served as, and the entries of
-// its lists take no more bytes than they may; a tool that is too long for a page is
-// told of in brief, and can be called.
+// TestServe: an agent on a pair of streams has the given principal, and its pages stay
+// within the limit. A tool that does not fit is shortened, and can be called.
 func TestServe(t *testing.T) {
 	const page = 1000
 	var who ferrule.Principal
@@ -26,7 +25,7 @@ func TestServe(t *testing.T) {
 	for _, name := range strings.Fields("a b c d e f g h i j k l m n o p") {
 		tools = append(tools, ferrule.Tool{Name: name, Text: "Tell what it measures", Effect: ferrule.Reads, Output: json.RawMessage(`{"type":"object"}`)})
 	}
-	f := newFront(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	f := newServer(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		who = call.Principal
 		return &ferrule.Result{Value: json.RawMessage(`{}`)}, nil
 	}, tools...)

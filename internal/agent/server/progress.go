@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 logging is to go, and agents of the older era know nothing else
+//lint:file-ignore SA1019 logging is deprecated, but versions up to 2025-11-25 have nothing else
 
 package server
 
@@ -14,57 +14,56 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// reporter tells an agent how its call gets on, and what the device writes down
-// meanwhile, without ever keeping the call waiting: an agent that does not read loses
-// words. One that has not asked for progress may have asked for the log, and finds it
-// there.
+// reporter sends an agent the progress of its call, and the log lines of the device. It
+// never delays the call: an agent that does not read loses messages. An agent that did
+// not ask for progress gets it as log messages, if it asked for those.
 type reporter struct {
 	ctx     context.Context
 	session *mcp.ServerSession
 	log     *slog.Logger
 
-	token any // nil if the agent has not asked
+	token any // nil if the agent did not ask for progress
 
-	mu    sync.Mutex
-	over  bool
-	words chan ferrule.Progress // nil until there is something to tell
-	ended chan struct{}
+	mu       sync.Mutex
+	over     bool
+	messages chan ferrule.Progress // nil until there is something to send
+	ended    chan struct{}
 }
 
-func (f *Server) newReporter(ctx context.Context, session *mcp.ServerSession, token any) *reporter {
-	return &reporter{ctx: ctx, session: session, log: f.parts.Log, token: token}
+func (s *Server) newReporter(ctx context.Context, session *mcp.ServerSession, token any) *reporter {
+	return &reporter{ctx: ctx, session: session, log: s.parts.Log, token: token}
 }
 
-// backlog is how many words wait for an agent that is slow.
-const backlog = 64
+// reportQueue is the limit of messages that wait for a slow agent.
+const reportQueue = 64
 
-// report tells a word of progress, or drops it.
+// report queues a message, or drops it if the queue is full.
 func (r *reporter) report(p ferrule.Progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
 		return
 	}
-	if r.words == nil {
-		r.words, r.ended = make(chan ferrule.Progress, backlog), make(chan struct{})
-		go r.send(r.words)
+	if r.messages == nil {
+		r.messages, r.ended = make(chan ferrule.Progress, reportQueue), make(chan struct{})
+		go r.send(r.messages)
 	}
 	select {
-	case r.words <- p:
+	case r.messages <- p:
 	default:
 	}
 }
 
-// send tells one word after the other. Each has a larger number than the last,
-// whatever the device counts.
-func (r *reporter) send(words <-chan ferrule.Progress) {
+// send sends the messages in order. MCP requires that progress increases, whatever
+// the device reports.
+func (r *reporter) send(messages <-chan ferrule.Progress) {
 	defer close(r.ended)
-	defer survive(r.log)
+	defer recoverNotification(r.log)
 	last := -1.0
-	for p := range words {
+	for p := range messages {
 		switch {
 		case p.Log != nil:
-			r.session.Log(r.ctx, logLine(p.Log)) // who has set no level wants none
+			r.session.Log(r.ctx, logMessage(p.Log)) // the SDK drops it if the agent set no level
 			continue
 		case r.token == nil:
 			r.session.Log(r.ctx, &mcp.LoggingMessageParams{Level: "info", Logger: "ferrule", Data: p.Message})
@@ -81,29 +80,29 @@ func (r *reporter) send(words <-chan ferrule.Progress) {
 	}
 }
 
-// levels are those that MCP knows.
+// levels are the log levels of MCP.
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// logLine is what a device writes down in the words of MCP.
-func logLine(l *ferrule.Log) *mcp.LoggingMessageParams {
-	line := &mcp.LoggingMessageParams{Level: "info", Logger: ferrule.Clean(l.Logger, ferrule.MaxWord), Data: ""}
+// logMessage converts a log line of a device.
+func logMessage(l *ferrule.Log) *mcp.LoggingMessageParams {
+	message := &mcp.LoggingMessageParams{Level: "info", Logger: ferrule.Clean(l.Logger, ferrule.MaxWord), Data: ""}
 	if slices.Contains(levels, l.Level) {
-		line.Level = mcp.LoggingLevel(l.Level)
+		message.Level = mcp.LoggingLevel(l.Level)
 	}
 	if data := plain(l.Data); json.Valid(data) && depth(data) <= maxDepth {
-		line.Data = json.RawMessage(data)
+		message.Data = json.RawMessage(data)
 	}
-	return line
+	return message
 }
 
-// end waits until everything was told, so that nothing comes after the answer.
+// end waits until all messages are sent, so that none follows the response.
 func (r *reporter) end() {
 	r.mu.Lock()
-	words := r.words
-	r.words, r.over = nil, true
+	messages := r.messages
+	r.messages, r.over = nil, true
 	r.mu.Unlock()
-	if words != nil {
-		close(words)
+	if messages != nil {
+		close(messages)
 		<-r.ended
 	}
 }

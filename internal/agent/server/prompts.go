@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // listPrompts answers prompts/list.
@@ -22,26 +23,27 @@ func (v *view) listPrompts(ctx context.Context, req *mcp.ListPromptsRequest) (*m
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.ListPromptsResult{Prompts: page, NextCursor: next, Cacheable: fresh}, nil
+	return &mcp.ListPromptsResult{Prompts: page, NextCursor: next, Cacheable: uncached}, nil
 }
 
-// prompts are those of the first devices, by name. Others can be got by theirs.
+// prompts returns the prompts of the first devices, sorted by name. Those of other
+// devices are not listed, but can be used.
 func (v *view) prompts() []*mcp.Prompt {
-	all, most := []*mcp.Prompt{}, listedItems
+	all, limit := []*mcp.Prompt{}, listedItems
 	if v.device != "" {
-		most = ferrule.MaxItems
+		limit = ferrule.MaxItems
 	}
 	for _, dev := range v.devices() {
 		if !v.can(dev.ID, ferrule.GetPrompt) {
 			continue
 		}
-		list := v.front.parts.Catalog.Prompts
+		list := v.server.parts.Catalog.Prompts
 		if v.device != "" {
-			list = v.front.parts.Catalog.PromptsOf
+			list = v.server.parts.Catalog.PromptsOf
 		}
 		for _, p := range list(dev.ID) {
-			if len(all) < most {
-				all = append(all, shownPrompt(p))
+			if len(all) < limit {
+				all = append(all, mcpPrompt(p))
 			}
 		}
 	}
@@ -49,8 +51,8 @@ func (v *view) prompts() []*mcp.Prompt {
 	return all
 }
 
-// shownPrompt is a prompt in the words of MCP.
-func shownPrompt(p catalog.Prompt) *mcp.Prompt {
+// mcpPrompt converts a prompt.
+func mcpPrompt(p catalog.Prompt) *mcp.Prompt {
 	out := &mcp.Prompt{Name: p.Name, Title: p.Title, Description: p.Text, Icons: icons(p.Icons)}
 	for _, a := range p.Arguments {
 		out.Arguments = append(out.Arguments, &mcp.PromptArgument{Name: a.Name, Title: a.Title, Description: a.Text, Required: a.Required})
@@ -58,44 +60,46 @@ func shownPrompt(p catalog.Prompt) *mcp.Prompt {
 	return out
 }
 
-// addressPrompt tells which prompt of which device a name means.
+// addressPrompt returns the device and the prompt of a name.
 func (v *view) addressPrompt(name string) (device, prompt string, err error) {
 	if v.device != "" {
-		return v.device, v.front.parts.Catalog.ResolvePromptOn(v.device, name), nil
+		return v.device, v.server.parts.Catalog.ResolvePromptOn(v.device, name), nil
 	}
-	return v.front.parts.Catalog.ResolvePrompt(name)
+	return v.server.parts.Catalog.ResolvePrompt(name)
 }
 
 // getPrompt answers prompts/get.
 func (v *view) getPrompt(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-	name, _ := ctx.Value(meantKey{}).(string)
-	device, prompt, err := v.addressPrompt(name)
+	device, prompt, err := v.addressPrompt(req.Params.Name)
 	if err != nil {
 		return nil, requestError(ferrule.AsError(err))
 	}
-	args, err := json.Marshal(req.Params.Arguments)
-	if err != nil {
-		return nil, badParams(err.Error())
-	}
-	if req.Params.Arguments == nil {
-		args = nil
+	var args json.RawMessage
+	if req.Params.Arguments != nil {
+		if args, err = json.Marshal(req.Params.Arguments); err != nil {
+			return nil, badParams(err.Error())
+		}
 	}
 	call := &ferrule.Call{Principal: caller(ctx), Device: device, Operation: ferrule.GetPrompt, Tool: prompt, Args: args}
-	result, open, err := v.take(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
+	result, open, err := v.call(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
 	if err != nil {
-		return nil, v.takeError(err)
+		return nil, v.callError(err)
 	}
 	if open != nil {
-		return &mcp.GetPromptResult{InputRequests: open.requests, RequestState: open.state}, nil
+		out := promptResults.inputRequired
+		out.InputRequests, out.RequestState = open.requests, open.state
+		return &out, nil
 	}
-	return &mcp.GetPromptResult{Description: result.Text, Messages: v.messages(device, result)}, nil
+	out := promptResults.of(req.ProtocolVersion() >= mcphttp.StatelessVersion)
+	out.Description, out.Messages = result.Text, v.messages(device, result)
+	return &out, nil
 }
 
-// messages are what a prompt says.
+// messages converts the content of a prompt.
 func (v *view) messages(device string, r *ferrule.Result) []*mcp.PromptMessage {
 	all := []*mcp.PromptMessage{}
 	for _, c := range r.Content {
-		role := mcp.Role("user") // there is one other
+		role := mcp.Role("user") // the only other is assistant
 		if c.Role == "assistant" {
 			role = "assistant"
 		}

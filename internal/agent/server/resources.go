@@ -11,10 +11,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// The resources, by URI. A reading is what a tool answers that only looks and
-// needs no arguments.
+// The gateway's own resources, by URI. A reading is a read-only tool without required
+// arguments.
 const (
 	scheme        = "ferrule://"
 	devicesURI    = scheme + "devices"
@@ -24,20 +25,20 @@ const (
 	readingURI    = scheme + "devices/{device}/readings/{reading}"
 	resourceURI   = scheme + "devices/{device}/resources/{+uri}"
 	jsonType      = "application/json"
-	listedDevices = 50   // more are found by the template
-	listedItems   = 1000 // resources and prompts of devices, where all devices are
+	listedDevices = 50   // others are found by the template
+	listedItems   = 1000 // resources and prompts of all devices together
 )
 
-// ownTemplates are the resources of the gateway that there are many of.
+// ownTemplates are the templates of the gateway's own resources.
 var ownTemplates = []*mcp.ResourceTemplate{
-	{Name: "device", URITemplate: deviceURI, MIMEType: jsonType, Description: "What a device is, its tools, pins and readings."},
-	{Name: "state", URITemplate: stateTemplate, MIMEType: jsonType, Description: "Whether a device can be reached, and what it last told by itself. It can be subscribed to."},
-	{Name: "pin", URITemplate: pinURI, MIMEType: jsonType, Description: "What a pin of a device is for. It is not read."},
-	{Name: "reading", URITemplate: readingURI, MIMEType: jsonType, Description: "What a device measures, asked for now."},
+	{Name: "device", URITemplate: deviceURI, MIMEType: jsonType, Description: "A device: model, state, tools, pins and readings."},
+	{Name: "state", URITemplate: stateTemplate, MIMEType: jsonType, Description: "The state of a device and its last event. It can be subscribed to."},
+	{Name: "pin", URITemplate: pinURI, MIMEType: jsonType, Description: "The description of a pin of a device. The pin is not read."},
+	{Name: "reading", URITemplate: readingURI, MIMEType: jsonType, Description: "A value that is read from a device now."},
 }
 
-// anyTemplate is what a device has of its own, listed or not.
-var anyTemplate = &mcp.ResourceTemplate{Name: "resource", URITemplate: resourceURI, Description: "What a device offers to read, by its own URI."}
+// anyTemplate is the template of all resources of devices, listed or not.
+var anyTemplate = &mcp.ResourceTemplate{Name: "resource", URITemplate: resourceURI, Description: "A resource of a device, by the device's own URI."}
 
 // listTemplates answers resources/templates/list.
 func (v *view) listTemplates(ctx context.Context, req *mcp.ListResourceTemplatesRequest) (*mcp.ListResourceTemplatesResult, error) {
@@ -49,36 +50,35 @@ func (v *view) listTemplates(ctx context.Context, req *mcp.ListResourceTemplates
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.ListResourceTemplatesResult{ResourceTemplates: page, NextCursor: next, Cacheable: fresh}, nil
+	return &mcp.ListResourceTemplatesResult{ResourceTemplates: page, NextCursor: next, Cacheable: uncached}, nil
 }
 
-// templates are those of the gateway and of the first devices, by URI.
+// templates returns the templates of the gateway and of the first devices, sorted by URI.
 func (v *view) templates() []*mcp.ResourceTemplate {
 	all := slices.Clone(ownTemplates)
-	if v.front.measures() {
+	if v.server.measures() {
 		all = append(all, signalTemplate)
 	}
 	if v.device == "" {
 		all = append(all, anyTemplate)
 	}
 	v.eachResource(func(device string, r *ferrule.Resource) {
-		if r.Template && fillable(r.URI) {
-			all = append(all, v.shownTemplate(device, r))
+		if r.Template && validTemplate(r.URI) {
+			all = append(all, v.mcpTemplate(device, r))
 		}
 	})
 	slices.SortStableFunc(all, func(a, b *mcp.ResourceTemplate) int { return strings.Compare(a.URITemplate, b.URITemplate) })
 	return slices.CompactFunc(all, func(a, b *mcp.ResourceTemplate) bool { return a.URITemplate == b.URITemplate })
 }
 
-// eachResource tells of what the first devices offer to read, as far as it is listed
-// here.
-func (v *view) eachResource(tell func(device string, r *ferrule.Resource)) {
+// eachResource calls fn for each listed resource of the first devices.
+func (v *view) eachResource(fn func(device string, r *ferrule.Resource)) {
 	left := listedItems
 	if v.device != "" {
 		left = ferrule.MaxItems
 	}
 	for _, dev := range v.devices() {
-		_, manifest, ok := v.front.parts.Catalog.Lookup(dev.ID)
+		_, manifest, ok := v.server.parts.Catalog.Lookup(dev.ID)
 		if !ok || manifest == nil || dev.State != ferrule.StateOnline || !manifest.Supports(ferrule.ReadResource) {
 			continue
 		}
@@ -88,7 +88,7 @@ func (v *view) eachResource(tell func(device string, r *ferrule.Resource)) {
 				return
 			}
 			if v.device == "" || !v.isOwn(r.URI) {
-				tell(dev.ID, r)
+				fn(dev.ID, r)
 			}
 		}
 	}
@@ -104,57 +104,57 @@ func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest)
 	for _, dev := range v.devices() {
 		listed = append(listed, dev.ID)
 	}
-	v.front.learn(ctx, listed...)
+	v.server.updateSignals(ctx, listed...)
 	page, next, err := paged(v.resources(), func(r *mcp.Resource) string { return r.URI }, cursor, pageBytes(ctx))
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: fresh}, nil
+	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: uncached}, nil
 }
 
-// resources are the first devices, each with what it measures and offers to read, by
+// resources returns the resources of the first devices, with their signals, sorted by
 // URI.
 func (v *view) resources() []*mcp.Resource {
 	var all []*mcp.Resource
 	signals := v.listedSignals()
 	if v.device == "" {
-		all = append(all, &mcp.Resource{Name: "devices", URI: devicesURI, MIMEType: jsonType, Description: "Which devices there are: the first " + strconv.Itoa(listedDevices) + "."})
+		all = append(all, &mcp.Resource{Name: "devices", URI: devicesURI, MIMEType: jsonType, Description: "The first " + strconv.Itoa(listedDevices) + " devices."})
 	}
 	for _, dev := range v.devices() {
 		at := devicesURI + "/" + dev.ID
-		all = append(all, &mcp.Resource{Name: dev.ID, URI: at, MIMEType: jsonType, Description: "What " + dev.ID + " is, its tools, pins and readings."})
-		all = append(all, &mcp.Resource{Name: dev.ID + " state", URI: stateURI(dev.ID), MIMEType: jsonType, Description: "Whether " + dev.ID + " can be reached, and what it last told by itself."})
+		all = append(all, &mcp.Resource{Name: dev.ID, URI: at, MIMEType: jsonType, Description: dev.ID + ": model, state, tools, pins and readings."})
+		all = append(all, &mcp.Resource{Name: dev.ID + " state", URI: stateURI(dev.ID), MIMEType: jsonType, Description: "The state of " + dev.ID + " and its last event."})
 		for _, r := range v.readings(dev.ID) {
 			all = append(all, &mcp.Resource{Name: dev.ID + " " + r.Name, URI: at + "/readings/" + url.PathEscape(r.Name), MIMEType: jsonType, Description: r.Text})
 		}
 		for _, name := range signals[dev.ID] {
-			all = append(all, &mcp.Resource{Name: dev.ID + " " + name, URI: signalURI(dev.ID, name), MIMEType: jsonType, Description: "What was last measured of " + name + " at " + dev.ID + "."})
+			all = append(all, &mcp.Resource{Name: dev.ID + " " + name, URI: signalURI(dev.ID, name), MIMEType: jsonType, Description: "The latest value of " + name + " of " + dev.ID + "."})
 		}
 	}
 	v.eachResource(func(device string, r *ferrule.Resource) {
 		if !r.Template {
-			all = append(all, v.shownResource(device, r))
+			all = append(all, v.mcpResource(device, r))
 		}
 	})
 	slices.SortStableFunc(all, func(a, b *mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
 	return slices.CompactFunc(all, func(a, b *mcp.Resource) bool { return a.URI == b.URI })
 }
 
-// devices are those that are listed here.
+// devices returns the devices in the lists of this view.
 func (v *view) devices() []*ferrule.Device {
 	if v.device == "" {
-		return v.front.parts.Catalog.Devices("", listedDevices)
+		return v.server.parts.Catalog.Devices("", listedDevices)
 	}
-	if dev, _, ok := v.front.parts.Catalog.Lookup(v.device); ok {
+	if dev, _, ok := v.server.parts.Catalog.Lookup(v.device); ok {
 		return []*ferrule.Device{dev}
 	}
 	return nil
 }
 
-// readings are the tools of a device that only look and need no arguments.
+// readings returns the read-only tools of a device that need no arguments.
 func (v *view) readings(id string) []*ferrule.Tool {
 	var found []*ferrule.Tool
-	for _, o := range v.front.parts.Catalog.Of(id) {
+	for _, o := range v.server.parts.Catalog.Of(id) {
 		var input struct {
 			Required []string `json:"required"`
 		}
@@ -167,7 +167,7 @@ func (v *view) readings(id string) []*ferrule.Tool {
 
 // readResource answers resources/read.
 func (v *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-	uri, _ := ctx.Value(meantKey{}).(string)
+	uri := req.Params.URI
 	if device, own, ok := v.located(uri); ok {
 		return v.readDevice(ctx, req, uri, device, own)
 	}
@@ -175,10 +175,10 @@ func (v *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.ReadResourceResult{
-		Contents:  []*mcp.ResourceContents{{URI: uri, MIMEType: jsonType, Text: string(plain(value))}},
-		Cacheable: fresh,
-	}, nil
+	out := readResults.of(req.ProtocolVersion() >= mcphttp.StatelessVersion)
+	out.Contents = []*mcp.ResourceContents{{URI: uri, MIMEType: jsonType, Text: string(plain(value))}}
+	out.Cacheable = uncached
+	return &out, nil
 }
 
 // readDevice reads a resource of a device.
@@ -187,14 +187,17 @@ func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri
 		return nil, noResource(uri)
 	}
 	call := &ferrule.Call{Principal: caller(ctx), Device: device, Operation: ferrule.ReadResource, Tool: own}
-	result, open, err := v.take(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
+	result, open, err := v.call(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
 	if err != nil {
 		return nil, v.readError(uri, err)
 	}
 	if open != nil {
-		return &mcp.ReadResourceResult{InputRequests: open.requests, RequestState: open.state}, nil
+		out := readResults.inputRequired
+		out.InputRequests, out.RequestState, out.Cacheable = open.requests, open.state, uncached
+		return &out, nil
 	}
-	out := &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{}, Cacheable: fresh}
+	out := readResults.of(req.ProtocolVersion() >= mcphttp.StatelessVersion)
+	out.Contents, out.Cacheable = []*mcp.ResourceContents{}, uncached
 	for _, c := range result.Content {
 		at := uri
 		if c.URI != "" && c.URI != own {
@@ -205,43 +208,44 @@ func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri
 	if result.Content == nil && len(result.Value) > 0 {
 		out.Contents = append(out.Contents, &mcp.ResourceContents{URI: uri, MIMEType: jsonType, Text: string(plain(result.Value))})
 	}
-	return out, nil
+	return &out, nil
 }
 
-// can tells whether something can be asked of a device that agents may know of.
-func (v *view) can(device string, act ferrule.Operation) bool {
-	_, manifest, ok := v.front.parts.Catalog.Lookup(device)
-	return ok && manifest != nil && manifest.Supports(act)
+// can reports whether a device that agents may know supports an operation.
+func (v *view) can(device string, operation ferrule.Operation) bool {
+	_, manifest, ok := v.server.parts.Catalog.Lookup(device)
+	return ok && manifest != nil && manifest.Supports(operation)
 }
 
-// readError is why a resource was not read.
+// readError converts the error of reading a resource.
 func (v *view) readError(uri string, err error) error {
 	if ferrule.AsError(err).Code == ferrule.NotFound {
 		return noResource(uri)
 	}
-	return v.takeError(err)
+	return v.callError(err)
 }
 
-// takeError is why something failed that has no other way to say so.
-func (v *view) takeError(err error) error {
+// callError converts the error of a call to that of a request, for methods whose
+// results cannot be errors.
+func (v *view) callError(err error) error {
 	if err == errState {
 		return err
 	}
 	e := v.advised(ferrule.AsError(err))
-	if lacks(e) {
-		return lacking(e)
+	if needsCapability(e) {
+		return missingCapability(e)
 	}
 	return requestError(e)
 }
 
-// read is what a URI of the gateway stands for.
+// read reads one of the gateway's own resources.
 func (v *view) read(ctx context.Context, uri string) (json.RawMessage, error) {
 	path, ok := strings.CutPrefix(uri, devicesURI)
 	if !ok {
 		return nil, noResource(uri)
 	}
 	if path == "" && v.device == "" {
-		return v.ask(ctx, uri, ferrule.GatewayID, "find_devices", map[string]any{"limit": listedDevices})
+		return v.readTool(ctx, uri, ferrule.GatewayID, "find_devices", map[string]any{"limit": listedDevices})
 	}
 	steps := strings.Split(path, "/")[1:]
 	for i := range steps {
@@ -255,38 +259,38 @@ func (v *view) read(ctx context.Context, uri string) (json.RawMessage, error) {
 	}
 	switch {
 	case len(steps) == 1:
-		return v.ask(ctx, uri, ferrule.GatewayID, "describe_device", map[string]any{"device": steps[0]})
+		return v.readTool(ctx, uri, ferrule.GatewayID, "describe_device", map[string]any{"device": steps[0]})
 	case len(steps) == 2 && steps[1] == "state":
-		return v.ask(ctx, uri, ferrule.GatewayID, "device_state", map[string]any{"device": steps[0]})
+		return v.readTool(ctx, uri, ferrule.GatewayID, "device_state", map[string]any{"device": steps[0]})
 	case len(steps) == 3 && steps[1] == "pins":
 		return v.readPin(uri, steps[0], steps[2])
 	case len(steps) == 3 && steps[1] == "readings":
 		if !slices.ContainsFunc(v.readings(steps[0]), func(t *ferrule.Tool) bool { return t.Name == steps[2] }) {
 			return nil, noResource(uri)
 		}
-		return v.ask(ctx, uri, steps[0], steps[2], map[string]any{})
+		return v.readTool(ctx, uri, steps[0], steps[2], map[string]any{})
 	case len(steps) == 3 && steps[1] == "signals":
 		return v.readSignal(ctx, uri, steps[0], steps[2])
 	}
 	return nil, noResource(uri)
 }
 
-// ask reads by calling a tool, on the road.
-func (v *view) ask(ctx context.Context, uri, device, tool string, args map[string]any) (json.RawMessage, error) {
+// readTool reads a resource by calling a tool.
+func (v *view) readTool(ctx context.Context, uri, device, tool string, args map[string]any) (json.RawMessage, error) {
 	text, err := json.Marshal(args)
 	if err != nil {
 		return nil, err
 	}
-	result, err := v.front.handle(ctx, &ferrule.Call{Principal: caller(ctx), Device: device, Tool: tool, Args: text})
+	result, err := v.server.handle(ctx, &ferrule.Call{Principal: caller(ctx), Device: device, Tool: tool, Args: text})
 	if err == nil {
 		return result.Value, nil
 	}
 	return nil, v.readError(uri, err)
 }
 
-// readPin is what a pin is for.
+// readPin returns the description of a pin.
 func (v *view) readPin(uri, id, number string) (json.RawMessage, error) {
-	_, manifest, ok := v.front.parts.Catalog.Lookup(id)
+	_, manifest, ok := v.server.parts.Catalog.Lookup(id)
 	if !ok || manifest == nil {
 		return nil, noResource(uri)
 	}

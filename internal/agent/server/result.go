@@ -13,19 +13,49 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// What is told of an answer beside it.
+// Keys in the _meta of a result.
 const (
 	metaError = "ferrule/error" // an Error as JSON
-	metaAge   = "ferrule/age"   // how long ago the device said it, if that was before
+	metaAge   = "ferrule/age"   // how long ago the device gave the value, if it is cached
 )
 
-// succeeded is an answer of a device in the words of MCP.
-func (v *view) succeeded(device string, r *ferrule.Result, modern bool) *mcp.CallToolResult {
-	out := &mcp.CallToolResult{Content: []mcp.Content{}}
+// The SDK sets resultType, which is required from 2026-07-28 on, only on results of
+// tools, resources and prompts that are registered with it. It has no setter, but a
+// decoded result has the type, so results begin as a copy of one of these.
+var (
+	callResults   = decodeResults[mcp.CallToolResult]()
+	readResults   = decodeResults[mcp.ReadResourceResult]()
+	promptResults = decodeResults[mcp.GetPromptResult]()
+)
+
+// typedResults are empty results.
+type typedResults[R any] struct{ untyped, complete, inputRequired R }
+
+func decodeResults[R any]() (r typedResults[R]) {
+	for text, to := range map[string]*R{`{"resultType":"complete"}`: &r.complete, `{"resultType":"input_required"}`: &r.inputRequired} {
+		if err := json.Unmarshal([]byte(text), to); err != nil {
+			panic(err)
+		}
+	}
+	return r
+}
+
+// of returns an empty result for a protocol version with or without sessions.
+func (r *typedResults[R]) of(stateless bool) R {
+	if stateless {
+		return r.complete
+	}
+	return r.untyped
+}
+
+// succeeded converts the result of a device.
+func (v *view) succeeded(device string, r *ferrule.Result, stateless bool) *mcp.CallToolResult {
+	out := callResults.of(stateless)
+	out.Content = make([]mcp.Content, 0, max(1, len(r.Content)))
 	value := plain(r.Value)
-	// Only the newer era has structured content that is no object: where the device
-	// gave it as such, with contents beside it.
-	if len(value) > 0 && (value[0] == '{' || modern && r.Content != nil) && depth(value) <= maxDepth {
+	// Structured content that is not an object exists only since 2026-07-28, and only
+	// if the device gave it as such, with content in addition.
+	if len(value) > 0 && (value[0] == '{' || stateless && r.Content != nil) && depth(value) <= maxDepth {
 		out.StructuredContent = json.RawMessage(value)
 	}
 	if r.Age > 0 {
@@ -37,15 +67,15 @@ func (v *view) succeeded(device string, r *ferrule.Result, modern bool) *mcp.Cal
 	if r.Content == nil {
 		out.Content = append(out.Content, &mcp.TextContent{Text: text(value)})
 	}
-	return out
+	return &out
 }
 
-// maxDepth is how deep JSON of a device may be for clients to take it apart. Some end
-// their session at what they cannot.
+// maxDepth is the nesting limit of JSON from a device. Some clients end their session
+// at JSON that is deeper than they can decode.
 const maxDepth = 64
 
-// plain is a value in one line of text, whatever a device made of it: a stray
-// byte in it is no reason for a client to give up.
+// plain returns a value in one line of valid UTF-8, so that a stray byte from a device
+// does not end a client's session.
 func plain(value []byte) []byte {
 	value = bytes.ToValidUTF8(bytes.TrimSpace(value), []byte("\ufffd"))
 	if bytes.ContainsAny(value, "\r\n") {
@@ -57,7 +87,7 @@ func plain(value []byte) []byte {
 	return value
 }
 
-// depth is how deep a JSON text is.
+// depth returns the nesting depth of a JSON text.
 func depth(text []byte) int {
 	deepest, now, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -65,7 +95,7 @@ func depth(text []byte) int {
 		case c == '"':
 			quoted = !quoted
 		case c == '\\':
-			i++ // it only stands in strings
+			i++ // occurs in strings only
 		case quoted:
 		case c == '{' || c == '[':
 			now++
@@ -77,7 +107,7 @@ func depth(text []byte) int {
 	return deepest
 }
 
-// text is a value as a reader wants it: a text without its quotes.
+// text returns a value as text. A string loses its quotes.
 func text(value []byte) string {
 	var s string
 	if len(value) > 0 && value[0] == '"' && json.Unmarshal(value, &s) == nil {
@@ -86,30 +116,31 @@ func text(value []byte) string {
 	return string(value)
 }
 
-// failed is why a call did not succeed, in words that help a model go on: what
-// happened, what it means for the hardware, and what to do next.
-func (v *view) failed(device string, e *ferrule.Error) *mcp.CallToolResult {
-	out := &mcp.CallToolResult{IsError: true, Content: []mcp.Content{}}
+// failed converts an error to a result that a model can act on: what happened, what it
+// means for the hardware, and what to do next.
+func (v *view) failed(device string, e *ferrule.Error, stateless bool) *mcp.CallToolResult {
+	out := callResults.of(stateless)
+	out.IsError = true
 	for _, c := range e.Content {
 		out.Content = append(out.Content, v.content(device, c))
 	}
-	told := *e
-	if told.Content != nil {
-		told.Content, told.Message = nil, "" // the device has said it
+	rest := *e
+	if rest.Content != nil {
+		rest.Content, rest.Message = nil, "" // the content has the message
 	}
-	out.Content = append(out.Content, &mcp.TextContent{Text: words(&told)})
-	told.Message = e.Message
-	out.Meta = mcp.Meta{metaError: &told}
-	return out
+	out.Content = append(out.Content, &mcp.TextContent{Text: explain(&rest)})
+	rest.Message = e.Message
+	out.Meta = mcp.Meta{metaError: &rest}
+	return &out
 }
 
-// words says all that an error has to say.
-func words(e *ferrule.Error) string {
+// explain returns an error in sentences.
+func explain(e *ferrule.Error) string {
 	parts := []string{sentence(e.Message), e.Certainty(), capital(sentence(e.Hint))}
 	return strings.TrimSpace(strings.Join(parts, " "))
 }
 
-// sentence ends with a full stop.
+// sentence adds a full stop.
 func sentence(s string) string {
 	if s != "" && !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "?") {
 		s += "."
@@ -117,7 +148,7 @@ func sentence(s string) string {
 	return s
 }
 
-// capital begins with a capital letter, unless that would change a name.
+// capital capitalizes the first letter, unless the first word may be a name.
 func capital(s string) string {
 	first, _, _ := strings.Cut(s, " ")
 	if s == "" || strings.ContainsFunc(first, func(r rune) bool { return r < 'a' || r > 'z' }) {
@@ -126,46 +157,45 @@ func capital(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// advice is what a model can do next, where the hint of an error is for people at
-// a terminal or of a tool that the model does not see: the first that it can
-// follow.
+// advice has hints for models, for errors whose own hint is for people at a terminal,
+// or names a tool that the model does not see. The first that fits is used.
 var advice = map[ferrule.Code][]string{
 	ferrule.NotFound: {
-		catalog.Name("find_devices") + " finds devices, " + catalog.Name("find_tools") + " finds tools",
-		catalog.Name("find_devices") + " finds devices; all tools are in the list",
-		catalog.Name("status") + " tells which devices are there; all tools are in the list",
-		"all its tools are in the list",
+		"find devices with " + catalog.Name("find_devices") + " and tools with " + catalog.Name("find_tools"),
+		"find devices with " + catalog.Name("find_devices") + "; the list has all tools",
+		"list devices with " + catalog.Name("status") + "; the list has all tools",
+		"the list has all tools of this device",
 	},
 	ferrule.Invalid: {
-		catalog.Name("describe_tool") + " tells what a tool takes",
-		"its schema in the list tells what it takes",
+		"read the arguments of a tool with " + catalog.Name("describe_tool"),
+		"the schema in the tool list has the arguments",
 	},
 	ferrule.Denied: {
-		catalog.Name("find_tools") + " finds the tools that can be used",
-		"the tools in the list can be used",
+		"find tools that you may use with " + catalog.Name("find_tools"),
+		"use the tools in the list",
 	},
-	ferrule.Busy: {"it is taken back by itself"},
+	ferrule.Busy: {"the device is taken back automatically"},
 }
 
-// advised is an error whose hint a model here can follow.
+// advised returns an error with a hint that a model of this view can follow.
 func (v *view) advised(e *ferrule.Error) *ferrule.Error {
-	if v.followable(e.Hint) && (e.Hint != "" || e.Code == ferrule.Denied || e.Code == ferrule.Busy) {
+	if v.canFollow(e.Hint) && (e.Hint != "" || e.Code == ferrule.Denied || e.Code == ferrule.Busy) {
 		return e
 	}
-	told := *e
-	told.Hint = ""
-	if i := slices.IndexFunc(advice[e.Code], v.followable); i >= 0 {
-		told.Hint = advice[e.Code][i]
+	advised := *e
+	advised.Hint = ""
+	if i := slices.IndexFunc(advice[e.Code], v.canFollow); i >= 0 {
+		advised.Hint = advice[e.Code][i]
 	}
-	return &told
+	return &advised
 }
 
-// followable tells whether a hint is one that a model here can follow.
-func (v *view) followable(hint string) bool {
+// canFollow reports whether a model of this view can follow a hint.
+func (v *view) canFollow(hint string) bool {
 	if strings.Contains(hint, "`ferrule ") {
 		return false
 	}
-	for _, name := range ownTool.FindAllString(hint, -1) {
+	for _, name := range gatewayTool.FindAllString(hint, -1) {
 		if !slices.ContainsFunc(v.list(), func(o ferrule.Offer) bool { return o.Name == name }) {
 			return false
 		}
@@ -173,5 +203,5 @@ func (v *view) followable(hint string) bool {
 	return true
 }
 
-// ownTool is the name of one of the gateway's own tools.
-var ownTool = regexp.MustCompile(catalog.Name("[a-z_]+"))
+// gatewayTool matches the names of the gateway's own tools.
+var gatewayTool = regexp.MustCompile(catalog.Name("[a-z_]+"))

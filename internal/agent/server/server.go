@@ -1,23 +1,21 @@
-// Package server is MCP to agents, over standard input and output and over
-// Streamable HTTP, in both eras of the protocol.
+// Package server serves MCP to agents, over standard input and output and over
+// Streamable HTTP, in all protocol versions.
 //
-//	POST /mcp ─▶ guard ─▶ era ─▶ view ─▶ tools/call ─▶ Resolve ─▶ the road
-//	             host,           │       tools/list ─▶ List
-//	             origin,         │       resources/*, prompts/*, completion/complete
-//	             token,          └ the whole fleet at /mcp, one device at
-//	             bounds            /mcp/devices/<id>
+//	POST /mcp ─▶ Guard, token ─▶ mcphttp ─▶ SDK ─▶ view.receive
+//	                                                 ├ tools/call ──────▶ catalog ─▶ pipeline
+//	                                                 ├ tools/list ──────▶ catalog
+//	                                                 ├ resources, prompts, completion
+//	                                                 └ subscriptions ───▶ notify
 //
-// The SDK speaks the protocol. Nothing that a device says reaches its registry
-// of tools, which panics on what it does not like: lists are answered here, before
-// it looks, and all calls, reads and prompts go by the one tool, the one resource and
-// the one prompt that it knows. It has one Server for each view, so that who looks at
-// one device hears of that one alone.
+// A view is what agents see at one address: the whole fleet at /mcp, one device at
+// /mcp/devices/<id>. Each view has a server of the SDK, which decodes and encodes
+// messages. Its registry of tools, resources and prompts stays empty, because it
+// panics at input it does not accept: a receiving middleware answers all requests that
+// concern devices.
 //
-// What a device has of its own is asked for on the same road as its tools: its
-// resources, its prompts, completions, and that it tells of changes. What it asks
-// meanwhile goes to whoever called: rounds.go draws how.
+// A device may ask the caller something during a call: input.go describes how.
 //
-// A panic is the error of the request that caused it, and of nothing else.
+// A panic becomes the error of the request that caused it.
 package server
 
 import (
@@ -29,131 +27,138 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
+	"github.com/ferrulehq/ferrule/internal/agent/notify"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// Config is what can be set about serving agents.
+// Config configures a Server.
 type Config struct {
-	// Sessions is how many agents may be connected at once.
+	// Sessions is the limit of agents that are connected at the same time.
 	Sessions int
-	// Idle is how long a session without a request and without an open stream is
-	// kept.
+	// Idle is how long a session without a request and without an open stream is kept.
 	Idle time.Duration
 }
 
 // DefaultConfig suits a few thousand agents.
 func DefaultConfig() Config { return Config{Sessions: 4096, Idle: time.Hour} }
 
-// Check tells what is wrong with the config.
+// Check returns an error if a setting is invalid.
 func (c Config) Check() error {
 	if c.Sessions < 1 {
-		return fmt.Errorf("sessions: want at least 1, got %d", c.Sessions)
+		return fmt.Errorf("sessions: must be at least 1, got %d", c.Sessions)
 	}
 	if c.Idle <= 0 {
-		return fmt.Errorf("idle: want more than nothing, got %v", c.Idle)
+		return fmt.Errorf("idle: must be greater than 0, got %v", c.Idle)
 	}
 	return nil
 }
 
-// Parts is what the front is made of.
+// Sampler reports what devices measure.
+type Sampler = notify.Sampler
+
+// Parts is what a Server works with.
 type Parts struct {
 	Config  Config
 	Catalog *catalog.Catalog
-	// Handle is the road.
+	// Handle is the pipeline.
 	Handle ferrule.Handler
-	// Samples tells of what devices measure; nil if nobody does, and then agents cannot
-	// subscribe to it.
+	// Samples reports what devices measure; nil if agents cannot subscribe to signals.
 	Samples Sampler
-	// Tokens are those of which an agent must show one over HTTP; none if there
-	// are none.
+	// Tokens are the tokens that agents authenticate with over HTTP. If there are
+	// none, agents need not authenticate.
 	Tokens *identity.Tokens
-	// Ready waits until a list of tools is worth reading; nil if it always is.
+	// Ready waits until the list of tools is complete; nil if it always is.
 	Ready   func(ctx context.Context)
 	Version string
 	Log     *slog.Logger
 }
 
-// Front serves agents.
+// Server serves agents.
 type Server struct {
 	parts    Parts
 	sdkLog   *slog.Logger
-	sessions *sessions
-	replays  *replays
-	claims   claims
-	teller   *teller
-	follows  *follows
-	ears     *ears
-	signals  *signals
-	waiting  waiting
-
-	// How long an agent may take to send a request, and to take a piece of an
-	// answer.
-	sendTime, takeTime time.Duration
+	http     *mcphttp.Handler
+	notifier *notify.Notifier
+	signals  *signalNames
+	pending  pendingCalls
 
 	stop  context.Context // ends the calls under way
 	halt  context.CancelFunc
 	calls sync.WaitGroup
 
 	mu    sync.Mutex
-	views map[string]*view // by the ID of the device; the whole fleet has none
+	views map[string]*view // by device ID; empty for the whole fleet
 }
 
-// New makes a front. It serves when Run runs.
+// eventLimits are for agents that reconnect to a call.
+var eventLimits = mcphttp.EventLimits{Total: 8 << 20, Session: 2 << 20, Age: 2 * time.Minute}
+
+// New returns a server. It serves while Run runs.
 func New(p Parts) *Server {
-	f := &Server{
-		parts: p, sessions: newSessions(), replays: newReplays(), teller: newTeller(p.Log), views: make(map[string]*view),
-		sendTime: 30 * time.Second, takeTime: 10 * time.Second,
-	}
-	f.sdkLog = slog.New(quieter{p.Log.Handler()})
-	f.stop, f.halt = context.WithCancel(context.Background())
-	f.follows = f.newFollows()
-	f.ears = &ears{samples: p.Samples, heard: f.measured, all: make(map[string]*ear)}
-	f.signals = &signals{ask: f.askSignals, known: make(map[string]known)}
-	f.waiting.runs, f.claims.all = make(map[string]*run), make(map[string][]*claim)
-	f.viewAt("")
-	return f
+	s := &Server{parts: p, sdkLog: slog.New(quieter{p.Log.Handler()}), views: make(map[string]*view)}
+	s.stop, s.halt = context.WithCancel(context.Background())
+	s.http = mcphttp.New(mcphttp.Config{
+		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,
+		Events: eventLimits, Log: s.sdkLog,
+	})
+	s.notifier = notify.New(notify.Config{Handle: s.handle, Samples: p.Samples, Device: s.device, Log: p.Log})
+	s.signals = &signalNames{ask: s.askSignals, known: make(map[string]knownSignals)}
+	s.pending.calls = make(map[string]*pendingCall)
+	s.viewAt("")
+	return s
 }
 
-// farewell is how long calls that are under way are waited for in the end.
-const farewell = 5 * time.Second
+// stopTimeout is how long Run waits for calls under way after ctx has ended.
+const stopTimeout = 5 * time.Second
 
-// Run tells agents of changes until ctx ends. Calls that are under way then have
-// their contexts ended, and are waited for.
-func (f *Server) Run(ctx context.Context) error {
+// Run notifies agents of changes until ctx ends. It then cancels the calls under way
+// and waits for them.
+func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { f.sweep(ctx) })
-	wg.Go(func() { f.follows.keep(ctx) })
-	err := f.parts.Catalog.Run(ctx, f.tell)
+	wg.Go(func() { s.http.Run(ctx) })
+	wg.Go(func() { s.notifier.Run(ctx) })
+	wg.Go(func() { s.dropViews(ctx) })
+	err := s.parts.Catalog.Run(ctx, s.changed)
 	wg.Wait()
-	f.mu.Lock()
-	f.halt()
-	f.mu.Unlock()
+	s.mu.Lock()
+	s.halt()
+	s.mu.Unlock()
 	over := make(chan struct{})
 	go func() {
-		f.calls.Wait()
+		s.calls.Wait()
 		close(over)
 	}()
 	select {
 	case <-over:
-	case <-time.After(farewell):
-		err = errors.Join(err, errors.New("calls of agents did not end in time"))
+	case <-time.After(stopTimeout):
+		err = errors.Join(err, fmt.Errorf("calls of agents did not end within %v", stopTimeout))
 	}
 	return err
 }
 
-// tell tells the agents that look at something of what has changed about it.
-func (f *Server) tell() {
-	for _, v := range f.allViews() {
-		v.tell()
+// changed notifies agents after the catalog or the signals of devices have changed.
+func (s *Server) changed() {
+	for _, v := range s.allViews() {
+		v.listsChanged()
 	}
-	f.follows.again()
+	s.notifier.DevicesChanged()
 }
 
-// callerKey is the context key of who is asking.
+// Sessions returns the number of connected agents.
+func (s *Server) Sessions() int { return s.http.Sessions() }
+
+// device returns a device, unless agents may not know it.
+func (s *Server) device(id string) (*ferrule.Device, bool) {
+	dev, _, ok := s.parts.Catalog.Lookup(id)
+	return dev, ok
+}
+
+// callerKey is the context key of the principal that makes a request.
 type callerKey struct{}
 
-// caller is who is asking.
+// caller returns the principal that makes a request.
 func caller(ctx context.Context) ferrule.Principal {
 	if who, ok := ctx.Value(callerKey{}).(ferrule.Principal); ok {
 		return who

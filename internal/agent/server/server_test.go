@@ -9,40 +9,46 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// newFront makes a front of one board, whose tools are served by handle.
-func newFront(t *testing.T, handle ferrule.Handler, tools ...ferrule.Tool) *Server {
+// newServer returns a server for one board, whose tools are served by handle.
+func newServer(t *testing.T, handle ferrule.Handler, tools ...ferrule.Tool) *Server {
 	t.Helper()
-	return newFrontOf(t, handle, &ferrule.Manifest{Model: "board", Tools: tools})
+	return newServerOf(t, handle, &ferrule.Manifest{Model: "board", Tools: tools})
 }
 
-// newFrontOf makes a front of one device that says all that of itself.
-func newFrontOf(t *testing.T, handle ferrule.Handler, m *ferrule.Manifest) *Server {
+// newServerOf returns a server for one device with a manifest.
+func newServerOf(t *testing.T, handle ferrule.Handler, m *ferrule.Manifest) *Server {
+	t.Helper()
+	return newServerWith(t, handle, m, nil)
+}
+
+// newServerWith returns a server for a device whose samples are reported.
+func newServerWith(t *testing.T, handle ferrule.Handler, m *ferrule.Manifest, samples Sampler) *Server {
 	t.Helper()
 	c := catalog.New(catalog.DefaultConfig())
 	c.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)
-	return New(Parts{Config: DefaultConfig(), Catalog: c, Handle: handle, Version: "1", Log: slog.New(slog.DiscardHandler)})
+	return New(Parts{Config: DefaultConfig(), Catalog: c, Handle: handle, Samples: samples, Version: "1", Log: slog.New(slog.DiscardHandler)})
 }
 
-// connect connects the SDK's client to a front, over pipes in memory.
+// connect connects the SDK's client to a server, over pipes in memory.
 func connect(t *testing.T, f *Server, version string, options *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	return connectAt(t, f.viewAt(""), version, options)
 }
 
-// connectAt does so at a view.
+// connectAt connects the SDK's client to a view.
 func connectAt(t *testing.T, v *view, version string, options *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	here, there := mcp.NewInMemoryTransports()
-	server, err := v.server.Connect(t.Context(), there, nil)
+	server, err := v.sdk.Connect(t.Context(), there, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +64,7 @@ func connectAt(t *testing.T, v *view, version string, options *mcp.ClientOptions
 	return session
 }
 
-var eras = []string{"2025-11-25", modernVersion}
+var versions = []string{"2025-11-25", mcphttp.StatelessVersion}
 
 func TestTools(t *testing.T) {
 	handle := func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -73,14 +79,14 @@ func TestTools(t *testing.T) {
 		}
 		return nil, ferrule.Errorf(ferrule.Unanswered, "%s is silent", call.Device).WithHint("look first")
 	}
-	f := newFront(t, handle,
+	f := newServer(t, handle,
 		ferrule.Tool{Name: "look", Effect: ferrule.Reads},
 		ferrule.Tool{Name: "name", Effect: ferrule.Reads, Text: "Tell its name", Output: json.RawMessage(`{"type":"object"}`)},
 		ferrule.Tool{Name: "move", Effect: ferrule.Endangers},
 		ferrule.Tool{Name: "panic", Effect: ferrule.Changes})
-	for _, era := range eras {
-		t.Run(era, func(t *testing.T) {
-			session := connect(t, f, era, nil)
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			session := connect(t, f, version, nil)
 			list, err := session.ListTools(t.Context(), nil)
 			if err != nil || len(list.Tools) != 4 {
 				t.Fatalf("%v, %v", list, err)
@@ -109,29 +115,29 @@ func TestTools(t *testing.T) {
 					t.Errorf("%s: got %s, want %s", tool, got, want)
 				}
 				if age := result.Meta[metaAge]; (tool == "robot__name") != (age == "3s") {
-					t.Errorf("%s is %v old", tool, age)
+					t.Errorf("%s: got age %v", tool, age)
 				}
 			}
-			if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "fly"}); err == nil || !strings.Contains(err.Error(), `there is no tool "fly"`) {
+			if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "fly"}); err == nil || !strings.Contains(err.Error(), `unknown tool "fly"`) {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
 }
 
-// TestProgress: words come in order, with numbers that grow, and nobody waits for
-// an agent that does not read.
+// TestProgress: progress arrives in order, with increasing numbers, and a stalled agent
+// delays nobody.
 func TestProgress(t *testing.T) {
-	f := newFront(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	f := newServer(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		call.Report(ferrule.Progress{Message: "waiting"})
 		call.Report(ferrule.Progress{Message: "half", Done: 50, Total: 100})
 		call.Report(ferrule.Progress{Message: "less", Done: 40, Total: 100})
 		call.Report(ferrule.Progress{Message: "all", Done: 100, Total: 100})
 		return &ferrule.Result{Value: json.RawMessage(`{}`)}, nil
 	}, ferrule.Tool{Name: "move", Effect: ferrule.Changes})
-	for _, era := range eras {
+	for _, version := range versions {
 		words := make(chan string, 10)
-		session := connect(t, f, era, &mcp.ClientOptions{
+		session := connect(t, f, version, &mcp.ClientOptions{
 			ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
 				words <- fmt.Sprint(req.Params.ProgressToken, " ", req.Params.Progress, " ", req.Params.Message)
 			},
@@ -144,14 +150,14 @@ func TestProgress(t *testing.T) {
 			select {
 			case got := <-words:
 				if got != want {
-					t.Errorf("%s: got %s, want %s", era, got, want)
+					t.Errorf("%s: got %s, want %s", version, got, want)
 				}
 			case <-time.After(20 * time.Second):
-				t.Fatalf("%s: nothing comes, want %s", era, want)
+				t.Fatalf("%s: got nothing, want %s", version, want)
 			}
 		}
 	}
-	silent := &reporter{words: make(chan ferrule.Progress, 1)}
+	silent := &reporter{messages: make(chan ferrule.Progress, 1)}
 	for range 1000 {
 		silent.report(ferrule.Progress{Message: "nobody reads this"})
 	}
@@ -180,36 +186,36 @@ func TestPaged(t *testing.T) {
 		t.Errorf("%d entries in %d pages", len(got), pages)
 	}
 	if _, _, err := paged(all, func(s string) string { return s }, "!", 0); err == nil {
-		t.Error("a cursor that was never told was taken")
+		t.Error("an invalid cursor was accepted")
 	}
 	if page, _, err := paged([]string{}, func(s string) string { return s }, "", 0); err != nil || page == nil {
 		t.Errorf("an empty list is %v, %v", page, err)
 	}
 }
 
-// TestInstructions: a model reads about a token for four characters.
+// TestInstructions: instructions are short: a token is about four characters.
 func TestInstructions(t *testing.T) {
-	f := newFront(t, nil)
+	f := newServer(t, nil)
 	for _, device := range []string{"", "robot"} {
 		if text := f.viewAt(device).instructions(); len(text) > 4*300 || len(text) < 200 {
 			t.Errorf("%d characters: %s", len(text), text)
 		}
 	}
-	talks := newFrontOf(t, nil, &ferrule.Manifest{Instructions: "Home the arm first. " + strings.Repeat("x", 3000)})
-	if text := talks.viewAt("robot").instructions(); len(text) > 4*300+maxSaid || !strings.Contains(text, "says of itself: Home the arm first.") {
+	talks := newServerOf(t, nil, &ferrule.Manifest{Instructions: "Home the arm first. " + strings.Repeat("x", 3000)})
+	if text := talks.viewAt("robot").instructions(); len(text) > 4*300+maxDeviceInstructions || !strings.Contains(text, "says about itself: Home the arm first.") {
 		t.Errorf("%d characters: %s", len(text), text)
 	}
 	measures, _ := withMeter(t)
 	if text := measures.viewAt("").instructions(); len(text) > 4*300 || !strings.Contains(text, "gateway__plot") {
 		t.Errorf("%d characters: %s", len(text), text)
 	}
-	for _, v := range []*view{f.viewAt(""), measures.viewAt("robot")} { // nothing is kept, or the gateway cannot be asked there
+	for _, v := range []*view{f.viewAt(""), measures.viewAt("robot")} { // nothing is recorded, or the view has only one device
 		if text := v.instructions(); strings.Contains(text, "gateway__plot") {
 			t.Errorf("%s", text)
 		}
 	}
 	if f.viewAt("nobody") != nil {
-		t.Error("there is a view of a device that is not there")
+		t.Error("an unknown device has a view")
 	}
 }
 
@@ -242,71 +248,5 @@ func TestGuard(t *testing.T) {
 				t.Errorf("%s %s from %q: %d", method, test.host, test.origin, w.Code)
 			}
 		}
-	}
-}
-
-// TestSessionsEnd: a session is idle when nothing was asked in it for long enough
-// and no stream is open.
-func TestSessionsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSessions()
-		since := func() time.Time { return time.Now().Add(-time.Hour) }
-		if s.idle("a", since()) {
-			t.Error("it is idle before it was met")
-		}
-		end := s.use("a")
-		time.Sleep(2 * time.Hour)
-		if s.idle("a", since()) {
-			t.Error("it is idle with its stream open")
-		}
-		end()
-		if s.idle("a", since()) {
-			t.Error("it is idle at once")
-		}
-		time.Sleep(2 * time.Hour)
-		if !s.idle("a", since()) {
-			t.Error("it is never idle")
-		}
-		s.keep(nil)
-		if len(s.uses) != 0 {
-			t.Errorf("%d are remembered", len(s.uses))
-		}
-	})
-}
-
-// TestRoomForOneMore: when there are as many sessions as may be, the one that was not
-// used for longest ends, unless it was used just now or has a stream open.
-func TestRoomForOneMore(t *testing.T) {
-	f := newFront(t, nil)
-	server := httptest.NewServer(f.Handler())
-	defer server.Close()
-	for range 3 {
-		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: server.URL + "/mcp", DisableStandaloneSSE: true},
-			&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer session.Close()
-	}
-	if f.Sessions() != 3 || f.endOldest() {
-		t.Errorf("%d sessions, and one that is in use has ended", f.Sessions())
-	}
-	var ids []string
-	for session := range f.viewAt("").server.Sessions() {
-		ids = append(ids, session.ID())
-	}
-	for i, id := range ids {
-		f.sessions.use(id)()
-		f.sessions.uses[id].last = time.Now().Add(-time.Duration(i+2) * time.Minute)
-	}
-	defer f.sessions.use(ids[2])() // the oldest has a stream
-	for n := 2; n > 0; n-- {
-		if !f.endOldest() || f.Sessions() != n {
-			t.Errorf("%d sessions are left", f.Sessions())
-		}
-	}
-	if f.endOldest() || f.Sessions() != 1 {
-		t.Error("one with a stream has ended")
 	}
 }

@@ -13,106 +13,106 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// latestTool is the tool of the gateway that tells what was last measured. Where it has
-// none, nothing is offered of what devices measure.
+// latestTool is the gateway's tool that returns the latest samples. Without it, agents
+// do not see signals.
 const latestTool = "latest"
 
-// signalTemplate is what a device measures.
+// signalTemplate is the resource template of signals.
 var signalTemplate = &mcp.ResourceTemplate{
 	Name: "signal", URITemplate: scheme + "devices/{device}/signals/{signal}", MIMEType: jsonType,
-	Description: "What was last measured of a signal of a device, when, and how sure that is. It can be subscribed to.",
+	Description: "The latest measured value of a signal of a device, with its age and uncertainty. It can be subscribed to.",
 }
 
 const signalsPart = "/signals/"
 
-// signalURI is the resource that tells what was last measured of a signal.
+// signalURI returns the URI of a signal.
 func signalURI(device, signal string) string { return devicesURI + "/" + device + signalsPart + signal }
 
-// signalIn is the device and the signal in such a URI.
+// signalIn returns the device and the signal in the URI of a signal.
 func signalIn(uri string) (device, signal string, ok bool) {
 	path, below := strings.CutPrefix(uri, devicesURI+"/")
 	device, signal, ok = strings.Cut(path, signalsPart)
 	return device, signal, below && ok && ferrule.CheckSignal(signal) == nil
 }
 
-// measures tells whether it is known what devices measure.
-func (f *Server) measures() bool {
-	_, manifest, ok := f.parts.Catalog.Lookup(ferrule.GatewayID)
+// measures reports whether agents see signals.
+func (s *Server) measures() bool {
+	_, manifest, ok := s.parts.Catalog.Lookup(ferrule.GatewayID)
 	return ok && manifest != nil && manifest.Tool(latestTool) != nil
 }
 
-// live tells whether agents can subscribe to what devices measure.
-func (f *Server) live() bool { return f.measures() && f.ears.possible() }
+// live reports whether agents can subscribe to signals.
+func (s *Server) live() bool { return s.measures() && s.notifier.HasSignals() }
 
-// latest is what the tool answers, as far as it is read here.
+// latest is the part of latestTool's result that is used here.
 type latest struct {
 	Signals []struct {
 		Name string `json:"name"`
 	} `json:"signals"`
 }
 
-// readSignal is what was last measured of a signal.
+// readSignal reads the latest sample of a signal.
 func (v *view) readSignal(ctx context.Context, uri, device, signal string) (json.RawMessage, error) {
-	if !v.front.measures() || ferrule.CheckSignal(signal) != nil {
+	if !v.server.measures() || ferrule.CheckSignal(signal) != nil {
 		return nil, noResource(uri)
 	}
-	value, err := v.ask(ctx, uri, ferrule.GatewayID, latestTool, map[string]any{"device": device, "signal": signal})
+	value, err := v.readTool(ctx, uri, ferrule.GatewayID, latestTool, map[string]any{"device": device, "signal": signal})
 	if err != nil {
 		return nil, err
 	}
-	var told latest
-	if err := json.Unmarshal(value, &told); err != nil || len(told.Signals) == 0 {
-		return nil, noResource(uri) // nothing was measured under that name
+	var result latest
+	if err := json.Unmarshal(value, &result); err != nil || len(result.Signals) == 0 {
+		return nil, noResource(uri) // no such signal
 	}
 	return value, nil
 }
 
-// The bounds of asking which signals there are.
+// Limits of asking for the names of signals.
 const (
-	signalsKept  = 2 * time.Second // what is known is not asked again so soon
-	signalsTime  = time.Second     // for all devices of a list together
-	signalsAsked = 8               // devices at once
-	maxKnown     = 4096            // devices
+	signalsMaxAge     = 2 * time.Second // names this young are not asked for again
+	signalsTimeout    = time.Second     // for all devices of a list together
+	signalsParallel   = 8               // devices at the same time
+	signalsMaxDevices = 4096
 )
 
-// signals is which signals devices have, as far as that was asked for lists. They come
-// with what is measured, of which the catalog is not told.
-type signals struct {
+// signalNames caches the names of each device's signals, for lists. Signals are known
+// from measurements, which the catalog does not see.
+type signalNames struct {
 	ask func(ctx context.Context, device string) ([]string, error)
 
 	mu    sync.Mutex
-	known map[string]known // by device
+	known map[string]knownSignals // by device
 }
 
-type known struct {
-	names []string // shared, and read only
+type knownSignals struct {
+	names []string // shared and read-only
 	asked time.Time
 }
 
-// of is the signals of a device, as far as they are known.
-func (s *signals) of(device string) []string {
+// of returns the signals of a device, as far as they are known.
+func (s *signalNames) of(device string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known[device].names
 }
 
-// learn asks which signals devices have, unless that was done a moment ago, and tells
-// whether any has others than were known. What cannot be had in time stays as it was.
-func (s *signals) learn(ctx context.Context, devices []string) (changed bool) {
-	ctx, cancel := context.WithTimeout(ctx, signalsTime)
+// update asks for the signals of devices, unless that was done a moment ago, and
+// reports whether any has changed. If a device does not answer in time, its names stay.
+func (s *signalNames) update(ctx context.Context, devices []string) (changed bool) {
+	ctx, cancel := context.WithTimeout(ctx, signalsTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
-	free := make(chan struct{}, signalsAsked)
+	slots := make(chan struct{}, signalsParallel)
 	var mu sync.Mutex
 	for _, device := range devices {
 		if !s.due(device) {
 			continue
 		}
-		free <- struct{}{}
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-free }()
+			defer func() { <-slots }()
 			names, err := s.ask(ctx, device)
-			if s.note(device, names, err) {
+			if s.store(device, names, err) {
 				mu.Lock()
 				changed = true
 				mu.Unlock()
@@ -123,81 +123,80 @@ func (s *signals) learn(ctx context.Context, devices []string) (changed bool) {
 	return changed
 }
 
-// due tells whether a device is to be asked for; from then on it is not.
-func (s *signals) due(device string) bool {
+// due reports whether a device must be asked, and records that it is.
+func (s *signalNames) due(device string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one, there := s.known[device]
-	if there && time.Since(one.asked) < signalsKept {
+	known, ok := s.known[device]
+	if ok && time.Since(known.asked) < signalsMaxAge {
 		return false
 	}
-	if !there && len(s.known) >= maxKnown {
+	if !ok && len(s.known) >= signalsMaxDevices {
 		clear(s.known)
 	}
-	one.asked = time.Now()
-	s.known[device] = one
+	known.asked = time.Now()
+	s.known[device] = known
 	return true
 }
 
-// note keeps the signals of a device, if they could be had, and tells whether they are
-// others.
-func (s *signals) note(device string, names []string, err error) bool {
+// store records the answer of a device, and reports whether its signals have changed.
+func (s *signalNames) store(device string, names []string, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.known[device]
-	changed := err == nil && !slices.Equal(one.names, names)
+	known := s.known[device]
+	changed := err == nil && !slices.Equal(known.names, names)
 	if changed {
-		one.names = names
+		known.names = names
 	}
-	one.asked = time.Now()
-	s.known[device] = one
+	known.asked = time.Now()
+	s.known[device] = known
 	return changed
 }
 
-// forLists is who asks for what every agent sees.
-var forLists = ferrule.Principal{Role: ferrule.Gateway, Name: "lists"}
+// listPrincipal makes the calls for lists that all agents see.
+var listPrincipal = ferrule.Principal{Role: ferrule.Gateway, Name: "lists"}
 
-// askSignals asks the gateway which signals a device has.
-func (f *Server) askSignals(ctx context.Context, device string) ([]string, error) {
+// askSignals asks the gateway for the signals of a device.
+func (s *Server) askSignals(ctx context.Context, device string) ([]string, error) {
 	args, err := json.Marshal(map[string]string{"device": device})
 	if err != nil {
 		return nil, err
 	}
-	result, err := f.handle(ctx, &ferrule.Call{Principal: forLists, Device: ferrule.GatewayID, Tool: latestTool, Args: args})
+	result, err := s.handle(ctx, &ferrule.Call{Principal: listPrincipal, Device: ferrule.GatewayID, Tool: latestTool, Args: args})
 	if err != nil {
 		return nil, err
 	}
-	var told latest
-	if err := json.Unmarshal(result.Value, &told); err != nil {
+	var latest latest
+	if err := json.Unmarshal(result.Value, &latest); err != nil {
 		return nil, err
 	}
 	var names []string
-	for _, s := range told.Signals[:min(len(told.Signals), ferrule.MaxItems)] {
-		if ferrule.CheckSignal(s.Name) == nil {
-			names = append(names, s.Name)
+	for _, signal := range latest.Signals[:min(len(latest.Signals), ferrule.MaxItems)] {
+		if ferrule.CheckSignal(signal.Name) == nil {
+			names = append(names, signal.Name)
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
 }
 
-// learn asks which signals devices have. Where they are others than before, agents are
-// told so.
-func (f *Server) learn(ctx context.Context, devices ...string) {
-	if f.measures() && f.signals.learn(ctx, devices) {
-		f.tell()
+// updateSignals asks for the signals of devices, and notifies agents if they have
+// changed.
+func (s *Server) updateSignals(ctx context.Context, devices ...string) {
+	if s.measures() && s.signals.update(ctx, devices) {
+		s.changed()
 	}
 }
 
-// listedSignals are those that stand in the list here, by device.
+// listedSignals returns the signals in the list of this view, by device.
 func (v *view) listedSignals() map[string][]string {
-	if !v.front.measures() {
+	if !v.server.measures() {
 		return nil
 	}
 	left := listedItems
 	listed := make(map[string][]string)
 	for _, dev := range v.devices() {
-		names := v.front.signals.of(dev.ID)
+		names := v.server.signals.of(dev.ID)
 		names = names[:min(len(names), left)]
 		listed[dev.ID], left = names, left-len(names)
 	}

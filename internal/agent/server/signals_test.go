@@ -16,38 +16,39 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// meter is where a test measures.
+// meter is a Sampler, and serves the gateway's tool.
 type meter struct {
-	mu      sync.Mutex
-	heard   map[string]map[*func(ferrule.Reading)]bool // by device
-	begun   int
-	signals map[string][]string // by device; nil for one that cannot be asked
-	calls   []string
+	mu        sync.Mutex
+	callbacks map[string]map[*func(ferrule.Reading)]bool // by device
+	begun     int
+	signals   map[string][]string // by device; nil for an offline device
+	calls     []string
 }
 
 func newMeter() *meter {
-	return &meter{heard: make(map[string]map[*func(ferrule.Reading)]bool), signals: map[string][]string{"robot": {"speed", "heat"}, "lamp": {"heat"}}}
+	return &meter{callbacks: make(map[string]map[*func(ferrule.Reading)]bool), signals: map[string][]string{"robot": {"speed", "heat"}, "lamp": {"heat"}}}
 }
 
-// Samples implements Sampler. As with the bus, stop waits for who is being told.
+// Samples implements Sampler. As in the cluster, stop waits for a callback to return.
 func (m *meter) Samples(device, signal string, fn func(ferrule.Reading)) (stop func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.heard[device] == nil {
-		m.heard[device] = make(map[*func(ferrule.Reading)]bool)
+	if m.callbacks[device] == nil {
+		m.callbacks[device] = make(map[*func(ferrule.Reading)]bool)
 	}
-	m.heard[device][&fn] = true
+	m.callbacks[device][&fn] = true
 	m.begun++
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		delete(m.heard[device], &fn)
+		delete(m.callbacks[device], &fn)
 	}
 }
 
-// measure tells those who listen to a device, and how many these are.
+// measure reports a reading of a device, and returns the number of callbacks.
 func (m *meter) measure(device string, signals ...string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,13 +56,13 @@ func (m *meter) measure(device string, signals ...string) int {
 	for _, s := range signals {
 		r.Batches = append(r.Batches, ferrule.SampleBatch{Signal: s})
 	}
-	for fn := range m.heard[device] {
+	for fn := range m.callbacks[device] {
 		(*fn)(r)
 	}
-	return len(m.heard[device])
+	return len(m.callbacks[device])
 }
 
-// handle serves the tool of the gateway.
+// handle serves the gateway's tool.
 func (m *meter) handle(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,45 +79,44 @@ func (m *meter) handle(_ context.Context, call *ferrule.Call) (*ferrule.Result, 
 		Name  string  `json:"name"`
 		Value float64 `json:"value"`
 	}
-	told := []sample{}
+	notified := []sample{}
 	for _, name := range all {
 		if in.Signal == "" || in.Signal == name {
-			told = append(told, sample{name, 21.5})
+			notified = append(notified, sample{name, 21.5})
 		}
 	}
-	value, err := json.Marshal(map[string]any{"device": in.Device, "signals": told})
+	value, err := json.Marshal(map[string]any{"device": in.Device, "signals": notified})
 	return &ferrule.Result{Value: value}, err
 }
 
-// asked is how often the tool was called.
-func (m *meter) asked() int {
+// called returns how often the tool was called.
+func (m *meter) called() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.calls)
 }
 
-// withMeter is a front of two devices that measure.
+// withMeter returns a server with two devices that measure.
 func withMeter(t *testing.T) (*Server, *meter) {
 	t.Helper()
 	m := newMeter()
-	f := newFrontOf(t, m.handle, &ferrule.Manifest{Model: "board"})
-	f.parts.Samples, f.ears.samples = m, m
+	f := newServerWith(t, m.handle, &ferrule.Manifest{Model: "board"}, m)
 	f.put("lamp", ferrule.StateOffline, ferrule.TrustAdopted)
 	f.parts.Catalog.Put(&ferrule.Device{ID: ferrule.GatewayID, State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
 		&ferrule.Manifest{Tools: []ferrule.Tool{{Name: latestTool, Effect: ferrule.Reads}}})
 	return f, m
 }
 
-// TestSignals: what devices measure is listed, found by completion and read, at the
-// address of one device and at that of all.
+// TestSignals: signals are listed, completed and read, at the address of a device and
+// of the fleet.
 func TestSignals(t *testing.T) {
 	f, m := withMeter(t)
-	for _, era := range eras {
+	for _, version := range versions {
 		for device, listed := range map[string]string{
 			"":      "[ferrule://devices/lamp/signals/heat ferrule://devices/robot/signals/heat ferrule://devices/robot/signals/speed]",
 			"robot": "[ferrule://devices/robot/signals/heat ferrule://devices/robot/signals/speed]",
 		} {
-			session := connectAt(t, f.viewAt(device), era, nil)
+			session := connectAt(t, f.viewAt(device), version, nil)
 			var uris []string
 			for r, err := range session.Resources(t.Context(), nil) {
 				if err != nil {
@@ -127,47 +127,47 @@ func TestSignals(t *testing.T) {
 				}
 			}
 			if fmt.Sprint(uris) != listed {
-				t.Errorf("%s of %q: %s are listed, want %s", era, device, uris, listed)
+				t.Errorf("%s of %q: %s are listed, want %s", version, device, uris, listed)
 			}
 			templates, err := session.ListResourceTemplates(t.Context(), nil)
 			if err != nil || !slices.ContainsFunc(templates.ResourceTemplates, func(r *mcp.ResourceTemplate) bool { return r.URITemplate == signalTemplate.URITemplate }) {
-				t.Errorf("%s of %q: no template in %+v, %v", era, device, templates, err)
+				t.Errorf("%s of %q: no template in %+v, %v", version, device, templates, err)
 			}
 			words, err := session.Complete(t.Context(), &mcp.CompleteParams{
 				Ref: &mcp.CompleteReference{Type: "ref/resource", URI: signalTemplate.URITemplate}, Argument: mcp.CompleteParamsArgument{Name: "signal", Value: "s"},
 				Context: &mcp.CompleteContext{Arguments: map[string]string{"device": "robot"}},
 			})
 			if err != nil || fmt.Sprint(words.Completion.Values) != "[speed]" {
-				t.Errorf("%s of %q: %+v, %v", era, device, words, err)
+				t.Errorf("%s of %q: %+v, %v", version, device, words, err)
 			}
 			got, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "ferrule://devices/robot/signals/heat"})
 			if err != nil || got.Contents[0].Text != `{"device":"robot","signals":[{"name":"heat","value":21.5}]}` {
-				t.Errorf("%s of %q: %+v, %v", era, device, got, err)
+				t.Errorf("%s of %q: %+v, %v", version, device, got, err)
 			}
 			for _, uri := range []string{"robot/signals/taste", "robot/signals/", "robot/signals/a.b", "robot/signals/heat/now", "robot/signals", "nobody/signals/heat"} {
 				if got, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: devicesURI + "/" + uri}); err == nil {
-					t.Errorf("%s of %q: %s is %+v", era, device, uri, got)
+					t.Errorf("%s of %q: %s is %+v", version, device, uri, got)
 				}
 			}
 		}
 	}
 	if at := slices.Index(m.calls, `gateway:lists gateway latest {"device":"lamp"}`); at < 0 || slices.Index(m.calls[at+1:], m.calls[at]) >= 0 {
-		t.Errorf("for lists it was asked %q", m.calls)
+		t.Errorf("calls for lists: %q", m.calls)
 	}
 	if !slices.Contains(m.calls, `agent:local gateway latest {"device":"robot","signal":"heat"}`) {
-		t.Errorf("for an agent it was asked %q", m.calls)
+		t.Errorf("calls for an agent: %q", m.calls)
 	}
-	alone := connectAt(t, f.viewAt("robot"), modernVersion, nil)
+	alone := connectAt(t, f.viewAt("robot"), mcphttp.StatelessVersion, nil)
 	if _, err := alone.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: signalURI("lamp", "heat")}); err == nil {
-		t.Error("who looks at one device reads what another measures")
+		t.Error("an agent at one device reads a signal of another")
 	}
 }
 
-// TestNoSignals: where nobody keeps what devices measure, nothing is offered of it.
+// TestNoSignals: without recorded measurements there are no signals.
 func TestNoSignals(t *testing.T) {
 	f, m := withMeter(t)
 	f.parts.Catalog.Put(&ferrule.Device{ID: ferrule.GatewayID, State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, &ferrule.Manifest{})
-	session := connect(t, f, eras[0], nil)
+	session := connect(t, f, versions[0], nil)
 	for r, err := range session.Resources(t.Context(), nil) {
 		if err != nil || strings.Contains(r.URI, signalsPart) {
 			t.Errorf("%+v, %v", r, err)
@@ -187,23 +187,23 @@ func TestNoSignals(t *testing.T) {
 	}
 	uri := signalURI("robot", "heat")
 	if _, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil {
-		t.Error("it was read")
+		t.Error("a signal was read")
 	}
-	if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "only the state of a device") {
-		t.Errorf("it was subscribed to: %v", err)
+	if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "only device states") {
+		t.Errorf("subscribing: %v", err)
 	}
-	if m.asked() > 0 || m.begun > 0 {
-		t.Errorf("it was asked %q, and listened to %d times", m.calls, m.begun)
+	if m.called() > 0 || m.begun > 0 {
+		t.Errorf("calls %q, sampled %d times", m.calls, m.begun)
 	}
 }
 
-// TestSignalsChange: agents are told that there are other signals when somebody has
-// found out, and not that there are the same; what cannot be had now stays as it was.
+// TestSignalsChange: agents are notified when the signals of a device have changed, and
+// only then. If a device does not answer, its signals stay.
 func TestSignalsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := map[string][]string{"robot": {"heat"}}
 		var asked atomic.Int64
-		s := &signals{known: make(map[string]known), ask: func(ctx context.Context, device string) ([]string, error) {
+		s := &signalNames{known: make(map[string]knownSignals), ask: func(ctx context.Context, device string) ([]string, error) {
 			asked.Add(1)
 			if device == "slow" {
 				<-ctx.Done()
@@ -215,24 +215,24 @@ func TestSignalsChange(t *testing.T) {
 			return all[device], nil
 		}}
 		began := time.Now()
-		if !s.learn(t.Context(), []string{"slow", "robot"}) || fmt.Sprint(s.of("robot")) != "[heat]" {
-			t.Errorf("learnt %q", s.of("robot"))
+		if !s.update(t.Context(), []string{"slow", "robot"}) || fmt.Sprint(s.of("robot")) != "[heat]" {
+			t.Errorf("got signals %q", s.of("robot"))
 		}
-		if took := time.Since(began); took != signalsTime {
-			t.Errorf("it took %v", took)
+		if took := time.Since(began); took != signalsTimeout {
+			t.Errorf("update took %v", took)
 		}
-		if s.learn(t.Context(), []string{"robot", "slow"}) || asked.Load() != 2 {
-			t.Errorf("asked %d times", asked.Load())
+		if s.update(t.Context(), []string{"robot", "slow"}) || asked.Load() != 2 {
+			t.Errorf("%d calls", asked.Load())
 		}
 		all["robot"] = []string{"heat", "speed"}
-		time.Sleep(signalsKept)
-		if !s.learn(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" {
-			t.Errorf("learnt %q", s.of("robot"))
+		time.Sleep(signalsMaxAge)
+		if !s.update(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" {
+			t.Errorf("got signals %q", s.of("robot"))
 		}
 		all["robot"] = nil
-		time.Sleep(signalsKept)
-		if s.learn(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" || asked.Load() != 4 {
-			t.Errorf("learnt %q, and asked %d times", s.of("robot"), asked.Load())
+		time.Sleep(signalsMaxAge)
+		if s.update(t.Context(), []string{"robot"}) || fmt.Sprint(s.of("robot")) != "[heat speed]" || asked.Load() != 4 {
+			t.Errorf("got signals %q after %d calls", s.of("robot"), asked.Load())
 		}
 	})
 	find := map[string]func(*mcp.ClientSession) error{
@@ -251,9 +251,9 @@ func TestSignalsChange(t *testing.T) {
 	}
 	for by, most := range map[string]int{"the list": 2, "a completion": 1} {
 		f, m := withMeter(t)
-		told := make(chan string, 100)
-		session := connect(t, f, eras[0], &mcp.ClientOptions{
-			ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- "resources" },
+		notified := make(chan string, 100)
+		session := connect(t, f, versions[0], &mcp.ClientOptions{
+			ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { notified <- "resources" },
 		})
 		for range 3 {
 			if err := find[by](session); err != nil {
@@ -261,13 +261,13 @@ func TestSignalsChange(t *testing.T) {
 			}
 		}
 		select {
-		case <-told:
+		case <-notified:
 		case <-time.After(5 * time.Second):
-			t.Errorf("%s: not told that there are signals", by)
+			t.Errorf("%s: no notification", by)
 		}
 		time.Sleep(50 * time.Millisecond)
-		if len(told) > 0 || m.asked() != most {
-			t.Errorf("%s: told %d times more, and asked %d times", by, len(told), m.asked())
+		if len(notified) > 0 || m.called() != most {
+			t.Errorf("%s: %d more notifications, %d calls", by, len(notified), m.called())
 		}
 	}
 }

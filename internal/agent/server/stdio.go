@@ -10,36 +10,36 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// Stdio serves one agent on a pair of streams, until it goes away or ctx ends. A
-// stream that blocks a thread while nothing comes can stop the whole process: see
-// Standard.
-func (f *Server) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return f.Serve(ctx, ferrule.Principal{Role: ferrule.Agent, Name: "stdio"}, 0, in, out)
+// Stdio serves one agent on a pair of streams, until it disconnects or ctx ends. Reading
+// must not block a thread: see Standard.
+func (s *Server) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	return s.Serve(ctx, ferrule.Principal{Role: ferrule.Agent, Name: "stdio"}, 0, in, out)
 }
 
-// Serve serves one agent as who on a pair of streams with a message in each line,
-// until in ends, with which its calls end, or ctx does. The entries of a list take at
-// most page bytes at once, and are as brief as they can be; 0 does not bound them.
-func (f *Server) Serve(ctx context.Context, who ferrule.Principal, page int, in io.ReadCloser, out io.WriteCloser) error {
-	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: maxBody}
+// Serve serves one agent as a principal, on a pair of streams with one message per
+// line, until in or ctx ends. Its calls end with it. If page is greater than 0, lists
+// are brief and have at most page bytes per page.
+func (s *Server) Serve(ctx context.Context, who ferrule.Principal, page int, in io.ReadCloser, out io.WriteCloser) error {
+	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: mcphttp.MaxBody}
 	about := context.WithValue(context.WithValue(ctx, callerKey{}, who), pageKey{}, page)
-	session, err := f.viewAt("").server.Connect(about, transport, nil)
+	session, err := s.viewAt("").sdk.Connect(about, transport, nil)
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { session.Close() })
 	defer stop()
-	if err := session.Wait(); ctx.Err() == nil && !left(err) {
+	if err := session.Wait(); ctx.Err() == nil && !disconnected(err) {
 		return err
 	}
 	return nil
 }
 
-// left tells whether an agent has gone away: that it reads no more is known by an
-// error, when something was just being told.
-func left(err error) bool {
+// disconnected reports whether an error means that the agent is gone. If it stops
+// reading, writing fails first.
+func disconnected(err error) bool {
 	for _, gone := range []error{io.EOF, io.ErrClosedPipe, os.ErrClosed, syscall.EPIPE} {
 		if errors.Is(err, gone) {
 			return true

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// kept are files whose descriptor another file has closed: were they collected, they
-// would close whatever has the number by then.
+// kept are files whose descriptor another file has closed. If they were collected, they
+// would close the next file with that number.
 var kept []*os.File
 
-// TestPolled: a pipe and a socket, which is what Node starts its servers with, are
-// waited for by the runtime; what others may share is left as it is.
+// TestPolled: pipes and sockets are polled by the runtime (Node starts its servers with
+// sockets). Files that others may share stay as they are.
 func TestPolled(t *testing.T) {
 	pipe := make([]int, 2)
 	if err := syscall.Pipe(pipe); err != nil {
@@ -45,14 +45,14 @@ func TestPolled(t *testing.T) {
 			defer c.file.Close()
 			defer c.far.Close()
 			if nonblocking(t, c.file) {
-				t.Fatal("it does not block to begin with")
+				t.Fatal("the file does not block at first")
 			}
 			f := polled(c.file)
 			kept = append(kept, f)
 			if got := nonblocking(t, f); got != c.polled {
 				t.Errorf("nonblocking: %v, want %v", got, c.polled)
 			}
-			// Only what the runtime waits for can have a deadline.
+			// Only polled files can have a deadline.
 			err := f.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 			if !c.polled {
 				if !errors.Is(err, os.ErrNoDeadline) || f != c.file {
@@ -64,7 +64,7 @@ func TestPolled(t *testing.T) {
 				t.Errorf("got %v, %v", err, readErr)
 			}
 			if nonblocking(t, c.far) {
-				t.Error("the other end does not block any more: it is not ours")
+				t.Error("the other end was changed, too")
 			}
 		})
 	}

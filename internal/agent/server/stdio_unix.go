@@ -7,16 +7,15 @@ import (
 	"syscall"
 )
 
-// Standard is standard input and output, read and written so that no thread
-// blocks: since Go 1.26 a process can stand still for a minute when a thread
-// enters a blocking read just as garbage is about to be collected. What is not a
-// pipe or a socket (a terminal, a file) is left as it is: others share it, and
-// nobody sends requests at full rate there.
+// Standard returns standard input and output in non-blocking mode. With Go 1.26 a
+// process can stall for a minute if a thread enters a blocking read just when garbage
+// collection begins. Only pipes and sockets are changed: a terminal or a file is shared
+// with other processes, and does not carry requests at full rate.
 func Standard() (in, out *os.File) {
 	return polled(os.Stdin), polled(os.Stdout)
 }
 
-// polled has the runtime wait for a file.
+// polled returns a file that the runtime polls.
 func polled(f *os.File) *os.File {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {

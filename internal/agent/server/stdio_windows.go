@@ -2,5 +2,5 @@ package server
 
 import "os"
 
-// Standard is standard input and output.
+// Standard returns standard input and output.
 func Standard() (in, out *os.File) { return os.Stdin, os.Stdout }

@@ -9,16 +9,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// pageSize is how many entries of a list are told at once.
+// pageSize is the limit of entries in one page of a list.
 const pageSize = 200
 
-// emptySchema is the schema of a tool that takes nothing.
+// emptySchema is the schema of a tool without arguments.
 var emptySchema = json.RawMessage(`{"type":"object"}`)
 
 // listTools answers tools/list.
@@ -27,7 +27,7 @@ func (v *view) listTools(ctx context.Context, req *mcp.ListToolsRequest) (*mcp.L
 	if req.Params != nil {
 		cursor = req.Params.Cursor
 	}
-	all, size := v.shown(), pageBytes(ctx)
+	all, size := v.mcpTools(), pageBytes(ctx)
 	if size > 0 {
 		all = brief(all, size)
 	}
@@ -35,17 +35,17 @@ func (v *view) listTools(ctx context.Context, req *mcp.ListToolsRequest) (*mcp.L
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.ListToolsResult{Tools: page, NextCursor: next, Cacheable: fresh}, nil
+	return &mcp.ListToolsResult{Tools: page, NextCursor: next, Cacheable: uncached}, nil
 }
 
-// paged is the part of a list, which is ordered by name, that follows a cursor,
-// and the cursor of what follows that. It takes at most size bytes, unless one entry
-// alone takes more; 0 does not bound it.
+// paged returns the page of a list after a cursor, and the cursor of the next page. The
+// list must be sorted by name. A page has at most size bytes, unless its only entry has
+// more; 0 means no limit.
 func paged[T any](all []T, name func(T) string, cursor string, size int) (page []T, next string, err error) {
 	if cursor != "" {
 		last, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil {
-			return nil, "", &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the cursor is not one that was told here"}
+			return nil, "", badParams("unknown cursor: list again without one")
 		}
 		first, found := slices.BinarySearchFunc(all, string(last), func(t T, last string) int { return strings.Compare(name(t), last) })
 		if found {
@@ -64,8 +64,9 @@ func paged[T any](all []T, name func(T) string, cursor string, size int) (page [
 	return page, next, nil
 }
 
-// shown is the list as the SDK wants it, made anew only when it is another.
-func (v *view) shown() []*mcp.Tool {
+// mcpTools returns the list of tools in MCP. It is converted again only when the
+// catalog has a new list.
+func (v *view) mcpTools() []*mcp.Tool {
 	offers := v.list()
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -74,8 +75,8 @@ func (v *view) shown() []*mcp.Tool {
 	}
 	tools := make([]*mcp.Tool, len(offers))
 	for i, o := range offers {
-		tools[i] = tool(o)
-		if v.device != "" && o.Tool.FullInput != nil { // as the device has it
+		tools[i] = mcpTool(o)
+		if v.device != "" && o.Tool.FullInput != nil { // as the device declares it
 			tools[i].InputSchema = o.Tool.FullInput
 		}
 	}
@@ -83,8 +84,8 @@ func (v *view) shown() []*mcp.Tool {
 	return tools
 }
 
-// tool is an offer in the words of MCP.
-func tool(o ferrule.Offer) *mcp.Tool {
+// mcpTool converts an offer.
+func mcpTool(o ferrule.Offer) *mcp.Tool {
 	endangers, world := o.Tool.Effect == ferrule.Endangers, false
 	t := &mcp.Tool{
 		Name: o.Name, Title: o.Tool.Title, Description: o.Text, InputSchema: o.Input, Icons: icons(o.Tool.Icons),
@@ -101,97 +102,97 @@ func tool(o ferrule.Offer) *mcp.Tool {
 	return t
 }
 
-// callTool answers tools/call. That there is no tool of that name is an error of
-// the request; anything else is told as the outcome of the call, so that a model
-// can read it.
+// callTool answers tools/call. An unknown tool is an error of the request. Any other
+// error is a result, so that a model can read it.
 func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	call := &ferrule.Call{Principal: caller(ctx), Args: req.Params.Arguments}
-	name, _ := ctx.Value(meantKey{}).(string)
+	stateless := req.ProtocolVersion() >= mcphttp.StatelessVersion
 	var result *ferrule.Result
 	var open *inputs
-	err := v.address(call, name)
+	err := v.address(call, req.Params.Name)
 	if err == nil {
-		result, open, err = v.take(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
+		result, open, err = v.call(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
 	}
 	switch {
 	case open != nil:
-		return &mcp.CallToolResult{InputRequests: open.requests, RequestState: open.state}, nil
+		out := callResults.inputRequired
+		out.InputRequests, out.RequestState = open.requests, open.state
+		return &out, nil
 	case err == nil:
-		return v.succeeded(call.Device, result, req.ProtocolVersion() >= modernVersion), nil
+		return v.succeeded(call.Device, result, stateless), nil
 	case err == errState:
 		return nil, err
 	}
 	e := v.advised(ferrule.AsError(err))
-	if e.Code == ferrule.NotFound && call.Target.Tool == nil && !v.knows(name) {
+	if e.Code == ferrule.NotFound && call.Target.Tool == nil && !v.isTool(req.Params.Name) {
 		return nil, requestError(e)
 	}
-	if lacks(e) {
-		return nil, lacking(e)
+	if needsCapability(e) {
+		return nil, missingCapability(e)
 	}
-	return v.failed(call.Device, e), nil
+	return v.failed(call.Device, e, stateless), nil
 }
 
-// knows tells whether a name means a tool, whatever its arguments name.
-func (v *view) knows(name string) bool {
+// isTool reports whether a name is that of a tool, whatever device its arguments name.
+func (v *view) isTool(name string) bool {
 	if v.device != "" {
 		return false
 	}
-	_, err := v.front.parts.Catalog.Offer(name)
+	_, err := v.server.parts.Catalog.Offer(name)
 	return err == nil
 }
 
-// address tells a call which tool of which device is meant.
+// address sets the device and tool of a call.
 func (v *view) address(call *ferrule.Call, name string) (err error) {
 	if v.device != "" {
-		call.Device, call.Tool = v.device, v.front.parts.Catalog.ResolveOn(v.device, name)
+		call.Device, call.Tool = v.device, v.server.parts.Catalog.ResolveOn(v.device, name)
 		return nil
 	}
-	call.Device, call.Tool, call.Args, err = v.front.parts.Catalog.Resolve(name, call.Args)
+	call.Device, call.Tool, call.Args, err = v.server.parts.Catalog.Resolve(name, call.Args)
 	return err
 }
 
-// errStopping is why calls are cancelled when the gateway ends.
-var errStopping = errors.New("the gateway is being stopped")
+// errStopping is why calls are cancelled when the gateway stops.
+var errStopping = errors.New("the gateway is stopping")
 
-// begin counts a call, which ends with Done; it is false once the front is being
-// stopped.
-func (f *Server) begin() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.stop.Err() != nil {
+// begin counts a call, unless the server is stopping. The caller must call
+// s.calls.Done.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop.Err() != nil {
 		return false
 	}
-	f.calls.Add(1)
+	s.calls.Add(1)
 	return true
 }
 
-// handle takes the road, unless the front is being stopped.
-func (f *Server) handle(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
-	if !f.begin() {
+// handle sends a call down the pipeline, unless the server is stopping.
+func (s *Server) handle(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
+	if !s.begin() {
 		return nil, ferrule.Errorf(ferrule.Cancelled, "%w", errStopping)
 	}
-	defer f.calls.Done()
-	deepen(len(call.Tool))
+	defer s.calls.Done()
+	growStack(len(call.Tool))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(f.stop, func() { cancel(errStopping) })
+	stop := context.AfterFunc(s.stop, func() { cancel(errStopping) })
 	defer stop()
 	defer func() {
 		if r := recover(); r != nil {
 			result, err = nil, ferrule.Errorf(ferrule.Internal, "the gateway failed at this call: %v", r).AfterSend()
-			f.parts.Log.Error("a call of an agent panicked", "device", call.Device, "tool", call.Tool, "err", fmt.Sprint(r))
+			s.parts.Log.Error("call panicked", "device", call.Device, "tool", call.Tool, "err", fmt.Sprint(r))
 		}
 	}()
 	call.Parent = parent(ctx)
-	return f.parts.Handle(ctx, call)
+	return s.parts.Handle(ctx, call)
 }
 
-// deepen makes the stack of this goroutine, which is a new one, as large as the road needs
-// it: it would be copied again and again on the way, each time with more on it, which took
-// 50 µs of a call.
+// growStack makes the stack of this new goroutine as large as the pipeline needs it.
+// Otherwise it would be copied several times on the way, which took 50 µs of a call.
 //
 //go:noinline
-func deepen(i int) byte {
-	var room [16 << 10]byte
-	return room[i%len(room)]
+func growStack(i int) byte {
+	var frame [16 << 10]byte
+	return frame[i%len(frame)]
 }

@@ -1,10 +1,9 @@
-// Doorbell is a device with a camera and a lock: pictures, a resource that tells when
-// it has changed, and a door that opens only when a person says so.
+// Doorbell is a device with a camera and a lock. It shows pictures, a resource with
+// subscriptions, and a door that opens only after a person has confirmed.
 //
 //	go run ./thing/mcpserver/example/doorbell
 //
-// Whatever speaks MCP finds it at http://127.0.0.1:8080/mcp. Somebody rings
-// every minute.
+// It serves MCP at http://127.0.0.1:8080/mcp. Somebody rings every minute.
 package main
 
 import (
@@ -44,7 +43,7 @@ func main() {
 	}
 }
 
-// doorbell stands for the hardware.
+// doorbell simulates the hardware.
 type doorbell struct {
 	changed func()
 
@@ -80,12 +79,12 @@ func newDevice(config mcpserver.Config) (*mcpserver.Device, *doorbell) {
 	}, thing.Endangers())
 	d.Resource(mcpserver.Resource{URI: lastVisitor, Name: "visitor", Text: "When somebody rang, and how they looked"}, func(context.Context) (any, error) {
 		picture, err := bell.picture()
-		return thing.Parts{bell.told(), picture}, err
+		return thing.Parts{bell.report(), picture}, err
 	})
 	return d, bell
 }
 
-// press is what the button does.
+// press simulates the button.
 func (b *doorbell) press() {
 	b.mu.Lock()
 	b.visitor = time.Now()
@@ -93,7 +92,7 @@ func (b *doorbell) press() {
 	b.changed()
 }
 
-func (b *doorbell) told() string {
+func (b *doorbell) report() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.visitor.IsZero() {
@@ -109,7 +108,7 @@ func (b *doorbell) open() string {
 	return fmt.Sprintf("the door is open, for the %d. time", b.opened)
 }
 
-// picture is what the camera sees: a night, and a light while somebody is there.
+// picture simulates the camera: a dark image, with a light while somebody is there.
 func (b *doorbell) picture() (thing.Picture, error) {
 	b.mu.Lock()
 	there := time.Since(b.visitor) < time.Minute

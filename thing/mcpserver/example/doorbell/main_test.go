@@ -14,14 +14,14 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// TestDoorbell: an agent is told that somebody rang, looks, and has the door opened
-// once the person at home agrees, and not before.
+// TestDoorbell: an agent is notified that somebody rang, looks, and opens the door only
+// after the person at home has agreed.
 func TestDoorbell(t *testing.T) {
 	d, bell := newDevice(mcpserver.Config{})
 	server := httptest.NewServer(d.Handler())
 	defer server.Close()
-	for _, era := range []string{"2025-11-25", "2026-07-28"} {
-		t.Run(era, func(t *testing.T) {
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		t.Run(version, func(t *testing.T) {
 			rang := make(chan struct{}, 100)
 			agrees := false
 			client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
@@ -30,7 +30,7 @@ func TestDoorbell(t *testing.T) {
 					return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"open": agrees}}, nil
 				},
 			})
-			session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: server.URL + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: era})
+			session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: server.URL + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,14 +38,14 @@ func TestDoorbell(t *testing.T) {
 			if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: lastVisitor}); err != nil {
 				t.Fatal(err)
 			}
-			for told := false; !told; {
+			for notified := false; !notified; {
 				bell.press()
 				select {
 				case <-rang:
-					told = true
-				case <-time.After(100 * time.Millisecond): // its stream was not open yet
+					notified = true
+				case <-time.After(100 * time.Millisecond): // its stream may not be open yet
 				case <-t.Context().Done():
-					t.Fatal("it was not told")
+					t.Fatal("no notification")
 				}
 			}
 			read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: lastVisitor})
@@ -59,7 +59,7 @@ func TestDoorbell(t *testing.T) {
 			if view, err := png.Decode(bytes.NewReader(result.Content[0].(*mcp.ImageContent).Data)); err != nil {
 				t.Errorf("the picture: %v", err)
 			} else if light, _, _, _ := view.At(32, 24).RGBA(); light == 0 {
-				t.Error("nobody is to be seen")
+				t.Error("the picture shows nobody")
 			}
 			before := bell.opened
 			if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "open_door"}); err != nil || !result.IsError || bell.opened != before {

@@ -1,10 +1,9 @@
-// Greenhouse is a device that waters plants: sensors that are read and kept for a
-// moment, a pump that tells how far it has got, a log to read, and a prompt. The same
-// tools are there over MCP/U.
+// Greenhouse is a device that waters plants. It shows cached sensors, a pump that
+// reports progress, a log as a resource, and a prompt. Its tools also work over MCP/U.
 //
 //	go run ./thing/mcpserver/example/greenhouse
 //
-// Whatever speaks MCP finds it at http://127.0.0.1:8080/mcp.
+// It serves MCP at http://127.0.0.1:8080/mcp.
 package main
 
 import (
@@ -46,7 +45,7 @@ func main() {
 	}
 }
 
-// greenhouse stands for the hardware: its beds dry out, and water makes them wet.
+// greenhouse simulates the hardware: beds dry out, and watering makes them wet.
 type greenhouse struct {
 	second time.Duration // how long a second of watering takes
 
@@ -55,10 +54,10 @@ type greenhouse struct {
 	log     []string
 }
 
-// beds are what grows where.
+// beds are the names of the beds.
 var beds = []string{"basil", "tomato", "thyme"}
 
-// moisture is how wet a bed is, in percent.
+// moisture returns the moisture of a bed in percent.
 func (g *greenhouse) moisture(bed string) float64 {
 	return math.Round(max(5, 80-time.Since(g.watered[bed]).Minutes()))
 }
@@ -82,7 +81,7 @@ type watered struct {
 	Moisture float64 `json:"moisture_percent"`
 }
 
-// bounds is what a Go type cannot say about watering.
+// bounds are limits that the Go type cannot express.
 var bounds = json.RawMessage(`{"type":"object","properties":{
 	"bed":{"type":"string","enum":["basil","tomato","thyme"],"description":"which bed"},
 	"seconds":{"type":"integer","minimum":1,"maximum":30,"description":"for how long"}
@@ -94,7 +93,7 @@ func newDevice(second time.Duration, config mcpserver.Config) *mcpserver.Device 
 	config.Instructions = "Look at the climate of a bed before you water it. More than 70 percent is too wet for basil."
 	d := mcpserver.New(thing.New("greenhouse", "1.0.0"), config)
 
-	thing.Tool(d.Device, "read_climate", "Tell how wet and how warm a bed is", g.read, thing.Reads(), thing.Titled("Climate"))
+	thing.Tool(d.Device, "read_climate", "Read the moisture and temperature of a bed", g.read, thing.Reads(), thing.Titled("Climate"))
 	d.Cache("read_climate", 2*time.Second)
 	thing.Tool(d.Device, "water", "Water a bed for some seconds", func(ctx context.Context, in watering) (watered, error) {
 		wet, err := g.water(ctx, in)
@@ -130,14 +129,14 @@ func newDevice(second time.Duration, config mcpserver.Config) *mcpserver.Device 
 
 func (g *greenhouse) read(_ context.Context, in bed) (climate, error) {
 	if !slices.Contains(beds, in.Bed) {
-		return climate{}, &thing.RefusedError{Reason: fmt.Sprintf("There is no bed %q; there are %s", in.Bed, strings.Join(beds, ", "))}
+		return climate{}, &thing.RefusedError{Reason: fmt.Sprintf("unknown bed %q; the beds are %s", in.Bed, strings.Join(beds, ", "))}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return climate{in.Bed, g.moisture(in.Bed), 21}, nil
 }
 
-// water runs the pump, and stops it when nobody wants it any more.
+// water runs the pump, and stops it when the call is cancelled.
 func (g *greenhouse) water(ctx context.Context, in watering) (watered, error) {
 	for i := range in.Seconds {
 		mcpserver.Progress(ctx, float64(i), float64(in.Seconds), "watering the "+in.Bed)

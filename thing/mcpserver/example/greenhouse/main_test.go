@@ -13,8 +13,8 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// TestGreenhouse: an agent looks, waters, is told how far it is, and looks again; and
-// the same tools are there over MCP/U.
+// TestGreenhouse: an agent reads, waters with progress, and reads again. The same tools
+// work over MCP/U.
 func TestGreenhouse(t *testing.T) {
 	d := newDevice(time.Millisecond, mcpserver.Config{})
 	server := httptest.NewServer(d.Handler())

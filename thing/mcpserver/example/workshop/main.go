@@ -1,6 +1,6 @@
-// Workshop is a device that can hurt somebody: its machines are there only while the
-// key is turned, nothing moves while the stop button is pressed, and whoever calls
-// shows a token, from the environment, and does not hurry.
+// Workshop is a device that can hurt people. Its machines are offered only while the
+// key is turned, nothing moves while the stop button is pressed, and callers need a
+// token and are limited in rate.
 //
 //	WORKSHOP_TOKEN=… go run ./thing/mcpserver/example/workshop -key
 package main
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// workshop stands for the hardware.
+// workshop simulates the hardware.
 type workshop struct {
 	second  time.Duration // how long a second of work takes
 	stopped atomic.Bool
@@ -70,13 +70,13 @@ var errStopped = errors.New("The stop button is pressed: nothing moves until a p
 func newDevice(second time.Duration, config mcpserver.Config) (*mcpserver.Device, *workshop) {
 	shop := &workshop{second: second}
 	config.Title = "Workshop"
-	config.Instructions = "Machines are there only while a person has turned the key."
+	config.Instructions = "Machines are offered only while a person has turned the key."
 	config.Rate, config.Burst = 20, 40
 	d := mcpserver.New(thing.New("workshop", "1.0.0"), config)
-	thing.Tool(d.Device, "status", "Tell what the workshop is at", func(context.Context, struct{}) (counts, error) {
+	thing.Tool(d.Device, "status", "Return the state of the workshop", func(context.Context, struct{}) (counts, error) {
 		return counts{shop.calls.Load(), shop.failed.Load(), shop.stopped.Load()}, nil
 	}, thing.Reads())
-	thing.Tool(d.Device, "saw", "Saw so far", shop.saw, thing.Endangers(), thing.WithSchema(json.RawMessage(
+	thing.Tool(d.Device, "saw", "Saw a length", shop.saw, thing.Endangers(), thing.WithSchema(json.RawMessage(
 		`{"type":"object","properties":{"millimetres":{"type":"integer","minimum":1,"maximum":600}},"required":["millimetres"]}`)))
 	thing.Tool(d.Device, "extract", "Switch the dust extractor", func(_ context.Context, in struct {
 		On bool `json:"on"`
@@ -101,7 +101,7 @@ func newDevice(second time.Duration, config mcpserver.Config) (*mcpserver.Device
 	return d, shop
 }
 
-// turn does what a person does in the workshop.
+// turn simulates what a person does in the workshop.
 func (w *workshop) turn(d *mcpserver.Device, what string) {
 	switch what {
 	case "key on":
@@ -115,7 +115,7 @@ func (w *workshop) turn(d *mcpserver.Device, what string) {
 	}
 }
 
-// saw saws a hundred millimetres in a second, and stops at once when it has to.
+// saw saws 100 mm per second, and stops at once when it is cancelled.
 func (w *workshop) saw(ctx context.Context, in cut) (done, error) {
 	for at := 0; at < in.Millimetres; at += 10 {
 		mcpserver.Progress(ctx, float64(at), float64(in.Millimetres), "sawing")

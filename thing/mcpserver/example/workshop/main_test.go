@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// bearer shows a token with every request.
+// bearer sends a token with every request.
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -22,8 +22,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestWorkshop: machines come with the key, the button stops one that runs and keeps
-// the next from beginning, and a stranger gets nothing.
+// TestWorkshop: machines are offered with the key, the stop button ends a running call
+// and refuses the next, and a caller without the token is refused.
 func TestWorkshop(t *testing.T) {
 	d, shop := newDevice(100*time.Millisecond, mcpserver.Config{Tokens: []string{"secret"}})
 	server := httptest.NewServer(d.Handler())

@@ -1,0 +1,206 @@
+package notify
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
+)
+
+// narrow is a listener whose connections buffer little of what is not read.
+type narrow struct{ net.Listener }
+
+const window = 4096
+
+func (n narrow) Accept() (net.Conn, error) {
+	conn, err := n.Listener.Accept()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetWriteBuffer(window)
+	}
+	return conn, err
+}
+
+// emptyResult is the result of resources/subscribe.
+type emptyResult struct{ mcp.Result }
+
+func (emptyResult) MarshalJSON() ([]byte, error) { return []byte("{}"), nil }
+
+// serveNarrow serves a group whose only resource is robot, over narrow connections.
+func serveNarrow(t *testing.T) (n *Notifier, g *Group, url string) {
+	t.Helper()
+	n = New(Config{
+		Handle: func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil },
+		Device: func(string) (*ferrule.Device, bool) { return nil, false },
+	})
+	server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ServerOptions{
+		Capabilities: &mcp.ServerCapabilities{
+			Tools:     &mcp.ToolCapabilities{ListChanged: true},
+			Resources: &mcp.ResourceCapabilities{Subscribe: true},
+		},
+		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
+		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
+	})
+	g = n.Attach(server)
+	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			switch req := req.(type) {
+			case *mcp.SubscribeRequest:
+				return emptyResult{}, g.Subscribe(ctx, gatewayPrincipal, req.Session, req.Params.URI, robot)
+			case *mcp.SubscriptionsListenRequest:
+				find := func(context.Context, string) (Topic, error) { return robot, nil }
+				return g.Listen(ctx, gatewayPrincipal, req, find, func(ctx context.Context) (mcp.Result, error) { return next(ctx, method, req) })
+			}
+			return next(ctx, method, req)
+		}
+	})
+	handler := mcphttp.New(mcphttp.Config{
+		Server:      func(*http.Request) *mcp.Server { return server },
+		Servers:     func() iter.Seq[*mcp.Server] { return slices.Values([]*mcp.Server{server}) },
+		MaxSessions: 100, Idle: time.Hour, Events: mcphttp.EventLimits{Total: 8 << 20, Session: 2 << 20},
+	})
+	handler.Deadlines.Response = 3 * time.Second
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := &httptest.Server{Listener: narrow{ln}, Config: &http.Server{Handler: handler}}
+	web.Start()
+	t.Cleanup(func() {
+		web.CloseClientConnections()
+		web.Close()
+	})
+	return n, g, web.URL
+}
+
+// connect connects an agent that gets notifications of the tool list, and of robot.
+func connect(t *testing.T, url, version string) (received [2]chan struct{}) {
+	t.Helper()
+	received = [2]chan struct{}{make(chan struct{}, 10_000), make(chan struct{}, 10_000)}
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { received[0] <- struct{}{} },
+		ResourceUpdatedHandler: func(context.Context, *mcp.ResourceUpdatedNotificationRequest) { received[1] <- struct{}{} },
+	})
+	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp"}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close() })
+	if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "robot"}); err != nil {
+		t.Fatal(err)
+	}
+	return received
+}
+
+// connectStalled connects an agent that subscribes, and never reads.
+func connectStalled(t *testing.T, url, version string) {
+	t.Helper()
+	dialer := net.Dialer{}
+	conn, err := dialer.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.(*net.TCPConn).SetReadBuffer(window)
+	const head = "%s /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\nMcp-Protocol-Version: %s\r\n%sContent-Length: %d\r\n\r\n%s"
+	if version == mcphttp.StatelessVersion {
+		body := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["robot"]},"_meta":{` +
+			`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+		fmt.Fprintf(conn, head, "POST", version, "Mcp-Method: subscriptions/listen\r\n", len(body), body)
+		return
+	}
+	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"stalled","version":"1"},"capabilities":{}}}`
+	fmt.Fprintf(conn, head, "POST", version, "", len(body), body)
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, resp.Body)
+	session := "Mcp-Session-Id: " + resp.Header.Get("Mcp-Session-Id") + "\r\n"
+	for _, body := range []string{
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"robot"}}`,
+	} {
+		fmt.Fprintf(conn, head, "POST", version, session, len(body), body)
+		resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode >= 300 || strings.Contains(string(text), "error") {
+			t.Fatalf("%d %s %v", resp.StatusCode, text, err)
+		}
+	}
+	fmt.Fprintf(conn, head, "GET", version, session, 0, "")
+}
+
+// TestStalledAgents: agents that subscribe and do not read delay no others, and are
+// disconnected after a while.
+func TestStalledAgents(t *testing.T) {
+	n, g, url := serveNarrow(t)
+	var received []chan struct{}
+	for _, version := range []string{mcphttp.SessionVersion, mcphttp.StatelessVersion} {
+		connectStalled(t, url, version)
+		connectStalled(t, url, version)
+		both := connect(t, url, version)
+		received = append(received, both[:]...)
+	}
+	blocked := func() int {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		sessions := make(map[*mcp.ServerSession]bool)
+		for d := range n.deliveries {
+			sessions[d.session] = true
+		}
+		return len(sessions)
+	}
+	update := func() { // without the minimum interval
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for sub, uri := range n.topics[robot].subscribers {
+			n.send(sub, delivery{sub.group, sub.session, sub.key(), ResourceUpdated, uri})
+		}
+	}
+	slowest := time.Duration(0)
+	full := 0 // rounds in a row in which all four stalled agents were blocked
+	for began := time.Now(); full < 20; {
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("only %d agents are blocked", blocked())
+		}
+		start := time.Now()
+		g.ListChanged(ToolsChanged)
+		update()
+		for _, c := range received {
+			select {
+			case <-c:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("an agent is not notified while %d others do not read", blocked())
+			}
+		}
+		slowest = max(slowest, time.Since(start))
+		time.Sleep(5 * time.Millisecond) // lets other deliveries end
+		if full++; blocked() < 4 {
+			full = 0
+		}
+	}
+	t.Logf("4 agents do not read; the others were notified within %v", slowest.Round(time.Millisecond))
+	if slowest > 2*time.Second {
+		t.Errorf("it took %v to notify the others", slowest)
+	}
+	for end := time.Now().Add(20 * time.Second); blocked() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("stalled agents are never disconnected")
+		}
+	}
+}

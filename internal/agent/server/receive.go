@@ -1,0 +1,109 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
+)
+
+// receive is a receiving middleware. It answers the requests that concern devices, and
+// leaves the rest to the SDK.
+func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				v.server.parts.Log.Error("request panicked\n"+string(debug.Stack()), "err", r, "method", method)
+				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
+			}
+		}()
+		switch req := req.(type) {
+		case *mcp.CallToolRequest:
+			return answer(v.callTool(withParent(ctx, req.Params.Meta, req.Extra), req))
+		case *mcp.ListToolsRequest:
+			if ready := v.server.parts.Ready; ready != nil {
+				ready(ctx)
+			}
+			return answer(v.listTools(ctx, req))
+		case *mcp.ReadResourceRequest:
+			return answer(v.readResource(withParent(ctx, req.Params.Meta, req.Extra), req))
+		case *mcp.ListResourcesRequest:
+			return answer(v.listResources(ctx, req))
+		case *mcp.ListResourceTemplatesRequest:
+			return answer(v.listTemplates(ctx, req))
+		case *mcp.SubscribeRequest:
+			if err := v.subscribe(ctx, req); err != nil {
+				return nil, err
+			}
+			return emptyResult{}, nil
+		case *mcp.UnsubscribeRequest:
+			v.group.Unsubscribe(req.Session, req.Params.URI)
+			return emptyResult{}, nil
+		case *mcp.SubscriptionsListenRequest:
+			return v.group.Listen(ctx, caller(ctx), req, v.subscribable, func(ctx context.Context) (mcp.Result, error) { return next(ctx, method, req) })
+		case *mcp.GetPromptRequest:
+			return answer(v.getPrompt(withParent(ctx, req.Params.Meta, req.Extra), req))
+		case *mcp.ListPromptsRequest:
+			return answer(v.listPrompts(ctx, req))
+		case *mcp.CompleteRequest:
+			return answer(v.complete(withParent(ctx, req.Params.Meta, req.Extra), req))
+		case *mcp.ServerRequest[*mcp.InitializeParams]:
+			if req.Params.ProtocolVersion >= mcphttp.StatelessVersion {
+				req.Params.ProtocolVersion = mcphttp.SessionVersion // the SDK agrees on it, but does not remember
+			}
+		}
+		result, err = next(ctx, method, req)
+		switch result := result.(type) {
+		case *mcp.InitializeResult:
+			result.Instructions = v.instructions()
+			v.logClient(ctx, req, result.ProtocolVersion)
+		case *mcp.DiscoverResult:
+			result.Instructions = v.instructions()
+			v.logClient(ctx, req, "")
+		}
+		return result, err
+	}
+}
+
+// answer converts a typed result. A nil pointer becomes a nil interface.
+func answer[R interface {
+	comparable
+	mcp.Result
+}](result R, err error) (mcp.Result, error) {
+	var none R
+	if result == none {
+		return nil, err
+	}
+	return result, err
+}
+
+// emptyResult is the result of methods that have none. The SDK does not export its own.
+type emptyResult struct{ mcp.Result }
+
+func (emptyResult) MarshalJSON() ([]byte, error) { return []byte("{}"), nil }
+func (emptyResult) GetMeta() map[string]any      { return nil }
+func (emptyResult) SetMeta(map[string]any)       {}
+
+// logClient logs which program connects, as it calls itself, and the protocol version:
+// the one agreed on, or else the one of the request.
+func (v *view) logClient(ctx context.Context, req mcp.Request, agreed string) {
+	log := v.server.parts.Log
+	client, ok := req.(interface {
+		ClientInfo() *mcp.Implementation
+		ProtocolVersion() string
+	})
+	if !ok || !log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	program := "an agent"
+	if info := client.ClientInfo(); info != nil {
+		program = info.Name + " " + info.Version
+	}
+	log.Debug(fmt.Sprintf("agent: %s speaks MCP %s", program, cmp.Or(agreed, client.ProtocolVersion())))
+}

@@ -1,0 +1,115 @@
+// Package mcphttp serves MCP over HTTP around the SDK: it adds the limits that the
+// SDK leaves to its user. The gateway and devices written with thing share it.
+//
+//	request ─▶ Guard ─▶ Handler ─▶ SDK, without sessions  (2026-07-28 and later)
+//	                      │     └▶ SDK, with sessions     (up to 2025-11-25)
+//	                      ├ session limit, idle sessions
+//	                      ├ deadlines for sending a request and reading a response
+//	                      └ EventStore and stream takeover, for clients that reconnect
+//
+// A client of a version with sessions may lose its connection in the middle of a
+// call. It reconnects with the ID of the last event it has seen, receives the rest,
+// and the call is not made again.
+package mcphttp
+
+import (
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Protocol versions at which MCP changed how it uses HTTP.
+const (
+	// StatelessVersion is the first version without sessions.
+	StatelessVersion = "2026-07-28"
+	// SessionVersion is the last version with sessions.
+	SessionVersion = "2025-11-25"
+)
+
+// MCP headers.
+const (
+	VersionHeader = "Mcp-Protocol-Version"
+	SessionHeader = "Mcp-Session-Id"
+	MethodHeader  = "Mcp-Method"
+	eventHeader   = "Last-Event-Id"
+)
+
+// MaxBody is the limit of a request, in bytes.
+const MaxBody = 1 << 20
+
+// Config configures a Handler.
+type Config struct {
+	// Server returns the server for a request, or nil if there is none.
+	Server func(*http.Request) *mcp.Server
+	// Servers returns all servers whose sessions are limited together.
+	Servers func() iter.Seq[*mcp.Server]
+	// MaxSessions is the limit of open sessions.
+	MaxSessions int
+	// Idle is how long a session without a request and without an open stream is kept.
+	Idle time.Duration
+	// Events limits what is kept for clients that reconnect.
+	Events EventLimits
+	// AnyHost disables the SDK's check of the Host header, for callers with their own.
+	AnyHost bool
+	// Log receives the SDK's messages; nil for none.
+	Log *slog.Logger
+}
+
+// Handler serves MCP over HTTP, for all protocol versions.
+type Handler struct {
+	// Deadlines must be set before the first request.
+	Deadlines Deadlines
+
+	config                Config
+	events                *EventStore
+	sessions              sessionUses
+	owners                streamOwners
+	stateless, sessionful http.Handler
+}
+
+// New returns a handler. Run must run while it serves, and Track must be a receiving
+// middleware of its servers.
+func New(config Config) *Handler {
+	h := &Handler{
+		Deadlines: DefaultDeadlines(), config: config, events: NewEventStore(config.Events),
+		sessions: newSessionUses(), owners: newStreamOwners(),
+	}
+	// The SDK serves versions without sessions only by a handler that has none at all.
+	h.stateless = mcp.NewStreamableHTTPHandler(config.Server, &mcp.StreamableHTTPOptions{
+		Stateless: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: MaxBody,
+		DisableLocalhostProtection: config.AnyHost, Logger: config.Log,
+	})
+	h.sessionful = mcp.NewStreamableHTTPHandler(config.Server, &mcp.StreamableHTTPOptions{
+		EventStore: h.events, MaxRequestBodyBytes: MaxBody,
+		DisableLocalhostProtection: config.AnyHost, Logger: config.Log,
+	})
+	return h
+}
+
+// ServeHTTP sends a request to the SDK's handler for its protocol version.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	stateless := r.Header.Get(VersionHeader) >= StatelessVersion
+	opens := stateless && r.Header.Get(MethodHeader) == "subscriptions/listen" ||
+		!stateless && r.Method == http.MethodPost && r.Header.Get(SessionHeader) == ""
+	if opens && !h.Admit() {
+		w.Header().Set("Retry-After", "60")
+		http.Error(w, h.TooManySessions(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not hold events back
+	timed := h.Deadlines.apply(w, r)
+	if stateless {
+		h.stateless.ServeHTTP(timed, r)
+		return
+	}
+	h.serveSession(timed, r)
+}
+
+// TooManySessions is the message for a client that is refused because of the limit.
+func (h *Handler) TooManySessions() string {
+	return fmt.Sprintf("too many sessions are open: limit is %d; try again in a minute", h.config.MaxSessions)
+}
