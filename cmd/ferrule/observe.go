@@ -2,7 +2,6 @@ package main
 
 import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
-	"github.com/ferrulehq/ferrule/internal/measure/poller"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
 )
@@ -42,9 +41,9 @@ func (g *gateway) sources(cfg config.Config) telemetry.Sources {
 func (g *gateway) senseCounts() telemetry.Poller {
 	s := g.sense.Stats()
 	return telemetry.Poller{
-		Devices: s.Devices, Probes: s.Probes, BackingOff: s.BackingOff, Waiting: s.Waiting,
+		Devices: s.Devices, Probes: s.Polls, BackingOff: s.BackingOff, Waiting: s.Waiting,
 		Reads: s.Reads, Failures: s.Failures, Samples: s.Samples, Dropped: s.Dropped,
-		LateBounds: poller.LateBounds[:], LateCounts: s.Late.Counts[:], LateSum: s.Late.Sum,
+		LateBounds: s.Late.Bounds, LateCounts: s.Late.Counts, LateSum: s.Late.Sum,
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 type Chart struct {
 	Title    string
 	From, To time.Time
-	Curves   []ferrule.Series
+	Series   []ferrule.Series
 	// Calls are marked where they were made.
 	Calls         []ferrule.Entry
 	Width, Height int
@@ -67,7 +67,7 @@ func Plot(fleet Finder, records Records, diary CallLog, draw func(Chart) ([]byte
 		if err != nil {
 			return nil, err
 		}
-		p := Chart{Title: span.Device, From: span.From, To: span.To, Curves: all, Width: in.Width, Height: in.Height, Zone: time.Local}
+		p := Chart{Title: span.Device, From: span.From, To: span.To, Series: all, Width: in.Width, Height: in.Height, Zone: time.Local}
 		p.fill()
 		calls, missing := diary.Calls(ctx, span.Device, span.From, span.To)
 		p.Calls = calls
@@ -95,7 +95,7 @@ func (p *Chart) fill() {
 	}
 	if p.Height == 0 {
 		var units []string
-		for _, c := range p.Curves {
+		for _, c := range p.Series {
 			if c.Unit == "" || !slices.Contains(units, c.Unit) {
 				units = append(units, c.Unit)
 			}
@@ -107,8 +107,8 @@ func (p *Chart) fill() {
 // shadeCut shades the time of points that are left out: it would look as if nothing had
 // been measured then.
 func (p *Chart) shadeCut() {
-	for i := range p.Curves {
-		if c := &p.Curves[i]; c.Truncated && len(c.Points) > 0 {
+	for i := range p.Series {
+		if c := &p.Series[i]; c.Truncated && len(c.Points) > 0 {
 			c.Gaps = append([]ferrule.Gap{{From: p.From, To: c.Points[0].Time, Reason: ferrule.Dropped}}, c.Gaps...)
 		}
 	}
@@ -118,7 +118,7 @@ func (p *Chart) shadeCut() {
 func (p *Chart) words() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s from %s to %s.", p.Title, p.From.In(p.Zone).Format(time.RFC3339), p.To.In(p.Zone).Format(time.RFC3339))
-	for _, c := range p.Curves {
+	for _, c := range p.Series {
 		fmt.Fprintf(&b, " %s", summary(c))
 	}
 	if n := len(p.Calls); n > 0 {

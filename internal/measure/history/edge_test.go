@@ -97,7 +97,7 @@ func TestSilent(t *testing.T) {
 		samples, mins, hours float64
 	}{{time.Hour, 5, 3, 2}, {3 * time.Hour, 5, 3, 2}, {3 * day, 0, 3, 2}, {10 * day, 0, 0, 2}} {
 		for range 2 {
-			if err := at.clean(t.Context(), epoch.Add(step.after)); err != nil {
+			if err := at.cleanUp(t.Context(), epoch.Add(step.after)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -111,7 +111,7 @@ func TestSilent(t *testing.T) {
 		if v := at.number("SELECT value FROM signals"); v != 5 {
 			t.Errorf("after %v: the last is %v", step.after, v)
 		}
-		if err := at.recall(t.Context()); err != nil {
+		if err := at.loadTracks(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if all, err := at.Latest(t.Context(), "robot"); err != nil || all[0].Value != 5 {
@@ -127,7 +127,7 @@ func TestForgottenWhole(t *testing.T) {
 	at := closed(t, gone, reading("robot", "light", 20*time.Minute, time.Second, 4))
 	at.cfg.Raw, at.cfg.Minutes, at.cfg.Hours = time.Hour, time.Hour, time.Hour
 	for after := 50 * time.Minute; after < 100*time.Minute; after += time.Minute {
-		if err := at.clean(t.Context(), epoch.Add(after)); err != nil {
+		if err := at.cleanUp(t.Context(), epoch.Add(after)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestNotForgotten(t *testing.T) {
 	at.cfg.Raw, at.cfg.Minutes, at.cfg.Hours = time.Hour, time.Hour, time.Hour
 	again, b := reading("robot", "light", 5*time.Hour, time.Second, 2), &batch{}
 	at.add(b, ferrule.StoredReading{Reading: &again, Position: "2"})
-	if err := at.clean(t.Context(), epoch.Add(5*time.Hour+time.Second)); err != nil {
+	if err := at.cleanUp(t.Context(), epoch.Add(5*time.Hour+time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if err := at.commit(t.Context(), b); err != nil {
@@ -159,7 +159,7 @@ func TestNotForgotten(t *testing.T) {
 func TestSilentAndBack(t *testing.T) {
 	for _, next := range []time.Duration{70*time.Minute + 30*time.Second, 119 * time.Minute, 120*time.Minute + 10*time.Second, 121 * time.Minute, 5 * time.Hour} {
 		at := closed(t, reading("robot", "light", 58*time.Minute, 30*time.Second, 1, 2, 3), reading("robot", "light", 70*time.Minute, time.Second, 4, 5))
-		if err := at.clean(t.Context(), epoch.Add(6*time.Hour)); err != nil {
+		if err := at.cleanUp(t.Context(), epoch.Add(6*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		again, b := reading("robot", "light", next, time.Second, 6), &batch{}
@@ -171,11 +171,11 @@ func TestSilentAndBack(t *testing.T) {
 		if v := at.number("SELECT value FROM signals"); v != 6 {
 			t.Errorf("%v: the last is %v", next, v)
 		}
-		if err := at.clean(t.Context(), epoch.Add(9*time.Hour)); err != nil {
+		if err := at.cleanUp(t.Context(), epoch.Add(9*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		at.agrees()
-		if err := at.recall(t.Context()); err != nil {
+		if err := at.loadTracks(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if all, err := at.Latest(t.Context(), "robot"); err != nil || all[0].Value != 6 {
@@ -197,7 +197,7 @@ func TestOneTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	at.cfg.Size = 4096
-	if err := at.room(ctx, 1); err == nil || ctx.Err() != nil {
+	if err := at.makeRoom(ctx, 1); err == nil || ctx.Err() != nil {
 		t.Errorf("it goes on for ever: %v", err)
 	}
 }

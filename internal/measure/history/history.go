@@ -42,20 +42,20 @@ type Store struct {
 	write  *sql.DB // one connection; Run's alone
 	usable bool    // the file is open, and has its tables
 
-	ready chan struct{} // closed when all was read that there was at first
-	flush chan wish     // asks for what waits to be written
+	ready chan struct{}     // closed when all was read that there was at first
+	flush chan flushRequest // asks for what waits to be written
 
-	mu     sync.Mutex
-	read   *sql.DB
-	tracks map[signal]*track
-	each   map[string]int // how many signals of each device there are
-	stats  Stats
+	mu        sync.Mutex
+	read      *sql.DB
+	tracks    map[signal]*track
+	perDevice map[string]int // how many signals of each device there are
+	stats     Stats
 }
 
 // wish is that what waits of a signal is written, or all of it if none is named.
-type wish struct {
-	of   signal
-	done chan struct{}
+type flushRequest struct {
+	signal signal
+	done   chan struct{}
 }
 
 // signal names one signal.
@@ -63,10 +63,10 @@ type signal struct{ device, name string }
 
 // track is what is known of one signal.
 type track struct {
-	of      signal
-	id      int64 // 0 until it was written
-	unit    string
-	renamed bool // the unit is another than was written
+	signal      signal
+	id          int64 // 0 until it was written
+	unit        string
+	unitChanged bool // the unit is another than was written
 	// latest is its last sample.
 	latest ferrule.Sample
 	// open is the minute that its last sample is in, which is not counted yet; in
@@ -76,7 +76,7 @@ type track struct {
 }
 
 // nextHour is the minute with which the hour after the open one begins.
-func (t *track) nextHour() int64 { return (t.open/perHour + 1) * perHour }
+func (t *track) nextHour() int64 { return (t.open/minutesPerHour + 1) * minutesPerHour }
 
 // Stats is what can be told about a store.
 type Stats struct {
@@ -95,9 +95,9 @@ func Open(path string, cfg Config, log *slog.Logger) (*Store, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, path: path, log: log, ready: make(chan struct{}), flush: make(chan wish)}
+	s := &Store{cfg: cfg, path: path, log: log, ready: make(chan struct{}), flush: make(chan flushRequest)}
 	err := s.open()
-	if broken(err) {
+	if isCorrupt(err) {
 		if err := s.moveAside(err); err != nil {
 			return nil, err
 		}
@@ -129,7 +129,7 @@ func (s *Store) open() error {
 	if err := s.migrate(ctx); err != nil {
 		return err
 	}
-	if err := s.recall(ctx); err != nil {
+	if err := s.loadTracks(ctx); err != nil {
 		return err
 	}
 	s.usable = true
@@ -160,7 +160,7 @@ func address(path string, readOnly bool) string {
 }
 
 // broken tells whether a file is not, or no longer, one of SQLite.
-func broken(err error) bool {
+func isCorrupt(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_NOTADB || e.Code()&0xff == sqlite3.SQLITE_CORRUPT)
 }

@@ -16,7 +16,7 @@ func (p *Chart) drawTitle(c *canvas) {
 	if x < p.Width/3 {
 		shown, x = "", p.Width
 	}
-	c.text(shown, x, line, grey)
+	c.text(shown, x, line, gray)
 	c.text(c.fit(ferrule.Clean(p.Title, ferrule.MaxText), x-left-gap), left, line, ink)
 }
 
@@ -35,16 +35,16 @@ func (p *Chart) until() string {
 func (p *panel) drawBack(c *canvas, ticks []timeTick) {
 	for _, tick := range ticks {
 		x := int(p.x(tick.at))
-		c.fill(image.Rect(x, p.area.Min.Y, x+1, p.area.Max.Y), gridGrey)
+		c.fill(image.Rect(x, p.area.Min.Y, x+1, p.area.Max.Y), gridGray)
 	}
 	for _, tick := range p.values {
 		y := int(p.y(tick.value) + 0.5)
-		c.fill(image.Rect(p.area.Min.X, y, p.area.Max.X, y+1), gridGrey)
+		c.fill(image.Rect(p.area.Min.X, y, p.area.Max.X, y+1), gridGray)
 		label := c.fit(tick.label, p.area.Min.X-8)
-		c.text(label, p.area.Min.X-6-c.width(label), y+4, grey)
+		c.text(label, p.area.Min.X-6-c.width(label), y+4, gray)
 	}
-	for _, curve := range p.curves {
-		p.drawHoles(c, curve)
+	for _, curve := range p.series {
+		p.drawGaps(c, curve)
 	}
 	p.drawLegend(c)
 }
@@ -57,12 +57,12 @@ func (p *panel) drawLegend(c *canvas) {
 		c.text(unit, x, y, ink)
 		x += c.width(unit) + gap
 	}
-	for _, curve := range p.curves {
+	for _, curve := range p.series {
 		name := c.fit(curve.Signal, p.area.Max.X-x-dash-4)
 		if name == "" {
 			return
 		}
-		c.fill(image.Rect(x, y-5, x+dash, y-3), curve.colour)
+		c.fill(image.Rect(x, y-5, x+dash, y-3), curve.color)
 		c.text(name, x+dash+4, y, ink)
 		x += dash + 4 + c.width(name) + gap
 	}
@@ -74,26 +74,26 @@ func (p *panel) drawFrame(c *canvas) {
 	for _, side := range []image.Rectangle{
 		image.Rect(r.Min.X-1, r.Min.Y, r.Min.X, r.Max.Y), image.Rect(r.Min.X-1, r.Max.Y, r.Max.X, r.Max.Y+1),
 	} {
-		c.fill(side, grey)
+		c.fill(side, gray)
 	}
-	for _, curve := range p.curves {
+	for _, curve := range p.series {
 		if slices.ContainsFunc(curve.Points, finite) {
 			return
 		}
 	}
 	const nothing = "nothing was measured"
-	c.text(nothing, (r.Min.X+r.Max.X-c.width(nothing))/2, (r.Min.Y+r.Max.Y)/2, grey)
+	c.text(nothing, (r.Min.X+r.Max.X-c.width(nothing))/2, (r.Min.Y+r.Max.Y)/2, gray)
 }
 
 // drawTimes writes the times below the last panel.
 func drawTimes(c *canvas, p panel, ticks []timeTick) {
 	for _, tick := range ticks {
 		x, y := int(p.x(tick.at)), p.area.Max.Y
-		c.fill(image.Rect(x, y, x+1, y+4), grey)
+		c.fill(image.Rect(x, y, x+1, y+4), gray)
 		for i, text := range []string{tick.label, tick.day} {
 			w := c.width(text)
 			left := min(max(x-w/2, 2), c.image.Bounds().Dx()-w-2)
-			c.text(text, left, y+16+i*14, grey)
+			c.text(text, left, y+16+i*14, gray)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (p *Chart) drawCalls(c *canvas, panels []panel) {
 		if !first.shows(call.Time) {
 			continue
 		}
-		x, colour := int(first.x(call.Time)), callGrey
+		x, colour := int(first.x(call.Time)), callGray
 		if call.Code != "" {
 			colour = callRed
 		}

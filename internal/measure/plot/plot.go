@@ -29,7 +29,7 @@ import (
 type Chart struct {
 	Title    string
 	From, To time.Time
-	Curves   []ferrule.Series
+	Series   []ferrule.Series
 	// Calls are marked where they were made. Those with an intent come before others
 	// where there is not room for all names.
 	Calls         []ferrule.Entry
@@ -42,32 +42,32 @@ type Chart struct {
 const (
 	MinWidth, MinHeight = 240, 160
 	MaxWidth, MaxHeight = 2000, 1200
-	MaxCurves           = 8
+	MaxSeries           = 8
 	MaxCalls            = 200 // more are not marked
 	panelHeight         = 90  // what one needs at least
 )
 
 // Room in pixels.
 const (
-	titleRoom  = 26
-	callsRoom  = 15
-	headRoom   = 20 // above each panel
-	timeRoom   = 36 // below the last
-	rightRoom  = 18
-	leftGap    = 12 // between labels and what is around them
-	leastLabel = 36
-	mostLabel  = 110
+	titleRoom = 26
+	callsRoom = 15
+	headRoom  = 20 // above each panel
+	timeRoom  = 36 // below the last
+	rightRoom = 18
+	leftGap   = 12 // between labels and what is around them
+	minLabel  = 36
+	maxLabel  = 110
 )
 
 // The colours. Those of curves can be told apart by everybody.
 var (
 	white    = color.RGBA{255, 255, 255, 255}
 	ink      = color.RGBA{40, 40, 40, 255}
-	grey     = color.RGBA{110, 110, 110, 255}
-	gridGrey = color.RGBA{228, 228, 228, 255}
-	callGrey = color.RGBA{120, 120, 120, 255}
+	gray     = color.RGBA{110, 110, 110, 255}
+	gridGray = color.RGBA{228, 228, 228, 255}
+	callGray = color.RGBA{120, 120, 120, 255}
 	callRed  = color.RGBA{190, 30, 45, 255}
-	palette  = [MaxCurves]color.RGBA{
+	palette  = [MaxSeries]color.RGBA{
 		{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255},
 		{230, 159, 0, 255}, {86, 180, 233, 255}, {140, 86, 75, 255}, {70, 70, 70, 255},
 	}
@@ -78,9 +78,9 @@ var ErrSize = errors.New("the picture has no such size")
 
 // Check tells why a picture cannot be drawn.
 func (p *Chart) Check() error {
-	switch n := len(p.Curves); {
-	case n == 0 || n > MaxCurves:
-		return fmt.Errorf("want from 1 to %d signals, got %d", MaxCurves, n)
+	switch n := len(p.Series); {
+	case n == 0 || n > MaxSeries:
+		return fmt.Errorf("want from 1 to %d signals, got %d", MaxSeries, n)
 	case !p.From.Before(p.To):
 		return errors.New("the time that it is to show has no length")
 	case p.Width < MinWidth || p.Width > MaxWidth || p.Height < MinHeight || p.Height > MaxHeight:
@@ -119,7 +119,7 @@ func Draw(p Chart) ([]byte, error) {
 	}
 	p.drawCalls(c, panels)
 	for i := range panels {
-		panels[i].drawCurves(c)
+		panels[i].drawSeries(c)
 		panels[i].drawFrame(c)
 	}
 	drawTimes(c, panels[len(panels)-1], ticks)
@@ -134,30 +134,30 @@ func Draw(p Chart) ([]byte, error) {
 // panel is one diagram: the curves of one unit.
 type panel struct {
 	unit   string
-	curves []coloured
+	series []coloredSeries
 	area   image.Rectangle
 	axes
 }
 
 // coloured is a curve in its colour.
-type coloured struct {
+type coloredSeries struct {
 	*ferrule.Series
-	colour color.RGBA
+	color color.RGBA
 }
 
 // panels are the curves by unit, in the order in which they come. Those whose unit is not
 // known have nothing in common.
 func (p *Chart) panels() (panels []panel) {
 next:
-	for i := range p.Curves {
-		curve := coloured{&p.Curves[i], palette[i]}
+	for i := range p.Series {
+		curve := coloredSeries{&p.Series[i], palette[i]}
 		for k := range panels {
 			if panels[k].unit == curve.Unit && curve.Unit != "" {
-				panels[k].curves = append(panels[k].curves, curve)
+				panels[k].series = append(panels[k].series, curve)
 				continue next
 			}
 		}
-		panels = append(panels, panel{unit: curve.Unit, curves: []coloured{curve}})
+		panels = append(panels, panel{unit: curve.Unit, series: []coloredSeries{curve}})
 	}
 	return panels
 }
@@ -170,12 +170,12 @@ func (p *Chart) layout(c *canvas) []panel {
 		top += callsRoom
 	}
 	each := (p.Height - top - timeRoom) / len(panels)
-	left := leastLabel
+	left := minLabel
 	for i := range panels {
 		pan := &panels[i]
-		pan.axes = newAxes(p.From, p.To, pan.curves, each-headRoom)
+		pan.axes = newAxes(p.From, p.To, pan.series, each-headRoom)
 		for _, tick := range pan.values {
-			left = max(left, min(c.width(tick.label)+leftGap, mostLabel))
+			left = max(left, min(c.width(tick.label)+leftGap, maxLabel))
 		}
 	}
 	for i := range panels {
@@ -191,7 +191,7 @@ func finite(p ferrule.Point) bool {
 }
 
 // middle is where a point stands: what holds for a minute stands in the middle of it.
-func (c coloured) middle(p ferrule.Point) time.Time {
+func (c coloredSeries) middle(p ferrule.Point) time.Time {
 	switch c.Resolution {
 	case ferrule.Minutes:
 		return p.Time.Add(time.Minute / 2)

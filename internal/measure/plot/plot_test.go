@@ -18,7 +18,7 @@ var began = time.Date(2026, 1, 31, 13, 59, 30, 0, time.UTC)
 
 // hour is a picture of an hour.
 func hour(curves ...ferrule.Series) Chart {
-	return Chart{Title: "robot", From: began, To: began.Add(time.Hour), Curves: curves, Width: 1000, Height: 400, Zone: time.UTC}
+	return Chart{Title: "robot", From: began, To: began.Add(time.Hour), Series: curves, Width: 1000, Height: 400, Zone: time.UTC}
 }
 
 // sampled is a curve of n samples in an hour.
@@ -53,12 +53,12 @@ func drawn(t *testing.T, p Chart) pixels {
 	}
 	px := pixels{t: t, Image: img}
 	for y := p.Height - 1; px.bottom == 0 && y > 0; y-- { // the axis is the first long line from below
-		for x := p.Width - 1; x >= 0 && px.is(x, y, grey); x-- {
+		for x := p.Width - 1; x >= 0 && px.is(x, y, gray); x-- {
 			t.Fatal("the axis goes to the edge")
 		}
 		run := 0
 		for x := range p.Width {
-			if px.is(x, y, grey) {
+			if px.is(x, y, gray) {
 				if run == 0 {
 					px.left = x + 1
 				}
@@ -149,8 +149,8 @@ func TestCurve(t *testing.T) {
 func TestSpike(t *testing.T) {
 	curve := sampled(300_000, func(float64) float64 { return 1 })
 	p := &panel{area: image.Rect(0, 0, 1000, 400)}
-	p.axes = newAxes(began, began.Add(time.Hour), []coloured{{&curve, palette[0]}}, 400)
-	if n := len(p.reduce(coloured{&curve, palette[0]}, curve.Points)); n > 4*1000 {
+	p.axes = newAxes(began, began.Add(time.Hour), []coloredSeries{{&curve, palette[0]}}, 400)
+	if n := len(p.reduce(coloredSeries{&curve, palette[0]}, curve.Points)); n > 4*1000 {
 		t.Errorf("a line of %d dots", n)
 	}
 	curve.Points[129_630].Min, curve.Points[129_630].Max, curve.Points[129_630].Mean = 9, 9, 9
@@ -184,7 +184,7 @@ func TestHole(t *testing.T) {
 	curve.Points = kept
 	curve.Gaps = []ferrule.Gap{{From: began.Add(24 * time.Minute), To: began.Add(36 * time.Minute), Reason: ferrule.Lost}, short}
 	px := drawn(t, hour(curve))
-	shade := func(x int) bool { return !px.is(x, px.bottom-3, white) && !px.is(x, px.bottom-3, gridGrey) }
+	shade := func(x int) bool { return !px.is(x, px.bottom-3, white) && !px.is(x, px.bottom-3, gridGray) }
 	for x := px.left + 20; x < px.right-20; x++ {
 		_, _, line := px.rows(x, palette[0])
 		switch {
@@ -224,7 +224,7 @@ func TestCalls(t *testing.T) {
 		return n > (px.bottom-titleRoom-headRoom)/2
 	}
 	for x := px.left; x < px.right; x++ {
-		for part, c := range map[float64]color.RGBA{0.25: callGrey, 0.75: callRed} {
+		for part, c := range map[float64]color.RGBA{0.25: callGray, 0.75: callRed} {
 			if at := px.column(part); marked(x, c) && (x < at-1 || x > at+1) || x == at && !marked(x-1, c) && !marked(x, c) && !marked(x+1, c) {
 				t.Errorf("column %d: marked %t", x, marked(x, c))
 			}
@@ -240,7 +240,7 @@ func TestCalls(t *testing.T) {
 		}
 		return n
 	}
-	if named(px, callGrey) == 0 || named(px, callRed) == 0 {
+	if named(px, callGray) == 0 || named(px, callRed) == 0 {
 		t.Error("the calls have no names")
 	}
 	looks := make([]ferrule.Entry, 0, 10_000)
@@ -358,7 +358,7 @@ func TestUnits(t *testing.T) {
 	for i := range 4 {
 		curve := sampled(10, func(part float64) float64 { return part })
 		curve.Unit = strings.Repeat("u", i)
-		p.Curves = append(p.Curves, curve)
+		p.Series = append(p.Series, curve)
 	}
 	if _, err := Draw(p); !errors.Is(err, ErrSize) {
 		t.Errorf("four units in 400 pixels: %v", err)
@@ -372,8 +372,8 @@ func TestUnits(t *testing.T) {
 func TestRefused(t *testing.T) {
 	curve := sampled(10, func(part float64) float64 { return part })
 	for name, change := range map[string]func(p *Chart){
-		"no curve":    func(p *Chart) { p.Curves = nil },
-		"nine curves": func(p *Chart) { p.Curves = make([]ferrule.Series, MaxCurves+1) },
+		"no curve":    func(p *Chart) { p.Series = nil },
+		"nine curves": func(p *Chart) { p.Series = make([]ferrule.Series, MaxSeries+1) },
 		"no time":     func(p *Chart) { p.To = p.From },
 		"backwards":   func(p *Chart) { p.To = p.From.Add(-time.Second) },
 		"too wide":    func(p *Chart) { p.Width = MaxWidth + 1 },
@@ -441,8 +441,8 @@ func BenchmarkDraw(b *testing.B) {
 	wave := func(part float64) float64 { return math.Sin(100*part) + 0.3*math.Sin(9999*part) }
 	usual, largest := hour(sampled(7200, wave)), hour()
 	largest.Width, largest.Height = MaxWidth, MaxHeight
-	for range MaxCurves {
-		largest.Curves = append(largest.Curves, sampled(100_000, wave))
+	for range MaxSeries {
+		largest.Series = append(largest.Series, sampled(100_000, wave))
 	}
 	for name, p := range map[string]Chart{"usual": usual, "largest": largest} {
 		b.Run(name, func(b *testing.B) {

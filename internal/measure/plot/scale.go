@@ -20,7 +20,7 @@ type valueTick struct {
 
 // newAxes is axes for curves, with a little room around their values, in a panel that
 // is so many pixels high.
-func newAxes(from, to time.Time, curves []coloured, pixels int) axes {
+func newAxes(from, to time.Time, curves []coloredSeries, pixels int) axes {
 	const perTick, margin = 30, 0.05
 	a := axes{from: from, to: to}
 	low, high := a.extent(curves)
@@ -37,7 +37,7 @@ func newAxes(from, to time.Time, curves []coloured, pixels int) axes {
 }
 
 // extent is the least and the largest value that curves have on the axis.
-func (a axes) extent(curves []coloured) (low, high float64) {
+func (a axes) extent(curves []coloredSeries) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, curve := range curves {
 		for _, point := range curve.Points {

@@ -26,7 +26,7 @@ import (
 // Serve is the child: it reads one question from in and writes the answer to out. If
 // nobody waits for it any more, it ends the process.
 func Serve(in io.Reader, out io.Writer) error {
-	unbounded := restrain()
+	unbounded := limitProcess()
 	reader := bufio.NewReaderSize(in, 64<<10)
 	line, err := reader.ReadSlice('\n')
 	if err != nil {
@@ -43,7 +43,7 @@ func Serve(in io.Reader, out io.Writer) error {
 	if unbounded != nil {
 		return json.NewEncoder(out).Encode(reply{Error: ferrule.Errorf(ferrule.Internal, "a process for the question cannot be bounded: %w", unbounded)})
 	}
-	r, err := answer(asked)
+	r, err := runQuery(asked)
 	if err != nil {
 		r = &reply{Error: asError(err)}
 	}
@@ -68,7 +68,7 @@ var limits = map[int]int{
 }
 
 // answer answers a question.
-func answer(asked request) (*reply, error) {
+func runQuery(asked request) (*reply, error) {
 	ctx := context.Background()
 	if err := countMemory(); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func read(rows *sql.Rows, most int) (*reply, error) {
 		}
 		if size += len(row); size > maxAnswer {
 			if len(r.Rows) == 0 {
-				return nil, ferrule.Errorf(ferrule.Limited, "a row has more than %d bytes", maxAnswer).WithHint(fewer)
+				return nil, ferrule.Errorf(ferrule.Limited, "a row has more than %d bytes", maxAnswer).WithHint(narrowHint)
 			}
 			r.More = true
 			return r, nil
@@ -192,21 +192,21 @@ func asError(err error) *ferrule.Error {
 	}
 	var said *sqlite.Error
 	if !errors.As(err, &said) {
-		return ferrule.Errorf(ferrule.Invalid, "the question cannot be answered: %s", ferrule.Clean(err.Error(), ferrule.MaxText)).WithHint(tables)
+		return ferrule.Errorf(ferrule.Invalid, "the question cannot be answered: %s", ferrule.Clean(err.Error(), ferrule.MaxText)).WithHint(tablesHint)
 	}
 	switch said.Code() & 0xff {
 	case sqlite3.SQLITE_NOMEM:
-		return ferrule.Errorf(ferrule.Limited, "the question needs more than %d MiB of memory", maxHeap>>20).WithHint(fewer)
+		return ferrule.Errorf(ferrule.Limited, "the question needs more than %d MiB of memory", maxHeap>>20).WithHint(narrowHint)
 	case sqlite3.SQLITE_READONLY:
 		return ferrule.Errorf(ferrule.Denied, "what was measured can be read, and not changed")
 	case sqlite3.SQLITE_TOOBIG:
-		return ferrule.Errorf(ferrule.Limited, "something in the question is too large: at most %d KiB are possible", limits[sqlite3.SQLITE_LIMIT_LENGTH]>>10).WithHint(fewer)
+		return ferrule.Errorf(ferrule.Limited, "something in the question is too large: at most %d KiB are possible", limits[sqlite3.SQLITE_LIMIT_LENGTH]>>10).WithHint(narrowHint)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return ferrule.Errorf(ferrule.Busy, "what was measured is being written").WithHint("ask again in a moment")
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
 		return ferrule.Errorf(ferrule.Internal, "what was measured cannot be read: %s", plain(said))
 	}
-	return ferrule.Errorf(ferrule.Invalid, "%s", plain(said)).WithHint(tables)
+	return ferrule.Errorf(ferrule.Invalid, "%s", plain(said)).WithHint(tablesHint)
 }
 
 // plain is what SQLite says, without what it says each time.

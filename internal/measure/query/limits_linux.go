@@ -11,7 +11,7 @@ import (
 // restrain bounds what this process may take, whatever SQLite is asked for: little memory
 // that can be written to beyond what it has by now, seconds of work, and no file to write
 // to. Addresses are not bounded: C's library takes a great many for each thread.
-func restrain() error {
+func limitProcess() error {
 	const moreMemory, cpu, files = 192 << 20, 3, 32 // a thread of C has 8 MiB
 	size, err := writable()
 	if err != nil {

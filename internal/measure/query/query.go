@@ -27,34 +27,34 @@ import (
 
 // The bounds of a question.
 const (
-	MaxTime   = 1800 * time.Millisecond // it has ended when two seconds are over
-	MaxText   = 10_000                  // bytes of a question
-	MaxRows   = 1000
-	usualRows = 100
-	maxAnswer = 256 << 10 // bytes of all rows
-	maxHeap   = 8 << 20   // bytes that SQLite may take
-	atOnce    = 2         // questions; others wait
-	patience  = 5 * time.Second
+	MaxTime       = 1800 * time.Millisecond // it has ended when two seconds are over
+	MaxText       = 10_000                  // bytes of a question
+	MaxRows       = 1000
+	defaultRows   = 100
+	maxAnswer     = 256 << 10 // bytes of all rows
+	maxHeap       = 8 << 20   // bytes that SQLite may take
+	maxConcurrent = 2         // questions; others wait
+	maxWait       = 5 * time.Second
 )
 
 // Asker answers questions about one file.
-type Asker struct {
+type Runner struct {
 	path    string
 	program []string
 	env     []string
-	seats   chan struct{}
-	time    time.Duration // of a question
+	slots   chan struct{}
+	timeout time.Duration // of a question
 
 	started func(pid int) // tests look at the process; nil otherwise
 }
 
 // New makes an asker of the file at path. Program is the command of which the child is
 // made: a file, what it is to call itself, and its arguments. It must call Serve.
-func New(path string, program ...string) *Asker {
+func New(path string, program ...string) *Runner {
 	if whole, err := filepath.Abs(path); err == nil { // a URI has no other
 		path = whole
 	}
-	return &Asker{path: path, program: program, env: environment(), seats: make(chan struct{}, atOnce), time: MaxTime}
+	return &Runner{path: path, program: program, env: environment(), slots: make(chan struct{}, maxConcurrent), timeout: MaxTime}
 }
 
 // Self is this program, as the file of a command: also if another one is in its place by
@@ -85,18 +85,18 @@ type reply struct {
 // Ask answers a question: the names of the columns, and rows, each of which is a JSON
 // array. It tells whether there are more rows than those, which are rows at most, or as
 // many as usual if that is 0.
-func (a *Asker) Ask(ctx context.Context, text string, rows int) (columns []string, answer []json.RawMessage, more bool, err error) {
+func (a *Runner) Ask(ctx context.Context, text string, rows int) (columns []string, answer []json.RawMessage, more bool, err error) {
 	if err := Check(text); err != nil {
 		return nil, nil, false, err
 	}
 	if rows <= 0 {
-		rows = usualRows
+		rows = defaultRows
 	}
-	wait, cancel := context.WithTimeout(ctx, patience)
+	wait, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	select {
-	case a.seats <- struct{}{}:
-		defer func() { <-a.seats }()
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
 	case <-wait.Done():
 		return nil, nil, false, ferrule.Errorf(ferrule.Limited, "other questions are being answered").WithHint("ask again in a moment")
 	}
@@ -108,8 +108,8 @@ func (a *Asker) Ask(ctx context.Context, text string, rows int) (columns []strin
 }
 
 // run asks a child.
-func (a *Asker) run(ctx context.Context, asked request) (*reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.time)
+func (a *Runner) run(ctx context.Context, asked request) (*reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	line, err := json.Marshal(asked)
 	if err != nil {
@@ -136,7 +136,7 @@ func (a *Asker) run(ctx context.Context, asked request) (*reply, error) {
 	var r reply
 	switch {
 	case ctx.Err() == context.DeadlineExceeded:
-		return nil, ferrule.Errorf(ferrule.Limited, "the question took longer than %v and was ended", a.time).WithHint(fewer)
+		return nil, ferrule.Errorf(ferrule.Limited, "the question took longer than %v and was ended", a.timeout).WithHint(narrowHint)
 	case ctx.Err() != nil:
 		return nil, ferrule.Errorf(ferrule.Cancelled, "nobody waits for the answer any more")
 	case json.Unmarshal(out.Bytes(), &r) == nil && r.Error != nil:
@@ -147,11 +147,11 @@ func (a *Asker) run(ctx context.Context, asked request) (*reply, error) {
 		ended = errors.Join(ended, err)
 	}
 	// It was ended from outside: it took more than it may have.
-	return nil, ferrule.Errorf(ferrule.Limited, "the question took more than it may have: %w", cause(ended)).WithHint(fewer)
+	return nil, ferrule.Errorf(ferrule.Limited, "the question took more than it may have: %w", cause(ended)).WithHint(narrowHint)
 }
 
 // fewer is what to do about a question that is too much.
-const fewer = "ask for fewer rows: of one device and signal, of a short time, or of minutes or hours"
+const narrowHint = "ask for fewer rows: of one device and signal, of a short time, or of minutes or hours"
 
 // cause is why a process has ended.
 func cause(err error) error {

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	case child:
 		err = Serve(os.Stdin, os.Stdout)
 	case greedy:
-		err = restrain()
+		err = limitProcess()
 		fmt.Println("restrained:", err)
 		for i, block := 0, make([]byte, 512<<20); i < len(block); i += 4096 {
 			block[i] = 1
@@ -71,7 +71,7 @@ INSERT INTO raw WITH RECURSIVE n(i) AS (VALUES(0) UNION ALL SELECT i+1 FROM n LI
 // store is a file as the gateway has it: open, and being written to.
 type store struct {
 	*sql.DB
-	asker *Asker
+	asker *Runner
 }
 
 var template = sync.OnceValues(func() ([]byte, error) {
@@ -115,7 +115,7 @@ func newStore(t *testing.T) *store {
 	return &store{db, newAsker(t, path)}
 }
 
-func newAsker(t *testing.T, path string) *Asker {
+func newAsker(t *testing.T, path string) *Runner {
 	t.Helper()
 	self, err := Self()
 	if err != nil {
@@ -123,7 +123,7 @@ func newAsker(t *testing.T, path string) *Asker {
 	}
 	a := New(path, self, child)
 	a.env = append(a.env, "GORACE=atexit_sleep_ms=0")
-	a.time = time.Minute // on a busy machine to begin takes seconds; where it matters, tests say so
+	a.timeout = time.Minute // on a busy machine to begin takes seconds; where it matters, tests say so
 	return a
 }
 
@@ -169,7 +169,7 @@ func TestAsk(t *testing.T) {
 	if err != nil || len(rows) != MaxRows || !more {
 		t.Errorf("%d rows, more %t, %v", len(rows), more, err)
 	}
-	if _, rows, _, _ := s.asker.Ask(t.Context(), "SELECT time, value FROM samples", 0); len(rows) != usualRows {
+	if _, rows, _, _ := s.asker.Ask(t.Context(), "SELECT time, value FROM samples", 0); len(rows) != defaultRows {
 		t.Errorf("%d rows", len(rows))
 	}
 	size := 0
@@ -279,7 +279,7 @@ var bombTime = flag.Duration("bombs", 250*time.Millisecond, "how `long` TestBomb
 func TestBombs(t *testing.T) {
 	const mostTime, mostMemory = 2 * time.Second, 64 << 20
 	s := newStore(t)
-	s.asker.time = *bombTime
+	s.asker.timeout = *bombTime
 	var worst int
 	var slowest time.Duration
 	for name, text := range bombs {
@@ -358,7 +358,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
-	for range 2 * atOnce {
+	for range 2 * maxConcurrent {
 		wg.Go(func() {
 			_, _, _, err := s.asker.Ask(ctx, bombs["endless"], 0)
 			var e *ferrule.Error
@@ -371,7 +371,7 @@ func TestManyAtOnce(t *testing.T) {
 		mu.Lock()
 		n := len(pids)
 		mu.Unlock()
-		if n == 6+atOnce {
+		if n == 6+maxConcurrent {
 			break
 		}
 		if time.Now().After(end) {

@@ -13,10 +13,10 @@ import (
 
 // The bounds of an answer.
 const (
-	MaxPoints   = 10_000 // of one signal
-	usualPoints = 500
-	maxGaps     = 1000
-	tailAge     = time.Hour
+	MaxPoints     = 10_000 // of one signal
+	defaultPoints = 500
+	maxGaps       = 1000
+	tailAge       = time.Hour
 )
 
 // Latest is the last sample of each signal of a device, by name; nothing if there is
@@ -25,7 +25,7 @@ func (s *Store) Latest(_ context.Context, device string) ([]ferrule.Latest, erro
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []ferrule.Latest
-	if s.each[device] == 0 {
+	if s.perDevice[device] == 0 {
 		return nil, nil
 	}
 	for of, t := range s.tracks {
@@ -47,7 +47,7 @@ func (s *Store) Tail(ctx context.Context, device, name string, n int) ([]ferrule
 	}
 	done := make(chan struct{})
 	select {
-	case s.flush <- wish{signal{device, name}, done}:
+	case s.flush <- flushRequest{signal{device, name}, done}:
 		select {
 		case <-done:
 		case <-ctx.Done():
@@ -104,7 +104,7 @@ func (s *Store) Past(ctx context.Context, q ferrule.HistoryQuery) ([]ferrule.Ser
 			names = append(names, l.Signal)
 		}
 	}
-	q.Points = min(cmp.Or(q.Points, usualPoints), MaxPoints)
+	q.Points = min(cmp.Or(q.Points, defaultPoints), MaxPoints)
 	var curves []ferrule.Series
 	for _, name := range names {
 		t, ok := s.find(q.Device, name)
@@ -112,7 +112,7 @@ func (s *Store) Past(ctx context.Context, q ferrule.HistoryQuery) ([]ferrule.Ser
 			curves = append(curves, ferrule.Series{Signal: name, Resolution: ferrule.Raw})
 			continue
 		}
-		c, err := s.curve(ctx, q, t)
+		c, err := s.series(ctx, q, t)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -122,8 +122,8 @@ func (s *Store) Past(ctx context.Context, q ferrule.HistoryQuery) ([]ferrule.Ser
 }
 
 // curve is the finest grain that has few enough points and reaches back far enough.
-func (s *Store) curve(ctx context.Context, q ferrule.HistoryQuery, t track) (c ferrule.Series, err error) {
-	c = ferrule.Series{Signal: t.of.name, Unit: t.unit}
+func (s *Store) series(ctx context.Context, q ferrule.HistoryQuery, t track) (c ferrule.Series, err error) {
+	c = ferrule.Series{Signal: t.signal.name, Unit: t.unit}
 	for _, grain := range []ferrule.Resolution{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
 		if q.Resolution != "" && q.Resolution != grain {
 			continue
@@ -168,15 +168,15 @@ func (s *Store) older(ctx context.Context, grain ferrule.Resolution, t track, fr
 // The questions, by grain: with the signal, from, to, and how many points at most. They
 // have the newest first.
 const (
-	askRaw = `SELECT r.at, r.value, r.value, r.value, 1, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?2 AND r.at < ?3
+	rawQuery = `SELECT r.at, r.value, r.value, r.value, 1, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?2 AND r.at < ?3
 		WHERE b.last >= ?2 AND b.first < ?3 ORDER BY r.at DESC LIMIT ?4`
 	// What is not counted yet is counted now: ?5 is the minute that is not over.
 	openMinute = `SELECT r.id, r.at/60000000 AS at, min(r.value) AS least, max(r.value) AS most, ` + sumOfValues + ` AS total, count(*) AS count
 		FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?5*60000000 WHERE b.last >= ?5*60000000 GROUP BY 2`
 	minuteColumns = "id, at, least, most, total, count"
-	askMinutes    = `SELECT at*60000000, least, most, ` + meanOfAll + `, count, 0 FROM (SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 UNION ALL ` + openMinute + `)
+	minutesQuery  = `SELECT at*60000000, least, most, ` + meanOfAll + `, count, 0 FROM (SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 UNION ALL ` + openMinute + `)
 		WHERE at >= ?2/60000000 AND at*60000000 < ?3 ORDER BY at DESC LIMIT ?4`
-	askHours = `SELECT at*3600000000, least, most, ` + meanOfAll + `, count, 0 FROM (
+	hoursQuery = `SELECT at*3600000000, least, most, ` + meanOfAll + `, count, 0 FROM (
 			SELECT ` + minuteColumns + ` FROM hour WHERE id = ?1 UNION ALL
 			SELECT id, at/60 AS at, min(least) AS least, max(most) AS most, ` + sumOfTotals + ` AS total, sum(count) AS count FROM (
 				SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 AND at >= ?5/60*60 UNION ALL ` + openMinute + `) GROUP BY 2)
@@ -185,7 +185,7 @@ const (
 
 // points are those of one grain in a span of time, the newest of them, in order.
 func (s *Store) points(ctx context.Context, grain ferrule.Resolution, t track, from, to time.Time, most int) ([]ferrule.Point, error) {
-	ask := map[ferrule.Resolution]string{ferrule.Raw: askRaw, ferrule.Minutes: askMinutes, ferrule.Hours: askHours}[grain]
+	ask := map[ferrule.Resolution]string{ferrule.Raw: rawQuery, ferrule.Minutes: minutesQuery, ferrule.Hours: hoursQuery}[grain]
 	args := []any{t.id, from.UnixMicro(), to.UnixMicro(), most}
 	if grain != ferrule.Raw {
 		args = append(args, t.open)

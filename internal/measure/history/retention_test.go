@@ -45,7 +45,7 @@ func TestForgotten(t *testing.T) {
 	} {
 		s.cfg.Raw, s.cfg.Minutes, s.cfg.Hours = step.raw, step.minutes, step.hours
 		for range 3 {
-			if err := s.clean(t.Context(), now); err != nil {
+			if err := s.cleanUp(t.Context(), now); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -56,7 +56,7 @@ func TestForgotten(t *testing.T) {
 	}
 	s.cfg.Hours = time.Hour
 	for range 3 {
-		if err := s.clean(t.Context(), now.Add(10*24*time.Hour)); err != nil {
+		if err := s.cleanUp(t.Context(), now.Add(10*24*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}

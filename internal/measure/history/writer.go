@@ -15,14 +15,14 @@ import (
 
 // micros are in a minute, and perHour minutes in an hour.
 const (
-	micros  = 60_000_000
-	perHour = 60
+	microsPerMinute = 60_000_000
+	minutesPerHour  = 60
 )
 
-func minuteOf(at int64) int64 { return at / micros }
+func minuteOf(at int64) int64 { return at / microsPerMinute }
 
 // place is how far the stream was read.
-func (s *Store) place(ctx context.Context) (at string, err error) {
+func (s *Store) position(ctx context.Context) (at string, err error) {
 	err = s.write.QueryRowContext(ctx, "SELECT at FROM place").Scan(&at)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
@@ -31,18 +31,18 @@ func (s *Store) place(ctx context.Context) (at string, err error) {
 }
 
 // recall reads what is known of signals from the file.
-func (s *Store) recall(ctx context.Context) error {
+func (s *Store) loadTracks(ctx context.Context) error {
 	tracks, each, byID := make(map[signal]*track), make(map[string]int), make(map[int64]*track)
 	err := s.scan(ctx, func(rows *sql.Rows) error {
 		var t track
 		var last, within int64
-		if err := rows.Scan(&t.id, &t.of.device, &t.of.name, &t.unit, &last, &t.latest.Value, &within, &t.open); err != nil {
+		if err := rows.Scan(&t.id, &t.signal.device, &t.signal.name, &t.unit, &last, &t.latest.Value, &within, &t.open); err != nil {
 			return err
 		}
 		t.latest.Time, t.latest.Within = time.UnixMicro(last), ferrule.Duration(within*1000)
 		t.done = minuteOf(last) < t.open
-		tracks[t.of], byID[t.id] = &t, &t
-		each[t.of.device]++
+		tracks[t.signal], byID[t.id] = &t, &t
+		each[t.signal.device]++
 		return nil
 	}, "SELECT id, device, signal, unit, last, value, within, open FROM known")
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Store) recall(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tracks, s.each = tracks, each
+	s.tracks, s.perDevice = tracks, each
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (s *Store) scan(ctx context.Context, fn func(*sql.Rows) error, query string
 
 // commit writes a batch, and how far the stream was read, in one transaction.
 func (s *Store) commit(ctx context.Context, b *batch) error {
-	if err := s.room(ctx, len(b.rows)+len(b.gaps)); err != nil {
+	if err := s.makeRoom(ctx, len(b.rows)+len(b.gaps)); err != nil {
 		return err
 	}
 	tx, err := s.write.BeginTx(ctx, nil)
@@ -123,12 +123,12 @@ func (w *writer) do(query string, args ...any) {
 }
 
 func (w *writer) write(b *batch) {
-	w.meet(b)
+	w.addSignals(b)
 	b.sorted()
 	w.samples(b)
 	for _, g := range b.gaps {
 		w.do("INSERT INTO gap VALUES(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until), most = max(most, excluded.most)",
-			g.track.id, g.since, g.until, g.why, g.most)
+			g.track.id, g.since, g.until, g.reason, g.maxMissing)
 	}
 	for i := 0; i < len(b.rows); {
 		n := i
@@ -138,11 +138,11 @@ func (w *writer) write(b *batch) {
 		w.count(b.rows[i:n])
 		i = n
 	}
-	w.do("INSERT INTO place VALUES(1, ?) ON CONFLICT DO UPDATE SET at = excluded.at", b.at)
+	w.do("INSERT INTO place VALUES(1, ?) ON CONFLICT DO UPDATE SET at = excluded.at", b.position)
 }
 
 // meet gives a number to each signal that is new.
-func (w *writer) meet(b *batch) {
+func (w *writer) addSignals(b *batch) {
 	for _, r := range b.rows {
 		t := r.track
 		if w.err != nil || t.id != 0 {
@@ -151,15 +151,15 @@ func (w *writer) meet(b *batch) {
 		var id int64
 		open := minuteOf(r.at) // the first of them is the oldest
 		w.err = w.tx.QueryRowContext(w.ctx, "INSERT INTO known(device, signal, unit, first, last, value, within, open) VALUES(?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-			t.of.device, t.of.name, t.unit, r.at, r.at, r.value, r.within, open).Scan(&id)
+			t.signal.device, t.signal.name, t.unit, r.at, r.at, r.value, r.within, open).Scan(&id)
 		w.mu.Lock()
-		t.id, t.open, t.renamed = id, open, false
+		t.id, t.open, t.unitChanged = id, open, false
 		w.mu.Unlock()
 	}
 }
 
 // atOnce is how many samples are written by one statement.
-const atOnce = 100
+const insertRows = 100
 
 // samples writes the samples of a batch.
 func (w *writer) samples(b *batch) {
@@ -172,19 +172,19 @@ func (w *writer) samples(b *batch) {
 		return "INSERT INTO raw VALUES " + strings.TrimSuffix(strings.Repeat("(?,?,?,?,?),", n), ",")
 	}
 	var many *sql.Stmt
-	if len(b.rows) >= atOnce && w.err == nil {
-		if many, w.err = w.tx.PrepareContext(w.ctx, insert(atOnce)); w.err == nil {
+	if len(b.rows) >= insertRows && w.err == nil {
+		if many, w.err = w.tx.PrepareContext(w.ctx, insert(insertRows)); w.err == nil {
 			defer many.Close()
 		}
 	}
-	args := make([]any, 0, 5*atOnce)
+	args := make([]any, 0, 5*insertRows)
 	for rest := b.rows; len(rest) > 0 && w.err == nil; {
-		n := min(len(rest), atOnce)
+		n := min(len(rest), insertRows)
 		args = args[:0]
 		for _, r := range rest[:n] {
 			args = append(args, number, r.track.id, r.at, r.value, r.within)
 		}
-		if n == atOnce {
+		if n == insertRows {
 			_, w.err = many.ExecContext(w.ctx, args...)
 		} else {
 			w.do(insert(n), args...)
@@ -204,12 +204,12 @@ func (w *writer) count(rows []row) {
 		if m := minuteOf(r.at); m < t.open && m != late {
 			late = m
 			w.minutes(t.id, m, m+1)
-			if m/perHour < t.open/perHour {
-				w.hours(t.id, m/perHour, m/perHour+1)
+			if m/minutesPerHour < t.open/minutesPerHour {
+				w.hours(t.id, m/minutesPerHour, m/minutesPerHour+1)
 			}
 		}
 	}
-	if open == t.open && !t.renamed && !t.done {
+	if open == t.open && !t.unitChanged && !t.done {
 		return
 	}
 	from := t.open
@@ -217,8 +217,8 @@ func (w *writer) count(rows []row) {
 		from = max(from, minuteOf(rows[0].at))
 	}
 	w.minutes(t.id, from, open)
-	if open/perHour > from/perHour {
-		w.hours(t.id, from/perHour, open/perHour)
+	if open/minutesPerHour > from/minutesPerHour {
+		w.hours(t.id, from/minutesPerHour, open/minutesPerHour)
 	}
 	w.do("UPDATE known SET unit = ?, first = min(first, ?) WHERE id = ?", t.unit, rows[0].at, t.id)
 	w.last(t, last)
@@ -235,7 +235,7 @@ func (w *writer) open(t *track, minute int64, done bool) {
 	w.do("UPDATE known SET open = ? WHERE id = ?", minute, t.id)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.open, t.done, t.renamed = minute, done, false
+	t.open, t.done, t.unitChanged = minute, done, false
 }
 
 // countMinutes counts the minutes of a signal from a time to another, from batches that
@@ -249,11 +249,11 @@ const countMinutes = `INSERT INTO minute SELECT r.id, r.at/60000000, min(r.value
 // minutes counts the minutes of a signal from one to another, which is not among them.
 // Of those whose samples are no longer kept, nothing is changed.
 func (w *writer) minutes(id, from, to int64) {
-	w.do(fmt.Sprintf(countMinutes, "b.last >= ?2 AND b.first < ?3"), id, from*micros, to*micros)
+	w.do(fmt.Sprintf(countMinutes, "b.last >= ?2 AND b.first < ?3"), id, from*microsPerMinute, to*microsPerMinute)
 }
 
 // hours does so with hours, from their minutes.
 func (w *writer) hours(id, from, to int64) {
 	w.do(`INSERT OR REPLACE INTO hour SELECT id, at/60, min(least), max(most), `+sumOfTotals+`, sum(count)
-		FROM minute WHERE id = ? AND at >= ? AND at < ? GROUP BY at/60`, id, from*perHour, to*perHour)
+		FROM minute WHERE id = ? AND at >= ? AND at < ? GROUP BY at/60`, id, from*minutesPerHour, to*minutesPerHour)
 }

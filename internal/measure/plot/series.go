@@ -13,26 +13,26 @@ import (
 const lineWidth = 1.8
 
 // drawCurves draws the curves of a panel: first the bands behind all of them.
-func (p *panel) drawCurves(c *canvas) {
-	for _, curve := range p.curves {
+func (p *panel) drawSeries(c *canvas) {
+	for _, curve := range p.series {
 		for _, piece := range p.pieces(curve) {
 			p.drawBand(c, curve, piece)
 		}
 	}
-	for _, curve := range p.curves {
-		steps := isState(curve.Points)
+	for _, curve := range p.series {
+		isStep := isState(curve.Points)
 		for _, piece := range p.pieces(curve) {
 			line := p.reduce(curve, piece)
-			if steps {
-				line = stairs(line)
+			if isStep {
+				line = steps(line)
 			}
-			c.stroke(p.area, line, lineWidth, curve.colour)
+			c.stroke(p.area, line, lineWidth, curve.color)
 		}
 	}
 }
 
 // pieces are the points of a curve between its holes, as far as they are shown.
-func (p *panel) pieces(curve coloured) (pieces [][]ferrule.Point) {
+func (p *panel) pieces(curve coloredSeries) (pieces [][]ferrule.Point) {
 	breaks := make([]time.Time, len(curve.Gaps))
 	for i, hole := range curve.Gaps {
 		breaks[i] = hole.From.Add(hole.To.Sub(hole.From) / 2)
@@ -66,7 +66,7 @@ func (p *panel) pieces(curve coloured) (pieces [][]ferrule.Point) {
 
 // reduce is the dots of a piece: of each column of pixels the first, the lowest, the
 // highest and the last, which look like all of them.
-func (p *panel) reduce(curve coloured, points []ferrule.Point) (line []dot) {
+func (p *panel) reduce(curve coloredSeries, points []ferrule.Point) (line []dot) {
 	var of column
 	for i, point := range points {
 		d := dot{p.x(curve.middle(point)), p.y(point.Mean)}
@@ -129,7 +129,7 @@ func isState(points []ferrule.Point) bool {
 }
 
 // stairs goes from dot to dot without slopes.
-func stairs(line []dot) (steps []dot) {
+func steps(line []dot) (steps []dot) {
 	for i, d := range line {
 		if i > 0 {
 			steps = append(steps, dot{d.x, line[i-1].y})
@@ -141,7 +141,7 @@ func stairs(line []dot) (steps []dot) {
 
 // drawBand draws from where to where the samples behind points went, if points are
 // more than one sample.
-func (p *panel) drawBand(c *canvas, curve coloured, points []ferrule.Point) {
+func (p *panel) drawBand(c *canvas, curve coloredSeries, points []ferrule.Point) {
 	if curve.Resolution == ferrule.Raw || curve.Resolution == "" {
 		return
 	}
@@ -159,16 +159,16 @@ func (p *panel) drawBand(c *canvas, curve coloured, points []ferrule.Point) {
 		lower = []dot{{lower[0].x - 1, lower[0].y}, {lower[0].x + 1, lower[0].y}}
 	}
 	slices.Reverse(lower)
-	c.polygon(p.area, append(upper, lower...), through(curve.colour, 0x40))
+	c.polygon(p.area, append(upper, lower...), translucent(curve.color, 0x40))
 }
 
 // through is a colour that lets through what is behind it.
-func through(colour color.RGBA, alpha uint8) color.NRGBA {
+func translucent(colour color.RGBA, alpha uint8) color.NRGBA {
 	return color.NRGBA{colour.R, colour.G, colour.B, alpha}
 }
 
 // drawHoles shades where samples of a curve may be missing, however many there are.
-func (p *panel) drawHoles(c *canvas, curve coloured) {
+func (p *panel) drawGaps(c *canvas, curve coloredSeries) {
 	shaded := make([]bool, p.area.Dx())
 	for _, hole := range curve.Gaps {
 		if hole.To.Before(p.from) || hole.From.After(p.to) {
@@ -182,7 +182,7 @@ func (p *panel) drawHoles(c *canvas, curve coloured) {
 	}
 	for x, is := range shaded {
 		if is {
-			c.fill(image.Rect(p.area.Min.X+x, p.area.Min.Y, p.area.Min.X+x+1, p.area.Max.Y), through(curve.colour, 0x28))
+			c.fill(image.Rect(p.area.Min.X+x, p.area.Min.Y, p.area.Min.X+x+1, p.area.Max.Y), translucent(curve.color, 0x28))
 		}
 	}
 }

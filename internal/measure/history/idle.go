@@ -10,11 +10,11 @@ import (
 )
 
 // lateness is how much later than it was measured a sample usually comes, at most.
-const lateness = 10 * time.Minute
+const maxLateness = 10 * time.Minute
 
 // countSilent counts the last minute and hour of signals that are not measured any more:
 // those whose hour was over at a minute. Others are counted with the sample that follows.
-func (s *Store) countSilent(ctx context.Context, over int64) error {
+func (s *Store) countIdle(ctx context.Context, over int64) error {
 	s.mu.Lock()
 	var silent []*track
 	oldest := over
@@ -35,11 +35,11 @@ func (s *Store) countSilent(ctx context.Context, over int64) error {
 		err := rows.Scan(&of.batch, &of.first, &of.last)
 		all = append(all, of)
 		return err
-	}, "SELECT batch, first, last FROM batch WHERE last >= ?", oldest*micros)
+	}, "SELECT batch, first, last FROM batch WHERE last >= ?", oldest*microsPerMinute)
 	if err != nil {
 		return err
 	}
-	for part := range slices.Chunk(silent, together) {
+	for part := range slices.Chunk(silent, perTransaction) {
 		if err := s.finish(ctx, part, all); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (s *Store) finish(ctx context.Context, tracks []*track, all []span) error {
 	for _, t := range tracks {
 		from, to := int64(math.MaxInt64), int64(0)
 		for _, of := range all {
-			if of.last >= t.open*micros && of.first < (t.open+1)*micros {
+			if of.last >= t.open*microsPerMinute && of.first < (t.open+1)*microsPerMinute {
 				from, to = min(from, of.batch), max(to, of.batch)
 			}
 		}
@@ -83,7 +83,7 @@ func (w *writer) finish(t *track, from, to int64) {
 		w.last(t, row{at: at, value: latest.Value, within: time.Duration(latest.Within).Microseconds()})
 	}
 	next := t.nextHour()
-	w.do(fmt.Sprintf(countMinutes, "b.batch BETWEEN ?4 AND ?5"), t.id, t.open*micros, next*micros, from, to)
-	w.hours(t.id, t.open/perHour, next/perHour)
+	w.do(fmt.Sprintf(countMinutes, "b.batch BETWEEN ?4 AND ?5"), t.id, t.open*microsPerMinute, next*microsPerMinute, from, to)
+	w.hours(t.id, t.open/minutesPerHour, next/minutesPerHour)
 	w.open(t, next, true)
 }

@@ -15,13 +15,13 @@ const Tables = "signals(device, signal, unit, first, last, value), " +
 	"holes(device, signal, from, to, why, most)"
 
 // tables is the hint that says so.
-const tables = "there are " + Tables + "; times are seconds since 1970, as in datetime(time,'unixepoch'); from and to are written \"from\", \"to\""
+const tablesHint = "there are " + Tables + "; times are seconds since 1970, as in datetime(time,'unixepoch'); from and to are written \"from\", \"to\""
 
 // Check tells why a text is not a question: one statement that begins with SELECT, WITH
 // or VALUES. What SQLite makes of it is another matter; nothing can be changed by it.
 func Check(text string) error {
 	refuse := func(format string, args ...any) error {
-		return ferrule.Errorf(ferrule.Invalid, format, args...).WithHint(tables)
+		return ferrule.Errorf(ferrule.Invalid, format, args...).WithHint(tablesHint)
 	}
 	switch {
 	case len(text) > MaxText:

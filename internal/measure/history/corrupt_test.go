@@ -39,7 +39,7 @@ func unreadable(t *testing.T) error {
 	s := &Store{path: path}
 	defer s.Close()
 	err := s.open()
-	if !broken(err) {
+	if !isCorrupt(err) {
 		t.Fatalf("it is readable: %v", err)
 	}
 	return err

@@ -11,26 +11,26 @@ import (
 
 // How the past is forgotten: little by little.
 const (
-	cleanEvery = 30 * time.Second
-	cleanPart  = 64       // of all that there is, in one step, where room is needed
-	reserve    = 64 << 20 // bytes that the disk is left
-	sampleRoom = 64       // bytes that a sample or a hole takes at most
-	holesPart  = 8        // of all that there is, that holes may have where room is needed
-	holeRoom   = 40       // bytes that a hole usually takes
-	page       = 4096
+	cleanEvery  = 30 * time.Second
+	cleanPart   = 64       // of all that there is, in one step, where room is needed
+	reserve     = 64 << 20 // bytes that the disk is left
+	sampleBytes = 64       // bytes that a sample or a hole takes at most
+	gapsPart    = 8        // of all that there is, that holes may have where room is needed
+	gapBytes    = 40       // bytes that a hole usually takes
+	page        = 4096
 )
 
 // clean forgets what is too old.
-func (s *Store) clean(ctx context.Context, now time.Time) error {
+func (s *Store) cleanUp(ctx context.Context, now time.Time) error {
 	before := func(kept time.Duration) int64 { return now.Add(-kept).UnixMicro() }
-	if err := s.countSilent(ctx, minuteOf(now.Add(-lateness).UnixMicro())); err != nil {
+	if err := s.countIdle(ctx, minuteOf(now.Add(-maxLateness).UnixMicro())); err != nil {
 		return err
 	}
 	if err := s.dropRaw(ctx, before(s.cfg.Raw)-1); err != nil {
 		return err
 	}
 	for table, at := range map[string]int64{
-		"minute": before(s.cfg.Minutes) / micros, "hour": before(s.cfg.Hours) / micros / perHour,
+		"minute": before(s.cfg.Minutes) / microsPerMinute, "hour": before(s.cfg.Hours) / microsPerMinute / minutesPerHour,
 	} {
 		if err := s.eachKnown(ctx, "DELETE FROM "+table+" WHERE id = ? AND at < ?", at); err != nil {
 			return err
@@ -53,7 +53,7 @@ func (s *Store) dropRaw(ctx context.Context, until int64) error {
 	}
 	defer tx.Rollback()
 	for _, table := range []string{"raw", "batch"} {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE batch IN (SELECT batch FROM batch WHERE last <= ? ORDER BY last LIMIT ?)", until, dropAtOnce); err != nil {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE batch IN (SELECT batch FROM batch WHERE last <= ? ORDER BY last LIMIT ?)", until, dropBatches); err != nil {
 			return err
 		}
 	}
@@ -61,7 +61,7 @@ func (s *Store) dropRaw(ctx context.Context, until int64) error {
 }
 
 // dropAtOnce is how many batches are forgotten in one transaction.
-const dropAtOnce = 2000
+const dropBatches = 2000
 
 // eachKnown does something for each signal. Each is a transaction: nobody waits long.
 func (s *Store) eachKnown(ctx context.Context, query string, before int64) error {
@@ -78,7 +78,7 @@ func (s *Store) eachKnown(ctx context.Context, query string, before int64) error
 		if err != nil {
 			return err
 		}
-		n := min(together, len(ids))
+		n := min(perTransaction, len(ids))
 		for _, id := range ids[:n] {
 			if _, err := tx.ExecContext(ctx, query, id, before); err != nil {
 				tx.Rollback()
@@ -94,7 +94,7 @@ func (s *Store) eachKnown(ctx context.Context, query string, before int64) error
 }
 
 // together is how many signals are done in one transaction.
-const together = 100
+const perTransaction = 100
 
 // forgetSignals forgets signals of which nothing is left.
 func (s *Store) forgetSignals(ctx context.Context, before int64) error {
@@ -106,7 +106,7 @@ func (s *Store) forgetSignals(ctx context.Context, before int64) error {
 		}
 	}
 	s.mu.Unlock()
-	for part := range slices.Chunk(old, together) {
+	for part := range slices.Chunk(old, perTransaction) {
 		if err := s.forget(ctx, part); err != nil {
 			return err
 		}
@@ -134,9 +134,9 @@ func (s *Store) forget(ctx context.Context, tracks []*track) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range tracks {
-		delete(s.tracks, t.of)
-		if s.each[t.of.device]--; s.each[t.of.device] == 0 {
-			delete(s.each, t.of.device)
+		delete(s.tracks, t.signal)
+		if s.perDevice[t.signal.device]--; s.perDevice[t.signal.device] == 0 {
+			delete(s.perDevice, t.signal.device)
 		}
 	}
 	return nil
@@ -172,7 +172,7 @@ func (s *Store) shrink(ctx context.Context) error {
 
 // room makes room for so many samples and holes: by what is allowed, and by what the disk
 // has.
-func (s *Store) room(ctx context.Context, samples int) error {
+func (s *Store) makeRoom(ctx context.Context, samples int) error {
 	limit := s.cfg.Size
 	used, all, err := s.size(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *Store) room(ctx context.Context, samples int) error {
 	if free, err := FreeSpace(filepath.Dir(s.path)); err == nil {
 		limit = min(limit, all+max(0, int64(min(free, 1<<60))-reserve)) // what it has it may use
 	}
-	for used > limit-max(limit/cleanPart, int64(samples)*sampleRoom) {
+	for used > limit-max(limit/cleanPart, int64(samples)*sampleBytes) {
 		dropped, err := s.dropOldest(ctx)
 		if err != nil {
 			return err
@@ -205,7 +205,7 @@ func (s *Store) room(ctx context.Context, samples int) error {
 // nothing left to forget.
 func (s *Store) dropOldest(ctx context.Context) (bool, error) {
 	var batches, holes, until int64
-	most := s.cfg.Size / holesPart / holeRoom
+	most := s.cfg.Size / gapsPart / gapBytes
 	if err := s.write.QueryRowContext(ctx, "SELECT count(*), (SELECT count(*) FROM (SELECT 1 FROM gap LIMIT ?)) FROM batch", most).Scan(&batches, &holes); err != nil {
 		return false, err
 	}
@@ -215,7 +215,7 @@ func (s *Store) dropOldest(ctx context.Context) (bool, error) {
 		}
 	}
 	if batches > 1 {
-		if err := s.write.QueryRowContext(ctx, "SELECT last FROM batch ORDER BY last LIMIT 1 OFFSET ?", min(max(1, batches/cleanPart), dropAtOnce)-1).Scan(&until); err != nil {
+		if err := s.write.QueryRowContext(ctx, "SELECT last FROM batch ORDER BY last LIMIT 1 OFFSET ?", min(max(1, batches/cleanPart), dropBatches)-1).Scan(&until); err != nil {
 			return false, err
 		}
 		return true, s.dropRaw(ctx, until)

@@ -39,10 +39,10 @@ func (s *Store) Run(ctx context.Context, source Source) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.stop(err)
-		if broken(err) {
+		s.stopped(err)
+		if isCorrupt(err) {
 			if err := s.moveAside(err); err != nil {
-				s.stop(err)
+				s.stopped(err)
 			}
 		}
 		if time.Since(began) > most {
@@ -67,7 +67,7 @@ func (s *Store) reopen() error {
 }
 
 // stop notes why nothing is recorded.
-func (s *Store) stop(err error) {
+func (s *Store) stopped(err error) {
 	s.mu.Lock()
 	was := s.stats.Stopped
 	s.stats.Stopped = err.Error()
@@ -78,7 +78,7 @@ func (s *Store) stop(err error) {
 }
 
 // goOn notes that it is.
-func (s *Store) goOn() {
+func (s *Store) resumed() {
 	s.mu.Lock()
 	was := s.stats.Stopped
 	s.stats.Stopped = ""
@@ -90,10 +90,10 @@ func (s *Store) goOn() {
 
 // follow records from where it stopped, until something goes wrong.
 func (s *Store) follow(ctx context.Context, source Source) error {
-	if err := s.recall(ctx); err != nil {
+	if err := s.loadTracks(ctx); err != nil {
 		return err
 	}
-	place, err := s.place(ctx)
+	place, err := s.position(ctx)
 	if err != nil {
 		return err
 	}
@@ -116,50 +116,50 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 			<-ended
 		}
 	}()
-	b := &batch{at: place}
+	b := &batch{position: place}
 	clean := time.NewTicker(cleanEvery)
 	defer clean.Stop()
 	var due <-chan time.Time
 	for {
-		var asked wish
+		var asked flushRequest
 		whole := false
 		select {
 		case r := <-readings:
 			s.add(b, r)
-			if due == nil && b.at != place {
+			if due == nil && b.position != place {
 				due = time.After(s.cfg.Sync)
 			}
 			whole = r.Reading == nil || b.full()
 		case <-due:
 			whole = true
 		case asked = <-s.flush:
-			if !b.has(asked.of) { // many ask when they begin
+			if !b.has(asked.signal) { // many ask when they begin
 				close(asked.done)
 				continue
 			}
 			whole = true
 		case <-clean.C:
-			if err := s.clean(ctx, time.Now()); err != nil {
+			if err := s.cleanUp(ctx, time.Now()); err != nil {
 				return err
 			}
 		case err := <-ended:
 			waiting = false
 			return cmp.Or(err, errors.New("the stream of readings has ended"))
 		case <-ctx.Done():
-			farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxFarewell)
+			farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 			defer cancel()
 			return s.commit(farewell, b)
 		}
 		if !whole {
 			continue
 		}
-		if b.at != place {
+		if b.position != place {
 			if err := s.commit(ctx, b); err != nil {
 				return err
 			}
-			place, due, b = b.at, nil, &batch{at: b.at}
+			place, due, b = b.position, nil, &batch{position: b.position}
 		}
-		s.goOn()
+		s.resumed()
 		if asked.done != nil {
 			close(asked.done)
 		}
@@ -168,7 +168,7 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 }
 
 // maxFarewell is how long the last samples may take to be written.
-const maxFarewell = 5 * time.Second
+const shutdownTimeout = 5 * time.Second
 
 // caughtUp lets those go on who wait for all that there was at first.
 func (s *Store) caughtUp() {
@@ -186,9 +186,9 @@ func (s *Store) caughtUp() {
 
 // batch is what waits to be written.
 type batch struct {
-	at   string // how far the stream was read
-	rows []row
-	gaps []gap
+	position string // how far the stream was read
+	rows     []row
+	gaps     []gap
 	// first and last are the times of its oldest sample and of its newest.
 	first, last int64
 }
@@ -201,7 +201,7 @@ func (b *batch) full() bool {
 
 // has tells whether something of a signal waits, or anything if none is named.
 func (b *batch) has(of signal) bool {
-	return of == signal{} || slices.ContainsFunc(b.rows, func(r row) bool { return r.track.of == of })
+	return of == signal{} || slices.ContainsFunc(b.rows, func(r row) bool { return r.track.signal == of })
 }
 
 type row struct {
@@ -213,20 +213,20 @@ type row struct {
 type gap struct {
 	track        *track
 	since, until int64
-	why          string
-	most         int
+	reason       string
+	maxMissing   int
 }
 
 // add takes a reading into a batch.
 func (s *Store) add(b *batch, r ferrule.StoredReading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b.at, s.stats.Behind = r.Position, r.Remaining
+	b.position, s.stats.Behind = r.Position, r.Remaining
 	if r.Reading == nil {
 		return
 	}
 	if r.Lost {
-		s.lose(b, r.Reading)
+		s.addLost(b, r.Reading)
 	}
 	for _, series := range r.Reading.Batches {
 		t := s.track(signal{r.Reading.Device, series.Signal}, series)
@@ -259,7 +259,7 @@ func (s *Store) add(b *batch, r ferrule.StoredReading) {
 
 // lose notes that there may have been readings before one, of any signal that was being
 // measured then. It is called with mu held.
-func (s *Store) lose(b *batch, next *ferrule.Reading) {
+func (s *Store) addLost(b *batch, next *ferrule.Reading) {
 	begins := make(map[signal]time.Time)
 	for _, series := range next.Batches {
 		if len(series.Samples) > 0 {
@@ -273,11 +273,11 @@ func (s *Store) lose(b *batch, next *ferrule.Reading) {
 		}
 	}
 	for _, t := range s.tracks {
-		until, named := begins[t.of]
+		until, named := begins[t.signal]
 		if !named {
 			until = next.Time
 		}
-		if t.latest.Time.IsZero() || !until.After(t.latest.Time) || !named && newest.Sub(t.latest.Time) > maxSilence {
+		if t.latest.Time.IsZero() || !until.After(t.latest.Time) || !named && newest.Sub(t.latest.Time) > maxIdle {
 			continue
 		}
 		b.gaps = append(b.gaps, gap{t, t.latest.Time.UnixMicro(), until.UnixMicro(), string(ferrule.Lost), 0})
@@ -285,22 +285,22 @@ func (s *Store) lose(b *batch, next *ferrule.Reading) {
 }
 
 // maxSilence is how long a signal that is being measured usually brings nothing, at most.
-const maxSilence = time.Hour
+const maxIdle = time.Hour
 
 // track finds what is known of a signal, or begins to know it; nil if there are too many.
 // It is called with mu held.
 func (s *Store) track(of signal, series ferrule.SampleBatch) *track {
 	t := s.tracks[of]
 	if t == nil {
-		if len(s.tracks) >= maxSignals || s.each[of.device] >= maxOfDevice || len(series.Samples) == 0 {
+		if len(s.tracks) >= maxSignals || s.perDevice[of.device] >= maxOfDevice || len(series.Samples) == 0 {
 			return nil
 		}
-		t = &track{of: of}
+		t = &track{signal: of}
 		s.tracks[of] = t
-		s.each[of.device]++
+		s.perDevice[of.device]++
 	}
 	if series.Unit != t.unit {
-		t.unit, t.renamed = series.Unit, true
+		t.unit, t.unitChanged = series.Unit, true
 	}
 	return t
 }
