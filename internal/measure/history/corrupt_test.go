@@ -12,15 +12,15 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// breaking is a source that breaks off once, with an error, after what there is.
+// breaking is a source that fails once, after its readings.
 type breaking struct {
-	*tape
+	*stream
 	err   error
-	broke func() // is called then, and nil after
+	broke func() // called then; nil after
 }
 
 func (b *breaking) Readings(ctx context.Context, after string, fn func(ferrule.StoredReading) error) error {
-	return b.tape.Readings(ctx, after, func(r ferrule.StoredReading) error {
+	return b.stream.Readings(ctx, after, func(r ferrule.StoredReading) error {
 		if err := fn(r); err != nil || r.Remaining > 0 || b.broke == nil {
 			return err
 		}
@@ -30,29 +30,29 @@ func (b *breaking) Readings(ctx context.Context, after string, fn func(ferrule.S
 	})
 }
 
-// unreadable is what SQLite says of a file that is none of its own.
-func unreadable(t *testing.T) error {
+// corruption returns the error of SQLite for a file that is not a database.
+func corruption(t *testing.T) error {
 	path := filepath.Join(t.TempDir(), "other")
-	if err := os.WriteFile(path, []byte(strings.Repeat("no file of SQLite ", 500)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Repeat("not an SQLite file ", 500)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := &Store{path: path}
 	defer s.Close()
 	err := s.open()
 	if !isCorrupt(err) {
-		t.Fatalf("it is readable: %v", err)
+		t.Fatalf("the error does not count as corruption: %v", err)
 	}
 	return err
 }
 
-// A file that turns out to be broken while it is written is moved aside, whoever asks for
-// what is in it; and if another cannot be begun at once, it is later.
-func TestBreaks(t *testing.T) {
+// TestCorruptWhileRunning checks that a file that becomes corrupt is moved aside while
+// others read it, and that a new file is retried until it can be created.
+func TestCorruptWhileRunning(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
-	wal := path + "-wal" // where something is in the way
-	source := &breaking{newTape(), unreadable(t), func() {
+	wal := path + "-wal" // blocked by a folder
+	source := &breaking{newStream(), corruption(t), func() {
 		os.Remove(wal)
-		if err := os.MkdirAll(filepath.Join(wal, "in the way"), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(wal, "blocker"), 0o700); err != nil {
 			t.Error(err)
 		}
 	}}
@@ -62,20 +62,20 @@ func TestBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := run(t, s, source)
-	ask := func() int {
-		curves, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(time.Minute)})
-		if err != nil || len(curves) == 0 {
+	points := func() int {
+		series, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(time.Minute)})
+		if err != nil || len(series) == 0 {
 			return 0
 		}
-		return len(curves[0].Points)
+		return len(series[0].Points)
 	}
-	o.wait("it is moved aside", func() bool {
-		ask()
+	o.wait("the file moved aside", func() bool {
+		points()
 		aside, _ := filepath.Glob(path + ".broken-*")
 		return len(aside) == 1 && o.Stats().Stopped != ""
 	})
 	if err := os.RemoveAll(wal); err != nil {
 		t.Fatal(err)
 	}
-	o.wait("another has all that the stream has", func() bool { return ask() == 3 && o.Stats().Stopped == "" })
+	o.wait("a new file with the readings of the stream", func() bool { return points() == 3 && o.Stats().Stopped == "" })
 }

@@ -9,37 +9,37 @@ import (
 	"time"
 )
 
-// lateness is how much later than it was measured a sample usually comes, at most.
+// maxLateness is how much later than measured a sample usually arrives, at most.
 const maxLateness = 10 * time.Minute
 
-// countSilent counts the last minute and hour of signals that are not measured any more:
-// those whose hour was over at a minute. Others are counted with the sample that follows.
+// countIdle computes the last minute and hour of idle signals: those whose hour was over at
+// a given minute. Other signals are computed with their next sample.
 func (s *Store) countIdle(ctx context.Context, over int64) error {
 	s.mu.Lock()
-	var silent []*track
+	var idle []*track
 	oldest := over
-	if s.stats.Behind == 0 { // else the next sample may just not have been read
+	if s.stats.Behind == 0 { // else the next sample may be in the stream
 		for _, t := range s.tracks {
 			if t.id != 0 && !t.done && t.nextHour() <= over {
-				silent, oldest = append(silent, t), min(oldest, t.open)
+				idle, oldest = append(idle, t), min(oldest, t.open)
 			}
 		}
 	}
 	s.mu.Unlock()
-	if len(silent) == 0 {
+	if len(idle) == 0 {
 		return nil
 	}
 	var all []span
 	err := s.scan(ctx, func(rows *sql.Rows) error {
-		var of span
-		err := rows.Scan(&of.batch, &of.first, &of.last)
-		all = append(all, of)
+		var one span
+		err := rows.Scan(&one.batch, &one.first, &one.last)
+		all = append(all, one)
 		return err
 	}, "SELECT batch, first, last FROM batch WHERE last >= ?", oldest*microsPerMinute)
 	if err != nil {
 		return err
 	}
-	for part := range slices.Chunk(silent, perTransaction) {
+	for part := range slices.Chunk(idle, perTransaction) {
 		if err := s.finish(ctx, part, all); err != nil {
 			return err
 		}
@@ -47,10 +47,10 @@ func (s *Store) countIdle(ctx context.Context, over int64) error {
 	return nil
 }
 
-// span is from when to when the samples of a batch are.
+// span is the time range of a batch.
 type span struct{ batch, first, last int64 }
 
-// finish counts the last minute and hour of signals, whose samples are in some batches.
+// finish computes the last minute and hour of signals.
 func (s *Store) finish(ctx context.Context, tracks []*track, all []span) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
@@ -60,9 +60,9 @@ func (s *Store) finish(ctx context.Context, tracks []*track, all []span) error {
 	w := &writer{ctx: ctx, tx: tx, mu: &s.mu}
 	for _, t := range tracks {
 		from, to := int64(math.MaxInt64), int64(0)
-		for _, of := range all {
-			if of.last >= t.open*microsPerMinute && of.first < (t.open+1)*microsPerMinute {
-				from, to = min(from, of.batch), max(to, of.batch)
+		for _, one := range all {
+			if one.last >= t.open*microsPerMinute && one.first < (t.open+1)*microsPerMinute {
+				from, to = min(from, one.batch), max(to, one.batch)
 			}
 		}
 		w.finish(t, from, to)
@@ -73,13 +73,12 @@ func (s *Store) finish(ctx context.Context, tracks []*track, all []span) error {
 	return tx.Commit()
 }
 
-// finish counts the open minute of a signal, whose samples are in batches from one to
-// another, and its hour.
+// finish computes the open minute of a signal from a range of batches, and its hour.
 func (w *writer) finish(t *track, from, to int64) {
 	w.mu.Lock()
 	at, latest := t.latest.Time.UnixMicro(), t.latest
 	w.mu.Unlock()
-	if minuteOf(at) == t.open { // else it waits to be written
+	if minuteOf(at) == t.open { // else the latest sample is not written yet
 		w.last(t, row{at: at, value: latest.Value, within: time.Duration(latest.Within).Microseconds()})
 	}
 	next := t.nextHour()

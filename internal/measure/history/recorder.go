@@ -10,26 +10,26 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Source has the readings of this node in order. Readings calls fn with those after a
-// place and then with those that come, until ctx ends or fn fails; when there are no more
-// for now, once without a reading.
+// Source is the stream of this node's readings. Readings calls fn with the readings after a
+// position and then with new ones, until ctx ends or fn fails. When there are no more for
+// now, it calls fn once without a reading.
 type Source interface {
 	Readings(ctx context.Context, after string, fn func(ferrule.StoredReading) error) error
 }
 
-// The bounds of what is recorded.
+// The limits of what is recorded.
 const (
 	maxSignals  = 100_000
-	maxOfDevice = 1024 // signals
-	maxWaiting  = 20_000
+	maxOfDevice = 1024   // signals per device
+	maxWaiting  = 20_000 // samples per batch
 	maxSpan     = 10 * time.Minute
 )
 
-// Run records what the source has, until ctx ends. If something cannot be written, it
-// goes on from what was, when it can.
+// Run records the readings of source until ctx ends. After an error it retries from the
+// last written position.
 func (s *Store) Run(ctx context.Context, source Source) error {
-	const least, most = 500 * time.Millisecond, 30 * time.Second
-	pause := least
+	const minPause, maxPause = 500 * time.Millisecond, 30 * time.Second
+	pause := minPause
 	for {
 		began := time.Now()
 		err := s.reopen()
@@ -45,62 +45,62 @@ func (s *Store) Run(ctx context.Context, source Source) error {
 				s.stopped(err)
 			}
 		}
-		if time.Since(began) > most {
-			pause = least
+		if time.Since(began) > maxPause {
+			pause = minPause
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return nil
 		}
-		pause = min(2*pause, most)
+		pause = min(2*pause, maxPause)
 	}
 }
 
-// reopen opens the file again, if it was moved aside.
+// reopen opens the file again if it is not open.
 func (s *Store) reopen() error {
 	if s.usable {
 		return nil
 	}
-	s.closeFiles() // it may be half open
+	s.closeFiles() // it may be partly open
 	return s.open()
 }
 
-// stop notes why nothing is recorded.
+// stopped notes why nothing is recorded.
 func (s *Store) stopped(err error) {
 	s.mu.Lock()
 	was := s.stats.Stopped
 	s.stats.Stopped = err.Error()
 	s.mu.Unlock()
 	if was == "" {
-		s.log.Warn("what devices measure is not recorded; it is tried again", "err", err)
+		s.log.Warn("measurements are not recorded, retrying", "err", err)
 	}
 }
 
-// goOn notes that it is.
+// resumed notes that readings are recorded again.
 func (s *Store) resumed() {
 	s.mu.Lock()
 	was := s.stats.Stopped
 	s.stats.Stopped = ""
 	s.mu.Unlock()
 	if was != "" {
-		s.log.Info("what devices measure is recorded again")
+		s.log.Info("measurements are recorded again")
 	}
 }
 
-// follow records from where it stopped, until something goes wrong.
+// follow records from the last position until an error.
 func (s *Store) follow(ctx context.Context, source Source) error {
 	if err := s.loadTracks(ctx); err != nil {
 		return err
 	}
-	place, err := s.position(ctx)
+	position, err := s.position(ctx)
 	if err != nil {
 		return err
 	}
 	inner, cancel := context.WithCancel(ctx)
 	readings, ended := make(chan ferrule.StoredReading), make(chan error, 1)
 	go func() {
-		ended <- source.Readings(inner, place, func(r ferrule.StoredReading) error {
+		ended <- source.Readings(inner, position, func(r ferrule.StoredReading) error {
 			select {
 			case readings <- r:
 				return nil
@@ -116,28 +116,28 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 			<-ended
 		}
 	}()
-	b := &batch{position: place}
+	b := &batch{position: position}
 	clean := time.NewTicker(cleanEvery)
 	defer clean.Stop()
 	var due <-chan time.Time
 	for {
-		var asked flushRequest
-		whole := false
+		var request flushRequest
+		write := false
 		select {
 		case r := <-readings:
 			s.add(b, r)
-			if due == nil && b.position != place {
+			if due == nil && b.position != position {
 				due = time.After(s.cfg.Sync)
 			}
-			whole = r.Reading == nil || b.full()
+			write = r.Reading == nil || b.full()
 		case <-due:
-			whole = true
-		case asked = <-s.flush:
-			if !b.has(asked.signal) { // many ask when they begin
-				close(asked.done)
+			write = true
+		case request = <-s.flush:
+			if !b.has(request.signal) { // a common case at the start
+				close(request.done)
 				continue
 			}
-			whole = true
+			write = true
 		case <-clean.C:
 			if err := s.cleanUp(ctx, time.Now()); err != nil {
 				return err
@@ -146,31 +146,31 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 			waiting = false
 			return cmp.Or(err, errors.New("the stream of readings has ended"))
 		case <-ctx.Done():
-			farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+			final, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 			defer cancel()
-			return s.commit(farewell, b)
+			return s.commit(final, b)
 		}
-		if !whole {
+		if !write {
 			continue
 		}
-		if b.position != place {
+		if b.position != position {
 			if err := s.commit(ctx, b); err != nil {
 				return err
 			}
-			place, due, b = b.position, nil, &batch{position: b.position}
+			position, due, b = b.position, nil, &batch{position: b.position}
 		}
 		s.resumed()
-		if asked.done != nil {
-			close(asked.done)
+		if request.done != nil {
+			close(request.done)
 		}
 		s.caughtUp()
 	}
 }
 
-// maxFarewell is how long the last samples may take to be written.
+// shutdownTimeout limits the last write.
 const shutdownTimeout = 5 * time.Second
 
-// caughtUp lets those go on who wait for all that there was at first.
+// caughtUp closes ready when the stream has been read to its end for the first time.
 func (s *Store) caughtUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,22 +184,22 @@ func (s *Store) caughtUp() {
 	}
 }
 
-// batch is what waits to be written.
+// batch is what is written next.
 type batch struct {
 	position string // how far the stream was read
 	rows     []row
 	gaps     []gap
-	// first and last are the times of its oldest sample and of its newest.
+	// first and last are the times of the oldest and the newest sample.
 	first, last int64
 }
 
-// full tells whether a batch is to be written at once: one that spans hours would be
-// kept for as long.
+// full reports whether a batch must be written now. A batch is deleted as a whole, so it
+// must not span much time.
 func (b *batch) full() bool {
 	return len(b.rows) >= maxWaiting || b.last-b.first > maxSpan.Microseconds()
 }
 
-// has tells whether something of a signal waits, or anything if none is named.
+// has reports whether samples of a signal wait; of any signal if it is zero.
 func (b *batch) has(of signal) bool {
 	return of == signal{} || slices.ContainsFunc(b.rows, func(r row) bool { return r.track.signal == of })
 }
@@ -217,7 +217,7 @@ type gap struct {
 	maxMissing   int
 }
 
-// add takes a reading into a batch.
+// add adds a reading to a batch.
 func (s *Store) add(b *batch, r ferrule.StoredReading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,19 +228,19 @@ func (s *Store) add(b *batch, r ferrule.StoredReading) {
 	if r.Lost {
 		s.addLost(b, r.Reading)
 	}
-	for _, series := range r.Reading.Batches {
-		t := s.track(signal{r.Reading.Device, series.Signal}, series)
+	for _, samples := range r.Reading.Batches {
+		t := s.track(signal{r.Reading.Device, samples.Signal}, samples)
 		if t == nil {
-			s.stats.Refused += uint64(len(series.Samples))
+			s.stats.Refused += uint64(len(samples.Samples))
 			continue
 		}
 		before := t.latest.Time
-		for _, h := range series.Gaps {
-			if !r.MayRepeat || h.To.After(before) {
-				b.gaps = append(b.gaps, gap{t, h.From.UnixMicro(), h.To.UnixMicro(), string(h.Reason), h.MaxMissing})
+		for _, g := range samples.Gaps {
+			if !r.MayRepeat || g.To.After(before) {
+				b.gaps = append(b.gaps, gap{t, g.From.UnixMicro(), g.To.UnixMicro(), string(g.Reason), g.MaxMissing})
 			}
 		}
-		for _, sample := range series.Samples {
+		for _, sample := range samples.Samples {
 			if r.MayRepeat && !sample.Time.After(before) {
 				continue
 			}
@@ -257,13 +257,13 @@ func (s *Store) add(b *batch, r ferrule.StoredReading) {
 	}
 }
 
-// lose notes that there may have been readings before one, of any signal that was being
-// measured then. It is called with mu held.
+// addLost adds a gap to every active signal, because readings before next were lost. It is
+// called with mu held.
 func (s *Store) addLost(b *batch, next *ferrule.Reading) {
 	begins := make(map[signal]time.Time)
-	for _, series := range next.Batches {
-		if len(series.Samples) > 0 {
-			begins[signal{next.Device, series.Signal}] = series.Samples[0].Time
+	for _, samples := range next.Batches {
+		if len(samples.Samples) > 0 {
+			begins[signal{next.Device, samples.Signal}] = samples.Samples[0].Time
 		}
 	}
 	var newest time.Time
@@ -284,29 +284,29 @@ func (s *Store) addLost(b *batch, next *ferrule.Reading) {
 	}
 }
 
-// maxSilence is how long a signal that is being measured usually brings nothing, at most.
+// maxIdle is how long an active signal may have no sample.
 const maxIdle = time.Hour
 
-// track finds what is known of a signal, or begins to know it; nil if there are too many.
-// It is called with mu held.
-func (s *Store) track(of signal, series ferrule.SampleBatch) *track {
+// track returns the state of a signal and creates it if necessary. It returns nil if there
+// are too many signals. It is called with mu held.
+func (s *Store) track(of signal, samples ferrule.SampleBatch) *track {
 	t := s.tracks[of]
 	if t == nil {
-		if len(s.tracks) >= maxSignals || s.perDevice[of.device] >= maxOfDevice || len(series.Samples) == 0 {
+		if len(s.tracks) >= maxSignals || s.perDevice[of.device] >= maxOfDevice || len(samples.Samples) == 0 {
 			return nil
 		}
 		t = &track{signal: of}
 		s.tracks[of] = t
 		s.perDevice[of.device]++
 	}
-	if series.Unit != t.unit {
-		t.unit, t.unitChanged = series.Unit, true
+	if samples.Unit != t.unit {
+		t.unit, t.unitChanged = samples.Unit, true
 	}
 	return t
 }
 
-// sorted puts rows in the order in which they are written, and drops those of one time.
-func (b *batch) sorted() {
+// sort sorts the rows by signal and time, and drops duplicates.
+func (b *batch) sort() {
 	slices.SortFunc(b.rows, func(x, y row) int {
 		return cmp.Or(cmp.Compare(x.track.id, y.track.id), cmp.Compare(x.at, y.at))
 	})

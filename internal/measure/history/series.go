@@ -11,16 +11,15 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of an answer.
+// The limits of an answer.
 const (
-	MaxPoints     = 10_000 // of one signal
+	MaxPoints     = 10_000 // per signal
 	defaultPoints = 500
 	maxGaps       = 1000
 	tailAge       = time.Hour
 )
 
-// Latest is the last sample of each signal of a device, by name; nothing if there is
-// none.
+// Latest returns the last sample of each signal of a device, sorted by name.
 func (s *Store) Latest(_ context.Context, device string) ([]ferrule.Latest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,8 +36,8 @@ func (s *Store) Latest(_ context.Context, device string) ([]ferrule.Latest, erro
 	return all, nil
 }
 
-// Tail is the last samples of a signal that nothing is missing between, the oldest
-// first. It waits until all that there was at first has been read.
+// Tail returns the last samples of a signal without a gap between them, the oldest first.
+// It waits until the stream has been read to its end once.
 func (s *Store) Tail(ctx context.Context, device, name string, n int) ([]ferrule.Sample, error) {
 	select {
 	case <-s.ready:
@@ -80,7 +79,7 @@ func (s *Store) Tail(ctx context.Context, device, name string, n int) ([]ferrule
 	return tail, rows.Err()
 }
 
-// find is what is known of a signal by now.
+// find returns a copy of the state of a signal.
 func (s *Store) find(device, name string) (track, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +90,8 @@ func (s *Store) find(device, name string) (track, bool) {
 	return *t, true
 }
 
-// Past is what is known of signals of a device in a span of time: one curve for each, in
-// the order in which they were asked for, or by name.
+// Past returns one series per signal, in the order of the query, or sorted by name if the
+// query names none.
 func (s *Store) Past(ctx context.Context, q ferrule.HistoryQuery) ([]ferrule.Series, error) {
 	names := q.Signals
 	if len(names) == 0 {
@@ -105,38 +104,39 @@ func (s *Store) Past(ctx context.Context, q ferrule.HistoryQuery) ([]ferrule.Ser
 		}
 	}
 	q.Points = min(cmp.Or(q.Points, defaultPoints), MaxPoints)
-	var curves []ferrule.Series
+	var all []ferrule.Series
 	for _, name := range names {
 		t, ok := s.find(q.Device, name)
 		if !ok {
-			curves = append(curves, ferrule.Series{Signal: name, Resolution: ferrule.Raw})
+			all = append(all, ferrule.Series{Signal: name, Resolution: ferrule.Raw})
 			continue
 		}
-		c, err := s.series(ctx, q, t)
+		one, err := s.series(ctx, q, t)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		curves = append(curves, c)
+		all = append(all, one)
 	}
-	return curves, nil
+	return all, nil
 }
 
-// curve is the finest grain that has few enough points and reaches back far enough.
+// series returns a signal at the finest resolution that has few enough points and covers
+// the time range.
 func (s *Store) series(ctx context.Context, q ferrule.HistoryQuery, t track) (c ferrule.Series, err error) {
 	c = ferrule.Series{Signal: t.signal.name, Unit: t.unit}
-	for _, grain := range []ferrule.Resolution{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
-		if q.Resolution != "" && q.Resolution != grain {
+	for _, resolution := range []ferrule.Resolution{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
+		if q.Resolution != "" && q.Resolution != resolution {
 			continue
 		}
-		points, err := s.points(ctx, grain, t, q.From, q.To, q.Points+1)
+		points, err := s.points(ctx, resolution, t, q.From, q.To, q.Points+1)
 		if err != nil {
 			return c, err
 		}
-		c.Resolution, c.Points, c.Truncated = grain, points, len(points) > q.Points
-		if q.Resolution != "" || grain == ferrule.Hours {
+		c.Resolution, c.Points, c.Truncated = resolution, points, len(points) > q.Points
+		if q.Resolution != "" || resolution == ferrule.Hours {
 			break
 		}
-		if older, err := s.older(ctx, grain, t, q.From, points); err != nil {
+		if older, err := s.older(ctx, resolution, t, q.From, points); err != nil {
 			return c, err
 		} else if !c.Truncated && !older {
 			break
@@ -149,10 +149,10 @@ func (s *Store) series(ctx context.Context, q ferrule.HistoryQuery, t track) (c 
 	return c, err
 }
 
-// older tells whether a coarser grain knows of a time before the first point.
-func (s *Store) older(ctx context.Context, grain ferrule.Resolution, t track, from time.Time, points []ferrule.Point) (bool, error) {
+// older reports whether the next coarser resolution has points before the first one.
+func (s *Store) older(ctx context.Context, resolution ferrule.Resolution, t track, from time.Time, points []ferrule.Point) (bool, error) {
 	table, unit := "minute", time.Minute
-	if grain == ferrule.Minutes {
+	if resolution == ferrule.Minutes {
 		table, unit = "hour", time.Hour
 	}
 	before := int64(1) << 62
@@ -165,32 +165,32 @@ func (s *Store) older(ctx context.Context, grain ferrule.Resolution, t track, fr
 	return known, err
 }
 
-// The questions, by grain: with the signal, from, to, and how many points at most. They
-// have the newest first.
+// The queries by resolution, with the signal, from, to, and the limit. They return the
+// newest points first.
 const (
 	rawQuery = `SELECT r.at, r.value, r.value, r.value, 1, r.within FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?2 AND r.at < ?3
 		WHERE b.last >= ?2 AND b.first < ?3 ORDER BY r.at DESC LIMIT ?4`
-	// What is not counted yet is counted now: ?5 is the minute that is not over.
-	openMinute = `SELECT r.id, r.at/60000000 AS at, min(r.value) AS least, max(r.value) AS most, ` + sumOfValues + ` AS total, count(*) AS count
+	// ?5 is the open minute, which is computed here.
+	openMinute = `SELECT r.id, r.at/60000000 AS at, min(r.value) AS min, max(r.value) AS max, ` + sumOfValues + ` AS total, count(*) AS count
 		FROM batch b JOIN raw r ON r.batch = b.batch AND r.id = ?1 AND r.at >= ?5*60000000 WHERE b.last >= ?5*60000000 GROUP BY 2`
-	minuteColumns = "id, at, least, most, total, count"
-	minutesQuery  = `SELECT at*60000000, least, most, ` + meanOfAll + `, count, 0 FROM (SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 UNION ALL ` + openMinute + `)
+	minuteColumns = "id, at, min, max, total, count"
+	minutesQuery  = `SELECT at*60000000, min, max, ` + meanOfAll + `, count, 0 FROM (SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 UNION ALL ` + openMinute + `)
 		WHERE at >= ?2/60000000 AND at*60000000 < ?3 ORDER BY at DESC LIMIT ?4`
-	hoursQuery = `SELECT at*3600000000, least, most, ` + meanOfAll + `, count, 0 FROM (
+	hoursQuery = `SELECT at*3600000000, min, max, ` + meanOfAll + `, count, 0 FROM (
 			SELECT ` + minuteColumns + ` FROM hour WHERE id = ?1 UNION ALL
-			SELECT id, at/60 AS at, min(least) AS least, max(most) AS most, ` + sumOfTotals + ` AS total, sum(count) AS count FROM (
+			SELECT id, at/60 AS at, min(min) AS min, max(max) AS max, ` + sumOfTotals + ` AS total, sum(count) AS count FROM (
 				SELECT ` + minuteColumns + ` FROM minute WHERE id = ?1 AND at >= ?5/60*60 UNION ALL ` + openMinute + `) GROUP BY 2)
 		WHERE at >= ?2/3600000000 AND at*3600000000 < ?3 ORDER BY at DESC LIMIT ?4`
 )
 
-// points are those of one grain in a span of time, the newest of them, in order.
-func (s *Store) points(ctx context.Context, grain ferrule.Resolution, t track, from, to time.Time, most int) ([]ferrule.Point, error) {
-	ask := map[ferrule.Resolution]string{ferrule.Raw: rawQuery, ferrule.Minutes: minutesQuery, ferrule.Hours: hoursQuery}[grain]
-	args := []any{t.id, from.UnixMicro(), to.UnixMicro(), most}
-	if grain != ferrule.Raw {
+// points returns the newest points of a resolution in a time range, the oldest first.
+func (s *Store) points(ctx context.Context, resolution ferrule.Resolution, t track, from, to time.Time, limit int) ([]ferrule.Point, error) {
+	query := map[ferrule.Resolution]string{ferrule.Raw: rawQuery, ferrule.Minutes: minutesQuery, ferrule.Hours: hoursQuery}[resolution]
+	args := []any{t.id, from.UnixMicro(), to.UnixMicro(), limit}
+	if resolution != ferrule.Raw {
 		args = append(args, t.open)
 	}
-	rows, err := s.reader().QueryContext(ctx, ask, args...)
+	rows, err := s.reader().QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -209,57 +209,56 @@ func (s *Store) points(ctx context.Context, grain ferrule.Resolution, t track, f
 	return points, rows.Err()
 }
 
-// gaps are the holes in a span of time, in order. Of more than are wanted, those that
-// are close to each other are told as one: none is left out.
-func (s *Store) gaps(ctx context.Context, t track, from, to time.Time, most int) ([]ferrule.Gap, error) {
-	rows, err := s.reader().QueryContext(ctx, "SELECT since, until, why, most FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since",
+// gaps returns the gaps in a time range, in order. Above the limit, gaps that are close to
+// each other are joined; none is left out.
+func (s *Store) gaps(ctx context.Context, t track, from, to time.Time, limit int) ([]ferrule.Gap, error) {
+	rows, err := s.reader().QueryContext(ctx, "SELECT since, until, reason, max_missing FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since",
 		t.id, from.UnixMicro(), to.UnixMicro())
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var holes []ferrule.Gap
+	var gaps []ferrule.Gap
 	apart := never
 	for rows.Next() {
 		var since, until int64
-		var h ferrule.Gap
-		if err := rows.Scan(&since, &until, &h.Reason, &h.MaxMissing); err != nil {
+		var g ferrule.Gap
+		if err := rows.Scan(&since, &until, &g.Reason, &g.MaxMissing); err != nil {
 			return nil, err
 		}
-		if len(holes) == most && apart == never {
-			apart = to.Sub(from) / time.Duration(most-1)
-			all := holes
-			holes = nil
-			for _, h := range all {
-				holes = join(holes, h, apart)
+		if len(gaps) == limit && apart == never {
+			apart = to.Sub(from) / time.Duration(limit-1)
+			all := gaps
+			gaps = nil
+			for _, g := range all {
+				gaps = join(gaps, g, apart)
 			}
 		}
-		h.From, h.To = time.UnixMicro(since), time.UnixMicro(until)
-		holes = join(holes, h, apart)
+		g.From, g.To = time.UnixMicro(since), time.UnixMicro(until)
+		gaps = join(gaps, g, apart)
 	}
-	return holes, rows.Err()
+	return gaps, rows.Err()
 }
 
-// never is a distance within which holes are not told as one.
+// never is a distance at which no gaps are joined.
 const never = time.Duration(math.MinInt64)
 
-// join adds a hole to those before it: to the last of them, if it is no further apart
-// than so long.
-func join(holes []ferrule.Gap, h ferrule.Gap, apart time.Duration) []ferrule.Gap {
-	if len(holes) == 0 || apart == never || h.From.Sub(holes[len(holes)-1].To) > apart {
-		return append(holes, h)
+// join appends a gap, or extends the last one if it is at most apart away.
+func join(gaps []ferrule.Gap, g ferrule.Gap, apart time.Duration) []ferrule.Gap {
+	if len(gaps) == 0 || apart == never || g.From.Sub(gaps[len(gaps)-1].To) > apart {
+		return append(gaps, g)
 	}
-	last := &holes[len(holes)-1]
-	if h.To.After(last.To) {
-		last.To = h.To
+	last := &gaps[len(gaps)-1]
+	if g.To.After(last.To) {
+		last.To = g.To
 	}
-	if h.Reason != last.Reason {
+	if g.Reason != last.Reason {
 		last.Reason = ferrule.Unclear
 	}
-	if h.MaxMissing == 0 || last.MaxMissing == 0 { // how many is not known
+	if g.MaxMissing == 0 || last.MaxMissing == 0 { // unknown
 		last.MaxMissing = 0
 	} else {
-		last.MaxMissing += h.MaxMissing
+		last.MaxMissing += g.MaxMissing
 	}
-	return holes
+	return gaps
 }
