@@ -9,43 +9,43 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// lineWidth is how thick a curve is, in pixels.
+// lineWidth is in pixels.
 const lineWidth = 1.8
 
-// drawCurves draws the curves of a panel: first the bands behind all of them.
+// drawSeries draws the series of a panel. The bands come first, behind all lines.
 func (p *panel) drawSeries(c *canvas) {
-	for _, curve := range p.series {
-		for _, piece := range p.pieces(curve) {
-			p.drawBand(c, curve, piece)
+	for _, s := range p.series {
+		for _, piece := range p.pieces(s) {
+			p.drawBand(c, s, piece)
 		}
 	}
-	for _, curve := range p.series {
-		isStep := isState(curve.Points)
-		for _, piece := range p.pieces(curve) {
-			line := p.reduce(curve, piece)
+	for _, s := range p.series {
+		isStep := isState(s.Points)
+		for _, piece := range p.pieces(s) {
+			line := p.reduce(s, piece)
 			if isStep {
 				line = steps(line)
 			}
-			c.stroke(p.area, line, lineWidth, curve.color)
+			c.stroke(p.area, line, lineWidth, s.color)
 		}
 	}
 }
 
-// pieces are the points of a curve between its holes, as far as they are shown.
-func (p *panel) pieces(curve coloredSeries) (pieces [][]ferrule.Point) {
-	breaks := make([]time.Time, len(curve.Gaps))
-	for i, hole := range curve.Gaps {
-		breaks[i] = hole.From.Add(hole.To.Sub(hole.From) / 2)
+// pieces returns the visible points of a series, split at its gaps.
+func (p *panel) pieces(s coloredSeries) (pieces [][]ferrule.Point) {
+	breaks := make([]time.Time, len(s.Gaps))
+	for i, gap := range s.Gaps {
+		breaks[i] = gap.From.Add(gap.To.Sub(gap.From) / 2)
 	}
 	slices.SortFunc(breaks, time.Time.Compare)
 	begin := 0
 	cut := func(end int) {
 		if begin < end {
-			pieces = append(pieces, curve.Points[begin:end])
+			pieces = append(pieces, s.Points[begin:end])
 		}
 	}
-	for i, point := range curve.Points {
-		at := curve.middle(point)
+	for i, point := range s.Points {
+		at := s.middle(point)
 		passed := 0
 		for passed < len(breaks) && breaks[passed].Before(at) {
 			passed++
@@ -60,16 +60,16 @@ func (p *panel) pieces(curve coloredSeries) (pieces [][]ferrule.Point) {
 			begin = i
 		}
 	}
-	cut(len(curve.Points))
+	cut(len(s.Points))
 	return pieces
 }
 
-// reduce is the dots of a piece: of each column of pixels the first, the lowest, the
-// highest and the last, which look like all of them.
-func (p *panel) reduce(curve coloredSeries, points []ferrule.Point) (line []dot) {
+// reduce returns the dots of a piece: of each column of pixels the first, lowest, highest and
+// last, which look the same as all of them.
+func (p *panel) reduce(s coloredSeries, points []ferrule.Point) (line []dot) {
 	var of column
 	for i, point := range points {
-		d := dot{p.x(curve.middle(point)), p.y(point.Mean)}
+		d := dot{p.x(s.middle(point)), p.y(point.Mean)}
 		if i > 0 && int(d.x) != int(of.first.x) {
 			line = of.add(line)
 			of = column{}
@@ -79,7 +79,7 @@ func (p *panel) reduce(curve coloredSeries, points []ferrule.Point) (line []dot)
 	return of.add(line)
 }
 
-// column is the dots of one column of pixels that matter.
+// column collects the dots of one column of pixels.
 type column struct {
 	first, low, high, last dot
 	n, lowAt, highAt       int
@@ -99,7 +99,7 @@ func (c *column) take(d dot) {
 	c.n++
 }
 
-// add adds the dots in the order in which they came.
+// add appends the dots in their original order.
 func (c *column) add(line []dot) []dot {
 	if c.n == 0 {
 		return line
@@ -117,8 +117,7 @@ func (c *column) add(line []dot) []dot {
 	return line
 }
 
-// isState tells whether a signal is a state: it stays as it is until it is another, and
-// does not go there slowly.
+// isState reports whether a signal is a state, which changes in steps.
 func isState(points []ferrule.Point) bool {
 	for _, p := range points {
 		if p.Count != 1 || p.Mean != 0 && p.Mean != 1 && p.Mean != -1 {
@@ -128,7 +127,7 @@ func isState(points []ferrule.Point) bool {
 	return true
 }
 
-// stairs goes from dot to dot without slopes.
+// steps connects dots without slopes.
 func steps(line []dot) (steps []dot) {
 	for i, d := range line {
 		if i > 0 {
@@ -139,50 +138,49 @@ func steps(line []dot) (steps []dot) {
 	return steps
 }
 
-// drawBand draws from where to where the samples behind points went, if points are
-// more than one sample.
-func (p *panel) drawBand(c *canvas, curve coloredSeries, points []ferrule.Point) {
-	if curve.Resolution == ferrule.Raw || curve.Resolution == "" {
+// drawBand draws the band between minimum and maximum, if the points are minutes or hours.
+func (p *panel) drawBand(c *canvas, s coloredSeries, points []ferrule.Point) {
+	if s.Resolution == ferrule.Raw || s.Resolution == "" {
 		return
 	}
 	var upper, lower []dot
 	for _, point := range points {
-		x, high, low := p.x(curve.middle(point)), p.y(point.Max), p.y(point.Min)
+		x, high, low := p.x(s.middle(point)), p.y(point.Max), p.y(point.Min)
 		if n := len(upper) - 1; n >= 0 && int(upper[n].x) == int(x) {
 			upper[n].y, lower[n].y = min(upper[n].y, high), max(lower[n].y, low)
 			continue
 		}
 		upper, lower = append(upper, dot{x, high}), append(lower, dot{x, low})
 	}
-	if len(upper) == 1 { // it has no width of its own
+	if len(upper) == 1 { // give it a width
 		upper = []dot{{upper[0].x - 1, upper[0].y}, {upper[0].x + 1, upper[0].y}}
 		lower = []dot{{lower[0].x - 1, lower[0].y}, {lower[0].x + 1, lower[0].y}}
 	}
 	slices.Reverse(lower)
-	c.polygon(p.area, append(upper, lower...), translucent(curve.color, 0x40))
+	c.polygon(p.area, append(upper, lower...), translucent(s.color, 0x40))
 }
 
-// through is a colour that lets through what is behind it.
-func translucent(colour color.RGBA, alpha uint8) color.NRGBA {
-	return color.NRGBA{colour.R, colour.G, colour.B, alpha}
+// translucent returns a color with the given opacity.
+func translucent(col color.RGBA, alpha uint8) color.NRGBA {
+	return color.NRGBA{col.R, col.G, col.B, alpha}
 }
 
-// drawHoles shades where samples of a curve may be missing, however many there are.
-func (p *panel) drawGaps(c *canvas, curve coloredSeries) {
+// drawGaps shades the gaps of a series.
+func (p *panel) drawGaps(c *canvas, s coloredSeries) {
 	shaded := make([]bool, p.area.Dx())
-	for _, hole := range curve.Gaps {
-		if hole.To.Before(p.from) || hole.From.After(p.to) {
+	for _, gap := range s.Gaps {
+		if gap.To.Before(p.from) || gap.From.After(p.to) {
 			continue
 		}
-		left := max(0, int(p.x(hole.From))-p.area.Min.X)
-		right := min(len(shaded)-1, int(p.x(hole.To))-p.area.Min.X)
+		left := max(0, int(p.x(gap.From))-p.area.Min.X)
+		right := min(len(shaded)-1, int(p.x(gap.To))-p.area.Min.X)
 		for x := left; x <= right; x++ {
 			shaded[x] = true
 		}
 	}
 	for x, is := range shaded {
 		if is {
-			c.fill(image.Rect(p.area.Min.X+x, p.area.Min.Y, p.area.Min.X+x+1, p.area.Max.Y), translucent(curve.color, 0x28))
+			c.fill(image.Rect(p.area.Min.X+x, p.area.Min.Y, p.area.Min.X+x+1, p.area.Max.Y), translucent(s.color, 0x28))
 		}
 	}
 }
