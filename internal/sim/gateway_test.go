@@ -414,7 +414,7 @@ func TestToyClientRetries(t *testing.T) {
 	defer server.Close()
 	g := &gateway{url: server.URL}
 	_, news := g.call(t, sim.ToyClientsConfig{Transport: sim.OverMQTT})
-	for _, want := range []string{"asking for settings: 500 not today", "the gateway offers no MQTT to toys"} {
+	for _, want := range []string{"checking in: 500 not today", "the gateway offers no MQTT to toys"} {
 		if n := <-news; n.What != "failed" || n.Detail != want {
 			t.Errorf("event: %+v, want %s", n, want)
 		}

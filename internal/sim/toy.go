@@ -65,7 +65,7 @@ func newToy(number int, behavior *ToyBehavior, f toyFirmware) *Toy {
 			ClientID: fmt.Sprintf("7b94d69a-9808-4c59-9c9b-%012x", number),
 		},
 	}
-	t.Device = xiaozhi.New(f.Twin(func(ctx context.Context) context.Context { return context.WithValue(ctx, toyKey{}, t) }))
+	t.Device = xiaozhi.New(f.Clone(func(ctx context.Context) context.Context { return context.WithValue(ctx, toyKey{}, t) }))
 	return t
 }
 
@@ -240,7 +240,7 @@ func (t *Toy) takePhoto(ctx context.Context, args arguments) (any, error) {
 }
 
 func (t *Toy) snapshot(context.Context, arguments) (any, error) {
-	return thing.Picture{MIME: "image/jpeg", Data: picture()}, nil
+	return thing.Image{MIME: "image/jpeg", Data: picture()}, nil
 }
 
 func (t *Toy) pulse(_ context.Context, args arguments) (any, error) {

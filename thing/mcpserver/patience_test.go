@@ -105,8 +105,8 @@ func TestADeafCaller(t *testing.T) {
 // back arrives, also where each piece takes its time.
 func TestLargeResults(t *testing.T) {
 	board := thing.New("d", "1")
-	thing.Tool(board, "look", "", func(context.Context, struct{}) (thing.Picture, error) {
-		return thing.Picture{MIME: "image/png", Data: make([]byte, 4*maxKept)}, nil
+	thing.Tool(board, "look", "", func(context.Context, struct{}) (thing.Image, error) {
+		return thing.Image{MIME: "image/png", Data: make([]byte, 4*maxKept)}, nil
 	})
 	url := "http://" + serveNarrow(t, New(board, Config{})) + "/mcp"
 	for _, era := range []string{"2025-11-25", modernVersion} {
