@@ -129,22 +129,22 @@ func startGateway(t *testing.T, codes ...string) *gateway {
 // call runs toys that connect to the gateway, and returns their events.
 func (g *gateway) call(t *testing.T, cfg sim.ToyClientsConfig) (*sim.ToyClients, <-chan sim.Event) {
 	t.Helper()
-	news := make(chan sim.Event, 1000)
-	cfg.URL, cfg.First, cfg.Count, cfg.OnEvent = g.url, 1, max(cfg.Count, 1), func(n sim.Event) { news <- n }
-	crowd, err := sim.NewToyClients(cfg)
+	events := make(chan sim.Event, 1000)
+	cfg.URL, cfg.First, cfg.Count, cfg.OnEvent = g.url, 1, max(cfg.Count, 1), func(n sim.Event) { events <- n }
+	toys, err := sim.NewToyClients(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- crowd.Run(ctx) }()
+	go func() { ended <- toys.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
-	return crowd, news
+	return toys, events
 }
 
 // met is a toy after its greeting.
@@ -236,14 +236,14 @@ func (m *met) ends(t *testing.T, why string) {
 // TestToyClients checks that toys check in, connect by each transport, are greeted by the
 // real protocol, and answer calls while they stream audio.
 func TestToyClients(t *testing.T) {
-	for _, medium := range []string{sim.OverWebSocket, sim.OverMQTT} {
-		t.Run(medium, func(t *testing.T) {
+	for _, name := range []string{sim.OverWebSocket, sim.OverMQTT} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := startGateway(t)
 			start := time.Now()
-			_, news := g.call(t, sim.ToyClientsConfig{Transport: medium, Misbehave: "sound"})
+			_, events := g.call(t, sim.ToyClientsConfig{Transport: name, Misbehave: "sound"})
 			m := g.greet(t)
-			if n := <-news; n.What != "connected" || n.Toy != "02:00:00:00:00:01" {
+			if n := <-events; n.What != "connected" || n.Toy != "02:00:00:00:00:01" {
 				t.Errorf("event: %+v", n)
 			}
 			if m.manifest.Model != "bread-compact-wifi" || len(m.manifest.Tools) != 11 {
@@ -258,7 +258,7 @@ func TestToyClients(t *testing.T) {
 			}
 			took := time.Since(start)
 			low, high := 10, int(took/(60*time.Millisecond)) // a busy machine sleeps longer
-			if medium == sim.OverMQTT {
+			if name == sim.OverMQTT {
 				low, high = 0, 0 // audio uses another channel
 			}
 			if frames := m.notes.sound(); frames < low || frames > high {
@@ -289,8 +289,8 @@ const wag = `{"token":"a"}`
 func TestToyClientBehaviors(t *testing.T) {
 	const hungUp, anew = "closed the connection", "connected anew"
 	for _, test := range []struct {
-		medium, misbehave string
-		meet              func(t *testing.T, g *gateway, toy *sim.Toy)
+		transport, misbehave string
+		meet                 func(t *testing.T, g *gateway, toy *sim.Toy)
 	}{
 		{"ws", "hang-up", func(t *testing.T, g *gateway, toy *sim.Toy) { // FIN without a close frame
 			m := g.greet(t)
@@ -356,11 +356,11 @@ func TestToyClientBehaviors(t *testing.T) {
 		{"ws", "stale-session", func(t *testing.T, g *gateway, _ *sim.Toy) { g.greet(t) }},
 		{"mqtt", "wants-to-talk", func(t *testing.T, g *gateway, _ *sim.Toy) { g.greet(t) }},
 	} {
-		t.Run(test.misbehave+" "+test.medium, func(t *testing.T) {
+		t.Run(test.misbehave+" "+test.transport, func(t *testing.T) {
 			t.Parallel()
 			g := startGateway(t)
-			crowd, _ := g.call(t, sim.ToyClientsConfig{Transport: test.medium, Misbehave: test.misbehave})
-			test.meet(t, g, crowd.Toys[0])
+			toys, _ := g.call(t, sim.ToyClientsConfig{Transport: test.transport, Misbehave: test.misbehave})
+			test.meet(t, g, toys.Toys[0])
 		})
 	}
 }
@@ -390,10 +390,10 @@ func TestToyClientBeforeHello(t *testing.T) {
 func TestToyClientCode(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, "123456", "123456")
-	_, news := g.call(t, sim.ToyClientsConfig{Transport: sim.OverWebSocket})
+	_, events := g.call(t, sim.ToyClientsConfig{Transport: sim.OverWebSocket})
 	for _, want := range []sim.Event{{What: "code", Detail: "123456"}, {What: "connected"}} {
 		want.Toy = "02:00:00:00:00:01"
-		if n := <-news; n != want {
+		if n := <-events; n != want {
 			t.Errorf("event: %+v, want %+v", n, want)
 		}
 	}
@@ -413,9 +413,9 @@ func TestToyClientRetries(t *testing.T) {
 	}))
 	defer server.Close()
 	g := &gateway{url: server.URL}
-	_, news := g.call(t, sim.ToyClientsConfig{Transport: sim.OverMQTT})
+	_, events := g.call(t, sim.ToyClientsConfig{Transport: sim.OverMQTT})
 	for _, want := range []string{"checking in: 500 not today", "the gateway offers no MQTT to toys"} {
-		if n := <-news; n.What != "failed" || n.Detail != want {
+		if n := <-events; n.What != "failed" || n.Detail != want {
 			t.Errorf("event: %+v, want %s", n, want)
 		}
 	}
@@ -433,7 +433,7 @@ func TestToyClientsCut(t *testing.T) {
 	t.Parallel()
 	const count = 20
 	g := startGateway(t)
-	_, news := g.call(t, sim.ToyClientsConfig{Transport: sim.OverMQTT, Count: count, Misbehave: "storm", Cut: 2 * time.Second, From: netip.MustParsePrefix("127.9.0.0/16")})
+	_, events := g.call(t, sim.ToyClientsConfig{Transport: sim.OverMQTT, Count: count, Misbehave: "storm", Cut: 2 * time.Second, From: netip.MustParsePrefix("127.9.0.0/16")})
 	times := make(map[string]int)
 	for range 2 * count {
 		link := g.open(t)
@@ -441,7 +441,7 @@ func TestToyClientsCut(t *testing.T) {
 		times[link.Info().Address]++
 	}
 	for range 2 * count {
-		if n := <-news; n.What == "ended" && n.Detail != "the connection was cut" {
+		if n := <-events; n.What == "ended" && n.Detail != "the connection was cut" {
 			t.Errorf("event: %+v", n)
 		}
 	}

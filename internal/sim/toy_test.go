@@ -278,7 +278,7 @@ func TestToyIsFirmware(t *testing.T) {
 		"an unknown cursor is an error": {`"id":7,"method":"tools/list","params":{"cursor":"gone"}`, `"error":{"message":"Failed to add tool  because`},
 		"an error has no code":          {`"id":7,"method":"nonsense"`, `"error":{"message":"Method not implemented: nonsense"}}`},
 		"a picture is JSON in a text":   {`"id":7,"method":"tools/call","params":{"name":"self.screen.snapshot"}`, `"image":"{\"data\":`},
-		"there is no session yet":       {`"id":7,"method":"initialize"`, `{"session_id":"","type":"mcp"`},
+		"no session yet":                {`"id":7,"method":"initialize"`, `{"session_id":"","type":"mcp"`},
 	} {
 		got := string(plain.Answer(t.Context(), []byte(`{"type":"mcp","payload":{"jsonrpc":"2.0",`+test.payload+`}}`)))
 		if test.want == "" && got != "" || !strings.Contains(got, test.want) {
@@ -288,7 +288,7 @@ func TestToyIsFirmware(t *testing.T) {
 	for what, misbehave := range map[string]string{
 		"an oversized tool in mid list":                "long-tool",
 		"pages that go round":                          "page-loop",
-		"a cursor that is not known any more":          "lost-cursor",
+		"an unknown cursor":                            "lost-cursor",
 		"an error with an unescaped quote":             "unescaped",
 		"a failure that is a text":                     "says-false",
 		"an answer after the deadline":                 "late",

@@ -15,7 +15,7 @@ type Settings struct {
 	// Code is shown until the device is activated; empty if it is.
 	Code      string
 	MQTT      *MQTTSettings      // nil if there is none
-	WebSocket *WebSocketSettings // firmware uses it only if there is no MQTT
+	WebSocket *WebSocketSettings // firmware uses it only without MQTT
 }
 
 // MQTTSettings are the settings of MQTT.

@@ -248,7 +248,7 @@ func TestMQTT(t *testing.T) {
 }
 
 // TestMQTTKeepAlive checks that an idle device pings after half the keep-alive time, and
-// gives up if there is no answer.
+// gives up without an answer.
 func TestMQTTKeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -115,7 +115,7 @@ func (d *Device) Session() string {
 	return d.session
 }
 
-// Answer answers one message. It returns nil if there is no answer.
+// Answer answers one message. It returns nil if none is needed.
 func (d *Device) Answer(ctx context.Context, message []byte) []byte {
 	var m struct {
 		Type      any             `json:"type"`

@@ -83,7 +83,7 @@ func (p *plan) merge(change ferrule.Poll) {
 	at := slices.IndexFunc(p.polls, func(poll ferrule.Poll) bool { return poll.Name == change.Name })
 	if at < 0 {
 		if change.Tool == "" {
-			p.note("poll %s of an overlay ignored: there is no such poll to change, and it names no tool", change.Name)
+			p.note("poll %s of an overlay ignored: no poll has that name, and it names no tool", change.Name)
 			return
 		}
 		p.polls = append(p.polls, change)

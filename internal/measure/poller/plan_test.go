@@ -99,7 +99,7 @@ func TestPolls(t *testing.T) {
 		},
 		"change of an unknown poll": {
 			[]ferrule.Poll{poll("ligth", "", "", time.Second, "")}, defaults,
-			"poll ligth of an overlay ignored: there is no such poll to change, and it names no tool",
+			"poll ligth of an overlay ignored: no poll has that name, and it names no tool",
 		},
 		"unknown tool": {
 			[]ferrule.Poll{poll("view", "loook", "", time.Second, "")}, defaults,
