@@ -33,8 +33,8 @@
 // A Device can be served by several protocols. The declaration stays the same.
 //
 //	Device ─▶ Serve, ServeTCP   MCP/U over a serial port or TCP, one request per line
-//	      ─▶ thing/mcpserver    MCP over HTTP and WebSocket, found by mDNS
-//	      ─▶ thing/xiaozhi      the protocol of xiaozhi voice toys
+//	       ─▶ thing/mcpserver   MCP over HTTP and WebSocket, found by mDNS
+//	       ─▶ thing/xiaozhi     the protocol of xiaozhi voice toys
 //
 // # Tools
 //
@@ -72,8 +72,9 @@
 //
 // # Concurrency
 //
-// A device does one thing at a time: requests are answered one after the other, and the
-// functions of pins and tools need no locks against each other.
+// A device answers one request at a time, so two tools never run at the same time. The
+// functions of pins are also called one at a time. A sampled pin may be read while a tool
+// runs: state that both use needs a lock.
 //
 // The package shares the MCP/U specification with the gateway, but no code, so that each
 // tests the other.
