@@ -93,9 +93,9 @@ var rooms = map[string]room{
 	},
 	"internal/device/overlay": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/fleet":          {own: []string{"internal/ferrule"}},
-	"internal/measure/poller": {own: []string{"internal/ferrule", "internal/measure/ring"}, tests: []string{"internal/device/protocol/mcpu"}},
-	"internal/measure/ring":   {own: []string{"internal/ferrule"}},
 	"internal/histogram":      {},
+	"internal/measure/poller": {own: []string{"internal/ferrule", "internal/histogram", "internal/measure/ring"}, tests: []string{"internal/device/protocol/mcpu"}},
+	"internal/measure/ring":   {own: []string{"internal/ferrule"}},
 	"internal/journal":        {own: []string{"internal/ferrule"}},
 	"internal/measure/history": {
 		own:   []string{"internal/ferrule"},

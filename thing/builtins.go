@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// builtins are the methods that every device has. Those about samples are
-// listed only where a pin keeps some.
+// builtins are the methods of every device. Those about samples are listed only if a pin
+// offers them.
 var builtins = map[string]func(*Device, arguments) (any, error){
 	"get_info":        getInfo,
 	"list_tools":      listTools,
@@ -76,7 +76,7 @@ type sampling struct {
 	BufferSize int   `json:"buffer_size"`
 }
 
-// pinTool is the listing of a built-in method that takes a pin and more.
+// pinTool returns the listing of a built-in method with a pin and further arguments.
 func pinTool(name, text, more, required string) listedTool {
 	return listedTool{Name: name, Description: text, InputSchema: json.RawMessage(
 		`{"type":"object","properties":{"pin":{"type":"integer","description":"Pin number"}` + more + `},"required":["pin"` + required + `]}`)}
@@ -88,27 +88,27 @@ func listTools(d *Device, _ arguments) (any, error) {
 		pinTool("gpio_read", "Read a digital pin", "", ""),
 		pinTool("pwm_write", "Set the duty of a PWM output", `,"duty":{"type":"integer","description":"0 to 255"}`, `,"duty"`),
 		pinTool("adc_read", "Measure an analog input", "", ""),
-		{Name: "get_info", Description: "Tell about the device", InputSchema: json.RawMessage(`{"type":"object","properties":{},"required":[]}`)},
+		{Name: "get_info", Description: "Get information about the device", InputSchema: json.RawMessage(`{"type":"object","properties":{},"required":[]}`)},
 	}}
-	var keeps capabilities
+	var offered capabilities
 	for _, p := range d.pins {
 		listed := listedPin{Pin: p.number, Name: p.name, Type: p.typ, Description: p.text}
 		if p.interval > 0 {
 			c := capabilities{p.summary, p.size > 0, p.low != nil}
 			listed.Capabilities = &c
 			listed.Sampling = &sampling{p.interval.Milliseconds(), p.size}
-			keeps = capabilities{keeps.Summary || c.Summary, keeps.Buffer || c.Buffer, keeps.Events || c.Events}
+			offered = capabilities{offered.Summary || c.Summary, offered.Buffer || c.Buffer, offered.Events || c.Events}
 		}
 		list.Pins = append(list.Pins, listed)
 	}
-	if keeps.Summary {
-		list.Tools = append(list.Tools, pinTool("get_pin_summary", "Tell the least, most and average of a pin's samples", "", ""))
+	if offered.Summary {
+		list.Tools = append(list.Tools, pinTool("get_pin_summary", "Get minimum, maximum and average of a pin's samples", "", ""))
 	}
-	if keeps.Buffer {
-		list.Tools = append(list.Tools, pinTool("get_pin_buffer", "Tell a pin's samples, the oldest first", `,"limit":{"type":"integer","description":"How many"}`, ""))
+	if offered.Buffer {
+		list.Tools = append(list.Tools, pinTool("get_pin_buffer", "Get a pin's samples, the oldest first", `,"limit":{"type":"integer","description":"How many"}`, ""))
 	}
-	if keeps.Events {
-		list.Tools = append(list.Tools, pinTool("get_pin_events", "Tell whether a pin's latest sample is beyond its thresholds", "", ""))
+	if offered.Events {
+		list.Tools = append(list.Tools, pinTool("get_pin_events", "Check a pin's latest sample against its thresholds", "", ""))
 	}
 	for _, t := range d.tools {
 		listed := listedTool{Name: t.Name, Description: t.Text, InputSchema: t.Schema}
@@ -120,8 +120,8 @@ func listTools(d *Device, _ arguments) (any, error) {
 	return list, nil
 }
 
-// ofType finds the pin that a method works on.
-func (d *Device) ofType(a arguments, types ...string) (*Pin, error) {
+// pinOfType returns the pin of the arguments, if it has one of the types.
+func (d *Device) pinOfType(a arguments, types ...string) (*Pin, error) {
 	n, err := a.number()
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func gpioWrite(d *Device, a arguments) (any, error) {
 	if a.Value == nil {
 		return nil, errBadParams
 	}
-	p, err := d.ofType(a, digitalOutput)
+	p, err := d.pinOfType(a, digitalOutput)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func gpioWrite(d *Device, a arguments) (any, error) {
 }
 
 func gpioRead(d *Device, a arguments) (any, error) {
-	p, err := d.ofType(a, digitalOutput, digitalInput)
+	p, err := d.pinOfType(a, digitalOutput, digitalInput)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func pwmWrite(d *Device, a arguments) (any, error) {
 	if a.Duty == nil {
 		return nil, errBadParams
 	}
-	p, err := d.ofType(a, pwmOutput)
+	p, err := d.pinOfType(a, pwmOutput)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func pwmWrite(d *Device, a arguments) (any, error) {
 }
 
 func adcRead(d *Device, a arguments) (any, error) {
-	p, err := d.ofType(a, adcInput)
+	p, err := d.pinOfType(a, adcInput)
 	if err != nil {
 		return nil, err
 	}
@@ -203,8 +203,8 @@ func adcRead(d *Device, a arguments) (any, error) {
 	return result, nil
 }
 
-// sampled finds a pin by its number or its name.
-func (d *Device) sampled(a arguments) (*Pin, error) {
+// sampledPin returns a pin by its number or name.
+func (d *Device) sampledPin(a arguments) (*Pin, error) {
 	var p *Pin
 	if name, ok := a.Pin.(string); ok {
 		p = d.pinNamed(name)
@@ -228,7 +228,7 @@ type summaryResult struct {
 }
 
 func getPinSummary(d *Device, a arguments) (any, error) {
-	p, err := d.sampled(a)
+	p, err := d.sampledPin(a)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func getPinSummary(d *Device, a arguments) (any, error) {
 	if p.samples > 0 {
 		avg = p.sum / float64(p.samples)
 	}
-	return summaryResult{p.number, p.name, p.latest, p.least, p.most, avg, p.samples}, nil
+	return summaryResult{p.number, p.name, p.latest, p.min, p.max, avg, p.samples}, nil
 }
 
 type bufferResult struct {
@@ -254,10 +254,10 @@ type noBufferResult struct {
 	Reason    string `json:"reason"`
 }
 
-// getPinBuffer does not empty the buffer, and its limit keeps the oldest
-// samples. That there is no buffer is a success.
+// getPinBuffer does not empty the buffer, and a limit keeps the oldest samples. A missing
+// buffer is not an error.
 func getPinBuffer(d *Device, a arguments) (any, error) {
-	p, err := d.sampled(a)
+	p, err := d.sampledPin(a)
 	if err != nil {
 		return nil, err
 	}
@@ -283,9 +283,9 @@ type event struct {
 	Threshold float64 `json:"threshold"`
 }
 
-// getPinEvents compares the latest sample with the thresholds when it is asked.
+// getPinEvents compares the latest sample with the thresholds at the time of the call.
 func getPinEvents(d *Device, a arguments) (any, error) {
-	p, err := d.sampled(a)
+	p, err := d.sampledPin(a)
 	if err != nil {
 		return nil, err
 	}

@@ -2,21 +2,19 @@ package thing
 
 import "reflect"
 
-// Picture is a result that is a picture. Where a protocol has pictures it is one
-// there.
-type Picture struct {
+// Image is a result that is an image. Protocols without images send it as JSON.
+type Image struct {
 	MIME string `json:"mimeType"`
 	Data []byte `json:"data"`
 }
 
-// Sound is a result that is a sound.
-type Sound struct {
+// Audio is a result that is audio.
+type Audio struct {
 	MIME string `json:"mimeType"`
 	Data []byte `json:"data"`
 }
 
-// Document is a result that has an address of its own. It is text, or data if
-// there is any.
+// Document is a result with a URI. It is text, or binary if Data is set.
 type Document struct {
 	URI  string `json:"uri"`
 	MIME string `json:"mimeType"`
@@ -24,15 +22,14 @@ type Document struct {
 	Data []byte `json:"data,omitempty"`
 }
 
-// Parts is a result of several parts: texts, pictures, sounds and documents.
-// Whatever else is among them is told as JSON.
+// Parts is a result of several parts: texts, images, audio and documents. Other values are
+// sent as JSON.
 type Parts []any
 
-// isData tells whether a result is an object, and not one to look at or to listen
-// to: only those have schemas.
+// isData reports whether a result is a JSON object, which has a schema.
 func isData(t reflect.Type) bool {
 	switch t {
-	case reflect.TypeFor[Picture](), reflect.TypeFor[Sound](), reflect.TypeFor[Document]():
+	case reflect.TypeFor[Image](), reflect.TypeFor[Audio](), reflect.TypeFor[Document]():
 		return false
 	}
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map

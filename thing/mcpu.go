@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// The error codes of JSON-RPC.
+// JSON-RPC error codes.
 const (
 	parseError     = -32700
 	invalidRequest = -32600
@@ -20,7 +20,6 @@ const (
 	toolFailed     = -32000
 )
 
-// rpcError is an error with its code.
 type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -28,8 +27,8 @@ type rpcError struct {
 
 func (e *rpcError) Error() string { return e.Message }
 
-// Answer answers one request line, with the line end of the answer; nil if the
-// request is to be ignored. Requests are answered one at a time.
+// Answer answers one MCP/U request, a line. The answer has a line end; it is nil if the request
+// is to be ignored. Requests are answered one at a time.
 func (d *Device) Answer(ctx context.Context, line []byte) []byte {
 	d.turn.Lock()
 	defer d.turn.Unlock()
@@ -50,7 +49,7 @@ func (d *Device) Answer(ctx context.Context, line []byte) []byte {
 	}
 	id, err := strconv.ParseInt(string(req.ID), 10, 32)
 	if err != nil {
-		return nil // a board takes integers only, and is silent about others
+		return nil // as firmware: only integer IDs get an answer
 	}
 	method, ok := req.Method.(string)
 	if !ok {
@@ -63,7 +62,7 @@ func (d *Device) Answer(ctx context.Context, line []byte) []byte {
 	return success(id, result)
 }
 
-// dispatch calls a method. A tool that panics fails, and the device lives on.
+// dispatch calls a method. A panic becomes an error.
 func (d *Device) dispatch(ctx context.Context, method string, params json.RawMessage) (result any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -110,24 +109,24 @@ func asRPC(err error) *rpcError {
 	return &rpcError{toolFailed, err.Error()}
 }
 
-// success writes an answer as firmware does: the result first, CR LF last.
+// success encodes an answer as firmware does: the result first, CR LF last.
 func success(id int64, result any) []byte {
 	data, err := json.Marshal(result)
 	if err != nil {
-		return failure(id, &rpcError{internalError, "the result cannot be told: " + err.Error()})
+		return failure(id, &rpcError{internalError, "encoding the result: " + err.Error()})
 	}
 	return fmt.Appendf(nil, `{"result":%s,"jsonrpc":"2.0","id":%d}`+"\r\n", data, id)
 }
 
 func failure(id int64, e *rpcError) []byte {
 	data, err := json.Marshal(e)
-	if err != nil { // it is a number and a string
+	if err != nil { // cannot happen: it has a number and a string
 		panic(err)
 	}
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"error":%s}`+"\r\n", id, data)
 }
 
-// arguments holds the parameters of the built-in methods.
+// arguments are the parameters of the built-in methods.
 type arguments struct {
 	Pin   any   `json:"pin"`
 	Value *bool `json:"value"`
@@ -135,7 +134,7 @@ type arguments struct {
 	Limit *int  `json:"limit"`
 }
 
-// number is the pin as a number.
+// number returns the pin as a number.
 func (p arguments) number() (int, error) {
 	n, ok := p.Pin.(float64)
 	if !ok || n != math.Trunc(n) {

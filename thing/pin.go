@@ -13,31 +13,30 @@ const (
 	adcInput      = "adc_input"
 )
 
-// Pin is one pin of a device. Its methods add to what it declares and return it.
-// The functions that set and get it are called one at a time, and must not use
-// the device.
+// Pin is a pin of a device. Its methods add to the declaration and return the pin. Its
+// functions are called one at a time and must not use the Device.
 type Pin struct {
 	number     int
 	name, text string
 	typ        string
 
 	write func(int) error // nil for an input
-	read  func() int      // nil for an output: it is what was written
+	read  func() int      // nil for an output
 	level int             // what was written last
 
-	unit  string // what adc_read also tells the value in
+	unit  string // of the scaled value in adc_read
 	scale float64
 
 	interval  time.Duration // zero if it is not sampled
 	due       time.Time
-	ring      []float64 // the samples, oldest at start once it is full
+	ring      []float64 // the samples; the oldest is at start once it is full
 	start     int
-	size      int // of the ring; zero to keep none
+	size      int // of the ring; zero for none
 	summary   bool
 	low, high *float64
 	latest    float64
-	least     float64
-	most      float64
+	min       float64
+	max       float64
 	sum       float64
 	samples   int
 }
@@ -70,7 +69,7 @@ func (d *Device) pinNamed(name string) *Pin {
 	return nil
 }
 
-// Output declares a pin that is set high and low. Set may be nil.
+// Output declares a digital output. Set is called with each new level; it may be nil.
 func (d *Device) Output(number int, name, text string, set func(high bool) error) *Pin {
 	p := &Pin{number: number, name: name, text: text, typ: digitalOutput}
 	p.write = func(level int) error {
@@ -82,7 +81,7 @@ func (d *Device) Output(number int, name, text string, set func(high bool) error
 	return d.pin(p)
 }
 
-// Input declares a pin that is high or low.
+// Input declares a digital input.
 func (d *Device) Input(number int, name, text string, get func() bool) *Pin {
 	return d.pin(&Pin{number: number, name: name, text: text, typ: digitalInput, read: func() int {
 		if get() {
@@ -92,7 +91,7 @@ func (d *Device) Input(number int, name, text string, get func() bool) *Pin {
 	}})
 }
 
-// PWM declares a pin whose duty is set, from 0 to 255. Set may be nil.
+// PWM declares a PWM output. Set is called with each new duty, from 0 to 255; it may be nil.
 func (d *Device) PWM(number int, name, text string, set func(duty int) error) *Pin {
 	p := &Pin{number: number, name: name, text: text, typ: pwmOutput}
 	p.write = func(duty int) error {
@@ -104,40 +103,40 @@ func (d *Device) PWM(number int, name, text string, set func(duty int) error) *P
 	return d.pin(p)
 }
 
-// Analog declares a pin that is measured.
+// Analog declares an analog input. Get returns the raw reading.
 func (d *Device) Analog(number int, name, text string, get func() int) *Pin {
 	return d.pin(&Pin{number: number, name: name, text: text, typ: adcInput, read: get})
 }
 
-// Scaled has the value of an analog pin told in a unit as well.
+// Scaled adds a scaled value to the readings of an analog input, such as volts.
 func (p *Pin) Scaled(unit string, factor float64) *Pin {
 	p.unit, p.scale = unit, factor
 	return p
 }
 
-// Sampled has the pin read at an interval, and the last samples kept, if size is
-// not zero.
+// Sampled reads an input at an interval, and keeps the last size samples in a ring buffer.
+// Size may be 0. It panics if the pin is an output or the interval is below a millisecond.
 func (p *Pin) Sampled(interval time.Duration, size int) *Pin {
 	if p.read == nil || interval < time.Millisecond || size < 0 {
-		panic(fmt.Sprintf("thing: pin %d cannot be sampled each %v and keep %d", p.number, interval, size))
+		panic(fmt.Sprintf("thing: pin %d cannot be sampled every %v with a buffer of %d", p.number, interval, size))
 	}
 	p.interval, p.size = interval, size
 	return p
 }
 
-// Summary has the least, the most and the average of the samples kept.
+// Summary adds minimum, maximum and average of all samples.
 func (p *Pin) Summary() *Pin {
 	p.summary = true
 	return p
 }
 
-// Thresholds has the latest sample compared with a lower and an upper bound.
+// Thresholds compares the latest sample with a lower and an upper threshold.
 func (p *Pin) Thresholds(low, high float64) *Pin {
 	p.low, p.high = &low, &high
 	return p
 }
 
-// Reset sets every output low, as firmware does when it begins.
+// Reset sets every output low, as firmware does at its start.
 func (d *Device) Reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,7 +148,7 @@ func (d *Device) Reset() {
 	}
 }
 
-// Level is what was last written to an output pin.
+// Level returns what was last written to an output, or 0.
 func (d *Device) Level(number int) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -159,7 +158,7 @@ func (d *Device) Level(number int) int {
 	return 0
 }
 
-// tick takes the sample that is due, if one is.
+// tick takes a sample if it is due, and returns when the next one is.
 func (p *Pin) tick(now time.Time) (due time.Time) {
 	if p.due.IsZero() {
 		p.due = now
@@ -167,17 +166,17 @@ func (p *Pin) tick(now time.Time) (due time.Time) {
 	if now.Before(p.due) {
 		return p.due
 	}
-	p.due = now.Add(p.interval - now.Sub(p.due)%p.interval) // those that were missed are gone
+	p.due = now.Add(p.interval - now.Sub(p.due)%p.interval) // missed samples are skipped
 	p.keep(float64(p.read()))
 	return p.due
 }
 
 func (p *Pin) keep(v float64) {
-	if p.samples == 0 || v < p.least {
-		p.least = v
+	if p.samples == 0 || v < p.min {
+		p.min = v
 	}
-	if p.samples == 0 || v > p.most {
-		p.most = v
+	if p.samples == 0 || v > p.max {
+		p.max = v
 	}
 	p.latest = v
 	p.sum += v

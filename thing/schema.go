@@ -9,14 +9,14 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Schema is a JSON Schema that values are checked against.
+// Schema is a JSON Schema for checking values.
 type Schema struct {
 	text  json.RawMessage
 	rules *jsonschema.Resolved
 }
 
-// SchemaOf derives the schema of a Go type: names from json tags, texts from
-// jsonschema tags, and what is not omitempty is required.
+// SchemaOf derives the schema of a Go type: names from json tags, descriptions from jsonschema
+// tags, and a field without omitempty is required.
 func SchemaOf[T any]() (*Schema, error) {
 	schema, err := jsonschema.For[T](nil)
 	if err != nil {
@@ -29,12 +29,11 @@ func SchemaOf[T any]() (*Schema, error) {
 	return resolve(schema, text)
 }
 
-// ParseSchema reads a schema that somebody wrote. One that refers to another place
-// is an error: nothing is fetched.
+// ParseSchema parses a schema. A reference to another document is an error: nothing is fetched.
 func ParseSchema(text json.RawMessage) (*Schema, error) {
 	schema := new(jsonschema.Schema)
 	if err := json.Unmarshal(text, schema); err != nil {
-		return nil, fmt.Errorf("reading a schema: %w", err)
+		return nil, fmt.Errorf("parsing the schema: %w", err)
 	}
 	return resolve(schema, text)
 }
@@ -47,10 +46,10 @@ func resolve(schema *jsonschema.Schema, text json.RawMessage) (*Schema, error) {
 	return &Schema{text, rules}, nil
 }
 
-// MarshalJSON writes the schema as it was given.
+// MarshalJSON returns the schema as it was given.
 func (s *Schema) MarshalJSON() ([]byte, error) { return s.text, nil }
 
-// Check tells what is wrong with a value.
+// Check returns an error if a value does not match.
 func (s *Schema) Check(value json.RawMessage) error {
 	var v any
 	if err := json.Unmarshal(value, &v); err != nil {

@@ -27,7 +27,7 @@ type greetOutput struct {
 	Text string `json:"text"`
 }
 
-// board is the board of the vectors in testdata.
+// board returns the board of the vectors in testdata.
 func board() *thing.Device {
 	d := thing.New("vectors", "1.0.0")
 	d.Output(2, "led", "LED", nil)
@@ -51,9 +51,8 @@ func board() *thing.Device {
 	return d
 }
 
-// TestVectors plays testdata: > is a request, < is its answer, which ends in CR
-// LF; a request without an answer is ignored. The gateway's decoder is given the
-// same answers.
+// TestVectors replays testdata: > is a request, < its answer, which ends in CR LF. A request
+// without an answer is ignored. The gateway's decoder is tested with the same answers.
 func TestVectors(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -95,28 +94,28 @@ type moveInput struct {
 	} `json:"to,omitzero"`
 }
 
-// TestBadParamsNameWhatIsWrong: who reads it need not know Go.
-func TestBadParamsNameWhatIsWrong(t *testing.T) {
+// TestBadParams checks that errors name the argument and do not mention Go types.
+func TestBadParams(t *testing.T) {
 	d := thing.New("d", "1")
 	thing.Tool(d, "count", "Count", func(_ context.Context, in map[string]int) (int, error) { return len(in), nil })
 	thing.Tool(d, "move", "Move", func(_ context.Context, in moveInput) (moveInput, error) { return in, nil })
 	for _, test := range []struct{ tool, params, want string }{
-		{"count", `{"pin":2.5}`, `an argument: want an integer, got 2.5`},
-		{"move", `{"pin":2.5}`, `pin: want an integer, got 2.5`},
-		{"move", `{"pin":2.0}`, `pin: want an integer, got 2.0`},
-		{"move", `{"pin":1e30}`, `pin: want an integer, got 1e30`},
-		{"move", `{"pin":"2"}`, `pin: want an integer, got a string`},
-		{"move", `{"pin":9223372036854775808}`, `pin: want an integer from -9223372036854775808 to 9223372036854775807, got 9223372036854775808`},
-		{"move", `{"pin":2,"duty":-1}`, `duty: want an integer from 0 to 255, got -1`},
-		{"move", `{"pin":2,"duty":1.5}`, `duty: want an integer, got 1.5`},
-		{"move", `{"pin":2,"trim":300}`, `trim: want an integer from -128 to 127, got 300`},
-		{"move", `{"pin":2,"speed":true}`, `speed: want a number, got true or false`},
-		{"move", `{"pin":2,"name":5}`, `name: want a string, got a number`},
-		{"move", `{"pin":2,"soft":"yes"}`, `soft: want true or false, got a string`},
-		{"move", `{"pin":2,"path":{}}`, `path: want a list, got an object`},
-		{"move", `{"pin":2,"path":[1,2.5]}`, `path: want an integer, got 2.5`},
-		{"move", `{"pin":2,"to":[]}`, `to: want an object, got a list`},
-		{"move", `{"pin":2,"to":{"x":0.5}}`, `to.x: want an integer, got 0.5`},
+		{"count", `{"pin":2.5}`, `argument must be an integer, got 2.5`},
+		{"move", `{"pin":2.5}`, `pin must be an integer, got 2.5`},
+		{"move", `{"pin":2.0}`, `pin must be an integer, got 2.0`},
+		{"move", `{"pin":1e30}`, `pin must be an integer, got 1e30`},
+		{"move", `{"pin":"2"}`, `pin must be an integer, got a string`},
+		{"move", `{"pin":9223372036854775808}`, `pin must be an integer between -9223372036854775808 and 9223372036854775807, got 9223372036854775808`},
+		{"move", `{"pin":2,"duty":-1}`, `duty must be an integer between 0 and 255, got -1`},
+		{"move", `{"pin":2,"duty":1.5}`, `duty must be an integer, got 1.5`},
+		{"move", `{"pin":2,"trim":300}`, `trim must be an integer between -128 and 127, got 300`},
+		{"move", `{"pin":2,"speed":true}`, `speed must be a number, got true or false`},
+		{"move", `{"pin":2,"name":5}`, `name must be a string, got a number`},
+		{"move", `{"pin":2,"soft":"yes"}`, `soft must be true or false, got a string`},
+		{"move", `{"pin":2,"path":{}}`, `path must be a list, got an object`},
+		{"move", `{"pin":2,"path":[1,2.5]}`, `path must be an integer, got 2.5`},
+		{"move", `{"pin":2,"to":[]}`, `to must be an object, got a list`},
+		{"move", `{"pin":2,"to":{"x":0.5}}`, `to.x must be an integer, got 0.5`},
 		{"move", `{}`, `required: missing properties: ["pin"]`},
 		{"move", `{"pin":2,"up":1}`, `unexpected additional properties ["up"]`},
 	} {
@@ -156,7 +155,7 @@ func TestServe(t *testing.T) {
 		if got := ask(strings.Repeat("x", 64<<10)); !strings.Contains(got, "Parse error") {
 			t.Errorf("got %s", got)
 		}
-		time.Sleep(10*time.Second + time.Millisecond) // samples go on being taken
+		time.Sleep(10*time.Second + time.Millisecond) // let it take samples
 		var summary struct{ Result struct{ Samples int } }
 		line := ask("\n{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"get_pin_summary\",\"params\":{\"pin\":34}}\n")
 		if err := json.Unmarshal([]byte(line), &summary); err != nil {
@@ -205,7 +204,7 @@ func TestServeTCP(t *testing.T) {
 	}
 }
 
-func TestToolsMayUseTheDevice(t *testing.T) {
+func TestToolUsesDevice(t *testing.T) {
 	d := thing.New("d", "1")
 	d.Output(2, "led", "LED", nil)
 	thing.Tool(d, "level", "Tell the LED", func(context.Context, struct{}) (int, error) { return d.Level(2), nil })
@@ -215,8 +214,8 @@ func TestToolsMayUseTheDevice(t *testing.T) {
 	}
 }
 
-// TestMistakesInDeclarations: they show when the device is written, not later.
-func TestMistakesInDeclarations(t *testing.T) {
+// TestInvalidDeclarations checks that mistakes in a declaration panic.
+func TestInvalidDeclarations(t *testing.T) {
 	nothing := func(context.Context, struct{}) (int, error) { return 0, nil }
 	zero := func() int { return 0 }
 	for name, declare := range map[string]func(d *thing.Device){
@@ -237,7 +236,7 @@ func TestMistakesInDeclarations(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s went unnoticed", name)
+					t.Errorf("%s: no panic", name)
 				}
 			}()
 			declare(thing.New("d", "1"))
@@ -245,7 +244,7 @@ func TestMistakesInDeclarations(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsIsTold(t *testing.T) {
+func TestFailedWrite(t *testing.T) {
 	d := thing.New("d", "1")
 	d.Output(2, "led", "LED", func(bool) error { return errors.New("wire cut") })
 	got := string(d.Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"gpio_write","params":{"pin":2,"value":true}}`)))
@@ -254,7 +253,7 @@ func TestAWriteThatFailsIsTold(t *testing.T) {
 	}
 }
 
-// FuzzAnswer gives requests of any content: an answer is one line of JSON.
+// FuzzAnswer checks that the answer to any request is one line of JSON.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":2,"method":"gpio_write","params":{"pin":2,"value":true}}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":2,"method":"get_pin_buffer","params":{"pin":"light","limit":-1}}`))
@@ -270,9 +269,9 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// TestTwin: a twin has the tools, which know for whom they run, and does its own
-// thing at its own time.
-func TestTwin(t *testing.T) {
+// TestClone checks that a clone has the same tools, which learn their device from the context,
+// and that clones run concurrently.
+func TestClone(t *testing.T) {
 	type key struct{}
 	named := func(name string) func(context.Context) context.Context {
 		return func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, name) }
@@ -286,14 +285,14 @@ func TestTwin(t *testing.T) {
 	})
 	one, two := make(chan any, 1), make(chan []byte, 1)
 	go func() {
-		result, _ := model.Twin(named("one")).Call(t.Context(), "who", nil)
+		result, _ := model.Clone(named("one")).Call(t.Context(), "who", nil)
 		one <- result
 	}()
 	go func() {
-		two <- model.Twin(named("two")).Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"who"}`))
+		two <- model.Clone(named("two")).Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"who"}`))
 	}()
 	<-enter
-	<-enter // both are at it
+	<-enter // both are running
 	close(leave)
 	if got := <-one; got != "one" {
 		t.Errorf("one is %v", got)

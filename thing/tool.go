@@ -12,60 +12,62 @@ import (
 	"time"
 )
 
-// tool is one method of a device.
+// tool is a declared tool.
 type tool struct {
 	Description
 	poll      time.Duration
 	unchecked bool
-	in, out   *Schema // what arguments and results are checked against; nil if they are not
+	in, out   *Schema // for checking arguments and results; nil for no check
 	call      func(ctx context.Context, params json.RawMessage) (any, error)
 }
 
-// ToolOption adds to what a tool declares.
+// ToolOption is an option of Tool.
 type ToolOption func(*tool)
 
-// Polled asks to be called at an interval.
+// Polled asks the gateway to call the tool at an interval and to record its numbers.
 func Polled(interval time.Duration) ToolOption {
 	return func(t *tool) { t.poll = interval }
 }
 
-// NoSchema declares arguments in words only, as firmware does.
+// NoSchema declares no arguments, as firmware does. The description has to explain them.
 func NoSchema() ToolOption {
 	return func(t *tool) {
 		t.Schema = json.RawMessage(`{"type":"object","required":[],"properties":{}}`)
 	}
 }
 
-// WithSchema declares arguments by a schema of one's own, which can say more than a
-// Go type: bounds, choices. They are checked against it, and then read as the Go
-// type says.
+// WithSchema replaces the derived schema of the arguments. It can say more than a Go type, for
+// example limits and choices. Arguments are checked against it and then decoded.
 func WithSchema(schema json.RawMessage) ToolOption {
 	return func(t *tool) { t.Schema, t.in = schema, nil }
 }
 
-// WithOutput declares the result by a schema of one's own. A result that does not
-// keep to it is an error, which says that the tool has run.
+// WithOutput replaces the derived schema of the result. A result that does not match is an
+// error that says that the tool has run.
 func WithOutput(schema json.RawMessage) ToolOption {
 	return func(t *tool) { t.Output = schema }
 }
 
-// Unchecked has arguments read as the Go type says and not looked at otherwise, as
-// firmware does.
+// Unchecked disables the check of arguments; they are only decoded, as firmware does.
 func Unchecked() ToolOption {
 	return func(t *tool) { t.unchecked = true }
 }
 
-// RefusedError is the error of a tool that did not try, because of what it was
-// asked.
+// RefusedError is the error of a tool that has done nothing, for example because of its
+// arguments. The gateway then tells the caller that nothing was changed.
 type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return e.Reason }
 
-// Tool declares a tool whose arguments and result are Go structs. Its schemas are
-// derived: names from json tags, texts from jsonschema tags, and what is not
-// omitempty is required. Arguments are checked before fn is called. An error is
-// told to the caller, as a failure unless it is a RefusedError. A result may also be
-// a text, a Picture, a Sound, a Document, or Parts.
+// Tool declares a tool with the types of its arguments and its result. The text describes it to
+// agents. Schemas are derived: names from json tags, descriptions from jsonschema tags, and a
+// field without omitempty is required. Arguments are checked before fn is called.
+//
+// An error is a failure after which something may have changed, unless it is a [RefusedError].
+// A result may also be a string, an [Image], [Audio], a [Document], or [Parts].
+//
+// Tool panics if a schema is invalid or the name is taken, because that is a mistake in the
+// program.
 func Tool[In, Out any](d *Device, name, text string, fn func(ctx context.Context, in In) (Out, error), options ...ToolOption) {
 	t, err := newTool[In, Out](name, text, options)
 	if err != nil {
@@ -90,7 +92,7 @@ func Tool[In, Out any](d *Device, name, text string, fn func(ctx context.Context
 	d.tools = append(d.tools, t)
 }
 
-// newTool makes a tool of what is declared.
+// newTool returns a tool with its schemas and options.
 func newTool[In, Out any](name, text string, options []ToolOption) (*tool, error) {
 	in, err := SchemaOf[In]()
 	if err != nil {
@@ -98,7 +100,7 @@ func newTool[In, Out any](name, text string, options []ToolOption) (*tool, error
 	}
 	t := &tool{Description: Description{Name: name, Text: text, Schema: in.text}, in: in}
 	if isData(reflect.TypeFor[Out]()) {
-		if out, err := SchemaOf[Out](); err == nil { // types that have no schema may be told all the same
+		if out, err := SchemaOf[Out](); err == nil { // a type without a schema has no output schema
 			t.Output = out.text
 		}
 	}
@@ -109,12 +111,12 @@ func newTool[In, Out any](name, text string, options []ToolOption) (*tool, error
 	switch {
 	case t.unchecked:
 		t.in = nil
-	case t.in == nil: // it has one of its own
+	case t.in == nil: // replaced by an option
 		if t.in, err = ParseSchema(t.Schema); err != nil {
 			return nil, err
 		}
 	}
-	if !bytes.Equal(t.Output, derived) { // what a Go type says of itself is true
+	if !bytes.Equal(t.Output, derived) { // a derived schema always matches
 		if t.out, err = ParseSchema(t.Output); err != nil {
 			return nil, err
 		}
@@ -122,7 +124,7 @@ func newTool[In, Out any](name, text string, options []ToolOption) (*tool, error
 	return t, nil
 }
 
-// checkResult tells whether a result keeps to what was declared.
+// checkResult returns an error if a result does not match the declared schema.
 func (t *tool) checkResult(out any) error {
 	if t.out == nil {
 		return nil
@@ -132,7 +134,7 @@ func (t *tool) checkResult(out any) error {
 		err = t.out.Check(value)
 	}
 	if err != nil {
-		return fmt.Errorf("%s has run, and its result is not what it declares: %w", t.Name, err)
+		return fmt.Errorf("%s has run, but its result does not match its schema: %w", t.Name, err)
 	}
 	return nil
 }
@@ -143,7 +145,7 @@ func decode[In any](params json.RawMessage, schema *Schema) (in In, err error) {
 	}
 	var value map[string]any
 	if err := json.Unmarshal(params, &value); err != nil {
-		return in, errors.New("they are not an object")
+		return in, errors.New("must be an object")
 	}
 	var wrong *json.UnmarshalTypeError
 	if err := json.Unmarshal(params, &in); errors.As(err, &wrong) {
@@ -157,33 +159,32 @@ func decode[In any](params json.RawMessage, schema *Schema) (in In, err error) {
 	return in, schema.check(value)
 }
 
-// given names what came, by the words of encoding/json. Numbers are told as they
-// came, most of the time.
-var given = map[string]string{
+// jsonTypes translates the words of encoding/json. Numbers are usually given as such.
+var jsonTypes = map[string]string{
 	"string": "a string", "number": "a number", "bool": "true or false", "array": "a list", "object": "an object",
 }
 
-// wrongType says in plain words which argument has the wrong type.
+// wrongType says which argument has the wrong type.
 func wrongType(e *json.UnmarshalTypeError) error {
 	got, ok := strings.CutPrefix(e.Value, "number ")
 	if !ok {
-		got = cmp.Or(given[e.Value], e.Value)
+		got = cmp.Or(jsonTypes[e.Value], e.Value)
 	}
-	return fmt.Errorf("%s: want %s, got %s", cmp.Or(e.Field, "an argument"), wanted(e.Type, got), got)
+	return fmt.Errorf("%s must be %s, got %s", cmp.Or(e.Field, "argument"), expected(e.Type, got), got)
 }
 
-// wanted says what belongs into a Go type. Who gave an integer is told the bounds.
-func wanted(t reflect.Type, got string) string {
+// expected describes the values of a Go type, for an integer with its range.
+func expected(t reflect.Type, got string) string {
 	integer := strings.Trim(got, "-0123456789") == ""
 	switch t.Kind() {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		if most := uint64(1)<<(t.Bits()-1) - 1; integer {
-			return fmt.Sprintf("an integer from -%d to %d", most+1, most)
+		if maximum := uint64(1)<<(t.Bits()-1) - 1; integer {
+			return fmt.Sprintf("an integer between -%d and %d", maximum+1, maximum)
 		}
 		return "an integer"
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		if integer {
-			return fmt.Sprintf("an integer from 0 to %d", ^uint64(0)>>(64-t.Bits()))
+			return fmt.Sprintf("an integer between 0 and %d", ^uint64(0)>>(64-t.Bits()))
 		}
 		return "an integer"
 	case reflect.Float32, reflect.Float64:

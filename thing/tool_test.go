@@ -14,9 +14,8 @@ type dose struct {
 	Millilitres int `json:"millilitres"`
 }
 
-// TestSchemasOfOnesOwn: what a Go type cannot say is checked all the same, unless it
-// is not to be; and a result that breaks its word says that the tool has run.
-func TestSchemasOfOnesOwn(t *testing.T) {
+// TestSchemaOptions checks WithSchema, Unchecked and WithOutput.
+func TestSchemaOptions(t *testing.T) {
 	d := thing.New("d", "1")
 	bounds := json.RawMessage(`{"type":"object","properties":{"millilitres":{"type":"integer","minimum":1,"maximum":50}},"required":["millilitres"]}`)
 	ran := 0
@@ -26,25 +25,24 @@ func TestSchemasOfOnesOwn(t *testing.T) {
 	thing.Tool(d, "measure", "Measure", pour, thing.WithOutput(bounds))
 	var refused *thing.RefusedError
 	if _, err := d.Call(t.Context(), "pour", json.RawMessage(`{"millilitres":51}`)); !errors.As(err, &refused) || ran != 0 {
-		t.Errorf("too much: %v, ran %d times", err, ran)
+		t.Errorf("above the maximum: %v, ran %d times", err, ran)
 	}
 	if _, err := d.Call(t.Context(), "splash", json.RawMessage(`{"millilitres":51}`)); err != nil {
 		t.Errorf("unchecked: %v", err)
 	}
 	if result, err := d.Call(t.Context(), "measure", json.RawMessage(`{"millilitres":5}`)); err != nil || result != (dose{50}) {
-		t.Errorf("a result within its bounds: %v, %v", result, err)
+		t.Errorf("valid result: %v, %v", result, err)
 	}
 	if _, err := d.Call(t.Context(), "measure", json.RawMessage(`{"millilitres":6}`)); err == nil || errors.As(err, &refused) || !strings.Contains(err.Error(), "has run") {
-		t.Errorf("a result beyond its bounds: %v", err)
+		t.Errorf("invalid result: %v", err)
 	}
 }
 
-// TestOutputIsDeclared: results that are objects have schemas, and pictures and
-// texts have none.
-func TestOutputIsDeclared(t *testing.T) {
+// TestOutputSchema checks that only results that are objects have schemas.
+func TestOutputSchema(t *testing.T) {
 	d := thing.New("d", "1")
 	thing.Tool(d, "object", "", func(context.Context, struct{}) (dose, error) { return dose{}, nil }, thing.Reads(), thing.Titled("An object"))
-	thing.Tool(d, "picture", "", func(context.Context, struct{}) (thing.Picture, error) { return thing.Picture{}, nil })
+	thing.Tool(d, "picture", "", func(context.Context, struct{}) (thing.Image, error) { return thing.Image{}, nil })
 	thing.Tool(d, "text", "", func(context.Context, struct{}) (string, error) { return "", nil })
 	tools := d.Tools()
 	if !strings.Contains(string(tools[0].Output), `"millilitres"`) || !tools[0].Reads || tools[0].Title != "An object" {
@@ -55,8 +53,8 @@ func TestOutputIsDeclared(t *testing.T) {
 	}
 }
 
-// TestACallerThatHasGone: a call whose context has ended is not made.
-func TestACallerThatHasGone(t *testing.T) {
+// TestCancelledCall checks that a call whose context has ended does not run.
+func TestCancelledCall(t *testing.T) {
 	d := thing.New("d", "1")
 	ran := false
 	thing.Tool(d, "move", "", func(context.Context, struct{}) (bool, error) { ran = true; return ran, nil })

@@ -246,7 +246,7 @@ func TestAuditNodes(t *testing.T) {
 // told, or gets no answer that looks like one.
 func TestAuditFallsBack(t *testing.T) {
 	c := &audited{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA")}
-	c.want(1, "there is no journal in ", "audit")
+	c.want(1, "no journal in ", "audit")
 	if err := os.Mkdir(c.data, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -444,22 +444,22 @@ func TestAuditVerify(t *testing.T) {
 				f[2] = bytes.Replace(f[2], []byte("robot"), []byte("rabot"), 1)
 				return f, a, b
 			},
-			[]string{"the file here, line 3: record 3 is altered, or the one before it is"},
+			[]string{"the file here, line 3: record 3 or the one before it was altered"},
 		},
 		"a copy is altered": {
 			func(f, a, b [][]byte) (_, _, _ [][]byte) {
 				b[1] = bytes.Replace(b[1], []byte("robot"), []byte("rabot"), 1)
 				return f, a, b
 			},
-			[]string{"the copy of b's ", ": record 2 is altered, or the one before it is"},
+			[]string{"the copy of b's ", ": record 2 or the one before it was altered"},
 		},
 		"a copy has a hole, and something twice": {
 			func(f, a, b [][]byte) (_, _, _ [][]byte) { return f, a, slices.Concat(b[:1], b[2:4], b[2:]) },
-			[]string{": record 2 is missing", ": records 3 to 4 stand twice"},
+			[]string{": record 2 is missing", ": records 3 to 4 appear twice"},
 		},
 		"a copy is out of order": {
 			func(f, a, b [][]byte) (_, _, _ [][]byte) { b[3], b[4] = b[4], b[3]; return f, a, b },
-			[]string{": record 4 stands after record 5"},
+			[]string{": record 4 comes after record 5"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -524,7 +524,7 @@ func TestAuditVerify(t *testing.T) {
 func TestAuditVerifyUncopied(t *testing.T) {
 	c := audit(t, "b")
 	appendTo(t, c.dirs["b"], happened(1, "b1"))
-	c.want(1, "there is no journal in ", "audit", "verify")
+	c.want(1, "no journal in ", "audit", "verify")
 	c.want(1, "b     copy ", "audit", "verify")
 	appendTo(t, c.data, happened(1, "a1"), happened(2, "a2"))
 	c.want(0, "whole; not copied yet: 2", "audit", "verify")

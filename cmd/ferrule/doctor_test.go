@@ -216,7 +216,7 @@ func TestDoctorJournal(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Replace(string(data), "robot", "rabot", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantTold(t, "altered", d.journal(t.Context()), "wrong journal: the journal is not whole: record 1 is altered, or the one before it is → `ferrule audit verify` tells all")
+	wantTold(t, "altered", d.journal(t.Context()), "wrong journal: the journal is not whole: record 1 or the one before it was altered → `ferrule audit verify` tells all")
 	wantTold(t, "no data", (&doctor{}).journal(t.Context()))
 }
 

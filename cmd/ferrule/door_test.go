@@ -76,7 +76,7 @@ func (toy *testToy) connect(s xiaozhi.Settings) *toyTalk {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(talk.over)
-		toy.Talk(ctx, talk, toy.medium == "ws") // how it ends is seen at the gateway
+		toy.ServeConn(ctx, talk, toy.medium == "ws") // how it ends is seen at the gateway
 	}()
 	toy.t.Cleanup(func() {
 		cancel()

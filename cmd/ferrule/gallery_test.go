@@ -64,8 +64,8 @@ func galleryThing(changing bool) *mcpserver.Device {
 	show("text", func(n int) (any, error) { return strings.Repeat(fmt.Sprintf("line %d ☃ \\ \"q\"\n", n), n%9), nil })
 	show("number", func(n int) (any, error) { return float64(n) / 3, nil })
 	show("list", func(n int) (any, error) { return []int{n, n * n}, nil })
-	show("picture", func(n int) (any, error) { return thing.Picture{MIME: "image/png", Data: bytesOf(n)}, nil })
-	show("sound", func(n int) (any, error) { return thing.Sound{MIME: "audio/wav", Data: bytesOf(n)}, nil })
+	show("picture", func(n int) (any, error) { return thing.Image{MIME: "image/png", Data: bytesOf(n)}, nil })
+	show("sound", func(n int) (any, error) { return thing.Audio{MIME: "audio/wav", Data: bytesOf(n)}, nil })
 	show("document", func(n int) (any, error) {
 		return thing.Document{URI: fmt.Sprint("gallery://documents/", n), MIME: "text/plain", Text: fmt.Sprint("document ", n)}, nil
 	})
@@ -73,13 +73,13 @@ func galleryThing(changing bool) *mcpserver.Device {
 		return thing.Document{URI: fmt.Sprint("gallery://archives/", n), MIME: "application/zip", Data: bytesOf(n)}, nil
 	})
 	show("parts", func(n int) (any, error) {
-		return thing.Parts{fmt.Sprint("first ", n), thing.Picture{MIME: "image/gif", Data: bytesOf(n)}, measure(n), "last"}, nil
+		return thing.Parts{fmt.Sprint("first ", n), thing.Image{MIME: "image/gif", Data: bytesOf(n)}, measure(n), "last"}, nil
 	})
 	show("fail", func(n int) (any, error) { return nil, fmt.Errorf("it broke at %d", n) })
 	d.Resource(mcpserver.Resource{URI: "gallery://text", Name: "text", MIME: "text/plain", Audience: []string{"user"}, Priority: 0.5},
 		func(context.Context) (any, error) { return "a text\nof two lines", nil })
 	d.Resource(mcpserver.Resource{URI: "gallery://picture", Name: "picture", MIME: "image/png"},
-		func(context.Context) (any, error) { return thing.Picture{MIME: "image/png", Data: bytesOf(77)}, nil })
+		func(context.Context) (any, error) { return thing.Image{MIME: "image/png", Data: bytesOf(77)}, nil })
 	d.Resource(mcpserver.Resource{URI: "gallery://parts", Name: "parts"},
 		func(context.Context) (any, error) { return thing.Parts{"one", measure(2), []byte("three")}, nil })
 	rooms := func(_ context.Context, typed string, _ map[string]string) []string {
@@ -96,7 +96,7 @@ func galleryThing(changing bool) *mcpserver.Device {
 		func(_ context.Context, args map[string]string) ([]mcpserver.Message, error) {
 			return []mcpserver.Message{
 				{Role: "user", Content: fmt.Sprintf("Describe the %s %q.", args["room"], args["style"])},
-				{Role: "user", Content: thing.Picture{MIME: "image/png", Data: bytesOf(len(args["room"]))}},
+				{Role: "user", Content: thing.Image{MIME: "image/png", Data: bytesOf(len(args["room"]))}},
 				{Role: "user", Content: thing.Document{URI: "gallery://text", MIME: "text/plain", Text: "a text"}},
 				{Role: "assistant", Content: "It is a room."},
 			}, nil

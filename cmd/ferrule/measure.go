@@ -43,11 +43,11 @@ func (g *gateway) makeSense(cfg config.Config) {
 	}
 	parts := poller.Parts{
 		Config: c, Handle: g.handle, Node: cfg.ClusterConfig().Node, Log: g.log,
-		Grammars: map[string]func(*ferrule.Manifest) []ferrule.Poll{mcpu.Name: mcpu.Polls},
-		Publish:  g.measured,
+		Polls:   map[string]func(*ferrule.Manifest) []ferrule.Poll{mcpu.Name: mcpu.Polls},
+		Publish: g.measured,
 	}
 	if g.history != nil {
-		parts.Past = g.history
+		parts.History = g.history
 	}
 	g.sense = poller.New(parts)
 	g.fleet.WatchOwn(g.sense)

@@ -52,7 +52,7 @@ func TestMeasures(t *testing.T) {
 		return slices.Equal(slices.Sorted(maps.Keys(heard)), want)
 	})
 	s := g.sense.Stats()
-	if s.Devices != 2 || s.Probes != 4+3 || s.Failures != 0 || s.Dropped != 0 || s.Late.Quantile(0.5) > time.Second {
+	if s.Devices != 2 || s.Polls != 4+3 || s.Failures != 0 || s.Dropped != 0 || s.Late.Quantile(0.5) > time.Second {
 		t.Errorf("counted %+v", s)
 	}
 	if n := g.road.Stats(); n.Readings < s.Reads || n.ReadingsFailed != 0 {

@@ -101,7 +101,7 @@ func TestMisbehaviours(t *testing.T) {
 		}),
 		"bare-tools": fineAnd(func(t *testing.T, g *testGateway) {
 			g.wants("set_servo", `{"angle":90}`, ok, `"angle":90`)
-			g.wants("set_servo", `{"angle":"up"}`, ferrule.Refused, "angle: want an integer, got a string")
+			g.wants("set_servo", `{"angle":"up"}`, ferrule.Refused, "angle must be an integer, got a string")
 		}),
 		"gone-tools": fineAnd(func(t *testing.T, g *testGateway) {
 			g.wants("i2c_scan", `{}`, ferrule.Refused, "Method not found")

@@ -2,8 +2,6 @@ package main
 
 import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
-	"github.com/ferrulehq/ferrule/internal/histogram"
-	"github.com/ferrulehq/ferrule/internal/measure/poller"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
 )
@@ -43,9 +41,9 @@ func (g *gateway) sources(cfg config.Config) telemetry.Sources {
 func (g *gateway) senseCounts() telemetry.Poller {
 	s := g.sense.Stats()
 	return telemetry.Poller{
-		Devices: s.Devices, Polls: s.Probes, BackingOff: s.BackingOff, Waiting: s.Waiting,
+		Devices: s.Devices, Polls: s.Polls, BackingOff: s.BackingOff, Waiting: s.Waiting,
 		Reads: s.Reads, Failures: s.Failures, Samples: s.Samples, Dropped: s.Dropped,
-		Late: histogram.Snapshot{Bounds: poller.LateBounds[:], Counts: s.Late.Counts[:], Sum: s.Late.Sum},
+		Late: s.Late,
 	}
 }
 

@@ -61,7 +61,7 @@ func TestRatioMeasured(t *testing.T) {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	t.Logf("%d devices, %d polls: %.0f reads and %.0f samples a second, %d failed; %.0f %% of a core, %d MiB in use; 99 %% were asked no later than %v after they were due; the history is %d readings behind",
-		after.Devices, after.Probes, reads, samples, after.Failures-before.Failures,
+		after.Devices, after.Polls, reads, samples, after.Failures-before.Failures,
 		100*spent.Seconds()/lasted.Seconds(), memory.HeapInuse>>20, after.Late.Quantile(0.99), g.history.Stats().Behind)
 	// Of these, at most 4,000 are what the tools say: the climate is two numbers.
 	if reads < 2000 || samples < 8000+2*boards*0.75 {

@@ -15,9 +15,9 @@ type progress struct {
 	count int
 
 	mu     sync.Mutex
-	states map[string]sim.News // of each toy, what happened last
-	sums   map[string]int      // how many toys are in each of them
-	reason string              // of what went wrong last
+	states map[string]sim.Event // of each toy, what happened last
+	sums   map[string]int       // how many toys are in each of them
+	reason string               // of what went wrong last
 	news   bool
 }
 
@@ -25,11 +25,11 @@ type progress struct {
 const few = 10
 
 func newProgress(a *app, count int) *progress {
-	return &progress{app: a, count: count, states: make(map[string]sim.News), sums: make(map[string]int)}
+	return &progress{app: a, count: count, states: make(map[string]sim.Event), sums: make(map[string]int)}
 }
 
 // add takes in what happened.
-func (p *progress) add(n sim.News) {
+func (p *progress) add(n sim.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.states[n.Toy]
@@ -74,7 +74,7 @@ func (p *progress) start() (stop func()) {
 }
 
 // print tells of one toy.
-func (p *progress) print(n sim.News) {
+func (p *progress) print(n sim.Event) {
 	if p.app.json {
 		p.app.printJSON(n)
 		return

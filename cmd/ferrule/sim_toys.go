@@ -99,11 +99,11 @@ func (a *app) listenToys(cmd *cobra.Command, flags toyFlags) error {
 // callToys has toys call a gateway.
 func (a *app) callToys(cmd *cobra.Command, flags toyFlags) error {
 	p := newProgress(a, flags.Count)
-	cfg := sim.CrowdConfig{
-		URL: cmp.Or(flags.mqtt, flags.ws), Medium: sim.OverMQTT, First: flags.first, Count: flags.Count, Misbehave: flags.Misbehave, Cut: flags.cut, Tell: p.add,
+	cfg := sim.ToyClientsConfig{
+		URL: cmp.Or(flags.mqtt, flags.ws), Transport: sim.OverMQTT, First: flags.first, Count: flags.Count, Misbehave: flags.Misbehave, Cut: flags.cut, OnEvent: p.add,
 	}
 	if flags.ws != "" {
-		cfg.Medium = sim.OverWebSocket
+		cfg.Transport = sim.OverWebSocket
 	}
 	if flags.from != "" {
 		var err error
@@ -114,7 +114,7 @@ func (a *app) callToys(cmd *cobra.Command, flags toyFlags) error {
 	if err := cfg.Check(); err != nil {
 		return usageError{err}
 	}
-	crowd, err := sim.NewCrowd(cfg)
+	crowd, err := sim.NewToyClients(cfg)
 	if err != nil {
 		return err
 	}

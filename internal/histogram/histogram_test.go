@@ -1,45 +1,36 @@
-package histogram_test
+package histogram
 
 import (
-	"slices"
-	"sync"
+	"maps"
 	"testing"
 	"time"
-
-	"github.com/ferrulehq/ferrule/internal/histogram"
 )
 
 func TestHistogram(t *testing.T) {
-	h := histogram.New([]time.Duration{time.Millisecond, time.Second})
-	if s := h.Snapshot(); s.Total() != 0 || s.Quantile(0.5) != 0 {
-		t.Errorf("empty histogram: %+v", s)
+	h := New([]time.Duration{5 * time.Millisecond, 200 * time.Millisecond, 10 * time.Second})
+	if s := h.Snapshot(); s.Quantile(0.99) != 0 || s.Count() != 0 {
+		t.Errorf("empty: quantile %v, count %d", s.Quantile(0.99), s.Count())
 	}
-	var wg sync.WaitGroup
-	for _, d := range []time.Duration{-time.Second, time.Millisecond, time.Millisecond + 1, time.Hour} {
-		wg.Go(func() {
-			for range 100 {
-				h.Add(d)
-			}
-		})
+	for range 98 {
+		h.Observe(3 * time.Millisecond)
 	}
-	wg.Wait()
+	h.Observe(-time.Second)
+	h.Observe(150 * time.Millisecond)
 	s := h.Snapshot()
-	if want := []uint64{200, 100, 100}; !slices.Equal(s.Counts, want) || s.Total() != 400 {
-		t.Errorf("got %v, want %v", s.Counts, want)
-	}
-	if want := 100 * (2*time.Millisecond + 1 + time.Hour); s.Sum != want {
-		t.Errorf("sum is %v, want %v", s.Sum, want)
-	}
-	for share, want := range map[float64]time.Duration{0.5: time.Millisecond, 0.75: time.Second, 1: time.Second} {
-		if got := s.Quantile(share); got != want {
-			t.Errorf("quantile %v is %v, want %v", share, got, want)
+	for q, want := range map[float64]time.Duration{0.5: 5 * time.Millisecond, 0.99: 5 * time.Millisecond, 1: 200 * time.Millisecond} {
+		if got := s.Quantile(q); got != want {
+			t.Errorf("quantile %v is %v, want %v", q, got, want)
 		}
 	}
-}
-
-func BenchmarkAdd(b *testing.B) {
-	h := histogram.New([]time.Duration{time.Microsecond, 10 * time.Microsecond, 100 * time.Microsecond, time.Millisecond})
-	for b.Loop() {
-		h.Add(50 * time.Microsecond)
+	if want := 98*3*time.Millisecond + 150*time.Millisecond; s.Sum != want {
+		t.Errorf("sum is %v, want %v", s.Sum, want)
+	}
+	h.Observe(time.Hour)
+	s = h.Snapshot()
+	if got := s.Quantile(1); got != 10*time.Second {
+		t.Errorf("the last quantile is %v, want the last bound", got)
+	}
+	if want := map[float64]uint64{0.005: 99, 0.2: 100, 10: 100}; !maps.Equal(s.Buckets(), want) || s.Count() != 101 {
+		t.Errorf("buckets %v, count %d, want %v, 101", s.Buckets(), s.Count(), want)
 	}
 }

@@ -1,19 +1,20 @@
-// Package journal is the node's own record of calls: a file that only grows,
-// whose records are chained by their hashes and synced to disk.
+// Package journal is the node's record of calls: an append-only file whose records are
+// chained by their hashes and synced to disk.
 //
 //	hash₁ {"seq":1,…}
 //	hash₂ {"seq":2,…}      hashₙ = SHA-256(hashₙ₋₁, record n)
 //
-// A record that must be durable is on disk when Append returns; records that
-// come while the disk is busy share its next sync. Others are written within a
-// second, and until then cost no more than the memory that they take. A record
-// becomes part of the chain when it is written; if it cannot be, and somebody
-// waits for it, Append says so. What has happened is then kept, within bounds,
-// until it can be written; what was only intended has not happened.
+//	Append ─▶ batch ─▶ one write and sync ─▶ Lines, for copies
 //
-// Whoever copies the journal elsewhere takes Lines: what is synced, and in order.
-// A Verifier checks a copy as Verify does the file, and Holds tells whether the
-// file still has what the copy has.
+// A durable record is on disk when Append returns; records that arrive while the disk is
+// busy share the next sync. Other records are written within a second. A record becomes
+// part of the chain when it is written. If that fails and the caller waits for it, Append
+// returns the error. Records of what has happened are then kept, up to a limit, until they
+// can be written; an intent is dropped, because its call is not made.
+//
+// Lines returns synced records in order, for copies of the journal. A Verifier checks a
+// copy as Verify checks the file, and Holds reports whether the file still has the newest
+// record of a copy.
 package journal
 
 import (
@@ -34,72 +35,70 @@ import (
 // FileName is the journal's file in the data directory.
 const FileName = "journal.log"
 
-// Config tells how careful a journal is.
+// Config configures a journal.
 type Config struct {
-	// Sync is how long a durable record may wait for the disk. Zero syncs it
-	// before Append returns; more spares an SD card, and loses what was
-	// recorded in that time when power fails.
+	// Sync is how long a durable record may wait for the disk. Zero syncs it before Append
+	// returns. More spares an SD card, but a power cut loses the records of that time.
 	Sync time.Duration
 }
 
-// DefaultConfig is the careful one.
+// DefaultConfig returns the safest configuration: each durable record is synced at once.
 func DefaultConfig() Config { return Config{} }
 
-// Check tells what is wrong with the config.
+// Check returns an error if a value is out of range.
 func (c Config) Check() error {
 	if c.Sync < 0 || c.Sync > time.Minute {
-		return fmt.Errorf("sync: want always, or an interval of at most a minute, got %v", c.Sync)
+		return fmt.Errorf("sync: must be always, or an interval of at most a minute, got %v", c.Sync)
 	}
 	return nil
 }
 
-// lazy is how long a record that need not be durable may wait, and backlog how
-// many of them may.
+// Limits of records that wait to be written.
 const (
-	lazy        = time.Second
-	backlog     = 4096
-	maxWaiting  = 8 << 20 // bytes of what is kept of a batch that could not be written
-	maxKeptArgs = 2 << 10 // bytes of arguments, while the disk is full
+	lazyDelay       = time.Second // how long a record that is not durable may wait
+	maxPending      = 4096        // records
+	maxPendingBytes = 8 << 20     // after a failed write
+	maxKeptArgs     = 2 << 10     // bytes of arguments per record while writing fails
 )
 
-// Journal appends records. It is safe for use by many goroutines.
+// Journal appends records. It is safe for concurrent use.
 type Journal struct {
 	cfg  Config
 	log  *slog.Logger
 	path string
-	made os.FileInfo // the file that was opened
+	info os.FileInfo // the file that was opened
 
-	// disk is held while the file is written. It is taken before mu.
+	// disk is held while the file is written. Lock order: disk, then mu.
 	disk    sync.Mutex
 	file    storage
-	size    int64 // bytes of the file that hold whole records
-	head    mark  // the newest of them
+	size    int64 // end of the last whole record
+	head    link  // the last record
 	encoder encoder
 	onSync  func(took time.Duration)
 
-	mu      sync.Mutex
-	next    *batch // records that are not yet written
-	lost    int    // how many could not be kept
-	failure error  // why the last write failed, if it did
-	dead    bool   // it failed in a way that cannot be mended
-	timer   *time.Timer
-	due     time.Time // when timer fires
-	closed  bool
-	chain   string        // what it is known by
-	synced  place         // the end of what is on disk for certain
-	grown   chan struct{} // closed when there is more of that; nil while nobody waits
-	left    place         // where Lines left off
-	ended   bool          // closed, and there will be no more
-	stats   Stats
+	mu       sync.Mutex
+	next     *batch // records that are not written yet
+	lost     int    // records that could not be kept
+	failure  error  // of the last write, or nil
+	dead     bool   // the failure is permanent
+	timer    *time.Timer
+	due      time.Time // when timer fires
+	closed   bool
+	chain    string        // the chain's name
+	synced   position      // the end of what is certainly on disk
+	grown    chan struct{} // closed when synced advances; nil while nobody waits
+	resumeAt position      // where the last call of Lines ended
+	ended    bool          // closed, and all is written
+	stats    Stats
 }
 
-// place is the end of a record in the file.
-type place struct {
+// position is the end of a record in the file.
+type position struct {
 	seq    uint64
 	offset int64
 }
 
-// storage is what a journal does with its file.
+// storage is the file of a journal.
 type storage interface {
 	io.WriteSeeker
 	io.ReaderAt
@@ -108,27 +107,27 @@ type storage interface {
 	Truncate(size int64) error
 }
 
-// batch is records that are written together.
+// batch is a group of records that are written together.
 type batch struct {
 	entries []pending
-	done    bool // they were written, or err tells why not; guarded by Journal.disk
+	done    bool // written, or err is set; guarded by Journal.disk
 	err     error
 }
 
-// pending is a record that is not yet written.
+// pending is a record that is not written yet.
 type pending struct {
 	ferrule.Entry
-	awaited bool // whoever appended it waits, and is told if it cannot be written
+	awaited bool // the caller waits and gets the error
 }
 
-// mark is a place in the chain.
-type mark struct {
+// link is a record's place in the chain.
+type link struct {
 	seq  uint64
 	hash [sha256.Size]byte
 }
 
-// Open opens the journal in dir, or begins one. A record that was cut off when
-// power failed is removed: nobody was told that it had been written.
+// Open opens or creates the journal in dir. A record that a power cut left incomplete is
+// removed: Append never returned for it.
 func Open(dir string, cfg Config, log *slog.Logger) (*Journal, error) {
 	path := filepath.Join(dir, FileName)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -143,36 +142,36 @@ func Open(dir string, cfg Config, log *slog.Logger) (*Journal, error) {
 	return j, nil
 }
 
-// begin finds out where the file ends, and makes that certain.
+// begin finds the end of the file and syncs it.
 func (j *Journal) begin(file *os.File, dir string) (err error) {
 	if j.head, j.size, err = lastRecord(file); err != nil {
 		return err
 	}
-	if err := cutAt(file, j.size, j.log); err != nil {
+	if err := truncateAt(file, j.size, j.log); err != nil {
 		return err
 	}
-	if err := file.Sync(); err != nil { // whoever wrote it may not have come to it
+	if err := file.Sync(); err != nil { // the last writer may have crashed before its sync
 		return err
 	}
 	if err := syncDir(dir); err != nil {
 		return err
 	}
-	if j.made, err = file.Stat(); err != nil {
+	if j.info, err = file.Stat(); err != nil {
 		return err
 	}
-	j.synced = place{j.head.seq, j.size}
-	j.chain, err = chainAt(file)
+	j.synced = position{j.head.seq, j.size}
+	j.chain, err = readChainName(file)
 	return err
 }
 
-// cutAt makes the file end at size, and the next write begin there.
-func cutAt(file *os.File, size int64, log *slog.Logger) error {
+// truncateAt makes the file end at size, and the next write start there.
+func truncateAt(file *os.File, size int64, log *slog.Logger) error {
 	end, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
 	}
 	if end > size {
-		log.Warn(fmt.Sprintf("journal: removing a record that was cut off after %d bytes", end-size))
+		log.Warn(fmt.Sprintf("journal: removing an incomplete record of %d bytes", end-size))
 		if err := file.Truncate(size); err != nil {
 			return err
 		}
@@ -181,7 +180,7 @@ func cutAt(file *os.File, size int64, log *slog.Logger) error {
 	return err
 }
 
-// syncDir makes a new file's name durable. Not every system can.
+// syncDir makes the name of a new file durable, if the system supports it.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -191,39 +190,38 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-// Append adds a record, and sets its Seq and, if it has none, its Time. What is
-// too long for a record is cut. If it is to be durable, it is on disk when
-// Append returns nil.
+// Append adds a record. It sets Seq, and Time if that is zero, and shortens values that are
+// too long. If durable, the record is on disk when Append returns nil.
 func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
 	}
-	bound(&e)
+	limit(&e)
 	j.mu.Lock()
 	if err := j.writable(); err != nil {
 		j.mu.Unlock()
 		return err
 	}
 	b := j.next
-	wait := durable && (j.cfg.Sync == 0 || j.failure != nil) // on a full disk everyone waits for the truth
-	if !wait && j.failure != nil && len(b.entries) >= backlog {
+	wait := durable && (j.cfg.Sync == 0 || j.failure != nil) // while writes fail, each caller gets its result
+	if !wait && j.failure != nil && len(b.entries) >= maxPending {
 		j.lost++
 		err := j.failure
 		j.mu.Unlock()
 		return err
 	}
 	if n := len(e.Args); j.failure != nil && n > maxKeptArgs {
-		e.Args = ferrule.AppendString(nil, fmt.Sprintf("%d bytes, left out while the disk was full", n))
+		e.Args = ferrule.AppendString(nil, fmt.Sprintf("%d bytes, omitted while the journal could not be written", n))
 	}
 	b.entries = append(b.entries, pending{e, wait})
 	if !wait {
-		delay := lazy
+		delay := lazyDelay
 		if durable {
 			delay = j.cfg.Sync
 		}
 		j.flushWithin(delay)
 	}
-	full := len(b.entries) >= backlog && j.failure == nil
+	full := len(b.entries) >= maxPending && j.failure == nil
 	j.mu.Unlock()
 	if wait || full {
 		return j.flush(b)
@@ -231,8 +229,7 @@ func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 	return nil
 }
 
-// flushWithin sees to it that what is pending is written in time. It is called
-// with mu held.
+// flushWithin schedules a flush of the pending records. It is called with mu held.
 func (j *Journal) flushWithin(delay time.Duration) {
 	due := time.Now().Add(delay)
 	switch {
@@ -254,7 +251,7 @@ func (j *Journal) writable() error {
 	return nil
 }
 
-// Health is nil while records reach the disk.
+// Health returns nil while records reach the disk, else the reason.
 func (j *Journal) Health() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -264,7 +261,7 @@ func (j *Journal) Health() error {
 	return j.failure
 }
 
-// Close writes what is pending and closes the file.
+// Close writes the pending records and closes the file.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closed {
@@ -287,17 +284,17 @@ func (j *Journal) Close() error {
 	return errors.Join(err, j.file.Close())
 }
 
-// flushLater writes the records that nobody waits for.
+// flushLater flushes the pending records when the timer fires.
 func (j *Journal) flushLater() {
 	j.mu.Lock()
 	j.timer = nil
 	b := j.next
 	j.mu.Unlock()
-	j.flush(b) // it logs what is wrong
+	j.flush(b) // logs its error
 }
 
-// flush brings a batch to disk, unless somebody else has: whoever waits for the
-// disk meanwhile will mostly find their record there.
+// flush writes and syncs a batch, unless another goroutine has done so meanwhile, which is
+// the usual case for a caller that had to wait for the disk.
 func (j *Journal) flush(b *batch) error {
 	j.disk.Lock()
 	defer j.disk.Unlock()
@@ -311,7 +308,7 @@ func (j *Journal) flush(b *batch) error {
 	b.done = true
 	entries := b.entries
 	if lost > 0 {
-		gap := ferrule.Entry{Time: time.Now(), Phase: ferrule.JournalGap, Message: fmt.Sprintf("%d records are missing: the disk did not take them", lost)}
+		gap := ferrule.Entry{Time: time.Now(), Phase: ferrule.JournalGap, Message: fmt.Sprintf("%d records missing: they could not be written", lost)}
 		entries = slices.Concat([]pending{{gap, false}}, entries)
 	}
 	switch {
@@ -332,7 +329,7 @@ func (j *Journal) flush(b *batch) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if was := j.failure; (was == nil) != (b.err == nil) {
-		j.tell(b.err)
+		j.logHealth(b.err)
 	}
 	j.failure, j.dead = b.err, dead
 	j.count(len(entries), b.err)
@@ -342,47 +339,47 @@ func (j *Journal) flush(b *batch) error {
 		if j.synced.seq == 0 {
 			j.chain = chainName(lines)
 		}
-		j.synced = place{head.seq, j.size}
+		j.synced = position{head.seq, j.size}
 		j.wake()
 	case !dead && !j.closed:
-		j.keep(b.entries)
+		j.requeue(b.entries)
 	}
 	b.entries = nil
 	return b.err
 }
 
-// tell logs that records begin or cease to reach the disk.
-func (j *Journal) tell(err error) {
+// logHealth logs that writing starts or stops to fail.
+func (j *Journal) logHealth(err error) {
 	if err != nil {
-		j.log.Error("the journal cannot be written, so nothing may be changed", "err", err)
+		j.log.Error("journal write failed: calls that change a device are refused until it works", "err", err)
 		return
 	}
-	j.log.Info("the journal can be written again")
+	j.log.Info("journal is written again")
 }
 
-// keep has what happened written later, before what comes next. A call whose
-// intent was awaited was not made. It is called with mu held.
-func (j *Journal) keep(entries []pending) {
+// requeue keeps records of a failed batch for the next write, within the limits. An awaited
+// intent is dropped, because its call was not made. It is called with mu held.
+func (j *Journal) requeue(entries []pending) {
 	happened := slices.DeleteFunc(entries, func(e pending) bool { return e.awaited && e.Phase == ferrule.Intent })
 	size, from := 0, len(happened)
-	for ; from > 0 && len(happened)-from+len(j.next.entries) < backlog; from-- {
+	for ; from > 0 && len(happened)-from+len(j.next.entries) < maxPending; from-- {
 		e := &happened[from-1]
-		if size += len(e.Args) + len(e.Message); size > maxWaiting {
+		if size += len(e.Args) + len(e.Message); size > maxPendingBytes {
 			break
 		}
-		e.awaited = false // it has been told of
+		e.awaited = false // its caller has the error
 	}
 	j.lost += from
 	j.next.entries = append(slices.Clone(happened[from:]), j.next.entries...)
-	j.flushWithin(lazy)
+	j.flushWithin(lazyDelay)
 }
 
-// write appends data to the file and syncs it. After an error the file is as it
-// was, or dead: a sync that failed says nothing about what is on disk, and a
-// second one that succeeds does not either.
+// write appends data to the file and syncs it. After a failed write the file is rolled back.
+// A failed sync is permanent: it is unknown what is on disk, and a later sync that succeeds
+// does not change that.
 func (j *Journal) write(data []byte) (dead bool, err error) {
 	if _, err := j.file.Write(data); err != nil {
-		return j.undo() != nil, err
+		return j.rollBack() != nil, err
 	}
 	start := time.Now()
 	if err := j.file.Sync(); err != nil {
@@ -393,7 +390,7 @@ func (j *Journal) write(data []byte) (dead bool, err error) {
 	return false, nil
 }
 
-func (j *Journal) undo() error {
+func (j *Journal) rollBack() error {
 	if err := j.file.Truncate(j.size); err != nil {
 		return err
 	}

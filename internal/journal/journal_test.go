@@ -99,14 +99,14 @@ func TestAppendAndReopen(t *testing.T) {
 	}
 }
 
-// TestNoJournal: that there is none is not the same as an empty one.
+// TestNoJournal checks that a missing journal is an error, and an empty one is not.
 func TestNoJournal(t *testing.T) {
 	dir := t.TempDir()
-	if err := journal.Read(dir, nil); err == nil || err.Error() != "there is no journal in "+dir {
+	if err := journal.Read(dir, nil); err == nil || err.Error() != "no journal in "+dir {
 		t.Errorf("got %v", err)
 	}
 	if _, err := journal.Verify(dir); err == nil {
-		t.Error("no journal is whole")
+		t.Error("verifying a missing journal succeeded")
 	}
 	open(t, dir, journal.DefaultConfig()).Close()
 	if got := read(t, dir); got != nil {
@@ -114,8 +114,8 @@ func TestNoJournal(t *testing.T) {
 	}
 }
 
-// TestReadGoesOn: a damaged line does not hide those behind it.
-func TestReadGoesOn(t *testing.T) {
+// TestReadDamaged checks that Read continues after a damaged line.
+func TestReadDamaged(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1, 5)
 	path := filepath.Join(dir, journal.FileName)
@@ -133,7 +133,7 @@ func TestReadGoesOn(t *testing.T) {
 		calls = append(calls, e.Call)
 		return nil
 	})
-	if err == nil || !strings.Contains(err.Error(), "2 damaged lines, and first line 2: it does not begin with a hash") {
+	if err == nil || !strings.Contains(err.Error(), "2 damaged lines, the first is line 2: no hash at the start") {
 		t.Errorf("got %v", err)
 	}
 	if !slices.Equal(calls, []string{"call-1", "call-3", "call-5"}) {
@@ -141,7 +141,7 @@ func TestReadGoesOn(t *testing.T) {
 	}
 }
 
-func TestDurableMeansOnDisk(t *testing.T) {
+func TestDurableIsOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, journal.DefaultConfig())
 	for i := 1; i <= 10; i++ {
@@ -149,12 +149,12 @@ func TestDurableMeansOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := read(t, dir); len(got) != i {
-			t.Fatalf("after %d records %d are in the file", i, len(got))
+			t.Fatalf("after %d records, %d are in the file", i, len(got))
 		}
 	}
 }
 
-func TestLazyRecordsAreWrittenSoon(t *testing.T) {
+func TestDelayedWrite(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		for name, test := range map[string]struct {
@@ -176,18 +176,18 @@ func TestLazyRecordsAreWrittenSoon(t *testing.T) {
 			time.Sleep(test.wait - time.Millisecond)
 			synctest.Wait()
 			if got := read(t, dir); got != nil {
-				t.Errorf("%s: it was written at once", name)
+				t.Errorf("%s: written at once", name)
 			}
 			time.Sleep(2 * time.Millisecond)
 			synctest.Wait()
 			if got := read(t, dir); len(got) != 1 {
-				t.Errorf("%s: it was not written after %v", name, test.wait)
+				t.Errorf("%s: not written after %v", name, test.wait)
 			}
 		}
 	})
 }
 
-func TestArgumentsThatAreNoJSON(t *testing.T) {
+func TestInvalidArguments(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, journal.DefaultConfig())
 	e := entry(1)
@@ -206,13 +206,13 @@ func TestArgumentsThatAreNoJSON(t *testing.T) {
 	}
 }
 
-// TestTheShorterDelayCounts: a record waits no longer because of one that may.
-func TestTheShorterDelayCounts(t *testing.T) {
+// TestShorterDelay checks that a record does not wait longer because of another one.
+func TestShorterDelay(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		for name, test := range map[string]struct {
 			sync  time.Duration
-			first bool // is the first record durable? The second is not like it
+			first bool // the first record is durable, or the second
 			want  time.Duration
 		}{
 			"durable after lazy": {100 * time.Millisecond, false, 100 * time.Millisecond},
@@ -235,9 +235,8 @@ func TestTheShorterDelayCounts(t *testing.T) {
 	})
 }
 
-// TestRecordsAreBounded: a call of any size leaves a journal that can be read and
-// built upon.
-func TestRecordsAreBounded(t *testing.T) {
+// TestRecordLimits checks that the journal stays readable after calls of any size.
+func TestRecordLimits(t *testing.T) {
 	dir := t.TempDir()
 	huge := strings.Repeat("\x01", 2<<20)
 	for _, args := range []string{`"` + strings.Repeat("x", 2<<20) + `"`, huge} {
@@ -261,9 +260,8 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBacklogIsBounded: records that nobody waits for are written early when
-// there are many.
-func TestBacklogIsBounded(t *testing.T) {
+// TestPendingLimit checks that many delayed records are written early.
+func TestPendingLimit(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		j := open(t, dir, journal.DefaultConfig())
@@ -273,7 +271,7 @@ func TestBacklogIsBounded(t *testing.T) {
 			}
 		}
 		if n := len(read(t, dir)); n != 4096 {
-			t.Errorf("%d records are on disk", n)
+			t.Errorf("%d records on disk", n)
 		}
 	})
 }
@@ -299,11 +297,11 @@ func TestManyWriters(t *testing.T) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if err := j.Append(entry(1), true); err == nil {
-		t.Error("a closed journal took a record")
+		t.Error("Append to a closed journal succeeded")
 	}
 }
 
-func TestTornTailIsRemoved(t *testing.T) {
+func TestIncompleteTail(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1, 3)
 	path := filepath.Join(dir, journal.FileName)
@@ -326,9 +324,9 @@ func TestTornTailIsRemoved(t *testing.T) {
 	}
 }
 
-func TestDamagedTailIsNotBuiltUpon(t *testing.T) {
+func TestDamagedTail(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, journal.FileName), []byte("rubbish\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, journal.FileName), []byte("garbage\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err := journal.Open(dir, journal.DefaultConfig(), slog.New(slog.DiscardHandler))
@@ -342,53 +340,53 @@ func TestVerify(t *testing.T) {
 		harm func(lines [][]byte) [][]byte
 		want []string
 	}{
-		"nothing": {func(l [][]byte) [][]byte { return l }, nil},
-		"an altered record": {
+		"intact": {func(l [][]byte) [][]byte { return l }, nil},
+		"altered record": {
 			func(l [][]byte) [][]byte { l[2] = bytes.Replace(l[2], []byte("robot"), []byte("rabot"), 1); return l },
-			[]string{"record 3 is altered, or the one before it is"},
+			[]string{"record 3 or the one before it was altered"},
 		},
-		"an altered hash": {
+		"altered hash": {
 			func(l [][]byte) [][]byte { l[2][0] ^= 1; return l },
-			[]string{"record 3 is altered, or the one before it is", "record 4 is altered, or the one before it is"},
+			[]string{"record 3 or the one before it was altered", "record 4 or the one before it was altered"},
 		},
-		"a missing record": {
+		"missing records": {
 			func(l [][]byte) [][]byte { return slices.Delete(l, 1, 3) },
 			[]string{"records 2 to 3 are missing"},
 		},
-		"the first records": {
+		"first records missing": {
 			func(l [][]byte) [][]byte { return l[2:] },
 			[]string{"records 1 to 2 are missing"},
 		},
 		"records out of order": {
 			func(l [][]byte) [][]byte { l[1], l[2] = l[2], l[1]; return l },
-			[]string{"record 2 stands after record 3"},
+			[]string{"record 2 comes after record 3"},
 		},
 		"records moved to the end": {
 			func(l [][]byte) [][]byte { return slices.Concat(l[:1], l[4:6], l[1:3], l[6:]) },
-			[]string{"record 4 is missing", "records 2 to 3 stand after record 6"},
+			[]string{"record 4 is missing", "records 2 to 3 come after record 6"},
 		},
-		"a record twice": {
+		"duplicate record": {
 			func(l [][]byte) [][]byte { return slices.Insert(l, 2, l[1]) },
-			[]string{"record 2 stands twice"},
+			[]string{"record 2 appears twice"},
 		},
-		"records twice": {
+		"duplicate records": {
 			func(l [][]byte) [][]byte { return slices.Concat(l[:5], l[1:]) },
-			[]string{"records 2 to 5 stand twice"},
+			[]string{"records 2 to 5 appear twice"},
 		},
-		"a record that was missing, twice": {
+		"record out of order, and duplicate": {
 			func(l [][]byte) [][]byte { return slices.Concat(l[:1], l[2:3], l[1:2], l[1:2], l[3:]) },
-			[]string{"record 2 stands after record 3", "record 2 stands twice"},
+			[]string{"record 2 comes after record 3", "record 2 appears twice"},
 		},
-		"a record without a number": {
+		"no record number": {
 			func(l [][]byte) [][]byte {
 				l[2] = bytes.Replace(l[2], []byte(`"seq":3`), []byte(`"seq":0`), 1)
 				return l
 			},
-			[]string{"not a record, where record 3 should be: it has no number"},
+			[]string{"no valid record in place of record 3: no record number"},
 		},
-		"a line that is none": {
-			func(l [][]byte) [][]byte { l[2] = []byte("rubbish\n"); return l },
-			[]string{"not a record, where record 3 should be: it does not begin with a hash", "record 4 is altered, or the one before it is"},
+		"not a record": {
+			func(l [][]byte) [][]byte { l[2] = []byte("garbage\n"); return l },
+			[]string{"no valid record in place of record 3: no hash at the start", "record 4 or the one before it was altered"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -410,7 +408,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyEnd: of a long journal the end is checked.
+// TestVerifyEnd checks the verification of the end of a long journal.
 func TestVerifyEnd(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1, 40)
@@ -435,27 +433,26 @@ func TestVerifyEnd(t *testing.T) {
 	check(10*line+line/2, 10, false)
 	check(1, 0, false)
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	lines[2] = []byte("rubbish\n")
+	lines[2] = []byte("garbage\n")
 	lines[34] = bytes.Replace(lines[34], []byte("robot"), []byte("rabot"), 1)
 	if err := os.WriteFile(path, bytes.Join(lines, nil), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	check(10*line+line/2, 10, false, "record 35 is altered, or the one before it is")
+	check(10*line+line/2, 10, false, "record 35 or the one before it was altered")
 	check(3*line+line/2, 3, false)
 	if _, _, err := journal.VerifyEnd(t.TempDir(), 1); err == nil {
-		t.Error("no journal is whole")
+		t.Error("verifying a missing journal succeeded")
 	}
 }
 
-// FuzzEntry: whatever a record holds comes back as it was, but for what is not
-// text.
+// FuzzEntry checks that a record is read as it was written, except for invalid UTF-8.
 func FuzzEntry(f *testing.F) {
 	f.Add("call-1", "anna", "robot", "gpio_write", `{"pin": 2}`, "invalid", "pin: want 2,\n\tgot \"258\"", true, int64(1500))
 	f.Add("", "\x00\x7f\u2028", "é", "\\", `{"pin`, "", "\xff", false, int64(-1))
 	f.Fuzz(func(t *testing.T, call, name, device, tool, args, code, message string, ran bool, took int64) {
 		text := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 		if max(len(text(call)), len(text(name)), len(text(device)), len(text(tool)), len(text(code)), len(text(message))) > 1000 || len(args) > 100<<10 {
-			return // it would be cut
+			return // it would be shortened
 		}
 		want := ferrule.Entry{
 			Time: time.Unix(1e9, took&0xffff).UTC(), Call: text(call), Phase: ferrule.Outcome,
@@ -496,7 +493,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// FuzzVerify gives Read and Verify files of any content.
+// FuzzVerify runs Read and Verify on files of any content.
 func FuzzVerify(f *testing.F) {
 	dir := f.TempDir()
 	j, err := journal.Open(dir, journal.DefaultConfig(), slog.New(slog.DiscardHandler))
@@ -525,7 +522,7 @@ func FuzzVerify(f *testing.F) {
 		records := 0
 		err = journal.Read(dir, func(ferrule.Entry) error { records++; return nil })
 		if err != nil || records != report.Records {
-			t.Errorf("verified %d records, and read %d: %v", report.Records, records, err)
+			t.Errorf("verified %d records, read %d: %v", report.Records, records, err)
 		}
 	})
 }

@@ -2,21 +2,20 @@ package journal
 
 import "time"
 
-// Stats is what a journal counts, since it was opened.
+// Stats are the figures of a journal since it was opened.
 type Stats struct {
-	// Records and Writes count what was written and synced: many records may share one
-	// write.
+	// Records and Writes count what was written and synced. Records may share a write.
 	Records uint64
 	Writes  uint64
-	// Failures counts the writes that failed, and Lost is how many records wait to be
-	// told of as missing.
+	// Failures counts failed writes. Lost is the number of dropped records that the journal
+	// does not mention yet.
 	Failures uint64
 	Lost     int
-	// Bytes is how much of the file is written.
+	// Bytes is the size of the file.
 	Bytes int64
 }
 
-// Stats may be asked for at any time.
+// Stats returns the current figures. It is safe for concurrent use.
 func (j *Journal) Stats() Stats {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -25,15 +24,14 @@ func (j *Journal) Stats() Stats {
 	return s
 }
 
-// OnSync has fn told how long the disk took for each sync, from now on. It must be
-// quick.
+// OnSync sets a function that is called with the duration of each sync. It must be fast.
 func (j *Journal) OnSync(fn func(took time.Duration)) {
 	j.disk.Lock()
 	defer j.disk.Unlock()
 	j.onSync = fn
 }
 
-// count takes in what came of a write. It is called with mu held.
+// count counts a write. It is called with mu held.
 func (j *Journal) count(records int, err error) {
 	if err != nil {
 		j.stats.Failures++

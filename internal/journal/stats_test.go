@@ -8,8 +8,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestStats: what is written is counted, by records and by writes, each of which is
-// timed; and so is what fails.
+// TestStats checks the counters of records, writes and failures, and OnSync.
 func TestStats(t *testing.T) {
 	j, w, _ := watch(t)
 	var took []time.Duration
@@ -20,17 +19,17 @@ func TestStats(t *testing.T) {
 		}
 	}
 	if s := j.Stats(); s != (Stats{}) {
-		t.Errorf("nothing is written yet: %+v", s)
+		t.Errorf("before the first write: %+v", s)
 	}
 	if err := j.Append(ferrule.Entry{Call: "durable"}, true); err != nil {
 		t.Fatal(err)
 	}
 	if s := j.Stats(); s.Records != 4 || s.Writes != 1 || s.Failures != 0 || s.Bytes != w.synced || s.Bytes == 0 {
-		t.Errorf("got %+v, and %d bytes are synced", s, w.synced)
+		t.Errorf("got %+v, %d bytes synced", s, w.synced)
 	}
 	w.fail = errors.New("the disk is gone")
 	if err := j.Append(ferrule.Entry{Call: "lost"}, true); err == nil {
-		t.Error("it was written")
+		t.Error("the write succeeded")
 	}
 	if s := j.Stats(); s.Records != 4 || s.Writes != 1 || s.Failures != 1 {
 		t.Errorf("got %+v", s)

@@ -16,11 +16,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// watched is a file that counts syncs, and fails them when it is told to.
+// watched is a file that counts syncs and can fail them.
 type watched struct {
 	*os.File
 	mu     sync.Mutex
-	synced int64 // bytes that were in the file at the last sync
+	synced int64 // size of the file at the last sync
 	syncs  int
 	fail   error
 }
@@ -49,8 +49,8 @@ func watch(t *testing.T) (*Journal, *watched, string) {
 	return j, w, dir
 }
 
-// TestDurableIsSynced: when Append returns, the record has been synced; records
-// that come together share a sync.
+// TestDurableIsSynced checks that a record is synced when Append returns, and that
+// concurrent records share a sync.
 func TestDurableIsSynced(t *testing.T) {
 	j, w, dir := watch(t)
 	for i := range 5 {
@@ -59,10 +59,10 @@ func TestDurableIsSynced(t *testing.T) {
 		}
 		info, err := os.Stat(filepath.Join(dir, FileName))
 		if err != nil || w.synced != info.Size() || w.syncs != i+1 {
-			t.Fatalf("%d of %d bytes are synced after %d syncs, %v", w.synced, info.Size(), w.syncs, err)
+			t.Fatalf("%d of %d bytes synced after %d syncs, %v", w.synced, info.Size(), w.syncs, err)
 		}
 	}
-	j.disk.Lock() // while the disk is busy, twenty records come
+	j.disk.Lock() // twenty records arrive while the disk is busy
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
@@ -79,13 +79,12 @@ func TestDurableIsSynced(t *testing.T) {
 	j.disk.Unlock()
 	wg.Wait()
 	if w.syncs != 6 {
-		t.Errorf("%d syncs for twenty records that came together", w.syncs-5)
+		t.Errorf("%d syncs for twenty concurrent records", w.syncs-5)
 	}
 }
 
-// TestASyncThatFailed: nothing is known about the file from then on, so nothing
-// more is written to it, whatever was waiting and whatever comes.
-func TestASyncThatFailed(t *testing.T) {
+// TestFailedSync checks that nothing is written after a failed sync.
+func TestFailedSync(t *testing.T) {
 	j, w, dir := watch(t)
 	if err := j.Append(ferrule.Entry{Call: "before"}, true); err != nil {
 		t.Fatal(err)
@@ -99,7 +98,7 @@ func TestASyncThatFailed(t *testing.T) {
 	j.flushLater() // as the timer does
 	for _, durable := range []bool{true, false} {
 		if err := j.Append(ferrule.Entry{Call: "after"}, durable); !errors.Is(err, broken) || j.Health() == nil {
-			t.Errorf("got %v, and health is %v", err, j.Health())
+			t.Errorf("got %v, health is %v", err, j.Health())
 		}
 	}
 	j.Close()
@@ -109,7 +108,7 @@ func TestASyncThatFailed(t *testing.T) {
 	}
 }
 
-// full is a file that takes nothing while it is told so.
+// full is a file that can fail writes, as on a full disk.
 type full struct {
 	*os.File
 	mu    sync.Mutex
@@ -139,7 +138,7 @@ func (f *full) set(so bool) {
 	f.so = so
 }
 
-// fill opens a journal on a disk that is full.
+// fill opens a journal on a full disk.
 func fill(t *testing.T, dir string, cfg Config) (*Journal, *full) {
 	t.Helper()
 	j, err := Open(dir, cfg, slog.New(slog.DiscardHandler))
@@ -151,15 +150,15 @@ func fill(t *testing.T, dir string, cfg Config) (*Journal, *full) {
 	return j, f
 }
 
-// TestWhatHappenedIsKept: while the disk is full, outcomes wait until it is not,
-// and intents, whose calls were not made, do not. What cannot be kept is counted.
-func TestWhatHappenedIsKept(t *testing.T) {
+// TestKeptOutcomes checks that outcomes wait while the disk is full, that intents, whose
+// calls were not made, are dropped, and that lost records are counted.
+func TestKeptOutcomes(t *testing.T) {
 	for _, test := range []struct {
 		outcomes int
 		want     string
 	}{
 		{3, "outcome 0, outcome 1, outcome 2, intent later"},
-		{backlog + 3, "gap 3 records are missing: the disk did not take them, outcome 0, … outcome 4094, outcome 4095, intent later"},
+		{maxPending + 3, "gap 3 records missing: they could not be written, outcome 0, … outcome 4094, outcome 4095, intent later"},
 	} {
 		dir := t.TempDir()
 		j, f := fill(t, dir, DefaultConfig())
@@ -197,14 +196,14 @@ func TestWhatHappenedIsKept(t *testing.T) {
 	}
 }
 
-// TestFullIsCheap: a full disk costs a call no more than a free one does, in time
-// and in memory, and what was lost is told even if nothing comes after.
-func TestFullIsCheap(t *testing.T) {
+// TestFullDiskCost checks the writes and the memory on a full disk, and that the lost
+// records are reported even if no record follows.
+func TestFullDiskCost(t *testing.T) {
 	dir := t.TempDir()
 	j, f := fill(t, dir, DefaultConfig())
 	j.Append(ferrule.Entry{Phase: ferrule.Intent}, true)
 	args := []byte(`"` + strings.Repeat("x", 100<<10) + `"`)
-	for range backlog + 500 {
+	for range maxPending + 500 {
 		j.Append(ferrule.Entry{Phase: ferrule.Outcome, Args: args}, false)
 	}
 	size := 0
@@ -214,7 +213,7 @@ func TestFullIsCheap(t *testing.T) {
 	}
 	j.mu.Unlock()
 	if n := f.tries(); n > 10 || size > 1<<20 {
-		t.Errorf("the disk was tried %d times, and %d bytes are held", n, size)
+		t.Errorf("%d writes, %d bytes in memory", n, size)
 	}
 	f.set(false)
 	if err := j.Close(); err != nil {
@@ -222,7 +221,7 @@ func TestFullIsCheap(t *testing.T) {
 	}
 	gaps := 0
 	err := Read(dir, func(e ferrule.Entry) error {
-		if e.Phase == ferrule.JournalGap && strings.HasPrefix(e.Message, "500 records are missing") {
+		if e.Phase == ferrule.JournalGap && strings.HasPrefix(e.Message, "500 records missing") {
 			gaps++
 		}
 		return nil
@@ -232,9 +231,9 @@ func TestFullIsCheap(t *testing.T) {
 	}
 }
 
-// TestRelaxedIntents: an intent that nobody waited for may have been carried out,
-// and is kept.
-func TestRelaxedIntents(t *testing.T) {
+// TestDelayedIntents checks that an intent without a waiting caller is kept, because its
+// call may have been made.
+func TestDelayedIntents(t *testing.T) {
 	dir := t.TempDir()
 	j, f := fill(t, dir, Config{Sync: time.Minute})
 	if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: "made"}, true); err != nil {

@@ -20,50 +20,44 @@ const (
 	pinLight       = 35
 )
 
-// Board is a simulated board with an LED, a button, a temperature and a light
-// sensor, and a servo; an ESP32 unless it misbehaves. What it measures follows
-// the clock.
+// Board is a simulated board with an LED, a button, a temperature sensor, a light sensor and
+// a servo. It is an ESP32 unless a Behavior says otherwise. Its readings depend on the time.
 type Board struct {
 	*thing.Device
 	model model
 	begin time.Time
-	calls int // how many there have been, for behaviours
+	calls int // number of tool calls, for behaviors
 
 	mu   sync.Mutex
 	runs map[string]int
 }
 
-// angle is an angle of the servo.
 type angle struct {
 	Angle int `json:"angle" jsonschema:"degrees, 0 to 180"`
 }
 
-// pulse is the argument of pulse.
 type pulse struct {
 	Token string `json:"token" jsonschema:"any text; the board counts how often it came"`
 }
 
-// pulsed is the result of pulse.
 type pulsed struct {
 	Token string `json:"token"`
 	Runs  int    `json:"runs"`
 }
 
-// sweep is the argument of sweep.
 type sweep struct {
 	Milliseconds int `json:"milliseconds" jsonschema:"how long, at most 60000"`
 }
 
-// climate is the result of read_climate.
 type climate struct {
 	Celsius float64 `json:"celsius"`
 	Light   int     `json:"light"`
 }
 
-// NewBoard makes a board that listens nowhere: Serve has it talk on a connection.
+// NewBoard returns a board without a listener. Serve serves it on a connection.
 func NewBoard() *Board { return newBoard(esp32) }
 
-// newBoard makes a board whose clock starts now.
+// newBoard returns a board whose clock starts now.
 func newBoard(m model) *Board {
 	b := &Board{Device: thing.New("sim-board", "1.0.0"), model: m, begin: time.Now(), runs: make(map[string]int)}
 	b.Platform, b.Profile = "arduino", m.profile
@@ -74,9 +68,9 @@ func newBoard(m model) *Board {
 		Thresholds(float64(m.raw(0.16)), float64(m.raw(0.32)))
 	m.sample(b.Analog(pinLight, "light", "Light, brighter is more", b.light), 120)
 	thing.Tool(b.Device, "set_servo", "Turn the servo to an angle", b.setServo)
-	thing.Tool(b.Device, "read_climate", "Tell temperature and light", b.readClimate, thing.Polled(5*time.Second))
+	thing.Tool(b.Device, "read_climate", "Read temperature and light", b.readClimate, thing.Polled(5*time.Second))
 	thing.Tool(b.Device, "pulse", "Move the servo once and back; counts how often each token came", b.pulse)
-	thing.Tool(b.Device, "sweep", "Move the servo to and fro for a while", b.sweep)
+	thing.Tool(b.Device, "sweep", "Move the servo back and forth for a while", b.sweep)
 	if m.i2c {
 		b.addI2C()
 	}
@@ -86,8 +80,8 @@ func newBoard(m model) *Board {
 	return b
 }
 
-// fill declares pins and tools until there are as many as firmware has room for:
-// 16 pins, and 24 tools beside the built-in ones.
+// fill adds pins and tools up to the limits of the firmware: 16 pins, and 24 tools in
+// addition to the built-in ones.
 func (b *Board) fill() {
 	const text = "One of many, with a text as long as makers write them when nobody stops them, %d"
 	for n := 6; n <= 16; n++ {
@@ -103,14 +97,14 @@ func (b *Board) seconds() float64 {
 	return math.Mod(time.Since(b.begin).Seconds(), 86400)
 }
 
-// celsius swings around 21 degrees in ten minutes.
+// celsius varies around 21 degrees with a period of ten minutes.
 func (b *Board) celsius() float64 {
 	return 21 + 3*math.Sin(b.seconds()*2*math.Pi/600)
 }
 
 func (b *Board) temperature() int { return b.model.raw(b.celsius() * 0.01) }
 
-// light rises and falls in two minutes.
+// light varies with a period of two minutes.
 func (b *Board) light() int {
 	return b.model.raw(1.6 + 1.45*math.Sin(b.seconds()*2*math.Pi/120))
 }
@@ -126,7 +120,7 @@ func (b *Board) readClimate(context.Context, struct{}) (climate, error) {
 	return climate{math.Round(b.celsius()*10) / 10, b.light()}, nil
 }
 
-// pulseTime is how long the servo takes.
+// pulseTime is how long a pulse takes.
 const pulseTime = time.Millisecond
 
 func (b *Board) pulse(_ context.Context, in pulse) (pulsed, error) {
@@ -138,7 +132,7 @@ func (b *Board) pulse(_ context.Context, in pulse) (pulsed, error) {
 	return pulsed{in.Token, runs}, nil
 }
 
-// Runs tells how often pulse was executed with each token.
+// Runs returns how often pulse ran with each token.
 func (b *Board) Runs() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,28 +7,28 @@ import (
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
-// How firmware asks.
+// Timing of the check-in in firmware.
 const (
-	askAgain  = 10 * time.Second // after it could not ask; doubled each time
-	askTimes  = 10               // and then it begins anew
-	letInSoon = 3 * time.Second  // after it was not let in yet
-	letInErr  = 10 * time.Second // after that could not be asked
+	retryDelay      = 10 * time.Second // after a failure; doubles each time
+	maxAttempts     = 10               // then it starts over
+	activationPoll  = 3 * time.Second  // while it is not activated
+	activationRetry = 10 * time.Second // after an error
 )
 
-// checkIn asks for settings, as firmware does when it has started, until it has them
-// and is let in.
-func (c *caller) checkIn(ctx context.Context) (xiaozhi.Settings, error) {
+// checkIn checks in, as firmware does after its start, until the toy has its settings and is
+// activated.
+func (c *toyClient) checkIn(ctx context.Context) (xiaozhi.Settings, error) {
 	for failed := 0; ; {
-		settings, err := c.ask(ctx)
+		settings, err := c.requestSettings(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return settings, ctx.Err()
 		case err != nil:
-			c.toy.note("failed", err.Error())
-			sleep(ctx, askAgain<<failed)
-			failed = (failed + 1) % askTimes
+			c.toy.event("failed", err.Error())
+			sleep(ctx, retryDelay<<failed)
+			failed = (failed + 1) % maxAttempts
 		case settings.Code != "":
-			c.toy.note("code", settings.Code)
+			c.toy.event("code", settings.Code)
 			c.activate(ctx)
 			failed = 0
 		default:
@@ -37,28 +37,28 @@ func (c *caller) checkIn(ctx context.Context) (xiaozhi.Settings, error) {
 	}
 }
 
-// ask asks for settings once.
-func (c *caller) ask(ctx context.Context) (settings xiaozhi.Settings, err error) {
-	if err := c.crowd.begin(ctx); err != nil {
+// requestSettings checks in once.
+func (c *toyClient) requestSettings(ctx context.Context) (settings xiaozhi.Settings, err error) {
+	if err := c.all.begin(ctx); err != nil {
 		return settings, err
 	}
-	defer c.crowd.end()
-	if body := c.toy.behaviour.visit; body != "" {
-		return c.toy.CheckInWith(ctx, c.crowd.cfg.URL, c.toy.Identity, []byte(body))
+	defer c.all.end()
+	if body := c.toy.behavior.checkIn; body != "" {
+		return c.toy.CheckInWith(ctx, c.all.cfg.URL, c.toy.Identity, []byte(body))
 	}
-	return c.toy.CheckIn(ctx, c.crowd.cfg.URL, c.toy.Identity)
+	return c.toy.CheckIn(ctx, c.all.cfg.URL, c.toy.Identity)
 }
 
-// activate asks whether the toy is let in, some times.
-func (c *caller) activate(ctx context.Context) {
-	for range askTimes {
-		wait := letInSoon
-		in, err := c.letIn(ctx)
+// activate waits for the activation, up to maxAttempts times.
+func (c *toyClient) activate(ctx context.Context) {
+	for range maxAttempts {
+		wait := activationPoll
+		in, err := c.activated(ctx)
 		switch {
 		case in:
 			return
 		case err != nil:
-			wait = letInErr
+			wait = activationRetry
 		}
 		if sleep(ctx, wait) != nil {
 			return
@@ -66,10 +66,10 @@ func (c *caller) activate(ctx context.Context) {
 	}
 }
 
-func (c *caller) letIn(ctx context.Context) (bool, error) {
-	if err := c.crowd.begin(ctx); err != nil {
+func (c *toyClient) activated(ctx context.Context) (bool, error) {
+	if err := c.all.begin(ctx); err != nil {
 		return false, err
 	}
-	defer c.crowd.end()
-	return c.toy.Activate(ctx, c.crowd.cfg.URL, c.toy.Identity)
+	defer c.all.end()
+	return c.toy.Activate(ctx, c.all.cfg.URL, c.toy.Identity)
 }

@@ -26,9 +26,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// gateway is the parts of a gateway that voice toys meet, without those behind.
+// gateway has the real parts of a gateway that voice toys connect to.
 type gateway struct {
-	url  string // where toys ask for their settings
+	url  string // the check-in URL
 	ws   *websocket.Connector
 	mqtt *mqtt.Connector
 	seen chan transport.Sighting
@@ -36,8 +36,8 @@ type gateway struct {
 	creds *provision.Credentials
 
 	mu    sync.Mutex
-	hosts []netip.Addr // where toys dialled from
-	codes []string     // what toys that ask have to show, one after the other
+	hosts []netip.Addr // the addresses of the toys
+	codes []string     // pairing codes for check-ins, in order
 }
 
 // Code implements provision.Admission.
@@ -50,14 +50,14 @@ func (g *gateway) Code(context.Context, provision.Identity) (code string) {
 	return code
 }
 
-// check tells whether a token is that of an address.
+// check returns an error unless a token belongs to an address.
 func (g *gateway) check(host netip.Addr, address, token string) error {
 	g.mu.Lock()
 	g.hosts = append(g.hosts, host)
 	g.mu.Unlock()
 	a, err := g.creds.Check(token)
 	if err == nil && a.Address != address {
-		err = errors.New("the token is another device's")
+		err = errors.New("the token belongs to another device")
 	}
 	return err
 }
@@ -74,7 +74,7 @@ func (c passwords) Check(_ context.Context, host netip.Addr, address, _, _, pass
 	return address, "toy", true, c.check(host, address, password)
 }
 
-// startGateway starts the real media and the real place where toys ask.
+// startGateway starts the real transports and the real check-in endpoint.
 func startGateway(t *testing.T, codes ...string) *gateway {
 	t.Helper()
 	g := &gateway{seen: make(chan transport.Sighting, 1000), codes: codes}
@@ -127,36 +127,36 @@ func startGateway(t *testing.T, codes ...string) *gateway {
 	return g
 }
 
-// call has toys call the gateway, and returns what happens to them.
-func (g *gateway) call(t *testing.T, cfg sim.CrowdConfig) (*sim.Crowd, <-chan sim.News) {
+// call runs toys that connect to the gateway, and returns their events.
+func (g *gateway) call(t *testing.T, cfg sim.ToyClientsConfig) (*sim.ToyClients, <-chan sim.Event) {
 	t.Helper()
-	news := make(chan sim.News, 1000)
-	cfg.URL, cfg.First, cfg.Count, cfg.Tell = g.url, 1, max(cfg.Count, 1), func(n sim.News) { news <- n }
-	crowd, err := sim.NewCrowd(cfg)
+	events := make(chan sim.Event, 1000)
+	cfg.URL, cfg.First, cfg.Count, cfg.OnEvent = g.url, 1, max(cfg.Count, 1), func(n sim.Event) { events <- n }
+	toys, err := sim.NewToyClients(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- crowd.Run(ctx) }()
+	go func() { ended <- toys.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
-	return crowd, news
+	return toys, events
 }
 
-// met is a toy that was greeted.
+// met is a toy after its greeting.
 type met struct {
 	protocol.Session
 	manifest *ferrule.Manifest
-	over     chan error // why its link has ended
+	over     chan error // the error of its link
 	notes    *notes
 }
 
-// notes are the remarks about a link.
+// notes collects the dropped frames of a link.
 type notes struct {
 	mu  sync.Mutex
 	all []string
@@ -170,19 +170,19 @@ func (n *notes) see(f transport.Frame) {
 	}
 }
 
-// sighting waits for the next toy that dials in.
+// sighting waits for the next toy.
 func (g *gateway) sighting(t *testing.T) transport.Sighting {
 	t.Helper()
 	select {
 	case s := <-g.seen:
 		return s
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody dials in")
+		t.Fatal("timeout: no toy dials in")
 		return transport.Sighting{}
 	}
 }
 
-// open waits for the next toy, and opens its link.
+// open waits for the next toy and opens its link.
 func (g *gateway) open(t *testing.T) transport.Link {
 	t.Helper()
 	link, err := g.sighting(t).Open(t.Context())
@@ -193,7 +193,7 @@ func (g *gateway) open(t *testing.T) transport.Link {
 	return link
 }
 
-// greet waits for the next toy, and has the real dialect greet it.
+// greet waits for the next toy and greets it with the real protocol.
 func (g *gateway) greet(t *testing.T) *met {
 	t.Helper()
 	link := g.open(t)
@@ -209,8 +209,7 @@ func (g *gateway) greet(t *testing.T) *met {
 	return m
 }
 
-// use calls a tool within a time, and returns what it says, or the code of what
-// went wrong.
+// use calls a tool with a timeout, and returns the result or the error code.
 func (m *met) use(t *testing.T, within time.Duration, tool, args string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -222,7 +221,7 @@ func (m *met) use(t *testing.T, within time.Duration, tool, args string) string 
 	return fmt.Sprintf("%s %v", result.Value, result.Content)
 }
 
-// ends waits for a link to end, and wants a reason.
+// ends waits for the end of the link and checks the reason.
 func (m *met) ends(t *testing.T, why string) {
 	t.Helper()
 	select {
@@ -231,23 +230,22 @@ func (m *met) ends(t *testing.T, why string) {
 			t.Errorf("the link ended with %v, want %s", err, why)
 		}
 	case <-time.After(20 * time.Second):
-		t.Errorf("the link does not end")
+		t.Errorf("timeout: the link does not end")
 	}
 }
 
-// TestCrowdTalks: a toy asks, connects over either medium with what it is told, and
-// is greeted by the real dialect; what it is told to do, it does, while sound comes
-// as from somebody who speaks.
-func TestCrowdTalks(t *testing.T) {
-	for _, medium := range []string{sim.OverWebSocket, sim.OverMQTT} {
-		t.Run(medium, func(t *testing.T) {
+// TestToyClients checks that toys check in, connect by each transport, are greeted by the
+// real protocol, and answer calls while they stream audio.
+func TestToyClients(t *testing.T) {
+	for _, name := range []string{sim.OverWebSocket, sim.OverMQTT} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := startGateway(t)
 			start := time.Now()
-			_, news := g.call(t, sim.CrowdConfig{Medium: medium, Misbehave: "sound"})
+			_, events := g.call(t, sim.ToyClientsConfig{Transport: name, Misbehave: "sound"})
 			m := g.greet(t)
-			if n := <-news; n.What != "connected" || n.Toy != "02:00:00:00:00:01" {
-				t.Errorf("news: %+v", n)
+			if n := <-events; n.What != "connected" || n.Toy != "02:00:00:00:00:01" {
+				t.Errorf("event: %+v", n)
 			}
 			if m.manifest.Model != "bread-compact-wifi" || len(m.manifest.Tools) != 11 {
 				t.Errorf("%s with %d tools", m.manifest.Model, len(m.manifest.Tools))
@@ -257,15 +255,15 @@ func TestCrowdTalks(t *testing.T) {
 				t.Errorf("setting the volume: %s", got)
 			}
 			if got := m.use(t, ample, "self.get_device_status", `{}`); !strings.Contains(got, `"volume":12`) {
-				t.Errorf("the volume is in %s", got)
+				t.Errorf("the status is %s", got)
 			}
 			took := time.Since(start)
-			least, most := 10, int(took/(60*time.Millisecond)) // sleeping takes longer on a busy machine
-			if medium == sim.OverMQTT {
-				least, most = 0, 0 // it has another way for sound
+			low, high := 10, int(took/(60*time.Millisecond)) // a busy machine sleeps longer
+			if name == sim.OverMQTT {
+				low, high = 0, 0 // audio uses another channel
 			}
-			if frames := m.notes.sound(); frames < least || frames > most {
-				t.Errorf("%d frames of sound came in %v", frames, took)
+			if frames := m.notes.sound(); frames < low || frames > high {
+				t.Errorf("%d audio frames in %v", frames, took)
 			}
 		})
 	}
@@ -273,7 +271,7 @@ func TestCrowdTalks(t *testing.T) {
 
 const ample = 10 * time.Second
 
-// sound is how many frames of sound were dropped.
+// sound returns the number of dropped audio frames.
 func (n *notes) sound() (total int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -288,36 +286,35 @@ func (n *notes) sound() (total int) {
 
 const wag = `{"token":"a"}`
 
-// TestCrowdBehaviours: what toys do to their connections, and what the real media
-// make of it.
-func TestCrowdBehaviours(t *testing.T) {
-	const hungUp, anew = "closed the connection", "reconnected"
+// TestToyClientBehaviors checks behaviors that concern connections, with the real transports.
+func TestToyClientBehaviors(t *testing.T) {
+	const closed, replaced = "closed the connection", "reconnected"
 	for _, test := range []struct {
-		medium, misbehave string
-		meet              func(t *testing.T, g *gateway, toy *sim.Toy)
+		transport, misbehave string
+		meet                 func(t *testing.T, g *gateway, toy *sim.Toy)
 	}{
-		{"ws", "hang-up", func(t *testing.T, g *gateway, toy *sim.Toy) { // FIN, and no farewell
+		{"ws", "hang-up", func(t *testing.T, g *gateway, toy *sim.Toy) { // FIN without a close frame
 			m := g.greet(t)
 			for range 2 {
 				m.use(t, ample, "self.dog.pulse", wag)
 			}
 			if got := m.use(t, ample, "self.dog.pulse", wag); got != string(ferrule.Unanswered) || toy.Runs()["a"] != 3 {
-				t.Errorf("%s, and it ran %d times", got, toy.Runs()["a"])
+				t.Errorf("%s, ran %d times", got, toy.Runs()["a"])
 			}
-			m.ends(t, hungUp)
-			g.greet(t) // it comes back
+			m.ends(t, closed)
+			g.greet(t) // it reconnects
 		}},
 		{"mqtt", "hang-up", func(t *testing.T, g *gateway, _ *sim.Toy) {
 			m := g.greet(t)
 			for range 3 {
 				m.use(t, ample, "self.dog.pulse", wag)
 			}
-			m.ends(t, hungUp)
+			m.ends(t, closed)
 		}},
 		{"ws", "second-socket", func(t *testing.T, g *gateway, _ *sim.Toy) {
 			first := g.greet(t)
 			second := g.greet(t)
-			first.ends(t, anew)
+			first.ends(t, replaced)
 			if got := second.use(t, ample, "self.lamp.turn_on", "{}"); !strings.Contains(got, "true") {
 				t.Errorf("the second socket: %s", got)
 			}
@@ -336,15 +333,15 @@ func TestCrowdBehaviours(t *testing.T) {
 		{"ws", "silent", func(t *testing.T, g *gateway, toy *sim.Toy) {
 			m := g.greet(t)
 			if got := m.use(t, 500*time.Millisecond, "self.dog.pulse", wag); got != string(ferrule.Unanswered) || toy.Runs()["a"] != 1 {
-				t.Errorf("%s, and it ran %d times", got, toy.Runs()["a"])
+				t.Errorf("%s, ran %d times", got, toy.Runs()["a"])
 			}
-			g.greet(t) // over another socket
-			m.ends(t, anew)
+			g.greet(t) // on another socket
+			m.ends(t, replaced)
 		}},
-		{"mqtt", "silent", func(t *testing.T, g *gateway, toy *sim.Toy) { // it is sent there, and dropped
+		{"mqtt", "silent", func(t *testing.T, g *gateway, toy *sim.Toy) { // MQTT sends it, and it is dropped
 			m := g.greet(t)
 			if got := m.use(t, 500*time.Millisecond, "self.dog.pulse", wag); got != string(ferrule.Unanswered) || toy.Runs()["a"] != 1 {
-				t.Errorf("%s, and it ran %d times", got, toy.Runs()["a"])
+				t.Errorf("%s, ran %d times", got, toy.Runs()["a"])
 			}
 		}},
 		{"mqtt", "storm", func(t *testing.T, g *gateway, _ *sim.Toy) {
@@ -352,31 +349,31 @@ func TestCrowdBehaviours(t *testing.T) {
 			for range 5 {
 				g.open(t).Close()
 			}
-			if took := time.Since(start); took > 4*time.Second { // another toy would take 40
-				t.Errorf("it took %v", took)
+			if took := time.Since(start); took > 4*time.Second { // a normal toy needs 40
+				t.Errorf("took %v", took)
 			}
 		}},
 		{"ws", "odd-visit", func(t *testing.T, g *gateway, _ *sim.Toy) { g.greet(t) }},
 		{"ws", "stale-session", func(t *testing.T, g *gateway, _ *sim.Toy) { g.greet(t) }},
 		{"mqtt", "wants-to-talk", func(t *testing.T, g *gateway, _ *sim.Toy) { g.greet(t) }},
 	} {
-		t.Run(test.misbehave+" "+test.medium, func(t *testing.T) {
+		t.Run(test.misbehave+" "+test.transport, func(t *testing.T) {
 			t.Parallel()
 			g := startGateway(t)
-			crowd, _ := g.call(t, sim.CrowdConfig{Medium: test.medium, Misbehave: test.misbehave})
-			test.meet(t, g, crowd.Toys[0])
+			toys, _ := g.call(t, sim.ToyClientsConfig{Transport: test.transport, Misbehave: test.misbehave})
+			test.meet(t, g, toys.Toys[0])
 		})
 	}
 }
 
-// TestCrowdBeforeHello: over MQTT a toy answers before there was any hello, without
-// a session, and says nothing by itself; told of both media, that is what it takes.
-func TestCrowdBeforeHello(t *testing.T) {
+// TestToyClientBeforeHello checks that a toy on MQTT answers before hello, without a session,
+// and sends nothing on its own.
+func TestToyClientBeforeHello(t *testing.T) {
 	g := startGateway(t)
-	g.call(t, sim.CrowdConfig{Medium: sim.OverMQTT})
+	g.call(t, sim.ToyClientsConfig{Transport: sim.OverMQTT})
 	s := g.sighting(t)
 	if s.Transport != "mqtt" {
-		t.Errorf("it came over %s", s.Transport)
+		t.Errorf("the transport is %s", s.Transport)
 	}
 	link, err := s.Open(t.Context())
 	if err != nil {
@@ -390,22 +387,22 @@ func TestCrowdBeforeHello(t *testing.T) {
 	}
 }
 
-// TestCrowdCode: a toy shows its code until it is let in.
-func TestCrowdCode(t *testing.T) {
+// TestToyClientCode checks that a toy shows its code until it is activated.
+func TestToyClientCode(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, "123456", "123456")
-	_, news := g.call(t, sim.CrowdConfig{Medium: sim.OverWebSocket})
-	for _, want := range []sim.News{{What: "code", Detail: "123456"}, {What: "connected"}} {
+	_, events := g.call(t, sim.ToyClientsConfig{Transport: sim.OverWebSocket})
+	for _, want := range []sim.Event{{What: "code", Detail: "123456"}, {What: "connected"}} {
 		want.Toy = "02:00:00:00:00:01"
-		if n := <-news; n != want {
-			t.Errorf("news: %+v, want %+v", n, want)
+		if n := <-events; n != want {
+			t.Errorf("event: %+v, want %+v", n, want)
 		}
 	}
 }
 
-// TestCrowdAsksAgain: a toy that was told nothing asks again, and one that was told of
-// another medium alone keeps that.
-func TestCrowdAsksAgain(t *testing.T) {
+// TestToyClientRetries checks that a toy without settings checks in again, and that it keeps
+// settings without its transport.
+func TestToyClientRetries(t *testing.T) {
 	t.Parallel()
 	asked := make(chan time.Time, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -417,41 +414,41 @@ func TestCrowdAsksAgain(t *testing.T) {
 	}))
 	defer server.Close()
 	g := &gateway{url: server.URL}
-	_, news := g.call(t, sim.CrowdConfig{Medium: sim.OverMQTT})
-	for _, want := range []string{"asking for settings: 500 not today", "the gateway tells toys of no MQTT"} {
-		if n := <-news; n.What != "failed" || n.Detail != want {
-			t.Errorf("news: %+v, want %s", n, want)
+	_, events := g.call(t, sim.ToyClientsConfig{Transport: sim.OverMQTT})
+	for _, want := range []string{"checking in: 500 not today", "the gateway offers no MQTT to toys"} {
+		if n := <-events; n.What != "failed" || n.Detail != want {
+			t.Errorf("event: %+v, want %s", n, want)
 		}
 	}
 	if first, second := <-asked, <-asked; second.Sub(first) < 9*time.Second {
-		t.Errorf("it asked again after %v", second.Sub(first))
+		t.Errorf("second check-in after %v", second.Sub(first))
 	}
 }
 
-// TestCrowdIsCut: all toys lose their connection at once and come back, each from
-// an address of its own.
-func TestCrowdIsCut(t *testing.T) {
+// TestToyClientsCut checks that toys reconnect after all connections were cut, each from its
+// own address.
+func TestToyClientsCut(t *testing.T) {
 	if runtime.GOOS == "darwin" {
 		t.Skip("this system has one address of its own")
 	}
 	t.Parallel()
 	const count = 20
 	g := startGateway(t)
-	_, news := g.call(t, sim.CrowdConfig{Medium: sim.OverMQTT, Count: count, Misbehave: "storm", Cut: 2 * time.Second, From: netip.MustParsePrefix("127.9.0.0/16")})
+	_, events := g.call(t, sim.ToyClientsConfig{Transport: sim.OverMQTT, Count: count, Misbehave: "storm", Cut: 2 * time.Second, From: netip.MustParsePrefix("127.9.0.0/16")})
 	times := make(map[string]int)
 	for range 2 * count {
 		link := g.open(t)
-		go link.Recv(context.Background()) // until it ends
+		go link.Recv(context.Background()) // until the link ends
 		times[link.Info().Address]++
 	}
 	for range 2 * count {
-		if n := <-news; n.What == "ended" && n.Detail != "the connection was cut" {
-			t.Errorf("news: %+v", n)
+		if n := <-events; n.What == "ended" && n.Detail != "the connection was cut" {
+			t.Errorf("event: %+v", n)
 		}
 	}
 	for address, n := range times {
 		if n != 2 {
-			t.Errorf("%s came %d times", address, n)
+			t.Errorf("%s connected %d times", address, n)
 		}
 	}
 	g.mu.Lock()
@@ -461,27 +458,27 @@ func TestCrowdIsCut(t *testing.T) {
 		hosts[host]++
 	}
 	if len(hosts) != count || hosts[netip.MustParseAddr("127.9.0.1")] < 2 || hosts[netip.MustParseAddr("127.9.0.20")] < 2 {
-		t.Errorf("they came from %v", hosts)
+		t.Errorf("addresses: %v", hosts)
 	}
 }
 
-// TestCrowdConfig: what cannot be is told before anybody calls.
-func TestCrowdConfig(t *testing.T) {
-	good := sim.CrowdConfig{URL: "http://127.0.0.1:3388/xiaozhi/ota/", Medium: sim.OverWebSocket, First: 1, Count: 1}
+// TestToyClientsConfig checks the errors of invalid configurations.
+func TestToyClientsConfig(t *testing.T) {
+	good := sim.ToyClientsConfig{URL: "http://127.0.0.1:3388/xiaozhi/ota/", Transport: sim.OverWebSocket, First: 1, Count: 1}
 	if err := good.Check(); err != nil {
 		t.Error(err)
 	}
-	for want, change := range map[string]func(c *sim.CrowdConfig){
-		"where toys ask":       func(c *sim.CrowdConfig) { c.URL = "ws://127.0.0.1/" },
-		"want ws or mqtt":      func(c *sim.CrowdConfig) { c.Medium = "pigeon" },
-		"want a first toy":     func(c *sim.CrowdConfig) { c.First = 0 },
-		"want a count":         func(c *sim.CrowdConfig) { c.Count = 0 },
-		"from 1 to 2, got 3":   func(c *sim.CrowdConfig) { c.First, c.Count = 1<<24-2, 3 },
-		"between cuts":         func(c *sim.CrowdConfig) { c.Cut = -1 },
-		"no toy misbehaves":    func(c *sim.CrowdConfig) { c.Misbehave = "nonsense" },
-		"not from 10.0.0.0/8":  func(c *sim.CrowdConfig) { c.From = netip.MustParsePrefix("10.0.0.0/8") },
-		"not from ::1/128":     func(c *sim.CrowdConfig) { c.From = netip.MustParsePrefix("::1/128") },
-		"not from 127.0.0.0/4": func(c *sim.CrowdConfig) { c.From = netip.MustParsePrefix("127.0.0.0/4") },
+	for want, change := range map[string]func(c *sim.ToyClientsConfig){
+		"check-in URL":           func(c *sim.ToyClientsConfig) { c.URL = "ws://127.0.0.1/" },
+		"must be ws or mqtt":     func(c *sim.ToyClientsConfig) { c.Transport = "pigeon" },
+		"first toy must be":      func(c *sim.ToyClientsConfig) { c.First = 0 },
+		"count must be":          func(c *sim.ToyClientsConfig) { c.Count = 0 },
+		"between 1 and 2, got 3": func(c *sim.ToyClientsConfig) { c.First, c.Count = 1<<24-2, 3 },
+		"between cuts":           func(c *sim.ToyClientsConfig) { c.Cut = -1 },
+		"unknown misbehavior":    func(c *sim.ToyClientsConfig) { c.Misbehave = "nonsense" },
+		"got 10.0.0.0/8":         func(c *sim.ToyClientsConfig) { c.From = netip.MustParsePrefix("10.0.0.0/8") },
+		"got ::1/128":            func(c *sim.ToyClientsConfig) { c.From = netip.MustParsePrefix("::1/128") },
+		"got 127.0.0.0/4":        func(c *sim.ToyClientsConfig) { c.From = netip.MustParsePrefix("127.0.0.0/4") },
 	} {
 		cfg := good
 		change(&cfg)

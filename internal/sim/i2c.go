@@ -8,8 +8,8 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// sensor is the address of the only device on the I2C bus of firmware 1.0. Its
-// registers can be written and read.
+// sensor is the address of the only device on the I2C bus of firmware 1.0. It has readable
+// and writable registers.
 const sensor = 0x48
 
 type i2cFound struct {
@@ -39,7 +39,7 @@ type i2cData struct {
 var errNoAck = errors.New("I2C error 2")
 
 func (b *Board) addI2C() {
-	var registers [256]byte // one call at a time
+	var registers [256]byte // needs no lock: one call at a time
 	thing.Tool(b.Device, "i2c_scan", "Find I2C devices", func(context.Context, struct{}) (i2cFound, error) {
 		return i2cFound{[]int{sensor}, 1}, nil
 	})

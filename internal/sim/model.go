@@ -9,18 +9,18 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// model is what firmware makes of a sort of board.
+// model describes a kind of board.
 type model struct {
-	profile string  // what get_info says of its memory
-	line    int     // bytes of the longest request that is read as one
-	maxID   int     // the largest id that it takes
-	steps   float64 // of its converter, for 3.3 volts
-	unit    string  // what adc_read tells a voltage in as well; empty for nothing
+	profile string  // the memory profile in get_info
+	line    int     // length of the longest request
+	maxID   int     // the largest request ID
+	steps   float64 // resolution of the converter, for 3.3 volts
+	unit    string  // of the voltage in adc_read; empty for none
 	volts   float64 // 3.3 volts in that unit
-	buffer  int     // the most samples that a pin can keep; zero if it takes none
-	limit   int     // how many get_pin_buffer tells if it is not told
-	i2c     bool    // it has the I2C tools
-	full    bool    // it has as many pins and tools as fit
+	buffer  int     // maximum samples per pin; zero if it takes none
+	limit   int     // default limit of get_pin_buffer
+	i2c     bool    // has the I2C tools
+	full    bool    // has as many pins and tools as fit
 }
 
 var (
@@ -28,17 +28,17 @@ var (
 	avr     = model{profile: "low", line: 255, maxID: math.MaxInt16, steps: 1023, unit: "mv", volts: 3300, buffer: 20, limit: 10}
 	esp8266 = model{profile: "conservative", line: 255, maxID: math.MaxInt32, steps: 1023, buffer: 30, limit: 30}
 
-	// fullBoard is an ESP32 with all that its firmware has room for.
+	// fullBoard is an ESP32 with the maximum of pins and tools.
 	fullBoard = model{profile: "rich", line: 511, maxID: math.MaxInt32, steps: 4095, unit: "volts", volts: 3.3, buffer: 300, limit: 300, full: true}
 	// oldFirmware is an ESP32 with firmware 1.0.
 	oldFirmware = model{line: 64 << 10, maxID: math.MaxInt32, steps: 4095, unit: "volts", volts: 3.3, i2c: true}
 )
 
-// raw is what the converter makes of a voltage.
+// raw converts a voltage to a reading of the converter.
 func (m model) raw(volts float64) int { return int(volts / 3.3 * m.steps) }
 
-// sample has a pin sampled, if the board does that. A buffer that is too large
-// for it is dropped without a word.
+// sample enables sampling of a pin, if the board supports it. A buffer that is too large is
+// dropped silently, as by the firmware.
 func (m model) sample(p *thing.Pin, size int) *thing.Pin {
 	p.Scaled(m.unit, m.volts/m.steps)
 	switch {
@@ -50,9 +50,9 @@ func (m model) sample(p *thing.Pin, size int) *thing.Pin {
 	return p.Sampled(500*time.Millisecond, size).Summary()
 }
 
-// take reads a request as firmware does: of a pin's number it keeps eight bits,
-// so that 258 acts on 2, and get_pin_buffer has a limit of its own.
-func (m model) take(line []byte) []byte {
+// parse reads a request as firmware does: it keeps eight bits of a pin number, so that 258
+// means 2, and adds the default limit of get_pin_buffer.
+func (m model) parse(line []byte) []byte {
 	var req, params map[string]json.RawMessage
 	if json.Unmarshal(line, &req) != nil || json.Unmarshal(req["params"], &params) != nil || params == nil {
 		return line

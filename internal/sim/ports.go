@@ -5,11 +5,10 @@ import (
 	"net"
 )
 
-// ports is where devices listen, one each.
+// ports are the listeners of the devices.
 type ports []net.Listener
 
-// listen opens as many ports as are asked for, from an address on. What says what
-// listens there.
+// listen opens one port per device. What names the device in errors.
 func listen(cfg Config, what string) (all ports, err error) {
 	addr, err := net.ResolveTCPAddr("tcp", cfg.Addr)
 	if err != nil {
@@ -29,7 +28,7 @@ func listen(cfg Config, what string) (all ports, err error) {
 	return all, nil
 }
 
-// Addrs are where the devices listen.
+// Addrs returns the addresses of the devices.
 func (p ports) Addrs() []string {
 	var addrs []string
 	for _, ln := range p {

@@ -17,14 +17,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// idle is how many toys do nothing, and most how many bytes of memory one of them
-// may take.
-const idle, most = 1500, 10 << 10
+// idle is the number of toys, and limit the memory of each in bytes.
+const idle, limit = 1500, 10 << 10
 
-// TestMain makes the toys of TestRatioIdle a process of their own.
+// TestMain runs the toys of TestRatioIdle in their own process.
 func TestMain(m *testing.M) {
 	if ota := os.Getenv("FERRULE_TEST_CALL"); ota != "" {
-		if err := callIdle(ota, os.Getenv("FERRULE_TEST_MEDIUM")); err != nil {
+		if err := callIdle(ota, os.Getenv("FERRULE_TEST_TRANSPORT")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -33,9 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// callIdle tells what a bare socket with a reader takes, and what a toy does that
-// was greeted and has nothing to do.
-func callIdle(ota, medium string) error {
+// callIdle prints the memory of a bare socket with a reader, and of an idle toy.
+func callIdle(ota, transport string) error {
 	u, err := url.Parse(ota)
 	if err != nil {
 		return err
@@ -55,14 +53,14 @@ func callIdle(ota, medium string) error {
 		conn.Close()
 	}
 	before = used()
-	connected := make(chan sim.News, idle)
-	crowd, err := sim.NewCrowd(sim.CrowdConfig{
-		URL: ota, Medium: medium, First: 1, Count: idle, From: netip.MustParsePrefix("127.9.0.0/16"), Tell: func(n sim.News) { connected <- n },
+	connected := make(chan sim.Event, idle)
+	toys, err := sim.NewToyClients(sim.ToyClientsConfig{
+		URL: ota, Transport: transport, First: 1, Count: idle, From: netip.MustParsePrefix("127.9.0.0/16"), OnEvent: func(n sim.Event) { connected <- n },
 	})
 	if err != nil {
 		return err
 	}
-	go crowd.Run(context.Background()) // until the process ends
+	go toys.Run(context.Background()) // until the process ends
 	for range idle {
 		if n := <-connected; n.What != "connected" {
 			return fmt.Errorf("%+v", n)
@@ -70,15 +68,15 @@ func callIdle(ota, medium string) error {
 	}
 	time.Sleep(2 * time.Second) // let them be greeted
 	toy := (used() - before) / idle
-	runtime.KeepAlive(crowd)
+	runtime.KeepAlive(toys)
 	_, err = fmt.Println(bare, toy)
 	return err
 }
 
-// used is the memory that is in use: the heap, and the stacks of goroutines.
+// used returns the memory in use: heap and stacks.
 func used() int64 {
-	time.Sleep(300 * time.Millisecond) // let what is done end
-	for range 3 {                      // what pools hold goes with the second
+	time.Sleep(300 * time.Millisecond) // let goroutines end
+	for range 3 {                      // the second one empties pools
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -86,14 +84,13 @@ func used() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// TestRatioIdle: what an idle toy costs, beside a bare socket with a goroutine that
-// reads it.
+// TestRatioIdle compares the memory of an idle toy with that of a bare socket with a reader.
 func TestRatioIdle(t *testing.T) {
-	for _, medium := range []string{sim.OverWebSocket, sim.OverMQTT} {
-		t.Run(medium, func(t *testing.T) {
+	for _, transport := range []string{sim.OverWebSocket, sim.OverMQTT} {
+		t.Run(transport, func(t *testing.T) {
 			g := startGateway(t)
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), "FERRULE_TEST_CALL="+g.url, "FERRULE_TEST_MEDIUM="+medium)
+			cmd.Env = append(os.Environ(), "FERRULE_TEST_CALL="+g.url, "FERRULE_TEST_TRANSPORT="+transport)
 			cmd.Stderr = os.Stderr
 			var out []byte
 			ended := make(chan error, 1)
@@ -113,8 +110,8 @@ func TestRatioIdle(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			t.Logf("an idle toy takes %d bytes, a socket with a reader %d: %.1f times as much", toy, bare, float64(toy)/float64(bare))
-			if toy > most {
-				t.Errorf("want at most %d", most)
+			if toy > limit {
+				t.Errorf("limit is %d", limit)
 			}
 		})
 	}

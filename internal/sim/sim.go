@@ -1,11 +1,11 @@
-// Package sim is devices without hardware: boards that behave as real ones do,
-// or misbehave as real ones do, on demand.
+// Package sim simulates devices without hardware, well-behaved or with the faults of real
+// ones.
 //
-//	Fleet ─▶ Board         what the device is (built on thing)
-//	     └─▶ Behaviour     what it does to the wire
-//	Toys  ─▶ Toy           a voice toy (built on thing/xiaozhi)
-//	Crowd ─▶ Toy           one that calls a gateway, by cables that can be cut
-//	     └─▶ ToyBehaviour
+//	Fleet      ─▶ Board        an MCP/U board (built on thing)
+//	           └─▶ Behavior    what it does wrong
+//	Toys       ─▶ Toy          a voice toy (built on thing/xiaozhi) that listens on TCP
+//	ToyClients ─▶ Toy          voice toys that connect to a gateway
+//	           └─▶ ToyBehavior
 package sim
 
 import (
@@ -18,20 +18,20 @@ import (
 	"time"
 )
 
-// Config tells which boards to simulate.
+// Config configures the boards of a Fleet, or Toys.
 type Config struct {
-	// Addr is where the first board listens; further ones take the ports after
-	// it, or any if the port is 0.
+	// Addr is where the first board listens. Further boards use the following ports, or
+	// any free ones if the port is 0.
 	Addr string
-	// Count is how many boards there are.
+	// Count is the number of boards.
 	Count int
-	// Misbehave names what is wrong with them; empty for nothing.
+	// Misbehave is the name of a Behavior, or "".
 	Misbehave string
 }
 
-// Check tells what is wrong with the configuration.
+// Check returns an error if the configuration is invalid.
 func (c Config) Check() error {
-	if _, err := findBehaviour(c.Misbehave); err != nil {
+	if _, err := findBehavior(c.Misbehave); err != nil {
 		return err
 	}
 	return c.checkPorts()
@@ -40,50 +40,50 @@ func (c Config) Check() error {
 func (c Config) checkPorts() error {
 	_, name, err := net.SplitHostPort(c.Addr)
 	if err != nil {
-		return fmt.Errorf("want an address as HOST:PORT, got %q", c.Addr)
+		return fmt.Errorf("address must be HOST:PORT, got %q", c.Addr)
 	}
 	port, err := net.LookupPort("tcp", name)
 	switch {
 	case err != nil:
-		return fmt.Errorf("want a port from 0 to %d, got %q", maxPort, name)
+		return fmt.Errorf("port must be between 0 and %d, got %q", maxPort, name)
 	case c.Count < 1:
-		return fmt.Errorf("want a count of at least 1, got %d", c.Count)
+		return fmt.Errorf("count must be at least 1, got %d", c.Count)
 	case port > 0 && c.Count-1 > maxPort-port:
-		return fmt.Errorf("there are no %d ports from %d on: the last is %d; port 0 takes any that are free", c.Count, port, maxPort)
+		return fmt.Errorf("not enough ports for %d devices from %d on, the last port is %d: use port 0 for any free ports", c.Count, port, maxPort)
 	}
 	return nil
 }
 
 const maxPort = 65535
 
-// Fleet is boards that listen.
+// Fleet is a number of boards that listen on TCP.
 type Fleet struct {
-	behaviour Behavior
-	Boards    []*Board
+	behavior Behavior
+	Boards   []*Board
 	ports
 }
 
-// Listen opens the ports of the boards. Whoever connects waits until Run.
+// Listen opens the ports of the boards. Clients wait until Run.
 func Listen(cfg Config) (*Fleet, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	behaviour, _ := findBehaviour(cfg.Misbehave) // it was checked
+	behavior, _ := findBehavior(cfg.Misbehave) // cannot fail after Check
 	all, err := listen(cfg, "board")
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{behaviour: behaviour, ports: all}
+	f := &Fleet{behavior: behavior, ports: all}
 	for range cfg.Count {
-		f.Boards = append(f.Boards, newBoard(cmp.Or(behaviour.board, esp32)))
+		f.Boards = append(f.Boards, newBoard(cmp.Or(behavior.board, esp32)))
 	}
 	return f, nil
 }
 
-// writeBuffer is about what a board's network stack holds.
+// writeBuffer is about the size of a board's network buffer.
 const writeBuffer = 8 << 10
 
-// tick is how often samples are looked after, for all boards at once.
+// tick is how often all boards take samples.
 const tick = 100 * time.Millisecond
 
 // Run serves the boards until ctx ends; it then returns nil.
@@ -118,8 +118,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return <-errs
 }
 
-// serve lets one client in at a time, as firmware does: the next one waits,
-// connected and unread.
+// serve serves one client at a time, as firmware does. The next client is connected, but
+// nothing is read from it.
 func (f *Fleet) serve(ctx context.Context, board *Board, ln net.Listener) error {
 	for n := 1; ; n++ {
 		c, err := ln.Accept()
@@ -132,7 +132,7 @@ func (f *Fleet) serve(ctx context.Context, board *Board, ln net.Listener) error 
 		if tcp, ok := c.(*net.TCPConn); ok {
 			tcp.SetWriteBuffer(writeBuffer)
 		}
-		board.Reset() // begin() drives the outputs low
-		(&conversation{Conn: c, board: board, behaviour: f.behaviour, number: n}).run(ctx)
+		board.Reset() // begin() of the firmware drives the outputs low
+		(&boardSession{Conn: c, board: board, behavior: f.behavior, number: n}).run(ctx)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// start runs a simulation until the test ends.
+// start runs a Fleet until the test ends.
 func start(t *testing.T, cfg sim.Config) *sim.Fleet {
 	t.Helper()
 	fleet, err := sim.Listen(cfg)
@@ -36,7 +36,7 @@ func start(t *testing.T, cfg sim.Config) *sim.Fleet {
 	return fleet
 }
 
-// client is a bare client of a board.
+// client is a minimal client of a board.
 type client struct {
 	t *testing.T
 	net.Conn
@@ -66,7 +66,7 @@ func (c *client) ask(request string) string {
 	return strings.TrimSpace(line)
 }
 
-// samples asks for a pin's samples, with more parameters.
+// samples reads the samples of a pin, with additional parameters.
 func (c *client) samples(pin int, more string) []float64 {
 	c.t.Helper()
 	var answer struct{ Result struct{ Values []float64 } }
@@ -77,23 +77,23 @@ func (c *client) samples(pin int, more string) []float64 {
 	return answer.Result.Values
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition is true.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it never came about: %s", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }
 
-// The pins that are measured.
+// The sampled pins.
 const (
 	pinTemperature = 34
 	pinLight       = 35
 )
 
-// askTwice sends a request that is taken for two, and wants part in both answers.
+// askTwice sends a request that the board reads as two, and checks both answers for part.
 func (c *client) askTwice(request, part string) {
 	c.t.Helper()
 	first := c.ask(request)
@@ -105,8 +105,8 @@ func (c *client) askTwice(request, part string) {
 
 const read = `{"jsonrpc":"2.0","id":1,"method":"gpio_read","params":{"pin":2}}`
 
-// TestBoard: a board answers as firmware does, keeps eight bits of a pin, serves
-// one client at a time, and forgets its outputs when a client connects.
+// TestBoard checks that a board behaves like firmware: it keeps eight bits of a pin, serves
+// one client at a time, and resets its outputs when a client connects.
 func TestBoard(t *testing.T) {
 	fleet := start(t, sim.Config{Addr: "127.0.0.1:0", Count: 1})
 	one := dial(t, fleet.Addrs()[0])
@@ -121,7 +121,7 @@ func TestBoard(t *testing.T) {
 	go func() { answered <- two.ask(read) }()
 	select {
 	case got := <-answered:
-		t.Errorf("the second client got %s while the first was there", got)
+		t.Errorf("the second client got %s while the first was connected", got)
 	case <-time.After(50 * time.Millisecond):
 	}
 	one.Close()
@@ -140,12 +140,12 @@ func TestMeasurements(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal([]byte(c.ask(`{"jsonrpc":"2.0","id":1,"method":"adc_read","params":{"pin":34}}`)), &adc); err != nil || adc.Result.Volts < 0.17 || adc.Result.Volts > 0.25 {
-		t.Errorf("a room of %v volts, at ten millivolts a degree: %v", adc.Result.Volts, err)
+		t.Errorf("temperature is %v volts at 10 mV per degree: %v", adc.Result.Volts, err)
 	}
 	eventually(t, "there are samples of light", func() bool { return len(c.samples(pinLight, "")) >= 2 })
 }
 
-// TestAVR: the board with little memory is small in every way.
+// TestAVR checks the limits of the AVR board.
 func TestAVR(t *testing.T) {
 	fleet := start(t, sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: "no-schema"})
 	c := dial(t, fleet.Addrs()[0])
@@ -169,11 +169,11 @@ func TestAVR(t *testing.T) {
 		t.Errorf("%d samples without a limit", n)
 	}
 	if n := len(c.samples(pinTemperature, `,"limit":50`)); n != 20 {
-		t.Errorf("%d samples at most", n)
+		t.Errorf("%d samples with a limit", n)
 	}
 }
 
-// TestLongRequests: the usual board reads twice as much.
+// TestLongRequests checks that an ESP32 reads longer requests than an AVR.
 func TestLongRequests(t *testing.T) {
 	fleet := start(t, sim.Config{Addr: "127.0.0.1:0", Count: 1})
 	c := dial(t, fleet.Addrs()[0])
@@ -183,7 +183,7 @@ func TestLongRequests(t *testing.T) {
 	c.askTwice(pulse(512), "Parse error")
 }
 
-// pulse is a request of a length.
+// pulse returns a request of the given length.
 func pulse(length int) string {
 	const head, tail = `{"jsonrpc":"2.0","id":1,"method":"pulse","params":{"token":"`, `"}}`
 	return head + strings.Repeat("x", length-len(head)-len(tail)) + tail
@@ -202,15 +202,14 @@ func TestCount(t *testing.T) {
 		t.Errorf("%d addresses", len(seen))
 	}
 	if _, err := sim.Listen(sim.Config{Addr: fleet.Addrs()[0], Count: 1}); err == nil {
-		t.Error("an address was given out twice")
+		t.Error("an address is used twice")
 	}
 	if _, err := sim.Listen(sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: "nicely"}); err == nil || !strings.Contains(err.Error(), "glued") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestOutputs: every tool that a board lists returns what MCP/U, or its own
-// declaration, says.
+// TestOutputs checks that every listed tool returns what MCP/U or its declaration specifies.
 func TestOutputs(t *testing.T) {
 	const digital = "{name string, pin number, value bool}"
 	want := map[string]struct{ params, shape string }{
@@ -231,10 +230,10 @@ func TestOutputs(t *testing.T) {
 		"i2c_read_reg":    {`{"address":72,"reg":1,"length":2}`, "{address number, data [number], hex string, reg number}"},
 	}
 	seen := make(map[string]bool)
-	for _, behaviour := range []string{"", "v1.0"} {
-		fleet := start(t, sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: behaviour})
+	for _, behavior := range []string{"", "v1.0"} {
+		fleet := start(t, sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: behavior})
 		c := dial(t, fleet.Addrs()[0])
-		fleet.Boards[0].Tick(time.Now()) // there is a sample
+		fleet.Boards[0].Tick(time.Now()) // take a sample
 		var list struct {
 			Result struct{ Tools []struct{ Name string } }
 		}
@@ -248,7 +247,7 @@ func TestOutputs(t *testing.T) {
 				t.Fatal(err)
 			}
 			shape := want[tool.Name].shape
-			if behaviour == "v1.0" {
+			if behavior == "v1.0" {
 				shape = strings.Replace(shape, "memory_profile string, ", "", 1)
 			}
 			if got := shapeOf(answer.Result); got != shape {
@@ -258,11 +257,11 @@ func TestOutputs(t *testing.T) {
 		}
 	}
 	if len(seen) != len(want) {
-		t.Errorf("%d tools are listed, and here are %d", len(seen), len(want))
+		t.Errorf("%d tools listed, want %d", len(seen), len(want))
 	}
 }
 
-// shapeOf tells the types in a JSON value; a list is like its first entry.
+// shapeOf returns the types in a JSON value; an array has the type of its first element.
 func shapeOf(value any) string {
 	switch v := value.(type) {
 	case map[string]any:
@@ -286,8 +285,7 @@ func shapeOf(value any) string {
 	return fmt.Sprint(value)
 }
 
-// TestRunEnds: whatever a board is at, it lets go when it is told to, and leaves
-// nothing behind.
+// TestRunEnds checks that Run ends with every behavior, without leaking goroutines.
 func TestRunEnds(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	for _, b := range sim.Behaviors() {
@@ -300,7 +298,7 @@ func TestRunEnds(t *testing.T) {
 		go func() { ended <- fleet.Run(ctx) }()
 		c := dial(t, fleet.Addrs()[0])
 		fmt.Fprintf(c, "%s\n%s\n%s\n", read, `{"jsonrpc":"2.0","id":1,"method":"list_tools"}`, read)
-		time.Sleep(5 * time.Millisecond) // it is at something
+		time.Sleep(5 * time.Millisecond) // let it start
 		cancel()
 		select {
 		case err := <-ended:
@@ -308,7 +306,7 @@ func TestRunEnds(t *testing.T) {
 				t.Errorf("%s: %v", b.Name, err)
 			}
 		case <-time.After(2 * time.Second):
-			t.Fatalf("%s does not end", b.Name)
+			t.Fatalf("Run with %s does not end", b.Name)
 		}
 		c.Close()
 	}
@@ -318,18 +316,18 @@ func TestRunEnds(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for _, test := range []struct {
 		cfg  sim.Config
-		want string // in the error; empty if there is none
+		want string // in the error; empty for no error
 	}{
 		{sim.Config{Addr: "127.0.0.1:0", Count: 100000}, ""},
 		{sim.Config{Addr: ":65535", Count: 1, Misbehave: "deaf"}, ""},
 		{sim.Config{Addr: "[::1]:65000", Count: 536}, ""},
-		{sim.Config{Addr: "127.0.0.1:65000", Count: 537}, "there are no 537 ports from 65000 on"},
-		{sim.Config{Addr: "127.0.0.1:1", Count: math.MaxInt}, "ports from 1 on"},
-		{sim.Config{Addr: "127.0.0.1:-1", Count: 1}, `want a port from 0 to 65535, got "-1"`},
+		{sim.Config{Addr: "127.0.0.1:65000", Count: 537}, "not enough ports for 537 devices from 65000 on"},
+		{sim.Config{Addr: "127.0.0.1:1", Count: math.MaxInt}, "devices from 1 on"},
+		{sim.Config{Addr: "127.0.0.1:-1", Count: 1}, `port must be between 0 and 65535, got "-1"`},
 		{sim.Config{Addr: "127.0.0.1", Count: 1}, "HOST:PORT"},
 		{sim.Config{Count: 1}, "HOST:PORT"},
 		{sim.Config{Addr: "127.0.0.1:0"}, "at least 1, got 0"},
-		{sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: "nicely"}, "there are bad-tools"},
+		{sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: "nicely"}, "must be one of bad-tools"},
 	} {
 		err := test.cfg.Check()
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
@@ -338,8 +336,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestBehavioursAreDistinct: each has a name and a text of its own.
-func TestBehavioursAreDistinct(t *testing.T) {
+// TestBehaviorsAreDistinct checks that names and texts are unique.
+func TestBehaviorsAreDistinct(t *testing.T) {
 	names, texts := make(map[string]bool), make(map[string]bool)
 	for _, b := range sim.Behaviors() {
 		if b.Name == "" || b.Text == "" || names[b.Name] || texts[b.Text] {
@@ -349,8 +347,8 @@ func TestBehavioursAreDistinct(t *testing.T) {
 	}
 }
 
-// TestHostile: what the hostile board lists fits a line of the gateway's, the
-// second time, and some of it answers with more than fits.
+// TestHostile checks the hostile board: its second list fits in a line of the gateway, and
+// some answers do not.
 func TestHostile(t *testing.T) {
 	const line = 256 << 10
 	fleet := start(t, sim.Config{Addr: "127.0.0.1:0", Count: 1, Misbehave: "hostile"})
@@ -378,6 +376,6 @@ func TestHostile(t *testing.T) {
 		}
 	}
 	if got := c.ask(`{"jsonrpc":"2.0","id":1,"method":"answers_50_megabytes"}`); len(got) < 50<<20 {
-		t.Errorf("50 megabytes are %d", len(got))
+		t.Errorf("the answer has %d bytes, want 50 MB", len(got))
 	}
 }

@@ -17,63 +17,62 @@ import (
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
-// Toy is a simulated voice toy with xiaozhi-esp32 firmware: a speaker, a lamp, a
-// screen and a camera.
+// Toy is a simulated voice toy with xiaozhi-esp32 firmware: a speaker, a lamp, a screen and a
+// camera.
 type Toy struct {
 	*xiaozhi.Device
-	Identity  xiaozhi.Identity
-	behaviour *ToyBehavior
-	tell      func(what, detail string) // of what happens to its connections; may be nil
+	Identity xiaozhi.Identity
+	behavior *ToyBehavior
+	onEvent  func(what, detail string) // of its connections; may be nil
 
 	mu     sync.Mutex
 	volume int
 	lamp   bool
 	runs   map[string]int
-	lists  int    // how many lists it was asked for
-	cable  *cable // the last one that it was connected by; nil if it does not call
+	lists  int      // number of tools/list requests
+	conn   *toyConn // the last one; nil if the toy does not dial
 }
 
-// NewToy makes a toy; several differ by their number. Misbehave names what is
-// wrong with it; empty for nothing.
+// NewToy returns a toy. Toys differ by their number. Misbehave is the name of a ToyBehavior,
+// or "".
 func NewToy(number int, misbehave string) (*Toy, error) {
-	behaviour, err := findToyBehaviour(misbehave)
+	behavior, err := findToyBehavior(misbehave)
 	if err != nil {
 		return nil, err
 	}
-	return newToy(number, &behaviour, newToyFirmware(behaviour)), nil
+	return newToy(number, &behavior, newToyFirmware(behavior)), nil
 }
 
-// newToys makes toys that have one firmware, with numbers from the first on.
+// newToys returns toys that share one firmware, with consecutive numbers.
 func newToys(first, count int, misbehave string) ([]*Toy, error) {
-	behaviour, err := findToyBehaviour(misbehave)
+	behavior, err := findToyBehavior(misbehave)
 	if err != nil {
 		return nil, err
 	}
-	firmware := newToyFirmware(behaviour)
+	firmware := newToyFirmware(behavior)
 	toys := make([]*Toy, count)
 	for n := range toys {
-		toys[n] = newToy(first+n, &behaviour, firmware)
+		toys[n] = newToy(first+n, &behavior, firmware)
 	}
 	return toys, nil
 }
 
-func newToy(number int, behaviour *ToyBehavior, f toyFirmware) *Toy {
+func newToy(number int, behavior *ToyBehavior, f toyFirmware) *Toy {
 	t := &Toy{
-		behaviour: behaviour, volume: 70,
+		behavior: behavior, volume: 70,
 		Identity: xiaozhi.Identity{
 			DeviceID: fmt.Sprintf("02:00:00:%02x:%02x:%02x", number>>16&255, number>>8&255, number&255),
 			ClientID: fmt.Sprintf("7b94d69a-9808-4c59-9c9b-%012x", number),
 		},
 	}
-	t.Device = xiaozhi.New(f.Twin(func(ctx context.Context) context.Context { return context.WithValue(ctx, toyKey{}, t) }))
+	t.Device = xiaozhi.New(f.Clone(func(ctx context.Context) context.Context { return context.WithValue(ctx, toyKey{}, t) }))
 	return t
 }
 
-// toyKey is the key of the toy for which a tool runs, in its context.
+// toyKey is the context key of the toy whose tool runs.
 type toyKey struct{}
 
-// toyFirmware is what toys have in common that behave alike. However many they are,
-// their tools are declared once.
+// toyFirmware is shared by toys with the same behavior, so that their tools are declared once.
 type toyFirmware struct{ *thing.Device }
 
 func newToyFirmware(b ToyBehavior) toyFirmware {
@@ -88,50 +87,50 @@ func newToyFirmware(b ToyBehavior) toyFirmware {
 }
 
 func (f toyFirmware) commonTools() {
-	f.tool("self.get_device_status", "Tell volume, screen, battery and network", nil, (*Toy).status)
+	f.tool("self.get_device_status", "Get volume, screen, battery and network", nil, (*Toy).status)
 	f.tool("self.audio_speaker.set_volume", "Set the volume", []property{integer("volume", 0, 100)}, (*Toy).setVolume)
 	f.tool("self.lamp.turn_on", "Turn the lamp on", nil, func(t *Toy, _ context.Context, _ arguments) (any, error) { return t.setLamp(true), nil })
 	f.tool("self.lamp.turn_off", "Turn the lamp off", nil, func(t *Toy, _ context.Context, _ arguments) (any, error) { return t.setLamp(false), nil })
-	f.tool("self.lamp.get_state", "Tell whether the lamp is on", nil, (*Toy).lampState)
+	f.tool("self.lamp.get_state", "Get the state of the lamp", nil, (*Toy).lampState)
 	f.tool("self.camera.take_photo", "Take a picture and ask about it", []property{{name: "question", typ: "string"}}, (*Toy).takePhoto)
 	f.tool("self.dog.pulse", "Wag once; counts how often each token came", []property{{name: "token", typ: "string"}}, (*Toy).pulse)
 }
 
-// userTools are for people, and anybody who knows their names can call them.
+// userTools are for people. The firmware does not list them, but anybody can call them.
 func (f toyFirmware) userTools() {
 	yes := func(*Toy, context.Context, arguments) (any, error) { return true, nil }
-	f.tool("self.get_system_info", "Tell about the system", nil, func(*Toy, context.Context, arguments) (any, error) {
+	f.tool("self.get_system_info", "Get information about the system", nil, func(*Toy, context.Context, arguments) (any, error) {
 		return map[string]any{"chip_model_name": "esp32s3", "flash_size": 16777216}, nil
 	}, thing.UserOnly())
 	f.tool("self.reboot", "Reboot", nil, yes, thing.UserOnly())
-	f.tool("self.upgrade_firmware", "Upgrade the firmware", []property{ // the default is firmware's mistake
+	f.tool("self.upgrade_firmware", "Upgrade the firmware", []property{ // the default is a mistake of the firmware
 		{name: "url", typ: "string", def: "The URL of the firmware binary file to download and install"},
 	}, yes, thing.UserOnly())
-	f.tool("self.screen.snapshot", "Show the screen", []property{{name: "quality", typ: "integer", def: 80, least: 1, most: 100}}, (*Toy).snapshot, thing.UserOnly())
+	f.tool("self.screen.snapshot", "Show the screen", []property{{name: "quality", typ: "integer", def: 80, min: 1, max: 100}}, (*Toy).snapshot, thing.UserOnly())
 }
 
-// arguments are what a tool was called with.
+// arguments are the arguments of a call.
 type arguments map[string]any
 
-// property is one argument as firmware declares it.
+// property is an argument as firmware declares it.
 type property struct {
-	name, typ   string
-	def         any // nil if it is required
-	least, most int // both zero for no bounds
+	name, typ string
+	def       any // nil if it is required
+	min, max  int // both zero for no limits
 }
 
-func integer(name string, least, most int) property {
-	return property{name: name, typ: "integer", least: least, most: most}
+func integer(name string, minimum, maximum int) property {
+	return property{name: name, typ: "integer", min: minimum, max: maximum}
 }
 
-// action is what a tool does to a toy.
+// action is the function of a tool.
 type action func(t *Toy, ctx context.Context, args arguments) (any, error)
 
-// tool declares a tool as firmware does: schemas without texts, and arguments that
-// are taken as its own rules say.
+// tool declares a tool as firmware does: without descriptions of arguments, and with its own
+// rules for checking them.
 func (f toyFirmware) tool(name, text string, props []property, do action, options ...thing.ToolOption) {
 	thing.Tool(f.Device, name, text, func(ctx context.Context, in map[string]any) (any, error) {
-		args, err := take(in, props)
+		args, err := parseArguments(in, props)
 		if err != nil {
 			return nil, err
 		}
@@ -149,8 +148,8 @@ func schemaOf(props []property) json.RawMessage {
 		} else {
 			schema["default"] = p.def
 		}
-		if p.least != p.most {
-			schema["minimum"], schema["maximum"] = p.least, p.most
+		if p.min != p.max {
+			schema["minimum"], schema["maximum"] = p.min, p.max
 		}
 		properties[p.name] = schema
 	}
@@ -159,15 +158,15 @@ func schemaOf(props []property) json.RawMessage {
 		schema["required"] = required
 	}
 	data, err := json.Marshal(schema)
-	if err != nil { // it is made of texts and numbers
+	if err != nil { // cannot happen: it has only strings and numbers
 		panic(err)
 	}
 	return data
 }
 
-// take reads arguments as firmware does: one of the wrong type is as good as none,
-// fractions are cut off, and what is not known is ignored.
-func take(in map[string]any, props []property) (arguments, error) {
+// parseArguments parses arguments as firmware does: a wrong type counts as missing, fractions
+// are cut off, and unknown arguments are ignored.
+func parseArguments(in map[string]any, props []property) (arguments, error) {
 	args := make(arguments)
 	for _, p := range props {
 		value := in[p.name]
@@ -180,12 +179,12 @@ func take(in map[string]any, props []property) (arguments, error) {
 				return nil, errors.New("Missing valid argument: " + p.name)
 			}
 		}
-		if n, ok := value.(int); ok && p.least != p.most {
+		if n, ok := value.(int); ok && p.min != p.max {
 			switch {
-			case n < p.least:
-				return nil, fmt.Errorf("Value is below minimum allowed: %d", p.least)
-			case n > p.most:
-				return nil, fmt.Errorf("Value exceeds maximum allowed: %d", p.most)
+			case n < p.min:
+				return nil, fmt.Errorf("Value is below minimum allowed: %d", p.min)
+			case n > p.max:
+				return nil, fmt.Errorf("Value exceeds maximum allowed: %d", p.max)
 			}
 		}
 		args[p.name] = value
@@ -241,7 +240,7 @@ func (t *Toy) takePhoto(ctx context.Context, args arguments) (any, error) {
 }
 
 func (t *Toy) snapshot(context.Context, arguments) (any, error) {
-	return thing.Picture{MIME: "image/jpeg", Data: picture()}, nil
+	return thing.Image{MIME: "image/jpeg", Data: picture()}, nil
 }
 
 func (t *Toy) pulse(_ context.Context, args arguments) (any, error) {
@@ -255,14 +254,14 @@ func (t *Toy) pulse(_ context.Context, args arguments) (any, error) {
 	return map[string]any{"token": token, "runs": t.runs[token]}, nil
 }
 
-// Runs tells how often self.dog.pulse was executed with each token.
+// Runs returns how often self.dog.pulse ran with each token.
 func (t *Toy) Runs() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.runs)
 }
 
-// picture is what the camera sees: from dark to light.
+// picture returns the image of the camera: a gradient.
 func picture() []byte {
 	const size = 64
 	img := image.NewGray(image.Rect(0, 0, size, size))
@@ -270,7 +269,7 @@ func picture() []byte {
 		img.SetGray(i%size, i/size, color.Gray{Y: uint8(i * 255 / (size * size))})
 	}
 	var b bytes.Buffer
-	if err := jpeg.Encode(&b, img, nil); err != nil { // it writes to memory
+	if err := jpeg.Encode(&b, img, nil); err != nil { // cannot happen: it writes to memory
 		panic(err)
 	}
 	return b.Bytes()

@@ -16,25 +16,25 @@ import (
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
-// toyTalk is a conversation with a toy in memory.
-type toyTalk struct {
+// toyClient is a client of a toy, in memory.
+type toyClient struct {
 	t *testing.T
 	net.Conn
 	in *bufio.Reader
 }
 
-func talkTo(t *testing.T, toy *sim.Toy) *toyTalk {
+func connect(t *testing.T, toy *sim.Toy) *toyClient {
 	t.Helper()
 	near, far := net.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- toy.Talk(context.Background(), xiaozhi.Lines(far), false) }()
+	go func() { ended <- toy.ServeConn(context.Background(), xiaozhi.Lines(far), false) }()
 	t.Cleanup(func() {
 		near.Close()
 		if err := <-ended; err != nil {
-			t.Errorf("Talk: %v", err)
+			t.Errorf("ServeConn: %v", err)
 		}
 	})
-	return &toyTalk{t, near, bufio.NewReaderSize(near, 128<<10)}
+	return &toyClient{t, near, bufio.NewReaderSize(near, 128<<10)}
 }
 
 func newToy(t *testing.T, misbehave string) *sim.Toy {
@@ -46,14 +46,14 @@ func newToy(t *testing.T, misbehave string) *sim.Toy {
 	return toy
 }
 
-func (c *toyTalk) send(id int, method, params string) {
+func (c *toyClient) send(id int, method, params string) {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(c, `{"type":"mcp","payload":{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}}`+"\n", id, method, params); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c *toyTalk) read() string {
+func (c *toyClient) read() string {
 	c.t.Helper()
 	line, err := c.in.ReadString('\n')
 	if err != nil {
@@ -62,13 +62,13 @@ func (c *toyTalk) read() string {
 	return strings.TrimSpace(line)
 }
 
-func (c *toyTalk) call(id int, params string) string {
+func (c *toyClient) call(id int, params string) string {
 	c.t.Helper()
 	c.send(id, "tools/call", params)
 	return c.read()
 }
 
-// want checks that parts are in a text, in this order.
+// want checks that a text contains parts in this order.
 func want(t *testing.T, got string, parts ...string) {
 	t.Helper()
 	rest := got
@@ -82,10 +82,10 @@ func want(t *testing.T, got string, parts ...string) {
 	}
 }
 
-// TestToy: a toy takes arguments as firmware does.
+// TestToy checks that a toy handles arguments like firmware.
 func TestToy(t *testing.T) {
 	toy := newToy(t, "")
-	c := talkTo(t, toy)
+	c := connect(t, toy)
 	for i, test := range []struct{ params, want string }{
 		{`{"name":"self.audio_speaker.set_volume","arguments":{"volume":50.9,"more":1}}`, `"text":"true"`},
 		{`{"name":"self.get_device_status"}`, `\"volume\":50`},
@@ -110,79 +110,78 @@ func TestToy(t *testing.T) {
 
 const lampOn = `{"name":"self.lamp.turn_on"}`
 
-// TestToyBehaviours: each does what it says. Those that are about connections have
-// a test of their own.
-func TestToyBehaviours(t *testing.T) {
-	tests := map[string]func(t *testing.T, c *toyTalk){
+// TestToyBehaviors checks each behavior, except for those about connections.
+func TestToyBehaviors(t *testing.T) {
+	tests := map[string]func(t *testing.T, c *toyClient){
 		"second-socket": nil, "impatient": nil, "storm": nil, "odd-visit": nil,
-		"old-firmware": func(t *testing.T, c *toyTalk) {
+		"old-firmware": func(t *testing.T, c *toyClient) {
 			want(t, c.read(), `"type":"hello","version":1,"transport"`)
 			want(t, c.read(), `"type":"iot"`)
 		},
-		"hello-late": func(t *testing.T, c *toyTalk) {
+		"hello-late": func(t *testing.T, c *toyClient) {
 			c.send(1, "initialize", "{}")
 			want(t, c.read(), `"serverInfo"`)
 			want(t, c.read(), `"type":"hello"`)
 		},
-		"hello-again": func(t *testing.T, c *toyTalk) {
+		"hello-again": func(t *testing.T, c *toyClient) {
 			want(t, c.call(1, lampOn), `"type":"hello"`)
 			want(t, c.read(), `"id":1,"result"`)
 		},
-		"wants-to-talk": func(t *testing.T, c *toyTalk) { want(t, c.read(), `"version":3`, `"transport":"udp"`) },
-		"stale-session": func(t *testing.T, c *toyTalk) {
+		"wants-to-talk": func(t *testing.T, c *toyClient) { want(t, c.read(), `"version":3`, `"transport":"udp"`) },
+		"stale-session": func(t *testing.T, c *toyClient) {
 			want(t, c.call(1, lampOn), `{"session_id":"of-yesterday","type":"mcp","payload":{"jsonrpc":"2.0","id":1,"result"`)
 		},
-		"sound": func(t *testing.T, c *toyTalk) { // lines carry no sound
+		"sound": func(t *testing.T, c *toyClient) { // lines cannot carry audio
 			want(t, c.call(1, lampOn), `"state":"detect","text":"say "hi""`)
 			want(t, c.read(), `"state":"start"`)
 			want(t, c.read(), `"id":1,"result"`)
 			want(t, c.read(), `"abort"`)
 			want(t, c.read(), `"udp_timeout"`)
 		},
-		"ping": func(t *testing.T, c *toyTalk) {
+		"ping": func(t *testing.T, c *toyClient) {
 			want(t, c.call(1, lampOn), `{"type":"ping"}`)
 			want(t, c.read(), `"id":1,"result"`)
 		},
-		"notifies": func(t *testing.T, c *toyTalk) {
+		"notifies": func(t *testing.T, c *toyClient) {
 			want(t, c.call(1, lampOn), `"method":"notifications/state_changed"`)
 			want(t, c.read(), `"id":1,"result"`)
 		},
-		"talkative": func(t *testing.T, c *toyTalk) {
+		"talkative": func(t *testing.T, c *toyClient) {
 			want(t, c.read(), `"type":"hello"`)
 			want(t, c.read(), `"method":"notifications/state_changed","params":{"count":0}`)
 			want(t, c.read(), `"params":{"count":1}`)
 		},
-		"no-tools": func(t *testing.T, c *toyTalk) {
+		"no-tools": func(t *testing.T, c *toyClient) {
 			c.send(1, "tools/list", "{}")
 			want(t, c.read(), `"result":{"tools":[]}`)
 		},
-		"user-tools": func(t *testing.T, c *toyTalk) {
+		"user-tools": func(t *testing.T, c *toyClient) {
 			c.send(1, "tools/list", "{}")
 			want(t, c.read(), `"Failed to add tool  because of payload size limit"`)
 		},
-		"long-list": func(t *testing.T, c *toyTalk) {
+		"long-list": func(t *testing.T, c *toyClient) {
 			c.send(1, "tools/list", "{}")
 			want(t, c.read(), `"nextCursor":"self.scene.play_`)
 		},
-		"long-tool": func(t *testing.T, c *toyTalk) {
+		"long-tool": func(t *testing.T, c *toyClient) {
 			c.send(1, "tools/list", "{}")
 			want(t, c.read(), `"nextCursor":"self.huge"`)
 			c.send(2, "tools/list", `{"cursor":"self.huge"}`)
 			want(t, c.read(), `"Failed to add tool self.huge because of payload size limit"`)
 		},
-		"long-user-tool": func(t *testing.T, c *toyTalk) {
+		"long-user-tool": func(t *testing.T, c *toyClient) {
 			c.send(1, "tools/list", `{"withUserTools":true}`)
 			want(t, c.read(), `"Failed to add tool self.huge because of payload size limit"`)
 			c.send(2, "tools/list", `{}`)
 			want(t, c.read(), `"self.get_device_status"`)
 		},
-		"page-loop": func(t *testing.T, c *toyTalk) {
+		"page-loop": func(t *testing.T, c *toyClient) {
 			for id := range 3 {
 				c.send(id, "tools/list", `{"cursor":"self.a"}`)
 				want(t, c.read(), `"nextCursor":"self.a"`)
 			}
 		},
-		"lost-cursor": func(t *testing.T, c *toyTalk) {
+		"lost-cursor": func(t *testing.T, c *toyClient) {
 			c.send(1, "tools/list", `{}`)
 			want(t, c.read(), `"nextCursor"`)
 			c.send(2, "tools/list", `{"cursor":"self.scene.play_40"}`)
@@ -190,21 +189,21 @@ func TestToyBehaviours(t *testing.T) {
 			c.send(3, "tools/list", `{"cursor":"self.scene.play_40"}`)
 			want(t, c.read(), `"self.scene.play_40"`)
 		},
-		"unescaped": func(t *testing.T, c *toyTalk) {
+		"unescaped": func(t *testing.T, c *toyClient) {
 			want(t, c.call(7, lampOn), `"id":7,"error":{"message":"Failed to open "/dev`)
 		},
-		"failing": func(t *testing.T, c *toyTalk) {
+		"failing": func(t *testing.T, c *toyClient) {
 			want(t, c.call(7, lampOn), `"id":7,"error":{"message":"Motor blocked"}`)
 		},
-		"says-false": func(t *testing.T, c *toyTalk) { want(t, c.call(7, lampOn), `"text":"false"`) },
-		"late": func(t *testing.T, c *toyTalk) {
+		"says-false": func(t *testing.T, c *toyClient) { want(t, c.call(7, lampOn), `"text":"false"`) },
+		"late": func(t *testing.T, c *toyClient) {
 			start := time.Now()
 			want(t, c.call(7, lampOn), `"id":7`)
 			if took := time.Since(start); took != 3*time.Second {
-				t.Errorf("it took %v", took)
+				t.Errorf("took %v", took)
 			}
 		},
-		"queued": func(t *testing.T, c *toyTalk) {
+		"queued": func(t *testing.T, c *toyClient) {
 			c.send(1, "tools/call", lampOn)
 			c.send(2, "tools/call", lampOn)
 			want(t, c.read(), `"id":1`)
@@ -212,25 +211,25 @@ func TestToyBehaviours(t *testing.T) {
 			start := time.Now()
 			want(t, c.call(3, lampOn), `"id":3`)
 			if took := time.Since(start); took != 2*time.Second {
-				t.Errorf("one alone took %v", took)
+				t.Errorf("a single call took %v", took)
 			}
 		},
-		"silent": func(t *testing.T, c *toyTalk) {
+		"silent": func(t *testing.T, c *toyClient) {
 			c.send(1, "tools/call", lampOn)
 			c.send(2, "initialize", "{}")
 			want(t, c.read(), `"id":2`)
 		},
-		"other-ids": func(t *testing.T, c *toyTalk) {
+		"other-ids": func(t *testing.T, c *toyClient) {
 			want(t, c.call(7, lampOn), `"id":2147483647`)
 			for _, part := range []string{`"id":8`, `"id":"7"`, `"id":7`, `"again"`} {
 				want(t, c.read(), part)
 			}
 		},
-		"bare": func(t *testing.T, c *toyTalk) {
+		"bare": func(t *testing.T, c *toyClient) {
 			want(t, c.call(7, lampOn), `{"jsonrpc":"2.0","id":107,`)
 			want(t, c.read(), `{"jsonrpc":"2.0","id":7,"result"`)
 		},
-		"half-open": func(t *testing.T, c *toyTalk) {
+		"half-open": func(t *testing.T, c *toyClient) {
 			for id := range 6 {
 				want(t, c.call(id, lampOn), `"result"`)
 			}
@@ -240,7 +239,7 @@ func TestToyBehaviours(t *testing.T) {
 				t.Errorf("got %s", line)
 			}
 		},
-		"hang-up": func(t *testing.T, c *toyTalk) {
+		"hang-up": func(t *testing.T, c *toyClient) {
 			want(t, c.call(1, lampOn), `"id":1`)
 			want(t, c.call(2, lampOn), `"id":2`)
 			c.send(3, "tools/call", lampOn)
@@ -254,22 +253,21 @@ func TestToyBehaviours(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, talkTo(t, newToy(t, name))) })
+			synctest.Test(t, func(t *testing.T) { test(t, connect(t, newToy(t, name))) })
 		})
 	}
 	for _, b := range sim.ToyBehaviors() {
 		if _, ok := tests[b.Name]; !ok || b.Text == "" {
-			t.Errorf("%s is not tested, or does not say what it does", b.Name)
+			t.Errorf("%s has no test or no text", b.Name)
 		}
 	}
-	if _, err := sim.NewToy(1, "nonsense"); err == nil || !strings.Contains(err.Error(), "there are bare, failing") {
+	if _, err := sim.NewToy(1, "nonsense"); err == nil || !strings.Contains(err.Error(), "must be one of bare, failing") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestToyIsFirmware goes through what real firmware is known to do, and tells which
-// toy shows it: one that behaves, which is asked here, or one that misbehaves, which
-// is asked in the other tests.
+// TestToyIsFirmware lists the known properties of real firmware. Each is either checked here,
+// or simulated by a behavior with its own test.
 func TestToyIsFirmware(t *testing.T) {
 	plain := newToy(t, "")
 	for what, test := range map[string]struct{ payload, want string }{
@@ -280,7 +278,7 @@ func TestToyIsFirmware(t *testing.T) {
 		"an unknown cursor is an error": {`"id":7,"method":"tools/list","params":{"cursor":"gone"}`, `"error":{"message":"Failed to add tool  because`},
 		"an error has no code":          {`"id":7,"method":"nonsense"`, `"error":{"message":"Method not implemented: nonsense"}}`},
 		"a picture is JSON in a text":   {`"id":7,"method":"tools/call","params":{"name":"self.screen.snapshot"}`, `"image":"{\"data\":`},
-		"there is no session yet":       {`"id":7,"method":"initialize"`, `{"session_id":"","type":"mcp"`},
+		"no session yet":                {`"id":7,"method":"initialize"`, `{"session_id":"","type":"mcp"`},
 	} {
 		got := string(plain.Answer(t.Context(), []byte(`{"type":"mcp","payload":{"jsonrpc":"2.0",`+test.payload+`}}`)))
 		if test.want == "" && got != "" || !strings.Contains(got, test.want) {
@@ -290,7 +288,7 @@ func TestToyIsFirmware(t *testing.T) {
 	for what, misbehave := range map[string]string{
 		"an oversized tool in mid list":                "long-tool",
 		"pages that go round":                          "page-loop",
-		"a cursor that is not known any more":          "lost-cursor",
+		"an unknown cursor":                            "lost-cursor",
 		"an error with an unescaped quote":             "unescaped",
 		"a failure that is a text":                     "says-false",
 		"an answer after the deadline":                 "late",
@@ -314,39 +312,39 @@ func TestToyIsFirmware(t *testing.T) {
 	}
 }
 
-// TestToyLives: toys connect again, some of them without letting go.
-func TestToyLives(t *testing.T) {
+// TestToyReconnects checks that toys reconnect, some without closing the last connection.
+func TestToyReconnects(t *testing.T) {
 	for name, test := range map[string]struct {
-		lasts  time.Duration // how long the server keeps a connection; zero for ever
+		lasts  time.Duration // how long the server keeps a connection; zero for no limit
 		within time.Duration
-		most   int // connections
+		dials  int // connections
 		open   int // of them at the end
 	}{
-		"":              {lasts: 10 * time.Second, within: 36 * time.Second, most: 3, open: 1},
-		"impatient":     {within: 310 * time.Second, most: 3, open: 3},
-		"second-socket": {within: 20 * time.Second, most: 3, open: 3},
-		"storm":         {lasts: time.Second, within: 10 * time.Second, most: 10, open: 1},
+		"":              {lasts: 10 * time.Second, within: 36 * time.Second, dials: 3, open: 1},
+		"impatient":     {within: 310 * time.Second, dials: 3, open: 3},
+		"second-socket": {within: 20 * time.Second, dials: 3, open: 3},
+		"storm":         {lasts: time.Second, within: 10 * time.Second, dials: 10, open: 1},
 	} {
 		t.Run("toy "+name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lives(t, newToy(t, name), true, test.lasts, test.within, test.most, test.open)
+				reconnects(t, newToy(t, name), true, test.lasts, test.within, test.dials, test.open)
 			})
 		})
 	}
-	t.Run("over MQTT", func(t *testing.T) { // it waits for twice as long
-		synctest.Test(t, func(t *testing.T) { lives(t, newToy(t, ""), false, 10*time.Second, 45*time.Second, 3, 1) })
+	t.Run("over MQTT", func(t *testing.T) { // the delay is twice as long
+		synctest.Test(t, func(t *testing.T) { reconnects(t, newToy(t, ""), false, 10*time.Second, 45*time.Second, 3, 1) })
 	})
 }
 
-func lives(t *testing.T, toy *sim.Toy, first bool, lasts, within time.Duration, most, open int) {
+func reconnects(t *testing.T, toy *sim.Toy, first bool, lasts, within time.Duration, dials, open int) {
 	var mu sync.Mutex
-	dialled, alive := 0, 0
+	dialed, alive := 0, 0
 	ctx, cancel := context.WithCancel(context.Background())
 	dial := func(context.Context) (xiaozhi.Conn, error) {
 		near, far := net.Pipe()
 		mu.Lock()
 		defer mu.Unlock()
-		dialled++
+		dialed++
 		alive++
 		if lasts > 0 {
 			time.AfterFunc(lasts, func() { near.Close() })
@@ -360,20 +358,20 @@ func lives(t *testing.T, toy *sim.Toy, first bool, lasts, within time.Duration, 
 		return xiaozhi.Lines(far), nil
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- toy.Live(ctx, dial, first) }()
+	go func() { ended <- toy.Reconnect(ctx, dial, first) }()
 	time.Sleep(within)
 	mu.Lock()
-	if dialled != most || alive != open {
-		t.Errorf("%d connections, of which %d are open; want %d and %d", dialled, alive, most, open)
+	if dialed != dials || alive != open {
+		t.Errorf("%d connections, %d of them open; want %d and %d", dialed, alive, dials, open)
 	}
 	mu.Unlock()
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("Live: %v", err)
+		t.Errorf("Reconnect: %v", err)
 	}
 }
 
-// TestToysListen: toys can be had over TCP, several at once, with several clients.
+// TestToysListen checks several toys over TCP, with several clients.
 func TestToysListen(t *testing.T) {
 	toys, err := sim.ListenToys(sim.Config{Addr: "127.0.0.1:0", Count: 2})
 	if err != nil {
@@ -391,7 +389,7 @@ func TestToysListen(t *testing.T) {
 		want(t, c.ask(`{"type":"mcp","payload":{"jsonrpc":"2.0","id":7,"method":"ping"}}`), `"id":7,"error"`)
 	}
 	if toys.Toys[0].Identity == toys.Toys[1].Identity {
-		t.Error("two toys are the same one")
+		t.Error("two toys have the same state")
 	}
 	cancel()
 	if err := <-ended; err != nil {

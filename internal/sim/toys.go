@@ -10,22 +10,22 @@ import (
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
-// Toys is voice toys that listen: one message a line over TCP, and several clients
-// at a time.
+// Toys are voice toys that listen on TCP, with one message per line and several clients at a
+// time.
 type Toys struct {
 	Toys []*Toy
 	ports
 }
 
-// CheckToys tells what is wrong with a configuration of toys.
+// CheckToys returns an error if the configuration is invalid for toys.
 func CheckToys(cfg Config) error {
-	if _, err := findToyBehaviour(cfg.Misbehave); err != nil {
+	if _, err := findToyBehavior(cfg.Misbehave); err != nil {
 		return err
 	}
 	return cfg.checkPorts()
 }
 
-// ListenToys opens the ports of toys. Whoever connects waits until Run.
+// ListenToys opens the ports of the toys. Clients wait until Run.
 func ListenToys(cfg Config) (*Toys, error) {
 	if err := CheckToys(cfg); err != nil {
 		return nil, err
@@ -59,8 +59,7 @@ func (a *Toys) Run(ctx context.Context) error {
 	return <-errs
 }
 
-// serveToy talks with whoever connects, as boards do that have a server of their
-// own.
+// serveToy serves all clients, as boards with their own server do.
 func serveToy(ctx context.Context, toy *Toy, ln net.Listener, wg *sync.WaitGroup) error {
 	for {
 		conn, err := ln.Accept()
@@ -70,6 +69,6 @@ func serveToy(ctx context.Context, toy *Toy, ln net.Listener, wg *sync.WaitGroup
 			}
 			return fmt.Errorf("accepting: %w", err)
 		}
-		wg.Go(func() { toy.Talk(ctx, xiaozhi.Lines(conn), true) }) // how one client ends is no matter to the others
+		wg.Go(func() { toy.ServeConn(ctx, xiaozhi.Lines(conn), true) }) // an error ends only this client
 	}
 }

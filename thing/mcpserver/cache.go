@@ -165,9 +165,9 @@ func sizeOf(result any) int {
 		return len(r)
 	case json.RawMessage:
 		return len(r)
-	case thing.Picture:
+	case thing.Image:
 		return len(r.Data)
-	case thing.Sound:
+	case thing.Audio:
 		return len(r.Data)
 	case thing.Document:
 		return len(r.Text) + len(r.Data)

@@ -16,10 +16,10 @@ func frozen(result any) (any, error) {
 	switch r := result.(type) {
 	case string:
 		return r, nil
-	case thing.Picture:
+	case thing.Image:
 		r.Data = bytes.Clone(r.Data)
 		return r, nil
-	case thing.Sound:
+	case thing.Audio:
 		r.Data = bytes.Clone(r.Data)
 		return r, nil
 	case thing.Document:
@@ -68,9 +68,9 @@ func contentOf(part any) mcp.Content {
 	switch p := part.(type) {
 	case string:
 		return &mcp.TextContent{Text: p}
-	case thing.Picture:
+	case thing.Image:
 		return &mcp.ImageContent{MIMEType: p.MIME, Data: p.Data}
-	case thing.Sound:
+	case thing.Audio:
 		return &mcp.AudioContent{MIMEType: p.MIME, Data: p.Data}
 	case thing.Document:
 		return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: p.URI, MIMEType: p.MIME, Text: p.Text, Blob: p.Data}}
@@ -85,9 +85,9 @@ func contentsOf(content any, mime string) *mcp.ResourceContents {
 	switch c := content.(type) {
 	case string:
 		return &mcp.ResourceContents{MIMEType: mime, Text: c}
-	case thing.Picture:
+	case thing.Image:
 		return &mcp.ResourceContents{MIMEType: c.MIME, Blob: c.Data}
-	case thing.Sound:
+	case thing.Audio:
 		return &mcp.ResourceContents{MIMEType: c.MIME, Blob: c.Data}
 	case thing.Document:
 		return &mcp.ResourceContents{URI: c.URI, MIMEType: cmp.Or(c.MIME, mime), Text: c.Text, Blob: c.Data}

@@ -108,8 +108,8 @@ func robot() *thing.Device {
 	}, thing.WithSchema(json.RawMessage(`{"type":"object","properties":{"steps":{"type":"integer","maximum":10}},"required":["steps"]}`)))
 	thing.Tool(d, "where", "Tell the position", func(context.Context, struct{}) (moved, error) { return moved{position}, nil },
 		thing.Reads(), thing.Titled("Where it is"))
-	thing.Tool(d, "look", "Take a picture", func(context.Context, struct{}) (thing.Picture, error) {
-		return thing.Picture{MIME: "image/png", Data: []byte("PNG")}, nil
+	thing.Tool(d, "look", "Take a picture", func(context.Context, struct{}) (thing.Image, error) {
+		return thing.Image{MIME: "image/png", Data: []byte("PNG")}, nil
 	})
 	thing.Tool(d, "name", "Tell its name", func(context.Context, struct{}) (string, error) { return "Robbie", nil })
 	thing.Tool(d, "fail", "Fail", func(context.Context, struct{}) (int, error) { return 0, errors.New("out of oil") })

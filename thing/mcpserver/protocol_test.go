@@ -27,7 +27,7 @@ func TestResources(t *testing.T) {
 	d.Resource(mcpserver.Resource{URI: "d://log", Name: "log", MIME: "text/plain", Audience: []string{"user"}, Priority: 0.5},
 		func(context.Context) (any, error) { return "all is well", nil })
 	d.Resource(mcpserver.Resource{URI: "d://picture"}, func(context.Context) (any, error) {
-		return thing.Picture{MIME: "image/png", Data: []byte("PNG")}, nil
+		return thing.Image{MIME: "image/png", Data: []byte("PNG")}, nil
 	})
 	d.Resource(mcpserver.Resource{URI: "d://state"}, func(context.Context) (any, error) { return moved{3}, nil })
 	d.Resource(mcpserver.Resource{URI: "d://broken"}, func(context.Context) (any, error) { panic("short circuit") })
@@ -132,7 +132,7 @@ func TestPrompts(t *testing.T) {
 		func(_ context.Context, args map[string]string) ([]mcpserver.Message, error) {
 			return []mcpserver.Message{
 				{Role: "user", Content: "How is my " + args["plant"] + "?"},
-				{Role: "assistant", Content: thing.Picture{MIME: "image/png", Data: []byte("PNG")}},
+				{Role: "assistant", Content: thing.Image{MIME: "image/png", Data: []byte("PNG")}},
 			}, nil
 		})
 	d.Template(mcpserver.Template{Resource: mcpserver.Resource{URI: "d://{plant}"}, Complete: map[string]mcpserver.Completer{

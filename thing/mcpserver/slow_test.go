@@ -105,8 +105,8 @@ func TestStalledCaller(t *testing.T) {
 // slow connection.
 func TestLargeResults(t *testing.T) {
 	board := thing.New("d", "1")
-	thing.Tool(board, "look", "", func(context.Context, struct{}) (thing.Picture, error) {
-		return thing.Picture{MIME: "image/png", Data: make([]byte, 4*maxEvents)}, nil
+	thing.Tool(board, "look", "", func(context.Context, struct{}) (thing.Image, error) {
+		return thing.Image{MIME: "image/png", Data: make([]byte, 4*maxEvents)}, nil
 	})
 	url := "http://" + serveNarrow(t, New(board, Config{})) + "/mcp"
 	for _, version := range []string{"2025-11-25", mcphttp.StatelessVersion} {

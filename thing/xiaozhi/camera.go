@@ -10,9 +10,9 @@ import (
 	"net/textproto"
 )
 
-// Identity is what a device shows with everything that it sends over HTTP.
+// Identity identifies a device in HTTP requests.
 type Identity struct {
-	DeviceID string // its MAC, in lower case with colons
+	DeviceID string // MAC address, in lower case with colons
 	ClientID string // a UUID
 }
 
@@ -21,44 +21,44 @@ func (i Identity) set(h http.Header) {
 	h.Set("Client-Id", i.ClientID)
 }
 
-// maxReply is the longest answer that is read.
+// maxReply is the length of the longest HTTP response.
 const maxReply = 64 << 10
 
-// Explain sends a picture to where the server wants pictures, with a question, as
-// a camera does, and returns what it is answered: that is what its tool returns.
-func (d *Device) Explain(ctx context.Context, who Identity, question string, jpeg []byte) (string, error) {
+// Explain sends an image and a question to the server's endpoint for images, as a camera does,
+// and returns the answer, which is the result of the camera's tool.
+func (d *Device) Explain(ctx context.Context, identity Identity, question string, jpeg []byte) (string, error) {
 	to := d.Vision()
 	if to.URL == "" {
-		return "", errors.New("Image explain URL or token is not set") // firmware's words
+		return "", errors.New("Image explain URL or token is not set") // text of the firmware
 	}
-	body, in := io.Pipe() // its length is not known before: it is sent in chunks
+	body, in := io.Pipe() // the length is unknown, so it is sent in chunks
 	form := multipart.NewWriter(in)
-	form.SetBoundary("----ESP32_CAMERA_BOUNDARY") // it is a valid one
-	go func() { in.CloseWithError(writePicture(form, question, jpeg)) }()
+	form.SetBoundary("----ESP32_CAMERA_BOUNDARY") // cannot fail
+	go func() { in.CloseWithError(writeForm(form, question, jpeg)) }()
 	defer body.Close()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL, body)
 	if err != nil {
 		return "", err
 	}
-	who.set(req.Header)
+	identity.set(req.Header)
 	req.Header.Set("Content-Type", "multipart/form-data; boundary="+form.Boundary())
 	if to.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+to.Token)
 	}
 	resp, err := d.client().Do(req)
 	if err != nil {
-		return "", fmt.Errorf("Failed to upload photo: %w", err) // firmware's words
+		return "", fmt.Errorf("Failed to upload photo: %w", err) // text of the firmware
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if err != nil || resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("Failed to upload photo, status code: %d", resp.StatusCode) // firmware's words
+		return "", fmt.Errorf("Failed to upload photo, status code: %d", resp.StatusCode) // text of the firmware
 	}
 	return string(text), nil
 }
 
-// writePicture writes the two parts that a camera sends.
-func writePicture(form *multipart.Writer, question string, jpeg []byte) error {
+// writeForm writes the two parts of the form.
+func writeForm(form *multipart.Writer, question string, jpeg []byte) error {
 	if err := form.WriteField("question", question); err != nil {
 		return err
 	}

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// Settings is what a server tells a device after it has started.
+// Settings are the settings that a device gets from the server after its start.
 type Settings struct {
-	// Code is shown and said until the device is let in; empty if it is.
+	// Code is shown until the device is activated; empty if it is.
 	Code      string
 	MQTT      *MQTTSettings      // nil if there is none
-	WebSocket *WebSocketSettings // firmware uses it only if there is no MQTT
+	WebSocket *WebSocketSettings // firmware uses it only without MQTT
 }
 
-// MQTTSettings is where and how a device connects over MQTT.
+// MQTTSettings are the settings of MQTT.
 type MQTTSettings struct {
 	Endpoint     string `json:"endpoint"`
 	ClientID     string `json:"client_id"`
@@ -28,36 +28,36 @@ type MQTTSettings struct {
 	KeepAlive    int    `json:"keepalive"`
 }
 
-// WebSocketSettings is where and how a device connects over a WebSocket.
+// WebSocketSettings are the settings of the WebSocket.
 type WebSocketSettings struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
-	// Version is the framing of its sound.
+	// Version is the framing of audio.
 	Version int `json:"version"`
 }
 
-// CheckIn asks a server for settings, as firmware does when it has started.
-func (d *Device) CheckIn(ctx context.Context, url string, who Identity) (Settings, error) {
+// CheckIn gets the settings from a server, as firmware does after its start.
+func (d *Device) CheckIn(ctx context.Context, url string, identity Identity) (Settings, error) {
 	body, err := json.Marshal(map[string]any{
-		"version": 2, "language": "en-US", "mac_address": who.DeviceID, "uuid": who.ClientID,
-		"minimum_free_heap_size": "8318916", // a text, in firmware
+		"version": 2, "language": "en-US", "mac_address": identity.DeviceID, "uuid": identity.ClientID,
+		"minimum_free_heap_size": "8318916", // a string in firmware
 		"application":            map[string]any{"name": "xiaozhi", "version": d.Version()},
-		"board":                  map[string]any{"type": d.Name(), "mac": who.DeviceID},
+		"board":                  map[string]any{"type": d.Name(), "mac": identity.DeviceID},
 	})
 	if err != nil {
 		return Settings{}, err
 	}
-	return d.CheckInWith(ctx, url, who, body)
+	return d.CheckInWith(ctx, url, identity, body)
 }
 
-// CheckInWith is CheckIn with another body, as boards have that differ.
-func (d *Device) CheckInWith(ctx context.Context, url string, who Identity, body []byte) (Settings, error) {
-	status, data, err := d.post(ctx, url, who, body)
+// CheckInWith is CheckIn with another body, as some boards send it.
+func (d *Device) CheckInWith(ctx context.Context, url string, identity Identity, body []byte) (Settings, error) {
+	status, data, err := d.post(ctx, url, identity, body)
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("%d %s", status, bytes.TrimSpace(data[:min(len(data), maxReason)]))
 	}
 	if err != nil {
-		return Settings{}, fmt.Errorf("asking for settings: %w", err)
+		return Settings{}, fmt.Errorf("checking in: %w", err)
 	}
 	var reply struct {
 		MQTT       *MQTTSettings         `json:"mqtt"`
@@ -65,35 +65,34 @@ func (d *Device) CheckInWith(ctx context.Context, url string, who Identity, body
 		Activation struct{ Code string } `json:"activation"`
 	}
 	if err := json.Unmarshal(data, &reply); err != nil {
-		return Settings{}, fmt.Errorf("the settings make no sense: %w", err)
+		return Settings{}, fmt.Errorf("invalid settings: %w", err)
 	}
 	return Settings{Code: reply.Activation.Code, MQTT: reply.MQTT, WebSocket: reply.WebSocket}, nil
 }
 
-// Activate asks whether a device that shows a code is let in by now, as firmware
-// does until it is.
-func (d *Device) Activate(ctx context.Context, url string, who Identity) (bool, error) {
-	status, _, err := d.post(ctx, strings.TrimSuffix(url, "/")+"/activate", who, []byte("{}"))
+// Activate reports whether a device that shows a code has been activated. Firmware polls it.
+func (d *Device) Activate(ctx context.Context, url string, identity Identity) (bool, error) {
+	status, _, err := d.post(ctx, strings.TrimSuffix(url, "/")+"/activate", identity, []byte("{}"))
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("asking to be let in: %w", err)
+		return false, fmt.Errorf("activating: %w", err)
 	case status == http.StatusOK:
 		return true, nil
 	case status == http.StatusAccepted:
 		return false, nil
 	}
-	return false, fmt.Errorf("asking to be let in: the server says %d", status)
+	return false, fmt.Errorf("activating: the server returned status %d", status)
 }
 
 // post sends a request with the headers of firmware.
-func (d *Device) post(ctx context.Context, url string, who Identity, body []byte) (status int, reply []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+func (d *Device) post(ctx context.Context, url string, identity Identity, body []byte) (status int, reply []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
-	who.set(req.Header)
+	identity.set(req.Header)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept-Language", "en-US")
 	req.Header.Set("Activation-Version", "1")

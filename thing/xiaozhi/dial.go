@@ -10,21 +10,20 @@ import (
 	"time"
 )
 
-// How long things may take, as in firmware.
+// Timeouts of the firmware.
 const (
-	dialTime = 10 * time.Second // a connection, until it is answered
-	sendTime = 10 * time.Second // a message, until the system has taken it
+	dialTimeout = 10 * time.Second // until a connection is answered
+	sendTimeout = 10 * time.Second // until the system has accepted a message
 )
 
-// maxMessage is the length of the longest message that is taken. Firmware takes
-// what its memory holds.
+// maxMessage is the length of the longest message that is received. Firmware is limited by its
+// memory.
 const maxMessage = 64 << 10
 
-// ErrTooLong is why a message was not sent: firmware has no frame for one of more
-// than 65535 bytes.
-var ErrTooLong = errors.New("the message has more than 65535 bytes, and cannot be sent")
+// ErrTooLong is returned for messages above 65535 bytes: firmware has no frame for them.
+var ErrTooLong = errors.New("message too long, limit is 65535 bytes")
 
-var errNoAnswer = errors.New("there was no answer in ten seconds")
+var errNoAnswer = errors.New("no answer within ten seconds")
 
 // dial opens a connection, with TLS if secure is set.
 func (d *Device) dial(ctx context.Context, address string, secure bool) (net.Conn, error) {
@@ -36,7 +35,7 @@ func (d *Device) dial(ctx context.Context, address string, secure bool) (net.Con
 	if err != nil || !secure {
 		return conn, err
 	}
-	host, _, _ := net.SplitHostPort(address) // it could be dialled
+	host, _, _ := net.SplitHostPort(address) // cannot fail after dialing
 	secured := tls.Client(conn, &tls.Config{ServerName: host})
 	if err := secured.HandshakeContext(ctx); err != nil {
 		conn.Close()
@@ -45,10 +44,9 @@ func (d *Device) dial(ctx context.Context, address string, secure bool) (net.Con
 	return secured, nil
 }
 
-// open opens a connection and has greet say who is there, within the time that
-// firmware gives to both.
+// open opens a connection and calls greet, within dialTimeout.
 func (d *Device) open(ctx context.Context, address string, secure bool, greet func(conn net.Conn) error) (net.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, dialTime, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, errNoAnswer)
 	defer cancel()
 	conn, err := d.dial(ctx, address, secure)
 	if err != nil {
@@ -56,7 +54,7 @@ func (d *Device) open(ctx context.Context, address string, secure bool, greet fu
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err = greet(conn)
-	if !stop() { // it is closed
+	if !stop() { // ctx has ended, and conn is closed
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
@@ -66,13 +64,13 @@ func (d *Device) open(ctx context.Context, address string, secure bool, greet fu
 	return conn, nil
 }
 
-// client sends requests as firmware does: each over a connection of its own.
+// client returns an HTTP client like that of firmware: one connection per request.
 func (d *Device) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: d.Dial, DisableKeepAlives: true}}
 }
 
-// endOf is io.EOF for a connection that has ended as connections do.
-func endOf(err error) error {
+// asEOF returns io.EOF for a connection that was closed.
+func asEOF(err error) error {
 	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed) {
 		return io.EOF
 	}

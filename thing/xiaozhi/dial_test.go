@@ -24,9 +24,8 @@ import (
 
 var who = xiaozhi.Identity{DeviceID: "98:a3:16:f9:d9:34", ClientID: "7b94d69a-9808-4c59-9c9b-704333b38aff"}
 
-// dialling is a toy that reaches one end of a pipe, wherever it dials; serve is
-// what is at the other.
-func dialling(t *testing.T, serve func(server net.Conn, in *bufio.Reader)) *xiaozhi.Device {
+// dialing returns a toy whose connections are pipes; serve is the server.
+func dialing(t *testing.T, serve func(server net.Conn, in *bufio.Reader)) *xiaozhi.Device {
 	d := toy()
 	d.Dial = func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -47,7 +46,7 @@ func dialling(t *testing.T, serve func(server net.Conn, in *bufio.Reader)) *xiao
 
 const welcome = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n"
 
-// request reads a request as it is.
+// request reads a raw request.
 func request(in *bufio.Reader) string {
 	var all strings.Builder
 	for {
@@ -59,7 +58,7 @@ func request(in *bufio.Reader) string {
 	}
 }
 
-// TestWebSocketHandshake: the request is firmware's, byte by byte but for its key.
+// TestWebSocketHandshake checks the bytes of the request, except for its key.
 func TestWebSocketHandshake(t *testing.T) {
 	for _, test := range []struct{ url, token, line, host, authorization string }{
 		{"ws://192.168.1.10:8000/xiaozhi/v1/?a=b", "abc", "/xiaozhi/v1/?a=b", "192.168.1.10", "Authorization: Bearer abc\r\n"},
@@ -67,7 +66,7 @@ func TestWebSocketHandshake(t *testing.T) {
 		{"ws://gateway.lan:80", "", "/", "gateway.lan", ""},
 	} {
 		got := make(chan string, 1)
-		d := dialling(t, func(server net.Conn, in *bufio.Reader) {
+		d := dialing(t, func(server net.Conn, in *bufio.Reader) {
 			got <- request(in)
 			io.WriteString(server, welcome)
 		})
@@ -84,8 +83,7 @@ func TestWebSocketHandshake(t *testing.T) {
 	}
 }
 
-// TestWebSocketRefused: a server that does not let the device in says why, one that
-// is silent is given up, and what makes no sense is not tried.
+// TestWebSocketRefused checks the errors of refusals, timeouts and invalid settings.
 func TestWebSocketRefused(t *testing.T) {
 	refuse := func(server net.Conn, in *bufio.Reader) {
 		request(in)
@@ -97,12 +95,12 @@ func TestWebSocketRefused(t *testing.T) {
 		url, token, want string
 	}{
 		{refuse, "ws://h/", "a", "403 Forbidden: no token"},
-		{silent, "ws://h/", "a", "no answer in ten seconds"},
-		{refuse, "http://h/", "a", "want ws://HOST"},
-		{refuse, "ws://h/", "a\r\nX: y", "more than one line"},
+		{silent, "ws://h/", "a", "no answer within ten seconds"},
+		{refuse, "http://h/", "a", "must be ws://HOST"},
+		{refuse, "ws://h/", "a\r\nX: y", "contains a line break"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			_, err := dialling(t, test.serve).DialWebSocket(t.Context(), xiaozhi.WebSocketSettings{URL: test.url, Token: test.token}, who)
+			_, err := dialing(t, test.serve).DialWebSocket(t.Context(), xiaozhi.WebSocketSettings{URL: test.url, Token: test.token}, who)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("want %s, got %v", test.want, err)
 			}
@@ -110,11 +108,10 @@ func TestWebSocketRefused(t *testing.T) {
 	}
 }
 
-// TestWebSocket: messages come in pieces and behind the handshake; pings are
-// answered, what is too long is dropped or not sent, and the end is no farewell.
+// TestWebSocket checks fragments, early data, pings, the limits of messages, and the close.
 func TestWebSocket(t *testing.T) {
 	frames := make(chan ws.Frame, 10)
-	d := dialling(t, func(server net.Conn, in *bufio.Reader) {
+	d := dialing(t, func(server net.Conn, in *bufio.Reader) {
 		request(in)
 		var out bytes.Buffer
 		out.WriteString(welcome)
@@ -146,7 +143,7 @@ func TestWebSocket(t *testing.T) {
 		}
 	}
 	if _, err := conn.Recv(t.Context()); err != io.EOF {
-		t.Errorf("a farewell is %v", err)
+		t.Errorf("after a close frame: %v", err)
 	}
 	if err := conn.Send(t.Context(), xiaozhi.Message{Data: make([]byte, 65536)}); !errors.Is(err, xiaozhi.ErrTooLong) {
 		t.Errorf("got %v", err)
@@ -165,7 +162,7 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// mqttSettings is what a server tells a device.
+// mqttSettings are the settings of the tests.
 var mqttSettings = xiaozhi.MQTTSettings{
 	Endpoint: "192.168.1.10:1883", ClientID: "GID@@@98_a3", Username: "u", Password: "p", PublishTopic: "device-server", KeepAlive: 240,
 }
@@ -180,7 +177,7 @@ func packet(t *testing.T, in *bufio.Reader) (pk packets.Packet, ok bool) {
 	pk.FixedHeader.Remaining, _, err = packets.DecodeLength(in)
 	body := make([]byte, pk.FixedHeader.Remaining)
 	if _, failed := io.ReadFull(in, body); err != nil || failed != nil {
-		t.Errorf("a packet is not whole: %v, %v", err, failed)
+		t.Errorf("incomplete packet: %v, %v", err, failed)
 	}
 	pk.ProtocolVersion = 4
 	switch pk.FixedHeader.Type {
@@ -195,7 +192,7 @@ func packet(t *testing.T, in *bufio.Reader) (pk packets.Packet, ok bool) {
 	return pk, true
 }
 
-// push is a message to a device that has not subscribed.
+// push returns a message for a device that has not subscribed.
 func push(text []byte) []byte {
 	var out bytes.Buffer
 	pk := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Publish}, ProtocolVersion: 4, TopicName: "any", Payload: text}
@@ -205,11 +202,11 @@ func push(text []byte) []byte {
 
 var accept = []byte{packets.Connack << 4, 2, 0, 0}
 
-// TestMQTT: the device connects as it is told, takes what is pushed to it, publishes
-// to the topic that it was told, and neither subscribes nor says farewell.
+// TestMQTT checks that the device connects with its settings, receives pushed messages,
+// publishes to its topic, and neither subscribes nor disconnects.
 func TestMQTT(t *testing.T) {
 	seen := make(chan packets.Packet, 10)
-	d := dialling(t, func(server net.Conn, in *bufio.Reader) {
+	d := dialing(t, func(server net.Conn, in *bufio.Reader) {
 		hello, _ := packet(t, in)
 		seen <- hello
 		server.Write(accept)
@@ -229,7 +226,7 @@ func TestMQTT(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := conn.Send(t.Context(), xiaozhi.Message{Binary: true}); err != nil {
-		t.Errorf("sound: %v", err)
+		t.Errorf("audio: %v", err)
 	}
 	if err := d.Serve(t.Context(), conn, false); err != nil {
 		t.Error(err)
@@ -238,25 +235,25 @@ func TestMQTT(t *testing.T) {
 	c := hello.Connect
 	if string(c.ProtocolName) != "MQTT" || hello.ProtocolVersion != 4 || !c.Clean || c.WillFlag || c.Keepalive != 240 ||
 		c.ClientIdentifier != "GID@@@98_a3" || string(c.Username) != "u" || string(c.Password) != "p" {
-		t.Errorf("it connected with %+v", c)
+		t.Errorf("CONNECT is %+v", c)
 	}
 	answer := <-seen
 	if answer.FixedHeader.Qos != 0 || answer.FixedHeader.Retain || answer.TopicName != "device-server" ||
 		!strings.HasPrefix(string(answer.Payload), `{"session_id":"","type":"mcp","payload":{"jsonrpc":"2.0","id":7,"error"`) {
-		t.Errorf("it published %+v", answer)
+		t.Errorf("PUBLISH is %+v", answer)
 	}
 	for pk := range seen {
-		t.Errorf("it sent a packet of type %d", pk.FixedHeader.Type)
+		t.Errorf("unexpected packet of type %d", pk.FixedHeader.Type)
 	}
 }
 
-// TestMQTTKeepAlive: a device that has sent nothing for half of what it promised
-// asks, and gives up a server that does not answer.
+// TestMQTTKeepAlive checks that an idle device pings after half the keep-alive time, and
+// gives up without an answer.
 func TestMQTTKeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		asked := make(chan time.Duration, 10)
-		d := dialling(t, func(server net.Conn, in *bufio.Reader) {
+		d := dialing(t, func(server net.Conn, in *bufio.Reader) {
 			packet(t, in)
 			server.Write(accept)
 			for {
@@ -279,30 +276,30 @@ func TestMQTTKeepAlive(t *testing.T) {
 		time.AfterFunc(300*time.Second, func() { conn.Send(context.Background(), xiaozhi.Message{Data: []byte("x")}) })
 		_, err = conn.Recv(t.Context())
 		if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "does not answer") || took != 660*time.Second {
-			t.Errorf("it ended after %v with %v", took, err)
+			t.Errorf("ended after %v with %v", took, err)
 		}
-		for _, want := range []time.Duration{120 * time.Second, 240 * time.Second, 420 * time.Second} { // it sent at 300
+		for _, want := range []time.Duration{120 * time.Second, 240 * time.Second, 420 * time.Second} { // a message was sent at 300
 			if got := <-asked; got != want {
-				t.Errorf("it asked after %v, want %v", got, want)
+				t.Errorf("ping after %v, want %v", got, want)
 			}
 		}
 	})
 }
 
-// TestMQTTRefused: a server that does not let the device in says why.
+// TestMQTTRefused checks the errors of a refused CONNECT.
 func TestMQTTRefused(t *testing.T) {
 	for _, test := range []struct {
 		answer []byte
 		want   string
 	}{
-		{[]byte{packets.Connack << 4, 2, 0, 4}, "the user name or the password is wrong"},
+		{[]byte{packets.Connack << 4, 2, 0, 4}, "wrong user name or password"},
 		{[]byte{packets.Connack << 4, 2, 0, 99}, "code 99"},
-		{[]byte("HTTP/1.1 400 Bad Request\r\n"), "does not keep to the protocol"},
-		{[]byte{packets.Connack << 4, 0x80, 0x80, 0x80, 0x80, 0x80}, "the length of a packet is none"},
-		{nil, "no answer in ten seconds"},
+		{[]byte("HTTP/1.1 400 Bad Request\r\n"), "invalid packet"},
+		{[]byte{packets.Connack << 4, 0x80, 0x80, 0x80, 0x80, 0x80}, "invalid packet length"},
+		{nil, "no answer within ten seconds"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d := dialling(t, func(server net.Conn, in *bufio.Reader) {
+			d := dialing(t, func(server net.Conn, in *bufio.Reader) {
 				packet(t, in)
 				server.Write(test.answer)
 				io.Copy(io.Discard, in)
@@ -314,12 +311,12 @@ func TestMQTTRefused(t *testing.T) {
 	}
 }
 
-// TestActivate: a device that shows a code learns when it is let in.
+// TestActivate checks the result for each status of the server.
 func TestActivate(t *testing.T) {
 	status := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/ota/activate" || r.Header.Get("Device-Id") != who.DeviceID {
-			t.Errorf("asked for %s by %s", r.URL.Path, r.Header.Get("Device-Id"))
+			t.Errorf("request of %s by %s", r.URL.Path, r.Header.Get("Device-Id"))
 		}
 		w.WriteHeader(status)
 	}))
@@ -338,7 +335,7 @@ func TestActivate(t *testing.T) {
 	}
 }
 
-// played is a connection on which a server says what it is given.
+// played is a connection that replays the data of a server.
 type played struct {
 	net.Conn
 	io.Reader
@@ -350,11 +347,11 @@ func (played) Close() error                     { return nil }
 func (played) SetReadDeadline(time.Time) error  { return nil }
 func (played) SetWriteDeadline(time.Time) error { return nil }
 
-// play has a server say something, and returns what a device makes of it.
-func play(t *testing.T, said []byte, dial func(d *xiaozhi.Device) (xiaozhi.Conn, error)) {
+// play replays data of a server and reads the messages.
+func play(t *testing.T, data []byte, dial func(d *xiaozhi.Device) (xiaozhi.Conn, error)) {
 	d := toy()
 	d.Dial = func(context.Context, string, string) (net.Conn, error) {
-		return played{Reader: bytes.NewReader(said)}, nil
+		return played{Reader: bytes.NewReader(data)}, nil
 	}
 	conn, err := dial(d)
 	if err != nil {
@@ -366,28 +363,28 @@ func play(t *testing.T, said []byte, dial func(d *xiaozhi.Device) (xiaozhi.Conn,
 			return
 		}
 		if len(m.Data) > 64<<10 {
-			t.Errorf("a message of %d bytes", len(m.Data))
+			t.Errorf("message of %d bytes", len(m.Data))
 		}
 	}
 }
 
-// FuzzWebSocket has a server send anything: what a device takes has an end.
+// FuzzWebSocket checks that messages of any server are limited.
 func FuzzWebSocket(f *testing.F) {
 	f.Add([]byte{0x81, 2, 'h', 'i', 0x89, 0, 0x88, 0})
 	f.Add([]byte{0x01, 0x7f, 0, 0, 0, 0, 0, 1, 0, 0, 'x'})
-	f.Add([]byte{0x01, 1, 'a', 0x80, 0x7f, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}) // more together than a number holds
-	f.Fuzz(func(t *testing.T, said []byte) {
-		play(t, append([]byte(welcome), said...), func(d *xiaozhi.Device) (xiaozhi.Conn, error) {
+	f.Add([]byte{0x01, 1, 'a', 0x80, 0x7f, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}) // the sum of the lengths overflows
+	f.Fuzz(func(t *testing.T, data []byte) {
+		play(t, append([]byte(welcome), data...), func(d *xiaozhi.Device) (xiaozhi.Conn, error) {
 			return d.DialWebSocket(context.Background(), xiaozhi.WebSocketSettings{URL: "ws://h/"}, who)
 		})
 	})
 }
 
-// FuzzMQTT has a server send anything: what a device takes has an end.
+// FuzzMQTT checks that messages of any server are limited.
 func FuzzMQTT(f *testing.F) {
 	f.Add(append(bytes.Clone(accept), push([]byte("hi"))...))
 	f.Add(append(bytes.Clone(accept), packets.Pingresp<<4, 0, packets.Publish<<4|2, 0xff, 0xff, 0x7f, 0))
-	f.Fuzz(func(t *testing.T, said []byte) {
-		play(t, said, func(d *xiaozhi.Device) (xiaozhi.Conn, error) { return d.DialMQTT(context.Background(), mqttSettings) })
+	f.Fuzz(func(t *testing.T, data []byte) {
+		play(t, data, func(d *xiaozhi.Device) (xiaozhi.Conn, error) { return d.DialMQTT(context.Background(), mqttSettings) })
 	})
 }

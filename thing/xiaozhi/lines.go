@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// Lines carries one message a line. Lines cannot carry sound: it is dropped.
+// Lines returns a Conn with one message per line. Audio is dropped, because lines cannot carry
+// it.
 func Lines(rw io.ReadWriteCloser) Conn {
 	return lineConn{bufio.NewReaderSize(rw, maxMessage), rw}
 }
@@ -20,14 +21,14 @@ type lineConn struct {
 
 func (c lineConn) Close() error { return c.out.Close() }
 
-// Recv returns the next line. A context does not end it; closing the stream does.
+// Recv returns the next line. It ignores ctx; closing the stream ends it.
 func (c lineConn) Recv(context.Context) (Message, error) {
 	line, err := c.in.ReadSlice('\n')
-	for errors.Is(err, bufio.ErrBufferFull) { // too long, and dropped
+	for errors.Is(err, bufio.ErrBufferFull) { // drop a line that is too long
 		line = nil
 		_, err = c.in.ReadSlice('\n')
 	}
-	return Message{Data: slices.Clone(line)}, endOf(err)
+	return Message{Data: slices.Clone(line)}, asEOF(err)
 }
 
 func (c lineConn) Send(_ context.Context, m Message) error {

@@ -15,16 +15,15 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 )
 
-// What firmware uses if it is told nothing else. It uses TLS at this port, and at
-// no other.
+// Defaults of the firmware. It uses TLS on this port only.
 const (
 	defaultPort      = "8883"
 	defaultKeepAlive = 240
 )
 
-// DialMQTT connects over MQTT 3.1.1, as firmware does once it has its settings. The
-// connection never subscribes, since servers push what they have to say; it asks
-// for nothing to be kept or confirmed, and ends without a farewell.
+// DialMQTT connects by MQTT 3.1.1, as firmware does after its check-in. The connection never
+// subscribes, because servers push messages; it uses QoS 0 without retained messages, and
+// closes without DISCONNECT.
 func (d *Device) DialMQTT(ctx context.Context, s MQTTSettings) (Conn, error) {
 	host, port, err := net.SplitHostPort(s.Endpoint)
 	if err != nil {
@@ -43,7 +42,7 @@ func (d *Device) DialMQTT(ctx context.Context, s MQTTSettings) (Conn, error) {
 		if err := c.write(hello); err != nil {
 			return err
 		}
-		return c.accepted()
+		return c.readConnack()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", s.Endpoint, err)
@@ -51,7 +50,7 @@ func (d *Device) DialMQTT(ctx context.Context, s MQTTSettings) (Conn, error) {
 	return c, nil
 }
 
-// connectPacket is what firmware begins with.
+// connectPacket returns the CONNECT packet of the firmware.
 func connectPacket(s MQTTSettings) ([]byte, error) {
 	hello := packets.Packet{
 		ProtocolVersion: 4, FixedHeader: packets.FixedHeader{Type: packets.Connect},
@@ -66,32 +65,32 @@ func connectPacket(s MQTTSettings) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// refusals are why a server did not accept, by its code.
-var refusals = map[byte]string{
-	1: "it does not speak this version of MQTT", 2: "it does not take this client id", 3: "it is not available",
-	4: "the user name or the password is wrong", 5: "it does not let this device in",
+// connackErrors are the reasons of a refused CONNECT, by code.
+var connackErrors = map[byte]string{
+	1: "unsupported MQTT version", 2: "client ID rejected", 3: "server unavailable",
+	4: "wrong user name or password", 5: "not authorized",
 }
 
-// mqttConn is a connection over MQTT. An idle one holds no buffer: what it reads
-// goes where it belongs at once.
+// mqttConn is an MQTT connection. It has no buffer while it is idle: data is read directly to
+// its destination.
 type mqttConn struct {
 	conn      net.Conn
 	topic     string
 	keepAlive time.Duration
 
-	// What follows is Recv's own.
+	// The fields below belong to Recv.
 
-	one   [1]byte
-	asked bool // the server was asked whether it is there, and has not answered
+	one     [1]byte
+	pinging bool // a ping is not answered yet
 
 	mu   sync.Mutex // held while a packet is written
-	sent time.Time  // when the last one was
+	sent time.Time  // when the last packet was written
 }
 
 func (c *mqttConn) Close() error { return c.conn.Close() }
 
-// accepted waits to be let in.
-func (c *mqttConn) accepted() error {
+// readConnack waits for the answer to CONNECT.
+func (c *mqttConn) readConnack() error {
 	head, body, err := c.packet()
 	if err != nil {
 		return err
@@ -101,39 +100,38 @@ func (c *mqttConn) accepted() error {
 		return errors.New("the server does not speak MQTT")
 	}
 	if ack.ReasonCode != 0 {
-		return fmt.Errorf("the server refused: %s", cmp.Or(refusals[ack.ReasonCode], fmt.Sprintf("code %d", ack.ReasonCode)))
+		return fmt.Errorf("the server refused: %s", cmp.Or(connackErrors[ack.ReasonCode], fmt.Sprintf("code %d", ack.ReasonCode)))
 	}
 	return nil
 }
 
-// Recv returns the next message, whatever its topic. A context does not end it;
-// closing does. Whatever is too long is dropped. Silence is measured by the
-// deadline of reading, and costs nothing else.
+// Recv returns the next message of any topic. It ignores ctx; closing ends it. A message that is
+// too long is dropped. Pings are driven by the read deadline, which needs no goroutine.
 func (c *mqttConn) Recv(context.Context) (Message, error) {
 	for {
-		c.conn.SetReadDeadline(c.due())
+		c.conn.SetReadDeadline(c.nextPing())
 		head, body, err := c.packet()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			if err := c.ask(); err != nil {
-				return Message{}, endOf(err)
+			if err := c.ping(); err != nil {
+				return Message{}, asEOF(err)
 			}
 			continue
 		}
 		if err != nil {
-			return Message{}, endOf(err)
+			return Message{}, asEOF(err)
 		}
 		switch {
 		case head.Type == packets.Pingresp:
-			c.asked = false
+			c.pinging = false
 		case head.Type == packets.Publish && body != nil:
-			return published(head, body)
+			return decodePublish(head, body)
 		}
 	}
 }
 
-// published is the message in a packet. Nothing comes that has to be confirmed. It
-// is no part of Recv, which waits with as little of a stack as can be.
-func published(head packets.FixedHeader, body []byte) (Message, error) {
+// decodePublish returns the message of a packet. All have QoS 0. It is a separate function to
+// keep the stack of the waiting Recv small.
+func decodePublish(head packets.FixedHeader, body []byte) (Message, error) {
 	m := packets.Packet{ProtocolVersion: 4, FixedHeader: head}
 	if err := m.PublishDecode(body); err != nil {
 		return Message{}, err
@@ -141,86 +139,83 @@ func published(head packets.FixedHeader, body []byte) (Message, error) {
 	return Message{Data: m.Payload}, nil
 }
 
-// due is when there is something to do beside reading: esp-mqtt asks when it has
-// sent nothing for half of the time that it has promised, and waits for the answer
-// for all of it.
-func (c *mqttConn) due() time.Time {
+// nextPing returns when a ping, or the answer to one, is due. Like esp-mqtt, the device pings
+// after half the keep-alive time without a packet, and waits for the answer until the whole.
+func (c *mqttConn) nextPing() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked {
+	if c.pinging {
 		return c.sent.Add(c.keepAlive)
 	}
 	return c.sent.Add(c.keepAlive / 2)
 }
 
-// errSilent is why a connection is given up.
-var errSilent = errors.New("the server does not answer any more")
+// errSilent is returned if a ping is not answered.
+var errSilent = errors.New("the server does not answer pings")
 
-// ask asks whether the server is there, if it is time.
-func (c *mqttConn) ask() error {
+// ping sends a ping if it is due.
+func (c *mqttConn) ping() error {
 	switch {
-	case time.Now().Before(c.due()): // something was sent meanwhile
+	case time.Now().Before(c.nextPing()): // another packet was sent meanwhile
 		return nil
-	case c.asked:
+	case c.pinging:
 		return errSilent
 	}
-	c.asked = true
+	c.pinging = true
 	return c.write([]byte{packets.Pingreq << 4, 0})
 }
 
-// packet reads a packet; its body is nil if it is too long. Its deadline is that of
-// the first byte; what follows has a time of its own.
+// packet reads a packet; its body is nil if it is too long. The read deadline applies to the
+// first byte, and dialTimeout to the rest.
 func (c *mqttConn) packet() (head packets.FixedHeader, body []byte, err error) {
 	first, err := c.ReadByte()
 	if err != nil {
 		return head, nil, err
 	}
-	c.conn.SetReadDeadline(time.Now().Add(dialTime))
+	c.conn.SetReadDeadline(time.Now().Add(dialTimeout))
 	if err := head.Decode(first); err != nil {
-		return head, nil, fmt.Errorf("the server does not keep to the protocol: %w", err)
+		return head, nil, fmt.Errorf("invalid packet: %w", err)
 	}
-	head.Remaining, _, err = packets.DecodeLength(&length{of: c})
+	head.Remaining, _, err = packets.DecodeLength(&lengthReader{conn: c})
 	switch {
 	case err != nil:
-		return head, nil, unfinished(err)
+		return head, nil, incomplete(err)
 	case head.Remaining > maxMessage:
 		_, err = io.CopyN(io.Discard, c.conn, int64(head.Remaining))
-		return head, nil, unfinished(err)
+		return head, nil, incomplete(err)
 	}
 	body = make([]byte, head.Remaining)
 	_, err = io.ReadFull(c.conn, body)
-	return head, body, unfinished(err)
+	return head, body, incomplete(err)
 }
 
-// unfinished is why a packet ended before its end. It is not silence.
-func unfinished(err error) error {
+// incomplete replaces a timeout within a packet, which is not silence.
+func incomplete(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return errors.New("the server began a packet and did not end it")
+		return errors.New("timeout within a packet")
 	}
 	return err
 }
 
-// ReadByte implements io.ByteReader.
 func (c *mqttConn) ReadByte() (byte, error) {
 	_, err := io.ReadFull(c.conn, c.one[:])
 	return c.one[0], err
 }
 
-// length reads no more bytes than a length has.
-type length struct {
-	of   *mqttConn
-	have int
+// lengthReader limits the bytes of a packet length.
+type lengthReader struct {
+	conn  *mqttConn
+	count int
 }
 
-// ReadByte implements io.ByteReader.
-func (l *length) ReadByte() (byte, error) {
-	if l.have++; l.have > 4 {
-		return 0, errors.New("the length of a packet is none")
+func (l *lengthReader) ReadByte() (byte, error) {
+	if l.count++; l.count > 4 {
+		return 0, errors.New("invalid packet length")
 	}
-	return l.of.ReadByte()
+	return l.conn.ReadByte()
 }
 
-// Send publishes a text. Sound goes another way beside MQTT, and is dropped.
+// Send publishes a text. Audio is dropped; it does not use MQTT.
 func (c *mqttConn) Send(_ context.Context, m Message) error {
 	if m.Binary {
 		return nil
@@ -239,7 +234,7 @@ func (c *mqttConn) write(packet []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent = time.Now()
-	c.conn.SetWriteDeadline(c.sent.Add(sendTime)) // fails only on a closed conn, and then Write does
+	c.conn.SetWriteDeadline(c.sent.Add(sendTimeout)) // if it fails, so does Write
 	_, err := c.conn.Write(packet)
 	return err
 }

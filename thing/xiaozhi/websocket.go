@@ -23,19 +23,19 @@ import (
 // maxFrame is the length of the longest message that firmware can send.
 const maxFrame = 65535
 
-// DialWebSocket connects over a WebSocket, as firmware does when somebody speaks to
-// it: with its headers in its order, and without the port in Host. The connection
-// never fragments, answers pings and sends none, and ends without a farewell.
-func (d *Device) DialWebSocket(ctx context.Context, s WebSocketSettings, who Identity) (Conn, error) {
+// DialWebSocket connects by WebSocket, as firmware does when somebody speaks to it: with its
+// headers in its order, and without a port in Host. The connection never fragments messages,
+// answers pings but sends none, and closes without a close frame.
+func (d *Device) DialWebSocket(ctx context.Context, s WebSocketSettings, identity Identity) (Conn, error) {
 	u, err := url.Parse(s.URL)
 	if err != nil || u.Hostname() == "" || u.Scheme != "ws" && u.Scheme != "wss" {
-		return nil, fmt.Errorf("want ws://HOST:PORT/PATH or wss://, got %q", s.URL)
+		return nil, fmt.Errorf("URL must be ws://HOST:PORT/PATH or wss://, got %q", s.URL)
 	}
 	secure, port := u.Scheme == "wss", "80"
 	if secure {
 		port = "443"
 	}
-	request, err := handshake(u, s, who)
+	request, err := handshake(u, s, identity)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (d *Device) DialWebSocket(ctx context.Context, s WebSocketSettings, who Ide
 		if _, err := conn.Write(request); err != nil {
 			return err
 		}
-		early, err = upgraded(conn)
+		early, err = readUpgrade(conn)
 		return err
 	})
 	if err != nil {
@@ -57,8 +57,8 @@ func (d *Device) DialWebSocket(ctx context.Context, s WebSocketSettings, who Ide
 	return c, nil
 }
 
-// handshake is the request with which firmware begins.
-func handshake(u *url.URL, s WebSocketSettings, who Identity) ([]byte, error) {
+// handshake returns the request of the firmware.
+func handshake(u *url.URL, s WebSocketSettings, identity Identity) ([]byte, error) {
 	var b bytes.Buffer
 	header := func(name, value string) {
 		fmt.Fprintf(&b, "%s: %s\r\n", name, value)
@@ -71,42 +71,42 @@ func handshake(u *url.URL, s WebSocketSettings, who Identity) ([]byte, error) {
 		}
 		header("Authorization", token)
 	}
-	header("Client-Id", who.ClientID)
+	header("Client-Id", identity.ClientID)
 	header("Connection", "Upgrade")
-	header("Device-Id", who.DeviceID)
+	header("Device-Id", identity.DeviceID)
 	header("Protocol-Version", fmt.Sprint(max(s.Version, 1)))
 	var key [16]byte
 	rand.Read(key[:])
 	header("Sec-WebSocket-Key", base64.StdEncoding.EncodeToString(key[:]))
 	header("Sec-WebSocket-Version", "13")
 	header("Upgrade", "websocket")
-	if strings.ContainsAny(s.Token+who.ClientID+who.DeviceID, "\r\n") {
-		return nil, errors.New("the token or the identity has more than one line")
+	if strings.ContainsAny(s.Token+identity.ClientID+identity.DeviceID, "\r\n") {
+		return nil, errors.New("the token or the identity contains a line break")
 	}
 	b.WriteString("\r\n")
 	return b.Bytes(), nil
 }
 
-// maxReason is how much of the reason of a refusal is told.
+// maxReason is how much of a refusal's body is reported.
 const maxReason = 200
 
-// upgraded reads the answer, and returns what came behind it. All that firmware
-// wants is that it says 101.
-func upgraded(conn net.Conn) (early []byte, err error) {
+// readUpgrade reads the response, and returns the data after it. Like firmware, it only checks
+// the status.
+func readUpgrade(conn net.Conn) (early []byte, err error) {
 	in := bufio.NewReader(io.LimitReader(conn, maxReply))
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxReason)) // what there is of it
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxReason)) // as much as there is
 		return nil, fmt.Errorf("the server refused: %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
-	early, _ = in.Peek(in.Buffered()) // it is there
+	early, _ = in.Peek(in.Buffered()) // cannot fail
 	return bytes.Clone(early), nil
 }
 
-// webSocket is a connection over a WebSocket. An idle one holds no buffer.
+// webSocket is a WebSocket connection. It has no buffer while it is idle.
 type webSocket struct {
 	conn net.Conn
 	in   io.Reader
@@ -116,26 +116,26 @@ type webSocket struct {
 
 func (c *webSocket) Close() error { return c.conn.Close() }
 
-// Recv returns the next message. A context does not end it; closing does. Whatever
-// is too long is dropped.
+// Recv returns the next message. It ignores ctx; closing ends it. A message that is too long is
+// dropped.
 func (c *webSocket) Recv(context.Context) (Message, error) {
 	var m Message
-	over := false
+	tooLong := false
 	for {
 		h, err := ws.ReadHeader(c.in)
 		if err != nil {
-			return Message{}, endOf(err)
+			return Message{}, asEOF(err)
 		}
 		if h.OpCode.IsControl() {
 			if err := c.control(h); err != nil {
-				return Message{}, endOf(err)
+				return Message{}, asEOF(err)
 			}
 			continue
 		}
 		if h.OpCode != ws.OpContinuation {
-			m, over = Message{Binary: h.OpCode == ws.OpBinary}, false
+			m, tooLong = Message{Binary: h.OpCode == ws.OpBinary}, false
 		}
-		if over = over || h.Length > int64(maxMessage-len(m.Data)); over { // their sum may be no number
+		if tooLong = tooLong || h.Length > int64(maxMessage-len(m.Data)); tooLong { // a sum could overflow
 			m.Data = nil
 			_, err = io.CopyN(io.Discard, c.in, h.Length)
 		} else {
@@ -144,30 +144,30 @@ func (c *webSocket) Recv(context.Context) (Message, error) {
 			m.Data = append(m.Data, piece...)
 		}
 		if err != nil {
-			return Message{}, endOf(err)
+			return Message{}, asEOF(err)
 		}
-		if h.Fin && !over {
+		if h.Fin && !tooLong {
 			return m, nil
 		}
 	}
 }
 
-// payload reads what a header tells of.
+// payload reads the payload of a frame.
 func (c *webSocket) payload(h ws.Header) ([]byte, error) {
 	data := make([]byte, h.Length)
 	if _, err := io.ReadFull(c.in, data); err != nil {
 		return nil, err
 	}
-	if h.Masked { // it should not be
+	if h.Masked { // servers should not mask
 		ws.Cipher(data, h.Mask, 0)
 	}
 	return data, nil
 }
 
-// control answers a ping. A farewell ends the connection, and is not answered.
+// control answers a ping. A close frame ends the connection without an answer.
 func (c *webSocket) control(h ws.Header) error {
 	if h.Length > ws.MaxControlFramePayloadSize {
-		return fmt.Errorf("a control frame has %d bytes", h.Length)
+		return fmt.Errorf("control frame of %d bytes", h.Length)
 	}
 	data, err := c.payload(h)
 	switch {
@@ -200,7 +200,7 @@ func (c *webSocket) write(f ws.Frame) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conn.SetWriteDeadline(time.Now().Add(sendTime)) // fails only on a closed conn, and then Write does
+	c.conn.SetWriteDeadline(time.Now().Add(sendTimeout)) // if it fails, so does Write
 	_, err = c.conn.Write(data)
 	return err
 }

@@ -1,17 +1,17 @@
-// Package xiaozhi has a device that is written with thing speak as xiaozhi-esp32
-// firmware does: MCP in an envelope, over MQTT, a WebSocket or whatever
-// else carries messages.
+// Package xiaozhi serves a thing.Device with the protocol of xiaozhi-esp32 firmware: MCP in an
+// envelope, over MQTT, a WebSocket, or any other message stream.
 //
 //	toy := xiaozhi.New(thing.New("desk-lamp", "1.0.0"))
 //	thing.Tool(toy.Device, "self.lamp.on", "Turn the lamp on", …)
-//	settings, err := toy.CheckIn(ctx, "http://192.168.1.10:3380/xiaozhi/ota/", who)
+//	settings, err := toy.CheckIn(ctx, "http://192.168.1.10:3380/xiaozhi/ota/", identity)
 //	conn, err := toy.DialMQTT(ctx, *settings.MQTT)
 //	err = toy.Serve(ctx, conn, false)
 //
-// What firmware does that MCP does not say, it does too: requests that it cannot
-// use are dropped without a word, ids are C ints, errors have no code, and a list
-// comes in pages of 8000 bytes. Only the texts of errors are escaped here, as they
-// should be.
+//	CheckIn ─▶ Settings ─▶ DialMQTT or DialWebSocket ─▶ Conn ─▶ Serve
+//
+// The package also does what the firmware does beyond MCP: it silently drops requests that it
+// cannot use, IDs are C ints, errors have no code, and a list has pages of 8000 bytes. Unlike
+// the firmware, it escapes the text of errors correctly.
 package xiaozhi
 
 import (
@@ -28,47 +28,47 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-// Device is a device that speaks as xiaozhi-esp32 does.
+// Device is a device with the protocol of xiaozhi-esp32.
 type Device struct {
 	*thing.Device
-	// Dial is how it reaches servers; nil for as other programs do.
+	// Dial opens connections to servers; nil for the default.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu      sync.Mutex
-	session string // what the server's hello called it
+	session string // the session ID of the server's hello
 	vision  Vision
 }
 
-// Vision is where pictures go, as the server said.
+// Vision is the server's endpoint for images.
 type Vision struct{ URL, Token string }
 
-// New makes a device speak as xiaozhi-esp32 does.
+// New returns a device that serves d.
 func New(d *thing.Device) *Device { return &Device{Device: d} }
 
-// Message is a text, or sound.
+// Message is a text, or audio if Binary is set.
 type Message struct {
 	Binary bool
 	Data   []byte
 }
 
-// Conn carries messages. One goroutine at a time receives, and one sends.
+// Conn carries messages. At most one goroutine receives, and one sends.
 type Conn interface {
-	// Recv returns the next message; io.EOF when the peer has ended.
+	// Recv returns the next message, or io.EOF when the peer has closed.
 	Recv(ctx context.Context) (Message, error)
 	Send(ctx context.Context, m Message) error
-	// Close ends the connection and whatever waits on it.
+	// Close closes the connection. Pending calls return.
 	Close() error
 }
 
-// Serve says hello if first is set, as on a WebSocket, and answers what comes until
-// conn or ctx ends; it then returns nil. It closes conn.
+// Serve answers messages until conn or ctx ends; it then returns nil. It closes conn. If first
+// is set, the device says hello first, as on a WebSocket.
 func (d *Device) Serve(ctx context.Context, conn Conn, first bool) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	defer conn.Close()
 	if first {
 		if err := conn.Send(ctx, Message{Data: d.Hello("websocket")}); err != nil {
-			return fmt.Errorf("saying hello: %w", err)
+			return fmt.Errorf("sending hello: %w", err)
 		}
 	}
 	for {
@@ -90,8 +90,8 @@ func (d *Device) Serve(ctx context.Context, conn Conn, first bool) error {
 	}
 }
 
-// Hello is what a device says first, with the transport of its sound: websocket,
-// or udp beside MQTT.
+// Hello returns the device's hello. Transport is the one of its audio: websocket, or udp
+// together with MQTT.
 func (d *Device) Hello(transport string) []byte {
 	version := 1
 	if transport == "udp" {
@@ -100,22 +100,22 @@ func (d *Device) Hello(transport string) []byte {
 	return fmt.Appendf(nil, `{"type":"hello","version":%d,"features":{"mcp":true,"glyph_push":false},"transport":%q,"audio_params":{"format":"opus","sample_rate":16000,"channels":1,"frame_duration":60}}`, version, transport)
 }
 
-// Vision is where pictures go; empty if the server has not said.
+// Vision returns the endpoint for images; it is zero if the server has not sent one.
 func (d *Device) Vision() Vision {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.vision
 }
 
-// Session is what the server's last hello called the session. It is kept when the
-// connection ends.
+// Session returns the session ID of the server's last hello. It is kept when the connection
+// ends.
 func (d *Device) Session() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.session
 }
 
-// Answer answers one message; nil if there is nothing to say.
+// Answer answers one message. It returns nil if none is needed.
 func (d *Device) Answer(ctx context.Context, message []byte) []byte {
 	var m struct {
 		Type      any             `json:"type"`
@@ -141,12 +141,12 @@ func (d *Device) Answer(ctx context.Context, message []byte) []byte {
 	return nil
 }
 
-// Envelope is a message of MCP as it is sent.
+// Envelope wraps an MCP message.
 func Envelope(session string, payload []byte) []byte {
 	return fmt.Appendf(nil, `{"session_id":%s,"type":"mcp","payload":%s}`, quote(session), payload)
 }
 
-// AnswerRPC answers one request of MCP; nil where firmware is silent.
+// AnswerRPC answers one MCP request. It returns nil where firmware does not answer.
 func (d *Device) AnswerRPC(ctx context.Context, payload []byte) []byte {
 	var req struct {
 		Version any             `json:"jsonrpc"`
@@ -166,7 +166,7 @@ func (d *Device) AnswerRPC(ctx context.Context, payload []byte) []byte {
 	if req.Params != nil && (json.Unmarshal(req.Params, &params) != nil || params == nil) {
 		return nil
 	}
-	id := int32(min(max(number, math.MinInt32), math.MaxInt32)) // as a C int is read
+	id := int32(min(max(number, math.MinInt32), math.MaxInt32)) // as firmware reads a C int
 	switch method {
 	case "initialize":
 		return success(id, d.initialize(params))
@@ -178,29 +178,29 @@ func (d *Device) AnswerRPC(ctx context.Context, payload []byte) []byte {
 	return Failure(id, "Method not implemented: "+method)
 }
 
-// success is an answer as firmware writes it.
+// success encodes an answer as firmware does.
 func success(id int32, result any) []byte {
 	data, err := json.Marshal(result)
 	if err != nil {
-		return Failure(id, "the result cannot be told: "+err.Error())
+		return Failure(id, "encoding the result: "+err.Error())
 	}
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"result":%s}`, id, data)
 }
 
-// Failure is an error as firmware writes it, with its text escaped.
+// Failure encodes an error as firmware does, but with its text escaped.
 func Failure(id int32, text string) []byte {
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"error":{"message":%s}}`, id, quote(text))
 }
 
 func quote(text string) string {
 	quoted, err := json.Marshal(text)
-	if err != nil { // it is a string
+	if err != nil { // cannot happen for a string
 		panic(err)
 	}
 	return string(quoted)
 }
 
-// initialize keeps where pictures go.
+// initialize stores the endpoint for images.
 func (d *Device) initialize(params map[string]json.RawMessage) any {
 	var capabilities struct {
 		Vision struct {
@@ -220,14 +220,14 @@ func (d *Device) initialize(params map[string]json.RawMessage) any {
 	}
 }
 
-// The limit of a page, and what firmware keeps free of it.
+// The size of a page, and the reserve that firmware keeps in it.
 const (
-	maxPage = 8000
-	spare   = 30
+	maxPage     = 8000
+	pageReserve = 30
 )
 
-// listed is a tool in a list.
-type listed struct {
+// listedTool is a tool in a list.
+type listedTool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"inputSchema"`
@@ -238,12 +238,11 @@ type annotations struct {
 	Audience []string `json:"audience"`
 }
 
-// list answers tools/list: as many tools as fit a page, from the one that the
-// cursor names on.
+// list answers tools/list with as many tools as fit on a page, starting at the cursor.
 func (d *Device) list(id int32, params map[string]json.RawMessage) []byte {
 	var cursor string
 	var withUserTools bool
-	json.Unmarshal(params["cursor"], &cursor) // what is no text is none
+	json.Unmarshal(params["cursor"], &cursor) // another type counts as missing
 	json.Unmarshal(params["withUserTools"], &withUserTools)
 	tools := d.Tools()
 	page, found := `{"tools":[`, cursor == ""
@@ -254,7 +253,7 @@ func (d *Device) list(id int32, params map[string]json.RawMessage) []byte {
 			continue
 		}
 		entry := describe(t) + ","
-		if len(page)+len(entry)+spare > maxPage {
+		if len(page)+len(entry)+pageReserve > maxPage {
 			next = t.Name
 			break
 		}
@@ -271,12 +270,12 @@ func (d *Device) list(id int32, params map[string]json.RawMessage) []byte {
 }
 
 func describe(t thing.Description) string {
-	entry := listed{Name: t.Name, Description: t.Text, InputSchema: t.Schema}
+	entry := listedTool{Name: t.Name, Description: t.Text, InputSchema: t.Schema}
 	if t.UserOnly {
 		entry.Annotations = &annotations{[]string{"user"}}
 	}
 	data, err := json.Marshal(entry)
-	if err != nil { // the schema was made by Marshal
+	if err != nil { // cannot happen: the schema is valid JSON
 		panic(err)
 	}
 	return string(data)
@@ -306,22 +305,22 @@ func (d *Device) call(ctx context.Context, id int32, params map[string]json.RawM
 	return Failure(id, err.Error())
 }
 
-// content is a result as firmware writes it: everything is text, and a picture is
-// JSON in a text.
+// content encodes a result as firmware does: everything is text, and an image is JSON in a
+// text.
 func content(result any) any {
 	switch r := result.(type) {
 	case string:
 		return map[string]any{"type": "text", "text": r}
-	case thing.Picture:
+	case thing.Image:
 		image, err := json.Marshal(map[string]any{"type": "image", "mimeType": r.MIME, "data": r.Data})
-		if err != nil { // it is text and bytes
+		if err != nil { // cannot happen: it has only text and bytes
 			panic(err)
 		}
 		return map[string]any{"type": "image", "image": string(image)}
 	}
 	data, err := json.Marshal(result)
 	if err != nil {
-		return map[string]any{"type": "text", "text": "the result cannot be told: " + err.Error()}
+		return map[string]any{"type": "text", "text": "encoding the result: " + err.Error()}
 	}
 	return map[string]any{"type": "text", "text": string(data)}
 }

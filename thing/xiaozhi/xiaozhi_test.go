@@ -26,22 +26,22 @@ type greeting struct {
 	Name string `json:"name"`
 }
 
-// toy is the device of the vectors in testdata.
+// toy returns the device of the vectors in testdata.
 func toy() *xiaozhi.Device {
 	d := xiaozhi.New(thing.New("vectors", "1.0.0"))
 	thing.Tool(d.Device, "self.lamp.on", "Turn the lamp on", func(context.Context, none) (bool, error) { return true, nil })
 	thing.Tool(d.Device, "self.greet", "Greet", func(_ context.Context, in greeting) (string, error) { return "Hello, " + in.Name, nil })
 	thing.Tool(d.Device, "self.status", "Tell", func(context.Context, none) (map[string]int, error) { return map[string]int{"volume": 70}, nil })
-	thing.Tool(d.Device, "self.screen.snapshot", "Show", func(context.Context, none) (thing.Picture, error) {
-		return thing.Picture{MIME: "image/jpeg", Data: []byte("JPEG")}, nil
+	thing.Tool(d.Device, "self.screen.snapshot", "Show", func(context.Context, none) (thing.Image, error) {
+		return thing.Image{MIME: "image/jpeg", Data: []byte("JPEG")}, nil
 	}, thing.UserOnly())
 	thing.Tool(d.Device, "self.fail", "Fail", func(context.Context, none) (int, error) { return 0, errors.New(`no "paper"`) })
 	thing.Tool(d.Device, "self.panic", "Panic", func(context.Context, none) (int, error) { panic("short circuit") })
 	return d
 }
 
-// TestVectors plays testdata: > is a message, < is its answer; a message without
-// an answer is dropped. The gateway's decoder is given the same answers.
+// TestVectors replays testdata: > is a message, < its answer. A message without an answer is
+// dropped. The gateway's decoder is tested with the same answers.
 func TestVectors(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -73,7 +73,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// list asks for a page.
+// list requests a page.
 func list(t *testing.T, d *xiaozhi.Device, params string) (names []string, next, failure string) {
 	t.Helper()
 	var answer struct {
@@ -91,7 +91,7 @@ func list(t *testing.T, d *xiaozhi.Device, params string) (names []string, next,
 		t.Fatal(err)
 	}
 	if len(page) > 8100 {
-		t.Errorf("a page of %d bytes", len(page))
+		t.Errorf("page of %d bytes", len(page))
 	}
 	for _, tool := range answer.Result.Tools {
 		name := tool.Name
@@ -111,7 +111,7 @@ func TestList(t *testing.T) {
 	nothing := func(context.Context, none) (int, error) { return 0, nil }
 	thing.Tool(d.Device, "reboot", "", nothing, thing.UserOnly())
 	if _, _, failure := list(t, d, `{}`); failure != "Failed to add tool  because of payload size limit" {
-		t.Errorf("a device with tools for users only: %q", failure)
+		t.Errorf("only tools for people: %q", failure)
 	}
 	if names, _, _ := list(t, d, `{"withUserTools":true}`); !slices.Equal(names, []string{"reboot!"}) {
 		t.Errorf("got %v", names)
@@ -137,7 +137,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestServe: a device says hello first, answers, and ends with its connection.
+// TestServe checks hello, an answer, and the end of the connection.
 func TestServe(t *testing.T) {
 	near, far := net.Pipe()
 	ended := make(chan error, 1)
@@ -160,7 +160,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestExplain: a picture is sent as a camera does, where initialize said.
+// TestExplain checks that an image is sent to the endpoint of initialize.
 func TestExplain(t *testing.T) {
 	d := toy()
 	who := xiaozhi.Identity{DeviceID: "98:a3:16:f9:d9:34", ClientID: "7b94d69a"}
@@ -186,7 +186,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// FuzzAnswer gives messages of any content: an answer is JSON.
+// FuzzAnswer checks that the answer to any message is JSON.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"type":"mcp","payload":{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"self.greet","arguments":{"name":"x"}}}}`))
 	f.Add([]byte(`{"type":"mcp","payload":{"jsonrpc":"2.0","id":3,"method":"tools/list","params":{"cursor":"self.fail","withUserTools":true}}}`))

@@ -16,7 +16,7 @@ import (
 type Chart struct {
 	Title    string
 	From, To time.Time
-	Curves   []ferrule.Series
+	Series   []ferrule.Series
 	// Calls are marked on the time axis.
 	Calls         []ferrule.Entry
 	Width, Height int
@@ -67,7 +67,7 @@ func Plot(fleet Finder, records Records, log CallLog, draw func(Chart) ([]byte, 
 		if err != nil {
 			return nil, err
 		}
-		p := Chart{Title: query.Device, From: query.From, To: query.To, Curves: all, Width: in.Width, Height: in.Height, Zone: time.Local}
+		p := Chart{Title: query.Device, From: query.From, To: query.To, Series: all, Width: in.Width, Height: in.Height, Zone: time.Local}
 		p.setSize()
 		calls, missing := log.Calls(ctx, query.Device, query.From, query.To)
 		p.Calls = calls
@@ -94,7 +94,7 @@ func (p *Chart) setSize() {
 	}
 	if p.Height == 0 {
 		var units []string
-		for _, c := range p.Curves {
+		for _, c := range p.Series {
 			if c.Unit == "" || !slices.Contains(units, c.Unit) {
 				units = append(units, c.Unit)
 			}
@@ -106,8 +106,8 @@ func (p *Chart) setSize() {
 // shadeTruncated shades the time of points that were left out, which would otherwise look
 // as if nothing had been measured.
 func (p *Chart) shadeTruncated() {
-	for i := range p.Curves {
-		if c := &p.Curves[i]; c.Truncated && len(c.Points) > 0 {
+	for i := range p.Series {
+		if c := &p.Series[i]; c.Truncated && len(c.Points) > 0 {
 			c.Gaps = append([]ferrule.Gap{{From: p.From, To: c.Points[0].Time, Reason: ferrule.Dropped}}, c.Gaps...)
 		}
 	}
@@ -117,7 +117,7 @@ func (p *Chart) shadeTruncated() {
 func (p *Chart) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s from %s to %s.", p.Title, p.From.In(p.Zone).Format(time.RFC3339), p.To.In(p.Zone).Format(time.RFC3339))
-	for _, c := range p.Curves {
+	for _, c := range p.Series {
 		fmt.Fprintf(&b, " %s", summarize(c))
 	}
 	if n := len(p.Calls); n > 0 {

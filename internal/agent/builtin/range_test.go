@@ -248,11 +248,11 @@ func TestPlot(t *testing.T) {
 			t.Errorf("%q is not in %s", want, text)
 		}
 	}
-	if gaps := drawn.Curves[1].Gaps; len(gaps) != 1 || !gaps[0].From.Equal(drawn.From) || !gaps[0].To.Equal(drawn.Curves[1].Points[0].Time) {
+	if gaps := drawn.Series[1].Gaps; len(gaps) != 1 || !gaps[0].From.Equal(drawn.From) || !gaps[0].To.Equal(drawn.Series[1].Points[0].Time) {
 		t.Errorf("what is left out looks as if it had not been measured: %+v", gaps)
 	}
-	if drawn.Width != 1000 || drawn.Height != 520 || len(drawn.Curves) != 2 || len(drawn.Calls) != 1 || drawn.Title != "a" {
-		t.Errorf("drawn %dx%d, %d curves, %d calls", drawn.Width, drawn.Height, len(drawn.Curves), len(drawn.Calls))
+	if drawn.Width != 1000 || drawn.Height != 520 || len(drawn.Series) != 2 || len(drawn.Calls) != 1 || drawn.Title != "a" {
+		t.Errorf("drawn %dx%d, %d curves, %d calls", drawn.Width, drawn.Height, len(drawn.Series), len(drawn.Calls))
 	}
 	book.calls, book.err = nil, errors.New("the disk is slow")
 	if result, err = plot(`{"device":"a","signals":["light"],"width":700,"height":300}`); err != nil || drawn.Width != 700 || drawn.Height != 300 {
@@ -262,8 +262,8 @@ func TestPlot(t *testing.T) {
 	}
 	delete(past.series, "a") // it was measured just now
 	past.now = []ferrule.Latest{{Signal: "light"}}
-	if result, err = plot(`{"device":"a"}`); err != nil || len(drawn.Curves) != 1 || !strings.Contains(result.Content[1].Text, "light: no values.") {
-		t.Errorf("%+v, %v", drawn.Curves, err)
+	if result, err = plot(`{"device":"a"}`); err != nil || len(drawn.Series) != 1 || !strings.Contains(result.Content[1].Text, "light: no values.") {
+		t.Errorf("%+v, %v", drawn.Series, err)
 	}
 	wrong = errors.New("it is too small")
 	if _, err := plot(`{"device":"a"}`); code(err) != ferrule.Invalid {

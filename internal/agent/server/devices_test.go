@@ -162,7 +162,7 @@ func TestUnknownNames(t *testing.T) {
 	f := newServerOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		asked++
 		if call.Operation == ferrule.GetPrompt {
-			return nil, ferrule.Errorf(ferrule.NotFound, "there is no prompt %q", call.Tool)
+			return nil, ferrule.Errorf(ferrule.NotFound, "unknown prompt %q", call.Tool)
 		}
 		return nil, ferrule.Errorf(ferrule.Refused, "%s does not know it", call.Device)
 	}, &ferrule.Manifest{Model: "board", Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads}}})

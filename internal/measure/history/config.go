@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Config is what can be set about the history.
+// Config configures the history.
 type Config struct {
-	// Sync is how long samples may wait to be written: what a crash can delay, and what a
-	// power cut can take that the stream has not kept.
+	// Sync is how long samples may wait to be written. A power cut may lose that much, if
+	// the stream has lost it as well.
 	Sync time.Duration
-	// Raw, Minutes and Hours are for how long each is kept.
+	// Raw, Minutes and Hours are how long each resolution is kept.
 	Raw, Minutes, Hours time.Duration
-	// Size is how many bytes all of it may take.
+	// Size is the maximum size of the file in bytes.
 	Size int64
 }
 
-// The bounds of a config.
+// The limits of a config.
 const (
 	minSync = 100 * time.Millisecond
 	maxSync = 5 * time.Minute
@@ -27,24 +27,24 @@ const (
 
 const day = 24 * time.Hour
 
-// DefaultConfig keeps fifty signals for five years on an SD card.
+// DefaultConfig returns the defaults, made for fifty signals on an SD card.
 func DefaultConfig() Config {
 	return Config{Sync: 2 * time.Second, Raw: 2 * day, Minutes: 90 * day, Hours: 5 * 365 * day, Size: 1 << 30}
 }
 
-// Check tells what is wrong with the config.
+// Check returns an error if a value is out of range.
 func (c Config) Check() error {
 	switch {
 	case c.Sync < minSync || c.Sync > maxSync:
-		return fmt.Errorf("sync: want from %v to %v, got %v", minSync, maxSync, c.Sync)
+		return fmt.Errorf("sync: must be between %v and %v, got %v", minSync, maxSync, c.Sync)
 	case c.Raw < minRaw || c.Raw > maxKept:
-		return fmt.Errorf("raw: want from %v to %v, got %v", minRaw, maxKept, c.Raw)
+		return fmt.Errorf("raw: must be between %v and %v, got %v", minRaw, maxKept, c.Raw)
 	case c.Minutes < c.Raw || c.Minutes > maxKept:
-		return fmt.Errorf("minutes: want from %v (raw) to %v, got %v", c.Raw, maxKept, c.Minutes)
+		return fmt.Errorf("minutes: must be between %v (raw) and %v, got %v", c.Raw, maxKept, c.Minutes)
 	case c.Hours < c.Minutes || c.Hours > maxKept:
-		return fmt.Errorf("hours: want from %v (minutes) to %v, got %v", c.Minutes, maxKept, c.Hours)
+		return fmt.Errorf("hours: must be between %v (minutes) and %v, got %v", c.Minutes, maxKept, c.Hours)
 	case c.Size < minSize:
-		return fmt.Errorf("size: want at least %d MiB, got %d", minSize>>20, c.Size>>20)
+		return fmt.Errorf("size: must be at least %d MiB, got %d", minSize>>20, c.Size>>20)
 	}
 	return nil
 }

@@ -4,7 +4,7 @@ package history
 
 import "golang.org/x/sys/unix"
 
-// FreeSpace is how many bytes a user can still write where a folder is.
+// FreeSpace returns how many bytes the user can write to the file system of a folder.
 func FreeSpace(dir string) (uint64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {

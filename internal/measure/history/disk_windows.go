@@ -2,7 +2,7 @@ package history
 
 import "golang.org/x/sys/windows"
 
-// FreeSpace is how many bytes a user can still write where a folder is.
+// FreeSpace returns how many bytes the user can write to the file system of a folder.
 func FreeSpace(dir string) (free uint64, err error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {

@@ -1,17 +1,17 @@
-// Package history keeps what was measured: a file of SQLite, which follows the stream of
-// readings of its node.
+// Package history stores measurements in an SQLite file. It follows the stream of readings
+// of its node.
 //
-//	bus ──Readings──▶ batch, a moment long ──one transaction──▶ raw      each sample
-//	                                                            minute   once its minute is over
-//	                                                            hour     once its hour is over
-//	                                                            gap      where some may be missing
-//	                                                            place    how far the stream was read
+//	cluster ──Readings──▶ batch ──one transaction──▶ raw       each sample
+//	                                                 minute    once the minute is over
+//	                                                 hour      once the hour is over
+//	                                                 gap       where samples may be missing
+//	                                                 position  how far the stream was read
 //
-// Place and rows are one transaction, so it goes on exactly where it stopped. Samples stand
-// in the order in which they were written, batch by batch: to add some touches few pages,
-// which spares an SD card, and to drop the oldest touches only theirs. A minute is counted
-// from its samples when it is over, and anew if one comes late; so is an hour from its
-// minutes. The views in schema.go are what others may read.
+// The rows and the position are written in one transaction, so each reading is recorded
+// exactly once. Samples are stored in the order of writing, batch by batch: adding some
+// touches few pages, which spares an SD card, and dropping the oldest touches only theirs.
+// A minute is computed from its samples when it is over, and again if a sample comes late.
+// Hours are computed from their minutes. Users query the views in schema.go.
 package history
 
 import (
@@ -39,65 +39,64 @@ type Store struct {
 	path string
 	log  *slog.Logger
 
-	write  *sql.DB // one connection; Run's alone
-	usable bool    // the file is open, and has its tables
+	write  *sql.DB // one connection, used by Run only
+	usable bool    // the file is open and has its tables
 
-	ready chan struct{} // closed when all was read that there was at first
-	flush chan wish     // asks for what waits to be written
+	ready chan struct{}     // closed when Run has read the readings that existed at the start
+	flush chan flushRequest // asks Run to write what is waiting
 
-	mu     sync.Mutex
-	read   *sql.DB
-	tracks map[signal]*track
-	each   map[string]int // how many signals of each device there are
-	stats  Stats
+	mu        sync.Mutex
+	read      *sql.DB
+	tracks    map[signal]*track
+	perDevice map[string]int // number of signals
+	stats     Stats
 }
 
-// wish is that what waits of a signal is written, or all of it if none is named.
-type wish struct {
-	of   signal
-	done chan struct{}
+// flushRequest asks for the waiting samples of a signal to be written; of all signals if
+// it is zero.
+type flushRequest struct {
+	signal signal
+	done   chan struct{}
 }
 
-// signal names one signal.
 type signal struct{ device, name string }
 
-// track is what is known of one signal.
+// track is the state of one signal.
 type track struct {
-	of      signal
-	id      int64 // 0 until it was written
-	unit    string
-	renamed bool // the unit is another than was written
-	// latest is its last sample.
-	latest ferrule.Sample
-	// open is the minute that its last sample is in, which is not counted yet; in
-	// minutes since 1970. If done, all are counted: it is the first of the next hour.
+	signal      signal
+	id          int64 // 0 until it is in the file
+	unit        string
+	unitChanged bool // not in the file yet
+	latest      ferrule.Sample
+	// open is the minute of the last sample, which is not computed yet, in minutes since
+	// 1970. If done, all minutes are computed, and it is the first minute of the next hour.
 	open int64
 	done bool
 }
 
-// nextHour is the minute with which the hour after the open one begins.
-func (t *track) nextHour() int64 { return (t.open/perHour + 1) * perHour }
+// nextHour returns the first minute of the hour after the open one.
+func (t *track) nextHour() int64 { return (t.open/minutesPerHour + 1) * minutesPerHour }
 
-// Stats is what can be told about a store.
+// Stats are the figures of a store.
 type Stats struct {
 	Signals int    `json:"signals"`
-	Samples uint64 `json:"samples"` // written since it was opened
-	Refused uint64 `json:"refused"` // of more signals than are kept
-	Bytes   int64  `json:"bytes"`   // in the file
-	Behind  uint64 `json:"behind"`  // readings that wait to be read
-	// Stopped is why nothing is recorded; empty if it is.
+	Samples uint64 `json:"samples"` // written since Open
+	Refused uint64 `json:"refused"` // samples of signals above the limit
+	Bytes   int64  `json:"bytes"`   // size of the file
+	Behind  uint64 `json:"behind"`  // readings in the stream that are not read yet
+	// Stopped is why nothing is recorded at present, or "".
 	Stopped string `json:"stopped,omitempty"`
 }
 
-// Open opens the history in a file, which it makes if there is none. One that cannot be
-// read is moved aside. It must be closed.
+// Open opens or creates a history file. A corrupt file is moved aside. The store must be
+// closed.
 func Open(path string, cfg Config, log *slog.Logger) (*Store, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, path: path, log: log, ready: make(chan struct{}), flush: make(chan wish)}
+	s := &Store{cfg: cfg, path: path, log: log, ready: make(chan struct{}), flush: make(chan flushRequest)}
 	err := s.open()
-	if broken(err) {
+	if isCorrupt(err) {
 		if err := s.moveAside(err); err != nil {
 			return nil, err
 		}
@@ -129,17 +128,17 @@ func (s *Store) open() error {
 	if err := s.migrate(ctx); err != nil {
 		return err
 	}
-	if err := s.recall(ctx); err != nil {
+	if err := s.loadTracks(ctx); err != nil {
 		return err
 	}
 	s.usable = true
 	return nil
 }
 
-// readers is how many questions are answered at once.
+// readers is how many queries may run at the same time.
 const readers = 4
 
-// address is the file as SQLite wants it named.
+// address returns the URI of the file.
 func address(path string, readOnly bool) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") && filepath.VolumeName(path) != "" {
@@ -149,7 +148,7 @@ func address(path string, readOnly bool) string {
 	if readOnly {
 		pragmas = append(pragmas, "query_only(1)")
 	} else {
-		// What a power cut takes is read from the stream again.
+		// Writes that a power cut loses are read from the stream again.
 		pragmas = append(pragmas, "auto_vacuum(2)", "journal_mode(wal)", "synchronous(1)", "journal_size_limit(16777216)")
 	}
 	query := url.Values{"_pragma": pragmas}
@@ -159,14 +158,14 @@ func address(path string, readOnly bool) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + query.Encode()
 }
 
-// broken tells whether a file is not, or no longer, one of SQLite.
-func broken(err error) bool {
+// isCorrupt reports whether an error means that the file is not an intact SQLite file.
+func isCorrupt(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_NOTADB || e.Code()&0xff == sqlite3.SQLITE_CORRUPT)
 }
 
-// moveAside lets another file begin. What the stream still has is written to it.
-func (s *Store) moveAside(why error) error {
+// moveAside renames a corrupt file. A new one starts with what the stream still has.
+func (s *Store) moveAside(cause error) error {
 	s.closeFiles()
 	aside := s.path + ".broken-" + time.Now().Format("20060102-150405")
 	if err := os.Rename(s.path, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -177,11 +176,11 @@ func (s *Store) moveAside(why error) error {
 			return fmt.Errorf("history: %w", err)
 		}
 	}
-	s.log.Error("the history cannot be read; it was moved aside, and begins anew with "+filepath.Base(s.path), "err", why)
+	s.log.Error("history file is corrupt: moved to "+filepath.Base(aside)+", starting a new one", "err", cause)
 	return nil
 }
 
-// Stats may be asked for at any time.
+// Stats returns the current figures. It is safe for concurrent use.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,10 +189,10 @@ func (s *Store) Stats() Stats {
 	return out
 }
 
-// Path is the file.
+// Path returns the path of the file.
 func (s *Store) Path() string { return s.path }
 
-// Close lets go of the file. Run has ended before.
+// Close closes the file. Run must have ended.
 func (s *Store) Close() error { return s.closeFiles() }
 
 func (s *Store) closeFiles() error {
@@ -207,7 +206,7 @@ func (s *Store) closeFiles() error {
 	return errors.Join(errs...)
 }
 
-// reader is the file, for questions.
+// reader returns the database for queries.
 func (s *Store) reader() *sql.DB {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,18 +15,18 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// tape is a stream of readings, numbered from 1.
-type tape struct {
+// stream is a stream of readings, numbered from 1.
+type stream struct {
 	mu     sync.Mutex
-	first  int // the number of the first that is kept
+	first  int // the number of the first reading that is still kept
 	kept   []ferrule.Reading
-	before int // how many were read before and may come again
+	before int // readings up to this number are marked MayRepeat
 	more   chan struct{}
 }
 
-func newTape() *tape { return &tape{first: 1, more: make(chan struct{}, 1)} }
+func newStream() *stream { return &stream{first: 1, more: make(chan struct{}, 1)} }
 
-func (s *tape) add(readings ...ferrule.Reading) {
+func (s *stream) add(readings ...ferrule.Reading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kept = append(s.kept, readings...)
@@ -36,7 +36,7 @@ func (s *tape) add(readings ...ferrule.Reading) {
 	}
 }
 
-func (s *tape) Readings(ctx context.Context, after string, fn func(ferrule.StoredReading) error) error {
+func (s *stream) Readings(ctx context.Context, after string, fn func(ferrule.StoredReading) error) error {
 	next := 1
 	if after != "" {
 		n, err := strconv.Atoi(after)
@@ -45,7 +45,7 @@ func (s *tape) Readings(ctx context.Context, after string, fn func(ferrule.Store
 		}
 		next = n + 1
 	}
-	told := false
+	idle := false
 	for {
 		s.mu.Lock()
 		r := ferrule.StoredReading{Position: strconv.Itoa(next - 1)}
@@ -57,8 +57,8 @@ func (s *tape) Readings(ctx context.Context, after string, fn func(ferrule.Store
 			next++
 		}
 		s.mu.Unlock()
-		if r.Reading != nil || !told {
-			told = r.Reading == nil || r.Remaining == 0
+		if r.Reading != nil || !idle {
+			idle = r.Reading == nil || r.Remaining == 0
 			if err := fn(r); err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func (s *tape) Readings(ctx context.Context, after string, fn func(ferrule.Store
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// reading is one with samples of one signal, from a time on.
+// reading returns a reading with samples of one signal.
 func reading(device, name string, from, every time.Duration, values ...float64) ferrule.Reading {
 	s := ferrule.SampleBatch{Signal: name, Unit: "lx"}
 	for i, v := range values {
@@ -86,18 +86,18 @@ func reading(device, name string, from, every time.Duration, values ...float64) 
 func testConfig() Config {
 	c := DefaultConfig()
 	c.Sync = minSync
-	c.Raw, c.Minutes, c.Hours = maxKept, maxKept, maxKept // the samples of tests are old
+	c.Raw, c.Minutes, c.Hours = maxKept, maxKept, maxKept // the samples of the tests are old
 	return c
 }
 
-// opened is a store that runs.
-type opened struct {
+// running is a store whose Run is running.
+type running struct {
 	*Store
 	t    *testing.T
 	stop func()
 }
 
-func open(t *testing.T, path string, cfg Config, source Source) *opened {
+func open(t *testing.T, path string, cfg Config, source Source) *running {
 	t.Helper()
 	s, err := Open(path, cfg, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
@@ -106,7 +106,7 @@ func open(t *testing.T, path string, cfg Config, source Source) *opened {
 	return run(t, s, source)
 }
 
-func run(t *testing.T, s *Store, source Source) *opened {
+func run(t *testing.T, s *Store, source Source) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, source) }()
@@ -117,11 +117,11 @@ func run(t *testing.T, s *Store, source Source) *opened {
 		}
 	})
 	t.Cleanup(stop)
-	return &opened{s, t, stop}
+	return &running{s, t, stop}
 }
 
-// settle waits until all is written that there is by now.
-func (o *opened) settle() {
+// settle waits until everything in the stream is written.
+func (o *running) settle() {
 	o.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -130,20 +130,20 @@ func (o *opened) settle() {
 	}
 }
 
-// wait gives up once nothing has moved for a while: a loaded machine is slow, and goes on.
-func (o *opened) wait(what string, ok func() bool) {
+// wait fails after 20 seconds without progress, because a loaded machine may be slow.
+func (o *running) wait(what string, ok func() bool) {
 	o.t.Helper()
 	moved, last := time.Now(), o.Stats()
 	for ; !ok(); time.Sleep(5 * time.Millisecond) {
 		if now := o.Stats(); now != last {
 			moved, last = time.Now(), now
 		} else if time.Since(moved) > 20*time.Second {
-			o.t.Fatalf("it does not come that %s: %+v", what, last)
+			o.t.Fatalf("timeout, want %s: %+v", what, last)
 		}
 	}
 }
 
-func (o *opened) number(query string, args ...any) (n float64) {
+func (o *running) number(query string, args ...any) (n float64) {
 	o.t.Helper()
 	if err := o.read.QueryRow(query, args...).Scan(&n); err != nil {
 		o.t.Fatalf("%s: %v", query, err)
@@ -151,9 +151,8 @@ func (o *opened) number(query string, args ...any) (n float64) {
 	return n
 }
 
-// agrees checks that minutes and hours, and the views of them, tell the same as the
-// samples.
-func (o *opened) agrees() {
+// agrees checks that minutes and hours agree with the samples.
+func (o *running) agrees() {
 	o.t.Helper()
 	for _, each := range []struct {
 		view string
@@ -164,20 +163,20 @@ func (o *opened) agrees() {
 		) s FULL JOIN %[2]s v ON v.device = s.device AND v.signal = s.signal AND v.time = s.t
 		WHERE v.min IS NOT s.a OR v.max IS NOT s.b OR v.count IS NOT s.n OR abs(v.mean - s.c) > 1e-9`, each.unit, each.view))
 		if wrong > 0 {
-			o.t.Errorf("%v of the %s do not agree with the samples", wrong, each.view)
+			o.t.Errorf("%v rows of %s do not agree with the samples", wrong, each.view)
 		}
 	}
 }
 
-func TestKept(t *testing.T) {
-	source := newTape()
+func TestRecord(t *testing.T) {
+	source := newStream()
 	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
 	source.add(
 		reading("robot", "light", 0, 500*time.Millisecond, 1, 2, 3),
 		reading("robot", "heat", 0, time.Second, 20.5),
 		reading("robot", "light", 1500*time.Millisecond, 500*time.Millisecond, 4, 5),
 	)
-	o.wait("all is there", func() bool { return o.Stats().Samples == 6 })
+	o.wait("all samples", func() bool { return o.Stats().Samples == 6 })
 	o.settle()
 	latest, err := o.Latest(t.Context(), "robot")
 	if err != nil || len(latest) != 2 || latest[0].Signal != "heat" || latest[1].Value != 5 || latest[1].Unit != "lx" {
@@ -190,72 +189,72 @@ func TestKept(t *testing.T) {
 	if none, err := o.Tail(t.Context(), "robot", "sound", 4); err != nil || none != nil {
 		t.Errorf("%+v, %v", none, err)
 	}
-	curves, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
-	if err != nil || len(curves) != 1 || curves[0].Resolution != ferrule.Raw || len(curves[0].Points) != 5 || curves[0].Truncated {
-		t.Errorf("%+v, %v", curves, err)
+	series, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
+	if err != nil || len(series) != 1 || series[0].Resolution != ferrule.Raw || len(series[0].Points) != 5 || series[0].Truncated {
+		t.Errorf("%+v, %v", series, err)
 	}
 }
 
-// Of what is too much, coarser grains are told; what is not over yet is among them.
-func TestGrains(t *testing.T) {
-	source := newTape()
+// TestResolutions checks that a coarser resolution is used if there are too many points,
+// including the minute that is not over yet.
+func TestResolutions(t *testing.T) {
+	source := newStream()
 	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
 	n := 0
 	for at := time.Duration(0); at < 3*time.Hour+90*time.Second; at += 10 * time.Second {
 		source.add(reading("robot", "light", at, 5*time.Second, float64(n), float64(n+1)))
 		n += 2
 	}
-	o.wait("all is there", func() bool { return o.Stats().Samples == uint64(n) })
+	o.wait("all samples", func() bool { return o.Stats().Samples == uint64(n) })
 	o.settle()
 	o.agrees()
 	all := ferrule.HistoryQuery{Device: "robot", From: epoch.Add(-time.Hour), To: epoch.Add(24 * time.Hour)}
 	for points, want := range map[int]struct {
-		grain ferrule.Resolution
-		count int
-		cut   bool
+		resolution ferrule.Resolution
+		count      int
+		truncated  bool
 	}{5000: {ferrule.Raw, n, false}, 500: {ferrule.Minutes, 182, false}, 100: {ferrule.Hours, 4, false}, 3: {ferrule.Hours, 3, true}} {
 		all.Points = points
-		curves, err := o.Past(t.Context(), all)
-		if err != nil || len(curves) != 1 {
-			t.Fatalf("%+v, %v", curves, err)
+		series, err := o.Past(t.Context(), all)
+		if err != nil || len(series) != 1 {
+			t.Fatalf("%+v, %v", series, err)
 		}
-		c := curves[0]
-		if c.Resolution != want.grain || len(c.Points) != want.count || c.Truncated != want.cut {
-			t.Errorf("%d points: %d of grain %s, cut %v", points, len(c.Points), c.Resolution, c.Truncated)
+		c := series[0]
+		if c.Resolution != want.resolution || len(c.Points) != want.count || c.Truncated != want.truncated {
+			t.Errorf("limit %d: %d points of resolution %s, truncated %v", points, len(c.Points), c.Resolution, c.Truncated)
 		}
 		last := c.Points[len(c.Points)-1]
-		if last.Max != float64(n-1) || want.grain == ferrule.Hours && last.Count != 18 {
-			t.Errorf("%d points: the last is %+v", points, last)
+		if last.Max != float64(n-1) || want.resolution == ferrule.Hours && last.Count != 18 {
+			t.Errorf("limit %d: the last point is %+v", points, last)
 		}
 	}
 	all.Resolution, all.Points = ferrule.Minutes, 1000
-	if curves, err := o.Past(t.Context(), all); err != nil || curves[0].Points[1].Mean != 17.5 || curves[0].Points[1].Count != 12 {
-		t.Errorf("%+v, %v", curves, err)
+	if series, err := o.Past(t.Context(), all); err != nil || series[0].Points[1].Mean != 17.5 || series[0].Points[1].Count != 12 {
+		t.Errorf("%+v, %v", series, err)
 	}
 }
 
-// A sample that comes late is counted where it belongs.
+// TestLate checks that a late sample is counted in its minute and hour.
 func TestLate(t *testing.T) {
-	source := newTape()
+	source := newStream()
 	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
 	for at := time.Duration(0); at < 2*time.Hour; at += time.Minute {
 		source.add(reading("robot", "light", at, time.Second, 1, 2))
 	}
-	o.wait("all is there", func() bool { return o.Stats().Samples == 240 })
+	o.wait("all samples", func() bool { return o.Stats().Samples == 240 })
 	source.add(reading("robot", "light", 30*time.Second, time.Second, 100), reading("robot", "light", 90*time.Minute+30*time.Second, time.Second, -100))
-	o.wait("the late are there", func() bool { return o.Stats().Samples == 242 })
+	o.wait("the late samples", func() bool { return o.Stats().Samples == 242 })
 	o.settle()
 	o.agrees()
-	if most := o.number("SELECT max FROM hours ORDER BY time LIMIT 1"); most != 100 {
-		t.Errorf("the most of the first hour is %v", most)
+	if highest := o.number("SELECT max FROM hours ORDER BY time LIMIT 1"); highest != 100 {
+		t.Errorf("the maximum of the first hour is %v, want 100", highest)
 	}
 }
 
-// However often it is ended, at whatever point, each sample is recorded once, and it
-// goes on where it stopped.
+// TestExactlyOnce stops the store many times at random points: each sample is recorded once.
 func TestExactlyOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
-	source := newTape()
+	source := newStream()
 	r := rand.New(rand.NewPCG(1, 2))
 	total := 0
 	for run := range 25 {
@@ -265,8 +264,8 @@ func TestExactlyOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
-		broken := failing{source, r.IntN(60)}
-		go func() { ended <- s.Run(ctx, broken) }()
+		interrupted := failing{source, r.IntN(60)}
+		go func() { ended <- s.Run(ctx, interrupted) }()
 		for i := range 40 {
 			source.add(reading("robot", fmt.Sprint("s", i%7), time.Duration(run*40+i)*time.Second, 100*time.Millisecond, 1, 2, 3))
 			total += 3
@@ -280,15 +279,15 @@ func TestExactlyOnce(t *testing.T) {
 	o := open(t, path, testConfig(), source)
 	o.settle()
 	if n := o.number("SELECT count(*) FROM samples"); n != float64(total) {
-		t.Errorf("%v samples are recorded, and there were %d", n, total)
+		t.Errorf("%v samples, want %d", n, total)
 	}
 	if n := o.number("SELECT count(*) FROM (SELECT DISTINCT device, signal, time FROM samples)"); n != float64(total) {
-		t.Errorf("%v different samples are recorded, and there were %d", n, total)
+		t.Errorf("%v different samples, want %d", n, total)
 	}
 	o.agrees()
 }
 
-// failing is a source that breaks off after some readings, each time.
+// failing is a source that fails after some readings, each time.
 type failing struct {
 	Source
 	after int
@@ -298,45 +297,46 @@ func (f failing) Readings(ctx context.Context, after string, fn func(ferrule.Sto
 	n := 0
 	return f.Source.Readings(ctx, after, func(r ferrule.StoredReading) error {
 		if n++; n > f.after {
-			return errors.New("broken off")
+			return errors.New("connection lost")
 		}
 		return fn(r)
 	})
 }
 
-// What the stream has lost is a hole, and what comes again is not recorded twice.
-func TestLostAndAgain(t *testing.T) {
-	source := newTape()
+// TestLostAndRepeated checks that readings lost by the stream leave a gap, and that
+// repeated readings are not recorded twice.
+func TestLostAndRepeated(t *testing.T) {
+	source := newStream()
 	path := filepath.Join(t.TempDir(), "history.db")
 	o := open(t, path, testConfig(), source)
 	source.add(reading("lamp", "old", -2*time.Hour, time.Second, 1), reading("lamp", "power", time.Second, time.Second, 5), reading("robot", "light", 0, time.Second, 1, 2, 3))
-	o.wait("it is there", func() bool { return o.Stats().Samples == 5 })
+	o.wait("the first readings", func() bool { return o.Stats().Samples == 5 })
 	o.stop()
 	source.first = 5 // the fourth was lost
 	source.kept = []ferrule.Reading{reading("robot", "light", 10*time.Second, time.Second, 11, 12)}
 	o = open(t, path, testConfig(), source)
-	o.wait("it goes on", func() bool { return o.Stats().Samples == 2 })
+	o.wait("the next reading", func() bool { return o.Stats().Samples == 2 })
 	o.settle()
-	if from, to := o.number(`SELECT "from" FROM holes WHERE signal = 'power'`), o.number(`SELECT "to" FROM holes WHERE signal = 'power'`); to-from != 9 {
-		t.Errorf("of another signal that was being measured there is a hole from %v to %v", from, to)
+	if from, to := o.number(`SELECT "from" FROM gaps WHERE signal = 'power'`), o.number(`SELECT "to" FROM gaps WHERE signal = 'power'`); to-from != 9 {
+		t.Errorf("gap of another active signal from %v to %v, want 9 s", from, to)
 	}
-	if n := o.number("SELECT count(*) FROM holes WHERE signal = 'old'"); n != 0 {
-		t.Errorf("%v holes of one that was not", n)
+	if n := o.number("SELECT count(*) FROM gaps WHERE signal = 'old'"); n != 0 {
+		t.Errorf("%v gaps of an idle signal, want none", n)
 	}
-	curves, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
-	if err != nil || len(curves) != 1 || len(curves[0].Points) != 5 || len(curves[0].Gaps) != 1 {
-		t.Fatalf("%+v, %v", curves, err)
+	series, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
+	if err != nil || len(series) != 1 || len(series[0].Points) != 5 || len(series[0].Gaps) != 1 {
+		t.Fatalf("%+v, %v", series, err)
 	}
-	if h := curves[0].Gaps[0]; !h.From.Equal(epoch.Add(2*time.Second)) || !h.To.Equal(epoch.Add(10*time.Second)) || h.Reason != ferrule.Lost {
+	if h := series[0].Gaps[0]; !h.From.Equal(epoch.Add(2*time.Second)) || !h.To.Equal(epoch.Add(10*time.Second)) || h.Reason != ferrule.Lost {
 		t.Errorf("%+v", h)
 	}
 	o.stop()
-	// The stream does not know any more how far it was read.
-	again := newTape()
+	// A stream that has lost the position.
+	again := newStream()
 	again.before = 1
 	again.add(reading("robot", "light", 9*time.Second, time.Second, 10, 11, 12, 13), reading("robot", "light", 13*time.Second, time.Second, 14))
 	o = open(t, path, testConfig(), fromStart{again})
-	o.wait("it goes on", func() bool { return o.Stats().Samples == 2 })
+	o.wait("the new readings", func() bool { return o.Stats().Samples == 2 })
 	o.settle()
 	if n := o.number("SELECT count(*) FROM samples WHERE device = 'robot'"); n != 7 {
 		t.Errorf("%v samples", n)
@@ -344,40 +344,40 @@ func TestLostAndAgain(t *testing.T) {
 	o.agrees()
 }
 
-// fromStart begins with the first, whatever it is asked for.
-type fromStart struct{ *tape }
+// fromStart ignores the position.
+type fromStart struct{ *stream }
 
 func (f fromStart) Readings(ctx context.Context, _ string, fn func(ferrule.StoredReading) error) error {
-	return f.tape.Readings(ctx, "", fn)
+	return f.stream.Readings(ctx, "", fn)
 }
 
-// A tail ends where something is missing.
-func TestTailAfterHole(t *testing.T) {
-	source := newTape()
+// TestTailAfterGap checks that a tail starts after the last gap.
+func TestTailAfterGap(t *testing.T) {
+	source := newStream()
 	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
 	second := reading("robot", "light", 10*time.Second, time.Second, 4, 5)
 	second.Batches[0].Gaps = []ferrule.Gap{{From: epoch.Add(2 * time.Second), To: epoch.Add(10 * time.Second), Reason: ferrule.Unclear, MaxMissing: 1}}
 	source.add(reading("robot", "light", 0, time.Second, 1, 2, 3), second)
-	o.wait("all is there", func() bool { return o.Stats().Samples == 5 })
+	o.wait("all samples", func() bool { return o.Stats().Samples == 5 })
 	tail, err := o.Tail(t.Context(), "robot", "light", 100)
 	if err != nil || len(tail) != 2 || tail[0].Value != 4 {
 		t.Errorf("%+v, %v", tail, err)
 	}
-	if n := o.number(`SELECT most FROM holes WHERE device = 'robot' AND why = 'unclear' AND "to" - "from" = 8`); n != 1 {
-		t.Errorf("%v may be missing", n)
+	if n := o.number(`SELECT max_missing FROM gaps WHERE device = 'robot' AND reason = 'unclear' AND "to" - "from" = 8`); n != 1 {
+		t.Errorf("max_missing is %v, want 1", n)
 	}
 }
 
-// A device cannot make ever more signals.
+// TestTooManySignals checks the limit of signals per device.
 func TestTooManySignals(t *testing.T) {
-	source := newTape()
+	source := newStream()
 	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
 	for i := range maxOfDevice + 50 {
 		source.add(reading("robot", fmt.Sprint("s", i), 0, time.Second, 1))
 	}
-	o.wait("they are there", func() bool { return o.Stats().Refused == 50 })
+	o.wait("50 refused samples", func() bool { return o.Stats().Refused == 50 })
 	o.settle()
 	if n := o.Stats().Signals; n != maxOfDevice {
-		t.Errorf("%d signals", n)
+		t.Errorf("%d signals, want %d", n, maxOfDevice)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/image/vector"
 )
 
-// canvas is where a picture comes into being.
+// canvas draws lines, areas and text on an image.
 type canvas struct {
 	image  *image.RGBA
 	face   font.Face
@@ -24,7 +24,7 @@ type canvas struct {
 
 const fontSize = 12
 
-// parsed is the font. It is parsed when the first picture is drawn.
+// parsed returns the font. It is parsed on first use.
 var parsed = sync.OnceValues(func() (*opentype.Font, error) { return opentype.Parse(goregular.TTF) })
 
 func newCanvas(width, height int) (*canvas, error) {
@@ -43,47 +43,47 @@ func newCanvas(width, height int) (*canvas, error) {
 
 func (c *canvas) close() { c.face.Close() }
 
-// width is how many pixels a text takes.
+// width returns the width of a text in pixels.
 func (c *canvas) width(text string) int { return font.MeasureString(c.face, text).Ceil() }
 
-// fit is as much of a text as has room.
-func (c *canvas) fit(text string, room int) string {
-	if c.width(text) <= room {
+// fit returns the text, shortened to a width in pixels.
+func (c *canvas) fit(text string, limit int) string {
+	if c.width(text) <= limit {
 		return text
 	}
 	runes := []rune(text)
 	cut := func(n int) string { return string(runes[:n]) + "…" }
-	n := sort.Search(len(runes), func(n int) bool { return c.width(cut(n)) > room })
+	n := sort.Search(len(runes), func(n int) bool { return c.width(cut(n)) > limit })
 	if n == 0 {
 		return ""
 	}
 	return cut(n - 1)
 }
 
-// text writes a text whose line stands on y.
-func (c *canvas) text(text string, x, y int, colour color.Color) {
-	d := font.Drawer{Dst: c.image, Src: image.NewUniform(colour), Face: c.face, Dot: fixed.P(x, y)}
+// text writes a text with its baseline at y.
+func (c *canvas) text(text string, x, y int, col color.Color) {
+	d := font.Drawer{Dst: c.image, Src: image.NewUniform(col), Face: c.face, Dot: fixed.P(x, y)}
 	d.DrawString(text)
 }
 
-// fill fills a rectangle; where the colour lets through, with what is behind it.
-func (c *canvas) fill(r image.Rectangle, colour color.Color) {
-	draw.Draw(c.image, r, image.NewUniform(colour), image.Point{}, draw.Over)
+// fill fills a rectangle. A translucent color is blended with what is there.
+func (c *canvas) fill(r image.Rectangle, col color.Color) {
+	draw.Draw(c.image, r, image.NewUniform(col), image.Point{}, draw.Over)
 }
 
-// dashes draws a dashed line from top to bottom.
-func (c *canvas) dashes(x, top, bottom int, colour color.Color) {
+// dashes draws a vertical dashed line.
+func (c *canvas) dashes(x, top, bottom int, col color.Color) {
 	const dash, gap = 3, 2
 	for y := top; y < bottom; y += dash + gap {
-		c.fill(image.Rect(x, y, x+1, min(y+dash, bottom)), colour)
+		c.fill(image.Rect(x, y, x+1, min(y+dash, bottom)), col)
 	}
 }
 
-// dot is a place in pixels.
+// dot is a point in pixels.
 type dot struct{ x, y float64 }
 
-// stroke draws a line through dots; one dot alone is a spot.
-func (c *canvas) stroke(area image.Rectangle, line []dot, width float64, colour color.Color) {
+// stroke draws a line through dots. A single dot becomes a disc.
+func (c *canvas) stroke(area image.Rectangle, line []dot, width float64, col color.Color) {
 	c.begin(area)
 	if len(line) == 1 {
 		c.spot(area, line[0], width*1.5)
@@ -91,25 +91,24 @@ func (c *canvas) stroke(area image.Rectangle, line []dot, width float64, colour 
 	for i := 1; i < len(line); i++ {
 		c.segment(area, line[i-1], line[i], width/2)
 	}
-	c.end(area, colour)
+	c.end(area, col)
 }
 
-// polygon fills what lies between dots.
-func (c *canvas) polygon(area image.Rectangle, dots []dot, colour color.Color) {
+// polygon fills the area between dots.
+func (c *canvas) polygon(area image.Rectangle, dots []dot, col color.Color) {
 	c.begin(area)
 	c.outline(area, dots)
-	c.end(area, colour)
+	c.end(area, col)
 }
 
 func (c *canvas) begin(area image.Rectangle) { c.raster.Reset(area.Dx(), area.Dy()) }
 
-func (c *canvas) end(area image.Rectangle, colour color.Color) {
-	c.raster.Draw(c.image, area, image.NewUniform(colour), image.Point{})
+func (c *canvas) end(area image.Rectangle, col color.Color) {
+	c.raster.Draw(c.image, area, image.NewUniform(col), image.Point{})
 }
 
-// segment adds a piece of a line, half as thick again at its ends, so that pieces
-// meet. All go round the same way: where two lie on each other, they do not undo each
-// other.
+// segment adds a segment of a line, a little longer at both ends so that segments meet. All
+// have the same orientation, so that overlapping segments do not cancel each other out.
 func (c *canvas) segment(area image.Rectangle, a, b dot, half float64) {
 	dx, dy := b.x-a.x, b.y-a.y
 	length := math.Hypot(dx, dy)
@@ -121,7 +120,6 @@ func (c *canvas) segment(area image.Rectangle, a, b dot, half float64) {
 	c.outline(area, []dot{{a.x - dy, a.y + dx}, {b.x - dy, b.y + dx}, {b.x + dy, b.y - dx}, {a.x + dy, a.y - dx}})
 }
 
-// spot adds a disc.
 func (c *canvas) spot(area image.Rectangle, at dot, radius float64) {
 	const corners = 16
 	var round [corners]dot

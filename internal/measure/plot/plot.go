@@ -1,15 +1,15 @@
-// Package plot draws what was measured: a PNG of one or several signals over time.
+// Package plot draws charts of measurements as PNG: one or several signals over time.
 //
-//	Picture ─▶ panels, one for each unit ─▶ scale ─▶ reduce ─▶ stroke ─▶ PNG
-//	           room for texts               ticks    a few     pixels
-//	                                                 points a
-//	                                                 column
+//	Chart ─▶ panels, one per unit ─▶ axes ─▶ reduce ─▶ stroke ─▶ PNG
+//	                                 ticks   a few     pixels
+//	                                         points
+//	                                         per column
 //
-// Where samples may be missing, the line breaks and the stretch is shaded in its colour.
-// What minutes or hours hold together is drawn as their mean, in a band from their least
-// to their largest. Calls stand as lines across all panels.
+// At a gap, the line breaks and the gap is shaded in the color of the series. Minutes and
+// hours are drawn as their mean, in a band from minimum to maximum. Calls are vertical lines
+// across all panels.
 //
-// What a picture costs grows with its size, and hardly with how many points there are.
+// The cost depends on the size of the chart, and hardly on the number of points.
 package plot
 
 import (
@@ -25,80 +25,80 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Picture is what is to be drawn.
+// Chart describes what to draw.
 type Chart struct {
 	Title    string
 	From, To time.Time
-	Curves   []ferrule.Series
-	// Calls are marked where they were made. Those with an intent come before others
-	// where there is not room for all names.
+	Series   []ferrule.Series
+	// Calls are marked with a line. If there is not enough space for all names, those of
+	// calls with an intent come first.
 	Calls         []ferrule.Entry
 	Width, Height int
-	// Zone is where the times on the axis are told.
+	// Zone is the time zone of the labels; the local one if nil.
 	Zone *time.Location
 }
 
-// The bounds of a picture.
+// The limits of a chart.
 const (
 	MinWidth, MinHeight = 240, 160
 	MaxWidth, MaxHeight = 2000, 1200
-	MaxCurves           = 8
-	MaxCalls            = 200 // more are not marked
-	panelHeight         = 90  // what one needs at least
+	MaxSeries           = 8
+	MaxCalls            = 200 // further calls are not marked
+	panelHeight         = 90  // minimum
 )
 
-// Room in pixels.
+// Sizes in pixels.
 const (
-	titleRoom  = 26
-	callsRoom  = 15
-	headRoom   = 20 // above each panel
-	timeRoom   = 36 // below the last
-	rightRoom  = 18
-	leftGap    = 12 // between labels and what is around them
-	leastLabel = 36
-	mostLabel  = 110
+	titleHeight  = 26
+	callsHeight  = 15
+	headerHeight = 20 // above each panel
+	timeHeight   = 36 // below the last
+	rightMargin  = 18
+	labelMargin  = 12 // on both sides of value labels together
+	minLabel     = 36
+	maxLabel     = 110
 )
 
-// The colours. Those of curves can be told apart by everybody.
+// Colors. The palette is safe for color blindness.
 var (
 	white    = color.RGBA{255, 255, 255, 255}
 	ink      = color.RGBA{40, 40, 40, 255}
-	grey     = color.RGBA{110, 110, 110, 255}
-	gridGrey = color.RGBA{228, 228, 228, 255}
-	callGrey = color.RGBA{120, 120, 120, 255}
+	gray     = color.RGBA{110, 110, 110, 255}
+	gridGray = color.RGBA{228, 228, 228, 255}
+	callGray = color.RGBA{120, 120, 120, 255}
 	callRed  = color.RGBA{190, 30, 45, 255}
-	palette  = [MaxCurves]color.RGBA{
+	palette  = [MaxSeries]color.RGBA{
 		{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255},
 		{230, 159, 0, 255}, {86, 180, 233, 255}, {140, 86, 75, 255}, {70, 70, 70, 255},
 	}
 )
 
-// ErrSize is returned where a picture would be too small or too large.
-var ErrSize = errors.New("the picture has no such size")
+// ErrSize is returned for a chart that is too small or too large.
+var ErrSize = errors.New("unsupported image size")
 
-// Check tells why a picture cannot be drawn.
+// Check returns an error if the chart cannot be drawn.
 func (p *Chart) Check() error {
-	switch n := len(p.Curves); {
-	case n == 0 || n > MaxCurves:
-		return fmt.Errorf("want from 1 to %d signals, got %d", MaxCurves, n)
+	switch n := len(p.Series); {
+	case n == 0 || n > MaxSeries:
+		return fmt.Errorf("number of signals must be between 1 and %d, got %d", MaxSeries, n)
 	case !p.From.Before(p.To):
-		return errors.New("the time that it is to show has no length")
+		return errors.New("the time range is empty")
 	case p.Width < MinWidth || p.Width > MaxWidth || p.Height < MinHeight || p.Height > MaxHeight:
-		return fmt.Errorf("%w: want from %dx%d to %dx%d, got %dx%d", ErrSize, MinWidth, MinHeight, MaxWidth, MaxHeight, p.Width, p.Height)
+		return fmt.Errorf("%w %dx%d: must be between %dx%d and %dx%d", ErrSize, p.Width, p.Height, MinWidth, MinHeight, MaxWidth, MaxHeight)
 	}
 	if n := len(p.panels()); p.Height < HeightFor(n) {
-		return fmt.Errorf("%w: %d panels need %d pixels of height, got %d", ErrSize, n, HeightFor(n), p.Height)
+		return fmt.Errorf("%w %dx%d: %d panels need a height of %d pixels", ErrSize, p.Width, p.Height, n, HeightFor(n))
 	}
 	return nil
 }
 
-// HeightFor is the least height of a picture with so many panels: one for each unit, and
-// one for each curve without a unit.
+// HeightFor returns the minimum height of a chart with so many panels. Each unit has a
+// panel, and so has each series without a unit.
 func HeightFor(panels int) int {
-	return max(MinHeight, titleRoom+callsRoom+timeRoom+panels*(headRoom+panelHeight))
+	return max(MinHeight, titleHeight+callsHeight+timeHeight+panels*(headerHeight+panelHeight))
 }
 
-// Draw draws a picture as PNG.
+// Draw draws a chart as PNG.
 func Draw(p Chart) ([]byte, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func Draw(p Chart) ([]byte, error) {
 	}
 	p.drawCalls(c, panels)
 	for i := range panels {
-		panels[i].drawCurves(c)
+		panels[i].drawSeries(c)
 		panels[i].drawFrame(c)
 	}
 	drawTimes(c, panels[len(panels)-1], ticks)
@@ -131,67 +131,65 @@ func Draw(p Chart) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// panel is one diagram: the curves of one unit.
+// panel is one diagram, with the series of one unit.
 type panel struct {
 	unit   string
-	curves []coloured
+	series []coloredSeries
 	area   image.Rectangle
 	axes
 }
 
-// coloured is a curve in its colour.
-type coloured struct {
+type coloredSeries struct {
 	*ferrule.Series
-	colour color.RGBA
+	color color.RGBA
 }
 
-// panels are the curves by unit, in the order in which they come. Those whose unit is not
-// known have nothing in common.
+// panels groups the series by unit, in order. Each series without a unit has its own panel.
 func (p *Chart) panels() (panels []panel) {
 next:
-	for i := range p.Curves {
-		curve := coloured{&p.Curves[i], palette[i]}
+	for i := range p.Series {
+		s := coloredSeries{&p.Series[i], palette[i]}
 		for k := range panels {
-			if panels[k].unit == curve.Unit && curve.Unit != "" {
-				panels[k].curves = append(panels[k].curves, curve)
+			if panels[k].unit == s.Unit && s.Unit != "" {
+				panels[k].series = append(panels[k].series, s)
 				continue next
 			}
 		}
-		panels = append(panels, panel{unit: curve.Unit, curves: []coloured{curve}})
+		panels = append(panels, panel{unit: s.Unit, series: []coloredSeries{s}})
 	}
 	return panels
 }
 
-// layout gives each panel its place and its scale.
+// layout sets the area and the axes of each panel.
 func (p *Chart) layout(c *canvas) []panel {
 	panels := p.panels()
-	top := titleRoom
+	top := titleHeight
 	if len(p.Calls) > 0 {
-		top += callsRoom
+		top += callsHeight
 	}
-	each := (p.Height - top - timeRoom) / len(panels)
-	left := leastLabel
+	each := (p.Height - top - timeHeight) / len(panels)
+	left := minLabel
 	for i := range panels {
 		pan := &panels[i]
-		pan.axes = newAxes(p.From, p.To, pan.curves, each-headRoom)
+		pan.axes = newAxes(p.From, p.To, pan.series, each-headerHeight)
 		for _, tick := range pan.values {
-			left = max(left, min(c.width(tick.label)+leftGap, mostLabel))
+			left = max(left, min(c.width(tick.label)+labelMargin, maxLabel))
 		}
 	}
 	for i := range panels {
 		y := top + i*each
-		panels[i].area = image.Rect(left, y+headRoom, p.Width-rightRoom, y+each)
+		panels[i].area = image.Rect(left, y+headerHeight, p.Width-rightMargin, y+each)
 	}
 	return panels
 }
 
-// finite tells whether a point can be drawn.
+// finite reports whether a point can be drawn.
 func finite(p ferrule.Point) bool {
 	return !math.IsNaN(p.Min+p.Max+p.Mean) && !math.IsInf(p.Min, 0) && !math.IsInf(p.Max, 0) && !math.IsInf(p.Mean, 0)
 }
 
-// middle is where a point stands: what holds for a minute stands in the middle of it.
-func (c coloured) middle(p ferrule.Point) time.Time {
+// middle returns the time at which a point is drawn: the middle of its minute or hour.
+func (c coloredSeries) middle(p ferrule.Point) time.Time {
 	switch c.Resolution {
 	case ferrule.Minutes:
 		return p.Time.Add(time.Minute / 2)

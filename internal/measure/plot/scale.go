@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// axes is what time and values are in pixels.
+// axes are the ranges of time and value of a panel.
 type axes struct {
 	from, to  time.Time
 	low, high float64
@@ -18,95 +18,94 @@ type valueTick struct {
 	label string
 }
 
-// newAxes is axes for curves, with a little room around their values, in a panel that
-// is so many pixels high.
-func newAxes(from, to time.Time, curves []coloured, pixels int) axes {
+// newAxes returns the axes for series in a panel of a given height, with some padding.
+func newAxes(from, to time.Time, series []coloredSeries, pixels int) axes {
 	const perTick, margin = 30, 0.05
 	a := axes{from: from, to: to}
-	low, high := a.extent(curves)
-	room := (high/2 - low/2) * 2 * margin // a half at a time: it may be as large as numbers get
+	low, high := a.extent(series)
+	padding := (high/2 - low/2) * 2 * margin // halves avoid overflow
 	switch {
-	case room == 0 && high == 0:
-		room = 1
-	case room == 0:
-		room = math.Abs(high) * margin
+	case padding == 0 && high == 0:
+		padding = 1
+	case padding == 0:
+		padding = math.Abs(high) * margin
 	}
-	a.low, a.high = clamp(low-room), clamp(high+room)
+	a.low, a.high = clamp(low-padding), clamp(high+padding)
 	a.values = valueTicks(a.low, a.high, max(2, pixels/perTick))
 	return a
 }
 
-// extent is the least and the largest value that curves have on the axis.
-func (a axes) extent(curves []coloured) (low, high float64) {
+// extent returns the minimum and maximum value of series in the time range.
+func (a axes) extent(series []coloredSeries) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
-	for _, curve := range curves {
-		for _, point := range curve.Points {
-			if a.shows(curve.middle(point)) && finite(point) {
+	for _, s := range series {
+		for _, point := range s.Points {
+			if a.shows(s.middle(point)) && finite(point) {
 				low, high = min(low, point.Min), max(high, point.Max)
 			}
 		}
 	}
-	if low > high { // there are none
+	if low > high { // no points
 		return 0, 1
 	}
 	return low, high
 }
 
-// clamp keeps a number finite.
+// clamp returns the nearest finite number.
 func clamp(v float64) float64 { return max(-math.MaxFloat64, min(math.MaxFloat64, v)) }
 
-// shows tells whether a moment lies on the axis.
+// shows reports whether a time is in the range.
 func (a axes) shows(t time.Time) bool { return !t.Before(a.from) && !t.After(a.to) }
 
-// part is how far up a value stands, from 0 to 1.
+// part returns the height of a value, from 0 to 1.
 func (a axes) part(v float64) float64 { return (v/2 - a.low/2) / (a.high/2 - a.low/2) }
 
-// x is where a time stands.
+// x returns the column of a time.
 func (p *panel) x(t time.Time) float64 {
 	return float64(p.area.Min.X) + t.Sub(p.from).Seconds()/p.to.Sub(p.from).Seconds()*float64(p.area.Dx()-1)
 }
 
-// y is where a value stands.
+// y returns the row of a value.
 func (p *panel) y(v float64) float64 {
 	return float64(p.area.Max.Y-1) - p.part(v)*float64(p.area.Dy()-1)
 }
 
-// valueTicks are round numbers, so many at most.
-func valueTicks(low, high float64, most int) (ticks []valueTick) {
+// valueTicks returns round numbers between low and high, up to a limit.
+func valueTicks(low, high float64, limit int) (ticks []valueTick) {
 	span := high/2 - low/2
 	if span <= 0 || math.IsInf(span, 0) {
 		return nil
 	}
-	step := roundStep(span / float64(most) * 2)
+	step := roundStep(span / float64(limit) * 2)
 	if math.IsInf(step, 0) || step == 0 {
 		return nil
 	}
-	for n := math.Ceil(low / step); len(ticks) <= most; n++ {
+	for n := math.Ceil(low / step); len(ticks) <= limit; n++ {
 		v := n * step
 		if v > high+step*1e-9 || math.IsInf(v, 0) {
 			break
 		}
 		label := valueLabel(v, step)
 		if len(ticks) > 0 && ticks[len(ticks)-1].label == label {
-			break // numbers are as fine as they get
+			break // the precision of numbers is exhausted
 		}
 		ticks = append(ticks, valueTick{v, label})
 	}
 	return ticks
 }
 
-// roundStep is 1, 2 or 5 with zeros, and not less than least.
-func roundStep(least float64) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(least)))
+// roundStep returns the smallest of 1, 2, 5 times a power of ten that is at least minimum.
+func roundStep(minimum float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(minimum)))
 	for _, n := range []float64{1, 2, 5} {
-		if step := n * power; step >= least*(1-1e-9) {
+		if step := n * power; step >= minimum*(1-1e-9) {
 			return step
 		}
 	}
 	return 10 * power
 }
 
-// valueLabel tells a number as finely as a step wants it.
+// valueLabel formats a value with the precision of a step.
 func valueLabel(v, step float64) string {
 	if v == 0 {
 		return "0"
@@ -119,21 +118,20 @@ func valueLabel(v, step float64) string {
 	return strconv.FormatFloat(v, 'f', max(0, digits), 64)
 }
 
-// timeTick is a moment on the axis. Day is told below it where the day is another than
-// before.
+// timeTick is a labeled time on the axis. Day is set where the date changes.
 type timeTick struct {
 	at         time.Time
 	label, day string
 }
 
-// stride is how far ticks are from each other: so long, or so many months.
+// stride is the distance of ticks: a duration or a number of months.
 type stride struct {
 	length time.Duration
 	months int
 	layout string
 }
 
-// strides are those that people are used to.
+// strides are the usual round distances.
 var strides = func() (all []stride) {
 	for _, unit := range []struct {
 		length time.Duration
@@ -162,47 +160,47 @@ var strides = func() (all []stride) {
 
 const day = 24 * time.Hour
 
-// about is how long a stride is.
+// about returns the approximate length of a stride.
 func (s stride) about() time.Duration { return s.length + time.Duration(s.months)*30*day }
 
-// timeTicks are round moments of a time, so many at most.
-func timeTicks(from, to time.Time, zone *time.Location, most int) (ticks []timeTick) {
-	most = max(most, 2)
+// timeTicks returns round times between from and to, up to a limit.
+func timeTicks(from, to time.Time, zone *time.Location, limit int) (ticks []timeTick) {
+	limit = max(limit, 2)
 	chosen := strides[len(strides)-1]
 	for _, s := range strides {
-		if to.Sub(from)/s.about() < time.Duration(most) {
+		if to.Sub(from)/s.about() < time.Duration(limit) {
 			chosen = s
 			break
 		}
 	}
-	told := ""
-	for at := chosen.first(from.In(zone)); !at.After(to) && len(ticks) <= most; at = chosen.next(at) {
+	lastDay := ""
+	for at := chosen.first(from.In(zone)); !at.After(to) && len(ticks) <= limit; at = chosen.next(at) {
 		if at.Before(from) {
 			continue
 		}
 		tick := timeTick{at: at, label: at.Format(chosen.layout)}
-		if date := at.Format(chosen.above()); date != told {
-			tick.day, told = date, date
+		if date := at.Format(chosen.above()); date != lastDay {
+			tick.day, lastDay = date, date
 		}
 		ticks = append(ticks, tick)
 	}
 	return ticks
 }
 
-// above is how the date is told that labels leave out.
+// above returns the layout of the date that the labels leave out.
 func (s stride) above() string {
 	switch {
 	case s.length >= day || s.months > 0 && s.months < 12:
 		return "2006"
 	case s.months > 0:
-		return "" // they are years
+		return "" // the labels are years
 	case s.length < time.Second:
 		return "Jan 2 15:04"
 	}
 	return "Mon Jan 2"
 }
 
-// first is a round moment that is not after t, by the clock on the wall.
+// first returns a round local time that is not after t.
 func (s stride) first(t time.Time) time.Time {
 	year, month, date := t.Date()
 	switch {
@@ -221,7 +219,7 @@ func (s stride) first(t time.Time) time.Time {
 	return hour.Add(t.Sub(hour).Truncate(s.length))
 }
 
-// next is the round moment after one. A day may have more hours than others, or fewer.
+// next returns the next round local time. A day may be shorter or longer than 24 hours.
 func (s stride) next(t time.Time) time.Time {
 	year, month, date := t.Date()
 	switch {

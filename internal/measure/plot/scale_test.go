@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestTimeTicks: ticks stand at round moments of the clock on the wall, also where a day
-// has 23 hours, or where the clock is not whole hours away.
+// TestTimeTicks checks that ticks are at round local times, also on days with 23 hours and
+// in zones with an offset of minutes.
 func TestTimeTicks(t *testing.T) {
 	for _, test := range []struct {
 		zone, from string
@@ -50,10 +50,9 @@ func TestTimeTicks(t *testing.T) {
 	}
 }
 
-// TestTimeTicksOrder: whatever the time is, ticks are in order, inside it, and not too
-// many.
+// TestTimeTicksOrder checks that ticks are in order, in the time range, and not too many.
 func TestTimeTicksOrder(t *testing.T) {
-	zone, err := time.LoadLocation("Australia/Lord_Howe") // its clocks go forward by half an hour
+	zone, err := time.LoadLocation("Australia/Lord_Howe") // summer time is half an hour
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,47 +15,47 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of an answer.
+// The limits of an answer.
 const (
 	maxAnswer   = 256 << 10 // bytes
 	maxInterval = 24 * time.Hour
 )
 
-// usualInterval is between two values of a buffer that does not say.
-const usualInterval = time.Second
+// defaultInterval is the sample interval of a buffer that does not declare one.
+const defaultInterval = time.Second
 
-// measuresOf is what an answer says, if nobody knows better: its numbers are signals. One
-// number is named as the probe; the members of an object are named after both, those of
-// an object in it as well. Truths are 0 and 1. A buffer, as MCP/U's polled tools give
-// them, is a ring; so is a list of values, where the owner says that it is one.
-func measuresOf(p *ferrule.Poll, result *ferrule.Result) ([]ferrule.Measurement, error) {
-	value := valueOf(result)
+// measurements returns the measurements in an answer of a poll without a parser. Numbers
+// and booleans (0 or 1) are signals. A single number is named after the poll, members of
+// objects after the poll and their path. A buffer, as MCP/U's polled tools return it, is a
+// ring; so is an array if the overlay declares a ring.
+func measurements(p *ferrule.Poll, result *ferrule.Result) ([]ferrule.Measurement, error) {
+	value := jsonValue(result)
 	switch n := len(value); {
 	case n == 0:
-		return nil, errors.New("there is no JSON in its answer")
+		return nil, errors.New("the answer has no JSON value")
 	case n > maxAnswer:
-		return nil, fmt.Errorf("its answer has %d bytes; at most %d are read", n, maxAnswer)
+		return nil, fmt.Errorf("the answer has %d bytes, limit is %d", n, maxAnswer)
 	}
 	v, err := decode(value)
 	if err != nil {
-		return nil, fmt.Errorf("its answer makes no sense: %w", err)
+		return nil, fmt.Errorf("invalid JSON in the answer: %w", err)
 	}
-	t := taker{ring: p.Ring, names: make(map[string]bool)}
+	t := extractor{ring: p.Ring, names: make(map[string]bool)}
 	if args, err := decode(p.Args); err == nil {
-		t.asked, _ = args.(map[string]any)
+		t.args, _ = args.(map[string]any)
 	}
-	t.take(p.Name, v, 0)
+	t.extract(p.Name, v, 0)
 	switch {
 	case t.err != nil:
 		return nil, t.err
 	case len(t.all) == 0:
-		return nil, errors.New("there is no number in its answer")
+		return nil, errors.New("the answer has no number")
 	}
 	return t.all, nil
 }
 
-// valueOf is the JSON in an answer: its value, or the only one of its texts that is JSON.
-func valueOf(result *ferrule.Result) (value json.RawMessage) {
+// jsonValue returns the value of an answer, or its only text content that is JSON.
+func jsonValue(result *ferrule.Result) (value json.RawMessage) {
 	if len(result.Value) > 0 {
 		return result.Value
 	}
@@ -78,26 +78,26 @@ func decode(data json.RawMessage) (v any, err error) {
 		return nil, err
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, errors.New("something follows it")
+		return nil, errors.New("data after the JSON value")
 	}
 	return v, nil
 }
 
-// taker takes an answer apart.
-type taker struct {
+// extractor collects the measurements of an answer.
+type extractor struct {
 	ring  *ferrule.Sampling
-	asked map[string]any // the arguments
+	args  map[string]any // of the call
 	names map[string]bool
 	all   []ferrule.Measurement
-	held  int // values so far
+	count int // values in all
 	err   error
 }
 
-// deepest is how many objects may stand in each other.
-const deepest = 2
+// maxDepth is how deep objects may be nested.
+const maxDepth = 2
 
-// take takes what it can of a value, in the order of names.
-func (t *taker) take(name string, v any, depth int) {
+// extract adds the measurements in a value, sorted by name.
+func (t *extractor) extract(name string, v any, depth int) {
 	switch v := v.(type) {
 	case json.Number, bool, nil:
 		t.add(ferrule.Measurement{Signal: name, Values: []float64{number(v)}})
@@ -113,21 +113,22 @@ func (t *taker) take(name string, v any, depth int) {
 			t.addRing(name, values, sampling)
 			return
 		}
-		if depth == deepest {
+		if depth == maxDepth {
 			return
 		}
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if said, repeats := t.asked[key]; repeats && reflect.DeepEqual(said, v[key]) {
-				continue // it says what it was asked for, and measures nothing
+			if arg, repeated := t.args[key]; repeated && reflect.DeepEqual(arg, v[key]) {
+				continue // it repeats an argument
 			}
 			if member := join(name, key); member != name {
-				t.take(member, v[key], depth+1)
+				t.extract(member, v[key], depth+1)
 			}
 		}
 	}
 }
 
-// join is the name of a part of something; the same name if the part has none.
+// join returns the name of a member, or name itself if the member's name has no usable
+// character.
 func join(name, part string) string {
 	if part = ferrule.SignalName(part); part == "" {
 		return name
@@ -135,8 +136,8 @@ func join(name, part string) string {
 	return ferrule.SignalName(name + "_" + part)
 }
 
-// buffer tells whether an object is a buffer, and how it is sampled.
-func (t *taker) buffer(v map[string]any) (values []any, s ferrule.Sampling, ok bool) {
+// buffer reports whether an object is a buffer, and returns its values and sampling.
+func (t *extractor) buffer(v map[string]any) (values []any, s ferrule.Sampling, ok bool) {
 	if values, ok = v["values"].([]any); !ok {
 		return nil, s, false
 	}
@@ -146,11 +147,11 @@ func (t *taker) buffer(v map[string]any) (values []any, s ferrule.Sampling, ok b
 	if v["type"] != "buffer" {
 		return nil, s, false
 	}
-	s = ferrule.Sampling{Interval: ferrule.Duration(usualInterval), Size: ferrule.MaxSamples} // how many it keeps, it does not say
+	s = ferrule.Sampling{Interval: ferrule.Duration(defaultInterval), Size: ferrule.MaxSamples} // it does not declare its size
 	if ms, said := v["sample_interval_ms"]; said {
 		every := number(ms) * float64(time.Millisecond)
 		if !(every >= float64(time.Millisecond) && every <= float64(maxInterval)) {
-			t.err = fmt.Errorf("it samples each %v ms, it says", ms)
+			t.err = fmt.Errorf("sample_interval_ms must be between 1 and %d, got %v", maxInterval.Milliseconds(), ms)
 			return nil, s, true
 		}
 		s.Interval = ferrule.Duration(every)
@@ -158,9 +159,9 @@ func (t *taker) buffer(v map[string]any) (values []any, s ferrule.Sampling, ok b
 	return values, s, true
 }
 
-func (t *taker) addRing(name string, values []any, s ferrule.Sampling) {
+func (t *extractor) addRing(name string, values []any, s ferrule.Sampling) {
 	if len(values) > s.Size {
-		t.err = fmt.Errorf("its answer has %d values; at most %d are possible", len(values), s.Size)
+		t.err = fmt.Errorf("the answer has %d values, limit is %d", len(values), s.Size)
 		return
 	}
 	m := ferrule.Measurement{Signal: name, Values: make([]float64, len(values)), Interval: time.Duration(s.Interval), Size: s.Size}
@@ -170,17 +171,17 @@ func (t *taker) addRing(name string, values []any, s ferrule.Sampling) {
 	t.add(m)
 }
 
-// add keeps a measure, if there is room: the first of a name counts.
-func (t *taker) add(m ferrule.Measurement) {
-	if len(t.all) == ferrule.MaxBatches || t.names[m.Signal] || t.held+len(m.Values) > ferrule.MaxSamples {
+// add keeps a measurement within the limits. The first of each name counts.
+func (t *extractor) add(m ferrule.Measurement) {
+	if len(t.all) == ferrule.MaxBatches || t.names[m.Signal] || t.count+len(m.Values) > ferrule.MaxSamples {
 		return
 	}
 	t.names[m.Signal] = true
-	t.held += len(m.Values)
+	t.count += len(m.Values)
 	t.all = append(t.all, m)
 }
 
-// number is a value as a number: NaN if it is none.
+// number returns a value as a number, or NaN.
 func number(v any) float64 {
 	switch v := v.(type) {
 	case json.Number:

@@ -6,88 +6,87 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// device is a device that can be asked.
+// device is a device that can be polled.
 type device struct {
-	id      string
-	kind    ferrule.Kind
-	laid    *ferrule.Manifest
-	awake   bool // it is there, and trusted
-	probes  []*probe
-	waiting []*probe // those that are due
-	busy    bool     // it is in line, or being asked
-	removed bool     // it is forgotten when it is not busy any more
-	// rests is until when it is left in peace, and struggles how often in a row it did
-	// not answer.
-	rests     time.Time
-	struggles int
-	// signals is which probe a signal is of: the one of that name, or the first that has
-	// brought it, of which there are so many claimed. It is nil if there is no plan.
-	signals map[string]*probe
+	id       string
+	kind     ferrule.Kind
+	manifest *ferrule.Manifest
+	active   bool // online and trusted
+	polls    []*poll
+	waiting  []*poll // due
+	busy     bool    // in ready, or running a poll
+	removed  bool    // deleted once it is not busy
+	// No poll runs before pausedUntil. failures counts polls in a row without an answer.
+	pausedUntil time.Time
+	failures    int
+	// signals maps a signal to the poll that owns it: the poll of that name, or the first
+	// that brought it. claimed counts the latter. It is nil without a plan.
+	signals map[string]*poll
 	claimed int
-	// before is what was last recorded of it, for whoever asks; nil until they do.
-	before map[string]ferrule.Sample
+	// recorded is the last recorded sample of each signal; nil until it is needed.
+	recorded map[string]ferrule.Sample
 }
 
-// probe is something that a device is asked for, and how that goes.
-type probe struct {
+// poll is one poll of one device, and its state.
+type poll struct {
 	device *device
-	about  *ferrule.Poll
+	spec   *ferrule.Poll
 	every  time.Duration
-	// patience is how long is waited for an answer; zero where the tool's owner says.
-	patience time.Duration
+	// timeout limits the wait for an answer; zero if the tool has its own deadline.
+	timeout time.Duration
 
-	hand   hand
-	due    time.Time
-	asking bool // it is being asked for
-	// fails is how often in a row it brought nothing, and refused how often in a row the
-	// device has said that it does not have it.
-	fails, refused int
-	// rings tells that it brings what the device samples by itself.
-	rings bool
-	// off tells that it is asked no more, and gone that its device is another now.
-	off, gone bool
-	// gaps counts what may have been missed, and why was the last.
-	gaps int
-	why  ferrule.GapReason
+	position position
+	due      time.Time
+	running  bool
+	// failures counts failed polls in a row, and refusals the answers in a row by which
+	// the device says that it does not have what was asked for.
+	failures, refusals int
+	// ring reports whether it reads values that the device samples on its own.
+	ring bool
+	// disabled polls never run again. The device of a removed poll has other polls now.
+	disabled, removed bool
+	// missed counts the possible gaps, and reason is that of the last.
+	missed int
+	reason ferrule.GapReason
 
-	// What follows belongs to whoever asks.
-	signals map[string]signal
-	told    int // of the gaps, how many were told
+	// The fields below belong to the worker that runs the poll.
+	signals  map[string]signal
+	reported int // how many of missed were reported as a gap
 }
 
 // Put implements ferrule.Follower.
-func (s *Poller) Put(dev *ferrule.Device, laid *ferrule.Manifest) {
-	awake := dev.State == ferrule.StateOnline && dev.Trust != ferrule.TrustPending && laid != nil
+func (s *Poller) Put(dev *ferrule.Device, manifest *ferrule.Manifest) {
+	active := dev.State == ferrule.StateOnline && dev.Trust != ferrule.TrustPending && manifest != nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.devices[dev.ID]
 	switch {
-	case d == nil && !awake:
-		return // it may never come
+	case d == nil && !active:
+		return // it may never become active
 	case d == nil:
 		d = &device{id: dev.ID}
 		s.devices[dev.ID] = d
 	}
 	d.removed = false
-	if d.kind != dev.Kind || d.laid != laid {
-		s.unplan(d)
-		d.kind, d.laid = dev.Kind, laid
+	if d.kind != dev.Kind || d.manifest != manifest {
+		s.removePolls(d)
+		d.kind, d.manifest = dev.Kind, manifest
 	}
-	if awake == d.awake {
+	if active == d.active {
 		return
 	}
-	if d.awake = awake; !awake {
-		s.end(d)
+	if d.active = active; !active {
+		s.stop(d)
 		return
 	}
 	if d.signals == nil {
-		s.plan(d, dev.Protocol)
+		s.addPolls(d, dev.Protocol)
 	}
-	s.begin(d)
+	s.start(d)
 }
 
-// Remove implements ferrule.Follower. If the device is being asked, whoever comes with its
-// ID meanwhile has to wait for that.
+// Remove implements ferrule.Follower. While a poll of the device runs, a new device with
+// the same ID has to wait for it.
 func (s *Poller) Remove(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,85 +94,85 @@ func (s *Poller) Remove(id string) {
 	if d == nil {
 		return
 	}
-	s.unplan(d)
+	s.removePolls(d)
 	if d.removed = true; !d.busy {
 		s.idle(d)
 	}
 }
 
-// idle tells that a device is neither in line nor being asked.
+// idle marks a device as not busy, and deletes it if it was removed.
 func (s *Poller) idle(d *device) {
 	if d.busy = false; d.removed {
 		delete(s.devices, d.id)
 	}
 }
 
-// plan makes the probes of a device. Devices with the same manifest share a plan.
-func (s *Poller) plan(d *device, dialect string) {
-	shared := s.plans[d.laid]
+// addPolls creates the polls of a device. Devices with the same manifest share a plan.
+func (s *Poller) addPolls(d *device, protocol string) {
+	shared := s.plans[d.manifest]
 	if shared == nil {
-		shared = newPlan(d.laid, s.parts.Grammars[dialect])
-		s.plans[d.laid] = shared
+		shared = newPlan(d.manifest, s.parts.Polls[protocol])
+		s.plans[d.manifest] = shared
 		for _, note := range shared.notes {
-			s.parts.Log.Warn("not all can be measured: "+note, "device", d.id)
+			s.parts.Log.Warn(note, "device", d.id)
 		}
 	}
 	shared.devices++
-	d.signals = make(map[string]*probe)
-	for i := range shared.probes {
-		p := &probe{device: d, signals: make(map[string]signal)}
-		s.settle(p, &shared.probes[i])
-		d.probes = append(d.probes, p)
-		d.signals[p.about.Name] = p // nobody else is to have it
+	d.signals = make(map[string]*poll)
+	for i := range shared.polls {
+		p := &poll{device: d, signals: make(map[string]signal)}
+		s.setSpec(p, &shared.polls[i])
+		d.polls = append(d.polls, p)
+		d.signals[p.spec.Name] = p // reserved
 	}
 }
 
-// unplan ends the probes of a device for good.
-func (s *Poller) unplan(d *device) {
-	s.end(d)
-	for _, p := range d.probes {
-		p.gone = true
+// removePolls ends the polls of a device for good.
+func (s *Poller) removePolls(d *device) {
+	s.stop(d)
+	for _, p := range d.polls {
+		p.removed = true
 	}
-	if shared := s.plans[d.laid]; shared != nil && d.signals != nil {
+	if shared := s.plans[d.manifest]; shared != nil && d.signals != nil {
 		if shared.devices--; shared.devices == 0 {
-			delete(s.plans, d.laid)
+			delete(s.plans, d.manifest)
 		}
 	}
-	d.awake, d.probes, d.signals, d.claimed, d.before = false, nil, nil, 0, nil
-	d.rests, d.struggles = time.Time{}, 0
+	d.active, d.polls, d.signals, d.claimed, d.recorded = false, nil, nil, 0, nil
+	d.pausedUntil, d.failures = time.Time{}, 0
 }
 
-// settle has a probe ask for something.
-func (s *Poller) settle(p *probe, about *ferrule.Poll) {
-	p.about, p.every, p.fails, p.refused, p.rings = about, everyOf(about, s.parts.Config.Fastest), 0, 0, false
-	p.patience = min(max(p.every/share, minPatience), maxPatience)
-	if tool := p.device.laid.Tool(about.Tool); tool != nil && tool.Deadline > 0 {
-		p.patience = 0
+// setSpec sets what a poll reads, and resets its state.
+func (s *Poller) setSpec(p *poll, spec *ferrule.Poll) {
+	p.spec, p.every, p.failures, p.refusals, p.ring = spec, everyOf(spec, s.parts.Config.Fastest), 0, 0, false
+	p.timeout = min(max(p.every/loadDivisor, minTimeout), maxTimeout)
+	if tool := p.device.manifest.Tool(spec.Tool); tool != nil && tool.Deadline > 0 {
+		p.timeout = 0
 	}
 }
 
-// begin has a device asked for everything soon, yet not for all at once. What has failed
-// before may be why it was gone, and waits as it would have.
-func (s *Poller) begin(d *device) {
-	d.rests = time.Time{}
+// start schedules the polls of a device, spread over a few seconds. A poll that failed
+// before may be why the device was gone, so it keeps its pause.
+func (s *Poller) start(d *device) {
+	d.pausedUntil = time.Time{}
 	now := time.Now()
-	for _, p := range d.probes {
+	for _, p := range d.polls {
 		switch {
-		case p.off || p.asking: // of the latter, it is decided when it has ended
-		case p.fails > 0:
-			s.schedule(p, now.Add(jitter(p.pause(p.every, p.fails))))
+		case p.disabled || p.running: // a running poll is scheduled when it ends
+		case p.failures > 0:
+			s.schedule(p, now.Add(jitter(p.pause(p.every, p.failures))))
 		default:
-			s.schedule(p, now.Add(within(min(p.every, spread))))
+			s.schedule(p, now.Add(randomUpTo(min(p.every, startSpread))))
 		}
 	}
 }
 
-// end has a device not be asked until it is there again.
-func (s *Poller) end(d *device) {
+// stop unschedules the polls of a device until start.
+func (s *Poller) stop(d *device) {
 	d.waiting = nil
-	for _, p := range d.probes {
+	for _, p := range d.polls {
 		s.wheel.take(p)
-		p.gaps++
-		p.why = ferrule.Silent
+		p.missed++
+		p.reason = ferrule.Silent
 	}
 }

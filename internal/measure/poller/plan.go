@@ -8,63 +8,62 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of what one device is asked for.
+// The limits per device.
 const (
-	maxProbes  = 256
+	maxPolls   = 256
 	maxSignals = 256
 )
 
-// What is asked how often where nobody says.
+// Intervals of polls that do not specify one.
 const (
-	usually = 10 * time.Second
-	soonest = time.Second
-	seldom  = time.Minute
+	defaultEvery = 10 * time.Second
+	minRingEvery = time.Second
+	maxRingEvery = time.Minute
 )
 
-// plan is what devices of one Kind are asked for. They share it, and it never changes.
+// plan is the list of polls of one effective manifest. Devices share it; it never changes.
 type plan struct {
-	probes  []ferrule.Poll
-	notes   []string // what is wrong with it, the first of it
-	devices int      // how many have it
+	polls   []ferrule.Poll
+	notes   []string // problems, up to ferrule.MaxNotes
+	devices int      // reference count
 }
 
-// newPlan joins what a grammar asks for, which tools want to be polled, and what overlays
-// say about both.
-func newPlan(laid *ferrule.Manifest, grammar func(*ferrule.Manifest) []ferrule.Poll) *plan {
+// newPlan combines the polls of the protocol, the tools that ask to be polled, and the
+// polls of overlays. The protocol's function may be nil.
+func newPlan(manifest *ferrule.Manifest, protocol func(*ferrule.Manifest) []ferrule.Poll) *plan {
 	p := &plan{}
-	if grammar != nil {
-		p.probes = grammar(laid)
+	if protocol != nil {
+		p.polls = protocol(manifest)
 	}
 	taken := make(map[string]int)
-	for _, probe := range p.probes {
-		taken[probe.Name]++
+	for _, poll := range p.polls {
+		taken[poll.Name]++
 	}
-	for i := range laid.Tools {
-		if t := &laid.Tools[i]; t.Poll > 0 {
-			p.probes = append(p.probes, ferrule.Poll{Name: unused(t.Name, taken), Tool: t.Name, Every: &t.Poll})
+	for i := range manifest.Tools {
+		if t := &manifest.Tools[i]; t.Poll > 0 {
+			p.polls = append(p.polls, ferrule.Poll{Name: uniqueName(t.Name, taken), Tool: t.Name, Every: &t.Poll})
 		}
 	}
-	for _, said := range laid.Polls {
-		p.lay(said)
+	for _, change := range manifest.Polls {
+		p.merge(change)
 	}
-	p.probes = slices.DeleteFunc(p.probes, func(probe ferrule.Poll) bool { return !p.wanted(laid, &probe) })
-	if n := len(p.probes); n > maxProbes {
-		p.note("it would be asked for %d things; the first %d are asked for", n, maxProbes)
-		p.probes = p.probes[:maxProbes]
+	p.polls = slices.DeleteFunc(p.polls, func(poll ferrule.Poll) bool { return !p.usable(manifest, &poll) })
+	if n := len(p.polls); n > maxPolls {
+		p.note("%d polls, limit is %d: the others are ignored", n, maxPolls)
+		p.polls = p.polls[:maxPolls]
 	}
 	return p
 }
 
-// note tells what is wrong. There is a bound to it, as a device may do everything wrong.
+// note records a problem. The number is limited, because a device may get everything wrong.
 func (p *plan) note(format string, args ...any) {
 	if len(p.notes) < ferrule.MaxNotes {
 		p.notes = append(p.notes, fmt.Sprintf(format, args...))
 	}
 }
 
-// unused is a name for the probe of a tool that no other has. Taken counts how often each
-// was wanted.
-func unused(tool string, taken map[string]int) string {
+// uniqueName returns a name for the poll of a tool. Taken counts the uses of each name.
+func uniqueName(tool string, taken map[string]int) string {
 	base := ferrule.SignalName(tool)
 	if base == "" {
 		base = "tool"
@@ -79,72 +78,72 @@ func unused(tool string, taken map[string]int) string {
 	return name
 }
 
-// lay changes a probe as an overlay says, or makes one.
-func (p *plan) lay(said ferrule.Poll) {
-	at := slices.IndexFunc(p.probes, func(probe ferrule.Poll) bool { return probe.Name == said.Name })
+// merge applies a poll of an overlay: it changes the poll of the same name or adds one.
+func (p *plan) merge(change ferrule.Poll) {
+	at := slices.IndexFunc(p.polls, func(poll ferrule.Poll) bool { return poll.Name == change.Name })
 	if at < 0 {
-		if said.Tool == "" {
-			p.note("an overlay speaks of a probe %s, which it does not have, and names no tool for it", said.Name)
+		if change.Tool == "" {
+			p.note("poll %s of an overlay ignored: no poll has that name, and it names no tool", change.Name)
 			return
 		}
-		p.probes = append(p.probes, said)
+		p.polls = append(p.polls, change)
 		return
 	}
-	probe := &p.probes[at]
-	if said.Tool != "" || said.Args != nil || said.Ring != nil { // what was known of its answer may not be so
-		probe.Fallback = nil
+	poll := &p.polls[at]
+	if change.Tool != "" || change.Args != nil || change.Ring != nil { // the fallback may not match the new answer
+		poll.Fallback = nil
 	}
-	if said.Ring != nil && probe.Parse != nil {
-		probe.Every = nil // it was for the ring that the device speaks of
+	if change.Ring != nil && poll.Parse != nil {
+		poll.Every = nil // it was derived from the ring that the device declared
 	}
-	if said.Tool != "" && said.Tool != probe.Tool || said.Ring != nil {
-		probe.Parse = nil
+	if change.Tool != "" && change.Tool != poll.Tool || change.Ring != nil {
+		poll.Parse = nil
 	}
-	probe.Merge(said)
-	if probe.Fallback != nil {
-		instead := *probe.Fallback
-		instead.Merge(said)
-		probe.Fallback = &instead
+	poll.Merge(change)
+	if poll.Fallback != nil {
+		fallback := *poll.Fallback
+		fallback.Merge(change)
+		poll.Fallback = &fallback
 	}
 }
 
-// wanted tells whether something is to be asked for, and can be.
-func (p *plan) wanted(laid *ferrule.Manifest, probe *ferrule.Poll) bool {
-	if probe.Every != nil && *probe.Every <= 0 {
-		return false // its owner does not want it
+// usable reports whether a poll is enabled and its tool may be called by the gateway.
+func (p *plan) usable(manifest *ferrule.Manifest, poll *ferrule.Poll) bool {
+	if poll.Every != nil && *poll.Every <= 0 {
+		return false // disabled by its owner
 	}
-	if why := unfit(laid, probe.Tool); why != "" {
-		p.note("its probe %s asks the tool %q, %s", probe.Name, probe.Tool, why)
+	if reason := unusable(manifest, poll.Tool); reason != "" {
+		p.note("poll %s ignored: tool %q %s", poll.Name, poll.Tool, reason)
 		return false
 	}
 	return true
 }
 
-// unfit is why a tool is not called by the gateway itself.
-func unfit(laid *ferrule.Manifest, name string) string {
-	switch tool := laid.Tool(name); {
+// unusable returns why the gateway may not call a tool on its own, or "".
+func unusable(manifest *ferrule.Manifest, name string) string {
+	switch tool := manifest.Tool(name); {
 	case tool == nil:
-		return "which it does not have"
+		return "does not exist"
 	case tool.Quarantine != "":
-		return "which cannot be used: " + tool.Quarantine
+		return "is quarantined: " + tool.Quarantine
 	case tool.UserOnly:
-		return "which is for people only"
+		return "is for people only"
 	case tool.Effect == ferrule.Endangers:
-		return "which endangers, and is never called by itself"
+		return "can endanger, so the gateway does not call it on its own"
 	}
 	return ""
 }
 
-// everyOf is how often a probe is asked: so that each sample of a ring is seen twice, if
-// nobody says more.
-func everyOf(probe *ferrule.Poll, fastest time.Duration) time.Duration {
-	every := usually
+// everyOf returns the interval of a poll. A ring without an interval is read often enough
+// that each sample is seen twice.
+func everyOf(poll *ferrule.Poll, fastest time.Duration) time.Duration {
+	every := defaultEvery
 	switch {
-	case probe.Every != nil:
-		every = time.Duration(*probe.Every)
-	case probe.Ring != nil:
-		whole := time.Duration(probe.Ring.Size) * min(time.Duration(probe.Ring.Interval), seldom)
-		every = min(max(whole*2/5, soonest), seldom)
+	case poll.Every != nil:
+		every = time.Duration(*poll.Every)
+	case poll.Ring != nil:
+		whole := time.Duration(poll.Ring.Size) * min(time.Duration(poll.Ring.Interval), maxRingEvery)
+		every = min(max(whole*2/5, minRingEvery), maxRingEvery)
 	}
 	return max(every, fastest)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
 )
 
-// grammar has one probe of its own for each pin.
-func grammar(laid *ferrule.Manifest) (all []ferrule.Poll) {
-	for _, pin := range laid.Pins {
+// protocolPolls returns one poll per pin.
+func protocolPolls(manifest *ferrule.Manifest) (all []ferrule.Poll) {
+	for _, pin := range manifest.Pins {
 		all = append(all, ferrule.Poll{
 			Name: pin.Name, Tool: "sample", Args: fmt.Appendf(nil, `{"pin":%d}`, pin.Number), Every: new(ferrule.Duration(2 * time.Second)),
 			Parse: func(json.RawMessage) ([]ferrule.Measurement, error) {
@@ -27,7 +27,7 @@ func grammar(laid *ferrule.Manifest) (all []ferrule.Poll) {
 	return all
 }
 
-func probe(name, tool, args string, every time.Duration, unit string) ferrule.Poll {
+func poll(name, tool, args string, every time.Duration, unit string) ferrule.Poll {
 	p := ferrule.Poll{Name: name, Tool: tool, Args: json.RawMessage(args), Unit: unit}
 	if args == "" {
 		p.Args = nil
@@ -38,11 +38,11 @@ func probe(name, tool, args string, every time.Duration, unit string) ferrule.Po
 	return p
 }
 
-// TestProbes: what is asked for is what the grammar says, and the tools that want to be
-// polled, as overlays change them.
-func TestProbes(t *testing.T) {
-	const unsaid = -1
-	manifest := func() *ferrule.Manifest {
+// TestPolls checks that the plan combines the polls of the protocol, the polled tools and
+// the changes of overlays.
+func TestPolls(t *testing.T) {
+	const unset = -1
+	newManifest := func() *ferrule.Manifest {
 		return &ferrule.Manifest{
 			Pins: []ferrule.Pin{{Number: 7, Name: "light"}},
 			Tools: []ferrule.Tool{
@@ -56,66 +56,66 @@ func TestProbes(t *testing.T) {
 			},
 		}
 	}
-	usual := []string{
+	defaults := []string{
 		"air.quality  each 4s: air_quality_co2 2 , air_quality_pm 1 ",
 		"light  each 4s: light_2_co2 2 , light_2_pm 1 ",
 		`sample {"pin":7} each 2s: light 5 mV`,
 	}
 	for name, test := range map[string]struct {
-		said []ferrule.Poll
-		want []string
-		note string // what is said about it
+		overlay []ferrule.Poll
+		want    []string
+		note    string // in the log
 	}{
-		"as it says": {nil, usual, `its probe burn asks the tool "burn", which endangers, and is never called by itself`},
-		"one is switched off": {
-			[]ferrule.Poll{probe("air_quality", "", "", 0, "")}, usual[1:], "",
+		"no overlay": {nil, defaults, `poll burn ignored: tool "burn" can endanger, so the gateway does not call it on its own`},
+		"tool disabled": {
+			[]ferrule.Poll{poll("air_quality", "", "", 0, "")}, defaults[1:], "",
 		},
-		"a pin is switched off": {
-			[]ferrule.Poll{probe("light", "", "", 0, "")}, usual[:2], "",
+		"pin disabled": {
+			[]ferrule.Poll{poll("light", "", "", 0, "")}, defaults[:2], "",
 		},
-		"how often, and in what unit": {
-			[]ferrule.Poll{probe("light", "", "", 8*time.Second, "V"), probe("air_quality", "", "", 10*time.Second, "ppm")},
+		"interval and unit": {
+			[]ferrule.Poll{poll("light", "", "", 8*time.Second, "V"), poll("air_quality", "", "", 10*time.Second, "ppm")},
 			[]string{
 				"air.quality  each 10s: air_quality_co2 2 ppm, air_quality_pm 1 ppm",
-				usual[1],
+				defaults[1],
 				`sample {"pin":7} each 8s: light 5 V`,
 			}, "",
 		},
-		"with other arguments": {
-			[]ferrule.Poll{probe("light", "", `{"pin":8}`, unsaid, "")},
-			[]string{usual[0], usual[1], `sample {"pin":8} each 2s: light 5 mV`}, "",
+		"arguments": {
+			[]ferrule.Poll{poll("light", "", `{"pin":8}`, unset, "")},
+			[]string{defaults[0], defaults[1], `sample {"pin":8} each 2s: light 5 mV`}, "",
 		},
-		"with another tool, whose answers are read as they are": {
-			[]ferrule.Poll{probe("light", "look", `{}`, unsaid, "")},
-			[]string{usual[0], usual[1], `look {} each 2s: light_co2 2 , light_pm 1 `}, "",
+		"another tool drops the parser": {
+			[]ferrule.Poll{poll("light", "look", `{}`, unset, "")},
+			[]string{defaults[0], defaults[1], `look {} each 2s: light_co2 2 , light_pm 1 `}, "",
 		},
-		"one more": {
-			[]ferrule.Poll{probe("view", "look", `{"far":true}`, 3*time.Second, "m")},
-			[]string{usual[0], usual[1], usual[2], `look {"far":true} each 3s: view_co2 2 m, view_pm 1 m`}, "",
+		"new poll": {
+			[]ferrule.Poll{poll("view", "look", `{"far":true}`, 3*time.Second, "m")},
+			[]string{defaults[0], defaults[1], defaults[2], `look {"far":true} each 3s: view_co2 2 m, view_pm 1 m`}, "",
 		},
-		"one more, and nobody says how often": {
-			[]ferrule.Poll{probe("view", "look", "", unsaid, "")},
-			[]string{usual[0], usual[1], usual[2], `look  each 10s: view_co2 2 , view_pm 1 `}, "",
+		"new poll with the default interval": {
+			[]ferrule.Poll{poll("view", "look", "", unset, "")},
+			[]string{defaults[0], defaults[1], defaults[2], `look  each 10s: view_co2 2 , view_pm 1 `}, "",
 		},
-		"one that is not there": {
-			[]ferrule.Poll{probe("ligth", "", "", time.Second, "")}, usual,
-			"an overlay speaks of a probe ligth, which it does not have, and names no tool for it",
+		"change of an unknown poll": {
+			[]ferrule.Poll{poll("ligth", "", "", time.Second, "")}, defaults,
+			"poll ligth of an overlay ignored: no poll has that name, and it names no tool",
 		},
-		"a tool that is not there": {
-			[]ferrule.Poll{probe("view", "loook", "", time.Second, "")}, usual,
-			`its probe view asks the tool "loook", which it does not have`,
+		"unknown tool": {
+			[]ferrule.Poll{poll("view", "loook", "", time.Second, "")}, defaults,
+			`poll view ignored: tool "loook" does not exist`,
 		},
-		"a tool that is for people": {
-			[]ferrule.Poll{probe("view", "secret", "", time.Second, "")}, usual,
-			`its probe view asks the tool "secret", which is for people only`,
+		"tool for people only": {
+			[]ferrule.Poll{poll("view", "secret", "", time.Second, "")}, defaults,
+			`poll view ignored: tool "secret" is for people only`,
 		},
-		"a tool in quarantine": {
-			[]ferrule.Poll{probe("view", "broken", "", time.Second, "")}, usual,
-			`its probe view asks the tool "broken", which cannot be used: listed twice`,
+		"quarantined tool": {
+			[]ferrule.Poll{poll("view", "broken", "", time.Second, "")}, defaults,
+			`poll view ignored: tool "broken" is quarantined: listed twice`,
 		},
-		"a tool that endangers": {
-			[]ferrule.Poll{probe("view", "burn", "", time.Second, "")}, usual,
-			`its probe view asks the tool "burn", which endangers, and is never called by itself`,
+		"dangerous tool": {
+			[]ferrule.Poll{poll("view", "burn", "", time.Second, "")}, defaults,
+			`poll view ignored: tool "burn" can endanger, so the gateway does not call it on its own`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -123,18 +123,18 @@ func TestProbes(t *testing.T) {
 				var log strings.Builder
 				args := make(map[string]string)
 				w := open(t, func(p *poller.Parts) {
-					p.Grammars = map[string]func(*ferrule.Manifest) []ferrule.Poll{"d": grammar}
+					p.Polls = map[string]func(*ferrule.Manifest) []ferrule.Poll{"d": protocolPolls}
 					p.Log = slog.New(slog.NewTextHandler(&log, nil))
 				})
 				w.answer = func(call *ferrule.Call) (string, error) {
 					w.set(func() { args[call.Tool] = string(call.Args) })
 					return `{"co2":2,"pm":1,"name":"x"}`, nil
 				}
-				laid := manifest()
-				laid.Polls = test.said
-				w.Put(online("robot"), laid)
-				w.Put(online("other"), laid)  // of which nothing is said again
-				time.Sleep(600 * time.Second) // for the mean to be near
+				manifest := newManifest()
+				manifest.Polls = test.overlay
+				w.Put(online("robot"), manifest)
+				w.Put(online("other"), manifest) // shares the plan, so nothing is logged twice
+				time.Sleep(600 * time.Second)    // long enough for the mean interval
 				var got []string
 				for _, tool := range []string{"air.quality", "light", "look", "sample", "burn", "secret", "broken"} {
 					times := w.times("robot " + tool)
@@ -151,17 +151,17 @@ func TestProbes(t *testing.T) {
 				}
 				note := strings.ReplaceAll(test.note, `"`, `\"`)
 				if n := strings.Count(log.String(), note); test.note != "" && n != 1 {
-					t.Errorf("said %d times: %s\n%s", n, test.note, log.String())
+					t.Errorf("logged %d times, want once: %s\n%s", n, test.note, log.String())
 				}
 				if n := strings.Count(log.String(), "\n"); test.note == "" && n != 3 { // burn, secret and broken
-					t.Errorf("said %s", log.String())
+					t.Errorf("unexpected log: %s", log.String())
 				}
 			})
 		})
 	}
 }
 
-// sortLikeTools puts lines in the order in which the test looks.
+// sortLikeTools sorts lines in the order in which the test reads the tools.
 func sortLikeTools(lines []string) {
 	order := "air.quality light look sample"
 	for i := range lines {
@@ -175,26 +175,26 @@ func sortLikeTools(lines []string) {
 	}
 }
 
-// latest is what asking a tool brought last: its signals, values and units.
-func (w *world) latest(device, tool string) string {
+// latest returns the last reading of a tool: its signals, values and units.
+func (w *fixture) latest(device, tool string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []string
-	for _, s := range w.brought[device+" "+tool].Batches {
+	for _, s := range w.results[device+" "+tool].Batches {
 		all = append(all, fmt.Sprintf("%s %v %s", s.Signal, s.Samples[0].Value, s.Unit))
 	}
 	return strings.Join(all, ", ")
 }
 
-// TestSameNames: however a device calls its tools, each probe has a name.
-func TestSameNames(t *testing.T) {
+// TestUniqueNames checks that each poll has a name of its own, whatever the names of tools.
+func TestUniqueNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
-		laid := &ferrule.Manifest{}
+		manifest := &ferrule.Manifest{}
 		for i := range 200 {
-			laid.Tools = append(laid.Tools, ferrule.Tool{Name: "look" + strings.Repeat(".", i+1), Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)})
+			manifest.Tools = append(manifest.Tools, ferrule.Tool{Name: "look" + strings.Repeat(".", i+1), Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)})
 		}
-		w.Put(online("robot"), laid)
+		w.Put(online("robot"), manifest)
 		time.Sleep(10 * time.Second)
 		_, _, readings := w.seen()
 		names := make(map[string]bool)
@@ -202,21 +202,21 @@ func TestSameNames(t *testing.T) {
 			names[r.Poll] = true
 		}
 		if len(names) != 200 || !names["look_"] || !names["look__2"] {
-			t.Errorf("%d names", len(names))
+			t.Errorf("%d names, want 200", len(names))
 		}
 	})
 }
 
-// TestTooMany: a device that wants to be asked for ever more is asked for some of it.
-func TestTooMany(t *testing.T) {
+// TestPollLimit checks the limits of polls and signals per device.
+func TestPollLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
-		laid := &ferrule.Manifest{}
+		manifest := &ferrule.Manifest{}
 		for i := range 1000 {
-			laid.Tools = append(laid.Tools, ferrule.Tool{Name: fmt.Sprint("look", i), Effect: ferrule.Reads, Poll: ferrule.Duration(4 * time.Second)})
+			manifest.Tools = append(manifest.Tools, ferrule.Tool{Name: fmt.Sprint("look", i), Effect: ferrule.Reads, Poll: ferrule.Duration(4 * time.Second)})
 		}
 		n := 0
-		w.answer = func(*ferrule.Call) (string, error) { // members with ever new names
+		w.answer = func(*ferrule.Call) (string, error) { // each answer has new member names
 			n++
 			var members []string
 			for i := range 100 {
@@ -224,26 +224,26 @@ func TestTooMany(t *testing.T) {
 			}
 			return "{" + strings.Join(members, ",") + "}", nil
 		}
-		w.Put(online("robot"), laid)
+		w.Put(online("robot"), manifest)
 		time.Sleep(9 * time.Second)
-		asked, _, readings := w.seen()
+		calls, _, readings := w.seen()
 		signals := make(map[string]bool)
 		for _, r := range readings {
 			for _, s := range r.Batches {
 				signals[s.Signal] = true
 			}
 		}
-		if asked != 256 || w.Stats().Probes != 256 || len(signals) != 256 {
-			t.Errorf("asked for %d things, got %d signals", asked, len(signals))
+		if calls != 256 || w.Stats().Polls != 256 || len(signals) != 256 {
+			t.Errorf("%d polls, %d signals, want 256 of each", calls, len(signals))
 		}
 	})
 }
 
-// TestWhoseSignal: two probes do not bring one signal.
-func TestWhoseSignal(t *testing.T) {
+// TestSignalOwner checks that two polls do not write to the same signal.
+func TestSignalOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
-		laid := &ferrule.Manifest{Tools: []ferrule.Tool{
+		manifest := &ferrule.Manifest{Tools: []ferrule.Tool{
 			{Name: "bed", Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)},
 			{Name: "bed_heat", Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)},
 			{Name: "bed heat", Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)},
@@ -252,31 +252,31 @@ func TestWhoseSignal(t *testing.T) {
 		w.answer = func(call *ferrule.Call) (string, error) {
 			switch call.Tool {
 			case "bed":
-				return `{"heat":1,"level":2}`, nil // the first of which is bed_heat's name
+				return `{"heat":1,"level":2}`, nil // bed_heat is another poll's name
 			case "bed_heat":
 				return `3`, nil
 			}
 			return `4`, nil
 		}
-		w.Put(online("robot"), laid)
+		w.Put(online("robot"), manifest)
 		time.Sleep(10 * time.Second)
 		for signal, want := range map[string]float64{"bed_level": 2, "bed_heat": 3, "bed_heat_2": 4, "tool": 4} {
-			samples, _ := w.told("robot", signal)
+			samples, _ := w.recorded("robot", signal)
 			if len(samples) < 8 {
 				t.Errorf("%d samples of %s", len(samples), signal)
 			}
 			for _, s := range samples {
 				if s.Value != want {
-					t.Errorf("%s is %v", signal, s.Value)
+					t.Errorf("%s is %v, want %v", signal, s.Value, want)
 				}
 			}
 		}
 	})
 }
 
-// TestRefused: what a board says that it does not have is not asked for any more; its
-// latest sample is, if it has that. It is believed when it has said so twice.
-func TestRefused(t *testing.T) {
+// TestRefusal checks that a poll that the device refuses twice in a row switches to its
+// fallback, or ends if it has none.
+func TestRefusal(t *testing.T) {
 	sampled := &ferrule.Manifest{
 		Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}, {Name: "get_pin_summary", Effect: ferrule.Reads}},
 		Pins: []ferrule.Pin{{
@@ -290,22 +290,22 @@ func TestRefused(t *testing.T) {
 	secret := *sampled
 	secret.Tools = []ferrule.Tool{sampled.Tools[0], {Name: "get_pin_summary", Effect: ferrule.Reads, UserOnly: true}}
 	slower := *sampled
-	slower.Polls = []ferrule.Poll{probe("light", "", "", 5*time.Second, "lx")}
+	slower.Polls = []ferrule.Poll{poll("light", "", "", 5*time.Second, "lx")}
 	for name, test := range map[string]struct {
-		laid             *ferrule.Manifest
-		error            bool // it refuses, in place of an answer that says so
-		buffers, samples int  // how often it is asked for the buffer, and what came of it all
+		manifest         *ferrule.Manifest
+		error            bool // refuse by an error, not by an answer
+		buffers, samples int  // reads of the buffer, and samples in all
 	}{
-		"by an answer":              {sampled, false, 2, 570},
-		"by an error":               {sampled, true, 2, 570},
-		"without a summary":         {&alone, false, 2, 0},
-		"a summary for people only": {&secret, false, 2, 0},
-		"as its owner says":         {&slower, false, 2, 117},
+		"by an answer":             {sampled, false, 2, 570},
+		"by an error":              {sampled, true, 2, 570},
+		"no fallback":              {&alone, false, 2, 0},
+		"fallback for people only": {&secret, false, 2, 0},
+		"interval of the overlay":  {&slower, false, 2, 117},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := open(t, func(p *poller.Parts) {
-					p.Grammars = map[string]func(*ferrule.Manifest) []ferrule.Poll{"d": mcpu.Polls}
+					p.Polls = map[string]func(*ferrule.Manifest) []ferrule.Poll{"d": mcpu.Polls}
 				})
 				w.answer = func(call *ferrule.Call) (string, error) {
 					switch {
@@ -316,42 +316,41 @@ func TestRefused(t *testing.T) {
 					}
 					return `{"pin":"light","buffer_available":false,"reason":"no room"}`, nil
 				}
-				w.Put(online("robot"), test.laid)
+				w.Put(online("robot"), test.manifest)
 				time.Sleep(10 * time.Minute)
-				w.Put(in(ferrule.StateOffline, "robot"), test.laid)
-				w.Put(online("robot"), test.laid) // which changes nothing about it
+				w.Put(in(ferrule.StateOffline, "robot"), test.manifest)
+				w.Put(online("robot"), test.manifest) // a reconnect keeps the fallback
 				if n := len(w.times("robot get_pin_buffer")); n != test.buffers {
-					t.Errorf("asked for the buffer %d times", n)
+					t.Errorf("%d reads of the buffer, want %d", n, test.buffers)
 				}
-				samples, _ := w.told("robot", "light")
+				samples, _ := w.recorded("robot", "light")
 				if n := len(samples); n < test.samples*9/10 || n > test.samples*11/10 {
 					t.Errorf("%d samples", n)
 				}
-				for _, s := range samples { // it was taken within the second before, which may be a tenth longer
+				for _, s := range samples { // taken within the sample interval before, plus a tenth
 					if s.Value != 7 || s.Within != ferrule.Duration(556*time.Millisecond) {
 						t.Errorf("%+v", s)
 					}
 				}
-				if test.samples == 0 && w.Stats().Probes != 0 {
+				if test.samples == 0 && w.Stats().Polls != 0 {
 					t.Errorf("counted %+v", w.Stats())
 				}
-				w.forget()
-				other := *test.laid
+				w.reset()
+				other := *test.manifest
 				dev := online("robot")
 				dev.Kind = "k2"
 				w.Put(dev, &other)
 				time.Sleep(time.Minute)
 				if n := len(w.times("robot get_pin_buffer")); n != 2 {
-					t.Errorf("another firmware was asked for the buffer %d times", n)
+					t.Errorf("%d reads of the buffer of other firmware, want 2", n)
 				}
 			})
 		})
 	}
 }
 
-// TestRefusedNowAndThen: noise may look like a refusal, and it is not believed unless it comes
-// again at once.
-func TestRefusedNowAndThen(t *testing.T) {
+// TestOccasionalRefusal checks that single refusals, which may be noise, do not end a poll.
+func TestOccasionalRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, withMCPU)
 		n := 0
@@ -361,10 +360,10 @@ func TestRefusedNowAndThen(t *testing.T) {
 			}
 			return "", ferrule.Errorf(ferrule.Unanswered, "silence")
 		}
-		w.Put(online("robot"), stated())
+		w.Put(online("robot"), thresholdPin())
 		time.Sleep(20 * time.Minute)
 		if n := len(w.times("robot get_pin_events")); n < 10 {
-			t.Errorf("asked %d times", n)
+			t.Errorf("%d polls, want at least 10", n)
 		}
 	})
 }

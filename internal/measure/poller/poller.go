@@ -1,20 +1,20 @@
-// Package poller asks devices for what they measure, all of them on one wheel.
+// Package poller reads what devices measure, at regular intervals, and publishes it.
 //
-//	grammar's probes ─┐
-//	polled tools ─────┼─▶ plan ─▶ wheel ─due─▶ device ─▶ ready ─▶ at most in_flight reads
-//	overlays' probes ─┘            ▲                                │ the road, as any call
-//	                               └────── when to ask again ───────┤
+//	protocol's polls ─┐
+//	polled tools ─────┼─▶ plan ─▶ wheel ─due─▶ device ─▶ ready ─▶ up to in_flight workers
+//	overlays' polls ──┘            ▲                                │ pipeline, as any call
+//	                               └────────── next time ───────────┤
 //	                                                                ▼
-//	       history ─Tail─▶ signals: rings are stitched, states become edges ─▶ Publish
+//	         history ─Tail─▶ signals: new samples, gaps, state changes ─▶ Publish
 //
-// One goroutine turns the wheel. Those that read are there while there is something to
-// read: at rest there is one goroutine, whatever the number of devices. A device is
-// asked for one thing at a time.
+// One goroutine turns a timer wheel. Workers exist only while polls are due, so an idle
+// poller is one goroutine, whatever the number of devices. A device runs one poll at a
+// time.
 //
-// A device that struggles is left in peace: after each failure the pause is twice as
-// long, and an answer that takes more than a quarter of the time to the next question
-// makes that time longer. Whatever a reading brought has not happened unless Publish took
-// it: what follows goes on from the state before it.
+// A failing poll backs off: each failure doubles its pause. A slow device is polled less
+// often: an answer may take at most a quarter of the time between two polls. A reading
+// that Publish did not accept changes nothing: the next one continues from the state
+// before it.
 package poller
 
 import (
@@ -25,91 +25,93 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/histogram"
 )
 
-// Config is what can be set about measuring.
+// Config configures polling.
 type Config struct {
-	// Enabled tells whether devices are asked at all.
+	// Enabled reports whether devices are polled at all.
 	Enabled bool
-	// Fastest is the shortest time from one question to the next of the same probe.
+	// Fastest is the shortest interval of a poll.
 	Fastest time.Duration
-	// InFlight is how many devices may be asked at once.
+	// InFlight is how many devices may be polled at the same time.
 	InFlight int
 }
 
-// DefaultConfig measures what devices and their owners want to be measured.
+// DefaultConfig returns the defaults: everything that devices and overlays declare is
+// polled.
 func DefaultConfig() Config {
 	return Config{Enabled: true, Fastest: 100 * time.Millisecond, InFlight: 64}
 }
 
-// The bounds of the config.
+// The limits of the config.
 const (
 	minFastest  = tick
 	maxFastest  = time.Hour
 	maxInFlight = 4096
 )
 
-// Check tells what is wrong with the config.
+// Check returns an error if a value is out of range.
 func (c Config) Check() error {
 	if c.Fastest < minFastest || c.Fastest > maxFastest {
-		return fmt.Errorf("fastest: want from %v to %v, got %v", minFastest, maxFastest, c.Fastest)
+		return fmt.Errorf("fastest: must be between %v and %v, got %v", minFastest, maxFastest, c.Fastest)
 	}
 	if c.InFlight < 1 || c.InFlight > maxInFlight {
-		return fmt.Errorf("in_flight: want from 1 to %d, got %d", maxInFlight, c.InFlight)
+		return fmt.Errorf("in_flight: must be between 1 and %d, got %d", maxInFlight, c.InFlight)
 	}
 	return nil
 }
 
-// Past is what was measured before. Tail is the last n samples of a signal, the oldest
-// first, with all that was published before; it may wait for that. Latest is the last of
-// each signal, as far as is known.
-type Past interface {
+// History returns what was recorded before. Tail returns the last n samples of a signal,
+// the oldest first; it may wait until everything published before is written. Latest
+// returns the last known sample of each signal.
+type History interface {
 	Tail(ctx context.Context, device, signal string, n int) ([]ferrule.Sample, error)
 	Latest(ctx context.Context, device string) ([]ferrule.Latest, error)
 }
 
-// Parts is what sense works with.
+// Parts are the dependencies of a Poller.
 type Parts struct {
 	Config Config
-	// Handle is the road.
+	// Handle is the pipeline.
 	Handle ferrule.Handler
-	// Grammars tell what the devices of a dialect measure, by dialect.
-	Grammars map[string]func(laid *ferrule.Manifest) []ferrule.Poll
-	// Publish takes a reading, or tells that there is no room for it. It must not
+	// Polls return what a device measures, by the name of its protocol.
+	Polls map[string]func(effective *ferrule.Manifest) []ferrule.Poll
+	// Publish takes a reading and reports whether there was room for it. It must not
 	// block.
 	Publish func(ferrule.Reading) bool
-	// Past is nil if nothing is kept.
-	Past Past
-	Node string
-	Log  *slog.Logger
+	// History is nil if nothing is recorded.
+	History History
+	Node    string
+	Log     *slog.Logger
 }
 
-// Sense asks devices for what they measure. It follows the devices of its node.
+// Poller polls the devices of its node. It is a ferrule.Follower.
 type Poller struct {
 	parts  Parts
 	counts counts
-	// wake tells the wheel that something is due earlier.
+	// wake interrupts Run when something is due earlier than wakeAt.
 	wake chan struct{}
 
 	mu      sync.Mutex
 	wheel   *wheel
-	looks   time.Time // when the wheel is looked at next; zero if nothing is in it
+	wakeAt  time.Time // when Run wakes up next; zero if the wheel is empty
 	devices map[string]*device
 	plans   map[*ferrule.Manifest]*plan
-	ready   []*device // those of which something is due, and that are not being asked
-	readers int       // goroutines
-	warned  time.Time // when it was last said that there is no room for readings
+	ready   []*device // have a due poll and run none
+	readers int       // worker goroutines
+	warned  time.Time // when a dropped reading was last logged
 }
 
-// New makes a Sense, which does nothing until Run.
+// New returns a Poller. It does nothing until Run.
 func New(p Parts) *Poller {
 	return &Poller{
-		parts: p, wake: make(chan struct{}, 1), wheel: newWheel(time.Now()),
+		parts: p, counts: counts{late: histogram.New(lateBounds)}, wake: make(chan struct{}, 1), wheel: newWheel(time.Now()),
 		devices: make(map[string]*device), plans: make(map[*ferrule.Manifest]*plan),
 	}
 }
 
-// Run asks devices until ctx ends.
+// Run polls devices until ctx ends.
 func (s *Poller) Run(ctx context.Context) error {
 	var readers sync.WaitGroup
 	defer readers.Wait()
@@ -124,7 +126,7 @@ func (s *Poller) Run(ctx context.Context) error {
 		}
 		next, more, any := s.turn(time.Now())
 		for range more {
-			readers.Go(func() { s.read(ctx) })
+			readers.Go(func() { s.work(ctx) })
 		}
 		if any {
 			timer.Reset(time.Until(next))
@@ -134,25 +136,25 @@ func (s *Poller) Run(ctx context.Context) error {
 	}
 }
 
-// turn has those wait for their device that are due, and tells how many more goroutines
-// are to read, and when there is more to do.
+// turn queues the polls that are due. It returns when to call it again, how many workers
+// to start, and whether the wheel holds anything.
 func (s *Poller) turn(now time.Time) (next time.Time, more int, any bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.wheel.turn(now) {
-		s.isDue(p, now)
+		s.enqueue(p, now)
 	}
 	more = min(len(s.ready), s.parts.Config.InFlight-s.readers)
 	s.readers += more
-	s.looks, any = s.wheel.next()
-	return s.looks, more, any
+	s.wakeAt, any = s.wheel.next()
+	return s.wakeAt, more, any
 }
 
-// isDue has a probe wait for its device, unless that is to be left in peace.
-func (s *Poller) isDue(p *probe, now time.Time) {
+// enqueue adds a due poll to its device's queue, or postpones it if the device is paused.
+func (s *Poller) enqueue(p *poll, now time.Time) {
 	d := p.device
-	if d.rests.After(now) {
-		s.schedule(p, d.rests)
+	if d.pausedUntil.After(now) {
+		s.schedule(p, d.pausedUntil)
 		return
 	}
 	d.waiting = append(d.waiting, p)
@@ -162,12 +164,12 @@ func (s *Poller) isDue(p *probe, now time.Time) {
 	}
 }
 
-// schedule has a probe be due at a time. It is called with mu held.
-func (s *Poller) schedule(p *probe, due time.Time) {
+// schedule sets when a poll is due. It is called with mu held.
+func (s *Poller) schedule(p *poll, due time.Time) {
 	p.due = due
 	s.wheel.put(p, due)
-	if s.looks.IsZero() || due.Before(s.looks) {
-		s.looks = due
+	if s.wakeAt.IsZero() || due.Before(s.wakeAt) {
+		s.wakeAt = due
 		select {
 		case s.wake <- struct{}{}:
 		default:
@@ -175,36 +177,36 @@ func (s *Poller) schedule(p *probe, due time.Time) {
 	}
 }
 
-// read asks devices for what is due, until nothing is.
-func (s *Poller) read(ctx context.Context) {
+// work runs due polls until there are none.
+func (s *Poller) work(ctx context.Context) {
 	for ctx.Err() == nil {
-		p := s.take()
+		p := s.next()
 		if p == nil {
 			return
 		}
-		s.ask(ctx, p)
+		s.poll(ctx, p)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.readers--
 }
 
-// take is what is due for the longest time, of a device that is not being asked; nil if
-// there is none, and then there is one reader less.
-func (s *Poller) take() *probe {
+// next returns the poll of an idle device that is due the longest. If there is none, it
+// returns nil and counts the calling worker as ended.
+func (s *Poller) next() *poll {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.ready) > 0 {
 		d := s.ready[0]
 		s.ready[0] = nil
 		s.ready = s.ready[1:]
-		if len(d.waiting) == 0 { // it was there, and has gone
+		if len(d.waiting) == 0 { // the device went offline meanwhile
 			s.idle(d)
 			continue
 		}
 		p := d.waiting[0]
 		d.waiting = d.waiting[1:]
-		p.asking = true
+		p.running = true
 		return p
 	}
 	s.readers--

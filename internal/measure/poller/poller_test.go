@@ -16,31 +16,31 @@ import (
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
 )
 
-// world is a road with devices at its end, and a place for what was measured.
-type world struct {
+// fixture is a poller with fake devices behind its pipeline, and a record of its readings.
+type fixture struct {
 	*poller.Poller
 	t     *testing.T
 	start time.Time
 
 	mu       sync.Mutex
-	answer   func(call *ferrule.Call) (string, error) // "1" and nil if it is nil
-	took     func(call *ferrule.Call) time.Duration   // 0 if it is nil
-	refuse   bool                                     // there is no room for readings
-	asked    map[string][]time.Duration               // when, by device and tool
+	answer   func(call *ferrule.Call) (string, error) // "1" if nil
+	took     func(call *ferrule.Call) time.Duration   // 0 if nil
+	refuse   bool                                     // Publish has no room
+	calls    map[string][]time.Duration               // times of calls, by device and tool
 	timeouts map[string]time.Duration
 	readings []ferrule.Reading
-	last     map[string]string          // what a device was last asked for
-	brought  map[string]ferrule.Reading // what came of it, by device and tool
-	under    map[string]bool            // devices that are being asked
-	most     int                        // of them at once
+	last     map[string]string          // the last tool called, by device
+	results  map[string]ferrule.Reading // the last reading, by device and tool
+	running  map[string]bool            // devices with a call
+	most     int                        // the largest number of them
 }
 
-// open starts a Sense. It ends with the test, which must be in a bubble.
-func open(t *testing.T, change func(*poller.Parts)) *world {
+// open starts a poller. It ends with the test, which must run in a synctest bubble.
+func open(t *testing.T, change func(*poller.Parts)) *fixture {
 	t.Helper()
-	w := &world{
-		t: t, start: time.Now(), asked: make(map[string][]time.Duration), timeouts: make(map[string]time.Duration),
-		last: make(map[string]string), brought: make(map[string]ferrule.Reading), under: make(map[string]bool),
+	w := &fixture{
+		t: t, start: time.Now(), calls: make(map[string][]time.Duration), timeouts: make(map[string]time.Duration),
+		last: make(map[string]string), results: make(map[string]ferrule.Reading), running: make(map[string]bool),
 	}
 	parts := poller.Parts{Config: poller.DefaultConfig(), Handle: w.handle, Publish: w.publish, Node: "here", Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
@@ -59,20 +59,20 @@ func open(t *testing.T, change func(*poller.Parts)) *world {
 	return w
 }
 
-func (w *world) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+func (w *fixture) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	w.mu.Lock()
-	if w.under[call.Device] {
-		w.t.Errorf("%s is asked for two things at once", call.Device)
+	if w.running[call.Device] {
+		w.t.Errorf("two calls of %s at once", call.Device)
 	}
-	if call.Principal != (ferrule.Principal{Role: ferrule.Gateway, Name: "sense"}) || call.Operation != ferrule.CallTool {
-		w.t.Errorf("%v asks for %s", call.Principal, call.Operation)
+	if call.Principal != (ferrule.Principal{Role: ferrule.Gateway, Name: "poller"}) || call.Operation != ferrule.CallTool {
+		w.t.Errorf("call of %s by %v", call.Operation, call.Principal)
 	}
-	w.under[call.Device] = true
+	w.running[call.Device] = true
 	w.last[call.Device] = call.Tool
-	w.most = max(w.most, len(w.under))
+	w.most = max(w.most, len(w.running))
 	sent := time.Now()
 	key := call.Device + " " + call.Tool
-	w.asked[key] = append(w.asked[key], sent.Sub(w.start))
+	w.calls[key] = append(w.calls[key], sent.Sub(w.start))
 	w.timeouts[key] = time.Duration(call.Timeout)
 	answer, took := w.answer, w.took
 	w.mu.Unlock()
@@ -87,7 +87,7 @@ func (w *world) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 		text, err = answer(call)
 	}
 	w.mu.Lock()
-	delete(w.under, call.Device)
+	delete(w.running, call.Device)
 	w.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (w *world) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	return &ferrule.Result{Value: json.RawMessage(text), Sent: sent, Answered: time.Now()}, nil
 }
 
-func (w *world) publish(r ferrule.Reading) bool {
+func (w *fixture) publish(r ferrule.Reading) bool {
 	if err := r.Check(); err != nil {
 		w.t.Error(err)
 	}
@@ -105,83 +105,82 @@ func (w *world) publish(r ferrule.Reading) bool {
 		return false
 	}
 	w.readings = append(w.readings, r)
-	w.brought[r.Device+" "+w.last[r.Device]] = r
+	w.results[r.Device+" "+w.last[r.Device]] = r
 	return true
 }
 
-// set changes what the devices do.
-func (w *world) set(change func()) {
+// set runs change with the lock held.
+func (w *fixture) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change()
 }
 
-// seen is what there is to see: how many were asked for something, how many were at once,
-// and what was measured.
-func (w *world) seen() (asked, most int, readings []ferrule.Reading) {
+// seen returns the number of tools called, the largest number of calls at once, and the
+// readings.
+func (w *fixture) seen() (calls, most int, readings []ferrule.Reading) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.asked), w.most, w.readings
+	return len(w.calls), w.most, w.readings
 }
 
-// forget drops what was seen so far.
-func (w *world) forget() { w.set(func() { clear(w.asked); w.readings = nil }) }
+// reset forgets the calls and readings so far.
+func (w *fixture) reset() { w.set(func() { clear(w.calls); w.readings = nil }) }
 
-// times is when a device was asked for something.
-func (w *world) times(key string) []time.Duration {
+// times returns when a tool was called, by "device tool".
+func (w *fixture) times(key string) []time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.asked[key]
+	return w.calls[key]
 }
 
-// gaps is how long it was from one to the next.
-func gaps(times []time.Duration) (all []time.Duration) {
+// intervals returns the intervals between times.
+func intervals(times []time.Duration) (all []time.Duration) {
 	for i := 1; i < len(times); i++ {
 		all = append(all, times[i]-times[i-1])
 	}
 	return all
 }
 
-// told is all samples of a signal.
-func (w *world) told(device, signal string) (samples []ferrule.Sample, holes []ferrule.Gap) {
+// recorded returns the samples and gaps of a signal.
+func (w *fixture) recorded(device, signal string) (samples []ferrule.Sample, gaps []ferrule.Gap) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range w.readings {
 		for _, s := range r.Batches {
 			if r.Device == device && s.Signal == signal {
-				samples, holes = append(samples, s.Samples...), append(holes, s.Gaps...)
+				samples, gaps = append(samples, s.Samples...), append(gaps, s.Gaps...)
 			}
 		}
 	}
-	return samples, holes
+	return samples, gaps
 }
 
-// online is a device that is there.
 func online(id string) *ferrule.Device {
 	return &ferrule.Device{ID: id, Kind: "k", Protocol: "d", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
 }
 
-// in is a device in another state.
+// in returns a device in a given state.
 func in(state ferrule.State, id string) *ferrule.Device {
 	dev := online(id)
 	dev.State = state
 	return dev
 }
 
-// polled is a manifest with a tool that wants to be polled.
+// polled returns a manifest with one polled tool, look.
 func polled(every time.Duration) *ferrule.Manifest {
 	return &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads, Poll: ferrule.Duration(every)}}}
 }
 
-// slack is what the ticks of the wheel add.
+// slack is the resolution of the wheel.
 const slack = 10 * time.Millisecond
 
-// near tells whether d is about as long as it should be.
+// near reports whether d is within the jitter of want.
 func near(d, want time.Duration) bool {
 	return d >= want-want/20 && d <= want+want/20+slack
 }
 
-func TestPace(t *testing.T) {
+func TestInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
 		w.took = func(*ferrule.Call) time.Duration { return 20 * time.Millisecond }
@@ -189,21 +188,21 @@ func TestPace(t *testing.T) {
 		time.Sleep(1000 * time.Second)
 		times := w.times("robot look")
 		if n := len(times); n < 480 || n > 520 {
-			t.Errorf("asked %d times", n)
+			t.Errorf("%d polls, want about 500", n)
 		}
 		if first := times[0]; first > 2*time.Second+slack {
-			t.Errorf("first asked after %v", first)
+			t.Errorf("first poll after %v", first)
 		}
-		least, most := time.Hour, time.Duration(0)
-		for _, gap := range gaps(times) {
-			least, most = min(least, gap), max(most, gap)
+		shortest, longest := time.Hour, time.Duration(0)
+		for _, gap := range intervals(times) {
+			shortest, longest = min(shortest, gap), max(longest, gap)
 		}
-		if !near(least, 2*time.Second) || !near(most, 2*time.Second) || most-least < 100*time.Millisecond {
-			t.Errorf("asked again after %v to %v", least, most)
+		if !near(shortest, 2*time.Second) || !near(longest, 2*time.Second) || longest-shortest < 100*time.Millisecond {
+			t.Errorf("intervals from %v to %v, want about 2 s with jitter", shortest, longest)
 		}
 		_, _, readings := w.seen()
 		if len(readings) != len(times) {
-			t.Errorf("%d readings", len(readings))
+			t.Errorf("%d readings, want %d", len(readings), len(times))
 		}
 		r := readings[0]
 		want := ferrule.Sample{Time: w.start.Add(times[0] + 10*time.Millisecond), Value: 1, Within: ferrule.Duration(10 * time.Millisecond)}
@@ -211,13 +210,13 @@ func TestPace(t *testing.T) {
 			len(r.Batches) != 1 || r.Batches[0].Signal != "look" || len(r.Batches[0].Samples) != 1 || r.Batches[0].Samples[0] != want || len(r.Batches[0].Gaps) != 0 {
 			t.Errorf("got %+v", r)
 		}
-		if s := w.Stats(); s.Devices != 1 || s.Probes != 1 || s.BackingOff != 0 || int(s.Reads) != len(times) || s.Failures != 0 || int(s.Samples) != len(times) || s.Late.Quantile(1) > 10*time.Millisecond {
-			t.Errorf("counted %+v", s)
+		if s := w.Stats(); s.Devices != 1 || s.Polls != 1 || s.BackingOff != 0 || int(s.Reads) != len(times) || s.Failures != 0 || int(s.Samples) != len(times) || s.Late.Quantile(1) > 10*time.Millisecond {
+			t.Errorf("stats %+v", s)
 		}
 	})
 }
 
-// goroutines is how many goroutines there are that measure.
+// goroutines counts the poller's goroutines.
 func goroutines() (n int) {
 	buf := make([]byte, 1<<20)
 	for one := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
@@ -228,23 +227,23 @@ func goroutines() (n int) {
 	return n
 }
 
-// TestManySignals: ten thousand signals are on one wheel. At rest there is one goroutine,
-// and while devices are asked no more than may be.
+// TestManySignals checks that ten thousand signals need one goroutine at rest, and no more
+// workers than InFlight.
 func TestManySignals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const devices, each, every = 625, 16, 5 * time.Second
 		w := open(t, func(p *poller.Parts) { p.Config.InFlight = 32 })
 		w.took = func(*ferrule.Call) time.Duration { return 5 * time.Millisecond }
-		laid := &ferrule.Manifest{}
+		manifest := &ferrule.Manifest{}
 		for i := range each {
-			laid.Tools = append(laid.Tools, ferrule.Tool{Name: fmt.Sprint("look", i), Effect: ferrule.Reads, Poll: ferrule.Duration(every)})
+			manifest.Tools = append(manifest.Tools, ferrule.Tool{Name: fmt.Sprint("look", i), Effect: ferrule.Reads, Poll: ferrule.Duration(every)})
 		}
 		for i := range devices {
-			w.Put(online(fmt.Sprint("d", i)), laid)
+			w.Put(online(fmt.Sprint("d", i)), manifest)
 		}
 		synctest.Wait()
 		if n := goroutines(); n != 1 {
-			t.Errorf("%d goroutines at rest", n)
+			t.Errorf("%d goroutines at rest, want 1", n)
 		}
 		most := 0
 		for range 97 {
@@ -253,36 +252,36 @@ func TestManySignals(t *testing.T) {
 		}
 		_, atOnce, _ := w.seen()
 		if most > 1+32 || most < 8 || atOnce > 32 || atOnce < 8 {
-			t.Errorf("%d goroutines, %d devices asked at once", most, atOnce)
+			t.Errorf("%d goroutines, %d calls at once, limit is 32", most, atOnce)
 		}
 		for i := range devices {
 			for j := range each {
 				key := fmt.Sprintf("d%d look%d", i, j)
 				if n := len(w.times(key)); n < 1 || n > 3 {
-					t.Errorf("%s was asked %d times", key, n)
+					t.Errorf("%s was polled %d times, want about 2", key, n)
 				}
 			}
 		}
 		s := w.Stats()
-		if s.Probes != devices*each || s.Samples+32 < s.Reads || s.Late.Quantile(0.99) > 50*time.Millisecond {
-			t.Errorf("counted %+v", s)
+		if s.Polls != devices*each || s.Samples+32 < s.Reads || s.Late.Quantile(0.99) > 50*time.Millisecond {
+			t.Errorf("stats %+v", s)
 		}
-		t.Logf("%d signals of %d devices, %d reads a second: %d devices at once at most, 99 of 100 reads late by no more than %v",
+		t.Logf("%d signals of %d devices, %d reads per second: up to %d devices at once, 99 %% of reads late by at most %v",
 			devices*each, devices, s.Reads/10, atOnce, s.Late.Quantile(0.99))
 		for i := range devices {
 			w.Remove(fmt.Sprint("d", i))
 		}
 		time.Sleep(time.Minute)
-		w.forget()
+		w.reset()
 		time.Sleep(time.Minute)
-		asked, _, _ := w.seen()
-		if n := goroutines(); n != 1 || asked != 0 || w.Stats().Probes != 0 {
-			t.Errorf("%d goroutines and %d probes when all are gone", n, asked)
+		calls, _, _ := w.seen()
+		if n := goroutines(); n != 1 || calls != 0 || w.Stats().Polls != 0 {
+			t.Errorf("%d goroutines and %d polls after all devices were removed", n, calls)
 		}
 	})
 }
 
-// TestInFlight: no more devices are asked at once than may be, and each gets its turn.
+// TestInFlight checks the limit of concurrent polls, and that each device gets its turn.
 func TestInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, func(p *poller.Parts) { p.Config.InFlight = 3 })
@@ -292,41 +291,41 @@ func TestInFlight(t *testing.T) {
 		}
 		time.Sleep(200 * time.Second)
 		if _, most, _ := w.seen(); most != 3 {
-			t.Errorf("%d at once", most)
+			t.Errorf("%d polls at once, want 3", most)
 		}
 		for i := range 30 {
 			if n := len(w.times(fmt.Sprintf("d%d look", i))); n < 18 || n > 22 {
-				t.Errorf("d%d was asked %d times", i, n)
+				t.Errorf("d%d was polled %d times, want about 20", i, n)
 			}
 		}
 	})
 }
 
-// TestOneAtATime: a device is asked for one thing at a time, and for all in turn.
+// TestOneAtATime checks that the polls of one device run one at a time, and all of them run.
 func TestOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
 		w.took = func(*ferrule.Call) time.Duration { return 100 * time.Millisecond }
-		laid := &ferrule.Manifest{}
+		manifest := &ferrule.Manifest{}
 		for i := range 20 {
-			laid.Tools = append(laid.Tools, ferrule.Tool{Name: fmt.Sprint("look", i), Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)})
+			manifest.Tools = append(manifest.Tools, ferrule.Tool{Name: fmt.Sprint("look", i), Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)})
 		}
-		w.Put(online("robot"), laid)
+		w.Put(online("robot"), manifest)
 		time.Sleep(100 * time.Second)
 		for i := range 20 {
 			if n := len(w.times(fmt.Sprint("robot look", i))); n < 45 || n > 52 {
-				t.Errorf("asked for look%d %d times", i, n)
+				t.Errorf("look%d was polled %d times, want about 50", i, n)
 			}
 		}
 		if s := w.Stats(); s.Late.Quantile(0.5) < 100*time.Millisecond {
-			t.Errorf("it was never late: %+v", s.Late)
+			t.Errorf("no poll was late: %+v", s.Late)
 		}
 	})
 }
 
-// TestSlow: a device that takes long to answer is asked less often, and as before when it
-// is quick again.
-func TestSlow(t *testing.T) {
+// TestSlowDevice checks that a device with slow answers is polled less often, until its
+// answers are fast again.
+func TestSlowDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
 		for _, test := range []struct{ took, want time.Duration }{
@@ -338,23 +337,22 @@ func TestSlow(t *testing.T) {
 		} {
 			w.set(func() { w.took = func(*ferrule.Call) time.Duration { return test.took } })
 			w.Put(online("robot"), polled(time.Second))
-			time.Sleep(20 * time.Second) // it gets used to it
-			w.forget()
+			time.Sleep(20 * time.Second) // let the interval settle
+			w.reset()
 			time.Sleep(100 * time.Second)
-			for _, gap := range gaps(w.times("robot look")) {
+			for _, gap := range intervals(w.times("robot look")) {
 				if !near(gap, test.want) {
-					t.Errorf("took %v: asked again after %v", test.took, gap)
+					t.Errorf("answers take %v: interval is %v, want %v", test.took, gap, test.want)
 				}
 			}
 			if len(w.times("robot look")) < 10 {
-				t.Errorf("took %v: asked %d times", test.took, len(w.times("robot look")))
+				t.Errorf("answers take %v: %d polls", test.took, len(w.times("robot look")))
 			}
 		}
 	})
 }
 
-// TestBackOff: after each failure the pause is twice as long, and after a success it is as
-// it was.
+// TestBackOff checks that each failure doubles the pause, and that a success resets it.
 func TestBackOff(t *testing.T) {
 	for _, code := range []ferrule.Code{
 		ferrule.Unanswered, ferrule.Offline, ferrule.Busy, ferrule.Failed, ferrule.Refused, ferrule.Invalid,
@@ -372,7 +370,7 @@ func TestBackOff(t *testing.T) {
 				w.Put(online("robot"), polled(time.Second))
 				time.Sleep(20 * time.Minute)
 				want := 2 * time.Second
-				all := gaps(w.times("robot look"))
+				all := intervals(w.times("robot look"))
 				for i, gap := range all {
 					if !near(gap, want) {
 						t.Errorf("pause %d was %v, want %v", i, gap, want)
@@ -380,45 +378,45 @@ func TestBackOff(t *testing.T) {
 					want = min(2*want, 2*time.Minute)
 				}
 				if s := w.Stats(); len(all) < 10 || s.BackingOff != 1 || s.Failures != s.Reads || s.Samples != 0 {
-					t.Errorf("%d pauses, counted %+v", len(all), s)
+					t.Errorf("%d pauses, stats %+v", len(all), s)
 				}
 				w.set(func() { w.answer = nil })
-				w.forget()
+				w.reset()
 				time.Sleep(5 * time.Minute)
-				for i, gap := range gaps(w.times("robot look")) {
+				for i, gap := range intervals(w.times("robot look")) {
 					if !near(gap, time.Second) {
-						t.Errorf("when it was well again, pause %d was %v", i, gap)
+						t.Errorf("pause %d after recovery is %v, want 1s", i, gap)
 					}
 				}
 				if s := w.Stats(); len(w.times("robot look")) < 100 || s.BackingOff != 0 {
-					t.Errorf("asked %d times, counted %+v", len(w.times("robot look")), s)
+					t.Errorf("%d polls after recovery, stats %+v", len(w.times("robot look")), s)
 				}
 			})
 		})
 	}
 }
 
-// TestRests: a device that does not answer is left in peace by all its probes; one of
-// which only one fails is not.
-func TestRests(t *testing.T) {
+// TestDevicePause checks that a device that does not answer pauses all its polls, and that
+// a failing tool pauses only its own.
+func TestDevicePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
-		laid := &ferrule.Manifest{}
+		manifest := &ferrule.Manifest{}
 		for i := range 10 {
-			laid.Tools = append(laid.Tools, ferrule.Tool{Name: fmt.Sprint("look", i), Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)})
+			manifest.Tools = append(manifest.Tools, ferrule.Tool{Name: fmt.Sprint("look", i), Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)})
 		}
 		w.took = func(call *ferrule.Call) time.Duration { return time.Duration(call.Timeout) }
 		w.answer = func(*ferrule.Call) (string, error) { return "", ferrule.Errorf(ferrule.Unanswered, "silence") }
-		w.Put(online("robot"), laid)
+		w.Put(online("robot"), manifest)
 		time.Sleep(10 * time.Minute)
-		w.forget()
+		w.reset()
 		time.Sleep(20 * time.Minute)
 		n := 0
 		for i := range 10 {
 			n += len(w.times(fmt.Sprint("robot look", i)))
 		}
 		if n < 8 || n > 12 {
-			t.Errorf("a silent device was asked %d times in 20 minutes", n)
+			t.Errorf("%d polls of a silent device in 20 minutes, want about 10", n)
 		}
 		w.set(func() {
 			w.took = nil
@@ -430,7 +428,7 @@ func TestRests(t *testing.T) {
 			}
 		})
 		time.Sleep(5 * time.Minute)
-		w.forget()
+		w.reset()
 		time.Sleep(4 * time.Minute)
 		for i := range 10 {
 			want := 240
@@ -438,77 +436,76 @@ func TestRests(t *testing.T) {
 				want = 2
 			}
 			if n := len(w.times(fmt.Sprint("robot look", i))); n < want*9/10 || n > want*11/10+1 {
-				t.Errorf("look%d was asked for %d times", i, n)
+				t.Errorf("look%d was polled %d times, want %d", i, n, want)
 			}
 		}
 	})
 }
 
-// TestRestsFromTheSeldom: what is seldom asked for, and is not answered, has the others wait no
-// longer than any.
-func TestRestsFromTheSeldom(t *testing.T) {
+// TestPauseLimit checks that a rare poll without an answer does not pause the others for
+// longer than the limit.
+func TestPauseLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
-		laid := polled(time.Second)
-		laid.Tools = append(laid.Tools, ferrule.Tool{Name: "seldom", Effect: ferrule.Reads, Poll: ferrule.Duration(6 * time.Hour)})
+		manifest := polled(time.Second)
+		manifest.Tools = append(manifest.Tools, ferrule.Tool{Name: "seldom", Effect: ferrule.Reads, Poll: ferrule.Duration(6 * time.Hour)})
 		w.answer = func(call *ferrule.Call) (string, error) {
 			if call.Tool == "seldom" {
 				return "", ferrule.Errorf(ferrule.Unanswered, "silence")
 			}
 			return "1", nil
 		}
-		w.Put(online("robot"), laid)
+		w.Put(online("robot"), manifest)
 		time.Sleep(time.Hour)
 		if n := len(w.times("robot seldom")); n != 1 {
-			t.Fatalf("asked for what is seldom %d times", n)
+			t.Fatalf("%d rare polls, want 1", n)
 		}
-		for _, gap := range gaps(w.times("robot look")) {
-			if gap > 2*time.Minute+8*time.Second { // with what varies, and its own pace
-				t.Errorf("asked again after %v", gap)
+		for _, gap := range intervals(w.times("robot look")) {
+			if gap > 2*time.Minute+8*time.Second { // the limit, jitter and one interval
+				t.Errorf("pause of %v", gap)
 			}
 		}
 		if n := len(w.times("robot look")); n < 3300 {
-			t.Errorf("asked %d times", n)
+			t.Errorf("%d polls, want about 3600", n)
 		}
 	})
 }
 
-// TestPatience: an answer is waited for as long as it should take, unless the owner says
-// how long the tool may take.
-func TestPatience(t *testing.T) {
+// TestTimeout checks that the timeout of a call depends on the interval, unless the tool
+// has a deadline.
+func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
 		for name, test := range map[string]struct{ every, deadline, want time.Duration }{
 			"often":    {time.Second, 0, 5 * time.Second},
 			"seldom":   {40 * time.Second, 0, 10 * time.Second},
 			"never":    {10 * time.Minute, 0, 30 * time.Second},
-			"as-owner": {time.Second, time.Minute, 0},
+			"deadline": {time.Second, time.Minute, 0},
 		} {
-			laid := polled(test.every)
-			laid.Tools[0].Deadline = ferrule.Duration(test.deadline)
-			w.Put(online(name), laid)
+			manifest := polled(test.every)
+			manifest.Tools[0].Deadline = ferrule.Duration(test.deadline)
+			w.Put(online(name), manifest)
 			time.Sleep(5*time.Second + slack)
 			var got time.Duration
 			w.set(func() { got = w.timeouts[name+" look"] })
 			if got != test.want || len(w.times(name+" look")) == 0 {
-				t.Errorf("%s: waits for %v", name, got)
+				t.Errorf("%s: timeout is %v, want %v", name, got, test.want)
 			}
 		}
 	})
 }
 
-// TestAway: a device that is not there, or not trusted, is not asked, and is when it is
-// back.
-func TestAway(t *testing.T) {
-	laid := polled(time.Second)
-	held := online("robot")
-	held.Trust = ferrule.TrustPending
-	for name, away := range map[string]func(*world){
-		"offline":  func(w *world) { w.Put(in(ferrule.StateOffline, "robot"), laid) },
-		"released": func(w *world) { w.Put(in(ferrule.StateReleased, "robot"), laid) },
-		"pending":  func(w *world) { w.Put(held, laid) },
-		"gone":     func(w *world) { w.Remove("robot") },
-		"unknown": func(w *world) {
+// TestInactive checks that a device that is not online and trusted is not polled.
+func TestInactive(t *testing.T) {
+	manifest := polled(time.Second)
+	pending := online("robot")
+	pending.Trust = ferrule.TrustPending
+	for name, away := range map[string]func(*fixture){
+		"offline":  func(w *fixture) { w.Put(in(ferrule.StateOffline, "robot"), manifest) },
+		"released": func(w *fixture) { w.Put(in(ferrule.StateReleased, "robot"), manifest) },
+		"pending":  func(w *fixture) { w.Put(pending, manifest) },
+		"removed":  func(w *fixture) { w.Remove("robot") },
+		"unknown": func(w *fixture) {
 			w.Put(&ferrule.Device{ID: "robot", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, nil)
 		},
 	} {
@@ -518,20 +515,20 @@ func TestAway(t *testing.T) {
 				away(w)
 				time.Sleep(10 * time.Second)
 				if n := len(w.times("robot look")); n != 0 {
-					t.Errorf("asked %d times before it came", n)
+					t.Errorf("%d polls before it was online", n)
 				}
 				for range 3 {
-					w.Put(online("robot"), laid)
-					w.Put(online("robot"), laid) // which changes nothing
+					w.Put(online("robot"), manifest)
+					w.Put(online("robot"), manifest) // no change
 					time.Sleep(10 * time.Second)
 					if n := len(w.times("robot look")); n < 9 || n > 11 {
-						t.Errorf("asked %d times", n)
+						t.Errorf("%d polls, want about 10", n)
 					}
 					away(w)
-					w.forget()
+					w.reset()
 					time.Sleep(10 * time.Second)
-					if n := len(w.times("robot look")); n != 0 || w.Stats().Probes != 0 {
-						t.Errorf("asked %d times while it was away", n)
+					if n := len(w.times("robot look")); n != 0 || w.Stats().Polls != 0 {
+						t.Errorf("%d polls while inactive", n)
 					}
 				}
 			})
@@ -539,43 +536,43 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestAwayMeanwhile: a device may go, come back, and become another, while it is asked.
-func TestAwayMeanwhile(t *testing.T) {
+// TestInactiveDuringPoll changes the state and the Kind of a device while a poll runs.
+func TestInactiveDuringPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
 		w.took = func(*ferrule.Call) time.Duration { return time.Second }
-		laid, other := polled(time.Second), polled(time.Second)
+		manifest, other := polled(time.Second), polled(time.Second)
 		other.Tools[0].Name = "peek"
 		for range 200 {
-			w.Put(online("robot"), laid)
+			w.Put(online("robot"), manifest)
 			time.Sleep(1300 * time.Millisecond)
-			w.Put(in(ferrule.StateOffline, "robot"), laid)
-			w.Put(online("robot"), laid)
+			w.Put(in(ferrule.StateOffline, "robot"), manifest)
+			w.Put(online("robot"), manifest)
 			dev := online("robot")
 			dev.Kind = "k2"
 			w.Put(dev, other)
 			time.Sleep(1700 * time.Millisecond)
 		}
 		if len(w.times("robot look")) < 100 || len(w.times("robot peek")) < 100 {
-			t.Errorf("asked %d and %d times", len(w.times("robot look")), len(w.times("robot peek")))
+			t.Errorf("%d and %d polls, want at least 100 of each", len(w.times("robot look")), len(w.times("robot peek")))
 		}
 		w.Remove("robot")
 		time.Sleep(2 * time.Second)
-		w.forget()
+		w.reset()
 		time.Sleep(10 * time.Second)
-		if asked, _, _ := w.seen(); asked != 0 {
-			t.Errorf("asked for %d things when it was gone", asked)
+		if calls, _, _ := w.seen(); calls != 0 {
+			t.Errorf("%d tools polled after the device was removed", calls)
 		}
 	})
 }
 
-// TestForgottenMeanwhile: a device that is forgotten and comes anew while it is asked is still
-// asked for one thing at a time, whatever it was asked for before.
-func TestForgottenMeanwhile(t *testing.T) {
+// TestRemovedDuringPoll checks that a device that is removed and added while a poll runs
+// still has one call at a time.
+func TestRemovedDuringPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, withMCPU)
 		w.took = func(*ferrule.Call) time.Duration { return 4 * time.Second }
-		laid := &ferrule.Manifest{
+		manifest := &ferrule.Manifest{
 			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}, {Name: "get_pin_summary", Effect: ferrule.Reads}},
 			Pins: []ferrule.Pin{{
 				Number: 34, Name: "light", Abilities: []string{"buffer", "summary"}, Sampling: &ferrule.Sampling{Interval: ferrule.Duration(time.Second), Size: 4},
@@ -583,51 +580,50 @@ func TestForgottenMeanwhile(t *testing.T) {
 		}
 		w.answer = func(*ferrule.Call) (string, error) { return `{"buffer_available":false}`, nil }
 		for range 20 {
-			w.Put(online("robot"), laid)
+			w.Put(online("robot"), manifest)
 			for n := len(w.times("robot get_pin_buffer")); len(w.times("robot get_pin_buffer")) < n+2; {
 				time.Sleep(100 * time.Millisecond)
 			}
-			w.Remove("robot") // and now it says that it has no buffer, for the second time
+			w.Remove("robot") // while the second refusal is on its way
 			w.Put(in(ferrule.StateOffline, "robot"), nil)
-			w.Put(online("robot"), laid)
+			w.Put(online("robot"), manifest)
 			time.Sleep(20 * time.Second)
 			w.Remove("robot")
 			time.Sleep(10 * time.Second)
 			if s := w.Stats(); s.Devices != 0 || s.Waiting != 0 {
-				t.Fatalf("when it is gone: %+v", s)
+				t.Fatalf("after removal: %+v", s)
 			}
 		}
 	})
 }
 
-// TestCrashes: something whose asking ends the connection does not become quicker by the
-// device's coming back.
-func TestCrashes(t *testing.T) {
+// TestBackOffAcrossReconnects checks that a poll that breaks the connection keeps backing
+// off when the device reconnects.
+func TestBackOffAcrossReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
-		laid := polled(time.Second)
+		manifest := polled(time.Second)
 		w.answer = func(*ferrule.Call) (string, error) {
 			go func() {
-				w.Put(in(ferrule.StateOffline, "robot"), laid)
+				w.Put(in(ferrule.StateOffline, "robot"), manifest)
 				time.Sleep(time.Second)
-				w.Put(online("robot"), laid)
+				w.Put(online("robot"), manifest)
 			}()
 			time.Sleep(time.Millisecond)
 			return "", ferrule.Errorf(ferrule.Unanswered, "the link broke")
 		}
-		w.Put(online("robot"), laid)
+		w.Put(online("robot"), manifest)
 		time.Sleep(time.Hour)
 		if n := len(w.times("robot look")); n < 30 || n > 40 {
-			t.Errorf("it was made to crash %d times in an hour", n)
+			t.Errorf("the device crashed %d times in an hour, want about 35", n)
 		}
 		w.Remove("robot")
 		time.Sleep(time.Second)
 	})
 }
 
-// TestKindChanges: another firmware is asked for what it has, and what went before is
-// forgotten.
-func TestKindChanges(t *testing.T) {
+// TestKindChange checks that other firmware gets new polls without the old pauses.
+func TestKindChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
 		w.answer = func(*ferrule.Call) (string, error) { return "", ferrule.Errorf(ferrule.Unanswered, "silence") }
@@ -639,40 +635,39 @@ func TestKindChanges(t *testing.T) {
 		dev := online("robot")
 		dev.Kind = "k2"
 		w.Put(dev, other)
-		w.forget()
+		w.reset()
 		time.Sleep(10 * time.Second)
 		if n := len(w.times("robot peek")); n < 9 || n > 11 || len(w.times("robot look")) != 0 {
-			t.Errorf("asked %d and %d times", n, len(w.times("robot look")))
+			t.Errorf("%d and %d polls, want 10 and 0", n, len(w.times("robot look")))
 		}
 	})
 }
 
-// TestElsewhere: what another node has asked a device for, because it has it by now, is not
-// recorded here.
-func TestElsewhere(t *testing.T) {
+// TestOtherNode checks that answers of a device on another node are not recorded here.
+func TestOtherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, func(p *poller.Parts) {
 			p.Handle = func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
-				return &ferrule.Result{Value: json.RawMessage("1")}, nil // times do not come from there
+				return &ferrule.Result{Value: json.RawMessage("1")}, nil // without times
 			}
 		})
 		w.Put(online("robot"), polled(time.Second))
 		time.Sleep(10 * time.Second)
 		if s := w.Stats(); s.Reads < 2 || s.Failures != s.Reads || s.Samples != 0 {
-			t.Errorf("counted %+v", s)
+			t.Errorf("stats %+v", s)
 		}
 	})
 }
 
-// TestFastest: nothing is asked more often than the config says.
+// TestFastest checks the shortest interval of the config.
 func TestFastest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, func(p *poller.Parts) { p.Config.Fastest = 5 * time.Second })
 		w.Put(online("robot"), polled(time.Millisecond))
 		time.Sleep(100 * time.Second)
-		for _, gap := range gaps(w.times("robot look")) {
+		for _, gap := range intervals(w.times("robot look")) {
 			if !near(gap, 5*time.Second) {
-				t.Errorf("asked again after %v", gap)
+				t.Errorf("interval is %v, want 5s", gap)
 			}
 		}
 	})
@@ -683,10 +678,10 @@ func TestConfig(t *testing.T) {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(*poller.Config){
-		"fastest: want from 10ms to 1h0m0s, got 0s":     func(c *poller.Config) { c.Fastest = 0 },
-		"fastest: want from 10ms to 1h0m0s, got 2h0m0s": func(c *poller.Config) { c.Fastest = 2 * time.Hour },
-		"in_flight: want from 1 to 4096, got 0":         func(c *poller.Config) { c.InFlight = 0 },
-		"in_flight: want from 1 to 4096, got 5000":      func(c *poller.Config) { c.InFlight = 5000 },
+		"fastest: must be between 10ms and 1h0m0s, got 0s":     func(c *poller.Config) { c.Fastest = 0 },
+		"fastest: must be between 10ms and 1h0m0s, got 2h0m0s": func(c *poller.Config) { c.Fastest = 2 * time.Hour },
+		"in_flight: must be between 1 and 4096, got 0":         func(c *poller.Config) { c.InFlight = 0 },
+		"in_flight: must be between 1 and 4096, got 5000":      func(c *poller.Config) { c.InFlight = 5000 },
 	} {
 		c := poller.DefaultConfig()
 		change(&c)

@@ -11,37 +11,36 @@ import (
 	"github.com/ferrulehq/ferrule/internal/measure/ring"
 )
 
-// signal is how far a signal is recorded. It is a value: what was published moves on,
-// what was not does not.
+// signal is the state of a signal: how far it is recorded. It is a value, so a reading
+// that is not published leaves it unchanged.
 type signal struct {
-	ring *ring.Ring // of what the device samples by itself
-	// What was measured when the device was asked: the last value, from when to when it
-	// may have been taken, and why something may be missing since.
-	value    float64
-	from, to time.Time
-	broken   ferrule.GapReason
-	// told is when it was last recorded, of a state.
-	told time.Time
+	ring *ring.Ring // for values that the device samples on its own
+	// For a value read by a poll: the last value, the earliest and latest time at which it
+	// was taken, and why samples may be missing since.
+	value     float64
+	from, to  time.Time
+	gapReason ferrule.GapReason
+	// recorded is when a state was last recorded.
+	recorded time.Time
 }
 
-// errNotTaken is that there was no room for a reading.
-var errNotTaken = errors.New("there is no room for what was measured")
+// errDropped is returned if Publish had no room for a reading.
+var errDropped = errors.New("the publish queue is full")
 
-// seen is how often a state is recorded that does not change, so that it is known that it
-// was seen.
-const seen = 10 * time.Minute
+// stateRepeat is how often an unchanged state is recorded, as evidence that it was read.
+const stateRepeat = 10 * time.Minute
 
-// pastWait is how long is waited for what was measured before.
-const pastWait = 5 * time.Second
+// historyTimeout limits the wait for earlier samples.
+const historyTimeout = 5 * time.Second
 
-// record has what an answer brought published. If that cannot be done, it is as if the
-// device had not been asked.
-func (s *Poller) record(ctx context.Context, p *probe, about *ferrule.Poll, got answer, missed ferrule.GapReason) (err error) {
-	reading := ferrule.Reading{Device: p.device.id, Node: s.parts.Node, Poll: about.Name, Time: got.came}
-	next := make(map[string]signal, len(got.measures))
+// record publishes the new samples of an answer. On an error, the signals of the poll stay
+// as they were.
+func (s *Poller) record(ctx context.Context, p *poll, spec *ferrule.Poll, got answer, missed ferrule.GapReason) (err error) {
+	reading := ferrule.Reading{Device: p.device.id, Node: s.parts.Node, Poll: spec.Name, Time: got.received}
+	next := make(map[string]signal, len(got.measurements))
 	samples := 0
-	for i := range got.measures {
-		m := &got.measures[i]
+	for i := range got.measurements {
+		m := &got.measurements[i]
 		now, known := p.signals[m.Signal]
 		if !known && (!hasNumber(m) || !s.claim(p, m.Signal)) {
 			continue
@@ -50,34 +49,34 @@ func (s *Poller) record(ctx context.Context, p *probe, about *ferrule.Poll, got 
 			if now, err = s.resume(ctx, p, m, got); err != nil {
 				return err
 			}
-		} else if now.broken == "" {
-			now.broken = missed
+		} else if now.gapReason == "" {
+			now.gapReason = missed
 		}
-		then, series := now.next(m, got, p.every)
+		then, batch := now.next(m, got, p.every)
 		next[m.Signal] = then
-		if len(series.Samples) == 0 && len(series.Gaps) == 0 {
+		if len(batch.Samples) == 0 && len(batch.Gaps) == 0 {
 			continue
 		}
-		series.Signal, series.Unit = m.Signal, m.Unit
-		if about.Unit != "" {
-			series.Unit = about.Unit
+		batch.Signal, batch.Unit = m.Signal, m.Unit
+		if spec.Unit != "" {
+			batch.Unit = spec.Unit
 		}
-		samples += len(series.Samples)
-		reading.Batches = append(reading.Batches, series)
+		samples += len(batch.Samples)
+		reading.Batches = append(reading.Batches, batch)
 	}
 	if len(reading.Batches) > 0 {
 		if err := reading.Check(); err != nil {
-			return ferrule.Errorf(ferrule.Internal, "a reading of %s cannot be published: %w", about.Name, err)
+			return ferrule.Errorf(ferrule.Internal, "invalid reading of %s: %w", spec.Name, err)
 		}
 		if !s.parts.Publish(reading) {
 			s.counts.dropped.Add(1)
-			return errNotTaken
+			return errDropped
 		}
 	}
 	s.counts.samples.Add(uint64(samples))
 	for name, before := range p.signals {
-		if _, said := next[name]; !said { // it was in other answers
-			before.broken = ferrule.Silent
+		if _, found := next[name]; !found { // missing in this answer
+			before.gapReason = ferrule.Silent
 			next[name] = before
 		}
 	}
@@ -85,16 +84,16 @@ func (s *Poller) record(ctx context.Context, p *probe, about *ferrule.Poll, got 
 	return nil
 }
 
-// claim tells whether a signal is this probe's to bring. Devices make up names, so there
-// are only so many.
-func (s *Poller) claim(p *probe, name string) bool {
+// claim reports whether a signal belongs to this poll. The first poll that brings a signal
+// owns it. Devices choose the names, so their number is limited.
+func (s *Poller) claim(p *poll, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := p.device
 	if owner, taken := d.signals[name]; taken {
 		return owner == p
 	}
-	if p.gone || d.claimed >= maxSignals {
+	if p.removed || d.claimed >= maxSignals {
 		return false
 	}
 	d.signals[name] = p
@@ -102,23 +101,23 @@ func (s *Poller) claim(p *probe, name string) bool {
 	return true
 }
 
-// resume is how far a signal was recorded before.
-func (s *Poller) resume(ctx context.Context, p *probe, m *ferrule.Measurement, got answer) (signal, error) {
-	if s.parts.Past == nil {
+// resume returns the recorded state of a signal.
+func (s *Poller) resume(ctx context.Context, p *poll, m *ferrule.Measurement, got answer) (signal, error) {
+	if s.parts.History == nil {
 		return signal{}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, pastWait)
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
 	if isRing(*m) {
 		tail, err := s.tail(ctx, p.device.id, m)
 		if err != nil {
-			return signal{}, fmt.Errorf("what was measured before cannot be read: %w", err)
+			return signal{}, fmt.Errorf("reading earlier samples: %w", err)
 		}
-		return signal{ring: ring.Resume(tail, got.came, m.Interval, m.Size)}, nil
+		return signal{ring: ring.Resume(tail, got.received, m.Interval, m.Size)}, nil
 	}
-	before, err := s.before(ctx, p)
+	before, err := s.latest(ctx, p)
 	if err != nil {
-		return signal{}, fmt.Errorf("what was measured before cannot be read: %w", err)
+		return signal{}, fmt.Errorf("reading earlier samples: %w", err)
 	}
 	last, known := before[m.Signal]
 	if !known {
@@ -128,17 +127,17 @@ func (s *Poller) resume(ctx context.Context, p *probe, m *ferrule.Measurement, g
 	if at.After(got.sent) { // the clock was set back
 		at = got.sent
 	}
-	return signal{value: last.Value, from: at, to: at, told: at, broken: ferrule.Silent}, nil
+	return signal{value: last.Value, from: at, to: at, recorded: at, gapReason: ferrule.Silent}, nil
 }
 
-// tail is the last that was recorded of a ring. If a hole came after it, that is when it was
-// last recorded, and little more.
+// tail returns the last recorded samples of a ring. If a gap follows them, only the last
+// sample is returned.
 func (s *Poller) tail(ctx context.Context, device string, m *ferrule.Measurement) ([]ferrule.Sample, error) {
-	tail, err := s.parts.Past.Tail(ctx, device, m.Signal, len(m.Values))
+	tail, err := s.parts.History.Tail(ctx, device, m.Signal, len(m.Values))
 	if err != nil || len(tail) > 0 {
 		return tail, err
 	}
-	all, err := s.parts.Past.Latest(ctx, device)
+	all, err := s.parts.History.Latest(ctx, device)
 	for _, latest := range all {
 		if latest.Signal == m.Signal {
 			tail = append(tail, latest.Sample)
@@ -147,16 +146,16 @@ func (s *Poller) tail(ctx context.Context, device string, m *ferrule.Measurement
 	return tail, err
 }
 
-// before is the last that was recorded of each signal of a device when it was first asked
-// for. A device is asked for one thing at a time, so nobody else asks meanwhile.
-func (s *Poller) before(ctx context.Context, p *probe) (map[string]ferrule.Sample, error) {
+// latest returns the last recorded sample of each signal of a device. It is read once; a
+// device runs one poll at a time, so no other goroutine reads it meanwhile.
+func (s *Poller) latest(ctx context.Context, p *poll) (map[string]ferrule.Sample, error) {
 	s.mu.Lock()
-	before := p.device.before
+	before := p.device.recorded
 	s.mu.Unlock()
 	if before != nil {
 		return before, nil
 	}
-	all, err := s.parts.Past.Latest(ctx, p.device.id)
+	all, err := s.parts.History.Latest(ctx, p.device.id)
 	if err != nil {
 		return nil, err
 	}
@@ -166,13 +165,13 @@ func (s *Poller) before(ctx context.Context, p *probe) (map[string]ferrule.Sampl
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !p.gone {
-		p.device.before = before
+	if !p.removed {
+		p.device.recorded = before
 	}
 	return before, nil
 }
 
-// isRing tells whether the device has taken several values by itself.
+// isRing reports whether the device takes several values on its own.
 func isRing(m ferrule.Measurement) bool { return m.Interval > 0 && m.Size > 1 }
 
 func hasNumber(m *ferrule.Measurement) bool {
@@ -184,51 +183,51 @@ func hasNumber(m *ferrule.Measurement) bool {
 	return false
 }
 
-// next is what follows from an answer, and what is new in it.
+// next returns the state after an answer, and the samples and gaps that are new in it.
 func (n signal) next(m *ferrule.Measurement, got answer, every time.Duration) (signal, ferrule.SampleBatch) {
 	if isRing(*m) {
-		ring, series := n.ring.Next(ring.Read{Sent: got.sent, Came: got.came, Values: m.Values, Interval: m.Interval, Size: m.Size})
-		for i := range series.Gaps {
-			if n.broken == ferrule.Dropped && series.Gaps[i].Reason == ferrule.Lost {
-				series.Gaps[i].Reason = n.broken // it was asked in time
+		ring, batch := n.ring.Next(ring.Read{Sent: got.sent, Received: got.received, Values: m.Values, Interval: m.Interval, Size: m.Size})
+		for i := range batch.Gaps {
+			if n.gapReason == ferrule.Dropped && batch.Gaps[i].Reason == ferrule.Lost {
+				batch.Gaps[i].Reason = n.gapReason // it was read in time, then dropped here
 			}
 		}
-		return signal{ring: ring}, series
+		return signal{ring: ring}, batch
 	}
 	if len(m.Values) != 1 || math.IsNaN(m.Values[0]) || math.IsInf(m.Values[0], 0) {
-		n.broken = ferrule.Silent
+		n.gapReason = ferrule.Silent
 		return n, ferrule.SampleBatch{}
 	}
-	then := signal{value: m.Values[0], from: got.sent.Add(-ring.Oldest(m.Interval)), to: got.came, told: got.came}
+	then := signal{value: m.Values[0], from: got.sent.Add(-ring.MaxAge(m.Interval)), to: got.received, recorded: got.received}
 	if !m.State {
-		return then, ferrule.SampleBatch{Samples: []ferrule.Sample{between(then.from, then.to, then.value)}, Gaps: n.hole(then, every)}
+		return then, ferrule.SampleBatch{Samples: []ferrule.Sample{between(then.from, then.to, then.value)}, Gaps: n.gap(then, every)}
 	}
-	series := n.edge(then)
-	if len(series.Samples) == 0 {
-		then.told = n.told
+	batch := n.edge(then)
+	if len(batch.Samples) == 0 {
+		then.recorded = n.recorded
 	}
-	return then, series
+	return then, batch
 }
 
-// between is a sample that was taken from one time to another.
+// between returns a sample that was taken between two times.
 func between(from, to time.Time, value float64) ferrule.Sample {
 	half := to.Sub(from) / 2
 	return ferrule.Sample{Time: from.Add(half), Value: value, Within: ferrule.Duration(to.Sub(from) - half)}
 }
 
-// hole is what may be missing between two values.
-func (n signal) hole(then signal, every time.Duration) []ferrule.Gap {
+// gap returns the gap between two values, if samples may be missing.
+func (n signal) gap(then signal, every time.Duration) []ferrule.Gap {
 	last, now := between(n.from, n.to, 0).Time, between(then.from, then.to, 0).Time
-	if n.broken == "" || n.from.IsZero() || !now.After(last) {
+	if n.gapReason == "" || n.from.IsZero() || !now.After(last) {
 		return nil
 	}
 	missing := int((now.Sub(last)+every/2)/every) - 1
-	return []ferrule.Gap{{From: last, To: now, Reason: n.broken, MaxMissing: max(missing, 1)}}
+	return []ferrule.Gap{{From: last, To: now, Reason: n.gapReason, MaxMissing: max(missing, 1)}}
 }
 
-// edge is what a state is recorded as. One that changes has done so between the last
-// question that saw the other and this one. One that is seen for the first time, or still,
-// is told as it is; if it was not seen for a while, it may have changed there and back.
+// edge returns what to record of a state. A changed state changed between the last read
+// that saw the old value and this one. An unchanged state is recorded when it is first
+// seen, every stateRepeat, and after a gap, in which it may have changed twice.
 func (n signal) edge(then signal) ferrule.SampleBatch {
 	now := between(then.from, then.to, then.value)
 	switch {
@@ -236,19 +235,19 @@ func (n signal) edge(then signal) ferrule.SampleBatch {
 		return ferrule.SampleBatch{Samples: []ferrule.Sample{now}}
 	case n.value != then.value && then.to.After(n.from):
 		return ferrule.SampleBatch{Samples: []ferrule.Sample{between(n.from, then.to, then.value)}}
-	case !now.Time.After(n.to) || n.broken == "" && then.to.Sub(n.told) < seen:
+	case !now.Time.After(n.to) || n.gapReason == "" && then.to.Sub(n.recorded) < stateRepeat:
 		return ferrule.SampleBatch{}
-	case n.broken == "":
+	case n.gapReason == "":
 		return ferrule.SampleBatch{Samples: []ferrule.Sample{now}}
 	}
 	return ferrule.SampleBatch{
 		Samples: []ferrule.Sample{now},
-		Gaps:    []ferrule.Gap{{From: n.to, To: now.Time, Reason: n.broken}},
+		Gaps:    []ferrule.Gap{{From: n.to, To: now.Time, Reason: n.gapReason}},
 	}
 }
 
-// ringsAt is a moment not before another at which what a probe brings is best read.
-func (p *probe) ringsAt(from time.Time) time.Time {
+// ringDue returns the best time to read the poll's rings, not before from.
+func (p *poll) ringDue(from time.Time) time.Time {
 	for _, n := range p.signals {
 		from = n.ring.Due(from)
 	}

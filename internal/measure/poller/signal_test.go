@@ -19,28 +19,27 @@ import (
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
 )
 
-// says has the devices say these, one after the other, and the last again and again.
-// "silent" is none.
-func (w *world) says(all ...string) {
+// says sets the answers of the devices, in order; the last one repeats. "silent" is an
+// error.
+func (w *fixture) says(all ...string) {
 	n := 0
 	w.set(func() {
 		w.answer = func(*ferrule.Call) (string, error) {
-			said := all[min(n, len(all)-1)]
+			text := all[min(n, len(all)-1)]
 			n++
-			if said == "silent" {
+			if text == "silent" {
 				return "", ferrule.Errorf(ferrule.Failed, "no")
 			}
-			return said, nil
+			return text, nil
 		}
 	})
 }
 
-// show is samples and holes as a text that can be compared: values, and between which of
-// them something may be missing.
-func show(samples []ferrule.Sample, holes []ferrule.Gap) string {
+// show formats samples and the gaps between them.
+func show(samples []ferrule.Sample, gaps []ferrule.Gap) string {
 	var all []string
 	for i, s := range samples {
-		for _, h := range holes {
+		for _, h := range gaps {
 			if i > 0 && h.To.Equal(s.Time) && (h.From.Equal(samples[i-1].Time) || h.From.After(samples[i-1].Time)) {
 				all = append(all, fmt.Sprintf("(%s)", h.Reason))
 			}
@@ -50,21 +49,20 @@ func show(samples []ferrule.Sample, holes []ferrule.Gap) string {
 	return strings.Join(all, " ")
 }
 
-// TestHoles: between two values, others may be missing if the device was not asked,
-// did not answer, or gave no number.
-func TestHoles(t *testing.T) {
+// TestGaps checks that a gap is recorded if a poll failed or brought no number.
+func TestGaps(t *testing.T) {
 	for name, test := range map[string]struct {
 		says []string
 		want string
 	}{
-		"all":                     {[]string{"1", "2", "3"}, "1 2 3"},
-		"silence at first":        {[]string{"silent", "silent", "1", "2"}, "1 2"},
-		"silence once":            {[]string{"1", "silent", "2", "3"}, "1 (silent) 2 3"},
-		"silence for long":        {[]string{"1", "silent", "silent", "silent", "2", "3"}, "1 (silent) 2 3"},
+		"no failure":              {[]string{"1", "2", "3"}, "1 2 3"},
+		"failure at first":        {[]string{"silent", "silent", "1", "2"}, "1 2"},
+		"one failure":             {[]string{"1", "silent", "2", "3"}, "1 (silent) 2 3"},
+		"several failures":        {[]string{"1", "silent", "silent", "silent", "2", "3"}, "1 (silent) 2 3"},
 		"no number":               {[]string{"1", "null", "2", "3"}, "1 (silent) 2 3"},
 		"no number at first":      {[]string{"null", "1", "2"}, "1 2"},
-		"a number that is none":   {[]string{"1", "1e999", "2"}, "1 (silent) 2"},
-		"no number, then silence": {[]string{"1", "null", "silent", "2"}, "1 (silent) 2"},
+		"number out of range":     {[]string{"1", "1e999", "2"}, "1 (silent) 2"},
+		"no number, then failure": {[]string{"1", "null", "silent", "2"}, "1 (silent) 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -76,7 +74,7 @@ func TestHoles(t *testing.T) {
 				}
 				synctest.Wait()
 				w.Remove("robot")
-				if got := show(w.told("robot", "look")); got != test.want {
+				if got := show(w.recorded("robot", "look")); got != test.want {
 					t.Errorf("got %s, want %s", got, test.want)
 				}
 			})
@@ -84,9 +82,8 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestHolesOfMembers: a member that is missing for a while leaves a hole in its signal,
-// and in no other.
-func TestHolesOfMembers(t *testing.T) {
+// TestGapsOfMembers checks that a missing member leaves a gap in its signal only.
+func TestGapsOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
 		w.says(`{"a":1,"b":1}`, `{"a":2}`, `{"a":3,"b":3}`, `{"a":4,"b":4}`)
@@ -97,34 +94,34 @@ func TestHolesOfMembers(t *testing.T) {
 		synctest.Wait()
 		w.Remove("robot")
 		for signal, want := range map[string]string{"look_a": "1 2 3 4", "look_b": "1 (silent) 3 4"} {
-			if got := show(w.told("robot", signal)); got != want {
+			if got := show(w.recorded("robot", signal)); got != want {
 				t.Errorf("%s: got %s, want %s", signal, got, want)
 			}
 		}
 	})
 }
 
-// TestHoleWhileAway: so does a device that was gone.
-func TestHoleWhileAway(t *testing.T) {
+// TestGapWhileOffline checks the gap of a device that was offline.
+func TestGapWhileOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
-		laid := polled(10 * time.Second)
-		w.Put(online("robot"), laid)
+		manifest := polled(10 * time.Second)
+		w.Put(online("robot"), manifest)
 		time.Sleep(15 * time.Second)
-		w.Put(in(ferrule.StateOffline, "robot"), laid)
+		w.Put(in(ferrule.StateOffline, "robot"), manifest)
 		time.Sleep(10 * time.Minute)
-		w.Put(online("robot"), laid)
+		w.Put(online("robot"), manifest)
 		time.Sleep(15 * time.Second)
-		samples, holes := w.told("robot", "look")
-		if len(samples) < 3 || len(holes) != 1 || holes[0].Reason != ferrule.Silent || holes[0].To.Sub(holes[0].From) < 10*time.Minute || holes[0].MaxMissing < 58 || holes[0].MaxMissing > 62 {
-			t.Errorf("%d samples, holes %+v", len(samples), holes)
+		samples, gaps := w.recorded("robot", "look")
+		if len(samples) < 3 || len(gaps) != 1 || gaps[0].Reason != ferrule.Silent || gaps[0].To.Sub(gaps[0].From) < 10*time.Minute || gaps[0].MaxMissing < 58 || gaps[0].MaxMissing > 62 {
+			t.Errorf("%d samples, gaps %+v", len(samples), gaps)
 		}
 	})
 }
 
-// TestNotTaken: a reading for which there is no room has not happened. The device is asked
-// again at its pace.
-func TestNotTaken(t *testing.T) {
+// TestDropped checks that a reading that Publish refused leaves a gap, and that polling
+// keeps its interval.
+func TestDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
 		w.Put(online("robot"), polled(time.Second))
@@ -133,24 +130,24 @@ func TestNotTaken(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.set(func() { w.refuse = false })
 		time.Sleep(10 * time.Second)
-		for _, gap := range gaps(w.times("robot look")) {
+		for _, gap := range intervals(w.times("robot look")) {
 			if !near(gap, time.Second) {
-				t.Errorf("asked again after %v", gap)
+				t.Errorf("interval is %v, want 1s", gap)
 			}
 		}
-		samples, holes := w.told("robot", "look")
-		if len(samples) < 17 || len(samples) > 23 || len(holes) != 1 || holes[0].Reason != ferrule.Dropped || holes[0].MaxMissing < 8 || holes[0].MaxMissing > 11 {
-			t.Errorf("%d samples, holes %+v", len(samples), holes)
+		samples, gaps := w.recorded("robot", "look")
+		if len(samples) < 17 || len(samples) > 23 || len(gaps) != 1 || gaps[0].Reason != ferrule.Dropped || gaps[0].MaxMissing < 8 || gaps[0].MaxMissing > 11 {
+			t.Errorf("%d samples, gaps %+v", len(samples), gaps)
 		}
 		if s := w.Stats(); s.Dropped < 9 || s.Dropped > 11 || int(s.Samples) != len(samples) || s.Failures != 0 || s.BackingOff != 0 {
-			t.Errorf("counted %+v", s)
+			t.Errorf("stats %+v", s)
 		}
 	})
 }
 
-// TestRingNotTaken: what a ring held while there was no room is told as such, and is not the
-// device's fault.
-func TestRingNotTaken(t *testing.T) {
+// TestRingDropped checks that samples of a ring that were lost while Publish refused
+// readings have the reason dropped, not lost.
+func TestRingDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &ring{interval: 500 * time.Millisecond, size: 20, start: time.Now()}
 		w := open(t, nil)
@@ -164,14 +161,14 @@ func TestRingNotTaken(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.set(func() { w.refuse = false })
 		time.Sleep(time.Minute)
-		if _, holes := w.told("robot", "light"); len(holes) != 1 || holes[0].Reason != ferrule.Dropped || holes[0].To.Sub(holes[0].From) < 45*time.Second {
-			t.Errorf("%+v", holes)
+		if _, gaps := w.recorded("robot", "light"); len(gaps) != 1 || gaps[0].Reason != ferrule.Dropped || gaps[0].To.Sub(gaps[0].From) < 45*time.Second {
+			t.Errorf("%+v", gaps)
 		}
 	})
 }
 
-// TestNotTakenAtFirst: how long there is no room plays no part.
-func TestNotTakenAtFirst(t *testing.T) {
+// TestDroppedAtFirst checks that readings dropped before the first sample leave no gap.
+func TestDroppedAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, nil)
 		w.refuse = true
@@ -181,15 +178,15 @@ func TestNotTakenAtFirst(t *testing.T) {
 		w.set(func() { w.refuse = false })
 		time.Sleep(10 * time.Second)
 		for _, signal := range []string{"look_a", "look_b"} {
-			if samples, holes := w.told("robot", signal); len(samples) < 9 || len(holes) != 0 {
-				t.Errorf("%d samples of %s, holes %+v", len(samples), signal, holes)
+			if samples, gaps := w.recorded("robot", signal); len(samples) < 9 || len(gaps) != 0 {
+				t.Errorf("%d samples of %s, gaps %+v", len(samples), signal, gaps)
 			}
 		}
 	})
 }
 
-// stated is a manifest with a pin that has thresholds.
-func stated() *ferrule.Manifest {
+// thresholdPin returns a manifest with a pin that has thresholds.
+func thresholdPin() *ferrule.Manifest {
 	return &ferrule.Manifest{
 		Tools: []ferrule.Tool{{Name: "get_pin_events", Effect: ferrule.Reads}},
 		Pins: []ferrule.Pin{{
@@ -199,40 +196,41 @@ func stated() *ferrule.Manifest {
 }
 
 func withMCPU(p *poller.Parts) {
-	p.Grammars = map[string]func(*ferrule.Manifest) []ferrule.Poll{"d": mcpu.Polls}
+	p.Polls = map[string]func(*ferrule.Manifest) []ferrule.Poll{"d": mcpu.Polls}
 }
 
-// TestEdges: a state is recorded when it changes, with when that may have been.
-func TestEdges(t *testing.T) {
+// TestStateChanges checks that a change of state is recorded with the time range in which
+// it happened.
+func TestStateChanges(t *testing.T) {
 	const high, low, none = `{"events":[{"type":"threshold_high"}]}`, `{"events":[{"type":"threshold_low"}]}`, `{"events":[]}`
 	for name, test := range map[string]struct {
 		says []string
-		want string // of the samples, with which question each lies between, and holes
+		want string // values with the polls that each lies between, and gaps
 	}{
-		"first":                      {[]string{none, none, none}, "0@0"},
-		"up and down":                {[]string{none, none, high, high, none, low}, "0@0 1@1-2 0@3-4 -1@4-5"},
-		"silence before an edge":     {[]string{none, none, "silent", "silent", high}, "0@0 1@1-4"},
-		"silence, and the same":      {[]string{none, high, "silent", high, high}, "0@0 1@0-1 (silent 1-3) 1@3"},
-		"silence at first":           {[]string{"silent", high, high}, "1@1"},
-		"an answer that says naught": {[]string{high, `{}`, high, none}, "1@0 (silent 0-2) 1@2 0@2-3"},
+		"first":                    {[]string{none, none, none}, "0@0"},
+		"up and down":              {[]string{none, none, high, high, none, low}, "0@0 1@1-2 0@3-4 -1@4-5"},
+		"failure before a change":  {[]string{none, none, "silent", "silent", high}, "0@0 1@1-4"},
+		"failure without a change": {[]string{none, high, "silent", high, high}, "0@0 1@0-1 (silent 1-3) 1@3"},
+		"failure at first":         {[]string{"silent", high, high}, "1@1"},
+		"answer without a state":   {[]string{high, `{}`, high, none}, "1@0 (silent 0-2) 1@2 0@2-3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := open(t, withMCPU)
 				w.took = func(*ferrule.Call) time.Duration { return 20 * time.Millisecond }
 				w.says(test.says...)
-				w.Put(online("robot"), stated())
+				w.Put(online("robot"), thresholdPin())
 				for w.Stats().Reads < uint64(len(test.says)) {
 					time.Sleep(time.Second / 2)
 				}
 				time.Sleep(20 * time.Millisecond)
 				synctest.Wait()
 				w.Remove("robot")
-				samples, holes := w.told("robot", "light_threshold")
+				samples, gaps := w.recorded("robot", "light_threshold")
 				times := w.times("robot get_pin_events")
 				var got []string
 				for _, s := range samples {
-					for _, h := range holes {
+					for _, h := range gaps {
 						if h.To.Equal(s.Time) {
 							got = append(got, fmt.Sprintf("(%s %s)", h.Reason, spanned(w, times, h.From, h.To)))
 						}
@@ -247,9 +245,9 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// spanned is which questions a span reaches from and to, or the one that it is all of: from
-// the sample that was the latest when the device was asked, at the slowest, to its answer.
-func spanned(w *world, times []time.Duration, from, to time.Time) string {
+// spanned returns the polls in which a range begins and ends. The range of a poll is from
+// the oldest possible latest sample to its answer.
+func spanned(w *fixture, times []time.Duration, from, to time.Time) string {
 	first, last := -1, -1
 	for i, at := range times {
 		begin, end := w.start.Add(at-557*time.Millisecond), w.start.Add(at+20*time.Millisecond)
@@ -266,36 +264,36 @@ func spanned(w *world, times []time.Duration, from, to time.Time) string {
 	return fmt.Sprintf("%d-%d", first, last)
 }
 
-// TestSteadyState: that a state is still seen is recorded now and then.
+// TestSteadyState checks that an unchanged state is recorded every ten minutes.
 func TestSteadyState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, withMCPU)
 		w.says(`{"events":[]}`)
-		w.Put(online("robot"), stated())
+		w.Put(online("robot"), thresholdPin())
 		time.Sleep(time.Hour)
-		samples, holes := w.told("robot", "light_threshold")
-		if len(samples) != 6 || len(holes) != 0 {
-			t.Errorf("%d samples, holes %+v", len(samples), holes)
+		samples, gaps := w.recorded("robot", "light_threshold")
+		if len(samples) != 6 || len(gaps) != 0 {
+			t.Errorf("%d samples, gaps %+v", len(samples), gaps)
 		}
 		if s := w.Stats(); s.Samples != 6 || s.Reads < 3500 {
-			t.Errorf("counted %+v", s)
+			t.Errorf("stats %+v", s)
 		}
 	})
 }
 
-// past is what was recorded before.
-type past struct {
+// history is a fake of what was recorded before.
+type history struct {
 	mu      sync.Mutex
 	samples map[string][]ferrule.Sample
-	fails   atomic.Int32 // how often it cannot be read
-	asked   atomic.Int32
-	cut     atomic.Bool // something is missing after the last samples
+	fails   atomic.Int32 // errors to return first
+	calls   atomic.Int32
+	cut     atomic.Bool // a gap follows the last samples
 }
 
-func (p *past) Tail(_ context.Context, device, signal string, n int) ([]ferrule.Sample, error) {
-	p.asked.Add(1)
+func (p *history) Tail(_ context.Context, device, signal string, n int) ([]ferrule.Sample, error) {
+	p.calls.Add(1)
 	if p.fails.Add(-1) >= 0 {
-		return nil, errors.New("it is not there yet")
+		return nil, errors.New("not ready")
 	}
 	if p.cut.Load() {
 		return nil, nil
@@ -304,10 +302,10 @@ func (p *past) Tail(_ context.Context, device, signal string, n int) ([]ferrule.
 	return all[max(0, len(all)-n):], nil
 }
 
-func (p *past) Latest(_ context.Context, device string) (all []ferrule.Latest, err error) {
-	p.asked.Add(1)
+func (p *history) Latest(_ context.Context, device string) (all []ferrule.Latest, err error) {
+	p.calls.Add(1)
 	if p.fails.Add(-1) >= 0 {
-		return nil, errors.New("it is not there yet")
+		return nil, errors.New("not ready")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -319,90 +317,90 @@ func (p *past) Latest(_ context.Context, device string) (all []ferrule.Latest, e
 	return all, nil
 }
 
-func (p *past) add(signal string, samples []ferrule.Sample) {
+func (p *history) add(signal string, samples []ferrule.Sample) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.samples[signal] = append(p.samples[signal], samples...)
 }
 
-func (p *past) all(signal string) []ferrule.Sample {
+func (p *history) all(signal string) []ferrule.Sample {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.samples[signal]
 }
 
-// TestResume: what was recorded before is not recorded again, and how long nobody has
-// measured since is.
+// TestResume checks that a new poller continues from the recorded samples, with a gap for
+// the time between.
 func TestResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := time.Now().Add(-time.Hour)
-		p := &past{samples: map[string][]ferrule.Sample{
+		p := &history{samples: map[string][]ferrule.Sample{
 			"robot look":            {{Time: old.Add(-time.Second), Value: 1}, {Time: old, Value: 2}},
 			"robot light_threshold": {{Time: old, Value: 1}},
 		}}
 		p.fails.Store(2)
-		w := open(t, func(parts *poller.Parts) { withMCPU(parts); parts.Past = p })
+		w := open(t, func(parts *poller.Parts) { withMCPU(parts); parts.History = p })
 		w.answer = func(call *ferrule.Call) (string, error) {
 			if call.Tool == "look" {
 				return "3", nil
 			}
 			return `{"events":[{"type":"threshold_high"}]}`, nil
 		}
-		laid := stated()
-		laid.Tools = append(laid.Tools, ferrule.Tool{Name: "look", Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)})
-		w.Put(online("robot"), laid)
+		manifest := thresholdPin()
+		manifest.Tools = append(manifest.Tools, ferrule.Tool{Name: "look", Effect: ferrule.Reads, Poll: ferrule.Duration(time.Second)})
+		w.Put(online("robot"), manifest)
 		time.Sleep(10 * time.Second)
 		for _, signal := range []string{"look", "light_threshold"} {
-			samples, holes := w.told("robot", signal)
-			if len(samples) == 0 || len(holes) != 1 || !holes[0].From.Equal(old) || !holes[0].To.Equal(samples[0].Time) || holes[0].Reason != ferrule.Silent {
-				t.Errorf("%s: %+v, %+v", signal, samples, holes)
+			samples, gaps := w.recorded("robot", signal)
+			if len(samples) == 0 || len(gaps) != 1 || !gaps[0].From.Equal(old) || !gaps[0].To.Equal(samples[0].Time) || gaps[0].Reason != ferrule.Silent {
+				t.Errorf("%s: %+v, %+v", signal, samples, gaps)
 			}
 		}
-		if n := p.asked.Load(); n != 3 { // and once for both
-			t.Errorf("the past was asked %d times", n)
+		if n := p.calls.Load(); n != 3 { // two failures, then once for both
+			t.Errorf("%d reads of the history, want 3", n)
 		}
-		for _, gap := range gaps(w.times("robot look")) { // the device cannot help it
+		for _, gap := range intervals(w.times("robot look")) { // a failing history does not slow down polling
 			if !near(gap, time.Second) {
-				t.Errorf("asked again after %v", gap)
+				t.Errorf("interval is %v, want 1s", gap)
 			}
 		}
 	})
 }
 
-// TestResumeEarlier: the clock was set back since a state was recorded. That it has changed is
-// recorded all the same, and not when it is as late again.
-func TestResumeEarlier(t *testing.T) {
+// TestResumeClockSetBack checks that a change of state is recorded even if the recorded
+// state is in the future.
+func TestResumeClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &past{samples: map[string][]ferrule.Sample{"robot light_threshold": {{Time: time.Now().Add(time.Hour), Value: 1}}}}
-		w := open(t, func(parts *poller.Parts) { withMCPU(parts); parts.Past = p })
+		p := &history{samples: map[string][]ferrule.Sample{"robot light_threshold": {{Time: time.Now().Add(time.Hour), Value: 1}}}}
+		w := open(t, func(parts *poller.Parts) { withMCPU(parts); parts.History = p })
 		w.took = func(*ferrule.Call) time.Duration { return 20 * time.Millisecond }
 		w.says(`{"events":[]}`)
-		w.Put(online("robot"), stated())
+		w.Put(online("robot"), thresholdPin())
 		time.Sleep(15 * time.Minute)
-		if samples, _ := w.told("robot", "light_threshold"); len(samples) != 2 || samples[0].Value != 0 || samples[0].Time.After(w.start.Add(10*time.Second)) {
+		if samples, _ := w.recorded("robot", "light_threshold"); len(samples) != 2 || samples[0].Value != 0 || samples[0].Time.After(w.start.Add(10*time.Second)) {
 			t.Errorf("%+v", samples)
 		}
 	})
 }
 
-// TestResumeRingAfterHole: the last that a ring held was no number, so a hole is the last that
-// is known of it; what was recorded before is not recorded again for that.
-func TestResumeRingAfterHole(t *testing.T) {
+// TestResumeRingAfterGap checks that samples are not recorded twice if a ring ended with a
+// gap before the restart.
+func TestResumeRingAfterGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &ring{interval: 500 * time.Millisecond, size: 20, start: time.Now()}
-		p := &past{samples: make(map[string][]ferrule.Sample)}
-		laid := &ferrule.Manifest{
+		p := &history{samples: make(map[string][]ferrule.Sample)}
+		manifest := &ferrule.Manifest{
 			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
 			Polls: []ferrule.Poll{{Name: "light", Tool: "get_pin_buffer", Ring: &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}}},
 		}
-		broken := regexp.MustCompile(`\b10\d\b|\b11[0-4]\b`) // for seven seconds
+		broken := regexp.MustCompile(`\b10\d\b|\b11[0-4]\b`) // seven seconds
 		for _, until := range []time.Duration{56500 * time.Millisecond, time.Minute} {
-			w := open(t, func(parts *poller.Parts) { parts.Past = p })
+			w := open(t, func(parts *poller.Parts) { parts.History = p })
 			w.answer = func(*ferrule.Call) (string, error) { return broken.ReplaceAllString(r.answer(), "null"), nil }
-			w.Put(online("robot"), laid)
+			w.Put(online("robot"), manifest)
 			time.Sleep(until)
 			w.Remove("robot")
-			samples, _ := w.told("robot", "light")
+			samples, _ := w.recorded("robot", "light")
 			p.add("robot light", samples)
 			p.cut.Store(true)
 		}
@@ -415,17 +413,17 @@ func TestResumeRingAfterHole(t *testing.T) {
 			last = n
 		}
 		if last < 200 {
-			t.Errorf("the last is %d", last)
+			t.Errorf("the last value is %d, want at least 200", last)
 		}
 	})
 }
 
-// ring is a device that samples by itself, and knows when it took each: its values count.
+// ring is a device with a ring buffer whose values count up.
 type ring struct {
 	interval time.Duration
 	size     int
 	start    time.Time
-	first    atomic.Int64 // that it has since it was restarted
+	first    atomic.Int64 // the first value since its restart
 }
 
 func (r *ring) taken(n int) time.Time { return r.start.Add(time.Duration(n) * r.interval) }
@@ -443,26 +441,25 @@ func (r *ring) answer() string {
 	return fmt.Sprintf(`{"pin":"light","count":%d,"values":[%s]}`, len(values), strings.Join(values, ","))
 }
 
-// TestRing: of a ring that is read again and again, each sample is recorded once, at its
-// time, or lies in a hole: with reads that fail, readings that are not taken, a device that
-// goes away and one that is restarted, and a gateway that is.
+// TestRing checks that each sample of a ring is recorded once with its time, or lies in a
+// gap: with failed reads, dropped readings, and restarts of the device and the gateway.
 func TestRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(9, 9))
 		r := &ring{interval: 500 * time.Millisecond, size: 120, start: time.Now()}
-		p := &past{samples: make(map[string][]ferrule.Sample)}
+		p := &history{samples: make(map[string][]ferrule.Sample)}
 		var trouble atomic.Bool
-		laid := &ferrule.Manifest{
+		manifest := &ferrule.Manifest{
 			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
 			Pins: []ferrule.Pin{{
 				Number: 34, Name: "light", Abilities: []string{"buffer"}, Sampling: &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size},
 			}},
 		}
-		begin := func() (*world, func()) {
+		begin := func() (*fixture, func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			w := open(t, func(parts *poller.Parts) {
 				withMCPU(parts)
-				parts.Past = p
+				parts.History = p
 				take := parts.Publish
 				parts.Publish = func(r ferrule.Reading) bool {
 					if ctx.Err() != nil || !take(r) {
@@ -475,20 +472,20 @@ func TestRing(t *testing.T) {
 			w.took = func(*ferrule.Call) time.Duration { return 7 * time.Millisecond }
 			failed := false
 			w.answer = func(*ferrule.Call) (string, error) {
-				if failed = trouble.Load() && !failed && rnd.IntN(2) == 0; failed { // one alone costs nothing
+				if failed = trouble.Load() && !failed && rnd.IntN(2) == 0; failed { // never twice in a row
 					return "", ferrule.Errorf([]ferrule.Code{ferrule.Failed, ferrule.Unanswered}[rnd.IntN(2)], "noise")
 				}
 				return r.answer(), nil
 			}
-			w.Put(online("robot"), laid)
+			w.Put(online("robot"), manifest)
 			return w, func() { cancel(); w.Remove("robot") }
 		}
 		w, end := begin()
 		time.Sleep(10 * time.Minute)
-		if s := w.Stats(); s.Reads < 22 || s.Reads > 28 { // 0.4 of a minute
-			t.Errorf("read %d times in ten minutes", s.Reads)
+		if s := w.Stats(); s.Reads < 22 || s.Reads > 28 { // every 0.4 minutes
+			t.Errorf("%d reads in ten minutes, want about 25", s.Reads)
 		}
-		w.set(func() { w.refuse = true }) // for less than a ring
+		w.set(func() { w.refuse = true }) // shorter than the ring
 		for w.Stats().Dropped == 0 {
 			time.Sleep(time.Second)
 		}
@@ -498,22 +495,22 @@ func TestRing(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		trouble.Store(false)
 		time.Sleep(time.Minute)
-		if _, holes := w.told("robot", "light"); len(holes) != 0 || w.Stats().Failures < 5 || w.Stats().Dropped == 0 {
-			t.Errorf("%d reads failed, %d readings were dropped, and there are holes: %+v", w.Stats().Failures, w.Stats().Dropped, holes)
+		if _, gaps := w.recorded("robot", "light"); len(gaps) != 0 || w.Stats().Failures < 5 || w.Stats().Dropped == 0 {
+			t.Errorf("%d failed reads, %d dropped readings, want no gap: %+v", w.Stats().Failures, w.Stats().Dropped, gaps)
 		}
-		w.Put(in(ferrule.StateOffline, "robot"), laid) // for longer
+		w.Put(in(ferrule.StateOffline, "robot"), manifest) // longer than the ring
 		time.Sleep(5 * time.Minute)
-		w.Put(online("robot"), laid)
+		w.Put(online("robot"), manifest)
 		time.Sleep(2 * time.Minute)
 		_, restarted := r.held(time.Now())
 		r.first.Store(int64(restarted))
 		time.Sleep(3 * time.Minute)
-		_, all := w.told("robot", "light")
-		end() // and a gateway that is started again, in time
+		_, all := w.recorded("robot", "light")
+		end() // restart the gateway, faster than the ring overflows
 		time.Sleep(30 * time.Second)
 		w, end = begin()
 		time.Sleep(3 * time.Minute)
-		_, more := w.told("robot", "light")
+		_, more := w.recorded("robot", "light")
 		all = append(all, more...)
 		end()
 
@@ -523,18 +520,18 @@ func TestRing(t *testing.T) {
 		for _, s := range samples {
 			n := int(s.Value)
 			if n < next {
-				t.Fatalf("%d was recorded after %d", n, next-1)
+				t.Fatalf("%d recorded after %d", n, next-1)
 			}
 			if n > next {
 				missing += n - next
-				if !inHole(all, r.taken(next), r.taken(n-1)) {
-					t.Errorf("%d to %d are missing, and in no hole", next, n-1)
+				if !inGap(all, r.taken(next), r.taken(n-1)) {
+					t.Errorf("%d to %d are missing without a gap", next, n-1)
 				}
 			}
 			next = n + 1
 			within = append(within, time.Duration(s.Within))
 			if off := s.Time.Sub(r.taken(n)).Abs(); off > time.Duration(s.Within) {
-				t.Errorf("%d was taken %v off, within %v", n, off, s.Within)
+				t.Errorf("time of %d is off by %v, limit is %v", n, off, s.Within)
 			}
 		}
 		_, to := r.held(time.Now())
@@ -543,16 +540,16 @@ func TestRing(t *testing.T) {
 		}
 		slices.Sort(within)
 		if half := within[len(within)/2]; half > r.interval/2 {
-			t.Errorf("half of the samples are within more than %v", half)
+			t.Errorf("half of the samples are uncertain by more than %v", half)
 		}
-		t.Logf("%d samples recorded, half of them within %v; %d missing in %d holes", len(samples), within[len(within)/2], missing, len(all))
+		t.Logf("%d samples, half of them within %v; %d missing in %d gaps", len(samples), within[len(within)/2], missing, len(all))
 	})
 }
 
-// inHole tells whether what was taken from one time to another may be missing.
-func inHole(holes []ferrule.Gap, from, to time.Time) bool {
-	const slack = 500 * time.Millisecond // its ends are times that were told
-	for _, h := range holes {
+// inGap reports whether a time range lies in a gap.
+func inGap(gaps []ferrule.Gap, from, to time.Time) bool {
+	const slack = 500 * time.Millisecond // the ends of gaps are estimates
+	for _, h := range gaps {
 		if !from.Before(h.From.Add(-slack)) && !to.After(h.To.Add(slack)) {
 			return true
 		}
@@ -560,15 +557,14 @@ func inHole(holes []ferrule.Gap, from, to time.Time) bool {
 	return false
 }
 
-// TestRingOfTheOwner: a board does not say that it keeps samples, or says it wrongly, and
-// its owner does.
-func TestRingOfTheOwner(t *testing.T) {
-	for name, laid := range map[string]*ferrule.Manifest{
-		"it says nothing": {
+// TestRingOfOverlay checks a ring that only the overlay declares, or declares differently.
+func TestRingOfOverlay(t *testing.T) {
+	for name, manifest := range map[string]*ferrule.Manifest{
+		"device declares nothing": {
 			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
 			Polls: []ferrule.Poll{{Name: "light", Tool: "get_pin_buffer", Args: []byte(`{"pin":0,"limit":20}`)}},
 		},
-		"it says otherwise": {
+		"device declares another ring": {
 			Tools: []ferrule.Tool{{Name: "get_pin_buffer", Effect: ferrule.Reads}},
 			Pins: []ferrule.Pin{{
 				Number: 0, Name: "light", Abilities: []string{"buffer"}, Sampling: &ferrule.Sampling{Interval: ferrule.Duration(time.Minute), Size: 7},
@@ -579,33 +575,33 @@ func TestRingOfTheOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &ring{interval: 500 * time.Millisecond, size: 20, start: time.Now()}
-				laid.Polls[0].Ring = &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}
+				manifest.Polls[0].Ring = &ferrule.Sampling{Interval: ferrule.Duration(r.interval), Size: r.size}
 				w := open(t, withMCPU)
 				w.answer = func(*ferrule.Call) (string, error) { return r.answer(), nil }
-				w.Put(online("robot"), laid)
+				w.Put(online("robot"), manifest)
 				time.Sleep(5 * time.Minute)
-				for _, gap := range gaps(w.times("robot get_pin_buffer")) {
-					if gap < 3700*time.Millisecond || gap > 4700*time.Millisecond { // it may wait for the middle of an interval
-						t.Errorf("asked again after %v", gap)
+				for _, gap := range intervals(w.times("robot get_pin_buffer")) {
+					if gap < 3700*time.Millisecond || gap > 4700*time.Millisecond { // it may wait for the middle of a sample interval
+						t.Errorf("interval is %v, want about 4s", gap)
 					}
 				}
-				samples, holes := w.told("robot", "light")
+				samples, gaps := w.recorded("robot", "light")
 				for i, s := range samples {
 					if int(s.Value) != i || s.Time.Sub(r.taken(i)).Abs() > time.Duration(s.Within) {
 						t.Fatalf("sample %d is %+v", i, s)
 					}
 				}
-				if len(samples) < 580 || len(holes) != 0 {
-					t.Errorf("%d samples, holes %+v", len(samples), holes)
+				if len(samples) < 580 || len(gaps) != 0 {
+					t.Errorf("%d samples, gaps %+v", len(samples), gaps)
 				}
 			})
 		})
 	}
 }
 
-// TestLatestOfASlowDevice: the latest sample is as old as the device's own interval, which may
-// be a little longer than it says. Its time is as sure as is told.
-func TestLatestOfASlowDevice(t *testing.T) {
+// TestLatestOfSlowDevice checks the time of samples of a device that samples more slowly
+// than it declares.
+func TestLatestOfSlowDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &ring{interval: 540 * time.Millisecond, size: 1, start: time.Now()}
 		w := open(t, withMCPU)
@@ -621,10 +617,10 @@ func TestLatestOfASlowDevice(t *testing.T) {
 			}},
 		})
 		time.Sleep(10 * time.Minute)
-		samples, _ := w.told("robot", "light")
+		samples, _ := w.recorded("robot", "light")
 		for _, s := range samples {
 			if off := s.Time.Sub(r.taken(int(s.Value))).Abs(); off > time.Duration(s.Within) {
-				t.Errorf("%v was taken %v off, within %v", s.Value, off, s.Within)
+				t.Errorf("time of %v is off by %v, limit is %v", s.Value, off, s.Within)
 			}
 		}
 		if len(samples) < 500 {
@@ -633,8 +629,8 @@ func TestLatestOfASlowDevice(t *testing.T) {
 	})
 }
 
-// TestBufferOfUnknownSize: a polled tool gives what it has sampled, and does not say how
-// much it keeps.
+// TestBufferOfUnknownSize checks the buffer of a polled tool, which does not declare how
+// many samples it keeps.
 func TestBufferOfUnknownSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &ring{interval: 500 * time.Millisecond, size: 50, start: time.Now()}
@@ -644,14 +640,14 @@ func TestBufferOfUnknownSize(t *testing.T) {
 		}
 		w.Put(online("robot"), polled(10*time.Second))
 		time.Sleep(5 * time.Minute)
-		samples, holes := w.told("robot", "look")
+		samples, gaps := w.recorded("robot", "look")
 		for i, s := range samples {
 			if int(s.Value) != i || s.Time.Sub(r.taken(i)).Abs() > time.Duration(s.Within) {
 				t.Fatalf("sample %d is %+v", i, s)
 			}
 		}
-		if len(samples) < 570 || len(holes) != 0 {
-			t.Errorf("%d samples, holes %+v", len(samples), holes)
+		if len(samples) < 570 || len(gaps) != 0 {
+			t.Errorf("%d samples, gaps %+v", len(samples), gaps)
 		}
 	})
 }

@@ -5,73 +5,72 @@ import (
 	"time"
 )
 
-// The wheel turns one slot in a tick, and once in 41 seconds. What is due later stays in
-// its slot for so many turns.
+// The wheel advances one slot per tick, one turn in 41 seconds. A poll that is due later
+// stays in its slot for several turns.
 const (
 	tick  = 10 * time.Millisecond
 	slots = 4096
 )
 
-// wheel holds what is to be done at which time. To put something in, to take it out and
-// to find what is due costs the same however much there is. It is not safe for use by
-// several goroutines.
+// wheel is a timer wheel: adding, removing and finding due polls take constant time. It is
+// not safe for concurrent use.
 type wheel struct {
-	start time.Time
-	now   int64 // the last tick that has been looked at
-	slots [slots][]*probe
-	full  [slots / 64]uint64 // a bit for each slot in which there is something
+	start    time.Time
+	now      int64 // the last tick that was processed
+	slots    [slots][]*poll
+	occupied [slots / 64]uint64 // one bit per slot that is not empty
 }
 
-// hand is where something is in the wheel.
-type hand struct {
-	at    int64 // the tick at which it is due
-	place int   // in its slot
-	in    bool
+// position is the place of a poll in the wheel.
+type position struct {
+	tick   int64 // when it is due
+	index  int   // in its slot
+	queued bool
 }
 
 func newWheel(start time.Time) *wheel { return &wheel{start: start} }
 
-// put has a probe be due at a time, or with the next tick if that has passed.
-func (w *wheel) put(p *probe, due time.Time) {
+// put schedules a poll, at the next tick if the time has passed.
+func (w *wheel) put(p *poll, due time.Time) {
 	w.take(p)
 	at := int64((due.Sub(w.start) + tick - 1) / tick)
 	at = max(at, w.now+1)
 	slot := at % slots
-	p.hand = hand{at: at, place: len(w.slots[slot]), in: true}
+	p.position = position{tick: at, index: len(w.slots[slot]), queued: true}
 	w.slots[slot] = append(w.slots[slot], p)
-	w.full[slot/64] |= 1 << (slot % 64)
+	w.occupied[slot/64] |= 1 << (slot % 64)
 }
 
-// take takes a probe out, if it is in.
-func (w *wheel) take(p *probe) {
-	if !p.hand.in {
+// take removes a poll, if it is scheduled.
+func (w *wheel) take(p *poll) {
+	if !p.position.queued {
 		return
 	}
-	slot := p.hand.at % slots
+	slot := p.position.tick % slots
 	all := w.slots[slot]
 	last := all[len(all)-1]
-	all[p.hand.place] = last
-	last.hand.place = p.hand.place
+	all[p.position.index] = last
+	last.position.index = p.position.index
 	all[len(all)-1] = nil
 	w.slots[slot] = all[:len(all)-1]
 	if len(all) == 1 {
-		w.full[slot/64] &^= 1 << (slot % 64)
+		w.occupied[slot/64] &^= 1 << (slot % 64)
 	}
-	p.hand.in = false
+	p.position.queued = false
 }
 
-// turn takes out all that is due by now, the earliest first.
-func (w *wheel) turn(now time.Time) (due []*probe) {
+// turn removes and returns the polls that are due, the earliest first.
+func (w *wheel) turn(now time.Time) (due []*poll) {
 	until := int64(now.Sub(w.start) / tick)
 	for at := max(w.now, until-slots) + 1; at <= until; at++ {
 		slot := at % slots
 		for i := 0; i < len(w.slots[slot]); {
 			p := w.slots[slot][i]
-			if p.hand.at > until { // another turn of the wheel
+			if p.position.tick > until { // in a later turn
 				i++
 				continue
 			}
-			w.take(p) // and another is in its place
+			w.take(p) // moves another poll to index i
 			due = append(due, p)
 		}
 	}
@@ -79,17 +78,17 @@ func (w *wheel) turn(now time.Time) (due []*probe) {
 	return due
 }
 
-// next is when there is something to look at again; false if there is nothing.
+// next returns when turn has to be called next, and whether anything is scheduled.
 func (w *wheel) next() (time.Time, bool) {
 	from := w.now + 1
 	first := from % slots
-	for i := range int64(len(w.full) + 1) {
-		word := (first/64 + i) % int64(len(w.full))
-		set := w.full[word]
+	for i := range int64(len(w.occupied) + 1) {
+		word := (first/64 + i) % int64(len(w.occupied))
+		set := w.occupied[word]
 		switch i {
 		case 0:
 			set &= ^uint64(0) << (first % 64)
-		case int64(len(w.full)): // it is the first again, up to where it began
+		case int64(len(w.occupied)): // the first word again, up to the start
 			set &^= ^uint64(0) << (first % 64)
 		}
 		if set == 0 {

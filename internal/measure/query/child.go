@@ -23,35 +23,34 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Serve is the child: it reads one question from in and writes the answer to out. If
-// nobody waits for it any more, it ends the process.
+// Serve is the child: it reads one query from in and writes the answer to out. When in is
+// closed, because the gateway does not wait anymore, it exits the process.
 func Serve(in io.Reader, out io.Writer) error {
-	unbounded := restrain()
+	unlimited := limitProcess()
 	reader := bufio.NewReaderSize(in, 64<<10)
 	line, err := reader.ReadSlice('\n')
 	if err != nil {
-		return fmt.Errorf("reading the question: %w", err)
+		return fmt.Errorf("reading the query: %w", err)
 	}
-	var asked request
-	if err := json.Unmarshal(line, &asked); err != nil {
-		return fmt.Errorf("reading the question: %w", err)
+	var query request
+	if err := json.Unmarshal(line, &query); err != nil {
+		return fmt.Errorf("reading the query: %w", err)
 	}
 	go func() {
-		reader.ReadByte() // nothing comes: it is the end
+		reader.ReadByte() // returns at the end of in
 		os.Exit(1)
 	}()
-	if unbounded != nil {
-		return json.NewEncoder(out).Encode(reply{Error: ferrule.Errorf(ferrule.Internal, "a process for the question cannot be bounded: %w", unbounded)})
+	if unlimited != nil {
+		return json.NewEncoder(out).Encode(reply{Error: ferrule.Errorf(ferrule.Internal, "limiting the query process: %w", unlimited)})
 	}
-	r, err := answer(asked)
+	r, err := runQuery(query)
 	if err != nil {
 		r = &reply{Error: asError(err)}
 	}
 	return json.NewEncoder(out).Encode(r)
 }
 
-// limits are what SQLite may be asked for: less than it can do, and more than anybody
-// needs who wants to know something.
+// limits are SQLite's run-time limits: below its defaults, above what a query needs.
 var limits = map[int]int{
 	sqlite3.SQLITE_LIMIT_LENGTH:              256 << 10,
 	sqlite3.SQLITE_LIMIT_SQL_LENGTH:          MaxText + 1,
@@ -67,40 +66,40 @@ var limits = map[int]int{
 	sqlite3.SQLITE_LIMIT_WORKER_THREADS:      0,
 }
 
-// answer answers a question.
-func answer(asked request) (*reply, error) {
+// runQuery runs a query in this process.
+func runQuery(query request) (*reply, error) {
 	ctx := context.Background()
 	if err := countMemory(); err != nil {
 		return nil, err
 	}
-	db, err := sql.Open("sqlite", address(asked.Path))
+	db, err := sql.Open("sqlite", address(query.Path))
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("opening what was measured: %w", err)
+		return nil, fmt.Errorf("opening the history: %w", err)
 	}
 	defer conn.Close()
-	for id, most := range limits {
-		if _, err := sqlite.Limit(conn, id, most); err != nil {
+	for id, limit := range limits {
+		if _, err := sqlite.Limit(conn, id, limit); err != nil {
 			return nil, err
 		}
 	}
-	rows, err := conn.QueryContext(ctx, asked.Text)
+	rows, err := conn.QueryContext(ctx, query.Text)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	return read(rows, asked.Rows)
+	return read(rows, query.Rows)
 }
 
-// address is the file, to be read only. What is sorted stays in memory, of which there
-// is little.
+// address returns the URI of the file, read-only. Sorting uses memory only, which is
+// limited.
 func address(path string) string {
 	path = filepath.ToSlash(path)
-	if !strings.HasPrefix(path, "/") { // C:/…
+	if !strings.HasPrefix(path, "/") { // for example C:/
 		path = "/" + path
 	}
 	pragmas := url.Values{"mode": {"ro"}, "_defensive": {"1"}, "_pragma": {
@@ -110,21 +109,21 @@ func address(path string) string {
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: pragmas.Encode()}).String()
 }
 
-// countMemory has SQLite count what it takes, without which it keeps no limit. It is
-// built so that it does not.
+// countMemory makes SQLite count its memory, without which it enforces no limit. The
+// library is compiled with counting off.
 func countMemory() error {
 	tls := libc.NewTLS()
 	defer tls.Close()
 	on := libc.NewVaList(int32(1))
 	defer libc.Xfree(tls, on)
 	if rc := sqlite3.Xsqlite3_config(tls, sqlite3.SQLITE_CONFIG_MEMSTATUS, on); rc != sqlite3.SQLITE_OK {
-		return fmt.Errorf("SQLite does not count its memory: code %d", rc)
+		return fmt.Errorf("enabling SQLite's memory limit: code %d", rc)
 	}
 	return nil
 }
 
-// read reads as many rows as are wanted and fit.
-func read(rows *sql.Rows, most int) (*reply, error) {
+// read reads rows up to the limits.
+func read(rows *sql.Rows, limit int) (*reply, error) {
 	columns, err := rows.Columns()
 	if err != nil {
 		return nil, err
@@ -138,7 +137,7 @@ func read(rows *sql.Rows, most int) (*reply, error) {
 		places[i] = &values[i]
 	}
 	for size := 0; rows.Next(); {
-		if len(r.Rows) == most {
+		if len(r.Rows) == limit {
 			r.More = true
 			return r, nil
 		}
@@ -151,7 +150,7 @@ func read(rows *sql.Rows, most int) (*reply, error) {
 		}
 		if size += len(row); size > maxAnswer {
 			if len(r.Rows) == 0 {
-				return nil, ferrule.Errorf(ferrule.Limited, "a row has more than %d bytes", maxAnswer).WithHint(fewer)
+				return nil, ferrule.Errorf(ferrule.Limited, "a row is larger than %d bytes", maxAnswer).WithHint(narrowHint)
 			}
 			r.More = true
 			return r, nil
@@ -161,7 +160,7 @@ func read(rows *sql.Rows, most int) (*reply, error) {
 	return r, rows.Err()
 }
 
-// encode writes a row as a JSON array. What JSON has no word for is text.
+// encode encodes a row as a JSON array. Values without a JSON type become strings.
 func encode(values []any) (json.RawMessage, error) {
 	cells := make([]any, len(values))
 	for i, v := range values {
@@ -184,32 +183,32 @@ func encode(values []any) (json.RawMessage, error) {
 	return json.Marshal(cells)
 }
 
-// asError tells what is wrong with a question in words that help to ask a better one.
+// asError converts an error to one that helps the user to correct the query.
 func asError(err error) *ferrule.Error {
 	var known *ferrule.Error
 	if errors.As(err, &known) {
 		return known
 	}
-	var said *sqlite.Error
-	if !errors.As(err, &said) {
-		return ferrule.Errorf(ferrule.Invalid, "the question cannot be answered: %s", ferrule.Clean(err.Error(), ferrule.MaxText)).WithHint(tables)
+	var failure *sqlite.Error
+	if !errors.As(err, &failure) {
+		return ferrule.Errorf(ferrule.Invalid, "query failed: %s", ferrule.Clean(err.Error(), ferrule.MaxText)).WithHint(tablesHint)
 	}
-	switch said.Code() & 0xff {
+	switch failure.Code() & 0xff {
 	case sqlite3.SQLITE_NOMEM:
-		return ferrule.Errorf(ferrule.Limited, "the question needs more than %d MiB of memory", maxHeap>>20).WithHint(fewer)
+		return ferrule.Errorf(ferrule.Limited, "query needs more than %d MiB of memory", maxHeap>>20).WithHint(narrowHint)
 	case sqlite3.SQLITE_READONLY:
-		return ferrule.Errorf(ferrule.Denied, "what was measured can be read, and not changed")
+		return ferrule.Errorf(ferrule.Denied, "the history is read-only")
 	case sqlite3.SQLITE_TOOBIG:
-		return ferrule.Errorf(ferrule.Limited, "something in the question is too large: at most %d KiB are possible", limits[sqlite3.SQLITE_LIMIT_LENGTH]>>10).WithHint(fewer)
+		return ferrule.Errorf(ferrule.Limited, "a value in the query is too large, limit is %d KiB", limits[sqlite3.SQLITE_LIMIT_LENGTH]>>10).WithHint(narrowHint)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return ferrule.Errorf(ferrule.Busy, "what was measured is being written").WithHint("ask again in a moment")
+		return ferrule.Errorf(ferrule.Busy, "the history is being written").WithHint("try again in a moment")
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
-		return ferrule.Errorf(ferrule.Internal, "what was measured cannot be read: %s", plain(said))
+		return ferrule.Errorf(ferrule.Internal, "reading the history: %s", plain(failure))
 	}
-	return ferrule.Errorf(ferrule.Invalid, "%s", plain(said)).WithHint(tables)
+	return ferrule.Errorf(ferrule.Invalid, "%s", plain(failure)).WithHint(tablesHint)
 }
 
-// plain is what SQLite says, without what it says each time.
+// plain returns SQLite's message without its standard prefix and code.
 func plain(err *sqlite.Error) string {
 	text := strings.TrimPrefix(err.Error(), "SQL logic error: ")
 	return ferrule.Clean(strings.TrimSuffix(text, fmt.Sprintf(" (%d)", err.Code())), ferrule.MaxText)

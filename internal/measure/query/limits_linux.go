@@ -8,27 +8,27 @@ import (
 	"syscall"
 )
 
-// restrain bounds what this process may take, whatever SQLite is asked for: little memory
-// that can be written to beyond what it has by now, seconds of work, and no file to write
-// to. Addresses are not bounded: C's library takes a great many for each thread.
-func restrain() error {
-	const moreMemory, cpu, files = 192 << 20, 3, 32 // a thread of C has 8 MiB
+// limitProcess limits this process: memory beyond what it has now, seconds of CPU time, no
+// written files. The address space is not limited, because the C library reserves much of
+// it per thread.
+func limitProcess() error {
+	const moreMemory, cpu, files = 192 << 20, 3, 32 // a C thread has 8 MiB
 	size, err := writable()
 	if err != nil {
 		return err
 	}
-	for resource, most := range map[int]uint64{
+	for resource, limit := range map[int]uint64{
 		syscall.RLIMIT_DATA: size + moreMemory, syscall.RLIMIT_CPU: cpu, syscall.RLIMIT_FSIZE: 0,
 		syscall.RLIMIT_NOFILE: files, syscall.RLIMIT_CORE: 0,
 	} {
-		if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
-			return fmt.Errorf("bounding resource %d: %w", resource, err)
+		if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return fmt.Errorf("setting limit %d: %w", resource, err)
 		}
 	}
 	return nil
 }
 
-// writable is how much memory of its own the process can write to, used or not.
+// writable returns the size of the process's writable memory, used or not.
 func writable() (uint64, error) {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -36,7 +36,7 @@ func writable() (uint64, error) {
 	}
 	fields := strings.Fields(string(text))
 	if len(fields) < 6 {
-		return 0, fmt.Errorf("the system tells of its memory: %q", text)
+		return 0, fmt.Errorf("unexpected content of /proc/self/statm: %q", text)
 	}
 	pages, err := strconv.ParseUint(fields[5], 10, 64)
 	return pages * uint64(os.Getpagesize()), err

@@ -2,5 +2,5 @@
 
 package query
 
-// restrain does nothing here: SQLite's own bounds, and two seconds, have to do.
-func restrain() error { return nil }
+// limitProcess does nothing on this system: SQLite's own limits and the timeout remain.
+func limitProcess() error { return nil }

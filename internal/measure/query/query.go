@@ -1,12 +1,11 @@
-// Package query answers questions in SQL about what was measured, whoever asks them.
+// Package query runs untrusted SQL queries on the history.
 //
-//	Asker ─▶ one statement? ─▶ a child process ─▶ SQLite, read only ─▶ rows as JSON
-//	         lex.go            bounded in time,   bounded in memory,
-//	                           rows and bytes     sizes and depth
+//	Runner ─▶ one statement? ─▶ child process ─▶ SQLite, read-only ─▶ rows as JSON
+//	          lexer.go          limits on time,   limits on memory,
+//	                            rows and bytes    sizes and depth
 //
-// SQL is a language in which one can ask for anything. Each question has a process of its
-// own, a child of the same program: whatever becomes of it, it ends within two seconds,
-// and the gateway does not notice.
+// A query may ask for anything. Each one runs in its own child process of the same program:
+// whatever it does, it ends within two seconds, and the gateway is not affected.
 package query
 
 import (
@@ -25,40 +24,40 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of a question.
+// The limits of a query.
 const (
-	MaxTime   = 1800 * time.Millisecond // it has ended when two seconds are over
-	MaxText   = 10_000                  // bytes of a question
-	MaxRows   = 1000
-	usualRows = 100
-	maxAnswer = 256 << 10 // bytes of all rows
-	maxHeap   = 8 << 20   // bytes that SQLite may take
-	atOnce    = 2         // questions; others wait
-	patience  = 5 * time.Second
+	MaxTime       = 1800 * time.Millisecond // ends within two seconds
+	MaxText       = 10_000                  // bytes of SQL
+	MaxRows       = 1000
+	defaultRows   = 100
+	maxAnswer     = 256 << 10 // bytes of all rows
+	maxHeap       = 8 << 20   // bytes of SQLite
+	maxConcurrent = 2         // queries; others wait
+	maxWait       = 5 * time.Second
 )
 
-// Asker answers questions about one file.
-type Asker struct {
+// Runner runs queries on one history file.
+type Runner struct {
 	path    string
 	program []string
 	env     []string
-	seats   chan struct{}
-	time    time.Duration // of a question
+	slots   chan struct{}
+	timeout time.Duration
 
-	started func(pid int) // tests look at the process; nil otherwise
+	started func(pid int) // for tests; nil otherwise
 }
 
-// New makes an asker of the file at path. Program is the command of which the child is
-// made: a file, what it is to call itself, and its arguments. It must call Serve.
-func New(path string, program ...string) *Asker {
-	if whole, err := filepath.Abs(path); err == nil { // a URI has no other
-		path = whole
+// New returns a Runner for the file at path. Program is the command of the child: its
+// executable, its name (argument 0), and its arguments. It must call Serve.
+func New(path string, program ...string) *Runner {
+	if absolute, err := filepath.Abs(path); err == nil { // a file URI must be absolute
+		path = absolute
 	}
-	return &Asker{path: path, program: program, env: environment(), seats: make(chan struct{}, atOnce), time: MaxTime}
+	return &Runner{path: path, program: program, env: environment(), slots: make(chan struct{}, maxConcurrent), timeout: MaxTime}
 }
 
-// Self is this program, as the file of a command: also if another one is in its place by
-// now.
+// Self returns the path of this program's executable, also if the file has been replaced
+// since the start.
 func Self() (string, error) {
 	const here = "/proc/self/exe"
 	if _, err := os.Stat(here); err == nil && runtime.GOOS == "linux" {
@@ -67,14 +66,14 @@ func Self() (string, error) {
 	return os.Executable()
 }
 
-// request is what the child is asked.
+// request is the input of the child.
 type request struct {
 	Path string `json:"path"`
 	Text string `json:"text"`
 	Rows int    `json:"rows"`
 }
 
-// reply is what it answers.
+// reply is the output of the child.
 type reply struct {
 	Columns []string          `json:"columns"`
 	Rows    []json.RawMessage `json:"rows"`
@@ -82,23 +81,23 @@ type reply struct {
 	Error   *ferrule.Error    `json:"error,omitempty"`
 }
 
-// Ask answers a question: the names of the columns, and rows, each of which is a JSON
-// array. It tells whether there are more rows than those, which are rows at most, or as
-// many as usual if that is 0.
-func (a *Asker) Ask(ctx context.Context, text string, rows int) (columns []string, answer []json.RawMessage, more bool, err error) {
+// Ask runs a query and returns its columns and rows; each row is a JSON array. It returns
+// at most so many rows, or a default number if rows is 0, and reports whether there are
+// more.
+func (a *Runner) Ask(ctx context.Context, text string, rows int) (columns []string, answer []json.RawMessage, more bool, err error) {
 	if err := Check(text); err != nil {
 		return nil, nil, false, err
 	}
 	if rows <= 0 {
-		rows = usualRows
+		rows = defaultRows
 	}
-	wait, cancel := context.WithTimeout(ctx, patience)
+	wait, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	select {
-	case a.seats <- struct{}{}:
-		defer func() { <-a.seats }()
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
 	case <-wait.Done():
-		return nil, nil, false, ferrule.Errorf(ferrule.Limited, "other questions are being answered").WithHint("ask again in a moment")
+		return nil, nil, false, ferrule.Errorf(ferrule.Limited, "too many SQL queries at the same time").WithHint("try again in a moment")
 	}
 	r, err := a.run(ctx, request{a.path, text, min(rows, MaxRows)})
 	if err != nil {
@@ -107,26 +106,26 @@ func (a *Asker) Ask(ctx context.Context, text string, rows int) (columns []strin
 	return r.Columns, r.Rows, r.More, nil
 }
 
-// run asks a child.
-func (a *Asker) run(ctx context.Context, asked request) (*reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.time)
+// run runs a query in a child.
+func (a *Runner) run(ctx context.Context, query request) (*reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	line, err := json.Marshal(asked)
+	line, err := json.Marshal(query)
 	if err != nil {
-		return nil, ferrule.Errorf(ferrule.Internal, "the question cannot be told: %w", err)
+		return nil, ferrule.Errorf(ferrule.Internal, "encoding the query: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, a.program[0])
 	cmd.Args = a.program[1:]
 	cmd.Env = a.env
 	cmd.WaitDelay = MaxTime / 10
-	out := &bounded{most: maxAnswer * 2}
+	out := &limitedBuffer{limit: maxAnswer * 2}
 	cmd.Stdout = out
-	in, err := cmd.StdinPipe() // it is open as long as somebody waits for the answer
+	in, err := cmd.StdinPipe() // stays open: the child exits when it closes
 	if err != nil {
-		return nil, ferrule.Errorf(ferrule.Internal, "asking: %w", err)
+		return nil, ferrule.Errorf(ferrule.Internal, "opening a pipe to the query process: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, ferrule.Errorf(ferrule.Internal, "a process for the question cannot be started: %w", err)
+		return nil, ferrule.Errorf(ferrule.Internal, "starting the query process: %w", err)
 	}
 	if a.started != nil {
 		a.started(cmd.Process.Pid)
@@ -136,9 +135,9 @@ func (a *Asker) run(ctx context.Context, asked request) (*reply, error) {
 	var r reply
 	switch {
 	case ctx.Err() == context.DeadlineExceeded:
-		return nil, ferrule.Errorf(ferrule.Limited, "the question took longer than %v and was ended", a.time).WithHint(fewer)
+		return nil, ferrule.Errorf(ferrule.Limited, "query timed out after %v", a.timeout).WithHint(narrowHint)
 	case ctx.Err() != nil:
-		return nil, ferrule.Errorf(ferrule.Cancelled, "nobody waits for the answer any more")
+		return nil, ferrule.Errorf(ferrule.Cancelled, "query cancelled by the caller")
 	case json.Unmarshal(out.Bytes(), &r) == nil && r.Error != nil:
 		return nil, r.Error
 	case ended == nil && r.Columns != nil:
@@ -146,39 +145,39 @@ func (a *Asker) run(ctx context.Context, asked request) (*reply, error) {
 	case err != nil:
 		ended = errors.Join(ended, err)
 	}
-	// It was ended from outside: it took more than it may have.
-	return nil, ferrule.Errorf(ferrule.Limited, "the question took more than it may have: %w", cause(ended)).WithHint(fewer)
+	// The system ended the child because it exceeded a limit.
+	return nil, ferrule.Errorf(ferrule.Limited, "query exceeded its resource limits: %w", cause(ended)).WithHint(narrowHint)
 }
 
-// fewer is what to do about a question that is too much.
-const fewer = "ask for fewer rows: of one device and signal, of a short time, or of minutes or hours"
+// narrowHint is the hint for queries that exceed a limit.
+const narrowHint = "select fewer rows: one device and signal, a shorter time, or minutes or hours instead of samples"
 
-// cause is why a process has ended.
+// cause returns why the child ended.
 func cause(err error) error {
 	if err == nil {
-		return errors.New("there is no answer")
+		return errors.New("no output")
 	}
 	return err
 }
 
-// environment is that of the child, which needs none of ours.
+// environment returns the environment of the child. It inherits nothing.
 func environment() []string {
 	env := []string{"GOMEMLIMIT=16MiB", "GOGC=50", "GOMAXPROCS=2", "GOTRACEBACK=none"}
-	if root := os.Getenv("SYSTEMROOT"); root != "" { // Windows starts nothing without it
+	if root := os.Getenv("SYSTEMROOT"); root != "" { // Windows cannot start a process without it
 		env = append(env, "SYSTEMROOT="+root)
 	}
 	return env
 }
 
-// bounded keeps the first bytes that are written to it, and refuses more.
-type bounded struct {
+// limitedBuffer is a buffer that fails above a limit.
+type limitedBuffer struct {
 	bytes.Buffer
-	most int
+	limit int
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.most {
-		return 0, fmt.Errorf("%w: more than %d bytes", io.ErrShortBuffer, b.most)
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > b.limit {
+		return 0, fmt.Errorf("%w: more than %d bytes", io.ErrShortBuffer, b.limit)
 	}
 	return b.Buffer.Write(p)
 }

@@ -19,8 +19,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// What the test binary is called when it is the child, and when it is one that takes more
-// memory than a child may have.
+// Names of the test binary as a child, and as a child that uses too much memory.
 const child, greedy = "query-child", "query-greedy"
 
 func TestMain(m *testing.M) {
@@ -29,8 +28,8 @@ func TestMain(m *testing.M) {
 	case child:
 		err = Serve(os.Stdin, os.Stdout)
 	case greedy:
-		err = restrain()
-		fmt.Println("restrained:", err)
+		err = limitProcess()
+		fmt.Println("limited:", err)
 		for i, block := 0, make([]byte, 512<<20); i < len(block); i += 4096 {
 			block[i] = 1
 		}
@@ -43,35 +42,35 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestRestrained: a child that SQLite's own bounds do not hold gets no more memory from the
-// system.
-func TestRestrained(t *testing.T) {
+// TestProcessLimits checks that the system limits the memory of a child, in addition to
+// SQLite's own limits.
+func TestProcessLimits(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux bounds a process")
+		t.Skip("only Linux limits the process")
 	}
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args, cmd.Env = []string{greedy}, environment()
-	if out, err := cmd.Output(); err == nil || string(out) != "restrained: <nil>\n" {
+	if out, err := cmd.Output(); err == nil || string(out) != "limited: <nil>\n" {
 		t.Errorf("%v, %s", err, out)
 	}
 }
 
-// schema has the documented columns, over a table that is not documented.
+// schema has the documented views over another table.
 const schema = `
 CREATE TABLE raw(device TEXT, signal TEXT, at INTEGER, value REAL, PRIMARY KEY(device, signal, at)) WITHOUT ROWID;
 CREATE VIEW samples AS SELECT device, signal, at/1e6 AS time, value, 0.01 AS within FROM raw;
 CREATE VIEW signals AS SELECT device, signal, 'lx' AS unit, min(time) AS first, max(time) AS last, max(value) AS value FROM samples GROUP BY 1, 2;
 CREATE VIEW minutes AS SELECT device, signal, floor(time/60)*60 AS time, min(value) AS min, max(value) AS max, avg(value) AS mean, count(*) AS count FROM samples GROUP BY 1, 2, 3;
 CREATE VIEW hours AS SELECT device, signal, floor(time/3600)*3600 AS time, min(min) AS min, max(max) AS max, avg(mean) AS mean, sum(count) AS count FROM minutes GROUP BY 1, 2, 3;
-CREATE VIEW holes AS SELECT device, signal, min(time) AS "from", max(time) AS "to", 'lost' AS why, 1 AS most FROM samples WHERE 0 GROUP BY 1, 2;
+CREATE VIEW gaps AS SELECT device, signal, min(time) AS "from", max(time) AS "to", 'lost' AS reason, 1 AS max_missing FROM samples WHERE 0 GROUP BY 1, 2;
 INSERT INTO raw WITH RECURSIVE n(i) AS (VALUES(0) UNION ALL SELECT i+1 FROM n LIMIT 5000)
 	SELECT 'robot', 'light', 1769868000000000 + i*500000, abs(sin(i/100.0))*1000 FROM n;
 `
 
-// store is a file as the gateway has it: open, and being written to.
+// store is a history file that the gateway is writing to.
 type store struct {
 	*sql.DB
-	asker *Asker
+	runner *Runner
 }
 
 var template = sync.OnceValues(func() ([]byte, error) {
@@ -112,10 +111,10 @@ func newStore(t *testing.T) *store {
 	if _, err := db.Exec("INSERT INTO raw VALUES('lamp', 'power', 1769868000000000, 5)"); err != nil {
 		t.Fatal(err)
 	}
-	return &store{db, newAsker(t, path)}
+	return &store{db, newRunner(t, path)}
 }
 
-func newAsker(t *testing.T, path string) *Asker {
+func newRunner(t *testing.T, path string) *Runner {
 	t.Helper()
 	self, err := Self()
 	if err != nil {
@@ -123,14 +122,14 @@ func newAsker(t *testing.T, path string) *Asker {
 	}
 	a := New(path, self, child)
 	a.env = append(a.env, "GORACE=atexit_sleep_ms=0")
-	a.time = time.Minute // on a busy machine to begin takes seconds; where it matters, tests say so
+	a.timeout = time.Minute // a busy machine needs seconds to start a process
 	return a
 }
 
-// ask is the answer to a question as text.
+// ask runs a query and returns the answer as text.
 func (s *store) ask(t *testing.T, text string, rows int) (string, error) {
 	t.Helper()
-	columns, answer, more, err := s.asker.Ask(t.Context(), text, rows)
+	columns, answer, more, err := s.runner.Ask(t.Context(), text, rows)
 	if err != nil {
 		return "", err
 	}
@@ -142,7 +141,7 @@ func (s *store) ask(t *testing.T, text string, rows int) (string, error) {
 	return string(out), err
 }
 
-// TestAsk: questions are answered, in JSON, while the file is being written.
+// TestAsk checks queries while the file is being written.
 func TestAsk(t *testing.T) {
 	s := newStore(t)
 	for _, test := range []struct {
@@ -158,22 +157,22 @@ func TestAsk(t *testing.T) {
 		{"SELECT CAST(x'ff41' AS TEXT) AS \"a;b\", 'it''s;', [value] FROM samples LIMIT 1", 0, `{"Columns":["a;b","'it''s;'","value"],"Rows":[["\ufffdA","it's;",`},
 		{"SELECT time FROM samples", 3, `"More":true`},
 		{"SELECT time FROM samples LIMIT 3", 3, `"More":false`},
-		{"SELECT * FROM holes", 0, `{"Columns":["device","signal","from","to","why","most"],"Rows":[],"More":false}`},
+		{"SELECT * FROM gaps", 0, `{"Columns":["device","signal","from","to","reason","max_missing"],"Rows":[],"More":false}`},
 		{"SELECT json_extract('{\"a\":[1,2]}', '$.a[1]'), sqrt(2) > 1.4", 0, `[[2,1]]`},
 	} {
 		if got, err := s.ask(t, test.text, test.rows); err != nil || !strings.Contains(got, strings.ReplaceAll(test.want, `\ufffd`, "\ufffd")) {
 			t.Errorf("%s\n got %.300s, %v\nwant %s", test.text, got, err, test.want)
 		}
 	}
-	_, rows, more, err := s.asker.Ask(t.Context(), "SELECT time, value FROM samples", 1<<30)
+	_, rows, more, err := s.runner.Ask(t.Context(), "SELECT time, value FROM samples", 1<<30)
 	if err != nil || len(rows) != MaxRows || !more {
 		t.Errorf("%d rows, more %t, %v", len(rows), more, err)
 	}
-	if _, rows, _, _ := s.asker.Ask(t.Context(), "SELECT time, value FROM samples", 0); len(rows) != usualRows {
-		t.Errorf("%d rows", len(rows))
+	if _, rows, _, _ := s.runner.Ask(t.Context(), "SELECT time, value FROM samples", 0); len(rows) != defaultRows {
+		t.Errorf("%d rows, want %d", len(rows), defaultRows)
 	}
 	size := 0
-	_, rows, more, err = s.asker.Ask(t.Context(), "SELECT hex(zeroblob(5000)) FROM samples", MaxRows)
+	_, rows, more, err = s.runner.Ask(t.Context(), "SELECT hex(zeroblob(5000)) FROM samples", MaxRows)
 	for _, row := range rows {
 		size += len(row)
 	}
@@ -182,32 +181,33 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestRefused: what is no question is refused, in words that tell what is possible.
-func TestRefused(t *testing.T) {
+// TestInvalid checks that other statements and dangerous functions are refused with a
+// helpful message.
+func TestInvalid(t *testing.T) {
 	s := newStore(t)
 	for text, want := range map[string]string{
 		"":                           "empty",
 		" -- only\n /* words":        "empty",
-		";":                          "begins with SELECT",
+		";":                          "begin with SELECT",
 		"SELECT 1; SELECT 2":         "one statement",
 		"SELECT 1;;;/**/DELETE":      "one statement",
 		"SELECT ';'; DROP TABLE raw": "one statement",
 		"SELECT 1 --;\n; PRAGMA x":   "one statement",
-		"EXPLAIN SELECT 1":           "begins with SELECT",
-		"PRAGMA query_only=0":        "begins with SELECT",
-		"/* SELECT */ ATTACH DATABASE '/tmp/x.db' AS x":             "begins with SELECT",
-		"\ufeffVACUUM INTO '/tmp/x.db'":                             "begins with SELECT",
-		"INSERT INTO raw VALUES(1,2,3,4)":                           "begins with SELECT",
-		"DELETE FROM raw":                                           "begins with SELECT",
-		"CREATE TEMP TABLE x(a)":                                    "begins with SELECT",
-		"BEGIN":                                                     "begins with SELECT",
-		"\"SELECT\" 1":                                              "begins with SELECT",
+		"EXPLAIN SELECT 1":           "begin with SELECT",
+		"PRAGMA query_only=0":        "begin with SELECT",
+		"/* SELECT */ ATTACH DATABASE '/tmp/x.db' AS x":             "begin with SELECT",
+		"\ufeffVACUUM INTO '/tmp/x.db'":                             "begin with SELECT",
+		"INSERT INTO raw VALUES(1,2,3,4)":                           "begin with SELECT",
+		"DELETE FROM raw":                                           "begin with SELECT",
+		"CREATE TEMP TABLE x(a)":                                    "begin with SELECT",
+		"BEGIN":                                                     "begin with SELECT",
+		"\"SELECT\" 1":                                              "begin with SELECT",
 		"SELECT 1\x00; DROP TABLE raw":                              "NUL",
 		"SELECT '\xff\xfe'":                                         "UTF-8",
-		"SELECT '" + strings.Repeat("x", MaxText) + "'":             "at most",
-		"WITH x AS (SELECT 1) INSERT INTO raw SELECT * FROM raw":    "not changed",
-		"WITH x AS (SELECT 1) DELETE FROM raw":                      "not changed",
-		"WITH x AS (SELECT 1) UPDATE raw SET value=0":               "not changed",
+		"SELECT '" + strings.Repeat("x", MaxText) + "'":             "limit is",
+		"WITH x AS (SELECT 1) INSERT INTO raw SELECT * FROM raw":    "read-only",
+		"WITH x AS (SELECT 1) DELETE FROM raw":                      "read-only",
+		"WITH x AS (SELECT 1) UPDATE raw SET value=0":               "read-only",
 		"SELECT * FROM passwords":                                   "samples(device, signal, time",
 		"SELECT wat FROM samples":                                   "samples(device, signal, time",
 		"SELECT FROM WHERE":                                         "syntax error",
@@ -243,7 +243,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// bombs are questions that take more than there is.
+// bombs are queries that need more resources than there are.
 var bombs = map[string]string{
 	"endless":            "WITH RECURSIVE n(i) AS (VALUES(0) UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n",
 	"endless and unique": "WITH RECURSIVE n(i) AS (VALUES(0) UNION SELECT i+1 FROM n) SELECT count(*) FROM n",
@@ -271,23 +271,23 @@ var bombs = map[string]string{
 	"dbstat":             "SELECT * FROM dbstat a, dbstat b, dbstat c, dbstat d ORDER BY random()",
 }
 
-// bombTime is how long a bomb has.
-var bombTime = flag.Duration("bombs", 250*time.Millisecond, "how `long` TestBombs lets a question take")
+// bombTime is the timeout of a bomb.
+var bombTime = flag.Duration("bombs", 250*time.Millisecond, "`timeout` of each query of TestBombs")
 
-// TestBombs: whatever is asked for, it ends within its time and 64 MB, and the file and
-// whoever writes to it are unharmed.
+// TestBombs checks that any query ends in time and within 64 MB, and does not harm the file
+// or its writer.
 func TestBombs(t *testing.T) {
-	const mostTime, mostMemory = 2 * time.Second, 64 << 20
+	const maxTime, maxMemory = 2 * time.Second, 64 << 20
 	s := newStore(t)
-	s.asker.time = *bombTime
+	s.runner.timeout = *bombTime
 	var worst int
 	var slowest time.Duration
 	for name, text := range bombs {
 		stop := make(chan struct{})
 		peak := make(chan int, 1)
-		s.asker.started = func(pid int) { go func() { peak <- watch(pid, stop) }() }
+		s.runner.started = func(pid int) { go func() { peak <- watch(pid, stop) }() }
 		start := time.Now()
-		_, rows, _, err := s.asker.Ask(t.Context(), text, 0)
+		_, rows, _, err := s.runner.Ask(t.Context(), text, 0)
 		took := time.Since(start)
 		close(stop)
 		memory := 0
@@ -300,14 +300,14 @@ func TestBombs(t *testing.T) {
 		if err != nil && (!errors.As(err, &e) || e.Code != ferrule.Limited && e.Code != ferrule.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if took > mostTime || memory > mostMemory || runtime.GOOS == "linux" && memory == 0 {
-			t.Errorf("%s: %v and %d bytes", name, took, memory)
+		if took > maxTime || memory > maxMemory || runtime.GOOS == "linux" && memory == 0 {
+			t.Errorf("%s: took %v and %d bytes", name, took, memory)
 		}
 		if _, err := s.Exec("INSERT INTO raw SELECT 'lamp', 'power', max(at)+1, 5 FROM raw WHERE device='lamp'"); err != nil {
-			t.Errorf("%s: nothing can be written any more: %v", name, err)
+			t.Errorf("%s: writing fails after it: %v", name, err)
 		}
 	}
-	t.Logf("the slowest took %v, and the largest %d MB", slowest.Round(time.Millisecond), worst>>20)
+	t.Logf("the slowest took %v, the largest %d MB", slowest.Round(time.Millisecond), worst>>20)
 	var ok string
 	var n int
 	if err := errors.Join(s.QueryRow("PRAGMA integrity_check").Scan(&ok), s.QueryRow("SELECT count(*) FROM raw").Scan(&n)); err != nil || ok != "ok" || n != 5001+len(bombs) {
@@ -315,35 +315,35 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// watch is the most memory that a process has had, as far as it was seen.
-func watch(pid int, stop <-chan struct{}) (most int) {
+// watch returns the peak memory of a process.
+func watch(pid int, stop <-chan struct{}) (peak int) {
 	path := fmt.Sprintf("/proc/%d/status", pid)
 	for {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			return most
+			return peak
 		}
 		for line := range strings.Lines(string(text)) {
 			var kb int
 			if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kb); n == 1 {
-				most = max(most, kb<<10)
+				peak = max(peak, kb<<10)
 			}
 		}
 		select {
 		case <-stop:
-			return most
+			return peak
 		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
-// TestManyAtOnce: a few questions are answered at once, and others wait; who goes away
-// leaves nothing behind.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrent checks the limit of concurrent queries, and that a cancelled query leaves
+// no process.
+func TestConcurrent(t *testing.T) {
 	s := newStore(t)
 	var mu sync.Mutex
 	var pids []int
-	s.asker.started = func(pid int) {
+	s.runner.started = func(pid int) {
 		mu.Lock()
 		defer mu.Unlock()
 		pids = append(pids, pid)
@@ -358,9 +358,9 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
-	for range 2 * atOnce {
+	for range 2 * maxConcurrent {
 		wg.Go(func() {
-			_, _, _, err := s.asker.Ask(ctx, bombs["endless"], 0)
+			_, _, _, err := s.runner.Ask(ctx, bombs["endless"], 0)
 			var e *ferrule.Error
 			if !errors.As(err, &e) || e.Code != ferrule.Cancelled && e.Code != ferrule.Limited {
 				t.Error(err)
@@ -371,49 +371,49 @@ func TestManyAtOnce(t *testing.T) {
 		mu.Lock()
 		n := len(pids)
 		mu.Unlock()
-		if n == 6+atOnce {
+		if n == 6+maxConcurrent {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d processes", n)
+			t.Fatalf("%d processes, want %d", n, 6+maxConcurrent)
 		}
 	}
 	start := time.Now()
 	cancel()
 	wg.Wait()
 	if took := time.Since(start); took > time.Second {
-		t.Errorf("they go on for %v", took)
+		t.Errorf("cancelling took %v", took)
 	}
 	for _, pid := range pids {
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
-			t.Errorf("process %d is there", pid)
+			t.Errorf("process %d still exists", pid)
 		}
 	}
 }
 
-// TestNoFile: where there is no file, or none that can be read, it is told.
+// TestNoFile checks the error for a missing or corrupt file.
 func TestNoFile(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.db")
 	if err := os.WriteFile(broken, []byte(strings.Repeat("not a database", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{filepath.Join(t.TempDir(), "nothing.db"), broken} {
-		_, _, _, err := newAsker(t, path).Ask(t.Context(), "SELECT * FROM samples", 0)
+		_, _, _, err := newRunner(t, path).Ask(t.Context(), "SELECT * FROM samples", 0)
 		var e *ferrule.Error
 		if !errors.As(err, &e) || e.Code != ferrule.Internal {
 			t.Errorf("%s: %v", path, err)
 		}
 		if _, err := os.Stat(path); path != broken && err == nil {
-			t.Error("a file was made")
+			t.Error("a file was created")
 		}
 	}
 }
 
-// TestRelative: a file may be named from where the program is, as --data can be.
+// TestRelative checks a relative path, as --data can be.
 func TestRelative(t *testing.T) {
 	s := newStore(t)
-	t.Chdir(filepath.Dir(s.asker.path))
-	s.asker = newAsker(t, filepath.Base(s.asker.path))
+	t.Chdir(filepath.Dir(s.runner.path))
+	s.runner = newRunner(t, filepath.Base(s.runner.path))
 	if got, err := s.ask(t, "SELECT count(*) FROM samples", 0); err != nil || !strings.Contains(got, "5001") {
 		t.Errorf("%s, %v", got, err)
 	}

@@ -1,23 +1,22 @@
-// Package ring makes one line of samples out of a ring buffer that is read again and
-// again. Such a buffer carries neither numbers nor times, and reading it takes nothing
-// out of it: most of what an answer holds was in the answer before.
+// Package ring reads a device's ring buffer repeatedly and returns each sample once. Such
+// a buffer has neither sequence numbers nor timestamps, and reading does not empty it:
+// most of an answer was in the answer before.
 //
 //	read  1   2   3   4   5   6   7   8            the ring, the oldest first
-//	read              4   5   6   7   8   9  10    overlaps it
-//	new                                   9  10    is recorded, each once
+//	read              4   5   6   7   8   9  10    overlaps the first read
+//	new                                   9  10    recorded, each once
 //
-// How far the ring has moved is told by two things that must agree: what stands in the
-// overlap, and how much time has passed. Where several answers fit (a flat line looks
-// the same wherever it is cut), as many samples are recorded as are new for certain,
-// and a Hole tells that there may be more.
+// Two facts must agree on how far the ring has moved: the values in the overlap, and the
+// time that has passed. If several shifts fit (a flat line looks the same everywhere), the
+// samples that are certainly new are recorded, and a gap says how many may be missing.
 //
-// When a sample was taken follows from two facts that hold at every read: the newest
-// sample in the ring was taken before the answer came, and the next one after the
-// question was sent. So its time lies in a span as long as one interval and one round
-// trip. Spans of many reads, each shifted by the samples between them, have a small
-// part in common; and they bound how fast the device's clock runs. A sample is told
-// with the span that is left, which holds it as long as the device samples evenly: at
-// its interval, or up to a tenth slower, as a busy loop does, and steadily.
+// The time of a sample follows from two facts about every read: the newest sample was
+// taken before the answer arrived, and the next one after the request was sent. So its
+// time lies in a span of one interval plus one round trip. The spans of many reads, each
+// shifted by the samples between them, intersect in a short span, and they bound the rate
+// of the device's clock. A sample is recorded with the remaining span. It is correct as
+// long as the device samples evenly: at its interval, or steadily up to 10 % slower, as a
+// busy loop does.
 package ring
 
 import (
@@ -28,131 +27,129 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// What is taken for granted about a device's clock.
+// Assumptions about a device's clock.
 const (
-	faster = 0.02 // how much shorter the interval may be than it says, at first
-	slower = 0.10 // and how much longer
-	wander = 1e-4 // how much the rate may change after it was learned
-	// A sample may be taken late, by as much of an interval and a moment more.
-	lateness = 0.01
-	moment   = 2 * time.Millisecond
-	// stray is how much more the line may shift from one read to the next.
-	stray = time.Millisecond
+	faster   = 0.02 // how much shorter than declared the interval may be at first
+	slower   = 0.10 // how much longer than declared
+	maxDrift = 1e-4 // how much the learned rate may change
+	// A sample may be late by this share of an interval plus minDelay.
+	delayShare = 0.01
+	minDelay   = 2 * time.Millisecond
+	// jitter is the additional error from one read to the next.
+	jitter = time.Millisecond
 )
 
-// Read is one answer of a device about a ring.
+// Read is one read of a ring.
 type Read struct {
-	// Sent is when the device was asked, and Came is when it had answered.
-	Sent, Came time.Time
-	// Values are what the ring holds, the oldest first; NaN where there is no number.
+	// Sent is when the request was sent, and Received when the answer had arrived.
+	Sent, Received time.Time
+	// Values is the content of the ring, the oldest first; NaN if it is not a number.
 	Values []float64
-	// Interval and Size are what the device says of the ring.
+	// Interval and Size are what the device declares.
 	Interval time.Duration
 	Size     int
 }
 
-// Ring is how far a ring buffer has been read. It never changes: what follows from
-// another read is another Ring. A nil Ring was never read.
+// Ring is the state after a read. It is immutable: Next returns a new Ring. A nil Ring has
+// not been read yet.
 type Ring struct {
 	interval time.Duration
 	size     int
-	// base is what times are counted from.
+	// base is the origin of all times below.
 	base time.Time
-	// values are what it held when it was last read. It may hold older ones if they are
-	// not all known.
-	values []float64
-	partly bool
-	// direct is when the newest was taken, as the last read tells by itself, and newest
-	// as all of them do.
+	// values is the content at the last read. If partial, the ring may have held older
+	// values, which are not known.
+	values  []float64
+	partial bool
+	// When the newest sample was taken: direct by the last read alone, newest by all reads.
 	direct, newest span
-	// told is the time with which it was recorded.
-	told time.Duration
-	// usual is how fast the device samples, as it says; learned, as was seen.
-	usual, learned rates
-	// anchors are earlier reads of one unbroken line, and count is how many samples it
-	// has.
+	// recorded is the time with which the newest sample was recorded.
+	recorded time.Duration
+	// The time between two samples: nominal as declared, learned as observed.
+	nominal, learned periods
+	// anchors are earlier reads of an unbroken sequence of count samples.
 	anchors []anchor
 	count   int64
-	// alike tells that what was read last fits in several ways.
-	alike bool
+	// ambiguous is set if the last read fitted in several ways.
+	ambiguous bool
 }
 
-// span is from when to when something may have been.
+// span is a range of time in which something happened.
 type span struct{ lo, hi time.Duration }
 
 func (s span) middle() time.Duration { return s.lo + (s.hi-s.lo)/2 }
 func (s span) width() time.Duration  { return s.hi - s.lo }
 func (s span) empty() bool           { return s.lo > s.hi }
 
-// wider is the span, and as much before and after it.
-func (s span) wider(by time.Duration) span { return span{s.lo - by, s.hi + by} }
+func (s span) widen(by time.Duration) span { return span{s.lo - by, s.hi + by} }
 
-// and is what two spans have in common.
-func (s span) and(o span) span { return span{max(s.lo, o.lo), min(s.hi, o.hi)} }
+func (s span) intersect(o span) span { return span{max(s.lo, o.lo), min(s.hi, o.hi)} }
 
-// after is when the n-th sample after one in the span is due.
-func (s span) after(n int, r rates) span { return span{s.lo + r.least(n), s.hi + r.most(n)} }
+// after returns when the n-th sample after one in the span is due.
+func (s span) after(n int, r periods) span { return span{s.lo + r.shortest(n), s.hi + r.longest(n)} }
 
-// before is when the n-th sample before one in the span was due.
-func (s span) before(n int, r rates) span { return span{s.lo - r.most(n), s.hi - r.least(n)} }
+// before returns when the n-th sample before one in the span was due.
+func (s span) before(n int, r periods) span { return span{s.lo - r.longest(n), s.hi - r.shortest(n)} }
 
-// newest is when a sample was due that was the newest during a span: it had been taken,
-// and the next had not.
-func (s span) newest(r rates, late time.Duration) span { return span{s.lo - r.most(1) - late, s.hi} }
-
-// rates is how long it may be from one sample to the next, in nanoseconds.
-type rates struct{ min, max float64 }
-
-func (r rates) least(n int) time.Duration { return time.Duration(float64(n) * r.min) }
-func (r rates) most(n int) time.Duration  { return time.Duration(float64(n) * r.max) }
-
-func usual(interval time.Duration) rates {
-	return rates{float64(interval) * (1 - faster), float64(interval) * (1 + slower)}
+// newest returns when a sample was due that was the newest one during the span: it had
+// been taken, and the next had not.
+func (s span) newest(p periods, delay time.Duration) span {
+	return span{s.lo - p.longest(1) - delay, s.hi}
 }
 
-// late is how much later than it is due a sample may be taken.
-func late(interval time.Duration) time.Duration {
-	return moment + time.Duration(float64(interval)*lateness)
+// periods are the shortest and longest time between two samples, in nanoseconds.
+type periods struct{ min, max float64 }
+
+func (r periods) shortest(n int) time.Duration { return time.Duration(float64(n) * r.min) }
+func (r periods) longest(n int) time.Duration  { return time.Duration(float64(n) * r.max) }
+
+func nominalPeriods(interval time.Duration) periods {
+	return periods{float64(interval) * (1 - faster), float64(interval) * (1 + slower)}
 }
 
-// Oldest is how long ago the newest sample of a device may have been taken that takes one in
-// an interval.
-func Oldest(interval time.Duration) time.Duration {
+// maxDelay returns how much later than due a sample may be taken.
+func maxDelay(interval time.Duration) time.Duration {
+	return minDelay + time.Duration(float64(interval)*delayShare)
+}
+
+// MaxAge returns how old the newest sample may be of a device that samples at interval.
+func MaxAge(interval time.Duration) time.Duration {
 	if interval <= 0 {
 		return 0
 	}
-	return usual(interval).most(1) + late(interval)
+	return nominalPeriods(interval).longest(1) + maxDelay(interval)
 }
 
-// anchor is a read: how many samples there were, and when the newest was taken.
+// anchor is an earlier read: the number of samples so far, and when the newest was taken.
 type anchor struct {
 	count int64
 	at    span
 }
 
-// The past that the rate is learned from.
+// The limits of the anchors.
 const (
 	maxAnchors = 64
 	maxPast    = 30 * time.Minute
 )
 
-// Resume is the ring that the last recorded samples came from, the oldest first, for who
-// reads it now. From then on the clock on the wall may be set: it plays no part.
+// Resume returns the state of a ring from its last recorded samples, the oldest first. Now
+// is when the ring is read. It uses the wall clock once; later changes of the clock have
+// no effect.
 func Resume(tail []ferrule.Sample, now time.Time, interval time.Duration, size int) *Ring {
-	tail = unbroken(tail, interval)
+	tail = contiguous(tail, interval)
 	if len(tail) == 0 || interval <= 0 {
 		return nil
 	}
 	last := tail[len(tail)-1]
 	within := time.Duration(last.Within)
 	r := &Ring{
-		interval: interval, size: size, base: now, partly: true, told: last.Time.Sub(now),
-		usual: usual(interval), learned: usual(interval),
+		interval: interval, size: size, base: now, partial: true, recorded: last.Time.Sub(now),
+		nominal: nominalPeriods(interval), learned: nominalPeriods(interval),
 	}
-	r.newest = span{r.told, r.told}.wider(within)
-	if r.newest.lo > 0 { // it was set back, and nobody knows how long ago that was
-		r.told = -r.usual.most(size)
-		r.newest = span{r.told, 0}
+	r.newest = span{r.recorded, r.recorded}.widen(within)
+	if r.newest.lo > 0 { // the clock was set back, by an unknown time
+		r.recorded = -r.nominal.longest(size)
+		r.newest = span{r.recorded, 0}
 	}
 	r.direct = r.newest
 	for _, sample := range tail[max(0, len(tail)-size):] {
@@ -161,14 +158,14 @@ func Resume(tail []ferrule.Sample, now time.Time, interval time.Duration, size i
 	return r
 }
 
-// unbroken is the end of a tail, after the last sample that is missing. A device may sample
-// more slowly than it says: then most steps are longer.
-func unbroken(tail []ferrule.Sample, interval time.Duration) []ferrule.Sample {
+// contiguous returns the end of a tail, after its last missing sample. The median step
+// counts, because a device may sample more slowly than declared.
+func contiguous(tail []ferrule.Sample, interval time.Duration) []ferrule.Sample {
 	steps := make([]time.Duration, max(0, len(tail)-1))
 	for i := range steps {
 		steps[i] = tail[i+1].Time.Sub(tail[i].Time)
 	}
-	if len(steps) >= plenty {
+	if len(steps) >= minOverlap {
 		interval = max(interval, slices.Sorted(slices.Values(steps))[len(steps)/2])
 	}
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -179,104 +176,104 @@ func unbroken(tail []ferrule.Sample, interval time.Duration) []ferrule.Sample {
 	return tail
 }
 
-// Next is what follows from a read: the Ring, and what is new in it. The Ring may be
-// the same, and nothing new, if the read came too early to tell.
-func (r *Ring) Next(read Read) (next *Ring, series ferrule.SampleBatch) {
-	if read.Interval <= 0 || read.Came.Before(read.Sent) {
-		return r, series
+// Next returns the state after a read, and the new samples and gaps. If the read came too
+// early to see a new sample, the state is unchanged and the batch is empty.
+func (r *Ring) Next(read Read) (next *Ring, batch ferrule.SampleBatch) {
+	if read.Interval <= 0 || read.Received.Before(read.Sent) {
+		return r, batch
 	}
 	if r == nil {
 		return begin(read)
 	}
 	if len(read.Values) == 0 || read.Interval != r.interval || read.Size != r.size {
-		r = r.cut(read)
+		r = r.reset(read)
 	}
 	if len(read.Values) == 0 {
-		return r, series
+		return r, batch
 	}
-	now := span{read.Sent.Sub(r.base), read.Came.Sub(r.base)} // what it held, it held then
-	s := r.shift(read.Values, now)
-	if s.least == 0 {
-		return r, series
+	now := span{read.Sent.Sub(r.base), read.Received.Sub(r.base)} // the content is of some time in it
+	s := r.findShift(read.Values, now)
+	if s.min == 0 {
+		return r, batch
 	}
-	return r.move(read, now, s)
+	return r.advance(read, now, s)
 }
 
-// begin records all that a ring holds when it is first read.
+// begin records the whole content of a ring at its first read.
 func begin(read Read) (*Ring, ferrule.SampleBatch) {
 	if len(read.Values) == 0 {
 		return nil, ferrule.SampleBatch{}
 	}
-	fast := usual(read.Interval)
-	now := span{-read.Came.Sub(read.Sent), 0}
+	nominal := nominalPeriods(read.Interval)
+	now := span{-read.Received.Sub(read.Sent), 0}
 	r := &Ring{
-		interval: read.Interval, size: read.Size, base: read.Came, values: read.Values,
-		direct: now.newest(fast, late(read.Interval)), usual: fast, learned: fast,
+		interval: read.Interval, size: read.Size, base: read.Received, values: read.Values,
+		direct: now.newest(nominal, maxDelay(read.Interval)), nominal: nominal, learned: nominal,
 	}
 	r.newest = r.direct
 	r.anchors = []anchor{{0, r.newest}}
-	w := writer{wall: read.Came, now: now.hi, last: math.MinInt64 / 2}
+	w := writer{received: read.Received, now: now.hi, last: math.MinInt64 / 2}
 	r.write(&w, read.Values)
-	r.told = w.last
+	r.recorded = w.last
 	return r, w.end()
 }
 
-// cut is a ring of which nothing is known but when its last sample was recorded: the
-// device has begun anew, or samples otherwise.
-func (r *Ring) cut(read Read) *Ring {
+// reset forgets everything but the time of the last recorded sample: the device restarted
+// or samples differently now.
+func (r *Ring) reset(read Read) *Ring {
 	next := *r
 	next.interval, next.size = read.Interval, read.Size
-	next.values, next.partly, next.anchors, next.alike = nil, false, nil, false
+	next.values, next.partial, next.anchors, next.ambiguous = nil, false, nil, false
 	if read.Interval != r.interval {
-		next.usual, next.learned = usual(read.Interval), usual(read.Interval)
+		next.nominal, next.learned = nominalPeriods(read.Interval), nominalPeriods(read.Interval)
 	}
 	return &next
 }
 
-// move is the ring after it has moved on.
-func (r *Ring) move(read Read, now span, s shift) (*Ring, ferrule.SampleBatch) {
+// advance moves the ring by a shift and records the new samples.
+func (r *Ring) advance(read Read, now span, s shift) (*Ring, ferrule.SampleBatch) {
 	next := *r
-	next.values, next.partly, next.alike = read.Values, false, s.alike
-	if s.loose != (rates{}) {
-		next.usual, next.learned = s.loose, s.loose
+	next.values, next.partial, next.ambiguous = read.Values, false, s.ambiguous
+	if s.periods != (periods{}) {
+		next.nominal, next.learned = s.periods, s.periods
 	}
-	next.direct = now.newest(next.usual, late(r.interval))
-	w := writer{wall: read.Came, now: now.hi, last: r.told}
-	fresh := next.values[len(next.values)-min(s.least, len(next.values)):]
+	next.direct = now.newest(next.nominal, maxDelay(r.interval))
+	w := writer{received: read.Received, now: now.hi, last: r.recorded}
+	fresh := next.values[len(next.values)-min(s.min, len(next.values)):]
 	if s.exact() {
-		even := next.follow(r, now, s.least)
-		next.writeBetween(&w, r, fresh, even && s.loose == rates{})
+		even := next.extend(r, now, s.min)
+		next.writeBetween(&w, r, fresh, even && s.periods == periods{})
 	} else {
 		next.newest = next.direct
-		if s.why == ferrule.Unclear {
+		if s.reason == ferrule.Unclear {
 			next.newest = next.hull(r, s)
 		}
 		next.count, next.anchors = 0, []anchor{{0, next.newest}}
-		w.missing(s.why, max(1, s.most-len(fresh)))
+		w.missing(s.reason, max(1, s.max-len(fresh)))
 		next.write(&w, fresh)
 	}
-	next.told = w.last
+	next.recorded = w.last
 	return &next, w.end()
 }
 
-// follow learns from an unbroken line: when the newest sample was due, and how fast
-// they come. It is false if they have not come evenly.
-func (r *Ring) follow(before *Ring, now span, moved int) (even bool) {
+// extend continues an unbroken sequence: it narrows down the time of the newest sample and
+// the period. It reports whether the samples came evenly.
+func (r *Ring) extend(before *Ring, now span, moved int) (even bool) {
 	r.count += int64(moved)
-	r.newest = before.newest.after(moved, r.learned).wider(stray).and(now.newest(r.learned, late(r.interval)))
+	r.newest = before.newest.after(moved, r.learned).widen(jitter).intersect(now.newest(r.learned, maxDelay(r.interval)))
 	if even = !r.newest.empty(); !even {
-		r.newest, r.learned, r.anchors = r.direct, r.usual, nil
+		r.newest, r.learned, r.anchors = r.direct, r.nominal, nil
 	}
-	if said := usual(r.interval); r.usual != said && even && !before.direct.after(moved, said).and(r.direct).empty() {
-		r.usual, r.learned, r.anchors = said, said, nil // it samples as it says, again
+	if declared := nominalPeriods(r.interval); r.nominal != declared && even && !before.direct.after(moved, declared).intersect(r.direct).empty() {
+		r.nominal, r.learned, r.anchors = declared, declared, nil // back to the declared interval
 	}
 	r.learn()
 	return even
 }
 
-// learn bounds how fast samples come, by what is known of earlier reads.
+// learn bounds the period by the earlier reads.
 func (r *Ring) learn() {
-	learned := r.usual
+	learned := r.nominal
 	kept := make([]anchor, 0, maxAnchors)
 	for _, a := range r.anchors {
 		if r.newest.hi-a.at.lo > maxPast || len(r.anchors) >= maxAnchors && a == r.anchors[0] {
@@ -284,52 +281,51 @@ func (r *Ring) learn() {
 		}
 		kept = append(kept, a)
 		n := float64(r.count - a.count)
-		learned.min = max(learned.min, float64(r.newest.lo-a.at.hi-stray)/n)
-		learned.max = min(learned.max, float64(r.newest.hi-a.at.lo+stray)/n)
+		learned.min = max(learned.min, float64(r.newest.lo-a.at.hi-jitter)/n)
+		learned.max = min(learned.max, float64(r.newest.hi-a.at.lo+jitter)/n)
 	}
 	if learned.min > learned.max {
-		kept, learned = nil, r.usual
+		kept, learned = nil, r.nominal
 	}
 	if len(kept) == 0 {
-		r.learned, r.anchors = r.usual, []anchor{{r.count, r.newest}}
+		r.learned, r.anchors = r.nominal, []anchor{{r.count, r.newest}}
 		return
 	}
-	drift := float64(r.interval) * wander
-	r.learned = rates{max(learned.min-drift, r.usual.min), min(learned.max+drift, r.usual.max)}
+	drift := float64(r.interval) * maxDrift
+	r.learned = periods{max(learned.min-drift, r.nominal.min), min(learned.max+drift, r.nominal.max)}
 	r.anchors = append(kept, anchor{r.count, r.newest})
 }
 
-// hull is when the newest sample was taken, whichever of several shifts it was.
+// hull returns when the newest sample was taken, for all shifts that are possible.
 func (r *Ring) hull(before *Ring, s shift) span {
 	all := span{math.MaxInt64, math.MinInt64}
-	for n := s.least; n <= min(s.most, s.least+maxHull); n++ {
-		if at := before.newest.after(n, r.learned).wider(stray).and(r.direct); !at.empty() {
+	for n := s.min; n <= min(s.max, s.min+maxHull); n++ {
+		if at := before.newest.after(n, r.learned).widen(jitter).intersect(r.direct); !at.empty() {
 			all = span{min(all.lo, at.lo), max(all.hi, at.hi)}
 		}
 	}
-	if all.empty() || s.most > s.least+maxHull {
+	if all.empty() || s.max > s.min+maxHull {
 		return r.direct
 	}
 	return all
 }
 
-// maxHull is how many shifts are looked at; of more, nothing is learned.
+// maxHull is how many shifts hull considers.
 const maxHull = 64
 
-// estimate is when a sample was most likely taken, so many before the newest.
+// estimate returns the most likely time of a sample, counted back from the newest.
 func (r *Ring) estimate(back int) time.Duration {
 	every := float64(r.interval)
-	if r.learned != r.usual {
+	if r.learned != r.nominal {
 		every = (r.learned.min + r.learned.max) / 2
 	}
 	return r.newest.middle() - time.Duration(float64(back)*every)
 }
 
-// Due is a moment not before another at which the device had best be asked: for a line
-// that looks everywhere the same, halfway between two samples, where it is clear how
-// many there are.
+// Due returns the best time to read the ring, not before from. For a flat line that is
+// halfway between two samples, where the number of new samples is certain.
 func (r *Ring) Due(from time.Time) time.Time {
-	if r == nil || !r.alike || r.newest.width() > r.interval/2 {
+	if r == nil || !r.ambiguous || r.newest.width() > r.interval/2 {
 		return from
 	}
 	every := (r.learned.min + r.learned.max) / 2

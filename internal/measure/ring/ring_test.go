@@ -11,23 +11,23 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// device is a board that samples into a ring, on a clock of its own. It knows what the
-// ring does not carry: the number of each sample, and when it was taken.
+// device samples into a ring, on its own clock. Unlike the ring, it knows the number and
+// time of each sample.
 type device struct {
 	interval time.Duration
 	size     int
-	rate     func(now time.Duration) float64 // how many of its seconds a second has
-	late     func() time.Duration            // of one sample
+	rate     func(now time.Duration) float64 // its seconds per second
+	late     func() time.Duration            // the delay of one sample
 	value    func(at time.Duration) float64
 
-	due   time.Duration // when the next sample is taken, if it is not late
-	next  time.Duration // and when it is
+	due   time.Duration // of the next sample
+	next  time.Duration // due plus delay
 	taken []time.Duration
 	all   []float64
-	since int // the first sample since it started
+	since int // the first sample since the restart
 }
 
-// run lets the device sample until a time.
+// run samples until a time.
 func (d *device) run(until time.Duration) {
 	for d.next <= until {
 		d.taken = append(d.taken, d.next)
@@ -37,7 +37,7 @@ func (d *device) run(until time.Duration) {
 	}
 }
 
-// restart empties the ring, and the device is busy for a while.
+// restart empties the ring; the next sample is taken after busy.
 func (d *device) restart(at, busy time.Duration) {
 	d.run(at)
 	d.since = len(d.all)
@@ -45,72 +45,72 @@ func (d *device) restart(at, busy time.Duration) {
 	d.next = d.due
 }
 
-// ring is what it holds, the oldest first.
+// ring returns the content, the oldest first.
 func (d *device) ring() []float64 {
 	return slices.Clone(d.all[max(d.since, len(d.all)-d.size):])
 }
 
-// keeper checks what is recorded against what was measured.
-type keeper struct {
+// checker compares what is recorded with what was measured.
+type checker struct {
 	t    *testing.T
 	d    *device
 	base time.Time
 
-	lenient  bool // the device does not do what is taken for granted
-	next     int  // the first sample that may be recorded
+	lenient  bool // the device breaks the assumptions
+	next     int  // the first sample that is not recorded yet
 	recorded int
-	holes    map[ferrule.GapReason]int
+	gaps     map[ferrule.GapReason]int
 	missing  map[ferrule.GapReason]int
 	within   []time.Duration
 	err      []time.Duration
 }
 
-func newKeeper(t *testing.T, d *device) *keeper {
+func newChecker(t *testing.T, d *device) *checker {
 	base := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	return &keeper{t: t, d: d, base: base, holes: make(map[ferrule.GapReason]int), missing: make(map[ferrule.GapReason]int)}
+	return &checker{t: t, d: d, base: base, gaps: make(map[ferrule.GapReason]int), missing: make(map[ferrule.GapReason]int)}
 }
 
-// read has the device asked at a time.
-func (k *keeper) read(at, trip time.Duration) Read {
+// read reads the ring at a time; trip is the round trip.
+func (k *checker) read(at, trip time.Duration) Read {
 	k.d.run(at + trip/2)
 	return Read{k.base.Add(at), k.base.Add(at + trip), k.d.ring(), k.d.interval, k.d.size}
 }
 
-// take checks a series that came of a read of the whole ring.
-func (k *keeper) take(s ferrule.SampleBatch) {
+// take checks the batch of a read.
+func (k *checker) take(s ferrule.SampleBatch) {
 	k.t.Helper()
-	first := len(k.d.all) - len(s.Samples) // the newest are recorded, none left out
+	first := len(k.d.all) - len(s.Samples) // the newest samples are recorded without exception
 	if len(s.Samples) == 0 {
 		if len(s.Gaps) > 0 {
-			k.t.Fatalf("a hole without a sample after it: %+v", s.Gaps)
+			k.t.Fatalf("gap without a sample after it: %+v", s.Gaps)
 		}
 		return
 	}
 	switch lost := first - k.next; {
 	case lost < 0:
-		k.t.Fatalf("at %v, %d samples are recorded twice", k.d.taken[first], -lost)
+		k.t.Fatalf("at %v, %d samples recorded twice", k.d.taken[first], -lost)
 	case len(s.Gaps) == 0 && lost > 0:
-		k.t.Fatalf("at %v, %d samples are missing, and no hole tells", k.d.taken[first], lost)
+		k.t.Fatalf("at %v, %d samples missing without a gap", k.d.taken[first], lost)
 	case len(s.Gaps) > 1:
-		k.t.Fatalf("%d holes in one read", len(s.Gaps))
+		k.t.Fatalf("%d gaps in one read", len(s.Gaps))
 	case len(s.Gaps) == 1:
 		h := s.Gaps[0]
 		if h.MaxMissing < lost && !k.lenient {
-			k.t.Fatalf("a hole of at most %d samples, and %d are missing", h.MaxMissing, lost)
+			k.t.Fatalf("gap of at most %d samples, but %d are missing", h.MaxMissing, lost)
 		}
 		if !h.To.Equal(s.Samples[0].Time) || h.From.After(h.To) {
-			k.t.Fatalf("a hole from %v to %v, before a sample at %v", h.From, h.To, s.Samples[0].Time)
+			k.t.Fatalf("gap from %v to %v, before a sample at %v", h.From, h.To, s.Samples[0].Time)
 		}
-		k.holes[h.Reason]++
+		k.gaps[h.Reason]++
 		k.missing[h.Reason] += lost
 	}
 	for i, sample := range s.Samples {
 		if sample.Value != k.d.all[first+i] {
-			k.t.Fatalf("sample %d is %v, and %v is recorded", first+i, k.d.all[first+i], sample.Value)
+			k.t.Fatalf("sample %d recorded as %v, want %v", first+i, sample.Value, k.d.all[first+i])
 		}
 		off := sample.Time.Sub(k.base.Add(k.d.taken[first+i])).Abs()
 		if off > time.Duration(sample.Within)+time.Microsecond && !k.lenient {
-			k.t.Fatalf("sample %d was taken at %v, and recorded %v off, within %v", first+i, k.d.taken[first+i], off, time.Duration(sample.Within))
+			k.t.Fatalf("sample %d, taken at %v, is off by %v, limit is %v", first+i, k.d.taken[first+i], off, time.Duration(sample.Within))
 		}
 		k.err = append(k.err, off)
 		k.within = append(k.within, time.Duration(sample.Within))
@@ -119,19 +119,19 @@ func (k *keeper) take(s ferrule.SampleBatch) {
 	k.next = len(k.d.all)
 }
 
-func (k *keeper) String() string {
+func (k *checker) String() string {
 	slices.Sort(k.err)
 	slices.Sort(k.within)
 	at := func(all []time.Duration, q float64) time.Duration {
 		return all[int(q*float64(len(all)-1))].Round(100 * time.Microsecond)
 	}
-	return fmt.Sprintf("%d samples, %d recorded (%.2f %%), holes %v, missing in them %v; off by %v (median), %v (99 %%), told within %v (median), %v (99 %%)",
-		len(k.d.all), k.recorded, 100*float64(k.recorded)/float64(len(k.d.all)), k.holes, k.missing,
+	return fmt.Sprintf("%d samples, %d recorded (%.2f %%), gaps %v, missing in them %v; off by %v (median), %v (99 %%), uncertainty %v (median), %v (99 %%)",
+		len(k.d.all), k.recorded, 100*float64(k.recorded)/float64(len(k.d.all)), k.gaps, k.missing,
 		at(k.err, 0.5), at(k.err, 0.99), at(k.within, 0.5), at(k.within, 0.99))
 }
 
-// landscape is a signal with all that makes stitching hard: noise, flat stretches of
-// up to half an hour, a slow wave in whole steps, and one that repeats itself.
+// landscape returns a signal that is hard to follow: noise, flat stretches of up to half an
+// hour, a slow wave in steps, and a repeating pattern.
 func landscape(r *rand.Rand) func(at time.Duration) float64 {
 	var until time.Duration
 	var sort, level int
@@ -148,15 +148,15 @@ func landscape(r *rand.Rand) func(at time.Duration) float64 {
 			return float64(level)
 		case 2: // a slow wave, in steps
 			return math.Round(20 * math.Sin(s/60))
-		case 3: // something that repeats itself each two seconds
+		case 3: // repeats every two seconds
 			return math.Round(100 * math.Sin(2*math.Pi*s/2))
 		}
 		return math.Round(2048 + 1000*math.Sin(s/30) + 4*r.NormFloat64()) // a noisy wave
 	}
 }
 
-// A ring of 120 samples, one each 500 ms, read for six hours: each sample is recorded
-// once or lies in a hole, none twice, and its time is as sure as is told.
+// TestSixHours reads a ring of 120 samples at 500 ms for six hours: each sample is recorded
+// once or lies in a gap, and its time is within the stated uncertainty.
 func TestSixHours(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -167,7 +167,7 @@ func TestSixHours(t *testing.T) {
 			late:  func() time.Duration { return time.Duration(r.Int64N(int64(4 * time.Millisecond))) },
 			value: landscape(r),
 		}
-		k := newKeeper(t, d)
+		k := newChecker(t, d)
 		var ring *Ring
 		reads, lost, restarts := 0, 0, 0
 		for now := time.Duration(0); now < 6*time.Hour; {
@@ -182,16 +182,16 @@ func TestSixHours(t *testing.T) {
 			}
 			d.run(sent + time.Duration(r.Int64N(int64(trip))))
 			switch {
-			case r.IntN(30) == 0: // this read is lost
+			case r.IntN(30) == 0: // a lost read
 				lost++
-			case r.IntN(200) == 0: // and these are many
+			case r.IntN(200) == 0: // several lost reads
 				now += time.Duration(r.Int64N(int64(5 * time.Minute)))
 				lost++
 			default:
 				reads++
-				var series ferrule.SampleBatch
-				ring, series = ring.Next(Read{k.base.Add(sent), k.base.Add(sent + trip), d.ring(), d.interval, d.size})
-				k.take(series)
+				var batch ferrule.SampleBatch
+				ring, batch = ring.Next(Read{k.base.Add(sent), k.base.Add(sent + trip), d.ring(), d.interval, d.size})
+				k.take(batch)
 			}
 			pause := 24*time.Second + time.Duration(r.Int64N(int64(2*time.Second)))
 			now = max(ring.Due(k.base.Add(sent+pause)).Sub(k.base), sent+trip)
@@ -199,14 +199,14 @@ func TestSixHours(t *testing.T) {
 		if seed < 4 {
 			t.Logf("seed %d: %d reads, %d lost, %d restarts: %v", seed, reads, lost, restarts, k)
 		}
-		if least := 0.9 * float64(len(d.all)); float64(k.recorded) < least {
+		if minimum := 0.9 * float64(len(d.all)); float64(k.recorded) < minimum {
 			t.Errorf("seed %d: %v", seed, k)
 		}
 	}
 }
 
-// Rings of any size and interval, of devices as slow and as late as they may be, which are
-// restarted, read too seldom, and gone on with by others.
+// TestAnyRing checks rings of various sizes and intervals, with devices as slow and late as
+// the assumptions allow, restarts, rare reads and resumes.
 func TestAnyRing(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 77))
@@ -216,10 +216,10 @@ func TestAnyRing(t *testing.T) {
 		d := &device{
 			interval: interval, size: []int{2, 3, 5, 20, 120, 300}[r.IntN(6)],
 			rate:  func(time.Duration) float64 { return 1 / slow },
-			late:  func() time.Duration { return upTo(late(interval)) },
+			late:  func() time.Duration { return upTo(maxDelay(interval)) },
 			value: landscape(r),
 		}
-		k := newKeeper(t, d)
+		k := newChecker(t, d)
 		every := min(max(time.Duration(d.size)*interval*2/5, time.Second), time.Minute)
 		var ring *Ring
 		var tail []ferrule.Sample
@@ -237,7 +237,7 @@ func TestAnyRing(t *testing.T) {
 			read := Read{k.base.Add(now), k.base.Add(now + trip), d.ring(), interval, d.size}
 			killed = killed || r.IntN(20) == 0
 			if killed && len(read.Values) > 0 {
-				ring, killed = Resume(tail[max(0, len(tail)-len(read.Values)):], read.Came, interval, d.size), false
+				ring, killed = Resume(tail[max(0, len(tail)-len(read.Values)):], read.Received, interval, d.size), false
 			}
 			if k.recorded == 0 {
 				k.next = len(d.all) - len(read.Values)
@@ -256,7 +256,7 @@ func TestAnyRing(t *testing.T) {
 	}
 }
 
-// steady is a board whose clock is right, with a value that is never the same twice.
+// steady returns a device with an exact clock, whose values count up.
 func steady(interval time.Duration, size int) *device {
 	n := 0.0
 	return &device{
@@ -267,8 +267,8 @@ func steady(interval time.Duration, size int) *device {
 	}
 }
 
-// readEvery reads a ring for a while.
-func (k *keeper) readEvery(ring *Ring, from, every time.Duration, times int) (*Ring, time.Duration) {
+// readEvery reads the ring several times.
+func (k *checker) readEvery(ring *Ring, from, every time.Duration, times int) (*Ring, time.Duration) {
 	k.t.Helper()
 	for range times {
 		var s ferrule.SampleBatch
@@ -279,14 +279,14 @@ func (k *keeper) readEvery(ring *Ring, from, every time.Duration, times int) (*R
 	return ring, from
 }
 
-// A device that does not sample at the interval that it says is followed all the same.
+// TestOtherRate checks devices that do not sample at their declared interval.
 func TestOtherRate(t *testing.T) {
 	for _, rate := range []float64{0.3, 0.7, 1.3, 1.6} {
 		t.Run(fmt.Sprint(rate), func(t *testing.T) {
 			d := steady(500*time.Millisecond, 120)
 			d.rate = func(time.Duration) float64 { return rate }
-			k := newKeeper(t, d)
-			k.lenient = true // until it has been seen how it samples
+			k := newChecker(t, d)
+			k.lenient = true // until the rate is learned
 			ring, now := k.readEvery(nil, time.Second, 24*time.Second, 5)
 			k.lenient = false
 			k.readEvery(ring, now, 24*time.Second, 100)
@@ -297,51 +297,51 @@ func TestOtherRate(t *testing.T) {
 	}
 }
 
-// A device that stands still for a while, and goes on, has lost nothing.
+// TestStandstill checks that a device that pauses loses nothing.
 func TestStandstill(t *testing.T) {
 	d := steady(500*time.Millisecond, 120)
-	k := newKeeper(t, d)
+	k := newChecker(t, d)
 	ring, now := k.readEvery(nil, time.Second, 24*time.Second, 20)
 	d.run(now - 12*time.Second)
 	d.due += 9 * time.Second
 	d.next = d.due
 	k.readEvery(ring, now, 24*time.Second, 20)
-	if len(k.holes) > 0 || k.recorded != len(d.all) {
+	if len(k.gaps) > 0 || k.recorded != len(d.all) {
 		t.Errorf("%v", k)
 	}
 }
 
-// What repeats itself looks as it did when the ring has been overwritten meanwhile: that
-// samples may be missing is told.
+// TestRepeats checks that a gap is recorded if the ring was overwritten with the same
+// pattern.
 func TestRepeats(t *testing.T) {
 	d := steady(100*time.Millisecond, 20)
 	d.value = func(at time.Duration) float64 { return math.Round(100 * math.Sin(math.Pi*at.Seconds())) }
-	k := newKeeper(t, d)
+	k := newChecker(t, d)
 	ring, now := k.readEvery(nil, time.Second, time.Second, 60)
-	if len(k.holes) > 0 {
+	if len(k.gaps) > 0 {
 		t.Fatalf("%v", k)
 	}
 	k.readEvery(ring, now+2200*time.Millisecond, time.Second, 20)
-	if k.holes[ferrule.Unclear] != 1 || k.missing[ferrule.Unclear] != 20 {
+	if k.gaps[ferrule.Unclear] != 1 || k.missing[ferrule.Unclear] != 20 {
 		t.Errorf("%v", k)
 	}
 }
 
-// A device that begins anew takes a sample sooner than it was due, and the hole has room
-// for those before it.
+// TestRestart checks that a restart, which samples sooner than due, leaves a gap that is
+// large enough.
 func TestRestart(t *testing.T) {
 	d := steady(5*time.Second, 3)
-	k := newKeeper(t, d)
+	k := newChecker(t, d)
 	ring, now := k.readEvery(nil, 600*time.Millisecond, 6*time.Second, 5)
 	d.restart(now+200*time.Millisecond, 10*time.Millisecond)
 	k.readEvery(ring, now+6*time.Second, 6*time.Second, 1)
-	if k.holes[ferrule.Restart] != 1 || k.missing[ferrule.Restart] != 2 {
+	if k.gaps[ferrule.Restart] != 1 || k.missing[ferrule.Restart] != 2 {
 		t.Errorf("%v", k)
 	}
 }
 
-// A ring that is not full and has nothing of what it held has begun anew, whatever the time
-// says that it may hold.
+// TestRestartWhileFilling checks that a ring that is not full and has no old values counts
+// as restarted.
 func TestRestartWhileFilling(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	ring, _ := (*Ring)(nil).Next(Read{at, at, []float64{1, 2}, time.Minute, 300})
@@ -352,10 +352,10 @@ func TestRestartWhileFilling(t *testing.T) {
 	}
 }
 
-// A ring that holds less than its device says is followed too.
-func TestSmallerThanSaid(t *testing.T) {
+// TestSmallerThanDeclared checks a ring that holds less than the device declares.
+func TestSmallerThanDeclared(t *testing.T) {
 	d := steady(100*time.Millisecond, 40)
-	k := newKeeper(t, d)
+	k := newChecker(t, d)
 	var ring *Ring
 	for at := time.Second; at < time.Minute; at += 1500 * time.Millisecond {
 		read := k.read(at, 5*time.Millisecond)
@@ -364,18 +364,17 @@ func TestSmallerThanSaid(t *testing.T) {
 		ring, s = ring.Next(read)
 		k.take(s)
 	}
-	if len(k.holes) > 0 || k.recorded != len(d.all) {
+	if len(k.gaps) > 0 || k.recorded != len(d.all) {
 		t.Errorf("%v", k)
 	}
 }
 
-// What was recorded is not recorded again by whoever goes on with it, and what was
-// missed meanwhile is told.
+// TestResume checks that a restarted gateway records nothing twice, and records a gap.
 func TestResume(t *testing.T) {
 	for _, away := range []time.Duration{0, 10 * time.Second, 30 * time.Second, 5 * time.Minute} {
 		t.Run(away.String(), func(t *testing.T) {
 			d := steady(500*time.Millisecond, 120)
-			k := newKeeper(t, d)
+			k := newChecker(t, d)
 			var tail []ferrule.Sample
 			var ring *Ring
 			for now := time.Second; now < 30*time.Minute; now += 24 * time.Second {
@@ -383,74 +382,74 @@ func TestResume(t *testing.T) {
 				ring, s = ring.Next(k.read(now, 10*time.Millisecond))
 				k.take(s)
 				tail = append(tail, s.Samples...)
-				if now > 2*time.Minute && (now/(24*time.Second))%7 == 0 { // it is killed
+				if now > 2*time.Minute && (now/(24*time.Second))%7 == 0 { // the gateway restarts
 					ring = Resume(tail[len(tail)-120:], k.base.Add(now+away+24*time.Second), d.interval, d.size)
 					now += away
 				}
 			}
-			if lost := k.holes[ferrule.Lost] > 0; lost != (away > time.Minute) || k.holes[ferrule.Unclear] > 0 || k.holes[ferrule.Restart] > 0 {
+			if lost := k.gaps[ferrule.Lost] > 0; lost != (away > time.Minute) || k.gaps[ferrule.Unclear] > 0 || k.gaps[ferrule.Restart] > 0 {
 				t.Errorf("%v", k)
 			}
 		})
 	}
 	if Resume(nil, time.Now(), time.Second, 10) != nil {
-		t.Error("a ring of nothing")
+		t.Error("Resume without samples is not nil")
 	}
 }
 
-// Who goes on with a device that samples more slowly than it says records nothing twice.
+// TestResumeSlow resumes with a device that samples more slowly than it declares.
 func TestResumeSlow(t *testing.T) {
 	for _, rate := range []float64{0.3, 0.5, 0.7} {
 		d := steady(500*time.Millisecond, 120)
 		d.rate = func(time.Duration) float64 { return rate }
-		k := newKeeper(t, d)
-		k.lenient = true // until it has been seen how it samples
+		k := newChecker(t, d)
+		k.lenient = true // until the rate is learned
 		var tail []ferrule.Sample
 		var ring *Ring
 		for n := range 100 {
 			var s ferrule.SampleBatch
 			read := k.read(time.Second+time.Duration(n)*24*time.Second, 10*time.Millisecond)
-			if n%17 == 16 { // it was killed
-				ring = Resume(tail[len(tail)-120:], read.Came, d.interval, d.size)
+			if n%17 == 16 { // the gateway restarts
+				ring = Resume(tail[len(tail)-120:], read.Received, d.interval, d.size)
 			}
 			ring, s = ring.Next(read)
 			k.take(s)
 			tail = append(tail, s.Samples...)
 		}
 		if k.recorded != len(d.all) {
-			t.Errorf("at %v of its pace: %v", rate, k)
+			t.Errorf("rate %v: %v", rate, k)
 		}
 	}
 }
 
-// The clock was set back while nobody read: nothing is recorded twice, and it does not wait
-// until it is as late again.
-func TestResumeEarlier(t *testing.T) {
+// TestResumeClockSetBack checks that nothing is recorded twice or held back if the clock
+// was set back before the resume.
+func TestResumeClockSetBack(t *testing.T) {
 	d := steady(500*time.Millisecond, 120)
-	k := newKeeper(t, d)
+	k := newChecker(t, d)
 	_, s := (*Ring)(nil).Next(k.read(2*time.Minute, 10*time.Millisecond))
 	k.next = len(d.all) - d.size
 	k.take(s)
 	read := k.read(2*time.Minute+30*time.Second, 10*time.Millisecond)
 	const back = 40 * time.Minute
-	read.Sent, read.Came, k.base = read.Sent.Add(-back), read.Came.Add(-back), k.base.Add(-back)
-	ring, s := Resume(s.Samples, read.Came, d.interval, d.size).Next(read)
+	read.Sent, read.Received, k.base = read.Sent.Add(-back), read.Received.Add(-back), k.base.Add(-back)
+	ring, s := Resume(s.Samples, read.Received, d.interval, d.size).Next(read)
 	k.take(s)
 	k.readEvery(ring, 3*time.Minute, 24*time.Second, 20)
-	if k.holes[ferrule.Unclear] != 1 || k.missing[ferrule.Unclear] != 0 {
+	if k.gaps[ferrule.Unclear] != 1 || k.missing[ferrule.Unclear] != 0 {
 		t.Errorf("%v", k)
 	}
 }
 
-// A flat line of a device that has just begun tells by its length how far it has come;
-// later, that it may be more is told.
+// TestFlat checks a flat line: while the ring fills, its length tells the shift; later
+// there are gaps.
 func TestFlat(t *testing.T) {
 	d := steady(500*time.Millisecond, 120)
 	d.value = func(time.Duration) float64 { return 7 }
-	k := newKeeper(t, d)
+	k := newChecker(t, d)
 	ring, now := k.readEvery(nil, time.Second, 10*time.Second, 5)
-	if len(k.holes) > 0 || k.recorded != len(d.all) {
-		t.Errorf("while it fills: %v", k)
+	if len(k.gaps) > 0 || k.recorded != len(d.all) {
+		t.Errorf("while filling: %v", k)
 	}
 	for range 50 {
 		var s ferrule.SampleBatch
@@ -458,12 +457,12 @@ func TestFlat(t *testing.T) {
 		k.take(s)
 		now = ring.Due(k.base.Add(now + 24*time.Second)).Sub(k.base)
 	}
-	if k.holes[ferrule.Unclear] == 0 || k.recorded < len(d.all)*9/10 {
-		t.Errorf("later: %v", k)
+	if k.gaps[ferrule.Unclear] == 0 || k.recorded < len(d.all)*9/10 {
+		t.Errorf("when full: %v", k)
 	}
 }
 
-// What is no number is a hole, and the rest is recorded.
+// TestNoNumber checks that a value that is not a number becomes a gap.
 func TestNoNumber(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	nan := math.NaN()
@@ -472,7 +471,7 @@ func TestNoNumber(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	if h := s.Gaps[1]; !h.From.Equal(s.Samples[0].Time) || !h.To.Equal(s.Samples[1].Time) {
-		t.Errorf("the hole is from %v to %v, between %v and %v", h.From, h.To, s.Samples[0].Time, s.Samples[1].Time)
+		t.Errorf("gap from %v to %v, want %v to %v", h.From, h.To, s.Samples[0].Time, s.Samples[1].Time)
 	}
 	at = at.Add(2 * time.Second)
 	if _, s = ring.Next(Read{at, at, []float64{nan, 1, nan, nan, 2, nan, 3, 4}, time.Second, 8}); len(s.Samples) != 2 || len(s.Gaps) != 0 {
@@ -480,8 +479,8 @@ func TestNoNumber(t *testing.T) {
 	}
 }
 
-// That there were no numbers before and are none now tells nothing: the device has begun anew.
-func TestNoNumberIsNoLikeness(t *testing.T) {
+// TestNaNOverlap checks that an overlap of only NaN is not evidence of a shift.
+func TestNaNOverlap(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	before, after := make([]float64, 20), make([]float64, 20)
 	for i := range before {
@@ -500,7 +499,7 @@ func TestNoNumberIsNoLikeness(t *testing.T) {
 	}
 }
 
-// Whatever a device answers, the result is well formed, and never grows.
+// FuzzNext checks that any answers give a valid batch, and that the state stays bounded.
 func FuzzNext(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 250, 1, 2, 3, 4, 250, 3, 4, 5, 6}, uint16(500), uint8(8))
 	f.Add([]byte{0, 0, 0, 0, 251, 0, 0, 0, 0, 255, 252}, uint16(1), uint8(4))
@@ -528,11 +527,11 @@ func FuzzNext(f *testing.F) {
 				t.Fatal(err)
 			}
 			if len(s.Samples) > len(values) || ring != nil && len(ring.anchors) > maxAnchors {
-				t.Fatal("there is more than was read")
+				t.Fatal("more than was read")
 			}
 			for _, sample := range s.Samples {
 				if !sample.Time.After(last) {
-					t.Fatalf("a sample at %v after one at %v", sample.Time, last)
+					t.Fatalf("sample at %v after one at %v", sample.Time, last)
 				}
 				last = sample.Time
 			}

@@ -6,37 +6,36 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// shift is how far a ring has moved between two reads, in samples: anything from least
-// to most.
+// shift is by how many samples a ring has moved between two reads: from min to max.
 type shift struct {
-	least, most int
-	// why is why samples are missing, if they are.
-	why ferrule.GapReason
-	// alike tells that what was read would fit otherwise, and time alone decides.
-	alike bool
-	// loose is how fast the device samples, if it does not do so as it says.
-	loose rates
+	min, max int
+	// reason is why samples may be missing, or "".
+	reason ferrule.GapReason
+	// ambiguous is set if the values fit several shifts, and only the time decides.
+	ambiguous bool
+	// periods is set if the device does not sample at its declared interval.
+	periods periods
 }
 
-func (s shift) exact() bool { return s.why == "" }
+func (s shift) exact() bool { return s.reason == "" }
 
-// shift finds how far the ring has moved.
-func (r *Ring) shift(values []float64, now span) shift {
-	if len(values) < len(r.values) && !r.partly || len(r.values) == 0 {
+// findShift returns by how many samples the ring has moved.
+func (r *Ring) findShift(values []float64, now span) shift {
+	if len(values) < len(r.values) && !r.partial || len(r.values) == 0 {
 		return r.restarted(values, now)
 	}
 	if s, ok := r.grown(values, now); ok {
 		return s
 	}
 	s, ok := r.fits(values, now, r.newest, r.learned)
-	loosely, okLoosely := r.fits(values, now, r.direct, r.usual)
+	loosely, okLoosely := r.fits(values, now, r.direct, r.nominal)
 	if !ok {
 		s, ok = loosely, okLoosely
 	}
-	if !ok || s.least >= len(values) { // by time, nothing of it was read before: was it?
+	if !ok || s.min >= len(values) { // by the time alone, nothing overlaps: do the values?
 		if uneven, found := r.uneven(values, now); found {
-			if ok { // it may have stood still, or repeats itself
-				return shift{least: uneven.least, most: s.most, why: ferrule.Unclear}
+			if ok { // the device stood still, or its values repeat
+				return shift{min: uneven.min, max: s.max, reason: ferrule.Unclear}
 			}
 			return uneven
 		}
@@ -44,74 +43,72 @@ func (r *Ring) shift(values []float64, now span) shift {
 	if !ok {
 		return r.restarted(values, now)
 	}
-	s.alike = okLoosely && loosely.most > loosely.least
-	switch held := len(values); {
-	case s.least >= held && s.most > held:
-		s.why = ferrule.Lost
-	case s.least >= held && held < r.size: // it is not full, and what it held is gone
-		s.why = ferrule.Restart
-		s.most++
-	case s.most > s.least:
-		s.why = ferrule.Unclear
+	s.ambiguous = okLoosely && loosely.max > loosely.min
+	switch count := len(values); {
+	case s.min >= count && s.max > count:
+		s.reason = ferrule.Lost
+	case s.min >= count && count < r.size: // not full, and the old values are gone
+		s.reason = ferrule.Restart
+		s.max++
+	case s.max > s.min:
+		s.reason = ferrule.Unclear
 	}
 	return s
 }
 
-// grown finds how far a ring has moved that was not full: it tells by its length, if it
-// begins as it did. One that holds less than it says may be full all the same; then it
-// does not.
+// grown finds the shift of a ring that was not full, by its length, if it still begins
+// with the same values. A ring may also be smaller than declared; then it does not.
 func (r *Ring) grown(values []float64, now span) (s shift, ok bool) {
 	more := len(values) - len(r.values)
-	if r.partly || more <= 0 || len(values) >= r.size || !r.matches(values, more) {
+	if r.partial || more <= 0 || len(values) >= r.size || !r.matches(values, more) {
 		return s, false
 	}
-	s = shift{least: more, most: more}
-	least, most := r.passed(now, r.direct, r.usual)
-	if more < least || most < more {
+	s = shift{min: more, max: more}
+	minimum, maximum := r.passed(now, r.direct, r.nominal)
+	if more < minimum || maximum < more {
 		if s, ok := r.uneven(values, now); ok {
 			return s, true
 		}
-		s.most, s.why = max(more, most), ferrule.Unclear // it may have begun anew, with the same
+		s.max, s.reason = max(more, maximum), ferrule.Unclear // or it restarted, with the same values
 	}
 	return s, true
 }
 
-// passed is how many samples the device has taken, by the time that has passed since a
-// sample was taken.
-func (r *Ring) passed(now, since span, fast rates) (least, most int) {
-	least = int(math.Floor(float64(now.lo-since.hi-late(r.interval)-stray) / fast.max)) // the next was not there yet
-	most = int(math.Floor(float64(now.hi-since.lo+stray) / fast.min))
-	return max(least, 0), max(most, 0)
+// passed returns how many samples were taken since a sample, by the time that has passed.
+func (r *Ring) passed(now, since span, p periods) (minimum, maximum int) {
+	minimum = int(math.Floor(float64(now.lo-since.hi-maxDelay(r.interval)-jitter) / p.max)) // the next was not taken yet
+	maximum = int(math.Floor(float64(now.hi-since.lo+jitter) / p.min))
+	return max(minimum, 0), max(maximum, 0)
 }
 
-// fits finds the shifts that fit both the time that has passed and what was read.
-func (r *Ring) fits(values []float64, now, since span, fast rates) (s shift, ok bool) {
-	least, most := r.passed(now, since, fast)
-	if !r.partly {
-		least = max(least, len(values)-len(r.values))
+// fits returns the shifts that agree with both the time that has passed and the values.
+func (r *Ring) fits(values []float64, now, since span, p periods) (s shift, ok bool) {
+	minimum, maximum := r.passed(now, since, p)
+	if !r.partial {
+		minimum = max(minimum, len(values)-len(r.values))
 	}
-	for n := least; n <= most; n++ {
-		if n >= len(values) { // nothing of it was read before, whatever n is
+	for n := minimum; n <= maximum; n++ {
+		if n >= len(values) { // no overlap, for this and any larger n
 			if !ok {
-				s.least = n
+				s.min = n
 			}
-			s.most, ok = most, true
+			s.max, ok = maximum, true
 			break
 		}
 		if r.matches(values, n) {
 			if !ok {
-				s.least = n
+				s.min = n
 			}
-			s.most, ok = n, true
+			s.max, ok = n, true
 		}
 	}
 	return s, ok
 }
 
-// overlap is what was read before and stands in values still, if the ring has moved by
-// so many samples, and where it stands there.
+// overlap returns the old values that are still in values if the ring has moved by so many
+// samples, and their counterparts in values.
 func (r *Ring) overlap(values []float64, moved int) (before, still []float64) {
-	ahead := len(values) - len(r.values) - moved // of a value, to its place before
+	ahead := len(values) - len(r.values) - moved // offset of an old value in values
 	from := max(0, -ahead)
 	n := min(len(r.values)-from, len(values)-from-ahead)
 	if n <= 0 {
@@ -120,8 +117,7 @@ func (r *Ring) overlap(values []float64, moved int) (before, still []float64) {
 	return r.values[from : from+n], values[from+ahead : from+ahead+n]
 }
 
-// matches tells whether what was read is what was read before, moved by so many
-// samples.
+// matches reports whether values are the old ones, moved by so many samples.
 func (r *Ring) matches(values []float64, moved int) bool {
 	before, still := r.overlap(values, moved)
 	for i, v := range before {
@@ -132,18 +128,18 @@ func (r *Ring) matches(values []float64, moved int) bool {
 	return true
 }
 
-// What must be alike for a shift that time does not allow.
+// Conditions for a shift that contradicts the time.
 const (
-	plenty  = 8 // values
-	several = 3 // different numbers
-	maxSlow = 16
+	minOverlap  = 8  // values
+	minDistinct = 3  // different numbers
+	maxSlowdown = 16 // times the declared interval
 )
 
-// uneven finds how far the ring of a device has moved that does not sample as it says,
-// if what was read leaves no doubt.
+// uneven finds the shift of a device that does not sample at its declared interval, if the
+// values leave no doubt.
 func (r *Ring) uneven(values []float64, now span) (s shift, ok bool) {
 	found := 0
-	for n := 1; n <= len(values)-plenty; n++ {
+	for n := 1; n <= len(values)-minOverlap; n++ {
 		if !r.matches(values, n) {
 			continue
 		}
@@ -152,21 +148,21 @@ func (r *Ring) uneven(values []float64, now span) (s shift, ok bool) {
 		}
 		found = n
 	}
-	if same, _ := r.overlap(values, found); found == 0 || len(same) < plenty || !differ(same, several) {
+	if same, _ := r.overlap(values, found); found == 0 || len(same) < minOverlap || !distinct(same, minDistinct) {
 		return s, false
 	}
 	every := float64(now.middle()-r.direct.middle()) / float64(found)
-	if said := float64(r.interval); every < said/2 || every > said*maxSlow {
+	if declared := float64(r.interval); every < declared/2 || every > declared*maxSlowdown {
 		return s, false
 	}
-	return shift{least: found, most: found, loose: rates{min(r.usual.min, every*0.8), max(r.usual.max, every*1.25)}}, true
+	return shift{min: found, max: found, periods: periods{min(r.nominal.min, every*0.8), max(r.nominal.max, every*1.25)}}, true
 }
 
-// differ tells whether there are so many different numbers.
-func differ(values []float64, want int) bool {
+// distinct reports whether values has at least want different numbers.
+func distinct(values []float64, want int) bool {
 	seen := make(map[float64]bool, want)
 	for _, v := range values {
-		if math.IsNaN(v) { // which is like none, itself included
+		if math.IsNaN(v) { // equals nothing
 			continue
 		}
 		if seen[v] = true; len(seen) >= want {
@@ -176,9 +172,9 @@ func differ(values []float64, want int) bool {
 	return false
 }
 
-// restarted takes for new what was taken since the last read for certain, by the time
-// that has passed. A device that begins anew may take a sample sooner than it was due.
+// restarted counts as new what was certainly taken since the last read. A device that
+// restarts may take a sample sooner than it was due.
 func (r *Ring) restarted(values []float64, now span) shift {
-	least, most := r.passed(now, r.direct, r.usual)
-	return shift{least: min(least, len(values)), most: most + 1, why: ferrule.Restart}
+	minimum, maximum := r.passed(now, r.direct, r.nominal)
+	return shift{min: min(minimum, len(values)), max: maximum + 1, reason: ferrule.Restart}
 }

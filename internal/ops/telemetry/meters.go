@@ -135,7 +135,7 @@ func (m *stageMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
 		return
 	}
 	if _, alone := m.end(span, w, call, err); w.timed {
-		m.times.Add(alone)
+		m.times.Observe(alone)
 	}
 }
 
@@ -168,7 +168,7 @@ func (m *nodeMeter) Begin(ctx context.Context, call *ferrule.Call) (context.Cont
 
 func (m *nodeMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
 	took, _ := m.end(span, watchedOf(call), call, err)
-	m.o.toNodes.Add(took)
+	m.o.toNodes.Observe(took)
 }
 
 // serveMeter measures calls from other nodes. A call is traced here if it was there.
@@ -188,7 +188,7 @@ func (m *serveMeter) Begin(ctx context.Context, call *ferrule.Call) (context.Con
 
 func (m *serveMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
 	took, _ := m.end(span, watchedOf(call), call, err)
-	m.o.fromNodes.Add(took)
+	m.o.fromNodes.Observe(took)
 }
 
 // entryMeter decides whether a call is traced: as its caller says in the traceparent,

@@ -117,7 +117,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 func (c collector) collectCalls(to sink) {
 	c.calls.each(func(count uint64, code, operation, role string) { to.counter(callsTotal, count, code, operation, role) })
 	for i, role := range roles {
-		if role == other && c.callTimes[i].Snapshot().Total() == 0 && c.laneWaits[i].Snapshot().Total() == 0 {
+		if role == other && c.callTimes[i].Snapshot().Count() == 0 && c.laneWaits[i].Snapshot().Count() == 0 {
 			continue
 		}
 		to.gauge(callsInFlight, float64(c.inFlight[i].Load()), role)
@@ -226,13 +226,7 @@ func (to sink) counter(of *prometheus.Desc, value uint64, labels ...string) {
 }
 
 func (to sink) histogram(of *prometheus.Desc, h histogram.Snapshot, labels ...string) {
-	count, buckets := uint64(0), make(map[float64]uint64, len(h.Bounds))
-	for i, n := range h.Counts {
-		if count += n; i < len(h.Bounds) {
-			buckets[h.Bounds[i].Seconds()] = count
-		}
-	}
-	to <- prometheus.MustNewConstHistogram(of, count, h.Sum.Seconds(), buckets, labels...)
+	to <- prometheus.MustNewConstHistogram(of, h.Count(), h.Sum.Seconds(), h.Buckets(), labels...)
 }
 
 // logger logs errors of the metrics handler.

@@ -51,7 +51,7 @@ func newByRole() (b byRole) {
 }
 
 func (b *byRole) add(call *ferrule.Call, took time.Duration) {
-	b[roleIndex(call.Principal.Role)].Add(took)
+	b[roleIndex(call.Principal.Role)].Observe(took)
 }
 
 // inFlight counts the calls in the pipeline, by role.

@@ -135,7 +135,7 @@ func (o *Telemetry) Entry(name string, next ferrule.Handler) ferrule.Handler {
 }
 
 // Synced records how long the disk took to sync the journal.
-func (o *Telemetry) Synced(took time.Duration) { o.syncs.Add(took) }
+func (o *Telemetry) Synced(took time.Duration) { o.syncs.Observe(took) }
 
 // now returns the time since the start; a monotonic clock is cheaper than wall time.
 func (o *Telemetry) now() time.Duration { return time.Since(o.started) }

@@ -47,8 +47,8 @@ func robot() *mcpserver.Device {
 		return place{position}, nil
 	})
 	thing.Tool(board, "where", "Tell the position", func(context.Context, struct{}) (place, error) { return place{position}, nil }, thing.Reads(), thing.Titled("Where it is"))
-	thing.Tool(board, "look", "Take a picture", func(context.Context, struct{}) (thing.Picture, error) {
-		return thing.Picture{MIME: "image/png", Data: []byte("PNG")}, nil
+	thing.Tool(board, "look", "Take a picture", func(context.Context, struct{}) (thing.Image, error) {
+		return thing.Image{MIME: "image/png", Data: []byte("PNG")}, nil
 	})
 	thing.Tool(board, "fail", "Fail", func(context.Context, struct{}) (int, error) { return 0, errors.New("out of oil") }, thing.Endangers())
 	thing.Tool(board, "careful", "Ask first", func(ctx context.Context, _ struct{}) (string, error) {

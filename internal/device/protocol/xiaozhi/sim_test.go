@@ -64,7 +64,7 @@ func meet(t *testing.T, misbehave string, want outcome) {
 	go drain(far, out)
 	go func() {
 		defer close(over)
-		toy.Talk(context.Background(), device.Lines(stack{far, out}), true)
+		toy.ServeConn(context.Background(), device.Lines(stack{far, out}), true)
 	}()
 	defer func() {
 		link.Close()

@@ -63,7 +63,7 @@ func newDevice(config mcpserver.Config) (*mcpserver.Device, *doorbell) {
 	config.Instructions = "Look before you open. The door opens only if the person at home agrees."
 	d := mcpserver.New(thing.New("doorbell", "1.0.0"), config)
 	bell := &doorbell{changed: func() { d.Updated(lastVisitor) }}
-	thing.Tool(d.Device, "snapshot", "Take a picture of who is at the door", func(context.Context, struct{}) (thing.Picture, error) {
+	thing.Tool(d.Device, "snapshot", "Take a picture of who is at the door", func(context.Context, struct{}) (thing.Image, error) {
 		return bell.picture()
 	}, thing.Reads())
 	thing.Tool(d.Device, "open_door", "Open the door, if the person at home agrees", func(ctx context.Context, _ struct{}) (string, error) {
@@ -109,7 +109,7 @@ func (b *doorbell) open() string {
 }
 
 // picture simulates the camera: a dark image, with a light while somebody is there.
-func (b *doorbell) picture() (thing.Picture, error) {
+func (b *doorbell) picture() (thing.Image, error) {
 	b.mu.Lock()
 	there := time.Since(b.visitor) < time.Minute
 	b.mu.Unlock()
@@ -123,5 +123,5 @@ func (b *doorbell) picture() (thing.Picture, error) {
 	}
 	var file bytes.Buffer
 	err := png.Encode(&file, view)
-	return thing.Picture{MIME: "image/png", Data: file.Bytes()}, err
+	return thing.Image{MIME: "image/png", Data: file.Bytes()}, err
 }

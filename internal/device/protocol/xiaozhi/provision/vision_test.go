@@ -57,7 +57,7 @@ func TestPhoto(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer far.Close()
-	wg.Go(func() { toy.Talk(context.Background(), device.Lines(far), true) })
+	wg.Go(func() { toy.ServeConn(context.Background(), device.Lines(far), true) })
 	link := transport.NewStream(near, transport.Info{Transport: "ws", Address: "98:a3:16:f9:d9:34"}, transport.DefaultLimits())
 	s, _, err := xiaozhi.New(xiaozhi.Parts{Pictures: vision}).Greet(t.Context(), link)
 	if err != nil {

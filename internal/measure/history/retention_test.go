@@ -11,10 +11,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// What is too old is forgotten: samples first, then minutes, then hours, and then that
-// there was such a signal.
-func TestForgotten(t *testing.T) {
-	source := newTape()
+// TestRetention checks that samples are deleted first, then minutes, then hours, and then
+// the signal.
+func TestRetention(t *testing.T) {
+	source := newStream()
 	cfg := testConfig()
 	o := open(t, filepath.Join(t.TempDir(), "history.db"), cfg, source)
 	for at := time.Duration(0); at < 5*time.Hour; at += 10 * time.Second {
@@ -23,7 +23,7 @@ func TestForgotten(t *testing.T) {
 	second := reading("robot", "light", 6*time.Hour, time.Second, 1)
 	second.Batches[0].Gaps = []ferrule.Gap{{From: epoch.Add(5 * time.Hour), To: epoch.Add(6 * time.Hour), Reason: ferrule.Silent}}
 	source.add(second)
-	o.wait("all is there", func() bool { return o.Stats().Samples == 1801 })
+	o.wait("all samples", func() bool { return o.Stats().Samples == 1801 })
 	o.settle()
 	o.stop()
 	s := &Store{}
@@ -32,7 +32,7 @@ func TestForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	at := &opened{Store: s, t: t}
+	at := &running{Store: s, t: t}
 	now := epoch.Add(6*time.Hour + time.Minute)
 	for _, step := range []struct {
 		raw, minutes, hours   time.Duration
@@ -45,7 +45,7 @@ func TestForgotten(t *testing.T) {
 	} {
 		s.cfg.Raw, s.cfg.Minutes, s.cfg.Hours = step.raw, step.minutes, step.hours
 		for range 3 {
-			if err := s.clean(t.Context(), now); err != nil {
+			if err := s.cleanUp(t.Context(), now); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -56,24 +56,24 @@ func TestForgotten(t *testing.T) {
 	}
 	s.cfg.Hours = time.Hour
 	for range 3 {
-		if err := s.clean(t.Context(), now.Add(10*24*time.Hour)); err != nil {
+		if err := s.cleanUp(t.Context(), now.Add(10*24*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, table := range []string{"known", "raw", "batch", "minute", "hour", "gap"} {
+	for _, table := range []string{"signal", "raw", "batch", "minute", "hour", "gap"} {
 		if n := at.number("SELECT count(*) FROM " + table); n != 0 {
-			t.Errorf("%v are left in %s", n, table)
+			t.Errorf("%v rows left in %s", n, table)
 		}
 	}
 	if n := s.Stats().Signals; n != 0 {
-		t.Errorf("%d signals are left", n)
+		t.Errorf("%d signals left", n)
 	}
 }
 
-// More than is allowed is never kept, and what is kept is the newest; and a row takes no
-// more than the documentation says.
+// TestSize checks the size limit, that the newest samples are kept, and the size of a row
+// that docs/history.md states.
 func TestSize(t *testing.T) {
-	source := newTape()
+	source := newStream()
 	s, err := Open(filepath.Join(t.TempDir(), "history.db"), testConfig(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -92,62 +92,62 @@ func TestSize(t *testing.T) {
 			source.add(reading("robot", fmt.Sprint("s", i), at, 500*time.Millisecond, values...))
 			written += each
 		}
-		if written == signals*each*5 { // some are there, and none has gone
-			o.wait("they are there", func() bool { return o.Stats().Samples == written })
+		if written == signals*each*5 { // nothing was deleted yet
+			o.wait("the first samples", func() bool { return o.Stats().Samples == written })
 			o.settle()
 			used, _, err := o.size(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			bytes := float64(used) / float64(written)
-			t.Logf("%.1f bytes for a sample, all told", bytes)
+			t.Logf("%.1f bytes per sample", bytes)
 			if bytes > 40 {
-				t.Errorf("a sample takes %.1f bytes", bytes)
+				t.Errorf("%.1f bytes per sample, limit is 40", bytes)
 			}
 		}
 	}
-	o.wait("all were there", func() bool { return o.Stats().Samples == written })
+	o.wait("all samples", func() bool { return o.Stats().Samples == written })
 	o.settle()
 	info, err := os.Stat(o.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info.Size() > size {
-		t.Errorf("the file has %d bytes, and may have %d", info.Size(), size)
+		t.Errorf("the file has %d bytes, limit is %d", info.Size(), size)
 	}
 	kept, last := o.number("SELECT count(*) FROM raw"), o.number("SELECT max(time) FROM samples")
 	want := float64(epoch.Add(time.Duration(written/signals)*500*time.Millisecond-500*time.Millisecond).UnixMicro()) / 1e6
 	if kept < 25_000 || last != want {
-		t.Errorf("%v samples are kept, the last at %f, want %f", kept, last, want)
+		t.Errorf("%v samples kept, the last at %f, want %f", kept, last, want)
 	}
-	t.Logf("%d bytes; %v of %d samples are kept, %v minutes", info.Size(), kept, written, o.number("SELECT count(*) FROM minute"))
+	t.Logf("%d bytes; %v of %d samples kept, %v minutes", info.Size(), kept, written, o.number("SELECT count(*) FROM minute"))
 }
 
-// A file that cannot be read is moved aside.
-func TestBroken(t *testing.T) {
+// TestCorrupt checks that a corrupt file is moved aside.
+func TestCorrupt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
-	if err := os.WriteFile(path, []byte("this is no file of SQLite, and long enough to be seen as such: "+string(make([]byte, 4096))), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("not an SQLite file, and long enough to be recognized as such: "+string(make([]byte, 4096))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	source := newTape()
+	source := newStream()
 	source.add(reading("robot", "light", 0, time.Second, 1))
 	o := open(t, path, testConfig(), source)
-	o.wait("it is there", func() bool { return o.Stats().Samples == 1 })
+	o.wait("the sample", func() bool { return o.Stats().Samples == 1 })
 	if aside, _ := filepath.Glob(path + ".broken-*"); len(aside) != 1 {
 		t.Errorf("moved aside: %v", aside)
 	}
 }
 
-// A file of a newer program is left alone.
+// TestNewer checks that a file of a newer version is left alone.
 func TestNewer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
-	o := open(t, path, testConfig(), newTape())
+	o := open(t, path, testConfig(), newStream())
 	o.settle()
 	if _, err := o.write.Exec("PRAGMA user_version = 99"); err != nil {
 		t.Fatal(err)
 	}
 	o.stop()
 	if _, err := Open(path, testConfig(), slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("it is opened")
+		t.Error("opened a file of a newer version")
 	}
 }

@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// chainLen is how many digits a chain is known by.
+// chainLen is the length of a chain's name.
 const chainLen = 16
 
-// chainName is what the chain is known by that begins with these lines.
+// chainName returns the name of the chain that begins with these lines.
 func chainName(lines []byte) string {
 	name := lines[:min(len(lines), chainLen)]
 	if len(bytes.Trim(name, "0123456789abcdef")) == 0 && len(name) == chainLen {
 		return string(name)
 	}
-	sum := sha256.Sum256(name) // it was damaged; something must tell it from others
+	sum := sha256.Sum256(name) // the first hash is damaged, but the chain needs a name
 	return hex.EncodeToString(sum[:])[:chainLen]
 }
 
-// chainAt is what the chain in a file is known by; empty if there is none yet.
-func chainAt(file io.ReaderAt) (string, error) {
+// readChainName returns the name of the chain in a file, or "" if the file is empty.
+func readChainName(file io.ReaderAt) (string, error) {
 	start := make([]byte, chainLen)
 	n, err := file.ReadAt(start, 0)
 	if n == 0 || err != nil && !errors.Is(err, io.EOF) {
@@ -42,7 +42,7 @@ func ignore(err, ignored error) error {
 	return err
 }
 
-// seqOf is the number of the record in a line, of which the beginning is enough.
+// seqOf returns the number of the record in a line. The start of the line is sufficient.
 func seqOf(line []byte) (uint64, bool) {
 	if len(line) < hashLen {
 		return 0, false
@@ -56,9 +56,9 @@ func seqOf(line []byte) (uint64, bool) {
 	return seq, err == nil
 }
 
-// span is the numbers of the first record in lines and of the last, which come
-// after a given one. What is damaged stands for one record.
-func span(lines []byte, after uint64) (first, last uint64) {
+// seqRange returns the first and last number of the records in lines, which follow the
+// record after. A damaged line counts as one record.
+func seqRange(lines []byte, after uint64) (first, last uint64) {
 	last = after
 	for line := range bytes.Lines(lines) {
 		seq, ok := seqOf(line)
@@ -73,14 +73,13 @@ func span(lines []byte, after uint64) (first, last uint64) {
 	return first, last
 }
 
-// find finds where the first record begins whose number is not less than seq,
-// among those that end before end. It is end if there is none.
-func find(file io.ReaderAt, end int64, seq uint64) (int64, error) {
+// findSeq returns the offset of the first record whose number is at least seq, or end.
+func findSeq(file io.ReaderAt, end int64, seq uint64) (int64, error) {
 	return search(file, end, func(_ int64, found uint64) (bool, error) { return found < seq, nil })
 }
 
-// findTime does so for the first record that is not older than t. Where the clock was put
-// back, it may be one of several.
+// findTime returns the offset of the first record that is not older than t, or end. If the
+// clock was set back, several records qualify.
 func findTime(file io.ReaderAt, end int64, t time.Time) (int64, error) {
 	return search(file, end, func(start int64, _ uint64) (bool, error) {
 		at, err := timeAt(file, start)
@@ -88,9 +87,9 @@ func findTime(file io.ReaderAt, end int64, t time.Time) (int64, error) {
 	})
 }
 
-// search finds where the first record begins that is not before what is looked for.
+// search finds the first record for which before is false, by bisection.
 func search(file io.ReaderAt, end int64, before func(start int64, seq uint64) (bool, error)) (int64, error) {
-	low, high := int64(0), end // the record begins in [low, high]
+	low, high := int64(0), end // the record begins in this range
 	in := bufio.NewReaderSize(nil, 4096)
 	for low < high {
 		middle := low + (high-low)/2
@@ -114,8 +113,7 @@ func search(file io.ReaderAt, end int64, before func(start int64, seq uint64) (b
 	return start, err
 }
 
-// timeAt is when the record that begins at an offset was made; if that cannot be read,
-// at the beginning of time.
+// timeAt returns the time of the record at an offset, or the zero time if it is damaged.
 func timeAt(file io.ReaderAt, start int64) (time.Time, error) {
 	head := make([]byte, hashLen+len(`{"seq":18446744073709551615,"time":"2006-01-02T15:04:05.999999999-07:00"`))
 	n, err := file.ReadAt(head, start)
@@ -131,12 +129,12 @@ func timeAt(file io.ReaderAt, start int64) (time.Time, error) {
 	return at, nil
 }
 
-// nextRecord finds the first record that begins at an offset or after it: where,
-// and its number. Lines that are damaged are passed over.
+// nextRecord returns the offset and number of the first record at or after an offset. It
+// skips damaged lines.
 func nextRecord(in *bufio.Reader, file io.ReaderAt, offset, end int64) (int64, uint64, error) {
 	skip := offset > 0
 	if skip {
-		offset-- // what begins at the offset has the end of another before it
+		offset-- // a record at the offset follows a line end
 	}
 	in.Reset(io.NewSectionReader(file, offset, end-offset))
 	for ; ; skip = true {
@@ -156,7 +154,7 @@ func nextRecord(in *bufio.Reader, file io.ReaderAt, offset, end int64) (int64, u
 	}
 }
 
-// skipLine reads to the end of a line, and tells how long it was.
+// skipLine reads to the end of a line and returns its length.
 func skipLine(in *bufio.Reader) (n int64, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -167,23 +165,23 @@ func skipLine(in *bufio.Reader) (n int64, err error) {
 	}
 }
 
-// readLines reads whole lines from an offset on, before end: one if there is one,
-// and no more than most bytes of several.
-func readLines(file io.ReaderAt, offset, end int64, most int) ([]byte, error) {
-	for size := min(int64(max(most, 1)), end-offset); size > 0; {
+// readLines reads whole lines between offset and end: at least one if there is one, and at
+// most limit bytes of several.
+func readLines(file io.ReaderAt, offset, end int64, limit int) ([]byte, error) {
+	for size := min(int64(max(limit, 1)), end-offset); size > 0; {
 		lines := make([]byte, size)
 		n, err := file.ReadAt(lines, offset)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		if whole := bytes.LastIndexByte(lines[:n], '\n') + 1; whole > 0 {
-			return oneIfLong(lines[:whole:whole], most), nil
+			return firstIfLong(lines[:whole:whole], limit), nil
 		}
 		switch more := min(end-offset, maxLine); {
 		case size < more:
 			size = min(max(2*size, 4096), more)
 		case size >= maxLine:
-			return nil, fmt.Errorf("the line at byte %d has no end", offset)
+			return nil, fmt.Errorf("line at byte %d is longer than %d bytes", offset, maxLine)
 		default:
 			return nil, nil
 		}
@@ -191,18 +189,18 @@ func readLines(file io.ReaderAt, offset, end int64, most int) ([]byte, error) {
 	return nil, nil
 }
 
-// oneIfLong leaves one line of several that are too long together.
-func oneIfLong(lines []byte, most int) []byte {
-	if len(lines) <= most {
+// firstIfLong returns lines, or only the first one if they are too long together.
+func firstIfLong(lines []byte, limit int) []byte {
+	if len(lines) <= limit {
 		return lines
 	}
 	end := bytes.IndexByte(lines, '\n') + 1
 	return lines[:end:end]
 }
 
-// holds tells whether a file has a record with this number and this hash.
+// holds reports whether a file has a record with this number and hash.
 func holds(file io.ReaderAt, end int64, seq uint64, hash string) (bool, error) {
-	start, err := find(file, end, seq)
+	start, err := findSeq(file, end, seq)
 	if err != nil {
 		return false, err
 	}

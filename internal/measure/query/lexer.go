@@ -7,37 +7,37 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Tables tells what can be asked about, in SQL's own words. Times are seconds since 1970.
+// Tables describes the views that can be queried. Times are seconds since 1970.
 const Tables = "signals(device, signal, unit, first, last, value), " +
 	"samples(device, signal, time, value, within), " +
 	"minutes(device, signal, time, min, max, mean, count), " +
 	"hours(device, signal, time, min, max, mean, count), " +
-	"holes(device, signal, from, to, why, most)"
+	"gaps(device, signal, from, to, reason, max_missing)"
 
-// tables is the hint that says so.
-const tables = "there are " + Tables + "; times are seconds since 1970, as in datetime(time,'unixepoch'); from and to are written \"from\", \"to\""
+// tablesHint is the hint for queries that SQLite does not understand.
+const tablesHint = "the tables are " + Tables + "; times are seconds since 1970, as in datetime(time,'unixepoch'); quote the columns \"from\" and \"to\""
 
-// Check tells why a text is not a question: one statement that begins with SELECT, WITH
-// or VALUES. What SQLite makes of it is another matter; nothing can be changed by it.
+// Check returns an error unless text is one statement that begins with SELECT, WITH or
+// VALUES. It protects nothing by itself: the child opens the file read-only.
 func Check(text string) error {
 	refuse := func(format string, args ...any) error {
-		return ferrule.Errorf(ferrule.Invalid, format, args...).WithHint(tables)
+		return ferrule.Errorf(ferrule.Invalid, format, args...).WithHint(tablesHint)
 	}
 	switch {
 	case len(text) > MaxText:
-		return refuse("the question has %d bytes; at most %d are possible", len(text), MaxText)
+		return refuse("query has %d bytes, limit is %d", len(text), MaxText)
 	case !utf8.ValidString(text):
-		return refuse("the question is not valid UTF-8")
+		return refuse("query is not valid UTF-8")
 	case strings.ContainsRune(text, 0):
-		return refuse("the question has a NUL byte in it")
+		return refuse("query contains a NUL byte")
 	}
 	first, rest := next(text)
 	switch strings.ToUpper(first) {
 	case "SELECT", "WITH", "VALUES":
 	case "":
-		return refuse("the question is empty; want SELECT …")
+		return refuse("query is empty")
 	default:
-		return refuse("a question begins with SELECT, WITH or VALUES, not with %s", ferrule.Clean(first, 32))
+		return refuse("query must begin with SELECT, WITH or VALUES, got %s", ferrule.Clean(first, 32))
 	}
 	for token := first; token != ""; token, rest = next(rest) {
 		if token != ";" {
@@ -47,15 +47,15 @@ func Check(text string) error {
 			token, rest = next(rest)
 		}
 		if token != "" {
-			return refuse("one statement can be asked at a time; another begins with %s", ferrule.Clean(token, 32))
+			return refuse("query must be one statement, got a second one that begins with %s", ferrule.Clean(token, 32))
 		}
 		return nil
 	}
 	return nil
 }
 
-// next is the first token of a text, as SQLite divides it, and what follows it; it is
-// empty if there is none. A quoted text or name is one token, also if it has no end.
+// next returns the first token of a text, as SQLite splits it, and the rest. The token is
+// empty at the end. A quoted string or name is one token, also without its end quote.
 func next(text string) (token, rest string) {
 	for {
 		text = strings.TrimLeft(text, " \t\n\f\r\ufeff")
@@ -87,7 +87,8 @@ func next(text string) (token, rest string) {
 	return text[:end], text[end:]
 }
 
-// quoted is where a text between quotes ends that stand for themselves if doubled.
+// quoted returns the length of the quoted token at the start of text. A doubled quote is
+// part of it.
 func quoted(text string, quote byte) int {
 	for i := 1; i < len(text); i++ {
 		if text[i] != quote {
@@ -102,7 +103,7 @@ func quoted(text string, quote byte) int {
 	return len(text)
 }
 
-// inWord tells whether a byte is part of a name, a keyword or a number.
+// inWord reports whether a byte is part of a name, a keyword or a number.
 func inWord(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
 }

@@ -12,42 +12,41 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// The bounds of what a record holds, in bytes. A record is shorter than maxLine
-// whatever a caller put into the call: each byte of a text takes six at most.
+// Limits of a record's values in bytes. An encoded byte of text takes at most six bytes, so
+// a record is always shorter than maxLine.
 const (
 	maxWord = 1 << 10
 	maxText = 8 << 10
 	maxArgs = 128 << 10
 )
 
-// bound cuts what is too long.
-func bound(e *ferrule.Entry) {
+// limit shortens values that are too long.
+func limit(e *ferrule.Entry) {
 	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Device, &e.Tool} {
-		*word = cut(*word, maxWord)
+		*word = truncate(*word, maxWord)
 	}
-	e.Operation = ferrule.Operation(cut(string(e.Operation), maxWord))
-	e.Message = cut(e.Message, maxText)
+	e.Operation = ferrule.Operation(truncate(string(e.Operation), maxWord))
+	e.Message = truncate(e.Message, maxText)
 	if n := len(e.Args); n > maxArgs {
-		e.Args = ferrule.AppendString(nil, fmt.Sprintf("%d bytes, too long to be recorded: %.1000s", n, e.Args))
+		e.Args = ferrule.AppendString(nil, fmt.Sprintf("%d bytes, shortened: %.1000s", n, e.Args))
 	}
 }
 
-func cut(s string, most int) string {
-	if len(s) <= most {
+func truncate(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	return s[:most] + "…"
+	return s[:limit] + "…"
 }
 
-// encoder makes lines of records. It keeps its space, within maxKept, for the
-// next ones.
+// encoder encodes records as lines. It reuses its buffers, up to maxKept.
 type encoder struct{ lines, hashed []byte }
 
 const maxKept = 64 << 10
 
-// encode makes the lines of a batch, chained to the one at head. They are valid
-// until the next call.
-func (n *encoder) encode(batch []pending, head mark) ([]byte, mark) {
+// encode returns the lines of a batch, chained to head, and the new head. The lines are
+// valid until the next call.
+func (n *encoder) encode(batch []pending, head link) ([]byte, link) {
 	if cap(n.lines) > maxKept {
 		*n = encoder{}
 	}
@@ -56,7 +55,7 @@ func (n *encoder) encode(batch []pending, head mark) ([]byte, mark) {
 		e := &batch[i].Entry
 		head.seq++
 		e.Seq = head.seq
-		n.hashed = appendEntry(append(n.hashed[:0], head.hash[:]...), e) // as chain does
+		n.hashed = appendEntry(append(n.hashed[:0], head.hash[:]...), e) // as in chain
 		head.hash = sha256.Sum256(n.hashed)
 		n.lines = hex.AppendEncode(n.lines, head.hash[:])
 		n.lines = append(n.lines, ' ')
@@ -66,13 +65,13 @@ func (n *encoder) encode(batch []pending, head mark) ([]byte, mark) {
 	return n.lines, head
 }
 
-// chain is the hash of a record that follows the one with hash prev.
+// chain returns the hash of a record that follows the one with hash prev.
 func chain(prev [sha256.Size]byte, body []byte) [sha256.Size]byte {
 	return sha256.Sum256(append(prev[:], body...))
 }
 
-// appendEntry writes a record as json.Marshal would, several times as fast: it
-// stands between a caller and the device twice.
+// appendEntry encodes a record as json.Marshal does, but several times faster: each call
+// waits for it twice.
 func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	b = append(b, `{"seq":`...)
 	b = strconv.AppendUint(b, e.Seq, 10)
@@ -114,8 +113,7 @@ func appendField(b []byte, name, value string) []byte {
 	return ferrule.AppendString(b, value)
 }
 
-// oneLine is the arguments without space between their parts. Arguments that
-// are no JSON are recorded as the text that they are.
+// oneLine returns the arguments as compact JSON. Arguments that are not JSON become a string.
 func oneLine(args json.RawMessage) json.RawMessage {
 	if !json.Valid(args) {
 		return ferrule.AppendString(nil, fmt.Sprintf("%.1000s", args))
@@ -124,6 +122,6 @@ func oneLine(args json.RawMessage) json.RawMessage {
 		return args
 	}
 	var compact bytes.Buffer
-	json.Compact(&compact, args) // it is valid
+	json.Compact(&compact, args) // cannot fail: args are valid
 	return compact.Bytes()
 }

@@ -18,7 +18,7 @@ func smallDisk(t *testing.T) string {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
 		if os.Getenv("CI") != "" {
-			t.Fatalf("the gate needs the right to mount: %v", err)
+			t.Fatalf("the gate must be allowed to mount: %v", err)
 		}
 		t.Skipf("cannot mount a small file system: %v", err)
 	}
@@ -26,8 +26,8 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// TestFullDisk fills a file system of a few pages: a record that does not fit
-// is refused, the chain stays whole, and goes on when there is room again.
+// TestFullDisk fills a small file system: a record that does not fit is refused, the chain
+// stays intact, and writing continues when there is space again.
 func TestFullDisk(t *testing.T) {
 	dir := smallDisk(t)
 	ballast := filepath.Join(dir, "ballast")
@@ -50,20 +50,19 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := j.Append(entry(9999), true); err != nil || j.Health() != nil {
-		t.Errorf("with room again: %v, %v", err, j.Health())
+		t.Errorf("with free space: %v, %v", err, j.Health())
 	}
 	if found := verify(t, dir); found != nil {
 		t.Errorf("verify found %q", found)
 	}
-	// The one that did not fit has happened, and was kept.
+	// The record that did not fit was kept.
 	if got := read(t, dir); got[len(got)-1] != fmt.Sprint(n+1, " call-9999") {
 		t.Errorf("the last record is %q, want number %d", got[len(got)-1], n+1)
 	}
 }
 
-// TestFullDiskWithAnInterval: who spares the disk is told all the same when it is
-// full.
-func TestFullDiskWithAnInterval(t *testing.T) {
+// TestFullDiskWithInterval checks that a full disk is reported with a sync interval.
+func TestFullDiskWithInterval(t *testing.T) {
 	dir := smallDisk(t)
 	if err := os.WriteFile(filepath.Join(dir, "ballast"), make([]byte, 60<<10), 0o600); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// sqliteC is SQLite as a C program would use it.
+// sqliteC is SQLite's C interface.
 type sqliteC struct {
 	tls *libc.TLS
 	db  uintptr
@@ -16,7 +16,7 @@ type sqliteC struct {
 
 const pointer = unsafe.Sizeof(uintptr(0))
 
-// at is the pointer that stands at an address.
+// at returns the pointer stored at an address.
 func at(address uintptr) uintptr { return **(**uintptr)(unsafe.Pointer(&address)) }
 
 func openC(t testing.TB) sqliteC {
@@ -40,8 +40,7 @@ func openC(t testing.TB) sqliteC {
 	return c
 }
 
-// statements is how many statements SQLite finds in a text; it is not ok if it does not
-// understand one of them.
+// statements returns how many statements SQLite finds in a text, and whether all are valid.
 func (c sqliteC) statements(t *testing.T, text string) (n int, ok bool) {
 	t.Helper()
 	start, err := libc.CString(text)
@@ -66,7 +65,7 @@ func (c sqliteC) statements(t *testing.T, text string) (n int, ok bool) {
 	}
 }
 
-// FuzzCheck: what is taken for one statement is one to SQLite as well, if it is any.
+// FuzzCheck checks that a text that Check accepts is not several statements to SQLite.
 func FuzzCheck(f *testing.F) {
 	for _, text := range []string{
 		"SELECT 1;", "select ';' -- ;\n", "WITH a AS (VALUES(1)) SELECT 1 FROM a /*;", "VALUES(\"a;\"\"b\", `c;``d`)", "SELECT 1;/**/SELECT 2",
@@ -85,7 +84,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// TestCheckOne: what is one statement to SQLite is not refused.
+// TestCheckOne checks that Check accepts what SQLite takes for one statement.
 func TestCheckOne(t *testing.T) {
 	c := openC(t)
 	for _, text := range []string{

@@ -16,7 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// slow is a file whose syncs and reads wait until they are let go, and are counted.
+// slow is a file that blocks and counts syncs and reads.
 type slow struct {
 	*os.File
 	sync, read  chan struct{} // nil does not wait
@@ -52,8 +52,7 @@ func slowDown(t *testing.T, s *slow) *Journal {
 	return j
 }
 
-// TestLinesAreSynced: a record that is in the file and not yet synced is not
-// returned.
+// TestLinesAreSynced checks that Lines does not return a record before its sync.
 func TestLinesAreSynced(t *testing.T) {
 	s := &slow{sync: make(chan struct{})}
 	j := slowDown(t, s)
@@ -75,7 +74,7 @@ func TestLinesAreSynced(t *testing.T) {
 	}
 	time.Sleep(20 * time.Millisecond)
 	if len(got) > 0 {
-		t.Error("it was returned before it was synced")
+		t.Error("returned before the sync")
 	}
 	close(s.sync)
 	if batch := <-got; batch.Last != 1 {
@@ -83,9 +82,8 @@ func TestLinesAreSynced(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForACopy: a copier that is slow to read costs an Append nothing,
-// and one that waits is woken once.
-func TestNobodyWaitsForACopy(t *testing.T) {
+// TestSlowCopy checks that a slow reader of Lines does not delay Append.
+func TestSlowCopy(t *testing.T) {
 	s := &slow{read: make(chan struct{})}
 	j := slowDown(t, s)
 	for range 3 {
@@ -101,14 +99,14 @@ func TestNobodyWaitsForACopy(t *testing.T) {
 		}
 		got <- batch
 	}()
-	s.read <- struct{}{} // it reads
+	s.read <- struct{}{} // let it read
 	for range 3 {
 		if err := j.Append(ferrule.Entry{}, true); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(got) > 0 {
-		t.Error("it has read without reading")
+		t.Error("Lines returned without reading")
 	}
 	close(s.read)
 	if batch := <-got; batch.Last != 3 {
@@ -117,20 +115,20 @@ func TestNobodyWaitsForACopy(t *testing.T) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.grown != nil {
-		t.Error("there is something to be told to nobody")
+		t.Error("the channel of waiters is not nil")
 	}
 }
 
-// TestFindInABigFile: a place in a big file is found by reading little of it, and
-// who goes on does not search.
-func TestFindInABigFile(t *testing.T) {
+// TestFindInBigFile checks that a search reads little of a big file, and that the next
+// call does not search.
+func TestFindInBigFile(t *testing.T) {
 	const records = 100_000
 	s := &slow{}
 	j := slowDown(t, s)
 	for i := range records {
 		e := ferrule.Entry{Time: time.Unix(int64(i), 0), Message: strings.Repeat("x", rand.IntN(300))}
 		if i%10_000 == 0 {
-			e.Message = strings.Repeat("x", maxText) // longer than what is read at a time
+			e.Message = strings.Repeat("x", maxText) // longer than one read
 		}
 		if err := j.Append(e, i == records-1); err != nil {
 			t.Fatal(err)
@@ -145,17 +143,16 @@ func TestFindInABigFile(t *testing.T) {
 			t.Fatalf("after %d: %d to %d, %v", after, batch.First, batch.Last, err)
 		}
 		if s.reads.Load() > 80 || s.size.Load() > 400<<10 {
-			t.Errorf("%d bytes were read at %d times", s.size.Load(), s.reads.Load())
+			t.Errorf("%d bytes in %d reads", s.size.Load(), s.reads.Load())
 		}
 		s.reads.Store(0)
 		if batch, err := j.Lines(t.Context(), after+1, 64<<10); err != nil || batch.First != after+2 || s.reads.Load() != 1 {
-			t.Fatalf("going on took %d reads: %+v, %v", s.reads.Load(), batch, err)
+			t.Fatalf("the next call took %d reads: %+v, %v", s.reads.Load(), batch, err)
 		}
 	}
 }
 
-// TestFind compares it with a look at every line, from every place of a file that is
-// damaged here and there.
+// TestFind compares the search with a scan of all lines, in a file with damaged lines.
 func TestFind(t *testing.T) {
 	var file bytes.Buffer
 	for seq := 3; seq < 40; seq += 1 + seq%3 {
@@ -173,7 +170,7 @@ func TestFind(t *testing.T) {
 			}
 			offset += int64(len(line))
 		}
-		if got, err := find(r, end, seq); got != want || err != nil {
+		if got, err := findSeq(r, end, seq); got != want || err != nil {
 			t.Errorf("record %d: got %d, %v; want %d", seq, got, err, want)
 		}
 	}
@@ -183,13 +180,13 @@ func TestFind(t *testing.T) {
 			t.Errorf("from %d: %d, %v", offset, start, err)
 		}
 	}
-	if got, err := find(bytes.NewReader(nil), 0, 1); got != 0 || err != nil {
+	if got, err := findSeq(bytes.NewReader(nil), 0, 1); got != 0 || err != nil {
 		t.Errorf("in an empty file: %d, %v", got, err)
 	}
 }
 
-// TestACutWhileItRuns: a file that somebody cuts under the gateway is told of.
-func TestACutWhileItRuns(t *testing.T) {
+// TestTruncatedWhileOpen checks the error for a file that is truncated by somebody else.
+func TestTruncatedWhileOpen(t *testing.T) {
 	s := &slow{}
 	j := slowDown(t, s)
 	for range 3 {
@@ -203,14 +200,13 @@ func TestACutWhileItRuns(t *testing.T) {
 	if err := os.Truncate(s.Name(), 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := j.Lines(t.Context(), 1, 1); err == nil || !strings.Contains(err.Error(), "its file was cut at byte ") {
+	if _, err := j.Lines(t.Context(), 1, 1); err == nil || !strings.Contains(err.Error(), "file was truncated at byte ") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// FuzzPieces reads files of any content in pieces of any size: together they are the
-// file, a Verifier says the same of them as of the whole, and what it has seen last
-// is found.
+// FuzzPieces reads files of any content in parts of any size. The parts add up to the file,
+// a Verifier reports the same about both, and the last record is found.
 func FuzzPieces(f *testing.F) {
 	var good []byte
 	var encoder encoder
@@ -218,7 +214,7 @@ func FuzzPieces(f *testing.F) {
 	for i := range batch {
 		batch[i].Time, batch[i].Message = time.Unix(int64(i), 0), strings.Repeat("x", 40*i)
 	}
-	lines, _ := encoder.encode(batch, mark{})
+	lines, _ := encoder.encode(batch, link{})
 	good = append(good, lines...)
 	f.Add(good, 1, uint64(3))
 	f.Add(append(append([]byte("rubbish\n\n"), good...), good...), 700, uint64(0))
@@ -228,7 +224,7 @@ func FuzzPieces(f *testing.F) {
 		var whole, parts Verifier
 		whole.Feed(data[:bytes.LastIndexByte(data, '\n')+1])
 		most = min(most, 1<<20)
-		at := place{}
+		at := position{}
 		for {
 			piece, err := readLines(r, at.offset, end, most)
 			if err != nil {
@@ -238,9 +234,9 @@ func FuzzPieces(f *testing.F) {
 				break
 			}
 			if n := bytes.Count(piece, []byte("\n")); len(piece) > most && n != 1 || piece[len(piece)-1] != '\n' {
-				t.Fatalf("%d lines in %d bytes, at most %d", n, len(piece), most)
+				t.Fatalf("%d lines in %d bytes, limit is %d", n, len(piece), most)
 			}
-			if _, last := span(piece, at.seq); last < at.seq {
+			if _, last := seqRange(piece, at.seq); last < at.seq {
 				t.Fatalf("from %d back to %d", at.seq, last)
 			}
 			parts.Feed(piece)
@@ -248,16 +244,16 @@ func FuzzPieces(f *testing.F) {
 		}
 		report := whole.Report()
 		if fmt.Sprint(report) != fmt.Sprint(parts.Report()) || at.offset != int64(bytes.LastIndexByte(data, '\n')+1) {
-			t.Fatalf("whole:     %+v\nin pieces: %+v", report, parts.Report())
+			t.Fatalf("whole:    %+v\nin parts: %+v", report, parts.Report())
 		}
 		if len(report.Findings) == 0 && report.Records > 0 {
 			if has, err := holds(r, end, report.Last, report.Hash); !has || err != nil {
-				t.Fatalf("it does not hold %d: %v", report.Last, err)
+				t.Fatalf("record %d is not found: %v", report.Last, err)
 			}
 		}
-		start, err := find(r, end, seq)
+		start, err := findSeq(r, end, seq)
 		if err != nil || start < 0 || start > end || start > 0 && start < end && data[start-1] != '\n' {
-			t.Fatalf("record %d is found at %d of %d, %v", seq, start, end, err)
+			t.Fatalf("record %d found at %d of %d, %v", seq, start, end, err)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/journal"
 )
 
-// content is the file of a journal.
+// content returns the content of a journal file.
 func content(t *testing.T, dir string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, journal.FileName))
@@ -46,13 +46,12 @@ func appendContent(t *testing.T, dir string, data []byte) {
 	}
 }
 
-// copied copies what a journal has, in pieces of a size, and wants the numbers to
-// follow each other.
-func copied(t *testing.T, j *journal.Journal, after uint64, most int) (lines []byte, last uint64, err error) {
+// copied copies a journal in parts of up to limit bytes, and checks the numbers.
+func copied(t *testing.T, j *journal.Journal, after uint64, limit int) (lines []byte, last uint64, err error) {
 	t.Helper()
 	for {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		batch, err := j.Lines(ctx, after, most)
+		batch, err := j.Lines(ctx, after, limit)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) {
 			return lines, after, nil
@@ -61,22 +60,21 @@ func copied(t *testing.T, j *journal.Journal, after uint64, most int) (lines []b
 			return lines, after, err
 		}
 		n := uint64(bytes.Count(batch.Lines, []byte("\n")))
-		if batch.First != after+1 || batch.Last != after+n || n == 0 || batch.Chain != j.Chain() || batch.Node != "" || len(batch.Lines) > most && n > 1 {
+		if batch.First != after+1 || batch.Last != after+n || n == 0 || batch.Chain != j.Chain() || batch.Node != "" || len(batch.Lines) > limit && n > 1 {
 			t.Fatalf("after %d: got %d to %d of %s in %d bytes, with %d records", after, batch.First, batch.Last, batch.Chain, len(batch.Lines), n)
 		}
 		lines, after = append(lines, batch.Lines...), batch.Last
 	}
 }
 
-// TestLines: whatever the size of the pieces and wherever they begin, they are the
-// lines of the file.
+// TestLines checks that parts of any size and start add up to the file.
 func TestLines(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1, 60)
 	j := open(t, dir, journal.DefaultConfig())
 	whole := content(t, dir)
 	if j.Chain() != string(whole[:16]) {
-		t.Errorf("the chain is known by %q", j.Chain())
+		t.Errorf("the name of the chain is %q", j.Chain())
 	}
 	lines := bytes.SplitAfter(whole, []byte("\n"))
 	for _, most := range []int{0, 1, len(lines[0]), len(lines[0]) * 5 / 2, 1 << 20} {
@@ -89,13 +87,13 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestLinesWait: who waits for a record has it when it is on disk, and not before.
+// TestLinesWait checks that Lines returns a record when it is on disk, and not before.
 func TestLinesWait(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		j := open(t, dir, journal.DefaultConfig())
 		if chain := j.Chain(); chain != "" {
-			t.Errorf("an empty journal is known by %q", chain)
+			t.Errorf("the name of an empty chain is %q", chain)
 		}
 		start := time.Now()
 		got := make(chan ferrule.JournalLines, 2)
@@ -124,8 +122,8 @@ func TestLinesWait(t *testing.T) {
 	})
 }
 
-// TestLinesBehind: a journal whose end was cut off says so, with both numbers, at
-// once.
+// TestLinesBehind checks that a journal with a missing end reports ErrBehind with both
+// numbers, without waiting.
 func TestLinesBehind(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1, 10)
@@ -134,10 +132,10 @@ func TestLinesBehind(t *testing.T) {
 	setContent(t, dir, bytes.Join(lines[:7], nil))
 	j := open(t, dir, journal.DefaultConfig())
 	_, err := j.Lines(t.Context(), 10, 1000)
-	if !errors.Is(err, journal.ErrBehind) || !strings.Contains(err.Error(), "the copy has record 10, and the newest here is 7") {
+	if !errors.Is(err, journal.ErrBehind) || !strings.Contains(err.Error(), "the copy has record 10, the newest here is 7") {
 		t.Errorf("got %v", err)
 	}
-	// What is pending is not what the copy has, even if there is enough of it.
+	// Pending records do not count.
 	for i := range 5 {
 		j.Append(entry(i), false)
 	}
@@ -145,7 +143,7 @@ func TestLinesBehind(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	j.Append(entry(1), true)
-	// When as many have come, the numbers do not tell; the hash does.
+	// With as many records as the copy, only the hash shows the difference.
 	for _, test := range []struct {
 		seq  uint64
 		hash string
@@ -159,13 +157,12 @@ func TestLinesBehind(t *testing.T) {
 		}
 	}
 	if _, err := journal.Holds(t.TempDir(), 1, hash(1)); err == nil {
-		t.Error("no journal holds anything")
+		t.Error("Holds of a missing journal succeeded")
 	}
 }
 
-// TestLinesOfAClosedJournal: what is left can be read when the journal is closed,
-// and then there is no more.
-func TestLinesOfAClosedJournal(t *testing.T) {
+// TestLinesAfterClose checks that the rest can be read from a closed journal.
+func TestLinesAfterClose(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, journal.DefaultConfig())
 	ended := make(chan error, 1)
@@ -186,12 +183,12 @@ func TestLinesOfAClosedJournal(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("it waits for more")
+		t.Fatal("Lines does not return")
 	}
 	if got, last, err := copied(t, j, 5, 300); !errors.Is(err, os.ErrClosed) || last != 20 || !bytes.HasSuffix(content(t, dir), got) {
 		t.Errorf("up to %d, %v", last, err)
 	}
-	// Another file in its place is not it.
+	// Another file with the same name is not used.
 	if err := os.Rename(filepath.Join(dir, journal.FileName), filepath.Join(dir, "old")); err != nil {
 		t.Fatal(err)
 	}
@@ -201,8 +198,8 @@ func TestLinesOfAClosedJournal(t *testing.T) {
 	}
 }
 
-// TestAnotherChain: a file that was moved away ends a chain.
-func TestAnotherChain(t *testing.T) {
+// TestNewChain checks that a new file starts a new chain.
+func TestNewChain(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1, 3)
 	first := open(t, dir, journal.DefaultConfig())
@@ -220,13 +217,12 @@ func TestAnotherChain(t *testing.T) {
 	}
 	j.Append(entry(10), true)
 	if j.Chain() != string(content(t, dir)[:16]) {
-		t.Error("a chain has changed its name")
+		t.Error("the name of a chain changed")
 	}
 }
 
-// TestLinesOfATornFile: what was cut off is not copied, and the copy goes on with
-// what stands in its place.
-func TestLinesOfATornFile(t *testing.T) {
+// TestLinesAfterIncompleteTail checks that an incomplete record is not copied.
+func TestLinesAfterIncompleteTail(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1, 3)
 	data := content(t, dir)
@@ -241,9 +237,8 @@ func TestLinesOfATornFile(t *testing.T) {
 	}
 }
 
-// TestLinesOfADamagedFile: damage in the middle is copied as it is, and what is
-// behind it is found.
-func TestLinesOfADamagedFile(t *testing.T) {
+// TestLinesDamaged checks that damaged lines are copied, and the records after them found.
+func TestLinesDamaged(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1, 30)
 	lines := bytes.SplitAfter(content(t, dir), []byte("\n"))
@@ -265,7 +260,7 @@ func TestLinesOfADamagedFile(t *testing.T) {
 			}
 		}
 		j.Close()
-		from := max(after, 1) // a damaged line is passed over where nobody knows its number
+		from := max(after, 1) // a damaged line without a number is skipped
 		if after == 9 || after == 10 {
 			from = 11
 		}
@@ -275,8 +270,8 @@ func TestLinesOfADamagedFile(t *testing.T) {
 	}
 }
 
-// TestLinesWhileManyWrite: the copy is the file, however the two meet.
-func TestLinesWhileManyWrite(t *testing.T) {
+// TestLinesConcurrent checks a copy that is made while many goroutines write.
+func TestLinesConcurrent(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, journal.DefaultConfig())
 	v := journal.NewVerifier("")
@@ -320,9 +315,9 @@ func TestLinesWhileManyWrite(t *testing.T) {
 	}
 }
 
-// TestVerifierInPieces: it does not matter how lines are fed, and a chain that has
-// another beginning than its name tells is found.
-func TestVerifierInPieces(t *testing.T) {
+// TestVerifierParts checks that the parts do not matter, and that a wrong name of the chain
+// is found.
+func TestVerifierParts(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1, 6)
 	lines := bytes.SplitAfter(content(t, dir), []byte("\n"))
@@ -337,21 +332,21 @@ func TestVerifierInPieces(t *testing.T) {
 	}
 	v = journal.NewVerifier("0123456789abcdef")
 	v.Feed(lines[0])
-	if report := v.Report(); len(report.Findings) != 1 || !strings.HasPrefix(report.Findings[0].What, "record 1 is another: it begins the chain "+string(lines[0][:16])) {
+	if report := v.Report(); len(report.Findings) != 1 || !strings.HasPrefix(report.Findings[0].What, "record 1 belongs to another chain, "+string(lines[0][:16])) {
 		t.Errorf("%+v", report)
 	}
-	// A journal that is wrong all over is told of within bounds.
+	// The number of findings is limited.
 	v = journal.NewVerifier("")
 	for i := range 1000 {
 		v.Feed(fmt.Appendf(nil, "%064d {\"seq\":%d}\n", i, 3*i+2))
 		v.Feed(fmt.Appendf(nil, "%064d {\"seq\":%d}\nrubbish\n", i, max(1, i)))
 	}
 	if report := v.Report(); len(report.Findings) != 100 || report.More < 1000 || report.Records != 3000 {
-		t.Errorf("%d findings and %d more of %d", len(report.Findings), report.More, report.Records)
+		t.Errorf("%d findings and %d more of %d records", len(report.Findings), report.More, report.Records)
 	}
 }
 
-// follow follows a directory, and tells what it is told.
+// follow follows a journal and sends its records.
 func follow(t *testing.T, r *journal.Reader) (told chan string, end func()) {
 	t.Helper()
 	told = make(chan string, 100)
@@ -368,7 +363,7 @@ func follow(t *testing.T, r *journal.Reader) (told chan string, end func()) {
 	return told, func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("following ended in %v", err)
+			t.Errorf("following ended with %v", err)
 		}
 	}
 }
@@ -383,11 +378,10 @@ func reader(t *testing.T, dir string) *journal.Reader {
 	return r
 }
 
-// TestReader: what was not read yet is read, and followed: a file that grows, that
-// is moved away, that takes back what it could not take whole.
+// TestReader reads and follows a file that grows, shrinks and is moved away.
 func TestReader(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := journal.OpenReader(dir); err == nil || err.Error() != "there is no journal in "+dir {
+	if _, err := journal.OpenReader(dir); err == nil || err.Error() != "no journal in "+dir {
 		t.Errorf("got %v", err)
 	}
 	write(t, dir, 1, 3)
@@ -429,16 +423,16 @@ func TestReader(t *testing.T) {
 			select {
 			case got := <-told:
 				if got != string(chain[:16])+" "+w+" <nil>" {
-					t.Errorf("told %q, want %q of %s", got, w, chain[:16])
+					t.Errorf("got %q, want %q of %s", got, w, chain[:16])
 				}
 			case <-time.After(10 * time.Second):
-				t.Fatalf("never told %q", w)
+				t.Fatalf("timeout, want %q", w)
 			}
 		}
 	}
 	write(t, dir, 4, 5)
 	hears(content(t, dir), "4 call-4", "5 call-5")
-	// A record that is being written is not told of before it is whole.
+	// An incomplete record is not read.
 	whole := content(t, dir)
 	other := t.TempDir()
 	setContent(t, other, whole)
@@ -447,14 +441,14 @@ func TestReader(t *testing.T) {
 	appendContent(t, dir, more[:len(more)-5])
 	time.Sleep(300 * time.Millisecond)
 	if len(told) > 0 {
-		t.Errorf("told %q of a part", <-told)
+		t.Errorf("read %q of an incomplete record", <-told)
 	}
 	appendContent(t, dir, more[len(more)-5:])
 	hears(whole, "6 call-6")
 	if err := os.Truncate(filepath.Join(dir, journal.FileName), int64(len(whole))); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second) // so that it is seen
+	time.Sleep(time.Second) // let the reader notice
 	write(t, dir, 7, 7)
 	hears(whole, "6 call-7")
 	if err := os.Rename(filepath.Join(dir, journal.FileName), filepath.Join(dir, "old")); err != nil {
@@ -465,18 +459,18 @@ func TestReader(t *testing.T) {
 	hears(content(t, dir), "1 call-8", "2 call-9")
 	end()
 	if len(told) > 0 {
-		t.Errorf("told %q as well", <-told)
+		t.Errorf("unexpected %q", <-told)
 	}
 }
 
-// TestSkipTo: who wants to know what happened at a time need not read what was before.
+// TestSkipTo checks that reading starts at a time, or with the last bytes.
 func TestSkipTo(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, 1, 1000)
 	size := int64(len(content(t, dir)))
-	first := func(since, most int64) uint64 {
+	first := func(since, limit int64) uint64 {
 		r := reader(t, dir)
-		if err := r.SkipTo(time.Unix(since, 0), most); err != nil {
+		if err := r.SkipTo(time.Unix(since, 0), limit); err != nil {
 			t.Fatal(err)
 		}
 		var seq uint64
@@ -497,18 +491,18 @@ func TestSkipTo(t *testing.T) {
 	}
 	for since, want := range map[int64]uint64{0: 1, 1: 1, 2: 2, 500: 500, 999: 999, 1000: 1000, 1001: 0} {
 		if got := first(since, size); got != want {
-			t.Errorf("since %d: the first is %d", since, got)
+			t.Errorf("since %d: the first record is %d", since, got)
 		}
 	}
 	if got := first(1, size/10); got < 880 || got > 920 {
-		t.Errorf("of the last tenth, the first is %d", got)
+		t.Errorf("in the last tenth, the first record is %d", got)
 	}
 	if got := first(950, size/10); got != 950 {
-		t.Errorf("since 950, in the last tenth, the first is %d", got)
+		t.Errorf("since 950 in the last tenth, the first record is %d", got)
 	}
 	damaged := bytes.Replace(content(t, dir), []byte(`"time":"1970-01-01T00:08:20Z"`), []byte(`"tame":"1970-01-01T00:08:20Z"`), 1)
 	setContent(t, dir, damaged)
 	if got := first(501, size); got != 501 {
-		t.Errorf("behind a damaged line, the first is %d", got)
+		t.Errorf("after a damaged line, the first record is %d", got)
 	}
 }

@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// How the past is forgotten: little by little.
+// Old data is deleted in small steps.
 const (
-	cleanEvery = 30 * time.Second
-	cleanPart  = 64       // of all that there is, in one step, where room is needed
-	reserve    = 64 << 20 // bytes that the disk is left
-	sampleRoom = 64       // bytes that a sample or a hole takes at most
-	holesPart  = 8        // of all that there is, that holes may have where room is needed
-	holeRoom   = 40       // bytes that a hole usually takes
-	page       = 4096
+	cleanEvery  = 30 * time.Second
+	cleanPart   = 64       // one part in so many is deleted per step when space is needed
+	reserve     = 64 << 20 // bytes of disk that stay free
+	sampleBytes = 64       // upper bound for a sample or a gap
+	gapsPart    = 8        // gaps may take one part in so many when space is needed
+	gapBytes    = 40       // typical size of a gap
+	page        = 4096
 )
 
-// clean forgets what is too old.
-func (s *Store) clean(ctx context.Context, now time.Time) error {
+// cleanUp deletes what is too old.
+func (s *Store) cleanUp(ctx context.Context, now time.Time) error {
 	before := func(kept time.Duration) int64 { return now.Add(-kept).UnixMicro() }
-	if err := s.countSilent(ctx, minuteOf(now.Add(-lateness).UnixMicro())); err != nil {
+	if err := s.countIdle(ctx, minuteOf(now.Add(-maxLateness).UnixMicro())); err != nil {
 		return err
 	}
 	if err := s.dropRaw(ctx, before(s.cfg.Raw)-1); err != nil {
 		return err
 	}
 	for table, at := range map[string]int64{
-		"minute": before(s.cfg.Minutes) / micros, "hour": before(s.cfg.Hours) / micros / perHour,
+		"minute": before(s.cfg.Minutes) / microsPerMinute, "hour": before(s.cfg.Hours) / microsPerMinute / minutesPerHour,
 	} {
-		if err := s.eachKnown(ctx, "DELETE FROM "+table+" WHERE id = ? AND at < ?", at); err != nil {
+		if err := s.eachSignal(ctx, "DELETE FROM "+table+" WHERE id = ? AND at < ?", at); err != nil {
 			return err
 		}
 	}
-	if err := s.eachKnown(ctx, "DELETE FROM gap WHERE id = ? AND until < ?", before(s.cfg.Hours)); err != nil {
+	if err := s.eachSignal(ctx, "DELETE FROM gap WHERE id = ? AND until < ?", before(s.cfg.Hours)); err != nil {
 		return err
 	}
 	if err := s.forgetSignals(ctx, before(s.cfg.Hours)); err != nil {
@@ -45,7 +45,7 @@ func (s *Store) clean(ctx context.Context, now time.Time) error {
 	return s.shrink(ctx)
 }
 
-// dropRaw forgets the batches that have ended by a time.
+// dropRaw deletes the batches whose last sample is not after a time.
 func (s *Store) dropRaw(ctx context.Context, until int64) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
@@ -53,18 +53,19 @@ func (s *Store) dropRaw(ctx context.Context, until int64) error {
 	}
 	defer tx.Rollback()
 	for _, table := range []string{"raw", "batch"} {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE batch IN (SELECT batch FROM batch WHERE last <= ? ORDER BY last LIMIT ?)", until, dropAtOnce); err != nil {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE batch IN (SELECT batch FROM batch WHERE last <= ? ORDER BY last LIMIT ?)", until, dropBatches); err != nil {
 			return err
 		}
 	}
 	return tx.Commit()
 }
 
-// dropAtOnce is how many batches are forgotten in one transaction.
-const dropAtOnce = 2000
+// dropBatches is how many batches one transaction deletes.
+const dropBatches = 2000
 
-// eachKnown does something for each signal. Each is a transaction: nobody waits long.
-func (s *Store) eachKnown(ctx context.Context, query string, before int64) error {
+// eachSignal runs a query for each signal, in short transactions so that readers do not
+// wait long.
+func (s *Store) eachSignal(ctx context.Context, query string, before int64) error {
 	s.mu.Lock()
 	ids := make([]int64, 0, len(s.tracks))
 	for _, t := range s.tracks {
@@ -78,7 +79,7 @@ func (s *Store) eachKnown(ctx context.Context, query string, before int64) error
 		if err != nil {
 			return err
 		}
-		n := min(together, len(ids))
+		n := min(perTransaction, len(ids))
 		for _, id := range ids[:n] {
 			if _, err := tx.ExecContext(ctx, query, id, before); err != nil {
 				tx.Rollback()
@@ -93,10 +94,10 @@ func (s *Store) eachKnown(ctx context.Context, query string, before int64) error
 	return nil
 }
 
-// together is how many signals are done in one transaction.
-const together = 100
+// perTransaction is how many signals one transaction handles.
+const perTransaction = 100
 
-// forgetSignals forgets signals of which nothing is left.
+// forgetSignals deletes signals without data.
 func (s *Store) forgetSignals(ctx context.Context, before int64) error {
 	s.mu.Lock()
 	var old []*track
@@ -106,7 +107,7 @@ func (s *Store) forgetSignals(ctx context.Context, before int64) error {
 		}
 	}
 	s.mu.Unlock()
-	for part := range slices.Chunk(old, together) {
+	for part := range slices.Chunk(old, perTransaction) {
 		if err := s.forget(ctx, part); err != nil {
 			return err
 		}
@@ -114,7 +115,7 @@ func (s *Store) forgetSignals(ctx context.Context, before int64) error {
 	return nil
 }
 
-// forget forgets signals, and what is left of them: another may get their number.
+// forget deletes signals and what is left of them, because SQLite may reuse their IDs.
 func (s *Store) forget(ctx context.Context, tracks []*track) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
@@ -122,7 +123,7 @@ func (s *Store) forget(ctx context.Context, tracks []*track) error {
 	}
 	defer tx.Rollback()
 	for _, t := range tracks {
-		for _, table := range []string{"minute", "hour", "gap", "known"} {
+		for _, table := range []string{"minute", "hour", "gap", "signal"} {
 			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE id = ?", t.id); err != nil {
 				return err
 			}
@@ -134,15 +135,15 @@ func (s *Store) forget(ctx context.Context, tracks []*track) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range tracks {
-		delete(s.tracks, t.of)
-		if s.each[t.of.device]--; s.each[t.of.device] == 0 {
-			delete(s.each, t.of.device)
+		delete(s.tracks, t.signal)
+		if s.perDevice[t.signal.device]--; s.perDevice[t.signal.device] == 0 {
+			delete(s.perDevice, t.signal.device)
 		}
 	}
 	return nil
 }
 
-// size is how many bytes of the file are in use, and how many it has.
+// size returns how many bytes of the file are in use, and its size.
 func (s *Store) size(ctx context.Context) (used, all int64, err error) {
 	var pages, free int64
 	if err := s.write.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages); err != nil {
@@ -154,7 +155,7 @@ func (s *Store) size(ctx context.Context) (used, all int64, err error) {
 	return (pages - free) * page, pages * page, nil
 }
 
-// shrink gives back what the file has and does not use, if that is much.
+// shrink returns unused pages to the file system, if there are many.
 func (s *Store) shrink(ctx context.Context) error {
 	used, all, err := s.size(ctx)
 	if err != nil {
@@ -170,18 +171,18 @@ func (s *Store) shrink(ctx context.Context) error {
 	return err
 }
 
-// room makes room for so many samples and holes: by what is allowed, and by what the disk
-// has.
-func (s *Store) room(ctx context.Context, samples int) error {
+// makeRoom deletes old data until so many samples and gaps fit, both in history.size and on
+// the disk.
+func (s *Store) makeRoom(ctx context.Context, samples int) error {
 	limit := s.cfg.Size
 	used, all, err := s.size(ctx)
 	if err != nil {
 		return err
 	}
 	if free, err := FreeSpace(filepath.Dir(s.path)); err == nil {
-		limit = min(limit, all+max(0, int64(min(free, 1<<60))-reserve)) // what it has it may use
+		limit = min(limit, all+max(0, int64(min(free, 1<<60))-reserve)) // it may use the space that it already has
 	}
-	for used > limit-max(limit/cleanPart, int64(samples)*sampleRoom) {
+	for used > limit-max(limit/cleanPart, int64(samples)*sampleBytes) {
 		dropped, err := s.dropOldest(ctx)
 		if err != nil {
 			return err
@@ -192,30 +193,29 @@ func (s *Store) room(ctx context.Context, samples int) error {
 		switch {
 		case dropped:
 		case limit == s.cfg.Size:
-			return errors.New("history.size leaves no room for what devices measure")
+			return errors.New("history.size is too small for what devices measure: raise it in ferrule.yaml")
 		default:
-			return errors.New("there is no room on the disk for what devices measure")
+			return fmt.Errorf("disk full: the history needs at least %d MiB of free space", reserve>>20)
 		}
 	}
 	return nil
 }
 
-// dropOldest forgets a part of the oldest samples, or, if none are left, of the oldest
-// minutes, and before them of holes, if these are far too many. It is false if there is
-// nothing left to forget.
+// dropOldest deletes part of the oldest samples, or if none are left, of the oldest minutes
+// and hours. Gaps come first if there are too many. It reports whether anything was deleted.
 func (s *Store) dropOldest(ctx context.Context) (bool, error) {
-	var batches, holes, until int64
-	most := s.cfg.Size / holesPart / holeRoom
-	if err := s.write.QueryRowContext(ctx, "SELECT count(*), (SELECT count(*) FROM (SELECT 1 FROM gap LIMIT ?)) FROM batch", most).Scan(&batches, &holes); err != nil {
+	var batches, gaps, until int64
+	limit := s.cfg.Size / gapsPart / gapBytes
+	if err := s.write.QueryRowContext(ctx, "SELECT count(*), (SELECT count(*) FROM (SELECT 1 FROM gap LIMIT ?)) FROM batch", limit).Scan(&batches, &gaps); err != nil {
 		return false, err
 	}
-	if holes == most {
+	if gaps == limit {
 		if dropped, err := s.dropPart(ctx, "gap", "since"); dropped || err != nil {
 			return dropped, err
 		}
 	}
 	if batches > 1 {
-		if err := s.write.QueryRowContext(ctx, "SELECT last FROM batch ORDER BY last LIMIT 1 OFFSET ?", min(max(1, batches/cleanPart), dropAtOnce)-1).Scan(&until); err != nil {
+		if err := s.write.QueryRowContext(ctx, "SELECT last FROM batch ORDER BY last LIMIT 1 OFFSET ?", min(max(1, batches/cleanPart), dropBatches)-1).Scan(&until); err != nil {
 			return false, err
 		}
 		return true, s.dropRaw(ctx, until)
@@ -228,8 +228,8 @@ func (s *Store) dropOldest(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// dropPart forgets the oldest part of a table, by its column of times. It is false if
-// there is hardly anything in it.
+// dropPart deletes the oldest part of a table, by its time column. It reports false if the
+// table is almost empty.
 func (s *Store) dropPart(ctx context.Context, table, column string) (bool, error) {
 	var first, last *int64
 	if err := s.write.QueryRowContext(ctx, fmt.Sprintf("SELECT min(%s), max(%[1]s) FROM %s", column, table)).Scan(&first, &last); err != nil {
@@ -238,5 +238,5 @@ func (s *Store) dropPart(ctx context.Context, table, column string) (bool, error
 	if first == nil || *last-*first <= cleanPart {
 		return false, nil
 	}
-	return true, s.eachKnown(ctx, fmt.Sprintf("DELETE FROM %s WHERE id = ? AND %s < ?", table, column), *first+(*last-*first)/cleanPart)
+	return true, s.eachSignal(ctx, fmt.Sprintf("DELETE FROM %s WHERE id = ? AND %s < ?", table, column), *first+(*last-*first)/cleanPart)
 }
