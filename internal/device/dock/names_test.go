@@ -87,9 +87,9 @@ func (d *dockside) change(w *world, rng *rand.Rand, step int, send func()) {
 	send()
 }
 
-// TestNamesAtOnce: names move, boards come and go and wait, and in the end each
-// board is there once, under its name, as it is remembered.
-func TestNamesAtOnce(t *testing.T) {
+// TestRandomNames moves names at random and checks that each board ends up with its
+// own.
+func TestRandomNames(t *testing.T) {
 	for seed := range uint64(300) {
 		bubble(t, func(t *testing.T, dir string) {
 			w := open(t, dir)
@@ -97,7 +97,7 @@ func TestNamesAtOnce(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
 			send := func() {
 				all := d.picture(rng, rng.IntN(2) == 0)
-				w.shore.updates <- func(update func(string, []transport.Sighting)) { update("g", all) }
+				w.transport.updates <- func(update func(string, []transport.Sighting)) { update("g", all) }
 			}
 			for step := range 80 {
 				d.change(w, rng, step, send)
@@ -110,7 +110,7 @@ func TestNamesAtOnce(t *testing.T) {
 				d.here[i], d.shy[i] = true, false
 			}
 			all := d.picture(rng, false)
-			w.shore.updates <- func(update func(string, []transport.Sighting)) {
+			w.transport.updates <- func(update func(string, []transport.Sighting)) {
 				for _, b := range d.boards {
 					update(b.address, nil) // what shake has told of them alone
 				}
@@ -119,7 +119,7 @@ func TestNamesAtOnce(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 			at := make(map[string]string)
 			for _, dev := range w.fleet.Devices() {
-				kept, ok := w.memory.At(dev.Address)
+				kept, ok := w.store.At(dev.Address)
 				if at[dev.Address] != "" || dev.State != ferrule.StateOnline || !ok || kept.ID != dev.ID || kept.Trust != dev.Trust {
 					t.Errorf("seed %d: %+v, remembered as %+v", seed, dev, kept)
 				}
@@ -140,22 +140,21 @@ func TestNamesAtOnce(t *testing.T) {
 	}
 }
 
-// TestStrangers: of devices that nobody has adopted, and that are gone, only so many are
-// remembered; who left first is forgotten, and nobody who is there or trusted.
-func TestStrangers(t *testing.T) {
+// TestMaxAbsentPending checks that only so many absent pending devices are stored.
+func TestMaxAbsentPending(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		const most = 1000
 		w := open(t, dir)
-		w.shore.see("here", found(&board{address: "here", model: "here"}))
-		w.shore.see("trusted", found(&board{address: "trusted", model: "trusted"}))
+		w.transport.see("here", found(&board{address: "here", model: "here"}))
+		w.transport.see("trusted", found(&board{address: "trusted", model: "trusted"}))
 		if err := w.dock.Adopt("trusted"); err != nil {
 			t.Fatal(err)
 		}
-		w.shore.see("trusted")
+		w.transport.see("trusted")
 		for i := range most + 10 {
-			w.shore.see("g", found(&board{address: fmt.Sprint("a", i), model: fmt.Sprint("m", i)}))
+			w.transport.see("g", found(&board{address: fmt.Sprint("a", i), model: fmt.Sprint("m", i)}))
 		}
-		w.shore.see("g")
+		w.transport.see("g")
 		check := func(want int) {
 			t.Helper()
 			kinds, err := os.ReadDir(filepath.Join(dir, "manifests"))

@@ -15,7 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// registry is what several nodes share: one record an ID. The last to bring a
+// registry is shared by several nodes: one record per ID. The last to bring a
 // device online has it, and a name is the address's that had it first.
 type registry struct {
 	mu      sync.Mutex
@@ -104,7 +104,7 @@ func newCoast(t *testing.T, dir string, boards, models int) *coast {
 func (c *coast) sight(n, i int) {
 	s := found(c.boards[n][i])
 	s.Instance, s.DialledIn, s.Adopted = c.instance, i == 0, i == 0
-	c.worlds[n].shore.updates <- func(update func(string, []transport.Sighting)) { update(s.Address, []transport.Sighting{s}) }
+	c.worlds[n].transport.updates <- func(update func(string, []transport.Sighting)) { update(s.Address, []transport.Sighting{s}) }
 }
 
 // shake makes one random move.
@@ -119,7 +119,7 @@ func (c *coast) shake(rng *rand.Rand) {
 		c.instance++
 		c.sight(n, i)
 	case 2:
-		c.worlds[n].shore.updates <- func(update func(string, []transport.Sighting)) { update(b.address, nil) }
+		c.worlds[n].transport.updates <- func(update func(string, []transport.Sighting)) { update(b.address, nil) }
 	case 3:
 		b.set(func(b *board) {
 			if b.cut != nil {
@@ -145,10 +145,9 @@ func (c *coast) settle() {
 	time.Sleep(2 * time.Minute)
 }
 
-// TestNodesAtOnce: boards come, go and break on two nodes that are both in reach of
-// them; in the end no name is that of two boards, and what has one name is open on
-// one node. A board that calls itself what no other does has one name.
-func TestNodesAtOnce(t *testing.T) {
+// TestRandomNodes connects boards to two nodes at random and checks that each ends
+// up at one.
+func TestRandomNodes(t *testing.T) {
 	const boards = 4
 	for seed := range uint64(150) {
 		models := 2 + 2*int(seed%2)

@@ -34,7 +34,7 @@ func newTeller(t *testing.T, dir string) *teller {
 		w.asked = append(w.asked, fmt.Sprintf("%s %s", call.Operation, call.Tool))
 		return &ferrule.Result{}, w.fails
 	}
-	w.shore.see("g", named(w.board, "toy"))
+	w.transport.see("g", named(w.board, "toy"))
 	synctest.Wait()
 	return w
 }
@@ -69,9 +69,9 @@ func (w *teller) was(want ...string) {
 	w.asked = nil
 }
 
-// TestListeners: a device is asked once to tell of a resource, however many listen, and
-// left alone when the last of them has gone. What it was asked ends with its session.
-func TestListeners(t *testing.T) {
+// TestSubscriptions checks that a device gets one subscription per resource, and one
+// unsubscription at the end.
+func TestSubscriptions(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := newTeller(t, dir)
 		must := func(err error) {
@@ -111,9 +111,8 @@ func TestListeners(t *testing.T) {
 	})
 }
 
-// TestListenersGone: one that has gone without a word is forgotten, and a device that nobody
-// listens to any more is told so. One that says again that it listens is not.
-func TestListenersGone(t *testing.T) {
+// TestSubscriptionExpiry checks that subscribers that disappeared expire.
+func TestSubscriptionExpiry(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := newTeller(t, dir)
 		for _, listener := range []string{"a", "b"} {
@@ -139,8 +138,8 @@ func TestListenersGone(t *testing.T) {
 	})
 }
 
-// TestListenersBounds: there is an end to how many can listen.
-func TestListenersBounds(t *testing.T) {
+// TestMaxSubscribers checks the maximum number of subscribers.
+func TestMaxSubscribers(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := newTeller(t, dir)
 		var err error
