@@ -21,7 +21,7 @@ func slow(b *board, did *[]string) {
 	}
 }
 
-// later starts a call, and returns where its error will be.
+// later starts a call and returns a pointer to its error.
 func (w *world) later(ctx context.Context, wg *sync.WaitGroup, role ferrule.Role, tool, args string, told *[]string) *error {
 	var result error
 	dev, m, _ := w.fleet.Lookup("robot")
@@ -102,8 +102,8 @@ func TestSentOnce(t *testing.T) {
 	for _, test := range []struct {
 		role  ferrule.Role
 		tool  string
-		calls int // how often the board is asked
-		fails int // how often the link breaks
+		calls int // number of calls
+		fails int // number of broken links
 		code  ferrule.Code
 	}{
 		{ferrule.Agent, "look", 2, 1, ""},
@@ -163,7 +163,7 @@ func TestSentAndAnswered(t *testing.T) {
 		if err != nil || tries != 3 {
 			t.Fatalf("%v after %d tries", err, tries)
 		}
-		const pause = 5 * time.Millisecond // before the second try
+		const pause = 5 * time.Millisecond // before the retry
 		if sent, came := result.Sent.Sub(start), result.Answered.Sub(start); sent != 2*time.Second+pause || came != 3*time.Second+pause {
 			t.Errorf("sent after %v, and the answer came after %v", sent, came)
 		}

@@ -25,7 +25,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/fleet"
 )
 
-// board is a peer whose every move is the test's.
+// board is a peer that the test controls.
 type board struct {
 	address string
 	model   string
@@ -33,17 +33,17 @@ type board struct {
 	mu       sync.Mutex
 	refuse   error             // Open fails with it
 	alien    error             // Greet fails with it
-	manifest *ferrule.Manifest // what it says; nil for a usual one
+	manifest *ferrule.Manifest // nil for the usual one
 	links    int               // open links
 	opened   int               // how often it was opened
 	greeted  int
 	closing  time.Duration          // how long a link takes to close
 	panics   bool                   // when it is greeted
-	lingers  bool                   // its session leaves the link to be closed by others
+	lingers  bool                   // its session does not close the link
 	ended    int                    // how many sessions have ended
 	cut      func()                 // ends the running session
-	renews   chan *ferrule.Manifest // what it says of itself from then on
-	words    chan string            // what it says by itself
+	renews   chan *ferrule.Manifest // new manifests
+	words    chan string            // notifications
 	invoke   func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 }
 
@@ -79,7 +79,7 @@ func (b *board) open(context.Context) (transport.Link, error) {
 	}
 	b.links++
 	link, far := transporttest.Pipe(transport.Info{Address: b.address})
-	go func() { // the far end reads, and is closed with the link
+	go func() { // the far end reads until the link is closed
 		buf := make([]byte, 1024)
 		for {
 			if _, err := far.Read(buf); err != nil {
@@ -173,9 +173,9 @@ func (s *session) Run(ctx context.Context) error {
 			return nil
 		case <-s.broken:
 			return errors.New("the board hung up")
-		case params := <-s.board.words: // never, of most boards
+		case params := <-s.board.words: // nil for most boards
 			s.notify("state", json.RawMessage(params))
-		case m := <-s.board.renews: // likewise
+		case m := <-s.board.renews: // nil for most boards
 			s.renew(m)
 		}
 	}
@@ -202,7 +202,7 @@ func (s testTransport) see(group string, all ...transport.Sighting) {
 	synctest.Wait()
 }
 
-// plain lays nothing on but effects, and one thing on the device "special".
+// plain sets missing effects, and changes texts of the device "special".
 type plain struct{}
 
 func (plain) Apply(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
@@ -228,7 +228,7 @@ func (plain) UnknownTools(_ string, _ ferrule.Kind, device string, m *ferrule.Ma
 	return nil
 }
 
-// world is a dock with all around it.
+// world is a dock and its parts.
 type world struct {
 	t         *testing.T
 	dir       string
@@ -240,7 +240,7 @@ type world struct {
 	stop      func()
 }
 
-// logged is what was logged.
+// logged records the log.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -259,7 +259,7 @@ func (l *logged) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// open makes a world on a data directory; it ends with the test, or by stop.
+// open starts a dock on a data directory. It ends with the test, or by stop.
 func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 	t.Helper()
 	logged := &logged{}
@@ -307,7 +307,7 @@ func found(b *board) transport.Sighting {
 	return transport.Sighting{Address: b.address, Instance: 1, Transport: "testTransport", Protocols: []string{"testProtocol"}, Open: b.open}
 }
 
-// device returns a device, which must be there.
+// device returns a device that must exist.
 func (w *world) device(id string) *ferrule.Device {
 	w.t.Helper()
 	dev, _, ok := w.fleet.Lookup(id)
@@ -350,7 +350,7 @@ func (w *world) call(ctx context.Context, role ferrule.Role, id, tool string) (*
 	})
 }
 
-// bubble runs a test in one, with a data directory.
+// bubble runs a test in a synctest bubble with a data directory.
 func bubble(t *testing.T, test func(t *testing.T, dir string)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -426,7 +426,7 @@ func TestPendingAndAdopted(t *testing.T) {
 		}
 		w.stop()
 
-		w = open(t, dir) // it is remembered
+		w = open(t, dir) // it is stored
 		w.wantIDs("demo:offline")
 		w.transport.see("g", found(b))
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.State != ferrule.StateOnline {
@@ -740,7 +740,7 @@ func TestExpectedAndGone(t *testing.T) {
 		w.transport.see("g", found(&board{address: "a1", refuse: errors.New("busy")}))
 		w.wantIDs("a1:offline")
 		w.transport.see("g")
-		w.wantIDs("") // nothing is known of it that is worth keeping
+		w.wantIDs("") // it was never reached, so it is not stored
 	})
 }
 
@@ -789,7 +789,7 @@ func TestForget(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		w.wantIDs("demo:online") // it is in sight, and is met as if it were new
+		w.wantIDs("demo:online") // it is in sight and treated as new
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustPending || dev.State != ferrule.StateOnline {
 			t.Errorf("got %+v", dev)
 		}
@@ -855,7 +855,7 @@ func TestConfiguredNameIsReserved(t *testing.T) {
 		w.transport.see("2", found(stranger))
 		w.wantIDs("robot:online")
 		mine := &board{address: "a1", model: "demo", refuse: errors.New("no route")}
-		w.transport.see("1", named(mine, "robot")) // the owner's word counts at once
+		w.transport.see("1", named(mine, "robot")) // the configuration counts at once
 		time.Sleep(time.Second)
 		w.wantIDs("robot:offline robot-2c3a:online")
 		if w.device("robot").Address != "a1" {
@@ -865,7 +865,7 @@ func TestConfiguredNameIsReserved(t *testing.T) {
 		w.wantIDs("robot:offline robot-2c3a:online robot-f46d:online")
 		mine.set(func(b *board) { b.refuse = errors.New("another reason") })
 		time.Sleep(time.Minute)
-		w.transport.see("1") // out of sight, nothing is left of it
+		w.transport.see("1") // gone and not stored
 		w.wantIDs("robot-2c3a:online robot-f46d:online")
 	})
 }
@@ -955,7 +955,7 @@ func TestRandomChanges(t *testing.T) {
 	}
 }
 
-// shake makes one random move.
+// shake makes one random change.
 func shake(w *world, b *board, rng *rand.Rand, step int, sight, replug func()) {
 	switch rng.IntN(10) {
 	case 0:
@@ -1110,7 +1110,7 @@ func TestStoreAfterCrash(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		w.transport.see("g", named(&board{address: "a1", model: "demo"}, "robot"))
-		log, err := os.ReadFile(filepath.Join(dir, "devices.jsonl")) // as it stands when power fails
+		log, err := os.ReadFile(filepath.Join(dir, "devices.jsonl")) // as after a power failure
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -1250,7 +1250,7 @@ func TestRelease(t *testing.T) {
 		synctest.Wait()
 		w.wantIDs("robot:online")
 
-		// It can be taken back early.
+		// The release can be ended early.
 		if err := w.dock.Release(t.Context(), "robot", time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -1262,7 +1262,7 @@ func TestRelease(t *testing.T) {
 		synctest.Wait()
 		w.wantIDs("robot:online")
 
-		// What was not released is left as it is.
+		// Ending a release that does not exist has no effect.
 		opened = b.get(&b.opened)
 		if err := w.dock.Release(t.Context(), "robot", 0); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// callAs makes a call that a test has made up.
+// callAs resolves and sends a call.
 func (w *world) callAs(call *ferrule.Call) (*ferrule.Result, error) {
 	dev, m, _ := w.fleet.Lookup(call.Device)
 	call.Target = ferrule.Target{Device: dev, Manifest: m, Tool: m.Tool(call.Tool)}

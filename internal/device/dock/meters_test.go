@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// watch is a Meter that writes down how long parts took.
+// watch is a Meter that records durations.
 type watch struct {
 	part string
 	mu   *sync.Mutex

@@ -12,20 +12,20 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// dockside is boards whose owner changes their mind about them.
-type dockside struct {
+// randomBoards is a set of boards with changing configuration.
+type randomBoards struct {
 	boards   []*board
-	names    []string // what each is called; empty for none
+	names    []string // configured names; may be empty
 	here     []bool
 	shy      []bool
 	instance []uint64
-	texts    int // how often an absent one has said something else
+	texts    int // changes of the reason for an absence
 }
 
-var ownersNames = []string{"robot", "arm", "m0", "m1"} // two of them are what boards call themselves
+var ownersNames = []string{"robot", "arm", "m0", "m1"} // two are names that boards give themselves
 
-func newDockside(n int) *dockside {
-	d := &dockside{names: make([]string, n), here: make([]bool, n), shy: make([]bool, n), instance: make([]uint64, n)}
+func newDockside(n int) *randomBoards {
+	d := &randomBoards{names: make([]string, n), here: make([]bool, n), shy: make([]bool, n), instance: make([]uint64, n)}
 	for i := range n {
 		d.boards = append(d.boards, &board{address: fmt.Sprint("a", i), model: fmt.Sprint("m", i%2)})
 		d.here[i] = true
@@ -33,8 +33,8 @@ func newDockside(n int) *dockside {
 	return d
 }
 
-// picture is what is in sight, in any order, with some of what is not.
-func (d *dockside) picture(rng *rand.Rand, absent bool) []transport.Sighting {
+// picture returns the boards in sight in random order, and some absent ones.
+func (d *randomBoards) picture(rng *rand.Rand, absent bool) []transport.Sighting {
 	var all []transport.Sighting
 	used := make(map[string]bool)
 	for i, b := range d.boards {
@@ -58,8 +58,8 @@ func (d *dockside) picture(rng *rand.Rand, absent bool) []transport.Sighting {
 	return all
 }
 
-// change makes one random decision.
-func (d *dockside) change(w *world, rng *rand.Rand, step int, send func()) {
+// change makes one random change to the configuration.
+func (d *randomBoards) change(w *world, rng *rand.Rand, step int, send func()) {
 	i, j := rng.IntN(len(d.boards)), rng.IntN(len(d.boards))
 	switch rng.IntN(8) {
 	case 0: // a name moves
@@ -112,7 +112,7 @@ func TestRandomNames(t *testing.T) {
 			all := d.picture(rng, false)
 			w.transport.updates <- func(update func(string, []transport.Sighting)) {
 				for _, b := range d.boards {
-					update(b.address, nil) // what shake has told of them alone
+					update(b.address, nil) // remove what shake reported
 				}
 				update("g", all)
 			}
@@ -170,6 +170,6 @@ func TestMaxAbsentPending(t *testing.T) {
 		check(most + 2)
 		w.stop()
 		w = open(t, dir)
-		check(most + 1) // who was there has left, last
+		check(most + 1) // the last one has left, too
 	})
 }

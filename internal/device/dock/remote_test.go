@@ -18,7 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// others is what other nodes know, as the test wants it.
+// others is the records of other nodes, controlled by the test.
 type others struct {
 	mu      sync.Mutex
 	devices map[string]*ferrule.Device
@@ -48,7 +48,7 @@ func (o *others) forget(id string) {
 	delete(o.devices, id)
 }
 
-// openNode makes a world that is one node of several.
+// openNode starts a dock that is one of several nodes.
 func openNode(t *testing.T, dir string) (*world, *others) {
 	o := &others{devices: make(map[string]*ferrule.Device)}
 	return open(t, dir, o.join), o
@@ -57,13 +57,13 @@ func openNode(t *testing.T, dir string) (*world, *others) {
 // join makes the dock the node house.
 func (o *others) join(p *dock.Parts) { p.Node, p.Remote = "house", o }
 
-// reconsider tells the dock of what other nodes know, and waits for what it does.
+// reconsider calls Reconsider and waits for the effect.
 func (w *world) reconsider(id string) {
 	w.dock.Reconsider(id)
 	synctest.Wait()
 }
 
-// wantOpened asserts how often a board was opened, and is open.
+// wantOpened checks how often a board was opened and how many links are open.
 func (b *board) wantOpened(t *testing.T, opened, links int) {
 	t.Helper()
 	if n, m := b.get(&b.opened), b.get(&b.links); n != opened || m != links {
@@ -89,7 +89,7 @@ func TestNode(t *testing.T) {
 					t.Errorf("the node is %q, want %q: %+v", dev.Node, node, dev)
 				}
 			}
-			want("demo") // as it is remembered
+			want("demo") // as stored
 			w.transport.see("g", found(b))
 			want("demo")
 			refusing := &board{address: "a2", refuse: errors.New("off")}
@@ -116,14 +116,14 @@ func TestNamesOnOtherNodes(t *testing.T) {
 		w.transport.see("1", found(&board{address: "a1", model: "demo"}))
 		w.wantIDs("demo-f55f:online")
 
-		// It is this very device, though a better name is free.
+		// It is the same device, although a shorter name is free.
 		o.have("lamp-2c3a", "a2", ferrule.StateOffline)
 		w.transport.see("2", found(&board{address: "a2", model: "lamp"}))
 		o.have("plug", "a3", ferrule.StateOffline)
 		w.transport.see("3", found(&board{address: "a3", model: "plug"}))
 		w.wantIDs("demo-f55f:online lamp-2c3a:online plug:online")
 
-		// A name that the owner has given here is not for it.
+		// A name configured here is not used for it.
 		w.transport.see("4", named(&board{address: "a4", model: "fan"}, "fan"))
 		o.have("fan", "a5", ferrule.StateOffline)
 		w.transport.see("5", found(&board{address: "a5", model: "fan"}))
@@ -183,8 +183,8 @@ func TestRemoteRecord(t *testing.T) {
 		}
 		w.transport.see("g")
 
-		// What the owner asked for is adopted, and a name that was never reached
-		// there says nothing of it.
+		// A configured device is adopted; a remote record that was never reached does
+		// not matter.
 		o.have("demo", "a1", ferrule.StateOffline, last)
 		s := found(b)
 		s.Adopted = true
@@ -270,7 +270,7 @@ func TestStoredNameGivenAway(t *testing.T) {
 				if _, m, _ := w.fleet.Lookup("demo-f55f"); m == nil || m.Tool("look") == nil {
 					t.Error("what it can do was lost")
 				}
-				o.forget("demo") // and it keeps that
+				o.forget("demo") // it keeps the new name
 				w.stop()
 				w = open(t, dir, o.join)
 				w.wantIDs("demo-f55f:offline")
@@ -523,7 +523,7 @@ func TestDialledIn(t *testing.T) {
 		w.wantIDs("robot:online")
 		b.wantOpened(t, 1, 1)
 
-		// The other has a newer one.
+		// The other node has a newer record.
 		w.reconsider("robot")
 		time.Sleep(time.Hour)
 		w.transport.see("g", s)
@@ -612,7 +612,7 @@ func TestReconsiderHarmless(t *testing.T) {
 		shy.wantOpened(t, 0, 0)
 		away.wantOpened(t, tried, 0)
 
-		// What is released is not taken back for it.
+		// A released device stays released.
 		if err := w.dock.Release(t.Context(), "one", time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -630,7 +630,7 @@ func TestReconsiderHarmless(t *testing.T) {
 	})
 }
 
-// counter counts what it is told.
+// counter counts calls.
 type counter struct{ n atomic.Int64 }
 
 func (c *counter) Put(*ferrule.Device, *ferrule.Manifest) { c.n.Add(1) }
@@ -656,7 +656,7 @@ func TestReconsiderDoesNotBlock(t *testing.T) {
 	})
 }
 
-// stuck is other nodes that cannot be asked about some devices.
+// stuck is a Remote that blocks for some devices.
 type stuck struct {
 	on           sync.Map
 	enter, leave chan struct{}
@@ -732,7 +732,7 @@ func TestHeldByOtherNode(t *testing.T) {
 		o.have("demo", "a1", ferrule.StateOffline)
 		w.reconsider("demo")
 		for name, fn := range decide {
-			if err := fn("demo"); err != nil && name != "release" { // forgotten, perhaps
+			if err := fn("demo"); err != nil && name != "release" { // may be forgotten already
 				t.Errorf("%s: %v", name, err)
 			}
 			synctest.Wait()
