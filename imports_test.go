@@ -15,25 +15,25 @@ import (
 
 const module = "github.com/ferrulehq/ferrule"
 
-// room is a package, or several that keep the same rules.
-type room struct {
-	// own is which packages of this module it may import; "internal/ferrule" is the root.
+// importRule lists what a package may import, in addition to the standard library.
+type importRule struct {
+	// own lists packages of this module.
 	own []string
-	// third is which third-party modules it may import, by path prefix.
+	// third lists third-party modules by path prefix.
 	third []string
-	// tests is what its tests may import beside, of either.
+	// tests lists what only its tests may import, of either sort.
 	tests []string
 }
 
-// testTools may be used by the tests of any room.
+// testTools may be used by the tests of every package.
 var testTools = []string{"golang.org/x/tools/txtar", "github.com/rogpeppe/go-internal"}
 
-// example is what a program of a maker may import.
-var example = room{own: []string{"thing", "thing/mcpserver"}, tests: []string{"github.com/modelcontextprotocol/go-sdk"}}
+// example is the rule for example programs.
+var example = importRule{own: []string{"thing", "thing/mcpserver"}, tests: []string{"github.com/modelcontextprotocol/go-sdk"}}
 
-// rooms is the drawing of the house. Siblings never meet: a consumer declares
-// the interface that it needs, and cmd/ferrule puts the parts together.
-var rooms = map[string]room{
+// importRules is the layout of the module. Siblings do not import each other: a
+// consumer declares the interface that it needs, and the gateway connects the parts.
+var importRules = map[string]importRule{
 	".":                         {},
 	"internal/ferrule":          {},
 	"internal/ratelimit":        {},
@@ -217,9 +217,9 @@ var rooms = map[string]room{
 	"packaging/pack": {},
 }
 
-// TestRooms reads the imports of every Go file, for every system, and compares
-// them with the table.
-func TestRooms(t *testing.T) {
+// TestImports compares the imports of every Go file, for every system, with the
+// table.
+func TestImports(t *testing.T) {
 	seen := make(map[string]bool)
 	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -233,9 +233,9 @@ func TestRooms(t *testing.T) {
 		}
 		dir := path.Dir(filepath.ToSlash(file))
 		seen[dir] = true
-		r, ok := rooms[dir]
+		r, ok := importRules[dir]
 		if !ok {
-			t.Errorf("package %s is not in the table of rooms", dir)
+			t.Errorf("package %s is not in the table of imports", dir)
 			return filepath.SkipDir
 		}
 		imports, err := importsOf(file)
@@ -252,9 +252,9 @@ func TestRooms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for dir := range rooms {
+	for dir := range importRules {
 		if !seen[dir] {
-			t.Errorf("the table has a room %s, and the house has not", dir)
+			t.Errorf("the table lists %s, which does not exist", dir)
 		}
 	}
 }
@@ -275,8 +275,8 @@ func importsOf(file string) ([]string, error) {
 	return imports, nil
 }
 
-// allows tells why a room may not import a package.
-func (r room) allows(dir, imported string, test bool) error {
+// allows returns an error if a package may not import another.
+func (r importRule) allows(dir, imported string, test bool) error {
 	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
 		return nil // the standard library
 	}
@@ -297,5 +297,5 @@ func (r room) allows(dir, imported string, test bool) error {
 	if slices.ContainsFunc(may, func(m string) bool { return imported == m || strings.HasPrefix(imported, m+"/") }) {
 		return nil
 	}
-	return fmt.Errorf("%s may not import %s: one third-party library lives in one room", dir, imported)
+	return fmt.Errorf("%s may not import %s: one third-party library lives in one package", dir, imported)
 }

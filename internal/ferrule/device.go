@@ -58,7 +58,7 @@ const GatewayID = "gateway"
 
 // UnknownDevice returns the error for an ID that no device has.
 func UnknownDevice(id string) *Error {
-	return Errorf(NotFound, "there is no device %q", Clean(id, MaxWord)).WithHint("`ferrule devices` lists the devices")
+	return Errorf(NotFound, "there is no device %q", Clean(id, MaxWord)).WithHint("to list the devices, run `ferrule devices`")
 }
 
 // OfflineError returns the error for a device that cannot be reached.

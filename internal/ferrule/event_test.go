@@ -7,8 +7,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestBoundEvent: whatever a device says, what is kept of it is short, clean and
-// JSON, or it is not kept.
+// TestBoundEvent checks that untrusted notifications become short, clean JSON or are
+// rejected.
 func TestBoundEvent(t *testing.T) {
 	said := func(method, params string) ferrule.Event {
 		return ferrule.Event{Type: ferrule.Notified, Device: "toy", Method: method, Params: []byte(params)}

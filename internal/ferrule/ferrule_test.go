@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestCertainty is the table of codes: what each means for the hardware.
+// TestCertainty checks what each code means for the hardware.
 func TestCertainty(t *testing.T) {
 	for _, test := range []struct {
 		code          ferrule.Code
@@ -65,8 +65,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestResultWithoutValue: what has no value has none on the other side of a socket, either;
-// what is null is.
+// TestResultWithoutValue checks that an empty value and null stay different in JSON.
 func TestResultWithoutValue(t *testing.T) {
 	for _, value := range []string{"", "null", `{"a":1}`} {
 		text, err := json.Marshal(&ferrule.Result{Value: json.RawMessage(value), Content: []ferrule.Content{{Type: ferrule.TextContent, Text: "t"}}})

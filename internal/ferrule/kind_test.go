@@ -15,9 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// TestKind compares testdata/kind: manifests, the one canonical form that all of
-// those in a file have, and their Kind. Others can check their own
-// implementation against these files.
+// TestKind compares testdata/kind: manifests, their common canonical form, and their
+// Kind. Other implementations can be checked against these files.
 func TestKind(t *testing.T) {
 	files, err := filepath.Glob("testdata/kind/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -83,7 +82,7 @@ func TestKind(t *testing.T) {
 	}
 }
 
-// TestCanonicalJSON has the corners of RFC 8785, some of them from its text.
+// TestCanonicalJSON checks the corner cases of RFC 8785.
 func TestCanonicalJSON(t *testing.T) {
 	for _, test := range []struct{ in, want string }{
 		{`{"b":1,"a":[true,false,null]}`, `{"a":[true,false,null],"b":1}`},
@@ -123,7 +122,7 @@ func addVectors(f *testing.F) {
 	}
 }
 
-// FuzzCanonicalJSON: what is canonical stays as it is, and means the same.
+// FuzzCanonicalJSON checks that canonical JSON is a fixed point.
 func FuzzCanonicalJSON(f *testing.F) {
 	f.Add([]byte(`{"b":[1.50,-0,1e400,"\u001f\ud800"],"a":{"é":null}}`))
 	f.Add([]byte(`[1e-7,1e21,123456789012345678901,0.1]`))
@@ -143,8 +142,8 @@ func FuzzCanonicalJSON(f *testing.F) {
 	})
 }
 
-// FuzzManifest: whatever a manifest says, once bounded it can be hashed, kept and
-// shown, and bounding it again changes nothing.
+// FuzzManifest checks that a bounded manifest can be hashed, stored and shown, and
+// that bounding it again changes nothing.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`{"model":"m\u0007","tools":[{"name":"a","input":{"type":"object"}},{"name":"a"},{"name":""}],"pins":[{"number":1}]}`))
 	f.Add([]byte(`{"tools":[{"name":"x","effect":"explodes","poll":"-1s","output":5}],"notes":["n"]}`))

@@ -26,8 +26,8 @@ func TestSignalName(t *testing.T) {
 	}
 }
 
-// A reading is the same after it was written and read, to the microsecond.
-func TestReadingWritten(t *testing.T) {
+// TestReadingJSON checks that a reading survives JSON, to the microsecond.
+func TestReadingJSON(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123_456_000, time.UTC)
 	before := ferrule.Reading{Device: "robot", Node: "here", Poll: "light", Time: at, Batches: []ferrule.SampleBatch{
 		{Signal: "light", Unit: "lx", Samples: []ferrule.Sample{
@@ -57,7 +57,7 @@ func TestReadingWritten(t *testing.T) {
 	}
 }
 
-func TestReadingChecked(t *testing.T) {
+func TestReadingCheck(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	one := func(samples ...ferrule.Sample) []ferrule.SampleBatch {
 		return []ferrule.SampleBatch{{Signal: "light", Samples: samples}}

@@ -10,7 +10,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// told keeps an answer of some bytes, as a call would, and tells whether it was
+// told stores an answer of some bytes, as a call would, and reports whether it was
 // kept.
 func (a *answers) told(device, tool string, size int) bool {
 	asked := answerKey{device: device, tool: tool}
@@ -22,9 +22,9 @@ func (a *answers) knows(device, tool string) bool {
 	return a.find(answerKey{device: device, tool: tool}, time.Hour) != nil
 }
 
-// TestAnswersNumber: there are only so many, and what was not used for the longest
-// time goes first.
-func TestAnswersNumber(t *testing.T) {
+// TestMaxAnswers checks the maximum number of answers; the least recently used goes
+// first.
+func TestMaxAnswers(t *testing.T) {
 	a := newAnswers()
 	for i := range maxAnswers {
 		a.told(fmt.Sprint("d", i%100), fmt.Sprint(i), 1)
@@ -36,9 +36,8 @@ func TestAnswersNumber(t *testing.T) {
 	}
 }
 
-// TestAnswersBytes: they take only so many bytes, and one that is too large is not
-// kept.
-func TestAnswersBytes(t *testing.T) {
+// TestMaxAnswerBytes checks the limits on the size of one answer and of all.
+func TestMaxAnswerBytes(t *testing.T) {
 	a := newAnswers()
 	if a.told("d", "large", maxAnswer) || a.bytes != 0 || len(a.devices) != 0 {
 		t.Errorf("%d bytes and %d shelves of an answer that is too large", a.bytes, len(a.devices))
@@ -55,9 +54,9 @@ func TestAnswersBytes(t *testing.T) {
 	}
 }
 
-// TestAnswersLeaveNothing: of a device without answers and without calls nothing
-// is remembered.
-func TestAnswersLeaveNothing(t *testing.T) {
+// TestAnswersDropEmptyDevices checks that nothing is stored for a device without
+// answers and calls.
+func TestAnswersDropEmptyDevices(t *testing.T) {
 	a := newAnswers()
 	for i := range 1000 {
 		device := fmt.Sprint("d", i)
@@ -75,8 +74,9 @@ func TestAnswersLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestNothingIsAllocated where nothing is kept and no limit is near.
-func TestNothingIsAllocated(t *testing.T) {
+// TestStagesAllocateNothing checks the stages without cache and without limits in
+// reach.
+func TestStagesAllocateNothing(t *testing.T) {
 	var done ferrule.Result
 	end := func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &done, nil }
 	for _, perMinute := range []int{0, maxPerMinute} {
@@ -95,8 +95,8 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// TestAnswersContent: what an answer has beside its value takes room as well.
-func TestAnswersContent(t *testing.T) {
+// TestAnswerContentSize checks that content counts towards the size of an answer.
+func TestAnswerContentSize(t *testing.T) {
 	a := newAnswers()
 	for name, content := range map[string]ferrule.Content{
 		"picture": {Data: make([]byte, maxAnswer)},

@@ -52,8 +52,8 @@ func withCache(usual time.Duration, devices lookup, j pipeline.Journal, end ferr
 	return pipeline.New(pipeline.Parts{Config: config, Journal: j, Fleet: testFleet{devices, end}, Log: slog.New(slog.DiscardHandler)})
 }
 
-// TestCache makes calls one after the other, and compares what is answered: how
-// many calls had reached a device by then.
+// TestCache makes calls in sequence and compares the answers: the number of calls
+// that had reached a device by then.
 func TestCache(t *testing.T) {
 	type step struct {
 		call string // device tool arguments
@@ -128,8 +128,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestCacheRecords: what is answered from the cache has an outcome and no intent,
-// and is counted.
+// TestCacheRecords checks that a cached answer has an outcome and no intent, even
+// for a tool that changes something.
 func TestCacheRecords(t *testing.T) {
 	var l ledger
 	p := withCache(time.Minute, &shop{}, &l, new(counter).handle)
@@ -149,7 +149,8 @@ func TestCacheRecords(t *testing.T) {
 	}
 }
 
-// TestCacheDenies: an answer is not told to whom it is forbidden.
+// TestCacheDenies checks that a cached answer is not given to a caller who is
+// forbidden it.
 func TestCacheDenies(t *testing.T) {
 	config := pipeline.DefaultConfig()
 	config.Cache = time.Minute
@@ -172,9 +173,9 @@ func TestCacheDenies(t *testing.T) {
 	}
 }
 
-// TestCacheUnderway: an answer is not kept if something else was changed while it
-// was on its way, however the two overlap.
-func TestCacheUnderway(t *testing.T) {
+// TestCacheDuringChange checks that an answer is not cached if a change was in
+// flight at the same time.
+func TestCacheDuringChange(t *testing.T) {
 	for name, test := range map[string]struct {
 		order string // r and w begin a read and a change, R and W end them
 		kept  bool
@@ -234,8 +235,8 @@ type nowhere struct{}
 
 func (nowhere) Append(ferrule.Entry, bool) error { return nil }
 
-// TestCacheUnderChange: once a change has returned, nobody reads what was before
-// it, whoever calls what meanwhile.
+// TestCacheUnderChange checks that once a change has returned, nobody reads an older
+// answer.
 func TestCacheUnderChange(t *testing.T) {
 	const devices, readers, changes = 3, 4, 300
 	var values, told [devices]atomic.Int64 // what is so, and what a change has returned
@@ -295,8 +296,9 @@ func TestCacheUnderChange(t *testing.T) {
 	}
 }
 
-// TestCacheShares: what is kept is not what a caller got, or a device gave.
-func TestCacheShares(t *testing.T) {
+// TestCacheCopies checks that cached answers do not share memory with callers or
+// devices.
+func TestCacheCopies(t *testing.T) {
 	given := json.RawMessage(`"as it is"`)
 	p := withCache(time.Minute, &shop{}, nowhere{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 		return &ferrule.Result{Value: given}, nil
@@ -317,8 +319,8 @@ func TestCacheShares(t *testing.T) {
 	}
 }
 
-// TestCacheOfAnother: an answer that comes with an age is as old here.
-func TestCacheOfAnother(t *testing.T) {
+// TestCacheKeepsAge checks that an answer that arrives with an age keeps it.
+func TestCacheKeepsAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		aged := ferrule.Duration(2 * time.Second)
 		p := withCache(3*time.Second, &shop{}, nowhere{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {

@@ -9,9 +9,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestCallersAreForgotten: of one who has nothing in flight and has not called of
-// late, nothing is remembered.
-func TestCallersAreForgotten(t *testing.T) {
+// TestCallersAreDropped checks that idle callers are dropped.
+func TestCallersAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, perMinute := range []int{0, 60} {
 			c := newCallers(Config{InFlight: 2, PerMinute: perMinute})

@@ -30,7 +30,7 @@ func look(t *testing.T, p *pipeline.Pipeline, who ferrule.Principal, tool string
 }
 
 // itself is the gateway.
-var itself = ferrule.Principal{Role: ferrule.Gateway, Name: "sense"}
+var itself = ferrule.Principal{Role: ferrule.Gateway, Name: "poller"}
 
 func TestInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
-// TestInFlightPanics: a call that panics has ended.
+// TestInFlightPanics checks that a call that panics is no longer in flight.
 func TestInFlightPanics(t *testing.T) {
 	p := withLimits(1, 0, 0, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { panic("short circuit") })
 	for range 3 {
@@ -126,7 +126,7 @@ func TestPerMinute(t *testing.T) {
 	})
 }
 
-// TestCachedIsNotLimited: what the device is not asked for does not count.
+// TestCachedIsNotLimited checks that cached answers do not count towards the limit.
 func TestCachedIsNotLimited(t *testing.T) {
 	p := withLimits(1, 1, time.Minute, new(counter).handle)
 	for i := range 10 {

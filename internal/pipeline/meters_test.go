@@ -30,8 +30,8 @@ func (s steps) End(span ferrule.Span, _ *ferrule.Call, err error) {
 	*s.all = append(*s.all, word)
 }
 
-// TestMeters: the p, each of its stages and what lies behind it are measured, one in
-// the other, as far as a call gets.
+// TestMeters checks that the pipeline, each stage and everything behind it are
+// measured, nested, as far as a call gets.
 func TestMeters(t *testing.T) {
 	var all []string
 	handle := pipeline.New(pipeline.Parts{

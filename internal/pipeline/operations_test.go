@@ -12,9 +12,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
-// TestActs: what is no tool goes the same p, as something that only looks: a device
-// is asked for what it can, prompts have the arguments that they need, and the journal
-// says what was asked for.
+// TestOperations checks that operations other than tool calls pass the same stages
+// as reads: the device must support them and the arguments must be valid.
 func TestOperations(t *testing.T) {
 	for name, test := range map[string]struct {
 		act           ferrule.Operation
@@ -27,7 +26,7 @@ func TestOperations(t *testing.T) {
 		"a resource":                {act: ferrule.ReadResource, tool: "robot://log", journal: "outcome robot readrobot://log {}"},
 		"a resource with arguments": {act: ferrule.ReadResource, tool: "robot://log", args: `{"a":1}`, code: ferrule.Invalid, message: "takes no arguments", journal: `outcome robot readrobot://log {"a":1} invalid`},
 		"a resource without a name": {act: ferrule.ReadResource, code: ferrule.NotFound, message: "does not support the operation read", journal: "outcome robot read  not_found"},
-		"a pending device":          {act: ferrule.ReadResource, device: "held", tool: "x", code: ferrule.NotFound, message: "no device", journal: "outcome held readx  not_found"},
+		"a pending device":          {act: ferrule.ReadResource, device: "pending", tool: "x", code: ferrule.NotFound, message: "no device", journal: "outcome pending readx  not_found"},
 		"a prompt":                  {act: ferrule.GetPrompt, tool: "tour", args: `{"room":"hall"}`, journal: `outcome robot prompttour {"room":"hall"}`},
 		"a prompt that lacks one":   {act: ferrule.GetPrompt, tool: "tour", args: `{"pace":"slow"}`, code: ferrule.Invalid, message: "room is missing", journal: `outcome robot prompttour {"pace":"slow"} invalid`},
 		"a prompt with a number":    {act: ferrule.GetPrompt, tool: "tour", args: `{"room":1,"floor":"2"}`, code: ferrule.Invalid, message: "floor is not an argument of this prompt; room must be a string", journal: `outcome robot prompttour {"room":1,"floor":"2"} invalid`},

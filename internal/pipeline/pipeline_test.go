@@ -63,7 +63,7 @@ func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	dev := &ferrule.Device{ID: id, Kind: "k", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
 	switch id {
 	case "robot":
-	case "held":
+	case "pending":
 		dev.Trust = ferrule.TrustPending
 	case "offline":
 		dev.State, dev.Reason = ferrule.StateOffline, "unplugged"
@@ -143,13 +143,13 @@ func TestPipeline(t *testing.T) {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "fly"},
 			code: ferrule.NotFound, message: `robot has no tool "fly"`, journal: []string{"outcome robot fly  not_found"},
 		},
-		"held, for an agent": {
-			call: ferrule.Call{Principal: robby, Device: "held", Tool: "look"},
-			code: ferrule.NotFound, message: `there is no device "held"`, journal: []string{"outcome held look  not_found"},
+		"pending, for an agent": {
+			call: ferrule.Call{Principal: robby, Device: "pending", Tool: "look"},
+			code: ferrule.NotFound, message: `there is no device "pending"`, journal: []string{"outcome pending look  not_found"},
 		},
-		"held, for a person": {
-			call: ferrule.Call{Principal: anna, Device: "held", Tool: "look"},
-			code: ferrule.Pending, message: "not adopted", journal: []string{"outcome held look  pending"},
+		"pending, for a person": {
+			call: ferrule.Call{Principal: anna, Device: "pending", Tool: "look"},
+			code: ferrule.Pending, message: "not adopted", journal: []string{"outcome pending look  pending"},
 		},
 		"offline": {
 			call: ferrule.Call{Principal: robby, Device: "offline", Tool: "move"},

@@ -12,11 +12,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
-// sense is the gateway, reading on its own account.
-var sense = ferrule.Principal{Role: ferrule.Gateway, Name: "sense"}
+// poller is the gateway itself.
+var poller = ferrule.Principal{Role: ferrule.Gateway, Name: "poller"}
 
-// TestReadings: what the gateway reads by itself takes the same p, and is counted in
-// place of recorded, whatever comes of it.
+// TestReadings checks that the gateway's own readings pass the same stages but are
+// counted, not journaled.
 func TestReadings(t *testing.T) {
 	for name, test := range map[string]struct {
 		call ferrule.Call
@@ -28,7 +28,7 @@ func TestReadings(t *testing.T) {
 		"what may change something": {call: ferrule.Call{Device: "robot", Tool: "burn"}, sent: true},
 		"for people only":           {call: ferrule.Call{Device: "robot", Tool: "reset"}, code: ferrule.NotFound},
 		"in quarantine":             {call: ferrule.Call{Device: "robot", Tool: "broken"}, code: ferrule.Denied},
-		"pending":                   {call: ferrule.Call{Device: "held", Tool: "look"}, code: ferrule.NotFound},
+		"pending":                   {call: ferrule.Call{Device: "pending", Tool: "look"}, code: ferrule.NotFound},
 		"offline":                   {call: ferrule.Call{Device: "offline", Tool: "look"}, code: ferrule.Offline},
 		"arguments that do not fit": {call: ferrule.Call{Device: "robot", Tool: "move"}, code: ferrule.Invalid},
 		"a failure": {
@@ -50,7 +50,7 @@ func TestReadings(t *testing.T) {
 				}
 				return &ferrule.Result{Value: json.RawMessage("1")}, nil
 			})
-			test.call.Principal = sense
+			test.call.Principal = poller
 			result, err := p.Handle(t.Context(), &test.call)
 			failed := uint64(0)
 			if test.code != "" {
@@ -70,14 +70,14 @@ func TestReadings(t *testing.T) {
 	}
 }
 
-// TestReadingsOnly: what others call is recorded, and so is what the gateway does
-// beside reading.
+// TestReadingsOnly checks that calls of others, and other operations of the gateway,
+// are journaled.
 func TestReadingsOnly(t *testing.T) {
 	var l ledger
 	p := withCache(0, oneBoard{}, &l, new(counter).handle)
 	for _, call := range []ferrule.Call{
-		{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "sense"}, Device: "robot", Tool: "look"},
-		{Principal: sense, Device: "robot", Operation: ferrule.Subscribe, Tool: "r://1"},
+		{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "poller"}, Device: "robot", Tool: "look"},
+		{Principal: poller, Device: "robot", Operation: ferrule.Subscribe, Tool: "r://1"},
 	} {
 		if _, err := p.Handle(t.Context(), &call); err != nil {
 			t.Fatal(err)
@@ -91,8 +91,8 @@ func TestReadingsOnly(t *testing.T) {
 	}
 }
 
-// TestReadingsAndCache: a reading asks the device, and leaves what is kept as it is,
-// unless it may have changed something.
+// TestReadingsAndCache checks that a reading reaches the device and does not use the
+// cache, unless it may change something: then it invalidates.
 func TestReadingsAndCache(t *testing.T) {
 	p := withCache(time.Minute, &shop{}, nowhere{}, new(counter).handle)
 	for i, step := range []struct {
@@ -103,18 +103,18 @@ func TestReadingsAndCache(t *testing.T) {
 	}{
 		{robby, "look", "1", false},
 		{robby, "peek", "2", false},
-		{sense, "look", "3", false}, // asks, although it is known
-		{robby, "look", "1", true},  // and what was kept still is
+		{poller, "look", "3", false}, // asks, although it is known
+		{robby, "look", "1", true},   // and what was kept still is
 		{robby, "peek", "2", true},
-		{sense, "watch", "4", false},
+		{poller, "watch", "4", false},
 		{robby, "look", "1", true},
-		{sense, "move", "5", false}, // may have changed what was kept
+		{poller, "move", "5", false}, // may have changed what was kept
 		{robby, "look", "6", false},
 		{robby, "peek", "7", false},
-		{robby, "press", "8", false}, // changes, and is kept, as its owner says
-		{sense, "press", "9", false}, // yet not for the gateway
+		{robby, "press", "8", false},  // changes, and is kept, as its owner says
+		{poller, "press", "9", false}, // yet not for the gateway
 		{robby, "press", "10", false},
-		{sense, "look", "11", false},
+		{poller, "look", "11", false},
 		{robby, "press", "10", true},
 	} {
 		result, err := p.Handle(t.Context(), &ferrule.Call{Principal: step.who, Device: "a", Tool: step.tool})
@@ -127,14 +127,14 @@ func TestReadingsAndCache(t *testing.T) {
 	}
 }
 
-// TestReadingsUnderway: a reading that may change something keeps answers from being
-// kept that were on their way meanwhile.
-func TestReadingsUnderway(t *testing.T) {
+// TestReadingsDuringCall checks that a reading that may change something prevents
+// caching.
+func TestReadingsDuringCall(t *testing.T) {
 	var p *pipeline.Pipeline
 	count := new(counter)
 	p = withCache(time.Minute, &shop{}, nowhere{}, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		if call.Principal == robby && count.sent.Load() == 0 { // the first look: the gateway moves something meanwhile
-			if _, err := p.Handle(ctx, &ferrule.Call{Principal: sense, Device: "a", Tool: "move"}); err != nil {
+			if _, err := p.Handle(ctx, &ferrule.Call{Principal: poller, Device: "a", Tool: "move"}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -11,7 +11,7 @@ type Rate struct {
 	Every time.Duration
 }
 
-// PerMinute returns the rate of n events per minute, all of which may happen at
+// PerMinute returns the rate of n events per minute, which may all happen at
 // once.
 func PerMinute(n int) Rate { return Rate{Burst: n, Every: time.Minute / time.Duration(n)} }
 

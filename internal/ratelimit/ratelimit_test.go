@@ -63,7 +63,7 @@ func TestThrottle(t *testing.T) {
 		for range 50 {
 			th.Spend(100, rate, burst)
 		}
-		// 5000 bytes, of which the burst and the first chunk are free.
+		// The burst and the first chunk are free.
 		if took := time.Since(start); took < 4300*time.Millisecond || took > 4500*time.Millisecond {
 			t.Errorf("took %v", took)
 		}

@@ -146,9 +146,7 @@ func (k *kinds) getUntil(f *fetcher, key kindKey) *ferrule.Manifest {
 
 // overlay returns the effective manifest.
 func (k *kinds) overlay(key kindKey, m *ferrule.Manifest) *ferrule.Manifest {
-	manifest := k.overlays.Apply(key.protocol, key.kind, key.device, m)
-	manifest.Notes = nil // they belong to one device
-	return manifest
+	return k.overlays.Apply(key.protocol, key.kind, key.device, m)
 }
 
 // get reads a manifest. The hash in its key proves its content, whichever node wrote it.

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// slow makes a board take a second for each call, and tells what it did.
+// slow makes a board take a second for each call, and records what it did.
 func slow(b *board, did *[]string) {
 	b.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		time.Sleep(time.Second)
@@ -21,7 +21,7 @@ func slow(b *board, did *[]string) {
 	}
 }
 
-// later starts a call, and returns where its error will be.
+// later starts a call and returns a pointer to its error.
 func (w *world) later(ctx context.Context, wg *sync.WaitGroup, role ferrule.Role, tool, args string, told *[]string) *error {
 	var result error
 	dev, m, _ := w.fleet.Lookup("robot")
@@ -36,15 +36,15 @@ func (w *world) later(ctx context.Context, wg *sync.WaitGroup, role ferrule.Role
 	return &result
 }
 
-// TestLane: one call at a time, in the order of coming, the gateway's own reads
-// last, and no more waiting than is allowed.
+// TestLane checks that calls run one at a time in order of arrival, the gateway's
+// own reads last, and that the queue is limited.
 func TestLane(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		var did, told []string
 		slow(b, &did)
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		var wg sync.WaitGroup
 		ctx := t.Context()
 		w.later(ctx, &wg, ferrule.Agent, "move", "1", &told)
@@ -65,15 +65,15 @@ func TestLane(t *testing.T) {
 	})
 }
 
-// TestLaneGivenUp: who goes away while waiting has sent nothing, and is not
-// waited for.
-func TestLaneGivenUp(t *testing.T) {
+// TestLaneCancelled checks that a caller that leaves the queue has sent nothing and
+// is skipped.
+func TestLaneCancelled(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		var did, told []string
 		slow(b, &did)
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		var wg sync.WaitGroup
 		w.later(t.Context(), &wg, ferrule.Agent, "move", "1", &told)
 		short, cancelShort := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -96,14 +96,14 @@ func TestLaneGivenUp(t *testing.T) {
 	})
 }
 
-// TestSentOnce: after a broken link a call is sent again only if that can do no
-// harm, and only once. What the gateway asks for by itself is, if it reads.
+// TestSentOnce checks that after a broken link a call is sent again only if it is
+// repeatable.
 func TestSentOnce(t *testing.T) {
 	for _, test := range []struct {
 		role  ferrule.Role
 		tool  string
-		calls int // how often the board is asked
-		fails int // how often the link breaks
+		calls int // number of calls
+		fails int // number of broken links
 		code  ferrule.Code
 	}{
 		{ferrule.Agent, "look", 2, 1, ""},
@@ -125,7 +125,7 @@ func TestSentOnce(t *testing.T) {
 				}
 				return &ferrule.Result{Value: json.RawMessage("1")}, nil
 			}
-			w.shore.see("g", named(b, "robot"))
+			w.transport.see("g", named(b, "robot"))
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			_, err := w.call(ctx, test.role, "robot", test.tool)
@@ -139,9 +139,9 @@ func TestSentOnce(t *testing.T) {
 	}
 }
 
-// TestSentAndCame: an answer tells when its device was asked and when it answered;
-// neither waiting in the lane nor a first try counts.
-func TestSentAndCame(t *testing.T) {
+// TestSentAndAnswered checks the times of a result; the wait in the lane is not part
+// of them.
+func TestSentAndAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
@@ -153,7 +153,7 @@ func TestSentAndCame(t *testing.T) {
 			}
 			return &ferrule.Result{Value: json.RawMessage("1")}, nil
 		}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		var wg sync.WaitGroup
 		var told []string
 		start := time.Now()
@@ -163,16 +163,16 @@ func TestSentAndCame(t *testing.T) {
 		if err != nil || tries != 3 {
 			t.Fatalf("%v after %d tries", err, tries)
 		}
-		const pause = 5 * time.Millisecond // before the second try
+		const pause = 5 * time.Millisecond // before the retry
 		if sent, came := result.Sent.Sub(start), result.Answered.Sub(start); sent != 2*time.Second+pause || came != 3*time.Second+pause {
 			t.Errorf("sent after %v, and the answer came after %v", sent, came)
 		}
 	})
 }
 
-// TestRepeatWaitsForTheLink: a read is asked again when the board is back, and
-// ends honestly when it does not come back in time.
-func TestRepeatWaitsForTheLink(t *testing.T) {
+// TestRetryWaitsForReconnect checks that a read is retried after the reconnect, and
+// not without one.
+func TestRetryWaitsForReconnect(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
@@ -181,7 +181,7 @@ func TestRepeatWaitsForTheLink(t *testing.T) {
 			b.hangUp()
 			return nil, ferrule.Errorf(ferrule.Unanswered, "the link broke")
 		}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		start := time.Now()
@@ -192,9 +192,9 @@ func TestRepeatWaitsForTheLink(t *testing.T) {
 	})
 }
 
-// TestRepeatDoesNotHideTheFirst: a call that was sent and went unanswered may have
-// run, even if the second attempt did not.
-func TestRepeatDoesNotHideTheFirst(t *testing.T) {
+// TestRetryKeepsFirstError checks that an unanswered call is reported as such if the
+// retry fails before it is sent.
+func TestRetryKeepsFirstError(t *testing.T) {
 	for _, second := range []ferrule.Code{ferrule.Busy, ferrule.Refused, ferrule.Invalid} {
 		bubble(t, func(t *testing.T, dir string) {
 			w := open(t, dir)
@@ -207,7 +207,7 @@ func TestRepeatDoesNotHideTheFirst(t *testing.T) {
 				}
 				return nil, ferrule.Errorf(second, "not this time")
 			}
-			w.shore.see("g", named(b, "robot"))
+			w.transport.see("g", named(b, "robot"))
 			_, err := w.call(t.Context(), ferrule.Agent, "robot", "set")
 			if e := ferrule.AsError(err); e.Code != ferrule.Unanswered || !e.MayHaveRun() || asked != 2 {
 				t.Errorf("got %+v after %d attempts", e, asked)
@@ -216,10 +216,9 @@ func TestRepeatDoesNotHideTheFirst(t *testing.T) {
 	}
 }
 
-// TestAnotherDeviceThanMeant: a call is made of the device that it was resolved
-// for, or not at all: not of another firmware, and not of a device that is no
-// longer trusted.
-func TestAnotherDeviceThanMeant(t *testing.T) {
+// TestDeviceChangedWhileWaiting checks that a call is refused if the device changed
+// after it was resolved.
+func TestDeviceChangedWhileWaiting(t *testing.T) {
 	for name, change := range map[string]func(w *world, b *board){
 		"another Kind": func(_ *world, b *board) {
 			m := usual("demo")
@@ -241,7 +240,7 @@ func TestAnotherDeviceThanMeant(t *testing.T) {
 					}
 					return &ferrule.Result{Value: json.RawMessage("1")}, nil
 				}
-				w.shore.see("g", found(b))
+				w.transport.see("g", found(b))
 				if err := w.dock.Adopt("robot"); err != nil {
 					t.Fatal(err)
 				}

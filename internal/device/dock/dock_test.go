@@ -25,7 +25,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/fleet"
 )
 
-// board is a peer whose every move is the test's.
+// board is a peer that the test controls.
 type board struct {
 	address string
 	model   string
@@ -33,17 +33,17 @@ type board struct {
 	mu       sync.Mutex
 	refuse   error             // Open fails with it
 	alien    error             // Greet fails with it
-	manifest *ferrule.Manifest // what it says; nil for a usual one
+	manifest *ferrule.Manifest // nil for the usual one
 	links    int               // open links
 	opened   int               // how often it was opened
 	greeted  int
 	closing  time.Duration          // how long a link takes to close
-	panics   bool                   // whoever greets it
-	lingers  bool                   // its session leaves the link to be closed by others
+	panics   bool                   // when it is greeted
+	lingers  bool                   // its session does not close the link
 	ended    int                    // how many sessions have ended
 	cut      func()                 // ends the running session
-	renews   chan *ferrule.Manifest // what it says of itself from then on
-	words    chan string            // what it says by itself
+	renews   chan *ferrule.Manifest // new manifests
+	words    chan string            // notifications
 	invoke   func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 }
 
@@ -79,7 +79,7 @@ func (b *board) open(context.Context) (transport.Link, error) {
 	}
 	b.links++
 	link, far := transporttest.Pipe(transport.Info{Address: b.address})
-	go func() { // the far end reads, and is closed with the link
+	go func() { // the far end reads until the link is closed
 		buf := make([]byte, 1024)
 		for {
 			if _, err := far.Read(buf); err != nil {
@@ -107,10 +107,10 @@ func (l *boardLink) Close() error {
 	return l.Stream.Close()
 }
 
-// tongue is the grammar of the boards of a test.
-type tongue struct{}
+// testProtocol is the protocol of the test boards.
+type testProtocol struct{}
 
-func (tongue) Greet(_ context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
+func (testProtocol) Greet(_ context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
 	b := link.(*boardLink).board
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,10 +146,10 @@ type session struct {
 	renew  func(*ferrule.Manifest)
 }
 
-// Changed implements dialect.Changer.
+// Changed implements protocol.Changer.
 func (s *session) Changed(fn func(*ferrule.Manifest)) { s.renew = fn }
 
-// Notify implements dialect.Notifier.
+// Notify implements protocol.Notifier.
 func (s *session) Notify(fn func(method string, params json.RawMessage)) { s.notify = fn }
 
 func (s *session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -173,20 +173,20 @@ func (s *session) Run(ctx context.Context) error {
 			return nil
 		case <-s.broken:
 			return errors.New("the board hung up")
-		case params := <-s.board.words: // never, of most boards
+		case params := <-s.board.words: // nil for most boards
 			s.notify("state", json.RawMessage(params))
-		case m := <-s.board.renews: // likewise
+		case m := <-s.board.renews: // nil for most boards
 			s.renew(m)
 		}
 	}
 }
 
-// shore is a medium on which the test sees what it wants.
-type shore struct {
+// testTransport is a transport on which the test controls the sightings.
+type testTransport struct {
 	updates chan func(update func(string, []transport.Sighting))
 }
 
-func (s shore) Watch(ctx context.Context, update func(string, []transport.Sighting)) error {
+func (s testTransport) Watch(ctx context.Context, update func(string, []transport.Sighting)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -197,26 +197,26 @@ func (s shore) Watch(ctx context.Context, update func(string, []transport.Sighti
 	}
 }
 
-func (s shore) see(group string, all ...transport.Sighting) {
+func (s testTransport) see(group string, all ...transport.Sighting) {
 	s.updates <- func(update func(string, []transport.Sighting)) { update(group, all) }
 	synctest.Wait()
 }
 
-// plain lays nothing on but effects, and one thing on the device "special".
+// plain sets missing effects, and changes texts of the device "special".
 type plain struct{}
 
 func (plain) Apply(_ string, _ ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
-	laid := *m
-	laid.Tools = slices.Clone(m.Tools)
-	for i := range laid.Tools {
-		if laid.Tools[i].Effect == "" {
-			laid.Tools[i].Effect = ferrule.Changes
+	effective := *m
+	effective.Tools = slices.Clone(m.Tools)
+	for i := range effective.Tools {
+		if effective.Tools[i].Effect == "" {
+			effective.Tools[i].Effect = ferrule.Changes
 		}
 		if device == "special" {
-			laid.Tools[i].Text = "special"
+			effective.Tools[i].Text = "special"
 		}
 	}
-	return &laid
+	return &effective
 }
 
 func (plain) MatchesDevice(device string) bool { return device == "special" }
@@ -228,19 +228,19 @@ func (plain) UnknownTools(_ string, _ ferrule.Kind, device string, m *ferrule.Ma
 	return nil
 }
 
-// world is a dock with all around it.
+// world is a dock and its parts.
 type world struct {
-	t      *testing.T
-	dir    string
-	shore  shore
-	fleet  *fleet.Fleet
-	dock   *dock.Dock
-	memory *dock.Store
-	logged *logged
-	stop   func()
+	t         *testing.T
+	dir       string
+	transport testTransport
+	fleet     *fleet.Fleet
+	dock      *dock.Dock
+	store     *dock.Store
+	logged    *logged
+	stop      func()
 }
 
-// logged is what was logged.
+// logged records the log.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -252,29 +252,29 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// count tells how often something was logged.
+// count returns how often a text was logged.
 func (l *logged) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), text)
 }
 
-// open makes a world on a data directory; it ends with the test, or by stop.
+// open starts a dock on a data directory. It ends with the test, or by stop.
 func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 	t.Helper()
 	logged := &logged{}
 	log := slog.New(slog.NewTextHandler(logged, nil))
-	memory, err := dock.OpenStore(dir, log)
+	store, err := dock.OpenStore(dir, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, dir: dir, memory: memory, logged: logged, fleet: fleet.New(nil),
-		shore: shore{make(chan func(func(string, []transport.Sighting)))},
+		t: t, dir: dir, store: store, logged: logged, fleet: fleet.New(nil),
+		transport: testTransport{make(chan func(func(string, []transport.Sighting)))},
 	}
 	parts := dock.Parts{
-		Config: dock.DefaultConfig(), Connectors: []transport.Connector{w.shore}, Protocols: map[string]protocol.Protocol{"tongue": tongue{}},
-		Overlays: overlay.NewCache(plain{}), Fleet: w.fleet, Store: memory, Log: log,
+		Config: dock.DefaultConfig(), Connectors: []transport.Connector{w.transport}, Protocols: map[string]protocol.Protocol{"testProtocol": testProtocol{}},
+		Overlays: overlay.NewCache(plain{}), Fleet: w.fleet, Store: store, Log: log,
 	}
 	parts.Config.Waiting = 3
 	for _, fn := range change {
@@ -289,7 +289,7 @@ func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		if err := memory.Close(); err != nil {
+		if err := store.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -304,10 +304,10 @@ func named(b *board, name string) transport.Sighting {
 }
 
 func found(b *board) transport.Sighting {
-	return transport.Sighting{Address: b.address, Instance: 1, Transport: "shore", Protocols: []string{"tongue"}, Open: b.open}
+	return transport.Sighting{Address: b.address, Instance: 1, Transport: "testTransport", Protocols: []string{"testProtocol"}, Open: b.open}
 }
 
-// device returns a device, which must be there.
+// device returns a device that must exist.
 func (w *world) device(id string) *ferrule.Device {
 	w.t.Helper()
 	dev, _, ok := w.fleet.Lookup(id)
@@ -350,7 +350,7 @@ func (w *world) call(ctx context.Context, role ferrule.Role, id, tool string) (*
 	})
 }
 
-// bubble runs a test in one, with a data directory.
+// bubble runs a test in a synctest bubble with a data directory.
 func bubble(t *testing.T, test func(t *testing.T, dir string)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -361,9 +361,9 @@ func TestNamed(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		dev := w.device("robot")
-		if dev.State != ferrule.StateOnline || dev.Trust != ferrule.TrustAdopted || dev.Model != "demo" || dev.Kind == "" || dev.Protocol != "tongue" || dev.Transport != "shore" {
+		if dev.State != ferrule.StateOnline || dev.Trust != ferrule.TrustAdopted || dev.Model != "demo" || dev.Kind == "" || dev.Protocol != "testProtocol" || dev.Transport != "testTransport" {
 			t.Errorf("got %+v", dev)
 		}
 		if result, err := w.call(t.Context(), ferrule.Agent, "robot", "look"); err != nil || string(result.Value) != `"look"` {
@@ -383,14 +383,14 @@ func TestNotReached(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1:1", model: "demo", refuse: errors.New("connection refused")}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		anonymous := &board{address: "a2:1", alien: fmt.Errorf("%w: it printed", protocol.ErrNotMine)}
-		w.shore.see("h", found(anonymous))
+		w.transport.see("h", found(anonymous))
 		w.wantIDs("a2:1:offline robot:offline")
 		if dev := w.device("robot"); dev.Reason != "connection refused" || dev.Kind != "" {
 			t.Errorf("got %+v", dev)
 		}
-		if dev := w.device("a2:1"); !strings.Contains(dev.Reason, "tongue: it does not speak this protocol: it printed") {
+		if dev := w.device("a2:1"); !strings.Contains(dev.Reason, "testProtocol: it does not speak this protocol: it printed") {
 			t.Errorf("got %+v", dev)
 		}
 		time.Sleep(10 * time.Minute)
@@ -410,11 +410,11 @@ func TestNotReached(t *testing.T) {
 	})
 }
 
-func TestHeldAndAdopted(t *testing.T) {
+func TestPendingAndAdopted(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustPending || dev.State != ferrule.StateOnline {
 			t.Errorf("got %+v", dev)
 		}
@@ -426,9 +426,9 @@ func TestHeldAndAdopted(t *testing.T) {
 		}
 		w.stop()
 
-		w = open(t, dir) // it is remembered
+		w = open(t, dir) // it is stored
 		w.wantIDs("demo:offline")
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.State != ferrule.StateOnline {
 			t.Errorf("got %+v", dev)
 		}
@@ -436,11 +436,11 @@ func TestHeldAndAdopted(t *testing.T) {
 	})
 }
 
-func TestAdoptedWhileAway(t *testing.T) {
+func TestAdoptedWhileAbsent(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
-		w.shore.see("g", found(&board{address: "a1", model: "demo"}))
-		w.shore.see("g")
+		w.transport.see("g", found(&board{address: "a1", model: "demo"}))
+		w.transport.see("g")
 		w.wantIDs("demo:offline")
 		if err := w.dock.Adopt("demo"); err != nil || w.device("demo").Trust != ferrule.TrustAdopted {
 			t.Errorf("got %v, %+v", err, w.device("demo"))
@@ -458,45 +458,45 @@ func TestNames(t *testing.T) {
 		gateway := &board{address: "a3", model: "Gateway"}
 		nameless := &board{address: "a4", model: "日本"}
 		w := open(t, dir)
-		w.shore.see("1", found(one))
-		w.shore.see("2", found(two))
-		w.shore.see("3", found(gateway))
-		w.shore.see("4", found(nameless))
+		w.transport.see("1", found(one))
+		w.transport.see("2", found(two))
+		w.transport.see("3", found(gateway))
+		w.transport.see("4", found(nameless))
 		w.wantIDs("demo:online demo-2c3a:online device:online gateway-f46d:online")
 		w.stop()
 
 		w = open(t, dir) // in the other order, after a restart
-		w.shore.see("2", found(two))
-		w.shore.see("1", found(one))
+		w.transport.see("2", found(two))
+		w.transport.see("1", found(one))
 		if w.device("demo").Address != "a1" || w.device("demo-2c3a").Address != "a2" {
 			t.Error("an ID has moved to another board")
 		}
 		w.stop()
 
 		w = open(t, dir) // the owner gives a name
-		w.shore.see("2", named(two, "robot"))
+		w.transport.see("2", named(two, "robot"))
 		w.wantIDs("demo:offline device:offline gateway-f46d:offline robot:online")
 		w.stop()
 
 		w = open(t, dir) // and gives it to another board
-		w.shore.see("1", named(one, "robot"))
+		w.transport.see("1", named(one, "robot"))
 		w.wantIDs("device:offline gateway-f46d:offline robot:online")
 		if w.device("robot").Address != "a1" {
 			t.Error("the owner's name did not move")
 		}
-		w.shore.see("2", found(two))
+		w.transport.see("2", found(two))
 		w.wantIDs("demo:online device:offline gateway-f46d:offline robot:online")
 		w.stop()
 	})
 }
 
-func TestOwnerTakesANameThatIsOnline(t *testing.T) {
+func TestConfiguredNameOfOnlineDevice(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		one, two := &board{address: "a1", model: "demo"}, &board{address: "a2", model: "demo"}
 		w := open(t, dir)
-		w.shore.see("1", found(one))
+		w.transport.see("1", found(one))
 		w.wantIDs("demo:online")
-		w.shore.see("2", named(two, "demo"))
+		w.transport.see("2", named(two, "demo"))
 		time.Sleep(time.Second)
 		if w.device("demo").Address != "a2" {
 			t.Errorf("demo is %+v", w.device("demo"))
@@ -505,11 +505,11 @@ func TestOwnerTakesANameThatIsOnline(t *testing.T) {
 	})
 }
 
-func TestLostAndFound(t *testing.T) {
+func TestReconnect(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		time.Sleep(time.Hour)
 		lost := time.Now()
 		b.hangUp()
@@ -531,13 +531,13 @@ func TestLostAndFound(t *testing.T) {
 	})
 }
 
-// TestAFaultOfOurs: a device that makes the gateway panic costs itself.
-func TestAFaultOfOurs(t *testing.T) {
+// TestPanic checks that a device that causes a panic affects no other.
+func TestPanic(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		bad := &board{address: "a1", model: "bad", panics: true}
-		w.shore.see("1", named(bad, "bad"))
-		w.shore.see("2", named(&board{address: "a2", model: "good"}, "good"))
+		w.transport.see("1", named(bad, "bad"))
+		w.transport.see("2", named(&board{address: "a2", model: "good"}, "good"))
 		w.wantIDs("bad:offline good:online")
 		if reason := w.device("bad").Reason; reason != "internal error: a fault" {
 			t.Errorf("the reason is %q", reason)
@@ -548,7 +548,7 @@ func TestAFaultOfOurs(t *testing.T) {
 	})
 }
 
-// TestJitter: devices that were lost together do not come back together.
+// TestJitter checks that devices lost together do not reconnect together.
 func TestJitter(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
@@ -567,7 +567,7 @@ func TestJitter(t *testing.T) {
 				}
 				return nil, errors.New("off")
 			}
-			w.shore.see(b.address, s)
+			w.transport.see(b.address, s)
 		}
 		time.Sleep(time.Second)
 		mu.Lock()
@@ -583,9 +583,8 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// TestGreetingsAreBounded: of many devices that come at once, so many are greeted
-// as may be.
-func TestGreetingsAreBounded(t *testing.T) {
+// TestMaxGreetings checks the maximum number of concurrent greetings.
+func TestMaxGreetings(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir, func(p *dock.Parts) { p.Config.Greetings = 3 })
 		var mu sync.Mutex
@@ -604,7 +603,7 @@ func TestGreetingsAreBounded(t *testing.T) {
 				mu.Unlock()
 				return b.open(ctx)
 			}
-			w.shore.see(b.address, s)
+			w.transport.see(b.address, s)
 		}
 		time.Sleep(10 * time.Second)
 		mu.Lock()
@@ -615,12 +614,12 @@ func TestGreetingsAreBounded(t *testing.T) {
 	})
 }
 
-// TestOfflineSinceIsRemembered: across a restart.
-func TestOfflineSinceIsRemembered(t *testing.T) {
+// TestOfflineSinceIsStored checks that a restart keeps the time.
+func TestOfflineSinceIsStored(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		b.set(func(b *board) { b.refuse = errors.New("off") })
 		lost := time.Now()
 		b.hangUp()
@@ -633,12 +632,12 @@ func TestOfflineSinceIsRemembered(t *testing.T) {
 	})
 }
 
-// TestFlapping: a session that does not last does not reset the wait.
+// TestFlapping checks that a short session does not reset the back-off.
 func TestFlapping(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		for range 3600 {
 			if w.device("robot").State == ferrule.StateOnline {
 				b.hangUp()
@@ -651,11 +650,11 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
-func TestAnotherKind(t *testing.T) {
+func TestChangedKind(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		before := w.device("robot").Kind
 		manifests := func() int {
 			files, _ := filepath.Glob(filepath.Join(dir, "manifests", "*.json"))
@@ -689,13 +688,12 @@ func TestAnotherKind(t *testing.T) {
 	})
 }
 
-// TestManyKinds: a board that is another firmware each time leaves no more
-// behind than one that is not.
+// TestManyKinds checks that old manifests of a board are removed.
 func TestManyKinds(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		for i := range 50 {
 			m := usual("demo")
 			m.Version = fmt.Sprint(i)
@@ -714,10 +712,10 @@ func TestGoneAndBack(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		one, two := &board{address: "a1", model: "one"}, &board{address: "a2", model: "two"}
-		w.shore.see("g", named(one, "one"), named(two, "two"))
-		w.shore.see("other")
+		w.transport.see("g", named(one, "one"), named(two, "two"))
+		w.transport.see("other")
 		w.wantIDs("one:online two:online")
-		w.shore.see("g", named(two, "two"))
+		w.transport.see("g", named(two, "two"))
 		w.wantIDs("one:offline two:online")
 		if dev := w.device("one"); dev.Reason != "no longer in reach" {
 			t.Errorf("got %+v", dev)
@@ -726,12 +724,12 @@ func TestGoneAndBack(t *testing.T) {
 		if one.get(&one.opened) != 1 || one.get(&one.links) != 0 {
 			t.Errorf("opened %d times, %d links are open", one.get(&one.opened), one.get(&one.links))
 		}
-		w.shore.see("g", named(one, "one"), named(two, "two"))
+		w.transport.see("g", named(one, "one"), named(two, "two"))
 		w.wantIDs("one:online two:online")
 		if two.get(&two.opened) != 1 {
 			t.Errorf("a board that stayed was opened %d times", two.get(&two.opened))
 		}
-		w.shore.see("g")
+		w.transport.see("g")
 		w.wantIDs("one:offline two:offline")
 	})
 }
@@ -739,10 +737,10 @@ func TestGoneAndBack(t *testing.T) {
 func TestExpectedAndGone(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
-		w.shore.see("g", found(&board{address: "a1", refuse: errors.New("busy")}))
+		w.transport.see("g", found(&board{address: "a1", refuse: errors.New("busy")}))
 		w.wantIDs("a1:offline")
-		w.shore.see("g")
-		w.wantIDs("") // nothing is known of it that is worth keeping
+		w.transport.see("g")
+		w.wantIDs("") // it was never reached, so it is not stored
 	})
 }
 
@@ -751,10 +749,10 @@ func TestReplugged(t *testing.T) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		s := named(b, "robot")
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		for i := uint64(2); i < 20; i++ {
 			s.Instance = i
-			w.shore.see("g", s)
+			w.transport.see("g", s)
 			w.wantIDs("robot:online")
 			if b.get(&b.opened) != int(i) || b.get(&b.links) != 1 {
 				t.Fatalf("opened %d times, %d links are open", b.get(&b.opened), b.get(&b.links))
@@ -763,18 +761,18 @@ func TestReplugged(t *testing.T) {
 	})
 }
 
-// TestRepluggedWhileWaiting: a new instance is tried at once, however long the
-// wait would be.
+// TestRepluggedWhileWaiting checks that a new instance is connected at once,
+// whatever the back-off.
 func TestRepluggedWhileWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo", refuse: errors.New("no")}
 		s := named(b, "robot")
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		time.Sleep(time.Hour)
 		b.set(func(b *board) { b.refuse = nil })
 		s.Instance = 2
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		w.wantIDs("robot:online")
 	})
 }
@@ -783,7 +781,7 @@ func TestForget(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		if err := w.dock.Adopt("demo"); err != nil {
 			t.Fatal(err)
 		}
@@ -791,11 +789,11 @@ func TestForget(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		w.wantIDs("demo:online") // it is in sight, and is met as if it were new
+		w.wantIDs("demo:online") // it is in sight and treated as new
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustPending || dev.State != ferrule.StateOnline {
 			t.Errorf("got %+v", dev)
 		}
-		w.shore.see("g")
+		w.transport.see("g")
 		if err := w.dock.Forget("demo"); err != nil {
 			t.Fatal(err)
 		}
@@ -814,7 +812,7 @@ func TestForgetWhileWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		b.set(func(b *board) { b.refuse = errors.New("no") })
 		b.hangUp()
 		time.Sleep(time.Hour)
@@ -827,13 +825,13 @@ func TestForgetWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestForgetWhileOff: a device that is forgotten while it is off is expected, as
-// anything is that was named.
-func TestForgetWhileOff(t *testing.T) {
+// TestForgetWhileOffline checks that a forgotten offline device is published like a
+// new one.
+func TestForgetWhileOffline(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		b.set(func(b *board) { b.refuse = errors.New("off") })
 		b.hangUp()
 		time.Sleep(time.Second)
@@ -848,40 +846,40 @@ func TestForgetWhileOff(t *testing.T) {
 	})
 }
 
-// TestOwnersNameIsNotTaken: a name that the owner gave to a board which is off is
-// not given to one that calls itself so.
-func TestOwnersNameIsNotTaken(t *testing.T) {
+// TestConfiguredNameIsReserved checks that a configured name of an absent board is
+// not given to another.
+func TestConfiguredNameIsReserved(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		stranger := &board{address: "a2", model: "robot"}
-		w.shore.see("2", found(stranger))
+		w.transport.see("2", found(stranger))
 		w.wantIDs("robot:online")
 		mine := &board{address: "a1", model: "demo", refuse: errors.New("no route")}
-		w.shore.see("1", named(mine, "robot")) // the owner's word counts at once
+		w.transport.see("1", named(mine, "robot")) // the configuration counts at once
 		time.Sleep(time.Second)
 		w.wantIDs("robot:offline robot-2c3a:online")
 		if w.device("robot").Address != "a1" {
 			t.Errorf("robot is at %s", w.device("robot").Address)
 		}
-		w.shore.see("3", found(&board{address: "a3", model: "robot"}))
+		w.transport.see("3", found(&board{address: "a3", model: "robot"}))
 		w.wantIDs("robot:offline robot-2c3a:online robot-f46d:online")
 		mine.set(func(b *board) { b.refuse = errors.New("another reason") })
 		time.Sleep(time.Minute)
-		w.shore.see("1") // out of sight, nothing is left of it
+		w.transport.see("1") // gone and not stored
 		w.wantIDs("robot-2c3a:online robot-f46d:online")
 	})
 }
 
-func TestNamesAreExchanged(t *testing.T) {
+func TestExchangedNames(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		one, two := &board{address: "a1", model: "one"}, &board{address: "a2", model: "two"}
 		w := open(t, dir)
-		w.shore.see("1", named(one, "alpha"))
-		w.shore.see("2", named(two, "beta"))
+		w.transport.see("1", named(one, "alpha"))
+		w.transport.see("2", named(two, "beta"))
 		w.stop()
 		w = open(t, dir)
-		w.shore.see("1", named(one, "beta"))
-		w.shore.see("2", named(two, "alpha"))
+		w.transport.see("1", named(one, "beta"))
+		w.transport.see("2", named(two, "alpha"))
 		time.Sleep(time.Minute)
 		w.wantIDs("alpha:online beta:online")
 		if w.device("alpha").Address != "a2" || w.device("beta").Address != "a1" {
@@ -890,25 +888,24 @@ func TestNamesAreExchanged(t *testing.T) {
 	})
 }
 
-// TestNamesAreFreeOfTheDisk: two boards never share an ID, even if nothing can be
-// written.
-func TestNamesAreFreeOfTheDisk(t *testing.T) {
+// TestNamesOnFullDisk checks that two boards never share an ID, even if nothing can
+// be written.
+func TestNamesOnFullDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		manifests := filepath.Join(dir, "manifests")
 		if err := errors.Join(os.RemoveAll(manifests), os.WriteFile(manifests, nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		w.shore.see("1", found(&board{address: "a1", model: "demo"}))
-		w.shore.see("2", found(&board{address: "a2", model: "demo"}))
+		w.transport.see("1", found(&board{address: "a1", model: "demo"}))
+		w.transport.see("2", found(&board{address: "a2", model: "demo"}))
 		w.wantIDs("demo:online demo-2c3a:online")
 	})
 }
 
-// TestEverythingAtOnce makes random moves on a few boards. Afterwards what the
-// fleet shows is true: every board is there once, online, remembered under its
-// ID, and answers.
-func TestEverythingAtOnce(t *testing.T) {
+// TestRandomChanges makes random changes to a few boards and checks that fleet and
+// store agree with them afterwards.
+func TestRandomChanges(t *testing.T) {
 	for seed := range uint64(300) {
 		bubble(t, func(t *testing.T, dir string) {
 			w := open(t, dir)
@@ -919,7 +916,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			sight := func(i int) {
 				s := found(boards[i])
 				s.Instance = instances[i]
-				w.shore.updates <- func(update func(string, []transport.Sighting)) { update(s.Address, []transport.Sighting{s}) }
+				w.transport.updates <- func(update func(string, []transport.Sighting)) { update(s.Address, []transport.Sighting{s}) }
 			}
 			rng := rand.New(rand.NewPCG(seed, 1))
 			for step := range 60 {
@@ -936,7 +933,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 			at := make(map[string]bool)
 			for _, dev := range w.fleet.Devices() {
-				kept, ok := w.memory.At(dev.Address)
+				kept, ok := w.store.At(dev.Address)
 				if at[dev.Address] || dev.State != ferrule.StateOnline || !ok || kept.ID != dev.ID || kept.Trust != dev.Trust {
 					t.Errorf("seed %d: %+v, remembered as %+v", seed, dev, kept)
 				}
@@ -958,13 +955,13 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 }
 
-// shake makes one random move.
+// shake makes one random change.
 func shake(w *world, b *board, rng *rand.Rand, step int, sight, replug func()) {
 	switch rng.IntN(10) {
 	case 0:
 		sight()
 	case 1:
-		w.shore.updates <- func(update func(string, []transport.Sighting)) { update(b.address, nil) }
+		w.transport.updates <- func(update func(string, []transport.Sighting)) { update(b.address, nil) }
 	case 2:
 		replug()
 		sight()
@@ -1001,13 +998,13 @@ func shake(w *world, b *board, rng *rand.Rand, step int, sight, replug func()) {
 	}
 }
 
-// TestOneManifestAKind: devices of one Kind share it, unless something is laid
-// on one of them alone.
-func TestOneManifestAKind(t *testing.T) {
+// TestSharedManifest checks that devices of one Kind share their effective manifest,
+// unless one has an overlay of its own.
+func TestSharedManifest(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		for i, name := range []string{"one", "two", "special"} {
-			w.shore.see(name, named(&board{address: fmt.Sprint("a", i), model: "demo"}, name))
+			w.transport.see(name, named(&board{address: fmt.Sprint("a", i), model: "demo"}, name))
 		}
 		_, one, _ := w.fleet.Lookup("one")
 		_, two, _ := w.fleet.Lookup("two")
@@ -1016,33 +1013,33 @@ func TestOneManifestAKind(t *testing.T) {
 			t.Error("two devices of one Kind have two manifests")
 		}
 		if special == one || special.Tools[0].Text != "special" || one.Tools[0].Text != "" {
-			t.Error("what is laid on one device is not its alone")
+			t.Error("an overlay for one device applies to another")
 		}
 	})
 }
 
-func TestDialectsInTurn(t *testing.T) {
+func TestProtocolsInTurn(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		s := named(b, "robot")
-		s.Protocols = []string{"unheard", "tongue"}
-		w.shore.see("1", s)
+		s.Protocols = []string{"unheard", "testProtocol"}
+		w.transport.see("1", s)
 		w.wantIDs("robot:online")
 
 		other := &board{address: "a2", alien: fmt.Errorf("%w: really", protocol.ErrNotMine)}
 		s = named(other, "other")
-		s.Protocols = []string{"tongue", "tongue"}
-		w.shore.see("2", s)
+		s.Protocols = []string{"testProtocol", "testProtocol"}
+		w.transport.see("2", s)
 		if other.get(&other.greeted) != 2 {
-			t.Errorf("greeted %d times, want once a dialect", other.get(&other.greeted))
+			t.Errorf("greeted %d times, want once per protocol", other.get(&other.greeted))
 		}
 		broken := &board{address: "a3", alien: errors.New("the line broke")}
 		s = named(broken, "broken")
-		s.Protocols = []string{"tongue", "tongue"}
-		w.shore.see("3", s)
+		s.Protocols = []string{"testProtocol", "testProtocol"}
+		w.transport.see("3", s)
 		if broken.get(&broken.greeted) != 1 {
-			t.Errorf("greeted %d times, want once: that was no question of dialect", broken.get(&broken.greeted))
+			t.Errorf("greeted %d times, want once: the error was not ErrNotMine", broken.get(&broken.greeted))
 		}
 	})
 }
@@ -1058,7 +1055,7 @@ func TestTrace(t *testing.T) {
 			links <- l.(*boardLink)
 			return l, err
 		}
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		if err := w.dock.Trace(t.Context(), "nonsense", nil); ferrule.AsError(err).Code != ferrule.NotFound {
 			t.Errorf("got %v", err)
 		}
@@ -1087,16 +1084,16 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-func TestMediumFails(t *testing.T) {
+func TestConnectorFails(t *testing.T) {
 	dir := t.TempDir()
-	memory, err := dock.OpenStore(dir, slog.New(slog.DiscardHandler))
+	store, err := dock.OpenStore(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer memory.Close()
+	defer store.Close()
 	d := dock.New(dock.Parts{
-		Config: dock.DefaultConfig(), Connectors: []transport.Connector{failing{}, shore{}}, Overlays: overlay.NewCache(plain{}),
-		Fleet: fleet.New(nil), Store: memory, Log: slog.New(slog.DiscardHandler),
+		Config: dock.DefaultConfig(), Connectors: []transport.Connector{failing{}, testTransport{}}, Overlays: overlay.NewCache(plain{}),
+		Fleet: fleet.New(nil), Store: store, Log: slog.New(slog.DiscardHandler),
 	})
 	if err := d.Run(t.Context()); err == nil || err.Error() != "the broker is gone" {
 		t.Errorf("got %v", err)
@@ -1109,11 +1106,11 @@ func (failing) Watch(context.Context, func(string, []transport.Sighting)) error 
 	return errors.New("the broker is gone")
 }
 
-func TestMemoryOfACrash(t *testing.T) {
+func TestStoreAfterCrash(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
-		w.shore.see("g", named(&board{address: "a1", model: "demo"}, "robot"))
-		log, err := os.ReadFile(filepath.Join(dir, "devices.jsonl")) // as it stands when power fails
+		w.transport.see("g", named(&board{address: "a1", model: "demo"}, "robot"))
+		log, err := os.ReadFile(filepath.Join(dir, "devices.jsonl")) // as after a power failure
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -1132,17 +1129,18 @@ func TestMemoryOfACrash(t *testing.T) {
 	})
 }
 
-// TestMemoryStaysSmall: a device that comes and goes does not fill the disk.
-func TestMemoryStaysSmall(t *testing.T) {
+// TestStoreStaysSmall checks that a device that comes and goes does not fill the
+// disk.
+func TestStoreStaysSmall(t *testing.T) {
 	dir := t.TempDir()
-	memory, err := dock.OpenStore(dir, slog.New(slog.DiscardHandler))
+	store, err := dock.OpenStore(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer memory.Close()
+	defer store.Close()
 	for i := range 10000 {
 		dev := &ferrule.Device{ID: fmt.Sprint("d", i%3), Address: fmt.Sprint("a", i%3), Kind: "0a", State: ferrule.StateOffline, Since: time.Unix(int64(i), 0)}
-		if err := memory.Keep(dev, usual("demo")); err != nil {
+		if err := store.Keep(dev, usual("demo")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -1150,20 +1148,20 @@ func TestMemoryStaysSmall(t *testing.T) {
 	if err != nil || info.Size() > 300<<10 {
 		t.Errorf("%d bytes, %v", info.Size(), err)
 	}
-	if dev, ok := memory.Get("d0"); !ok || dev.Since.Unix() != 9999 {
+	if dev, ok := store.Get("d0"); !ok || dev.Since.Unix() != 9999 {
 		t.Errorf("got %+v", dev)
 	}
 }
 
-// TestAdoptFirst: what must not be opened unasked is shown, and opened when it is
-// adopted; that is remembered.
-func TestShy(t *testing.T) {
+// TestAdoptFirst checks that a board that must not be opened unasked is listed, and opened
+// when it is adopted.
+func TestAdoptFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		s := found(b)
 		s.AdoptFirst = "opening it may restart it"
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		time.Sleep(time.Hour)
 		w.wantIDs("a1:offline")
 		if dev := w.device("a1"); dev.Trust != ferrule.TrustPending || dev.Reason != s.AdoptFirst+"; to connect it, run `ferrule adopt a1`" || b.get(&b.opened) != 0 {
@@ -1177,13 +1175,13 @@ func TestShy(t *testing.T) {
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.Previous != "" {
 			t.Errorf("got %+v", dev)
 		}
-		w.shore.see("g")
+		w.transport.see("g")
 		synctest.Wait()
 		w.wantIDs("demo:offline")
 		w.stop()
 
 		w = open(t, dir)
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		synctest.Wait()
 		w.wantIDs("demo:online")
 		if err := w.dock.Forget("demo"); err != nil {
@@ -1194,14 +1192,15 @@ func TestShy(t *testing.T) {
 	})
 }
 
-// TestAdoptedBeforeItWasMet: an owner may adopt what cannot be opened yet.
-func TestAdoptedBeforeItWasMet(t *testing.T) {
+// TestAdoptBeforeConnect checks that a device can be adopted before it can be
+// opened.
+func TestAdoptBeforeConnect(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo", refuse: errors.New("in use")}
 		s := found(b)
 		s.AdoptFirst = "opening it may restart it"
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		if err := w.dock.Adopt("a1"); err != nil {
 			t.Fatal(err)
 		}
@@ -1209,7 +1208,7 @@ func TestAdoptedBeforeItWasMet(t *testing.T) {
 		w = open(t, dir)
 		w.wantIDs("a1:offline")
 		b.set(func(b *board) { b.refuse = nil })
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		synctest.Wait()
 		w.wantIDs("demo:online")
 		if err := w.dock.Adopt("a1"); ferrule.AsError(err).Code != ferrule.NotFound {
@@ -1218,14 +1217,14 @@ func TestAdoptedBeforeItWasMet(t *testing.T) {
 	})
 }
 
-// TestRelease: a device that is released is left alone, and taken back in time;
-// that it goes and comes meanwhile changes nothing.
+// TestRelease checks that a released device is left alone and reconnected in time,
+// and that calls are refused meanwhile.
 func TestRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		s := named(b, "robot")
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		if err := w.dock.Release(t.Context(), "robot", 2*time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -1239,10 +1238,10 @@ func TestRelease(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(time.Minute)
-		w.shore.see("g")
+		w.transport.see("g")
 		w.wantIDs("robot:offline")
 		s.Instance++
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		w.wantIDs("robot:released")
 		if b.get(&b.opened) != opened {
 			t.Error("it was opened while it was released")
@@ -1251,7 +1250,7 @@ func TestRelease(t *testing.T) {
 		synctest.Wait()
 		w.wantIDs("robot:online")
 
-		// It can be taken back early.
+		// The release can be ended early.
 		if err := w.dock.Release(t.Context(), "robot", time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -1263,28 +1262,28 @@ func TestRelease(t *testing.T) {
 		synctest.Wait()
 		w.wantIDs("robot:online")
 
-		// What was not released is left as it is.
+		// Ending a release that does not exist has no effect.
 		opened = b.get(&b.opened)
 		if err := w.dock.Release(t.Context(), "robot", 0); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if b.get(&b.opened) != opened {
-			t.Error("it was opened anew")
+			t.Error("it was opened again")
 		}
 
 		if err := w.dock.Release(t.Context(), "nobody", time.Minute); ferrule.AsError(err).Code != ferrule.NotFound {
 			t.Errorf("got %v", err)
 		}
-		w.shore.see("g")
+		w.transport.see("g")
 		if err := w.dock.Release(t.Context(), "robot", time.Minute); ferrule.AsError(err).Code != ferrule.Offline {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
-// TestNameMoves: the owner's name goes to another board while both stay in sight,
-// and a board gets one that it did not have.
+// TestNameMoves checks that a configured name moves to another board while both stay
+// in sight.
 func TestNameMoves(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
@@ -1296,10 +1295,10 @@ func TestNameMoves(t *testing.T) {
 			}}
 		}
 		x, y := board("x", "mx"), board("y", "my")
-		w.shore.see("g", named(x, "robot"), found(y))
+		w.transport.see("g", named(x, "robot"), found(y))
 		synctest.Wait()
 		w.wantIDs("my:online robot:online")
-		w.shore.see("g", found(x), named(y, "robot"))
+		w.transport.see("g", found(x), named(y, "robot"))
 		time.Sleep(time.Second)
 		w.wantIDs("mx:online robot:online")
 		if _, err := w.call(t.Context(), ferrule.Person, "robot", "look"); err != nil || called["y"] != 1 || called["x"] != 0 {
@@ -1311,39 +1310,39 @@ func TestNameMoves(t *testing.T) {
 	})
 }
 
-// TestAbsent: what the owner asked for and is not there is expected under its
-// name, unless that is remembered.
+// TestAbsent checks that a configured device that is absent is listed under its
+// name.
 func TestAbsent(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "usb", model: "demo"}
 		absent := transport.Sighting{Address: "/dev/port", Instance: 1, Name: "robot", Adopted: true, Absent: "there is no port"}
-		w.shore.see("g", absent)
+		w.transport.see("g", absent)
 		time.Sleep(time.Hour)
 		w.wantIDs("robot:offline")
 		if e := w.device("robot").OfflineError(); e.Code != ferrule.Offline || !strings.Contains(e.Message, "there is no port") {
 			t.Errorf("got %v", e)
 		}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		synctest.Wait()
 		w.wantIDs("robot:online")
 		w.stop()
 
 		w = open(t, dir)
-		w.shore.see("g", absent)
+		w.transport.see("g", absent)
 		synctest.Wait()
 		w.wantIDs("robot:offline")
 		if dev := w.device("robot"); dev.Kind == "" || dev.Address != "usb" {
 			t.Errorf("got %+v", dev)
 		}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		synctest.Wait()
 		w.wantIDs("robot:online")
 	})
 }
 
-// TestReleasedLocation: a board that is being flashed may come back under another
-// address at its place, and is left alone there, too.
+// TestReleasedPlace checks that a board that reappears with another address at a
+// released place is left alone: it is being flashed.
 func TestReleasedPlace(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
@@ -1353,32 +1352,32 @@ func TestReleasedPlace(t *testing.T) {
 			s.Location = "1-1"
 			return s
 		}
-		w.shore.see("g", at(sketch, "robot"))
+		w.transport.see("g", at(sketch, "robot"))
 		if err := w.dock.Release(t.Context(), "robot", time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		w.shore.see("g", at(loader, ""))
+		w.transport.see("g", at(loader, ""))
 		time.Sleep(30 * time.Second)
 		w.wantIDs("loader:released robot:offline")
 		if n := loader.get(&loader.opened); n != 0 {
 			t.Errorf("it was opened %d times", n)
 		}
-		w.shore.see("g", at(sketch, "robot"))
+		w.transport.see("g", at(sketch, "robot"))
 		time.Sleep(31 * time.Second)
 		w.wantIDs("robot:online")
 	})
 }
 
-// TestSlowClose: a link that takes long to close holds up nobody else.
+// TestSlowClose checks that a link that is slow to close does not block others.
 func TestSlowClose(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		slow, quick := &board{address: "a1", model: "slow"}, &board{address: "a2", model: "quick"}
 		slow.set(func(b *board) { b.closing = time.Minute })
-		w.shore.see("g", found(slow))
+		w.transport.see("g", found(slow))
 		slow.hangUp()
 		time.Sleep(time.Second)
-		w.shore.see("g", found(slow), found(quick))
+		w.transport.see("g", found(slow), found(quick))
 		synctest.Wait()
 		if dev := w.device("quick"); dev.State != ferrule.StateOnline {
 			t.Errorf("got %+v", dev)
@@ -1397,13 +1396,12 @@ func TestSlowClose(t *testing.T) {
 	})
 }
 
-// TestMisses: what an overlay says of a tool that is not there is a note on the
-// device, once.
-func TestMisses(t *testing.T) {
+// TestUnknownTools checks the note about a tool that only an overlay knows.
+func TestUnknownTools(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", named(b, "special"))
+		w.transport.see("g", named(b, "special"))
 		b.hangUp()
 		time.Sleep(time.Second)
 		if notes := w.device("special").Notes; !slices.Equal(notes, []string{"it cannot fly"}) {
@@ -1412,8 +1410,8 @@ func TestMisses(t *testing.T) {
 	})
 }
 
-// TestTakenBackByLocation: what was released by its place is taken back by it.
-func TestTakenBackByPlace(t *testing.T) {
+// TestEndReleaseByPlace checks that a release by place is ended by place.
+func TestEndReleaseByPlace(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		one, two := &board{address: "a1", model: "one"}, &board{address: "a2", model: "two"}
@@ -1423,7 +1421,7 @@ func TestTakenBackByPlace(t *testing.T) {
 			s.Location = "1-1"
 			all = append(all, s)
 		}
-		w.shore.see("g", all...)
+		w.transport.see("g", all...)
 		synctest.Wait()
 		if err := w.dock.Release(t.Context(), "one", time.Hour); err != nil {
 			t.Fatal(err)
@@ -1438,17 +1436,17 @@ func TestTakenBackByPlace(t *testing.T) {
 	})
 }
 
-// TestOwnerDecides: what an owner says of a board that is in sight counts at once,
-// and takes nothing from it.
-func TestOwnerDecides(t *testing.T) {
+// TestConfigurationChange checks that a changed configuration of a board in sight
+// counts at once.
+func TestConfigurationChange(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		s := found(b)
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		synctest.Wait()
 		s.Adopted = true
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		synctest.Wait()
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.State != ferrule.StateOnline {
 			t.Errorf("got %+v", dev)
@@ -1457,7 +1455,7 @@ func TestOwnerDecides(t *testing.T) {
 		b.hangUp()
 		time.Sleep(time.Minute)
 		s.Name = "robot"
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		synctest.Wait()
 		w.wantIDs("robot:offline")
 		if dev := w.device("robot"); dev.Kind == "" || dev.Trust != ferrule.TrustAdopted {
@@ -1466,16 +1464,15 @@ func TestOwnerDecides(t *testing.T) {
 	})
 }
 
-// TestAbsentText: what is said of a port that is not there may change, and there
-// is nothing of it to release or to adopt.
+// TestAbsentText checks that the reason for an absence may change.
 func TestAbsentText(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		absent := transport.Sighting{Address: "/dev/port", Instance: 1, Name: "robot", Absent: "there is none"}
-		w.shore.see("g", absent)
+		w.transport.see("g", absent)
 		synctest.Wait()
 		absent.Absent = "there is another"
-		w.shore.see("g", absent)
+		w.transport.see("g", absent)
 		synctest.Wait()
 		if dev := w.device("robot"); dev.Reason != "there is another" {
 			t.Errorf("got %+v", dev)
@@ -1489,39 +1486,39 @@ func TestAbsentText(t *testing.T) {
 	})
 }
 
-// TestNoLongerAdoptFirst: a board that waited to be adopted is opened when it need not
-// wait any more.
-func TestNoLongerShy(t *testing.T) {
+// TestNoLongerAdoptFirst checks that a waiting board is opened when it no longer needs
+// adoption.
+func TestNoLongerAdoptFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
 		s := found(b)
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		if err := w.dock.Release(t.Context(), "demo", time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		s.AdoptFirst = "it may restart"
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		time.Sleep(2 * time.Minute)
 		w.wantIDs("demo:offline")
 		s.AdoptFirst = ""
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		synctest.Wait()
 		w.wantIDs("demo:online")
 	})
 }
 
-// TestLogged: that a device was lost is logged once, with the reason; so is that
-// it is back.
+// TestLogged checks that a lost and a reconnected device are each logged once, with
+// the reason.
 func TestLogged(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		synctest.Wait()
 		b.hangUp()
 		time.Sleep(time.Second)
-		w.shore.see("g")
+		w.transport.see("g")
 		synctest.Wait()
 		for text, want := range map[string]int{"device online": 2, "device offline": 2, "the board hung up": 1, "no longer in reach": 1} {
 			if n := w.logged.count(text); n != want {

@@ -12,9 +12,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestMemoryOnAFullDisk: a line that a full disk cut off does not take the next
-// one with it.
-func TestMemoryOnAFullDisk(t *testing.T) {
+// TestStoreOnFullDisk checks that an incomplete line does not damage the next one.
+func TestStoreOnFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
 		t.Skipf("cannot mount a small file system: %v", err)

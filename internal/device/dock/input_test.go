@@ -9,17 +9,16 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// callAs makes a call that a test has made up.
+// callAs resolves and sends a call.
 func (w *world) callAs(call *ferrule.Call) (*ferrule.Result, error) {
 	dev, m, _ := w.fleet.Lookup(call.Device)
 	call.Target = ferrule.Target{Device: dev, Manifest: m, Tool: m.Tool(call.Tool)}
 	return w.send(context.Background(), call)
 }
 
-// TestWants: a device wants to know something before it does what it was asked for. Its
-// caller is asked everything at once, others call it meanwhile, and it is called anew
-// with the answers.
-func TestWants(t *testing.T) {
+// TestInputRequest checks that a device that requests input is called again with the
+// answers; all questions are asked at once, and others may call it meanwhile.
+func TestInputRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		calls := 0
@@ -35,7 +34,7 @@ func TestWants(t *testing.T) {
 			answer, _ := json.Marshal(call.Inputs)
 			return &ferrule.Result{Value: answer}, nil
 		}
-		w.shore.see("g", named(b, "toy"))
+		w.transport.see("g", named(b, "toy"))
 		synctest.Wait()
 		asked, go_ := make(chan string, 2), make(chan struct{})
 		ask := func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
@@ -72,13 +71,12 @@ func TestWants(t *testing.T) {
 	})
 }
 
-// TestRenewed: a device that says something else of itself while it is connected stays
-// so. What was meant for what it was before is not called on what it is now.
-func TestRenewed(t *testing.T) {
+// TestUpdateManifest checks that a device that changes its manifest stays connected.
+func TestUpdateManifest(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		b := &board{address: "a", model: "toy", renews: make(chan *ferrule.Manifest)}
-		w.shore.see("g", named(b, "toy"))
+		w.transport.see("g", named(b, "toy"))
 		synctest.Wait()
 		was := *w.device("toy")
 		dev, m, _ := w.fleet.Lookup("toy")

@@ -8,9 +8,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestLaneGoneAsItComes: whose turn comes as they go away has sent nothing, and leaves the
-// lane to others. When a gateway ends, all of its callers do so at once.
-func TestLaneGoneAsItComes(t *testing.T) {
+// TestLaneCancelledAtItsTurn checks that a caller that leaves at the moment of its
+// turn passes the lane on.
+func TestLaneCancelledAtItsTurn(t *testing.T) {
 	for range 200 {
 		l := &lane{limit: 1, taken: true}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// watch is a Meter that writes down how long parts took.
+// watch is a Meter that records durations.
 type watch struct {
 	part string
 	mu   *sync.Mutex
@@ -34,8 +34,7 @@ func (w watch) End(span ferrule.Span, call *ferrule.Call, err error) {
 	*w.all = append(*w.all, line)
 }
 
-// TestMeters: the wait for a lane is measured, and what the device takes; and what lanes
-// are like can be asked for meanwhile.
+// TestMeters checks that the wait for a lane and the time of a device are measured.
 func TestMeters(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		var mu sync.Mutex
@@ -45,7 +44,7 @@ func TestMeters(t *testing.T) {
 		})
 		b := &board{address: "a1", model: "demo"}
 		slow(b, &did)
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		if s := w.dock.Stats(); s != (dock.Stats{}) {
 			t.Errorf("before: %+v", s)
 		}

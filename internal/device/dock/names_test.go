@@ -12,20 +12,20 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// dockside is boards whose owner changes their mind about them.
-type dockside struct {
+// randomBoards is a set of boards with changing configuration.
+type randomBoards struct {
 	boards   []*board
-	names    []string // what each is called; empty for none
+	names    []string // configured names; may be empty
 	here     []bool
 	shy      []bool
 	instance []uint64
-	texts    int // how often an absent one has said something else
+	texts    int // changes of the reason for an absence
 }
 
-var ownersNames = []string{"robot", "arm", "m0", "m1"} // two of them are what boards call themselves
+var ownersNames = []string{"robot", "arm", "m0", "m1"} // two are names that boards give themselves
 
-func newDockside(n int) *dockside {
-	d := &dockside{names: make([]string, n), here: make([]bool, n), shy: make([]bool, n), instance: make([]uint64, n)}
+func newDockside(n int) *randomBoards {
+	d := &randomBoards{names: make([]string, n), here: make([]bool, n), shy: make([]bool, n), instance: make([]uint64, n)}
 	for i := range n {
 		d.boards = append(d.boards, &board{address: fmt.Sprint("a", i), model: fmt.Sprint("m", i%2)})
 		d.here[i] = true
@@ -33,8 +33,8 @@ func newDockside(n int) *dockside {
 	return d
 }
 
-// picture is what is in sight, in any order, with some of what is not.
-func (d *dockside) picture(rng *rand.Rand, absent bool) []transport.Sighting {
+// picture returns the boards in sight in random order, and some absent ones.
+func (d *randomBoards) picture(rng *rand.Rand, absent bool) []transport.Sighting {
 	var all []transport.Sighting
 	used := make(map[string]bool)
 	for i, b := range d.boards {
@@ -58,8 +58,8 @@ func (d *dockside) picture(rng *rand.Rand, absent bool) []transport.Sighting {
 	return all
 }
 
-// change makes one random decision.
-func (d *dockside) change(w *world, rng *rand.Rand, step int, send func()) {
+// change makes one random change to the configuration.
+func (d *randomBoards) change(w *world, rng *rand.Rand, step int, send func()) {
 	i, j := rng.IntN(len(d.boards)), rng.IntN(len(d.boards))
 	switch rng.IntN(8) {
 	case 0: // a name moves
@@ -87,9 +87,9 @@ func (d *dockside) change(w *world, rng *rand.Rand, step int, send func()) {
 	send()
 }
 
-// TestNamesAtOnce: names move, boards come and go and wait, and in the end each
-// board is there once, under its name, as it is remembered.
-func TestNamesAtOnce(t *testing.T) {
+// TestRandomNames moves names at random and checks that each board ends up with its
+// own.
+func TestRandomNames(t *testing.T) {
 	for seed := range uint64(300) {
 		bubble(t, func(t *testing.T, dir string) {
 			w := open(t, dir)
@@ -97,7 +97,7 @@ func TestNamesAtOnce(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
 			send := func() {
 				all := d.picture(rng, rng.IntN(2) == 0)
-				w.shore.updates <- func(update func(string, []transport.Sighting)) { update("g", all) }
+				w.transport.updates <- func(update func(string, []transport.Sighting)) { update("g", all) }
 			}
 			for step := range 80 {
 				d.change(w, rng, step, send)
@@ -110,16 +110,16 @@ func TestNamesAtOnce(t *testing.T) {
 				d.here[i], d.shy[i] = true, false
 			}
 			all := d.picture(rng, false)
-			w.shore.updates <- func(update func(string, []transport.Sighting)) {
+			w.transport.updates <- func(update func(string, []transport.Sighting)) {
 				for _, b := range d.boards {
-					update(b.address, nil) // what shake has told of them alone
+					update(b.address, nil) // remove what shake reported
 				}
 				update("g", all)
 			}
 			time.Sleep(2 * time.Minute)
 			at := make(map[string]string)
 			for _, dev := range w.fleet.Devices() {
-				kept, ok := w.memory.At(dev.Address)
+				kept, ok := w.store.At(dev.Address)
 				if at[dev.Address] != "" || dev.State != ferrule.StateOnline || !ok || kept.ID != dev.ID || kept.Trust != dev.Trust {
 					t.Errorf("seed %d: %+v, remembered as %+v", seed, dev, kept)
 				}
@@ -140,22 +140,21 @@ func TestNamesAtOnce(t *testing.T) {
 	}
 }
 
-// TestStrangers: of devices that nobody has adopted, and that are gone, only so many are
-// remembered; who left first is forgotten, and nobody who is there or trusted.
-func TestStrangers(t *testing.T) {
+// TestMaxAbsentPending checks that only so many absent pending devices are stored.
+func TestMaxAbsentPending(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		const most = 1000
 		w := open(t, dir)
-		w.shore.see("here", found(&board{address: "here", model: "here"}))
-		w.shore.see("trusted", found(&board{address: "trusted", model: "trusted"}))
+		w.transport.see("here", found(&board{address: "here", model: "here"}))
+		w.transport.see("trusted", found(&board{address: "trusted", model: "trusted"}))
 		if err := w.dock.Adopt("trusted"); err != nil {
 			t.Fatal(err)
 		}
-		w.shore.see("trusted")
+		w.transport.see("trusted")
 		for i := range most + 10 {
-			w.shore.see("g", found(&board{address: fmt.Sprint("a", i), model: fmt.Sprint("m", i)}))
+			w.transport.see("g", found(&board{address: fmt.Sprint("a", i), model: fmt.Sprint("m", i)}))
 		}
-		w.shore.see("g")
+		w.transport.see("g")
 		check := func(want int) {
 			t.Helper()
 			kinds, err := os.ReadDir(filepath.Join(dir, "manifests"))
@@ -171,6 +170,6 @@ func TestStrangers(t *testing.T) {
 		check(most + 2)
 		w.stop()
 		w = open(t, dir)
-		check(most + 1) // who was there has left, last
+		check(most + 1) // the last one has left, too
 	})
 }

@@ -15,16 +15,17 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// registry is what several nodes share: one record an ID. The last to bring a
-// device online has it, and a name is the address's that had it first.
+// registry is shared by several nodes: one record per ID. The last node
+// that brought a device online holds it; a name belongs to the address that had it
+// first.
 type registry struct {
 	mu      sync.Mutex
 	records map[string]*ferrule.Device
 	docks   map[string]*dock.Dock
 }
 
-// member is one node's view of a registry: it follows the node's own devices, and
-// knows those of the others.
+// member is one node's view of the registry: it watches the node's own devices and
+// knows those of others.
 type member struct {
 	node string
 	*registry
@@ -44,7 +45,7 @@ func (m member) Put(dev *ferrule.Device, _ *ferrule.Manifest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch had := m.records[dev.ID]; {
-	case dev.Kind == "": // what was never reached is nobody's
+	case dev.Kind == "": // never reached
 	case had != nil && had.Address != dev.Address:
 		if dev.State == ferrule.StateOnline {
 			m.docks[m.node].Reconsider(dev.ID)
@@ -64,7 +65,7 @@ func (m member) Remove(id string) {
 	}
 }
 
-// tell has the other nodes reconsider an ID.
+// tell makes the other nodes reconsider an ID.
 func (m member) tell(id string) {
 	for node, d := range m.docks {
 		if node != m.node {
@@ -73,15 +74,15 @@ func (m member) tell(id string) {
 	}
 }
 
-// coast is two nodes that are in reach of the same boards.
-type coast struct {
+// twoNodes is two nodes in reach of the same boards.
+type twoNodes struct {
 	worlds   []*world
 	boards   [][]*board // by node
 	instance uint64
 }
 
-func newCoast(t *testing.T, dir string, boards, models int) *coast {
-	c := &coast{}
+func newCoast(t *testing.T, dir string, boards, models int) *twoNodes {
+	c := &twoNodes{}
 	shared := &registry{records: make(map[string]*ferrule.Device), docks: make(map[string]*dock.Dock)}
 	for n := range 2 {
 		m := member{fmt.Sprint("n", n), shared}
@@ -99,16 +100,16 @@ func newCoast(t *testing.T, dir string, boards, models int) *coast {
 	return c
 }
 
-// sight shows a board to a node. The first dials in, and shows that it is its owner's; the
-// others are dialled.
-func (c *coast) sight(n, i int) {
+// sight shows a board to a node. The first board dials in and is configured; the
+// others are dialed.
+func (c *twoNodes) sight(n, i int) {
 	s := found(c.boards[n][i])
 	s.Instance, s.Inbound, s.Adopted = c.instance, i == 0, i == 0
-	c.worlds[n].shore.updates <- func(update func(string, []transport.Sighting)) { update(s.Address, []transport.Sighting{s}) }
+	c.worlds[n].transport.updates <- func(update func(string, []transport.Sighting)) { update(s.Address, []transport.Sighting{s}) }
 }
 
-// shake makes one random move.
-func (c *coast) shake(rng *rand.Rand) {
+// shake makes one random change.
+func (c *twoNodes) shake(rng *rand.Rand) {
 	n := rng.IntN(len(c.worlds))
 	i := rng.IntN(len(c.boards[n]))
 	b := c.boards[n][i]
@@ -119,7 +120,7 @@ func (c *coast) shake(rng *rand.Rand) {
 		c.instance++
 		c.sight(n, i)
 	case 2:
-		c.worlds[n].shore.updates <- func(update func(string, []transport.Sighting)) { update(b.address, nil) }
+		c.worlds[n].transport.updates <- func(update func(string, []transport.Sighting)) { update(b.address, nil) }
 	case 3:
 		b.set(func(b *board) {
 			if b.cut != nil {
@@ -133,8 +134,8 @@ func (c *coast) shake(rng *rand.Rand) {
 	}
 }
 
-// settle shows all boards to all nodes, and waits.
-func (c *coast) settle() {
+// settle shows all boards to all nodes and waits.
+func (c *twoNodes) settle() {
 	c.instance++
 	for n := range c.worlds {
 		for i, b := range c.boards[n] {
@@ -145,10 +146,9 @@ func (c *coast) settle() {
 	time.Sleep(2 * time.Minute)
 }
 
-// TestNodesAtOnce: boards come, go and break on two nodes that are both in reach of
-// them; in the end no name is that of two boards, and what has one name is open on
-// one node. A board that calls itself what no other does has one name.
-func TestNodesAtOnce(t *testing.T) {
+// TestRandomNodes connects boards to two nodes at random and checks that each ends
+// up at one.
+func TestRandomNodes(t *testing.T) {
 	const boards = 4
 	for seed := range uint64(150) {
 		models := 2 + 2*int(seed%2)

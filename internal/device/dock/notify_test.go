@@ -10,10 +10,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestSaid: what a device says by itself is passed on under the name that it has at
-// that moment, in every session; what is no JSON is dropped, and whoever traces sees
-// why.
-func TestSaid(t *testing.T) {
+// TestNotify checks that notifications are forwarded under the present ID of the
+// device.
+func TestNotify(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		var heard []ferrule.Event
 		w := open(t, dir, func(p *dock.Parts) { p.OnEvent = func(e ferrule.Event) { heard = append(heard, e) } })
@@ -22,13 +21,13 @@ func TestSaid(t *testing.T) {
 			b.words <- params
 			synctest.Wait()
 		}
-		w.shore.see("g", named(b, "doll"))
+		w.transport.see("g", named(b, "doll"))
 		say(`{"new": 1}`)
 		b.hangUp()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		say(`2`)
-		w.shore.see("g", named(b, "bear"))
+		w.transport.see("g", named(b, "bear"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		say(`3`)
@@ -54,14 +53,13 @@ func TestSaid(t *testing.T) {
 	})
 }
 
-// TestSaidByStrangers: what a held device says is not passed on, so that it takes nobody's
-// room: many can dial in, and each can talk all the time. Whoever traces it sees it.
-func TestSaidByStrangers(t *testing.T) {
+// TestNotifyPending checks that notifications of pending devices are dropped.
+func TestNotifyPending(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		heard := 0
 		w := open(t, dir, func(p *dock.Parts) { p.OnEvent = func(ferrule.Event) { heard++ } })
 		b := &board{address: "a", model: "toy", words: make(chan string)}
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		var notes []string
 		ctx, cancel := context.WithCancel(t.Context())
 		go w.dock.Trace(ctx, "toy", func(f ferrule.Trace) { notes = append(notes, f.Note) })

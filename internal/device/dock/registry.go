@@ -180,7 +180,7 @@ func (r *registry) rename(dev *ferrule.Device, id string) *ferrule.Device {
 	return &renamed
 }
 
-// publishExpected publishes a device of which only the address is known.
+// publishExpected publishes a device that is known only by its address.
 func (r *registry) publishExpected(at *slot) {
 	s := at.sighting
 	id := s.Address

@@ -18,7 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// others is what other nodes know, as the test wants it.
+// others is the records of other nodes, controlled by the test.
 type others struct {
 	mu      sync.Mutex
 	devices map[string]*ferrule.Device
@@ -48,7 +48,7 @@ func (o *others) forget(id string) {
 	delete(o.devices, id)
 }
 
-// openNode makes a world that is one node of several.
+// openNode starts a dock that is one of several nodes.
 func openNode(t *testing.T, dir string) (*world, *others) {
 	o := &others{devices: make(map[string]*ferrule.Device)}
 	return open(t, dir, o.join), o
@@ -57,13 +57,13 @@ func openNode(t *testing.T, dir string) (*world, *others) {
 // join makes the dock the node house.
 func (o *others) join(p *dock.Parts) { p.Node, p.Remote = "house", o }
 
-// reconsider tells the dock of what other nodes know, and waits for what it does.
+// reconsider calls Reconsider and waits for the effect.
 func (w *world) reconsider(id string) {
 	w.dock.Reconsider(id)
 	synctest.Wait()
 }
 
-// wantOpened asserts how often a board was opened, and is open.
+// wantOpened checks how often a board was opened and how many links are open.
 func (b *board) wantOpened(t *testing.T, opened, links int) {
 	t.Helper()
 	if n, m := b.get(&b.opened), b.get(&b.links); n != opened || m != links {
@@ -71,12 +71,12 @@ func (b *board) wantOpened(t *testing.T, opened, links int) {
 	}
 }
 
-// TestNode: every device carries the node's name, whatever was remembered.
+// TestNode checks that every device has the name of the node.
 func TestNode(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w := open(t, dir)
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		if dev := w.device("demo"); dev.Node != "" {
 			t.Errorf("got %+v", dev)
 		}
@@ -89,13 +89,13 @@ func TestNode(t *testing.T) {
 					t.Errorf("the node is %q, want %q: %+v", dev.Node, node, dev)
 				}
 			}
-			want("demo") // as it is remembered
-			w.shore.see("g", found(b))
+			want("demo") // as stored
+			w.transport.see("g", found(b))
 			want("demo")
 			refusing := &board{address: "a2", refuse: errors.New("off")}
-			w.shore.see("h", found(refusing))
+			w.transport.see("h", found(refusing))
 			want("a2")
-			w.shore.see("g")
+			w.transport.see("g")
 			want("demo")
 			if err := w.dock.Adopt("demo"); err != nil {
 				t.Error(err)
@@ -107,34 +107,33 @@ func TestNode(t *testing.T) {
 	})
 }
 
-// TestNamesElsewhere: a name that another node has given to another device is not
-// free, and one that it has given to this one is its.
-func TestNamesElsewhere(t *testing.T) {
+// TestNamesOnOtherNodes checks that a name of another device on another node is not
+// given away.
+func TestNamesOnOtherNodes(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w, o := openNode(t, dir)
 		o.have("demo", "x9", ferrule.StateOffline)
-		w.shore.see("1", found(&board{address: "a1", model: "demo"}))
+		w.transport.see("1", found(&board{address: "a1", model: "demo"}))
 		w.wantIDs("demo-f55f:online")
 
-		// It is this very device, though a better name is free.
+		// It is the same device, although a shorter name is free.
 		o.have("lamp-2c3a", "a2", ferrule.StateOffline)
-		w.shore.see("2", found(&board{address: "a2", model: "lamp"}))
+		w.transport.see("2", found(&board{address: "a2", model: "lamp"}))
 		o.have("plug", "a3", ferrule.StateOffline)
-		w.shore.see("3", found(&board{address: "a3", model: "plug"}))
+		w.transport.see("3", found(&board{address: "a3", model: "plug"}))
 		w.wantIDs("demo-f55f:online lamp-2c3a:online plug:online")
 
-		// A name that the owner has given here is not for it.
-		w.shore.see("4", named(&board{address: "a4", model: "fan"}, "fan"))
+		// A name configured here is not used for it.
+		w.transport.see("4", named(&board{address: "a4", model: "fan"}, "fan"))
 		o.have("fan", "a5", ferrule.StateOffline)
-		w.shore.see("5", found(&board{address: "a5", model: "fan"}))
+		w.transport.see("5", found(&board{address: "a5", model: "fan"}))
 		if dev := w.device("fan"); dev.Address != "a4" {
 			t.Errorf("got %+v", dev)
 		}
 	})
 }
 
-// TestLocalAddress: an address that means something on one machine only is not the
-// same device on another node.
+// TestLocalAddress checks that a local address on another node is another device.
 func TestLocalAddress(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w, o := openNode(t, dir)
@@ -142,7 +141,7 @@ func TestLocalAddress(t *testing.T) {
 		b := &board{address: "a1", model: "demo"}
 		s := found(b)
 		s.Local = true
-		w.shore.see("1", s)
+		w.transport.see("1", s)
 		all := w.fleet.Devices()
 		if len(all) != 1 || all[0].ID == "demo" || !strings.HasPrefix(all[0].ID, "demo-") || all[0].Trust != ferrule.TrustPending {
 			t.Fatalf("got %+v", all)
@@ -157,89 +156,88 @@ func TestLocalAddress(t *testing.T) {
 	})
 }
 
-// TestKnownElsewhere: what another node knows of a device counts more than what is
-// remembered here, because it was there last.
-func TestKnownElsewhere(t *testing.T) {
+// TestRemoteRecord checks that the record of another node wins over the stored one.
+func TestRemoteRecord(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		kind := w.device("demo").Kind
 		if err := w.dock.Adopt("demo"); err != nil {
 			t.Fatal(err)
 		}
-		w.shore.see("g")
+		w.transport.see("g")
 
 		labels := map[string]string{"room": "kitchen"}
 		last := func(d *ferrule.Device) { d.Trust, d.Labels, d.Kind = ferrule.TrustPending, labels, kind }
 		o.have("demo", "a1", ferrule.StateOffline, last)
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustPending || !maps.Equal(dev.Labels, labels) || dev.Previous != "" {
 			t.Errorf("got %+v", dev)
 		}
-		w.shore.see("g")
+		w.transport.see("g")
 		o.have("demo", "a1", ferrule.StateOffline, last, func(d *ferrule.Device) { d.Trust, d.Kind = ferrule.TrustAdopted, "k0" })
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.Previous != "k0" || dev.Changed.IsZero() {
 			t.Errorf("got %+v", dev)
 		}
-		w.shore.see("g")
+		w.transport.see("g")
 
-		// What the owner asked for is adopted, and a name that was never reached
-		// there says nothing of it.
+		// A configured device is adopted; a remote record that was never reached does
+		// not matter.
 		o.have("demo", "a1", ferrule.StateOffline, last)
 		s := found(b)
 		s.Adopted = true
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted {
 			t.Errorf("got %+v", dev)
 		}
-		w.shore.see("g")
+		w.transport.see("g")
 		o.have("demo", "a1", ferrule.StateOffline, func(d *ferrule.Device) { d.Kind = "" })
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || !maps.Equal(dev.Labels, labels) {
 			t.Errorf("got %+v", dev)
 		}
 	})
 }
 
-// TestNewHere: a device that comes for the first time brings its trust and its
-// labels along.
-func TestNewHere(t *testing.T) {
+// TestFirstTimeHere checks that a new device brings its trust and labels from
+// another node.
+func TestFirstTimeHere(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w, o := openNode(t, dir)
 		o.have("demo", "a1", ferrule.StateOffline, func(d *ferrule.Device) {
 			d.Trust, d.Labels = ferrule.TrustAdopted, map[string]string{"room": "kitchen"}
 		})
-		w.shore.see("g", found(&board{address: "a1", model: "demo"}))
+		w.transport.see("g", found(&board{address: "a1", model: "demo"}))
 		if dev := w.device("demo"); dev.Trust != ferrule.TrustAdopted || dev.Labels["room"] != "kitchen" || dev.Previous != "k" || dev.Node != "house" {
 			t.Errorf("got %+v", dev)
 		}
 	})
 }
 
-// TestShyAndAdoptedElsewhere: a board that waits to be adopted is opened if it was
-// adopted where it was last.
-func TestShyAndAdoptedElsewhere(t *testing.T) {
+// TestAdoptFirstAdoptedRemotely checks that a waiting board is opened if it was adopted on
+// another node.
+func TestAdoptFirstAdoptedRemotely(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w, o := openNode(t, dir)
 		b := &board{address: "a1", model: "demo"}
-		w.shore.see("g", found(b))
-		w.shore.see("g")
+		w.transport.see("g", found(b))
+		w.transport.see("g")
 		s := found(b)
 		s.AdoptFirst = "it may restart"
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		b.wantOpened(t, 1, 0)
-		w.shore.see("g")
+		w.transport.see("g")
 		o.have("demo", "a1", ferrule.StateOffline, func(d *ferrule.Device) { d.Trust = ferrule.TrustAdopted })
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		b.wantOpened(t, 2, 1)
 	})
 }
 
-// TestRememberedNameGivenAway: another node has given the name to another device
-// meanwhile, so this one gets another, and nothing else of it changes.
-func TestRememberedNameGivenAway(t *testing.T) {
+// TestStoredNameGivenAway checks that a stored name is given up if another node gave
+// it to another device.
+func TestStoredNameGivenAway(t *testing.T) {
 	for name, test := range map[string]struct {
 		refuse error
 		want   string
@@ -251,11 +249,11 @@ func TestRememberedNameGivenAway(t *testing.T) {
 			bubble(t, func(t *testing.T, dir string) {
 				b := &board{address: "a1", model: "demo"}
 				w, o := openNode(t, dir)
-				w.shore.see("g", found(b))
-				w.shore.see("g")
+				w.transport.see("g", found(b))
+				w.transport.see("g")
 				dev := *w.device("demo")
 				dev.Trust, dev.Labels = ferrule.TrustAdopted, map[string]string{"room": "kitchen"}
-				if err := w.memory.Keep(&dev, nil); err != nil {
+				if err := w.store.Keep(&dev, nil); err != nil {
 					t.Fatal(err)
 				}
 				w.stop()
@@ -263,7 +261,7 @@ func TestRememberedNameGivenAway(t *testing.T) {
 
 				o.have("demo", "x9", ferrule.StateOffline)
 				w = open(t, dir, o.join)
-				w.shore.see("g", found(b))
+				w.transport.see("g", found(b))
 				w.wantIDs(test.want)
 				now := w.device("demo-f55f")
 				if now.Trust != ferrule.TrustAdopted || now.Labels["room"] != "kitchen" || now.Kind != dev.Kind || now.Previous != "" {
@@ -272,7 +270,7 @@ func TestRememberedNameGivenAway(t *testing.T) {
 				if _, m, _ := w.fleet.Lookup("demo-f55f"); m == nil || m.Tool("look") == nil {
 					t.Error("what it can do was lost")
 				}
-				o.forget("demo") // and it keeps that
+				o.forget("demo") // it keeps the new name
 				w.stop()
 				w = open(t, dir, o.join)
 				w.wantIDs("demo-f55f:offline")
@@ -281,20 +279,20 @@ func TestRememberedNameGivenAway(t *testing.T) {
 	}
 }
 
-// TestGivenAwayWhileGreeted: that the name is another's turns out while the board
-// is greeted.
-func TestGivenAwayWhileGreeted(t *testing.T) {
+// TestNameGivenAwayWhileGreeting checks that a name lost during the greeting is not
+// used.
+func TestNameGivenAwayWhileGreeting(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
-		w.shore.see("g", found(b))
-		w.shore.see("g")
+		w.transport.see("g", found(b))
+		w.transport.see("g")
 		s := found(b)
 		s.Open = func(ctx context.Context) (transport.Link, error) {
 			time.Sleep(time.Second)
 			return b.open(ctx)
 		}
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		o.have("demo", "x9", ferrule.StateOnline)
 		w.reconsider("demo")
 		time.Sleep(2 * time.Second)
@@ -303,13 +301,13 @@ func TestGivenAwayWhileGreeted(t *testing.T) {
 	})
 }
 
-// TestNameLost: that an online device's name is another's is found late; it is
-// admitted under another, once.
+// TestNameLost checks that an online device gets another ID when it has lost its
+// name.
 func TestNameLost(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		if err := w.dock.Adopt("demo"); err != nil {
 			t.Fatal(err)
 		}
@@ -330,28 +328,28 @@ func TestNameLost(t *testing.T) {
 	})
 }
 
-// TestNameLostOutOfSight: what is merely remembered gets another name, too, so that
-// a name means one device.
+// TestNameLostOutOfSight checks that a stored device out of sight gets another ID,
+// too.
 func TestNameLostOutOfSight(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
-		w.shore.see("g", found(b))
-		w.shore.see("g")
+		w.transport.see("g", found(b))
+		w.transport.see("g")
 		o.have("demo", "a1", ferrule.StateOnline)
 		w.reconsider("demo")
 		w.wantIDs("demo:offline")
 		o.have("demo", "x9", ferrule.StateOnline)
 		w.reconsider("demo")
 		w.wantIDs("demo-f55f:offline")
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		w.wantIDs("demo-f55f:online")
 	})
 }
 
-// TestOwnersNameElsewhere: a name that the owner gave stays, with a note for as long
-// as another device has it elsewhere, and nothing is opened for that.
-func TestOwnersNameElsewhere(t *testing.T) {
+// TestConfiguredNameOnOtherNode checks that a configured name stays, with a note
+// while another node uses it.
+func TestConfiguredNameOnOtherNode(t *testing.T) {
 	const note = "another device is named robot on node shed, and other nodes see that one; rename one of the two"
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
@@ -364,7 +362,7 @@ func TestOwnersNameElsewhere(t *testing.T) {
 			b.wantOpened(t, 1, 1)
 		}
 		o.have("robot", "x9", ferrule.StateOnline)
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		wantNotes(note)
 		for range 3 {
 			w.reconsider("robot")
@@ -377,22 +375,22 @@ func TestOwnersNameElsewhere(t *testing.T) {
 		o.have("robot", "x9", ferrule.StateOffline)
 		w.reconsider("robot")
 		wantNotes(note)
-		w.shore.see("g")
+		w.transport.see("g")
 		w.wantIDs("robot:offline")
 	})
 }
 
-// TestOwnersNameRemembered: the name that the owner gave stays, also if it is
-// remembered.
-func TestOwnersNameRemembered(t *testing.T) {
+// TestConfiguredNameStored checks that a configured name stays if it is already
+// stored.
+func TestConfiguredNameStored(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		w.stop()
 		o.have("robot", "x9", ferrule.StateOnline)
 		w = open(t, dir, o.join)
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		w.wantIDs("robot:online")
 		if notes := w.device("robot").Notes; len(notes) != 1 {
 			t.Errorf("got %q", notes)
@@ -400,7 +398,8 @@ func TestOwnersNameRemembered(t *testing.T) {
 	})
 }
 
-// TestStandby: what another node has is not opened, until it lets go.
+// TestStandby checks that a device that another node holds is not opened until it is
+// released.
 func TestStandby(t *testing.T) {
 	for name, sight := range map[string]func(*board) transport.Sighting{
 		"remembered": found,
@@ -412,16 +411,16 @@ func TestStandby(t *testing.T) {
 				w, o := openNode(t, dir)
 				opened := 0
 				if name == "remembered" {
-					w.shore.see("g", sight(b))
-					w.shore.see("g")
+					w.transport.see("g", sight(b))
+					w.transport.see("g")
 					opened = 1
 				}
 				o.have("demo", "a1", ferrule.StateOnline)
 				s := sight(b)
-				w.shore.see("g", s)
+				w.transport.see("g", s)
 				s.Instance++
-				w.shore.see("g", s)
-				w.shore.see("g", s)
+				w.transport.see("g", s)
+				w.transport.see("g", s)
 				w.reconsider("demo")
 				time.Sleep(time.Hour)
 				b.wantOpened(t, opened, 0)
@@ -444,14 +443,14 @@ func TestStandby(t *testing.T) {
 	}
 }
 
-// TestStandbyUntilForgotten: a device that no other node knows any more is begun
-// with, too.
+// TestStandbyUntilForgotten checks that a device that no other node knows is
+// connected.
 func TestStandbyUntilForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
 		o.have("robot", "a1", ferrule.StateOnline, func(d *ferrule.Device) { d.Node = "" })
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		if dev := w.device("robot"); dev.Reason != "another node holds it" {
 			t.Errorf("got %+v", dev)
 		}
@@ -461,13 +460,13 @@ func TestStandbyUntilForgotten(t *testing.T) {
 	})
 }
 
-// TestLetGo: when another node has taken the device, its session ends, and it is
-// left alone.
-func TestLetGo(t *testing.T) {
+// TestTakenByOtherNode checks that a session ends when another node has taken the
+// device.
+func TestTakenByOtherNode(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
-		w.shore.see("g", named(b, "robot"))
+		w.transport.see("g", named(b, "robot"))
 		o.have("robot", "a1", ferrule.StateOnline)
 		w.reconsider("robot")
 		time.Sleep(time.Hour)
@@ -484,20 +483,20 @@ func TestLetGo(t *testing.T) {
 	})
 }
 
-// TestLetGoWhileTrying: what is being greeted, or waited for, is left to the node
-// that has taken it.
-func TestLetGoWhileTrying(t *testing.T) {
+// TestTakenWhileConnecting checks that a greeting or a wait ends when another node
+// has taken the device.
+func TestTakenWhileConnecting(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w, o := openNode(t, dir)
 		waiting := &board{address: "a1", model: "demo", refuse: errors.New("off")}
-		w.shore.see("1", named(waiting, "waiting"))
+		w.transport.see("1", named(waiting, "waiting"))
 		greeted := &board{address: "a2", model: "demo"}
 		s := named(greeted, "greeted")
 		s.Open = func(ctx context.Context) (transport.Link, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		w.shore.see("2", s)
+		w.transport.see("2", s)
 		for _, dev := range []*ferrule.Device{w.device("waiting"), w.device("greeted")} {
 			o.have(dev.ID, dev.Address, ferrule.StateOnline)
 			w.reconsider(dev.ID)
@@ -511,45 +510,44 @@ func TestLetGoWhileTrying(t *testing.T) {
 	})
 }
 
-// TestInbound: a peer that comes by itself has left the node that had it: the
-// newest hello wins, and one that was answered before does not.
-func TestDialledIn(t *testing.T) {
+// TestInbound checks that a peer that dials in is greeted although another node
+// claims it.
+func TestInbound(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
 		s := named(b, "robot")
 		s.Inbound = true
 		o.have("robot", "a1", ferrule.StateOnline)
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		w.wantIDs("robot:online")
 		b.wantOpened(t, 1, 1)
 
-		// The other has a newer one.
+		// The other node has a newer record.
 		w.reconsider("robot")
 		time.Sleep(time.Hour)
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		b.wantOpened(t, 1, 0)
 		if dev := w.device("robot"); dev.Reason != "node shed holds it" {
 			t.Errorf("got %+v", dev)
 		}
 		s.Instance++
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		w.wantIDs("robot:online")
 		b.wantOpened(t, 2, 1)
 	})
 }
 
-// TestDialledInStranger: whoever comes by itself with the address of another node's device,
-// and shows nothing that its owner gave it, is not that device: it is held, has a name of
-// its own, and the other node keeps what it has.
-func TestDialledInStranger(t *testing.T) {
+// TestInboundUnknown checks that an unknown peer that claims the address of a
+// device on another node does not get its name.
+func TestInboundUnknown(t *testing.T) {
 	for _, state := range []ferrule.State{ferrule.StateOnline, ferrule.StateOffline} {
 		bubble(t, func(t *testing.T, dir string) {
 			w, o := openNode(t, dir)
 			o.have("demo", "a1", state, func(d *ferrule.Device) { d.Trust = ferrule.TrustAdopted })
 			s := found(&board{address: "a1", model: "demo"})
 			s.Inbound = true
-			w.shore.see("g", s)
+			w.transport.see("g", s)
 			w.wantIDs("demo-f55f:online")
 			if dev := w.device("demo-f55f"); dev.Trust != ferrule.TrustPending {
 				t.Errorf("got %+v", dev)
@@ -558,9 +556,9 @@ func TestDialledInStranger(t *testing.T) {
 	}
 }
 
-// TestDialledInAndReconsidered: a hello that is being answered is not cut off by
-// what the other node does not know yet.
-func TestDialledInAndReconsidered(t *testing.T) {
+// TestInboundAndReconsidered checks that the greeting of a peer that dialed in is
+// not interrupted.
+func TestInboundAndReconsidered(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
@@ -575,27 +573,27 @@ func TestDialledInAndReconsidered(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}
-		w.shore.see("g", s)
+		w.transport.see("g", s)
 		w.reconsider("robot")
 		time.Sleep(2 * time.Second)
 		w.wantIDs("robot:online")
 	})
 }
 
-// TestReconsiderHarmless: nothing happens to a device of which other nodes know
-// nothing that matters.
+// TestReconsiderHarmless checks that irrelevant changes on other nodes have no
+// effect.
 func TestReconsiderHarmless(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w, o := openNode(t, dir)
 		one, two, shy := &board{address: "a1", model: "one"}, &board{address: "a2", model: "two"}, &board{address: "a3", model: "shy"}
 		away := &board{address: "a4", model: "away", refuse: errors.New("off")}
-		w.shore.see("1", found(one))
-		w.shore.see("2", named(two, "two"))
+		w.transport.see("1", found(one))
+		w.transport.see("2", named(two, "two"))
 		s := found(shy)
 		s.AdoptFirst = "it may restart"
-		w.shore.see("3", s)
-		w.shore.see("4", named(away, "away"))
-		w.shore.see("5", transport.Sighting{Address: "/dev/port", Instance: 1, Name: "none", Absent: "there is no port"})
+		w.transport.see("3", s)
+		w.transport.see("4", named(away, "away"))
+		w.transport.see("5", transport.Sighting{Address: "/dev/port", Instance: 1, Name: "none", Absent: "there is no port"})
 		o.have("two", "a2", ferrule.StateOffline)
 		told := &counter{}
 		w.fleet.WatchOwn(told)
@@ -614,7 +612,7 @@ func TestReconsiderHarmless(t *testing.T) {
 		shy.wantOpened(t, 0, 0)
 		away.wantOpened(t, tried, 0)
 
-		// What is released is not taken back for it.
+		// A released device stays released.
 		if err := w.dock.Release(t.Context(), "one", time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -632,19 +630,18 @@ func TestReconsiderHarmless(t *testing.T) {
 	})
 }
 
-// counter counts what it is told.
+// counter counts calls.
 type counter struct{ n atomic.Int64 }
 
 func (c *counter) Put(*ferrule.Device, *ferrule.Manifest) { c.n.Add(1) }
 func (c *counter) Remove(string)                          { c.n.Add(1) }
 
-// TestReconsiderDoesNotBlock: whoever tells of changes is not held up by what is
-// busy here, before the dock runs, while it does, or after.
+// TestReconsiderDoesNotBlock checks that Reconsider returns at once.
 func TestReconsiderDoesNotBlock(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		o := &stuck{enter: make(chan struct{}), leave: make(chan struct{})}
 		w := open(t, dir, func(p *dock.Parts) { p.Remote = o })
-		w.shore.see("g", found(&board{address: "a1", model: "demo"}))
+		w.transport.see("g", found(&board{address: "a1", model: "demo"}))
 		o.on.Store("demo", true)
 		w.dock.Reconsider("demo")
 		<-o.enter
@@ -659,7 +656,7 @@ func TestReconsiderDoesNotBlock(t *testing.T) {
 	})
 }
 
-// stuck is other nodes that cannot be asked about some devices.
+// stuck is a Remote that blocks for some devices.
 type stuck struct {
 	on           sync.Map
 	enter, leave chan struct{}
@@ -673,8 +670,8 @@ func (s *stuck) Known(id string) (*ferrule.Device, bool) {
 	return nil, false
 }
 
-// TestCutOff: a call that was sent and is cut off may have run; one that waited has
-// not. One that could be repeated does not wait for a link that will not be back.
+// TestCutOff checks that a call that was sent when the session ended may have run,
+// and one that waited has not.
 func TestCutOff(t *testing.T) {
 	for _, test := range []struct {
 		tool    string
@@ -691,7 +688,7 @@ func TestCutOff(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				return nil, ferrule.Errorf(ferrule.Unanswered, "the link broke")
 			}
-			w.shore.see("g", named(b, "robot"))
+			w.transport.see("g", named(b, "robot"))
 			var wg sync.WaitGroup
 			var told []string
 			start := time.Now()
@@ -713,12 +710,13 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestDecidedElsewhere: what is decided about a device is decided where it is.
-func TestDecidedElsewhere(t *testing.T) {
+// TestHeldByOtherNode checks that decisions about a device are refused if another
+// node holds it.
+func TestHeldByOtherNode(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		b := &board{address: "a1", model: "demo"}
 		w, o := openNode(t, dir)
-		w.shore.see("g", found(b))
+		w.transport.see("g", found(b))
 		o.have("demo", "a1", ferrule.StateOnline)
 		w.reconsider("demo")
 		decide := map[string]func(string) error{
@@ -734,7 +732,7 @@ func TestDecidedElsewhere(t *testing.T) {
 		o.have("demo", "a1", ferrule.StateOffline)
 		w.reconsider("demo")
 		for name, fn := range decide {
-			if err := fn("demo"); err != nil && name != "release" { // forgotten, perhaps
+			if err := fn("demo"); err != nil && name != "release" { // may be forgotten already
 				t.Errorf("%s: %v", name, err)
 			}
 			synctest.Wait()

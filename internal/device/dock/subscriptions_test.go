@@ -12,8 +12,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// teller is a board with resources. It notes what it is asked to tell of.
-type teller struct {
+// resourceBoard is a board with resources. It records subscriptions.
+type resourceBoard struct {
 	*world
 	t     *testing.T
 	board *board
@@ -23,24 +23,24 @@ type teller struct {
 	fails error
 }
 
-// newTeller puts it in sight, under the name of toy.
-func newTeller(t *testing.T, dir string) *teller {
+// newResourceBoard connects one as toy.
+func newResourceBoard(t *testing.T, dir string) *resourceBoard {
 	m := usual("toy")
 	m.Operations = []ferrule.Operation{ferrule.ReadResource, ferrule.Subscribe, ferrule.Unsubscribe}
-	w := &teller{world: open(t, dir), t: t, board: &board{address: "a", model: "toy", manifest: m}}
+	w := &resourceBoard{world: open(t, dir), t: t, board: &board{address: "a", model: "toy", manifest: m}}
 	w.board.invoke = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.asked = append(w.asked, fmt.Sprintf("%s %s", call.Operation, call.Tool))
 		return &ferrule.Result{}, w.fails
 	}
-	w.shore.see("g", named(w.board, "toy"))
+	w.transport.see("g", named(w.board, "toy"))
 	synctest.Wait()
 	return w
 }
 
-// say has a listener follow a resource, or leave it.
-func (w *teller) say(act ferrule.Operation, uri, listener string) error {
+// subscribe sends a Subscribe or Unsubscribe.
+func (w *resourceBoard) subscribe(act ferrule.Operation, uri, listener string) error {
 	w.t.Helper()
 	dev, m, _ := w.fleet.Lookup("toy")
 	_, err := w.send(context.Background(), &ferrule.Call{
@@ -50,15 +50,15 @@ func (w *teller) say(act ferrule.Operation, uri, listener string) error {
 	return err
 }
 
-// fail has the board fail from now on.
-func (w *teller) fail(err error) {
+// fail makes the board fail.
+func (w *resourceBoard) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fails = err
 }
 
-// was checks what the board was asked since the last time.
-func (w *teller) was(want ...string) {
+// was checks the subscriptions since the last check.
+func (w *resourceBoard) was(want ...string) {
 	w.t.Helper()
 	synctest.Wait()
 	w.mu.Lock()
@@ -69,36 +69,36 @@ func (w *teller) was(want ...string) {
 	w.asked = nil
 }
 
-// TestListeners: a device is asked once to tell of a resource, however many listen, and
-// left alone when the last of them has gone. What it was asked ends with its session.
-func TestListeners(t *testing.T) {
+// TestSubscriptions checks that a device gets one subscription per resource, and one
+// unsubscription at the end.
+func TestSubscriptions(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		w := newTeller(t, dir)
+		w := newResourceBoard(t, dir)
 		must := func(err error) {
 			t.Helper()
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		must(w.say(ferrule.Subscribe, "log", "a"))
-		must(w.say(ferrule.Subscribe, "log", "b"))
-		must(w.say(ferrule.Subscribe, "log", "b"))
-		must(w.say(ferrule.Subscribe, "door", "b"))
+		must(w.subscribe(ferrule.Subscribe, "log", "a"))
+		must(w.subscribe(ferrule.Subscribe, "log", "b"))
+		must(w.subscribe(ferrule.Subscribe, "log", "b"))
+		must(w.subscribe(ferrule.Subscribe, "door", "b"))
 		w.was("subscribe log", "subscribe door")
-		must(w.say(ferrule.Unsubscribe, "log", "b"))
-		must(w.say(ferrule.Unsubscribe, "log", "b")) // it had left
-		must(w.say(ferrule.Unsubscribe, "log", "c")) // it never came
+		must(w.subscribe(ferrule.Unsubscribe, "log", "b"))
+		must(w.subscribe(ferrule.Unsubscribe, "log", "b")) // already unsubscribed
+		must(w.subscribe(ferrule.Unsubscribe, "log", "c")) // never subscribed
 		w.was()
-		must(w.say(ferrule.Unsubscribe, "log", "a"))
+		must(w.subscribe(ferrule.Unsubscribe, "log", "a"))
 		w.was("unsubscribe log")
-		must(w.say(ferrule.Unsubscribe, "log", "a")) // nobody listens, and the device may be told so twice
+		must(w.subscribe(ferrule.Unsubscribe, "log", "a")) // without subscribers; the device may be told twice
 		w.was("unsubscribe log")
 
 		w.fail(ferrule.Errorf(ferrule.Refused, "it is secret"))
-		if err := w.say(ferrule.Subscribe, "secret", "a"); ferrule.AsError(err).Code != ferrule.Refused {
+		if err := w.subscribe(ferrule.Subscribe, "secret", "a"); ferrule.AsError(err).Code != ferrule.Refused {
 			t.Errorf("got %v", err)
 		}
-		if err := w.say(ferrule.Subscribe, "secret", "b"); ferrule.AsError(err).Code != ferrule.Refused {
+		if err := w.subscribe(ferrule.Subscribe, "secret", "b"); ferrule.AsError(err).Code != ferrule.Refused {
 			t.Errorf("nobody listens, and it was not asked: %v", err)
 		}
 		w.was("subscribe secret", "subscribe secret")
@@ -106,30 +106,29 @@ func TestListeners(t *testing.T) {
 
 		w.board.cut()
 		time.Sleep(time.Minute)
-		must(w.say(ferrule.Subscribe, "door", "b"))
+		must(w.subscribe(ferrule.Subscribe, "door", "b"))
 		w.was("subscribe door")
 	})
 }
 
-// TestListenersGone: one that has gone without a word is forgotten, and a device that nobody
-// listens to any more is told so. One that says again that it listens is not.
-func TestListenersGone(t *testing.T) {
+// TestSubscriptionExpiry checks that subscribers that disappeared expire.
+func TestSubscriptionExpiry(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		w := newTeller(t, dir)
+		w := newResourceBoard(t, dir)
 		for _, listener := range []string{"a", "b"} {
-			if err := w.say(ferrule.Subscribe, "log", listener); err != nil {
+			if err := w.subscribe(ferrule.Subscribe, "log", listener); err != nil {
 				t.Fatal(err)
 			}
 		}
 		w.was("subscribe log")
 		for range 10 {
 			time.Sleep(ferrule.SubscriptionTTL / 2)
-			if err := w.say(ferrule.Subscribe, "log", "a"); err != nil {
+			if err := w.subscribe(ferrule.Subscribe, "log", "a"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		w.was()
-		w.say(ferrule.Subscribe, "log", "b")
+		w.subscribe(ferrule.Subscribe, "log", "b")
 		time.Sleep(ferrule.SubscriptionTTL - time.Second)
 		w.was()
 		time.Sleep(ferrule.SubscriptionTTL)
@@ -139,28 +138,28 @@ func TestListenersGone(t *testing.T) {
 	})
 }
 
-// TestListenersBounds: there is an end to how many can listen.
-func TestListenersBounds(t *testing.T) {
+// TestMaxSubscribers checks the maximum number of subscribers.
+func TestMaxSubscribers(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		w := newTeller(t, dir)
+		w := newResourceBoard(t, dir)
 		var err error
 		n := 0
 		for ; err == nil && n < 5000; n++ {
-			err = w.say(ferrule.Subscribe, fmt.Sprint(n%100), fmt.Sprint(n))
+			err = w.subscribe(ferrule.Subscribe, fmt.Sprint(n%100), fmt.Sprint(n))
 		}
 		if ferrule.AsError(err).Code != ferrule.Limited || n != 1025 {
 			t.Errorf("%d listen: %v", n, err)
 		}
-		if err := w.say(ferrule.Subscribe, "0", "0"); err != nil {
+		if err := w.subscribe(ferrule.Subscribe, "0", "0"); err != nil {
 			t.Errorf("one that listens already: %v", err)
 		}
-		if err := w.say(ferrule.Unsubscribe, "0", "0"); err != nil {
+		if err := w.subscribe(ferrule.Unsubscribe, "0", "0"); err != nil {
 			t.Error(err)
 		}
-		if err := w.say(ferrule.Subscribe, "0", strings.Repeat("x", 1000)); ferrule.AsError(err).Code != ferrule.Limited {
+		if err := w.subscribe(ferrule.Subscribe, "0", strings.Repeat("x", 1000)); ferrule.AsError(err).Code != ferrule.Limited {
 			t.Errorf("a very long name: %v", err)
 		}
-		if err := w.say(ferrule.Subscribe, "0", "another"); err != nil {
+		if err := w.subscribe(ferrule.Subscribe, "0", "another"); err != nil {
 			t.Errorf("there is room again: %v", err)
 		}
 	})
