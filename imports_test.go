@@ -32,7 +32,7 @@ var testTools = []string{"golang.org/x/tools/txtar", "github.com/rogpeppe/go-int
 var example = room{own: []string{"thing", "thing/mcpserver"}, tests: []string{"github.com/modelcontextprotocol/go-sdk"}}
 
 // rooms is the drawing of the house. Siblings never meet: a consumer declares
-// the interface that it needs, and cmd/ferrule puts the parts together.
+// the interface that it needs, and internal/gateway puts the parts together.
 var rooms = map[string]room{
 	".":                         {},
 	"internal/ferrule":          {},
@@ -127,7 +127,21 @@ var rooms = map[string]room{
 		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/agent/catalog"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
+	"internal/lifecycle":     {},
 	"internal/local/control": {own: []string{"internal/ferrule"}},
+	"internal/local/datadir": {},
+	"internal/local/stdio": {
+		own:   []string{"internal/ferrule", "internal/lifecycle", "internal/agent/catalog", "internal/agent/server", "internal/local/control", "internal/local/datadir"},
+		tests: []string{"internal/testenv/meter", "internal/testenv/wait", "github.com/modelcontextprotocol/go-sdk"},
+	},
+	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},
+	"internal/ops/doctor": {
+		own:   []string{"internal/ferrule", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
+		tests: []string{"internal/testenv/source"},
+	},
+	"internal/ops/export":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/measure/sparkline"}},
+	"internal/measure/gauges":    {own: []string{"internal/ferrule", "internal/measure/sparkline"}, tests: []string{"internal/testenv/screen"}},
+	"internal/measure/sparkline": {own: []string{"internal/ferrule"}},
 	"internal/agent/endpoint": {
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/gobwas/ws"},
@@ -158,20 +172,36 @@ var rooms = map[string]room{
 	},
 	"internal/testenv/lan":          {},
 	"internal/testenv/mcp/fixtures": {own: []string{"thing", "thing/mcpserver"}},
+	"internal/testenv/meter":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/fleet", "internal/local/control"}},
 	"internal/testenv/model":        {},
+	"internal/testenv/screen":       {},
+	"internal/testenv/source":       {},
 	"internal/testenv/uno":          {third: []string{"golang.org/x/sys"}},
 	"internal/testenv/usb":          {tests: []string{"internal/testenv/uno"}},
+	"internal/testenv/wait":         {},
 	"internal/ops/config": {
 		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
+	"internal/gateway": {
+		own: []string{
+			"internal/ferrule", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
+			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
+			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi",
+			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
+			"internal/local/control", "internal/local/datadir", "internal/local/stdio",
+			"internal/measure/history", "internal/measure/plot", "internal/measure/poller", "internal/measure/query",
+			"internal/ops/config", "internal/ops/telemetry",
+		},
+		tests: []string{"internal/testenv/wait"},
+	},
 	"cmd/ferrule": {
 		own: []string{
-			"internal/ferrule", "internal/guard/identity", "internal/cluster", "internal/agent/catalog", "internal/ops/config", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/dock", "internal/fleet", "internal/agent/server", "internal/local/control", "internal/agent/endpoint",
-			"internal/measure/history", "internal/measure/plot", "internal/measure/query", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/ops/setup", "internal/sim", "internal/agent/builtin", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket",
+			"internal/ferrule", "internal/gateway", "internal/pipeline", "internal/sim", "internal/agent/builtin", "internal/agent/server", "internal/local/control", "internal/local/datadir",
+			"internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/setup",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"},
+		tests: []string{"internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},

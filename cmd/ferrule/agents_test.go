@@ -15,7 +15,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/sim"
@@ -30,7 +29,7 @@ const (
 var eras = []string{legacy, modern}
 
 // url is an address of the gateway's web server.
-func (g *testGateway) url(path string) string { return "http://" + g.web.Addr().String() + path }
+func (g *testGateway) url(path string) string { return "http://" + g.Addr() + path }
 
 func simConfig() sim.Config { return sim.Config{} }
 
@@ -55,15 +54,16 @@ func dialAgent(t testing.TB, g *testGateway, era, path string) *testAgent {
 // pipeAgent connects an agent of an era over standard input and output.
 func pipeAgent(t testing.TB, g *testGateway, era string) *testAgent {
 	t.Helper()
-	return pipeTo(t, g.agents, era)
+	return pipeTo(t, era, g.Agents.Stdio)
 }
 
-func pipeTo(t testing.TB, front *server.Server, era string) *testAgent {
+// pipeTo connects an agent by pipes to what serves it.
+func pipeTo(t testing.TB, era string, serve func(context.Context, io.ReadCloser, io.WriteCloser) error) *testAgent {
 	t.Helper()
 	ours, theirs := newPipe(), newPipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- front.Stdio(ctx, theirs.Reader, ours.Writer) }()
+	go func() { ended <- serve(ctx, theirs.Reader, ours.Writer) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -365,7 +365,7 @@ func (g *testGateway) crowd(devices, kinds int) {
 	}
 	for i := range devices {
 		k := i % kinds
-		g.fleet.Put(&ferrule.Device{
+		g.Fleet.Put(&ferrule.Device{
 			ID: fmt.Sprintf("sensor-%05d", i), Kind: ids[k], Model: manifests[k].Model, Transport: "test", Address: fmt.Sprint(i),
 			State: ferrule.StateOnline, Since: time.Now(), Trust: ferrule.TrustAdopted,
 		}, manifests[k], answer)

@@ -206,7 +206,7 @@ func (n *toyNode) waits(count int) {
 func (n *toyNode) devices() (all []builtin.DescribedDevice) {
 	n.t.Helper()
 	for in := (builtin.ListDevicesInput{Limit: 1000}); ; {
-		page, err := callOwn[builtin.ListDevicesOutput](n.t.Context(), n.client, "list_devices", in)
+		page, err := control.CallBuiltin[builtin.ListDevicesOutput](n.t.Context(), n.client, "list_devices", in)
 		if err != nil {
 			n.t.Fatal(err)
 		}
@@ -235,7 +235,7 @@ func (n *toyNode) adoptAll() {
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			if _, err := callOwn[builtin.TrustOutput](n.t.Context(), n.client, "adopt_device", builtin.TrustInput{Device: dev.ID}); err != nil {
+			if _, err := control.CallBuiltin[builtin.TrustOutput](n.t.Context(), n.client, "adopt_device", builtin.TrustInput{Device: dev.ID}); err != nil {
 				n.t.Errorf("%s: %v", dev.ID, err)
 			}
 		})

@@ -82,10 +82,10 @@ func TestUnoCurve(t *testing.T) {
 	}
 	end := time.Now()
 	time.Sleep(2 * time.Second) // the last are in the buffer still
-	if _, err := g.history.Tail(t.Context(), "uno", "light", 1); err != nil {
+	if _, err := g.History.Tail(t.Context(), "uno", "light", 1); err != nil {
 		t.Fatal(err)
 	}
-	curves, err := g.history.Past(t.Context(), ferrule.HistoryQuery{
+	curves, err := g.History.Past(t.Context(), ferrule.HistoryQuery{
 		Device: "uno", Signals: []string{"light"}, From: start.Add(time.Second), To: end, Points: history.MaxPoints, Resolution: ferrule.Raw,
 	})
 	if err != nil || len(curves) != 1 {
@@ -136,7 +136,7 @@ func (g *testGateway) plot(device, signal string, from, to time.Time) image.Imag
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	result, err := g.handle(g.t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: ferrule.GatewayID, Tool: "plot", Args: args})
+	result, err := g.Pipeline.Handle(g.t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: ferrule.GatewayID, Tool: "plot", Args: args})
 	if err != nil {
 		g.t.Fatal(err)
 	}

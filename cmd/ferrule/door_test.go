@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -18,8 +17,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	grammar "github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
@@ -50,7 +49,7 @@ func newToy(t testing.TB, number int, medium string) *testToy {
 // checkIn asks the gateway for settings.
 func (toy *testToy) checkIn(g *testGateway) xiaozhi.Settings {
 	toy.t.Helper()
-	settings, err := toy.CheckIn(toy.t.Context(), g.door.ota, toy.Identity)
+	settings, err := toy.CheckIn(toy.t.Context(), g.DialIn.URL(), toy.Identity)
 	if err != nil {
 		toy.t.Fatal(err)
 	}
@@ -100,7 +99,7 @@ func (c *toyTalk) Send(ctx context.Context, m xiaozhi.Message) error {
 
 // person has a person call one of the gateway's own tools.
 func (g *testGateway) person(tool, args string) error {
-	_, err := g.handle(context.Background(), &ferrule.Call{
+	_, err := g.Pipeline.Handle(context.Background(), &ferrule.Call{
 		Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: ferrule.GatewayID, Tool: tool, Args: json.RawMessage(args),
 	})
 	return err
@@ -221,10 +220,10 @@ func TestToyAfterRestart(t *testing.T) {
 			g.online(toyID)
 			g.adopt(toyID)
 			cfg := config.Default()
-			cfg.Listen, cfg.DialIn.Listen, cfg.DialIn.MQTT = "127.0.0.1:0", g.door.web.Addr().String(), g.door.broker.Addr().String()
+			cfg.Listen, cfg.DialIn.Listen, cfg.DialIn.MQTT = "127.0.0.1:0", g.DialIn.Addr().String(), g.DialIn.MQTTAddr().String()
 			g.stop()
 			<-talk.over
-			again, err := newGateway(cfg, g.data, slog.New(slog.DiscardHandler))
+			again, err := gateway.New(gateway.Parts{Config: cfg, Data: g.data, Version: version(), Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -313,7 +312,7 @@ func TestCredentialsRefused(t *testing.T) {
 			toy.t = t
 			thief := newToy(t, 1, medium)
 			thief.Identity.ClientID = "somebody-else"
-			if s, err := thief.CheckIn(t.Context(), g.door.ota, thief.Identity); err == nil {
+			if s, err := thief.CheckIn(t.Context(), g.DialIn.URL(), thief.Identity); err == nil {
 				t.Errorf("a second device with its address got %+v", s)
 			}
 			if err := g.person("forget_device", `{"device":"`+toyID+`"}`); err != nil {
@@ -354,7 +353,7 @@ func TestForgetSquatter(t *testing.T) {
 					conn.Close()
 					eventually(t, 5*time.Second, "it is gone", func() bool { return g.device(address).ID == "" })
 				}
-				if s, err := toy.CheckIn(t.Context(), g.door.ota, toy.Identity); err == nil {
+				if s, err := toy.CheckIn(t.Context(), g.DialIn.URL(), toy.Identity); err == nil {
 					t.Fatalf("the toy got %+v", s)
 				}
 				if err := g.person("forget_device", fmt.Sprintf(`{"device":%q}`, address)); err != nil {
@@ -461,10 +460,10 @@ func TestActivationInPlace(t *testing.T) {
 // and devices of other hosts come in.
 func TestDoorFlood(t *testing.T) {
 	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.PerHost = 8 })
-	for _, at := range []net.Listener{g.door.web, g.door.broker} {
+	for _, at := range []net.Addr{g.DialIn.Addr(), g.DialIn.MQTTAddr()} {
 		var held []net.Conn
 		for range 40 {
-			conn, err := net.Dial("tcp4", at.Addr().String())
+			conn, err := net.Dial("tcp4", at.String())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -479,7 +478,7 @@ func TestDoorFlood(t *testing.T) {
 			}
 		}
 		if open > 8 {
-			t.Errorf("%d connections of one host stand at %s", open, at.Addr())
+			t.Errorf("%d connections of one host stand at %s", open, at)
 		}
 	}
 	toy := newToy(t, 1, "mqtt")
@@ -499,7 +498,7 @@ func TestDoorRequests(t *testing.T) {
 	answered := 0
 	for i := range 1000 {
 		body := fmt.Sprintf(`{"mac_address":"02:00:00:01:%02x:%02x","uuid":"flood"}`, i/256, i%256)
-		resp, err := http.Post(g.door.ota, "application/json", strings.NewReader(body))
+		resp, err := http.Post(g.DialIn.URL(), "application/json", strings.NewReader(body))
 		if err != nil {
 			continue
 		}
@@ -515,32 +514,6 @@ func TestDoorRequests(t *testing.T) {
 	g.online(toyID)
 }
 
-// TestDoorLog: who asks again and again, with the address of a device that is known or in
-// the name of ever more devices, fills no log; the first are told of, with their host.
-func TestDoorLog(t *testing.T) {
-	for _, activation := range []bool{false, true} {
-		t.Run(fmt.Sprint("activation ", activation), func(t *testing.T) {
-			var log bytes.Buffer
-			d, err := openDoor(config.DialIn{Listen: "127.0.0.1:0", Devices: 1000, PerHost: 1000, Activation: activation}, t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.close()
-			if err := d.ledger.LetIn(grammar.Visitor{Address: "02:00:00:00:00:01", ClientID: "the-device"}); err != nil {
-				t.Fatal(err)
-			}
-			for i := range 200 {
-				body := fmt.Sprintf(`{"mac_address":"02:00:00:00:00:01","uuid":"thief-%d"}`, i)
-				r := httptest.NewRequest(http.MethodPost, otaPath, strings.NewReader(body))
-				d.handler.ServeHTTP(httptest.NewRecorder(), r)
-			}
-			if n := strings.Count(log.String(), "02:00:00:00:00:01"); n < 5 || n > 20 {
-				t.Errorf("%d lines: %s", n, log.String())
-			}
-		})
-	}
-}
-
 // TestAllAtOnce: where the power comes back, all toys behind a router come at once: each
 // asks, and then connects.
 func TestAllAtOnce(t *testing.T) {
@@ -550,7 +523,7 @@ func TestAllAtOnce(t *testing.T) {
 		toy := newToy(t, i+1, "ws")
 		toy.connect(toy.checkIn(g))
 	}
-	eventually(t, 30*time.Second, "all are there", func() bool { return g.catalog.Counts().Pending == toys })
+	eventually(t, 30*time.Second, "all are there", func() bool { return g.Catalog.Counts().Pending == toys })
 }
 
 // isReset tells whether a connection was ended by the other side in some way.
@@ -571,11 +544,11 @@ func TestDoorHelp(t *testing.T) {
 		text, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(text)
 	}
-	if code, text := get(g.door.ota); code != http.StatusOK || !strings.Contains(text, "OTA field") {
+	if code, text := get(g.DialIn.URL()); code != http.StatusOK || !strings.Contains(text, "OTA field") {
 		t.Errorf("%d %s", code, text)
 	}
 	for _, path := range []string{"/mcp", "/healthz", "/"} {
-		if code, text := get("http://" + g.door.web.Addr().String() + path); code != http.StatusNotFound {
+		if code, text := get("http://" + g.DialIn.Addr().String() + path); code != http.StatusNotFound {
 			t.Errorf("%s: %d %s", path, code, text)
 		}
 	}

@@ -213,8 +213,8 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("the call that was cut off: %+v", all)
 	}
 	eventually(t, ample, "it is told that the endpoint is away", func() bool {
-		away := g.status().Endpoints
-		return len(away) == 1 && strings.HasPrefix(away[0], "home is not connected to ws://127.0.0.1:") && !strings.Contains(away[0], "secret")
+		away := g.Status().Endpoints
+		return len(away) == 1 && strings.HasPrefix(away[0], "home is disconnected from ws://127.0.0.1:") && !strings.Contains(away[0], "secret")
 	})
 	other.call("robot__pulse", `{"token":"work"}`)
 	home.goAway(false)
@@ -223,7 +223,7 @@ func TestEndpoints(t *testing.T) {
 	if runs := boards.Boards[0].Runs(); runs["home"] != 1 || runs["work"] != 2 || intended(t, g, "robot", "sweep") != 1 {
 		t.Errorf("pulses: %v, sweeps: %d", runs, intended(t, g, "robot", "sweep"))
 	}
-	eventually(t, ample, "both are connected", func() bool { return len(g.status().Endpoints) == 0 })
+	eventually(t, ample, "both are connected", func() bool { return len(g.Status().Endpoints) == 0 })
 	for tool, want := range map[string]string{"gpio_write": "agent:endpoint:home", "gpio_read": "agent:endpoint:work"} {
 		if all := recordsOf(t, g, tool); len(all) != 1 || all[0].Principal.String() != want {
 			t.Errorf("%s: %+v", tool, all)
@@ -263,7 +263,7 @@ func TestEndpointSecure(t *testing.T) {
 		t.Error("the LED is off")
 	}
 	eventually(t, ample, "the other is told of", func() bool {
-		return slices.ContainsFunc(g.status().Endpoints, func(away string) bool {
+		return slices.ContainsFunc(g.Status().Endpoints, func(away string) bool {
 			return strings.HasPrefix(away, "stranger ") && strings.Contains(away, "certificate signed by unknown authority")
 		})
 	})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
@@ -53,7 +55,9 @@ func atToys(boards ...tcp.Board) transport.Connector {
 func withToys(t *testing.T, cfg config.Config, toys ...tcp.Board) *testGateway {
 	t.Helper()
 	data := t.TempDir()
-	g, err := newGateway(cfg, data, slog.New(slog.NewTextHandler(t.Output(), nil)), atToys(toys...))
+	g, err := gateway.New(gateway.Parts{
+		Config: cfg, Data: data, Version: version(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Connectors: []transport.Connector{atToys(toys...)},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,20 +184,9 @@ func joinedAgent(t *testing.T, g *testGateway, era, device string) *testAgent {
 	cfg := config.Default()
 	cfg.Listen = ""
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	d := newDesk(cfg, log)
-	a := &app{data: g.data}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- runParts(ctx, func(ctx context.Context) error { return a.staff(ctx, d, cfg, log) }, d.front.Run)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the desk: %v", err)
-		}
+	agent := pipeTo(t, era, func(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+		return gateway.ServeStdio(ctx, gateway.Parts{Config: cfg, Data: g.data, Version: version(), Log: log}, in, out)
 	})
-	agent := pipeTo(t, d.front, era)
 	eventually(t, ample, "the agent that has joined sees "+device, func() bool { return slices.Contains(agent.uris(), stateOf(device)) })
 	return agent
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
@@ -20,7 +21,7 @@ import (
 // testGateway is a whole gateway in the process of a test, with its real files
 // and sockets.
 type testGateway struct {
-	*gateway
+	*gateway.Gateway
 	t    testing.TB
 	data string
 	stop func()
@@ -30,11 +31,11 @@ type testGateway struct {
 // with the test, or by stop.
 func startGateway(t testing.TB, devices map[string]string, change ...func(*config.Config)) *testGateway {
 	t.Helper()
-	return startGatewayWith(t, devices, func(*gateway) {}, change...)
+	return startGatewayWith(t, devices, func(*gateway.Gateway) {}, change...)
 }
 
 // startGatewayWith does so with a gateway that was changed before it runs.
-func startGatewayWith(t testing.TB, devices map[string]string, before func(*gateway), change ...func(*config.Config)) *testGateway {
+func startGatewayWith(t testing.TB, devices map[string]string, before func(*gateway.Gateway), change ...func(*config.Config)) *testGateway {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = "127.0.0.1:0"
@@ -48,7 +49,7 @@ func startGatewayWith(t testing.TB, devices map[string]string, before func(*gate
 		t.Fatal(err)
 	}
 	data := t.TempDir()
-	g, err := newGateway(cfg, data, slog.New(slog.DiscardHandler))
+	g, err := gateway.New(gateway.Parts{Config: cfg, Data: data, Version: version(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,18 +62,18 @@ func startGatewayWith(t testing.TB, devices map[string]string, before func(*gate
 func unmeasured(c *config.Config) { c.Polling.Enabled = false }
 
 // runGateway runs a gateway that was built.
-func runGateway(t testing.TB, g *gateway, data string) *testGateway {
+func runGateway(t testing.TB, g *gateway.Gateway, data string) *testGateway {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
-	tg := &testGateway{gateway: g, t: t, data: data}
+	tg := &testGateway{Gateway: g, t: t, data: data}
 	tg.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("the gateway: %v", err)
 		}
-		if err := g.close(); err != nil {
+		if err := g.Close(); err != nil {
 			t.Errorf("closing the gateway: %v", err)
 		}
 	})
@@ -92,7 +93,7 @@ func eventually(t testing.TB, limit time.Duration, what string, so func() bool) 
 
 // device returns a device, or one without an ID.
 func (g *testGateway) device(id string) ferrule.Device {
-	if dev, _, ok := g.fleet.Lookup(id); ok {
+	if dev, _, ok := g.Fleet.Lookup(id); ok {
 		return *dev
 	}
 	return ferrule.Device{}
@@ -110,7 +111,7 @@ func (g *testGateway) call(device, tool, args string, timeout time.Duration) (st
 
 // callAs makes a call with an ID of its own.
 func (g *testGateway) callAs(id, device, tool, args string, timeout time.Duration) (string, error) {
-	result, err := g.handle(context.Background(), &ferrule.Call{
+	result, err := g.Pipeline.Handle(context.Background(), &ferrule.Call{
 		ID: id, Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"},
 		Device: device, Tool: tool, Args: json.RawMessage(args), Timeout: ferrule.Duration(timeout),
 	})
@@ -208,7 +209,7 @@ func TestHealth(t *testing.T) {
 	g := startGateway(t, map[string]string{"robot": fleet.Addrs()[0], "away": "127.0.0.1:1"})
 	g.online("robot")
 	get := func() (int, string) {
-		resp, err := http.Get("http://" + g.web.Addr().String() + "/healthz")
+		resp, err := http.Get("http://" + g.Addr() + "/healthz")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,13 +220,13 @@ func TestHealth(t *testing.T) {
 		}
 		return resp.StatusCode, string(body)
 	}
-	eventually(t, 5*time.Second, "the bus works", func() bool { return g.bus.State().Working })
+	eventually(t, 5*time.Second, "the bus works", func() bool { return g.Cluster.State().Working })
 	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","bus":"ok","devices":{"offline":1,"online":1,"released":0}}`+"\n" {
 		t.Errorf("got %d %s", code, body)
 	}
 	// A journal that cannot be written makes the gateway unhealthy, and keeps it
 	// from changing anything.
-	g.journal.Close()
+	g.Journal.Close()
 	_, err := g.call("robot", "gpio_write", `{"pin":2,"value":true}`, 0)
 	if e := ferrule.AsError(err); e.Code != ferrule.Denied || fleet.Boards[0].Level(sim.PinLED) != 0 {
 		t.Errorf("got %v, and the LED is at %d", err, fleet.Boards[0].Level(sim.PinLED))

@@ -30,7 +30,7 @@ func TestGuards(t *testing.T) {
 func guardNames(t *testing.T) {
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
 	g.online("robot")
-	own := g.web.Addr().String()
+	own := g.Addr()
 	for _, path := range []string{"/mcp", "/mcp/devices/robot"} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodOptions} {
 			for _, test := range []struct {
@@ -206,7 +206,7 @@ func guardPanics(t *testing.T) {
 		{Name: "tick", Effect: ferrule.Changes},
 		{Name: "read", Effect: ferrule.Reads, Check: func(map[string]any) []string { panic("at the check") }},
 	}}
-	g.fleet.Put(&ferrule.Device{
+	g.Fleet.Put(&ferrule.Device{
 		ID: "bomb", Kind: "0123456789", Model: "bomb", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Since: time.Now(),
 	}, m, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { panic("at the device") })
 	for _, era := range eras {

@@ -265,7 +265,7 @@ func reasonsTold(t *testing.T, g *testGateway) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	_, manifest, _ := g.fleet.Lookup("hostile")
+	_, manifest, _ := g.Fleet.Lookup("hostile")
 	quarantined := 0
 	for _, tool := range manifest.Tools {
 		if tool.Quarantine != "" {

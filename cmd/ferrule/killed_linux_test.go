@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/measure/history"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/thing"
@@ -114,7 +116,7 @@ func TestKilledRecording(t *testing.T) {
 // recordedCurve is all that a data directory has of a signal.
 func recordedCurve(t *testing.T, data, device, signal string) ferrule.Series {
 	t.Helper()
-	store, err := history.Open(filepath.Join(data, historyFile), history.DefaultConfig(), slog.New(slog.DiscardHandler))
+	store, err := history.Open(filepath.Join(data, datadir.HistoryFile), history.DefaultConfig(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +145,7 @@ func streamAgrees(t *testing.T, data string, curve ferrule.Series) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen, cfg.History.Enabled = "", false
-	g, err := newGateway(cfg, data, slog.New(slog.DiscardHandler))
+	g, err := gateway.New(gateway.Parts{Config: cfg, Data: data, Version: version(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +154,7 @@ func streamAgrees(t *testing.T, data string, curve ferrule.Series) {
 	stream := make(map[string]bool)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	err = g.bus.Readings(ctx, "", func(r ferrule.StoredReading) error {
+	err = g.Cluster.Readings(ctx, "", func(r ferrule.StoredReading) error {
 		if r.Reading == nil {
 			cancel()
 			return nil

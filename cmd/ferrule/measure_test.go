@@ -33,7 +33,7 @@ func TestMeasures(t *testing.T) {
 	var mu sync.Mutex
 	heard := make(map[string]bool)
 	for _, id := range []string{"robot", "quiet", "held"} {
-		defer g.bus.Samples(id, "", func(r ferrule.Reading) {
+		defer g.Cluster.Samples(id, "", func(r ferrule.Reading) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, s := range r.Batches {
@@ -51,11 +51,11 @@ func TestMeasures(t *testing.T) {
 		defer mu.Unlock()
 		return slices.Equal(slices.Sorted(maps.Keys(heard)), want)
 	})
-	s := g.sense.Stats()
+	s := g.Poller.Stats()
 	if s.Devices != 2 || s.Probes != 4+3 || s.Failures != 0 || s.Dropped != 0 || s.Late.Quantile(0.5) > time.Second {
 		t.Errorf("counted %+v", s)
 	}
-	if n := g.road.Stats(); n.Readings < s.Reads || n.ReadingsFailed != 0 {
+	if n := g.Pipeline.Stats(); n.Readings < s.Reads || n.ReadingsFailed != 0 {
 		t.Errorf("the road counted %+v", n)
 	}
 	if _, err := g.call("robot", "gpio_read", `{"pin":2}`, ample); err != nil {

@@ -77,7 +77,7 @@ func TestMisbehaviours(t *testing.T) {
 			g.wants("get_pin_buffer", `{"pin":35}`, ok, `"values":`)
 		}),
 		"v1.0": fineAnd(func(t *testing.T, g *testGateway) {
-			_, m, _ := g.fleet.Lookup("robot")
+			_, m, _ := g.Fleet.Lookup("robot")
 			if m.Tool("i2c_scan").Effect != ferrule.Reads {
 				t.Error("i2c_scan does not read")
 			}
@@ -94,7 +94,7 @@ func TestMisbehaviours(t *testing.T) {
 			g.wants("get_pin_buffer", `{"pin":35}`, ferrule.Refused, "Pool exhausted")
 		}),
 		"long-list": fineAnd(func(t *testing.T, g *testGateway) {
-			if _, m, _ := g.fleet.Lookup("robot"); len(m.Tools) != 32 || len(m.Pins) != 16 {
+			if _, m, _ := g.Fleet.Lookup("robot"); len(m.Tools) != 32 || len(m.Pins) != 16 {
 				t.Errorf("it has %d tools and %d pins", len(m.Tools), len(m.Pins))
 			}
 			g.wants("routine_24", `{}`, ok, `{}`)

@@ -13,6 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
@@ -79,7 +80,10 @@ func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address s
 		t.Fatal(err)
 	}
 	data := t.TempDir()
-	g, err := newGateway(cfg, data, slog.New(slog.NewTextHandler(t.Output(), nil)).With("at", name), &dialIn{ln, address})
+	g, err := gateway.New(gateway.Parts{
+		Config: cfg, Data: data, Version: version(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)).With("at", name),
+		Connectors: []transport.Connector{&dialIn{ln, address}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +136,7 @@ func TestMoves(t *testing.T) {
 			}
 		}
 		old = conn
-		if n := len(other.fleet.Devices()); n != 1 {
+		if n := len(other.Fleet.Devices()); n != 1 {
 			t.Errorf("there are %d devices", n)
 		}
 	}
@@ -150,12 +154,12 @@ func TestDecidedElsewhere(t *testing.T) {
 	})
 	const board = "sim-board"
 	decide := func(tool, args string) error {
-		_, err := a.handle(t.Context(), &ferrule.Call{
+		_, err := a.Pipeline.Handle(t.Context(), &ferrule.Call{
 			Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: ferrule.GatewayID, Tool: tool, Args: []byte(args),
 		})
 		return err
 	}
-	eventually(t, 10*time.Second, "a sees it held", func() bool { return a.device(board).Trust == ferrule.TrustPending })
+	eventually(t, 10*time.Second, "a sees it pending", func() bool { return a.device(board).Trust == ferrule.TrustPending })
 	if _, err := a.call(board, "gpio_read", `{"pin":2}`, 0); ferrule.AsError(err).Code != ferrule.NotFound {
 		t.Errorf("an agent knows of it: %v", err)
 	}
@@ -176,11 +180,11 @@ func TestDecidedElsewhere(t *testing.T) {
 	if _, err := a.call(board, "gpio_read", `{"pin":2}`, 0); ferrule.AsError(err).Code != ferrule.Busy {
 		t.Errorf("got %v", err)
 	}
-	err := (tracer{a.gateway}).Trace(t.Context(), board, func(ferrule.Trace) {})
-	if e := ferrule.AsError(err); e.Code != ferrule.NotFound || !strings.Contains(e.Message, "at node b") {
+	err := a.Trace(t.Context(), board, func(ferrule.Trace) {})
+	if e := ferrule.AsError(err); e.Code != ferrule.NotFound || !strings.Contains(e.Message, "on node b") {
 		t.Errorf("trace: %v", err)
 	}
-	if _, err := b.decide(t.Context(), &ferrule.Call{Tool: "call_many"}); ferrule.AsError(err).Code != ferrule.Denied {
+	if _, err := b.Remote(t.Context(), &ferrule.Call{Tool: "call_many"}); ferrule.AsError(err).Code != ferrule.Denied {
 		t.Errorf("another node may call any tool of the gateway: %v", err)
 	}
 	b.stop()

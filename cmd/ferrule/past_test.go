@@ -18,6 +18,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
@@ -79,7 +80,7 @@ func TestPast(t *testing.T) {
 		}
 	}
 	eventually(t, ample, "the call is marked", func() bool { // its record is written within a second
-		result, err := g.handle(t.Context(), &ferrule.Call{
+		result, err := g.Pipeline.Handle(t.Context(), &ferrule.Call{
 			Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: ferrule.GatewayID, Tool: "plot", Args: json.RawMessage(`{"device":"robot","signals":["light"]}`),
 		})
 		return err == nil && strings.Contains(result.Content[1].Text, "Calls that are marked: 1.")
@@ -144,7 +145,7 @@ func watchChildren(stop <-chan struct{}) (most int) {
 	for {
 		lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, path := range lines {
-			if line, err := os.ReadFile(path); err != nil || string(line) != "ferrule\x00"+askCommand+"\x00" {
+			if line, err := os.ReadFile(path); err != nil || string(line) != "ferrule\x00"+gateway.SQLCommand+"\x00" {
 				continue
 			}
 			status, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))

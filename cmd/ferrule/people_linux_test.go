@@ -53,7 +53,7 @@ func logWire(t *testing.T, g *testGateway, device string) *wireLog {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- g.dock.Trace(ctx, device, func(tr ferrule.Trace) {
+		ended <- g.Dock.Trace(ctx, device, func(tr ferrule.Trace) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if tr.Direction == "out" {
@@ -155,7 +155,7 @@ func TestForPeopleOnly(t *testing.T) {
 	g := gatewayWithToys(t, toys)
 	log := logWire(t, g, "toy-1")
 	person := &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: "toy-1", Tool: "self.reboot", Args: json.RawMessage(`{}`)}
-	if _, err := g.handle(t.Context(), person); err != nil || !log.has("self.reboot") {
+	if _, err := g.Pipeline.Handle(t.Context(), person); err != nil || !log.has("self.reboot") {
 		t.Errorf("a person calls it: %v, %v", err, log.sent)
 	}
 }

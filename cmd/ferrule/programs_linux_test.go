@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/testenv/model"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
@@ -149,7 +150,7 @@ func TestAgents(t *testing.T) {
 			home := t.TempDir()
 			data := filepath.Join(home, "data")
 			server := mcpServer{command: []string{ferrule, "mcp", "-v", "--data", data, "--serial", "uno=" + board.Path()}}
-			p.try(t, path, board, server, filepath.Join(data, logName), home)
+			p.try(t, path, board, server, filepath.Join(data, datadir.LogFile), home)
 		})
 	}
 	if tried == 0 {

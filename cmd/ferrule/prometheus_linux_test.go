@@ -88,7 +88,7 @@ func TestPrometheus(t *testing.T) {
 		c.Telemetry.Traces.Endpoint = receiver(t).url
 	})
 	g.online("robot")
-	p := startPrometheus(t, g.web.Addr().String(), token)
+	p := startPrometheus(t, g.Addr(), token)
 	call := func() bool {
 		for _, args := range []string{`{"pin":2,"value":true}`, `{}`} {
 			g.call("robot", "gpio_write", args, time.Second)

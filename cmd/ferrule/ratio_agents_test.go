@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/gateway"
 )
 
 // TestRatioAgent: what the gateway adds to a call of an agent over HTTP, against the
@@ -22,8 +24,8 @@ import (
 // are made in turn, and garbage is collected as seldom in all three processes.
 func TestRatioAgent(t *testing.T) {
 	addrs := simProcess(t, 3)
-	t.Setenv("GOGC", fmt.Sprint(whenSmall))
-	defer debug.SetGCPercent(debug.SetGCPercent(whenSmall))
+	t.Setenv("GOGC", fmt.Sprint(gateway.SmallHeapGOGC))
+	defer debug.SetGCPercent(debug.SetGCPercent(gateway.SmallHeapGOGC))
 	up, bare := upProcess(t, "ferrule", addrs[0], ""), bareProcess(t, addrs[1])
 	g := startGateway(t, map[string]string{"robot": addrs[2]})
 	g.online("robot")

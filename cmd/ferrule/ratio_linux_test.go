@@ -24,12 +24,12 @@ func TestRatioSerial(t *testing.T) {
 		g.online("uno")
 		medians(5, call)
 		got = append(got, medians(calls, call)[0])
-		if err := g.dock.Release(t.Context(), "uno", time.Hour); err != nil {
+		if err := g.Dock.Release(t.Context(), "uno", time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, ample, "the port is free", func() bool { return g.device("uno").State == ferrule.StateReleased })
 		base = append(base, rawSerial(t, board.Path(), calls))
-		if err := g.dock.Release(t.Context(), "uno", 0); err != nil {
+		if err := g.Dock.Release(t.Context(), "uno", 0); err != nil {
 			t.Fatal(err)
 		}
 	}

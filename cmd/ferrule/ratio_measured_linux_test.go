@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
@@ -39,7 +40,7 @@ func TestRatioMeasured(t *testing.T) {
 		devices[fmt.Sprint("board-", i)] = addr
 	}
 	var asking *poller.Poller
-	g := startGatewayWith(t, devices, func(g *gateway) { asking, g.sense = g.sense, nil }, func(c *config.Config) {
+	g := startGatewayWith(t, devices, func(g *gateway.Gateway) { asking, g.Poller = g.Poller, nil }, func(c *config.Config) {
 		c.Overlays = dir
 		c.Agents.Budget = 1 // the list is not what is measured
 	})
@@ -62,7 +63,7 @@ func TestRatioMeasured(t *testing.T) {
 	runtime.ReadMemStats(&memory)
 	t.Logf("%d devices, %d polls: %.0f reads and %.0f samples a second, %d failed; %.0f %% of a core, %d MiB in use; 99 %% were asked no later than %v after they were due; the history is %d readings behind",
 		after.Devices, after.Probes, reads, samples, after.Failures-before.Failures,
-		100*spent.Seconds()/lasted.Seconds(), memory.HeapInuse>>20, after.Late.Quantile(0.99), g.history.Stats().Behind)
+		100*spent.Seconds()/lasted.Seconds(), memory.HeapInuse>>20, after.Late.Quantile(0.99), g.History.Stats().Behind)
 	// Of these, at most 4,000 are what the tools say: the climate is two numbers.
 	if reads < 2000 || samples < 8000+2*boards*0.75 {
 		t.Errorf("%.0f reads and %.0f samples a second", reads, samples)

@@ -20,6 +20,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/device/dock"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
+	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
@@ -141,11 +143,11 @@ func dialNATS(t *testing.T, s *natscluster.Server) *nats.Conn {
 func TestRatioEmbedded(t *testing.T) {
 	addrs := simProcess(t, 2)
 	with := startGateway(t, map[string]string{"robot": addrs[0]})
-	without := startWithoutBus(t, addrs[1])
+	without := startWithoutCluster(t, addrs[1])
 	with.online("robot")
 	without.online("robot")
-	eventually(t, 10*time.Second, "the engine has told of the board", func() bool { s := with.bus.State(); return s.Working && s.Waiting == 0 })
-	if without.bus.State().Working {
+	eventually(t, 10*time.Second, "the engine has told of the board", func() bool { s := with.Cluster.State(); return s.Working && s.Waiting == 0 })
+	if without.Cluster.State().Working {
 		t.Fatal("both engines run")
 	}
 	const args = `{"pin":2}`
@@ -153,21 +155,21 @@ func TestRatioEmbedded(t *testing.T) {
 		road(t, with, "robot", "gpio_read", args), road(t, without, "robot", "gpio_read", args), 1.1)
 }
 
-// startWithoutBus runs a gateway with one board, called robot, and no engine.
-func startWithoutBus(t *testing.T, addr string) *testGateway {
+// startWithoutCluster runs a gateway with one board, called robot, and no engine.
+func startWithoutCluster(t *testing.T, addr string) *testGateway {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = ""
 	cfg.Devices.TCP = []config.TCPDevice{{Name: "robot", Address: addr}}
-	g, err := newGateway(cfg, t.TempDir(), slog.New(slog.DiscardHandler))
+	g, err := gateway.New(gateway.Parts{Config: cfg, Data: t.TempDir(), Version: version(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { g.close() })
+	t.Cleanup(func() { g.Close() })
 	runPart(t, func(ctx context.Context) error {
-		return runParts(ctx, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run)
+		return lifecycle.Run(ctx, g.Dock.Run, g.Requests.Run, g.Agents.Run, g.Control.Run)
 	})
-	return &testGateway{gateway: g, t: t}
+	return &testGateway{Gateway: g, t: t}
 }
 
 // TestRatioUp: how long it takes from the start of `ferrule up`, in an empty

@@ -40,7 +40,7 @@ func TestRatioObserve(t *testing.T) {
 	const args = `{"pin":2}`
 	compare(t, "reading over TCP: road with metrics against road without", 1000,
 		road(t, measured, "robot", "gpio_read", args), road(t, silent, "robot", "gpio_read", args), 1.1)
-	handle := followed.observe.Entrance(telemetry.FrontAgent, followed.handle)
+	handle := followed.Telemetry.Entrance(telemetry.FrontAgent, followed.Pipeline.Handle)
 	compare(t, "reading over TCP: road with every call followed against road with neither", 1000, func() {
 		call := &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: "robot", Tool: "gpio_read", Args: json.RawMessage(args)}
 		if _, err := handle(context.Background(), call); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
@@ -60,7 +61,7 @@ func loadLimit(each int) float64 {
 // how long it takes to load, what it takes of the servers' memory, and how long it
 // takes until a fresh front serves a tenant. The two sides take turns.
 func TestRatioRegistry(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(whenSmall)) // there is more in this process than in a node's
+	defer debug.SetGCPercent(debug.SetGCPercent(gateway.SmallHeapGOGC)) // there is more in this process than in a node's
 	ours, bare := newRegistrySide(t), newBareSide(t)
 	const warm = 2000
 	ours.load(t, "warm", warm, warm/perKind, ferrule.StateOffline)
@@ -130,7 +131,7 @@ func newRegistrySide(t *testing.T) *registrySide {
 
 // node makes a gateway that has joined the servers, and has not begun. It is closed by
 // the test's end, or before, and not kept any longer.
-func (r *registrySide) node(t *testing.T, tenant string) (g *gateway, end func()) {
+func (r *registrySide) node(t *testing.T, tenant string) (g *gateway.Gateway, end func()) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = ""
@@ -140,11 +141,11 @@ func (r *registrySide) node(t *testing.T, tenant string) (g *gateway, end func()
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	g, err := newGateway(cfg, t.TempDir(), slog.New(slog.DiscardHandler))
+	g, err := gateway.New(gateway.Parts{Config: cfg, Data: t.TempDir(), Version: version(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	end = sync.OnceFunc(func() { g.close() })
+	end = sync.OnceFunc(func() { g.Close() })
 	t.Cleanup(end)
 	return g, end
 }
@@ -171,8 +172,8 @@ func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, sta
 	g, end := r.node(t, tenant)
 	populate(t, g, devices, kinds, state)
 	start := time.Now()
-	stop := runPart(t, g.bus.Run)
-	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.bus.State().Waiting == 0 })
+	stop := runPart(t, g.Cluster.Run)
+	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.Cluster.State().Waiting == 0 })
 	took := time.Since(start)
 	if tenant != "front" {
 		stop()
@@ -183,7 +184,7 @@ func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, sta
 
 // populate has a node know devices: those that it remembers are offline when it is
 // started, and those that were admitted are online.
-func populate(t *testing.T, g *gateway, devices, kinds int, state ferrule.State) {
+func populate(t *testing.T, g *gateway.Gateway, devices, kinds int, state ferrule.State) {
 	t.Helper()
 	laid := make([]*ferrule.Manifest, kinds)
 	of := make([]ferrule.Kind, kinds)
@@ -198,10 +199,10 @@ func populate(t *testing.T, g *gateway, devices, kinds int, state ferrule.State)
 	way := func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil }
 	for i := range devices {
 		dev := someDevice(i, of[i%kinds], state)
-		if err := g.memory.Keep(dev, laid[i%kinds]); err != nil {
+		if err := g.Memory.Keep(dev, laid[i%kinds]); err != nil {
 			t.Fatal(err)
 		}
-		g.fleet.Put(dev, laid[i%kinds], way)
+		g.Fleet.Put(dev, laid[i%kinds], way)
 	}
 }
 
@@ -264,12 +265,12 @@ func (r *registrySide) front(t *testing.T) time.Duration {
 	defer end()
 	stop := runPart(t, func(ctx context.Context) error { return g.Run(ctx) })
 	defer stop()
-	eventually(t, time.Minute, "all devices of the tenant are known", func() bool { return g.catalog.Counts().Online == frontDevices })
+	eventually(t, time.Minute, "all devices of the tenant are known", func() bool { return g.Catalog.Counts().Online == frontDevices })
 	last := deviceID(frontDevices - 1)
-	if dev, m, ok := g.fleet.Lookup(last); !ok || m.Tool("read_value_7") == nil || dev.State != ferrule.StateOnline {
+	if dev, m, ok := g.Fleet.Lookup(last); !ok || m.Tool("read_value_7") == nil || dev.State != ferrule.StateOnline {
 		t.Fatalf("%s: %v, %t", last, dev, ok)
 	}
-	if offers, _ := g.catalog.List(); len(offers) == 0 {
+	if offers, _ := g.Catalog.List(); len(offers) == 0 {
 		t.Fatal("nothing is listed")
 	}
 	return time.Since(start)
@@ -299,16 +300,16 @@ func (r *registrySide) holder(t *testing.T, tenant string, devices, kinds int) {
 	t.Helper()
 	g, _ := r.node(t, tenant)
 	populate(t, g, devices, kinds, ferrule.StateOnline)
-	runPart(t, g.bus.Run)
-	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.bus.State().Waiting == 0 })
+	runPart(t, g.Cluster.Run)
+	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.Cluster.State().Waiting == 0 })
 }
 
 // viewer runs a node that has the devices of a tenant in view.
 func (r *registrySide) viewer(t *testing.T, tenant string, devices int) {
 	t.Helper()
 	g, _ := r.node(t, tenant)
-	runPart(t, g.bus.Run)
-	eventually(t, time.Minute, "all are in view", func() bool { return g.catalog.Counts().Online == devices })
+	runPart(t, g.Cluster.Run)
+	eventually(t, time.Minute, "all are in view", func() bool { return g.Catalog.Counts().Online == devices })
 }
 
 func connectTo(t *testing.T, c *natscluster.Cluster) jetstream.JetStream {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/gateway"
 )
 
 // TestRatioServer: how long an agent waits for a device that is an MCP server, through the
@@ -24,8 +26,8 @@ import (
 // compared; that the gateway records twice, and on disk, what may change something is
 // printed.
 func TestRatioServer(t *testing.T) {
-	t.Setenv("GOGC", fmt.Sprint(whenSmall))
-	defer debug.SetGCPercent(debug.SetGCPercent(whenSmall))
+	t.Setenv("GOGC", fmt.Sprint(gateway.SmallHeapGOGC))
+	defer debug.SetGCPercent(debug.SetGCPercent(gateway.SmallHeapGOGC))
 	for _, mix := range []struct {
 		name  string
 		args  []string

@@ -192,7 +192,7 @@ func TestRatioFleet(t *testing.T) {
 	for range 3 {
 		before := medians(calls, alone)[0]
 		all := admit(t, addrs)
-		among := road(t, all, all.fleet.Devices()[count/2].ID, "gpio_read", `{"pin":2}`)
+		among := road(t, all, all.Fleet.Devices()[count/2].ID, "gpio_read", `{"pin":2}`)
 		medians(500, among)
 		with := medians(calls, among)[0]
 		inTurn := medians(calls, among, alone)
@@ -218,7 +218,7 @@ func admit(t *testing.T, addrs []string) *testGateway {
 	}, unmeasured) // they are to be idle
 	eventually(t, time.Minute, "all are admitted", func() bool {
 		online := 0
-		for _, dev := range g.fleet.Devices() {
+		for _, dev := range g.Fleet.Devices() {
 			if dev.State == ferrule.StateOnline {
 				online++
 			}
@@ -232,8 +232,8 @@ func admit(t *testing.T, addrs []string) *testGateway {
 	}
 	kinds := make(map[ferrule.Kind]bool)
 	manifests := make(map[*ferrule.Manifest]bool)
-	for _, dev := range g.fleet.Devices() {
-		_, m, _ := g.fleet.Lookup(dev.ID)
+	for _, dev := range g.Fleet.Devices() {
+		_, m, _ := g.Fleet.Lookup(dev.ID)
 		kinds[dev.Kind], manifests[m] = true, true
 	}
 	if len(kinds) != 1 || len(manifests) != 1 {

@@ -32,7 +32,7 @@ func TestResume(t *testing.T) {
 	url := serveThing(t, mcpserver.New(board, mcpserver.Config{}))
 	g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "gate"}} })
 	g.online("gate")
-	wire := newCutter(t, g.web.Addr().String())
+	wire := newCutter(t, g.Addr())
 	words := make(chan string, 10)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) { words <- req.Params.Message },

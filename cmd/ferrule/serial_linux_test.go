@@ -137,7 +137,7 @@ func TestUnoSlow(t *testing.T) {
 	board := uno.Start(t, uno.Options{Baud: 9600, Large: true, Strict: true})
 	g := startGateway(t, nil, onSerial("uno", board, 9600))
 	g.online("uno")
-	if _, m, _ := g.fleet.Lookup("uno"); len(m.Tools) != 16 || len(g.device("uno").Notes) > 0 {
+	if _, m, _ := g.Fleet.Lookup("uno"); len(m.Tools) != 16 || len(g.device("uno").Notes) > 0 {
 		t.Errorf("%d tools, %q", len(m.Tools), g.device("uno").Notes)
 	}
 	g.must("uno", "gpio_write", `{"pin":13,"value":true}`, "value")
@@ -237,7 +237,7 @@ func plugAndCall(t *testing.T) {
 
 // at is the device at an address.
 func (g *testGateway) at(address string) ferrule.Device {
-	for _, dev := range g.fleet.Devices() {
+	for _, dev := range g.Fleet.Devices() {
 		if dev.Address == address {
 			return *dev
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/ops/audit"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
@@ -436,11 +437,11 @@ func (s *siteNode) journalArrives(hub *upNode) {
 			s.t.Fatal(err)
 		}
 		out, err = exec.Command("ferrule", "audit", "verify", "--json", "--data", hub.data).Output()
-		var report verification
+		var report audit.Verification
 		if err != nil || json.Unmarshal(out, &report) != nil {
 			return false
 		}
-		i := slices.IndexFunc(report.Chains, func(c verified) bool { return c.Copy && c.Node == s.name })
+		i := slices.IndexFunc(report.Chains, func(c audit.Verified) bool { return c.Copy && c.Node == s.name })
 		return i >= 0 && report.Wrong == 0 && report.Chains[i].Records == own.Records && report.Chains[i].Hash == own.Hash
 	})
 	shown, err := exec.Command("ferrule", "audit", "--node", s.name, "--tool", "pulse", "--outcome", "ok", "--json", "--data", hub.data).Output()

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
@@ -38,7 +39,7 @@ func startMCP(t *testing.T, data string, args ...string) *mcpProcess {
 	t.Cleanup(func() {
 		session.Close()
 		if t.Failed() {
-			log, _ := os.ReadFile(filepath.Join(data, logName))
+			log, _ := os.ReadFile(filepath.Join(data, datadir.LogFile))
 			t.Logf("%s", log)
 		}
 	})
@@ -200,7 +201,7 @@ func TestUpTakesOver(t *testing.T) {
 		up.Wait()
 	})
 	eventually(t, 10*time.Second, "ferrule up is the gateway", func() bool {
-		log, _ := os.ReadFile(filepath.Join(data, logName))
+		log, _ := os.ReadFile(filepath.Join(data, datadir.LogFile))
 		return strings.Contains(string(log), "was joined")
 	})
 	for i := range 4 {

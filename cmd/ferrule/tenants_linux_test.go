@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/audit"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
@@ -107,7 +108,7 @@ func (n *upNode) nodes() builtin.Nodes {
 // own; nil if something is wrong with one.
 func journalsAt(n *upNode) (nodes []string) {
 	out, err := exec.Command("ferrule", "audit", "verify", "--json", "--data", n.data).Output()
-	var report verification
+	var report audit.Verification
 	if err != nil || json.Unmarshal(out, &report) != nil || report.Wrong > 0 {
 		return nil
 	}

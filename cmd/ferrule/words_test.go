@@ -237,10 +237,10 @@ func TestResourcesOfMany(t *testing.T) {
 				}
 			}
 		}
-		dev, manifest, _ := g.fleet.Lookup("sensor-00000")
+		dev, manifest, _ := g.Fleet.Lookup("sensor-00000")
 		more := *dev
 		more.ID = "another"
-		g.fleet.Put(&more, manifest, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+		g.Fleet.Put(&more, manifest, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 			return nil, errors.New("not to be called")
 		})
 		for _, a := range agents {

@@ -382,7 +382,7 @@ func TestNotReached(t *testing.T) {
 		if dev := w.device("robot"); dev.Reason != "connection refused" || dev.Kind != "" {
 			t.Errorf("got %+v", dev)
 		}
-		if dev := w.device("a2:1"); !strings.Contains(dev.Reason, "tongue: it does not speak this dialect: it printed") {
+		if dev := w.device("a2:1"); !strings.Contains(dev.Reason, "tongue: it does not speak this protocol: it printed") {
 			t.Errorf("got %+v", dev)
 		}
 		time.Sleep(10 * time.Minute)

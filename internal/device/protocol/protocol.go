@@ -21,7 +21,7 @@ import (
 
 // ErrNotMine is returned by Greet when the peer does not speak the grammar.
 // Errors that wrap it say what came instead.
-var ErrNotMine = errors.New("it does not speak this dialect")
+var ErrNotMine = errors.New("it does not speak this protocol")
 
 // Dialect is one grammar over any Link.
 type Protocol interface {
