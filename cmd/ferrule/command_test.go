@@ -58,7 +58,7 @@ func (c commandLine) want(code int, words string, args ...string) {
 	c.t.Helper()
 	got, text := c.run(args...)
 	for range 3 {
-		if !strings.Contains(text, "it took too long to look") {
+		if !strings.Contains(text, "this check took too long") {
 			break
 		}
 		got, text = c.run(args...)

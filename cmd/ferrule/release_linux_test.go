@@ -64,9 +64,9 @@ func TestRelease(t *testing.T) {
 
 	// It was quicker.
 	c.want(0, "robot is released until ", "release", "robot", "--for", "1h")
-	c.want(0, "robot is with the gateway.\n", "release", "robot", "--for", "0s")
+	c.want(0, "robot is no longer released.\n", "release", "robot", "--for", "0s")
 	c.until("robot", ferrule.StateOnline)
 	c.want(0, `"value":false`, "call", "robot", "gpio_read", "pin=13")
-	c.want(exitUsage, "--for: want from 0s to 24h0m0s, got 25h0m0s", "release", "robot", "--for", "25h")
+	c.want(exitUsage, "--for must be from 0s to 24h0m0s, got 25h0m0s", "release", "robot", "--for", "25h")
 	c.want(exitNotRun, `there is no device "toaster"`, "release", "toaster")
 }

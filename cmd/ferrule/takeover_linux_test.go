@@ -202,7 +202,7 @@ func TestUpTakesOver(t *testing.T) {
 	})
 	eventually(t, 10*time.Second, "ferrule up is the gateway", func() bool {
 		log, _ := os.ReadFile(filepath.Join(data, datadir.LogFile))
-		return strings.Contains(string(log), "was joined")
+		return strings.Contains(string(log), "joined the running gateway")
 	})
 	for i := range 4 {
 		if took := agent.call("uno__gpio_write", map[string]any{"pin": 13, "value": i%2 == 0}); took > 5*time.Second {

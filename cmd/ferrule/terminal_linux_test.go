@@ -92,7 +92,7 @@ func TestWatchOnTerminal(t *testing.T) {
 			out, shown := openTerminal(t, 70, 10, nil)
 			var m meter.Meter
 			stop := watchRobot(t, out, &m)
-			known := "watching robot; Ctrl-C ends it\n" + fmt.Sprintf("heat  %40s  21.5 °C  1h", "▄")
+			known := "Watching robot. Press Ctrl-C to stop.\n" + fmt.Sprintf("heat  %40s  21.5 °C  1h", "▄")
 			eventually(t, ample, "what is known is shown", func() bool { return strings.HasPrefix(shown.Text(), known) })
 			eventually(t, ample, "it listens", func() bool { return m.Measure(meter.Reading("robot", "speed", 1)) == 1 })
 			ring := make([]float64, 48)
@@ -104,7 +104,7 @@ func TestWatchOnTerminal(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				m.Measure(meter.Reading("robot", "speed", v))
 			}
-			want := "watching robot; Ctrl-C ends it\n" +
+			want := "Watching robot. Press Ctrl-C to stop.\n" +
 				"heat   " + strings.Repeat("▁▂▃▄▅▆▇█", 5) + "  7 °C     AGE\n" +
 				fmt.Sprintf("speed  %40s  3 °C     AGE", "▁▅█")
 			eventually(t, ample, "both are drawn", func() bool { return ages.ReplaceAllString(shown.Text(), "AGE") == want })
@@ -147,7 +147,7 @@ func TestSlowTerminal(t *testing.T) {
 		m.Measure(many(99))
 		time.Sleep(20 * time.Millisecond)
 		text := shown.Text()
-		return strings.Contains(text, " more came too fast to be shown\n") && strings.Contains(text, "  99 °C")
+		return strings.Contains(text, " events were skipped: the terminal is too slow\n") && strings.Contains(text, "  99 °C")
 	})
 	t.Logf("telling of %d readings took %v at most for one", count, slowest)
 	if slowest > time.Second {
