@@ -20,13 +20,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// The eras of MCP: with sessions, and without.
+// The versions of MCP: with sessions, and without.
 const (
 	legacy = "2025-11-25"
 	modern = "2026-07-28"
 )
 
-var eras = []string{legacy, modern}
+var mcpVersions = []string{legacy, modern}
 
 // url is an address of the gateway's web server.
 func (g *testGateway) url(path string) string { return "http://" + g.Addr() + path }
@@ -45,20 +45,20 @@ type testAgent struct {
 	updates          chan string
 }
 
-// dialAgent connects an agent of an era over HTTP. It goes away with the test.
-func dialAgent(t testing.TB, g *testGateway, era, path string) *testAgent {
+// dialAgent connects an agent of a version of MCP over HTTP. It goes away with the test.
+func dialAgent(t testing.TB, g *testGateway, mcpVersion, path string) *testAgent {
 	t.Helper()
-	return connectAgent(t, era, path, &mcp.StreamableClientTransport{Endpoint: g.url(path)})
+	return connectAgent(t, mcpVersion, path, &mcp.StreamableClientTransport{Endpoint: g.url(path)})
 }
 
-// pipeAgent connects an agent of an era over standard input and output.
-func pipeAgent(t testing.TB, g *testGateway, era string) *testAgent {
+// pipeAgent connects an agent of a version of MCP over standard input and output.
+func pipeAgent(t testing.TB, g *testGateway, mcpVersion string) *testAgent {
 	t.Helper()
-	return pipeTo(t, era, g.Agents.Stdio)
+	return pipeTo(t, mcpVersion, g.Agents.Stdio)
 }
 
 // pipeTo connects an agent by pipes to what serves it.
-func pipeTo(t testing.TB, era string, serve func(context.Context, io.ReadCloser, io.WriteCloser) error) *testAgent {
+func pipeTo(t testing.TB, mcpVersion string, serve func(context.Context, io.ReadCloser, io.WriteCloser) error) *testAgent {
 	t.Helper()
 	ours, theirs := newPipe(), newPipe()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -70,7 +70,7 @@ func pipeTo(t testing.TB, era string, serve func(context.Context, io.ReadCloser,
 			t.Errorf("standard input and output: %v", err)
 		}
 	})
-	return connectAgent(t, era, "stdio", &mcp.IOTransport{Reader: ours.Reader, Writer: theirs.Writer})
+	return connectAgent(t, mcpVersion, "stdio", &mcp.IOTransport{Reader: ours.Reader, Writer: theirs.Writer})
 }
 
 type pipe struct {
@@ -83,16 +83,16 @@ func newPipe() pipe {
 	return pipe{r, w}
 }
 
-func connectAgent(t testing.TB, era, where string, transport mcp.Transport) *testAgent {
+func connectAgent(t testing.TB, mcpVersion, where string, transport mcp.Transport) *testAgent {
 	t.Helper()
-	return connectAgentWith(t, era, where, transport, func(*mcp.ClientOptions) {})
+	return connectAgentWith(t, mcpVersion, where, transport, func(*mcp.ClientOptions) {})
 }
 
 // connectAgentWith connects an agent that can do more than others.
-func connectAgentWith(t testing.TB, era, where string, transport mcp.Transport, more func(*mcp.ClientOptions)) *testAgent {
+func connectAgentWith(t testing.TB, mcpVersion, where string, transport mcp.Transport, more func(*mcp.ClientOptions)) *testAgent {
 	t.Helper()
 	a := &testAgent{
-		t: t, name: era + " at " + where,
+		t: t, name: mcpVersion + " at " + where,
 		tools: make(chan time.Time, 1000), resources: make(chan time.Time, 1000),
 		progress: make(chan *mcp.ProgressNotificationParams, 1000), updates: make(chan string, 1000),
 	}
@@ -106,12 +106,12 @@ func connectAgentWith(t testing.TB, era, where string, transport mcp.Transport, 
 	}
 	more(options)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options)
-	session, err := client.Connect(context.Background(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era})
+	session, err := client.Connect(context.Background(), transport, &mcp.ClientSessionOptions{ProtocolVersion: mcpVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { session.Close() })
-	if got := session.InitializeResult().ProtocolVersion; got != era {
+	if got := session.InitializeResult().ProtocolVersion; got != mcpVersion {
 		t.Fatalf("%s speaks %s", a.name, got)
 	}
 	a.ClientSession = session
@@ -138,7 +138,7 @@ func (a *testAgent) tryList() (names []string, err error) {
 	return names, nil
 }
 
-// lists tells whether a tool that begins with something is in the list.
+// lists reports whether a tool with a prefix is in the list.
 func (a *testAgent) lists(prefix string) bool {
 	a.t.Helper()
 	return slices.ContainsFunc(a.list(), func(name string) bool { return strings.HasPrefix(name, prefix) })
@@ -226,23 +226,23 @@ func (g *testGateway) outcomes(device, tool string) []ferrule.Entry {
 
 // rawAgent asks over bare HTTP.
 type rawAgent struct {
-	t       testing.TB
-	url     string
-	era     string
-	token   string
-	session string // of the legacy era
+	t          testing.TB
+	url        string
+	mcpVersion string
+	token      string
+	session    string // of the legacy version of MCP
 }
 
-// hello is what an agent of the legacy era begins with.
+// hello is what an agent of the legacy version of MCP begins with.
 var hello = map[string]any{
 	"protocolVersion": legacy, "clientInfo": map[string]any{"name": "raw", "version": "1"}, "capabilities": map[string]any{},
 }
 
-// newRawAgent connects in an era.
-func newRawAgent(t testing.TB, url, era, token string) *rawAgent {
+// newRawAgent connects with a version of MCP.
+func newRawAgent(t testing.TB, url, mcpVersion, token string) *rawAgent {
 	t.Helper()
-	a := &rawAgent{t: t, url: url, era: era, token: token}
-	if era == modern {
+	a := &rawAgent{t: t, url: url, mcpVersion: mcpVersion, token: token}
+	if mcpVersion == modern {
 		return a
 	}
 	resp, _ := a.ask("initialize", hello)
@@ -253,7 +253,7 @@ func newRawAgent(t testing.TB, url, era, token string) *rawAgent {
 	return a
 }
 
-// request is a POST with the headers that its era wants.
+// request returns a POST with the headers of its version of MCP.
 func (a *rawAgent) request(method string, body io.Reader) *http.Request {
 	a.t.Helper()
 	req, err := http.NewRequest(http.MethodPost, a.url, body)
@@ -269,7 +269,7 @@ func (a *rawAgent) request(method string, body io.Reader) *http.Request {
 		req.Header.Set("Mcp-Session-Id", a.session)
 		req.Header.Set("Mcp-Protocol-Version", legacy)
 	}
-	if a.era == modern {
+	if a.mcpVersion == modern {
 		req.Header.Set("Mcp-Protocol-Version", modern)
 		req.Header.Set("Mcp-Method", method)
 	}
@@ -279,7 +279,7 @@ func (a *rawAgent) request(method string, body io.Reader) *http.Request {
 // message is a request as JSON-RPC.
 func (a *rawAgent) message(method string, params map[string]any) []byte {
 	a.t.Helper()
-	if a.era == modern {
+	if a.mcpVersion == modern {
 		if params == nil {
 			params = make(map[string]any)
 		}
@@ -336,7 +336,7 @@ func (a *rawAgent) result(method string, params map[string]any) json.RawMessage 
 	resp, body := a.ask(method, params)
 	var message struct{ Result json.RawMessage }
 	if err := json.Unmarshal(body, &message); err != nil || message.Result == nil {
-		a.t.Fatalf("%s: %s: %s %s", a.era, method, resp.Status, body)
+		a.t.Fatalf("%s: %s: %s %s", a.mcpVersion, method, resp.Status, body)
 	}
 	return message.Result
 }
@@ -372,25 +372,27 @@ func (g *testGateway) crowd(devices, kinds int) {
 	}
 }
 
-// TestListSizes: a list grows with Kinds and not with devices, and never beyond a
-// few kilobytes; and each of ten thousand devices is found and called.
+// TestListSizes checks that a tool list grows with Kinds and not with devices, stays
+// within a few kilobytes, and that each of ten thousand devices can be found and called.
 func TestListSizes(t *testing.T) {
 	few, many, kinds := startGateway(t, nil), startGateway(t, nil), startGateway(t, nil)
 	few.crowd(50, 1)
 	many.crowd(10_000, 1)
 	kinds.crowd(10_000, 100)
-	for _, era := range eras {
-		size := func(g *testGateway) int { return len(newRawAgent(t, g.url("/mcp"), era, "").result("tools/list", nil)) }
+	for _, mcpVersion := range mcpVersions {
+		size := func(g *testGateway) int {
+			return len(newRawAgent(t, g.url("/mcp"), mcpVersion, "").result("tools/list", nil))
+		}
 		atFew, atMany, atKinds := size(few), size(many), size(kinds)
-		t.Logf("%s: tools/list has %d bytes for 50 devices, %d for 10,000, and %d for 10,000 of 100 Kinds", era, atFew, atMany, atKinds)
+		t.Logf("%s: tools/list has %d bytes for 50 devices, %d for 10,000, and %d for 10,000 of 100 Kinds", mcpVersion, atFew, atMany, atKinds)
 		if diff := atMany - atFew; diff > 64 || diff < -64 {
-			t.Errorf("%s: the list has %d bytes for 50 devices and %d for 10,000", era, atFew, atMany)
+			t.Errorf("%s: the list has %d bytes for 50 devices and %d for 10,000", mcpVersion, atFew, atMany)
 		}
 		if most := max(atFew, atMany, atKinds); most > 8192 {
-			t.Errorf("%s: the list has %d bytes", era, most)
+			t.Errorf("%s: the list has %d bytes", mcpVersion, most)
 		}
-		findOneOfMany(dialAgent(t, many, era, "/mcp"))
-		findOneOfMany(dialAgent(t, kinds, era, "/mcp"))
+		findOneOfMany(dialAgent(t, many, mcpVersion, "/mcp"))
+		findOneOfMany(dialAgent(t, kinds, mcpVersion, "/mcp"))
 	}
 }
 

@@ -23,10 +23,9 @@ const (
 	shortTTL   = 10 * time.Second // of records, where somebody cares
 )
 
-// TestAnnounced: devices on another host, which a real avahi announces there, are used
-// through a gateway that looks for them. Once they are adopted, an agent sees the tools
-// of two that are on one host soon after they were started, and loses them soon after
-// their goodbye: twenty times of twenty.
+// TestAnnounced uses devices on another host that a real avahi announces. After adoption
+// an agent sees their tools soon after they start, and loses them soon after they end:
+// twenty times of twenty.
 func TestAnnounced(t *testing.T) {
 	const pairs, rounds = 2, 10
 	h := newHouse(t, "-test.parallel", strconv.Itoa(pairs))
@@ -66,8 +65,8 @@ func TestAnnounced(t *testing.T) {
 	}
 }
 
-// TestAnnouncedPowerCut: a host that loses power says no goodbye. What is on it is there
-// for agents until its announcement is over, and no longer.
+// TestAnnouncedPowerCut checks a host that loses power: its devices stay listed until
+// their announcements expire.
 func TestAnnouncedPowerCut(t *testing.T) {
 	h := newHouse(t)
 	if h == nil {

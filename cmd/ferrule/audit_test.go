@@ -200,8 +200,8 @@ func (c *audited) wantCalls(want string, args ...string) {
 	}
 }
 
-// TestAuditNodes: records of all nodes are shown in order of time, with their node;
-// those of this node that were not copied yet are, too.
+// TestAuditNodes checks that the records of all nodes are shown in order of time,
+// including records of this node that were not copied yet.
 func TestAuditNodes(t *testing.T) {
 	c := newAudited(t, "a", "b", "c")
 	appendTo(t, c.data, happened(1, "a1"), happened(4, "a4"), happened(7, "a7"))
@@ -239,8 +239,8 @@ func TestAuditNodes(t *testing.T) {
 	c.wantCalls("a a1, a a4, a a7", "--local")
 }
 
-// TestAuditFallsBack: without other nodes the file is read; who expects others is
-// told, or gets no answer that looks like one.
+// TestAuditFallsBack checks that the file is read if there are no other nodes, and that
+// a missing gateway is reported if there are.
 func TestAuditFallsBack(t *testing.T) {
 	c := &audited{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA")}
 	c.want(1, "there is no journal in ", "audit")
@@ -270,7 +270,7 @@ func TestAuditFallsBack(t *testing.T) {
 	c.want(exitUsage, "this gateway is not part of a cluster; leave out --node", "audit", "--node", "b")
 }
 
-// TestAuditCannotRead: copies that cannot be read are not passed over in silence.
+// TestAuditCannotRead checks that copies that cannot be read are an error.
 func TestAuditCannotRead(t *testing.T) {
 	c := newAudited(t, "a")
 	appendTo(t, c.data, happened(1, "a1"))
@@ -280,7 +280,8 @@ func TestAuditCannotRead(t *testing.T) {
 	c.want(exitNotReached, "the stream has no leader", "audit", "verify")
 }
 
-// TestAuditDamage: a line that is no record hides no other, and is told of.
+// TestAuditDamage checks that a damaged line is reported and does not hide other
+// records.
 func TestAuditDamage(t *testing.T) {
 	c := &audited{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA")}
 	if err := os.Mkdir(c.data, 0o700); err != nil {
@@ -352,8 +353,8 @@ func (f *follower) sees(want ...string) {
 	}
 }
 
-// TestAuditFollow: what comes is shown once, of all nodes and of the file alone; an
-// interrupt is no error.
+// TestAuditFollow checks that new records are shown once, of all nodes and of the file
+// alone, and that an interrupt is not an error.
 func TestAuditFollow(t *testing.T) {
 	c := newAudited(t, "a", "b")
 	appendTo(t, c.data, happened(1, "a1"), happened(3, "a3"))
@@ -451,7 +452,7 @@ func TestAuditVerify(t *testing.T) {
 			},
 			[]string{"copy of ", " of node b: record 2 "},
 		},
-		"a copy has a hole, and something twice": {
+		"a copy has a gap, and something twice": {
 			func(f, a, b [][]byte) (_, _, _ [][]byte) { return f, a, slices.Concat(b[:1], b[2:4], b[2:]) },
 			[]string{": record 2 is missing", ": records 3 to 4 stand twice"},
 		},

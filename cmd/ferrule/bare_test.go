@@ -53,7 +53,7 @@ func (r *raw) roundTrip(method, params string) (json.RawMessage, error) {
 }
 
 // bare is the command bare BOARD: an MCP server of the SDK alone, which serves both
-// eras as the gateway does, and has one tool, which makes a raw round trip to a
+// versions of MCP as the gateway does, and has one tool, which makes a raw round trip to a
 // board. It writes its address first, and answers like weighed. With mcp behind it,
 // it serves on standard input and output.
 func bare() {

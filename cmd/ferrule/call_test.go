@@ -39,7 +39,7 @@ func TestParseArgs(t *testing.T) {
 	}
 }
 
-// TestReadLine: who is asked answers with a line, or ends the program by Ctrl-C.
+// TestReadLine checks an answer with and without a line end, and Ctrl-C.
 func TestReadLine(t *testing.T) {
 	for text, want := range map[string]string{"yes\nno\n": "yes\n", "y": "y", "": ""} {
 		if got := readLine(t.Context(), strings.NewReader(text)); got != want {

@@ -14,16 +14,15 @@ import (
 // atOnce is how soon something is that nobody has to wait for, on a busy machine.
 const atOnce = time.Second
 
-// TestCancel: an agent that cancels leaves the line, or lets go of the device, at
-// once; the journal says whether the call may have run; who is next is served.
-// Who waits is told so.
+// TestCancel checks that a canceled call leaves the queue or the device at once, that
+// the journal says whether it may have run, and that the next call is served.
 func TestCancel(t *testing.T) {
-	for _, era := range eras {
-		t.Run(era+" http", func(t *testing.T) {
-			testCancel(t, func(g *testGateway) *testAgent { return dialAgent(t, g, era, "/mcp") })
+	for _, mcpVersion := range mcpVersions {
+		t.Run(mcpVersion+" http", func(t *testing.T) {
+			testCancel(t, func(g *testGateway) *testAgent { return dialAgent(t, g, mcpVersion, "/mcp") })
 		})
-		t.Run(era+" stdio", func(t *testing.T) {
-			testCancel(t, func(g *testGateway) *testAgent { return pipeAgent(t, g, era) })
+		t.Run(mcpVersion+" stdio", func(t *testing.T) {
+			testCancel(t, func(g *testGateway) *testAgent { return pipeAgent(t, g, mcpVersion) })
 		})
 	}
 }

@@ -23,7 +23,7 @@ type watcher struct {
 }
 
 // TestListChanges unplugs an emulated board while it is being called, and plugs in
-// another: agents of each era are told, see the new lists, and know what became of
+// another: agents of each version of MCP are told, see the new lists, and know what became of
 // their calls. Who looks at one device is told of that one alone.
 func TestListChanges(t *testing.T) {
 	dir := t.TempDir()
@@ -36,10 +36,10 @@ func TestListChanges(t *testing.T) {
 	g.online("uno")
 	g.online("steady")
 	var all, atUno, atSteady []watcher
-	for _, era := range eras {
-		all = append(all, watcher{dialAgent(t, g, era, "/mcp"), "uno__"})
-		atUno = append(atUno, watcher{dialAgent(t, g, era, "/mcp/devices/uno"), ""})
-		atSteady = append(atSteady, watcher{dialAgent(t, g, era, "/mcp/devices/steady"), ""})
+	for _, mcpVersion := range mcpVersions {
+		all = append(all, watcher{dialAgent(t, g, mcpVersion, "/mcp"), "uno__"})
+		atUno = append(atUno, watcher{dialAgent(t, g, mcpVersion, "/mcp/devices/uno"), ""})
+		atSteady = append(atSteady, watcher{dialAgent(t, g, mcpVersion, "/mcp/devices/steady"), ""})
 	}
 	all = append(all, watcher{pipeAgent(t, g, legacy), "uno__"}, watcher{pipeAgent(t, g, modern), "uno__"})
 	for _, a := range slices.Concat(all, atUno) {
@@ -47,7 +47,7 @@ func TestListChanges(t *testing.T) {
 			t.Fatalf("%s sees %q and %q", a.name, a.list(), a.uris())
 		}
 	}
-	time.Sleep(500 * time.Millisecond) // whoever is yet to be told of the beginning is
+	time.Sleep(500 * time.Millisecond) // anyone who is yet to be told of the beginning is
 	forget(all, atUno, atSteady)
 
 	// Each agent has a call under way: one has reached the board, and the others
@@ -114,7 +114,7 @@ func TestListChanges(t *testing.T) {
 		a.mustUse("other__gpio_write", `{"pin":13,"value":true}`, nil)
 	}
 	other.WaitPin("B5", true)
-	time.Sleep(500 * time.Millisecond) // whoever would be told is
+	time.Sleep(500 * time.Millisecond) // anyone who would be told is
 	for _, a := range slices.Concat(atUno, atSteady) {
 		if len(a.tools)+len(a.resources) > 0 {
 			t.Errorf("%s was told of another device", a.name)

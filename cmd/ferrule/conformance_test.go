@@ -19,8 +19,8 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// rigMCP is where the official parts of MCP are installed; see internal/testenv/mcp.
-func rigMCP(t *testing.T) string {
+// mcpTools is where the official parts of MCP are installed; see internal/testenv/mcp.
+func mcpTools(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("FERRULE_RIG_MCP")
 	if dir == "" {
@@ -39,7 +39,7 @@ func node(dir, script string, args ...string) *exec.Cmd {
 // an MCP server, with all that the suite asks for, at an address of its own. What a
 // device does not have is expected to fail, and that is tasks alone.
 func TestConformance(t *testing.T) {
-	dir := rigMCP(t)
+	dir := mcpTools(t)
 	device := fixtures.New(mcpserver.Config{})
 	at := serveThing(t, device)
 	go fixtures.Watch(t.Context(), device)
@@ -135,32 +135,32 @@ func countChecks(t *testing.T, results string) (scenarios int, checks map[string
 }
 
 // TestInspector has the official inspector list and call, over both transports, in
-// both eras: its lint finds nothing, and the LED is on.
+// both versions of MCP: its lint finds nothing, and the LED is on.
 func TestInspector(t *testing.T) {
-	dir := rigMCP(t)
+	dir := mcpTools(t)
 	addr := startSim(t, simConfig()).Addrs()[0]
 	g := startGateway(t, map[string]string{"robot": addr})
 	g.online("robot")
 	crowd := startGateway(t, nil)
 	crowd.crowd(120, 60)
-	for _, era := range []string{"legacy", "modern"} {
+	for _, mcpVersion := range []string{"legacy", "modern"} {
 		for name, target := range map[string][]string{
 			"http":   {g.url("/mcp")},
 			"device": {g.url("/mcp/devices/robot"), "--transport", "http"},
 			"crowd":  {crowd.url("/mcp")},
 		} {
-			t.Run(name+" "+era, func(t *testing.T) { lint(t, inspect(dir, append(target, "--protocol-era", era), nil)) })
+			t.Run(name+" "+mcpVersion, func(t *testing.T) { lint(t, inspect(dir, append(target, "--protocol-mcpVersion", mcpVersion), nil)) })
 		}
-		t.Run("call "+era, func(t *testing.T) {
-			ask := inspect(dir, []string{g.url("/mcp"), "--protocol-era", era}, nil)
+		t.Run("call "+mcpVersion, func(t *testing.T) {
+			ask := inspect(dir, []string{g.url("/mcp"), "--protocol-mcpVersion", mcpVersion}, nil)
 			out := ask(t, "tools/call", "--tool-name", "robot__gpio_write", "--tool-args-json", `{"pin":2,"value":true}`)
 			if !strings.Contains(out, `"value":true`) {
 				t.Errorf("got %s", out)
 			}
 		})
-		t.Run("stdio "+era, func(t *testing.T) {
+		t.Run("stdio "+mcpVersion, func(t *testing.T) {
 			board := startSim(t, simConfig()).Addrs()[0]
-			ask := inspect(dir, []string{"--protocol-era", era}, []string{"ferrule", "mcp", "--data", t.TempDir(), "--tcp", "robot=" + board})
+			ask := inspect(dir, []string{"--protocol-mcpVersion", mcpVersion}, []string{"ferrule", "mcp", "--data", t.TempDir(), "--tcp", "robot=" + board})
 			lint(t, ask)
 			out := ask(t, "tools/call", "--tool-name", "gateway__status")
 			if !strings.Contains(out, "summary") {

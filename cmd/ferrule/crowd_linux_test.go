@@ -25,11 +25,9 @@ import (
 
 var toyCount = flag.Int("toys", 1500, "how many voice toys TestCrowd has on each medium; a process has to be allowed as many files")
 
-// TestCrowd: many idle voice toys on one node, on each medium: what one costs, when
-// there are some and when there are ten times as many; how much the node works while
-// they are at rest; and how long it takes until all are admitted again, after the node
-// was started anew, and after all links but those of the first were cut at once, while
-// calls to the first go on.
+// TestCrowd runs many idle voice toys on one node, over each transport. It measures the
+// memory per toy, the work of an idle node, and the time until all toys are admitted
+// again after a restart and after all but the first connections were cut at once.
 //
 // A toy is weighed after a restart, trusted by then: what was made once, when it was
 // adopted, has gone.
@@ -77,7 +75,7 @@ func crowdOfToys(t *testing.T, medium string, count, aim, limit int) {
 		t.Errorf("it worked %v in %v", worked, rest)
 	}
 
-	called := n.road(n.first())
+	called := n.callOf(n.first())
 	medians(200, called)
 	usual := medians(500, called)[0]
 	eventually(t, cut, "the links are cut", func() bool {
@@ -155,7 +153,7 @@ func (n *toyNode) start() {
 // keeps at hand for a while is let go of by then.
 const settled = 15 * time.Second
 
-// restart ends the process as its owner would, starts another, and tells how long it
+// restart ends the process as its owner would, starts another, and returns how long it
 // took until so many toys were there again. Then it is at rest.
 func (n *toyNode) restart(count int) time.Duration {
 	n.t.Helper()
@@ -243,8 +241,8 @@ func (n *toyNode) adoptAll() {
 	wg.Wait()
 }
 
-// road returns a call of a toy.
-func (n *toyNode) road(device string) func() {
+// callOf returns a function that calls a tool of a toy.
+func (n *toyNode) callOf(device string) func() {
 	call := ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: device, Tool: "self.get_device_status", Args: json.RawMessage(`{}`)}
 	return func() {
 		asked := call

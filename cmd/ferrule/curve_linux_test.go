@@ -59,9 +59,9 @@ func uneven(all []fed, at time.Time) time.Duration {
 	return max(0, most-least)
 }
 
-// TestUnoCurve: a sine is put on the analog pin of an emulated Uno, which samples it into
-// its ring buffer. What is recorded is what was fed, at the times that are told, and so
-// is the picture of it.
+// TestUnoCurve puts a sine on the analog pin of an emulated Uno, which samples it into
+// its ring buffer. The recorded samples and the chart must match the sine, at the
+// recorded times.
 func TestUnoCurve(t *testing.T) {
 	board := uno.Start(t, uno.Options{})
 	overlays := t.TempDir()
@@ -108,7 +108,7 @@ func TestUnoCurve(t *testing.T) {
 	for _, h := range curves[0].Gaps {
 		missing += h.MaxMissing
 	}
-	t.Logf("%d samples in %v, up to %d more in %d holes; told within %v (median), %v (at most); the emulated chip was uneven by %v",
+	t.Logf("%d samples in %v, up to %d more in %d gaps; told within %v (median), %v (at most); the emulated chip was uneven by %v",
 		len(points), end.Sub(start)-time.Second, missing, len(curves[0].Gaps), within[len(within)/2], within[len(within)-1], uneven(all, start.Add(8*time.Second)))
 	if wrong > 0 || len(points) < 100 || within[len(within)/2] > 100*time.Millisecond {
 		t.Errorf("%d of %d samples are not what was fed", wrong, len(points))
@@ -158,7 +158,7 @@ func (g *testGateway) plot(device, signal string, from, to time.Time) image.Imag
 }
 
 // shows checks that a picture has the curve that was fed: in each column of it, the
-// coloured line is where the sine was at that time, in one scale for all.
+// colored line is where the sine was at that time, in one scale for all.
 func shows(t *testing.T, picture image.Image, points []ferrule.Point, all []fed) {
 	t.Helper()
 	line := lineIn(picture)
@@ -192,7 +192,7 @@ func shows(t *testing.T, picture image.Image, points []ferrule.Point, all []fed)
 	}
 }
 
-// lineIn is where the coloured line is in each column of a picture that has one.
+// lineIn is where the colored line is in each column of a picture that has one.
 func lineIn(picture image.Image) (line []image.Point) {
 	const head = 70 // title and legend
 	size := picture.Bounds()

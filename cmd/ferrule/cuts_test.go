@@ -17,7 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-var cuts = flag.Int("cuts", 500, "how often TestCuts cuts the wire")
+var cuts = flag.Int("cuts", 500, "how often TestCuts cuts the connection")
 
 // outcome is how one call ended.
 type outcome struct {
@@ -43,8 +43,8 @@ func TestCuts(t *testing.T) {
 func cutAndCall(t *testing.T) {
 	const timeout = 10 * time.Second
 	boards := startSim(t, sim.Config{})
-	wire := newCutter(t, boards.Addrs()[0])
-	g := startGateway(t, map[string]string{"robot": wire.Addr().String()}, func(c *config.Config) {
+	link := newCutter(t, boards.Addrs()[0])
+	g := startGateway(t, map[string]string{"robot": link.Addr().String()}, func(c *config.Config) {
 		c.Retry.Min, c.Retry.Max = config.Interval(4*time.Millisecond), config.Interval(20*time.Millisecond)
 	})
 	g.online("robot")
@@ -90,7 +90,7 @@ func cutAndCall(t *testing.T) {
 		before := answered.Load()
 		eventually(t, 20*time.Second, fmt.Sprintf("a call is answered before cut %d", i), func() bool { return answered.Load() > before })
 		time.Sleep(rand.N(3 * time.Millisecond))
-		wire.cut(i%2 == 0)
+		link.cut(i%2 == 0)
 	}
 	close(done)
 	callers.Wait()

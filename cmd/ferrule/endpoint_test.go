@@ -179,9 +179,9 @@ func withEndpoint(e config.Endpoint) func(*config.Config) {
 	return func(c *config.Config) { c.Endpoints = append(c.Endpoints, e) }
 }
 
-// TestEndpoints: agents at two endpoints list and call the tools of a board, and the
-// journal tells them apart. One endpoint goes away with a call under way, which is never
-// made again; it comes back, and its agents are served again, while the other goes on.
+// TestEndpoints checks that agents at two endpoints call the tools of a board and that
+// the journal tells them apart. When one endpoint disconnects during a call, the call is
+// never repeated, and the endpoint is served again after it reconnects.
 func TestEndpoints(t *testing.T) {
 	boards := startSim(t, sim.Config{})
 	home, work := newBroker(t, false), newBroker(t, false)
@@ -242,8 +242,8 @@ func recordsOf(t testing.TB, g *testGateway, tool string) (all []ferrule.Entry) 
 	return all
 }
 
-// TestEndpointSecure: an endpoint with a certificate of its own is used if its signer is
-// named, and refused otherwise, with words that tell why.
+// TestEndpointSecure checks that an endpoint with its own certificate is used if its
+// issuer is configured, and refused with a clear message otherwise.
 func TestEndpointSecure(t *testing.T) {
 	boards, broker := startSim(t, sim.Config{}), newBroker(t, true)
 	dir := t.TempDir()
@@ -269,8 +269,8 @@ func TestEndpointSecure(t *testing.T) {
 	})
 }
 
-// TestEndpointList: a list that is longer than an endpoint takes comes in pages, each
-// of which it takes, and nothing of it is lost.
+// TestEndpointList checks that a long tool list arrives completely, in pages that the
+// endpoint accepts.
 func TestEndpointList(t *testing.T) {
 	broker := newBroker(t, false)
 	g := startGateway(t, nil, withEndpoint(config.Endpoint{Name: "home", URL: broker.url()}), func(c *config.Config) { c.Agents.Budget = 500 })

@@ -14,9 +14,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// TestPluggedIn: two boards are found by what the kernel tells of USB. One with
-// its maker's id is used at once; one behind a bridge that may have anything
-// behind it is not even opened before its owner says so.
+// TestPluggedIn checks that two boards are found through USB. A board with its maker's
+// ID is used at once; one behind a common bridge is not opened before it is adopted.
 func TestPluggedIn(t *testing.T) {
 	if !inNamespace(t, 0) {
 		return
@@ -79,8 +78,8 @@ func TestPluggedIn(t *testing.T) {
 	stop()
 }
 
-// TestPortInUse: a port that another program has open is left to it, even if it
-// did not take it for itself.
+// TestPortInUse checks that a port that another program has open is left alone, even
+// without a lock.
 func TestPortInUse(t *testing.T) {
 	if !inNamespace(t, 0) {
 		return
@@ -107,7 +106,7 @@ func TestPortInUse(t *testing.T) {
 const namespaceMark = "FERRULE_TEST_NAMESPACE"
 
 // inNamespace runs the test again in a process with mounts of its own, and with what
-// more is not to be shared, and tells whether this is that process.
+// more is not to be shared, and reports whether this is that process.
 func inNamespace(t *testing.T, unshare uintptr, args ...string) bool {
 	t.Helper()
 	if os.Getenv(namespaceMark) != "" {
@@ -145,7 +144,7 @@ type usbBoard struct {
 	place                                string
 }
 
-// newBus makes /dev and /sys anew: with pseudo terminals, and without a board.
+// newBus makes /dev and /sys again: with pseudo terminals, and without a board.
 func newBus(t *testing.T) usbBus {
 	b := usbBus{t}
 	dev := t.TempDir()
@@ -208,7 +207,7 @@ func (b usbBus) must(err error) {
 	}
 }
 
-// watchOpen tells whether somebody has opened a file since, be it for a moment.
+// watchOpen reports whether somebody has opened a file since, be it for a moment.
 func watchOpen(t *testing.T, path string) (opened func() bool) {
 	t.Helper()
 	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)

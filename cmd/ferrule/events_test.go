@@ -64,7 +64,7 @@ func withToys(t *testing.T, cfg config.Config, toys ...tcp.Board) *testGateway {
 	return runGateway(t, g, data)
 }
 
-// lamp has a toy that notifies do something, which it tells of.
+// lamp makes a toy do something that it sends a notification about.
 func (g *testGateway) lamp(id string) {
 	g.t.Helper()
 	if _, err := g.call(id, "self.lamp.turn_on", `{}`, 5*time.Second); err != nil {
@@ -74,7 +74,7 @@ func (g *testGateway) lamp(id string) {
 
 func stateOf(device string) string { return "ferrule://devices/" + device + "/state" }
 
-// subscribes has an agent subscribe to the state of a device. Agents of the newer era
+// subscribes has an agent subscribe to the state of a device. Agents of the newer version of MCP
 // are not answered: what is done to the device until they are told shows that they
 // have.
 func (a *testAgent) subscribes(device string, do func()) {
@@ -111,7 +111,7 @@ func (a *testAgent) updated(device string) {
 	}
 }
 
-// calm waits until nobody is told anything any more.
+// calm waits until no more updates arrive.
 func calm(agents []*testAgent) {
 	for quiet := 0; quiet < 10; quiet++ {
 		time.Sleep(50 * time.Millisecond)
@@ -171,7 +171,7 @@ func watches(t *testing.T, data, device string) *watched {
 	return w
 }
 
-// sees tells whether something has happened to a device.
+// sees reports whether something has happened to a device.
 func (w *watched) sees(device string, what ferrule.EventType) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,23 +179,22 @@ func (w *watched) sees(device string, what ferrule.EventType) bool {
 }
 
 // joinedAgent is an agent of a process that has joined a gateway with a device.
-func joinedAgent(t *testing.T, g *testGateway, era, device string) *testAgent {
+func joinedAgent(t *testing.T, g *testGateway, mcpVersion, device string) *testAgent {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = ""
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	agent := pipeTo(t, era, func(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	agent := pipeTo(t, mcpVersion, func(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 		return gateway.ServeStdio(ctx, gateway.Parts{Config: cfg, Data: g.data, Version: version(), Log: log}, in, out)
 	})
 	eventually(t, ample, "the agent that has joined sees "+device, func() bool { return slices.Contains(agent.uris(), stateOf(device)) })
 	return agent
 }
 
-// TestEvents: a toy says something by itself. Agents that have subscribed are told so,
-// in each era, over HTTP and over standard input and output, where the gateway is and
-// in a process that has joined it, and read what it said; those that have not are told
-// nothing. People who watch see it. So it is when the toy comes and goes. A toy that is
-// held is seen by people, and not by agents.
+// TestEvents checks the notifications of a toy: agents that have subscribed receive
+// them, in both versions of MCP, over HTTP and stdio, on the gateway and in a process
+// that has joined it; others do not. People who watch see them too. The same holds when
+// the toy goes offline and comes back. A pending toy is seen by people only.
 func TestEvents(t *testing.T) {
 	toys, stop := startToys(t, 2, "notifies")
 	cfg := config.Default()
@@ -205,9 +204,9 @@ func TestEvents(t *testing.T) {
 	g.online("stranger")
 	people := watches(t, g.data, "")
 	var told, others []*testAgent
-	for _, era := range eras {
-		told = append(told, dialAgent(t, g, era, "/mcp"), dialAgent(t, g, era, "/mcp/devices/toy"), pipeAgent(t, g, era), joinedAgent(t, g, era, "toy"))
-		others = append(others, dialAgent(t, g, era, "/mcp"), pipeAgent(t, g, era))
+	for _, mcpVersion := range mcpVersions {
+		told = append(told, dialAgent(t, g, mcpVersion, "/mcp"), dialAgent(t, g, mcpVersion, "/mcp/devices/toy"), pipeAgent(t, g, mcpVersion), joinedAgent(t, g, mcpVersion, "toy"))
+		others = append(others, dialAgent(t, g, mcpVersion, "/mcp"), pipeAgent(t, g, mcpVersion))
 	}
 	for _, a := range told {
 		a.subscribes("toy", func() { g.lamp("toy") })
@@ -251,13 +250,13 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s has not subscribed, and was told %d times", a.name, n)
 		}
 		if _, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: stateOf("stranger")}); err == nil {
-			t.Errorf("%s reads of a device that is held", a.name)
+			t.Errorf("%s reads of a pending device", a.name)
 		}
 	}
 }
 
-// TestTalkativeToy: a toy that talks all the time can be called as ever, and tells agents
-// and people no more than a few things a second.
+// TestTalkativeToy checks that a toy that sends notifications all the time can still be
+// called, and that agents and people get only a few per second.
 func TestTalkativeToy(t *testing.T) {
 	toys, _ := startToys(t, 1, "talkative")
 	cfg := config.Default()
@@ -265,8 +264,8 @@ func TestTalkativeToy(t *testing.T) {
 	g := withToys(t, cfg, tcp.Board{Address: toys.Addrs()[0], Name: "toy"})
 	g.online("toy")
 	var agents []*testAgent
-	for _, era := range eras {
-		a := dialAgent(t, g, era, "/mcp")
+	for _, mcpVersion := range mcpVersions {
+		a := dialAgent(t, g, mcpVersion, "/mcp")
 		a.subscribes("toy", func() {})
 		agents = append(agents, a)
 	}

@@ -20,18 +20,18 @@ import (
 
 // followedLamp is a lamp that notes what it is asked to tell of. It can be restarted.
 type followedLamp struct {
-	t       *testing.T
-	era     string
-	address string
-	server  *http.Server
+	t          *testing.T
+	mcpVersion string
+	address    string
+	server     *http.Server
 
 	mu    sync.Mutex
 	asked []string // subscribe and unsubscribe, or what is to be told of resources
 }
 
-func startFollowedLamp(t *testing.T, era string) *followedLamp {
+func startFollowedLamp(t *testing.T, mcpVersion string) *followedLamp {
 	t.Helper()
-	l := &followedLamp{t: t, era: era, address: "127.0.0.1:0"}
+	l := &followedLamp{t: t, mcpVersion: mcpVersion, address: "127.0.0.1:0"}
 	l.start()
 	t.Cleanup(func() { l.server.Close() })
 	return l
@@ -48,7 +48,7 @@ func (l *followedLamp) start() {
 	l.address = ln.Addr().String()
 	device := lampThing("lamp").Handler()
 	l.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if l.era == legacy && r.Header.Get("Mcp-Protocol-Version") >= modern {
+		if l.mcpVersion == legacy && r.Header.Get("Mcp-Protocol-Version") >= modern {
 			http.Error(w, "what is that?", http.StatusBadRequest)
 			return
 		}
@@ -156,18 +156,18 @@ func (l *followedLamp) checkFollows(g *testGateway, agents []*testAgent) {
 	last := agents[len(agents)-1]
 	l.hears(g, last)
 	last.leaves(lampURI)
-	want := map[string]string{legacy: "resources/unsubscribe", modern: "[]"}[l.era]
+	want := map[string]string{legacy: "resources/unsubscribe", modern: "[]"}[l.mcpVersion]
 	eventually(l.t, ample, "the lamp is told that nobody listens", func() bool { return l.last() == want })
 }
 
-// TestFollowers: agents at one gateway, and in a process that has joined it, follow a
-// resource of a device of each era.
+// TestFollowers checks that agents on one gateway, and in a process that has joined it,
+// follow a resource of a device, for both versions of MCP.
 func TestFollowers(t *testing.T) {
 	t.Parallel()
-	for _, era := range eras {
-		t.Run(era, func(t *testing.T) {
+	for _, mcpVersion := range mcpVersions {
+		t.Run(mcpVersion, func(t *testing.T) {
 			t.Parallel()
-			lamp := startFollowedLamp(t, era)
+			lamp := startFollowedLamp(t, mcpVersion)
 			g := startGateway(t, nil, func(c *config.Config) {
 				c.Devices.HTTP = []config.HTTPDevice{{URL: "http://" + lamp.address + "/mcp", Name: "lamp"}}
 			})
@@ -179,8 +179,8 @@ func TestFollowers(t *testing.T) {
 	}
 }
 
-// TestFollowersOfNodes: agents at two nodes follow a resource of a device that one of them
-// holds.
+// TestFollowersOfNodes checks that agents on two nodes follow a resource of a device of
+// one of them.
 func TestFollowersOfNodes(t *testing.T) {
 	t.Parallel()
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})

@@ -104,7 +104,7 @@ func galleryThing(changing bool) *mcpserver.Device {
 	return d
 }
 
-// galleryServer is the other part, in both eras.
+// galleryServer is the other part, in both versions of MCP.
 func galleryServer() http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "gallery", Version: "1.0.0"}, nil)
 	size := int64(99)
@@ -152,7 +152,7 @@ func galleryServer() http.Handler {
 	return bothEras(get)
 }
 
-// bothEras serves both eras, as the SDK has them.
+// bothEras serves both versions of MCP, as the SDK has them.
 func bothEras(get func(*http.Request) *mcp.Server) http.Handler {
 	stateless := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
 	stateful := mcp.NewStreamableHTTPHandler(get, nil)

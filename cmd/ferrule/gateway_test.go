@@ -16,10 +16,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-// testGateway is a whole gateway in the process of a test, with its real files
-// and sockets.
+// testGateway is a complete gateway in this process, with real files and sockets.
 type testGateway struct {
 	*gateway.Gateway
 	t    testing.TB
@@ -27,14 +27,14 @@ type testGateway struct {
 	stop func()
 }
 
-// startGateway runs a gateway with devices at addresses, under names. It ends
-// with the test, or by stop.
+// startGateway runs a gateway with devices: addresses by name. It ends with the test, or
+// by stop.
 func startGateway(t testing.TB, devices map[string]string, change ...func(*config.Config)) *testGateway {
 	t.Helper()
 	return startGatewayWith(t, devices, func(*gateway.Gateway) {}, change...)
 }
 
-// startGatewayWith does so with a gateway that was changed before it runs.
+// startGatewayWith does the same, and calls before with the gateway before it runs.
 func startGatewayWith(t testing.TB, devices map[string]string, before func(*gateway.Gateway), change ...func(*config.Config)) *testGateway {
 	t.Helper()
 	cfg := config.Default()
@@ -57,11 +57,10 @@ func startGatewayWith(t testing.TB, devices map[string]string, before func(*gate
 	return runGateway(t, g, data)
 }
 
-// unmeasured has a gateway leave devices alone unless they are called: one that is to be
-// idle, that counts its calls, or that does not answer is to be met by those of the test.
+// unmeasured turns polling off, for devices that should only get the calls of the test.
 func unmeasured(c *config.Config) { c.Polling.Enabled = false }
 
-// runGateway runs a gateway that was built.
+// runGateway runs a gateway.
 func runGateway(t testing.TB, g *gateway.Gateway, data string) *testGateway {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -81,14 +80,10 @@ func runGateway(t testing.TB, g *gateway.Gateway, data string) *testGateway {
 	return tg
 }
 
-// eventually waits until something is so.
-func eventually(t testing.TB, limit time.Duration, what string, so func() bool) {
+// eventually waits until a condition holds.
+func eventually(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(limit); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never came about: %s", what)
-		}
-	}
+	wait.For(t, limit, what, holds)
 }
 
 // device returns a device, or one without an ID.
@@ -104,12 +99,12 @@ func (g *testGateway) online(id string) {
 	eventually(g.t, 30*time.Second, id+" is online", func() bool { return g.device(id).State == ferrule.StateOnline })
 }
 
-// call calls a tool as an agent, on the whole road.
+// call calls a tool as an agent, through the pipeline.
 func (g *testGateway) call(device, tool, args string, timeout time.Duration) (string, error) {
 	return g.callAs("", device, tool, args, timeout)
 }
 
-// callAs makes a call with an ID of its own.
+// callAs makes a call with a given ID.
 func (g *testGateway) callAs(id, device, tool, args string, timeout time.Duration) (string, error) {
 	result, err := g.Pipeline.Handle(context.Background(), &ferrule.Call{
 		ID: id, Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"},
@@ -121,7 +116,7 @@ func (g *testGateway) callAs(id, device, tool, args string, timeout time.Duratio
 	return string(result.Value), nil
 }
 
-// startSim runs simulated boards. They end with the test.
+// startSim runs simulated boards until the test ends.
 func startSim(t testing.TB, cfg sim.Config) *sim.Fleet {
 	t.Helper()
 	if cfg.Addr == "" {
@@ -144,7 +139,7 @@ func startSim(t testing.TB, cfg sim.Config) *sim.Fleet {
 	return fleet
 }
 
-// cutter is a wire between the gateway and a board that can be cut.
+// cutter is a connection between the gateway and a board that can be cut.
 type cutter struct {
 	net.Listener
 	mu    sync.Mutex
@@ -220,12 +215,11 @@ func TestHealth(t *testing.T) {
 		}
 		return resp.StatusCode, string(body)
 	}
-	eventually(t, 5*time.Second, "the bus works", func() bool { return g.Cluster.State().Working })
-	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","bus":"ok","devices":{"offline":1,"online":1,"released":0}}`+"\n" {
+	eventually(t, 5*time.Second, "the cluster works", func() bool { return g.Cluster.State().Working })
+	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","cluster":"ok","devices":{"offline":1,"online":1,"released":0}}`+"\n" {
 		t.Errorf("got %d %s", code, body)
 	}
-	// A journal that cannot be written makes the gateway unhealthy, and keeps it
-	// from changing anything.
+	// If the journal cannot be written, the gateway is failing and refuses changes.
 	g.Journal.Close()
 	_, err := g.call("robot", "gpio_write", `{"pin":2,"value":true}`, 0)
 	if e := ferrule.AsError(err); e.Code != ferrule.Denied || fleet.Boards[0].Level(sim.PinLED) != 0 {

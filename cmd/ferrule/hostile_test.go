@@ -22,7 +22,7 @@ import (
 )
 
 // TestHostile has a board beside two good ones that does all the harm it can:
-// agents of each era go on using the good ones, each call to the bad one has an
+// agents of each version of MCP go on using the good ones, each call to the bad one has an
 // outcome that is true and in time, what cannot be used has its reason, what can
 // be is found and called, and nothing is left behind.
 func TestHostile(t *testing.T) {
@@ -48,10 +48,10 @@ func beHostile(t *testing.T) {
 	stop := sync.OnceFunc(func() { close(done) })
 	defer good.Wait()
 	defer stop()
-	neighbours := make([]neighbour, len(eras))
-	for i, era := range eras {
-		agents = append(agents, dialAgent(t, g, era, "/mcp"))
-		using := dialAgent(t, g, era, "/mcp")
+	neighbours := make([]neighbour, len(mcpVersions))
+	for i, mcpVersion := range mcpVersions {
+		agents = append(agents, dialAgent(t, g, mcpVersion, "/mcp"))
+		using := dialAgent(t, g, mcpVersion, "/mcp")
 		good.Go(func() { neighbours[i].use(using, done) })
 	}
 	heap := watchHeap(done)
@@ -62,17 +62,17 @@ func beHostile(t *testing.T) {
 		answersOf(t, a, []string{"answers_garbage", "answers_others"}[i], deadline)
 		foundAndCalled(t, a)
 	}
-	for _, era := range eras {
-		wellListed(t, dialAgent(t, g, era, "/mcp/devices/hostile"))
+	for _, mcpVersion := range mcpVersions {
+		wellListed(t, dialAgent(t, g, mcpVersion, "/mcp/devices/hostile"))
 	}
 	reasonsTold(t, g)
 
 	stop()
 	good.Wait()
 	for i, n := range neighbours {
-		t.Logf("%s: the good boards were listed and used %d times, the slowest took %v", eras[i], n.times, n.slowest.Round(time.Millisecond))
+		t.Logf("%s: the good boards were listed and used %d times, the slowest took %v", mcpVersions[i], n.times, n.slowest.Round(time.Millisecond))
 		if n.wrong != "" || n.times < 20 {
-			t.Errorf("%s: the good boards were used %d times: %s", eras[i], n.times, n.wrong)
+			t.Errorf("%s: the good boards were used %d times: %s", mcpVersions[i], n.times, n.wrong)
 		}
 	}
 	most := heap()
@@ -250,7 +250,7 @@ func wellListed(t *testing.T, a *testAgent) {
 	}
 }
 
-// hiddenIn tells whether there is something in a text that a reader would not see.
+// hiddenIn reports whether there is something in a text that a reader would not see.
 func hiddenIn(text string) bool {
 	return !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool {
 		return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf)

@@ -16,11 +16,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// TestMeasures: a gateway asks its boards for what they measure, and tells it on the cluster:
-// all that they say, as their owner changes it, and nothing of one that is held. It takes
-// the road, and is not in the journal.
+// TestMeasures checks that a gateway polls its boards and publishes their readings, as
+// overlays say, but none of a pending board. The calls pass the pipeline and are not in
+// the journal.
 func TestMeasures(t *testing.T) {
-	boards, held := startSim(t, sim.Config{Count: 2}), startSim(t, sim.Config{})
+	boards, pending := startSim(t, sim.Config{Count: 2}), startSim(t, sim.Config{})
 	dir := t.TempDir()
 	overlay := "match: {device: quiet}\npolls:\n  read_climate: {every: 0s}\n  light: {every: 0s}\n  volts: {tool: adc_read, args: {pin: 34}, every: 500ms}\n"
 	if err := os.WriteFile(filepath.Join(dir, "quiet.yaml"), []byte(overlay), 0o600); err != nil {
@@ -28,11 +28,11 @@ func TestMeasures(t *testing.T) {
 	}
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "quiet": boards.Addrs()[1]}, func(c *config.Config) {
 		c.Overlays = dir
-		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "held", Address: held.Addrs()[0], Pending: true})
+		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "pending", Address: pending.Addrs()[0], Pending: true})
 	})
 	var mu sync.Mutex
 	heard := make(map[string]bool)
-	for _, id := range []string{"robot", "quiet", "held"} {
+	for _, id := range []string{"robot", "quiet", "pending"} {
 		defer g.Cluster.Samples(id, "", func(r ferrule.Reading) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -56,7 +56,7 @@ func TestMeasures(t *testing.T) {
 		t.Errorf("counted %+v", s)
 	}
 	if n := g.Pipeline.Stats(); n.Readings < s.Reads || n.ReadingsFailed != 0 {
-		t.Errorf("the road counted %+v", n)
+		t.Errorf("the pipeline counted %+v", n)
 	}
 	if _, err := g.call("robot", "gpio_read", `{"pin":2}`, ample); err != nil {
 		t.Error(err)

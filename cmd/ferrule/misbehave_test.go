@@ -19,11 +19,11 @@ const (
 	short = 2 * time.Second
 )
 
-// TestMisbehaviours has the gateway meet every way in which a simulated board
+// TestMisbehaviors has the gateway meet every way in which a simulated board
 // misbehaves, over TCP, and checks what comes of it: the device is admitted or
 // its reason is told, each call has an outcome that is true, and the board next
 // to it is not disturbed.
-func TestMisbehaviours(t *testing.T) {
+func TestMisbehaviors(t *testing.T) {
 	const ok = ferrule.Code("")
 	both := func(codes ...ferrule.Code) reception { return reception{write: codes, read: codes} }
 	fine := both(ok)
@@ -120,16 +120,16 @@ func TestMisbehaviours(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	room := make(chan struct{}, 6)
-	for _, behaviour := range sim.Behaviors() {
-		want, known := cases[behaviour.Name]
+	for _, behavior := range sim.Behaviors() {
+		want, known := cases[behavior.Name]
 		if !known {
-			t.Errorf("nothing is said here about boards that are %s", behaviour.Name)
+			t.Errorf("nothing is said here about boards that are %s", behavior.Name)
 			continue
 		}
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			t.Run(behaviour.Name, func(t *testing.T) { want.judge(t, behaviour.Name) })
+			t.Run(behavior.Name, func(t *testing.T) { want.judge(t, behavior.Name) })
 		})
 	}
 }
@@ -145,8 +145,8 @@ type reception struct {
 }
 
 // judge has a gateway meet a board that misbehaves, and one next to it.
-func (want reception) judge(t *testing.T, behaviour string) {
-	boards := startSim(t, sim.Config{Misbehave: behaviour})
+func (want reception) judge(t *testing.T, behavior string) {
+	boards := startSim(t, sim.Config{Misbehave: behavior})
 	good := startSim(t, sim.Config{})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "good": good.Addrs()[0]}, unmeasured)
 	g.online("good")
@@ -227,19 +227,19 @@ func (g *testGateway) wants(tool, args string, code ferrule.Code, part string) s
 	return got
 }
 
-// TestChangingFirmware: a board that comes back as another Kind is noticed, and
-// one whose list has shrunk is noted.
+// TestChangingFirmware checks that a board that comes back with another Kind is noticed,
+// and that a shorter tool list is noted.
 func TestChangingFirmware(t *testing.T) {
-	for _, test := range []struct{ behaviour, note string }{
+	for _, test := range []struct{ behavior, note string }{
 		{"changing", ""},
 		{"shrinking", "its list has shrunk from 12 tools and 5 pins to 11 and 5"},
 	} {
-		boards := startSim(t, sim.Config{Misbehave: test.behaviour})
-		wire := newCutter(t, boards.Addrs()[0])
-		g := startGateway(t, map[string]string{"robot": wire.Addr().String()})
+		boards := startSim(t, sim.Config{Misbehave: test.behavior})
+		link := newCutter(t, boards.Addrs()[0])
+		g := startGateway(t, map[string]string{"robot": link.Addr().String()})
 		g.online("robot")
 		before := g.device("robot").Kind
-		wire.cut(false)
+		link.cut(false)
 		eventually(t, 10*time.Second, "robot is another Kind", func() bool {
 			dev := g.device("robot")
 			return dev.State == ferrule.StateOnline && dev.Kind != before
@@ -251,9 +251,9 @@ func TestChangingFirmware(t *testing.T) {
 	}
 }
 
-// TestAnActuatorThatWasSilent: a board did what it was told and did not say so;
-// the error says that it may have.
-func TestAnActuatorThatWasSilent(t *testing.T) {
+// TestSilentActuator checks the error for a board that acted and did not answer: it may
+// have run.
+func TestSilentActuator(t *testing.T) {
 	boards := startSim(t, sim.Config{Misbehave: "silent"})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured)
 	g.online("robot")

@@ -26,7 +26,7 @@ type dialIn struct {
 	address string
 }
 
-// Watch implements wire.Connector.
+// Watch implements transport.Connector.
 func (d *dialIn) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
 	defer context.AfterFunc(ctx, func() { d.ln.Close() })()
 	var mu sync.Mutex
@@ -96,9 +96,9 @@ func joins(cfg *config.Config, name string, c *natscluster.Cluster) {
 	cfg.Cluster.Mode, cfg.Cluster.Node, cfg.Cluster.Servers, cfg.Cluster.Replicas, cfg.Cluster.Shards = "join", name, strings.Split(c.URLs(), ","), len(c.Servers), 2
 }
 
-// TestMoves: a device on the network says hello at another node, while its link to the
-// first still stands. It can be called there within a second, from anywhere; it is the
-// same device, and the node that held it has let go.
+// TestMoves checks that a device that connects to another node, while its link to the
+// first is open, can be called there within a second. It is the same device, and the
+// first node has dropped it.
 func TestMoves(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	a, atA := nodeWithDialIn(t, "a", servers, "24:6f:28:aa:bb:01")
@@ -132,7 +132,7 @@ func TestMoves(t *testing.T) {
 		if old != nil {
 			old.SetReadDeadline(time.Now().Add(2 * time.Second))
 			if _, err := io.Copy(io.Discard, old); err != nil {
-				t.Errorf("the node that held it has not let go: %v", err)
+				t.Errorf("the first node has not dropped it: %v", err)
 			}
 		}
 		old = conn
@@ -142,9 +142,9 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestDecidedElsewhere: a person decides about a device at any node, and the one that
-// has it does what was decided.
-func TestDecidedElsewhere(t *testing.T) {
+// TestRemoteDecisions checks that a person can decide about a device on any node, and
+// that the device's own node carries it out.
+func TestRemoteDecisions(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	boards := startSim(t, sim.Config{})
 	a := startGateway(t, nil, func(c *config.Config) { joins(c, "a", servers) })

@@ -41,12 +41,12 @@ type upNode struct {
 	boards *sim.Fleet
 }
 
-// newNode makes a node with so many simulated boards, called NAME-0 and so on. Bus is
-// the rest of its config, below `bus:`.
-func newNode(t *testing.T, name string, boards int, bus string) *upNode {
+// newNode makes a node with simulated boards, called NAME-0 and so on. Cluster is the
+// rest of its config, below `cluster:`.
+func newNode(t *testing.T, name string, boards int, cluster string) *upNode {
 	t.Helper()
 	n := &upNode{t: t, name: name, data: t.TempDir(), listen: freeAddress(t)}
-	file := fmt.Sprintf("listen: %s\nretry: {min: 20ms, max: 500ms}\ncluster:\n  node: %s\n%s", n.listen, name, bus)
+	file := fmt.Sprintf("listen: %s\nretry: {min: 20ms, max: 500ms}\ncluster:\n  node: %s\n%s", n.listen, name, cluster)
 	if boards > 0 {
 		n.boards = startSim(t, sim.Config{Count: boards})
 		file += "devices:\n  tcp:\n"
@@ -197,7 +197,7 @@ func (a *nodeAgent) call(name string, args map[string]any) error {
 	return toolError(result)
 }
 
-// toolError is what the gateway tells of a call that failed.
+// toolError returns the error of a failed call.
 func toolError(result *mcp.CallToolResult) error {
 	if !result.IsError {
 		return nil
@@ -225,10 +225,9 @@ func joiningAs(c *natscluster.Cluster, user, tenant string, more ...string) stri
 	return out
 }
 
-// TestNodes: three real servers, three nodes with boards, an agent at the first. One
-// server or node after the other is killed while the agent calls all boards. Each
-// call has one outcome, which agrees with what the boards counted; nothing ran twice;
-// what ran is in the journal of the agent's node, and every chain is whole.
+// TestNodes kills servers and nodes of a cluster one after the other, while an agent
+// calls all boards. Each call has one outcome that agrees with the count of the board,
+// nothing runs twice, and the journals are intact.
 func TestNodes(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{})
 	var nodes []*upNode

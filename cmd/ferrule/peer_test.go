@@ -19,21 +19,20 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// TestPeer: devices that others have made, with both lines of the official TypeScript
-// SDK, one of each era. Agents of both eras use everything that they have, at their own
-// address and at that of all devices.
+// TestPeer uses devices that others have made, with two versions of the official
+// TypeScript SDK. Agents of both versions of MCP use everything that they offer.
 func TestPeer(t *testing.T) {
-	dir := rigMCP(t)
+	dir := mcpTools(t)
 	for _, line := range []string{"older", "newer"} {
 		t.Run(line, func(t *testing.T) {
 			url := startPeer(t, dir, line)
 			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "garden"}} })
 			g.online("garden")
 			litres := 0
-			for _, era := range eras {
+			for _, mcpVersion := range mcpVersions {
 				for path, scope := range map[string][2]string{"/mcp": {"garden__", "ferrule://devices/garden/resources/"}, "/mcp/devices/garden": {}} {
-					t.Run(era+" at "+path, func(t *testing.T) {
-						a := newGardener(t, g, era, path, scope)
+					t.Run(mcpVersion+" at "+path, func(t *testing.T) {
+						a := newGardener(t, g, mcpVersion, path, scope)
 						a.looks()
 						a.measures()
 						a.photographs()
@@ -81,10 +80,10 @@ type gardener struct {
 	asked  []string  // what the person was asked
 }
 
-func newGardener(t *testing.T, g *testGateway, era, path string, scope [2]string) *gardener {
+func newGardener(t *testing.T, g *testGateway, mcpVersion, path string, scope [2]string) *gardener {
 	t.Helper()
 	a := &gardener{scope: scope}
-	a.testAgent = connectAgentWith(t, era, path, &mcp.StreamableClientTransport{Endpoint: g.url(path)}, func(o *mcp.ClientOptions) {
+	a.testAgent = connectAgentWith(t, mcpVersion, path, &mcp.StreamableClientTransport{Endpoint: g.url(path)}, func(o *mcp.ClientOptions) {
 		o.ElicitationHandler = func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			a.asked = append(a.asked, fmt.Sprint(req.Params.Message, " ", asJSON(t, req.Params.RequestedSchema)))
 			if a.agrees != "accept" {

@@ -67,7 +67,7 @@ func logWire(t *testing.T, g *testGateway, device string) *wireLog {
 			t.Error(err)
 		}
 	})
-	eventually(t, 5*time.Second, "the wire is seen", func() bool {
+	eventually(t, 5*time.Second, "messages are traced", func() bool {
 		g.call(device, "self.get_device_status", `{}`, time.Second)
 		return l.has("self.get_device_status")
 	})
@@ -105,9 +105,9 @@ func attempts(device, spelled, args string, alone bool) []attempt {
 	}
 }
 
-// TestForPeopleOnly: what firmware marks as for people is in no list of an agent's, and
-// refused under every name that could mean it, whichever way the agent comes; nothing
-// is sent to the toy, and the journal has each attempt. A person may call it.
+// TestForPeopleOnly checks that a tool for people only is in no list of an agent and
+// refused under every name, on every path. Nothing is sent to the toy, and the journal
+// has each attempt. A person may call it.
 func TestForPeopleOnly(t *testing.T) {
 	toys, _ := startToys(t, 3, "")
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
@@ -133,10 +133,10 @@ func TestForPeopleOnly(t *testing.T) {
 			log := logWire(t, b, "toy-1")
 			for _, g := range []*testGateway{a, b} {
 				made := make(map[string]int)
-				for _, era := range eras {
-					dialAgent(t, g, era, "/mcp").tryForPeople(false, made)
-					dialAgent(t, g, era, "/mcp/devices/toy-1").tryForPeople(true, made)
-					pipeAgent(t, g, era).tryForPeople(false, made)
+				for _, mcpVersion := range mcpVersions {
+					dialAgent(t, g, mcpVersion, "/mcp").tryForPeople(false, made)
+					dialAgent(t, g, mcpVersion, "/mcp/devices/toy-1").tryForPeople(true, made)
+					pipeAgent(t, g, mcpVersion).tryForPeople(false, made)
 				}
 				brokers[g].connect().tryForPeople(made)
 				for spelled, n := range made {

@@ -78,8 +78,8 @@ func (p *prometheus) ask(query string) (values []string, ok bool) {
 	return values, true
 }
 
-// TestPrometheus: Prometheus itself takes what a gateway tells, and has an answer to
-// every question of the dashboard.
+// TestPrometheus lets a real Prometheus scrape a gateway and answer every query of the
+// dashboard.
 func TestPrometheus(t *testing.T) {
 	const token = "a-token-of-sixteen"
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]}, func(c *config.Config) {

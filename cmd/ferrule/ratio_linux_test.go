@@ -12,13 +12,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// TestRatioSerial: one call to an emulated Uno with true bit timing, against the
-// raw round trip to the same board. They take turns with its port.
+// TestRatioSerial compares a call to an emulated Uno, with true bit timing, to the raw
+// round trip. They take turns.
 func TestRatioSerial(t *testing.T) {
 	const turns, calls = 5, 40
 	board := uno.Start(t, uno.Options{})
 	g := startGateway(t, nil, onSerial("uno", board, 0))
-	call := road(t, g, "uno", "gpio_read", `{"pin":13}`)
+	call := pipelineCall(t, g, "uno", "gpio_read", `{"pin":13}`)
 	var got, base []time.Duration
 	for range turns {
 		g.online("uno")
@@ -33,7 +33,7 @@ func TestRatioSerial(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	most(t, "reading over a serial port: road against raw", got, base, 1.1)
+	most(t, "reading over a serial port: pipeline against raw", got, base, 1.1)
 }
 
 // rawSerial is the median of raw round trips.

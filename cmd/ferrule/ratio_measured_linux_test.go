@@ -27,8 +27,8 @@ polls:
   temperature_threshold: {every: 0s}
 `
 
-// TestRatioMeasured: two thousand boards are asked two thousand times a second, and for
-// eight thousand samples a second from their buffers. Agents hardly notice.
+// TestRatioMeasured polls two thousand boards two thousand times a second, for eight
+// thousand samples a second. Agents must hardly notice.
 func TestRatioMeasured(t *testing.T) {
 	const boards, turns, calls = 2000, 7, 300
 	dir := t.TempDir()

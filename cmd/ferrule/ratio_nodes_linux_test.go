@@ -66,9 +66,9 @@ func connected(t *testing.T, s *natscluster.Server, node string) connection {
 	return all[i]
 }
 
-// TestRatioNodes: a read of another node's board (G), against the road at that node
-// (L) and a request of bare NATS with as many bytes (N). The nodes, and the ends of
-// the bare request, are at the same two servers of three.
+// TestRatioNodes compares a read of another node's board (G) to the pipeline on that
+// node (L) and a bare NATS request of the same size (N). The nodes and the ends of the
+// bare request use the same two of three servers.
 func TestRatioNodes(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{})
 	near, far := servers.Servers[0], servers.Servers[1]
@@ -78,7 +78,7 @@ func TestRatioNodes(t *testing.T) {
 	b.online("robot")
 	a.online("robot")
 	const args = `{"pin":2}`
-	across, local := road(t, a, "robot", "gpio_read", args), road(t, b, "robot", "gpio_read", args)
+	across, local := pipelineCall(t, a, "robot", "gpio_read", args), pipelineCall(t, b, "robot", "gpio_read", args)
 	bare, sizes := bareRequest(t, near, far, across)
 
 	medians(500, across, local, bare) // to warm up
@@ -90,7 +90,7 @@ func TestRatioNodes(t *testing.T) {
 	}
 	connected(t, near, "a")
 	connected(t, far, "b")
-	most(t, "reading another node's board against its own road and a bare request, G/(L+N)", got, base, 1.3)
+	most(t, "reading another node's board against its own pipeline and a bare request, G/(L+N)", got, base, 1.3)
 	t.Logf("G %v, L %v, N %v with %s", median(got), median(ls), median(ns), sizes)
 }
 
@@ -138,24 +138,24 @@ func dialNATS(t *testing.T, s *natscluster.Server) *nats.Conn {
 	return conn
 }
 
-// TestRatioEmbedded: the local road in a gateway whose engine runs, against that in
-// one whose engine does not, in turn.
+// TestRatioEmbedded compares the local pipeline of a gateway with and without a running
+// NATS server. They take turns.
 func TestRatioEmbedded(t *testing.T) {
 	addrs := simProcess(t, 2)
 	with := startGateway(t, map[string]string{"robot": addrs[0]})
 	without := startWithoutCluster(t, addrs[1])
 	with.online("robot")
 	without.online("robot")
-	eventually(t, 10*time.Second, "the engine has told of the board", func() bool { s := with.Cluster.State(); return s.Working && s.Waiting == 0 })
+	eventually(t, 10*time.Second, "the cluster has the board", func() bool { s := with.Cluster.State(); return s.Working && s.Waiting == 0 })
 	if without.Cluster.State().Working {
-		t.Fatal("both engines run")
+		t.Fatal("both clusters run")
 	}
 	const args = `{"pin":2}`
-	compare(t, "reading over TCP: road with the engine against road without", 1000,
-		road(t, with, "robot", "gpio_read", args), road(t, without, "robot", "gpio_read", args), 1.1)
+	compare(t, "reading over TCP: pipeline with the cluster against pipeline without", 1000,
+		pipelineCall(t, with, "robot", "gpio_read", args), pipelineCall(t, without, "robot", "gpio_read", args), 1.1)
 }
 
-// startWithoutCluster runs a gateway with one board, called robot, and no engine.
+// startWithoutCluster runs a gateway with one board, called robot, without a cluster.
 func startWithoutCluster(t *testing.T, addr string) *testGateway {
 	t.Helper()
 	cfg := config.Default()
@@ -172,8 +172,8 @@ func startWithoutCluster(t *testing.T, addr string) *testGateway {
 	return &testGateway{Gateway: g, t: t}
 }
 
-// TestRatioUp: how long it takes from the start of `ferrule up`, in an empty
-// directory, until a call to a board is answered.
+// TestRatioUp measures the time from the start of `ferrule up`, in an empty directory,
+// until a call is answered.
 func TestRatioUp(t *testing.T) {
 	const limit, times = 300 * time.Millisecond, 15
 	addrs := simProcess(t, 1)
@@ -193,9 +193,9 @@ func TestRatioUp(t *testing.T) {
 	}
 }
 
-// TestRatioRest: a node that remembers a hundred thousand devices, of which none is
-// there, does next to nothing: it takes less than a hundredth of a processor, and says
-// nothing but that it lives. One is by itself, and one has joined three servers.
+// TestRatioRest checks that a node that remembers a hundred thousand absent devices uses
+// less than a hundredth of a processor and sends only heartbeats, alone and in a
+// cluster.
 func TestRatioRest(t *testing.T) {
 	const devices, while = 100_000, 15 * time.Second
 	servers := natscluster.Start(t, natscluster.Options{})

@@ -31,20 +31,20 @@ import (
 var manyDevices = flag.Int("devices", 100_000, "how many devices TestRatioRegistry registers")
 
 // What is registered: devices of a thousand Kinds or more, in rounds of a tenant each,
-// and one tenant of five thousand devices of five Kinds that a fresh front serves.
+// and one tenant of five thousand devices of five Kinds that a fresh node serves.
 const (
 	registryShards = 16
 	registryRounds = 3
 	perKind        = 100 // devices of a Kind
 	mostOfTenant   = 100_000
-	frontDevices   = 5000
-	frontKinds     = 5
+	tenantDevices  = 5000
+	tenantKinds    = 5
 )
 
-// frontLimit keeps a fresh front from becoming slower. It is not the 1.3 that was set
-// as a goal, which is not reached: beside reading the records a front is built, lays
+// freshLimit keeps a fresh node from becoming slower. It is not the 1.3 that was set
+// as a goal, which is not reached: besides reading the records a node is built, lays
 // the manifests, and puts every device into its fleet and its catalog.
-const frontLimit = 2.5
+const freshLimit = 2.5
 
 // loadLimit is the goal where a node loads as many devices as it may have. A few rounds
 // of a second or two on a machine that others use, too, only show that nothing has
@@ -56,10 +56,9 @@ func loadLimit(each int) float64 {
 	return 2
 }
 
-// TestRatioRegistry: the registry on three real servers, against as much that is
-// written to and read from bare KV buckets of three others, which are made alike:
-// how long it takes to load, what it takes of the servers' memory, and how long it
-// takes until a fresh front serves a tenant. The two sides take turns.
+// TestRatioRegistry compares the registry on three real servers to bare KV buckets of
+// the same size: the time to load, the memory of the servers, and the time until a new
+// node serves a tenant. They take turns.
 func TestRatioRegistry(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(gateway.SmallHeapGOGC)) // there is more in this process than in a node's
 	ours, bare := newRegistrySide(t), newBareSide(t)
@@ -80,30 +79,30 @@ func TestRatioRegistry(t *testing.T) {
 		sides[i%2]()
 		sides[1-i%2]()
 	}
-	ours.load(t, "front", frontDevices, frontKinds, ferrule.StateOnline)
-	bare.load(t, "front", frontDevices, frontKinds, true)
-	total := len(got)*each + frontDevices
+	ours.load(t, "tenant", tenantDevices, tenantKinds, ferrule.StateOnline)
+	bare.load(t, "tenant", tenantDevices, tenantKinds, true)
+	total := len(got)*each + tenantDevices
 	oursMemory, bareMemory := settledRSS(ours.servers)-oursBefore, settledRSS(bare.servers)-bareBefore
 	ours.complete(t, warm+total)
 
-	t.Logf("%d devices in %d shards of three replicas, of %d Kinds; a record is %d bytes, a manifest %d", total, registryShards, len(got)*each/perKind+frontKinds, len(bare.record), len(bare.manifest))
+	t.Logf("%d devices in %d shards of three replicas, of %d Kinds; a record is %d bytes, a manifest %d", total, registryShards, len(got)*each/perKind+tenantKinds, len(bare.record), len(bare.manifest))
 	most(t, fmt.Sprintf("loading the registry by %d devices against creating as many keys", each), got, base, loadLimit(each))
 	t.Logf("that is %.0f records a second, bare %.0f", float64(each)/median(got).Seconds(), float64(each)/median(base).Seconds())
 	most(t, "bytes of RSS of the three servers together for a device against bare KV", []int{oursMemory / total}, []int{bareMemory / total}, 1.3)
 
-	ours.quiet(t, frontDevices)
+	ours.quiet(t, tenantDevices)
 	var fronts, readers, plain []time.Duration
 	for i := range 1 + rounds {
 		var g, r, p []time.Duration
 		for range 3 {
-			g, r, p = append(g, ours.front(t)), append(r, bare.front(t, true)), append(p, bare.front(t, false))
+			g, r, p = append(g, ours.freshNode(t)), append(r, bare.freshNode(t, true)), append(p, bare.freshNode(t, false))
 		}
 		if i > 0 { // the first is to warm up
 			fronts, readers, plain = append(fronts, median(g)), append(readers, median(r)), append(plain, median(p))
 		}
 	}
-	what := fmt.Sprintf("until a fresh front serves a tenant of %d devices", frontDevices)
-	most(t, what+" against reading as many keys", fronts, readers, frontLimit)
+	what := fmt.Sprintf("until a fresh node serves a tenant of %d devices", tenantDevices)
+	most(t, what+" against reading as many keys", fronts, readers, freshLimit)
 	t.Logf("%s: %v, %.2f times what it takes until as many values have come, unread: %v", what, median(fronts), float64(median(fronts))/float64(median(plain)), median(plain))
 	bare.blind(t, each) // last, because it leaves more there than the other side has
 	ours.weigh(t, each)
@@ -165,7 +164,7 @@ func runPart(t *testing.T, part func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// load has a node with devices tell the registry of them. That of the front's tenant
+// load has a node with devices tell the registry of them. That of the tenant
 // goes on.
 func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, state ferrule.State) time.Duration {
 	t.Helper()
@@ -175,7 +174,7 @@ func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, sta
 	stop := runPart(t, g.Cluster.Run)
 	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.Cluster.State().Waiting == 0 })
 	took := time.Since(start)
-	if tenant != "front" {
+	if tenant != "tenant" {
 		stop()
 		end()
 	}
@@ -244,8 +243,8 @@ func (r *registrySide) complete(t *testing.T, want int) {
 	}
 }
 
-// quiet waits until the events of the front's devices are told: that goes on for a
-// while, and is not the front's business.
+// quiet waits until the events of the tenant's devices are told: that goes on for a
+// while, and is not measured.
 func (r *registrySide) quiet(t *testing.T, events uint64) {
 	t.Helper()
 	js := connectTo(t, r.servers)
@@ -255,18 +254,18 @@ func (r *registrySide) quiet(t *testing.T, events uint64) {
 	})
 }
 
-// front measures how long it takes from nothing until a node knows all devices of
+// freshNode measures how long it takes from nothing until a node knows all devices of
 // its tenant.
-func (r *registrySide) front(t *testing.T) time.Duration {
+func (r *registrySide) freshNode(t *testing.T) time.Duration {
 	t.Helper()
-	runtime.GC() // what was before is not the front's
+	runtime.GC() // free what came before
 	start := time.Now()
-	g, end := r.node(t, "front")
+	g, end := r.node(t, "tenant")
 	defer end()
 	stop := runPart(t, func(ctx context.Context) error { return g.Run(ctx) })
 	defer stop()
-	eventually(t, time.Minute, "all devices of the tenant are known", func() bool { return g.Catalog.Counts().Online == frontDevices })
-	last := deviceID(frontDevices - 1)
+	eventually(t, time.Minute, "all devices of the tenant are known", func() bool { return g.Catalog.Counts().Online == tenantDevices })
+	last := deviceID(tenantDevices - 1)
 	if dev, m, ok := g.Fleet.Lookup(last); !ok || m.Tool("read_value_7") == nil || dev.State != ferrule.StateOnline {
 		t.Fatalf("%s: %v, %t", last, dev, ok)
 	}
@@ -326,7 +325,7 @@ func connectTo(t *testing.T, c *natscluster.Cluster) jetstream.JetStream {
 	return js
 }
 
-// bareRecord is a record as whoever reads one has to.
+// bareRecord is a record as anyone who reads one has to.
 type bareRecord struct {
 	Address, Medium, Dialect, Node, Kind, State string
 	Epoch, Since                                int64
@@ -485,9 +484,9 @@ func (b *bareSide) blind(t *testing.T, each int) {
 	t.Logf("keys that are created, on bare KV, take %.2f times as long as those that are just put", float64(median(created))/float64(median(put)))
 }
 
-// front measures how long it takes from nothing until all records and manifests of a
+// freshNode measures how long it takes from nothing until all records and manifests of a
 // tenant have come, and are read and kept if so wanted.
-func (b *bareSide) front(t *testing.T, read bool) time.Duration {
+func (b *bareSide) freshNode(t *testing.T, read bool) time.Duration {
 	t.Helper()
 	runtime.GC()
 	start := time.Now()
@@ -495,7 +494,7 @@ func (b *bareSide) front(t *testing.T, read bool) time.Duration {
 	defer conn.Close()
 	var mu sync.Mutex
 	records := make(map[string]*bareRecord)
-	defer b.watch(t, all[1:], "front", func(e jetstream.KeyValueEntry) {
+	defer b.watch(t, all[1:], "tenant", func(e jetstream.KeyValueEntry) {
 		record := &bareRecord{}
 		if read && json.Unmarshal(e.Value(), record) != nil {
 			return
@@ -507,10 +506,10 @@ func (b *bareSide) front(t *testing.T, read bool) time.Duration {
 	eventually(t, time.Minute, "all records are read", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(records) == frontDevices
+		return len(records) == tenantDevices
 	})
-	sideBySide(t, frontKinds, func(k int) error {
-		e, err := all[0].Get(t.Context(), fmt.Sprintf("front.%064d", k))
+	sideBySide(t, tenantKinds, func(k int) error {
+		e, err := all[0].Get(t.Context(), fmt.Sprintf("tenant.%064d", k))
 		if err != nil || !read {
 			return err
 		}

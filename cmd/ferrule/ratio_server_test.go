@@ -19,12 +19,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/gateway"
 )
 
-// TestRatioServer: how long an agent waits for a device that is an MCP server, through the
-// gateway against a bare proxy, which is a server of the SDK that calls a client of the SDK,
-// and nothing else. Two hundred calls, reads and prompts of every sort are made both ways in
-// turn, and garbage is collected as seldom in all processes. Tools that only look are
-// compared; that the gateway records twice, and on disk, what may change something is
-// printed.
+// TestRatioServer compares the latency of a device that is an MCP server through the
+// gateway to that through a bare proxy made of the SDK. Two hundred calls, reads and
+// prompts take turns, with the same GOGC in all processes.
 func TestRatioServer(t *testing.T) {
 	t.Setenv("GOGC", fmt.Sprint(gateway.SmallHeapGOGC))
 	defer debug.SetGCPercent(debug.SetGCPercent(gateway.SmallHeapGOGC))
@@ -38,11 +35,11 @@ func TestRatioServer(t *testing.T) {
 	} {
 		parts := galleryProcess(t, mix.args...)
 		gateway, bare := upGallery(t, parts), proxyProcess(t, parts)
-		for _, era := range eras {
+		for _, mcpVersion := range mcpVersions {
 			through, without := make(map[string]*mcp.ClientSession), make(map[string]*mcp.ClientSession)
 			for _, part := range []string{"thing", "server"} {
-				through[part] = connectAgent(t, era, part, &mcp.StreamableClientTransport{Endpoint: gateway + "/mcp/devices/" + part}).ClientSession
-				without[part] = connectAgent(t, era, part, &mcp.StreamableClientTransport{Endpoint: bare + "/" + part}).ClientSession
+				through[part] = connectAgent(t, mcpVersion, part, &mcp.StreamableClientTransport{Endpoint: gateway + "/mcp/devices/" + part}).ClientSession
+				without[part] = connectAgent(t, mcpVersion, part, &mcp.StreamableClientTransport{Endpoint: bare + "/" + part}).ClientSession
 			}
 			tourBoth(t, through, without) // to warm up
 			var gots, bases []time.Duration
@@ -50,7 +47,7 @@ func TestRatioServer(t *testing.T) {
 				got, base := tourBoth(t, through, without)
 				gots, bases = append(gots, got), append(bases, base)
 			}
-			name := fmt.Sprintf("%s, %s: the gateway against a bare proxy", era, mix.name)
+			name := fmt.Sprintf("%s, %s: the gateway against a bare proxy", mcpVersion, mix.name)
 			if mix.limit > 0 {
 				most(t, name, gots, bases, mix.limit)
 				continue

@@ -122,8 +122,8 @@ func compare(t *testing.T, name string, n int, got, base func(), limit float64) 
 	most(t, name, gots, bases, limit)
 }
 
-// road returns a call of a tool on the whole road, in this process.
-func road(t *testing.T, g *testGateway, device, tool, args string) func() {
+// pipelineCall returns a function that calls a tool through the pipeline, in this process.
+func pipelineCall(t *testing.T, g *testGateway, device, tool, args string) func() {
 	return func() {
 		if _, err := g.call(device, tool, args, 0); err != nil {
 			t.Fatal(err)
@@ -131,20 +131,19 @@ func road(t *testing.T, g *testGateway, device, tool, args string) func() {
 	}
 }
 
-// TestRatioRead: the local road for a tool that reads, against the same round
-// trip written raw.
+// TestRatioRead compares the local pipeline for a read-only tool to a raw round trip.
 func TestRatioRead(t *testing.T) {
 	addrs := simProcess(t, 2)
 	g := startGateway(t, map[string]string{"robot": addrs[0]})
 	g.online("robot")
 	bare := dialRaw(t, addrs[1])
 	const args = `{"pin":2}`
-	compare(t, "reading over TCP: road against raw", 1000,
-		road(t, g, "robot", "gpio_read", args), trip(t, bare, "gpio_read", args), 1.4)
+	compare(t, "reading over TCP: pipeline against raw", 1000,
+		pipelineCall(t, g, "robot", "gpio_read", args), trip(t, bare, "gpio_read", args), 1.4)
 }
 
-// TestRatioChange: the local road for a tool that changes something, with its two
-// synced records, against a raw round trip and two bare synced appends.
+// TestRatioChange compares the local pipeline for a tool that changes something, with
+// its two synced records, to a raw round trip and two bare synced appends.
 func TestRatioChange(t *testing.T) {
 	addrs := simProcess(t, 2)
 	g := startGateway(t, map[string]string{"robot": addrs[0]})
@@ -165,18 +164,18 @@ func TestRatioChange(t *testing.T) {
 		}
 	}
 	const args = `{"pin":2,"value":true}`
-	call, write := road(t, g, "robot", "gpio_write", args), trip(t, bare, "gpio_write", args)
+	call, write := pipelineCall(t, g, "robot", "gpio_write", args), trip(t, bare, "gpio_write", args)
 	writeSynced := func() {
 		appendSynced()
 		write()
 		appendSynced()
 	}
-	compare(t, "changing over TCP: road against raw and two synced appends", 400, call, writeSynced, 1.2)
+	compare(t, "changing over TCP: pipeline against raw and two synced appends", 400, call, writeSynced, 1.2)
 }
 
-// TestRatioFleet: two thousand devices in other processes are admitted in time
-// and in little memory, and the road to one of them is as long as to a single
-// one. They come and go three times; in between, only the single one is there.
+// TestRatioFleet checks that two thousand devices are admitted in time and in little
+// memory, and that calls to one of them take as long as to a single device. They come
+// and go three times.
 func TestRatioFleet(t *testing.T) {
 	const count, processes, calls = 2000, 4, 3000
 	single := simProcess(t, 1)
@@ -186,13 +185,13 @@ func TestRatioFleet(t *testing.T) {
 	}
 	one := startGateway(t, map[string]string{"robot": single[0]})
 	one.online("robot")
-	alone := road(t, one, "robot", "gpio_read", `{"pin":2}`)
+	alone := pipelineCall(t, one, "robot", "gpio_read", `{"pin":2}`)
 	medians(500, alone)
 	var got, base, beside, besides []time.Duration
 	for range 3 {
 		before := medians(calls, alone)[0]
 		all := admit(t, addrs)
-		among := road(t, all, all.Fleet.Devices()[count/2].ID, "gpio_read", `{"pin":2}`)
+		among := pipelineCall(t, all, all.Fleet.Devices()[count/2].ID, "gpio_read", `{"pin":2}`)
 		medians(500, among)
 		with := medians(calls, among)[0]
 		inTurn := medians(calls, among, alone)
@@ -201,7 +200,7 @@ func TestRatioFleet(t *testing.T) {
 		medians(500, alone)
 		got, base = append(got, with), append(base, (before+medians(calls, alone)[0])/2)
 	}
-	most(t, "the road to one of 2,000 against the road to a single one", got, base, 1.2)
+	most(t, "the pipeline to one of 2,000 against that to a single one", got, base, 1.2)
 	most(t, "the same, in turn, while both are there", beside, besides, 1.2)
 }
 

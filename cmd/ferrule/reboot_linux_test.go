@@ -22,9 +22,9 @@ import (
 
 // gate is where a turnstile is, and is rebooted.
 type gate struct {
-	t    *testing.T
-	era  string
-	file string
+	t          *testing.T
+	mcpVersion string
+	file       string
 	// address is where it listens. With a listener, which outlives it, nobody who
 	// comes while it boots is turned away.
 	address  string
@@ -32,14 +32,14 @@ type gate struct {
 	process  *exec.Cmd
 }
 
-func newGate(t *testing.T, era string, warm bool) *gate {
+func newGate(t *testing.T, mcpVersion string, warm bool) *gate {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	g := &gate{t: t, era: era, file: filepath.Join(t.TempDir(), "counted"), address: ln.Addr().String()}
+	g := &gate{t: t, mcpVersion: mcpVersion, file: filepath.Join(t.TempDir(), "counted"), address: ln.Addr().String()}
 	if warm {
 		if g.listener, err = ln.(*net.TCPListener).File(); err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func newGate(t *testing.T, era string, warm bool) *gate {
 func (g *gate) boot(version string) {
 	g.t.Helper()
 	end(g.process)
-	g.process = exec.Command("turnstile", version, g.era, g.file)
+	g.process = exec.Command("turnstile", version, g.mcpVersion, g.file)
 	if g.listener == nil {
 		g.process.Args = append(g.process.Args, g.address)
 	} else {
@@ -83,17 +83,16 @@ func (g *gate) counted(what string) map[string]int {
 	return counts
 }
 
-// TestRebootUnderLoad: a device that is an MCP server is killed while agents call it, and
-// comes back with other firmware, again and again: it is found again, agents are told
-// that their list has changed and see the tools that it has now, and what each caller was
-// told agrees with what the device itself counted. Nothing was done twice but looking.
+// TestRebootUnderLoad kills a device that is an MCP server while agents call it, and
+// starts it with other firmware, again and again. Agents are told that their list has
+// changed, and the results agree with the count of the device. Only reads run twice.
 func TestRebootUnderLoad(t *testing.T) {
 	t.Parallel()
-	for _, era := range eras {
+	for _, mcpVersion := range mcpVersions {
 		for _, warm := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s warm=%t", era, warm), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s warm=%t", mcpVersion, warm), func(t *testing.T) {
 				t.Parallel()
-				rebootUnderLoad(t, newGate(t, era, warm))
+				rebootUnderLoad(t, newGate(t, mcpVersion, warm))
 			})
 		}
 	}
@@ -107,8 +106,8 @@ func rebootUnderLoad(t *testing.T, at *gate) {
 	})
 	g.online("gate")
 	var agents []*testAgent
-	for _, era := range eras {
-		agents = append(agents, dialAgent(t, g, era, "/mcp"))
+	for _, mcpVersion := range mcpVersions {
+		agents = append(agents, dialAgent(t, g, mcpVersion, "/mcp"))
 	}
 	load := startLoad(t, agents)
 	for reboot := 1; reboot <= 3; reboot++ {

@@ -11,8 +11,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// TestRelease: another program gets a board that is released, and the gateway
-// takes it back by itself; if the other one is not done by then, afterwards.
+// TestRelease checks that another program gets the port of a released board, and that
+// the gateway reconnects by itself, when the other program is done.
 func TestRelease(t *testing.T) {
 	board := uno.Start(t, uno.Options{BootTime: 200 * time.Millisecond, Link: filepath.Join(t.TempDir(), "board")})
 	port, err := filepath.EvalSymlinks(board.Path())

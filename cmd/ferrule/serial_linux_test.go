@@ -101,7 +101,7 @@ func TestUno(t *testing.T) {
 	board.WaitPin("B5", true)
 }
 
-// TestUnoInMidCall: a board that is unplugged or paused in the middle of a call.
+// TestUnoInMidCall unplugs and pauses a board in the middle of a call.
 func TestUnoInMidCall(t *testing.T) {
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
 	g := startGateway(t, nil, onSerial("uno", board, 0))
@@ -132,7 +132,7 @@ func TestUnoInMidCall(t *testing.T) {
 	board.WaitPin("B5", true)
 }
 
-// TestUnoSlow: at 9600 baud the large list takes seconds, and arrives.
+// TestUnoSlow checks that a long list arrives at 9600 baud.
 func TestUnoSlow(t *testing.T) {
 	board := uno.Start(t, uno.Options{Baud: 9600, Large: true, Strict: true})
 	g := startGateway(t, nil, onSerial("uno", board, 9600))
@@ -144,7 +144,7 @@ func TestUnoSlow(t *testing.T) {
 	board.WaitPin("B5", true)
 }
 
-// TestUnoWrongBaud: whoever gave the wrong rate is told so, soon.
+// TestUnoWrongBaud checks that a wrong bit rate is reported soon.
 func TestUnoWrongBaud(t *testing.T) {
 	board := uno.Start(t, uno.Options{Strict: true})
 	g := startGateway(t, nil, onSerial("uno", board, 9600))

@@ -37,11 +37,10 @@ const (
 	backAgain = 15 * time.Second // until the site can be called again
 )
 
-// TestSite: a hub, and a site with two nodes, in two networks with a cable between
-// them that is cut. The site works on as if nothing were; the hub tells that its
-// devices are offline. In the middle of the cut one of the site's nodes is killed and
-// started anew. When the cable is back, everything that happened arrives at the hub,
-// once.
+// TestSite cuts the connection between a hub and a site with two nodes. The site
+// continues to work, and the hub reports its devices offline. One of the site's nodes is
+// killed and restarted meanwhile. After the connection is back, all records arrive at
+// the hub, once and in order.
 func TestSite(t *testing.T) {
 	if os.Getenv(namespaceMark) == "" {
 		t.Parallel()
@@ -174,12 +173,12 @@ func dialling(c *natscluster.Cluster) string {
 
 func newSite(t *testing.T, name string, port int, servers *natscluster.Cluster) *siteNode {
 	t.Helper()
-	bus := dialling(servers) + "devices:\n  tcp:\n"
+	cluster := dialling(servers) + "devices:\n  tcp:\n"
 	s := &siteNode{port: port, want: make(map[string][]ferrule.EventType)}
 	for i := range steadyBoards + 1 {
-		bus += fmt.Sprintf("    - {address: '127.0.0.1:%d', name: %s-%d}\n", port+i, name, i)
+		cluster += fmt.Sprintf("    - {address: '127.0.0.1:%d', name: %s-%d}\n", port+i, name, i)
 	}
-	s.upNode = newNode(t, name, 0, bus)
+	s.upNode = newNode(t, name, 0, cluster)
 	s.prefix = inSite
 	s.boardsAt(0, steadyBoards)
 	return s

@@ -19,7 +19,7 @@ var stallTime = flag.Duration("stall", 0, "how long TestStall tries, alone on th
 
 // TestStall makes sixteen calls at once on standard input, as fast as they are
 // answered, while the gateway collects garbage dozens of times a second; in both
-// eras, in two processes. A read of standard input that waits in a system call can
+// versions of MCP, in two processes. A read of standard input that waits in a system call can
 // stop the whole process then, until the next timer.
 //
 // With os.Stdin and os.Stdout in the place of agent.Standard, and a journal that
@@ -32,17 +32,17 @@ func TestStall(t *testing.T) {
 	if *stallTime == 0 {
 		t.Skip("-stall is not set")
 	}
-	for _, era := range eras {
-		t.Run(era, func(t *testing.T) {
+	for _, mcpVersion := range mcpVersions {
+		t.Run(mcpVersion, func(t *testing.T) {
 			t.Parallel()
-			stall(t, era)
+			stall(t, mcpVersion)
 		})
 	}
 }
 
-func stall(t *testing.T, era string) {
+func stall(t *testing.T, mcpVersion string) {
 	const most, atOnce = 500 * time.Millisecond, 16
-	a := startStdioAgent(t, era, startSim(t, simConfig()).Addrs()[0])
+	a := startStdioAgent(t, mcpVersion, startSim(t, simConfig()).Addrs()[0])
 	eventually(t, 30*time.Second, "the board is online", func() bool {
 		return strings.Contains(a.call("gateway__status", `{}`), `"online":1`)
 	})
@@ -74,8 +74,8 @@ func stall(t *testing.T, era string) {
 	took, collections := time.Since(begin), a.collections.Load()-before
 	slowest := time.Duration(longest.Load())
 	t.Logf("%s: %d calls on standard input, sixteen at once, during %d collections in %v; the longest took %v, at most %v",
-		era, calls.Load(), collections, took.Round(time.Second), slowest.Round(time.Millisecond), most)
-	t.Logf("%s: the longest stop for a collection took %v", era, time.Duration(a.stopped.Load()).Round(time.Millisecond))
+		mcpVersion, calls.Load(), collections, took.Round(time.Second), slowest.Round(time.Millisecond), most)
+	t.Logf("%s: the longest stop for a collection took %v", mcpVersion, time.Duration(a.stopped.Load()).Round(time.Millisecond))
 	if slowest > most {
 		t.Errorf("one took %v", slowest)
 	}
@@ -87,7 +87,7 @@ func stall(t *testing.T, era string) {
 // stdioAgent is an agent that has started a gateway.
 type stdioAgent struct {
 	t           *testing.T
-	era         string
+	mcpVersion  string
 	collections atomic.Int64 // of the gateway's garbage
 	stopped     atomic.Int64 // for how long it stood still for one at most
 
@@ -100,9 +100,9 @@ type stdioAgent struct {
 // startStdioAgent starts `ferrule mcp` with a board called robot. It tells of each
 // collection on standard error, of which there is one for some forty calls: with
 // less room for garbage there would be more of them, and fewer reads to meet one.
-func startStdioAgent(t *testing.T, era, board string) *stdioAgent {
+func startStdioAgent(t *testing.T, mcpVersion, board string) *stdioAgent {
 	t.Helper()
-	a := &stdioAgent{t: t, era: era, waiting: make(map[int]chan string)}
+	a := &stdioAgent{t: t, mcpVersion: mcpVersion, waiting: make(map[int]chan string)}
 	cmd := exec.Command("ferrule", "mcp", "--data", t.TempDir(), "--tcp", "robot="+board)
 	cmd.Env = append(os.Environ(), "GOGC=200", "GODEBUG=gctrace=1")
 	log, said := io.Pipe()
@@ -111,7 +111,7 @@ func startStdioAgent(t *testing.T, era, board string) *stdioAgent {
 	in, out := startProcess(t, cmd)
 	a.in = in
 	go a.read(out)
-	if era == legacy {
+	if mcpVersion == legacy {
 		<-a.send(0, initialize)
 		fmt.Fprintln(in, initialized)
 	}
@@ -136,7 +136,7 @@ func (a *stdioAgent) call(tool, args string) string {
 	a.id++
 	id := a.id
 	a.mu.Unlock()
-	return <-a.send(id, request(a.era, id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
+	return <-a.send(id, request(a.mcpVersion, id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
 }
 
 func (a *stdioAgent) send(id int, request string) <-chan string {
@@ -150,7 +150,7 @@ func (a *stdioAgent) send(id int, request string) <-chan string {
 	return answer
 }
 
-// read hands out answers. When there are no more, whoever waits gets none.
+// read hands out answers. When there are no more, anyone who waits gets none.
 func (a *stdioAgent) read(out *bufio.Reader) {
 	for {
 		line, err := out.ReadString('\n')

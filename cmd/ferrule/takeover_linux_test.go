@@ -55,7 +55,7 @@ func (p *mcpProcess) kill() {
 	p.cmd.Process.Wait()
 }
 
-// lists tells whether a tool stands in the list, or does so soon.
+// lists reports whether a tool stands in the list, or does so soon.
 func (p *mcpProcess) lists(tool string) bool {
 	p.t.Helper()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -84,9 +84,9 @@ func (p *mcpProcess) call(tool string, args map[string]any) time.Duration {
 	return time.Since(start)
 }
 
-// TestTakeover: two agents have a `ferrule mcp` each, on one board. The one that
-// holds the board is killed; the other's session lives on, and its next call
-// succeeds. Twenty times.
+// TestTakeover runs two `ferrule mcp` processes on one board and kills the one that is
+// the gateway, twenty times. The session of the other continues, and its next call
+// succeeds.
 func TestTakeover(t *testing.T) {
 	const times = 20
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
@@ -121,8 +121,8 @@ func TestTakeover(t *testing.T) {
 	t.Logf("%d times: the longest call after the holder was killed took %v, at most 5s", times, longest.Round(time.Millisecond))
 }
 
-// TestStartedTogether: of four that start at the same instant one holds the board,
-// and all can use it; when it is killed, three can, and so on.
+// TestStartedTogether starts four processes at the same instant. One becomes the gateway
+// and all can use the board; when it is killed, the other three can, and so on.
 func TestStartedTogether(t *testing.T) {
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
 	data := t.TempDir()
@@ -144,8 +144,8 @@ func TestStartedTogether(t *testing.T) {
 	}
 }
 
-// TestJoinerBrings: one that joins asks for a board of its own, which all can use,
-// and which is there still when the one that asked for it or the holder has gone.
+// TestJoinerBrings checks that a process that joins can add a board, which stays when
+// that process or the gateway ends.
 func TestJoinerBrings(t *testing.T) {
 	boards := []*uno.Board{
 		uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "one")}),
@@ -185,8 +185,8 @@ func TestJoinerBrings(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// TestUpTakesOver: a gateway that a person starts takes the place of one that runs
-// for an agent, who notices nothing; a second one of a person's does not start.
+// TestUpTakesOver checks that `ferrule up` takes over from a `ferrule mcp` process,
+// whose agent notices nothing, and that a second `ferrule up` does not start.
 func TestUpTakesOver(t *testing.T) {
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
 	data := t.TempDir()
@@ -216,10 +216,10 @@ func TestUpTakesOver(t *testing.T) {
 	}
 }
 
-// TestHandover: a gateway ends as it should, while an agent of another process has a
-// call at the board and two in the lane: because its own agent leaves, or because a
-// person starts one. What was not sent is made by the next, what may have run is
-// told as such, and the journal has an outcome for every intent.
+// TestHandover ends a gateway while an agent of another process has one call in flight
+// and two in the queue: because its own agent leaves, or because `ferrule up` takes
+// over. Calls that were not sent are made by the next gateway, others report that they
+// may have run, and the journal has an outcome for every intent.
 func TestHandover(t *testing.T) {
 	for name, end := range map[string]func(holder *mcpProcess, data string){
 		"its agent leaves": func(holder *mcpProcess, _ string) { holder.session.Close() },

@@ -18,11 +18,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// TestTenants: nodes of two tenants at one cluster, with the rights that nodes are
-// given. A first one cannot make what nodes share, and says what to do; it works when
-// an operator's node has been there. Nodes of a tenant have each other's devices,
-// journals and events, and nothing of the other's, though both call their nodes and
-// boards the same.
+// TestTenants runs nodes of two tenants on one cluster, with limited rights. A tenant's
+// first node cannot create shared streams and says what to do; it works after an
+// operator's node has run. Nodes of a tenant share devices, journals and events, and see
+// nothing of the other tenant, although both use the same names.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
@@ -123,7 +122,7 @@ func journalsAt(n *upNode) (nodes []string) {
 	return nodes
 }
 
-// eventsOf are the events in a tenant's stream, whoever's they are, as its operator
+// eventsOf are the events in a tenant's stream, anyone who's they are, as its operator
 // reads them.
 func eventsOf(t *testing.T, servers *natscluster.Cluster, tenant string) (all []string) {
 	t.Helper()

@@ -82,8 +82,8 @@ func watchRobot(t *testing.T, out *os.File, m *meter.Meter, args ...string) (sto
 // ages are how old values are on a screen.
 var ages = regexp.MustCompile(`(?m)(now|\ds)$`)
 
-// TestWatchOnTerminal: on a terminal, what is known is shown at once, and each signal has
-// a line that is drawn in place, in colour.
+// TestWatchOnTerminal checks that known values are shown at once, and that each signal
+// has a colored line that is redrawn in place.
 func TestWatchOnTerminal(t *testing.T) {
 	for colour, without := range map[bool]string{true: "", false: "1"} {
 		t.Run("NO_COLOR="+without, func(t *testing.T) {
@@ -116,8 +116,8 @@ func TestWatchOnTerminal(t *testing.T) {
 	}
 }
 
-// TestSlowTerminal: who measures does not wait for a terminal that is not read. When it is
-// read again, it shows what is measured then, and that some was missed.
+// TestSlowTerminal checks that measuring does not wait for a slow terminal, which later
+// shows the newest values and what was skipped.
 func TestSlowTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	reads := make(chan struct{})
@@ -155,7 +155,8 @@ func TestSlowTerminal(t *testing.T) {
 	}
 }
 
-// TestDumbTerminal: where lines cannot be drawn anew, each reading is a line.
+// TestDumbTerminal checks that a terminal without cursor movement gets one line per
+// reading.
 func TestDumbTerminal(t *testing.T) {
 	t.Setenv("TERM", "dumb")
 	out, shown := openTerminal(t, 70, 10, nil)

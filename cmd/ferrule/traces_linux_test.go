@@ -190,9 +190,9 @@ func otlpLine(line []byte) (all []seenSpan, err error) {
 	return all, err
 }
 
-// TestTrace: a call from an agent at one node to a device of another is one trace, below
-// the agent's own span: every part of its way is a span at its place, here and there. So
-// is one that a person makes, which fails. What was said is in none of them.
+// TestTrace checks that a call from an agent on one node to a device of another is one
+// trace below the agent's own span, with a span for each part. The same holds for a
+// failed call of a person. Arguments and answers are in no span.
 func TestTrace(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *collected{"receiver": receiver, "collector": realCollector} {
 		t.Run(name, func(t *testing.T) { traceAcross(t, start(t)) })
@@ -305,8 +305,8 @@ func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[str
 	}
 }
 
-// TestTraceStdio: calls of agents that start their servers are followed, whether their
-// process is the gateway or has joined one.
+// TestTraceStdio checks that calls over stdio are traced, in the gateway's process and
+// in one that has joined it.
 func TestTraceStdio(t *testing.T) {
 	c := receiver(t)
 	data := t.TempDir()

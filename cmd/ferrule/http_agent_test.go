@@ -16,14 +16,14 @@ import (
 )
 
 // request is a request as it is sent. Params are the fields of an object.
-func request(era string, id int, method, params string) string {
-	if era == modern {
-		params = fmt.Sprintf(`"_meta":{"io.modelcontextprotocol/protocolVersion":%q,"io.modelcontextprotocol/clientCapabilities":{}},%s`, era, params)
+func request(mcpVersion string, id int, method, params string) string {
+	if mcpVersion == modern {
+		params = fmt.Sprintf(`"_meta":{"io.modelcontextprotocol/protocolVersion":%q,"io.modelcontextprotocol/clientCapabilities":{}},%s`, mcpVersion, params)
 	}
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s}}`, id, method, strings.TrimSuffix(params, ","))
 }
 
-// What an agent of the older era begins with.
+// The first messages of an agent of the older version of MCP.
 var (
 	initialize  = request(legacy, 0, "initialize", fmt.Sprintf(`"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"plain","version":"1"}`, legacy))
 	initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
@@ -31,17 +31,17 @@ var (
 
 // plainAgent is an agent over HTTP that is made of as little as can be.
 type plainAgent struct {
-	url     string
-	era     string
-	client  *http.Client
-	session string // of the older era
-	id      int
+	url        string
+	mcpVersion string
+	client     *http.Client
+	session    string // of the older version
+	id         int
 }
 
-// newPlainAgent begins a session, if its era has them.
-func newPlainAgent(ctx context.Context, client *http.Client, url string, era string) (*plainAgent, error) {
-	a := &plainAgent{url: url, era: era, client: client}
-	if era == modern {
+// newPlainAgent begins a session, if its version of MCP has them.
+func newPlainAgent(ctx context.Context, client *http.Client, url string, mcpVersion string) (*plainAgent, error) {
+	a := &plainAgent{url: url, mcpVersion: mcpVersion, client: client}
+	if mcpVersion == modern {
 		return a, nil
 	}
 	resp, err := a.send(ctx, http.MethodPost, "initialize", "", initialize)
@@ -73,8 +73,8 @@ func (a *plainAgent) send(ctx context.Context, verb, method, name, body string) 
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	req.Header.Set("Mcp-Protocol-Version", a.era)
-	if a.era == modern {
+	req.Header.Set("Mcp-Protocol-Version", a.mcpVersion)
+	if a.mcpVersion == modern {
 		req.Header.Set("Mcp-Method", method)
 		req.Header.Set("Mcp-Name", name)
 	}
@@ -98,7 +98,7 @@ func wholeBody(resp *http.Response) (string, error) {
 // call calls a tool, and returns what came back.
 func (a *plainAgent) call(ctx context.Context, tool, args string) (string, error) {
 	a.id++
-	resp, err := a.send(ctx, http.MethodPost, "tools/call", tool, request(a.era, a.id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
+	resp, err := a.send(ctx, http.MethodPost, "tools/call", tool, request(a.mcpVersion, a.id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
 	if err != nil {
 		return "", err
 	}
@@ -111,10 +111,10 @@ func (a *plainAgent) call(ctx context.Context, tool, args string) (string, error
 
 // listen opens the stream of an agent, on which it is told of changes.
 func (a *plainAgent) listen(ctx context.Context) (*http.Response, error) {
-	if a.era == legacy {
+	if a.mcpVersion == legacy {
 		return a.send(ctx, http.MethodGet, "", "", "")
 	}
-	return a.send(ctx, http.MethodPost, "subscriptions/listen", "", request(a.era, 1, "subscriptions/listen", `"notifications":{"toolsListChanged":true}`))
+	return a.send(ctx, http.MethodPost, "subscriptions/listen", "", request(a.mcpVersion, 1, "subscriptions/listen", `"notifications":{"toolsListChanged":true}`))
 }
 
 // startProcess starts a command of this package in a process of its own. It ends

@@ -56,7 +56,7 @@ func (g *testGateway) metric(series string) float64 {
 	return 0
 }
 
-// TestMetrics: what a gateway tells of itself is what has happened, and is about it.
+// TestMetrics checks that the metrics count what has happened.
 func TestMetrics(t *testing.T) {
 	boards := startSim(t, sim.Config{Count: 2})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, func(c *config.Config) {
@@ -129,8 +129,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsGuard: metrics are for those who may call, and for no page of another site;
-// and they can be switched off.
+// TestMetricsGuard checks that metrics need a token, are refused to other sites, and can
+// be turned off.
 func TestMetricsGuard(t *testing.T) {
 	const token = "a-token-of-sixteen"
 	g := startGateway(t, nil, func(c *config.Config) { c.Auth.Tokens = []config.Token{{Name: "prometheus", Token: token}} })

@@ -54,9 +54,9 @@ func startClockwork(t *testing.T, every time.Duration, size int) (taken *atomic.
 	return taken, ln.Addr().String()
 }
 
-// TestKilledRecording: a gateway that records what a board samples is killed at any
-// moment, again and again. Nothing is recorded twice, nothing is missing but where a hole
-// tells so, and what was recorded is what stands in the stream.
+// TestKilledRecording kills a gateway that records samples at random moments, again and
+// again. No sample is recorded twice, none is missing outside a gap, and the history
+// matches the stream.
 func TestKilledRecording(t *testing.T) {
 	t.Parallel()
 	taken, address := startClockwork(t, 50*time.Millisecond, 100)
@@ -100,13 +100,13 @@ func TestKilledRecording(t *testing.T) {
 			t.Errorf("%d is recorded after %v", number, before.Mean)
 		case lost > 0:
 			missing += lost
-			if !holeBetween(curve.Gaps, before.Time, p.Time, lost) {
-				t.Errorf("%d samples are missing before %d, and no hole tells: %v", lost, number, curve.Gaps)
+			if !gapBetween(curve.Gaps, before.Time, p.Time, lost) {
+				t.Errorf("%d samples are missing before %d, and no gap tells: %v", lost, number, curve.Gaps)
 			}
 		}
 	}
 	n, all := len(curve.Points), int(taken.Load())
-	t.Logf("killed %d times: %d of %d samples are recorded, %d are missing in %d holes", *killsRecording, n, all, missing, len(curve.Gaps))
+	t.Logf("killed %d times: %d of %d samples are recorded, %d are missing in %d gaps", *killsRecording, n, all, missing, len(curve.Gaps))
 	if n < all/5 { // it is killed more often than its buffer is asked for
 		t.Errorf("%d of %d samples are recorded", n, all)
 	}
@@ -130,9 +130,9 @@ func recordedCurve(t *testing.T, data, device, signal string) ferrule.Series {
 	return curves[0]
 }
 
-// holeBetween tells whether a hole says that so many samples may be missing between two.
-func holeBetween(holes []ferrule.Gap, from, to time.Time, missing int) bool {
-	for _, h := range holes {
+// gapBetween reports whether a gap says that so many samples may be missing between two.
+func gapBetween(gaps []ferrule.Gap, from, to time.Time, missing int) bool {
+	for _, h := range gaps {
 		if !h.From.After(to) && !h.To.Before(from) && (h.MaxMissing == 0 || h.MaxMissing >= missing) {
 			return true
 		}

@@ -11,9 +11,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// TestPastElsewhere: what was measured of a board at another node is told by that node,
-// with the calls that were made by way of this one; while that is away, it says so.
-func TestPastElsewhere(t *testing.T) {
+// TestRemoteHistory checks that the measurements of a board on another node are returned
+// by that node, with the calls made through this one, and that an error names the node
+// when it is away.
+func TestRemoteHistory(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	here, there := newNode(t, "here", 0, joining(servers, "replicas: 1")), newNode(t, "there", 1, joining(servers, "replicas: 1"))
 	here.start()
@@ -41,6 +42,6 @@ func TestPastElsewhere(t *testing.T) {
 	there.kill()
 	eventually(t, 30*time.Second, "it is told that the node is away", func() bool {
 		_, err := here.call(ferrule.GatewayID, "latest", `{"device":"there-0"}`)
-		return err != nil && strings.Contains(err.Error(), "node there does not answer, and it keeps what was measured of there-0")
+		return err != nil && strings.Contains(err.Error(), "node there does not answer; it has the measurements of there-0")
 	})
 }

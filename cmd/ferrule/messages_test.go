@@ -18,11 +18,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// TestWords: whatever goes wrong, an agent is told what happened, what it means
-// for the hardware, and what it can do next with the tools that it sees.
-func TestWords(t *testing.T) {
+// TestMessages checks that every error tells an agent what happened, what it means for
+// the hardware, and what to do next with the tools that it sees.
+func TestMessages(t *testing.T) {
 	robot, silent, bad := startSim(t, sim.Config{}), startSim(t, sim.Config{Misbehave: "silent"}), startSim(t, sim.Config{Misbehave: "bad-tools"})
-	held := startSim(t, sim.Config{})
+	pending := startSim(t, sim.Config{})
 	lost := newCutter(t, startSim(t, sim.Config{}).Addrs()[0])
 	boards := map[string]string{
 		"robot": robot.Addrs()[0], "silent": silent.Addrs()[0], "bad": bad.Addrs()[0],
@@ -31,10 +31,10 @@ func TestWords(t *testing.T) {
 	few := func(c *config.Config) {
 		c.Agents.Budget = 1000
 		c.Calls.Deadline = config.Interval(short)
-		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "held", Address: held.Addrs()[0], Pending: true})
+		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "pending", Address: pending.Addrs()[0], Pending: true})
 	}
 	g := startGateway(t, boards, few, unmeasured)
-	for _, id := range []string{"robot", "silent", "bad", "gone", "held"} {
+	for _, id := range []string{"robot", "silent", "bad", "gone", "pending"} {
 		g.online(id)
 	}
 	lost.Close()
@@ -45,9 +45,9 @@ func TestWords(t *testing.T) {
 	search := startGateway(t, nil)
 	search.crowd(200, 100)
 
-	for _, era := range eras {
-		fleet, one := dialAgent(t, g, era, "/mcp"), dialAgent(t, g, era, "/mcp/devices/robot")
-		folded, found := dialAgent(t, many, era, "/mcp"), dialAgent(t, search, era, "/mcp")
+	for _, mcpVersion := range mcpVersions {
+		fleet, one := dialAgent(t, g, mcpVersion, "/mcp"), dialAgent(t, g, mcpVersion, "/mcp/devices/robot")
+		folded, found := dialAgent(t, many, mcpVersion, "/mcp"), dialAgent(t, search, mcpVersion, "/mcp")
 		kind := folded.list()[slices.IndexFunc(folded.list(), func(name string) bool { return strings.Contains(name, "--") })]
 		for _, test := range []struct {
 			agent      *testAgent
@@ -59,14 +59,14 @@ func TestWords(t *testing.T) {
 			{fleet, "away__gpio_read", `{"pin":2}`, ferrule.Offline, `^away has not been reached yet: .*Is it on, and is 127\.0\.0\.1:1 its address\?$`},
 			{fleet, "robot__nonsense", `{}`, "", `robot has no tool "nonsense".*It has adc_read, `},
 			{fleet, "nobody__gpio_read", `{}`, "", `there is no device "nobody".*gateway__status tells which devices are there`},
-			{fleet, "held__gpio_read", `{}`, "", `there is no device "held".*gateway__status tells which devices are there`},
+			{fleet, "pending__gpio_read", `{}`, "", `there is no device "pending".*gateway__status tells which devices are there`},
 			{fleet, "nonsense", `{}`, "", `there is no tool "nonsense".*gateway__status tells which devices are there; all tools are in the list`},
 			{fleet, "robot__gpio_write", `{"pin":"x","valeu":1}`, ferrule.Invalid, `pin: .*valeu: not known.*value: missing.*Its schema in the list tells what it takes`},
 			{fleet, "bad__refers_to_itself", `{}`, ferrule.Denied, `refers_to_itself of bad cannot be used: its input schema cannot be used: it refers to itself.*The tools in the list can be used`},
 			{fleet, "silent__gpio_write", `{"pin":2,"value":true}`, ferrule.Unanswered, `silent did not answer gpio_write within 2s\. It may have run\. Before calling it again, look: gpio_read, adc_read, get_info`},
 			{fleet, "gateway__call_tool", `{"name":"nobody__x"}`, ferrule.NotFound, `there is no device "nobody"`},
 			{fleet, "gateway__call_tool", `{"tool":"robot__gpio_read"}`, ferrule.Invalid, `takes the name of a tool`},
-			{fleet, "gateway__adopt_device", `{"device":"held"}`, "", `gateway has no tool "adopt_device"`},
+			{fleet, "gateway__adopt_device", `{"device":"pending"}`, "", `gateway has no tool "adopt_device"`},
 			{one, "nonsense", `{}`, "", `robot has no tool "nonsense"`},
 			{one, "gateway__status", `{}`, "", `robot has no tool "gateway__status"`},
 			{one, "gpio_write", `{"pin":2}`, ferrule.Invalid, `value: missing.*Its schema in the list tells what it takes`},
@@ -126,8 +126,8 @@ func (a *testAgent) isHelpful(tool, text string) {
 	}
 }
 
-// TestResources: what there is can be read, completed and followed, in each era; a
-// reading asks the board.
+// TestResources checks that resources can be read, completed and followed, in both
+// versions of MCP, and that a read asks the board.
 func TestResources(t *testing.T) {
 	boards := startSim(t, sim.Config{Count: 2})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "roof": boards.Addrs()[1]}, func(c *config.Config) {
@@ -135,9 +135,9 @@ func TestResources(t *testing.T) {
 	})
 	g.online("robot")
 	g.online("roof")
-	for _, era := range eras {
+	for _, mcpVersion := range mcpVersions {
 		for _, path := range []string{"/mcp", "/mcp/devices/robot"} {
-			readResources(t, dialAgent(t, g, era, path), path != "/mcp")
+			readResources(t, dialAgent(t, g, mcpVersion, path), path != "/mcp")
 		}
 	}
 	// What was read is in the journal, as calls of the board's tools.
@@ -218,17 +218,17 @@ func readResources(t *testing.T, a *testAgent, alone bool) {
 	}
 }
 
-// TestResourcesOfMany: where the list of tools stays as it is, agents are still
-// told that there is another device to be read, and of nothing else.
+// TestResourcesOfMany checks that agents are told of a new device even if the tool list
+// does not change, and of nothing else.
 func TestResourcesOfMany(t *testing.T) {
 	for _, kinds := range []int{1, 60} {
 		g := startGateway(t, nil)
 		g.crowd(120, kinds)
 		var agents []*testAgent
-		for _, era := range eras {
-			agents = append(agents, dialAgent(t, g, era, "/mcp"))
+		for _, mcpVersion := range mcpVersions {
+			agents = append(agents, dialAgent(t, g, mcpVersion, "/mcp"))
 		}
-		time.Sleep(500 * time.Millisecond) // whoever is yet to be told of the beginning is
+		time.Sleep(500 * time.Millisecond) // anyone who is yet to be told of the beginning is
 		for _, a := range agents {
 			for len(a.tools)+len(a.resources) > 0 {
 				select {

@@ -35,48 +35,48 @@ func measuredGateway(t *testing.T) *testGateway {
 	return g
 }
 
-// TestPast: what was measured of a board is told to agents of both eras, as numbers, as a
-// picture and in SQL.
-func TestPast(t *testing.T) {
+// TestHistoryTools checks that agents get measurements as numbers, as a chart and
+// through SQL, in both versions of MCP.
+func TestHistoryTools(t *testing.T) {
 	g := measuredGateway(t)
 	if _, err := g.call("robot", "gpio_write", `{"pin":2,"value":true}`, ample); err != nil {
 		t.Fatal(err)
 	}
-	for _, era := range eras {
-		a := dialAgent(t, g, era, "/mcp")
+	for _, mcpVersion := range mcpVersions {
+		a := dialAgent(t, g, mcpVersion, "/mcp")
 		for _, name := range []string{"gateway__latest", "gateway__history", "gateway__plot", "gateway__sql"} {
 			if !slices.Contains(a.list(), name) {
-				t.Errorf("%s: %s is not in %q", era, name, a.list())
+				t.Errorf("%s: %s is not in %q", mcpVersion, name, a.list())
 			}
 		}
 		var latest builtin.LatestOutput
 		a.mustUse("gateway__latest", `{"device":"robot"}`, &latest)
 		if at := slices.IndexFunc(latest.Signals, func(s builtin.LatestSignal) bool { return s.Name == "light" }); at < 0 || time.Duration(latest.Signals[at].Age) > time.Minute || latest.Signals[at].Within == 0 {
-			t.Errorf("%s: the last is %+v", era, latest)
+			t.Errorf("%s: the last is %+v", mcpVersion, latest)
 		}
 		var past builtin.HistoryOutput
 		a.mustUse("gateway__history", `{"device":"robot","signals":["light"],"since":"5m"}`, &past)
 		if len(past.Signals) != 1 || past.Signals[0].Each != "raw" || len(past.Signals[0].Points) == 0 {
-			t.Errorf("%s: the past is %+v", era, past)
+			t.Errorf("%s: the past is %+v", mcpVersion, past)
 		}
 		told, err := a.use(t.Context(), "gateway__plot", `{"device":"robot","since":"2m"}`)
 		if err != nil || told.isError || len(told.result.Content) != 2 || !strings.Contains(told.text, "light: from ") {
-			t.Fatalf("%s: %+v, %v", era, told, err)
+			t.Fatalf("%s: %+v, %v", mcpVersion, told, err)
 		}
 		image, ok := told.result.Content[0].(*mcp.ImageContent)
 		if !ok || image.MIMEType != "image/png" {
-			t.Fatalf("%s: %+v", era, told.result.Content[0])
+			t.Fatalf("%s: %+v", mcpVersion, told.result.Content[0])
 		}
 		if picture, err := png.Decode(bytes.NewReader(image.Data)); err != nil || picture.Bounds().Dx() != 1000 {
-			t.Errorf("%s: %v", era, err)
+			t.Errorf("%s: %v", mcpVersion, err)
 		}
 		var answer builtin.SQLOutput
 		a.mustUse("gateway__sql", `{"query":"SELECT signal, count(*) > 0 FROM samples WHERE device='robot' AND signal='light' GROUP BY 1"}`, &answer)
 		if fmt.Sprint(answer.Columns, answer.Rows) != "[signal count(*) > 0] [[light 1]]" {
-			t.Errorf("%s: %+v", era, answer)
+			t.Errorf("%s: %+v", mcpVersion, answer)
 		}
 		if told, err := a.use(t.Context(), "gateway__sql", `{"query":"DROP TABLE raw"}`); err != nil || told.code != ferrule.Invalid || !strings.Contains(told.text, "samples(device, signal, time, value, within)") {
-			t.Errorf("%s: %+v, %v", era, told, err)
+			t.Errorf("%s: %+v, %v", mcpVersion, told, err)
 		}
 	}
 	eventually(t, ample, "the call is marked", func() bool { // its record is written within a second
@@ -87,8 +87,8 @@ func TestPast(t *testing.T) {
 	})
 }
 
-// TestHostileSQL: questions that ask for everything there is are ended in time, in a
-// process that stays small, and the gateway goes on serving.
+// TestHostileSQL checks that expensive queries end in time, in a process that stays
+// small, while the gateway goes on serving.
 func TestHostileSQL(t *testing.T) {
 	const mostTime, mostMemory = 2500 * time.Millisecond, 64 << 20
 	g := measuredGateway(t)
@@ -132,7 +132,7 @@ func TestHostileSQL(t *testing.T) {
 	}
 }
 
-// raceDetector tells whether the race detector is in this program, which needs memory of
+// raceDetector reports whether the race detector is in this program, which needs memory of
 // its own.
 func raceDetector() bool {
 	info, ok := debug.ReadBuildInfo()

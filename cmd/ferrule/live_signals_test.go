@@ -15,10 +15,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// TestLiveSignals: a board is measured five times a second. Agents that have subscribed to
-// what it measures are told so once a second, in each era, over HTTP and over standard
-// input and output, where the gateway is and in a process that has joined it, and read it;
-// they are told nothing when they have unsubscribed.
+// TestLiveSignals checks that subscribed agents are notified of measurements once a
+// second, in both versions of MCP, over HTTP and stdio, on the gateway and in a process
+// that has joined it, and no longer after they unsubscribe.
 func TestLiveSignals(t *testing.T) {
 	const volts = "ferrule://devices/robot/signals/volts_volts"
 	dir := t.TempDir()
@@ -30,8 +29,8 @@ func TestLiveSignals(t *testing.T) {
 	g := startGateway(t, map[string]string{"robot": board.Addrs()[0]}, func(c *config.Config) { c.Overlays = dir })
 	g.online("robot")
 	var agents []*testAgent
-	for _, era := range eras {
-		agents = append(agents, dialAgent(t, g, era, "/mcp"), dialAgent(t, g, era, "/mcp/devices/robot"), pipeAgent(t, g, era), joinedAgent(t, g, era, "robot"))
+	for _, mcpVersion := range mcpVersions {
+		agents = append(agents, dialAgent(t, g, mcpVersion, "/mcp"), dialAgent(t, g, mcpVersion, "/mcp/devices/robot"), pipeAgent(t, g, mcpVersion), joinedAgent(t, g, mcpVersion, "robot"))
 	}
 	var told builtin.LatestOutput
 	eventually(t, 2*ample, "it can be read what is measured", func() bool {
@@ -77,7 +76,7 @@ func TestLiveSignals(t *testing.T) {
 			t.Errorf("%s: %v", a.name, err)
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // the newer era is not answered
+	time.Sleep(300 * time.Millisecond) // the newer version of MCP is not answered
 	for _, a := range agents {
 		for len(a.updates) > 0 {
 			<-a.updates

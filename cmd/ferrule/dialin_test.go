@@ -24,11 +24,11 @@ import (
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
-// withDoor has a gateway take devices that dial in.
-func withDoor(cfg *config.Config) { cfg.DialIn.Listen = "127.0.0.1:0" }
+// withDialIn has a gateway take devices that dial in.
+func withDialIn(cfg *config.Config) { cfg.DialIn.Listen = "127.0.0.1:0" }
 
-// bothMedia are those that devices dial in by.
-var bothMedia = []string{"mqtt", "ws"}
+// bothTransports are those that devices dial in by.
+var bothTransports = []string{"mqtt", "ws"}
 
 // testToy is a voice toy that dials a gateway, as firmware does.
 type testToy struct {
@@ -84,7 +84,7 @@ func (toy *testToy) connect(s xiaozhi.Settings) *toyTalk {
 	return talk
 }
 
-// toyTalk is a connection on which a toy talks, and others may send beside it.
+// toyTalk is a connection of a toy on which the test can send too.
 type toyTalk struct {
 	xiaozhi.Conn
 	sending sync.Mutex
@@ -138,10 +138,10 @@ func (a *testAgent) volume() int {
 	return status.Speaker.Volume
 }
 
-// TestToyOverMQTT: a toy that never subscribes is at rest; an agent lists its tools
-// and sets the volume, and the toy is louder.
+// TestToyOverMQTT checks that an agent lists the tools of a toy that never subscribes,
+// and sets its volume.
 func TestToyOverMQTT(t *testing.T) {
-	g := startGateway(t, nil, withDoor)
+	g := startGateway(t, nil, withDialIn)
 	toy := newToy(t, 1, "mqtt")
 	toy.connect(toy.checkIn(g))
 	agent := agentOf(t, g)
@@ -170,10 +170,9 @@ func agentOf(t *testing.T, g *testGateway) *testAgent {
 	return agent
 }
 
-// TestToyOverWebSocket: the same over a WebSocket, while sound arrives as it does when
-// somebody speaks.
+// TestToyOverWebSocket does the same over a WebSocket, while sound arrives.
 func TestToyOverWebSocket(t *testing.T) {
-	g := startGateway(t, nil, withDoor)
+	g := startGateway(t, nil, withDialIn)
 	toy := newToy(t, 1, "ws")
 	conn := toy.connect(toy.checkIn(g))
 	agent := agentOf(t, g)
@@ -208,12 +207,12 @@ func TestToyOverWebSocket(t *testing.T) {
 	}
 }
 
-// TestToyAfterRestart: a toy whose gateway was started anew comes back with the
-// credential that it has, and is trusted as before.
+// TestToyAfterRestart checks that a toy reconnects to a restarted gateway with its old
+// credential and is still trusted.
 func TestToyAfterRestart(t *testing.T) {
-	for _, medium := range bothMedia {
+	for _, medium := range bothTransports {
 		t.Run(medium, func(t *testing.T) {
-			g := startGateway(t, nil, withDoor)
+			g := startGateway(t, nil, withDialIn)
 			toy := newToy(t, 1, medium)
 			settings := toy.checkIn(g)
 			talk := toy.connect(settings)
@@ -237,32 +236,32 @@ func TestToyAfterRestart(t *testing.T) {
 	}
 }
 
-// TestPhoto: a toy takes a photo for an agent, who gets the picture with the answer, in
-// both eras.
+// TestPhoto checks that an agent gets the picture that a toy takes, in both versions of
+// MCP.
 func TestPhoto(t *testing.T) {
-	for _, medium := range bothMedia {
+	for _, medium := range bothTransports {
 		t.Run(medium, func(t *testing.T) {
-			g := startGateway(t, nil, withDoor)
+			g := startGateway(t, nil, withDialIn)
 			toy := newToy(t, 1, medium)
 			toy.connect(toy.checkIn(g))
 			g.online(toyID)
 			g.adopt(toyID)
-			for _, era := range eras {
-				told, err := dialAgent(t, g, era, "/mcp").use(t.Context(), toyID+"__self_camera_take_photo", `{"question":"What is there?"}`)
+			for _, mcpVersion := range mcpVersions {
+				told, err := dialAgent(t, g, mcpVersion, "/mcp").use(t.Context(), toyID+"__self_camera_take_photo", `{"question":"What is there?"}`)
 				if err != nil || told.isError {
-					t.Fatalf("%s: %+v, %v", era, told, err)
+					t.Fatalf("%s: %+v, %v", mcpVersion, told, err)
 				}
 				pictures := 0
 				for _, c := range told.result.Content {
 					if picture, ok := c.(*mcp.ImageContent); ok {
 						pictures++
 						if _, err := jpeg.Decode(bytes.NewReader(picture.Data)); err != nil || picture.MIMEType != "image/jpeg" {
-							t.Errorf("%s: %s: %v", era, picture.MIMEType, err)
+							t.Errorf("%s: %s: %v", mcpVersion, picture.MIMEType, err)
 						}
 					}
 				}
 				if pictures != 1 {
-					t.Errorf("%s: %d pictures in %+v", era, pictures, told.result.Content)
+					t.Errorf("%s: %d pictures in %+v", mcpVersion, pictures, told.result.Content)
 				}
 			}
 		})
@@ -289,12 +288,12 @@ func withSecret(s xiaozhi.Settings, secret string) xiaozhi.Settings {
 	return xiaozhi.Settings{MQTT: &mqtt, WebSocket: &ws}
 }
 
-// TestCredentialsRefused: a credential that is wrong, missing, another device's or void
-// opens nothing, and does not disturb the device that has the address.
+// TestCredentialsRefused checks that a wrong, missing, foreign or revoked credential is
+// refused and does not disturb the device that has the address.
 func TestCredentialsRefused(t *testing.T) {
-	for _, medium := range bothMedia {
+	for _, medium := range bothTransports {
 		t.Run(medium, func(t *testing.T) {
-			g := startGateway(t, nil, withDoor)
+			g := startGateway(t, nil, withDialIn)
 			toy, other := newToy(t, 1, medium), newToy(t, 2, medium)
 			own := toy.checkIn(g)
 			toy.connect(own)
@@ -333,13 +332,13 @@ func TestCredentialsRefused(t *testing.T) {
 	}
 }
 
-// TestForgetSquatter: somebody who came first with a toy's address and never said what
-// it is keeps the toy out only until its owner forgets the address, be it there or gone.
+// TestForgetSquatter checks that a stranger with a toy's address keeps the toy out only
+// until the owner forgets the address.
 func TestForgetSquatter(t *testing.T) {
-	for _, medium := range bothMedia {
+	for _, medium := range bothTransports {
 		for _, gone := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s gone %v", medium, gone), func(t *testing.T) {
-				g := startGateway(t, nil, withDoor)
+				g := startGateway(t, nil, withDialIn)
 				toy, squatter := newToy(t, 1, medium), newToy(t, 1, medium)
 				squatter.Identity.ClientID = "somebody-else"
 				address := toy.Identity.DeviceID
@@ -369,10 +368,10 @@ func TestForgetSquatter(t *testing.T) {
 	}
 }
 
-// TestForgetByAddress: a toy that is called by its address is forgotten whole, so that
-// whoever comes with the address next is held.
+// TestForgetByAddress checks that forgetting a toy by its address forgets all of it: the
+// next device with the address is pending.
 func TestForgetByAddress(t *testing.T) {
-	g := startGateway(t, nil, withDoor)
+	g := startGateway(t, nil, withDialIn)
 	toy, next := newToy(t, 1, "mqtt"), newToy(t, 1, "mqtt")
 	toy.connect(toy.checkIn(g))
 	g.online(toyID)
@@ -388,12 +387,12 @@ func TestForgetByAddress(t *testing.T) {
 	}
 }
 
-// TestNewestWins: a toy that connects anew while its old connection still stands is
-// served on the new one, and nothing it was asked runs twice.
+// TestNewestWins checks that a toy that reconnects while its old connection is open is
+// served on the new one, and that no call runs twice.
 func TestNewestWins(t *testing.T) {
-	for _, medium := range bothMedia {
+	for _, medium := range bothTransports {
 		t.Run(medium, func(t *testing.T) {
-			g := startGateway(t, nil, withDoor)
+			g := startGateway(t, nil, withDialIn)
 			toy := newToy(t, 1, medium)
 			settings := toy.checkIn(g)
 			old := toy.connect(settings)
@@ -406,7 +405,7 @@ func TestNewestWins(t *testing.T) {
 			case <-time.After(5 * time.Second):
 				t.Fatal("the old connection still stands")
 			}
-			eventually(t, 5*time.Second, "it is there anew", func() bool {
+			eventually(t, 5*time.Second, "it has reconnected", func() bool {
 				dev := g.device(toyID)
 				return dev.State == ferrule.StateOnline && dev.Since.After(since)
 			})
@@ -417,10 +416,10 @@ func TestNewestWins(t *testing.T) {
 	}
 }
 
-// TestActivationCode: a toy that is new shows a code and learns nothing else; when its
-// owner has typed that, it comes in, adopted.
+// TestActivationCode checks that a new toy shows a code and gets no credential, and is
+// adopted once its owner has entered the code.
 func TestActivationCode(t *testing.T) {
-	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.Activation = true })
+	g := startGateway(t, nil, withDialIn, func(c *config.Config) { c.DialIn.Activation = true })
 	toy := newToy(t, 1, "mqtt")
 	settings := toy.checkIn(g)
 	if len(settings.Code) != 6 || settings.MQTT != nil || settings.WebSocket != nil {
@@ -437,10 +436,10 @@ func TestActivationCode(t *testing.T) {
 	}
 }
 
-// TestActivationInPlace: when another toy with the address of one that is there is let in,
-// the one that is there has to leave: its credential is void.
+// TestActivationInPlace checks that the adoption of another toy with the same address
+// ends the connection of the first and revokes its credential.
 func TestActivationInPlace(t *testing.T) {
-	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.Activation = true })
+	g := startGateway(t, nil, withDialIn, func(c *config.Config) { c.DialIn.Activation = true })
 	toy, next := newToy(t, 1, "ws"), newToy(t, 1, "mqtt")
 	g.adopt(toy.checkIn(g).Code)
 	old := toy.connect(toy.checkIn(g))
@@ -456,22 +455,22 @@ func TestActivationInPlace(t *testing.T) {
 	g.online(toyID)
 }
 
-// TestDoorFlood: a host that opens connections and says nothing fills its own share,
-// and devices of other hosts come in.
-func TestDoorFlood(t *testing.T) {
-	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.PerHost = 8 })
+// TestDialInFlood checks that a host with many idle connections uses up its own share
+// only.
+func TestDialInFlood(t *testing.T) {
+	g := startGateway(t, nil, withDialIn, func(c *config.Config) { c.DialIn.PerHost = 8 })
 	for _, at := range []net.Addr{g.DialIn.Addr(), g.DialIn.MQTTAddr()} {
-		var held []net.Conn
+		var conns []net.Conn
 		for range 40 {
 			conn, err := net.Dial("tcp4", at.String())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			held = append(held, conn)
+			conns = append(conns, conn)
 		}
 		open := 0
-		for _, conn := range held {
+		for _, conn := range conns {
 			conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 			if _, err := conn.Read(make([]byte, 1)); err != io.EOF && !isReset(err) {
 				open++
@@ -487,11 +486,10 @@ func TestDoorFlood(t *testing.T) {
 	g.online(toyID)
 }
 
-// TestDoorRequests: a host that asks in the name of ever more devices, all on one
-// connection, is told off after a while, and does not take from a toy of another host the
-// code that it shows.
-func TestDoorRequests(t *testing.T) {
-	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.Activation = true })
+// TestDialInRequests checks that a host that asks for ever more devices on one
+// connection is refused after a while and cannot take the code of another host's toy.
+func TestDialInRequests(t *testing.T) {
+	g := startGateway(t, nil, withDialIn, func(c *config.Config) { c.DialIn.Activation = true })
 	toy := newToy(t, 1, "mqtt")
 	toy.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}}).DialContext
 	code := toy.checkIn(g).Code
@@ -514,11 +512,11 @@ func TestDoorRequests(t *testing.T) {
 	g.online(toyID)
 }
 
-// TestAllAtOnce: where the power comes back, all toys behind a router come at once: each
-// asks, and then connects.
+// TestAllAtOnce checks that all toys behind one router can connect at the same time, for
+// example after a power cut.
 func TestAllAtOnce(t *testing.T) {
 	const toys = 16
-	g := startGateway(t, nil, withDoor, func(c *config.Config) { c.DialIn.PerHost = toys })
+	g := startGateway(t, nil, withDialIn, func(c *config.Config) { c.DialIn.PerHost = toys })
 	for i := range toys {
 		toy := newToy(t, i+1, "ws")
 		toy.connect(toy.checkIn(g))
@@ -526,15 +524,15 @@ func TestAllAtOnce(t *testing.T) {
 	eventually(t, 30*time.Second, "all are there", func() bool { return g.Catalog.Counts().Pending == toys })
 }
 
-// isReset tells whether a connection was ended by the other side in some way.
+// isReset reports whether a connection was ended by the other side in some way.
 func isReset(err error) bool {
 	return err != nil && !strings.Contains(err.Error(), "timeout")
 }
 
-// TestDoorHelp: a person who opens the address in a browser is told what it is for, and
-// nothing of the gateway's own is served there.
-func TestDoorHelp(t *testing.T) {
-	g := startGateway(t, nil, withDoor)
+// TestDialInHelp checks that the address explains itself in a browser, and that nothing
+// else of the gateway is served there.
+func TestDialInHelp(t *testing.T) {
+	g := startGateway(t, nil, withDialIn)
 	get := func(url string) (int, string) {
 		resp, err := http.Get(url)
 		if err != nil {
