@@ -28,36 +28,35 @@ const (
 
 var mcpVersions = []string{legacy, modern}
 
-// url is an address of the gateway's web server.
+// url returns an address of the gateway's web server.
 func (g *testGateway) url(path string) string { return "http://" + g.Addr() + path }
 
 func simConfig() sim.Config { return sim.Config{} }
 
-// testAgent is an agent that is connected, by the official client.
+// testAgent is a connected agent that uses the official client.
 type testAgent struct {
 	*mcp.ClientSession
 	t    testing.TB
 	name string
-	// What it is told: that a list has changed, how a call gets on, and that a
-	// resource has changed.
+	// The notifications: of changed lists, of progress, and of changed resources.
 	tools, resources chan time.Time
 	progress         chan *mcp.ProgressNotificationParams
 	updates          chan string
 }
 
-// dialAgent connects an agent of a version of MCP over HTTP. It goes away with the test.
+// dialAgent connects an agent over HTTP until the test ends.
 func dialAgent(t testing.TB, g *testGateway, mcpVersion, path string) *testAgent {
 	t.Helper()
 	return connectAgent(t, mcpVersion, path, &mcp.StreamableClientTransport{Endpoint: g.url(path)})
 }
 
-// pipeAgent connects an agent of a version of MCP over standard input and output.
+// pipeAgent connects an agent over stdio.
 func pipeAgent(t testing.TB, g *testGateway, mcpVersion string) *testAgent {
 	t.Helper()
 	return pipeTo(t, mcpVersion, g.Agents.Stdio)
 }
 
-// pipeTo connects an agent by pipes to what serves it.
+// pipeTo connects an agent to a stdio server through pipes.
 func pipeTo(t testing.TB, mcpVersion string, serve func(context.Context, io.ReadCloser, io.WriteCloser) error) *testAgent {
 	t.Helper()
 	ours, theirs := newPipe(), newPipe()
@@ -88,7 +87,7 @@ func connectAgent(t testing.TB, mcpVersion, where string, transport mcp.Transpor
 	return connectAgentWith(t, mcpVersion, where, transport, func(*mcp.ClientOptions) {})
 }
 
-// connectAgentWith connects an agent that can do more than others.
+// connectAgentWith connects an agent with more client options.
 func connectAgentWith(t testing.TB, mcpVersion, where string, transport mcp.Transport, more func(*mcp.ClientOptions)) *testAgent {
 	t.Helper()
 	a := &testAgent{
@@ -118,7 +117,7 @@ func connectAgentWith(t testing.TB, mcpVersion, where string, transport mcp.Tran
 	return a
 }
 
-// list is the names of all tools that the agent sees.
+// list returns the names of all tools that the agent sees.
 func (a *testAgent) list() []string {
 	a.t.Helper()
 	names, err := a.tryList()
@@ -144,7 +143,7 @@ func (a *testAgent) lists(prefix string) bool {
 	return slices.ContainsFunc(a.list(), func(name string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// uris is the URIs of all resources that the agent sees.
+// uris returns the URIs of all resources that the agent sees.
 func (a *testAgent) uris() []string {
 	a.t.Helper()
 	var uris []string
@@ -157,20 +156,20 @@ func (a *testAgent) uris() []string {
 	return uris
 }
 
-// use calls a tool, wants to hear how it gets on, and returns what was told of it.
-func (a *testAgent) use(ctx context.Context, tool, args string) (*toldOutcome, error) {
+// use calls a tool with a progress token and returns the outcome.
+func (a *testAgent) use(ctx context.Context, tool, args string) (*agentOutcome, error) {
 	params := &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(args)}
 	params.SetProgressToken("about " + tool)
 	return a.told(ctx, params)
 }
 
-// told calls a tool, and returns what was told of it.
-func (a *testAgent) told(ctx context.Context, params *mcp.CallToolParams) (*toldOutcome, error) {
+// told calls a tool and returns the outcome.
+func (a *testAgent) told(ctx context.Context, params *mcp.CallToolParams) (*agentOutcome, error) {
 	result, err := a.CallTool(ctx, params)
 	if err != nil {
 		return nil, err
 	}
-	told := &toldOutcome{result: result, isError: result.IsError}
+	told := &agentOutcome{result: result, isError: result.IsError}
 	for _, c := range result.Content {
 		if text, ok := c.(*mcp.TextContent); ok {
 			told.text += text.Text
@@ -184,8 +183,8 @@ func (a *testAgent) told(ctx context.Context, params *mcp.CallToolParams) (*told
 	return told, nil
 }
 
-// toldOutcome is what an agent is told of a call.
-type toldOutcome struct {
+// agentOutcome is the outcome of a call as an agent sees it.
+type agentOutcome struct {
 	result     *mcp.CallToolResult
 	isError    bool
 	text       string
@@ -193,7 +192,7 @@ type toldOutcome struct {
 	mayHaveRun bool
 }
 
-// mustUse calls a tool that has to succeed, and decodes its answer.
+// mustUse calls a tool that must succeed, and decodes its answer.
 func (a *testAgent) mustUse(tool, args string, out any) {
 	a.t.Helper()
 	told, err := a.use(context.Background(), tool, args)
@@ -208,7 +207,7 @@ func (a *testAgent) mustUse(tool, args string, out any) {
 	}
 }
 
-// outcomes are the records of how the calls of a tool of a device ended.
+// outcomes returns the journal's outcomes of the calls of a tool.
 func (g *testGateway) outcomes(device, tool string) []ferrule.Entry {
 	g.t.Helper()
 	var all []ferrule.Entry
@@ -224,7 +223,7 @@ func (g *testGateway) outcomes(device, tool string) []ferrule.Entry {
 	return all
 }
 
-// rawAgent asks over bare HTTP.
+// rawAgent is an agent over bare HTTP.
 type rawAgent struct {
 	t          testing.TB
 	url        string
@@ -233,7 +232,7 @@ type rawAgent struct {
 	session    string // of the legacy version of MCP
 }
 
-// hello is what an agent of the legacy version of MCP begins with.
+// hello is the first request of an agent of the legacy version of MCP.
 var hello = map[string]any{
 	"protocolVersion": legacy, "clientInfo": map[string]any{"name": "raw", "version": "1"}, "capabilities": map[string]any{},
 }
@@ -276,7 +275,7 @@ func (a *rawAgent) request(method string, body io.Reader) *http.Request {
 	return req
 }
 
-// message is a request as JSON-RPC.
+// message returns a request as JSON-RPC.
 func (a *rawAgent) message(method string, params map[string]any) []byte {
 	a.t.Helper()
 	if a.mcpVersion == modern {
@@ -296,7 +295,7 @@ func (a *rawAgent) message(method string, params map[string]any) []byte {
 	return data
 }
 
-// ask makes a request, and returns what came.
+// ask makes a request and returns the response.
 func (a *rawAgent) ask(method string, params map[string]any) (*http.Response, []byte) {
 	a.t.Helper()
 	req := a.request(method, bytes.NewReader(a.message(method, params)))
@@ -306,7 +305,7 @@ func (a *rawAgent) ask(method string, params map[string]any) (*http.Response, []
 	return a.do(req)
 }
 
-// do makes a request, and returns the last message that came.
+// do sends a request and returns the last message of the response.
 func (a *rawAgent) do(req *http.Request) (*http.Response, []byte) {
 	a.t.Helper()
 	resp, err := http.DefaultTransport.RoundTrip(req)
@@ -330,7 +329,7 @@ func (a *rawAgent) do(req *http.Request) (*http.Response, []byte) {
 	return resp, body
 }
 
-// result is the result in a message.
+// result returns the result in a message.
 func (a *rawAgent) result(method string, params map[string]any) json.RawMessage {
 	a.t.Helper()
 	resp, body := a.ask(method, params)
@@ -341,8 +340,7 @@ func (a *rawAgent) result(method string, params map[string]any) json.RawMessage 
 	return message.Result
 }
 
-// crowd puts many devices into the fleet that answer at once. They keep something about a
-// pin, in a grammar that nobody asks for it.
+// crowd adds many devices to the fleet. They answer at once.
 func (g *testGateway) crowd(devices, kinds int) {
 	manifests := make([]*ferrule.Manifest, kinds)
 	ids := make([]ferrule.Kind, kinds)
@@ -396,7 +394,7 @@ func TestListSizes(t *testing.T) {
 	}
 }
 
-// findOneOfMany finds a device among ten thousand, and calls it in each way.
+// findOneOfMany finds a device among ten thousand and calls it in each possible way.
 func findOneOfMany(a *testAgent) {
 	a.t.Helper()
 	const device = "sensor-04711"
@@ -442,11 +440,11 @@ func findOneOfMany(a *testAgent) {
 	if a.mustUse("gateway__call_many", string(args), &done); done.Succeeded != 100 || done.Failed != 0 {
 		a.t.Errorf("%s: call_many: %+v", a.name, done)
 	}
-	// The client may hand it on a moment after the answer.
+	// The client may pass it on after the answer.
 	eventually(a.t, ample, a.name+" is told how it gets on", func() bool { return len(a.progress) > 0 })
 }
 
-// intended counts the calls of a tool that were on their way to a device.
+// intended counts the intents of a tool in the journal.
 func intended(t testing.TB, g *testGateway, device, tool string) int {
 	t.Helper()
 	n := 0

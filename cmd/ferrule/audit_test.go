@@ -25,7 +25,7 @@ import (
 // copies is the copies of nodes' journals: real files, read as they grow.
 type copies struct {
 	dirs map[string]string // by node
-	err  error             // what reading fails with, in the end
+	err  error             // returned after all was read
 
 	mu    sync.Mutex
 	asked []ferrule.JournalQuery
@@ -66,7 +66,7 @@ func (c *copies) queries() []ferrule.JournalQuery {
 	return slices.Clone(c.asked)
 }
 
-// audited is a person at a node, and what the gateway there knows of all nodes.
+// audited is a command line, and the copies of journals that its gateway serves.
 type audited struct {
 	commandLine
 	data string
@@ -88,7 +88,7 @@ func newAudited(t *testing.T, nodes ...string) *audited {
 	return c
 }
 
-// serveControl serves the control socket of a data directory, as far as journals go.
+// serveControl serves the journals on the control socket of a data directory.
 func serveControl(t *testing.T, data string, journals control.Journals) (stop func()) {
 	t.Helper()
 	socket, err := control.SocketPath(data)
@@ -114,7 +114,7 @@ func serveControl(t *testing.T, data string, journals control.Journals) (stop fu
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// happened is what a test has recorded: so many minutes after noon.
+// happened returns a record of a call some minutes after noon.
 func happened(minute int, call string) ferrule.Entry {
 	return ferrule.Entry{
 		Time: noon.Add(time.Duration(minute) * time.Minute), Call: call, Phase: ferrule.Outcome,
@@ -154,7 +154,7 @@ func copyJournal(t *testing.T, from, to string, lines int) {
 		writeJournal(t, to, [][]byte{part})
 		return
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // somebody may be following
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // a reader may be following
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestAuditNodes(t *testing.T) {
 	appendTo(t, c.data, happened(1, "a1"), happened(4, "a4"), happened(7, "a7"))
 	copyJournal(t, c.data, c.dirs["a"], 2)
 	appendTo(t, c.dirs["b"], happened(2, "b2"), happened(5, "b5"))
-	// The clock of c is set back: it stays in order by itself.
+	// The clock of c was set back; its chain keeps its order.
 	appendTo(t, c.dirs["c"], happened(0, "c0"), happened(6, "c6"), happened(3, "c3"))
 	c.wantCalls("c c0, a a1, b b2, a a4, b b5, c c6, c c3, a a7")
 	c.wantCalls("c c6, c c3, a a7", "--last", "3")
@@ -229,7 +229,7 @@ func TestAuditNodes(t *testing.T) {
 		t.Errorf("one node has a column of its own:\n%s", text)
 	}
 	c.want(0, `no records of node "d"`, "audit", "--node", "d")
-	// A node that says its name is not taken for another with the same beginning.
+	// Two nodes may have the same chain: the node name decides.
 	copyJournal(t, c.data, c.dirs["c"], 3)
 	if err := os.WriteFile(filepath.Join(c.data, datadir.NodeFile), []byte("a\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func (f *follower) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sees wants the next lines to be of these calls, in any order.
+// sees checks that the next lines are these calls, in any order.
 func (f *follower) sees(want ...string) {
 	f.t.Helper()
 	var got []string
@@ -368,7 +368,7 @@ func TestAuditFollow(t *testing.T) {
 	other := happened(4, "b4")
 	other.Device = "lamp"
 	appendTo(t, c.dirs["b"], other, happened(0, "b0"))
-	copyJournal(t, c.data, c.dirs["a"], 2) // what was shown already comes to be copied
+	copyJournal(t, c.data, c.dirs["a"], 2) // a record that was shown is copied later
 	all.sees("b b4", "b b0")
 	newest.sees("b b4", "b b0")
 	robot.sees("b b0")
@@ -377,7 +377,7 @@ func TestAuditFollow(t *testing.T) {
 	all.sees("a a5")
 	newest.sees("a a5")
 	local.sees("a5")
-	// The journal is moved away, and another begins.
+	// The journal is moved away and a new one starts.
 	if err := os.Rename(filepath.Join(c.data, journal.FileName), filepath.Join(c.data, "old")); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// atOnce is how soon something is that nobody has to wait for, on a busy machine.
+// atOnce is a short time on a busy machine.
 const atOnce = time.Second
 
 // TestCancel checks that a canceled call leaves the queue or the device at once, that
@@ -84,7 +84,7 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 		t.Error("what was cancelled has a result")
 	}
 
-	// The lane is free; the board is at its sweep, and answers then.
+	// The lane is free; the board finishes its sweep and answers.
 	third.mustUse("robot__pulse", `{"token":"next"}`, nil)
 	if n := boards.Boards[0].Runs()["next"]; n != 1 {
 		t.Errorf("what came next ran %d times", n)
@@ -94,7 +94,7 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 			t.Errorf("the next had to wait: %+v", p)
 		}
 	}
-	// Who has cancelled is still served.
+	// The agent that canceled is still served.
 	first.mustUse("gateway__status", `{}`, nil)
 	second.mustUse("gateway__status", `{}`, nil)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// soon is how soon an agent sees that a board was plugged in or unplugged.
+// soon limits the time until an agent sees that a board was plugged in or unplugged.
 const soon = 3 * time.Second
 
 // watcher is an agent that waits for a list to change.
@@ -31,7 +31,7 @@ func TestListChanges(t *testing.T) {
 	other := uno.Start(t, uno.Options{Link: filepath.Join(dir, "other")})
 	other.Hangup()
 	steady := startSim(t, sim.Config{})
-	// What is measured of steady would be news at its own address.
+	// Measurements of steady would be notifications at its own address.
 	g := startGateway(t, map[string]string{"steady": steady.Addrs()[0]}, onSerial("uno", board, 0), onSerial("other", other, 0), unmeasured)
 	g.online("uno")
 	g.online("steady")
@@ -47,14 +47,13 @@ func TestListChanges(t *testing.T) {
 			t.Fatalf("%s sees %q and %q", a.name, a.list(), a.uris())
 		}
 	}
-	time.Sleep(500 * time.Millisecond) // anyone who is yet to be told of the beginning is
+	time.Sleep(500 * time.Millisecond) // let the notifications of the start arrive
 	forget(all, atUno, atSteady)
 
-	// Each agent has a call under way: one has reached the board, and the others
-	// are in line.
+	// Each agent has a call in flight: one has reached the board, the others are queued.
 	board.Pause(time.Minute)
 	type ended struct {
-		told *toldOutcome
+		told *agentOutcome
 		err  error
 	}
 	calls := make(chan ended, len(all))
@@ -114,7 +113,7 @@ func TestListChanges(t *testing.T) {
 		a.mustUse("other__gpio_write", `{"pin":13,"value":true}`, nil)
 	}
 	other.WaitPin("B5", true)
-	time.Sleep(500 * time.Millisecond) // anyone who would be told is
+	time.Sleep(500 * time.Millisecond) // let wrong notifications arrive
 	for _, a := range slices.Concat(atUno, atSteady) {
 		if len(a.tools)+len(a.resources) > 0 {
 			t.Errorf("%s was told of another device", a.name)
@@ -125,7 +124,7 @@ func TestListChanges(t *testing.T) {
 	}
 }
 
-// forget drops what agents have been told.
+// forget drops the notifications of agents.
 func forget(agents ...[]watcher) {
 	for _, a := range slices.Concat(agents...) {
 		for len(a.tools) > 0 {
@@ -137,7 +136,7 @@ func forget(agents ...[]watcher) {
 	}
 }
 
-// sees wants the agent to be told, and to see then, soon after a moment.
+// sees checks that the agent is notified, and sees the change soon.
 func (a watcher) sees(since time.Time, what string, so func() bool) {
 	a.t.Helper()
 	told := make(map[string]time.Duration)
@@ -149,7 +148,7 @@ func (a watcher) sees(since time.Time, what string, so func() bool) {
 			a.t.Fatalf("%s is not told that %s have changed", a.name, name)
 		}
 	}
-	for !so() { // it is told again if it was too early
+	for !so() { // notified again if it was too early
 		select {
 		case <-a.tools:
 		case <-a.resources:

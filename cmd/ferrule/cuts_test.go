@@ -19,10 +19,10 @@ import (
 
 var cuts = flag.Int("cuts", 500, "how often TestCuts cuts the connection")
 
-// outcome is how one call ended.
+// outcome is the outcome of one call.
 type outcome struct {
 	id    string // of the call
-	token string // what a pulse was given; empty for a read
+	token string // of a pulse; empty for a read
 	code  ferrule.Code
 	ran   bool // it may have run
 	took  time.Duration
@@ -101,7 +101,7 @@ func cutAndCall(t *testing.T) {
 	recorded(t, g.data, outcomes, runs)
 }
 
-// judge compares outcomes with what the board counted.
+// judge compares outcomes with the count of the board.
 func judge(t *testing.T, outcomes []outcome, runs map[string]int, timeout time.Duration) {
 	t.Helper()
 	codes := make(map[ferrule.Code]int)
@@ -132,8 +132,8 @@ func judge(t *testing.T, outcomes []outcome, runs map[string]int, timeout time.D
 	}
 }
 
-// recorded checks the journal: it is whole; each call has one outcome there, the
-// one that its caller was told; what ran was recorded before.
+// recorded checks the journal: it is intact, each call has one outcome, which is the one
+// that the caller got, and what ran was recorded before.
 func recorded(t *testing.T, data string, outcomes []outcome, runs map[string]int) {
 	t.Helper()
 	entries := make(map[string][]ferrule.Entry)
@@ -162,7 +162,7 @@ func recorded(t *testing.T, data string, outcomes []outcome, runs map[string]int
 	}
 }
 
-// openFiles counts the descriptors of this process, where the system tells.
+// openFiles counts the descriptors of this process, if the system shows them.
 func openFiles(t *testing.T) int {
 	if runtime.GOOS != "linux" {
 		return 0

@@ -24,13 +24,13 @@ import (
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
-// withDialIn has a gateway take devices that dial in.
+// withDialIn lets devices dial in.
 func withDialIn(cfg *config.Config) { cfg.DialIn.Listen = "127.0.0.1:0" }
 
-// bothTransports are those that devices dial in by.
+// bothTransports are the transports of devices that dial in.
 var bothTransports = []string{"mqtt", "ws"}
 
-// testToy is a voice toy that dials a gateway, as firmware does.
+// testToy is a voice toy that dials in like firmware.
 type testToy struct {
 	*sim.Toy
 	t      testing.TB
@@ -64,7 +64,7 @@ func (toy *testToy) dial(s xiaozhi.Settings) (xiaozhi.Conn, error) {
 	return toy.DialWebSocket(toy.t.Context(), *s.WebSocket, toy.Identity)
 }
 
-// connect has the toy connect and talk, until the connection or the test ends.
+// connect connects the toy, until the connection or the test ends.
 func (toy *testToy) connect(s xiaozhi.Settings) *toyTalk {
 	toy.t.Helper()
 	conn, err := toy.dial(s)
@@ -75,7 +75,7 @@ func (toy *testToy) connect(s xiaozhi.Settings) *toyTalk {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(talk.over)
-		toy.Talk(ctx, talk, toy.medium == "ws") // how it ends is seen at the gateway
+		toy.Talk(ctx, talk, toy.medium == "ws") // the gateway notices how it ends
 	}()
 	toy.t.Cleanup(func() {
 		cancel()
@@ -97,7 +97,7 @@ func (c *toyTalk) Send(ctx context.Context, m xiaozhi.Message) error {
 	return c.Conn.Send(ctx, m)
 }
 
-// person has a person call one of the gateway's own tools.
+// person calls one of the gateway's own tools as a person.
 func (g *testGateway) person(tool, args string) error {
 	_, err := g.Pipeline.Handle(context.Background(), &ferrule.Call{
 		Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: ferrule.GatewayID, Tool: tool, Args: json.RawMessage(args),
@@ -112,11 +112,10 @@ func (g *testGateway) adopt(id string) {
 	}
 }
 
-// toyID is what a simulated toy is called, if it is the only one.
+// toyID is the ID of the only simulated toy.
 const toyID = "bread-compact-wifi"
 
-// setVolume has the toy be louder or less loud. Its tool's name is too long to be
-// listed whole.
+// setVolume sets the volume of the toy. The name of its tool is shortened in the list.
 func (a *testAgent) setVolume(to int) {
 	a.t.Helper()
 	for _, name := range a.list() {
@@ -128,7 +127,7 @@ func (a *testAgent) setVolume(to int) {
 	a.t.Fatalf("%s: it has %v", a.name, a.list())
 }
 
-// volume is that of a toy, as its status says.
+// volume returns the volume of the toy.
 func (a *testAgent) volume() int {
 	a.t.Helper()
 	var status struct {
@@ -268,8 +267,8 @@ func TestPhoto(t *testing.T) {
 	}
 }
 
-// refusedToy checks that a connection is refused, and that the toy which is there goes
-// on.
+// refusedToy checks that a connection is refused and that the connected toy is not
+// disturbed.
 func refusedToy(t *testing.T, g *testGateway, toy *testToy, s xiaozhi.Settings) {
 	t.Helper()
 	if conn, err := toy.dial(s); err == nil {
@@ -281,7 +280,7 @@ func refusedToy(t *testing.T, g *testGateway, toy *testToy, s xiaozhi.Settings) 
 	}
 }
 
-// withSecret is settings with another credential.
+// withSecret returns settings with another credential.
 func withSecret(s xiaozhi.Settings, secret string) xiaozhi.Settings {
 	mqtt, ws := *s.MQTT, *s.WebSocket
 	mqtt.Password, ws.Token = secret, secret
@@ -524,7 +523,7 @@ func TestAllAtOnce(t *testing.T) {
 	eventually(t, 30*time.Second, "all are there", func() bool { return g.Catalog.Counts().Pending == toys })
 }
 
-// isReset reports whether a connection was ended by the other side in some way.
+// isReset reports whether the other side has ended a connection.
 func isReset(err error) bool {
 	return err != nil && !strings.Contains(err.Error(), "timeout")
 }

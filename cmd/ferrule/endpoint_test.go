@@ -23,7 +23,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// testBroker is a xiaozhi MCP endpoint: gateways dial it, and it asks them.
+// testBroker is a xiaozhi MCP endpoint that gateways dial.
 type testBroker struct {
 	t      testing.TB
 	server *httptest.Server
@@ -33,7 +33,7 @@ type testBroker struct {
 	away bool
 }
 
-// newBroker starts a broker, with TLS if it is to be secure.
+// newBroker starts a broker, with TLS if it is secure.
 func newBroker(t testing.TB, secure bool) *testBroker {
 	t.Helper()
 	b := &testBroker{t: t, conns: make(chan net.Conn, 100)}
@@ -59,12 +59,12 @@ func newBroker(t testing.TB, secure bool) *testBroker {
 	return b
 }
 
-// url is where gateways dial.
+// url returns the address that gateways dial.
 func (b *testBroker) url() string {
 	return "ws" + strings.TrimPrefix(b.server.URL, "http") + "/mcp/?token=secret"
 }
 
-// goAway has it turn away who dials, or not any more.
+// goAway refuses gateways that dial, or accepts them again.
 func (b *testBroker) goAway(away bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ type voiceAgent struct {
 	last int
 }
 
-// connect waits for the gateway to dial, and greets it as an agent.
+// connect waits for the gateway to dial in, and initializes the session as an agent.
 func (b *testBroker) connect() *voiceAgent {
 	b.t.Helper()
 	a := &voiceAgent{t: b.t}
@@ -100,7 +100,7 @@ func (a *voiceAgent) say(text string) {
 	}
 }
 
-// begin asks, and returns the id of the request.
+// begin sends a request and returns its id.
 func (a *voiceAgent) begin(method, params string) string {
 	a.t.Helper()
 	a.last++
@@ -109,7 +109,7 @@ func (a *voiceAgent) begin(method, params string) string {
 	return id
 }
 
-// hear waits for the answer to a request. News that come before it are passed over.
+// hear waits for the answer to a request and skips notifications.
 func (a *voiceAgent) hear(id string) (result, failure json.RawMessage) {
 	a.t.Helper()
 	for {
@@ -132,7 +132,7 @@ func (a *voiceAgent) hear(id string) (result, failure json.RawMessage) {
 	}
 }
 
-// ask asks, and decodes the result.
+// ask sends a request and decodes the result.
 func (a *voiceAgent) ask(method, params string, result any) {
 	a.t.Helper()
 	data, failure := a.hear(a.begin(method, params))
@@ -141,7 +141,7 @@ func (a *voiceAgent) ask(method, params string, result any) {
 	}
 }
 
-// list is the names of all tools, page by page.
+// list returns the names of all tools, over all pages.
 func (a *voiceAgent) list() (names []string) {
 	a.t.Helper()
 	for params := `{}`; ; {
@@ -160,7 +160,7 @@ func (a *voiceAgent) list() (names []string) {
 	}
 }
 
-// call calls a tool, and returns what it says.
+// call calls a tool and returns its text.
 func (a *voiceAgent) call(tool, args string) string {
 	a.t.Helper()
 	var result struct {
@@ -209,7 +209,7 @@ func TestEndpoints(t *testing.T) {
 	eventually(t, ample, "the call is under way", func() bool { return intended(t, g, "robot", "sweep") == 1 })
 	home.goAway(true)
 	one.conn.Close()
-	if all := recordsOf(t, g, "sweep"); len(all) != 1 || all[0].Code != ferrule.Cancelled { // sent or not
+	if all := recordsOf(t, g, "sweep"); len(all) != 1 || all[0].Code != ferrule.Cancelled { // whether it was sent or not
 		t.Errorf("the call that was cut off: %+v", all)
 	}
 	eventually(t, ample, "it is told that the endpoint is away", func() bool {
@@ -231,8 +231,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// recordsOf waits for the records of how the calls of a tool of the robot ended: those
-// of reads are written within a second.
+// recordsOf waits for the outcomes of a tool of the robot in the journal. Outcomes of
+// reads are written within a second.
 func recordsOf(t testing.TB, g *testGateway, tool string) (all []ferrule.Entry) {
 	t.Helper()
 	eventually(t, ample, "there is a record of "+tool, func() bool {

@@ -24,7 +24,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// startToys runs simulated voice toys. They end with the test, or by stop.
+// startToys runs simulated voice toys until the test ends or stop is called.
 func startToys(t *testing.T, count int, misbehave string) (toys *sim.Toys, stop func()) {
 	t.Helper()
 	toys, err := sim.ListenToys(sim.Config{Addr: "127.0.0.1:0", Count: count, Misbehave: misbehave})
@@ -44,14 +44,14 @@ func startToys(t *testing.T, count int, misbehave string) (toys *sim.Toys, stop 
 	return toys, stop
 }
 
-// atToys is the medium of toys that listen.
+// atToys returns the transport of toys that listen.
 func atToys(boards ...tcp.Board) transport.Connector {
 	cfg := tcp.DefaultConfig()
 	cfg.Boards, cfg.Protocols = boards, []string{xiaozhi.Name}
 	return tcp.New(cfg)
 }
 
-// withToys is a gateway with toys.
+// withToys runs a gateway with toys.
 func withToys(t *testing.T, cfg config.Config, toys ...tcp.Board) *testGateway {
 	t.Helper()
 	data := t.TempDir()
@@ -74,9 +74,8 @@ func (g *testGateway) lamp(id string) {
 
 func stateOf(device string) string { return "ferrule://devices/" + device + "/state" }
 
-// subscribes has an agent subscribe to the state of a device. Agents of the newer version of MCP
-// are not answered: what is done to the device until they are told shows that they
-// have.
+// subscribes subscribes to the state of a device. The newer version of MCP has no
+// answer, so do is called until the agent is notified.
 func (a *testAgent) subscribes(device string, do func()) {
 	a.t.Helper()
 	if err := a.Subscribe(context.Background(), &mcp.SubscribeParams{URI: stateOf(device)}); err != nil {
@@ -98,7 +97,7 @@ func (a *testAgent) subscribes(device string, do func()) {
 	}
 }
 
-// updated waits until an agent is told that the state of a device is another.
+// updated waits until an agent is notified of a changed state.
 func (a *testAgent) updated(device string) {
 	a.t.Helper()
 	select {
@@ -124,7 +123,7 @@ func calm(agents []*testAgent) {
 	}
 }
 
-// state is what an agent reads of a device.
+// state reads the state of a device.
 func (a *testAgent) state(device string) (s builtin.DeviceStateOutput) {
 	a.t.Helper()
 	got, err := a.ReadResource(context.Background(), &mcp.ReadResourceParams{URI: stateOf(device)})
@@ -137,13 +136,13 @@ func (a *testAgent) state(device string) (s builtin.DeviceStateOutput) {
 	return s
 }
 
-// watched is what a person sees who watches.
+// watched collects the events that a person sees.
 type watched struct {
 	mu     sync.Mutex
 	events []ferrule.Event
 }
 
-// watches has a person watch a gateway, by its socket.
+// watches watches a gateway through its socket.
 func watches(t *testing.T, data, device string) *watched {
 	t.Helper()
 	socket, err := control.SocketPath(data)
@@ -171,14 +170,14 @@ func watches(t *testing.T, data, device string) *watched {
 	return w
 }
 
-// sees reports whether something has happened to a device.
+// sees reports whether an event of a device was seen.
 func (w *watched) sees(device string, what ferrule.EventType) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.ContainsFunc(w.events, func(e ferrule.Event) bool { return e.Device == device && e.Type == what })
 }
 
-// joinedAgent is an agent of a process that has joined a gateway with a device.
+// joinedAgent returns an agent of a process that has joined a gateway with a device.
 func joinedAgent(t *testing.T, g *testGateway, mcpVersion, device string) *testAgent {
 	t.Helper()
 	cfg := config.Default()

@@ -71,14 +71,14 @@ func TestFirstMinutes(t *testing.T) {
 	}
 }
 
-// recording is what a terminal shows.
+// recording is the output of a terminal.
 type recording struct {
 	t    *testing.T
 	addr string
 	text strings.Builder
 }
 
-// plainly replaces what is another each time.
+// plainly replaces what differs between runs.
 func (r *recording) plainly(text string) string {
 	text = strings.ReplaceAll(text, r.addr, "127.0.0.1:4242")
 	text = strings.ReplaceAll(text, os.Getenv("HOME"), "~")
@@ -91,7 +91,7 @@ func (r *recording) plainly(text string) string {
 	} {
 		text = regexp.MustCompile(pattern).ReplaceAllString(text, with)
 	}
-	record := 8 // what was looked at before counts, too
+	record := 8 // earlier records
 	return regexp.MustCompile(`(?m)^ +\d+  `).ReplaceAllStringFunc(text, func(string) string {
 		record++
 		return fmt.Sprintf("%6d  ", record)
@@ -104,7 +104,7 @@ func (r *recording) command(args []string, end string) {
 	r.text.WriteString(r.plainly("\n$ ferrule " + strings.Join(args, " ") + end + "\n"))
 }
 
-// begin starts a command that goes on.
+// begin starts a command in the background.
 func (r *recording) begin(args ...string) {
 	r.t.Helper()
 	r.command(args, " &")
@@ -118,7 +118,7 @@ func (r *recording) begin(args ...string) {
 	})
 }
 
-// run runs a command, and returns what it wrote.
+// run runs a command and returns its output.
 func (r *recording) run(args ...string) string {
 	r.t.Helper()
 	r.command(args, "")
@@ -130,7 +130,7 @@ func (r *recording) run(args ...string) string {
 	return string(out)
 }
 
-// agent is an agent that starts its server.
+// agent returns an agent that starts its server.
 func (r *recording) agent(args ...string) *mcp.ClientSession {
 	r.t.Helper()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -142,7 +142,7 @@ func (r *recording) agent(args ...string) *mcp.ClientSession {
 	return session
 }
 
-// ask has the agent call a tool.
+// ask calls a tool as the agent.
 func (r *recording) ask(session *mcp.ClientSession, tool string, args map[string]any) {
 	r.t.Helper()
 	result, err := session.CallTool(r.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})

@@ -18,7 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// followedLamp is a lamp that notes what it is asked to tell of. It can be restarted.
+// followedLamp is a lamp that records its subscriptions. It can be restarted.
 type followedLamp struct {
 	t          *testing.T
 	mcpVersion string
@@ -26,7 +26,7 @@ type followedLamp struct {
 	server     *http.Server
 
 	mu    sync.Mutex
-	asked []string // subscribe and unsubscribe, or what is to be told of resources
+	asked []string // subscribe, unsubscribe, or the resources of a stream
 }
 
 func startFollowedLamp(t *testing.T, mcpVersion string) *followedLamp {
@@ -63,7 +63,7 @@ func (l *followedLamp) start() {
 	go l.server.Serve(ln)
 }
 
-// note writes down what a request says about resources.
+// note records what a request says about resources.
 func (l *followedLamp) note(body []byte) {
 	var m struct {
 		Method string
@@ -71,7 +71,7 @@ func (l *followedLamp) note(body []byte) {
 			Notifications struct{ ResourceSubscriptions []string }
 		}
 	}
-	json.Unmarshal(body, &m) // a stream is asked for without
+	json.Unmarshal(body, &m) // a stream is opened without a body
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch m.Method {
@@ -82,7 +82,7 @@ func (l *followedLamp) note(body []byte) {
 	}
 }
 
-// last is what it was last asked.
+// last returns the last recorded request.
 func (l *followedLamp) last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,8 +92,7 @@ func (l *followedLamp) last() string {
 	return l.asked[len(l.asked)-1]
 }
 
-// hears waits until an agent is told that the lamp was switched, by which it is shown
-// that it listens.
+// hears waits until an agent is notified that the lamp was switched.
 func (l *followedLamp) hears(g *testGateway, a *testAgent) {
 	l.t.Helper()
 	for len(a.updates) > 0 {
@@ -114,7 +113,7 @@ func (l *followedLamp) hears(g *testGateway, a *testAgent) {
 	}
 }
 
-// lampURI is the lamp's resource, as agents see it.
+// lampURI is the URI of the lamp's resource for agents.
 const lampURI = "ferrule://devices/lamp/resources/" + lampState
 
 func (a *testAgent) follows(uri string) {
@@ -131,9 +130,8 @@ func (a *testAgent) leaves(uri string) {
 	}
 }
 
-// checkFollows has agents follow a lamp and leave it one after the other: those who still
-// follow go on hearing of it, also after it was restarted, and the lamp is told when
-// nobody does any more.
+// checkFollows lets agents follow a lamp and leave one after the other. The others are
+// still notified, also after a restart, and the lamp is told when the last one leaves.
 func (l *followedLamp) checkFollows(g *testGateway, agents []*testAgent) {
 	l.t.Helper()
 	for _, a := range agents {
@@ -144,7 +142,7 @@ func (l *followedLamp) checkFollows(g *testGateway, agents []*testAgent) {
 	}
 	for i, a := range agents[:len(agents)-1] {
 		a.leaves(lampURI)
-		time.Sleep(200 * time.Millisecond) // what it would do wrong, it does by then
+		time.Sleep(200 * time.Millisecond) // let wrong requests arrive
 		for _, other := range agents[i+1:] {
 			l.hears(g, other)
 		}

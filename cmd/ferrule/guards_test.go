@@ -26,7 +26,7 @@ func TestGuards(t *testing.T) {
 	t.Run("panics", guardPanics)
 }
 
-// guardNames: a page on another site, or a name that leads here, gets nothing.
+// guardNames checks that pages of other sites and foreign host names are refused.
 func guardNames(t *testing.T) {
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
 	g.online("robot")
@@ -63,7 +63,7 @@ func guardNames(t *testing.T) {
 	}
 }
 
-// guardBodies: a request has its bounds.
+// guardBodies checks the size limits of requests.
 func guardBodies(t *testing.T) {
 	g := startGateway(t, nil)
 	for _, mcpVersion := range mcpVersions {
@@ -77,8 +77,7 @@ func guardBodies(t *testing.T) {
 	}
 }
 
-// guardNonsense: requests that make no sense have an answer that says so, and cost
-// nobody anything.
+// guardNonsense checks that malformed requests get an error and cost nothing.
 func guardNonsense(t *testing.T) {
 	g := startGateway(t, nil)
 	methods := []string{
@@ -116,7 +115,7 @@ func guardNonsense(t *testing.T) {
 	}
 }
 
-// guardSessions: there are so many and no more; one that is not used ends.
+// guardSessions checks the limit of sessions and that idle ones end.
 func guardSessions(t *testing.T) {
 	const idle = 1500 * time.Millisecond
 	g := startGateway(t, nil, func(c *config.Config) { c.Agents.Sessions, c.Agents.Idle = 3, config.Interval(idle) })
@@ -134,7 +133,7 @@ func guardSessions(t *testing.T) {
 	busy(one.ask("initialize", hello))
 	one = &rawAgent{t: t, url: g.url("/mcp"), mcpVersion: modern}
 	busy(one.ask("subscriptions/listen", map[string]any{"notifications": map[string]any{"toolsListChanged": true}}))
-	for _, a := range append(agents, one) { // who is there is served, and who needs no session
+	for _, a := range append(agents, one) { // existing sessions are served, and agents without sessions
 		a.result("tools/list", nil)
 	}
 
@@ -149,18 +148,18 @@ func guardSessions(t *testing.T) {
 		t.Fatalf("%v, %v", stream, err)
 	}
 	defer stream.Body.Close()
-	// The others are not used any more, and leave room.
+	// The others are idle and end.
 	eventually(t, 20*time.Second, "there is room again", func() bool {
 		resp, _ := (&rawAgent{t: t, url: g.url("/mcp"), mcpVersion: legacy}).ask("initialize", hello)
 		return resp.StatusCode == http.StatusOK
 	})
-	if resp, body := agents[1].ask("tools/list", nil); resp.StatusCode != http.StatusNotFound { // it was used before the last
+	if resp, body := agents[1].ask("tools/list", nil); resp.StatusCode != http.StatusNotFound { // it was used earlier than the last
 		t.Errorf("a session that has ended: %s %s", resp.Status, body)
 	}
 	agents[0].result("tools/list", nil)
 }
 
-// guardTokens: who has no token is not let in, and who has one is known by it.
+// guardTokens checks that a token is needed, and that it identifies the agent.
 func guardTokens(t *testing.T) {
 	const ada, ben = "a-token-of-sixteen", "another-token-of-16"
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]}, func(c *config.Config) {
@@ -198,7 +197,7 @@ func guardTokens(t *testing.T) {
 	a.result("tools/list", nil)
 }
 
-// guardPanics: what panics is one call's error.
+// guardPanics checks that a panic is the error of one call.
 func guardPanics(t *testing.T) {
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
 	g.online("robot")

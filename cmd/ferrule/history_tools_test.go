@@ -22,7 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// measuredGateway is a gateway with a board of which something was measured, and written.
+// measuredGateway runs a gateway with recorded measurements of a board.
 func measuredGateway(t *testing.T) *testGateway {
 	t.Helper()
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
@@ -79,7 +79,7 @@ func TestHistoryTools(t *testing.T) {
 			t.Errorf("%s: %+v, %v", mcpVersion, told, err)
 		}
 	}
-	eventually(t, ample, "the call is marked", func() bool { // its record is written within a second
+	eventually(t, ample, "the call is marked", func() bool { // the record is written within a second
 		result, err := g.Pipeline.Handle(t.Context(), &ferrule.Call{
 			Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: ferrule.GatewayID, Tool: "plot", Args: json.RawMessage(`{"device":"robot","signals":["light"]}`),
 		})
@@ -132,15 +132,14 @@ func TestHostileSQL(t *testing.T) {
 	}
 }
 
-// raceDetector reports whether the race detector is in this program, which needs memory of
-// its own.
+// raceDetector reports whether the race detector is on, which needs more memory.
 func raceDetector() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// watchChildren is the most memory that a process that answers a question has, as far as
-// it is seen; 0 where the system does not tell.
+// watchChildren returns the largest memory of a query process, or 0 if the system does
+// not show it.
 func watchChildren(stop <-chan struct{}) (most int) {
 	for {
 		lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")

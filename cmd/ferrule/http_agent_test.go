@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// request is a request as it is sent. Params are the fields of an object.
+// request returns the text of a request. Params are the members of an object.
 func request(mcpVersion string, id int, method, params string) string {
 	if mcpVersion == modern {
 		params = fmt.Sprintf(`"_meta":{"io.modelcontextprotocol/protocolVersion":%q,"io.modelcontextprotocol/clientCapabilities":{}},%s`, mcpVersion, params)
@@ -29,7 +29,7 @@ var (
 	initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 )
 
-// plainAgent is an agent over HTTP that is made of as little as can be.
+// plainAgent is a minimal agent over HTTP.
 type plainAgent struct {
 	url        string
 	mcpVersion string
@@ -38,7 +38,7 @@ type plainAgent struct {
 	id         int
 }
 
-// newPlainAgent begins a session, if its version of MCP has them.
+// newPlainAgent starts a session, if the version of MCP has sessions.
 func newPlainAgent(ctx context.Context, client *http.Client, url string, mcpVersion string) (*plainAgent, error) {
 	a := &plainAgent{url: url, mcpVersion: mcpVersion, client: client}
 	if mcpVersion == modern {
@@ -60,12 +60,12 @@ func newPlainAgent(ctx context.Context, client *http.Client, url string, mcpVers
 	return a, err
 }
 
-// errStatus is an answer that is none.
+// errStatus is an HTTP status that is not a success.
 type errStatus int
 
 func (s errStatus) Error() string { return http.StatusText(int(s)) }
 
-// send sends a request. Method and name are what it says of itself in its header.
+// send sends a request. Method and name go into its headers.
 func (a *plainAgent) send(ctx context.Context, verb, method, name, body string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, verb, a.url, strings.NewReader(body))
 	if err != nil {
@@ -95,7 +95,7 @@ func wholeBody(resp *http.Response) (string, error) {
 	return string(body), err
 }
 
-// call calls a tool, and returns what came back.
+// call calls a tool and returns the response.
 func (a *plainAgent) call(ctx context.Context, tool, args string) (string, error) {
 	a.id++
 	resp, err := a.send(ctx, http.MethodPost, "tools/call", tool, request(a.mcpVersion, a.id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
@@ -109,7 +109,7 @@ func (a *plainAgent) call(ctx context.Context, tool, args string) (string, error
 	return body, err
 }
 
-// listen opens the stream of an agent, on which it is told of changes.
+// listen opens the stream for notifications.
 func (a *plainAgent) listen(ctx context.Context) (*http.Response, error) {
 	if a.mcpVersion == legacy {
 		return a.send(ctx, http.MethodGet, "", "", "")
@@ -117,8 +117,7 @@ func (a *plainAgent) listen(ctx context.Context) (*http.Response, error) {
 	return a.send(ctx, http.MethodPost, "subscriptions/listen", "", request(a.mcpVersion, 1, "subscriptions/listen", `"notifications":{"toolsListChanged":true}`))
 }
 
-// startProcess starts a command of this package in a process of its own. It ends
-// with the test.
+// startProcess starts a process that ends with the test.
 func startProcess(t testing.TB, cmd *exec.Cmd) (in io.WriteCloser, out *bufio.Reader) {
 	t.Helper()
 	in, err := cmd.StdinPipe()
@@ -142,8 +141,8 @@ func startProcess(t testing.TB, cmd *exec.Cmd) (in io.WriteCloser, out *bufio.Re
 	return in, bufio.NewReader(pipe)
 }
 
-// upProcess runs `ferrule up`, or a command that is like it, with a board called
-// robot, in a process of its own, and returns its address once the board is there.
+// upProcess runs `ferrule up`, or a similar command, with a board called robot, and
+// returns when the board is online.
 func upProcess(t testing.TB, command, board, settings string) (p process) {
 	t.Helper()
 	p.data = t.TempDir()
@@ -173,7 +172,7 @@ func upProcess(t testing.TB, command, board, settings string) (p process) {
 	return p
 }
 
-// bareProcess runs bare in a process of its own.
+// bareProcess runs bare.
 func bareProcess(t testing.TB, board string) (p process) {
 	t.Helper()
 	p.in, p.out = startProcess(t, exec.Command("bare", board))
@@ -185,14 +184,14 @@ func bareProcess(t testing.TB, board string) (p process) {
 	return p
 }
 
-// process is a server in a process of its own.
+// process is a server in its own process.
 type process struct {
 	url, data string
 	in        io.Writer
 	out       *bufio.Reader
 }
 
-// memory is its resident set after its garbage was given back.
+// memory returns the resident set after a garbage collection.
 func (p process) memory(t testing.TB) (bytes int) {
 	t.Helper()
 	fmt.Fprintln(p.in)

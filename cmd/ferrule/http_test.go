@@ -20,8 +20,8 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// lampThing is a device that is an MCP server: a lamp, whose state can be read, and which
-// tells when it was switched.
+// lampThing returns a device that is an MCP server: a lamp with a readable state and
+// notifications.
 func lampThing(name string) *mcpserver.Device {
 	var d *mcpserver.Device
 	board := thing.New(name, "1.0.0")
@@ -39,10 +39,10 @@ func lampThing(name string) *mcpserver.Device {
 	return d
 }
 
-// lampState is the resource of a lamp.
+// lampState is the URI of a lamp's state.
 const lampState = "lamp://state"
 
-// lamp is the command lamp NAME ADDRESS: such a device, in a process of its own.
+// lamp is the command lamp NAME ADDRESS: such a device, in its own process.
 func lamp() {
 	ln, err := net.Listen("tcp", os.Args[2])
 	if err == nil {
@@ -52,10 +52,10 @@ func lamp() {
 	os.Exit(1)
 }
 
-// turnstile is the command turnstile VERSION ERA FILE [ADDRESS]: a device that is an MCP
-// server, which writes down each turn and each look before it does it. What it offers
-// beside depends on its version. Without an address, it serves at the listener that it
-// is given.
+// turnstile is the command turnstile VERSION MCPVERSION FILE [ADDRESS]: a device that is
+// an MCP server and writes down each turn and each look before it does it. Its other
+// tools depend on its version. Without an address it serves the listener that it
+// inherits.
 func turnstile() {
 	version, mcpVersion, file := os.Args[1], os.Args[2], os.Args[3]
 	var ln net.Listener
@@ -149,7 +149,7 @@ func TestHTTPDeviceByHand(t *testing.T) {
 	c.want(0, `[{"type":"text","text":"first 0"},{"type":"image",`, "call", "gallery", "parts", "n=0")
 }
 
-// countingListener counts who connects.
+// countingListener counts connections.
 type countingListener struct {
 	net.Listener
 	count atomic.Int32
@@ -182,7 +182,7 @@ func TestHTTPDeviceConnections(t *testing.T) {
 				if _, err := g.call("gallery", "number", fmt.Sprintf(`{"n":%d}`, n), 0); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(10 * time.Millisecond) // the answer is read to its end
+				time.Sleep(10 * time.Millisecond) // let the client read the answer to its end
 			}
 			made := int(counted.count.Load() - before)
 			if changing != (made >= calls) {

@@ -76,7 +76,7 @@ func TestLiveSignals(t *testing.T) {
 			t.Errorf("%s: %v", a.name, err)
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // the newer version of MCP is not answered
+	time.Sleep(300 * time.Millisecond) // the newer version of MCP has no answer
 	for _, a := range agents {
 		for len(a.updates) > 0 {
 			<-a.updates

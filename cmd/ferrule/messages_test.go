@@ -86,8 +86,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// wants calls a tool that fails with a code, or whose request is wrong, and
-// returns what is told.
+// wants calls a tool that fails with a code, or whose request is invalid, and returns
+// the message.
 func (a *testAgent) wants(tool, args string, code ferrule.Code) string {
 	a.t.Helper()
 	told, err := a.use(context.Background(), tool, args)
@@ -108,8 +108,8 @@ func (a *testAgent) wants(tool, args string, code ferrule.Code) string {
 
 var ownTool = regexp.MustCompile(`gateway__[a-z_]+`)
 
-// isHelpful wants a text to say whether the call ran, and to send nobody to a
-// terminal, or to a tool that the agent does not see.
+// isHelpful checks that a message says whether the call ran, and names neither a
+// terminal nor a tool that the agent does not see.
 func (a *testAgent) isHelpful(tool, text string) {
 	a.t.Helper()
 	if !strings.Contains(text, "It did not run: nothing was sent to the device.") && !strings.Contains(text, "It may have run.") {
@@ -140,7 +140,7 @@ func TestResources(t *testing.T) {
 			readResources(t, dialAgent(t, g, mcpVersion, path), path != "/mcp")
 		}
 	}
-	// What was read is in the journal, as calls of the board's tools.
+	// Reads are in the journal as calls of the board's tools.
 	eventually(t, ample, "the journal tells of the readings", func() bool { return len(g.outcomes("robot", "get_info")) == 4 })
 }
 
@@ -188,7 +188,7 @@ func readResources(t *testing.T, a *testAgent, alone bool) {
 	templates, err := a.ListResourceTemplates(ctx, nil)
 	want := 6
 	if alone {
-		want = 5 // its own resources have URIs of their own
+		want = 5 // resources of the device have their own URIs
 	}
 	if err != nil || len(templates.ResourceTemplates) != want {
 		t.Errorf("%s: %+v, %v", a.name, templates, err)
@@ -228,7 +228,7 @@ func TestResourcesOfMany(t *testing.T) {
 		for _, mcpVersion := range mcpVersions {
 			agents = append(agents, dialAgent(t, g, mcpVersion, "/mcp"))
 		}
-		time.Sleep(500 * time.Millisecond) // anyone who is yet to be told of the beginning is
+		time.Sleep(500 * time.Millisecond) // let the notifications of the start arrive
 		for _, a := range agents {
 			for len(a.tools)+len(a.resources) > 0 {
 				select {

@@ -36,7 +36,7 @@ func TestMisbehaviors(t *testing.T) {
 		"slow-line": fine, "int16": fine, "flood": fine, "short-list-once": fine, "cut-list": fine,
 		"shrinking": fine, "changing": fine, // these two have a test of their own
 
-		// What reads is sent again.
+		// Reads are repeated.
 		"fragments":       {write: []ferrule.Code{ok, ferrule.Unanswered}, read: []ferrule.Code{ok}},
 		"invalid-request": {write: []ferrule.Code{ok, ferrule.Unanswered}, read: []ferrule.Code{ok}},
 		"missing-method":  both(ok, ferrule.Refused),
@@ -134,17 +134,17 @@ func TestMisbehaviors(t *testing.T) {
 	}
 }
 
-// reception is what comes of a board that misbehaves.
+// reception is the expected outcome for a board that misbehaves.
 type reception struct {
-	offline string         // why it is not admitted; empty if it is
-	mute    bool           // calls are given a short time, for no answer will come
-	write   []ferrule.Code // the outcomes that gpio_write may have, and has
-	read    []ferrule.Code // and gpio_read
+	offline string         // reason if it is not admitted
+	mute    bool           // short deadlines, because no answer will come
+	write   []ferrule.Code // the outcomes of gpio_write
+	read    []ferrule.Code // and of gpio_read
 	note    string         // in the device's notes
 	more    func(t *testing.T, g *testGateway)
 }
 
-// judge has a gateway meet a board that misbehaves, and one next to it.
+// judge runs a gateway with a board that misbehaves, and a good one.
 func (want reception) judge(t *testing.T, behavior string) {
 	boards := startSim(t, sim.Config{Misbehave: behavior})
 	good := startSim(t, sim.Config{})
@@ -173,8 +173,8 @@ func (want reception) judge(t *testing.T, behavior string) {
 	}
 }
 
-// meet writes and reads the LED a few times. Each outcome is one that may be, and
-// each of those comes up; but for Offline, which is a matter of timing.
+// meet writes and reads the LED a few times. Each outcome must be allowed, and each
+// allowed one must occur, except Offline, which depends on timing.
 func meet(t *testing.T, g *testGateway, timeout time.Duration, write, read []ferrule.Code) {
 	t.Helper()
 	wrote, was := make(map[ferrule.Code]bool), make(map[ferrule.Code]bool)
@@ -199,7 +199,7 @@ func meet(t *testing.T, g *testGateway, timeout time.Duration, write, read []fer
 	}
 }
 
-// check returns how a call ended, which must be in one of these codes.
+// check returns the code of a call, which must be one of these.
 func check(t testing.TB, tool, part, got string, err error, codes []ferrule.Code) ferrule.Code {
 	t.Helper()
 	var code ferrule.Code
@@ -215,8 +215,7 @@ func check(t testing.TB, tool, part, got string, err error, codes []ferrule.Code
 	return code
 }
 
-// wants calls a tool of robot, and wants it to end in a code, with part in what
-// it returns or in the error.
+// wants calls a tool of robot and checks its code, and a part of its result or error.
 func (g *testGateway) wants(tool, args string, code ferrule.Code, part string) string {
 	g.t.Helper()
 	got, err := g.call("robot", tool, args, ample)

@@ -19,8 +19,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// dialIn is a medium whose one device dials the gateway. It has an address of its own,
-// wherever it calls from.
+// dialIn is a transport with one device that dials in, always with the same address.
 type dialIn struct {
 	ln      net.Listener
 	address string
@@ -56,7 +55,7 @@ func (d *dialIn) Watch(ctx context.Context, update func(group string, all []tran
 	}
 }
 
-// watchedConn tells when it is closed.
+// watchedConn reports when it is closed.
 type watchedConn struct {
 	net.Conn
 	once sync.Once
@@ -69,8 +68,8 @@ func (c *watchedConn) Close() error {
 	return err
 }
 
-// nodeWithDialIn is a gateway of this process that joins a cluster, and where a device
-// can dial.
+// nodeWithDialIn returns a gateway in this process that joins a cluster, and the address
+// that a device can dial.
 func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address string) (*testGateway, string) {
 	t.Helper()
 	cfg := config.Default()
@@ -90,7 +89,7 @@ func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address s
 	return runGateway(t, g, data), ln.Addr().String()
 }
 
-// joins has a gateway of this process be a node of a cluster.
+// joins configures a gateway as a node of a cluster.
 func joins(cfg *config.Config, name string, c *natscluster.Cluster) {
 	cfg.Listen = ""
 	cfg.Cluster.Mode, cfg.Cluster.Node, cfg.Cluster.Servers, cfg.Cluster.Replicas, cfg.Cluster.Shards = "join", name, strings.Split(c.URLs(), ","), len(c.Servers), 2

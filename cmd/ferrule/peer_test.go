@@ -52,8 +52,8 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// startPeer runs a device of internal/testenv/mcp/peer, with the SDK that is installed beside the
-// suite, and returns its URL. It ends with the test.
+// startPeer runs a device of internal/testenv/mcp/peer, with the SDK that is installed
+// with the suite, and returns its URL.
 func startPeer(t *testing.T, dir, line string) (url string) {
 	t.Helper()
 	place := t.TempDir()
@@ -75,9 +75,9 @@ func startPeer(t *testing.T, dir, line string) (url string) {
 // gardener is an agent that uses the garden, with a person who answers questions.
 type gardener struct {
 	*testAgent
-	scope  [2]string // what stands before the names of tools and prompts, and before URIs
-	agrees string    // what the person answers
-	asked  []string  // what the person was asked
+	scope  [2]string // prefixes of the names of tools and prompts, and of URIs
+	agrees string    // answer of the person
+	asked  []string  // questions to the person
 }
 
 func newGardener(t *testing.T, g *testGateway, mcpVersion, path string, scope [2]string) *gardener {
@@ -98,7 +98,7 @@ func newGardener(t *testing.T, g *testGateway, mcpVersion, path string, scope [2
 func (a *gardener) tool(name string) string { return a.scope[0] + name }
 func (a *gardener) uri(own string) string   { return a.scope[1] + own }
 
-// looks reads the lists.
+// looks checks the lists.
 func (a *gardener) looks() {
 	a.t.Helper()
 	tools := make(map[string]*mcp.Tool)
@@ -177,8 +177,8 @@ func (a *gardener) photographs() {
 	}
 }
 
-// waters calls a tool that tells how it gets on, and changes a resource that is
-// subscribed to. It ran once.
+// waters calls a tool that reports progress and changes a resource with a subscription.
+// It runs once.
 func (a *gardener) waters(before int) (litres int) {
 	a.t.Helper()
 	litres = 7
@@ -214,8 +214,8 @@ func (a *gardener) waters(before int) (litres int) {
 	return litres
 }
 
-// word is what the device says next on the way of a call. What the gateway says, that the
-// device is at something else, is passed over.
+// word returns the next progress message of the device. Messages of the gateway are
+// skipped.
 func (a *gardener) word(tool string) *mcp.ProgressNotificationParams {
 	a.t.Helper()
 	for {
@@ -247,7 +247,7 @@ func (a *gardener) asksBefore() {
 	}
 }
 
-// leaves cancels a call: the device hears of it.
+// leaves cancels a call and checks that the device is told.
 func (a *gardener) leaves() {
 	a.t.Helper()
 	ctx, cancel := context.WithCancel(a.t.Context())
@@ -266,7 +266,7 @@ func (a *gardener) leaves() {
 	eventually(a.t, 10*time.Second, "the device has left off", func() bool { return strings.Contains(a.read("garden://state").Text, `"resting":0`) })
 }
 
-// buys calls a tool by which the device gets another one: it is listed, and can be used.
+// buys calls a tool that adds a tool to the device, and uses the new one.
 func buys(t *testing.T, g *testGateway) {
 	t.Helper()
 	a := dialAgent(t, g, modern, "/mcp")
@@ -289,7 +289,7 @@ func (a *gardener) read(own string) *mcp.ResourceContents {
 	return got.Contents[0]
 }
 
-// reads reads a resource of bytes, one of a template, and one that is not there.
+// reads reads a binary resource, one of a template, and a missing one.
 func (a *gardener) reads() {
 	a.t.Helper()
 	if plan := a.read("garden://plan"); !strings.HasPrefix(string(plan.Blob), "\x89PNG\r\n") || plan.MIMEType != "image/png" {

@@ -18,7 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// prometheus is a Prometheus that fetches from a gateway, with a token.
+// prometheus is a Prometheus server that scrapes a gateway, with a token.
 type prometheus struct {
 	t       *testing.T
 	address string
@@ -53,7 +53,7 @@ func startPrometheus(t *testing.T, target, token string) *prometheus {
 	return p
 }
 
-// ask asks for the values of a query; it is not ok if the query is none.
+// ask returns the values of a query. It is not ok if the query is invalid.
 func (p *prometheus) ask(query string) (values []string, ok bool) {
 	resp, err := http.Get("http://" + p.address + "/api/v1/query?query=" + url.QueryEscape(query))
 	if err != nil {

@@ -110,8 +110,8 @@ func TestRatioSessions(t *testing.T) {
 	}
 }
 
-// idleSessions adds the memory of a session in the gateway to got, and that in the
-// bare server to base.
+// idleSessions adds the memory of a session in the gateway to got, and in the bare
+// server to base.
 func idleSessions(t *testing.T, up, bare process, count int, got, base map[string][]int) {
 	t.Helper()
 	for _, p := range []process{up, bare} {
@@ -119,7 +119,7 @@ func idleSessions(t *testing.T, up, bare process, count int, got, base map[strin
 			openCrowd(t, p.url, mcpVersion, 100).leave() // to warm up
 		}
 	}
-	time.Sleep(6 * time.Second) // they are forgotten
+	time.Sleep(6 * time.Second) // let their sessions end
 	empty := up.memory(t)
 	crowds := make(map[string]*crowd)
 	for _, mcpVersion := range mcpVersions {
@@ -168,7 +168,7 @@ func idleSessions(t *testing.T, up, bare process, count int, got, base map[strin
 
 // crowd is many agents with open streams.
 type crowd struct {
-	heard  chan time.Time // when each was told of a change
+	heard  chan time.Time // when each was notified of a change
 	agents []*plainAgent
 	count  int
 	cancel context.CancelFunc
@@ -180,7 +180,7 @@ func plainClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 }
 
-// openStream begins a session with an open stream, and returns when it is open.
+// openStream starts a session with an open stream.
 func openStream(ctx context.Context, client *http.Client, url string, mcpVersion string) (*plainAgent, *bufio.Scanner, error) {
 	a, err := newPlainAgent(ctx, client, url, mcpVersion)
 	if err != nil {
@@ -228,7 +228,7 @@ func openCrowd(t *testing.T, url string, mcpVersion string, count int) *crowd {
 					break
 				}
 			}
-			for lines.Scan() { // until it is over
+			for lines.Scan() { // until it ends
 			}
 		})
 	}
@@ -241,7 +241,7 @@ func openCrowd(t *testing.T, url string, mcpVersion string, count int) *crowd {
 	return c
 }
 
-// told waits until all were told, and returns when the last one was.
+// told waits until all agents are notified, and returns the time of the last.
 func (c *crowd) told(t *testing.T) (last time.Time) {
 	t.Helper()
 	patience := time.After(30 * time.Second)

@@ -36,7 +36,7 @@ func TestRatioSerial(t *testing.T) {
 	most(t, "reading over a serial port: pipeline against raw", got, base, 1.1)
 }
 
-// rawSerial is the median of raw round trips.
+// rawSerial returns the median of raw round trips.
 func rawSerial(t *testing.T, path string, calls int) time.Duration {
 	t.Helper()
 	port, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY, 0) // it is set up already

@@ -18,8 +18,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// eachSecond has simulated boards asked for their climate each second. Their two buffers
-// of 500 ms are asked for as they say.
+// eachSecond polls the climate of simulated boards every second. Their two buffers of
+// 500 ms are polled as they declare.
 const eachSecond = `
 match: {protocol: mcpu}
 polls:
@@ -42,7 +42,7 @@ func TestRatioMeasured(t *testing.T) {
 	var asking *poller.Poller
 	g := startGatewayWith(t, devices, func(g *gateway.Gateway) { asking, g.Poller = g.Poller, nil }, func(c *config.Config) {
 		c.Overlays = dir
-		c.Agents.Budget = 1 // the list is not what is measured
+		c.Agents.Budget = 1 // lists are not measured here
 	})
 	for id := range devices {
 		g.online(id)
@@ -50,7 +50,7 @@ func TestRatioMeasured(t *testing.T) {
 	agent := connectAgent(t, legacy, "/mcp", &mcp.StreamableClientTransport{Endpoint: g.url("/mcp")})
 	call := func() { agent.mustUse("robot__gpio_read", `{"pin":2}`, nil) }
 
-	// Once through all buffers, the longest of which is asked for each 24 s.
+	// Once through all buffers; the longest is polled every 24 s.
 	stop := ask(t, asking)
 	time.Sleep(3 * time.Second)
 	before, cpu, began := asking.Stats(), processorTime(t, os.Getpid()), time.Now()
@@ -64,7 +64,7 @@ func TestRatioMeasured(t *testing.T) {
 	t.Logf("%d devices, %d polls: %.0f reads and %.0f samples a second, %d failed; %.0f %% of a core, %d MiB in use; 99 %% were asked no later than %v after they were due; the history is %d readings behind",
 		after.Devices, after.Probes, reads, samples, after.Failures-before.Failures,
 		100*spent.Seconds()/lasted.Seconds(), memory.HeapInuse>>20, after.Late.Quantile(0.99), g.History.Stats().Behind)
-	// Of these, at most 4,000 are what the tools say: the climate is two numbers.
+	// At most 4,000 of these are from tools: the climate is two numbers.
 	if reads < 2000 || samples < 8000+2*boards*0.75 {
 		t.Errorf("%.0f reads and %.0f samples a second", reads, samples)
 	}
@@ -73,14 +73,14 @@ func TestRatioMeasured(t *testing.T) {
 	for range turns {
 		without = append(without, medians(calls, call)[0])
 		stop := ask(t, asking)
-		time.Sleep(1500 * time.Millisecond) // what was due meanwhile is asked for at once
+		time.Sleep(1500 * time.Millisecond) // overdue polls run at once
 		with = append(with, medians(calls, call)[0])
 		stop()
 	}
 	most(t, "agents' calls, while all is measured against while nothing is", with, without, 1.2)
 }
 
-// ask has devices asked for what they measure, until stop is called.
+// ask polls devices until stop is called.
 func ask(t *testing.T, asking *poller.Poller) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -26,20 +26,20 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// at is the config of a node that is connected to one server.
+// at configures a node that is connected to one server.
 func at(s *natscluster.Server, node string) func(*config.Config) {
 	return func(c *config.Config) {
 		c.Cluster.Mode, c.Cluster.Node, c.Cluster.Servers, c.Cluster.Shards = "join", node, []string{s.URL()}, 4
 	}
 }
 
-// connection is one of a server, as that tells.
+// connection is a connection of a server.
 type connection struct {
 	Name   string
 	InMsgs int `json:"in_msgs"`
 }
 
-// connections asks a server for those that it has.
+// connections returns the connections of a server.
 func connections(t *testing.T, s *natscluster.Server) []connection {
 	t.Helper()
 	resp, err := http.Get(s.Monitor() + "/connz?limit=1000")
@@ -54,8 +54,7 @@ func connections(t *testing.T, s *natscluster.Server) []connection {
 	return all.Connections
 }
 
-// connected asserts that a node is connected to a server, and returns what the server
-// tells of it.
+// connected checks that a node is connected to a server, and returns the connection.
 func connected(t *testing.T, s *natscluster.Server, node string) connection {
 	t.Helper()
 	all := connections(t, s)
@@ -94,8 +93,8 @@ func TestRatioNodes(t *testing.T) {
 	t.Logf("G %v, L %v, N %v with %s", median(got), median(ls), median(ns), sizes)
 }
 
-// bareRequest returns a request of plain NATS from one server to another, which has as
-// many bytes as a call has, and as many come back.
+// bareRequest returns a bare NATS request from one server to another, with the same
+// sizes as a call.
 func bareRequest(t *testing.T, near, far *natscluster.Server, call func()) (request func(), sizes string) {
 	t.Helper()
 	asking, answering := dialNATS(t, near), dialNATS(t, far)
@@ -243,7 +242,7 @@ func TestRatioRest(t *testing.T) {
 	}
 }
 
-// remember has the gateway of a data directory remember devices.
+// remember stores devices in a data directory.
 func remember(t *testing.T, data string, devices int) {
 	t.Helper()
 	memory, err := dock.OpenMemory(data, slog.New(slog.DiscardHandler))
@@ -263,8 +262,7 @@ func remember(t *testing.T, data string, devices int) {
 	}
 }
 
-// settles waits until a node knows its devices, has told of them, and has nothing
-// more to do.
+// settles waits until a node has loaded and published its devices and is idle.
 func (n *upNode) settles(devices int) {
 	n.t.Helper()
 	eventually(n.t, time.Minute, n.name+" has told of its devices", func() bool {
@@ -283,10 +281,10 @@ func (n *upNode) settles(devices int) {
 	})
 }
 
-// cpu is how long the process has worked since its start.
+// cpu returns the processor time of the process.
 func (n *upNode) cpu() time.Duration { return processorTime(n.t, n.cmd.Process.Pid) }
 
-// processorTime is how long a process has worked since its start.
+// processorTime returns the processor time of a process.
 func processorTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	const hertz = 100
@@ -306,7 +304,7 @@ func processorTime(t testing.TB, pid int) time.Duration {
 	return ticks * time.Second / hertz
 }
 
-// resident is the memory of the process.
+// resident returns the memory of the process.
 func (n *upNode) resident() (bytes int) {
 	n.t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))

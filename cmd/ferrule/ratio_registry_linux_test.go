@@ -41,14 +41,13 @@ const (
 	tenantKinds    = 5
 )
 
-// freshLimit keeps a fresh node from becoming slower. It is not the 1.3 that was set
-// as a goal, which is not reached: besides reading the records a node is built, lays
-// the manifests, and puts every device into its fleet and its catalog.
+// freshLimit keeps a fresh node from becoming slower. The goal of 1.3 is not reached:
+// besides reading records, a node applies overlays to manifests and puts every device
+// into its fleet and catalog.
 const freshLimit = 2.5
 
-// loadLimit is the goal where a node loads as many devices as it may have. A few rounds
-// of a second or two on a machine that others use, too, only show that nothing has
-// become much slower.
+// loadLimit returns the limit for loading. Short rounds on a shared machine only show
+// that nothing has become much slower.
 func loadLimit(each int) float64 {
 	if each == mostOfTenant {
 		return 1.3
@@ -60,7 +59,7 @@ func loadLimit(each int) float64 {
 // the same size: the time to load, the memory of the servers, and the time until a new
 // node serves a tenant. They take turns.
 func TestRatioRegistry(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(gateway.SmallHeapGOGC)) // there is more in this process than in a node's
+	defer debug.SetGCPercent(debug.SetGCPercent(gateway.SmallHeapGOGC)) // this process has more heap than a node
 	ours, bare := newRegistrySide(t), newBareSide(t)
 	const warm = 2000
 	ours.load(t, "warm", warm, warm/perKind, ferrule.StateOffline)
@@ -104,12 +103,11 @@ func TestRatioRegistry(t *testing.T) {
 	what := fmt.Sprintf("until a fresh node serves a tenant of %d devices", tenantDevices)
 	most(t, what+" against reading as many keys", fronts, readers, freshLimit)
 	t.Logf("%s: %v, %.2f times what it takes until as many values have come, unread: %v", what, median(fronts), float64(median(fronts))/float64(median(plain)), median(plain))
-	bare.blind(t, each) // last, because it leaves more there than the other side has
+	bare.blind(t, each) // last, because it leaves more data than the other side has
 	ours.weigh(t, each)
 }
 
-// settledRSS is the memory of servers, after a while in which they could give some
-// back.
+// settledRSS returns the memory of servers after they had time to release some.
 func settledRSS(c *natscluster.Cluster) (sum int) {
 	time.Sleep(2 * time.Second)
 	for _, s := range c.Servers {
@@ -118,7 +116,7 @@ func settledRSS(c *natscluster.Cluster) (sum int) {
 	return sum
 }
 
-// registrySide is Ferrule's.
+// registrySide is Ferrule's side.
 type registrySide struct {
 	servers *natscluster.Cluster
 	count   int
@@ -128,8 +126,7 @@ func newRegistrySide(t *testing.T) *registrySide {
 	return &registrySide{servers: natscluster.Start(t, natscluster.Options{})}
 }
 
-// node makes a gateway that has joined the servers, and has not begun. It is closed by
-// the test's end, or before, and not kept any longer.
+// node returns a gateway that has joined the servers and does not run yet.
 func (r *registrySide) node(t *testing.T, tenant string) (g *gateway.Gateway, end func()) {
 	t.Helper()
 	cfg := config.Default()
@@ -149,7 +146,7 @@ func (r *registrySide) node(t *testing.T, tenant string) (g *gateway.Gateway, en
 	return g, end
 }
 
-// runPart runs a part of a gateway, until stop is called or the test ends.
+// runPart runs a part of a gateway until stop is called or the test ends.
 func runPart(t *testing.T, part func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -164,8 +161,7 @@ func runPart(t *testing.T, part func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// load has a node with devices tell the registry of them. That of the tenant
-// goes on.
+// load lets a node register devices.
 func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, state ferrule.State) time.Duration {
 	t.Helper()
 	g, end := r.node(t, tenant)
@@ -181,8 +177,7 @@ func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, sta
 	return took
 }
 
-// populate has a node know devices: those that it remembers are offline when it is
-// started, and those that were admitted are online.
+// populate adds devices to a node: remembered ones are offline, admitted ones online.
 func populate(t *testing.T, g *gateway.Gateway, devices, kinds int, state ferrule.State) {
 	t.Helper()
 	laid := make([]*ferrule.Manifest, kinds)
@@ -214,7 +209,7 @@ func someDevice(i int, kind ferrule.Kind, state ferrule.State) *ferrule.Device {
 
 func deviceID(i int) string { return fmt.Sprintf("sensor-%06d", i) }
 
-// someManifest is that of a board with eight tools.
+// someManifest returns the manifest of a board with eight tools.
 func someManifest(number int) *ferrule.Manifest {
 	m := &ferrule.Manifest{Model: fmt.Sprintf("sensor-%d", number), Version: "1.4.2", Platform: "esp32"}
 	for i := range 8 {
@@ -226,7 +221,7 @@ func someManifest(number int) *ferrule.Manifest {
 	return m
 }
 
-// complete asserts that there are as many records as there should be.
+// complete checks the number of records.
 func (r *registrySide) complete(t *testing.T, want int) {
 	t.Helper()
 	js := connectTo(t, r.servers)
@@ -243,8 +238,8 @@ func (r *registrySide) complete(t *testing.T, want int) {
 	}
 }
 
-// quiet waits until the events of the tenant's devices are told: that goes on for a
-// while, and is not measured.
+// quiet waits until the events of the tenant's devices are published, which is not
+// measured.
 func (r *registrySide) quiet(t *testing.T, events uint64) {
 	t.Helper()
 	js := connectTo(t, r.servers)
@@ -254,8 +249,7 @@ func (r *registrySide) quiet(t *testing.T, events uint64) {
 	})
 }
 
-// freshNode measures how long it takes from nothing until a node knows all devices of
-// its tenant.
+// freshNode measures the time until a new node knows all devices of its tenant.
 func (r *registrySide) freshNode(t *testing.T) time.Duration {
 	t.Helper()
 	runtime.GC() // free what came before
@@ -275,8 +269,8 @@ func (r *registrySide) freshNode(t *testing.T) time.Duration {
 	return time.Since(start)
 }
 
-// weigh prints what a node takes for a device of its own, for one of another node that
-// it has in view, and for a Kind.
+// weigh prints the memory of a node per own device, per device of another node, and per
+// Kind.
 func (r *registrySide) weigh(t *testing.T, devices int) {
 	t.Helper()
 	before := residentSet(t)
@@ -303,7 +297,7 @@ func (r *registrySide) holder(t *testing.T, tenant string, devices, kinds int) {
 	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.Cluster.State().Waiting == 0 })
 }
 
-// viewer runs a node that has the devices of a tenant in view.
+// viewer runs a node that sees the devices of a tenant.
 func (r *registrySide) viewer(t *testing.T, tenant string, devices int) {
 	t.Helper()
 	g, _ := r.node(t, tenant)
@@ -325,15 +319,15 @@ func connectTo(t *testing.T, c *natscluster.Cluster) jetstream.JetStream {
 	return js
 }
 
-// bareRecord is a record as anyone who reads one has to.
+// bareRecord is a record as every reader has to decode it.
 type bareRecord struct {
 	Address, Medium, Dialect, Node, Kind, State string
 	Epoch, Since                                int64
 }
 
-// bareSide is plain NATS: buckets of the same configuration, watched alike, and
-// records and manifests of the same size. They are created, so that nobody's are
-// written over, as fast as the library can.
+// bareSide is plain NATS: buckets with the same configuration, watched in the same way,
+// with records and manifests of the same size. Keys are created, so that none is
+// overwritten, as fast as the library can.
 type bareSide struct {
 	servers          *natscluster.Cluster
 	record, manifest []byte
@@ -343,7 +337,7 @@ func newBareSide(t *testing.T) *bareSide {
 	b := &bareSide{servers: natscluster.Start(t, natscluster.Options{})}
 	js := connectTo(t, b.servers)
 	for _, name := range b.buckets() {
-		eventually(t, time.Minute, "a bucket is made", func() bool { // servers that have just met may say no
+		eventually(t, time.Minute, "a bucket is made", func() bool { // new clusters may refuse at first
 			_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: jetstream.FileStorage, Replicas: 3})
 			return err == nil
 		})
@@ -360,7 +354,7 @@ func (b *bareSide) buckets() []string {
 	return names
 }
 
-// like takes a record and a manifest of the registry for a pattern.
+// like takes a record and a manifest of the registry as a pattern.
 func (b *bareSide) like(t *testing.T, r *registrySide, tenant string) {
 	t.Helper()
 	js := connectTo(t, r.servers)
@@ -379,7 +373,7 @@ func (b *bareSide) like(t *testing.T, r *registrySide, tenant string) {
 	b.record, b.manifest = first("ferrule-devices-0"), first("ferrule-kinds")
 }
 
-// open connects and opens all buckets, at once.
+// open connects and opens all buckets.
 func (b *bareSide) open(t *testing.T) (*nats.Conn, jetstream.JetStream, []jetstream.KeyValue) {
 	t.Helper()
 	conn, err := nats.Connect(b.servers.URLs())
@@ -399,7 +393,7 @@ func (b *bareSide) open(t *testing.T) (*nats.Conn, jetstream.JetStream, []jetstr
 	return conn, js, all
 }
 
-// sideBySide does n things at once.
+// sideBySide does n things at the same time.
 func sideBySide(t *testing.T, n int, do func(i int) error) {
 	t.Helper()
 	errs := make(chan error, n)
@@ -413,8 +407,7 @@ func sideBySide(t *testing.T, n int, do func(i int) error) {
 	}
 }
 
-// watch watches the devices of a tenant in all shards until stop is called, which
-// leaves nothing of it at the servers.
+// watch watches the devices of a tenant in all shards until stop is called.
 func (b *bareSide) watch(t *testing.T, shards []jetstream.KeyValue, tenant string, told func(jetstream.KeyValueEntry)) (stop func()) {
 	t.Helper()
 	watchers := make([]jetstream.KeyWatcher, len(shards))
@@ -440,7 +433,7 @@ func (b *bareSide) watch(t *testing.T, shards []jetstream.KeyValue, tenant strin
 	}
 }
 
-// load writes keys: created, or put over whatever is there.
+// load lets a node register devices.
 func (b *bareSide) load(t *testing.T, tenant string, devices, kinds int, create bool) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -460,7 +453,7 @@ func (b *bareSide) load(t *testing.T, tenant string, devices, kinds int, create 
 	for k := range kinds {
 		publish("bare-kinds", fmt.Sprintf("%064d", k), b.manifest)
 	}
-	for _, i := range rand.Perm(devices) { // as they come
+	for _, i := range rand.Perm(devices) { // in random order
 		publish(fmt.Sprintf("bare-devices-%d", i%registryShards), deviceID(i), b.record)
 	}
 	select {
@@ -473,7 +466,7 @@ func (b *bareSide) load(t *testing.T, tenant string, devices, kinds int, create 
 	return took
 }
 
-// blind prints what it costs that nobody's keys are written over.
+// blind prints the cost of not overwriting keys.
 func (b *bareSide) blind(t *testing.T, each int) {
 	t.Helper()
 	var created, put []time.Duration
@@ -484,8 +477,7 @@ func (b *bareSide) blind(t *testing.T, each int) {
 	t.Logf("keys that are created, on bare KV, take %.2f times as long as those that are just put", float64(median(created))/float64(median(put)))
 }
 
-// freshNode measures how long it takes from nothing until all records and manifests of a
-// tenant have come, and are read and kept if so wanted.
+// freshNode measures the time until a new node knows all devices of its tenant.
 func (b *bareSide) freshNode(t *testing.T, read bool) time.Duration {
 	t.Helper()
 	runtime.GC()

@@ -65,7 +65,7 @@ func tourBoth(t *testing.T, through, without map[string]*mcp.ClientSession) (got
 	for i, v := range tour() {
 		took := func(sessions map[string]*mcp.ClientSession) time.Duration {
 			start := time.Now()
-			v.do(t.Context(), sessions[v.part]) // some are errors, and are meant to be
+			v.do(t.Context(), sessions[v.part]) // some are errors on purpose
 			return time.Since(start)
 		}
 		if i%2 == 0 {
@@ -79,7 +79,7 @@ func tourBoth(t *testing.T, through, without map[string]*mcp.ClientSession) (got
 	return median(gots), median(bases)
 }
 
-// galleryProcess runs a gallery, and returns where its parts are, as NAME=URL.
+// galleryProcess runs a gallery and returns its parts as NAME=URL.
 func galleryProcess(t *testing.T, args ...string) (parts []string) {
 	t.Helper()
 	_, out := startProcess(t, exec.Command("gallery", args...))
@@ -93,7 +93,7 @@ func galleryProcess(t *testing.T, args ...string) (parts []string) {
 	return parts
 }
 
-// proxyProcess runs a bare proxy, and returns its address.
+// proxyProcess runs a bare proxy and returns its address.
 func proxyProcess(t *testing.T, parts []string) string {
 	t.Helper()
 	_, out := startProcess(t, exec.Command("proxy", parts...))
@@ -104,7 +104,7 @@ func proxyProcess(t *testing.T, parts []string) string {
 	return strings.TrimSpace(line)
 }
 
-// upGallery runs `ferrule up` with the parts of a gallery, and returns its address once
+// upGallery runs `ferrule up` with the parts of a gallery and returns its address when
 // they are online.
 func upGallery(t *testing.T, parts []string) (address string) {
 	t.Helper()

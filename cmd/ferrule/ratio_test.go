@@ -24,7 +24,7 @@ import (
 // assert the ratio. They are meant for `go test -tags bench`, without the race
 // detector.
 
-// simProcess runs simulated boards in a process of their own.
+// simProcess runs simulated boards in a process.
 func simProcess(t *testing.T, count int) []string {
 	t.Helper()
 	cmd := exec.Command("ferrule", "sim", "mcpu", "--tcp", "127.0.0.1:0", "--count", fmt.Sprint(count), "--json")
@@ -66,16 +66,16 @@ func trip(t *testing.T, bare *raw, method, args string) func() {
 	}
 }
 
-// rounds is how often each ratio is measured. The machine is shared: its median
-// is what counts.
+// rounds is how often each ratio is measured. The machine is shared, so the median
+// counts.
 const rounds = 9
 
-// medians runs things in turn, n times each, and returns the median of each.
+// medians runs functions in turn, n times each, and returns the median of each.
 func medians(n int, things ...func()) []time.Duration {
 	times := make([][]time.Duration, len(things))
 	for i := range n {
 		for k := range things {
-			k = (k + i) % len(things) // so that none is always first
+			k = (k + i) % len(things) // none is always first
 			start := time.Now()
 			things[k]()
 			times[k] = append(times[k], time.Since(start))
@@ -93,8 +93,7 @@ func median[T cmp.Ordered](of []T) T {
 	return of[len(of)/2]
 }
 
-// most asserts the ratio of got and base, which were measured in pairs, and
-// prints it with what it is made of.
+// most checks the ratio of got and base, which were measured in pairs, and prints it.
 func most[T int | time.Duration](t *testing.T, name string, got, base []T, limit float64) {
 	t.Helper()
 	var ratios []float64
@@ -109,8 +108,8 @@ func most[T int | time.Duration](t *testing.T, name string, got, base []T, limit
 	}
 }
 
-// compare measures got against base in rounds of n calls each, in turn, for some seconds at
-// least, and asserts their ratio: a shared machine is uneven.
+// compare measures got against base in rounds of n calls, in turn, for at least some
+// seconds, and checks their ratio.
 func compare(t *testing.T, name string, n int, got, base func(), limit float64) {
 	t.Helper()
 	medians(n/2, got, base) // to warm up
@@ -204,7 +203,7 @@ func TestRatioFleet(t *testing.T) {
 	most(t, "the same, in turn, while both are there", beside, besides, 1.2)
 }
 
-// admit starts a gateway of many devices, and asserts what that costs.
+// admit starts a gateway with many devices and checks the cost.
 func admit(t *testing.T, addrs []string) *testGateway {
 	t.Helper()
 	count := len(addrs)
@@ -214,7 +213,7 @@ func admit(t *testing.T, addrs []string) *testGateway {
 		for _, addr := range addrs {
 			c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Address: addr})
 		}
-	}, unmeasured) // they are to be idle
+	}, unmeasured) // they stay idle
 	eventually(t, time.Minute, "all are admitted", func() bool {
 		online := 0
 		for _, dev := range g.Fleet.Devices() {
@@ -251,7 +250,7 @@ func admit(t *testing.T, addrs []string) *testGateway {
 	return g
 }
 
-// residentSet is the memory of this process after its garbage was given back.
+// residentSet returns the memory of this process after a garbage collection.
 func residentSet(t *testing.T) int {
 	t.Helper()
 	memory, err := residentMemory()

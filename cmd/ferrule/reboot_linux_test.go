@@ -20,13 +20,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// gate is where a turnstile is, and is rebooted.
+// gate is a turnstile that is rebooted.
 type gate struct {
 	t          *testing.T
 	mcpVersion string
 	file       string
-	// address is where it listens. With a listener, which outlives it, nobody who
-	// comes while it boots is turned away.
+	// address is where it listens. A listener outlives it, so that connections during a
+	// boot are not refused.
 	address  string
 	listener *os.File
 	process  *exec.Cmd
@@ -50,7 +50,7 @@ func newGate(t *testing.T, mcpVersion string, warm bool) *gate {
 	return g
 }
 
-// boot kills the turnstile, if it runs, and starts one of a version.
+// boot kills the turnstile, if it runs, and starts a version of it.
 func (g *gate) boot(version string) {
 	g.t.Helper()
 	end(g.process)
@@ -67,7 +67,8 @@ func (g *gate) boot(version string) {
 	}
 }
 
-// counted is how often the turnstile did something for each token, in all its lives.
+// counted returns how often the turnstile did something for each token, over all its
+// restarts.
 func (g *gate) counted(what string) map[string]int {
 	g.t.Helper()
 	data, err := os.ReadFile(g.file)
@@ -141,8 +142,8 @@ func rebootUnderLoad(t *testing.T, at *gate) {
 	}
 }
 
-// relists waits until an agent was told that its list has changed, and it has one tool
-// and not another.
+// relists waits until an agent is notified that its list has changed, and has one tool
+// and lacks another.
 func (a *testAgent) relists(has, lacks string) {
 	a.t.Helper()
 	late := time.After(ample)
@@ -169,7 +170,7 @@ type load struct {
 	good     int
 }
 
-// startLoad has agents call, until the test ends or by end.
+// startLoad lets agents call until the test ends or end is called.
 func startLoad(t *testing.T, agents []*testAgent) *load {
 	l := &load{stop: make(chan struct{})}
 	t.Cleanup(func() { l.end() })
@@ -192,7 +193,7 @@ func startLoad(t *testing.T, agents []*testAgent) *load {
 	return l
 }
 
-// call makes a call, and notes what was told of it.
+// call makes a call and records its outcome.
 func (l *load) call(a *testAgent, tool, token string) {
 	o := outcome{id: tool, token: token}
 	began := time.Now()
@@ -228,14 +229,14 @@ func (l *load) answered(t *testing.T, more int) {
 	eventually(t, ample, "calls succeed", func() bool { return good() >= until })
 }
 
-// end ends the calls, and returns what was told of each.
+// end ends the calls and returns their outcomes.
 func (l *load) end() []outcome {
 	l.once.Do(func() { close(l.stop) })
 	l.callers.Wait()
 	return l.outcomes
 }
 
-// judgeReboots compares what callers were told with what the device counted.
+// judgeReboots compares outcomes with the count of the device.
 func judgeReboots(t *testing.T, outcomes []outcome, at *gate) {
 	t.Helper()
 	turns, looks := at.counted("turn"), at.counted("look")

@@ -24,8 +24,8 @@ import (
 
 var killsRecording = flag.Int("kills-recording", 10, "how often TestKilledRecording kills the gateway")
 
-// startClockwork starts a board whose one pin counts its own samples. It samples whether
-// anybody is connected or not.
+// startClockwork starts a board whose one pin counts its own samples, with or without a
+// connection.
 func startClockwork(t *testing.T, every time.Duration, size int) (taken *atomic.Int64, address string) {
 	t.Helper()
 	c, taken := thing.New("clockwork", "1.0.0"), new(atomic.Int64)
@@ -107,13 +107,13 @@ func TestKilledRecording(t *testing.T) {
 	}
 	n, all := len(curve.Points), int(taken.Load())
 	t.Logf("killed %d times: %d of %d samples are recorded, %d are missing in %d gaps", *killsRecording, n, all, missing, len(curve.Gaps))
-	if n < all/5 { // it is killed more often than its buffer is asked for
+	if n < all/5 { // it is killed more often than its buffer is polled
 		t.Errorf("%d of %d samples are recorded", n, all)
 	}
 	streamAgrees(t, data, curve)
 }
 
-// recordedCurve is all that a data directory has of a signal.
+// recordedCurve returns all recorded samples of a signal.
 func recordedCurve(t *testing.T, data, device, signal string) ferrule.Series {
 	t.Helper()
 	store, err := history.Open(filepath.Join(data, datadir.HistoryFile), history.DefaultConfig(), slog.New(slog.DiscardHandler))
@@ -130,7 +130,7 @@ func recordedCurve(t *testing.T, data, device, signal string) ferrule.Series {
 	return curves[0]
 }
 
-// gapBetween reports whether a gap says that so many samples may be missing between two.
+// gapBetween reports whether a gap explains the missing samples between two.
 func gapBetween(gaps []ferrule.Gap, from, to time.Time, missing int) bool {
 	for _, h := range gaps {
 		if !h.From.After(to) && !h.To.Before(from) && (h.MaxMissing == 0 || h.MaxMissing >= missing) {
@@ -140,7 +140,7 @@ func gapBetween(gaps []ferrule.Gap, from, to time.Time, missing int) bool {
 	return false
 }
 
-// streamAgrees compares what was recorded with the readings in the stream.
+// streamAgrees compares the recorded samples with the readings in the stream.
 func streamAgrees(t *testing.T, data string, curve ferrule.Series) {
 	t.Helper()
 	cfg := config.Default()

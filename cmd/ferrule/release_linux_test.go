@@ -44,7 +44,7 @@ func TestRelease(t *testing.T) {
 	c.want(0, `"value":true`, "call", "robot", "gpio_write", "pin=13", "value=true")
 	board.WaitPin("B5", true)
 
-	// It takes longer than somebody thought.
+	// The other program takes longer.
 	c.want(0, "robot is released until ", "release", "robot", "--for", "1h")
 	other, letGo := startFlash(t, port)
 	c.want(0, "robot is released until ", "release", "robot", "--for", "100ms")
@@ -62,7 +62,7 @@ func TestRelease(t *testing.T) {
 	letGo()
 	c.until("robot", ferrule.StateOnline)
 
-	// It was quicker.
+	// The other program is done early.
 	c.want(0, "robot is released until ", "release", "robot", "--for", "1h")
 	c.want(0, "robot is no longer released.\n", "release", "robot", "--for", "0s")
 	c.until("robot", ferrule.StateOnline)

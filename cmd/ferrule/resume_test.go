@@ -57,7 +57,7 @@ func TestResume(t *testing.T) {
 		<-begun
 		said := []string{<-words}
 		link.cut(reset)
-		time.Sleep(50 * time.Millisecond) // it is not there meanwhile
+		time.Sleep(50 * time.Millisecond) // while it is disconnected
 		goOn <- struct{}{}
 		got := <-answered
 		if got.error != nil || got.IsError || got.Content[0].(*mcp.TextContent).Text != "open" {

@@ -89,7 +89,7 @@ type stdioAgent struct {
 	t           *testing.T
 	mcpVersion  string
 	collections atomic.Int64 // of the gateway's garbage
-	stopped     atomic.Int64 // for how long it stood still for one at most
+	stopped     atomic.Int64 // longest pause
 
 	mu      sync.Mutex
 	in      io.Writer
@@ -97,9 +97,8 @@ type stdioAgent struct {
 	waiting map[int]chan string // for an answer, by ID
 }
 
-// startStdioAgent starts `ferrule mcp` with a board called robot. It tells of each
-// collection on standard error, of which there is one for some forty calls: with
-// less room for garbage there would be more of them, and fewer reads to meet one.
+// startStdioAgent starts `ferrule mcp` with a board called robot. It logs each garbage
+// collection, about one for forty calls.
 func startStdioAgent(t *testing.T, mcpVersion, board string) *stdioAgent {
 	t.Helper()
 	a := &stdioAgent{t: t, mcpVersion: mcpVersion, waiting: make(map[int]chan string)}
@@ -118,11 +117,11 @@ func startStdioAgent(t *testing.T, mcpVersion, board string) *stdioAgent {
 	return a
 }
 
-// readLog counts the collections that standard error tells of.
+// readLog counts the garbage collections in the log.
 func (a *stdioAgent) readLog(log io.Reader) {
 	for lines := bufio.NewScanner(log); lines.Scan(); {
 		_, times, _ := strings.Cut(lines.Text(), "%: ")
-		var before, during, after float64 // in ms; it stands still before and after
+		var before, during, after float64 // in ms; the program is paused before and after
 		if n, _ := fmt.Sscanf(times, "%g+%g+%g ms clock", &before, &during, &after); n == 3 {
 			a.collections.Add(1)
 			a.stopped.Store(max(a.stopped.Load(), int64(max(before, after)*1e6)))
@@ -130,7 +129,7 @@ func (a *stdioAgent) readLog(log io.Reader) {
 	}
 }
 
-// call calls a tool, and returns its answer.
+// call calls a tool and returns its answer.
 func (a *stdioAgent) call(tool, args string) string {
 	a.mu.Lock()
 	a.id++
@@ -150,7 +149,7 @@ func (a *stdioAgent) send(id int, request string) <-chan string {
 	return answer
 }
 
-// read hands out answers. When there are no more, anyone who waits gets none.
+// read distributes answers. After the last one, waiting calls get none.
 func (a *stdioAgent) read(out *bufio.Reader) {
 	for {
 		line, err := out.ReadString('\n')

@@ -18,14 +18,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// mcpProcess is a `ferrule mcp` with an agent.
+// mcpProcess is a `ferrule mcp` process with an agent.
 type mcpProcess struct {
 	t       *testing.T
 	cmd     *exec.Cmd
 	session *mcp.ClientSession
 }
 
-// startMCP starts a `ferrule mcp` on a data directory, as an agent does.
+// startMCP starts `ferrule mcp` on a data directory, as a client does.
 func startMCP(t *testing.T, data string, args ...string) *mcpProcess {
 	t.Helper()
 	cmd := exec.Command("ferrule", append([]string{"mcp", "--data", data}, args...)...)
@@ -46,7 +46,7 @@ func startMCP(t *testing.T, data string, args ...string) *mcpProcess {
 	return p
 }
 
-// kill ends the process without a word, and waits until it is over.
+// kill kills the process and waits until it has ended.
 func (p *mcpProcess) kill() {
 	p.t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -55,7 +55,7 @@ func (p *mcpProcess) kill() {
 	p.cmd.Process.Wait()
 }
 
-// lists reports whether a tool stands in the list, or does so soon.
+// lists reports whether a tool is in the list, or soon will be.
 func (p *mcpProcess) lists(tool string) bool {
 	p.t.Helper()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -70,7 +70,7 @@ func (p *mcpProcess) lists(tool string) bool {
 	}
 }
 
-// call makes a call that has to succeed, and tells how long it took.
+// call makes a call that must succeed, and returns how long it took.
 func (p *mcpProcess) call(tool string, args map[string]any) time.Duration {
 	p.t.Helper()
 	start := time.Now()
@@ -139,7 +139,7 @@ func TestStartedTogether(t *testing.T) {
 			}
 			board.WaitPin("B5", i%2 == 0)
 		}
-		all[0].kill() // which may be the holder or not
+		all[0].kill() // it may be the gateway or not
 		all = all[1:]
 	}
 }
@@ -211,7 +211,7 @@ func TestUpTakesOver(t *testing.T) {
 		board.WaitPin("B5", i%2 == 0)
 	}
 	out, err := exec.Command("ferrule", "up", "--data", data, "--listen", "127.0.0.1:0").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "a gateway is running already") {
+	if err == nil || !strings.Contains(string(out), "a gateway is already running") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -249,7 +249,7 @@ func TestHandover(t *testing.T) {
 				tool string
 				args map[string]any
 			}{
-				{"robot__sweep", map[string]any{"milliseconds": 5000}}, // longer than a program takes to begin
+				{"robot__sweep", map[string]any{"milliseconds": 5000}}, // longer than a program takes to start
 				{"robot__pulse", map[string]any{"token": "once"}},
 				{"robot__gpio_read", map[string]any{"pin": 2}},
 			}

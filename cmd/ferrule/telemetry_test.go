@@ -14,7 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// fetch fetches what a gateway tells at a path.
+// fetch makes an HTTP request to the gateway.
 func (g *testGateway) fetch(path string, change func(*http.Request)) (status int, body string) {
 	g.t.Helper()
 	req, err := http.NewRequest(http.MethodGet, g.url(path), nil)
@@ -36,7 +36,7 @@ func (g *testGateway) fetch(path string, change func(*http.Request)) (status int
 	return resp.StatusCode, string(data)
 }
 
-// metric is the value of a series, which must be told.
+// metric returns the value of a series, which must exist.
 func (g *testGateway) metric(series string) float64 {
 	g.t.Helper()
 	status, text := g.fetch("/metrics", nil)
@@ -63,7 +63,7 @@ func TestMetrics(t *testing.T) {
 		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Address: boards.Addrs()[1], Pending: true})
 		c.Calls.Cache = config.Interval(time.Minute)
 		c.Calls.InFlight = 1
-		c.Polling.Enabled = false // nobody else is in the lane
+		c.Polling.Enabled = false // no polling in the lane
 	})
 	g.online("robot")
 	eventually(t, 10*time.Second, "both are there", func() bool {

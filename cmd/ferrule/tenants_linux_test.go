@@ -90,7 +90,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// nodes is how a node says that it stands to the others.
+// nodes returns the cluster state of a node.
 func (n *upNode) nodes() builtin.Nodes {
 	result, err := n.call(ferrule.GatewayID, "status", "{}")
 	if err != nil {
@@ -103,8 +103,8 @@ func (n *upNode) nodes() builtin.Nodes {
 	return *status.Nodes
 }
 
-// journalsAt are whose journals a node can read beside the operator's, with all of its
-// own; nil if something is wrong with one.
+// journalsAt returns the nodes whose journals a node can read besides the operator's;
+// nil if one is damaged.
 func journalsAt(n *upNode) (nodes []string) {
 	out, err := exec.Command("ferrule", "audit", "verify", "--json", "--data", n.data).Output()
 	var report audit.Verification
@@ -122,8 +122,7 @@ func journalsAt(n *upNode) (nodes []string) {
 	return nodes
 }
 
-// eventsOf are the events in a tenant's stream, anyone who's they are, as its operator
-// reads them.
+// eventsOf returns the events in a tenant's stream, as its operator reads them.
 func eventsOf(t *testing.T, servers *natscluster.Cluster, tenant string) (all []string) {
 	t.Helper()
 	conn, err := nats.Connect(servers.URLsAs(tenant + "-operator"))

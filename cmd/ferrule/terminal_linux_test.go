@@ -18,8 +18,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/screen"
 )
 
-// openTerminal is a terminal of that size for a program, and what it shows. It is read
-// when reads is closed, or from the beginning if it is nil.
+// openTerminal returns a terminal for a program, and its screen. It is read after reads
+// is closed, or at once if reads is nil.
 func openTerminal(t *testing.T, width, height int, reads <-chan struct{}) (f *os.File, shown *screen.Screen) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -57,7 +57,7 @@ func openTerminal(t *testing.T, width, height int, reads <-chan struct{}) (f *os
 	return f, shown
 }
 
-// watchRobot runs `ferrule watch robot` at a gateway where robot measures, until stop.
+// watchRobot runs `ferrule watch robot` until stop is called.
 func watchRobot(t *testing.T, out *os.File, m *meter.Meter, args ...string) (stop func()) {
 	t.Helper()
 	c := newCommandLine(t)
@@ -79,7 +79,7 @@ func watchRobot(t *testing.T, out *os.File, m *meter.Meter, args ...string) (sto
 	return stop
 }
 
-// ages are how old values are on a screen.
+// ages matches the ages of values on a screen.
 var ages = regexp.MustCompile(`(?m)(now|\ds)$`)
 
 // TestWatchOnTerminal checks that known values are shown at once, and that each signal
@@ -126,7 +126,7 @@ func TestSlowTerminal(t *testing.T) {
 	out, shown := openTerminal(t, 70, 60, reads)
 	var m meter.Meter
 	watchRobot(t, out, &m)
-	many := func(value float64) ferrule.Reading { // to draw it takes more than a terminal holds
+	many := func(value float64) ferrule.Reading { // more output than the terminal buffers
 		var r ferrule.Reading
 		for i := range 50 {
 			one := meter.Reading("robot", fmt.Sprintf("s%02d", i), value, value)

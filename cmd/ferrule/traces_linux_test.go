@@ -30,7 +30,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// seenSpan is a span as a collector has it.
+// seenSpan is a span that a collector has received.
 type seenSpan struct {
 	node, name, trace, id, parent string
 	start, end                    string // in nanoseconds, of 19 digits
@@ -38,7 +38,7 @@ type seenSpan struct {
 	about                         map[string]string
 }
 
-// collected is what has come to a collector.
+// collected is the spans that a collector has received.
 type collected struct {
 	url string
 
@@ -52,7 +52,7 @@ func (c *collected) add(spans ...seenSpan) {
 	c.spans = append(c.spans, spans...)
 }
 
-// of returns the spans of a trace, or all if none is named.
+// of returns the spans of a trace, or all.
 func (c *collected) of(trace string) (all []seenSpan) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *collected) of(trace string) (all []seenSpan) {
 	return all
 }
 
-// receiver is a collector of this test's own.
+// receiver returns a collector in this process.
 func receiver(t *testing.T) *collected {
 	c := &collected{}
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -102,7 +102,7 @@ func receiver(t *testing.T) *collected {
 	return c
 }
 
-// realCollector is the one of OpenTelemetry; internal/testenv/collector tells what it is made of.
+// realCollector returns the collector of OpenTelemetry; see internal/testenv/collector.
 func realCollector(t *testing.T) *collected {
 	program := os.Getenv("FERRULE_RIG_COLLECTOR")
 	if program == "" {
@@ -150,7 +150,7 @@ func realCollector(t *testing.T) *collected {
 	return c
 }
 
-// otlpLine reads spans as OTLP has them in JSON.
+// otlpLine parses spans of OTLP in JSON.
 func otlpLine(line []byte) (all []seenSpan, err error) {
 	type attribute struct {
 		Key   string
@@ -209,11 +209,11 @@ func traceAcross(t *testing.T, c *collected) {
 	})
 	b := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, func(cfg *config.Config) {
 		joins(cfg, "b", servers)
-		cfg.Telemetry.Traces = config.Traces{Endpoint: c.url} // none but those that others follow
+		cfg.Telemetry.Traces = config.Traces{Endpoint: c.url} // only spans with a parent elsewhere
 	})
 	b.online("robot")
 	a.online("robot")
-	if _, err := b.call("robot", "gpio_read", `{"pin":2}`, 0); err != nil { // it comes from nowhere
+	if _, err := b.call("robot", "gpio_read", `{"pin":2}`, 0); err != nil { // without a parent
 		t.Fatal(err)
 	}
 
@@ -250,8 +250,8 @@ func traceAcross(t *testing.T, c *collected) {
 	}
 }
 
-// wantTrace asserts that spans are all parts of the way of one call from node a to a
-// device of node b, each below the one that it is a part of, and in its time.
+// wantTrace checks that spans are all parts of one call from node a to a device of node
+// b, each below its parent and within its time.
 func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[string]string, failed string) {
 	t.Helper()
 	way := []string{
