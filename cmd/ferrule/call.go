@@ -33,8 +33,8 @@ func (a *app) callCommand() *cobra.Command {
 A tool for people only, such as one that restarts the device, asks for confirmation
 first; --yes confirms.
 
-The answer is printed as JSON: the value, or a list of texts, images and so on if there
-is no value. The exit code says what happened:
+The answer is printed as JSON: the value, or else a list of texts, images and so on. The
+exit code says what happened:
 
   0  the tool ran
   2  wrong command line: the tool did not run

@@ -49,7 +49,7 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 	cancelled := func(milliseconds int, mayHaveRun bool) {
 		t.Helper()
 		args := fmt.Sprintf(`{"milliseconds":%d}`, milliseconds)
-		eventually(t, atOnce, "the journal tells of "+args, func() bool {
+		eventually(t, atOnce, "the journal has "+args, func() bool {
 			for _, e := range g.outcomes("robot", "sweep") {
 				if string(e.Args) == args {
 					if e.Code != ferrule.Cancelled || e.MayHaveRun != mayHaveRun {
@@ -68,10 +68,10 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 	select {
 	case p := <-second.progress:
 		if p.ProgressToken != "about robot__sweep" || p.Message != "waiting for robot: 1 ahead" {
-			t.Errorf("the one who waits is told %+v", p)
+			t.Errorf("progress of the waiting call: %+v", p)
 		}
 	case <-time.After(ample):
-		t.Fatal("the one who waits is told nothing")
+		t.Fatal("no progress of the waiting call")
 	}
 	stopSecond()
 	cancelled(1, false)

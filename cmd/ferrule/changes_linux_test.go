@@ -63,7 +63,7 @@ func TestListChanges(t *testing.T) {
 			calls <- ended{told, err}
 		}()
 	}
-	eventually(t, ample, "the calls are under way", func() bool { return intended(t, g, "uno", "gpio_write") == len(all) })
+	eventually(t, ample, "the calls are in flight", func() bool { return intended(t, g, "uno", "gpio_write") == len(all) })
 	time.Sleep(50 * time.Millisecond) // the first is being sent
 
 	pulled := time.Now()
@@ -93,7 +93,7 @@ func TestListChanges(t *testing.T) {
 	}
 	for code, n := range codes {
 		if n != 0 {
-			t.Errorf("agents were told of %d more calls that ended in %s than the journal has", n, code)
+			t.Errorf("agents got %d more outcomes %s than the journal has", n, code)
 		}
 	}
 	for _, a := range slices.Concat(all, atUno) {
@@ -116,7 +116,7 @@ func TestListChanges(t *testing.T) {
 	time.Sleep(500 * time.Millisecond) // let wrong notifications arrive
 	for _, a := range slices.Concat(atUno, atSteady) {
 		if len(a.tools)+len(a.resources) > 0 {
-			t.Errorf("%s was told of another device", a.name)
+			t.Errorf("%s was notified of another device", a.name)
 		}
 		if strings.HasSuffix(a.name, "steady") && !a.lists("gpio_write") {
 			t.Errorf("%s sees %q", a.name, a.list())
@@ -145,7 +145,7 @@ func (a watcher) sees(since time.Time, what string, so func() bool) {
 		case at := <-changes:
 			told[name] = at.Sub(since)
 		case <-time.After(ample):
-			a.t.Fatalf("%s is not told that %s have changed", a.name, name)
+			a.t.Fatalf("%s is not notified that %s have changed", a.name, name)
 		}
 	}
 	for !so() { // notified again if it was too early
@@ -157,7 +157,7 @@ func (a watcher) sees(since time.Time, what string, so func() bool) {
 		}
 	}
 	took := time.Since(since)
-	a.t.Logf("%s: a board was %s: told of tools after %v, of resources after %v, seen after %v", a.name, what,
+	a.t.Logf("%s: a board was %s: notified of tools after %v, of resources after %v, seen after %v", a.name, what,
 		told["tools"].Round(time.Millisecond), told["resources"].Round(time.Millisecond), took.Round(time.Millisecond))
 	if max(told["tools"], told["resources"]) > soon || took > soon {
 		a.t.Errorf("%s saw that a board was %s after %v", a.name, what, took)

@@ -24,7 +24,7 @@ func mcpTools(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("FERRULE_RIG_MCP")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_MCP is not set: internal/testenv/mcp tells what it is")
+		t.Skip("FERRULE_RIG_MCP is not set: see internal/testenv/mcp")
 	}
 	return dir
 }

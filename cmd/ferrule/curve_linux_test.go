@@ -108,7 +108,7 @@ func TestUnoCurve(t *testing.T) {
 	for _, h := range curves[0].Gaps {
 		missing += h.MaxMissing
 	}
-	t.Logf("%d samples in %v, up to %d more in %d gaps; told within %v (median), %v (at most); the emulated chip was uneven by %v",
+	t.Logf("%d samples in %v, up to %d more in %d gaps; uncertainty %v (median), %v (at most); the emulated chip was uneven by %v",
 		len(points), end.Sub(start)-time.Second, missing, len(curves[0].Gaps), within[len(within)/2], within[len(within)-1], uneven(all, start.Add(8*time.Second)))
 	if wrong > 0 || len(points) < 100 || within[len(within)/2] > 100*time.Millisecond {
 		t.Errorf("%d of %d samples are not what was fed", wrong, len(points))
@@ -177,18 +177,18 @@ func shows(t *testing.T, picture image.Image, points []ferrule.Point, all []fed)
 		top, bottom = min(top, dot.Y), max(bottom, dot.Y)
 	}
 	height := float64(bottom - top)
-	beside := 0
+	missed := 0
 	for _, dot := range line {
 		at := first.Add(time.Duration(float64(dot.X-left) / float64(right-left) * float64(last.Sub(first))))
 		off := 100*time.Millisecond + uneven(all, at) // the line between two samples is straight
 		least, most := levels(all, at.Add(-off), at.Add(off))
 		value := high - float64(dot.Y-top)/height*(high-low)
 		if slack := 0.03 * (high - low); value < least-slack || value > most+slack {
-			beside++
+			missed++
 		}
 	}
-	t.Logf("the line is in %d columns, %.0f pixels high, and beside the sine in %d of them", len(line), height, beside)
-	if beside > len(line)/50 || height < 50 {
+	t.Logf("the line is in %d columns, %.0f pixels high, and misses the sine in %d of them", len(line), height, missed)
+	if missed > len(line)/50 || height < 50 {
 		t.Error("the picture does not show what was fed")
 	}
 }

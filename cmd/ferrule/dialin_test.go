@@ -346,7 +346,7 @@ func TestForgetSquatter(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				eventually(t, 5*time.Second, "it is in sight", func() bool { return g.device(address).ID != "" })
+				eventually(t, 5*time.Second, "it is discovered", func() bool { return g.device(address).ID != "" })
 				if gone {
 					conn.Close()
 					eventually(t, 5*time.Second, "it is gone", func() bool { return g.device(address).ID == "" })
@@ -520,7 +520,7 @@ func TestAllAtOnce(t *testing.T) {
 		toy := newToy(t, i+1, "ws")
 		toy.connect(toy.checkIn(g))
 	}
-	eventually(t, 30*time.Second, "all are there", func() bool { return g.Catalog.Counts().Pending == toys })
+	eventually(t, 30*time.Second, "all are connected", func() bool { return g.Catalog.Counts().Pending == toys })
 }
 
 // isReset reports whether the other side has ended a connection.

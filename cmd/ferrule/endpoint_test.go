@@ -206,13 +206,13 @@ func TestEndpoints(t *testing.T) {
 	other.call("robot__pulse", `{"token":"work"}`)
 
 	one.begin("tools/call", `{"name":"robot__sweep","arguments":{"milliseconds":1000}}`)
-	eventually(t, ample, "the call is under way", func() bool { return intended(t, g, "robot", "sweep") == 1 })
+	eventually(t, ample, "the call is in flight", func() bool { return intended(t, g, "robot", "sweep") == 1 })
 	home.goAway(true)
 	one.conn.Close()
 	if all := recordsOf(t, g, "sweep"); len(all) != 1 || all[0].Code != ferrule.Cancelled { // whether it was sent or not
 		t.Errorf("the call that was cut off: %+v", all)
 	}
-	eventually(t, ample, "it is told that the endpoint is away", func() bool {
+	eventually(t, ample, "the status shows that the endpoint is disconnected", func() bool {
 		away := g.Status().Endpoints
 		return len(away) == 1 && strings.HasPrefix(away[0], "home is disconnected from ws://127.0.0.1:") && !strings.Contains(away[0], "secret")
 	})
@@ -262,7 +262,7 @@ func TestEndpointSecure(t *testing.T) {
 	if boards.Boards[0].Level(sim.PinLED) == 0 {
 		t.Error("the LED is off")
 	}
-	eventually(t, ample, "the other is told of", func() bool {
+	eventually(t, ample, "the other is announced", func() bool {
 		return slices.ContainsFunc(g.Status().Endpoints, func(away string) bool {
 			return strings.HasPrefix(away, "stranger ") && strings.Contains(away, "certificate signed by unknown authority")
 		})

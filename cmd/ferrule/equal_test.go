@@ -51,7 +51,7 @@ func TestEqual(t *testing.T) {
 			t.Errorf("%d of 200 failed", failures)
 		}
 		if !t.Failed() {
-			t.Logf("%s: 200 results are equal, of which %d are errors", mcpVersion, failures)
+			t.Logf("%s: 200 results are equal, %d of them errors", mcpVersion, failures)
 		}
 	}
 }

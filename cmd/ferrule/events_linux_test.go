@@ -55,7 +55,7 @@ func TestEventsOfNodes(t *testing.T) {
 	for _, g := range []*testGateway{a, b} {
 		heard := make(map[string]int)
 		people := watches(t, g.data, "")
-		eventually(t, ample, "it is heard", func() bool {
+		eventually(t, ample, "it arrives", func() bool {
 			b.lamp("toy")
 			time.Sleep(200 * time.Millisecond)
 			return people.sees("toy", ferrule.Said)

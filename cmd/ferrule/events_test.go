@@ -86,13 +86,13 @@ func (a *testAgent) subscribes(device string, do func()) {
 		select {
 		case uri := <-a.updates:
 			if uri != stateOf(device) {
-				a.t.Errorf("%s was told of %s", a.name, uri)
+				a.t.Errorf("%s was notified of %s", a.name, uri)
 			}
 			return
 		case <-time.After(300 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			a.t.Fatalf("%s is told nothing", a.name)
+			a.t.Fatalf("%s is not notified", a.name)
 		}
 	}
 }
@@ -103,10 +103,10 @@ func (a *testAgent) updated(device string) {
 	select {
 	case uri := <-a.updates:
 		if uri != stateOf(device) {
-			a.t.Errorf("%s was told of %s", a.name, uri)
+			a.t.Errorf("%s was notified of %s", a.name, uri)
 		}
 	case <-time.After(ample):
-		a.t.Fatalf("%s is told nothing", a.name)
+		a.t.Fatalf("%s is not notified", a.name)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s reads %+v", a.name, s)
 		}
 	}
-	eventually(t, ample, "people see what it said", func() bool { return people.sees("toy", ferrule.Said) })
+	eventually(t, ample, "people see the notification", func() bool { return people.sees("toy", ferrule.Said) })
 	calm(told)
 
 	if err := told[0].Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: stateOf("toy")}); err != nil {
@@ -232,7 +232,7 @@ func TestEvents(t *testing.T) {
 	told[1].updated("toy")
 	calm(told[1:])
 	if n := len(told[0].updates); n > 0 {
-		t.Errorf("%s was told %d times of what it has heard enough of", told[0].name, n)
+		t.Errorf("%s was notified %d times after it unsubscribed", told[0].name, n)
 	}
 
 	stop()
@@ -246,7 +246,7 @@ func TestEvents(t *testing.T) {
 	eventually(t, ample, "people see that both have gone", func() bool { return people.sees("toy", ferrule.Gone) && people.sees("stranger", ferrule.Gone) })
 	for _, a := range others {
 		if n := len(a.updates); n > 0 {
-			t.Errorf("%s has not subscribed, and was told %d times", a.name, n)
+			t.Errorf("%s has not subscribed and was notified %d times", a.name, n)
 		}
 		if _, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: stateOf("stranger")}); err == nil {
 			t.Errorf("%s reads of a pending device", a.name)
@@ -284,7 +284,7 @@ func TestTalkativeToy(t *testing.T) {
 	seconds := int(time.Since(began) / time.Second)
 	for _, a := range agents {
 		if n := len(a.updates); n < 3 || n > 4*(seconds+1)+1 {
-			t.Errorf("%s was told %d times in %d seconds", a.name, n, seconds)
+			t.Errorf("%s was notified %d times in %d seconds", a.name, n, seconds)
 		}
 		if s := a.state("toy"); len(s.Said) != 1 || !strings.HasPrefix(string(s.Said[0].Params), `{"count":`) {
 			t.Errorf("%s reads %+v", a.name, s)
@@ -293,8 +293,8 @@ func TestTalkativeToy(t *testing.T) {
 	people.mu.Lock()
 	n := len(people.events)
 	people.mu.Unlock()
-	t.Logf("people were told %d things, and a call took %v at most", n, slowest.Round(time.Millisecond))
+	t.Logf("people saw %d events, and a call took %v at most", n, slowest.Round(time.Millisecond))
 	if n < 3 || n > 5*(seconds+1)+20 || slowest > time.Second {
-		t.Errorf("people were told %d things, and a call took %v", n, slowest)
+		t.Errorf("people saw %d events, and a call took %v", n, slowest)
 	}
 }

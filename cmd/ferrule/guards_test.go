@@ -149,7 +149,7 @@ func guardSessions(t *testing.T) {
 	}
 	defer stream.Body.Close()
 	// The others are idle and end.
-	eventually(t, 20*time.Second, "there is room again", func() bool {
+	eventually(t, 20*time.Second, "there are free sessions", func() bool {
 		resp, _ := (&rawAgent{t: t, url: g.url("/mcp"), mcpVersion: legacy}).ask("initialize", hello)
 		return resp.StatusCode == http.StatusOK
 	})

@@ -35,9 +35,9 @@ value and its age, the minimum, mean and maximum, and a small curve. The curve i
 where samples may be missing.
 
 With --csv or --json all points are printed, in the finest resolution with at most 10,000
-points: raw samples, minutes or hours. With --each you choose the resolution, and there
-is no limit. A minute or an hour has the mean as its value, and also the minimum, maximum
-and number of its samples. In CSV, a line without a value is a gap: samples may be
+points: raw samples, minutes or hours. With --each you choose the resolution, without a
+limit. A minute or an hour has the mean as its value, and also the minimum, maximum and
+number of its samples. In CSV, a line without a value is a gap: samples may be
 missing from its time on, for the length and the reason in the last column.
 
 With --png a chart of at most eight signals is drawn. It also marks calls of the device.

@@ -27,7 +27,7 @@ func measuredGateway(t *testing.T) *testGateway {
 	t.Helper()
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
 	g.online("robot")
-	eventually(t, 3*ample, "something was measured and written", func() bool {
+	eventually(t, 3*ample, "measurements are recorded", func() bool {
 		answer, err := g.call(ferrule.GatewayID, "history", `{"device":"robot","signals":["light"],"each":"raw"}`, ample)
 		var out builtin.HistoryOutput
 		return err == nil && json.Unmarshal([]byte(answer), &out) == nil && len(out.Signals[0].Points) > 0

@@ -21,10 +21,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// TestHostile has a board beside two good ones that does all the harm it can:
-// agents of each version of MCP go on using the good ones, each call to the bad one has an
-// outcome that is true and in time, what cannot be used has its reason, what can
-// be is found and called, and nothing is left behind.
+// TestHostile connects a board that does all the harm it can, next to two good ones. Agents
+// go on using the good ones. Each call to the bad one has a true outcome in time, tools that
+// cannot be used have a reason, the others are found and called, and nothing is left behind.
 func TestHostile(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	t.Run("run", beHostile)
@@ -270,7 +269,7 @@ func reasonsShown(t *testing.T, g *testGateway) {
 		if tool.Quarantine != "" {
 			quarantined++
 			if !strings.Contains(string(out), "cannot be used: "+tool.Quarantine) {
-				t.Errorf("the reason of %q is not told: %s", tool.Name, tool.Quarantine)
+				t.Errorf("the reason of %q is not shown: %s", tool.Name, tool.Quarantine)
 			}
 		}
 	}

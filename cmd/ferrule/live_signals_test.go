@@ -33,7 +33,7 @@ func TestLiveSignals(t *testing.T) {
 		agents = append(agents, dialAgent(t, g, mcpVersion, "/mcp"), dialAgent(t, g, mcpVersion, "/mcp/devices/robot"), pipeAgent(t, g, mcpVersion), joinedAgent(t, g, mcpVersion, "robot"))
 	}
 	var told builtin.LatestOutput
-	eventually(t, 2*ample, "it can be read what is measured", func() bool {
+	eventually(t, 2*ample, "measurements can be read", func() bool {
 		got, err := agents[0].ReadResource(t.Context(), &mcp.ReadResourceParams{URI: volts})
 		return err == nil && json.Unmarshal([]byte(got.Contents[0].Text), &told) == nil && len(told.Signals) == 1 && len(told.Signals[0].Before) > 0
 	})
@@ -49,10 +49,10 @@ func TestLiveSignals(t *testing.T) {
 		select {
 		case uri := <-a.updates:
 			if uri != volts {
-				t.Errorf("%s was told of %s", a.name, uri)
+				t.Errorf("%s was notified of %s", a.name, uri)
 			}
 		case <-time.After(ample):
-			t.Fatalf("%s is told nothing", a.name)
+			t.Fatalf("%s is not notified", a.name)
 		}
 		eventually(t, ample, a.name+" has the signal in its list", func() bool { return slices.Contains(a.uris(), volts) })
 	}
@@ -69,7 +69,7 @@ func TestLiveSignals(t *testing.T) {
 	}
 	most := int(time.Since(began)/time.Second) + 1
 	if slices.Min(counts) < 2 || slices.Max(counts) > most {
-		t.Errorf("they were told %d times, want from 2 to %d", counts, most)
+		t.Errorf("%d notifications, want from 2 to %d", counts, most)
 	}
 	for _, a := range agents {
 		if err := a.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: volts}); err != nil {
@@ -85,7 +85,7 @@ func TestLiveSignals(t *testing.T) {
 	time.Sleep(1500 * time.Millisecond)
 	for _, a := range agents {
 		if n := len(a.updates); n > 0 {
-			t.Errorf("%s was told %d times of what it has heard enough of", a.name, n)
+			t.Errorf("%s was notified %d times after it unsubscribed", a.name, n)
 		}
 	}
 }

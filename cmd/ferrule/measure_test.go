@@ -46,7 +46,7 @@ func TestMeasures(t *testing.T) {
 		"quiet temperature", "quiet temperature_threshold", "quiet volts_value", "quiet volts_volts",
 		"robot light", "robot read_climate_celsius", "robot read_climate_light", "robot temperature", "robot temperature_threshold",
 	}
-	eventually(t, 3*ample, "all that they measure is heard", func() bool {
+	eventually(t, 3*ample, "all measurements arrive", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Equal(slices.Sorted(maps.Keys(heard)), want)

@@ -141,7 +141,7 @@ func TestResources(t *testing.T) {
 		}
 	}
 	// Reads are in the journal as calls of the board's tools.
-	eventually(t, ample, "the journal tells of the readings", func() bool { return len(g.outcomes("robot", "get_info")) == 4 })
+	eventually(t, ample, "the journal has the reads", func() bool { return len(g.outcomes("robot", "get_info")) == 4 })
 }
 
 func readResources(t *testing.T, a *testAgent, alone bool) {
@@ -247,10 +247,10 @@ func TestResourcesOfMany(t *testing.T) {
 			select {
 			case <-a.resources:
 			case <-time.After(ample):
-				t.Fatalf("%s is told of no new device", a.name)
+				t.Fatalf("%s is not notified of a new device", a.name)
 			}
 			if !slices.Contains(a.uris(), "ferrule://devices/another") || len(a.tools) > 0 {
-				t.Errorf("%s sees %q, and was told of %d changes of tools", a.name, a.uris(), len(a.tools))
+				t.Errorf("%s sees %q and was notified of %d changes of tools", a.name, a.uris(), len(a.tools))
 			}
 		}
 	}

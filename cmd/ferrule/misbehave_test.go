@@ -70,7 +70,7 @@ func TestMisbehaviors(t *testing.T) {
 		"conservative": fineAnd(func(t *testing.T, g *testGateway) {
 			g.wants("pulse", `{"token":"`+strings.Repeat("x", 300)+`"}`, ferrule.Invalid, "robot reads 255")
 			if got := g.wants("adc_read", `{"pin":34}`, ok, `"value":`); strings.Contains(got, "mv") || strings.Contains(got, "volts") {
-				t.Errorf("it tells a voltage: %s", got)
+				t.Errorf("it has a voltage: %s", got)
 			}
 		}),
 		"string-pin": fineAnd(func(t *testing.T, g *testGateway) {

@@ -116,7 +116,7 @@ func TestMoves(t *testing.T) {
 		}
 		device := sim.NewBoard()
 		go device.Serve(t.Context(), conn)
-		eventually(t, 10*time.Second, "it can be called by way of the other node", func() bool {
+		eventually(t, 10*time.Second, "it can be called through the other node", func() bool {
 			_, err := other.call(toy, "gpio_read", `{"pin":2}`, time.Second)
 			return err == nil && other.device(toy).Node == name && holder.device(toy).State == ferrule.StateOnline
 		})
@@ -160,7 +160,7 @@ func TestRemoteDecisions(t *testing.T) {
 	}
 	eventually(t, 10*time.Second, "a sees it pending", func() bool { return a.device(board).Trust == ferrule.TrustPending })
 	if _, err := a.call(board, "gpio_read", `{"pin":2}`, 0); ferrule.AsError(err).Code != ferrule.NotFound {
-		t.Errorf("an agent knows of it: %v", err)
+		t.Errorf("an agent can see it: %v", err)
 	}
 	if err := decide("adopt_device", `{"device":"sim-board"}`); err != nil {
 		t.Fatal(err)

@@ -441,7 +441,7 @@ func journalsIntact(t *testing.T, nodes []*upNode, outcomes []outcome, runs map[
 		}
 	}
 	var out []byte
-	eventually(t, 20*time.Second, "the chains of all nodes are whole", func() bool {
+	eventually(t, 20*time.Second, "the chains of all nodes are intact", func() bool {
 		var err error
 		out, err = exec.Command("ferrule", "audit", "verify", "--json", "--data", nodes[0].data).Output()
 		var report struct {

@@ -203,7 +203,7 @@ func (a *gardener) waters(before int) (litres int) {
 			a.t.Errorf("%s is another", updated)
 		}
 	case <-ctx.Done():
-		a.t.Error("nobody was told that the garden is wet")
+		a.t.Error("no notification that the garden is wet")
 	}
 	if state := a.read("garden://state"); !strings.Contains(state.Text, fmt.Sprintf(`"watered":%d,`, before+litres)) {
 		a.t.Errorf("it is %s, and was watered %d times before", state.Text, before)

@@ -127,7 +127,7 @@ func toJSON(t *testing.T, value any) string {
 func TestAgents(t *testing.T) {
 	dir := os.Getenv("FERRULE_RIG_AGENTS")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_AGENTS is not set: internal/testenv/agents tells what it is")
+		t.Skip("FERRULE_RIG_AGENTS is not set: see internal/testenv/agents")
 	}
 	tried := 0
 	for _, p := range programs {

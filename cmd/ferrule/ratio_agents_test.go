@@ -142,7 +142,7 @@ func idleSessions(t *testing.T, up, bare process, count int, got, base map[strin
 	}
 	gone := time.Now()
 	for _, mcpVersion := range mcpVersions {
-		t.Logf("%s: the last of %d streams was told %v after a device had gone", mcpVersion, count, crowds[mcpVersion].told(t).Sub(gone).Round(time.Millisecond))
+		t.Logf("%s: the last of %d streams was notified %v after a device had gone", mcpVersion, count, crowds[mcpVersion].told(t).Sub(gone).Round(time.Millisecond))
 	}
 
 	for _, c := range crowds {
@@ -252,7 +252,7 @@ func (c *crowd) told(t *testing.T) (last time.Time) {
 				last = at
 			}
 		case <-patience:
-			t.Fatalf("only %d of %d were told", i, c.count)
+			t.Fatalf("only %d of %d were notified", i, c.count)
 		}
 	}
 	return last

@@ -217,7 +217,7 @@ func TestRatioRest(t *testing.T) {
 		}
 		return sum
 	}
-	eventually(t, time.Minute, "joined has told what was asked here so far", func() bool {
+	eventually(t, time.Minute, "all requests have been recorded", func() bool {
 		before := said()
 		time.Sleep(4 * time.Second)
 		return said()-before <= 1 // its lease

@@ -243,7 +243,7 @@ func (r *registrySide) complete(t *testing.T, want int) {
 func (r *registrySide) quiet(t *testing.T, events uint64) {
 	t.Helper()
 	js := connectTo(t, r.servers)
-	eventually(t, time.Minute, "all events are told", func() bool {
+	eventually(t, time.Minute, "all events are published", func() bool {
 		s, err := js.Stream(t.Context(), "ferrule-events")
 		return err == nil && s.CachedInfo().State.Msgs >= events
 	})
@@ -276,7 +276,7 @@ func (r *registrySide) weigh(t *testing.T, devices int) {
 	before := residentSet(t)
 	start := time.Now()
 	r.holder(t, "weighed", devices, 1)
-	t.Logf("%d devices that come online at once are registered in %v, while their events are told", devices, time.Since(start).Round(time.Millisecond))
+	t.Logf("%d devices that come online at once are registered in %v, while their events are published", devices, time.Since(start).Round(time.Millisecond))
 	own := residentSet(t)
 	r.viewer(t, "weighed", devices)
 	view := residentSet(t)
@@ -337,7 +337,7 @@ func newBareSide(t *testing.T) *bareSide {
 	b := &bareSide{servers: natscluster.Start(t, natscluster.Options{})}
 	js := connectTo(t, b.servers)
 	for _, name := range b.buckets() {
-		eventually(t, time.Minute, "a bucket is made", func() bool { // new clusters may refuse at first
+		eventually(t, time.Minute, "a bucket is created", func() bool { // new clusters may refuse at first
 			_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: jetstream.FileStorage, Replicas: 3})
 			return err == nil
 		})
@@ -462,7 +462,7 @@ func (b *bareSide) load(t *testing.T, tenant string, devices, kinds int, create 
 		t.Fatal("not all is written")
 	}
 	took := time.Since(start)
-	eventually(t, time.Minute, "the watches have told all", func() bool { return int(told.Load()) == devices })
+	eventually(t, time.Minute, "the watches have all records", func() bool { return int(told.Load()) == devices })
 	return took
 }
 

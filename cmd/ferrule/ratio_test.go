@@ -186,7 +186,7 @@ func TestRatioFleet(t *testing.T) {
 	one.online("robot")
 	alone := pipelineCall(t, one, "robot", "gpio_read", `{"pin":2}`)
 	medians(500, alone)
-	var got, base, beside, besides []time.Duration
+	var got, base, turnGot, turnBase []time.Duration
 	for range 3 {
 		before := medians(calls, alone)[0]
 		all := admit(t, addrs)
@@ -194,13 +194,13 @@ func TestRatioFleet(t *testing.T) {
 		medians(500, among)
 		with := medians(calls, among)[0]
 		inTurn := medians(calls, among, alone)
-		beside, besides = append(beside, inTurn[0]), append(besides, inTurn[1])
+		turnGot, turnBase = append(turnGot, inTurn[0]), append(turnBase, inTurn[1])
 		all.stop()
 		medians(500, alone)
 		got, base = append(got, with), append(base, (before+medians(calls, alone)[0])/2)
 	}
 	most(t, "the pipeline to one of 2,000 against that to a single one", got, base, 1.2)
-	most(t, "the same, in turn, while both are there", beside, besides, 1.2)
+	most(t, "the same, in turn, while both are there", turnGot, turnBase, 1.2)
 }
 
 // admit starts a gateway with many devices and checks the cost.

@@ -151,7 +151,7 @@ func (a *testAgent) relists(has, lacks string) {
 		select {
 		case <-a.tools:
 		case <-late:
-			a.t.Fatalf("%s is not told of a list with %s, and without %s: %v", a.name, has, lacks, a.list())
+			a.t.Fatalf("%s is not notified of a list with %s and without %s: %v", a.name, has, lacks, a.list())
 		}
 		if list := a.list(); slices.Contains(list, has) && !slices.Contains(list, lacks) {
 			return
@@ -259,7 +259,7 @@ func judgeReboots(t *testing.T, outcomes []outcome, at *gate) {
 	}
 	t.Logf("%d calls: %v", len(outcomes), codes)
 	if len(turns) > 0 {
-		t.Errorf("nobody made these: %v", turns)
+		t.Errorf("nobody made these calls: %v", turns)
 	}
 	if codes["turn "] == 0 || codes["look "] == 0 || len(codes) < 3 {
 		t.Errorf("the reboots were not felt: %v", codes)

@@ -101,7 +101,7 @@ func TestKilledRecording(t *testing.T) {
 		case lost > 0:
 			missing += lost
 			if !gapBetween(curve.Gaps, before.Time, p.Time, lost) {
-				t.Errorf("%d samples are missing before %d, and no gap tells: %v", lost, number, curve.Gaps)
+				t.Errorf("%d samples are missing before %d, without a gap: %v", lost, number, curve.Gaps)
 			}
 		}
 	}

@@ -147,7 +147,7 @@ func TestUnoSlow(t *testing.T) {
 func TestUnoWrongBaud(t *testing.T) {
 	board := uno.Start(t, uno.Options{Strict: true})
 	g := startGateway(t, nil, onSerial("uno", board, 9600))
-	eventually(t, 10*time.Second, "the wrong rate is told", func() bool {
+	eventually(t, 10*time.Second, "the wrong bit rate is reported", func() bool {
 		return strings.Contains(g.device("uno").Reason, "at 9600 baud: wrong baud rate?")
 	})
 }
@@ -291,7 +291,7 @@ func (c *tally) judge(t *testing.T, device string, total, repeats int) {
 		t.Errorf("%s: %d ran twice", device, repeats)
 	}
 	if total < c.codes[""] || total > c.codes[""]+c.codes[ferrule.Unanswered] {
-		t.Errorf("%s: %d ran, and %v were told", device, total, c.codes)
+		t.Errorf("%s: %d ran, outcomes %v", device, total, c.codes)
 	}
 	if c.codes[""] == 0 {
 		t.Errorf("%s: no call succeeded", device)

@@ -386,9 +386,9 @@ func (f *far) judge(cut time.Time) {
 	t.Logf("%d calls from the hub: %v; unanswered until %v after the cut; the longest took %v", len(f.calls), codes, unsure.Round(time.Millisecond), longest.Round(time.Millisecond))
 	shown := f.offline.Sub(cut)
 	if f.offline.IsZero() || shown > noticed {
-		t.Errorf("the list of devices told that the site is gone after %v, at most %v", shown, noticed)
+		t.Errorf("the site was listed as offline after %v, limit %v", shown, noticed)
 	}
-	t.Logf("the list of devices told after %v", shown.Round(time.Millisecond))
+	t.Logf("the site was listed as offline after %v", shown.Round(time.Millisecond))
 }
 
 // once asks the boards for their counts: what succeeded ran once, what was not sent did
@@ -419,7 +419,7 @@ func (s *siteNode) once(far []farCall) {
 			continue
 		}
 		if n := count(c.board, c.token); n > 1 || n == 1 && !c.err.MayHaveRun() {
-			s.t.Errorf("%q ran %d times, and its caller was told %v", c.token, n, c.err)
+			s.t.Errorf("%q ran %d times, and its caller got %v", c.token, n, c.err)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (g *testGateway) metric(series string) float64 {
 			return n
 		}
 	}
-	g.t.Fatalf("%s is not told", series)
+	g.t.Fatalf("series %s is missing", series)
 	return 0
 }
 
@@ -66,7 +66,7 @@ func TestMetrics(t *testing.T) {
 		c.Polling.Enabled = false // no polling in the lane
 	})
 	g.online("robot")
-	eventually(t, 10*time.Second, "both are there", func() bool {
+	eventually(t, 10*time.Second, "both are online", func() bool {
 		return g.metric(`ferrule_devices{dialect="mcpu",medium="tcp",state="online"}`) == 2
 	})
 	a := dialAgent(t, g, legacy, "/mcp")

@@ -93,8 +93,8 @@ func TestWatchOnTerminal(t *testing.T) {
 			var m meter.Meter
 			stop := watchRobot(t, out, &m)
 			known := "Watching robot. Press Ctrl-C to stop.\n" + fmt.Sprintf("heat  %40s  21.5 °C  1h", "▄")
-			eventually(t, ample, "what is known is shown", func() bool { return strings.HasPrefix(shown.Text(), known) })
-			eventually(t, ample, "it listens", func() bool { return m.Measure(meter.Reading("robot", "speed", 1)) == 1 })
+			eventually(t, ample, "the latest values are shown", func() bool { return strings.HasPrefix(shown.Text(), known) })
+			eventually(t, ample, "it subscribes", func() bool { return m.Measure(meter.Reading("robot", "speed", 1)) == 1 })
 			ring := make([]float64, 48)
 			for i := range ring {
 				ring[i] = float64(i % 8)
@@ -134,7 +134,7 @@ func TestSlowTerminal(t *testing.T) {
 		}
 		return r
 	}
-	eventually(t, ample, "it listens", func() bool { return m.Measure(many(1)) == 1 })
+	eventually(t, ample, "it subscribes", func() bool { return m.Measure(many(1)) == 1 })
 	const count = 5000
 	slowest, r := time.Duration(0), many(2)
 	for range count {
@@ -143,7 +143,7 @@ func TestSlowTerminal(t *testing.T) {
 		slowest = max(slowest, time.Since(start))
 	}
 	read()
-	eventually(t, ample, "it tells what it has missed, and goes on", func() bool {
+	eventually(t, ample, "the number of skipped events is shown", func() bool {
 		m.Measure(many(99))
 		time.Sleep(20 * time.Millisecond)
 		text := shown.Text()
@@ -162,7 +162,7 @@ func TestDumbTerminal(t *testing.T) {
 	out, shown := openTerminal(t, 70, 10, nil)
 	var m meter.Meter
 	stop := watchRobot(t, out, &m)
-	eventually(t, ample, "it listens", func() bool { return m.Measure(meter.Reading("robot", "heat", 1, 2)) == 1 })
+	eventually(t, ample, "it subscribes", func() bool { return m.Measure(meter.Reading("robot", "heat", 1, 2)) == 1 })
 	eventually(t, ample, "it is shown", func() bool { return strings.Contains(shown.Text(), " robot heat 2 °C, the last of 2 samples") })
 	stop()
 	if _, styled, unknown, _ := shown.History(); styled || unknown != "" {

@@ -245,7 +245,7 @@ func traceAcross(t *testing.T, c *collected) {
 			wantTrace(t, c.of(s.trace), "", "control", map[string]string{"ferrule.call.role": "person", "gen_ai.tool.name": "set_servo"}, "refused")
 		}
 		if text := fmt.Sprint(s); strings.Contains(text, "secret") || strings.Contains(text, "7777") || strings.Contains(text, "anna") {
-			t.Errorf("too much is told: %s", text)
+			t.Errorf("arguments in a span: %s", text)
 		}
 	}
 }
