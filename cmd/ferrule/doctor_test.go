@@ -38,7 +38,7 @@ func TestDoctorOutput(t *testing.T) {
 		if out.String() != test.want || (err == nil) != (test.err == "") || err != nil && err.Error() != test.err {
 			t.Errorf("%v and\n%s, want %q and\n%s", err, out.String(), test.err, test.want)
 		}
-		if err != nil && a.fail(err) != exitOther {
+		if err != nil && a.fail("ferrule doctor", err) != exitOther {
 			t.Error("wrong exit code")
 		}
 	}

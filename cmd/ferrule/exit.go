@@ -35,8 +35,8 @@ var exitCodes = map[ferrule.Code]int{
 	ferrule.Refused: exitRefused,
 }
 
-// fail prints an error and returns the exit code.
-func (a *app) fail(err error) int {
+// fail prints the error of a command and returns the exit code.
+func (a *app) fail(command string, err error) int {
 	var usage usageError
 	var e *ferrule.Error
 	switch {
@@ -53,7 +53,7 @@ func (a *app) fail(err error) int {
 		}
 		return cmp.Or(exitCodes[e.Code], exitOther)
 	case errors.As(err, &usage):
-		a.printError(&ferrule.Error{Code: ferrule.Invalid, Message: err.Error(), Hint: "Run the command with --help for details."})
+		a.printError(&ferrule.Error{Code: ferrule.Invalid, Message: err.Error(), Hint: "Run `" + command + " --help` for details."})
 		return exitUsage
 	}
 	a.printError(&ferrule.Error{Code: ferrule.Internal, Message: err.Error()})

@@ -26,10 +26,10 @@ type app struct {
 // run runs one command and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	a := &app{stdout: stdout, stderr: stderr}
-	cmd := a.root()
-	cmd.SetArgs(args)
-	if err := cmd.ExecuteContext(ctx); err != nil {
-		return a.fail(err)
+	root := a.root()
+	root.SetArgs(args)
+	if cmd, err := root.ExecuteContextC(ctx); err != nil {
+		return a.fail(cmd.CommandPath(), err)
 	}
 	return 0
 }

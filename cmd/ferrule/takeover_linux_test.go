@@ -144,9 +144,9 @@ func TestStartedTogether(t *testing.T) {
 	}
 }
 
-// TestJoinerBrings checks that a process that joins can add a board, which stays when
+// TestJoinerAddsBoard checks that a process that joins can add a board, which stays when
 // that process or the gateway ends.
-func TestJoinerBrings(t *testing.T) {
+func TestJoinerAddsBoard(t *testing.T) {
 	boards := []*uno.Board{
 		uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "one")}),
 		uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "two")}),
