@@ -44,11 +44,11 @@ gateway.
 			if err != nil {
 				return usageError{err}
 			}
-			parts, client, err := a.auditParts()
+			parts, done, err := a.auditParts(q.Local)
 			if err != nil {
 				return err
 			}
-			defer client.Close()
+			defer done()
 			if err = audit.Read(cmd.Context(), parts, filter); errors.Is(err, audit.ErrAlone) {
 				return usageError{err}
 			}
@@ -72,17 +72,20 @@ gateway.
 	return cmd
 }
 
-// auditParts returns what an audit needs. It creates no files. The client must be closed.
-func (a *app) auditParts() (audit.Parts, *control.Client, error) {
+// auditParts returns what an audit needs: without a client if it is local. It creates no
+// files. The caller must call done.
+func (a *app) auditParts(local bool) (parts audit.Parts, done func(), err error) {
+	parts = audit.Parts{Data: a.dataDir(), Show: a.printRecord, Warn: func(text string) { fmt.Fprintln(a.stderr, text) }}
+	if local {
+		return parts, func() {}, nil
+	}
 	path, err := control.FindSocket(a.dataDir())
 	if err != nil {
-		return audit.Parts{}, nil, err
+		return parts, nil, err
 	}
 	client := control.NewClient(path)
-	return audit.Parts{
-		Data: a.dataDir(), Nodes: client, Show: a.printRecord,
-		Warn: func(text string) { fmt.Fprintln(a.stderr, text) },
-	}, client, nil
+	parts.Nodes = client
+	return parts, client.Close, nil
 }
 
 // printRecord prints a record. If width is not 0, its node comes first.

@@ -27,13 +27,13 @@ it.`,
 		Example: "  ferrule audit verify\n  ferrule audit verify --json\n  ferrule audit verify --local",
 		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			parts, client, err := a.auditParts()
+			parts, done, err := a.auditParts(local)
 			if err != nil {
 				return err
 			}
-			defer client.Close()
+			defer done()
 			v, err := audit.Verify(cmd.Context(), parts, local)
-			if err != nil && len(v.Chains) == 0 {
+			if v.Chains == nil {
 				return err
 			}
 			return errors.Join(a.printVerification(v), cmp.Or(err, v.Err()))

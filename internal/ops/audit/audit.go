@@ -19,7 +19,7 @@ import (
 // Parts is what an audit is built from.
 type Parts struct {
 	Data string // data directory
-	// Nodes reads the journals of all nodes: a *control.Client.
+	// Nodes reads the journals of all nodes: a *control.Client. A local audit needs none.
 	Nodes Nodes
 	// Show is called with each record, in order. Width is that of the column of nodes, or 0
 	// if there is none.

@@ -16,15 +16,17 @@ import (
 )
 
 // Verify checks the journal of the data directory and, unless local is set, the copies of
-// all nodes' journals. The result is valid even if its Err is not nil.
+// all nodes' journals. If the copies cannot be read, the result has no chains; if the
+// file cannot be read, it has those of the copies.
 func Verify(ctx context.Context, p Parts, local bool) (Verification, error) {
 	v := Verification{Chains: []Verified{}}
 	if !local {
 		if err := p.verifyCopies(ctx, &v); err != nil {
-			return v, err
+			return Verification{}, err
 		}
 	}
-	return v, p.verifyFile(&v)
+	err := p.verifyFile(&v)
+	return v, err
 }
 
 // Verification is the result for all chains.
