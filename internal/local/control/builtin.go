@@ -15,7 +15,8 @@ func CallBuiltin[Out any](ctx context.Context, client *Client, tool string, in a
 	if err != nil {
 		return out, err
 	}
-	return out, json.Unmarshal(result.Value, &out)
+	err = json.Unmarshal(result.Value, &out)
+	return out, err
 }
 
 // Builtin calls one of the gateway's own tools as the current user.
