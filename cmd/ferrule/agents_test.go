@@ -15,62 +15,61 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// The eras of MCP: with sessions, and without.
+// The versions of MCP: with sessions, and without.
 const (
 	legacy = "2025-11-25"
 	modern = "2026-07-28"
 )
 
-var eras = []string{legacy, modern}
+var mcpVersions = []string{legacy, modern}
 
-// url is an address of the gateway's web server.
-func (g *testGateway) url(path string) string { return "http://" + g.web.Addr().String() + path }
+// url returns an address of the gateway's web server.
+func (g *testGateway) url(path string) string { return "http://" + g.Addr() + path }
 
 func simConfig() sim.Config { return sim.Config{} }
 
-// testAgent is an agent that is connected, by the official client.
+// testAgent is a connected agent that uses the official client.
 type testAgent struct {
 	*mcp.ClientSession
 	t    testing.TB
 	name string
-	// What it is told: that a list has changed, how a call gets on, and that a
-	// resource has changed.
+	// The notifications: of changed lists, of progress, and of changed resources.
 	tools, resources chan time.Time
 	progress         chan *mcp.ProgressNotificationParams
 	updates          chan string
 }
 
-// dialAgent connects an agent of an era over HTTP. It goes away with the test.
-func dialAgent(t testing.TB, g *testGateway, era, path string) *testAgent {
+// dialAgent connects an agent over HTTP until the test ends.
+func dialAgent(t testing.TB, g *testGateway, mcpVersion, path string) *testAgent {
 	t.Helper()
-	return connectAgent(t, era, path, &mcp.StreamableClientTransport{Endpoint: g.url(path)})
+	return connectAgent(t, mcpVersion, path, &mcp.StreamableClientTransport{Endpoint: g.url(path)})
 }
 
-// pipeAgent connects an agent of an era over standard input and output.
-func pipeAgent(t testing.TB, g *testGateway, era string) *testAgent {
+// pipeAgent connects an agent over stdio.
+func pipeAgent(t testing.TB, g *testGateway, mcpVersion string) *testAgent {
 	t.Helper()
-	return pipeTo(t, g.agents, era)
+	return pipeTo(t, mcpVersion, g.Agents.Stdio)
 }
 
-func pipeTo(t testing.TB, front *server.Server, era string) *testAgent {
+// pipeTo connects an agent to a stdio server through pipes.
+func pipeTo(t testing.TB, mcpVersion string, serve func(context.Context, io.ReadCloser, io.WriteCloser) error) *testAgent {
 	t.Helper()
 	ours, theirs := newPipe(), newPipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- front.Stdio(ctx, theirs.Reader, ours.Writer) }()
+	go func() { ended <- serve(ctx, theirs.Reader, ours.Writer) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("standard input and output: %v", err)
 		}
 	})
-	return connectAgent(t, era, "stdio", &mcp.IOTransport{Reader: ours.Reader, Writer: theirs.Writer})
+	return connectAgent(t, mcpVersion, "stdio", &mcp.IOTransport{Reader: ours.Reader, Writer: theirs.Writer})
 }
 
 type pipe struct {
@@ -83,16 +82,16 @@ func newPipe() pipe {
 	return pipe{r, w}
 }
 
-func connectAgent(t testing.TB, era, where string, transport mcp.Transport) *testAgent {
+func connectAgent(t testing.TB, mcpVersion, where string, transport mcp.Transport) *testAgent {
 	t.Helper()
-	return connectAgentWith(t, era, where, transport, func(*mcp.ClientOptions) {})
+	return connectAgentWith(t, mcpVersion, where, transport, func(*mcp.ClientOptions) {})
 }
 
-// connectAgentWith connects an agent that can do more than others.
-func connectAgentWith(t testing.TB, era, where string, transport mcp.Transport, more func(*mcp.ClientOptions)) *testAgent {
+// connectAgentWith connects an agent with more client options.
+func connectAgentWith(t testing.TB, mcpVersion, where string, transport mcp.Transport, more func(*mcp.ClientOptions)) *testAgent {
 	t.Helper()
 	a := &testAgent{
-		t: t, name: era + " at " + where,
+		t: t, name: mcpVersion + " at " + where,
 		tools: make(chan time.Time, 1000), resources: make(chan time.Time, 1000),
 		progress: make(chan *mcp.ProgressNotificationParams, 1000), updates: make(chan string, 1000),
 	}
@@ -106,19 +105,19 @@ func connectAgentWith(t testing.TB, era, where string, transport mcp.Transport, 
 	}
 	more(options)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options)
-	session, err := client.Connect(context.Background(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era})
+	session, err := client.Connect(context.Background(), transport, &mcp.ClientSessionOptions{ProtocolVersion: mcpVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { session.Close() })
-	if got := session.InitializeResult().ProtocolVersion; got != era {
+	if got := session.InitializeResult().ProtocolVersion; got != mcpVersion {
 		t.Fatalf("%s speaks %s", a.name, got)
 	}
 	a.ClientSession = session
 	return a
 }
 
-// list is the names of all tools that the agent sees.
+// list returns the names of all tools that the agent sees.
 func (a *testAgent) list() []string {
 	a.t.Helper()
 	names, err := a.tryList()
@@ -138,13 +137,13 @@ func (a *testAgent) tryList() (names []string, err error) {
 	return names, nil
 }
 
-// lists tells whether a tool that begins with something is in the list.
+// lists reports whether a tool with a prefix is in the list.
 func (a *testAgent) lists(prefix string) bool {
 	a.t.Helper()
 	return slices.ContainsFunc(a.list(), func(name string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// uris is the URIs of all resources that the agent sees.
+// uris returns the URIs of all resources that the agent sees.
 func (a *testAgent) uris() []string {
 	a.t.Helper()
 	var uris []string
@@ -157,20 +156,20 @@ func (a *testAgent) uris() []string {
 	return uris
 }
 
-// use calls a tool, wants to hear how it gets on, and returns what was told of it.
-func (a *testAgent) use(ctx context.Context, tool, args string) (*toldOutcome, error) {
+// use calls a tool with a progress token and returns the outcome.
+func (a *testAgent) use(ctx context.Context, tool, args string) (*agentOutcome, error) {
 	params := &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(args)}
 	params.SetProgressToken("about " + tool)
 	return a.told(ctx, params)
 }
 
-// told calls a tool, and returns what was told of it.
-func (a *testAgent) told(ctx context.Context, params *mcp.CallToolParams) (*toldOutcome, error) {
+// told calls a tool and returns the outcome.
+func (a *testAgent) told(ctx context.Context, params *mcp.CallToolParams) (*agentOutcome, error) {
 	result, err := a.CallTool(ctx, params)
 	if err != nil {
 		return nil, err
 	}
-	told := &toldOutcome{result: result, isError: result.IsError}
+	told := &agentOutcome{result: result, isError: result.IsError}
 	for _, c := range result.Content {
 		if text, ok := c.(*mcp.TextContent); ok {
 			told.text += text.Text
@@ -184,8 +183,8 @@ func (a *testAgent) told(ctx context.Context, params *mcp.CallToolParams) (*told
 	return told, nil
 }
 
-// toldOutcome is what an agent is told of a call.
-type toldOutcome struct {
+// agentOutcome is the outcome of a call as an agent sees it.
+type agentOutcome struct {
 	result     *mcp.CallToolResult
 	isError    bool
 	text       string
@@ -193,7 +192,7 @@ type toldOutcome struct {
 	mayHaveRun bool
 }
 
-// mustUse calls a tool that has to succeed, and decodes its answer.
+// mustUse calls a tool that must succeed, and decodes its answer.
 func (a *testAgent) mustUse(tool, args string, out any) {
 	a.t.Helper()
 	told, err := a.use(context.Background(), tool, args)
@@ -208,7 +207,7 @@ func (a *testAgent) mustUse(tool, args string, out any) {
 	}
 }
 
-// outcomes are the records of how the calls of a tool of a device ended.
+// outcomes returns the journal's outcomes of the calls of a tool.
 func (g *testGateway) outcomes(device, tool string) []ferrule.Entry {
 	g.t.Helper()
 	var all []ferrule.Entry
@@ -224,25 +223,25 @@ func (g *testGateway) outcomes(device, tool string) []ferrule.Entry {
 	return all
 }
 
-// rawAgent asks over bare HTTP.
+// rawAgent is an agent over bare HTTP.
 type rawAgent struct {
-	t       testing.TB
-	url     string
-	era     string
-	token   string
-	session string // of the legacy era
+	t          testing.TB
+	url        string
+	mcpVersion string
+	token      string
+	session    string // of the legacy version of MCP
 }
 
-// hello is what an agent of the legacy era begins with.
+// hello is the first request of an agent of the legacy version of MCP.
 var hello = map[string]any{
 	"protocolVersion": legacy, "clientInfo": map[string]any{"name": "raw", "version": "1"}, "capabilities": map[string]any{},
 }
 
-// newRawAgent connects in an era.
-func newRawAgent(t testing.TB, url, era, token string) *rawAgent {
+// newRawAgent connects with a version of MCP.
+func newRawAgent(t testing.TB, url, mcpVersion, token string) *rawAgent {
 	t.Helper()
-	a := &rawAgent{t: t, url: url, era: era, token: token}
-	if era == modern {
+	a := &rawAgent{t: t, url: url, mcpVersion: mcpVersion, token: token}
+	if mcpVersion == modern {
 		return a
 	}
 	resp, _ := a.ask("initialize", hello)
@@ -253,7 +252,7 @@ func newRawAgent(t testing.TB, url, era, token string) *rawAgent {
 	return a
 }
 
-// request is a POST with the headers that its era wants.
+// request returns a POST with the headers of its version of MCP.
 func (a *rawAgent) request(method string, body io.Reader) *http.Request {
 	a.t.Helper()
 	req, err := http.NewRequest(http.MethodPost, a.url, body)
@@ -269,17 +268,17 @@ func (a *rawAgent) request(method string, body io.Reader) *http.Request {
 		req.Header.Set("Mcp-Session-Id", a.session)
 		req.Header.Set("Mcp-Protocol-Version", legacy)
 	}
-	if a.era == modern {
+	if a.mcpVersion == modern {
 		req.Header.Set("Mcp-Protocol-Version", modern)
 		req.Header.Set("Mcp-Method", method)
 	}
 	return req
 }
 
-// message is a request as JSON-RPC.
+// message returns a request as JSON-RPC.
 func (a *rawAgent) message(method string, params map[string]any) []byte {
 	a.t.Helper()
-	if a.era == modern {
+	if a.mcpVersion == modern {
 		if params == nil {
 			params = make(map[string]any)
 		}
@@ -296,7 +295,7 @@ func (a *rawAgent) message(method string, params map[string]any) []byte {
 	return data
 }
 
-// ask makes a request, and returns what came.
+// ask makes a request and returns the response.
 func (a *rawAgent) ask(method string, params map[string]any) (*http.Response, []byte) {
 	a.t.Helper()
 	req := a.request(method, bytes.NewReader(a.message(method, params)))
@@ -306,7 +305,7 @@ func (a *rawAgent) ask(method string, params map[string]any) (*http.Response, []
 	return a.do(req)
 }
 
-// do makes a request, and returns the last message that came.
+// do sends a request and returns the last message of the response.
 func (a *rawAgent) do(req *http.Request) (*http.Response, []byte) {
 	a.t.Helper()
 	resp, err := http.DefaultTransport.RoundTrip(req)
@@ -330,19 +329,18 @@ func (a *rawAgent) do(req *http.Request) (*http.Response, []byte) {
 	return resp, body
 }
 
-// result is the result in a message.
+// result returns the result in a message.
 func (a *rawAgent) result(method string, params map[string]any) json.RawMessage {
 	a.t.Helper()
 	resp, body := a.ask(method, params)
 	var message struct{ Result json.RawMessage }
 	if err := json.Unmarshal(body, &message); err != nil || message.Result == nil {
-		a.t.Fatalf("%s: %s: %s %s", a.era, method, resp.Status, body)
+		a.t.Fatalf("%s: %s: %s %s", a.mcpVersion, method, resp.Status, body)
 	}
 	return message.Result
 }
 
-// crowd puts many devices into the fleet that answer at once. They keep something about a
-// pin, in a grammar that nobody asks for it.
+// crowd adds many devices to the fleet. They answer at once.
 func (g *testGateway) crowd(devices, kinds int) {
 	manifests := make([]*ferrule.Manifest, kinds)
 	ids := make([]ferrule.Kind, kinds)
@@ -365,36 +363,38 @@ func (g *testGateway) crowd(devices, kinds int) {
 	}
 	for i := range devices {
 		k := i % kinds
-		g.fleet.Put(&ferrule.Device{
+		g.Fleet.Put(&ferrule.Device{
 			ID: fmt.Sprintf("sensor-%05d", i), Kind: ids[k], Model: manifests[k].Model, Transport: "test", Address: fmt.Sprint(i),
 			State: ferrule.StateOnline, Since: time.Now(), Trust: ferrule.TrustAdopted,
 		}, manifests[k], answer)
 	}
 }
 
-// TestListSizes: a list grows with Kinds and not with devices, and never beyond a
-// few kilobytes; and each of ten thousand devices is found and called.
+// TestListSizes checks that a tool list grows with Kinds and not with devices, stays
+// within a few kilobytes, and that each of ten thousand devices can be found and called.
 func TestListSizes(t *testing.T) {
 	few, many, kinds := startGateway(t, nil), startGateway(t, nil), startGateway(t, nil)
 	few.crowd(50, 1)
 	many.crowd(10_000, 1)
 	kinds.crowd(10_000, 100)
-	for _, era := range eras {
-		size := func(g *testGateway) int { return len(newRawAgent(t, g.url("/mcp"), era, "").result("tools/list", nil)) }
+	for _, mcpVersion := range mcpVersions {
+		size := func(g *testGateway) int {
+			return len(newRawAgent(t, g.url("/mcp"), mcpVersion, "").result("tools/list", nil))
+		}
 		atFew, atMany, atKinds := size(few), size(many), size(kinds)
-		t.Logf("%s: tools/list has %d bytes for 50 devices, %d for 10,000, and %d for 10,000 of 100 Kinds", era, atFew, atMany, atKinds)
+		t.Logf("%s: tools/list has %d bytes for 50 devices, %d for 10,000, and %d for 10,000 of 100 Kinds", mcpVersion, atFew, atMany, atKinds)
 		if diff := atMany - atFew; diff > 64 || diff < -64 {
-			t.Errorf("%s: the list has %d bytes for 50 devices and %d for 10,000", era, atFew, atMany)
+			t.Errorf("%s: the list has %d bytes for 50 devices and %d for 10,000", mcpVersion, atFew, atMany)
 		}
 		if most := max(atFew, atMany, atKinds); most > 8192 {
-			t.Errorf("%s: the list has %d bytes", era, most)
+			t.Errorf("%s: the list has %d bytes", mcpVersion, most)
 		}
-		findOneOfMany(dialAgent(t, many, era, "/mcp"))
-		findOneOfMany(dialAgent(t, kinds, era, "/mcp"))
+		findOneOfMany(dialAgent(t, many, mcpVersion, "/mcp"))
+		findOneOfMany(dialAgent(t, kinds, mcpVersion, "/mcp"))
 	}
 }
 
-// findOneOfMany finds a device among ten thousand, and calls it in each way.
+// findOneOfMany finds a device among ten thousand and calls it in each possible way.
 func findOneOfMany(a *testAgent) {
 	a.t.Helper()
 	const device = "sensor-04711"
@@ -440,11 +440,11 @@ func findOneOfMany(a *testAgent) {
 	if a.mustUse("gateway__call_many", string(args), &done); done.Succeeded != 100 || done.Failed != 0 {
 		a.t.Errorf("%s: call_many: %+v", a.name, done)
 	}
-	// The client may hand it on a moment after the answer.
+	// The client may pass it on after the answer.
 	eventually(a.t, ample, a.name+" is told how it gets on", func() bool { return len(a.progress) > 0 })
 }
 
-// intended counts the calls of a tool that were on their way to a device.
+// intended counts the intents of a tool in the journal.
 func intended(t testing.TB, g *testGateway, device, tool string) int {
 	t.Helper()
 	n := 0

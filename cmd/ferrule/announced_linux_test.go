@@ -20,13 +20,12 @@ import (
 const (
 	seenWithin = 3 * time.Second  // of their start
 	goneWithin = 2 * time.Second  // of their goodbye
-	shortTTL   = 10 * time.Second // of records, where somebody cares
+	shortTTL   = 10 * time.Second // of records in this test
 )
 
-// TestAnnounced: devices on another host, which a real avahi announces there, are used
-// through a gateway that looks for them. Once they are adopted, an agent sees the tools
-// of two that are on one host soon after they were started, and loses them soon after
-// their goodbye: twenty times of twenty.
+// TestAnnounced uses devices on another host that a real avahi announces. After adoption
+// an agent sees their tools soon after they start, and loses them soon after they end:
+// twenty times of twenty.
 func TestAnnounced(t *testing.T) {
 	const pairs, rounds = 2, 10
 	h := newHouse(t, "-test.parallel", strconv.Itoa(pairs))
@@ -52,7 +51,7 @@ func TestAnnounced(t *testing.T) {
 				a.within(seenWithin, both, true)
 				seen = max(seen, time.Since(began))
 				a.mustUse(both[0].id+"__switch", `{"on":true}`, nil)
-				// They go on serving: it is their word that counts.
+				// They go on serving: only the goodbye counts.
 				began = time.Now()
 				for _, lamp := range both {
 					end(lamp.publisher)
@@ -66,8 +65,8 @@ func TestAnnounced(t *testing.T) {
 	}
 }
 
-// TestAnnouncedPowerCut: a host that loses power says no goodbye. What is on it is there
-// for agents until its announcement is over, and no longer.
+// TestAnnouncedPowerCut checks a host that loses power: its devices stay listed until
+// their announcements expire.
 func TestAnnouncedPowerCut(t *testing.T) {
 	h := newHouse(t)
 	if h == nil {
@@ -82,14 +81,14 @@ func TestAnnouncedPowerCut(t *testing.T) {
 	a.adopts(lamp)
 	all := lamps{lamp}
 	a.within(seenWithin, all, true)
-	time.Sleep(shortTTL + time.Second) // its records have been asked for again by then
+	time.Sleep(shortTTL + time.Second) // its records have been refreshed by then
 	a.within(0, all, true)
 	began := time.Now()
 	h.lan.Cut()
 	a.within(shortTTL+time.Second, all, false)
 	t.Logf("it was gone %v after the power was cut; its records last for %v", time.Since(began).Round(time.Millisecond), shortTTL)
-	if why := h.device(lamp.id).Reason; why != "no longer in reach" {
-		t.Errorf("it is gone because %s", why) // a broken connection says less of announcements
+	if why := h.device(lamp.id).Reason; why != "it is no longer in reach" {
+		t.Errorf("it is gone because %s", why) // not because of a broken connection
 	}
 }
 
@@ -99,14 +98,14 @@ const (
 	houseListen = "127.0.0.1:3377"
 )
 
-// house is a gateway that looks for devices, and another host which has some.
+// house is a gateway that looks for announced devices, and another host with some.
 type house struct {
 	commandLine
 	lan *lan.LAN
 }
 
-// newHouse runs the test again where it has networks of its own, and the gateway there;
-// it is nil in the process that began it.
+// newHouse runs the test again in network namespaces, with a gateway; it returns nil in
+// the outer process.
 func newHouse(t *testing.T, args ...string) *house {
 	t.Helper()
 	if os.Getenv(namespaceMark) == "" {
@@ -121,7 +120,7 @@ func newHouse(t *testing.T, args ...string) *house {
 	return h
 }
 
-// in is the house as a part of the test has it.
+// in returns the house for a subtest.
 func (h *house) in(t *testing.T) *house { return &house{commandLine{t}, h.lan.In(t)} }
 
 // announced is a lamp on the other host.
@@ -136,7 +135,7 @@ func (h *house) lamp(id string, port int) *announced {
 	return &announced{house: h, id: id, host: "rig", port: port}
 }
 
-// address is what the lamp is known by before it is greeted.
+// address returns the address of the lamp before it is known by name.
 func (l *announced) address() string { return "mdns:" + l.id + "@" + l.host + ".local" }
 
 // serve starts the lamp.
@@ -179,8 +178,7 @@ func (h *house) agent() *homeAgent {
 	return &homeAgent{connectAgent(h.t, legacy, "/mcp", &mcp.StreamableClientTransport{Endpoint: "http://" + houseListen + "/mcp"}), h}
 }
 
-// adopts has a person adopt lamps that were found; until then the agent knows nothing of
-// them.
+// adopts adopts lamps that were found. The agent must not see them before.
 func (a *homeAgent) adopts(found ...*announced) {
 	a.t.Helper()
 	for _, lamp := range found {
@@ -194,8 +192,8 @@ func (a *homeAgent) adopts(found ...*announced) {
 	}
 }
 
-// within waits until the agent is offered what some lamps can do, or none of it. It looks
-// when it is told that its list has changed, as agents do.
+// within waits until the agent sees the tools of some lamps, or none of them. It looks
+// when its list changes, as agents do.
 func (a *homeAgent) within(limit time.Duration, all lamps, offered bool) {
 	a.t.Helper()
 	late := time.After(limit)

@@ -22,8 +22,8 @@ import (
 
 // What the gateway is measured against: the same without the gateway.
 
-// raw is a bare connection to a board: the same bytes there and back, the answer
-// decoded, and nothing around it.
+// raw is a bare connection to a board: it sends a request and decodes the answer, and
+// nothing else.
 type raw struct {
 	out io.Writer
 	in  *bufio.Reader
@@ -32,7 +32,7 @@ type raw struct {
 
 func newRaw(conn io.ReadWriter) *raw { return &raw{out: conn, in: bufio.NewReader(conn)} }
 
-// roundTrip sends one request and reads its answer, as the plainest client would.
+// roundTrip sends one request and reads its answer.
 func (r *raw) roundTrip(method, params string) (json.RawMessage, error) {
 	r.id = r.id%32767 + 1
 	if _, err := fmt.Fprintf(r.out, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", r.id, method, params); err != nil {
@@ -52,10 +52,10 @@ func (r *raw) roundTrip(method, params string) (json.RawMessage, error) {
 	return answer.Result, nil
 }
 
-// bare is the command bare BOARD: an MCP server of the SDK alone, which serves both
-// eras as the gateway does, and has one tool, which makes a raw round trip to a
-// board. It writes its address first, and answers like weighed. With mcp behind it,
-// it serves on standard input and output.
+// bare is the command bare BOARD: an MCP server with the SDK alone, for both versions of
+// MCP, with one tool that makes a raw round trip to a board. It prints its address
+// first, and answers like weighed. With mcp as an argument it serves on standard input
+// and output.
 func bare() {
 	conn, err := net.Dial("tcp", os.Args[1])
 	if err != nil {
@@ -101,7 +101,7 @@ func bare() {
 	}))
 }
 
-// weighed is the command ferrule, which tells its memory when it is asked to.
+// weighed is the command ferrule that also reports its memory on request.
 func weighed() {
 	go weigh()
 	main()
@@ -112,7 +112,7 @@ func weigh() {
 	in, out := agentserver.Standard()
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		for range 4 {
-			runtime.GC() // each halves the stacks that are larger than they need be
+			runtime.GC() // each halves stacks that are too large
 		}
 		memory, err := residentMemory()
 		if err != nil {
@@ -122,7 +122,7 @@ func weigh() {
 	}
 }
 
-// residentMemory is the memory of this process after its garbage was given back.
+// residentMemory returns the memory of this process after a garbage collection.
 func residentMemory() (int, error) {
 	debug.FreeOSMemory()
 	data, err := os.ReadFile("/proc/self/status")

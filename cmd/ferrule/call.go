@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
@@ -24,23 +25,23 @@ func (a *app) callCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call DEVICE TOOL [key=value | key:=json]...",
 		Short: "Call a tool of a device",
-		Long: `Call a tool of a device, on the same road that agents take.
+		Long: `Call a tool of a device. The call passes the same checks as one by an agent.
 
   key=value   the value is converted to the type that the tool declares
-  key:=json   the value is JSON, and taken as it is
+  key:=json   the value is JSON
 
-A tool that is for people only, such as one that restarts the device, is asked about
-first; --yes says that you mean it.
+A tool for people only, such as one that restarts the device, asks for confirmation
+first; --yes confirms.
 
-What the device answered is written as JSON: the value, or a list of texts, pictures
-and so on where there is no value. The exit code tells what happened:
+The answer is printed as JSON: the value, or else a list of texts, images and so on. The
+exit code says what happened:
 
-  0  it ran
-  2  the command line is wrong: it did not run
-  3  the gateway refused the call: it did not run
-  4  the device is offline or busy: it did not run
-  5  the device refused the call: it did not run
-  6  it may have run: the device failed, or did not answer
+  0  the tool ran
+  2  wrong command line: the tool did not run
+  3  refused by the gateway: the tool did not run
+  4  device offline or busy: the tool did not run
+  5  refused by the device: the tool did not run
+  6  the tool may have run: the device failed or did not answer
   7  no gateway is running`,
 		Example: `  ferrule call robot gpio_write pin=2 value=true
   ferrule call robot blink pattern:='[100,200,100]'
@@ -54,7 +55,7 @@ and so on where there is no value. The exit code tells what happened:
 		ValidArgsFunction: a.completeCall,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout < 0 || timeout > pipeline.MaxDeadline {
-				return usageError{fmt.Errorf("--timeout: want from 0s to %v, got %v", pipeline.MaxDeadline, timeout)}
+				return usageError{fmt.Errorf("--timeout must be from 0s to %v, got %v", pipeline.MaxDeadline, timeout)}
 			}
 			tool, err := a.toolFor(cmd.Context(), args[0], args[1])
 			if err != nil {
@@ -75,14 +76,14 @@ and so on where there is no value. The exit code tells what happened:
 			}
 			defer client.Close()
 			result, err := client.Handle(cmd.Context(), &ferrule.Call{
-				Principal: me(), Device: args[0], Tool: args[1], Args: values,
+				Principal: control.User(), Device: args[0], Tool: args[1], Args: values,
 				Timeout: ferrule.Duration(timeout), Progress: a.progress,
 			})
 			if err != nil {
 				return err
 			}
 			if result.Age > 0 {
-				a.progress(ferrule.Progress{Message: fmt.Sprintf("the device said this %v ago", result.Age)})
+				a.progress(ferrule.Progress{Message: fmt.Sprintf("cached answer, %v old", result.Age)})
 			}
 			if len(result.Value) == 0 && result.Content != nil {
 				return a.printJSON(result.Content)
@@ -90,13 +91,13 @@ and so on where there is no value. The exit code tells what happened:
 			return a.printJSON(result.Value)
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "call a tool that is for people only without being asked")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "a `duration` to wait; the tool's own deadline otherwise")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "confirm a call of a tool for people only")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "longest `duration` to wait; default the deadline of the tool")
 	return cmd
 }
 
-// toolFor is the tool that is called, as the gateway describes it. If there is none,
-// it is empty, and the call will say so.
+// toolFor returns the description of a tool. It is empty if there is none; then the call
+// itself fails with a better message.
 func (a *app) toolFor(ctx context.Context, device, name string) (builtin.DescribedTool, error) {
 	about, err := a.describe(ctx, device)
 	var e *ferrule.Error
@@ -111,28 +112,27 @@ func (a *app) toolFor(ctx context.Context, device, name string) (builtin.Describ
 	return builtin.DescribedTool{}, nil
 }
 
-// confirm asks the person at the terminal whether they mean a call of a tool that is
-// for people only.
+// confirm asks for confirmation of a call of a tool for people only.
 func (a *app) confirm(ctx context.Context, device string, t builtin.DescribedTool, args json.RawMessage) error {
 	if !isTerminal(os.Stdin) {
-		return usageError{fmt.Errorf("%s of %s is for people only: --yes says that you mean it", t.Name, device)}
+		return usageError{fmt.Errorf("%s of %s needs confirmation: add --yes", t.Name, device)}
 	}
-	fmt.Fprintf(a.stderr, "%s of %s is for people only: %s\nCall it with %s? [y/N] ", a.style(bold, t.Name), device, oneLine(t.Text, 200), args)
+	fmt.Fprintf(a.stderr, "%s of %s needs confirmation: %s\nCall it with %s? [y/N] ", a.style(bold, t.Name), device, ferrule.OneLine(t.Text, 200), args)
 	switch strings.ToLower(strings.TrimSpace(readLine(ctx, os.Stdin))) {
 	case "y", "yes":
 		return nil
 	}
-	return ferrule.Errorf(ferrule.Cancelled, "%s was not called", t.Name)
+	return ferrule.Errorf(ferrule.Cancelled, "%s was not called: not confirmed", t.Name)
 }
 
-// readLine is the next line, or as much of it as comes before the end. It is empty if it
-// cannot be read, or if ctx ends first: whoever is asked may press Ctrl-C instead.
+// readLine returns the next line, which may end with the input. It returns "" on an error,
+// and when ctx ends: the person may press Ctrl-C instead.
 func readLine(ctx context.Context, in io.Reader) string {
 	line := make(chan string, 1)
 	go func() {
 		text, err := bufio.NewReader(in).ReadString('\n')
 		if err != nil && err != io.EOF {
-			text = "" // nobody has ended it
+			text = "" // an incomplete answer does not count
 		}
 		line <- text
 	}()
@@ -144,16 +144,16 @@ func readLine(ctx context.Context, in io.Reader) string {
 	}
 }
 
-// progress tells a person at a terminal what a call waits for.
+// progress shows the progress of a call on a terminal.
 func (a *app) progress(p ferrule.Progress) {
 	if !a.json && isTerminal(os.Stderr) {
 		fmt.Fprintf(a.stderr, "%s\n", a.style(faint, p.Message))
 	}
 }
 
-// parseArgs makes the arguments of a call from key=value and key:=json, by the
-// types in the tool's schema. A value that is not of its type is sent as the text
-// that it is, so that the gateway can name everything that is wrong at once.
+// parseArgs builds the arguments of a call from key=value and key:=json, with the types
+// of the tool's schema. A value of the wrong type is sent as text, so that the gateway
+// reports all mistakes at once.
 func parseArgs(words []string, schema json.RawMessage) (json.RawMessage, error) {
 	declared := parseInput(schema).Properties
 	args := make(map[string]any, len(words))
@@ -161,7 +161,7 @@ func parseArgs(words []string, schema json.RawMessage) (json.RawMessage, error) 
 		key, value, ok := strings.Cut(word, "=")
 		name, isJSON := strings.CutSuffix(key, ":")
 		if !ok || name == "" {
-			return nil, fmt.Errorf("argument %q: want key=value or key:=json", word)
+			return nil, fmt.Errorf("argument %q: must be key=value or key:=json", word)
 		}
 		if _, twice := args[name]; twice {
 			return nil, fmt.Errorf("argument %q is given twice", name)
@@ -171,14 +171,14 @@ func parseArgs(words []string, schema json.RawMessage) (json.RawMessage, error) 
 			continue
 		}
 		if !json.Valid([]byte(value)) {
-			return nil, fmt.Errorf("argument %q: what follows := is not JSON; text must be quoted: %s:='\"…\"'", name, name)
+			return nil, fmt.Errorf("argument %q: the value after := is not JSON; quote texts: %s:='\"…\"'", name, name)
 		}
 		args[name] = json.RawMessage(value)
 	}
 	return json.Marshal(args)
 }
 
-// convert makes a value of the type that is wanted, if it is one.
+// convert converts a text to a type, if it can.
 func convert(text, want string) any {
 	var v any
 	switch want {
@@ -190,7 +190,7 @@ func convert(text, want string) any {
 	return text
 }
 
-// isA tells whether a JSON value is of a type.
+// isA reports whether a JSON value has a type.
 func isA(v any, want string) bool {
 	switch v.(type) {
 	case float64:
@@ -207,7 +207,7 @@ func isA(v any, want string) bool {
 	return false
 }
 
-// completeCall offers devices, then their tools, then the arguments of the tool.
+// completeCall completes devices, then their tools, then the arguments of the tool.
 func (a *app) completeCall(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return a.completeDevice(cmd, args, toComplete)
@@ -220,10 +220,10 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, toComplete string)
 	for _, t := range about.Tools {
 		switch {
 		case len(args) == 1 && t.Quarantine == "":
-			words = append(words, cobra.CompletionWithDesc(t.Name, oneLine(t.Text, 60)))
+			words = append(words, cobra.CompletionWithDesc(t.Name, ferrule.OneLine(t.Text, 60)))
 		case len(args) > 1 && t.Name == args[1]:
 			for name, p := range parseInput(json.RawMessage(t.Input)).Properties {
-				words = append(words, cobra.CompletionWithDesc(name+"=", oneLine(p.Description, 60)))
+				words = append(words, cobra.CompletionWithDesc(name+"=", ferrule.OneLine(p.Description, 60)))
 			}
 			return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		}

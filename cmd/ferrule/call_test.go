@@ -24,8 +24,8 @@ func TestParseArgs(t *testing.T) {
 		{"list=[1,2] map={}", `{"list":[1,2],"map":{}}`, ""},
 		{"list={}", `{"list":"{}"}`, ""},
 		{`pin:="2" any:=[1,{"a":null}]`, `{"any":[1,{"a":null}],"pin":"2"}`, ""},
-		{"pin", "", `want key=value or key:=json`},
-		{"=2", "", `want key=value or key:=json`},
+		{"pin", "", `must be key=value or key:=json`},
+		{"=2", "", `must be key=value or key:=json`},
 		{"pin:=two", "", "is not JSON"},
 		{"pin=2 pin=3", "", `"pin" is given twice`},
 	} {
@@ -39,7 +39,7 @@ func TestParseArgs(t *testing.T) {
 	}
 }
 
-// TestReadLine: who is asked answers with a line, or ends the program by Ctrl-C.
+// TestReadLine checks an answer with and without a line end, and Ctrl-C.
 func TestReadLine(t *testing.T) {
 	for text, want := range map[string]string{"yes\nno\n": "yes\n", "y": "y", "": ""} {
 		if got := readLine(t.Context(), strings.NewReader(text)); got != want {

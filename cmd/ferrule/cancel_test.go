@@ -11,19 +11,18 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// atOnce is how soon something is that nobody has to wait for, on a busy machine.
+// atOnce is a short time on a busy machine.
 const atOnce = time.Second
 
-// TestCancel: an agent that cancels leaves the line, or lets go of the device, at
-// once; the journal says whether the call may have run; who is next is served.
-// Who waits is told so.
+// TestCancel checks that a canceled call leaves the queue or the device at once, that
+// the journal says whether it may have run, and that the next call is served.
 func TestCancel(t *testing.T) {
-	for _, era := range eras {
-		t.Run(era+" http", func(t *testing.T) {
-			testCancel(t, func(g *testGateway) *testAgent { return dialAgent(t, g, era, "/mcp") })
+	for _, mcpVersion := range mcpVersions {
+		t.Run(mcpVersion+" http", func(t *testing.T) {
+			testCancel(t, func(g *testGateway) *testAgent { return dialAgent(t, g, mcpVersion, "/mcp") })
 		})
-		t.Run(era+" stdio", func(t *testing.T) {
-			testCancel(t, func(g *testGateway) *testAgent { return pipeAgent(t, g, era) })
+		t.Run(mcpVersion+" stdio", func(t *testing.T) {
+			testCancel(t, func(g *testGateway) *testAgent { return pipeAgent(t, g, mcpVersion) })
 		})
 	}
 }
@@ -50,7 +49,7 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 	cancelled := func(milliseconds int, mayHaveRun bool) {
 		t.Helper()
 		args := fmt.Sprintf(`{"milliseconds":%d}`, milliseconds)
-		eventually(t, atOnce, "the journal tells of "+args, func() bool {
+		eventually(t, atOnce, "the journal has "+args, func() bool {
 			for _, e := range g.outcomes("robot", "sweep") {
 				if string(e.Args) == args {
 					if e.Code != ferrule.Cancelled || e.MayHaveRun != mayHaveRun {
@@ -69,10 +68,10 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 	select {
 	case p := <-second.progress:
 		if p.ProgressToken != "about robot__sweep" || p.Message != "waiting for robot: 1 ahead" {
-			t.Errorf("the one who waits is told %+v", p)
+			t.Errorf("progress of the waiting call: %+v", p)
 		}
 	case <-time.After(ample):
-		t.Fatal("the one who waits is told nothing")
+		t.Fatal("no progress of the waiting call")
 	}
 	stopSecond()
 	cancelled(1, false)
@@ -85,7 +84,7 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 		t.Error("what was cancelled has a result")
 	}
 
-	// The lane is free; the board is at its sweep, and answers then.
+	// The lane is free; the board finishes its sweep and answers.
 	third.mustUse("robot__pulse", `{"token":"next"}`, nil)
 	if n := boards.Boards[0].Runs()["next"]; n != 1 {
 		t.Errorf("what came next ran %d times", n)
@@ -95,7 +94,7 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 			t.Errorf("the next had to wait: %+v", p)
 		}
 	}
-	// Who has cancelled is still served.
+	// The agent that canceled is still served.
 	first.mustUse("gateway__status", `{}`, nil)
 	second.mustUse("gateway__status", `{}`, nil)
 }

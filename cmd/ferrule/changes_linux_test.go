@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// soon is how soon an agent sees that a board was plugged in or unplugged.
+// soon limits the time until an agent sees that a board was plugged in or unplugged.
 const soon = 3 * time.Second
 
 // watcher is an agent that waits for a list to change.
@@ -23,7 +23,7 @@ type watcher struct {
 }
 
 // TestListChanges unplugs an emulated board while it is being called, and plugs in
-// another: agents of each era are told, see the new lists, and know what became of
+// another: agents of each version of MCP are told, see the new lists, and know what became of
 // their calls. Who looks at one device is told of that one alone.
 func TestListChanges(t *testing.T) {
 	dir := t.TempDir()
@@ -31,15 +31,15 @@ func TestListChanges(t *testing.T) {
 	other := uno.Start(t, uno.Options{Link: filepath.Join(dir, "other")})
 	other.Hangup()
 	steady := startSim(t, sim.Config{})
-	// What is measured of steady would be news at its own address.
+	// Measurements of steady would be notifications at its own address.
 	g := startGateway(t, map[string]string{"steady": steady.Addrs()[0]}, onSerial("uno", board, 0), onSerial("other", other, 0), unmeasured)
 	g.online("uno")
 	g.online("steady")
 	var all, atUno, atSteady []watcher
-	for _, era := range eras {
-		all = append(all, watcher{dialAgent(t, g, era, "/mcp"), "uno__"})
-		atUno = append(atUno, watcher{dialAgent(t, g, era, "/mcp/devices/uno"), ""})
-		atSteady = append(atSteady, watcher{dialAgent(t, g, era, "/mcp/devices/steady"), ""})
+	for _, mcpVersion := range mcpVersions {
+		all = append(all, watcher{dialAgent(t, g, mcpVersion, "/mcp"), "uno__"})
+		atUno = append(atUno, watcher{dialAgent(t, g, mcpVersion, "/mcp/devices/uno"), ""})
+		atSteady = append(atSteady, watcher{dialAgent(t, g, mcpVersion, "/mcp/devices/steady"), ""})
 	}
 	all = append(all, watcher{pipeAgent(t, g, legacy), "uno__"}, watcher{pipeAgent(t, g, modern), "uno__"})
 	for _, a := range slices.Concat(all, atUno) {
@@ -47,14 +47,13 @@ func TestListChanges(t *testing.T) {
 			t.Fatalf("%s sees %q and %q", a.name, a.list(), a.uris())
 		}
 	}
-	time.Sleep(500 * time.Millisecond) // whoever is yet to be told of the beginning is
+	time.Sleep(500 * time.Millisecond) // let the notifications of the start arrive
 	forget(all, atUno, atSteady)
 
-	// Each agent has a call under way: one has reached the board, and the others
-	// are in line.
+	// Each agent has a call in flight: one has reached the board, the others are queued.
 	board.Pause(time.Minute)
 	type ended struct {
-		told *toldOutcome
+		told *agentOutcome
 		err  error
 	}
 	calls := make(chan ended, len(all))
@@ -64,7 +63,7 @@ func TestListChanges(t *testing.T) {
 			calls <- ended{told, err}
 		}()
 	}
-	eventually(t, ample, "the calls are under way", func() bool { return intended(t, g, "uno", "gpio_write") == len(all) })
+	eventually(t, ample, "the calls are in flight", func() bool { return intended(t, g, "uno", "gpio_write") == len(all) })
 	time.Sleep(50 * time.Millisecond) // the first is being sent
 
 	pulled := time.Now()
@@ -94,7 +93,7 @@ func TestListChanges(t *testing.T) {
 	}
 	for code, n := range codes {
 		if n != 0 {
-			t.Errorf("agents were told of %d more calls that ended in %s than the journal has", n, code)
+			t.Errorf("agents got %d more outcomes %s than the journal has", n, code)
 		}
 	}
 	for _, a := range slices.Concat(all, atUno) {
@@ -114,10 +113,10 @@ func TestListChanges(t *testing.T) {
 		a.mustUse("other__gpio_write", `{"pin":13,"value":true}`, nil)
 	}
 	other.WaitPin("B5", true)
-	time.Sleep(500 * time.Millisecond) // whoever would be told is
+	time.Sleep(500 * time.Millisecond) // let wrong notifications arrive
 	for _, a := range slices.Concat(atUno, atSteady) {
 		if len(a.tools)+len(a.resources) > 0 {
-			t.Errorf("%s was told of another device", a.name)
+			t.Errorf("%s was notified of another device", a.name)
 		}
 		if strings.HasSuffix(a.name, "steady") && !a.lists("gpio_write") {
 			t.Errorf("%s sees %q", a.name, a.list())
@@ -125,7 +124,7 @@ func TestListChanges(t *testing.T) {
 	}
 }
 
-// forget drops what agents have been told.
+// forget drops the notifications of agents.
 func forget(agents ...[]watcher) {
 	for _, a := range slices.Concat(agents...) {
 		for len(a.tools) > 0 {
@@ -137,7 +136,7 @@ func forget(agents ...[]watcher) {
 	}
 }
 
-// sees wants the agent to be told, and to see then, soon after a moment.
+// sees checks that the agent is notified, and sees the change soon.
 func (a watcher) sees(since time.Time, what string, so func() bool) {
 	a.t.Helper()
 	told := make(map[string]time.Duration)
@@ -146,10 +145,10 @@ func (a watcher) sees(since time.Time, what string, so func() bool) {
 		case at := <-changes:
 			told[name] = at.Sub(since)
 		case <-time.After(ample):
-			a.t.Fatalf("%s is not told that %s have changed", a.name, name)
+			a.t.Fatalf("%s is not notified that %s have changed", a.name, name)
 		}
 	}
-	for !so() { // it is told again if it was too early
+	for !so() { // notified again if it was too early
 		select {
 		case <-a.tools:
 		case <-a.resources:
@@ -158,7 +157,7 @@ func (a watcher) sees(since time.Time, what string, so func() bool) {
 		}
 	}
 	took := time.Since(since)
-	a.t.Logf("%s: a board was %s: told of tools after %v, of resources after %v, seen after %v", a.name, what,
+	a.t.Logf("%s: a board was %s: notified of tools after %v, of resources after %v, seen after %v", a.name, what,
 		told["tools"].Round(time.Millisecond), told["resources"].Round(time.Millisecond), took.Round(time.Millisecond))
 	if max(told["tools"], told["resources"]) > soon || took > soon {
 		a.t.Errorf("%s saw that a board was %s after %v", a.name, what, took)

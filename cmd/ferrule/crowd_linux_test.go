@@ -25,11 +25,9 @@ import (
 
 var toyCount = flag.Int("toys", 1500, "how many voice toys TestCrowd has on each medium; a process has to be allowed as many files")
 
-// TestCrowd: many idle voice toys on one node, on each medium: what one costs, when
-// there are some and when there are ten times as many; how much the node works while
-// they are at rest; and how long it takes until all are admitted again, after the node
-// was started anew, and after all links but those of the first were cut at once, while
-// calls to the first go on.
+// TestCrowd runs many idle voice toys on one node, over each transport. It measures the
+// memory per toy, the work of an idle node, and the time until all toys are admitted
+// again after a restart and after all but the first connections were cut at once.
 //
 // A toy is weighed after a restart, trusted by then: what was made once, when it was
 // adopted, has gone.
@@ -38,7 +36,7 @@ func TestCrowd(t *testing.T) {
 	t.Run("mqtt", func(t *testing.T) { crowdOfToys(t, "mqtt", *toyCount, 16<<10, 26<<10) })
 }
 
-// crowdOfToys measures a crowd. Aim is what a toy should cost, and limit what fails.
+// crowdOfToys measures a crowd of toys. Aim is the goal for a toy, limit fails the test.
 func crowdOfToys(t *testing.T, medium string, count, aim, limit int) {
 	few, rest := count/10, 20*time.Second
 	cut := time.Minute + time.Duration(count)*8*time.Millisecond
@@ -77,7 +75,7 @@ func crowdOfToys(t *testing.T, medium string, count, aim, limit int) {
 		t.Errorf("it worked %v in %v", worked, rest)
 	}
 
-	called := n.road(n.first())
+	called := n.callOf(n.first())
 	medians(200, called)
 	usual := medians(500, called)[0]
 	eventually(t, cut, "the links are cut", func() bool {
@@ -151,12 +149,12 @@ func (n *toyNode) start() {
 	eventually(n.t, time.Minute, "the node is up", func() bool { return n.online() >= 0 })
 }
 
-// settled is how long after the last device has come a node is weighed: what the engine
-// keeps at hand for a while is let go of by then.
+// settled is how long to wait after the last device before memory is measured: caches
+// are dropped by then.
 const settled = 15 * time.Second
 
-// restart ends the process as its owner would, starts another, and tells how long it
-// took until so many toys were there again. Then it is at rest.
+// restart ends the process with an interrupt, starts another, and returns how long it
+// took until the toys were back.
 func (n *toyNode) restart(count int) time.Duration {
 	n.t.Helper()
 	n.cmd.Process.Signal(os.Interrupt)
@@ -175,10 +173,10 @@ func (n *toyNode) crowd(medium string, first, count int, more ...string) {
 	args := []string{"sim", "xiaozhi", "--" + medium, n.ota, "--first", fmt.Sprint(first), "--count", fmt.Sprint(count), "--from", "127.1.0.0/16"}
 	cmd := exec.Command("ferrule", append(args, more...)...)
 	_, out := startProcess(n.t, cmd)
-	go out.WriteTo(new(bytes.Buffer)) // so that it does not wait
+	go out.WriteTo(new(bytes.Buffer)) // keeps it from blocking
 }
 
-// online is how many toys there are; less than none if the node does not say.
+// online returns the number of toys, or -1 if the node does not answer.
 func (n *toyNode) online() int {
 	resp, err := http.Get(n.health)
 	if err != nil {
@@ -192,7 +190,7 @@ func (n *toyNode) online() int {
 	return health.Devices[ferrule.StateOnline]
 }
 
-// waits waits until so many toys are there.
+// waits waits until a number of toys are online.
 func (n *toyNode) waits(count int) {
 	for end := time.Now().Add(5 * time.Minute); n.online() != count; time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -202,11 +200,11 @@ func (n *toyNode) waits(count int) {
 	}
 }
 
-// devices are those that the node knows.
+// devices returns the devices of the node.
 func (n *toyNode) devices() (all []builtin.DescribedDevice) {
 	n.t.Helper()
 	for in := (builtin.ListDevicesInput{Limit: 1000}); ; {
-		page, err := callOwn[builtin.ListDevicesOutput](n.t.Context(), n.client, "list_devices", in)
+		page, err := control.CallBuiltin[builtin.ListDevicesOutput](n.t.Context(), n.client, "list_devices", in)
 		if err != nil {
 			n.t.Fatal(err)
 		}
@@ -217,7 +215,7 @@ func (n *toyNode) devices() (all []builtin.DescribedDevice) {
 	}
 }
 
-// first is the toy with the least address, which is in the crowd that came first.
+// first returns the toy with the lowest address, which is in the first crowd.
 func (n *toyNode) first() string {
 	n.t.Helper()
 	return slices.MinFunc(n.devices(), func(a, b builtin.DescribedDevice) int { return strings.Compare(a.Address, b.Address) }).ID
@@ -235,7 +233,7 @@ func (n *toyNode) adoptAll() {
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			if _, err := callOwn[builtin.TrustOutput](n.t.Context(), n.client, "adopt_device", builtin.TrustInput{Device: dev.ID}); err != nil {
+			if _, err := control.CallBuiltin[builtin.TrustOutput](n.t.Context(), n.client, "adopt_device", builtin.TrustInput{Device: dev.ID}); err != nil {
 				n.t.Errorf("%s: %v", dev.ID, err)
 			}
 		})
@@ -243,8 +241,8 @@ func (n *toyNode) adoptAll() {
 	wg.Wait()
 }
 
-// road returns a call of a toy.
-func (n *toyNode) road(device string) func() {
+// callOf returns a function that calls a tool of a toy.
+func (n *toyNode) callOf(device string) func() {
 	call := ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: device, Tool: "self.get_device_status", Args: json.RawMessage(`{}`)}
 	return func() {
 		asked := call

@@ -18,8 +18,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// unoRing tells of the buffer that the Uno has for its light sensor: a board with so
-// little memory does not say it.
+// unoRing describes the buffer of the Uno's light sensor. The board has too little
+// memory to declare it.
 const unoRing = `
 match: {device: uno}
 polls:
@@ -29,25 +29,25 @@ polls:
     ring: {interval: 100ms, size: 20}
 `
 
-// wave is a voltage in millivolts, and what the chip makes of it.
+// wave returns a voltage in millivolts.
 func wave(since time.Duration) int {
 	return 2500 + int(2000*math.Sin(2*math.Pi*since.Seconds()/6))
 }
 func converted(millivolts int) float64 { return math.Floor(float64(millivolts) * 1023 / 5000) }
 
-// fed is a voltage that was put on the pin between two moments, until the next was; and
-// how far the chip's clock was behind then.
+// fed is a voltage that was put on the pin for some time, and how late the clock of the
+// chip was.
 type fed struct {
 	from, by   time.Time
 	millivolts int
 	behind     time.Duration
 }
 
-// chipClock is the chip's, in a second.
+// chipClock is the clock of the chip, in Hz.
 const chipClock = 16_000_000
 
-// uneven is by how much an emulated chip was now faster and now slower around a moment,
-// which no real one is: it stands still while others use the processor.
+// uneven returns by how much the emulated chip ran unevenly around a moment: it stops
+// while other processes run.
 func uneven(all []fed, at time.Time) time.Duration {
 	const around = 5 * time.Second
 	least, most := time.Duration(math.MaxInt64), time.Duration(math.MinInt64)
@@ -59,9 +59,9 @@ func uneven(all []fed, at time.Time) time.Duration {
 	return max(0, most-least)
 }
 
-// TestUnoCurve: a sine is put on the analog pin of an emulated Uno, which samples it into
-// its ring buffer. What is recorded is what was fed, at the times that are told, and so
-// is the picture of it.
+// TestUnoCurve puts a sine on the analog pin of an emulated Uno, which samples it into
+// its ring buffer. The recorded samples and the chart must match the sine, at the
+// recorded times.
 func TestUnoCurve(t *testing.T) {
 	board := uno.Start(t, uno.Options{})
 	overlays := t.TempDir()
@@ -81,11 +81,11 @@ func TestUnoCurve(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	end := time.Now()
-	time.Sleep(2 * time.Second) // the last are in the buffer still
-	if _, err := g.history.Tail(t.Context(), "uno", "light", 1); err != nil {
+	time.Sleep(2 * time.Second) // the last samples are still in the buffer
+	if _, err := g.History.Tail(t.Context(), "uno", "light", 1); err != nil {
 		t.Fatal(err)
 	}
-	curves, err := g.history.Past(t.Context(), ferrule.HistoryQuery{
+	curves, err := g.History.Past(t.Context(), ferrule.HistoryQuery{
 		Device: "uno", Signals: []string{"light"}, From: start.Add(time.Second), To: end, Points: history.MaxPoints, Resolution: ferrule.Raw,
 	})
 	if err != nil || len(curves) != 1 {
@@ -97,7 +97,7 @@ func TestUnoCurve(t *testing.T) {
 	for _, p := range points {
 		off := time.Duration(p.Within) + uneven(all, p.Time)
 		low, high := levels(all, p.Time.Add(-off), p.Time.Add(off))
-		if p.Mean < low-1 || p.Mean > high+1 { // a count more or less is the converter's
+		if p.Mean < low-1 || p.Mean > high+1 { // the converter may be off by one
 			wrong++
 			t.Logf("%v at %v ± %v, and it was from %v to %v", p.Mean, p.Time.Sub(start), time.Duration(p.Within), low, high)
 		}
@@ -108,7 +108,7 @@ func TestUnoCurve(t *testing.T) {
 	for _, h := range curves[0].Gaps {
 		missing += h.MaxMissing
 	}
-	t.Logf("%d samples in %v, up to %d more in %d holes; told within %v (median), %v (at most); the emulated chip was uneven by %v",
+	t.Logf("%d samples in %v, up to %d more in %d gaps; uncertainty %v (median), %v (at most); the emulated chip was uneven by %v",
 		len(points), end.Sub(start)-time.Second, missing, len(curves[0].Gaps), within[len(within)/2], within[len(within)-1], uneven(all, start.Add(8*time.Second)))
 	if wrong > 0 || len(points) < 100 || within[len(within)/2] > 100*time.Millisecond {
 		t.Errorf("%d of %d samples are not what was fed", wrong, len(points))
@@ -116,7 +116,8 @@ func TestUnoCurve(t *testing.T) {
 	shows(t, g.plot("uno", "light", start.Add(time.Second), end), points, all)
 }
 
-// levels is the least and the most that the chip could measure between two moments.
+// levels returns the lowest and highest value that the chip could measure between two
+// moments.
 func levels(all []fed, from, to time.Time) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for i, f := range all {
@@ -129,14 +130,14 @@ func levels(all []fed, from, to time.Time) (low, high float64) {
 	return low, high
 }
 
-// plot is the picture that an agent gets.
+// plot returns the chart that an agent gets.
 func (g *testGateway) plot(device, signal string, from, to time.Time) image.Image {
 	g.t.Helper()
 	args, err := json.Marshal(map[string]any{"device": device, "signals": []string{signal}, "since": from.Format(time.RFC3339Nano), "until": to.Format(time.RFC3339Nano)})
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	result, err := g.handle(g.t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: ferrule.GatewayID, Tool: "plot", Args: args})
+	result, err := g.Pipeline.Handle(g.t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: ferrule.GatewayID, Tool: "plot", Args: args})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func (g *testGateway) plot(device, signal string, from, to time.Time) image.Imag
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		if dir := os.Getenv("FERRULE_PICTURES"); dir != "" { // for who wants to look at it
+		if dir := os.Getenv("FERRULE_PICTURES"); dir != "" { // for people who want to look at it
 			os.WriteFile(filepath.Join(dir, device+"-"+signal+".png"), c.Data, 0o600)
 		}
 		return picture
@@ -157,8 +158,8 @@ func (g *testGateway) plot(device, signal string, from, to time.Time) image.Imag
 	return nil
 }
 
-// shows checks that a picture has the curve that was fed: in each column of it, the
-// coloured line is where the sine was at that time, in one scale for all.
+// shows checks that a chart shows the sine: in each column the line is where the sine
+// was.
 func shows(t *testing.T, picture image.Image, points []ferrule.Point, all []fed) {
 	t.Helper()
 	line := lineIn(picture)
@@ -176,23 +177,23 @@ func shows(t *testing.T, picture image.Image, points []ferrule.Point, all []fed)
 		top, bottom = min(top, dot.Y), max(bottom, dot.Y)
 	}
 	height := float64(bottom - top)
-	beside := 0
+	missed := 0
 	for _, dot := range line {
 		at := first.Add(time.Duration(float64(dot.X-left) / float64(right-left) * float64(last.Sub(first))))
-		off := 100*time.Millisecond + uneven(all, at) // a line goes straight from one sample to the next
+		off := 100*time.Millisecond + uneven(all, at) // the line between two samples is straight
 		least, most := levels(all, at.Add(-off), at.Add(off))
 		value := high - float64(dot.Y-top)/height*(high-low)
 		if slack := 0.03 * (high - low); value < least-slack || value > most+slack {
-			beside++
+			missed++
 		}
 	}
-	t.Logf("the line is in %d columns, %.0f pixels high, and beside the sine in %d of them", len(line), height, beside)
-	if beside > len(line)/50 || height < 50 {
+	t.Logf("the line is in %d columns, %.0f pixels high, and misses the sine in %d of them", len(line), height, missed)
+	if missed > len(line)/50 || height < 50 {
 		t.Error("the picture does not show what was fed")
 	}
 }
 
-// lineIn is where the coloured line is in each column of a picture that has one.
+// lineIn returns the position of the colored line in each column.
 func lineIn(picture image.Image) (line []image.Point) {
 	const head = 70 // title and legend
 	size := picture.Bounds()

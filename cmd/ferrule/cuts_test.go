@@ -17,12 +17,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-var cuts = flag.Int("cuts", 500, "how often TestCuts cuts the wire")
+var cuts = flag.Int("cuts", 500, "how often TestCuts cuts the connection")
 
-// outcome is how one call ended.
+// outcome is the outcome of one call.
 type outcome struct {
 	id    string // of the call
-	token string // what a pulse was given; empty for a read
+	token string // of a pulse; empty for a read
 	code  ferrule.Code
 	ran   bool // it may have run
 	took  time.Duration
@@ -43,8 +43,8 @@ func TestCuts(t *testing.T) {
 func cutAndCall(t *testing.T) {
 	const timeout = 10 * time.Second
 	boards := startSim(t, sim.Config{})
-	wire := newCutter(t, boards.Addrs()[0])
-	g := startGateway(t, map[string]string{"robot": wire.Addr().String()}, func(c *config.Config) {
+	link := newCutter(t, boards.Addrs()[0])
+	g := startGateway(t, map[string]string{"robot": link.Addr().String()}, func(c *config.Config) {
 		c.Retry.Min, c.Retry.Max = config.Interval(4*time.Millisecond), config.Interval(20*time.Millisecond)
 	})
 	g.online("robot")
@@ -90,7 +90,7 @@ func cutAndCall(t *testing.T) {
 		before := answered.Load()
 		eventually(t, 20*time.Second, fmt.Sprintf("a call is answered before cut %d", i), func() bool { return answered.Load() > before })
 		time.Sleep(rand.N(3 * time.Millisecond))
-		wire.cut(i%2 == 0)
+		link.cut(i%2 == 0)
 	}
 	close(done)
 	callers.Wait()
@@ -101,7 +101,7 @@ func cutAndCall(t *testing.T) {
 	recorded(t, g.data, outcomes, runs)
 }
 
-// judge compares outcomes with what the board counted.
+// judge compares outcomes with the count of the board.
 func judge(t *testing.T, outcomes []outcome, runs map[string]int, timeout time.Duration) {
 	t.Helper()
 	codes := make(map[ferrule.Code]int)
@@ -132,8 +132,8 @@ func judge(t *testing.T, outcomes []outcome, runs map[string]int, timeout time.D
 	}
 }
 
-// recorded checks the journal: it is whole; each call has one outcome there, the
-// one that its caller was told; what ran was recorded before.
+// recorded checks the journal: it is intact, each call has one outcome, which is the one
+// that the caller got, and what ran was recorded before.
 func recorded(t *testing.T, data string, outcomes []outcome, runs map[string]int) {
 	t.Helper()
 	entries := make(map[string][]ferrule.Entry)
@@ -162,7 +162,7 @@ func recorded(t *testing.T, data string, outcomes []outcome, runs map[string]int
 	}
 }
 
-// openFiles counts the descriptors of this process, where the system tells.
+// openFiles counts the descriptors of this process, if the system shows them.
 func openFiles(t *testing.T) int {
 	if runtime.GOOS != "linux" {
 		return 0

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +16,7 @@ func (a *app) devicesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "devices",
 		Short:   "List the devices",
-		Long:    "List the devices: what they are, whether they can be reached, and if not, why.",
+		Long:    "List the devices: what they are, whether they are online, and if not, why.",
 		Example: "  ferrule devices\n  ferrule devices --json",
 		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,11 +28,11 @@ func (a *app) devicesCommand() *cobra.Command {
 				return a.printJSON(devices)
 			}
 			if len(devices) == 0 {
-				fmt.Fprintln(a.stdout, "No devices. `ferrule up --serial auto` finds what is plugged in, --tcp HOST:PORT names one, `ferrule sim mcpu` simulates one.")
+				fmt.Fprintln(a.stdout, "No devices. Start the gateway with `ferrule up --serial auto` for boards that are plugged in, or try `ferrule sim mcpu`.")
 				return nil
 			}
-			heads, rows := deviceTable(devices)
-			return a.table(heads, rows, func(column, cell string) string {
+			header, rows := deviceTable(devices)
+			return a.table(header, rows, func(column, cell string) string {
 				if column == "STATE" {
 					return a.state(cell)
 				}
@@ -43,14 +42,14 @@ func (a *app) devicesCommand() *cobra.Command {
 	}
 }
 
-// deviceTable is devices as a table. What they all have in common, or nobody has, is left
-// out.
-func deviceTable(devices []builtin.DescribedDevice) (heads string, rows [][]string) {
+// deviceTable returns devices as a table. Columns that say nothing are left out: the node
+// if all have the same, resources and prompts if there are none.
+func deviceTable(devices []builtin.DescribedDevice) (header string, rows [][]string) {
 	type device = builtin.DescribedDevice
-	some := func(so func(d device) bool) bool { return slices.ContainsFunc(devices, so) }
+	some := func(has func(d device) bool) bool { return slices.ContainsFunc(devices, has) }
 	columns := []struct {
-		head  string
-		there bool
+		name  string
+		shown bool
 		cell  func(d device) string
 	}{
 		{"DEVICE", true, func(d device) string { return d.ID }},
@@ -63,22 +62,22 @@ func deviceTable(devices []builtin.DescribedDevice) (heads string, rows [][]stri
 		{"PROMPTS", some(func(d device) bool { return d.Prompts > 0 }), func(d device) string { return strconv.Itoa(d.Prompts) }},
 		{"NODE", some(func(d device) bool { return d.Node != devices[0].Node }), func(d device) string { return d.Node }},
 		{"ADDRESS", true, func(d device) string { return d.Address }},
-		{"REMARK", true, func(d device) string { return oneLine(remark(d), 200) }},
+		{"REMARK", true, func(d device) string { return ferrule.OneLine(d.Remark(), 200) }},
 	}
 	rows = make([][]string, len(devices))
 	for _, c := range columns {
-		if !c.there {
+		if !c.shown {
 			continue
 		}
-		heads += " " + c.head
+		header += " " + c.name
 		for i, d := range devices {
 			rows[i] = append(rows[i], c.cell(d))
 		}
 	}
-	return heads[1:], rows
+	return header[1:], rows
 }
 
-// devices lists all devices, page by page.
+// devices returns all devices.
 func (a *app) devices(ctx context.Context) ([]builtin.DescribedDevice, error) {
 	devices := []builtin.DescribedDevice{}
 	in := builtin.ListDevicesInput{Limit: 1000}
@@ -102,26 +101,7 @@ func (a *app) state(state string) string {
 	return a.style(red, state)
 }
 
-// remark is what is worth telling of a device in a list.
-func remark(d builtin.DescribedDevice) string {
-	switch {
-	case d.State == string(ferrule.StateOffline) && d.Kind == "":
-		return "not reached yet: " + d.Reason
-	case d.State == string(ferrule.StateReleased):
-		return d.Reason
-	case d.State == string(ferrule.StateOffline):
-		return "since " + d.Since.Local().Format(time.DateTime) + ": " + d.Reason
-	case d.Trust == string(ferrule.TrustPending):
-		return "`ferrule adopt " + d.ID + "` trusts it"
-	case len(d.Notes) > 0:
-		return d.Notes[0]
-	case d.Changed != nil && time.Since(*d.Changed) < 24*time.Hour:
-		return "became another Kind at " + d.Changed.Local().Format(time.TimeOnly)
-	}
-	return ""
-}
-
-// completeDevice offers the IDs of devices to a shell.
+// completeDevice completes the IDs of devices.
 func (a *app) completeDevice(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

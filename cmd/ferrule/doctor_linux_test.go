@@ -2,11 +2,9 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,10 +13,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// TestDoctorOfBoards: on a machine with two boards the doctor tells what they are
-// and who has them, and opens neither; the exit code tells whether something is
-// wrong.
-func TestDoctorOfBoards(t *testing.T) {
+// TestDoctorPorts checks the findings on a machine with two boards: what they are and which
+// process uses them. The doctor opens neither.
+func TestDoctorPorts(t *testing.T) {
 	if !inNamespace(t, 0) {
 		return
 	}
@@ -28,21 +25,21 @@ func TestDoctorOfBoards(t *testing.T) {
 	usb.plug(usbBoard{idVendor: "1a86", idProduct: "7523", product: "USB Serial", place: "1-2"}, "ttyUSB0", clone.Path())
 	c := newCommandLine(t)
 	opened, cloneOpened := watchOpen(t, arduino.Path()), watchOpen(t, clone.Path())
-	const isUno = `/dev/ttyACM0 ("Arduino Uno"), a board of Arduino: `
-	c.want(0, "  fine   "+isUno+"it can be opened\n", "doctor")
-	c.want(0, "  fine   /dev/ttyUSB0 (\"USB Serial\"), behind a bridge (WCH CH340): it can be opened; `auto` only lists it, and `ferrule adopt` opens it\n", "doctor")
+	const isUno = `/dev/ttyACM0 ("Arduino Uno"), a board by Arduino: `
+	c.want(0, "  fine   "+isUno+"can be opened\n", "doctor")
+	c.want(0, "  fine   /dev/ttyUSB0 (\"USB Serial\"), USB bridge WCH CH340: can be opened; `auto` lists it, and `ferrule adopt` connects to it\n", "doctor")
 	c.want(0, "\nNothing is wrong.\n", "doctor")
 
 	if opened() {
 		t.Error("the doctor has opened a board")
 	}
 
-	// Another program has it, and one that greets modems runs.
+	// Another program, ModemManager, uses the port.
 	other, letGo := holdPort(t, usb, "/dev/ttyACM0")
 	if !opened() {
-		t.Error("it is not seen that somebody opens a board")
+		t.Error("the test does not notice that a board is opened")
 	}
-	c.want(exitOther, fmt.Sprintf("  wrong  %sit is in use by ModemManager (process %d)\n", isUno, other), "doctor")
+	c.want(exitOther, fmt.Sprintf("  wrong  %sin use by ModemManager (process %d)\n", isUno, other), "doctor")
 	c.want(exitOther, "  note   ModemManager is running: ", "doctor")
 	c.want(exitOther, "ferrule: 1 thing is wrong\n", "doctor")
 	letGo()
@@ -50,10 +47,10 @@ func TestDoctorOfBoards(t *testing.T) {
 		t.Error("the doctor has opened a board")
 	}
 
-	// A gateway has it; the clone waits.
+	// A gateway uses the port; the clone is not adopted.
 	stop := c.up("--serial", "auto")
 	c.until("usb:2341:0043:95530343834351A0B091", ferrule.StateOnline)
-	c.want(0, "  note   usb:1A86:7523@1-2 was found, and waits\n         → `ferrule adopt usb:1A86:7523@1-2`, if it is yours\n", "doctor")
+	c.want(0, "  note   usb:1A86:7523@1-2 was found and is not adopted\n         → run `ferrule adopt usb:1A86:7523@1-2` if it is yours\n", "doctor")
 	c.want(0, " is online, with ", "doctor")
 	stop()
 
@@ -62,10 +59,10 @@ func TestDoctorOfBoards(t *testing.T) {
 	usb.mount(data, data, "", syscall.MS_BIND, "")
 	defer syscall.Unmount(data, syscall.MNT_DETACH)
 	usb.mount("", data, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, "")
-	c.want(exitOther, "  wrong  "+data+" cannot be written: read-only file system\n", "doctor")
+	c.want(exitOther, "  wrong  "+data+" is not writable: read-only file system\n", "doctor")
 }
 
-// holdPort has a process called ModemManager hold a port open.
+// holdPort starts a process called ModemManager that has a port open.
 func holdPort(t *testing.T, usb usbBus, path string) (pid int, letGo func()) {
 	t.Helper()
 	sleep, err := exec.LookPath("sleep")
@@ -78,62 +75,11 @@ func holdPort(t *testing.T, usb usbBus, path string) (pid int, letGo func()) {
 	usb.must(err)
 	defer port.Close()
 	cmd := exec.CommandContext(t.Context(), name, "60")
-	cmd.Args[0] = "sleep" // of busybox asks
+	cmd.Args[0] = "sleep" // busybox needs it
 	cmd.Stdin = port
 	usb.must(cmd.Start())
 	return cmd.Process.Pid, func() {
 		cmd.Process.Kill()
 		cmd.Wait()
-	}
-}
-
-// TestDoctorOfProcesses: who has a lock, a TCP port and the other end of a socket.
-func TestDoctorOfProcesses(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, lockName)
-	if pid, ok := lockHolder("/", path); pid != 0 || !ok {
-		t.Errorf("no lock: got %d, %v", pid, ok)
-	}
-	lock, err := lockData(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pid, ok := lockHolder("/", path); pid != os.Getpid() || !ok {
-		t.Errorf("locked: got %d, %v", pid, ok)
-	}
-	lock.Close()
-	if pid, ok := lockHolder("/", path); pid != 0 || !ok {
-		t.Errorf("let go: got %d, %v", pid, ok)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	if p := portHolder("/", port); p.pid != os.Getpid() || !strings.Contains(p.command, os.Args[0]) {
-		t.Errorf("listening: got %v", p)
-	}
-	ln.Close()
-	if p := portHolder("/", port); p.pid != 0 {
-		t.Errorf("closed: got %v", p)
-	}
-	socket := filepath.Join(dir, "s")
-	unix, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close()
-	if pid := listenerOf(t.Context(), socket); pid != os.Getpid() {
-		t.Errorf("got %d", pid)
-	}
-
-	// A machine that tells nothing, and one that tells rubbish.
-	for _, root := range []string{t.TempDir(), machineOf(t, map[string]string{
-		"proc/locks": "x\n1: FLOCK\n1: FLOCK ADVISORY WRITE -1 ::: 0 EOF\n", "proc/net/tcp": "x\n0: :0001 0 0A 1 1 1 1 1 1\n",
-	})} {
-		pid, _ := lockHolder(root, path)
-		if p := portHolder(root, 1); pid != 0 || p.pid != 0 || commandOf(root, 1) != "" {
-			t.Errorf("got %d, %v", pid, p)
-		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// testBroker is a xiaozhi MCP endpoint: gateways dial it, and it asks them.
+// testBroker is a xiaozhi MCP endpoint that gateways dial.
 type testBroker struct {
 	t      testing.TB
 	server *httptest.Server
@@ -33,7 +33,7 @@ type testBroker struct {
 	away bool
 }
 
-// newBroker starts a broker, with TLS if it is to be secure.
+// newBroker starts a broker, with TLS if it is secure.
 func newBroker(t testing.TB, secure bool) *testBroker {
 	t.Helper()
 	b := &testBroker{t: t, conns: make(chan net.Conn, 100)}
@@ -59,12 +59,12 @@ func newBroker(t testing.TB, secure bool) *testBroker {
 	return b
 }
 
-// url is where gateways dial.
+// url returns the address that gateways dial.
 func (b *testBroker) url() string {
 	return "ws" + strings.TrimPrefix(b.server.URL, "http") + "/mcp/?token=secret"
 }
 
-// goAway has it turn away who dials, or not any more.
+// goAway refuses gateways that dial, or accepts them again.
 func (b *testBroker) goAway(away bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ type voiceAgent struct {
 	last int
 }
 
-// connect waits for the gateway to dial, and greets it as an agent.
+// connect waits for the gateway to dial in, and initializes the session as an agent.
 func (b *testBroker) connect() *voiceAgent {
 	b.t.Helper()
 	a := &voiceAgent{t: b.t}
@@ -100,7 +100,7 @@ func (a *voiceAgent) say(text string) {
 	}
 }
 
-// begin asks, and returns the id of the request.
+// begin sends a request and returns its id.
 func (a *voiceAgent) begin(method, params string) string {
 	a.t.Helper()
 	a.last++
@@ -109,7 +109,7 @@ func (a *voiceAgent) begin(method, params string) string {
 	return id
 }
 
-// hear waits for the answer to a request. News that come before it are passed over.
+// hear waits for the answer to a request and skips notifications.
 func (a *voiceAgent) hear(id string) (result, failure json.RawMessage) {
 	a.t.Helper()
 	for {
@@ -132,7 +132,7 @@ func (a *voiceAgent) hear(id string) (result, failure json.RawMessage) {
 	}
 }
 
-// ask asks, and decodes the result.
+// ask sends a request and decodes the result.
 func (a *voiceAgent) ask(method, params string, result any) {
 	a.t.Helper()
 	data, failure := a.hear(a.begin(method, params))
@@ -141,7 +141,7 @@ func (a *voiceAgent) ask(method, params string, result any) {
 	}
 }
 
-// list is the names of all tools, page by page.
+// list returns the names of all tools, over all pages.
 func (a *voiceAgent) list() (names []string) {
 	a.t.Helper()
 	for params := `{}`; ; {
@@ -160,7 +160,7 @@ func (a *voiceAgent) list() (names []string) {
 	}
 }
 
-// call calls a tool, and returns what it says.
+// call calls a tool and returns its text.
 func (a *voiceAgent) call(tool, args string) string {
 	a.t.Helper()
 	var result struct {
@@ -179,9 +179,9 @@ func withEndpoint(e config.Endpoint) func(*config.Config) {
 	return func(c *config.Config) { c.Endpoints = append(c.Endpoints, e) }
 }
 
-// TestEndpoints: agents at two endpoints list and call the tools of a board, and the
-// journal tells them apart. One endpoint goes away with a call under way, which is never
-// made again; it comes back, and its agents are served again, while the other goes on.
+// TestEndpoints checks that agents at two endpoints call the tools of a board and that
+// the journal tells them apart. When one endpoint disconnects during a call, the call is
+// never repeated, and the endpoint is served again after it reconnects.
 func TestEndpoints(t *testing.T) {
 	boards := startSim(t, sim.Config{})
 	home, work := newBroker(t, false), newBroker(t, false)
@@ -206,15 +206,15 @@ func TestEndpoints(t *testing.T) {
 	other.call("robot__pulse", `{"token":"work"}`)
 
 	one.begin("tools/call", `{"name":"robot__sweep","arguments":{"milliseconds":1000}}`)
-	eventually(t, ample, "the call is under way", func() bool { return intended(t, g, "robot", "sweep") == 1 })
+	eventually(t, ample, "the call is in flight", func() bool { return intended(t, g, "robot", "sweep") == 1 })
 	home.goAway(true)
 	one.conn.Close()
-	if all := recordsOf(t, g, "sweep"); len(all) != 1 || all[0].Code != ferrule.Cancelled { // sent or not
+	if all := recordsOf(t, g, "sweep"); len(all) != 1 || all[0].Code != ferrule.Cancelled { // whether it was sent or not
 		t.Errorf("the call that was cut off: %+v", all)
 	}
-	eventually(t, ample, "it is told that the endpoint is away", func() bool {
-		away := g.status().Endpoints
-		return len(away) == 1 && strings.HasPrefix(away[0], "home is not connected to ws://127.0.0.1:") && !strings.Contains(away[0], "secret")
+	eventually(t, ample, "the status shows that the endpoint is disconnected", func() bool {
+		away := g.Status().Endpoints
+		return len(away) == 1 && strings.HasPrefix(away[0], "home is disconnected from ws://127.0.0.1:") && !strings.Contains(away[0], "secret")
 	})
 	other.call("robot__pulse", `{"token":"work"}`)
 	home.goAway(false)
@@ -223,7 +223,7 @@ func TestEndpoints(t *testing.T) {
 	if runs := boards.Boards[0].Runs(); runs["home"] != 1 || runs["work"] != 2 || intended(t, g, "robot", "sweep") != 1 {
 		t.Errorf("pulses: %v, sweeps: %d", runs, intended(t, g, "robot", "sweep"))
 	}
-	eventually(t, ample, "both are connected", func() bool { return len(g.status().Endpoints) == 0 })
+	eventually(t, ample, "both are connected", func() bool { return len(g.Status().Endpoints) == 0 })
 	for tool, want := range map[string]string{"gpio_write": "agent:endpoint:home", "gpio_read": "agent:endpoint:work"} {
 		if all := recordsOf(t, g, tool); len(all) != 1 || all[0].Principal.String() != want {
 			t.Errorf("%s: %+v", tool, all)
@@ -231,8 +231,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// recordsOf waits for the records of how the calls of a tool of the robot ended: those
-// of reads are written within a second.
+// recordsOf waits for the outcomes of a tool of the robot in the journal. Outcomes of
+// reads are written within a second.
 func recordsOf(t testing.TB, g *testGateway, tool string) (all []ferrule.Entry) {
 	t.Helper()
 	eventually(t, ample, "there is a record of "+tool, func() bool {
@@ -242,8 +242,8 @@ func recordsOf(t testing.TB, g *testGateway, tool string) (all []ferrule.Entry) 
 	return all
 }
 
-// TestEndpointSecure: an endpoint with a certificate of its own is used if its signer is
-// named, and refused otherwise, with words that tell why.
+// TestEndpointSecure checks that an endpoint with its own certificate is used if its
+// issuer is configured, and refused with a clear message otherwise.
 func TestEndpointSecure(t *testing.T) {
 	boards, broker := startSim(t, sim.Config{}), newBroker(t, true)
 	dir := t.TempDir()
@@ -262,15 +262,15 @@ func TestEndpointSecure(t *testing.T) {
 	if boards.Boards[0].Level(sim.PinLED) == 0 {
 		t.Error("the LED is off")
 	}
-	eventually(t, ample, "the other is told of", func() bool {
-		return slices.ContainsFunc(g.status().Endpoints, func(away string) bool {
+	eventually(t, ample, "the other is announced", func() bool {
+		return slices.ContainsFunc(g.Status().Endpoints, func(away string) bool {
 			return strings.HasPrefix(away, "stranger ") && strings.Contains(away, "certificate signed by unknown authority")
 		})
 	})
 }
 
-// TestEndpointList: a list that is longer than an endpoint takes comes in pages, each
-// of which it takes, and nothing of it is lost.
+// TestEndpointList checks that a long tool list arrives completely, in pages that the
+// endpoint accepts.
 func TestEndpointList(t *testing.T) {
 	broker := newBroker(t, false)
 	g := startGateway(t, nil, withEndpoint(config.Endpoint{Name: "home", URL: broker.url()}), func(c *config.Config) { c.Agents.Budget = 500 })

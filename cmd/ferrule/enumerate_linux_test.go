@@ -14,9 +14,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// TestPluggedIn: two boards are found by what the kernel tells of USB. One with
-// its maker's id is used at once; one behind a bridge that may have anything
-// behind it is not even opened before its owner says so.
+// TestPluggedIn checks that two boards are found through USB. A board with its maker's
+// ID is used at once; one behind a common bridge is not opened before it is adopted.
 func TestPluggedIn(t *testing.T) {
 	if !inNamespace(t, 0) {
 		return
@@ -38,8 +37,8 @@ func TestPluggedIn(t *testing.T) {
 	c.want(0, `"value":true`, "call", first.ID, "gpio_write", "pin=13", "value=true")
 	arduino.WaitPin("B5", true)
 
-	// The clone is listed, and its owner is told what to do.
-	time.Sleep(1500 * time.Millisecond) // for the gateway to look three times
+	// The clone is listed, with the next step.
+	time.Sleep(1500 * time.Millisecond) // three rounds of discovery
 	if d := c.device(cloneAt); d.ID != cloneAt || d.State != string(ferrule.StateOffline) || d.Trust != string(ferrule.TrustPending) {
 		t.Errorf("got %+v", d)
 	}
@@ -55,17 +54,17 @@ func TestPluggedIn(t *testing.T) {
 	}
 	c.want(0, `"value":false`, "call", second.ID, "gpio_read", "pin=13")
 
-	// The Arduino goes, and comes back under another name of the kernel's.
+	// The Arduino is unplugged and comes back with another port name.
 	arduino.Hangup()
 	usb.unplug(original, "ttyACM0")
-	eventually(t, 30*time.Second, "it is missed", func() bool { return c.device(originalAt).Reason == "no longer in reach" })
+	eventually(t, 30*time.Second, "it is reported missing", func() bool { return c.device(originalAt).Reason == "it is no longer in reach" })
 	c.want(exitNotReached, first.ID+" is offline since", "call", first.ID, "gpio_read", "pin=13")
 	arduino.Replug()
 	usb.plug(original, "ttyACM7", arduino.Path())
 	if d := c.until(originalAt, ferrule.StateOnline); d.ID != first.ID || d.Kind != first.Kind || !d.Restarted.After(*first.Restarted) {
 		t.Errorf("got %+v, want %+v", d, first)
 	}
-	c.want(0, `"value":false`, "call", first.ID, "gpio_read", "pin=13") // it was restarted
+	c.want(0, `"value":false`, "call", first.ID, "gpio_read", "pin=13") // the board was reset
 
 	// Names and trust outlive the gateway.
 	stop()
@@ -79,8 +78,8 @@ func TestPluggedIn(t *testing.T) {
 	stop()
 }
 
-// TestPortInUse: a port that another program has open is left to it, even if it
-// did not take it for itself.
+// TestPortInUse checks that a port that another program has open is left alone, even
+// without a lock.
 func TestPortInUse(t *testing.T) {
 	if !inNamespace(t, 0) {
 		return
@@ -103,11 +102,11 @@ func TestPortInUse(t *testing.T) {
 	c.until("robot", ferrule.StateOnline)
 }
 
-// namespaceMark is in the environment of a test that was run again in a namespace.
+// namespaceMark is set in the environment of a test that was run again in a namespace.
 const namespaceMark = "FERRULE_TEST_NAMESPACE"
 
-// inNamespace runs the test again in a process with mounts of its own, and with what
-// more is not to be shared, and tells whether this is that process.
+// inNamespace runs the test again in a process with its own mounts and other namespaces.
+// It reports whether this is that process.
 func inNamespace(t *testing.T, unshare uintptr, args ...string) bool {
 	t.Helper()
 	if os.Getenv(namespaceMark) != "" {
@@ -135,17 +134,17 @@ func inNamespace(t *testing.T, unshare uintptr, args ...string) bool {
 	return false
 }
 
-// usbBus is a USB bus in the hands of a test: /dev and /sys as the kernel would
-// have them. Only this process and its children see them.
+// usbBus is a simulated USB bus: /dev and /sys as the kernel would show them, for this
+// process and its children.
 type usbBus struct{ t *testing.T }
 
-// usbBoard is what the kernel knows of a board on USB.
+// usbBoard is a board as the kernel describes it.
 type usbBoard struct {
 	idVendor, idProduct, serial, product string
 	place                                string
 }
 
-// newBus makes /dev and /sys anew: with pseudo terminals, and without a board.
+// newBus mounts an empty /dev and /sys, with pseudo terminals.
 func newBus(t *testing.T) usbBus {
 	b := usbBus{t}
 	dev := t.TempDir()
@@ -161,13 +160,12 @@ func newBus(t *testing.T) usbBus {
 	return b
 }
 
-// plug puts a board on the bus. Its port has a name of the kernel's, and is the
-// pseudo terminal at a path.
+// plug adds a board to the bus. Its port is a link to a pseudo terminal.
 func (b usbBus) plug(u usbBoard, port, terminal string) {
 	b.t.Helper()
 	above := filepath.Join(u.dir(), u.place+":1.0")
 	if strings.HasPrefix(port, "ttyUSB") {
-		above = filepath.Join(above, port) // bridges have one more floor
+		above = filepath.Join(above, port) // bridges have one more level
 	}
 	dir := filepath.Join(above, "tty", port)
 	b.must(os.MkdirAll(dir, 0o755))
@@ -182,7 +180,7 @@ func (b usbBus) plug(u usbBoard, port, terminal string) {
 	b.mount(terminal, "/dev/"+port, "", syscall.MS_BIND, "")
 }
 
-// unplug takes a board off the bus.
+// unplug removes a board from the bus.
 func (b usbBus) unplug(u usbBoard, port string) {
 	b.t.Helper()
 	b.must(syscall.Unmount("/dev/"+port, syscall.MNT_DETACH))
@@ -191,7 +189,7 @@ func (b usbBus) unplug(u usbBoard, port string) {
 	b.must(os.RemoveAll(u.dir()))
 }
 
-// dir is where sysfs has a board.
+// dir returns the directory of a board in sysfs.
 func (u usbBoard) dir() string { return "/sys/devices/pci0000:00/0000:00:14.0/usb1/" + u.place }
 
 func (b usbBus) mount(source, target, kind string, flags uintptr, data string) {
@@ -208,7 +206,8 @@ func (b usbBus) must(err error) {
 	}
 }
 
-// watchOpen tells whether somebody has opened a file since, be it for a moment.
+// watchOpen returns a function that reports whether a file has been opened since the
+// last call.
 func watchOpen(t *testing.T, path string) (opened func() bool) {
 	t.Helper()
 	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)

@@ -11,9 +11,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// TestEqual: two hundred calls, reads, prompts and completions of every sort have the same
-// results at the device itself and through the gateway, content by content, in both eras.
-// A call that failed has one more: whether it may have run.
+// TestEqual compares two hundred calls, reads, prompts and completions at a device with
+// those through the gateway, in both versions of MCP. A failed call has one more
+// content: whether it may have run.
 func TestEqual(t *testing.T) {
 	server := httptest.NewServer(galleryServer())
 	t.Cleanup(server.Close)
@@ -23,12 +23,12 @@ func TestEqual(t *testing.T) {
 			c.Devices.HTTP = append(c.Devices.HTTP, config.HTTPDevice{URL: url, Name: name})
 		}
 	})
-	for _, era := range eras {
+	for _, mcpVersion := range mcpVersions {
 		direct, through := make(map[string]*mcp.ClientSession), make(map[string]*mcp.ClientSession)
 		for part, url := range urls {
 			g.online(part)
-			direct[part] = connectAgent(t, era, "itself", &mcp.StreamableClientTransport{Endpoint: url}).ClientSession
-			through[part] = dialAgent(t, g, era, "/mcp/devices/"+part).ClientSession
+			direct[part] = connectAgent(t, mcpVersion, "itself", &mcp.StreamableClientTransport{Endpoint: url}).ClientSession
+			through[part] = dialAgent(t, g, mcpVersion, "/mcp/devices/"+part).ClientSession
 		}
 		failures := 0
 		for _, a := range tour() {
@@ -39,19 +39,19 @@ func TestEqual(t *testing.T) {
 			}
 			if isError && !strings.HasPrefix(want[0], "error") && len(got) == len(want)+1 {
 				if last := got[len(want)]; !strings.Contains(last, "run") {
-					t.Errorf("%s: %s: it ends with %s", era, a.what, last)
+					t.Errorf("%s: %s: it ends with %s", mcpVersion, a.what, last)
 				}
 				got = got[:len(want)]
 			}
 			if isError != wantError || !slices.Equal(got, want) {
-				t.Errorf("%s: %s\ngot  %t %.500q\nwant %t %.500q", era, a.what, isError, got, wantError, want)
+				t.Errorf("%s: %s\ngot  %t %.500q\nwant %t %.500q", mcpVersion, a.what, isError, got, wantError, want)
 			}
 		}
 		if failures < 20 || failures > 50 {
 			t.Errorf("%d of 200 failed", failures)
 		}
 		if !t.Failed() {
-			t.Logf("%s: 200 results are equal, of which %d are errors", era, failures)
+			t.Logf("%s: 200 results are equal, %d of them errors", mcpVersion, failures)
 		}
 	}
 }

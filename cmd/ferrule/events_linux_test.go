@@ -13,8 +13,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// TestEventsOfNodes: what a toy at one node says is heard at the other, by agents and by
-// people, and is on its subject.
+// TestEventsOfNodes checks that agents and people on one node receive the notifications
+// of a toy on another.
 func TestEventsOfNodes(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	toys, _ := startToys(t, 1, "notifies")
@@ -36,8 +36,8 @@ func TestEventsOfNodes(t *testing.T) {
 	if err != nil || conn.Flush() != nil {
 		t.Fatal(err)
 	}
-	for _, era := range eras {
-		agent := dialAgent(t, a, era, "/mcp")
+	for _, mcpVersion := range mcpVersions {
+		agent := dialAgent(t, a, mcpVersion, "/mcp")
 		agent.subscribes("toy", func() { a.lamp("toy") })
 		if s := agent.state("toy"); len(s.Said) != 1 || string(s.Said[0].Params) != `{"newState":"idle","oldState":"connecting"}` {
 			t.Errorf("%s reads %+v", agent.name, s)
@@ -55,7 +55,7 @@ func TestEventsOfNodes(t *testing.T) {
 	for _, g := range []*testGateway{a, b} {
 		heard := make(map[string]int)
 		people := watches(t, g.data, "")
-		eventually(t, ample, "it is heard", func() bool {
+		eventually(t, ample, "it arrives", func() bool {
 			b.lamp("toy")
 			time.Sleep(200 * time.Millisecond)
 			return people.sees("toy", ferrule.Notified)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -17,12 +18,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// startToys runs simulated voice toys. They end with the test, or by stop.
+// startToys runs simulated voice toys until the test ends or stop is called.
 func startToys(t *testing.T, count int, misbehave string) (toys *sim.Toys, stop func()) {
 	t.Helper()
 	toys, err := sim.ListenToys(sim.Config{Addr: "127.0.0.1:0", Count: count, Misbehave: misbehave})
@@ -42,25 +44,27 @@ func startToys(t *testing.T, count int, misbehave string) (toys *sim.Toys, stop 
 	return toys, stop
 }
 
-// atToys is the medium of toys that listen.
+// atToys returns the transport of toys that listen.
 func atToys(boards ...tcp.Board) transport.Connector {
 	cfg := tcp.DefaultConfig()
 	cfg.Boards, cfg.Protocols = boards, []string{xiaozhi.Name}
 	return tcp.New(cfg)
 }
 
-// withToys is a gateway with toys.
+// withToys runs a gateway with toys.
 func withToys(t *testing.T, cfg config.Config, toys ...tcp.Board) *testGateway {
 	t.Helper()
 	data := t.TempDir()
-	g, err := newGateway(cfg, data, slog.New(slog.NewTextHandler(t.Output(), nil)), atToys(toys...))
+	g, err := gateway.New(gateway.Parts{
+		Config: cfg, Data: data, Version: version(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Connectors: []transport.Connector{atToys(toys...)},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return runGateway(t, g, data)
 }
 
-// lamp has a toy that notifies do something, which it tells of.
+// lamp makes a toy do something that it sends a notification about.
 func (g *testGateway) lamp(id string) {
 	g.t.Helper()
 	if _, err := g.call(id, "self.lamp.turn_on", `{}`, 5*time.Second); err != nil {
@@ -70,9 +74,8 @@ func (g *testGateway) lamp(id string) {
 
 func stateOf(device string) string { return "ferrule://devices/" + device + "/state" }
 
-// subscribes has an agent subscribe to the state of a device. Agents of the newer era
-// are not answered: what is done to the device until they are told shows that they
-// have.
+// subscribes subscribes to the state of a device. The newer version of MCP has no
+// answer, so do is called until the agent is notified.
 func (a *testAgent) subscribes(device string, do func()) {
 	a.t.Helper()
 	if err := a.Subscribe(context.Background(), &mcp.SubscribeParams{URI: stateOf(device)}); err != nil {
@@ -83,31 +86,31 @@ func (a *testAgent) subscribes(device string, do func()) {
 		select {
 		case uri := <-a.updates:
 			if uri != stateOf(device) {
-				a.t.Errorf("%s was told of %s", a.name, uri)
+				a.t.Errorf("%s was notified of %s", a.name, uri)
 			}
 			return
 		case <-time.After(300 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			a.t.Fatalf("%s is told nothing", a.name)
+			a.t.Fatalf("%s is not notified", a.name)
 		}
 	}
 }
 
-// updated waits until an agent is told that the state of a device is another.
+// updated waits until an agent is notified of a changed state.
 func (a *testAgent) updated(device string) {
 	a.t.Helper()
 	select {
 	case uri := <-a.updates:
 		if uri != stateOf(device) {
-			a.t.Errorf("%s was told of %s", a.name, uri)
+			a.t.Errorf("%s was notified of %s", a.name, uri)
 		}
 	case <-time.After(ample):
-		a.t.Fatalf("%s is told nothing", a.name)
+		a.t.Fatalf("%s is not notified", a.name)
 	}
 }
 
-// calm waits until nobody is told anything any more.
+// calm waits until no more updates arrive.
 func calm(agents []*testAgent) {
 	for quiet := 0; quiet < 10; quiet++ {
 		time.Sleep(50 * time.Millisecond)
@@ -120,7 +123,7 @@ func calm(agents []*testAgent) {
 	}
 }
 
-// state is what an agent reads of a device.
+// state reads the state of a device.
 func (a *testAgent) state(device string) (s builtin.DeviceStateOutput) {
 	a.t.Helper()
 	got, err := a.ReadResource(context.Background(), &mcp.ReadResourceParams{URI: stateOf(device)})
@@ -133,13 +136,13 @@ func (a *testAgent) state(device string) (s builtin.DeviceStateOutput) {
 	return s
 }
 
-// watched is what a person sees who watches.
+// watched collects the events that a person sees.
 type watched struct {
 	mu     sync.Mutex
 	events []ferrule.Event
 }
 
-// watches has a person watch a gateway, by its socket.
+// watches watches a gateway through its socket.
 func watches(t *testing.T, data, device string) *watched {
 	t.Helper()
 	socket, err := control.SocketPath(data)
@@ -167,42 +170,30 @@ func watches(t *testing.T, data, device string) *watched {
 	return w
 }
 
-// sees tells whether something has happened to a device.
+// sees reports whether an event of a device was seen.
 func (w *watched) sees(device string, what ferrule.EventType) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.ContainsFunc(w.events, func(e ferrule.Event) bool { return e.Device == device && e.Type == what })
 }
 
-// joinedAgent is an agent of a process that has joined a gateway with a device.
-func joinedAgent(t *testing.T, g *testGateway, era, device string) *testAgent {
+// joinedAgent returns an agent of a process that has joined a gateway with a device.
+func joinedAgent(t *testing.T, g *testGateway, mcpVersion, device string) *testAgent {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = ""
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	d := newDesk(cfg, log)
-	a := &app{data: g.data}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- runParts(ctx, func(ctx context.Context) error { return a.staff(ctx, d, cfg, log) }, d.front.Run)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the desk: %v", err)
-		}
+	agent := pipeTo(t, mcpVersion, func(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+		return gateway.ServeStdio(ctx, gateway.Parts{Config: cfg, Data: g.data, Version: version(), Log: log}, in, out)
 	})
-	agent := pipeTo(t, d.front, era)
 	eventually(t, ample, "the agent that has joined sees "+device, func() bool { return slices.Contains(agent.uris(), stateOf(device)) })
 	return agent
 }
 
-// TestEvents: a toy says something by itself. Agents that have subscribed are told so,
-// in each era, over HTTP and over standard input and output, where the gateway is and
-// in a process that has joined it, and read what it said; those that have not are told
-// nothing. People who watch see it. So it is when the toy comes and goes. A toy that is
-// held is seen by people, and not by agents.
+// TestEvents checks the notifications of a toy: agents that have subscribed receive
+// them, in both versions of MCP, over HTTP and stdio, on the gateway and in a process
+// that has joined it; others do not. People who watch see them too. The same holds when
+// the toy goes offline and comes back. A pending toy is seen by people only.
 func TestEvents(t *testing.T) {
 	toys, stop := startToys(t, 2, "notifies")
 	cfg := config.Default()
@@ -212,9 +203,9 @@ func TestEvents(t *testing.T) {
 	g.online("stranger")
 	people := watches(t, g.data, "")
 	var told, others []*testAgent
-	for _, era := range eras {
-		told = append(told, dialAgent(t, g, era, "/mcp"), dialAgent(t, g, era, "/mcp/devices/toy"), pipeAgent(t, g, era), joinedAgent(t, g, era, "toy"))
-		others = append(others, dialAgent(t, g, era, "/mcp"), pipeAgent(t, g, era))
+	for _, mcpVersion := range mcpVersions {
+		told = append(told, dialAgent(t, g, mcpVersion, "/mcp"), dialAgent(t, g, mcpVersion, "/mcp/devices/toy"), pipeAgent(t, g, mcpVersion), joinedAgent(t, g, mcpVersion, "toy"))
+		others = append(others, dialAgent(t, g, mcpVersion, "/mcp"), pipeAgent(t, g, mcpVersion))
 	}
 	for _, a := range told {
 		a.subscribes("toy", func() { g.lamp("toy") })
@@ -231,7 +222,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s reads %+v", a.name, s)
 		}
 	}
-	eventually(t, ample, "people see what it said", func() bool { return people.sees("toy", ferrule.Notified) })
+	eventually(t, ample, "people see the notification", func() bool { return people.sees("toy", ferrule.Notified) })
 	calm(told)
 
 	if err := told[0].Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: stateOf("toy")}); err != nil {
@@ -241,7 +232,7 @@ func TestEvents(t *testing.T) {
 	told[1].updated("toy")
 	calm(told[1:])
 	if n := len(told[0].updates); n > 0 {
-		t.Errorf("%s was told %d times of what it has heard enough of", told[0].name, n)
+		t.Errorf("%s was notified %d times after it unsubscribed", told[0].name, n)
 	}
 
 	stop()
@@ -255,16 +246,16 @@ func TestEvents(t *testing.T) {
 	eventually(t, ample, "people see that both have gone", func() bool { return people.sees("toy", ferrule.Gone) && people.sees("stranger", ferrule.Gone) })
 	for _, a := range others {
 		if n := len(a.updates); n > 0 {
-			t.Errorf("%s has not subscribed, and was told %d times", a.name, n)
+			t.Errorf("%s has not subscribed and was notified %d times", a.name, n)
 		}
 		if _, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: stateOf("stranger")}); err == nil {
-			t.Errorf("%s reads of a device that is held", a.name)
+			t.Errorf("%s reads of a pending device", a.name)
 		}
 	}
 }
 
-// TestTalkativeToy: a toy that talks all the time can be called as ever, and tells agents
-// and people no more than a few things a second.
+// TestTalkativeToy checks that a toy that sends notifications all the time can still be
+// called, and that agents and people get only a few per second.
 func TestTalkativeToy(t *testing.T) {
 	toys, _ := startToys(t, 1, "talkative")
 	cfg := config.Default()
@@ -272,8 +263,8 @@ func TestTalkativeToy(t *testing.T) {
 	g := withToys(t, cfg, tcp.Board{Address: toys.Addrs()[0], Name: "toy"})
 	g.online("toy")
 	var agents []*testAgent
-	for _, era := range eras {
-		a := dialAgent(t, g, era, "/mcp")
+	for _, mcpVersion := range mcpVersions {
+		a := dialAgent(t, g, mcpVersion, "/mcp")
 		a.subscribes("toy", func() {})
 		agents = append(agents, a)
 	}
@@ -293,7 +284,7 @@ func TestTalkativeToy(t *testing.T) {
 	seconds := int(time.Since(began) / time.Second)
 	for _, a := range agents {
 		if n := len(a.updates); n < 3 || n > 4*(seconds+1)+1 {
-			t.Errorf("%s was told %d times in %d seconds", a.name, n, seconds)
+			t.Errorf("%s was notified %d times in %d seconds", a.name, n, seconds)
 		}
 		if s := a.state("toy"); len(s.Said) != 1 || !strings.HasPrefix(string(s.Said[0].Params), `{"count":`) {
 			t.Errorf("%s reads %+v", a.name, s)
@@ -302,8 +293,8 @@ func TestTalkativeToy(t *testing.T) {
 	people.mu.Lock()
 	n := len(people.events)
 	people.mu.Unlock()
-	t.Logf("people were told %d things, and a call took %v at most", n, slowest.Round(time.Millisecond))
+	t.Logf("people saw %d events, and a call took %v at most", n, slowest.Round(time.Millisecond))
 	if n < 3 || n > 5*(seconds+1)+20 || slowest > time.Second {
-		t.Errorf("people were told %d things, and a call took %v", n, slowest)
+		t.Errorf("people saw %d events, and a call took %v", n, slowest)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"go.bug.st/serial"
 )
 
-// flash is the command flash PORT, in the place of a program that flashes
-// boards: it takes the port for itself, asks the board what it is, writes that,
-// and holds the port until its input ends.
+// flash is the command flash PORT, which stands for a program that flashes boards: it
+// locks the port, asks the board for its name, prints it, and keeps the port until its
+// input ends.
 func flash() {
 	port, err := serial.Open(os.Args[1], &serial.Mode{BaudRate: 115200})
 	if err != nil {
@@ -35,7 +35,7 @@ func flash() {
 	port.Close()
 }
 
-// startFlash runs flash, and returns when it has spoken to the board.
+// startFlash runs flash and returns when it has talked to the board.
 func startFlash(t *testing.T, port string) (cmd *exec.Cmd, letGo func()) {
 	t.Helper()
 	cmd = exec.CommandContext(t.Context(), "flash", port)

@@ -18,20 +18,20 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// followedLamp is a lamp that notes what it is asked to tell of. It can be restarted.
+// followedLamp is a lamp that records its subscriptions. It can be restarted.
 type followedLamp struct {
-	t       *testing.T
-	era     string
-	address string
-	server  *http.Server
+	t          *testing.T
+	mcpVersion string
+	address    string
+	server     *http.Server
 
 	mu    sync.Mutex
-	asked []string // subscribe and unsubscribe, or what is to be told of resources
+	asked []string // subscribe, unsubscribe, or the resources of a stream
 }
 
-func startFollowedLamp(t *testing.T, era string) *followedLamp {
+func startFollowedLamp(t *testing.T, mcpVersion string) *followedLamp {
 	t.Helper()
-	l := &followedLamp{t: t, era: era, address: "127.0.0.1:0"}
+	l := &followedLamp{t: t, mcpVersion: mcpVersion, address: "127.0.0.1:0"}
 	l.start()
 	t.Cleanup(func() { l.server.Close() })
 	return l
@@ -48,7 +48,7 @@ func (l *followedLamp) start() {
 	l.address = ln.Addr().String()
 	device := lampThing("lamp").Handler()
 	l.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if l.era == legacy && r.Header.Get("Mcp-Protocol-Version") >= modern {
+		if l.mcpVersion == legacy && r.Header.Get("Mcp-Protocol-Version") >= modern {
 			http.Error(w, "what is that?", http.StatusBadRequest)
 			return
 		}
@@ -63,7 +63,7 @@ func (l *followedLamp) start() {
 	go l.server.Serve(ln)
 }
 
-// note writes down what a request says about resources.
+// note records what a request says about resources.
 func (l *followedLamp) note(body []byte) {
 	var m struct {
 		Method string
@@ -71,7 +71,7 @@ func (l *followedLamp) note(body []byte) {
 			Notifications struct{ ResourceSubscriptions []string }
 		}
 	}
-	json.Unmarshal(body, &m) // a stream is asked for without
+	json.Unmarshal(body, &m) // a stream is opened without a body
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch m.Method {
@@ -82,7 +82,7 @@ func (l *followedLamp) note(body []byte) {
 	}
 }
 
-// last is what it was last asked.
+// last returns the last recorded request.
 func (l *followedLamp) last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,8 +92,7 @@ func (l *followedLamp) last() string {
 	return l.asked[len(l.asked)-1]
 }
 
-// hears waits until an agent is told that the lamp was switched, by which it is shown
-// that it listens.
+// hears waits until an agent is notified that the lamp was switched.
 func (l *followedLamp) hears(g *testGateway, a *testAgent) {
 	l.t.Helper()
 	for len(a.updates) > 0 {
@@ -114,7 +113,7 @@ func (l *followedLamp) hears(g *testGateway, a *testAgent) {
 	}
 }
 
-// lampURI is the lamp's resource, as agents see it.
+// lampURI is the URI of the lamp's resource for agents.
 const lampURI = "ferrule://devices/lamp/resources/" + lampState
 
 func (a *testAgent) follows(uri string) {
@@ -131,9 +130,8 @@ func (a *testAgent) leaves(uri string) {
 	}
 }
 
-// checkFollows has agents follow a lamp and leave it one after the other: those who still
-// follow go on hearing of it, also after it was restarted, and the lamp is told when
-// nobody does any more.
+// checkFollows lets agents follow a lamp and leave one after the other. The others are
+// still notified, also after a restart, and the lamp is told when the last one leaves.
 func (l *followedLamp) checkFollows(g *testGateway, agents []*testAgent) {
 	l.t.Helper()
 	for _, a := range agents {
@@ -144,7 +142,7 @@ func (l *followedLamp) checkFollows(g *testGateway, agents []*testAgent) {
 	}
 	for i, a := range agents[:len(agents)-1] {
 		a.leaves(lampURI)
-		time.Sleep(200 * time.Millisecond) // what it would do wrong, it does by then
+		time.Sleep(200 * time.Millisecond) // let wrong requests arrive
 		for _, other := range agents[i+1:] {
 			l.hears(g, other)
 		}
@@ -156,18 +154,18 @@ func (l *followedLamp) checkFollows(g *testGateway, agents []*testAgent) {
 	last := agents[len(agents)-1]
 	l.hears(g, last)
 	last.leaves(lampURI)
-	want := map[string]string{legacy: "resources/unsubscribe", modern: "[]"}[l.era]
+	want := map[string]string{legacy: "resources/unsubscribe", modern: "[]"}[l.mcpVersion]
 	eventually(l.t, ample, "the lamp is told that nobody listens", func() bool { return l.last() == want })
 }
 
-// TestFollowers: agents at one gateway, and in a process that has joined it, follow a
-// resource of a device of each era.
+// TestFollowers checks that agents on one gateway, and in a process that has joined it,
+// follow a resource of a device, for both versions of MCP.
 func TestFollowers(t *testing.T) {
 	t.Parallel()
-	for _, era := range eras {
-		t.Run(era, func(t *testing.T) {
+	for _, mcpVersion := range mcpVersions {
+		t.Run(mcpVersion, func(t *testing.T) {
 			t.Parallel()
-			lamp := startFollowedLamp(t, era)
+			lamp := startFollowedLamp(t, mcpVersion)
 			g := startGateway(t, nil, func(c *config.Config) {
 				c.Devices.HTTP = []config.HTTPDevice{{URL: "http://" + lamp.address + "/mcp", Name: "lamp"}}
 			})
@@ -179,8 +177,8 @@ func TestFollowers(t *testing.T) {
 	}
 }
 
-// TestFollowersOfNodes: agents at two nodes follow a resource of a device that one of them
-// holds.
+// TestFollowersOfNodes checks that agents on two nodes follow a resource of a device of
+// one of them.
 func TestFollowersOfNodes(t *testing.T) {
 	t.Parallel()
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})

@@ -20,7 +20,7 @@ import (
 // directly and through the gateway, and both are compared. Most of it is a thing; what a
 // thing does not say, links and whom something is for, is a server of the SDK.
 
-// bytesOf is data that is different for each n.
+// bytesOf returns data that is different for each n.
 func bytesOf(n int) []byte {
 	data := make([]byte, 10+n*37%4000)
 	for i := range data {
@@ -29,7 +29,7 @@ func bytesOf(n int) []byte {
 	return data
 }
 
-// numbered is the argument of most tools here.
+// numbered is the input of most tools here.
 type numbered struct {
 	N int `json:"n"`
 }
@@ -48,8 +48,8 @@ func measure(n int) measured {
 	return measured{N: n, Celsius: float64(n)/7 - 3, Name: fmt.Sprintf("sensor %d “<&>”\n\t☂", n), Wet: n%2 == 0, Of: map[string][]int{"a": {n, n + 1}, "": nil}}
 }
 
-// galleryThing is the part of the gallery that is a thing. Changing tells that its tools
-// are not known to only look.
+// galleryThing returns the part of the gallery that is made with package thing. If
+// changing is set, its tools are not declared read-only.
 func galleryThing(changing bool) *mcpserver.Device {
 	board := thing.New("gallery", "1.0.0")
 	var options []thing.ToolOption
@@ -104,7 +104,7 @@ func galleryThing(changing bool) *mcpserver.Device {
 	return d
 }
 
-// galleryServer is the other part, in both eras.
+// galleryServer returns the part that is made with the SDK, for both versions of MCP.
 func galleryServer() http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "gallery", Version: "1.0.0"}, nil)
 	size := int64(99)
@@ -140,7 +140,7 @@ func galleryServer() http.Handler {
 	show("aside", func(n int) *mcp.CallToolResult {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf(`{"n":%d}`, n), Annotations: &mcp.Annotations{Audience: []mcp.Role{"user"}}}}}
 	})
-	show("both", func(n int) *mcp.CallToolResult { // data, and other words about it
+	show("both", func(n int) *mcp.CallToolResult { // data with a different text
 		return &mcp.CallToolResult{StructuredContent: measure(n), Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("It is %d.", n)}}}
 	})
 	show("failing", func(n int) *mcp.CallToolResult {
@@ -149,11 +149,11 @@ func galleryServer() http.Handler {
 		}}
 	})
 	get := func(*http.Request) *mcp.Server { return server }
-	return bothEras(get)
+	return bothMCPVersions(get)
 }
 
-// bothEras serves both eras, as the SDK has them.
-func bothEras(get func(*http.Request) *mcp.Server) http.Handler {
+// bothMCPVersions serves both versions of MCP with the SDK.
+func bothMCPVersions(get func(*http.Request) *mcp.Server) http.Handler {
 	stateless := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
 	stateful := mcp.NewStreamableHTTPHandler(get, nil)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +165,7 @@ func bothEras(get func(*http.Request) *mcp.Server) http.Handler {
 	})
 }
 
-// visit is one thing that is asked of the gallery, by its part.
+// visit is one request to a part of the gallery.
 type visit struct {
 	part string // thing or server
 	what string
@@ -196,7 +196,7 @@ func askCompletion(ref *mcp.CompleteReference, begun string) visit {
 	}}
 }
 
-// tour is two hundred things that are asked, in turn.
+// tour returns two hundred requests.
 func tour() (all []visit) {
 	for n := 0; len(all) < 200; n++ {
 		for _, tool := range []string{"measure", "text", "number", "list", "picture", "sound", "document", "archive", "parts", "fail"} {
@@ -221,8 +221,8 @@ func tour() (all []visit) {
 	return all[:200]
 }
 
-// seen is what came of something that was asked: every content of it, or the code of the
-// error. What is said beside it, in _meta, is about who said it.
+// seen returns all contents of a result, or the code of its error. _meta is left out,
+// because it names the sender.
 func seen(result any, err error) (contents []string, isError bool) {
 	if wrong := (*jsonrpc.Error)(nil); errors.As(err, &wrong) {
 		return []string{fmt.Sprint("error ", wrong.Code)}, true

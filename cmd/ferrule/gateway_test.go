@@ -13,28 +13,29 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-// testGateway is a whole gateway in the process of a test, with its real files
-// and sockets.
+// testGateway is a complete gateway in this process, with real files and sockets.
 type testGateway struct {
-	*gateway
+	*gateway.Gateway
 	t    testing.TB
 	data string
 	stop func()
 }
 
-// startGateway runs a gateway with devices at addresses, under names. It ends
-// with the test, or by stop.
+// startGateway runs a gateway with devices: addresses by name. It ends with the test, or
+// by stop.
 func startGateway(t testing.TB, devices map[string]string, change ...func(*config.Config)) *testGateway {
 	t.Helper()
-	return startGatewayWith(t, devices, func(*gateway) {}, change...)
+	return startGatewayWith(t, devices, func(*gateway.Gateway) {}, change...)
 }
 
-// startGatewayWith does so with a gateway that was changed before it runs.
-func startGatewayWith(t testing.TB, devices map[string]string, before func(*gateway), change ...func(*config.Config)) *testGateway {
+// startGatewayWith does the same, and calls before with the gateway before it runs.
+func startGatewayWith(t testing.TB, devices map[string]string, before func(*gateway.Gateway), change ...func(*config.Config)) *testGateway {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = "127.0.0.1:0"
@@ -48,7 +49,7 @@ func startGatewayWith(t testing.TB, devices map[string]string, before func(*gate
 		t.Fatal(err)
 	}
 	data := t.TempDir()
-	g, err := newGateway(cfg, data, slog.New(slog.DiscardHandler))
+	g, err := gateway.New(gateway.Parts{Config: cfg, Data: data, Version: version(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,23 +57,22 @@ func startGatewayWith(t testing.TB, devices map[string]string, before func(*gate
 	return runGateway(t, g, data)
 }
 
-// unmeasured has a gateway leave devices alone unless they are called: one that is to be
-// idle, that counts its calls, or that does not answer is to be met by those of the test.
+// unmeasured turns polling off, for devices that should only get the calls of the test.
 func unmeasured(c *config.Config) { c.Polling.Enabled = false }
 
-// runGateway runs a gateway that was built.
-func runGateway(t testing.TB, g *gateway, data string) *testGateway {
+// runGateway runs a gateway.
+func runGateway(t testing.TB, g *gateway.Gateway, data string) *testGateway {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
-	tg := &testGateway{gateway: g, t: t, data: data}
+	tg := &testGateway{Gateway: g, t: t, data: data}
 	tg.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("the gateway: %v", err)
 		}
-		if err := g.close(); err != nil {
+		if err := g.Close(); err != nil {
 			t.Errorf("closing the gateway: %v", err)
 		}
 	})
@@ -80,19 +80,15 @@ func runGateway(t testing.TB, g *gateway, data string) *testGateway {
 	return tg
 }
 
-// eventually waits until something is so.
-func eventually(t testing.TB, limit time.Duration, what string, so func() bool) {
+// eventually waits until a condition holds.
+func eventually(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(limit); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never came about: %s", what)
-		}
-	}
+	wait.For(t, limit, what, holds)
 }
 
 // device returns a device, or one without an ID.
 func (g *testGateway) device(id string) ferrule.Device {
-	if dev, _, ok := g.fleet.Lookup(id); ok {
+	if dev, _, ok := g.Fleet.Lookup(id); ok {
 		return *dev
 	}
 	return ferrule.Device{}
@@ -103,14 +99,14 @@ func (g *testGateway) online(id string) {
 	eventually(g.t, 30*time.Second, id+" is online", func() bool { return g.device(id).State == ferrule.StateOnline })
 }
 
-// call calls a tool as an agent, on the whole road.
+// call calls a tool as an agent, through the pipeline.
 func (g *testGateway) call(device, tool, args string, timeout time.Duration) (string, error) {
 	return g.callAs("", device, tool, args, timeout)
 }
 
-// callAs makes a call with an ID of its own.
+// callAs makes a call with a given ID.
 func (g *testGateway) callAs(id, device, tool, args string, timeout time.Duration) (string, error) {
-	result, err := g.handle(context.Background(), &ferrule.Call{
+	result, err := g.Pipeline.Handle(context.Background(), &ferrule.Call{
 		ID: id, Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"},
 		Device: device, Tool: tool, Args: json.RawMessage(args), Timeout: ferrule.Duration(timeout),
 	})
@@ -120,7 +116,7 @@ func (g *testGateway) callAs(id, device, tool, args string, timeout time.Duratio
 	return string(result.Value), nil
 }
 
-// startSim runs simulated boards. They end with the test.
+// startSim runs simulated boards until the test ends.
 func startSim(t testing.TB, cfg sim.Config) *sim.Fleet {
 	t.Helper()
 	if cfg.Addr == "" {
@@ -143,7 +139,7 @@ func startSim(t testing.TB, cfg sim.Config) *sim.Fleet {
 	return fleet
 }
 
-// cutter is a wire between the gateway and a board that can be cut.
+// cutter is a connection between the gateway and a board that can be cut.
 type cutter struct {
 	net.Listener
 	mu    sync.Mutex
@@ -208,7 +204,7 @@ func TestHealth(t *testing.T) {
 	g := startGateway(t, map[string]string{"robot": fleet.Addrs()[0], "away": "127.0.0.1:1"})
 	g.online("robot")
 	get := func() (int, string) {
-		resp, err := http.Get("http://" + g.web.Addr().String() + "/healthz")
+		resp, err := http.Get("http://" + g.Addr() + "/healthz")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,13 +215,12 @@ func TestHealth(t *testing.T) {
 		}
 		return resp.StatusCode, string(body)
 	}
-	eventually(t, 5*time.Second, "the bus works", func() bool { return g.bus.State().Working })
-	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","bus":"ok","devices":{"offline":1,"online":1,"released":0}}`+"\n" {
+	eventually(t, 5*time.Second, "the cluster works", func() bool { return g.Cluster.State().Working })
+	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","cluster":"ok","devices":{"offline":1,"online":1,"released":0}}`+"\n" {
 		t.Errorf("got %d %s", code, body)
 	}
-	// A journal that cannot be written makes the gateway unhealthy, and keeps it
-	// from changing anything.
-	g.journal.Close()
+	// If the journal cannot be written, the gateway is failing and refuses changes.
+	g.Journal.Close()
 	_, err := g.call("robot", "gpio_write", `{"pin":2,"value":true}`, 0)
 	if e := ferrule.AsError(err); e.Code != ferrule.Denied || fleet.Boards[0].Level(sim.PinLED) != 0 {
 		t.Errorf("got %v, and the LED is at %d", err, fleet.Boards[0].Level(sim.PinLED))

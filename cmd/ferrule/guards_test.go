@@ -15,8 +15,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// TestGuards: what does not belong to an agent is turned away at the door, and
-// whoever comes through it is a nuisance to nobody else.
+// TestGuards checks that requests that do not come from an agent are refused, and that
+// an agent cannot disturb others.
 func TestGuards(t *testing.T) {
 	t.Run("names", guardNames)
 	t.Run("bodies", guardBodies)
@@ -26,11 +26,11 @@ func TestGuards(t *testing.T) {
 	t.Run("panics", guardPanics)
 }
 
-// guardNames: a page on another site, or a name that leads here, gets nothing.
+// guardNames checks that pages of other sites and foreign host names are refused.
 func guardNames(t *testing.T) {
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
 	g.online("robot")
-	own := g.web.Addr().String()
+	own := g.Addr()
 	for _, path := range []string{"/mcp", "/mcp/devices/robot"} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodOptions} {
 			for _, test := range []struct {
@@ -48,7 +48,7 @@ func guardNames(t *testing.T) {
 				{own, "null", true},
 				{"evil.example", "http://evil.example", true},
 			} {
-				a := &rawAgent{t: t, url: g.url(path), era: modern}
+				a := &rawAgent{t: t, url: g.url(path), mcpVersion: modern}
 				req := a.request("tools/list", bytes.NewReader(a.message("tools/list", nil)))
 				req.Method, req.Host = method, test.host
 				if test.origin != "" {
@@ -63,22 +63,21 @@ func guardNames(t *testing.T) {
 	}
 }
 
-// guardBodies: a request has its bounds.
+// guardBodies checks the size limits of requests.
 func guardBodies(t *testing.T) {
 	g := startGateway(t, nil)
-	for _, era := range eras {
-		a := newRawAgent(t, g.url("/mcp"), era, "")
+	for _, mcpVersion := range mcpVersions {
+		a := newRawAgent(t, g.url("/mcp"), mcpVersion, "")
 		for size, want := range map[int]int{1<<20 - 1: http.StatusBadRequest, 1<<20 + 1: http.StatusRequestEntityTooLarge, 8 << 20: http.StatusRequestEntityTooLarge} {
 			resp, body := a.do(a.request("tools/list", bytes.NewReader(bytes.Repeat([]byte("x"), size))))
 			if resp.StatusCode != want {
-				t.Errorf("%s: %d bytes: %s %.200s", era, size, resp.Status, body)
+				t.Errorf("%s: %d bytes: %s %.200s", mcpVersion, size, resp.Status, body)
 			}
 		}
 	}
 }
 
-// guardNonsense: requests that make no sense have an answer that says so, and cost
-// nobody anything.
+// guardNonsense checks that malformed requests get an error and cost nothing.
 func guardNonsense(t *testing.T) {
 	g := startGateway(t, nil)
 	methods := []string{
@@ -93,30 +92,30 @@ func guardNonsense(t *testing.T) {
 		`,"params":{"name":"__","uri":"ferrule://","cursor":"x"}`, `,"params":{"ref":{"type":"ref/prompt"},"argument":{}}`,
 		`,"params":{"_meta":{"progressToken":{}},"name":"gateway__status","arguments":"x"}`,
 	}
-	for _, era := range eras {
-		a := newRawAgent(t, g.url("/mcp"), era, "")
+	for _, mcpVersion := range mcpVersions {
+		a := newRawAgent(t, g.url("/mcp"), mcpVersion, "")
 		for _, method := range methods {
 			for _, p := range params {
 				for _, id := range []string{`"id":1,`, `"id":null,`, ``} {
 					req := a.request(method, strings.NewReader(fmt.Sprintf(`{"jsonrpc":"2.0",%s"method":%q%s}`, id, method, p)))
 					resp, body := a.do(req)
 					if resp.StatusCode >= 500 {
-						t.Errorf("%s: %s %s: %s %s", era, method, p, resp.Status, body)
+						t.Errorf("%s: %s %s: %s %s", mcpVersion, method, p, resp.Status, body)
 					}
 				}
 			}
 		}
 		for _, body := range []string{``, `[]`, `null`, `5`, `{`, `[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]`, strings.Repeat("[", 100_000), `{"jsonrpc":"1.0","id":{},"method":[]}`, "\xff\xfe\x00"} {
 			if resp, text := a.do(a.request("tools/list", strings.NewReader(body))); resp.StatusCode >= 500 {
-				t.Errorf("%s: %.100s: %s %s", era, body, resp.Status, text)
+				t.Errorf("%s: %.100s: %s %s", mcpVersion, body, resp.Status, text)
 			}
 		}
-		a = newRawAgent(t, g.url("/mcp"), era, "")
+		a = newRawAgent(t, g.url("/mcp"), mcpVersion, "")
 		a.result("tools/list", nil)
 	}
 }
 
-// guardSessions: there are so many and no more; one that is not used ends.
+// guardSessions checks the limit of sessions and that idle ones end.
 func guardSessions(t *testing.T) {
 	const idle = 1500 * time.Millisecond
 	g := startGateway(t, nil, func(c *config.Config) { c.Agents.Sessions, c.Agents.Idle = 3, config.Interval(idle) })
@@ -130,11 +129,11 @@ func guardSessions(t *testing.T) {
 			t.Errorf("one more: %s %s", resp.Status, body)
 		}
 	}
-	one := &rawAgent{t: t, url: g.url("/mcp"), era: legacy}
+	one := &rawAgent{t: t, url: g.url("/mcp"), mcpVersion: legacy}
 	busy(one.ask("initialize", hello))
-	one = &rawAgent{t: t, url: g.url("/mcp"), era: modern}
+	one = &rawAgent{t: t, url: g.url("/mcp"), mcpVersion: modern}
 	busy(one.ask("subscriptions/listen", map[string]any{"notifications": map[string]any{"toolsListChanged": true}}))
-	for _, a := range append(agents, one) { // who is there is served, and who needs no session
+	for _, a := range append(agents, one) { // existing sessions are served, and agents without sessions
 		a.result("tools/list", nil)
 	}
 
@@ -149,28 +148,28 @@ func guardSessions(t *testing.T) {
 		t.Fatalf("%v, %v", stream, err)
 	}
 	defer stream.Body.Close()
-	// The others are not used any more, and leave room.
-	eventually(t, 20*time.Second, "there is room again", func() bool {
-		resp, _ := (&rawAgent{t: t, url: g.url("/mcp"), era: legacy}).ask("initialize", hello)
+	// The others are idle and end.
+	eventually(t, 20*time.Second, "there are free sessions", func() bool {
+		resp, _ := (&rawAgent{t: t, url: g.url("/mcp"), mcpVersion: legacy}).ask("initialize", hello)
 		return resp.StatusCode == http.StatusOK
 	})
-	if resp, body := agents[1].ask("tools/list", nil); resp.StatusCode != http.StatusNotFound { // it was used before the last
+	if resp, body := agents[1].ask("tools/list", nil); resp.StatusCode != http.StatusNotFound { // it was used earlier than the last
 		t.Errorf("a session that has ended: %s %s", resp.Status, body)
 	}
 	agents[0].result("tools/list", nil)
 }
 
-// guardTokens: who has no token is not let in, and who has one is known by it.
+// guardTokens checks that a token is needed, and that it identifies the agent.
 func guardTokens(t *testing.T) {
 	const ada, ben = "a-token-of-sixteen", "another-token-of-16"
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]}, func(c *config.Config) {
 		c.Auth.Tokens = []config.Token{{Name: "ada", Token: ada}, {Name: "ben", Token: ben}}
 	})
 	g.online("robot")
-	for _, era := range eras {
+	for _, mcpVersion := range mcpVersions {
 		for _, token := range []string{"", "nonsense", ada[:len(ada)-1]} {
 			for _, path := range []string{"/mcp", "/mcp/devices/robot", "/mcp/devices/nobody"} {
-				a := &rawAgent{t: t, url: g.url(path), era: era, token: token}
+				a := &rawAgent{t: t, url: g.url(path), mcpVersion: mcpVersion, token: token}
 				resp, body := a.ask("tools/list", nil)
 				if resp.StatusCode != http.StatusUnauthorized || strings.Contains(string(body), "robot") {
 					t.Errorf("%s with %q: %s %s", path, token, resp.Status, body)
@@ -178,14 +177,14 @@ func guardTokens(t *testing.T) {
 			}
 		}
 		for name, token := range map[string]string{"ada": ada, "ben": ben} {
-			a := newRawAgent(t, g.url("/mcp"), era, token)
-			a.result("tools/call", map[string]any{"name": "robot__pulse", "arguments": map[string]any{"token": era + name}})
+			a := newRawAgent(t, g.url("/mcp"), mcpVersion, token)
+			a.result("tools/call", map[string]any{"name": "robot__pulse", "arguments": map[string]any{"token": mcpVersion + name}})
 			ok := false
 			for _, e := range g.outcomes("robot", "pulse") {
-				ok = ok || e.Principal.String() == "agent:"+name && string(e.Args) == fmt.Sprintf(`{"token":%q}`, era+name)
+				ok = ok || e.Principal.String() == "agent:"+name && string(e.Args) == fmt.Sprintf(`{"token":%q}`, mcpVersion+name)
 			}
 			if !ok {
-				t.Errorf("%s: the journal does not name %s: %+v", era, name, g.outcomes("robot", "pulse"))
+				t.Errorf("%s: the journal does not name %s: %+v", mcpVersion, name, g.outcomes("robot", "pulse"))
 			}
 		}
 	}
@@ -198,7 +197,7 @@ func guardTokens(t *testing.T) {
 	a.result("tools/list", nil)
 }
 
-// guardPanics: what panics is one call's error.
+// guardPanics checks that a panic is the error of one call.
 func guardPanics(t *testing.T) {
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
 	g.online("robot")
@@ -206,12 +205,12 @@ func guardPanics(t *testing.T) {
 		{Name: "tick", Effect: ferrule.Changes},
 		{Name: "read", Effect: ferrule.Reads, Check: func(map[string]any) []string { panic("at the check") }},
 	}}
-	g.fleet.Put(&ferrule.Device{
+	g.Fleet.Put(&ferrule.Device{
 		ID: "bomb", Kind: "0123456789", Model: "bomb", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Since: time.Now(),
 	}, m, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { panic("at the device") })
-	for _, era := range eras {
+	for _, mcpVersion := range mcpVersions {
 		for _, path := range []string{"/mcp", "/mcp/devices/bomb"} {
-			a := dialAgent(t, g, era, path)
+			a := dialAgent(t, g, mcpVersion, path)
 			prefix := map[string]string{"/mcp": "bomb__"}[path]
 			if text := a.wants(prefix+"tick", `{}`, ferrule.Internal); !strings.Contains(text, "The action may have run.") {
 				t.Errorf("%s: %s", a.name, text)
@@ -224,7 +223,7 @@ func guardPanics(t *testing.T) {
 			}
 		}
 		var got struct{ Runs int }
-		dialAgent(t, g, era, "/mcp").mustUse("robot__pulse", fmt.Sprintf(`{"token":%q}`, era), &got)
+		dialAgent(t, g, mcpVersion, "/mcp").mustUse("robot__pulse", fmt.Sprintf(`{"token":%q}`, mcpVersion), &got)
 		if got.Runs != 1 {
 			t.Errorf("got %+v", got)
 		}

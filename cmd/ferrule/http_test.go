@@ -20,8 +20,8 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// lampThing is a device that is an MCP server: a lamp, whose state can be read, and which
-// tells when it was switched.
+// lampThing returns a device that is an MCP server: a lamp with a readable state and
+// notifications.
 func lampThing(name string) *mcpserver.Device {
 	var d *mcpserver.Device
 	board := thing.New(name, "1.0.0")
@@ -39,10 +39,10 @@ func lampThing(name string) *mcpserver.Device {
 	return d
 }
 
-// lampState is the resource of a lamp.
+// lampState is the URI of a lamp's state.
 const lampState = "lamp://state"
 
-// lamp is the command lamp NAME ADDRESS: such a device, in a process of its own.
+// lamp is the command lamp NAME ADDRESS: such a device, in its own process.
 func lamp() {
 	ln, err := net.Listen("tcp", os.Args[2])
 	if err == nil {
@@ -52,12 +52,12 @@ func lamp() {
 	os.Exit(1)
 }
 
-// turnstile is the command turnstile VERSION ERA FILE [ADDRESS]: a device that is an MCP
-// server, which writes down each turn and each look before it does it. What it offers
-// beside depends on its version. Without an address, it serves at the listener that it
-// is given.
+// turnstile is the command turnstile VERSION MCPVERSION FILE [ADDRESS]: a device that is
+// an MCP server and writes down each turn and each look before it does it. Its other
+// tools depend on its version. Without an address it serves the listener that it
+// inherits.
 func turnstile() {
-	version, era, file := os.Args[1], os.Args[2], os.Args[3]
+	version, mcpVersion, file := os.Args[1], os.Args[2], os.Args[3]
 	var ln net.Listener
 	var err error
 	if len(os.Args) > 4 {
@@ -89,7 +89,7 @@ func turnstile() {
 	thing.Tool(board, "only_in_"+version, "What only this version has", do("other"))
 	handler := mcpserver.New(board, mcpserver.Config{}).Handler()
 	http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if era == legacy && r.Header.Get("Mcp-Protocol-Version") >= modern {
+		if mcpVersion == legacy && r.Header.Get("Mcp-Protocol-Version") >= modern {
 			http.Error(w, "what is that?", http.StatusBadRequest)
 			return
 		}
@@ -97,8 +97,8 @@ func turnstile() {
 	}))
 }
 
-// TestHTTPDevice: a device that is an MCP server is used by agents of both eras, at the
-// address of all devices and at its own: its tools, and its resources.
+// TestHTTPDevice checks that agents use a device that is an MCP server: its tools and
+// resources, in both versions of MCP, at the address of all devices and at its own.
 func TestHTTPDevice(t *testing.T) {
 	url := serveThing(t, lampThing("lamp"))
 	g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "desk"}} })
@@ -106,12 +106,12 @@ func TestHTTPDevice(t *testing.T) {
 	if dev := g.device("desk"); dev.Transport != "http" || dev.Protocol != "mcp" || dev.Trust != ferrule.TrustAdopted {
 		t.Errorf("got %+v", dev)
 	}
-	for _, era := range eras {
+	for _, mcpVersion := range mcpVersions {
 		for path, names := range map[string][2]string{
 			"/mcp":              {"desk__switch", "ferrule://devices/desk/resources/" + lampState},
 			"/mcp/devices/desk": {"switch", lampState},
 		} {
-			a := dialAgent(t, g, era, path)
+			a := dialAgent(t, g, mcpVersion, path)
 			for _, want := range []string{"true", "false"} {
 				told, err := a.use(t.Context(), names[0], `{"on":`+want+`}`)
 				if err != nil || told.isError {
@@ -129,8 +129,7 @@ func TestHTTPDevice(t *testing.T) {
 	}
 }
 
-// TestHTTPDeviceShown: people see what such a device offers beside tools, and agents can
-// ask for it.
+// TestHTTPDeviceShown checks that people see the resources of such a device.
 func TestHTTPDeviceShown(t *testing.T) {
 	c := newCommandLine(t)
 	c.up("--http", "desk="+serveThing(t, lampThing("lamp")))
@@ -140,7 +139,7 @@ func TestHTTPDeviceShown(t *testing.T) {
 	c.want(0, `"resources":["`+lampState+`"]`, "tools", "desk", "--json")
 }
 
-// TestHTTPDeviceByHand: what is no value, say a picture with a text, is shown as well.
+// TestHTTPDeviceByHand checks that contents such as an image with a text are printed.
 func TestHTTPDeviceByHand(t *testing.T) {
 	c := newCommandLine(t)
 	c.up("--http", "gallery="+serveThing(t, galleryThing(false)))
@@ -150,7 +149,7 @@ func TestHTTPDeviceByHand(t *testing.T) {
 	c.want(0, `[{"type":"text","text":"first 0"},{"type":"image",`, "call", "gallery", "parts", "n=0")
 }
 
-// countingListener counts who connects.
+// countingListener counts connections.
 type countingListener struct {
 	net.Listener
 	count atomic.Int32
@@ -164,8 +163,8 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// TestHTTPDeviceConnections: calls that only look share a connection to a device that keeps
-// it; what may change something has one of its own, so that it is known whether it was sent.
+// TestHTTPDeviceConnections checks that read-only calls share a connection, and that a
+// call that may change something has its own, so that it is known whether it was sent.
 func TestHTTPDeviceConnections(t *testing.T) {
 	for name, changing := range map[string]bool{"looking": false, "changing": true} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +182,7 @@ func TestHTTPDeviceConnections(t *testing.T) {
 				if _, err := g.call("gallery", "number", fmt.Sprintf(`{"n":%d}`, n), 0); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(10 * time.Millisecond) // the answer is read to its end
+				time.Sleep(10 * time.Millisecond) // let the client read the answer to its end
 			}
 			made := int(counted.count.Load() - before)
 			if changing != (made >= calls) {
@@ -193,8 +192,8 @@ func TestHTTPDeviceConnections(t *testing.T) {
 	}
 }
 
-// TestHTTPDeviceAway: a device that was not there when the gateway began is used once it
-// is, and what is called while it is away is known not to have run.
+// TestHTTPDeviceAway checks that a device that was away when the gateway started is used
+// once it is there, and that calls before that did not run.
 func TestHTTPDeviceAway(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

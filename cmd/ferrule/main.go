@@ -1,7 +1,7 @@
-// Command ferrule turns self-describing devices into tools for AI agents.
+// Command ferrule connects self-describing devices to AI agents.
 //
-// This room knows all others: gateway.go is the list of parts, and one file is
-// one command.
+// One file is one command: flags, calls into packages, printing. The gateway itself is in
+// internal/gateway.
 package main
 
 import (

@@ -13,8 +13,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// manCommand is for whoever makes a package. Cobra can write manual pages too, by
-// way of Markdown, which would need a library more and break our tables.
+// manCommand writes manual pages for packages. Cobra's generator goes through Markdown,
+// which needs another library and breaks our tables.
 func (a *app) manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
@@ -39,22 +39,22 @@ func (a *app) manCommand() *cobra.Command {
 	}
 }
 
-// manDate is the day that stands on the pages: that of the source, for a package
-// that can be made again, else today.
+// manDate returns the date on the pages: SOURCE_DATE_EPOCH, for reproducible packages,
+// else today.
 func manDate() (string, error) {
 	at := time.Now()
 	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
 		seconds, err := strconv.ParseInt(epoch, 10, 64)
 		if err != nil {
-			return "", fmt.Errorf("SOURCE_DATE_EPOCH: want seconds, got %q", epoch)
+			return "", fmt.Errorf("SOURCE_DATE_EPOCH must be a number of seconds, got %q", epoch)
 		}
 		at = time.Unix(seconds, 0)
 	}
 	return at.UTC().Format(time.DateOnly), nil
 }
 
-// manPages is the pages by the names of their files: one a command, and one of
-// the file.
+// manPages returns the pages by file name: one for each command, and one for the
+// configuration file.
 func manPages(root *cobra.Command, date string) map[string]string {
 	pages := map[string]string{"ferrule.yaml.5": manOfFile(date)}
 	var add func(*cobra.Command)
@@ -71,7 +71,7 @@ func manPages(root *cobra.Command, date string) map[string]string {
 	return pages
 }
 
-// manName is the name of a command's page: ferrule-audit-verify.
+// manName returns the name of a command's page, such as ferrule-audit-verify.
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
 func manOfCommand(cmd *cobra.Command, date string) string {
@@ -99,7 +99,7 @@ func manOfCommand(cmd *cobra.Command, date string) string {
 		p.literal(strings.TrimRight(flags, "\n"))
 	}
 	if flags := cmd.InheritedFlags().FlagUsagesWrapped(width); flags != "" {
-		p.section("OPTIONS OF EVERY COMMAND")
+		p.section("GLOBAL OPTIONS")
 		p.literal(strings.TrimRight(flags, "\n"))
 	}
 	if cmd.Example != "" {
@@ -122,10 +122,10 @@ func manOfCommand(cmd *cobra.Command, date string) string {
 
 func manOfFile(date string) string {
 	var p page
-	p.head("ferrule.yaml", 5, date, "the configuration of Ferrule")
+	p.head("ferrule.yaml", 5, date, "configuration of Ferrule")
 	p.section("DESCRIPTION")
-	p.text("The file that `ferrule up` and `ferrule mcp` read: " + configName() +
-		", or what --config names. The service of a package reads /etc/ferrule/ferrule.yaml.")
+	p.text("The configuration file of `ferrule up` and `ferrule mcp`: " + configName +
+		", or the file that --config names. The packaged service reads /etc/ferrule/ferrule.yaml.")
 	p.section("EXAMPLE")
 	p.literal(strings.TrimRight(string(config.Sample), "\n"))
 	p.section("SEE ALSO")
@@ -133,7 +133,7 @@ func manOfFile(date string) string {
 	return p.String()
 }
 
-// page is a manual page that is being written, in the language of man(7).
+// page builds a manual page in the format of man(7).
 type page struct{ strings.Builder }
 
 func (p *page) head(name string, section int, date, short string) {
@@ -144,7 +144,7 @@ func (p *page) head(name string, section int, date, short string) {
 
 func (p *page) section(title string) { fmt.Fprintf(p, ".SH %s\n", title) }
 
-// text writes paragraphs. Lines that are indented stay as they are.
+// text writes paragraphs. Indented lines are not filled.
 func (p *page) text(text string) {
 	for i, paragraph := range strings.Split(text, "\n\n") {
 		if i > 0 {
@@ -160,7 +160,7 @@ func (p *page) text(text string) {
 	}
 }
 
-// literal writes lines as they are.
+// literal writes lines that are not filled.
 func (p *page) literal(text string) {
 	p.WriteString(".nf\n")
 	for line := range strings.Lines(text) {
@@ -169,12 +169,12 @@ func (p *page) literal(text string) {
 	p.WriteString(".fi\n")
 }
 
-// item writes a word and what it means.
+// item writes a term and its explanation.
 func (p *page) item(word, text string) {
 	fmt.Fprintf(p, ".TP\n%s\n%s\n", roffLine(word), roffLine(text))
 }
 
-// roffLine is a line that begins no macro.
+// roffLine escapes a line so that it does not begin a macro.
 func roffLine(line string) string {
 	if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
 		return `\&` + roff(line)
@@ -182,7 +182,7 @@ func roffLine(line string) string {
 	return roff(line)
 }
 
-// roff is text that means itself on every terminal.
+// roff escapes text.
 func roff(text string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -16,11 +16,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// TestMeasures: a gateway asks its boards for what they measure, and tells it on the cluster:
-// all that they say, as their owner changes it, and nothing of one that is held. It takes
-// the road, and is not in the journal.
+// TestMeasures checks that a gateway polls its boards and publishes their readings, as
+// overlays say, but none of a pending board. The calls pass the pipeline and are not in
+// the journal.
 func TestMeasures(t *testing.T) {
-	boards, held := startSim(t, sim.Config{Count: 2}), startSim(t, sim.Config{})
+	boards, pending := startSim(t, sim.Config{Count: 2}), startSim(t, sim.Config{})
 	dir := t.TempDir()
 	overlay := "match: {device: quiet}\npolls:\n  read_climate: {every: 0s}\n  light: {every: 0s}\n  volts: {tool: adc_read, args: {pin: 34}, every: 500ms}\n"
 	if err := os.WriteFile(filepath.Join(dir, "quiet.yaml"), []byte(overlay), 0o600); err != nil {
@@ -28,12 +28,12 @@ func TestMeasures(t *testing.T) {
 	}
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "quiet": boards.Addrs()[1]}, func(c *config.Config) {
 		c.Overlays = dir
-		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "held", Address: held.Addrs()[0], Pending: true})
+		c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Name: "pending", Address: pending.Addrs()[0], Pending: true})
 	})
 	var mu sync.Mutex
 	heard := make(map[string]bool)
-	for _, id := range []string{"robot", "quiet", "held"} {
-		defer g.bus.Samples(id, "", func(r ferrule.Reading) {
+	for _, id := range []string{"robot", "quiet", "pending"} {
+		defer g.Cluster.Samples(id, "", func(r ferrule.Reading) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, s := range r.Batches {
@@ -46,17 +46,17 @@ func TestMeasures(t *testing.T) {
 		"quiet temperature", "quiet temperature_threshold", "quiet volts_value", "quiet volts_volts",
 		"robot light", "robot read_climate_celsius", "robot read_climate_light", "robot temperature", "robot temperature_threshold",
 	}
-	eventually(t, 3*ample, "all that they measure is heard", func() bool {
+	eventually(t, 3*ample, "all measurements arrive", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Equal(slices.Sorted(maps.Keys(heard)), want)
 	})
-	s := g.sense.Stats()
+	s := g.Poller.Stats()
 	if s.Devices != 2 || s.Polls != 4+3 || s.Failures != 0 || s.Dropped != 0 || s.Late.Quantile(0.5) > time.Second {
 		t.Errorf("counted %+v", s)
 	}
-	if n := g.road.Stats(); n.Readings < s.Reads || n.ReadingsFailed != 0 {
-		t.Errorf("the road counted %+v", n)
+	if n := g.Pipeline.Stats(); n.Readings < s.Reads || n.ReadingsFailed != 0 {
+		t.Errorf("the pipeline counted %+v", n)
 	}
 	if _, err := g.call("robot", "gpio_read", `{"pin":2}`, ample); err != nil {
 		t.Error(err)

@@ -19,11 +19,11 @@ const (
 	short = 2 * time.Second
 )
 
-// TestMisbehaviours has the gateway meet every way in which a simulated board
+// TestMisbehaviors has the gateway meet every way in which a simulated board
 // misbehaves, over TCP, and checks what comes of it: the device is admitted or
 // its reason is told, each call has an outcome that is true, and the board next
 // to it is not disturbed.
-func TestMisbehaviours(t *testing.T) {
+func TestMisbehaviors(t *testing.T) {
 	const ok = ferrule.Code("")
 	both := func(codes ...ferrule.Code) reception { return reception{write: codes, read: codes} }
 	fine := both(ok)
@@ -36,7 +36,7 @@ func TestMisbehaviours(t *testing.T) {
 		"slow-line": fine, "int16": fine, "flood": fine, "short-list-once": fine, "cut-list": fine,
 		"shrinking": fine, "changing": fine, // these two have a test of their own
 
-		// What reads is sent again.
+		// Reads are repeated.
 		"fragments":       {write: []ferrule.Code{ok, ferrule.Unanswered}, read: []ferrule.Code{ok}},
 		"invalid-request": {write: []ferrule.Code{ok, ferrule.Unanswered}, read: []ferrule.Code{ok}},
 		"missing-method":  both(ok, ferrule.Refused),
@@ -70,14 +70,14 @@ func TestMisbehaviours(t *testing.T) {
 		"conservative": fineAnd(func(t *testing.T, g *testGateway) {
 			g.wants("pulse", `{"token":"`+strings.Repeat("x", 300)+`"}`, ferrule.Invalid, "limit for robot is 255")
 			if got := g.wants("adc_read", `{"pin":34}`, ok, `"value":`); strings.Contains(got, "mv") || strings.Contains(got, "volts") {
-				t.Errorf("it tells a voltage: %s", got)
+				t.Errorf("it has a voltage: %s", got)
 			}
 		}),
 		"string-pin": fineAnd(func(t *testing.T, g *testGateway) {
 			g.wants("get_pin_buffer", `{"pin":35}`, ok, `"values":`)
 		}),
 		"v1.0": fineAnd(func(t *testing.T, g *testGateway) {
-			_, m, _ := g.fleet.Lookup("robot")
+			_, m, _ := g.Fleet.Lookup("robot")
 			if m.Tool("i2c_scan").Effect != ferrule.Reads {
 				t.Error("i2c_scan does not read")
 			}
@@ -94,7 +94,7 @@ func TestMisbehaviours(t *testing.T) {
 			g.wants("get_pin_buffer", `{"pin":35}`, ferrule.Refused, "Pool exhausted")
 		}),
 		"long-list": fineAnd(func(t *testing.T, g *testGateway) {
-			if _, m, _ := g.fleet.Lookup("robot"); len(m.Tools) != 32 || len(m.Pins) != 16 {
+			if _, m, _ := g.Fleet.Lookup("robot"); len(m.Tools) != 32 || len(m.Pins) != 16 {
 				t.Errorf("it has %d tools and %d pins", len(m.Tools), len(m.Pins))
 			}
 			g.wants("routine_24", `{}`, ok, `{}`)
@@ -120,33 +120,33 @@ func TestMisbehaviours(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	room := make(chan struct{}, 6)
-	for _, behaviour := range sim.Behaviors() {
-		want, known := cases[behaviour.Name]
+	for _, behavior := range sim.Behaviors() {
+		want, known := cases[behavior.Name]
 		if !known {
-			t.Errorf("nothing is said here about boards that are %s", behaviour.Name)
+			t.Errorf("nothing is said here about boards that are %s", behavior.Name)
 			continue
 		}
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			t.Run(behaviour.Name, func(t *testing.T) { want.judge(t, behaviour.Name) })
+			t.Run(behavior.Name, func(t *testing.T) { want.judge(t, behavior.Name) })
 		})
 	}
 }
 
-// reception is what comes of a board that misbehaves.
+// reception is the expected outcome for a board that misbehaves.
 type reception struct {
-	offline string         // why it is not admitted; empty if it is
-	mute    bool           // calls are given a short time, for no answer will come
-	write   []ferrule.Code // the outcomes that gpio_write may have, and has
-	read    []ferrule.Code // and gpio_read
+	offline string         // reason if it is not admitted
+	mute    bool           // short deadlines, because no answer will come
+	write   []ferrule.Code // the outcomes of gpio_write
+	read    []ferrule.Code // and of gpio_read
 	note    string         // in the device's notes
 	more    func(t *testing.T, g *testGateway)
 }
 
-// judge has a gateway meet a board that misbehaves, and one next to it.
-func (want reception) judge(t *testing.T, behaviour string) {
-	boards := startSim(t, sim.Config{Misbehave: behaviour})
+// judge runs a gateway with a board that misbehaves, and a good one.
+func (want reception) judge(t *testing.T, behavior string) {
+	boards := startSim(t, sim.Config{Misbehave: behavior})
 	good := startSim(t, sim.Config{})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "good": good.Addrs()[0]}, unmeasured)
 	g.online("good")
@@ -173,8 +173,8 @@ func (want reception) judge(t *testing.T, behaviour string) {
 	}
 }
 
-// meet writes and reads the LED a few times. Each outcome is one that may be, and
-// each of those comes up; but for Offline, which is a matter of timing.
+// meet writes and reads the LED a few times. Each outcome must be allowed, and each
+// allowed one must occur, except Offline, which depends on timing.
 func meet(t *testing.T, g *testGateway, timeout time.Duration, write, read []ferrule.Code) {
 	t.Helper()
 	wrote, was := make(map[ferrule.Code]bool), make(map[ferrule.Code]bool)
@@ -199,7 +199,7 @@ func meet(t *testing.T, g *testGateway, timeout time.Duration, write, read []fer
 	}
 }
 
-// check returns how a call ended, which must be in one of these codes.
+// check returns the code of a call, which must be one of these.
 func check(t testing.TB, tool, part, got string, err error, codes []ferrule.Code) ferrule.Code {
 	t.Helper()
 	var code ferrule.Code
@@ -215,8 +215,7 @@ func check(t testing.TB, tool, part, got string, err error, codes []ferrule.Code
 	return code
 }
 
-// wants calls a tool of robot, and wants it to end in a code, with part in what
-// it returns or in the error.
+// wants calls a tool of robot and checks its code, and a part of its result or error.
 func (g *testGateway) wants(tool, args string, code ferrule.Code, part string) string {
 	g.t.Helper()
 	got, err := g.call("robot", tool, args, ample)
@@ -227,19 +226,19 @@ func (g *testGateway) wants(tool, args string, code ferrule.Code, part string) s
 	return got
 }
 
-// TestChangingFirmware: a board that comes back as another Kind is noticed, and
-// one whose list has shrunk is noted.
+// TestChangingFirmware checks that a board that comes back with another Kind is noticed,
+// and that a shorter tool list is noted.
 func TestChangingFirmware(t *testing.T) {
-	for _, test := range []struct{ behaviour, note string }{
+	for _, test := range []struct{ behavior, note string }{
 		{"changing", ""},
 		{"shrinking", "the list shrank from 12 tools and 5 pins to 11 and 5"},
 	} {
-		boards := startSim(t, sim.Config{Misbehave: test.behaviour})
-		wire := newCutter(t, boards.Addrs()[0])
-		g := startGateway(t, map[string]string{"robot": wire.Addr().String()})
+		boards := startSim(t, sim.Config{Misbehave: test.behavior})
+		link := newCutter(t, boards.Addrs()[0])
+		g := startGateway(t, map[string]string{"robot": link.Addr().String()})
 		g.online("robot")
 		before := g.device("robot").Kind
-		wire.cut(false)
+		link.cut(false)
 		eventually(t, 10*time.Second, "robot is another Kind", func() bool {
 			dev := g.device("robot")
 			return dev.State == ferrule.StateOnline && dev.Kind != before
@@ -251,9 +250,9 @@ func TestChangingFirmware(t *testing.T) {
 	}
 }
 
-// TestAnActuatorThatWasSilent: a board did what it was told and did not say so;
-// the error says that it may have.
-func TestAnActuatorThatWasSilent(t *testing.T) {
+// TestSilentActuator checks the error for a board that acted and did not answer: it may
+// have run.
+func TestSilentActuator(t *testing.T) {
 	boards := startSim(t, sim.Config{Misbehave: "silent"})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured)
 	g.online("robot")

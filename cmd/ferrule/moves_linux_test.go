@@ -13,19 +13,19 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// dialIn is a medium whose one device dials the gateway. It has an address of its own,
-// wherever it calls from.
+// dialIn is a transport with one device that dials in, always with the same address.
 type dialIn struct {
 	ln      net.Listener
 	address string
 }
 
-// Watch implements wire.Connector.
+// Watch implements transport.Connector.
 func (d *dialIn) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
 	defer context.AfterFunc(ctx, func() { d.ln.Close() })()
 	var mu sync.Mutex
@@ -55,7 +55,7 @@ func (d *dialIn) Watch(ctx context.Context, update func(group string, all []tran
 	}
 }
 
-// watchedConn tells when it is closed.
+// watchedConn reports when it is closed.
 type watchedConn struct {
 	net.Conn
 	once sync.Once
@@ -68,8 +68,8 @@ func (c *watchedConn) Close() error {
 	return err
 }
 
-// nodeWithDialIn is a gateway of this process that joins a cluster, and where a device
-// can dial.
+// nodeWithDialIn returns a gateway in this process that joins a cluster, and the address
+// that a device can dial.
 func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address string) (*testGateway, string) {
 	t.Helper()
 	cfg := config.Default()
@@ -79,22 +79,25 @@ func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address s
 		t.Fatal(err)
 	}
 	data := t.TempDir()
-	g, err := newGateway(cfg, data, slog.New(slog.NewTextHandler(t.Output(), nil)).With("at", name), &dialIn{ln, address})
+	g, err := gateway.New(gateway.Parts{
+		Config: cfg, Data: data, Version: version(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)).With("at", name),
+		Connectors: []transport.Connector{&dialIn{ln, address}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return runGateway(t, g, data), ln.Addr().String()
 }
 
-// joins has a gateway of this process be a node of a cluster.
+// joins configures a gateway as a node of a cluster.
 func joins(cfg *config.Config, name string, c *natscluster.Cluster) {
 	cfg.Listen = ""
 	cfg.Cluster.Mode, cfg.Cluster.Node, cfg.Cluster.Servers, cfg.Cluster.Replicas, cfg.Cluster.Shards = "join", name, strings.Split(c.URLs(), ","), len(c.Servers), 2
 }
 
-// TestMoves: a device on the network says hello at another node, while its link to the
-// first still stands. It can be called there within a second, from anywhere; it is the
-// same device, and the node that held it has let go.
+// TestMoves checks that a device that connects to another node, while its link to the
+// first is open, can be called there within a second. It is the same device, and the
+// first node has dropped it.
 func TestMoves(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	a, atA := nodeWithDialIn(t, "a", servers, "24:6f:28:aa:bb:01")
@@ -113,7 +116,7 @@ func TestMoves(t *testing.T) {
 		}
 		device := sim.NewBoard()
 		go device.Serve(t.Context(), conn)
-		eventually(t, 10*time.Second, "it can be called by way of the other node", func() bool {
+		eventually(t, 10*time.Second, "it can be called through the other node", func() bool {
 			_, err := other.call(toy, "gpio_read", `{"pin":2}`, time.Second)
 			return err == nil && other.device(toy).Node == name && holder.device(toy).State == ferrule.StateOnline
 		})
@@ -128,19 +131,19 @@ func TestMoves(t *testing.T) {
 		if old != nil {
 			old.SetReadDeadline(time.Now().Add(2 * time.Second))
 			if _, err := io.Copy(io.Discard, old); err != nil {
-				t.Errorf("the node that held it has not let go: %v", err)
+				t.Errorf("the first node has not dropped it: %v", err)
 			}
 		}
 		old = conn
-		if n := len(other.fleet.Devices()); n != 1 {
+		if n := len(other.Fleet.Devices()); n != 1 {
 			t.Errorf("there are %d devices", n)
 		}
 	}
 }
 
-// TestDecidedElsewhere: a person decides about a device at any node, and the one that
-// has it does what was decided.
-func TestDecidedElsewhere(t *testing.T) {
+// TestRemoteDecisions checks that a person can decide about a device on any node, and
+// that the device's own node carries it out.
+func TestRemoteDecisions(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	boards := startSim(t, sim.Config{})
 	a := startGateway(t, nil, func(c *config.Config) { joins(c, "a", servers) })
@@ -150,14 +153,14 @@ func TestDecidedElsewhere(t *testing.T) {
 	})
 	const board = "sim-board"
 	decide := func(tool, args string) error {
-		_, err := a.handle(t.Context(), &ferrule.Call{
+		_, err := a.Pipeline.Handle(t.Context(), &ferrule.Call{
 			Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: ferrule.GatewayID, Tool: tool, Args: []byte(args),
 		})
 		return err
 	}
-	eventually(t, 10*time.Second, "a sees it held", func() bool { return a.device(board).Trust == ferrule.TrustPending })
+	eventually(t, 10*time.Second, "a sees it pending", func() bool { return a.device(board).Trust == ferrule.TrustPending })
 	if _, err := a.call(board, "gpio_read", `{"pin":2}`, 0); ferrule.AsError(err).Code != ferrule.NotFound {
-		t.Errorf("an agent knows of it: %v", err)
+		t.Errorf("an agent can see it: %v", err)
 	}
 	if err := decide("adopt_device", `{"device":"sim-board"}`); err != nil {
 		t.Fatal(err)
@@ -176,11 +179,11 @@ func TestDecidedElsewhere(t *testing.T) {
 	if _, err := a.call(board, "gpio_read", `{"pin":2}`, 0); ferrule.AsError(err).Code != ferrule.Busy {
 		t.Errorf("got %v", err)
 	}
-	err := (tracer{a.gateway}).Trace(t.Context(), board, func(ferrule.Trace) {})
-	if e := ferrule.AsError(err); e.Code != ferrule.NotFound || !strings.Contains(e.Message, "at node b") {
+	err := a.Trace(t.Context(), board, func(ferrule.Trace) {})
+	if e := ferrule.AsError(err); e.Code != ferrule.NotFound || !strings.Contains(e.Message, "on node b") {
 		t.Errorf("trace: %v", err)
 	}
-	if _, err := b.decide(t.Context(), &ferrule.Call{Tool: "call_many"}); ferrule.AsError(err).Code != ferrule.Denied {
+	if _, err := b.Remote(t.Context(), &ferrule.Call{Tool: "call_many"}); ferrule.AsError(err).Code != ferrule.Denied {
 		t.Errorf("another node may call any tool of the gateway: %v", err)
 	}
 	b.stop()

@@ -29,7 +29,7 @@ import (
 
 var kills = flag.Int("kills", 3, "how often TestNodes kills a server or a node")
 
-// upNode is a `ferrule up` that is one of several nodes, with boards.
+// upNode is a `ferrule up` process that is a node with boards.
 type upNode struct {
 	t      *testing.T
 	name   string
@@ -41,12 +41,12 @@ type upNode struct {
 	boards *sim.Fleet
 }
 
-// newNode makes a node with so many simulated boards, called NAME-0 and so on. Bus is
-// the rest of its config, below `bus:`.
-func newNode(t *testing.T, name string, boards int, bus string) *upNode {
+// newNode makes a node with simulated boards, called NAME-0 and so on. Cluster is the
+// rest of its config, below `cluster:`.
+func newNode(t *testing.T, name string, boards int, cluster string) *upNode {
 	t.Helper()
 	n := &upNode{t: t, name: name, data: t.TempDir(), listen: freeAddress(t)}
-	file := fmt.Sprintf("listen: %s\nretry: {min: 20ms, max: 500ms}\ncluster:\n  node: %s\n%s", n.listen, name, bus)
+	file := fmt.Sprintf("listen: %s\nretry: {min: 20ms, max: 500ms}\ncluster:\n  node: %s\n%s", n.listen, name, cluster)
 	if boards > 0 {
 		n.boards = startSim(t, sim.Config{Count: boards})
 		file += "devices:\n  tcp:\n"
@@ -100,7 +100,7 @@ func (n *upNode) start() {
 	})
 }
 
-// kill ends the process without a word, if it runs.
+// kill kills the process, if it runs.
 func (n *upNode) kill() {
 	if n.cmd != nil {
 		n.cmd.Process.Kill()
@@ -109,7 +109,7 @@ func (n *upNode) kill() {
 	}
 }
 
-// stop ends the process in order.
+// stop ends the process with an interrupt.
 func (n *upNode) stop() {
 	n.t.Helper()
 	n.cmd.Process.Signal(os.Interrupt)
@@ -119,7 +119,7 @@ func (n *upNode) stop() {
 	n.cmd = nil
 }
 
-// call calls a tool by hand, through the node's socket.
+// call calls a tool.
 func (n *upNode) call(device, tool, args string) (*ferrule.Result, error) {
 	socket, err := control.SocketPath(n.data)
 	if err != nil {
@@ -146,7 +146,7 @@ func (n *upNode) reaches(device string, within time.Duration) {
 	n.t.Fatalf("%s cannot reach %s within %v: %v", n.name, device, within, err)
 }
 
-// agent is an agent at a node, that comes back when the node does.
+// nodeAgent is an agent of a node that reconnects when the node does.
 type nodeAgent struct {
 	t       *testing.T
 	node    *upNode
@@ -177,11 +177,10 @@ func (a *nodeAgent) lost(session *mcp.ClientSession) {
 	}
 }
 
-// errAway is that the agent does not know what became of a call: its own node went
-// away.
+// errAway means that the outcome is unknown: the agent's own node ended.
 var errAway = errors.New("the node of the agent went away")
 
-// call calls a tool, and returns the error that the gateway tells.
+// call calls a tool.
 func (a *nodeAgent) call(name string, args map[string]any) error {
 	session, err := a.connected()
 	if err != nil {
@@ -197,7 +196,7 @@ func (a *nodeAgent) call(name string, args map[string]any) error {
 	return toolError(result)
 }
 
-// toolError is what the gateway tells of a call that failed.
+// toolError returns the error of a failed call.
 func toolError(result *mcp.CallToolResult) error {
 	if !result.IsError {
 		return nil
@@ -210,13 +209,13 @@ func toolError(result *mcp.CallToolResult) error {
 	return e
 }
 
-// joining is the config of a node that joins a cluster, with the rights of its
-// tenant's operator.
+// joining returns the configuration of a node that joins a cluster, with the rights of
+// its tenant's operator.
 func joining(c *natscluster.Cluster, more ...string) string {
 	return joiningAs(c, "acme-operator", "acme", more...)
 }
 
-// joiningAs is joining as another user.
+// joiningAs does the same for another user.
 func joiningAs(c *natscluster.Cluster, user, tenant string, more ...string) string {
 	out := "  mode: join\n  shards: 4\n  tenant: " + tenant + "\n  servers: [" + strings.ReplaceAll(c.URLsAs(user), ",", ", ") + "]\n"
 	for _, line := range more {
@@ -225,10 +224,9 @@ func joiningAs(c *natscluster.Cluster, user, tenant string, more ...string) stri
 	return out
 }
 
-// TestNodes: three real servers, three nodes with boards, an agent at the first. One
-// server or node after the other is killed while the agent calls all boards. Each
-// call has one outcome, which agrees with what the boards counted; nothing ran twice;
-// what ran is in the journal of the agent's node, and every chain is whole.
+// TestNodes kills servers and nodes of a cluster one after the other, while an agent
+// calls all boards. Each call has one outcome that agrees with the count of the board,
+// nothing runs twice, and the journals are intact.
 func TestNodes(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{})
 	var nodes []*upNode
@@ -276,11 +274,11 @@ func TestNodes(t *testing.T) {
 	for _, d := range traffic.recoveries {
 		t.Logf("%s: calls to other nodes were answered again after %v", d.what, d.took.Round(time.Millisecond))
 	}
-	journalsWhole(t, nodes, outcomes, runs)
+	journalsIntact(t, nodes, outcomes, runs)
 }
 
-// killServer kills a server of NATS, measures until calls to all devices are answered
-// again, and starts it again.
+// killServer kills a NATS server, measures the time until calls to all devices are
+// answered again, and restarts it.
 func killServer(t *testing.T, servers *natscluster.Cluster, i int, traffic *traffic) {
 	t.Helper()
 	traffic.measure("server killed", 2*time.Second, nil, servers.Servers[i].Kill)
@@ -288,7 +286,7 @@ func killServer(t *testing.T, servers *natscluster.Cluster, i int, traffic *traf
 	servers.WaitHealthy()
 }
 
-// killNode kills a node, and starts it again. Calls to devices of the others are not
+// killNode kills a node and restarts it. Calls to devices of other nodes must not be
 // disturbed.
 func killNode(t *testing.T, n *upNode, traffic *traffic) {
 	t.Helper()
@@ -296,7 +294,7 @@ func killNode(t *testing.T, n *upNode, traffic *traffic) {
 	n.start()
 }
 
-// traffic is an agent's calls, to all devices all the time.
+// traffic is an agent that calls all devices all the time.
 type traffic struct {
 	t          *testing.T
 	devices    []string
@@ -357,8 +355,8 @@ func (tr *traffic) run(agent *nodeAgent, device string, w int) {
 	}
 }
 
-// measure does something, and waits until a call has been made after it and answered,
-// of every device that is not of a node.
+// measure does something and waits until a later call to every device is answered,
+// except those of a node.
 func (tr *traffic) measure(what string, within time.Duration, but *upNode, do func()) {
 	tr.t.Helper()
 	start := time.Now()
@@ -395,7 +393,7 @@ func (tr *traffic) end() []outcome {
 	return tr.outcomes
 }
 
-// judgeNodes compares outcomes with what the boards counted.
+// judgeNodes compares outcomes with the counts of the boards.
 func judgeNodes(t *testing.T, outcomes []outcome, runs map[string]int) {
 	t.Helper()
 	codes := make(map[ferrule.Code]int)
@@ -420,9 +418,9 @@ func judgeNodes(t *testing.T, outcomes []outcome, runs map[string]int) {
 	t.Logf("%d calls: %v; the longest took %v", len(outcomes), codes, longest.Round(time.Millisecond))
 }
 
-// journalsWhole waits until the journals of all nodes are copied, and looks whether
-// what ran is in them, and every chain is whole.
-func journalsWhole(t *testing.T, nodes []*upNode, outcomes []outcome, runs map[string]int) {
+// journalsIntact waits until the journals of all nodes are copied, and checks that they
+// are intact and have all calls that ran.
+func journalsIntact(t *testing.T, nodes []*upNode, outcomes []outcome, runs map[string]int) {
 	t.Helper()
 	time.Sleep(1500 * time.Millisecond) // records of reads wait for a second
 	recorded := make(map[string]bool)
@@ -443,7 +441,7 @@ func journalsWhole(t *testing.T, nodes []*upNode, outcomes []outcome, runs map[s
 		}
 	}
 	var out []byte
-	eventually(t, 20*time.Second, "the chains of all nodes are whole", func() bool {
+	eventually(t, 20*time.Second, "the chains of all nodes are intact", func() bool {
 		var err error
 		out, err = exec.Command("ferrule", "audit", "verify", "--json", "--data", nodes[0].data).Output()
 		var report struct {

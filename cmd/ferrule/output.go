@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The styles of text on a terminal.
+// The styles of text on a terminal, as ANSI codes.
 const (
 	bold  = "1"
 	green = "32"
@@ -16,7 +16,7 @@ const (
 	faint = "2"
 )
 
-// style marks text, if it goes to a terminal whose owner does not mind.
+// style adds a style to text, if the output is a terminal that supports it.
 func (a *app) style(style, text string) string {
 	if !isTerminal(a.stdout) || !isTerminal(a.stderr) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return text
@@ -33,8 +33,8 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// terminal tells how wide and high the terminal is that is written to; nil if it is none
-// on which lines can be drawn anew.
+// terminal returns a function that returns the size of the terminal, or nil if the output
+// is not a terminal on which lines can be redrawn.
 func (a *app) terminal() (size func() (width, height int)) {
 	f, ok := a.stdout.(*os.File)
 	if !ok || a.json || !isTerminal(f) || os.Getenv("TERM") == "dumb" {
@@ -49,7 +49,7 @@ func (a *app) terminal() (size func() (width, height int)) {
 	}
 }
 
-// printJSON writes a value as JSON: for people to read, or in one line.
+// printJSON prints a value as JSON: indented on a terminal, else in one line.
 func (a *app) printJSON(v any) error {
 	enc := a.jsonLines()
 	if isTerminal(a.stdout) {
@@ -58,22 +58,22 @@ func (a *app) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// jsonLines writes values as JSON, one in a line.
+// jsonLines returns an encoder that prints one value per line.
 func (a *app) jsonLines() *json.Encoder {
 	enc := json.NewEncoder(a.stdout)
 	enc.SetEscapeHTML(false)
 	return enc
 }
 
-// ofNode is the name of a device, with its node if there are several.
-func ofNode(device, node string, several bool) string {
-	if several {
-		return device + " at " + node
+// deviceName returns the name of a device, with its node if the gateway is in a cluster.
+func deviceName(device, node string, cluster bool) string {
+	if cluster {
+		return device + " on " + node
 	}
 	return device
 }
 
-// table writes rows in columns. Cells are styled when their width is known.
+// table prints rows in columns. Style is applied to cells after they are aligned.
 func (a *app) table(header string, rows [][]string, style func(column, cell string) string) error {
 	columns := strings.Fields(header)
 	rows = append([][]string{columns}, rows...)
@@ -97,13 +97,4 @@ func (a *app) table(header string, rows [][]string, style func(column, cell stri
 	}
 	_, err := io.WriteString(a.stdout, out.String())
 	return err
-}
-
-// oneLine shortens a text for a table.
-func oneLine(text string, most int) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
 }

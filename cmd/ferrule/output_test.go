@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTable: columns stand under each other, with and without colours.
+// TestTable checks that columns are aligned, with and without colors.
 func TestTable(t *testing.T) {
 	var out strings.Builder
 	a := &app{stdout: &out}

@@ -19,21 +19,20 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// TestPeer: devices that others have made, with both lines of the official TypeScript
-// SDK, one of each era. Agents of both eras use everything that they have, at their own
-// address and at that of all devices.
+// TestPeer uses devices that others have made, with two versions of the official
+// TypeScript SDK. Agents of both versions of MCP use everything that they offer.
 func TestPeer(t *testing.T) {
-	dir := rigMCP(t)
-	for _, line := range []string{"legacy", "modern"} {
+	dir := mcpTools(t)
+	for _, line := range []string{"older", "newer"} {
 		t.Run(line, func(t *testing.T) {
 			url := startPeer(t, dir, line)
 			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "garden"}} })
 			g.online("garden")
 			litres := 0
-			for _, era := range eras {
+			for _, mcpVersion := range mcpVersions {
 				for path, scope := range map[string][2]string{"/mcp": {"garden__", "ferrule://devices/garden/resources/"}, "/mcp/devices/garden": {}} {
-					t.Run(era+" at "+path, func(t *testing.T) {
-						a := newGardener(t, g, era, path, scope)
+					t.Run(mcpVersion+" at "+path, func(t *testing.T) {
+						a := newGardener(t, g, mcpVersion, path, scope)
 						a.looks()
 						a.measures()
 						a.photographs()
@@ -53,8 +52,8 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// startPeer runs a device of internal/testenv/mcp/peer, with the SDK that is installed beside the
-// suite, and returns its URL. It ends with the test.
+// startPeer runs a device of internal/testenv/mcp/peer, with the SDK that is installed
+// with the suite, and returns its URL.
 func startPeer(t *testing.T, dir, line string) (url string) {
 	t.Helper()
 	place := t.TempDir()
@@ -76,15 +75,15 @@ func startPeer(t *testing.T, dir, line string) (url string) {
 // gardener is an agent that uses the garden, with a person who answers questions.
 type gardener struct {
 	*testAgent
-	scope  [2]string // what stands before the names of tools and prompts, and before URIs
-	agrees string    // what the person answers
-	asked  []string  // what the person was asked
+	scope  [2]string // prefixes of the names of tools and prompts, and of URIs
+	agrees string    // answer of the person
+	asked  []string  // questions to the person
 }
 
-func newGardener(t *testing.T, g *testGateway, era, path string, scope [2]string) *gardener {
+func newGardener(t *testing.T, g *testGateway, mcpVersion, path string, scope [2]string) *gardener {
 	t.Helper()
 	a := &gardener{scope: scope}
-	a.testAgent = connectAgentWith(t, era, path, &mcp.StreamableClientTransport{Endpoint: g.url(path)}, func(o *mcp.ClientOptions) {
+	a.testAgent = connectAgentWith(t, mcpVersion, path, &mcp.StreamableClientTransport{Endpoint: g.url(path)}, func(o *mcp.ClientOptions) {
 		o.ElicitationHandler = func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			a.asked = append(a.asked, fmt.Sprint(req.Params.Message, " ", asJSON(t, req.Params.RequestedSchema)))
 			if a.agrees != "accept" {
@@ -99,7 +98,7 @@ func newGardener(t *testing.T, g *testGateway, era, path string, scope [2]string
 func (a *gardener) tool(name string) string { return a.scope[0] + name }
 func (a *gardener) uri(own string) string   { return a.scope[1] + own }
 
-// looks reads the lists.
+// looks checks the lists.
 func (a *gardener) looks() {
 	a.t.Helper()
 	tools := make(map[string]*mcp.Tool)
@@ -178,8 +177,8 @@ func (a *gardener) photographs() {
 	}
 }
 
-// waters calls a tool that tells how it gets on, and changes a resource that is
-// subscribed to. It ran once.
+// waters calls a tool that reports progress and changes a resource with a subscription.
+// It runs once.
 func (a *gardener) waters(before int) (litres int) {
 	a.t.Helper()
 	litres = 7
@@ -204,7 +203,7 @@ func (a *gardener) waters(before int) (litres int) {
 			a.t.Errorf("%s is another", updated)
 		}
 	case <-ctx.Done():
-		a.t.Error("nobody was told that the garden is wet")
+		a.t.Error("no notification that the garden is wet")
 	}
 	if state := a.read("garden://state"); !strings.Contains(state.Text, fmt.Sprintf(`"watered":%d,`, before+litres)) {
 		a.t.Errorf("it is %s, and was watered %d times before", state.Text, before)
@@ -215,8 +214,8 @@ func (a *gardener) waters(before int) (litres int) {
 	return litres
 }
 
-// word is what the device says next on the way of a call. What the gateway says, that the
-// device is at something else, is passed over.
+// word returns the next progress message of the device. Messages of the gateway are
+// skipped.
 func (a *gardener) word(tool string) *mcp.ProgressNotificationParams {
 	a.t.Helper()
 	for {
@@ -248,7 +247,7 @@ func (a *gardener) asksBefore() {
 	}
 }
 
-// leaves cancels a call: the device hears of it.
+// leaves cancels a call and checks that the device is told.
 func (a *gardener) leaves() {
 	a.t.Helper()
 	ctx, cancel := context.WithCancel(a.t.Context())
@@ -267,7 +266,7 @@ func (a *gardener) leaves() {
 	eventually(a.t, 10*time.Second, "the device has left off", func() bool { return strings.Contains(a.read("garden://state").Text, `"resting":0`) })
 }
 
-// buys calls a tool by which the device gets another one: it is listed, and can be used.
+// buys calls a tool that adds a tool to the device, and uses the new one.
 func buys(t *testing.T, g *testGateway) {
 	t.Helper()
 	a := dialAgent(t, g, modern, "/mcp")
@@ -290,7 +289,7 @@ func (a *gardener) read(own string) *mcp.ResourceContents {
 	return got.Contents[0]
 }
 
-// reads reads a resource of bytes, one of a template, and one that is not there.
+// reads reads a binary resource, one of a template, and a missing one.
 func (a *gardener) reads() {
 	a.t.Helper()
 	if plan := a.read("garden://plan"); !strings.HasPrefix(string(plan.Blob), "\x89PNG\r\n") || plan.MIMEType != "image/png" {

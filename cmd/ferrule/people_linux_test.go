@@ -17,8 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// gatewayWithToys runs a gateway that dials voice toys, under the names toy-1, toy-2
-// and so on.
+// gatewayWithToys runs a gateway with voice toys called toy-1, toy-2 and so on.
 func gatewayWithToys(t *testing.T, toys *sim.Toys, change ...func(*config.Config)) *testGateway {
 	t.Helper()
 	cfg := config.Default()
@@ -40,20 +39,20 @@ func gatewayWithToys(t *testing.T, toys *sim.Toys, change ...func(*config.Config
 	return g
 }
 
-// wireLog is what was sent to a device.
-type wireLog struct {
+// sentLog is the messages that were sent to a device.
+type sentLog struct {
 	mu   sync.Mutex
 	sent []string
 }
 
-// logWire has everything noted that is sent to a device of this gateway.
-func logWire(t *testing.T, g *testGateway, device string) *wireLog {
+// logSent records all messages that are sent to a device.
+func logSent(t *testing.T, g *testGateway, device string) *sentLog {
 	t.Helper()
-	l := &wireLog{}
+	l := &sentLog{}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- g.dock.Trace(ctx, device, func(tr ferrule.Trace) {
+		ended <- g.Dock.Trace(ctx, device, func(tr ferrule.Trace) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if tr.Direction == "out" {
@@ -67,32 +66,31 @@ func logWire(t *testing.T, g *testGateway, device string) *wireLog {
 			t.Error(err)
 		}
 	})
-	eventually(t, 5*time.Second, "the wire is seen", func() bool {
+	eventually(t, 5*time.Second, "messages are traced", func() bool {
 		g.call(device, "self.get_device_status", `{}`, time.Second)
 		return l.has("self.get_device_status")
 	})
 	return l
 }
 
-func (l *wireLog) has(word string) bool {
+func (l *sentLog) has(word string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.sent, func(text string) bool { return strings.Contains(text, word) })
 }
 
-// forPeople are tools of a voice toy that a model is not to call, and by what else
-// their names can be spelled.
+// forPeople are tools for people only, and other spellings of their names.
 var forPeople = map[string][]string{
 	"self.reboot":           {"self.reboot", "self_reboot"},
 	"self.upgrade_firmware": {"self.upgrade_firmware", "self_upgrade_firmware"},
 }
 
-// attempt is a call of a tool by an agent: by what name, and with which arguments.
+// attempt is a call of a tool by an agent: a name and arguments.
 type attempt struct{ name, args string }
 
-// attempts are all the ways in which an agent can name a tool of a device: in a list
-// of all devices, folded by model, through the tools that call others, and on the
-// page of the one device.
+// attempts returns all ways in which an agent can name a tool of a device: in the list
+// of all devices, shared by Kind, through the tools that call others, and in the list of
+// one device.
 func attempts(device, spelled, args string, alone bool) []attempt {
 	if alone {
 		return []attempt{{spelled, args}}
@@ -105,9 +103,9 @@ func attempts(device, spelled, args string, alone bool) []attempt {
 	}
 }
 
-// TestForPeopleOnly: what firmware marks as for people is in no list of an agent's, and
-// refused under every name that could mean it, whichever way the agent comes; nothing
-// is sent to the toy, and the journal has each attempt. A person may call it.
+// TestForPeopleOnly checks that a tool for people only is in no list of an agent and
+// refused under every name, on every path. Nothing is sent to the toy, and the journal
+// has each attempt. A person may call it.
 func TestForPeopleOnly(t *testing.T) {
 	toys, _ := startToys(t, 3, "")
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
@@ -130,13 +128,13 @@ func TestForPeopleOnly(t *testing.T) {
 			a := startGateway(t, nil, node("a", atA))
 			brokers[a], brokers[b] = atA, atB
 			eventually(t, 20*time.Second, "the other node has the toys", func() bool { return a.device("toy-1").State == ferrule.StateOnline })
-			log := logWire(t, b, "toy-1")
+			log := logSent(t, b, "toy-1")
 			for _, g := range []*testGateway{a, b} {
 				made := make(map[string]int)
-				for _, era := range eras {
-					dialAgent(t, g, era, "/mcp").tryForPeople(false, made)
-					dialAgent(t, g, era, "/mcp/devices/toy-1").tryForPeople(true, made)
-					pipeAgent(t, g, era).tryForPeople(false, made)
+				for _, mcpVersion := range mcpVersions {
+					dialAgent(t, g, mcpVersion, "/mcp").tryForPeople(false, made)
+					dialAgent(t, g, mcpVersion, "/mcp/devices/toy-1").tryForPeople(true, made)
+					pipeAgent(t, g, mcpVersion).tryForPeople(false, made)
 				}
 				brokers[g].connect().tryForPeople(made)
 				for spelled, n := range made {
@@ -153,15 +151,14 @@ func TestForPeopleOnly(t *testing.T) {
 		})
 	}
 	g := gatewayWithToys(t, toys)
-	log := logWire(t, g, "toy-1")
+	log := logSent(t, g, "toy-1")
 	person := &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: "toy-1", Tool: "self.reboot", Args: json.RawMessage(`{}`)}
-	if _, err := g.handle(t.Context(), person); err != nil || !log.has("self.reboot") {
+	if _, err := g.Pipeline.Handle(t.Context(), person); err != nil || !log.has("self.reboot") {
 		t.Errorf("a person calls it: %v, %v", err, log.sent)
 	}
 }
 
-// tryForPeople has an agent try everything, and counts its attempts by the name of the
-// tool. Alone tells that it sees one device, without prefix.
+// tryForPeople makes all attempts and counts them by tool.
 func (a *testAgent) tryForPeople(alone bool, made map[string]int) {
 	a.t.Helper()
 	listed := a.list()
@@ -196,7 +193,7 @@ func (a *testAgent) tryForPeople(alone bool, made map[string]int) {
 	}
 }
 
-// tryForPeople has a voice agent try everything.
+// tryForPeople makes all attempts and counts them by tool.
 func (a *voiceAgent) tryForPeople(made map[string]int) {
 	a.t.Helper()
 	listed := a.list()
@@ -216,7 +213,7 @@ func (a *voiceAgent) tryForPeople(made map[string]int) {
 	}
 }
 
-// refusedOnce has an agent make a call that must be refused.
+// refusedOnce makes a call that must be refused.
 func (a *testAgent) refusedOnce(try attempt) {
 	a.t.Helper()
 	told, err := a.use(a.t.Context(), try.name, try.args)
@@ -231,8 +228,7 @@ func (a *testAgent) refusedOnce(try attempt) {
 	}
 }
 
-// foldedPrefix is what the tools of several devices of one Kind begin with, in a list
-// where they share them.
+// foldedPrefix returns the prefix of tools that several devices of one Kind share.
 func foldedPrefix(names []string) string {
 	for _, name := range names {
 		if prefix, tool, _ := strings.Cut(name, "__"); tool == "self_get_device_status" && !strings.HasPrefix(prefix, "toy-") {

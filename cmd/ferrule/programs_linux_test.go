@@ -18,16 +18,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/testenv/model"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// agentProgram is an agent program that people use, without an account.
+// agentProgram is an agent program, used without an account.
 type agentProgram struct {
 	name    string
-	offered string // what the tool of the board is called to the model
-	// command has the program do what it is asked, with a model and a server of
-	// MCP. It may put files into home.
+	offered string // name of the board's tool for the model
+	// command returns the command line for a prompt, with a model and an MCP server. It
+	// may write files into home.
 	command func(t *testing.T, home, model string, server mcpServer, ask string) (args, env []string)
 }
 
@@ -43,7 +44,7 @@ var programs = []agentProgram{
 	{"opencode", "ferrule_uno__gpio_write", opencode},
 }
 
-// claude is Claude Code.
+// claude configures Claude Code.
 func claude(t *testing.T, _, model string, server mcpServer, ask string) (args, env []string) {
 	entry := map[string]any{"type": "http", "url": server.url}
 	if server.url == "" {
@@ -59,7 +60,7 @@ func claude(t *testing.T, _, model string, server mcpServer, ask string) (args, 
 	}
 }
 
-// codex is Codex.
+// codex configures Codex.
 func codex(t *testing.T, home, model string, server mcpServer, ask string) (args, env []string) {
 	entry := "url = " + toJSON(t, server.url)
 	if server.url == "" {
@@ -83,7 +84,7 @@ wire_api = "responses"
 	return []string{"exec", "--skip-git-repo-check", ask}, []string{"CODEX_HOME=" + home}
 }
 
-// opencode is opencode.
+// opencode configures opencode.
 func opencode(t *testing.T, home, model string, server mcpServer, ask string) (args, env []string) {
 	entry := map[string]any{"type": "remote", "url": server.url}
 	if server.url == "" {
@@ -126,7 +127,7 @@ func toJSON(t *testing.T, value any) string {
 func TestAgents(t *testing.T) {
 	dir := os.Getenv("FERRULE_RIG_AGENTS")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_AGENTS is not set: internal/testenv/agents tells what it is")
+		t.Skip("FERRULE_RIG_AGENTS is not set: see internal/testenv/agents")
 	}
 	tried := 0
 	for _, p := range programs {
@@ -149,7 +150,7 @@ func TestAgents(t *testing.T) {
 			home := t.TempDir()
 			data := filepath.Join(home, "data")
 			server := mcpServer{command: []string{ferrule, "mcp", "-v", "--data", data, "--serial", "uno=" + board.Path()}}
-			p.try(t, path, board, server, filepath.Join(data, logName), home)
+			p.try(t, path, board, server, filepath.Join(data, datadir.LogFile), home)
 		})
 	}
 	if tried == 0 {
@@ -178,7 +179,7 @@ func upWith(t *testing.T, board *uno.Board) (url, log string) {
 	return url, log
 }
 
-// try has the program switch the LED on and off.
+// try lets the program switch the LED on and off.
 func (p agentProgram) try(t *testing.T, path string, board *uno.Board, server mcpServer, log, home string) {
 	const limit = 3 * time.Minute // on a busy machine; the programs take seconds
 	m := model.Start(t)
@@ -227,13 +228,13 @@ func (p agentProgram) try(t *testing.T, path string, board *uno.Board, server mc
 	}
 }
 
-// flat is a text without its spaces and escapes: programs pass results on in forms of
-// their own.
+// flat returns a text without spaces and escapes: programs format results in different
+// ways.
 func flat(text string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(text, `\`, "")), "")
 }
 
-// greeting is what the log of a gateway says of the agent that has last begun.
+// greeting returns the last line of the log about a new agent.
 func greeting(t *testing.T, log string) string {
 	t.Helper()
 	said, err := os.ReadFile(log)
@@ -244,7 +245,7 @@ func greeting(t *testing.T, log string) string {
 	return string(all[len(all)-1][1])
 }
 
-// checkSchema: the schema that reaches the model is the one of the board's tool.
+// checkSchema checks that the schema that the model gets is that of the board's tool.
 func checkSchema(t *testing.T, schema json.RawMessage) {
 	t.Helper()
 	var got, want struct {
@@ -267,7 +268,7 @@ const ledSchema = `{"type":"object","properties":{
 	"pin":{"type":"integer","enum":[13],"description":"pin number (13 is led)"},
 	"value":{"type":"boolean","description":"true is high, false is low"}},"required":["pin","value"]}`
 
-// outward is an environment in which all but this machine is behind a proxy.
+// outward returns an environment in which all other machines are behind a proxy.
 func outward(proxy string) (env []string) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
 		env = append(env, name+"="+proxy)
@@ -275,7 +276,7 @@ func outward(proxy string) (env []string) {
 	return append(env, "NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost")
 }
 
-// running is a program that runs.
+// running is a running program.
 type running struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -283,8 +284,8 @@ type running struct {
 	ended context.Context // ends with it
 }
 
-// start starts a program in a home of its own. It ends with the test, and so does
-// whatever it has started.
+// start starts a program with its own home. It ends with the test, with all its
+// children.
 func (p agentProgram) start(t *testing.T, path, home string, env, args []string) *running {
 	t.Helper()
 	work := filepath.Join(home, "work")
@@ -317,8 +318,7 @@ func (p agentProgram) start(t *testing.T, path, home string, env, args []string)
 	return &running{t, cmd, out, ended}
 }
 
-// wait waits until the program has ended well, with all that it started, and
-// returns what it said.
+// wait waits until the program and its children have ended well, and returns its output.
 func (r *running) wait(ctx context.Context) string {
 	r.t.Helper()
 	<-ctx.Done()
@@ -333,7 +333,7 @@ func (r *running) wait(ctx context.Context) string {
 	return r.out.String()
 }
 
-// processesOf are the processes that have a home in their environment.
+// processesOf returns the processes that have a home in their environment.
 func processesOf(home string) (pids []int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range all {

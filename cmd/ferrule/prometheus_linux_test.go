@@ -18,7 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// prometheus is a Prometheus that fetches from a gateway, with a token.
+// prometheus is a Prometheus server that scrapes a gateway, with a token.
 type prometheus struct {
 	t       *testing.T
 	address string
@@ -53,7 +53,7 @@ func startPrometheus(t *testing.T, target, token string) *prometheus {
 	return p
 }
 
-// ask asks for the values of a query; it is not ok if the query is none.
+// ask returns the values of a query. It is not ok if the query is invalid.
 func (p *prometheus) ask(query string) (values []string, ok bool) {
 	resp, err := http.Get("http://" + p.address + "/api/v1/query?query=" + url.QueryEscape(query))
 	if err != nil {
@@ -78,8 +78,8 @@ func (p *prometheus) ask(query string) (values []string, ok bool) {
 	return values, true
 }
 
-// TestPrometheus: Prometheus itself takes what a gateway tells, and has an answer to
-// every question of the dashboard.
+// TestPrometheus lets a real Prometheus scrape a gateway and answer every query of the
+// dashboard.
 func TestPrometheus(t *testing.T) {
 	const token = "a-token-of-sixteen"
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]}, func(c *config.Config) {
@@ -88,7 +88,7 @@ func TestPrometheus(t *testing.T) {
 		c.Telemetry.Traces.Endpoint = receiver(t).url
 	})
 	g.online("robot")
-	p := startPrometheus(t, g.web.Addr().String(), token)
+	p := startPrometheus(t, g.Addr(), token)
 	call := func() bool {
 		for _, args := range []string{`{"pin":2,"value":true}`, `{}`} {
 			g.call("robot", "gpio_write", args, time.Second)

@@ -15,9 +15,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/server"
 )
 
-// gallery is the command gallery: both parts of it, in a process of their own. It writes
-// where each is, and ends with its standard input. With changing behind it, its tools are
-// not known to only look.
+// gallery is the command gallery: both parts in one process. It prints the address of
+// each and ends with its standard input. With the argument changing its tools are not
+// declared read-only.
 func gallery() {
 	ends := make(chan error, 2)
 	part := func(name string, serve func(ln net.Listener) error) {
@@ -35,7 +35,7 @@ func gallery() {
 	tillEnd(ends)
 }
 
-// tillEnd waits until standard input ends; if something else does, that is wrong.
+// tillEnd waits until standard input ends. If something else ends first, it fails.
 func tillEnd(ends <-chan error) {
 	in, _ := server.Standard()
 	go func() { panic(<-ends) }()
@@ -43,9 +43,8 @@ func tillEnd(ends <-chan error) {
 	}
 }
 
-// proxy is the command proxy NAME=URL…: for each, a server of the bare SDK whose handlers
-// call a client of the bare SDK, and nothing else. It writes its address, and has each at
-// its name.
+// proxy is the command proxy NAME=URL…: for each URL, a server of the bare SDK that
+// calls a client of the bare SDK. It prints its address and serves each at its name.
 func proxy() {
 	mux := http.NewServeMux()
 	for _, arg := range os.Args[1:] {
@@ -54,7 +53,7 @@ func proxy() {
 		if err != nil {
 			panic(err)
 		}
-		mux.Handle("/"+name, bothEras(func(*http.Request) *mcp.Server { return server }))
+		mux.Handle("/"+name, bothMCPVersions(func(*http.Request) *mcp.Server { return server }))
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,7 +65,7 @@ func proxy() {
 	tillEnd(ends)
 }
 
-// proxied is a server that has all that another has.
+// proxied returns a server that forwards all tools, resources and prompts of another.
 func proxied(ctx context.Context, url string) (*mcp.Server, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "proxy", Version: "1"}, nil)
 	there, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: url}, nil)

@@ -14,23 +14,25 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/gateway"
 )
 
-// TestRatioAgent: what the gateway adds to a call of an agent over HTTP, against the
-// local road. G is a call through the gateway, B one through a server of the bare
-// SDK that makes the same round trip to an identical board, L the local road. They
-// are made in turn, and garbage is collected as seldom in all three processes.
+// TestRatioAgent measures what the gateway adds to a call of an agent over HTTP. G is a
+// call through the gateway, B one through a server with the bare SDK that makes the same
+// round trip to an identical board, L a call through the local pipeline. They take
+// turns, with the same GOGC in all processes.
 func TestRatioAgent(t *testing.T) {
 	addrs := simProcess(t, 3)
-	t.Setenv("GOGC", fmt.Sprint(whenSmall))
-	defer debug.SetGCPercent(debug.SetGCPercent(whenSmall))
+	t.Setenv("GOGC", fmt.Sprint(gateway.SmallHeapGOGC))
+	defer debug.SetGCPercent(debug.SetGCPercent(gateway.SmallHeapGOGC))
 	up, bare := upProcess(t, "ferrule", addrs[0], ""), bareProcess(t, addrs[1])
 	g := startGateway(t, map[string]string{"robot": addrs[2]})
 	g.online("robot")
 	const args = `{"pin":2}`
-	local := road(t, g, "robot", "gpio_read", args)
-	for _, era := range eras {
-		through, without := agentCall(t, up.url, era, "robot__gpio_read", args), agentCall(t, bare.url, era, "gpio_read", args)
+	local := pipelineCall(t, g, "robot", "gpio_read", args)
+	for _, mcpVersion := range mcpVersions {
+		through, without := agentCall(t, up.url, mcpVersion, "robot__gpio_read", args), agentCall(t, bare.url, mcpVersion, "gpio_read", args)
 		medians(500, through, without, local) // to warm up
 		var added, gs, bs, ls []time.Duration
 		for range rounds {
@@ -38,16 +40,16 @@ func TestRatioAgent(t *testing.T) {
 			added = append(added, m[0]-m[1])
 			gs, bs, ls = append(gs, m[0]), append(bs, m[1]), append(ls, m[2])
 		}
-		most(t, era+": what the gateway adds to a call against the local road, (G-B)/L", added, ls, 1.5)
+		most(t, mcpVersion+": what the gateway adds to a call against the local pipeline, (G-B)/L", added, ls, 1.5)
 		G, B, L := median(gs), median(bs), median(ls)
-		t.Logf("%s: G %v, B %v, L %v, G/B %.2f", era, G, B, L, float64(G)/float64(B))
+		t.Logf("%s: G %v, B %v, L %v, G/B %.2f", mcpVersion, G, B, L, float64(G)/float64(B))
 	}
 }
 
 // agentCall returns a call of a tool by an agent over HTTP.
-func agentCall(t *testing.T, url string, era string, tool, args string) func() {
+func agentCall(t *testing.T, url string, mcpVersion string, tool, args string) func() {
 	t.Helper()
-	a, err := newPlainAgent(t.Context(), &http.Client{}, url, era)
+	a, err := newPlainAgent(t.Context(), &http.Client{}, url, mcpVersion)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +60,8 @@ func agentCall(t *testing.T, url string, era string, tool, args string) func() {
 	}
 }
 
-// TestRatioStart: how long it takes from the start of `ferrule mcp` until the tool of
-// a board is listed, beside the same for a server of the bare SDK.
+// TestRatioStart measures the time from the start of `ferrule mcp` until a tool is
+// listed, against a server with the bare SDK.
 func TestRatioStart(t *testing.T) {
 	const limit = 250 * time.Millisecond
 	addrs := simProcess(t, 2)
@@ -92,10 +94,10 @@ func TestRatioStart(t *testing.T) {
 	}
 }
 
-// TestRatioSessions: the memory of an idle agent with an open stream, in the gateway
-// against a server of the bare SDK, two thousand of each era at once. None of them
-// is forgotten, however long it asks for nothing; each is told when a device goes
-// away; and none is left when the streams are closed.
+// TestRatioSessions measures the memory of an idle agent with an open stream, against a
+// server with the bare SDK, with two thousand agents of each version. No session
+// expires, each agent is told when a device goes offline, and none is left when the
+// streams are closed.
 func TestRatioSessions(t *testing.T) {
 	addrs := simProcess(t, 2)
 	got, base := make(map[string][]int), make(map[string][]int)
@@ -103,34 +105,34 @@ func TestRatioSessions(t *testing.T) {
 		up := upProcess(t, "weighed", addrs[0], "agents: {sessions: 4000, idle: 3s}")
 		idleSessions(t, up, bareProcess(t, addrs[1]), 2000, got, base)
 	}
-	for _, era := range eras {
-		most(t, era+": bytes of RSS of an idle session: gateway against bare SDK", got[era], base[era], 1.2)
+	for _, mcpVersion := range mcpVersions {
+		most(t, mcpVersion+": bytes of RSS of an idle session: gateway against bare SDK", got[mcpVersion], base[mcpVersion], 1.2)
 	}
 }
 
-// idleSessions adds the memory of a session in the gateway to got, and that in the
-// bare server to base.
+// idleSessions adds the memory of a session in the gateway to got, and in the bare
+// server to base.
 func idleSessions(t *testing.T, up, bare process, count int, got, base map[string][]int) {
 	t.Helper()
 	for _, p := range []process{up, bare} {
-		for _, era := range eras {
-			openCrowd(t, p.url, era, 100).leave() // to warm up
+		for _, mcpVersion := range mcpVersions {
+			openCrowd(t, p.url, mcpVersion, 100).leave() // to warm up
 		}
 	}
-	time.Sleep(6 * time.Second) // they are forgotten
+	time.Sleep(6 * time.Second) // let their sessions end
 	empty := up.memory(t)
 	crowds := make(map[string]*crowd)
-	for _, era := range eras {
+	for _, mcpVersion := range mcpVersions {
 		before := up.memory(t)
-		crowds[era] = openCrowd(t, up.url, era, count)
-		got[era] = append(got[era], (up.memory(t)-before)/count)
+		crowds[mcpVersion] = openCrowd(t, up.url, mcpVersion, count)
+		got[mcpVersion] = append(got[mcpVersion], (up.memory(t)-before)/count)
 		before = bare.memory(t)
-		openCrowd(t, bare.url, era, count)
-		base[era] = append(base[era], (bare.memory(t)-before)/count)
+		openCrowd(t, bare.url, mcpVersion, count)
+		base[mcpVersion] = append(base[mcpVersion], (bare.memory(t)-before)/count)
 	}
-	for _, era := range eras {
-		if _, _, err := openStream(t.Context(), plainClient(), up.url, era); !errors.Is(err, errStatus(http.StatusServiceUnavailable)) {
-			t.Errorf("%s: one more agent than there may be: %v", era, err)
+	for _, mcpVersion := range mcpVersions {
+		if _, _, err := openStream(t.Context(), plainClient(), up.url, mcpVersion); !errors.Is(err, errStatus(http.StatusServiceUnavailable)) {
+			t.Errorf("%s: one more agent than there may be: %v", mcpVersion, err)
 		}
 	}
 	full := up.memory(t)
@@ -139,8 +141,8 @@ func idleSessions(t *testing.T, up, bare process, count int, got, base map[strin
 		t.Fatalf("%v: %s", err, out)
 	}
 	gone := time.Now()
-	for _, era := range eras {
-		t.Logf("%s: the last of %d streams was told %v after a device had gone", era, count, crowds[era].told(t).Sub(gone).Round(time.Millisecond))
+	for _, mcpVersion := range mcpVersions {
+		t.Logf("%s: the last of %d streams was notified %v after a device had gone", mcpVersion, count, crowds[mcpVersion].told(t).Sub(gone).Round(time.Millisecond))
 	}
 
 	for _, c := range crowds {
@@ -157,16 +159,16 @@ func idleSessions(t *testing.T, up, bare process, count int, got, base map[strin
 			t.Fatalf("a session without a stream: %v", err)
 		}
 	}
-	for _, era := range eras {
-		if _, _, err := openStream(t.Context(), plainClient(), up.url, era); err != nil {
-			t.Errorf("%s: an agent when the others have gone: %v", era, err)
+	for _, mcpVersion := range mcpVersions {
+		if _, _, err := openStream(t.Context(), plainClient(), up.url, mcpVersion); err != nil {
+			t.Errorf("%s: an agent when the others have gone: %v", mcpVersion, err)
 		}
 	}
 }
 
 // crowd is many agents with open streams.
 type crowd struct {
-	heard  chan time.Time // when each was told of a change
+	heard  chan time.Time // when each was notified of a change
 	agents []*plainAgent
 	count  int
 	cancel context.CancelFunc
@@ -178,9 +180,9 @@ func plainClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 }
 
-// openStream begins a session with an open stream, and returns when it is open.
-func openStream(ctx context.Context, client *http.Client, url string, era string) (*plainAgent, *bufio.Scanner, error) {
-	a, err := newPlainAgent(ctx, client, url, era)
+// openStream starts a session with an open stream.
+func openStream(ctx context.Context, client *http.Client, url string, mcpVersion string) (*plainAgent, *bufio.Scanner, error) {
+	a, err := newPlainAgent(ctx, client, url, mcpVersion)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -196,7 +198,7 @@ func openStream(ctx context.Context, client *http.Client, url string, era string
 }
 
 // openCrowd opens many streams, a few at once.
-func openCrowd(t *testing.T, url string, era string, count int) *crowd {
+func openCrowd(t *testing.T, url string, mcpVersion string, count int) *crowd {
 	t.Helper()
 	c := &crowd{heard: make(chan time.Time, count), count: count, client: plainClient()}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -210,7 +212,7 @@ func openCrowd(t *testing.T, url string, era string, count int) *crowd {
 		opening.Add(1)
 		seats <- struct{}{}
 		c.wg.Go(func() {
-			a, lines, err := openStream(ctx, c.client, url, era)
+			a, lines, err := openStream(ctx, c.client, url, mcpVersion)
 			mu.Lock()
 			c.agents = append(c.agents, a)
 			mu.Unlock()
@@ -226,20 +228,20 @@ func openCrowd(t *testing.T, url string, era string, count int) *crowd {
 					break
 				}
 			}
-			for lines.Scan() { // until it is over
+			for lines.Scan() { // until it ends
 			}
 		})
 	}
 	opening.Wait()
 	select {
 	case err := <-failed:
-		t.Fatalf("%s: %d agents could not be connected, %v", era, len(failed)+1, err)
+		t.Fatalf("%s: %d agents could not be connected, %v", mcpVersion, len(failed)+1, err)
 	default:
 	}
 	return c
 }
 
-// told waits until all were told, and returns when the last one was.
+// told waits until all agents are notified, and returns the time of the last.
 func (c *crowd) told(t *testing.T) (last time.Time) {
 	t.Helper()
 	patience := time.After(30 * time.Second)
@@ -250,7 +252,7 @@ func (c *crowd) told(t *testing.T) (last time.Time) {
 				last = at
 			}
 		case <-patience:
-			t.Fatalf("only %d of %d were told", i, c.count)
+			t.Fatalf("only %d of %d were notified", i, c.count)
 		}
 	}
 	return last

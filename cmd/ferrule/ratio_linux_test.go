@@ -12,31 +12,31 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// TestRatioSerial: one call to an emulated Uno with true bit timing, against the
-// raw round trip to the same board. They take turns with its port.
+// TestRatioSerial compares a call to an emulated Uno, with true bit timing, to the raw
+// round trip. They take turns.
 func TestRatioSerial(t *testing.T) {
 	const turns, calls = 5, 40
 	board := uno.Start(t, uno.Options{})
 	g := startGateway(t, nil, onSerial("uno", board, 0))
-	call := road(t, g, "uno", "gpio_read", `{"pin":13}`)
+	call := pipelineCall(t, g, "uno", "gpio_read", `{"pin":13}`)
 	var got, base []time.Duration
 	for range turns {
 		g.online("uno")
 		medians(5, call)
 		got = append(got, medians(calls, call)[0])
-		if err := g.dock.Release(t.Context(), "uno", time.Hour); err != nil {
+		if err := g.Dock.Release(t.Context(), "uno", time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, ample, "the port is free", func() bool { return g.device("uno").State == ferrule.StateReleased })
 		base = append(base, rawSerial(t, board.Path(), calls))
-		if err := g.dock.Release(t.Context(), "uno", 0); err != nil {
+		if err := g.Dock.Release(t.Context(), "uno", 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	most(t, "reading over a serial port: road against raw", got, base, 1.1)
+	most(t, "reading over a serial port: pipeline against raw", got, base, 1.1)
 }
 
-// rawSerial is the median of raw round trips.
+// rawSerial returns the median of raw round trips.
 func rawSerial(t *testing.T, path string, calls int) time.Duration {
 	t.Helper()
 	port, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY, 0) // it is set up already

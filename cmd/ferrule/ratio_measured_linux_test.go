@@ -13,12 +13,13 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// eachSecond has simulated boards asked for their climate each second. Their two buffers
-// of 500 ms are asked for as they say.
+// eachSecond polls the climate of simulated boards every second. Their two buffers of
+// 500 ms are polled as they declare.
 const eachSecond = `
 match: {protocol: mcpu}
 polls:
@@ -26,8 +27,8 @@ polls:
   temperature_threshold: {every: 0s}
 `
 
-// TestRatioMeasured: two thousand boards are asked two thousand times a second, and for
-// eight thousand samples a second from their buffers. Agents hardly notice.
+// TestRatioMeasured polls two thousand boards two thousand times a second, for eight
+// thousand samples a second. Agents must hardly notice.
 func TestRatioMeasured(t *testing.T) {
 	const boards, turns, calls = 2000, 7, 300
 	dir := t.TempDir()
@@ -39,9 +40,9 @@ func TestRatioMeasured(t *testing.T) {
 		devices[fmt.Sprint("board-", i)] = addr
 	}
 	var asking *poller.Poller
-	g := startGatewayWith(t, devices, func(g *gateway) { asking, g.sense = g.sense, nil }, func(c *config.Config) {
+	g := startGatewayWith(t, devices, func(g *gateway.Gateway) { asking, g.Poller = g.Poller, nil }, func(c *config.Config) {
 		c.Overlays = dir
-		c.Agents.Budget = 1 // the list is not what is measured
+		c.Agents.Budget = 1 // lists are not measured here
 	})
 	for id := range devices {
 		g.online(id)
@@ -49,7 +50,7 @@ func TestRatioMeasured(t *testing.T) {
 	agent := connectAgent(t, legacy, "/mcp", &mcp.StreamableClientTransport{Endpoint: g.url("/mcp")})
 	call := func() { agent.mustUse("robot__gpio_read", `{"pin":2}`, nil) }
 
-	// Once through all buffers, the longest of which is asked for each 24 s.
+	// Once through all buffers; the longest is polled every 24 s.
 	stop := ask(t, asking)
 	time.Sleep(3 * time.Second)
 	before, cpu, began := asking.Stats(), processorTime(t, os.Getpid()), time.Now()
@@ -62,8 +63,8 @@ func TestRatioMeasured(t *testing.T) {
 	runtime.ReadMemStats(&memory)
 	t.Logf("%d devices, %d polls: %.0f reads and %.0f samples a second, %d failed; %.0f %% of a core, %d MiB in use; 99 %% were asked no later than %v after they were due; the history is %d readings behind",
 		after.Devices, after.Polls, reads, samples, after.Failures-before.Failures,
-		100*spent.Seconds()/lasted.Seconds(), memory.HeapInuse>>20, after.Late.Quantile(0.99), g.history.Stats().Behind)
-	// Of these, at most 4,000 are what the tools say: the climate is two numbers.
+		100*spent.Seconds()/lasted.Seconds(), memory.HeapInuse>>20, after.Late.Quantile(0.99), g.History.Stats().Behind)
+	// At most 4,000 of these are from tools: the climate is two numbers.
 	if reads < 2000 || samples < 8000+2*boards*0.75 {
 		t.Errorf("%.0f reads and %.0f samples a second", reads, samples)
 	}
@@ -72,14 +73,14 @@ func TestRatioMeasured(t *testing.T) {
 	for range turns {
 		without = append(without, medians(calls, call)[0])
 		stop := ask(t, asking)
-		time.Sleep(1500 * time.Millisecond) // what was due meanwhile is asked for at once
+		time.Sleep(1500 * time.Millisecond) // overdue polls run at once
 		with = append(with, medians(calls, call)[0])
 		stop()
 	}
 	most(t, "agents' calls, while all is measured against while nothing is", with, without, 1.2)
 }
 
-// ask has devices asked for what they measure, until stop is called.
+// ask polls devices until stop is called.
 func ask(t *testing.T, asking *poller.Poller) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

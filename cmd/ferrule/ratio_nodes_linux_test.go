@@ -20,24 +20,26 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/device/dock"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
+	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// at is the config of a node that is connected to one server.
+// at configures a node that is connected to one server.
 func at(s *natscluster.Server, node string) func(*config.Config) {
 	return func(c *config.Config) {
 		c.Cluster.Mode, c.Cluster.Node, c.Cluster.Servers, c.Cluster.Shards = "join", node, []string{s.URL()}, 4
 	}
 }
 
-// connection is one of a server, as that tells.
+// connection is a connection of a server.
 type connection struct {
 	Name   string
 	InMsgs int `json:"in_msgs"`
 }
 
-// connections asks a server for those that it has.
+// connections returns the connections of a server.
 func connections(t *testing.T, s *natscluster.Server) []connection {
 	t.Helper()
 	resp, err := http.Get(s.Monitor() + "/connz?limit=1000")
@@ -52,8 +54,7 @@ func connections(t *testing.T, s *natscluster.Server) []connection {
 	return all.Connections
 }
 
-// connected asserts that a node is connected to a server, and returns what the server
-// tells of it.
+// connected checks that a node is connected to a server, and returns the connection.
 func connected(t *testing.T, s *natscluster.Server, node string) connection {
 	t.Helper()
 	all := connections(t, s)
@@ -64,9 +65,9 @@ func connected(t *testing.T, s *natscluster.Server, node string) connection {
 	return all[i]
 }
 
-// TestRatioNodes: a read of another node's board (G), against the road at that node
-// (L) and a request of bare NATS with as many bytes (N). The nodes, and the ends of
-// the bare request, are at the same two servers of three.
+// TestRatioNodes compares a read of another node's board (G) to the pipeline on that
+// node (L) and a bare NATS request of the same size (N). The nodes and the ends of the
+// bare request use the same two of three servers.
 func TestRatioNodes(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{})
 	near, far := servers.Servers[0], servers.Servers[1]
@@ -76,7 +77,7 @@ func TestRatioNodes(t *testing.T) {
 	b.online("robot")
 	a.online("robot")
 	const args = `{"pin":2}`
-	across, local := road(t, a, "robot", "gpio_read", args), road(t, b, "robot", "gpio_read", args)
+	across, local := pipelineCall(t, a, "robot", "gpio_read", args), pipelineCall(t, b, "robot", "gpio_read", args)
 	bare, sizes := bareRequest(t, near, far, across)
 
 	medians(500, across, local, bare) // to warm up
@@ -88,12 +89,12 @@ func TestRatioNodes(t *testing.T) {
 	}
 	connected(t, near, "a")
 	connected(t, far, "b")
-	most(t, "reading another node's board against its own road and a bare request, G/(L+N)", got, base, 1.3)
+	most(t, "reading another node's board against its own pipeline and a bare request, G/(L+N)", got, base, 1.3)
 	t.Logf("G %v, L %v, N %v with %s", median(got), median(ls), median(ns), sizes)
 }
 
-// bareRequest returns a request of plain NATS from one server to another, which has as
-// many bytes as a call has, and as many come back.
+// bareRequest returns a bare NATS request from one server to another, with the same
+// sizes as a call.
 func bareRequest(t *testing.T, near, far *natscluster.Server, call func()) (request func(), sizes string) {
 	t.Helper()
 	asking, answering := dialNATS(t, near), dialNATS(t, far)
@@ -136,42 +137,42 @@ func dialNATS(t *testing.T, s *natscluster.Server) *nats.Conn {
 	return conn
 }
 
-// TestRatioEmbedded: the local road in a gateway whose engine runs, against that in
-// one whose engine does not, in turn.
+// TestRatioEmbedded compares the local pipeline of a gateway with and without a running
+// NATS server. They take turns.
 func TestRatioEmbedded(t *testing.T) {
 	addrs := simProcess(t, 2)
 	with := startGateway(t, map[string]string{"robot": addrs[0]})
-	without := startWithoutBus(t, addrs[1])
+	without := startWithoutCluster(t, addrs[1])
 	with.online("robot")
 	without.online("robot")
-	eventually(t, 10*time.Second, "the engine has told of the board", func() bool { s := with.bus.State(); return s.Working && s.Waiting == 0 })
-	if without.bus.State().Working {
-		t.Fatal("both engines run")
+	eventually(t, 10*time.Second, "the cluster has the board", func() bool { s := with.Cluster.State(); return s.Working && s.Waiting == 0 })
+	if without.Cluster.State().Working {
+		t.Fatal("both clusters run")
 	}
 	const args = `{"pin":2}`
-	compare(t, "reading over TCP: road with the engine against road without", 1000,
-		road(t, with, "robot", "gpio_read", args), road(t, without, "robot", "gpio_read", args), 1.1)
+	compare(t, "reading over TCP: pipeline with the cluster against pipeline without", 1000,
+		pipelineCall(t, with, "robot", "gpio_read", args), pipelineCall(t, without, "robot", "gpio_read", args), 1.1)
 }
 
-// startWithoutBus runs a gateway with one board, called robot, and no engine.
-func startWithoutBus(t *testing.T, addr string) *testGateway {
+// startWithoutCluster runs a gateway with one board, called robot, without a cluster.
+func startWithoutCluster(t *testing.T, addr string) *testGateway {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = ""
 	cfg.Devices.TCP = []config.TCPDevice{{Name: "robot", Address: addr}}
-	g, err := newGateway(cfg, t.TempDir(), slog.New(slog.DiscardHandler))
+	g, err := gateway.New(gateway.Parts{Config: cfg, Data: t.TempDir(), Version: version(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { g.close() })
+	t.Cleanup(func() { g.Close() })
 	runPart(t, func(ctx context.Context) error {
-		return runParts(ctx, g.dock.Run, g.wishes.Run, g.agents.Run, g.control.Run)
+		return lifecycle.Run(ctx, g.Dock.Run, g.Requests.Run, g.Agents.Run, g.Control.Run)
 	})
-	return &testGateway{gateway: g, t: t}
+	return &testGateway{Gateway: g, t: t}
 }
 
-// TestRatioUp: how long it takes from the start of `ferrule up`, in an empty
-// directory, until a call to a board is answered.
+// TestRatioUp measures the time from the start of `ferrule up`, in an empty directory,
+// until a call is answered.
 func TestRatioUp(t *testing.T) {
 	const limit, times = 300 * time.Millisecond, 15
 	addrs := simProcess(t, 1)
@@ -191,9 +192,9 @@ func TestRatioUp(t *testing.T) {
 	}
 }
 
-// TestRatioRest: a node that remembers a hundred thousand devices, of which none is
-// there, does next to nothing: it takes less than a hundredth of a processor, and says
-// nothing but that it lives. One is by itself, and one has joined three servers.
+// TestRatioRest checks that a node that remembers a hundred thousand absent devices uses
+// less than a hundredth of a processor and sends only heartbeats, alone and in a
+// cluster.
 func TestRatioRest(t *testing.T) {
 	const devices, while = 100_000, 15 * time.Second
 	servers := natscluster.Start(t, natscluster.Options{})
@@ -216,7 +217,7 @@ func TestRatioRest(t *testing.T) {
 		}
 		return sum
 	}
-	eventually(t, time.Minute, "joined has told what was asked here so far", func() bool {
+	eventually(t, time.Minute, "all requests have been recorded", func() bool {
 		before := said()
 		time.Sleep(4 * time.Second)
 		return said()-before <= 1 // its lease
@@ -241,7 +242,7 @@ func TestRatioRest(t *testing.T) {
 	}
 }
 
-// remember has the gateway of a data directory remember devices.
+// remember stores devices in a data directory.
 func remember(t *testing.T, data string, devices int) {
 	t.Helper()
 	memory, err := dock.OpenStore(data, slog.New(slog.DiscardHandler))
@@ -261,8 +262,7 @@ func remember(t *testing.T, data string, devices int) {
 	}
 }
 
-// settles waits until a node knows its devices, has told of them, and has nothing
-// more to do.
+// settles waits until a node has loaded and published its devices and is idle.
 func (n *upNode) settles(devices int) {
 	n.t.Helper()
 	eventually(n.t, time.Minute, n.name+" has told of its devices", func() bool {
@@ -281,10 +281,10 @@ func (n *upNode) settles(devices int) {
 	})
 }
 
-// cpu is how long the process has worked since its start.
+// cpu returns the processor time of the process.
 func (n *upNode) cpu() time.Duration { return processorTime(n.t, n.cmd.Process.Pid) }
 
-// processorTime is how long a process has worked since its start.
+// processorTime returns the processor time of a process.
 func processorTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	const hertz = 100
@@ -304,7 +304,7 @@ func processorTime(t testing.TB, pid int) time.Duration {
 	return ticks * time.Second / hertz
 }
 
-// resident is the memory of the process.
+// resident returns the memory of the process.
 func (n *upNode) resident() (bytes int) {
 	n.t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))

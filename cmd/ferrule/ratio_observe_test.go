@@ -16,8 +16,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
 )
 
-// TestRatioObserve: the local road that is measured, against one that is not; and one on
-// which every call is followed besides, by a collector in this process. All in turn.
+// TestRatioObserve compares the local pipeline with metrics, and with traces, to one
+// without. They take turns.
 func TestRatioObserve(t *testing.T) {
 	var taken atomic.Int64
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -38,15 +38,15 @@ func TestRatioObserve(t *testing.T) {
 	measured := start(addrs[1], config.Telemetry{Metrics: true})
 	followed := start(addrs[2], config.Telemetry{Metrics: true, Traces: config.Traces{Endpoint: collector.URL, Ratio: 1}})
 	const args = `{"pin":2}`
-	compare(t, "reading over TCP: road with metrics against road without", 1000,
-		road(t, measured, "robot", "gpio_read", args), road(t, silent, "robot", "gpio_read", args), 1.1)
-	handle := followed.observe.Entry(telemetry.EntryAgent, followed.handle)
-	compare(t, "reading over TCP: road with every call followed against road with neither", 1000, func() {
+	compare(t, "reading over TCP: pipeline with metrics against pipeline without", 1000,
+		pipelineCall(t, measured, "robot", "gpio_read", args), pipelineCall(t, silent, "robot", "gpio_read", args), 1.1)
+	handle := followed.Telemetry.Entry(telemetry.EntryAgent, followed.Pipeline.Handle)
+	compare(t, "reading over TCP: pipeline with traces against pipeline with neither", 1000, func() {
 		call := &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: "robot", Tool: "gpio_read", Args: json.RawMessage(args)}
 		if _, err := handle(context.Background(), call); err != nil {
 			t.Fatal(err)
 		}
-	}, road(t, silent, "robot", "gpio_read", args), 2)
+	}, pipelineCall(t, silent, "robot", "gpio_read", args), 2)
 	followed.stop()
 	if taken.Load() == 0 {
 		t.Error("nothing was followed")

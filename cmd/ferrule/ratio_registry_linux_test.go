@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
@@ -30,24 +31,23 @@ import (
 var manyDevices = flag.Int("devices", 100_000, "how many devices TestRatioRegistry registers")
 
 // What is registered: devices of a thousand Kinds or more, in rounds of a tenant each,
-// and one tenant of five thousand devices of five Kinds that a fresh front serves.
+// and one tenant of five thousand devices of five Kinds that a fresh node serves.
 const (
 	registryShards = 16
 	registryRounds = 3
 	perKind        = 100 // devices of a Kind
 	mostOfTenant   = 100_000
-	frontDevices   = 5000
-	frontKinds     = 5
+	tenantDevices  = 5000
+	tenantKinds    = 5
 )
 
-// frontLimit keeps a fresh front from becoming slower. It is not the 1.3 that was set
-// as a goal, which is not reached: beside reading the records a front is built, lays
-// the manifests, and puts every device into its fleet and its catalog.
-const frontLimit = 2.5
+// freshLimit keeps a fresh node from becoming slower. The goal of 1.3 is not reached:
+// besides reading records, a node applies overlays to manifests and puts every device
+// into its fleet and catalog.
+const freshLimit = 2.5
 
-// loadLimit is the goal where a node loads as many devices as it may have. A few rounds
-// of a second or two on a machine that others use, too, only show that nothing has
-// become much slower.
+// loadLimit returns the limit for loading. Short rounds on a shared machine only show
+// that nothing has become much slower.
 func loadLimit(each int) float64 {
 	if each == mostOfTenant {
 		return 1.3
@@ -55,12 +55,11 @@ func loadLimit(each int) float64 {
 	return 2
 }
 
-// TestRatioRegistry: the registry on three real servers, against as much that is
-// written to and read from bare KV buckets of three others, which are made alike:
-// how long it takes to load, what it takes of the servers' memory, and how long it
-// takes until a fresh front serves a tenant. The two sides take turns.
+// TestRatioRegistry compares the registry on three real servers to bare KV buckets of
+// the same size: the time to load, the memory of the servers, and the time until a new
+// node serves a tenant. They take turns.
 func TestRatioRegistry(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(whenSmall)) // there is more in this process than in a node's
+	defer debug.SetGCPercent(debug.SetGCPercent(gateway.SmallHeapGOGC)) // this process has more heap than a node
 	ours, bare := newRegistrySide(t), newBareSide(t)
 	const warm = 2000
 	ours.load(t, "warm", warm, warm/perKind, ferrule.StateOffline)
@@ -79,37 +78,36 @@ func TestRatioRegistry(t *testing.T) {
 		sides[i%2]()
 		sides[1-i%2]()
 	}
-	ours.load(t, "front", frontDevices, frontKinds, ferrule.StateOnline)
-	bare.load(t, "front", frontDevices, frontKinds, true)
-	total := len(got)*each + frontDevices
+	ours.load(t, "tenant", tenantDevices, tenantKinds, ferrule.StateOnline)
+	bare.load(t, "tenant", tenantDevices, tenantKinds, true)
+	total := len(got)*each + tenantDevices
 	oursMemory, bareMemory := settledRSS(ours.servers)-oursBefore, settledRSS(bare.servers)-bareBefore
 	ours.complete(t, warm+total)
 
-	t.Logf("%d devices in %d shards of three replicas, of %d Kinds; a record is %d bytes, a manifest %d", total, registryShards, len(got)*each/perKind+frontKinds, len(bare.record), len(bare.manifest))
+	t.Logf("%d devices in %d shards of three replicas, of %d Kinds; a record is %d bytes, a manifest %d", total, registryShards, len(got)*each/perKind+tenantKinds, len(bare.record), len(bare.manifest))
 	most(t, fmt.Sprintf("loading the registry by %d devices against creating as many keys", each), got, base, loadLimit(each))
 	t.Logf("that is %.0f records a second, bare %.0f", float64(each)/median(got).Seconds(), float64(each)/median(base).Seconds())
 	most(t, "bytes of RSS of the three servers together for a device against bare KV", []int{oursMemory / total}, []int{bareMemory / total}, 1.3)
 
-	ours.quiet(t, frontDevices)
+	ours.quiet(t, tenantDevices)
 	var fronts, readers, plain []time.Duration
 	for i := range 1 + rounds {
 		var g, r, p []time.Duration
 		for range 3 {
-			g, r, p = append(g, ours.front(t)), append(r, bare.front(t, true)), append(p, bare.front(t, false))
+			g, r, p = append(g, ours.freshNode(t)), append(r, bare.freshNode(t, true)), append(p, bare.freshNode(t, false))
 		}
 		if i > 0 { // the first is to warm up
 			fronts, readers, plain = append(fronts, median(g)), append(readers, median(r)), append(plain, median(p))
 		}
 	}
-	what := fmt.Sprintf("until a fresh front serves a tenant of %d devices", frontDevices)
-	most(t, what+" against reading as many keys", fronts, readers, frontLimit)
+	what := fmt.Sprintf("until a fresh node serves a tenant of %d devices", tenantDevices)
+	most(t, what+" against reading as many keys", fronts, readers, freshLimit)
 	t.Logf("%s: %v, %.2f times what it takes until as many values have come, unread: %v", what, median(fronts), float64(median(fronts))/float64(median(plain)), median(plain))
-	bare.blind(t, each) // last, because it leaves more there than the other side has
+	bare.blind(t, each) // last, because it leaves more data than the other side has
 	ours.weigh(t, each)
 }
 
-// settledRSS is the memory of servers, after a while in which they could give some
-// back.
+// settledRSS returns the memory of servers after they had time to release some.
 func settledRSS(c *natscluster.Cluster) (sum int) {
 	time.Sleep(2 * time.Second)
 	for _, s := range c.Servers {
@@ -118,7 +116,7 @@ func settledRSS(c *natscluster.Cluster) (sum int) {
 	return sum
 }
 
-// registrySide is Ferrule's.
+// registrySide is Ferrule's side.
 type registrySide struct {
 	servers *natscluster.Cluster
 	count   int
@@ -128,9 +126,8 @@ func newRegistrySide(t *testing.T) *registrySide {
 	return &registrySide{servers: natscluster.Start(t, natscluster.Options{})}
 }
 
-// node makes a gateway that has joined the servers, and has not begun. It is closed by
-// the test's end, or before, and not kept any longer.
-func (r *registrySide) node(t *testing.T, tenant string) (g *gateway, end func()) {
+// node returns a gateway that has joined the servers and does not run yet.
+func (r *registrySide) node(t *testing.T, tenant string) (g *gateway.Gateway, end func()) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = ""
@@ -140,16 +137,16 @@ func (r *registrySide) node(t *testing.T, tenant string) (g *gateway, end func()
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	g, err := newGateway(cfg, t.TempDir(), slog.New(slog.DiscardHandler))
+	g, err := gateway.New(gateway.Parts{Config: cfg, Data: t.TempDir(), Version: version(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	end = sync.OnceFunc(func() { g.close() })
+	end = sync.OnceFunc(func() { g.Close() })
 	t.Cleanup(end)
 	return g, end
 }
 
-// runPart runs a part of a gateway, until stop is called or the test ends.
+// runPart runs a part of a gateway until stop is called or the test ends.
 func runPart(t *testing.T, part func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -164,26 +161,24 @@ func runPart(t *testing.T, part func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// load has a node with devices tell the registry of them. That of the front's tenant
-// goes on.
+// load lets a node register devices.
 func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, state ferrule.State) time.Duration {
 	t.Helper()
 	g, end := r.node(t, tenant)
 	populate(t, g, devices, kinds, state)
 	start := time.Now()
-	stop := runPart(t, g.bus.Run)
-	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.bus.State().Waiting == 0 })
+	stop := runPart(t, g.Cluster.Run)
+	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.Cluster.State().Waiting == 0 })
 	took := time.Since(start)
-	if tenant != "front" {
+	if tenant != "tenant" {
 		stop()
 		end()
 	}
 	return took
 }
 
-// populate has a node know devices: those that it remembers are offline when it is
-// started, and those that were admitted are online.
-func populate(t *testing.T, g *gateway, devices, kinds int, state ferrule.State) {
+// populate adds devices to a node: remembered ones are offline, admitted ones online.
+func populate(t *testing.T, g *gateway.Gateway, devices, kinds int, state ferrule.State) {
 	t.Helper()
 	laid := make([]*ferrule.Manifest, kinds)
 	of := make([]ferrule.Kind, kinds)
@@ -198,10 +193,10 @@ func populate(t *testing.T, g *gateway, devices, kinds int, state ferrule.State)
 	way := func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil }
 	for i := range devices {
 		dev := someDevice(i, of[i%kinds], state)
-		if err := g.memory.Keep(dev, laid[i%kinds]); err != nil {
+		if err := g.Memory.Keep(dev, laid[i%kinds]); err != nil {
 			t.Fatal(err)
 		}
-		g.fleet.Put(dev, laid[i%kinds], way)
+		g.Fleet.Put(dev, laid[i%kinds], way)
 	}
 }
 
@@ -214,7 +209,7 @@ func someDevice(i int, kind ferrule.Kind, state ferrule.State) *ferrule.Device {
 
 func deviceID(i int) string { return fmt.Sprintf("sensor-%06d", i) }
 
-// someManifest is that of a board with eight tools.
+// someManifest returns the manifest of a board with eight tools.
 func someManifest(number int) *ferrule.Manifest {
 	m := &ferrule.Manifest{Model: fmt.Sprintf("sensor-%d", number), Version: "1.4.2", Platform: "esp32"}
 	for i := range 8 {
@@ -226,7 +221,7 @@ func someManifest(number int) *ferrule.Manifest {
 	return m
 }
 
-// complete asserts that there are as many records as there should be.
+// complete checks the number of records.
 func (r *registrySide) complete(t *testing.T, want int) {
 	t.Helper()
 	js := connectTo(t, r.servers)
@@ -243,46 +238,45 @@ func (r *registrySide) complete(t *testing.T, want int) {
 	}
 }
 
-// quiet waits until the events of the front's devices are told: that goes on for a
-// while, and is not the front's business.
+// quiet waits until the events of the tenant's devices are published, which is not
+// measured.
 func (r *registrySide) quiet(t *testing.T, events uint64) {
 	t.Helper()
 	js := connectTo(t, r.servers)
-	eventually(t, time.Minute, "all events are told", func() bool {
+	eventually(t, time.Minute, "all events are published", func() bool {
 		s, err := js.Stream(t.Context(), "ferrule-events")
 		return err == nil && s.CachedInfo().State.Msgs >= events
 	})
 }
 
-// front measures how long it takes from nothing until a node knows all devices of
-// its tenant.
-func (r *registrySide) front(t *testing.T) time.Duration {
+// freshNode measures the time until a new node knows all devices of its tenant.
+func (r *registrySide) freshNode(t *testing.T) time.Duration {
 	t.Helper()
-	runtime.GC() // what was before is not the front's
+	runtime.GC() // free what came before
 	start := time.Now()
-	g, end := r.node(t, "front")
+	g, end := r.node(t, "tenant")
 	defer end()
 	stop := runPart(t, func(ctx context.Context) error { return g.Run(ctx) })
 	defer stop()
-	eventually(t, time.Minute, "all devices of the tenant are known", func() bool { return g.catalog.Counts().Online == frontDevices })
-	last := deviceID(frontDevices - 1)
-	if dev, m, ok := g.fleet.Lookup(last); !ok || m.Tool("read_value_7") == nil || dev.State != ferrule.StateOnline {
+	eventually(t, time.Minute, "all devices of the tenant are known", func() bool { return g.Catalog.Counts().Online == tenantDevices })
+	last := deviceID(tenantDevices - 1)
+	if dev, m, ok := g.Fleet.Lookup(last); !ok || m.Tool("read_value_7") == nil || dev.State != ferrule.StateOnline {
 		t.Fatalf("%s: %v, %t", last, dev, ok)
 	}
-	if offers, _ := g.catalog.List(); len(offers) == 0 {
+	if offers, _ := g.Catalog.List(); len(offers) == 0 {
 		t.Fatal("nothing is listed")
 	}
 	return time.Since(start)
 }
 
-// weigh prints what a node takes for a device of its own, for one of another node that
-// it has in view, and for a Kind.
+// weigh prints the memory of a node per own device, per device of another node, and per
+// Kind.
 func (r *registrySide) weigh(t *testing.T, devices int) {
 	t.Helper()
 	before := residentSet(t)
 	start := time.Now()
 	r.holder(t, "weighed", devices, 1)
-	t.Logf("%d devices that come online at once are registered in %v, while their events are told", devices, time.Since(start).Round(time.Millisecond))
+	t.Logf("%d devices that come online at once are registered in %v, while their events are published", devices, time.Since(start).Round(time.Millisecond))
 	own := residentSet(t)
 	r.viewer(t, "weighed", devices)
 	view := residentSet(t)
@@ -299,16 +293,16 @@ func (r *registrySide) holder(t *testing.T, tenant string, devices, kinds int) {
 	t.Helper()
 	g, _ := r.node(t, tenant)
 	populate(t, g, devices, kinds, ferrule.StateOnline)
-	runPart(t, g.bus.Run)
-	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.bus.State().Waiting == 0 })
+	runPart(t, g.Cluster.Run)
+	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.Cluster.State().Waiting == 0 })
 }
 
-// viewer runs a node that has the devices of a tenant in view.
+// viewer runs a node that sees the devices of a tenant.
 func (r *registrySide) viewer(t *testing.T, tenant string, devices int) {
 	t.Helper()
 	g, _ := r.node(t, tenant)
-	runPart(t, g.bus.Run)
-	eventually(t, time.Minute, "all are in view", func() bool { return g.catalog.Counts().Online == devices })
+	runPart(t, g.Cluster.Run)
+	eventually(t, time.Minute, "all are in view", func() bool { return g.Catalog.Counts().Online == devices })
 }
 
 func connectTo(t *testing.T, c *natscluster.Cluster) jetstream.JetStream {
@@ -325,15 +319,15 @@ func connectTo(t *testing.T, c *natscluster.Cluster) jetstream.JetStream {
 	return js
 }
 
-// bareRecord is a record as whoever reads one has to.
+// bareRecord is a record as every reader has to decode it.
 type bareRecord struct {
-	Address, Medium, Dialect, Node, Kind, State string
-	Epoch, Since                                int64
+	Address, Name, Dialect, Node, Kind, State string
+	Epoch, Since                              int64
 }
 
-// bareSide is plain NATS: buckets of the same configuration, watched alike, and
-// records and manifests of the same size. They are created, so that nobody's are
-// written over, as fast as the library can.
+// bareSide is plain NATS: buckets with the same configuration, watched in the same way,
+// with records and manifests of the same size. Keys are created, so that none is
+// overwritten, as fast as the library can.
 type bareSide struct {
 	servers          *natscluster.Cluster
 	record, manifest []byte
@@ -343,7 +337,7 @@ func newBareSide(t *testing.T) *bareSide {
 	b := &bareSide{servers: natscluster.Start(t, natscluster.Options{})}
 	js := connectTo(t, b.servers)
 	for _, name := range b.buckets() {
-		eventually(t, time.Minute, "a bucket is made", func() bool { // servers that have just met may say no
+		eventually(t, time.Minute, "a bucket is created", func() bool { // new clusters may refuse at first
 			_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: jetstream.FileStorage, Replicas: 3})
 			return err == nil
 		})
@@ -360,7 +354,7 @@ func (b *bareSide) buckets() []string {
 	return names
 }
 
-// like takes a record and a manifest of the registry for a pattern.
+// like takes a record and a manifest of the registry as a pattern.
 func (b *bareSide) like(t *testing.T, r *registrySide, tenant string) {
 	t.Helper()
 	js := connectTo(t, r.servers)
@@ -379,7 +373,7 @@ func (b *bareSide) like(t *testing.T, r *registrySide, tenant string) {
 	b.record, b.manifest = first("ferrule-devices-0"), first("ferrule-kinds")
 }
 
-// open connects and opens all buckets, at once.
+// open connects and opens all buckets.
 func (b *bareSide) open(t *testing.T) (*nats.Conn, jetstream.JetStream, []jetstream.KeyValue) {
 	t.Helper()
 	conn, err := nats.Connect(b.servers.URLs())
@@ -399,7 +393,7 @@ func (b *bareSide) open(t *testing.T) (*nats.Conn, jetstream.JetStream, []jetstr
 	return conn, js, all
 }
 
-// sideBySide does n things at once.
+// sideBySide does n things at the same time.
 func sideBySide(t *testing.T, n int, do func(i int) error) {
 	t.Helper()
 	errs := make(chan error, n)
@@ -413,8 +407,7 @@ func sideBySide(t *testing.T, n int, do func(i int) error) {
 	}
 }
 
-// watch watches the devices of a tenant in all shards until stop is called, which
-// leaves nothing of it at the servers.
+// watch watches the devices of a tenant in all shards until stop is called.
 func (b *bareSide) watch(t *testing.T, shards []jetstream.KeyValue, tenant string, told func(jetstream.KeyValueEntry)) (stop func()) {
 	t.Helper()
 	watchers := make([]jetstream.KeyWatcher, len(shards))
@@ -440,7 +433,7 @@ func (b *bareSide) watch(t *testing.T, shards []jetstream.KeyValue, tenant strin
 	}
 }
 
-// load writes keys: created, or put over whatever is there.
+// load lets a node register devices.
 func (b *bareSide) load(t *testing.T, tenant string, devices, kinds int, create bool) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -460,7 +453,7 @@ func (b *bareSide) load(t *testing.T, tenant string, devices, kinds int, create 
 	for k := range kinds {
 		publish("bare-kinds", fmt.Sprintf("%064d", k), b.manifest)
 	}
-	for _, i := range rand.Perm(devices) { // as they come
+	for _, i := range rand.Perm(devices) { // in random order
 		publish(fmt.Sprintf("bare-devices-%d", i%registryShards), deviceID(i), b.record)
 	}
 	select {
@@ -469,11 +462,11 @@ func (b *bareSide) load(t *testing.T, tenant string, devices, kinds int, create 
 		t.Fatal("not all is written")
 	}
 	took := time.Since(start)
-	eventually(t, time.Minute, "the watches have told all", func() bool { return int(told.Load()) == devices })
+	eventually(t, time.Minute, "the watches have all records", func() bool { return int(told.Load()) == devices })
 	return took
 }
 
-// blind prints what it costs that nobody's keys are written over.
+// blind prints the cost of not overwriting keys.
 func (b *bareSide) blind(t *testing.T, each int) {
 	t.Helper()
 	var created, put []time.Duration
@@ -484,9 +477,8 @@ func (b *bareSide) blind(t *testing.T, each int) {
 	t.Logf("keys that are created, on bare KV, take %.2f times as long as those that are just put", float64(median(created))/float64(median(put)))
 }
 
-// front measures how long it takes from nothing until all records and manifests of a
-// tenant have come, and are read and kept if so wanted.
-func (b *bareSide) front(t *testing.T, read bool) time.Duration {
+// freshNode measures the time until a new node knows all devices of its tenant.
+func (b *bareSide) freshNode(t *testing.T, read bool) time.Duration {
 	t.Helper()
 	runtime.GC()
 	start := time.Now()
@@ -494,7 +486,7 @@ func (b *bareSide) front(t *testing.T, read bool) time.Duration {
 	defer conn.Close()
 	var mu sync.Mutex
 	records := make(map[string]*bareRecord)
-	defer b.watch(t, all[1:], "front", func(e jetstream.KeyValueEntry) {
+	defer b.watch(t, all[1:], "tenant", func(e jetstream.KeyValueEntry) {
 		record := &bareRecord{}
 		if read && json.Unmarshal(e.Value(), record) != nil {
 			return
@@ -506,10 +498,10 @@ func (b *bareSide) front(t *testing.T, read bool) time.Duration {
 	eventually(t, time.Minute, "all records are read", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(records) == frontDevices
+		return len(records) == tenantDevices
 	})
-	sideBySide(t, frontKinds, func(k int) error {
-		e, err := all[0].Get(t.Context(), fmt.Sprintf("front.%064d", k))
+	sideBySide(t, tenantKinds, func(k int) error {
+		e, err := all[0].Get(t.Context(), fmt.Sprintf("tenant.%064d", k))
 		if err != nil || !read {
 			return err
 		}

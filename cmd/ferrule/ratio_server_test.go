@@ -15,17 +15,16 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/gateway"
 )
 
-// TestRatioServer: how long an agent waits for a device that is an MCP server, through the
-// gateway against a bare proxy, which is a server of the SDK that calls a client of the SDK,
-// and nothing else. Two hundred calls, reads and prompts of every sort are made both ways in
-// turn, and garbage is collected as seldom in all processes. Tools that only look are
-// compared; that the gateway records twice, and on disk, what may change something is
-// printed.
+// TestRatioServer compares the latency of a device that is an MCP server through the
+// gateway to that through a bare proxy made of the SDK. Two hundred calls, reads and
+// prompts take turns, with the same GOGC in all processes.
 func TestRatioServer(t *testing.T) {
-	t.Setenv("GOGC", fmt.Sprint(whenSmall))
-	defer debug.SetGCPercent(debug.SetGCPercent(whenSmall))
+	t.Setenv("GOGC", fmt.Sprint(gateway.SmallHeapGOGC))
+	defer debug.SetGCPercent(debug.SetGCPercent(gateway.SmallHeapGOGC))
 	for _, mix := range []struct {
 		name  string
 		args  []string
@@ -36,11 +35,11 @@ func TestRatioServer(t *testing.T) {
 	} {
 		parts := galleryProcess(t, mix.args...)
 		gateway, bare := upGallery(t, parts), proxyProcess(t, parts)
-		for _, era := range eras {
+		for _, mcpVersion := range mcpVersions {
 			through, without := make(map[string]*mcp.ClientSession), make(map[string]*mcp.ClientSession)
 			for _, part := range []string{"thing", "server"} {
-				through[part] = connectAgent(t, era, part, &mcp.StreamableClientTransport{Endpoint: gateway + "/mcp/devices/" + part}).ClientSession
-				without[part] = connectAgent(t, era, part, &mcp.StreamableClientTransport{Endpoint: bare + "/" + part}).ClientSession
+				through[part] = connectAgent(t, mcpVersion, part, &mcp.StreamableClientTransport{Endpoint: gateway + "/mcp/devices/" + part}).ClientSession
+				without[part] = connectAgent(t, mcpVersion, part, &mcp.StreamableClientTransport{Endpoint: bare + "/" + part}).ClientSession
 			}
 			tourBoth(t, through, without) // to warm up
 			var gots, bases []time.Duration
@@ -48,7 +47,7 @@ func TestRatioServer(t *testing.T) {
 				got, base := tourBoth(t, through, without)
 				gots, bases = append(gots, got), append(bases, base)
 			}
-			name := fmt.Sprintf("%s, %s: the gateway against a bare proxy", era, mix.name)
+			name := fmt.Sprintf("%s, %s: the gateway against a bare proxy", mcpVersion, mix.name)
 			if mix.limit > 0 {
 				most(t, name, gots, bases, mix.limit)
 				continue
@@ -66,7 +65,7 @@ func tourBoth(t *testing.T, through, without map[string]*mcp.ClientSession) (got
 	for i, v := range tour() {
 		took := func(sessions map[string]*mcp.ClientSession) time.Duration {
 			start := time.Now()
-			v.do(t.Context(), sessions[v.part]) // some are errors, and are meant to be
+			v.do(t.Context(), sessions[v.part]) // some are errors on purpose
 			return time.Since(start)
 		}
 		if i%2 == 0 {
@@ -80,7 +79,7 @@ func tourBoth(t *testing.T, through, without map[string]*mcp.ClientSession) (got
 	return median(gots), median(bases)
 }
 
-// galleryProcess runs a gallery, and returns where its parts are, as NAME=URL.
+// galleryProcess runs a gallery and returns its parts as NAME=URL.
 func galleryProcess(t *testing.T, args ...string) (parts []string) {
 	t.Helper()
 	_, out := startProcess(t, exec.Command("gallery", args...))
@@ -94,7 +93,7 @@ func galleryProcess(t *testing.T, args ...string) (parts []string) {
 	return parts
 }
 
-// proxyProcess runs a bare proxy, and returns its address.
+// proxyProcess runs a bare proxy and returns its address.
 func proxyProcess(t *testing.T, parts []string) string {
 	t.Helper()
 	_, out := startProcess(t, exec.Command("proxy", parts...))
@@ -105,7 +104,7 @@ func proxyProcess(t *testing.T, parts []string) string {
 	return strings.TrimSpace(line)
 }
 
-// upGallery runs `ferrule up` with the parts of a gallery, and returns its address once
+// upGallery runs `ferrule up` with the parts of a gallery and returns its address when
 // they are online.
 func upGallery(t *testing.T, parts []string) (address string) {
 	t.Helper()

@@ -24,7 +24,7 @@ import (
 // assert the ratio. They are meant for `go test -tags bench`, without the race
 // detector.
 
-// simProcess runs simulated boards in a process of their own.
+// simProcess runs simulated boards in a process.
 func simProcess(t *testing.T, count int) []string {
 	t.Helper()
 	cmd := exec.Command("ferrule", "sim", "mcpu", "--tcp", "127.0.0.1:0", "--count", fmt.Sprint(count), "--json")
@@ -66,16 +66,16 @@ func trip(t *testing.T, bare *raw, method, args string) func() {
 	}
 }
 
-// rounds is how often each ratio is measured. The machine is shared: its median
-// is what counts.
+// rounds is how often each ratio is measured. The machine is shared, so the median
+// counts.
 const rounds = 9
 
-// medians runs things in turn, n times each, and returns the median of each.
+// medians runs functions in turn, n times each, and returns the median of each.
 func medians(n int, things ...func()) []time.Duration {
 	times := make([][]time.Duration, len(things))
 	for i := range n {
 		for k := range things {
-			k = (k + i) % len(things) // so that none is always first
+			k = (k + i) % len(things) // none is always first
 			start := time.Now()
 			things[k]()
 			times[k] = append(times[k], time.Since(start))
@@ -93,8 +93,7 @@ func median[T cmp.Ordered](of []T) T {
 	return of[len(of)/2]
 }
 
-// most asserts the ratio of got and base, which were measured in pairs, and
-// prints it with what it is made of.
+// most checks the ratio of got and base, which were measured in pairs, and prints it.
 func most[T int | time.Duration](t *testing.T, name string, got, base []T, limit float64) {
 	t.Helper()
 	var ratios []float64
@@ -109,8 +108,8 @@ func most[T int | time.Duration](t *testing.T, name string, got, base []T, limit
 	}
 }
 
-// compare measures got against base in rounds of n calls each, in turn, for some seconds at
-// least, and asserts their ratio: a shared machine is uneven.
+// compare measures got against base in rounds of n calls, in turn, for at least some
+// seconds, and checks their ratio.
 func compare(t *testing.T, name string, n int, got, base func(), limit float64) {
 	t.Helper()
 	medians(n/2, got, base) // to warm up
@@ -122,8 +121,8 @@ func compare(t *testing.T, name string, n int, got, base func(), limit float64) 
 	most(t, name, gots, bases, limit)
 }
 
-// road returns a call of a tool on the whole road, in this process.
-func road(t *testing.T, g *testGateway, device, tool, args string) func() {
+// pipelineCall returns a function that calls a tool through the pipeline, in this process.
+func pipelineCall(t *testing.T, g *testGateway, device, tool, args string) func() {
 	return func() {
 		if _, err := g.call(device, tool, args, 0); err != nil {
 			t.Fatal(err)
@@ -131,20 +130,19 @@ func road(t *testing.T, g *testGateway, device, tool, args string) func() {
 	}
 }
 
-// TestRatioRead: the local road for a tool that reads, against the same round
-// trip written raw.
+// TestRatioRead compares the local pipeline for a read-only tool to a raw round trip.
 func TestRatioRead(t *testing.T) {
 	addrs := simProcess(t, 2)
 	g := startGateway(t, map[string]string{"robot": addrs[0]})
 	g.online("robot")
 	bare := dialRaw(t, addrs[1])
 	const args = `{"pin":2}`
-	compare(t, "reading over TCP: road against raw", 1000,
-		road(t, g, "robot", "gpio_read", args), trip(t, bare, "gpio_read", args), 1.4)
+	compare(t, "reading over TCP: pipeline against raw", 1000,
+		pipelineCall(t, g, "robot", "gpio_read", args), trip(t, bare, "gpio_read", args), 1.4)
 }
 
-// TestRatioChange: the local road for a tool that changes something, with its two
-// synced records, against a raw round trip and two bare synced appends.
+// TestRatioChange compares the local pipeline for a tool that changes something, with
+// its two synced records, to a raw round trip and two bare synced appends.
 func TestRatioChange(t *testing.T) {
 	addrs := simProcess(t, 2)
 	g := startGateway(t, map[string]string{"robot": addrs[0]})
@@ -165,18 +163,18 @@ func TestRatioChange(t *testing.T) {
 		}
 	}
 	const args = `{"pin":2,"value":true}`
-	call, write := road(t, g, "robot", "gpio_write", args), trip(t, bare, "gpio_write", args)
+	call, write := pipelineCall(t, g, "robot", "gpio_write", args), trip(t, bare, "gpio_write", args)
 	writeSynced := func() {
 		appendSynced()
 		write()
 		appendSynced()
 	}
-	compare(t, "changing over TCP: road against raw and two synced appends", 400, call, writeSynced, 1.2)
+	compare(t, "changing over TCP: pipeline against raw and two synced appends", 400, call, writeSynced, 1.2)
 }
 
-// TestRatioFleet: two thousand devices in other processes are admitted in time
-// and in little memory, and the road to one of them is as long as to a single
-// one. They come and go three times; in between, only the single one is there.
+// TestRatioFleet checks that two thousand devices are admitted in time and in little
+// memory, and that calls to one of them take as long as to a single device. They come
+// and go three times.
 func TestRatioFleet(t *testing.T) {
 	const count, processes, calls = 2000, 4, 3000
 	single := simProcess(t, 1)
@@ -186,26 +184,26 @@ func TestRatioFleet(t *testing.T) {
 	}
 	one := startGateway(t, map[string]string{"robot": single[0]})
 	one.online("robot")
-	alone := road(t, one, "robot", "gpio_read", `{"pin":2}`)
+	alone := pipelineCall(t, one, "robot", "gpio_read", `{"pin":2}`)
 	medians(500, alone)
-	var got, base, beside, besides []time.Duration
+	var got, base, turnGot, turnBase []time.Duration
 	for range 3 {
 		before := medians(calls, alone)[0]
 		all := admit(t, addrs)
-		among := road(t, all, all.fleet.Devices()[count/2].ID, "gpio_read", `{"pin":2}`)
+		among := pipelineCall(t, all, all.Fleet.Devices()[count/2].ID, "gpio_read", `{"pin":2}`)
 		medians(500, among)
 		with := medians(calls, among)[0]
 		inTurn := medians(calls, among, alone)
-		beside, besides = append(beside, inTurn[0]), append(besides, inTurn[1])
+		turnGot, turnBase = append(turnGot, inTurn[0]), append(turnBase, inTurn[1])
 		all.stop()
 		medians(500, alone)
 		got, base = append(got, with), append(base, (before+medians(calls, alone)[0])/2)
 	}
-	most(t, "the road to one of 2,000 against the road to a single one", got, base, 1.2)
-	most(t, "the same, in turn, while both are there", beside, besides, 1.2)
+	most(t, "the pipeline to one of 2,000 against that to a single one", got, base, 1.2)
+	most(t, "the same, in turn, while both are there", turnGot, turnBase, 1.2)
 }
 
-// admit starts a gateway of many devices, and asserts what that costs.
+// admit starts a gateway with many devices and checks the cost.
 func admit(t *testing.T, addrs []string) *testGateway {
 	t.Helper()
 	count := len(addrs)
@@ -215,10 +213,10 @@ func admit(t *testing.T, addrs []string) *testGateway {
 		for _, addr := range addrs {
 			c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Address: addr})
 		}
-	}, unmeasured) // they are to be idle
+	}, unmeasured) // they stay idle
 	eventually(t, time.Minute, "all are admitted", func() bool {
 		online := 0
-		for _, dev := range g.fleet.Devices() {
+		for _, dev := range g.Fleet.Devices() {
 			if dev.State == ferrule.StateOnline {
 				online++
 			}
@@ -232,8 +230,8 @@ func admit(t *testing.T, addrs []string) *testGateway {
 	}
 	kinds := make(map[ferrule.Kind]bool)
 	manifests := make(map[*ferrule.Manifest]bool)
-	for _, dev := range g.fleet.Devices() {
-		_, m, _ := g.fleet.Lookup(dev.ID)
+	for _, dev := range g.Fleet.Devices() {
+		_, m, _ := g.Fleet.Lookup(dev.ID)
 		kinds[dev.Kind], manifests[m] = true, true
 	}
 	if len(kinds) != 1 || len(manifests) != 1 {
@@ -252,7 +250,7 @@ func admit(t *testing.T, addrs []string) *testGateway {
 	return g
 }
 
-// residentSet is the memory of this process after its garbage was given back.
+// residentSet returns the memory of this process after a garbage collection.
 func residentSet(t *testing.T) int {
 	t.Helper()
 	memory, err := residentMemory()

@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/measure/gauges"
 )
 
-// shownReading is a reading for scripts: its samples are told one by one.
+// shownReading is the JSON of a reading, with one object per sample.
 type shownReading struct {
 	ferrule.Reading
 	Series []shownSeries `json:"batches"`
@@ -17,12 +18,11 @@ type shownSeries struct {
 	Signal  string           `json:"signal"`
 	Unit    string           `json:"unit,omitempty"`
 	Samples []ferrule.Sample `json:"samples"`
-	Holes   []ferrule.Gap    `json:"gaps,omitempty"`
+	Gaps    []ferrule.Gap    `json:"gaps,omitempty"`
 }
 
-// printReading prints a reading, with its node if there are several: in a line for each
-// signal, and for each hole in it.
-func (a *app) printReading(r ferrule.Reading, several bool) {
+// printReading prints a line for each signal of a reading, and for each gap.
+func (a *app) printReading(r ferrule.Reading, cluster bool) {
 	if a.json {
 		shown := shownReading{Reading: r, Series: []shownSeries{}}
 		for _, s := range r.Batches {
@@ -31,35 +31,35 @@ func (a *app) printReading(r ferrule.Reading, several bool) {
 		a.jsonLines().Encode(shown)
 		return
 	}
-	who := ofNode(r.Device, r.Node, several)
+	who := deviceName(r.Device, r.Node, cluster)
 	for i := range r.Batches {
 		s := &r.Batches[i]
-		for _, hole := range s.Gaps {
-			a.printMeasured(hole.To, who, s.Signal, missing(hole))
+		for _, gap := range s.Gaps {
+			a.printMeasured(gap.To, who, s.Signal, gapText(gap))
 		}
 		if n := len(s.Samples); n > 0 {
 			last := s.Samples[n-1]
-			said := inUnit(last.Value, s.Unit)
+			text := gauges.Value(last.Value, s.Unit)
 			if n > 1 {
-				said += fmt.Sprintf(", the last of %d samples", n)
+				text += fmt.Sprintf(", the last of %d samples", n)
 			}
-			a.printMeasured(last.Time, who, s.Signal, said)
+			a.printMeasured(last.Time, who, s.Signal, text)
 		}
 	}
 }
 
-func (a *app) printMeasured(at time.Time, who, signal, said string) {
-	fmt.Fprintf(a.stdout, "%s %s %s %s\n", a.style(faint, at.Local().Format("15:04:05.000")), a.style(bold, who), signal, said)
+func (a *app) printMeasured(at time.Time, who, signal, text string) {
+	fmt.Fprintf(a.stdout, "%s %s %s %s\n", a.style(faint, at.Local().Format("15:04:05.000")), a.style(bold, who), signal, text)
 }
 
-// missing tells of a hole.
-func missing(h ferrule.Gap) string {
-	some := "samples"
+// gapText describes a gap.
+func gapText(g ferrule.Gap) string {
+	missing := "samples"
 	switch {
-	case h.MaxMissing == 1:
-		some = "a sample"
-	case h.MaxMissing > 1:
-		some = fmt.Sprintf("up to %d samples", h.MaxMissing)
+	case g.MaxMissing == 1:
+		missing = "1 sample"
+	case g.MaxMissing > 1:
+		missing = fmt.Sprintf("up to %d samples", g.MaxMissing)
 	}
-	return fmt.Sprintf("may lack %s since %s: %s", some, h.From.Local().Format("15:04:05.000"), oneLine(ferrule.Clean(string(h.Reason), ferrule.MaxWord), maxShown))
+	return fmt.Sprintf("%s may be missing since %s: %s", missing, g.From.Local().Format("15:04:05.000"), ferrule.OneLine(ferrule.Clean(string(g.Reason), ferrule.MaxWord), maxShown))
 }

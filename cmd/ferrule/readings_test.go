@@ -9,8 +9,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestPrintReading: a reading is a line for each of its signals, with what they lack;
-// scripts get one line of JSON, with all samples.
+// TestPrintReading checks that a reading is printed as a line for each signal and gap, and
+// as one line of JSON with all samples.
 func TestPrintReading(t *testing.T) {
 	at := time.Date(2026, 11, 15, 12, 0, 0, 0, time.Local)
 	r := ferrule.Reading{Device: "robot", Node: "north", Poll: "a0", Time: at.Add(time.Second), Batches: []ferrule.SampleBatch{
@@ -24,11 +24,11 @@ func TestPrintReading(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{stdout: &out, stderr: &out}
 	a.printReading(r, true)
-	want := `12:00:00.000 robot at north heat may lack up to 12 samples since 11:59:00.000: lost
-12:00:00.500 robot at north heat 21.25 <°C>, the last of 2 samples
-12:00:00.000 robot at north door 1
-12:00:00.000 robot at north mute may lack samples since 11:59:59.000: silent
-12:00:00.000 robot at north mute may lack a sample since 12:00:00.000: unclear
+	want := `12:00:00.000 robot on north heat up to 12 samples may be missing since 11:59:00.000: lost
+12:00:00.500 robot on north heat 21.25 <°C>, the last of 2 samples
+12:00:00.000 robot on north door 1
+12:00:00.000 robot on north mute samples may be missing since 11:59:59.000: silent
+12:00:00.000 robot on north mute 1 sample may be missing since 12:00:00.000: unclear
 `
 	if got := out.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -20,26 +20,26 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// gate is where a turnstile is, and is rebooted.
+// gate is a turnstile that is rebooted.
 type gate struct {
-	t    *testing.T
-	era  string
-	file string
-	// address is where it listens. With a listener, which outlives it, nobody who
-	// comes while it boots is turned away.
+	t          *testing.T
+	mcpVersion string
+	file       string
+	// address is where it listens. A listener outlives it, so that connections during a
+	// boot are not refused.
 	address  string
 	listener *os.File
 	process  *exec.Cmd
 }
 
-func newGate(t *testing.T, era string, warm bool) *gate {
+func newGate(t *testing.T, mcpVersion string, warm bool) *gate {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	g := &gate{t: t, era: era, file: filepath.Join(t.TempDir(), "counted"), address: ln.Addr().String()}
+	g := &gate{t: t, mcpVersion: mcpVersion, file: filepath.Join(t.TempDir(), "counted"), address: ln.Addr().String()}
 	if warm {
 		if g.listener, err = ln.(*net.TCPListener).File(); err != nil {
 			t.Fatal(err)
@@ -50,11 +50,11 @@ func newGate(t *testing.T, era string, warm bool) *gate {
 	return g
 }
 
-// boot kills the turnstile, if it runs, and starts one of a version.
+// boot kills the turnstile, if it runs, and starts a version of it.
 func (g *gate) boot(version string) {
 	g.t.Helper()
 	end(g.process)
-	g.process = exec.Command("turnstile", version, g.era, g.file)
+	g.process = exec.Command("turnstile", version, g.mcpVersion, g.file)
 	if g.listener == nil {
 		g.process.Args = append(g.process.Args, g.address)
 	} else {
@@ -67,7 +67,8 @@ func (g *gate) boot(version string) {
 	}
 }
 
-// counted is how often the turnstile did something for each token, in all its lives.
+// counted returns how often the turnstile did something for each token, over all its
+// restarts.
 func (g *gate) counted(what string) map[string]int {
 	g.t.Helper()
 	data, err := os.ReadFile(g.file)
@@ -83,17 +84,16 @@ func (g *gate) counted(what string) map[string]int {
 	return counts
 }
 
-// TestRebootUnderLoad: a device that is an MCP server is killed while agents call it, and
-// comes back with other firmware, again and again: it is found again, agents are told
-// that their list has changed and see the tools that it has now, and what each caller was
-// told agrees with what the device itself counted. Nothing was done twice but looking.
+// TestRebootUnderLoad kills a device that is an MCP server while agents call it, and
+// starts it with other firmware, again and again. Agents are told that their list has
+// changed, and the results agree with the count of the device. Only reads run twice.
 func TestRebootUnderLoad(t *testing.T) {
 	t.Parallel()
-	for _, era := range eras {
+	for _, mcpVersion := range mcpVersions {
 		for _, warm := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s warm=%t", era, warm), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s warm=%t", mcpVersion, warm), func(t *testing.T) {
 				t.Parallel()
-				rebootUnderLoad(t, newGate(t, era, warm))
+				rebootUnderLoad(t, newGate(t, mcpVersion, warm))
 			})
 		}
 	}
@@ -107,8 +107,8 @@ func rebootUnderLoad(t *testing.T, at *gate) {
 	})
 	g.online("gate")
 	var agents []*testAgent
-	for _, era := range eras {
-		agents = append(agents, dialAgent(t, g, era, "/mcp"))
+	for _, mcpVersion := range mcpVersions {
+		agents = append(agents, dialAgent(t, g, mcpVersion, "/mcp"))
 	}
 	load := startLoad(t, agents)
 	for reboot := 1; reboot <= 3; reboot++ {
@@ -142,8 +142,8 @@ func rebootUnderLoad(t *testing.T, at *gate) {
 	}
 }
 
-// relists waits until an agent was told that its list has changed, and it has one tool
-// and not another.
+// relists waits until an agent is notified that its list has changed, and has one tool
+// and lacks another.
 func (a *testAgent) relists(has, lacks string) {
 	a.t.Helper()
 	late := time.After(ample)
@@ -151,7 +151,7 @@ func (a *testAgent) relists(has, lacks string) {
 		select {
 		case <-a.tools:
 		case <-late:
-			a.t.Fatalf("%s is not told of a list with %s, and without %s: %v", a.name, has, lacks, a.list())
+			a.t.Fatalf("%s is not notified of a list with %s and without %s: %v", a.name, has, lacks, a.list())
 		}
 		if list := a.list(); slices.Contains(list, has) && !slices.Contains(list, lacks) {
 			return
@@ -170,7 +170,7 @@ type load struct {
 	good     int
 }
 
-// startLoad has agents call, until the test ends or by end.
+// startLoad lets agents call until the test ends or end is called.
 func startLoad(t *testing.T, agents []*testAgent) *load {
 	l := &load{stop: make(chan struct{})}
 	t.Cleanup(func() { l.end() })
@@ -193,7 +193,7 @@ func startLoad(t *testing.T, agents []*testAgent) *load {
 	return l
 }
 
-// call makes a call, and notes what was told of it.
+// call makes a call and records its outcome.
 func (l *load) call(a *testAgent, tool, token string) {
 	o := outcome{id: tool, token: token}
 	began := time.Now()
@@ -229,14 +229,14 @@ func (l *load) answered(t *testing.T, more int) {
 	eventually(t, ample, "calls succeed", func() bool { return good() >= until })
 }
 
-// end ends the calls, and returns what was told of each.
+// end ends the calls and returns their outcomes.
 func (l *load) end() []outcome {
 	l.once.Do(func() { close(l.stop) })
 	l.callers.Wait()
 	return l.outcomes
 }
 
-// judgeReboots compares what callers were told with what the device counted.
+// judgeReboots compares outcomes with the count of the device.
 func judgeReboots(t *testing.T, outcomes []outcome, at *gate) {
 	t.Helper()
 	turns, looks := at.counted("turn"), at.counted("look")
@@ -259,7 +259,7 @@ func judgeReboots(t *testing.T, outcomes []outcome, at *gate) {
 	}
 	t.Logf("%d calls: %v", len(outcomes), codes)
 	if len(turns) > 0 {
-		t.Errorf("nobody made these: %v", turns)
+		t.Errorf("nobody made these calls: %v", turns)
 	}
 	if codes["turn "] == 0 || codes["look "] == 0 || len(codes) < 3 {
 		t.Errorf("the reboots were not felt: %v", codes)

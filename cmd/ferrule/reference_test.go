@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,17 +14,15 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/reference/commands.md")
-
-// TestReference: docs/reference/commands.md says what the commands say of themselves, and
-// has the sample of the configuration.
+// TestReference checks that docs/reference.md has the help of every command and the sample
+// configuration. With -update it writes the file.
 func TestReference(t *testing.T) {
 	const file = "../../docs/reference/commands.md"
 	var b strings.Builder
-	b.WriteString("# Reference\n\n<!-- Made of the commands' own help by `go test ./cmd/ferrule -run TestReference -update`. -->\n")
+	b.WriteString("# Reference\n\n<!-- Generated from the help of the commands: `go test ./cmd/ferrule -run TestReference -update`. -->\n")
 	a := &app{stdout: io.Discard, stderr: io.Discard}
 	describeCommand(&b, a.root())
-	fmt.Fprintf(&b, "\n## ferrule.yaml\n\n`ferrule up` reads `ferrule/ferrule.yaml` in the configuration directory, or what `--config` names.\n\n```yaml\n%s```\n", config.Sample)
+	fmt.Fprintf(&b, "\n## ferrule.yaml\n\n`ferrule up` reads `ferrule/ferrule.yaml` in the configuration directory, or the file that `--config` names.\n\n```yaml\n%s```\n", config.Sample)
 	if *update {
 		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -36,11 +33,11 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != b.String() {
-		t.Error("docs/reference/commands.md is not up to date; run this test with -update")
+		t.Error("docs/reference.md is out of date; run `go test ./cmd/ferrule -run TestReference -update`")
 	}
 }
 
-// describeCommand writes a command and those below it.
+// describeCommand writes a command and its subcommands.
 func describeCommand(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.Runnable() || cmd.HasSubCommands() {
 		fmt.Fprintf(b, "\n## %s\n\n", cmd.CommandPath())
@@ -66,8 +63,7 @@ func describeCommand(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// TestDependencies: every library that the module needs has its line in
-// docs/explanation/dependencies.md, and no other has.
+// TestDependencies checks that docs/dependencies.md lists exactly the direct dependencies.
 func TestDependencies(t *testing.T) {
 	mod, err := os.ReadFile("../../go.mod")
 	if err != nil {
@@ -77,18 +73,18 @@ func TestDependencies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var needed, told []string
+	var required, listed []string
 	for line := range strings.Lines(string(mod)) {
 		if m := regexp.MustCompile(`^\s+(\S+) v\S+$`).FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
-			needed = append(needed, m[1])
+			required = append(required, m[1])
 		}
 	}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(string(doc), -1) {
-		told = append(told, m[1])
+		listed = append(listed, m[1])
 	}
-	slices.Sort(needed)
-	slices.Sort(told)
-	if !slices.Equal(needed, told) {
-		t.Errorf("go.mod requires directly\n%q\nand docs/explanation/dependencies.md tells of\n%q", needed, told)
+	slices.Sort(required)
+	slices.Sort(listed)
+	if !slices.Equal(required, listed) {
+		t.Errorf("go.mod requires\n%q\nbut docs/dependencies.md lists\n%q", required, listed)
 	}
 }

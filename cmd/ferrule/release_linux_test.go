@@ -11,8 +11,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// TestRelease: another program gets a board that is released, and the gateway
-// takes it back by itself; if the other one is not done by then, afterwards.
+// TestRelease checks that another program gets the port of a released board, and that
+// the gateway reconnects by itself, when the other program is done.
 func TestRelease(t *testing.T) {
 	board := uno.Start(t, uno.Options{BootTime: 200 * time.Millisecond, Link: filepath.Join(t.TempDir(), "board")})
 	port, err := filepath.EvalSymlinks(board.Path())
@@ -44,7 +44,7 @@ func TestRelease(t *testing.T) {
 	c.want(0, `"value":true`, "call", "robot", "gpio_write", "pin=13", "value=true")
 	board.WaitPin("B5", true)
 
-	// It takes longer than somebody thought.
+	// The other program takes longer.
 	c.want(0, "robot is released until ", "release", "robot", "--for", "1h")
 	other, letGo := startFlash(t, port)
 	c.want(0, "robot is released until ", "release", "robot", "--for", "100ms")
@@ -62,11 +62,11 @@ func TestRelease(t *testing.T) {
 	letGo()
 	c.until("robot", ferrule.StateOnline)
 
-	// It was quicker.
+	// The other program is done early.
 	c.want(0, "robot is released until ", "release", "robot", "--for", "1h")
-	c.want(0, "robot is with the gateway.\n", "release", "robot", "--for", "0s")
+	c.want(0, "robot is no longer released.\n", "release", "robot", "--for", "0s")
 	c.until("robot", ferrule.StateOnline)
 	c.want(0, `"value":false`, "call", "robot", "gpio_read", "pin=13")
-	c.want(exitUsage, "--for: want from 0s to 24h0m0s, got 25h0m0s", "release", "robot", "--for", "25h")
+	c.want(exitUsage, "--for must be from 0s to 24h0m0s, got 25h0m0s", "release", "robot", "--for", "25h")
 	c.want(exitNotRun, `there is no device "toaster"`, "release", "toaster")
 }

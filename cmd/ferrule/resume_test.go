@@ -15,8 +15,8 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
-// TestResume: an agent whose connection to the gateway breaks in the middle of a call has
-// its answer when it is back, in the same call. The device was called once.
+// TestResume checks that an agent whose connection breaks during a call gets the answer
+// after it reconnects. The device is called once.
 func TestResume(t *testing.T) {
 	var moved atomic.Int32
 	begun, goOn := make(chan struct{}), make(chan struct{})
@@ -32,13 +32,13 @@ func TestResume(t *testing.T) {
 	url := serveThing(t, mcpserver.New(board, mcpserver.Config{}))
 	g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "gate"}} })
 	g.online("gate")
-	wire := newCutter(t, g.web.Addr().String())
+	link := newCutter(t, g.Addr())
 	words := make(chan string, 10)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) { words <- req.Params.Message },
 	})
 	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{
-		Endpoint: "http://" + wire.Addr().String() + "/mcp", HTTPClient: &http.Client{Transport: &http.Transport{}},
+		Endpoint: "http://" + link.Addr().String() + "/mcp", HTTPClient: &http.Client{Transport: &http.Transport{}},
 	}, &mcp.ClientSessionOptions{ProtocolVersion: legacy})
 	if err != nil {
 		t.Fatal(err)
@@ -56,8 +56,8 @@ func TestResume(t *testing.T) {
 		}()
 		<-begun
 		said := []string{<-words}
-		wire.cut(reset)
-		time.Sleep(50 * time.Millisecond) // it is not there meanwhile
+		link.cut(reset)
+		time.Sleep(50 * time.Millisecond) // while it is disconnected
 		goOn <- struct{}{}
 		got := <-answered
 		if got.error != nil || got.IsError || got.Content[0].(*mcp.TextContent).Text != "open" {

@@ -3,23 +3,21 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/user"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
 )
 
-// app is what the commands share.
+// app is the state that commands share.
 type app struct {
-	data   string // the data directory, as it was given
+	data   string // --data
 	json   bool
 	stdout io.Writer
 	stderr io.Writer
@@ -28,10 +26,10 @@ type app struct {
 // run runs one command and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	a := &app{stdout: stdout, stderr: stderr}
-	cmd := a.root()
-	cmd.SetArgs(args)
-	if err := cmd.ExecuteContext(ctx); err != nil {
-		return a.fail(err)
+	root := a.root()
+	root.SetArgs(args)
+	if cmd, err := root.ExecuteContextC(ctx); err != nil {
+		return a.fail(cmd.CommandPath(), err)
 	}
 	return 0
 }
@@ -39,11 +37,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func (a *app) root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ferrule",
-		Short: "Turn self-describing devices into tools for AI agents",
-		Long: `Ferrule finds devices that describe themselves, checks what they say, and
-lets people and AI agents use them.
+		Short: "Connect self-describing devices to AI agents",
+		Long: `Ferrule connects devices to AI agents. What a device says it can do becomes tools
+that any MCP client can use.
 
-Try it without any hardware:
+Try it without hardware:
 
   ferrule sim mcpu --tcp 127.0.0.1:4242 &
   ferrule up --tcp robot=127.0.0.1:4242 &
@@ -55,24 +53,24 @@ Try it without any hardware:
 		SilenceUsage:  true,
 	}
 	cmd.SetVersionTemplate("ferrule {{.Version}}\n")
-	cmd.Flags().Bool("version", false, "tell the version")
+	cmd.Flags().Bool("version", false, "print the version")
 	cmd.SetOut(a.stdout)
 	cmd.SetErr(a.stderr)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{plain(err)} })
-	cmd.PersistentFlags().StringVar(&a.data, "data", "", "data `DIR` of the gateway that is meant (FERRULE_DATA; the user's own otherwise)")
-	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "write JSON, for scripts")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{withoutJargon(err)} })
+	cmd.PersistentFlags().StringVar(&a.data, "data", "", "data `DIR` of the gateway (FERRULE_DATA; default the user's own)")
+	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
 	for _, c := range []*cobra.Command{
 		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.historyCommand(), a.traceCommand(),
 		a.adoptCommand(), a.forgetCommand(), a.releaseCommand(), a.auditCommand(),
 	} {
-		c.PersistentPreRunE = a.hasData
+		c.PersistentPreRunE = a.needData
 		cmd.AddCommand(c)
 	}
-	cmd.AddCommand(a.setupCommand(), a.doctorCommand(), a.simCommand(), a.versionCommand(), a.manCommand(), a.askCommand())
+	cmd.AddCommand(a.setupCommand(), a.doctorCommand(), a.simCommand(), a.versionCommand(), a.manCommand(), a.sqlCommand())
 	return parent(cmd)
 }
 
-// parent makes a command of which only the parts do something.
+// parent makes a command that only groups other commands.
 func parent(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -88,19 +86,19 @@ func parent(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// plain tells what is wrong with a flag without the words of Go's libraries.
-func plain(err error) error {
-	for _, says := range [][2]string{
-		{": strconv.ParseBool", "want true or false"}, {": strconv.", "want a number"}, {": time: ", "want a duration such as 30s"},
+// withoutJargon replaces the words of Go's libraries in the error of a flag.
+func withoutJargon(err error) error {
+	for _, r := range [][2]string{
+		{": strconv.ParseBool", "must be true or false"}, {": strconv.", "must be a number"}, {": time: ", "must be a duration such as 30s"},
 	} {
-		if before, _, ok := strings.Cut(err.Error(), says[0]); ok {
-			return fmt.Errorf("%s: %s", before, says[1])
+		if before, _, ok := strings.Cut(err.Error(), r[0]); ok {
+			return fmt.Errorf("%s: %s", before, r[1])
 		}
 	}
 	return err
 }
 
-// exactly is cobra.ExactArgs with an error that counts as wrong usage.
+// exactly is cobra.ExactArgs with a usageError.
 func exactly(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -110,27 +108,29 @@ func exactly(n int) cobra.PositionalArgs {
 	}
 }
 
-// orNone is exactly(1), or no argument.
-func orNone(cmd *cobra.Command, args []string) error {
+// atMostOne accepts one argument or none.
+func atMostOne(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	return exactly(1)(cmd, args)
 }
 
-// dataDir is the data directory, by which a gateway is meant.
-func (a *app) dataDir() string { return cmp.Or(a.data, os.Getenv("FERRULE_DATA"), defaultData()) }
+// dataDir returns the data directory. It identifies the gateway.
+func (a *app) dataDir() string {
+	return cmp.Or(a.data, os.Getenv("FERRULE_DATA"), datadir.Default())
+}
 
-// hasData refuses to work where no data directory is meant: one in whatever
-// directory this is would be lost.
-func (a *app) hasData(*cobra.Command, []string) error {
+// needData fails if there is no data directory. The current directory would be a bad
+// substitute, because nobody would find the data again.
+func (a *app) needData(*cobra.Command, []string) error {
 	if a.dataDir() == "" {
-		return usageError{errors.New("there is no home directory to keep data in; --data or FERRULE_DATA names another")}
+		return usageError{errors.New("there is no home directory for data; name a directory with --data or FERRULE_DATA")}
 	}
 	return nil
 }
 
-// client connects to the gateway that is meant.
+// client returns a client of the gateway. It must be closed.
 func (a *app) client() (*control.Client, error) {
 	path, err := control.SocketPath(a.dataDir())
 	if err != nil {
@@ -146,32 +146,5 @@ func callGateway[Out any](ctx context.Context, a *app, tool string, in any) (out
 		return out, err
 	}
 	defer client.Close()
-	return callOwn[Out](ctx, client, tool, in)
-}
-
-// callOwn calls one of the gateway's own tools through a client.
-func callOwn[Out any](ctx context.Context, client *control.Client, tool string, in any) (out Out, err error) {
-	result, err := callTool(ctx, client, tool, in)
-	if err != nil {
-		return out, err
-	}
-	return out, json.Unmarshal(result.Value, &out)
-}
-
-// callTool does so, for one whose result has more than a value.
-func callTool(ctx context.Context, client *control.Client, tool string, in any) (*ferrule.Result, error) {
-	args, err := json.Marshal(in)
-	if err != nil {
-		return nil, err
-	}
-	return client.Handle(ctx, &ferrule.Call{Principal: me(), Device: ferrule.GatewayID, Tool: tool, Args: args})
-}
-
-// me is the person who runs the command.
-func me() ferrule.Principal {
-	name := "somebody"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	return ferrule.Principal{Role: ferrule.Person, Name: name}
+	return control.CallBuiltin[Out](ctx, client, tool, in)
 }

@@ -45,8 +45,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// freeAddr is an address that nobody listens on, and that the system gives to
-// nobody who asks for any.
+// freeAddr returns an address that is not in use and outside the range of ephemeral
+// ports.
 func freeAddr() (string, error) {
 	for range 100 {
 		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(9000)))
@@ -64,7 +64,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	re := regexp.MustCompile(args[0])
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		ts.Exec(args[1], args[2:]...) // its failure is one way of not matching yet
+		ts.Exec(args[1], args[2:]...) // a failure is also not a match
 		if out := ts.ReadFile("stdout"); re.MatchString(out) {
 			return
 		} else if time.Now().After(end) {

@@ -18,14 +18,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// onSerial names a board on a serial port.
+// onSerial configures a board on a serial port.
 func onSerial(name string, board *uno.Board, baud int) func(*config.Config) {
 	return func(c *config.Config) {
 		c.Devices.Serial = append(c.Devices.Serial, config.SerialDevice{Name: name, Port: board.Path(), Baud: baud})
 	}
 }
 
-// must makes a call that has to succeed, and returns a member of its result.
+// must makes a call that must succeed, and returns a member of its result.
 func (g *testGateway) must(device, tool, args, member string) any {
 	g.t.Helper()
 	got, err := g.call(device, tool, args, ample)
@@ -49,7 +49,7 @@ func TestUno(t *testing.T) {
 		t.Errorf("got %+v", dev)
 	}
 
-	// A thousand calls, and what they do to the chip.
+	// A thousand calls and their effect on the chip.
 	start := time.Now()
 	for i := range 250 {
 		on, duty, millivolts := i%2 == 0, i%256, 20*i
@@ -72,8 +72,7 @@ func TestUno(t *testing.T) {
 	}
 	t.Logf("1000 calls in %v", time.Since(start).Round(time.Millisecond))
 
-	// The watchdog resets the board: its outputs are low, and it can be used
-	// again without anybody doing anything.
+	// The watchdog resets the board: its outputs are low, and it can be used again.
 	g.must("uno", "gpio_write", `{"pin":13,"value":true}`, "value")
 	g.must("uno", "reboot", `{}`, "ok")
 	board.WaitPin("B5", false)
@@ -101,7 +100,7 @@ func TestUno(t *testing.T) {
 	board.WaitPin("B5", true)
 }
 
-// TestUnoInMidCall: a board that is unplugged or paused in the middle of a call.
+// TestUnoInMidCall unplugs and pauses a board in the middle of a call.
 func TestUnoInMidCall(t *testing.T) {
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
 	g := startGateway(t, nil, onSerial("uno", board, 0))
@@ -132,23 +131,23 @@ func TestUnoInMidCall(t *testing.T) {
 	board.WaitPin("B5", true)
 }
 
-// TestUnoSlow: at 9600 baud the large list takes seconds, and arrives.
+// TestUnoSlow checks that a long list arrives at 9600 baud.
 func TestUnoSlow(t *testing.T) {
 	board := uno.Start(t, uno.Options{Baud: 9600, Large: true, Strict: true})
 	g := startGateway(t, nil, onSerial("uno", board, 9600))
 	g.online("uno")
-	if _, m, _ := g.fleet.Lookup("uno"); len(m.Tools) != 16 || len(g.device("uno").Notes) > 0 {
+	if _, m, _ := g.Fleet.Lookup("uno"); len(m.Tools) != 16 || len(g.device("uno").Notes) > 0 {
 		t.Errorf("%d tools, %q", len(m.Tools), g.device("uno").Notes)
 	}
 	g.must("uno", "gpio_write", `{"pin":13,"value":true}`, "value")
 	board.WaitPin("B5", true)
 }
 
-// TestUnoWrongBaud: whoever gave the wrong rate is told so, soon.
+// TestUnoWrongBaud checks that a wrong bit rate is reported soon.
 func TestUnoWrongBaud(t *testing.T) {
 	board := uno.Start(t, uno.Options{Strict: true})
 	g := startGateway(t, nil, onSerial("uno", board, 9600))
-	eventually(t, 10*time.Second, "the wrong rate is told", func() bool {
+	eventually(t, 10*time.Second, "the wrong bit rate is reported", func() bool {
 		return strings.Contains(g.device("uno").Reason, "at 9600 baud: wrong baud rate?")
 	})
 }
@@ -159,7 +158,7 @@ var plugging = flag.Duration("plugging", 60*time.Second, "how long TestUnosPlugg
 // each call has an outcome that agrees with what its board counted, nothing runs
 // twice, names stay with their boards, and nothing is left behind.
 func TestUnosPlugged(t *testing.T) {
-	uno.Start(t, uno.Options{Fast: true}).Close() // what was built for it stays open
+	uno.Start(t, uno.Options{Fast: true}).Close() // warms up the build of the firmware
 	goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
 	t.Run("run", plugAndCall)
 	eventually(t, 10*time.Second, fmt.Sprintf("no more than %d goroutines and %d files", goroutines, descriptors), func() bool {
@@ -178,7 +177,7 @@ func plugAndCall(t *testing.T) {
 		addresses[i] = "serial:" + boards[i].Path()
 		name := ""
 		if i%2 == 0 {
-			name = fmt.Sprint("uno", i) // the others have an ID of what they call themselves
+			name = fmt.Sprint("uno", i) // the others get an ID from their own name
 		}
 		devices = append(devices, onSerial(name, boards[i], 0))
 	}
@@ -235,9 +234,9 @@ func plugAndCall(t *testing.T) {
 	}
 }
 
-// at is the device at an address.
+// at returns the device at an address.
 func (g *testGateway) at(address string) ferrule.Device {
-	for _, dev := range g.fleet.Devices() {
+	for _, dev := range g.Fleet.Devices() {
 		if dev.Address == address {
 			return *dev
 		}
@@ -245,13 +244,13 @@ func (g *testGateway) at(address string) ferrule.Device {
 	return ferrule.Device{}
 }
 
-// tally is what came of the calls to one board.
+// tally is the outcomes of the calls to one board.
 type tally struct {
 	codes map[ferrule.Code]int
 	wrong []string
 }
 
-// call has a board count, each time something else, until done.
+// call calls a board with a new token each time, until done.
 func (c *tally) call(g *testGateway, device string, done chan struct{}) {
 	c.codes = make(map[ferrule.Code]int)
 	for i := 0; ; i++ {
@@ -277,11 +276,11 @@ func (c *tally) call(g *testGateway, device string, done chan struct{}) {
 		case code != "" && code != ferrule.Offline && code != ferrule.Unanswered:
 			c.wrong = append(c.wrong, err.Error())
 		}
-		time.Sleep(20 * time.Millisecond) // ten boards are to leave the machine some time for others
+		time.Sleep(20 * time.Millisecond) // leave the machine some time for other tests
 	}
 }
 
-// judge compares outcomes with what the board counted.
+// judge compares outcomes with the count of the board.
 func (c *tally) judge(t *testing.T, device string, total, repeats int) {
 	t.Helper()
 	t.Logf("%s counted %d; calls ended in %v", device, total, c.codes)
@@ -292,7 +291,7 @@ func (c *tally) judge(t *testing.T, device string, total, repeats int) {
 		t.Errorf("%s: %d ran twice", device, repeats)
 	}
 	if total < c.codes[""] || total > c.codes[""]+c.codes[ferrule.Unanswered] {
-		t.Errorf("%s: %d ran, and %v were told", device, total, c.codes)
+		t.Errorf("%s: %d ran, outcomes %v", device, total, c.codes)
 	}
 	if c.codes[""] == 0 {
 		t.Errorf("%s: no call succeeded", device)

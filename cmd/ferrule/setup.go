@@ -7,41 +7,37 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/setup"
 )
 
-// serverName is what Ferrule is called in a client, unless its user says otherwise.
-const serverName = "ferrule"
-
-// settingUp is what `ferrule setup` is told.
-type settingUp struct {
+// setupFlags are the flags of `ferrule setup`.
+type setupFlags struct {
 	name, http             string
 	project, print, remove bool
 }
 
 func (a *app) setupCommand() *cobra.Command {
-	var s settingUp
+	var s setupFlags
 	cmd := &cobra.Command{
 		Use:   "setup [CLIENT] [-- FLAGS]",
-		Short: "Write Ferrule into the config of an agent program",
-		Long: `Write Ferrule into the config of an agent program, so that it starts ` + "`ferrule mcp`" + `
-by itself; with --http, so that it talks to the gateway that ` + "`ferrule up`" + ` runs.
-Without a client, list them, and which of them know Ferrule.
+		Short: "Add Ferrule to the configuration of an agent program",
+		Long: `Add Ferrule to the configuration of an agent program, so that it starts ` + "`ferrule mcp`" + `
+by itself. With --http it connects to the gateway that ` + "`ferrule up`" + ` runs. Without a
+client, list the clients and which of them are set up.
 
-What follows -- are the flags of ` + "`ferrule mcp`" + `; without any they are --serial auto.
-The program starts this very binary: as PATH has it, so that an update is found,
-else where it is. Files of a project say just ferrule, if PATH has it.
+The flags after -- are those of ` + "`ferrule mcp`" + `; the default is --serial auto. The client
+starts this binary by its path: the one in PATH if there is one, because it survives
+updates. Project files name just ferrule if it is in PATH.
 
-Nothing else in the file is touched, comments included, and what you added to
-Ferrule's entry stays. Before a file is changed, a copy is put beside it:
-FILE.ferrule-backup the first time, with a number after that; none is overwritten. A
-file that cannot be read is left as it is.
+Nothing else in the file changes: comments and your additions to Ferrule's entry stay.
+Before the first change a backup FILE.ferrule-backup is written, later ones have a
+number, and no backup is overwritten. A file that cannot be parsed is not changed.
 
 ` + clientList(),
 		Example: `  ferrule setup
@@ -74,7 +70,7 @@ file that cannot be read is left as it is.
 		RunE: func(_ *cobra.Command, args []string) error {
 			place, err := setup.Here()
 			if err != nil {
-				return usageError{errors.New("there is no home directory, where agent programs keep their configs; HOME names it")}
+				return usageError{errors.New("there is no home directory with configurations of agent programs; set HOME")}
 			}
 			if len(args) == 0 {
 				return a.listClients(place, s)
@@ -83,21 +79,21 @@ file that cannot be read is left as it is.
 			if err != nil {
 				return usageError{err}
 			}
-			return a.setUp(place, client, s, args[1:])
+			return a.setup(place, client, s, args[1:])
 		},
 	}
-	cmd.Flags().StringVar(&s.name, "name", serverName, "the server's `NAME` in the client, at most 12 characters")
-	cmd.Flags().StringVar(&s.http, "http", "", "let it talk to a gateway that runs, at this `URL`")
+	cmd.Flags().StringVar(&s.name, "name", setup.ServerName, "`NAME` of the server in the client, at most 12 characters")
+	cmd.Flags().StringVar(&s.http, "http", "", "connect to a running gateway at this `URL`")
 	cmd.Flags().Lookup("http").NoOptDefVal = setup.URL
-	cmd.Flags().BoolVar(&s.project, "project", false, "write the file of the project in this directory instead of the user's")
-	cmd.Flags().BoolVar(&s.print, "print", false, "print what would be written and where, and write nothing")
-	cmd.Flags().BoolVar(&s.remove, "remove", false, "take Ferrule out again")
+	cmd.Flags().BoolVar(&s.project, "project", false, "change the project file in this directory instead of the user's")
+	cmd.Flags().BoolVar(&s.print, "print", false, "print the entry and its file, change nothing")
+	cmd.Flags().BoolVar(&s.remove, "remove", false, "remove Ferrule")
 	cmd.MarkFlagsMutuallyExclusive("print", "remove")
 	cmd.MarkFlagsMutuallyExclusive("http", "remove")
 	return cmd
 }
 
-// clientList lists the clients for the help.
+// clientList lists the clients for the help text.
 func clientList() string {
 	var b strings.Builder
 	for _, c := range setup.Clients() {
@@ -106,76 +102,43 @@ func clientList() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// describedClient is a client in the list.
-type describedClient struct {
-	Client  string `json:"client"`
-	Title   string `json:"title"`
-	File    string `json:"file"`
-	Exists  bool   `json:"exists"`
-	Ferrule bool   `json:"ferrule"`
-	Error   string `json:"error,omitempty"`
-}
-
-// knownClients tells of every client whether its config is there, and whether a
-// server of a name is in it.
-func knownClients(place setup.Place, project bool, name string) []describedClient {
-	all := []describedClient{}
-	for _, c := range setup.Clients() {
-		files := c.Files(place, project)
-		if len(files) == 0 {
-			continue
-		}
-		d := describedClient{Client: c.Name, Title: c.Title, File: setup.Choose(files)}
-		doc, err := os.ReadFile(d.File)
-		d.Exists = !errors.Is(err, fs.ErrNotExist)
-		if err == nil {
-			d.Ferrule, err = c.Has(doc, name)
-		}
-		if err != nil && d.Exists {
-			d.Error = err.Error()
-		}
-		all = append(all, d)
-	}
-	return all
-}
-
-func (a *app) listClients(place setup.Place, s settingUp) error {
-	all := knownClients(place, s.project, s.name)
+func (a *app) listClients(place setup.Place, s setupFlags) error {
+	all := setup.Survey(place, s.project, s.name)
 	if a.json {
 		return a.printJSON(all)
 	}
 	var rows [][]string
 	for _, d := range all {
-		state := "no"
+		state := "not set up"
 		switch {
 		case d.Error != "":
-			state = "cannot be read"
+			state = "unreadable"
 		case d.Ferrule:
 			state = "set up"
 		case !d.Exists:
 			state = "no config"
 		}
-		rows = append(rows, []string{d.Client, state, d.File, oneLine(d.Error, 200)})
+		rows = append(rows, []string{d.Client, state, d.File, ferrule.OneLine(d.Error, 200)})
 	}
 	return a.table("CLIENT FERRULE FILE REMARK", rows, func(column, cell string) string {
 		switch {
 		case column == "FERRULE" && cell == "set up":
 			return a.style(green, cell)
-		case column == "FERRULE" && cell == "cannot be read":
+		case column == "FERRULE" && cell == "unreadable":
 			return a.style(red, cell)
 		}
 		return cell
 	})
 }
 
-// setUp writes Ferrule into the file of a client, takes it out, or prints it.
-func (a *app) setUp(place setup.Place, client setup.Client, s settingUp, flags []string) error {
+// setup adds Ferrule to the file of a client, removes it, or prints its entry.
+func (a *app) setup(place setup.Place, client setup.Client, s setupFlags, flags []string) error {
 	files, perm := client.Files(place, s.project), fs.FileMode(0o600)
 	if s.project {
 		perm = 0o644
 	}
 	if len(files) == 0 {
-		return usageError{fmt.Errorf("%s has no files of projects; without --project it is set up for you", client.Title)}
+		return usageError{fmt.Errorf("%s has no project files; leave out --project", client.Title)}
 	}
 	file := setup.Choose(files)
 	server := setup.Server{Name: s.name}
@@ -197,7 +160,7 @@ func (a *app) setUp(place setup.Place, client setup.Client, s settingUp, flags [
 	done, err := client.Change(file, perm, func(doc []byte) ([]byte, error) {
 		doc, err := edit(doc)
 		if err != nil {
-			err = usageError{fmt.Errorf("%s: %w; nothing was written, and `ferrule setup %s --print` shows what belongs there", file, err, client.Name)}
+			err = usageError{fmt.Errorf("%s: %w; nothing was changed. Run `ferrule setup %s --print` for the entry to add by hand", file, err, client.Name)}
 		}
 		return doc, err
 	})
@@ -211,19 +174,19 @@ func (a *app) setUp(place setup.Place, client setup.Client, s settingUp, flags [
 	case !done.Changed && s.remove:
 		fmt.Fprintf(a.stdout, "%s is not in %s.\n", server.Name, done.Path)
 	case !done.Changed:
-		fmt.Fprintf(a.stdout, "%s is in %s already.\n", server.Name, done.Path)
+		fmt.Fprintf(a.stdout, "%s is already in %s.\n", server.Name, done.Path)
 	case s.remove:
-		fmt.Fprintf(a.stdout, "%s is no longer in %s.\n", server.Name, done.Path)
+		fmt.Fprintf(a.stdout, "Removed %s from %s.\n", server.Name, done.Path)
 	default:
-		fmt.Fprintf(a.stdout, "%s is in %s now. %s\n", server.Name, done.Path, client.Next)
+		fmt.Fprintf(a.stdout, "Added %s to %s. %s\n", server.Name, done.Path, client.Next)
 	}
 	if done.Backup != "" {
-		fmt.Fprintf(a.stdout, "What it was is kept in %s.\n", done.Backup)
+		fmt.Fprintf(a.stdout, "Backup saved to %s.\n", done.Backup)
 	}
 	return nil
 }
 
-// printSetup prints what belongs into a file that has nothing else.
+// printSetup prints the entry as a file without anything else.
 func (a *app) printSetup(client setup.Client, file string, server setup.Server) error {
 	text, err := client.Add(nil, server)
 	if err != nil {
@@ -232,44 +195,44 @@ func (a *app) printSetup(client setup.Client, file string, server setup.Server) 
 	if a.json {
 		return a.printJSON(map[string]string{"client": client.Name, "file": file, "text": string(text)})
 	}
-	_, err = fmt.Fprintf(a.stdout, "This belongs into %s:\n\n%s", file, text)
+	_, err = fmt.Fprintf(a.stdout, "Add this to %s:\n\n%s", file, text)
 	return err
 }
 
-// fill says what a client is told of Ferrule.
-func (a *app) fill(server *setup.Server, s settingUp, flags []string) (err error) {
+// fill fills in the entry of a client.
+func (a *app) fill(server *setup.Server, s setupFlags, flags []string) (err error) {
 	if s.http == "" {
 		if server.Args, err = a.mcpArgs(flags); err == nil {
-			server.Command, err = ownPath(s.project)
+			server.Command, err = setup.OwnCommand(s.project)
 		}
 		return err
 	}
 	if u, err := url.Parse(s.http); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("--http: want a URL such as %s, got %q", setup.URL, s.http)
+		return fmt.Errorf("--http must be a URL such as %s, got %q", setup.URL, s.http)
 	}
 	if len(flags) > 0 {
-		return errors.New("what follows -- is for `ferrule mcp`, which is not started with --http")
+		return errors.New("flags after -- are for `ferrule mcp`, which --http does not start")
 	}
 	server.URL = s.http
 	return nil
 }
 
-// mcpArgs is how an agent program starts `ferrule mcp`. What the environment says
-// here is not said there, so it is written down.
+// mcpArgs returns the arguments with which a client starts `ferrule mcp`. The client has
+// another environment, so FERRULE_DATA and FERRULE_CONFIG become flags.
 func (a *app) mcpArgs(flags []string) ([]string, error) {
-	var wanted starting
+	var mcp gatewayFlags
 	cmd := &cobra.Command{}
-	wanted.flags(cmd, "")
+	mcp.add(cmd, "")
 	cmd.Flags().String("data", "", "")
 	err := cmd.ParseFlags(flags)
 	if rest := cmd.Flags().Args(); err == nil && len(rest) > 0 {
-		err = fmt.Errorf("`ferrule mcp` does not take %q", rest[0])
+		err = fmt.Errorf("`ferrule mcp` takes no argument %q", rest[0])
 	}
 	if err == nil {
-		_, err = wanted.config()
+		_, err = mcp.parts(a)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("after --: %w", plain(err))
+		return nil, fmt.Errorf("after --: %w", withoutJargon(err))
 	}
 	if len(flags) == 0 {
 		flags = []string{"--serial", "auto"}
@@ -280,7 +243,7 @@ func (a *app) mcpArgs(flags []string) ([]string, error) {
 	} {
 		if given := cmd.Flags().Lookup(f.name); given.Changed {
 			if !filepath.IsAbs(given.Value.String()) {
-				return nil, fmt.Errorf("after --: want the whole path for --%s, as the agent may start it anywhere, got %q", f.name, given.Value)
+				return nil, fmt.Errorf("after --: --%s must be an absolute path, because the client may start it in any directory; got %q", f.name, given.Value)
 			}
 		} else if f.here != "" {
 			path, err := filepath.Abs(f.here)
@@ -291,30 +254,4 @@ func (a *app) mcpArgs(flags []string) ([]string, error) {
 		}
 	}
 	return args, nil
-}
-
-// ownPath is how others start this binary. Programs with windows have another PATH
-// than a shell, so it is the whole path, but for files that others may read, who
-// have Ferrule elsewhere. A link in PATH is kept: it outlives an update.
-func ownPath(shared bool) (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	if found, err := exec.LookPath("ferrule"); err == nil && sameFile(found, self) {
-		if shared {
-			return "ferrule", nil
-		}
-		return filepath.Abs(found)
-	}
-	return self, nil
-}
-
-func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	y, err := os.Stat(b)
-	return err == nil && os.SameFile(x, y)
 }

@@ -13,7 +13,7 @@ func (a *app) simCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "Simulate devices",
-		Long:  "Simulate devices without hardware, well behaved or not.",
+		Long:  "Simulate devices without hardware, well-behaved or not.",
 	}
 	cmd.AddCommand(a.simMCPUCommand(), a.simXiaozhiCommand())
 	return parent(cmd)
@@ -24,14 +24,14 @@ func (a *app) simMCPUCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcpu --tcp HOST:PORT",
 		Short: "Simulate boards that speak MCP/U over TCP",
-		Long: `Simulate an ESP32 that speaks MCP/U over TCP, with an LED on pin 2, a button on
-pin 0, a servo on pin 18, a temperature sensor on pin 34 and a light sensor on
-pin 35, until interrupted. With --count there are several, at the ports that
-follow; port 0 takes any.
+		Long: `Simulate an ESP32 that speaks MCP/U over TCP, until interrupted. It has an LED on pin 2,
+a button on pin 0, a servo on pin 18, a temperature sensor on pin 34 and a light sensor
+on pin 35. With --count there are several boards, on consecutive ports; port 0 uses any
+free port.
 
-With --misbehave the board does what real ones have been seen to do, or worse:
+With --misbehave the board misbehaves as real boards do, or worse:
 
-` + behaviours(boardBehaviours()),
+` + behaviorList(boardBehaviors()),
 		Example: `  ferrule sim mcpu --tcp 127.0.0.1:4242
   ferrule sim mcpu --tcp 127.0.0.1:5000 --count 100
   ferrule sim mcpu --tcp 127.0.0.1:4242 --misbehave glued`,
@@ -50,26 +50,25 @@ With --misbehave the board does what real ones have been seen to do, or worse:
 			return fleet.Run(cmd.Context())
 		},
 	}
-	simFlags(cmd, &cfg, "127.0.0.1:4242", "board", boardBehaviours())
+	simFlags(cmd, &cfg, "127.0.0.1:4242", "board", boardBehaviors())
 	return cmd
 }
 
-// printSimulated tells where devices were put.
 func (a *app) printSimulated(what string, addrs []string) error {
 	if a.json {
 		return a.printJSON(map[string]any{"addresses": addrs})
 	}
 	for _, addr := range addrs {
-		fmt.Fprintf(a.stdout, "simulating %s at %s\n", what, addr)
+		fmt.Fprintf(a.stdout, "Simulating %s at %s\n", what, addr)
 	}
 	return nil
 }
 
-// simFlags are the flags of every simulation.
-func simFlags(cmd *cobra.Command, cfg *sim.Config, addr, device string, known []behaviour) {
-	cmd.Flags().StringVar(&cfg.Addr, "tcp", addr, "where the first "+device+" listens, `HOST:PORT`")
-	cmd.Flags().IntVar(&cfg.Count, "count", 1, "how many "+device+"s, `N`")
-	cmd.Flags().StringVar(&cfg.Misbehave, "misbehave", "", "`name` of a misbehaviour")
+// simFlags adds the flags that all simulations have.
+func simFlags(cmd *cobra.Command, cfg *sim.Config, addr, device string, known []behavior) {
+	cmd.Flags().StringVar(&cfg.Addr, "tcp", addr, "`HOST:PORT` of the first "+device)
+	cmd.Flags().IntVar(&cfg.Count, "count", 1, "number `N` of "+device+"s")
+	cmd.Flags().StringVar(&cfg.Misbehave, "misbehave", "", "`name` of a misbehavior")
 	cmd.RegisterFlagCompletionFunc("misbehave", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string
 		for _, b := range known {
@@ -79,18 +78,18 @@ func simFlags(cmd *cobra.Command, cfg *sim.Config, addr, device string, known []
 	})
 }
 
-// behaviour is a misbehaviour for the help.
-type behaviour struct{ name, text string }
+// behavior is a misbehavior.
+type behavior struct{ name, text string }
 
-func boardBehaviours() (all []behaviour) {
+func boardBehaviors() (all []behavior) {
 	for _, b := range sim.Behaviors() {
-		all = append(all, behaviour{b.Name, b.Text})
+		all = append(all, behavior{b.Name, b.Text})
 	}
 	return all
 }
 
-// behaviours lists misbehaviours for the help.
-func behaviours(all []behaviour) string {
+// behaviorList lists misbehaviors for the help text.
+func behaviorList(all []behavior) string {
 	var b strings.Builder
 	for _, m := range all {
 		fmt.Fprintf(&b, "  %-16s %s\n", m.name, m.text)

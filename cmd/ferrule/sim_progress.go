@@ -8,51 +8,50 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// progress prints what happens to toys: of a few everything, and of many how many
-// are how far.
-type progress struct {
+// toyProgress prints the state of toys: every change of a few, or counts of many.
+type toyProgress struct {
 	app   *app
 	count int
 
 	mu     sync.Mutex
-	states map[string]sim.Event // of each toy, what happened last
-	sums   map[string]int       // how many toys are in each of them
-	reason string               // of what went wrong last
+	states map[string]sim.Event // the last event of each toy
+	counts map[string]int       // number of toys in each state
+	reason string               // of the last failure
 	news   bool
 }
 
-// few is how many toys are told of one by one.
-const few = 10
+// maxListed is the number of toys up to which each change is printed.
+const maxListed = 10
 
-func newProgress(a *app, count int) *progress {
-	return &progress{app: a, count: count, states: make(map[string]sim.Event), sums: make(map[string]int)}
+func newToyProgress(a *app, count int) *toyProgress {
+	return &toyProgress{app: a, count: count, states: make(map[string]sim.Event), counts: make(map[string]int)}
 }
 
-// add takes in what happened.
-func (p *progress) add(n sim.Event) {
+// add records an event.
+func (p *toyProgress) add(n sim.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.states[n.Toy]
 	if before == n {
-		return // it fails again
+		return // the same failure again
 	}
 	if known {
-		p.sums[before.What]--
+		p.counts[before.What]--
 	}
 	p.states[n.Toy] = n
-	p.sums[n.What]++
+	p.counts[n.What]++
 	p.news = true
 	if n.What == "failed" || n.What == "ended" {
 		p.reason = n.Detail
 	}
-	if p.count <= few {
+	if p.count <= maxListed {
 		p.print(n)
 	}
 }
 
-// start prints sums, if there are many, until stop is called.
-func (p *progress) start() (stop func()) {
-	if p.count <= few {
+// start prints counts every second if there are many toys, until stop is called.
+func (p *toyProgress) start() (stop func()) {
+	if p.count <= maxListed {
 		return func() {}
 	}
 	done, over := make(chan struct{}), make(chan struct{})
@@ -63,7 +62,7 @@ func (p *progress) start() (stop func()) {
 			case <-done:
 				return
 			case <-time.After(time.Second):
-				p.printSums()
+				p.printCounts()
 			}
 		}
 	}()
@@ -73,8 +72,7 @@ func (p *progress) start() (stop func()) {
 	}
 }
 
-// print tells of one toy.
-func (p *progress) print(n sim.Event) {
+func (p *toyProgress) print(n sim.Event) {
 	if p.app.json {
 		p.app.printJSON(n)
 		return
@@ -89,20 +87,20 @@ func (p *progress) print(n sim.Event) {
 	fmt.Fprintf(p.app.stdout, "%s %s\n", n.Toy, text)
 }
 
-// sums is how many toys are how far.
-type sums struct {
+// toyCounts is the number of toys in each state.
+type toyCounts struct {
 	Toys      int    `json:"toys"`
 	Connected int    `json:"connected"`
-	Code      int    `json:"code"`   // show one
-	Ended     int    `json:"ended"`  // were connected
-	Failed    int    `json:"failed"` // could not ask or connect
+	Code      int    `json:"code"`   // shows a code
+	Ended     int    `json:"ended"`  // lost its connection
+	Failed    int    `json:"failed"` // could not connect
 	Reason    string `json:"reason,omitempty"`
 }
 
-// printSums tells of all toys, if something has changed.
-func (p *progress) printSums() {
+// printCounts prints the counts, if something has changed.
+func (p *toyProgress) printCounts() {
 	p.mu.Lock()
-	s := sums{p.count, p.sums["connected"], p.sums["code"], p.sums["ended"], p.sums["failed"], p.reason}
+	s := toyCounts{p.count, p.counts["connected"], p.counts["code"], p.counts["ended"], p.counts["failed"], p.reason}
 	news := p.news
 	p.news, p.reason = false, ""
 	p.mu.Unlock()

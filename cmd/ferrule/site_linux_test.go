@@ -22,6 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/ops/audit"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
@@ -32,15 +33,14 @@ var (
 
 // What TestSite holds a cut to.
 const (
-	noticed   = 30 * time.Second // until the hub tells that the site is gone
+	noticed   = 30 * time.Second // until the hub reports the site offline
 	backAgain = 15 * time.Second // until the site can be called again
 )
 
-// TestSite: a hub, and a site with two nodes, in two networks with a cable between
-// them that is cut. The site works on as if nothing were; the hub tells that its
-// devices are offline. In the middle of the cut one of the site's nodes is killed and
-// started anew. When the cable is back, everything that happened arrives at the hub,
-// once.
+// TestSite cuts the connection between a hub and a site with two nodes. The site
+// continues to work, and the hub reports its devices offline. One of the site's nodes is
+// killed and restarted meanwhile. After the connection is back, all records arrive at
+// the hub, once and in order.
 func TestSite(t *testing.T) {
 	if os.Getenv(namespaceMark) == "" {
 		t.Parallel()
@@ -109,7 +109,7 @@ func TestSite(t *testing.T) {
 // hubAddress is where the hub's servers listen, in their network and from the site.
 const hubAddress = "10.82.0.1"
 
-// cable joins two networks: that of the test, which is the hub's, and the site's.
+// cable joins two networks: the hub's, in which the test runs, and the site's.
 type cable struct{ t *testing.T }
 
 func newCable(t *testing.T) cable {
@@ -145,16 +145,15 @@ func (c cable) ip(line string) {
 func (c cable) cut()  { c.t.Helper(); c.ip("link set to-site down") }
 func (c cable) mend() { c.t.Helper(); c.ip("link set to-site up") }
 
-// inSite is what stands before a command that is run at the site.
+// inSite is the prefix of a command that runs at the site.
 var inSite = []string{"ip", "netns", "exec", "site"}
 
-// siteNode is a node at the site, and its boards: two that stay, and one that comes
-// and goes.
+// siteNode is a node at the site with three boards. The third comes and goes.
 type siteNode struct {
 	*upNode
 	port    int // of the first board
 	visitor *exec.Cmd
-	want    map[string][]ferrule.EventType // what has happened to each board
+	want    map[string][]ferrule.EventType // expected events of each board
 
 	working *localWork
 	tokens  []string // of the calls that were made here
@@ -162,7 +161,7 @@ type siteNode struct {
 
 const steadyBoards = 2
 
-// dialling is the config of a leaf of acme.
+// dialling returns the configuration of a leaf of acme.
 func dialling(c *natscluster.Cluster) string {
 	var urls []string
 	for _, s := range c.Servers {
@@ -173,18 +172,18 @@ func dialling(c *natscluster.Cluster) string {
 
 func newSite(t *testing.T, name string, port int, servers *natscluster.Cluster) *siteNode {
 	t.Helper()
-	bus := dialling(servers) + "devices:\n  tcp:\n"
+	cluster := dialling(servers) + "devices:\n  tcp:\n"
 	s := &siteNode{port: port, want: make(map[string][]ferrule.EventType)}
 	for i := range steadyBoards + 1 {
-		bus += fmt.Sprintf("    - {address: '127.0.0.1:%d', name: %s-%d}\n", port+i, name, i)
+		cluster += fmt.Sprintf("    - {address: '127.0.0.1:%d', name: %s-%d}\n", port+i, name, i)
 	}
-	s.upNode = newNode(t, name, 0, bus)
+	s.upNode = newNode(t, name, 0, cluster)
 	s.prefix = inSite
 	s.boardsAt(0, steadyBoards)
 	return s
 }
 
-// board is the ID of a board; the last one is the visitor.
+// board returns the ID of a board; the last one is the visitor.
 func (s *siteNode) board(i int) string { return fmt.Sprintf("%s-%d", s.name, i) }
 
 // boardsAt simulates boards, from one on.
@@ -207,7 +206,7 @@ func end(cmd *exec.Cmd) {
 	}
 }
 
-// up starts the node. It finds the boards that are there.
+// up starts the node.
 func (s *siteNode) up() {
 	s.t.Helper()
 	s.start()
@@ -233,7 +232,7 @@ func (s *siteNode) leave() {
 	s.becomes(steadyBoards, ferrule.StateOffline)
 }
 
-// becomes waits until a board is in a state, and notes it.
+// becomes waits until a board is in a state, and records it.
 func (s *siteNode) becomes(board int, state ferrule.State) {
 	s.t.Helper()
 	id := s.board(board)
@@ -245,7 +244,7 @@ func (s *siteNode) becomes(board int, state ferrule.State) {
 	s.want[id] = append(s.want[id], what)
 }
 
-// device is what the node says of a device.
+// device returns a device of the node.
 func (n *upNode) device(id string) builtin.DescribedDevice {
 	result, err := n.call(ferrule.GatewayID, "list_devices", "{}")
 	if err != nil {
@@ -263,16 +262,16 @@ func (n *upNode) device(id string) builtin.DescribedDevice {
 	return builtin.DescribedDevice{}
 }
 
-// localWork is what an agent at the site does, all the time.
+// localWork is the calls of an agent at the site.
 type localWork struct {
 	stop chan struct{}
 	wg   sync.WaitGroup
 }
 
-// readToken is in the place of the token of a call that has none.
+// readToken stands for the token of a call that has none.
 const readToken = "read"
 
-// works has an agent begin: reads and changes in turn. None may fail.
+// works starts the agent: reads and changes in turn. None may fail.
 func (s *siteNode) works() {
 	agent := startMCP(s.t, s.data)
 	w := &localWork{stop: make(chan struct{})}
@@ -303,13 +302,13 @@ func (s *siteNode) works() {
 	})
 }
 
-// rests has the agent end.
+// rests ends the agent.
 func (s *siteNode) rests() {
 	close(s.working.stop)
 	s.working.wg.Wait()
 }
 
-// far is calls from the hub to the site, one a second, while the cable is cut.
+// far is calls from the hub to the site, one a second, while the connection is cut.
 type far struct {
 	hub  *upNode
 	stop chan struct{}
@@ -317,7 +316,7 @@ type far struct {
 
 	mu      sync.Mutex
 	calls   []farCall
-	offline time.Time // when the list of devices told of all sites
+	offline time.Time // when all sites were listed as offline
 }
 
 type farCall struct {
@@ -359,8 +358,8 @@ func (f *far) call(board, token string) {
 	f.calls = append(f.calls, farCall{board, token, began, time.Now(), e})
 }
 
-// judge ends the calls: each said that it was not sent, or, in the beginning, that it
-// may have run.
+// judge ends the calls and checks that each was not sent or, in the beginning, may have
+// run.
 func (f *far) judge(cut time.Time) {
 	t := f.hub.t
 	t.Helper()
@@ -387,13 +386,13 @@ func (f *far) judge(cut time.Time) {
 	t.Logf("%d calls from the hub: %v; unanswered until %v after the cut; the longest took %v", len(f.calls), codes, unsure.Round(time.Millisecond), longest.Round(time.Millisecond))
 	shown := f.offline.Sub(cut)
 	if f.offline.IsZero() || shown > noticed {
-		t.Errorf("the list of devices told that the site is gone after %v, at most %v", shown, noticed)
+		t.Errorf("the site was listed as offline after %v, limit %v", shown, noticed)
 	}
-	t.Logf("the list of devices told after %v", shown.Round(time.Millisecond))
+	t.Logf("the site was listed as offline after %v", shown.Round(time.Millisecond))
 }
 
-// once asks the boards how often tokens came: what succeeded ran once, what was not
-// sent did not, and nothing ran twice.
+// once asks the boards for their counts: what succeeded ran once, what was not sent did
+// not run, and nothing ran twice.
 func (s *siteNode) once(far []farCall) {
 	s.t.Helper()
 	count := func(board, token string) int {
@@ -405,10 +404,10 @@ func (s *siteNode) once(far []farCall) {
 		if err := json.Unmarshal(result.Value, &said); err != nil {
 			s.t.Fatal(err)
 		}
-		return said.Runs - 1 // this one was for asking
+		return said.Runs - 1 // minus this call
 	}
 	for i, token := range s.tokens {
-		if token == readToken || i%8 > 1 && i < len(s.tokens)-100 { // not all: it would take as long as the cut
+		if token == readToken || i%8 > 1 && i < len(s.tokens)-100 { // a sample, because all would take as long as the cut
 			continue
 		}
 		if n := count(s.board(i%steadyBoards), token); n != 1 {
@@ -420,13 +419,13 @@ func (s *siteNode) once(far []farCall) {
 			continue
 		}
 		if n := count(c.board, c.token); n > 1 || n == 1 && !c.err.MayHaveRun() {
-			s.t.Errorf("%q ran %d times, and its caller was told %v", c.token, n, c.err)
+			s.t.Errorf("%q ran %d times, and its caller got %v", c.token, n, c.err)
 		}
 	}
 }
 
-// journalArrives waits until the hub has all that the node's own file has, and shows
-// the calls of the cut.
+// journalArrives waits until the hub has all records of the node's own file, and shows
+// the calls during the cut.
 func (s *siteNode) journalArrives(hub *upNode) {
 	s.t.Helper()
 	var out []byte
@@ -436,11 +435,11 @@ func (s *siteNode) journalArrives(hub *upNode) {
 			s.t.Fatal(err)
 		}
 		out, err = exec.Command("ferrule", "audit", "verify", "--json", "--data", hub.data).Output()
-		var report verification
+		var report audit.Verification
 		if err != nil || json.Unmarshal(out, &report) != nil {
 			return false
 		}
-		i := slices.IndexFunc(report.Chains, func(c verified) bool { return c.Copy && c.Node == s.name })
+		i := slices.IndexFunc(report.Chains, func(c audit.Verified) bool { return c.Copy && c.Node == s.name })
 		return i >= 0 && report.Wrong == 0 && report.Chains[i].Records == own.Records && report.Chains[i].Hash == own.Hash
 	})
 	shown, err := exec.Command("ferrule", "audit", "--node", s.name, "--tool", "pulse", "--outcome", "ok", "--json", "--data", hub.data).Output()
@@ -454,8 +453,8 @@ func (s *siteNode) journalArrives(hub *upNode) {
 	}
 }
 
-// eventsArrive reads the events of the node at the hub: all that happened, in order,
-// and nothing twice.
+// eventsArrive checks the events of the node at the hub: complete, in order and without
+// duplicates.
 func (s *siteNode) eventsArrive(servers *natscluster.Cluster) {
 	s.t.Helper()
 	conn, err := nats.Connect(servers.URLs())

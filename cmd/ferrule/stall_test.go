@@ -19,7 +19,7 @@ var stallTime = flag.Duration("stall", 0, "how long TestStall tries, alone on th
 
 // TestStall makes sixteen calls at once on standard input, as fast as they are
 // answered, while the gateway collects garbage dozens of times a second; in both
-// eras, in two processes. A read of standard input that waits in a system call can
+// versions of MCP, in two processes. A read of standard input that waits in a system call can
 // stop the whole process then, until the next timer.
 //
 // With os.Stdin and os.Stdout in the place of agent.Standard, and a journal that
@@ -32,17 +32,17 @@ func TestStall(t *testing.T) {
 	if *stallTime == 0 {
 		t.Skip("-stall is not set")
 	}
-	for _, era := range eras {
-		t.Run(era, func(t *testing.T) {
+	for _, mcpVersion := range mcpVersions {
+		t.Run(mcpVersion, func(t *testing.T) {
 			t.Parallel()
-			stall(t, era)
+			stall(t, mcpVersion)
 		})
 	}
 }
 
-func stall(t *testing.T, era string) {
+func stall(t *testing.T, mcpVersion string) {
 	const most, atOnce = 500 * time.Millisecond, 16
-	a := startStdioAgent(t, era, startSim(t, simConfig()).Addrs()[0])
+	a := startStdioAgent(t, mcpVersion, startSim(t, simConfig()).Addrs()[0])
 	eventually(t, 30*time.Second, "the board is online", func() bool {
 		return strings.Contains(a.call("gateway__status", `{}`), `"online":1`)
 	})
@@ -74,8 +74,8 @@ func stall(t *testing.T, era string) {
 	took, collections := time.Since(begin), a.collections.Load()-before
 	slowest := time.Duration(longest.Load())
 	t.Logf("%s: %d calls on standard input, sixteen at once, during %d collections in %v; the longest took %v, at most %v",
-		era, calls.Load(), collections, took.Round(time.Second), slowest.Round(time.Millisecond), most)
-	t.Logf("%s: the longest stop for a collection took %v", era, time.Duration(a.stopped.Load()).Round(time.Millisecond))
+		mcpVersion, calls.Load(), collections, took.Round(time.Second), slowest.Round(time.Millisecond), most)
+	t.Logf("%s: the longest stop for a collection took %v", mcpVersion, time.Duration(a.stopped.Load()).Round(time.Millisecond))
 	if slowest > most {
 		t.Errorf("one took %v", slowest)
 	}
@@ -87,9 +87,9 @@ func stall(t *testing.T, era string) {
 // stdioAgent is an agent that has started a gateway.
 type stdioAgent struct {
 	t           *testing.T
-	era         string
+	mcpVersion  string
 	collections atomic.Int64 // of the gateway's garbage
-	stopped     atomic.Int64 // for how long it stood still for one at most
+	stopped     atomic.Int64 // longest pause
 
 	mu      sync.Mutex
 	in      io.Writer
@@ -97,12 +97,11 @@ type stdioAgent struct {
 	waiting map[int]chan string // for an answer, by ID
 }
 
-// startStdioAgent starts `ferrule mcp` with a board called robot. It tells of each
-// collection on standard error, of which there is one for some forty calls: with
-// less room for garbage there would be more of them, and fewer reads to meet one.
-func startStdioAgent(t *testing.T, era, board string) *stdioAgent {
+// startStdioAgent starts `ferrule mcp` with a board called robot. It logs each garbage
+// collection, about one for forty calls.
+func startStdioAgent(t *testing.T, mcpVersion, board string) *stdioAgent {
 	t.Helper()
-	a := &stdioAgent{t: t, era: era, waiting: make(map[int]chan string)}
+	a := &stdioAgent{t: t, mcpVersion: mcpVersion, waiting: make(map[int]chan string)}
 	cmd := exec.Command("ferrule", "mcp", "--data", t.TempDir(), "--tcp", "robot="+board)
 	cmd.Env = append(os.Environ(), "GOGC=200", "GODEBUG=gctrace=1")
 	log, said := io.Pipe()
@@ -111,18 +110,18 @@ func startStdioAgent(t *testing.T, era, board string) *stdioAgent {
 	in, out := startProcess(t, cmd)
 	a.in = in
 	go a.read(out)
-	if era == legacy {
+	if mcpVersion == legacy {
 		<-a.send(0, initialize)
 		fmt.Fprintln(in, initialized)
 	}
 	return a
 }
 
-// readLog counts the collections that standard error tells of.
+// readLog counts the garbage collections in the log.
 func (a *stdioAgent) readLog(log io.Reader) {
 	for lines := bufio.NewScanner(log); lines.Scan(); {
 		_, times, _ := strings.Cut(lines.Text(), "%: ")
-		var before, during, after float64 // in ms; it stands still before and after
+		var before, during, after float64 // in ms; the program is paused before and after
 		if n, _ := fmt.Sscanf(times, "%g+%g+%g ms clock", &before, &during, &after); n == 3 {
 			a.collections.Add(1)
 			a.stopped.Store(max(a.stopped.Load(), int64(max(before, after)*1e6)))
@@ -130,13 +129,13 @@ func (a *stdioAgent) readLog(log io.Reader) {
 	}
 }
 
-// call calls a tool, and returns its answer.
+// call calls a tool and returns its answer.
 func (a *stdioAgent) call(tool, args string) string {
 	a.mu.Lock()
 	a.id++
 	id := a.id
 	a.mu.Unlock()
-	return <-a.send(id, request(a.era, id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
+	return <-a.send(id, request(a.mcpVersion, id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, tool, args)))
 }
 
 func (a *stdioAgent) send(id int, request string) <-chan string {
@@ -150,7 +149,7 @@ func (a *stdioAgent) send(id int, request string) <-chan string {
 	return answer
 }
 
-// read hands out answers. When there are no more, whoever waits gets none.
+// read distributes answers. After the last one, waiting calls get none.
 func (a *stdioAgent) read(out *bufio.Reader) {
 	for {
 		line, err := out.ReadString('\n')

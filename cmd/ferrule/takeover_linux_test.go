@@ -14,17 +14,18 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
-// mcpProcess is a `ferrule mcp` with an agent.
+// mcpProcess is a `ferrule mcp` process with an agent.
 type mcpProcess struct {
 	t       *testing.T
 	cmd     *exec.Cmd
 	session *mcp.ClientSession
 }
 
-// startMCP starts a `ferrule mcp` on a data directory, as an agent does.
+// startMCP starts `ferrule mcp` on a data directory, as a client does.
 func startMCP(t *testing.T, data string, args ...string) *mcpProcess {
 	t.Helper()
 	cmd := exec.Command("ferrule", append([]string{"mcp", "--data", data}, args...)...)
@@ -38,14 +39,14 @@ func startMCP(t *testing.T, data string, args ...string) *mcpProcess {
 	t.Cleanup(func() {
 		session.Close()
 		if t.Failed() {
-			log, _ := os.ReadFile(filepath.Join(data, logName))
+			log, _ := os.ReadFile(filepath.Join(data, datadir.LogFile))
 			t.Logf("%s", log)
 		}
 	})
 	return p
 }
 
-// kill ends the process without a word, and waits until it is over.
+// kill kills the process and waits until it has ended.
 func (p *mcpProcess) kill() {
 	p.t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -54,7 +55,7 @@ func (p *mcpProcess) kill() {
 	p.cmd.Process.Wait()
 }
 
-// lists tells whether a tool stands in the list, or does so soon.
+// lists reports whether a tool is in the list, or soon will be.
 func (p *mcpProcess) lists(tool string) bool {
 	p.t.Helper()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -69,7 +70,7 @@ func (p *mcpProcess) lists(tool string) bool {
 	}
 }
 
-// call makes a call that has to succeed, and tells how long it took.
+// call makes a call that must succeed, and returns how long it took.
 func (p *mcpProcess) call(tool string, args map[string]any) time.Duration {
 	p.t.Helper()
 	start := time.Now()
@@ -83,9 +84,9 @@ func (p *mcpProcess) call(tool string, args map[string]any) time.Duration {
 	return time.Since(start)
 }
 
-// TestTakeover: two agents have a `ferrule mcp` each, on one board. The one that
-// holds the board is killed; the other's session lives on, and its next call
-// succeeds. Twenty times.
+// TestTakeover runs two `ferrule mcp` processes on one board and kills the one that is
+// the gateway, twenty times. The session of the other continues, and its next call
+// succeeds.
 func TestTakeover(t *testing.T) {
 	const times = 20
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
@@ -120,8 +121,8 @@ func TestTakeover(t *testing.T) {
 	t.Logf("%d times: the longest call after the holder was killed took %v, at most 5s", times, longest.Round(time.Millisecond))
 }
 
-// TestStartedTogether: of four that start at the same instant one holds the board,
-// and all can use it; when it is killed, three can, and so on.
+// TestStartedTogether starts four processes at the same instant. One becomes the gateway
+// and all can use the board; when it is killed, the other three can, and so on.
 func TestStartedTogether(t *testing.T) {
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
 	data := t.TempDir()
@@ -138,14 +139,14 @@ func TestStartedTogether(t *testing.T) {
 			}
 			board.WaitPin("B5", i%2 == 0)
 		}
-		all[0].kill() // which may be the holder or not
+		all[0].kill() // it may be the gateway or not
 		all = all[1:]
 	}
 }
 
-// TestJoinerBrings: one that joins asks for a board of its own, which all can use,
-// and which is there still when the one that asked for it or the holder has gone.
-func TestJoinerBrings(t *testing.T) {
+// TestJoinerAddsBoard checks that a process that joins can add a board, which stays when
+// that process or the gateway ends.
+func TestJoinerAddsBoard(t *testing.T) {
 	boards := []*uno.Board{
 		uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "one")}),
 		uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "two")}),
@@ -184,8 +185,8 @@ func TestJoinerBrings(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// TestUpTakesOver: a gateway that a person starts takes the place of one that runs
-// for an agent, who notices nothing; a second one of a person's does not start.
+// TestUpTakesOver checks that `ferrule up` takes over from a `ferrule mcp` process,
+// whose agent notices nothing, and that a second `ferrule up` does not start.
 func TestUpTakesOver(t *testing.T) {
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
 	data := t.TempDir()
@@ -200,8 +201,8 @@ func TestUpTakesOver(t *testing.T) {
 		up.Wait()
 	})
 	eventually(t, 10*time.Second, "ferrule up is the gateway", func() bool {
-		log, _ := os.ReadFile(filepath.Join(data, logName))
-		return strings.Contains(string(log), "was joined")
+		log, _ := os.ReadFile(filepath.Join(data, datadir.LogFile))
+		return strings.Contains(string(log), "joined the running gateway")
 	})
 	for i := range 4 {
 		if took := agent.call("uno__gpio_write", map[string]any{"pin": 13, "value": i%2 == 0}); took > 5*time.Second {
@@ -210,15 +211,15 @@ func TestUpTakesOver(t *testing.T) {
 		board.WaitPin("B5", i%2 == 0)
 	}
 	out, err := exec.Command("ferrule", "up", "--data", data, "--listen", "127.0.0.1:0").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "a gateway is running already") {
+	if err == nil || !strings.Contains(string(out), "a gateway is already running") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// TestHandover: a gateway ends as it should, while an agent of another process has a
-// call at the board and two in the lane: because its own agent leaves, or because a
-// person starts one. What was not sent is made by the next, what may have run is
-// told as such, and the journal has an outcome for every intent.
+// TestHandover ends a gateway while an agent of another process has one call in flight
+// and two in the queue: because its own agent leaves, or because `ferrule up` takes
+// over. Calls that were not sent are made by the next gateway, others report that they
+// may have run, and the journal has an outcome for every intent.
 func TestHandover(t *testing.T) {
 	for name, end := range map[string]func(holder *mcpProcess, data string){
 		"its agent leaves": func(holder *mcpProcess, _ string) { holder.session.Close() },
@@ -248,7 +249,7 @@ func TestHandover(t *testing.T) {
 				tool string
 				args map[string]any
 			}{
-				{"robot__sweep", map[string]any{"milliseconds": 5000}}, // longer than a program takes to begin
+				{"robot__sweep", map[string]any{"milliseconds": 5000}}, // longer than a program takes to start
 				{"robot__pulse", map[string]any{"token": "once"}},
 				{"robot__gpio_read", map[string]any{"pin": 2}},
 			}

@@ -14,14 +14,14 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/audit"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// TestTenants: nodes of two tenants at one cluster, with the rights that nodes are
-// given. A first one cannot make what nodes share, and says what to do; it works when
-// an operator's node has been there. Nodes of a tenant have each other's devices,
-// journals and events, and nothing of the other's, though both call their nodes and
-// boards the same.
+// TestTenants runs nodes of two tenants on one cluster, with limited rights. A tenant's
+// first node cannot create shared streams and says what to do; it works after an
+// operator's node has run. Nodes of a tenant share devices, journals and events, and see
+// nothing of the other tenant, although both use the same names.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
@@ -90,7 +90,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// nodes is how a node says that it stands to the others.
+// nodes returns the cluster state of a node.
 func (n *upNode) nodes() builtin.Nodes {
 	result, err := n.call(ferrule.GatewayID, "status", "{}")
 	if err != nil {
@@ -103,11 +103,11 @@ func (n *upNode) nodes() builtin.Nodes {
 	return *status.Nodes
 }
 
-// journalsAt are whose journals a node can read beside the operator's, with all of its
-// own; nil if something is wrong with one.
+// journalsAt returns the nodes whose journals a node can read besides the operator's;
+// nil if one is damaged.
 func journalsAt(n *upNode) (nodes []string) {
 	out, err := exec.Command("ferrule", "audit", "verify", "--json", "--data", n.data).Output()
-	var report verification
+	var report audit.Verification
 	if err != nil || json.Unmarshal(out, &report) != nil || report.Wrong > 0 {
 		return nil
 	}
@@ -122,8 +122,7 @@ func journalsAt(n *upNode) (nodes []string) {
 	return nodes
 }
 
-// eventsOf are the events in a tenant's stream, whoever's they are, as its operator
-// reads them.
+// eventsOf returns the events in a tenant's stream, as its operator reads them.
 func eventsOf(t *testing.T, servers *natscluster.Cluster, tenant string) (all []string) {
 	t.Helper()
 	conn, err := nats.Connect(servers.URLsAs(tenant + "-operator"))

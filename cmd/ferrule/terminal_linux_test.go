@@ -14,11 +14,13 @@ import (
 	"unsafe"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/meter"
+	"github.com/ferrulehq/ferrule/internal/testenv/screen"
 )
 
-// openTerminal is a terminal of that size for a program, and what it shows. It is read
-// when reads is closed, or from the beginning if it is nil.
-func openTerminal(t *testing.T, width, height int, reads <-chan struct{}) (f *os.File, shown *screen) {
+// openTerminal returns a terminal for a program, and its screen. It is read after reads
+// is closed, or at once if reads is nil.
+func openTerminal(t *testing.T, width, height int, reads <-chan struct{}) (f *os.File, shown *screen.Screen) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -38,7 +40,7 @@ func openTerminal(t *testing.T, width, height int, reads <-chan struct{}) (f *os
 	if f, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
-	shown = newScreen(width, height)
+	shown = screen.New(width, height)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -55,15 +57,15 @@ func openTerminal(t *testing.T, width, height int, reads <-chan struct{}) (f *os
 	return f, shown
 }
 
-// watchRobot runs `ferrule watch robot` at a gateway where robot measures, until stop.
-func watchRobot(t *testing.T, out *os.File, m *meter, args ...string) (stop func()) {
+// watchRobot runs `ferrule watch robot` until stop is called.
+func watchRobot(t *testing.T, out *os.File, m *meter.Meter, args ...string) (stop func()) {
 	t.Helper()
 	c := newCommandLine(t)
 	data := os.Getenv("FERRULE_DATA")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	measuringAt(c.t, data, m)
+	meter.Serve(c.t, data, m)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, append([]string{"watch", "robot"}, args...), out, out) }()
@@ -77,75 +79,75 @@ func watchRobot(t *testing.T, out *os.File, m *meter, args ...string) (stop func
 	return stop
 }
 
-// ages are how old values are on a screen.
+// ages matches the ages of values on a screen.
 var ages = regexp.MustCompile(`(?m)(now|\ds)$`)
 
-// TestWatchOnTerminal: on a terminal, what is known is shown at once, and each signal has
-// a line that is drawn in place, in colour.
+// TestWatchOnTerminal checks that known values are shown at once, and that each signal
+// has a colored line that is redrawn in place.
 func TestWatchOnTerminal(t *testing.T) {
 	for colour, without := range map[bool]string{true: "", false: "1"} {
 		t.Run("NO_COLOR="+without, func(t *testing.T) {
 			t.Setenv("TERM", "xterm")
 			t.Setenv("NO_COLOR", without)
 			out, shown := openTerminal(t, 70, 10, nil)
-			var m meter
+			var m meter.Meter
 			stop := watchRobot(t, out, &m)
-			known := "watching robot; Ctrl-C ends it\n" + fmt.Sprintf("heat  %40s  21.5 °C  1h", "▄")
-			eventually(t, ample, "what is known is shown", func() bool { return strings.HasPrefix(shown.text(), known) })
-			eventually(t, ample, "it listens", func() bool { return m.measure(aReading("robot", "speed", 1)) == 1 })
+			known := "Watching robot. Press Ctrl-C to stop.\n" + fmt.Sprintf("heat  %40s  21.5 °C  1h", "▄")
+			eventually(t, ample, "the latest values are shown", func() bool { return strings.HasPrefix(shown.Text(), known) })
+			eventually(t, ample, "it subscribes", func() bool { return m.Measure(meter.Reading("robot", "speed", 1)) == 1 })
 			ring := make([]float64, 48)
 			for i := range ring {
 				ring[i] = float64(i % 8)
 			}
-			m.measure(aReading("robot", "heat", ring...))
+			m.Measure(meter.Reading("robot", "heat", ring...))
 			for _, v := range []float64{2, 3} {
 				time.Sleep(time.Millisecond)
-				m.measure(aReading("robot", "speed", v))
+				m.Measure(meter.Reading("robot", "speed", v))
 			}
-			want := "watching robot; Ctrl-C ends it\n" +
+			want := "Watching robot. Press Ctrl-C to stop.\n" +
 				"heat   " + strings.Repeat("▁▂▃▄▅▆▇█", 5) + "  7 °C     AGE\n" +
 				fmt.Sprintf("speed  %40s  3 °C     AGE", "▁▅█")
-			eventually(t, ample, "both are drawn", func() bool { return ages.ReplaceAllString(shown.text(), "AGE") == want })
+			eventually(t, ample, "both are drawn", func() bool { return ages.ReplaceAllString(shown.Text(), "AGE") == want })
 			stop()
-			if _, styled, unknown, row := shown.history(); unknown != "" || styled != colour || row != 3 {
+			if _, styled, unknown, row := shown.History(); unknown != "" || styled != colour || row != 3 {
 				t.Errorf("it wrote %q, coloured %t, and the cursor is in line %d", unknown, styled, row)
 			}
 		})
 	}
 }
 
-// TestSlowTerminal: who measures does not wait for a terminal that is not read. When it is
-// read again, it shows what is measured then, and that some was missed.
+// TestSlowTerminal checks that measuring does not wait for a slow terminal, which later
+// shows the newest values and what was skipped.
 func TestSlowTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	reads := make(chan struct{})
 	read := sync.OnceFunc(func() { close(reads) })
 	defer read()
 	out, shown := openTerminal(t, 70, 60, reads)
-	var m meter
+	var m meter.Meter
 	watchRobot(t, out, &m)
-	many := func(value float64) ferrule.Reading { // to draw it takes more than a terminal holds
+	many := func(value float64) ferrule.Reading { // more output than the terminal buffers
 		var r ferrule.Reading
 		for i := range 50 {
-			one := aReading("robot", fmt.Sprintf("s%02d", i), value, value)
+			one := meter.Reading("robot", fmt.Sprintf("s%02d", i), value, value)
 			r.Device, r.Batches = one.Device, append(r.Batches, one.Batches...)
 		}
 		return r
 	}
-	eventually(t, ample, "it listens", func() bool { return m.measure(many(1)) == 1 })
+	eventually(t, ample, "it subscribes", func() bool { return m.Measure(many(1)) == 1 })
 	const count = 5000
 	slowest, r := time.Duration(0), many(2)
 	for range count {
 		start := time.Now()
-		m.measure(r)
+		m.Measure(r)
 		slowest = max(slowest, time.Since(start))
 	}
 	read()
-	eventually(t, ample, "it tells what it has missed, and goes on", func() bool {
-		m.measure(many(99))
+	eventually(t, ample, "the number of skipped events is shown", func() bool {
+		m.Measure(many(99))
 		time.Sleep(20 * time.Millisecond)
-		text := shown.text()
-		return strings.Contains(text, " more came too fast to be shown\n") && strings.Contains(text, "  99 °C")
+		text := shown.Text()
+		return strings.Contains(text, " events were skipped: the terminal is too slow\n") && strings.Contains(text, "  99 °C")
 	})
 	t.Logf("telling of %d readings took %v at most for one", count, slowest)
 	if slowest > time.Second {
@@ -153,16 +155,17 @@ func TestSlowTerminal(t *testing.T) {
 	}
 }
 
-// TestDumbTerminal: where lines cannot be drawn anew, each reading is a line.
+// TestDumbTerminal checks that a terminal without cursor movement gets one line per
+// reading.
 func TestDumbTerminal(t *testing.T) {
 	t.Setenv("TERM", "dumb")
 	out, shown := openTerminal(t, 70, 10, nil)
-	var m meter
+	var m meter.Meter
 	stop := watchRobot(t, out, &m)
-	eventually(t, ample, "it listens", func() bool { return m.measure(aReading("robot", "heat", 1, 2)) == 1 })
-	eventually(t, ample, "it is shown", func() bool { return strings.Contains(shown.text(), " robot heat 2 °C, the last of 2 samples") })
+	eventually(t, ample, "it subscribes", func() bool { return m.Measure(meter.Reading("robot", "heat", 1, 2)) == 1 })
+	eventually(t, ample, "it is shown", func() bool { return strings.Contains(shown.Text(), " robot heat 2 °C, the last of 2 samples") })
 	stop()
-	if _, styled, unknown, _ := shown.history(); styled || unknown != "" {
+	if _, styled, unknown, _ := shown.History(); styled || unknown != "" {
 		t.Errorf("it wrote %q, coloured %t", unknown, styled)
 	}
 }

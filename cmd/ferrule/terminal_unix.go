@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// terminalSize is how wide and high a terminal is; it is not ok where that is not known,
-// or lines cannot be drawn anew.
+// terminalSize returns the size of a terminal. It is not ok if the size is unknown or lines
+// cannot be redrawn.
 func terminalSize(f *os.File) (width, height int, ok bool) {
 	var size struct{ rows, columns, x, y uint16 }
 	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))

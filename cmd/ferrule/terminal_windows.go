@@ -12,12 +12,12 @@ var (
 	consoleInfo    = kernel32.NewProc("GetConsoleScreenBufferInfo")
 )
 
-// virtualTerminal is ENABLE_VIRTUAL_TERMINAL_PROCESSING: the console heeds escape
+// virtualTerminal is ENABLE_VIRTUAL_TERMINAL_PROCESSING: the console understands escape
 // sequences.
 const virtualTerminal = 4
 
-// terminalSize is how wide and high a console is; it is not ok where that is not known,
-// or lines cannot be drawn anew.
+// terminalSize returns the size of a console. It is not ok if the size is unknown or lines
+// cannot be redrawn.
 func terminalSize(f *os.File) (width, height int, ok bool) {
 	handle := syscall.Handle(f.Fd())
 	var mode uint32

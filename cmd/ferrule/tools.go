@@ -16,11 +16,12 @@ import (
 func (a *app) toolsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "tools [DEVICE]",
-		Short: "Show what a device can do",
-		Long: `Show the tools of a device, or of every device: their arguments, what they do
-to the world, and why one cannot be used; and the names of its resources and prompts.`,
+		Short: "Show the tools of a device",
+		Long: `Show the tools of a device, or of all devices: their arguments, their effect (reads,
+changes or endangers), and why a tool cannot be used. Resources and prompts are listed
+by name.`,
 		Example:           "  ferrule tools robot\n  ferrule tools robot --json",
-		Args:              orNone,
+		Args:              atMostOne,
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -68,7 +69,7 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 		fmt.Fprintf(a.stdout, "%s %s  ", d.Model, d.Version)
 	}
 	fmt.Fprintln(a.stdout, a.state(d.State))
-	if text := remark(d); text != "" && d.State != string(ferrule.StateOnline) {
+	if text := d.Remark(); text != "" && d.State != string(ferrule.StateOnline) {
 		fmt.Fprintf(a.stdout, "  %s\n", text)
 	}
 	for _, note := range d.Notes {
@@ -77,7 +78,7 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 	for _, t := range about.Tools {
 		fmt.Fprintf(a.stdout, "\n  %s  %s\n", a.style(bold, t.Name), a.style(faint, traits(t)))
 		if t.Text != "" {
-			fmt.Fprintf(a.stdout, "    %s\n", oneLine(t.Text, 200))
+			fmt.Fprintf(a.stdout, "    %s\n", ferrule.OneLine(t.Text, 200))
 		}
 		if t.Quarantine != "" {
 			fmt.Fprintf(a.stdout, "    %s %s\n", a.style(red, "cannot be used:"), t.Quarantine)
@@ -92,46 +93,46 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 	fmt.Fprintln(a.stdout)
 }
 
-// printNames shows what else a device offers, if it does.
+// printNames lists resources or prompts.
 func (a *app) printNames(what string, names []string, more int) {
 	if len(names)+more == 0 {
 		return
 	}
 	fmt.Fprintf(a.stdout, "\n  %s\n", a.style(bold, what))
 	for _, name := range names {
-		fmt.Fprintf(a.stdout, "    %s\n", oneLine(name, 200))
+		fmt.Fprintf(a.stdout, "    %s\n", ferrule.OneLine(name, 200))
 	}
 	if more > 0 {
 		fmt.Fprintf(a.stdout, "    and %d more\n", more)
 	}
 }
 
-// traits is what a tool does to the world, in a few words.
+// traits describes the effect of a tool in a few words.
 func traits(t builtin.DescribedTool) string {
 	words := []string{t.Effect}
 	if t.Idempotent {
 		words = append(words, "idempotent")
 	}
 	if t.UserOnly {
-		words = append(words, "for people only")
+		words = append(words, "people only")
 	}
 	if t.Poll != "" {
-		words = append(words, "to be polled each "+t.Poll)
+		words = append(words, "polled every "+t.Poll)
 	}
 	if t.Deadline != "" {
-		words = append(words, "within "+t.Deadline)
+		words = append(words, "deadline "+t.Deadline)
 	}
 	switch t.Cache {
 	case "":
 	case "0s":
-		words = append(words, "never kept")
+		words = append(words, "never cached")
 	default:
-		words = append(words, "kept for "+t.Cache)
+		words = append(words, "cached for "+t.Cache)
 	}
 	return strings.Join(words, ", ")
 }
 
-// property is an argument as its schema describes it.
+// property is the schema of an argument.
 type property struct {
 	Type        string            `json:"type"`
 	Description string            `json:"description"`
@@ -141,7 +142,7 @@ type property struct {
 	Default     json.RawMessage   `json:"default"`
 }
 
-// bounds is what an argument may be, in a few words.
+// bounds describes the values of an argument in a few words.
 func (p property) bounds() string {
 	var words string
 	if len(p.Enum) > 0 {
@@ -160,28 +161,28 @@ func (p property) bounds() string {
 		words += fmt.Sprintf(" up to %s", p.Maximum)
 	}
 	if p.Default != nil {
-		words += " (usually " + string(p.Default) + ")"
+		words += " (default " + string(p.Default) + ")"
 	}
 	return words
 }
 
-// input is what a portable schema says about the arguments of a tool.
+// input is the schema of a tool's arguments.
 type input struct {
 	Properties map[string]property `json:"properties"`
 	Required   []string            `json:"required"`
-	More       any                 `json:"additionalProperties"` // false if there are no others
+	More       any                 `json:"additionalProperties"` // false if no others are allowed
 }
 
 func parseInput(schema json.RawMessage) (in input) {
-	json.Unmarshal(schema, &in) // without a schema, nothing is said
+	json.Unmarshal(schema, &in) // without a schema, in stays empty
 	return in
 }
 
-// arguments describes the arguments of a tool, one a line.
+// arguments describes the arguments of a tool, one per line.
 func arguments(schema json.RawMessage) []string {
 	in := parseInput(schema)
 	if len(in.Properties) == 0 && in.More != false {
-		return []string{"it declares no arguments; its text may name some"}
+		return []string{"declares no arguments; see the description"}
 	}
 	var lines []string
 	for name, p := range in.Properties {
@@ -189,14 +190,14 @@ func arguments(schema json.RawMessage) []string {
 		if p.Type != "" {
 			line += ": " + p.Type
 		}
-		if bounds := oneLine(p.bounds(), 120); bounds != "" {
+		if bounds := ferrule.OneLine(p.bounds(), 120); bounds != "" {
 			line += " " + bounds
 		}
 		if !slices.Contains(in.Required, name) {
 			line += ", optional"
 		}
 		if p.Description != "" {
-			line += ", " + oneLine(p.Description, 120)
+			line += ", " + ferrule.OneLine(p.Description, 120)
 		}
 		lines = append(lines, line)
 	}

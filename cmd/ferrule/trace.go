@@ -14,13 +14,12 @@ func (a *app) traceCommand() *cobra.Command {
 	var length time.Duration
 	cmd := &cobra.Command{
 		Use:   "trace DEVICE",
-		Short: "Show the wire to a device, both ways",
-		Long: `Show everything that goes over the wire to a device, and what the gateway makes
-of it, until interrupted:
+		Short: "Show the messages to and from a device",
+		Long: `Show all messages to and from a device until interrupted:
 
-  →  what the gateway sent
-  ←  what the device sent
-  ·  a remark of the gateway's, such as why it dropped an answer`,
+  →  sent by the gateway
+  ←  sent by the device
+  ·  a remark of the gateway, such as why it dropped an answer`,
 		Example:           "  ferrule trace robot\n  ferrule trace robot --for 10s --json",
 		Args:              exactly(1),
 		ValidArgsFunction: a.completeDevice,
@@ -36,12 +35,12 @@ of it, until interrupted:
 			}
 			defer client.Close()
 			if !a.json && isTerminal(a.stderr) {
-				fmt.Fprintln(a.stderr, a.style(faint, "watching "+args[0]+"; Ctrl-C ends it"))
+				fmt.Fprintln(a.stderr, a.style(faint, "Tracing "+args[0]+". Press Ctrl-C to stop."))
 			}
 			return client.Trace(ctx, args[0], a.printTrace)
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "a `duration` to show it")
+	cmd.Flags().DurationVar(&length, "for", 0, "stop after this `duration`")
 	return cmd
 }
 

@@ -30,7 +30,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
-// seenSpan is a span as a collector has it.
+// seenSpan is a span that a collector has received.
 type seenSpan struct {
 	node, name, trace, id, parent string
 	start, end                    string // in nanoseconds, of 19 digits
@@ -38,7 +38,7 @@ type seenSpan struct {
 	about                         map[string]string
 }
 
-// collected is what has come to a collector.
+// collected is the spans that a collector has received.
 type collected struct {
 	url string
 
@@ -52,7 +52,7 @@ func (c *collected) add(spans ...seenSpan) {
 	c.spans = append(c.spans, spans...)
 }
 
-// of returns the spans of a trace, or all if none is named.
+// of returns the spans of a trace, or all.
 func (c *collected) of(trace string) (all []seenSpan) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *collected) of(trace string) (all []seenSpan) {
 	return all
 }
 
-// receiver is a collector of this test's own.
+// receiver returns a collector in this process.
 func receiver(t *testing.T) *collected {
 	c := &collected{}
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -102,7 +102,7 @@ func receiver(t *testing.T) *collected {
 	return c
 }
 
-// realCollector is the one of OpenTelemetry; internal/testenv/collector tells what it is made of.
+// realCollector returns the collector of OpenTelemetry; see internal/testenv/collector.
 func realCollector(t *testing.T) *collected {
 	program := os.Getenv("FERRULE_RIG_COLLECTOR")
 	if program == "" {
@@ -150,7 +150,7 @@ func realCollector(t *testing.T) *collected {
 	return c
 }
 
-// otlpLine reads spans as OTLP has them in JSON.
+// otlpLine parses spans of OTLP in JSON.
 func otlpLine(line []byte) (all []seenSpan, err error) {
 	type attribute struct {
 		Key   string
@@ -190,9 +190,9 @@ func otlpLine(line []byte) (all []seenSpan, err error) {
 	return all, err
 }
 
-// TestTrace: a call from an agent at one node to a device of another is one trace, below
-// the agent's own span: every part of its way is a span at its place, here and there. So
-// is one that a person makes, which fails. What was said is in none of them.
+// TestTrace checks that a call from an agent on one node to a device of another is one
+// trace below the agent's own span, with a span for each part. The same holds for a
+// failed call of a person. Arguments and answers are in no span.
 func TestTrace(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *collected{"receiver": receiver, "collector": realCollector} {
 		t.Run(name, func(t *testing.T) { traceAcross(t, start(t)) })
@@ -209,11 +209,11 @@ func traceAcross(t *testing.T, c *collected) {
 	})
 	b := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, func(cfg *config.Config) {
 		joins(cfg, "b", servers)
-		cfg.Telemetry.Traces = config.Traces{Endpoint: c.url} // none but those that others follow
+		cfg.Telemetry.Traces = config.Traces{Endpoint: c.url} // only spans with a parent elsewhere
 	})
 	b.online("robot")
 	a.online("robot")
-	if _, err := b.call("robot", "gpio_read", `{"pin":2}`, 0); err != nil { // it comes from nowhere
+	if _, err := b.call("robot", "gpio_read", `{"pin":2}`, 0); err != nil { // without a parent
 		t.Fatal(err)
 	}
 
@@ -245,13 +245,13 @@ func traceAcross(t *testing.T, c *collected) {
 			wantTrace(t, c.of(s.trace), "", "control", map[string]string{"ferrule.call.role": "person", "gen_ai.tool.name": "set_servo"}, "refused")
 		}
 		if text := fmt.Sprint(s); strings.Contains(text, "secret") || strings.Contains(text, "7777") || strings.Contains(text, "anna") {
-			t.Errorf("too much is told: %s", text)
+			t.Errorf("arguments in a span: %s", text)
 		}
 	}
 }
 
-// wantTrace asserts that spans are all parts of the way of one call from node a to a
-// device of node b, each below the one that it is a part of, and in its time.
+// wantTrace checks that spans are all parts of one call from node a to a device of node
+// b, each below its parent and within its time.
 func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[string]string, failed string) {
 	t.Helper()
 	way := []string{
@@ -305,8 +305,8 @@ func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[str
 	}
 }
 
-// TestTraceStdio: calls of agents that start their servers are followed, whether their
-// process is the gateway or has joined one.
+// TestTraceStdio checks that calls over stdio are traced, in the gateway's process and
+// in one that has joined it.
 func TestTraceStdio(t *testing.T) {
 	c := receiver(t)
 	data := t.TempDir()

@@ -11,7 +11,7 @@ import (
 // stamped is the version that a release build sets with -ldflags.
 var stamped string
 
-// version is the version of this binary: as stamped, else as Go knows it.
+// version returns the version of this binary: the stamped one, else the module's.
 func version() string {
 	if stamped != "" {
 		return stamped
@@ -25,7 +25,7 @@ func version() string {
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Tell the version",
+		Short: "Print the version",
 		Args:  exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {

@@ -12,32 +12,31 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
+	"github.com/ferrulehq/ferrule/internal/measure/gauges"
 )
 
 func (a *app) watchCommand() *cobra.Command {
 	var length time.Duration
 	cmd := &cobra.Command{
 		Use:   "watch [DEVICE]",
-		Short: "Show what happens to devices, live",
-		Long: `Show what happens to a device, or to all, as it happens, until interrupted: that
-it can be reached, or no longer and why, that it says something else of itself
-than before, that it waits to be adopted, that tools of it cannot be used, and
-what it says by itself. If the gateway is one of several nodes, the devices of
-all of them are shown.
+		Short: "Show events and measurements of devices, live",
+		Long: `Show the events of a device, or of all devices, until interrupted: online, offline and
+why, a new Kind, found and not adopted, tools that cannot be used, and notifications. If
+the gateway is part of a cluster, the devices of all nodes are shown.
 
-Of one device, it is shown what it measures as well. On a terminal, each signal
-has a line: its last values, from the lowest of them to the highest, with a gap
-where some may be missing, then the last value, and how old it is. Elsewhere,
-each reading is a line for each of its signals. With --json it is one, which has
-all samples with their times and how sure these are.
+For one device, measurements are shown too. On a terminal, each signal has a line: a
+curve of its last values, with a gap where samples may be missing, the last value and its
+age. Otherwise each signal of a reading is printed on a line of its own. With --json a
+reading is one line, with all samples, their times and the uncertainty of these.
 
-What a device says is up to the device: it need not be true. It is shown on one
-line and cut; --json has all of it. A terminal that is too slow misses some,
-and is told how many.
+Notifications come from devices and may not be true. They are shortened to one line;
+--json prints all of it. If the terminal is too slow, some are skipped and counted.
 
-What has happened before is not shown; ferrule audit tells who called what.`,
+Past events are not shown. See ` + "`ferrule audit`" + ` for past calls, and ` + "`ferrule history`" + ` for
+past measurements.`,
 		Example:           "  ferrule watch\n  ferrule watch robot\n  ferrule watch --json --for 1m",
-		Args:              orNone,
+		Args:              atMostOne,
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel, err := lasting(cmd.Context(), length)
@@ -52,42 +51,68 @@ What has happened before is not shown; ferrule audit tells who called what.`,
 			defer client.Close()
 			device := strings.Join(args, "")
 			if !a.json && isTerminal(a.stderr) {
-				fmt.Fprintln(a.stderr, a.style(faint, "watching "+cmp.Or(device, "all devices")+"; Ctrl-C ends it"))
+				fmt.Fprintln(a.stderr, a.style(faint, "Watching "+cmp.Or(device, "all devices")+". Press Ctrl-C to stop."))
 			}
-			return a.watch(ctx, client, device, nodeName(a.dataDir()) != "")
+			return a.watch(ctx, client, device, datadir.Node(a.dataDir()) != "")
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "a `duration` to show it")
+	cmd.Flags().DurationVar(&length, "for", 0, "stop after this `duration`")
 	return cmd
 }
 
-// watch shows what happens, and what a device measures, until ctx ends.
-func (a *app) watch(ctx context.Context, client *control.Client, device string, several bool) error {
-	w := control.Subscription{Device: device, Missed: a.printMissed, Event: func(e ferrule.Event) { a.printEvent(e, several) }}
+// watch shows events and, for one device, measurements, until ctx ends.
+func (a *app) watch(ctx context.Context, client *control.Client, device string, cluster bool) error {
+	w := control.Subscription{Device: device, Missed: a.printMissed, Event: func(e ferrule.Event) { a.printEvent(e, cluster) }}
 	if device == "" {
 		return client.Watch(ctx, w)
 	}
-	w.Reading = func(r ferrule.Reading) { a.printReading(r, several) }
+	w.Reading = func(r ferrule.Reading) { a.printReading(r, cluster) }
 	size := a.terminal()
 	if size == nil {
 		return client.Watch(ctx, w)
 	}
-	g := newGauges(a, size)
-	g.known(ctx, client, device)
-	w.Event, w.Reading, w.Missed = func(e ferrule.Event) { g.happened(e, several) }, g.measured, g.missed
+	g := gauges.New(a.stdout, size, func(part gauges.Style, text string) string {
+		return a.style(map[gauges.Style]string{gauges.Name: bold, gauges.Curve: green, gauges.Age: faint}[part], text)
+	})
+	g.Measured(a.latest(ctx, client, device))
+	w.Event, w.Reading = func(e ferrule.Event) { g.Above(func() { a.printEvent(e, cluster) }) }, g.Measured
+	w.Missed = func(n int) {
+		g.Gap()
+		g.Above(func() { a.printMissed(n) })
+	}
 	drawing, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	wg.Go(func() { g.run(drawing) })
+	wg.Go(func() { g.Run(drawing) })
 	return client.Watch(ctx, w)
 }
 
-// lasting is a context for as long as --for says; without end if that is 0.
+// latest returns the latest measurements of a device, if they are recorded: the next
+// reading may be a minute away.
+func (a *app) latest(ctx context.Context, client *control.Client, device string) (r ferrule.Reading) {
+	type latestOutput struct {
+		Signals []struct {
+			Name string `json:"name"`
+			Unit string `json:"unit"`
+			ferrule.Sample
+		} `json:"signals"`
+	}
+	out, err := control.CallBuiltin[latestOutput](ctx, client, "latest", map[string]string{"device": device})
+	if err != nil {
+		return r // new readings are shown anyway
+	}
+	for _, s := range out.Signals {
+		r.Batches = append(r.Batches, ferrule.SampleBatch{Signal: s.Name, Unit: s.Unit, Samples: []ferrule.Sample{s.Sample}})
+	}
+	return r
+}
+
+// lasting returns a context that ends after the duration of --for, or never if it is 0.
 func lasting(ctx context.Context, length time.Duration) (context.Context, context.CancelFunc, error) {
 	switch {
 	case length < 0:
-		return nil, nil, usageError{fmt.Errorf("--for: want a duration such as 10s, got %v", length)}
+		return nil, nil, usageError{fmt.Errorf("--for must be a duration such as 10s, got %v", length)}
 	case length == 0:
 		return ctx, func() {}, nil
 	}
@@ -95,44 +120,42 @@ func lasting(ctx context.Context, length time.Duration) (context.Context, contex
 	return ctx, cancel, nil
 }
 
-// printEvent prints an event, with its node if there are several.
-func (a *app) printEvent(e ferrule.Event, several bool) {
+func (a *app) printEvent(e ferrule.Event, cluster bool) {
 	if a.json {
 		a.jsonLines().Encode(e)
 		return
 	}
-	who := ofNode(e.Device, e.Node, several)
-	fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, e.Time.Local().Format("15:04:05.000")), a.style(bold, who), happening(e))
+	who := deviceName(e.Device, e.Node, cluster)
+	fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, e.Time.Local().Format("15:04:05.000")), a.style(bold, who), eventText(e))
 }
 
-// printMissed prints how many events were lost.
 func (a *app) printMissed(n int) {
 	if a.json {
 		fmt.Fprintf(a.stdout, "{\"missed\":%d}\n", n)
 		return
 	}
-	fmt.Fprintln(a.stdout, a.style(faint, fmt.Sprintf("%d more came too fast to be shown", n)))
+	fmt.Fprintln(a.stdout, a.style(faint, fmt.Sprintf("%d events were skipped: the terminal is too slow", n)))
 }
 
-// happening tells an event in the words that follow the name of its device.
-func happening(e ferrule.Event) string {
-	said := "something happened that this version does not know: " + string(e.Type)
+// eventText describes an event in the words that follow the name of its device.
+func eventText(e ferrule.Event) string {
+	text := fmt.Sprintf("sent an unknown event type %q; this version is older than the gateway", string(e.Type))
 	switch e.Type {
 	case ferrule.Appeared:
-		said = "can be reached"
+		text = "is online"
 	case ferrule.Gone:
-		said = "cannot be reached: " + e.Reason
+		text = "is offline: " + e.Reason
 	case ferrule.ChangedKind:
-		said = fmt.Sprintf("says something else of itself: it is of Kind %s, and was of %s", e.Kind.Short(), e.Previous.Short())
+		text = fmt.Sprintf("changed its Kind from %s to %s", e.Previous.Short(), e.Kind.Short())
 	case ferrule.PendingFound:
-		said = "waits to be adopted: " + e.Reason
+		text = "was found and is not adopted: " + e.Reason
 	case ferrule.Quarantined:
-		said = "has tools that cannot be used: " + strings.Join(e.Tools, ", ")
+		text = "has tools that cannot be used: " + strings.Join(e.Tools, ", ")
 	case ferrule.Notified:
-		said = strings.TrimSpace(fmt.Sprintf("says %s %s", e.Method, e.Params))
+		text = strings.TrimSpace(fmt.Sprintf("sent %s %s", e.Method, e.Params))
 	}
-	return oneLine(ferrule.Clean(said, ferrule.MaxText), maxShown)
+	return ferrule.OneLine(ferrule.Clean(text, ferrule.MaxText), maxShown)
 }
 
-// maxShown is how many characters of an event are shown.
+// maxShown limits the characters of an event that are shown.
 const maxShown = 300

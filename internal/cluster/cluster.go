@@ -98,11 +98,11 @@ func New(p Parts) (*Cluster, error) {
 	boot := strings.ToLower(cryptorand.Text()[:10])
 	c := &Cluster{
 		parts: p, cfg: p.Config,
-		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Why: starting},
+		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Reason: starting},
 	}
 	c.problems[connecting] = starting
 	c.streams = streams.New(streams.Options{
-		Config: p.Config, Identity: identity, Boot: boot, Journal: p.Journal, Problem: func() string { return c.State().Why }, Log: p.Log,
+		Config: p.Config, Identity: identity, Boot: boot, Journal: p.Journal, Problem: func() string { return c.State().Reason }, Log: p.Log,
 	})
 	c.registry = registry.New(registry.Options{
 		Config: p.Config, Identity: identity, Boot: boot, Version: p.Version, IdentityFile: filepath.Join(filepath.Base(p.Dir), identityFile),
@@ -221,16 +221,16 @@ type State struct {
 	Node   string `json:"node"`
 	Tenant string `json:"tenant"`
 	// Working means that this node's records reach the registry. Since is when that
-	// last changed, and Why is the problem if it does not work.
+	// last changed, and Reason is the problem if it does not work.
 	Working bool      `json:"working"`
 	Since   time.Time `json:"since"`
-	Why     string    `json:"why,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
 	// Nodes are the other nodes that are alive.
 	Nodes []string `json:"nodes,omitempty"`
-	// Waiting is how many own records are not yet written, and Unkept how many
+	// Waiting is how many own records are not yet written, and Unstored how many
 	// readings are not yet stored.
-	Waiting int `json:"waiting"`
-	Unkept  int `json:"unkept"`
+	Waiting  int `json:"waiting"`
+	Unstored int `json:"unstored"`
 }
 
 // State returns the state. It may be called at any time.
@@ -238,7 +238,7 @@ func (c *Cluster) State() State {
 	c.mu.Lock()
 	s := c.state
 	c.mu.Unlock()
-	s.Nodes, s.Waiting, s.Unkept = c.registry.Nodes(), c.registry.Waiting(), c.streams.Unkept()
+	s.Nodes, s.Waiting, s.Unstored = c.registry.Nodes(), c.registry.Waiting(), c.streams.Unkept()
 	return s
 }
 
@@ -267,10 +267,10 @@ func (c *Cluster) report(about concern, problem string) {
 		return
 	}
 	if working := why == ""; c.state.Working == working && !first {
-		c.state.Why = why
+		c.state.Reason = why
 		return
 	}
-	c.state.Working, c.state.Why, c.state.Since = why == "", why, time.Now()
+	c.state.Working, c.state.Reason, c.state.Since = why == "", why, time.Now()
 	switch {
 	case why != "":
 		c.parts.Log.Warn("cluster: not working; own devices are still served", "node", c.cfg.Node, "err", why)

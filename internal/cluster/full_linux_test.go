@@ -36,7 +36,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		return !a.cluster.State().Working
 	})
-	t.Logf("after %d devices: %s", n, a.cluster.State().Why)
+	t.Logf("after %d devices: %s", n, a.cluster.State().Reason)
 
 	free()
 	clustertest.Eventually(t, 30*time.Second, "everything is recorded", func() bool {
@@ -98,11 +98,11 @@ func TestFullDiskReadings(t *testing.T) {
 	free := fill(t, dir)
 	a.measure("robot", 10, 3000) // more than fit into a block
 	time.Sleep(2 * time.Second)
-	if a.cluster.State().Unkept == 0 {
+	if a.cluster.State().Unstored == 0 {
 		t.Error("all are stored: the disk was not full")
 	}
 	free()
-	clustertest.Eventually(t, 60*time.Second, "all are stored", func() bool { return a.cluster.State().Unkept == 0 })
+	clustertest.Eventually(t, 60*time.Second, "all are stored", func() bool { return a.cluster.State().Unstored == 0 })
 	a.read("").expect(0, 3000)
 }
 

@@ -109,7 +109,7 @@ func TestHubDown(t *testing.T) {
 	clustertest.Eventually(t, 20*time.Second, "the problem is reported", func() bool { return !leaf.cluster.State().Working })
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if leaf.cluster.engine.Load() != engine {
-			t.Fatalf("the engine was restarted: %s", leaf.cluster.State().Why)
+			t.Fatalf("the engine was restarted: %s", leaf.cluster.State().Reason)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestTLS(t *testing.T) {
 	cfg.CA = "" // the certificate is not trusted
 	stranger := node(t, "stranger", cfg)
 	time.Sleep(engine.LinkTime + time.Second)
-	if state := stranger.cluster.State(); state.Working || !strings.Contains(state.Why, "the hub is unreachable") {
+	if state := stranger.cluster.State(); state.Working || !strings.Contains(state.Reason, "the hub is unreachable") {
 		t.Errorf("without the CA file: %+v", state)
 	}
 }

@@ -138,7 +138,7 @@ func TestReadings(t *testing.T) {
 	t.Logf("%d readings were stored and read in %v", some, time.Since(start))
 	half := r.at[some/2-1]
 	a.read(half).expect(some/2, some)
-	if n := a.cluster.State().Unkept; n != 0 {
+	if n := a.cluster.State().Unstored; n != 0 {
 		t.Errorf("%d are waiting, want 0", n)
 	}
 	a.stop()
@@ -255,7 +255,7 @@ func TestSlowReader(t *testing.T) {
 		return nil
 	})
 	clustertest.Eventually(t, 10*time.Second, "one is read", func() bool { return len(seen) == 1 })
-	clustertest.Eventually(t, 10*time.Second, "all are stored", func() bool { return a.cluster.State().Unkept == 0 })
+	clustertest.Eventually(t, 10*time.Second, "all are stored", func() bool { return a.cluster.State().Unstored == 0 })
 	if err := a.cluster.streams.ReadingsStream().Purge(t.Context(), jetstream.WithPurgeSequence(2990)); err != nil {
 		t.Fatal(err)
 	}
@@ -288,8 +288,8 @@ func TestBacklogLimit(t *testing.T) {
 	for a.cluster.Measured(lightOf("robot", n)) {
 		n++
 	}
-	if n != 16384 || passed != n || a.cluster.State().Unkept != n {
-		t.Errorf("%d were accepted, %d were passed on, and %d are waiting", n, passed, a.cluster.State().Unkept)
+	if n != 16384 || passed != n || a.cluster.State().Unstored != n {
+		t.Errorf("%d were accepted, %d were passed on, and %d are waiting", n, passed, a.cluster.State().Unstored)
 	}
 	if a.cluster.Measured(ferrule.Reading{Device: "a b"}) {
 		t.Error("an invalid reading is accepted")
@@ -321,7 +321,7 @@ func TestReadingTooLong(t *testing.T) {
 	}
 	a.measure("robot", 3, 4)
 	r.expect(1, 4)
-	if n := a.cluster.State().Unkept; n != 0 {
+	if n := a.cluster.State().Unstored; n != 0 {
 		t.Errorf("%d are waiting, want 0", n)
 	}
 }
@@ -349,7 +349,7 @@ func TestReadingsOnce(t *testing.T) {
 	})
 	for round := range rounds {
 		clustertest.Eventually(t, 30*time.Second, "some are stored", func() bool {
-			waiting := a.cluster.State().Unkept
+			waiting := a.cluster.State().Unstored
 			return waiting > 0 && int(measured.Load())-waiting > round*some+100
 		})
 		s.Shutdown()
@@ -357,7 +357,7 @@ func TestReadingsOnce(t *testing.T) {
 		s = start()
 	}
 	wg.Wait()
-	clustertest.Eventually(t, 30*time.Second, "all are stored", func() bool { return a.cluster.State().Unkept == 0 })
+	clustertest.Eventually(t, 30*time.Second, "all are stored", func() bool { return a.cluster.State().Unstored == 0 })
 	if n := stored(a); n != rounds*some {
 		t.Errorf("%d are stored, want %d", n, rounds*some)
 	}
@@ -384,7 +384,7 @@ func TestReadingsInCluster(t *testing.T) {
 		a.measure("robot", n, n+1)
 		b.measure("lamp", n, n+1)
 	}
-	clustertest.Eventually(t, 30*time.Second, "all are stored", func() bool { return a.cluster.State().Unkept+b.cluster.State().Unkept == 0 })
+	clustertest.Eventually(t, 30*time.Second, "all are stored", func() bool { return a.cluster.State().Unstored+b.cluster.State().Unstored == 0 })
 	t.Logf("%d readings were stored on three servers in %v", 2*some, time.Since(start))
 	info, err := a.cluster.streams.ReadingsStream().Info(t.Context())
 	if err != nil {
@@ -400,7 +400,7 @@ func TestReadingsInCluster(t *testing.T) {
 		wg.Go(func() { s.measure(device, some, 3*some) })
 	}
 	wg.Wait()
-	clustertest.Eventually(t, 30*time.Second, "all are stored", func() bool { return a.cluster.State().Unkept+b.cluster.State().Unkept == 0 })
+	clustertest.Eventually(t, 30*time.Second, "all are stored", func() bool { return a.cluster.State().Unstored+b.cluster.State().Unstored == 0 })
 	t.Logf("the rest was stored after %v", time.Since(start))
 	for _, s := range []*testNode{a, b} {
 		r := s.read("")
@@ -514,7 +514,7 @@ func TestSamples(t *testing.T) {
 		return a.cluster.streams.ReadingsStream() != nil && b.cluster.streams.ReadingsStream() != nil
 	})
 	a.measure("other", 0, 1)
-	clustertest.Eventually(t, 10*time.Second, "it is stored", func() bool { return a.cluster.State().Unkept == 0 })
+	clustertest.Eventually(t, 10*time.Second, "it is stored", func() bool { return a.cluster.State().Unstored == 0 })
 	conn := a.cluster.engine.Load().Conn
 	before := conn.NumSubscriptions()
 	received := make(chan string, 100)

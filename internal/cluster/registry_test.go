@@ -72,7 +72,7 @@ func TestSameName(t *testing.T) {
 	a, b, cfg := pair(t)
 	other := node(t, "b", cfg)
 	other.putDevice("lamp", "lamp", ferrule.StateOnline)
-	clustertest.Eventually(t, 5*time.Second, "the reason is reported", func() bool { return strings.Contains(other.cluster.State().Why, "another node has this name") })
+	clustertest.Eventually(t, 5*time.Second, "the reason is reported", func() bool { return strings.Contains(other.cluster.State().Reason, "another node has this name") })
 	if a.seen("lamp") != nil || b.seen("lamp") != nil || other.cluster.State().Working {
 		t.Error("it has joined")
 	}
@@ -91,7 +91,7 @@ func TestCopiedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := nodeWith(t, "a", cfg, noJournal{}, dirs[1])
-	clustertest.Eventually(t, 3*registry.LeaseRenew, "one reports the reason", func() bool { return strings.Contains(first.cluster.State().Why, "copied") })
+	clustertest.Eventually(t, 3*registry.LeaseRenew, "one reports the reason", func() bool { return strings.Contains(first.cluster.State().Reason, "copied") })
 	for end := time.Now().Add(2 * registry.LeaseRenew); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if first.cluster.State().Working || !second.cluster.State().Working {
 			t.Fatalf("%+v, %+v", first.cluster.State(), second.cluster.State())
@@ -188,7 +188,7 @@ func TestClusterStartsLater(t *testing.T) {
 	a.putDevice("robot", "arm", ferrule.StateOnline)
 	clustertest.Eventually(t, 5*time.Second, "the unreachable server is reported", func() bool {
 		s := a.cluster.State()
-		return !s.Working && strings.Contains(s.Why, cfg.Servers[0])
+		return !s.Working && strings.Contains(s.Reason, cfg.Servers[0])
 	})
 	clustertest.StartServer(t, &server.Options{Port: port, StoreDir: t.TempDir()})
 	clustertest.Eventually(t, 10*time.Second, "its devices are recorded", func() bool { return a.lookup("robot") != nil })
@@ -381,11 +381,11 @@ func TestConcerns(t *testing.T) {
 	b.report(writing, "no room")
 	b.report(leasing, "late")
 	b.report(leasing, "")
-	if s := b.State(); s.Working || s.Why != "no room" {
+	if s := b.State(); s.Working || s.Reason != "no room" {
 		t.Errorf("got %+v", s)
 	}
 	b.report(writing, "")
-	if s := b.State(); !s.Working || s.Why != "" {
+	if s := b.State(); !s.Working || s.Reason != "" {
 		t.Errorf("got %+v", s)
 	}
 }

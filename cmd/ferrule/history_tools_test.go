@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/gateway"
+	"github.com/ferrulehq/ferrule/internal/sim"
+)
+
+// measuredGateway runs a gateway with recorded measurements of a board.
+func measuredGateway(t *testing.T) *testGateway {
+	t.Helper()
+	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
+	g.online("robot")
+	eventually(t, 3*ample, "measurements are recorded", func() bool {
+		answer, err := g.call(ferrule.GatewayID, "history", `{"device":"robot","signals":["light"],"each":"raw"}`, ample)
+		var out builtin.HistoryOutput
+		return err == nil && json.Unmarshal([]byte(answer), &out) == nil && len(out.Signals[0].Points) > 0
+	})
+	return g
+}
+
+// TestHistoryTools checks that agents get measurements as numbers, as a chart and
+// through SQL, in both versions of MCP.
+func TestHistoryTools(t *testing.T) {
+	g := measuredGateway(t)
+	if _, err := g.call("robot", "gpio_write", `{"pin":2,"value":true}`, ample); err != nil {
+		t.Fatal(err)
+	}
+	for _, mcpVersion := range mcpVersions {
+		a := dialAgent(t, g, mcpVersion, "/mcp")
+		for _, name := range []string{"gateway__latest", "gateway__history", "gateway__plot", "gateway__sql"} {
+			if !slices.Contains(a.list(), name) {
+				t.Errorf("%s: %s is not in %q", mcpVersion, name, a.list())
+			}
+		}
+		var latest builtin.LatestOutput
+		a.mustUse("gateway__latest", `{"device":"robot"}`, &latest)
+		if at := slices.IndexFunc(latest.Signals, func(s builtin.LatestSignal) bool { return s.Name == "light" }); at < 0 || time.Duration(latest.Signals[at].Age) > time.Minute || latest.Signals[at].Within == 0 {
+			t.Errorf("%s: the last is %+v", mcpVersion, latest)
+		}
+		var past builtin.HistoryOutput
+		a.mustUse("gateway__history", `{"device":"robot","signals":["light"],"since":"5m"}`, &past)
+		if len(past.Signals) != 1 || past.Signals[0].Resolution != "raw" || len(past.Signals[0].Points) == 0 {
+			t.Errorf("%s: the past is %+v", mcpVersion, past)
+		}
+		told, err := a.use(t.Context(), "gateway__plot", `{"device":"robot","since":"2m"}`)
+		if err != nil || told.isError || len(told.result.Content) != 2 || !strings.Contains(told.text, "light: from ") {
+			t.Fatalf("%s: %+v, %v", mcpVersion, told, err)
+		}
+		image, ok := told.result.Content[0].(*mcp.ImageContent)
+		if !ok || image.MIMEType != "image/png" {
+			t.Fatalf("%s: %+v", mcpVersion, told.result.Content[0])
+		}
+		if picture, err := png.Decode(bytes.NewReader(image.Data)); err != nil || picture.Bounds().Dx() != 1000 {
+			t.Errorf("%s: %v", mcpVersion, err)
+		}
+		var answer builtin.SQLOutput
+		a.mustUse("gateway__sql", `{"query":"SELECT signal, count(*) > 0 FROM samples WHERE device='robot' AND signal='light' GROUP BY 1"}`, &answer)
+		if fmt.Sprint(answer.Columns, answer.Rows) != "[signal count(*) > 0] [[light 1]]" {
+			t.Errorf("%s: %+v", mcpVersion, answer)
+		}
+		if told, err := a.use(t.Context(), "gateway__sql", `{"query":"DROP TABLE raw"}`); err != nil || told.code != ferrule.Invalid || !strings.Contains(told.text, "samples(device, signal, time, value, within)") {
+			t.Errorf("%s: %+v, %v", mcpVersion, told, err)
+		}
+	}
+	eventually(t, ample, "the call is marked", func() bool { // the record is written within a second
+		result, err := g.Pipeline.Handle(t.Context(), &ferrule.Call{
+			Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: ferrule.GatewayID, Tool: "plot", Args: json.RawMessage(`{"device":"robot","signals":["light"]}`),
+		})
+		return err == nil && strings.Contains(result.Content[1].Text, "Calls that are marked: 1.")
+	})
+}
+
+// TestHostileSQL checks that expensive queries end in time, in a process that stays
+// small, while the gateway goes on serving.
+func TestHostileSQL(t *testing.T) {
+	const mostTime, mostMemory = 2500 * time.Millisecond, 64 << 20
+	g := measuredGateway(t)
+	stop := make(chan struct{})
+	peak := make(chan int, 1)
+	go func() { peak <- watchChildren(stop) }()
+	var wg sync.WaitGroup
+	for _, query := range []string{
+		"WITH RECURSIVE n(i) AS (VALUES(0) UNION SELECT i+1 FROM n) SELECT count(*) FROM n",
+		"WITH RECURSIVE n(i, s) AS (VALUES(0, hex(zeroblob(1000))) UNION ALL SELECT i+1, s||i FROM n UNION ALL SELECT i+2, s||i FROM n) SELECT count(*) FROM n",
+	} {
+		wg.Go(func() {
+			args, err := json.Marshal(map[string]string{"query": query})
+			if err != nil {
+				t.Error(err)
+			}
+			start := time.Now()
+			_, err = g.call(ferrule.GatewayID, "sql", string(args), ample)
+			if took := time.Since(start); err == nil || ferrule.AsError(err).Code != ferrule.Limited || took > mostTime {
+				t.Errorf("%s: after %v: %v", query, took, err)
+			}
+		})
+	}
+	slowest := time.Duration(0)
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		start := time.Now()
+		if _, err := g.call("robot", "gpio_read", `{"pin":2}`, ample); err != nil {
+			t.Error(err)
+		}
+		slowest = max(slowest, time.Since(start))
+	}
+	wg.Wait()
+	close(stop)
+	most := <-peak
+	t.Logf("the child took %d MB at most, and a call meanwhile %v", most>>20, slowest.Round(time.Millisecond))
+	if most > mostMemory && !raceDetector() {
+		t.Errorf("the child took %d bytes", most)
+	}
+	if answer, err := g.call(ferrule.GatewayID, "sql", `{"query":"SELECT 1+1 AS n"}`, ample); err != nil || answer != `{"columns":["n"],"rows":[[2]]}` {
+		t.Errorf("%s, %v", answer, err)
+	}
+}
+
+// raceDetector reports whether the race detector is on, which needs more memory.
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// watchChildren returns the largest memory of a query process, or 0 if the system does
+// not show it.
+func watchChildren(stop <-chan struct{}) (most int) {
+	for {
+		lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, path := range lines {
+			if line, err := os.ReadFile(path); err != nil || string(line) != "ferrule\x00"+gateway.SQLCommand+"\x00" {
+				continue
+			}
+			status, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
+			var kb, parent int
+			for line := range strings.Lines(string(status)) {
+				fmt.Sscanf(line, "VmHWM: %d kB", &kb)
+				fmt.Sscanf(line, "PPid: %d", &parent)
+			}
+			if parent == os.Getpid() {
+				most = max(most, kb<<10)
+			}
+		}
+		select {
+		case <-stop:
+			return most
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package gateway
+
+import "github.com/ferrulehq/ferrule/internal/ferrule"
+
+// heard receives the notifications of devices, on this node and on others. The fleet
+// stores them before agents are told, so that an agent can read them at once.
+func (g *Gateway) heard(e ferrule.Event) {
+	g.Fleet.RecordEvent(e)
+	g.Agents.HandleEvent(e)
+}
+
+// Watch implements control.Watcher. It calls fn with the events of a device, or of all if
+// device is empty, on this node and on others.
+func (g *Gateway) Watch(device string, fn func(ferrule.Event)) (stop func(), err error) {
+	if device == "" {
+		return g.Cluster.Listen(fn), nil
+	}
+	if _, _, ok := g.Fleet.Lookup(device); !ok || device == ferrule.GatewayID {
+		return nil, ferrule.UnknownDevice(device)
+	}
+	return g.Cluster.Listen(func(e ferrule.Event) {
+		if e.Device == device {
+			fn(e)
+		}
+	}), nil
+}

@@ -1,0 +1,411 @@
+// Package gateway builds one node from its parts and runs it. It is the only package
+// that knows all others: the parts meet here and nowhere else.
+//
+//	             devices                                 agents, console, command line
+//	transport -> protocol -> dock -> fleet -> catalog -> server, endpoints, control
+//	                                  ^                        |
+//	                                  |                        v
+//	            cluster <-> other nodes                     pipeline -> journal
+//	                                  ^                        |
+//	                                  +------------------------+
+//
+//	poller -> cluster -> history -> built-in tools
+//
+// New opens everything and starts nothing. Run starts the parts in order and stops them
+// in reverse order. Close releases files, sockets and the lock of the data directory.
+// One gateway at a time works on a data directory.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
+	"github.com/ferrulehq/ferrule/internal/agent/endpoint"
+	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/cluster"
+	"github.com/ferrulehq/ferrule/internal/device/dock"
+	"github.com/ferrulehq/ferrule/internal/device/overlay"
+	"github.com/ferrulehq/ferrule/internal/device/protocol"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/fleet"
+	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/lifecycle"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
+	"github.com/ferrulehq/ferrule/internal/measure/history"
+	"github.com/ferrulehq/ferrule/internal/measure/poller"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
+	"github.com/ferrulehq/ferrule/internal/pipeline"
+)
+
+// Parts is what a gateway is built from.
+type Parts struct {
+	Config  config.Config
+	Data    string // data directory
+	Version string
+	Log     *slog.Logger
+	// Connectors are transports in addition to those of the configuration.
+	Connectors []transport.Connector
+	// HandOver is called when `ferrule up` asks to take over the data directory. It must
+	// end the gateway. If it is nil, the gateway refuses.
+	HandOver func()
+}
+
+// Gateway is one node. Its fields are its parts, in the order in which they are built;
+// they are set by New.
+type Gateway struct {
+	parts Parts
+	lock  *os.File
+
+	Telemetry *telemetry.Telemetry
+	Memory    *dock.Store
+	Journal   *journal.Journal
+	overlays  *overlay.Cache
+	Fleet     *fleet.Fleet
+	Cluster   *cluster.Cluster
+	Catalog   *catalog.Catalog
+	Requests  *Requests
+	DialIn    *DialIn // nil unless devices can dial in
+	Dock      *dock.Dock
+	History   *history.Store  // nil if measurements are not recorded
+	Remote    ferrule.Handler // serves calls that other nodes forward
+	Pipeline  *pipeline.Pipeline
+	Poller    *poller.Poller // nil if devices are not polled
+	Agents    *server.Server
+	Endpoints []*endpoint.Endpoint
+	Control   *control.Server
+	web       net.Listener // nil if HTTP is not served
+}
+
+// New builds a gateway. It must be closed. The error is datadir.ErrRunning if another
+// gateway has the data directory.
+func New(parts Parts) (*Gateway, error) {
+	g := &Gateway{parts: parts}
+	for _, build := range []func() error{
+		g.lockData,
+		g.buildTelemetry,
+		g.openMemory,
+		g.openJournal,
+		g.readOverlays,
+		g.buildCluster,
+		g.buildCatalog,
+		g.buildRequests,
+		g.listenDialIn,
+		g.buildDock,
+		g.openHistory,
+		g.buildTools,
+		g.buildPipeline,
+		g.buildPoller,
+		g.buildAgents,
+		g.buildEndpoints,
+		g.listenControl,
+		g.storeNodeName,
+		g.listenHTTP,
+	} {
+		if err := build(); err != nil {
+			g.Close()
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func (g *Gateway) lockData() (err error) {
+	if err := os.MkdirAll(g.parts.Data, 0o700); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	g.lock, err = datadir.Lock(g.parts.Data)
+	return err
+}
+
+func (g *Gateway) buildTelemetry() error {
+	g.Telemetry = telemetry.New(telemetry.Parts{
+		Config: g.parts.Config.TelemetryConfig(), Node: g.node(), Version: g.parts.Version, Sources: g.sources(), Log: g.parts.Log,
+	})
+	return nil
+}
+
+// node returns the name of this node.
+func (g *Gateway) node() string { return g.parts.Config.ClusterConfig().Node }
+
+func (g *Gateway) openMemory() (err error) {
+	g.Memory, err = dock.OpenStore(g.parts.Data, g.parts.Log)
+	return err
+}
+
+func (g *Gateway) openJournal() error {
+	cfg, err := g.parts.Config.JournalConfig()
+	if err != nil {
+		return err
+	}
+	if g.Journal, err = journal.Open(g.parts.Data, cfg, g.parts.Log); err != nil {
+		return err
+	}
+	g.Journal.OnSync(g.Telemetry.Synced)
+	return nil
+}
+
+// readOverlays combines the overlays of the protocols with those of the owner.
+func (g *Gateway) readOverlays() error {
+	var files []*overlay.File
+	for name, data := range map[string][]byte{mcpu.Name: mcpu.Overlay, xiaozhi.Name: xiaozhi.Overlay} {
+		file, err := overlay.Parse(data)
+		if err != nil {
+			return fmt.Errorf("overlay of protocol %s: %w", name, err)
+		}
+		files = append(files, file)
+	}
+	own, err := config.ReadOverlays(g.parts.Config.Overlays)
+	if err != nil {
+		return fmt.Errorf("reading overlays: %w", err)
+	}
+	g.overlays = overlay.NewCache(overlay.NewSet(append(files, own...)...))
+	return nil
+}
+
+// buildCluster builds the fleet and its connection to other nodes: each needs the other.
+func (g *Gateway) buildCluster() (err error) {
+	g.Fleet = fleet.New(g.find)
+	g.Cluster, err = cluster.New(cluster.Parts{
+		Config: g.parts.Config.ClusterConfig(), Dir: filepath.Join(g.parts.Data, clusterDir), Fleet: g.Fleet, Overlays: g.overlays,
+		Manifests: g.Memory, Journal: g.Journal, Serve: g.Fleet.HandleOwn,
+		Decide: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return g.Remote(ctx, call) },
+		Moved:  func(id string) { g.Dock.Reconsider(id) },
+		Meters: g.Telemetry.Meters(), Version: g.parts.Version, Log: g.parts.Log,
+	})
+	if err != nil {
+		return err
+	}
+	g.Fleet.WatchOwn(g.Cluster)
+	return nil
+}
+
+// clusterDir is the directory of NATS in the data directory.
+const clusterDir = "cluster"
+
+// find looks up a device of another node that the fleet does not have.
+func (g *Gateway) find(id string) (fleet.Record, bool) {
+	dev, manifest, route, ok := g.Cluster.Find(id)
+	return fleet.Record{Device: dev, Manifest: manifest, Handler: route}, ok
+}
+
+func (g *Gateway) buildCatalog() error {
+	g.Catalog = catalog.New(g.parts.Config.Catalog())
+	g.Fleet.WatchDevices(g.Catalog)
+	return nil
+}
+
+func (g *Gateway) buildRequests() error {
+	g.Requests = newRequests(g.parts.Config, []string{mcpu.Name}, []string{mcp.Name}, g.parts.Log)
+	return nil
+}
+
+func (g *Gateway) listenDialIn() (err error) {
+	if g.parts.Config.DialIn.Listen == "" {
+		return nil
+	}
+	g.DialIn, err = listenDialIn(g.parts.Config.DialIn, g.parts.Data, g.parts.Log)
+	return err
+}
+
+func (g *Gateway) buildDock() error {
+	connectors := append(g.Requests.connectors(), g.parts.Connectors...)
+	toys := xiaozhi.Parts{Version: g.parts.Version}
+	if g.DialIn != nil {
+		connectors = append(connectors, g.DialIn.connectors()...)
+		toys.Pictures = g.DialIn.vision
+	}
+	g.Dock = dock.New(dock.Parts{
+		Config:     g.parts.Config.Dock(),
+		Connectors: connectors,
+		Protocols: map[string]protocol.Protocol{
+			mcpu.Name:    mcpu.New(),
+			xiaozhi.Name: xiaozhi.New(toys),
+			mcp.Name:     mcp.New(mcp.Parts{Version: g.parts.Version}),
+		},
+		Overlays: g.overlays,
+		Fleet:    g.Fleet,
+		Node:     g.node(),
+		Remote:   g.Cluster,
+		Store:    g.Memory,
+		OnEvent:  g.Cluster.Said,
+		Meters:   g.Telemetry.Meters(),
+		Log:      g.parts.Log,
+	})
+	g.Requests.settled = g.Dock.Settled
+	return nil
+}
+
+// buildTools builds the gateway's own tools and offers them as those of a device.
+func (g *Gateway) buildTools() error {
+	tools, err := builtin.New(g.parts.Version, append(g.historyTools(),
+		builtin.ListDevices(g.Fleet),
+		builtin.DescribeDevice(g.Fleet),
+		builtin.DeviceState(g.Fleet),
+		builtin.AdoptDevice(trust{g}),
+		builtin.ForgetDevice(trust{g}),
+		builtin.ReleaseDevice(g.Dock),
+		builtin.Status(g.parts.Version, g.Status),
+		builtin.FindDevices(g.Catalog),
+		builtin.FindTools(g.Catalog),
+		builtin.DescribeTool(g.Catalog),
+		builtin.CallMany(func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			return g.Pipeline.Handle(ctx, call)
+		}),
+	)...)
+	if err != nil {
+		return err
+	}
+	g.Remote = serveRemote(tools.Handle)
+	g.Fleet.PutBuiltin(tools.Device(), tools.Manifest(), g.forward(tools.Handle))
+	return nil
+}
+
+func (g *Gateway) buildPipeline() error {
+	g.Pipeline = pipeline.New(pipeline.Parts{
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Meters: g.Telemetry.Meters(), Log: g.parts.Log,
+	})
+	return nil
+}
+
+func (g *Gateway) buildAgents() error {
+	tokens, err := g.parts.Config.Tokens()
+	if err != nil {
+		return err
+	}
+	g.Agents = server.New(server.Parts{
+		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.Telemetry.Entry(telemetry.EntryAgent, g.Pipeline.Handle),
+		Samples: g.Cluster, Tokens: tokens, Version: g.parts.Version, Log: g.parts.Log,
+	})
+	g.Cluster.Listen(g.heard, ferrule.Notified)
+	return nil
+}
+
+// buildEndpoints builds the connections to voice agents in the cloud.
+func (g *Gateway) buildEndpoints() error {
+	configs, err := g.parts.Config.EndpointConfigs()
+	if err != nil {
+		return err
+	}
+	for _, c := range configs {
+		e, err := endpoint.New(endpoint.Parts{Config: c, Server: g.Agents, Log: g.parts.Log})
+		if err != nil {
+			return fmt.Errorf("endpoint %s: %w", c.Name, err)
+		}
+		g.Endpoints = append(g.Endpoints, e)
+	}
+	return nil
+}
+
+// listenControl opens the socket for commands and for `ferrule mcp`.
+func (g *Gateway) listenControl() error {
+	socket, err := control.SocketPath(g.parts.Data)
+	if err != nil {
+		return err
+	}
+	parts := control.Parts{
+		Handle: g.Telemetry.Entry(telemetry.EntryControl, g.Pipeline.Handle), Tracer: g, Watcher: g, Samples: g.Cluster,
+		Fleet: g.Fleet, DeviceRequests: g.Requests, HandOver: g.handOver, Log: g.parts.Log,
+	}
+	if all := g.Cluster.Journals(); all != nil {
+		parts.Journals = all
+	}
+	g.Control, err = control.Listen(socket, parts)
+	return err
+}
+
+// handOver ends the gateway, if it runs in a `ferrule mcp` process.
+func (g *Gateway) handOver() error {
+	if g.parts.HandOver == nil {
+		return errors.New("the running gateway was started with `ferrule up`")
+	}
+	g.parts.HandOver()
+	return nil
+}
+
+// storeNodeName stores the node's name for commands that run without the gateway.
+func (g *Gateway) storeNodeName() error {
+	s := g.Cluster.State()
+	if s.Mode == cluster.Embedded {
+		return datadir.SetNode(g.parts.Data, "")
+	}
+	return datadir.SetNode(g.parts.Data, s.Node)
+}
+
+func (g *Gateway) listenHTTP() (err error) {
+	if g.parts.Config.Listen == "" {
+		return nil
+	}
+	if g.web, err = net.Listen("tcp", g.parts.Config.Listen); err != nil {
+		return fmt.Errorf("%w; use --listen 127.0.0.1:0 for any free port", err)
+	}
+	return nil
+}
+
+// Addr returns the address at which HTTP is served, or "" if it is not.
+func (g *Gateway) Addr() string {
+	if g.web == nil {
+		return ""
+	}
+	return g.web.Addr().String()
+}
+
+// Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
+func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
+	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Requests.Run, g.Agents.Run, g.Control.Run}
+	for _, e := range g.Endpoints {
+		parts = append(parts, e.Run)
+	}
+	if g.History != nil {
+		parts = append(parts, func(ctx context.Context) error { return g.History.Run(ctx, g.Cluster) })
+	}
+	if g.Poller != nil {
+		parts = append(parts, g.Poller.Run)
+	}
+	if g.web != nil {
+		parts = append(parts, g.serveHTTP)
+	}
+	if g.DialIn != nil {
+		parts = append(parts, g.DialIn.Run)
+	}
+	return lifecycle.Run(ctx, append(parts, more...)...)
+}
+
+// Close releases what New opened, in reverse order.
+func (g *Gateway) Close() error {
+	var errs []error
+	if g.web != nil {
+		g.web.Close()
+	}
+	if g.Control != nil {
+		g.Control.Close()
+	}
+	if g.DialIn != nil {
+		errs = append(errs, g.DialIn.close())
+	}
+	if g.History != nil {
+		errs = append(errs, g.History.Close())
+	}
+	if g.Journal != nil {
+		errs = append(errs, g.Journal.Close())
+	}
+	if g.Memory != nil {
+		errs = append(errs, g.Memory.Close())
+	}
+	if g.lock != nil {
+		errs = append(errs, g.lock.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,63 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// serveHTTP serves agents, health and metrics until ctx ends.
+func (g *Gateway) serveHTTP(ctx context.Context) error {
+	mux := http.NewServeMux()
+	agents := g.Agents.Handler()
+	mux.Handle("GET /healthz", server.Guard(http.HandlerFunc(g.health)))
+	if metrics := g.Telemetry.Handler(); metrics != nil {
+		mux.Handle("GET /metrics", g.Agents.Protected(metrics))
+	}
+	mux.Handle("/mcp", agents)
+	mux.Handle("/mcp/", agents)
+	server := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       5 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(g.parts.Log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(g.web); ctx.Err() == nil {
+		return fmt.Errorf("serving HTTP: %w", err)
+	}
+	return nil
+}
+
+// health serves /healthz. The gateway is failing if its journal cannot be written:
+// then it refuses every call that changes something.
+func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
+	state := struct {
+		Status  string                `json:"status"`
+		Journal string                `json:"journal"`
+		Cluster string                `json:"cluster"`
+		Devices map[ferrule.State]int `json:"devices"`
+	}{"ok", "ok", "ok", map[ferrule.State]int{ferrule.StateOnline: 0, ferrule.StateOffline: 0, ferrule.StateReleased: 0}}
+	for _, dev := range g.Fleet.Devices() {
+		state.Devices[dev.State]++
+	}
+	code := http.StatusOK
+	if err := g.Journal.Health(); err != nil {
+		state.Status, state.Journal = "failing", err.Error()
+		code = http.StatusServiceUnavailable
+	}
+	if s := g.Cluster.State(); !s.Working {
+		state.Cluster = s.Reason
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(state)
+}

@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"path/filepath"
+
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
+	"github.com/ferrulehq/ferrule/internal/measure/history"
+	"github.com/ferrulehq/ferrule/internal/measure/plot"
+	"github.com/ferrulehq/ferrule/internal/measure/poller"
+	"github.com/ferrulehq/ferrule/internal/measure/query"
+)
+
+// openHistory opens the store of measurements.
+func (g *Gateway) openHistory() (err error) {
+	if !g.parts.Config.History.Enabled {
+		return nil
+	}
+	g.History, err = history.Open(filepath.Join(g.parts.Data, datadir.HistoryFile), g.parts.Config.HistoryConfig(), g.parts.Log)
+	return err
+}
+
+// historyTools returns the tools that query measurements.
+func (g *Gateway) historyTools() []builtin.Tool {
+	if g.History == nil {
+		return nil
+	}
+	calls := callLog{data: g.parts.Data}
+	if all := g.Cluster.Journals(); all != nil {
+		calls.others = all.Read
+	}
+	tools := []builtin.Tool{
+		builtin.Latest(g.Fleet, g.History),
+		builtin.History(g.Fleet, g.History),
+		builtin.Plot(g.Fleet, g.History, calls, func(c builtin.Chart) ([]byte, error) { return plot.Draw(plot.Chart(c)) }),
+	}
+	self, err := query.Self()
+	if err != nil { // a program cannot start itself without /proc
+		g.parts.Log.Debug("SQL queries are not available on this system", "err", err)
+		return tools
+	}
+	return append(tools, builtin.SQL(query.New(g.History.Path(), self, "ferrule", SQLCommand), query.Tables))
+}
+
+// SQLCommand is the hidden command that answers one SQL query in a process of its own.
+// The gateway runs it.
+const SQLCommand = "answer-sql"
+
+// buildPoller builds the poller of the devices of this node.
+func (g *Gateway) buildPoller() error {
+	c := g.parts.Config.PollerConfig()
+	if !c.Enabled {
+		return nil
+	}
+	parts := poller.Parts{
+		Config: c, Handle: g.Pipeline.Handle, Node: g.node(), Log: g.parts.Log,
+		Polls:   map[string]func(*ferrule.Manifest) []ferrule.Poll{mcpu.Name: mcpu.Polls},
+		Publish: g.publish,
+	}
+	if g.History != nil {
+		parts.History = g.History
+	}
+	g.Poller = poller.New(parts)
+	g.Fleet.WatchOwn(g.Poller)
+	return nil
+}
+
+// publish passes on a reading of a device. It reports false if the reading was dropped
+// because too many are waiting.
+func (g *Gateway) publish(r ferrule.Reading) bool {
+	taken := g.Cluster.Measured(r)
+	if taken {
+		g.Telemetry.Record(r)
+	}
+	return taken
+}

@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// decisions are the tools by which a person decides about a device. The device's own
+// node runs them.
+var decisions = []string{"adopt_device", "forget_device", "release_device"}
+
+// measurements are the tools that return measurements of a device. The device's own
+// node has them.
+var measurements = []string{"latest", "history", "plot"}
+
+// forward sends a call about a device of another node to that node.
+func (g *Gateway) forward(local ferrule.Handler) ferrule.Handler {
+	return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		measured := slices.Contains(measurements, call.Tool)
+		if measured || slices.Contains(decisions, call.Tool) {
+			var in struct{ Device string }
+			if err := json.Unmarshal(call.Args, &in); err == nil {
+				if node := g.otherNode(in.Device); node != "" {
+					result, err := g.Cluster.Decide(ctx, node, call)
+					if measured && err != nil && ferrule.AsError(err).Code == ferrule.Offline {
+						return nil, ferrule.Errorf(ferrule.Offline, "node %s does not answer; it has the measurements of %s", node, in.Device).
+							WithHint("try again when the node is back")
+					}
+					return result, err
+				}
+			}
+		}
+		return local(ctx, call)
+	}
+}
+
+// serveRemote serves calls that other nodes forward: decisions about devices of this
+// node, and their measurements. No other tool of the gateway can be called from there.
+func serveRemote(local ferrule.Handler) ferrule.Handler {
+	return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		if !slices.Contains(decisions, call.Tool) && !slices.Contains(measurements, call.Tool) {
+			return nil, ferrule.Errorf(ferrule.Denied, "%s cannot be called from another node", ferrule.Clean(call.Tool, ferrule.MaxToolName))
+		}
+		return local(ctx, call)
+	}
+}
+
+// otherNode returns the other node that has a device or had it last, or "" if the
+// device belongs to this node or is unknown.
+func (g *Gateway) otherNode(id string) string {
+	dev, _, ok := g.Fleet.Lookup(id)
+	if !ok || dev.Node == g.Cluster.State().Node {
+		return ""
+	}
+	return dev.Node
+}
+
+// Trace implements control.Tracer. It traces the messages of a device of this node, until
+// ctx ends.
+func (g *Gateway) Trace(ctx context.Context, device string, fn func(ferrule.Trace)) error {
+	if node := g.otherNode(device); node != "" {
+		return ferrule.Errorf(ferrule.NotFound, "%s is on node %s and can only be traced there", device, node).
+			WithHint("run `ferrule trace %s` on that node", device)
+	}
+	return g.Dock.Trace(ctx, device, fn)
+}

@@ -1,0 +1,89 @@
+// Package datadir knows the data directory of a gateway: where it is, which files it
+// holds, and which process owns it.
+//
+//	journal.log, devices.jsonl  written by the packages that own them
+//	lock                        locked by the gateway that runs
+//	next                        locked by the process that is about to be the gateway
+//	node                        name of the node, if the gateway is part of a cluster
+//	history.db                  measurements
+//	mcp.log                     log of `ferrule mcp`
+//
+// One gateway works on a data directory at a time. Commands find the gateway by its
+// data directory.
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// The files that more than one package needs by name.
+const (
+	LockFile    = "lock"
+	HistoryFile = "history.db"
+	LogFile     = "mcp.log"
+	// NodeFile holds the name of the node, for commands that run without the gateway.
+	NodeFile = "node"
+
+	claimFile = "next"
+)
+
+// Default returns the data directory of this user, or "" if the user has no home.
+func Default() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "ferrule")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	switch runtime.GOOS {
+	case "darwin":
+		return filepath.Join(home, "Library", "Application Support", "ferrule")
+	case "windows":
+		if dir := os.Getenv("LocalAppData"); dir != "" {
+			return filepath.Join(dir, "ferrule")
+		}
+	}
+	return filepath.Join(home, ".local", "share", "ferrule")
+}
+
+// Node returns the name of the node that a data directory belongs to, or "" if its
+// gateway is not part of a cluster.
+func Node(dir string) string {
+	name, err := os.ReadFile(filepath.Join(dir, NodeFile))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(name))
+}
+
+// SetNode stores the name of the node. An empty name removes the file.
+func SetNode(dir, name string) error {
+	path := filepath.Join(dir, NodeFile)
+	if name != "" {
+		return os.WriteFile(path, []byte(name+"\n"), 0o600)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// OpenLog opens the log of `ferrule mcp`, which several processes append to. A file
+// over 1 MiB is renamed to mcp.log.old first.
+func OpenLog(dir string) (*os.File, error) {
+	const limit = 1 << 20
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	path := filepath.Join(dir, LogFile)
+	if info, err := os.Stat(path); err == nil && info.Size() > limit {
+		os.Rename(path, path+".old") // other processes go on writing to the old file
+	}
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}

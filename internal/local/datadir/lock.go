@@ -1,0 +1,47 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// ErrRunning is returned by Lock if another gateway has the directory.
+var ErrRunning = errors.New("a gateway is already running")
+
+// Lock makes this process the only gateway of a data directory, until the returned
+// file is closed or the process ends.
+func Lock(dir string) (*os.File, error) {
+	file, err := openLocked(filepath.Join(dir, LockFile))
+	if errors.Is(err, errLocked) {
+		return nil, fmt.Errorf("%w for %s; use --data to name another directory", ErrRunning, dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	return file, nil
+}
+
+// Claim announces that this process is about to become the gateway, so that no
+// `ferrule mcp` process does first. The claim ends when the returned file is closed.
+// It returns nil if another process has the claim; closing nil is harmless.
+func Claim(dir string) *os.File {
+	for range 10 {
+		if file, err := openLocked(filepath.Join(dir, claimFile)); err == nil {
+			return file
+		}
+		time.Sleep(10 * time.Millisecond) // Claimed holds the lock for a moment
+	}
+	return nil
+}
+
+// Claimed reports whether another process is about to become the gateway.
+func Claimed(dir string) bool {
+	file, err := openLocked(filepath.Join(dir, claimFile))
+	if err == nil {
+		file.Close()
+	}
+	return errors.Is(err, errLocked)
+}

@@ -1,0 +1,132 @@
+package stdio
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
+)
+
+// Gateway is a gateway in this process.
+type Gateway struct {
+	Handle  ferrule.Handler
+	Samples server.Sampler
+	// Follow reports the fleet to a follower: what is there before it returns, changes later.
+	Follow func(ferrule.DeviceWatcher) (stop func())
+	// Listen calls fn with the notifications of devices.
+	Listen func(fn func(ferrule.Event)) (stop func())
+	// Request requests devices, and waits until they are online or failed.
+	Request func(context.Context, []control.DeviceRequest) error
+	// Run runs the gateway and then parts that need it.
+	Run   func(ctx context.Context, more ...func(context.Context) error) error
+	Close func() error
+}
+
+// keepGateway makes sure that the proxy has a gateway, until ctx ends.
+func (p *Proxy) keepGateway(ctx context.Context) error {
+	const pause = 20 * time.Millisecond
+	for ctx.Err() == nil {
+		err := p.host(ctx)
+		if errors.Is(err, datadir.ErrRunning) {
+			err = p.join(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// host is the gateway until ctx ends or another process takes over. It returns
+// datadir.ErrRunning if another process is the gateway, or is about to be.
+func (p *Proxy) host(ctx context.Context) error {
+	if datadir.Claimed(p.parts.Data) {
+		return datadir.ErrRunning
+	}
+	hosting, end := context.WithCancel(ctx)
+	defer end()
+	g, err := p.parts.Open(end)
+	if err != nil {
+		return err
+	}
+	p.parts.Log.Info("this process is the gateway now", "version", p.parts.Version, "data", p.parts.Data)
+	p.beginSync()
+	stop := g.Follow(p)
+	defer g.Listen(p.server.HandleEvent)()
+	p.samples.use(g.Samples)
+	defer p.samples.use(nil)
+	p.Synced()
+	p.connect(g.Handle)
+	p.server.HandleMissed(0) // events and readings between the two gateways
+	var drain func()
+	err = g.Run(hosting, func(ctx context.Context) error {
+		if err := g.Request(ctx, p.lastRequests()); err != nil && ctx.Err() == nil {
+			p.parts.Log.Warn("a requested device was not taken over", "err", err)
+		}
+		p.setReady()
+		<-ctx.Done()
+		drain = p.disconnect() // before the parts that calls need are stopped
+		return nil
+	})
+	drain()
+	stop()
+	err = errors.Join(err, g.Close())
+	if hosting.Err() != nil && ctx.Err() == nil {
+		p.parts.Log.Info("another process takes over as the gateway")
+	}
+	return err
+}
+
+// join uses the gateway of another process until it ends or ctx ends. A gateway that
+// does not answer yet is not an error: it may have just started.
+func (p *Proxy) join(ctx context.Context) error {
+	path, err := control.SocketPath(p.parts.Data)
+	if err != nil {
+		return err
+	}
+	client := control.NewClient(path)
+	defer client.Close()
+	defer func() { p.disconnect() }()
+	p.beginSync()
+	defer p.keepWatching(ctx, client, "notifications of devices are not received", control.Subscription{Event: p.server.HandleEvent, Missed: p.server.HandleMissed})()
+	defer p.samples.use(nil)
+	requests := append(append([]control.DeviceRequest{}, p.parts.Requests...), p.lastRequests()...) // duplicates are harmless
+	err = client.WatchFleet(ctx, requests, joined{p, client.Handle, p.samplesOf(ctx, client)})
+	switch {
+	case errors.Is(err, control.ErrVersion):
+		return err
+	case !errors.Is(err, control.ErrNoGateway) && ctx.Err() == nil:
+		p.parts.Log.Info("the gateway has ended", "err", err)
+	}
+	return nil
+}
+
+// joined is a proxy that has joined the gateway of another process.
+type joined struct {
+	*Proxy
+	handle  ferrule.Handler
+	samples server.Sampler
+}
+
+// Refused implements control.FleetWatcher.
+func (j joined) Refused(reason string) {
+	j.parts.Log.Warn("the gateway refused a requested device", "err", reason)
+}
+
+// Synced implements control.FleetWatcher.
+func (j joined) Synced() {
+	j.parts.Log.Info("joined the running gateway")
+	j.Proxy.Synced()
+	j.connect(j.handle)
+	j.Proxy.samples.use(j.samples)
+	j.server.HandleMissed(0) // readings between the two gateways
+	j.setReady()
+}

@@ -1,0 +1,65 @@
+// Package audit reads, filters, orders and verifies journals.
+//
+//	journal file, or the journals of all nodes through the gateway
+//	    -> Filter -> order by time across nodes -> Show
+//
+// If the gateway is part of a cluster and runs, Read and Verify use the copies of all
+// nodes' journals, and the records of this node that were not copied yet. Otherwise they
+// use the journal file of the data directory and need no gateway.
+package audit
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
+)
+
+// Parts is what an audit is built from.
+type Parts struct {
+	Data string // data directory
+	// Nodes reads the journals of all nodes: a *control.Client. A local audit needs none.
+	Nodes Nodes
+	// Show is called with each record, in order. Width is that of the column of nodes, or 0
+	// if there is none.
+	Show func(r Record, width int) error
+	// Warn tells the user something besides the records.
+	Warn func(text string)
+}
+
+// Nodes reads the journals of all nodes. The error is control.ErrSingleNode if the gateway is
+// not part of a cluster, and control.ErrNoGateway if none is running.
+type Nodes interface {
+	Journal(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error
+}
+
+// Record is a record of a journal, with its node and chain.
+type Record struct {
+	Node  string `json:"node,omitempty"`
+	Chain string `json:"chain,omitempty"`
+	ferrule.Entry
+}
+
+// OutcomeOf returns the outcome of a record in a word or two.
+func OutcomeOf(e ferrule.Entry) string {
+	if e.Phase != ferrule.Outcome {
+		return string(e.Phase)
+	}
+	outcome := cmp.Or(string(e.Code), "ok")
+	if e.MayHaveRun {
+		outcome += " (may have run)"
+	}
+	return outcome
+}
+
+// origin identifies a chain on a node: a data directory that was copied to another
+// machine has the same chain.
+type origin struct{ node, chain string }
+
+// warnLocal warns that only the journal of this node is read, if there are others.
+func (p Parts) warnLocal() {
+	if datadir.Node(p.Data) != "" {
+		p.Warn("only this node's journal: the gateway is not running")
+	}
+}

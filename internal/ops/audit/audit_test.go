@@ -1,0 +1,195 @@
+package audit
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// happened returns a record of a call some minutes after noon.
+func happened(minute int, call string) ferrule.Entry {
+	return ferrule.Entry{
+		Time: noon.Add(time.Duration(minute) * time.Minute), Call: call, Phase: ferrule.Outcome,
+		Principal: ferrule.Principal{Role: ferrule.Agent, Name: "claude"}, Device: "robot", Tool: "move",
+	}
+}
+
+// TestFilter checks which records a query selects.
+func TestFilter(t *testing.T) {
+	now := time.Now()
+	base := ferrule.Entry{
+		Time: now.Add(-time.Hour), Phase: ferrule.Outcome, Device: "robot", Tool: "move",
+		Principal: ferrule.Principal{Role: ferrule.Agent, Name: "claude"},
+	}
+	with := func(change func(*ferrule.Entry)) ferrule.Entry {
+		e := base
+		change(&e)
+		return e
+	}
+	failed := with(func(e *ferrule.Entry) { e.Code, e.MayHaveRun = ferrule.Unanswered, true })
+	denied := with(func(e *ferrule.Entry) { e.Code = ferrule.Denied })
+	intent := with(func(e *ferrule.Entry) { e.Phase = ferrule.Intent })
+	gap := ferrule.Entry{Time: base.Time, Phase: ferrule.JournalGap}
+	look := with(func(e *ferrule.Entry) { e.Device, e.Tool = ferrule.GatewayID, "status" })
+	for _, test := range []struct {
+		query Query
+		e     ferrule.Entry
+		want  bool
+	}{
+		{Query{}, base, true},
+		{Query{}, gap, true},
+		{Query{Device: "robot"}, base, true},
+		{Query{Device: "lamp"}, base, false},
+		{Query{Tool: "move"}, base, true},
+		{Query{Tool: "stop"}, base, false},
+		{Query{Principal: "agent:claude"}, base, true},
+		{Query{Principal: "claude"}, base, true},
+		{Query{Principal: "person:claude"}, base, false},
+		{Query{Principal: "agent"}, base, false},
+		{Query{Outcome: "ok"}, base, true},
+		{Query{Outcome: "ok"}, denied, false},
+		{Query{Outcome: "ok"}, intent, false},
+		{Query{Outcome: "error"}, denied, true},
+		{Query{Outcome: "error"}, base, false},
+		{Query{Outcome: "denied"}, denied, true},
+		{Query{Outcome: "denied"}, failed, false},
+		{Query{Outcome: "may-have-run"}, failed, true},
+		{Query{Outcome: "may-have-run"}, denied, false},
+		{Query{Outcome: "intent"}, intent, true},
+		{Query{Outcome: "intent"}, base, false},
+		{Query{Outcome: "gap"}, gap, true},
+		{Query{Since: "2h"}, base, true},
+		{Query{Since: "30m"}, base, false},
+		{Query{Until: "30m"}, base, true},
+		{Query{Until: "2h"}, base, false},
+		{Query{Since: "1h"}, base, true},
+		{Query{Until: "1h"}, base, false},
+		{Query{Since: "2h", Until: "30m"}, base, true},
+		{Query{}, look, false},
+		{Query{All: true}, look, true},
+		{Query{Device: "gateway"}, look, true},
+		{Query{Tool: "status"}, look, true},
+	} {
+		f, err := test.query.Filter(now)
+		if err != nil || f.Matches(test.e) != test.want {
+			t.Errorf("%+v of %+v: %t, %v", test.query, test.e, f.Matches(test.e), err)
+		}
+	}
+	for want, wrong := range map[string]Query{
+		"--last must be 0 or more, got -1":                            {Last: -1},
+		"--local and --node exclude":                                  {Local: true, Node: "b"},
+		"--follow and --until exclude":                                {Follow: true, Until: "1h"},
+		"--outcome must be one of ok, error, may-have-run, intent":    {Outcome: "fine"},
+		`--since: must be 2h, 7d, 2026-01-31, "2026-01-31 15:04" or `: {Since: "yesterday"},
+		`got "-2h"`:                      {Until: "-2h"},
+		"--since must be before --until": {Since: "1h", Until: "2h"},
+	} {
+		if _, err := wrong.Filter(now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v; want %s", wrong, err, want)
+		}
+	}
+}
+
+func TestParseTime(t *testing.T) {
+	zone := time.FixedZone("here", 2*60*60)
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, zone)
+	for text, want := range map[string]string{
+		"2h": "2026-01-31T10:00:00+02:00", "90m": "2026-01-31T10:30:00+02:00", "1h30m": "2026-01-31T10:30:00+02:00", "0s": "2026-01-31T12:00:00+02:00",
+		"7d": "2026-01-24T12:00:00+02:00", "2026-01-30": "2026-01-30T00:00:00+02:00",
+		"2026-01-30 15:04": "2026-01-30T15:04:00+02:00", "2026-01-30 15:04:05": "2026-01-30T15:04:05+02:00",
+		"2026-01-30T15:04": "2026-01-30T15:04:00+02:00", "2026-01-30T15:04:05": "2026-01-30T15:04:05+02:00",
+		"2026-01-30T15:04:05Z": "2026-01-30T15:04:05Z", "2026-01-30T15:04:05.5+01:00": "2026-01-30T15:04:05.5+01:00",
+		"": "", "d": "", "-1d": "", "99999d": "", "-2h": "", "2 h": "", "15:04": "", "2026-02-30": "", "now": "",
+	} {
+		got, err := ParseTime(text, now)
+		if want == "" {
+			if err == nil {
+				t.Errorf("%q is accepted as %v", text, got)
+			}
+			continue
+		}
+		if wanted, _ := time.Parse(time.RFC3339Nano, want); err != nil || !got.Equal(wanted) {
+			t.Errorf("%q: %v, %v; want %s", text, got, err, want)
+		}
+	}
+}
+
+// TestOutcomes checks that every code is in Outcomes.
+func TestOutcomes(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../ferrule/error.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "Code" {
+			codes++
+			code, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil || !slices.Contains(Outcomes, code) {
+				t.Errorf("%s is missing", code)
+			}
+		}
+		return true
+	})
+	if codes < 10 {
+		t.Errorf("only %d codes found", codes)
+	}
+}
+
+// TestOrder checks that the number of waiting records is bounded, that records are sorted
+// as far as they wait, and that each chain keeps its order.
+func TestOrder(t *testing.T) {
+	var shown []Record
+	most := 0
+	o := newOrder(0, func(r Record) error { shown = append(shown, r); return nil })
+	o.limit = 600 * 512
+	for i := range 1000 { // two nodes whose records come within a window, in any order
+		first := i/100*100 + rand.IntN(100)
+		for _, node := range []string{"a", "b"} {
+			o.add(Record{node, node, happened(first, fmt.Sprint(i))})
+		}
+		most = max(most, len(o.waiting))
+	}
+	if err := o.drain(); err != nil || len(shown) != 2000 || most > 600 {
+		t.Errorf("%d shown, at most %d waiting, %v", len(shown), most, err)
+	}
+	last := map[string]int{"a": -1, "b": -1}
+	for _, r := range shown {
+		n, _ := strconv.Atoi(r.Call)
+		if n != last[r.Node]+1 {
+			t.Fatalf("%s: record %d after %d", r.Node, n, last[r.Node])
+		}
+		last[r.Node] = n
+	}
+	shown = nil
+	o.add(Record{"a", "a", happened(9999, "now")})
+	if len(shown) != 1 {
+		t.Error("a new record waits")
+	}
+
+	shown, o = nil, newOrder(3, func(r Record) error { shown = append(shown, r); return nil })
+	for i := range 1000 {
+		o.add(Record{fmt.Sprint(i % 7), "x", happened(i*389%1000, "")})
+		if len(o.waiting) > 3 {
+			t.Fatalf("%d are waiting", len(o.waiting))
+		}
+	}
+	if o.drain(); len(shown) != 3 || len(o.waiting) != 0 || o.size != 0 {
+		t.Errorf("%d shown", len(shown))
+	}
+}

@@ -1,0 +1,129 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// Query selects records, in the words of the command line. An empty field selects all.
+type Query struct {
+	Device, Tool, Principal, Outcome string
+	Since, Until                     string // understood by ParseTime
+	Node                             string
+	Local                            bool // only the journal of the data directory
+	Follow                           bool // go on with new records
+	All                              bool // include calls that only read the gateway's state
+	Last                             int  // only the newest records; 0 is all
+}
+
+// Filter is a checked Query.
+type Filter struct {
+	Query
+	from, to time.Time // zero is unlimited
+}
+
+// The outcomes besides codes and phases.
+const (
+	outcomeOK    = "ok"
+	outcomeError = "error"
+	outcomeMaybe = "may-have-run"
+)
+
+// Outcomes lists the values of Query.Outcome.
+var Outcomes = []string{
+	outcomeOK, outcomeError, outcomeMaybe, string(ferrule.Intent), string(ferrule.JournalGap),
+	string(ferrule.NotFound), string(ferrule.Denied), string(ferrule.Invalid), string(ferrule.Limited),
+	string(ferrule.Pending), string(ferrule.Offline), string(ferrule.Busy), string(ferrule.Refused),
+	string(ferrule.Failed), string(ferrule.Unanswered), string(ferrule.Cancelled), string(ferrule.Internal),
+}
+
+// Filter checks a query.
+func (q Query) Filter(now time.Time) (f Filter, err error) {
+	f.Query = q
+	switch {
+	case q.Last < 0:
+		return f, fmt.Errorf("--last must be 0 or more, got %d", q.Last)
+	case q.Local && q.Node != "":
+		return f, errors.New("--local and --node exclude each other")
+	case q.Follow && q.Until != "":
+		return f, errors.New("--follow and --until exclude each other")
+	case q.Outcome != "" && !slices.Contains(Outcomes, q.Outcome):
+		return f, fmt.Errorf("--outcome must be one of %s; got %q", strings.Join(Outcomes, ", "), q.Outcome)
+	}
+	if q.Since != "" {
+		if f.from, err = ParseTime(q.Since, now); err != nil {
+			return f, fmt.Errorf("--since: %w", err)
+		}
+	}
+	if q.Until != "" {
+		if f.to, err = ParseTime(q.Until, now); err != nil {
+			return f, fmt.Errorf("--until: %w", err)
+		}
+	}
+	if !f.from.IsZero() && !f.to.IsZero() && !f.from.Before(f.to) {
+		return f, errors.New("--since must be before --until")
+	}
+	return f, nil
+}
+
+// layouts are the formats of ParseTime. Without a zone, a time is local.
+var layouts = []string{
+	time.DateOnly, "2006-01-02 15:04", time.DateTime, "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339Nano,
+}
+
+// ParseTime parses a duration back from now (90m, 7d), a date, or a date and time.
+func ParseTime(text string, now time.Time) (time.Time, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.AddDate(0, 0, -int(n)), nil
+		}
+	}
+	if back, err := time.ParseDuration(text); err == nil && back >= 0 {
+		return now.Add(-back), nil
+	}
+	for _, layout := range layouts {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf(`must be 2h, 7d, 2026-01-31, "2026-01-31 15:04" or 2026-01-31T15:04:05Z; got %q`, text)
+}
+
+// reads are the gateway's tools that only read its state. Commands call them all the
+// time, so they are left out by default.
+var reads = map[string]bool{"list_devices": true, "describe_device": true, "device_state": true, "status": true, "latest": true}
+
+// Matches reports whether a record is selected.
+func (f Filter) Matches(e ferrule.Entry) bool {
+	switch {
+	case f.Device != "" && e.Device != f.Device,
+		f.Tool != "" && e.Tool != f.Tool,
+		f.Principal != "" && e.Principal.Name != f.Principal && e.Principal.String() != f.Principal,
+		!f.from.IsZero() && e.Time.Before(f.from),
+		!f.to.IsZero() && !e.Time.Before(f.to),
+		!f.matchesOutcome(e):
+		return false
+	}
+	read := reads[e.Tool] && e.Code == "" && e.Device == ferrule.GatewayID
+	return !read || f.All || f.Device != "" || f.Tool != ""
+}
+
+func (f Filter) matchesOutcome(e ferrule.Entry) bool {
+	switch f.Outcome {
+	case "":
+		return true
+	case outcomeOK:
+		return e.Phase == ferrule.Outcome && e.Code == ""
+	case outcomeError:
+		return e.Code != ""
+	case outcomeMaybe:
+		return e.MayHaveRun
+	}
+	return f.Outcome == string(e.Phase) || f.Outcome == string(e.Code)
+}

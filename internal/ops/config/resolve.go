@@ -1,0 +1,118 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Overrides is what a command line adds to a configuration file.
+type Overrides struct {
+	// File is the configuration file; FERRULE_CONFIG or DefaultPath if empty.
+	File string
+	// Listen is HOST:PORT for agents; FERRULE_LISTEN or the file's if empty.
+	Listen string
+	// DeviceListen and DeviceURL are for devices that dial in; FERRULE_DEVICE_LISTEN
+	// and FERRULE_DEVICE_URL or the file's if empty.
+	DeviceListen, DeviceURL string
+	// Serial is a list of [NAME=]PORT[@BAUD], TCP of [NAME=]HOST:PORT, HTTP of [NAME=]URL.
+	Serial, TCP, HTTP []string
+}
+
+// Resolve combines the configuration file, the environment and the command line, and
+// checks the result. Devices add up; other flags win over variables, and variables
+// over the file.
+func Resolve(o Overrides) (Config, error) {
+	c, err := LoadDefault(o.File)
+	if err != nil {
+		return c, fmt.Errorf("reading the configuration: %w", err)
+	}
+	c.Listen = cmp.Or(o.Listen, os.Getenv("FERRULE_LISTEN"), c.Listen)
+	c.DialIn.Listen = cmp.Or(o.DeviceListen, os.Getenv("FERRULE_DEVICE_LISTEN"), c.DialIn.Listen)
+	c.DialIn.URL = cmp.Or(o.DeviceURL, os.Getenv("FERRULE_DEVICE_URL"), c.DialIn.URL)
+	if err := c.Devices.addFlags(o); err != nil {
+		return c, err
+	}
+	if err := c.Devices.AddEnvironment(); err != nil {
+		return c, err
+	}
+	return c, c.Check()
+}
+
+// DefaultPath returns the file that is read if it exists and no other is named, or ""
+// if the user has no configuration directory.
+func DefaultPath() string {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "ferrule", "ferrule.yaml")
+}
+
+// LoadDefault reads a file; if it is empty, the one that FERRULE_CONFIG names; else the
+// one at DefaultPath, if it exists.
+func LoadDefault(file string) (Config, error) {
+	if file = cmp.Or(file, os.Getenv("FERRULE_CONFIG")); file != "" {
+		return Load(file)
+	}
+	path := DefaultPath()
+	c, err := Load(path)
+	if errors.Is(err, os.ErrNotExist) {
+		c = Default()
+		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
+		return c, nil
+	}
+	return c, err
+}
+
+// addFlags adds the devices of a command line.
+func (d *Devices) addFlags(o Overrides) error {
+	for _, text := range o.Serial {
+		name, port, err := splitName("--serial", text)
+		if err != nil {
+			return err
+		}
+		dev := SerialDevice{Name: name, Port: port}
+		if at := strings.LastIndexByte(port, '@'); at >= 0 {
+			if dev.Baud, err = strconv.Atoi(port[at+1:]); err != nil || dev.Baud < 1 {
+				return fmt.Errorf("--serial %s: after @ must be a bit rate such as 115200, got %q", text, port[at+1:])
+			}
+			dev.Port = port[:at]
+		}
+		d.Serial = append(d.Serial, dev)
+	}
+	for _, text := range o.TCP {
+		name, address, err := splitName("--tcp", text)
+		if err != nil {
+			return err
+		}
+		d.TCP = append(d.TCP, TCPDevice{Name: name, Address: address})
+	}
+	for _, text := range o.HTTP {
+		name, url := "", text
+		if before, _, ok := strings.Cut(text, "="); ok && !strings.Contains(before, ":") { // else the = is part of the URL
+			var err error
+			if name, url, err = splitName("--http", text); err != nil {
+				return err
+			}
+		}
+		d.HTTP = append(d.HTTP, HTTPDevice{Name: name, URL: url})
+	}
+	return nil
+}
+
+// splitName splits [name=]address.
+func splitName(flag, text string) (name, address string, err error) {
+	name, address, named := strings.Cut(text, "=")
+	switch {
+	case !named:
+		return "", text, nil
+	case name == "":
+		return "", "", fmt.Errorf("%s %s: the name before = is empty", flag, text)
+	}
+	return name, address, nil
+}

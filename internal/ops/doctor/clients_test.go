@@ -1,0 +1,51 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ferrulehq/ferrule/internal/ops/setup"
+)
+
+func TestClients(t *testing.T) {
+	home := t.TempDir()
+	d := &Doctor{place: func() (setup.Place, error) {
+		return setup.Place{OS: "linux", Home: home, Getenv: func(string) string { return "" }}, nil
+	}}
+	found := func() string {
+		var all []string
+		for _, f := range d.clients(t.Context()) {
+			all = append(all, fmt.Sprintf("%s: %s", f.State, f.Found))
+		}
+		return strings.Join(all, "\n")
+	}
+	if got := found(); got != "note: no known agent program is installed" {
+		t.Errorf("got %s", got)
+	}
+	for file, text := range map[string]string{
+		".claude.json":          `{"mcpServers":{"ferrule":{"command":"ferrule"}}}`,
+		".gemini/settings.json": `{}`,
+		".cursor/mcp.json":      `{`,
+	} {
+		path := filepath.Join(home, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := found()
+	for _, want := range []string{"fine: Claude Code is set up", "note: Gemini CLI is installed but not set up", "wrong: the configuration of Cursor cannot be read"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("want %q in\n%s", want, got)
+		}
+	}
+	d.place = func() (setup.Place, error) { return setup.Place{}, os.ErrNotExist }
+	if got := found(); got != "" {
+		t.Errorf("got %s", got)
+	}
+}

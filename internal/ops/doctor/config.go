@@ -1,0 +1,82 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+)
+
+// configFile returns the file that a gateway would read, and whether it was named.
+func (d *Doctor) configFile() (path string, named bool) {
+	path = cmp.Or(d.file, os.Getenv("FERRULE_CONFIG"))
+	return cmp.Or(path, config.DefaultPath()), path != ""
+}
+
+// settings returns the configuration of a gateway that is started without flags, or the
+// defaults if the configuration is wrong.
+func (d *Doctor) settings() config.Config {
+	cfg, err := config.Resolve(config.Overrides{File: d.file})
+	if err != nil {
+		cfg = config.Default()
+		cfg.Listen = cmp.Or(os.Getenv("FERRULE_LISTEN"), cfg.Listen)
+	}
+	return cfg
+}
+
+// config checks the configuration file and the files that it names.
+func (d *Doctor) config(context.Context) []Finding {
+	path, named := d.configFile()
+	f := Finding{Check: "file", About: path, State: Fine}
+	cfg, err := config.LoadDefault(d.file)
+	_, statErr := os.Stat(path)
+	switch {
+	case path == "":
+		f.Found = "there is no configuration directory; the defaults are used"
+		return []Finding{f}
+	case err != nil:
+		f.State, f.Found, f.Next = Wrong, err.Error(), "correct it; docs/reference.md lists every key"
+		if errors.Is(err, os.ErrNotExist) && named {
+			f.Next = "correct --config or FERRULE_CONFIG, or create the file"
+		} else if errors.Is(err, os.ErrPermission) {
+			f.Next = "check who owns the file, or name another with --config or FERRULE_CONFIG"
+		}
+		return []Finding{f}
+	case errors.Is(statErr, os.ErrNotExist):
+		f.Found = path + " does not exist; the defaults are used"
+	default:
+		f.Found = path + " is valid"
+	}
+	all := []Finding{f, d.overlays(cfg)}
+	if len(cfg.Auth.Tokens) > 0 {
+		all = append(all, d.tokens(cfg))
+	}
+	if _, err := cfg.EndpointConfigs(); err != nil {
+		all = append(all, Finding{Check: "endpoints", State: Wrong, Found: err.Error(), Next: "correct it; a gateway does not start without it"})
+	}
+	return all
+}
+
+func (d *Doctor) overlays(cfg config.Config) Finding {
+	f := Finding{Check: "overlays", About: cfg.Overlays, State: Fine}
+	files, err := config.ReadOverlays(cfg.Overlays)
+	switch {
+	case err != nil:
+		f.State, f.Found, f.Next = Wrong, err.Error(), "correct it, see docs/overlays.md; a gateway does not start with it"
+	case len(files) == 0:
+		f.Found = "there are no overlays in " + cfg.Overlays
+	default:
+		f.Found = fmt.Sprintf("overlays in %s: %d", cfg.Overlays, len(files))
+	}
+	return f
+}
+
+func (d *Doctor) tokens(cfg config.Config) Finding {
+	if _, err := cfg.Tokens(); err != nil {
+		return Finding{Check: "tokens", State: Wrong, Found: err.Error(), Next: "correct it; a gateway does not start without it"}
+	}
+	return Finding{Check: "tokens", State: Fine, Found: fmt.Sprintf("tokens of agents: %d", len(cfg.Auth.Tokens))}
+}
