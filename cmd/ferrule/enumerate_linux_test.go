@@ -57,7 +57,7 @@ func TestPluggedIn(t *testing.T) {
 	// The Arduino is unplugged and comes back with another port name.
 	arduino.Hangup()
 	usb.unplug(original, "ttyACM0")
-	eventually(t, 30*time.Second, "it is reported missing", func() bool { return c.device(originalAt).Reason == "it is no longer in reach" })
+	eventually(t, 30*time.Second, "it is reported missing", func() bool { return c.device(originalAt).Reason == "no longer in reach" })
 	c.want(exitNotReached, first.ID+" is offline since", "call", first.ID, "gpio_read", "pin=13")
 	arduino.Replug()
 	usb.plug(original, "ttyACM7", arduino.Path())

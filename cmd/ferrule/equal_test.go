@@ -38,7 +38,7 @@ func TestEqual(t *testing.T) {
 				failures++
 			}
 			if isError && !strings.HasPrefix(want[0], "error") && len(got) == len(want)+1 {
-				if last := got[len(want)]; !strings.Contains(last, "run") {
+				if last := got[len(want)]; !strings.Contains(last, "the action may be partly done") && !strings.Contains(last, "did not run") && !strings.Contains(last, "may have run") && !strings.Contains(last, "Nothing was sent") {
 					t.Errorf("%s: %s: it ends with %s", mcpVersion, a.what, last)
 				}
 				got = got[:len(want)]

@@ -20,9 +20,9 @@ import (
 
 // historyFlags are the flags of `ferrule history`.
 type historyFlags struct {
-	since, until, each string
-	csv                bool
-	png                string
+	since, until, resolution string
+	csv                      bool
+	png                      string
 }
 
 func (a *app) historyCommand() *cobra.Command {
@@ -35,7 +35,7 @@ value and its age, the minimum, mean and maximum, and a small curve. The curve i
 where samples may be missing.
 
 With --csv or --json all points are printed, in the finest resolution with at most 10,000
-points: raw samples, minutes or hours. With --each you choose the resolution, without a
+points: raw samples, minutes or hours. With --resolution you choose the resolution, without a
 limit. A minute or an hour has the mean as its value, and also the minimum, maximum and
 number of its samples. In CSV, a line without a value is a gap: samples may be
 missing from its time on, for the length and the reason in the last column.
@@ -45,8 +45,8 @@ With --png a chart of at most eight signals is drawn. It also marks calls of the
 ` + timeHelp,
 		Example: `  ferrule history robot
   ferrule history robot light --since 10m --png light.png
-  ferrule history robot light temperature --since 2026-01-31 --each hour --csv
-  ferrule history robot light --since 2h --until 1h --each raw --json`,
+  ferrule history robot light temperature --since 2026-01-31 --resolution hour --csv
+  ferrule history robot light --since 2h --until 1h --resolution raw --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return exactly(1)(cmd, args)
@@ -69,20 +69,20 @@ With --png a chart of at most eight signals is drawn. It also marks calls of the
 	}
 	cmd.Flags().StringVar(&flags.since, "since", "1h", "from this `time` on")
 	cmd.Flags().StringVar(&flags.until, "until", "", "before this `time`; default now")
-	cmd.Flags().StringVar(&flags.each, "each", "", "`resolution` of --csv and --json: raw, minute or hour")
+	cmd.Flags().StringVar(&flags.resolution, "resolution", "", "`resolution` of --csv and --json: raw, minute or hour")
 	cmd.Flags().BoolVar(&flags.csv, "csv", false, "print all points as CSV")
 	cmd.Flags().StringVar(&flags.png, "png", "", "write a chart to a `FILE`, or to standard output with -")
-	cmd.RegisterFlagCompletionFunc("each", cobra.FixedCompletions(resolutions, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("resolution", cobra.FixedCompletions(resolutions, cobra.ShellCompDirectiveNoFileComp))
 	cmd.MarkFlagFilename("png", "png")
 	return cmd
 }
 
-// resolutions are the values of --each.
+// resolutions are the values of --resolution.
 var resolutions = []string{string(ferrule.Raw), string(ferrule.Minutes), string(ferrule.Hours)}
 
 // check returns the query for the gateway.
 func (f historyFlags) check(json bool, args []string, now time.Time) (in builtin.HistoryInput, err error) {
-	in = builtin.HistoryInput{RangeInput: builtin.RangeInput{Device: args[0], Signals: args[1:]}, Resolution: f.each}
+	in = builtin.HistoryInput{RangeInput: builtin.RangeInput{Device: args[0], Signals: args[1:]}, Resolution: f.resolution}
 	from, err := audit.ParseTime(f.since, now)
 	if err != nil {
 		return in, fmt.Errorf("--since: %w", err)
@@ -104,10 +104,10 @@ func (f historyFlags) check(json bool, args []string, now time.Time) (in builtin
 		return in, errors.New("--since must be before --until")
 	case formats > 1:
 		return in, errors.New("--csv, --json and --png exclude each other")
-	case f.each != "" && !slices.Contains(resolutions, f.each):
-		return in, fmt.Errorf("--each must be raw, minute or hour; got %q", f.each)
-	case f.each != "" && !json && !f.csv:
-		return in, errors.New("--each needs --csv or --json")
+	case f.resolution != "" && !slices.Contains(resolutions, f.resolution):
+		return in, fmt.Errorf("--resolution must be raw, minute or hour; got %q", f.resolution)
+	case f.resolution != "" && !json && !f.csv:
+		return in, errors.New("--resolution needs --csv or --json")
 	}
 	in.Since, in.Until = from.Format(time.RFC3339Nano), to.Format(time.RFC3339Nano)
 	return in, nil

@@ -28,7 +28,7 @@ func measuredGateway(t *testing.T) *testGateway {
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
 	g.online("robot")
 	eventually(t, 3*ample, "measurements are recorded", func() bool {
-		answer, err := g.call(ferrule.GatewayID, "history", `{"device":"robot","signals":["light"],"each":"raw"}`, ample)
+		answer, err := g.call(ferrule.GatewayID, "history", `{"device":"robot","signals":["light"],"resolution":"raw"}`, ample)
 		var out builtin.HistoryOutput
 		return err == nil && json.Unmarshal([]byte(answer), &out) == nil && len(out.Signals[0].Points) > 0
 	})
@@ -60,7 +60,7 @@ func TestHistoryTools(t *testing.T) {
 			t.Errorf("%s: the past is %+v", mcpVersion, past)
 		}
 		told, err := a.use(t.Context(), "gateway__plot", `{"device":"robot","since":"2m"}`)
-		if err != nil || told.isError || len(told.result.Content) != 2 || !strings.Contains(told.text, "light: from ") {
+		if err != nil || told.isError || len(told.result.Content) != 2 || !strings.Contains(told.text, "light: min ") {
 			t.Fatalf("%s: %+v, %v", mcpVersion, told, err)
 		}
 		image, ok := told.result.Content[0].(*mcp.ImageContent)
@@ -83,7 +83,7 @@ func TestHistoryTools(t *testing.T) {
 		result, err := g.Pipeline.Handle(t.Context(), &ferrule.Call{
 			Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: ferrule.GatewayID, Tool: "plot", Args: json.RawMessage(`{"device":"robot","signals":["light"]}`),
 		})
-		return err == nil && strings.Contains(result.Content[1].Text, "Calls that are marked: 1.")
+		return err == nil && strings.Contains(result.Content[1].Text, "Marked calls: 1.")
 	})
 }
 

@@ -34,7 +34,7 @@ func TestRemoteHistory(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "the call is marked in a chart", func() bool {
 		result, err := here.call(ferrule.GatewayID, "plot", `{"device":"there-0","signals":["light"]}`)
-		return err == nil && len(result.Content) == 2 && len(result.Content[0].Data) > 1000 && strings.Contains(result.Content[1].Text, "Calls that are marked: ")
+		return err == nil && len(result.Content) == 2 && len(result.Content[0].Data) > 1000 && strings.Contains(result.Content[1].Text, "Marked calls: ")
 	})
 	if result, err := here.call(ferrule.GatewayID, "sql", `{"query":"SELECT count(*) FROM signals"}`); err != nil || string(result.Value) != `{"columns":["count(*)"],"rows":[[0]]}` {
 		t.Errorf("nothing is measured at this node: %s, %v", result.Value, err)

@@ -67,7 +67,7 @@ func TestMetrics(t *testing.T) {
 	})
 	g.online("robot")
 	eventually(t, 10*time.Second, "both are online", func() bool {
-		return g.metric(`ferrule_devices{dialect="mcpu",medium="tcp",state="online"}`) == 2
+		return g.metric(`ferrule_devices{protocol="mcpu",state="online",transport="tcp"}`) == 2
 	})
 	a := dialAgent(t, g, legacy, "/mcp")
 	for range 3 {

@@ -255,7 +255,7 @@ func traceAcross(t *testing.T, c *collected) {
 func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[string]string, failed string) {
 	t.Helper()
 	way := []string{
-		"a " + front, "a road", "a audit", "a resolve", "a validate", "a authorize", "a approve", "a cache", "a limit", "a deadline", "a intent", "a fleet", "a node",
+		"a " + front, "a pipeline", "a audit", "a resolve", "a validate", "a authorize", "a approve", "a cache", "a limit", "a deadline", "a intent", "a fleet", "a node",
 		"b serve",
 	}
 	find := func(name string) seenSpan {
@@ -290,7 +290,7 @@ func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[str
 		t.Errorf("%d spans are too many", len(spans)-len(way)-2)
 	}
 	id := last.about["ferrule.call.id"]
-	for _, s := range []seenSpan{find("a " + front), find("a road"), last} {
+	for _, s := range []seenSpan{find("a " + front), find("a pipeline"), last} {
 		if s.about["ferrule.device.id"] != "robot" || s.about["ferrule.call.id"] != id || id == "" {
 			t.Errorf("%s is about %v", s.name, s.about)
 		}

@@ -50,7 +50,7 @@ func TestPrintEvent(t *testing.T) {
 	at := e.Time.Format("15:04:05.000")
 	stamp, err := e.Time.MarshalText()
 	want := at + ` toy sent m {"a":"<"}` + "\n" + at + ` toy on north sent m {"a":"<"}` + "\n3 events were skipped: the terminal is too slow\n" +
-		`{"time":"` + string(stamp) + `","type":"said","device":"toy","node":"north","method":"m","params":{"a":"<"}}` + "\n{\"missed\":3}\n"
+		`{"time":"` + string(stamp) + `","type":"notified","device":"toy","node":"north","method":"m","params":{"a":"<"}}` + "\n{\"missed\":3}\n"
 	if got := out.String(); err != nil || got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -89,7 +89,7 @@ func TestPendingDevices(t *testing.T) {
 			t.Errorf("%s %s: %s, want %s (%v)", test.name, test.args, got, test.want, err)
 		}
 		if strings.Contains(got, "stranger") && tool != "call_many" { // which only says what it was asked
-			t.Errorf("%s %s tells of it: %s", test.name, test.args, got)
+			t.Errorf("%s %s mentions it: %s", test.name, test.args, got)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 type recorded struct {
 	series map[string][]ferrule.Series
 	asked  *ferrule.HistoryQuery
-	now    []ferrule.Latest // signals of which nothing is written
+	now    []ferrule.Latest // signals without stored samples
 }
 
 func (r *recorded) Latest(_ context.Context, device string) (all []ferrule.Latest, err error) {

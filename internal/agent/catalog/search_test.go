@@ -26,7 +26,7 @@ func house() *catalog.Catalog {
 	}
 	sensor := manifest("TempSensor mk2", "readTemperature", "set_interval")
 	sensor.Platform = "esp32"
-	sensor.Tools[0].Text = "Tells how warm it is, in degrees."
+	sensor.Tools[0].Text = "Returns how warm it is, in degrees."
 	add("kitchen-temp", sensor, "room", "kitchen", "floor", "ground")
 	add("attic-temp", sensor, "room", "attic", "floor", "second")
 	lamp := manifest("Lamp", "led_on", "led_off", "dim")

@@ -25,7 +25,7 @@ type gatewayState struct {
 	socket    string
 	socketErr error
 	process   process // that listens on the socket, if the system tells
-	lockKnown bool    // the system tells who holds locks
+	lockKnown bool    // the system knows who holds locks
 	lock      process // that has the data directory locked
 	status    builtin.StatusOutput
 	err       error // why there is no status; control.ErrNoGateway if no gateway is running
