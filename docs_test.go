@@ -9,10 +9,11 @@ import (
 	"testing"
 )
 
-// TestLinks: what the documents point at in this tree is there.
+// TestLinks checks that every relative link of a document leads to a file of this tree, and
+// every anchor to a heading.
 func TestLinks(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
-	checked := 0
+	link := regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
+	checked, anchors := 0, 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -32,13 +33,45 @@ func TestLinks(t *testing.T) {
 				continue
 			}
 			checked++
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
-				t.Errorf("%s points at %s: %v", path, m[1], err)
+			target := path
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(path), m[1])
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", path, m[1], err)
+				continue
+			}
+			if m[2] == "" {
+				continue
+			}
+			anchors++
+			page, err := os.ReadFile(target)
+			if err != nil {
+				return err
+			}
+			if !hasAnchor(string(page), m[2]) {
+				t.Errorf("%s links to #%s, and %s has no such heading", path, m[2], target)
 			}
 		}
 		return nil
 	})
-	if err != nil || checked == 0 {
-		t.Errorf("%d links checked, %v", checked, err)
+	if err != nil || checked == 0 || anchors == 0 {
+		t.Errorf("%d links and %d anchors checked, %v", checked, anchors, err)
 	}
+}
+
+var (
+	heading  = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	unlinked = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// hasAnchor reports whether a page has a heading with this anchor, as GitHub derives it.
+func hasAnchor(page, anchor string) bool {
+	for _, m := range heading.FindAllStringSubmatch(page, -1) {
+		text := unlinked.ReplaceAllString(strings.ToLower(strings.TrimSpace(m[1])), "")
+		if strings.ReplaceAll(text, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
 }

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -285,6 +286,50 @@ func TestImports(t *testing.T) {
 	for dir := range importRules {
 		if !seen[dir] {
 			t.Errorf("the table lists %s, which does not exist", dir)
+		}
+	}
+}
+
+// TestDrawing compares the groups in the drawing of CONTRIBUTING.md with the table: a
+// package imports only its own group and rows below it.
+func TestDrawing(t *testing.T) {
+	page, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, drawing, _ := strings.Cut(string(page), "```text\n")
+	drawing, _, _ = strings.Cut(drawing, "```")
+	rows := make(map[string]int) // by group, from the top
+	for i, line := range strings.Split(drawing, "\n") {
+		names, _, _ := strings.Cut(line, "#")
+		for _, name := range strings.Fields(names) {
+			rows[name] = i
+		}
+	}
+	group := func(dir string) string {
+		if dir == "cmd/ferrule" {
+			return dir
+		}
+		dir, ok := strings.CutPrefix(dir, "internal/")
+		dir, _, _ = strings.Cut(dir, "/")
+		if !ok || dir == "sim" || dir == "testenv" {
+			return "" // not drawn
+		}
+		return dir
+	}
+	for dir, rule := range importRules {
+		from := group(dir)
+		if from == "" {
+			continue
+		}
+		above, ok := rows[from]
+		if !ok {
+			t.Errorf("the drawing lacks %s", from)
+		}
+		for _, own := range rule.own {
+			if to := group(own); to != "" && to != from && rows[to] <= above {
+				t.Errorf("%s imports %s, which is not below it in the drawing", dir, own)
+			}
 		}
 	}
 }

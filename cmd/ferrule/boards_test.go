@@ -9,7 +9,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/source"
 )
 
-// TestBoards checks that the messages in docs/boards.md exist in the source. Words in
+// TestBoards checks that the messages in docs/how-to/troubleshooting.md exist in the source. Words in
 // capitals are placeholders.
 func TestBoards(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/how-to/troubleshooting.md")

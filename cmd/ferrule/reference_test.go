@@ -14,7 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// TestReference checks that docs/reference.md has the help of every command and the sample
+// TestReference checks that docs/reference/commands.md has the help of every command and the sample
 // configuration. With -update it writes the file.
 func TestReference(t *testing.T) {
 	const file = "../../docs/reference/commands.md"
@@ -33,7 +33,7 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != b.String() {
-		t.Error("docs/reference.md is out of date; run `go test ./cmd/ferrule -run TestReference -update`")
+		t.Error("docs/reference/commands.md is out of date; run `go test ./cmd/ferrule -run TestReference -update`")
 	}
 }
 
@@ -63,7 +63,7 @@ func describeCommand(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// TestDependencies checks that docs/dependencies.md lists exactly the direct dependencies.
+// TestDependencies checks that docs/explanation/dependencies.md lists exactly the direct dependencies.
 func TestDependencies(t *testing.T) {
 	mod, err := os.ReadFile("../../go.mod")
 	if err != nil {
@@ -85,6 +85,6 @@ func TestDependencies(t *testing.T) {
 	slices.Sort(required)
 	slices.Sort(listed)
 	if !slices.Equal(required, listed) {
-		t.Errorf("go.mod requires\n%q\nbut docs/dependencies.md lists\n%q", required, listed)
+		t.Errorf("go.mod requires\n%q\nbut docs/explanation/dependencies.md lists\n%q", required, listed)
 	}
 }

@@ -28,10 +28,10 @@ the gateway is part of a cluster, the devices of all nodes are shown.
 For one device, measurements are shown too. On a terminal, each signal has a line: a
 curve of its last values, with a gap where samples may be missing, the last value and its
 age. Otherwise each signal of a reading is printed on a line of its own. With --json a
-reading is one line, with all samples, their times and the uncertainty of these.
+reading is one line, with all samples, their times and how exact the times are.
 
 Notifications come from devices and may not be true. They are shortened to one line;
---json prints all of it. If the terminal is too slow, some are skipped and counted.
+--json prints them in full. If the terminal is too slow, some are skipped and counted.
 
 Past events are not shown. See ` + "`ferrule audit`" + ` for past calls, and ` + "`ferrule history`" + ` for
 past measurements.`,

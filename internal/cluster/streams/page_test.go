@@ -19,7 +19,7 @@ func TestPage(t *testing.T) {
 	n := engine.Names{Tenant: "TENANT", Node: "NODE"}
 	page.Names(
 		n.Sample("DEVICE", "POLL", false), n.Sample("DEVICE", "POLL", true), engine.Names{Tenant: "*", Node: "*"}.Sample("*", "*", false),
-		n.Event("DEVICE", "WHAT"), n.Journal("CHAIN"),
+		n.Event("DEVICE", "TYPE"), n.Journal("CHAIN"),
 		engine.SamplesStream, engine.EventsStream, engine.JournalStream, engine.SpoolStream,
 		jetstream.MsgIDHeader, originHeader, firstHeader, lastHeader,
 	)
@@ -32,13 +32,13 @@ func TestPage(t *testing.T) {
 	page.Says(
 		fmt.Sprintf("%d MiB", maxEventsBytes>>20), fmt.Sprintf("%d MiB", maxSpoolBytes>>20), fmt.Sprintf("%d GiB", maxJournalBytes>>30),
 		fmt.Sprintf("%d hours, %d GiB", samplesAge/time.Hour, int64(maxSamplesBytes)>>30), fmt.Sprintf("up to %d and %d MiB", maxBacklog, maxBacklogBytes>>20),
-		fmt.Sprintf("%d samples in %d series", ferrule.MaxSamples, ferrule.MaxBatches), fmt.Sprintf("%d days", eventsAge/24/time.Hour), fmt.Sprintf("%d events", maxSpool),
-		fmt.Sprintf("at most %d KiB", ferrule.MaxParams>>10), fmt.Sprintf("%d things", maxNotified), fmt.Sprintf("the last %d on each subject", eventsEach),
+		fmt.Sprintf("%d samples of %d signals", ferrule.MaxSamples, ferrule.MaxBatches), fmt.Sprintf("%d days", eventsAge/24/time.Hour), fmt.Sprintf("%d events", maxSpool),
+		fmt.Sprintf("at most %d KiB", ferrule.MaxParams>>10), fmt.Sprintf("%d notifications", maxNotified), fmt.Sprintf("the last %d on each subject", eventsEach),
 	)
 	const kind = "cb80d5cc8edddbc90f8b2000a71eb73c321bb340a27432434e19b109bfefd752"
 	at := time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
 	page.Shows(
-		ferrule.Event{Seq: 42, Time: at, Type: ferrule.Gone, Device: "pump", Node: "north", Kind: kind, Reason: "it was unplugged"},
+		ferrule.Event{Seq: 42, Time: at, Type: ferrule.Gone, Device: "pump", Node: "north", Kind: kind, Reason: "unplugged"},
 		ferrule.Event{
 			Seq: 43, Time: at, Type: ferrule.Notified, Device: "toy", Node: "north", Kind: kind,
 			Method: "notifications/state_changed", Params: json.RawMessage(`{"newState":"idle"}`),

@@ -71,7 +71,7 @@ func TestRetention(t *testing.T) {
 }
 
 // TestSize checks the size limit, that the newest samples are kept, and the size of a row
-// that docs/history.md states.
+// that docs/reference/history.md states.
 func TestSize(t *testing.T) {
 	source := newStream()
 	s, err := Open(filepath.Join(t.TempDir(), "history.db"), testConfig(), slog.New(slog.DiscardHandler))

@@ -46,7 +46,7 @@ const newestOf = `SELECT s.id AS of, max(r.at) AS at, r.value AS newest, r.withi
 const openMinutes = `SELECT s.id, r.at/60000000 AS at, min(r.value) AS min, max(r.value) AS max, ` + sumOfValues + ` AS total, count(*) AS count
 		FROM ` + uncounted + ` GROUP BY s.id, r.at/60000000`
 
-// views are for SQL queries of users; docs/history.md describes them. Times are seconds
+// views are for SQL queries of users; docs/reference/history.md describes them. Times are seconds
 // since 1970, as datetime(time, 'unixepoch') takes them. Minutes and hours include the
 // uncounted samples.
 const views = `

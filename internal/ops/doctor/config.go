@@ -38,7 +38,7 @@ func (d *Doctor) config(context.Context) []Finding {
 		f.Found = "there is no configuration directory; the defaults are used"
 		return []Finding{f}
 	case err != nil:
-		f.State, f.Found, f.Next = Wrong, err.Error(), "correct it; docs/reference.md lists every key"
+		f.State, f.Found, f.Next = Wrong, err.Error(), "correct it; docs/reference/commands.md lists every key"
 		if errors.Is(err, os.ErrNotExist) && named {
 			f.Next = "correct --config or FERRULE_CONFIG, or create the file"
 		} else if errors.Is(err, os.ErrPermission) {
@@ -65,7 +65,7 @@ func (d *Doctor) overlays(cfg config.Config) Finding {
 	files, err := config.ReadOverlays(cfg.Overlays)
 	switch {
 	case err != nil:
-		f.State, f.Found, f.Next = Wrong, err.Error(), "correct it, see docs/overlays.md; a gateway does not start with it"
+		f.State, f.Found, f.Next = Wrong, err.Error(), "correct it, see docs/reference/overlays.md; a gateway does not start with it"
 	case len(files) == 0:
 		f.Found = "there are no overlays in " + cfg.Overlays
 	default:

@@ -62,7 +62,7 @@ func device(dev builtin.DescribedDevice) []Finding {
 	case slices.Contains(absent, dev.Reason):
 		f.State, f.Found, f.Next = Note, fmt.Sprintf("%s is offline %s", dev.ID, text), fmt.Sprintf("plug it in or power it up; run `ferrule forget %s` if it is gone for good", dev.ID)
 	default:
-		f.State, f.Found, f.Next = Wrong, fmt.Sprintf("%s is offline, %s", dev.ID, text), "look up this message in docs/boards.md"
+		f.State, f.Found, f.Next = Wrong, fmt.Sprintf("%s is offline, %s", dev.ID, text), "look up this message in docs/how-to/troubleshooting.md"
 	}
 	all := []Finding{f}
 	if dev.Unusable > 0 {

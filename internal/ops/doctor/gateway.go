@@ -138,7 +138,7 @@ func (d *Doctor) endpoints(context.Context) []Finding {
 	for _, problem := range d.gateway.status.Endpoints {
 		all = append(all, Finding{
 			Check: "endpoints", State: Wrong, Found: problem,
-			Next: "voice agents there do not see your devices. The gateway keeps trying; see docs/endpoints.md",
+			Next: "voice agents there do not see your devices. The gateway keeps trying; see docs/how-to/connect-voice-agents.md",
 		})
 	}
 	return all

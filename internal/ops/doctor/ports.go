@@ -101,14 +101,14 @@ func denied(p serial.PortStatus) (found, next string) {
 	case serial.NeedsLogin:
 		return ": permission denied; you were added to group " + p.Group + " after you logged in", "log out and in, and restart agents that are running"
 	}
-	return ": permission denied, and no group has access", "install the udev rule in docs/boards.md"
+	return ": permission denied, and no group has access", "install the udev rule in docs/how-to/connect-boards.md"
 }
 
 // grabber is a program that is known to open serial ports by itself.
 type grabber struct{ comm, found, next string }
 
 var grabbers = []grabber{
-	{"ModemManager", "ModemManager is running: it opens new ports for some seconds to look for modems", "install the udev rule in docs/boards.md to keep it away"},
+	{"ModemManager", "ModemManager is running: it opens new ports for some seconds to look for modems", "install the udev rule in docs/how-to/connect-boards.md to keep it away"},
 	{"brltty", "brltty is running: it takes ports with common USB bridges for braille displays", "if nobody here reads braille, run `sudo apt remove brltty`"},
 }
 
@@ -158,5 +158,5 @@ func (d *Doctor) udev(context.Context) []Finding {
 	if rules := d.rules(); len(rules) > 0 {
 		return []Finding{{Check: "udev", About: rules[0], State: Fine, Found: "our udev rule is installed: " + rules[0]}}
 	}
-	return []Finding{{Check: "udev", State: Fine, Found: "our udev rule is not installed; services may need it, see docs/boards.md"}}
+	return []Finding{{Check: "udev", State: Fine, Found: "our udev rule is not installed; services may need it, see docs/how-to/connect-boards.md"}}
 }
