@@ -1,31 +1,38 @@
-.PHONY: build test lint fuzz bench e2e ci soak release
+.PHONY: help build check test lint ci nightly fuzz bench e2e soak release
 
-build: ## the binary, here
+help: ## list the targets
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+build: ## build the binary ./ferrule
 	CGO_ENABLED=0 go build -trimpath -o ferrule ./cmd/ferrule
 
-test: ## the tests
+check: ## the quick answer: format, vet, lint, unit tests; two minutes
+	bash .ci/check
+
+ci: ## the gate: everything that a commit must pass; twenty minutes
+	bash .ci/run
+
+nightly: ## what takes too long for the gate
+	bash .ci/nightly
+
+test: ## all tests, with the race detector
 	go test -race -gcflags=modernc.org/sqlite/lib=-race=false ./...
 
 lint: ## format, vet, staticcheck
-	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted"; exit 1; }
-	go vet -tags bench ./...
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -tags bench ./...
+	bash .ci/check lint
 
 fuzz: ## every fuzz target for half a minute
 	bash .ci/fuzz 30s
 
-bench: ## the ratios that CI asserts, with their figures
-	CGO_ENABLED=0 go test -tags bench -p 1 -count=1 -v -run '^TestRatio' ./cmd/ferrule ./internal/sim ./internal/device/transport/websocket ./internal/device/transport/mqtt ./thing/mcpserver
+bench: ## all ratios, with their figures
+	bash .ci/ratios all
 
-e2e: ## agent programs that people use, with a stand-in for their model
-	rig=$$(mktemp -d) && trap 'rm -rf "$$rig"' EXIT && bash internal/testenv/agents/install "$$rig" && \
-	FERRULE_RIG_AGENTS=$$rig go test -count=1 -v -run '^TestAgents$$' ./cmd/ferrule
+e2e: ## real agent programs, with a stand-in for their model
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && bash internal/testenv/agents/install "$$dir" && \
+	FERRULE_TEST_AGENTS=$$dir go test -count=1 -v -run '^TestAgents$$' ./cmd/ferrule
 
-ci: ## the whole gate
-	bash .ci/run
-
-soak: ## what is too long for the gate; writes docs/figures
+soak: ## long measurements; writes docs/figures
 	bash .ci/soak
 
-release: ## archives and packages of what is here, in dist
+release: ## archives and packages, in dist
 	bash .ci/release snapshot

@@ -130,7 +130,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/cluster": {
 		own: []string{"internal/ferrule", "internal/cluster/calls", "internal/cluster/engine", "internal/cluster/registry", "internal/cluster/streams", "internal/cluster/task"},
-		tests: []string{
+		tests: []string{"internal/testenv/wait",
 			"internal/cluster/clustertest", "internal/journal", "internal/testenv/natscluster",
 			"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2",
 		},

@@ -87,7 +87,7 @@ func TestAnnouncedPowerCut(t *testing.T) {
 	h.lan.Cut()
 	a.within(shortTTL+time.Second, all, false)
 	t.Logf("it was gone %v after the power was cut; its records last for %v", time.Since(began).Round(time.Millisecond), shortTTL)
-	if why := h.device(lamp.id).Reason; why != "it is no longer in reach" {
+	if why := h.device(lamp.id).Reason; why != "no longer in reach" {
 		t.Errorf("it is gone because %s", why) // not because of a broken connection
 	}
 }

@@ -22,9 +22,9 @@ import (
 // mcpTools returns the directory of the official MCP tools; see internal/testenv/mcp.
 func mcpTools(t *testing.T) string {
 	t.Helper()
-	dir := os.Getenv("FERRULE_RIG_MCP")
+	dir := os.Getenv("FERRULE_TEST_MCP")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_MCP is not set: see internal/testenv/mcp")
+		t.Skip("FERRULE_TEST_MCP is not set: see internal/testenv/mcp")
 	}
 	return dir
 }

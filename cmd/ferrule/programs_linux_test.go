@@ -125,9 +125,9 @@ func toJSON(t *testing.T, value any) string {
 // TestAgents has agent programs that people use switch the LED of a board on and
 // off, over both transports, with a stand-in for their model.
 func TestAgents(t *testing.T) {
-	dir := os.Getenv("FERRULE_RIG_AGENTS")
+	dir := os.Getenv("FERRULE_TEST_AGENTS")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_AGENTS is not set: see internal/testenv/agents")
+		t.Skip("FERRULE_TEST_AGENTS is not set: see internal/testenv/agents")
 	}
 	tried := 0
 	for _, p := range programs {

@@ -104,9 +104,9 @@ func receiver(t *testing.T) *collected {
 
 // realCollector returns the collector of OpenTelemetry; see internal/testenv/collector.
 func realCollector(t *testing.T) *collected {
-	program := os.Getenv("FERRULE_RIG_COLLECTOR")
+	program := os.Getenv("FERRULE_TEST_COLLECTOR")
 	if program == "" {
-		t.Skip("FERRULE_RIG_COLLECTOR is not set: it is the program of internal/testenv/collector")
+		t.Skip("FERRULE_TEST_COLLECTOR is not set: it is the program of internal/testenv/collector")
 	}
 	address := freeAddress(t)
 	cmd := exec.Command(program, address)

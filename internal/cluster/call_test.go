@@ -339,6 +339,9 @@ func TestNodeGone(t *testing.T) {
 
 // TestNoStore checks that nodes that know each other can call without shared buckets.
 func TestNoStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	dir, port := t.TempDir(), natscluster.Port(t)
 	hub := hubServer(t, dir, port, natscluster.Port(t))

@@ -17,6 +17,9 @@ import (
 // TestFullDisk checks that a full disk is reported, and that everything is recorded once
 // there is space again.
 func TestFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	dir := smallDisk(t)
 	cfg := DefaultConfig()
@@ -47,6 +50,9 @@ func TestFullDisk(t *testing.T) {
 // TestFullDiskAtLeaf checks that events wait in memory while a leaf's disk is full, and
 // arrive at the hub afterwards.
 func TestFullDiskAtLeaf(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	dir, client, leafPort := smallDisk(t), natscluster.Port(t), natscluster.Port(t)
 	hubServer(t, t.TempDir(), client, leafPort)
@@ -88,6 +94,9 @@ func waitFor(t *testing.T, want uint64, what string, count func() uint64) {
 // TestFullDiskReadings checks that readings wait in memory while the disk is full, and are
 // stored afterwards, each once.
 func TestFullDiskReadings(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	dir := smallDisk(t)
 	cfg := DefaultConfig()

@@ -22,6 +22,9 @@ var deaths = flag.Int("deaths", 1, "how many servers TestServersDie kills")
 // TestServersDie kills one NATS server after the other while nodes call each other. Every
 // call ends, none runs twice, and the errors are right about whether it ran.
 func TestServersDie(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	servers := natscluster.Start(t, natscluster.Options{})
 	cfg := DefaultConfig()

@@ -34,6 +34,9 @@ func hubServer(t *testing.T, dir string, client, leaf int) *server.Server {
 // TestLeaf checks that nodes at the hub and a leaf call each other's devices, and that what
 // happens at the leaf while the hub is down arrives there once.
 func TestLeaf(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	dir, client, leafPort := t.TempDir(), natscluster.Port(t), natscluster.Port(t)
 	hub := hubServer(t, dir, client, leafPort)
@@ -94,6 +97,9 @@ func TestLeaf(t *testing.T) {
 
 // TestHubDown checks that a leaf's own server keeps running while the hub is down.
 func TestHubDown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	leafPort := natscluster.Port(t)
 	hub := hubServer(t, t.TempDir(), natscluster.Port(t), leafPort)
@@ -167,6 +173,9 @@ func TestTwoLeaves(t *testing.T) {
 
 // TestTLS checks that a node joins, and a leaf connects, by TLS with a CA file.
 func TestTLS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	secure, ca := certificate(t)
 	client, leafPort := natscluster.Port(t), natscluster.Port(t)

@@ -87,6 +87,9 @@ func TestListenWithoutServer(t *testing.T) {
 // TestListenAtLeaf checks that a leaf gets its own events while its hub is down, and that
 // other nodes get them once the hub is up again, each once.
 func TestListenAtLeaf(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	dir, client, leafPort := t.TempDir(), natscluster.Port(t), natscluster.Port(t)
 	hub := hubServer(t, dir, client, leafPort)

@@ -17,6 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // lightOf returns the nth reading of a device.
@@ -160,6 +161,9 @@ func TestReadings(t *testing.T) {
 // TestReadingsLost checks that Lost is set for a reader whose position no longer exists,
 // and that it gets all readings that exist.
 func TestReadingsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	a := node(t, "a", DefaultConfig())
 	a.measure("robot", 0, 100)
@@ -299,6 +303,9 @@ func TestBacklogLimit(t *testing.T) {
 // TestReadingTooLong checks that a reading that is too long for the servers is rejected, or,
 // if it was queued before the limit was known, does not block others.
 func TestReadingTooLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	port := natscluster.Port(t)
 	cfg := DefaultConfig()
@@ -321,14 +328,15 @@ func TestReadingTooLong(t *testing.T) {
 	}
 	a.measure("robot", 3, 4)
 	r.expect(1, 4)
-	if n := a.cluster.State().Unstored; n != 0 {
-		t.Errorf("%d are waiting, want 0", n)
-	}
+	wait.For(t, 10*time.Second, "no reading is waiting", func() bool { return a.cluster.State().Unstored == 0 })
 }
 
 // TestReadingsOnce checks that each reading is stored once when the server restarts while
 // readings are in flight.
 func TestReadingsOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	dir, port := t.TempDir(), natscluster.Port(t)
 	start := func() *server.Server {
@@ -367,6 +375,9 @@ func TestReadingsOnce(t *testing.T) {
 // TestReadingsInCluster checks that each reading is stored once when the leader of the
 // stream is killed while readings are in flight.
 func TestReadingsInCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	servers := natscluster.Start(t, natscluster.Options{})
 	cfg := DefaultConfig()
@@ -424,6 +435,9 @@ func TestReadingsInCluster(t *testing.T) {
 // TestReadingsAtLeaf checks that a leaf stores its own readings, whether or not its hub is
 // up, that the hub does not, and that listeners at the hub get them.
 func TestReadingsAtLeaf(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	dir, client, leafPort := t.TempDir(), natscluster.Port(t), natscluster.Port(t)
 	hub := hubServer(t, dir, client, leafPort)

@@ -47,6 +47,9 @@ func TestRecords(t *testing.T) {
 // TestRegistryLost checks that nodes write their records again after the registry was
 // lost.
 func TestRegistryLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	a, b, _ := pair(t)
 	js := a.cluster.engine.Load().Home
 	for name := range js.StreamNames(t.Context()).Name() {
@@ -83,6 +86,9 @@ func TestSameName(t *testing.T) {
 // TestCopiedNode checks that of two nodes with the same files one joins, and the other
 // reports why it does not.
 func TestCopiedNode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	cfg := clustertest.OneServer(t)
 	dirs := []string{t.TempDir(), t.TempDir()}
 	first := nodeWith(t, "a", cfg, noJournal{}, dirs[0])
@@ -156,6 +162,9 @@ func TestLeaseOfAnother(t *testing.T) {
 // TestLeaseTTL checks that renewing a lease keeps its time to live, and that an idle node
 // sends nothing else.
 func TestLeaseTTL(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	a, _, _ := pair(t)
 	e := a.cluster.engine.Load()
 	before := e.Conn.Stats().OutMsgs
@@ -176,6 +185,9 @@ func TestLeaseTTL(t *testing.T) {
 
 // TestClusterStartsLater checks that a node waits for a cluster that is not running yet.
 func TestClusterStartsLater(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func (r *Requests) Run(ctx context.Context) error {
 	return nil
 }
 
-// Wish implements control.DeviceRequests. It waits until new devices are online or failed.
+// Add implements control.DeviceRequests. It waits until new devices are online or failed.
 func (r *Requests) Add(ctx context.Context, requests []control.DeviceRequest) error {
 	r.mu.Lock()
 	before := len(requestsOf(r.cfg))
@@ -104,7 +104,7 @@ func (r *Requests) add(request control.DeviceRequest) error {
 	return nil
 }
 
-// Wishes implements control.DeviceRequests.
+// All implements control.DeviceRequests.
 func (r *Requests) All() []control.DeviceRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()

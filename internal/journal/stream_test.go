@@ -380,6 +380,9 @@ func reader(t *testing.T, dir string) *journal.Reader {
 
 // TestReader reads and follows a file that grows, shrinks and is moved away.
 func TestReader(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	dir := t.TempDir()
 	if _, err := journal.OpenReader(dir); err == nil || err.Error() != "no journal in "+dir {
 		t.Errorf("got %v", err)

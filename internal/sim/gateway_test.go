@@ -389,6 +389,9 @@ func TestToyClientBeforeHello(t *testing.T) {
 
 // TestToyClientCode checks that a toy shows its code until it is activated.
 func TestToyClientCode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	g := startGateway(t, "123456", "123456")
 	_, events := g.call(t, sim.ToyClientsConfig{Transport: sim.OverWebSocket})
@@ -403,6 +406,9 @@ func TestToyClientCode(t *testing.T) {
 // TestToyClientRetries checks that a toy without settings checks in again, and that it keeps
 // settings without its transport.
 func TestToyClientRetries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	asked := make(chan time.Time, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -428,6 +434,9 @@ func TestToyClientRetries(t *testing.T) {
 // TestToyClientsCut checks that toys reconnect after all connections were cut, each from its
 // own address.
 func TestToyClientsCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	if runtime.GOOS == "darwin" {
 		t.Skip("this system has one address of its own")
 	}

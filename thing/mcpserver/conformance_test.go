@@ -15,9 +15,9 @@ import (
 // TestConformance runs the official suite against a device, without a gateway. See
 // internal/testenv/mcp.
 func TestConformance(t *testing.T) {
-	dir := os.Getenv("FERRULE_RIG_MCP")
+	dir := os.Getenv("FERRULE_TEST_MCP")
 	if dir == "" {
-		t.Skip("FERRULE_RIG_MCP is not set: see internal/testenv/mcp")
+		t.Skip("FERRULE_TEST_MCP is not set: see internal/testenv/mcp")
 	}
 	d := fixtures.New(mcpserver.Config{})
 	url := serve(t, d)

@@ -152,6 +152,9 @@ func TestLaneLimit(t *testing.T) {
 
 // TestIdleSessions: a session without requests and without an open stream ends.
 func TestIdleSessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	d := New(thing.New("d", "1"), Config{Idle: 400 * time.Millisecond})
 	url := "http://" + serveNarrow(t, d) + "/mcp"
 	for _, silent := range []bool{true, false} {

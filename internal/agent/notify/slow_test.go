@@ -148,6 +148,9 @@ func connectStalled(t *testing.T, url, version string) {
 // TestStalledAgents: agents that subscribe and do not read delay no others, and are
 // disconnected after a while.
 func TestStalledAgents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	n, g, url := serveNarrow(t)
 	var received []chan struct{}
 	for _, version := range []string{mcphttp.SessionVersion, mcphttp.StatelessVersion} {

@@ -91,6 +91,9 @@ func (s *Server) put(id string, state ferrule.State, trust ferrule.Trust) {
 // TestSubscribe: subscribers of a device's state are notified when it has an event, connects or
 // disconnects, and nobody else is.
 func TestSubscribe(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			f := newServer(t, nil)

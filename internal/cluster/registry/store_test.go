@@ -16,6 +16,9 @@ import (
 // TestUnacknowledged checks that unanswered writes are given up. The number in flight is
 // limited, so else no more writes would be possible.
 func TestUnacknowledged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	cfg := clustertest.OneServer(t)
 	e, err := engine.Start(cfg, t.TempDir(), slog.New(slog.DiscardHandler), func() {})
 	if err != nil {

@@ -906,6 +906,9 @@ func TestNamesOnFullDisk(t *testing.T) {
 // TestRandomChanges makes random changes to a few boards and checks that fleet and
 // store agree with them afterwards.
 func TestRandomChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for seed := range uint64(300) {
 		bubble(t, func(t *testing.T, dir string) {
 			w := open(t, dir)

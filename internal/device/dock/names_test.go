@@ -90,6 +90,9 @@ func (d *randomBoards) change(w *world, rng *rand.Rand, step int, send func()) {
 // TestRandomNames moves names at random and checks that each board ends up with its
 // own.
 func TestRandomNames(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for seed := range uint64(300) {
 		bubble(t, func(t *testing.T, dir string) {
 			w := open(t, dir)
@@ -142,6 +145,9 @@ func TestRandomNames(t *testing.T) {
 
 // TestMaxAbsentPending checks that only so many absent pending devices are stored.
 func TestMaxAbsentPending(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	bubble(t, func(t *testing.T, dir string) {
 		const most = 1000
 		w := open(t, dir)

@@ -149,6 +149,9 @@ func (c *twoNodes) settle() {
 // TestRandomNodes connects boards to two nodes at random and checks that each ends
 // up at one.
 func TestRandomNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const boards = 4
 	for seed := range uint64(150) {
 		models := 2 + 2*int(seed%2)

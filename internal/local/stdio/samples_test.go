@@ -89,6 +89,9 @@ func listed(session *mcp.ClientSession, uri string) bool {
 // measurements and subscribes to them, in each version of MCP, and that the subscription
 // survives a change of the gateway.
 func TestJoinedSignals(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const heat = "ferrule://devices/robot/signals/heat"
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(version, func(t *testing.T) {

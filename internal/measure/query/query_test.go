@@ -277,6 +277,9 @@ var bombTime = flag.Duration("bombs", 250*time.Millisecond, "`timeout` of each q
 // TestBombs checks that any query ends in time and within 64 MB, and does not harm the file
 // or its writer.
 func TestBombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const maxTime, maxMemory = 2 * time.Second, 64 << 20
 	s := newStore(t)
 	s.runner.timeout = *bombTime

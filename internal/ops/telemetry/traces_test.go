@@ -240,6 +240,9 @@ func TestNodes(t *testing.T) {
 // TestCollectorUnreachable checks that spans are kept and sent when the collector is back,
 // that rejected spans are not sent again, and that shutdown does not wait for it.
 func TestCollectorUnreachable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	c := startCollector(t)
 	c.answer = func() (int, []byte) { return http.StatusServiceUnavailable, nil }
@@ -300,6 +303,9 @@ func TestCollectorUnreachable(t *testing.T) {
 
 // TestTooManySpans checks that calls do not wait for a collector that hangs.
 func TestTooManySpans(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	stuck := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-stuck }))

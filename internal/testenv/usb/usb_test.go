@@ -24,9 +24,9 @@ const (
 // such a bridge, so the owner must adopt the board. From then on the gateway finds it by
 // itself after each unplug.
 func TestHotPlug(t *testing.T) {
-	kernel := os.Getenv("FERRULE_RIG_USB")
+	kernel := os.Getenv("FERRULE_TEST_USB")
 	if kernel == "" {
-		t.Skip("set FERRULE_RIG_USB to the folder of a kernel; see README.md")
+		t.Skip("set FERRULE_TEST_USB to the folder of a kernel; see README.md")
 	}
 	t.Setenv("CI", "1") // a missing tool is an error
 	board := uno.Start(t, uno.Options{BootTime: time.Second})

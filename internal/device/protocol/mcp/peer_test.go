@@ -412,6 +412,9 @@ func TestSubscribe(t *testing.T) {
 // TestListChanged: without a handler, a changed list ends the session after the active
 // call.
 func TestListChanged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, name := range transports {
 		t.Run(name, func(t *testing.T) {
 			d := robot()

@@ -28,6 +28,9 @@ const (
 // A device that appears later is seen soon, and gone soon after its goodbye.
 // Discovered devices can be reached.
 func TestAvahi(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	if !inNamespace(t) {
 		return
@@ -65,6 +68,9 @@ func TestAvahi(t *testing.T) {
 
 // TestAvahiIPv6: discovery works with only link-local IPv6 addresses.
 func TestAvahiIPv6(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	if !inNamespace(t) {
 		return

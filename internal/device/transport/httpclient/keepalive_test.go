@@ -120,6 +120,9 @@ func postOne(t *testing.T, client *http.Client, url string, alone bool) {
 // TestKeepAlive: connections are reused only if a device announces that it keeps them
 // open, and only by requests without Close.
 func TestKeepAlive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for name, test := range map[string]struct {
 		answer http.HandlerFunc
 		shared bool

@@ -92,6 +92,9 @@ func TestMosquittoPub(t *testing.T) {
 // TestMosquittoIsolation: no device gets the messages, retained messages or wills of
 // another.
 func TestMosquittoIsolation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	g := start(t, passwords{}, nil)
 	sub := g.mosquitto(t, "mosquitto_sub", otherID, "-V", "311", "-W", "3", "-t", "#", "-t", "$SYS/#", "--will-topic", "w", "--will-payload", "w")
 	got := make(chan string, 1)

@@ -54,6 +54,9 @@ var garbage []byte
 // timer, which may be a minute away. The test sets no timer meanwhile, so a stop shows
 // as a long call.
 func TestStall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const limit = 500 * time.Millisecond
 	path := openTarget(t)
 	var conn transport.Conn
