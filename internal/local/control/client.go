@@ -117,20 +117,26 @@ func (c *Client) Trace(ctx context.Context, device string, fn func(ferrule.Trace
 		return err
 	}
 	defer resp.Body.Close()
-	for in := json.NewDecoder(resp.Body); ; {
-		var r reply
-		if err := in.Decode(&r); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("connection to the gateway lost: %w", err)
-		}
-		switch {
-		case r.Error != nil:
-			return r.Error
-		case r.Trace != nil:
+	return eachReply(ctx, resp.Body, func(r reply) {
+		if r.Trace != nil {
 			fn(*r.Trace)
 		}
+	})
+}
+
+// eachReply calls fn with every reply until ctx ends. It then returns nil.
+func eachReply(ctx context.Context, body io.Reader, fn func(reply)) error {
+	for in := json.NewDecoder(body); ; {
+		var r reply
+		switch err := in.Decode(&r); {
+		case err != nil && ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("connection to the gateway lost: %w", err)
+		case r.Error != nil:
+			return r.Error
+		}
+		fn(r)
 	}
 }
 

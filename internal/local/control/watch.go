@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -166,17 +165,8 @@ func (c *Client) Watch(ctx context.Context, w Subscription) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%w: it does not report events (%s)", ErrVersion, resp.Status)
 	}
-	for in := json.NewDecoder(resp.Body); ; {
-		var r reply
-		if err := in.Decode(&r); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("connection to the gateway lost: %w", err)
-		}
+	return eachReply(ctx, resp.Body, func(r reply) {
 		switch {
-		case r.Error != nil:
-			return r.Error
 		case r.Missed > 0:
 			w.Missed(r.Missed)
 		case r.Event != nil && w.Event != nil: // an older gateway sends them anyway
@@ -184,5 +174,5 @@ func (c *Client) Watch(ctx context.Context, w Subscription) error {
 		case r.Reading != nil && w.Reading != nil:
 			w.Reading(*r.Reading)
 		}
-	}
+	})
 }
