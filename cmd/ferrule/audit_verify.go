@@ -52,7 +52,7 @@ func (a *app) printVerification(v audit.Verification) error {
 			return err
 		}
 	} else if len(v.Chains) > 0 {
-		fmt.Fprintf(a.stdout, "%d records.\n", v.Chains[0].Records)
+		fmt.Fprintf(a.stdout, "The journal is intact: %d records.\n", v.Chains[0].Records)
 	}
 	for _, c := range v.Chains {
 		for _, f := range c.Findings {

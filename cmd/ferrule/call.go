@@ -44,7 +44,7 @@ exit code says what happened:
   6  the tool may have run: the device failed or did not answer
   7  no gateway is running`,
 		Example: `  ferrule call robot gpio_write pin=2 value=true
-  ferrule call robot blink pattern:='[100,200,100]'
+  ferrule call robot sweep milliseconds:=500
   ferrule call gateway list_devices`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {

@@ -85,7 +85,7 @@ func TestUnoCurve(t *testing.T) {
 	if _, err := g.History.Tail(t.Context(), "uno", "light", 1); err != nil {
 		t.Fatal(err)
 	}
-	curves, err := g.History.Past(t.Context(), ferrule.HistoryQuery{
+	curves, err := g.History.Series(t.Context(), ferrule.HistoryQuery{
 		Device: "uno", Signals: []string{"light"}, From: start.Add(time.Second), To: end, Points: history.MaxPoints, Resolution: ferrule.Raw,
 	})
 	if err != nil || len(curves) != 1 {

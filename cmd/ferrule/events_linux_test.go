@@ -39,7 +39,7 @@ func TestEventsOfNodes(t *testing.T) {
 	for _, mcpVersion := range mcpVersions {
 		agent := dialAgent(t, a, mcpVersion, "/mcp")
 		agent.subscribes("toy", func() { a.lamp("toy") })
-		if s := agent.state("toy"); len(s.Said) != 1 || string(s.Said[0].Params) != `{"newState":"idle","oldState":"connecting"}` {
+		if s := agent.state("toy"); len(s.Notifications) != 1 || string(s.Notifications[0].Params) != `{"newState":"idle","oldState":"connecting"}` {
 			t.Errorf("%s reads %+v", agent.name, s)
 		}
 	}

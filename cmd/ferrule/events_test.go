@@ -217,8 +217,8 @@ func TestEvents(t *testing.T) {
 	for _, a := range told {
 		a.updated("toy")
 		s := a.state("toy")
-		if s.State != "online" || len(s.Said) != 1 || s.Said[0].Method != "notifications/state_changed" ||
-			string(s.Said[0].Params) != `{"newState":"idle","oldState":"connecting"}` || s.Said[0].Time.Before(before) {
+		if s.State != "online" || len(s.Notifications) != 1 || s.Notifications[0].Method != "notifications/state_changed" ||
+			string(s.Notifications[0].Params) != `{"newState":"idle","oldState":"connecting"}` || s.Notifications[0].Time.Before(before) {
 			t.Errorf("%s reads %+v", a.name, s)
 		}
 	}
@@ -240,7 +240,7 @@ func TestEvents(t *testing.T) {
 		a.updated("toy")
 		eventually(t, ample, a.name+" reads why it is offline", func() bool {
 			s := a.state("toy")
-			return s.State == "offline" && s.Reason != "" && len(s.Said) == 1
+			return s.State == "offline" && s.Reason != "" && len(s.Notifications) == 1
 		})
 	}
 	eventually(t, ample, "people see that both have gone", func() bool { return people.sees("toy", ferrule.Gone) && people.sees("stranger", ferrule.Gone) })
@@ -286,7 +286,7 @@ func TestTalkativeToy(t *testing.T) {
 		if n := len(a.updates); n < 3 || n > 4*(seconds+1)+1 {
 			t.Errorf("%s was notified %d times in %d seconds", a.name, n, seconds)
 		}
-		if s := a.state("toy"); len(s.Said) != 1 || !strings.HasPrefix(string(s.Said[0].Params), `{"count":`) {
+		if s := a.state("toy"); len(s.Notifications) != 1 || !strings.HasPrefix(string(s.Notifications[0].Params), `{"count":`) {
 			t.Errorf("%s reads %+v", a.name, s)
 		}
 	}

@@ -45,7 +45,7 @@ func TestFirstMinutes(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(home, ".claude.json")); err != nil {
 		t.Error(err)
 	}
-	r.note("The agent starts what stands there, and blinks:")
+	r.note("The agent runs this command and blinks the LED:")
 	if !strings.Contains(printed, `"mcp"`) {
 		t.Errorf("setup prints %s", printed)
 	}

@@ -183,7 +183,7 @@ func TestRemoteDecisions(t *testing.T) {
 	if e := ferrule.AsError(err); e.Code != ferrule.NotFound || !strings.Contains(e.Message, "on node b") {
 		t.Errorf("trace: %v", err)
 	}
-	if _, err := b.Remote(t.Context(), &ferrule.Call{Tool: "call_many"}); ferrule.AsError(err).Code != ferrule.Denied {
+	if _, err := b.ServeForwarded(t.Context(), &ferrule.Call{Tool: "call_many"}); ferrule.AsError(err).Code != ferrule.Denied {
 		t.Errorf("another node may call any tool of the gateway: %v", err)
 	}
 	b.stop()

@@ -193,7 +193,7 @@ func populate(t *testing.T, g *gateway.Gateway, devices, kinds int, state ferrul
 	way := func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil }
 	for i := range devices {
 		dev := someDevice(i, of[i%kinds], state)
-		if err := g.Memory.Keep(dev, laid[i%kinds]); err != nil {
+		if err := g.Devices.Keep(dev, laid[i%kinds]); err != nil {
 			t.Fatal(err)
 		}
 		g.Fleet.Put(dev, laid[i%kinds], way)

@@ -121,7 +121,7 @@ func recordedCurve(t *testing.T, data, device, signal string) ferrule.Series {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	curves, err := store.Past(t.Context(), ferrule.HistoryQuery{
+	curves, err := store.Series(t.Context(), ferrule.HistoryQuery{
 		Device: device, Signals: []string{signal}, From: time.Unix(0, 0), To: time.Now().Add(time.Hour), Points: history.MaxPoints, Resolution: ferrule.Raw,
 	})
 	if err != nil || len(curves) != 1 || curves[0].Truncated {

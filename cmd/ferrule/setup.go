@@ -25,7 +25,7 @@ type setupFlags struct {
 func (a *app) setupCommand() *cobra.Command {
 	var s setupFlags
 	cmd := &cobra.Command{
-		Use:   "setup [CLIENT] [-- FLAGS]",
+		Use:   "setup [CLIENT] [flags] [-- MCP-FLAGS]",
 		Short: "Add Ferrule to the configuration of an agent program",
 		Long: `Add Ferrule to the configuration of an agent program, so that it starts ` + "`ferrule mcp`" + `
 by itself. With --http it connects to the gateway that ` + "`ferrule up`" + ` runs. Without a

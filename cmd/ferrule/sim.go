@@ -22,7 +22,7 @@ func (a *app) simCommand() *cobra.Command {
 func (a *app) simMCPUCommand() *cobra.Command {
 	cfg := sim.Config{Count: 1}
 	cmd := &cobra.Command{
-		Use:   "mcpu --tcp HOST:PORT",
+		Use:   "mcpu",
 		Short: "Simulate boards that speak MCP/U over TCP",
 		Long: `Simulate an ESP32 that speaks MCP/U over TCP, until interrupted. It has an LED on pin 2,
 a button on pin 0, a servo on pin 18, a temperature sensor on pin 34 and a light sensor

@@ -71,7 +71,7 @@ type Parts struct {
 	Log     *slog.Logger
 }
 
-// Cluster is one node's part in the cluster. It is a ferrule.Follower of the node's own
+// Cluster is one node's part in the cluster. It is a ferrule.DeviceWatcher of the node's own
 // devices.
 type Cluster struct {
 	parts    Parts
@@ -137,12 +137,12 @@ func readIdentity(path string) (string, error) {
 	return identity, os.WriteFile(path, []byte(identity+"\n"), 0o600)
 }
 
-// Put implements ferrule.Follower.
+// Put implements ferrule.DeviceWatcher.
 func (c *Cluster) Put(dev *ferrule.Device, manifest *ferrule.Manifest) {
 	c.registry.Put(dev, manifest)
 }
 
-// Remove implements ferrule.Follower.
+// Remove implements ferrule.DeviceWatcher.
 func (c *Cluster) Remove(id string) { c.registry.Remove(id) }
 
 // Known returns a device that another node holds or held last.
@@ -167,9 +167,9 @@ func (c *Cluster) Decide(ctx context.Context, node string, call *ferrule.Call) (
 	return c.calls.Decide(ctx, node, call)
 }
 
-// Said takes an event that an own device sent. It does not block. If too many are
+// AddDeviceEvent takes an event that an own device sent. It does not block. If too many are
 // waiting, the event is lost and counted.
-func (c *Cluster) Said(e ferrule.Event) {
+func (c *Cluster) AddDeviceEvent(e ferrule.Event) {
 	if !c.registry.Say(e) {
 		c.streams.LoseEvent()
 	}
@@ -238,7 +238,7 @@ func (c *Cluster) State() State {
 	c.mu.Lock()
 	s := c.state
 	c.mu.Unlock()
-	s.Nodes, s.Waiting, s.Unstored = c.registry.Nodes(), c.registry.Waiting(), c.streams.Unkept()
+	s.Nodes, s.Waiting, s.Unstored = c.registry.Nodes(), c.registry.Waiting(), c.streams.Unstored()
 	return s
 }
 

@@ -179,7 +179,7 @@ func (s *testNode) storedEvents() uint64 {
 	if e == nil {
 		return 0
 	}
-	stream, err := e.Home.Stream(s.t.Context(), engine.EventsStream)
+	stream, err := e.Shared.Stream(s.t.Context(), engine.EventsStream)
 	if err != nil {
 		return 0
 	}

@@ -132,7 +132,7 @@ func TestEventsOnce(t *testing.T) {
 		leaf.putDevice(fmt.Sprint("d", n), "pump", ferrule.StateOnline)
 	}
 	clustertest.Eventually(t, 10*time.Second, "five events are stored", func() bool { return leaf.storedEvents() == 5 })
-	stream, err := leaf.cluster.engine.Load().Home.Stream(t.Context(), engine.EventsStream)
+	stream, err := leaf.cluster.engine.Load().Shared.Stream(t.Context(), engine.EventsStream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (e *eventLog) expect(t *testing.T, want ...string) {
 
 // say sends an event of a device of the node.
 func (s *testNode) say(id, params string) {
-	s.cluster.Said(ferrule.Event{Time: time.Now(), Type: ferrule.Notified, Device: id, Method: "state", Params: []byte(params)})
+	s.cluster.AddDeviceEvent(ferrule.Event{Time: time.Now(), Type: ferrule.Notified, Device: id, Method: "state", Params: []byte(params)})
 }
 
 // TestListen checks that a listener gets the events of all nodes, each once and in order,
@@ -126,7 +126,7 @@ func TestSaidIsCounted(t *testing.T) {
 	}
 	const limit = 1024
 	for range 3 * limit { // nobody takes them
-		c.Said(ferrule.Event{Type: ferrule.Notified, Device: "toy"})
+		c.AddDeviceEvent(ferrule.Event{Type: ferrule.Notified, Device: "toy"})
 	}
 	if lost := c.Stats().Lost; lost != 2*limit {
 		t.Errorf("%d events are lost, want %d", lost, 2*limit)

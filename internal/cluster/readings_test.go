@@ -201,7 +201,7 @@ func TestReadingsLost(t *testing.T) {
 	flags(other, "[10]", 90)
 
 	// The stream is created again.
-	if err := a.cluster.engine.Load().Home.DeleteStream(t.Context(), engine.SamplesStream); err != nil {
+	if err := a.cluster.engine.Load().Shared.DeleteStream(t.Context(), engine.SamplesStream); err != nil {
 		t.Fatal(err)
 	}
 	a.measure("robot", 100, 103)
@@ -225,7 +225,7 @@ func TestForeignReadings(t *testing.T) {
 	a.measure("robot", 0, 1)
 	a.read("").expect(0, 1)
 	for n, data := range []string{`{}`, `{"device":"robot","node":"a","poll":"light","time":"2026-11-15T12:00:00Z","batches":[{"signal":"light","times":[1],"values":[1],"within":[1]}]}`} {
-		if _, err := a.cluster.engine.Load().Home.Publish(t.Context(), "ferrule.home.sample.a.robot.light", []byte(data)); err != nil {
+		if _, err := a.cluster.engine.Load().Shared.Publish(t.Context(), "ferrule.home.sample.a.robot.light", []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 		var position string

@@ -51,7 +51,7 @@ func TestRegistryLost(t *testing.T) {
 		t.Skip("slow")
 	}
 	a, b, _ := pair(t)
-	js := a.cluster.engine.Load().Home
+	js := a.cluster.engine.Load().Shared
 	for name := range js.StreamNames(t.Context()).Name() {
 		if err := js.DeleteStream(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestLeaseTTL(t *testing.T) {
 	if sent < 1 || sent > 2 {
 		t.Errorf("%d messages were sent, want one or two renewals", sent)
 	}
-	leases, err := e.Home.Stream(t.Context(), "KV_"+engine.NodesBucket)
+	leases, err := e.Shared.Stream(t.Context(), "KV_"+engine.NodesBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,7 +441,7 @@ func TestJournalConsumers(t *testing.T) {
 		t.Fatal(err)
 	}
 	clustertest.Eventually(t, 5*time.Second, "the record is copied", func() bool { return read() == 1 })
-	stream, err := a.cluster.engine.Load().Home.Stream(t.Context(), engine.JournalStream)
+	stream, err := a.cluster.engine.Load().Shared.Stream(t.Context(), engine.JournalStream)
 	if err != nil || stream.CachedInfo().State.Consumers != 0 {
 		t.Errorf("consumers are left: %+v, %v", stream, err)
 	}

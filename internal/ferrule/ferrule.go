@@ -4,13 +4,13 @@
 //
 // A device appears:
 //
-//	transport -> protocol -> dock ----------> fleet -> catalog -> agent, console
+//	transport -> protocol -> dock ----------> fleet -> catalog -> agent
 //	Link         Session     Manifest, Kind,           Offer
 //	                         Device
 //
 // A call goes down:
 //
-//	agent, console, CLI -> pipeline -> fleet -> lane of the dock -> session -> link
+//	agent, CLI -> pipeline -> fleet -> lane of the dock -> session -> link
 //	Call                   Handler     Handler  Handler             Invoke     Send
 //
 // and comes back as a [Result], or as an [Error] that says whether the call may
@@ -18,7 +18,7 @@
 //
 // A measurement:
 //
-//	poller -> cluster stream -> history store -> agent, console
+//	poller -> cluster stream -> history store -> agent
 //	Poll      Reading           StoredReading    HistoryQuery, Series
 //
 // # Glossary

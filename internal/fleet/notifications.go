@@ -46,9 +46,9 @@ func (f *Fleet) RecordEvent(e ferrule.Event) {
 	}
 }
 
-// Said returns the last notification of each method of a device, most recent
+// Notifications returns the last notification of each method of a device, most recent
 // first. The slice is shared and read only.
-func (f *Fleet) Said(id string) []ferrule.Event { return f.notifications.get(id) }
+func (f *Fleet) Notifications(id string) []ferrule.Event { return f.notifications.get(id) }
 
 func (n *notifications) add(e ferrule.Event) {
 	n.mu.Lock()

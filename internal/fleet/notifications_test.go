@@ -26,19 +26,19 @@ func TestRecordEvent(t *testing.T) {
 	} {
 		f.RecordEvent(e)
 	}
-	if got := f.Said("toy"); len(got) != 2 || got[0].Method != "state" || string(got[0].Params) != "3" || string(got[1].Params) != "2" {
+	if got := f.Notifications("toy"); len(got) != 2 || got[0].Method != "state" || string(got[0].Params) != "3" || string(got[1].Params) != "2" {
 		t.Errorf("got %+v", got)
 	}
-	if f.Said("pending") != nil || f.Said("nobody") != nil {
+	if f.Notifications("pending") != nil || f.Notifications("nobody") != nil {
 		t.Error("a notification of a pending or unknown device was stored")
 	}
 	f.PutRemote(toy, nil, nil)
 	f.Remove("toy")
-	if f.Said("toy") == nil {
+	if f.Notifications("toy") == nil {
 		t.Error("notifications of a device that moved to another node were dropped")
 	}
 	f.RemoveRemote("toy")
-	if f.Said("toy") != nil || f.notifications.size != 0 {
+	if f.Notifications("toy") != nil || f.notifications.size != 0 {
 		t.Error("notifications of a removed device are still stored")
 	}
 }

@@ -2,9 +2,9 @@ package gateway
 
 import "github.com/ferrulehq/ferrule/internal/ferrule"
 
-// heard receives the notifications of devices, on this node and on others. The fleet
+// handleEvent receives the notifications of devices, on this node and on others. The fleet
 // stores them before agents are told, so that an agent can read them at once.
-func (g *Gateway) heard(e ferrule.Event) {
+func (g *Gateway) handleEvent(e ferrule.Event) {
 	g.Fleet.RecordEvent(e)
 	g.Agents.HandleEvent(e)
 }

@@ -1,7 +1,7 @@
 // Package gateway builds one node from its parts and runs it. It is the only package
 // that knows all others: the parts meet here and nowhere else.
 //
-//	             devices                                 agents, console, command line
+//	             devices                                 agents, command line
 //	transport -> protocol -> dock -> fleet -> catalog -> server, endpoints, control
 //	                                  ^                        |
 //	                                  |                        v
@@ -69,24 +69,24 @@ type Gateway struct {
 	parts Parts
 	lock  *os.File
 
-	Telemetry *telemetry.Telemetry
-	Memory    *dock.Store
-	Journal   *journal.Journal
-	overlays  *overlay.Cache
-	Fleet     *fleet.Fleet
-	Cluster   *cluster.Cluster
-	Catalog   *catalog.Catalog
-	Requests  *Requests
-	DialIn    *DialIn // nil unless devices can dial in
-	Dock      *dock.Dock
-	History   *history.Store  // nil if measurements are not recorded
-	Remote    ferrule.Handler // serves calls that other nodes forward
-	Pipeline  *pipeline.Pipeline
-	Poller    *poller.Poller // nil if devices are not polled
-	Agents    *server.Server
-	Endpoints []*endpoint.Endpoint
-	Control   *control.Server
-	web       net.Listener // nil if HTTP is not served
+	Telemetry      *telemetry.Telemetry
+	Devices        *dock.Store
+	Journal        *journal.Journal
+	overlays       *overlay.Cache
+	Fleet          *fleet.Fleet
+	Cluster        *cluster.Cluster
+	Catalog        *catalog.Catalog
+	Requests       *Requests
+	DialIn         *DialIn // nil unless devices can dial in
+	Dock           *dock.Dock
+	History        *history.Store  // nil if measurements are not recorded
+	ServeForwarded ferrule.Handler // serves calls that other nodes forward
+	Pipeline       *pipeline.Pipeline
+	Poller         *poller.Poller // nil if devices are not polled
+	Agents         *server.Server
+	Endpoints      []*endpoint.Endpoint
+	Control        *control.Server
+	web            net.Listener // nil if HTTP is not served
 }
 
 // New builds a gateway. It must be closed. The error is datadir.ErrRunning if another
@@ -96,7 +96,7 @@ func New(parts Parts) (*Gateway, error) {
 	for _, build := range []func() error{
 		g.lockData,
 		g.buildTelemetry,
-		g.openMemory,
+		g.openDeviceStore,
 		g.openJournal,
 		g.readOverlays,
 		g.buildCluster,
@@ -140,8 +140,8 @@ func (g *Gateway) buildTelemetry() error {
 // node returns the name of this node.
 func (g *Gateway) node() string { return g.parts.Config.ClusterConfig().Node }
 
-func (g *Gateway) openMemory() (err error) {
-	g.Memory, err = dock.OpenStore(g.parts.Data, g.parts.Log)
+func (g *Gateway) openDeviceStore() (err error) {
+	g.Devices, err = dock.OpenStore(g.parts.Data, g.parts.Log)
 	return err
 }
 
@@ -180,8 +180,10 @@ func (g *Gateway) buildCluster() (err error) {
 	g.Fleet = fleet.New(g.find)
 	g.Cluster, err = cluster.New(cluster.Parts{
 		Config: g.parts.Config.ClusterConfig(), Dir: filepath.Join(g.parts.Data, clusterDir), Fleet: g.Fleet, Overlays: g.overlays,
-		Manifests: g.Memory, Journal: g.Journal, Serve: g.Fleet.HandleOwn,
-		Decide: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) { return g.Remote(ctx, call) },
+		Manifests: g.Devices, Journal: g.Journal, Serve: g.Fleet.HandleOwn,
+		Decide: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			return g.ServeForwarded(ctx, call)
+		},
 		Moved:  func(id string) { g.Dock.Reconsider(id) },
 		Meters: g.Telemetry.Meters(), Version: g.parts.Version, Log: g.parts.Log,
 	})
@@ -239,8 +241,8 @@ func (g *Gateway) buildDock() error {
 		Fleet:    g.Fleet,
 		Node:     g.node(),
 		Remote:   g.Cluster,
-		Store:    g.Memory,
-		OnEvent:  g.Cluster.Said,
+		Store:    g.Devices,
+		OnEvent:  g.Cluster.AddDeviceEvent,
 		Meters:   g.Telemetry.Meters(),
 		Log:      g.parts.Log,
 	})
@@ -268,7 +270,7 @@ func (g *Gateway) buildTools() error {
 	if err != nil {
 		return err
 	}
-	g.Remote = serveRemote(tools.Handle)
+	g.ServeForwarded = serveRemote(tools.Handle)
 	g.Fleet.PutBuiltin(tools.Device(), tools.Manifest(), g.forward(tools.Handle))
 	return nil
 }
@@ -289,7 +291,7 @@ func (g *Gateway) buildAgents() error {
 		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.Telemetry.Entry(telemetry.EntryAgent, g.Pipeline.Handle),
 		Samples: g.Cluster, Tokens: tokens, Version: g.parts.Version, Log: g.parts.Log,
 	})
-	g.Cluster.Listen(g.heard, ferrule.Notified)
+	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil
 }
 
@@ -401,8 +403,8 @@ func (g *Gateway) Close() error {
 	if g.Journal != nil {
 		errs = append(errs, g.Journal.Close())
 	}
-	if g.Memory != nil {
-		errs = append(errs, g.Memory.Close())
+	if g.Devices != nil {
+		errs = append(errs, g.Devices.Close())
 	}
 	if g.lock != nil {
 		errs = append(errs, g.lock.Close())

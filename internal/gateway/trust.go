@@ -29,7 +29,7 @@ func (t trust) Forget(id string) error {
 	if dev, _, known := t.Fleet.Lookup(id); known {
 		address = dev.Address
 	}
-	dev, remembered := t.Memory.At(address)
+	dev, remembered := t.Devices.At(address)
 	if remembered {
 		id = dev.ID
 	}

@@ -1,6 +1,7 @@
 // Package pipeline is the only way to a device. Every call, whether from an
-// agent, the command line, the console or another node, passes the same stages
-// in the same order, outermost first:
+// agent or the command line, passes the same stages in the same order, outermost
+// first. A call from another node has passed them there; here it goes straight to
+// the fleet.
 //
 //	audit      records the outcome; turns a panic into an error
 //	resolve    finds the device, the tool and the route; hides what the caller may not see
@@ -16,8 +17,8 @@
 //
 // Each thing is done once. Resolve looks up the fleet and puts the result into
 // Call.Target, whose Handler then serves the call. Validate decodes the arguments
-// into Call.DecodedArgs. Audit has the only recover. Nothing here retries: the
-// dock does, and only there.
+// into Call.DecodedArgs. Audit has the only recover of this package. Nothing
+// here retries: the dock does towards devices, and cluster/calls between nodes.
 //
 // Without a policy, every valid call to an adopted device is permitted. If a
 // policy requires approval, the call is denied, because approvals are not

@@ -53,6 +53,10 @@ type Throttle struct {
 	updated time.Time // when credit was last computed
 }
 
+// NewThrottle returns a Throttle that allows another burst at the beginning, for a peer
+// that introduces itself.
+func NewThrottle(burst int) Throttle { return Throttle{credit: burst} }
+
 // Spend counts n bytes and sleeps if they exceed the burst and the rate. It looks
 // at the clock only when the credit is used up.
 func (t *Throttle) Spend(n, perSecond, burst int) {

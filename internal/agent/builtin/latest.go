@@ -75,7 +75,7 @@ func Latest(fleet Finder, records Records) Tool {
 
 // addEarlier adds values before the latest.
 func (s *LatestSignal) addEarlier(ctx context.Context, device string, records Records) error {
-	series, err := records.Past(ctx, ferrule.HistoryQuery{
+	series, err := records.Series(ctx, ferrule.HistoryQuery{
 		Device: device, Signals: []string{s.Name}, From: s.Time.Add(-earlierTime), To: s.Time, Points: earlierValues, Resolution: ferrule.Raw,
 	})
 	for _, c := range series {

@@ -15,8 +15,8 @@ import (
 type Records interface {
 	// Latest returns the latest value of every signal of a device, sorted by name.
 	Latest(ctx context.Context, device string) ([]ferrule.Latest, error)
-	// Past returns one series per signal of the query, in that order.
-	Past(ctx context.Context, query ferrule.HistoryQuery) ([]ferrule.Series, error)
+	// Series returns one series per signal of the query, in that order.
+	Series(ctx context.Context, query ferrule.HistoryQuery) ([]ferrule.Series, error)
 }
 
 // Finder looks up a device. Results are shared and read-only.
@@ -63,7 +63,7 @@ func (in RangeInput) query(ctx context.Context, call *ferrule.Call, fleet Finder
 // seriesIn returns one series per signal of a query. A signal that was first measured just
 // now is not stored yet, and gets an empty one.
 func seriesIn(ctx context.Context, records Records, query ferrule.HistoryQuery) ([]ferrule.Series, error) {
-	found, err := records.Past(ctx, query)
+	found, err := records.Series(ctx, query)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func (r *recorded) Latest(_ context.Context, device string) (all []ferrule.Lates
 	return append(all, r.now...), nil
 }
 
-func (r *recorded) Past(_ context.Context, span ferrule.HistoryQuery) (found []ferrule.Series, err error) {
+func (r *recorded) Series(_ context.Context, span ferrule.HistoryQuery) (found []ferrule.Series, err error) {
 	*r.asked = span
 	for _, name := range span.Signals {
 		for _, c := range r.series[span.Device] {

@@ -13,7 +13,7 @@ type talkative struct{ fleetOf }
 
 var saidAt = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
 
-func (talkative) Said(id string) []ferrule.Event {
+func (talkative) Notifications(id string) []ferrule.Event {
 	if id != "a" {
 		return nil
 	}
@@ -30,11 +30,11 @@ func TestDeviceState(t *testing.T) {
 	if err := call(t, b, ferrule.Agent, "device_state", `{"device":"a"}`, &out); err != nil {
 		t.Fatal(err)
 	}
-	if out.State != "online" || len(out.Said) != 2 || out.Said[0].Method != "state" || string(out.Said[0].Params) != `{"new":1}` || !out.Said[0].Time.Equal(saidAt) {
+	if out.State != "online" || len(out.Notifications) != 2 || out.Notifications[0].Method != "state" || string(out.Notifications[0].Params) != `{"new":1}` || !out.Notifications[0].Time.Equal(saidAt) {
 		t.Errorf("got %+v", out)
 	}
 	out = builtin.DeviceStateOutput{}
-	if err := call(t, b, ferrule.Agent, "device_state", `{"device":"c"}`, &out); err != nil || out.State != "offline" || out.Reason != "gone" || out.Said == nil {
+	if err := call(t, b, ferrule.Agent, "device_state", `{"device":"c"}`, &out); err != nil || out.State != "offline" || out.Reason != "gone" || out.Notifications == nil {
 		t.Errorf("got %+v, %v", out, err)
 	}
 	if err := call(t, b, ferrule.Agent, "device_state", `{"device":"b"}`, &out); ferrule.AsError(err).Code != ferrule.NotFound {

@@ -5,9 +5,9 @@
 //	in   ── node.<self>.<boot>.call ─▶ Listener ─▶ inbox ─▶ Serve
 //
 // A call reaches at most one node, at most once. It names the epoch under which the
-// device is held; a node that no longer holds it so rejects it. A call that gets no
-// answer is not sent again: its holder is asked for its state. Only if the holder says
-// that the call has not arrived, and will not be served if it does, is it sent again.
+// device is held; a node that no longer holds it under that epoch rejects the call. If no
+// answer arrives, the holder is asked what became of the call. It is sent again only if the
+// holder confirms that it has not arrived and will not be served if it does.
 package calls
 
 import (

@@ -28,14 +28,14 @@ import (
 // process.
 type Engine struct {
 	Conn *nats.Conn
-	// Home is the JetStream that all nodes share. Local is a leaf's own, nil for others.
-	Home, Local jetstream.JetStream
+	// Shared is the JetStream of all nodes. Local is a leaf's own, nil for others.
+	Shared, Local jetstream.JetStream
 
 	cfg    Config
 	dir    string
 	server *server.Server // nil in mode join
-	prefix string         // of subjects of keys in Home
-	// streams caches the streams behind buckets of Home, by bucket.
+	prefix string         // of subjects of keys in Shared
+	// streams caches the streams behind buckets of Shared, by bucket.
 	streams sync.Map
 }
 
@@ -103,14 +103,14 @@ func logOnce(log *slog.Logger) nats.ErrHandler {
 func (e *Engine) openJetStream() (err error) {
 	options := []jetstream.JetStreamOpt{jetstream.WithPublishAsyncTimeout(WriteTime), jetstream.WithPublishAsyncMaxPending(MaxPending)}
 	if e.cfg.Mode != Leaf {
-		e.Home, err = jetstream.New(e.Conn, options...)
+		e.Shared, err = jetstream.New(e.Conn, options...)
 		return err
 	}
 	if e.Local, err = jetstream.New(e.Conn, options...); err != nil {
 		return err
 	}
 	e.prefix = "$JS." + e.cfg.Domain + ".API."
-	e.Home, err = jetstream.NewWithDomain(e.Conn, e.cfg.Domain, options...)
+	e.Shared, err = jetstream.NewWithDomain(e.Conn, e.cfg.Domain, options...)
 	return err
 }
 
@@ -151,7 +151,7 @@ func (e *Engine) Own() jetstream.JetStream {
 	if e.Local != nil {
 		return e.Local
 	}
-	return e.Home
+	return e.Shared
 }
 
 // WaitLinked waits until a server, and for a leaf the hub, is reachable.

@@ -19,9 +19,9 @@ func (e *Engine) Bucket(ctx context.Context, cfg jetstream.KeyValueConfig) (jets
 	cfg.History, cfg.Storage, cfg.Replicas = 1, jetstream.FileStorage, e.replicas()
 	var creation creation
 	kv, err := Retry(ctx, func(ctx context.Context) (jetstream.KeyValue, error) {
-		kv, err := e.Home.KeyValue(ctx, cfg.Bucket)
+		kv, err := e.Shared.KeyValue(ctx, cfg.Bucket)
 		if errors.Is(err, jetstream.ErrBucketNotFound) {
-			kv, err = e.Home.CreateKeyValue(ctx, cfg)
+			kv, err = e.Shared.CreateKeyValue(ctx, cfg)
 			err = creation.explain(e.cfg.Tenant, err)
 		}
 		return kv, err
@@ -37,9 +37,9 @@ func (e *Engine) Stream(ctx context.Context, cfg jetstream.StreamConfig) (jetstr
 	cfg.Storage, cfg.Replicas = jetstream.FileStorage, e.replicas()
 	var creation creation
 	s, err := Retry(ctx, func(ctx context.Context) (jetstream.Stream, error) {
-		s, err := e.Home.Stream(ctx, cfg.Name)
+		s, err := e.Shared.Stream(ctx, cfg.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			s, err = e.Home.CreateStream(ctx, cfg)
+			s, err = e.Shared.CreateStream(ctx, cfg)
 			err = creation.explain(e.cfg.Tenant, err)
 		}
 		return s, err
@@ -134,7 +134,7 @@ func (e *Engine) bucketStream(ctx context.Context, bucket string) (jetstream.Str
 	if s, known := e.streams.Load(bucket); known {
 		return s.(jetstream.Stream), nil
 	}
-	s, err := e.Home.Stream(ctx, "KV_"+bucket)
+	s, err := e.Shared.Stream(ctx, "KV_"+bucket)
 	if err == nil {
 		e.streams.Store(bucket, s)
 	}
@@ -144,7 +144,7 @@ func (e *Engine) bucketStream(ctx context.Context, bucket string) (jetstream.Str
 // BucketMissing returns jetstream.ErrStreamNotFound if a bucket does not exist, nil if
 // it does or that is unknown.
 func (e *Engine) BucketMissing(ctx context.Context, bucket string) error {
-	if _, err := e.Home.Stream(ctx, "KV_"+bucket); errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := e.Shared.Stream(ctx, "KV_"+bucket); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}
 	return nil

@@ -46,7 +46,7 @@ func (s *Session) renew(ctx context.Context, revision uint64) (uint64, error) {
 	}
 	key := r.names.Key(r.cfg.Node)
 	publish := func(revision uint64) (uint64, error) {
-		ack, err := s.engine.Home.PublishMsg(ctx, &nats.Msg{Subject: s.engine.KeySubject(engine.NodesBucket, key), Data: text},
+		ack, err := s.engine.Shared.PublishMsg(ctx, &nats.Msg{Subject: s.engine.KeySubject(engine.NodesBucket, key), Data: text},
 			jetstream.WithMsgTTL(LeaseTTL), jetstream.WithExpectLastSequencePerSubject(revision))
 		if err != nil {
 			return revision, engine.AsStale(err)

@@ -65,7 +65,7 @@ type Options struct {
 }
 
 // Registry is this node's view of the registry and its own part of it. It is a
-// ferrule.Follower of the node's own devices.
+// ferrule.DeviceWatcher of the node's own devices.
 type Registry struct {
 	options Options
 	cfg     engine.Config
@@ -93,12 +93,12 @@ func New(o Options) *Registry {
 	return r
 }
 
-// Put implements ferrule.Follower.
+// Put implements ferrule.DeviceWatcher.
 func (r *Registry) Put(dev *ferrule.Device, manifest *ferrule.Manifest) {
 	r.intake.add(change{id: dev.ID, device: dev, manifest: manifest})
 }
 
-// Remove implements ferrule.Follower.
+// Remove implements ferrule.DeviceWatcher.
 func (r *Registry) Remove(id string) { r.intake.add(change{id: id}) }
 
 // Say queues an event that an own device sent, in order with the changes of that

@@ -89,7 +89,7 @@ func (k *kvStore) put(ctx context.Context, writes []write) []outcome {
 	outcomes := make([]outcome, len(writes))
 	futures := make([]jetstream.PubAckFuture, len(writes))
 	for i, w := range writes {
-		futures[i], outcomes[i].err = k.engine.Home.PublishMsgAsync(k.message(w), jetstream.WithExpectLastSequencePerSubject(w.revision))
+		futures[i], outcomes[i].err = k.engine.Shared.PublishMsgAsync(k.message(w), jetstream.WithExpectLastSequencePerSubject(w.revision))
 	}
 	for i, future := range futures {
 		if future == nil {

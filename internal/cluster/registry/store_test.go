@@ -39,5 +39,5 @@ func TestUnacknowledged(t *testing.T) {
 			t.Errorf("got %+v, want an error", o)
 		}
 	}
-	clustertest.Eventually(t, 2*engine.WriteTime, "writes are given up", func() bool { return e.Home.PublishAsyncPending() == 0 })
+	clustertest.Eventually(t, 2*engine.WriteTime, "writes are given up", func() bool { return e.Shared.PublishAsyncPending() == 0 })
 }

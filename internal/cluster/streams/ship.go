@@ -119,7 +119,7 @@ func (s *shipper) put(ctx context.Context, b batch, seq uint64) (uint64, error) 
 	if s.manySubjects {
 		once = jetstream.WithMsgID(s.origin + "-" + strconv.FormatUint(b.last, 10))
 	}
-	ack, err := s.engine.Home.PublishMsg(ctx, msg, once)
+	ack, err := s.engine.Shared.PublishMsg(ctx, msg, once)
 	if err != nil {
 		return seq, engine.AsStale(err)
 	}

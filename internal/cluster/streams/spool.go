@@ -35,7 +35,7 @@ type spool struct {
 const (
 	// maxSpool is how many events wait in memory.
 	maxSpool = 16384
-	// maxSaid is how many of them may be of type Notified: talkative devices must not hide
+	// maxNotified is how many of them may be of type Notified: talkative devices must not hide
 	// that another one is gone.
 	maxNotified = 1024
 	// reportEvery is the minimum time between two reports of lost events.

@@ -110,7 +110,7 @@ func (s *Streams) Stats() (stats Stats) {
 }
 
 // Unkept returns how many readings are not stored yet.
-func (s *Streams) Unkept() int { return s.carrier.backlog.length() }
+func (s *Streams) Unstored() int { return s.carrier.backlog.length() }
 
 // Shared is the streams that all nodes share.
 type Shared struct {
@@ -157,7 +157,7 @@ func (s *Streams) Open(ctx context.Context, e *engine.Engine) (*Shared, error) {
 	return h, task.All(all...)
 }
 
-// Run ships events and the journal to the shared streams, and readings unless KeepLocal
+// Run ships events and the journal to the shared streams, and readings unless Local
 // does, until ctx ends or one of them fails.
 func (s *Streams) Run(ctx context.Context, h *Shared) error {
 	s.shared.Store(h)

@@ -1,8 +1,8 @@
 // Package dock keeps devices connected. It opens a link to every peer that a
 // transport has found, lets the protocol greet it, and admits it to the fleet.
 // When a link breaks, the dock reconnects with back-off. It is the only package
-// that retries: connections here, and in call.go a call that may safely be sent
-// twice.
+// that retries towards devices: connections here, and in call.go a call that may
+// safely be sent twice.
 //
 //	Connector --update(group, all)--> Dock      compares with the group before
 //	                                   |

@@ -373,7 +373,7 @@ func (r *registry) forget(id string) (address string, err error) {
 	if err := r.checkHeldHere(id); err != nil {
 		return "", err
 	}
-	dev, err := r.knownDevice(id)
+	dev, err := r.storedDevice(id)
 	if err != nil {
 		return "", err
 	}
@@ -381,7 +381,7 @@ func (r *registry) forget(id string) (address string, err error) {
 }
 
 // knownDevice returns a stored device.
-func (r *registry) knownDevice(id string) (*ferrule.Device, error) {
+func (r *registry) storedDevice(id string) (*ferrule.Device, error) {
 	if dev, ok := r.store.Get(id); ok {
 		return dev, nil
 	}

@@ -48,7 +48,7 @@ type Lines struct {
 
 // NewLines returns a Lines that reads from r.
 func NewLines(r io.Reader, limits Limits) *Lines {
-	return &Lines{r: r, limits: limits}
+	return &Lines{r: r, limits: limits, throttle: ratelimit.NewThrottle(limits.Burst)}
 }
 
 // Next returns a copy of the next line that is not empty, without its end (LF or

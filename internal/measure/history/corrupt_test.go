@@ -63,7 +63,7 @@ func TestCorruptWhileRunning(t *testing.T) {
 	}
 	o := run(t, s, source)
 	points := func() int {
-		series, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(time.Minute)})
+		series, err := o.Series(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(time.Minute)})
 		if err != nil || len(series) == 0 {
 			return 0
 		}

@@ -25,7 +25,7 @@ func TestLargestNumbers(t *testing.T) {
 	o.wait("all samples", func() bool { return o.Stats().Samples == 10 || o.Stats().Stopped != "" })
 	o.settle()
 	for resolution, want := range map[ferrule.Resolution]int{ferrule.Minutes: 3, ferrule.Hours: 2} {
-		series, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(2 * time.Hour), Resolution: resolution})
+		series, err := o.Series(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(2 * time.Hour), Resolution: resolution})
 		if err != nil || len(series[0].Points) != want {
 			t.Fatalf("%s: %+v, %v", resolution, series, err)
 		}
@@ -259,11 +259,11 @@ func TestJoinedGaps(t *testing.T) {
 	}
 	at := closed(t, all...)
 	query := ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(2 * count * time.Minute), Points: 7}
-	if series, err := at.Past(t.Context(), query); err != nil || len(series[0].Gaps) == 0 || len(series[0].Gaps) > 7 {
+	if series, err := at.Series(t.Context(), query); err != nil || len(series[0].Gaps) == 0 || len(series[0].Gaps) > 7 {
 		t.Errorf("%d gaps, limit is 7; %v", len(series[0].Gaps), err)
 	}
 	query.Points = MaxPoints
-	series, err := at.Past(t.Context(), query)
+	series, err := at.Series(t.Context(), query)
 	if err != nil || len(series) != 1 {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestJoinedGaps(t *testing.T) {
 		t.Errorf("gaps from %v to %v, of %d samples", gaps[0].From, last, missing)
 	}
 	query.To = epoch.Add(maxGaps * 2 * time.Minute) // exactly the limit
-	if series, err := at.Past(t.Context(), query); err != nil || len(series[0].Gaps) != maxGaps {
+	if series, err := at.Series(t.Context(), query); err != nil || len(series[0].Gaps) != maxGaps {
 		t.Errorf("%d gaps, want %d; %v", len(series[0].Gaps), maxGaps, err)
 	}
 }

@@ -189,7 +189,7 @@ func TestRecord(t *testing.T) {
 	if none, err := o.Tail(t.Context(), "robot", "sound", 4); err != nil || none != nil {
 		t.Errorf("%+v, %v", none, err)
 	}
-	series, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
+	series, err := o.Series(t.Context(), ferrule.HistoryQuery{Device: "robot", Signals: []string{"light"}, From: epoch, To: epoch.Add(time.Minute), Points: 10})
 	if err != nil || len(series) != 1 || series[0].Resolution != ferrule.Raw || len(series[0].Points) != 5 || series[0].Truncated {
 		t.Errorf("%+v, %v", series, err)
 	}
@@ -215,7 +215,7 @@ func TestResolutions(t *testing.T) {
 		truncated  bool
 	}{5000: {ferrule.Raw, n, false}, 500: {ferrule.Minutes, 182, false}, 100: {ferrule.Hours, 4, false}, 3: {ferrule.Hours, 3, true}} {
 		all.Points = points
-		series, err := o.Past(t.Context(), all)
+		series, err := o.Series(t.Context(), all)
 		if err != nil || len(series) != 1 {
 			t.Fatalf("%+v, %v", series, err)
 		}
@@ -229,7 +229,7 @@ func TestResolutions(t *testing.T) {
 		}
 	}
 	all.Resolution, all.Points = ferrule.Minutes, 1000
-	if series, err := o.Past(t.Context(), all); err != nil || series[0].Points[1].Mean != 17.5 || series[0].Points[1].Count != 12 {
+	if series, err := o.Series(t.Context(), all); err != nil || series[0].Points[1].Mean != 17.5 || series[0].Points[1].Count != 12 {
 		t.Errorf("%+v, %v", series, err)
 	}
 }
@@ -323,7 +323,7 @@ func TestLostAndRepeated(t *testing.T) {
 	if n := o.number("SELECT count(*) FROM gaps WHERE signal = 'old'"); n != 0 {
 		t.Errorf("%v gaps of an idle signal, want none", n)
 	}
-	series, err := o.Past(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
+	series, err := o.Series(t.Context(), ferrule.HistoryQuery{Device: "robot", From: epoch, To: epoch.Add(time.Hour)})
 	if err != nil || len(series) != 1 || len(series[0].Points) != 5 || len(series[0].Gaps) != 1 {
 		t.Fatalf("%+v, %v", series, err)
 	}

@@ -90,9 +90,9 @@ func (s *Store) find(device, name string) (track, bool) {
 	return *t, true
 }
 
-// Past returns one series per signal, in the order of the query, or sorted by name if the
+// Series returns one series per signal, in the order of the query, or sorted by name if the
 // query names none.
-func (s *Store) Past(ctx context.Context, q ferrule.HistoryQuery) ([]ferrule.Series, error) {
+func (s *Store) Series(ctx context.Context, q ferrule.HistoryQuery) ([]ferrule.Series, error) {
 	names := q.Signals
 	if len(names) == 0 {
 		all, err := s.Latest(ctx, q.Device)

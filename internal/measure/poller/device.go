@@ -54,7 +54,7 @@ type poll struct {
 	reported int // how many of missed were reported as a gap
 }
 
-// Put implements ferrule.Follower.
+// Put implements ferrule.DeviceWatcher.
 func (s *Poller) Put(dev *ferrule.Device, manifest *ferrule.Manifest) {
 	active := dev.State == ferrule.StateOnline && dev.Trust != ferrule.TrustPending && manifest != nil
 	s.mu.Lock()
@@ -85,7 +85,7 @@ func (s *Poller) Put(dev *ferrule.Device, manifest *ferrule.Manifest) {
 	s.start(d)
 }
 
-// Remove implements ferrule.Follower. While a poll of the device runs, a new device with
+// Remove implements ferrule.DeviceWatcher. While a poll of the device runs, a new device with
 // the same ID has to wait for it.
 func (s *Poller) Remove(id string) {
 	s.mu.Lock()

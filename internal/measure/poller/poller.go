@@ -86,7 +86,7 @@ type Parts struct {
 	Log     *slog.Logger
 }
 
-// Poller polls the devices of its node. It is a ferrule.Follower.
+// Poller polls the devices of its node. It is a ferrule.DeviceWatcher.
 type Poller struct {
 	parts  Parts
 	counts counts

@@ -54,7 +54,7 @@ func (e *requestError) final() bool {
 // foreign reports whether the peer does not speak MCP, or did not answer.
 func (e *requestError) foreign() bool { return e.sent && !e.final() }
 
-// statusError is the error of an HTTP status. Said may be nil.
+// statusError is the error of an HTTP status. The answer may be nil.
 func statusError(status int, said *jsonrpc.Error) error {
 	text := fmt.Sprintf("HTTP status %d %s", status, http.StatusText(status))
 	if said != nil && said.Message != "" {
