@@ -109,7 +109,7 @@ func (s *Streams) Stats() (stats Stats) {
 	return stats
 }
 
-// Unkept returns how many readings are not stored yet.
+// Unstored returns how many readings are not stored yet.
 func (s *Streams) Unstored() int { return s.carrier.backlog.length() }
 
 // Shared is the streams that all nodes share.
