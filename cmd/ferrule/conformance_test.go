@@ -149,10 +149,10 @@ func TestInspector(t *testing.T) {
 			"device": {g.url("/mcp/devices/robot"), "--transport", "http"},
 			"crowd":  {crowd.url("/mcp")},
 		} {
-			t.Run(name+" "+mcpVersion, func(t *testing.T) { lint(t, inspect(dir, append(target, "--protocol-mcpVersion", mcpVersion), nil)) })
+			t.Run(name+" "+mcpVersion, func(t *testing.T) { lint(t, inspect(dir, append(target, "--protocol-era", mcpVersion), nil)) })
 		}
 		t.Run("call "+mcpVersion, func(t *testing.T) {
-			ask := inspect(dir, []string{g.url("/mcp"), "--protocol-mcpVersion", mcpVersion}, nil)
+			ask := inspect(dir, []string{g.url("/mcp"), "--protocol-era", mcpVersion}, nil)
 			out := ask(t, "tools/call", "--tool-name", "robot__gpio_write", "--tool-args-json", `{"pin":2,"value":true}`)
 			if !strings.Contains(out, `"value":true`) {
 				t.Errorf("got %s", out)
@@ -160,7 +160,7 @@ func TestInspector(t *testing.T) {
 		})
 		t.Run("stdio "+mcpVersion, func(t *testing.T) {
 			board := startSim(t, simConfig()).Addrs()[0]
-			ask := inspect(dir, []string{"--protocol-mcpVersion", mcpVersion}, []string{"ferrule", "mcp", "--data", t.TempDir(), "--tcp", "robot=" + board})
+			ask := inspect(dir, []string{"--protocol-era", mcpVersion}, []string{"ferrule", "mcp", "--data", t.TempDir(), "--tcp", "robot=" + board})
 			lint(t, ask)
 			out := ask(t, "tools/call", "--tool-name", "gateway__status")
 			if !strings.Contains(out, "summary") {

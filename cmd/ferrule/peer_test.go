@@ -23,7 +23,7 @@ import (
 // TypeScript SDK. Agents of both versions of MCP use everything that they offer.
 func TestPeer(t *testing.T) {
 	dir := mcpTools(t)
-	for _, line := range []string{"older", "newer"} {
+	for _, line := range []string{"legacy", "modern"} {
 		t.Run(line, func(t *testing.T) {
 			url := startPeer(t, dir, line)
 			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "garden"}} })
