@@ -47,7 +47,7 @@ func TestDockerfile(t *testing.T) {
 	// docs/how-to/install.md: to listen on all addresses, tokens are required.
 	open := append(im.env, "FERRULE_LISTEN=0.0.0.0:0")
 	out, err = im.files.command(im.user, open, start...).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "give auth.tokens") {
+	if err == nil || !strings.Contains(string(out), "set auth.tokens") {
 		t.Errorf("it listens on all addresses without tokens: %v\n%s", err, out)
 	}
 	file := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(read(t, "../docs/how-to/install.md"))[1]

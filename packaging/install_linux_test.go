@@ -271,7 +271,7 @@ func (r root) testManual(t *testing.T) {
 	if out, err := run(t, "", "mandoc", append([]string{"-Tlint", "-Wwarning"}, pages...)...); err != nil || out != "" {
 		t.Errorf("mandoc: %v\n%s", err, out)
 	}
-	if out := must(t, "", "mandoc", "-Tutf8", filepath.Join(dir, "ferrule-up.1")); !strings.Contains(out, "Run the gateway: it connects") {
+	if out := must(t, "", "mandoc", "-Tutf8", filepath.Join(dir, "ferrule-up.1")); !strings.Contains(out, "Run the gateway until it is interrupted") {
 		t.Errorf("ferrule-up.1 is\n%s", out)
 	}
 }
