@@ -99,7 +99,7 @@ func readUpgrade(conn net.Conn) (early []byte, err error) {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxReason)) // as much as there is
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxReason)) // a partial reason is better than none
 		return nil, fmt.Errorf("the server refused: %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
 	early, _ = in.Peek(in.Buffered()) // cannot fail
