@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Manifest is what a device says about itself, without its identity. It is
@@ -121,6 +119,7 @@ const (
 	MaxManifest        = 1 << 20 // bytes of names, texts and schemas together
 	MaxTools           = 1024
 	MaxPins            = 1024
+	MaxAbilities       = 16 // of a pin
 	MaxNotes           = 16
 	MaxToolName        = 128
 	MaxWord            = 128 // bytes of a short text: a model, a version, a pin's name
@@ -144,6 +143,7 @@ func (m *Manifest) Bound() {
 	m.boundPins()
 	m.boundResources()
 	m.boundPrompts()
+	m.Operations = slices.DeleteFunc(m.Operations, func(op Operation) bool { return !Visible(string(op)) })
 	m.Operations = slices.Compact(slices.Sorted(slices.Values(m.Operations)))
 	if n := len(m.Notes); n > MaxNotes {
 		m.Notes = append(m.Notes[:MaxNotes-1:MaxNotes-1], fmt.Sprintf("%d more notes", n-MaxNotes+1))
@@ -184,6 +184,10 @@ func (m *Manifest) boundPins() {
 	for i := range m.Pins {
 		p := &m.Pins[i]
 		p.Name, p.Type, p.Text = Clean(p.Name, MaxWord), Clean(p.Type, MaxWord), Clean(p.Text, MaxText)
+		p.Abilities = slices.Clone(p.Abilities[:min(len(p.Abilities), MaxAbilities)])
+		for i, ability := range p.Abilities {
+			p.Abilities[i] = Clean(ability, MaxWord)
+		}
 	}
 }
 
@@ -294,7 +298,7 @@ func (t *Tool) bound() {
 	case name != t.Name:
 		t.quarantine("name contains unprintable characters")
 	}
-	t.Name = name
+	t.Name, t.Quarantine = name, Clean(t.Quarantine, MaxText)
 	t.Text, t.Title, t.Icons = Clean(t.Text, MaxText), Clean(t.Title, MaxWord), boundIcons(t.Icons)
 	if n := max(len(t.Input), len(t.Output)); n > MaxSchema {
 		t.quarantine("schema has %d bytes; limit is %d", n, MaxSchema)
@@ -315,42 +319,4 @@ func (t *Tool) quarantine(format string, args ...any) {
 	if t.Quarantine == "" {
 		t.Quarantine = fmt.Sprintf(format, args...)
 	}
-}
-
-// Clean makes s safe to show to a person or a model. It returns valid UTF-8
-// without control, invisible and direction-changing characters, at most limit
-// bytes long. Line breaks and tabs stay.
-func Clean(s string, limit int) string {
-	if len(s) <= limit && clean(s) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if hidden(r) {
-			r = ' '
-		}
-		if b.Len()+utf8.RuneLen(r) > limit {
-			break
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
-
-func clean(s string) bool {
-	for _, r := range s {
-		if r == utf8.RuneError || hidden(r) {
-			return false
-		}
-	}
-	return true
-}
-
-// hidden reports whether a reader would not see r, or whether it changes how
-// other characters look.
-func hidden(r rune) bool {
-	if r < unicode.MaxASCII { // fast path
-		return r < ' ' && r != '\n' && r != '\t'
-	}
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || r == '\u2028' || r == '\u2029'
 }
