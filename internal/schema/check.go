@@ -14,6 +14,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // maxViolations is the number of violations that are listed.
@@ -38,8 +40,12 @@ func (s *Schema) CheckOutput(answer json.RawMessage) []string {
 }
 
 func (s *Schema) check(args any) []string {
-	if n, _ := sizeOf(args); n*s.parts > maxChecks {
+	n, bytes := sizeOf(args)
+	if n*s.parts > maxChecks {
 		return []string{fmt.Sprintf("too large to check: %d parts against a schema of %d", n, s.parts)}
+	}
+	if bytes > maxWork/maxPatterns && work(s.compiled, args) > maxWork {
+		return []string{fmt.Sprintf("too large to check: %d bytes against the patterns of its schema", bytes)}
 	}
 	err := s.compiled.Validate(args)
 	if err == nil {
@@ -51,7 +57,9 @@ func (s *Schema) check(args any) []string {
 	}
 	var found []string
 	for _, leaf := range leaves(failed, nil) {
-		found = append(found, describe(leaf, args)...)
+		for _, text := range describe(leaf, args) {
+			found = append(found, ferrule.Clean(text, ferrule.MaxText))
+		}
 	}
 	slices.Sort(found)
 	found = slices.Compact(found)

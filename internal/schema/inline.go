@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -82,6 +83,9 @@ func (in *inliner) schema(v any, depth int) (any, error) {
 		if _, known := keywords[word]; !known && !forbidden[word] || refers && in.refOnly {
 			continue
 		}
+		if (word == "default" || word == "examples") && !visible(value) {
+			continue // it is not needed, and a changed value would mislead
+		}
 		kept, err := in.keyword(word, value, depth)
 		if err != nil {
 			return nil, err
@@ -132,7 +136,28 @@ func (in *inliner) keyword(word string, value any, depth int) (any, error) {
 		}
 		return in.schema(value, depth+1)
 	}
+	if !visible(value) {
+		return nil, fmt.Errorf("%s contains invisible characters", word)
+	}
 	return value, in.plain(value)
+}
+
+// visible reports whether a reader sees all texts in a value. Those of most keywords
+// cannot be cleaned: the device would not recognize a changed value of an enum.
+func visible(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return ferrule.Visible(v)
+	case []any:
+		return !slices.ContainsFunc(v, func(e any) bool { return !visible(e) })
+	case map[string]any:
+		for name, e := range v {
+			if !ferrule.Visible(name) || !visible(e) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // plain counts a value that is copied as it is. A value that is referenced often
@@ -188,7 +213,7 @@ func (in *inliner) named(value any, depth int) (any, error) {
 	out := make(map[string]any, len(object))
 	for name, e := range object {
 		if ferrule.Clean(name, ferrule.MaxWord) != name {
-			return nil, fmt.Errorf("name %q is too long or unprintable", brief(name))
+			return nil, fmt.Errorf("name %s is too long or contains invisible characters", brief(name))
 		}
 		var err error
 		if out[name], err = in.schema(e, depth+1); err != nil {

@@ -28,6 +28,9 @@ func loosen(out, doc map[string]any) map[string]any {
 		delete(out, "items")
 	}
 	delete(out, "format") // some clients enforce it
+	// The time that a client needs for a pattern has no limit, and it would match
+	// the texts of the device that wrote the pattern.
+	delete(out, "pattern")
 	each := func(word string) {
 		shown, ok := out[word].(map[string]any)
 		source, was := doc[word].(map[string]any)

@@ -15,6 +15,7 @@ package schema
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -76,6 +77,9 @@ func compileDoc(raw []byte, show func(inlined map[string]any) (map[string]any, e
 		if r := recover(); r != nil {
 			compiled, err = nil, fmt.Errorf("does not compile: %v", r)
 		}
+		if err != nil { // it may quote the schema
+			err = errors.New(ferrule.Clean(err.Error(), ferrule.MaxText))
+		}
 	}()
 	doc, err := decode(raw, bounds{size: maxSize, depth: maxDepth, nodes: maxNodes})
 	if err != nil {
@@ -121,6 +125,7 @@ func compile(doc map[string]any, draft *jsonschema.Draft) (*jsonschema.Schema, e
 	const url = "ferrule:schema"
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
+	c.UseRegexpEngine(newPattern)
 	c.DefaultDraft(draft)
 	if err := c.AddResource(url, doc); err != nil {
 		return nil, err

@@ -138,7 +138,7 @@ func invalidSchemas() []invalidSchema {
 		{"a number by reference", `{"$ref":"#/$defs/a","$defs":{"a":5}}`, "must be an object, got a number"},
 		{"a value by many references", `{"$defs":{"a":{"enum":["` + strings.Repeat("x", 30000) + `"]}},"allOf":[` + strings.Repeat(`{"$ref":"#/$defs/a"},`, 100) + `{}]}`, "parts or 131072 bytes"},
 		{"deep by reference", `{"$defs":{"a":` + strings.Repeat(`{"items":`, 20) + `{}` + strings.Repeat(`}`, 20) + `,"b":` + strings.Repeat(`{"items":`, 20) + `{"$ref":"#/$defs/a"}` + strings.Repeat(`}`, 20) + `},"properties":{"x":{"$ref":"#/$defs/b"}}}`, "is nested too deeply"},
-		{"a name with a bell", `{"properties":{"a\u0007":{}}}`, "unprintable"},
+		{"a name with a bell", `{"properties":{"a\u0007":{}}}`, "invisible characters"},
 	}
 }
 
