@@ -11,9 +11,13 @@ import (
 const MaxDeadline = 10 * time.Minute
 
 // deadline limits the time of a call to what the caller says, else the tool, else
-// the gateway. It stores the limit in the call.
-func deadline(usual time.Duration) stage {
+// the gateway. It stores the limit in the call. The check of the answer is part of
+// that time; with clean, invisible text is removed from the answer first.
+func deadline(usual time.Duration, clean bool) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
+		if clean {
+			next = cleanAnswers(next)
+		}
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			limit := time.Duration(call.Timeout)
 			if limit <= 0 {
@@ -26,7 +30,14 @@ func deadline(usual time.Duration) stage {
 			call.Timeout = ferrule.Duration(limit)
 			ctx, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
-			return next(ctx, call)
+			result, err := next(ctx, call)
+			if err == nil {
+				err = checkAnswer(ctx, call, result)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return result, nil
 		}
 	}
 }

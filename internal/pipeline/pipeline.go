@@ -10,7 +10,7 @@
 //	approve    asks a person, if the policy requires it
 //	cache      answers from memory, if a recent answer is known
 //	limit      refuses callers that call too often
-//	deadline   limits the time of the call, including the wait in queues
+//	deadline   limits the time of the call, including the wait in queues; checks the answer
 //	intent     records on disk that the world is about to change
 //	─────────
 //	fleet → lane → device
@@ -55,6 +55,8 @@ type Config struct {
 	// PerMinute is the maximum number of calls of one caller in a minute; 0 is no
 	// limit.
 	PerMinute int
+	// CleanResults removes from results what a reader does not see.
+	CleanResults bool
 }
 
 // maxPerMinute is far above what a gateway can serve.
@@ -138,7 +140,7 @@ func (p *Pipeline) stages(parts Parts) []namedStage {
 		{"approve", approve()},
 		{"cache", cache(parts.Config.Cache, p.answers)},
 		{"limit", limit(p.callers)},
-		{"deadline", deadline(parts.Config.Deadline)},
+		{"deadline", deadline(parts.Config.Deadline, parts.Config.CleanResults)},
 		{"intent", intent(parts.Journal)},
 	}
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// validate decodes the arguments of a call and checks them, and later the answer
-// if the device declares a schema for it. It reports all violations at once. What
-// is sent to the device is exactly what was checked: the text has no duplicate
-// members.
+// validate decodes the arguments of a call and checks them. It reports all
+// violations at once. What is sent to the device is exactly what was checked: the
+// text has no duplicate members.
 func validate() stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -28,30 +27,7 @@ func validate() stage {
 				}
 			}
 			call.Args, call.DecodedArgs = text, args
-			result, err := next(ctx, call)
-			if err == nil {
-				err = checkOutput(call, result)
-			}
-			if err != nil {
-				return nil, err
-			}
-			return result, nil
+			return next(ctx, call)
 		}
 	}
-}
-
-// checkOutput returns an error if an answer violates the schema that the device
-// declares: callers rely on it.
-func checkOutput(call *ferrule.Call, result *ferrule.Result) error {
-	check := call.Target.Tool.CheckOutput
-	if check == nil {
-		return nil
-	}
-	violations := check(result.Value)
-	if len(violations) == 0 {
-		return nil
-	}
-	e := ferrule.Errorf(ferrule.Failed, "%s ran on %s, but its answer violates its schema: %s", call.Tool, call.Device, strings.Join(violations, "; "))
-	e.Details = violations
-	return e
 }

@@ -159,6 +159,8 @@ type Calls struct {
 	Cache     Interval `yaml:"cache"`
 	InFlight  int      `yaml:"in_flight"`
 	PerMinute int      `yaml:"per_minute"`
+	// CleanResults removes from results what a reader does not see.
+	CleanResults bool `yaml:"clean_results"`
 }
 
 // Retry configures the reconnect delay.
@@ -508,7 +510,7 @@ func (e Endpoint) config() endpoint.Config {
 func (c Config) Pipeline() pipeline.Config {
 	return pipeline.Config{
 		Deadline: time.Duration(c.Calls.Deadline), Cache: time.Duration(c.Calls.Cache),
-		InFlight: c.Calls.InFlight, PerMinute: c.Calls.PerMinute,
+		InFlight: c.Calls.InFlight, PerMinute: c.Calls.PerMinute, CleanResults: c.Calls.CleanResults,
 	}
 }
 
