@@ -226,7 +226,7 @@ func (g *greeting) await(ctx context.Context, wait time.Duration, sent []int) (a
 		mangled := false
 		for _, a := range answers {
 			g.ids.Late(a.id)
-			if slices.Contains(sent, a.id) {
+			if slices.Contains(sent, a.id) && !a.empty() { // an empty one is as good as none
 				return a, nil
 			}
 			mangled = mangled || a.mangled()

@@ -19,12 +19,15 @@ func request(id int, method string, params []byte) []byte {
 	return jsonrpc.AppendRequest(make([]byte, 0, 64+len(method)+len(params)), id, method, params)
 }
 
-// answer is a board's answer to one request.
+// answer is a board's answer to one request. It is empty if the board sent neither a
+// result nor an error, for example because a tool's handler wrote nothing.
 type answer struct {
 	id     int
 	result json.RawMessage
 	err    *jsonrpc.Error
 }
+
+func (a answer) empty() bool { return a.result == nil && a.err == nil }
 
 // mangled reports whether the board could not parse a request, and so does not know
 // its id.
@@ -103,12 +106,21 @@ func usualAnswer(line []byte) (answer, bool) {
 	return answer{id: id, result: rest[:at:at]}, true
 }
 
-// parseAnswer parses one JSON object. A method in it is ignored.
+// parseAnswer parses one JSON object. A method in it is ignored, if there is a result
+// or an error.
 func parseAnswer(data []byte) (answer, bool) {
 	m, ok := jsonrpc.Decode(data)
-	if !ok || m.Result == nil && m.Error == nil {
-		return answer{}, false
+	if !ok || m.Result == nil && m.Error == nil && (m.Method != "" || !hasVersion(data)) {
+		return answer{}, false // noise, or the echo of a request
 	}
 	id, ok := m.IntID(strconv.IntSize)
 	return answer{id: id, result: m.Result, err: m.Error}, ok
+}
+
+// hasVersion reports whether a JSON object says that it is JSON-RPC.
+func hasVersion(data []byte) bool {
+	var m struct {
+		Version string `json:"jsonrpc"`
+	}
+	return json.Unmarshal(data, &m) == nil && m.Version == "2.0"
 }

@@ -185,6 +185,10 @@ func result(call *ferrule.Call, a answer) (*ferrule.Result, error) {
 	if a.err != nil {
 		return nil, jsonrpc.AnswerError(call, a.err, a.err.Rejected())
 	}
+	if a.empty() {
+		return nil, ferrule.Errorf(ferrule.Failed, "%s answered %s with neither a result nor an error", call.Device, call.Tool).
+			WithHint("the firmware is at fault: its handler of %s must write a result or an error", call.Tool)
+	}
 	if reason, ok := noBuffer(call.Tool, a.result); ok {
 		return nil, ferrule.Errorf(ferrule.Refused, "%s has no buffer for this pin: %s", call.Device, ferrule.Clean(reason, 256)).
 			WithHint("get_pin_summary and adc_read may work on it")
