@@ -124,13 +124,14 @@ func parseTool(raw []byte) ferrule.Tool {
 		Description string          `json:"description"`
 		InputSchema json.RawMessage `json:"inputSchema"`
 		Polling     struct {
-			Enabled    bool    `json:"enabled"`
+			Enabled    *bool   `json:"enabled"` // true unless it says otherwise
 			IntervalMS float64 `json:"interval_ms"`
 		} `json:"polling"`
 	}
 	err := json.Unmarshal(raw, &entry)
 	tool := ferrule.Tool{Name: entry.Name, Text: entry.Description, Input: entry.InputSchema}
-	if ms := entry.Polling.IntervalMS; entry.Polling.Enabled && ms >= 1 && ms <= maxPoll {
+	enabled := entry.Polling.Enabled == nil || *entry.Polling.Enabled
+	if ms := entry.Polling.IntervalMS; enabled && ms >= 1 && ms <= maxPoll {
 		tool.Poll = ferrule.Duration(time.Duration(ms) * time.Millisecond)
 	}
 	if err != nil {
