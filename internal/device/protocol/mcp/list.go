@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -110,15 +111,19 @@ func (s *session) readLists(ctx context.Context) (*ferrule.Manifest, error) {
 		{has.Resources != nil, "resources/templates/list", "resourceTemplates", addTemplate},
 		{has.Prompts != nil, "prompts/list", "prompts", addPrompt},
 	}
+	tasks := make(map[string]bool)
 	for _, list := range lists {
 		if !list.listed {
 			continue
 		}
-		l := &listing{manifest: m, method: list.method, key: list.key, add: list.add}
+		l := &listing{manifest: m, tasks: tasks, method: list.method, key: list.key, add: list.add}
 		if err := l.read(ctx, s); err != nil {
 			return nil, err
 		}
 	}
+	s.mu.Lock()
+	s.tasks = tasks
+	s.mu.Unlock()
 	if declared(has.Logging) && !s.isModern() {
 		s.enableLogging(ctx)
 	}
@@ -143,6 +148,7 @@ const (
 // listing is a list that is being read.
 type listing struct {
 	manifest    *ferrule.Manifest
+	tasks       map[string]bool // tools that may run as tasks
 	method, key string
 	add         func(l *listing, raw []byte)
 	entries     int // received so far
@@ -233,6 +239,40 @@ type toolJSON struct {
 	Execution struct {
 		Tasks string `json:"taskSupport"`
 	} `json:"execution"`
+	Meta json.RawMessage `json:"_meta"`
+}
+
+// maxPoll is the longest interval that a device can declare.
+const maxPoll = 24 * time.Hour
+
+// addMeta adds what devices written with thing/mcpserver say about a tool, and MCP has no
+// fields for: how often to call it, and the pins that it works on. What is invalid is
+// ignored, since the _meta of other devices may have any form.
+func (l *listing) addMeta(tool *ferrule.Tool, meta json.RawMessage) {
+	var polled struct {
+		Polling struct {
+			IntervalMS float64 `json:"interval_ms"`
+		} `json:"ferrule/polling"`
+	}
+	if ms := &polled.Polling.IntervalMS; json.Unmarshal(meta, &polled) == nil && *ms >= 1 && *ms <= float64(maxPoll.Milliseconds()) {
+		tool.Poll = ferrule.Duration(time.Duration(*ms) * time.Millisecond)
+	}
+	var listed struct {
+		Pins []ferrule.Pin `json:"ferrule/pins"`
+	}
+	if json.Unmarshal(meta, &listed) != nil {
+		return
+	}
+	for _, pin := range listed.Pins {
+		known := slices.ContainsFunc(l.manifest.Pins, func(p ferrule.Pin) bool { return p.Number == pin.Number })
+		if known || len(l.manifest.Pins) >= ferrule.MaxPins {
+			continue
+		}
+		if s := pin.Sampling; s != nil && (s.Interval <= 0 || time.Duration(s.Interval) > maxPoll || s.Size < 0) {
+			pin.Sampling = nil
+		}
+		l.manifest.Pins = append(l.manifest.Pins, pin)
+	}
 }
 
 // addTool adds a tool. An invalid one does not affect the others.
@@ -250,6 +290,12 @@ func addTool(l *listing, raw []byte) {
 	}
 	if tool.Title == "" {
 		tool.Title = a.Title
+	}
+	if len(entry.Meta) > 0 {
+		l.addMeta(&tool, entry.Meta)
+	}
+	if entry.Execution.Tasks == "optional" {
+		l.tasks[entry.Name] = true
 	}
 	switch {
 	case err != nil:

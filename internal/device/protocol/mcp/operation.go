@@ -95,7 +95,31 @@ func (s *session) perform(ctx context.Context, c *activeCall, op operation) (*fe
 	if in != nil {
 		return &ferrule.Result{InputRequest: in}, nil
 	}
-	return op.read(c.call, answer.Result)
+	result, err := op.read(c.call, answer.Result)
+	if err == nil && c.call.Operation == ferrule.CallTool && s.isTask(c.call.Tool, answer.Result, result) {
+		return nil, ferrule.Errorf(ferrule.Unanswered, "%s accepted %s and works on it, but has not confirmed that it is done", c.call.Device, c.call.Tool).
+			WithHint("read the state of the device to see whether it is done; do not repeat the call")
+	}
+	return result, err
+}
+
+// isTask reports whether the answer to a call only says that the device has begun a
+// task. Some devices begin one although nobody asked for it: they answer with the task,
+// or with an empty object in place of the result.
+func (s *session) isTask(tool string, answer json.RawMessage, result *ferrule.Result) bool {
+	var created struct {
+		Type string `json:"resultType"`
+		Task struct {
+			ID string `json:"taskId"`
+		} `json:"task"`
+	}
+	if mayContain(answer, "task") && json.Unmarshal(answer, &created) == nil && (created.Type == "task" || created.Task.ID != "") {
+		return true
+	}
+	s.mu.Lock()
+	optional := s.tasks[tool]
+	s.mu.Unlock()
+	return optional && len(result.Content) == 0 && equalJSON(result.Value, json.RawMessage("{}"))
 }
 
 // inputRequired is the type of a result that has questions.

@@ -69,6 +69,7 @@ type session struct {
 	stop          context.CancelFunc // ends Run; nil before
 	open          func(l *subscription)
 	subscriptions []*subscription
+	tasks         map[string]bool // tools that may run as tasks
 }
 
 // activeCall is a call without an outcome.
