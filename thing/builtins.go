@@ -112,8 +112,8 @@ func listTools(d *Device, _ arguments) (any, error) {
 	}
 	for _, t := range d.tools {
 		listed := listedTool{Name: t.Name, Description: t.Text, InputSchema: t.Schema}
-		if t.poll > 0 {
-			listed.Polling = &polling{true, t.poll.Milliseconds()}
+		if t.Poll > 0 {
+			listed.Polling = &polling{true, t.Poll.Milliseconds()}
 		}
 		list.Tools = append(list.Tools, listed)
 	}
@@ -254,8 +254,8 @@ type noBufferResult struct {
 	Reason    string `json:"reason"`
 }
 
-// getPinBuffer does not empty the buffer, and a limit keeps the oldest samples. A missing
-// buffer is not an error.
+// getPinBuffer does not empty the buffer, and a limit keeps the oldest samples. Count is how
+// many are in the buffer, also if the limit is lower. A missing buffer is not an error.
 func getPinBuffer(d *Device, a arguments) (any, error) {
 	p, err := d.sampledPin(a)
 	if err != nil {
@@ -268,8 +268,7 @@ func getPinBuffer(d *Device, a arguments) (any, error) {
 	if a.Limit != nil && *a.Limit >= 0 {
 		limit = *a.Limit
 	}
-	values := p.oldest(limit)
-	return bufferResult{p.name, len(values), values}, nil
+	return bufferResult{p.name, len(p.ring), p.oldest(limit)}, nil
 }
 
 type eventsResult struct {

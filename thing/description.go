@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Description describes one of the device's own tools, for servers of other protocols than
@@ -26,6 +27,10 @@ type Description struct {
 	Idempotent bool
 	// Endangers marks a tool that can do harm.
 	Endangers bool
+	// Poll is the interval at which the device wants to be polled; zero for never.
+	Poll time.Duration
+	// Pins are the pins that a built-in tool works on; nil for other tools.
+	Pins []PinInfo
 }
 
 // UserOnly marks a tool that is for people, not for models. MCP/U cannot express it.
@@ -69,29 +74,32 @@ func (d *Device) Clone(withContext func(ctx context.Context) context.Context) *D
 	return &Device{name: d.name, version: d.version, Platform: d.Platform, Profile: d.Profile, tools: slices.Clip(d.tools), withContext: withContext}
 }
 
-// Tools returns the device's own tools in the order of their declaration, without the
-// built-in tools of MCP/U.
+// Tools returns the device's own tools in the order of their declaration, and then the built-in
+// tools that it has pins for.
 func (d *Device) Tools() []Description {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	var all []Description
 	for _, t := range d.tools {
 		all = append(all, t.Description)
 	}
-	return all
+	d.mu.Unlock()
+	return append(all, d.pinTools()...)
 }
 
-// Call calls one of the device's own tools, when it is its turn. It returns a RefusedError if
-// the tool did not run, also if ctx ended before. A panic of the tool becomes an error.
+// Call calls one of the tools that Tools returns, when it is its turn. It returns a RefusedError
+// if the tool did not run, also if ctx ended before. A panic of the tool becomes an error.
 func (d *Device) Call(ctx context.Context, name string, args json.RawMessage) (result any, err error) {
 	d.turn.Lock()
 	defer d.turn.Unlock()
 	if ctx.Err() != nil {
-		return nil, &RefusedError{"Cancelled before the call started: nothing was done"}
+		return nil, &RefusedError{Reason: "Cancelled before the call started: nothing was done"}
 	}
 	t := d.toolNamed(name)
 	if t == nil {
-		return nil, &RefusedError{"Unknown tool: " + name}
+		t = d.pinTool(name)
+	}
+	if t == nil {
+		return nil, &RefusedError{Reason: "Unknown tool: " + name}
 	}
 	defer func() {
 		if r := recover(); r != nil {

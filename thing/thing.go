@@ -52,7 +52,7 @@
 //
 // # Pins
 //
-// Pins need no tools. Over MCP/U the built-in tools act on them:
+// Pins need no tools. In every protocol, built-in tools act on them:
 //
 //	Output   gpio_write, gpio_read
 //	Input    gpio_read

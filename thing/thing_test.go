@@ -100,7 +100,7 @@ func TestBadParams(t *testing.T) {
 	thing.Tool(d, "count", "Count", func(_ context.Context, in map[string]int) (int, error) { return len(in), nil })
 	thing.Tool(d, "move", "Move", func(_ context.Context, in moveInput) (moveInput, error) { return in, nil })
 	for _, test := range []struct{ tool, params, want string }{
-		{"count", `{"pin":2.5}`, `argument must be an integer, got 2.5`},
+		{"count", `{"pin":2.5,"n":1,"m":"x"}`, `m must be an integer, got a string; pin must be an integer, got 2.5`},
 		{"move", `{"pin":2.5}`, `pin must be an integer, got 2.5`},
 		{"move", `{"pin":2.0}`, `pin must be an integer, got 2.0`},
 		{"move", `{"pin":1e30}`, `pin must be an integer, got 1e30`},
@@ -116,8 +116,10 @@ func TestBadParams(t *testing.T) {
 		{"move", `{"pin":2,"path":[1,2.5]}`, `path must be an integer, got 2.5`},
 		{"move", `{"pin":2,"to":[]}`, `to must be an object, got a list`},
 		{"move", `{"pin":2,"to":{"x":0.5}}`, `to.x must be an integer, got 0.5`},
-		{"move", `{}`, `required: missing properties: ["pin"]`},
-		{"move", `{"pin":2,"up":1}`, `unexpected additional properties ["up"]`},
+		{"move", `{}`, `pin is missing`},
+		{"move", `{"pin":2,"up":1}`, `up is unknown`},
+		{"move", `{"duty":300,"name":5,"to":{},"up":1}`, `duty must be an integer between 0 and 255, got 300; name must be a string, got a number; pin is missing; ` +
+			`to is invalid: required: missing properties: ["x"]; up is unknown`},
 	} {
 		var answer struct{ Error struct{ Message string } }
 		line := d.Answer(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"`+test.tool+`","params":`+test.params+`}`))

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -15,7 +17,6 @@ import (
 // tool is a declared tool.
 type tool struct {
 	Description
-	poll      time.Duration
 	unchecked bool
 	in, out   *Schema // for checking arguments and results; nil for no check
 	call      func(ctx context.Context, params json.RawMessage) (any, error)
@@ -26,7 +27,7 @@ type ToolOption func(*tool)
 
 // Polled asks the gateway to call the tool at an interval and to record its numbers.
 func Polled(interval time.Duration) ToolOption {
-	return func(t *tool) { t.poll = interval }
+	return func(t *tool) { t.Poll = interval }
 }
 
 // NoSchema declares no arguments, as firmware does. The description has to explain them.
@@ -55,13 +56,23 @@ func Unchecked() ToolOption {
 
 // RefusedError is the error of a tool that has done nothing, for example because of its
 // arguments. The gateway then tells the caller that nothing was changed.
-type RefusedError struct{ Reason string }
+type RefusedError struct {
+	Reason string
+	// Arguments says what is wrong with each argument, if they are the reason.
+	Arguments []string
+}
 
 func (e *RefusedError) Error() string { return e.Reason }
 
+// badArguments is the error of a call with wrong arguments.
+func badArguments(wrong []string) *RefusedError {
+	return &RefusedError{Reason: "Bad params: " + strings.Join(wrong, "; "), Arguments: wrong}
+}
+
 // Tool declares a tool with the types of its arguments and its result. The text describes it to
 // agents. Schemas are derived: names from json tags, descriptions from jsonschema tags, and a
-// field without omitempty is required. Arguments are checked before fn is called.
+// field without omitempty is required. Arguments are checked before fn is called. Other struct
+// tags are errors, except those of other encodings such as yaml: give limits with [WithSchema].
 //
 // An error is a failure after which something may have changed, unless it is a [RefusedError].
 // A result may also be a string, an [Image], [Audio], a [Document], or [Parts].
@@ -74,9 +85,9 @@ func Tool[In, Out any](d *Device, name, text string, fn func(ctx context.Context
 		panic(fmt.Sprintf("thing: tool %s: %v", name, err))
 	}
 	t.call = func(ctx context.Context, params json.RawMessage) (any, error) {
-		in, err := decode[In](params, t.in)
-		if err != nil {
-			return nil, &RefusedError{"Bad params: " + err.Error()}
+		in, wrong := decode[In](params, t.in)
+		if wrong != nil {
+			return nil, badArguments(wrong)
 		}
 		out, err := fn(ctx, in)
 		if err != nil {
@@ -99,6 +110,9 @@ func newTool[In, Out any](name, text string, options []ToolOption) (*tool, error
 		return nil, err
 	}
 	t := &tool{Description: Description{Name: name, Text: text, Schema: in.text}, in: in}
+	if err := checkTags(reflect.TypeFor[Out]()); err != nil {
+		return nil, fmt.Errorf("result: %w", err)
+	}
 	if isData(reflect.TypeFor[Out]()) {
 		if out, err := SchemaOf[Out](); err == nil { // a type without a schema has no output schema
 			t.Output = out.text
@@ -139,24 +153,52 @@ func (t *tool) checkResult(out any) error {
 	return nil
 }
 
-func decode[In any](params json.RawMessage, schema *Schema) (in In, err error) {
+// decode returns the arguments of a call, or everything that is wrong with them.
+func decode[In any](params json.RawMessage, schema *Schema) (in In, wrong []string) {
 	if len(params) == 0 {
 		params = json.RawMessage("{}")
 	}
 	var value map[string]any
 	if err := json.Unmarshal(params, &value); err != nil {
-		return in, errors.New("must be an object")
+		return in, []string{"must be an object"}
 	}
-	var wrong *json.UnmarshalTypeError
-	if err := json.Unmarshal(params, &in); errors.As(err, &wrong) {
-		return in, wrongType(wrong)
-	} else if err != nil {
-		return in, err
+	all := make(map[string]string)
+	if schema != nil {
+		all = schema.violations(value)
 	}
-	if schema == nil {
-		return in, nil
+	// The type knows more than the schema, for example the range of an integer.
+	if err := json.Unmarshal(params, &in); err != nil {
+		types := wrongTypes[In](params)
+		if len(types) == 0 {
+			types[""] = wrongType("argument", err)
+		}
+		delete(all, "") // it says the same in other words
+		maps.Copy(all, types)
 	}
-	return in, schema.check(value)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		wrong = append(wrong, all[name])
+	}
+	return in, wrong
+}
+
+// wrongTypes returns which arguments have the wrong type. It decodes each alone, since
+// encoding/json reports only the first.
+func wrongTypes[In any](params json.RawMessage) map[string]string {
+	wrong := make(map[string]string)
+	var members map[string]json.RawMessage
+	if json.Unmarshal(params, &members) != nil {
+		return wrong
+	}
+	for name, value := range members {
+		alone, err := json.Marshal(map[string]json.RawMessage{name: value})
+		if err == nil {
+			err = json.Unmarshal(alone, new(In))
+		}
+		if err != nil {
+			wrong[name] = wrongType(name, err)
+		}
+	}
+	return wrong
 }
 
 // jsonTypes translates the words of encoding/json. Numbers are usually given as such.
@@ -164,13 +206,17 @@ var jsonTypes = map[string]string{
 	"string": "a string", "number": "a number", "bool": "true or false", "array": "a list", "object": "an object",
 }
 
-// wrongType says which argument has the wrong type.
-func wrongType(e *json.UnmarshalTypeError) error {
+// wrongType says which argument has the wrong type, or which part of it.
+func wrongType(name string, err error) string {
+	var e *json.UnmarshalTypeError
+	if !errors.As(err, &e) {
+		return name + " is invalid: " + err.Error()
+	}
 	got, ok := strings.CutPrefix(e.Value, "number ")
 	if !ok {
 		got = cmp.Or(jsonTypes[e.Value], e.Value)
 	}
-	return fmt.Errorf("%s must be %s, got %s", cmp.Or(e.Field, "argument"), expected(e.Type, got), got)
+	return fmt.Sprintf("%s must be %s, got %s", cmp.Or(e.Field, name), expected(e.Type, got), got)
 }
 
 // expected describes the values of a Go type, for an integer with its range.

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
@@ -56,7 +57,7 @@ func (g *Gateway) buildPoller() error {
 	}
 	parts := poller.Parts{
 		Config: c, Handle: g.Pipeline.Handle, Node: g.node(), Log: g.parts.Log,
-		Polls:   map[string]func(*ferrule.Manifest) []ferrule.Poll{mcpu.Name: mcpu.Polls},
+		Polls:   map[string]func(*ferrule.Manifest) []ferrule.Poll{mcpu.Name: mcpu.Polls, mcp.Name: mcpu.Polls},
 		Publish: g.publish,
 	}
 	if g.History != nil {

@@ -28,6 +28,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,7 +76,7 @@ type Config struct {
 	// Idle is how long a session without a request and without an open stream is
 	// kept. Default: 30 minutes.
 	Idle time.Duration
-	// Log receives errors. Default: none.
+	// Log receives errors, and the URLs that the device is served at. Default: none.
 	Log *slog.Logger
 }
 
@@ -188,6 +189,10 @@ func (d *Device) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	d.config.Log.Info("serving MCP at " + strings.Join(urls("http", ln.Addr(), d.config.Path), " and "))
+	if sockets != nil {
+		d.config.Log.Info("serving WebSockets at " + strings.Join(urls("ws", sockets.Addr(), ""), " and "))
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -216,6 +221,29 @@ func listen(address string) (ln net.Listener, port int, err error) {
 		return nil, 0, fmt.Errorf("listening: %w", err)
 	}
 	return ln, ln.Addr().(*net.TCPAddr).Port, nil
+}
+
+// maxURLs is how many URLs are logged.
+const maxURLs = 3
+
+// urls returns the URLs of a listener. One that listens on all addresses has a URL for
+// each that others can reach, and for the loopback address.
+func urls(scheme string, addr net.Addr, path string) (all []string) {
+	at := addr.(*net.TCPAddr)
+	hosts := []net.IP{at.IP}
+	if at.IP.IsUnspecified() {
+		hosts = []net.IP{net.IPv4(127, 0, 0, 1)}
+		known, _ := net.InterfaceAddrs() // without them, the loopback address is enough
+		for _, a := range known {
+			if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() && len(hosts) < maxURLs {
+				hosts = append(hosts, n.IP)
+			}
+		}
+	}
+	for _, host := range hosts {
+		all = append(all, scheme+"://"+net.JoinHostPort(host.String(), strconv.Itoa(at.Port))+path)
+	}
+	return all
 }
 
 // recoverPanics is a receiving middleware. A panic becomes the error of the request

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -156,15 +158,70 @@ func TestTools(t *testing.T) {
 	})
 }
 
+// TestArguments: all wrong arguments are named at once, in the error of the request.
+func TestArguments(t *testing.T) {
+	d := thing.New("d", "1")
+	thing.Tool(d, "mix", "Mix", func(context.Context, struct {
+		Hot  int    `json:"hot"`
+		Cold int    `json:"cold"`
+		Name string `json:"name"`
+	}) (bool, error) {
+		return true, nil
+	})
+	url := serve(t, mcpserver.New(d, mcpserver.Config{}))
+	inVersions(t, func(t *testing.T, version string) {
+		_, err := dial(t, url, version, nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "mix", Arguments: json.RawMessage(`{"hot":"x","name":5,"up":1}`)})
+		var e *jsonrpc.Error
+		if !errors.As(err, &e) || e.Code != jsonrpc.CodeInvalidParams ||
+			e.Message != "Bad params: cold is missing; hot must be an integer, got a string; name must be a string, got a number; up is unknown; nothing was done" ||
+			string(e.Data) != `{"arguments":["cold is missing","hot must be an integer, got a string","name must be a string, got a number","up is unknown"]}` {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestRunLogs: a program that logs says where its device is served.
+func TestRunLogs(t *testing.T) {
+	logged := make(chan string, 10)
+	d := mcpserver.New(robot(), mcpserver.Config{Listen: ":0", Log: slog.New(slog.NewTextHandler(writer(logged), nil))})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	line := <-logged
+	at := regexp.MustCompile(`http://[0-9.]+:[1-9][0-9]*/mcp`).FindAllString(line, -1)
+	if len(at) == 0 || !strings.HasPrefix(at[0], "http://127.0.0.1:") {
+		t.Fatalf("logged %s", line)
+	}
+	for _, url := range at {
+		if got := call(t, dial(t, url, versions[1], nil), "name", nil); !strings.Contains(got, "Robbie") {
+			t.Errorf("%s: %s", url, got)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// writer is an io.Writer that sends each write to a channel.
+type writer chan<- string
+
+func (w writer) Write(data []byte) (int, error) {
+	w <- string(data)
+	return len(data), nil
+}
+
 // TestUntried: a caller knows that nothing moved, and a model can read what was wrong.
 func TestUntried(t *testing.T) {
 	url := serve(t, mcpserver.New(robot(), mcpserver.Config{}))
 	inVersions(t, func(t *testing.T, version string) {
 		session := dial(t, url, version, nil)
-		for _, args := range []string{`{"steps":11}`, `{"steps":"one"}`, `{}`} {
-			result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move", Arguments: json.RawMessage(args)})
-			if err != nil || !result.IsError || result.Meta[mcpserver.Untried] != true {
-				t.Errorf("%s: %+v, %v", args, result, err)
+		for args, want := range map[string]string{
+			`{"steps":11}`: "steps must be at most 10, got 11; nothing was done", `{"steps":"one"}`: "steps must be an integer, got a string", `{}`: "steps is missing",
+		} {
+			_, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move", Arguments: json.RawMessage(args)})
+			if code(err) != jsonrpc.CodeInvalidParams || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", args, err)
 			}
 		}
 		if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "fail"}); err != nil || !result.IsError || result.Meta[mcpserver.Untried] != nil {

@@ -25,8 +25,22 @@ func listed(t thing.Description) *mcp.Tool {
 	if t.Endangers {
 		tool.Annotations.DestructiveHint = &t.Endangers
 	}
+	if t.Poll > 0 {
+		tool.Meta = mcp.Meta{Polling: map[string]any{"interval_ms": t.Poll.Milliseconds()}}
+	}
+	if t.Pins != nil {
+		tool.Meta = mcp.Meta{Pins: t.Pins}
+	}
 	return tool
 }
+
+// Keys in the _meta of a tool. MCP has no fields for these.
+const (
+	// Polling says how often the tool wants to be called: {"interval_ms":1000}.
+	Polling = "ferrule/polling"
+	// Pins lists the pins that the tool works on, as [thing.PinInfo].
+	Pins = "ferrule/pins"
+)
 
 // callTool answers tools/call.
 func (d *Device) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -105,9 +119,22 @@ func failed(err error) (*mcp.CallToolResult, error) {
 	result := &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}
 	var refused *thing.RefusedError
 	if errors.As(err, &refused) {
+		if refused.Arguments != nil {
+			return nil, invalidArguments(refused)
+		}
 		result.Meta = mcp.Meta{Untried: true}
 	}
 	return result, nil
+}
+
+// invalidArguments is the error of a request whose arguments are wrong. It names all of
+// them, so that the caller can correct them at once.
+func invalidArguments(refused *thing.RefusedError) error {
+	data, err := json.Marshal(map[string]any{"arguments": refused.Arguments})
+	if err != nil {
+		return err
+	}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: refused.Reason + "; nothing was done", Data: data}
 }
 
 // requestError converts an error to that of a request, for methods whose results cannot

@@ -287,6 +287,41 @@ func TestRobot(t *testing.T) {
 	}
 }
 
+// TestPins: pins, sampling and polling of a device survive over MCP, and wrong arguments
+// are all named.
+func TestPins(t *testing.T) {
+	for _, name := range transports {
+		t.Run(name, func(t *testing.T) {
+			board := thing.New("board", "1")
+			board.Output(2, "pump", "Water pump", nil)
+			board.Analog(34, "light", "Light", func() int { return 7 }).Sampled(time.Second, 10).Summary()
+			thing.Tool(board, "climate", "Climate", func(context.Context, struct{}) (map[string]int, error) { return map[string]int{"celsius": 21}, nil }, thing.Polled(2*time.Second))
+			board.Tick(time.Now()) // the first sample
+			m := connect(t, serveRobot(t, mcpserver.New(board, mcpserver.Config{}), name))
+			m.manifest.Bound()
+			pins, err := json.Marshal(m.manifest.Pins)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(pins) != `[{"number":34,"name":"light","type":"adc_input","text":"Light","abilities":["buffer","summary"],"sampling":{"interval":"1s","size":10}},{"number":2,"name":"pump","type":"digital_output","text":"Water pump"}]` {
+				t.Errorf("got pins %s", pins)
+			}
+			if tool := m.manifest.Tool("climate"); tool == nil || time.Duration(tool.Poll) != 2*time.Second {
+				t.Errorf("got %+v", tool)
+			}
+			for _, test := range []struct{ tool, args, want string }{
+				{"gpio_write", `{"pin":2,"value":true}`, `{"value":{"pin":2,"name":"pump","value":true}}`},
+				{"get_pin_summary", `{"pin":34}`, `"latest":7`},
+				{"gpio_write", `{"pin":34}`, `{"code":"refused","message":"robot refused gpio_write: Bad params: pin must be one of [2], got 34; value is missing; nothing was done (-32602)","may_have_run":false}`},
+			} {
+				if got := m.do(ferrule.Call{Tool: test.tool, Args: json.RawMessage(test.args)}); !strings.Contains(got, test.want) {
+					t.Errorf("%s: got %s", test.tool, got)
+				}
+			}
+		})
+	}
+}
+
 func checkManifest(t *testing.T, m *ferrule.Manifest) {
 	t.Helper()
 	m.Bound()

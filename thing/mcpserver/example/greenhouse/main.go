@@ -38,6 +38,7 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
+		log.Printf("serving MCP/U at %s", ln.Addr())
 		go d.Device.ServeTCP(ctx, ln)
 	}
 	if err := d.Run(ctx); err != nil {

@@ -39,8 +39,9 @@ func TestGreenhouse(t *testing.T) {
 	if got := call("read_climate", `{"bed":"basil"}`); !strings.Contains(got, `"moisture_percent":5`) {
 		t.Errorf("got %s", got)
 	}
-	if got := call("water", `{"bed":"basil","seconds":31}`); !strings.Contains(got, "maximum") {
-		t.Errorf("got %s", got)
+	_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "water", Arguments: json.RawMessage(`{"bed":"basil","seconds":31}`)})
+	if err == nil || !strings.Contains(err.Error(), "seconds must be at most 30, got 31") {
+		t.Errorf("got %v", err)
 	}
 	if got := call("water", `{"bed":"basil","seconds":2}`); !strings.Contains(got, `"moisture_percent":80`) {
 		t.Errorf("got %s", got)
