@@ -117,7 +117,7 @@ func (s *Schema) violations(arguments map[string]any) map[string]string {
 			}
 		}
 	}
-	if len(wrong) == 0 { // it is no single argument
+	if len(wrong) == 0 { // several arguments do not fit together
 		wrong[""] = whole.Error()
 	}
 	return wrong

@@ -19,10 +19,17 @@ var firmwareSource []byte
 //go:embed runner.c
 var runnerSource []byte
 
+//go:embed testdata/arduino/lines.cpp
+var linesSource []byte
+
+//go:embed testdata/arduino/Arduino.h
+var arduinoHeader []byte
+
 // needs are the tools for building, with their Debian packages.
 var needs = []struct{ file, debian string }{
 	{"gcc", "gcc libc6-dev"},
 	{"avr-gcc", "gcc-avr"},
+	{"avr-g++", "gcc-avr"},
 	{"/usr/lib/avr/include/avr/io.h", "avr-libc"},
 	{"/usr/include/simavr/sim_avr.h", "libsimavr-dev"},
 }
@@ -52,11 +59,20 @@ func build(t testing.TB, o Options) (runner, firmware string) {
 		}
 		skip("the emulated board needs Debian's %s", strings.Join(packages, " "))
 	}
-	runner, err := compile(runnerSource, "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-lsimavr")
+	runner, err := compile(files{"source.c": runnerSource}, "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-lsimavr")
 	if err != nil {
 		t.Fatal(err)
 	}
-	firmware, err = compile(firmwareSource, "avr-gcc", append([]string{"-mmcu=atmega328p", "-Os", "-std=gnu11", "-Wall", "-Wextra", "-Werror"}, o.defines()...)...)
+	flags := append([]string{"-mmcu=atmega328p", "-Os", "-std=gnu11", "-Wall", "-Wextra", "-Werror"}, o.defines()...)
+	if o.Lines != nil {
+		lines, err := compile(files{"source.cpp": linesSource, "Arduino.h": arduinoHeader, "LineStream.h": o.Lines}, "avr-g++",
+			"-mmcu=atmega328p", "-Os", "-std=gnu++11", "-fno-exceptions", "-fno-threadsafe-statics", "-Wall", "-Wextra", "-Werror", "-I.", "-c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, "-x", "none", lines)
+	}
+	firmware, err = compile(files{"source.c": firmwareSource}, "avr-gcc", flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +90,9 @@ func (o Options) defines() []string {
 	if o.Fragments {
 		defines = append(defines, "-DFRAGMENTS")
 	}
+	if o.Lines != nil {
+		defines = append(defines, "-DLINES")
+	}
 	return defines
 }
 
@@ -82,16 +101,19 @@ var (
 	built = make(map[string]*os.File) // by the command that built it
 )
 
-// compile builds a program once and returns its path. The file is open but deleted, so
-// nothing is left when this process ends.
-func compile(source []byte, compiler string, flags ...string) (string, error) {
+// files are the files that a compiler gets, by name. One is the source.
+type files map[string][]byte
+
+// compile builds a program or an object once and returns its path. The file is open but
+// deleted, so nothing is left when this process ends.
+func compile(in files, compiler string, flags ...string) (string, error) {
 	mu.Lock()
 	defer mu.Unlock()
 	command := compiler + " " + strings.Join(flags, " ")
 	f := built[command]
 	if f == nil {
 		var err error
-		if f, err = compileNew(source, compiler, flags); err != nil {
+		if f, err = compileNew(in, compiler, flags); err != nil {
 			return "", fmt.Errorf("%s: %w", command, err)
 		}
 		built[command] = f
@@ -99,19 +121,26 @@ func compile(source []byte, compiler string, flags ...string) (string, error) {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), nil
 }
 
-func compileNew(source []byte, compiler string, flags []string) (*os.File, error) {
+func compileNew(in files, compiler string, flags []string) (*os.File, error) {
 	dir, err := os.MkdirTemp("", "uno")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	in, out := filepath.Join(dir, "source.c"), filepath.Join(dir, "program")
-	if err := os.WriteFile(in, source, 0o600); err != nil {
-		return nil, err
+	source := ""
+	for name, text := range in {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			return nil, err
+		}
+		if strings.HasPrefix(name, "source.") {
+			source = name
+		}
 	}
 	// Libraries must follow the source that needs them.
-	if output, err := exec.Command(compiler, append([]string{"-o", out, in}, flags...)...).CombinedOutput(); err != nil {
+	cmd := exec.Command(compiler, append([]string{"-o", "program", source}, flags...)...)
+	cmd.Dir = dir
+	if output, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, output)
 	}
-	return os.Open(out)
+	return os.Open(filepath.Join(dir, "program"))
 }

@@ -7,6 +7,7 @@
 //   -DBAUD=9600    speed of the line; the default is 115200
 //   -DFRAGMENTS    the receive loop of library 1.1 and later: the bytes that have
 //                  arrived when no byte is waiting are parsed as a request
+//   -DLINES        reads through the LineStream of testdata/arduino/lines.cpp
 //   -DLARGE        eight pins, eight tools and long descriptions
 //   -DBOOT='"..."' text that is printed at boot
 
@@ -91,6 +92,14 @@ static bool take_byte(char *c) {
   received.tail = after(received.tail);
   return true;
 }
+
+#ifdef LINES
+bool port_take(char *c);
+bool lines_take(char *c);
+bool port_take(char *c) { return take_byte(c); }
+#else
+#define lines_take take_byte
+#endif
 
 static void put(char c) {
   while (after(sending.head) == sending.tail) {
@@ -816,7 +825,7 @@ static void answer_line(void) {
 // full.
 static void receive(void) {
   static uint32_t last_byte;
-  for (char c; take_byte(&c); last_byte = millis()) {
+  for (char c; lines_take(&c); last_byte = millis()) {
     if (c == '\n') answer_line();
     else if (c != '\r') line[line_length++] = c;
     if (line_length == sizeof line - 1) answer_line();

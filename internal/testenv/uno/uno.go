@@ -29,11 +29,12 @@ import (
 // Options configure a board. The zero value is a board at 115200 baud in real time that
 // waits for the end of a line.
 type Options struct {
-	Baud      int  // 115200 if zero
-	Large     bool // eight pins and eight tools: a list of 2.6 KB
-	Fragments bool // parses a request before its line has ended, as library 1.1 and later do
-	Fast      bool // ignores the baud rate
-	Strict    bool // garbles bytes if the host has another baud rate
+	Baud      int    // 115200 if zero
+	Large     bool   // eight pins and eight tools: a list of 2.6 KB
+	Fragments bool   // parses a request before its line has ended, as library 1.1 and later do
+	Lines     []byte // a LineStream.h, which the board then reads through
+	Fast      bool   // ignores the baud rate
+	Strict    bool   // garbles bytes if the host has another baud rate
 
 	// BootTime is how long the board ignores input after its port is opened, which
 	// resets it. Its output is lost while the port is closed. If zero, the board does

@@ -236,6 +236,39 @@ func TestSpacesBeforeFragments(t *testing.T) {
 	}
 }
 
+// TestLineStream: with the LineStream that the documentation recommends, a board with the
+// receive loop of library 1.1 and later understands every request, also one that is longer
+// than the core's buffer. A line that is longer than its own is answered with one error.
+func TestLineStream(t *testing.T) {
+	t.Parallel()
+	header, err := os.ReadFile("../../../docs/how-to/LineStream.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, h := start(t, uno.Options{Fragments: true, Lines: header})
+	b.ADC(0, 2500)
+	for range 20 {
+		h.write(getInfo + "\n")
+		h.expect(info)
+	}
+	h.write(strings.Replace(getInfo, "}", strings.Repeat(" ", 150)+"}", 1) + "\r\n")
+	h.expect(info)
+	h.write(getInfo[:10])
+	h.silent(100 * time.Millisecond)
+	h.write(getInfo[10:] + "\n\n")
+	h.expect(info)
+	h.write(strings.Replace(getInfo, "}", strings.Repeat(" ", 400)+"}", 1) + "\n")
+	h.expect(unparsed)
+	h.do("gpio_write", `{"pin":13,"value":true}`)
+	if !b.Pin("B5") {
+		t.Error("the LED is off")
+	}
+	h.do("pwm_write", `{"pin":9,"duty":128}`)
+	if got := call[struct{ Value int }](h, "adc_read", `{"pin":14}`); got.Value < 500 || got.Value > 525 {
+		t.Errorf("adc_read returned %d", got.Value)
+	}
+}
+
 // bootTime is long enough to set the speed of a port after it was opened.
 const bootTime = 200 * time.Millisecond
 
