@@ -88,7 +88,7 @@ func (e *Event) compact() error {
 		return nil
 	}
 	var b bytes.Buffer
-	if err := json.Compact(&b, []byte(Clean(string(e.Params), 3*MaxParams))); err != nil {
+	if err := json.Compact(&b, CleanJSON([]byte(Clean(string(e.Params), 3*MaxParams)))); err != nil {
 		return fmt.Errorf("params are not JSON: %w", err)
 	}
 	if n := b.Len(); n > MaxParams {

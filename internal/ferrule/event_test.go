@@ -19,7 +19,7 @@ func TestBoundEvent(t *testing.T) {
 	}{
 		{said("state", "{ \"new\":\n1 }"), "state", `{"new":1}`},
 		{said("state", ""), "state", ""},
-		{said("st\x1b[31mate\u202e", "[\"\xff\u202e\\u001b\"]"), "st [31mate ", "[\"\ufffd \\u001b\"]"},
+		{said("st\x1b[31mate\u202e", "[\"\xff\u202e\\u001b\"]"), "st [31mate ", "[\"\ufffd  \"]"},
 		{said(strings.Repeat("m", 1000), "1"), strings.Repeat("m", ferrule.MaxMethod), "1"},
 		{said("", "1"), "", "no method"},
 		{said("state", "{"), "", "not JSON"},

@@ -115,7 +115,7 @@ func parseQuestion(method string, params []byte) (ferrule.Question, *jsonrpc.Err
 		if len(params) == 0 || len(params) > maxPrompt {
 			return invalid("what a model is asked is missing, or too long")
 		}
-		return ferrule.Question{Target: ferrule.Model, Prompt: params}, nil
+		return ferrule.Question{Target: ferrule.Model, Prompt: ferrule.CleanJSON(params)}, nil
 	}
 	var p struct {
 		Message string          `json:"message"`
