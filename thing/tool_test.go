@@ -94,6 +94,7 @@ func TestTags(t *testing.T) {
 		}),
 		`tool t: field Seconds: json tag has the unknown option "omitemty"`: declare(func(d *thing.Device) {
 			thing.Tool(d, "t", "", func(context.Context, struct {
+				//lint:ignore SA5008 the mistake is what is tested
 				Seconds int `json:"seconds,omitemty"`
 			}) (bool, error) {
 				return true, nil
