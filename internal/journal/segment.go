@@ -56,6 +56,19 @@ func sealedSegments(dir, chain string, below uint64) ([]segment, error) {
 	return all, nil
 }
 
+// Segments returns the paths of all sealed segments in dir, in order. There may be several
+// chains.
+func Segments(dir string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, SegmentDir)) // sorted by name
+	var all []string
+	for _, e := range entries {
+		if _, _, ok := parseSegmentName(e.Name()); ok {
+			all = append(all, filepath.Join(dir, SegmentDir, e.Name()))
+		}
+	}
+	return all, ignore(err, os.ErrNotExist)
+}
+
 // containing returns the index of the segment that should have a record.
 func containing(all []segment, seq uint64) int {
 	i, found := slices.BinarySearchFunc(all, seq, func(s segment, seq uint64) int { return cmp.Compare(s.first, seq) })

@@ -163,13 +163,20 @@ func (j *Journal) withFile(first uint64, fn func(io.ReaderAt) error) error {
 	return fn(again)
 }
 
-// Holds reports whether the journal has a record with this number and hash.
+// Holds reports whether the journal has a record with this number and hash. A record that
+// was moved to an archive cannot be compared and counts as held.
 func (j *Journal) Holds(seq uint64, hash string) (has bool, err error) {
 	j.mu.Lock()
 	first, end, sealed := j.first, j.synced.offset, j.sealed
 	j.mu.Unlock()
-	if seq < first && len(sealed) > 0 {
-		return sealedHolds(sealed, seq, hash)
+	if seq < first && first > 1 {
+		if len(sealed) == 0 || seq < sealed[0].first {
+			return true, nil
+		}
+		if has, err = sealedHolds(sealed, seq, hash); errors.Is(err, os.ErrNotExist) {
+			return true, nil
+		}
+		return has, err
 	}
 	err = j.withFile(first, func(file io.ReaderAt) error {
 		has, err = holds(file, end, seq, hash)
@@ -182,7 +189,7 @@ func (j *Journal) Holds(seq uint64, hash string) (has bool, err error) {
 func sealedHolds(sealed []segment, seq uint64, hash string) (bool, error) {
 	file, err := os.Open(sealed[containing(sealed, seq)].path)
 	if err != nil {
-		return false, ignore(err, os.ErrNotExist)
+		return false, err
 	}
 	defer file.Close()
 	info, err := file.Stat()

@@ -211,8 +211,8 @@ func (v *Verifier) checkpoint(record uint64, c *ferrule.Checkpoint) {
 // unsigned returns what is wrong if nothing is signed, or not enough; else "".
 func (v *Verifier) unsigned() string {
 	switch {
-	case len(v.keys) == 0 || v.records == 0:
-		return ""
+	case len(v.keys) == 0 || v.records == 0 || v.expected != nil:
+		return "" // a signed head is compared
 	case v.signed == nil:
 		return "no record is signed with a given key"
 	case v.signed != nil && v.head.seq-v.signed.Record > maxUnsigned:
@@ -415,7 +415,8 @@ func Holds(dir string, seq uint64, hash string) (bool, error) {
 	}
 	defer files.active.Close()
 	if seq < files.first && len(files.sealed) > 0 {
-		return sealedHolds(files.sealed, seq, hash)
+		has, err := sealedHolds(files.sealed, seq, hash)
+		return has, ignore(err, os.ErrNotExist)
 	}
 	info, err := files.active.Stat()
 	if err != nil {
