@@ -315,7 +315,9 @@ func (c *audited) follow(args ...string) *follower {
 	f := &follower{t: c.t, lines: make(chan string, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, append([]string{"audit", "--json", "--all", "--follow"}, args...), f, c.t.Output()) }()
+	go func() {
+		ended <- run(ctx, append([]string{"audit", "--json", "--all", "--follow"}, args...), f, c.t.Output())
+	}()
 	f.end = sync.OnceFunc(func() {
 		cancel()
 		select {

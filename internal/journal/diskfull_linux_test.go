@@ -81,7 +81,7 @@ func TestFullDiskWithInterval(t *testing.T) {
 }
 
 // TestReserve checks that a full disk denies new changes, but not the outcomes of those that
-// were sent, and that readers of the journal cannot use up the space for outcomes.
+// were sent, and that records of reads cannot use up the space for outcomes.
 func TestReserve(t *testing.T) {
 	dir := smallDisk(t, "2m")
 	cfg := journal.DefaultConfig()

@@ -91,7 +91,7 @@ type Journal struct {
 	dir  string
 	path string
 
-	// signing is held by whoever signs or seals. Lock order: signing, disk, then mu.
+	// signing is held while the journal is signed or sealed. Lock order: signing, disk, then mu.
 	signing       sync.Mutex
 	signingFailed bool
 

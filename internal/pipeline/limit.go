@@ -36,7 +36,7 @@ func limit(all *callers) stage {
 
 // callers counts the calls of each caller.
 type callers struct {
-	inFlight, perMinute, refusedPerMinute int // per minute, 0 is no limit
+	inFlight, perMinute, refusedPerMinute int // per minute, 0 means unlimited
 
 	mu      sync.Mutex
 	known   map[ferrule.Principal]caller

@@ -57,7 +57,7 @@ type Config struct {
 	PerMinute int
 	// RefusedPerMinute is the maximum number of calls of one caller in a minute that
 	// the gateway refuses, for example because of wrong arguments. More are refused
-	// before they are looked at; 0 is no limit.
+	// before they are looked at; 0 means unlimited.
 	RefusedPerMinute int
 }
 
