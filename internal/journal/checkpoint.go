@@ -61,10 +61,14 @@ func (j *Journal) checkpoint() {
 	j.signing.Lock()
 	defer j.signing.Unlock()
 	j.mu.Lock()
-	j.signer, j.unsigned = nil, 0
-	skip := j.closed || j.failure != nil
-	if skip && !j.closed {
-		j.signer = time.AfterFunc(checkpointInterval, j.checkpoint) // when it can be written again
+	j.signer = nil
+	skip := j.closed || j.unsigned == 0
+	if !skip && j.failure != nil { // until it can be written again
+		skip = true
+		j.signer = time.AfterFunc(checkpointInterval, j.checkpoint)
+	}
+	if !skip {
+		j.unsigned = 0
 	}
 	j.mu.Unlock()
 	if skip {

@@ -228,8 +228,11 @@ func (c Verified) extent() string {
 
 // signature returns up to where the journal is signed.
 func (c Verified) signature(given bool) string {
-	if c.Signed == nil {
-		return "Not signed with a known key: nothing shows whether it was written again with new hashes."
+	switch {
+	case c.Signed == nil && given:
+		return "Not signed with a given key."
+	case c.Signed == nil:
+		return "Signatures were not checked: nothing shows whether it was written again with new hashes. Add --key."
 	}
 	text := fmt.Sprintf("Signed up to record %d at %s", c.Signed.Record, c.Signed.Time.Local().Format(time.DateTime))
 	if n := c.Last - c.Signed.Record; n > 0 && c.Segment == "" {
