@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -364,4 +365,55 @@ func TestFollowSegments(t *testing.T) {
 			t.Errorf("%d segments", n)
 		}
 	})
+}
+
+// TestSegmentsConcurrent copies a journal while it is written and sealed many times.
+func TestSegmentsConcurrent(t *testing.T) {
+	dir := t.TempDir()
+	cfg := journal.DefaultConfig()
+	cfg.SegmentSize = 50_000
+	j := open(t, dir, cfg)
+	v := journal.NewVerifier("", publicKey(t, dir))
+	ended := make(chan error, 1)
+	go func() {
+		for after := uint64(0); ; {
+			batch, err := j.Lines(context.Background(), after, 20_000)
+			if errors.Is(err, os.ErrClosed) && strings.Contains(err.Error(), "moved away") {
+				continue // it was sealed at this moment
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+			v.Feed(batch.Lines)
+			after = batch.Last
+		}
+	}()
+	var writers sync.WaitGroup
+	for w := range 3 {
+		writers.Go(func() {
+			for i := range 2000 {
+				if err := j.Append(entry(10_000*w+i), i%50 == 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+	if n := len(calls(t, dir)); n != 6000 {
+		t.Errorf("%d calls are in the journal", n)
+	}
+	if n := len(segments(t, dir)); n < 2 {
+		t.Errorf("%d segments", n)
+	}
+	report, err := journal.Verify(dir, publicKey(t, dir))
+	if copied := v.Report(); err != nil || len(report.Findings) > 0 || len(copied.Findings) > 0 || copied.Last != report.Last || copied.Hash != report.Hash {
+		t.Errorf("the journal: %+v, %v\nthe copy: %+v", report, err, copied)
+	}
 }

@@ -239,10 +239,10 @@ func TestJoin(t *testing.T) {
 	}
 	j = newJoiner(false)
 	shown := 0
-	for i := range 3 * maxOpen {
+	for i := range maxOpen + 10 {
 		shown += len(j.add(intent(0, fmt.Sprint(i))))
 	}
-	if n := len(j.open); n > maxOpen || shown+n != 3*maxOpen {
+	if n := len(j.open); n > maxOpen || shown+n != maxOpen+10 {
 		t.Errorf("%d are open, %d were shown", n, shown)
 	}
 }
