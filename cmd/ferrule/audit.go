@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/audit"
 )
@@ -22,10 +21,13 @@ func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show who called what, and the outcome",
-		Long: `Show the journal: every call, who made it, its arguments and its outcome. A call that
-changes something has two records: the intent, written before the device is contacted,
-and the outcome. Calls that only read the gateway's state are left out, unless you add
---all.
+		Long: `Show the journal: one line per call, with its time, caller, device, tool, arguments,
+outcome and duration. Calls that only looked at something and succeeded are left out,
+unless you add --all or name their tool. "no outcome" means that the gateway stopped
+during the call, or that the call is still running: it may have run.
+
+With --json each record is shown whole, one per line. A call that changes something has
+two: the intent, written before the device is contacted, and the outcome.
 
 If the gateway runs and is part of a cluster, the journals of all nodes are shown, in
 order of time. Otherwise the journal of the data directory is shown, which needs no
@@ -36,10 +38,11 @@ gateway.
   ferrule audit --device robot --since 2h
   ferrule audit --principal agent:stdio --outcome error
   ferrule audit --outcome may-have-run --since 2026-01-31 --json
-  ferrule audit --follow --last 5
+  ferrule audit --all --follow --last 5
   ferrule audit verify`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			q.Records = a.json
 			filter, err := q.Filter(time.Now())
 			if err != nil {
 				return usageError{err}
@@ -64,18 +67,25 @@ gateway.
 	cmd.Flags().StringVar(&q.Node, "node", "", "only the journals of this `node`")
 	cmd.Flags().BoolVar(&q.Local, "local", false, "only the journal of the data directory")
 	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "show new records until interrupted")
-	cmd.Flags().BoolVar(&q.All, "all", false, "include calls that only read the gateway's state")
-	cmd.Flags().IntVarP(&q.Last, "last", "n", 0, "only the last `N` records")
+	cmd.Flags().BoolVar(&q.All, "all", false, "include calls that only looked, and checkpoints")
+	cmd.Flags().IntVarP(&q.Last, "last", "n", 0, "only the last `N` calls, or records with --json")
 	cmd.RegisterFlagCompletionFunc("device", a.completeDevice)
 	cmd.RegisterFlagCompletionFunc("outcome", cobra.FixedCompletions(audit.Outcomes, cobra.ShellCompDirectiveNoFileComp))
-	cmd.AddCommand(a.auditVerifyCommand())
+	cmd.AddCommand(a.auditVerifyCommand(), a.auditKeyCommand(), a.auditExportCommand())
 	return cmd
 }
 
 // auditParts returns what an audit needs: without a client if it is local. It creates no
 // files. The caller must call done.
 func (a *app) auditParts(local bool) (parts audit.Parts, done func(), err error) {
-	parts = audit.Parts{Data: a.dataDir(), Show: a.printRecord, Warn: func(text string) { fmt.Fprintln(a.stderr, text) }}
+	parts = audit.Parts{Data: a.dataDir(), Warn: func(text string) { fmt.Fprintln(a.stderr, text) }}
+	if a.json {
+		parts.Show = func(r audit.Record, _ bool) error { return json.NewEncoder(a.stdout).Encode(r) }
+		parts.Flush = func() error { return nil }
+	} else {
+		table := &audit.Table{Out: a.stdout, Style: a.auditStyle}
+		parts.Show, parts.Flush = table.Add, table.Flush
+	}
 	if local {
 		return parts, func() {}, nil
 	}
@@ -88,26 +98,13 @@ func (a *app) auditParts(local bool) (parts audit.Parts, done func(), err error)
 	return parts, client.Close, nil
 }
 
-// printRecord prints a record. If width is not 0, its node comes first.
-func (a *app) printRecord(r audit.Record, width int) error {
-	if a.json {
-		return json.NewEncoder(a.stdout).Encode(r)
+// auditStyle marks outcomes other than ok.
+func (a *app) auditStyle(column, cell string) string {
+	switch {
+	case column == "OUTCOME" && cell != "ok":
+		return a.style(red, cell)
+	case column == "TIME" || column == "CALLER":
+		return a.style(faint, cell)
 	}
-	begin := fmt.Sprintf("%6d  %s", r.Seq, r.Time.Local().Format(time.DateTime))
-	if width > 0 {
-		begin = fmt.Sprintf("%-*s %s", width, ferrule.OneLine(ferrule.Clean(r.Node, ferrule.MaxWord), ferrule.MaxWord), begin)
-	}
-	if r.Phase == ferrule.JournalGap {
-		_, err := fmt.Fprintf(a.stdout, "%s  %s\n", begin, ferrule.OneLine(ferrule.Clean(r.Message, ferrule.MaxText), ferrule.MaxText))
-		return err
-	}
-	name := r.Tool
-	if r.Operation != ferrule.CallTool {
-		name = string(r.Operation) + " " + name
-	}
-	what := ferrule.Clean(fmt.Sprintf("%s %s %s", r.Device, name, r.Args), ferrule.MaxText)
-	who := ferrule.Clean(r.Principal.String(), ferrule.MaxWord)
-	_, err := fmt.Fprintf(a.stdout, "%s  %-28s  %s  %s\n", begin,
-		audit.OutcomeOf(r.Entry), ferrule.OneLine(what, ferrule.MaxText), a.style(faint, ferrule.OneLine(who, ferrule.MaxWord)))
-	return err
+	return cell
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -175,7 +177,7 @@ func writeJournal(t *testing.T, dir string, lines [][]byte) {
 func (c *audited) calls(args ...string) []string {
 	c.t.Helper()
 	var out, errs strings.Builder
-	if code := run(c.t.Context(), append([]string{"audit", "--json"}, args...), &out, &errs); code != 0 {
+	if code := run(c.t.Context(), append([]string{"audit", "--json", "--all"}, args...), &out, &errs); code != 0 {
 		c.t.Errorf("audit %q: %d, %s", args, code, errs.String())
 	}
 	return callsIn(c.t, out.String())
@@ -220,12 +222,12 @@ func TestAuditNodes(t *testing.T) {
 			t.Errorf("asked for %+v", q)
 		}
 	}
-	_, text := c.run("audit")
+	_, text := c.run("audit", "--all")
 	lines := strings.Split(text, "\n")
-	if !strings.HasPrefix(lines[0], "c             1  ") || !strings.HasPrefix(lines[1], "a             1  ") || !strings.Contains(lines[1], " ok ") {
+	if !strings.HasPrefix(lines[0], "NODE  TIME ") || !strings.HasPrefix(lines[1], "c     2026-01-31 ") || !strings.HasPrefix(lines[2], "a     2026-01-31 ") || !strings.HasSuffix(lines[2], " ok") {
 		t.Errorf("got\n%s", text)
 	}
-	if _, text := c.run("audit", "--node", "b"); !strings.HasPrefix(text, "     1  ") {
+	if _, text := c.run("audit", "--all", "--node", "b"); !strings.HasPrefix(text, "TIME ") {
 		t.Errorf("one node has a column of its own:\n%s", text)
 	}
 	c.want(0, `no records of node "d"`, "audit", "--node", "d")
@@ -295,8 +297,8 @@ func TestAuditDamage(t *testing.T) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	lines[1] = []byte("rubbish\n")
 	writeJournal(t, c.data, lines)
-	code, text := c.run("audit")
-	if code != 1 || strings.Count(text, "robot move") != 2 || !strings.Contains(text, "1 damaged lines, the first is one of records 1 to 3 of chain ") {
+	code, text := c.run("audit", "--all")
+	if code != 1 || strings.Count(text, "  move ") != 2 || !strings.Contains(text, "1 damaged lines, the first is one of records 1 to 3 of chain ") {
 		t.Errorf("%d, %s", code, text)
 	}
 }
@@ -313,7 +315,9 @@ func (c *audited) follow(args ...string) *follower {
 	f := &follower{t: c.t, lines: make(chan string, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, append([]string{"audit", "--json", "--follow"}, args...), f, c.t.Output()) }()
+	go func() {
+		ended <- run(ctx, append([]string{"audit", "--json", "--all", "--follow"}, args...), f, c.t.Output())
+	}()
 	f.end = sync.OnceFunc(func() {
 		cancel()
 		select {
@@ -382,7 +386,7 @@ func TestAuditFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	appendTo(t, c.data, happened(6, "a6"))
-	local.sees("a6")
+	local.sees("", "a6") // the new journal names the old one
 	for _, f := range []*follower{all, newest, robot, local} {
 		f.end()
 		if len(f.lines) > 0 {
@@ -498,8 +502,11 @@ func TestAuditVerify(t *testing.T) {
 					t.Errorf("no %q in\n%s%s", want, text, out)
 				}
 			}
-			if !intact && !strings.Contains(text, "the journal is damaged: ") {
+			if !intact && (!strings.Contains(text, "the journal is damaged: ") || !strings.Contains(text, "\nDAMAGED: ") || strings.Contains(text, "Intact")) {
 				t.Errorf("got\n%s", text)
+			}
+			if intact && !strings.Contains(text, "\nIntact: 3 journals or segments.\n") {
+				t.Errorf("no verdict in\n%s", text)
 			}
 			if name == "the copy lags" && !strings.Contains(text, "intact, 3 not copied yet") {
 				t.Errorf("got\n%s", text)
@@ -528,18 +535,97 @@ func TestAuditVerifyUncopied(t *testing.T) {
 	c.want(0, "intact, 2 not copied yet", "audit", "verify")
 }
 
-// TestAuditOperations checks that a record of another operation than a tool call names it.
-func TestAuditOperations(t *testing.T) {
-	var out strings.Builder
-	a := &app{stdout: &out}
-	read, used := happened(0, "a"), happened(1, "b")
-	read.Operation, read.Tool = ferrule.ReadResource, "robot://log"
-	for _, e := range []ferrule.Entry{read, used} {
-		if err := a.printRecord(audit.Record{Entry: e}, 0); err != nil {
-			t.Fatal(err)
+// TestAuditVerdict checks the verdict on a signed journal, on one that was rewritten with new
+// hashes, on one whose end was cut off, and on single segments, with a key that is kept
+// elsewhere.
+func TestAuditVerdict(t *testing.T) {
+	c := &audited{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA")}
+	if err := os.Mkdir(c.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.want(1, "no key in "+c.data+": the gateway creates it when it starts", "audit", "key")
+	for i := range 5 {
+		appendTo(t, c.data, happened(i, strconv.Itoa(i)))
+	}
+	_, key := c.run("audit", "key")
+	elsewhere := filepath.Join(t.TempDir(), "node.pub")
+	if err := os.WriteFile(elsewhere, []byte(key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.want(0, "Intact: 5 records.\nSigned up to record 5 at ", "audit", "verify")
+	c.want(0, ", with the key in the data directory. Add --key to compare with a key that you keep elsewhere.\n", "audit", "verify")
+	for _, given := range []string{strings.TrimSpace(key), elsewhere} {
+		if code, text := c.run("audit", "verify", "--key", given); code != 0 || !strings.HasPrefix(text, "Intact: 5 records.\nSigned up to record 5 at ") || strings.Contains(text, "elsewhere") {
+			t.Errorf("with %s: %d, %s", given, code, text)
 		}
 	}
-	if got := out.String(); !strings.Contains(got, "  robot read robot://log ") || !strings.Contains(got, "  robot move ") {
-		t.Errorf("got %s", got)
+	c.want(1, "--key: must be a public key such as ed25519:", "audit", "verify", "--key", "nonsense")
+	c.want(1, "journal.head is signed with another key", "audit", "verify", "--key", "ed25519:"+strings.Repeat("A", 43)+"=")
+
+	path := filepath.Join(c.data, journal.FileName)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	writeJournal(t, c.data, lines[:3])
+	c.want(1, "the end was cut off: record 5 was signed at ", "audit", "verify", "--key", elsewhere)
+	c.want(1, "DAMAGED: 1 finding.\n", "audit", "verify", "--key", elsewhere)
+	// Somebody writes other records, with correct hashes, and a key of their own.
+	if err := errors.Join(os.Remove(path), os.Remove(filepath.Join(c.data, journal.HeadFile)), os.Remove(filepath.Join(c.data, journal.KeyFile))); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, c.data, happened(0, "another"))
+	c.want(0, "Intact: 1 record.\n", "audit", "verify")
+	c.want(1, "journal.head is signed with another key", "audit", "verify", "--key", elsewhere)
+}
+
+// TestAuditExport checks that sealed segments are copied to an archive once, verified there,
+// and removed on request.
+func TestAuditExport(t *testing.T) {
+	c := &audited{commandLine: newCommandLine(t), data: os.Getenv("FERRULE_DATA")}
+	if err := os.Mkdir(c.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		cfg := journal.DefaultConfig()
+		cfg.SegmentSize = 1000
+		j, err := journal.Open(c.data, cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 40 {
+			j.Append(happened(i, strconv.Itoa(i)), true)
+			if i%10 == 9 {
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+			}
+		}
+		j.Close()
+	})
+	archive := filepath.Join(t.TempDir(), "archive")
+	c.want(0, ": records 1 to ", "audit", "export", archive)
+	all, _ := filepath.Glob(filepath.Join(archive, "*.log"))
+	if len(all) != 4 {
+		t.Fatalf("exported %q", all)
+	}
+	_, key := c.run("audit", "key")
+	verify := append([]string{"audit", "verify", "--key", strings.TrimSpace(key)}, all...)
+	c.want(0, "Intact: 4 journals or segments.\n", verify...)
+	c.want(0, "Signed up to record ", verify...)
+	c.want(0, `"old":true,"removed":true`, "audit", "export", archive, "--remove", "--json")
+	if left, _ := filepath.Glob(filepath.Join(c.data, journal.SegmentDir, "*")); len(left) > 0 {
+		t.Errorf("%q are left", left)
+	}
+	c.want(0, ", beginning with record 5", "audit", "verify", "--key", strings.TrimSpace(key))
+	c.want(0, "no sealed segments yet", "audit", "export", archive)
+	data, err := os.ReadFile(all[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(all[1], bytes.Replace(data, []byte("robot"), []byte("rabot"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.want(1, all[1]+", line 2: record ", verify...)
+	c.want(1, "DAMAGED: 1 finding.\n", verify...)
 }

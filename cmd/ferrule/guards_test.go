@@ -181,6 +181,9 @@ func guardTokens(t *testing.T) {
 			a.result("tools/call", map[string]any{"name": "robot__pulse", "arguments": map[string]any{"token": mcpVersion + name}})
 			ok := false
 			for _, e := range g.outcomes("robot", "pulse") {
+				if len(e.Kind) != 64 || e.Verdict != ferrule.Permit || e.Client.Name != "raw" || e.Client.Version != "1" || e.Client.Protocol == "" {
+					t.Errorf("the record lacks the kind, the verdict or the client: %+v", e)
+				}
 				ok = ok || e.Principal.String() == "agent:"+name && string(e.Args) == fmt.Sprintf(`{"token":%q}`, mcpVersion+name)
 			}
 			if !ok {

@@ -255,7 +255,7 @@ func traceAcross(t *testing.T, c *collected) {
 func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[string]string, failed string) {
 	t.Helper()
 	way := []string{
-		"a " + front, "a pipeline", "a audit", "a resolve", "a validate", "a authorize", "a approve", "a cache", "a limit", "a deadline", "a intent", "a fleet", "a node",
+		"a " + front, "a pipeline", "a audit", "a limit", "a resolve", "a validate", "a authorize", "a approve", "a cache", "a deadline", "a intent", "a fleet", "a node",
 		"b serve",
 	}
 	find := func(name string) seenSpan {

@@ -12,6 +12,9 @@ type Call struct {
 	// it is empty.
 	ID        string    `json:"id,omitempty"`
 	Principal Principal `json:"principal"`
+	// Client is the program that makes the call, as it describes itself. It proves
+	// nothing and is only recorded.
+	Client Client `json:"client,omitzero"`
 	// Device is the ID of a device.
 	Device    string    `json:"device"`
 	Operation Operation `json:"operation,omitempty"`
@@ -257,6 +260,19 @@ type Principal struct {
 }
 
 func (p Principal) String() string { return string(p.Role) + ":" + p.Name }
+
+// Client is a program that makes calls, as it describes itself.
+type Client struct {
+	Name    string `json:"name,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Protocol is the version of MCP that was agreed on; empty for the command line.
+	Protocol string `json:"protocol,omitempty"`
+}
+
+// Bounded returns c with texts that are clean and short.
+func (c Client) Bounded() Client {
+	return Client{Clean(c.Name, MaxWord), Clean(c.Version, MaxWord), Clean(c.Protocol, MaxWord)}
+}
 
 // CanSee reports whether p may know about a device. Only people see pending
 // devices.

@@ -13,28 +13,51 @@ type Entry struct {
 	Call      string          `json:"call"`
 	Phase     Phase           `json:"phase"`
 	Principal Principal       `json:"principal"`
+	Client    Client          `json:"client,omitzero"`
 	Device    string          `json:"device"`
+	Kind      Kind            `json:"kind,omitempty"` // of the device; empty if it was not found
 	Operation Operation       `json:"operation,omitempty"`
 	Tool      string          `json:"tool"`
 	Args      json.RawMessage `json:"args,omitempty"`
+	Verdict   Ruling          `json:"verdict,omitempty"` // of the policy; empty if it was not asked
 	// The following fields belong to an Outcome.
 	Code       Code     `json:"code,omitempty"` // empty on success
 	Message    string   `json:"message,omitempty"`
 	MayHaveRun bool     `json:"may_have_run,omitempty"`
 	Took       Duration `json:"took,omitempty"`
+	// Checkpoint belongs to a record of that phase.
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 }
 
 // Phase is the moment of a call that an Entry records.
 type Phase string
 
 // The phases. Intent is written before a call that may change the world is sent.
-// Outcome is written for every call. JournalGap means that records are missing
-// because the disk did not take them; its message says how many.
+// Outcome is written for every call. The others are written by the journal itself.
 const (
-	Intent     Phase = "intent"
-	Outcome    Phase = "outcome"
+	Intent  Phase = "intent"
+	Outcome Phase = "outcome"
+	// JournalGap means that records are missing, because the disk did not take them or
+	// because they were too many. Its message says how many.
 	JournalGap Phase = "gap"
+	// JournalCut means that the gateway found its journal shorter than it had signed.
+	JournalCut Phase = "cut"
+	// JournalCheckpoint signs all records before it.
+	JournalCheckpoint Phase = "checkpoint"
 )
+
+// Checkpoint says that a chain had a record with this number and hash at this time.
+// Its signature covers all records up to that one, because each hash covers the hash
+// before it.
+type Checkpoint struct {
+	Chain string    `json:"chain"`
+	Seq   uint64    `json:"seq"`
+	Hash  string    `json:"hash"`
+	Time  time.Time `json:"time"`
+	// Key is the public key of the node, and Signature is made with its private key.
+	Key       string `json:"key"`
+	Signature []byte `json:"signature"`
+}
 
 // JournalLines is a run of consecutive records of one chain, as lines of its
 // file. Each line ends with the record's hash. A chain is identified by the first

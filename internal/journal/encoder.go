@@ -22,9 +22,11 @@ const (
 
 // limit shortens values that are too long.
 func limit(e *ferrule.Entry) {
-	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Device, &e.Tool} {
+	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Client.Name, &e.Client.Version, &e.Client.Protocol, &e.Device, &e.Tool} {
 		*word = truncate(*word, maxWord)
 	}
+	e.Kind = ferrule.Kind(truncate(string(e.Kind), maxWord))
+	e.Verdict = ferrule.Ruling(truncate(string(e.Verdict), maxWord))
 	e.Operation = ferrule.Operation(truncate(string(e.Operation), maxWord))
 	e.Message = truncate(e.Message, maxText)
 	if n := len(e.Args); n > maxArgs {
@@ -82,7 +84,12 @@ func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	b = append(b, `,"principal":{"role":`...)
 	b = ferrule.AppendString(b, string(e.Principal.Role))
 	b = appendField(b, "name", e.Principal.Name)
-	b = appendField(append(b, '}'), "device", e.Device)
+	b = append(b, '}')
+	b = appendClient(b, &e.Client)
+	b = appendField(b, "device", e.Device)
+	if e.Kind != "" {
+		b = appendField(b, "kind", string(e.Kind))
+	}
 	if e.Operation != "" {
 		b = appendField(b, "operation", string(e.Operation))
 	}
@@ -90,6 +97,9 @@ func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	if len(e.Args) > 0 {
 		b = append(b, `,"args":`...)
 		b = append(b, oneLine(e.Args)...)
+	}
+	if e.Verdict != "" {
+		b = appendField(b, "verdict", string(e.Verdict))
 	}
 	if e.Code != "" {
 		b = appendField(b, "code", string(e.Code))
@@ -103,7 +113,34 @@ func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	if e.Took != 0 {
 		b = appendField(b, "took", e.Took.String())
 	}
+	if e.Checkpoint != nil {
+		b = appendCheckpoint(b, e.Checkpoint)
+	}
 	return append(b, '}')
+}
+
+func appendClient(b []byte, c *ferrule.Client) []byte {
+	if *c == (ferrule.Client{}) {
+		return b
+	}
+	b = append(b, `,"client":{`...)
+	start := len(b)
+	for _, f := range [][2]string{{"name", c.Name}, {"version", c.Version}, {"protocol", c.Protocol}} {
+		if f[1] != "" {
+			b = appendField(b, f[0], f[1])
+		}
+	}
+	b = append(b[:start], b[start+1:]...) // no comma before the first
+	return append(b, '}')
+}
+
+// appendCheckpoint encodes a checkpoint. They are rare.
+func appendCheckpoint(b []byte, c *ferrule.Checkpoint) []byte {
+	text, err := json.Marshal(c)
+	if err != nil { // a time without a text; the journal makes none
+		return b
+	}
+	return append(append(b, `,"checkpoint":`...), text...)
 }
 
 func appendField(b []byte, name, value string) []byte {

@@ -50,6 +50,14 @@ func write(t *testing.T, dir string, from, to int) {
 	}
 }
 
+// unsign removes the signed head, as if the gateway had crashed before it was written.
+func unsign(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, journal.HeadFile)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func read(t *testing.T, dir string) []string {
 	t.Helper()
 	var calls []string
@@ -314,6 +322,7 @@ func TestIncompleteTail(t *testing.T) {
 		if err := os.WriteFile(path, whole[:len(whole)-cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
+		unsign(t, dir)
 		write(t, dir, 9, 9)
 		if got := read(t, dir); !slices.Equal(got, []string{"1 call-1", "2 call-2", "3 call-9"}) {
 			t.Fatalf("cut by %d: got %q", cut, got)
@@ -456,7 +465,8 @@ func FuzzEntry(f *testing.F) {
 		}
 		want := ferrule.Entry{
 			Time: time.Unix(1e9, took&0xffff).UTC(), Call: text(call), Phase: ferrule.Outcome,
-			Principal: ferrule.Principal{Role: ferrule.Agent, Name: text(name)}, Device: text(device), Operation: ferrule.Operation(text(code)), Tool: text(tool),
+			Principal: ferrule.Principal{Role: ferrule.Agent, Name: text(name)}, Client: ferrule.Client{Name: text(tool), Version: text(code), Protocol: text(name)},
+			Device: text(device), Kind: ferrule.Kind(text(call)), Verdict: ferrule.Ruling(text(name)), Operation: ferrule.Operation(text(code)), Tool: text(tool),
 			Code: ferrule.Code(text(code)), Message: text(message), MayHaveRun: ran, Took: ferrule.Duration(took),
 		}
 		if json.Valid([]byte(args)) {

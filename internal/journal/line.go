@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -84,23 +83,23 @@ func Read(dir string, fn func(ferrule.Entry) error) error {
 	return err
 }
 
-// open opens the journal in dir for reading.
-func open(dir string) (*os.File, error) {
-	file, err := os.Open(filepath.Join(dir, FileName))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no journal in %s", dir)
-	}
-	return file, err
-}
-
 // eachLineIn calls fn with each whole line of the journal in dir and its number.
 func eachLineIn(dir string, fn func(n int, line []byte) error) error {
-	file, err := open(dir)
+	files, err := openChain(dir)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	return eachLine(file, fn)
+	defer files.active.Close()
+	before := 0
+	return files.each(func(_ string, file *os.File) error {
+		n := 0
+		err := eachLine(file, func(i int, line []byte) error {
+			n = i
+			return fn(before+i, line)
+		})
+		before += n
+		return err
+	})
 }
 
 // eachLine calls fn with each whole line and its number.

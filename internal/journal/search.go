@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -18,21 +19,16 @@ const chainLen = 16
 // chainName returns the name of the chain that begins with these lines.
 func chainName(lines []byte) string {
 	name := lines[:min(len(lines), chainLen)]
-	if len(bytes.Trim(name, "0123456789abcdef")) == 0 && len(name) == chainLen {
+	if isChainName(string(name)) {
 		return string(name)
 	}
 	sum := sha256.Sum256(name) // the first hash is damaged, but the chain needs a name
 	return hex.EncodeToString(sum[:])[:chainLen]
 }
 
-// readChainName returns the name of the chain in a file, or "" if the file is empty.
-func readChainName(file io.ReaderAt) (string, error) {
-	start := make([]byte, chainLen)
-	n, err := file.ReadAt(start, 0)
-	if n == 0 || err != nil && !errors.Is(err, io.EOF) {
-		return "", ignore(err, io.EOF)
-	}
-	return chainName(start[:n]), nil
+// isChainName reports whether a text can be the name of a chain. Files are named after it.
+func isChainName(name string) bool {
+	return len(name) == chainLen && strings.Trim(name, "0123456789abcdef") == ""
 }
 
 func ignore(err, ignored error) error {

@@ -11,7 +11,7 @@ type Stats struct {
 	// does not mention yet.
 	Failures uint64
 	Lost     int
-	// Bytes is the size of the file.
+	// Bytes is the size of all segments.
 	Bytes int64
 }
 
@@ -20,7 +20,7 @@ func (j *Journal) Stats() Stats {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.stats
-	s.Lost, s.Bytes = j.lost, j.synced.offset
+	s.Lost, s.Bytes = j.lost, j.sealedBytes+j.synced.offset
 	return s
 }
 
@@ -31,12 +31,14 @@ func (j *Journal) OnSync(fn func(took time.Duration)) {
 	j.onSync = fn
 }
 
-// count counts a write. It is called with mu held.
+// count counts a write. If it failed, part of the records may still have been written. It is
+// called with mu held.
 func (j *Journal) count(records int, err error) {
 	if err != nil {
 		j.stats.Failures++
-		return
 	}
-	j.stats.Records += uint64(records)
-	j.stats.Writes++
+	if records > 0 {
+		j.stats.Records += uint64(records)
+		j.stats.Writes++
+	}
 }

@@ -130,6 +130,7 @@ func TestLinesBehind(t *testing.T) {
 	lines := bytes.SplitAfter(content(t, dir), []byte("\n"))
 	hash := func(n int) string { return string(lines[n-1][:64]) }
 	setContent(t, dir, bytes.Join(lines[:7], nil))
+	unsign(t, dir)
 	j := open(t, dir, journal.DefaultConfig())
 	_, err := j.Lines(t.Context(), 10, 1000)
 	if !errors.Is(err, journal.ErrBehind) || !strings.Contains(err.Error(), "the copy has record 10, the newest here is 7") {
@@ -207,6 +208,7 @@ func TestNewChain(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, journal.FileName)); err != nil {
 		t.Fatal(err)
 	}
+	unsign(t, dir)
 	j := open(t, dir, journal.DefaultConfig())
 	if j.Chain() != "" {
 		t.Errorf("got %q", j.Chain())
@@ -227,6 +229,7 @@ func TestLinesAfterIncompleteTail(t *testing.T) {
 	write(t, dir, 1, 3)
 	data := content(t, dir)
 	setContent(t, dir, data[:len(data)-10])
+	unsign(t, dir)
 	j := open(t, dir, journal.DefaultConfig())
 	if got, last, err := copied(t, j, 0, 1<<20); err != nil || last != 2 || !bytes.HasPrefix(data, got) {
 		t.Errorf("up to %d, %v", last, err)
@@ -246,6 +249,7 @@ func TestLinesDamaged(t *testing.T) {
 	lines[10][len(lines[10])-1] = '\n'
 	lines[20] = bytes.Replace(lines[20], []byte(`"seq":21`), []byte(`"seq":99999`), 1)
 	setContent(t, dir, bytes.Join(lines, nil))
+	unsign(t, dir)
 	for after := range uint64(30) {
 		j := open(t, dir, journal.DefaultConfig())
 		var got []byte
@@ -458,6 +462,7 @@ func TestReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(300 * time.Millisecond)
+	unsign(t, dir)
 	write(t, dir, 8, 9)
 	hears(content(t, dir), "1 call-8", "2 call-9")
 	end()

@@ -18,8 +18,11 @@ type Journal interface {
 	Append(e ferrule.Entry, durable bool) error
 }
 
-// progress says how far a call got. The intent stage sets it for audit.
-type progress struct{ changes, sent bool }
+// progress says how far a call got. The limit and intent stages set it for audit.
+type progress struct {
+	limited       bool // refused by the limit stage
+	changes, sent bool
+}
 
 type progressKey struct{}
 
@@ -29,6 +32,7 @@ type progressKey struct{}
 func audit(journal Journal, counts *readings, log *slog.Logger) stage {
 	boot := strings.ToLower(rand.Text()[:8]) // makes call IDs unique across restarts
 	var calls atomic.Uint64
+	limited := newRefusals(journal, log)
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			if call.ID == "" {
@@ -46,6 +50,13 @@ func audit(journal Journal, counts *readings, log *slog.Logger) stage {
 				e := advise(call, ferrule.AsError(err))
 				entry.Code, entry.Message, entry.MayHaveRun = e.Code, e.Message, e.MayHaveRun()
 				err = e
+				if !done.sent {
+					shorten(&entry)
+				}
+			}
+			if done.limited {
+				limited.record(entry)
+				return result, err
 			}
 			if jerr := journal.Append(entry, done.changes); jerr != nil {
 				log.Error("outcome not recorded", "call", call.ID, "device", call.Device, "tool", call.Tool, "err", jerr)
@@ -71,10 +82,14 @@ func protect(ctx context.Context, call *ferrule.Call, next ferrule.Handler, done
 
 // record returns the journal entry of a call.
 func record(call *ferrule.Call, phase ferrule.Phase) ferrule.Entry {
-	return ferrule.Entry{
-		Call: call.ID, Phase: phase, Principal: call.Principal,
-		Device: call.Device, Operation: call.Operation, Tool: call.Tool, Args: call.Args,
+	e := ferrule.Entry{
+		Call: call.ID, Phase: phase, Principal: call.Principal, Client: call.Client,
+		Device: call.Device, Operation: call.Operation, Tool: call.Tool, Args: call.Args, Verdict: call.Verdict.Ruling,
 	}
+	if d := call.Target.Device; d != nil {
+		e.Kind = d.Kind
+	}
+	return e
 }
 
 // advise adds a hint to an error of a call that may have run: tools that read the

@@ -24,7 +24,7 @@ func TestCallersAreDropped(t *testing.T) {
 				if err := c.enter(who); err != nil {
 					t.Fatal(err)
 				}
-				c.leave(who)
+				c.leave(who, false)
 				most = max(most, len(c.known))
 				time.Sleep(10 * time.Millisecond) // a call is forgotten after a second
 			}

@@ -9,8 +9,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
-// limit refuses a caller with too many calls in flight, or too many calls per
-// minute. The gateway's own calls are not limited.
+// limit refuses a caller with too many calls in flight, too many calls per minute, or
+// too many calls that were refused. It is the first stage after audit, because what
+// follows costs time and a record on disk even for a call that is refused in the end. The
+// gateway's own calls are not limited.
 func limit(all *callers) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -18,18 +20,23 @@ func limit(all *callers) stage {
 			if who.Role == ferrule.Gateway {
 				return next(ctx, call)
 			}
+			done, _ := ctx.Value(progressKey{}).(*progress)
 			if err := all.enter(who); err != nil {
+				done.limited = true
 				return nil, err
 			}
-			defer all.leave(who)
-			return next(ctx, call)
+			refused := false
+			defer func() { all.leave(who, refused) }()
+			result, err := next(ctx, call)
+			refused = err != nil && !done.sent && ctx.Err() == nil
+			return result, err
 		}
 	}
 }
 
 // callers counts the calls of each caller.
 type callers struct {
-	inFlight, perMinute int // perMinute is 0 for no limit
+	inFlight, perMinute, refusedPerMinute int // per minute, 0 means unlimited
 
 	mu      sync.Mutex
 	known   map[ferrule.Principal]caller
@@ -43,10 +50,11 @@ const minSweep = 1024
 type caller struct {
 	inFlight int
 	rate     ratelimit.Limiter
+	refused  ratelimit.Limiter // counts calls that the gateway refused
 }
 
 func newCallers(c Config) *callers {
-	return &callers{inFlight: c.InFlight, perMinute: c.PerMinute, known: make(map[ferrule.Principal]caller), sweepAt: minSweep}
+	return &callers{inFlight: c.InFlight, perMinute: c.PerMinute, refusedPerMinute: c.RefusedPerMinute, known: make(map[ferrule.Principal]caller), sweepAt: minSweep}
 }
 
 // enter admits one more call or returns why not. An admitted call must leave.
@@ -59,8 +67,16 @@ func (c *callers) enter(who ferrule.Principal) error {
 		return ferrule.Errorf(ferrule.Limited, "too many calls in flight: limit is %d per caller (calls.in_flight)", c.inFlight).
 			WithHint("try again when one of them has ended")
 	}
+	now := time.Now()
+	if c.refusedPerMinute > 0 {
+		if wait := one.refused.Wait(ratelimit.PerMinute(c.refusedPerMinute), now); wait > 0 {
+			c.refused++
+			return ferrule.Errorf(ferrule.Limited, "too many refused calls: limit is %d per minute and caller (calls.refused_per_minute)", c.refusedPerMinute).
+				WithHint("correct the calls, then try again in %v", (wait + time.Second - 1).Truncate(time.Second))
+		}
+	}
 	if c.perMinute > 0 {
-		now, rate := time.Now(), ratelimit.PerMinute(c.perMinute)
+		rate := ratelimit.PerMinute(c.perMinute)
 		if !one.rate.Allow(rate, now) {
 			c.refused++
 			return ferrule.Errorf(ferrule.Limited, "too many calls: limit is %d per minute and caller (calls.per_minute)", c.perMinute).
@@ -75,12 +91,16 @@ func (c *callers) enter(who ferrule.Principal) error {
 	return nil
 }
 
-func (c *callers) leave(who ferrule.Principal) {
+// leave counts the end of a call, and whether it was refused.
+func (c *callers) leave(who ferrule.Principal, refused bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.known[who]
 	one.inFlight--
-	if one.inFlight == 0 && c.perMinute == 0 {
+	if refused && c.refusedPerMinute > 0 {
+		one.refused.Allow(ratelimit.PerMinute(c.refusedPerMinute), time.Now())
+	}
+	if one == (caller{}) {
 		delete(c.known, who)
 		return
 	}
@@ -92,7 +112,7 @@ func (c *callers) leave(who ferrule.Principal) {
 func (c *callers) sweep() {
 	now := time.Now()
 	for who, one := range c.known {
-		if one.inFlight == 0 && one.rate.Idle(now) {
+		if one.inFlight == 0 && one.rate.Idle(now) && one.refused.Idle(now) {
 			delete(c.known, who)
 		}
 	}

@@ -2,6 +2,8 @@ package pipeline_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -126,17 +128,109 @@ func TestPerMinute(t *testing.T) {
 	})
 }
 
-// TestCachedIsNotLimited checks that cached answers do not count towards the limit.
-func TestCachedIsNotLimited(t *testing.T) {
-	p := withLimits(1, 1, time.Minute, new(counter).handle)
-	for i := range 10 {
+// TestCachedIsLimited checks that cached answers count towards the limit: each is
+// recorded.
+func TestCachedIsLimited(t *testing.T) {
+	p := withLimits(1, 3, time.Minute, new(counter).handle)
+	for i := range 3 {
 		if err := look(t, p, robby, "look"); err != nil {
 			t.Errorf("call %d: %v", i+1, err)
 		}
 	}
-	if err := look(t, p, robby, "watch"); err == nil || err.Code != ferrule.Limited {
+	if err := look(t, p, robby, "look"); err == nil || err.Code != ferrule.Limited {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestInvalidIsLimited checks that calls which would be refused anyway are limited first:
+// unknown devices and tools, and wrong arguments.
+func TestInvalidIsLimited(t *testing.T) {
+	for name, call := range map[string]ferrule.Call{
+		"no such device":  {Principal: robby, Device: "toaster", Tool: "look"},
+		"no such tool":    {Principal: robby, Device: "robot", Tool: "fly"},
+		"wrong arguments": {Principal: robby, Device: "robot", Tool: "move"},
+		"offline":         {Principal: robby, Device: "offline", Tool: "look"},
+	} {
+		for what, cfg := range map[string]pipeline.Config{
+			"per minute":         {Deadline: time.Second, InFlight: 9, PerMinute: 3},
+			"refused per minute": {Deadline: time.Second, InFlight: 9, RefusedPerMinute: 3},
+		} {
+			p := pipeline.New(pipeline.Parts{Config: cfg, Journal: nowhere{}, Fleet: testFleet{oneBoard{}, new(counter).handle}, Log: slog.New(slog.DiscardHandler)})
+			for i := range 5 {
+				again := call
+				_, err := p.Handle(t.Context(), &again)
+				if e := ferrule.AsError(err); (e.Code == ferrule.Limited) != (i >= 3) || e.MayHaveRun() {
+					t.Errorf("%s, %s: call %d ended with %v", name, what, i+1, err)
+				}
+			}
+			look := ferrule.Call{Principal: anna, Device: "robot", Tool: "look"}
+			if _, err := p.Handle(t.Context(), &look); err != nil {
+				t.Errorf("%s, %s: another caller: %v", name, what, err)
+			}
+		}
+	}
+}
+
+// TestRefusedPerMinute checks that calls that are sent do not count as refused, and that
+// a caller recovers.
+func TestRefusedPerMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pipeline.New(pipeline.Parts{
+			Config: pipeline.Config{Deadline: time.Second, InFlight: 9, RefusedPerMinute: 6}, Journal: nowhere{},
+			Fleet: testFleet{oneBoard{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+				return nil, ferrule.Errorf(ferrule.Refused, "no")
+			}}, Log: slog.New(slog.DiscardHandler),
+		})
+		do := func(tool string) *ferrule.Error {
+			_, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: tool})
+			return ferrule.AsError(err)
+		}
+		for range 20 { // the device refused, not the gateway
+			if err := do("look"); err.Code != ferrule.Refused {
+				t.Fatalf("got %v", err)
+			}
+		}
+		for range 6 {
+			do("fly")
+		}
+		if err := do("look"); err.Code != ferrule.Limited || !strings.Contains(err.Message, "limit is 6 per minute and caller (calls.refused_per_minute)") || err.Hint != "correct the calls, then try again in 10s" {
+			t.Errorf("got %v, %s", err, err.Hint)
+		}
+		time.Sleep(10 * time.Second)
+		if err := do("look"); err.Code != ferrule.Refused {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestRefusedRecords checks that refused calls take little space in the journal, however
+// long their arguments are and however many there are.
+func TestRefusedRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l ledger
+		p := pipeline.New(pipeline.Parts{
+			Config: pipeline.Config{Deadline: time.Second, InFlight: 9, PerMinute: 4}, Journal: &l, Fleet: testFleet{oneBoard{}, new(counter).handle}, Log: slog.New(slog.DiscardHandler),
+		})
+		long := `["` + strings.Repeat("x", 100<<10) + `"]`
+		short := `["` + strings.Repeat("x", 4<<10-4) + `"]`
+		for range 2 {
+			for _, args := range []string{long, short} {
+				p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(args)})
+			}
+		}
+		want := fmt.Sprintf(`outcome robot move "%d bytes, SHA-256 %x" invalid`, len(long), sha256.Sum256([]byte(long)))
+		if len(l.entries) != 4 || l.entries[0] != want || l.entries[1] != "outcome robot move "+short+" invalid" {
+			t.Fatalf("got %.300q", l.entries)
+		}
+		for range 1000 {
+			p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(long)})
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if n := len(l.entries); n != 6 || !strings.HasSuffix(l.entries[4], " limited") || !strings.HasPrefix(l.entries[5], "gap") || !strings.Contains(l.gaps, "999 more calls by agent:robby were refused: too many calls: ") {
+			t.Errorf("%d records, %.300q, %q", n, l.entries[4:], l.gaps)
+		}
+	})
 }
 
 func TestManyCallers(t *testing.T) {

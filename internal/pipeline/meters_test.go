@@ -39,7 +39,7 @@ func TestMeters(t *testing.T) {
 		Meters: func(part string) ferrule.Meter { return steps{part, &all} },
 		Fleet:  testFleet{oneBoard{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil }},
 	}).Handle
-	inward := []string{"pipeline", "audit", "resolve", "validate", "authorize", "approve", "cache", "limit", "deadline", "intent", "fleet"}
+	inward := []string{"pipeline", "audit", "limit", "resolve", "validate", "authorize", "approve", "cache", "deadline", "intent", "fleet"}
 	outward := slices.Clone(inward)
 	slices.Reverse(outward)
 	if _, err := handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"}); err != nil {
@@ -50,7 +50,7 @@ func TestMeters(t *testing.T) {
 	}
 	all = nil
 	handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "move"})
-	if got := strings.Join(all, " "); got != "pipeline audit resolve validate -validate:invalid -resolve:invalid -audit:invalid -pipeline:invalid" {
+	if got := strings.Join(all, " "); got != "pipeline audit limit resolve validate -validate:invalid -resolve:invalid -limit:invalid -audit:invalid -pipeline:invalid" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -4,12 +4,12 @@
 // the fleet.
 //
 //	audit      records the outcome; turns a panic into an error
+//	limit      refuses callers that call too often
 //	resolve    finds the device, the tool and the route; hides what the caller may not see
 //	validate   decodes and checks the arguments; lists all violations
 //	authorize  asks the policy
 //	approve    asks a person, if the policy requires it
 //	cache      answers from memory, if a recent answer is known
-//	limit      refuses callers that call too often
 //	deadline   limits the time of the call, including the wait in queues; checks the answer
 //	intent     records on disk that the world is about to change
 //	─────────
@@ -22,10 +22,10 @@
 //
 // Without a policy, every valid call to an adopted device is permitted. If a
 // policy requires approval, the call is denied, because approvals are not
-// implemented yet. An answer from the cache is neither limited nor an intent.
-// Audit has two parts: only the outermost stage sees every outcome, and only
-// behind resolve is it known whether a call changes the world. The gateway's own
-// readings take the same path but are counted, not journaled.
+// implemented yet. An answer from the cache counts towards the limits, because it is
+// recorded, but has no intent. Audit has two parts: only the outermost stage sees every
+// outcome, and only behind resolve is it known whether a call changes the world. The
+// gateway's own readings take the same path but are counted, not journaled.
 //
 // One stage is one file.
 package pipeline
@@ -55,6 +55,10 @@ type Config struct {
 	// PerMinute is the maximum number of calls of one caller in a minute; 0 is no
 	// limit.
 	PerMinute int
+	// RefusedPerMinute is the maximum number of calls of one caller in a minute that
+	// the gateway refuses, for example because of wrong arguments. More are refused
+	// before they are looked at; 0 means unlimited.
+	RefusedPerMinute int
 	// CleanResults removes from results what a reader does not see.
 	CleanResults bool
 }
@@ -63,7 +67,9 @@ type Config struct {
 const maxPerMinute = 1_000_000
 
 // DefaultConfig returns a deadline of 30 seconds and generous limits.
-func DefaultConfig() Config { return Config{Deadline: 30 * time.Second, InFlight: 256} }
+func DefaultConfig() Config {
+	return Config{Deadline: 30 * time.Second, InFlight: 256, RefusedPerMinute: 600}
+}
 
 // Check returns an error if a value is out of range.
 func (c Config) Check() error {
@@ -78,6 +84,9 @@ func (c Config) Check() error {
 	}
 	if c.PerMinute < 0 || c.PerMinute > maxPerMinute {
 		return fmt.Errorf("per_minute: must be from 0 to %d, got %d", maxPerMinute, c.PerMinute)
+	}
+	if c.RefusedPerMinute < 0 || c.RefusedPerMinute > maxPerMinute {
+		return fmt.Errorf("refused_per_minute: must be from 0 to %d, got %d", maxPerMinute, c.RefusedPerMinute)
 	}
 	return nil
 }
@@ -134,12 +143,12 @@ type namedStage struct {
 func (p *Pipeline) stages(parts Parts) []namedStage {
 	return []namedStage{
 		{"audit", audit(parts.Journal, &p.readings, parts.Log)},
+		{"limit", limit(p.callers)},
 		{"resolve", resolve(parts.Fleet)},
 		{"validate", validate()},
 		{"authorize", authorize(parts.Policy)},
 		{"approve", approve()},
 		{"cache", cache(parts.Config.Cache, p.answers)},
-		{"limit", limit(p.callers)},
 		{"deadline", deadline(parts.Config.Deadline, parts.Config.CleanResults)},
 		{"intent", intent(parts.Journal)},
 	}

@@ -19,12 +19,16 @@ import (
 // ledger is a journal in memory, which can be made to fail.
 type ledger struct {
 	entries []string
+	gaps    string // messages of gaps
 	full    error
 }
 
 func (l *ledger) Append(e ferrule.Entry, durable bool) error {
 	if l.full != nil {
 		return l.full
+	}
+	if e.Phase == ferrule.JournalGap {
+		l.gaps += e.Message
 	}
 	line := fmt.Sprintf("%s %s %s%s %s", e.Phase, e.Device, e.Operation, e.Tool, e.Args)
 	if e.Code != "" {

@@ -58,7 +58,7 @@ func CallMany(pipeline ferrule.Handler) Tool {
 		}
 		out := CallManyOutput{Results: make([]CallOutcome, len(in.Devices))}
 		for i := range each(len(in.Devices), in.Parallel, func(i int) {
-			out.Results[i] = in.on(ctx, pipeline, call.Principal, in.Devices[i])
+			out.Results[i] = in.on(ctx, pipeline, call, in.Devices[i])
 		}) {
 			if out.Results[i].Error == nil {
 				out.Succeeded++
@@ -100,12 +100,12 @@ func (in *CallManyInput) check() error {
 }
 
 // on calls the tool on one device.
-func (in *CallManyInput) on(ctx context.Context, pipeline ferrule.Handler, caller ferrule.Principal, device string) CallOutcome {
+func (in *CallManyInput) on(ctx context.Context, pipeline ferrule.Handler, by *ferrule.Call, device string) CallOutcome {
 	if ctx.Err() != nil { // the caller left: nothing more may move
 		e := ferrule.Errorf(ferrule.Cancelled, "cancelled before %s was called", ferrule.Clean(device, ferrule.MaxWord))
 		return CallOutcome{Device: device, Error: &OutcomeError{string(e.Code), e.Message, e.Certainty()}}
 	}
-	result, err := pipeline(ctx, &ferrule.Call{Principal: caller, Device: device, Tool: in.Tool, Args: json.RawMessage(in.Arguments)})
+	result, err := pipeline(ctx, &ferrule.Call{Principal: by.Principal, Client: by.Client, Device: device, Tool: in.Tool, Args: json.RawMessage(in.Arguments)})
 	if err != nil {
 		e := ferrule.AsError(err)
 		return CallOutcome{Device: device, Error: &OutcomeError{string(e.Code), e.Message, e.Certainty()}}

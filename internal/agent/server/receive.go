@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
@@ -23,6 +25,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
 			}
 		}()
+		ctx = context.WithValue(ctx, requestKey{}, req)
 		switch req := req.(type) {
 		case *mcp.CallToolRequest:
 			return answer(v.callTool(withParent(ctx, req.Params.Meta, req.Extra), req))
@@ -62,10 +65,10 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		switch result := result.(type) {
 		case *mcp.InitializeResult:
 			result.Instructions = v.instructions()
-			v.logClient(ctx, req, result.ProtocolVersion)
+			v.logClient(ctx, result.ProtocolVersion)
 		case *mcp.DiscoverResult:
 			result.Instructions = v.instructions()
-			v.logClient(ctx, req, "")
+			v.logClient(ctx, "")
 		}
 		return result, err
 	}
@@ -90,20 +93,32 @@ func (emptyResult) MarshalJSON() ([]byte, error) { return []byte("{}"), nil }
 func (emptyResult) GetMeta() map[string]any      { return nil }
 func (emptyResult) SetMeta(map[string]any)       {}
 
-// logClient logs which program connects, as it calls itself, and the protocol version:
-// the one agreed on, or else the one of the request.
-func (v *view) logClient(ctx context.Context, req mcp.Request, agreed string) {
-	log := v.server.parts.Log
-	client, ok := req.(interface {
+// requestKey is the context key of the request that is served.
+type requestKey struct{}
+
+// clientOf returns the program that makes the request, as it describes itself.
+func clientOf(ctx context.Context) (c ferrule.Client) {
+	client, ok := ctx.Value(requestKey{}).(interface {
 		ClientInfo() *mcp.Implementation
 		ProtocolVersion() string
 	})
-	if !ok || !log.Enabled(ctx, slog.LevelDebug) {
+	if !ok {
+		return c
+	}
+	if info := client.ClientInfo(); info != nil {
+		c.Name, c.Version = info.Name, info.Version
+	}
+	c.Protocol = client.ProtocolVersion()
+	return c.Bounded()
+}
+
+// logClient logs which program connects, and the protocol version: the one agreed on, or
+// else the one of the request.
+func (v *view) logClient(ctx context.Context, agreed string) {
+	log := v.server.parts.Log
+	if !log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
-	program := "an agent"
-	if info := client.ClientInfo(); info != nil {
-		program = info.Name + " " + info.Version
-	}
-	log.Debug(fmt.Sprintf("agent: %s speaks MCP %s", program, cmp.Or(agreed, client.ProtocolVersion())))
+	c := clientOf(ctx)
+	log.Debug(fmt.Sprintf("agent: %s speaks MCP %s", cmp.Or(strings.TrimSpace(c.Name+" "+c.Version), "an agent"), cmp.Or(agreed, c.Protocol)))
 }

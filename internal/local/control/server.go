@@ -132,6 +132,9 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	if call.Principal.Role != ferrule.Agent {
 		call.Principal.Role = ferrule.Person
 	}
+	if call.Client = call.Client.Bounded(); call.Client == (ferrule.Client{}) {
+		call.Client.Name = "ferrule"
+	}
 	out := newLines(w)
 	call.Progress = func(p ferrule.Progress) { out.write(reply{Progress: &p}) }
 	if req.Asks {

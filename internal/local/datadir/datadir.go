@@ -2,6 +2,8 @@
 // holds, and which process owns it.
 //
 //	journal.log, devices.jsonl  written by the packages that own them
+//	journal, journal.*          sealed segments, signed head and reserve of the journal
+//	node.key                    private key that signs the journal
 //	lock                        locked by the gateway that runs
 //	next                        locked by the process that is about to be the gateway
 //	node                        name of the node, if the gateway is part of a cluster

@@ -1,7 +1,7 @@
 // Package audit reads, filters, orders and verifies journals.
 //
 //	journal file, or the journals of all nodes through the gateway
-//	    -> Filter -> order by time across nodes -> Show
+//	    -> one record per call -> Filter -> order by time across nodes -> Show
 //
 // If the gateway is part of a cluster and runs, Read and Verify use the copies of all
 // nodes' journals, and the records of this node that were not copied yet. Otherwise they
@@ -11,6 +11,7 @@ package audit
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
@@ -21,9 +22,10 @@ type Parts struct {
 	Data string // data directory
 	// Nodes reads the journals of all nodes: a *control.Client. A local audit needs none.
 	Nodes Nodes
-	// Show is called with each record, in order. Width is that of the column of nodes, or 0
-	// if there is none.
-	Show func(r Record, width int) error
+	// Show is called with each record, in order. Nodes says that there may be several.
+	Show func(r Record, nodes bool) error
+	// Flush is called when all records so far were shown.
+	Flush func() error
 	// Warn tells the user something besides the records.
 	Warn func(text string)
 }
@@ -34,20 +36,35 @@ type Nodes interface {
 	Journal(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error
 }
 
-// Record is a record of a journal, with its node and chain.
+// Record is a record of a journal, with its node and chain. If records are joined, it is a
+// call: its outcome, or its intent if it has no outcome.
 type Record struct {
 	Node  string `json:"node,omitempty"`
 	Chain string `json:"chain,omitempty"`
 	ferrule.Entry
+	// Began is when the call was made.
+	Began time.Time `json:"-"`
+	// changes reports whether the call had an intent.
+	changes bool
 }
 
-// OutcomeOf returns the outcome of a record in a word or two.
-func OutcomeOf(e ferrule.Entry) string {
-	if e.Phase != ferrule.Outcome {
-		return string(e.Phase)
+// isLook reports whether the record is of a call that looked at something and succeeded. A
+// call that may change something has an intent.
+func (r *Record) isLook() bool {
+	return r.Phase == ferrule.Outcome && r.Code == "" && !r.changes
+}
+
+// Outcome returns the outcome of a record in a few words.
+func (r *Record) Outcome() string {
+	outcome := cmp.Or(string(r.Code), "ok")
+	switch r.Phase {
+	case ferrule.Outcome:
+	case ferrule.Intent:
+		outcome = "no outcome"
+	default:
+		outcome = string(r.Phase)
 	}
-	outcome := cmp.Or(string(e.Code), "ok")
-	if e.MayHaveRun {
+	if r.MayHaveRun {
 		outcome += " (may have run)"
 	}
 	return outcome

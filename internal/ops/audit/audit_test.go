@@ -37,11 +37,13 @@ func TestFilter(t *testing.T) {
 		change(&e)
 		return e
 	}
+	point := ferrule.Entry{Time: base.Time, Phase: ferrule.JournalCheckpoint}
 	failed := with(func(e *ferrule.Entry) { e.Code, e.MayHaveRun = ferrule.Unanswered, true })
 	denied := with(func(e *ferrule.Entry) { e.Code = ferrule.Denied })
 	intent := with(func(e *ferrule.Entry) { e.Phase = ferrule.Intent })
 	gap := ferrule.Entry{Time: base.Time, Phase: ferrule.JournalGap}
-	look := with(func(e *ferrule.Entry) { e.Device, e.Tool = ferrule.GatewayID, "status" })
+	look := with(func(e *ferrule.Entry) { e.Tool = "look" })
+	failedLook := with(func(e *ferrule.Entry) { e.Tool, e.Code = "look", ferrule.Unanswered })
 	for _, test := range []struct {
 		query Query
 		e     ferrule.Entry
@@ -78,12 +80,16 @@ func TestFilter(t *testing.T) {
 		{Query{Since: "2h", Until: "30m"}, base, true},
 		{Query{}, look, false},
 		{Query{All: true}, look, true},
-		{Query{Device: "gateway"}, look, true},
-		{Query{Tool: "status"}, look, true},
+		{Query{Device: "robot"}, look, false},
+		{Query{Tool: "look"}, look, true},
+		{Query{}, failedLook, true},
+		{Query{}, point, false},
+		{Query{All: true}, point, true},
 	} {
 		f, err := test.query.Filter(now)
-		if err != nil || f.Matches(test.e) != test.want {
-			t.Errorf("%+v of %+v: %t, %v", test.query, test.e, f.Matches(test.e), err)
+		r := Record{Entry: test.e, Began: test.e.Time, changes: test.e.Tool == "move"}
+		if err != nil || f.Matches(r) != test.want {
+			t.Errorf("%+v of %+v: %t, %v", test.query, test.e, f.Matches(r), err)
 		}
 	}
 	for want, wrong := range map[string]Query{
@@ -161,7 +167,7 @@ func TestOrder(t *testing.T) {
 	for i := range 1000 { // two nodes whose records come within a window, in any order
 		first := i/100*100 + rand.IntN(100)
 		for _, node := range []string{"a", "b"} {
-			o.add(Record{node, node, happened(first, fmt.Sprint(i))})
+			o.add(Record{Node: node, Chain: node, Entry: happened(first, fmt.Sprint(i))})
 		}
 		most = max(most, len(o.waiting))
 	}
@@ -177,19 +183,100 @@ func TestOrder(t *testing.T) {
 		last[r.Node] = n
 	}
 	shown = nil
-	o.add(Record{"a", "a", happened(9999, "now")})
+	o.add(Record{Node: "a", Chain: "a", Entry: happened(9999, "now")})
 	if len(shown) != 1 {
 		t.Error("a new record waits")
 	}
 
 	shown, o = nil, newOrder(3, func(r Record) error { shown = append(shown, r); return nil })
 	for i := range 1000 {
-		o.add(Record{fmt.Sprint(i % 7), "x", happened(i*389%1000, "")})
+		o.add(Record{Node: fmt.Sprint(i % 7), Chain: "x", Entry: happened(i*389%1000, "")})
 		if len(o.waiting) > 3 {
 			t.Fatalf("%d are waiting", len(o.waiting))
 		}
 	}
 	if o.drain(); len(shown) != 3 || len(o.waiting) != 0 || o.size != 0 {
 		t.Errorf("%d shown", len(shown))
+	}
+}
+
+// TestJoin checks that a call is one record: its outcome, with the time of its intent, or
+// its intent if the outcome is missing.
+func TestJoin(t *testing.T) {
+	intent := func(minute int, call string) Record {
+		e := happened(minute, call)
+		e.Phase = ferrule.Intent
+		return Record{Chain: "x", Entry: e}
+	}
+	outcome := func(minute int, call string) Record { return Record{Chain: "x", Entry: happened(minute, call)} }
+	list := func(records []Record) (all []string) {
+		for _, r := range records {
+			all = append(all, fmt.Sprintf("%s %s at %s, looked: %t", r.Call, r.Outcome(), r.Began.Format("04"), r.isLook()))
+		}
+		return all
+	}
+	input := []Record{intent(1, "a"), intent(2, "lost"), outcome(3, "b"), outcome(4, "a")}
+	elsewhere := outcome(5, "lost")
+	elsewhere.Chain = "y"
+	j := newJoiner(false)
+	var got []string
+	for _, r := range append(input, elsewhere) {
+		got = append(got, list(j.add(r))...)
+	}
+	got = append(got, list(j.rest())...)
+	want := []string{"b ok at 03, looked: true", "a ok at 01, looked: false", "lost ok at 05, looked: true", "lost no outcome (may have run) at 02, looked: false"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	got, j = nil, newJoiner(true)
+	for _, r := range input {
+		got = append(got, list(j.add(r))...)
+	}
+	got = append(got, list(j.rest())...)
+	want = []string{"a no outcome at 01, looked: false", "lost no outcome at 02, looked: false", "b ok at 03, looked: true", "a ok at 04, looked: false"}
+	if !slices.Equal(got, want) {
+		t.Errorf("separate: got  %q\nwant %q", got, want)
+	}
+	j = newJoiner(false)
+	shown := 0
+	for i := range maxOpen + 10 {
+		shown += len(j.add(intent(0, fmt.Sprint(i))))
+	}
+	if n := len(j.open); n > maxOpen || shown+n != maxOpen+10 {
+		t.Errorf("%d are open, %d were shown", n, shown)
+	}
+}
+
+// TestTable checks the columns of a table, also of hostile texts.
+func TestTable(t *testing.T) {
+	var out strings.Builder
+	table := &Table{Out: &out, Style: func(_, cell string) string { return cell }}
+	moved, read, refused := happened(0, "a"), happened(1, "b"), happened(2, "c")
+	moved.Args, moved.Took = []byte(`{"x":1}`), ferrule.Duration(1234567*time.Nanosecond)
+	read.Operation, read.Tool = ferrule.ReadResource, "robot://log"
+	refused.Tool, refused.Code, refused.MayHaveRun = "st\x1b[31mop\n", ferrule.Failed, true
+	refused.Args = []byte(`"` + strings.Repeat("x", 1000) + `"`)
+	gap := ferrule.Entry{Time: noon, Phase: ferrule.JournalGap, Message: "3 records missing: they could not be written"}
+	for _, e := range []ferrule.Entry{moved, read, refused, gap} {
+		if err := table.Add(Record{Entry: e, Began: noon.Local()}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out.Len() > 0 {
+		t.Error("printed before the widths are known")
+	}
+	table.Flush()
+	at := noon.Local().Format(time.DateTime)
+	want := "TIME                 CALLER        DEVICE  TOOL              ARGUMENTS                                         OUTCOME                TOOK\n" +
+		at + "  agent:claude  robot   move              {\"x\":1}                                           ok                     1.23ms\n" +
+		at + "  agent:claude  robot   read robot://log  -                                                 ok\n" +
+		at + "  agent:claude  robot   st [31mop         \"" + strings.Repeat("x", 46) + "…  failed (may have run)\n" +
+		at + "  3 records missing: they could not be written\n"
+	if got := out.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	out.Reset()
+	if table.Add(Record{Entry: moved, Began: noon}, false); strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("a new line is not shown at once: %q", out.String())
 	}
 }

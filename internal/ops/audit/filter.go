@@ -18,8 +18,9 @@ type Query struct {
 	Node                             string
 	Local                            bool // only the journal of the data directory
 	Follow                           bool // go on with new records
-	All                              bool // include calls that only read the gateway's state
-	Last                             int  // only the newest records; 0 is all
+	All                              bool // include calls that only looked, and checkpoints
+	Records                          bool // show intent and outcome as separate records
+	Last                             int  // only the newest; 0 is all
 }
 
 // Filter is a checked Query.
@@ -95,23 +96,22 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf(`must be 2h, 7d, 2026-01-31, "2026-01-31 15:04" or 2026-01-31T15:04:05Z; got %q`, text)
 }
 
-// reads are the gateway's tools that only read its state. Commands call them all the
-// time, so they are left out by default.
-var reads = map[string]bool{"list_devices": true, "describe_device": true, "device_state": true, "status": true, "latest": true}
-
-// Matches reports whether a record is selected.
-func (f Filter) Matches(e ferrule.Entry) bool {
+// Matches reports whether a record is selected. Calls that looked at something and succeeded
+// are left out, unless they are asked for: there are many, and they changed nothing.
+func (f Filter) Matches(r Record) bool {
 	switch {
-	case f.Device != "" && e.Device != f.Device,
-		f.Tool != "" && e.Tool != f.Tool,
-		f.Principal != "" && e.Principal.Name != f.Principal && e.Principal.String() != f.Principal,
-		!f.from.IsZero() && e.Time.Before(f.from),
-		!f.to.IsZero() && !e.Time.Before(f.to),
-		!f.matchesOutcome(e):
+	case f.Device != "" && r.Device != f.Device,
+		f.Tool != "" && r.Tool != f.Tool,
+		f.Principal != "" && r.Principal.Name != f.Principal && r.Principal.String() != f.Principal,
+		!f.from.IsZero() && r.Began.Before(f.from),
+		!f.to.IsZero() && !r.Began.Before(f.to),
+		!f.matchesOutcome(r.Entry):
 		return false
 	}
-	read := reads[e.Tool] && e.Code == "" && e.Device == ferrule.GatewayID
-	return !read || f.All || f.Device != "" || f.Tool != ""
+	if r.Phase == ferrule.JournalCheckpoint {
+		return f.All
+	}
+	return !r.isLook() || f.All || f.Tool != ""
 }
 
 func (f Filter) matchesOutcome(e ferrule.Entry) bool {

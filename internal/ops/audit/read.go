@@ -21,21 +21,22 @@ var ErrAlone = errors.New("this gateway is not part of a cluster; leave out --no
 type reader struct {
 	Parts
 	filter Filter
+	join   *joiner
 	order  *order
 	read   map[origin]uint64 // last record read of each chain
 	shown  map[origin]uint64 // last record before following; nil until then
 	// damaged is the number of lines that are not records, and firstDamage describes one.
 	damaged     int
 	firstDamage error
-	width       int // of the column of nodes; 0 if there is none
+	nodes       bool // there may be several nodes
 }
 
 // Read shows the records that match: those of all nodes if the gateway is part of a
 // cluster, else those of the data directory.
 func Read(ctx context.Context, p Parts, f Filter) error {
-	r := &reader{Parts: p, filter: f, read: make(map[origin]uint64)}
-	r.order = newOrder(f.Last, r.show)
-	err := r.readAny(ctx)
+	r := &reader{Parts: p, filter: f, join: newJoiner(f.Records), read: make(map[origin]uint64)}
+	r.order = newOrder(f.Last, func(record Record) error { return r.Show(record, r.nodes) })
+	err := errors.Join(r.readAny(ctx), r.Flush())
 	switch {
 	case errors.Is(err, context.Canceled) && f.Follow:
 		return nil
@@ -72,13 +73,11 @@ func (r *reader) readNodes(ctx context.Context) error {
 	if !r.filter.from.IsZero() {
 		q.Since = r.filter.from.Add(-journal.ClockSkew)
 	}
-	if r.filter.Node == "" {
-		r.width = 8
-	}
+	r.nodes = r.filter.Node == ""
 	r.order.limit = maxWaiting
 	err := r.Nodes.Journal(ctx, q, r.take)
 	if errors.Is(err, control.ErrSingleNode) || errors.Is(err, control.ErrNoGateway) {
-		r.width, r.order.limit = 0, 0
+		r.nodes, r.order.limit = false, 0
 		return err
 	}
 	if err == nil {
@@ -96,7 +95,10 @@ func (r *reader) drain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	err = errors.Join(err, r.order.drain())
+	for _, record := range r.join.rest() {
+		err = errors.Join(err, r.add(record))
+	}
+	err = errors.Join(err, r.order.drain(), r.Flush())
 	if node := r.filter.Node; err == nil && node != "" && len(r.read) == 0 {
 		r.Warn(fmt.Sprintf("no records of node %q", node))
 	}
@@ -172,10 +174,12 @@ func (r *reader) take(l ferrule.JournalLines) error {
 		switch {
 		case err != nil:
 			r.damage(l, err)
-		case r.shown != nil && e.Seq <= r.shown[from], !r.filter.Matches(e):
+		case r.shown != nil && e.Seq <= r.shown[from]:
 		default:
-			if err := r.order.add(Record{l.Node, l.Chain, e}); err != nil {
-				return err
+			for _, record := range r.join.add(Record{Node: l.Node, Chain: l.Chain, Entry: e}) {
+				if err := r.add(record); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -195,9 +199,10 @@ func (r *reader) damage(l ferrule.JournalLines, err error) {
 	}
 }
 
-func (r *reader) show(record Record) error {
-	if r.width > 0 {
-		r.width = max(r.width, len(record.Node))
+// add orders a record, if it matches.
+func (r *reader) add(record Record) error {
+	if !r.filter.Matches(record) {
+		return nil
 	}
-	return r.Show(record, r.width)
+	return r.order.add(record)
 }

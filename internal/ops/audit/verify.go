@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
@@ -15,18 +18,68 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 )
 
-// Verify checks the journal of the data directory and, unless local is set, the copies of
-// all nodes' journals. If the copies cannot be read, the result has no chains; if the
-// file cannot be read, it has those of the copies.
-func Verify(ctx context.Context, p Parts, local bool) (Verification, error) {
+// VerifyOptions selects what is verified.
+type VerifyOptions struct {
+	// Local leaves out the copies of all nodes' journals.
+	Local bool
+	// Keys are public keys, or files with one key per line. The journals must be signed with
+	// one of them. Without keys, the journal of the data directory is compared with the key
+	// in the data directory.
+	Keys []string
+	// Segments are files to verify one by one, instead of the journal.
+	Segments []string
+}
+
+// Verify checks the journal of the data directory and the copies of all nodes' journals, or
+// single segments. If the copies cannot be read, the result has no chains; if the file
+// cannot be read, it has those of the copies.
+func Verify(ctx context.Context, p Parts, o VerifyOptions) (Verification, error) {
 	v := Verification{Chains: []Verified{}}
-	if !local {
+	keys, err := parseKeys(o.Keys)
+	if err != nil {
+		return Verification{}, err
+	}
+	v.given, v.keys = len(keys) > 0, keys
+	if len(o.Segments) > 0 {
+		return v, v.addSegments(o.Segments)
+	}
+	if !o.Local {
 		if err := p.verifyCopies(ctx, &v); err != nil {
 			return Verification{}, err
 		}
 	}
-	err := p.verifyFile(&v)
+	err = p.verifyFile(&v)
 	return v, err
+}
+
+// parseKeys returns the keys in texts and files.
+func parseKeys(texts []string) (keys []journal.PublicKey, err error) {
+	for _, text := range texts {
+		lines := []string{text}
+		if data, err := os.ReadFile(text); err == nil {
+			lines = strings.Split(strings.TrimSpace(string(data)), "\n")
+		}
+		for _, line := range lines {
+			key, err := journal.ParsePublicKey(line)
+			if err != nil {
+				return nil, fmt.Errorf("--key: %w", err)
+			}
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
+
+// addSegments verifies segments one by one.
+func (v *Verification) addSegments(paths []string) error {
+	for _, path := range paths {
+		report, err := journal.VerifySegment(path, v.keys...)
+		if err != nil {
+			return err
+		}
+		v.add(Verified{Segment: path, Report: report})
+	}
+	return nil
 }
 
 // Verification is the result for all chains.
@@ -35,6 +88,9 @@ type Verification struct {
 	Wrong  int        `json:"wrong"` // number of findings
 	// Cluster reports whether there are copies of several nodes.
 	Cluster bool `json:"-"`
+
+	keys  []journal.PublicKey
+	given bool // the keys were given, and not found in the data directory
 }
 
 // Verified is the result for one chain.
@@ -42,6 +98,8 @@ type Verified struct {
 	Node string `json:"node,omitempty"`
 	// Copy reports whether this is a copy, and not the file of the data directory.
 	Copy bool `json:"copy"`
+	// Segment is the path, if only a segment was verified.
+	Segment string `json:"segment,omitempty"`
 	journal.Report
 	// Uncopied is the number of records in the file that have no copy yet.
 	Uncopied uint64 `json:"uncopied,omitempty"`
@@ -66,7 +124,7 @@ func (p Parts) verifyCopies(ctx context.Context, v *Verification) error {
 	err := p.Nodes.Journal(ctx, ferrule.JournalQuery{}, func(l ferrule.JournalLines) error {
 		from := origin{l.Node, l.Chain}
 		if chains[from] == nil {
-			chains[from] = journal.NewVerifier(l.Chain)
+			chains[from] = journal.NewVerifier(l.Chain, v.keys...)
 		}
 		chains[from].Feed(l.Lines)
 		return nil
@@ -91,7 +149,13 @@ func (p Parts) verifyCopies(ctx context.Context, v *Verification) error {
 // verifyFile checks the journal of the data directory and compares it with its copy,
 // which must have been read before.
 func (p Parts) verifyFile(v *Verification) error {
-	report, err := journal.Verify(p.Data)
+	keys := v.keys
+	if _, err := os.Stat(filepath.Join(p.Data, journal.HeadFile)); err == nil && !v.given { // else it is not signed yet
+		if key, err := journal.ReadPublicKey(p.Data); err == nil {
+			keys = []journal.PublicKey{key}
+		}
+	}
+	report, err := journal.Verify(p.Data, keys...)
 	if err != nil {
 		return err
 	}
@@ -125,6 +189,61 @@ func differs(last, copied uint64) journal.Finding {
 	return journal.Finding{Record: copied, To: copied, What: fmt.Sprintf("record %d differs from the copy", copied)}
 }
 
+// Verdict returns the result in one or a few sentences, one per line.
+func (v *Verification) Verdict() string {
+	var lines []string
+	switch {
+	case v.Wrong == 1:
+		lines = append(lines, "DAMAGED: 1 finding.")
+	case v.Wrong > 0:
+		lines = append(lines, fmt.Sprintf("DAMAGED: %d findings.", v.Wrong))
+	case len(v.Chains) == 1:
+		lines = append(lines, "Intact: "+v.Chains[0].extent()+".")
+	default:
+		lines = append(lines, fmt.Sprintf("Intact: %d journals or segments.", len(v.Chains)))
+	}
+	for _, c := range v.Chains {
+		if c.Copy && !v.given || c.Records == 0 {
+			continue
+		}
+		lines = append(lines, c.Where(journal.Finding{}, v.Cluster)+c.signature(v.given))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// extent returns what was verified.
+func (c Verified) extent() string {
+	text := fmt.Sprintf("%d records", c.Records)
+	if c.Records == 1 {
+		text = "1 record"
+	}
+	if c.Segments > 1 {
+		text += fmt.Sprintf(" in %d segments", c.Segments)
+	}
+	if c.First > 1 && c.Segment == "" {
+		text += fmt.Sprintf(", beginning with record %d", c.First)
+	}
+	return text
+}
+
+// signature returns up to where the journal is signed.
+func (c Verified) signature(given bool) string {
+	switch {
+	case c.Signed == nil && given:
+		return "Not signed with a given key."
+	case c.Signed == nil:
+		return "Signatures were not checked: nothing shows whether it was written again with new hashes. Add --key."
+	}
+	text := fmt.Sprintf("Signed up to record %d at %s", c.Signed.Record, c.Signed.Time.Local().Format(time.DateTime))
+	if n := c.Last - c.Signed.Record; n > 0 && c.Segment == "" {
+		text += fmt.Sprintf("; %d later records are not signed yet", n)
+	}
+	if !given {
+		text += ", with the key in the data directory. Add --key to compare with a key that you keep elsewhere"
+	}
+	return text + "."
+}
+
 // Intact is the state of a chain without findings.
 const Intact = "intact"
 
@@ -134,8 +253,13 @@ func (c Verified) Where(f journal.Finding, cluster bool) string {
 	switch {
 	case c.Copy:
 		words = []string{"copy of " + c.Chain + " of node " + c.Node}
+	case c.Segment != "":
+		words = []string{c.Segment}
 	case cluster:
 		words = []string{"local file"}
+	}
+	if f.File != "" {
+		words = append(words, f.File)
 	}
 	if !c.Copy && f.Line > 0 {
 		words = append(words, "line "+strconv.Itoa(f.Line))

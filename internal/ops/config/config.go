@@ -159,6 +159,7 @@ type Calls struct {
 	Cache     Interval `yaml:"cache"`
 	InFlight  int      `yaml:"in_flight"`
 	PerMinute int      `yaml:"per_minute"`
+	Refused   int      `yaml:"refused_per_minute"`
 	// CleanResults removes from results what a reader does not see.
 	CleanResults bool `yaml:"clean_results"`
 }
@@ -186,6 +187,9 @@ func (i *Interval) UnmarshalYAML(node ast.Node) error {
 type Journal struct {
 	// Sync is always or an interval.
 	Sync string `yaml:"sync"`
+	// SegmentSize is in MiB.
+	SegmentSize int64    `yaml:"segment_size"`
+	SegmentAge  Interval `yaml:"segment_age"`
 }
 
 // syncAlways as Journal.Sync waits for the disk on every record.
@@ -210,19 +214,19 @@ type Cluster struct {
 // Default returns the config of an empty file.
 func Default() Config {
 	d, p, a, b, s, h := dock.DefaultConfig(), pipeline.DefaultConfig(), server.DefaultConfig(), cluster.DefaultConfig(), poller.DefaultConfig(), history.DefaultConfig()
-	o := telemetry.DefaultConfig()
+	o, j := telemetry.DefaultConfig(), journal.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
 		Calls: Calls{
 			Deadline: Interval(p.Deadline), Waiting: d.Waiting,
-			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute,
+			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute, Refused: p.RefusedPerMinute,
 		},
 		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
 		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
 		Endpoints: []Endpoint{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
-		Journal:   Journal{Sync: syncAlways},
+		Journal:   Journal{Sync: syncAlways, SegmentSize: j.SegmentSize >> 20, SegmentAge: Interval(j.SegmentAge)},
 		Cluster: Cluster{
 			Mode: string(b.Mode), Tenant: b.Tenant, Servers: []string{}, Domain: b.Domain, Shards: b.Shards, Replicas: b.Replicas,
 			Store: b.Store >> 20, View: b.View,
@@ -510,7 +514,7 @@ func (e Endpoint) config() endpoint.Config {
 func (c Config) Pipeline() pipeline.Config {
 	return pipeline.Config{
 		Deadline: time.Duration(c.Calls.Deadline), Cache: time.Duration(c.Calls.Cache),
-		InFlight: c.Calls.InFlight, PerMinute: c.Calls.PerMinute, CleanResults: c.Calls.CleanResults,
+		InFlight: c.Calls.InFlight, PerMinute: c.Calls.PerMinute, RefusedPerMinute: c.Calls.Refused, CleanResults: c.Calls.CleanResults,
 	}
 }
 
@@ -525,6 +529,7 @@ func (c Config) Dock() dock.Config {
 // JournalConfig returns the config of the journal.
 func (c Config) JournalConfig() (journal.Config, error) {
 	out := journal.DefaultConfig()
+	out.SegmentSize, out.SegmentAge = c.Journal.SegmentSize<<20, time.Duration(c.Journal.SegmentAge)
 	if c.Journal.Sync == syncAlways {
 		return out, nil
 	}

@@ -131,7 +131,7 @@ func (d *Doctor) space(dir string) []Finding {
 	case free < minimum:
 		f.State, f.Next = Wrong, "free some space: calls that change something are refused if they cannot be recorded"
 	case free < low:
-		f.State, f.Next = Note, "free some space soon; the journal needs about 600 bytes per call"
+		f.State, f.Next = Note, "free some space soon; the journal needs about 1,000 bytes per call"
 	}
 	return []Finding{f}
 }
