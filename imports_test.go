@@ -38,6 +38,7 @@ var importRules = map[string]importRule{
 	".":                         {},
 	"internal/ferrule":          {},
 	"internal/ratelimit":        {},
+	"internal/strictjson":       {},
 	"internal/device/transport": {own: []string{"internal/ratelimit"}},
 	"internal/device/transport/tcp": {
 		own:   []string{"internal/device/transport"},
@@ -159,7 +160,7 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/cluster/engine"},
 		third: []string{"github.com/nats-io/nats-server/v2"},
 	},
-	"internal/mcphttp": {third: []string{"github.com/modelcontextprotocol/go-sdk"}},
+	"internal/mcphttp": {own: []string{"internal/strictjson"}, third: []string{"github.com/modelcontextprotocol/go-sdk"}},
 	"internal/agent/notify": {
 		own:   []string{"internal/ferrule", "internal/mcphttp"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
