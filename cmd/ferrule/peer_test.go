@@ -33,7 +33,7 @@ func TestPeer(t *testing.T) {
 	for _, line := range []string{"legacy", "modern"} {
 		t.Run(line, func(t *testing.T) {
 			url := startPeer(t, dir, line)
-			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "garden"}} })
+			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "garden"}} }, allowQuestions(t, "garden"))
 			g.online("garden")
 			litres := 0
 			for _, mcpVersion := range mcpVersions {

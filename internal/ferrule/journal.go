@@ -29,11 +29,13 @@ type Phase string
 
 // The phases. Intent is written before a call that may change the world is sent.
 // Outcome is written for every call. JournalGap means that records are missing
-// because the disk did not take them; its message says how many.
+// because the disk did not take them; its message says how many. Asked is a question
+// of the device to the caller; Args has the question.
 const (
 	Intent     Phase = "intent"
 	Outcome    Phase = "outcome"
 	JournalGap Phase = "gap"
+	Asked      Phase = "question"
 )
 
 // JournalLines is a run of consecutive records of one chain, as lines of its
