@@ -67,7 +67,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/device/transport/transporttest": {own: []string{"internal/device/transport"}},
 	"internal/device/protocol":                {own: []string{"internal/ferrule", "internal/device/transport"}},
-	"internal/device/protocol/jsonrpc":        {own: []string{"internal/ferrule"}},
+	"internal/device/protocol/jsonrpc":        {own: []string{"internal/ferrule", "internal/strictjson"}},
 	"internal/device/protocol/content":        {own: []string{"internal/ferrule"}},
 	"internal/device/protocol/mcpu": {
 		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/protocol/jsonrpc"},
@@ -185,7 +185,7 @@ var importRules = map[string]importRule{
 	"internal/measure/gauges":    {own: []string{"internal/ferrule", "internal/measure/sparkline"}, tests: []string{"internal/testenv/screen"}},
 	"internal/measure/sparkline": {own: []string{"internal/ferrule"}},
 	"internal/agent/endpoint": {
-		own:   []string{"internal/ferrule"},
+		own:   []string{"internal/ferrule", "internal/strictjson"},
 		third: []string{"github.com/gobwas/ws"},
 		tests: []string{"internal/agent/catalog", "internal/agent/server"},
 	},

@@ -40,8 +40,9 @@ func readPosted(w http.ResponseWriter, r *http.Request) (p posted, ok bool) {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	p, err = parsePosted(body)
+	var duplicate *strictjson.DuplicateError
 	switch {
-	case errors.Is(err, strictjson.ErrDuplicate):
+	case errors.As(err, &duplicate):
 		refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "invalid request: "+err.Error())
 	case err != nil:
 		refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, "parse error: "+err.Error())

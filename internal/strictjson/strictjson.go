@@ -11,13 +11,20 @@ import (
 	"unicode/utf8"
 )
 
-// Errors of Check.
-var (
-	// ErrInvalid means that a text is not JSON.
-	ErrInvalid = errors.New("not valid JSON")
-	// ErrDuplicate means that an object has two members with the same name.
-	ErrDuplicate = errors.New("duplicate member")
-)
+// ErrInvalid is the error of Check for a text that is not JSON.
+var ErrInvalid = errors.New("not valid JSON")
+
+// DuplicateError is the error of Check for an object that has two members with the same
+// name.
+type DuplicateError struct {
+	Name string
+	// Depth is that of the object; the outermost one has 1.
+	Depth int
+}
+
+func (e *DuplicateError) Error() string {
+	return fmt.Sprintf("duplicate member %.*q", maxShown, e.Name)
+}
 
 // maxShown is how many bytes of a name an error shows.
 const maxShown = 64
@@ -51,7 +58,7 @@ func Check(data []byte) error {
 				top.named = false
 				name := decoded(data[i : end+1])
 				if top.has(names, name) {
-					return fmt.Errorf("%w %.*q", ErrDuplicate, maxShown, name)
+					return &DuplicateError{string(name), len(open)}
 				}
 				names = append(names, name)
 				top.add(names)
