@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 sampling is deprecated, but devices use it
+
 package main
 
 import (
