@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // ConnLimits limit the connections of a listener. A host is an IPv4 address, or a network
@@ -14,9 +15,12 @@ type ConnLimits struct {
 	// Total is the limit of open connections, PerHost the one for each host.
 	Total, PerHost int
 	// Waiting is the limit, for each host, of connections that no request was accepted on
-	// yet.
+	// for more than a second. Many agents may connect at once.
 	Waiting int
 }
+
+// patience is how long a connection may wait for its first request before it counts.
+const patience = time.Second
 
 // Listener limits connections. At a limit it closes the connection that has waited for
 // longest without an accepted request, so that a program which opens connections and says
@@ -49,7 +53,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &limitedConn{Conn: conn, listener: l, host: HostOf(conn.RemoteAddr().String())}
+		c := &limitedConn{Conn: conn, listener: l, host: HostOf(conn.RemoteAddr().String()), since: time.Now()}
 		ended, ok := l.add(c)
 		if ended != nil {
 			ended.Conn.Close()
@@ -87,8 +91,10 @@ func (l *Listener) add(c *limitedConn) (ended *limitedConn, ok bool) {
 		h = &hostConns{waiting: list.New()}
 	}
 	var from *list.List
-	switch {
-	case h.waiting.Len() >= l.limits.Waiting || h.open >= l.limits.PerHost:
+	switch first := h.waiting.Front(); {
+	case h.open >= l.limits.PerHost:
+		from = h.waiting
+	case h.waiting.Len() >= l.limits.Waiting && first != nil && time.Since(first.Value.(*limitedConn).since) > patience:
 		from = h.waiting
 	case l.open >= l.limits.Total:
 		from = l.waiting
@@ -136,6 +142,7 @@ type limitedConn struct {
 	net.Conn
 	listener *Listener
 	host     netip.Prefix
+	since    time.Time
 
 	// Guarded by the listener's mu.
 	counted  bool

@@ -84,4 +84,21 @@ func TestListener(t *testing.T) {
 	}
 	server.CloseClientConnections()
 	eventually(t, func() bool { open, waiting, hosts := counts(); return open+waiting+hosts == 0 })
+	for range 8 { // many at once are not too many
+		dial()
+	}
+	eventually(t, func() bool { open, _, _ := counts(); return open == 8 })
+	limited.mu.Lock()
+	for e := limited.waiting.Front(); e != nil; e = e.Next() {
+		e.Value.(*limitedConn).since = time.Now().Add(-2 * patience)
+	}
+	limited.mu.Unlock()
+	if conn := dial(); !ask(conn) {
+		t.Error("a new client is locked out")
+	}
+	if open, waiting, _ := counts(); open != 8 || waiting != 7 {
+		t.Errorf("%d connections are open, %d wait", open, waiting)
+	}
+	server.CloseClientConnections()
+	eventually(t, func() bool { open, waiting, hosts := counts(); return open+waiting+hosts == 0 })
 }
