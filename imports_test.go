@@ -38,6 +38,7 @@ var importRules = map[string]importRule{
 	".":                         {},
 	"internal/ferrule":          {},
 	"internal/ratelimit":        {},
+	"internal/strictjson":       {},
 	"internal/device/transport": {own: []string{"internal/ratelimit"}},
 	"internal/device/transport/tcp": {
 		own:   []string{"internal/device/transport"},
@@ -66,7 +67,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/device/transport/transporttest": {own: []string{"internal/device/transport"}},
 	"internal/device/protocol":                {own: []string{"internal/ferrule", "internal/device/transport"}},
-	"internal/device/protocol/jsonrpc":        {own: []string{"internal/ferrule"}},
+	"internal/device/protocol/jsonrpc":        {own: []string{"internal/ferrule", "internal/strictjson"}},
 	"internal/device/protocol/content":        {own: []string{"internal/ferrule"}},
 	"internal/device/protocol/mcpu": {
 		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/protocol/jsonrpc"},
@@ -159,7 +160,7 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/cluster/engine"},
 		third: []string{"github.com/nats-io/nats-server/v2"},
 	},
-	"internal/mcphttp": {third: []string{"github.com/modelcontextprotocol/go-sdk"}},
+	"internal/mcphttp": {own: []string{"internal/strictjson"}, third: []string{"github.com/modelcontextprotocol/go-sdk"}},
 	"internal/agent/notify": {
 		own:   []string{"internal/ferrule", "internal/mcphttp"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
@@ -184,7 +185,7 @@ var importRules = map[string]importRule{
 	"internal/measure/gauges":    {own: []string{"internal/ferrule", "internal/measure/sparkline"}, tests: []string{"internal/testenv/screen"}},
 	"internal/measure/sparkline": {own: []string{"internal/ferrule"}},
 	"internal/agent/endpoint": {
-		own:   []string{"internal/ferrule"},
+		own:   []string{"internal/ferrule", "internal/strictjson"},
 		third: []string{"github.com/gobwas/ws"},
 		tests: []string{"internal/agent/catalog", "internal/agent/server"},
 	},

@@ -45,10 +45,10 @@ func TestConformance(t *testing.T) {
 	go fixtures.Watch(t.Context(), device)
 	g := startGateway(t, nil, func(c *config.Config) {
 		c.Devices.HTTP = []config.HTTPDevice{{URL: at, Name: "conformance"}}
-	})
+	}, allowQuestions(t, "conformance"))
 	g.online("conformance")
 	url := g.url("/mcp/devices/conformance")
-	for version, want := range map[string]int{legacy: 83, modern: 156} {
+	for version, want := range map[string]int{legacy: 82, modern: 155} {
 		t.Run(version, func(t *testing.T) {
 			results := t.TempDir()
 			args := []string{"server", "--url", url, "--requirements", version, "-o", results}

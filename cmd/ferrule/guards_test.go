@@ -22,6 +22,7 @@ func TestGuards(t *testing.T) {
 	t.Run("bodies", guardBodies)
 	t.Run("nonsense", guardNonsense)
 	t.Run("sessions", guardSessions)
+	t.Run("sessions of an agent", guardSessionsOfAgent)
 	t.Run("tokens", guardTokens)
 	t.Run("panics", guardPanics)
 }
@@ -159,6 +160,29 @@ func guardSessions(t *testing.T) {
 	agents[0].result("tools/list", nil)
 }
 
+// guardSessionsOfAgent checks that an agent cannot take the sessions of all others.
+func guardSessionsOfAgent(t *testing.T) {
+	const ada, ben = "a-token-of-sixteen", "another-token-of-16"
+	g := startGateway(t, nil, func(c *config.Config) {
+		c.Agents.SessionsPerAgent = 2
+		c.Auth.Tokens = []config.Token{{Name: "ada", Token: ada}, {Name: "ben", Token: ben}}
+	})
+	for range 2 {
+		newRawAgent(t, g.url("/mcp"), legacy, ada)
+	}
+	refused := func(mcpVersion, method string, params map[string]any) {
+		t.Helper()
+		one := &rawAgent{t: t, url: g.url("/mcp"), mcpVersion: mcpVersion, token: ada}
+		if resp, body := one.ask(method, params); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), "2 for each agent") {
+			t.Errorf("one more %s: %s %s", method, resp.Status, body)
+		}
+	}
+	refused(legacy, "initialize", hello)
+	refused(modern, "subscriptions/listen", map[string]any{"notifications": map[string]any{"toolsListChanged": true}})
+	newRawAgent(t, g.url("/mcp"), legacy, ben).result("tools/list", nil)
+	(&rawAgent{t: t, url: g.url("/mcp"), mcpVersion: modern, token: ada}).result("tools/list", nil)
+}
+
 // guardTokens checks that a token is needed, and that it identifies the agent.
 func guardTokens(t *testing.T) {
 	const ada, ben = "a-token-of-sixteen", "another-token-of-16"
@@ -168,7 +192,11 @@ func guardTokens(t *testing.T) {
 	g.online("robot")
 	for _, mcpVersion := range mcpVersions {
 		for _, token := range []string{"", "nonsense", ada[:len(ada)-1]} {
-			for _, path := range []string{"/mcp", "/mcp/devices/robot", "/mcp/devices/nobody"} {
+			paths := []string{"/mcp", "/mcp/devices/robot", "/mcp/devices/nobody"}
+			if token != "" {
+				paths = paths[:1] // each wrong token takes longer
+			}
+			for _, path := range paths {
 				a := &rawAgent{t: t, url: g.url(path), mcpVersion: mcpVersion, token: token}
 				resp, body := a.ask("tools/list", nil)
 				if resp.StatusCode != http.StatusUnauthorized || strings.Contains(string(body), "robot") {

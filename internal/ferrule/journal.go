@@ -33,7 +33,8 @@ type Entry struct {
 type Phase string
 
 // The phases. Intent is written before a call that may change the world is sent.
-// Outcome is written for every call. The others are written by the journal itself.
+// Outcome is written for every call. The others but Asked are written by the journal
+// itself.
 const (
 	Intent  Phase = "intent"
 	Outcome Phase = "outcome"
@@ -44,6 +45,8 @@ const (
 	JournalCut Phase = "cut"
 	// JournalCheckpoint signs all records before it.
 	JournalCheckpoint Phase = "checkpoint"
+	// Asked is a question of the device to the caller; Args has the question.
+	Asked Phase = "question"
 )
 
 // Checkpoint says that a chain had a record with this number and hash at this time.

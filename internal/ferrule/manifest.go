@@ -36,6 +36,9 @@ type Manifest struct {
 	// Polls adds to or replaces the polls that follow from the manifest. It is
 	// set in an effective manifest and not part of the Kind.
 	Polls []Poll `json:"-"`
+	// Questions is what the device may ask its callers. It is set in an effective
+	// manifest and not part of the Kind.
+	Questions QuestionLimits `json:"-"`
 }
 
 // Tool returns the tool with a name, or nil.

@@ -353,6 +353,7 @@ func (g *Gateway) listenHTTP() (err error) {
 	if g.web, err = net.Listen("tcp", g.parts.Config.Listen); err != nil {
 		return fmt.Errorf("%w; use --listen 127.0.0.1:0 for any free port", err)
 	}
+	g.web = g.Agents.Listener(g.web)
 	return nil
 }
 

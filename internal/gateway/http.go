@@ -24,8 +24,9 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	mux.Handle("/mcp/", agents)
 	server := &http.Server{
 		Handler:           mux,
+		ConnContext:       server.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       5 * time.Minute,
+		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(g.parts.Log.Handler(), slog.LevelDebug),
 	}

@@ -8,6 +8,8 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +38,7 @@ const (
 // store does not limit the number of streams, and each request is a stream.
 //
 // The stream without a name is for notifications. Events are numbered from 0 in each
-// stream.
+// stream; in that of notifications, event 0 is the opening event.
 type EventStore struct {
 	limits EventLimits
 
@@ -61,6 +63,7 @@ type storedStream struct {
 	size     int
 	used     time.Time     // when the last event was added
 	answered bool          // nothing follows
+	sent     int           // number of the last notification that a client was sent
 	place    *list.Element // in notifications or calls; nil without events
 }
 
@@ -82,7 +85,11 @@ func (e *EventStore) Open(_ context.Context, session, stream string) error {
 		e.sessions[session] = s
 	}
 	if s.streams[stream] == nil {
-		s.streams[stream] = &storedStream{session: s, name: stream, used: time.Now()}
+		opened := &storedStream{session: s, name: stream, used: time.Now()}
+		if stream == "" {
+			opened.first = 1
+		}
+		s.streams[stream] = opened
 		e.limit(s)
 	}
 	return nil
@@ -186,6 +193,32 @@ func (e *EventStore) Expire(before time.Time) {
 			e.drop(first.Value.(*storedStream))
 		}
 	}
+}
+
+// sent records that a client was sent an event. Only notifications matter.
+func (e *EventStore) sent(session, event string) {
+	stream, number, _ := strings.Cut(event, "_")
+	n, err := strconv.Atoi(number)
+	if err != nil || stream != "" {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.find(session, ""); s != nil {
+		s.sent = n
+	}
+}
+
+// lastSent returns the ID of the last notification that a client was sent. Ok is false
+// if there is no such session.
+func (e *EventStore) lastSent(session string) (event string, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.find(session, "")
+	if s == nil {
+		return "", false
+	}
+	return "_" + strconv.Itoa(s.sent), true
 }
 
 // hasSession reports whether a session exists.

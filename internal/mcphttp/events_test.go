@@ -88,10 +88,10 @@ func TestEvents(t *testing.T) {
 func TestEventsNotifications(t *testing.T) {
 	e := newTestStore()
 	opened(t, e, "s")
-	appended(t, e, "s", "", "a", "b", "c")
+	appended(t, e, "s", "", "a", "b", "c") // 1 to 3: the opening event is 0
 	e.Expire(time.Now().Add(time.Minute))
 	appended(t, e, "s", "", "d", "e")
-	if got, missing := after(e, "s", "", 3); got != "e\n" || missing {
+	if got, missing := after(e, "s", "", 4); got != "e\n" || missing {
 		t.Errorf("got %q, %t", got, missing)
 	}
 	if got, missing := after(e, "s", "", 0); got != "d\ne\n" || missing { // the SDK calls them 1 and 2 from now on
@@ -126,7 +126,7 @@ func TestEventsExpire(t *testing.T) {
 				t.Errorf("%q: %q, %t", stream, got, missing)
 			}
 		}
-		if got, _ := after(e, "s", "", -1); got != "changed\n" {
+		if got, _ := after(e, "s", "", 0); got != "changed\n" {
 			t.Errorf("notifications: %q", got)
 		}
 		time.Sleep(testLimits.Age)

@@ -3,22 +3,24 @@
 //
 //	request ─▶ Guard ─▶ Handler ─▶ SDK, without sessions  (2026-07-28 and later)
 //	                      │     └▶ SDK, with sessions     (up to 2025-11-25)
-//	                      ├ session limit, idle sessions
+//	                      ├ session limit, idle sessions, duplicate members of JSON
 //	                      ├ deadlines for sending a request and reading a response
 //	                      └ EventStore and stream takeover, for clients that reconnect
 //
 // A client of a version with sessions may lose its connection in the middle of a
 // call. It reconnects with the ID of the last event it has seen, receives the rest,
-// and the call is not made again.
+// and the call is not made again. A response that nothing was streamed before is JSON.
 package mcphttp
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"log/slog"
 	"net/http"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -49,6 +51,10 @@ type Config struct {
 	Servers func() iter.Seq[*mcp.Server]
 	// MaxSessions is the limit of open sessions.
 	MaxSessions int
+	// Caller returns who makes a request; empty if nobody in particular. It may be nil.
+	Caller func(context.Context) string
+	// MaxPerCaller is the limit of open sessions of each caller; 0 for none.
+	MaxPerCaller int
 	// Idle is how long a session without a request and without an open stream is kept.
 	Idle time.Duration
 	// Events limits what is kept for clients that reconnect.
@@ -92,24 +98,52 @@ func New(config Config) *Handler {
 
 // ServeHTTP sends a request to the SDK's handler for its protocol version.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	timed := h.Deadlines.apply(w, r)
+	var request posted
+	if r.Method == http.MethodPost {
+		var ok bool
+		if request, ok = readPosted(timed, r); !ok {
+			return
+		}
+	}
 	stateless := r.Header.Get(VersionHeader) >= StatelessVersion
-	opens := stateless && r.Header.Get(MethodHeader) == "subscriptions/listen" ||
-		!stateless && r.Method == http.MethodPost && r.Header.Get(SessionHeader) == ""
-	if opens && !h.Admit() {
-		w.Header().Set("Retry-After", "60")
-		http.Error(w, h.TooManySessions(), http.StatusServiceUnavailable)
+	first := !stateless && r.Method == http.MethodPost && r.Header.Get(SessionHeader) == ""
+	if first && !request.opens() {
+		refuse(timed, http.StatusBadRequest, request.id, jsonrpc.CodeInvalidRequest, "there is no session: send initialize first, then the header "+SessionHeader+" with each request")
 		return
+	}
+	listens := stateless && r.Header.Get(MethodHeader) == "subscriptions/listen"
+	if first || listens {
+		caller := ""
+		if h.config.Caller != nil {
+			caller = h.config.Caller(r.Context())
+		}
+		if !h.admit(caller) {
+			w.Header().Set("Retry-After", "60")
+			http.Error(w, h.TooManySessions(), http.StatusServiceUnavailable)
+			return
+		}
+		if listens {
+			defer h.sessions.listen(caller)()
+		}
 	}
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not hold events back
-	timed := h.Deadlines.apply(w, r)
-	if stateless {
+	switch {
+	case stateless && r.Method == http.MethodPost:
+		reply := &replyWriter{deadlineWriter: timed, request: request, opened: func(string) {}}
+		defer reply.finish()
+		h.stateless.ServeHTTP(reply, r)
+	case stateless:
 		h.stateless.ServeHTTP(timed, r)
-		return
+	default:
+		h.serveSession(timed, r, request)
 	}
-	h.serveSession(timed, r)
 }
 
 // TooManySessions is the message for a client that is refused because of the limit.
 func (h *Handler) TooManySessions() string {
+	if n := h.config.MaxPerCaller; n > 0 {
+		return fmt.Sprintf("too many sessions are open: limit is %d, and %d for each agent; try again in a minute", h.config.MaxSessions, n)
+	}
 	return fmt.Sprintf("too many sessions are open: limit is %d; try again in a minute", h.config.MaxSessions)
 }

@@ -11,17 +11,53 @@ import (
 // sessionUses records when each session was last used. The SDK would end an idle
 // session although its stream is open, and keep one whose client is long gone.
 type sessionUses struct {
-	mu   sync.Mutex
-	byID map[string]*sessionUse
+	mu      sync.Mutex
+	byID    map[string]*sessionUse
+	listens map[string]int // open streams that are sessions themselves, by caller
 }
 
 type sessionUse struct {
 	uses     *sessionUses
+	caller   string
 	requests int // under way, including open streams
 	last     time.Time
 }
 
-func newSessionUses() sessionUses { return sessionUses{byID: make(map[string]*sessionUse)} }
+func newSessionUses() sessionUses {
+	return sessionUses{byID: make(map[string]*sessionUse), listens: make(map[string]int)}
+}
+
+// callerOf returns the caller of a session.
+func (s *sessionUses) callerOf(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u := s.byID[id]; u != nil {
+		return u.caller
+	}
+	return ""
+}
+
+// listen records that a caller opens a stream that is a session itself, until the
+// returned function is called.
+func (s *sessionUses) listen(caller string) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listens[caller]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.listens[caller]--; s.listens[caller] == 0 {
+			delete(s.listens, caller)
+		}
+	}
+}
+
+// listening returns how many such streams a caller has.
+func (s *sessionUses) listening(caller string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listens[caller]
+}
 
 // begin records that a request of a session begins. The caller must call end.
 func (s *sessionUses) begin(id string) *sessionUse {
@@ -48,6 +84,17 @@ func (u *sessionUse) end() {
 	defer u.uses.mu.Unlock()
 	u.requests--
 	u.last = time.Now()
+}
+
+// by records the caller of a session. It may be called on nil.
+func (u *sessionUse) by(caller func(context.Context) string, ctx context.Context) {
+	if u == nil || caller == nil {
+		return
+	}
+	name := caller(ctx)
+	u.uses.mu.Lock()
+	defer u.uses.mu.Unlock()
+	u.caller = name
 }
 
 // last returns when a session was last used, and whether it has no request under
@@ -78,7 +125,9 @@ func (s *sessionUses) keep(ids map[string]bool) {
 // answered, even if its connection ends before.
 func (h *Handler) Track(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		defer h.sessions.begin(req.GetSession().ID()).end()
+		use := h.sessions.begin(req.GetSession().ID())
+		defer use.end()
+		use.by(h.config.Caller, ctx)
 		return next(ctx, method, req)
 	}
 }
@@ -98,14 +147,40 @@ func (h *Handler) Sessions() int {
 // that was not used for longest, so that a client that opens a session per call locks
 // nobody out. A session is spared if it was used within the last minute, has a request
 // under way, or has an open stream.
-func (h *Handler) Admit() bool { return h.Sessions() < h.config.MaxSessions || h.endOldest() }
+func (h *Handler) Admit() bool {
+	return h.Sessions() < h.config.MaxSessions || h.endOldest(func(string) bool { return true })
+}
 
-func (h *Handler) endOldest() bool {
+// admit does the same for a session of a caller, who has a limit, too.
+func (h *Handler) admit(caller string) bool {
+	if caller != "" && h.config.MaxPerCaller > 0 {
+		own := func(id string) bool { return h.sessions.callerOf(id) == caller }
+		if h.sessionsOf(own)+h.sessions.listening(caller) >= h.config.MaxPerCaller && !h.endOldest(own) {
+			return false
+		}
+	}
+	return h.Admit()
+}
+
+// sessionsOf counts the sessions that match. Streams that are sessions do not count.
+func (h *Handler) sessionsOf(match func(id string) bool) (n int) {
+	for server := range h.config.Servers() {
+		for session := range server.Sessions() {
+			if session.ID() != "" && match(session.ID()) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// endOldest ends the session that was not used for longest, of those that match.
+func (h *Handler) endOldest(match func(id string) bool) bool {
 	var oldest *mcp.ServerSession
 	last := time.Now().Add(-time.Minute)
 	for server := range h.config.Servers() {
 		for session := range server.Sessions() {
-			if session.ID() == "" { // a single request, or a stream that is the session
+			if session.ID() == "" || !match(session.ID()) { // empty: a single request, or a stream that is the session
 				continue
 			}
 			if at, free := h.sessions.last(session.ID()); free && at.Before(last) {

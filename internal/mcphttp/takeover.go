@@ -3,6 +3,7 @@ package mcphttp
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,8 +12,10 @@ import (
 )
 
 // A connection may break without notice, for example when a laptop changes its
-// network. The client then reconnects while its old request still owns the stream, and
-// the SDK answers 409 Conflict. Here the newest request takes the stream over.
+// network. The client then resumes its stream while its old request still owns it, and
+// the SDK answers 409 Conflict. Here a request that resumes a stream takes it over. One
+// without Last-Event-Id asks for a stream of its own, and gets the 409: some clients send
+// it besides the stream that they have, and the two would displace each other for ever.
 
 // streamOwners records which requests own a stream of a session, or wait for it.
 type streamOwners struct {
@@ -84,7 +87,7 @@ func (s *streamOwners) takeOver(ctx context.Context, owner *streamOwner) {
 
 // serveSession serves a request of a version with sessions. A client that disconnects
 // does not cancel its call: it may reconnect.
-func (h *Handler) serveSession(w *deadlineWriter, r *http.Request) {
+func (h *Handler) serveSession(w *deadlineWriter, r *http.Request, request posted) {
 	session := r.Header.Get(SessionHeader)
 	if h.events.hasSession(session) { // the header may name any session
 		defer h.sessions.begin(session).end()
@@ -94,39 +97,94 @@ func (h *Handler) serveSession(w *deadlineWriter, r *http.Request) {
 	r = r.WithContext(ctx)
 	owner := &streamOwner{leave: leave, ended: make(chan struct{})}
 	defer h.owners.remove(owner)
-	if r.Method != http.MethodGet {
-		opening := &openingWriter{deadlineWriter: w, opened: func(event string) {
+	switch r.Method {
+	case http.MethodGet:
+		h.serveStream(w, r, session, owner)
+	case http.MethodPost:
+		reply := &replyWriter{deadlineWriter: w, request: request, opened: func(event string) {
 			h.owners.add(owner, cmp.Or(session, w.Header().Get(SessionHeader)), event)
 		}}
-		defer opening.release()
-		h.sessionful.ServeHTTP(opening, r)
-		return
-	}
-	h.owners.add(owner, session, r.Header.Get(eventHeader))
-	first := &conflictWriter{deadlineWriter: w}
-	if h.sessionful.ServeHTTP(first, r); first.conflict {
-		h.owners.takeOver(ctx, owner)
+		defer reply.finish()
+		h.sessionful.ServeHTTP(reply, r)
+	default:
 		h.sessionful.ServeHTTP(w, r)
 	}
 }
 
-// conflictWriter discards a response that says that another request owns the stream.
-type conflictWriter struct {
-	*deadlineWriter
-	conflict bool
+// serveStream serves a GET: a client resumes a stream, or opens the one of notifications.
+func (h *Handler) serveStream(w *deadlineWriter, r *http.Request, session string, owner *streamOwner) {
+	event := r.Header.Get(eventHeader)
+	h.owners.add(owner, session, event)
+	if event == "" {
+		h.openStream(w, r, session)
+		return
+	}
+	first := &streamWriter{deadlineWriter: w, resumes: true}
+	h.sessionful.ServeHTTP(first, r)
+	if first.conflict {
+		h.owners.takeOver(r.Context(), owner)
+		first = &streamWriter{deadlineWriter: w}
+		h.sessionful.ServeHTTP(first, r)
+	}
+	h.events.sent(session, first.last)
+	if !first.begun && streamOf(event) != "" && r.Context().Err() == nil && h.events.hasSession(session) {
+		// The client has the whole stream. To an empty one it would reconnect; this status
+		// tells it not to.
+		w.Header().Del("Content-Type")
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
-func (w *conflictWriter) WriteHeader(status int) {
-	if status == http.StatusConflict {
+// openStream opens the stream of notifications. A client that does not say what it has
+// seen gets what nobody was sent yet: what it was sent before is not repeated.
+func (h *Handler) openStream(w *deadlineWriter, r *http.Request, session string) {
+	stream := &streamWriter{deadlineWriter: w}
+	if last, ok := h.events.lastSent(session); ok {
+		r.Header = r.Header.Clone()
+		r.Header.Set(eventHeader, last)
+		if r.Header.Get(VersionHeader) >= SessionVersion {
+			stream.opening = fmt.Appendf(nil, "retry: %d\n%s%s\n%s\n\n", reconnectDelay.Milliseconds(), openingEvent, last, eventData)
+		}
+	}
+	h.sessionful.ServeHTTP(stream, r)
+	h.events.sent(session, stream.last)
+}
+
+// streamWriter answers a GET.
+type streamWriter struct {
+	*deadlineWriter
+	// resumes discards a response that says that another request owns the stream.
+	resumes bool
+	// opening is an event that follows the first write. With its ID, a client can take its
+	// stream over before there was any other event.
+	opening []byte
+
+	conflict bool   // the response was discarded
+	begun    bool   // there is a response
+	last     string // ID of the last event that was written
+}
+
+func (w *streamWriter) WriteHeader(status int) {
+	if status == http.StatusConflict && w.resumes {
 		w.conflict = true
 		return
 	}
+	if status != http.StatusOK {
+		w.opening = nil
+	}
+	w.begun = true
 	w.deadlineWriter.WriteHeader(status)
 }
 
-func (w *conflictWriter) Write(p []byte) (int, error) {
+func (w *streamWriter) Write(p []byte) (int, error) {
 	if w.conflict {
 		return len(p), nil
 	}
-	return w.deadlineWriter.Write(p)
+	w.begun = true
+	n, err := w.deadlineWriter.Write(slices.Concat(p, w.opening))
+	w.opening = nil
+	if id := idOf(p); id != "" && err == nil {
+		w.last = id
+	}
+	return min(n, len(p)), err
 }

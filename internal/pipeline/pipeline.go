@@ -12,6 +12,7 @@
 //	cache      answers from memory, if a recent answer is known
 //	deadline   limits the time of the call, including the wait in queues; checks the answer
 //	intent     records on disk that the world is about to change
+//	questions  lets the device ask the caller, if its owner allows it
 //	─────────
 //	fleet → lane → device
 //
@@ -106,15 +107,16 @@ type Parts struct {
 
 // Pipeline is the chain of stages.
 type Pipeline struct {
-	handle   ferrule.Handler
-	answers  *answers
-	callers  *callers
-	readings readings
+	handle    ferrule.Handler
+	answers   *answers
+	callers   *callers
+	questions *questionBudget
+	readings  readings
 }
 
 // New builds the chain.
 func New(parts Parts) *Pipeline {
-	p := &Pipeline{answers: newAnswers(), callers: newCallers(parts.Config)}
+	p := &Pipeline{answers: newAnswers(), callers: newCallers(parts.Config), questions: newQuestionBudget()}
 	p.handle = ferrule.Measured(parts.Meters.For(ferrule.PartFleet), send)
 	for _, s := range slices.Backward(p.stages(parts)) {
 		p.handle = ferrule.Measured(parts.Meters.For(s.name), s.stage(p.handle))
@@ -151,5 +153,6 @@ func (p *Pipeline) stages(parts Parts) []namedStage {
 		{"cache", cache(parts.Config.Cache, p.answers)},
 		{"deadline", deadline(parts.Config.Deadline, parts.Config.CleanResults)},
 		{"intent", intent(parts.Journal)},
+		{"questions", questions(parts.Journal, p.questions, parts.Log)},
 	}
 }

@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 			filepath.Join(dir, "node_modules/@modelcontextprotocol/conformance/dist/index.js"), "server", "--url", url,
 		}, args...)...).CombinedOutput()
 	}
-	for version, want := range map[string]int{"2025-11-25": 84, "2026-07-28": 165} {
+	for version, want := range map[string]int{"2025-11-25": 83, "2026-07-28": 164} {
 		t.Run(version, func(t *testing.T) {
 			results := t.TempDir()
 			args := []string{"--requirements", version, "-o", results}

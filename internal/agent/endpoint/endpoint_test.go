@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"log/slog"
 	"net"
@@ -28,6 +29,7 @@ var update = flag.Bool("update", false, "rewrite the transcripts")
 // board is a device with tools, and the agent server for it.
 type board struct {
 	*server.Server
+	catalog *catalog.Catalog
 	release chan struct{} // lets a call of slow go on
 
 	mu    sync.Mutex
@@ -36,8 +38,8 @@ type board struct {
 }
 
 func newBoard() *board {
-	b := &board{release: make(chan struct{})}
 	c := catalog.New(catalog.DefaultConfig())
+	b := &board{catalog: c, release: make(chan struct{})}
 	tools := []ferrule.Tool{
 		{Name: "look", Effect: ferrule.Reads, Text: "Tell the temperature", Output: json.RawMessage(`{"type":"object"}`)},
 		{Name: "move", Effect: ferrule.Changes, Input: json.RawMessage(`{"type":"object","properties":{"to":{"type":"integer"}}}`)},
@@ -274,6 +276,40 @@ func TestTranscripts(t *testing.T) {
 			if *update {
 				if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestSilent checks that nothing is sent before an agent is there. An agent that was there
+// before the connection is then told of changes; one that has just come lists anyway.
+func TestSilent(t *testing.T) {
+	for first, told := range map[string]bool{"ping": true, "initialize": false} {
+		t.Run(first, func(t *testing.T) {
+			board, broker := newBoard(), newBroker(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			ran := make(chan error, 1)
+			go func() { ran <- board.Run(ctx) }()
+			defer func() { cancel(); <-ran }()
+			start(t, Config{URL: broker.url()}, board, quiet)
+			far := broker.accept()
+			eventually(t, "the endpoint is a session", func() bool { return board.Sessions() == 1 })
+			board.catalog.Put(&ferrule.Device{ID: "lamp", Kind: "k2", Model: "lamp", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
+				&ferrule.Manifest{Model: "lamp", Tools: []ferrule.Tool{{Name: "light", Effect: ferrule.Changes}}})
+			far.conn.SetReadDeadline(time.Now().Add(600 * time.Millisecond)) // changes are announced earlier
+			if frame, err := ws.ReadFrame(far.conn); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("it says %s, %v", ws.UnmaskFrame(frame).Payload, err)
+			}
+			far.say(`{"jsonrpc":"2.0","id":"first","method":"` + first + `","params":{"protocolVersion":"2024-11-05"}}`)
+			for changed := false; ; {
+				got := far.hear()
+				changed = changed || strings.Contains(got, "notifications/tools/list_changed")
+				if strings.Contains(got, `"id":"first"`) {
+					if changed != told {
+						t.Errorf("it was told of changes: %t, want %t", changed, told)
+					}
+					return
 				}
 			}
 		})

@@ -17,12 +17,16 @@ const envelope = 1536
 // truncated with a note; any other result becomes an error.
 func fit(r request, m message, limit int) []byte {
 	answer := message{Version: "2.0", ID: r.id, Result: m.Result, Error: m.Error}
+	var result toolResult
+	isResult := r.method == methodCallTool && m.Result != nil && json.Unmarshal(m.Result, &result) == nil
+	if isResult && result.IsError {
+		answer.Result = withError(m.Result, result.text())
+	}
 	whole := encode(answer)
 	if len(whole) <= limit {
 		return whole
 	}
-	var result toolResult
-	if r.method == methodCallTool && json.Unmarshal(m.Result, &result) == nil && m.Result != nil {
+	if isResult {
 		return result.fit(answer, len(whole), limit)
 	}
 	answer.Result = nil
@@ -34,6 +38,32 @@ func fit(r request, m message, limit int) []byte {
 type toolResult struct {
 	Content []content `json:"content"`
 	IsError bool      `json:"isError,omitempty"`
+	// Error is the text of a result that is an error. It is not part of MCP, but
+	// xiaozhi-esp32-server reads nothing else of such a result, and what it says, for
+	// example that the action may have run, must reach the model.
+	Error string `json:"error,omitempty"`
+}
+
+// withError adds the error to a result.
+func withError(result json.RawMessage, text string) json.RawMessage {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(result, &members) != nil {
+		return result
+	}
+	members["error"] = encode(text)
+	return encode(members)
+}
+
+// text returns the content as text.
+func (t toolResult) text() string {
+	var texts []string
+	for _, c := range t.Content {
+		if c.kind != "text" {
+			c.text = fmt.Sprintf("[Omitted: %s of %d bytes.]", cmp.Or(c.kind, "content"), len(c.raw))
+		}
+		texts = append(texts, c.text)
+	}
+	return strings.Join(texts, "\n")
 }
 
 // content is one part of a result. Parts other than text are kept as they are.
@@ -64,26 +94,26 @@ func (c content) MarshalJSON() ([]byte, error) {
 // Whole is the full size of the response.
 func (t toolResult) fit(answer message, whole, limit int) []byte {
 	with := func(content ...content) []byte {
-		answer.Result = encode(toolResult{content, t.IsError})
+		short := toolResult{Content: content, IsError: t.IsError}
+		if t.IsError {
+			short.Error = short.text()
+		}
+		answer.Result = encode(short)
 		return encode(answer)
 	}
 	if out := with(t.Content...); len(out) <= limit {
 		return out
 	}
-	var texts []string
-	for _, c := range t.Content {
-		if c.kind != "text" {
-			c.text = fmt.Sprintf("[Omitted: %s of %d bytes.]", cmp.Or(c.kind, "content"), len(c.raw))
-		}
-		texts = append(texts, c.text)
-	}
-	text := strings.Join(texts, "\n")
-	end := ""
+	text, end := t.text(), ""
 	if t.IsError { // the end says whether the action may have run
 		end = last(text, errorEnd)
 	}
 	note := fmt.Sprintf("\n[Truncated: the result has %d bytes; this endpoint allows %d.]\n", whole, limit)
-	cut := func(n int) []byte { return with(content{text: first(text, n) + note + end}) }
+	cut := func(n int) []byte { return with(content{kind: "text", text: first(text, n) + note + end}) }
+	for size := errorEnd; t.IsError && len(cut(0)) > limit && size > 0; { // the text is there twice, and may be escaped
+		size /= 2
+		end = last(text, size)
+	}
 	longest := min(len(text)-len(end), limit) // a byte of text needs at least one
 	return cut(sort.Search(longest, func(n int) bool { return len(cut(n+1)) > limit }))
 }

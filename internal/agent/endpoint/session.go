@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gobwas/ws"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/strictjson"
 )
 
 // session translates between one connection and the Server. Several agents share the
@@ -32,6 +35,8 @@ type session struct {
 	loggedDrop bool   // a dropped message was logged
 
 	mu      sync.Mutex
+	heard   bool              // an agent has sent something
+	changed map[string][]byte // notifications of changed lists from before that, by method
 	lastID  int64             // the last id we gave
 	pending map[int64]request // requests by our id
 }
@@ -65,6 +70,7 @@ const (
 	methodCancelled   = "notifications/cancelled"
 	methodPing        = "ping"
 	methodCallTool    = "tools/call"
+	listChanged       = "/list_changed" // how methods end
 )
 
 // Codes of errors from here.
@@ -76,7 +82,7 @@ const (
 func newSession(s *socket, requests io.Writer, cfg Config, log *slog.Logger) *session {
 	return &session{
 		socket: s, requests: requests, name: cfg.Name, limit: cfg.Limit, log: log,
-		initDone: make(chan struct{}), ended: make(chan struct{}), pending: make(map[int64]request),
+		initDone: make(chan struct{}), ended: make(chan struct{}), changed: make(map[string][]byte), pending: make(map[int64]request),
 	}
 }
 
@@ -124,7 +130,11 @@ func (s *session) initialize() error {
 // receive handles a message or a batch from agents.
 func (s *session) receive(data []byte) error {
 	data = bytes.TrimSpace(data)
-	if len(data) == 0 || data[0] != '[' {
+	if err := strictjson.Check(data); err != nil {
+		s.logDropped("dropped a message: " + err.Error())
+		return nil
+	}
+	if data[0] != '[' {
 		return s.receiveOne(data)
 	}
 	var all []json.RawMessage
@@ -143,9 +153,14 @@ func (s *session) receive(data []byte) error {
 // receiveOne handles one message. Responses are ignored: we send no requests to agents.
 func (s *session) receiveOne(data []byte) error {
 	var m message
-	switch err := json.Unmarshal(data, &m); {
-	case err != nil:
+	if err := json.Unmarshal(data, &m); err != nil {
 		s.logDropped("dropped a message: not JSON-RPC")
+		return nil
+	}
+	if err := s.hear(m.Method); err != nil {
+		return err
+	}
+	switch {
 	case m.Method == "":
 	case m.ID == nil:
 		if m.Method == methodCancelled {
@@ -286,8 +301,8 @@ func (s *session) toAgent(line []byte) error {
 		return err
 	}
 	switch {
-	case m.Method != "" && m.ID == nil && len(line) <= s.limit:
-		return s.socket.send(ws.OpText, line)
+	case m.Method != "" && m.ID == nil:
+		return s.notify(m.Method, line)
 	case m.Method != "" || m.ID == nil:
 		return nil
 	}
@@ -308,6 +323,43 @@ func (s *session) toAgent(line []byte) error {
 		return nil
 	}
 	return s.answer(r, m)
+}
+
+// notify sends a notification, if it is small enough. While no agent has sent anything,
+// there may be none, and some brokers close a connection that speaks first: changes of
+// lists are kept for then.
+func (s *session) notify(method string, line []byte) error {
+	if len(line) > s.limit {
+		return nil
+	}
+	s.mu.Lock()
+	heard := s.heard
+	if !heard && strings.HasSuffix(method, listChanged) {
+		s.changed[method] = bytes.Clone(line)
+	}
+	s.mu.Unlock()
+	if !heard {
+		return nil
+	}
+	return s.socket.send(ws.OpText, line)
+}
+
+// hear records that there is an agent. One that does not begin with initialize was there
+// before the connection, and may know an older list.
+func (s *session) hear(method string) error {
+	s.mu.Lock()
+	changed := s.changed
+	if s.heard || method == methodInitialize {
+		changed = nil
+	}
+	s.heard, s.changed = true, nil
+	s.mu.Unlock()
+	for _, method := range slices.Sorted(maps.Keys(changed)) {
+		if err := s.socket.send(ws.OpText, changed[method]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // answer sends a response within the size limit.

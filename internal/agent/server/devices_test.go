@@ -257,6 +257,20 @@ func TestHostileManifest(t *testing.T) {
 	}
 }
 
+// TestServerIcons: at the address of a device, the server has the device's icons.
+func TestServerIcons(t *testing.T) {
+	icon := ferrule.Icon{Source: "data:image/png;base64,AA==", MIME: "image/png"}
+	f := newServerOf(t, nil, &ferrule.Manifest{Icons: []ferrule.Icon{icon}, Tools: []ferrule.Tool{{Name: "look"}}})
+	for _, version := range versions {
+		for device, want := range map[string]int{"": 0, "robot": 1} {
+			info := connectAt(t, f.viewAt(device), version, nil).InitializeResult().ServerInfo
+			if info == nil || info.Name != "ferrule" || len(info.Icons) != want || want == 1 && info.Icons[0].Source != icon.Source {
+				t.Errorf("%s at %q: %+v", version, device, info)
+			}
+		}
+	}
+}
+
 // TestListsChange: agents are notified of the list that has changed, of no other, and
 // only in views that show it.
 func TestListsChange(t *testing.T) {

@@ -27,10 +27,11 @@ func (s *Server) Handler() http.Handler {
 // Protected requires a token, if there are any, and refuses pages of other sites. It
 // does so before a response can say what exists here.
 func (s *Server) Protected(next http.Handler) http.Handler {
+	next = accepted(next)
 	if s.parts.Tokens.Required() {
 		next = sdkauth.RequireBearerToken(s.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(next))
 	}
-	return Guard(next)
+	return closing(Guard(next))
 }
 
 // serverFor returns the SDK's server for a request; nil if the view does not exist.
@@ -52,10 +53,11 @@ func (s *Server) servers() iter.Seq[*mcp.Server] {
 	}
 }
 
-// verify returns the principal of a token.
-func (s *Server) verify(_ context.Context, token string, _ *http.Request) (*sdkauth.TokenInfo, error) {
+// verify returns the principal of a token. The response to a wrong one is delayed.
+func (s *Server) verify(ctx context.Context, token string, r *http.Request) (*sdkauth.TokenInfo, error) {
 	who, err := s.parts.Tokens.Principal(token)
 	if errors.Is(err, identity.ErrUnknown) {
+		s.wrong.wait(ctx, r.RemoteAddr)
 		return nil, fmt.Errorf("%w: %w", sdkauth.ErrInvalidToken, err)
 	}
 	if err != nil {

@@ -55,8 +55,10 @@ func (v *view) call(ctx context.Context, req callRequest, state string, answers 
 	call.Askable = askable(req.ClientCapabilities())
 	if req.ProtocolVersion() < mcphttp.StatelessVersion {
 		call.Progress = report.report
+		over := make(chan struct{})
+		defer close(over)
 		if call.Askable != nil {
-			call.Ask = v.asker(ctx, session, call)
+			call.Ask = asker(ctx, session, call.Askable, over)
 		}
 		result, err := v.server.handle(ctx, call)
 		return result, nil, withoutNeeds(err)
@@ -102,9 +104,9 @@ func withoutNeeds(err error) error {
 var errState = badParams("requestState is not valid here: it was changed, was used before, belongs to another request, " +
 	"or its call has timed out waiting for an answer. Nothing was called now. The earlier call may have run in part: check the device before you call again.")
 
-// asker returns a function that asks an agent of a version with sessions.
-func (v *view) asker(ctx context.Context, session *mcp.ServerSession, call *ferrule.Call) func(context.Context, ferrule.Question) (ferrule.Answer, error) {
-	device, can := call.Device, call.Askable
+// asker returns a function that asks an agent of a version with sessions: in the stream
+// of its request, or after the call, in its stream of notifications.
+func asker(ctx context.Context, session *mcp.ServerSession, can []ferrule.AskTarget, over <-chan struct{}) func(context.Context, ferrule.Question) (ferrule.Answer, error) {
 	return func(asking context.Context, q ferrule.Question) (answer ferrule.Answer, err error) {
 		defer func() {
 			if r := recover(); r != nil {
@@ -114,11 +116,19 @@ func (v *view) asker(ctx context.Context, session *mcp.ServerSession, call *ferr
 		if !slices.Contains(can, q.Needs()) {
 			return answer, cannotAsk(q.Needs())
 		}
-		request, err := v.inputRequest(device, q)
+		request, err := inputRequest(q)
 		if err != nil {
 			return answer, err
 		}
-		return askNow(asking, ctx, session, q, request)
+		if !q.Late {
+			return askNow(asking, ctx, session, q, request)
+		}
+		select {
+		case <-over:
+			return askNow(asking, asking, session, q, request)
+		case <-asking.Done():
+			return answer, context.Cause(asking)
+		}
 	}
 }
 
@@ -221,7 +231,7 @@ func (c *pendingCall) add(q ferrule.Question) (question *openQuestion, name stri
 	if len(c.open) >= maxQuestions {
 		return nil, "", fmt.Errorf("too many open questions: limit is %d", maxQuestions)
 	}
-	request, err := c.view.inputRequest(c.subject.device, q)
+	request, err := inputRequest(q)
 	if err != nil {
 		return nil, "", err
 	}

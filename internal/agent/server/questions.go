@@ -74,13 +74,9 @@ func missingCapability(e *ferrule.Error) error {
 // anyText is the form of a question that any text answers.
 const anyText = `{"type":"object","properties":{"answer":{"type":"string"}},"required":["answer"]}`
 
-// inputRequest converts a question of a device. At the address of the fleet, the
-// message says which device asks.
-func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest, error) {
+// inputRequest converts a question of a device. The pipeline has added which device asks.
+func inputRequest(q ferrule.Question) (mcp.InputRequest, error) {
 	message := ferrule.Clean(q.Text, ferrule.MaxText)
-	if v.device == "" {
-		message = device + ": " + message
-	}
 	switch q.Needs() {
 	case ferrule.User:
 		schema := q.Schema
@@ -96,9 +92,8 @@ func (v *view) inputRequest(device string, q ferrule.Question) (mcp.InputRequest
 		}
 		return &mcp.ElicitParams{Mode: "form", Message: message, RequestedSchema: schema}, nil
 	case ferrule.Page:
-		web := strings.HasPrefix(q.URL, "https://") || strings.HasPrefix(q.URL, "http://")
-		if !web || len(q.URL) > ferrule.MaxText || ferrule.Clean(q.URL, ferrule.MaxText) != q.URL {
-			return nil, errors.New("invalid page from the device: the URL must begin with https:// or http://")
+		if !strings.HasPrefix(q.URL, "https://") || len(q.URL) > ferrule.MaxText || ferrule.Clean(q.URL, ferrule.MaxText) != q.URL {
+			return nil, errors.New("invalid page from the device: the URL must begin with https://")
 		}
 		return &mcp.ElicitParams{Mode: "url", Message: message, URL: q.URL}, nil
 	case ferrule.Model:
@@ -179,8 +174,8 @@ func encoded(value any, ok bool) (json.RawMessage, bool) {
 	return data, ok && err == nil
 }
 
-// askNow asks a client of a version with sessions, during its request. The SDK finds
-// the stream of that request by its context.
+// askNow asks a client of a version with sessions. The SDK finds the stream of a request
+// by its context. Another context leads to the stream of notifications.
 func askNow(ctx, request context.Context, session *mcp.ServerSession, q ferrule.Question, p mcp.InputRequest) (ferrule.Answer, error) {
 	request, cancel := context.WithCancelCause(request)
 	defer cancel(nil)

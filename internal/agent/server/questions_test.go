@@ -23,10 +23,9 @@ func FuzzQuestion(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	v := &view{}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, q := range []ferrule.Question{{Schema: text}, {Target: ferrule.Model, Prompt: text}} {
-			request, err := v.inputRequest("robot", q)
+			request, err := inputRequest(q)
 			if err != nil {
 				continue
 			}

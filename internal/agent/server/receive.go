@@ -64,10 +64,14 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		result, err = next(ctx, method, req)
 		switch result := result.(type) {
 		case *mcp.InitializeResult:
-			result.Instructions = v.instructions()
+			result.Instructions, result.ServerInfo = v.instructions(), v.serverInfo()
 			v.logClient(ctx, result.ProtocolVersion)
 		case *mcp.DiscoverResult:
 			result.Instructions = v.instructions()
+			if result.Meta == nil {
+				result.Meta = mcp.Meta{}
+			}
+			result.Meta[mcp.MetaKeyServerInfo] = v.serverInfo()
 			v.logClient(ctx, "")
 		}
 		return result, err

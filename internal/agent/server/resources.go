@@ -87,9 +87,7 @@ func (v *view) eachResource(fn func(device string, r *ferrule.Resource)) {
 			if left--; left < 0 {
 				return
 			}
-			if v.device == "" || !v.isOwn(r.URI) {
-				fn(dev.ID, r)
-			}
+			fn(dev.ID, r)
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -35,19 +36,30 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	// Sessions is the limit of agents that are connected at the same time.
-	Sessions int
+	// Sessions is the limit of agents that are connected at the same time, and
+	// SessionsPerAgent the one of the sessions of one token.
+	Sessions, SessionsPerAgent int
+	// Connections is the limit of HTTP connections.
+	Connections int
 	// Idle is how long a session without a request and without an open stream is kept.
 	Idle time.Duration
 }
 
 // DefaultConfig suits a few thousand agents.
-func DefaultConfig() Config { return Config{Sessions: 4096, Idle: time.Hour} }
+func DefaultConfig() Config {
+	return Config{Sessions: 4096, SessionsPerAgent: 512, Connections: 10_000, Idle: time.Hour}
+}
 
 // Check returns an error if a setting is invalid.
 func (c Config) Check() error {
 	if c.Sessions < 1 {
 		return fmt.Errorf("sessions: must be at least 1, got %d", c.Sessions)
+	}
+	if c.SessionsPerAgent < 1 {
+		return fmt.Errorf("sessions_per_agent: must be at least 1, got %d", c.SessionsPerAgent)
+	}
+	if c.Connections < 1 {
+		return fmt.Errorf("connections: must be at least 1, got %d", c.Connections)
 	}
 	if c.Idle <= 0 {
 		return fmt.Errorf("idle: must be greater than 0, got %v", c.Idle)
@@ -83,6 +95,7 @@ type Server struct {
 	notifier *notify.Notifier
 	signals  *signalNames
 	pending  pendingCalls
+	wrong    wrongTokens
 
 	stop  context.Context // ends the calls under way
 	halt  context.CancelFunc
@@ -101,11 +114,13 @@ func New(p Parts) *Server {
 	s.stop, s.halt = context.WithCancel(context.Background())
 	s.http = mcphttp.New(mcphttp.Config{
 		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,
+		Caller: agentName, MaxPerCaller: p.Config.SessionsPerAgent,
 		Events: eventLimits, Log: s.sdkLog,
 	})
 	s.notifier = notify.New(notify.Config{Handle: s.handle, Samples: p.Samples, Device: s.device, Log: p.Log})
 	s.signals = &signalNames{ask: s.askSignals, known: make(map[string]knownSignals)}
 	s.pending.calls = make(map[string]*pendingCall)
+	s.wrong = wrongTokens{log: p.Log, byHost: make(map[netip.Prefix]*wrongCount)}
 	s.viewAt("")
 	return s
 }

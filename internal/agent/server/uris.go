@@ -7,9 +7,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// At the address of one device, its resources have their own URIs. At the address of
-// the fleet, that URI follows the device's ID, with only those characters escaped that
-// are not allowed in a URI:
+// At the address of one device, its resources have their own URIs, unless these look like
+// URIs of the gateway: a device must not pretend to be another one. At the address of
+// the fleet, and then, that URI follows the device's ID, with only those characters
+// escaped that are not allowed in a URI:
 //
 //	ferrule://devices/robot/resources/file:///log/{day}
 //
@@ -18,7 +19,7 @@ const resourcesPart = "/resources/"
 
 // scoped returns the URI by which agents of this view know a resource of a device.
 func (v *view) scoped(device string, r *ferrule.Resource) string {
-	if v.device != "" {
+	if v.device != "" && !isGatewayURI(r.URI) {
 		return r.URI
 	}
 	return devicesURI + "/" + device + resourcesPart + escapeURI(r.URI, r.Template)
@@ -35,16 +36,24 @@ func (v *view) scopedURI(device, uri string) string {
 // located returns the device and its own URI of a resource. Ok is false for the
 // gateway's own resources.
 func (v *view) located(uri string) (device, own string, ok bool) {
+	if v.device != "" && !isGatewayURI(uri) {
+		return v.device, uri, true
+	}
 	path, below := strings.CutPrefix(uri, devicesURI+"/")
 	id, rest, _ := strings.Cut(path, "/")
-	switch {
-	case v.device == "":
-		tail, ok := strings.CutPrefix("/"+rest, resourcesPart)
-		return id, v.ownURI(id, tail), below && ok
-	case below && id == v.device:
+	tail, ok := strings.CutPrefix("/"+rest, resourcesPart)
+	if v.device != "" && (id != v.device || !isGatewayURI(tail)) {
 		return "", "", false
 	}
-	return v.device, uri, true
+	return id, v.ownURI(id, tail), below && ok
+}
+
+// gatewayScheme is the scheme of the gateway's own resources.
+const gatewayScheme = "ferrule:"
+
+// isGatewayURI reports whether a URI has the scheme of the gateway, in any case.
+func isGatewayURI(uri string) bool {
+	return len(uri) >= len(gatewayScheme) && strings.EqualFold(uri[:len(gatewayScheme)], gatewayScheme)
 }
 
 // ownURI returns a device's own URI, given its escaped form. If no listed resource
@@ -64,12 +73,6 @@ func (v *view) ownURI(device, tail string) string {
 		}
 	}
 	return own
-}
-
-// isOwn reports whether a URI is one of the gateway's own resources.
-func (v *view) isOwn(uri string) bool {
-	_, _, ok := v.located(uri)
-	return !ok
 }
 
 // escapeURI escapes the characters that RFC 3986 does not allow in a URI. The names in

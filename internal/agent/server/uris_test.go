@@ -1,13 +1,16 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -31,7 +34,6 @@ func FuzzScope(f *testing.F) {
 				uri := v.scoped("robot", r)
 				device, own, ok := v.located(uri)
 				switch {
-				case v.device != "" && !ok: // one of the gateway's own
 				case device != "robot" || !ok || own != r.URI && (own != other.URI || uri != v.scoped("robot", other)):
 					t.Errorf("%q resolves to %q of %s, want %q", uri, own, device, r.URI)
 				case v.device == "" && (strings.ContainsFunc(uri, func(r rune) bool { return r <= ' ' || r > '~' }) || strings.ContainsAny(uri, `{}"<>\^`+"`|")):
@@ -40,6 +42,66 @@ func FuzzScope(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestForeignURIs: at its own address, a device cannot publish resources that look like
+// those of the gateway or of another device, neither in lists nor in results.
+func TestForeignURIs(t *testing.T) {
+	const state, scoped = "ferrule://devices/lock/state", "ferrule://devices/robot/resources/"
+	foreign := []string{state, "FERRULE://devices/lock", "ferrule:x", "ferrule://devices", "ferrule://devices/robot/state"}
+	var read []string
+	m := &ferrule.Manifest{Operations: []ferrule.Operation{ferrule.ReadResource, ferrule.Subscribe}, Tools: []ferrule.Tool{{Name: "look"}}}
+	for _, uri := range foreign {
+		m.Resources = append(m.Resources, ferrule.Resource{URI: uri})
+	}
+	m.Resources = append(m.Resources, ferrule.Resource{URI: "ferrule://devices/{id}/state", Template: true}, ferrule.Resource{URI: "robot://log"})
+	f := newServerOf(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		if call.Device == ferrule.GatewayID {
+			return &ferrule.Result{Value: json.RawMessage(`{"from":"gateway"}`)}, nil
+		}
+		read = append(read, call.Tool)
+		return &ferrule.Result{Content: []ferrule.Content{{Type: "resource", URI: state, Text: "unlocked"}}}, nil
+	}, m)
+	session := connectAt(t, f.viewAt("robot"), "2025-11-25", nil)
+	var listed []string
+	for r, err := range session.Resources(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed = append(listed, r.URI)
+	}
+	for r, err := range session.ResourceTemplates(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed = append(listed, r.URITemplate)
+	}
+	for _, uri := range listed {
+		if isGatewayURI(uri) && uri != devicesURI+"/robot" && !strings.HasPrefix(uri, devicesURI+"/robot/") && !strings.HasPrefix(uri, devicesURI+"/{device}") {
+			t.Errorf("%s is listed", uri)
+		}
+	}
+	for _, uri := range append([]string{"robot://log"}, scoped+state, scoped+"ferrule://devices/{id}/state") {
+		if !slices.Contains(listed, uri) {
+			t.Errorf("%s is not listed", uri)
+		}
+	}
+	for _, uri := range foreign[:4] {
+		if got, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil {
+			t.Errorf("%s can be read: %+v", uri, got.Contents[0])
+		}
+	}
+	if got, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: foreign[4]}); err != nil || !strings.Contains(got.Contents[0].Text, "gateway") || read != nil {
+		t.Errorf("%+v, %v; the device was asked for %q", got, err, read)
+	}
+	got, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: scoped + state})
+	if err != nil || got.Contents[0].URI != scoped+state || !slices.Equal(read, []string{state}) {
+		t.Errorf("%+v, %v; the device was asked for %q", got, err, read)
+	}
+	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "look"})
+	if err != nil || result.Content[0].(*mcp.EmbeddedResource).Resource.URI != scoped+state {
+		t.Errorf("%+v, %v", result, err)
+	}
 }
 
 // FuzzLocated: any URI can be resolved or refused, and listed templates are valid.

@@ -54,8 +54,7 @@ func (s *Server) viewAt(device string) *view {
 
 func (s *Server) newView(device string) *view {
 	v := &view{server: s, device: device}
-	name := &mcp.Implementation{Name: "ferrule", Title: "Ferrule", Version: s.parts.Version, WebsiteURL: "https://github.com/ferrulehq/ferrule"}
-	v.sdk = mcp.NewServer(name, &mcp.ServerOptions{
+	v.sdk = mcp.NewServer(s.implementation(), &mcp.ServerOptions{
 		Logger: s.sdkLog,
 		Capabilities: &mcp.ServerCapabilities{
 			Tools:       &mcp.ToolCapabilities{ListChanged: true},
@@ -74,6 +73,22 @@ func (s *Server) newView(device string) *view {
 	v.group = s.notifier.Attach(v.sdk)
 	v.lastTools, v.lastResources, v.lastTemplates, v.lastPrompts = v.list(), v.resources(), v.templates(), v.prompts()
 	return v
+}
+
+// implementation returns what agents are told about this program.
+func (s *Server) implementation() *mcp.Implementation {
+	return &mcp.Implementation{Name: "ferrule", Title: "Ferrule", Version: s.parts.Version, WebsiteURL: "https://github.com/ferrulehq/ferrule"}
+}
+
+// serverInfo returns what an agent is told when it connects. At the address of a device,
+// it has the device's icons, as a client shows them for a server. The SDK repeats the
+// rest with each result, for which icons are too large.
+func (v *view) serverInfo() *mcp.Implementation {
+	info := v.server.implementation()
+	if _, manifest, ok := v.server.parts.Catalog.Lookup(v.device); ok && v.device != "" && manifest != nil {
+		info.Icons = icons(manifest.Icons)
+	}
+	return info
 }
 
 // uncached marks a result that may differ next time, and is for the caller only.

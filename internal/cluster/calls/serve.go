@@ -197,6 +197,9 @@ func targetOf(held ferrule.Target, req *request) (ferrule.Target, error) {
 
 // ask asks the caller on the other node a question of the device.
 func (c *Calls) ask(ctx context.Context, e *engine.Engine, reply string, s *served, q ferrule.Question) (ferrule.Answer, error) {
+	if q.Late { // the other node no longer listens
+		return ferrule.Answer{}, errors.New("the call has ended, and its caller on another node cannot be asked any more")
+	}
 	number, answered := c.inbox.question(s)
 	if err := e.Conn.Publish(reply, frame(frameQuestion, question{number, q})); err != nil {
 		return ferrule.Answer{}, err

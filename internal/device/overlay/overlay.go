@@ -38,6 +38,8 @@ type File struct {
 	Tools map[string]Tool `json:"tools"`
 	// Polls is keyed by the name of the poll.
 	Polls map[string]Poll `json:"polls,omitempty"`
+	// Questions is what the devices may ask their callers.
+	Questions *Questions `json:"questions,omitempty"`
 }
 
 // Match selects the devices that a File applies to. All fields that are set must
@@ -118,6 +120,9 @@ func (f *File) check() error {
 		if err := p.check(); err != nil {
 			return fmt.Errorf("polls.%s.%w", name, err)
 		}
+	}
+	if err := f.Questions.check(); err != nil {
+		return fmt.Errorf("questions.%w", err)
 	}
 	return nil
 }
@@ -220,5 +225,6 @@ func (s *Set) Apply(protocol string, kind ferrule.Kind, device string, m *ferrul
 		apply(t, patches, m.Pins)
 	}
 	effective.Polls = s.polls(protocol, kind, device)
+	effective.Questions = s.questions(protocol, kind, device)
 	return &effective
 }

@@ -270,3 +270,38 @@ func TestUnknownTools(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestQuestions: what a device may ask comes from its overlays alone, and the more
+// specific one wins.
+func TestQuestions(t *testing.T) {
+	parse := func(text string) *overlay.File {
+		t.Helper()
+		f, err := overlay.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	set := overlay.NewSet(
+		parse(`{"match":{"device":"lock"},"questions":{"sampling":{"count":0}}}`),
+		parse(`{"match":{"protocol":"mcp"},"questions":{"elicitation":{"count":5},"sampling":{"count":10,"tokens":2000}}}`))
+	for device, want := range map[string]ferrule.QuestionLimits{
+		"lamp": {Elicitation: ferrule.QuestionLimit{Count: 5}, Sampling: ferrule.QuestionLimit{Count: 10, Tokens: 2000}},
+		"lock": {Elicitation: ferrule.QuestionLimit{Count: 5}},
+	} {
+		if got := set.Apply("mcp", "k", device, &ferrule.Manifest{}).Questions; got != want {
+			t.Errorf("%s: got %+v, want %+v", device, got, want)
+		}
+	}
+	if got := set.Apply("mcpu", "k", "uno", &ferrule.Manifest{}).Questions; got != (ferrule.QuestionLimits{}) {
+		t.Errorf("got %+v", got)
+	}
+	for _, wrong := range []string{
+		`{"questions":{"elicitation":{"count":-1}}}`, `{"questions":{"elicitation":{"count":5000}}}`, `{"questions":{"elicitation":{"count":1,"tokens":1}}}`,
+		`{"questions":{"sampling":{"count":1}}}`, `{"questions":{"sampling":{"count":1,"tokens":-1}}}`, `{"questions":{"user":{"count":1}}}`,
+	} {
+		if _, err := overlay.Parse([]byte(wrong)); err == nil {
+			t.Errorf("%s is accepted", wrong)
+		}
+	}
+}

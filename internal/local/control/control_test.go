@@ -168,6 +168,26 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
+// TestQuestionsLate checks that a question after the call is refused at once: there is no
+// response left that it could be written to.
+func TestQuestionsLate(t *testing.T) {
+	asks := make(chan func(context.Context, ferrule.Question) (ferrule.Answer, error), 1)
+	client, _ := serve(t, &gateway{handle: func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		asks <- call.Ask
+		return &ferrule.Result{}, nil
+	}})
+	_, err := client.Handle(t.Context(), &ferrule.Call{Ask: func(context.Context, ferrule.Question) (ferrule.Answer, error) {
+		t.Error("the caller is asked")
+		return ferrule.Answer{}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (<-asks)(t.Context(), ferrule.Question{Late: true}); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestQuestionsCancelled checks that an unanswered question does not delay the end of a
 // cancelled call or of the gateway.
 func TestQuestionsCancelled(t *testing.T) {

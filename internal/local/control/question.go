@@ -40,6 +40,9 @@ type questions struct {
 
 // ask sends a question to the caller and waits for the answer or the end of the call.
 func (s *questions) ask(ctx, call context.Context, q ferrule.Question, out *lines) (ferrule.Answer, error) {
+	if q.Late { // the response that questions are written to has ended
+		return ferrule.Answer{}, errors.New("the call has ended, and its caller cannot be asked any more")
+	}
 	id, said := rand.Text(), make(chan answer, 1)
 	s.mu.Lock()
 	s.open[id] = said

@@ -124,9 +124,11 @@ const mqttOff = "off"
 
 // Agents configures what agents see and how they are served.
 type Agents struct {
-	Budget   int      `yaml:"budget"`
-	Sessions int      `yaml:"sessions"`
-	Idle     Interval `yaml:"idle"`
+	Budget           int      `yaml:"budget"`
+	Sessions         int      `yaml:"sessions"`
+	SessionsPerAgent int      `yaml:"sessions_per_agent"`
+	Connections      int      `yaml:"connections"`
+	Idle             Interval `yaml:"idle"`
 }
 
 // Auth configures who may call over HTTP.
@@ -223,7 +225,7 @@ func Default() Config {
 			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute, Refused: p.RefusedPerMinute,
 		},
 		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
-		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
+		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, SessionsPerAgent: a.SessionsPerAgent, Connections: a.Connections, Idle: Interval(a.Idle)},
 		Endpoints: []Endpoint{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
 		Journal:   Journal{Sync: syncAlways, SegmentSize: j.SegmentSize >> 20, SegmentAge: Interval(j.SegmentAge)},
@@ -460,7 +462,9 @@ func (c Config) Catalog() catalog.Config { return catalog.Config{Budget: c.Agent
 
 // AgentsConfig returns the config of the agent server.
 func (c Config) AgentsConfig() server.Config {
-	return server.Config{Sessions: c.Agents.Sessions, Idle: time.Duration(c.Agents.Idle)}
+	return server.Config{
+		Sessions: c.Agents.Sessions, SessionsPerAgent: c.Agents.SessionsPerAgent, Connections: c.Agents.Connections, Idle: time.Duration(c.Agents.Idle),
+	}
 }
 
 // Tokens returns the tokens of agents, read from their files where necessary.

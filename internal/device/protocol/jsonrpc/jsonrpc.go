@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/strictjson"
 )
 
 // The error codes of JSON-RPC.
@@ -37,9 +38,24 @@ type Message struct {
 	Error  *Error
 }
 
-// Decode reads one message, and reports whether it is a JSON object. It is lenient:
-// a method that is not a string is absent, and an error may have any type.
+// Decode reads one message, and reports whether it is a JSON object. Duplicate members
+// would leave open which one is meant: if the message itself has them, it is not
+// accepted; if something in an answer has, the answer is an error. Otherwise Decode is
+// lenient: a method that is not a string is absent, and an error may have any type.
 func Decode(data []byte) (Message, bool) {
+	var duplicate *strictjson.DuplicateError
+	err := strictjson.Check(data)
+	if err != nil && (!errors.As(err, &duplicate) || duplicate.Depth == 1) {
+		return Message{}, false
+	}
+	m, ok := decode(data)
+	if duplicate == nil {
+		return m, ok
+	}
+	return Message{ID: m.ID, Error: &Error{Message: "the answer is not usable: " + err.Error()}}, ok && m.Method == "" && m.ID != nil
+}
+
+func decode(data []byte) (Message, bool) {
 	var p struct {
 		ID     json.RawMessage `json:"id"`
 		Method any             `json:"method"`

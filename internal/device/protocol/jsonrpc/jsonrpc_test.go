@@ -48,6 +48,7 @@ func TestDecode(t *testing.T) {
 		{data: `{"id":"7","result":1}`, result: `1`},
 		{data: `{"id":4294967296,"result":1}`, result: `1`},
 		{data: `{"id":null,"result":1}`, result: `1`},
+		{data: `{"id":7,"result":{"on":true,"on":false}}`, id: 7, hasID: true, failure: `the answer is not usable: duplicate member "on"`},
 	} {
 		m, ok := jsonrpc.Decode([]byte(test.data))
 		id, hasID := m.IntID(32)
@@ -59,7 +60,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%s decoded as %+v, id %d %t, error %q", test.data, m, id, hasID, failure)
 		}
 	}
-	for _, data := range []string{``, `7`, `[]`, `{"id":`} {
+	for _, data := range []string{``, `7`, `[]`, `{"id":`, `{"id":1,"id":2,"result":{}}`, `{"id":1,"result":1,"\u0072esult":2}`, `{"method":"a","params":{"b":1,"b":2}}`} {
 		if m, ok := jsonrpc.Decode([]byte(data)); ok {
 			t.Errorf("%q decoded as %+v", data, m)
 		}

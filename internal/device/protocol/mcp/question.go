@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -28,7 +29,7 @@ func (s *session) reply(ctx context.Context, m message) {
 	s.inBackground(func() {
 		defer func() { <-s.replies }()
 		reply := jsonrpc.Message{ID: jsonrpc.Marshal(m.ID)}
-		result, failure := s.answer(m.Method, m.Params)
+		result, failure := s.answer(m)
 		if failure == nil {
 			reply.Result = jsonrpc.Marshal(result)
 		}
@@ -62,18 +63,20 @@ func questionMethod(q ferrule.Question) string {
 }
 
 // answer returns the answer to a request of the device.
-func (s *session) answer(method string, params []byte) (any, *jsonrpc.Error) {
+func (s *session) answer(m message) (any, *jsonrpc.Error) {
 	switch {
-	case method == "ping":
+	case m.Method == "ping":
 		return map[string]any{}, nil
-	case slices.Contains(questions, method):
-		return s.question(method, params)
+	case slices.Contains(questions, m.Method):
+		if m.aside {
+			s.settle()
+		}
+		return s.question(m.Method, m.Params)
 	}
-	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "ferrule does not know " + ferrule.Clean(method, 64)}
+	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "ferrule does not know " + ferrule.Clean(m.Method, 64)}
 }
 
-// question asks the caller of the active call. If that is not possible, it returns the
-// MCP answer for that.
+// question asks the caller. If that is not possible, it returns the MCP answer for that.
 func (s *session) question(method string, params []byte) (any, *jsonrpc.Error) {
 	q, wrong := parseQuestion(method, params)
 	if wrong != nil {
@@ -91,16 +94,59 @@ func (s *session) question(method string, params []byte) (any, *jsonrpc.Error) {
 	return answerResult(method, a)
 }
 
-// asker returns the function that asks the caller. It is nil without a call, and after
-// too many questions.
+// Some devices, such as those with mcpd, cannot ask during a call: they answer it, and
+// then ask.
+const (
+	// lateTime is how long after a call its caller can be asked.
+	lateTime = time.Minute
+	// lateAnswerTime limits how long the answer may take then.
+	lateAnswerTime = 2 * time.Minute
+	// settleTime is how long a question waits for the end of the active call. A device that
+	// asks after its answer sends the two on different connections.
+	settleTime = 200 * time.Millisecond
+)
+
+// settle waits for the end of the active call, for a moment.
+func (s *session) settle() {
+	s.mu.Lock()
+	c := s.call
+	s.mu.Unlock()
+	if c == nil {
+		return
+	}
+	select {
+	case <-c.over:
+	case <-time.After(settleTime):
+	}
+}
+
+// asker returns the function that asks the caller of the active call, or else that of the
+// last one, if it has just ended. It is nil if there is none, and after too many questions.
 func (s *session) asker() func(ferrule.Question) (ferrule.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.call == nil || s.call.questions == maxQuestions {
+	c := s.call
+	late := c == nil || c.call.Principal.Role == ferrule.Gateway
+	if late && time.Since(s.lastEnded) <= lateTime {
+		c = s.last
+	}
+	if c == nil || c.call.Ask == nil || c.questions == maxQuestions {
 		return nil
 	}
-	s.call.questions++
-	return s.call.ask
+	c.questions++
+	if !late {
+		return c.ask
+	}
+	running := s.running
+	if running == nil {
+		running = context.Background()
+	}
+	return func(q ferrule.Question) (ferrule.Answer, error) {
+		ctx, cancel := context.WithTimeout(running, lateAnswerTime)
+		defer cancel()
+		q.Late = true
+		return c.call.Ask(ctx, q)
+	}
 }
 
 // parseQuestion returns the question in a request of a device.

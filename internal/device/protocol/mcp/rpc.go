@@ -41,7 +41,8 @@ func notification(method string, params map[string]any) []byte {
 // message is one decoded message of a device.
 type message struct {
 	jsonrpc.Message
-	id string // a number, or a string without its quotes; "" if absent
+	id    string // a number, or a string without its quotes; "" if absent
+	aside bool   // it came in a stream that belongs to no request
 }
 
 func (m message) isRequest() bool { return m.Method != "" && m.id != "" }

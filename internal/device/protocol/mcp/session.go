@@ -59,6 +59,8 @@ type session struct {
 	mu            sync.Mutex
 	ids           jsonrpc.IDs
 	call          *activeCall        // nil if there is none
+	last          *activeCall        // the last one that was not the gateway's own
+	lastEnded     time.Time          // when that ended
 	ended         error              // why the session has ended
 	failed        error              // why the session is about to end
 	stale         bool               // a list has changed
@@ -75,8 +77,9 @@ type session struct {
 // activeCall is a call without an outcome.
 type activeCall struct {
 	call      *ferrule.Call
-	token     string // of its progress
-	questions int    // of the device, so far
+	over      chan struct{} // closed when it has ended
+	token     string        // of its progress
+	questions int           // of the device, so far
 	ask       func(ferrule.Question) (ferrule.Answer, error)
 }
 
@@ -229,7 +232,7 @@ func (s *session) begin(ctx context.Context, call *ferrule.Call) (*activeCall, e
 	if s.call != nil {
 		return nil, jsonrpc.Busy(call)
 	}
-	s.call = &activeCall{call: call}
+	s.call = &activeCall{call: call, over: make(chan struct{})}
 	if call.Ask != nil {
 		s.call.ask = func(q ferrule.Question) (ferrule.Answer, error) { return call.Ask(ctx, q) }
 	}
@@ -244,6 +247,10 @@ func (s *session) end() {
 	defer s.reporting.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.call.call.Principal.Role != ferrule.Gateway {
+		s.last, s.lastEnded = s.call, time.Now()
+	}
+	close(s.call.over)
 	s.call = nil
 	s.invoking.Done()
 	if s.stale && s.onChange == nil && s.stop != nil {

@@ -150,6 +150,7 @@ func (c *httpConn) read(ctx context.Context, body io.Reader, request string, at 
 				answer, found = m, true
 				return false
 			}
+			m.aside = request == ""
 			c.session.receive(ctx, m)
 		}
 		return true
