@@ -77,10 +77,19 @@ func walk(dir string, fn func(path string, info fs.FileInfo, foreign bool) error
 		if err != nil {
 			return err
 		}
+		if info.IsDir() && path == filepath.Join(dir, "lost+found") {
+			return filepath.SkipDir // of root, if the directory is a disk of its own
+		}
 		foreign, open := access(info)
 		if !foreign && !open {
 			return nil
 		}
-		return fn(path, info, foreign)
+		if err := fn(path, info, foreign); err != nil {
+			return err
+		}
+		if foreign && info.IsDir() && path != dir {
+			return filepath.SkipDir // it may be closed to this user
+		}
+		return nil
 	})
 }

@@ -55,9 +55,14 @@ func TestForeignFiles(t *testing.T) {
 		t.Skip("only root can give files away")
 	}
 	dir := t.TempDir()
-	devices := filepath.Join(dir, "devices.jsonl")
-	if err := os.WriteFile(devices, nil, 0o600); err != nil {
-		t.Fatal(err)
+	devices, lost := filepath.Join(dir, "devices.jsonl"), filepath.Join(dir, "lost+found")
+	for _, err := range []error{os.WriteFile(devices, nil, 0o600), os.Mkdir(lost, 0o700), syscall.Chown(lost, 12345, 12345)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Prepare(dir); err != nil {
+		t.Errorf("a disk of its own: %v", err)
 	}
 	for _, path := range []string{devices, dir} {
 		if err := syscall.Chown(path, 12345, 12345); err != nil {
