@@ -81,7 +81,7 @@ func TestSystemd(t *testing.T) {
 // bootGuest boots a guest and returns the lines of its console until it is turned off.
 func bootGuest(t *testing.T, kernel, initrd string) <-chan string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
 		"-M", "q35", "-cpu", "max", "-accel", "tcg", "-m", "1536", "-smp", "2", "-nic", "none", "-no-reboot", "-nodefaults", "-display", "none",

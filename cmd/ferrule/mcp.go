@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"io"
 	"os"
 
@@ -56,12 +55,11 @@ Only MCP is written to standard output. The log is mcp.log in the data directory
 				log = file
 			}
 			parts.Log = flags.log(log).With("pid", os.Getpid())
-			use, err := a.useService(cmd.Context(), service)
-			switch {
-			case err != nil:
-				parts.Log.Warn("the service of this machine is not used", "err", err)
-			case use:
+			use, err := a.useService(cmd.Context())
+			if use || service {
 				parts.Socket = control.ServiceSocket
+			} else if err != nil {
+				parts.Log.Warn("the service of this machine is not used", "err", err)
 			}
 			if checked {
 				parts.Config.Devices = config.Devices{}
@@ -82,18 +80,4 @@ Only MCP is written to standard output. The log is mcp.log in the data directory
 	flags.add(cmd, "off")
 	cmd.Flags().BoolVar(&service, "service", false, "use the packaged service, and wait for it if it is not running")
 	return cmd
-}
-
-// useService reports whether to join the packaged service: if the user says so, or if no
-// gateway of the user runs and the service does. The error is why the service that runs
-// cannot be used.
-func (a *app) useService(ctx context.Context, always bool) (bool, error) {
-	if always || len(a.service()) == 0 {
-		return always, nil
-	}
-	own, err := control.FindSocket(a.dataDir())
-	if err != nil {
-		return false, err
-	}
-	return control.PreferService(ctx, own)
 }

@@ -163,6 +163,16 @@ func (a *app) service() []string {
 	return []string{control.ServiceSocket}
 }
 
+// useService reports whether the packaged service is the gateway to use: it runs, and no
+// gateway of the user's own does. The error is why a service that runs cannot be used.
+func (a *app) useService(ctx context.Context) (bool, error) {
+	own, err := control.FindSocket(a.dataDir())
+	if err != nil || len(a.service()) == 0 {
+		return false, nil
+	}
+	return control.PreferService(ctx, own)
+}
+
 // callGateway calls one of the gateway's own tools.
 func callGateway[Out any](ctx context.Context, a *app, tool string, in any) (out Out, err error) {
 	client, err := a.client()

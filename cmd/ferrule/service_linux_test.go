@@ -2,10 +2,10 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,7 +106,8 @@ func TestService(t *testing.T) {
 	addr, err := freeAddr()
 	usb.must(err)
 	m.start(serviceUser, "sim", "mcpu", "--tcp", addr)
-	service := m.start(serviceUser, "up", "--data", data, "--group-socket", control.ServiceSocket, "--listen", "127.0.0.1:0", "--tcp", "robot="+addr, "--tcp", "away=127.0.0.1:1")
+	up := []string{"up", "--data", data, "--group-socket", control.ServiceSocket, "--listen", "127.0.0.1:0", "--tcp", "robot=" + addr, "--tcp", "away=127.0.0.1:1"}
+	service := m.start(serviceUser, up...)
 	wait.For(t, 30*time.Second, "the board is online", func() bool {
 		_, text := m.run(memberUser, "devices", "--json")
 		return strings.Contains(text, `"id":"robot","state":"online"`)
@@ -130,14 +131,20 @@ func TestService(t *testing.T) {
 	m.want(otherUser, exitOther, "  wrong  the service of this machine cannot be reached: you may not use this gateway", "doctor")
 
 	// `ferrule mcp` joins the service, and no second gateway opens its ports.
-	for _, args := range [][]string{{"mcp"}, {"mcp", "--service"}} {
-		if text := m.session(args...); !strings.Contains(text, `"id":2`) || strings.Contains(text, `"isError":true`) {
-			t.Errorf("%q: got %s", args, text)
-		}
-		if _, err := os.Stat(filepath.Join(m.dir, "2002/.local/share/ferrule/journal.log")); err == nil {
-			t.Errorf("%q: a second gateway was started", args)
-		}
+	// Nor does one while the service restarts: the session waits for it.
+	one, two := m.session("mcp"), m.session("mcp", "--service")
+	one.write(2)
+	two.write(2)
+	usb.must(service.Process.Signal(syscall.SIGTERM))
+	usb.must(service.Wait())
+	service = m.start(serviceUser, up...)
+	one.write(3)
+	two.write(3)
+	if _, err := os.Stat(filepath.Join(m.dir, "2002/.local/share/ferrule/journal.log")); err == nil {
+		t.Error("a second gateway was started")
 	}
+	one.end()
+	two.end()
 	m.want(serviceUser, 0, `"role":"agent","name":"uid 2002/stdio"`, "audit", "--all", "--json", "--data", data)
 	m.want(serviceUser, 0, `"role":"person","name":"uid 2002"`, "audit", "--all", "--json", "--data", data)
 
@@ -157,8 +164,16 @@ func (m serviceMachine) start(uid uint32, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// session runs `ferrule mcp` as a member, calls a tool of the board and returns the answer.
-func (m serviceMachine) session(args ...string) string {
+// agentSession is a session of an agent program with `ferrule mcp`.
+type agentSession struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines *bufio.Scanner
+}
+
+// session starts `ferrule mcp` as a member, and a session with it.
+func (m serviceMachine) session(args ...string) *agentSession {
 	m.t.Helper()
 	cmd := m.command(memberUser, args...)
 	in, err := cmd.StdinPipe()
@@ -173,20 +188,40 @@ func (m serviceMachine) session(args ...string) string {
 	if err := cmd.Start(); err != nil {
 		m.t.Fatal(err)
 	}
-	defer cmd.Wait()
-	defer in.Close()
-	fmt.Fprintln(in, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+	s := &agentSession{m.t, cmd, in, bufio.NewScanner(out)}
+	s.ask(1, `"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
+	fmt.Fprintln(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return s
+}
+
+// ask sends a request and returns the answer.
+func (s *agentSession) ask(id int, request string) string {
+	s.t.Helper()
+	fmt.Fprintf(s.in, "{\"jsonrpc\":\"2.0\",\"id\":%d,%s}\n", id, request)
+	for s.lines.Scan() {
 		var answer struct{ ID int }
-		json.Unmarshal(lines.Bytes(), &answer)
-		switch answer.ID {
-		case 1:
-			fmt.Fprintln(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-			fmt.Fprintln(in, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"robot__gpio_write","arguments":{"pin":2,"value":true}}}`)
-		case 2:
-			return string(bytes.Clone(lines.Bytes()))
+		json.Unmarshal(s.lines.Bytes(), &answer)
+		if answer.ID == id {
+			return s.lines.Text()
 		}
 	}
-	m.t.Fatal("ferrule mcp ended")
+	s.t.Fatal("ferrule mcp ended")
 	return ""
+}
+
+// write switches an output of the board.
+func (s *agentSession) write(id int) {
+	s.t.Helper()
+	text := s.ask(id, `"method":"tools/call","params":{"name":"robot__gpio_write","arguments":{"pin":2,"value":true}}`)
+	if !strings.Contains(text, `"result"`) || strings.Contains(text, `"isError":true`) {
+		s.t.Errorf("%q: got %s", s.cmd.Args, text)
+	}
+}
+
+// end ends the session.
+func (s *agentSession) end() {
+	s.in.Close()
+	if err := s.cmd.Wait(); err != nil {
+		s.t.Errorf("%q: %v", s.cmd.Args, err)
+	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
-	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/setup"
 )
 
@@ -147,8 +146,8 @@ func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client,
 	server := setup.Server{Name: s.name}
 	if !s.remove {
 		err := a.fill(ctx, &server, s, flags)
-		if errors.Is(err, control.ErrNotAllowed) {
-			return err
+		if e := (*ferrule.Error)(nil); errors.As(err, &e) {
+			return err // of the gateway
 		}
 		if err != nil {
 			return usageError{err}
@@ -232,17 +231,14 @@ func (a *app) fill(ctx context.Context, server *setup.Server, s setupFlags, flag
 // gateway. A project file is shared with machines that may have no service; there
 // `ferrule mcp` decides when it starts.
 func (a *app) fillService(ctx context.Context, server *setup.Server, s setupFlags, flags []string) error {
-	if s.project || len(flags) > 0 || len(a.service()) == 0 {
+	if s.project || len(flags) > 0 {
 		return nil
 	}
-	err := control.FindService(ctx)
-	switch {
-	case err == nil:
+	use, err := a.useService(ctx)
+	if use {
 		server.Args = []string{"mcp", "--service"}
-	case errors.Is(err, control.ErrNotAllowed):
-		return err
 	}
-	return nil
+	return err
 }
 
 // mcpArgs returns the arguments with which a client starts `ferrule mcp`. The client has

@@ -23,32 +23,27 @@ const (
 // serviceGroup is the user and the group of the packaged service.
 const serviceGroup = "ferrule"
 
-// FindService returns nil if the packaged service runs and this user may use it. The
-// error is ErrNoGateway, ErrNotAllowed or ErrUnreachable.
-func FindService(ctx context.Context) error {
-	conn, err := Dial(ctx, ServiceSocket)
-	if err == nil {
-		conn.Close()
-	}
-	return err
-}
-
 // PreferService reports whether the packaged service is to be used: no gateway listens on
 // the user's own socket, and the service runs. The error is why a service that runs cannot
 // be used.
 func PreferService(ctx context.Context, own string) (bool, error) {
-	conn, err := Dial(ctx, own)
-	if err == nil {
-		conn.Close()
-	}
-	if !errors.Is(err, ErrNoGateway) {
+	if !errors.Is(try(ctx, own), ErrNoGateway) {
 		return false, nil
 	}
-	err = FindService(ctx)
+	err := try(ctx, ServiceSocket)
 	if errors.Is(err, ErrNoGateway) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// try opens a socket and closes it.
+func try(ctx context.Context, path string) error {
+	conn, err := Dial(ctx, path)
+	if err == nil {
+		conn.Close()
+	}
+	return err
 }
 
 // listenGroup opens a socket for the members of this process's group, in a directory that

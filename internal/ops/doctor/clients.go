@@ -31,7 +31,7 @@ func (d *Doctor) clients(ctx context.Context) []Finding {
 		case c.Error != "":
 			f.State, f.Found = Wrong, "the configuration of "+c.Title+" cannot be read: "+c.Error
 			f.Next = "correct it; `ferrule setup " + c.Client + " --print` shows the entry"
-		case errors.Is(problems[i], errNotStarted):
+		case errors.Is(problems[i], errNotTried):
 			f.State, f.Found = Note, c.Title+" is set up; "+problems[i].Error()
 		case problems[i] != nil:
 			f.State, f.Found = Wrong, c.Title+" is set up but cannot use Ferrule: "+problems[i].Error()

@@ -32,8 +32,8 @@ const probeTime = 3 * time.Second
 // maxAnswer limits the answer of a server, in bytes.
 const maxAnswer = 1 << 20
 
-// errNotStarted means that a command was not started on purpose.
-var errNotStarted = errors.New("not started")
+// errNotTried means that a server was not tried out, on purpose.
+var errNotTried = errors.New("not tried out")
 
 // elsewhere lists programs that start a command where CheckVariable does not arrive: what
 // they start could open ports.
@@ -53,7 +53,7 @@ func (d *Doctor) probe(ctx context.Context, e setup.Entry) error {
 	default:
 		return errors.New("its entry has neither a command nor a URL")
 	}
-	if err != nil && ctx.Err() != nil && !errors.Is(err, errNotStarted) {
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errNotTried) {
 		return fmt.Errorf("%s did not answer within %v", describeEntry(e), probeTime)
 	}
 	return err
@@ -78,7 +78,7 @@ const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pro
 func probeCommand(ctx context.Context, e setup.Entry) error {
 	name := strings.TrimSuffix(filepath.Base(e.Command), ".exe")
 	if slices.Contains(elsewhere, name) {
-		return fmt.Errorf("%w by the doctor, because what %s starts could open ports", errNotStarted, name)
+		return fmt.Errorf("%w: what %s starts could open ports", errNotTried, name)
 	}
 	path, err := exec.LookPath(e.Command)
 	if err != nil {
@@ -163,6 +163,8 @@ func probeURL(ctx context.Context, e setup.Entry) error {
 		}()
 	}
 	switch {
+	case resp.StatusCode == http.StatusUnauthorized && e.Variables:
+		return fmt.Errorf("%w: %s answers, and only the agent program knows its token", errNotTried, describeEntry(e))
 	case resp.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("%s requires another token than the entry has", describeEntry(e))
 	case resp.StatusCode != http.StatusOK:

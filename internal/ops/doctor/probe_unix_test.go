@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -45,7 +46,7 @@ func TestProbeCommand(t *testing.T) {
 	for command, want := range map[string]string{
 		filepath.Join(dir, "missing"): "missing does not exist",
 		dir:                           "does not exist or is not a program",
-		"docker":                      "not started",
+		"docker":                      "not tried out: what docker starts could open ports",
 		"":                            "neither a command nor a URL",
 	} {
 		if err := (&Doctor{}).probe(t.Context(), setup.Entry{Server: setup.Server{Command: command}}); err == nil || !strings.Contains(err.Error(), want) {
@@ -95,6 +96,10 @@ func TestProbeURL(t *testing.T) {
 	dead := unused.Addr().String()
 	unused.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
+	variable := setup.Entry{Server: setup.Server{URL: server.URL + "/token"}, Variables: true}
+	if err := (&Doctor{}).probe(t.Context(), variable); !errors.Is(err, errNotTried) {
+		t.Errorf("with a token in a variable: %v", err)
+	}
 	for _, test := range []struct{ url, token, want string }{
 		{server.URL + "/json", "", ""},
 		{server.URL + "/mcp", "", ""},

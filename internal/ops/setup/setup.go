@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -226,6 +227,12 @@ func (c Client) Entry(doc []byte, name string) (Entry, bool, error) {
 	for _, key := range []string{"headers", "http_headers"} {
 		e.Headers = merge(e.Headers, values[key])
 	}
+	e.Variables = values["bearer_token_env_var"] != nil || values["env_http_headers"] != nil
+	maps.DeleteFunc(e.Headers, func(_, value string) bool {
+		variable := strings.ContainsAny(value, "${")
+		e.Variables = e.Variables || variable
+		return variable
+	})
 	return e, true, nil
 }
 

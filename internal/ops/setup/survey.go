@@ -28,6 +28,8 @@ type Entry struct {
 	Server
 	Env     map[string]string // variables for the command
 	Headers map[string]string // of requests to the URL
+	// Variables is set if the client fills in headers from variables that it knows.
+	Variables bool
 }
 
 // Survey returns the status of every client: whether its configuration exists, and
