@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -155,9 +156,9 @@ func (a *app) client() (*control.Client, error) {
 }
 
 // service returns the socket of the packaged service, for commands whose user has no
-// gateway running. A named data directory names another gateway.
+// gateway running. A named data directory names another gateway. Only Linux has packages.
 func (a *app) service() []string {
-	if a.data != "" || os.Getenv("FERRULE_DATA") != "" {
+	if runtime.GOOS != "linux" || a.data != "" || os.Getenv("FERRULE_DATA") != "" {
 		return nil
 	}
 	return []string{control.ServiceSocket}
