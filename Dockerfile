@@ -3,8 +3,10 @@
 # In a container 127.0.0.1 is the container's own, and an address that others can
 # reach needs tokens. So this image listens where only --network host, or a file
 # of yours with auth.tokens, lets anybody in. docs/how-to/install.md tells how.
+#
+# The compiler's image is pinned by its digest, for all platforms: a tag can be moved.
 
-FROM golang:1.26 AS build
+FROM golang:1.26.8@sha256:0f063af2d465d8dcae54cce04278ada488b96f77b42449c8d071e47d016cc65a AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download

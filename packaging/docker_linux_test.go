@@ -80,7 +80,8 @@ func buildImage(t *testing.T, text string, args map[string]string) image {
 		case "FROM":
 			stage = rest
 			goVersion := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))[1]
-			if rest != "scratch" && rest != "golang:"+goVersion+" AS build" {
+			compiler := regexp.MustCompile(`^golang:` + regexp.QuoteMeta(goVersion) + `\.\d+@sha256:[0-9a-f]{64} AS build$`)
+			if rest != "scratch" && !compiler.MatchString(rest) {
 				t.Fatalf("FROM %s", rest)
 			}
 		case "WORKDIR":

@@ -1,6 +1,7 @@
 package packaging_test
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -215,6 +216,13 @@ func (r root) testService(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Chown(data, int(user.Uid), int(user.Gid)); err != nil {
+		t.Fatal(err)
+	}
+	runtime := r.path("/run/" + setting("RuntimeDirectory"))
+	if err := os.MkdirAll(runtime, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(runtime, 0o750), os.Chown(runtime, int(user.Uid), int(user.Gid))); err != nil {
 		t.Fatal(err)
 	}
 	start := strings.Fields(setting("ExecStart"))

@@ -93,7 +93,7 @@ func (a *app) auditParts(local bool) (parts audit.Parts, done func(), err error)
 	if err != nil {
 		return parts, nil, err
 	}
-	client := control.NewClient(path)
+	client := control.NewClient(path, a.service()...)
 	parts.Nodes = client
 	return parts, client.Close, nil
 }

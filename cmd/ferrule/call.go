@@ -42,7 +42,8 @@ exit code says what happened:
   4  device offline or busy: the tool did not run
   5  refused by the device: the tool did not run
   6  the tool may have run: the device failed or did not answer
-  7  no gateway is running`,
+  7  no gateway is running: the tool did not run
+  8  you may not use the gateway: the tool did not run`,
 		Example: `  ferrule call robot gpio_write pin=2 value=true
   ferrule call robot sweep milliseconds:=500
   ferrule call gateway list_devices`,

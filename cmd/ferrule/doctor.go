@@ -13,14 +13,19 @@ import (
 
 func (a *app) doctorCommand() *cobra.Command {
 	var file string
+	var listAll bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out what is wrong on this machine",
 		Long: `Find out what is wrong on this machine: with the data directory, the configuration,
-the gateway, serial ports, boards, agent programs and the environment. Each finding is
-fine, a note or wrong, and says what to do next.
+the gateway, serial ports, boards, agent programs and the environment. Problems come
+first, with what to do next; what is fine is one line. --all lists everything.
 
-The command works without a gateway, takes at most three seconds and changes nothing. It
+The configuration is the one that the gateway of the data directory has read. Agent
+programs that are set up are tried out: the doctor starts their command, or connects to
+their URL, and sends an MCP initialize.
+
+The command works without a gateway, takes at most five seconds and changes nothing. It
 does not open serial ports, because that resets boards. If a gateway runs, its journal
 records that it was asked.
 
@@ -28,16 +33,17 @@ The exit code is 1 if something is wrong, else 0.`,
 		Example: "  ferrule doctor\n  ferrule doctor --json",
 		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := doctor.New(doctor.Parts{Data: a.dataDir(), File: file, Version: version(), FreeSpace: history.FreeSpace})
-			return a.printFindings(d.Examine(cmd.Context()))
+			d := doctor.New(doctor.Parts{Data: a.dataDir(), File: file, Service: len(a.service()) > 0, Version: version(), FreeSpace: history.FreeSpace})
+			return a.printFindings(d.Examine(cmd.Context()), listAll)
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration `FILE` (FERRULE_CONFIG; default "+configName+")")
+	cmd.Flags().StringVar(&file, "config", "", "configuration `FILE` (default the one of the gateway)")
+	cmd.Flags().BoolVar(&listAll, "all", false, "list everything, also what is fine")
 	return cmd
 }
 
 // printFindings prints findings. It returns an error if something is wrong.
-func (a *app) printFindings(all []doctor.Finding) error {
+func (a *app) printFindings(all []doctor.Finding, listAll bool) error {
 	count := make(map[doctor.Health]int)
 	for _, f := range all {
 		count[f.State]++
@@ -56,13 +62,20 @@ func (a *app) printFindings(all []doctor.Finding) error {
 			Findings []doctor.Finding `json:"findings"`
 		}{version(), count[doctor.Wrong], count[doctor.Note], all}), err)
 	}
+	problems, fine := doctor.Summary(all)
+	if listAll {
+		problems, fine = all, ""
+	}
 	area := ""
-	for _, f := range all {
-		if f.Area != area {
+	for _, f := range problems {
+		if listAll && f.Area != area {
 			area = f.Area
 			fmt.Fprintln(a.stdout, a.style(bold, area))
 		}
 		a.printFinding(f)
+	}
+	if fine != "" {
+		a.printFinding(doctor.Finding{State: doctor.Fine, Found: fine})
 	}
 	if err == nil {
 		fmt.Fprintln(a.stdout, "\nNothing is wrong.")

@@ -26,8 +26,8 @@ func TestDoctorPorts(t *testing.T) {
 	c := newCommandLine(t)
 	opened, cloneOpened := watchOpen(t, arduino.Path()), watchOpen(t, clone.Path())
 	const isUno = `/dev/ttyACM0 ("Arduino Uno"), a board by Arduino: `
-	c.want(0, "  fine   "+isUno+"can be opened\n", "doctor")
-	c.want(0, "  fine   /dev/ttyUSB0 (\"USB Serial\"), USB bridge WCH CH340: can be opened; `auto` lists it, and `ferrule adopt` connects to it\n", "doctor")
+	c.want(0, "  fine   "+isUno+"can be opened\n", "doctor", "--all")
+	c.want(0, "  fine   /dev/ttyUSB0 (\"USB Serial\"), USB bridge WCH CH340: can be opened; `auto` lists it, and `ferrule adopt` connects to it\n", "doctor", "--all")
 	c.want(0, "\nNothing is wrong.\n", "doctor")
 
 	if opened() {
@@ -51,7 +51,7 @@ func TestDoctorPorts(t *testing.T) {
 	stop := c.up("--serial", "auto")
 	c.until("usb:2341:0043:95530343834351A0B091", ferrule.StateOnline)
 	c.want(0, "  note   usb:1A86:7523@1-2 was found and is not adopted\n         → run `ferrule adopt usb:1A86:7523@1-2` if it is yours\n", "doctor")
-	c.want(0, " is online, with ", "doctor")
+	c.want(0, " is online, with ", "doctor", "--all")
 	stop()
 
 	// The data directory cannot be written.

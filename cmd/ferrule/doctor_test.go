@@ -19,22 +19,24 @@ func TestDoctorOutput(t *testing.T) {
 	well := doctor.Finding{Area: "data", Check: "log", State: doctor.Fine, Found: "good"}
 	ill := doctor.Finding{Area: "ports", Check: "port", About: "/dev/x", State: doctor.Wrong, Found: "one\ntwo", Next: "mend it"}
 	for _, test := range []struct {
-		json bool
-		all  []doctor.Finding
-		err  string
-		want string
+		json, listAll bool
+		all           []doctor.Finding
+		err           string
+		want          string
 	}{
-		{false, []doctor.Finding{well, {Area: "data", Check: "space", State: doctor.Note, Found: "little"}}, "", "data\n  fine   good\n  note   little\n\nNothing is wrong.\n"},
-		{false, []doctor.Finding{well, ill}, "1 thing is wrong", "data\n  fine   good\nports\n  wrong  one\n         two\n         → mend it\n"},
-		{true, []doctor.Finding{}, "", `{"version":"` + version() + `","wrong":0,"notes":0,"findings":[]}` + "\n"},
-		{true, []doctor.Finding{well, ill, ill}, "2 things are wrong", `{"version":"` + version() + `","wrong":2,"notes":0,"findings":[` +
+		{false, true, []doctor.Finding{well, {Area: "data", Check: "space", State: doctor.Note, Found: "little"}}, "", "data\n  fine   good\n  note   little\n\nNothing is wrong.\n"},
+		{false, true, []doctor.Finding{well, ill}, "1 thing is wrong", "data\n  fine   good\nports\n  wrong  one\n         two\n         → mend it\n"},
+		{false, false, []doctor.Finding{well, well, {Area: "data", Check: "space", State: doctor.Note, Found: "little"}, ill}, "1 thing is wrong", "  wrong  one\n         two\n         → mend it\n  note   little\n  fine   data 2\n"},
+		{false, false, []doctor.Finding{well}, "", "  fine   data 1\n\nNothing is wrong.\n"},
+		{true, false, []doctor.Finding{}, "", `{"version":"` + version() + `","wrong":0,"notes":0,"findings":[]}` + "\n"},
+		{true, false, []doctor.Finding{well, ill, ill}, "2 things are wrong", `{"version":"` + version() + `","wrong":2,"notes":0,"findings":[` +
 			`{"area":"data","check":"log","state":"fine","found":"good"},` +
 			`{"area":"ports","check":"port","about":"/dev/x","state":"wrong","found":"one\ntwo","next":"mend it"},` +
 			`{"area":"ports","check":"port","about":"/dev/x","state":"wrong","found":"one\ntwo","next":"mend it"}]}` + "\n"},
 	} {
 		var out strings.Builder
 		a := &app{json: test.json, stdout: &out, stderr: &out}
-		err := a.printFindings(test.all)
+		err := a.printFindings(test.all, test.listAll)
 		if out.String() != test.want || (err == nil) != (test.err == "") || err != nil && err.Error() != test.err {
 			t.Errorf("%v and\n%s, want %q and\n%s", err, out.String(), test.err, test.want)
 		}

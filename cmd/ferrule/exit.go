@@ -18,7 +18,8 @@ const (
 	exitNotReached = 4 // device offline or busy: did not run
 	exitRefused    = 5 // refused by the device: did not run
 	exitMaybe      = 6 // may have run
-	exitNoGateway  = 7 // no gateway is running
+	exitNoGateway  = 7 // no gateway is running, or it cannot be reached
+	exitNotAllowed = 8 // this user may not use the gateway
 )
 
 // usageError is an error in the command line or the configuration.
@@ -48,7 +49,12 @@ func (a *app) fail(command string, err error) int {
 		return exitNoGateway
 	case errors.As(err, &e):
 		a.printError(e)
-		if e.MayHaveRun() {
+		switch {
+		case errors.Is(err, control.ErrNotAllowed):
+			return exitNotAllowed
+		case errors.Is(err, control.ErrUnreachable):
+			return exitNoGateway
+		case e.MayHaveRun():
 			return exitMaybe
 		}
 		return cmp.Or(exitCodes[e.Code], exitOther)

@@ -37,7 +37,7 @@ func (f *gatewayFlags) parts(a *app) (gateway.Parts, error) {
 	if err != nil {
 		return gateway.Parts{}, usageError{err}
 	}
-	return gateway.Parts{Config: cfg, Data: a.dataDir(), Version: version()}, nil
+	return gateway.Parts{Config: cfg, ConfigFile: config.Path(f.File), Data: a.dataDir(), Version: version()}, nil
 }
 
 func (f *gatewayFlags) log(w io.Writer) *slog.Logger {

@@ -2,17 +2,22 @@ package main
 
 import (
 	"cmp"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/gateway"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/ops/doctor"
 )
 
 func (a *app) mcpCommand() *cobra.Command {
 	var flags gatewayFlags
+	var service bool
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Serve MCP over stdio, for clients that launch their servers",
@@ -24,6 +29,10 @@ the gateway, and other ` + "`ferrule mcp`" + ` processes join it. If the gateway
 process takes over and the client's session continues. Devices that you name here are
 added to the gateway.
 
+If the packaged service runs, you are in its group, and no gateway of your own runs, the
+command joins the service. With --service it never is the gateway: it waits for the
+service.
+
 Only MCP is written to standard output. The log is mcp.log in the data directory.`,
 		Example: `  ferrule mcp --serial auto
   ferrule mcp --tcp arm=192.168.1.20:4242`,
@@ -33,14 +42,33 @@ Only MCP is written to standard output. The log is mcp.log in the data directory
 			if err != nil {
 				return err
 			}
-			file, err := datadir.OpenLog(a.dataDir())
-			if err != nil {
-				return err
-			}
-			defer file.Close()
 			// Several clients may start a gateway, so it serves HTTP only on request.
 			parts.Config.Listen = cmp.Or(flags.Listen, os.Getenv("FERRULE_LISTEN"))
-			parts.Log = flags.log(file).With("pid", os.Getpid())
+			checked := os.Getenv(doctor.CheckVariable) != "" // the doctor opens no port and writes no file
+			var log io.Writer = io.Discard
+			if !checked {
+				file, err := datadir.OpenLog(a.dataDir())
+				if err != nil {
+					return err
+				}
+				defer file.Close()
+				log = file
+			}
+			parts.Log = flags.log(log).With("pid", os.Getpid())
+			use, err := a.useService(cmd.Context())
+			if use || service {
+				parts.Socket = control.ServiceSocket
+			} else if err != nil {
+				parts.Log.Warn("the service of this machine is not used", "err", err)
+			}
+			if checked {
+				parts.Config.Devices = config.Devices{}
+				own, err := control.FindSocket(a.dataDir())
+				if err != nil {
+					return err
+				}
+				parts.Socket = cmp.Or(parts.Socket, own)
+			}
 			gateway.TuneGC()
 			in, out := server.Standard()
 			if err = gateway.ServeStdio(cmd.Context(), parts, in, out); err != nil {
@@ -50,5 +78,6 @@ Only MCP is written to standard output. The log is mcp.log in the data directory
 		},
 	}
 	flags.add(cmd, "off")
+	cmd.Flags().BoolVar(&service, "service", false, "use the packaged service, and wait for it if it is not running")
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,7 +48,22 @@ Try it without hardware:
   ferrule up --tcp robot=127.0.0.1:4242 &
   ferrule devices
   ferrule tools robot
-  ferrule call robot gpio_write pin=2 value=true`,
+  ferrule call robot gpio_write pin=2 value=true
+
+Commands use your own gateway. If it does not run, and you name no data directory, they
+use the service of this machine, which members of the group ferrule may use.
+
+The exit codes of all commands:
+
+  0  done
+  1  another error
+  2  wrong command line or configuration
+  3  refused by the gateway: nothing ran
+  4  device offline or busy: nothing ran
+  5  refused by the device: nothing ran
+  6  the action may have run
+  7  no gateway is running
+  8  you may not use the gateway`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -136,7 +152,26 @@ func (a *app) client() (*control.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return control.NewClient(path), nil
+	return control.NewClient(path, a.service()...), nil
+}
+
+// service returns the socket of the packaged service, for commands whose user has no
+// gateway running. A named data directory names another gateway. Only Linux has packages.
+func (a *app) service() []string {
+	if runtime.GOOS != "linux" || a.data != "" || os.Getenv("FERRULE_DATA") != "" {
+		return nil
+	}
+	return []string{control.ServiceSocket}
+}
+
+// useService reports whether the packaged service is the gateway to use: it runs, and no
+// gateway of the user's own does. The error is why a service that runs cannot be used.
+func (a *app) useService(ctx context.Context) (bool, error) {
+	own, err := control.FindSocket(a.dataDir())
+	if err != nil || len(a.service()) == 0 {
+		return false, nil
+	}
+	return control.PreferService(ctx, own)
 }
 
 // callGateway calls one of the gateway's own tools.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,7 +29,8 @@ func (a *app) setupCommand() *cobra.Command {
 		Use:   "setup [CLIENT] [flags] [-- MCP-FLAGS]",
 		Short: "Add Ferrule to the configuration of an agent program",
 		Long: `Add Ferrule to the configuration of an agent program, so that it starts ` + "`ferrule mcp`" + `
-by itself. With --http it connects to the gateway that ` + "`ferrule up`" + ` runs. Without a
+by itself. If the packaged service runs, the agent program uses it, and starts no second
+gateway. With --http it connects to the gateway that ` + "`ferrule up`" + ` runs. Without a
 client, list the clients and which of them are set up.
 
 The flags after -- are those of ` + "`ferrule mcp`" + `; the default is --serial auto. The client
@@ -67,7 +69,7 @@ number, and no backup is overwritten. A file that cannot be parsed is not change
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			place, err := setup.Here()
 			if err != nil {
 				return usageError{errors.New("there is no home directory with configurations of agent programs; set HOME")}
@@ -79,7 +81,7 @@ number, and no backup is overwritten. A file that cannot be parsed is not change
 			if err != nil {
 				return usageError{err}
 			}
-			return a.setup(place, client, s, args[1:])
+			return a.setup(cmd.Context(), place, client, s, args[1:])
 		},
 	}
 	cmd.Flags().StringVar(&s.name, "name", setup.ServerName, "`NAME` of the server in the client, at most 12 characters")
@@ -132,7 +134,7 @@ func (a *app) listClients(place setup.Place, s setupFlags) error {
 }
 
 // setup adds Ferrule to the file of a client, removes it, or prints its entry.
-func (a *app) setup(place setup.Place, client setup.Client, s setupFlags, flags []string) error {
+func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client, s setupFlags, flags []string) error {
 	files, perm := client.Files(place, s.project), fs.FileMode(0o600)
 	if s.project {
 		perm = 0o644
@@ -143,7 +145,11 @@ func (a *app) setup(place setup.Place, client setup.Client, s setupFlags, flags 
 	file := setup.Choose(files)
 	server := setup.Server{Name: s.name}
 	if !s.remove {
-		if err := a.fill(&server, s, flags); err != nil {
+		err := a.fill(ctx, &server, s, flags)
+		if e := (*ferrule.Error)(nil); errors.As(err, &e) {
+			return err // of the gateway
+		}
+		if err != nil {
 			return usageError{err}
 		}
 	}
@@ -200,9 +206,12 @@ func (a *app) printSetup(client setup.Client, file string, server setup.Server) 
 }
 
 // fill fills in the entry of a client.
-func (a *app) fill(server *setup.Server, s setupFlags, flags []string) (err error) {
+func (a *app) fill(ctx context.Context, server *setup.Server, s setupFlags, flags []string) (err error) {
 	if s.http == "" {
 		if server.Args, err = a.mcpArgs(flags); err == nil {
+			err = a.fillService(ctx, server, s, flags)
+		}
+		if err == nil {
 			server.Command, err = setup.OwnCommand(s.project)
 		}
 		return err
@@ -215,6 +224,21 @@ func (a *app) fill(server *setup.Server, s setupFlags, flags []string) (err erro
 	}
 	server.URL = s.http
 	return nil
+}
+
+// fillService makes the client use the packaged service, if it runs: a second gateway would
+// compete with it for the ports. Flags of the user, and a data directory, name another
+// gateway. A project file is shared with machines that may have no service; there
+// `ferrule mcp` decides when it starts.
+func (a *app) fillService(ctx context.Context, server *setup.Server, s setupFlags, flags []string) error {
+	if s.project || len(flags) > 0 {
+		return nil
+	}
+	use, err := a.useService(ctx)
+	if use {
+		server.Args = []string{"mcp", "--service"}
+	}
+	return err
 }
 
 // mcpArgs returns the arguments with which a client starts `ferrule mcp`. The client has

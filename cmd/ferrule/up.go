@@ -12,6 +12,7 @@ import (
 
 func (a *app) upCommand() *cobra.Command {
 	var flags gatewayFlags
+	var groupSocket string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run the gateway",
@@ -31,7 +32,7 @@ environment, which MCP/U's own client also reads.`,
 			if err != nil {
 				return err
 			}
-			parts.Log = flags.log(a.stderr)
+			parts.Log, parts.GroupSocket = flags.log(a.stderr), groupSocket
 			gateway.TuneGC()
 			g, err := gateway.TakeOver(cmd.Context(), parts)
 			if err != nil {
@@ -47,5 +48,6 @@ environment, which MCP/U's own client also reads.`,
 		},
 	}
 	flags.add(cmd, config.Default().Listen)
+	cmd.Flags().StringVar(&groupSocket, "group-socket", "", "also serve commands of this process's group at this socket `PATH`; the packaged service uses it")
 	return cmd
 }

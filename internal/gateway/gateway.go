@@ -58,6 +58,15 @@ type Parts struct {
 	Log     *slog.Logger
 	// Connectors are transports in addition to those of the configuration.
 	Connectors []transport.Connector
+	// ConfigFile is the path of the configuration file, for the doctor; empty if there is
+	// none.
+	ConfigFile string
+	// GroupSocket is the path of a socket for commands of this process's group. It is
+	// empty if only this user may use the gateway.
+	GroupSocket string
+	// Socket is that of the only gateway that ServeStdio joins. It is empty if ServeStdio
+	// joins that of the data directory, or is the gateway itself.
+	Socket string
 	// HandOver is called when `ferrule up` asks to take over the data directory. It must
 	// end the gateway. If it is nil, the gateway refuses.
 	HandOver func()
@@ -123,11 +132,17 @@ func New(parts Parts) (*Gateway, error) {
 }
 
 func (g *Gateway) lockData() (err error) {
-	if err := os.MkdirAll(g.parts.Data, 0o700); err != nil {
-		return fmt.Errorf("data directory: %w", err)
+	corrected, err := datadir.Prepare(g.parts.Data)
+	if len(corrected) > 0 {
+		g.parts.Log.Warn("other users could access the data directory or files in it; the permissions are corrected", "files", corrected[:min(len(corrected), 5)])
 	}
-	g.lock, err = datadir.Lock(g.parts.Data)
-	return err
+	if err != nil {
+		return err
+	}
+	if g.lock, err = datadir.Lock(g.parts.Data); err != nil {
+		return err
+	}
+	return datadir.SetConfig(g.parts.Data, g.parts.ConfigFile)
 }
 
 func (g *Gateway) buildTelemetry() error {
@@ -319,7 +334,7 @@ func (g *Gateway) listenControl() error {
 	}
 	parts := control.Parts{
 		Handle: g.Telemetry.Entry(telemetry.EntryControl, g.Pipeline.Handle), Tracer: g, Watcher: g, Samples: g.Cluster,
-		Fleet: g.Fleet, DeviceRequests: g.Requests, HandOver: g.handOver, Log: g.parts.Log,
+		Fleet: g.Fleet, DeviceRequests: g.Requests, HandOver: g.handOver, GroupSocket: g.parts.GroupSocket, Log: g.parts.Log,
 	}
 	if all := g.Cluster.Journals(); all != nil {
 		parts.Journals = all

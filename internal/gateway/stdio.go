@@ -10,10 +10,10 @@ import (
 )
 
 // ServeStdio serves the agent at the other end of in and out, until it disconnects or ctx
-// ends. It joins the gateway of the data directory, or is the gateway.
+// ends. It joins the gateway of the data directory or of parts.Socket, or is the gateway.
 func ServeStdio(ctx context.Context, parts Parts, in io.ReadCloser, out io.WriteCloser) error {
 	return stdio.New(stdio.Parts{
-		Catalog: parts.Config.Catalog(), Agents: parts.Config.AgentsConfig(), Data: parts.Data, Requests: requestsOf(parts.Config),
+		Socket: parts.Socket, Catalog: parts.Config.Catalog(), Agents: parts.Config.AgentsConfig(), Data: parts.Data, Requests: requestsOf(parts.Config),
 		Open: func(handOver func()) (stdio.Gateway, error) {
 			parts := parts
 			parts.HandOver = handOver

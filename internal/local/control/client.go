@@ -20,6 +20,12 @@ import (
 // ErrNoGateway is returned if no gateway listens on the socket.
 var ErrNoGateway = errors.New("no gateway is running")
 
+// ErrNotAllowed is returned if this user may not open the socket.
+var ErrNotAllowed = errors.New("you may not use this gateway")
+
+// ErrUnreachable is returned if the socket cannot be opened for another reason.
+var ErrUnreachable = errors.New("cannot connect to the gateway")
+
 // ErrVersion is returned if the gateway does not support the request.
 var ErrVersion = errors.New("the running gateway has another version; restart it")
 
@@ -35,25 +41,67 @@ func (e dialError) Unwrap() error { return e.error }
 const wsaConnRefused = syscall.Errno(10061)
 
 // Client sends requests to the running gateway.
-type Client struct{ http http.Client }
+type Client struct {
+	http http.Client
 
-// NewClient returns a client for the socket at path. It connects when it is used.
-func NewClient(path string) *Client {
-	return &Client{http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-			switch {
-			case err == nil:
-				return conn, nil
-			case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaConnRefused):
-				return nil, dialError{ErrNoGateway}
-			}
-			return nil, dialError{ferrule.Errorf(ferrule.Offline, "cannot connect to the gateway: %w", err)}
-		},
-		// An idle connection may belong to a gateway that has just exited. A call on
-		// it fails without saying whether it was received.
-		DisableKeepAlives: true,
-	}}}
+	mu    sync.Mutex
+	paths []string // sockets to try, in order; one is left after the first connection
+}
+
+// NewClient returns a client of the first gateway that runs: path is its socket, or one of
+// others. It connects when it is used, and then stays with that gateway.
+func NewClient(path string, others ...string) *Client {
+	c := &Client{paths: append([]string{path}, others...)}
+	// An idle connection may belong to a gateway that has just exited. A call on it fails
+	// without saying whether it was received.
+	c.http.Transport = &http.Transport{DialContext: c.dial, DisableKeepAlives: true}
+	return c
+}
+
+// dial connects to the first socket on which a gateway listens. A socket that cannot be
+// opened for another reason ends the search: the user may want that gateway.
+func (c *Client) dial(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+	c.mu.Lock()
+	paths := c.paths
+	c.mu.Unlock()
+	for _, path := range paths {
+		if conn, err = Dial(ctx, path); err == nil {
+			c.mu.Lock()
+			c.paths = []string{path}
+			c.mu.Unlock()
+			return conn, nil
+		}
+		if !errors.Is(err, ErrNoGateway) {
+			break
+		}
+	}
+	return nil, dialError{err}
+}
+
+// Dial opens a socket. The error is ErrNoGateway, ErrNotAllowed or ErrUnreachable. Nothing
+// was sent.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaConnRefused):
+		return nil, ErrNoGateway
+	case errors.Is(err, os.ErrPermission) && path == ServiceSocket:
+		return nil, ferrule.Errorf(ferrule.Denied, "%w: it is the service of this machine, and you are not in its group", ErrNotAllowed).
+			WithHint("Run `sudo usermod -aG %s $USER`, then log out and in.", serviceGroup)
+	case errors.Is(err, os.ErrPermission):
+		return nil, ferrule.Errorf(ferrule.Denied, "%w: %s belongs to another user", ErrNotAllowed, path).
+			WithHint("Run the command as that user. Leave out --data to use the service of this machine.")
+	}
+	return nil, ferrule.Errorf(ferrule.Offline, "%w: %v", ErrUnreachable, err)
+}
+
+// usesService reports whether the client is connected to the packaged service.
+func (c *Client) usesService() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.paths) == 1 && c.paths[0] == ServiceSocket
 }
 
 // Close closes idle connections.

@@ -23,7 +23,9 @@
 // Trace, watch, fleet and a followed journal last until the caller disconnects.
 //
 // The socket has no authentication: its file mode decides who may connect, and a
-// process that can connect may do everything.
+// process that can connect may do everything. The packaged service has a second socket,
+// which members of its group may open. Calls are recorded with the user at the other end
+// of the socket, where the system tells.
 package control
 
 import (
@@ -120,7 +122,7 @@ func checkPrivate(dir string) error {
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() || !isPrivate(info) {
+	if !info.IsDir() || !closedTo(info, 0o077) {
 		return fmt.Errorf("%s is accessible to other users; remove it", dir)
 	}
 	return nil

@@ -115,10 +115,10 @@ func TestCall(t *testing.T) {
 	}})
 	var progress []string
 	result, err := client.Handle(t.Context(), &ferrule.Call{
-		Principal: ferrule.Principal{Name: "anna"}, Device: "robot", Tool: "move", Args: []byte(`{"pin":2}`),
+		Principal: ferrule.Principal{Name: control.User().Name}, Device: "robot", Tool: "move", Args: []byte(`{"pin":2}`),
 		Timeout: ferrule.Duration(time.Second), Progress: func(p ferrule.Progress) { progress = append(progress, p.Message) },
 	})
-	if err != nil || string(result.Value) != `"person:annarobotmove{\"pin\":2}1s"` {
+	if want := fmt.Sprintf("%q", "person:"+control.User().Name+`robotmove{"pin":2}1s`); err != nil || string(result.Value) != want {
 		t.Errorf("got %s, %v", result.Value, err)
 	}
 	if strings.Join(progress, " ") != "one two" {

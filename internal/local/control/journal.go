@@ -76,6 +76,11 @@ func (c *Client) Journal(ctx context.Context, q ferrule.JournalQuery, fn func(fe
 		return readError(ctx, q, err)
 	}
 	defer resp.Body.Close()
+	if c.usesService() {
+		// The journal of the user's own data directory would be the wrong one.
+		return ferrule.Errorf(ferrule.Denied, "the journal of the service can only be read by its user").
+			WithHint("Run `sudo -u %s ferrule audit --data %s`. Add --local for the journal of your own gateway.", serviceGroup, ServiceData)
+	}
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound: // older gateways without /journal had no cluster

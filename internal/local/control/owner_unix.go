@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// isPrivate reports whether the directory belongs to this user and is closed to others.
-func isPrivate(info os.FileInfo) bool {
+// closedTo reports whether a directory belongs to this user and has none of the given
+// permissions.
+func closedTo(info os.FileInfo, perm os.FileMode) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Getuid() && info.Mode().Perm()&0o077 == 0
+	return ok && int(stat.Uid) == os.Getuid() && info.Mode().Perm()&perm == 0
 }

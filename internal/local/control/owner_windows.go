@@ -2,5 +2,5 @@ package control
 
 import "os"
 
-// isPrivate returns true: on Windows the temporary directory belongs to the user.
-func isPrivate(os.FileInfo) bool { return true }
+// closedTo returns true: on Windows the temporary directory belongs to the user.
+func closedTo(os.FileInfo, os.FileMode) bool { return true }

@@ -49,12 +49,15 @@ type Parts struct {
 	Journals Journals
 	// HandOver makes the gateway exit soon, or returns why it stays.
 	HandOver func() error
-	Log      *slog.Logger
+	// GroupSocket is the path of a second socket, for members of this process's group. It
+	// is empty if there is none.
+	GroupSocket string
+	Log         *slog.Logger
 }
 
 // Server is the gateway's end of the socket.
 type Server struct {
-	ln        net.Listener
+	lns       []net.Listener
 	parts     Parts
 	questions questions
 }
@@ -63,14 +66,23 @@ type Server struct {
 // caller must have made sure that no other gateway is running. Clients can connect
 // at once, and are served when Run is called.
 func Listen(path string, parts Parts) (*Server, error) {
-	ln, err := listen(path)
+	ln, err := listen(path, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	return &Server{ln: ln, parts: parts, questions: questions{open: make(map[string]chan answer)}}, nil
+	s := &Server{lns: []net.Listener{ln}, parts: parts, questions: questions{open: make(map[string]chan answer)}}
+	if parts.GroupSocket != "" {
+		if err := s.addGroup(parts.GroupSocket); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
-func listen(path string) (net.Listener, error) {
+// listen opens a socket with the permissions perm, in a directory that only this user can
+// write to.
+func listen(path string, perm os.FileMode) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -78,15 +90,19 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := os.Chmod(path, perm); err != nil {
 		ln.Close()
 		return nil, err
 	}
 	return ln, nil
 }
 
-// Close closes the socket. It is only needed if Run is not called.
-func (s *Server) Close() { s.ln.Close() }
+// Close closes the sockets. It is only needed if Run is not called.
+func (s *Server) Close() {
+	for _, ln := range s.lns {
+		ln.Close()
+	}
+}
 
 // Run serves until ctx ends. It then cancels the running calls and waits for them.
 func (s *Server) Run(ctx context.Context) error {
@@ -101,13 +117,17 @@ func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           mux,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withPeer,
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(s.parts.Log.Handler(), slog.LevelDebug),
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(s.ln) }()
+	ended := make(chan error, len(s.lns))
+	for _, ln := range s.lns {
+		go func() { ended <- server.Serve(ln) }()
+	}
 	select {
 	case err := <-ended:
+		server.Close()
 		return fmt.Errorf("control socket: %w", err)
 	case <-ctx.Done():
 	}
@@ -116,7 +136,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := server.Shutdown(shutdown); err != nil {
 		server.Close()
 	}
-	<-ended
+	for range s.lns {
+		<-ended
+	}
 	return nil
 }
 
@@ -135,6 +157,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	if call.Client = call.Client.Bounded(); call.Client == (ferrule.Client{}) {
 		call.Client.Name = "ferrule"
 	}
+	call.Principal.Name = peerName(r.Context(), call.Principal)
 	out := newLines(w)
 	call.Progress = func(p ferrule.Progress) { out.write(reply{Progress: &p}) }
 	if req.Asks {

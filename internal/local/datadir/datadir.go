@@ -7,16 +7,17 @@
 //	lock                        locked by the gateway that runs
 //	next                        locked by the process that is about to be the gateway
 //	node                        name of the node, if the gateway is part of a cluster
+//	config                      path of the configuration file of the last gateway
 //	history.db                  measurements
 //	mcp.log                     log of `ferrule mcp`
 //
 // One gateway works on a data directory at a time. Commands find the gateway by its
-// data directory.
+// data directory. The directory and everything in it belong to one user and are closed
+// to others: Prepare sees to that at every start.
 package datadir
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -30,6 +31,8 @@ const (
 	LogFile     = "mcp.log"
 	// NodeFile holds the name of the node, for commands that run without the gateway.
 	NodeFile = "node"
+
+	configFile = "config"
 
 	claimFile = "next"
 )
@@ -56,19 +59,32 @@ func Default() string {
 
 // Node returns the name of the node that a data directory belongs to, or "" if its
 // gateway is not part of a cluster.
-func Node(dir string) string {
-	name, err := os.ReadFile(filepath.Join(dir, NodeFile))
+func Node(dir string) string { return line(dir, NodeFile) }
+
+// SetNode stores the name of the node. An empty name removes the file.
+func SetNode(dir, name string) error { return setLine(dir, NodeFile, name) }
+
+// Config returns the configuration file that the last gateway of a data directory read, or
+// "" if it read none.
+func Config(dir string) string { return line(dir, configFile) }
+
+// SetConfig stores the path of the configuration file. An empty path removes it.
+func SetConfig(dir, path string) error { return setLine(dir, configFile, path) }
+
+// line returns the only line of a file, or "" if it cannot be read.
+func line(dir, name string) string {
+	text, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(name))
+	return strings.TrimSpace(string(text))
 }
 
-// SetNode stores the name of the node. An empty name removes the file.
-func SetNode(dir, name string) error {
-	path := filepath.Join(dir, NodeFile)
-	if name != "" {
-		return os.WriteFile(path, []byte(name+"\n"), 0o600)
+// setLine writes a file of one line, or removes it if the line is empty.
+func setLine(dir, name, text string) error {
+	path := filepath.Join(dir, name)
+	if text != "" {
+		return os.WriteFile(path, []byte(text+"\n"), 0o600)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -80,8 +96,8 @@ func SetNode(dir, name string) error {
 // over 1 MiB is renamed to mcp.log.old first.
 func OpenLog(dir string) (*os.File, error) {
 	const limit = 1 << 20
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+	if _, err := Prepare(dir); err != nil {
+		return nil, err
 	}
 	path := filepath.Join(dir, LogFile)
 	if info, err := os.Stat(path); err == nil && info.Size() > limit {

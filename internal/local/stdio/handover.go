@@ -28,12 +28,12 @@ type Gateway struct {
 
 // keepGateway makes sure that the proxy has a gateway, until ctx ends.
 func (p *Proxy) keepGateway(ctx context.Context) error {
-	const pause = 20 * time.Millisecond
+	pause, use := 20*time.Millisecond, p.hostOrJoin
+	if p.parts.Socket != "" {
+		pause, use = 200*time.Millisecond, p.join
+	}
 	for ctx.Err() == nil {
-		err := p.host(ctx)
-		if errors.Is(err, datadir.ErrRunning) {
-			err = p.join(ctx)
-		}
+		err := use(ctx)
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -43,6 +43,15 @@ func (p *Proxy) keepGateway(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// hostOrJoin is the gateway, or uses that of another process.
+func (p *Proxy) hostOrJoin(ctx context.Context) error {
+	err := p.host(ctx)
+	if errors.Is(err, datadir.ErrRunning) {
+		err = p.join(ctx)
+	}
+	return err
 }
 
 // host is the gateway until ctx ends or another process takes over. It returns
@@ -88,7 +97,10 @@ func (p *Proxy) host(ctx context.Context) error {
 // join uses the gateway of another process until it ends or ctx ends. A gateway that
 // does not answer yet is not an error: it may have just started.
 func (p *Proxy) join(ctx context.Context) error {
-	path, err := control.SocketPath(p.parts.Data)
+	path, err := p.parts.Socket, error(nil)
+	if path == "" {
+		path, err = control.SocketPath(p.parts.Data)
+	}
 	if err != nil {
 		return err
 	}
@@ -101,7 +113,7 @@ func (p *Proxy) join(ctx context.Context) error {
 	requests := append(append([]control.DeviceRequest{}, p.parts.Requests...), p.lastRequests()...) // duplicates are harmless
 	err = client.WatchFleet(ctx, requests, joined{p, client.Handle, p.samplesOf(ctx, client)})
 	switch {
-	case errors.Is(err, control.ErrVersion):
+	case errors.Is(err, control.ErrVersion), errors.Is(err, control.ErrNotAllowed):
 		return err
 	case !errors.Is(err, control.ErrNoGateway) && ctx.Err() == nil:
 		p.parts.Log.Info("the gateway has ended", "err", err)

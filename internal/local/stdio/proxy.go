@@ -34,6 +34,9 @@ type Parts struct {
 	Catalog catalog.Config
 	Agents  server.Config
 	Data    string // data directory
+	// Socket is that of the only gateway to use, if it is not the one of the data
+	// directory. The proxy then waits for that gateway and never is one.
+	Socket string
 	// Requests are the devices that this process requests from any gateway.
 	Requests []control.DeviceRequest
 	// Open builds a gateway in this process, or returns datadir.ErrRunning if another

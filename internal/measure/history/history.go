@@ -111,6 +111,12 @@ func Open(path string, cfg Config, log *slog.Logger) (*Store, error) {
 
 func (s *Store) open() error {
 	ctx := context.Background()
+	// SQLite would create the file, and those beside it, readable for other users.
+	file, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	file.Close()
 	write, err := sql.Open("sqlite", address(s.path, false))
 	if err != nil {
 		return err

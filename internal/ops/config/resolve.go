@@ -53,6 +53,20 @@ func DefaultPath() string {
 	return filepath.Join(dir, "ferrule", "ferrule.yaml")
 }
 
+// Path returns the absolute path of the file that LoadDefault reads, or "" if it reads
+// none.
+func Path(file string) string {
+	file = cmp.Or(file, os.Getenv("FERRULE_CONFIG"), DefaultPath())
+	if _, err := os.Stat(file); err != nil {
+		return ""
+	}
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
 // LoadDefault reads a file; if it is empty, the one that FERRULE_CONFIG names; else the
 // one at DefaultPath, if it exists.
 func LoadDefault(file string) (Config, error) {

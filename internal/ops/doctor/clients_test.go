@@ -10,6 +10,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/setup"
 )
 
+// answer is the answer of an MCP server to initialize.
+const answer = `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"ferrule","version":"1"}}}`
+
 func TestClients(t *testing.T) {
 	home := t.TempDir()
 	d := &Doctor{place: func() (setup.Place, error) {
@@ -25,8 +28,12 @@ func TestClients(t *testing.T) {
 	if got := found(); got != "note: no known agent program is installed" {
 		t.Errorf("got %s", got)
 	}
+	program := filepath.Join(home, "ferrule")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nread line; echo '"+answer+"'\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for file, text := range map[string]string{
-		".claude.json":          `{"mcpServers":{"ferrule":{"command":"ferrule"}}}`,
+		".claude.json":          `{"mcpServers":{"ferrule":{"command":"` + program + `"}}}`,
 		".gemini/settings.json": `{}`,
 		".cursor/mcp.json":      `{`,
 	} {
@@ -39,7 +46,7 @@ func TestClients(t *testing.T) {
 		}
 	}
 	got := found()
-	for _, want := range []string{"fine: Claude Code is set up", "note: Gemini CLI is installed but not set up", "wrong: the configuration of Cursor cannot be read"} {
+	for _, want := range []string{"fine: Claude Code is set up, and `" + program + "` answers", "note: Gemini CLI is installed but not set up", "wrong: the configuration of Cursor cannot be read"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("want %q in\n%s", want, got)
 		}

@@ -7,19 +7,40 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// configFile returns the file that a gateway would read, and whether it was named.
+// configFile returns the file to check, and whether it was named: the one that the running
+// gateway has read, else the one that the next gateway of this data directory would read.
 func (d *Doctor) configFile() (path string, named bool) {
-	path = cmp.Or(d.file, os.Getenv("FERRULE_CONFIG"))
+	var running, last string
+	switch {
+	case d.gateway.service:
+		running = control.ServiceConfig
+	case d.data != "":
+		last = datadir.Config(d.data)
+	}
+	if d.gateway.err == nil {
+		running = cmp.Or(running, last)
+	}
+	path = cmp.Or(d.file, running, os.Getenv("FERRULE_CONFIG"), last)
 	return cmp.Or(path, config.DefaultPath()), path != ""
+}
+
+// namedFile returns the file to check, or "" for the default one, which may be missing.
+func (d *Doctor) namedFile() string {
+	if path, named := d.configFile(); named {
+		return path
+	}
+	return ""
 }
 
 // settings returns the configuration of a gateway that is started without flags, or the
 // defaults if the configuration is wrong.
 func (d *Doctor) settings() config.Config {
-	cfg, err := config.Resolve(config.Overrides{File: d.file})
+	cfg, err := config.Resolve(config.Overrides{File: d.namedFile()})
 	if err != nil {
 		cfg = config.Default()
 		cfg.Listen = cmp.Or(os.Getenv("FERRULE_LISTEN"), cfg.Listen)
@@ -31,7 +52,7 @@ func (d *Doctor) settings() config.Config {
 func (d *Doctor) config(context.Context) []Finding {
 	path, named := d.configFile()
 	f := Finding{Check: "file", About: path, State: Fine}
-	cfg, err := config.LoadDefault(d.file)
+	cfg, err := config.LoadDefault(d.namedFile())
 	_, statErr := os.Stat(path)
 	switch {
 	case path == "":

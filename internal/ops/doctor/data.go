@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,8 +74,9 @@ func (d *Doctor) missing(f Finding) []Finding {
 	return append([]Finding{f}, d.space(parent)...)
 }
 
-// owners checks for files of other users: a gateway that was once run by root leaves
-// files that its user cannot write.
+// owners checks for files that other users own or can access. A gateway that was once run
+// by root leaves files that its user cannot write; the next gateway refuses them, and
+// corrects permissions.
 func (d *Doctor) owners(dir os.FileInfo) []Finding {
 	uid, ok := d.disk.owner(dir)
 	if !ok {
@@ -86,36 +88,58 @@ func (d *Doctor) owners(dir os.FileInfo) []Finding {
 		f.Next = "run ferrule as that user, or " + otherDirectory
 		return []Finding{f}
 	}
-	if uid == d.disk.me && dir.Mode().Perm()&0o022 != 0 {
-		f.Found, f.Next = "other users can write to "+d.data, "run `chmod 700 "+d.data+"`"
-		return []Finding{f}
+	var all []Finding
+	if others := d.foreign(); len(others) > 0 {
+		f.Found = "files of another user in the data directory: " + strings.Join(others, ", ")
+		f.Next = "run `sudo chown -R $USER " + d.data + "` if they are yours, or " + otherDirectory
+		all = append(all, f)
 	}
-	others := d.foreign(dir)
-	if len(others) == 0 {
-		return nil
+	if open := d.open(); len(open) > 0 {
+		f.Check, f.Found = "permissions", "other users can access files of the data directory: "+strings.Join(open, ", ")
+		f.Next = "run `chmod -R go= " + d.data + "`; a gateway does it when it starts"
+		all = append(all, f)
 	}
-	f.Found = "files of another user in the data directory: " + strings.Join(others, ", ")
-	f.Next = "run `sudo chown -R $USER " + d.data + "` if they are yours, or " + otherDirectory
-	return []Finding{f}
+	return all
 }
 
+// maxListed limits how many files a finding names.
+const maxListed = 5
+
 // foreign lists files of other users in the data directory, and the directory itself.
-func (d *Doctor) foreign(dir os.FileInfo) []string {
-	const limit = 5
-	var names []string
-	add := func(name string, info os.FileInfo) {
-		if uid, ok := d.disk.owner(info); ok && uid != d.disk.me && len(names) < limit {
-			names = append(names, name)
+func (d *Doctor) foreign() (names []string) {
+	filepath.WalkDir(d.data, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // directory reports what cannot be read
 		}
-	}
-	add(d.data, dir)
-	entries, _ := os.ReadDir(d.data)
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil {
-			add(e.Name(), info)
+		info, err := e.Info()
+		if err != nil {
+			return nil
+		}
+		if uid, ok := d.disk.owner(info); ok && uid != d.disk.me && len(names) < maxListed {
+			names = append(names, d.short(path))
+		}
+		return nil
+	})
+	return names
+}
+
+// open lists files of this user that others can access.
+func (d *Doctor) open() (names []string) {
+	exposed, _ := datadir.Examine(d.data) // directory reports what cannot be read
+	for _, e := range exposed {
+		if !e.Foreign && len(names) < maxListed {
+			names = append(names, d.short(e.Path))
 		}
 	}
 	return names
+}
+
+// short returns the path of a file in the data directory without that directory.
+func (d *Doctor) short(path string) string {
+	if rel, err := filepath.Rel(d.data, path); err == nil && rel != "." {
+		return rel
+	}
+	return path
 }
 
 // space checks the free space. Without it the journal cannot be written, and calls that

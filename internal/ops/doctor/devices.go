@@ -37,7 +37,6 @@ func (d *Doctor) devices(ctx context.Context) []Finding {
 			all = append(all, device(dev)...)
 		}
 	}
-	rank := map[Health]int{Wrong: 0, Note: 1, Fine: 2}
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(rank[a.State], rank[b.State]) })
 	if rest := list.Total - len(list.Devices) + len(all) - limit; rest > 0 && len(all) > limit {
 		all = append(all[:limit], Finding{Check: "more", State: Fine, Found: fmt.Sprintf("and %d more", rest), Next: "run `ferrule devices` to list them"})

@@ -2,20 +2,24 @@
 // configuration, the gateway, serial ports, devices, agent programs and the environment.
 //
 //	Examine -> ask the gateway for its status (0.9 s)
-//	        -> all checks at the same time (1.6 s)
+//	        -> all checks at the same time (3.6 s)
 //	        -> findings: fine, note or wrong, each with the next step
 //
 // The doctor works without a gateway. It changes nothing and opens no serial port,
-// because that resets many boards. A check that hangs is left behind; a check that
+// because that resets many boards. It starts the commands of agent programs, which know
+// by a variable that they must not open one either. A check that hangs is left behind; a check that
 // panics becomes a finding.
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
@@ -45,8 +49,11 @@ const (
 
 // Parts is what a doctor is built from.
 type Parts struct {
-	Data    string // data directory; "" if the user has none
-	File    string // configuration file, if one is named
+	Data string // data directory; "" if the user has none
+	File string // configuration file, if one is named
+	// Service is set if the user names no data directory: then the packaged service is
+	// examined if it runs and the user's own gateway does not.
+	Service bool
 	Version string
 	// FreeSpace returns the free bytes of the disk that a directory is on.
 	FreeSpace func(dir string) (uint64, error)
@@ -57,6 +64,7 @@ type Doctor struct {
 	version string
 	data    string
 	file    string
+	service bool
 	root    string // of /proc and /etc
 	system  string // as runtime.GOOS
 	environ []string
@@ -73,7 +81,7 @@ type Doctor struct {
 // New returns a doctor for this machine.
 func New(p Parts) *Doctor {
 	d := &Doctor{
-		version: p.Version, data: p.Data, file: p.File, root: "/", system: runtime.GOOS, environ: os.Environ(), now: time.Now,
+		version: p.Version, data: p.Data, file: p.File, service: p.Service, root: "/", system: runtime.GOOS, environ: os.Environ(), now: time.Now,
 		disk: disk{me: os.Getuid(), writable: writable, owner: owner, free: p.FreeSpace}, survey: serial.Inspect, place: setup.Here,
 	}
 	if path, err := filepath.Abs(d.data); err == nil && d.data != "" {
@@ -87,9 +95,33 @@ func New(p Parts) *Doctor {
 // that ignore the end of their context are left behind after another lateTime.
 const (
 	askTime   = 900 * time.Millisecond
-	checkTime = 1600 * time.Millisecond
+	checkTime = 3600 * time.Millisecond
 	lateTime  = 200 * time.Millisecond
 )
+
+// Summary returns the problems among findings, the worst first, and the rest as one line:
+// how many findings of each area are fine.
+func Summary(all []Finding) (problems []Finding, fine string) {
+	var areas []string
+	count := make(map[string]int)
+	for _, f := range all {
+		if f.State != Fine {
+			problems = append(problems, f)
+			continue
+		}
+		if count[f.Area]++; count[f.Area] == 1 {
+			areas = append(areas, f.Area)
+		}
+	}
+	slices.SortStableFunc(problems, func(a, b Finding) int { return cmp.Compare(rank[a.State], rank[b.State]) })
+	for i, area := range areas {
+		areas[i] = fmt.Sprintf("%s %d", area, count[area])
+	}
+	return problems, strings.Join(areas, ", ")
+}
+
+// rank orders findings: the worst come first.
+var rank = map[Health]int{Wrong: 0, Note: 1, Fine: 2}
 
 // check examines one thing, or several of the same sort.
 type check struct {
@@ -97,7 +129,7 @@ type check struct {
 	run        func(ctx context.Context) []Finding
 }
 
-// Examine runs all checks at the same time, for at most three seconds.
+// Examine runs all checks at the same time, for at most five seconds.
 func (d *Doctor) Examine(ctx context.Context) []Finding {
 	d.gateway = d.askInTime(ctx)
 	return runChecks(ctx, checkTime, []check{

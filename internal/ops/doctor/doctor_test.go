@@ -90,7 +90,7 @@ func TestChecks(t *testing.T) {
 		defer close(hang)
 		start := time.Now()
 		d := &Doctor{ask: func(context.Context) gatewayState { <-hang; return gatewayState{} }}
-		if k := d.askInTime(t.Context()); k.err != errNoAnswer || time.Since(start)+checkTime+lateTime > 3*time.Second {
+		if k := d.askInTime(t.Context()); k.err != errNoAnswer || time.Since(start)+checkTime+lateTime > 5*time.Second {
 			t.Errorf("got %+v after %v", k, time.Since(start))
 		}
 	})
@@ -157,15 +157,17 @@ func TestDirectory(t *testing.T) {
 		wantLines(t, name, d.directory(t.Context()), test.want...)
 	}
 
-	// One that others can write to.
-	if err := os.Chmod(data, 0o777); err != nil {
-		t.Fatal(err)
+	// One that others can write to, with a database that they can read.
+	for _, err := range []error{os.WriteFile(filepath.Join(data, "history.db"), nil, 0o600), os.Chmod(filepath.Join(data, "history.db"), 0o644), os.Chmod(data, 0o777)} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	d := &Doctor{data: data, disk: disk{
 		me, func(string) error { return nil }, owned(me, me), func(string) (uint64, error) { return 0, errors.New("not told") },
 	}}
 	if info, err := os.Stat(data); err == nil && info.Mode().Perm() == 0o777 { // Windows has no such thing
-		wantLines(t, "open", d.directory(t.Context()), "fine directory: ", "wrong owner: other users can write to "+data+" → run `chmod 700 "+data)
+		wantLines(t, "open", d.directory(t.Context()), "fine directory: ", "wrong permissions: other users can access files of the data directory: "+data+", history.db → run `chmod -R go= "+data)
 	}
 }
 
@@ -287,7 +289,8 @@ func TestRunning(t *testing.T) {
 		"none":          {gatewayState{err: control.ErrNoGateway}, []string{"note running: no gateway is running → run `ferrule up`"}},
 		"no socket":     {gatewayState{err: control.ErrNoGateway, lock: us}, []string{"wrong running: process 7 (ferrule up) has the data directory locked but does not answer → it may have just started; try again; if it still hangs, end it: kill 7"}},
 		"mute":          {gatewayState{err: errNoAnswer, process: us}, []string{"wrong running: process 7 (ferrule up) cannot be reached: no answer within 900ms → try again; if it still hangs, end it: kill 7"}},
-		"another's":     {gatewayState{err: fmt.Errorf("dial: %w", os.ErrPermission)}, []string{"wrong running: the gateway cannot be reached: dial: permission denied → it belongs to another user"}},
+		"another's":     {gatewayState{err: ferrule.Errorf(ferrule.Denied, "%w: it is root's", control.ErrNotAllowed).WithHint("ask root")}, []string{"wrong running: the gateway cannot be reached: you may not use this gateway: it is root's → ask root"}},
+		"the service":   {gatewayState{service: true, process: us, status: builtin.StatusOutput{Summary: "1 device is online."}}, []string{"fine running: the service of this machine is running. 1 device is online."}},
 		"limited":       {gatewayState{err: ferrule.Errorf(ferrule.Limited, "too many calls").WithHint("wait")}, []string{"note running: the gateway is running but refused to report its status: too many calls → wait"}},
 		"no path to it": {gatewayState{err: errNoAnswer, socketErr: errNoAnswer}, nil},
 	} {
@@ -542,6 +545,47 @@ func TestEnvironment(t *testing.T) {
 		wantLines(t, name, got, test.want...)
 		if strings.Contains(fmt.Sprint(got), "hush") {
 			t.Error("a secret is shown")
+		}
+	}
+}
+
+func TestSummary(t *testing.T) {
+	finding := func(area string, state Health) Finding {
+		return Finding{Area: area, Check: area, State: state, Found: "x"}
+	}
+	problems, fine := Summary([]Finding{finding("data", Fine), finding("data", Note), finding("ports", Wrong), finding("boards", Fine), finding("boards", Fine)})
+	wantLines(t, "problems", problems, "wrong ports: x", "note data: x")
+	if fine != "data 1, boards 2" {
+		t.Errorf("fine: %q", fine)
+	}
+}
+
+// TestConfigOfGateway checks which file is examined: the one that the running gateway has
+// read, else the one that the next one would read.
+func TestConfigOfGateway(t *testing.T) {
+	quietConfig(t)
+	data := t.TempDir()
+	if err := datadir.SetConfig(data, "/etc/lab.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	none := gatewayState{err: control.ErrNoGateway}
+	for name, test := range map[string]struct {
+		doctor   Doctor
+		variable string
+		want     string
+		named    bool
+	}{
+		"running":           {Doctor{data: data}, "/var.yaml", "/etc/lab.yaml", true},
+		"ended":             {Doctor{data: data, gateway: none}, "", "/etc/lab.yaml", true},
+		"ended, a variable": {Doctor{data: data, gateway: none}, "/var.yaml", "/var.yaml", true},
+		"named":             {Doctor{data: data, file: "/own.yaml"}, "/var.yaml", "/own.yaml", true},
+		"another":           {Doctor{data: t.TempDir(), gateway: none}, "", config.DefaultPath(), false},
+		"the service":       {Doctor{data: data, gateway: gatewayState{service: true}}, "/var.yaml", control.ServiceConfig, true},
+		"no data":           {Doctor{gateway: none}, "", config.DefaultPath(), false},
+	} {
+		t.Setenv("FERRULE_CONFIG", test.variable)
+		if got, named := test.doctor.configFile(); got != test.want || named != test.named {
+			t.Errorf("%s: got %s, %v", name, got, named)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // variables lists the environment variables that commands read.
 var variables = []string{
-	"FERRULE_CONFIG", "FERRULE_DATA", "FERRULE_LISTEN", "SERIAL_PORT", "SERIAL_BAUD", "DEVICES", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+	"FERRULE_CONFIG", "FERRULE_DATA", "FERRULE_LISTEN", "SERIAL_PORT", "SERIAL_BAUD", "DEVICES", "XDG_CONFIG_HOME", "XDG_DATA_HOME", CheckVariable,
 }
 
 // secret matches the names of variables whose values are not shown.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -24,6 +23,7 @@ import (
 type gatewayState struct {
 	socket    string
 	socketErr error
+	service   bool    // it is the packaged service, not the gateway of the data directory
 	process   process // that listens on the socket, if the system tells
 	lockKnown bool    // the system knows who holds locks
 	lock      process // that has the data directory locked
@@ -58,15 +58,26 @@ func (d *Doctor) askGateway(ctx context.Context) (s gatewayState) {
 		s.err = s.socketErr
 		return s
 	}
+	s.status, s.err = askStatus(ctx, s.socket)
+	if d.service && errors.Is(s.err, control.ErrNoGateway) && s.lock.pid == 0 {
+		if status, err := askStatus(ctx, control.ServiceSocket); !errors.Is(err, control.ErrNoGateway) {
+			s.socket, s.service, s.status, s.err = control.ServiceSocket, true, status, err
+		}
+	}
 	s.process.pid = listenerOf(ctx, s.socket)
 	s.process.command = commandOf(d.root, s.process.pid)
-	client := control.NewClient(s.socket)
-	defer client.Close()
-	s.status, s.err = control.CallBuiltin[builtin.StatusOutput](ctx, client, "status", builtin.StatusInput{})
-	if s.err != nil && ctx.Err() != nil {
-		s.err = errNoAnswer
-	}
 	return s
+}
+
+// askStatus asks the gateway at a socket for its status.
+func askStatus(ctx context.Context, socket string) (builtin.StatusOutput, error) {
+	client := control.NewClient(socket)
+	defer client.Close()
+	status, err := control.CallBuiltin[builtin.StatusOutput](ctx, client, "status", builtin.StatusInput{})
+	if err != nil && ctx.Err() != nil {
+		err = errNoAnswer
+	}
+	return status, err
 }
 
 // listenerOf returns the process that listens on a socket, or 0 if it is unknown.
@@ -87,7 +98,10 @@ func (d *Doctor) running(context.Context) []Finding {
 	}
 	f := Finding{Check: "running", About: d.data, State: Wrong, Next: "try again; if it still hangs, end it"}
 	who := "the gateway"
-	if g.process.pid != 0 {
+	if g.service {
+		who = "the service of this machine"
+	}
+	if g.process.pid != 0 && !g.service {
 		who = g.process.String()
 		f.Next = fmt.Sprintf("%s: kill %d", f.Next, g.process.pid)
 	}
@@ -102,10 +116,10 @@ func (d *Doctor) running(context.Context) []Finding {
 	case errors.Is(g.err, control.ErrNoGateway):
 		f.State, f.Found = Note, "no gateway is running"
 		f.Next = "run `ferrule up`; agents that start `ferrule mcp` do not need it"
+	case errors.Is(g.err, control.ErrNotAllowed) && errors.As(g.err, &refused):
+		f.Found, f.Next = fmt.Sprintf("%s cannot be reached: %s", who, refused.Message), refused.Hint
 	case errors.As(g.err, &refused):
 		f.State, f.Found, f.Next = Note, fmt.Sprintf("%s is running but refused to report its status: %v", who, refused.Message), refused.Hint
-	case errors.Is(g.err, os.ErrPermission):
-		f.Found, f.Next = fmt.Sprintf("%s cannot be reached: %v", who, g.err), "it belongs to another user; run this as that user, or "+otherDirectory
 	default:
 		f.Found = fmt.Sprintf("%s cannot be reached: %v", who, g.err)
 	}

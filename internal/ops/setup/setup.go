@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -198,18 +199,70 @@ func (c Client) Remove(doc []byte, name string) ([]byte, error) {
 	})
 }
 
-// Has reports whether a document has a server with that name.
-func (c Client) Has(doc []byte, name string) (bool, error) {
+// Entry returns the server with that name in a document, and whether there is one. What
+// the user wrote may have neither a command nor a URL.
+func (c Client) Entry(doc []byte, name string) (Entry, bool, error) {
+	e := Entry{Server: Server{Name: name}}
 	doc = bytes.TrimPrefix(doc, bom)
 	if isBlank(doc) {
-		return false, nil
+		return e, false, nil
 	}
 	all, err := c.format.decode(doc)
 	if err != nil {
-		return false, err
+		return e, false, err
 	}
 	entry, err := c.entryIn(all, name)
-	return entry != nil, err
+	if err != nil || entry == nil {
+		return e, false, err
+	}
+	values, _ := entry.(map[string]any)
+	command := append(stringsIn(values["command"]), stringsIn(values["args"])...) // opencode has one list
+	if len(command) > 0 {
+		e.Command, e.Args = command[0], command[1:]
+	}
+	e.URL, _ = values["url"].(string)
+	for _, key := range []string{"env", "environment"} {
+		e.Env = merge(e.Env, values[key])
+	}
+	for _, key := range []string{"headers", "http_headers"} {
+		e.Headers = merge(e.Headers, values[key])
+	}
+	e.Variables = values["bearer_token_env_var"] != nil || values["env_http_headers"] != nil
+	maps.DeleteFunc(e.Headers, func(_, value string) bool {
+		variable := strings.ContainsAny(value, "${")
+		e.Variables = e.Variables || variable
+		return variable
+	})
+	return e, true, nil
+}
+
+// stringsIn returns a string, or the strings of a list.
+func stringsIn(v any) (all []string) {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		for _, item := range v {
+			if text, ok := item.(string); ok {
+				all = append(all, text)
+			}
+		}
+	}
+	return all
+}
+
+// merge adds the strings of an object to a map.
+func merge(all map[string]string, v any) map[string]string {
+	values, _ := v.(map[string]any)
+	for key, value := range values {
+		if text, ok := value.(string); ok {
+			if all == nil {
+				all = make(map[string]string)
+			}
+			all[key] = text
+		}
+	}
+	return all
 }
 
 var bom = []byte("\ufeff")

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -46,7 +47,7 @@ func TestFiles(t *testing.T) {
 			if c.Accepts(web) == nil {
 				got = append(got, txtar.File{Name: "http", Data: add(t, c, before, web)})
 				back := add(t, c, got[2].Data, command)
-				if own, _ := c.Has(before, "ferrule"); !own && string(back) != string(added) {
+				if _, own, _ := c.Entry(before, "ferrule"); !own && string(back) != string(added) {
 					t.Errorf("by way of a URL it becomes\n%s", back)
 				}
 			}
@@ -74,7 +75,7 @@ func add(t *testing.T, c Client, doc []byte, s Server) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if has, err := c.Has(once, s.Name); !has || err != nil {
+	if e, has, err := c.Entry(once, s.Name); !has || err != nil || !reflect.DeepEqual(e.Server, s) {
 		t.Errorf("the server is not in\n%s%v", once, err)
 	}
 	twice, err := c.Add(once, s)
@@ -235,7 +236,7 @@ func fuzz(f *testing.F, clients ...string) {
 
 func check(t *testing.T, c Client, doc []byte) {
 	t.Helper()
-	has, err := c.Has(doc, "ferrule")
+	_, has, err := c.Entry(doc, "ferrule")
 	if err != nil {
 		return
 	}
@@ -253,7 +254,7 @@ func check(t *testing.T, c Client, doc []byte) {
 	if err != nil {
 		t.Fatalf("%q cannot be removed from: %v", added, err)
 	}
-	if now, err := c.Has(removed, "ferrule"); now || err != nil {
+	if _, now, err := c.Entry(removed, "ferrule"); now || err != nil {
 		t.Fatalf("%q still has it, %v", removed, err)
 	}
 	if has || isBlank(doc) && c.Name != "codex" {

@@ -19,6 +19,17 @@ type Status struct {
 	Exists  bool   `json:"exists"`
 	Ferrule bool   `json:"ferrule"`
 	Error   string `json:"error,omitempty"`
+	// Entry is what the client's configuration says about Ferrule.
+	Entry Entry `json:"-"`
+}
+
+// Entry is the entry of a server as it is in a file.
+type Entry struct {
+	Server
+	Env     map[string]string // variables for the command
+	Headers map[string]string // of requests to the URL
+	// Variables is set if the client fills in headers from variables that it knows.
+	Variables bool
 }
 
 // Survey returns the status of every client: whether its configuration exists, and
@@ -34,7 +45,7 @@ func Survey(place Place, project bool, name string) []Status {
 		doc, err := os.ReadFile(s.File)
 		s.Exists = !errors.Is(err, fs.ErrNotExist)
 		if err == nil {
-			s.Ferrule, err = c.Has(doc, name)
+			s.Entry, s.Ferrule, err = c.Entry(doc, name)
 		}
 		if err != nil && s.Exists {
 			s.Error = err.Error()
