@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
@@ -45,5 +46,5 @@ func (f *gatewayFlags) log(w io.Writer) *slog.Logger {
 	if f.verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+	return slog.New(ferrule.MaskLog(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
 }

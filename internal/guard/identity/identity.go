@@ -17,7 +17,7 @@ import (
 // Token is the secret of an agent, with the name of the agent.
 type Token struct {
 	Name   string
-	Secret string
+	Secret ferrule.Secret
 }
 
 // minSecret is the minimum length of a token.
@@ -54,7 +54,7 @@ func NewTokens(tokens []Token) (*Tokens, error) {
 			return nil, fmt.Errorf("duplicate name %q", t.Name)
 		}
 		names[t.Name] = true
-		hash := sha256.Sum256([]byte(t.Secret))
+		hash := sha256.Sum256([]byte(t.Secret.Reveal()))
 		for _, k := range all.known {
 			if k.hash == hash {
 				return nil, fmt.Errorf("%s and %s have the same token", k.who.Name, t.Name)

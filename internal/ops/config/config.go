@@ -97,9 +97,9 @@ type HTTPDevice struct {
 	URL  string `yaml:"url"`
 	Name string `yaml:"name"`
 	// Token is sent to the device; File names a file with it.
-	Token   string `yaml:"token"`
-	File    string `yaml:"file"`
-	Pending bool   `yaml:"pending"`
+	Token   ferrule.Secret `yaml:"token"`
+	File    string         `yaml:"file"`
+	Pending bool           `yaml:"pending"`
 }
 
 // Auto as a URL stands for all devices announced by mDNS.
@@ -138,18 +138,18 @@ type Auth struct {
 type Token struct {
 	Name string `yaml:"name"`
 	// Token is the secret; File names a file with it.
-	Token string `yaml:"token"`
-	File  string `yaml:"file"`
+	Token ferrule.Secret `yaml:"token"`
+	File  string         `yaml:"file"`
 }
 
 // Endpoint is an MCP endpoint of a voice service.
 type Endpoint struct {
 	Name string `yaml:"name"`
 	// URL contains a token; File names a file with it.
-	URL   string `yaml:"url"`
-	File  string `yaml:"file"`
-	Limit int    `yaml:"limit"`
-	CA    string `yaml:"ca"`
+	URL   ferrule.Secret `yaml:"url"`
+	File  string         `yaml:"file"`
+	Limit int            `yaml:"limit"`
+	CA    string         `yaml:"ca"`
 }
 
 // Calls configures limits of calls.
@@ -254,6 +254,9 @@ func Load(path string) (Config, error) {
 	for i := range c.Endpoints {
 		files = append(files, &c.Endpoints[i].File, &c.Endpoints[i].CA)
 	}
+	for i := range c.Devices.HTTP {
+		files = append(files, &c.Devices.HTTP[i].File)
+	}
 	for _, file := range files {
 		if *file != "" && !filepath.IsAbs(*file) {
 			*file = filepath.Join(filepath.Dir(path), *file)
@@ -273,18 +276,47 @@ func Parse(data []byte) (Config, error) {
 	case errors.Is(err, io.EOF): // an empty file
 		c = Default()
 	case err != nil:
-		text := strings.TrimSpace(yaml.FormatError(err, false, true))
-		return Config{}, errors.New(endpointURL.ReplaceAllString(text, "${1}…"))
+		return Config{}, errors.New(parseError(err, data))
 	}
 	return c, c.Check()
 }
 
-// endpointURL matches the URL of an endpoint, which is a secret. YAML errors quote the
-// lines around the problem.
-var endpointURL = regexp.MustCompile(`(wss?://)[^\s'"]*`)
+// parseError returns the message of a YAML error, with line and column, and the line. Of
+// the file it quotes only what looks like a key: any other text may be a token, perhaps
+// in the wrong place.
+func parseError(err error, data []byte) string {
+	text := strings.TrimSpace(yaml.FormatError(err, false, false))
+	text = ferrule.MaskURLs(quoted.ReplaceAllStringFunc(text, func(word string) string {
+		if plainKey.MatchString(strings.Trim(word, `"`)) {
+			return word
+		}
+		return `"…"`
+	}))
+	var line, column int
+	if n, _ := fmt.Sscanf(text, "[%d:%d]", &line, &column); n < 2 || line < 1 {
+		return text
+	}
+	lines := strings.Split(string(data), "\n")
+	if line > len(lines) {
+		return text
+	}
+	key, _, _ := strings.Cut(lines[line-1], ":")
+	if !plainKey.MatchString(strings.TrimLeft(key, " -")) {
+		return text
+	}
+	return fmt.Sprintf("%s\n>%3d | %s: …", text, line, key)
+}
 
-// Check returns the first problem of the config, starting with the key.
-func (c Config) Check() error {
+var (
+	quoted   = regexp.MustCompile(`(?s)".*"`)
+	plainKey = regexp.MustCompile(`^[A-Za-z_]{1,24}$`)
+)
+
+// Check returns the first problem of the config, starting with the key. The error does
+// not contain secrets.
+func (c Config) Check() error { return ferrule.MaskError(c.check()) }
+
+func (c Config) check() error {
 	if err := listenable(c.Listen, len(c.Auth.Tokens) > 0); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -377,7 +409,7 @@ func listenable(addr string, tokens bool) error {
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
-		return fmt.Errorf("must be HOST:PORT, got %q", addr)
+		return fmt.Errorf("must be HOST:PORT, got %q", ferrule.MaskURL(addr))
 	}
 	if ip := net.ParseIP(host); !tokens && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return fmt.Errorf("%s can be reached from other machines without a token; set auth.tokens, or use 127.0.0.1", addr)
@@ -444,7 +476,7 @@ func (c Config) HTTP(protocols []string) httpclient.Config {
 			out.Browse = true
 			continue
 		}
-		out.Devices = append(out.Devices, httpclient.Device{URL: d.URL, Name: d.Name, Token: d.Token, TokenFile: d.File, Pending: d.Pending})
+		out.Devices = append(out.Devices, httpclient.Device{URL: d.URL, Name: d.Name, Token: d.Token.Reveal(), TokenFile: d.File, Pending: d.Pending})
 	}
 	return out
 }
@@ -475,12 +507,12 @@ func (c Config) Tokens() (*identity.Tokens, error) {
 }
 
 // readSecret returns secret, or the content of a file if one is named.
-func readSecret(secret, file string) (string, error) {
+func readSecret(secret ferrule.Secret, file string) (ferrule.Secret, error) {
 	if file == "" {
 		return secret, nil
 	}
 	data, err := os.ReadFile(file)
-	return strings.TrimSpace(string(data)), err
+	return ferrule.Secret(strings.TrimSpace(string(data))), err
 }
 
 // EndpointConfigs returns the configs of the endpoints, with URLs read from files.
