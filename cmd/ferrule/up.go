@@ -38,8 +38,8 @@ environment, which MCP/U's own client also reads.`,
 				return err
 			}
 			agents := "off"
-			if addr := g.Addr(); addr != "" {
-				agents = fmt.Sprintf("at http://%s/mcp", addr)
+			if url := g.URL(); url != "" {
+				agents = "at " + url
 			}
 			parts.Log.Info(fmt.Sprintf("ferrule %s is up: MCP %s, data in %s", version(), agents, a.dataDir()))
 			err = g.Run(cmd.Context())

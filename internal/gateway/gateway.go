@@ -86,6 +86,7 @@ type Gateway struct {
 	Agents         *server.Server
 	Endpoints      []*endpoint.Endpoint
 	Control        *control.Server
+	certificate    *certificate // nil without TLS
 	web            net.Listener // nil if HTTP is not served
 }
 
@@ -353,7 +354,21 @@ func (g *Gateway) listenHTTP() (err error) {
 	if g.web, err = net.Listen("tcp", g.parts.Config.Listen); err != nil {
 		return fmt.Errorf("%w; use --listen 127.0.0.1:0 for any free port", err)
 	}
-	return nil
+	if files := g.parts.Config.TLS; files != (config.TLS{}) {
+		g.certificate, err = openCertificate(files, g.parts.Log)
+	}
+	return err
+}
+
+// URL returns the URL at which agents are served, or "" if HTTP is not served.
+func (g *Gateway) URL() string {
+	switch {
+	case g.web == nil:
+		return ""
+	case g.certificate != nil:
+		return "https://" + g.Addr() + "/mcp"
+	}
+	return "http://" + g.Addr() + "/mcp"
 }
 
 // Addr returns the address at which HTTP is served, or "" if it is not.

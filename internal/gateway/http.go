@@ -2,13 +2,14 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -16,7 +17,7 @@ import (
 func (g *Gateway) serveHTTP(ctx context.Context) error {
 	mux := http.NewServeMux()
 	agents := g.Agents.Handler()
-	mux.Handle("GET /healthz", server.Guard(http.HandlerFunc(g.health)))
+	mux.Handle("GET /healthz", g.Agents.Guard(http.HandlerFunc(g.health)))
 	if metrics := g.Telemetry.Handler(); metrics != nil {
 		mux.Handle("GET /metrics", g.Agents.Protected(metrics))
 	}
@@ -31,7 +32,13 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	if err := server.Serve(g.web); ctx.Err() == nil {
+	serve := server.Serve
+	if g.certificate != nil {
+		// Without HTTP/2: the limits count connections, and each must carry one request.
+		server.TLSConfig = &tls.Config{GetCertificate: g.certificate.get, NextProtos: []string{"http/1.1"}}
+		serve = func(ln net.Listener) error { return server.ServeTLS(ln, "", "") }
+	}
+	if err := serve(g.web); ctx.Err() == nil {
 		return fmt.Errorf("serving HTTP: %w", err)
 	}
 	return nil

@@ -93,7 +93,7 @@ func New(config Config) *Handler {
 // ServeHTTP sends a request to the SDK's handler for its protocol version.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	stateless := r.Header.Get(VersionHeader) >= StatelessVersion
-	opens := stateless && r.Header.Get(MethodHeader) == "subscriptions/listen" ||
+	opens := stateless && Listens(r) ||
 		!stateless && r.Method == http.MethodPost && r.Header.Get(SessionHeader) == ""
 	if opens && !h.Admit() {
 		w.Header().Set("Retry-After", "60")
@@ -107,6 +107,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.serveSession(timed, r)
+}
+
+// Listens reports whether a request opens a stream of notifications, which lasts until
+// its client disconnects.
+func Listens(r *http.Request) bool {
+	if r.Header.Get(VersionHeader) >= StatelessVersion {
+		return r.Header.Get(MethodHeader) == "subscriptions/listen"
+	}
+	return r.Method == http.MethodGet
 }
 
 // TooManySessions is the message for a client that is refused because of the limit.

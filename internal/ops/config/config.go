@@ -52,6 +52,8 @@ var Sample []byte
 type Config struct {
 	// Listen is the address of the HTTP server.
 	Listen string `yaml:"listen"`
+	// TLS is the certificate of the HTTP server; empty for HTTP without TLS.
+	TLS TLS `yaml:"tls"`
 	// Overlays is the directory of overlays.
 	Overlays  string     `yaml:"overlays"`
 	Devices   Devices    `yaml:"devices"`
@@ -66,6 +68,12 @@ type Config struct {
 	Polling   Polling    `yaml:"polling"`
 	History   History    `yaml:"history"`
 	Telemetry Telemetry  `yaml:"telemetry"`
+}
+
+// TLS names the files of a certificate.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
 }
 
 // Devices are the devices to connect to.
@@ -127,6 +135,8 @@ type Agents struct {
 	Budget   int      `yaml:"budget"`
 	Sessions int      `yaml:"sessions"`
 	Idle     Interval `yaml:"idle"`
+	// Hosts are names under which a reverse proxy serves the gateway.
+	Hosts []string `yaml:"hosts"`
 }
 
 // Auth configures who may call over HTTP.
@@ -180,6 +190,9 @@ func (i *Interval) UnmarshalYAML(node ast.Node) error {
 	return nil
 }
 
+// String returns the duration as in the file.
+func (i Interval) String() string { return time.Duration(i).String() }
+
 // Journal configures the journal.
 type Journal struct {
 	// Sync is always or an interval.
@@ -217,7 +230,7 @@ func Default() Config {
 			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute,
 		},
 		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
-		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
+		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle), Hosts: []string{}},
 		Endpoints: []Endpoint{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
 		Journal:   Journal{Sync: syncAlways},
@@ -247,7 +260,7 @@ func Load(path string) (Config, error) {
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
-	files := []*string{&c.Cluster.Credentials, &c.Cluster.CA}
+	files := []*string{&c.Cluster.Credentials, &c.Cluster.CA, &c.TLS.Cert, &c.TLS.Key}
 	for i := range c.Auth.Tokens {
 		files = append(files, &c.Auth.Tokens[i].File)
 	}
@@ -319,6 +332,12 @@ func (c Config) Check() error { return ferrule.MaskError(c.check()) }
 func (c Config) check() error {
 	if err := listenable(c.Listen, len(c.Auth.Tokens) > 0); err != nil {
 		return fmt.Errorf("listen: %w", err)
+	}
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		return errors.New("tls: must have both cert and key, or neither")
+	}
+	if len(c.Agents.Hosts) > 0 && len(c.Auth.Tokens) == 0 {
+		return errors.New("agents.hosts: other machines reach the gateway under these names without a token; set auth.tokens")
 	}
 	if err := c.Catalog().Check(); err != nil {
 		return fmt.Errorf("agents.%w", err)
@@ -486,7 +505,7 @@ func (c Config) Catalog() catalog.Config { return catalog.Config{Budget: c.Agent
 
 // AgentsConfig returns the config of the agent server.
 func (c Config) AgentsConfig() server.Config {
-	return server.Config{Sessions: c.Agents.Sessions, Idle: time.Duration(c.Agents.Idle)}
+	return server.Config{Sessions: c.Agents.Sessions, Idle: time.Duration(c.Agents.Idle), Hosts: c.Agents.Hosts}
 }
 
 // Tokens returns the tokens of agents, read from their files where necessary.

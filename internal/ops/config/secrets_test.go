@@ -105,11 +105,12 @@ endpoints: [{name: a, url: 'wss://me:SECRET@h/?token=SECRET'}]
 	}
 }
 
-// TestFileOfDevice: the token file of a device is relative to the config file.
+// TestFileOfDevice: the token file of a device is relative to the config file, and so are
+// the files of the certificate.
 func TestFileOfDevice(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "ferrule.yaml")
-	write(t, path, "devices: {http: [{url: 'http://h/mcp', file: green.token}]}\n")
+	write(t, path, "tls: {cert: a.pem, key: b.pem}\ndevices: {http: [{url: 'http://h/mcp', file: green.token}]}\n")
 	for _, named := range []string{path, "ferrule.yaml"} {
 		if named == "ferrule.yaml" {
 			t.Chdir(dir)
@@ -123,7 +124,7 @@ func TestFileOfDevice(t *testing.T) {
 			t.Errorf("%s: %v", named, err)
 		}
 	}
-	if c, err := config.Load(path); err != nil || c.Devices.HTTP[0].File != filepath.Join(dir, "green.token") {
+	if c, err := config.Load(path); err != nil || c.TLS != (config.TLS{Cert: filepath.Join(dir, "a.pem"), Key: filepath.Join(dir, "b.pem")}) || c.Devices.HTTP[0].File != filepath.Join(dir, "green.token") {
 		t.Errorf("got %+v, %v", c.Devices.HTTP, err)
 	}
 }
