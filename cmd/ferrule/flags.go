@@ -38,7 +38,8 @@ func (f *gatewayFlags) parts(a *app) (gateway.Parts, error) {
 	if err != nil {
 		return gateway.Parts{}, usageError{err}
 	}
-	return gateway.Parts{Config: cfg, Data: a.dataDir(), Version: version()}, nil
+	load := func() (config.Config, error) { return config.Resolve(f.Overrides) }
+	return gateway.Parts{Config: cfg, Load: load, Data: a.dataDir(), Version: version()}, nil
 }
 
 func (f *gatewayFlags) log(w io.Writer) *slog.Logger {

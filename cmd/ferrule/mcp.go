@@ -9,6 +9,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 func (a *app) mcpCommand() *cobra.Command {
@@ -40,6 +41,12 @@ Only MCP is written to standard output. The log is mcp.log in the data directory
 			defer file.Close()
 			// Several clients may start a gateway, so it serves HTTP only on request.
 			parts.Config.Listen = cmp.Or(flags.Listen, os.Getenv("FERRULE_LISTEN"))
+			load := parts.Load
+			parts.Load = func() (config.Config, error) {
+				cfg, err := load()
+				cfg.Listen = parts.Config.Listen
+				return cfg, err
+			}
 			parts.Log = flags.log(file).With("pid", os.Getpid())
 			gateway.TuneGC()
 			in, out := server.Standard()
