@@ -47,10 +47,10 @@ func newReloadable(t *testing.T, settings string) *reloadable {
 }
 
 // start runs `ferrule up` as a process of its own.
-func (r *reloadable) start() *reloadable {
+func (r *reloadable) start(flags ...string) *reloadable {
 	t := r.t
 	t.Helper()
-	r.cmd = exec.Command("ferrule", "up")
+	r.cmd = exec.Command("ferrule", append([]string{"up"}, flags...)...)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := r.cmd.StderrPipe()
 	if err != nil {
