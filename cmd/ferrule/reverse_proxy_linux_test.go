@@ -251,6 +251,14 @@ func TestTLS(t *testing.T) {
 	if err := call(roots); err != nil {
 		t.Fatal(err)
 	}
+	conn, err := tls.Dial("tcp", g.Addr(), &tls.Config{RootCAs: roots, ServerName: proxyHost, NextProtos: []string{"h2", "http/1.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := conn.ConnectionState(); got.NegotiatedProtocol != "http/1.1" || got.Version < tls.VersionTLS12 {
+		t.Errorf("got %q with %s", got.NegotiatedProtocol, tls.VersionName(got.Version))
+	}
+	conn.Close()
 	commandLine{t}.want(exitOther, "https://"+g.Addr()+"/healthz answers; agents are served at /mcp", "doctor", "--data", g.data, "--config", cert) // which is not a configuration
 	renewed := selfSigned(t, cert, key)
 	eventually(t, 20*time.Second, "the renewed certificate is used", func() bool { return call(renewed) == nil })
