@@ -186,7 +186,7 @@ func TestEndpoints(t *testing.T) {
 	boards := startSim(t, sim.Config{})
 	home, work := newBroker(t, false), newBroker(t, false)
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]},
-		withEndpoint(config.Endpoint{Name: "home", URL: home.url()}), withEndpoint(config.Endpoint{Name: "work", URL: work.url()}))
+		withEndpoint(config.Endpoint{Name: "home", URL: ferrule.Secret(home.url())}), withEndpoint(config.Endpoint{Name: "work", URL: ferrule.Secret(work.url())}))
 	g.online("robot")
 	one, other := home.connect(), work.connect()
 	for _, a := range []*voiceAgent{one, other} {
@@ -273,7 +273,7 @@ func TestEndpointSecure(t *testing.T) {
 // endpoint accepts.
 func TestEndpointList(t *testing.T) {
 	broker := newBroker(t, false)
-	g := startGateway(t, nil, withEndpoint(config.Endpoint{Name: "home", URL: broker.url()}), func(c *config.Config) { c.Agents.Budget = 500 })
+	g := startGateway(t, nil, withEndpoint(config.Endpoint{Name: "home", URL: ferrule.Secret(broker.url())}), func(c *config.Config) { c.Agents.Budget = 500 })
 	g.crowd(90, 90)
 	a := broker.connect()
 	var got []string

@@ -69,6 +69,9 @@ func (a *app) fail(command string, err error) int {
 // printError prints an error: what happened, what it means for the hardware, what to do
 // next.
 func (a *app) printError(e *ferrule.Error) {
+	shown := *e
+	e = &shown
+	e.Message, e.Hint = ferrule.MaskURLs(e.Message), ferrule.MaskURLs(e.Hint)
 	if a.json {
 		json.NewEncoder(a.stderr).Encode(map[string]any{"error": e})
 		return

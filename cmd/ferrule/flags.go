@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
@@ -37,7 +38,8 @@ func (f *gatewayFlags) parts(a *app) (gateway.Parts, error) {
 	if err != nil {
 		return gateway.Parts{}, usageError{err}
 	}
-	return gateway.Parts{Config: cfg, ConfigFile: config.Path(f.File), Data: a.dataDir(), Version: version()}, nil
+	load := func() (config.Config, error) { return config.Resolve(f.Overrides) }
+	return gateway.Parts{Config: cfg, Load: load, ConfigFile: config.Path(f.File), Data: a.dataDir(), Version: version()}, nil
 }
 
 func (f *gatewayFlags) log(w io.Writer) *slog.Logger {
@@ -45,5 +47,5 @@ func (f *gatewayFlags) log(w io.Writer) *slog.Logger {
 	if f.verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+	return slog.New(ferrule.MaskLog(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
 }

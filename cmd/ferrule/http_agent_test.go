@@ -117,6 +117,25 @@ func (a *plainAgent) listen(ctx context.Context) (*http.Response, error) {
 	return a.send(ctx, http.MethodPost, "subscriptions/listen", "", request(a.mcpVersion, 1, "subscriptions/listen", `"notifications":{"toolsListChanged":true}`))
 }
 
+// bearer sends a token with each request.
+type bearer struct {
+	token string
+	next  http.RoundTripper
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	if b.token != "" {
+		r.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	return b.next.RoundTrip(r)
+}
+
+// withToken returns a client that sends a token.
+func withToken(token string) *http.Client {
+	return &http.Client{Transport: bearer{token, http.DefaultTransport}}
+}
+
 // startProcess starts a process that ends with the test.
 func startProcess(t testing.TB, cmd *exec.Cmd) (in io.WriteCloser, out *bufio.Reader) {
 	t.Helper()

@@ -44,6 +44,12 @@ Only MCP is written to standard output. The log is mcp.log in the data directory
 			}
 			// Several clients may start a gateway, so it serves HTTP only on request.
 			parts.Config.Listen = cmp.Or(flags.Listen, os.Getenv("FERRULE_LISTEN"))
+			load := parts.Load
+			parts.Load = func() (config.Config, error) {
+				cfg, err := load()
+				cfg.Listen = parts.Config.Listen
+				return cfg, err
+			}
 			checked := os.Getenv(doctor.CheckVariable) != "" // the doctor opens no port and writes no file
 			var log io.Writer = io.Discard
 			if !checked {

@@ -120,7 +120,7 @@ func TestForPeopleOnly(t *testing.T) {
 					joins(c, name+"-"+list.name, servers)
 					c.Cluster.Tenant = list.name
 					c.Listen, c.Agents.Budget = "127.0.0.1:0", list.budget
-					c.Endpoints = []config.Endpoint{{Name: "home", URL: broker.url()}}
+					c.Endpoints = []config.Endpoint{{Name: "home", URL: ferrule.Secret(broker.url())}}
 				}
 			}
 			atB, atA := newBroker(t, false), newBroker(t, false)

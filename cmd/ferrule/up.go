@@ -3,6 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +26,9 @@ health, and /metrics its metrics for Prometheus.
 
 Put NAME= before an address to name a device. Devices on the command line are added
 to those of the configuration file. So are SERIAL_PORT, SERIAL_BAUD and DEVICES in the
-environment, which MCP/U's own client also reads.`,
+environment, which MCP/U's own client also reads.
+
+The signal SIGHUP makes the gateway read its configuration again, as does ` + "`ferrule reload`" + `.`,
 		Example: `  ferrule up --serial auto
   ferrule up --serial robot=/dev/ttyUSB0@115200 --tcp arm=192.168.1.20:4242
   ferrule up --config ./ferrule.yaml`,
@@ -33,21 +39,38 @@ environment, which MCP/U's own client also reads.`,
 				return err
 			}
 			parts.Log, parts.GroupSocket = flags.log(a.stderr), groupSocket
+			hangup := make(chan os.Signal, 1)
+			signal.Notify(hangup, syscall.SIGHUP)
+			defer signal.Stop(hangup)
+			closed := terminalWatch(os.Stdin, os.Stdout, os.Stderr)
 			gateway.TuneGC()
 			g, err := gateway.TakeOver(cmd.Context(), parts)
 			if err != nil {
 				return err
 			}
 			agents := "off"
-			if addr := g.Addr(); addr != "" {
-				agents = fmt.Sprintf("at http://%s/mcp", addr)
+			if url := g.URL(); url != "" {
+				agents = "at " + url
 			}
 			parts.Log.Info(fmt.Sprintf("ferrule %s is up: MCP %s, data in %s", version(), agents, a.dataDir()))
-			err = g.Run(cmd.Context())
+			err = g.Run(cmd.Context(), g.ReloadOn(hangup, closed))
 			return errors.Join(err, g.Close())
 		},
 	}
 	flags.add(cmd, config.Default().Listen)
 	cmd.Flags().StringVar(&groupSocket, "group-socket", "", "also serve commands of this process's group at this socket `PATH`; the packaged service uses it")
 	return cmd
+}
+
+// terminalWatch returns a function that reports whether the terminal on which this
+// process was started has been closed. The kernel then sends SIGHUP too, and a gateway
+// that went on would be one that its user cannot see.
+func terminalWatch(files ...*os.File) (closed func() bool) {
+	onTerminal := func() bool {
+		return slices.ContainsFunc(files, func(f *os.File) bool { _, _, ok := terminalSize(f); return ok })
+	}
+	if !onTerminal() {
+		return func() bool { return false }
+	}
+	return func() bool { return !onTerminal() }
 }

@@ -261,7 +261,7 @@ func (c *Cluster) report(about concern, problem string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := about == connecting && c.problems[connecting] == starting
-	c.problems[about] = problem
+	c.problems[about] = ferrule.MaskURLs(problem)
 	why := cmp.Or(c.problems[:]...)
 	if why == starting {
 		return

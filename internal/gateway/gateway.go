@@ -24,6 +24,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
@@ -39,6 +40,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/fleet"
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -67,6 +69,8 @@ type Parts struct {
 	// Socket is that of the only gateway that ServeStdio joins. It is empty if ServeStdio
 	// joins that of the data directory, or is the gateway itself.
 	Socket string
+	// Load reads the configuration again, for a reload; nil if there is none.
+	Load func() (config.Config, error)
 	// HandOver is called when `ferrule up` asks to take over the data directory. It must
 	// end the gateway. If it is nil, the gateway refuses.
 	HandOver func()
@@ -77,6 +81,9 @@ type Parts struct {
 type Gateway struct {
 	parts Parts
 	lock  *os.File
+
+	reloading sync.Mutex
+	running   config.Config // parts.Config with what was reloaded since; guarded by reloading
 
 	Telemetry      *telemetry.Telemetry
 	Devices        *dock.Store
@@ -92,16 +99,19 @@ type Gateway struct {
 	ServeForwarded ferrule.Handler // serves calls that other nodes forward
 	Pipeline       *pipeline.Pipeline
 	Poller         *poller.Poller // nil if devices are not polled
+	tokens         *identity.Tokens
 	Agents         *server.Server
+	endpoints      []endpoint.Config
 	Endpoints      []*endpoint.Endpoint
 	Control        *control.Server
+	certificate    *certificate // nil without TLS
 	web            net.Listener // nil if HTTP is not served
 }
 
 // New builds a gateway. It must be closed. The error is datadir.ErrRunning if another
 // gateway has the data directory.
 func New(parts Parts) (*Gateway, error) {
-	g := &Gateway{parts: parts}
+	g := &Gateway{parts: parts, running: parts.Config}
 	for _, build := range []func() error{
 		g.lockData,
 		g.buildTelemetry,
@@ -172,22 +182,27 @@ func (g *Gateway) openJournal() error {
 	return nil
 }
 
-// readOverlays combines the overlays of the protocols with those of the owner.
 func (g *Gateway) readOverlays() error {
+	files, err := readOverlays(g.parts.Config.Overlays)
+	g.overlays = overlay.NewCache(overlay.NewSet(files...))
+	return err
+}
+
+// readOverlays combines the overlays of the protocols with those of the owner.
+func readOverlays(dir string) ([]*overlay.File, error) {
 	var files []*overlay.File
 	for name, data := range map[string][]byte{mcpu.Name: mcpu.Overlay, xiaozhi.Name: xiaozhi.Overlay} {
 		file, err := overlay.Parse(data)
 		if err != nil {
-			return fmt.Errorf("overlay of protocol %s: %w", name, err)
+			return nil, fmt.Errorf("overlay of protocol %s: %w", name, err)
 		}
 		files = append(files, file)
 	}
-	own, err := config.ReadOverlays(g.parts.Config.Overlays)
+	own, err := config.ReadOverlays(dir)
 	if err != nil {
-		return fmt.Errorf("reading overlays: %w", err)
+		return nil, fmt.Errorf("reading overlays: %w", err)
 	}
-	g.overlays = overlay.NewCache(overlay.NewSet(append(files, own...)...))
-	return nil
+	return append(files, own...), nil
 }
 
 // buildCluster builds the fleet and its connection to other nodes: each needs the other.
@@ -297,26 +312,24 @@ func (g *Gateway) buildPipeline() error {
 	return nil
 }
 
-func (g *Gateway) buildAgents() error {
-	tokens, err := g.parts.Config.Tokens()
-	if err != nil {
+func (g *Gateway) buildAgents() (err error) {
+	if g.tokens, err = g.parts.Config.Tokens(); err != nil {
 		return err
 	}
 	g.Agents = server.New(server.Parts{
 		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.Telemetry.Entry(telemetry.EntryAgent, g.Pipeline.Handle),
-		Samples: g.Cluster, Tokens: tokens, Version: g.parts.Version, Log: g.parts.Log,
+		Samples: g.Cluster, Tokens: g.tokens, Version: g.parts.Version, Log: g.parts.Log,
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil
 }
 
 // buildEndpoints builds the connections to voice agents in the cloud.
-func (g *Gateway) buildEndpoints() error {
-	configs, err := g.parts.Config.EndpointConfigs()
-	if err != nil {
+func (g *Gateway) buildEndpoints() (err error) {
+	if g.endpoints, err = g.parts.Config.EndpointConfigs(); err != nil {
 		return err
 	}
-	for _, c := range configs {
+	for _, c := range g.endpoints {
 		e, err := endpoint.New(endpoint.Parts{Config: c, Server: g.Agents, Log: g.parts.Log})
 		if err != nil {
 			return fmt.Errorf("endpoint %s: %w", c.Name, err)
@@ -334,7 +347,7 @@ func (g *Gateway) listenControl() error {
 	}
 	parts := control.Parts{
 		Handle: g.Telemetry.Entry(telemetry.EntryControl, g.Pipeline.Handle), Tracer: g, Watcher: g, Samples: g.Cluster,
-		Fleet: g.Fleet, DeviceRequests: g.Requests, HandOver: g.handOver, GroupSocket: g.parts.GroupSocket, Log: g.parts.Log,
+		Fleet: g.Fleet, DeviceRequests: g.Requests, HandOver: g.handOver, Reload: g.Reload, GroupSocket: g.parts.GroupSocket, Log: g.parts.Log,
 	}
 	if all := g.Cluster.Journals(); all != nil {
 		parts.Journals = all
@@ -369,7 +382,21 @@ func (g *Gateway) listenHTTP() (err error) {
 		return fmt.Errorf("%w; use --listen 127.0.0.1:0 for any free port", err)
 	}
 	g.web = g.Agents.Listener(g.web)
-	return nil
+	if files := g.parts.Config.TLS; files != (config.TLS{}) {
+		g.certificate, err = openCertificate(files, g.parts.Log)
+	}
+	return err
+}
+
+// URL returns the URL at which agents are served, or "" if HTTP is not served.
+func (g *Gateway) URL() string {
+	switch {
+	case g.web == nil:
+		return ""
+	case g.certificate != nil:
+		return "https://" + g.Addr() + "/mcp"
+	}
+	return "http://" + g.Addr() + "/mcp"
 }
 
 // Addr returns the address at which HTTP is served, or "" if it is not.

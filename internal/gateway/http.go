@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
@@ -16,13 +18,13 @@ import (
 func (g *Gateway) serveHTTP(ctx context.Context) error {
 	mux := http.NewServeMux()
 	agents := g.Agents.Handler()
-	mux.Handle("GET /healthz", server.Guard(http.HandlerFunc(g.health)))
+	mux.Handle("GET /healthz", g.Agents.Guard(http.HandlerFunc(g.health)))
 	if metrics := g.Telemetry.Handler(); metrics != nil {
 		mux.Handle("GET /metrics", g.Agents.Protected(metrics))
 	}
 	mux.Handle("/mcp", agents)
 	mux.Handle("/mcp/", agents)
-	server := &http.Server{
+	web := &http.Server{
 		Handler:           mux,
 		ConnContext:       server.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -30,9 +32,15 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(g.parts.Log.Handler(), slog.LevelDebug),
 	}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
+	stop := context.AfterFunc(ctx, func() { web.Close() })
 	defer stop()
-	if err := server.Serve(g.web); ctx.Err() == nil {
+	serve := web.Serve
+	if g.certificate != nil {
+		// Without HTTP/2: the limits count connections, and each must carry one request.
+		web.TLSConfig = &tls.Config{GetCertificate: g.certificate.get, NextProtos: []string{"http/1.1"}}
+		serve = func(ln net.Listener) error { return web.ServeTLS(ln, "", "") }
+	}
+	if err := serve(g.web); ctx.Err() == nil {
 		return fmt.Errorf("serving HTTP: %w", err)
 	}
 	return nil

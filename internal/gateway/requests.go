@@ -2,8 +2,12 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 
@@ -24,18 +28,41 @@ type Requests struct {
 	settled func(context.Context)
 	started chan struct{} // closed when the first devices are online or failed
 
-	mu  sync.Mutex
-	cfg config.Config
+	mu    sync.Mutex
+	cfg   config.Config           // with all devices
+	added []control.DeviceRequest // by `ferrule mcp` processes
+	// revisions are those of the token files, by URL.
+	revisions map[string]string
 }
 
 // newRequests builds the transports that connect to requested devices. Boards and
 // servers are the protocols to try: over serial ports and TCP, and over HTTP.
 func newRequests(cfg config.Config, boards, servers []string, log *slog.Logger) *Requests {
+	web, revisions := withRevisions(cfg.HTTP(servers))
 	return &Requests{
 		serial: serial.New(cfg.Serial(boards)), tcp: tcp.New(cfg.TCP(boards)),
-		web:     httpclient.New(cfg.HTTP(servers), cfg.DialIn.WebSocket(nil).Dial, log),
-		started: make(chan struct{}), cfg: cfg,
+		web:     httpclient.New(web, cfg.DialIn.WebSocket(nil).Dial, log),
+		started: make(chan struct{}), cfg: cfg, revisions: revisions,
 	}
+}
+
+// withRevisions sets the revisions of token files, so that a device whose token changed is
+// connected again. It returns them by URL.
+func withRevisions(cfg httpclient.Config) (httpclient.Config, map[string]string) {
+	revisions := make(map[string]string)
+	for i, d := range cfg.Devices {
+		if d.TokenFile == "" {
+			continue
+		}
+		text, err := os.ReadFile(d.TokenFile)
+		if err != nil {
+			text = []byte(err.Error()) // reported when the device is opened
+		}
+		sum := sha256.Sum256(text)
+		cfg.Devices[i].Revision = hex.EncodeToString(sum[:])
+		revisions[d.URL] = cfg.Devices[i].Revision
+	}
+	return cfg, revisions
 }
 
 func (r *Requests) connectors() []transport.Connector {
@@ -80,9 +107,7 @@ func (r *Requests) settle(ctx context.Context) {
 // add adds a device, unless it is there already or its configuration is wrong. It is
 // called with mu held.
 func (r *Requests) add(request control.DeviceRequest) error {
-	if slices.ContainsFunc(requestsOf(r.cfg), func(old control.DeviceRequest) bool {
-		return old.Transport == request.Transport && old.Address == request.Address
-	}) {
+	if hasDevice(r.cfg, request) {
 		return nil
 	}
 	more := r.cfg
@@ -90,7 +115,7 @@ func (r *Requests) add(request control.DeviceRequest) error {
 	if err := more.Check(); err != nil {
 		return err
 	}
-	r.cfg = more
+	r.cfg, r.added = more, append(r.added, request)
 	switch ports, boards, servers := more.Serial(nil).Ports, more.TCP(nil).Boards, more.HTTP(nil).Devices; {
 	case request.Transport == serial.Name:
 		r.serial.Add(ports[len(ports)-1])
@@ -102,6 +127,106 @@ func (r *Requests) add(request control.DeviceRequest) error {
 		r.web.Add(servers[len(servers)-1])
 	}
 	return nil
+}
+
+// replace connects the devices of another configuration instead, besides those that
+// processes added. Devices that both configurations have stay connected. It changes
+// nothing if it returns an error.
+func (r *Requests) replace(next config.Config, done *control.Reloaded) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	browse := control.DeviceRequest{Transport: httpclient.Name, Address: config.Auto}
+	if hasDevice(r.cfg, browse) && !hasDevice(next, browse) {
+		next.Devices = withDevice(next.Devices, browse)
+		done.Restart = append(done.Restart, "devices.http: url auto stays on")
+	}
+	for _, request := range r.added {
+		if !hasDevice(next, request) {
+			next.Devices = withDevice(next.Devices, request)
+		}
+	}
+	if err := next.Check(); err != nil {
+		return err
+	}
+	if hasDevice(next, browse) {
+		r.web.Browse()
+	}
+	r.serial.Set(next.Serial(nil).Ports)
+	r.tcp.Set(next.TCP(nil).Boards)
+	web, revisions := withRevisions(next.HTTP(nil))
+	r.web.Set(web.Devices)
+	compareDevices(r.cfg.Devices, next.Devices, done)
+	for _, d := range web.Devices {
+		if was, known := r.revisions[d.URL]; known && d.TokenFile != "" && was != d.Revision {
+			done.Applied = append(done.Applied, "devices.http: another token for "+d.URL)
+		}
+	}
+	r.cfg, r.revisions = next, revisions
+	return nil
+}
+
+// compareDevices reports what is different about devices.
+func compareDevices(from, to config.Devices, done *control.Reloaded) {
+	before, after := entriesOf(from), entriesOf(to)
+	find := func(all []deviceEntry, d deviceEntry) (deviceEntry, bool) {
+		i := slices.IndexFunc(all, func(other deviceEntry) bool { return other.transport == d.transport && other.address == d.address })
+		if i < 0 {
+			return d, false
+		}
+		return all[i], true
+	}
+	for _, d := range after {
+		switch was, known := find(before, d); {
+		case !known:
+			done.Applied = append(done.Applied, fmt.Sprintf("devices.%s: %s was added", d.transport, d))
+		case was.settings == d.settings:
+		case d.transport == serial.Name && (was.name != d.name || was.pending != d.pending):
+			done.Restart = append(done.Restart, fmt.Sprintf("devices.serial: the name and trust of %s, unless you plug it in again", d.address))
+		case d.transport == serial.Name:
+			done.Applied = append(done.Applied, fmt.Sprintf("devices.serial: %s changed, for when its port is opened next", d))
+		default:
+			done.Applied = append(done.Applied, fmt.Sprintf("devices.%s: %s changed", d.transport, d))
+		}
+	}
+	for _, d := range before {
+		if _, known := find(after, d); !known {
+			done.Applied = append(done.Applied, fmt.Sprintf("devices.%s: %s was removed, and is listed as offline until you forget it", d.transport, d))
+		}
+	}
+}
+
+// deviceEntry is a device in a configuration.
+type deviceEntry struct {
+	transport, address, name string
+	pending                  bool
+	settings                 any // everything, comparable
+}
+
+func (d deviceEntry) String() string {
+	if d.name == "" {
+		return d.address
+	}
+	return d.name + " at " + d.address
+}
+
+func entriesOf(devices config.Devices) (all []deviceEntry) {
+	for _, d := range devices.Serial {
+		all = append(all, deviceEntry{serial.Name, d.Port, d.Name, d.Pending, d})
+	}
+	for _, d := range devices.TCP {
+		all = append(all, deviceEntry{tcp.Name, d.Address, d.Name, d.Pending, d})
+	}
+	for _, d := range devices.HTTP {
+		all = append(all, deviceEntry{httpclient.Name, d.URL, d.Name, d.Pending, d})
+	}
+	return all
+}
+
+// hasDevice reports whether a configuration has the device of a request.
+func hasDevice(cfg config.Config, request control.DeviceRequest) bool {
+	return slices.ContainsFunc(requestsOf(cfg), func(other control.DeviceRequest) bool {
+		return other.Transport == request.Transport && other.Address == request.Address
+	})
 }
 
 // All implements control.DeviceRequests.

@@ -112,7 +112,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(timed, http.StatusBadRequest, request.id, jsonrpc.CodeInvalidRequest, "there is no session: send initialize first, then the header "+SessionHeader+" with each request")
 		return
 	}
-	listens := stateless && r.Header.Get(MethodHeader) == "subscriptions/listen"
+	listens := stateless && Listens(r)
 	if first || listens {
 		caller := ""
 		if h.config.Caller != nil {
@@ -138,6 +138,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		h.serveSession(timed, r, request)
 	}
+}
+
+// Listens reports whether a request opens a stream of notifications, which lasts until
+// its client disconnects.
+func Listens(r *http.Request) bool {
+	if r.Header.Get(VersionHeader) >= StatelessVersion {
+		return r.Header.Get(MethodHeader) == "subscriptions/listen"
+	}
+	return r.Method == http.MethodGet
 }
 
 // TooManySessions is the message for a client that is refused because of the limit.

@@ -34,7 +34,7 @@ type Config struct {
 	// Name is its name; the journal shows its agents as endpoint:NAME.
 	Name string
 	// URL is its address, including the token.
-	URL string
+	URL ferrule.Secret
 	// Limit is the maximum size of a message to it, in bytes.
 	Limit int
 	// CA is a file with CA certificates; empty for those of the system.
@@ -55,7 +55,7 @@ func (c Config) Check() error {
 	if err := ferrule.CheckID(c.Name); err != nil {
 		return err
 	}
-	u, err := url.Parse(c.URL)
+	u, err := url.Parse(c.URL.Reveal())
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "" {
 		return errors.New("url: must be an address such as wss://api.xiaozhi.me/mcp/?token=TOKEN")
 	}
@@ -108,7 +108,7 @@ func New(p Parts) (*Endpoint, error) {
 	if err := p.Config.Check(); err != nil {
 		return nil, err
 	}
-	u, _ := url.Parse(p.Config.URL) // checked before
+	u, _ := url.Parse(p.Config.URL.Reveal()) // checked before
 	e := &Endpoint{parts: p, url: u}
 	e.dialSocket = e.dial
 	e.state = State{

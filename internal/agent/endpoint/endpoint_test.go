@@ -247,7 +247,7 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			board, broker := newBoard(), newBroker(t)
-			start(t, Config{URL: broker.url()}, board, quiet)
+			start(t, Config{URL: ferrule.Secret(broker.url())}, board, quiet)
 			far := broker.accept()
 			lines := strings.Split(strings.TrimSuffix(string(script), "\n"), "\n")
 			for i, line := range lines {
@@ -320,7 +320,7 @@ func TestSilent(t *testing.T) {
 // do not run again on the next one.
 func TestBroken(t *testing.T) {
 	board, broker := newBoard(), newBroker(t)
-	start(t, Config{URL: broker.url()}, board, quiet)
+	start(t, Config{URL: ferrule.Secret(broker.url())}, board, quiet)
 	far := broker.accept()
 	far.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"robot__slow","arguments":{}}}`)
 	eventually(t, "the call is under way", func() bool { return board.called() != "" })
@@ -339,7 +339,7 @@ func TestBroken(t *testing.T) {
 // TestCancel checks that an agent can cancel its request by its own id.
 func TestCancel(t *testing.T) {
 	board, broker := newBoard(), newBroker(t)
-	start(t, Config{URL: broker.url()}, board, quiet)
+	start(t, Config{URL: ferrule.Secret(broker.url())}, board, quiet)
 	far := broker.accept()
 	far.say(`{"jsonrpc":"2.0","id":"7e_n_1","method":"tools/call","params":{"name":"robot__slow"}}`)
 	eventually(t, "the call is under way", func() bool { return board.called() != "" })
@@ -353,7 +353,7 @@ func TestCancel(t *testing.T) {
 // TestMaxPending checks that requests beyond the limit are refused, and that pings work.
 func TestMaxPending(t *testing.T) {
 	board, broker := newBoard(), newBroker(t)
-	start(t, Config{URL: broker.url()}, board, quiet)
+	start(t, Config{URL: ferrule.Secret(broker.url())}, board, quiet)
 	far := broker.accept()
 	for i := range maxPending {
 		far.say(`{"jsonrpc":"2.0","id":` + string(encode(i)) + `,"method":"tools/call","params":{"name":"robot__slow"}}`)
@@ -378,7 +378,7 @@ func TestRefused(t *testing.T) {
 		var log logged
 		broker := newBroker(t)
 		broker.refuse = status
-		e := start(t, Config{URL: broker.url()}, newBoard(), slog.New(slog.NewTextHandler(&log, nil)))
+		e := start(t, Config{URL: ferrule.Secret(broker.url())}, newBoard(), slog.New(slog.NewTextHandler(&log, nil)))
 		if status == 0 {
 			far := broker.accept()
 			ws.WriteFrame(far.conn, ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusPolicyViolation, "bad token "+token)))
@@ -407,7 +407,7 @@ func TestRedact(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	for _, bad := range []string{"", "http://h/?token=" + token, "wss://?token=" + token, "wss://h:x y/?token=" + token, "token=" + token + "\x7f"} {
-		err := Config{Name: "home", URL: bad, Limit: DefaultLimit}.Check()
+		err := Config{Name: "home", URL: ferrule.Secret(bad), Limit: DefaultLimit}.Check()
 		if err == nil || strings.Contains(err.Error(), token) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -417,7 +417,7 @@ func TestRedact(t *testing.T) {
 // TestUser checks that a user in the URL is sent.
 func TestUser(t *testing.T) {
 	broker := newBroker(t)
-	start(t, Config{URL: strings.Replace(broker.url(), "ws://", "ws://me:word@", 1)}, newBoard(), quiet)
+	start(t, Config{URL: ferrule.Secret(strings.Replace(broker.url(), "ws://", "ws://me:word@", 1))}, newBoard(), quiet)
 	broker.accept()
 	if got := broker.asked[0]; got != "/mcp/?token="+token+" Basic bWU6d29yZA==" {
 		t.Errorf("asked for %s", got)
@@ -427,7 +427,7 @@ func TestUser(t *testing.T) {
 // TestLongest checks a request of the maximum size.
 func TestLongest(t *testing.T) {
 	broker := newBroker(t)
-	start(t, Config{URL: broker.url()}, newBoard(), quiet)
+	start(t, Config{URL: ferrule.Secret(broker.url())}, newBoard(), quiet)
 	far := broker.accept()
 	const before, after = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"robot__look","serialNumber":"`, `"}}`
 	far.say(before + strings.Repeat("x", maxMessage-len(before+after)) + after)
@@ -444,7 +444,7 @@ func TestLongest(t *testing.T) {
 // connection.
 func TestFrames(t *testing.T) {
 	broker := newBroker(t)
-	e := start(t, Config{URL: broker.url()}, newBoard(), quiet)
+	e := start(t, Config{URL: ferrule.Secret(broker.url())}, newBoard(), quiet)
 	far := broker.accept()
 	for _, frame := range []ws.Frame{
 		ws.NewBinaryFrame([]byte("sound")),

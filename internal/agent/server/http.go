@@ -7,6 +7,8 @@ import (
 	"iter"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 
 	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -28,10 +30,29 @@ func (s *Server) Handler() http.Handler {
 // does so before a response can say what exists here.
 func (s *Server) Protected(next http.Handler) http.Handler {
 	next = accepted(next)
-	if s.parts.Tokens.Required() {
-		next = sdkauth.RequireBearerToken(s.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(next))
+	withToken := sdkauth.RequireBearerToken(s.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(next))
+	return closing(s.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if valid, open := s.parts.Tokens.Open(); open {
+			serveWhile(valid, next, w, r)
+			return
+		}
+		withToken.ServeHTTP(w, r)
+	})))
+}
+
+// serveWhile serves a request. If it is for a stream of notifications, the stream ends
+// when the caller is no longer accepted. A call goes on: it was permitted, and its
+// caller must learn its outcome.
+func serveWhile(valid context.Context, next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if !mcphttp.Listens(r) {
+		next.ServeHTTP(w, r)
+		return
 	}
-	return closing(Guard(next))
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	stop := context.AfterFunc(valid, cancel)
+	defer stop()
+	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // serverFor returns the SDK's server for a request; nil if the view does not exist.
@@ -55,7 +76,7 @@ func (s *Server) servers() iter.Seq[*mcp.Server] {
 
 // verify returns the principal of a token. The response to a wrong one is delayed.
 func (s *Server) verify(ctx context.Context, token string, r *http.Request) (*sdkauth.TokenInfo, error) {
-	who, err := s.parts.Tokens.Principal(token)
+	who, valid, err := s.parts.Tokens.Check(token)
 	if errors.Is(err, identity.ErrUnknown) {
 		s.wrong.wait(ctx, r.RemoteAddr)
 		return nil, fmt.Errorf("%w: %w", sdkauth.ErrInvalidToken, err)
@@ -63,14 +84,16 @@ func (s *Server) verify(ctx context.Context, token string, r *http.Request) (*sd
 	if err != nil {
 		return nil, err
 	}
-	return &sdkauth.TokenInfo{UserID: who.Name, Extra: map[string]any{"who": who}}, nil
+	return &sdkauth.TokenInfo{UserID: who.Name, Extra: map[string]any{"who": who, "valid": valid}}, nil
 }
 
 // identified stores the principal of a verified token in the context.
 func identified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, _ := sdkauth.TokenInfoFromContext(r.Context()).Extra["who"].(ferrule.Principal)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
+		info := sdkauth.TokenInfoFromContext(r.Context())
+		who, _ := info.Extra["who"].(ferrule.Principal)
+		valid, _ := info.Extra["valid"].(context.Context)
+		serveWhile(valid, next, w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 	})
 }
 
@@ -87,15 +110,24 @@ func (s *Server) knownDevice(next http.Handler) http.Handler {
 }
 
 // Guard refuses requests that a web page on another site could send. On a loopback
-// address it accepts only names of this machine.
-func Guard(next http.Handler) http.Handler {
+// address it accepts only names of this machine, and those of Config.Hosts.
+func (s *Server) Guard(next http.Handler) http.Handler {
 	return mcphttp.Guard(func(r *http.Request) string {
 		local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		if ok && isLoopback(local.String()) && !isLoopback(r.Host) {
-			return fmt.Sprintf("%q is not a name of this machine", r.Host)
+		if ok && isLoopback(local.String()) && !isLoopback(r.Host) && !s.isHost(r.Host) {
+			return fmt.Sprintf("%q is not a name of this machine; if a proxy serves the gateway under this name, add it to agents.hosts", r.Host)
 		}
 		return ""
 	}, next)
+}
+
+// SetHosts replaces the names of Config.Hosts.
+func (s *Server) SetHosts(hosts []string) { s.hosts.Store(&hosts) }
+
+// isHost reports whether a Host header has one of the names of Config.Hosts, with any
+// port.
+func (s *Server) isHost(host string) bool {
+	return slices.ContainsFunc(*s.hosts.Load(), func(name string) bool { return strings.EqualFold(name, mcphttp.Hostname(host)) })
 }
 
 // isLoopback reports whether a host, with or without a port, is this machine.

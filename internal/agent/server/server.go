@@ -24,7 +24,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
@@ -43,6 +45,8 @@ type Config struct {
 	Connections int
 	// Idle is how long a session without a request and without an open stream is kept.
 	Idle time.Duration
+	// Hosts are names under which a reverse proxy on this machine serves the gateway.
+	Hosts []string
 }
 
 // DefaultConfig suits a few thousand agents.
@@ -64,8 +68,16 @@ func (c Config) Check() error {
 	if c.Idle <= 0 {
 		return fmt.Errorf("idle: must be greater than 0, got %v", c.Idle)
 	}
+	for _, host := range c.Hosts {
+		if !hostname.MatchString(host) {
+			return fmt.Errorf("hosts: must be names such as ferrule.example.com, without a port, got %q", ferrule.MaskURL(host))
+		}
+	}
 	return nil
 }
+
+// hostname matches a DNS name or an IPv4 address.
+var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
 // Sampler reports what devices measure.
 type Sampler = notify.Sampler
@@ -96,6 +108,7 @@ type Server struct {
 	signals  *signalNames
 	pending  pendingCalls
 	wrong    wrongTokens
+	hosts    atomic.Pointer[[]string]
 
 	stop  context.Context // ends the calls under way
 	halt  context.CancelFunc
@@ -111,11 +124,12 @@ var eventLimits = mcphttp.EventLimits{Total: 8 << 20, Session: 2 << 20, Age: 2 *
 // New returns a server. It serves while Run runs.
 func New(p Parts) *Server {
 	s := &Server{parts: p, sdkLog: slog.New(quieter{p.Log.Handler()}), views: make(map[string]*view)}
+	s.SetHosts(p.Config.Hosts)
 	s.stop, s.halt = context.WithCancel(context.Background())
 	s.http = mcphttp.New(mcphttp.Config{
 		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,
 		Caller: agentName, MaxPerCaller: p.Config.SessionsPerAgent,
-		Events: eventLimits, Log: s.sdkLog,
+		Events: eventLimits, AnyHost: true, Log: s.sdkLog, // Guard checks the host
 	})
 	s.notifier = notify.New(notify.Config{Handle: s.handle, Samples: p.Samples, Device: s.device, Log: p.Log})
 	s.signals = &signalNames{ask: s.askSignals, known: make(map[string]knownSignals)}

@@ -220,7 +220,9 @@ func TestInstructions(t *testing.T) {
 }
 
 func TestGuard(t *testing.T) {
-	served := Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	f := newServer(t, nil)
+	f.SetHosts([]string{"ferrule.example.com"})
+	served := f.Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, test := range []struct {
 		host, origin string
 		code         int
@@ -228,6 +230,10 @@ func TestGuard(t *testing.T) {
 		{"127.0.0.1:3377", "", 200},
 		{"localhost:3377", "http://localhost:3377", 200},
 		{"[::1]:3377", "http://[::1]:3377", 200},
+		{"ferrule.example.com", "https://ferrule.example.com", 200},
+		{"FERRULE.example.com:8443", "https://FERRULE.example.com:8443", 200},
+		{"ferrule.example.com", "http://evil.example.com", 403},
+		{"ferrule.example.com.evil.example.com", "", 403},
 		{"evil.example.com", "", 403},
 		{"127.0.0.1.evil.example.com", "", 403},
 		{"127.0.0.1:3377", "http://evil.example.com", 403},

@@ -75,7 +75,7 @@ func (c Config) Check() error {
 	}
 	for _, s := range c.Servers {
 		if u, err := url.Parse(s); err != nil || u.Host == "" {
-			return fmt.Errorf("servers: must be addresses such as nats://nats-1.example.com:4222, got %q", s)
+			return fmt.Errorf("servers: must be addresses such as nats://nats-1.example.com:4222, got %q", ferrule.MaskURL(s))
 		}
 	}
 	for key, name := range map[string]string{"node": c.Node, "tenant": c.Tenant, "domain": c.Domain} {

@@ -241,8 +241,8 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrul
 	if known {
 		r.supersede(kept, dev)
 	}
-	if r.overlays.MatchesDevice(dev.ID) {
-		shared = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest)
+	if again := r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest); again != shared {
+		shared = again // it has an overlay of its own, or the overlays were replaced
 	}
 	r.effective[dev.ID] = shared
 	if err := r.store.Keep(dev, manifest); err != nil { // before other nodes see the device and request the manifest

@@ -20,9 +20,8 @@ type Overlays interface {
 // uses the manifest; then it is garbage. A Cache is safe for concurrent use, and
 // a gateway has one.
 type Cache struct {
-	Overlays
-
 	mu        sync.Mutex
+	overlays  Overlays
 	effective map[cacheKey]weak.Pointer[ferrule.Manifest]
 }
 
@@ -34,14 +33,35 @@ type cacheKey struct {
 
 // NewCache returns an empty Cache in front of overlays.
 func NewCache(overlays Overlays) *Cache {
-	return &Cache{Overlays: overlays, effective: make(map[cacheKey]weak.Pointer[ferrule.Manifest])}
+	return &Cache{overlays: overlays, effective: make(map[cacheKey]weak.Pointer[ferrule.Manifest])}
 }
 
-func (c *Cache) key(protocol string, kind ferrule.Kind, device string) cacheKey {
-	if !c.MatchesDevice(device) {
-		device = ""
+// Replace replaces the overlays. Manifests that are the same under both stay, and are
+// still shared. Users of others get the new one from Apply.
+func (c *Cache) Replace(overlays *Set) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, comparable := c.overlays.(*Set)
+	for key := range c.effective {
+		if !comparable || !before.equalFor(overlays, key.protocol, key.kind, key.device) {
+			delete(c.effective, key)
+		}
 	}
-	return cacheKey{protocol, kind, device}
+	c.overlays = overlays
+}
+
+func (c *Cache) current() Overlays {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.overlays
+}
+
+// MatchesDevice reports whether an overlay is for this device only.
+func (c *Cache) MatchesDevice(device string) bool { return c.current().MatchesDevice(device) }
+
+// UnknownTools returns the notes of [Set.UnknownTools].
+func (c *Cache) UnknownTools(protocol string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string {
+	return c.current().UnknownTools(protocol, kind, device, m)
 }
 
 // Apply returns the effective manifest for a device of this Kind. It computes it
@@ -49,14 +69,17 @@ func (c *Cache) key(protocol string, kind ferrule.Kind, device string) cacheKey 
 // result is shared and read only. It has no notes, since they belong to the
 // device.
 func (c *Cache) Apply(protocol string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
-	key := c.key(protocol, kind, device)
-	if cached := c.get(key); cached != nil {
+	overlays, key, cached := c.get(protocol, kind, device)
+	if cached != nil {
 		return cached
 	}
-	effective := c.Overlays.Apply(protocol, kind, key.device, m)
+	effective := overlays.Apply(protocol, kind, key.device, m)
 	effective.Notes = nil
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.overlays != overlays {
+		return effective // of the overlays before; the next Apply has the new one
+	}
 	if cached := c.effective[key].Value(); cached != nil {
 		return cached // another goroutine was faster
 	}
@@ -68,13 +91,20 @@ func (c *Cache) Apply(protocol string, kind ferrule.Kind, device string, m *ferr
 // Lookup returns the effective manifest for a device of this Kind, or nil if none
 // is in use.
 func (c *Cache) Lookup(protocol string, kind ferrule.Kind, device string) *ferrule.Manifest {
-	return c.get(c.key(protocol, kind, device))
+	_, _, cached := c.get(protocol, kind, device)
+	return cached
 }
 
-func (c *Cache) get(key cacheKey) *ferrule.Manifest {
+// get returns the present overlays, and the key and the manifest that are cached for a
+// device under them.
+func (c *Cache) get(protocol string, kind ferrule.Kind, device string) (Overlays, cacheKey, *ferrule.Manifest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.effective[key].Value()
+	if !c.overlays.MatchesDevice(device) {
+		device = ""
+	}
+	key := cacheKey{protocol, kind, device}
+	return c.overlays, key, c.effective[key].Value()
 }
 
 // drop removes the entry of a manifest that is garbage, unless there is a new one.

@@ -2,11 +2,50 @@ package overlay
 
 import (
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
+
+// TestReplace: after a replacement, devices whose overlays did not change still share
+// their manifest, and the others get a new one.
+func TestReplace(t *testing.T) {
+	file := func(text string) *File {
+		t.Helper()
+		f, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	const heater = `{"match":{"device":"heater"},"tools":{"move":{"effect":"EFFECT"}}}`
+	common := `{"match":{"protocol":"p"},"tools":{"move":{"text":"Move it"}}}`
+	set := func(effect string) *Set {
+		return NewSet(file(common), file(strings.ReplaceAll(heater, "EFFECT", effect)))
+	}
+	c := NewCache(set("reads"))
+	m := &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "move"}}}
+	lamp, before := c.Apply("p", "k", "lamp", m), c.Apply("p", "k", "heater", m)
+	c.Replace(set("endangers"))
+	if c.Apply("p", "k", "lamp", m) != lamp {
+		t.Error("the manifest of a device whose overlays are the same was replaced")
+	}
+	after := c.Apply("p", "k", "heater", m)
+	if before.Tools[0].Effect != ferrule.Reads || after.Tools[0].Effect != ferrule.Endangers || c.Apply("p", "k", "heater", m) != after {
+		t.Errorf("got %+v", after.Tools[0])
+	}
+	c.Replace(NewSet(file(common)))
+	if c.Apply("p", "k", "heater", m) != lamp {
+		t.Error("a device without an overlay of its own does not share the manifest of its Kind")
+	}
+	c.Replace(NewSet())
+	if got := c.Apply("p", "k", "lamp", m); got == lamp || got.Tools[0].Text != "" {
+		t.Errorf("got %+v", got.Tools[0])
+	}
+	runtime.KeepAlive(lamp)
+}
 
 func TestCache(t *testing.T) {
 	file, err := Parse([]byte(`{"match":{"device":"special"},"tools":{"move":{"effect":"endangers"}}}`))

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -180,6 +181,14 @@ func (m Match) matches(protocol string, kind ferrule.Kind, device string) bool {
 	return (m.Protocol == "" || m.Protocol == protocol) &&
 		(m.Kind == "" || strings.HasPrefix(string(kind), string(m.Kind))) &&
 		(m.Device == "" || m.Device == device)
+}
+
+// equalFor reports whether two sets have the same overlays for a device.
+func (s *Set) equalFor(other *Set, protocol string, kind ferrule.Kind, device string) bool {
+	matching := func(files []*File) []*File {
+		return slices.DeleteFunc(slices.Clone(files), func(f *File) bool { return !f.Match.matches(protocol, kind, device) })
+	}
+	return slices.EqualFunc(matching(s.files), matching(other.files), func(a, b *File) bool { return a == b || reflect.DeepEqual(a, b) })
 }
 
 // MatchesDevice reports whether an overlay is for this device only. All other

@@ -6,10 +6,13 @@
 package identity
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -17,7 +20,7 @@ import (
 // Token is the secret of an agent, with the name of the agent.
 type Token struct {
 	Name   string
-	Secret string
+	Secret ferrule.Secret
 }
 
 // minSecret is the minimum length of a token.
@@ -34,17 +37,33 @@ func (t Token) Check() error {
 	return nil
 }
 
-// Tokens is an immutable set of tokens.
-type Tokens struct{ known []known }
+// Tokens is the set of tokens of a gateway. It may be replaced while it is in use.
+type Tokens struct {
+	mu    sync.RWMutex
+	known []known
+	open  validity // of callers without a token, while there are no tokens
+}
 
 type known struct {
 	hash [sha256.Size]byte
 	who  ferrule.Principal
+	validity
+}
+
+// validity is a context that ends when a credential is no longer accepted.
+type validity struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func newValidity() (v validity) {
+	v.ctx, v.end = context.WithCancel(context.Background())
+	return v
 }
 
 // NewTokens returns a set of tokens. Names and secrets must be unique.
 func NewTokens(tokens []Token) (*Tokens, error) {
-	all := &Tokens{}
+	all := &Tokens{open: newValidity()}
 	names := make(map[string]bool)
 	for _, t := range tokens {
 		if err := t.Check(); err != nil {
@@ -54,13 +73,13 @@ func NewTokens(tokens []Token) (*Tokens, error) {
 			return nil, fmt.Errorf("duplicate name %q", t.Name)
 		}
 		names[t.Name] = true
-		hash := sha256.Sum256([]byte(t.Secret))
+		hash := sha256.Sum256([]byte(t.Secret.Reveal()))
 		for _, k := range all.known {
 			if k.hash == hash {
 				return nil, fmt.Errorf("%s and %s have the same token", k.who.Name, t.Name)
 			}
 		}
-		all.known = append(all.known, known{hash, ferrule.Principal{Role: ferrule.Agent, Name: t.Name}})
+		all.known = append(all.known, known{hash, ferrule.Principal{Role: ferrule.Agent, Name: t.Name}, newValidity()})
 	}
 	return all, nil
 }
@@ -70,18 +89,75 @@ var ErrUnknown = errors.New("unknown token")
 
 // Principal returns the agent that has the token.
 func (t *Tokens) Principal(secret string) (ferrule.Principal, error) {
+	who, _, err := t.Check(secret)
+	return who, err
+}
+
+// Check returns the agent that has the token, and a context that ends when the token is
+// no longer accepted.
+func (t *Tokens) Check(secret string) (who ferrule.Principal, valid context.Context, err error) {
 	hash := sha256.Sum256([]byte(secret))
-	who, found := ferrule.Principal{}, 0
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	for i := range t.known {
 		if subtle.ConstantTimeCompare(hash[:], t.known[i].hash[:]) == 1 {
-			who, found = t.known[i].who, 1
+			who, valid = t.known[i].who, t.known[i].ctx
 		}
 	}
-	if found == 0 {
-		return who, ErrUnknown
+	if valid == nil {
+		return who, nil, ErrUnknown
 	}
-	return who, nil
+	return who, valid, nil
 }
 
 // Required reports whether callers need a token: they do if there is any.
-func (t *Tokens) Required() bool { return t != nil && len(t.known) > 0 }
+func (t *Tokens) Required() bool {
+	_, open := t.Open()
+	return !open
+}
+
+// Open reports whether callers need no token: there is none. The context ends when
+// there is one.
+func (t *Tokens) Open() (valid context.Context, open bool) {
+	if t == nil {
+		return context.Background(), true
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.open.ctx, len(t.known) == 0
+}
+
+// Replace replaces the tokens with those of another set, which must not be used
+// afterward. Tokens in both sets stay valid without a break. It returns the names of the
+// agents whose token is new, is another one, or is gone.
+func (t *Tokens) Replace(by *Tokens) (added, replaced, removed []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range by.known {
+		now := &by.known[i]
+		was := slices.IndexFunc(t.known, func(k known) bool { return k.who == now.who })
+		switch {
+		case was < 0:
+			added = append(added, now.who.Name)
+		case t.known[was].hash == now.hash:
+			now.validity = t.known[was].validity
+		default:
+			replaced = append(replaced, now.who.Name)
+		}
+	}
+	for _, was := range t.known {
+		i := slices.IndexFunc(by.known, func(k known) bool { return k.who == was.who })
+		if i < 0 {
+			removed = append(removed, was.who.Name)
+		}
+		if i < 0 || by.known[i].hash != was.hash {
+			was.end()
+		}
+	}
+	if len(t.known) == 0 && len(by.known) > 0 {
+		t.open.end()
+		t.open = newValidity()
+	}
+	t.known = by.known
+	return added, replaced, removed
+}

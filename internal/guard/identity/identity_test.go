@@ -1,7 +1,9 @@
 package identity_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -26,6 +28,61 @@ func TestTokens(t *testing.T) {
 	}
 	if none, err := identity.NewTokens(nil); err != nil || none.Required() || !tokens.Required() || (*identity.Tokens)(nil).Required() {
 		t.Errorf("%v, %v", none, err)
+	}
+}
+
+// TestReplace: after a replacement old tokens are refused and their contexts have ended.
+// A token in both sets stays valid without a break.
+func TestReplace(t *testing.T) {
+	tokens := func(all ...identity.Token) *identity.Tokens {
+		t.Helper()
+		set, err := identity.NewTokens(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	kept, old, gone := identity.Token{"kept", "0123456789abcdef"}, identity.Token{"rotated", "old-old-old-old-old"}, identity.Token{"gone", "gone-gone-gone-gone"}
+	fresh, added := identity.Token{"rotated", "new-new-new-new-new"}, identity.Token{"added", "fedcba9876543210"}
+	set := tokens(kept, old, gone)
+	contexts := make(map[string]context.Context)
+	for _, token := range []identity.Token{kept, old, gone} {
+		_, valid, err := set.Check(token.Secret.Reveal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		contexts[token.Name] = valid
+	}
+	a, r, d := set.Replace(tokens(added, kept, fresh))
+	if got := fmt.Sprint(a, r, d); got != "[added] [rotated] [gone]" {
+		t.Errorf("got %s", got)
+	}
+	if contexts["kept"].Err() != nil || contexts["rotated"].Err() == nil || contexts["gone"].Err() == nil {
+		t.Error("the wrong tokens have ended")
+	}
+	for _, token := range []identity.Token{kept, fresh, added} {
+		if who, valid, err := set.Check(token.Secret.Reveal()); err != nil || who.Name != token.Name || valid.Err() != nil {
+			t.Errorf("%s: %v, %v", token.Name, who, err)
+		}
+	}
+	for _, token := range []identity.Token{old, gone} {
+		if _, err := set.Principal(token.Secret.Reveal()); !errors.Is(err, identity.ErrUnknown) {
+			t.Errorf("the old token of %s is still accepted: %v", token.Name, err)
+		}
+	}
+	if _, valid, _ := set.Check(kept.Secret.Reveal()); valid != contexts["kept"] {
+		t.Error("a token that did not change has another context")
+	}
+
+	// Tokens that are required from now on end what is open to everybody.
+	set = tokens()
+	everybody, open := set.Open()
+	if set.Replace(tokens(kept)); !open || everybody.Err() == nil || !set.Required() {
+		t.Error("a caller without a token is still accepted")
+	}
+	set.Replace(tokens())
+	if again, open := set.Open(); !open || again.Err() != nil || set.Required() {
+		t.Error("a token is still required")
 	}
 }
 

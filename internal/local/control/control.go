@@ -17,6 +17,8 @@
 //	                      change to them
 //	GET  /journal         the journals of all nodes, oldest lines first, then an end
 //	                      line; follow=true goes on with new lines
+//	POST /reload          reads the configuration again; what changed, and what needs
+//	                      a restart
 //	POST /handover        asks a gateway that was started by `ferrule mcp` to exit,
 //	                      so that the caller can take over
 //

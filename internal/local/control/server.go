@@ -47,6 +47,8 @@ type Parts struct {
 	DeviceRequests DeviceRequests
 	// Journals is nil if the gateway is not part of a cluster.
 	Journals Journals
+	// Reload reads the configuration again, or returns why it cannot be used.
+	Reload func() (Reloaded, error)
 	// HandOver makes the gateway exit soon, or returns why it stays.
 	HandOver func() error
 	// GroupSocket is the path of a second socket, for members of this process's group. It
@@ -113,6 +115,9 @@ func (s *Server) Run(ctx context.Context) error {
 	mux.HandleFunc("GET /watch", s.watch)
 	mux.HandleFunc("POST /fleet", s.fleet)
 	mux.HandleFunc("GET /journal", s.journal)
+	if s.parts.Reload != nil {
+		mux.HandleFunc("POST /reload", s.reload)
+	}
 	mux.HandleFunc("POST /handover", s.handOver)
 	server := &http.Server{
 		Handler:           mux,

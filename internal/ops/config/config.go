@@ -52,6 +52,8 @@ var Sample []byte
 type Config struct {
 	// Listen is the address of the HTTP server.
 	Listen string `yaml:"listen"`
+	// TLS is the certificate of the HTTP server; empty for HTTP without TLS.
+	TLS TLS `yaml:"tls"`
 	// Overlays is the directory of overlays.
 	Overlays  string     `yaml:"overlays"`
 	Devices   Devices    `yaml:"devices"`
@@ -66,6 +68,12 @@ type Config struct {
 	Polling   Polling    `yaml:"polling"`
 	History   History    `yaml:"history"`
 	Telemetry Telemetry  `yaml:"telemetry"`
+}
+
+// TLS names the files of a certificate.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
 }
 
 // Devices are the devices to connect to.
@@ -97,9 +105,9 @@ type HTTPDevice struct {
 	URL  string `yaml:"url"`
 	Name string `yaml:"name"`
 	// Token is sent to the device; File names a file with it.
-	Token   string `yaml:"token"`
-	File    string `yaml:"file"`
-	Pending bool   `yaml:"pending"`
+	Token   ferrule.Secret `yaml:"token"`
+	File    string         `yaml:"file"`
+	Pending bool           `yaml:"pending"`
 }
 
 // Auto as a URL stands for all devices announced by mDNS.
@@ -129,6 +137,8 @@ type Agents struct {
 	SessionsPerAgent int      `yaml:"sessions_per_agent"`
 	Connections      int      `yaml:"connections"`
 	Idle             Interval `yaml:"idle"`
+	// Hosts are names under which a reverse proxy serves the gateway.
+	Hosts []string `yaml:"hosts"`
 }
 
 // Auth configures who may call over HTTP.
@@ -140,18 +150,18 @@ type Auth struct {
 type Token struct {
 	Name string `yaml:"name"`
 	// Token is the secret; File names a file with it.
-	Token string `yaml:"token"`
-	File  string `yaml:"file"`
+	Token ferrule.Secret `yaml:"token"`
+	File  string         `yaml:"file"`
 }
 
 // Endpoint is an MCP endpoint of a voice service.
 type Endpoint struct {
 	Name string `yaml:"name"`
 	// URL contains a token; File names a file with it.
-	URL   string `yaml:"url"`
-	File  string `yaml:"file"`
-	Limit int    `yaml:"limit"`
-	CA    string `yaml:"ca"`
+	URL   ferrule.Secret `yaml:"url"`
+	File  string         `yaml:"file"`
+	Limit int            `yaml:"limit"`
+	CA    string         `yaml:"ca"`
 }
 
 // Calls configures limits of calls.
@@ -184,6 +194,9 @@ func (i *Interval) UnmarshalYAML(node ast.Node) error {
 	*i = Interval(d)
 	return nil
 }
+
+// String returns the duration as in the file.
+func (i Interval) String() string { return time.Duration(i).String() }
 
 // Journal configures the journal.
 type Journal struct {
@@ -225,7 +238,7 @@ func Default() Config {
 			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute, Refused: p.RefusedPerMinute,
 		},
 		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
-		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, SessionsPerAgent: a.SessionsPerAgent, Connections: a.Connections, Idle: Interval(a.Idle)},
+		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, SessionsPerAgent: a.SessionsPerAgent, Connections: a.Connections, Idle: Interval(a.Idle), Hosts: []string{}},
 		Endpoints: []Endpoint{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
 		Journal:   Journal{Sync: syncAlways, SegmentSize: j.SegmentSize >> 20, SegmentAge: Interval(j.SegmentAge)},
@@ -255,12 +268,15 @@ func Load(path string) (Config, error) {
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
-	files := []*string{&c.Cluster.Credentials, &c.Cluster.CA}
+	files := []*string{&c.Cluster.Credentials, &c.Cluster.CA, &c.TLS.Cert, &c.TLS.Key}
 	for i := range c.Auth.Tokens {
 		files = append(files, &c.Auth.Tokens[i].File)
 	}
 	for i := range c.Endpoints {
 		files = append(files, &c.Endpoints[i].File, &c.Endpoints[i].CA)
+	}
+	for i := range c.Devices.HTTP {
+		files = append(files, &c.Devices.HTTP[i].File)
 	}
 	for _, file := range files {
 		if *file != "" && !filepath.IsAbs(*file) {
@@ -281,20 +297,55 @@ func Parse(data []byte) (Config, error) {
 	case errors.Is(err, io.EOF): // an empty file
 		c = Default()
 	case err != nil:
-		text := strings.TrimSpace(yaml.FormatError(err, false, true))
-		return Config{}, errors.New(endpointURL.ReplaceAllString(text, "${1}…"))
+		return Config{}, errors.New(parseError(err, data))
 	}
 	return c, c.Check()
 }
 
-// endpointURL matches the URL of an endpoint, which is a secret. YAML errors quote the
-// lines around the problem.
-var endpointURL = regexp.MustCompile(`(wss?://)[^\s'"]*`)
+// parseError returns the message of a YAML error, with line and column, and the line. Of
+// the file it quotes only what looks like a key: any other text may be a token, perhaps
+// in the wrong place.
+func parseError(err error, data []byte) string {
+	text := strings.TrimSpace(yaml.FormatError(err, false, false))
+	text = ferrule.MaskURLs(quoted.ReplaceAllStringFunc(text, func(word string) string {
+		if plainKey.MatchString(strings.Trim(word, `"`)) {
+			return word
+		}
+		return `"…"`
+	}))
+	var line, column int
+	if n, _ := fmt.Sscanf(text, "[%d:%d]", &line, &column); n < 2 || line < 1 {
+		return text
+	}
+	lines := strings.Split(string(data), "\n")
+	if line > len(lines) {
+		return text
+	}
+	key, _, _ := strings.Cut(lines[line-1], ":")
+	if !plainKey.MatchString(strings.TrimLeft(key, " -")) {
+		return text
+	}
+	return fmt.Sprintf("%s\n>%3d | %s: …", text, line, key)
+}
 
-// Check returns the first problem of the config, starting with the key.
-func (c Config) Check() error {
+var (
+	quoted   = regexp.MustCompile(`(?s)".*"`)
+	plainKey = regexp.MustCompile(`^[A-Za-z_]{1,24}$`)
+)
+
+// Check returns the first problem of the config, starting with the key. The error does
+// not contain secrets.
+func (c Config) Check() error { return ferrule.MaskError(c.check()) }
+
+func (c Config) check() error {
 	if err := listenable(c.Listen, len(c.Auth.Tokens) > 0); err != nil {
 		return fmt.Errorf("listen: %w", err)
+	}
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		return errors.New("tls: must have both cert and key, or neither")
+	}
+	if len(c.Agents.Hosts) > 0 && len(c.Auth.Tokens) == 0 {
+		return errors.New("agents.hosts: other machines reach the gateway under these names without a token; set auth.tokens")
 	}
 	if err := c.Catalog().Check(); err != nil {
 		return fmt.Errorf("agents.%w", err)
@@ -385,7 +436,7 @@ func listenable(addr string, tokens bool) error {
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
-		return fmt.Errorf("must be HOST:PORT, got %q", addr)
+		return fmt.Errorf("must be HOST:PORT, got %q", ferrule.MaskURL(addr))
 	}
 	if ip := net.ParseIP(host); !tokens && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return fmt.Errorf("%s can be reached from other machines without a token; set auth.tokens, or use 127.0.0.1", addr)
@@ -452,7 +503,7 @@ func (c Config) HTTP(protocols []string) httpclient.Config {
 			out.Browse = true
 			continue
 		}
-		out.Devices = append(out.Devices, httpclient.Device{URL: d.URL, Name: d.Name, Token: d.Token, TokenFile: d.File, Pending: d.Pending})
+		out.Devices = append(out.Devices, httpclient.Device{URL: d.URL, Name: d.Name, Token: d.Token.Reveal(), TokenFile: d.File, Pending: d.Pending})
 	}
 	return out
 }
@@ -463,7 +514,7 @@ func (c Config) Catalog() catalog.Config { return catalog.Config{Budget: c.Agent
 // AgentsConfig returns the config of the agent server.
 func (c Config) AgentsConfig() server.Config {
 	return server.Config{
-		Sessions: c.Agents.Sessions, SessionsPerAgent: c.Agents.SessionsPerAgent, Connections: c.Agents.Connections, Idle: time.Duration(c.Agents.Idle),
+		Sessions: c.Agents.Sessions, SessionsPerAgent: c.Agents.SessionsPerAgent, Connections: c.Agents.Connections, Idle: time.Duration(c.Agents.Idle), Hosts: c.Agents.Hosts,
 	}
 }
 
@@ -485,12 +536,12 @@ func (c Config) Tokens() (*identity.Tokens, error) {
 }
 
 // readSecret returns secret, or the content of a file if one is named.
-func readSecret(secret, file string) (string, error) {
+func readSecret(secret ferrule.Secret, file string) (ferrule.Secret, error) {
 	if file == "" {
 		return secret, nil
 	}
 	data, err := os.ReadFile(file)
-	return strings.TrimSpace(string(data)), err
+	return ferrule.Secret(strings.TrimSpace(string(data))), err
 }
 
 // EndpointConfigs returns the configs of the endpoints, with URLs read from files.

@@ -143,6 +143,10 @@ func TestParseRefuses(t *testing.T) {
 		{"journal: {sync: 1h}\n", "journal.sync: must be always, or an interval of at most a minute"},
 		{"listen: 0.0.0.0:80\n", "listen: 0.0.0.0:80 can be reached from other machines"},
 		{"listen: 127.0.0.1:http\n", `listen: must be HOST:PORT, got "127.0.0.1:http"`},
+		{"tls: {cert: a.pem}\n", "tls: must have both cert and key, or neither"},
+		{"agents: {hosts: [ferrule.example.com]}\n", "agents.hosts: other machines reach the gateway under these names without a token; set auth.tokens"},
+		{"auth: {tokens: [{name: a, token: 0123456789abcdef}]}\nagents: {hosts: ['https://h']}\n", `agents.hosts: must be names such as ferrule.example.com, without a port, got "https://h"`},
+		{"auth: {tokens: [{name: a, token: 0123456789abcdef}]}\nagents: {hosts: ['h:80']}\n", `agents.hosts: must be names`},
 		{"listen: here\n", `listen: must be HOST:PORT, got "here"`},
 		{"devices: {serial: [{port: COM3, baud: 1}]}\n", `devices.serial: port COM3: baud must be 50 to 12000000, got 1`},
 		{"devices: {serial: [{port: COM3, name: x}], tcp: [{address: 'a:2', name: x}]}\n", `devices: duplicate name "x"`},
@@ -305,7 +309,7 @@ func TestTokens(t *testing.T) {
 
 // TestEndpoints checks that the URL of an endpoint does not appear in errors.
 func TestEndpoints(t *testing.T) {
-	if _, err := config.Parse([]byte("endpoints:\n  - url: wss://me:word@h/?token=secret\n    nme: a\n")); err == nil || !strings.Contains(err.Error(), "wss://…") || strings.Contains(err.Error(), "word") || strings.Contains(err.Error(), "secret") {
+	if _, err := config.Parse([]byte("endpoints:\n  - url: wss://me:word@h/?token=secret\n    nme: a\n")); err == nil || !strings.Contains(err.Error(), `[3:5] unknown field "nme"`) || strings.Contains(err.Error(), "word") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
 	dir := t.TempDir()

@@ -11,6 +11,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqtt"
 	"github.com/ferrulehq/ferrule/internal/device/transport/websocket"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // check returns the first problem of the section, starting with the key.
@@ -24,7 +25,7 @@ func (d DialIn) check() error {
 		return errors.New("listen: must be set, because devices get their credentials there")
 	}
 	if u, err := url.Parse(d.URL); d.URL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.User != nil) {
-		return fmt.Errorf("url: must be a URL such as http://192.168.1.10:3380, got %q", d.URL)
+		return fmt.Errorf("url: must be a URL such as http://192.168.1.10:3380, got %q", ferrule.MaskURL(d.URL))
 	}
 	if err := d.inbound(nil).Check(); err != nil {
 		return fmt.Errorf("devices and per_host: %w", err)
@@ -36,7 +37,7 @@ func portOf(address string) (uint64, error) {
 	_, port, err := net.SplitHostPort(address)
 	n, perr := strconv.ParseUint(port, 10, 16)
 	if err != nil || perr != nil {
-		return 0, fmt.Errorf("must be HOST:PORT, got %q", address)
+		return 0, fmt.Errorf("must be HOST:PORT, got %q", ferrule.MaskURL(address))
 	}
 	return n, nil
 }

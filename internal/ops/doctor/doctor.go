@@ -182,7 +182,8 @@ func runChecks(ctx context.Context, length time.Duration, checks []check) []Find
 	for i, c := range checks {
 		for _, f := range c.await(late, results[i]) {
 			f.Area = c.area
-			f.Found = ferrule.Clean(f.Found, ferrule.MaxText)
+			f.About, f.Next = ferrule.MaskURLs(f.About), ferrule.MaskURLs(f.Next)
+			f.Found = ferrule.Clean(ferrule.MaskURLs(f.Found), ferrule.MaxText)
 			all = append(all, f)
 		}
 	}

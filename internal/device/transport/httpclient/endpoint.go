@@ -76,11 +76,11 @@ func hostport(u *url.URL) string {
 
 // redact removes the parts of a URL that may be a secret.
 func redact(raw string) string {
+	if i := strings.LastIndexByte(raw, '@'); i >= 0 { // first: a password may contain a ?
+		raw = "…" + raw[i:]
+	}
 	if i := strings.IndexByte(raw, '?'); i >= 0 {
 		raw = raw[:i] + "?…"
-	}
-	if i := strings.LastIndexByte(raw, '@'); i >= 0 {
-		raw = "…" + raw[i:]
 	}
 	return raw
 }

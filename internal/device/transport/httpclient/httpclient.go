@@ -60,6 +60,8 @@ type Device struct {
 	// Token is sent with each request as a bearer token. TokenFile names a file to
 	// read it from instead, each time the device is opened.
 	Token, TokenFile string
+	// Revision differs when the content of TokenFile does.
+	Revision string
 	// Pending lists the device without trusting it.
 	Pending bool
 }
@@ -124,7 +126,7 @@ type Connector struct {
 	cfg     Config
 	socket  WebSocket
 	browser browser
-	changed chan struct{} // signals Watch after Add or Browse
+	changed chan struct{} // signals Watch after Add, Set or Browse
 
 	mu      sync.Mutex
 	devices []Device
@@ -149,6 +151,14 @@ func (c *Connector) Add(d Device) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.devices = append(slices.Clip(c.devices), d)
+	c.wake()
+}
+
+// Set replaces all configured devices. They must pass Check.
+func (c *Connector) Set(devices []Device) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.devices = devices
 	c.wake()
 }
 
@@ -178,20 +188,16 @@ func (c *Connector) wanted() (devices []Device, browse bool) {
 // browseEvery is the time between two looks at the announced services.
 const browseEvery = 100 * time.Millisecond
 
-// Watch reports each configured device once, as a group of its own: only a request
+// Watch reports each device when it is configured, as a group of its own: only a request
 // shows whether it can be reached. Discovered devices are one group.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
 	var tick <-chan time.Time
 	var services []mdns.Service
 	var before []discovered
-	for reported := 0; ; {
+	reported := make(map[string]reportedDevice)
+	for {
 		devices, browse := c.wanted()
-		for _, d := range devices[reported:] {
-			s := c.named(d)
-			update(Name+" "+s.Address, []transport.Sighting{s})
-		}
-		more := len(devices) > reported
-		reported = len(devices)
+		more := c.reportNamed(devices, reported, update)
 		if browse && tick == nil {
 			defer c.browser.Close()
 			ticker := time.NewTicker(browseEvery)
@@ -215,6 +221,47 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 			return nil
 		}
 	}
+}
+
+// reportedDevice is a configured device that was reported.
+type reportedDevice struct {
+	Device
+	instance uint64
+}
+
+// reportNamed reports the configured devices that differ from those reported before, by
+// address, and whether there are any. A device that is opened in another way than
+// before, for example with another token, is another instance: it is connected again.
+func (c *Connector) reportNamed(devices []Device, reported map[string]reportedDevice, update func(group string, all []transport.Sighting)) (changed bool) {
+	now := make(map[string]bool)
+	for _, d := range devices {
+		at, _ := parseURL(d.URL) // Check parsed it
+		now[at.address()] = true
+	}
+	for address := range reported { // first: a name may move to another device
+		if !now[address] {
+			delete(reported, address)
+			update(Name+" "+address, nil)
+			changed = true
+		}
+	}
+	for _, d := range devices {
+		at, _ := parseURL(d.URL)
+		was, known := reported[at.address()]
+		if known && was.Device == d {
+			continue
+		}
+		next := reportedDevice{d, was.instance}
+		if !known || was.URL != d.URL || was.Token != d.Token || was.TokenFile != d.TokenFile || was.Revision != d.Revision {
+			next.instance++
+		}
+		reported[at.address()] = next
+		s := c.named(d)
+		s.Instance = next.instance
+		update(Name+" "+s.Address, []transport.Sighting{s})
+		changed = true
+	}
+	return changed
 }
 
 // named returns the sighting of a configured device.

@@ -139,6 +139,39 @@ func TestAdd(t *testing.T) {
 	}
 }
 
+// TestSet: devices that were added, changed or removed are reported, and no others. A
+// device with another token is another instance, so that it is connected again.
+func TestSet(t *testing.T) {
+	c := httpclient.New(httpclient.DefaultConfig(), nil, slog.New(slog.DiscardHandler))
+	seen := make(chan string, 10)
+	go c.Watch(t.Context(), func(group string, all []transport.Sighting) {
+		for _, s := range all {
+			group += fmt.Sprintf(" #%d as %s", s.Instance, s.Name)
+		}
+		seen <- group
+	})
+	a, b := httpclient.Device{URL: "http://a", Name: "x"}, httpclient.Device{URL: "http://b"}
+	for _, step := range []struct {
+		devices []httpclient.Device
+		want    []string
+	}{
+		{[]httpclient.Device{a, b}, []string{"http a:80/mcp #1 as x", "http b:80/mcp #1 as "}},
+		{[]httpclient.Device{b, {URL: "http://a", Name: "y"}}, []string{"http a:80/mcp #1 as y"}},
+		{[]httpclient.Device{b, {URL: "http://a", Name: "y", Token: "1"}}, []string{"http a:80/mcp #2 as y"}},
+		{[]httpclient.Device{b, {URL: "http://a", Name: "y", TokenFile: "f"}}, []string{"http a:80/mcp #3 as y"}},
+		{[]httpclient.Device{b, {URL: "http://a", Name: "y", TokenFile: "f", Revision: "2"}}, []string{"http a:80/mcp #4 as y"}},
+		{[]httpclient.Device{b}, []string{"http a:80/mcp"}},
+		{[]httpclient.Device{{URL: "http://c", Name: "x"}}, []string{"http b:80/mcp", "http c:80/mcp #1 as x"}},
+	} {
+		c.Set(step.devices)
+		for _, want := range step.want {
+			if got := <-seen; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+	}
+}
+
 // TestWebSocket: a device with a ws URL is opened by the WebSocket transport, and its
 // link carries messages.
 func TestWebSocket(t *testing.T) {

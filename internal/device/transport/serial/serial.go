@@ -96,9 +96,9 @@ func (c Config) Check() error {
 
 // Connector is the transport.Connector for serial ports.
 type Connector struct {
-	cfg    Config
-	system system
-	added  chan struct{} // signals Watch after Add
+	cfg     Config
+	system  system
+	changed chan struct{} // signals Watch after Add or Set
 
 	mu    sync.Mutex
 	ports []Port // configured
@@ -127,12 +127,16 @@ type presence struct {
 	plugID   string
 	instance uint64
 	opened   *atomic.Bool
+	// What it was reported with when it was opened.
+	name       string
+	adopted    bool
+	adoptFirst string
 }
 
 // New returns a Connector for a config that passed Check.
 func New(cfg Config) *Connector {
 	return &Connector{
-		cfg: cfg, system: native{}, added: make(chan struct{}, 1), ports: cfg.Ports,
+		cfg: cfg, system: native{}, changed: make(chan struct{}, 1), ports: cfg.Ports,
 		seen: make(map[string]bool), assigned: make(map[string]string), present: make(map[string]presence),
 	}
 }
@@ -142,8 +146,23 @@ func (c *Connector) Add(p Port) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ports = append(slices.Clip(c.ports), p)
+	c.wake()
+}
+
+// Set replaces all ports. They must pass Check. A board that was opened keeps its name
+// and trust until it is plugged in again, because opening it again may restart it.
+// Other settings of its port count from when it is opened next.
+func (c *Connector) Set(ports []Port) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ports = ports
+	c.wake()
+}
+
+// wake makes Watch look at the ports. Called with mu held.
+func (c *Connector) wake() {
 	select {
-	case c.added <- struct{}{}:
+	case c.changed <- struct{}{}:
 	default:
 	}
 }
@@ -160,7 +179,7 @@ func (c *Connector) wanted() []Port {
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
 	for len(c.wanted()) == 0 {
 		select {
-		case <-c.added:
+		case <-c.changed:
 		case <-ctx.Done():
 			return nil
 		}
@@ -176,7 +195,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.added:
+		case <-c.changed:
 		case <-tick.C:
 		}
 	}
@@ -262,9 +281,8 @@ func (c *Connector) sightings(ports []port) []transport.Sighting {
 		at, known := c.present[address]
 		if !known || at.plugID != p.plugID() {
 			c.instances++
-			at = presence{p.plugID(), c.instances, new(atomic.Bool)}
+			at = presence{plugID: p.plugID(), instance: c.instances, opened: new(atomic.Bool)}
 		}
-		present[address] = at
 		s := transport.Sighting{
 			Address: address, Local: p.local(address), Instance: at.instance, Location: p.Location, Transport: Name, Name: p.config.Name,
 			Adopted: !p.config.Pending, Absent: p.absent, Protocols: c.cfg.Protocols,
@@ -273,6 +291,11 @@ func (c *Connector) sightings(ports []port) []transport.Sighting {
 		if p.config.Path == Auto && !p.fromBoardMaker() {
 			s.Adopted, s.AdoptFirst = false, fmt.Sprintf("opening %s may restart the device on it", p.systemPort)
 		}
+		if at.opened.Load() {
+			s.Name, s.Adopted, s.AdoptFirst = at.name, at.adopted, at.adoptFirst
+		}
+		at.name, at.adopted, at.adoptFirst = s.Name, s.Adopted, s.AdoptFirst
+		present[address] = at
 		all = append(all, s)
 	}
 	c.present = present

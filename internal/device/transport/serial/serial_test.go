@@ -340,3 +340,40 @@ func TestBoardMakersDocumented(t *testing.T) {
 		t.Errorf("docs/reference/serial-ports.md lists %v, want %v", documented, boardMakers)
 	}
 }
+
+// TestSet: other settings do not change how an open board is reported, because the dock
+// would open it again. They count when it is plugged in again.
+func TestSet(t *testing.T) {
+	m := &machine{}
+	m.plug(arduino)
+	m.plug(printer)
+	c := New(Config{Ports: []Port{{Path: Auto}, {Path: printer.Path, Name: "lathe"}}})
+	c.system = m
+	report := func(ports ...Port) (lines []string) {
+		c.Set(ports)
+		for _, s := range c.sightings(c.scan()) {
+			lines = append(lines, fmt.Sprintf("%s #%d %q %t %t", s.Address, s.Instance, s.Name, s.Adopted, s.AdoptFirst != ""))
+		}
+		slices.Sort(lines)
+		return lines
+	}
+	uno, lathe := "usb:2341:0043:95530343834351A0B091", "usb:1A86:7523@1-2"
+	want := func(got []string, want ...string) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	before := []string{lathe + ` #1 "lathe" true false`, uno + ` #2 "" true false`}
+	want(report(c.wanted()...), before...)
+	for _, p := range c.present {
+		p.opened.Store(true)
+	}
+	want(report(Port{Path: arduino.Path, Name: "arm", Pending: true}, Port{Path: printer.Path, Name: "saw"}), before...)
+	want(report(Port{Path: Auto}), before...) // auto does not open a board of that maker unasked
+	want(report(Port{Path: arduino.Path, Name: "arm"}), before[1])
+	m.unplug(arduino.Path)
+	want(report(c.wanted()...))
+	m.plug(arduino)
+	want(report(c.wanted()...), uno+` #3 "arm" true false`)
+}

@@ -71,8 +71,8 @@ func (c Config) Check() error {
 
 // Connector is the transport.Connector for TCP.
 type Connector struct {
-	cfg   Config
-	added chan struct{} // signals Watch after Add
+	cfg     Config
+	changed chan struct{} // signals Watch after Add or Set
 
 	mu     sync.Mutex
 	boards []Board
@@ -80,7 +80,7 @@ type Connector struct {
 
 // New returns a Connector for a config that passed Check.
 func New(cfg Config) *Connector {
-	return &Connector{cfg: cfg, added: make(chan struct{}, 1), boards: cfg.Boards}
+	return &Connector{cfg: cfg, changed: make(chan struct{}, 1), boards: cfg.Boards}
 }
 
 // Add adds a board. Its address must be new.
@@ -88,25 +88,50 @@ func (c *Connector) Add(b Board) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.boards = append(slices.Clip(c.boards), b)
+	c.wake()
+}
+
+// Set replaces all boards. They must pass Check.
+func (c *Connector) Set(boards []Board) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.boards = boards
+	c.wake()
+}
+
+// wake makes Watch look at the boards. Called with mu held.
+func (c *Connector) wake() {
 	select {
-	case c.added <- struct{}{}:
+	case c.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Watch reports each board once, as a group of its own: a listening board does not
-// announce when it appears or disappears.
+// Watch reports each board when it is configured, as a group of its own: a listening
+// board does not announce when it appears or disappears.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
-	for reported := 0; ; {
+	reported := make(map[string]Board) // by address
+	for {
 		c.mu.Lock()
-		boards := c.boards[reported:]
+		boards := c.boards
 		c.mu.Unlock()
+		now := make(map[string]Board)
 		for _, b := range boards {
-			update(Name+" "+b.Address, []transport.Sighting{c.sighting(b)})
+			now[b.Address] = b
 		}
-		reported += len(boards)
+		for address := range reported { // first: a name may move to another board
+			if _, ok := now[address]; !ok {
+				update(Name+" "+address, nil)
+			}
+		}
+		for _, b := range boards {
+			if was, ok := reported[b.Address]; !ok || was != b {
+				update(Name+" "+b.Address, []transport.Sighting{c.sighting(b)})
+			}
+		}
+		reported = now
 		select {
-		case <-c.added:
+		case <-c.changed:
 		case <-ctx.Done():
 			return nil
 		}

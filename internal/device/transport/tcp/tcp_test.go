@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,5 +107,50 @@ func TestCheck(t *testing.T) {
 	twice := tcp.Config{Boards: []tcp.Board{{Address: "a:1"}, {Address: "a:1"}}}
 	if err := twice.Check(); err == nil {
 		t.Error("Check accepted the same address twice")
+	}
+}
+
+// TestSet: boards that were added, changed or removed are reported, and no others.
+func TestSet(t *testing.T) {
+	a, b, c := tcp.Board{Address: "a:1", Name: "x"}, tcp.Board{Address: "b:1"}, tcp.Board{Address: "c:1", Name: "x"}
+	cfg := tcp.DefaultConfig()
+	cfg.Boards = []tcp.Board{a, b}
+	connector := tcp.New(cfg)
+	updates := make(chan string, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- connector.Watch(ctx, func(group string, all []transport.Sighting) {
+			for _, s := range all {
+				group += " as " + s.Name
+			}
+			updates <- group
+		})
+	}()
+	want := func(all ...string) {
+		t.Helper()
+		for _, want := range all {
+			if got := <-updates; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+	}
+	want("tcp a:1 as x", "tcp b:1 as ")
+	connector.Set([]tcp.Board{b, c})
+	want("tcp a:1", "tcp c:1 as x") // the name is free before it is used again
+	b.Name = "y"
+	connector.Set([]tcp.Board{b, c})
+	want("tcp b:1 as y")
+	connector.Add(a)
+	want("tcp a:1 as x")
+	connector.Set(nil)
+	got := []string{<-updates, <-updates, <-updates}
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"tcp a:1", "tcp b:1", "tcp c:1"}) {
+		t.Errorf("got %q", got)
+	}
+	cancel()
+	if err := <-ended; err != nil || len(updates) > 0 {
+		t.Errorf("%v, and %d more updates", err, len(updates))
 	}
 }
