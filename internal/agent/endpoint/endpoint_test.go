@@ -292,7 +292,7 @@ func TestSilent(t *testing.T) {
 			ran := make(chan error, 1)
 			go func() { ran <- board.Run(ctx) }()
 			defer func() { cancel(); <-ran }()
-			start(t, Config{URL: broker.url()}, board, quiet)
+			start(t, Config{URL: ferrule.Secret(broker.url())}, board, quiet)
 			far := broker.accept()
 			eventually(t, "the endpoint is a session", func() bool { return board.Sessions() == 1 })
 			board.catalog.Put(&ferrule.Device{ID: "lamp", Kind: "k2", Model: "lamp", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
