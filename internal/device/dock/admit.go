@@ -3,6 +3,7 @@ package dock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
@@ -14,12 +15,11 @@ import (
 // bounds the manifest, and determines Kind, ID and trust. Then calls can reach it.
 func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.Session, error) {
 	d := c.dock
-	select {
-	case d.greetings <- struct{}{}:
-		defer func() { <-d.greetings }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	leave, err := d.enterGreeting(ctx, c.isStranger(s))
+	if err != nil {
+		return nil, err
 	}
+	defer leave()
 	session, manifest, name, err := c.negotiate(ctx, s)
 	if err != nil {
 		return nil, err
@@ -44,18 +44,54 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 	return session, nil
 }
 
-// describe returns the device and the shared effective manifest for a manifest.
+// isStranger reports whether the owner has not accepted the peer, as far as is known
+// before it is greeted.
+func (c *supervisor) isStranger(s transport.Sighting) bool {
+	return !s.Adopted && c.slot.device.Load().Trust == ferrule.TrustPending
+}
+
+// enterGreeting waits until a peer may be greeted. Strangers wait for each other, and
+// nobody else waits for them.
+func (d *Dock) enterGreeting(ctx context.Context, stranger bool) (leave func(), err error) {
+	slots := d.greetings
+	if stranger {
+		slots = d.strangers
+	}
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	leave = func() { <-slots }
+	if stranger {
+		once := sync.OnceFunc(leave)
+		slow := time.AfterFunc(strangerTime, once)
+		leave = func() { slow.Stop(); once() }
+	}
+	return leave, nil
+}
+
+// describe returns the device for a manifest, and the shared effective manifest unless
+// the peer is a stranger.
 func (c *supervisor) describe(s transport.Sighting, name string, manifest *ferrule.Manifest) (dev *ferrule.Device, shared *ferrule.Manifest, err error) {
+	stranger := c.isStranger(s)
+	if stranger { // one at a time: this takes many times the memory of the manifest
+		c.dock.reading.Lock()
+		defer c.dock.reading.Unlock()
+	}
 	manifest.Bound()
 	kind, err := manifest.Kind()
 	if err != nil {
 		return nil, nil, err
 	}
+	if !stranger {
+		shared = c.dock.parts.Overlays.Apply(name, kind, "", manifest)
+	}
 	return &ferrule.Device{
 		Address: s.Address, Local: s.Local, Transport: s.Transport, Protocol: name,
 		Kind: kind, Model: manifest.Model, Version: manifest.Version,
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
-	}, c.dock.parts.Overlays.Apply(name, kind, "", manifest), nil
+	}, shared, nil
 }
 
 // updateManifest handles a new manifest of a device that stays connected.

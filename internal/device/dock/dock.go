@@ -114,6 +114,8 @@ type Dock struct {
 	parts     Parts
 	registry  *registry
 	greetings chan struct{}
+	strangers chan struct{} // greetings of peers that nobody adopted
+	reading   sync.Mutex    // held while a manifest of one of them is read
 	changes   *changedIDs
 	greeting  atomic.Int64 // devices being greeted or about to be
 
@@ -129,10 +131,10 @@ type Dock struct {
 
 // New returns a dock. Devices in the store are put into the fleet as offline.
 func New(p Parts) *Dock {
-	return &Dock{
+	d := &Dock{
 		parts:       p,
-		registry:    newRegistry(p),
 		greetings:   make(chan struct{}, p.Config.Greetings),
+		strangers:   make(chan struct{}, min(p.Config.Greetings, maxStrangers)),
 		changes:     newChangedIDs(),
 		laneMeter:   p.Meters.For(ferrule.PartLane),
 		deviceMeter: p.Meters.For(ferrule.PartDevice),
@@ -140,6 +142,8 @@ func New(p Parts) *Dock {
 		groupOf:     make(map[string]string),
 		supervisors: make(map[string]*supervisor),
 	}
+	d.registry = newRegistry(p)
+	return d
 }
 
 // Run runs all connectors until ctx ends, and then closes all connections. It
@@ -323,7 +327,11 @@ func (d *Dock) remove(c *supervisor) {
 
 // Adopt marks a device as trusted, and connects it if it was waiting for that.
 func (d *Dock) Adopt(id string) error {
-	address, err := d.registry.adopt(id)
+	address, reconnect, err := d.registry.adopt(id)
+	if reconnect {
+		d.restart(address) // to read all of its manifest
+		return err
+	}
 	if c := d.supervisor(address); c != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
