@@ -61,7 +61,7 @@ Try it without hardware:
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
 	for _, c := range []*cobra.Command{
 		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.historyCommand(), a.traceCommand(),
-		a.adoptCommand(), a.forgetCommand(), a.releaseCommand(), a.auditCommand(),
+		a.adoptCommand(), a.forgetCommand(), a.releaseCommand(), a.retryCommand(), a.auditCommand(),
 	} {
 		c.PersistentPreRunE = a.needData
 		cmd.AddCommand(c)

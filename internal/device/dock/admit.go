@@ -40,6 +40,7 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 	d.registry.admit(c.slot, dev, manifest, shared)
 	c.session, c.began = session, dev.Since
 	close(c.connected)
+	d.news.notify()
 	d.parts.Log.Info(fmt.Sprintf("device online: %s %s, %s, %d tools", dev.Model, dev.Version, dev.Trust, len(manifest.Tools)), "device", dev.ID)
 	return session, nil
 }

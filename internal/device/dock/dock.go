@@ -1,6 +1,7 @@
 // Package dock keeps devices connected. It opens a link to every peer that a
 // transport has found, lets the protocol greet it, and admits it to the fleet.
-// When a link breaks, the dock reconnects with back-off. It is the only package
+// When a link breaks, the dock reconnects with back-off, and at once if a call needs
+// the device. It is the only package
 // that retries towards devices: connections here, and in call.go a call that may
 // safely be sent twice.
 //
@@ -48,6 +49,10 @@ type Config struct {
 	Greetings int
 	// Waiting is the maximum number of calls that wait for one device.
 	Waiting int
+	// Grace is how long a device may be away and still be expected back in a moment.
+	Grace time.Duration
+	// Wait is how long a call waits for a device that is being reconnected.
+	Wait time.Duration
 }
 
 // DefaultConfig suits single boards as well as thousands at once.
@@ -55,6 +60,7 @@ func DefaultConfig() Config {
 	return Config{
 		RetryMin: 250 * time.Millisecond, RetryMax: 30 * time.Second,
 		Greet: 2 * time.Minute, Greetings: 1024, Waiting: 32,
+		Grace: 30 * time.Second, Wait: 5 * time.Second,
 	}
 }
 
@@ -69,6 +75,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("greetings: must be at least 1, got %d", c.Greetings)
 	case c.Waiting < 0:
 		return fmt.Errorf("waiting: must be 0 or more, got %d", c.Waiting)
+	case c.Grace < 0 || c.Wait < 0:
+		return fmt.Errorf("retry: grace and wait must be 0 or more, got %v and %v", c.Grace, c.Wait)
 	}
 	return nil
 }
@@ -118,6 +126,7 @@ type Dock struct {
 	reading   sync.Mutex    // held while a manifest of one of them is read
 	changes   *changedIDs
 	greeting  atomic.Int64 // devices being greeted or about to be
+	news      broadcast    // an attempt to connect has ended
 
 	laneMeter, deviceMeter ferrule.Meter
 
@@ -142,7 +151,7 @@ func New(p Parts) *Dock {
 		groupOf:     make(map[string]string),
 		supervisors: make(map[string]*supervisor),
 	}
-	d.registry = newRegistry(p)
+	d.registry = newRegistry(p, d.serveAbsent)
 	return d
 }
 

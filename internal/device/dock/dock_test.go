@@ -277,6 +277,7 @@ func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 		Overlays: overlay.NewCache(plain{}), Fleet: w.fleet, Store: store, Log: log,
 	}
 	parts.Config.Waiting = 3
+	parts.Config.Wait = 0 // tests of waiting set it
 	for _, fn := range change {
 		fn(&parts)
 	}

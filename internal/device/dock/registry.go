@@ -27,6 +27,8 @@ type registry struct {
 	remotes  Remote // nil if there are no other nodes
 	node     string
 	log      *slog.Logger
+	absent   ferrule.Handler // of devices that were in sight a moment ago
+	grace    time.Duration
 
 	mu         sync.Mutex
 	effective  map[string]*ferrule.Manifest // by ID; for pending devices an outline
@@ -54,9 +56,10 @@ type slot struct {
 
 // newRegistry publishes all stored devices as offline. It reads no manifests of pending
 // devices: there may be many, and the gateway is not listening yet.
-func newRegistry(p Parts) *registry {
+func newRegistry(p Parts, absent ferrule.Handler) *registry {
 	r := &registry{
 		fleet: p.Fleet, store: p.Store, overlays: p.Overlays, effective: make(map[string]*ferrule.Manifest), outlines: newOutlines(), remotes: p.Remote, node: p.Node, log: p.Log,
+		absent: absent, grace: p.Config.Grace,
 		slots: make(map[string]*slot), ids: make(map[string]string), ownerNames: make(map[string]string), released: make(map[string]time.Time),
 	}
 	manifests := make(map[ferrule.Kind]*ferrule.Manifest) // read once for many devices
@@ -465,10 +468,15 @@ func (r *registry) manifestOf(dev *ferrule.Device) *ferrule.Manifest {
 	return r.effective[dev.ID]
 }
 
-// publishAbsent publishes the record of an address out of sight.
+// publishAbsent publishes the record of an address out of sight. Calls wait for it if it
+// was in sight a moment ago.
 func (r *registry) publishAbsent(dev *ferrule.Device) {
 	r.ids[dev.ID] = dev.Address
-	r.fleet.Put(r.localRecord(dev), r.manifestOf(dev), nil)
+	var handler ferrule.Handler
+	if time.Since(dev.Since) < r.grace {
+		handler = r.absent
+	}
+	r.fleet.Put(r.localRecord(dev), r.manifestOf(dev), handler)
 }
 
 // storeDevice stores a device that was reached before.

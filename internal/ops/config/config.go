@@ -161,10 +161,12 @@ type Calls struct {
 	PerMinute int      `yaml:"per_minute"`
 }
 
-// Retry configures the reconnect delay.
+// Retry configures reconnects.
 type Retry struct {
-	Min Interval `yaml:"min"`
-	Max Interval `yaml:"max"`
+	Min   Interval `yaml:"min"`
+	Max   Interval `yaml:"max"`
+	Grace Interval `yaml:"grace"`
+	Wait  Interval `yaml:"wait"`
 }
 
 // Interval is a duration in the file, such as 30s.
@@ -219,7 +221,7 @@ func Default() Config {
 		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
 		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, Idle: Interval(a.Idle)},
 		Endpoints: []Endpoint{},
-		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
+		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax), Grace: Interval(d.Grace), Wait: Interval(d.Wait)},
 		Journal:   Journal{Sync: syncAlways},
 		Cluster: Cluster{
 			Mode: string(b.Mode), Tenant: b.Tenant, Servers: []string{}, Domain: b.Domain, Shards: b.Shards, Replicas: b.Replicas,
@@ -450,7 +452,9 @@ func (c Config) HTTP(protocols []string) httpclient.Config {
 }
 
 // Catalog returns the config of the catalog.
-func (c Config) Catalog() catalog.Config { return catalog.Config{Budget: c.Agents.Budget} }
+func (c Config) Catalog() catalog.Config {
+	return catalog.Config{Budget: c.Agents.Budget, Grace: time.Duration(c.Retry.Grace)}
+}
 
 // AgentsConfig returns the config of the agent server.
 func (c Config) AgentsConfig() server.Config {
@@ -517,6 +521,7 @@ func (c Config) Dock() dock.Config {
 	out := dock.DefaultConfig()
 	out.Waiting = c.Calls.Waiting
 	out.RetryMin, out.RetryMax = time.Duration(c.Retry.Min), time.Duration(c.Retry.Max)
+	out.Grace, out.Wait = time.Duration(c.Retry.Grace), time.Duration(c.Retry.Wait)
 	return out
 }
 
