@@ -26,7 +26,7 @@ connected.`,
 			case a.json:
 				return a.printJSON(out)
 			}
-			fmt.Fprintf(a.stdout, "%s is online.\n", out.Device)
+			fmt.Fprintf(a.stdout, "%s is %s.\n", out.Device, out.State)
 			return nil
 		},
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // first sends a call to a device that may be away for a moment: it wakes the reconnect
-// and waits for it. Only a call of which nothing was sent waits. C is the supervisor of
+// and waits for it. A call waits only if nothing of it was sent. C is the supervisor of
 // the device, or nil if the device is out of sight. It returns the one that was used.
 func (d *Dock) first(ctx context.Context, c *supervisor, call *ferrule.Call) (*supervisor, *ferrule.Result, error) {
 	result, err := (*ferrule.Result)(nil), error(call.Target.Device.OfflineError())
