@@ -15,12 +15,12 @@ import (
 // bounds the manifest, and determines Kind, ID and trust. Then calls can reach it.
 func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.Session, error) {
 	d := c.dock
-	leave, err := d.enterGreeting(ctx, c.isStranger(s))
+	greeting, leave, err := d.enterGreeting(ctx, s, c.isStranger(s))
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	session, manifest, name, err := c.negotiate(ctx, s)
+	session, manifest, name, err := c.negotiate(greeting, s)
 	if err != nil {
 		return nil, err
 	}
@@ -52,21 +52,47 @@ func (c *supervisor) isStranger(s transport.Sighting) bool {
 }
 
 // enterGreeting waits until a peer may be greeted. Strangers wait for each other, and
-// nobody else waits for them.
-func (d *Dock) enterGreeting(ctx context.Context, stranger bool) (leave func(), err error) {
-	slots := d.greetings
-	if stranger {
+// nobody else waits for them. A stranger waits a second time if its manifest turns out
+// to be large.
+func (d *Dock) enterGreeting(ctx context.Context, s transport.Sighting, stranger bool) (greeting context.Context, leave func(), err error) {
+	if !stranger {
+		leave, err = enter(ctx, d.greetings, 0)
+		return ctx, leave, err
+	}
+	slots := d.foundStrangers
+	if s.Inbound {
 		slots = d.strangers
 	}
+	leaveFirst, err := enter(ctx, slots, strangerTime)
+	if err != nil {
+		return nil, nil, err
+	}
+	var leaveLarge func()
+	greeting = protocol.WithPace(ctx, func(bytes int) (err error) {
+		if bytes > maxPendingManifest && leaveLarge == nil {
+			leaveLarge, err = enter(ctx, d.largeStrangers, strangerTime)
+		}
+		return err
+	})
+	return greeting, func() {
+		leaveFirst()
+		if leaveLarge != nil {
+			leaveLarge()
+		}
+	}, nil
+}
+
+// enter takes a slot until leave is called, or until a time has passed unless it is 0.
+func enter(ctx context.Context, slots chan struct{}, limit time.Duration) (leave func(), err error) {
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	leave = func() { <-slots }
-	if stranger {
-		once := sync.OnceFunc(leave)
-		slow := time.AfterFunc(strangerTime, once)
+	leave = sync.OnceFunc(func() { <-slots })
+	if limit > 0 {
+		slow := time.AfterFunc(limit, leave)
+		once := leave
 		leave = func() { slow.Stop(); once() }
 	}
 	return leave, nil

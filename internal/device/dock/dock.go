@@ -122,11 +122,13 @@ type Dock struct {
 	parts     Parts
 	registry  *registry
 	greetings chan struct{}
-	strangers chan struct{} // greetings of peers that nobody adopted
-	reading   sync.Mutex    // held while a manifest of one of them is read
+	reading   sync.Mutex // held while the manifest of a stranger is read
 	changes   *changedIDs
 	greeting  atomic.Int64 // devices being greeted or about to be
 	news      broadcast    // an attempt to connect has ended
+
+	// Greetings of peers that nobody adopted.
+	strangers, foundStrangers, largeStrangers chan struct{}
 
 	laneMeter, deviceMeter ferrule.Meter
 
@@ -140,10 +142,10 @@ type Dock struct {
 
 // New returns a dock. Devices in the store are put into the fleet as offline.
 func New(p Parts) *Dock {
+	slots := func(limit int) chan struct{} { return make(chan struct{}, min(p.Config.Greetings, limit)) }
 	d := &Dock{
 		parts:       p,
-		greetings:   make(chan struct{}, p.Config.Greetings),
-		strangers:   make(chan struct{}, min(p.Config.Greetings, maxStrangers)),
+		greetings:   slots(p.Config.Greetings),
 		changes:     newChangedIDs(),
 		laneMeter:   p.Meters.For(ferrule.PartLane),
 		deviceMeter: p.Meters.For(ferrule.PartDevice),
@@ -151,6 +153,7 @@ func New(p Parts) *Dock {
 		groupOf:     make(map[string]string),
 		supervisors: make(map[string]*supervisor),
 	}
+	d.strangers, d.foundStrangers, d.largeStrangers = slots(maxStrangers), slots(maxFoundStrangers), slots(maxLargeStrangers)
 	d.registry = newRegistry(p, d.serveAbsent)
 	return d
 }

@@ -21,11 +21,15 @@ const (
 	maxPending = 8 << 20
 	// maxPendingNotes and maxPendingNote limit the notes about one device.
 	maxPendingNotes, maxPendingNote = 4, 200
-	// maxStrangers is the number of pending devices that are greeted concurrently.
-	// Each may send a manifest of several megabytes. One that takes longer than
-	// strangerTime makes room for the next.
-	maxStrangers = 4
-	strangerTime = 5 * time.Second
+	// maxStrangers is the number of pending devices that dialed in and are greeted
+	// concurrently; maxFoundStrangers is that of others, whose messages may be longer;
+	// maxLargeStrangers is the number of those that may send a manifest larger than
+	// maxPendingManifest. One that takes longer than strangerTime makes room for the
+	// next.
+	maxStrangers      = 64
+	maxFoundStrangers = 8
+	maxLargeStrangers = 2
+	strangerTime      = 15 * time.Second
 )
 
 // outlines holds what is shown of pending devices: the names and texts of their tools,

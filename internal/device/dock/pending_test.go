@@ -1,12 +1,15 @@
 package dock_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -100,6 +103,46 @@ func TestPendingAfterRestart(t *testing.T) {
 		}
 		if dev, m, _ := w.fleet.Lookup("demo"); dev.Trust != ferrule.TrustAdopted || m.Tool("move") == nil || m.Tool("move").Effect == "" {
 			t.Errorf("got %+v, %+v", dev, m)
+		}
+	})
+}
+
+// TestStrangersWait checks that of the pending devices with large manifests few are read
+// at a time, and that nobody else waits for them, nor anybody for one that is slow.
+func TestStrangersWait(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		var reading atomic.Int32
+		slow := func(ctx context.Context) {
+			if protocol.Pace(ctx, 1<<20) == nil {
+				reading.Add(1)
+				<-ctx.Done()
+			}
+		}
+		for i := range 10 {
+			s := found(&board{address: fmt.Sprint("a", i), listing: slow})
+			s.Inbound = true
+			w.transport.see(fmt.Sprint("a", i), s)
+		}
+		for i := range 3 {
+			w.transport.see(fmt.Sprint("b", i), found(&board{address: fmt.Sprint("b", i), listing: slow}))
+		}
+		if n := reading.Load(); n != 2 {
+			t.Errorf("%d are read at a time", n)
+		}
+		small := found(&board{address: "small", model: "small", listing: func(ctx context.Context) { protocol.Pace(ctx, 1000) }})
+		small.Inbound = true
+		w.transport.see("small", small)
+		large := func(ctx context.Context) { protocol.Pace(ctx, 1<<20) }
+		w.transport.see("robot", named(&board{address: "robot", model: "demo", listing: large}, "robot"))
+		for _, id := range []string{"small", "robot"} {
+			if dev := w.device(id); dev.State != ferrule.StateOnline {
+				t.Errorf("got %+v", dev)
+			}
+		}
+		time.Sleep(16 * time.Second)
+		if n := reading.Load(); n != 4 {
+			t.Errorf("%d are read after two were slow", n)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -168,6 +169,9 @@ func (l *listing) read(ctx context.Context, s *session) error {
 			return nil
 		}
 		next, ok := l.addPage(a.Result)
+		if err := protocol.Pace(ctx, l.size); err != nil {
+			return err
+		}
 		switch {
 		case !ok:
 			return nil
