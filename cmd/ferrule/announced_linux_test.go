@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
@@ -116,7 +117,11 @@ func newHouse(t *testing.T, args ...string) *house {
 		return nil
 	}
 	h := &house{newCommandLine(t), lan.New(t, "10.77.0")}
-	h.up("--http", "auto", "--listen", houseListen)
+	file := filepath.Join(t.TempDir(), "ferrule.yaml")
+	if err := os.WriteFile(file, []byte("retry: {grace: 0s}\n"), 0o600); err != nil { // agents see at once who is gone
+		t.Fatal(err)
+	}
+	h.up("--http", "auto", "--listen", houseListen, "--config", file)
 	return h
 }
 

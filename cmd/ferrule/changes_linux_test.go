@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
@@ -22,6 +23,9 @@ type watcher struct {
 	prefix string // of the tools of the board that is unplugged, as it sees them
 }
 
+// graceless takes the tools of a device that is away out of the list at once.
+func graceless(c *config.Config) { c.Retry.Grace = 0 }
+
 // TestListChanges unplugs an emulated board while it is being called, and plugs in
 // another: agents of each version of MCP are told, see the new lists, and know what became of
 // their calls. Who looks at one device is told of that one alone.
@@ -32,7 +36,7 @@ func TestListChanges(t *testing.T) {
 	other.Hangup()
 	steady := startSim(t, sim.Config{})
 	// Measurements of steady would be notifications at its own address.
-	g := startGateway(t, map[string]string{"steady": steady.Addrs()[0]}, onSerial("uno", board, 0), onSerial("other", other, 0), unmeasured)
+	g := startGateway(t, map[string]string{"steady": steady.Addrs()[0]}, onSerial("uno", board, 0), onSerial("other", other, 0), unmeasured, graceless)
 	g.online("uno")
 	g.online("steady")
 	var all, atUno, atSteady []watcher

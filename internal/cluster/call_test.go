@@ -36,6 +36,22 @@ func (s *testNode) newCall(id, tool string) *ferrule.Call {
 	return &ferrule.Call{ID: "c", Device: id, Tool: tool, Target: ferrule.Target{Device: dev, Manifest: manifest, Tool: manifest.Tool(tool)}}
 }
 
+// TestCallAway checks that a call to a device that is offline reaches its node, where it
+// can wait for the device, and that a call to a released one does not.
+func TestCallAway(t *testing.T) {
+	a, b, _ := pair(t)
+	for state, want := range map[ferrule.State]ferrule.Code{ferrule.StateOffline: "", ferrule.StateReleased: ferrule.Busy} {
+		b.putDevice("robot", "arm", state)
+		clustertest.Eventually(t, 5*time.Second, "a sees the state", func() bool { return a.seen("robot").State == state })
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		_, err := a.callTool(ctx, "robot", "move")
+		cancel()
+		if (err == nil) != (want == "") || err != nil && ferrule.AsError(err).Code != want {
+			t.Errorf("%s: got %v", state, err)
+		}
+	}
+}
+
 // TestProgressAndQuestions checks that the holder can send progress to the caller, and
 // ask it questions.
 func TestProgressAndQuestions(t *testing.T) {

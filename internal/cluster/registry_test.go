@@ -44,6 +44,41 @@ func TestRecords(t *testing.T) {
 	clustertest.Eventually(t, 5*time.Second, "there again", func() bool { return a.seen("robot") != nil })
 }
 
+// TestPendingManifest checks that the manifest of a pending device is not published
+// before it is adopted: other devices of its Kind would get it.
+func TestPendingManifest(t *testing.T) {
+	a, b, cfg := pair(t)
+	dev := *b.putDevice("toy", "bear", ferrule.StateOffline)
+	b.cluster.Remove("toy")
+	dev.ID, dev.Address, dev.Version = "stray", "mac:1", "2"
+	dev.Kind, dev.State, dev.Trust = "not published", ferrule.StateOnline, ferrule.TrustPending
+	b.cluster.Put(&dev, nil)
+	clustertest.Eventually(t, 5*time.Second, "a sees it", func() bool { return a.seen("stray") != nil })
+	a.mu.Lock()
+	m := a.remote["stray"]
+	a.mu.Unlock()
+	if got := a.seen("stray"); m != nil || got.Trust != ferrule.TrustPending || got.Model != "bear" || got.Version != "2" {
+		t.Errorf("got %+v, %+v", got, m)
+	}
+	adopted := b.putDevice("robot", "arm", ferrule.StateOnline)
+	stray := *adopted // of the same Kind
+	stray.ID, stray.Address, stray.Trust = "stray", "mac:1", ferrule.TrustPending
+	b.cluster.Put(&stray, nil)
+	clustertest.Eventually(t, 5*time.Second, "a has its Kind", func() bool { return a.seen("stray").Kind == adopted.Kind })
+	kinds := openBucket(t, cfg, engine.KindsBucket)
+	keys, err := kinds.Keys(t.Context())
+	if err != nil || slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(key, "not") }) {
+		t.Errorf("%q, %v", keys, err)
+	}
+	stray.Trust = ferrule.TrustAdopted
+	b.cluster.Put(&stray, nil)
+	clustertest.Eventually(t, 5*time.Second, "a has its manifest", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.remote["stray"] != nil && a.elsewhere["stray"].Trust == ferrule.TrustAdopted
+	})
+}
+
 // TestRegistryLost checks that nodes write their records again after the registry was
 // lost.
 func TestRegistryLost(t *testing.T) {

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -34,20 +36,17 @@ func (m *Manifest) Kind() (Kind, error) {
 	return Kind(hex.EncodeToString(sum[:])), nil
 }
 
-// Canonical returns the bytes that the Kind is the hash of: what the device said
-// and nothing else, as JSON in the form of RFC 8785. Tools and prompts are sorted
-// by name, resources by URI and pins by number, because a device may list them in
-// any order. Empty fields are omitted, so that adding a field to Manifest keeps
-// existing Kinds.
+// Canonical returns the bytes that the Kind is the hash of: what the device said,
+// and which tools are in quarantine for it, as JSON in the form of RFC 8785. Tools
+// and prompts are sorted by name, resources by URI and pins by number, because a
+// device may list them in any order. Empty fields are omitted, so that adding a
+// field to Manifest keeps existing Kinds.
+//
+// All devices of a Kind share one manifest, so whatever a device can change in it
+// must change the Kind.
 func (m *Manifest) Canonical() ([]byte, error) {
 	said := *m
-	said.Notes = nil
-	said.Tools = slices.Clone(m.Tools)
-	for i := range said.Tools {
-		t := &said.Tools[i]
-		t.Deadline, t.Cache, t.Quarantine, t.Check = 0, nil, "", nil
-	}
-	slices.SortStableFunc(said.Tools, func(a, b Tool) int { return cmp.Compare(a.Name, b.Name) })
+	said.Notes, said.Tools = nil, nil
 	said.Resources = slices.Clone(m.Resources)
 	slices.SortStableFunc(said.Resources, func(a, b Resource) int { return cmp.Compare(a.URI, b.URI) })
 	said.Prompts = slices.Clone(m.Prompts)
@@ -56,17 +55,77 @@ func (m *Manifest) Canonical() ([]byte, error) {
 	slices.Sort(said.Operations)
 	said.Pins = slices.Clone(m.Pins)
 	slices.SortStableFunc(said.Pins, func(a, b Pin) int { return cmp.Compare(a.Number, b.Number) })
+	members := make(map[string]json.RawMessage)
 	data, err := json.Marshal(said)
+	if err == nil {
+		err = json.Unmarshal(data, &members)
+	}
+	if err == nil && len(m.Tools) > 0 {
+		members["tools"], err = canonicalTools(m.Tools)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
-	return CanonicalJSON(data)
+	out := []byte{'{'}
+	for i, name := range slices.Sorted(maps.Keys(members)) { // plain ASCII
+		if i > 0 {
+			out = append(out, ',')
+		}
+		value := members[name]
+		if name != "tools" {
+			if value, err = CanonicalJSON(value); err != nil {
+				return nil, err
+			}
+		}
+		out = append(append(AppendString(out, name), ':'), value...)
+	}
+	return append(out, '}'), nil
+}
+
+// canonicalTools returns the canonical list of tools. It decodes one tool at a time:
+// a decoded schema takes many times the memory of its text.
+func canonicalTools(tools []Tool) ([]byte, error) {
+	tools = slices.Clone(tools)
+	slices.SortStableFunc(tools, func(a, b Tool) int { return cmp.Compare(a.Name, b.Name) })
+	out := []byte{'['}
+	for i, t := range tools {
+		t.Deadline, t.Cache, t.Check = 0, nil, nil
+		if t.Quarantine != "" {
+			t.Quarantine = "yes" // the wording does not matter
+		}
+		data, err := json.Marshal(t)
+		if err == nil {
+			data, err = CanonicalJSON(data)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, data...)
+	}
+	return append(out, ']'), nil
 }
 
 // CanonicalJSON rewrites one JSON value in the form of RFC 8785: members sorted
 // by UTF-16 name, no white space, numbers as ECMAScript prints a double. A
 // number too large for a double keeps its digits.
-func CanonicalJSON(data []byte) ([]byte, error) {
+func CanonicalJSON(data []byte) ([]byte, error) { return rewriteJSON(data, appendNumber) }
+
+// normalJSON is CanonicalJSON that keeps all digits of integers of 64 bits: a limit or
+// an ID in a schema must not be rounded.
+func normalJSON(data []byte) ([]byte, error) {
+	const maxDigits = 20
+	return rewriteJSON(data, func(b []byte, n json.Number) []byte {
+		if len(n) <= maxDigits && !strings.ContainsAny(string(n), ".eE") {
+			return append(b, n...)
+		}
+		return appendNumber(b, n)
+	})
+}
+
+func rewriteJSON(data []byte, number appendNumberFunc) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	var v any
@@ -76,17 +135,19 @@ func CanonicalJSON(data []byte) ([]byte, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, errors.New("canonical JSON: more than one value")
 	}
-	return appendCanonical(make([]byte, 0, len(data)), v), nil
+	return appendCanonical(make([]byte, 0, len(data)), v, number), nil
 }
 
-func appendCanonical(b []byte, v any) []byte {
+type appendNumberFunc func(b []byte, n json.Number) []byte
+
+func appendCanonical(b []byte, v any, number appendNumberFunc) []byte {
 	switch v := v.(type) {
 	case nil:
 		return append(b, "null"...)
 	case bool:
 		return strconv.AppendBool(b, v)
 	case json.Number:
-		return appendNumber(b, v)
+		return number(b, v)
 	case string:
 		return AppendString(b, v)
 	case []any:
@@ -95,7 +156,7 @@ func appendCanonical(b []byte, v any) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = appendCanonical(b, e)
+			b = appendCanonical(b, e, number)
 		}
 		return append(b, ']')
 	case map[string]any:
@@ -105,7 +166,7 @@ func appendCanonical(b []byte, v any) []byte {
 				b = append(b, ',')
 			}
 			b = append(AppendString(b, name), ':')
-			b = appendCanonical(b, v[name])
+			b = appendCanonical(b, v[name], number)
 		}
 		return append(b, '}')
 	}

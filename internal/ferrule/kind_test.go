@@ -82,6 +82,42 @@ func TestKind(t *testing.T) {
 	}
 }
 
+// TestKindIsComplete checks that manifests of one Kind are equal in all that a device
+// can change: one of them is shared by all devices of the Kind.
+func TestKindIsComplete(t *testing.T) {
+	bounded := func(input, quarantine string) (ferrule.Manifest, ferrule.Kind) {
+		m := ferrule.Manifest{Model: "lamp", Tools: []ferrule.Tool{{Name: "dim", Input: json.RawMessage(input), Quarantine: quarantine}}}
+		m.Bound()
+		kind, err := m.Kind()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, kind
+	}
+	const usual = `{"properties":{"to":{"maximum":18446744073709551615,"minimum":0.5}},"type":"object"}`
+	m, kind := bounded(usual, "")
+	if got := string(m.Tools[0].Input); got != usual {
+		t.Errorf("the schema became %s", got)
+	}
+	if _, other := bounded(usual, "it must be called as a task"); other == kind {
+		t.Error("a tool in quarantine does not change the Kind")
+	}
+	_, one := bounded(usual, "no name")
+	if _, other := bounded(usual, "another reason"); one != other {
+		t.Error("the reason of a quarantine changes the Kind")
+	}
+	for _, input := range []string{
+		strings.Replace(usual, "0.5", "0.5"+strings.Repeat("0", 100), 1),
+		strings.Replace(usual, "0.5", "5E-1", 1),
+		strings.Replace(usual, `"type":"object"`, `"type":"array","type":"\u006fbject"`, 1),
+		strings.Replace(usual, `{`, `{ `, -1),
+	} {
+		if other, same := bounded(input, ""); same != kind || string(other.Tools[0].Input) != usual {
+			t.Errorf("%s became %s with Kind %s", input, other.Tools[0].Input, same)
+		}
+	}
+}
+
 // TestCanonicalJSON checks the corner cases of RFC 8785.
 func TestCanonicalJSON(t *testing.T) {
 	for _, test := range []struct{ in, want string }{

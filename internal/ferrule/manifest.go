@@ -303,10 +303,7 @@ func (t *Tool) bound() {
 	}
 	t.Name, t.Quarantine = name, Clean(t.Quarantine, MaxText)
 	t.Text, t.Title, t.Icons = Clean(t.Text, MaxText), Clean(t.Title, MaxWord), boundIcons(t.Icons)
-	if n := max(len(t.Input), len(t.Output)); n > MaxSchema {
-		t.quarantine("schema has %d bytes; limit is %d", n, MaxSchema)
-		t.Input, t.Output = nil, nil
-	}
+	t.boundSchemas()
 	switch t.Effect {
 	case "", Reads, Changes, Endangers:
 	default:
@@ -314,6 +311,27 @@ func (t *Tool) bound() {
 	}
 	if t.Poll < 0 {
 		t.Poll = 0
+	}
+}
+
+// boundSchemas limits the schemas and normalizes them. Devices of one Kind share them,
+// so they must not differ in ways that the Kind does not show, such as a number with
+// a thousand digits.
+func (t *Tool) boundSchemas() {
+	for _, schema := range []*json.RawMessage{&t.Input, &t.Output} {
+		n := len(*schema)
+		if n > 0 && n <= MaxSchema {
+			normal, err := normalJSON(*schema)
+			if err != nil {
+				t.quarantine("a schema is not JSON")
+			}
+			*schema, n = normal, len(normal)
+		}
+		if n > MaxSchema {
+			t.quarantine("schema has %d bytes; limit is %d", n, MaxSchema)
+			t.Input, t.Output = nil, nil
+			return
+		}
 	}
 }
 

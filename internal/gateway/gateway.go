@@ -289,6 +289,7 @@ func (g *Gateway) buildTools() error {
 		builtin.AdoptDevice(trust{g}),
 		builtin.ForgetDevice(trust{g}),
 		builtin.ReleaseDevice(g.Dock),
+		builtin.RetryDevice(g.Dock),
 		builtin.Status(g.parts.Version, g.Status),
 		builtin.FindDevices(g.Catalog),
 		builtin.FindTools(g.Catalog),

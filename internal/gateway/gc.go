@@ -8,11 +8,14 @@ import (
 )
 
 // The garbage that the process may have, in percent of the live heap: SmallHeapGOGC below
-// smallHeap bytes, largeHeapGOGC above.
+// smallHeap bytes, largeHeapGOGC above largeHeap bytes. In between it is less than the
+// largest small heap may have.
 const (
-	SmallHeapGOGC = 400
-	largeHeapGOGC = 100 // Go's default
-	smallHeap     = 16 << 20
+	SmallHeapGOGC  = 400
+	mediumHeapGOGC = 200
+	largeHeapGOGC  = 100 // Go's default
+	smallHeap      = 8 << 20
+	largeHeap      = 16 << 20
 )
 
 // TuneGC collects garbage less often while the heap is small. The MCP SDK allocates 130
@@ -31,8 +34,11 @@ func tuneAfterEach(percent int) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	want := largeHeapGOGC
-	if live[0].Value.Uint64() < smallHeap {
+	switch heap := live[0].Value.Uint64(); {
+	case heap < smallHeap:
 		want = SmallHeapGOGC
+	case heap < largeHeap:
+		want = mediumHeapGOGC
 	}
 	if want != percent {
 		debug.SetGCPercent(want) // stops the process for a moment

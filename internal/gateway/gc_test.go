@@ -33,7 +33,10 @@ func TestTuneGC(t *testing.T) {
 		})
 	}
 	becomes(SmallHeapGOGC)
-	used := make([]byte, 2*smallHeap)
+	used := make([]byte, smallHeap)
+	becomes(mediumHeapGOGC)
+	runtime.KeepAlive(used)
+	used = make([]byte, 2*largeHeap)
 	becomes(largeHeapGOGC)
 	runtime.KeepAlive(used)
 	becomes(SmallHeapGOGC)

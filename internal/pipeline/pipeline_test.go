@@ -57,6 +57,9 @@ type testFleet struct {
 
 func (f testFleet) Target(id string) (ferrule.Target, bool) {
 	dev, m, ok := f.Lookup(id)
+	if id == "offline" {
+		return ferrule.Target{Device: dev, Manifest: m}, ok
+	}
 	return ferrule.Target{Device: dev, Manifest: m, Handler: f.handle}, ok
 }
 
@@ -69,7 +72,7 @@ func (oneBoard) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	case "robot":
 	case "pending":
 		dev.Trust = ferrule.TrustPending
-	case "offline":
+	case "offline", "away":
 		dev.State, dev.Reason = ferrule.StateOffline, "unplugged"
 	case "expected":
 		dev.Kind, dev.State, dev.Reason = "", ferrule.StateOffline, "refused"
@@ -158,6 +161,14 @@ func TestPipeline(t *testing.T) {
 		"offline": {
 			call: ferrule.Call{Principal: robby, Device: "offline", Tool: "move"},
 			code: ferrule.Offline, message: "unplugged", journal: []string{"outcome offline move  offline"},
+		},
+		"away for a moment": {
+			call: ferrule.Call{Principal: robby, Device: "away", Tool: "look"},
+			sent: "look {}", journal: []string{"outcome away look {}"},
+		},
+		"a poll of a device that is away": {
+			call: ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Gateway}, Device: "away", Tool: "look"},
+			code: ferrule.Offline, message: "unplugged",
 		},
 		"never reached": {
 			call: ferrule.Call{Principal: robby, Device: "expected", Tool: "move"},

@@ -28,7 +28,7 @@ func resolve(fleet Fleet) stage {
 			case dev.Trust == ferrule.TrustPending:
 				return nil, ferrule.Errorf(ferrule.Pending, "%s was found but is not adopted", dev.ID).
 					WithHint("to adopt it, run `ferrule adopt %s`", dev.ID)
-			case dev.State != ferrule.StateOnline:
+			case dev.State != ferrule.StateOnline && !mayReturn(target, call):
 				return nil, dev.OfflineError()
 			}
 			tool := manifest.ToolFor(call.Operation, call.Tool)
@@ -47,6 +47,12 @@ func resolve(fleet Fleet) stage {
 			return next(ctx, call)
 		}
 	}
+}
+
+// mayReturn reports whether a call may wait for a device that is offline: its handler
+// decides for how long. The gateway's own calls do not wait.
+func mayReturn(target ferrule.Target, call *ferrule.Call) bool {
+	return target.Device.State == ferrule.StateOffline && target.Manifest != nil && target.Handler != nil && call.Principal.Role != ferrule.Gateway
 }
 
 // unsupported returns the error for an operation other than a tool call that the

@@ -1,7 +1,9 @@
 package schema
 
 import (
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -35,5 +37,34 @@ func TestCache(t *testing.T) {
 	}
 	if s := compile(Compile); s.Check(map[string]any{"only here": "a"}) == nil {
 		t.Error("it accepts a wrong type")
+	}
+}
+
+// TestLazy checks that a schema is not compiled before it is used: thousands of
+// properties take a few times the memory of their text.
+func TestLazy(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(`{"type":"object","properties":{`)
+	for i := range 3700 {
+		fmt.Fprintf(&text, `"p%d":{},`, i)
+	}
+	text.WriteString(`"last":{}}}`)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	Compile([]byte(`{"type":"object"}`)) // reads the schema of schemas
+	before := heap()
+	s, err := Compile([]byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if grown := int(heap() - before); grown > 4*text.Len() {
+		t.Errorf("%d bytes of schema take %d", text.Len(), grown)
+	}
+	if found := s.Check(map[string]any{"last": 1}); found != nil {
+		t.Errorf("got %q", found)
 	}
 }

@@ -24,10 +24,11 @@ const maxViolations = 20
 // Check returns all violations in a call's arguments, for example "pin must be 2,
 // got 258". It returns nil if the arguments are valid.
 func (s *Schema) Check(args map[string]any) []string {
-	if s.plain != nil && s.plain.accepts(args) {
+	c := s.checker()
+	if c.plain != nil && c.plain.accepts(args) {
 		return nil
 	}
-	return s.check(args)
+	return c.check(args)
 }
 
 // CheckOutput returns all violations in a tool's answer.
@@ -36,10 +37,13 @@ func (s *Schema) CheckOutput(answer json.RawMessage) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	return s.check(value)
+	return s.checker().check(value)
 }
 
-func (s *Schema) check(args any) []string {
+func (s *checker) check(args any) []string {
+	if s.err != nil {
+		return []string{"the schema of the tool is unusable: " + s.err.Error()}
+	}
 	n, bytes := sizeOf(args)
 	if n*s.parts > maxChecks {
 		return []string{fmt.Sprintf("too large to check: %d parts against a schema of %d", n, s.parts)}
@@ -203,7 +207,10 @@ func valueAt(v any, location []string) any {
 func compileError(err error) error {
 	var failed *jsonschema.ValidationError
 	var invalid *jsonschema.SchemaValidationError
-	if errors.As(err, &invalid) && errors.As(invalid.Err, &failed) {
+	if errors.As(err, &invalid) {
+		err = invalid.Err
+	}
+	if errors.As(err, &failed) {
 		if found := leaves(failed, nil); len(found) > 0 {
 			leaf := found[0]
 			what := leaf.ErrorKind.LocalizedString(message.NewPrinter(language.English))

@@ -27,13 +27,14 @@ func TestPlain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.plain != nil; got != plain {
+		if got := s.checker().plain != nil; got != plain {
 			t.Errorf("%s: plain is %t", text, got)
 		}
 	}
 }
 
-// FuzzPlain checks that the library accepts what the fast path accepts.
+// FuzzPlain checks that an accepted schema compiles, and that the library accepts what
+// the fast path accepts.
 func FuzzPlain(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"object","properties":{"pin":{"type":"integer","enum":[2,-4]},"value":{"type":"boolean"}},"required":["pin"]}`,
@@ -46,14 +47,18 @@ func FuzzPlain(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw, args []byte) {
 		s, err := Compile(raw)
-		if err != nil || s.plain == nil {
+		if err != nil {
 			return
+		}
+		c := s.checker()
+		if c.err != nil {
+			t.Fatalf("%s is accepted but does not compile: %v", raw, c.err)
 		}
 		object, _, err := DecodeArgs(args)
-		if err != nil || !s.plain.accepts(object) {
+		if err != nil || c.plain == nil || !c.plain.accepts(object) {
 			return
 		}
-		if err := s.compiled.Validate(object); err != nil {
+		if err := c.compiled.Validate(object); err != nil {
 			shown, _ := json.Marshal(object)
 			t.Errorf("%s fits %s, and the library says %v", shown, raw, err)
 		}

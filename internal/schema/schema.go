@@ -1,8 +1,9 @@
 // Package schema makes untrusted JSON Schemas safe and useful.
 //
-//	schema of a device -> decode -> inline -> compile -> Check: all violations
-//	                      bounded   no $ref      |
-//	                                             +-> Portable: for every client
+//	schema of a device -> decode -> inline -> valid? -> Portable: for every client
+//	                      bounded   no $ref     |
+//	                                            +-> compile -> Check: all violations
+//	                                                at the first call
 //
 // The portable form uses only common keywords. For arguments it is stricter than
 // the schema: what matches the portable form matches the schema. For answers it
@@ -18,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -37,13 +39,21 @@ const (
 // arguments: an attacker may have written both.
 const maxChecks = 100_000
 
-// Schema is a compiled schema of the arguments or the answers of a tool. It is
-// safe for concurrent use.
+// Schema is a valid schema of the arguments or the answers of a tool. It is compiled
+// when it is first used: a compiled schema takes a hundred times as much memory as
+// its text, and most tools are never called. It is safe for concurrent use.
 type Schema struct {
+	raw      []byte
+	portable json.RawMessage
+	checker  func() *checker
+}
+
+// checker is a compiled schema.
+type checker struct {
 	parts    int
 	plain    *plainSchema // fast path; nil if the schema is not plain
 	compiled *jsonschema.Schema
-	portable json.RawMessage
+	err      error // nothing is valid then
 }
 
 // Compile compiles the schema of a tool's arguments. Its errors are meant for the
@@ -71,7 +81,7 @@ func CompileOutput(raw []byte) (*Schema, error) {
 	})
 }
 
-// compileDoc compiles a schema. The function show returns its portable form.
+// compileDoc reads and checks a schema. The function show returns its portable form.
 func compileDoc(raw []byte, show func(inlined map[string]any) (map[string]any, error)) (compiled *Schema, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -81,16 +91,7 @@ func compileDoc(raw []byte, show func(inlined map[string]any) (map[string]any, e
 			err = errors.New(ferrule.Clean(err.Error(), ferrule.MaxText))
 		}
 	}()
-	doc, err := decode(raw, bounds{size: maxSize, depth: maxDepth, nodes: maxNodes})
-	if err != nil {
-		return nil, err
-	}
-	object, ok := doc.(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("must be an object, got %s", typeOf(doc))
-	}
-	draft := draftOf(object)
-	inlined, parts, err := inline(object, draft.refOnly)
+	inlined, _, draft, err := parse(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -98,15 +99,53 @@ func compileDoc(raw []byte, show func(inlined map[string]any) (map[string]any, e
 	if err != nil {
 		return nil, err
 	}
-	checks, err := compile(inlined, draft.is)
-	if err != nil || shown == nil {
-		return &Schema{parts: parts, compiled: checks}, err
-	}
-	portable, err := Encode(shown)
-	if err != nil {
+	if err := checkValid(inlined, draft); err != nil {
 		return nil, err
 	}
-	return &Schema{parts, newPlain(inlined), checks, portable}, nil
+	s := &Schema{raw: raw}
+	s.checker = sync.OnceValue(s.compile)
+	if shown != nil {
+		s.portable, err = Encode(shown)
+	}
+	return s, err
+}
+
+// parse decodes a schema and replaces its references.
+func parse(raw []byte) (inlined map[string]any, parts int, draft draft, err error) {
+	doc, err := decode(raw, bounds{size: maxSize, depth: maxDepth, nodes: maxNodes})
+	if err != nil {
+		return nil, 0, draft, err
+	}
+	object, ok := doc.(map[string]any)
+	if !ok {
+		return nil, 0, draft, fmt.Errorf("must be an object, got %s", typeOf(doc))
+	}
+	draft = draftOf(object)
+	inlined, parts, err = inline(object, draft.refOnly)
+	return inlined, parts, draft, err
+}
+
+// compile compiles the schema. An error is rare, since the schema is valid; a panic in
+// the library becomes one.
+func (s *Schema) compile() (c *checker) {
+	defer func() {
+		if r := recover(); r != nil {
+			c = &checker{err: fmt.Errorf("does not compile: %v", r)}
+		}
+	}()
+	inlined, parts, draft, err := parse(s.raw)
+	if err != nil {
+		return &checker{err: err}
+	}
+	checks, err := compile(inlined, draft.is)
+	if err != nil {
+		return &checker{err: err}
+	}
+	c = &checker{parts: parts, compiled: checks}
+	if s.portable != nil {
+		c.plain = newPlain(inlined)
+	}
+	return c
 }
 
 // Portable returns the schema in a form that every client understands: an object
@@ -135,6 +174,39 @@ func compile(doc map[string]any, draft *jsonschema.Draft) (*jsonschema.Schema, e
 		return nil, compileError(err)
 	}
 	return compiled, nil
+}
+
+// checkValid checks a schema against the schema of schemas, without compiling it.
+func checkValid(doc map[string]any, draft draft) error {
+	meta, err := metaschema(draft.is)
+	if err == nil {
+		err = meta.Validate(doc)
+	}
+	if err != nil {
+		return compileError(err)
+	}
+	return nil
+}
+
+var (
+	metaMu      sync.Mutex
+	metaschemas = make(map[*jsonschema.Draft]*jsonschema.Schema)
+)
+
+// metaschema returns the schema of the schemas of a draft.
+func metaschema(draft *jsonschema.Draft) (*jsonschema.Schema, error) {
+	metaMu.Lock()
+	defer metaMu.Unlock()
+	if known := metaschemas[draft]; known != nil {
+		return known, nil
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat() // a pattern must be a regular expression
+	meta, err := c.Compile(draft.String())
+	if err == nil {
+		metaschemas[draft] = meta
+	}
+	return meta, err
 }
 
 // draft is a version of JSON Schema.

@@ -30,6 +30,7 @@ import (
 	"cmp"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -38,10 +39,12 @@ import (
 type Config struct {
 	// Budget is the maximum number of device tools in the list.
 	Budget int
+	// Grace is how long the tools of a device that went offline stay in the list.
+	Grace time.Duration
 }
 
 // DefaultConfig suits the clients with the lowest limits.
-func DefaultConfig() Config { return Config{Budget: 40} }
+func DefaultConfig() Config { return Config{Budget: 40, Grace: 30 * time.Second} }
 
 // Check returns the first problem of the config.
 func (c Config) Check() error {
@@ -60,6 +63,8 @@ type Catalog struct {
 	own          *entry            // the gateway; nil until Put
 	measureTools *group            // its tools for measured values; nil if it has none
 	measuring    int               // number of devices with measured values
+	away         map[string]bool   // offline devices whose tools are still listed
+	expiring     *time.Timer       // set while there are any
 	devices      map[string]*entry // by ID, including pending ones
 	order        order             // devices that agents may see
 	counts       Counts
@@ -75,7 +80,7 @@ type entry struct {
 	id       string // device.ID, for speed
 	device   *ferrule.Device
 	manifest *ferrule.Manifest
-	group    *group // nil unless online
+	group    *group // nil unless online, or away for a moment
 }
 
 // Counts has numbers of devices.
@@ -91,6 +96,7 @@ func New(config Config) *Catalog {
 		config:  config,
 		wake:    make(chan struct{}, 1),
 		devices: make(map[string]*entry),
+		away:    make(map[string]bool),
 		groups:  make(map[*ferrule.Manifest]*group),
 		kinds:   make(map[ferrule.Kind]int),
 		folds:   make(map[string]map[*group]bool),
@@ -114,15 +120,60 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 		c.keep(&entry{dev.ID, dev, m, before.group}) // the list stays the same
 		return
 	}
+	c.replace(dev, m)
+}
+
+// replace adds a device, and removes the previous record. It is called with mu held.
+func (c *Catalog) replace(dev *ferrule.Device, m *ferrule.Manifest) {
 	c.remove(dev.ID)
 	*c.counts.of(dev)++
 	c.measuring += measures(dev, m)
 	e := &entry{id: dev.ID, device: dev, manifest: m}
-	if anyAgent.CanSee(dev) && dev.State == ferrule.StateOnline && m != nil {
+	away := dev.State == ferrule.StateOffline && c.graceLeft(dev) > 0
+	if anyAgent.CanSee(dev) && (dev.State == ferrule.StateOnline || away) && m != nil {
 		e.group = c.groupOf(dev.Kind, m)
 	}
 	c.keep(e)
+	if away && e.group != nil {
+		c.away[dev.ID] = true
+		c.expireLater(c.graceLeft(dev))
+	}
 	c.changed()
+}
+
+// graceLeft returns how much longer the tools of a device that is offline are listed.
+func (c *Catalog) graceLeft(dev *ferrule.Device) time.Duration {
+	return time.Until(dev.Since.Add(c.config.Grace))
+}
+
+// expireLater starts a timer, unless one runs. It is called with mu held.
+func (c *Catalog) expireLater(wait time.Duration) {
+	if c.expiring == nil {
+		c.expiring = time.AfterFunc(max(wait, expireEvery), c.expire)
+	}
+}
+
+// expireEvery is the shortest time between two looks at devices that are away: there may
+// be many.
+const expireEvery = time.Second
+
+// expire removes the tools of devices that stayed away from the list.
+func (c *Catalog) expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expiring = nil
+	next := c.config.Grace
+	for id := range c.away {
+		e := c.devices[id]
+		if left := c.graceLeft(e.device); left > 0 {
+			next = min(next, left)
+		} else {
+			c.replace(e.device, e.manifest)
+		}
+	}
+	if len(c.away) > 0 {
+		c.expireLater(next)
+	}
 }
 
 func (c *Catalog) keep(e *entry) {
@@ -150,6 +201,7 @@ func (c *Catalog) remove(id string) bool {
 		return false
 	}
 	delete(c.devices, id)
+	delete(c.away, id)
 	*c.counts.of(e.device)--
 	c.measuring -= measures(e.device, e.manifest)
 	if anyAgent.CanSee(e.device) {
@@ -252,6 +304,13 @@ func (c *Catalog) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 		return nil, nil, false
 	}
 	return e.device, e.manifest, true
+}
+
+// Listed reports whether the tools of a device are listed: it is online, or away for a
+// moment.
+func (c *Catalog) Listed(id string) bool {
+	e := c.entry(id)
+	return e != nil && e.group != nil
 }
 
 // entry returns a device that agents may see, or the gateway, or nil.

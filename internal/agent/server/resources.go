@@ -79,7 +79,7 @@ func (v *view) eachResource(fn func(device string, r *ferrule.Resource)) {
 	}
 	for _, dev := range v.devices() {
 		_, manifest, ok := v.server.parts.Catalog.Lookup(dev.ID)
-		if !ok || manifest == nil || dev.State != ferrule.StateOnline || !manifest.Supports(ferrule.ReadResource) {
+		if !ok || manifest == nil || !v.server.parts.Catalog.Listed(dev.ID) || !manifest.Supports(ferrule.ReadResource) {
 			continue
 		}
 		for i := range manifest.Resources {

@@ -177,7 +177,7 @@ func targetOf(held ferrule.Target, req *request) (ferrule.Target, error) {
 	switch {
 	case dev.Kind != req.Kind || manifest == nil:
 		return ferrule.Target{}, changed(dev)
-	case dev.State != ferrule.StateOnline:
+	case dev.State == ferrule.StateReleased: // a call may wait for one that is offline
 		return ferrule.Target{}, dev.OfflineError()
 	case dev.Trust == ferrule.TrustPending:
 		return ferrule.Target{}, ferrule.Errorf(ferrule.Pending, "%s waits to be adopted", dev.ID).WithHint("run `ferrule adopt %s` to trust it", dev.ID)

@@ -241,7 +241,7 @@ func (s *Session) publishKinds(ctx context.Context, all []plan) (ready []plan, f
 	errs := s.publishMissing(ctx, all)
 	for _, p := range all {
 		var err error
-		if p.device != nil {
+		if p.device != nil && p.device.Trust != ferrule.TrustPending {
 			err = errs[p.device.Kind]
 		}
 		switch {
@@ -259,11 +259,12 @@ func (s *Session) publishKinds(ctx context.Context, all []plan) (ready []plan, f
 }
 
 // publishMissing writes the manifests that are not in the bucket yet, concurrently, and
-// returns the errors by Kind.
+// returns the errors by Kind. It leaves out pending devices: all devices of a Kind share
+// what is in the bucket.
 func (s *Session) publishMissing(ctx context.Context, all []plan) map[ferrule.Kind]error {
 	errs := make(map[ferrule.Kind]error)
 	for _, p := range all {
-		if p.device != nil && !s.published[p.device.Kind] {
+		if p.device != nil && p.device.Trust != ferrule.TrustPending && !s.published[p.device.Kind] {
 			errs[p.device.Kind] = nil
 		}
 	}

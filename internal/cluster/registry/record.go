@@ -12,18 +12,21 @@ import (
 // record is a device in the registry. It is small, because a server keeps all records
 // in memory. Manifests are stored once per Kind.
 type record struct {
-	Address   string            `json:"address"`
-	Local     bool              `json:"local,omitempty"`
-	Transport string            `json:"transport,omitempty"`
-	Protocol  string            `json:"protocol,omitempty"`
-	Node      string            `json:"node"`
-	Epoch     uint64            `json:"epoch"`
-	Kind      ferrule.Kind      `json:"kind"`
-	State     ferrule.State     `json:"state"`
-	Since     int64             `json:"since"` // milliseconds
-	Reason    string            `json:"reason,omitempty"`
-	Pending   bool              `json:"pending,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`
+	Address   string        `json:"address"`
+	Local     bool          `json:"local,omitempty"`
+	Transport string        `json:"transport,omitempty"`
+	Protocol  string        `json:"protocol,omitempty"`
+	Node      string        `json:"node"`
+	Epoch     uint64        `json:"epoch"`
+	Kind      ferrule.Kind  `json:"kind"`
+	State     ferrule.State `json:"state"`
+	Since     int64         `json:"since"` // milliseconds
+	Reason    string        `json:"reason,omitempty"`
+	Pending   bool          `json:"pending,omitempty"`
+	// Model and Version are those of a pending device, whose manifest is not published.
+	Model   string            `json:"model,omitempty"`
+	Version string            `json:"version,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
 	// Restarted and Changed are in milliseconds too; 0 means never.
 	Restarted int64        `json:"restarted,omitempty"`
 	Changed   int64        `json:"changed,omitempty"`
@@ -38,15 +41,20 @@ const (
 )
 
 func recordOf(dev *ferrule.Device, epoch uint64) record {
-	return record{
+	r := record{
 		Address: dev.Address, Local: dev.Local, Transport: dev.Transport, Protocol: dev.Protocol, Node: dev.Node, Epoch: epoch, Kind: dev.Kind,
 		State: dev.State, Since: millis(dev.Since), Reason: ferrule.Clean(dev.Reason, maxReason),
 		Pending: dev.Trust == ferrule.TrustPending, Labels: dev.Labels,
 		Restarted: millis(dev.Restarted), Changed: millis(dev.Changed), Previous: dev.Previous,
 	}
+	if r.Pending {
+		r.Model, r.Version = dev.Model, dev.Version
+	}
+	return r
 }
 
-// device returns the device of a record. Model and version come from its manifest.
+// device returns the device of a record. Model and version come from its manifest, unless
+// it is pending.
 func (r *record) device(id string) *ferrule.Device {
 	dev := &ferrule.Device{
 		ID: id, Address: r.Address, Local: r.Local, Transport: r.Transport, Protocol: r.Protocol, Node: r.Node, Epoch: r.Epoch, Kind: r.Kind,
@@ -54,7 +62,7 @@ func (r *record) device(id string) *ferrule.Device {
 		Restarted: moment(r.Restarted), Changed: moment(r.Changed), Previous: r.Previous,
 	}
 	if r.Pending {
-		dev.Trust = ferrule.TrustPending
+		dev.Trust, dev.Model, dev.Version = ferrule.TrustPending, r.Model, r.Version
 	}
 	return dev
 }
@@ -108,5 +116,6 @@ func parseRecord(data []byte) (*record, error) {
 	r.Node, r.Transport, r.Protocol = interned(r.Node), interned(ferrule.Clean(r.Transport, ferrule.MaxWord)), interned(ferrule.Clean(r.Protocol, ferrule.MaxWord))
 	r.Address = ferrule.Clean(r.Address, ferrule.MaxText)
 	r.Reason = ferrule.Clean(r.Reason, maxReason)
+	r.Model, r.Version = ferrule.Clean(r.Model, ferrule.MaxWord), ferrule.Clean(r.Version, ferrule.MaxWord)
 	return r, nil
 }

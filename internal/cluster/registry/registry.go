@@ -186,6 +186,9 @@ func (r *Registry) Find(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	if err != nil || e.device == nil || e.device.Node == r.cfg.Node {
 		return nil, nil, false
 	}
+	if e.device.Trust == ferrule.TrustPending {
+		return r.view.withNodeState(e.device, nil), nil, true
+	}
 	manifest := r.kinds.manifest(e.device)
 	if manifest == nil {
 		m, err := r.kinds.get(ctx, s.kinds, e.device.Kind)

@@ -53,6 +53,10 @@ func (r *record) field(key string, s *scanner) bool {
 		return scanText(s, &r.Reason)
 	case "pending":
 		return s.yes(&r.Pending)
+	case "model":
+		return scanText(s, &r.Model)
+	case "version":
+		return scanText(s, &r.Version)
 	case "restarted":
 		return s.moment(&r.Restarted)
 	case "changed":

@@ -162,17 +162,20 @@ func (v *view) takeMoved() []string {
 	return moved
 }
 
-// show puts a device of another node into the fleet, once its manifest is known.
+// show puts a device of another node into the fleet, once its manifest is known. Nobody
+// needs the manifest of a pending device, and anybody can make one up.
 func (v *view) show(id string) {
 	dev := v.records[id].device
 	if dev == nil || dev.Node == v.self {
 		v.fleet.RemoveRemote(id)
 		return
 	}
-	manifest := v.kinds.manifest(dev)
-	if manifest == nil {
-		v.kinds.request(dev)
-		return
+	var manifest *ferrule.Manifest
+	if dev.Trust != ferrule.TrustPending {
+		if manifest = v.kinds.manifest(dev); manifest == nil {
+			v.kinds.request(dev)
+			return
+		}
 	}
 	v.fleet.PutRemote(v.remoteDevice(dev, manifest), manifest, v.remote)
 }
@@ -314,7 +317,7 @@ func (v *view) complete() {
 		case e.device == nil:
 		case e.device.Node == v.self:
 			v.dirty[id] = true
-		default:
+		case e.device.Trust != ferrule.TrustPending:
 			inUse[v.kinds.key(e.device)] = true
 		}
 	}

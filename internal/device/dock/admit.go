@@ -3,6 +3,7 @@ package dock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
@@ -14,13 +15,12 @@ import (
 // bounds the manifest, and determines Kind, ID and trust. Then calls can reach it.
 func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.Session, error) {
 	d := c.dock
-	select {
-	case d.greetings <- struct{}{}:
-		defer func() { <-d.greetings }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	greeting, leave, err := d.enterGreeting(ctx, s, c.isStranger(s))
+	if err != nil {
+		return nil, err
 	}
-	session, manifest, name, err := c.negotiate(ctx, s)
+	defer leave()
+	session, manifest, name, err := c.negotiate(greeting, s)
 	if err != nil {
 		return nil, err
 	}
@@ -40,22 +40,85 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 	d.registry.admit(c.slot, dev, manifest, shared)
 	c.session, c.began = session, dev.Since
 	close(c.connected)
+	d.news.notify()
 	d.parts.Log.Info(fmt.Sprintf("device online: %s %s, %s, %d tools", dev.Model, dev.Version, dev.Trust, len(manifest.Tools)), "device", dev.ID)
 	return session, nil
 }
 
-// describe returns the device and the shared effective manifest for a manifest.
+// isStranger reports whether the owner has not accepted the peer, as far as is known
+// before it is greeted.
+func (c *supervisor) isStranger(s transport.Sighting) bool {
+	return !s.Adopted && c.slot.device.Load().Trust == ferrule.TrustPending
+}
+
+// enterGreeting waits until a peer may be greeted. Strangers wait for each other, and
+// nobody else waits for them. A stranger waits a second time if its manifest turns out
+// to be large.
+func (d *Dock) enterGreeting(ctx context.Context, s transport.Sighting, stranger bool) (greeting context.Context, leave func(), err error) {
+	if !stranger {
+		leave, err = enter(ctx, d.greetings, 0)
+		return ctx, leave, err
+	}
+	slots := d.foundStrangers
+	if s.Inbound {
+		slots = d.strangers
+	}
+	leaveFirst, err := enter(ctx, slots, strangerTime)
+	if err != nil {
+		return nil, nil, err
+	}
+	var leaveLarge func()
+	greeting = protocol.WithPace(ctx, func(bytes int) (err error) {
+		if bytes > maxPendingManifest && leaveLarge == nil {
+			leaveLarge, err = enter(ctx, d.largeStrangers, strangerTime)
+		}
+		return err
+	})
+	return greeting, func() {
+		leaveFirst()
+		if leaveLarge != nil {
+			leaveLarge()
+		}
+	}, nil
+}
+
+// enter takes a slot until leave is called, or until a time has passed unless it is 0.
+func enter(ctx context.Context, slots chan struct{}, limit time.Duration) (leave func(), err error) {
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	leave = sync.OnceFunc(func() { <-slots })
+	if limit > 0 {
+		slow := time.AfterFunc(limit, leave)
+		once := leave
+		leave = func() { slow.Stop(); once() }
+	}
+	return leave, nil
+}
+
+// describe returns the device for a manifest, and the shared effective manifest unless
+// the peer is a stranger.
 func (c *supervisor) describe(s transport.Sighting, name string, manifest *ferrule.Manifest) (dev *ferrule.Device, shared *ferrule.Manifest, err error) {
+	stranger := c.isStranger(s)
+	if stranger { // one at a time: this takes many times the memory of the manifest
+		c.dock.reading.Lock()
+		defer c.dock.reading.Unlock()
+	}
 	manifest.Bound()
 	kind, err := manifest.Kind()
 	if err != nil {
 		return nil, nil, err
 	}
+	if !stranger {
+		shared = c.dock.parts.Overlays.Apply(name, kind, "", manifest)
+	}
 	return &ferrule.Device{
 		Address: s.Address, Local: s.Local, Transport: s.Transport, Protocol: name,
 		Kind: kind, Model: manifest.Model, Version: manifest.Version,
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
-	}, c.dock.parts.Overlays.Apply(name, kind, "", manifest), nil
+	}, shared, nil
 }
 
 // updateManifest handles a new manifest of a device that stays connected.

@@ -11,23 +11,31 @@ import (
 // linkGrace is the time for the reader of a broken link to notice it.
 const linkGrace = 5 * time.Millisecond
 
+// handle serves a call of a device in sight.
+func (c *supervisor) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	return c.dock.handle(ctx, c, call)
+}
+
 // handle serves a call. While the device requests input first, it asks the caller
 // and calls the device again with the answers. Other calls may run in between.
-func (c *supervisor) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	for range maxRounds {
-		result, err := c.invoke(ctx, call)
+func (d *Dock) handle(ctx context.Context, c *supervisor, call *ferrule.Call) (*ferrule.Result, error) {
+	c, result, err := d.first(ctx, c, call)
+	for round := 1; ; round++ {
 		if err != nil || result.InputRequest == nil {
 			return result, err
 		}
-		inputs, err := askAll(ctx, call, *result.InputRequest)
-		if err != nil {
-			return nil, err
+		if round == maxRounds {
+			return nil, ferrule.Errorf(ferrule.Failed, "%s on %s requested input more than %d times", call.Tool, call.Device, maxRounds)
+		}
+		inputs, failed := askAll(ctx, call, *result.InputRequest)
+		if failed != nil {
+			return nil, failed
 		}
 		next := *call
 		next.Inputs = inputs
 		call = &next
+		result, err = c.invoke(ctx, call)
 	}
-	return nil, ferrule.Errorf(ferrule.Failed, "%s on %s requested input more than %d times", call.Tool, call.Device, maxRounds)
 }
 
 // invoke waits for the lane and sends a call. This is the only place where a call is
@@ -72,6 +80,7 @@ func (c *supervisor) waitConnected(ctx context.Context, call *ferrule.Call) bool
 		return !never
 	}
 	call.Report(ferrule.Progress{Message: fmt.Sprintf("connection to %s lost; waiting for the reconnect", call.Device)})
+	c.wake(time.Now(), c.dock.parts.Config.Grace)
 	select {
 	case <-connected:
 		c.mu.Lock()

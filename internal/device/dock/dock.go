@@ -1,6 +1,7 @@
 // Package dock keeps devices connected. It opens a link to every peer that a
 // transport has found, lets the protocol greet it, and admits it to the fleet.
-// When a link breaks, the dock reconnects with back-off. It is the only package
+// When a link breaks, the dock reconnects with back-off, and at once if a call needs
+// the device. It is the only package
 // that retries towards devices: connections here, and in call.go a call that may
 // safely be sent twice.
 //
@@ -48,6 +49,10 @@ type Config struct {
 	Greetings int
 	// Waiting is the maximum number of calls that wait for one device.
 	Waiting int
+	// Grace is how long a device may be away and still be expected back in a moment.
+	Grace time.Duration
+	// Wait is how long a call waits for a device that is being reconnected.
+	Wait time.Duration
 }
 
 // DefaultConfig suits single boards as well as thousands at once.
@@ -55,6 +60,7 @@ func DefaultConfig() Config {
 	return Config{
 		RetryMin: 250 * time.Millisecond, RetryMax: 30 * time.Second,
 		Greet: 2 * time.Minute, Greetings: 1024, Waiting: 32,
+		Grace: 30 * time.Second, Wait: 5 * time.Second,
 	}
 }
 
@@ -69,6 +75,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("greetings: must be at least 1, got %d", c.Greetings)
 	case c.Waiting < 0:
 		return fmt.Errorf("waiting: must be 0 or more, got %d", c.Waiting)
+	case c.Grace < 0 || c.Wait < 0:
+		return fmt.Errorf("retry: grace and wait must be 0 or more, got %v and %v", c.Grace, c.Wait)
 	}
 	return nil
 }
@@ -114,8 +122,13 @@ type Dock struct {
 	parts     Parts
 	registry  *registry
 	greetings chan struct{}
+	reading   sync.Mutex // held while the manifest of a stranger is read
 	changes   *changedIDs
 	greeting  atomic.Int64 // devices being greeted or about to be
+	news      broadcast    // an attempt to connect has ended
+
+	// Greetings of peers that nobody adopted.
+	strangers, foundStrangers, largeStrangers chan struct{}
 
 	laneMeter, deviceMeter ferrule.Meter
 
@@ -129,10 +142,10 @@ type Dock struct {
 
 // New returns a dock. Devices in the store are put into the fleet as offline.
 func New(p Parts) *Dock {
-	return &Dock{
+	slots := func(limit int) chan struct{} { return make(chan struct{}, min(p.Config.Greetings, limit)) }
+	d := &Dock{
 		parts:       p,
-		registry:    newRegistry(p),
-		greetings:   make(chan struct{}, p.Config.Greetings),
+		greetings:   slots(p.Config.Greetings),
 		changes:     newChangedIDs(),
 		laneMeter:   p.Meters.For(ferrule.PartLane),
 		deviceMeter: p.Meters.For(ferrule.PartDevice),
@@ -140,6 +153,9 @@ func New(p Parts) *Dock {
 		groupOf:     make(map[string]string),
 		supervisors: make(map[string]*supervisor),
 	}
+	d.strangers, d.foundStrangers, d.largeStrangers = slots(maxStrangers), slots(maxFoundStrangers), slots(maxLargeStrangers)
+	d.registry = newRegistry(p, d.serveAbsent)
+	return d
 }
 
 // Run runs all connectors until ctx ends, and then closes all connections. It
@@ -323,7 +339,11 @@ func (d *Dock) remove(c *supervisor) {
 
 // Adopt marks a device as trusted, and connects it if it was waiting for that.
 func (d *Dock) Adopt(id string) error {
-	address, err := d.registry.adopt(id)
+	address, reconnect, err := d.registry.adopt(id)
+	if reconnect {
+		d.restart(address) // to read all of its manifest
+		return err
+	}
 	if c := d.supervisor(address); c != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()

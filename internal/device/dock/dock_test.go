@@ -39,6 +39,7 @@ type board struct {
 	greeted  int
 	closing  time.Duration          // how long a link takes to close
 	panics   bool                   // when it is greeted
+	listing  func(context.Context)  // called when it is greeted; may be nil
 	lingers  bool                   // its session does not close the link
 	ended    int                    // how many sessions have ended
 	cut      func()                 // ends the running session
@@ -110,8 +111,11 @@ func (l *boardLink) Close() error {
 // testProtocol is the protocol of the test boards.
 type testProtocol struct{}
 
-func (testProtocol) Greet(_ context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
+func (testProtocol) Greet(ctx context.Context, link transport.Link) (protocol.Session, *ferrule.Manifest, error) {
 	b := link.(*boardLink).board
+	if b.listing != nil {
+		b.listing(ctx)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.greeted++
@@ -277,6 +281,7 @@ func open(t *testing.T, dir string, change ...func(*dock.Parts)) *world {
 		Overlays: overlay.NewCache(plain{}), Fleet: w.fleet, Store: store, Log: log,
 	}
 	parts.Config.Waiting = 3
+	parts.Config.Wait = 0 // tests of waiting set it
 	for _, fn := range change {
 		fn(&parts)
 	}
@@ -592,6 +597,7 @@ func TestMaxGreetings(t *testing.T) {
 		for i := range 10 {
 			b := &board{address: fmt.Sprint("a", i), model: "demo"}
 			s := found(b)
+			s.Adopted = true
 			s.Open = func(ctx context.Context) (transport.Link, error) {
 				mu.Lock()
 				now++

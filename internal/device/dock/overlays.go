@@ -29,7 +29,7 @@ func (r *registry) replaceOverlays(replace func()) (changed []string) {
 		} else {
 			k.dev, _ = r.store.Get(id)
 		}
-		if k.dev == nil || k.dev.ID != id {
+		if k.dev == nil || k.dev.ID != id || k.dev.Trust == ferrule.TrustPending { // overlays wait until it is adopted
 			continue
 		}
 		if manifests[k.dev.Kind] == nil {

@@ -27,13 +27,16 @@ type registry struct {
 	remotes  Remote // nil if there are no other nodes
 	node     string
 	log      *slog.Logger
+	absent   ferrule.Handler // of devices that were in sight a moment ago
+	grace    time.Duration
 
 	mu         sync.Mutex
-	effective  map[string]*ferrule.Manifest // by ID
-	slots      map[string]*slot             // by address, of peers in sight
-	ids        map[string]string            // address by ID, of all devices in the fleet
-	ownerNames map[string]string            // address by configured name, of peers in sight
-	released   map[string]time.Time         // end of the release by address and by place
+	effective  map[string]*ferrule.Manifest // by ID; for pending devices an outline
+	outlines   *outlines
+	slots      map[string]*slot     // by address, of peers in sight
+	ids        map[string]string    // address by ID, of all devices in the fleet
+	ownerNames map[string]string    // address by configured name, of peers in sight
+	released   map[string]time.Time // end of the release by address and by place
 	// absentPending lists pending devices that left, oldest first. Some may be back
 	// or adopted by now.
 	absentPending []string
@@ -51,14 +54,20 @@ type slot struct {
 	device atomic.Pointer[ferrule.Device]
 }
 
-// newRegistry publishes all stored devices as offline.
-func newRegistry(p Parts) *registry {
+// newRegistry publishes all stored devices as offline. It reads no manifests of pending
+// devices: there may be many, and the gateway is not listening yet.
+func newRegistry(p Parts, absent ferrule.Handler) *registry {
 	r := &registry{
-		fleet: p.Fleet, store: p.Store, overlays: p.Overlays, effective: make(map[string]*ferrule.Manifest), remotes: p.Remote, node: p.Node, log: p.Log,
+		fleet: p.Fleet, store: p.Store, overlays: p.Overlays, effective: make(map[string]*ferrule.Manifest), outlines: newOutlines(), remotes: p.Remote, node: p.Node, log: p.Log,
+		absent: absent, grace: p.Config.Grace,
 		slots: make(map[string]*slot), ids: make(map[string]string), ownerNames: make(map[string]string), released: make(map[string]time.Time),
 	}
 	manifests := make(map[ferrule.Kind]*ferrule.Manifest) // read once for many devices
 	for _, dev := range p.Store.Devices() {
+		if dev.Trust == ferrule.TrustPending {
+			r.publishAbsent(dev)
+			continue
+		}
 		m, read := manifests[dev.Kind]
 		if !read {
 			m, _ = p.Store.Manifest(dev.Kind) // without it only the name is known
@@ -172,10 +181,7 @@ func (r *registry) updateSighting(at *slot, s *transport.Sighting) (displaced st
 func (r *registry) rename(dev *ferrule.Device, id string) *ferrule.Device {
 	renamed := *dev
 	renamed.ID = id
-	r.removeID(dev.ID)
-	if m, err := r.store.Manifest(dev.Kind); err == nil {
-		r.effective[id] = r.overlays.Apply(dev.Protocol, dev.Kind, id, m)
-	}
+	r.removeID(dev.ID) // its manifest is read again when it is published
 	r.storeDevice(&renamed)
 	return &renamed
 }
@@ -241,10 +247,21 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrul
 	if known {
 		r.supersede(kept, dev)
 	}
-	if again := r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest); again != shared {
-		shared = again // it has an overlay of its own, or the overlays were replaced
+	switch stored := false; {
+	case dev.Trust == ferrule.TrustPending:
+		var note string
+		if r.effective[dev.ID], stored, note = r.outlines.add(dev, manifest); note != "" {
+			dev.Notes = append([]string{note}, dev.Notes...)
+		}
+		if dev.Notes = pendingNotes(dev.Notes); !stored {
+			manifest = nil
+		}
+	default:
+		r.outlines.remove(dev.ID)
+		// It may have an overlay of its own, or the overlays were replaced meanwhile.
+		shared = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest)
+		r.effective[dev.ID] = shared
 	}
-	r.effective[dev.ID] = shared
 	if err := r.store.Keep(dev, manifest); err != nil { // before other nodes see the device and request the manifest
 		r.logNotStored(dev, err)
 	}
@@ -330,31 +347,35 @@ func (r *registry) applyRelease(at *slot) (until time.Time, released bool) {
 	return until, true
 }
 
-// adopt marks a device as trusted and returns its address.
-func (r *registry) adopt(id string) (address string, err error) {
+// adopt marks a device as trusted and returns its address. It reports whether the
+// device must be connected again because its manifest was not stored.
+func (r *registry) adopt(id string) (address string, reconnect bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.checkHeldHere(id); err != nil {
-		return "", err
+		return "", false, err
 	}
 	was, ok := r.store.Get(id)
 	at := r.slots[r.ids[id]]
 	switch {
 	case !ok && at == nil:
-		return "", ferrule.UnknownDevice(id)
+		return "", false, ferrule.UnknownDevice(id)
 	case !ok && at.sighting.Absent != "":
-		return "", at.device.Load().OfflineError()
+		return "", false, at.device.Load().OfflineError()
 	case !ok:
 		was = at.device.Load() // it was never opened
 	}
 	dev := *was
 	dev.Trust = ferrule.TrustAdopted
+	if reconnect = dev.State == ferrule.StateOnline && r.manifestOf(&dev) == nil; reconnect {
+		dev.State, dev.Since, dev.Reason = ferrule.StateOffline, time.Now(), "reconnecting to read its tools"
+	}
 	if at := r.slots[dev.Address]; at != nil {
 		r.publish(at, &dev)
 	} else {
 		r.publishAbsent(&dev)
 	}
-	return dev.Address, r.store.Keep(&dev, nil)
+	return dev.Address, reconnect, r.store.Keep(&dev, nil)
 }
 
 // address returns the present or last address of a device.
@@ -407,6 +428,7 @@ func (r *registry) dropID(id string) error {
 func (r *registry) removeID(id string) {
 	delete(r.ids, id)
 	r.fleet.Remove(id)
+	r.outlines.remove(id)
 	delete(r.effective, id)
 }
 
@@ -425,13 +447,35 @@ func (r *registry) publish(at *slot, dev *ferrule.Device) {
 	dev = r.localRecord(dev)
 	r.ids[dev.ID] = dev.Address
 	at.device.Store(dev)
-	r.fleet.Put(dev, r.effective[dev.ID], at.handler)
+	r.fleet.Put(dev, r.manifestOf(dev), at.handler)
 }
 
-// publishAbsent publishes the record of an address out of sight.
+// manifestOf returns the effective manifest of a device. A device that is no longer
+// pending gets the stored one in place of its outline, or none until it connects.
+func (r *registry) manifestOf(dev *ferrule.Device) *ferrule.Manifest {
+	if dev.Trust == ferrule.TrustPending || dev.Kind == "" {
+		return r.effective[dev.ID]
+	}
+	if r.outlines.remove(dev.ID) {
+		delete(r.effective, dev.ID)
+	}
+	if r.effective[dev.ID] == nil {
+		if m, err := r.store.Manifest(dev.Kind); err == nil {
+			r.effective[dev.ID] = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, m)
+		}
+	}
+	return r.effective[dev.ID]
+}
+
+// publishAbsent publishes the record of an address out of sight. Calls wait for it if it
+// was in sight a moment ago.
 func (r *registry) publishAbsent(dev *ferrule.Device) {
 	r.ids[dev.ID] = dev.Address
-	r.fleet.Put(r.localRecord(dev), r.effective[dev.ID], nil)
+	var handler ferrule.Handler
+	if time.Since(dev.Since) < r.grace {
+		handler = r.absent
+	}
+	r.fleet.Put(r.localRecord(dev), r.manifestOf(dev), handler)
 }
 
 // storeDevice stores a device that was reached before.

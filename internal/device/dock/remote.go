@@ -108,6 +108,7 @@ func (c *supervisor) standBy(holder error) {
 	c.standby = true
 	c.offline(holder)
 	c.wakeCalls()
+	c.dock.news.notify()
 }
 
 // wakeCalls makes waiting calls check whether a reconnect is still possible.

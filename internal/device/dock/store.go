@@ -31,7 +31,8 @@ type Store struct {
 	timer     *time.Timer // until the next sync; nil if none is due
 	byID      map[string]*ferrule.Device
 	byAddress map[string]*ferrule.Device
-	kinds     map[ferrule.Kind]int // number of devices of each
+	kinds     map[ferrule.Kind]int  // number of devices of each
+	manifests map[ferrule.Kind]bool // known to be stored
 }
 
 // storeLine is a line of the log.
@@ -55,6 +56,7 @@ func OpenStore(dir string, log *slog.Logger) (*Store, error) {
 		byID:      make(map[string]*ferrule.Device),
 		byAddress: make(map[string]*ferrule.Device),
 		kinds:     make(map[ferrule.Kind]int),
+		manifests: make(map[ferrule.Kind]bool),
 	}
 	if err := os.MkdirAll(filepath.Join(dir, manifestsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("opening the device store: %w", err)
@@ -146,16 +148,15 @@ func (m *Store) At(address string) (*ferrule.Device, bool) {
 }
 
 // Keep stores a device and replaces any with the same ID or address. The manifest is
-// the original one; nil if it is already stored. The change is visible at once,
+// the original one; nil if it is already stored, or is not to be stored. The change is visible at once,
 // even if writing fails, and durable soon.
 func (m *Store) Keep(dev *ferrule.Device, manifest *ferrule.Manifest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.byAddress[dev.Address]
-	first := m.kinds[dev.Kind] == 0
 	m.index(dev)
 	var err error
-	if manifest != nil && first {
+	if manifest != nil && !m.hasManifest(dev.Kind) {
 		err = m.writeManifest(dev.Kind, manifest)
 	}
 	if old != nil {
@@ -222,6 +223,7 @@ func (m *Store) removeUnusedManifest(kind ferrule.Kind) {
 	if kind == "" || m.kinds[kind] > 0 {
 		return
 	}
+	delete(m.manifests, kind)
 	if err := os.Remove(m.manifestPath(kind)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		m.log.Warn("device store: removing a manifest failed", "err", err)
 	}
@@ -229,6 +231,24 @@ func (m *Store) removeUnusedManifest(kind ferrule.Kind) {
 
 func (m *Store) manifestPath(kind ferrule.Kind) string {
 	return filepath.Join(m.dir, manifestsDir, filepath.Base(string(kind))+".json")
+}
+
+// dropManifest removes a manifest that is not the one of its Kind: an earlier version of
+// the gateway computed Kinds differently. The next device brings it again.
+func (m *Store) dropManifest(kind ferrule.Kind) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	os.Remove(m.manifestPath(kind)) // it is checked again when it is read
+	delete(m.manifests, kind)
+}
+
+// hasManifest reports whether the manifest of a Kind is stored.
+func (m *Store) hasManifest(kind ferrule.Kind) bool {
+	if !m.manifests[kind] {
+		_, err := os.Stat(m.manifestPath(kind))
+		m.manifests[kind] = err == nil
+	}
+	return m.manifests[kind]
 }
 
 func (m *Store) writeManifest(kind ferrule.Kind, manifest *ferrule.Manifest) error {
@@ -239,6 +259,7 @@ func (m *Store) writeManifest(kind ferrule.Kind, manifest *ferrule.Manifest) err
 	if err := replaceFile(m.manifestPath(kind), data); err != nil {
 		return fmt.Errorf("device store: %w", err)
 	}
+	m.manifests[kind] = true
 	return nil
 }
 
@@ -251,6 +272,10 @@ func (m *Store) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
 	manifest := &ferrule.Manifest{}
 	if err := json.Unmarshal(data, manifest); err != nil {
 		return nil, fmt.Errorf("device store: manifest of %s: %w", kind.Short(), err)
+	}
+	if is, err := manifest.Kind(); err != nil || is != kind {
+		m.dropManifest(kind)
+		return nil, fmt.Errorf("device store: manifest of %s has another Kind", kind.Short())
 	}
 	return manifest, nil
 }

@@ -42,6 +42,7 @@ type supervisor struct {
 	cancel        context.CancelFunc  // ends the greeting or the session
 	done          chan struct{}       // closed when it has ended
 	timer         *time.Timer         // set while waiting
+	failed        time.Time           // when it last began to wait
 	wait          time.Duration       // next back-off
 	link          transport.Link      // nil unless open
 	session       protocol.Session    // nil unless connected
@@ -90,6 +91,7 @@ func (c *supervisor) close() {
 	c.wakeCalls()
 	c.dock.registry.remove(c.slot)
 	c.dock.remove(c)
+	c.dock.news.notify()
 }
 
 func (c *supervisor) stopWaiting() {
@@ -224,7 +226,9 @@ func (c *supervisor) disconnect(err error) {
 func (c *supervisor) retry() {
 	wait := c.wait/2 + rand.N(c.wait/2+1)
 	c.wait = min(2*c.wait, c.dock.parts.Config.RetryMax)
-	c.waitUntil(time.Now().Add(wait))
+	c.failed = time.Now()
+	c.waitUntil(c.failed.Add(wait))
+	c.dock.news.notify()
 }
 
 // waitUntil schedules the next connect.

@@ -176,10 +176,12 @@ type Calls struct {
 	CleanResults bool `yaml:"clean_results"`
 }
 
-// Retry configures the reconnect delay.
+// Retry configures reconnects.
 type Retry struct {
-	Min Interval `yaml:"min"`
-	Max Interval `yaml:"max"`
+	Min   Interval `yaml:"min"`
+	Max   Interval `yaml:"max"`
+	Grace Interval `yaml:"grace"`
+	Wait  Interval `yaml:"wait"`
 }
 
 // Interval is a duration in the file, such as 30s.
@@ -240,7 +242,7 @@ func Default() Config {
 		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
 		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, SessionsPerAgent: a.SessionsPerAgent, Connections: a.Connections, Idle: Interval(a.Idle), Hosts: []string{}},
 		Endpoints: []Endpoint{},
-		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax)},
+		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax), Grace: Interval(d.Grace), Wait: Interval(d.Wait)},
 		Journal:   Journal{Sync: syncAlways, SegmentSize: j.SegmentSize >> 20, SegmentAge: Interval(j.SegmentAge)},
 		Cluster: Cluster{
 			Mode: string(b.Mode), Tenant: b.Tenant, Servers: []string{}, Domain: b.Domain, Shards: b.Shards, Replicas: b.Replicas,
@@ -509,7 +511,9 @@ func (c Config) HTTP(protocols []string) httpclient.Config {
 }
 
 // Catalog returns the config of the catalog.
-func (c Config) Catalog() catalog.Config { return catalog.Config{Budget: c.Agents.Budget} }
+func (c Config) Catalog() catalog.Config {
+	return catalog.Config{Budget: c.Agents.Budget, Grace: time.Duration(c.Retry.Grace)}
+}
 
 // AgentsConfig returns the config of the agent server.
 func (c Config) AgentsConfig() server.Config {
@@ -578,6 +582,7 @@ func (c Config) Dock() dock.Config {
 	out := dock.DefaultConfig()
 	out.Waiting = c.Calls.Waiting
 	out.RetryMin, out.RetryMax = time.Duration(c.Retry.Min), time.Duration(c.Retry.Max)
+	out.Grace, out.Wait = time.Duration(c.Retry.Grace), time.Duration(c.Retry.Wait)
 	return out
 }
 

@@ -74,6 +74,8 @@ func (e *requestError) callError(ctx context.Context, call *ferrule.Call) *ferru
 		return jsonrpc.AnswerError(call, e.err, true).WithHint("retry after %v", e.wait)
 	case e.status == http.StatusTooManyRequests:
 		return jsonrpc.AnswerError(call, e.err, true).WithHint("the device limits the rate of requests: wait a few seconds, then call less often")
+	case e.lost && call.Target.Tool != nil && call.Target.Tool.Repeatable():
+		return jsonrpc.Gone(e.err) // it did not run, and may be sent again
 	case e.lost:
 		return jsonrpc.AnswerError(call, e.err, true).WithHint("the device was restarted, and the gateway is reconnecting: retry in a moment")
 	case e.declined():

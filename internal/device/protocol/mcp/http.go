@@ -267,6 +267,29 @@ func (c *httpConn) run(ctx context.Context) error {
 	}
 }
 
+// The check of a session before a call that must not be sent twice.
+const (
+	maxUnchecked = time.Second // a device takes longer to restart
+	checkWait    = 2 * time.Second
+)
+
+// checkAlive checks a session that was idle. A device that was restarted would reject
+// the call, and the call could not be sent again. The error means that the session has
+// ended and that the call was not sent.
+func (c *httpConn) checkAlive(ctx context.Context) error {
+	c.mu.Lock()
+	unchecked := c.id != "" && time.Since(c.answered) > maxUnchecked
+	c.mu.Unlock()
+	if !unchecked {
+		return nil
+	}
+	_, err := c.session.request(ctx, checkWait, "ping", nil)
+	if e := asRequestError(err); e != nil && (e.lost || e.status == 0 && !e.silent) {
+		return &requestError{err: e.err}
+	}
+	return nil // it answers, in whatever way, or is busy
+}
+
 // keepAlive checks an idle device: it must answer, in whatever way, and a modern one must
 // be the same as before.
 func (c *httpConn) keepAlive(ctx context.Context) error {

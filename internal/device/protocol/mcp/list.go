@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -174,6 +175,9 @@ func (l *listing) read(ctx context.Context, s *session) error {
 			return nil
 		}
 		next, ok := l.addPage(a.Result)
+		if err := protocol.Pace(ctx, l.size); err != nil {
+			return err
+		}
 		switch {
 		case !ok:
 			return nil

@@ -276,7 +276,7 @@ func (s *session) ask(ctx context.Context, c *activeCall, method, name string, p
 	if n := len(r.body); s.limit > 0 && n > s.limit {
 		return message{}, jsonrpc.TooLong(c.call, n, s.limit)
 	}
-	a, err := s.conn.exchange(ctx, r)
+	a, err := s.exchange(ctx, r)
 	e := asRequestError(err)
 	switch {
 	case e != nil && e.sent && ctx.Err() != nil:
@@ -294,6 +294,16 @@ func (s *session) ask(ctx context.Context, c *activeCall, method, name string, p
 		return message{}, e
 	}
 	return a, nil
+}
+
+// exchange sends the request of a call.
+func (s *session) exchange(ctx context.Context, r request) (message, error) {
+	if h, ok := s.conn.(*httpConn); ok && !r.harmless {
+		if err := h.checkAlive(ctx); err != nil {
+			return message{}, err
+		}
+	}
+	return s.conn.exchange(ctx, r)
 }
 
 // replyTime limits how long a message besides calls may take.

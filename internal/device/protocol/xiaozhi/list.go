@@ -86,6 +86,9 @@ func (l *listing) read(ctx context.Context, g *greeting, withUserTools bool) err
 			return err
 		}
 		l.add(page.Tools)
+		if err := protocol.Pace(ctx, l.size); err != nil {
+			return err
+		}
 		cursor = page.Next
 		if cursor == "" {
 			return nil
