@@ -40,6 +40,9 @@ type Device struct {
 	// before that.
 	Changed  time.Time `json:"changed,omitzero"`
 	Previous Kind      `json:"previous,omitempty"`
+	// Trusted is where a device was last trusted, and as which Kind. It is set only if an
+	// unverified announcement says where the device is.
+	Trusted *Contact `json:"trusted,omitempty"`
 
 	// Notes are problems that the gateway noticed: an incomplete list, tools that
 	// disappeared.
@@ -51,6 +54,13 @@ type Device struct {
 func (d *Device) SameHardware(other *Device) bool {
 	return d.Address == other.Address && (d.Node == other.Node || !d.Local && !other.Local)
 }
+// Contact is a device as it was found at a network endpoint.
+type Contact struct {
+	// Endpoint is empty if it is unknown.
+	Endpoint string `json:"endpoint,omitempty"`
+	Kind     Kind   `json:"kind"`
+}
+
 
 // GatewayID is the ID under which the gateway's own tools are called. No device
 // has it.

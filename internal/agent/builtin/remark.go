@@ -15,6 +15,8 @@ func (d DescribedDevice) Remark() string {
 		return d.Reason
 	case d.State == string(ferrule.StateOffline):
 		return "since " + d.Since.Local().Format(time.DateTime) + ": " + d.Reason
+	case d.Trust == string(ferrule.TrustPending) && len(d.Notes) > 0:
+		return d.Notes[0] + "; run `ferrule adopt " + d.ID + "` to use it"
 	case d.Trust == string(ferrule.TrustPending):
 		return "run `ferrule adopt " + d.ID + "` to use it"
 	case len(d.Notes) > 0:

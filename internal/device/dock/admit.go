@@ -20,7 +20,7 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	session, manifest, name, err := c.negotiate(ctx, s)
+	session, manifest, name, err := c.greetWhereTrusted(ctx, s)
 	if err != nil {
 		return nil, err
 	}

@@ -244,6 +244,7 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrul
 	if r.overlays.MatchesDevice(dev.ID) {
 		shared = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest)
 	}
+	r.checkEndpoint(s, dev, before, kept)
 	r.effective[dev.ID] = shared
 	if err := r.store.Keep(dev, manifest); err != nil { // before other nodes see the device and request the manifest
 		r.logNotStored(dev, err)
@@ -357,6 +358,7 @@ func (r *registry) adopt(id string) (address string, err error) {
 	return dev.Address, r.store.Keep(&dev, nil)
 }
 
+	trustEndpoint(&dev, at)
 // address returns the present or last address of a device.
 func (r *registry) address(id string) (string, bool) {
 	r.mu.Lock()
@@ -520,6 +522,8 @@ func trustOf(s *transport.Sighting, before *ferrule.Device) ferrule.Trust {
 func (r *registry) compare(dev *ferrule.Device, manifest *ferrule.Manifest, before *ferrule.Device) {
 	dev.Changed, dev.Previous = before.Changed, before.Previous
 	if before.Kind == dev.Kind {
+	case s.Announced != nil && before != nil && before.Trusted != nil:
+		return before.Trust // it may wait for its owner, see checkEndpoint
 		return
 	}
 	dev.Changed, dev.Previous = time.Now(), before.Kind

@@ -47,7 +47,8 @@ type supervisor struct {
 	session       protocol.Session    // nil unless connected
 	began         time.Time           // when session began
 	connected     chan struct{}       // closed when a session begins
-	standby       bool                // another node holds the device
+	standby       bool                // another node holds the device, or it is absent
+	checking      bool                // whether it is still where it was trusted
 	closed        bool                // no longer in use
 }
 
@@ -70,7 +71,7 @@ func (c *supervisor) setSighting(s *transport.Sighting, gone error) bool {
 	c.sighting, c.goneReason = s, gone
 	switch {
 	case c.busy:
-		if s == nil || s.Instance != c.instance {
+		if s == nil || s.Instance != c.instance && !c.staysWhereTrusted(s) {
 			c.cancel() // sessionEnded decides how to continue
 		}
 	case s == nil:
@@ -115,7 +116,7 @@ func (c *supervisor) connect() {
 		c.standBy(holder)
 		return
 	}
-	if shy, dev := c.sighting.AdoptFirst, c.slot.device.Load(); shy != "" && dev.Trust == ferrule.TrustPending {
+	if shy, dev := c.sighting.AdoptFirst, c.slot.device.Load(); shy != "" && dev.Trust == ferrule.TrustPending && dev.Trusted == nil {
 		c.offline(fmt.Errorf("%s; to connect it, run `ferrule adopt %s`", shy, dev.ID))
 		return
 	}
