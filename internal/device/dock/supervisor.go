@@ -105,7 +105,8 @@ func (c *supervisor) stopWaiting() {
 func (c *supervisor) connect() {
 	c.standby = false
 	if c.sighting.Absent != "" {
-		c.offline(errors.New(c.sighting.Absent))
+		c.dock.registry.syncRemote(c.slot) // it may be on another node now
+		c.standBy(errors.New(c.sighting.Absent))
 		return
 	}
 	if until, released := c.dock.registry.applyRelease(c.slot); released {
@@ -194,6 +195,8 @@ func (c *supervisor) why(err error) error {
 	switch {
 	case c.sighting == nil:
 		return c.goneReason
+	case c.sighting.Absent != "":
+		return errors.New(c.sighting.Absent)
 	case c.sighting.Instance != c.instance:
 		return errReconnecting
 	}
