@@ -253,12 +253,14 @@ func (g *Gateway) buildDock() error {
 // buildTools builds the gateway's own tools and offers them as those of a device.
 func (g *Gateway) buildTools() error {
 	tools, err := builtin.New(g.parts.Version, append(g.historyTools(),
-		builtin.ListDevices(g.Fleet),
-		builtin.DescribeDevice(g.Fleet),
+		builtin.ListDevices(listed{g}),
+		builtin.DescribeDevice(listed{g}),
 		builtin.DeviceState(g.Fleet),
 		builtin.AdoptDevice(trust{g}),
 		builtin.ForgetDevice(trust{g}),
 		builtin.ReleaseDevice(g.Dock),
+		builtin.RenameDevice(g.Dock),
+		builtin.LabelDevice(g.Dock),
 		builtin.Status(g.parts.Version, g.Status),
 		builtin.FindDevices(g.Catalog),
 		builtin.FindTools(g.Catalog),

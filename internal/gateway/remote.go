@@ -10,7 +10,7 @@ import (
 
 // decisions are the tools by which a person decides about a device. The device's own
 // node runs them.
-var decisions = []string{"adopt_device", "forget_device", "release_device"}
+var decisions = []string{"adopt_device", "forget_device", "release_device", "rename_device", "label_device"}
 
 // measurements are the tools that return measurements of a device. The device's own
 // node has them.

@@ -1,10 +1,22 @@
 package builtin
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
+
+// LabelText returns the labels of a device in one line, or "".
+func (d DescribedDevice) LabelText() string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(d.Labels)) {
+		all = append(all, key+"="+d.Labels[key])
+	}
+	return strings.Join(all, " ")
+}
 
 // Remark returns what a person should know about a device in a list, or "".
 func (d DescribedDevice) Remark() string {

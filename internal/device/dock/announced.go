@@ -136,3 +136,31 @@ func trustEndpoint(dev *ferrule.Device, at *slot) {
 		dev.Trusted = &ferrule.Contact{Kind: dev.Kind}
 	}
 }
+
+// takeOver returns the record of a device that was adopted after an announcement, if its
+// owner has now configured the endpoint at which it was trusted. It is one device, so the
+// record moves to the new address. What is announced plays no part.
+func (r *registry) takeOver(s *transport.Sighting, dev *ferrule.Device) (*ferrule.Device, bool) {
+	if s.Announced != nil || !s.Adopted || s.Reached == nil {
+		return nil, false
+	}
+	endpoint := s.Reached()
+	all := r.store.Devices()
+	i := slices.IndexFunc(all, func(old *ferrule.Device) bool {
+		return old.Trusted != nil && old.Trust == ferrule.TrustAdopted && old.Trusted.Endpoint == endpoint && old.Kind == dev.Kind &&
+			r.slots[old.Address] == nil && r.ids[old.ID] == old.Address
+	})
+	if i < 0 {
+		return nil, false
+	}
+	old := *all[i]
+	r.removeID(old.ID)
+	if err := r.store.dropPending(old.ID); err != nil {
+		r.logNotStored(&old, err)
+	}
+	if s.Name != "" && s.Name != old.ID {
+		old.Aliases = withAlias(old.Aliases, old.ID, s.Name)
+	}
+	old.Address, old.Trusted = s.Address, nil
+	return &old, true
+}

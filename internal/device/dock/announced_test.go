@@ -217,3 +217,33 @@ func TestConfiguredLocalName(t *testing.T) {
 		}
 	})
 }
+
+// TestConfiguredAfterAdoption: a device that was found, adopted and then named by its URL is
+// one device, with its name and labels. A device of another Kind is not.
+func TestConfiguredAfterAdoption(t *testing.T) {
+	for _, test := range []struct{ name, model, want string }{
+		{"", "lamp", "lamp:online"}, {"kitchen", "lamp", "kitchen:online"}, {"", "kettle", "kettle:online lamp:offline"},
+	} {
+		bubble(t, func(t *testing.T, dir string) {
+			n := &network{boards: map[string]*board{home: {model: "lamp"}}}
+			w := adopted(t, dir, n)
+			if _, err := w.dock.Label("lamp", map[string]string{"room": "attic"}, nil); err != nil {
+				t.Fatal(err)
+			}
+			w.stop()
+			n.set(map[string]*board{home: {model: test.model}})
+			s := n.announce(1, home)
+			s.Address, s.Name, s.Adopted, s.AdoptFirst, s.Announced = home, test.name, true, "", nil
+			for range 2 { // and after a restart
+				w = open(t, dir)
+				w.transport.see("http", s)
+				w.wantIDs(test.want)
+				dev := w.device("lamp")
+				if dev.Labels["room"] != "attic" || (dev.Address == home) != (test.model == "lamp") {
+					t.Errorf("%+v: got %+v", test, dev)
+				}
+				w.stop()
+			}
+		})
+	}
+}

@@ -32,6 +32,7 @@ type registry struct {
 	effective  map[string]*ferrule.Manifest // by ID
 	slots      map[string]*slot             // by address, of peers in sight
 	ids        map[string]string            // address by ID, of all devices in the fleet
+	aliases    map[string]string            // address by earlier ID
 	ownerNames map[string]string            // address by configured name, of peers in sight
 	released   map[string]time.Time         // end of the release by address and by place
 	// absentPending lists pending devices that left, oldest first. Some may be back
@@ -55,7 +56,7 @@ type slot struct {
 func newRegistry(p Parts) *registry {
 	r := &registry{
 		fleet: p.Fleet, store: p.Store, overlays: p.Overlays, effective: make(map[string]*ferrule.Manifest), remotes: p.Remote, node: p.Node, log: p.Log,
-		slots: make(map[string]*slot), ids: make(map[string]string), ownerNames: make(map[string]string), released: make(map[string]time.Time),
+		slots: make(map[string]*slot), ids: make(map[string]string), aliases: make(map[string]string), ownerNames: make(map[string]string), released: make(map[string]time.Time),
 	}
 	manifests := make(map[ferrule.Kind]*ferrule.Manifest) // read once for many devices
 	for _, dev := range p.Store.Devices() {
@@ -230,6 +231,9 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrul
 	defer r.mu.Unlock()
 	s := at.sighting
 	kept, known := r.store.At(s.Address)
+	if !known {
+		kept, known = r.takeOver(s, dev)
+	}
 	dev.ID = r.chooseID(s, dev.Model, kept)
 	before := r.lastKnown(dev.ID, s, kept)
 	dev.Trust = trustOf(s, before)
@@ -237,14 +241,19 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrul
 		r.compare(dev, manifest, before)
 		dev.Labels = before.Labels
 	}
+	if known {
+		dev.Named, dev.Aliases = kept.Named, kept.Aliases
+	} else if before != nil {
+		dev.Aliases = before.Aliases
+	}
 	dev.Notes = slices.Concat(dev.Notes, r.overlays.UnknownTools(dev.Protocol, dev.Kind, dev.ID, manifest))
+	r.checkEndpoint(s, dev, before, kept)
 	if known {
 		r.supersede(kept, dev)
 	}
 	if r.overlays.MatchesDevice(dev.ID) {
 		shared = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest)
 	}
-	r.checkEndpoint(s, dev, before, kept)
 	r.effective[dev.ID] = shared
 	if err := r.store.Keep(dev, manifest); err != nil { // before other nodes see the device and request the manifest
 		r.logNotStored(dev, err)
@@ -276,6 +285,7 @@ func (r *registry) offline(at *slot, why error) bool {
 func (r *registry) release(id string, until time.Time) (addresses []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	id = r.current(id)
 	address, ok := r.ids[id]
 	if !ok {
 		return nil, ferrule.UnknownDevice(id)
@@ -335,6 +345,7 @@ func (r *registry) applyRelease(at *slot) (until time.Time, released bool) {
 func (r *registry) adopt(id string) (address string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	id = r.current(id)
 	if err := r.checkHeldHere(id); err != nil {
 		return "", err
 	}
@@ -350,6 +361,7 @@ func (r *registry) adopt(id string) (address string, err error) {
 	}
 	dev := *was
 	dev.Trust = ferrule.TrustAdopted
+	trustEndpoint(&dev, at)
 	if at := r.slots[dev.Address]; at != nil {
 		r.publish(at, &dev)
 	} else {
@@ -358,7 +370,6 @@ func (r *registry) adopt(id string) (address string, err error) {
 	return dev.Address, r.store.Keep(&dev, nil)
 }
 
-	trustEndpoint(&dev, at)
 // address returns the present or last address of a device.
 func (r *registry) address(id string) (string, bool) {
 	r.mu.Lock()
@@ -372,6 +383,7 @@ func (r *registry) address(id string) (string, bool) {
 func (r *registry) forget(id string) (address string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	id = r.current(id)
 	if err := r.checkHeldHere(id); err != nil {
 		return "", err
 	}
@@ -407,6 +419,7 @@ func (r *registry) dropID(id string) error {
 
 // removeID removes an ID from the fleet.
 func (r *registry) removeID(id string) {
+	r.dropAliases(id)
 	delete(r.ids, id)
 	r.fleet.Remove(id)
 	delete(r.effective, id)
@@ -426,6 +439,7 @@ func (r *registry) publish(at *slot, dev *ferrule.Device) {
 	}
 	dev = r.localRecord(dev)
 	r.ids[dev.ID] = dev.Address
+	r.indexAliases(dev)
 	at.device.Store(dev)
 	r.fleet.Put(dev, r.effective[dev.ID], at.handler)
 }
@@ -433,6 +447,7 @@ func (r *registry) publish(at *slot, dev *ferrule.Device) {
 // publishAbsent publishes the record of an address out of sight.
 func (r *registry) publishAbsent(dev *ferrule.Device) {
 	r.ids[dev.ID] = dev.Address
+	r.indexAliases(dev)
 	r.fleet.Put(r.localRecord(dev), r.effective[dev.ID], nil)
 }
 
@@ -456,7 +471,7 @@ func (r *registry) chooseID(s *transport.Sighting, model string, before *ferrule
 	if s.Name != "" && r.ownerNames[s.Name] == s.Address {
 		return s.Name
 	}
-	if before != nil && before.Kind != "" && !r.takenRemotely(before.ID, s) {
+	if before != nil && (before.Kind != "" || before.Named) && !r.takenRemotely(before.ID, s) {
 		return before.ID
 	}
 	return r.newID(s, model)
@@ -498,7 +513,7 @@ func (r *registry) candidates(s *transport.Sighting, model string) iter.Seq[stri
 
 // isFree reports whether a sighting may have an ID.
 func (r *registry) isFree(id string, s *transport.Sighting) bool {
-	for _, at := range []string{r.ids[id], r.ownerNames[id]} {
+	for _, at := range []string{r.ids[id], r.ownerNames[id], r.aliases[id]} {
 		if at != "" && at != s.Address {
 			return false
 		}
@@ -510,6 +525,8 @@ func (r *registry) isFree(id string, s *transport.Sighting) bool {
 // previous trust.
 func trustOf(s *transport.Sighting, before *ferrule.Device) ferrule.Trust {
 	switch {
+	case s.Announced != nil && before != nil && before.Trusted != nil:
+		return before.Trust // it may wait for its owner, see checkEndpoint
 	case s.Adopted:
 		return ferrule.TrustAdopted
 	case before != nil:
@@ -522,8 +539,6 @@ func trustOf(s *transport.Sighting, before *ferrule.Device) ferrule.Trust {
 func (r *registry) compare(dev *ferrule.Device, manifest *ferrule.Manifest, before *ferrule.Device) {
 	dev.Changed, dev.Previous = before.Changed, before.Previous
 	if before.Kind == dev.Kind {
-	case s.Announced != nil && before != nil && before.Trusted != nil:
-		return before.Trust // it may wait for its owner, see checkEndpoint
 		return
 	}
 	dev.Changed, dev.Previous = time.Now(), before.Kind
