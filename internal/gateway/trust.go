@@ -16,7 +16,14 @@ type trust struct{ *Gateway }
 // Adopt implements builtin.Trust. A device that was never admitted has no ID yet and is
 // named by the code that it shows.
 func (t trust) Adopt(ctx context.Context, id, name string) (builtin.TrustOutput, error) {
-	dev, err := t.Dock.AdoptAs(ctx, id, name)
+	adopted := id
+	if _, _, known := t.Fleet.Lookup(id); known && name != "" {
+		if err := (names{t.Gateway}).Rename(id, name); err != nil {
+			return builtin.TrustOutput{}, err
+		}
+		adopted = name
+	}
+	dev, err := t.Dock.AdoptAndConnect(ctx, adopted)
 	if err == nil {
 		return builtin.TrustOutput{Device: dev.ID, Note: adoptedNote(dev)}, nil
 	}

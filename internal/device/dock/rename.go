@@ -16,27 +16,26 @@ func (d *Dock) Rename(id, name string) error {
 	return r.renameDevice(r.current(id), name)
 }
 
-// adoptWait is how long AdoptAs waits for a device to connect.
-const adoptWait = 3 * time.Second
-
-// AdoptAs adopts a device, under a name if that is not empty, and returns it. A device
-// that connects only now has its final ID, if it connects in time.
-func (d *Dock) AdoptAs(ctx context.Context, id, name string) (*ferrule.Device, error) {
+// CheckRename returns the error that Rename would return.
+func (d *Dock) CheckRename(id, name string) error {
 	r := d.registry
 	r.mu.Lock()
-	id = r.current(id)
-	var err error
-	if name != "" {
-		if err = r.renameDevice(id, name); err == nil {
-			id = name
-		}
-	}
-	address := r.ids[id]
+	defer r.mu.Unlock()
+	_, err := r.checkRename(r.current(id), name)
+	return err
+}
+
+// adoptWait is how long AdoptAndConnect waits for a device to connect.
+const adoptWait = 3 * time.Second
+
+// AdoptAndConnect adopts a device and returns it. A device that connects only now has its
+// final ID, if it connects in time.
+func (d *Dock) AdoptAndConnect(ctx context.Context, id string) (*ferrule.Device, error) {
+	r := d.registry
+	r.mu.Lock()
+	address := r.ids[r.current(id)]
 	r.mu.Unlock()
-	if err == nil {
-		err = d.Adopt(id)
-	}
-	if err != nil {
+	if err := d.Adopt(id); err != nil {
 		return nil, err
 	}
 	d.waitFor(ctx, address)
@@ -125,21 +124,30 @@ func (r *registry) current(id string) string {
 	return id
 }
 
-// renameDevice gives a device a name that its owner chose.
-func (r *registry) renameDevice(id, name string) error {
+// checkRename returns the address of a device, or an error if it may not be renamed.
+func (r *registry) checkRename(id, name string) (address string, err error) {
 	address, ok := r.ids[id]
 	if !ok {
-		return ferrule.UnknownDevice(id)
+		return "", ferrule.UnknownDevice(id)
 	}
 	if err := r.checkHeldHere(id); err != nil {
-		return err
+		return "", err
 	}
 	if err := r.checkName(name, address); err != nil {
-		return err
+		return "", err
 	}
 	if r.ownerNames[id] == address {
-		return ferrule.Errorf(ferrule.Invalid, "%s has its name from the configuration", id).
+		return "", ferrule.Errorf(ferrule.Invalid, "%s has its name from the configuration", id).
 			WithHint("change its name there, in ferrule.yaml or in the flags of `ferrule up`, and restart the gateway")
+	}
+	return address, nil
+}
+
+// renameDevice gives a device a name that its owner chose.
+func (r *registry) renameDevice(id, name string) error {
+	address, err := r.checkRename(id, name)
+	if err != nil {
+		return err
 	}
 	at := r.slots[address]
 	var dev ferrule.Device
@@ -156,7 +164,7 @@ func (r *registry) renameDevice(id, name string) error {
 		dev.Aliases = withAlias(dev.Aliases, id, name)
 	}
 	renamed := r.rename(&dev, name)
-	err := r.store.Keep(renamed, nil) // even if it was never reached
+	err = r.store.Keep(renamed, nil) // even if it was never reached
 	if at != nil {
 		r.publish(at, renamed)
 	} else {

@@ -78,9 +78,9 @@ func TestRename(t *testing.T) {
 	})
 }
 
-// TestAdoptAs: the owner can name a device when adopting it, also one that was never opened
+// TestNameAndAdopt: the owner can name a device when adopting it, also one that was never opened
 // or that has yet to dial in.
-func TestAdoptAs(t *testing.T) {
+func TestNameAndAdopt(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
 		shy := func(b *board) {
@@ -90,14 +90,21 @@ func TestAdoptAs(t *testing.T) {
 		}
 		for _, test := range []struct{ address, name, want string }{{"a1", "", "demo"}, {"a2", "arm", "arm"}} {
 			shy(&board{address: test.address, model: "demo"})
-			dev, err := w.dock.AdoptAs(t.Context(), test.address, test.name)
+			id := test.address
+			if test.name != "" {
+				if err := w.dock.Rename(id, test.name); err != nil {
+					t.Fatal(err)
+				}
+				id = test.name
+			}
+			dev, err := w.dock.AdoptAndConnect(t.Context(), id)
 			if err != nil || dev.ID != test.want || dev.State != ferrule.StateOnline || dev.Trust != ferrule.TrustAdopted {
 				t.Errorf("%+v: got %+v, %v", test, dev, err)
 			}
 		}
 		shy(&board{address: "a3", model: "demo"})
-		if _, err := w.dock.AdoptAs(t.Context(), "a3", "arm"); codeOf(err) != ferrule.Invalid || w.device("a3").Trust != ferrule.TrustPending {
-			t.Errorf("got %v, and it is %s", err, w.device("a3").Trust)
+		if err := w.dock.CheckRename("a3", "arm"); codeOf(err) != ferrule.Invalid {
+			t.Errorf("got %v", err)
 		}
 		if err := w.dock.Reserve("a4", "dial-in", "toy", "teddy"); err != nil {
 			t.Fatal(err)
