@@ -111,7 +111,7 @@ func (t trust) forget(id string) error {
 	return err
 }
 
-// listed is the fleet with the devices that show a code. They are no devices yet, but
+// listed is the fleet with the devices that show a code. They are not admitted yet, but
 // their owner looks for them in the list.
 type listed struct{ *Gateway }
 

@@ -15,8 +15,8 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd20:ce::254"),    // Google
 }
 
-// refused reports whether an announcement must not lead to an address: only this machine
-// can reach what is there, or it is no device.
+// refused reports whether an announcement must not lead to an address, because only this
+// machine can reach it or because no device can be there.
 func refused(addr netip.Addr) bool {
 	return addr.IsLoopback() || addr.IsUnspecified() || addr.IsMulticast() || addr.IsLinkLocalUnicast() ||
 		addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || slices.Contains(metadata, addr)
