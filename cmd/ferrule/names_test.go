@@ -14,6 +14,9 @@ import (
 // TestRenamed checks that agents which know a device by its old name go on using it, in
 // both versions of MCP, and that its measurements move with it.
 func TestRenamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	boards := startSim(t, sim.Config{})
 	g := startGateway(t, nil, func(c *config.Config) { c.Devices.TCP = []config.TCPDevice{{Address: boards.Addrs()[0]}} })
 	const old = "sim-board"

@@ -188,6 +188,18 @@ func (f *Fleet) Target(id string) (ferrule.Target, bool) {
 	return ferrule.Target{Device: r.Device, Manifest: r.Manifest, Handler: r.Handler}, ok
 }
 
+// RenamedElsewhere returns the device of another node that had an ID earlier. It does not
+// ask the Finder.
+func (f *Fleet) RenamedElsewhere(id string) (*ferrule.Device, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	e := f.devices[f.aliases[id]]
+	if e.remote == nil || e.own != nil {
+		return nil, false
+	}
+	return e.remote.Device, true
+}
+
 // Devices returns all devices, sorted by ID.
 func (f *Fleet) Devices() []*ferrule.Device {
 	f.mu.RLock()

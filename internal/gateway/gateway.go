@@ -240,7 +240,7 @@ func (g *Gateway) buildDock() error {
 		Overlays: g.overlays,
 		Fleet:    g.Fleet,
 		Node:     g.node(),
-		Remote:   g.Cluster,
+		Remote:   remoteNames{g},
 		Store:    g.Devices,
 		OnEvent:  g.Cluster.AddDeviceEvent,
 		Meters:   g.Telemetry.Meters(),

@@ -48,6 +48,18 @@ func serveRemote(local ferrule.Handler) ferrule.Handler {
 	}
 }
 
+// remoteNames implements dock.Remote. An earlier name of a device on another node is taken,
+// because agents may still use it.
+type remoteNames struct{ *Gateway }
+
+// Known implements dock.Remote.
+func (r remoteNames) Known(id string) (*ferrule.Device, bool) {
+	if dev, ok := r.Cluster.Known(id); ok {
+		return dev, true
+	}
+	return r.Fleet.RenamedElsewhere(id)
+}
+
 // otherNode returns the other node that has a device or had it last, or "" if the
 // device belongs to this node or is unknown.
 func (g *Gateway) otherNode(id string) string {

@@ -18,7 +18,7 @@ type trust struct{ *Gateway }
 func (t trust) Adopt(ctx context.Context, id, name string) (builtin.TrustOutput, error) {
 	adopted := id
 	if _, _, known := t.Fleet.Lookup(id); known && name != "" {
-		if err := (names{t.Gateway}).Rename(id, name); err != nil {
+		if err := names(t).Rename(id, name); err != nil {
 			return builtin.TrustOutput{}, err
 		}
 		adopted = name
