@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
@@ -50,6 +52,14 @@ func TestRenamed(t *testing.T) {
 				return slices.Contains(list, "robot__gpio_read") && !slices.Contains(list, tool)
 			})
 		}
+	}
+	late := dialAgent(t, g, legacy, "/mcp/devices/"+old)
+	late.mustUse("gpio_read", `{"pin":2}`, nil)
+	if err := late.Subscribe(t.Context(), &mcp.SubscribeParams{URI: stateOf("robot")}); err != nil {
+		t.Error(err)
+	}
+	if err := agents[0].Subscribe(t.Context(), &mcp.SubscribeParams{URI: stateOf(old)}); err == nil {
+		t.Error("an agent subscribed to what never changes")
 	}
 	for _, name := range []string{old, "robot"} {
 		if n := points(name); n < before {
