@@ -251,15 +251,14 @@ func (c *Connector) scan() []port {
 
 // absent returns the message for a missing port, with the ports that exist.
 func absent(path string, all []systemPort) string {
-	why := fmt.Sprintf("port %s does not exist", path)
 	if len(all) == 0 {
-		return why + ", and no board is on another port"
+		return fmt.Sprintf("port %s does not exist, and no board is on another port", path)
 	}
 	var names []string
 	for _, f := range all {
 		names = append(names, f.String())
 	}
-	return why + "; found " + strings.Join(names, ", ")
+	return fmt.Sprintf("port %s does not exist; found %s", path, strings.Join(names, ", "))
 }
 
 // sightings returns the sightings of ports. A board that was plugged in again gets a
@@ -274,8 +273,11 @@ func (c *Connector) sightings(ports []port) []transport.Sighting {
 	}
 	for i, address := range addresses {
 		p := ports[i]
-		if _, twice := present[address]; twice || p.absent != "" && elsewhere[address] {
-			continue // the board that was on an absent port is reported for another one
+		if p.absent != "" && elsewhere[address] {
+			address, p.last = p.config.Path, identity{} // its board is on another port now
+		}
+		if _, twice := present[address]; twice {
+			continue
 		}
 		at, known := c.present[address]
 		if !known || at.plugID != p.plugID() {

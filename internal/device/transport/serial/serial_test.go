@@ -191,7 +191,7 @@ func TestWatch(t *testing.T) {
 		"named, and plugged into another port": {[]Port{{Path: arduino.Path, Name: "robot"}, {Path: Auto}}, []step{
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted as robot"}},
 			{func(m *machine) { m.unplug(arduino.Path) }, []string{"usb:2341:0043:95530343834351A0B091 #2 absent adopted as robot"}},
-			{func(m *machine) { m.plug(moved) }, []string{"usb:2341:0043:95530343834351A0B091 #3 adopted"}},
+			{func(m *machine) { m.plug(moved) }, []string{"/dev/ttyACM0 #3 absent adopted as robot", "usb:2341:0043:95530343834351A0B091 #4 adopted"}},
 		}},
 		"named by a link, and pending": {[]Port{{Path: "/dev/robot", Pending: true}}, []step{
 			{func(m *machine) {
