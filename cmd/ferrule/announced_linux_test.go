@@ -93,6 +93,51 @@ func TestAnnouncedPowerCut(t *testing.T) {
 	}
 }
 
+// TestAnnouncedImpostor checks that a device which announces the MAC address of an adopted
+// lamp does not get its calls: not while the lamp serves where it was, and not afterwards,
+// because it is of another Kind.
+func TestAnnouncedImpostor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	h := newHouse(t)
+	if h == nil {
+		return
+	}
+	h.lan.Avahi()
+	const mac = "98:a3:16:f9:d9:34"
+	lamp, impostor := h.lamp("lamp", 8000), h.lamp("impostor", 8001)
+	announce := func(l *announced) {
+		l.publisher = h.lan.Publish(l.id, strconv.Itoa(l.port), "path=/mcp", "mac="+mac)
+	}
+	lamp.serve()
+	impostor.serve()
+	announce(lamp)
+	eventually(t, ample, "the lamp is found", func() bool { return h.device("mdns:"+mac).ID != "" })
+	h.want(0, "lamp is adopted.\nIt is a lamp at mdns:"+mac+".\n", "adopt", "mdns:"+mac)
+	h.want(0, "", "call", "lamp", "switch", "on=true")
+
+	end(lamp.publisher) // a goodbye, which anybody can send
+	eventually(t, ample, "the lamp is gone", func() bool { return h.device("mdns:"+mac).State == string(ferrule.StateOffline) })
+	announce(impostor)
+	lampIs := func(state ferrule.State, trust ferrule.Trust, model string) func() bool {
+		return func() bool {
+			dev := h.device("mdns:" + mac)
+			return dev.State == string(state) && dev.Trust == string(trust) && dev.Model == model
+		}
+	}
+	eventually(t, ample, "the lamp is back", lampIs(ferrule.StateOnline, ferrule.TrustAdopted, "lamp"))
+	h.want(0, "", "call", "lamp", "switch", "on=false")
+
+	end(lamp.server)
+	eventually(t, time.Minute, "the impostor waits to be adopted", lampIs(ferrule.StateOnline, ferrule.TrustPending, "impostor"))
+	h.want(exitNotRun, "not adopted", "call", "lamp", "switch", "on=true")
+	h.want(0, "offers something else than before", "devices")
+	lamp.serve()
+	end(impostor.server)
+	eventually(t, time.Minute, "the lamp is trusted again", lampIs(ferrule.StateOnline, ferrule.TrustAdopted, "lamp"))
+}
+
 // farAddress is that of the host which has devices, and houseListen where agents are served.
 const (
 	farAddress  = "10.77.0.2"

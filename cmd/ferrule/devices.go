@@ -61,6 +61,7 @@ func deviceTable(devices []builtin.DescribedDevice) (header string, rows [][]str
 		{"RESOURCES", some(func(d device) bool { return d.Resources > 0 }), func(d device) string { return strconv.Itoa(d.Resources) }},
 		{"PROMPTS", some(func(d device) bool { return d.Prompts > 0 }), func(d device) string { return strconv.Itoa(d.Prompts) }},
 		{"NODE", some(func(d device) bool { return d.Node != devices[0].Node }), func(d device) string { return d.Node }},
+		{"LABELS", some(func(d device) bool { return len(d.Labels) > 0 }), device.LabelText},
 		{"ADDRESS", true, func(d device) string { return d.Address }},
 		{"REMARK", true, func(d device) string { return ferrule.OneLine(d.Remark(), 200) }},
 	}

@@ -427,11 +427,39 @@ func TestActivationCode(t *testing.T) {
 	if err := g.person("adopt_device", `{"device":"no-such-code"}`); ferrule.AsError(err).Code != ferrule.NotFound {
 		t.Errorf("got %v", err)
 	}
-	g.adopt(settings.Code)
+	// Its owner finds it in the list, and agents do not.
+	address := toy.Identity.DeviceID
+	ask := func(role ferrule.Role, tool, args string) string {
+		result, err := g.Pipeline.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: role}, Device: ferrule.GatewayID, Tool: tool, Args: json.RawMessage(args)})
+		if err != nil {
+			return err.Error()
+		}
+		return string(result.Value)
+	}
+	for tool, args := range map[string]string{"list_devices": `{}`, "describe_device": fmt.Sprintf(`{"device":%q}`, address)} {
+		if got := ask(ferrule.Person, tool, args); !strings.Contains(got, "it shows the code "+settings.Code) || !strings.Contains(got, toyID) {
+			t.Errorf("%s: got %s", tool, got)
+		}
+		if got := ask(ferrule.Agent, tool, args); strings.Contains(got, settings.Code) || strings.Contains(got, toyID) {
+			t.Errorf("%s: an agent got %s", tool, got)
+		}
+	}
+	if got := ask(ferrule.Person, "adopt_device", fmt.Sprintf(`{"device":%q}`, address)); !strings.Contains(got, "shows a code") {
+		t.Errorf("adopted without its code: %s", got)
+	}
+	if got := ask(ferrule.Person, "adopt_device", fmt.Sprintf(`{"device":%q,"name":"no good"}`, settings.Code)); !strings.Contains(got, "must be letters and digits") {
+		t.Errorf("adopted with a wrong name: %s", got)
+	}
+	if got := ask(ferrule.Person, "adopt_device", fmt.Sprintf(`{"device":%q,"name":"teddy"}`, settings.Code)); !strings.Contains(got, `"teddy"`) || !strings.Contains(got, toyID+" at "+address) {
+		t.Errorf("it is not named: %s", got)
+	}
 	toy.connect(toy.checkIn(g))
-	g.online(toyID)
-	if dev := g.device(toyID); dev.Trust != ferrule.TrustAdopted {
+	g.online("teddy")
+	if dev := g.device("teddy"); dev.Trust != ferrule.TrustAdopted || dev.Address != address {
 		t.Errorf("got %+v", dev)
+	}
+	if got := ask(ferrule.Person, "list_devices", `{}`); strings.Contains(got, settings.Code) {
+		t.Errorf("it is still listed with a code: %s", got)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestPluggedIn(t *testing.T) {
 	if opened() || clone.Resets() != 0 {
 		t.Fatal("a board was opened that may have been a 3D printer")
 	}
-	c.want(0, cloneAt+" is adopted.\n", "adopt", cloneAt)
+	c.want(0, "is adopted.\n", "adopt", cloneAt)
 	second := c.until(cloneAt, ferrule.StateOnline)
 	if second.ID == cloneAt || second.ID == first.ID || second.Trust != string(ferrule.TrustAdopted) || !opened() || clone.Resets() == 0 {
 		t.Errorf("got %+v", second)

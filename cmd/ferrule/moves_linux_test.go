@@ -14,6 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
@@ -169,6 +170,29 @@ func TestRemoteDecisions(t *testing.T) {
 		_, err := a.call(board, "gpio_read", `{"pin":2}`, 0)
 		return err == nil
 	})
+	if err := decide("rename_device", `{"device":"sim-board","name":"robot"}`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "a knows its names", func() bool { return a.device(board).ID == "robot" })
+	if err := decide("label_device", `{"device":"sim-board","set":{"room":"attic"}}`); err != nil { // by its old name
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "a knows its labels", func() bool { return a.device("robot").Labels["room"] == "attic" })
+	for _, name := range []string{board, "robot"} {
+		if _, err := a.call(name, "gpio_read", `{"pin":2}`, 0); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := a.Requests.Add(t.Context(), []control.DeviceRequest{{Transport: "tcp", Address: startSim(t, sim.Config{}).Addrs()[0]}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(a.Fleet.Devices()); n != 2 || a.device(board).ID != "robot" {
+		t.Errorf("there are %d devices, and the old name is that of %s", n, a.device(board).ID)
+	}
+	if err := decide("rename_device", `{"device":"robot","name":"sim-board"}`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "it is renamed back", func() bool { return a.device(board).ID == board })
 	if err := decide("release_device", `{"device":"sim-board","for":"1m"}`); err != nil {
 		t.Fatal(err)
 	}

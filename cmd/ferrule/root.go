@@ -77,7 +77,7 @@ The exit codes of all commands:
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
 	for _, c := range []*cobra.Command{
 		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.historyCommand(), a.traceCommand(),
-		a.adoptCommand(), a.forgetCommand(), a.releaseCommand(), a.retryCommand(), a.reloadCommand(), a.auditCommand(),
+		a.adoptCommand(), a.forgetCommand(), a.renameCommand(), a.labelCommand(), a.releaseCommand(), a.retryCommand(), a.reloadCommand(), a.auditCommand(),
 	} {
 		c.PersistentPreRunE = a.needData
 		cmd.AddCommand(c)
@@ -122,6 +122,14 @@ func exactly(n int) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// atLeastOne is cobra.MinimumNArgs(1) with a usageError.
+func atLeastOne(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return exactly(1)(cmd, args)
+	}
+	return nil
 }
 
 // atMostOne accepts one argument or none.

@@ -69,6 +69,9 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 		fmt.Fprintf(a.stdout, "%s %s  ", d.Model, d.Version)
 	}
 	fmt.Fprintln(a.stdout, a.state(d.State))
+	if text := d.LabelText(); text != "" {
+		fmt.Fprintf(a.stdout, "  labels: %s\n", text)
+	}
 	if text := d.Remark(); text != "" && d.State != string(ferrule.StateOnline) {
 		fmt.Fprintf(a.stdout, "  %s\n", text)
 	}

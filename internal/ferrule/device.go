@@ -8,9 +8,13 @@ import (
 
 // Device is an admitted device. It is plain data that can be stored and sent.
 type Device struct {
-	// ID is the device's name in the gateway: unique, chosen once, never moved to
-	// other hardware. It is not the name that the device gives itself.
+	// ID is the device's name in the gateway: unique, never moved to other hardware.
+	// It is not the name that the device gives itself.
 	ID string `json:"id"`
+	// Named reports whether the owner chose the ID with a command. Aliases are earlier
+	// IDs, latest first, under which agents may still call the device.
+	Named   bool     `json:"named,omitempty"`
+	Aliases []string `json:"aliases,omitempty"`
 	// Address identifies the hardware: a USB serial number, a MAC, host:port.
 	Address string `json:"address"`
 	// Local reports whether Address is unique on its node only. The same address
@@ -36,6 +40,9 @@ type Device struct {
 	// device. A restart resets its outputs.
 	Restarted time.Time `json:"restarted,omitzero"`
 	Trust     Trust     `json:"trust"`
+	// Trusted is where a device was last trusted, and as which Kind. It is set only if an
+	// unverified announcement says where the device is.
+	Trusted *Contact `json:"trusted,omitempty"`
 	// Changed is when the device last changed its Kind; Previous is the Kind
 	// before that.
 	Changed  time.Time `json:"changed,omitzero"`
@@ -45,6 +52,13 @@ type Device struct {
 	// disappeared.
 	Notes  []string          `json:"notes,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Contact is a device as it was found at a network endpoint.
+type Contact struct {
+	// Endpoint is empty if it is unknown.
+	Endpoint string `json:"endpoint,omitempty"`
+	Kind     Kind   `json:"kind"`
 }
 
 // SameHardware reports whether two records describe the same hardware.

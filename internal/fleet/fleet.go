@@ -42,6 +42,7 @@ type Fleet struct {
 
 	mu          sync.RWMutex
 	devices     map[string]entry
+	aliases     map[string]string  // ID by earlier ID
 	builtin     map[string]*Record // the gateway's own tools
 	watchers    []ferrule.DeviceWatcher
 	ownWatchers []ferrule.DeviceWatcher
@@ -52,7 +53,7 @@ func New(find Finder) *Fleet {
 	if find == nil {
 		find = func(string) (Record, bool) { return Record{}, false }
 	}
-	return &Fleet{find: find, notifications: newNotifications(), devices: make(map[string]entry), builtin: make(map[string]*Record)}
+	return &Fleet{find: find, notifications: newNotifications(), devices: make(map[string]entry), aliases: make(map[string]string), builtin: make(map[string]*Record)}
 }
 
 // Put adds or replaces a device of this node. The handler is nil if the device
@@ -114,6 +115,7 @@ func (f *Fleet) set(id string, e entry) {
 	if now == before {
 		return
 	}
+	f.setAliases(id, before, now)
 	for _, w := range f.watchers {
 		if now == nil {
 			w.Remove(id)
@@ -172,18 +174,30 @@ func (f *Fleet) PutBuiltin(dev *ferrule.Device, m *ferrule.Manifest, handler fer
 	}
 }
 
-// Lookup returns a device and its effective manifest. The manifest is nil if the
+// Lookup returns a device, by its ID or an earlier one, and its effective manifest. The manifest is nil if the
 // device was never reached.
 func (f *Fleet) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	r, ok := f.record(id)
 	return r.Device, r.Manifest, ok
 }
 
-// Target returns a device, its effective manifest and the handler that leads to
-// it, for a call.
+// Target returns a device, by its ID or an earlier one, its effective manifest and the
+// handler that leads to it, for a call.
 func (f *Fleet) Target(id string) (ferrule.Target, bool) {
 	r, ok := f.record(id)
 	return ferrule.Target{Device: r.Device, Manifest: r.Manifest, Handler: r.Handler}, ok
+}
+
+// RenamedElsewhere returns the device of another node that had an ID earlier. It does not
+// ask the Finder.
+func (f *Fleet) RenamedElsewhere(id string) (*ferrule.Device, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	e := f.devices[f.aliases[id]]
+	if e.remote == nil || e.own != nil {
+		return nil, false
+	}
+	return e.remote.Device, true
 }
 
 // Devices returns all devices, sorted by ID.
@@ -222,12 +236,32 @@ func (f *Fleet) HandleOwn(ctx context.Context, call *ferrule.Call) (*ferrule.Res
 	return own.Handler(ctx, call)
 }
 
-// record returns the current record of an ID, and asks the Finder if there is none.
+// setAliases updates the earlier IDs of a device. It is called with mu held.
+func (f *Fleet) setAliases(id string, before, now *Record) {
+	if before != nil {
+		for _, alias := range before.Device.Aliases {
+			if f.aliases[alias] == id {
+				delete(f.aliases, alias)
+			}
+		}
+	}
+	if now != nil {
+		for _, alias := range now.Device.Aliases {
+			f.aliases[alias] = id
+		}
+	}
+}
+
+// record returns the current record of an ID, else of the device that had the ID earlier.
+// It asks the Finder if there is none.
 func (f *Fleet) record(id string) (Record, bool) {
 	f.mu.RLock()
 	r := f.devices[id].current()
 	if r == nil {
 		r = f.builtin[id]
+	}
+	if r == nil {
+		r = f.devices[f.aliases[id]].current()
 	}
 	f.mu.RUnlock()
 	if r == nil {

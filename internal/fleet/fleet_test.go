@@ -57,6 +57,19 @@ func TestFleet(t *testing.T) {
 			t.Errorf("%s: %v, %v", id, result, err)
 		}
 	}
+	renamed := device("leg", ferrule.StateOnline)
+	renamed.Aliases = []string{"foot", "robot"} // the ID of another device counts more
+	f.Put(renamed, m, replies("leg"))
+	if target, ok := f.Target("foot"); !ok || target.Device.ID != "leg" {
+		t.Errorf("by an earlier ID: got %+v, %t", target, ok)
+	}
+	if target, ok := f.Target("robot"); !ok || target.Device.ID != "robot" {
+		t.Errorf("got %+v, %t", target, ok)
+	}
+	f.Remove("leg")
+	if _, ok := f.Target("foot"); ok {
+		t.Error("a device that is gone is found by its earlier ID")
+	}
 	dev, _, _ := f.Lookup("arm")
 	if _, err := handle(t.Context(), f, &ferrule.Call{Device: "arm", Target: ferrule.Target{Device: dev}}); ferrule.AsError(err).Code != ferrule.Offline {
 		t.Errorf("got %v", err)

@@ -181,6 +181,14 @@ func (d *DialIn) Run(ctx context.Context) error {
 	return nil
 }
 
+// waiting returns the devices that show a code.
+func (g *Gateway) waiting() []provision.Waiting {
+	if g.DialIn == nil || g.DialIn.activation == nil {
+		return nil
+	}
+	return g.DialIn.activation.Waiting()
+}
+
 // activate admits the device that shows a code, and ends the connection of any other
 // device with its address. It reports whether a device shows the code.
 func (d *DialIn) activate(code string) (ok bool, err error) {

@@ -15,11 +15,12 @@ func (g *Gateway) Watch(device string, fn func(ferrule.Event)) (stop func(), err
 	if device == "" {
 		return g.Cluster.Listen(fn), nil
 	}
-	if _, _, ok := g.Fleet.Lookup(device); !ok || device == ferrule.GatewayID {
+	dev, _, ok := g.Fleet.Lookup(device)
+	if !ok || device == ferrule.GatewayID {
 		return nil, ferrule.UnknownDevice(device)
 	}
 	return g.Cluster.Listen(func(e ferrule.Event) {
-		if e.Device == device {
+		if e.Device == dev.ID {
 			fn(e)
 		}
 	}), nil

@@ -10,7 +10,7 @@ import (
 
 // decisions are the tools by which a person decides about a device. The device's own
 // node runs them.
-var decisions = []string{"adopt_device", "forget_device", "release_device", "retry_device"}
+var decisions = []string{"adopt_device", "forget_device", "release_device", "retry_device", "rename_device", "label_device"}
 
 // measurements are the tools that return measurements of a device. The device's own
 // node has them.
@@ -46,6 +46,18 @@ func serveRemote(local ferrule.Handler) ferrule.Handler {
 		}
 		return local(ctx, call)
 	}
+}
+
+// remoteNames implements dock.Remote. An earlier name of a device on another node is taken,
+// because agents may still use it.
+type remoteNames struct{ *Gateway }
+
+// Known implements dock.Remote.
+func (r remoteNames) Known(id string) (*ferrule.Device, bool) {
+	if dev, ok := r.Cluster.Known(id); ok {
+		return dev, true
+	}
+	return r.Fleet.RenamedElsewhere(id)
 }
 
 // otherNode returns the other node that has a device or had it last, or "" if the

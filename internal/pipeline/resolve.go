@@ -43,6 +43,7 @@ func resolve(fleet Fleet) stage {
 					WithHint("to see its other tools, run `ferrule tools %s`", dev.ID)
 			}
 			target.Tool = tool
+			call.Device = dev.ID // it may be given by an earlier ID
 			call.Target = target
 			return next(ctx, call)
 		}

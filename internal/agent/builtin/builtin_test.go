@@ -1,6 +1,7 @@
 package builtin_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,8 +45,24 @@ func someDevices() fleetOf {
 
 type trust struct{ did []string }
 
-func (t *trust) Adopt(id string) error  { t.did = append(t.did, "adopt "+id); return nil }
-func (t *trust) Forget(id string) error { return errors.New("cannot forget " + id) }
+func (t *trust) Adopt(_ context.Context, id, name string) (builtin.TrustOutput, error) {
+	t.did = append(t.did, "adopt "+id)
+	return builtin.TrustOutput{Device: cmp.Or(name, id), Note: "It is a lamp."}, nil
+}
+
+func (t *trust) Forget(id string) (builtin.TrustOutput, error) {
+	return builtin.TrustOutput{}, errors.New("cannot forget " + id)
+}
+
+func (t *trust) Rename(id, name string) error {
+	t.did = append(t.did, "rename "+id+" "+name)
+	return nil
+}
+
+func (t *trust) Label(id string, set map[string]string, remove []string) (map[string]string, error) {
+	t.did = append(t.did, fmt.Sprint("label ", id, set, remove))
+	return set, nil
+}
 
 func newSet(t *testing.T, tools ...builtin.Tool) *builtin.Set {
 	t.Helper()
@@ -161,10 +178,21 @@ func TestDescribeOffers(t *testing.T) {
 
 func TestTrust(t *testing.T) {
 	var tr trust
-	b := newSet(t, builtin.AdoptDevice(&tr), builtin.ForgetDevice(&tr))
+	b := newSet(t, builtin.AdoptDevice(&tr), builtin.ForgetDevice(&tr), builtin.RenameDevice(&tr), builtin.LabelDevice(&tr))
 	var out builtin.TrustOutput
 	if err := call(t, b, ferrule.Person, "adopt_device", `{"device":"a"}`, &out); err != nil || out.Device != "a" || tr.did[0] != "adopt a" {
 		t.Errorf("%+v, %q, %v", out, tr.did, err)
+	}
+	if err := call(t, b, ferrule.Person, "adopt_device", `{"device":"a","name":"b"}`, &out); err != nil || out.Device != "b" || out.Note == "" {
+		t.Errorf("%+v, %v", out, err)
+	}
+	var renamed builtin.RenameOutput
+	if err := call(t, b, ferrule.Person, "rename_device", `{"device":"a","name":"b"}`, &renamed); err != nil || renamed.Device != "b" || renamed.Alias != "a" || tr.did[2] != "rename a b" {
+		t.Errorf("%+v, %q, %v", renamed, tr.did, err)
+	}
+	var labeled builtin.LabelOutput
+	if err := call(t, b, ferrule.Person, "label_device", `{"device":"a","set":{"room":"kitchen"},"remove":["floor"]}`, &labeled); err != nil || labeled.Labels["room"] != "kitchen" || tr.did[3] != "label amap[room:kitchen] [floor]" {
+		t.Errorf("%+v, %q, %v", labeled, tr.did, err)
 	}
 	if err := call(t, b, ferrule.Person, "forget_device", `{"device":"a"}`, &out); err == nil || err.Error() != "cannot forget a" {
 		t.Errorf("%v", err)
@@ -208,7 +236,7 @@ func everyTool(t *testing.T) *builtin.Set {
 		return &ferrule.Result{Value: json.RawMessage(`{"pin":1}`)}, nil
 	}
 	var tr trust
-	return newSet(t, builtin.ListDevices(someDevices()), builtin.DescribeDevice(someDevices()), builtin.DeviceState(talkative{someDevices()}), builtin.AdoptDevice(&tr),
+	return newSet(t, builtin.ListDevices(someDevices()), builtin.DescribeDevice(someDevices()), builtin.DeviceState(talkative{someDevices()}), builtin.AdoptDevice(&tr), builtin.RenameDevice(&tr), builtin.LabelDevice(&tr),
 		builtin.FindDevices(someOffers()), builtin.FindTools(someOffers()), builtin.DescribeTool(someOffers()), builtin.CallMany(road),
 		builtin.Status("1", func() builtin.StatusOutput { return builtin.StatusOutput{Online: 1, List: "plain"} }),
 		builtin.Latest(someDevices(), someSignals()), builtin.History(someDevices(), someSignals()), builtin.SQL(answers{}, "samples(value)"))
@@ -223,6 +251,8 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		{"describe_device", `{"device":"a"}`},
 		{"device_state", `{"device":"a"}`},
 		{"adopt_device", `{"device":"a"}`},
+		{"rename_device", `{"device":"a","name":"b"}`},
+		{"label_device", `{"device":"a","set":{"room":"kitchen"}}`},
 		{"find_devices", `{}`},
 		{"find_tools", `{}`},
 		{"describe_tool", `{"name":"a__self_look"}`},

@@ -33,6 +33,7 @@ type ListDevicesOutput struct {
 // DescribedDevice is the description of a device in results.
 type DescribedDevice struct {
 	ID        string            `json:"id"`
+	Aliases   []string          `json:"aliases,omitempty" jsonschema:"earlier IDs, which can still be used"`
 	State     string            `json:"state" jsonschema:"online, offline, or released to other programs"`
 	Since     time.Time         `json:"since"`
 	Reason    string            `json:"reason,omitempty" jsonschema:"why it is not online"`
@@ -175,7 +176,7 @@ func names[T any](all []T, name func(T) string) (some []string, more int) {
 
 func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 	out := DescribedDevice{
-		ID: d.ID, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
+		ID: d.ID, Aliases: d.Aliases, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
 		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Transport: d.Transport, Address: d.Address, Node: d.Node,
 		Protocol: d.Protocol, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
 	}

@@ -46,7 +46,8 @@ const (
 func Latest(fleet Finder, records Records) Tool {
 	const text = "Returns the latest measured value of each signal of a device, with unit and age. Does not contact the device."
 	return Typed("latest", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in LatestInput) (LatestOutput, error) {
-		if err := checkVisible(call, fleet, in.Device); err != nil {
+		var err error
+		if in.Device, err = visible(call, fleet, in.Device); err != nil {
 			return LatestOutput{}, err
 		}
 		known, err := records.Latest(ctx, in.Device)

@@ -37,7 +37,7 @@ type RangeInput struct {
 
 // query converts the input. It fails if the caller may not see the device.
 func (in RangeInput) query(ctx context.Context, call *ferrule.Call, fleet Finder, records Records) (query ferrule.HistoryQuery, err error) {
-	if err := checkVisible(call, fleet, in.Device); err != nil {
+	if in.Device, err = visible(call, fleet, in.Device); err != nil {
 		return query, err
 	}
 	now := time.Now()
@@ -131,13 +131,14 @@ func joinSome(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// checkVisible returns not_found for a device that the caller may not see.
-func checkVisible(call *ferrule.Call, fleet Finder, id string) error {
+// visible returns the ID of a device that is given by its ID or an earlier one. It returns
+// not_found for a device that the caller may not see.
+func visible(call *ferrule.Call, fleet Finder, id string) (string, error) {
 	dev, _, ok := fleet.Lookup(id)
 	if !ok || !call.Principal.CanSee(dev) || id == ferrule.GatewayID {
-		return ferrule.UnknownDevice(id)
+		return "", ferrule.UnknownDevice(id)
 	}
-	return nil
+	return dev.ID, nil
 }
 
 // parseTime parses a time, or an age such as 90s, 2h or 7d.

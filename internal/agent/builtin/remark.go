@@ -1,10 +1,22 @@
 package builtin
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
+
+// LabelText returns the labels of a device in one line, or "".
+func (d DescribedDevice) LabelText() string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(d.Labels)) {
+		all = append(all, key+"="+d.Labels[key])
+	}
+	return strings.Join(all, " ")
+}
 
 // Remark returns what a person should know about a device in a list, or "".
 func (d DescribedDevice) Remark() string {
@@ -15,6 +27,8 @@ func (d DescribedDevice) Remark() string {
 		return d.Reason
 	case d.State == string(ferrule.StateOffline):
 		return "since " + d.Since.Local().Format(time.DateTime) + ": " + d.Reason
+	case d.Trust == string(ferrule.TrustPending) && len(d.Notes) > 0:
+		return d.Notes[0] + "; run `ferrule adopt " + d.ID + "` to use it"
 	case d.Trust == string(ferrule.TrustPending):
 		return "run `ferrule adopt " + d.ID + "` to use it"
 	case len(d.Notes) > 0:

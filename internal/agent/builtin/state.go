@@ -45,7 +45,7 @@ func DeviceState(fleet NotificationSource) Tool {
 			return DeviceStateOutput{}, ferrule.UnknownDevice(in.Device)
 		}
 		out := DeviceStateOutput{Device: dev.ID, State: string(dev.State), Since: dev.Since, Reason: dev.Reason, Notifications: []Notification{}}
-		for _, e := range fleet.Notifications(in.Device) {
+		for _, e := range fleet.Notifications(dev.ID) {
 			out.Notifications = append(out.Notifications, Notification{e.Method, e.Time, e.Params})
 		}
 		return out, nil

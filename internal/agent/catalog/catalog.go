@@ -66,6 +66,7 @@ type Catalog struct {
 	away         map[string]bool   // offline devices whose tools are still listed
 	expiring     *time.Timer       // set while there are any
 	devices      map[string]*entry // by ID, including pending ones
+	aliases      map[string]string // ID by earlier ID
 	order        order             // devices that agents may see
 	counts       Counts
 	groups       map[*ferrule.Manifest]*group
@@ -97,6 +98,7 @@ func New(config Config) *Catalog {
 		wake:    make(chan struct{}, 1),
 		devices: make(map[string]*entry),
 		away:    make(map[string]bool),
+		aliases: make(map[string]string),
 		groups:  make(map[*ferrule.Manifest]*group),
 		kinds:   make(map[ferrule.Kind]int),
 		folds:   make(map[string]map[*group]bool),
@@ -117,6 +119,7 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	}
 	before := c.devices[dev.ID]
 	if before != nil && before.device.State == dev.State && before.device.Trust == dev.Trust && before.manifest == m {
+		c.dropAliases(before)
 		c.keep(&entry{dev.ID, dev, m, before.group}) // the list stays the same
 		return
 	}
@@ -178,6 +181,9 @@ func (c *Catalog) expire() {
 
 func (c *Catalog) keep(e *entry) {
 	c.devices[e.id] = e
+	for _, alias := range e.device.Aliases {
+		c.aliases[alias] = e.id
+	}
 	if anyAgent.CanSee(e.device) {
 		c.order.put(e)
 	}
@@ -202,6 +208,7 @@ func (c *Catalog) remove(id string) bool {
 	}
 	delete(c.devices, id)
 	delete(c.away, id)
+	c.dropAliases(e)
 	*c.counts.of(e.device)--
 	c.measuring -= measures(e.device, e.manifest)
 	if anyAgent.CanSee(e.device) {
@@ -213,6 +220,15 @@ func (c *Catalog) remove(id string) bool {
 		}
 	}
 	return true
+}
+
+// dropAliases forgets the earlier IDs of a device.
+func (c *Catalog) dropAliases(e *entry) {
+	for _, alias := range e.device.Aliases {
+		if c.aliases[alias] == e.id {
+			delete(c.aliases, alias)
+		}
+	}
 }
 
 // of returns the counter for a device.
@@ -296,7 +312,7 @@ func (c *Catalog) Counts() Counts {
 	return n
 }
 
-// Lookup returns a device that agents may see, or the gateway, with its effective
+// Lookup returns a device that agents may see, by its ID or an earlier one, or the gateway, with its effective
 // manifest, which is nil if the device was never reached.
 func (c *Catalog) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 	e := c.entry(id)
@@ -313,11 +329,15 @@ func (c *Catalog) Listed(id string) bool {
 	return e != nil && e.group != nil
 }
 
-// entry returns a device that agents may see, or the gateway, or nil.
+// entry returns a device that agents may see, by its ID or an earlier one, or the gateway,
+// or nil.
 func (c *Catalog) entry(id string) *entry {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	e := c.devices[id]
+	if e == nil {
+		e = c.devices[c.aliases[id]]
+	}
 	if id == ferrule.GatewayID {
 		e = c.own
 	}

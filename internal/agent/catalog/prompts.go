@@ -43,7 +43,7 @@ func (c *Catalog) ResolvePrompt(name string) (device, prompt string, err error) 
 	if !ok {
 		return "", "", ferrule.Errorf(ferrule.NotFound, "unknown prompt %q", ferrule.Clean(name, ferrule.MaxWord))
 	}
-	return device, c.promptOn(device, device, prompt), nil
+	return c.idOf(device), c.promptOn(device, device, prompt), nil
 }
 
 // ResolvePromptOn returns the prompt of a device for a name from PromptsOf.

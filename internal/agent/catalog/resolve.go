@@ -23,7 +23,16 @@ func (c *Catalog) Resolve(name string, args json.RawMessage) (device, tool strin
 	case strings.Contains(prefix, foldMark):
 		return c.resolveFolded(name, prefix, tool, args)
 	}
-	return prefix, c.toolOn(prefix, prefix, tool), args, nil
+	return c.idOf(prefix), c.toolOn(prefix, prefix, tool), args, nil
+}
+
+// idOf returns the ID of a device that is given by its ID or an earlier one. An unknown ID
+// is returned as it is.
+func (c *Catalog) idOf(id string) string {
+	if e := c.entry(id); e != nil {
+		return e.id
+	}
+	return id
 }
 
 // ResolveOn returns the tool of a device for a name from Of.
@@ -114,7 +123,7 @@ func (c *Catalog) resolveFolded(name, prefix, tool string, args json.RawMessage)
 	if err != nil {
 		return "", "", nil, ferrule.Errorf(ferrule.Internal, "encoding the arguments of %s: %w", shown, err)
 	}
-	return id, g.tools[i].Name, rest, nil
+	return e.id, g.tools[i].Name, rest, nil
 }
 
 // deviceIn returns a device named in arguments, if it is unknown which argument has it.

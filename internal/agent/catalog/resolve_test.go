@@ -21,6 +21,9 @@ func fleet() (c *catalog.Catalog, board, lamp string) {
 	c.Put(&ferrule.Device{ID: "expected", State: ferrule.StateOffline, Trust: ferrule.TrustAdopted}, nil)
 	other := manifest("lamp", "dim")
 	put(c, "l", 2, other)
+	renamed := named(online("a", m), "a-2")
+	renamed.Aliases = []string{"old-board", "a-1"} // a-1 is another device now
+	c.Put(renamed, m)
 	return c, "board--" + string(online("x", m).Kind[:6]), "lamp--" + string(online("x", other).Kind[:6])
 }
 
@@ -37,6 +40,8 @@ func TestResolve(t *testing.T) {
 		{"a-0__none", `{}`, `a-0 none {}`}, // the road says so
 		{"a-0__", `{}`, `a-0  {}`},
 		{"nobody__read", `{}`, `nobody read {}`},
+		{"old-board__self_write", `{"pin":1}`, `a-2 self.write {"pin":1}`},
+		{"a-1__read", `{}`, `a-1 read {}`},
 		{"away__read", `{}`, `away read {}`},
 		{"held__read", `{}`, `held read {}`},
 		{"expected__read", `{}`, `expected read {}`},
@@ -51,6 +56,7 @@ func TestResolve(t *testing.T) {
 		{board + "__self.write", `{"device":"a-1"}`, `a-1 self.write {}`},
 		{board + "__read", `{"device":"l-0","pin":1}`, "invalid"},
 		{lamp + "__dim", `{"device":"a-0"}`, "invalid"},
+		{board + "__read", `{"device":"old-board","pin":1}`, `a-2 read {"pin":1}`},
 		{board + "__read", `{"device":"gateway"}`, "not_found"},
 		{board + "__read", `{"device":"nobody"}`, "not_found"},
 		{board + "__read", `{"device":"held"}`, "not_found"},

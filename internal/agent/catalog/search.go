@@ -155,9 +155,12 @@ func (f *fit) manifest(want query, m *ferrule.Manifest) {
 	}
 }
 
-// device scores ID and labels of a device.
+// device scores the IDs and labels of a device.
 func (f *fit) device(want query, dev *ferrule.Device) {
 	f.words(want, 4, dev.ID)
+	for _, alias := range dev.Aliases {
+		f.words(want, 3, alias)
+	}
 	for key, value := range dev.Labels {
 		f.words(want, 3, key)
 		f.words(want, 3, value)

@@ -37,6 +37,36 @@ func house() *catalog.Catalog {
 	return c
 }
 
+// TestFindRenamed: a search finds a device by a label that was set just now, and by its
+// earlier ID, until both are gone.
+func TestFindRenamed(t *testing.T) {
+	c := some(40)
+	m := manifest("Lamp", "led_on")
+	dev := online("lamp", m)
+	c.Put(dev, m)
+	changed := *dev
+	changed.Labels, changed.Aliases = map[string]string{"room": "cellar"}, []string{"sim-board"}
+	c.Put(&changed, m)
+	for _, query := range []string{"cellar", "room", "sim-board"} {
+		if found, _ := c.FindDevices(query, 10); len(found) != 1 {
+			t.Errorf("%s: found %d", query, len(found))
+		}
+		if found, _ := c.FindTools(query, "", 10); len(found) != 1 || found[0].Name != "lamp__led_on" {
+			t.Errorf("%s: found %v", query, found)
+		}
+	}
+	if dev, _, ok := c.Lookup("sim-board"); !ok || dev.ID != "lamp" {
+		t.Errorf("got %+v, %t", dev, ok)
+	}
+	c.Put(dev, m)
+	if found, _ := c.FindDevices("cellar", 10); len(found) != 0 {
+		t.Error("found by a label that was removed")
+	}
+	if _, _, ok := c.Lookup("sim-board"); ok {
+		t.Error("found by an alias that was removed")
+	}
+}
+
 func TestFindDevices(t *testing.T) {
 	c := house()
 	for _, test := range []struct {

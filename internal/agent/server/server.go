@@ -184,6 +184,15 @@ func (s *Server) device(id string) (*ferrule.Device, bool) {
 	return dev, ok
 }
 
+// currentID returns the ID of a device that is given by its ID or an earlier one. An unknown
+// ID is returned as it is.
+func (s *Server) currentID(id string) string {
+	if dev, ok := s.device(id); ok {
+		return dev.ID
+	}
+	return id
+}
+
 // callerKey is the context key of the principal that makes a request.
 type callerKey struct{}
 

@@ -86,7 +86,7 @@ func (v *view) uriOf(t notify.Topic) string {
 // Each topic has one URI, so that a subscription and its notifications match.
 func (v *view) topicOf(uri string) (notify.Topic, error) {
 	if device, own, ok := v.located(uri); ok {
-		t := notify.Topic{Device: device, URI: own}
+		t := notify.Topic{Device: v.server.currentID(device), URI: own}
 		if !v.can(device, ferrule.Subscribe) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own || v.uriOf(t) != uri {
 			return notify.Topic{}, noResource(uri)
 		}
@@ -98,6 +98,9 @@ func (v *view) topicOf(uri string) (notify.Topic, error) {
 	}
 	if v.uriOf(t) != uri {
 		return notify.Topic{}, badParams(v.subscribableHint())
+	}
+	if now := v.server.currentID(t.Device); now != t.Device { // notifications would have another URI
+		return notify.Topic{}, noResource(uri)
 	}
 	_, known := v.server.device(t.Device)
 	if !known || t.Device == ferrule.GatewayID || v.device != "" && v.device != t.Device {

@@ -38,6 +38,9 @@ type view struct {
 func (s *Server) viewAt(device string) *view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if device != "" {
+		device = s.currentID(device)
+	}
 	v := s.views[device]
 	if v == nil {
 		if _, ok := s.device(device); !ok && device != "" {

@@ -20,7 +20,7 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 		return nil, err
 	}
 	defer leave()
-	session, manifest, name, err := c.negotiate(greeting, s)
+	session, manifest, name, err := c.greetWhereTrusted(greeting, s)
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ type registry struct {
 	outlines   *outlines
 	slots      map[string]*slot     // by address, of peers in sight
 	ids        map[string]string    // address by ID, of all devices in the fleet
+	aliases    map[string]string    // address by earlier ID
 	ownerNames map[string]string    // address by configured name, of peers in sight
 	released   map[string]time.Time // end of the release by address and by place
 	// absentPending lists pending devices that left, oldest first. Some may be back
@@ -60,7 +61,7 @@ func newRegistry(p Parts, absent ferrule.Handler) *registry {
 	r := &registry{
 		fleet: p.Fleet, store: p.Store, overlays: p.Overlays, effective: make(map[string]*ferrule.Manifest), outlines: newOutlines(), remotes: p.Remote, node: p.Node, log: p.Log,
 		absent: absent, grace: p.Config.Grace,
-		slots: make(map[string]*slot), ids: make(map[string]string), ownerNames: make(map[string]string), released: make(map[string]time.Time),
+		slots: make(map[string]*slot), ids: make(map[string]string), aliases: make(map[string]string), ownerNames: make(map[string]string), released: make(map[string]time.Time),
 	}
 	manifests := make(map[ferrule.Kind]*ferrule.Manifest) // read once for many devices
 	for _, dev := range p.Store.Devices() {
@@ -236,6 +237,9 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrul
 	defer r.mu.Unlock()
 	s := at.sighting
 	kept, known := r.store.At(s.Address)
+	if !known {
+		kept, known = r.takeOver(s, dev)
+	}
 	dev.ID = r.chooseID(s, dev.Model, kept)
 	before := r.lastKnown(dev.ID, s, kept)
 	dev.Trust = trustOf(s, before)
@@ -243,7 +247,13 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrul
 		r.compare(dev, manifest, before)
 		dev.Labels = before.Labels
 	}
+	if known {
+		dev.Named, dev.Aliases = kept.Named, kept.Aliases
+	} else if before != nil {
+		dev.Aliases = before.Aliases
+	}
 	dev.Notes = slices.Concat(dev.Notes, r.overlays.UnknownTools(dev.Protocol, dev.Kind, dev.ID, manifest))
+	r.checkEndpoint(s, dev, before, kept)
 	if known {
 		r.supersede(kept, dev)
 	}
@@ -292,6 +302,7 @@ func (r *registry) offline(at *slot, why error) bool {
 func (r *registry) release(id string, until time.Time) (addresses []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	id = r.current(id)
 	address, ok := r.ids[id]
 	if !ok {
 		return nil, ferrule.UnknownDevice(id)
@@ -352,6 +363,7 @@ func (r *registry) applyRelease(at *slot) (until time.Time, released bool) {
 func (r *registry) adopt(id string) (address string, reconnect bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	id = r.current(id)
 	if err := r.checkHeldHere(id); err != nil {
 		return "", false, err
 	}
@@ -367,6 +379,7 @@ func (r *registry) adopt(id string) (address string, reconnect bool, err error) 
 	}
 	dev := *was
 	dev.Trust = ferrule.TrustAdopted
+	trustEndpoint(&dev, at)
 	if reconnect = dev.State == ferrule.StateOnline && r.manifestOf(&dev) == nil; reconnect {
 		dev.State, dev.Since, dev.Reason = ferrule.StateOffline, time.Now(), "reconnecting to read its tools"
 	}
@@ -391,6 +404,7 @@ func (r *registry) address(id string) (string, bool) {
 func (r *registry) forget(id string) (address string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	id = r.current(id)
 	if err := r.checkHeldHere(id); err != nil {
 		return "", err
 	}
@@ -426,6 +440,7 @@ func (r *registry) dropID(id string) error {
 
 // removeID removes an ID from the fleet.
 func (r *registry) removeID(id string) {
+	r.dropAliases(id)
 	delete(r.ids, id)
 	r.fleet.Remove(id)
 	r.outlines.remove(id)
@@ -446,6 +461,7 @@ func (r *registry) publish(at *slot, dev *ferrule.Device) {
 	}
 	dev = r.localRecord(dev)
 	r.ids[dev.ID] = dev.Address
+	r.indexAliases(dev)
 	at.device.Store(dev)
 	r.fleet.Put(dev, r.manifestOf(dev), at.handler)
 }
@@ -471,6 +487,7 @@ func (r *registry) manifestOf(dev *ferrule.Device) *ferrule.Manifest {
 // was in sight a moment ago.
 func (r *registry) publishAbsent(dev *ferrule.Device) {
 	r.ids[dev.ID] = dev.Address
+	r.indexAliases(dev)
 	var handler ferrule.Handler
 	if time.Since(dev.Since) < r.grace {
 		handler = r.absent
@@ -498,7 +515,7 @@ func (r *registry) chooseID(s *transport.Sighting, model string, before *ferrule
 	if s.Name != "" && r.ownerNames[s.Name] == s.Address {
 		return s.Name
 	}
-	if before != nil && before.Kind != "" && !r.takenRemotely(before.ID, s) {
+	if before != nil && (before.Kind != "" || before.Named) && !r.takenRemotely(before.ID, s) {
 		return before.ID
 	}
 	return r.newID(s, model)
@@ -540,7 +557,7 @@ func (r *registry) candidates(s *transport.Sighting, model string) iter.Seq[stri
 
 // isFree reports whether a sighting may have an ID.
 func (r *registry) isFree(id string, s *transport.Sighting) bool {
-	for _, at := range []string{r.ids[id], r.ownerNames[id]} {
+	for _, at := range []string{r.ids[id], r.ownerNames[id], r.aliases[id]} {
 		if at != "" && at != s.Address {
 			return false
 		}
@@ -552,6 +569,8 @@ func (r *registry) isFree(id string, s *transport.Sighting) bool {
 // previous trust.
 func trustOf(s *transport.Sighting, before *ferrule.Device) ferrule.Trust {
 	switch {
+	case s.Announced != nil && before != nil && before.Trusted != nil:
+		return before.Trust // it may wait for its owner, see checkEndpoint
 	case s.Adopted:
 		return ferrule.TrustAdopted
 	case before != nil:

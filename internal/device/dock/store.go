@@ -199,7 +199,8 @@ func (m *Store) Forget(id string) error {
 	return m.file.Sync()
 }
 
-// dropPending removes a pending device, without waiting for the disk.
+// dropPending removes a pending device or one that has another address now, without
+// waiting for the disk.
 func (m *Store) dropPending(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

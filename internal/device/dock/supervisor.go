@@ -48,7 +48,8 @@ type supervisor struct {
 	session       protocol.Session    // nil unless connected
 	began         time.Time           // when session began
 	connected     chan struct{}       // closed when a session begins
-	standby       bool                // another node holds the device
+	standby       bool                // another node holds the device, or it is absent
+	checking      bool                // whether it is still where it was trusted
 	closed        bool                // no longer in use
 }
 
@@ -71,7 +72,7 @@ func (c *supervisor) setSighting(s *transport.Sighting, gone error) bool {
 	c.sighting, c.goneReason = s, gone
 	switch {
 	case c.busy:
-		if s == nil || s.Instance != c.instance {
+		if s == nil || s.Instance != c.instance && !c.staysWhereTrusted(s) {
 			c.cancel() // sessionEnded decides how to continue
 		}
 	case s == nil:
@@ -106,7 +107,8 @@ func (c *supervisor) stopWaiting() {
 func (c *supervisor) connect() {
 	c.standby = false
 	if c.sighting.Absent != "" {
-		c.offline(errors.New(c.sighting.Absent))
+		c.dock.registry.syncRemote(c.slot) // it may be on another node now
+		c.standBy(errors.New(c.sighting.Absent))
 		return
 	}
 	if until, released := c.dock.registry.applyRelease(c.slot); released {
@@ -117,7 +119,7 @@ func (c *supervisor) connect() {
 		c.standBy(holder)
 		return
 	}
-	if shy, dev := c.sighting.AdoptFirst, c.slot.device.Load(); shy != "" && dev.Trust == ferrule.TrustPending {
+	if shy, dev := c.sighting.AdoptFirst, c.slot.device.Load(); shy != "" && dev.Trust == ferrule.TrustPending && dev.Trusted == nil {
 		c.offline(fmt.Errorf("%s; to connect it, run `ferrule adopt %s`", shy, dev.ID))
 		return
 	}
@@ -195,6 +197,8 @@ func (c *supervisor) why(err error) error {
 	switch {
 	case c.sighting == nil:
 		return c.goneReason
+	case c.sighting.Absent != "":
+		return errors.New(c.sighting.Absent)
 	case c.sighting.Instance != c.instance:
 		return errReconnecting
 	}

@@ -16,7 +16,9 @@ import (
 // Trace calls fn with every frame of a device, across reconnects, until ctx ends. It
 // is called by the goroutines that send and receive and must be quick.
 func (d *Dock) Trace(ctx context.Context, id string, fn func(ferrule.Trace)) error {
-	address, ok := d.registry.address(id)
+	d.registry.mu.Lock()
+	address, ok := d.registry.ids[d.registry.current(id)]
+	d.registry.mu.Unlock()
 	if !ok {
 		return ferrule.UnknownDevice(id)
 	}

@@ -97,11 +97,28 @@ type Sighting struct {
 	// AdoptFirst is why the peer is not opened before its owner adopts it: opening
 	// may disturb it. It is empty for most.
 	AdoptFirst string
+	// Reached returns the network endpoint at which the last Link reached the peer; empty
+	// if it did not. It is nil if there is no such thing.
+	Reached func() string
+	// Announced is set if an unverified announcement says where the peer is. Anybody on
+	// the network can announce any peer anywhere.
+	Announced *Announced
 	// Protocols are the protocols to try, best first.
 	Protocols []string
 	// Open returns a Link to the peer. It is called by one goroutine at a time, and
 	// again only after the previous Link was closed.
 	Open func(ctx context.Context) (Link, error)
+}
+
+// Announced opens a peer at endpoints other than the announced one, so that a peer which
+// is still where it was trusted is not replaced by one that claims its Address.
+type Announced struct {
+	// Endpoints returns where the peer is announced now; none if that is unknown.
+	Endpoints func() []string
+	// OpenAt is Open at an endpoint that Reached returned before.
+	OpenAt func(ctx context.Context, endpoint string) (Link, error)
+	// Accepts reports whether anything accepts connections at an endpoint.
+	Accepts func(ctx context.Context, endpoint string) bool
 }
 
 // Connector watches one transport.

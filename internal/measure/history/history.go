@@ -45,10 +45,13 @@ type Store struct {
 	ready chan struct{}     // closed when Run has read the readings that existed at the start
 	flush chan flushRequest // asks Run to write what is waiting
 
+	renames chan renameRequest // asks Run to rename a device
+
 	mu        sync.Mutex
 	read      *sql.DB
 	tracks    map[signal]*track
 	perDevice map[string]int // number of signals
+	renamed   map[string]newName
 	stats     Stats
 }
 
@@ -94,7 +97,7 @@ func Open(path string, cfg Config, log *slog.Logger) (*Store, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, path: path, log: log, ready: make(chan struct{}), flush: make(chan flushRequest)}
+	s := &Store{cfg: cfg, path: path, log: log, ready: make(chan struct{}), flush: make(chan flushRequest), renames: make(chan renameRequest)}
 	err := s.open()
 	if isCorrupt(err) {
 		if err := s.moveAside(err); err != nil {

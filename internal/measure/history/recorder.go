@@ -122,10 +122,11 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 	var due <-chan time.Time
 	for {
 		var request flushRequest
+		var rename renameRequest
 		write := false
 		select {
 		case r := <-readings:
-			s.add(b, r)
+			s.add(b, s.underNewName(r))
 			if due == nil && b.position != position {
 				due = time.After(s.cfg.Sync)
 			}
@@ -137,6 +138,8 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 				close(request.done)
 				continue
 			}
+			write = true
+		case rename = <-s.renames:
 			write = true
 		case <-clean.C:
 			if err := s.cleanUp(ctx, time.Now()); err != nil {
@@ -160,6 +163,9 @@ func (s *Store) follow(ctx context.Context, source Source) error {
 			position, due, b = b.position, nil, &batch{position: b.position}
 		}
 		s.resumed()
+		if rename.done != nil {
+			rename.done <- s.rename(ctx, rename)
+		}
 		if request.done != nil {
 			close(request.done)
 		}

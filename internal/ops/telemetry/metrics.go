@@ -72,6 +72,7 @@ var (
 	historyRecording = metric("history_recording", "Whether readings are recorded: 1 or 0.")
 
 	reading         = metric("reading", "Latest measured value, if it is at most five minutes old.", "device", "signal", "unit")
+	deviceLabel     = metric("device_label", "A label of a device, always 1, to join with readings.", "device", "key", "value")
 	readingsDropped = metric("readings_dropped_total", "Samples of signals beyond the limit of this metric.")
 
 	spansTotal = metric("spans_total", "Spans of traces, by result.", "result")
@@ -105,6 +106,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.collectCalls(to)
 	c.collectSources(to, &c.parts.Sources)
 	if c.parts.Config.Readings {
+		if each := c.parts.Sources.Devices; each != nil {
+			collectLabels(to, each)
+		}
 		to.counter(readingsDropped, c.readings.each(func(s signal, m measured) { to.gauge(reading, m.value, s.device, s.name, m.unit) }))
 	}
 	if t := c.traces; t != nil {
@@ -190,6 +194,22 @@ func collectDevices(to sink, each func(func(*ferrule.Device))) {
 		to.gauge(devices, float64(count), s.state, s.protocol, s.transport)
 	}
 	to.gauge(devicesPending, float64(pending))
+}
+
+// collectLabels exports the labels of adopted devices, up to a limit.
+func collectLabels(to sink, each func(func(*ferrule.Device))) {
+	type label struct{ device, key, value string }
+	var all []label
+	each(func(dev *ferrule.Device) {
+		for key, value := range dev.Labels {
+			if len(all) < maxReadings && dev.Trust == ferrule.TrustAdopted {
+				all = append(all, label{dev.ID, key, value})
+			}
+		}
+	})
+	for _, l := range all { // each must be quick
+		to.gauge(deviceLabel, 1, l.device, l.key, l.value)
+	}
 }
 
 func (c collector) collectCluster(to sink, b Cluster) {

@@ -37,8 +37,8 @@ func everything(t *testing.T) *telemetry.Telemetry {
 		Sources: telemetry.Sources{
 			Devices: func(fn func(*ferrule.Device)) {
 				fn(robot)
-				fn(&ferrule.Device{State: ferrule.StateOnline, Transport: "tcp", Protocol: "mcpu"})
-				fn(&ferrule.Device{State: ferrule.StateOffline, Transport: "serial", Trust: ferrule.TrustPending})
+				fn(&ferrule.Device{ID: "lamp", State: ferrule.StateOnline, Transport: "tcp", Protocol: "mcpu", Trust: ferrule.TrustAdopted, Labels: map[string]string{"room": "kitchen"}})
+				fn(&ferrule.Device{ID: "found", State: ferrule.StateOffline, Transport: "serial", Trust: ferrule.TrustPending, Labels: map[string]string{"room": "cellar"}})
 			},
 			Lanes:    func() telemetry.Lanes { return telemetry.Lanes{Busy: 2, Waiting: 3} },
 			Cache:    func() telemetry.Cache { return telemetry.Cache{Hits: 4, Misses: 5, Entries: 6, Bytes: 7, Limited: 8} },
@@ -220,6 +220,31 @@ func TestStageSampling(t *testing.T) {
 		text, _ := fetch(t, o)
 		has(t, text, `ferrule_calls_total{operation="tool",outcome="ok",role="agent"} 500`, `ferrule_stage_duration_seconds_count{stage="audit"} 10`)
 	})
+}
+
+// TestLabels checks that the labels of adopted devices are exported with the readings, up to
+// a limit.
+func TestLabels(t *testing.T) {
+	text, _ := fetch(t, everything(t))
+	if has(t, text, `ferrule_device_label{device="lamp",key="room",value="kitchen"} 1`); strings.Contains(text, "cellar") {
+		t.Error("the labels of a pending device are exported")
+	}
+	cfg := telemetry.DefaultConfig()
+	count := func() int {
+		text, _ := fetch(t, telemetry.New(telemetry.Parts{Config: cfg, Sources: telemetry.Sources{Devices: func(fn func(*ferrule.Device)) {
+			for i := range 20_000 {
+				fn(&ferrule.Device{ID: fmt.Sprint("d", i), Trust: ferrule.TrustAdopted, Labels: map[string]string{"room": "x"}})
+			}
+		}}}))
+		return strings.Count(text, "\nferrule_device_label{")
+	}
+	if n := count(); n != 0 {
+		t.Errorf("%d labels are exported by default", n)
+	}
+	cfg.Readings = true
+	if n := count(); n != 10_000 {
+		t.Errorf("%d labels are exported", n)
+	}
 }
 
 // TestReadings checks that stale values and signals beyond the limit are left out.

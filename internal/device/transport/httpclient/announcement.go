@@ -142,7 +142,7 @@ func (a announcement) title() string {
 func (a announcement) isAmong(configured map[string][]endpoint) bool {
 	for _, hostport := range a.hostports(a.Port) {
 		for _, at := range configured[hostport] {
-			if at.socket() || a.path == "" || a.path == at.path {
+			if at.socket() || a.path == "" || strings.TrimSuffix(a.path, "/") == strings.TrimSuffix(at.path, "/") {
 				return true
 			}
 		}

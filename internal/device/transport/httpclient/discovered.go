@@ -3,6 +3,7 @@ package httpclient
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
@@ -17,6 +18,7 @@ type discovered struct {
 	instance uint64
 	title    string
 	at       endpoint
+	place    *place
 }
 
 func (d discovered) equal(other discovered) bool {
@@ -36,12 +38,7 @@ func (e endpoint) moved(to endpoint) bool {
 // configured devices. If two services announce the same ID, the later one is
 // identified by its names.
 func (c *Connector) discover(services []mdns.Service) []discovered {
-	configured := make(map[string][]endpoint) // by host and port
-	devices, _ := c.wanted()
-	for _, d := range devices {
-		at, _ := parseURL(d.URL) // Check parsed it
-		configured[at.host] = append(configured[at.host], at)
-	}
+	configured := c.configured()
 	now := make(map[string]discovered)
 	var all []discovered
 	for _, s := range services {
@@ -55,9 +52,11 @@ func (c *Connector) discover(services []mdns.Service) []discovered {
 			continue
 		}
 		d := discovered{address: addresses[free], byName: free == len(addresses)-1, title: a.title(), at: a.endpoint()}
-		if before, ok := c.discovered[d.address]; ok && !before.at.moved(d.at) {
-			d.instance = before.instance
-		} else {
+		before, known := c.discovered[d.address]
+		if d.place = before.place; !known {
+			d.place = &place{}
+		}
+		if d.instance = before.instance; !known || before.at.moved(d.at) {
 			c.instances++
 			d.instance = c.instances
 		}
@@ -79,11 +78,20 @@ func (c *Connector) sightings(all []discovered) []transport.Sighting {
 			Instance:   d.instance,
 			Transport:  Name,
 			AdoptFirst: fmt.Sprintf("connecting to %q at %s%s may disconnect another client", d.title, d.at.host, d.at.path),
-			Protocols:  c.cfg.Protocols,
-			Open: func(context.Context) (transport.Link, error) {
-				return newLink(&c.cfg, d.address, d.at, ""), nil
-			},
+			Announced: c.announced(d.at, func() []netip.AddrPort { return d.at.targets }, func(_ context.Context, at endpoint) (transport.Link, error) {
+				return c.openDiscovered(d, at), nil
+			}),
+			Reached:   d.place.reached,
+			Protocols: c.cfg.Protocols,
+			Open:      func(context.Context) (transport.Link, error) { return c.openDiscovered(d, d.at), nil },
 		})
 	}
 	return out
+}
+
+// openDiscovered opens a discovered device at an endpoint. It never gets a token.
+func (c *Connector) openDiscovered(d discovered, at endpoint) transport.Link {
+	at.host = at.targets[0].String()
+	d.place.begin(at)
+	return newLink(&c.cfg, d.address, at, "", d.place)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/mdns"
 )
 
-// fakeBrowser resolves the hosts of announced services.
+// fakeBrowser has services, and resolves every host that they announce.
 type fakeBrowser []mdns.Service
 
 func (b fakeBrowser) Services(time.Time) []mdns.Service { return b }
@@ -148,8 +148,8 @@ func TestAddress(t *testing.T) {
 	if url, _ := link.(transport.HTTP).HTTP(); url != "http://10.0.0.7:80/mcp" {
 		t.Errorf("the URL is %s", url)
 	}
-	link, _ = sighted(t, newConnector(), announced("six", "s", at("fe80::1%eth0"), "path=/x"))[0].Open(t.Context())
-	if url, _ := link.(transport.HTTP).HTTP(); url != "http://[fe80::1%25eth0]:80/x" {
+	link, _ = sighted(t, newConnector(), announced("six", "s", at("fd77::1"), "path=/x"))[0].Open(t.Context())
+	if url, _ := link.(transport.HTTP).HTTP(); url != "http://[fd77::1]:80/x" {
 		t.Errorf("the URL is %s", url)
 	}
 }
@@ -212,7 +212,7 @@ func FuzzAnnouncement(f *testing.F) {
 		}
 		ip := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(addr))))
 		if addr>>63 == 1 {
-			ip = netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 0xfe80<<48), addr))).WithZone("eth0")
+			ip = netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 0xfd77<<48), addr)))
 		}
 		sighted(t, newConnector(), mdns.Service{
 			Instance: instance, Type: kind, Host: host, Port: port, Addrs: []netip.Addr{ip},

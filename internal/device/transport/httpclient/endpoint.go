@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport/mdns"
 )
 
 // DefaultPath is the path of the endpoint on most devices.
@@ -29,6 +31,19 @@ var ports = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "
 
 // socket reports whether the device is reached by WebSocket.
 func (e endpoint) socket() bool { return e.scheme == "ws" || e.scheme == "wss" }
+
+// secure reports whether TLS verifies the device.
+func (e endpoint) secure() bool { return e.scheme == "https" || e.scheme == "wss" }
+
+// local reports whether the host name belongs to mDNS, also if the system resolves it.
+func (e endpoint) local() bool {
+	host, _, _ := net.SplitHostPort(e.host)
+	return mdns.IsLocalName(host)
+}
+
+// announced reports whether only an announcement says where the device is, and TLS does
+// not verify it.
+func (e endpoint) announced() bool { return e.local() && !e.secure() }
 
 // parseURL parses a URL as people write it.
 func parseURL(raw string) (endpoint, error) {

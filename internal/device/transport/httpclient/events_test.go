@@ -17,7 +17,7 @@ func newStream(body io.Reader, limit int) *eventStream {
 	cfg := DefaultConfig()
 	cfg.MaxMessage = limit
 	return &eventStream{
-		link: newLink(&cfg, "board", endpoint{}, ""), body: io.NopCloser(body),
+		link: newLink(&cfg, "board", endpoint{}, "", &place{}), body: io.NopCloser(body),
 		release: func() {}, reason: func(err error) error { return err },
 	}
 }

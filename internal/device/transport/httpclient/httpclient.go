@@ -131,6 +131,10 @@ type Connector struct {
 	mu      sync.Mutex
 	devices []Device
 	browse  bool // discover devices by mDNS
+	// reached is where configured devices were reached, by address: one that is also
+	// discovered is one device.
+	reached map[string]netip.AddrPort
+	renewed bool // reached has changed since Watch looked
 
 	// The following fields belong to Watch.
 
@@ -142,7 +146,7 @@ type Connector struct {
 func New(cfg Config, socket WebSocket, log *slog.Logger) *Connector {
 	return &Connector{
 		cfg: cfg, socket: socket, browser: mdns.New(cfg.Services, textKeys, log), changed: make(chan struct{}, 1),
-		devices: cfg.Devices, browse: cfg.Browse, discovered: make(map[string]discovered),
+		devices: cfg.Devices, browse: cfg.Browse, reached: make(map[string]netip.AddrPort), discovered: make(map[string]discovered),
 	}
 }
 
@@ -198,6 +202,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 	for {
 		devices, browse := c.wanted()
 		more := c.reportNamed(devices, reported, update)
+		more = c.takeRenewed() || more
 		if browse && tick == nil {
 			defer c.browser.Close()
 			ticker := time.NewTicker(browseEvery)
@@ -271,7 +276,8 @@ func (c *Connector) named(d Device) transport.Sighting {
 	if at.socket() {
 		name = "ws"
 	}
-	return transport.Sighting{
+	p := c.placeOf(at)
+	s := transport.Sighting{
 		Address:   at.address(),
 		Local:     at.loopback(),
 		Instance:  1,
@@ -279,22 +285,48 @@ func (c *Connector) named(d Device) transport.Sighting {
 		Name:      d.Name,
 		Adopted:   !d.Pending,
 		Protocols: c.cfg.Protocols,
-		Open:      func(ctx context.Context) (transport.Link, error) { return c.open(ctx, d, at) },
+		Reached:   p.reached,
+		Open: func(ctx context.Context) (transport.Link, error) {
+			at := at
+			at.targets = c.resolve(at)
+			return c.open(ctx, d, at, p)
+		},
 	}
+	if at.announced() {
+		s.Announced = c.announced(at,
+			func() []netip.AddrPort { return c.resolve(at) },
+			func(ctx context.Context, at endpoint) (transport.Link, error) { return c.open(ctx, d, at, p) })
+	}
+	return s
 }
 
+// resolve returns the announced addresses of a .local name, because not every system
+// resolves those. What is announced for any other host is not what the owner named.
+func (c *Connector) resolve(at endpoint) []netip.AddrPort {
+	if !at.local() {
+		return nil
+	}
+	return c.browser.Resolve(at.host, time.Now())
+}
+
+// errUnverified is why a token is not sent.
+var errUnverified = errors.New("its token is not sent: without TLS, anybody on the network can answer for a .local name. Use https or wss, or the IP address of the device")
+
 // open opens a configured device.
-func (c *Connector) open(ctx context.Context, d Device, at endpoint) (transport.Link, error) {
+func (c *Connector) open(ctx context.Context, d Device, at endpoint, p *place) (transport.Link, error) {
 	token, err := d.token()
 	if err != nil {
 		return nil, err
 	}
-	at.targets = c.browser.Resolve(at.host, time.Now()) // not every system resolves .local names
+	if token != "" && at.announced() {
+		return nil, fmt.Errorf("opening %s: %w", d.URL, errUnverified)
+	}
+	p.begin(at)
 	if !at.socket() {
-		return newLink(&c.cfg, at.address(), at, token), nil
+		return newLink(&c.cfg, at.address(), at, token, p), nil
 	}
 	return c.socket(ctx, at.address(), at.url(), token, func(ctx context.Context, network, address string) (net.Conn, error) {
-		return at.connect(ctx, c.cfg.DialTimeout, network, address)
+		return p.connect(ctx, at, c.cfg.DialTimeout, network, address)
 	})
 }
 

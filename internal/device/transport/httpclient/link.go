@@ -20,6 +20,7 @@ type link struct {
 	at      endpoint
 	token   string
 	tripper *roundTripper
+	place   *place // where the device is reached
 	closed  chan struct{}
 
 	mu       sync.Mutex
@@ -29,9 +30,9 @@ type link struct {
 
 // newLink returns a link. It does not dial yet: a board that serves one connection
 // would wait for seconds on a silent one.
-func newLink(cfg *Config, address string, at endpoint, token string) *link {
+func newLink(cfg *Config, address string, at endpoint, token string, p *place) *link {
 	l := &link{
-		cfg: cfg, address: address, at: at, token: token, closed: make(chan struct{}),
+		cfg: cfg, address: address, at: at, token: token, place: p, closed: make(chan struct{}),
 		conns: make(map[*conn]bool), requests: make(map[*request]bool),
 	}
 	l.tripper = newRoundTripper(l)
@@ -129,7 +130,7 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 		return nil, err
 	}
 	defer l.finish(dialing)
-	inner, err := l.at.connect(ctx, l.cfg.DialTimeout, network, address)
+	inner, err := l.place.connect(ctx, l.at, l.cfg.DialTimeout, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", address, l.reason(ctx, err))
 	}

@@ -75,9 +75,8 @@ func newCache(types, textKeys []string) *cache {
 	return c
 }
 
-// receive adds the records of a packet. Zone is the scope of its link-local
-// addresses; empty if it is unknown.
-func (c *cache) receive(packet []byte, zone string, now time.Time) {
+// receive adds the records of a packet.
+func (c *cache) receive(packet []byte, now time.Time) {
 	records, err := decode(packet)
 	if err != nil {
 		return // other mDNS traffic is normal
@@ -87,20 +86,20 @@ func (c *cache) receive(packet []byte, zone string, now time.Time) {
 	for _, kinds := range [][]uint16{{typePTR}, {typeSRV, typeTXT}, {typeA, typeAAAA}} { // a record is kept only if another leads to it
 		for _, r := range records {
 			if slices.Contains(kinds, r.kind) {
-				c.add(r, zone, now)
+				c.add(r, now)
 			}
 		}
 	}
 }
 
-func (c *cache) add(r record, zone string, now time.Time) {
+func (c *cache) add(r record, now time.Time) {
 	if r.kind == typePTR {
 		c.addPointer(r, now)
 		return
 	}
 	if r.kind == typeA || r.kind == typeAAAA {
 		if h := c.hosts[r.name.key()]; h != nil {
-			h.add(r, zone, now)
+			h.add(r, now)
 		}
 		return
 	}
@@ -173,23 +172,15 @@ func (c *cache) addPointer(r record, now time.Time) {
 	i.pointer = i.pointer.renew(r.ttl, now)
 }
 
-// add adds an address. Not every system reports the interface of an IPv4 packet, so
-// link-local IPv6 addresses are taken from IPv6 packets only.
-func (h *host) add(r record, zone string, now time.Time) {
+// add adds an address, unless an announcement must not lead there.
+func (h *host) add(r record, now time.Time) {
 	addr := r.addr.Unmap()
-	if addr.Is6() && addr.IsLinkLocalUnicast() {
-		if zone == "" {
-			return
-		}
-		addr = addr.WithZone(zone)
-	}
-	// An announcement must not lead to services that only this machine can reach.
-	if addr.IsLoopback() || addr.IsUnspecified() || addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+	if refused(addr) {
 		return
 	}
 	if r.flush {
 		for a, old := range h.addrs {
-			if a.Is4() == addr.Is4() && a.Zone() == addr.Zone() && now.Sub(old.from) > time.Second {
+			if a.Is4() == addr.Is4() && now.Sub(old.from) > time.Second {
 				h.addrs[a] = old.renew(0, now)
 			}
 		}
@@ -357,9 +348,10 @@ func (c *cache) services(now time.Time) (all []Service, dropped int) {
 func (c *cache) resolve(hostport string, now time.Time) (targets []netip.AddrPort) {
 	host, port, err := net.SplitHostPort(hostport)
 	number, _ := strconv.ParseUint(port, 10, 16) // the caller checked it
-	if err != nil {
+	if err != nil || !IsLocalName(host) {
 		return nil
 	}
+	host = strings.TrimSuffix(host, ".")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expire(now)
@@ -371,24 +363,13 @@ func (c *cache) resolve(hostport string, now time.Time) (targets []netip.AddrPor
 	return targets
 }
 
-// addresses returns the addresses, best first: IPv4 before IPv6, because boards
-// support it, and link-local addresses last, because they need a zone.
+// addresses returns the addresses, best first: IPv4 before IPv6, because boards support
+// it.
 func (h *host) addresses() []netip.Addr {
-	rank := func(a netip.Addr) int {
-		switch {
-		case a.Is4() && !a.IsLinkLocalUnicast():
-			return 0
-		case !a.IsLinkLocalUnicast():
-			return 1
-		case a.Is4():
-			return 2
-		}
-		return 3
-	}
 	var all []netip.Addr
 	for a := range h.addrs {
 		all = append(all, a)
 	}
-	slices.SortFunc(all, func(x, y netip.Addr) int { return cmp.Or(cmp.Compare(rank(x), rank(y)), x.Compare(y)) })
+	slices.SortFunc(all, netip.Addr.Compare) // compares the families first
 	return all
 }

@@ -88,12 +88,12 @@ var start = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
 func TestAnnounced(t *testing.T) {
 	c := newCache([]string{"_mcp._tcp"}, []string{"path"})
 	kitchen := announcement("Küche v1.0 (2)", "esp", "10.0.0.7", "path=/mcp")
-	c.receive(response(kitchen...), "", start)
-	c.receive(response(announcement("other", "ESP", "10.0.0.7")...), "", start)
+	c.receive(response(kitchen...), start)
+	c.receive(response(announcement("other", "ESP", "10.0.0.7")...), start)
 	if got := names(c, start); got != "Küche v1.0 (2), other" {
 		t.Errorf("got %s", got)
 	}
-	c.receive(response(goodbye(kitchen)...), "", start.Add(time.Minute))
+	c.receive(response(goodbye(kitchen)...), start.Add(time.Minute))
 	if got := names(c, start.Add(time.Minute+goodbyeDelay)); got != "" {
 		t.Errorf("got %s after a goodbye that covers the host, want none", got)
 	}
@@ -108,15 +108,15 @@ func TestPowerCut(t *testing.T) {
 	for second := range 300 {
 		now := start.Add(time.Duration(second) * time.Second)
 		if second == 0 {
-			c.receive(response(cut...), "", now)
-			c.receive(response(well...), "", now)
+			c.receive(response(cut...), now)
+			c.receive(response(well...), now)
 		}
 		for _, q := range c.queries(now) {
 			switch label, _ := q.name.first(); {
 			case label == "cut" && q.kind == typeSRV:
 				queried = append(queried, fmt.Sprint(second))
 			case label == "well" && q.kind == typeSRV:
-				c.receive(response(well...), "", now)
+				c.receive(response(well...), now)
 			}
 		}
 		want := "cut, well"
@@ -140,7 +140,7 @@ func TestShortTTL(t *testing.T) {
 	for i := range short {
 		short[i].ttl = 20 * time.Second
 	}
-	c.receive(response(short...), "", start)
+	c.receive(response(short...), start)
 	queries := 0
 	for tenth := range 6000 {
 		now := start.Add(time.Duration(tenth) * time.Second / 10)
@@ -148,7 +148,7 @@ func TestShortTTL(t *testing.T) {
 			for _, r := range short {
 				if q.name.key() == r.name.key() && q.kind == r.kind {
 					queries++
-					c.receive(response(r), "", now)
+					c.receive(response(r), now)
 				}
 			}
 		}
@@ -161,17 +161,23 @@ func TestShortTTL(t *testing.T) {
 	}
 }
 
-// TestZones: a host on two networks has an address on each. A record from one network
-// does not replace the address on the other.
-func TestZones(t *testing.T) {
-	c := newCache([]string{"_mcp._tcp"}, []string{"path"})
-	both := announcement("both", "h", "fe80::7")
-	c.receive(response(both...), "left", start)
-	c.receive(response(both...), "right", start)
-	c.receive(response(both...), "left", start.Add(time.Minute))
-	all, _ := c.services(start.Add(time.Minute + 2*goodbyeDelay))
-	if len(all) != 1 || fmt.Sprint(all[0].Addrs) != "[fe80::7%left fe80::7%right]" {
-		t.Errorf("got %v", all)
+// TestRefusedAddresses: an announcement does not lead to addresses that only this machine
+// can reach, to link-local ones, or to those where clouds keep credentials. A host that
+// announces others as well is reached at those.
+func TestRefusedAddresses(t *testing.T) {
+	for _, addr := range []string{
+		"127.0.0.1", "0.0.0.0", "224.0.0.251", "255.255.255.255", "169.254.1.2", "169.254.169.254", "100.100.100.200", "168.63.129.16",
+		"::1", "::", "ff02::fb", "fe80::7", "fe80::a9fe:a9fe", "fd00:ec2::254", "fd20:ce::254", "::ffff:169.254.169.254", "::ffff:127.0.0.1",
+	} {
+		c := newCache([]string{"_mcp._tcp"}, nil)
+		c.receive(response(announcement("evil", "h", addr)...), start)
+		if all, _ := c.services(start); len(all) != 0 || len(c.resolve("h.local:80", start)) != 0 {
+			t.Errorf("%s: got %+v", addr, all)
+		}
+		c.receive(response(announcement("evil", "h", "10.0.0.7")...), start)
+		if all, _ := c.services(start); len(all) != 1 || fmt.Sprint(all[0].Addrs) != "[10.0.0.7]" {
+			t.Errorf("%s and 10.0.0.7: got %+v", addr, all)
+		}
 	}
 }
 
@@ -227,15 +233,15 @@ func TestIncomplete(t *testing.T) {
 	c := newCache([]string{"_mcp._tcp"}, []string{"path"})
 	c.restart(start.Add(time.Hour))
 	all := announcement("slow", "s", "10.0.0.7")
-	c.receive(response(all[3]), "", start)
+	c.receive(response(all[3]), start)
 	if n := len(c.queries(start)); n != 2 {
 		t.Errorf("%d questions, want SRV and TXT", n)
 	}
-	c.receive(response(all[2]), "", start.Add(time.Second))
+	c.receive(response(all[2]), start.Add(time.Second))
 	if n := len(c.queries(start.Add(time.Second))); n != 4 {
 		t.Errorf("%d questions, want SRV, TXT, A and AAAA", n)
 	}
-	c.receive(response(all[0]), "", start.Add(2*time.Second))
+	c.receive(response(all[0]), start.Add(2*time.Second))
 	if got := names(c, start.Add(2*time.Second)); got != "" {
 		t.Errorf("%s is listed before its TXT record came", got)
 	}
@@ -245,15 +251,14 @@ func TestIncomplete(t *testing.T) {
 	if got := names(c, start.Add(12*time.Second)); got != "slow" {
 		t.Errorf("without a TXT record: got %q", got)
 	}
-	c.receive(response(announcement("never", "n", "10.0.0.8")[3]), "", start.Add(13*time.Second))
+	c.receive(response(announcement("never", "n", "10.0.0.8")[3]), start.Add(13*time.Second))
 	names(c, start.Add(24*time.Second))
 	if len(c.instances) != 1 {
 		t.Errorf("%d instances", len(c.instances))
 	}
 }
 
-// TestMoved: a new address replaces the old one, and IPv4 comes before IPv6. A
-// link-local address has the zone of its packet.
+// TestMoved: a new address replaces the old one, and IPv4 comes before IPv6.
 func TestMoved(t *testing.T) {
 	c := newCache([]string{"_mcp._tcp"}, []string{"path"})
 	addrs := func(now time.Time) string {
@@ -263,26 +268,21 @@ func TestMoved(t *testing.T) {
 		}
 		return fmt.Sprint(all[0].Addrs)
 	}
-	c.receive(response(announcement("m", "m", "fe80::1")...), "", start)
-	if got := names(c, start); got != "" {
-		t.Errorf("%s is listed with a link-local address of an unknown network", got)
-	}
-	c.receive(response(announcement("m", "m", "fe80::1")...), "eth0", start)
-	c.receive(response(announcement("m", "m", "2001:db8::1")...), "eth0", start)
-	c.receive(response(announcement("m", "m", "10.0.0.7")...), "", start)
-	if got := addrs(start); got != "[10.0.0.7 2001:db8::1 fe80::1%eth0]" {
+	c.receive(response(announcement("m", "m", "2001:db8::1")...), start)
+	c.receive(response(announcement("m", "m", "10.0.0.7")...), start)
+	if got := addrs(start); got != "[10.0.0.7 2001:db8::1]" {
 		t.Errorf("got %s", got)
 	}
 	now := start.Add(time.Minute)
-	c.receive(response(announcement("m", "m", "10.0.0.9")...), "", now)
-	if got := addrs(now.Add(goodbyeDelay)); got != "[10.0.0.9 2001:db8::1 fe80::1%eth0]" {
+	c.receive(response(announcement("m", "m", "10.0.0.9")...), now)
+	if got := addrs(now.Add(goodbyeDelay)); got != "[10.0.0.9 2001:db8::1]" {
 		t.Errorf("got %s", got)
 	}
 	for i := range 100 {
-		c.receive(response(announcement("m", "m", fmt.Sprintf("10.0.1.%d", i))...), "", now)
+		c.receive(response(announcement("m", "m", fmt.Sprintf("10.0.1.%d", i))...), now)
 	}
-	c.receive(response(announcement("m", "m", "127.0.0.1")...), "", now)
-	if got := addrs(now); strings.Count(got, ".")/3+2 > maxAddresses || strings.Contains(got, "127.0.0.1") {
+	c.receive(response(announcement("m", "m", "127.0.0.1")...), now)
+	if got := addrs(now); strings.Count(got, ".")/3+1 > maxAddresses || strings.Contains(got, "127.0.0.1") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -294,10 +294,10 @@ func TestFlood(t *testing.T) {
 	c := newCache([]string{"_mcp._tcp"}, []string{"path"})
 	b := New(nil, nil, slog.New(slog.NewTextHandler(&log, nil)))
 	b.cache, b.refreshed = c, start.Add(time.Hour) // listens on no network
-	c.receive(response(announcement("first", "f", "10.0.0.7")...), "", start)
+	c.receive(response(announcement("first", "f", "10.0.0.7")...), start)
 	began := time.Now()
 	for i := range 10_000 {
-		c.receive(response(announcement(fmt.Sprint("flood-", i), fmt.Sprint("h", i), "10.9.9.9", strings.Repeat("x", 200))...), "", start)
+		c.receive(response(announcement(fmt.Sprint("flood-", i), fmt.Sprint("h", i), "10.9.9.9", strings.Repeat("x", 200))...), start)
 		if i%100 == 0 {
 			b.Services(start)
 		}
@@ -312,7 +312,7 @@ func TestFlood(t *testing.T) {
 		t.Errorf("%d log lines, want 1", n)
 	}
 	for i := range 10_000 { // never complete
-		c.receive(response(announcement(fmt.Sprint("bare-", i), "h", "10.9.9.9")[3]), "", start.Add(80*time.Minute))
+		c.receive(response(announcement(fmt.Sprint("bare-", i), "h", "10.9.9.9")[3]), start.Add(80*time.Minute))
 	}
 	if n := len(c.queries(start.Add(80 * time.Minute))); n > maxQuestions+4 {
 		t.Errorf("%d questions at once", n)
@@ -338,7 +338,7 @@ func TestIgnored(t *testing.T) {
 		"a query": query, "a name that points to itself": loop, "half a message": good[:len(good)-3],
 		"an empty packet": nil, "another service": response(elsewhere...),
 	} {
-		if c.receive(packet, "", start); len(c.instances) != 0 {
+		if c.receive(packet, start); len(c.instances) != 0 {
 			t.Errorf("%s was accepted", name)
 		}
 	}
@@ -364,7 +364,7 @@ func FuzzMessage(f *testing.F) {
 			}
 		}
 		c := newCache([]string{"_mcp._tcp"}, []string{"path"})
-		c.receive(packet, "eth0", start)
+		c.receive(packet, start)
 		for i := range 5 {
 			c.queries(start.Add(time.Duration(i) * time.Second))
 		}
@@ -380,7 +380,7 @@ func FuzzMessage(f *testing.F) {
 // TestText: only requested keys are kept, in lower case, and the first of a key counts.
 func TestText(t *testing.T) {
 	c := newCache([]string{"_mcp._tcp"}, []string{"path", "usn"})
-	c.receive(response(announcement("x", "x", "10.0.0.7", "PATH=/a", "path=/b", "caps=x", "usn", "=/c")...), "", start)
+	c.receive(response(announcement("x", "x", "10.0.0.7", "PATH=/a", "path=/b", "caps=x", "usn", "=/c")...), start)
 	all, _ := c.services(start)
 	if len(all) != 1 || fmt.Sprint(all[0].Text) != "map[path:/a usn:]" {
 		t.Errorf("got %+v", all)
@@ -390,14 +390,26 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestResolve: an announced host is resolved, in any case, and no other.
+// TestResolve: an announced host is resolved, in any case, and no other. What somebody
+// announces for an address or for a name outside .local is ignored.
 func TestResolve(t *testing.T) {
 	c := newCache([]string{"_mcp._tcp"}, nil)
-	c.receive(response(announcement("x", "esp", "10.0.0.7")...), "", start)
-	if got := c.resolve("Esp.local:8080", start); fmt.Sprint(got) != "[10.0.0.7:8080]" {
-		t.Errorf("got %v", got)
+	c.receive(response(announcement("x", "esp", "10.0.0.7")...), start)
+	for _, host := range []string{"Esp.local:8080", "esp.local.:8080"} {
+		if got := c.resolve(host, start); fmt.Sprint(got) != "[10.0.0.7:8080]" {
+			t.Errorf("%s: got %v", host, got)
+		}
 	}
 	if got := c.resolve("other.local:8080", start); got != nil {
 		t.Errorf("got %v, want none", got)
+	}
+	for _, host := range []string{"192.168.1.20", "example.com", "esp", "local"} {
+		evil := announcement("evil", "x", "10.6.6.6")
+		evil[0].name = makeName(strings.Split(host, ".")...)
+		evil[2].target = evil[0].name
+		c.receive(response(evil...), start)
+		if got := c.resolve(host+":80", start); got != nil {
+			t.Errorf("%s is at %v, as announced", host, got)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -73,7 +74,7 @@ type Browser struct {
 // no network until Services is called.
 func New(types, textKeys []string, log *slog.Logger) *Browser {
 	c := newCache(types, textKeys)
-	receive := func(packet []byte, zone string) { c.receive(packet, zone, time.Now()) }
+	receive := func(packet []byte) { c.receive(packet, time.Now()) }
 	return &Browser{cache: c, sockets: newSockets(receive), log: log}
 }
 
@@ -103,8 +104,15 @@ func (b *Browser) Services(now time.Time) []Service {
 	return all
 }
 
+// IsLocalName reports whether a host name belongs to mDNS: it ends with .local. No
+// other name, and no address, is resolved by what somebody announces.
+func IsLocalName(host string) bool {
+	return strings.HasSuffix(strings.TrimSuffix(strings.ToLower(host), "."), ".local")
+}
+
 // Resolve returns the addresses of an announced host for a host:port, best first.
-// It returns nil if no service announced the host. It sends nothing.
+// It returns nil if the host is not a local name, or if no service announced it. It
+// sends nothing.
 func (b *Browser) Resolve(hostport string, now time.Time) []netip.AddrPort {
 	return b.cache.resolve(hostport, now)
 }

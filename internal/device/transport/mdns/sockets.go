@@ -27,7 +27,7 @@ const (
 // sockets listens on every network of the machine. Networks come and go, so refresh
 // is called every few seconds.
 type sockets struct {
-	receive func(packet []byte, zone string)
+	receive func(packet []byte)
 
 	open    map[socketKey]*net.UDPConn
 	reading sync.WaitGroup
@@ -40,7 +40,7 @@ type sockets struct {
 // they change, an old socket would send from an address that is gone.
 type socketKey struct{ network, name, addresses string }
 
-func newSockets(receive func(packet []byte, zone string)) *sockets {
+func newSockets(receive func(packet []byte)) *sockets {
 	return &sockets{receive: receive, open: make(map[socketKey]*net.UDPConn)}
 }
 
@@ -138,7 +138,7 @@ func (s *sockets) read(conn *net.UDPConn) {
 			return
 		}
 		if err == nil && from.Port() == 5353 && s.isLocal(from.Addr()) {
-			s.receive(packet[:n], from.Addr().Zone())
+			s.receive(packet[:n])
 		}
 		if count++; count < maxPackets {
 			continue

@@ -48,7 +48,7 @@ func TestBindTo(t *testing.T) {
 		}
 	}
 	var received atomic.Int64
-	s := newSockets(func([]byte, string) { received.Add(1) })
+	s := newSockets(func([]byte) { received.Add(1) })
 	defer s.close()
 	if _, err := s.refresh(); err != nil || len(s.open) != 4 {
 		t.Fatalf("%d sockets, %v", len(s.open), err)

@@ -64,6 +64,9 @@ func (p port) address() string {
 // local reports whether an address is valid on this machine only: it has no serial
 // number, or another board has the same.
 func (p port) local(address string) bool {
+	if p.last.address != "" {
+		return p.last.local
+	}
 	return p.absent != "" || !p.USB || !p.hasSerial() || address != p.address()
 }
 

@@ -106,7 +106,7 @@ type Connector struct {
 	// The following fields belong to Watch.
 
 	last      []systemPort        // the last list of the system
-	seen      map[string]bool     // configured paths that have existed
+	seen      map[string]identity // of the board that a configured path had last
 	assigned  map[string]string   // address of each present port, by plugID
 	present   map[string]presence // by address
 	instances uint64              // ever present
@@ -120,6 +120,12 @@ type system interface {
 	covers(path string) bool
 	// stat resolves a path. The fileID changes when another port takes its place.
 	stat(path string) (real, fileID string, err error)
+}
+
+// identity is how a board was reported.
+type identity struct {
+	address string
+	local   bool
 }
 
 // presence is a board from when it is plugged in until it is unplugged.
@@ -137,7 +143,7 @@ type presence struct {
 func New(cfg Config) *Connector {
 	return &Connector{
 		cfg: cfg, system: native{}, changed: make(chan struct{}, 1), ports: cfg.Ports,
-		seen: make(map[string]bool), assigned: make(map[string]string), present: make(map[string]presence),
+		seen: make(map[string]identity), assigned: make(map[string]string), present: make(map[string]presence),
 	}
 }
 
@@ -204,7 +210,8 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 // port is a configured port and the system port that matches it.
 type port struct {
 	config Port
-	absent string // why no port matches
+	absent string   // why no port matches
+	last   identity // of the board that was there before, if it is absent
 	systemPort
 	fileID string
 }
@@ -213,7 +220,8 @@ type port struct {
 func (p port) plugID() string { return p.fileID + " " + p.PlugID }
 
 // scan finds the configured ports, and for Auto all others with a board on USB. It
-// includes a configured port that has never existed, because its owner expects it.
+// includes a configured port that does not exist, because its owner expects it. Such a
+// port stands for the board that was there last.
 func (c *Connector) scan() []port {
 	all, err := c.system.list()
 	if err != nil {
@@ -229,9 +237,7 @@ func (c *Connector) scan() []port {
 		}
 		real, fileID, err := c.system.stat(cfg.Path)
 		if err != nil {
-			if !c.seen[cfg.Path] {
-				ports = append(ports, port{config: cfg, absent: absent(cfg.Path, all)})
-			}
+			ports = append(ports, port{config: cfg, absent: absent(cfg.Path, all), last: c.seen[cfg.Path]})
 			continue
 		}
 		if named[real] {
@@ -241,10 +247,13 @@ func (c *Connector) scan() []port {
 		p := port{config: cfg, systemPort: systemPort{Path: real}, fileID: fileID}
 		if i := slices.IndexFunc(all, func(f systemPort) bool { return f.Path == real }); i >= 0 {
 			p.systemPort = all[i]
-		} else if c.system.covers(real) {
-			continue // it is just appearing or disappearing
+		} else if c.system.covers(real) { // it is just appearing or disappearing
+			if last, ok := c.seen[cfg.Path]; ok {
+				ports = append(ports, port{config: cfg, absent: absent(cfg.Path, all), last: last})
+			}
+			continue
 		}
-		c.seen[cfg.Path], named[real] = true, true
+		named[real] = true
 		ports = append(ports, p)
 	}
 	auto := slices.IndexFunc(wanted, func(p Port) bool { return p.Path == Auto })
@@ -276,8 +285,19 @@ func absent(path string, all []systemPort) string {
 func (c *Connector) sightings(ports []port) []transport.Sighting {
 	var all []transport.Sighting
 	present := make(map[string]presence)
-	for i, address := range c.addresses(ports) {
+	addresses := c.addresses(ports)
+	elsewhere := make(map[string]bool) // boards that are on some port
+	for i, address := range addresses {
+		elsewhere[address] = elsewhere[address] || ports[i].absent == ""
+	}
+	for i, address := range addresses {
 		p := ports[i]
+		if p.absent != "" && elsewhere[address] {
+			address, p.last = p.config.Path, identity{} // its board is on another port now
+		}
+		if _, twice := present[address]; twice {
+			continue
+		}
 		at, known := c.present[address]
 		if !known || at.plugID != p.plugID() {
 			c.instances++
@@ -287,6 +307,12 @@ func (c *Connector) sightings(ports []port) []transport.Sighting {
 			Address: address, Local: p.local(address), Instance: at.instance, Location: p.Location, Transport: Name, Name: p.config.Name,
 			Adopted: !p.config.Pending, Absent: p.absent, Protocols: c.cfg.Protocols,
 			Open: func(context.Context) (transport.Link, error) { return c.open(p, address, at.opened) },
+		}
+		if p.last.address != "" {
+			s.Absent = "unplugged: " + p.absent
+		}
+		if p.config.Path != Auto && p.absent == "" {
+			c.seen[p.config.Path] = identity{address, s.Local}
 		}
 		if p.config.Path == Auto && !p.fromBoardMaker() {
 			s.Adopted, s.AdoptFirst = false, fmt.Sprintf("opening %s may restart the device on it", p.systemPort)
@@ -319,7 +345,7 @@ func (c *Connector) addresses(ports []port) []string {
 	all := make([]string, len(ports))
 	for i, p := range ports {
 		if p.absent != "" {
-			all[i] = p.config.Path
+			all[i] = cmp.Or(p.last.address, p.config.Path)
 			continue
 		}
 		address, ok := assigned[p.plugID()]

@@ -185,8 +185,13 @@ func TestWatch(t *testing.T) {
 		"named": {[]Port{{Path: "/dev/ttyUSB0", Name: "robot"}}, []step{
 			{func(m *machine) {}, []string{"/dev/ttyUSB0 #1 absent adopted as robot"}},
 			{func(m *machine) { m.plug(printer) }, []string{"usb:1A86:7523@1-2 #2 adopted as robot"}},
-			{func(m *machine) { m.unplug(printer.Path) }, nil},
-			{func(m *machine) { m.plug(printer) }, []string{"usb:1A86:7523@1-2 #3 adopted as robot"}},
+			{func(m *machine) { m.unplug(printer.Path) }, []string{"usb:1A86:7523@1-2 #3 absent adopted as robot"}},
+			{func(m *machine) { m.plug(printer) }, []string{"usb:1A86:7523@1-2 #4 adopted as robot"}},
+		}},
+		"named, and plugged into another port": {[]Port{{Path: arduino.Path, Name: "robot"}, {Path: Auto}}, []step{
+			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted as robot"}},
+			{func(m *machine) { m.unplug(arduino.Path) }, []string{"usb:2341:0043:95530343834351A0B091 #2 absent adopted as robot"}},
+			{func(m *machine) { m.plug(moved) }, []string{"/dev/ttyACM0 #3 absent adopted as robot", "usb:2341:0043:95530343834351A0B091 #4 adopted"}},
 		}},
 		"named by a link, and pending": {[]Port{{Path: "/dev/robot", Pending: true}}, []step{
 			{func(m *machine) {
@@ -216,8 +221,8 @@ func TestWatch(t *testing.T) {
 		}},
 		"a port that is not listed in one scan": {[]Port{{Path: arduino.Path, Name: "robot"}}, []step{
 			{func(m *machine) { m.plug(arduino) }, []string{"usb:2341:0043:95530343834351A0B091 #1 adopted as robot"}},
-			{func(m *machine) { m.hide(arduino.Path) }, nil},
-			{func(m *machine) { m.hide("") }, []string{"usb:2341:0043:95530343834351A0B091 #2 adopted as robot"}},
+			{func(m *machine) { m.hide(arduino.Path) }, []string{"usb:2341:0043:95530343834351A0B091 #2 absent adopted as robot"}},
+			{func(m *machine) { m.hide("") }, []string{"usb:2341:0043:95530343834351A0B091 #3 adopted as robot"}},
 		}},
 		"two with one serial number, present from the start": {[]Port{{Path: Auto}}, []step{
 			{func(m *machine) { m.plug(numbered); m.plug(other) }, []string{"usb:10C4:EA60@1-3 #1 unopened", "usb:10C4:EA60@1-4 #2 unopened"}},

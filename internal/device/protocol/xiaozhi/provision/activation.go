@@ -28,7 +28,15 @@ type clientKey struct{ address, clientID string }
 type waiting struct {
 	identity Identity
 	code     string
+	since    time.Time // first request
 	asked    time.Time // last request
+}
+
+// Waiting is a device that shows a code.
+type Waiting struct {
+	Identity Identity
+	Code     string
+	Since    time.Time
 }
 
 const (
@@ -62,7 +70,7 @@ func (a *Activation) Code(_ context.Context, id Identity) (code string) {
 		if len(a.waiting) >= maxWaiting {
 			a.dropOldest()
 		}
-		w = &waiting{identity: id, code: a.newCode()}
+		w = &waiting{identity: id, code: a.newCode(), since: time.Now()}
 		a.waiting[key] = w
 		log := a.log.Debug
 		if len(a.waiting) <= maxLogged {
@@ -90,6 +98,18 @@ func (a *Activation) Admit(code string) (address string, ok bool, err error) {
 		}
 	}
 	return "", false, nil
+}
+
+// Waiting returns the devices that show a code, in no order.
+func (a *Activation) Waiting() []Waiting {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.dropExpired()
+	all := make([]Waiting, 0, len(a.waiting))
+	for _, w := range a.waiting {
+		all = append(all, Waiting{w.identity, w.code, w.since})
+	}
+	return all
 }
 
 func (a *Activation) dropExpired() {

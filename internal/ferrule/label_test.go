@@ -1,0 +1,33 @@
+package ferrule
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzBoundNames: whatever another node writes, labels and aliases are few, short and valid.
+func FuzzBoundNames(f *testing.F) {
+	f.Add("room=kitchen,floor=1", "robot,arm")
+	f.Add("Room=x,a b=y,room=\u202e,=,k", "a__b,gateway,,"+strings.Repeat("x,", 20))
+	f.Fuzz(func(t *testing.T, labels, aliases string) {
+		dev := &Device{Labels: make(map[string]string), Aliases: strings.Split(aliases, ",")}
+		for _, pair := range strings.Split(labels, ",") {
+			key, value, _ := strings.Cut(pair, "=")
+			dev.Labels[key] = value
+		}
+		dev.BoundNames()
+		if len(dev.Labels) > MaxLabels || len(dev.Aliases) > MaxAliases {
+			t.Errorf("%d labels, %d aliases", len(dev.Labels), len(dev.Aliases))
+		}
+		for key, value := range dev.Labels {
+			if CheckLabel(key, value) != nil || len(key) > MaxLabelKey || len(value) > MaxLabelValue {
+				t.Errorf("label %q=%q", key, value)
+			}
+		}
+		for _, alias := range dev.Aliases {
+			if CheckID(alias) != nil || alias == GatewayID {
+				t.Errorf("alias %q", alias)
+			}
+		}
+	})
+}
