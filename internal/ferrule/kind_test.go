@@ -111,6 +111,7 @@ func TestKindIsComplete(t *testing.T) {
 		strings.Replace(usual, "0.5", "5E-1", 1),
 		strings.Replace(usual, `"type":"object"`, `"type":"array","type":"\u006fbject"`, 1),
 		strings.Replace(usual, `{`, `{ `, -1),
+		usual + strings.Repeat(" ", ferrule.MaxSchema),
 	} {
 		if other, same := bounded(input, ""); same != kind || string(other.Tools[0].Input) != usual {
 			t.Errorf("%s became %s with Kind %s", input, other.Tools[0].Input, same)

@@ -319,8 +319,9 @@ func (t *Tool) bound() {
 // a thousand digits.
 func (t *Tool) boundSchemas() {
 	for _, schema := range []*json.RawMessage{&t.Input, &t.Output} {
+		const escaped = 6 // encoding/json writes < in six bytes
 		n := len(*schema)
-		if n > 0 && n <= MaxSchema {
+		if n > 0 && n <= escaped*MaxSchema {
 			normal, err := normalJSON(*schema)
 			if err != nil {
 				t.quarantine("a schema is not JSON")
