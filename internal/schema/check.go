@@ -40,11 +40,10 @@ func (s *Schema) CheckOutput(answer json.RawMessage) []string {
 }
 
 func (s *Schema) check(args any) []string {
-	n, bytes := sizeOf(args)
-	if n*s.parts > maxChecks {
+	if n, _ := sizeOf(args); n*s.parts > maxChecks {
 		return []string{fmt.Sprintf("too large to check: %d parts against a schema of %d", n, s.parts)}
 	}
-	if bytes > maxWork/maxPatterns && work(s.compiled, args) > maxWork {
+	if _, bytes := sizeOf(args); bytes > maxWork/maxPatterns && work(s.compiled, args) > maxWork {
 		return []string{fmt.Sprintf("too large to check: %d bytes against the patterns of its schema", bytes)}
 	}
 	err := s.compiled.Validate(args)
