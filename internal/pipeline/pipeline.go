@@ -10,7 +10,7 @@
 //	approve    asks a person, if the policy requires it
 //	cache      answers from memory, if a recent answer is known
 //	limit      refuses callers that call too often
-//	deadline   limits the time of the call, including the wait in queues; checks the answer
+//	deadline   limits the time of the call, including the wait in queues
 //	intent     records on disk that the world is about to change
 //	─────────
 //	fleet → lane → device
@@ -19,6 +19,7 @@
 // Call.Target, whose Handler then serves the call. Validate decodes the arguments
 // into Call.DecodedArgs. Audit has the only recover of this package. Nothing
 // here retries: the dock does towards devices, and cluster/calls between nodes.
+// Within the deadline the answer is checked too.
 //
 // Without a policy, every valid call to an adopted device is permitted. If a
 // policy requires approval, the call is denied, because approvals are not
@@ -45,6 +46,9 @@ type stage func(next ferrule.Handler) ferrule.Handler
 
 // Config holds the limits of the pipeline.
 type Config struct {
+	// CleanResults removes from results what a reader does not see.
+	CleanResults bool
+
 	// Deadline limits a call if neither the caller nor the tool sets a limit.
 	Deadline time.Duration
 	// Cache is how long the answer of a read-only tool is cached, unless its
@@ -55,8 +59,6 @@ type Config struct {
 	// PerMinute is the maximum number of calls of one caller in a minute; 0 is no
 	// limit.
 	PerMinute int
-	// CleanResults removes from results what a reader does not see.
-	CleanResults bool
 }
 
 // maxPerMinute is far above what a gateway can serve.
