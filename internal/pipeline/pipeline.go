@@ -109,6 +109,9 @@ type Pipeline struct {
 func New(parts Parts) *Pipeline {
 	p := &Pipeline{answers: newAnswers(), callers: newCallers(parts.Config)}
 	p.handle = ferrule.Measured(parts.Meters.For(ferrule.PartFleet), send)
+	if parts.Config.CleanResults {
+		p.handle = cleanAnswers(p.handle)
+	}
 	for _, s := range slices.Backward(p.stages(parts)) {
 		p.handle = ferrule.Measured(parts.Meters.For(s.name), s.stage(p.handle))
 	}
@@ -142,7 +145,7 @@ func (p *Pipeline) stages(parts Parts) []namedStage {
 		{"approve", approve()},
 		{"cache", cache(parts.Config.Cache, p.answers)},
 		{"limit", limit(p.callers)},
-		{"deadline", deadline(parts.Config.Deadline, parts.Config.CleanResults)},
+		{"deadline", deadline(parts.Config.Deadline)},
 		{"intent", intent(parts.Journal)},
 	}
 }
