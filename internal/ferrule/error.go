@@ -50,6 +50,9 @@ type Error struct {
 	// Sent reports whether bytes of the call may have left the gateway. It
 	// matters for Cancelled and Internal; for other codes the code decides.
 	Sent bool
+	// Accepted reports whether the device confirmed that it got the call. Then the
+	// call is not repeated, even if its tool is repeatable.
+	Accepted bool
 	// Err is the cause, for logs. It may be nil and is not sent to other nodes.
 	Err error
 }

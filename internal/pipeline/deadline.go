@@ -12,12 +12,9 @@ const MaxDeadline = 10 * time.Minute
 
 // deadline limits the time of a call to what the caller says, else the tool, else
 // the gateway. It stores the limit in the call. The check of the answer is part of
-// that time; with clean, invisible text is removed from the answer first.
-func deadline(usual time.Duration, clean bool) stage {
+// that time.
+func deadline(usual time.Duration) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
-		if clean {
-			next = cleanAnswers(next)
-		}
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			limit := time.Duration(call.Timeout)
 			if limit <= 0 {

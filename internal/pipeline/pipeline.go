@@ -20,6 +20,7 @@
 // Call.Target, whose Handler then serves the call. Validate decodes the arguments
 // into Call.DecodedArgs. Audit has the only recover of this package. Nothing
 // here retries: the dock does towards devices, and cluster/calls between nodes.
+// Within the deadline the answer is checked too.
 //
 // Without a policy, every valid call to an adopted device is permitted. If a
 // policy requires approval, the call is denied, because approvals are not
@@ -46,6 +47,9 @@ type stage func(next ferrule.Handler) ferrule.Handler
 
 // Config holds the limits of the pipeline.
 type Config struct {
+	// CleanResults removes from results what a reader does not see.
+	CleanResults bool
+
 	// Deadline limits a call if neither the caller nor the tool sets a limit.
 	Deadline time.Duration
 	// Cache is how long the answer of a read-only tool is cached, unless its
@@ -60,8 +64,6 @@ type Config struct {
 	// the gateway refuses, for example because of wrong arguments. More are refused
 	// before they are looked at; 0 means unlimited.
 	RefusedPerMinute int
-	// CleanResults removes from results what a reader does not see.
-	CleanResults bool
 }
 
 // maxPerMinute is far above what a gateway can serve.
@@ -118,6 +120,9 @@ type Pipeline struct {
 func New(parts Parts) *Pipeline {
 	p := &Pipeline{answers: newAnswers(), callers: newCallers(parts.Config), questions: newQuestionBudget()}
 	p.handle = ferrule.Measured(parts.Meters.For(ferrule.PartFleet), send)
+	if parts.Config.CleanResults {
+		p.handle = cleanAnswers(p.handle)
+	}
 	for _, s := range slices.Backward(p.stages(parts)) {
 		p.handle = ferrule.Measured(parts.Meters.For(s.name), s.stage(p.handle))
 	}
@@ -151,7 +156,7 @@ func (p *Pipeline) stages(parts Parts) []namedStage {
 		{"authorize", authorize(parts.Policy)},
 		{"approve", approve()},
 		{"cache", cache(parts.Config.Cache, p.answers)},
-		{"deadline", deadline(parts.Config.Deadline, parts.Config.CleanResults)},
+		{"deadline", deadline(parts.Config.Deadline)},
 		{"intent", intent(parts.Journal)},
 		{"questions", questions(parts.Journal, p.questions, parts.Log)},
 	}

@@ -39,11 +39,11 @@ func (d *Dock) handle(ctx context.Context, c *supervisor, call *ferrule.Call) (*
 }
 
 // invoke waits for the lane and sends a call. This is the only place where a call is
-// retried: if it went unanswered, it is sent a second time if the tool is
+// retried: if nobody knows whether it arrived, it is sent a second time if the tool is
 // repeatable, the link is back, and the deadline allows.
 func (c *supervisor) invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	result, err := c.sendOnce(ctx, call)
-	if codeOf(err) != ferrule.Unanswered || !repeatable(call) {
+	if codeOf(err) != ferrule.Unanswered || ferrule.AsError(err).Accepted || !repeatable(call) {
 		return result, err
 	}
 	for c.waitConnected(ctx, call) {

@@ -139,6 +139,23 @@ func TestSentOnce(t *testing.T) {
 	}
 }
 
+// TestAcceptedOnce checks that a call that the device has accepted is not sent again, even
+// if its tool only reads: the device is still working on it.
+func TestAcceptedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		asked := 0
+		b := &board{address: "a1", model: "demo", invoke: func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+			asked++
+			return nil, &ferrule.Error{Code: ferrule.Unanswered, Message: "accepted", Accepted: true}
+		}}
+		w.transport.see("g", named(b, "robot"))
+		if _, err := w.call(t.Context(), ferrule.Agent, "robot", "look"); ferrule.AsError(err).Message != "accepted" || asked != 1 {
+			t.Errorf("sent %d times: %v", asked, err)
+		}
+	})
+}
+
 // TestSentAndAnswered checks the times of a result; the wait in the lane is not part
 // of them.
 func TestSentAndAnswered(t *testing.T) {

@@ -166,14 +166,15 @@ type Endpoint struct {
 
 // Calls configures limits of calls.
 type Calls struct {
+	// CleanResults removes from results what a reader does not see.
+	CleanResults bool `yaml:"clean_results"`
+
 	Deadline  Interval `yaml:"deadline"`
 	Waiting   int      `yaml:"waiting"`
 	Cache     Interval `yaml:"cache"`
 	InFlight  int      `yaml:"in_flight"`
 	PerMinute int      `yaml:"per_minute"`
 	Refused   int      `yaml:"refused_per_minute"`
-	// CleanResults removes from results what a reader does not see.
-	CleanResults bool `yaml:"clean_results"`
 }
 
 // Retry configures reconnects.
@@ -572,8 +573,10 @@ func (e Endpoint) config() endpoint.Config {
 // Pipeline returns the config of the pipeline.
 func (c Config) Pipeline() pipeline.Config {
 	return pipeline.Config{
+		CleanResults: c.Calls.CleanResults,
+
 		Deadline: time.Duration(c.Calls.Deadline), Cache: time.Duration(c.Calls.Cache),
-		InFlight: c.Calls.InFlight, PerMinute: c.Calls.PerMinute, RefusedPerMinute: c.Calls.Refused, CleanResults: c.Calls.CleanResults,
+		InFlight: c.Calls.InFlight, PerMinute: c.Calls.PerMinute, RefusedPerMinute: c.Calls.Refused,
 	}
 }
 
