@@ -21,6 +21,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/thing"
+	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
 // allowQuestions returns a change of a config that allows a device to ask.
@@ -189,6 +191,9 @@ const openDoor = `{"message":"Open the door?","requestedSchema":{"type":"object"
 // asks names the device, is limited, and is in the journal. A device that asks after its
 // answer reaches the caller of that call.
 func TestQuestions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the journal to be written")
+	}
 	recorded := func(t *testing.T, g *testGateway, want ...string) {
 		t.Helper()
 		var got []string
@@ -203,6 +208,7 @@ func TestQuestions(t *testing.T) {
 		}
 	}
 	t.Run("forbidden", func(t *testing.T) {
+		t.Parallel()
 		b, g, ring, asked := startLate(t, "elicitation/create", []string{openDoor})
 		ring()
 		if got := b.answered(t, 1); !strings.Contains(got, "decline") || asked() != "" {
@@ -210,7 +216,30 @@ func TestQuestions(t *testing.T) {
 		}
 		recorded(t, g, "denied bell may not ask its callers anything by elicitation")
 	})
+	t.Run("forbidden during a call", func(t *testing.T) {
+		t.Parallel()
+		door := thing.New("door", "1")
+		thing.Tool(door, "open", "Open the door", func(ctx context.Context, _ struct{}) (string, error) {
+			_, err := mcpserver.AskUser[struct{ Answer string }](ctx, "pin", "Your PIN?")
+			return "open", err
+		})
+		at := serveThing(t, mcpserver.New(door, mcpserver.Config{}))
+		g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: at, Name: "door"}} })
+		g.online("door")
+		for _, mcpVersion := range mcpVersions {
+			agent := connectAgentWith(t, mcpVersion, "/mcp", &mcp.StreamableClientTransport{Endpoint: g.url("/mcp")}, func(o *mcp.ClientOptions) {
+				o.ElicitationHandler = func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+					t.Errorf("%s: the user was asked %q", mcpVersion, req.Params.Message)
+					return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": "1234"}}, nil
+				}
+			})
+			if told, err := agent.use(t.Context(), "door__open", `{}`); err == nil && !told.isError {
+				t.Errorf("%s: %+v", mcpVersion, told)
+			}
+		}
+	})
 	t.Run("forms", func(t *testing.T) {
+		t.Parallel()
 		b, g, ring, asked := startLate(t, "elicitation/create", []string{openDoor, openDoor, openDoor},
 			withOverlay(t, "match: {device: bell}\nquestions: {elicitation: {count: 2}}\n"))
 		ring()
@@ -223,6 +252,7 @@ func TestQuestions(t *testing.T) {
 		}
 	})
 	t.Run("pages", func(t *testing.T) {
+		t.Parallel()
 		page := func(url string) string {
 			return fmt.Sprintf(`{"mode":"url","message":"Log in","url":%q,"elicitationId":"1"}`, url)
 		}
@@ -238,6 +268,7 @@ func TestQuestions(t *testing.T) {
 		}
 	})
 	t.Run("models", func(t *testing.T) {
+		t.Parallel()
 		prompt := func(tokens int) string {
 			return fmt.Sprintf(`{"messages":[{"role":"user","content":{"type":"text","text":"Hi"}}],"maxTokens":%d,"systemPrompt":"Be brief.","SYSTEMPROMPT":"x"}`, tokens)
 		}
