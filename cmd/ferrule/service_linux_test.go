@@ -70,10 +70,18 @@ func (m serviceMachine) run(uid uint32, args ...string) (code int, text string) 
 	return code, string(out)
 }
 
-// want runs a command of a user and checks its exit code and a part of its output.
+// want runs a command of a user and checks its exit code and a part of its output. The
+// doctor is run again if the gateway or a check took too long on a busy machine.
 func (m serviceMachine) want(uid uint32, code int, words string, args ...string) {
 	m.t.Helper()
-	if got, text := m.run(uid, args...); got != code || !strings.Contains(text, words) {
+	got, text := m.run(uid, args...)
+	for range 3 {
+		if !strings.Contains(text, "took too long") && !strings.Contains(text, "no answer within") {
+			break
+		}
+		got, text = m.run(uid, args...)
+	}
+	if got != code || !strings.Contains(text, words) {
 		m.t.Errorf("user %d, ferrule %s: want %d and %q, got %d and\n%s", uid, strings.Join(args, " "), code, words, got, text)
 	}
 }

@@ -30,11 +30,16 @@ func Examine(dir string) ([]Exposed, error) {
 }
 
 // Prepare makes a data directory usable: it creates the directory if it is missing, and
-// corrects permissions that let other users in. It returns the corrected paths. Files of
-// another user are an error, because that user can still change them: a journal or a
-// list of trusted devices is then worth nothing.
+// corrects permissions that let other users in. It returns the corrected paths, unless the
+// directory is new and empty: an image or an administrator made it. Files of another user
+// are an error, because that user can still change them: a journal or a list of trusted
+// devices is then worth nothing.
 func Prepare(dir string) (corrected []string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	err = walk(dir, func(path string, info fs.FileInfo, foreign bool) error {
@@ -48,7 +53,9 @@ func Prepare(dir string) (corrected []string, err error) {
 		if err := os.Chmod(path, mode); err != nil {
 			return fmt.Errorf("other users can access %s: %w", path, err)
 		}
-		corrected = append(corrected, path)
+		if len(files) > 0 {
+			corrected = append(corrected, path)
+		}
 		return nil
 	})
 	if err != nil {

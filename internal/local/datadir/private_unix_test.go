@@ -18,6 +18,12 @@ func TestPrepare(t *testing.T) {
 	if corrected, err := Prepare(dir); err != nil || len(corrected) > 0 || mode(t, dir) != 0o700 {
 		t.Fatalf("%v, %v, mode %v", corrected, err, mode(t, dir))
 	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if corrected, err := Prepare(dir); err != nil || len(corrected) > 0 || mode(t, dir) != 0o700 {
+		t.Errorf("an empty directory: %v, %v, mode %v", corrected, err, mode(t, dir))
+	}
 	sub, private, journal := filepath.Join(dir, "cluster"), filepath.Join(dir, "lock"), filepath.Join(dir, "cluster", "journal.log")
 	for _, err := range []error{
 		os.Mkdir(sub, 0o700), os.WriteFile(private, nil, 0o600), os.WriteFile(journal, nil, 0o600), os.Symlink("/nowhere", filepath.Join(dir, "link")),
