@@ -456,7 +456,6 @@ func (j *Journal) flush(b *batch) error {
 				written, left = len(urgent), rest
 			}
 		}
-		lost = 0 // not mentioned yet
 	}
 
 	j.advance()
