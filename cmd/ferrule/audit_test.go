@@ -617,7 +617,7 @@ func TestAuditExport(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(c.data, journal.SegmentDir, "*")); len(left) > 0 {
 		t.Errorf("%q are left", left)
 	}
-	c.want(0, ", beginning with record 5", "audit", "verify", "--key", strings.TrimSpace(key))
+	c.want(0, ", beginning with record 48", "audit", "verify", "--key", strings.TrimSpace(key))
 	c.want(0, "no sealed segments yet", "audit", "export", archive)
 	data, err := os.ReadFile(all[1])
 	if err != nil {

@@ -36,6 +36,9 @@ func (j *Journal) checkpointSoon(records int) {
 		time.AfterFunc(lazyDelay, j.signFirst)
 	}
 	switch {
+	case j.signer == nil && j.overdue:
+		j.overdue = false
+		j.signer = time.AfterFunc(lazyDelay, j.checkpoint)
 	case j.signer == nil:
 		j.signer = time.AfterFunc(checkpointInterval, j.checkpoint)
 	case was < checkpointRecords && j.unsigned >= checkpointRecords:
@@ -74,15 +77,15 @@ func (j *Journal) checkpoint() {
 	if skip {
 		return
 	}
-	if err := j.addCheckpoint(); err != nil {
-		j.logSigning(err)
-		return
-	}
 	if j.segmentDue() {
-		j.logSigning(j.rotate())
+		j.logSigning(j.rotate()) // its seal is a checkpoint
 		return
 	}
-	j.logSigning(j.signHead())
+	err := j.addCheckpoint()
+	if err == nil {
+		err = j.signHead()
+	}
+	j.logSigning(err)
 }
 
 // logSigning logs when signing starts to fail.

@@ -26,6 +26,7 @@
 package journal
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"errors"
@@ -123,6 +124,7 @@ type Journal struct {
 	synced      position      // the end of what is certainly on disk
 	syncedHead  link          // its last record
 	unsigned    int           // records synced since the last checkpoint
+	overdue     bool          // a checkpoint is to follow soon
 	signer      *time.Timer   // of the next checkpoint; nil if all is signed
 	headSigned  bool          // the head file is of this chain, or will be soon
 	grown       chan struct{} // closed when synced advances; nil while nobody waits
@@ -232,12 +234,30 @@ func (j *Journal) begin(file *os.File, dir string) (err error) {
 	if j.sealed, err = sealedSegments(dir, j.chain, j.first); err != nil {
 		return err
 	}
+	if j.overdue, err = j.isOverdue(file); err != nil {
+		return err
+	}
 	for _, s := range j.sealed {
 		if info, err := os.Stat(s.path); err == nil {
 			j.sealedBytes += info.Size()
 		}
 	}
 	return nil
+}
+
+// isOverdue reports whether the last record is not a checkpoint: a gateway may never run for
+// a whole minute.
+func (j *Journal) isOverdue(file *os.File) (bool, error) {
+	start, err := findSeq(file, j.size, j.head.seq)
+	if err != nil {
+		return false, err
+	}
+	line, err := readLines(file, start, j.size, 1)
+	if err != nil || len(line) == 0 {
+		return false, err
+	}
+	_, _, e, err := parseLine(bytes.TrimSuffix(line, []byte("\n")))
+	return err == nil && e.Phase != ferrule.JournalCheckpoint, nil
 }
 
 // prepare opens what the journal can do without for a while: the key and the reserve.
@@ -436,7 +456,6 @@ func (j *Journal) flush(b *batch) error {
 				written, left = len(urgent), rest
 			}
 		}
-		lost = 0 // not mentioned yet
 	}
 
 	j.advance()

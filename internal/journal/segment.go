@@ -237,7 +237,12 @@ func installNext(dir, chain string, first uint64) error {
 	if err := os.MkdirAll(filepath.Dir(sealed), 0o700); err != nil {
 		return err
 	}
-	if err := os.Link(active, sealed); err != nil && !errors.Is(err, os.ErrExist) {
+	switch err := os.Link(active, sealed); {
+	case errors.Is(err, os.ErrExist): // linked before a crash
+		if err := sameFile(active, sealed); err != nil {
+			return err
+		}
+	case err != nil:
 		if err := os.Rename(active, sealed); err != nil {
 			return err
 		}
@@ -246,6 +251,19 @@ func installNext(dir, chain string, first uint64) error {
 		return err
 	}
 	return errors.Join(syncDir(filepath.Dir(sealed)), syncDir(dir))
+}
+
+// sameFile returns an error if two paths are not of the same file.
+func sameFile(a, b string) error {
+	one, err := os.Stat(a)
+	if err != nil {
+		return err
+	}
+	other, err := os.Stat(b)
+	if err == nil && !os.SameFile(one, other) {
+		err = fmt.Errorf("%s exists and is another file", b)
+	}
+	return err
 }
 
 // finishRotation completes a rotation that a crash interrupted. The next file names the

@@ -158,6 +158,26 @@ func TestCheckpoints(t *testing.T) {
 	})
 }
 
+// TestShortRuns checks that the journal of a gateway that never runs for a minute has
+// checkpoints.
+func TestShortRuns(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		for i := range 4 {
+			j := open(t, dir, journal.DefaultConfig())
+			e := entry(i)
+			e.Time = time.Now()
+			j.Append(e, true)
+			time.Sleep(40 * time.Second)
+			synctest.Wait()
+			j.Close()
+		}
+	})
+	if got := phases(t, dir); !slices.Equal(got, []string{"outcome", "outcome", "checkpoint", "outcome", "outcome", "checkpoint"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestRewritten checks what the hashes cannot show: a journal that was changed and hashed
 // again, and one whose end was cut off.
 func TestRewritten(t *testing.T) {

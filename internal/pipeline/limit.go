@@ -28,10 +28,16 @@ func limit(all *callers) stage {
 			refused := false
 			defer func() { all.leave(who, refused) }()
 			result, err := next(ctx, call)
-			refused = err != nil && !done.sent && ctx.Err() == nil
+			refused = err != nil && !done.sent && isMistake(ferrule.AsError(err).Code)
 			return result, err
 		}
 	}
+}
+
+// isMistake reports whether a call was refused because of what it asks for. A device that
+// is offline is not the fault of its caller, who may have others.
+func isMistake(code ferrule.Code) bool {
+	return code == ferrule.NotFound || code == ferrule.Invalid || code == ferrule.Denied || code == ferrule.Pending
 }
 
 // callers counts the calls of each caller.
