@@ -137,9 +137,12 @@ func summarize(c ferrule.Series) string {
 		low, high = min(low, p.Min), max(high, p.Max)
 		mean.Add(p.Mean, float64(p.Count))
 	}
-	last := c.Points[len(c.Points)-1]
+	last := c.Points[len(c.Points)-1].Mean
+	if c.Last != nil {
+		last = c.Last.Value
+	}
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
-	text := fmt.Sprintf("%s%s: min %s, max %s, mean %s, last %s; one point per %s", c.Signal, inUnit(c.Unit), number(low), number(high), number(mean.Value()), number(last.Mean), resolutionNames[c.Resolution])
+	text := fmt.Sprintf("%s%s: min %s, max %s, mean %s, last %s; one point per %s", c.Signal, inUnit(c.Unit), number(low), number(high), number(mean.Value()), number(last), resolutionNames[c.Resolution])
 	if n := len(c.Gaps); n > 0 {
 		text += fmt.Sprintf(", gaps %d", n)
 	}
