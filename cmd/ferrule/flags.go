@@ -3,9 +3,11 @@ package main
 import (
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
@@ -38,6 +40,27 @@ func (f *gatewayFlags) parts(a *app) (gateway.Parts, error) {
 		return gateway.Parts{}, usageError{err}
 	}
 	return gateway.Parts{Config: cfg, Data: a.dataDir(), Version: version()}, nil
+}
+
+// durationFlag is a flag with a duration, in the units that are used everywhere.
+type durationFlag time.Duration
+
+// Set implements pflag.Value.
+func (d *durationFlag) Set(text string) error {
+	v, err := ferrule.ParseDuration(text)
+	*d = durationFlag(v)
+	return err
+}
+
+// Type implements pflag.Value.
+func (d *durationFlag) Type() string { return "duration" }
+
+// String implements pflag.Value. Zero is no default to show.
+func (d *durationFlag) String() string {
+	if *d == 0 {
+		return ""
+	}
+	return time.Duration(*d).String()
 }
 
 func (f *gatewayFlags) log(w io.Writer) *slog.Logger {

@@ -282,7 +282,9 @@ func TestBand(t *testing.T) {
 // TestSteps checks that a state is drawn in steps, whatever its values.
 func TestSteps(t *testing.T) {
 	for name, low := range map[string]float64{"door": 0, "volume": 20} {
-		t.Run(name, func(t *testing.T) { testSteps(t, ferrule.Series{Signal: name, Resolution: ferrule.Raw, State: low > 0}, low) })
+		t.Run(name, func(t *testing.T) {
+			testSteps(t, ferrule.Series{Signal: name, Resolution: ferrule.Raw, State: low > 0}, low)
+		})
 	}
 }
 
