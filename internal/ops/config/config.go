@@ -15,7 +15,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -170,11 +169,11 @@ type Retry struct {
 // Interval is a duration in the file, such as 30s.
 type Interval time.Duration
 
-// UnmarshalYAML reads a time.Duration. Its error names the key.
+// UnmarshalYAML reads a duration. Its error names the key.
 func (i *Interval) UnmarshalYAML(node ast.Node) error {
-	d, err := time.ParseDuration(node.GetToken().Value)
+	d, err := ferrule.ParseDuration(node.GetToken().Value)
 	if err != nil {
-		return fmt.Errorf("%s: must be a duration such as 30s, got %s", strings.TrimPrefix(node.GetPath(), "$."), node)
+		return fmt.Errorf("%s: %w", strings.TrimPrefix(node.GetPath(), "$."), err)
 	}
 	*i = Interval(d)
 	return nil
@@ -265,7 +264,7 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// Parse decodes and checks a file. Errors about unknown keys have line and column.
+// Parse decodes and checks a file. Errors have the line.
 func Parse(data []byte) (Config, error) {
 	c := Default()
 	err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&c)
@@ -273,15 +272,13 @@ func Parse(data []byte) (Config, error) {
 	case errors.Is(err, io.EOF): // an empty file
 		c = Default()
 	case err != nil:
-		text := strings.TrimSpace(yaml.FormatError(err, false, true))
-		return Config{}, errors.New(endpointURL.ReplaceAllString(text, "${1}…"))
+		return Config{}, explain(err, data, c)
 	}
-	return c, c.Check()
+	if err := c.Check(); err != nil {
+		return c, explain(err, data, c)
+	}
+	return c, nil
 }
-
-// endpointURL matches the URL of an endpoint, which is a secret. YAML errors quote the
-// lines around the problem.
-var endpointURL = regexp.MustCompile(`(wss?://)[^\s'"]*`)
 
 // Check returns the first problem of the config, starting with the key.
 func (c Config) Check() error {
@@ -526,7 +523,7 @@ func (c Config) JournalConfig() (journal.Config, error) {
 	if c.Journal.Sync == syncAlways {
 		return out, nil
 	}
-	d, err := time.ParseDuration(c.Journal.Sync)
+	d, err := ferrule.ParseDuration(c.Journal.Sync)
 	if err != nil || d <= 0 {
 		return out, fmt.Errorf("must be always or an interval such as 5s, got %q", c.Journal.Sync)
 	}
@@ -581,7 +578,11 @@ func ReadOverlays(dir string) ([]*overlay.File, error) {
 func ParseOverlay(data []byte) (*overlay.File, error) {
 	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {
-		return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+		return nil, explain(err, data, overlay.File{})
 	}
-	return overlay.Parse(asJSON)
+	file, err := overlay.Parse(asJSON)
+	if err != nil {
+		return nil, explain(err, data, overlay.File{})
+	}
+	return file, nil
 }
