@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/server"
 )
@@ -16,7 +18,7 @@ import (
 type client struct {
 	t   *testing.T
 	in  io.WriteCloser
-	out *bufio.Scanner
+	out chan []byte // lines of the server
 }
 
 // serve starts a session of a proxy with one board.
@@ -36,9 +38,16 @@ func serve(t *testing.T) (*client, *Proxy) {
 			t.Errorf("the session ended: %v", err)
 		}
 	})
-	lines := bufio.NewScanner(agentIn)
-	lines.Buffer(nil, 1<<20)
-	return &client{t, agentOut, lines}, p
+	c := &client{t, agentOut, make(chan []byte, 1000)}
+	go func() {
+		defer close(c.out)
+		lines := bufio.NewScanner(agentIn)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			c.out <- bytes.Clone(lines.Bytes())
+		}
+	}()
+	return c, p
 }
 
 func (c *client) send(line string) {
@@ -61,11 +70,12 @@ type message struct {
 
 func (c *client) next() (m message) {
 	c.t.Helper()
-	if !c.out.Scan() {
-		c.t.Fatalf("no answer: %v", c.out.Err())
+	line, ok := <-c.out
+	if !ok {
+		c.t.Fatal("no answer")
 	}
-	if err := json.Unmarshal(c.out.Bytes(), &m); err != nil {
-		c.t.Fatalf("%s: %v", c.out.Bytes(), err)
+	if err := json.Unmarshal(line, &m); err != nil {
+		c.t.Fatalf("%s: %v", line, err)
 	}
 	return m
 }
@@ -78,29 +88,33 @@ const (
 // TestClientSpeaksFirst checks that changes of the tool list are not announced before the
 // client has initialized, and are announced later.
 func TestClientSpeaksFirst(t *testing.T) {
-	c, p := serve(t)
-	change := func() {
-		p.Remove("robot")
-		p.Put(robot())
-	}
-	change()
-	c.send(`{"jsonrpc":"2.0","id":"early","method":"ping"}`)
-	if m := c.next(); string(m.ID) != `"early"` {
-		t.Fatalf("the first line is %+v, want the answer to ping", m)
-	}
-	change()
-	c.send(initialize)
-	if m := c.next(); string(m.ID) != "1" || m.Result == nil {
-		t.Fatalf("the next line is %+v, want the answer to initialize", m)
-	}
-	c.send(initialized)
-	c.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
-	for m := c.next(); string(m.ID) != "2"; m = c.next() {
-	}
-	change()
-	if m := c.next(); !strings.HasSuffix(m.Method, "/list_changed") {
-		t.Errorf("got %+v, want a notification", m)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, p := serve(t)
+		change := func() {
+			p.Remove("robot")
+			time.Sleep(time.Minute) // changes are announced after a moment
+			p.Put(robot())
+			time.Sleep(time.Minute)
+		}
+		change()
+		c.send(`{"jsonrpc":"2.0","id":"early","method":"ping"}`)
+		if m := c.next(); string(m.ID) != `"early"` {
+			t.Fatalf("the first line is %+v, want the answer to ping", m)
+		}
+		change()
+		c.send(initialize)
+		if m := c.next(); string(m.ID) != "1" || m.Result == nil {
+			t.Fatalf("the next line is %+v, want the answer to initialize", m)
+		}
+		c.send(initialized)
+		c.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+		for m := c.next(); string(m.ID) != "2"; m = c.next() {
+		}
+		change()
+		if m := c.next(); !strings.HasSuffix(m.Method, "/list_changed") {
+			t.Errorf("got %+v, want a notification", m)
+		}
+	})
 }
 
 // TestBadLines checks that a line that is not a message is answered with an error, and that
@@ -154,8 +168,8 @@ func TestBatches(t *testing.T) {
 		t.Errorf("one ID twice: got %+v", m)
 	}
 	c.send(`[{"jsonrpc":"2.0","id":7,"method":"ping"},{"jsonrpc":"2.0","id":8,"method":"ping"}]`)
-	if !c.out.Scan() || !bytes.HasPrefix(c.out.Bytes(), []byte("[")) {
-		t.Errorf("got %s, %v", c.out.Bytes(), c.out.Err())
+	if line := <-c.out; !bytes.HasPrefix(line, []byte("[")) {
+		t.Errorf("got %s", line)
 	}
 }
 
