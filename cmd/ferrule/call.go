@@ -92,6 +92,7 @@ The exit code says what happened:
 			})
 			var e *ferrule.Error
 			if errors.As(err, &e) { // it may also have data
+				suggestArguments(e, args[2:], tool)
 				a.save(e.Content, output)
 				for i := range e.Content {
 					e.Content[i].Data = nil

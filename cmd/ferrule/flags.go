@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"log/slog"
 	"time"
 
@@ -63,10 +62,10 @@ func (d *durationFlag) String() string {
 	return time.Duration(*d).String()
 }
 
-func (f *gatewayFlags) log(w io.Writer) *slog.Logger {
-	level := slog.LevelInfo
+// level returns the lowest level that is logged.
+func (f *gatewayFlags) level() slog.Level {
 	if f.verbose {
-		level = slog.LevelDebug
+		return slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+	return slog.LevelInfo
 }

@@ -155,7 +155,11 @@ func selectSignals(latest builtin.LatestOutput, names []string) (signals []built
 	for _, name := range names {
 		at := slices.IndexFunc(latest.Signals, func(s builtin.LatestSignal) bool { return s.Name == name })
 		if at < 0 {
-			return nil, ferrule.Errorf(ferrule.NotFound, "%s has no signal %q", latest.Device, name).
+			var known []string
+			for _, s := range latest.Signals {
+				known = append(known, s.Name)
+			}
+			return nil, ferrule.Errorf(ferrule.NotFound, "%s has no signal %q%s", latest.Device, name, ferrule.DidYouMean(name, known)).
 				WithHint("run `ferrule history %s` to list its signals", latest.Device)
 		}
 		signals = append(signals, latest.Signals[at])

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,7 @@ Only MCP is written to standard output. The log is mcp.log in the data directory
 			defer file.Close()
 			// Several clients may start a gateway, so it serves HTTP only on request.
 			parts.Config.Listen = cmp.Or(flags.Listen, os.Getenv("FERRULE_LISTEN"))
-			parts.Log = flags.log(file).With("pid", os.Getpid())
+			parts.Log = slog.New(slog.NewTextHandler(file, &slog.HandlerOptions{Level: flags.level()})).With("pid", os.Getpid())
 			gateway.TuneGC()
 			in, out := server.Standard()
 			if err = gateway.ServeStdio(cmd.Context(), parts, in, out); err != nil {

@@ -50,6 +50,9 @@ by name.`,
 			if a.json {
 				return a.printJSON(all)
 			}
+			if len(all) == 0 {
+				fmt.Fprintln(a.stdout, noDevices)
+			}
 			for _, about := range all {
 				a.printTools(about)
 			}
@@ -74,6 +77,9 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 	}
 	for _, note := range d.Notes {
 		fmt.Fprintf(a.stdout, "  note: %s\n", note)
+	}
+	if len(about.Tools) == 0 {
+		fmt.Fprintln(a.stdout, "  no tools")
 	}
 	for _, t := range about.Tools {
 		fmt.Fprintf(a.stdout, "\n  %s  %s\n", a.style(bold, t.Name), a.style(faint, traits(t)))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/ops/logging"
 )
 
 func (a *app) upCommand() *cobra.Command {
@@ -31,15 +32,15 @@ environment, which MCP/U's own client also reads.`,
 			if err != nil {
 				return err
 			}
-			parts.Log = flags.log(a.stderr)
+			parts.Log = logging.New(a.stderr, isTerminal(a.stderr), flags.level())
 			gateway.TuneGC()
 			g, err := gateway.TakeOver(cmd.Context(), parts)
 			if err != nil {
 				return err
 			}
 			agents := "off"
-			if addr := g.Addr(); addr != "" {
-				agents = fmt.Sprintf("at http://%s/mcp", addr)
+			if url := g.URL(); url != "" {
+				agents = "at " + url + "/mcp"
 			}
 			parts.Log.Info(fmt.Sprintf("ferrule %s is up: MCP %s, data in %s", version(), agents, a.dataDir()))
 			err = g.Run(cmd.Context())

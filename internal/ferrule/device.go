@@ -72,7 +72,7 @@ func (d *Device) OfflineError() *Error {
 			WithHint("check that it is on and that %s is its address", d.Address)
 	}
 	return Errorf(Offline, "%s is offline since %s: %s", d.ID, FormatTime(d.Since), d.Reason).
-		WithHint("it was last connected over %s at %s", d.Transport, d.Address)
+		WithHint("check that it is on and connected; Ferrule reconnects by itself. It was last connected over %s at %s", d.Transport, d.Address)
 }
 
 // State says whether a device can be reached.

@@ -364,6 +364,20 @@ func (g *Gateway) Addr() string {
 	return g.web.Addr().String()
 }
 
+// URL returns the URL at which HTTP is served, or "" if it is not. If it is served at all
+// addresses, the URL has one that other machines can use.
+func (g *Gateway) URL() string {
+	if g.web == nil {
+		return ""
+	}
+	url, err := baseURL("", g.web.Addr())
+	if err != nil { // this machine has no network
+		_, port, _ := net.SplitHostPort(g.web.Addr().String())
+		return "http://" + net.JoinHostPort("localhost", port)
+	}
+	return url
+}
+
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
 	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Requests.Run, g.Agents.Run, g.Control.Run}
