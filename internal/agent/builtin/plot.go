@@ -69,7 +69,8 @@ func Plot(fleet Finder, records Records, log CallLog, draw func(Chart) ([]byte, 
 		}
 		p := Chart{Title: query.Device, From: query.From, To: query.To, Series: all, Width: in.Width, Height: in.Height, Zone: time.Local}
 		p.setSize()
-		calls, missing := log.Calls(ctx, query.Device, query.From, query.To)
+		p.fit(in.Until == "")
+		calls, missing := log.Calls(ctx, query.Device, p.From, p.To)
 		p.Calls = calls
 		text := p.summary()
 		p.shadeTruncated()
@@ -85,6 +86,38 @@ func Plot(fleet Finder, records Records, log CallLog, draw func(Chart) ([]byte, 
 			{Type: ferrule.TextContent, Text: text},
 		}}, nil
 	})
+}
+
+// fit shortens the time range to that of the values, with a margin. Its end stays if the
+// caller chose it.
+func (p *Chart) fit(end bool) {
+	var first, last time.Time
+	for _, c := range p.Series {
+		if len(c.Points) == 0 {
+			continue
+		}
+		length := map[ferrule.Resolution]time.Duration{ferrule.Minutes: time.Minute, ferrule.Hours: time.Hour}[c.Resolution]
+		from, to := c.Points[0].Time, c.Points[len(c.Points)-1].Time.Add(length)
+		if c.Truncated { // what is left out is shaded
+			from = p.From
+		}
+		if first.IsZero() || from.Before(first) {
+			first = from
+		}
+		if to.After(last) {
+			last = to
+		}
+	}
+	if first.IsZero() {
+		return
+	}
+	margin := max(last.Sub(first)/50, time.Second)
+	if from := first.Add(-margin); from.After(p.From) {
+		p.From = from
+	}
+	if to := last.Add(margin); end && to.Before(p.To) && to.After(p.From) {
+		p.To = to
+	}
 }
 
 // setSize sets the default size: one panel per unit, and one per signal without a unit.
