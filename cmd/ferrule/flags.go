@@ -54,7 +54,7 @@ func (d *durationFlag) Set(text string) error {
 // Type implements pflag.Value.
 func (d *durationFlag) Type() string { return "duration" }
 
-// String implements pflag.Value. Zero is no default to show.
+// String implements pflag.Value. A default of zero is not shown.
 func (d *durationFlag) String() string {
 	if *d == 0 {
 		return ""

@@ -10,7 +10,7 @@ import (
 const maxNearest = 64
 
 // Nearest returns the name that a misspelled word probably means, or "" if none is close.
-// Of names that are equally close, it returns the first. The word itself is no correction.
+// Of names that are equally close, it returns the first. It never returns the word itself.
 func Nearest(word string, names []string) string {
 	length := utf8.RuneCountInString(word)
 	if length == 0 || length > maxNearest {

@@ -77,7 +77,7 @@ type Reading struct {
 type SampleBatch struct {
 	Signal string `json:"signal"`
 	Unit   string `json:"unit,omitempty"`
-	// State reports whether the values are states, of which only changes are stored.
+	// State reports whether the values are states: only their changes are stored.
 	State   bool     `json:"state,omitempty"`
 	Samples []Sample `json:"-"`
 	Gaps    []Gap    `json:"gaps,omitempty"`

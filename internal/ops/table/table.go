@@ -12,7 +12,7 @@ const minCell = 8
 
 // Format returns rows below their column names. If they are wider than width, a last column
 // of remarks moves to lines of its own, then spare columns are left out, then the widest
-// cells are cut, except for the names in the first column. A width of 0 is no limit. Style
+// cells are cut, except for the names in the first column. A width of 0 means no limit. Style
 // is applied to cells after they are aligned.
 func Format(columns []string, rows [][]string, width int, style func(column, cell string) string, spare ...string) string {
 	var remarks []string
