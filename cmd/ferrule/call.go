@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,25 +17,31 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/ops/attachment"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
 func (a *app) callCommand() *cobra.Command {
 	var timeout time.Duration
 	var yes bool
+	var output string
 	cmd := &cobra.Command{
 		Use:   "call DEVICE TOOL [key=value | key:=json]...",
 		Short: "Call a tool of a device",
 		Long: `Call a tool of a device. The call passes the same checks as one by an agent.
 
-  key=value   the value is converted to the type that the tool declares
-  key:=json   the value is JSON
+  key=value   the value is converted to the type that the tool declares. If it declares
+              none, 440 is a number, true and false are booleans, and the rest is text
+  key:=json   the value is JSON: key:='"440"' is always text
 
 A tool for people only, such as one that restarts the device, asks for confirmation
 first; --yes confirms.
 
-The answer is printed as JSON: the value, or else a list of texts, images and so on. The
-exit code says what happened:
+The answer is printed as JSON: the value, or else a list of texts, images and so on.
+Pictures, sound and other data are written to new files in the current directory, or to
+the one that --output names. With --json the answer contains their paths.
+
+The exit code says what happened:
 
   0  the tool ran
   2  wrong command line: the tool did not run
@@ -45,7 +52,8 @@ exit code says what happened:
   7  no gateway is running: the tool did not run
   8  you may not use the gateway: the tool did not run`,
 		Example: `  ferrule call robot gpio_write pin=2 value=true
-  ferrule call robot sweep milliseconds:=500
+  ferrule call robot beep frequency=440
+  ferrule call doorbell take_photo --output door.jpg
   ferrule call gateway list_devices`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -57,6 +65,9 @@ exit code says what happened:
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout < 0 || timeout > pipeline.MaxDeadline {
 				return usageError{fmt.Errorf("--timeout must be from 0s to %v, got %v", pipeline.MaxDeadline, timeout)}
+			}
+			if err := attachment.Check(output); err != nil {
+				return usageError{fmt.Errorf("--output: %w", err)}
 			}
 			tool, err := a.toolFor(cmd.Context(), args[0], args[1])
 			if err != nil {
@@ -80,21 +91,58 @@ exit code says what happened:
 				Principal: control.User(), Device: args[0], Tool: args[1], Args: values,
 				Timeout: ferrule.Duration(timeout), Progress: a.progress,
 			})
+			var e *ferrule.Error
+			if errors.As(err, &e) { // it may also have data
+				suggestArguments(e, args[2:], tool)
+				a.save(e.Content, output)
+				for i := range e.Content {
+					e.Content[i].Data = nil
+				}
+			}
 			if err != nil {
 				return err
 			}
 			if result.Age > 0 {
 				a.progress(ferrule.Progress{Message: fmt.Sprintf("cached answer, %v old", result.Age)})
 			}
-			if len(result.Value) == 0 && result.Content != nil {
-				return a.printJSON(result.Content)
-			}
-			return a.printJSON(result.Value)
+			return a.printResult(result, output)
 		},
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "new `FILE` for a picture, sound or other data in the answer")
+	cmd.MarkFlagFilename("output")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "confirm a call of a tool for people only")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "longest `duration` to wait; default the deadline of the tool")
+	cmd.Flags().Var((*durationFlag)(&timeout), "timeout", "longest `duration` to wait; default the deadline of the tool")
 	return cmd
+}
+
+// printResult prints an answer, and writes its binary parts to files.
+func (a *app) printResult(result *ferrule.Result, output string) error {
+	parts, files, err := a.save(result.Content, output)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the tool ran, but its answer could not be written to a file: %w", err)
+	case output != "" && files == 0:
+		fmt.Fprintf(a.stderr, "%s was not written: the answer has no picture, sound or other data.\n", output)
+	}
+	switch {
+	case len(result.Value) == 0 && result.Content != nil:
+		return a.printJSON(parts)
+	case a.json && files > 0:
+		return a.printJSON(map[string]any{"value": result.Value, "content": parts})
+	}
+	return a.printJSON(result.Value)
+}
+
+// save writes the binary parts of an answer to files, and says so.
+func (a *app) save(content []ferrule.Content, output string) (parts []attachment.Part, files int, err error) {
+	parts, err = attachment.Save(content, output, time.Now())
+	for _, part := range parts {
+		if part.Path != "" {
+			files++
+			fmt.Fprintf(a.stderr, "Wrote %s (%s, %d bytes).\n", a.style(bold, part.Path), ferrule.OneLine(ferrule.Clean(part.MIME, ferrule.MaxWord), maxShown), part.Bytes)
+		}
+	}
+	return parts, files, err
 }
 
 // toolFor returns the description of a tool. It is empty if there is none; then the call
@@ -168,7 +216,7 @@ func parseArgs(words []string, schema json.RawMessage) (json.RawMessage, error) 
 			return nil, fmt.Errorf("argument %q is given twice", name)
 		}
 		if !isJSON {
-			args[name] = convert(value, declared[name].Type)
+			args[name] = declared[name].convert(value)
 			continue
 		}
 		if !json.Valid([]byte(value)) {
@@ -179,14 +227,24 @@ func parseArgs(words []string, schema json.RawMessage) (json.RawMessage, error) 
 	return json.Marshal(args)
 }
 
-// convert converts a text to a type, if it can.
-func convert(text, want string) any {
+// convert converts a text to a type that the property declares, if it can. Without a
+// declared type, numbers and booleans are what they look like, and quotes make a text.
+func (p property) convert(text string) any {
 	var v any
-	switch want {
-	case "integer", "number", "boolean", "array", "object", "null":
-		if json.Unmarshal([]byte(text), &v) == nil && isA(v, want) {
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return text
+	}
+	types := p.types()
+	if len(types) == 0 && !p.allows(text) {
+		switch v := v.(type) {
+		case float64, bool:
 			return json.RawMessage(text)
+		case string:
+			return v
 		}
+	}
+	if slices.ContainsFunc(types, func(want string) bool { return isA(v, want) }) {
+		return json.RawMessage(text)
 	}
 	return text
 }

@@ -28,7 +28,7 @@ func (a *app) devicesCommand() *cobra.Command {
 				return a.printJSON(devices)
 			}
 			if len(devices) == 0 {
-				fmt.Fprintln(a.stdout, "No devices. Start the gateway with `ferrule up --serial auto` for boards that are plugged in, or try `ferrule sim mcpu`.")
+				fmt.Fprintln(a.stdout, noDevices)
 				return nil
 			}
 			header, rows := deviceTable(devices)
@@ -37,10 +37,13 @@ func (a *app) devicesCommand() *cobra.Command {
 					return a.state(cell)
 				}
 				return cell
-			})
+			}, "VERSION")
 		},
 	}
 }
+
+// noDevices is what commands print if there are no devices.
+const noDevices = "No devices. Start the gateway with `ferrule up --serial auto` for boards that are plugged in, or try `ferrule sim mcpu`."
 
 // deviceTable returns devices as a table. Columns that say nothing are left out: the node
 // if all have the same, resources and prompts if there are none.

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"io"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,10 +42,31 @@ func (f *gatewayFlags) parts(a *app) (gateway.Parts, error) {
 	return gateway.Parts{Config: cfg, Load: load, ConfigFile: config.Path(f.File), Data: a.dataDir(), Version: version()}, nil
 }
 
-func (f *gatewayFlags) log(w io.Writer) *slog.Logger {
-	level := slog.LevelInfo
-	if f.verbose {
-		level = slog.LevelDebug
+// durationFlag is a flag with a duration, in the units that are used everywhere.
+type durationFlag time.Duration
+
+// Set implements pflag.Value.
+func (d *durationFlag) Set(text string) error {
+	v, err := ferrule.ParseDuration(text)
+	*d = durationFlag(v)
+	return err
+}
+
+// Type implements pflag.Value.
+func (d *durationFlag) Type() string { return "duration" }
+
+// String implements pflag.Value. A default of zero is not shown.
+func (d *durationFlag) String() string {
+	if *d == 0 {
+		return ""
 	}
-	return slog.New(ferrule.MaskLog(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
+	return time.Duration(*d).String()
+}
+
+// level returns the lowest level that is logged.
+func (f *gatewayFlags) level() slog.Level {
+	if f.verbose {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }

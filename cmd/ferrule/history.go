@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"image/png"
 	"os"
 	"slices"
 	"strings"
@@ -22,7 +24,7 @@ import (
 type historyFlags struct {
 	since, until, resolution string
 	csv                      bool
-	png                      string
+	png, size                string
 }
 
 func (a *app) historyCommand() *cobra.Command {
@@ -40,11 +42,12 @@ limit. A minute or an hour has the mean as its value, and also the minimum, maxi
 number of its samples. In CSV, a line without a value is a gap: samples may be
 missing from its time on, for the length and the reason in the last column.
 
-With --png a chart of at most eight signals is drawn. It also marks calls of the device.
+With --png a chart of at most eight signals is drawn, over the time that has values. It also
+marks calls of the device. --size sets its width and height in pixels.
 
 ` + timeHelp,
 		Example: `  ferrule history robot
-  ferrule history robot light --since 10m --png light.png
+  ferrule history robot light --since 10m --png light.png --size 1600x600
   ferrule history robot light temperature --since 2026-01-31 --resolution hour --csv
   ferrule history robot light --since 2h --until 1h --resolution raw --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -72,6 +75,7 @@ With --png a chart of at most eight signals is drawn. It also marks calls of the
 	cmd.Flags().StringVar(&flags.resolution, "resolution", "", "`resolution` of --csv and --json: raw, minute or hour")
 	cmd.Flags().BoolVar(&flags.csv, "csv", false, "print all points as CSV")
 	cmd.Flags().StringVar(&flags.png, "png", "", "write a chart to a `FILE`, or to standard output with -")
+	cmd.Flags().StringVar(&flags.size, "size", "", "size of the chart in pixels: `WIDTHxHEIGHT`")
 	cmd.RegisterFlagCompletionFunc("resolution", cobra.FixedCompletions(resolutions, cobra.ShellCompDirectiveNoFileComp))
 	cmd.MarkFlagFilename("png", "png")
 	return cmd
@@ -108,14 +112,35 @@ func (f historyFlags) check(json bool, args []string, now time.Time) (in builtin
 		return in, fmt.Errorf("--resolution must be raw, minute or hour; got %q", f.resolution)
 	case f.resolution != "" && !json && !f.csv:
 		return in, errors.New("--resolution needs --csv or --json")
+	case f.size != "" && f.png == "":
+		return in, errors.New("--size needs --png")
+	}
+	if _, _, err := f.pixels(); err != nil {
+		return in, err
 	}
 	in.Since, in.Until = from.Format(time.RFC3339Nano), to.Format(time.RFC3339Nano)
 	return in, nil
 }
 
+// pixels returns the size of the chart; 0 for the default.
+func (f historyFlags) pixels() (width, height int, err error) {
+	if f.size == "" {
+		return 0, 0, nil
+	}
+	if n, err := fmt.Sscanf(f.size+"\n", "%dx%d\n", &width, &height); n != 2 || err != nil || width < 1 || height < 1 {
+		return 0, 0, fmt.Errorf("--size must be WIDTHxHEIGHT such as 1200x500, got %q", f.size)
+	}
+	return width, height, nil
+}
+
 func (a *app) showHistory(ctx context.Context, client *control.Client, flags historyFlags, in builtin.HistoryInput) error {
 	if flags.png != "" {
-		return a.writeChart(ctx, client, flags.png, in.RangeInput)
+		chart := builtin.PlotInput{RangeInput: in.RangeInput}
+		chart.Width, chart.Height, _ = flags.pixels() // checked before
+		if flags.until == "" {
+			chart.Until = "" // the chart may end with the last value
+		}
+		return a.writeChart(ctx, client, flags.png, chart)
 	}
 	latest, err := control.CallBuiltin[builtin.LatestOutput](ctx, client, "latest", builtin.LatestInput{Device: in.Device})
 	if err != nil {
@@ -155,7 +180,11 @@ func selectSignals(latest builtin.LatestOutput, names []string) (signals []built
 	for _, name := range names {
 		at := slices.IndexFunc(latest.Signals, func(s builtin.LatestSignal) bool { return s.Name == name })
 		if at < 0 {
-			return nil, ferrule.Errorf(ferrule.NotFound, "%s has no signal %q", latest.Device, name).
+			var known []string
+			for _, s := range latest.Signals {
+				known = append(known, s.Name)
+			}
+			return nil, ferrule.Errorf(ferrule.NotFound, "%s has no signal %q%s", latest.Device, name, ferrule.DidYouMean(name, known)).
 				WithHint("run `ferrule history %s` to list its signals", latest.Device)
 		}
 		signals = append(signals, latest.Signals[at])
@@ -164,8 +193,8 @@ func selectSignals(latest builtin.LatestOutput, names []string) (signals []built
 }
 
 // writeChart writes a chart that the gateway draws.
-func (a *app) writeChart(ctx context.Context, client *control.Client, file string, span builtin.RangeInput) error {
-	result, err := client.Builtin(ctx, "plot", builtin.PlotInput{RangeInput: span})
+func (a *app) writeChart(ctx context.Context, client *control.Client, file string, in builtin.PlotInput) error {
+	result, err := client.Builtin(ctx, "plot", in)
 	if err != nil {
 		return err
 	}
@@ -191,7 +220,11 @@ func (a *app) writeChart(ctx context.Context, client *control.Client, file strin
 	if err := os.WriteFile(file, chart, 0o644); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(a.stdout, text)
+	size, err := png.DecodeConfig(bytes.NewReader(chart))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "Wrote %s, %dx%d pixels.\n%s\n", file, size.Width, size.Height, text)
 	return err
 }
 

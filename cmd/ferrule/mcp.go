@@ -13,6 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/ops/doctor"
+	"github.com/ferrulehq/ferrule/internal/ops/logging"
 )
 
 func (a *app) mcpCommand() *cobra.Command {
@@ -60,7 +61,7 @@ Only MCP is written to standard output. The log is mcp.log in the data directory
 				defer file.Close()
 				log = file
 			}
-			parts.Log = flags.log(log).With("pid", os.Getpid())
+			parts.Log = logging.File(log, flags.level()).With("pid", os.Getpid())
 			use, err := a.useService(cmd.Context())
 			if use || service {
 				parts.Socket = control.ServiceSocket

@@ -5,7 +5,8 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/ferrulehq/ferrule/internal/ops/table"
 )
 
 // The styles of text on a terminal, as ANSI codes.
@@ -73,28 +74,13 @@ func deviceName(device, node string, cluster bool) string {
 	return device
 }
 
-// table prints rows in columns. Style is applied to cells after they are aligned.
-func (a *app) table(header string, rows [][]string, style func(column, cell string) string) error {
-	columns := strings.Fields(header)
-	rows = append([][]string{columns}, rows...)
-	width := make([]int, len(columns))
-	for _, row := range rows {
-		for i, cell := range row {
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
-		}
+// table prints rows in columns, which fit the terminal if it is one: spare columns are left
+// out. Style is applied to cells after they are aligned.
+func (a *app) table(header string, rows [][]string, style func(column, cell string) string, spare ...string) error {
+	width := 0
+	if size := a.terminal(); size != nil {
+		width, _ = size()
 	}
-	var out strings.Builder
-	for n, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			padding := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2)
-			if n > 0 {
-				cell = style(columns[i], cell)
-			}
-			line.WriteString(cell + padding)
-		}
-		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-	_, err := io.WriteString(a.stdout, out.String())
+	_, err := io.WriteString(a.stdout, table.Format(strings.Fields(header), rows, width, style, spare...))
 	return err
 }

@@ -40,6 +40,6 @@ it reads the tools of the device again. Until then calls fail and say why.`,
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", length, "release for this `duration`; 0s reconnects now")
+	cmd.Flags().Var((*durationFlag)(&length), "for", "release for this `duration`; 0s reconnects now")
 	return cmd
 }

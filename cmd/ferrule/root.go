@@ -30,7 +30,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := a.root()
 	root.SetArgs(args)
 	if cmd, err := root.ExecuteContextC(ctx); err != nil {
-		return a.fail(cmd.CommandPath(), err)
+		return a.fail(cmd.CommandPath(), a.suggest(ctx, err))
 	}
 	return 0
 }
@@ -72,7 +72,7 @@ The exit codes of all commands:
 	cmd.Flags().Bool("version", false, "print the version")
 	cmd.SetOut(a.stdout)
 	cmd.SetErr(a.stderr)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{withoutJargon(err)} })
+	cmd.SetFlagErrorFunc(flagError)
 	cmd.PersistentFlags().StringVar(&a.data, "data", "", "data `DIR` of the gateway (FERRULE_DATA; default the user's own)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
 	for _, c := range []*cobra.Command{
@@ -92,11 +92,7 @@ func parent(cmd *cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return nil
 		}
-		text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			text += "; did you mean " + strings.Join(near, " or ") + "?"
-		}
-		return usageError{errors.New(text)}
+		return unknownCommand(cmd, args[0])
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd

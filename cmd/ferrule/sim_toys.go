@@ -75,7 +75,7 @@ misbehave as some real toys do, or worse:
 	cmd.Flags().StringVar(&flags.ws, "ws", "", "connect over a WebSocket; `URL` of the gateway's OTA service")
 	cmd.Flags().IntVar(&flags.first, "first", 1, "`number` of the first toy that dials in; sets its hardware address")
 	cmd.Flags().StringVar(&flags.from, "from", "", "local `NETWORK` that toys dial in from, such as 127.1.0.0/16")
-	cmd.Flags().DurationVar(&flags.cut, "cut", 0, "`interval` after which all connections are cut (default never)")
+	cmd.Flags().Var((*durationFlag)(&flags.cut), "cut", "`interval` after which all connections are cut (default never)")
 	return cmd
 }
 

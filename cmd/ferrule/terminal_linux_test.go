@@ -13,9 +13,11 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/meter"
 	"github.com/ferrulehq/ferrule/internal/testenv/screen"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // openTerminal returns a terminal for a program, and its screen. It is read after reads
@@ -167,5 +169,25 @@ func TestDumbTerminal(t *testing.T) {
 	stop()
 	if _, styled, unknown, _ := shown.History(); styled || unknown != "" {
 		t.Errorf("it wrote %q, coloured %t", unknown, styled)
+	}
+}
+
+// TestTableFits checks that a table does not wrap on a terminal of 80 columns.
+func TestTableFits(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	out, shown := openTerminal(t, 80, 24, nil)
+	a := &app{stdout: out, stderr: io.Discard}
+	header, rows := deviceTable([]builtin.DescribedDevice{
+		{ID: "kitchen-temperature-sensor-2", State: "offline", Trust: "adopted", Model: "bread-compact-wifi-lcd", Version: "2.4.2", Tools: 12, Address: "usb-Silicon_Labs_CP2102N-0123456789abcdef", Reason: "the port is used by another program, which has to be ended first"},
+		{ID: "lamp", State: "online", Trust: "adopted", Model: "lamp", Version: "1.0.0", Tools: 3, Address: "192.168.1.20:4242"},
+	})
+	if err := a.table(header, rows, func(_, cell string) string { return cell }, "VERSION"); err != nil {
+		t.Fatal(err)
+	}
+	wait.For(t, wait.Ample, "the last row", func() bool { return strings.Contains(shown.Text(), "192.") })
+	for i, want := range []string{"DEVICE", "kitchen-temperature-sensor-2 ", "  not reached yet", "  first", "lamp"} {
+		if lines := strings.Split(strings.TrimSpace(shown.Text()), "\n"); len(lines) != 5 || !strings.HasPrefix(lines[i], want) {
+			t.Fatalf("got\n%s", shown.Text())
+		}
 	}
 }

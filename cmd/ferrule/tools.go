@@ -50,6 +50,9 @@ by name.`,
 			if a.json {
 				return a.printJSON(all)
 			}
+			if len(all) == 0 {
+				fmt.Fprintln(a.stdout, noDevices)
+			}
 			for _, about := range all {
 				a.printTools(about)
 			}
@@ -77,6 +80,9 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 	}
 	for _, note := range d.Notes {
 		fmt.Fprintf(a.stdout, "  note: %s\n", note)
+	}
+	if len(about.Tools) == 0 {
+		fmt.Fprintln(a.stdout, "  no tools")
 	}
 	for _, t := range about.Tools {
 		fmt.Fprintf(a.stdout, "\n  %s  %s\n", a.style(bold, t.Name), a.style(faint, traits(t)))
@@ -137,12 +143,44 @@ func traits(t builtin.DescribedTool) string {
 
 // property is the schema of an argument.
 type property struct {
-	Type        string            `json:"type"`
+	Type        typeNames         `json:"type"`
+	AnyOf       []property        `json:"anyOf"`
+	OneOf       []property        `json:"oneOf"`
 	Description string            `json:"description"`
 	Minimum     *json.Number      `json:"minimum"`
 	Maximum     *json.Number      `json:"maximum"`
 	Enum        []json.RawMessage `json:"enum"`
 	Default     json.RawMessage   `json:"default"`
+}
+
+// typeNames are the types of a value: a schema has one name or a list.
+type typeNames []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *typeNames) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*t = typeNames{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(t))
+}
+
+// types returns the types that a property declares itself or as alternatives.
+func (p property) types() (all []string) {
+	all = append(all, p.Type...)
+	for _, other := range slices.Concat(p.AnyOf, p.OneOf) {
+		all = append(all, other.Type...)
+	}
+	return all
+}
+
+// allows reports whether a text is one of the values that a property lists.
+func (p property) allows(text string) bool {
+	return slices.ContainsFunc(p.Enum, func(raw json.RawMessage) bool {
+		var value string
+		return json.Unmarshal(raw, &value) == nil && value == text
+	})
 }
 
 // bounds describes the values of an argument in a few words.
@@ -190,8 +228,8 @@ func arguments(schema json.RawMessage) []string {
 	var lines []string
 	for name, p := range in.Properties {
 		line := name
-		if p.Type != "" {
-			line += ": " + p.Type
+		if types := p.types(); len(types) > 0 {
+			line += ": " + strings.Join(types, " or ")
 		}
 		if bounds := ferrule.OneLine(p.bounds(), 120); bounds != "" {
 			line += " " + bounds

@@ -40,7 +40,7 @@ func (a *app) traceCommand() *cobra.Command {
 			return client.Trace(ctx, args[0], a.printTrace)
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "stop after this `duration`")
+	cmd.Flags().Var((*durationFlag)(&length), "for", "stop after this `duration`")
 	return cmd
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/ops/logging"
 )
 
 func (a *app) upCommand() *cobra.Command {
@@ -38,7 +39,7 @@ The signal SIGHUP makes the gateway read its configuration again, as does ` + "`
 			if err != nil {
 				return err
 			}
-			parts.Log, parts.GroupSocket = flags.log(a.stderr), groupSocket
+			parts.Log, parts.GroupSocket = logging.New(a.stderr, isTerminal(a.stderr), flags.level()), groupSocket
 			hangup := make(chan os.Signal, 1)
 			signal.Notify(hangup, syscall.SIGHUP)
 			defer signal.Stop(hangup)
@@ -50,7 +51,7 @@ The signal SIGHUP makes the gateway read its configuration again, as does ` + "`
 			}
 			agents := "off"
 			if url := g.URL(); url != "" {
-				agents = "at " + url
+				agents = "at " + url + "/mcp"
 			}
 			parts.Log.Info(fmt.Sprintf("ferrule %s is up: MCP %s, data in %s", version(), agents, a.dataDir()))
 			err = g.Run(cmd.Context(), g.ReloadOn(hangup, closed))

@@ -56,7 +56,7 @@ past measurements.`,
 			return a.watch(ctx, client, device, datadir.Node(a.dataDir()) != "")
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "stop after this `duration`")
+	cmd.Flags().Var((*durationFlag)(&length), "for", "stop after this `duration`")
 	return cmd
 }
 

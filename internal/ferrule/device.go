@@ -2,6 +2,7 @@ package ferrule
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -85,7 +86,7 @@ func (d *Device) OfflineError() *Error {
 			WithHint("check that it is on and that %s is its address", d.Address)
 	}
 	return Errorf(Offline, "%s is offline since %s: %s", d.ID, FormatTime(d.Since), d.Reason).
-		WithHint("it was last connected over %s at %s", d.Transport, d.Address)
+		WithHint("check that it is on and connected; Ferrule reconnects by itself. It was last connected over %s at %s", d.Transport, d.Address)
 }
 
 // State says whether a device can be reached.
@@ -166,9 +167,45 @@ func (d Duration) MarshalText() ([]byte, error) {
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
+	v, err := ParseDuration(string(text))
 	*d = Duration(v)
 	return err
+}
+
+// ParseDuration is time.ParseDuration with weeks and days before the other units: 2w, 7d,
+// 1d12h. It is used wherever people write durations.
+func ParseDuration(text string) (time.Duration, error) {
+	rest, sum := text, time.Duration(0)
+	for _, unit := range []struct {
+		name  string
+		hours float64
+	}{{"w", 7 * 24}, {"d", 24}} {
+		digits, after, found := strings.Cut(rest, unit.name)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseFloat(digits, 64)
+		if err != nil || strings.Trim(digits, "0123456789.") != "" || n*unit.hours > maxHours {
+			return 0, errDuration(text)
+		}
+		sum += time.Duration(n * unit.hours * float64(time.Hour))
+		rest = after
+	}
+	if rest == "" && rest != text {
+		return sum, nil
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || rest != text && d < 0 || sum+d < sum && d > 0 {
+		return 0, errDuration(text)
+	}
+	return sum + d, nil
+}
+
+// maxHours is the longest duration with weeks and days: a hundred years.
+const maxHours = 100 * 366 * 24
+
+func errDuration(text string) error {
+	return fmt.Errorf("must be a duration such as 30s, 5m, 12h or 7d, got %q", Clean(text, MaxWord))
 }
 
 func (d Duration) String() string { return time.Duration(d).String() }

@@ -113,7 +113,7 @@ func TestIDs(t *testing.T) {
 func TestOfflineError(t *testing.T) {
 	dev := ferrule.Device{ID: "robot", Kind: "k", Transport: "tcp", Address: "10.0.0.5:4242", Since: time.Date(2020, 5, 1, 14, 2, 0, 0, time.Local), Reason: "connection refused"}
 	e := dev.OfflineError()
-	if e.Code != ferrule.Offline || e.Message != "robot is offline since 2020-05-01 14:02: connection refused" || e.Hint != "it was last connected over tcp at 10.0.0.5:4242" {
+	if e.Code != ferrule.Offline || e.Message != "robot is offline since 2020-05-01 14:02: connection refused" || e.Hint != "check that it is on and connected; Ferrule reconnects by itself. It was last connected over tcp at 10.0.0.5:4242" {
 		t.Errorf("got %q, %q", e.Message, e.Hint)
 	}
 	dev.Since = time.Now()

@@ -41,8 +41,13 @@ type Series struct {
 	Signal     string
 	Unit       string
 	Resolution Resolution
-	Points     []Point
-	Gaps       []Gap
+	// State reports whether the values are states: each is valid until the next.
+	State  bool
+	Points []Point
+	Gaps   []Gap
+	// Last is the newest sample in the time range, whatever the resolution. It is nil if
+	// the samples of the range are no longer stored.
+	Last *Sample
 	// Truncated reports whether the oldest points were left out.
 	Truncated bool
 }

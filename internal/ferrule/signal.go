@@ -75,8 +75,10 @@ type Reading struct {
 // SampleBatch holds the new samples of one signal in a Reading, in time order, and
 // the gaps between them.
 type SampleBatch struct {
-	Signal  string   `json:"signal"`
-	Unit    string   `json:"unit,omitempty"`
+	Signal string `json:"signal"`
+	Unit   string `json:"unit,omitempty"`
+	// State reports whether the values are states: only their changes are stored.
+	State   bool     `json:"state,omitempty"`
 	Samples []Sample `json:"-"`
 	Gaps    []Gap    `json:"gaps,omitempty"`
 }
@@ -112,6 +114,9 @@ const (
 	Restart GapReason = "restart"
 	// Silent means that the device did not answer, or not with a number.
 	Silent GapReason = "silent"
+	// Late means that the device was read much later than planned, for example because a
+	// call kept it busy.
+	Late GapReason = "late"
 	// Dropped means that the gateway had to discard samples.
 	Dropped GapReason = "dropped"
 )
@@ -207,6 +212,7 @@ func (s *SampleBatch) check() error {
 type columns struct {
 	Signal string    `json:"signal"`
 	Unit   string    `json:"unit,omitempty"`
+	State  bool      `json:"state,omitempty"`
 	Times  []int64   `json:"times,omitempty"`
 	Values []float64 `json:"values,omitempty"`
 	Within []int64   `json:"within,omitempty"`
@@ -215,7 +221,7 @@ type columns struct {
 
 // MarshalJSON writes samples as columns, which takes a third of the space.
 func (s SampleBatch) MarshalJSON() ([]byte, error) {
-	c := columns{Signal: s.Signal, Unit: s.Unit, Gaps: s.Gaps}
+	c := columns{Signal: s.Signal, Unit: s.Unit, State: s.State, Gaps: s.Gaps}
 	var time, within int64
 	for _, sample := range s.Samples {
 		t, w := sample.Time.UnixMicro(), int64(sample.Within)/1000
@@ -235,7 +241,7 @@ func (s *SampleBatch) UnmarshalJSON(data []byte) error {
 	if len(c.Times) != len(c.Values) || len(c.Times) != len(c.Within) {
 		return errors.New("times, values and within must have the same length")
 	}
-	*s = SampleBatch{Signal: c.Signal, Unit: c.Unit, Gaps: c.Gaps}
+	*s = SampleBatch{Signal: c.Signal, Unit: c.Unit, State: c.State, Gaps: c.Gaps}
 	if len(c.Times) > 0 {
 		s.Samples = make([]Sample, len(c.Times))
 	}

@@ -156,13 +156,25 @@ func (d *DialIn) connectors() []transport.Connector {
 	return []transport.Connector{d.ws, d.mqtt}
 }
 
+// invitation says how devices reach this gateway.
+func invitation(ota string) string {
+	u, err := url.Parse(ota)
+	if err != nil {
+		u = &url.URL{}
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() == "localhost" || err == nil && ip.IsLoopback() {
+		return "programs on this machine can dial in at " + ota + "; devices on Wi-Fi cannot: for them, use --device-listen 0.0.0.0:" + u.Port()
+	}
+	return "devices can dial in: enter " + ota + " as the OTA URL on the device's Wi-Fi page"
+}
+
 // requestTime limits how long a device may take to send a request. Pictures and
 // WebSockets have limits of their own.
 const requestTime = 10 * time.Second
 
 // Run serves HTTP until ctx ends.
 func (d *DialIn) Run(ctx context.Context) error {
-	d.log.Info("devices can dial in: enter " + d.ota + " as the OTA URL on the device's Wi-Fi page")
+	d.log.Info(invitation(d.ota))
 	server := &http.Server{
 		Handler:           d.handler,
 		ReadHeaderTimeout: requestTime,

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -36,5 +38,29 @@ func TestDialInLog(t *testing.T) {
 				t.Errorf("%d lines: %s", n, log.String())
 			}
 		})
+	}
+}
+
+// TestUsableURLs checks that no URL is shown that its readers cannot use.
+func TestUsableURLs(t *testing.T) {
+	for _, at := range []string{"[::]:0", "0.0.0.0:0"} {
+		ln, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer ln.Close()
+		got := (&Gateway{web: ln}).URL()
+		u, err := url.Parse(got)
+		if ip := net.ParseIP(u.Hostname()); err != nil || u.Port() == "" || ip != nil && ip.IsUnspecified() {
+			t.Errorf("%s: got %s, %v", at, got, err)
+		}
+	}
+	for ota, usable := range map[string]bool{
+		"http://192.168.1.10:3380/xiaozhi/ota/": true, "http://hub.local:3380/xiaozhi/ota/": true,
+		"http://127.0.0.1:3380/xiaozhi/ota/": false, "http://[::1]:3380/xiaozhi/ota/": false, "http://localhost:3380/xiaozhi/ota/": false,
+	} {
+		if text := invitation(ota); strings.Contains(text, "on the device's Wi-Fi page") != usable || !usable && !strings.Contains(text, "--device-listen 0.0.0.0:3380") {
+			t.Errorf("%s: got %s", ota, text)
+		}
 	}
 }

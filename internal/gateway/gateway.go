@@ -24,6 +24,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
@@ -391,23 +392,29 @@ func (g *Gateway) listenHTTP() (err error) {
 	return err
 }
 
-// URL returns the URL at which agents are served, or "" if HTTP is not served.
-func (g *Gateway) URL() string {
-	switch {
-	case g.web == nil:
-		return ""
-	case g.certificate != nil:
-		return "https://" + g.Addr() + "/mcp"
-	}
-	return "http://" + g.Addr() + "/mcp"
-}
-
 // Addr returns the address at which HTTP is served, or "" if it is not.
 func (g *Gateway) Addr() string {
 	if g.web == nil {
 		return ""
 	}
 	return g.web.Addr().String()
+}
+
+// URL returns the URL at which HTTP is served, or "" if it is not. If it is served at all
+// addresses, the URL has one that other machines can use.
+func (g *Gateway) URL() string {
+	if g.web == nil {
+		return ""
+	}
+	url, err := baseURL("", g.web.Addr())
+	if err != nil { // this machine has no network
+		_, port, _ := net.SplitHostPort(g.web.Addr().String())
+		url = "http://" + net.JoinHostPort("localhost", port)
+	}
+	if g.certificate != nil {
+		url = "https" + strings.TrimPrefix(url, "http")
+	}
+	return url
 }
 
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.

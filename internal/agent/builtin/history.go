@@ -34,6 +34,8 @@ type HistorySeries struct {
 	Name       string         `json:"name"`
 	Unit       string         `json:"unit,omitempty"`
 	Resolution string         `json:"resolution"`
+	State      bool           `json:"state,omitempty" jsonschema:"each value is valid until the next"`
+	Last       *HistoryPoint  `json:"last,omitempty" jsonschema:"newest sample in the time range"`
 	Points     []HistoryPoint `json:"points"`
 	Gaps       []HistoryGap   `json:"gaps" jsonschema:"where samples may be missing"`
 	Truncated  bool           `json:"truncated,omitempty" jsonschema:"older points are left out"`
@@ -92,7 +94,10 @@ func History(fleet Finder, records Records) Tool {
 func historyOf(query ferrule.HistoryQuery, all []ferrule.Series) HistoryOutput {
 	out := HistoryOutput{Device: query.Device, From: query.From.UTC(), To: query.To.UTC(), Signals: []HistorySeries{}}
 	for _, c := range all {
-		series := HistorySeries{Name: c.Signal, Unit: c.Unit, Resolution: string(c.Resolution), Points: []HistoryPoint{}, Gaps: []HistoryGap{}, Truncated: c.Truncated}
+		series := HistorySeries{Name: c.Signal, Unit: c.Unit, Resolution: string(c.Resolution), State: c.State, Points: []HistoryPoint{}, Gaps: []HistoryGap{}, Truncated: c.Truncated}
+		if l := c.Last; l != nil {
+			series.Last = &HistoryPoint{Time: l.Time.UTC(), Value: l.Value, Within: rounded(time.Duration(l.Within))}
+		}
 		for _, p := range c.Points {
 			point := HistoryPoint{Time: p.Time.UTC(), Value: p.Mean, Within: rounded(time.Duration(p.Within))}
 			if c.Resolution != ferrule.Raw {

@@ -69,7 +69,8 @@ func Plot(fleet Finder, records Records, log CallLog, draw func(Chart) ([]byte, 
 		}
 		p := Chart{Title: query.Device, From: query.From, To: query.To, Series: all, Width: in.Width, Height: in.Height, Zone: time.Local}
 		p.setSize()
-		calls, missing := log.Calls(ctx, query.Device, query.From, query.To)
+		p.fit(in.Until == "")
+		calls, missing := log.Calls(ctx, query.Device, p.From, p.To)
 		p.Calls = calls
 		text := p.summary()
 		p.shadeTruncated()
@@ -85,6 +86,38 @@ func Plot(fleet Finder, records Records, log CallLog, draw func(Chart) ([]byte, 
 			{Type: ferrule.TextContent, Text: text},
 		}}, nil
 	})
+}
+
+// fit shortens the time range to that of the values, with a margin. Its end stays if the
+// caller chose it.
+func (p *Chart) fit(end bool) {
+	var first, last time.Time
+	for _, c := range p.Series {
+		if len(c.Points) == 0 {
+			continue
+		}
+		length := map[ferrule.Resolution]time.Duration{ferrule.Minutes: time.Minute, ferrule.Hours: time.Hour}[c.Resolution]
+		from, to := c.Points[0].Time, c.Points[len(c.Points)-1].Time.Add(length)
+		if c.Truncated { // what is left out is shaded
+			from = p.From
+		}
+		if first.IsZero() || from.Before(first) {
+			first = from
+		}
+		if to.After(last) {
+			last = to
+		}
+	}
+	if first.IsZero() {
+		return
+	}
+	margin := max(last.Sub(first)/50, time.Second)
+	if from := first.Add(-margin); from.After(p.From) {
+		p.From = from
+	}
+	if to := last.Add(margin); end && to.Before(p.To) && to.After(p.From) {
+		p.To = to
+	}
 }
 
 // setSize sets the default size: one panel per unit, and one per signal without a unit.
@@ -137,9 +170,12 @@ func summarize(c ferrule.Series) string {
 		low, high = min(low, p.Min), max(high, p.Max)
 		mean.Add(p.Mean, float64(p.Count))
 	}
-	last := c.Points[len(c.Points)-1]
+	last := c.Points[len(c.Points)-1].Mean
+	if c.Last != nil {
+		last = c.Last.Value
+	}
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
-	text := fmt.Sprintf("%s%s: min %s, max %s, mean %s, last %s; one point per %s", c.Signal, inUnit(c.Unit), number(low), number(high), number(mean.Value()), number(last.Mean), resolutionNames[c.Resolution])
+	text := fmt.Sprintf("%s%s: min %s, max %s, mean %s, last %s; one point per %s", c.Signal, inUnit(c.Unit), number(low), number(high), number(mean.Value()), number(last), resolutionNames[c.Resolution])
 	if n := len(c.Gaps); n > 0 {
 		text += fmt.Sprintf(", gaps %d", n)
 	}

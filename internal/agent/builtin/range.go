@@ -148,7 +148,7 @@ func parseTime(name, text string, now time.Time) (time.Time, error) {
 			return now.AddDate(0, 0, -int(n)), nil
 		}
 	}
-	if back, err := time.ParseDuration(text); err == nil && back >= 0 {
+	if back, err := ferrule.ParseDuration(text); err == nil && back >= 0 {
 		return now.Add(-back), nil
 	}
 	for _, layout := range []string{time.RFC3339Nano, time.DateOnly, "2006-01-02 15:04", time.DateTime, "2006-01-02T15:04", "2006-01-02T15:04:05"} {

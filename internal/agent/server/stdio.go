@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -19,11 +20,20 @@ func (s *Server) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser
 	return s.Serve(ctx, ferrule.Principal{Role: ferrule.Agent, Name: "stdio"}, 0, in, out)
 }
 
+// MaxLine is the limit of a line that Serve reads.
+const MaxLine = mcphttp.MaxBody
+
+// CheckMessage returns an error for a message that would end the session in Serve.
+func CheckMessage(line []byte) error {
+	_, err := jsonrpc.DecodeMessage(line)
+	return err
+}
+
 // Serve serves one agent as a principal, on a pair of streams with one message per
 // line, until in or ctx ends. Its calls end with it. If page is greater than 0, lists
 // are brief and have at most page bytes per page.
 func (s *Server) Serve(ctx context.Context, who ferrule.Principal, page int, in io.ReadCloser, out io.WriteCloser) error {
-	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: mcphttp.MaxBody}
+	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: MaxLine}
 	about := context.WithValue(context.WithValue(ctx, callerKey{}, who), pageKey{}, page)
 	session, err := s.viewAt("").sdk.Connect(about, transport, nil)
 	if err != nil {

@@ -25,7 +25,7 @@ func (e *Engine) startServer(log *slog.Logger) error {
 	options := &server.Options{
 		ServerName: "ferrule-" + e.cfg.Tenant + "-" + e.cfg.Node, DontListen: true, NoSigs: true,
 		JetStream: true, StoreDir: e.dir, JetStreamMaxStore: e.cfg.Store, JetStreamMaxMemory: 64 << 20,
-		MaxPayload: 1 << 20, NoSystemAccount: false,
+		MaxPayload: 1 << 20, NoSystemAccount: false, DisableJetStreamBanner: true,
 	}
 	if e.cfg.Mode == Leaf {
 		options.JetStreamDomain = siteDomain(e.cfg.Node)

@@ -89,13 +89,35 @@ func Parse(data []byte) (*File, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	var f File
-	if err := dec.Decode(&f); err != nil {
+	var wrong *json.UnmarshalTypeError
+	switch err := dec.Decode(&f); {
+	case errors.As(err, &wrong):
+		return nil, err
+	case err != nil:
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, errors.New("unexpected data after the overlay")
 	}
 	return &f, f.check()
+}
+
+// Error is an error in one part of an overlay.
+type Error struct {
+	// Path leads to the part, for example tools, gpio_write, effect.
+	Path []string
+	Err  error
+}
+
+func (e *Error) Error() string { return strings.Join(e.Path, ".") + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// errorIn returns the error of a part. The error begins with the key in it.
+func errorIn(err error, path ...string) error {
+	key, text, _ := strings.Cut(err.Error(), ": ")
+	return &Error{append(path, strings.Split(key, ".")...), errors.New(text)}
 }
 
 var kindPrefix = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
@@ -111,7 +133,7 @@ func (f *File) check() error {
 	}
 	for name, t := range f.Tools {
 		if err := t.check(); err != nil {
-			return fmt.Errorf("tools.%s.%w", name, err)
+			return errorIn(err, "tools", name)
 		}
 	}
 	for name, p := range f.Polls {
@@ -119,7 +141,7 @@ func (f *File) check() error {
 			return fmt.Errorf("polls: %w", err)
 		}
 		if err := p.check(); err != nil {
-			return fmt.Errorf("polls.%s.%w", name, err)
+			return errorIn(err, "polls", name)
 		}
 	}
 	if err := f.Questions.check(); err != nil {

@@ -200,7 +200,7 @@ func TestParseInvalid(t *testing.T) {
 		{`{"tools":{"a":{"efect":"reads"}}}`, `unknown field "efect"`},
 		{`{"tools":{"a":{"effect":"read"}}}`, `tools.a.effect: must be reads, changes or endangers, got "read"`},
 		{`{"tools":{"a":{"deadline":"-5s"}}}`, `tools.a.deadline: must not be negative, got -5s`},
-		{`{"tools":{"a":{"deadline":"soon"}}}`, `invalid duration`},
+		{`{"tools":{"a":{"deadline":"soon"}}}`, `must be a duration`},
 		{`{"tools":{"a":{"cache":"-5s"}}}`, `tools.a.cache: must be from 0s to 1h0m0s, got -5s`},
 		{`{"tools":{"a":{"cache":"61m"}}}`, `tools.a.cache: must be from 0s to 1h0m0s, got 1h1m0s`},
 		{`{"tools":{"a":{"input":[]}}}`, `tools.a.input: must be an object`},

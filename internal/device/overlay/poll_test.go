@@ -56,7 +56,7 @@ func TestParseInvalidPolls(t *testing.T) {
 		{`{"polls":{"a":{"evry":"1s"}}}`, `unknown field "evry"`},
 		{`{"polls":{"a":{"every":"-1s"}}}`, `polls.a.every: must be from 0s to 24h0m0s, got -1s`},
 		{`{"polls":{"a":{"every":"25h"}}}`, `polls.a.every: must be from 0s to 24h0m0s, got 25h0m0s`},
-		{`{"polls":{"a":{"every":"often"}}}`, `invalid duration`},
+		{`{"polls":{"a":{"every":"often"}}}`, `must be a duration`},
 		{`{"polls":{"a":{"args":[1]}}}`, `polls.a.args: must be an object`},
 		{`{"polls":{"a":{"args":{"x":"` + strings.Repeat("x", 4096) + `"}}}}`, `polls.a.args: has 4104 bytes; limit is 4096`},
 		{`{"polls":{"a":{"unit":"` + strings.Repeat("x", 17) + `"}}}`, `polls.a.unit: must be printable and up to 16 bytes`},

@@ -95,7 +95,10 @@ func (p *Proxy) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) e
 }
 
 func (p *Proxy) serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return lifecycle.Run(ctx, p.server.Run, func(ctx context.Context) error { return p.server.Stdio(ctx, in, out) })
+	return lifecycle.Run(ctx, p.server.Run, func(ctx context.Context) error {
+		l := newLines(in, out)
+		return p.server.Stdio(ctx, l, writer{l})
+	})
 }
 
 // beginSync is called before a gateway reports its fleet.

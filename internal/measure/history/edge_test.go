@@ -43,7 +43,7 @@ func TestLargestNumbers(t *testing.T) {
 }
 
 // TestSignals checks that the view signals has the last sample while its minute is not
-// over, also in a file of version 1.
+// over, also in files of versions 3 and 1.
 func TestSignals(t *testing.T) {
 	path, source := filepath.Join(t.TempDir(), "history.db"), newStream()
 	o := open(t, path, testConfig(), source)
@@ -60,20 +60,25 @@ func TestSignals(t *testing.T) {
 		}
 	}
 	last()
-	if _, err := o.write.Exec(version1); err != nil {
-		t.Fatal(err)
+	for _, old := range []string{version3, version1} {
+		if _, err := o.write.Exec(old); err != nil {
+			t.Fatal(err)
+		}
+		o.stop()
+		o = open(t, path, testConfig(), source)
+		last()
+		o.agrees()
 	}
-	o.stop()
-	o = open(t, path, testConfig(), source)
-	last()
-	o.agrees()
 }
+
+// version3 turns a file into one of version 3.
+const version3 = "ALTER TABLE signal DROP COLUMN state; PRAGMA user_version = 3"
 
 // version1 turns a file into one of version 1.
 const version1 = `
 DROP VIEW signals; DROP VIEW samples; DROP VIEW minutes; DROP VIEW hours; DROP VIEW gaps;
 ALTER TABLE position RENAME TO place;
-ALTER TABLE signal RENAME TO known;
+ALTER TABLE signal RENAME TO known; ALTER TABLE known DROP COLUMN state;
 ALTER TABLE minute RENAME COLUMN min TO least; ALTER TABLE minute RENAME COLUMN max TO most;
 ALTER TABLE hour RENAME COLUMN min TO least; ALTER TABLE hour RENAME COLUMN max TO most;
 ALTER TABLE gap RENAME COLUMN reason TO why; ALTER TABLE gap RENAME COLUMN max_missing TO most;

@@ -69,7 +69,8 @@ type track struct {
 	signal      signal
 	id          int64 // 0 until it is in the file
 	unit        string
-	unitChanged bool // not in the file yet
+	state       bool // its values are states
+	unitChanged bool // unit and state are not in the file yet
 	latest      ferrule.Sample
 	// open is the minute of the last sample, which is not computed yet, in minutes since
 	// 1970. If done, all minutes are computed, and it is the first minute of the next hour.

@@ -381,3 +381,54 @@ func TestTooManySignals(t *testing.T) {
 		t.Errorf("%d signals, want %d", n, maxOfDevice)
 	}
 }
+
+// TestState checks that a signal stays a state after a restart, and that Recorded has what
+// was published last.
+func TestState(t *testing.T) {
+	path, source := filepath.Join(t.TempDir(), "history.db"), newStream()
+	o := open(t, path, testConfig(), source)
+	door := reading("robot", "door", 0, time.Second, 0, 1)
+	door.Batches[0].State = true
+	source.add(door, reading("robot", "light", 0, time.Second, 5))
+	o.wait("all samples", func() bool { return o.Stats().Samples == 3 })
+	o.stop()
+	source.add(reading("robot", "light", time.Second, time.Second, 6)) // while nothing runs
+	o = open(t, path, testConfig(), source)
+	last, err := o.Recorded(t.Context(), "robot")
+	if err != nil || len(last) != 2 || last[0].Value != 1 || last[1].Value != 6 {
+		t.Errorf("got %+v, %v", last, err)
+	}
+	o.settle()
+	all, err := o.Series(t.Context(), ferrule.HistoryQuery{Device: "robot", From: time.Unix(0, 0), To: time.Now().Add(time.Hour)})
+	if err != nil || len(all) != 2 || !all[0].State || all[1].State {
+		t.Errorf("got %+v, %v", all, err)
+	}
+}
+
+// TestSnapshot checks that the last value, the minimum and the maximum of a series belong
+// together at every resolution, while values are written that rise all the time.
+func TestSnapshot(t *testing.T) {
+	source := newStream()
+	o := open(t, filepath.Join(t.TempDir(), "history.db"), testConfig(), source)
+	for n := range 200 {
+		source.add(reading("robot", "light", time.Duration(n)*20*time.Second, time.Second, float64(n)))
+		if n == 0 {
+			o.wait("the first sample", func() bool { return o.Stats().Samples > 0 })
+		}
+		for _, resolution := range []ferrule.Resolution{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
+			all, err := o.Series(t.Context(), ferrule.HistoryQuery{
+				Device: "robot", Signals: []string{"light"}, From: time.Unix(0, 0), To: time.Now().AddDate(1, 0, 0), Points: 1000, Resolution: resolution,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			high := -1.0
+			for _, p := range all[0].Points {
+				high = max(high, p.Max)
+			}
+			if last := all[0].Last; last == nil || last.Value != high {
+				t.Fatalf("%s: the last value is %+v, the maximum is %v", resolution, last, high)
+			}
+		}
+	}
+}

@@ -305,8 +305,8 @@ func (s *Store) track(of signal, samples ferrule.SampleBatch) *track {
 		s.tracks[of] = t
 		s.perDevice[of.device]++
 	}
-	if samples.Unit != t.unit {
-		t.unit, t.unitChanged = samples.Unit, true
+	if samples.Unit != t.unit || samples.State != t.state {
+		t.unit, t.state, t.unitChanged = samples.Unit, samples.State, true
 	}
 	return t
 }

@@ -6,14 +6,14 @@ import (
 )
 
 // version is the version of the tables and views.
-const version = 3
+const version = 4
 
 // tables are private to the store. Times are microseconds since 1970; in minute and hour
 // they are minutes and hours since 1970.
 const tables = `
 CREATE TABLE position(one INTEGER PRIMARY KEY CHECK(one = 1), at TEXT NOT NULL);
 CREATE TABLE signal(id INTEGER PRIMARY KEY, device TEXT NOT NULL, signal TEXT NOT NULL, unit TEXT NOT NULL, first INTEGER NOT NULL,
-	last INTEGER NOT NULL, value REAL NOT NULL, within INTEGER NOT NULL, open INTEGER NOT NULL, UNIQUE(device, signal));
+	last INTEGER NOT NULL, value REAL NOT NULL, within INTEGER NOT NULL, open INTEGER NOT NULL, state INTEGER NOT NULL DEFAULT 0, UNIQUE(device, signal));
 CREATE TABLE batch(batch INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL);
 CREATE INDEX batch_last ON batch(last);
 CREATE TABLE raw(batch INTEGER NOT NULL, id INTEGER NOT NULL, at INTEGER NOT NULL, value REAL NOT NULL, within INTEGER NOT NULL,
@@ -85,6 +85,9 @@ ALTER TABLE hour RENAME COLUMN least TO min; ALTER TABLE hour RENAME COLUMN most
 ALTER TABLE gap RENAME COLUMN why TO reason; ALTER TABLE gap RENAME COLUMN most TO max_missing;
 `
 
+// addState turns the tables of version 3 into those of version 4.
+const addState = "ALTER TABLE signal ADD COLUMN state INTEGER NOT NULL DEFAULT 0;"
+
 // migrate creates the tables and views of a new file, and upgrades those of an old one.
 func (s *Store) migrate(ctx context.Context) error {
 	var is int
@@ -98,7 +101,9 @@ func (s *Store) migrate(ctx context.Context) error {
 	case 0:
 		script = tables + views
 	case 1, 2:
-		script = upgrade + views
+		script = upgrade + addState + views
+	case 3:
+		script = addState
 	default:
 		return fmt.Errorf("%s has version %d, written by a newer Ferrule; this one supports up to version %d", s.path, is, version)
 	}

@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
 	"math"
 	"slices"
@@ -34,6 +35,16 @@ func (s *Store) Latest(_ context.Context, device string) ([]ferrule.Latest, erro
 	}
 	slices.SortFunc(all, func(a, b ferrule.Latest) int { return cmp.Compare(a.Signal, b.Signal) })
 	return all, nil
+}
+
+// Recorded is Latest after the stream has been read to its end once. If that takes longer
+// than ctx lasts, it returns what is known.
+func (s *Store) Recorded(ctx context.Context, device string) ([]ferrule.Latest, error) {
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+	}
+	return s.Latest(ctx, device)
 }
 
 // Tail returns the last samples of a signal without a gap between them, the oldest first.
@@ -121,14 +132,23 @@ func (s *Store) Series(ctx context.Context, q ferrule.HistoryQuery) ([]ferrule.S
 }
 
 // series returns a signal at the finest resolution that has few enough points and covers
-// the time range.
+// the time range. All of it comes from one snapshot of the file.
 func (s *Store) series(ctx context.Context, q ferrule.HistoryQuery, t track) (c ferrule.Series, err error) {
-	c = ferrule.Series{Signal: t.signal.name, Unit: t.unit}
+	c = ferrule.Series{Signal: t.signal.name, Unit: t.unit, State: t.state}
+	tx, err := s.reader().BeginTx(ctx, nil)
+	if err != nil {
+		return c, err
+	}
+	defer tx.Rollback()
+	r := snapshot{tx, t}
+	if err := tx.QueryRowContext(ctx, "SELECT open FROM signal WHERE id = ?", t.id).Scan(&r.open); err != nil {
+		return c, err
+	}
 	for _, resolution := range []ferrule.Resolution{ferrule.Raw, ferrule.Minutes, ferrule.Hours} {
 		if q.Resolution != "" && q.Resolution != resolution {
 			continue
 		}
-		points, err := s.points(ctx, resolution, t, q.From, q.To, q.Points+1)
+		points, err := r.points(ctx, resolution, q.From, q.To, q.Points+1)
 		if err != nil {
 			return c, err
 		}
@@ -136,7 +156,7 @@ func (s *Store) series(ctx context.Context, q ferrule.HistoryQuery, t track) (c 
 		if q.Resolution != "" || resolution == ferrule.Hours {
 			break
 		}
-		if older, err := s.older(ctx, resolution, t, q.From, points); err != nil {
+		if older, err := r.older(ctx, resolution, q.From, points); err != nil {
 			return c, err
 		} else if !c.Truncated && !older {
 			break
@@ -145,12 +165,36 @@ func (s *Store) series(ctx context.Context, q ferrule.HistoryQuery, t track) (c 
 	if c.Truncated {
 		c.Points = c.Points[len(c.Points)-q.Points:]
 	}
-	c.Gaps, err = s.gaps(ctx, t, q.From, q.To, min(max(q.Points, 2), maxGaps))
+	if c.Last, err = r.last(ctx, c, q.To); err != nil {
+		return c, err
+	}
+	c.Gaps, err = r.gaps(ctx, q.From, q.To, min(max(q.Points, 2), maxGaps))
 	return c, err
 }
 
+// snapshot reads one signal in one transaction.
+type snapshot struct {
+	tx *sql.Tx
+	track
+}
+
+// last returns the newest sample of a series: that of its last point.
+func (s *snapshot) last(ctx context.Context, c ferrule.Series, to time.Time) (*ferrule.Sample, error) {
+	if len(c.Points) == 0 {
+		return nil, nil
+	}
+	newest := c.Points[len(c.Points)-1:]
+	if c.Resolution != ferrule.Raw {
+		var err error
+		if newest, err = s.points(ctx, ferrule.Raw, newest[0].Time, to, 1); err != nil || len(newest) == 0 {
+			return nil, err
+		}
+	}
+	return &ferrule.Sample{Time: newest[0].Time, Value: newest[0].Mean, Within: newest[0].Within}, nil
+}
+
 // older reports whether the next coarser resolution has points before the first one.
-func (s *Store) older(ctx context.Context, resolution ferrule.Resolution, t track, from time.Time, points []ferrule.Point) (bool, error) {
+func (s *snapshot) older(ctx context.Context, resolution ferrule.Resolution, from time.Time, points []ferrule.Point) (bool, error) {
 	table, unit := "minute", time.Minute
 	if resolution == ferrule.Minutes {
 		table, unit = "hour", time.Hour
@@ -160,8 +204,8 @@ func (s *Store) older(ctx context.Context, resolution ferrule.Resolution, t trac
 		before = points[0].Time.Add(-unit).Unix() / int64(unit/time.Second)
 	}
 	var known bool
-	err := s.reader().QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM "+table+" WHERE id = ? AND at >= ? AND at < ?)",
-		t.id, from.Unix()/int64(unit/time.Second), before).Scan(&known)
+	err := s.tx.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM "+table+" WHERE id = ? AND at >= ? AND at < ?)",
+		s.id, from.Unix()/int64(unit/time.Second), before).Scan(&known)
 	return known, err
 }
 
@@ -184,13 +228,13 @@ const (
 )
 
 // points returns the newest points of a resolution in a time range, the oldest first.
-func (s *Store) points(ctx context.Context, resolution ferrule.Resolution, t track, from, to time.Time, limit int) ([]ferrule.Point, error) {
+func (s *snapshot) points(ctx context.Context, resolution ferrule.Resolution, from, to time.Time, limit int) ([]ferrule.Point, error) {
 	query := map[ferrule.Resolution]string{ferrule.Raw: rawQuery, ferrule.Minutes: minutesQuery, ferrule.Hours: hoursQuery}[resolution]
-	args := []any{t.id, from.UnixMicro(), to.UnixMicro(), limit}
+	args := []any{s.id, from.UnixMicro(), to.UnixMicro(), limit}
 	if resolution != ferrule.Raw {
-		args = append(args, t.open)
+		args = append(args, s.open)
 	}
-	rows, err := s.reader().QueryContext(ctx, query, args...)
+	rows, err := s.tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -211,9 +255,9 @@ func (s *Store) points(ctx context.Context, resolution ferrule.Resolution, t tra
 
 // gaps returns the gaps in a time range, in order. Above the limit, gaps that are close to
 // each other are joined; none is left out.
-func (s *Store) gaps(ctx context.Context, t track, from, to time.Time, limit int) ([]ferrule.Gap, error) {
-	rows, err := s.reader().QueryContext(ctx, "SELECT since, until, reason, max_missing FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since",
-		t.id, from.UnixMicro(), to.UnixMicro())
+func (s *snapshot) gaps(ctx context.Context, from, to time.Time, limit int) ([]ferrule.Gap, error) {
+	rows, err := s.tx.QueryContext(ctx, "SELECT since, until, reason, max_missing FROM gap WHERE id = ? AND until >= ? AND since < ? ORDER BY since",
+		s.id, from.UnixMicro(), to.UnixMicro())
 	if err != nil {
 		return nil, err
 	}

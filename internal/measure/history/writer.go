@@ -35,7 +35,7 @@ func (s *Store) loadTracks(ctx context.Context) error {
 	err := s.scan(ctx, func(rows *sql.Rows) error {
 		var t track
 		var last, within int64
-		if err := rows.Scan(&t.id, &t.signal.device, &t.signal.name, &t.unit, &last, &t.latest.Value, &within, &t.open); err != nil {
+		if err := rows.Scan(&t.id, &t.signal.device, &t.signal.name, &t.unit, &last, &t.latest.Value, &within, &t.open, &t.state); err != nil {
 			return err
 		}
 		t.latest.Time, t.latest.Within = time.UnixMicro(last), ferrule.Duration(within*1000)
@@ -43,7 +43,7 @@ func (s *Store) loadTracks(ctx context.Context) error {
 		tracks[t.signal], byID[t.id] = &t, &t
 		perDevice[t.signal.device]++
 		return nil
-	}, "SELECT id, device, signal, unit, last, value, within, open FROM signal")
+	}, "SELECT id, device, signal, unit, last, value, within, open, state FROM signal")
 	if err != nil {
 		return err
 	}
@@ -149,8 +149,8 @@ func (w *writer) addSignals(b *batch) {
 		}
 		var id int64
 		open := minuteOf(r.at) // rows are in order: the first is the oldest
-		w.err = w.tx.QueryRowContext(w.ctx, "INSERT INTO signal(device, signal, unit, first, last, value, within, open) VALUES(?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-			t.signal.device, t.signal.name, t.unit, r.at, r.at, r.value, r.within, open).Scan(&id)
+		w.err = w.tx.QueryRowContext(w.ctx, "INSERT INTO signal(device, signal, unit, first, last, value, within, open, state) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+			t.signal.device, t.signal.name, t.unit, r.at, r.at, r.value, r.within, open, t.state).Scan(&id)
 		w.mu.Lock()
 		t.id, t.open, t.unitChanged = id, open, false
 		w.mu.Unlock()
@@ -218,7 +218,7 @@ func (w *writer) count(rows []row) {
 	if open/minutesPerHour > from/minutesPerHour {
 		w.hours(t.id, from/minutesPerHour, open/minutesPerHour)
 	}
-	w.do("UPDATE signal SET unit = ?, first = min(first, ?) WHERE id = ?", t.unit, rows[0].at, t.id)
+	w.do("UPDATE signal SET unit = ?, state = ?, first = min(first, ?) WHERE id = ?", t.unit, t.state, rows[0].at, t.id)
 	w.last(t, last)
 	w.open(t, open, t.done && minuteOf(last.at) < open)
 }

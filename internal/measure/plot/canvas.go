@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"image/draw"
 	"math"
+	"slices"
 	"sort"
 	"sync"
 
@@ -20,6 +21,7 @@ type canvas struct {
 	image  *image.RGBA
 	face   font.Face
 	raster *vector.Rasterizer
+	texts  []image.Rectangle // where texts are
 }
 
 const fontSize = 12
@@ -36,7 +38,7 @@ func newCanvas(width, height int) (*canvas, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &canvas{image.NewRGBA(image.Rect(0, 0, width, height)), face, &vector.Rasterizer{}}
+	c := &canvas{image: image.NewRGBA(image.Rect(0, 0, width, height)), face: face, raster: &vector.Rasterizer{}}
 	c.fill(c.image.Bounds(), white)
 	return c, nil
 }
@@ -60,8 +62,25 @@ func (c *canvas) fit(text string, limit int) string {
 	return cut(n - 1)
 }
 
+// textHeight is the height of a text above its baseline, and textDepth below it.
+const textHeight, textDepth = 9, 3
+
+// textBox returns the space of a text with its baseline at y.
+func textBox(x, y, width int) image.Rectangle {
+	return image.Rect(x, y-textHeight, x+width, y+textDepth)
+}
+
+// free reports whether a space has no text.
+func (c *canvas) free(box image.Rectangle) bool {
+	return !slices.ContainsFunc(c.texts, box.Overlaps)
+}
+
 // text writes a text with its baseline at y.
 func (c *canvas) text(text string, x, y int, col color.Color) {
+	if text == "" {
+		return
+	}
+	c.texts = append(c.texts, textBox(x, y, c.width(text)))
 	d := font.Drawer{Dst: c.image, Src: image.NewUniform(col), Face: c.face, Dot: fixed.P(x, y)}
 	d.DrawString(text)
 }

@@ -49,25 +49,6 @@ func (p *panel) drawBack(c *canvas, ticks []timeTick) {
 	p.drawLegend(c)
 }
 
-// drawLegend writes the unit and the names of the series above a panel.
-func (p *panel) drawLegend(c *canvas) {
-	const dash, gap = 18, 14
-	x, y := p.area.Min.X, p.area.Min.Y-6
-	if unit := ferrule.Clean(p.unit, ferrule.MaxUnit); unit != "" {
-		c.text(unit, x, y, ink)
-		x += c.width(unit) + gap
-	}
-	for _, s := range p.series {
-		name := c.fit(s.Signal, p.area.Max.X-x-dash-4)
-		if name == "" {
-			return
-		}
-		c.fill(image.Rect(x, y-5, x+dash, y-3), s.color)
-		c.text(name, x+dash+4, y, ink)
-		x += dash + 4 + c.width(name) + gap
-	}
-}
-
 // drawFrame draws the axes of a panel.
 func (p *panel) drawFrame(c *canvas) {
 	r := p.area
@@ -93,7 +74,9 @@ func drawTimes(c *canvas, p panel, ticks []timeTick) {
 		for i, text := range []string{tick.label, tick.day} {
 			w := c.width(text)
 			left := min(max(x-w/2, 2), c.image.Bounds().Dx()-w-2)
-			c.text(text, left, y+16+i*14, gray)
+			if row := y + 16 + i*14; text != "" && c.free(textBox(left, row, w)) {
+				c.text(text, left, row, gray)
+			}
 		}
 	}
 }

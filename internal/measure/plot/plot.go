@@ -7,7 +7,7 @@
 //
 // At a gap, the line breaks and the gap is shaded in the color of the series. Minutes and
 // hours are drawn as their mean, in a band from minimum to maximum. Calls are vertical lines
-// across all panels.
+// across all panels. Labels with the minimum, maximum and last value never overlap.
 //
 // The cost depends on the size of the chart, and hardly on the number of points.
 package plot
@@ -100,6 +100,21 @@ func HeightFor(panels int) int {
 
 // Draw draws a chart as PNG.
 func Draw(p Chart) ([]byte, error) {
+	c, err := p.draw()
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	var out bytes.Buffer
+	encoder := png.Encoder{CompressionLevel: png.BestSpeed}
+	if err := encoder.Encode(&out, c.image); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// draw draws a chart on a canvas, which must be closed.
+func (p Chart) draw() (*canvas, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
@@ -110,7 +125,6 @@ func Draw(p Chart) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
 	panels := p.layout(c)
 	p.drawTitle(c)
 	ticks := timeTicks(p.From, p.To, p.Zone, panels[0].area.Dx()/c.width("00:00:00 "))
@@ -121,14 +135,10 @@ func Draw(p Chart) ([]byte, error) {
 	for i := range panels {
 		panels[i].drawSeries(c)
 		panels[i].drawFrame(c)
+		panels[i].drawLabels(c)
 	}
 	drawTimes(c, panels[len(panels)-1], ticks)
-	var out bytes.Buffer
-	encoder := png.Encoder{CompressionLevel: png.BestSpeed}
-	if err := encoder.Encode(&out, c.image); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	return c, nil
 }
 
 // panel is one diagram, with the series of one unit.

@@ -279,11 +279,18 @@ func TestBand(t *testing.T) {
 	}
 }
 
-// TestSteps checks that a state is drawn in steps.
+// TestSteps checks that a state is drawn in steps, whatever its values.
 func TestSteps(t *testing.T) {
-	series := ferrule.Series{Signal: "door", Resolution: ferrule.Raw}
+	for name, low := range map[string]float64{"door": 0, "volume": 20} {
+		t.Run(name, func(t *testing.T) {
+			testSteps(t, ferrule.Series{Signal: name, Resolution: ferrule.Raw, State: low > 0}, low)
+		})
+	}
+}
+
+func testSteps(t *testing.T, series ferrule.Series, low float64) {
 	for i := range 7 {
-		series.Points = append(series.Points, ferrule.Sample{Time: began.Add(time.Duration(i) * 10 * time.Minute), Value: float64(i % 2)}.Point())
+		series.Points = append(series.Points, ferrule.Sample{Time: began.Add(time.Duration(i) * 10 * time.Minute), Value: low + float64(i%2)}.Point())
 	}
 	px := drawn(t, hour(series))
 	top, bottom := px.bottom, 0

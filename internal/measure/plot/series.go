@@ -20,7 +20,7 @@ func (p *panel) drawSeries(c *canvas) {
 		}
 	}
 	for _, s := range p.series {
-		isStep := isState(s.Points)
+		isStep := s.State || isState(s.Points)
 		for _, piece := range p.pieces(s) {
 			line := p.reduce(s, piece)
 			if isStep {
@@ -117,7 +117,8 @@ func (c *column) add(line []dot) []dot {
 	return line
 }
 
-// isState reports whether a signal is a state, which changes in steps.
+// isState reports whether the values of a signal look like states. A device that answers
+// true and false does not declare them.
 func isState(points []ferrule.Point) bool {
 	for _, p := range points {
 		if p.Count != 1 || p.Mean != 0 && p.Mean != 1 && p.Mean != -1 {

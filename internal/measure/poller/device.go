@@ -1,6 +1,7 @@
 package poller
 
 import (
+	"slices"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -45,13 +46,32 @@ type poll struct {
 	ring bool
 	// disabled polls never run again. The device of a removed poll has other polls now.
 	disabled, removed bool
-	// missed counts the possible gaps, and reason is that of the last.
-	missed int
-	reason ferrule.GapReason
+	// missed counts the answers that are missing, and reason is that of the last. Stopped is
+	// set if the poll was stopped since its last run.
+	missed  int
+	reason  ferrule.GapReason
+	stopped bool
 
 	// The fields below belong to the worker that runs the poll.
 	signals  map[string]signal
-	reported int // how many of missed were reported as a gap
+	reported int             // how many of missed were reported as a gap
+	took     []time.Duration // how long the last answers took
+}
+
+// maxTook is how many answers tell how long an answer usually takes.
+const maxTook = 5
+
+// answered notes how long an answer took.
+func (p *poll) answered(took time.Duration) {
+	p.took = append(p.took, took)
+	p.took = p.took[max(0, len(p.took)-maxTook):]
+}
+
+// usual returns the usual time between two answers. A slow device is polled less often, but
+// one slow answer does not make it a slow device.
+func (p *poll) usual() time.Duration {
+	sorted := slices.Sorted(slices.Values(p.took))
+	return max(p.every, loadDivisor*sorted[(len(sorted)-1)/2])
 }
 
 // Put implements ferrule.DeviceWatcher.
@@ -172,7 +192,9 @@ func (s *Poller) stop(d *device) {
 	d.waiting = nil
 	for _, p := range d.polls {
 		s.wheel.take(p)
-		p.missed++
-		p.reason = ferrule.Silent
+		p.stopped = true
+		if !p.running { // else done does it
+			s.recordSeen(p)
+		}
 	}
 }

@@ -26,7 +26,12 @@ type answer struct {
 // poll runs one poll and publishes the result.
 func (s *Poller) poll(ctx context.Context, p *poll) {
 	s.mu.Lock()
-	spec, missed, reason, due, timeout := p.spec, p.missed, p.reason, p.due, p.timeout
+	spec, missed, due, timeout := p.spec, p.missed, p.due, p.timeout
+	reasons := gapReasons{certain: p.reason, ifLate: ferrule.Late}
+	if p.stopped {
+		reasons.ifLate = ferrule.Silent
+	}
+	p.stopped = false
 	s.mu.Unlock()
 	s.counts.reads.Add(1)
 	got, err := s.call(ctx, p.device.id, spec, timeout)
@@ -40,9 +45,10 @@ func (s *Poller) poll(ctx context.Context, p *poll) {
 	}
 	s.counts.late.Observe(got.sent.Sub(due))
 	if missed == p.reported {
-		reason = ""
+		reasons.certain = ""
 	}
-	err = s.record(ctx, p, spec, got, reason)
+	p.answered(got.received.Sub(got.sent))
+	err = s.record(ctx, p, spec, got, reasons)
 	if err == nil {
 		p.reported = missed
 	}
@@ -80,8 +86,11 @@ func (s *Poller) done(p *poll, took time.Duration, outcome func()) {
 		outcome()
 	}
 	now, d := time.Now(), p.device
-	if !p.removed && d.active && !p.disabled {
+	switch active := !p.removed && d.active; {
+	case active && !p.disabled:
 		s.schedule(p, p.ringDue(p.nextDue(now, took)))
+	case !active:
+		s.recordSeen(p) // stop left it to the running poll
 	}
 	switch {
 	case len(d.waiting) == 0:

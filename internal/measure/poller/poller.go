@@ -63,11 +63,11 @@ func (c Config) Check() error {
 }
 
 // History returns what was recorded before. Tail returns the last n samples of a signal,
-// the oldest first; it may wait until everything published before is written. Latest
-// returns the last known sample of each signal.
+// the oldest first; it may wait until everything published before is written. Recorded
+// returns the last sample of each signal; it may wait for what an earlier process published.
 type History interface {
 	Tail(ctx context.Context, device, signal string, n int) ([]ferrule.Sample, error)
-	Latest(ctx context.Context, device string) ([]ferrule.Latest, error)
+	Recorded(ctx context.Context, device string) ([]ferrule.Latest, error)
 }
 
 // Parts are the dependencies of a Poller.
@@ -113,6 +113,7 @@ func New(p Parts) *Poller {
 
 // Run polls devices until ctx ends.
 func (s *Poller) Run(ctx context.Context) error {
+	defer s.recordAllSeen() // after the workers have ended
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	timer := time.NewTimer(0)
@@ -132,6 +133,17 @@ func (s *Poller) Run(ctx context.Context) error {
 			timer.Reset(time.Until(next))
 		} else {
 			timer.Stop()
+		}
+	}
+}
+
+// recordAllSeen publishes the states that were seen after they were recorded.
+func (s *Poller) recordAllSeen() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.devices {
+		for _, p := range d.polls {
+			s.recordSeen(p)
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package poller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -15,33 +17,41 @@ import (
 // that is not published leaves it unchanged.
 type signal struct {
 	ring *ring.Ring // for values that the device samples on its own
-	// For a value read by a poll: the last value, the earliest and latest time at which it
-	// was taken, and why samples may be missing since.
+	// For a value read by a poll: the last value seen, the earliest and latest time at which
+	// it was taken, and why samples are missing since.
 	value     float64
 	from, to  time.Time
 	gapReason ferrule.GapReason
-	// recorded is when a state was last recorded.
+	// state reports whether only changes are recorded, and recorded is the time of the last
+	// recorded sample. The value may have been seen since.
+	state    bool
+	unit     string
 	recorded time.Time
 }
 
 // errDropped is returned if Publish had no room for a reading.
 var errDropped = errors.New("the publish queue is full")
 
-// stateRepeat is how often an unchanged state is recorded, as evidence that it was read.
-const stateRepeat = 10 * time.Minute
+// stateRepeat is how often an unchanged state is recorded, as evidence that it was read. If
+// the gateway is killed, a gap may start this much too early.
+const stateRepeat = time.Minute
+
+// maxLate is after how many usual intervals a value is so late that samples are missing.
+const maxLate = 2
 
 // historyTimeout limits the wait for earlier samples.
 const historyTimeout = 5 * time.Second
 
 // record publishes the new samples of an answer. On an error, the signals of the poll stay
 // as they were.
-func (s *Poller) record(ctx context.Context, p *poll, spec *ferrule.Poll, got answer, missed ferrule.GapReason) (err error) {
+func (s *Poller) record(ctx context.Context, p *poll, spec *ferrule.Poll, got answer, missed gapReasons) (err error) {
 	reading := ferrule.Reading{Device: p.device.id, Node: s.parts.Node, Poll: spec.Name, Time: got.received}
 	next := make(map[string]signal, len(got.measurements))
 	samples := 0
 	for i := range got.measurements {
 		m := &got.measurements[i]
 		now, known := p.signals[m.Signal]
+		ifLate := missed.ifLate
 		if !known && (!hasNumber(m) || !s.claim(p, m.Signal)) {
 			continue
 		}
@@ -49,18 +59,17 @@ func (s *Poller) record(ctx context.Context, p *poll, spec *ferrule.Poll, got an
 			if now, err = s.resume(ctx, p, m, got); err != nil {
 				return err
 			}
+			ifLate = ferrule.Silent
 		} else if now.gapReason == "" {
-			now.gapReason = missed
+			now.gapReason = missed.certain
 		}
-		then, batch := now.next(m, got, p.every)
+		then, batch := now.next(m, got, p.usual(), ifLate)
+		then.unit = cmp.Or(spec.Unit, m.Unit)
 		next[m.Signal] = then
 		if len(batch.Samples) == 0 && len(batch.Gaps) == 0 {
 			continue
 		}
-		batch.Signal, batch.Unit = m.Signal, m.Unit
-		if spec.Unit != "" {
-			batch.Unit = spec.Unit
-		}
+		batch.Signal, batch.Unit, batch.State = m.Signal, then.unit, m.State
 		samples += len(batch.Samples)
 		reading.Batches = append(reading.Batches, batch)
 	}
@@ -82,6 +91,31 @@ func (s *Poller) record(ctx context.Context, p *poll, spec *ferrule.Poll, got an
 	}
 	p.signals = next
 	return nil
+}
+
+// gapReasons are why samples may be missing since the last value: certain if a poll failed
+// or its reading was dropped, ifLate if the value is only late.
+type gapReasons struct{ certain, ifLate ferrule.GapReason }
+
+// recordSeen publishes the states of a poll that were seen after they were recorded, so that
+// the gap after them starts there. It is called with mu held, while the poll does not run.
+func (s *Poller) recordSeen(p *poll) {
+	var batches []ferrule.SampleBatch
+	for name, n := range p.signals {
+		if seen, ok := n.unrecorded(); ok {
+			batches = append(batches, ferrule.SampleBatch{Signal: name, Unit: n.unit, State: true, Samples: []ferrule.Sample{seen}})
+			n.recorded = seen.Time
+			p.signals[name] = n
+		}
+	}
+	for part := range slices.Chunk(batches, ferrule.MaxBatches) {
+		reading := ferrule.Reading{Device: p.device.id, Node: s.parts.Node, Poll: p.spec.Name, Time: time.Now(), Batches: part}
+		if s.parts.Publish(reading) {
+			s.counts.samples.Add(uint64(len(part)))
+		} else {
+			s.counts.dropped.Add(1)
+		}
+	}
 }
 
 // claim reports whether a signal belongs to this poll. The first poll that brings a signal
@@ -127,7 +161,7 @@ func (s *Poller) resume(ctx context.Context, p *poll, m *ferrule.Measurement, go
 	if at.After(got.sent) { // the clock was set back
 		at = got.sent
 	}
-	return signal{value: last.Value, from: at, to: at, recorded: at, gapReason: ferrule.Silent}, nil
+	return signal{value: last.Value, from: at, to: at, recorded: at}, nil
 }
 
 // tail returns the last recorded samples of a ring. If a gap follows them, only the last
@@ -137,7 +171,7 @@ func (s *Poller) tail(ctx context.Context, device string, m *ferrule.Measurement
 	if err != nil || len(tail) > 0 {
 		return tail, err
 	}
-	all, err := s.parts.History.Latest(ctx, device)
+	all, err := s.parts.History.Recorded(ctx, device)
 	for _, latest := range all {
 		if latest.Signal == m.Signal {
 			tail = append(tail, latest.Sample)
@@ -155,7 +189,7 @@ func (s *Poller) latest(ctx context.Context, p *poll) (map[string]ferrule.Sample
 	if before != nil {
 		return before, nil
 	}
-	all, err := s.parts.History.Latest(ctx, p.device.id)
+	all, err := s.parts.History.Recorded(ctx, p.device.id)
 	if err != nil {
 		return nil, err
 	}
@@ -183,8 +217,9 @@ func hasNumber(m *ferrule.Measurement) bool {
 	return false
 }
 
-// next returns the state after an answer, and the samples and gaps that are new in it.
-func (n signal) next(m *ferrule.Measurement, got answer, every time.Duration) (signal, ferrule.SampleBatch) {
+// next returns the state after an answer, and the samples and gaps that are new in it. Usual
+// is the usual time between two answers.
+func (n signal) next(m *ferrule.Measurement, got answer, usual time.Duration, ifLate ferrule.GapReason) (signal, ferrule.SampleBatch) {
 	if isRing(*m) {
 		ring, batch := n.ring.Next(ring.Read{Sent: got.sent, Received: got.received, Values: m.Values, Interval: m.Interval, Size: m.Size})
 		for i := range batch.Gaps {
@@ -198,15 +233,26 @@ func (n signal) next(m *ferrule.Measurement, got answer, every time.Duration) (s
 		n.gapReason = ferrule.Silent
 		return n, ferrule.SampleBatch{}
 	}
-	then := signal{value: m.Values[0], from: got.sent.Add(-ring.MaxAge(m.Interval)), to: got.received, recorded: got.received}
-	if !m.State {
-		return then, ferrule.SampleBatch{Samples: []ferrule.Sample{between(then.from, then.to, then.value)}, Gaps: n.gap(then, every)}
+	then := signal{value: m.Values[0], from: got.sent.Add(-ring.MaxAge(m.Interval)), to: got.received, state: m.State, recorded: n.recorded}
+	batch := ferrule.SampleBatch{Gaps: n.gap(then, usual, ifLate)}
+	if m.State {
+		batch.Samples = n.edge(then, len(batch.Gaps) > 0)
+	} else {
+		batch.Samples = []ferrule.Sample{then.seen()}
 	}
-	batch := n.edge(then)
-	if len(batch.Samples) == 0 {
-		then.recorded = n.recorded
+	if count := len(batch.Samples); count > 0 {
+		then.recorded = batch.Samples[count-1].Time
 	}
 	return then, batch
+}
+
+// seen returns the last value as a sample.
+func (n signal) seen() ferrule.Sample { return between(n.from, n.to, n.value) }
+
+// unrecorded returns the last value, if it is a state that was seen after it was recorded.
+func (n signal) unrecorded() (ferrule.Sample, bool) {
+	seen := n.seen()
+	return seen, n.state && seen.Time.After(n.recorded)
 }
 
 // between returns a sample that was taken between two times.
@@ -215,35 +261,45 @@ func between(from, to time.Time, value float64) ferrule.Sample {
 	return ferrule.Sample{Time: from.Add(half), Value: value, Within: ferrule.Duration(to.Sub(from) - half)}
 }
 
-// gap returns the gap between two values, if samples may be missing.
-func (n signal) gap(then signal, every time.Duration) []ferrule.Gap {
-	last, now := between(n.from, n.to, 0).Time, between(then.from, then.to, 0).Time
-	if n.gapReason == "" || n.from.IsZero() || !now.After(last) {
+// gap returns the gap between the last value seen and the next, if samples are missing: if
+// a poll failed, or if the next value is late, whatever the cause. A poll that waits for
+// another call of the device does not fail, and a short restart misses nothing.
+func (n signal) gap(then signal, usual time.Duration, ifLate ferrule.GapReason) []ferrule.Gap {
+	if n.from.IsZero() {
 		return nil
 	}
-	missing := int((now.Sub(last)+every/2)/every) - 1
-	return []ferrule.Gap{{From: last, To: now, Reason: n.gapReason, MaxMissing: max(missing, 1)}}
+	last, now := n.seen().Time, then.seen().Time
+	passed := now.Sub(last)
+	if passed <= 0 || n.gapReason == "" && passed <= maxLate*usual {
+		return nil
+	}
+	gap := ferrule.Gap{From: last, To: now, Reason: cmp.Or(n.gapReason, ifLate)}
+	if !then.state {
+		gap.MaxMissing = max(1, int((passed+usual/2)/usual)-1)
+	}
+	return []ferrule.Gap{gap}
 }
 
 // edge returns what to record of a state. A changed state changed between the last read
 // that saw the old value and this one. An unchanged state is recorded when it is first
-// seen, every stateRepeat, and after a gap, in which it may have changed twice.
-func (n signal) edge(then signal) ferrule.SampleBatch {
-	now := between(then.from, then.to, then.value)
+// seen and every stateRepeat. In a gap it may have changed several times: both of its ends
+// are recorded.
+func (n signal) edge(then signal, gap bool) (samples []ferrule.Sample) {
+	now := then.seen()
 	switch {
 	case n.from.IsZero():
-		return ferrule.SampleBatch{Samples: []ferrule.Sample{now}}
+		return []ferrule.Sample{now}
+	case gap:
+		if last, ok := n.unrecorded(); ok {
+			samples = append(samples, last)
+		}
+		return append(samples, now)
 	case n.value != then.value && then.to.After(n.from):
-		return ferrule.SampleBatch{Samples: []ferrule.Sample{between(n.from, then.to, then.value)}}
-	case !now.Time.After(n.to) || n.gapReason == "" && then.to.Sub(n.recorded) < stateRepeat:
-		return ferrule.SampleBatch{}
-	case n.gapReason == "":
-		return ferrule.SampleBatch{Samples: []ferrule.Sample{now}}
+		return []ferrule.Sample{between(n.from, then.to, then.value)}
+	case now.Time.Sub(n.recorded) >= stateRepeat:
+		return []ferrule.Sample{now}
 	}
-	return ferrule.SampleBatch{
-		Samples: []ferrule.Sample{now},
-		Gaps:    []ferrule.Gap{{From: n.to, To: now.Time, Reason: n.gapReason}},
-	}
+	return nil
 }
 
 // ringDue returns the best time to read the poll's rings, not before from.

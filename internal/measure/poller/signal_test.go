@@ -200,19 +200,19 @@ func withMCPU(p *poller.Parts) {
 }
 
 // TestStateChanges checks that a change of state is recorded with the time range in which
-// it happened.
+// it happened, and that the last value seen is recorded before a gap and at the end.
 func TestStateChanges(t *testing.T) {
 	const high, low, none = `{"events":[{"type":"threshold_high"}]}`, `{"events":[{"type":"threshold_low"}]}`, `{"events":[]}`
 	for name, test := range map[string]struct {
 		says []string
 		want string // values with the polls that each lies between, and gaps
 	}{
-		"first":                    {[]string{none, none, none}, "0@0"},
-		"up and down":              {[]string{none, none, high, high, none, low}, "0@0 1@1-2 0@3-4 -1@4-5"},
-		"failure before a change":  {[]string{none, none, "silent", "silent", high}, "0@0 1@1-4"},
-		"failure without a change": {[]string{none, high, "silent", high, high}, "0@0 1@0-1 (silent 1-3) 1@3"},
-		"failure at first":         {[]string{"silent", high, high}, "1@1"},
-		"answer without a state":   {[]string{high, `{}`, high, none}, "1@0 (silent 0-2) 1@2 0@2-3"},
+		"first":                    {[]string{none, none, none}, "0@0 0@2"},
+		"up and down":              {[]string{none, none, high, high, none, low}, "0@0 1@1-2 0@3-4 -1@4-5 -1@5"},
+		"failure before a change":  {[]string{none, none, "silent", "silent", high}, "0@0 0@1 (silent 1-4) 1@4"},
+		"failure without a change": {[]string{none, high, "silent", high, high}, "0@0 1@0-1 1@1 (silent 1-3) 1@3 1@4"},
+		"failure at first":         {[]string{"silent", high, high}, "1@1 1@2"},
+		"answer without a state":   {[]string{high, `{}`, high, none}, "1@0 (silent 0-2) 1@2 0@2-3 0@3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -264,7 +264,7 @@ func spanned(w *fixture, times []time.Duration, from, to time.Time) string {
 	return fmt.Sprintf("%d-%d", first, last)
 }
 
-// TestSteadyState checks that an unchanged state is recorded every ten minutes.
+// TestSteadyState checks that an unchanged state is recorded every minute.
 func TestSteadyState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, withMCPU)
@@ -272,10 +272,10 @@ func TestSteadyState(t *testing.T) {
 		w.Put(online("robot"), thresholdPin())
 		time.Sleep(time.Hour)
 		samples, gaps := w.recorded("robot", "light_threshold")
-		if len(samples) != 6 || len(gaps) != 0 {
+		if len(samples) < 58 || len(samples) > 60 || len(gaps) != 0 {
 			t.Errorf("%d samples, gaps %+v", len(samples), gaps)
 		}
-		if s := w.Stats(); s.Samples != 6 || s.Reads < 3500 {
+		if s := w.Stats(); int(s.Samples) != len(samples) || s.Reads < 3500 {
 			t.Errorf("stats %+v", s)
 		}
 	})
@@ -302,7 +302,7 @@ func (p *history) Tail(_ context.Context, device, signal string, n int) ([]ferru
 	return all[max(0, len(all)-n):], nil
 }
 
-func (p *history) Latest(_ context.Context, device string) (all []ferrule.Latest, err error) {
+func (p *history) Recorded(_ context.Context, device string) (all []ferrule.Latest, err error) {
 	p.calls.Add(1)
 	if p.fails.Add(-1) >= 0 {
 		return nil, errors.New("not ready")
@@ -377,7 +377,7 @@ func TestResumeClockSetBack(t *testing.T) {
 		w.says(`{"events":[]}`)
 		w.Put(online("robot"), thresholdPin())
 		time.Sleep(15 * time.Minute)
-		if samples, _ := w.recorded("robot", "light_threshold"); len(samples) != 2 || samples[0].Value != 0 || samples[0].Time.After(w.start.Add(10*time.Second)) {
+		if samples, _ := w.recorded("robot", "light_threshold"); len(samples) < 14 || samples[0].Value != 0 || samples[0].Time.After(w.start.Add(10*time.Second)) {
 			t.Errorf("%+v", samples)
 		}
 	})

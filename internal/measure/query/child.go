@@ -46,6 +46,7 @@ func Serve(in io.Reader, out io.Writer) error {
 	r, err := runQuery(query)
 	if err != nil {
 		r = &reply{Error: asError(err)}
+		r.Error.Message = withoutPath(r.Error.Message, query.Path)
 	}
 	return json.NewEncoder(out).Encode(r)
 }
@@ -206,6 +207,15 @@ func asError(err error) *ferrule.Error {
 		return ferrule.Errorf(ferrule.Internal, "reading the history: %s", plain(failure))
 	}
 	return ferrule.Errorf(ferrule.Invalid, "%s", plain(failure)).WithHint(tablesHint)
+}
+
+// withoutPath removes the directory of a file from a text: it is not for agents.
+func withoutPath(text, path string) string {
+	for _, dir := range []string{filepath.Dir(path), filepath.ToSlash(filepath.Dir(path))} {
+		text = strings.ReplaceAll(text, dir+string(filepath.Separator), "")
+		text = strings.ReplaceAll(text, dir, "…")
+	}
+	return text
 }
 
 // plain returns SQLite's message without its standard prefix and code.

@@ -18,7 +18,8 @@ const Tables = "signals(device, signal, unit, first, last, value), " +
 const tablesHint = "the tables are " + Tables + "; times are seconds since 1970, as in datetime(time,'unixepoch'); quote the columns \"from\" and \"to\""
 
 // Check returns an error unless text is one statement that begins with SELECT, WITH or
-// VALUES. It protects nothing by itself: the child opens the file read-only.
+// VALUES. It does not protect the file: the child opens it read-only. It also refuses the
+// tables that SQLite makes of its pragmas, because one of them contains the path of the file.
 func Check(text string) error {
 	refuse := func(format string, args ...any) error {
 		return ferrule.Errorf(ferrule.Invalid, format, args...).WithHint(tablesHint)
@@ -40,6 +41,9 @@ func Check(text string) error {
 		return refuse("query must begin with SELECT, WITH or VALUES, got %s", ferrule.Clean(first, 32))
 	}
 	for token := first; token != ""; token, rest = next(rest) {
+		if name := strings.ToLower(strings.TrimLeft(token, "\"'`[")); strings.HasPrefix(name, "pragma_") {
+			return refuse("%s cannot be queried", ferrule.Clean(token, 64))
+		}
 		if token != ";" {
 			continue
 		}

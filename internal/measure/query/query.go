@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,10 +123,10 @@ func (a *Runner) run(ctx context.Context, query request) (*reply, error) {
 	cmd.Stdout = out
 	in, err := cmd.StdinPipe() // stays open: the child exits when it closes
 	if err != nil {
-		return nil, ferrule.Errorf(ferrule.Internal, "opening a pipe to the query process: %w", err)
+		return nil, ferrule.Errorf(ferrule.Internal, "opening a pipe to the query process: %w", cause(err))
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, ferrule.Errorf(ferrule.Internal, "starting the query process: %w", err)
+		return nil, ferrule.Errorf(ferrule.Internal, "starting the query process: %w", cause(err))
 	}
 	if a.started != nil {
 		a.started(cmd.Process.Pid)
@@ -152,10 +153,14 @@ func (a *Runner) run(ctx context.Context, query request) (*reply, error) {
 // narrowHint is the hint for queries that exceed a limit.
 const narrowHint = "select fewer rows: one device and signal, a shorter time, or minutes or hours instead of samples"
 
-// cause returns why the child ended.
+// cause returns why the child ended or did not start, without the path of the program.
 func cause(err error) error {
-	if err == nil {
+	var file *fs.PathError
+	switch {
+	case err == nil:
 		return errors.New("no output")
+	case errors.As(err, &file):
+		return file.Err
 	}
 	return err
 }

@@ -218,7 +218,7 @@ func TestInvalid(t *testing.T) {
 		"SELECT readfile('/etc/passwd')":                            "no such function",
 		"SELECT edit('x')":                                          "no such function",
 		"SELECT fts3_tokenizer('x', x'00')":                         "no such function",
-		"SELECT * FROM pragma_journal_mode('delete')":               "unknown database",
+		"SELECT * FROM pragma_journal_mode('delete')":               "cannot be queried",
 		"SELECT randomblob(1000000000)":                             "too large",
 		"SELECT zeroblob(2147483647)":                               "too large",
 		"SELECT printf('%.*c', 1000000000, 'x')":                    "too large",
@@ -419,5 +419,31 @@ func TestRelative(t *testing.T) {
 	s.runner = newRunner(t, filepath.Base(s.runner.path))
 	if got, err := s.ask(t, "SELECT count(*) FROM samples", 0); err != nil || !strings.Contains(got, "5001") {
 		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// TestNoPaths checks that neither answers nor errors contain the path of the file or of the
+// program.
+func TestNoPaths(t *testing.T) {
+	s := newStore(t)
+	dir := filepath.Base(filepath.Dir(s.runner.path))
+	for _, text := range []string{
+		"SELECT * FROM pragma_database_list", "SELECT hex(file) FROM Pragma_Database_List()", `SELECT * FROM "pragma_database_list"`,
+		"SELECT * FROM main.pragma_database_list", "SELECT * FROM [pragma_database_list]", "SELECT * FROM 'pragma_database_list'", "SELECT * FROM `pragma_database_list`",
+		"WITH x AS (SELECT 1) SELECT * FROM x, pragma_database_list;", "SELECT/**/*/**/FROM/**/pragma_database_list",
+	} {
+		if out, err := s.ask(t, text, 0); err == nil || !strings.Contains(err.Error(), "cannot be queried") {
+			t.Errorf("%s: got %s, %v", text, out, err)
+		}
+	}
+	if out, err := s.ask(t, "SELECT name, sql FROM sqlite_schema", 0); err != nil || strings.Contains(out, dir) {
+		t.Errorf("got %s, %v", out, err)
+	}
+	gone := newRunner(t, filepath.Join(filepath.Dir(s.runner.path), "gone.db"))
+	notStarted := New(s.runner.path, filepath.Join(filepath.Dir(s.runner.path), "no-program"), child)
+	for _, r := range []*Runner{gone, notStarted} {
+		if _, _, _, err := r.Ask(t.Context(), "SELECT 1", 0); err == nil || strings.Contains(err.Error(), dir) {
+			t.Errorf("got %v", err)
+		}
 	}
 }

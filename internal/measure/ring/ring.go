@@ -7,8 +7,9 @@
 //	new                                   9  10    recorded, each once
 //
 // Two facts must agree on how far the ring has moved: the values in the overlap, and the
-// time that has passed. If several shifts fit (a flat line looks the same everywhere), the
-// samples that are certainly new are recorded, and a gap says how many may be missing.
+// time that has passed. If several shifts fit, the samples that are certainly new are
+// recorded, and a gap says how many may be missing. A flat line looks the same everywhere
+// and has no gap: whatever is missing has the same value.
 //
 // The time of a sample follows from two facts about every read: the newest sample was
 // taken before the answer arrived, and the next one after the request was sent. So its
@@ -245,11 +246,13 @@ func (r *Ring) advance(read Read, now span, s shift) (*Ring, ferrule.SampleBatch
 		next.writeBetween(&w, r, fresh, even && s.periods == periods{})
 	} else {
 		next.newest = next.direct
-		if s.reason == ferrule.Unclear {
+		if s.reason == ferrule.Unclear || s.flat {
 			next.newest = next.hull(r, s)
 		}
 		next.count, next.anchors = 0, []anchor{{0, next.newest}}
-		w.missing(s.reason, max(1, s.max-len(fresh)))
+		if !s.flat {
+			w.missing(s.reason, max(1, s.max-len(fresh)))
+		}
 		next.write(&w, fresh)
 	}
 	next.recorded = w.last

@@ -2,6 +2,7 @@ package ring
 
 import (
 	"math"
+	"slices"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -13,11 +14,13 @@ type shift struct {
 	reason ferrule.GapReason
 	// ambiguous is set if the values fit several shifts, and only the time decides.
 	ambiguous bool
+	// flat is set if the values are the same for all of these shifts, and none is lost.
+	flat bool
 	// periods is set if the device does not sample at its declared interval.
 	periods periods
 }
 
-func (s shift) exact() bool { return s.reason == "" }
+func (s shift) exact() bool { return s.reason == "" && !s.flat }
 
 // findShift returns by how many samples the ring has moved.
 func (r *Ring) findShift(values []float64, now span) shift {
@@ -50,10 +53,19 @@ func (r *Ring) findShift(values []float64, now span) shift {
 	case s.min >= count && count < r.size: // not full, and the old values are gone
 		s.reason = ferrule.Restart
 		s.max++
+	case s.max > s.min && s.max <= count && r.flat(values[count-s.max:count-s.min]):
+		s.flat = true
 	case s.max > s.min:
 		s.reason = ferrule.Unclear
 	}
 	return s
+}
+
+// flat reports whether values only repeat the newest value. Then it does not matter how many
+// of them are new: the signal had this value all the time.
+func (r *Ring) flat(values []float64) bool {
+	newest := r.values[len(r.values)-1]
+	return !slices.ContainsFunc(values, func(v float64) bool { return v != newest })
 }
 
 // grown finds the shift of a ring that was not full, by its length, if it still begins

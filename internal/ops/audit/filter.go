@@ -85,7 +85,7 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 			return now.AddDate(0, 0, -int(n)), nil
 		}
 	}
-	if back, err := time.ParseDuration(text); err == nil && back >= 0 {
+	if back, err := ferrule.ParseDuration(text); err == nil && back >= 0 {
 		return now.Add(-back), nil
 	}
 	for _, layout := range layouts {

@@ -15,7 +15,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,11 +187,11 @@ type Retry struct {
 // Interval is a duration in the file, such as 30s.
 type Interval time.Duration
 
-// UnmarshalYAML reads a time.Duration. Its error names the key.
+// UnmarshalYAML reads a duration. Its error names the key.
 func (i *Interval) UnmarshalYAML(node ast.Node) error {
-	d, err := time.ParseDuration(node.GetToken().Value)
+	d, err := ferrule.ParseDuration(node.GetToken().Value)
 	if err != nil {
-		return fmt.Errorf("%s: must be a duration such as 30s, got %s", strings.TrimPrefix(node.GetPath(), "$."), node)
+		return fmt.Errorf("%s: %w", strings.TrimPrefix(node.GetPath(), "$."), err)
 	}
 	*i = Interval(d)
 	return nil
@@ -292,7 +291,7 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// Parse decodes and checks a file. Errors about unknown keys have line and column.
+// Parse decodes and checks a file. Errors have the line.
 func Parse(data []byte) (Config, error) {
 	c := Default()
 	err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&c)
@@ -300,41 +299,13 @@ func Parse(data []byte) (Config, error) {
 	case errors.Is(err, io.EOF): // an empty file
 		c = Default()
 	case err != nil:
-		return Config{}, errors.New(parseError(err, data))
+		return Config{}, explain(err, data, c)
 	}
-	return c, c.Check()
+	if err := c.Check(); err != nil {
+		return c, explain(err, data, c)
+	}
+	return c, nil
 }
-
-// parseError returns the message of a YAML error, with line and column, and the line. Of
-// the file it quotes only what looks like a key: any other text may be a token, perhaps
-// in the wrong place.
-func parseError(err error, data []byte) string {
-	text := strings.TrimSpace(yaml.FormatError(err, false, false))
-	text = ferrule.MaskURLs(quoted.ReplaceAllStringFunc(text, func(word string) string {
-		if plainKey.MatchString(strings.Trim(word, `"`)) {
-			return word
-		}
-		return `"…"`
-	}))
-	var line, column int
-	if n, _ := fmt.Sscanf(text, "[%d:%d]", &line, &column); n < 2 || line < 1 {
-		return text
-	}
-	lines := strings.Split(string(data), "\n")
-	if line > len(lines) {
-		return text
-	}
-	key, _, _ := strings.Cut(lines[line-1], ":")
-	if !plainKey.MatchString(strings.TrimLeft(key, " -")) {
-		return text
-	}
-	return fmt.Sprintf("%s\n>%3d | %s: …", text, line, key)
-}
-
-var (
-	quoted   = regexp.MustCompile(`(?s)".*"`)
-	plainKey = regexp.MustCompile(`^[A-Za-z_]{1,24}$`)
-)
 
 // Check returns the first problem of the config, starting with the key. The error does
 // not contain secrets.
@@ -596,7 +567,7 @@ func (c Config) JournalConfig() (journal.Config, error) {
 	if c.Journal.Sync == syncAlways {
 		return out, nil
 	}
-	d, err := time.ParseDuration(c.Journal.Sync)
+	d, err := ferrule.ParseDuration(c.Journal.Sync)
 	if err != nil || d <= 0 {
 		return out, fmt.Errorf("must be always or an interval such as 5s, got %q", c.Journal.Sync)
 	}
@@ -651,7 +622,11 @@ func ReadOverlays(dir string) ([]*overlay.File, error) {
 func ParseOverlay(data []byte) (*overlay.File, error) {
 	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {
-		return nil, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+		return nil, explain(err, data, overlay.File{})
 	}
-	return overlay.Parse(asJSON)
+	file, err := overlay.Parse(asJSON)
+	if err != nil {
+		return nil, explain(err, data, overlay.File{})
+	}
+	return file, nil
 }

@@ -126,13 +126,19 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
-		{"lisen: x\n", `[1:1] unknown field "lisen"`},
-		{"devices:\n  tcp:\n    - adress: x\n", `[3:7] unknown field "adress"`},
-		{"calls: 5\n", "[1:8] int was used where mapping is expected"},
-		{"calls:\n  deadline: soon\n", "calls.deadline: must be a duration such as 30s, got soon"},
+		{"lisen: x\n", `line 1: unknown key "lisen"; did you mean listen?`},
+		{"devices:\n  tcp:\n    - adress: x\n", `line 3: unknown key "adress"; did you mean address?`},
+		{"calls: 5\n", "line 1: int was used where mapping is expected"},
+		{"devices:\n  serial:\n  - port: COM3\n    baud: fast\n", "line 4: baud must be a whole number, such as 115200"},
+		{"polling:\n\n  enabled: maybe\n", "line 3: enabled must be true or false"},
+		{"calls:\n  waiting: [1]\n", "line 2: waiting must be a whole number, such as 32"},
+		{"# a comment\ncalls:\n  cache: 2h\n", "line 3: calls.cache: must be from 0s to 1h0m0s, got 2h0m0s"},
+		{"devices:\n  tcp:\n  - address: here\n", `line 2: devices.tcp: address "here": must be HOST:PORT`},
+		{"history: {hours: 2000d, minutes: 13w}\ncalls: {waiting: -1}\n", "line 2: calls.waiting: must be at least 0, got -1"},
+		{"calls:\n  deadline: soon\n", `line 2: calls.deadline: must be a duration such as 30s, 5m, 12h or 7d, got "soon"`},
 		{"calls: {deadline: 1h}\n", "calls.deadline: must be greater than 0 and at most 10m0s"},
 		{"calls: {waiting: -1}\n", "calls.waiting: must be at least 0, got -1"},
-		{"calls:\n  cache: long\n", "calls.cache: must be a duration such as 30s, got long"},
+		{"calls:\n  cache: long\n", `line 2: calls.cache: must be a duration such as 30s, 5m, 12h or 7d, got "long"`},
 		{"calls: {cache: -1s}\n", "calls.cache: must be from 0s to 1h0m0s, got -1s"},
 		{"calls: {cache: 2h}\n", "calls.cache: must be from 0s to 1h0m0s, got 2h0m0s"},
 		{"calls: {in_flight: 0}\n", "calls.in_flight: must be at least 1, got 0"},
@@ -154,7 +160,7 @@ func TestParseRefuses(t *testing.T) {
 		{"devices: {tcp: [{address: 'a:1', name: x}, {address: 'a:2', name: x}]}\n", `devices: duplicate name "x"`},
 		{"devices: {tcp: [{address: 'a:1', name: a__b}]}\n", `devices: name "a__b"`},
 		{"polling: {fastest: 1ms}\n", "polling.fastest: must be between 10ms and 1h0m0s, got 1ms"},
-		{"polling: {fastest: often}\n", "polling.fastest: must be a duration such as 30s, got often"},
+		{"polling: {fastest: often}\n", `line 1: polling.fastest: must be a duration such as 30s, 5m, 12h or 7d, got "often"`},
 		{"history: {size: 8}\n", "history.size: must be at least 16 MiB, got 8"},
 		{"polling: {in_flight: 0}\n", "polling.in_flight: must be between 1 and 4096, got 0"},
 		{"endpoints: [{name: home}]\n", "endpoints[0]: must have either url or file"},
@@ -166,7 +172,7 @@ func TestParseRefuses(t *testing.T) {
 		{"telemetry: {metrics: false, readings: true}\n", "telemetry.readings: needs metrics: true"},
 		{"telemetry: {traces: {ratio: 2}}\n", "telemetry.traces.ratio: must be from 0 to 1, got 2"},
 		{"telemetry: {traces: {endpoint: 'localhost:4318'}}\n", "telemetry.traces.endpoint: must be a URL such as http://127.0.0.1:4318"},
-		{"telemetry: {traces: {endpoints: x}}\n", `unknown field "endpoints"`},
+		{"telemetry: {traces: {endpoints: x}}\n", `line 1: unknown key "endpoints"; did you mean endpoint?`},
 		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices: name "gateway" is reserved for the gateway`},
 	} {
 		if _, err := config.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -193,7 +199,7 @@ func TestLoad(t *testing.T) {
 		t.Errorf("got %q, %v", c.Overlays, err)
 	}
 	write(t, path, "overlay: mine\n")
-	if _, err := config.Load(path); err == nil || !strings.HasPrefix(err.Error(), path+": [1:1]") {
+	if _, err := config.Load(path); err == nil || !strings.HasPrefix(err.Error(), path+": line 1: unknown key \"overlay\"; did you mean overlays?") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -220,13 +226,20 @@ func TestReadOverlays(t *testing.T) {
 	if heat := files[1].Tools["heat"]; heat.Effect != ferrule.Endangers || heat.Deadline != ferrule.Duration(5*time.Second) || !strings.Contains(string(heat.Input), `2000`) {
 		t.Errorf("got %+v", files[1])
 	}
-	write(t, filepath.Join(dir, "c.yaml"), "tools: {a: {efect: reads}}\n")
-	if _, err := config.ReadOverlays(dir); err == nil || !strings.Contains(err.Error(), `c.yaml: unknown field "efect"`) {
-		t.Errorf("got %v", err)
-	}
-	write(t, filepath.Join(dir, "c.yaml"), "tools: {a: [}\n")
-	if _, err := config.ReadOverlays(dir); err == nil || !strings.Contains(err.Error(), "c.yaml: [1:") {
-		t.Errorf("got %v", err)
+	for text, want := range map[string]string{
+		"tools: {a: {efect: reads}}\n": `c.yaml: line 1: unknown key "efect"; did you mean effect?`,
+		"tools: {a: [}\n":              "c.yaml: line 1: ",
+		"tools:\n  self.camera.take_photo:\n    effect: harmless\n":      `c.yaml: line 3: tools.self.camera.take_photo.effect: must be reads, changes or endangers, got "harmless"`,
+		"tools:\n  look:\n    effect: reads\n    idempotent: often\n":    "c.yaml: line 4: idempotent must be true or false",
+		"tools:\n  look: {effect: reads}\n  heat:\n    deadline: soon\n": `c.yaml: line 4: must be a duration such as 30s, 5m, 12h or 7d, got "soon"`,
+		"polls:\n  light:\n    ring: {interval: 1s, size: 1}\n":          "c.yaml: line 3: polls.light.ring.size: must be from 2 to 4096, got 1",
+		"polls:\n  light:\n    ring:\n      size: many\n":                "c.yaml: line 4: size must be a whole number",
+		"match:\n  kind: xyz\n":                                          `c.yaml: line 2: match.kind: must be 12 to 64 hexadecimal digits, got "xyz"`,
+	} {
+		write(t, filepath.Join(dir, "c.yaml"), text)
+		if _, err := config.ReadOverlays(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q:\n got %v\nwant %s", text, err, want)
+		}
 	}
 }
 
@@ -309,7 +322,7 @@ func TestTokens(t *testing.T) {
 
 // TestEndpoints checks that the URL of an endpoint does not appear in errors.
 func TestEndpoints(t *testing.T) {
-	if _, err := config.Parse([]byte("endpoints:\n  - url: wss://me:word@h/?token=secret\n    nme: a\n")); err == nil || !strings.Contains(err.Error(), `[3:5] unknown field "nme"`) || strings.Contains(err.Error(), "word") || strings.Contains(err.Error(), "secret") {
+	if _, err := config.Parse([]byte("endpoints:\n  - url: wss://me:word@h/?token=secret\n    nme: a\n")); err == nil || !strings.Contains(err.Error(), "line 3: unknown key") || strings.Contains(err.Error(), "word") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
 	dir := t.TempDir()

@@ -251,7 +251,7 @@ func TestConfig(t *testing.T) {
 		want []string
 	}{
 		"good":     {"calls: {deadline: 5s}", []string{"fine file: " + path + " is valid", none}},
-		"wrong":    {"calls:\n  dedline: 5s\n", []string{"wrong file: " + path + ": [2:3] unknown field \"dedline\""}},
+		"wrong":    {"calls:\n  dedline: 5s\n", []string{"wrong file: " + path + ": line 2: unknown key \"dedline\"; did you mean deadline?"}},
 		"tokens":   {"auth: {tokens: [{name: a, token: 0123456789abcdef}]}", []string{"fine file: ", none, "fine tokens: tokens of agents: 1"}},
 		"no token": {"auth: {tokens: [{name: a, file: a.token}]}", []string{"fine file: ", none, "wrong tokens: auth.tokens[0].file: open "}},
 	} {
@@ -267,7 +267,7 @@ func TestConfig(t *testing.T) {
 	os.Remove(path)
 	for name, test := range map[string]struct{ text, want string }{
 		"good":  {"tools: {sweep: {effect: reads}}", "fine overlays: overlays in " + overlays + ": 1"},
-		"wrong": {"tools: {sweep: {effect: dangerous}}", "wrong overlays: " + filepath.Join(overlays, "a.yaml") + ": tools.sweep.effect: "},
+		"wrong": {"tools: {sweep: {effect: dangerous}}", "wrong overlays: " + filepath.Join(overlays, "a.yaml") + ": line 1: tools.sweep.effect: "},
 	} {
 		if err := os.WriteFile(filepath.Join(overlays, "a.yaml"), []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)

@@ -46,13 +46,19 @@ func Rows(query Query, in builtin.HistoryInput, signals []builtin.LatestSignal) 
 	return rows, nil
 }
 
-// row returns the row of a signal.
+// row returns the row of a signal. If the time range has values, the last one is of the
+// range too: it was read together with the minimum and maximum.
 func row(s builtin.LatestSignal, out builtin.HistoryOutput) []string {
 	cells := []string{s.Name, Number(s.Value), s.Unit, s.Age.String(), "", "", "", ""}
 	if len(out.Signals) == 0 || len(out.Signals[0].Points) == 0 {
 		return cells
 	}
 	line := out.Signals[0]
+	last := line.Points[len(line.Points)-1]
+	if line.Last != nil {
+		last = *line.Last
+	}
+	cells[1], cells[3] = Number(last.Value), age(last.Time, s)
 	low, high := math.Inf(1), math.Inf(-1)
 	var all ferrule.Mean
 	for _, p := range line.Points {
@@ -61,6 +67,15 @@ func row(s builtin.LatestSignal, out builtin.HistoryOutput) []string {
 	}
 	cells[4], cells[5], cells[6], cells[7] = Number(low), Number(all.Value()), Number(high), strings.TrimRight(curve(line, out.From, out.To), " ")
 	return cells
+}
+
+// age returns how old a value is that was measured at a time, by the gateway's clock.
+func age(at time.Time, latest builtin.LatestSignal) string {
+	old := max(0, time.Duration(latest.Age)+latest.Time.Sub(at))
+	if old > time.Minute {
+		return ferrule.Duration(old.Round(time.Second)).String()
+	}
+	return ferrule.Duration(old.Round(time.Millisecond)).String()
 }
 
 func valueOr(v *float64, fallback float64) float64 {

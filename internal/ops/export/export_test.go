@@ -122,8 +122,9 @@ func TestRow(t *testing.T) {
 	}
 	line := &out.Signals[0]
 	line.Points = append(line.Points[:200:200], line.Points[400:]...)
-	got := row(builtin.LatestSignal{Name: "light", Value: 799, Unit: "lx", Age: ferrule.Duration(time.Second)}, out)
-	if got := strings.Join(got[:7], " "); got != "light 799 lx 1s 0 432.833 799" {
+	newer := builtin.LatestSignal{Name: "light", Value: 2000, Unit: "lx", Age: ferrule.Duration(time.Second), Time: tapeStart.Add(800 * time.Second)}
+	got := row(newer, out) // a value that was measured after the others were read is not shown
+	if got := strings.Join(got[:7], " "); got != "light 799 lx 2s 0 432.833 799" {
 		t.Errorf("got %s", got)
 	}
 	if got := []rune(got[7]); len(got) != curveWidth || strings.TrimSpace(string(got[10:20])) != "" || string(got[:3]) != "▁▁▁" || string(got[37:]) != "███" || strings.ContainsRune(string(got[20:]), ' ') {
@@ -138,6 +139,10 @@ func TestRow(t *testing.T) {
 		{Time: tapeStart, Value: 1, Min: &low, Max: &high, Count: 3}, {Time: tapeStart.Add(time.Minute), Value: 5, Min: &low, Max: &high, Count: 1},
 	}}}}
 	if got := strings.Join(row(builtin.LatestSignal{}, minutes)[4:7], " "); got != "-5 2 9" {
+		t.Errorf("got %s", got)
+	}
+	minutes.Signals[0].Last = &builtin.HistoryPoint{Time: tapeStart.Add(90 * time.Second), Value: 9}
+	if got := row(newer, minutes); got[1] != "9" || got[3] != "11m51s" {
 		t.Errorf("got %s", got)
 	}
 }
