@@ -13,7 +13,6 @@
 package fleet
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -175,15 +174,30 @@ func (f *Fleet) PutBuiltin(dev *ferrule.Device, m *ferrule.Manifest, handler fer
 // Lookup returns a device and its effective manifest. The manifest is nil if the
 // device was never reached.
 func (f *Fleet) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
-	r, ok := f.record(id)
+	r, _, ok := f.record(id)
 	return r.Device, r.Manifest, ok
 }
 
 // Target returns a device, its effective manifest and the handler that leads to
 // it, for a call.
 func (f *Fleet) Target(id string) (ferrule.Target, bool) {
-	r, ok := f.record(id)
-	return ferrule.Target{Device: r.Device, Manifest: r.Manifest, Handler: r.Handler}, ok
+	r, remote, ok := f.record(id)
+	return ferrule.Target{Device: r.Device, Manifest: r.Manifest, Handler: r.Handler, Remote: remote}, ok
+}
+
+// Own is Target for the devices that this node holds and for the gateway's own tools. A
+// call from another node goes there and never on to a third one.
+func (f *Fleet) Own(id string) (ferrule.Target, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	r := f.devices[id].own
+	if r == nil {
+		r = f.builtin[id]
+	}
+	if r == nil {
+		return ferrule.Target{}, false
+	}
+	return ferrule.Target{Device: r.Device, Manifest: r.Manifest, Handler: r.Handler}, true
 }
 
 // Devices returns all devices, sorted by ID.
@@ -210,28 +224,19 @@ func (f *Fleet) EachOwn(fn func(dev *ferrule.Device)) {
 	}
 }
 
-// HandleOwn serves a call that another node has resolved, with a device of this
-// node. It never passes the call on to a third node.
-func (f *Fleet) HandleOwn(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	f.mu.RLock()
-	own := f.devices[call.Device].own
-	f.mu.RUnlock()
-	if own == nil || own.Handler == nil {
-		return nil, call.Target.Device.OfflineError()
-	}
-	return own.Handler(ctx, call)
-}
-
 // record returns the current record of an ID, and asks the Finder if there is none.
-func (f *Fleet) record(id string) (Record, bool) {
+// It reports whether another node holds the device.
+func (f *Fleet) record(id string) (r Record, remote, ok bool) {
 	f.mu.RLock()
-	r := f.devices[id].current()
-	if r == nil {
-		r = f.builtin[id]
+	e := f.devices[id]
+	known := e.current()
+	if known == nil {
+		known = f.builtin[id]
 	}
 	f.mu.RUnlock()
-	if r == nil {
-		return f.find(id)
+	if known == nil {
+		r, ok = f.find(id)
+		return r, true, ok
 	}
-	return *r, true
+	return *known, known == e.remote, true
 }

@@ -82,7 +82,11 @@ func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	b = append(b, `,"principal":{"role":`...)
 	b = ferrule.AppendString(b, string(e.Principal.Role))
 	b = appendField(b, "name", e.Principal.Name)
-	b = appendField(append(b, '}'), "device", e.Device)
+	b = append(b, '}')
+	if e.Via != "" {
+		b = appendField(b, "via", e.Via)
+	}
+	b = appendField(b, "device", e.Device)
 	if e.Operation != "" {
 		b = appendField(b, "operation", string(e.Operation))
 	}

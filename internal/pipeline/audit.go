@@ -72,7 +72,7 @@ func protect(ctx context.Context, call *ferrule.Call, next ferrule.Handler, done
 // record returns the journal entry of a call.
 func record(call *ferrule.Call, phase ferrule.Phase) ferrule.Entry {
 	return ferrule.Entry{
-		Call: call.ID, Phase: phase, Principal: call.Principal,
+		Call: call.ID, Phase: phase, Principal: call.Principal, Via: call.Via,
 		Device: call.Device, Operation: call.Operation, Tool: call.Tool, Args: call.Args,
 	}
 }
