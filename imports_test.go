@@ -146,7 +146,7 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/cluster/clustertest"},
 	},
 	"internal/cluster/calls": {
-		own:   []string{"internal/ferrule", "internal/cluster/engine"},
+		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/ratelimit"},
 		third: []string{"github.com/nats-io/nats.go"},
 		tests: []string{"internal/cluster/clustertest"},
 	},

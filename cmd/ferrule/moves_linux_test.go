@@ -94,6 +94,7 @@ func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address s
 func joins(cfg *config.Config, name string, c *natscluster.Cluster) {
 	cfg.Listen = ""
 	cfg.Cluster.Mode, cfg.Cluster.Node, cfg.Cluster.Servers, cfg.Cluster.Replicas, cfg.Cluster.Shards = "join", name, strings.Split(c.URLs(), ","), len(c.Servers), 2
+	cfg.Cluster.Secret = c.Secret
 }
 
 // TestMoves checks that a device that connects to another node, while its link to the
@@ -207,7 +208,8 @@ func TestRemoteDecisions(t *testing.T) {
 	if e := ferrule.AsError(err); e.Code != ferrule.NotFound || !strings.Contains(e.Message, "on node b") {
 		t.Errorf("trace: %v", err)
 	}
-	if _, err := b.ServeForwarded(t.Context(), &ferrule.Call{Tool: "call_many"}); ferrule.AsError(err).Code != ferrule.Denied {
+	listing := &ferrule.Call{Via: "a", Principal: ferrule.Principal{Role: ferrule.Person, Name: "owner"}, Device: ferrule.GatewayID, Tool: "list_devices"}
+	if _, err := b.Pipeline.Handle(t.Context(), listing); ferrule.AsError(err).Code != ferrule.Denied {
 		t.Errorf("another node may call any tool of the gateway: %v", err)
 	}
 	b.stop()

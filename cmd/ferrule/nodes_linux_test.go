@@ -217,7 +217,7 @@ func joining(c *natscluster.Cluster, more ...string) string {
 
 // joiningAs does the same for another user.
 func joiningAs(c *natscluster.Cluster, user, tenant string, more ...string) string {
-	out := "  mode: join\n  shards: 4\n  tenant: " + tenant + "\n  servers: [" + strings.ReplaceAll(c.URLsAs(user), ",", ", ") + "]\n"
+	out := "  mode: join\n  shards: 4\n  secret: " + c.Secret + "\n  tenant: " + tenant + "\n  servers: [" + strings.ReplaceAll(c.URLsAs(user), ",", ", ") + "]\n"
 	for _, line := range more {
 		out += "  " + line + "\n"
 	}
@@ -424,16 +424,18 @@ func journalsIntact(t *testing.T, nodes []*upNode, outcomes []outcome, runs map[
 	t.Helper()
 	time.Sleep(1500 * time.Millisecond) // records of reads wait for a second
 	recorded := make(map[string]bool)
-	if err := journal.Read(nodes[0].data, func(e ferrule.Entry) error {
-		if e.Phase == ferrule.Intent {
-			var args struct{ Token string }
-			if json.Unmarshal(e.Args, &args) == nil {
-				recorded[args.Token] = true
+	for _, n := range nodes { // the node that holds the board records the intent
+		if err := journal.Read(n.data, func(e ferrule.Entry) error {
+			if e.Phase == ferrule.Intent {
+				var args struct{ Token string }
+				if json.Unmarshal(e.Args, &args) == nil {
+					recorded[args.Token] = true
+				}
 			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
 	}
 	for token := range runs {
 		if !recorded[token] {

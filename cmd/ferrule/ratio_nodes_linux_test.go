@@ -27,8 +27,9 @@ import (
 )
 
 // at configures a node that is connected to one server.
-func at(s *natscluster.Server, node string) func(*config.Config) {
+func at(cluster *natscluster.Cluster, s *natscluster.Server, node string) func(*config.Config) {
 	return func(c *config.Config) {
+		c.Cluster.Secret = cluster.Secret
 		c.Cluster.Mode, c.Cluster.Node, c.Cluster.Servers, c.Cluster.Shards = "join", node, []string{s.URL()}, 4
 	}
 }
@@ -72,8 +73,8 @@ func TestRatioNodes(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{})
 	near, far := servers.Servers[0], servers.Servers[1]
 	addrs := simProcess(t, 1)
-	b := startGateway(t, map[string]string{"robot": addrs[0]}, at(far, "b"))
-	a := startGateway(t, nil, at(near, "a"))
+	b := startGateway(t, map[string]string{"robot": addrs[0]}, at(servers, far, "b"))
+	a := startGateway(t, nil, at(servers, near, "a"))
 	b.online("robot")
 	a.online("robot")
 	const args = `{"pin":2}`

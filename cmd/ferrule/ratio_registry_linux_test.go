@@ -134,6 +134,7 @@ func (r *registrySide) node(t *testing.T, tenant string) (g *gateway.Gateway, en
 	r.count++
 	cfg.Cluster.Mode, cfg.Cluster.Tenant, cfg.Cluster.Node = "join", tenant, fmt.Sprintf("node-%d", r.count)
 	cfg.Cluster.Servers, cfg.Cluster.Shards = strings.Split(r.servers.URLs(), ","), registryShards
+	cfg.Cluster.Secret = r.servers.Secret
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}

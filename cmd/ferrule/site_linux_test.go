@@ -167,7 +167,7 @@ func dialling(c *natscluster.Cluster) string {
 	for _, s := range c.Servers {
 		urls = append(urls, s.LeafURLAs("acme"))
 	}
-	return "  mode: leaf\n  tenant: acme\n  servers: [" + strings.Join(urls, ", ") + "]\n"
+	return "  mode: leaf\n  secret: " + c.Secret + "\n  tenant: acme\n  servers: [" + strings.Join(urls, ", ") + "]\n"
 }
 
 func newSite(t *testing.T, name string, port int, servers *natscluster.Cluster) *siteNode {

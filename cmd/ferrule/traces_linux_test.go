@@ -238,7 +238,7 @@ func traceAcross(t *testing.T, c *collected) {
 	a.stop()
 	b.stop()
 
-	eventually(t, 5*time.Second, "all spans have come", func() bool { return len(c.of(trace)) == 16 && len(c.of("")) == 32 })
+	eventually(t, 5*time.Second, "all spans have come", func() bool { return len(c.of(trace)) == 29 && len(c.of("")) == 58 })
 	wantTrace(t, c.of(trace), span, "agent", map[string]string{"ferrule.call.role": "agent", "gen_ai.tool.name": "pulse"}, "")
 	for _, s := range c.of("") {
 		if s.name == "control" {
@@ -255,8 +255,8 @@ func traceAcross(t *testing.T, c *collected) {
 func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[string]string, failed string) {
 	t.Helper()
 	way := []string{
-		"a " + front, "a pipeline", "a audit", "a limit", "a resolve", "a validate", "a authorize", "a approve", "a cache", "a deadline", "a intent", "a fleet", "a node",
-		"b serve",
+		"a " + front, "a pipeline", "a audit", "a limit", "a resolve", "a validate", "a authorize", "a approve", "a cache", "a deadline", "a intent", "a questions", "a fleet", "a node",
+		"b serve", "b pipeline", "b audit", "b limit", "b resolve", "b validate", "b authorize", "b approve", "b cache", "b deadline", "b intent", "b questions", "b fleet",
 	}
 	find := func(name string) seenSpan {
 		i := slices.IndexFunc(spans, func(s seenSpan) bool { return s.node+" "+s.name == name })
@@ -289,8 +289,9 @@ func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[str
 	if len(spans) != len(way)+2 {
 		t.Errorf("%d spans are too many", len(spans)-len(way)-2)
 	}
-	id := last.about["ferrule.call.id"]
-	for _, s := range []seenSpan{find("a " + front), find("a pipeline"), last} {
+	served := find("b serve")
+	id := served.about["ferrule.call.id"]
+	for _, s := range []seenSpan{find("a " + front), find("a pipeline"), served} {
 		if s.about["ferrule.device.id"] != "robot" || s.about["ferrule.call.id"] != id || id == "" {
 			t.Errorf("%s is about %v", s.name, s.about)
 		}

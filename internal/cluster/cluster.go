@@ -12,6 +12,7 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	cryptorand "crypto/rand"
@@ -57,11 +58,11 @@ type Parts struct {
 	Overlays  registry.Overlays
 	Manifests registry.Manifests
 	Journal   streams.Journal
-	// Serve calls an own device. The caller's node has resolved the call.
+	// Serve is the pipeline of this node, for calls of other nodes. Call.Via is set.
 	Serve ferrule.Handler
-	// Decide serves calls of the gateway's own tools about own devices, from people at
-	// other nodes.
-	Decide ferrule.Handler
+	// Refused is called with calls that no node of the tenant vouches for. It must not
+	// block.
+	Refused func(call *ferrule.Call)
 	// Moved is called with own devices that another node took or released. It must not
 	// block.
 	Moved func(id string)
@@ -95,6 +96,10 @@ func New(p Parts) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
+	secret, err := readSecret(p.Config)
+	if err != nil {
+		return nil, fmt.Errorf("cluster.secret: %w", err)
+	}
 	boot := strings.ToLower(cryptorand.Text()[:10])
 	c := &Cluster{
 		parts: p, cfg: p.Config,
@@ -115,7 +120,7 @@ func New(p Parts) (*Cluster, error) {
 	})
 	c.calls = calls.New(calls.Options{
 		Names: engine.Names{Tenant: p.Config.Tenant, Node: p.Config.Node}, Boot: boot, Devices: c.registry,
-		Serve: p.Serve, Decide: p.Decide, Meters: p.Meters, Log: p.Log,
+		Secret: secret, Serve: p.Serve, Refused: p.Refused, Meters: p.Meters, Log: p.Log,
 	})
 	return c, nil
 }
@@ -135,6 +140,24 @@ func readIdentity(path string) (string, error) {
 	}
 	identity := strings.ToLower(cryptorand.Text()[:20])
 	return identity, os.WriteFile(path, []byte(identity+"\n"), 0o600)
+}
+
+// maxSecret limits what is read of a secret's file.
+const maxSecret = 4096
+
+// readSecret reads what the nodes of a tenant share. A single node shares nothing.
+func readSecret(cfg Config) ([]byte, error) {
+	if cfg.Alone() {
+		return []byte(cryptorand.Text() + cryptorand.Text()), nil
+	}
+	data, err := os.ReadFile(cfg.Secret)
+	if err != nil {
+		return nil, err
+	}
+	if data = bytes.TrimSpace(data); len(data) < calls.MinSecret || len(data) > maxSecret {
+		return nil, fmt.Errorf("%s has %d characters, must have %d to %d; `openssl rand -hex 32` makes one", cfg.Secret, len(data), calls.MinSecret, maxSecret)
+	}
+	return data, nil
 }
 
 // Put implements ferrule.DeviceWatcher.
@@ -162,9 +185,9 @@ func (c *Cluster) call(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	return c.calls.Call(ctx, call)
 }
 
-// Decide forwards a call of the gateway's own tools to the node that it concerns.
-func (c *Cluster) Decide(ctx context.Context, node string, call *ferrule.Call) (*ferrule.Result, error) {
-	return c.calls.Decide(ctx, node, call)
+// Forward sends a call of the gateway's own tools to the node that it concerns.
+func (c *Cluster) Forward(ctx context.Context, node string, call *ferrule.Call) (*ferrule.Result, error) {
+	return c.calls.Forward(ctx, node, call)
 }
 
 // AddDeviceEvent takes an event that an own device sent. It does not block. If too many are

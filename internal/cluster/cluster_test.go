@@ -93,6 +93,9 @@ func nodeWith(t *testing.T, name string, cfg Config, j streams.Journal, dir stri
 		remote: make(map[string]*ferrule.Manifest), handlers: make(map[string]ferrule.Handler),
 	}
 	cfg.Node = name
+	if cfg.Secret == "" {
+		cfg.Secret = filepath.Join("testdata", "secret")
+	}
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}

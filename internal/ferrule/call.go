@@ -31,6 +31,9 @@ type Call struct {
 	// Subscriber identifies the subscriber of a Subscribe or Unsubscribe: one
 	// agent server of one node, on behalf of all its agents.
 	Subscriber string `json:"subscriber,omitempty"`
+	// Via is the node that vouches for the caller, if that is another node; empty for
+	// a call of this node.
+	Via string `json:"-"`
 	// Parent is the trace span that the call belongs to, as [Traceparent] returns
 	// it; empty if there is none.
 	Parent string `json:"traceparent,omitempty"`
@@ -112,6 +115,9 @@ type Target struct {
 	Tool *Tool
 	// Handler leads to the device; nil if it cannot be reached.
 	Handler Handler
+	// Remote is set if another node holds the device. That node checks and records
+	// the call too.
+	Remote bool
 }
 
 // Handle passes a call on to the Handler.
@@ -291,6 +297,8 @@ const (
 	Agent   Role = "agent"
 	Person  Role = "person"
 	Gateway Role = "gateway" // Ferrule itself, for example to poll a device
+	// Unverified is a caller that nobody vouches for. It appears in the journal only.
+	Unverified Role = "unverified"
 )
 
 // Verdict is the decision of the policy on a call. The zero value forbids.

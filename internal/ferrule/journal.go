@@ -8,11 +8,13 @@ import (
 // Entry is a record of the journal.
 type Entry struct {
 	// Seq counts from 1 on each node. The journal sets it.
-	Seq       uint64          `json:"seq"`
-	Time      time.Time       `json:"time"`
-	Call      string          `json:"call"`
-	Phase     Phase           `json:"phase"`
-	Principal Principal       `json:"principal"`
+	Seq       uint64    `json:"seq"`
+	Time      time.Time `json:"time"`
+	Call      string    `json:"call"`
+	Phase     Phase     `json:"phase"`
+	Principal Principal `json:"principal"`
+	// Via is the node that vouched for the principal; empty if it called here.
+	Via       string          `json:"via,omitempty"`
 	Client    Client          `json:"client,omitzero"`
 	Device    string          `json:"device"`
 	Kind      Kind            `json:"kind,omitempty"` // of the device; empty if it was not found

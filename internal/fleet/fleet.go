@@ -13,7 +13,6 @@
 package fleet
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -177,15 +176,33 @@ func (f *Fleet) PutBuiltin(dev *ferrule.Device, m *ferrule.Manifest, handler fer
 // Lookup returns a device, by its ID or an earlier one, and its effective manifest. The manifest is nil if the
 // device was never reached.
 func (f *Fleet) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
-	r, ok := f.record(id)
+	r, _, ok := f.record(id)
 	return r.Device, r.Manifest, ok
 }
 
 // Target returns a device, by its ID or an earlier one, its effective manifest and the
 // handler that leads to it, for a call.
 func (f *Fleet) Target(id string) (ferrule.Target, bool) {
-	r, ok := f.record(id)
-	return ferrule.Target{Device: r.Device, Manifest: r.Manifest, Handler: r.Handler}, ok
+	r, remote, ok := f.record(id)
+	return ferrule.Target{Device: r.Device, Manifest: r.Manifest, Handler: r.Handler, Remote: remote}, ok
+}
+
+// Own is Target for the devices that this node holds and for the gateway's own tools. A
+// call from another node goes there and never on to a third one.
+func (f *Fleet) Own(id string) (ferrule.Target, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	r := f.devices[id].own
+	if r == nil {
+		r = f.builtin[id]
+	}
+	if r == nil {
+		r = f.devices[f.aliases[id]].own
+	}
+	if r == nil {
+		return ferrule.Target{}, false
+	}
+	return ferrule.Target{Device: r.Device, Manifest: r.Manifest, Handler: r.Handler}, true
 }
 
 // RenamedElsewhere returns the device of another node that had an ID earlier. It does not
@@ -224,18 +241,6 @@ func (f *Fleet) EachOwn(fn func(dev *ferrule.Device)) {
 	}
 }
 
-// HandleOwn serves a call that another node has resolved, with a device of this
-// node. It never passes the call on to a third node.
-func (f *Fleet) HandleOwn(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-	f.mu.RLock()
-	own := f.devices[call.Device].own
-	f.mu.RUnlock()
-	if own == nil || own.Handler == nil {
-		return nil, call.Target.Device.OfflineError()
-	}
-	return own.Handler(ctx, call)
-}
-
 // setAliases updates the earlier IDs of a device. It is called with mu held.
 func (f *Fleet) setAliases(id string, before, now *Record) {
 	if before != nil {
@@ -253,19 +258,22 @@ func (f *Fleet) setAliases(id string, before, now *Record) {
 }
 
 // record returns the current record of an ID, else of the device that had the ID earlier.
-// It asks the Finder if there is none.
-func (f *Fleet) record(id string) (Record, bool) {
+// It asks the Finder if there is none. It reports whether another node holds the device.
+func (f *Fleet) record(id string) (r Record, remote, ok bool) {
 	f.mu.RLock()
-	r := f.devices[id].current()
-	if r == nil {
-		r = f.builtin[id]
+	e := f.devices[id]
+	known := e.current()
+	if known == nil {
+		known = f.builtin[id]
 	}
-	if r == nil {
-		r = f.devices[f.aliases[id]].current()
+	if known == nil {
+		e = f.devices[f.aliases[id]]
+		known = e.current()
 	}
 	f.mu.RUnlock()
-	if r == nil {
-		return f.find(id)
+	if known == nil {
+		r, ok = f.find(id)
+		return r, true, ok
 	}
-	return *r, true
+	return *known, known == e.remote, true
 }

@@ -86,27 +86,26 @@ type Gateway struct {
 	reloading sync.Mutex
 	running   config.Config // parts.Config with what was reloaded since; guarded by reloading
 
-	Telemetry      *telemetry.Telemetry
-	Devices        *dock.Store
-	Journal        *journal.Journal
-	overlays       *overlay.Cache
-	Fleet          *fleet.Fleet
-	Cluster        *cluster.Cluster
-	Catalog        *catalog.Catalog
-	Requests       *Requests
-	DialIn         *DialIn // nil unless devices can dial in
-	Dock           *dock.Dock
-	History        *history.Store  // nil if measurements are not recorded
-	ServeForwarded ferrule.Handler // serves calls that other nodes forward
-	Pipeline       *pipeline.Pipeline
-	Poller         *poller.Poller // nil if devices are not polled
-	tokens         *identity.Tokens
-	Agents         *server.Server
-	endpoints      []endpoint.Config
-	Endpoints      []*endpoint.Endpoint
-	Control        *control.Server
-	certificate    *certificate // nil without TLS
-	web            net.Listener // nil if HTTP is not served
+	Telemetry   *telemetry.Telemetry
+	Devices     *dock.Store
+	Journal     *journal.Journal
+	overlays    *overlay.Cache
+	Fleet       *fleet.Fleet
+	Cluster     *cluster.Cluster
+	Catalog     *catalog.Catalog
+	Requests    *Requests
+	DialIn      *DialIn // nil unless devices can dial in
+	Dock        *dock.Dock
+	History     *history.Store // nil if measurements are not recorded
+	Pipeline    *pipeline.Pipeline
+	Poller      *poller.Poller // nil if devices are not polled
+	tokens      *identity.Tokens
+	Agents      *server.Server
+	endpoints   []endpoint.Config
+	Endpoints   []*endpoint.Endpoint
+	Control     *control.Server
+	certificate *certificate // nil without TLS
+	web         net.Listener // nil if HTTP is not served
 }
 
 // New builds a gateway. It must be closed. The error is datadir.ErrRunning if another
@@ -211,9 +210,9 @@ func (g *Gateway) buildCluster() (err error) {
 	g.Fleet = fleet.New(g.find)
 	g.Cluster, err = cluster.New(cluster.Parts{
 		Config: g.parts.Config.ClusterConfig(), Dir: filepath.Join(g.parts.Data, clusterDir), Fleet: g.Fleet, Overlays: g.overlays,
-		Manifests: g.Devices, Journal: g.Journal, Serve: g.Fleet.HandleOwn,
-		Decide: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			return g.ServeForwarded(ctx, call)
+		Manifests: g.Devices, Journal: g.Journal, Refused: g.recordForged,
+		Serve: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			return g.Pipeline.Handle(ctx, call)
 		},
 		Moved:  func(id string) { g.Dock.Reconsider(id) },
 		Meters: g.Telemetry.Meters(), Version: g.parts.Version, Log: g.parts.Log,
@@ -223,6 +222,19 @@ func (g *Gateway) buildCluster() (err error) {
 	}
 	g.Fleet.WatchOwn(g.Cluster)
 	return nil
+}
+
+// recordForged records a call on NATS that no node of this tenant vouches for. All that
+// is known of its caller is what it claims to be.
+func (g *Gateway) recordForged(call *ferrule.Call) {
+	entry := ferrule.Entry{
+		Phase: ferrule.Outcome, Principal: ferrule.Principal{Role: ferrule.Unverified, Name: ferrule.Clean(call.Principal.String(), ferrule.MaxWord)},
+		Call: ferrule.Clean(call.ID, ferrule.MaxWord), Device: ferrule.Clean(call.Device, ferrule.MaxWord), Tool: ferrule.Clean(call.Tool, ferrule.MaxToolName),
+		Code: ferrule.Denied, Message: "a call on NATS that no node of this tenant vouches for; nothing was sent to the device",
+	}
+	if err := g.Journal.Append(entry, false); err != nil {
+		g.parts.Log.Error("forged call not recorded", "device", entry.Device, "tool", entry.Tool, "err", err)
+	}
 }
 
 // clusterDir is the directory of NATS in the data directory.
@@ -304,7 +316,6 @@ func (g *Gateway) buildTools() error {
 	if err != nil {
 		return err
 	}
-	g.ServeForwarded = serveRemote(tools.Handle)
 	g.Fleet.PutBuiltin(tools.Device(), tools.Manifest(), g.forward(tools.Handle))
 	return nil
 }

@@ -16,15 +16,23 @@ var decisions = []string{"adopt_device", "forget_device", "release_device", "ret
 // node has them.
 var measurements = []string{"latest", "history", "plot"}
 
-// forward sends a call about a device of another node to that node.
+// forward sends a call about a device of another node to that node. A call from another
+// node is served here: it is a decision about a device of this node, or asks for its
+// measurements. No other tool of the gateway can be called from there.
 func (g *Gateway) forward(local ferrule.Handler) ferrule.Handler {
 	return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		if call.Via != "" {
+			if !slices.Contains(decisions, call.Tool) && !slices.Contains(measurements, call.Tool) {
+				return nil, ferrule.Errorf(ferrule.Denied, "%s cannot be called from another node", ferrule.Clean(call.Tool, ferrule.MaxToolName))
+			}
+			return local(ctx, call)
+		}
 		measured := slices.Contains(measurements, call.Tool)
 		if measured || slices.Contains(decisions, call.Tool) {
 			var in struct{ Device string }
 			if err := json.Unmarshal(call.Args, &in); err == nil {
 				if node := g.otherNode(in.Device); node != "" {
-					result, err := g.Cluster.Decide(ctx, node, call)
+					result, err := g.Cluster.Forward(ctx, node, call)
 					if measured && err != nil && ferrule.AsError(err).Code == ferrule.Offline {
 						return nil, ferrule.Errorf(ferrule.Offline, "node %s does not answer; it has the measurements of %s", node, in.Device).
 							WithHint("try again when the node is back")
@@ -32,17 +40,6 @@ func (g *Gateway) forward(local ferrule.Handler) ferrule.Handler {
 					return result, err
 				}
 			}
-		}
-		return local(ctx, call)
-	}
-}
-
-// serveRemote serves calls that other nodes forward: decisions about devices of this
-// node, and their measurements. No other tool of the gateway can be called from there.
-func serveRemote(local ferrule.Handler) ferrule.Handler {
-	return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-		if !slices.Contains(decisions, call.Tool) && !slices.Contains(measurements, call.Tool) {
-			return nil, ferrule.Errorf(ferrule.Denied, "%s cannot be called from another node", ferrule.Clean(call.Tool, ferrule.MaxToolName))
 		}
 		return local(ctx, call)
 	}

@@ -85,6 +85,9 @@ func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	b = ferrule.AppendString(b, string(e.Principal.Role))
 	b = appendField(b, "name", e.Principal.Name)
 	b = append(b, '}')
+	if e.Via != "" {
+		b = appendField(b, "via", e.Via)
+	}
 	b = appendClient(b, &e.Client)
 	b = appendField(b, "device", e.Device)
 	if e.Kind != "" {

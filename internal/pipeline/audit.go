@@ -83,7 +83,7 @@ func protect(ctx context.Context, call *ferrule.Call, next ferrule.Handler, done
 // record returns the journal entry of a call.
 func record(call *ferrule.Call, phase ferrule.Phase) ferrule.Entry {
 	e := ferrule.Entry{
-		Call: call.ID, Phase: phase, Principal: call.Principal, Client: call.Client,
+		Call: call.ID, Phase: phase, Principal: call.Principal, Via: call.Via, Client: call.Client,
 		Device: call.Device, Operation: call.Operation, Tool: call.Tool, Args: call.Args, Verdict: call.Verdict.Ruling,
 	}
 	if d := call.Target.Device; d != nil {

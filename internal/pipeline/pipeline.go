@@ -1,7 +1,8 @@
 // Package pipeline is the only way to a device. Every call, whether from an
 // agent or the command line, passes the same stages in the same order, outermost
-// first. A call from another node has passed them there; here it goes straight to
-// the fleet.
+// first. A call to a device of another node passes them on both: the caller's node
+// decides what it sends, and the holder what it does. The holder has the last word,
+// and records the call.
 //
 //	audit      records the outcome; turns a panic into an error
 //	limit      refuses callers that call too often

@@ -55,6 +55,8 @@ type testFleet struct {
 	handle ferrule.Handler
 }
 
+func (f testFleet) Own(id string) (ferrule.Target, bool) { return f.Target(id) }
+
 func (f testFleet) Target(id string) (ferrule.Target, bool) {
 	dev, m, ok := f.Lookup(id)
 	if id == "offline" {

@@ -13,6 +13,8 @@ type Fleet interface {
 	// Target returns a device, its effective manifest and the handler that leads
 	// to it. All of it is shared and read only.
 	Target(id string) (target ferrule.Target, ok bool)
+	// Own is Target for what this node holds.
+	Own(id string) (target ferrule.Target, ok bool)
 }
 
 // resolve finds the device, the tool and the route of a call. It refuses what the
@@ -20,7 +22,11 @@ type Fleet interface {
 func resolve(fleet Fleet) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			target, ok := fleet.Target(call.Device)
+			find := fleet.Target
+			if call.Via != "" {
+				find = fleet.Own
+			}
+			target, ok := find(call.Device)
 			dev, manifest := target.Device, target.Manifest
 			switch {
 			case !ok || !call.Principal.CanSee(dev):

@@ -8,6 +8,11 @@
 // device is held; a node that no longer holds it under that epoch rejects the call. If no
 // answer arrives, the holder is asked what became of the call. It is sent again only if the
 // holder confirms that it has not arrived and will not be served if it does.
+//
+// Nodes of a tenant share a secret, from which each pair of runs derives its keys. Every
+// message carries a tag that only these two nodes can make: other clients of NATS can
+// neither call a device nor answer a call. The holder serves the call through
+// its own pipeline; the sending node vouches for the caller and for nothing else.
 package calls
 
 import (
@@ -16,6 +21,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -38,12 +45,15 @@ type Options struct {
 	Names   engine.Names
 	Boot    string // of this run
 	Devices Devices
-	// Serve calls an own device. The caller's node has resolved the call.
+	// Secret is what the nodes of the tenant share, of at least MinSecret bytes.
+	Secret []byte
+	// Serve is the pipeline of this node. Call.Via is set.
 	Serve ferrule.Handler
-	// Decide serves calls of the gateway's own tools from other nodes.
-	Decide ferrule.Handler
-	Meters ferrule.Meters
-	Log    *slog.Logger
+	// Refused is called with calls that no node of this tenant vouches for. Nothing in
+	// them can be believed. It must not block.
+	Refused func(call *ferrule.Call)
+	Meters  ferrule.Meters
+	Log     *slog.Logger
 }
 
 // Calls sends calls to other nodes and serves theirs.
@@ -54,22 +64,23 @@ type Calls struct {
 	sending ferrule.Meter
 	outbox  *outbox
 	inbox   *inbox
+	keys    *keys
+	refused refusals
 	engine  atomic.Pointer[engine.Engine] // nil while not connected
 }
 
 // New returns a Calls that is not connected.
 func New(o Options) *Calls {
-	serving := o.Meters.For(ferrule.PartServe)
-	o.Serve, o.Decide = ferrule.Measured(serving, o.Serve), ferrule.Measured(serving, o.Decide)
+	o.Serve = ferrule.Measured(o.Meters.For(ferrule.PartServe), o.Serve)
 	return &Calls{
 		options: o, names: o.Names, replies: o.Names.Replies(), sending: o.Meters.For(ferrule.PartNode),
-		outbox: newOutbox(o.Boot), inbox: newInbox(),
+		outbox: newOutbox(o.Boot), inbox: newInbox(), keys: newKeys(o.Secret, run{o.Names.Node, o.Boot}),
 	}
 }
 
 // Connect subscribes to answers and uses an engine until Disconnect.
 func (c *Calls) Connect(e *engine.Engine) error {
-	if _, err := e.Conn.Subscribe(c.replies+"*", c.outbox.receive); err != nil {
+	if _, err := e.Conn.Subscribe(c.replies+"*", func(msg *nats.Msg) { c.outbox.receive(c.keys, msg) }); err != nil {
 		return err
 	}
 	c.engine.Store(e)
@@ -104,8 +115,8 @@ func (c *Calls) Call(ctx context.Context, call *ferrule.Call) (*ferrule.Result, 
 	return c.measured(ctx, call, c.reach)
 }
 
-// Decide forwards a call of the gateway's own tools to the node that it concerns.
-func (c *Calls) Decide(ctx context.Context, node string, call *ferrule.Call) (*ferrule.Result, error) {
+// Forward sends a call of the gateway's own tools to the node that it concerns.
+func (c *Calls) Forward(ctx context.Context, node string, call *ferrule.Call) (*ferrule.Result, error) {
 	result, err := c.measured(ctx, call, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		return c.send(ctx, call, &ferrule.Device{ID: ferrule.GatewayID, Node: node})
 	})
@@ -196,6 +207,6 @@ func (c *Calls) serveHere(ctx context.Context, call *ferrule.Call, dev *ferrule.
 	if err != nil {
 		return nil, err
 	}
-	call.Target = target
+	call.Target, call.Via = target, c.names.Node
 	return c.options.Serve(ctx, call)
 }

@@ -32,9 +32,20 @@ func (oneDevice) Held(id string, epoch uint64) (ferrule.Target, bool) {
 
 func (oneDevice) Lookup(context.Context, string) *ferrule.Device { return nil }
 
+// testSecret is what the nodes of the tests share.
+var testSecret = []byte("the secret that all nodes of home share")
+
+// testPeer is another node, which calls the tested one.
+var testPeer = run{"b", "peer"}
+
+// testReply returns the reply subject of a call of testPeer.
+func testReply(number uint64) string {
+	return "ferrule.home.reply.b." + newToken(testPeer.boot, number, "random")
+}
+
 func testCalls(serve ferrule.Handler) *Calls {
 	return New(Options{
-		Names: engine.Names{Tenant: "home", Node: "a"}, Boot: "boot", Devices: oneDevice{}, Serve: serve, Decide: serve, Log: slog.New(slog.DiscardHandler),
+		Names: engine.Names{Tenant: "home", Node: "a"}, Boot: "boot", Devices: oneDevice{}, Secret: testSecret, Serve: serve, Refused: func(*ferrule.Call) {}, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -61,7 +72,7 @@ func TestTwice(t *testing.T) {
 	}
 	defer listener.Stop()
 	replies := make(chan *nats.Msg, 16)
-	sub, err := e.Conn.ChanSubscribe("test.reply.*", replies)
+	sub, err := e.Conn.ChanSubscribe("ferrule.home.reply.b.*", replies)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +81,12 @@ func TestTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	peer := newKeys(testSecret, testPeer)
 	send := func(verb, reply string, data []byte) {
+		data, err := peer.seal(run{"a", "boot"}, verb+" "+reply, data)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := e.Conn.PublishRequest(c.names.Request("a", "boot", verb), reply, data); err != nil {
 			t.Fatal(err)
 		}
@@ -79,25 +95,26 @@ func TestTwice(t *testing.T) {
 		t.Helper()
 		select {
 		case msg := <-replies:
-			if len(msg.Data) == 0 || msg.Data[0] != want {
-				t.Errorf("got %q, want %c", msg.Data, want)
+			data, err := peer.open(run{"a", "boot"}, msg.Subject, msg.Data)
+			if err != nil || len(data) == 0 || data[0] != want {
+				t.Errorf("got %q, %v, want %c", data, err, want)
 			}
 		case <-time.After(5 * time.Second):
 			t.Errorf("no reply, want %c", want)
 		}
 	}
-	send(verbCall, "test.reply.1", data)
+	send(verbCall, testReply(1), data)
 	expect(frameResult)
-	send(verbCall, "test.reply.1", data)
-	send(verbAsk, "test.reply.1", []byte{0})
+	send(verbCall, testReply(1), data)
+	send(verbAsk, testReply(1), []byte{0})
 	expect(frameResult) // to the ask; the call was not served again
 	c.inbox.mu.Lock()
 	c.inbox.forgotten = time.Time{} // as if the node had run for long
 	c.inbox.mu.Unlock()
-	send(verbAsk, "test.reply.2", []byte{0})
+	send(verbAsk, testReply(2), []byte{0})
 	expect(frameUnknown)
-	send(verbCall, "test.reply.2", data)
-	send(verbAsk, "test.reply.2", []byte{0})
+	send(verbCall, testReply(2), data)
+	send(verbAsk, testReply(2), []byte{0})
 	expect(frameUnknown)
 	if n := served.Load(); n != 1 {
 		t.Errorf("served %d times, want 1", n)
@@ -131,17 +148,17 @@ func TestSplit(t *testing.T) {
 func TestInboxForgets(t *testing.T) {
 	i := newInbox()
 	time.Sleep(2 * time.Millisecond)
-	if got := i.ask("before", time.Second); got[0][0] != frameForgot {
+	if got := i.ask(testPeer, 1, "before", time.Second); got[0][0] != frameForgot {
 		t.Errorf("sent before this run: got %c", got[0][0])
 	}
-	if got := i.ask("perhaps before", 0); got[0][0] != frameForgot {
+	if got := i.ask(testPeer, 2, "perhaps before", 0); got[0][0] != frameForgot {
 		t.Errorf("perhaps sent before this run, if the ask was slow: got %c", got[0][0])
 	}
 	i.forgotten = i.forgotten.Add(-time.Minute)
-	if got := i.ask("new", 0); got[0][0] != frameUnknown {
+	if got := i.ask(testPeer, 3, "new", 0); got[0][0] != frameUnknown {
 		t.Errorf("sent just now: got %c", got[0][0])
 	}
-	s, err := i.enter("first", nil)
+	s, err := i.enter(testPeer, 4, "first", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,14 +166,14 @@ func TestInboxForgets(t *testing.T) {
 	i.leave("first", s, [][]byte{make([]byte, keptBytes/2)})
 	for n := range 3 {
 		reply := fmt.Sprint(n)
-		s, err := i.enter(reply, nil)
+		s, err := i.enter(testPeer, uint64(5+n), reply, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		i.leave(reply, s, [][]byte{make([]byte, keptBytes/3)})
 	}
 	// The ask was on its way for longer than the call.
-	if got := i.ask("first", time.Since(sent)-time.Millisecond); got[0][0] != frameForgot {
+	if got := i.ask(testPeer, 4, "first", time.Since(sent)-time.Millisecond); got[0][0] != frameForgot {
 		t.Errorf("forgotten: got %c", got[0][0])
 	}
 	if i.bytes > keptBytes {
@@ -169,19 +186,19 @@ func TestLongCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newInbox()
 		time.Sleep(time.Minute)
-		s, err := i.enter("long", nil)
+		s, err := i.enter(testPeer, 1, "long", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * keepTime)
 		i.leave("long", s, [][]byte{{frameResult}})
 		time.Sleep(time.Second)
-		if got := i.ask("long", 2*keepTime); got[0][0] != frameResult {
+		if got := i.ask(testPeer, 1, "long", 2*keepTime); got[0][0] != frameResult {
 			t.Errorf("just after its end: got %c", got[0][0])
 		}
 		time.Sleep(2 * keepTime)
-		i.ask("another", 0) // drops what is old
-		if got := i.ask("long", 4*keepTime); got[0][0] != frameForgot {
+		i.ask(testPeer, 2, "another", 0) // drops what is old
+		if got := i.ask(testPeer, 1, "long", 4*keepTime); got[0][0] != frameForgot {
 			t.Errorf("long after its end: got %c", got[0][0])
 		}
 	})
@@ -209,9 +226,15 @@ func FuzzReplies(f *testing.F) {
 	f.Add([]byte("U"), []byte("U\x02"))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		o := newOutbox("boot")
-		token, p := o.open()
+		token, p := o.open(testPeer)
+		ours, theirs := newKeys(testSecret, run{"a", "boot"}), newKeys(testSecret, testPeer)
 		for _, data := range [][]byte{one, two, one} {
-			o.receive(&nats.Msg{Subject: "x." + token, Data: data})
+			o.receive(ours, &nats.Msg{Subject: "x." + token, Data: data})
+			sealed, err := theirs.seal(run{"a", "boot"}, "x."+token, data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.receive(ours, &nats.Msg{Subject: "x." + token, Data: sealed})
 		}
 		s := &sending{call: &ferrule.Call{Device: "robot", Tool: "look"}, node: "b", pending: p}
 		for len(p.frames) > 0 {
@@ -239,7 +262,7 @@ func FuzzRequest(f *testing.F) {
 	})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		reached = false
-		if final := c.serve(t.Context(), nil, &nats.Msg{Reply: "r", Data: data}, &served{}); len(final) == 0 {
+		if final := c.serve(t.Context(), caller{run: testPeer}, data, &served{}); len(final) == 0 {
 			t.Fatal("no answer")
 		}
 		var req request

@@ -30,10 +30,15 @@ type inbox struct {
 	// forgotten is the arrival of the newest call that was dropped. A call that
 	// was certainly sent later and is not here has never arrived.
 	forgotten time.Time
+	// floors has, for each run of a node, the highest number of its calls that was
+	// dropped. A call up to it is not served: it may be a copy of one that was.
+	floors map[run]uint64
 }
 
 // served is a call of another node.
 type served struct {
+	from   run
+	number uint64
 	came   time.Time
 	ended  time.Time
 	cancel context.CancelFunc // nil if it was asked about before it arrived
@@ -44,24 +49,30 @@ type served struct {
 	count   int
 }
 
-func newInbox() *inbox { return &inbox{calls: make(map[string]*served), forgotten: time.Now()} }
+func newInbox() *inbox {
+	return &inbox{calls: make(map[string]*served), forgotten: time.Now(), floors: make(map[run]uint64)}
+}
 
 var (
 	errTwice = errors.New("it arrived before")
+	errOld   = errors.New("it may have arrived before")
 	errFull  = errors.New("too many calls at a time")
 )
 
 // enter adds a call, unless it arrived before.
-func (i *inbox) enter(reply string, cancel context.CancelFunc) (*served, error) {
+func (i *inbox) enter(from run, number uint64, reply string, cancel context.CancelFunc) (*served, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.calls[reply] != nil {
 		return nil, errTwice
 	}
+	if number <= i.floors[from] {
+		return nil, errOld
+	}
 	if i.running >= maxServed {
 		return nil, errFull
 	}
-	s := &served{came: time.Now(), cancel: cancel}
+	s := &served{from: from, number: number, came: time.Now(), cancel: cancel}
 	i.calls[reply] = s
 	i.running++
 	return s, nil
@@ -90,6 +101,7 @@ func (i *inbox) keep(reply string, s *served, final [][]byte) {
 		i.kept = i.kept[1:]
 		i.bytes -= first.size
 		i.forgotten = later(i.forgotten, first.came)
+		i.floors[first.from] = max(i.floors[first.from], first.number)
 	}
 }
 
@@ -98,7 +110,7 @@ func (i *inbox) keep(reply string, s *served, final [][]byte) {
 //
 // The ask took time too, so the call is older than its age. Only the caller can know by
 // how much: it does not believe an answer to an ask older than slack.
-func (i *inbox) ask(reply string, age time.Duration) [][]byte {
+func (i *inbox) ask(from run, number uint64, reply string, age time.Duration) [][]byte {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	s := i.calls[reply]
@@ -107,10 +119,10 @@ func (i *inbox) ask(reply string, age time.Duration) [][]byte {
 		return s.final
 	case s != nil:
 		return [][]byte{{frameRunning}}
-	case !time.Now().Add(-age - slack).After(i.forgotten):
+	case number <= i.floors[from] || !time.Now().Add(-age-slack).After(i.forgotten):
 		return [][]byte{{frameForgot}}
 	}
-	s = &served{came: time.Now()}
+	s = &served{from: from, number: number, came: time.Now()}
 	i.calls[reply] = s
 	i.keep(reply, s, [][]byte{unknown(age)})
 	return [][]byte{unknown(age)}

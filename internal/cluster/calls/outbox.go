@@ -1,7 +1,7 @@
 package calls
 
 import (
-	"strconv"
+	"crypto/rand"
 	"strings"
 	"sync"
 
@@ -23,17 +23,18 @@ type pending struct {
 	frames chan []byte   // frames before it; some may be lost
 	nobody chan struct{} // a message found no subscriber
 	poke   chan struct{} // an answer may have been lost
+	holder run           // who answers
 	parts  parts         // of a final frame; used by receive only
 }
 
 func newOutbox(boot string) *outbox { return &outbox{boot: boot, calls: make(map[string]*pending)} }
 
-func (o *outbox) open() (token string, p *pending) {
-	p = &pending{final: make(chan []byte, 1), frames: make(chan []byte, 16), nobody: make(chan struct{}, 4), poke: make(chan struct{}, 1)}
+func (o *outbox) open(holder run) (token string, p *pending) {
+	p = &pending{holder: holder, final: make(chan []byte, 1), frames: make(chan []byte, 16), nobody: make(chan struct{}, 4), poke: make(chan struct{}, 1)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.last++
-	token = o.boot + "-" + strconv.FormatUint(o.last, 36)
+	token = newToken(o.boot, o.last, strings.ToLower(rand.Text()[:16]))
 	o.calls[token] = p
 	return token, p
 }
@@ -62,7 +63,7 @@ func (o *outbox) pokeAll() {
 }
 
 // receive takes a message from a holder. It never blocks.
-func (o *outbox) receive(msg *nats.Msg) {
+func (o *outbox) receive(keys *keys, msg *nats.Msg) {
 	token := msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:]
 	o.mu.Lock()
 	p := o.calls[token]
@@ -77,7 +78,9 @@ func (o *outbox) receive(msg *nats.Msg) {
 			}
 		}
 	default:
-		p.receive(msg.Data)
+		if data, err := keys.open(p.holder, msg.Subject, msg.Data); err == nil && len(data) > 0 {
+			p.receive(data)
+		}
 	}
 }
 

@@ -40,12 +40,12 @@ func (c *Calls) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Devic
 	if err != nil {
 		return nil, ferrule.Errorf(ferrule.Internal, "encoding the call failed: %w", err)
 	}
-	if limit := int(e.Conn.MaxPayload()); limit > 0 && len(data) > limit {
+	if limit := int(e.Conn.MaxPayload()) - tagSize; limit > 0 && len(data) > limit {
 		return nil, ferrule.Errorf(ferrule.Invalid, "the arguments of %s are too long for another node: the call has %d bytes, limit is %d", call.Tool, len(data), limit)
 	}
-	token, p := c.outbox.open()
+	token, p := c.outbox.open(run{dev.Node, boot})
 	defer c.outbox.close(token)
-	s := &sending{names: c.names, engine: e, call: call, node: dev.Node, boot: boot, reply: c.replies + token, pending: p}
+	s := &sending{names: c.names, engine: e, keys: c.keys, call: call, node: dev.Node, boot: boot, reply: c.replies + token, pending: p}
 	if err := s.start(ctx, data); err != nil {
 		return nil, err
 	}
@@ -56,6 +56,7 @@ func (c *Calls) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Devic
 type sending struct {
 	names   engine.Names
 	engine  *engine.Engine
+	keys    *keys
 	call    *ferrule.Call
 	node    string
 	boot    string // the run of the node
@@ -69,6 +70,10 @@ type sending struct {
 
 // start sends the call. If it returns an error, nothing was sent.
 func (s *sending) start(ctx context.Context, data []byte) error {
+	data, err := s.seal(verbCall, data)
+	if err != nil {
+		return ferrule.Errorf(ferrule.Internal, "the call was not sent: %w", err)
+	}
 	for end := time.Now().Add(engine.LinkTime); ; {
 		s.sent = time.Now()
 		err := s.engine.Conn.PublishRequest(s.names.Request(s.node, s.boot, verbCall), s.reply, data)
@@ -145,9 +150,18 @@ func (s *sending) unanswered(why string) error {
 	return ferrule.Errorf(ferrule.Unanswered, "%s on %s: sent to node %s, %s", s.call.Tool, s.call.Device, s.node, why)
 }
 
+// seal makes a request to the holder.
+func (s *sending) seal(verb string, data []byte) ([]byte, error) {
+	return s.keys.seal(run{s.node, s.boot}, verb+" "+s.reply, data)
+}
+
 // tell sends the holder a message about the call. It may get lost.
 func (s *sending) tell(verb string, data []byte) {
 	s.followed.Store(true)
+	data, err := s.seal(verb, data)
+	if err != nil {
+		return
+	}
 	s.engine.Conn.PublishRequest(s.names.Request(s.node, s.boot, verb), s.reply, data)
 }
 

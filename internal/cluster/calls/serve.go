@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // Listener serves the calls of other nodes over one engine. Listen and Stop must not be
@@ -71,15 +72,24 @@ func (l *Listener) Stop() {
 
 func (l *Listener) receive(ctx context.Context, msg *nats.Msg) {
 	c := l.calls
-	if msg.Reply == "" {
+	verb := msg.Subject[len(l.subject("")):]
+	from, number, err := parseReply(c.names.Subject("reply."), msg.Reply)
+	var data []byte
+	if err == nil {
+		data, err = c.keys.open(from, verb+" "+msg.Reply, msg.Data)
+	}
+	if err != nil {
+		c.refuse(verb, msg)
 		return
 	}
-	switch verb := msg.Subject[len(l.subject("")):]; verb {
+	msg.Data = data
+	to := caller{engine: l.engine, keys: c.keys, run: from, reply: msg.Reply, number: number}
+	switch verb {
 	case verbCall:
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if !l.stopped {
-			c.accept(ctx, l.engine, msg, l.workers)
+			c.accept(ctx, to, msg, l.workers)
 		}
 	case verbCancel:
 		c.inbox.cancel(msg.Reply)
@@ -90,47 +100,94 @@ func (l *Listener) receive(ctx context.Context, msg *nats.Msg) {
 		}
 	case verbAsk:
 		age, _ := binary.Varint(msg.Data)
-		reply(l.engine, msg.Reply, c.inbox.ask(msg.Reply, time.Duration(min(max(age, 0), math.MaxInt64/4))))
+		to.send(c.inbox.ask(from, number, msg.Reply, time.Duration(min(max(age, 0), math.MaxInt64/4)))...)
 	}
 }
 
-// reply sends frames. They may get lost: the inbox keeps them.
-func reply(e *engine.Engine, to string, frames [][]byte) {
-	for _, f := range frames {
-		e.Conn.Publish(to, f)
+// refusals limits how many refused calls are reported; the others are only dropped.
+// A client of NATS must not be able to fill the journal.
+type refusals struct {
+	mu      sync.Mutex
+	limiter ratelimit.Limiter
+}
+
+func (r *refusals) report() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.limiter.Allow(ratelimit.PerMinute(60), time.Now())
+}
+
+// refuse drops a message that no node of this tenant vouches for, and reports it if it is
+// a call. Nobody is answered: the reply subject is as untrue as the rest.
+func (c *Calls) refuse(verb string, msg *nats.Msg) {
+	if verb != verbCall || !c.refused.report() {
+		return
 	}
+	c.options.Log.Warn("cluster: refused a call that no node of this tenant vouches for", "subject", msg.Subject, "reply", ferrule.Clean(msg.Reply, ferrule.MaxURI))
+	var req request
+	data := msg.Data[min(tagSize, len(msg.Data)):]
+	if json.Unmarshal(data, &req) != nil {
+		json.Unmarshal(msg.Data, &req)
+	}
+	c.options.Refused(&req.Call)
+}
+
+// caller is a node that waits for the outcome of a call.
+type caller struct {
+	engine *engine.Engine
+	keys   *keys
+	run    run
+	reply  string
+	number uint64
+}
+
+// send sends frames. They may get lost: the inbox keeps them.
+func (to caller) send(frames ...[]byte) error {
+	for _, f := range frames {
+		data, err := to.keys.seal(to.run, to.reply, f)
+		if err == nil {
+			err = to.engine.Conn.Publish(to.reply, data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // accept starts to serve a call.
-func (c *Calls) accept(ctx context.Context, e *engine.Engine, msg *nats.Msg, workers *workers) {
+func (c *Calls) accept(ctx context.Context, to caller, msg *nats.Msg, workers *workers) {
 	ctx, cancel := context.WithCancel(ctx)
-	s, err := c.inbox.enter(msg.Reply, cancel)
+	s, err := c.inbox.enter(to.run, to.number, to.reply, cancel)
 	if err != nil {
 		cancel()
 		if errors.Is(err, errFull) {
-			reply(e, msg.Reply, [][]byte{frame(frameError, ferrule.Errorf(ferrule.Busy, "node %s is serving %d calls, which is its limit", c.names.Node, maxServed))})
+			to.send(frame(frameError, ferrule.Errorf(ferrule.Busy, "node %s is serving %d calls, which is its limit", c.names.Node, maxServed)))
 		}
 		return
 	}
 	workers.run(func() {
 		defer cancel()
-		final := split(c.serve(ctx, e, msg, s), int(e.Conn.MaxPayload()))
-		c.inbox.leave(msg.Reply, s, final)
-		reply(e, msg.Reply, final)
+		final := split(c.serve(ctx, to, msg.Data, s), int(to.engine.Conn.MaxPayload())-tagSize)
+		c.inbox.leave(to.reply, s, final)
+		to.send(final...)
 	})
 }
 
 // serve serves a call of another node, and returns its final frame.
-func (c *Calls) serve(ctx context.Context, e *engine.Engine, msg *nats.Msg, s *served) []byte {
+func (c *Calls) serve(ctx context.Context, to caller, data []byte, s *served) []byte {
 	failed := func(err error) []byte { return frame(frameError, ferrule.AsError(err)) }
 	var req request
-	if err := json.Unmarshal(msg.Data, &req); err != nil {
+	if err := json.Unmarshal(data, &req); err != nil {
 		return failed(ferrule.Errorf(ferrule.Invalid, "node %s cannot parse the call: %w", c.names.Node, err))
 	}
-	call, handle := req.Call, c.options.Serve
-	call.Parent = ferrule.Traceparent(call.Parent)
+	call := req.Call
+	call.Parent, call.Via = ferrule.Traceparent(call.Parent), to.run.node
+	if call.Principal.Role == ferrule.Gateway { // its calls are neither limited nor recorded
+		return failed(ferrule.Errorf(ferrule.Denied, "node %s cannot poll a device of node %s", to.run.node, c.names.Node))
+	}
 	if call.Device == ferrule.GatewayID {
-		handle = c.options.Decide
+		// The gateway's own tools have neither an epoch nor a Kind.
 	} else if held, ok := c.options.Devices.Held(call.Device, req.Epoch); ok {
 		target, err := targetOf(held, &req)
 		if err != nil {
@@ -141,11 +198,11 @@ func (c *Calls) serve(ctx context.Context, e *engine.Engine, msg *nats.Msg, s *s
 		return []byte{frameMoved}
 	}
 	if req.Reports {
-		call.Progress = func(p ferrule.Progress) { e.Conn.Publish(msg.Reply, frame(frameProgress, p)) }
+		call.Progress = func(p ferrule.Progress) { to.send(frame(frameProgress, p)) }
 	}
 	if req.Asks {
 		call.Ask = func(ctx context.Context, q ferrule.Question) (ferrule.Answer, error) {
-			return c.ask(ctx, e, msg.Reply, s, q)
+			return c.ask(ctx, to, s, q)
 		}
 	}
 	if call.Timeout < 0 {
@@ -153,7 +210,7 @@ func (c *Calls) serve(ctx context.Context, e *engine.Engine, msg *nats.Msg, s *s
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(call.Timeout), maxTime))
 	defer cancel()
-	result, err := c.recovered(ctx, handle, &call)
+	result, err := c.recovered(ctx, &call)
 	if err != nil {
 		return failed(err)
 	}
@@ -161,14 +218,14 @@ func (c *Calls) serve(ctx context.Context, e *engine.Engine, msg *nats.Msg, s *s
 }
 
 // recovered calls a handler. A panic fails this call only.
-func (c *Calls) recovered(ctx context.Context, handle ferrule.Handler, call *ferrule.Call) (result *ferrule.Result, err error) {
+func (c *Calls) recovered(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			c.options.Log.Error("panic in a call of another node", "call", call.ID, "device", call.Device, "tool", call.Tool, "err", r)
 			result, err = nil, ferrule.Errorf(ferrule.Internal, "node %s failed: %v", c.names.Node, r).AfterSend()
 		}
 	}()
-	return handle(ctx, call)
+	return c.options.Serve(ctx, call)
 }
 
 // targetOf returns the target of a call, if it is what the caller's node expects.
@@ -196,12 +253,12 @@ func targetOf(held ferrule.Target, req *request) (ferrule.Target, error) {
 }
 
 // ask asks the caller on the other node a question of the device.
-func (c *Calls) ask(ctx context.Context, e *engine.Engine, reply string, s *served, q ferrule.Question) (ferrule.Answer, error) {
+func (c *Calls) ask(ctx context.Context, to caller, s *served, q ferrule.Question) (ferrule.Answer, error) {
 	if q.Late { // the other node no longer listens
 		return ferrule.Answer{}, errors.New("the call has ended, and its caller on another node cannot be asked any more")
 	}
 	number, answered := c.inbox.question(s)
-	if err := e.Conn.Publish(reply, frame(frameQuestion, question{number, q})); err != nil {
+	if err := to.send(frame(frameQuestion, question{number, q})); err != nil {
 		return ferrule.Answer{}, err
 	}
 	select {

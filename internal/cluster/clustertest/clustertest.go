@@ -3,6 +3,9 @@
 package clustertest
 
 import (
+	"crypto/rand"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -38,7 +41,18 @@ func OneServer(t *testing.T) engine.Config {
 	s := StartServer(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir(), JetStreamDomain: "hub"})
 	cfg := engine.DefaultConfig()
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = engine.Join, []string{s.ClientURL()}, 2, 1
+	cfg.Secret = SecretFile(t)
 	return cfg
+}
+
+// SecretFile writes the secret of a tenant and returns its path.
+func SecretFile(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cluster.secret")
+	if err := os.WriteFile(path, []byte(rand.Text()+rand.Text()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // Eventually waits until a condition holds.

@@ -29,6 +29,9 @@ type Config struct {
 	// Credentials and CA are files: this node's user credentials, and the
 	// certificate authority of the servers.
 	Credentials, CA string
+	// Secret is the file of the secret that all nodes of the tenant share. By it they
+	// vouch for their callers; other clients of NATS cannot call a device.
+	Secret string
 	// Domain is the hub's JetStream domain.
 	Domain string
 	// Shards is the number of buckets that the first node creates for the registry,
@@ -67,6 +70,9 @@ func (c Config) Check() error {
 			return fmt.Errorf("servers: must be empty in mode embedded; set mode to join or leaf to use them")
 		}
 	case Leaf, Join:
+		if c.Secret == "" {
+			return fmt.Errorf("secret: mode %s needs a file that all nodes of the tenant share; create it with `openssl rand -hex 32 > cluster.secret` and copy it to each node", c.Mode)
+		}
 		if len(c.Servers) == 0 {
 			return fmt.Errorf("servers: mode %s needs at least one, such as nats://nats-1.example.com:4222", c.Mode)
 		}

@@ -220,6 +220,7 @@ type Cluster struct {
 	Servers     []string `yaml:"servers"`
 	Credentials string   `yaml:"credentials"`
 	CA          string   `yaml:"ca"`
+	Secret      string   `yaml:"secret"`
 	Domain      string   `yaml:"domain"`
 	Shards      int      `yaml:"shards"`
 	Replicas    int      `yaml:"replicas"`
@@ -270,7 +271,7 @@ func Load(path string) (Config, error) {
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
-	files := []*string{&c.Cluster.Credentials, &c.Cluster.CA, &c.TLS.Cert, &c.TLS.Key}
+	files := []*string{&c.Cluster.Credentials, &c.Cluster.CA, &c.Cluster.Secret, &c.TLS.Cert, &c.TLS.Key}
 	for i := range c.Auth.Tokens {
 		files = append(files, &c.Auth.Tokens[i].File)
 	}
@@ -580,7 +581,7 @@ func (c Config) JournalConfig() (journal.Config, error) {
 func (c Config) ClusterConfig() cluster.Config {
 	out := cluster.Config{
 		Mode: cluster.Mode(c.Cluster.Mode), Node: c.Cluster.Node, Tenant: c.Cluster.Tenant, Servers: c.Cluster.Servers,
-		Credentials: c.Cluster.Credentials, CA: c.Cluster.CA, Domain: c.Cluster.Domain,
+		Credentials: c.Cluster.Credentials, CA: c.Cluster.CA, Secret: c.Cluster.Secret, Domain: c.Cluster.Domain,
 		Shards: c.Cluster.Shards, Replicas: c.Cluster.Replicas, Store: c.Cluster.Store << 20, View: c.Cluster.View,
 	}
 	if out.Node == "" {

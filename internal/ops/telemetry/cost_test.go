@@ -25,6 +25,8 @@ var (
 	robby    = ferrule.Principal{Role: ferrule.Agent, Name: "robby"}
 )
 
+func (b oneBoard) Own(id string) (ferrule.Target, bool) { return b.Target(id) }
+
 func (b oneBoard) Target(id string) (ferrule.Target, bool) {
 	return ferrule.Target{Device: robot, Manifest: manifest, Handler: b.handle}, id == "robot"
 }

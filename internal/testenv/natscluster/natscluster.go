@@ -11,6 +11,7 @@ package natscluster
 
 import (
 	"cmp"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,6 +55,8 @@ type Place struct {
 // Cluster is a set of connected servers.
 type Cluster struct {
 	Servers []*Server
+	// Secret is a file with a secret for the nodes that join.
+	Secret string
 }
 
 // Start starts a cluster, and waits until it is healthy and has a leader. It stops with
@@ -72,7 +75,10 @@ func Start(t testing.TB, o Options) *Cluster {
 	if err := o.copyConfig(dir, cmp.Or(o.Config, filepath.Join(module, "packaging/nats"))); err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{}
+	c := &Cluster{Secret: filepath.Join(dir, "cluster.secret")}
+	if err := os.WriteFile(c.Secret, []byte(rand.Text()+rand.Text()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for i := range cmp.Or(o.Size, 3) {
 		s, err := newServer(t, dir, fmt.Sprintf("n%d", i+1), o.place(i))
 		if err != nil {

@@ -1,0 +1,176 @@
+package calls
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
+	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// TestForged publishes calls as a client of NATS can that has not the tenant's secret, or
+// that has seen calls of others: none is served, and each is reported. A call that a node vouches for is
+// served, with the principal that it names and the node in Via.
+func TestForged(t *testing.T) {
+	cfg := clustertest.OneServer(t)
+	e, err := engine.Start(cfg, t.TempDir(), slog.New(slog.DiscardHandler), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if err := e.WaitLinked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var refused atomic.Int64
+	calls := make(chan *ferrule.Call, 64)
+	c := testCalls(func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		calls <- call
+		return &ferrule.Result{Value: json.RawMessage("1")}, nil
+	})
+	c.options.Refused = func(*ferrule.Call) { refused.Add(1) }
+	listener := c.Listener(e)
+	if err := listener.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Stop()
+
+	self, reply := run{"a", "boot"}, testReply(1)
+	asked := func(role ferrule.Role, device, tool, args string) []byte {
+		data, err := json.Marshal(request{
+			Call: ferrule.Call{
+				Principal: ferrule.Principal{Role: role, Name: "owner"}, Device: device, Tool: tool, Args: json.RawMessage(args), Timeout: ferrule.Duration(time.Second),
+			},
+			Kind: "k", Epoch: 1, Effect: ferrule.Endangers,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	look := asked(ferrule.Person, "robot", "look", "{}")
+	sealed := func(secret []byte, from, to run, context string, data []byte) []byte {
+		out, err := newKeys(secret, from).seal(to, context, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	good := sealed(testSecret, testPeer, self, "call "+reply, look)
+	flipped := append([]byte(nil), good...)
+	flipped[len(flipped)-3] ^= 1
+	short := append([]byte(nil), good...)[:tagSize-1]
+	other := []byte("the secret that all nodes of work share")
+	for name, forged := range map[string]struct {
+		reply string
+		data  []byte
+	}{
+		"plain, as a person":              {reply, look},
+		"plain, as an agent":              {reply, asked(ferrule.Agent, "robot", "look", "{}")},
+		"plain, as the gateway":           {reply, asked(ferrule.Gateway, "robot", "look", "{}")},
+		"plain, invalid arguments":        {reply, asked(ferrule.Person, "robot", "look", `{"pin":999}`)},
+		"plain, unknown tool":             {reply, asked(ferrule.Person, "robot", "fly", "{}")},
+		"plain, unknown device":           {reply, asked(ferrule.Person, "other", "look", "{}")},
+		"plain, adopt":                    {reply, asked(ferrule.Person, "gateway", "adopt_device", `{"device":"robot"}`)},
+		"plain, forget":                   {reply, asked(ferrule.Person, "gateway", "forget_device", `{"device":"robot"}`)},
+		"plain, release":                  {reply, asked(ferrule.Person, "gateway", "release_device", `{"device":"robot"}`)},
+		"zeros as a tag":                  {reply, append(make([]byte, tagSize), look...)},
+		"empty":                           {reply, nil},
+		"shorter than a tag":              {reply, short},
+		"tag without data":                {reply, good[:tagSize]},
+		"one bit changed":                 {reply, flipped},
+		"another tenant's secret":         {reply, sealed(other, testPeer, self, "call "+reply, look)},
+		"from another node":               {reply, sealed(testSecret, run{"c", "peer"}, self, "call "+reply, look)},
+		"from another run":                {reply, sealed(testSecret, run{"b", "earlier"}, self, "call "+reply, look)},
+		"to another node":                 {reply, sealed(testSecret, testPeer, run{"c", "boot"}, "call "+reply, look)},
+		"to an earlier run":               {reply, sealed(testSecret, testPeer, run{"a", "earlier"}, "call "+reply, look)},
+		"reflected":                       {reply, sealed(testSecret, self, testPeer, "call "+reply, look)},
+		"for another verb":                {reply, sealed(testSecret, testPeer, self, "ask "+reply, look)},
+		"for another number":              {testReply(2), good},
+		"for another reply subject":       {"ferrule.home.reply.c.peer-1-random", good},
+		"reply subject of another tenant": {"ferrule.work.reply.b.peer-1-random", good},
+		"reply subject of the attacker":   {"_INBOX.attacker", good},
+		"no reply subject":                {"", good},
+	} {
+		before := refused.Load()
+		if err := e.Conn.PublishRequest(c.names.Request("a", "boot", verbCall), forged.reply, forged.data); err != nil && forged.reply != "" {
+			t.Fatal(err)
+		}
+		if forged.reply == "" {
+			if err := e.Conn.Publish(c.names.Request("a", "boot", verbCall), forged.data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		clustertest.Eventually(t, 5*time.Second, name+" is reported", func() bool { return refused.Load() > before })
+	}
+	if n := len(calls); n != 0 {
+		t.Fatalf("%d forged calls were served", n)
+	}
+	if err := e.Conn.PublishRequest(c.names.Request("a", "boot", verbCall), reply, good); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case call := <-calls:
+		if call.Via != "b" || call.Principal.String() != "person:owner" {
+			t.Errorf("served %+v", call)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("a call that a node vouches for was not served")
+	}
+}
+
+// TestReplayed repeats a call that a node vouched for, at once and after its outcome has
+// been forgotten: it is served once.
+func TestReplayed(t *testing.T) {
+	i := newInbox()
+	for number := uint64(1); number <= maxKept+10; number++ {
+		s, err := i.enter(testPeer, number, testReply(number), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.leave(testReply(number), s, nil)
+	}
+	for _, number := range []uint64{1, 5, 10, 11, maxKept, maxKept + 10} {
+		if _, err := i.enter(testPeer, number, testReply(number), nil); err == nil {
+			t.Errorf("call %d was served twice", number)
+		}
+	}
+	if _, err := i.enter(testPeer, maxKept+11, testReply(maxKept+11), nil); err != nil {
+		t.Errorf("the next call is not served: %v", err)
+	}
+	if _, err := i.enter(run{"b", "later"}, 1, "ferrule.home.reply.b.later-1-random", nil); err != nil {
+		t.Errorf("the first call of another run is not served: %v", err)
+	}
+}
+
+// TestForgedReply checks that only the holder can end a call.
+func TestForgedReply(t *testing.T) {
+	o, ours := newOutbox("boot"), newKeys(testSecret, run{"a", "boot"})
+	token, p := o.open(testPeer)
+	subject := "ferrule.home.reply.a." + token
+	for _, from := range []*keys{newKeys([]byte("the secret that all nodes of work share"), testPeer), newKeys(testSecret, run{"c", "peer"}), ours} {
+		data, err := from.seal(run{"a", "boot"}, subject, []byte("R{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.receive(ours, &nats.Msg{Subject: subject, Data: data})
+	}
+	o.receive(ours, &nats.Msg{Subject: subject, Data: []byte("R{}")})
+	if len(p.final) != 0 {
+		t.Fatal("a forged answer ended the call")
+	}
+	data, err := newKeys(testSecret, testPeer).seal(run{"a", "boot"}, subject, []byte("R{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.receive(ours, &nats.Msg{Subject: subject, Data: data})
+	if len(p.final) != 1 {
+		t.Fatal("the holder's answer did not end the call")
+	}
+}
