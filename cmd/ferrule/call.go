@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/ops/arguments"
 	"github.com/ferrulehq/ferrule/internal/ops/attachment"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
@@ -73,7 +73,7 @@ The exit code says what happened:
 			if err != nil {
 				return err
 			}
-			values, err := parseArgs(args[2:], json.RawMessage(tool.Input))
+			values, err := arguments.Parse(args[2:], json.RawMessage(tool.Input))
 			if err != nil {
 				return usageError{err}
 			}
@@ -200,72 +200,6 @@ func (a *app) progress(p ferrule.Progress) {
 	}
 }
 
-// parseArgs builds the arguments of a call from key=value and key:=json, with the types
-// of the tool's schema. A value of the wrong type is sent as text, so that the gateway
-// reports all mistakes at once.
-func parseArgs(words []string, schema json.RawMessage) (json.RawMessage, error) {
-	declared := parseInput(schema).Properties
-	args := make(map[string]any, len(words))
-	for _, word := range words {
-		key, value, ok := strings.Cut(word, "=")
-		name, isJSON := strings.CutSuffix(key, ":")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("argument %q: must be key=value or key:=json", word)
-		}
-		if _, twice := args[name]; twice {
-			return nil, fmt.Errorf("argument %q is given twice", name)
-		}
-		if !isJSON {
-			args[name] = declared[name].convert(value)
-			continue
-		}
-		if !json.Valid([]byte(value)) {
-			return nil, fmt.Errorf("argument %q: the value after := is not JSON; quote texts: %s:='\"…\"'", name, name)
-		}
-		args[name] = json.RawMessage(value)
-	}
-	return json.Marshal(args)
-}
-
-// convert converts a text to a type that the property declares, if it can. Without a
-// declared type, numbers and booleans are what they look like, and quotes make a text.
-func (p property) convert(text string) any {
-	var v any
-	if json.Unmarshal([]byte(text), &v) != nil {
-		return text
-	}
-	types := p.types()
-	if len(types) == 0 && !p.allows(text) {
-		switch v := v.(type) {
-		case float64, bool:
-			return json.RawMessage(text)
-		case string:
-			return v
-		}
-	}
-	if slices.ContainsFunc(types, func(want string) bool { return isA(v, want) }) {
-		return json.RawMessage(text)
-	}
-	return text
-}
-
-// isA reports whether a JSON value has a type.
-func isA(v any, want string) bool {
-	switch v.(type) {
-	case float64:
-		return want == "number" || want == "integer"
-	case bool:
-		return want == "boolean"
-	case []any:
-		return want == "array"
-	case map[string]any:
-		return want == "object"
-	case nil:
-		return want == "null"
-	}
-	return false
-}
-
 // completeCall completes devices, then their tools, then the arguments of the tool.
 func (a *app) completeCall(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
@@ -281,7 +215,7 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, toComplete string)
 		case len(args) == 1 && t.Quarantine == "":
 			words = append(words, cobra.CompletionWithDesc(t.Name, ferrule.OneLine(t.Text, 60)))
 		case len(args) > 1 && t.Name == args[1]:
-			for name, p := range parseInput(json.RawMessage(t.Input)).Properties {
+			for name, p := range arguments.ParseInput(json.RawMessage(t.Input)).Properties {
 				words = append(words, cobra.CompletionWithDesc(name+"=", ferrule.OneLine(p.Description, 60)))
 			}
 			return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/arguments"
 )
 
 // unknownName matches the errors of the gateway about a device or a tool that does not
@@ -57,7 +58,7 @@ func suggestArguments(e *ferrule.Error, words []string, t builtin.DescribedTool)
 	if e.Code != ferrule.Invalid {
 		return
 	}
-	declared := parseInput(json.RawMessage(t.Input)).Properties
+	declared := arguments.ParseInput(json.RawMessage(t.Input)).Properties
 	for _, word := range words {
 		name, _, _ := strings.Cut(word, "=")
 		name = strings.TrimSuffix(name, ":")

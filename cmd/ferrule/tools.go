@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/arguments"
 )
 
 func (a *app) toolsCommand() *cobra.Command {
@@ -93,7 +93,7 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 			fmt.Fprintf(a.stdout, "    %s %s\n", a.style(red, "cannot be used:"), t.Quarantine)
 			continue
 		}
-		for _, line := range arguments(json.RawMessage(t.Input)) {
+		for _, line := range arguments.Describe(json.RawMessage(t.Input)) {
 			fmt.Fprintf(a.stdout, "    %s\n", line)
 		}
 	}
@@ -139,109 +139,4 @@ func traits(t builtin.DescribedTool) string {
 		words = append(words, "cached for "+t.Cache)
 	}
 	return strings.Join(words, ", ")
-}
-
-// property is the schema of an argument.
-type property struct {
-	Type        typeNames         `json:"type"`
-	AnyOf       []property        `json:"anyOf"`
-	OneOf       []property        `json:"oneOf"`
-	Description string            `json:"description"`
-	Minimum     *json.Number      `json:"minimum"`
-	Maximum     *json.Number      `json:"maximum"`
-	Enum        []json.RawMessage `json:"enum"`
-	Default     json.RawMessage   `json:"default"`
-}
-
-// typeNames are the types of a value: a schema has one name or a list.
-type typeNames []string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *typeNames) UnmarshalJSON(data []byte) error {
-	var one string
-	if json.Unmarshal(data, &one) == nil {
-		*t = typeNames{one}
-		return nil
-	}
-	return json.Unmarshal(data, (*[]string)(t))
-}
-
-// types returns the types that a property declares itself or as alternatives.
-func (p property) types() (all []string) {
-	all = append(all, p.Type...)
-	for _, other := range slices.Concat(p.AnyOf, p.OneOf) {
-		all = append(all, other.Type...)
-	}
-	return all
-}
-
-// allows reports whether a text is one of the values that a property lists.
-func (p property) allows(text string) bool {
-	return slices.ContainsFunc(p.Enum, func(raw json.RawMessage) bool {
-		var value string
-		return json.Unmarshal(raw, &value) == nil && value == text
-	})
-}
-
-// bounds describes the values of an argument in a few words.
-func (p property) bounds() string {
-	var words string
-	if len(p.Enum) > 0 {
-		var each []string
-		for _, v := range p.Enum {
-			each = append(each, string(v))
-		}
-		words += " " + strings.Join(each, " or ")
-	}
-	switch {
-	case p.Minimum != nil && p.Maximum != nil:
-		words += fmt.Sprintf(" from %s to %s", p.Minimum, p.Maximum)
-	case p.Minimum != nil:
-		words += fmt.Sprintf(" from %s", p.Minimum)
-	case p.Maximum != nil:
-		words += fmt.Sprintf(" up to %s", p.Maximum)
-	}
-	if p.Default != nil {
-		words += " (default " + string(p.Default) + ")"
-	}
-	return words
-}
-
-// input is the schema of a tool's arguments.
-type input struct {
-	Properties map[string]property `json:"properties"`
-	Required   []string            `json:"required"`
-	More       any                 `json:"additionalProperties"` // false if no others are allowed
-}
-
-func parseInput(schema json.RawMessage) (in input) {
-	json.Unmarshal(schema, &in) // without a schema, in stays empty
-	return in
-}
-
-// arguments describes the arguments of a tool, one per line.
-func arguments(schema json.RawMessage) []string {
-	in := parseInput(schema)
-	if len(in.Properties) == 0 && in.More != false {
-		return []string{"declares no arguments; see the description"}
-	}
-	var lines []string
-	for name, p := range in.Properties {
-		line := name
-		if types := p.types(); len(types) > 0 {
-			line += ": " + strings.Join(types, " or ")
-		}
-		if bounds := ferrule.OneLine(p.bounds(), 120); bounds != "" {
-			line += " " + bounds
-		}
-		if !slices.Contains(in.Required, name) {
-			line += ", optional"
-		}
-		if p.Description != "" {
-			line += ", " + ferrule.OneLine(p.Description, 120)
-		}
-		lines = append(lines, line)
-	}
-	slices.Sort(lines)
-	return lines
 }
