@@ -268,8 +268,9 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrul
 		}
 	default:
 		r.outlines.remove(dev.ID)
-		// It may have an overlay of its own, or the overlays were replaced meanwhile.
-		shared = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest)
+		if own := r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest); own != shared {
+			shared = own // it has an overlay of its own, or the overlays were replaced meanwhile
+		}
 		r.effective[dev.ID] = shared
 	}
 	if err := r.store.Keep(dev, manifest); err != nil { // before other nodes see the device and request the manifest
