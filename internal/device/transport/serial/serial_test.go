@@ -378,7 +378,7 @@ func TestSet(t *testing.T) {
 	want(report(Port{Path: Auto}), before...) // auto does not open a board of that maker unasked
 	want(report(Port{Path: arduino.Path, Name: "arm"}), before[1])
 	m.unplug(arduino.Path)
-	want(report(c.wanted()...))
+	want(report(c.wanted()...), uno+` #3 "arm" true false`) // configured, so it is reported as absent
 	m.plug(arduino)
-	want(report(c.wanted()...), uno+` #3 "arm" true false`)
+	want(report(c.wanted()...), uno+` #4 "arm" true false`)
 }
