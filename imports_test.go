@@ -173,7 +173,7 @@ var importRules = map[string]importRule{
 	"internal/local/control": {own: []string{"internal/ferrule"}},
 	"internal/local/datadir": {},
 	"internal/local/stdio": {
-		own:   []string{"internal/ferrule", "internal/lifecycle", "internal/agent/catalog", "internal/agent/server", "internal/local/control", "internal/local/datadir"},
+		own:   []string{"internal/ferrule", "internal/lifecycle", "internal/agent/catalog", "internal/agent/server", "internal/local/control", "internal/local/datadir", "internal/strictjson"},
 		tests: []string{"internal/testenv/meter", "internal/testenv/wait", "github.com/modelcontextprotocol/go-sdk"},
 	},
 	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},

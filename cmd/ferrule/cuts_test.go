@@ -35,6 +35,12 @@ type outcome struct {
 func TestCuts(t *testing.T) {
 	goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
 	t.Run("run", cutAndCall)
+	defer func() {
+		if t.Failed() {
+			stacks := make([]byte, 1<<16)
+			t.Logf("%d files; goroutines:\n%s", openFiles(t), stacks[:runtime.Stack(stacks, true)])
+		}
+	}()
 	eventually(t, 10*time.Second, fmt.Sprintf("no more than %d goroutines and %d files", goroutines, descriptors), func() bool {
 		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= descriptors
 	})

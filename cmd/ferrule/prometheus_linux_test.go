@@ -88,6 +88,9 @@ func TestPrometheus(t *testing.T) {
 		c.Telemetry.Traces.Endpoint = receiver(t).url
 	})
 	g.online("robot")
+	if _, err := g.Dock.Label("robot", map[string]string{"room": "kitchen"}, nil); err != nil {
+		t.Fatal(err)
+	}
 	p := startPrometheus(t, g.Addr(), token)
 	call := func() bool {
 		for _, args := range []string{`{"pin":2,"value":true}`, `{}`} {

@@ -218,7 +218,7 @@ auth:
 	r.hangup("the configuration was not reloaded; the gateway keeps running with the previous one")
 	code, text := r.run("reload")
 	if code != exitNotRun || !strings.Contains(text, "nothing was reloaded, and the gateway keeps running as before") ||
-		!strings.Contains(text, `unknown field "dedline"`) || strings.Contains(text, fresh) {
+		!strings.Contains(text, `unknown key "dedline"`) || strings.Contains(text, fresh) {
 		t.Errorf("got %d and %s", code, text)
 	}
 	if _, err := agents[0].call(t.Context(), "uno__gpio_read", `{"pin":13}`); err != nil {

@@ -238,7 +238,7 @@ func TestTLS(t *testing.T) {
 		c.Agents.Hosts = []string{proxyHost}
 	})
 	g.online("robot")
-	if want := "https://" + g.Addr() + "/mcp"; g.URL() != want {
+	if want := "https://" + g.Addr(); g.URL() != want {
 		t.Errorf("got %s, want %s", g.URL(), want)
 	}
 	call := func(roots *x509.CertPool) error {
@@ -259,7 +259,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("got %q with %s", got.NegotiatedProtocol, tls.VersionName(got.Version))
 	}
 	conn.Close()
-	commandLine{t}.want(exitOther, "https://"+g.Addr()+"/healthz answers; agents are served at /mcp", "doctor", "--data", g.data, "--config", cert) // which is not a configuration
+	commandLine{t}.want(exitOther, "https://"+g.Addr()+"/healthz answers; agents are served at /mcp", "doctor", "--all", "--data", g.data, "--config", cert) // which is not a configuration
 	renewed := selfSigned(t, cert, key)
 	eventually(t, 20*time.Second, "the renewed certificate is used", func() bool { return call(renewed) == nil })
 	if resp, err := http.Get("http://" + g.Addr() + "/healthz"); err == nil {

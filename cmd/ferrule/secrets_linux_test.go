@@ -17,11 +17,15 @@ func TestSecretsStayHidden(t *testing.T) {
 		t.Skip("this waits until servers cannot be reached")
 	}
 	const secret = "hunter2hunter2hunter2"
+	shared := filepath.Join(t.TempDir(), "cluster.secret")
+	if err := os.WriteFile(shared, []byte(secret+secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	settings := strings.ReplaceAll(`
 auth: {tokens: [{name: claude, token: SECRET-claude}]}
 devices: {http: [{url: 'http://127.0.0.1:1/mcp', name: lamp, token: SECRET}]}
 endpoints: [{name: home, url: 'ws://me:SECRET@127.0.0.1:1/?token=SECRET'}]
-cluster: {mode: join, servers: ['nats://me:SECRET@127.0.0.1:1']}
+cluster: {mode: join, secret: '`+shared+`', servers: ['nats://me:SECRET@127.0.0.1:1']}
 telemetry: {traces: {endpoint: 'http://me:SECRET@127.0.0.1:1'}}
 `, "SECRET", secret)
 	r := newReloadable(t, settings)

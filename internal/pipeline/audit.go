@@ -20,7 +20,7 @@ type Journal interface {
 
 // progress says how far a call got. The limit and intent stages set it for audit.
 type progress struct {
-	limited       bool // refused by the limit stage
+	limited       bool // one of too many: recorded together with others
 	changes, sent bool
 }
 

@@ -14,13 +14,13 @@ func TestCallersAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, perMinute := range []int{0, 60} {
 			c := newCallers(Config{InFlight: 2, PerMinute: perMinute})
-			busy := ferrule.Principal{Role: ferrule.Agent, Name: "busy"}
+			busy := origin{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "busy"}}
 			if err := c.enter(busy); err != nil {
 				t.Fatal(err)
 			}
 			most := 0
 			for i := range 20_000 {
-				who := ferrule.Principal{Role: ferrule.Agent, Name: fmt.Sprint(i)}
+				who := origin{Principal: ferrule.Principal{Role: ferrule.Agent, Name: fmt.Sprint(i)}}
 				if err := c.enter(who); err != nil {
 					t.Fatal(err)
 				}

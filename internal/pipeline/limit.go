@@ -16,7 +16,7 @@ import (
 func limit(all *callers) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			who := call.Principal
+			who := origin{call.Via, call.Principal}
 			if who.Role == ferrule.Gateway {
 				return next(ctx, call)
 			}
@@ -28,7 +28,11 @@ func limit(all *callers) stage {
 			refused := false
 			defer func() { all.leave(who, refused) }()
 			result, err := next(ctx, call)
-			refused = err != nil && !done.sent && isMistake(ferrule.AsError(err).Code)
+			if err != nil && !done.sent {
+				code := ferrule.AsError(err).Code
+				refused = isMistake(code)
+				done.limited = code == ferrule.Offline && all.isSurplus(who)
+			}
 			return result, err
 		}
 	}
@@ -40,12 +44,19 @@ func isMistake(code ferrule.Code) bool {
 	return code == ferrule.NotFound || code == ferrule.Invalid || code == ferrule.Denied || code == ferrule.Pending
 }
 
+// origin is a caller on a node; Via is empty for this one. Callers of different nodes may
+// have the same name.
+type origin struct {
+	via string
+	ferrule.Principal
+}
+
 // callers counts the calls of each caller.
 type callers struct {
 	inFlight, perMinute, refusedPerMinute int // per minute, 0 means unlimited
 
 	mu      sync.Mutex
-	known   map[ferrule.Principal]caller
+	known   map[origin]caller
 	sweepAt int // number of callers at which idle ones are dropped
 	refused uint64
 }
@@ -57,14 +68,15 @@ type caller struct {
 	inFlight int
 	rate     ratelimit.Limiter
 	refused  ratelimit.Limiter // counts calls that the gateway refused
+	offline  ratelimit.Limiter // counts calls to devices that are offline
 }
 
 func newCallers(c Config) *callers {
-	return &callers{inFlight: c.InFlight, perMinute: c.PerMinute, refusedPerMinute: c.RefusedPerMinute, known: make(map[ferrule.Principal]caller), sweepAt: minSweep}
+	return &callers{inFlight: c.InFlight, perMinute: c.PerMinute, refusedPerMinute: c.RefusedPerMinute, known: make(map[origin]caller), sweepAt: minSweep}
 }
 
 // enter admits one more call or returns why not. An admitted call must leave.
-func (c *callers) enter(who ferrule.Principal) error {
+func (c *callers) enter(who origin) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one, known := c.known[who]
@@ -97,8 +109,22 @@ func (c *callers) enter(who ferrule.Principal) error {
 	return nil
 }
 
+// isSurplus counts a call to a device that is offline. It reports whether there are so many
+// that they are recorded together: each costs the caller nothing and the disk a record.
+func (c *callers) isSurplus(who origin) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refusedPerMinute == 0 {
+		return false
+	}
+	one := c.known[who]
+	surplus := !one.offline.Allow(ratelimit.PerMinute(c.refusedPerMinute), time.Now())
+	c.known[who] = one
+	return surplus
+}
+
 // leave counts the end of a call, and whether it was refused.
-func (c *callers) leave(who ferrule.Principal, refused bool) {
+func (c *callers) leave(who origin, refused bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.known[who]
@@ -118,7 +144,7 @@ func (c *callers) leave(who ferrule.Principal, refused bool) {
 func (c *callers) sweep() {
 	now := time.Now()
 	for who, one := range c.known {
-		if one.inFlight == 0 && one.rate.Idle(now) && one.refused.Idle(now) {
+		if one.inFlight == 0 && one.rate.Idle(now) && one.refused.Idle(now) && one.offline.Idle(now) {
 			delete(c.known, who)
 		}
 	}

@@ -21,7 +21,8 @@ import (
 func questions(journal Journal, budget *questionBudget, log *slog.Logger) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			if call.Ask != nil && call.Device != ferrule.GatewayID && call.Target.Manifest != nil {
+			// The node that holds the device decides about its questions.
+			if call.Ask != nil && !call.Target.Remote && call.Device != ferrule.GatewayID && call.Target.Manifest != nil {
 				q := &questioner{call: *call, limits: call.Target.Manifest.Questions, budget: budget, journal: journal, log: log}
 				call.Ask = q.ask
 				call.Askable = slices.DeleteFunc(slices.Clone(call.Askable), func(target ferrule.AskTarget) bool {

@@ -29,8 +29,8 @@ func shorten(e *ferrule.Entry) {
 // before they are recorded together.
 const refusalWindow = 10 * time.Second
 
-// refusals records calls that the limit stage refused: the first one of a caller, and
-// then how many followed, because a caller can make them without end.
+// refusals records calls above a limit: the first one of a caller, and then how many
+// followed, because a caller can make them without end.
 type refusals struct {
 	journal Journal
 	log     *slog.Logger

@@ -121,6 +121,9 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	if before != nil && before.device.State == dev.State && before.device.Trust == dev.Trust && before.manifest == m {
 		c.dropAliases(before)
 		c.keep(&entry{dev.ID, dev, m, before.group}) // the list stays the same
+		if !before.device.Since.Equal(dev.Since) {
+			c.wakeRun() // it has reconnected: subscriptions there are gone
+		}
 		return
 	}
 	c.replace(dev, m)
@@ -297,6 +300,10 @@ func (c *Catalog) prefixOf(g *group) string {
 // changed invalidates the list and wakes Run. It is called with mu held.
 func (c *Catalog) changed() {
 	c.list = nil
+	c.wakeRun()
+}
+
+func (c *Catalog) wakeRun() {
 	select {
 	case c.wake <- struct{}{}:
 	default:

@@ -148,6 +148,9 @@ func (c *Calls) reach(ctx context.Context, call *ferrule.Call) (*ferrule.Result,
 		if err == nil || left == 0 || !errors.Is(err, errNobody) && !errors.Is(err, errMoved) && !errors.Is(err, errMissed) {
 			return result, c.userError(dev, err)
 		}
+		if ctx.Err() != nil {
+			return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled before it was sent")
+		}
 		if errors.Is(err, errMissed) {
 			continue
 		}
@@ -207,6 +210,7 @@ func (c *Calls) serveHere(ctx context.Context, call *ferrule.Call, dev *ferrule.
 	if err != nil {
 		return nil, err
 	}
-	call.Target, call.Via = target, c.names.Node
-	return c.options.Serve(ctx, call)
+	moved := *call // the outer pipeline still records the call as its own
+	moved.Target, moved.Via = target, c.names.Node
+	return c.options.Serve(ctx, &moved)
 }

@@ -110,6 +110,7 @@ func (s *sending) wait(ctx context.Context) (*ferrule.Result, error) {
 	done := ctx.Done()
 	var over <-chan time.Time
 	arrived, unreceived := false, 0
+	doubted := false // NATS says that nobody received the call; any client can say that
 	ask := func() {
 		timer.Reset(askAfter)
 		s.tell(verbAsk, binary.AppendVarint(nil, int64(age(s.sent))))
@@ -123,7 +124,12 @@ func (s *sending) wait(ctx context.Context) (*ferrule.Result, error) {
 			s.handle(ctx, data)
 		case <-s.pending.nobody:
 			if !arrived && !s.followed.Load() {
-				return nil, errNobody
+				doubted = true
+				ask()
+				continue
+			}
+			if doubted && !arrived {
+				continue
 			}
 			if unreceived++; unreceived == maxUnreceived {
 				return nil, s.unanswered("which is gone")
@@ -132,6 +138,9 @@ func (s *sending) wait(ctx context.Context) (*ferrule.Result, error) {
 		case <-s.pending.poke:
 			ask()
 		case <-timer.C:
+			if doubted && !arrived { // a holder that is there would have answered the ask
+				return nil, errNobody
+			}
 			ask()
 		case <-done:
 			done = nil
@@ -176,7 +185,7 @@ func (s *sending) finish(ctx context.Context, data []byte) (*ferrule.Result, err
 		}
 		return nil, errMissed
 	case frameForgot:
-		return nil, s.unanswered("which has restarted")
+		return nil, s.unanswered("which no longer knows what became of it")
 	}
 	result, err := parseFinal(data[0], data[1:])
 	if err == nil || ferrule.AsError(err).Code != ferrule.Cancelled || ctx.Err() != nil {

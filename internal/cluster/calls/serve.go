@@ -183,7 +183,7 @@ func (c *Calls) serve(ctx context.Context, to caller, data []byte, s *served) []
 	}
 	call := req.Call
 	call.Parent, call.Via = ferrule.Traceparent(call.Parent), to.run.node
-	if call.Principal.Role == ferrule.Gateway { // its calls are neither limited nor recorded
+	if call.Principal.Role == ferrule.Gateway && call.Operation == ferrule.CallTool { // a poll is neither limited nor recorded
 		return failed(ferrule.Errorf(ferrule.Denied, "node %s cannot poll a device of node %s", to.run.node, c.names.Node))
 	}
 	if call.Device == ferrule.GatewayID {

@@ -174,3 +174,65 @@ func TestForgedReply(t *testing.T) {
 		t.Fatal("the holder's answer did not end the call")
 	}
 }
+
+// TestForgedAbsence pretends to a node that nobody received its call, as any client of NATS
+// can. The holder has it: the call must not end as one that was not sent.
+func TestForgedAbsence(t *testing.T) {
+	cfg := clustertest.OneServer(t)
+	e, err := engine.Start(cfg, t.TempDir(), slog.New(slog.DiscardHandler), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if err := e.WaitLinked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var served atomic.Int64
+	release := make(chan struct{})
+	holder := testCalls(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+		served.Add(1)
+		<-release
+		return &ferrule.Result{Value: json.RawMessage("1")}, nil
+	})
+	listener := holder.Listener(e)
+	if err := listener.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Stop()
+	device := &ferrule.Device{ID: "robot", Kind: "k", Node: "a", Epoch: 1, State: ferrule.StateOnline}
+	sender := New(Options{
+		Names: engine.Names{Tenant: "home", Node: "b"}, Boot: "peer", Devices: peerAt{"boot"}, Secret: testSecret,
+		Serve: func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return nil, nil }, Refused: func(*ferrule.Call) {}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err := sender.Connect(e); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Conn.Subscribe(holder.names.Request("a", "boot", verbCall), func(msg *nats.Msg) {
+		e.Conn.PublishMsg(&nats.Msg{Subject: msg.Reply, Header: nats.Header{"Status": []string{"503"}}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		clustertest.Eventually(t, 5*time.Second, "it is served", func() bool { return served.Load() == 1 })
+		time.Sleep(2 * askAfter) // longer than the sender waits for a holder that is gone
+		close(release)
+	}()
+	call := &ferrule.Call{ID: "c", Device: "robot", Tool: "look", Target: ferrule.Target{Device: device, Tool: &ferrule.Tool{Name: "look", Effect: ferrule.Changes}}}
+	if result, err := sender.Call(t.Context(), call); err != nil || string(result.Value) != "1" || served.Load() != 1 {
+		t.Errorf("got %v, %v after %d calls", result, err, served.Load())
+	}
+	start := time.Now()
+	listener.Stop() // now nobody is there
+	if _, err := sender.Call(t.Context(), call); ferrule.AsError(err).Code != ferrule.Offline || time.Since(start) > 5*time.Second {
+		t.Errorf("without a holder: %v after %v", err, time.Since(start))
+	}
+}
+
+// peerAt is a registry in which node a runs.
+type peerAt struct{ boot string }
+
+func (p peerAt) Peer(string) (string, time.Time) { return p.boot, time.Now() }
+
+func (peerAt) Held(string, uint64) (ferrule.Target, bool) { return ferrule.Target{}, false }
+
+func (peerAt) Lookup(context.Context, string) *ferrule.Device { return nil }

@@ -24,7 +24,7 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 	if err != nil {
 		return nil, err
 	}
-	dev, shared, err := c.describe(s, name, manifest)
+	dev, err := c.describe(s, name, manifest)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 	if c.link.Info().Restarts {
 		dev.Restarted = dev.Since
 	}
-	d.registry.admit(c.slot, dev, manifest, shared)
+	d.registry.admit(c.slot, dev, manifest)
 	c.session, c.began = session, dev.Since
 	close(c.connected)
 	d.news.notify()
@@ -98,9 +98,8 @@ func enter(ctx context.Context, slots chan struct{}, limit time.Duration) (leave
 	return leave, nil
 }
 
-// describe returns the device for a manifest, and the shared effective manifest unless
-// the peer is a stranger.
-func (c *supervisor) describe(s transport.Sighting, name string, manifest *ferrule.Manifest) (dev *ferrule.Device, shared *ferrule.Manifest, err error) {
+// describe returns the device for a manifest.
+func (c *supervisor) describe(s transport.Sighting, name string, manifest *ferrule.Manifest) (*ferrule.Device, error) {
 	stranger := c.isStranger(s)
 	if stranger { // one at a time: this takes many times the memory of the manifest
 		c.dock.reading.Lock()
@@ -109,21 +108,21 @@ func (c *supervisor) describe(s transport.Sighting, name string, manifest *ferru
 	manifest.Bound()
 	kind, err := manifest.Kind()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if !stranger {
-		shared = c.dock.parts.Overlays.Apply(name, kind, "", manifest)
+		c.dock.parts.Overlays.Apply(name, kind, "", manifest) // into its cache, before the registry is locked
 	}
 	return &ferrule.Device{
 		Address: s.Address, Local: s.Local, Transport: s.Transport, Protocol: name,
 		Kind: kind, Model: manifest.Model, Version: manifest.Version,
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
-	}, shared, nil
+	}, nil
 }
 
 // updateManifest handles a new manifest of a device that stays connected.
 func (c *supervisor) updateManifest(session protocol.Session, s transport.Sighting, name string, manifest *ferrule.Manifest) {
-	dev, shared, err := c.describe(s, name, manifest)
+	dev, err := c.describe(s, name, manifest)
 	if err != nil {
 		c.observe(transport.Frame{Direction: transport.Remark, Note: "new manifest is unusable: " + err.Error()})
 		return
@@ -135,6 +134,6 @@ func (c *supervisor) updateManifest(session protocol.Session, s transport.Sighti
 		return // the session has ended, or nothing changed
 	}
 	dev.Since, dev.Restarted = was.Since, was.Restarted
-	c.dock.registry.admit(c.slot, dev, manifest, shared)
+	c.dock.registry.admit(c.slot, dev, manifest)
 	c.dock.parts.Log.Info(fmt.Sprintf("device manifest changed: %d tools", len(manifest.Tools)), "device", dev.ID)
 }

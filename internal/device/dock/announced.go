@@ -25,10 +25,10 @@ import (
 // the session ends a moment later. It is called with mu held.
 func (c *supervisor) staysWhereTrusted(s *transport.Sighting) bool {
 	dev := c.slot.device.Load()
-	if s.Announced == nil || c.session == nil || dev.Trusted == nil || dev.Trust != ferrule.TrustAdopted {
+	if s.Announced == nil || dev.Trusted == nil || dev.Trust != ferrule.TrustAdopted {
 		return false
 	}
-	if c.checking {
+	if c.session == nil || c.checking { // a greeting ends by itself; else announcements could prevent every one
 		return true
 	}
 	session, endpoint, done := c.session, dev.Trusted.Endpoint, c.done

@@ -34,7 +34,10 @@ func (d *Dock) handle(ctx context.Context, c *supervisor, call *ferrule.Call) (*
 		next := *call
 		next.Inputs = inputs
 		call = &next
-		result, err = c.invoke(ctx, call)
+		if result, err = c.invoke(ctx, call); err != nil && codeOf(err) != ferrule.Refused && !ferrule.AsError(err).MayHaveRun() {
+			// The device was called before, and nobody knows how far it got then.
+			err = ferrule.Errorf(ferrule.Unanswered, "%s on %s asked for input, but could not be called again: %w", call.Tool, call.Device, err)
+		}
 	}
 }
 

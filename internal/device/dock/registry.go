@@ -102,7 +102,7 @@ func (r *registry) addAbsentPending(id string) {
 	first := r.absentPending[0]
 	r.absentPending = slices.Delete(r.absentPending, 0, 1)
 	dev, kept := r.store.Get(first)
-	if !kept || dev.Trust != ferrule.TrustPending || r.ids[first] != dev.Address || r.slots[dev.Address] != nil {
+	if !kept || dev.Trust != ferrule.TrustPending || dev.Trusted != nil || r.ids[first] != dev.Address || r.slots[dev.Address] != nil {
 		return
 	}
 	r.removeID(first)
@@ -230,9 +230,8 @@ func (r *registry) isStored(dev *ferrule.Device) bool {
 }
 
 // admit gives a greeted device its ID and trust, notes what has changed, and
-// publishes it. Shared is its effective manifest, unless it has an overlay of its
-// own.
-func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrule.Manifest) {
+// publishes it.
+func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manifest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := at.sighting
@@ -268,10 +267,7 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest, shared *ferrul
 		}
 	default:
 		r.outlines.remove(dev.ID)
-		if own := r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest); own != shared {
-			shared = own // it has an overlay of its own, or the overlays were replaced meanwhile
-		}
-		r.effective[dev.ID] = shared
+		r.effective[dev.ID] = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest)
 	}
 	if err := r.store.Keep(dev, manifest); err != nil { // before other nodes see the device and request the manifest
 		r.logNotStored(dev, err)

@@ -64,6 +64,7 @@ func (d *Dock) processChanges(ctx context.Context) {
 		for id := range d.changes.take() {
 			d.reconsider(id)
 		}
+		d.news.notify() // a call must not wait here for a device that another node has
 	}
 }
 

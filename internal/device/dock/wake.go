@@ -79,7 +79,7 @@ func (d *Dock) wake(id string, begun time.Time) (connected *supervisor, wait boo
 	}
 	c := d.supervisor(address)
 	if c == nil {
-		return nil, d.registry.isBrieflyAway(id, d.parts.Config.Grace)
+		return nil, d.registry.isBrieflyAway(id, d.parts.Config.Grace) && !d.registry.isElsewhere(id)
 	}
 	switch c.wake(begun, d.parts.Config.Grace) {
 	case awake:
@@ -110,12 +110,14 @@ func (c *supervisor) wake(begun time.Time, grace time.Duration) wakeState {
 	switch {
 	case c.session != nil:
 		return awake
-	case c.standby || dev.State == ferrule.StateReleased:
+	case dev.State == ferrule.StateReleased:
 		return gone
-	case c.closed || c.sighting == nil || c.sighting.Absent != "":
+	case c.closed || c.sighting == nil || c.sighting.Absent != "": // it may be plugged in again
 		if !brief {
 			return gone
 		}
+	case c.standby: // another node has it
+		return gone
 	case c.busy:
 	case !brief && c.failed.After(begun):
 		return gone
@@ -136,6 +138,13 @@ func (c *supervisor) wake(begun time.Time, grace time.Duration) wakeState {
 func (r *registry) isBrieflyAway(id string, grace time.Duration) bool {
 	dev, ok := r.store.Get(id)
 	return ok && dev.State == ferrule.StateOffline && time.Since(dev.Since) < grace
+}
+
+// isElsewhere reports whether another node holds a device.
+func (r *registry) isElsewhere(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.checkHeldHere(id) != nil
 }
 
 // broadcast wakes all goroutines that wait for a change.
@@ -195,6 +204,7 @@ func (d *Dock) Retry(ctx context.Context, id string) error {
 func (r *registry) retryable(id string) (address string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	id = r.current(id)
 	if err := r.checkHeldHere(id); err != nil {
 		return "", err
 	}

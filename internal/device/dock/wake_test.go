@@ -136,6 +136,28 @@ func TestCallWaitsForReplug(t *testing.T) {
 	})
 }
 
+// TestCallWaitsForPort checks that a call also waits for a configured port: while it is
+// unplugged, it is reported as absent.
+func TestCallWaitsForPort(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir, waits)
+		b := &board{address: "a1", model: "demo"}
+		w.transport.see("g", named(b, "robot"))
+		unplugged := named(b, "robot")
+		unplugged.Instance, unplugged.Absent = 2, "unplugged: the port does not exist"
+		w.transport.see("g", unplugged)
+		w.wantIDs("robot:offline")
+		again := named(b, "robot")
+		again.Instance = 3
+		time.AfterFunc(3*time.Second, func() {
+			w.transport.updates <- func(update func(string, []transport.Sighting)) { update("g", []transport.Sighting{again}) }
+		})
+		if _, err := w.call(t.Context(), ferrule.Agent, "robot", "move"); err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // TestSentCallDoesNotWait checks that a call which was sent is not sent again when the
 // device is back.
 func TestSentCallDoesNotWait(t *testing.T) {

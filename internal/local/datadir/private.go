@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Exposed is a file of the data directory, or the directory itself, that other users own
@@ -33,10 +35,14 @@ func Examine(dir string) ([]Exposed, error) {
 // corrects permissions that let other users in. It returns the corrected paths, unless the
 // directory is new and empty: an image or an administrator made it. Files of another user
 // are an error, because that user can still change them: a journal or a list of trusted
-// devices is then worth nothing.
+// devices is then worth nothing. What Ferrule did not create stays as it is: the directory
+// may have been named by mistake.
 func Prepare(dir string) (corrected []string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real // the directory may be a link to another disk
 	}
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -47,6 +53,12 @@ func Prepare(dir string) (corrected []string, err error) {
 			return fmt.Errorf("%s belongs to another user; run ferrule as that user, change its owner, or name another directory with --data", path)
 		}
 		mode := fs.FileMode(0o600)
+		if path == dir && !only(files) {
+			if info.Mode().Perm()&0o022 != 0 {
+				return fmt.Errorf("other users can write to %s, and it has other files than Ferrule's; name a directory of its own with --data", path)
+			}
+			return nil
+		}
 		if info.IsDir() {
 			mode = 0o700
 		}
@@ -64,8 +76,19 @@ func Prepare(dir string) (corrected []string, err error) {
 	return corrected, nil
 }
 
-// walk calls fn with everything in a data directory that is exposed, the directory
-// first. Files of a running gateway may disappear meanwhile.
+// only reports whether all files and directories in a directory are Ferrule's.
+func only(files []fs.DirEntry) bool {
+	return !slices.ContainsFunc(files, func(f fs.DirEntry) bool { return !isOurs(f.Name()) && f.Type()&fs.ModeSymlink == 0 })
+}
+
+// isOurs reports whether a file at the top of a data directory may be Ferrule's.
+func isOurs(name string) bool {
+	name, _, _ = strings.Cut(name, ".")
+	return slices.Contains([]string{"journal", "devices", "manifests", "toys", "node", LockFile, claimFile, configFile, "history", "mcp", "cluster", "control", "lost+found"}, name)
+}
+
+// walk calls fn with everything of Ferrule in a data directory that is exposed, the
+// directory first. Files of a running gateway may disappear meanwhile.
 func walk(dir string, fn func(path string, info fs.FileInfo, foreign bool) error) error {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real // the directory may be a link to another disk
@@ -84,8 +107,11 @@ func walk(dir string, fn func(path string, info fs.FileInfo, foreign bool) error
 		if err != nil {
 			return err
 		}
-		if info.IsDir() && path == filepath.Join(dir, "lost+found") {
-			return filepath.SkipDir // of root, if the directory is a disk of its own
+		if filepath.Dir(path) == dir && path != dir && (!isOurs(d.Name()) || d.Name() == "lost+found") { // the latter is root's, if the directory is a disk
+			if info.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
 		}
 		foreign, open := access(info)
 		if !foreign && !open {

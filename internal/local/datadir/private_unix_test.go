@@ -91,3 +91,31 @@ func mode(t *testing.T, path string) fs.FileMode {
 	}
 	return info.Mode().Perm()
 }
+
+// TestOtherFiles checks that Prepare leaves files alone that Ferrule did not create: the
+// data directory may have been named by mistake.
+func TestOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	program, journal := filepath.Join(dir, "build.sh"), filepath.Join(dir, "journal.log")
+	for _, err := range []error{
+		os.WriteFile(program, nil, 0o600), os.Chmod(program, 0o755), os.WriteFile(journal, nil, 0o600), os.Chmod(journal, 0o644), os.Chmod(dir, 0o755),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if corrected, err := Prepare(dir); err != nil || len(corrected) != 1 {
+		t.Errorf("corrected %q, %v", corrected, err)
+	}
+	for path, want := range map[string]fs.FileMode{dir: 0o755, program: 0o755, journal: 0o600} {
+		if got := mode(t, path); got != want {
+			t.Errorf("%s has mode %o, want %o", path, got, want)
+		}
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Prepare(dir); err == nil || !strings.Contains(err.Error(), "name a directory of its own") {
+		t.Errorf("a directory that others can write to: %v", err)
+	}
+}

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"sync"
 
 	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/strictjson"
 )
 
 // lines stands between a client and the server's session. It answers lines that are not
@@ -85,8 +87,12 @@ const (
 
 // check reports whether the session can read a line. If not, it answers the line.
 func (l *lines) check(line []byte) bool {
-	if !json.Valid(line) {
+	switch err := strictjson.Check(line); {
+	case errors.Is(err, strictjson.ErrInvalid):
 		l.answer(nil, parseError, "the line is not JSON; nothing was done")
+		return false
+	case err != nil:
+		l.answer(nil, invalidRequest, "the message is not unambiguous: "+err.Error()+"; nothing was done")
 		return false
 	}
 	messages := []json.RawMessage{line}

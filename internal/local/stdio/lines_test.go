@@ -133,6 +133,7 @@ func TestBadLines(t *testing.T) {
 		{initialized + initialized, "null", parseError},
 		{strings.Repeat("x", server.MaxLine+1), "null", parseError},
 		{"42", "null", invalidRequest},
+		{`{"jsonrpc":"2.0","id":7,"method":"ping","method":"tools/call"}`, "null", invalidRequest},
 		{"[]", "null", invalidRequest},
 		{`[{"jsonrpc":"2.0","id":7,"method":"ping"}]`, "null", invalidRequest},
 		{`{"id":7,"method":"ping"}`, "7", invalidRequest},

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -69,10 +70,18 @@ func export(path, archive string, key journal.PublicKey) (Exported, error) {
 	e := Exported{Segment: filepath.Join(archive, filepath.Base(path))}
 	if _, err := os.Stat(e.Segment); err == nil {
 		e.Old = true
+		if same, err := sameContent(path, e.Segment); err != nil {
+			return e, err
+		} else if !same {
+			return e, fmt.Errorf("%s differs from %s; both were kept. Move the copy away, then export again", e.Segment, path)
+		}
 	} else if err := copyFile(path, e.Segment+".part"); err != nil {
 		return e, err
 	} else if err := os.Rename(e.Segment+".part", e.Segment); err != nil {
 		return e, err
+	} else if dir, err := os.Open(archive); err == nil {
+		dir.Sync() // the name must be on disk before the source is removed; not every system supports it
+		dir.Close()
 	}
 	report, err := journal.VerifySegment(e.Segment, key) // what counts is what the archive has
 	if err != nil {
@@ -83,6 +92,25 @@ func export(path, archive string, key journal.PublicKey) (Exported, error) {
 	}
 	e.Chain, e.First, e.Last = report.Chain, max(report.First, 1), report.Last
 	return e, nil
+}
+
+// sameContent reports whether two files are equal.
+func sameContent(one, two string) (bool, error) {
+	var sums [2][sha256.Size]byte
+	for i, path := range []string{one, two} {
+		f, err := os.Open(path)
+		if err != nil {
+			return false, err
+		}
+		h := sha256.New()
+		_, err = io.Copy(h, f)
+		f.Close()
+		if err != nil {
+			return false, err
+		}
+		h.Sum(sums[i][:0])
+	}
+	return sums[0] == sums[1], nil
 }
 
 // copyFile copies a file and syncs the copy.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -59,10 +60,11 @@ func (d *Doctor) probe(ctx context.Context, e setup.Entry) error {
 	return err
 }
 
-// describeEntry returns the command or the URL of an entry, without secrets.
+// describeEntry returns the command or the URL of an entry, without secrets: arguments may
+// contain tokens.
 func describeEntry(e setup.Entry) string {
 	if e.URL == "" {
-		return "`" + ferrule.OneLine(strings.Join(append([]string{e.Command}, e.Args...), " "), 200) + "`"
+		return "`" + ferrule.OneLine(e.Command, 200) + "`"
 	}
 	u, err := url.Parse(e.URL)
 	if err != nil {
@@ -110,12 +112,26 @@ func probeCommand(ctx context.Context, e setup.Entry) error {
 	cmd.Cancel()
 	cmd.Wait()
 	if errors.Is(err, errNoAnswerIn) {
-		if text := complaint.last(); text != "" {
+		if text := withoutSecrets(complaint.last(), e); text != "" {
 			err = fmt.Errorf("%w: %s", err, text)
 		}
 		return fmt.Errorf("%s %w", describeEntry(e), err)
 	}
 	return err
+}
+
+// withoutSecrets returns what a command complained about, without what its entry passes to
+// it. It may repeat a token.
+func withoutSecrets(text string, e setup.Entry) string {
+	const short = 6 // such as an option
+	for _, value := range slices.Concat(e.Args, slices.Collect(maps.Values(e.Env))) {
+		for _, word := range append(strings.Fields(value), value) {
+			if len(word) > short {
+				text = strings.ReplaceAll(text, word, "…")
+			}
+		}
+	}
+	return ferrule.MaskURLs(text)
 }
 
 // errNoAnswerIn means that the output of a server ended before its answer.
