@@ -228,7 +228,7 @@ auth:
 	// What needs a restart is listed, and is listed again.
 	r.write("ferrule.yaml", settings+"calls: {deadline: 5s}\n")
 	for range 2 {
-		r.want(0, "Needs a restart:\n  calls.deadline: 5s, now 30s\n", "reload")
+		r.want(0, "Needs a restart:\n  calls.deadline: 30s -> 5s\n", "reload")
 	}
 	// Without tokens everybody on this machine is accepted.
 	r.write("ferrule.yaml", settings[:strings.Index(settings, "auth:")])

@@ -82,9 +82,12 @@ func (t trust) Forget(id string) (builtin.TrustOutput, error) {
 	out := builtin.TrustOutput{Device: id}
 	switch {
 	case configured:
-		out.Note = "It is configured, so it comes back as a new device. To prevent that, remove it from `devices` in ferrule.yaml, or its flag from `ferrule up`, and restart the gateway."
+		out.Note = "It is configured, so it comes back as a new device. To prevent that, remove it from `devices` in ferrule.yaml, or its flag from `ferrule up`, then run `ferrule reload`; after a change of flags, restart the gateway."
 	case inSight:
 		out.Note = "It is still in reach, so it is listed again and waits to be adopted."
+	}
+	if dev, _, known := t.Fleet.Lookup(id); known && t.History != nil {
+		defer t.History.Forget(dev.ID)
 	}
 	return out, t.forget(id)
 }

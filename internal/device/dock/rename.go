@@ -138,7 +138,7 @@ func (r *registry) checkRename(id, name string) (address string, err error) {
 	}
 	if r.ownerNames[id] == address {
 		return "", ferrule.Errorf(ferrule.Invalid, "%s has its name from the configuration", id).
-			WithHint("change its name there, in ferrule.yaml or in the flags of `ferrule up`, and restart the gateway")
+			WithHint("change its name in ferrule.yaml and run `ferrule reload`, or in the flags of `ferrule up` and restart the gateway")
 	}
 	return address, nil
 }

@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -21,7 +22,7 @@ type newName struct {
 }
 
 // inTransit is how long readings may arrive under an old name.
-const inTransit = time.Minute
+const inTransit = 5 * time.Second
 
 // Rename moves the signals of a device to its new name. A signal stays where it is if the
 // new name has one of the same name already, from a device that was called so before.
@@ -76,6 +77,14 @@ func (s *Store) rename(ctx context.Context, r renameRequest) error {
 	delete(s.renamed, r.to)
 	s.renamed[r.from] = newName{r.to, time.Now().Add(inTransit)}
 	return nil
+}
+
+// Forget ends the move of readings to the name of a device that its owner forgot. The device
+// may come back under its earlier name.
+func (s *Store) Forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.renamed, func(_ string, now newName) bool { return now.name == name })
 }
 
 // underNewName returns a reading under the new name of its device, if it was on its way when

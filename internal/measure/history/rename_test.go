@@ -55,6 +55,13 @@ func TestRename(t *testing.T) {
 	if latest, err := o.Latest(t.Context(), "sim-board"); err != nil || len(latest) != 2 {
 		t.Errorf("%+v, %v", latest, err)
 	}
+	o = open(t, path, testConfig(), source)
+	rename("sim-board", "zed")
+	o.Forget("zed") // and it is back as sim-board
+	samples := o.Stats().Samples
+	source.add(reading("sim-board", "light", 40*time.Second, time.Second, 7))
+	o.wait("the sample", func() bool { return o.Stats().Samples == samples+1 })
+	want("sim-board", 1)
 	o.stop()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

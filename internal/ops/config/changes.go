@@ -19,7 +19,7 @@ func (c Change) String() string {
 	if c.From == c.To {
 		return c.Key
 	}
-	return fmt.Sprintf("%s: %s, now %s", c.Key, c.To, c.From)
+	return fmt.Sprintf("%s: %s -> %s", c.Key, c.From, c.To)
 }
 
 // Changes returns the keys with different values in two configs, in the order of the

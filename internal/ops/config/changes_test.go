@@ -19,7 +19,7 @@ func TestChanges(t *testing.T) {
 	to.Endpoints = []config.Endpoint{{Name: "home"}}
 	to.Telemetry.Traces.Endpoint = "http://me:hunter2@h"
 	got := fmt.Sprint(config.Changes(from, to))
-	if want := `[listen: "", now 127.0.0.1:3377 endpoints calls.deadline: 1m0s, now 30s telemetry.traces.endpoint: http://…@h, now ""]`; got != want {
+	if want := `[listen: 127.0.0.1:3377 -> "" endpoints calls.deadline: 30s -> 1m0s telemetry.traces.endpoint: "" -> http://…@h]`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
