@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"os"
@@ -56,11 +57,17 @@ func (a *app) terminal() (size func() (width, height int)) {
 
 // printJSON prints a value as JSON: indented on a terminal, else in one line.
 func (a *app) printJSON(v any) error {
-	enc := a.jsonLines()
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
 	if isTerminal(a.stdout) {
 		enc.SetIndent("", "  ")
 	}
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := a.stdout.Write(ferrule.EscapeHidden(out.Bytes())) // a device may have written it
+	return err
 }
 
 // jsonLines returns an encoder that prints one value per line.

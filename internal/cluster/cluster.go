@@ -151,6 +151,9 @@ func readSecret(cfg Config) ([]byte, error) {
 		return []byte(cryptorand.Text() + cryptorand.Text()), nil
 	}
 	data, err := os.ReadFile(cfg.Secret)
+	if errors.Is(err, os.ErrNotExist) { // the name may be the secret, by mistake
+		return nil, errors.New("the file does not exist; it must be the name of a file that has the secret")
+	}
 	if err != nil {
 		return nil, err
 	}

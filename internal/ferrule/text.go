@@ -2,6 +2,7 @@ package ferrule
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -144,4 +145,24 @@ func CleanContent(parts []Content) {
 		}
 		c.Annotations = c.Annotations.bound()
 	}
+}
+
+// EscapeHidden returns a JSON text in which characters that people do not see, or that a
+// terminal obeys, are escaped. Its value is the same.
+func EscapeHidden(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r < utf8.RuneSelf || !hidden(r):
+			out = append(out, text[:n]...)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		text = text[n:]
+	}
+	return out
 }

@@ -102,6 +102,10 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	if tls {
 		running.TLS = next.cfg.TLS
 	}
+	if _, open := next.tokens.Open(); open && len(g.running.Auth.Tokens) > 0 {
+		// A file that was cut short must not open the gateway.
+		return done, errors.New("auth.tokens: without any token, every user of this machine could call tools; to do that, restart the gateway")
+	}
 	if err := running.Check(); err != nil { // for example a public address that loses its tokens
 		return done, fmt.Errorf("together with what changes only at a restart: %w", err)
 	}

@@ -65,6 +65,7 @@ func (j *Journal) checkpoint() {
 	defer j.signing.Unlock()
 	j.mu.Lock()
 	j.signer = nil
+	j.checkFile()
 	skip := j.closed || j.unsigned == 0
 	if !skip && j.failure != nil { // until it can be written again
 		skip = true
@@ -86,6 +87,18 @@ func (j *Journal) checkpoint() {
 		err = j.signHead()
 	}
 	j.logSigning(err)
+}
+
+// checkFile stops the journal if its file was removed or exchanged: what is written then
+// is lost. It is called with mu held.
+func (j *Journal) checkFile() {
+	if j.closed || j.dead || j.info == nil {
+		return
+	}
+	if info, err := os.Stat(j.path); err != nil || !os.SameFile(info, j.info) {
+		j.failure, j.dead = fmt.Errorf("journal: %s was removed or exchanged while the gateway runs", j.path), true
+		j.logHealth(j.failure)
+	}
 }
 
 // logSigning logs when signing starts to fail.
@@ -179,12 +192,17 @@ func parseHead(data []byte) (*ferrule.Checkpoint, error) {
 }
 
 // compareHead records that the journal is not the one that this node signed last: its end
-// was cut off, or it was moved away. The next head would hide that.
-func (j *Journal) compareHead() error {
+// was cut off, or it was moved away. The next head would hide that. A node that had a key
+// before has signed a head, too, unless it crashed in its first second.
+func (j *Journal) compareHead(hadKey bool) error {
 	signed, err := readHead(j.dir)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist) && (!hadKey || j.head.seq == 0):
 		return nil
+	case errors.Is(err, os.ErrNotExist): // deleting the file must not be a way to have any journal signed
+		const message = HeadFile + " is missing: whether records are missing before this one is not known"
+		j.log.Error("journal: " + message)
+		return j.Append(ferrule.Entry{Phase: ferrule.JournalGap, Message: message}, false)
 	case err != nil || j.key == nil || !newestHead.isSigned(signed) || signed.Key != string(publicKey(j.key)):
 		const message = HeadFile + " was not signed with the key of this node: whether records are missing before this one is not known"
 		j.log.Error("journal: " + message)

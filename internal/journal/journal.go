@@ -266,6 +266,7 @@ func (j *Journal) prepare() (err error) {
 		j.log.Warn("journal: no space could be reserved: on a full disk, outcomes may be lost", "err", err)
 		j.reserve.size = j.reserve.have // until the next start
 	}
+	_, missing := os.Stat(filepath.Join(j.dir, KeyFile))
 	if j.key, err = makeKey(j.dir); isFull(err) {
 		j.log.Error("journal not signed: the key cannot be created", "err", err)
 		return nil
@@ -273,7 +274,7 @@ func (j *Journal) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	return j.compareHead()
+	return j.compareHead(missing == nil)
 }
 
 // truncateAt makes the file end at size, and the next write start there.

@@ -50,11 +50,14 @@ func write(t *testing.T, dir string, from, to int) {
 	}
 }
 
-// unsign removes the signed head, as if the gateway had crashed before it was written.
+// unsign removes the signed head and the key, as if the gateway had crashed before they
+// were written.
 func unsign(t *testing.T, dir string) {
 	t.Helper()
-	if err := os.Remove(filepath.Join(dir, journal.HeadFile)); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{journal.HeadFile, journal.KeyFile} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

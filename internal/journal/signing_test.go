@@ -372,3 +372,46 @@ func FuzzHead(f *testing.F) {
 		}
 	})
 }
+
+// TestHeadRemoved checks that a journal whose head was removed is not signed again as if
+// nothing had happened, that an emptied one is found, and that a journal that was removed
+// under a running gateway refuses to record.
+func TestHeadRemoved(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 5)
+	if err := os.Remove(filepath.Join(dir, journal.HeadFile)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, 6, 6)
+	traces := 0
+	if err := journal.Read(dir, func(e ferrule.Entry) error {
+		if e.Phase == ferrule.JournalGap && strings.Contains(e.Message, "journal.head is missing") {
+			traces++
+		}
+		return nil
+	}); err != nil || traces != 1 {
+		t.Errorf("the missing head left %d records, %v", traces, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, journal.FileName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report, err := journal.Verify(dir)
+	if err != nil || len(report.Findings) == 0 {
+		t.Errorf("an emptied journal: %+v, %v", report, err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		j := open(t, dir, journal.DefaultConfig())
+		defer j.Close()
+		if err := j.Append(entry(1), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(dir, journal.FileName)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := j.Append(entry(2), true); err == nil {
+			t.Error("recorded into a file that was removed")
+		}
+	})
+}

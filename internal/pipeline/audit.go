@@ -50,9 +50,9 @@ func audit(journal Journal, counts *readings, log *slog.Logger) stage {
 				e := advise(call, ferrule.AsError(err))
 				entry.Code, entry.Message, entry.MayHaveRun = e.Code, e.Message, e.MayHaveRun()
 				err = e
-				if !done.sent {
-					shorten(&entry)
-				}
+			}
+			if !done.changes { // a caller can make such calls without end
+				shorten(&entry)
 			}
 			if done.limited {
 				limited.record(entry)

@@ -234,6 +234,45 @@ func TestRefusedRecords(t *testing.T) {
 	})
 }
 
+// TestLongReads checks that a read leaves a short record, whatever its arguments are.
+func TestLongReads(t *testing.T) {
+	var l ledger
+	p := pipeline.New(pipeline.Parts{
+		Config: pipeline.Config{Deadline: time.Second, InFlight: 9}, Journal: &l, Fleet: testFleet{oneBoard{}, new(counter).handle}, Log: slog.New(slog.DiscardHandler),
+	})
+	long := `{"note":"` + strings.Repeat("x", 60<<10) + `"}`
+	for _, tool := range []string{"look", "move"} {
+		if _, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: tool, Args: json.RawMessage(long)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(l.entries) != 3 || len(l.entries[0]) > 1000 || len(l.entries[1]) < len(long) || len(l.entries[2]) < len(long) {
+		t.Errorf("%d records: %.200q", len(l.entries), l.entries)
+	}
+}
+
+// TestOfflineRecords checks that calls to a device that is offline do not fill the disk.
+func TestOfflineRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l ledger
+		p := pipeline.New(pipeline.Parts{
+			Config: pipeline.Config{Deadline: time.Second, InFlight: 9, RefusedPerMinute: 10}, Journal: &l, Log: slog.New(slog.DiscardHandler),
+			Fleet: testFleet{oneBoard{}, nil},
+		})
+		for range 1000 {
+			_, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "offline", Tool: "look"})
+			if ferrule.AsError(err).Code != ferrule.Offline {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if n := len(l.entries); n > 20 || !strings.Contains(l.gaps, "more calls by agent:robby") {
+			t.Errorf("%d records, %q", n, l.gaps)
+		}
+	})
+}
+
 func TestManyCallers(t *testing.T) {
 	p := withLimits(1, 1, 0, new(counter).handle)
 	for i := range 5000 {

@@ -10,14 +10,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Limits of the record of a call that was not sent: such calls cost the caller
+// Limits of the record of a call that changes nothing: such calls cost the caller
 // nothing, so their records must not fill the disk.
 const (
 	maxRefusedArgs    = 4 << 10
 	maxRefusedMessage = 1 << 10
 )
 
-// shorten replaces long arguments of a refused call by their length and hash.
+// shorten replaces long arguments of a call that changed nothing by their length and hash.
 func shorten(e *ferrule.Entry) {
 	if n := len(e.Args); n > maxRefusedArgs {
 		e.Args = ferrule.AppendString(nil, fmt.Sprintf("%d bytes, SHA-256 %x", n, sha256.Sum256(e.Args)))

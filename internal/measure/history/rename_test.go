@@ -55,7 +55,6 @@ func TestRename(t *testing.T) {
 	if latest, err := o.Latest(t.Context(), "sim-board"); err != nil || len(latest) != 2 {
 		t.Errorf("%+v, %v", latest, err)
 	}
-	o = open(t, path, testConfig(), source)
 	rename("sim-board", "zed")
 	o.Forget("zed") // and it is back as sim-board
 	samples := o.Stats().Samples

@@ -518,6 +518,9 @@ func readSecret(secret ferrule.Secret, file string) (ferrule.Secret, error) {
 		return secret, nil
 	}
 	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) { // the name may be the secret, by mistake
+		err = errors.New("the file does not exist; it must be the name of a file that has the secret")
+	}
 	return ferrule.Secret(strings.TrimSpace(string(data))), err
 }
 
