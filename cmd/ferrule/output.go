@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/table"
 )
 
