@@ -60,11 +60,15 @@ func (d *Doctor) probe(ctx context.Context, e setup.Entry) error {
 	return err
 }
 
-// describeEntry returns the command or the URL of an entry, without secrets: arguments may
-// contain tokens.
+// describeEntry returns the command or the URL of an entry, without secrets: arguments of
+// other programs may contain tokens.
 func describeEntry(e setup.Entry) string {
 	if e.URL == "" {
-		return "`" + ferrule.OneLine(e.Command, 200) + "`"
+		words := e.Command
+		if strings.TrimSuffix(filepath.Base(e.Command), ".exe") == "ferrule" { // it takes no tokens
+			words = ferrule.MaskURLs(strings.Join(append([]string{e.Command}, e.Args...), " "))
+		}
+		return "`" + ferrule.OneLine(words, 200) + "`"
 	}
 	u, err := url.Parse(e.URL)
 	if err != nil {
