@@ -102,12 +102,12 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	if tls {
 		running.TLS = next.cfg.TLS
 	}
+	if err := running.Check(); err != nil { // for example a public address that loses its tokens
+		return done, fmt.Errorf("together with what changes only at a restart: %w", err)
+	}
 	if _, open := next.tokens.Open(); open && len(g.running.Auth.Tokens) > 0 {
 		// A file that was cut short must not open the gateway.
 		return done, errors.New("auth.tokens: without any token, every user of this machine could call tools; to do that, restart the gateway")
-	}
-	if err := running.Check(); err != nil { // for example a public address that loses its tokens
-		return done, fmt.Errorf("together with what changes only at a restart: %w", err)
 	}
 	if err := g.Requests.replace(next.cfg, &done); err != nil {
 		return done, err

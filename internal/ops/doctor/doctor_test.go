@@ -253,7 +253,7 @@ func TestConfig(t *testing.T) {
 		"good":     {"calls: {deadline: 5s}", []string{"fine file: " + path + " is valid", none}},
 		"wrong":    {"calls:\n  dedline: 5s\n", []string{"wrong file: " + path + ": line 2: unknown key \"dedline\"; did you mean deadline?"}},
 		"tokens":   {"auth: {tokens: [{name: a, token: 0123456789abcdef}]}", []string{"fine file: ", none, "fine tokens: tokens of agents: 1"}},
-		"no token": {"auth: {tokens: [{name: a, file: a.token}]}", []string{"fine file: ", none, "wrong tokens: auth.tokens[0].file: open "}},
+		"no token": {"auth: {tokens: [{name: a, file: a.token}]}", []string{"fine file: ", none, "wrong tokens: auth.tokens[0].file: the file does not exist"}},
 	} {
 		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ func (d *Doctor) probe(ctx context.Context, e setup.Entry) error {
 func describeEntry(e setup.Entry) string {
 	if e.URL == "" {
 		words := e.Command
-		if strings.TrimSuffix(filepath.Base(e.Command), ".exe") == "ferrule" { // it takes no tokens
+		if isOwn(e) {
 			words = ferrule.MaskURLs(strings.Join(append([]string{e.Command}, e.Args...), " "))
 		}
 		return "`" + ferrule.OneLine(words, 200) + "`"
@@ -75,6 +75,11 @@ func describeEntry(e setup.Entry) string {
 		return "its URL"
 	}
 	return ferrule.OneLine((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String(), 200)
+}
+
+// isOwn reports whether an entry starts Ferrule, whose arguments have no tokens.
+func isOwn(e setup.Entry) bool {
+	return strings.TrimSuffix(filepath.Base(e.Command), ".exe") == "ferrule"
 }
 
 // initialize is the first message of an agent program.
@@ -128,7 +133,11 @@ func probeCommand(ctx context.Context, e setup.Entry) error {
 // it. It may repeat a token.
 func withoutSecrets(text string, e setup.Entry) string {
 	const short = 6 // such as an option
-	for _, value := range slices.Concat(e.Args, slices.Collect(maps.Values(e.Env))) {
+	passed := slices.Collect(maps.Values(e.Env))
+	if !isOwn(e) {
+		passed = append(passed, e.Args...)
+	}
+	for _, value := range passed {
 		for _, word := range append(strings.Fields(value), value) {
 			if len(word) > short {
 				text = strings.ReplaceAll(text, word, "…")
