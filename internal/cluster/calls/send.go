@@ -18,6 +18,7 @@ import (
 const (
 	askAfter      = 500 * time.Millisecond // without a message, the holder is asked for the call's state
 	askAgain      = 250 * time.Millisecond // after a message found no subscriber
+	minConfirm    = 75 * time.Millisecond  // for a holder to say that it is there
 	maxUnreceived = 8                      // messages without a subscriber until the holder counts as gone
 	lastWords     = 500 * time.Millisecond // for the holder to report the outcome of a cancelled call
 )
@@ -126,6 +127,7 @@ func (s *sending) wait(ctx context.Context) (*ferrule.Result, error) {
 			if !arrived && !s.followed.Load() {
 				doubted = true
 				ask()
+				timer.Reset(s.confirmTime())
 				continue
 			}
 			if doubted && !arrived {
@@ -153,6 +155,15 @@ func (s *sending) wait(ctx context.Context) (*ferrule.Result, error) {
 			return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled while it was running on %s", s.call.Device).AfterSend()
 		}
 	}
+}
+
+// confirmTime returns how long a holder that is there may take to answer an ask.
+func (s *sending) confirmTime() time.Duration {
+	rtt, err := s.engine.Conn.RTT() // to the nearest server
+	if err != nil {
+		return askAfter
+	}
+	return min(max(8*rtt, minConfirm), askAfter)
 }
 
 func (s *sending) unanswered(why string) error {
