@@ -33,16 +33,19 @@ type outcome struct {
 // counted; nothing that changes the world runs twice; what ran is in the
 // journal; nothing is left behind.
 func TestCuts(t *testing.T) {
-	goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
+	runtime.GC() // closes what earlier tests left
+	before := openFiles(t)
+	goroutines, descriptors := runtime.NumGoroutine(), len(before)
 	t.Run("run", cutAndCall)
 	defer func() {
 		if t.Failed() {
 			stacks := make([]byte, 1<<16)
-			t.Logf("%d files; goroutines:\n%s", openFiles(t), stacks[:runtime.Stack(stacks, true)])
+			t.Logf("files %q, before %q; goroutines:\n%s", openFiles(t), before, stacks[:runtime.Stack(stacks, true)])
 		}
 	}()
-	eventually(t, 10*time.Second, fmt.Sprintf("no more than %d goroutines and %d files", goroutines, descriptors), func() bool {
-		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= descriptors
+	eventually(t, ample, fmt.Sprintf("no more than %d goroutines and %d files", goroutines, descriptors), func() bool {
+		runtime.GC() // what is still referred to counts
+		return runtime.NumGoroutine() <= goroutines && len(openFiles(t)) <= descriptors
 	})
 }
 
@@ -171,14 +174,18 @@ func recorded(t *testing.T, data string, outcomes []outcome, runs map[string]int
 	}
 }
 
-// openFiles counts the descriptors of this process, if the system shows them.
-func openFiles(t *testing.T) int {
+// openFiles returns the open files of this process, if the system shows them.
+func openFiles(t *testing.T) (all []string) {
 	if runtime.GOOS != "linux" {
-		return 0
+		return nil
 	}
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(entries)
+	for _, e := range entries {
+		name, _ := os.Readlink("/proc/self/fd/" + e.Name())
+		all = append(all, name)
+	}
+	return all
 }

@@ -159,10 +159,10 @@ var plugging = flag.Duration("plugging", 60*time.Second, "how long TestUnosPlugg
 // twice, names stay with their boards, and nothing is left behind.
 func TestUnosPlugged(t *testing.T) {
 	uno.Start(t, uno.Options{Fast: true}).Close() // warms up the build of the firmware
-	goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
+	goroutines, descriptors := runtime.NumGoroutine(), len(openFiles(t))
 	t.Run("run", plugAndCall)
 	eventually(t, 10*time.Second, fmt.Sprintf("no more than %d goroutines and %d files", goroutines, descriptors), func() bool {
-		return runtime.NumGoroutine() <= goroutines && openFiles(t) <= descriptors
+		return runtime.NumGoroutine() <= goroutines && len(openFiles(t)) <= descriptors
 	})
 }
 
