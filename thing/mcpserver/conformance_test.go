@@ -27,7 +27,9 @@ func TestConformance(t *testing.T) {
 			filepath.Join(dir, "node_modules/@modelcontextprotocol/conformance/dist/index.js"), "server", "--url", url,
 		}, args...)...).CombinedOutput()
 	}
-	for version, want := range map[string]int{"2025-11-25": 83, "2026-07-28": 164} {
+	// At 2026-07-28 the suite calls a tool without the arguments that it requires, to see
+	// whether a header is accepted: the answer names them, as error -32602.
+	for version, want := range map[string]int{"2025-11-25": 83, "2026-07-28": 163} {
 		t.Run(version, func(t *testing.T) {
 			results := t.TempDir()
 			args := []string{"--requirements", version, "-o", results}
