@@ -90,7 +90,9 @@ func TestRatioNodes(t *testing.T) {
 	}
 	connected(t, near, "a")
 	connected(t, far, "b")
-	most(t, "reading another node's board against its own pipeline and a bare request, G/(L+N)", got, base, 1.3)
+	// The holder runs its pipeline and so does the caller's node, and each message has a
+	// tag: L counts one pipeline. Before the holder decided about calls, the limit was 1.3.
+	most(t, "reading another node's board against its own pipeline and a bare request, G/(L+N)", got, base, 1.5)
 	t.Logf("G %v, L %v, N %v with %s", median(got), median(ls), median(ns), sizes)
 }
 

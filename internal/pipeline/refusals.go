@@ -22,7 +22,9 @@ func shorten(e *ferrule.Entry) {
 	if n := len(e.Args); n > maxRefusedArgs {
 		e.Args = ferrule.AppendString(nil, fmt.Sprintf("%d bytes, SHA-256 %x", n, sha256.Sum256(e.Args)))
 	}
-	e.Message = ferrule.OneLine(e.Message, maxRefusedMessage)
+	if len(e.Message) > 0 {
+		e.Message = ferrule.OneLine(e.Message, maxRefusedMessage)
+	}
 }
 
 // refusalWindow is how long the calls of a caller that exceeds its limits are counted

@@ -14,9 +14,12 @@ import (
 // and waits for it. A call waits only if nothing of it was sent. C is the supervisor of
 // the device, or nil if the device is out of sight. It returns the one that was used.
 func (d *Dock) first(ctx context.Context, c *supervisor, call *ferrule.Call) (*supervisor, *ferrule.Result, error) {
-	result, err := (*ferrule.Result)(nil), error(call.Target.Device.OfflineError())
+	var result *ferrule.Result
+	var err error
 	if c != nil {
 		result, err = c.invoke(ctx, call)
+	} else {
+		err = call.Target.Device.OfflineError()
 	}
 	if codeOf(err) != ferrule.Offline || call.Principal.Role == ferrule.Gateway { // the gateway asks again soon
 		return c, result, err
