@@ -28,7 +28,8 @@ type progressKey struct{}
 
 // audit records the outcome of every call and recovers panics, so that every call
 // has an outcome. The outcome of a call that may have changed the world is on
-// disk before the caller receives it. Readings are counted, not recorded.
+// disk before the caller receives it. Readings are counted, not recorded. What
+// succeeded on another node is recorded there.
 func audit(journal Journal, counts *readings, log *slog.Logger) stage {
 	boot := strings.ToLower(rand.Text()[:8]) // makes call IDs unique across restarts
 	var calls atomic.Uint64
@@ -44,7 +45,7 @@ func audit(journal Journal, counts *readings, log *slog.Logger) stage {
 			if isReading(call) {
 				return result, counts.add(err)
 			}
-			if err == nil && call.Target.Remote {
+			if err == nil && done.sent && call.Target.Remote {
 				return result, nil // the node that holds the device has recorded it
 			}
 			entry := record(call, ferrule.Outcome)
