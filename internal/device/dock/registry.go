@@ -1,14 +1,9 @@
 package dock
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -294,67 +289,6 @@ func (r *registry) offline(at *slot, why error) bool {
 	return true
 }
 
-// release releases a device, and all others at the same place, until a time. It
-// returns their addresses; none if a release was ended that did not exist.
-func (r *registry) release(id string, until time.Time) (addresses []string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	id = r.current(id)
-	address, ok := r.ids[id]
-	if !ok {
-		return nil, ferrule.UnknownDevice(id)
-	}
-	if err := r.checkHeldHere(id); err != nil {
-		return nil, err
-	}
-	at := r.slots[address]
-	if at == nil || at.sighting.Absent != "" {
-		return nil, ferrule.Errorf(ferrule.Offline, "%s is not in sight, so there is nothing to release", id)
-	}
-	addresses, keys := []string{address}, []string{address}
-	if place := at.sighting.Location; place != "" {
-		for other, slot := range r.slots {
-			if other != address && slot.sighting.Location == place {
-				addresses = append(addresses, other)
-			}
-		}
-		keys = append(slices.Clone(addresses), place)
-	}
-	already := slices.ContainsFunc(keys, func(key string) bool { _, ok := r.released[key]; return ok })
-	if !already && !time.Now().Before(until) {
-		return nil, nil
-	}
-	for _, key := range keys {
-		r.released[key] = until
-	}
-	return addresses, nil
-}
-
-// applyRelease reports whether a device is released, and until when, and publishes
-// that state.
-func (r *registry) applyRelease(at *slot) (until time.Time, released bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, key := range []string{at.sighting.Address, at.sighting.Location} {
-		if t, ok := r.released[key]; ok && time.Now().Before(t) {
-			until, released = t, true
-		} else {
-			delete(r.released, key)
-		}
-	}
-	if !released {
-		return until, false
-	}
-	dev := *at.device.Load()
-	dev.Reason = "is released for other programs until " + ferrule.FormatTime(until)
-	if dev.State != ferrule.StateReleased {
-		dev.State, dev.Since = ferrule.StateReleased, time.Now()
-		r.log.Info("device "+dev.Reason, "device", dev.ID)
-	}
-	r.publish(at, &dev)
-	return until, true
-}
-
 // adopt marks a device as trusted and returns its address. It reports whether the
 // device must be connected again because its manifest was not stored.
 func (r *registry) adopt(id string) (address string, reconnect bool, err error) {
@@ -412,7 +346,7 @@ func (r *registry) forget(id string) (address string, err error) {
 	return dev.Address, r.dropID(id)
 }
 
-// knownDevice returns a stored device.
+// storedDevice returns a stored device.
 func (r *registry) storedDevice(id string) (*ferrule.Device, error) {
 	if dev, ok := r.store.Get(id); ok {
 		return dev, nil
@@ -504,62 +438,6 @@ func (r *registry) storeDevice(dev *ferrule.Device) {
 
 func (r *registry) logNotStored(dev *ferrule.Device, err error) {
 	r.log.Warn("device not stored", "device", dev.ID, "err", err)
-}
-
-// chooseID returns the ID of a device: the configured name, else the previous one
-// unless another node gave it away, else a new one.
-func (r *registry) chooseID(s *transport.Sighting, model string, before *ferrule.Device) string {
-	if s.Name != "" && r.ownerNames[s.Name] == s.Address {
-		return s.Name
-	}
-	if before != nil && (before.Kind != "" || before.Named) && !r.takenRemotely(before.ID, s) {
-		return before.ID
-	}
-	return r.newID(s, model)
-}
-
-// newID makes an ID from the model of a device, with digits of its address if that
-// is taken. If another node knows the device by one of these IDs, it is used.
-func (r *registry) newID(s *transport.Sighting, model string) string {
-	var free, last string
-	for id := range r.candidates(s, model) {
-		switch last = id; {
-		case !r.isFree(id, s):
-		case r.remotes == nil || r.remote(id) != nil:
-			return id
-		case free == "":
-			free = id
-		}
-	}
-	return cmp.Or(free, last)
-}
-
-// candidates yields the IDs that a device may get, best first. The last one has so
-// many digits that it is unique.
-func (r *registry) candidates(s *transport.Sighting, model string) iter.Seq[string] {
-	slug := cmp.Or(ferrule.Slug(model), "device")
-	source := s.Address
-	if s.Local {
-		source = r.node + source
-	}
-	sum := sha256.Sum256([]byte(source))
-	digits := hex.EncodeToString(sum[:])
-	return func(yield func(string) bool) {
-		more := yield(slug)
-		for n := 4; more && n <= ferrule.MaxID-2; n += 2 {
-			more = yield(strings.TrimRight(slug[:min(len(slug), ferrule.MaxID-n-1)], "-") + "-" + digits[:n])
-		}
-	}
-}
-
-// isFree reports whether a sighting may have an ID.
-func (r *registry) isFree(id string, s *transport.Sighting) bool {
-	for _, at := range []string{r.ids[id], r.ownerNames[id], r.aliases[id]} {
-		if at != "" && at != s.Address {
-			return false
-		}
-	}
-	return id != ferrule.GatewayID && !r.takenRemotely(id, s)
 }
 
 // trustOf returns the trust of a device: adopted if it is configured, else the
