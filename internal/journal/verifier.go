@@ -307,7 +307,7 @@ func Verify(dir string, keys ...PublicKey) (Report, error) {
 			v.findings[len(v.findings)-1].To = signed.Seq
 		}
 	}
-	if head, err := readHead(dir); err == nil && v.records == 0 {
+	if head, missing := readHead(dir); missing == nil && v.records == 0 {
 		v.file, v.line = "", 0
 		v.add(1, fmt.Sprintf("the journal is empty: record %d of chain %s was signed at %s", head.Seq, head.Chain, head.Time.Format(time.RFC3339)))
 	}

@@ -49,18 +49,24 @@ func testCalls(serve ferrule.Handler) *Calls {
 	})
 }
 
-// TestTwice checks that a call that arrives twice is served once, and that one that was
-// asked about before it arrived is not served at all.
-func TestTwice(t *testing.T) {
-	cfg := clustertest.OneServer(t)
-	e, err := engine.Start(cfg, t.TempDir(), slog.New(slog.DiscardHandler), func() {})
+// startEngine connects to a server of its own. It ends with the test.
+func startEngine(t *testing.T) *engine.Engine {
+	t.Helper()
+	e, err := engine.Start(clustertest.OneServer(t), t.TempDir(), slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
+	t.Cleanup(e.Close)
 	if err := e.WaitLinked(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return e
+}
+
+// TestTwice checks that a call that arrives twice is served once, and that one that was
+// asked about before it arrived is not served at all.
+func TestTwice(t *testing.T) {
+	e := startEngine(t)
 	var served atomic.Int64
 	c := testCalls(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 		served.Add(1)

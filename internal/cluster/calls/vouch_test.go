@@ -15,19 +15,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// TestForged publishes calls as a client of NATS can that has not the tenant's secret, or
-// that has seen calls of others: none is served, and each is reported. A call that a node vouches for is
-// served, with the principal that it names and the node in Via.
+// TestForged publishes calls as a client of NATS can that does not know the tenant's
+// secret, or that has seen calls of others. None is served, and each is reported. A call
+// that a node vouches for is served, with its principal, and with the node in Via.
 func TestForged(t *testing.T) {
-	cfg := clustertest.OneServer(t)
-	e, err := engine.Start(cfg, t.TempDir(), slog.New(slog.DiscardHandler), func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	if err := e.WaitLinked(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	e := startEngine(t)
 	var refused atomic.Int64
 	calls := make(chan *ferrule.Call, 64)
 	c := testCalls(func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -178,15 +170,7 @@ func TestForgedReply(t *testing.T) {
 // TestForgedAbsence pretends to a node that nobody received its call, as any client of NATS
 // can. The holder has it: the call must not end as one that was not sent.
 func TestForgedAbsence(t *testing.T) {
-	cfg := clustertest.OneServer(t)
-	e, err := engine.Start(cfg, t.TempDir(), slog.New(slog.DiscardHandler), func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	if err := e.WaitLinked(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	e := startEngine(t)
 	var served atomic.Int64
 	release := make(chan struct{})
 	holder := testCalls(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
