@@ -200,11 +200,11 @@ func (j *Journal) compareHead(hadKey bool) error {
 	case errors.Is(err, os.ErrNotExist) && (!hadKey || j.head.seq == 0):
 		return nil
 	case errors.Is(err, os.ErrNotExist): // deleting the file must not be a way to have any journal signed
-		const message = HeadFile + " is missing: whether records are missing before this one is not known"
+		const message = HeadFile + " is missing: records before this one may have been removed"
 		j.log.Error("journal: " + message)
 		return j.Append(ferrule.Entry{Phase: ferrule.JournalGap, Message: message}, false)
 	case err != nil || j.key == nil || !newestHead.isSigned(signed) || signed.Key != string(publicKey(j.key)):
-		const message = HeadFile + " was not signed with the key of this node: whether records are missing before this one is not known"
+		const message = HeadFile + " was not signed with the key of this node: records before this one may have been removed"
 		j.log.Error("journal: " + message)
 		return j.Append(ferrule.Entry{Phase: ferrule.JournalGap, Message: message}, false)
 	case j.head.seq == 0:

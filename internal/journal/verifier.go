@@ -328,7 +328,7 @@ func (v *Verifier) expectHead(dir string) (signed *ferrule.Checkpoint, problem s
 	case len(v.keys) == 0 && (err != nil || signed.Chain != v.chain):
 		return nil, ""
 	case errors.Is(err, os.ErrNotExist):
-		return nil, HeadFile + " is missing: whether the end was cut off is not known"
+		return nil, HeadFile + " is missing: the end may have been cut off"
 	case err != nil:
 		return nil, err.Error()
 	case signed.Chain != v.chain:

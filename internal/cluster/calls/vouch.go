@@ -21,8 +21,8 @@ const MinSecret = 32
 type run struct{ node, boot string }
 
 // keys derives the keys by which nodes vouch for what they send each other. There is one
-// for each pair of runs and each direction, so a message is worth nothing to a third
-// node, in the other direction, or after either node has restarted.
+// for each pair of runs and each direction, so a message cannot be used for a third node,
+// in the other direction, or after either node has restarted.
 type keys struct {
 	secret []byte
 	self   run
@@ -103,7 +103,7 @@ func (k *keys) key(d direction) ([]byte, error) {
 }
 
 // newToken returns the token of a call: the run of its node, a number that counts up, and
-// text that nobody can guess who does not see the call.
+// a random text, which makes the reply subject hard to guess.
 func newToken(boot string, number uint64, random string) string {
 	return boot + "-" + strconv.FormatUint(number, 36) + "-" + random
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestParse checks which JSON comes of what people type.
+// TestParse checks the JSON that typed arguments become.
 func TestParse(t *testing.T) {
 	const schema = `{"properties":{"pin":{"type":"integer"},"value":{"type":"boolean"},"level":{"type":"number"},
 		"name":{"type":"string"},"list":{"type":"array"},"map":{"type":"object"},"any":{},
