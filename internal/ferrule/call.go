@@ -261,13 +261,29 @@ type Annotations struct {
 	Modified string `json:"modified,omitempty"`
 }
 
-// Principal is the caller.
+// Principal is the caller. Role and Name identify it; the rest says how that is known.
 type Principal struct {
 	Role Role   `json:"role"`
 	Name string `json:"name"`
+	// Auth is how the caller was authenticated; empty for the gateway itself.
+	Auth Auth `json:"auth,omitempty"`
+	// User is the user of the operating system who runs the caller; empty if unknown.
+	User string `json:"user,omitempty"`
 }
 
 func (p Principal) String() string { return string(p.Role) + ":" + p.Name }
+
+// Auth is how a Principal was authenticated.
+type Auth string
+
+// The ways of authentication.
+const (
+	AuthToken    Auth = "token"    // a token over HTTP
+	AuthLoopback Auth = "loopback" // HTTP from this machine, without a token
+	AuthSocket   Auth = "socket"   // the control socket, by its user
+	AuthStdio    Auth = "stdio"    // standard input and output of a process of the user
+	AuthEndpoint Auth = "endpoint" // an endpoint that the owner configured
+)
 
 // Client is a program that makes calls, as it describes itself.
 type Client struct {
@@ -306,6 +322,8 @@ type Verdict struct {
 	Ruling Ruling `json:"ruling"`
 	// Reason is shown to a caller who is refused.
 	Reason string `json:"reason"`
+	// Rule is the rule that decided, for example house.cedar:12; empty if none did.
+	Rule string `json:"rule,omitempty"`
 }
 
 // Ruling is the outcome of a Verdict.

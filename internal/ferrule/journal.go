@@ -22,6 +22,7 @@ type Entry struct {
 	Tool      string          `json:"tool"`
 	Args      json.RawMessage `json:"args,omitempty"`
 	Verdict   Ruling          `json:"verdict,omitempty"` // of the policy; empty if it was not asked
+	Rule      string          `json:"rule,omitempty"`    // that decided; empty if none did
 	// The following fields belong to an Outcome.
 	Code       Code     `json:"code,omitempty"` // empty on success
 	Message    string   `json:"message,omitempty"`

@@ -82,7 +82,7 @@ func TestStagesAllocateNothing(t *testing.T) {
 	for _, perMinute := range []int{0, maxPerMinute} {
 		config := DefaultConfig()
 		config.PerMinute = perMinute
-		handle := authorize(nil)(approve()(cache(0, newAnswers())(limit(newCallers(config))(end))))
+		handle := authorize(nil)(approve(nil)(cache(0, newAnswers())(limit(newCallers(config))(end))))
 		for _, effect := range []ferrule.Effect{ferrule.Reads, ferrule.Changes} {
 			call := &ferrule.Call{
 				Principal: ferrule.Principal{Role: ferrule.Agent, Name: "robby"}, Device: "a", Tool: "x",

@@ -12,6 +12,8 @@
 //	approve    asks a person, if the policy requires it
 //	cache      answers from memory, if a recent answer is known
 //	deadline   limits the time of the call, including the wait in queues; checks the answer
+//	stop       refuses changes while they are stopped, and ends those under way
+//	bounds     enforces the physical limits of the tool
 //	intent     records on disk that the world is about to change
 //	questions  lets the device ask the caller, if its owner allows it
 //	─────────
@@ -23,9 +25,7 @@
 // here retries: the dock does towards devices, and cluster/calls between nodes.
 // Within the deadline the answer is checked too.
 //
-// Without a policy, every valid call to an adopted device is permitted. If a
-// policy requires approval, the call is denied, because approvals are not
-// implemented yet. An answer from the cache counts towards the limits, because it is
+// Without a policy, every valid call to an adopted device is permitted. An answer from the cache counts towards the limits, because it is
 // recorded, but has no intent. Audit has two parts: only the outermost stage sees every
 // outcome, and only behind resolve is it known whether a call changes the world. The
 // gateway's own readings take the same path but are counted, not journaled.
@@ -102,6 +102,11 @@ type Parts struct {
 	Fleet   Fleet
 	// Policy decides on calls; nil permits all.
 	Policy Policy
+	// Approvals asks people; if it is nil, what needs approval is denied.
+	Approvals Approvals
+	// Stop can end all changes, and Bounds has the physical limits; each may be nil.
+	Stop   Stop
+	Bounds Bounds
 	// Meters measures the pipeline, its stages and what lies behind it; it may be
 	// nil.
 	Meters ferrule.Meters
@@ -155,9 +160,11 @@ func (p *Pipeline) stages(parts Parts) []namedStage {
 		{"resolve", resolve(parts.Fleet)},
 		{"validate", validate()},
 		{"authorize", authorize(parts.Policy)},
-		{"approve", approve()},
+		{"approve", approve(parts.Approvals)},
 		{"cache", cache(parts.Config.Cache, p.answers)},
 		{"deadline", deadline(parts.Config.Deadline)},
+		{"stop", stop(parts.Stop)},
+		{"bounds", bounds(parts.Bounds)},
 		{"intent", intent(parts.Journal)},
 		{"questions", questions(parts.Journal, p.questions, parts.Log)},
 	}

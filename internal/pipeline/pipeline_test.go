@@ -223,7 +223,7 @@ func TestPipeline(t *testing.T) {
 		"a person must agree": {
 			call:   ferrule.Call{Principal: robby, Device: "robot", Tool: "burn"},
 			policy: rules(ferrule.Ask, "it burns"),
-			code:   ferrule.Denied, message: "burn of robot needs approval, which is not supported yet: it burns", journal: []string{"outcome robot burn {} denied"},
+			code:   ferrule.Denied, message: "burn of robot needs approval, and nobody can be asked: it burns", journal: []string{"outcome robot burn {} denied"},
 		},
 		"a policy that looks at the arguments": {
 			call: ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(`{"pin":13}`)},

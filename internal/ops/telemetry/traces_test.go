@@ -124,7 +124,7 @@ func TestTraces(t *testing.T) {
 	const about = " ferrule.call.id=c-1 ferrule.call.role=agent ferrule.call.operation=tool ferrule.device.id=robot gen_ai.tool.name=move error"
 	want := "agent server error.type=failed" + about + "\n pipeline error.type=failed" + about + "\n"
 	indent := "  "
-	for _, stage := range []string{"audit", "limit", "resolve", "validate", "authorize", "approve", "cache", "deadline", "intent", "questions", "fleet"} {
+	for _, stage := range []string{"audit", "limit", "resolve", "validate", "authorize", "approve", "cache", "deadline", "stop", "bounds", "intent", "questions", "fleet"} {
 		want += indent + stage + " error.type=failed error\n"
 		indent += " "
 	}

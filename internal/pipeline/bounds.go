@@ -1,0 +1,33 @@
+package pipeline
+
+import (
+	"context"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// Bounds are the physical limits of a tool, which all its callers share, and what is to
+// happen after a call.
+type Bounds interface {
+	// Enter returns an error if the call would exceed a limit of the tool; otherwise it
+	// counts the call. leave is called with the error of the call.
+	Enter(ctx context.Context, call *ferrule.Call) (leave func(err error), err error)
+}
+
+// bounds enforces the physical limits of a tool, at the node that holds the device.
+func bounds(b Bounds) stage {
+	return func(next ferrule.Handler) ferrule.Handler {
+		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			if b == nil || call.Target.Remote {
+				return next(ctx, call)
+			}
+			leave, err := b.Enter(ctx, call)
+			if err != nil {
+				return nil, err
+			}
+			result, err := next(ctx, call)
+			leave(err)
+			return result, err
+		}
+	}
+}
