@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // The limits of a call's arguments, and of an answer that is checked.
@@ -93,17 +93,42 @@ func decode(data []byte, b bounds) (any, error) {
 	if len(data) > b.size {
 		return nil, fmt.Errorf("has %d bytes; limit is %d", len(data), b.size)
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
-		return nil, fmt.Errorf("not JSON: %w", err)
+	d := decoders.Get().(*decoder)
+	v, err := d.decode(data)
+	if err != nil {
+		return nil, err // d may be anywhere in the text
 	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("not JSON: unexpected data after the value")
-	}
+	decoders.Put(d)
 	nodes := 0
 	return v, bounded(v, b.depth, &nodes, b.nodes)
+}
+
+// decoders are kept for reuse: a new one costs more than the arguments of a usual call.
+var decoders = sync.Pool{New: func() any {
+	d := &decoder{}
+	d.json = json.NewDecoder(&d.text)
+	d.json.UseNumber()
+	return d
+}}
+
+// decoder decodes one text after another.
+type decoder struct {
+	text bytes.Reader
+	json *json.Decoder
+}
+
+// decode returns the only value in a text. After an error, the decoder must not be used again.
+func (d *decoder) decode(data []byte) (v any, err error) {
+	data = bytes.TrimRight(data, " \t\r\n") // so that nothing is left for the next text
+	d.text.Reset(data)
+	start := d.json.InputOffset()
+	if err := d.json.Decode(&v); err != nil {
+		return nil, fmt.Errorf("not JSON: %w", err)
+	}
+	if d.json.InputOffset()-start != int64(len(data)) {
+		return nil, errors.New("not JSON: unexpected data after the value")
+	}
+	return v, nil
 }
 
 // bounded checks the depth and the size of a value, and the range of its numbers:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -131,6 +132,7 @@ func (s *session) Run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			s.read(m.Data)
+			runtime.Gosched() // the caller has the answer before this waits for the next line
 		case errors.Is(err, transport.ErrTooLong):
 			s.mu.Lock()
 			s.abandon(fmt.Errorf("the answer was dropped: %w", err))
