@@ -170,7 +170,7 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
 	"internal/lifecycle":     {},
-	"internal/local/control": {own: []string{"internal/ferrule"}},
+	"internal/local/control": {own: []string{"internal/ferrule", "internal/guard/identity"}},
 	"internal/local/datadir": {},
 	"internal/local/stdio": {
 		own:   []string{"internal/ferrule", "internal/lifecycle", "internal/agent/catalog", "internal/agent/server", "internal/local/control", "internal/local/datadir", "internal/strictjson"},
