@@ -17,7 +17,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
-	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
@@ -50,7 +50,7 @@ func TestIdentity(t *testing.T) {
 		g.online("robot")
 	}
 
-	user := identity.CurrentUser()
+	user := control.User().Name
 	agent := func(name string, auth ferrule.Auth, user string) ferrule.Principal {
 		return ferrule.Principal{Role: ferrule.Agent, Name: name, Auth: auth, User: user}
 	}
