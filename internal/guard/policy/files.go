@@ -48,7 +48,7 @@ func readFiles(dir string, required bool) ([]file, error) {
 			return nil, fmt.Errorf("policy.dir: %s is a directory; rules are only read from %s itself", filepath.Join(dir, name), dir)
 		case f.rules, strings.HasSuffix(name, testsExt):
 		case ext == ".yaml", ext == ".yml":
-			return nil, fmt.Errorf("policy.dir: %s must end with %s, or it is no test", filepath.Join(dir, name), testsExt)
+			return nil, fmt.Errorf("policy.dir: %s must end with %s; otherwise it would not be run as a test", filepath.Join(dir, name), testsExt)
 		default:
 			continue
 		}

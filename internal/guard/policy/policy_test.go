@@ -348,7 +348,7 @@ func TestLoadErrors(t *testing.T) {
 			t.Errorf("%s\ngot  %v\nwant a.cedar%s", test.text, err, test.want)
 		}
 	}
-	// What is no mistake.
+	// These are valid.
 	for _, text := range []string{
 		"", "// nothing",
 		"permit (principal in Group::\"readers\", action, resource in Device::\"lamp\");",
