@@ -182,7 +182,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},
 	"internal/ops/doctor": {
-		own:   []string{"internal/ferrule", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
+		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
 		tests: []string{"internal/testenv/source"},
 	},
 	"internal/ops/attachment":    {own: []string{"internal/ferrule"}},
@@ -241,7 +241,7 @@ var importRules = map[string]importRule{
 			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
 			"internal/local/control", "internal/local/datadir", "internal/local/stdio",
 			"internal/measure/history", "internal/measure/plot", "internal/measure/poller", "internal/measure/query",
-			"internal/ops/config", "internal/ops/telemetry",
+			"internal/ops/config", "internal/ops/telemetry", "internal/schema",
 		},
 		tests: []string{"internal/testenv/wait"},
 	},

@@ -308,6 +308,7 @@ func (g *Gateway) buildTools() error {
 		builtin.RetryDevice(g.Dock),
 		builtin.RenameDevice(names{g}),
 		builtin.LabelDevice(names{g}),
+		builtin.ExplainPolicy(g),
 		builtin.Status(g.parts.Version, g.Status),
 		builtin.FindDevices(g.Catalog),
 		builtin.FindTools(g.Catalog),

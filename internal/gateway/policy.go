@@ -1,18 +1,15 @@
 package gateway
 
 import (
+	"encoding/json"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/schema"
 )
-
-// forwarders are the gateway's tools that only make other calls. Each of those passes the
-// pipeline, and the policy decides on it.
-var forwarders = []string{"call_many", "call_tool"}
-
-// alwaysPermitted are the gateway's tools that no rule can forbid.
-var alwaysPermitted = []string{}
 
 // loadPolicy reads the rules that the gateway starts with.
 func (g *Gateway) loadPolicy() error {
@@ -30,7 +27,6 @@ func (g *Gateway) loadPolicy() error {
 func (g *Gateway) readPolicy(cfg config.Config) (*policy.Policy, error) {
 	c := cfg.PolicyConfig()
 	c.Required = datadir.Policies(g.parts.Data) != ""
-	c.Forwarders, c.Always = forwarders, alwaysPermitted
 	return policy.Load(c)
 }
 
@@ -54,4 +50,24 @@ func (g *Gateway) replacePolicy(p *policy.Policy, done *control.Reloaded) {
 		}
 	}
 	done.Applied = append(done.Applied, "policy: "+p.String())
+}
+
+// ExplainPolicy implements builtin.PolicyExplainer.
+func (g *Gateway) ExplainPolicy(who, device, tool string, args json.RawMessage) (v ferrule.Verdict, text string, err error) {
+	target, ok := g.Fleet.Target(device)
+	if !ok {
+		return v, "", ferrule.UnknownDevice(device)
+	}
+	if target.Manifest == nil || target.Manifest.Tool(tool) == nil {
+		return v, "", ferrule.Errorf(ferrule.NotFound, "%s has no tool %q", target.Device.ID, ferrule.Clean(tool, ferrule.MaxToolName)).
+			WithHint("to see its tools, run `ferrule tools %s`", target.Device.ID)
+	}
+	target.Tool = target.Manifest.Tool(tool)
+	call := &ferrule.Call{Principal: policy.ParsePrincipal(who), Device: target.Device.ID, Tool: tool, Target: target}
+	if call.DecodedArgs, _, err = schema.DecodeArgs(args); err != nil {
+		return v, "", ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %w", tool, target.Device.ID, err)
+	}
+	p := g.Policy.Get()
+	v = p.Decide(call)
+	return v, p.Text(v.Rule), nil
 }

@@ -113,8 +113,9 @@ func Load(cfg Config) (*Policy, error) {
 		return nil, err
 	}
 	p := &Policy{cfg: cfg, memberOf: members(cfg.Groups)}
-	hash := sha256.New()
-	if err := json.NewEncoder(hash).Encode(cfg); err != nil {
+	hash, said := sha256.New(), cfg
+	said.Dir, said.Required = "", false // the rules count, not where they are
+	if err := json.NewEncoder(hash).Encode(said); err != nil {
 		return nil, err
 	}
 	var own []*rule
@@ -199,12 +200,19 @@ func (p *Policy) Dir() string {
 func (p *Policy) String() string {
 	text := "preset " + p.cfg.Preset
 	if n := len(p.cfg.Agents); n > 0 {
-		text += fmt.Sprintf(" (%d agents have their own)", n)
+		text += fmt.Sprintf(" (%s with another)", count(n, "agent"))
 	}
 	if n := len(p.own.rules); n > 0 || p.tests > 0 {
-		text += fmt.Sprintf(", %d rules and %d tests in %s", n, p.tests, p.cfg.Dir)
+		text += fmt.Sprintf(", %s and %s in %s", count(n, "rule"), count(p.tests, "test"), p.cfg.Dir)
 	}
 	return text
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Text returns the source of a rule that a verdict names; "" if it is unknown.
