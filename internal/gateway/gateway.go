@@ -42,6 +42,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/fleet"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -96,6 +97,7 @@ type Gateway struct {
 	Requests    *Requests
 	DialIn      *DialIn // nil unless devices can dial in
 	Dock        *dock.Dock
+	Policy      policy.Holder
 	History     *history.Store // nil if measurements are not recorded
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
@@ -123,6 +125,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.buildRequests,
 		g.listenDialIn,
 		g.buildDock,
+		g.loadPolicy,
 		g.openHistory,
 		g.buildTools,
 		g.buildPipeline,
@@ -305,6 +308,7 @@ func (g *Gateway) buildTools() error {
 		builtin.RetryDevice(g.Dock),
 		builtin.RenameDevice(names{g}),
 		builtin.LabelDevice(names{g}),
+		builtin.ExplainPolicy(g),
 		builtin.Status(g.parts.Version, g.Status),
 		builtin.FindDevices(g.Catalog),
 		builtin.FindTools(g.Catalog),
@@ -322,7 +326,8 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Meters: g.Telemetry.Meters(), Log: g.parts.Log,
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide,
+		Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
 }
