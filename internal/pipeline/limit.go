@@ -21,17 +21,18 @@ func limit(all *callers) stage {
 				return next(ctx, call)
 			}
 			done, _ := ctx.Value(progressKey{}).(*progress)
-			if err := all.enter(who); err != nil {
+			one, err := all.enter(who)
+			if err != nil {
 				done.limited = true
 				return nil, err
 			}
 			refused := false
-			defer func() { all.leave(who, refused) }()
+			defer func() { all.leave(one, refused) }()
 			result, err := next(ctx, call)
 			if err != nil && !done.sent {
 				code := ferrule.AsError(err).Code
 				refused = isMistake(code)
-				done.limited = code == ferrule.Offline && all.isSurplus(who)
+				done.limited = code == ferrule.Offline && all.isSurplus(one)
 			}
 			return result, err
 		}
@@ -56,7 +57,7 @@ type callers struct {
 	inFlight, perMinute, refusedPerMinute int // per minute, 0 means unlimited
 
 	mu      sync.Mutex
-	known   map[origin]caller
+	known   map[origin]*caller
 	sweepAt int // number of callers at which idle ones are dropped
 	refused uint64
 }
@@ -72,24 +73,31 @@ type caller struct {
 }
 
 func newCallers(c Config) *callers {
-	return &callers{inFlight: c.InFlight, perMinute: c.PerMinute, refusedPerMinute: c.RefusedPerMinute, known: make(map[origin]caller), sweepAt: minSweep}
+	return &callers{inFlight: c.InFlight, perMinute: c.PerMinute, refusedPerMinute: c.RefusedPerMinute, known: make(map[origin]*caller), sweepAt: minSweep}
 }
 
-// enter admits one more call or returns why not. An admitted call must leave.
-func (c *callers) enter(who origin) error {
+// enter admits one more call of a caller, or returns why not. An admitted call must leave.
+func (c *callers) enter(who origin) (*caller, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one, known := c.known[who]
+	one := c.known[who]
+	if one == nil {
+		if len(c.known) >= c.sweepAt {
+			c.sweep()
+		}
+		one = &caller{}
+		c.known[who] = one
+	}
 	if one.inFlight >= c.inFlight {
 		c.refused++
-		return ferrule.Errorf(ferrule.Limited, "too many calls in flight: limit is %d per caller (calls.in_flight)", c.inFlight).
+		return nil, ferrule.Errorf(ferrule.Limited, "too many calls in flight: limit is %d per caller (calls.in_flight)", c.inFlight).
 			WithHint("try again when one of them has ended")
 	}
 	now := time.Now()
 	if c.refusedPerMinute > 0 {
 		if wait := one.refused.Wait(ratelimit.PerMinute(c.refusedPerMinute), now); wait > 0 {
 			c.refused++
-			return ferrule.Errorf(ferrule.Limited, "too many refused calls: limit is %d per minute and caller (calls.refused_per_minute)", c.refusedPerMinute).
+			return nil, ferrule.Errorf(ferrule.Limited, "too many refused calls: limit is %d per minute and caller (calls.refused_per_minute)", c.refusedPerMinute).
 				WithHint("correct the calls, then try again in %v", (wait + time.Second - 1).Truncate(time.Second))
 		}
 	}
@@ -97,46 +105,34 @@ func (c *callers) enter(who origin) error {
 		rate := ratelimit.PerMinute(c.perMinute)
 		if !one.rate.Allow(rate, now) {
 			c.refused++
-			return ferrule.Errorf(ferrule.Limited, "too many calls: limit is %d per minute and caller (calls.per_minute)", c.perMinute).
+			return nil, ferrule.Errorf(ferrule.Limited, "too many calls: limit is %d per minute and caller (calls.per_minute)", c.perMinute).
 				WithHint("try again in %v", (one.rate.Wait(rate, now) + time.Second - 1).Truncate(time.Second))
 		}
 	}
-	if !known && len(c.known) >= c.sweepAt {
-		c.sweep()
-	}
 	one.inFlight++
-	c.known[who] = one
-	return nil
+	return one, nil
 }
 
 // isSurplus counts a call to a device that is offline. It reports whether there are so many
 // that they are recorded together: each costs the caller nothing and the disk a record.
-func (c *callers) isSurplus(who origin) bool {
+func (c *callers) isSurplus(one *caller) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refusedPerMinute == 0 {
 		return false
 	}
-	one := c.known[who]
-	surplus := !one.offline.Allow(ratelimit.PerMinute(c.refusedPerMinute), time.Now())
-	c.known[who] = one
-	return surplus
+	return !one.offline.Allow(ratelimit.PerMinute(c.refusedPerMinute), time.Now())
 }
 
-// leave counts the end of a call, and whether it was refused.
-func (c *callers) leave(who origin, refused bool) {
+// leave counts the end of a call, and whether it was refused. Its caller stays known, which
+// is faster if it calls again, until there are many.
+func (c *callers) leave(one *caller, refused bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one := c.known[who]
 	one.inFlight--
 	if refused && c.refusedPerMinute > 0 {
 		one.refused.Allow(ratelimit.PerMinute(c.refusedPerMinute), time.Now())
 	}
-	if one == (caller{}) {
-		delete(c.known, who)
-		return
-	}
-	c.known[who] = one
 }
 
 // sweep drops idle callers. It runs each time that the number of callers has
