@@ -434,3 +434,12 @@ func TestVersion(t *testing.T) {
 		t.Error("the same policy has two versions")
 	}
 }
+
+// TestDepth: a file cannot exhaust the stack, which would end the gateway.
+func TestDepth(t *testing.T) {
+	for _, deep := range []string{strings.Repeat("(", 1<<20), strings.Repeat("!", 1<<20), strings.Repeat("- ", 1<<20), strings.Repeat("[", 1<<20), strings.Repeat("{\"a\":", 1<<20)} {
+		if _, err := load(t, Config{}, "a.cedar", "permit (principal, action, resource) when { "+deep+"true };"); err == nil || !strings.HasPrefix(err.Error(), "a.cedar: has more than") {
+			t.Errorf("%.20s: %.100v", deep, err)
+		}
+	}
+}
