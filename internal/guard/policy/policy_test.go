@@ -434,3 +434,45 @@ func TestVersion(t *testing.T) {
 		t.Error("the same policy has two versions")
 	}
 }
+
+// TestDepth: a file cannot exhaust the stack, which would end the gateway.
+func TestDepth(t *testing.T) {
+	for _, deep := range []string{strings.Repeat("(", 1<<20), strings.Repeat("!", 1<<20), strings.Repeat("- ", 1<<20), strings.Repeat("[", 1<<20), strings.Repeat("{\"a\":", 1<<20)} {
+		if _, err := load(t, Config{}, "a.cedar", "permit (principal, action, resource) when { "+deep+"true };"); err == nil || !strings.HasPrefix(err.Error(), "a.cedar: has more than") {
+			t.Errorf("%.20s: %.100v", deep, err)
+		}
+	}
+}
+
+// TestDocumented checks that the reference has the presets and the schema, and that its
+// examples work.
+func TestDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/reference/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(data)
+	for _, name := range append([]string{people}, presetNames...) {
+		if text, err := PresetText(name); err != nil || !strings.Contains(page, string(text)) {
+			t.Errorf("the page lacks the preset %s (%v)", name, err)
+		}
+	}
+	if !strings.Contains(page, string(Schema)) {
+		t.Error("the page lacks the schema")
+	}
+	example := func(begin string) string {
+		_, text, ok := strings.Cut(page, begin)
+		if !ok {
+			t.Fatalf("the page lacks the example %q", begin)
+		}
+		text, _, _ = strings.Cut(text, "```")
+		return text
+	}
+	mustLoad(t, Config{Preset: ReadOnly}, "house.cedar", example("```cedar\n// policies/house.cedar\n"), "house.test.yaml", example("```yaml\n# policies/house.test.yaml\n"))
+	p := mustLoad(t, Config{Preset: Careful}, "more.cedar", example("rules take away:\n\n```cedar\n"))
+	for args, want := range map[string]ferrule.Ruling{`{"level":30}`: ferrule.Permit, `{"level":31}`: ferrule.Ask, `{}`: ferrule.Forbid, `{"level":30.5}`: ferrule.Forbid} {
+		if got := p.Decide(call("claude", "pump", "set", ferrule.Changes, args)); got.Ruling != want {
+			t.Errorf("%s: got %+v, want %s", args, got, want)
+		}
+	}
+}
