@@ -12,7 +12,7 @@ import (
 
 // FindDevices returns up to limit devices that match words, best first, and the number of
 // matches. Without words it returns all devices in the order of IDs.
-// Of a large fleet, the number may include devices that are hidden from the caller.
+// For a caller from whom something is hidden, only the best matches are looked at.
 func (v View) FindDevices(query string, limit int) (found []*ferrule.Device, total int) {
 	want := queryOf(query)
 	all := v.c.all()
@@ -20,8 +20,10 @@ func (v View) FindDevices(query string, limit int) (found []*ferrule.Device, tot
 		return all.after("", limit), all.length
 	}
 	kinds := make(map[*ferrule.Manifest]fit) // each manifest is scored once
-	best := ranking[*ferrule.Device]{limit: limit}
-	left := maxMatches
+	best := ranking[*entry]{limit: limit}
+	if v.Restricted() {
+		best.limit = maxMatches
+	}
 	for e := range all.from("") {
 		about, ok := kinds[e.manifest]
 		if !ok {
@@ -34,18 +36,27 @@ func (v View) FindDevices(query string, limit int) (found []*ferrule.Device, tot
 		if len(want) == 0 {
 			score = 1
 		}
-		if score > 0 && v.Restricted() && (left > 0 || best.takes(e.device.ID, score)) {
-			if left--; !v.seen.Device(e.device, e.manifest) {
+		best.add(e, e.device.ID, score)
+	}
+	total = best.total
+	if v.Restricted() {
+		total = 0
+	}
+	for _, e := range best.top() {
+		if v.Restricted() {
+			if !v.seen.Device(e.device, e.manifest) {
 				continue
 			}
+			total++
 		}
-		best.add(e.device, e.device.ID, score)
+		if len(found) < limit {
+			found = append(found, e.device)
+		}
 	}
-	return best.top(), best.total
+	return found, total
 }
 
 // maxMatches is how many matches of a search are checked for whether they are shown.
-// After these, only those are that would be among the results.
 const maxMatches = 10_000
 
 // FindTools returns up to limit tools that match words, best first, under names that can
@@ -260,22 +271,17 @@ func (r ranked[T]) compare(other ranked[T]) int {
 	return cmp.Or(cmp.Compare(other.score, r.score), cmp.Compare(r.name, other.name))
 }
 
-// takes reports whether a result would be among the best.
-func (r *ranking[T]) takes(name string, score int) bool {
-	n := len(r.best)
-	return n < r.limit || n > 0 && ranked[T]{name: name, score: score}.compare(r.best[n-1]) <= 0
-}
-
 // add adds a result, unless its score is zero.
 func (r *ranking[T]) add(thing T, name string, score int) {
 	if score == 0 {
 		return
 	}
 	r.total++
-	if !r.takes(name, score) {
+	one := ranked[T]{thing, name, score}
+	n := len(r.best)
+	if n >= r.limit && (n == 0 || one.compare(r.best[n-1]) > 0) {
 		return
 	}
-	one := ranked[T]{thing, name, score}
 	at, _ := slices.BinarySearchFunc(r.best, one, ranked[T].compare)
 	r.best = slices.Insert(r.best, at, one)
 	r.best = r.best[:min(len(r.best), r.limit)]
