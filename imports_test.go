@@ -170,7 +170,7 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
 	"internal/lifecycle":     {},
-	"internal/local/control": {own: []string{"internal/ferrule"}},
+	"internal/local/control": {own: []string{"internal/ferrule", "internal/guard/identity"}},
 	"internal/local/datadir": {},
 	"internal/local/stdio": {
 		own:   []string{"internal/ferrule", "internal/lifecycle", "internal/agent/catalog", "internal/agent/server", "internal/local/control", "internal/local/datadir", "internal/strictjson"},
@@ -185,7 +185,8 @@ var importRules = map[string]importRule{
 	"internal/ops/logging":       {own: []string{"internal/ferrule"}},
 	"internal/ops/arguments":     {own: []string{"internal/ferrule"}},
 	"internal/ops/table":         {},
-	"internal/ops/export":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/measure/sparkline"}},
+	"internal/ops/export":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/measure/sparkline", "internal/ops/audit"}},
+	"internal/ops/manpage":       {},
 	"internal/measure/gauges":    {own: []string{"internal/ferrule", "internal/measure/sparkline"}, tests: []string{"internal/testenv/screen"}},
 	"internal/measure/sparkline": {own: []string{"internal/ferrule"}},
 	"internal/agent/endpoint": {
@@ -244,7 +245,7 @@ var importRules = map[string]importRule{
 	"cmd/ferrule": {
 		own: []string{
 			"internal/ferrule", "internal/gateway", "internal/pipeline", "internal/sim", "internal/agent/builtin", "internal/agent/server", "internal/local/control", "internal/local/datadir",
-			"internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/setup", "internal/ops/table",
+			"internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table",
 		},
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"},

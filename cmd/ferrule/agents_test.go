@@ -56,8 +56,17 @@ func pipeAgent(t testing.TB, g *testGateway, mcpVersion string) *testAgent {
 	return pipeTo(t, mcpVersion, g.Agents.Stdio)
 }
 
+// serveStdio serves an agent on a pair of streams.
+type serveStdio func(context.Context, io.ReadCloser, io.WriteCloser) error
+
 // pipeTo connects an agent to a stdio server through pipes.
-func pipeTo(t testing.TB, mcpVersion string, serve func(context.Context, io.ReadCloser, io.WriteCloser) error) *testAgent {
+func pipeTo(t testing.TB, mcpVersion string, serve serveStdio) *testAgent {
+	t.Helper()
+	return connectAgent(t, mcpVersion, "stdio", pipeTransport(t, serve))
+}
+
+// pipeTransport leads to a stdio server until the test ends.
+func pipeTransport(t testing.TB, serve serveStdio) mcp.Transport {
 	t.Helper()
 	ours, theirs := newPipe(), newPipe()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -69,7 +78,7 @@ func pipeTo(t testing.TB, mcpVersion string, serve func(context.Context, io.Read
 			t.Errorf("standard input and output: %v", err)
 		}
 	})
-	return connectAgent(t, mcpVersion, "stdio", &mcp.IOTransport{Reader: ours.Reader, Writer: theirs.Writer})
+	return &mcp.IOTransport{Reader: ours.Reader, Writer: theirs.Writer}
 }
 
 type pipe struct {

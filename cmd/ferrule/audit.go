@@ -36,7 +36,7 @@ gateway.
 ` + timeHelp,
 		Example: `  ferrule audit --last 20
   ferrule audit --device robot --since 2h
-  ferrule audit --principal agent:stdio --outcome error
+  ferrule audit --principal agent:local/claude-code --outcome error
   ferrule audit --outcome may-have-run --since 2026-01-31 --json
   ferrule audit --all --follow --last 5
   ferrule audit verify`,
@@ -60,7 +60,7 @@ gateway.
 	}
 	cmd.Flags().StringVar(&q.Device, "device", "", "only calls of this `device`")
 	cmd.Flags().StringVar(&q.Tool, "tool", "", "only calls of this `tool`")
-	cmd.Flags().StringVar(&q.Principal, "principal", "", "only calls by this `caller`, such as agent:stdio or claude")
+	cmd.Flags().StringVar(&q.Principal, "principal", "", "only calls by this `caller`, such as agent:claude, person:anna or local")
 	cmd.Flags().StringVar(&q.Outcome, "outcome", "", "only this `outcome`: ok, error, may-have-run, intent, or a code such as denied")
 	cmd.Flags().StringVar(&q.Since, "since", "", "only records since this `time`")
 	cmd.Flags().StringVar(&q.Until, "until", "", "only records before this `time`")

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -138,17 +136,7 @@ func (a *app) printVerification(v audit.Verification, complete bool) error {
 }
 
 func (a *app) printChains(chains []audit.Verified) error {
-	var rows [][]string
-	for _, c := range chains {
-		kind := "local file"
-		if c.Copy {
-			kind = "copy"
-		} else if c.Segment != "" {
-			kind = filepath.Base(c.Segment)
-		}
-		rows = append(rows, []string{cmp.Or(c.Node, "-"), kind, cmp.Or(c.Chain, "-"), strconv.Itoa(c.Records), c.State()})
-	}
-	return a.table("NODE JOURNAL CHAIN RECORDS STATE", rows, func(column, cell string) string {
+	return a.table(audit.ChainHeader, audit.ChainRows(chains), func(column, cell string) string {
 		if column == "STATE" && !strings.HasPrefix(cell, audit.Intact) {
 			return a.style(red, cell)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -178,6 +179,9 @@ func guardSessionsOfAgent(t *testing.T) {
 		}
 	}
 	refused(legacy, "initialize", hello)
+	another := maps.Clone(hello)
+	another["clientInfo"] = map[string]any{"name": "another", "version": "1"}
+	refused(legacy, "initialize", another)
 	refused(modern, "subscriptions/listen", map[string]any{"notifications": map[string]any{"toolsListChanged": true}})
 	newRawAgent(t, g.url("/mcp"), legacy, ben).result("tools/list", nil)
 	(&rawAgent{t: t, url: g.url("/mcp"), mcpVersion: modern, token: ada}).result("tools/list", nil)

@@ -16,19 +16,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
-	"github.com/ferrulehq/ferrule/internal/ops/audit"
 	"github.com/ferrulehq/ferrule/internal/ops/export"
 )
 
-// historyFlags are the flags of `ferrule history`.
-type historyFlags struct {
-	since, until, resolution string
-	csv                      bool
-	png, size                string
-}
-
 func (a *app) historyCommand() *cobra.Command {
-	var flags historyFlags
+	var flags export.Options
 	cmd := &cobra.Command{
 		Use:   "history DEVICE [SIGNAL...]",
 		Short: "Show recorded measurements",
@@ -58,7 +50,8 @@ marks calls of the device. --size sets its width and height in pixels.
 		},
 		ValidArgsFunction: a.completeSignal,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := flags.check(a.json, args, time.Now())
+			flags.JSON = a.json
+			in, err := flags.Check(args, time.Now())
 			if err != nil {
 				return usageError{err}
 			}
@@ -70,90 +63,38 @@ marks calls of the device. --size sets its width and height in pixels.
 			return explainDisabled(a.showHistory(cmd.Context(), client, flags, in))
 		},
 	}
-	cmd.Flags().StringVar(&flags.since, "since", "1h", "from this `time` on")
-	cmd.Flags().StringVar(&flags.until, "until", "", "before this `time`; default now")
-	cmd.Flags().StringVar(&flags.resolution, "resolution", "", "`resolution` of --csv and --json: raw, minute or hour")
-	cmd.Flags().BoolVar(&flags.csv, "csv", false, "print all points as CSV")
-	cmd.Flags().StringVar(&flags.png, "png", "", "write a chart to a `FILE`, or to standard output with -")
-	cmd.Flags().StringVar(&flags.size, "size", "", "size of the chart in pixels: `WIDTHxHEIGHT`")
-	cmd.RegisterFlagCompletionFunc("resolution", cobra.FixedCompletions(resolutions, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&flags.Since, "since", "1h", "from this `time` on")
+	cmd.Flags().StringVar(&flags.Until, "until", "", "before this `time`; default now")
+	cmd.Flags().StringVar(&flags.Resolution, "resolution", "", "`resolution` of --csv and --json: raw, minute or hour")
+	cmd.Flags().BoolVar(&flags.CSV, "csv", false, "print all points as CSV")
+	cmd.Flags().StringVar(&flags.PNG, "png", "", "write a chart to a `FILE`, or to standard output with -")
+	cmd.Flags().StringVar(&flags.Size, "size", "", "size of the chart in pixels: `WIDTHxHEIGHT`")
+	cmd.RegisterFlagCompletionFunc("resolution", cobra.FixedCompletions(export.Resolutions, cobra.ShellCompDirectiveNoFileComp))
 	cmd.MarkFlagFilename("png", "png")
 	return cmd
 }
 
-// resolutions are the values of --resolution.
-var resolutions = []string{string(ferrule.Raw), string(ferrule.Minutes), string(ferrule.Hours)}
-
-// check returns the query for the gateway.
-func (f historyFlags) check(json bool, args []string, now time.Time) (in builtin.HistoryInput, err error) {
-	in = builtin.HistoryInput{RangeInput: builtin.RangeInput{Device: args[0], Signals: args[1:]}, Resolution: f.resolution}
-	from, err := audit.ParseTime(f.since, now)
-	if err != nil {
-		return in, fmt.Errorf("--since: %w", err)
-	}
-	to := now
-	if f.until != "" {
-		if to, err = audit.ParseTime(f.until, now); err != nil {
-			return in, fmt.Errorf("--until: %w", err)
-		}
-	}
-	formats := 0
-	for _, set := range []bool{json, f.csv, f.png != ""} {
-		if set {
-			formats++
-		}
-	}
-	switch {
-	case !from.Before(to):
-		return in, errors.New("--since must be before --until")
-	case formats > 1:
-		return in, errors.New("--csv, --json and --png exclude each other")
-	case f.resolution != "" && !slices.Contains(resolutions, f.resolution):
-		return in, fmt.Errorf("--resolution must be raw, minute or hour; got %q", f.resolution)
-	case f.resolution != "" && !json && !f.csv:
-		return in, errors.New("--resolution needs --csv or --json")
-	case f.size != "" && f.png == "":
-		return in, errors.New("--size needs --png")
-	}
-	if _, _, err := f.pixels(); err != nil {
-		return in, err
-	}
-	in.Since, in.Until = from.Format(time.RFC3339Nano), to.Format(time.RFC3339Nano)
-	return in, nil
-}
-
-// pixels returns the size of the chart; 0 for the default.
-func (f historyFlags) pixels() (width, height int, err error) {
-	if f.size == "" {
-		return 0, 0, nil
-	}
-	if n, err := fmt.Sscanf(f.size+"\n", "%dx%d\n", &width, &height); n != 2 || err != nil || width < 1 || height < 1 {
-		return 0, 0, fmt.Errorf("--size must be WIDTHxHEIGHT such as 1200x500, got %q", f.size)
-	}
-	return width, height, nil
-}
-
-func (a *app) showHistory(ctx context.Context, client *control.Client, flags historyFlags, in builtin.HistoryInput) error {
-	if flags.png != "" {
+func (a *app) showHistory(ctx context.Context, client *control.Client, flags export.Options, in builtin.HistoryInput) error {
+	if flags.PNG != "" {
 		chart := builtin.PlotInput{RangeInput: in.RangeInput}
-		chart.Width, chart.Height, _ = flags.pixels() // checked before
-		if flags.until == "" {
+		chart.Width, chart.Height, _ = flags.Pixels() // checked before
+		if flags.Until == "" {
 			chart.Until = "" // the chart may end with the last value
 		}
-		return a.writeChart(ctx, client, flags.png, chart)
+		return a.writeChart(ctx, client, flags.PNG, chart)
 	}
 	latest, err := control.CallBuiltin[builtin.LatestOutput](ctx, client, "latest", builtin.LatestInput{Device: in.Device})
 	if err != nil {
 		return err
 	}
-	if latest.Signals, err = selectSignals(latest, in.Signals); err != nil {
+	if latest.Signals, err = export.Select(latest, in.Signals); err != nil {
 		return err
 	}
 	query := func(in builtin.HistoryInput) (builtin.HistoryOutput, error) {
 		return control.CallBuiltin[builtin.HistoryOutput](ctx, client, "history", in)
 	}
 	switch {
-	case flags.csv:
+	case flags.CSV:
 		return export.CSV(a.stdout, query, in, latest.Signals)
 	case a.json:
 		all, err := export.All(query, in, latest.Signals)
@@ -170,26 +111,6 @@ func (a *app) showHistory(ctx context.Context, client *control.Client, flags his
 		return err
 	}
 	return a.table(export.Header, rows, func(_, cell string) string { return cell })
-}
-
-// selectSignals returns the named signals, or all if none is named.
-func selectSignals(latest builtin.LatestOutput, names []string) (signals []builtin.LatestSignal, err error) {
-	if len(names) == 0 {
-		return latest.Signals, nil
-	}
-	for _, name := range names {
-		at := slices.IndexFunc(latest.Signals, func(s builtin.LatestSignal) bool { return s.Name == name })
-		if at < 0 {
-			var known []string
-			for _, s := range latest.Signals {
-				known = append(known, s.Name)
-			}
-			return nil, ferrule.Errorf(ferrule.NotFound, "%s has no signal %q%s", latest.Device, name, ferrule.DidYouMean(name, known)).
-				WithHint("run `ferrule history %s` to list its signals", latest.Device)
-		}
-		signals = append(signals, latest.Signals[at])
-	}
-	return signals, nil
 }
 
 // writeChart writes a chart that the gateway draws.

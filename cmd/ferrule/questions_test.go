@@ -246,7 +246,7 @@ func TestQuestions(t *testing.T) {
 		if got := b.answered(t, 3); strings.Count(got, `"open":true`) != 2 || strings.Count(got, "decline") != 1 || strings.Count(asked(), "bell: Open the door?") != 2 {
 			t.Errorf("the device got %s; the user was asked %q", got, asked())
 		}
-		recorded(t, g, `"late":true`, `"text":"bell: Open the door?"`, `agent:local {"question":"elicitation"`)
+		recorded(t, g, `"late":true`, `"text":"bell: Open the door?"`, `agent:local/test {"question":"elicitation"`)
 		if all := strings.Join(g.questionsOf("bell"), "\n"); strings.Count(all, "answered") != 2 || !strings.Contains(all, "limited") || strings.Contains(all, `"open"`) {
 			t.Errorf("the journal has\n%s", all)
 		}

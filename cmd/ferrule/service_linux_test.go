@@ -153,7 +153,7 @@ func TestService(t *testing.T) {
 	}
 	one.end()
 	two.end()
-	m.want(serviceUser, 0, `"role":"agent","name":"uid 2002/stdio"`, "audit", "--all", "--json", "--data", data)
+	m.want(serviceUser, 0, `"role":"agent","name":"uid 2002/local/test","auth":"stdio","user":"uid 2002"`, "audit", "--all", "--json", "--data", data)
 	m.want(serviceUser, 0, `"role":"person","name":"uid 2002"`, "audit", "--all", "--json", "--data", data)
 
 	usb.must(service.Process.Signal(syscall.SIGTERM))

@@ -99,9 +99,9 @@ func (a *app) listenToys(cmd *cobra.Command, flags toyFlags) error {
 
 // dialToys simulates toys that dial in to a gateway.
 func (a *app) dialToys(cmd *cobra.Command, flags toyFlags) error {
-	p := newToyProgress(a, flags.Count)
+	p := sim.NewProgress(flags.Count, a.printToys)
 	cfg := sim.ToyClientsConfig{
-		URL: cmp.Or(flags.mqtt, flags.ws), Transport: sim.OverMQTT, First: flags.first, Count: flags.Count, Misbehave: flags.Misbehave, Cut: flags.cut, OnEvent: p.add,
+		URL: cmp.Or(flags.mqtt, flags.ws), Transport: sim.OverMQTT, First: flags.first, Count: flags.Count, Misbehave: flags.Misbehave, Cut: flags.cut, OnEvent: p.Add,
 	}
 	if flags.ws != "" {
 		cfg.Transport = sim.OverWebSocket
@@ -126,9 +126,18 @@ func (a *app) dialToys(cmd *cobra.Command, flags toyFlags) error {
 			fmt.Fprintf(a.stdout, "Simulating %d voice toys that dial in at %s\n", flags.Count, cfg.URL)
 		}
 	}
-	stop := p.start()
+	stop := p.Start()
 	defer stop()
 	return crowd.Run(cmd.Context())
+}
+
+// printToys prints what toys do.
+func (a *app) printToys(text string, value any) {
+	if a.json {
+		a.printJSON(value)
+		return
+	}
+	fmt.Fprintln(a.stdout, text)
 }
 
 func toyBehaviors() (all []behavior) {

@@ -3,6 +3,7 @@ package ferrule
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -272,6 +273,16 @@ type Principal struct {
 }
 
 func (p Principal) String() string { return string(p.Role) + ":" + p.Name }
+
+// Account returns p without the name that an agent gave itself: agent:local for
+// agent:local/claude. Limits count by account, because such a name can be invented. No
+// other agent has a slash in its name.
+func (p Principal) Account() Principal {
+	if i := strings.LastIndexByte(p.Name, '/'); i >= 0 && p.Role == Agent {
+		p.Name = p.Name[:i]
+	}
+	return p
+}
 
 // Auth is how a Principal was authenticated.
 type Auth string

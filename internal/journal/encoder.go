@@ -22,9 +22,11 @@ const (
 
 // limit shortens values that are too long.
 func limit(e *ferrule.Entry) {
-	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Client.Name, &e.Client.Version, &e.Client.Protocol, &e.Device, &e.Tool} {
+	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Principal.User, &e.Client.Name, &e.Client.Version, &e.Client.Protocol, &e.Device, &e.Tool} {
 		*word = truncate(*word, maxWord)
 	}
+	e.Principal.Role = ferrule.Role(truncate(string(e.Principal.Role), maxWord))
+	e.Principal.Auth = ferrule.Auth(truncate(string(e.Principal.Auth), maxWord))
 	e.Kind = ferrule.Kind(truncate(string(e.Kind), maxWord))
 	e.Verdict = ferrule.Ruling(truncate(string(e.Verdict), maxWord))
 	e.Operation = ferrule.Operation(truncate(string(e.Operation), maxWord))
@@ -84,6 +86,12 @@ func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	b = append(b, `,"principal":{"role":`...)
 	b = ferrule.AppendString(b, string(e.Principal.Role))
 	b = appendField(b, "name", e.Principal.Name)
+	if e.Principal.Auth != "" {
+		b = appendField(b, "auth", string(e.Principal.Auth))
+	}
+	if e.Principal.User != "" {
+		b = appendField(b, "user", e.Principal.User)
+	}
 	b = append(b, '}')
 	if e.Via != "" {
 		b = appendField(b, "via", e.Via)

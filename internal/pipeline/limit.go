@@ -16,7 +16,7 @@ import (
 func limit(all *callers) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			who := origin{call.Via, call.Principal}
+			who := origin{call.Via, call.Principal.Account()}
 			if who.Role == ferrule.Gateway {
 				return next(ctx, call)
 			}
@@ -44,8 +44,8 @@ func isMistake(code ferrule.Code) bool {
 	return code == ferrule.NotFound || code == ferrule.Invalid || code == ferrule.Denied || code == ferrule.Pending
 }
 
-// origin is a caller on a node; Via is empty for this one. Callers of different nodes may
-// have the same name.
+// origin is an account on a node; Via is empty for this one. Accounts of different nodes
+// may have the same name. Agents that name themselves share an account.
 type origin struct {
 	via string
 	ferrule.Principal

@@ -234,6 +234,26 @@ func TestRefusedRecords(t *testing.T) {
 	})
 }
 
+// TestRefusedRecordsOfInventedNames checks that an agent above its limit cannot fill the
+// journal by giving itself another name for each call.
+func TestRefusedRecordsOfInventedNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l ledger
+		p := pipeline.New(pipeline.Parts{
+			Config: pipeline.Config{Deadline: time.Second, InFlight: 9, PerMinute: 4}, Journal: &l, Fleet: testFleet{oneBoard{}, new(counter).handle}, Log: slog.New(slog.DiscardHandler),
+		})
+		for i := range 1000 {
+			who := ferrule.Principal{Role: ferrule.Agent, Name: fmt.Sprint("local/agent-", i), Auth: ferrule.AuthLoopback}
+			p.Handle(t.Context(), &ferrule.Call{Principal: who, Device: "robot", Tool: "look"})
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if n := len(l.entries); n != 6 || !strings.Contains(l.gaps, "995 more calls by agent:local were refused: too many calls: ") {
+			t.Errorf("%d records, %q", n, l.gaps)
+		}
+	})
+}
+
 // TestLongReads checks that a read leaves a short record, whatever its arguments are.
 func TestLongReads(t *testing.T) {
 	var l ledger

@@ -38,7 +38,7 @@ type refusals struct {
 	log     *slog.Logger
 
 	mu   sync.Mutex
-	open map[ferrule.Principal]*refusal
+	open map[ferrule.Principal]*refusal // by account
 }
 
 // refusal counts the refused calls of one caller that are not recorded one by one.
@@ -53,14 +53,15 @@ func newRefusals(journal Journal, log *slog.Logger) *refusals {
 
 // record records or counts a refused call.
 func (r *refusals) record(e ferrule.Entry) {
+	who := e.Principal.Account()
 	r.mu.Lock()
-	one, counting := r.open[e.Principal]
+	one, counting := r.open[who]
 	if counting {
 		one.count++
 		one.last = e.Message
 	} else {
-		r.open[e.Principal] = &refusal{}
-		time.AfterFunc(refusalWindow, func() { r.sum(e.Principal) })
+		r.open[who] = &refusal{}
+		time.AfterFunc(refusalWindow, func() { r.sum(who) })
 	}
 	r.mu.Unlock()
 	if !counting {

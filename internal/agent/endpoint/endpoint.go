@@ -183,7 +183,7 @@ func (e *Endpoint) serve(ctx context.Context, s *socket) error {
 	defer settled.Stop()
 	in, requests := io.Pipe()
 	t := newSession(s, requests, e.parts.Config, e.parts.Log)
-	caller := ferrule.Principal{Role: ferrule.Agent, Name: "endpoint:" + e.parts.Config.Name}
+	caller := ferrule.Principal{Role: ferrule.Agent, Name: "endpoint:" + e.parts.Config.Name, Auth: ferrule.AuthEndpoint}
 	ended := make(chan error, 1)
 	go func() {
 		err := e.parts.Server.Serve(ctx, caller, e.parts.Config.Limit-envelope, in, t)

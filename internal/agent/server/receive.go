@@ -25,9 +25,9 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
 			}
 		}()
-		ctx = context.WithValue(ctx, requestKey{}, req)
+		ctx = context.WithValue(ctx, clientKey{}, clientOf(req))
 		if ready := v.server.parts.Ready; ready != nil && looks(req) {
-			ready(ctx, caller(ctx), clientOf(ctx))
+			ready(ctx, client(ctx))
 		}
 		switch req := req.(type) {
 		case *mcp.CallToolRequest:
@@ -64,9 +64,9 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		result, err = next(ctx, method, req)
 		switch result := result.(type) {
 		case *mcp.InitializeResult:
-			see := v.server.seenBy(ctx)
+			see := v.server.seenBy(context.WithValue(ctx, clientKey{}, clientOf(req))) // the session knows its client now
 			result.Instructions, result.ServerInfo = v.instructions(see), v.serverInfo(see)
-			v.logClient(ctx, result.ProtocolVersion)
+			v.logClient(ctx, req, result.ProtocolVersion)
 		case *mcp.DiscoverResult:
 			see := v.server.seenBy(ctx)
 			result.Instructions = v.instructions(see)
@@ -74,7 +74,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				result.Meta = mcp.Meta{}
 			}
 			result.Meta[mcp.MetaKeyServerInfo] = v.serverInfo(see)
-			v.logClient(ctx, "")
+			v.logClient(ctx, req, "")
 		}
 		return result, err
 	}
@@ -109,12 +109,19 @@ func (emptyResult) MarshalJSON() ([]byte, error) { return []byte("{}"), nil }
 func (emptyResult) GetMeta() map[string]any      { return nil }
 func (emptyResult) SetMeta(map[string]any)       {}
 
-// requestKey is the context key of the request that is served.
-type requestKey struct{}
+// clientKey is the context key of the program that makes the request.
+type clientKey struct{}
 
-// clientOf returns the program that makes the request, as it describes itself.
-func clientOf(ctx context.Context) (c ferrule.Client) {
-	client, ok := ctx.Value(requestKey{}).(interface {
+// client returns the program that makes the request, as it describes itself.
+func client(ctx context.Context) ferrule.Client {
+	c, _ := ctx.Value(clientKey{}).(ferrule.Client)
+	return c
+}
+
+// clientOf returns the program that makes a request: what the request says, or else what
+// the request said that opened its session.
+func clientOf(req mcp.Request) (c ferrule.Client) {
+	client, ok := req.(interface {
 		ClientInfo() *mcp.Implementation
 		ProtocolVersion() string
 	})
@@ -130,11 +137,11 @@ func clientOf(ctx context.Context) (c ferrule.Client) {
 
 // logClient logs which program connects, and the protocol version: the one agreed on, or
 // else the one of the request.
-func (v *view) logClient(ctx context.Context, agreed string) {
+func (v *view) logClient(ctx context.Context, req mcp.Request, agreed string) {
 	log := v.server.parts.Log
 	if !log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
-	c := clientOf(ctx)
+	c := clientOf(req)
 	log.Debug(fmt.Sprintf("agent: %s speaks MCP %s", cmp.Or(strings.TrimSpace(c.Name+" "+c.Version), "an agent"), cmp.Or(agreed, c.Protocol)))
 }

@@ -94,7 +94,7 @@ type Parts struct {
 	// none, agents need not authenticate.
 	Tokens *identity.Tokens
 	// Ready waits until the catalog has what an agent sees; nil if it always has.
-	Ready   func(ctx context.Context, who ferrule.Principal, client ferrule.Client)
+	Ready   func(ctx context.Context, client ferrule.Client)
 	Version string
 	Log     *slog.Logger
 }
@@ -215,15 +215,20 @@ func (s *Server) currentID(id string) string {
 	return id
 }
 
-// callerKey is the context key of the principal that makes a request.
+// callerKey is the context key of the principal that makes a request. Its name is empty if
+// the agent names itself.
 type callerKey struct{}
 
 // caller returns the principal that makes a request.
 func caller(ctx context.Context) ferrule.Principal {
-	if who, ok := ctx.Value(callerKey{}).(ferrule.Principal); ok {
-		return who
+	who, ok := ctx.Value(callerKey{}).(ferrule.Principal)
+	if !ok { // HTTP without a token, which only a loopback address serves
+		who = ferrule.Principal{Role: ferrule.Agent, Auth: ferrule.AuthLoopback}
 	}
-	return ferrule.Principal{Role: ferrule.Agent, Name: "local"}
+	if who.Name == "" {
+		who.Name = identity.SelfNamed(client(ctx).Name)
+	}
+	return who
 }
 
 // seenBy returns the catalog as the caller of a request sees it.

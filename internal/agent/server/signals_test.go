@@ -154,7 +154,7 @@ func TestSignals(t *testing.T) {
 	if at := slices.Index(m.calls, `gateway:lists gateway latest {"device":"lamp"}`); at < 0 || slices.Index(m.calls[at+1:], m.calls[at]) >= 0 {
 		t.Errorf("calls for lists: %q", m.calls)
 	}
-	if !slices.Contains(m.calls, `agent:local gateway latest {"device":"robot","signal":"heat"}`) {
+	if !slices.Contains(m.calls, `agent:local/test gateway latest {"device":"robot","signal":"heat"}`) {
 		t.Errorf("calls for an agent: %q", m.calls)
 	}
 	alone := connectAt(t, f.viewAt("robot"), mcphttp.StatelessVersion, nil)

@@ -11,13 +11,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // Stdio serves one agent on a pair of streams, until it disconnects or ctx ends. Reading
 // must not block a thread: see Standard.
 func (s *Server) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return s.Serve(ctx, ferrule.Principal{Role: ferrule.Agent, Name: "stdio"}, 0, in, out)
+	return s.Serve(ctx, ferrule.Principal{Role: ferrule.Agent, Auth: ferrule.AuthStdio, User: identity.CurrentUser()}, 0, in, out)
 }
 
 // MaxLine is the limit of a line that Serve reads.
@@ -30,8 +31,9 @@ func CheckMessage(line []byte) error {
 }
 
 // Serve serves one agent as a principal, on a pair of streams with one message per
-// line, until in or ctx ends. Its calls end with it. If page is greater than 0, lists
-// are brief and have at most page bytes per page.
+// line, until in or ctx ends. Its calls end with it. If the principal has no name, the
+// agent names itself. If page is greater than 0, lists are brief and have at most page
+// bytes per page.
 func (s *Server) Serve(ctx context.Context, who ferrule.Principal, page int, in io.ReadCloser, out io.WriteCloser) error {
 	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: MaxLine}
 	about := context.WithValue(context.WithValue(ctx, callerKey{}, who), pageKey{}, page)

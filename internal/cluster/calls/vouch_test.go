@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -37,7 +38,7 @@ func TestForged(t *testing.T) {
 	asked := func(role ferrule.Role, device, tool, args string) []byte {
 		data, err := json.Marshal(request{
 			Call: ferrule.Call{
-				Principal: ferrule.Principal{Role: role, Name: "owner"}, Device: device, Tool: tool, Args: json.RawMessage(args), Timeout: ferrule.Duration(time.Second),
+				Principal: ferrule.Principal{Role: role, Name: "owner", Auth: ferrule.AuthSocket, User: "anna"}, Device: device, Tool: tool, Args: json.RawMessage(args), Timeout: ferrule.Duration(time.Second),
 			},
 			Kind: "k", Epoch: 1, Effect: ferrule.Endangers,
 		})
@@ -57,6 +58,7 @@ func TestForged(t *testing.T) {
 	good := sealed(testSecret, testPeer, self, "call "+reply, look)
 	flipped := append([]byte(nil), good...)
 	flipped[len(flipped)-3] ^= 1
+	altered := func(old, new string) []byte { return bytes.Replace(good, []byte(old), []byte(new), 1) }
 	short := append([]byte(nil), good...)[:tagSize-1]
 	other := []byte("the secret that all nodes of work share")
 	for name, forged := range map[string]struct {
@@ -77,6 +79,10 @@ func TestForged(t *testing.T) {
 		"shorter than a tag":              {reply, short},
 		"tag without data":                {reply, good[:tagSize]},
 		"one bit changed":                 {reply, flipped},
+		"another role":                    {reply, altered(`"role":"person"`, `"role":"gateway"`)},
+		"another name":                    {reply, altered(`"name":"owner"`, `"name":"other"`)},
+		"another authentication":          {reply, altered(`"auth":"socket"`, `"auth":"token"`)},
+		"another user":                    {reply, altered(`"user":"anna"`, `"user":"root"`)},
 		"another tenant's secret":         {reply, sealed(other, testPeer, self, "call "+reply, look)},
 		"from another node":               {reply, sealed(testSecret, run{"c", "peer"}, self, "call "+reply, look)},
 		"from another run":                {reply, sealed(testSecret, run{"b", "earlier"}, self, "call "+reply, look)},
@@ -109,7 +115,7 @@ func TestForged(t *testing.T) {
 	}
 	select {
 	case call := <-calls:
-		if call.Via != "b" || call.Principal.String() != "person:owner" {
+		if call.Via != "b" || call.Principal != (ferrule.Principal{Role: ferrule.Person, Name: "owner", Auth: ferrule.AuthSocket, User: "anna"}) {
 			t.Errorf("served %+v", call)
 		}
 	case <-time.After(5 * time.Second):

@@ -2,7 +2,8 @@
 //
 //	token ─▶ Tokens ─▶ Principal
 //
-// Tokens are stored as hashes and compared in constant time.
+// Tokens are stored as hashes and compared in constant time. An agent without a token is
+// known by the name that it gives itself, and by its user where the system tells.
 package identity
 
 import (
@@ -79,7 +80,7 @@ func NewTokens(tokens []Token) (*Tokens, error) {
 				return nil, fmt.Errorf("%s and %s have the same token", k.who.Name, t.Name)
 			}
 		}
-		all.known = append(all.known, known{hash, ferrule.Principal{Role: ferrule.Agent, Name: t.Name}, newValidity()})
+		all.known = append(all.known, known{hash, ferrule.Principal{Role: ferrule.Agent, Name: t.Name, Auth: ferrule.AuthToken}, newValidity()})
 	}
 	return all, nil
 }

@@ -3,9 +3,9 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"os/user"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
 )
 
 // CallBuiltin calls one of the gateway's own tools as the current user and decodes its
@@ -30,9 +30,5 @@ func (c *Client) Builtin(ctx context.Context, tool string, in any) (*ferrule.Res
 
 // User returns the person who runs this process.
 func User() ferrule.Principal {
-	name := "somebody"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	return ferrule.Principal{Role: ferrule.Person, Name: name}
+	return ferrule.Principal{Role: ferrule.Person, Name: identity.CurrentUser()}
 }

@@ -1,13 +1,13 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"os"
-	"os/user"
-	"strconv"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
 )
 
 // peerKey is the key of the user at the other end of a connection.
@@ -26,27 +26,21 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, uid)
 }
 
-// peerName returns the name of a caller as it is recorded. A person is the user who opened
-// the socket, whatever the request says. An agent of another user than the gateway's has
-// that user's name before its own, so that it cannot pass for somebody else's.
-func peerName(ctx context.Context, p ferrule.Principal) string {
-	uid, ok := ctx.Value(peerKey{}).(int)
-	switch {
-	case !ok:
-		return p.Name
-	case p.Role == ferrule.Person:
-		return userName(uid)
-	case uid != os.Getuid():
-		return userName(uid) + "/" + p.Name
+// principal returns the caller at the other end of the socket. The request says whether it
+// is an agent, and which program; the system says who runs it. Nothing else that the
+// request says about its caller is used, except a person's name if the system is silent.
+func principal(ctx context.Context, call *ferrule.Call) ferrule.Principal {
+	uid, known := ctx.Value(peerKey{}).(int)
+	user := ""
+	if known {
+		user = identity.User(uid)
 	}
-	return p.Name
-}
-
-// userName returns the name of a user, or its number if the user has no name.
-func userName(uid int) string {
-	number := strconv.Itoa(uid)
-	if u, err := user.LookupId(number); err == nil {
-		return u.Username
+	if call.Principal.Role != ferrule.Agent {
+		return ferrule.Principal{Role: ferrule.Person, Name: cmp.Or(user, ferrule.Clean(call.Principal.Name, ferrule.MaxWord)), Auth: ferrule.AuthSocket, User: user}
 	}
-	return "uid " + number
+	name := identity.SelfNamed(call.Client.Name)
+	if known && uid != os.Getuid() {
+		name = identity.OfUser(user, call.Client.Name)
+	}
+	return ferrule.Principal{Role: ferrule.Agent, Name: name, Auth: ferrule.AuthStdio, User: user}
 }

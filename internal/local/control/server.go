@@ -158,13 +158,11 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	call.Parent = ferrule.Traceparent(call.Parent)
-	if call.Principal.Role != ferrule.Agent {
-		call.Principal.Role = ferrule.Person
-	}
-	if call.Client = call.Client.Bounded(); call.Client == (ferrule.Client{}) {
+	call.Client = call.Client.Bounded()
+	call.Principal = principal(r.Context(), call)
+	if call.Principal.Role == ferrule.Person && call.Client == (ferrule.Client{}) {
 		call.Client.Name = "ferrule"
 	}
-	call.Principal.Name = peerName(r.Context(), call.Principal)
 	out := newLines(w)
 	call.Progress = func(p ferrule.Progress) { out.write(reply{Progress: &p}) }
 	if req.Asks {

@@ -21,7 +21,7 @@ func TestGroupSocket(t *testing.T) {
 	dir := t.TempDir()
 	own, group := filepath.Join(dir, "own.sock"), filepath.Join(dir, "run", "control.sock")
 	g := &gateway{handle: func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-		return &ferrule.Result{Value: fmt.Appendf(nil, "%q", call.Principal)}, nil
+		return &ferrule.Result{Value: fmt.Appendf(nil, "%q", fmt.Sprintf("%s by %s, %s", call.Principal, call.Principal.Auth, call.Principal.User))}, nil
 	}}
 	listen := func() (*control.Server, error) {
 		return control.Listen(own, control.Parts{Handle: g.handle, GroupSocket: group, Log: slog.New(slog.DiscardHandler)})
@@ -57,14 +57,17 @@ func TestGroupSocket(t *testing.T) {
 	go func() { ended <- server.Run(ctx) }()
 	for _, path := range []string{own, group} {
 		client := control.NewClient(filepath.Join(dir, "absent"), path)
-		// A person cannot call as somebody else.
-		result, err := client.Handle(ctx, &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}})
-		if want := fmt.Sprintf("%q", "person:"+control.User().Name); err != nil || string(result.Value) != want {
+		// Neither a person nor an agent can call as somebody else.
+		user := control.User().Name
+		result, err := client.Handle(ctx, &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna", Auth: ferrule.AuthToken, User: "anna"}})
+		if want := fmt.Sprintf("%q", "person:"+user+" by socket, "+user); err != nil || string(result.Value) != want {
 			t.Errorf("%s: got %v, %v, want %s", path, result, err, want)
 		}
-		result, err = client.Handle(ctx, &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "stdio"}})
-		if err != nil || string(result.Value) != `"agent:stdio"` {
-			t.Errorf("%s: got %v, %v", path, result, err)
+		result, err = client.Handle(ctx, &ferrule.Call{
+			Principal: ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: ferrule.AuthToken, User: "anna"}, Client: ferrule.Client{Name: "Claude Code"},
+		})
+		if want := fmt.Sprintf("%q", "agent:local/claude-code by stdio, "+user); err != nil || string(result.Value) != want {
+			t.Errorf("%s: got %v, %v, want %s", path, result, err, want)
 		}
 	}
 	cancel()

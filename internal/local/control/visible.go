@@ -20,9 +20,7 @@ func (s *Server) seenBy(ctx context.Context, agent ferrule.Client) ferrule.Visib
 	if s.parts.Visibility == nil {
 		return ferrule.Visibility{}
 	}
-	who := ferrule.Principal{Role: ferrule.Agent, Name: agent.Bounded().Name}
-	who.Name = peerName(ctx, who)
-	return s.parts.Visibility.Of(who)
+	return s.parts.Visibility.Of(principal(ctx, &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent}, Client: agent.Bounded()}))
 }
 
 // watchFor adds all devices and their changes to a queue, unless the agent is not known

@@ -237,7 +237,7 @@ func (p *Proxy) setReady() {
 }
 
 // readyFor waits until the catalog has what an agent sees.
-func (p *Proxy) readyFor(ctx context.Context, _ ferrule.Principal, client ferrule.Client) {
+func (p *Proxy) readyFor(ctx context.Context, client ferrule.Client) {
 	p.identify(client)
 	p.awaitReady(ctx)
 }

@@ -41,6 +41,7 @@ func TestFilter(t *testing.T) {
 	failed := with(func(e *ferrule.Entry) { e.Code, e.MayHaveRun = ferrule.Unanswered, true })
 	denied := with(func(e *ferrule.Entry) { e.Code = ferrule.Denied })
 	intent := with(func(e *ferrule.Entry) { e.Phase = ferrule.Intent })
+	local := with(func(e *ferrule.Entry) { e.Principal.Name = "local/codex" })
 	gap := ferrule.Entry{Time: base.Time, Phase: ferrule.JournalGap}
 	look := with(func(e *ferrule.Entry) { e.Tool = "look" })
 	failedLook := with(func(e *ferrule.Entry) { e.Tool, e.Code = "look", ferrule.Unanswered })
@@ -59,6 +60,11 @@ func TestFilter(t *testing.T) {
 		{Query{Principal: "claude"}, base, true},
 		{Query{Principal: "person:claude"}, base, false},
 		{Query{Principal: "agent"}, base, false},
+		{Query{Principal: "agent:local/codex"}, local, true},
+		{Query{Principal: "agent:local"}, local, true},
+		{Query{Principal: "local"}, local, true},
+		{Query{Principal: "codex"}, local, false},
+		{Query{Principal: "agent:local"}, base, false},
 		{Query{Outcome: "ok"}, base, true},
 		{Query{Outcome: "ok"}, denied, false},
 		{Query{Outcome: "ok"}, intent, false},

@@ -102,7 +102,7 @@ func (f Filter) Matches(r Record) bool {
 	switch {
 	case f.Device != "" && r.Device != f.Device,
 		f.Tool != "" && r.Tool != f.Tool,
-		f.Principal != "" && r.Principal.Name != f.Principal && r.Principal.String() != f.Principal,
+		f.Principal != "" && !isCaller(r.Principal, f.Principal) && !isCaller(r.Principal.Account(), f.Principal),
 		!f.from.IsZero() && r.Began.Before(f.from),
 		!f.to.IsZero() && !r.Began.Before(f.to),
 		!f.matchesOutcome(r.Entry):
@@ -113,6 +113,9 @@ func (f Filter) Matches(r Record) bool {
 	}
 	return !r.isLook() || f.All || f.Tool != ""
 }
+
+// isCaller reports whether p is called name, with or without its role.
+func isCaller(p ferrule.Principal, name string) bool { return p.Name == name || p.String() == name }
 
 func (f Filter) matchesOutcome(e ferrule.Entry) bool {
 	switch f.Outcome {

@@ -1,7 +1,10 @@
 package audit
 
 import (
+	"cmp"
 	"io"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -123,4 +126,21 @@ func (t *Table) line(out *strings.Builder, row []string, style func(column, cell
 		line.WriteString(style(t.columns[i], text) + strings.Repeat(" ", padding+2))
 	}
 	out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+}
+
+// ChainHeader names the columns of ChainRows.
+const ChainHeader = "NODE JOURNAL CHAIN RECORDS STATE"
+
+// ChainRows returns the rows of a table of verified chains.
+func ChainRows(chains []Verified) (rows [][]string) {
+	for _, c := range chains {
+		kind := "local file"
+		if c.Copy {
+			kind = "copy"
+		} else if c.Segment != "" {
+			kind = filepath.Base(c.Segment)
+		}
+		rows = append(rows, []string{cmp.Or(c.Node, "-"), kind, cmp.Or(c.Chain, "-"), strconv.Itoa(c.Records), c.State()})
+	}
+	return rows
 }

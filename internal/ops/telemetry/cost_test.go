@@ -22,7 +22,7 @@ type oneBoard struct{ handle ferrule.Handler }
 var (
 	robot    = &ferrule.Device{ID: "robot", Kind: "k", Node: "here", Transport: "tcp", Protocol: "mcpu", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}
 	manifest = &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "look", Effect: ferrule.Reads}, {Name: "move"}}, Operations: []ferrule.Operation{ferrule.ReadResource}}
-	robby    = ferrule.Principal{Role: ferrule.Agent, Name: "robby"}
+	robby    = ferrule.Principal{Role: ferrule.Agent, Name: "robby", Auth: ferrule.AuthToken}
 )
 
 func (b oneBoard) Own(id string) (ferrule.Target, bool) { return b.Target(id) }

@@ -113,6 +113,7 @@ func (m *pipelineMeter) End(span ferrule.Span, call *ferrule.Call, err error) {
 	call.MeterState = nil
 	m.o.callTimes.add(call, took)
 	m.o.calls.add(call, err)
+	m.o.callers.add(call.Principal)
 	m.o.inFlight[roleIndex(call.Principal.Role)].Add(-1)
 }
 

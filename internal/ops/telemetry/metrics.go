@@ -20,6 +20,7 @@ var (
 	buildInfo = metric("build_info", "Version of the gateway; the value is always 1.", "version", "go")
 
 	callsTotal     = metric("calls_total", "Calls that ended, by outcome, operation and role of the caller.", "outcome", "operation", "role")
+	callerCalls    = metric("caller_calls_total", "Calls that ended, by caller and how it was authenticated. Above a limit, callers are counted together.", "caller", "auth")
 	callsInFlight  = metric("calls_in_flight", "Calls in the pipeline.", "role")
 	callDuration   = metric("call_duration_seconds", "Duration of whole calls, by role of the caller.", "role")
 	stageDuration  = metric("stage_duration_seconds", "Duration of pipeline stages without the stages behind them, for at most 1,000 calls a second.", "stage")
@@ -120,6 +121,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 
 func (c collector) collectCalls(to sink) {
 	c.calls.each(func(count uint64, code, operation, role string) { to.counter(callsTotal, count, code, operation, role) })
+	c.callers.each(func(count uint64, caller, auth string) { to.counter(callerCalls, count, caller, auth) })
 	for i, role := range roles {
 		if role == other && c.callTimes[i].Snapshot().Count() == 0 && c.laneWaits[i].Snapshot().Count() == 0 {
 			continue

@@ -132,6 +132,8 @@ func TestMetrics(t *testing.T) {
 		`ferrule_calls_total{operation="read",outcome="ok",role="agent"} 1`,
 		`ferrule_calls_total{operation="tool",outcome="not_found",role="person"} 1`,
 		`ferrule_calls_total{operation="other",outcome="not_found",role="other"} 1`,
+		`ferrule_caller_calls_total{auth="token",caller="agent:robby"} 4`,
+		`ferrule_caller_calls_total{auth="other",caller="person"} 1`,
 		`ferrule_calls_in_flight{role="agent"} 0`,
 		`ferrule_call_duration_seconds_count{role="agent"} 4`,
 		`ferrule_call_duration_seconds_bucket{role="agent",le="+Inf"} 4`,

@@ -75,6 +75,7 @@ type Telemetry struct {
 	started time.Time // origin of its clock
 
 	calls       outcomes
+	callers     callers
 	inFlight    inFlight
 	sampler     sampler
 	callTimes   byRole

@@ -79,8 +79,12 @@ func attributes(call *ferrule.Call) []attribute.KeyValue {
 	all := []attribute.KeyValue{
 		attribute.String("ferrule.call.id", word(call.ID)),
 		attribute.String("ferrule.call.role", roles[roleIndex(call.Principal.Role)]),
+		attribute.String("ferrule.call.principal", word(call.Principal.String())),
 		attribute.String("ferrule.call.operation", operations[operationIndex(call.Operation)]),
 		attribute.String("ferrule.device.id", word(call.Device)),
+	}
+	if auth := call.Principal.Auth; auth != "" {
+		all = append(all, attribute.String("ferrule.call.auth", authName(auth)))
 	}
 	if call.Operation == ferrule.CallTool {
 		all = append(all, attribute.String("gen_ai.tool.name", ferrule.Clean(call.Tool, ferrule.MaxToolName)))

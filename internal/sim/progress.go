@@ -1,34 +1,34 @@
-package main
+package sim
 
 import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// toyProgress prints the state of toys: every change of a few, or counts of many.
-type toyProgress struct {
-	app   *app
+// Progress shows the state of toys: every change of a few, or counts of many.
+type Progress struct {
 	count int
+	show  func(text string, value any)
 
 	mu     sync.Mutex
-	states map[string]sim.Event // the last event of each toy
-	counts map[string]int       // number of toys in each state
-	reason string               // of the last failure
+	states map[string]Event // the last event of each toy
+	counts map[string]int   // number of toys in each state
+	reason string           // of the last failure
 	news   bool
 }
 
-// maxListed is the number of toys up to which each change is printed.
+// maxListed is the number of toys up to which each change is shown.
 const maxListed = 10
 
-func newToyProgress(a *app, count int) *toyProgress {
-	return &toyProgress{app: a, count: count, states: make(map[string]sim.Event), counts: make(map[string]int)}
+// NewProgress returns the progress of a number of toys. It calls show with a line of text
+// and the same as a value for JSON, never concurrently.
+func NewProgress(count int, show func(text string, value any)) *Progress {
+	return &Progress{count: count, show: show, states: make(map[string]Event), counts: make(map[string]int)}
 }
 
-// add records an event.
-func (p *toyProgress) add(n sim.Event) {
+// Add records an event.
+func (p *Progress) Add(n Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.states[n.Toy]
@@ -45,12 +45,12 @@ func (p *toyProgress) add(n sim.Event) {
 		p.reason = n.Detail
 	}
 	if p.count <= maxListed {
-		p.print(n)
+		p.show(n.String(), n)
 	}
 }
 
-// start prints counts every second if there are many toys, until stop is called.
-func (p *toyProgress) start() (stop func()) {
+// Start shows counts every second if there are many toys, until stop is called.
+func (p *Progress) Start() (stop func()) {
 	if p.count <= maxListed {
 		return func() {}
 	}
@@ -62,7 +62,7 @@ func (p *toyProgress) start() (stop func()) {
 			case <-done:
 				return
 			case <-time.After(time.Second):
-				p.printCounts()
+				p.showCounts()
 			}
 		}
 	}()
@@ -72,19 +72,15 @@ func (p *toyProgress) start() (stop func()) {
 	}
 }
 
-func (p *toyProgress) print(n sim.Event) {
-	if p.app.json {
-		p.app.printJSON(n)
-		return
-	}
-	text := n.What
+func (e Event) String() string {
+	text := e.What
 	switch {
-	case n.What == "code":
-		text = "shows the code " + n.Detail
-	case n.Detail != "":
-		text += ": " + n.Detail
+	case e.What == "code":
+		text = "shows the code " + e.Detail
+	case e.Detail != "":
+		text += ": " + e.Detail
 	}
-	fmt.Fprintf(p.app.stdout, "%s %s\n", n.Toy, text)
+	return e.Toy + " " + text
 }
 
 // toyCounts is the number of toys in each state.
@@ -97,18 +93,14 @@ type toyCounts struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
-// printCounts prints the counts, if something has changed.
-func (p *toyProgress) printCounts() {
+// showCounts shows the counts, if something has changed.
+func (p *Progress) showCounts() {
 	p.mu.Lock()
 	s := toyCounts{p.count, p.counts["connected"], p.counts["code"], p.counts["ended"], p.counts["failed"], p.reason}
 	news := p.news
 	p.news, p.reason = false, ""
 	p.mu.Unlock()
 	if !news {
-		return
-	}
-	if p.app.json {
-		p.app.printJSON(s)
 		return
 	}
 	text := fmt.Sprintf("%d of %d connected", s.Connected, s.Toys)
@@ -123,5 +115,5 @@ func (p *toyProgress) printCounts() {
 	if s.Reason != "" {
 		text += ": " + s.Reason
 	}
-	fmt.Fprintln(p.app.stdout, text)
+	p.show(text, s)
 }
