@@ -44,6 +44,8 @@ var callersOfDevices = map[string]string{
 	"fleet.Fleet.Own uses ferrule.Target.Handler":    "makes the Target",
 	"gateway.Gateway.find uses fleet.Record.Handler": "a record of another node's device for the fleet",
 
+	"gateway.Gateway.ExplainPolicy uses fleet.Fleet.Target": "says what the policy would decide, and calls nothing",
+
 	"dock.supervisor.sendOnce uses protocol.Session.Invoke":  "the handler that the dock gives to the fleet",
 	"dock.supervisor.subscribe uses protocol.Session.Invoke": "used by sendOnce only",
 	"dock.supervisor.sweep uses protocol.Session.Invoke":     "ends a subscription whose subscriber is gone",

@@ -28,7 +28,7 @@ func (v Visibility) Item(dev *Device, m *Manifest, op Operation, name string) bo
 }
 
 // anything stands for what a device without tools may offer later.
-var anything = &Tool{Effect: Reads}
+var anything = &Tool{Name: "*", Effect: Reads}
 
 // Device reports whether a device is shown. An agent is shown a device of which it may
 // use anything. If nothing is known that it could use, reading decides.

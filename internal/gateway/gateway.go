@@ -42,6 +42,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/fleet"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -97,6 +98,7 @@ type Gateway struct {
 	Requests    *Requests
 	DialIn      *DialIn // nil unless devices can dial in
 	Dock        *dock.Dock
+	Policy      policy.Holder
 	History     *history.Store // nil if measurements are not recorded
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
@@ -124,6 +126,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.buildRequests,
 		g.listenDialIn,
 		g.buildDock,
+		g.loadPolicy,
 		g.openHistory,
 		g.buildTools,
 		g.buildPipeline,
@@ -248,7 +251,7 @@ func (g *Gateway) find(id string) (fleet.Record, bool) {
 }
 
 func (g *Gateway) buildCatalog() error {
-	g.visibility = newVisibility(nil)
+	g.visibility = newVisibility(&g.Policy)
 	g.Catalog = catalog.New(g.parts.Config.Catalog())
 	g.Catalog.ShowTo(g.visibility.Of)
 	g.Fleet.WatchDevices(g.Catalog)
@@ -308,6 +311,7 @@ func (g *Gateway) buildTools() error {
 		builtin.RetryDevice(g.Dock),
 		builtin.RenameDevice(names{g}),
 		builtin.LabelDevice(names{g}),
+		builtin.ExplainPolicy(g),
 		builtin.Status(g.parts.Version, g.Status),
 		builtin.FindDevices(g.catalogFor),
 		builtin.FindTools(g.catalogFor),
@@ -325,7 +329,8 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Visible: g.visibility.Of, Meters: g.Telemetry.Meters(), Log: g.parts.Log,
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide, Visible: g.visibility.Of,
+		Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
 }

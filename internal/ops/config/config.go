@@ -3,6 +3,7 @@
 //
 //	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, pipeline.Config, journal.Config, …
 //	overlays/*   ─▶ []*overlay.File
+//	policies/*   ─▶ policy.Policy, by the gateway
 package config
 
 import (
@@ -29,6 +30,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/measure/history"
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
@@ -53,6 +55,7 @@ type Config struct {
 	DialIn    DialIn     `yaml:"dial_in"`
 	Agents    Agents     `yaml:"agents"`
 	Auth      Auth       `yaml:"auth"`
+	Policy    Policy     `yaml:"policy"`
 	Endpoints []Endpoint `yaml:"endpoints"`
 	Calls     Calls      `yaml:"calls"`
 	Retry     Retry      `yaml:"retry"`
@@ -226,7 +229,7 @@ type Cluster struct {
 // Default returns the config of an empty file.
 func Default() Config {
 	d, p, a, b, s, h := dock.DefaultConfig(), pipeline.DefaultConfig(), server.DefaultConfig(), cluster.DefaultConfig(), poller.DefaultConfig(), history.DefaultConfig()
-	o, j := telemetry.DefaultConfig(), journal.DefaultConfig()
+	o, j, rules := telemetry.DefaultConfig(), journal.DefaultConfig(), policy.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
@@ -236,6 +239,7 @@ func Default() Config {
 		},
 		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
 		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, SessionsPerAgent: a.SessionsPerAgent, Connections: a.Connections, Idle: Interval(a.Idle), Hosts: []string{}},
+		Policy:    Policy{Preset: rules.Preset, Agents: map[string]string{}, Groups: map[string][]string{}, Dir: rules.Dir},
 		Endpoints: []Endpoint{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax), Grace: Interval(d.Grace), Wait: Interval(d.Wait)},
 		Journal:   Journal{Sync: syncAlways, SegmentSize: j.SegmentSize >> 20, SegmentAge: Interval(j.SegmentAge)},
@@ -261,11 +265,11 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
-	named := c.Overlays != Default().Overlays
+	named, rules := c.Overlays != Default().Overlays, c.Policy.Dir != "" && c.Policy.Dir != Default().Policy.Dir
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
-	files := []*string{&c.Cluster.Credentials, &c.Cluster.CA, &c.Cluster.Secret, &c.TLS.Cert, &c.TLS.Key}
+	files := []*string{&c.Policy.Dir, &c.Cluster.Credentials, &c.Cluster.CA, &c.Cluster.Secret, &c.TLS.Cert, &c.TLS.Key}
 	for i := range c.Auth.Tokens {
 		files = append(files, &c.Auth.Tokens[i].File)
 	}
@@ -282,6 +286,9 @@ func Load(path string) (Config, error) {
 	}
 	if _, err := os.Stat(c.Overlays); named && err != nil {
 		return Config{}, fmt.Errorf("%s: overlays: %w", path, err)
+	}
+	if _, err := os.Stat(c.Policy.Dir); rules && err != nil {
+		return Config{}, fmt.Errorf("%s: policy.dir: %w", path, err)
 	}
 	return c, nil
 }
@@ -326,6 +333,9 @@ func (c Config) check() error {
 		if (t.Token == "") == (t.File == "") {
 			return fmt.Errorf("auth.tokens[%d]: must have either token or file", i)
 		}
+	}
+	if err := c.PolicyConfig().Check(); err != nil {
+		return fmt.Errorf("policy.%w", err)
 	}
 	if err := c.checkEndpoints(); err != nil {
 		return err
