@@ -93,6 +93,7 @@ type Gateway struct {
 	overlays    *overlay.Cache
 	Fleet       *fleet.Fleet
 	Cluster     *cluster.Cluster
+	visibility  *visibility
 	Catalog     *catalog.Catalog
 	Requests    *Requests
 	DialIn      *DialIn // nil unless devices can dial in
@@ -250,7 +251,9 @@ func (g *Gateway) find(id string) (fleet.Record, bool) {
 }
 
 func (g *Gateway) buildCatalog() error {
+	g.visibility = newVisibility(&g.Policy)
 	g.Catalog = catalog.New(g.parts.Config.Catalog())
+	g.Catalog.ShowTo(g.visibility.Of)
 	g.Fleet.WatchDevices(g.Catalog)
 	return nil
 }
@@ -299,9 +302,9 @@ func (g *Gateway) buildDock() error {
 // buildTools builds the gateway's own tools and offers them as those of a device.
 func (g *Gateway) buildTools() error {
 	tools, err := builtin.New(g.parts.Version, append(g.historyTools(),
-		builtin.ListDevices(listed{g}),
-		builtin.DescribeDevice(listed{g}),
-		builtin.DeviceState(g.Fleet),
+		builtin.ListDevices(listed{g}, g.visibility.Of),
+		builtin.DescribeDevice(listed{g}, g.visibility.Of),
+		builtin.DeviceState(g.Fleet, g.visibility.Of),
 		builtin.AdoptDevice(trust{g}),
 		builtin.ForgetDevice(trust{g}),
 		builtin.ReleaseDevice(g.Dock),
@@ -310,9 +313,9 @@ func (g *Gateway) buildTools() error {
 		builtin.LabelDevice(names{g}),
 		builtin.ExplainPolicy(g),
 		builtin.Status(g.parts.Version, g.Status),
-		builtin.FindDevices(g.Catalog),
-		builtin.FindTools(g.Catalog),
-		builtin.DescribeTool(g.Catalog),
+		builtin.FindDevices(g.catalogFor),
+		builtin.FindTools(g.catalogFor),
+		builtin.DescribeTool(g.catalogFor),
 		builtin.CallMany(func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			return g.Pipeline.Handle(ctx, call)
 		}),
@@ -326,7 +329,7 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide,
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide, Visible: g.visibility.Of,
 		Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
@@ -367,7 +370,7 @@ func (g *Gateway) listenControl() error {
 	}
 	parts := control.Parts{
 		Handle: g.Telemetry.Entry(telemetry.EntryControl, g.Pipeline.Handle), Tracer: g, Watcher: g, Samples: g.Cluster,
-		Fleet: g.Fleet, DeviceRequests: g.Requests, HandOver: g.handOver, Reload: g.Reload, GroupSocket: g.parts.GroupSocket, Log: g.parts.Log,
+		Fleet: g.Fleet, Visibility: g.visibility, DeviceRequests: g.Requests, HandOver: g.handOver, Reload: g.Reload, GroupSocket: g.parts.GroupSocket, Log: g.parts.Log,
 	}
 	if all := g.Cluster.Journals(); all != nil {
 		parts.Journals = all
@@ -439,6 +442,11 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
 	}
+	parts = append(parts, func(ctx context.Context) error {
+		defer g.visibility.Watch(g.Agents.PolicyChanged)()
+		<-ctx.Done()
+		return nil
+	})
 	if g.History != nil {
 		parts = append(parts, func(ctx context.Context) error { return g.History.Run(ctx, g.Cluster) })
 	}

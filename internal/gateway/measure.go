@@ -33,16 +33,16 @@ func (g *Gateway) historyTools() []builtin.Tool {
 		calls.others = all.Read
 	}
 	tools := []builtin.Tool{
-		builtin.Latest(g.Fleet, g.History),
-		builtin.History(g.Fleet, g.History),
-		builtin.Plot(g.Fleet, g.History, calls, func(c builtin.Chart) ([]byte, error) { return plot.Draw(plot.Chart(c)) }),
+		builtin.Latest(g.Fleet, g.visibility.Of, g.History),
+		builtin.History(g.Fleet, g.visibility.Of, g.History),
+		builtin.Plot(g.Fleet, g.visibility.Of, g.History, calls, func(c builtin.Chart) ([]byte, error) { return plot.Draw(plot.Chart(c)) }),
 	}
 	self, err := query.Self()
 	if err != nil { // a program cannot start itself without /proc
 		g.parts.Log.Debug("SQL queries are not available on this system", "err", err)
 		return tools
 	}
-	return append(tools, builtin.SQL(query.New(g.History.Path(), self, "ferrule", SQLCommand), query.Tables))
+	return append(tools, builtin.SQL(g.Fleet, g.visibility.Of, query.New(g.History.Path(), self, "ferrule", SQLCommand), query.Tables))
 }
 
 // SQLCommand is the hidden command that answers one SQL query in a process of its own.

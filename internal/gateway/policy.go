@@ -44,6 +44,7 @@ func (g *Gateway) replacePolicy(p *policy.Policy, done *control.Reloaded) {
 		return
 	}
 	g.Policy.Replace(p)
+	g.visibility.replaced()
 	if p.Dir() == "" {
 		if err := datadir.SetPolicies(g.parts.Data, ""); err != nil {
 			g.parts.Log.Warn("the next start will expect rules, though there are none", "err", err)

@@ -24,6 +24,8 @@ func ServeStdio(ctx context.Context, parts Parts, in io.ReadCloser, out io.Write
 			return stdio.Gateway{
 				Handle:  g.Telemetry.Entry(telemetry.EntryStdio, g.Pipeline.Handle),
 				Samples: g.Cluster,
+				Visible: g.visibility.Of,
+				Changed: g.visibility.Watch,
 				Follow:  g.Fleet.WatchDevices,
 				Listen:  func(fn func(ferrule.Event)) (stop func()) { return g.Cluster.Listen(fn, ferrule.Notified) },
 				Request: g.Requests.Add,

@@ -30,7 +30,7 @@ type progressKey struct{}
 // has an outcome. The outcome of a call that may have changed the world is on
 // disk before the caller receives it. Readings are counted, not recorded. What
 // succeeded on another node is recorded there.
-func audit(journal Journal, counts *readings, log *slog.Logger) stage {
+func audit(journal Journal, counts *readings, seen visible, log *slog.Logger) stage {
 	boot := strings.ToLower(rand.Text()[:8]) // makes call IDs unique across restarts
 	var calls atomic.Uint64
 	limited := newRefusals(journal, log)
@@ -51,7 +51,7 @@ func audit(journal Journal, counts *readings, log *slog.Logger) stage {
 			entry := record(call, ferrule.Outcome)
 			entry.Took = ferrule.Duration(time.Since(start))
 			if err != nil {
-				e := advise(call, ferrule.AsError(err))
+				e := advise(call, seen, ferrule.AsError(err))
 				entry.Code, entry.Message, entry.MayHaveRun = e.Code, e.Message, e.MayHaveRun()
 				err = e
 			}
@@ -98,7 +98,7 @@ func record(call *ferrule.Call, phase ferrule.Phase) ferrule.Entry {
 
 // advise adds a hint to an error of a call that may have run: tools that read the
 // state of the device.
-func advise(call *ferrule.Call, e *ferrule.Error) *ferrule.Error {
+func advise(call *ferrule.Call, seen visible, e *ferrule.Error) *ferrule.Error {
 	const limit = 3
 	m := call.Target.Manifest
 	if m == nil || e.Hint != "" || !e.MayHaveRun() || call.Target.Tool.Effect == ferrule.Reads {
@@ -106,7 +106,7 @@ func advise(call *ferrule.Call, e *ferrule.Error) *ferrule.Error {
 	}
 	var tools []string
 	for i := range m.Tools {
-		if t := &m.Tools[i]; t.Effect == ferrule.Reads && t.Quarantine == "" && call.Principal.CanCall(t) {
+		if t := &m.Tools[i]; t.Effect == ferrule.Reads && seen.tool(call.Principal, call.Target.Device, t) {
 			tools = append(tools, t.Name)
 		}
 	}

@@ -102,6 +102,8 @@ type Parts struct {
 	Fleet   Fleet
 	// Policy decides on calls; nil permits all.
 	Policy Policy
+	// Visible returns what a caller is shown, for hints in errors; nil shows everything.
+	Visible func(who ferrule.Principal) ferrule.Visibility
 	// Approvals asks people; if it is nil, what needs approval is denied.
 	Approvals Approvals
 	// Stop can end all changes, and Bounds has the physical limits; each may be nil.
@@ -155,9 +157,9 @@ type namedStage struct {
 // drawing in the package comment.
 func (p *Pipeline) stages(parts Parts) []namedStage {
 	return []namedStage{
-		{"audit", audit(parts.Journal, &p.readings, parts.Log)},
+		{"audit", audit(parts.Journal, &p.readings, parts.Visible, parts.Log)},
 		{"limit", limit(p.callers)},
-		{"resolve", resolve(parts.Fleet)},
+		{"resolve", resolve(parts.Fleet, parts.Visible)},
 		{"validate", validate()},
 		{"authorize", authorize(parts.Policy)},
 		{"approve", approve(parts.Approvals)},

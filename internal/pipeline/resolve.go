@@ -17,9 +17,17 @@ type Fleet interface {
 	Own(id string) (target ferrule.Target, ok bool)
 }
 
+// visible returns what a caller is shown.
+type visible func(who ferrule.Principal) ferrule.Visibility
+
+// tool reports whether a tool of a device is shown to a caller.
+func (v visible) tool(who ferrule.Principal, dev *ferrule.Device, t *ferrule.Tool) bool {
+	return t.Quarantine == "" && who.CanCall(t) && (v == nil || v(who).Tool(dev, t))
+}
+
 // resolve finds the device, the tool and the route of a call. It refuses what the
 // caller may not see and what cannot be called.
-func resolve(fleet Fleet) stage {
+func resolve(fleet Fleet, seen visible) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			find := fleet.Target
@@ -40,10 +48,10 @@ func resolve(fleet Fleet) stage {
 			tool := manifest.ToolFor(call.Operation, call.Tool)
 			switch {
 			case tool == nil && call.Operation != ferrule.CallTool:
-				return nil, unsupported(dev, manifest, call)
+				return nil, unsupported(dev, manifest, call, seen)
 			case tool == nil || !call.Principal.CanCall(tool):
 				return nil, ferrule.Errorf(ferrule.NotFound, "%s has no tool %q", dev.ID, ferrule.Clean(call.Tool, ferrule.MaxToolName)).
-					WithHint("it has %s", toolNames(manifest, call.Principal))
+					WithHint("it has %s", toolNames(dev, manifest, call.Principal, seen))
 			case tool.Quarantine != "":
 				return nil, ferrule.Errorf(ferrule.Denied, "%s of %s cannot be used: %s", tool.Name, dev.ID, tool.Quarantine).
 					WithHint("to see its other tools, run `ferrule tools %s`", dev.ID)
@@ -64,23 +72,25 @@ func mayReturn(target ferrule.Target, call *ferrule.Call) bool {
 
 // unsupported returns the error for an operation other than a tool call that the
 // device does not support.
-func unsupported(dev *ferrule.Device, m *ferrule.Manifest, call *ferrule.Call) error {
+func unsupported(dev *ferrule.Device, m *ferrule.Manifest, call *ferrule.Call, seen visible) error {
 	op, name := ferrule.Clean(string(call.Operation), ferrule.MaxWord), ferrule.Clean(call.Tool, ferrule.MaxURI)
 	if call.Operation != ferrule.GetPrompt || !m.Supports(ferrule.GetPrompt) {
 		return ferrule.Errorf(ferrule.NotFound, "%s does not support the operation %s of %q", dev.ID, op, name)
 	}
 	var all []string
 	for _, p := range m.Prompts {
-		all = append(all, p.Name)
+		if seen == nil || seen(call.Principal).Item(dev, m, ferrule.GetPrompt, p.Name) {
+			all = append(all, p.Name)
+		}
 	}
 	return ferrule.Errorf(ferrule.NotFound, "%s has no prompt %q", dev.ID, name).WithHint("it has %s", joinNames(all, "no prompts"))
 }
 
 // toolNames lists the tools of a device that a caller can use.
-func toolNames(m *ferrule.Manifest, who ferrule.Principal) string {
+func toolNames(dev *ferrule.Device, m *ferrule.Manifest, who ferrule.Principal, seen visible) string {
 	var all []string
 	for i := range m.Tools {
-		if t := &m.Tools[i]; t.Quarantine == "" && who.CanCall(t) {
+		if t := &m.Tools[i]; seen.tool(who, dev, t) {
 			all = append(all, t.Name)
 		}
 	}

@@ -20,6 +20,22 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
+// See returns what a caller is shown. If it is nil, everybody is shown everything.
+type See func(who ferrule.Principal) ferrule.Visibility
+
+// of returns what the caller is shown.
+func (s See) of(call *ferrule.Call) ferrule.Visibility {
+	if s == nil {
+		return ferrule.Visibility{}
+	}
+	return s(call.Principal)
+}
+
+// device reports whether the caller may know a device.
+func (s See) device(call *ferrule.Call, dev *ferrule.Device, m *ferrule.Manifest) bool {
+	return call.Principal.CanSee(dev) && s.of(call).Device(dev, m)
+}
+
 // Tool is one built-in tool.
 type Tool struct {
 	tool ferrule.Tool

@@ -94,7 +94,7 @@ func listed(out builtin.ListDevicesOutput) string {
 }
 
 func TestListDevices(t *testing.T) {
-	b := newSet(t, builtin.ListDevices(someDevices()))
+	b := newSet(t, builtin.ListDevices(someDevices(), nil))
 	for _, test := range []struct {
 		role  ferrule.Role
 		args  string
@@ -116,7 +116,7 @@ func TestListDevices(t *testing.T) {
 }
 
 func TestDescribeDevice(t *testing.T) {
-	b := newSet(t, builtin.DescribeDevice(someDevices()))
+	b := newSet(t, builtin.DescribeDevice(someDevices(), nil))
 	var out builtin.DescribeDeviceOutput
 	if err := call(t, b, ferrule.Person, "describe_device", `{"device":"b"}`, &out); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func (o offering) Lookup(string) (*ferrule.Device, *ferrule.Manifest, bool) {
 func TestDescribeOffers(t *testing.T) {
 	for _, test := range []struct{ resources, prompts, resourcesShown, promptsShown int }{{0, 0, 0, 0}, {1, 2, 1, 2}, {50, 4, 50, 4}, {1000, 1000, 50, 4}} {
 		var out builtin.DescribeDeviceOutput
-		b := newSet(t, builtin.DescribeDevice(offering{test.resources, test.prompts}))
+		b := newSet(t, builtin.DescribeDevice(offering{test.resources, test.prompts}, nil))
 		if err := call(t, b, ferrule.Agent, "describe_device", `{"device":"robot"}`, &out); err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestTrust(t *testing.T) {
 
 // TestSet checks that tools get schemas and argument checks.
 func TestSet(t *testing.T) {
-	b := newSet(t, builtin.ListDevices(someDevices()), builtin.DescribeDevice(someDevices()))
+	b := newSet(t, builtin.ListDevices(someDevices(), nil), builtin.DescribeDevice(someDevices(), nil))
 	dev := b.Device()
 	if dev.ID != ferrule.GatewayID || dev.Kind == "" || dev.State != ferrule.StateOnline {
 		t.Errorf("%+v", dev)
@@ -236,10 +236,10 @@ func everyTool(t *testing.T) *builtin.Set {
 		return &ferrule.Result{Value: json.RawMessage(`{"pin":1}`)}, nil
 	}
 	var tr trust
-	return newSet(t, builtin.ListDevices(someDevices()), builtin.DescribeDevice(someDevices()), builtin.DeviceState(talkative{someDevices()}), builtin.AdoptDevice(&tr), builtin.RenameDevice(&tr), builtin.LabelDevice(&tr),
-		builtin.FindDevices(someOffers()), builtin.FindTools(someOffers()), builtin.DescribeTool(someOffers()), builtin.CallMany(road),
+	return newSet(t, builtin.ListDevices(someDevices(), nil), builtin.DescribeDevice(someDevices(), nil), builtin.DeviceState(talkative{someDevices()}, nil), builtin.AdoptDevice(&tr), builtin.RenameDevice(&tr), builtin.LabelDevice(&tr),
+		builtin.FindDevices(seenByAll(someOffers())), builtin.FindTools(seenByAll(someOffers())), builtin.DescribeTool(seenByAll(someOffers())), builtin.CallMany(road),
 		builtin.Status("1", func() builtin.StatusOutput { return builtin.StatusOutput{Online: 1, List: "plain"} }),
-		builtin.Latest(someDevices(), someSignals()), builtin.History(someDevices(), someSignals()), builtin.SQL(answers{}, "samples(value)"))
+		builtin.Latest(someDevices(), nil, someSignals()), builtin.History(someDevices(), nil, someSignals()), builtin.SQL(someDevices(), nil, answers{}, "samples(value)"))
 }
 
 // TestOutputsFitTheirSchemas checks results against the declared output schemas.

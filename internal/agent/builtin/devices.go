@@ -61,11 +61,19 @@ const (
 	maxPage     = 1000
 )
 
-// ListDevices returns the tool list_devices.
-func ListDevices(fleet Fleet) Tool {
+// ListDevices returns the tool list_devices. People see all devices, and agents those of
+// which they may use anything.
+func ListDevices(fleet Fleet, see See) Tool {
 	const text = "Returns all devices with state, model and transport."
 	return Typed("list_devices", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in ListDevicesInput) (ListDevicesOutput, error) {
-		all := slices.DeleteFunc(fleet.Devices(), func(d *ferrule.Device) bool { return !call.Principal.CanSee(d) })
+		seen := see.of(call)
+		all := slices.DeleteFunc(fleet.Devices(), func(d *ferrule.Device) bool {
+			if !call.Principal.CanSee(d) || seen.Shows == nil {
+				return !call.Principal.CanSee(d)
+			}
+			_, manifest, _ := fleet.Lookup(d.ID)
+			return !seen.Device(d, manifest)
+		})
 		out := ListDevicesOutput{Devices: []DescribedDevice{}, Total: len(all)}
 		start, found := slices.BinarySearchFunc(all, in.After, func(d *ferrule.Device, id string) int { return strings.Compare(d.ID, id) })
 		if found {
@@ -77,7 +85,7 @@ func ListDevices(fleet Fleet) Tool {
 		end := min(start+min(in.Limit, maxPage), len(all))
 		for _, d := range all[start:end] {
 			_, manifest, _ := fleet.Lookup(d.ID)
-			out.Devices = append(out.Devices, describe(d, manifest))
+			out.Devices = append(out.Devices, describe(d, manifest, seen))
 		}
 		if end < len(all) {
 			out.Next = all[end-1].ID
@@ -136,36 +144,51 @@ type DescribedPin struct {
 }
 
 // DescribeDevice returns the tool describe_device.
-func DescribeDevice(fleet Fleet) Tool {
+func DescribeDevice(fleet Fleet, see See) Tool {
 	const text = "Returns one device with its tools (arguments, effects), pins, resources and prompts."
 	return Typed("describe_device", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DescribeDeviceInput) (DescribeDeviceOutput, error) {
 		dev, manifest, ok := fleet.Lookup(in.Device)
-		if !ok || !call.Principal.CanSee(dev) {
+		if !ok || !see.device(call, dev, manifest) {
 			return DescribeDeviceOutput{}, ferrule.UnknownDevice(in.Device)
 		}
-		out := DescribeDeviceOutput{Device: describe(dev, manifest), Tools: []DescribedTool{}, Pins: []DescribedPin{}}
+		seen := see.of(call)
+		out := DescribeDeviceOutput{Device: describe(dev, manifest, seen), Tools: []DescribedTool{}, Pins: []DescribedPin{}}
 		if manifest == nil {
 			return out, nil
 		}
 		for i := range manifest.Tools {
-			if t := &manifest.Tools[i]; call.Principal.CanCall(t) {
+			if t := &manifest.Tools[i]; call.Principal.CanCall(t) && seen.Tool(dev, t) {
 				out.Tools = append(out.Tools, describeTool(t))
 			}
 		}
 		for _, p := range manifest.Pins {
 			out.Pins = append(out.Pins, describePin(p))
 		}
-		out.Resources, out.MoreResources = names(manifest.Resources, func(r ferrule.Resource) string { return r.URI })
-		out.Prompts, out.MorePrompts = names(manifest.Prompts, func(p ferrule.Prompt) string { return p.Name })
+		out.Resources, out.MoreResources = names(shownNames(dev, manifest, seen, ferrule.ReadResource))
+		out.Prompts, out.MorePrompts = names(shownNames(dev, manifest, seen, ferrule.GetPrompt))
 		return out, nil
 	})
 }
 
+// shownNames returns the URIs of resources, or the names of prompts, that are shown.
+func shownNames(dev *ferrule.Device, m *ferrule.Manifest, seen ferrule.Visibility, op ferrule.Operation) []string {
+	var all []string
+	if op == ferrule.ReadResource {
+		for _, r := range m.Resources {
+			all = append(all, r.URI)
+		}
+	} else {
+		for _, p := range m.Prompts {
+			all = append(all, p.Name)
+		}
+	}
+	return slices.DeleteFunc(all, func(name string) bool { return !seen.Item(dev, m, op, name) })
+}
+
 // names returns the first names, and the number of further ones.
-func names[T any](all []T, name func(T) string) (some []string, more int) {
+func names(all []string) (some []string, more int) {
 	size := 0
-	for i, one := range all {
-		n := name(one)
+	for i, n := range all {
 		if size += len(n); len(some) == maxNames || size > maxNameBytes {
 			return some, len(all) - i
 		}
@@ -174,7 +197,7 @@ func names[T any](all []T, name func(T) string) (some []string, more int) {
 	return some, 0
 }
 
-func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
+func describe(d *ferrule.Device, manifest *ferrule.Manifest, seen ferrule.Visibility) DescribedDevice {
 	out := DescribedDevice{
 		ID: d.ID, Aliases: d.Aliases, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
 		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Transport: d.Transport, Address: d.Address, Node: d.Node,
@@ -188,10 +211,15 @@ func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 	}
 	if manifest != nil {
 		out.Resources, out.Prompts = len(manifest.Resources), len(manifest.Prompts)
-		for _, t := range manifest.Tools {
-			if t.Quarantine == "" {
+		if seen.Shows != nil {
+			out.Resources, out.Prompts = len(shownNames(d, manifest, seen, ferrule.ReadResource)), len(shownNames(d, manifest, seen, ferrule.GetPrompt))
+		}
+		for i := range manifest.Tools {
+			switch t := &manifest.Tools[i]; {
+			case !seen.Tool(d, t):
+			case t.Quarantine == "":
 				out.Tools++
-			} else {
+			default:
 				out.Unusable++
 			}
 		}

@@ -7,6 +7,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
+// CatalogFor returns the catalog as a caller sees it.
+type CatalogFor func(who ferrule.Principal) Catalog
+
 // Catalog searches devices and tools. Results are shared and read-only.
 type Catalog interface {
 	FindDevices(query string, limit int) (found []*ferrule.Device, total int)
@@ -49,10 +52,10 @@ type FoundDevice struct {
 }
 
 // FindDevices returns the tool find_devices.
-func FindDevices(catalog Catalog) Tool {
+func FindDevices(catalog CatalogFor) Tool {
 	const text = "Searches devices by words in names, models and labels."
-	return Typed("find_devices", text, ferrule.Reads, func(_ context.Context, _ *ferrule.Call, in FindDevicesInput) (FindDevicesOutput, error) {
-		found, total := catalog.FindDevices(in.Query, foundLimit(in.Limit))
+	return Typed("find_devices", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in FindDevicesInput) (FindDevicesOutput, error) {
+		found, total := catalog(call.Principal).FindDevices(in.Query, foundLimit(in.Limit))
 		out := FindDevicesOutput{Devices: []FoundDevice{}, Total: total}
 		for _, d := range found {
 			out.Devices = append(out.Devices, FoundDevice{ID: d.ID, Model: d.Model, State: string(d.State), Reason: d.Reason, Labels: d.Labels})
@@ -84,11 +87,11 @@ type FoundTool struct {
 }
 
 // FindTools returns the tool find_tools.
-func FindTools(catalog Catalog) Tool {
+func FindTools(catalog CatalogFor) Tool {
 	const text = "Searches device tools by words, such as 'led' or 'temperature kitchen'. Call a found tool by the returned name."
-	return Typed("find_tools", text, ferrule.Reads, func(_ context.Context, _ *ferrule.Call, in FindToolsInput) (FindToolsOutput, error) {
+	return Typed("find_tools", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in FindToolsInput) (FindToolsOutput, error) {
 		const brief = 200
-		found, total := catalog.FindTools(in.Query, in.Device, foundLimit(in.Limit))
+		found, total := catalog(call.Principal).FindTools(in.Query, in.Device, foundLimit(in.Limit))
 		out := FindToolsOutput{Tools: []FoundTool{}, Total: total}
 		for _, o := range found {
 			out.Tools = append(out.Tools, FoundTool{Name: o.Name, Tool: o.Tool.Name, Text: ferrule.Clean(o.Text, brief), Effect: string(o.Tool.Effect), Devices: o.Count})
@@ -116,10 +119,10 @@ type DescribeToolOutput struct {
 }
 
 // DescribeTool returns the tool describe_tool.
-func DescribeTool(catalog Catalog) Tool {
+func DescribeTool(catalog CatalogFor) Tool {
 	const text = "Returns arguments, effect and devices of a tool."
-	return Typed("describe_tool", text, ferrule.Reads, func(_ context.Context, _ *ferrule.Call, in DescribeToolInput) (DescribeToolOutput, error) {
-		o, err := catalog.Offer(in.Name)
+	return Typed("describe_tool", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DescribeToolInput) (DescribeToolOutput, error) {
+		o, err := catalog(call.Principal).Offer(in.Name)
 		if err != nil {
 			return DescribeToolOutput{}, err
 		}

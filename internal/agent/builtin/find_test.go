@@ -41,6 +41,11 @@ func (f *finder) Offer(name string) (ferrule.Offer, error) {
 	return ferrule.Offer{}, ferrule.Errorf(ferrule.NotFound, "there is no tool %q", name)
 }
 
+// seenByAll returns a catalog that is the same for every caller.
+func seenByAll(c builtin.Catalog) builtin.CatalogFor {
+	return func(ferrule.Principal) builtin.Catalog { return c }
+}
+
 func someOffers() *finder {
 	look := &ferrule.Tool{Name: "self.look", Effect: ferrule.Reads, Idempotent: true, Output: json.RawMessage(`{"type":"object"}`)}
 	return &finder{offers: []ferrule.Offer{
@@ -52,7 +57,7 @@ func someOffers() *finder {
 
 func TestFindDevices(t *testing.T) {
 	f := someOffers()
-	b := newSet(t, builtin.FindDevices(f))
+	b := newSet(t, builtin.FindDevices(seenByAll(f)))
 	for _, test := range []struct{ args, asked string }{
 		{`{}`, `devices "" 20`},
 		{`{"query":"attic","limit":3}`, `devices "attic" 3`},
@@ -71,7 +76,7 @@ func TestFindDevices(t *testing.T) {
 
 func TestFindTools(t *testing.T) {
 	f := someOffers()
-	b := newSet(t, builtin.FindTools(f))
+	b := newSet(t, builtin.FindTools(seenByAll(f)))
 	var out builtin.FindToolsOutput
 	if err := call(t, b, ferrule.Agent, "find_tools", `{"query":"look","device":"a","limit":5}`, &out); err != nil || f.asked != `tools "look" "a" 5` {
 		t.Fatalf("%s %v", f.asked, err)
@@ -90,7 +95,7 @@ func TestFindTools(t *testing.T) {
 }
 
 func TestDescribeTool(t *testing.T) {
-	b := newSet(t, builtin.DescribeTool(someOffers()))
+	b := newSet(t, builtin.DescribeTool(seenByAll(someOffers())))
 	var out builtin.DescribeToolOutput
 	if err := call(t, b, ferrule.Agent, "describe_tool", `{"name":"board--1__self_look"}`, &out); err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ type HistoryGap struct {
 }
 
 // History returns the tool history.
-func History(fleet Finder, records Records) Tool {
+func History(fleet Finder, see See, records Records) Tool {
 	const text = "Returns measured values of a device over a time range, downsampled to at most `points` per signal, with gaps."
 	return Typed("history", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in HistoryInput) (HistoryOutput, error) {
 		limit := maxPoints
@@ -75,7 +75,7 @@ func History(fleet Finder, records Records) Tool {
 		if in.Points < 0 || in.Points > limit {
 			return HistoryOutput{}, ferrule.Errorf(ferrule.Invalid, "points must be from 1 to %d, got %d", limit, in.Points)
 		}
-		query, err := in.query(ctx, call, fleet, records)
+		query, err := in.query(ctx, call, fleet, see, records)
 		if err != nil {
 			return HistoryOutput{}, err
 		}

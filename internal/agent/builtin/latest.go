@@ -43,11 +43,11 @@ const (
 )
 
 // Latest returns the tool latest.
-func Latest(fleet Finder, records Records) Tool {
+func Latest(fleet Finder, see See, records Records) Tool {
 	const text = "Returns the latest measured value of each signal of a device, with unit and age. Does not contact the device."
 	return Typed("latest", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in LatestInput) (LatestOutput, error) {
 		var err error
-		if in.Device, err = visible(call, fleet, in.Device); err != nil {
+		if in.Device, err = visible(call, fleet, see, in.Device); err != nil {
 			return LatestOutput{}, err
 		}
 		known, err := records.Latest(ctx, in.Device)

@@ -48,11 +48,11 @@ type PlotInput struct {
 }
 
 // Plot returns the tool plot. Draw renders a chart as PNG.
-func Plot(fleet Finder, records Records, log CallLog, draw func(Chart) ([]byte, error)) Tool {
+func Plot(fleet Finder, see See, records Records, log CallLog, draw func(Chart) ([]byte, error)) Tool {
 	const text = "Returns a PNG chart of a device's signals over a time range. Gaps are shaded and calls are marked."
 	slots := make(chan struct{}, maxPlots)
 	return Shown("plot", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in PlotInput) (*ferrule.Result, error) {
-		query, err := in.query(ctx, call, fleet, records)
+		query, err := in.query(ctx, call, fleet, see, records)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func Plot(fleet Finder, records Records, log CallLog, draw func(Chart) ([]byte, 
 		p.setSize()
 		p.fit(in.Until == "")
 		calls, missing := log.Calls(ctx, query.Device, p.From, p.To)
-		p.Calls = calls
+		p.Calls = shownCalls(calls, fleet, see.of(call))
 		text := p.summary()
 		p.shadeTruncated()
 		png, err := draw(p)
@@ -118,6 +118,17 @@ func (p *Chart) fit(end bool) {
 	if to := last.Add(margin); end && to.Before(p.To) && to.After(p.From) {
 		p.To = to
 	}
+}
+
+// shownCalls returns the calls of tools that are shown.
+func shownCalls(calls []ferrule.Entry, fleet Finder, seen ferrule.Visibility) []ferrule.Entry {
+	if seen.Shows == nil {
+		return calls
+	}
+	return slices.DeleteFunc(calls, func(e ferrule.Entry) bool {
+		dev, manifest, ok := fleet.Lookup(e.Device)
+		return !ok || manifest == nil || !seen.Item(dev, manifest, e.Operation, e.Tool)
+	})
 }
 
 // setSize sets the default size: one panel per unit, and one per signal without a unit.

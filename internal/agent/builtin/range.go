@@ -36,8 +36,8 @@ type RangeInput struct {
 }
 
 // query converts the input. It fails if the caller may not see the device.
-func (in RangeInput) query(ctx context.Context, call *ferrule.Call, fleet Finder, records Records) (query ferrule.HistoryQuery, err error) {
-	if in.Device, err = visible(call, fleet, in.Device); err != nil {
+func (in RangeInput) query(ctx context.Context, call *ferrule.Call, fleet Finder, see See, records Records) (query ferrule.HistoryQuery, err error) {
+	if in.Device, err = visible(call, fleet, see, in.Device); err != nil {
 		return query, err
 	}
 	now := time.Now()
@@ -133,9 +133,9 @@ func joinSome(names []string) string {
 
 // visible returns the ID of a device that is given by its ID or an earlier one. It returns
 // not_found for a device that the caller may not see.
-func visible(call *ferrule.Call, fleet Finder, id string) (string, error) {
-	dev, _, ok := fleet.Lookup(id)
-	if !ok || !call.Principal.CanSee(dev) || id == ferrule.GatewayID {
+func visible(call *ferrule.Call, fleet Finder, see See, id string) (string, error) {
+	dev, manifest, ok := fleet.Lookup(id)
+	if !ok || !see.device(call, dev, manifest) || id == ferrule.GatewayID {
 		return "", ferrule.UnknownDevice(id)
 	}
 	return dev.ID, nil

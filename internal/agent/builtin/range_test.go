@@ -94,7 +94,7 @@ func code(err error) ferrule.Code {
 func TestLatest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		past := someSignals()
-		b := newSet(t, builtin.Latest(someDevices(), past))
+		b := newSet(t, builtin.Latest(someDevices(), nil, past))
 		time.Sleep(2500 * time.Millisecond)
 		var out builtin.LatestOutput
 		if err := call(t, b, ferrule.Agent, "latest", `{"device":"a"}`, &out); err != nil {
@@ -127,7 +127,7 @@ func TestLatest(t *testing.T) {
 // TestVisible checks that agents cannot see values of a pending device.
 func TestVisible(t *testing.T) {
 	past := someSignals()
-	b := newSet(t, builtin.Latest(someDevices(), past), builtin.History(someDevices(), past), builtin.Plot(someDevices(), past, callLog{}, func(builtin.Chart) ([]byte, error) { return nil, nil }))
+	b := newSet(t, builtin.Latest(someDevices(), nil, past), builtin.History(someDevices(), nil, past), builtin.Plot(someDevices(), nil, past, callLog{}, func(builtin.Chart) ([]byte, error) { return nil, nil }))
 	for _, tool := range []string{"latest", "history", "plot"} {
 		args := `{"device":"b","signals":["s1"]}`
 		if tool == "latest" {
@@ -150,7 +150,7 @@ func TestVisible(t *testing.T) {
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		past := someSignals()
-		b := newSet(t, builtin.History(someDevices(), past))
+		b := newSet(t, builtin.History(someDevices(), nil, past))
 		now := time.Now()
 		var out builtin.HistoryOutput
 		for _, test := range []struct {
@@ -222,7 +222,7 @@ func TestPlot(t *testing.T) {
 	var drawn builtin.Chart
 	var wrong error
 	book := &callLog{calls: []ferrule.Entry{{Tool: "gpio_write"}}}
-	b := newSet(t, builtin.Plot(someDevices(), past, book, func(p builtin.Chart) ([]byte, error) {
+	b := newSet(t, builtin.Plot(someDevices(), nil, past, book, func(p builtin.Chart) ([]byte, error) {
 		drawn = p
 		return []byte("a picture"), wrong
 	}))
@@ -272,7 +272,7 @@ func TestPlot(t *testing.T) {
 }
 
 func TestSQL(t *testing.T) {
-	b := newSet(t, builtin.SQL(answers{}, "samples(value)"))
+	b := newSet(t, builtin.SQL(someDevices(), nil, answers{}, "samples(value)"))
 	result, err := b.Handle(t.Context(), &ferrule.Call{Tool: "sql", Args: json.RawMessage(`{"query":"SELECT 1","rows":2}`)})
 	if want := `{"columns":["n","text"],"rows":[[9007199254740993,"a"],[null,1.5]],"more":true}`; err != nil || string(result.Value) != want {
 		t.Errorf("%s, %v", result.Value, err)

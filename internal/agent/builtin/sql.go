@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -27,10 +28,15 @@ type SQLOutput struct {
 	More    bool     `json:"more,omitempty" jsonschema:"there are more rows"`
 }
 
-// SQL returns the tool sql. Tables lists the tables and their columns.
-func SQL(runner QueryRunner, tables string) Tool {
+// SQL returns the tool sql. Tables lists the tables and their columns. A query can read the
+// values of all devices, so it is refused to a caller from whom any device is hidden.
+func SQL(fleet Fleet, see See, runner QueryRunner, tables string) Tool {
 	text := "Runs a read-only SQL query on the values measured by this node. Tables: " + tables + ". Times are seconds since 1970."
-	return Typed("sql", text, ferrule.Reads, func(ctx context.Context, _ *ferrule.Call, in SQLInput) (SQLOutput, error) {
+	return Typed("sql", text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, in SQLInput) (SQLOutput, error) {
+		if hidesDevices(fleet, see.of(call)) {
+			return SQLOutput{}, ferrule.Errorf(ferrule.Denied, "sql reads the values of all devices, and the policy hides some from you").
+				WithHint("Use latest, history or plot for one device.")
+		}
 		columns, answer, more, err := runner.Ask(ctx, in.Query, in.Rows)
 		if err != nil {
 			return SQLOutput{}, err
@@ -44,5 +50,20 @@ func SQL(runner QueryRunner, tables string) Tool {
 			}
 		}
 		return out, nil
+	})
+}
+
+// maxHidden is how many devices are checked before a query.
+const maxHidden = 10_000
+
+// hidesDevices reports whether any device may be hidden.
+func hidesDevices(fleet Fleet, seen ferrule.Visibility) bool {
+	if seen.Shows == nil || seen.AllDevices {
+		return false
+	}
+	all := fleet.Devices()
+	return len(all) > maxHidden || slices.ContainsFunc(all, func(d *ferrule.Device) bool {
+		_, manifest, _ := fleet.Lookup(d.ID)
+		return !seen.Device(d, manifest)
 	})
 }

@@ -37,11 +37,11 @@ type Notification struct {
 }
 
 // DeviceState returns the tool device_state.
-func DeviceState(fleet NotificationSource) Tool {
+func DeviceState(fleet NotificationSource, see See) Tool {
 	const text = "Returns whether a device is online, and its latest notifications."
 	return Typed("device_state", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in DeviceStateInput) (DeviceStateOutput, error) {
-		dev, _, ok := fleet.Lookup(in.Device)
-		if !ok || !call.Principal.CanSee(dev) {
+		dev, manifest, ok := fleet.Lookup(in.Device)
+		if !ok || !see.device(call, dev, manifest) {
 			return DeviceStateOutput{}, ferrule.UnknownDevice(in.Device)
 		}
 		out := DeviceStateOutput{Device: dev.ID, State: string(dev.State), Since: dev.Since, Reason: dev.Reason, Notifications: []Notification{}}

@@ -25,7 +25,7 @@ func (talkative) Notifications(id string) []ferrule.Event {
 
 // TestDeviceState checks state and notifications; those of a pending device are for people.
 func TestDeviceState(t *testing.T) {
-	b := newSet(t, builtin.DeviceState(talkative{someDevices()}))
+	b := newSet(t, builtin.DeviceState(talkative{someDevices()}, nil))
 	var out builtin.DeviceStateOutput
 	if err := call(t, b, ferrule.Agent, "device_state", `{"device":"a"}`, &out); err != nil {
 		t.Fatal(err)

@@ -3,10 +3,11 @@
 //
 //	fleet ──Put, Remove──▶ groups    devices that share an effective manifest
 //	                         │
-//	                         ├──▶ List      the tools in tools/list
 //	                         ├──▶ Resolve   the device and tool of a name
-//	                         ├──▶ Find…     search by words
-//	                         └──▶ Run       reports changes, in batches
+//	                         ├──▶ Run       reports changes, in batches
+//	                         └──▶ As        what one caller sees
+//	                                ├──▶ List      the tools in tools/list
+//	                                └──▶ Find…     search by words
 //
 // The list has one of three shapes. While the tools of all devices fit the budget, each
 // is listed:
@@ -21,6 +22,9 @@
 // describe and call all others. A Kind that exceeds the budget on its own is never
 // listed, and does not count for the others. Every name can be called, whatever the list
 // shows.
+//
+// The policy may hide tools and devices from a caller. The list then has the same shape
+// without them. A folded tool stays while it is shown for at least one of its devices.
 //
 // The cost of a change grows with the number of Kinds, not of devices. A search works on
 // a snapshot and blocks nobody.
@@ -74,6 +78,11 @@ type Catalog struct {
 	folds        map[string]map[*group]bool // groups by folded prefix
 	list         []ferrule.Offer            // nil if it must be rebuilt
 	shape        Shape                      // of list
+	// visible returns what a caller sees; nil if everybody sees everything.
+	visible    func(who ferrule.Principal) ferrule.Visibility
+	generation uint64 // grows with each change that may matter to a policy
+
+	shown shownLists
 }
 
 // entry is one device. It is immutable, because searches use it without a lock.
@@ -121,7 +130,8 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	if before != nil && before.device.State == dev.State && before.device.Trust == dev.Trust && before.manifest == m {
 		c.dropAliases(before)
 		c.keep(&entry{dev.ID, dev, m, before.group}) // the list stays the same
-		if !before.device.Since.Equal(dev.Since) {
+		c.generation++                               // but a policy may look at labels or at the node
+		if !before.device.Since.Equal(dev.Since) || c.visible != nil {
 			c.wakeRun() // it has reconnected: subscriptions there are gone
 		}
 		return
@@ -300,6 +310,7 @@ func (c *Catalog) prefixOf(g *group) string {
 // changed invalidates the list and wakes Run. It is called with mu held.
 func (c *Catalog) changed() {
 	c.list = nil
+	c.generation++
 	c.wakeRun()
 }
 
@@ -352,28 +363,6 @@ func (c *Catalog) entry(id string) *entry {
 		return nil
 	}
 	return e
-}
-
-// Devices returns up to limit devices that agents may see, in the order of IDs, starting
-// after an ID.
-func (c *Catalog) Devices(after string, limit int) []*ferrule.Device {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.order.after(after, limit)
-}
-
-// Complete returns up to limit device IDs with a prefix, and the total number.
-func (c *Catalog) Complete(prefix string, limit int) (ids []string, total int) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	total = c.order.count(prefix)
-	for e := range c.order.from(prefix) {
-		if len(ids) >= min(limit, total) {
-			break
-		}
-		ids = append(ids, e.id)
-	}
-	return ids, total
 }
 
 // byName is the order of offers in lists.

@@ -25,7 +25,7 @@ func TestOrder(t *testing.T) {
 		t.Helper()
 		want := slices.Sorted(maps.Keys(there))
 		var got []string
-		for _, dev := range c.Devices("", len(want)+1) {
+		for _, dev := range c.All().Devices(len(want) + 1) {
 			got = append(got, dev.ID)
 		}
 		if !slices.Equal(got, want) {
@@ -33,10 +33,10 @@ func TestOrder(t *testing.T) {
 		}
 		prefix := fmt.Sprintf("d-%d", random.IntN(100))
 		want = slices.DeleteFunc(want, func(id string) bool { return !strings.HasPrefix(id, prefix) })
-		if ids, total := c.Complete(prefix, 3); total != len(want) || !slices.Equal(ids, want[:min(3, len(want))]) {
+		if ids, total := c.All().Complete(prefix, 3); total != len(want) || !slices.Equal(ids, want[:min(3, len(want))]) {
 			t.Fatalf("%s: %q of %d, want %q of %d", prefix, ids, total, want[:min(3, len(want))], len(want))
 		}
-		if _, total := c.FindDevices("board", 1); total != len(there) {
+		if _, total := c.All().FindDevices("board", 1); total != len(there) {
 			t.Fatalf("%d devices are there, %d are found", len(there), total)
 		}
 	}
@@ -91,11 +91,11 @@ func TestUnderChange(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				found, total := c.FindDevices("board room", 5)
+				found, total := c.All().FindDevices("board room", 5)
 				if len(found) != min(5, total) {
 					t.Errorf("%d of %d", len(found), total)
 				}
-				tools, total := c.FindTools("read attic", "", 5)
+				tools, total := c.All().FindTools("read attic", "", 5)
 				if len(tools) != min(5, total) {
 					t.Errorf("%d of %d", len(tools), total)
 				}
@@ -103,13 +103,13 @@ func TestUnderChange(t *testing.T) {
 					if o.Count == 0 || len(o.Devices) != min(10, o.Count) {
 						t.Errorf("%+v", o)
 					}
-					_, _ = c.Offer(o.Name)
+					_, _ = c.All().Offer(o.Name)
 				}
-				if ids, total := c.Complete("d", 3); len(ids) != min(3, total) || !slices.IsSorted(ids) {
+				if ids, total := c.All().Complete("d", 3); len(ids) != min(3, total) || !slices.IsSorted(ids) {
 					t.Errorf("%q of %d", ids, total)
 				}
-				c.Devices("d1", 4)
-				c.Of("d0-0")
+				c.All().Devices(4)
+				c.All().Of("d0-0")
 				c.ResolveOn("d0-0", "self_write")
 				c.Lookup("d1-1")
 				if n := c.Counts(); n.Online < 0 || n.Offline < 0 || n.Pending < 0 || n.Kinds < 0 {
@@ -174,14 +174,14 @@ func TestUnderChange(t *testing.T) {
 	if got := c.Counts(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if _, total := c.Complete("", 0); total != want.Online+want.Offline {
+	if _, total := c.All().Complete("", 0); total != want.Online+want.Offline {
 		t.Errorf("%d devices are listed, want %d", total, want.Online+want.Offline)
 	}
-	if _, total := c.FindDevices("online", 0); total != want.Online {
+	if _, total := c.All().FindDevices("online", 0); total != want.Online {
 		t.Errorf("%d devices are found, want %d", total, want.Online)
 	}
 	members := 0
-	tools, _ := c.FindTools("", "", 100)
+	tools, _ := c.All().FindTools("", "", 100)
 	for _, o := range tools {
 		if o.Tool.Name == "read" || o.Tool.Name == "dim" {
 			members += o.Count

@@ -41,7 +41,7 @@ func TestGrace(t *testing.T) {
 			if n := c.Counts(); n.Offline != 1 || n.Online != 0 {
 				t.Errorf("got %+v", n)
 			}
-			if _, err := c.Offer("robot__read"); err != nil {
+			if _, err := c.All().Offer("robot__read"); err != nil {
 				t.Error(err)
 			}
 			c.Put(robot, m)
@@ -59,7 +59,7 @@ func TestGrace(t *testing.T) {
 		want(listed)
 		time.Sleep(20 * time.Second)
 		want(gone)
-		if _, err := c.Offer("robot__read"); code(err) != ferrule.Offline {
+		if _, err := c.All().Offer("robot__read"); code(err) != ferrule.Offline {
 			t.Errorf("got %v", err)
 		}
 		c.Put(robot, m)

@@ -97,6 +97,18 @@ func (g *group) find(prefix, name string) int {
 	return slices.IndexFunc(g.tools, func(t *ferrule.Tool) bool { return t.Name == name })
 }
 
+// agrees reports whether the group has the same tool as another one of its Kind. If the
+// tool is hidden on its devices, the pipeline refuses the call.
+func (g *group) agrees(kind ferrule.Kind, tool *ferrule.Tool) bool {
+	i := slices.IndexFunc(g.tools, func(t *ferrule.Tool) bool { return t.Name == tool.Name })
+	return g.kind == kind && (i < 0 || sameTool(g.tools[i], tool))
+}
+
+// sameTool reports whether two tools are the same to an agent.
+func sameTool(a, b *ferrule.Tool) bool {
+	return a.Text == b.Text && bytes.Equal(a.Input, b.Input) && bytes.Equal(a.Output, b.Output) && a.Effect == b.Effect && a.Idempotent == b.Idempotent
+}
+
 // offerOn returns the offer of a tool on one device.
 func (g *group) offerOn(dev *ferrule.Device, i int, name string) ferrule.Offer {
 	t := g.tools[i]
@@ -135,16 +147,6 @@ func (g *group) input(i int) foldedInput {
 		g.inputs[i] = foldedInput{more, argument}
 	}
 	return g.inputs[i]
-}
-
-// describe adds devices to a folded offer.
-func describe(o ferrule.Offer, members snapshot) ferrule.Offer {
-	const limit = 10
-	for _, dev := range members.after("", limit) {
-		o.Devices = append(o.Devices, dev.ID)
-	}
-	o.Count = members.length
-	return o
 }
 
 // textOf returns the description of a tool, which is never empty.

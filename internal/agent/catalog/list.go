@@ -28,21 +28,27 @@ var (
 // as many.
 const maxBytes = 64 << 10
 
-// List returns the listed tools, sorted by name, and the shape. It is the same for every
-// agent. The result is shared and read-only.
+// List returns the listed tools, sorted by name, and the shape, before the policy is asked.
+// The result is shared and read-only.
 func (c *Catalog) List() ([]ferrule.Offer, Shape) {
+	list, shape, _ := c.current()
+	return list, shape
+}
+
+// current returns the list, its shape and the generation of the catalog.
+func (c *Catalog) current() ([]ferrule.Offer, Shape, uint64) {
 	c.mu.RLock()
-	list, shape := c.list, c.shape
+	list, shape, generation := c.list, c.shape, c.generation
 	c.mu.RUnlock()
 	if list != nil {
-		return list, shape
+		return list, shape, generation
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.list == nil {
 		c.makeList()
 	}
-	return c.list, c.shape
+	return c.list, c.shape, c.generation
 }
 
 // extent is the size of a list.
@@ -140,21 +146,6 @@ func (c *Catalog) ownOffers(names []string) []ferrule.Offer {
 		}
 	}
 	return offers
-}
-
-// Of returns the tools of one device under their own names, made portable for all
-// clients. It is empty unless the device is online.
-func (c *Catalog) Of(id string) []ferrule.Offer {
-	list := []ferrule.Offer{}
-	e := c.entry(id)
-	if e == nil || e.group == nil {
-		return list
-	}
-	for i, name := range e.group.namesFor("") {
-		list = append(list, e.group.offerOn(e.device, i, name))
-	}
-	slices.SortFunc(list, byName)
-	return list
 }
 
 // callTool calls any other tool by name.

@@ -90,7 +90,7 @@ func TestLarge(t *testing.T) {
 			t.Errorf("beside many: %s", got)
 		}
 		tool := large.Tools[len(large.Tools)-1].Name
-		if found, total := c.FindTools("", "big", 2000); total != len(large.Tools) || len(found) != total {
+		if found, total := c.All().FindTools("", "big", 2000); total != len(large.Tools) || len(found) != total {
 			t.Errorf("%d of %d tools are found", len(found), total)
 		}
 		if device, got, _, err := c.Resolve("big__"+tool, nil); device != "big" || got != tool || err != nil {
@@ -227,32 +227,32 @@ func TestPending(t *testing.T) {
 	if _, _, ok := c.Lookup("secret"); ok {
 		t.Error("it is looked up")
 	}
-	if found, total := c.FindDevices("secret", 10); total != 0 {
+	if found, total := c.All().FindDevices("secret", 10); total != 0 {
 		t.Errorf("it is found: %v", found)
 	}
-	if found, total := c.FindDevices("", 10); total != 2 || len(found) != 2 {
+	if found, total := c.All().FindDevices("", 10); total != 2 || len(found) != 2 {
 		t.Errorf("it is found: %v", found)
 	}
-	if found, total := c.FindTools("", "secret", 10); total != 0 {
+	if found, total := c.All().FindTools("", "secret", 10); total != 0 {
 		t.Errorf("its tools are found: %v", found)
 	}
-	if found, _ := c.FindTools("secret", "", 10); len(found) != 0 {
+	if found, _ := c.All().FindTools("secret", "", 10); len(found) != 0 {
 		t.Errorf("its tools are found: %v", found)
 	}
-	if ids, total := c.Complete("", 10); total != 2 || slices.Contains(ids, "secret") {
+	if ids, total := c.All().Complete("", 10); total != 2 || slices.Contains(ids, "secret") {
 		t.Errorf("it completes: %v", ids)
 	}
-	if all := c.Devices("", 10); len(all) != 2 {
+	if all := c.All().Devices(10); len(all) != 2 {
 		t.Errorf("it is listed: %v", all)
 	}
-	if list := c.Of("secret"); len(list) != 0 {
+	if list := c.All().Of("secret"); len(list) != 0 {
 		t.Errorf("its tools are listed: %v", list)
 	}
-	if _, err := c.Offer("secret__read"); code(err) != ferrule.NotFound {
+	if _, err := c.All().Offer("secret__read"); code(err) != ferrule.NotFound {
 		t.Errorf("its tool is told: %v", err)
 	}
 	folded := "board--" + string(online("x", m).Kind[:6]) + "__read"
-	if o, err := c.Offer(folded); err != nil || o.Count != 2 || slices.Contains(o.Devices, "secret") {
+	if o, err := c.All().Offer(folded); err != nil || o.Count != 2 || slices.Contains(o.Devices, "secret") {
 		t.Errorf("it is told: %+v, %v", o, err)
 	}
 	if _, _, _, err := c.Resolve(folded, json.RawMessage(`{"device":"secret"}`)); code(err) != ferrule.NotFound {
@@ -266,7 +266,7 @@ func TestOf(t *testing.T) {
 	m.Tools[2].UserOnly = true
 	put(c, "a", 2, m)
 	var got []string
-	for _, o := range c.Of("a-1") {
+	for _, o := range c.All().Of("a-1") {
 		got = append(got, o.Name+" on "+strings.Join(o.Devices, ","))
 	}
 	if want := []string{"self_read on a-1", "write on a-1"}; !slices.Equal(got, want) {
@@ -278,7 +278,7 @@ func TestOf(t *testing.T) {
 		}
 	}
 	c.Put(as(online("a-1", m), ferrule.StateOffline, ferrule.TrustAdopted), m)
-	if list := c.Of("a-1"); list == nil || len(list) != 0 {
+	if list := c.All().Of("a-1"); list == nil || len(list) != 0 {
 		t.Errorf("got %v", list)
 	}
 	if got := c.ResolveOn("nobody", "write"); got != "write" {
@@ -297,7 +297,7 @@ func TestLookup(t *testing.T) {
 	if dev, laid, ok := c.Lookup("a"); dev != second || laid != m || !ok {
 		t.Errorf("%+v %+v %t", dev, laid, ok)
 	}
-	if found, total := c.FindDevices("attic", 1); total != 1 || found[0] != second {
+	if found, total := c.All().FindDevices("attic", 1); total != 1 || found[0] != second {
 		t.Errorf("%v %d", found, total)
 	}
 	if dev, _, ok := c.Lookup(ferrule.GatewayID); !ok || dev.ID != ferrule.GatewayID {
@@ -333,11 +333,11 @@ func TestOffersAreReadable(t *testing.T) {
 	}
 	list, _ := c.List()
 	check(list)
-	check(c.Of("a"))
+	check(c.All().Of("a"))
 	c.Put(online("b", m), m)
-	found, _ := c.FindTools("", "", 10)
+	found, _ := c.All().FindTools("", "", 10)
 	check(found)
-	callTool, err := c.Offer(catalog.Name("call_tool"))
+	callTool, err := c.All().Offer(catalog.Name("call_tool"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +394,7 @@ func TestOfInOrder(t *testing.T) {
 		m.Tools = append(m.Tools, ferrule.Tool{Name: fmt.Sprintf("t.%03d", i+100), Effect: ferrule.Reads}, ferrule.Tool{Name: fmt.Sprintf("t_%03d", i), Effect: ferrule.Reads})
 	}
 	c.Put(&ferrule.Device{ID: "robot", Kind: "k", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)
-	of := c.Of("robot")
+	of := c.All().Of("robot")
 	if len(of) != 200 || !slices.IsSortedFunc(of, func(a, b ferrule.Offer) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Errorf("%d tools, the first are %s, %s", len(of), of[0].Name, of[1].Name)
 	}

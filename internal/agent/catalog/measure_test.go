@@ -26,7 +26,7 @@ func TestMeasureTools(t *testing.T) {
 	if got := names(c); got != without {
 		t.Errorf("nothing is measured: %s", got)
 	}
-	if found, _ := c.FindTools("history plot", "", 10); len(found) > 0 {
+	if found, _ := c.All().FindTools("history plot", "", 10); len(found) > 0 {
 		t.Errorf("nothing is measured: found %+v", found)
 	}
 	pin := manifest("board", "read")
@@ -73,7 +73,7 @@ func TestMeasureTools(t *testing.T) {
 	if got := names(c); got != "search: "+searchTools {
 		t.Errorf("search: %s", got)
 	}
-	found, total := c.FindTools("history", "", 10)
+	found, total := c.All().FindTools("history", "", 10)
 	if total != 1 || found[0].Name != "gateway__history" || found[0].Count != 1 {
 		t.Errorf("found %+v", found)
 	}

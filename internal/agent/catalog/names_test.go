@@ -20,7 +20,7 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,46}$`)
 // plainNames maps the own names of a device's tools to their names with ID.
 func plainNames(c *catalog.Catalog, device string) map[string]string {
 	all := make(map[string]string)
-	offers, _ := c.FindTools("", device, ferrule.MaxTools)
+	offers, _ := c.All().FindTools("", device, ferrule.MaxTools)
 	for _, o := range offers {
 		all[o.Tool.Name] = o.Name
 	}
@@ -56,18 +56,18 @@ func checkNames(t *testing.T, id string, m *ferrule.Manifest) {
 			t.Errorf("%d names for %d tools", len(offers), want)
 		}
 	}
-	plain, _ := c.FindTools("", id, len(m.Tools)+1)
+	plain, _ := c.All().FindTools("", id, len(m.Tools)+1)
 	check(plain, func(o ferrule.Offer) (string, string, error) {
 		if !strings.HasPrefix(o.Name, id+"__") {
 			t.Errorf("%q is on %q", o.Name, id)
 		}
-		if again, err := c.Offer(o.Name); err != nil || again.Tool != o.Tool || again.Name != o.Name {
+		if again, err := c.All().Offer(o.Name); err != nil || again.Tool != o.Tool || again.Name != o.Name {
 			t.Errorf("%q is told to be %q: %v", o.Name, again.Name, err)
 		}
 		device, tool, _, err := c.Resolve(o.Name, nil)
 		return device, tool, err
 	})
-	check(c.Of(id), func(o ferrule.Offer) (string, string, error) { return id, c.ResolveOn(id, o.Name), nil })
+	check(c.All().Of(id), func(o ferrule.Offer) (string, string, error) { return id, c.ResolveOn(id, o.Name), nil })
 
 	before := plainNames(c, id)
 	c.Put(online("another", m), m)
@@ -76,10 +76,10 @@ func checkNames(t *testing.T, id string, m *ferrule.Manifest) {
 	if after := plainNames(c, id); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("names were %q and became %q", before, after)
 	}
-	folded, _ := c.FindTools("", "", len(m.Tools)+3)
+	folded, _ := c.All().FindTools("", "", len(m.Tools)+3)
 	folded = slices.DeleteFunc(folded, func(o ferrule.Offer) bool { return o.Argument == "" })
 	check(folded, func(o ferrule.Offer) (string, string, error) {
-		if again, err := c.Offer(o.Name); err != nil || again.Tool != o.Tool || again.Name != o.Name {
+		if again, err := c.All().Offer(o.Name); err != nil || again.Tool != o.Tool || again.Name != o.Name {
 			t.Errorf("%q is told to be %q: %v", o.Name, again.Name, err)
 		}
 		args, _ := json.Marshal(map[string]any{o.Argument: id})
@@ -262,7 +262,7 @@ func TestLookAlike(t *testing.T) {
 				t.Errorf("%s on %s: %s %s %v", o.Name, id, device, tool, err)
 			}
 		}
-		if again, err := c.Offer(o.Name); err != nil || again.Tool != o.Tool {
+		if again, err := c.All().Offer(o.Name); err != nil || again.Tool != o.Tool {
 			t.Errorf("%s is told to be another: %v", o.Name, err)
 		}
 	}

@@ -15,22 +15,25 @@ type Prompt struct {
 
 // Prompts returns the prompts of one device, named with its ID as prefix. It is empty
 // unless the device is online.
-func (c *Catalog) Prompts(id string) []Prompt { return c.promptsOf(id, id) }
+func (v View) Prompts(id string) []Prompt { return v.promptsOf(id, id) }
 
 // PromptsOf returns them under their own names, made portable for all clients.
-func (c *Catalog) PromptsOf(id string) []Prompt { return c.promptsOf(id, "") }
+func (v View) PromptsOf(id string) []Prompt { return v.promptsOf(id, "") }
 
-func (c *Catalog) promptsOf(id, prefix string) []Prompt {
-	e := c.entry(id)
+func (v View) promptsOf(id, prefix string) []Prompt {
+	e := v.c.entry(id)
 	if e == nil || e.group == nil {
 		return nil
 	}
-	list := make([]Prompt, len(e.manifest.Prompts))
+	list := []Prompt{}
 	for i, name := range e.group.promptsFor(prefix) {
+		if !v.seen.Item(e.device, e.manifest, ferrule.GetPrompt, e.manifest.Prompts[i].Name) {
+			continue
+		}
 		if prefix != "" {
 			name = prefix + separator + name
 		}
-		list[i] = Prompt{name, &e.manifest.Prompts[i]}
+		list = append(list, Prompt{name, &e.manifest.Prompts[i]})
 	}
 	slices.SortFunc(list, func(a, b Prompt) int { return strings.Compare(a.Name, b.Name) })
 	return list

@@ -16,14 +16,14 @@ func TestPrompts(t *testing.T) {
 	c := some(40)
 	c.Put(online("robot", m), m)
 	seen := make(map[string]bool)
-	for _, p := range c.Prompts("robot") {
+	for _, p := range c.All().Prompts("robot") {
 		device, prompt, err := c.ResolvePrompt(p.Name)
 		if !validName.MatchString(p.Name) || seen[p.Name] || device != "robot" || prompt != p.Prompt.Name || err != nil {
 			t.Errorf("%q of %q is %q of %q: %v", p.Name, p.Prompt.Name, prompt, device, err)
 		}
 		seen[p.Name] = true
 	}
-	for _, p := range c.PromptsOf("robot") {
+	for _, p := range c.All().PromptsOf("robot") {
 		if prompt := c.ResolvePromptOn("robot", p.Name); !validName.MatchString(p.Name) || seen[p.Name] || prompt != p.Prompt.Name {
 			t.Errorf("%q of %q is %q", p.Name, p.Prompt.Name, prompt)
 		}
@@ -38,7 +38,7 @@ func TestPrompts(t *testing.T) {
 	offline := *online("robot", m)
 	offline.State = ferrule.StateOffline
 	c.Put(&offline, m)
-	if n := len(c.Prompts("robot")); n > 0 {
+	if n := len(c.All().Prompts("robot")); n > 0 {
 		t.Errorf("%d are listed", n)
 	}
 	if device, prompt, err := c.ResolvePrompt("robot__greet"); device != "robot" || prompt != "greet" || err != nil {

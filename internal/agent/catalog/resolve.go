@@ -90,15 +90,15 @@ func (c *Catalog) resolveFolded(name, prefix, tool string, args json.RawMessage)
 	g := c.folded(prefix)
 	c.mu.RUnlock()
 	if g == nil { // all of its devices may be gone
-		if e := c.deviceIn(values); e != nil && e.group == nil {
+		if e, _ := c.withoutDevice(values); e != nil && e.group == nil {
 			return "", "", nil, e.device.OfflineError()
 		}
 		return "", "", nil, unknownTool(name)
 	}
 	i := g.find(prefix, tool)
 	if i < 0 {
-		if e := c.deviceIn(values); e != nil {
-			return e.device.ID, tool, args, nil // the pipeline refuses and records it
+		if e, rest := c.withoutDevice(values); e != nil {
+			return e.id, tool, rest, nil // the pipeline refuses and records it
 		}
 		return "", "", nil, unknownTool(name)
 	}
@@ -114,7 +114,7 @@ func (c *Catalog) resolveFolded(name, prefix, tool string, args json.RawMessage)
 		return "", "", nil, ferrule.UnknownDevice(id)
 	case e.group == nil:
 		return "", "", nil, e.device.OfflineError()
-	case e.group.fingerprint != g.fingerprint:
+	case e.group.fingerprint != g.fingerprint && !e.group.agrees(g.kind, g.tools[i]):
 		return "", "", nil, ferrule.Errorf(ferrule.Invalid, "%s is not of the Kind of %s", id, shown).
 			WithHint("Find its tools with %s.", Name("find_tools"))
 	}
@@ -126,17 +126,25 @@ func (c *Catalog) resolveFolded(name, prefix, tool string, args json.RawMessage)
 	return e.id, g.tools[i].Name, rest, nil
 }
 
-// deviceIn returns a device named in arguments, if it is unknown which argument has it.
-func (c *Catalog) deviceIn(values map[string]any) *entry {
+// withoutDevice returns a device named in arguments, if it is unknown which argument has
+// it, and the other arguments. A tool with a device argument of its own has the device in
+// a later one.
+func (c *Catalog) withoutDevice(values map[string]any) (*entry, json.RawMessage) {
 	const limit = 8
-	for n := range limit {
-		if id, ok := values[deviceArgument(n)].(string); ok {
-			if e := c.entry(id); e != nil {
-				return e
+	for n := limit - 1; n >= 0; n-- {
+		argument := deviceArgument(n)
+		id, ok := values[argument].(string)
+		if !ok {
+			continue
+		}
+		if e := c.entry(id); e != nil {
+			delete(values, argument)
+			if rest, err := schema.Encode(values); err == nil {
+				return e, rest
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func unknownTool(name string) error {
@@ -144,8 +152,9 @@ func unknownTool(name string) error {
 		WithHint("Find tools with %s.", Name("find_tools"))
 }
 
-// Offer returns the offer with a name, including its devices.
-func (c *Catalog) Offer(name string) (ferrule.Offer, error) {
+// Offer returns the offer with a name, including its devices. What is hidden is unknown.
+func (v View) Offer(name string) (ferrule.Offer, error) {
+	c := v.c
 	if name == callTool.Name {
 		return callTool, nil
 	}
@@ -163,12 +172,14 @@ func (c *Catalog) Offer(name string) (ferrule.Offer, error) {
 		c.mu.Unlock()
 		if g != nil {
 			if i := g.find(prefix, tool); i >= 0 {
-				return describe(g.offerFolded(prefix, i), members), nil
+				if o := v.describe(g.offerFolded(prefix, i), members); o.Count > 0 {
+					return o, nil
+				}
 			}
 		}
 		return ferrule.Offer{}, unknownTool(name)
 	}
-	e := c.entry(prefix)
+	e := v.entry(prefix)
 	switch {
 	case e == nil:
 		return ferrule.Offer{}, ferrule.UnknownDevice(prefix)
@@ -176,7 +187,7 @@ func (c *Catalog) Offer(name string) (ferrule.Offer, error) {
 		return ferrule.Offer{}, e.device.OfflineError()
 	}
 	i := e.group.find(prefix, tool)
-	if i < 0 {
+	if i < 0 || !v.seen.Tool(e.device, e.group.tools[i]) {
 		return ferrule.Offer{}, unknownTool(name)
 	}
 	return e.group.offerOn(e.device, i, prefix+separator+e.group.namesFor(prefix)[i]), nil

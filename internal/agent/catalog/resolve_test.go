@@ -69,7 +69,7 @@ func TestResolve(t *testing.T) {
 		{board + "__read", `{"device":["a-0"]}`, "invalid"},
 		{board + "__read", `[]`, "invalid"},
 		{board + "__read", `{"device":"a-0"`, "invalid"},
-		{board + "__none", `{"device":"a-0"}`, `a-0 none {"device":"a-0"}`}, // the road refuses it
+		{board + "__none", `{"device":"a-0"}`, `a-0 none {}`}, // the road refuses it
 		{board + "__none", `{"device":"nobody"}`, "not_found"},
 		{board + "__none", `{}`, "not_found"},
 		{"board--000000__read", `{"device":"a-0"}`, "not_found"},
@@ -126,10 +126,10 @@ func TestAllOffline(t *testing.T) {
 	if _, _, _, err := c.Resolve(name, json.RawMessage(`{"device":"/dev/sda","on_device":"a-1"}`)); code(err) != ferrule.Offline || !strings.Contains(err.Error(), "a-1") {
 		t.Errorf("%s: %v", name, err)
 	}
-	if _, err := c.Offer(name); code(err) != ferrule.NotFound {
+	if _, err := c.All().Offer(name); code(err) != ferrule.NotFound {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.Offer("a-1__read"); code(err) != ferrule.Offline {
+	if _, err := c.All().Offer("a-1__read"); code(err) != ferrule.Offline {
 		t.Errorf("%v", err)
 	}
 }
@@ -190,7 +190,7 @@ func TestLargeSchema(t *testing.T) {
 	m.Tools[0].Input = json.RawMessage(`{"properties":{"deep":` + deep + `,"pin":{"description":"` + strings.Repeat("x", 70<<10) + `"}},"type":"object"}`)
 	c := some(40)
 	put(c, "a", 2, m)
-	found, _ := c.FindTools("read", "", 1)
+	found, _ := c.All().FindTools("read", "", 1)
 	if len(found) != 1 || len(found[0].Input) < len(m.Tools[0].Input) || found[0].Argument != "device" {
 		t.Fatalf("%d found", len(found))
 	}
@@ -216,7 +216,7 @@ func TestOffer(t *testing.T) {
 		{"board--000000__read", "not_found"},
 		{"read", "not_found"},
 	} {
-		o, err := c.Offer(test.name)
+		o, err := c.All().Offer(test.name)
 		got := fmt.Sprintf("%s on %v of %d", o.Name, o.Devices, o.Count)
 		if o.Argument != "" {
 			got += ", " + o.Argument
@@ -229,8 +229,8 @@ func TestOffer(t *testing.T) {
 		}
 	}
 	put(c, "many", 500, manifest("fan", "on"))
-	found, _ := c.FindTools("fan", "", 1)
-	o, err := c.Offer(found[0].Name)
+	found, _ := c.All().FindTools("fan", "", 1)
+	o, err := c.All().Offer(found[0].Name)
 	if err != nil || o.Count != 500 || len(o.Devices) != 10 || o.Devices[9] != "many-106" {
 		t.Errorf("%+v %v", o, err)
 	}

@@ -71,12 +71,12 @@ func TestScale(t *testing.T) {
 		}
 	})
 	took("Complete(sensor-47)", time.Second, func() {
-		if ids, total := c.Complete("sensor-47", 100); len(ids) != 100 || total < 1000 {
+		if ids, total := c.All().Complete("sensor-47", 100); len(ids) != 100 || total < 1000 {
 			t.Errorf("%d, %d", len(ids), total)
 		}
 	})
 	took("Complete()", time.Second, func() {
-		if ids, total := c.Complete("", 100); len(ids) != 100 || total != n {
+		if ids, total := c.All().Complete("", 100); len(ids) != 100 || total != n {
 			t.Errorf("%d, %d", len(ids), total)
 		}
 	})
@@ -86,17 +86,17 @@ func TestScale(t *testing.T) {
 		}
 	})
 	took("FindTools(measure hall), 100", 10*time.Second, func() {
-		if found, total := c.FindTools("measure hall", "", 100); len(found) != 100 || total != 5*kinds {
+		if found, total := c.All().FindTools("measure hall", "", 100); len(found) != 100 || total != 5*kinds {
 			t.Errorf("%d, %d", len(found), total)
 		}
 	})
 	took("FindDevices(sensor 4711)", 20*time.Second, func() {
-		if found, total := c.FindDevices("sensor 4711", 20); len(found) != 20 || found[0].ID != "sensor-4711" || total != n {
+		if found, total := c.All().FindDevices("sensor 4711", 20); len(found) != 20 || found[0].ID != "sensor-4711" || total != n {
 			t.Errorf("%v, %d", found, total)
 		}
 	})
 	took("FindDevices(), all", time.Second, func() {
-		if found, total := c.FindDevices("", 20); len(found) != 20 || total != n {
+		if found, total := c.All().FindDevices("", 20); len(found) != 20 || total != n {
 			t.Errorf("%d, %d", len(found), total)
 		}
 	})
@@ -113,9 +113,9 @@ func hinder(c *catalog.Catalog, fleet []*ferrule.Device, manifests []*ferrule.Ma
 	began := time.Now()
 	go func() {
 		defer close(done)
-		c.FindDevices("sensor 4711", 20)
-		c.FindTools("measure hall", "", 100)
-		c.FindDevices("nothing of the sort", 20)
+		c.All().FindDevices("sensor 4711", 20)
+		c.All().FindTools("measure hall", "", 100)
+		c.All().FindDevices("nothing of the sort", 20)
 	}()
 	for i := 0; ; i++ {
 		select {

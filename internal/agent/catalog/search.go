@@ -12,16 +12,18 @@ import (
 
 // FindDevices returns up to limit devices that match words, best first, and the number of
 // matches. Without words it returns all devices in the order of IDs.
-func (c *Catalog) FindDevices(query string, limit int) (found []*ferrule.Device, total int) {
+// For a caller from whom something is hidden, only the best matches are looked at.
+func (v View) FindDevices(query string, limit int) (found []*ferrule.Device, total int) {
 	want := queryOf(query)
-	c.mu.Lock()
-	all := c.order.take()
-	c.mu.Unlock()
-	if len(want) == 0 {
+	all := v.c.all()
+	if len(want) == 0 && !v.Restricted() {
 		return all.after("", limit), all.length
 	}
 	kinds := make(map[*ferrule.Manifest]fit) // each manifest is scored once
-	best := ranking[*ferrule.Device]{limit: limit}
+	best := ranking[*entry]{limit: limit}
+	if v.Restricted() {
+		best.limit = maxMatches
+	}
 	for e := range all.from("") {
 		about, ok := kinds[e.manifest]
 		if !ok {
@@ -30,33 +32,55 @@ func (c *Catalog) FindDevices(query string, limit int) (found []*ferrule.Device,
 		}
 		about.device(want, e.device)
 		about.words(want, 2, string(e.device.State))
-		best.add(e.device, e.device.ID, about.score())
+		score := about.score()
+		if len(want) == 0 {
+			score = 1
+		}
+		best.add(e, e.device.ID, score)
 	}
-	return best.top(), best.total
+	total = best.total
+	if v.Restricted() {
+		total = 0
+	}
+	for _, e := range best.top() {
+		if v.Restricted() {
+			if !v.seen.Device(e.device, e.manifest) {
+				continue
+			}
+			total++
+		}
+		if len(found) < limit {
+			found = append(found, e.device)
+		}
+	}
+	return found, total
 }
+
+// maxMatches is how many matches of a search are checked for whether they are shown.
+const maxMatches = 10_000
 
 // FindTools returns up to limit tools that match words, best first, under names that can
 // be called. Devices of one Kind share one result. With a device, only its tools are
 // searched. Of the built-in tools, those for measured values are included.
-func (c *Catalog) FindTools(query, device string, limit int) (found []ferrule.Offer, total int) {
+func (v View) FindTools(query, device string, limit int) (found []ferrule.Offer, total int) {
 	want := queryOf(query)
 	best := ranking[candidate]{limit: limit}
-	for _, s := range c.candidates(device) {
+	for _, s := range v.candidates(device) {
 		var about fit
 		about.manifest(want, s.group.manifest)
-		s.members(want, &about)
+		v.members(s, want, &about)
 		for i, name := range s.group.namesFor(s.prefix) {
 			fits, t := about, s.group.tools[i]
 			fits.words(want, 4, t.Name)
 			fits.words(want, 1, t.Text)
-			if score := fits.score(); score > 0 || len(want) == 0 {
+			if score := fits.score(); (score > 0 || len(want) == 0) && v.finds(s, t) {
 				s.tool = i
 				best.add(s, s.prefix+separator+name, max(1, score))
 			}
 		}
 	}
 	for _, s := range best.top() {
-		found = append(found, s.offer())
+		found = append(found, v.offer(s))
 	}
 	return found, best.total
 }
@@ -70,8 +94,17 @@ type candidate struct {
 	tool   int
 }
 
+// finds reports whether a tool of a candidate is shown.
+func (v View) finds(s candidate, tool *ferrule.Tool) bool {
+	if s.only != nil {
+		return v.seen.Tool(s.only, tool)
+	}
+	return v.any(s.all, tool)
+}
+
 // candidates returns the groups to search: of one device, or all.
-func (c *Catalog) candidates(device string) []candidate {
+func (v View) candidates(device string) []candidate {
+	c := v.c
 	if device != "" {
 		if e := c.entry(device); e != nil && e.group != nil && device != ferrule.GatewayID {
 			return []candidate{{group: e.group, prefix: device, only: e.device}}
@@ -100,22 +133,24 @@ func (c *Catalog) candidates(device string) []candidate {
 }
 
 // members scores names and labels of the devices, unless there are too many.
-func (s candidate) members(want query, about *fit) {
+func (v View) members(s candidate, want query, about *fit) {
 	const limit = 100
 	if s.only != nil {
 		about.device(want, s.only)
 	} else if s.all.length <= limit {
 		for e := range s.all.from("") {
-			about.device(want, e.device)
+			if v.seen.Device(e.device, e.manifest) {
+				about.device(want, e.device)
+			}
 		}
 	}
 }
 
-func (s candidate) offer() ferrule.Offer {
+func (v View) offer(s candidate) ferrule.Offer {
 	if s.only != nil {
 		return s.group.offerOn(s.only, s.tool, s.prefix+separator+s.group.namesFor(s.prefix)[s.tool])
 	}
-	return describe(s.group.offerFolded(s.prefix, s.tool), s.all)
+	return v.describe(s.group.offerFolded(s.prefix, s.tool), s.all)
 }
 
 // query is a set of search words.

@@ -48,10 +48,10 @@ func TestFindRenamed(t *testing.T) {
 	changed.Labels, changed.Aliases = map[string]string{"room": "cellar"}, []string{"sim-board"}
 	c.Put(&changed, m)
 	for _, query := range []string{"cellar", "room", "sim-board"} {
-		if found, _ := c.FindDevices(query, 10); len(found) != 1 {
+		if found, _ := c.All().FindDevices(query, 10); len(found) != 1 {
 			t.Errorf("%s: found %d", query, len(found))
 		}
-		if found, _ := c.FindTools(query, "", 10); len(found) != 1 || found[0].Name != "lamp__led_on" {
+		if found, _ := c.All().FindTools(query, "", 10); len(found) != 1 || found[0].Name != "lamp__led_on" {
 			t.Errorf("%s: found %v", query, found)
 		}
 	}
@@ -59,7 +59,7 @@ func TestFindRenamed(t *testing.T) {
 		t.Errorf("got %+v, %t", dev, ok)
 	}
 	c.Put(dev, m)
-	if found, _ := c.FindDevices("cellar", 10); len(found) != 0 {
+	if found, _ := c.All().FindDevices("cellar", 10); len(found) != 0 {
 		t.Error("found by a label that was removed")
 	}
 	if _, _, ok := c.Lookup("sim-board"); ok {
@@ -98,7 +98,7 @@ func TestFindDevices(t *testing.T) {
 		{"", 0, "", 4},
 		{"kitchen", -1, "", 2},
 	} {
-		found, total := c.FindDevices(test.query, test.limit)
+		found, total := c.All().FindDevices(test.query, test.limit)
 		var got []string
 		for _, dev := range found {
 			got = append(got, dev.ID)
@@ -136,7 +136,7 @@ func TestFindTools(t *testing.T) {
 		{"status", "", 10, "", 0},
 		{"", "", 0, "", 5},
 	} {
-		found, total := c.FindTools(test.query, test.device, test.limit)
+		found, total := c.All().FindTools(test.query, test.device, test.limit)
 		var got []string
 		for _, o := range found {
 			got = append(got, strings.Replace(o.Name, sensor, "S", 1))
@@ -146,7 +146,7 @@ func TestFindTools(t *testing.T) {
 			t.Errorf("%q %q: %q of %d, want %q of %d", test.query, test.device, got, total, want, test.total)
 		}
 	}
-	found, _ := c.FindTools("warm", "", 1)
+	found, _ := c.All().FindTools("warm", "", 1)
 	if o := found[0]; o.Count != 2 || !slices.Equal(o.Devices, []string{"attic-temp", "kitchen-temp"}) || o.Argument != "device" {
 		t.Errorf("got %+v", o)
 	}
@@ -162,7 +162,7 @@ func sortedIfTied(names []string, query string) []string {
 
 // toolPrefix returns the prefix of a tool name.
 func toolPrefix(c *catalog.Catalog, tool string) string {
-	found, _ := c.FindTools(tool, "", 1)
+	found, _ := c.All().FindTools(tool, "", 1)
 	prefix, _, _ := strings.Cut(found[0].Name, "__")
 	return prefix
 }
@@ -175,11 +175,11 @@ func TestMoreWords(t *testing.T) {
 	weak.Labels = map[string]string{"a": "xalphax xbetax xgammax xdeltax", "b": "xepsx xzetx xetax xthetax"}
 	c.Put(weak, m)
 	c.Put(strong, m)
-	found, _ := c.FindDevices("alpha beta gamma delta eps zet eta theta", 2)
+	found, _ := c.All().FindDevices("alpha beta gamma delta eps zet eta theta", 2)
 	if len(found) != 2 || found[0] != weak {
 		t.Errorf("%s has one word less, and comes first", found[0].ID)
 	}
-	if found, _ := c.FindDevices("alpha alpha alpha theta xthetax xthe", 2); found[0] != weak {
+	if found, _ := c.All().FindDevices("alpha alpha alpha theta xthetax xthe", 2); found[0] != weak {
 		t.Error("a word counts as often as it is said")
 	}
 }
@@ -187,10 +187,10 @@ func TestMoreWords(t *testing.T) {
 // TestLongQuery checks a very long query.
 func TestLongQuery(t *testing.T) {
 	c := house()
-	if found, total := c.FindDevices(strings.Repeat("kitchen ", 200)+"attic", 10); len(found) != 3 || total != 3 {
+	if found, total := c.All().FindDevices(strings.Repeat("kitchen ", 200)+"attic", 10); len(found) != 3 || total != 3 {
 		t.Errorf("%d %d", len(found), total)
 	}
-	if _, total := c.FindDevices(strings.Join(numbered("word", 5000), " "), 10); total != 0 {
+	if _, total := c.All().FindDevices(strings.Join(numbered("word", 5000), " "), 10); total != 0 {
 		t.Errorf("%d", total)
 	}
 }
@@ -206,8 +206,8 @@ func TestTies(t *testing.T) {
 		for _, i := range random.Perm(300) {
 			c.Put(named(one, fmt.Sprintf("d-%03d", i)), m)
 		}
-		devices, total := c.FindDevices("board", 25)
-		tools, tools30 := c.FindTools("board tool", "d-007", 25)
+		devices, total := c.All().FindDevices("board", 25)
+		tools, tools30 := c.All().FindTools("board tool", "d-007", 25)
 		if total != 300 || tools30 != 30 || len(devices) != 25 || len(tools) != 25 {
 			t.Fatalf("%d devices, %d tools", total, tools30)
 		}
@@ -243,26 +243,18 @@ func TestCompleteAndDevices(t *testing.T) {
 		{"K", 10, "", 0},
 		{"a", 0, "", 1},
 	} {
-		ids, total := c.Complete(test.prefix, test.limit)
+		ids, total := c.All().Complete(test.prefix, test.limit)
 		if strings.Join(ids, " ") != test.want || total != test.total {
 			t.Errorf("%q: %q of %d", test.prefix, ids, total)
 		}
 	}
-	var all []string
-	for after := ""; ; {
-		page := c.Devices(after, 3)
-		for _, dev := range page {
+	for limit, want := range map[int]string{3: "attic-temp fan_1 kitchen-temp", 10: "attic-temp fan_1 kitchen-temp lamp-1"} {
+		var all []string
+		for _, dev := range c.All().Devices(limit) {
 			all = append(all, dev.ID)
-			after = dev.ID
 		}
-		if len(page) < 3 {
-			break
+		if got := strings.Join(all, " "); got != want {
+			t.Errorf("%d: got %s", limit, got)
 		}
-	}
-	if got := strings.Join(all, " "); got != "attic-temp fan_1 kitchen-temp lamp-1" {
-		t.Errorf("got %s", got)
-	}
-	if page := c.Devices("b", 1); len(page) != 1 || page[0].ID != "fan_1" {
-		t.Errorf("got %v", page)
 	}
 }

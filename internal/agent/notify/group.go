@@ -58,7 +58,7 @@ func (g *Group) Subscribe(ctx context.Context, who ferrule.Principal, session *m
 	n.mu.Lock()
 	state := n.session(session)
 	if state.own == nil {
-		own := &subscriber{group: g, session: session, topics: make(map[string]Topic)}
+		own := &subscriber{group: g, session: session, who: who, topics: make(map[string]Topic)}
 		state.own = own
 		go func() {
 			session.Wait()
@@ -89,7 +89,7 @@ func (g *Group) Unsubscribe(session *mcp.ServerSession, uri string) {
 // a URI; a URI that cannot be subscribed to is left out of what is acknowledged. Serve
 // has the SDK acknowledge the request and wait for its end.
 func (g *Group) Listen(ctx context.Context, who ferrule.Principal, req *mcp.SubscriptionsListenRequest, find func(context.Context, string) (Topic, error), serve func(context.Context) (mcp.Result, error)) (mcp.Result, error) {
-	stream, err := g.notifier.open(g, req.Session)
+	stream, err := g.notifier.open(g, who, req.Session)
 	if err != nil {
 		return nil, err
 	}
@@ -105,13 +105,13 @@ func (g *Group) Listen(ctx context.Context, who ferrule.Principal, req *mcp.Subs
 type streamKey struct{}
 
 // open adds a stream to a session.
-func (n *Notifier) open(g *Group, session *mcp.ServerSession) (*subscriber, error) {
+func (n *Notifier) open(g *Group, who ferrule.Principal, session *mcp.ServerSession) (*subscriber, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if state := n.sessions[session]; state != nil && len(state.streams) >= MaxStreams {
 		return nil, invalidParams(fmt.Sprintf("too many subscriptions/listen streams: limit is %d per session", MaxStreams))
 	}
-	stream := &subscriber{group: g, session: session, stream: true, topics: make(map[string]Topic), missed: make(map[delivery]bool)}
+	stream := &subscriber{group: g, session: session, who: who, stream: true, topics: make(map[string]Topic), missed: make(map[delivery]bool)}
 	n.session(session).streams[stream] = true
 	g.streams[stream] = true
 	return stream, nil

@@ -126,6 +126,7 @@ type sessionState struct {
 type subscriber struct {
 	group   *Group
 	session *mcp.ServerSession
+	who     ferrule.Principal
 	topics  map[string]Topic // by URI
 
 	// The rest is for a stream.
@@ -466,6 +467,35 @@ func (n *Notifier) end(sub *subscriber) {
 	}
 	n.mu.Unlock()
 	n.settle(removed, pending)
+}
+
+// Recheck ends the subscriptions that a caller may no longer have, after the policy has
+// changed. Its next subscription to a resource is asked for again.
+func (n *Notifier) Recheck(may func(who ferrule.Principal, t Topic) bool) {
+	n.sources.recheck()
+	n.mu.Lock()
+	subscribed := make(map[*subscriber]map[string]Topic)
+	for _, state := range n.sessions {
+		if state.own != nil {
+			subscribed[state.own] = maps.Clone(state.own.topics)
+		}
+		for stream := range state.streams {
+			subscribed[stream] = maps.Clone(stream.topics)
+		}
+	}
+	n.mu.Unlock()
+	for sub, topics := range subscribed {
+		var ended []string
+		for uri, t := range topics {
+			if !may(sub.who, t) {
+				ended = append(ended, uri)
+			}
+		}
+		n.mu.Lock()
+		removed, _ := n.removeAll(sub, ended)
+		n.mu.Unlock()
+		n.settle(removed, nil)
+	}
 }
 
 // Subscriptions returns the number of subscriptions to resources that are in effect.

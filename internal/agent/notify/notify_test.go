@@ -63,7 +63,7 @@ func TestUnacknowledged(t *testing.T) {
 			}
 		}
 		open := func() *subscriber {
-			stream, err := n.open(g, &mcp.ServerSession{})
+			stream, err := n.open(g, ferrule.Principal{}, &mcp.ServerSession{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +166,7 @@ func TestSessionLimit(t *testing.T) {
 	n, g := newNotifier(func(string) {})
 	session := &mcp.ServerSession{}
 	for i := range MaxSubscriptions + 1 {
-		stream, err := n.open(g, session)
+		stream, err := n.open(g, ferrule.Principal{}, session)
 		if err != nil {
 			t.Fatal(err)
 		}

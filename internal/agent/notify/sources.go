@@ -59,7 +59,13 @@ type resourceSource struct {
 	subscribed bool
 	since      int64     // of the device when it was called
 	called     time.Time // last
+	// permitted are the callers for whom the device was called. Each is asked for: what one
+	// may subscribe to may be forbidden to another.
+	permitted map[ferrule.Principal]bool
 }
+
+// maxPermitted limits permitted: agents without a token choose their name.
+const maxPermitted = 256
 
 type sampledDevice struct {
 	users int
@@ -133,7 +139,8 @@ func (s *sources) releaseSamples(device string) {
 	}
 }
 
-// acquireResource subscribes to a resource at its device, unless that was done.
+// acquireResource subscribes to a resource at its device, unless that was done for the
+// same caller.
 func (s *sources) acquireResource(ctx context.Context, who ferrule.Principal, t Topic) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +151,7 @@ func (s *sources) acquireResource(ctx context.Context, who ferrule.Principal, t 
 			if err := s.checkLimits(t); err != nil {
 				return err
 			}
-			r = &resourceSource{}
+			r = &resourceSource{permitted: make(map[ferrule.Principal]bool)}
 			s.resources[t] = r
 		case r.busy != nil:
 			if err := s.wait(ctx, r.busy); err != nil {
@@ -153,12 +160,17 @@ func (s *sources) acquireResource(ctx context.Context, who ferrule.Principal, t 
 			continue
 		}
 		r.users++
-		if r.subscribed {
+		if r.subscribed && r.permitted[who] {
 			return nil
 		}
 		err := s.subscribe(t, r, who)
 		if err != nil {
 			r.users--
+		} else {
+			if len(r.permitted) >= maxPermitted {
+				clear(r.permitted)
+			}
+			r.permitted[who] = true
 		}
 		s.settle(t, r)
 		return err
@@ -200,7 +212,8 @@ func (s *sources) subscribe(t Topic, r *resourceSource, who ferrule.Principal) e
 	s.mu.Lock()
 	close(r.busy)
 	r.busy = nil
-	if err == nil || r.since != since { // else an earlier subscription is still valid
+	denied := err != nil && ferrule.AsError(err).Code == ferrule.Denied // the device was not called
+	if err == nil || r.since != since && !denied {                      // else an earlier subscription is still valid
 		r.subscribed, r.since = err == nil, since
 	}
 	return err
@@ -274,6 +287,15 @@ func (s *sources) renewResource(t Topic, r *resourceSource) {
 	s.mu.Unlock()
 	if err == nil && interrupted {
 		s.changed(t) // it may have changed meanwhile
+	}
+}
+
+// recheck forgets for whom devices were called.
+func (s *sources) recheck() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.resources {
+		clear(r.permitted)
 	}
 }
 

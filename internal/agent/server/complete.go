@@ -74,7 +74,7 @@ func completed(values []string, total int) *mcp.CompleteResult {
 // completeOwn completes an argument of the gateway's own URIs.
 func (v *view) completeOwn(ctx context.Context, p *mcp.CompleteParams) *mcp.CompleteResult {
 	if p.Argument.Name == "device" && v.device == "" {
-		return completed(v.server.parts.Catalog.Complete(p.Argument.Value, maxCompletions))
+		return completed(v.server.seenBy(ctx).Complete(p.Argument.Value, maxCompletions))
 	}
 	var values []string
 	for _, word := range v.completions(ctx, p) {
@@ -92,28 +92,29 @@ func (v *view) completions(ctx context.Context, p *mcp.CompleteParams) []string 
 		device = p.Context.Arguments["device"]
 	}
 	var all []string
+	see := v.server.seenBy(ctx)
 	switch p.Argument.Name {
 	case "device":
 		all = append(all, v.device)
 	case "pin":
-		if _, manifest, ok := v.server.parts.Catalog.Lookup(device); ok && manifest != nil {
+		if _, manifest, ok := see.Lookup(device); ok && manifest != nil {
 			for _, pin := range manifest.Pins {
 				all = append(all, strconv.Itoa(pin.Number))
 			}
 		}
 	case "reading":
-		for _, t := range v.readings(device) {
+		for _, t := range readings(see, device) {
 			all = append(all, t.Name)
 		}
 	case "signal":
-		if _, _, ok := v.server.parts.Catalog.Lookup(device); ok && v.server.measures() {
+		if _, _, ok := see.Lookup(device); ok && v.server.measures() {
 			v.server.updateSignals(ctx, device)
 			all = append(all, v.server.signals.of(device)...)
 		}
 	case "uri":
-		if _, manifest, ok := v.server.parts.Catalog.Lookup(device); ok && manifest != nil {
+		if _, manifest, ok := see.Lookup(device); ok && manifest != nil {
 			for i := range manifest.Resources {
-				if r := &manifest.Resources[i]; !r.Template {
+				if r := &manifest.Resources[i]; !r.Template && see.Shows(device, ferrule.ReadResource, r.URI) {
 					all = append(all, escapeURI(r.URI, false))
 				}
 			}

@@ -6,9 +6,9 @@ import (
 )
 
 // instructions returns the instructions for models.
-func (v *view) instructions() string {
+func (v *view) instructions(see catalog.View) string {
 	if v.device != "" {
-		return "These are the tools of one device, " + v.device + ", behind the gateway Ferrule. " + usage + v.deviceInstructions()
+		return "These are the tools of one device, " + v.device + ", behind the gateway Ferrule. " + usage + v.deviceInstructions(see)
 	}
 	text := "Devices are offered as tools named `<device>__<tool>`. " +
 		"If there are many devices, devices of one kind share tools named `<model>--<kind>__<tool>`, which take the device's ID in `device`. " +
@@ -22,8 +22,8 @@ func (v *view) instructions() string {
 }
 
 // deviceInstructions returns the instructions of this view's device.
-func (v *view) deviceInstructions() string {
-	_, manifest, ok := v.server.parts.Catalog.Lookup(v.device)
+func (v *view) deviceInstructions(see catalog.View) string {
+	_, manifest, ok := see.Lookup(v.device)
 	if !ok || manifest == nil || manifest.Instructions == "" {
 		return ""
 	}

@@ -19,7 +19,7 @@ func (v *view) listPrompts(ctx context.Context, req *mcp.ListPromptsRequest) (*m
 	if req.Params != nil {
 		cursor = req.Params.Cursor
 	}
-	page, next, err := paged(v.prompts(), func(p *mcp.Prompt) string { return p.Name }, cursor, pageBytes(ctx))
+	page, next, err := paged(v.prompts(v.seenBy(ctx)), func(p *mcp.Prompt) string { return p.Name }, cursor, pageBytes(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -28,18 +28,18 @@ func (v *view) listPrompts(ctx context.Context, req *mcp.ListPromptsRequest) (*m
 
 // prompts returns the prompts of the first devices, sorted by name. Those of other
 // devices are not listed, but can be used.
-func (v *view) prompts() []*mcp.Prompt {
+func (v *view) prompts(see catalog.View) []*mcp.Prompt {
 	all, limit := []*mcp.Prompt{}, listedItems
 	if v.device != "" {
 		limit = ferrule.MaxItems
 	}
-	for _, dev := range v.devices() {
+	for _, dev := range v.devices(see) {
 		if !v.can(dev.ID, ferrule.GetPrompt) {
 			continue
 		}
-		list := v.server.parts.Catalog.Prompts
+		list := see.Prompts
 		if v.device != "" {
-			list = v.server.parts.Catalog.PromptsOf
+			list = see.PromptsOf
 		}
 		for _, p := range list(dev.ID) {
 			if len(all) < limit {

@@ -26,13 +26,13 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 		}()
 		ctx = context.WithValue(ctx, clientKey{}, clientOf(req))
+		if ready := v.server.parts.Ready; ready != nil && looks(req) {
+			ready(ctx, client(ctx))
+		}
 		switch req := req.(type) {
 		case *mcp.CallToolRequest:
 			return answer(v.callTool(withParent(ctx, req.Params.Meta, req.Extra), req))
 		case *mcp.ListToolsRequest:
-			if ready := v.server.parts.Ready; ready != nil {
-				ready(ctx)
-			}
 			return answer(v.listTools(ctx, req))
 		case *mcp.ReadResourceRequest:
 			return answer(v.readResource(withParent(ctx, req.Params.Meta, req.Extra), req))
@@ -64,18 +64,30 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		result, err = next(ctx, method, req)
 		switch result := result.(type) {
 		case *mcp.InitializeResult:
-			result.Instructions, result.ServerInfo = v.instructions(), v.serverInfo()
+			see := v.server.seenBy(context.WithValue(ctx, clientKey{}, clientOf(req))) // the session knows its client now
+			result.Instructions, result.ServerInfo = v.instructions(see), v.serverInfo(see)
 			v.logClient(ctx, req, result.ProtocolVersion)
 		case *mcp.DiscoverResult:
-			result.Instructions = v.instructions()
+			see := v.server.seenBy(ctx)
+			result.Instructions = v.instructions(see)
 			if result.Meta == nil {
 				result.Meta = mcp.Meta{}
 			}
-			result.Meta[mcp.MetaKeyServerInfo] = v.serverInfo()
+			result.Meta[mcp.MetaKeyServerInfo] = v.serverInfo(see)
 			v.logClient(ctx, req, "")
 		}
 		return result, err
 	}
+}
+
+// looks reports whether the answer to a request depends on what its caller sees.
+func looks(req mcp.Request) bool {
+	switch req.(type) {
+	case *mcp.ListToolsRequest, *mcp.CallToolRequest, *mcp.ReadResourceRequest, *mcp.ListResourcesRequest, *mcp.ListResourceTemplatesRequest,
+		*mcp.SubscribeRequest, *mcp.SubscriptionsListenRequest, *mcp.GetPromptRequest, *mcp.ListPromptsRequest, *mcp.CompleteRequest:
+		return true
+	}
+	return false
 }
 
 // answer converts a typed result. A nil pointer becomes a nil interface.

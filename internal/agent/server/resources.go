@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
@@ -46,7 +47,7 @@ func (v *view) listTemplates(ctx context.Context, req *mcp.ListResourceTemplates
 	if req.Params != nil {
 		cursor = req.Params.Cursor
 	}
-	page, next, err := paged(v.templates(), func(r *mcp.ResourceTemplate) string { return r.URITemplate }, cursor, pageBytes(ctx))
+	page, next, err := paged(v.templates(v.seenBy(ctx)), func(r *mcp.ResourceTemplate) string { return r.URITemplate }, cursor, pageBytes(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func (v *view) listTemplates(ctx context.Context, req *mcp.ListResourceTemplates
 }
 
 // templates returns the templates of the gateway and of the first devices, sorted by URI.
-func (v *view) templates() []*mcp.ResourceTemplate {
+func (v *view) templates(see catalog.View) []*mcp.ResourceTemplate {
 	all := slices.Clone(ownTemplates)
 	if v.server.measures() {
 		all = append(all, signalTemplate)
@@ -62,7 +63,7 @@ func (v *view) templates() []*mcp.ResourceTemplate {
 	if v.device == "" {
 		all = append(all, anyTemplate)
 	}
-	v.eachResource(func(device string, r *ferrule.Resource) {
+	v.eachResource(see, func(device string, r *ferrule.Resource) {
 		if r.Template && validTemplate(r.URI) {
 			all = append(all, v.mcpTemplate(device, r))
 		}
@@ -72,12 +73,12 @@ func (v *view) templates() []*mcp.ResourceTemplate {
 }
 
 // eachResource calls fn for each listed resource of the first devices.
-func (v *view) eachResource(fn func(device string, r *ferrule.Resource)) {
+func (v *view) eachResource(see catalog.View, fn func(device string, r *ferrule.Resource)) {
 	left := listedItems
 	if v.device != "" {
 		left = ferrule.MaxItems
 	}
-	for _, dev := range v.devices() {
+	for _, dev := range v.devices(see) {
 		_, manifest, ok := v.server.parts.Catalog.Lookup(dev.ID)
 		if !ok || manifest == nil || !v.server.parts.Catalog.Listed(dev.ID) || !manifest.Supports(ferrule.ReadResource) {
 			continue
@@ -87,7 +88,9 @@ func (v *view) eachResource(fn func(device string, r *ferrule.Resource)) {
 			if left--; left < 0 {
 				return
 			}
-			fn(dev.ID, r)
+			if see.Shows(dev.ID, ferrule.ReadResource, r.URI) {
+				fn(dev.ID, r)
+			}
 		}
 	}
 }
@@ -99,11 +102,12 @@ func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest)
 		cursor = req.Params.Cursor
 	}
 	var listed []string
-	for _, dev := range v.devices() {
+	see := v.seenBy(ctx)
+	for _, dev := range v.devices(see) {
 		listed = append(listed, dev.ID)
 	}
 	v.server.updateSignals(ctx, listed...)
-	page, next, err := paged(v.resources(), func(r *mcp.Resource) string { return r.URI }, cursor, pageBytes(ctx))
+	page, next, err := paged(v.resources(see), func(r *mcp.Resource) string { return r.URI }, cursor, pageBytes(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -112,24 +116,24 @@ func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest)
 
 // resources returns the resources of the first devices, with their signals, sorted by
 // URI.
-func (v *view) resources() []*mcp.Resource {
+func (v *view) resources(see catalog.View) []*mcp.Resource {
 	var all []*mcp.Resource
-	signals := v.listedSignals()
+	signals := v.listedSignals(see)
 	if v.device == "" {
 		all = append(all, &mcp.Resource{Name: "devices", URI: devicesURI, MIMEType: jsonType, Description: "The first " + strconv.Itoa(listedDevices) + " devices."})
 	}
-	for _, dev := range v.devices() {
+	for _, dev := range v.devices(see) {
 		at := devicesURI + "/" + dev.ID
 		all = append(all, &mcp.Resource{Name: dev.ID, URI: at, MIMEType: jsonType, Description: dev.ID + ": model, state, tools, pins and readings."})
 		all = append(all, &mcp.Resource{Name: dev.ID + " state", URI: stateURI(dev.ID), MIMEType: jsonType, Description: "The state of " + dev.ID + " and its last event."})
-		for _, r := range v.readings(dev.ID) {
+		for _, r := range readings(see, dev.ID) {
 			all = append(all, &mcp.Resource{Name: dev.ID + " " + r.Name, URI: at + "/readings/" + url.PathEscape(r.Name), MIMEType: jsonType, Description: r.Text})
 		}
 		for _, name := range signals[dev.ID] {
 			all = append(all, &mcp.Resource{Name: dev.ID + " " + name, URI: signalURI(dev.ID, name), MIMEType: jsonType, Description: "The latest value of " + name + " of " + dev.ID + "."})
 		}
 	}
-	v.eachResource(func(device string, r *ferrule.Resource) {
+	v.eachResource(see, func(device string, r *ferrule.Resource) {
 		if !r.Template {
 			all = append(all, v.mcpResource(device, r))
 		}
@@ -139,20 +143,20 @@ func (v *view) resources() []*mcp.Resource {
 }
 
 // devices returns the devices in the lists of this view.
-func (v *view) devices() []*ferrule.Device {
+func (v *view) devices(see catalog.View) []*ferrule.Device {
 	if v.device == "" {
-		return v.server.parts.Catalog.Devices("", listedDevices)
+		return see.Devices(listedDevices)
 	}
-	if dev, _, ok := v.server.parts.Catalog.Lookup(v.device); ok {
+	if dev, _, ok := see.Lookup(v.device); ok {
 		return []*ferrule.Device{dev}
 	}
 	return nil
 }
 
 // readings returns the read-only tools of a device that need no arguments.
-func (v *view) readings(id string) []*ferrule.Tool {
+func readings(see catalog.View, id string) []*ferrule.Tool {
 	var found []*ferrule.Tool
-	for _, o := range v.server.parts.Catalog.Of(id) {
+	for _, o := range see.Of(id) {
 		var input struct {
 			Required []string `json:"required"`
 		}
@@ -181,7 +185,7 @@ func (v *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 
 // readDevice reads a resource of a device.
 func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri, device, own string) (*mcp.ReadResourceResult, error) {
-	if !v.can(device, ferrule.ReadResource) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own {
+	if !v.mayRead(device, ferrule.ReadResource) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own {
 		return nil, noResource(uri)
 	}
 	call := &ferrule.Call{Principal: caller(ctx), Device: device, Operation: ferrule.ReadResource, Tool: own}
@@ -209,10 +213,18 @@ func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri
 	return &out, nil
 }
 
-// can reports whether a device that agents may know supports an operation.
+// can reports whether a device that agents may know supports an operation. Whether the
+// caller may use it is decided by the pipeline.
 func (v *view) can(device string, operation ferrule.Operation) bool {
 	_, manifest, ok := v.server.parts.Catalog.Lookup(device)
 	return ok && manifest != nil && manifest.Supports(operation)
+}
+
+// mayRead is can for an operation on a resource. The pipeline has the better error for a
+// device that the catalog does not have: the policy may hide it.
+func (v *view) mayRead(device string, operation ferrule.Operation) bool {
+	_, known := v.server.device(device)
+	return !known || v.can(device, operation)
 }
 
 // readError converts the error of reading a resource.
@@ -261,9 +273,9 @@ func (v *view) read(ctx context.Context, uri string) (json.RawMessage, error) {
 	case len(steps) == 2 && steps[1] == "state":
 		return v.readTool(ctx, uri, ferrule.GatewayID, "device_state", map[string]any{"device": steps[0]})
 	case len(steps) == 3 && steps[1] == "pins":
-		return v.readPin(uri, steps[0], steps[2])
+		return v.readPin(v.server.seenBy(ctx), uri, steps[0], steps[2])
 	case len(steps) == 3 && steps[1] == "readings":
-		if !slices.ContainsFunc(v.readings(steps[0]), func(t *ferrule.Tool) bool { return t.Name == steps[2] }) {
+		if !slices.ContainsFunc(readings(v.server.parts.Catalog.All(), steps[0]), func(t *ferrule.Tool) bool { return t.Name == steps[2] }) {
 			return nil, noResource(uri)
 		}
 		return v.readTool(ctx, uri, steps[0], steps[2], map[string]any{})
@@ -287,8 +299,8 @@ func (v *view) readTool(ctx context.Context, uri, device, tool string, args map[
 }
 
 // readPin returns the description of a pin.
-func (v *view) readPin(uri, id, number string) (json.RawMessage, error) {
-	_, manifest, ok := v.server.parts.Catalog.Lookup(id)
+func (v *view) readPin(see catalog.View, uri, id, number string) (json.RawMessage, error) {
+	_, manifest, ok := see.Lookup(id)
 	if !ok || manifest == nil {
 		return nil, noResource(uri)
 	}

@@ -196,7 +196,7 @@ func (v *view) canFollow(hint string) bool {
 		return false
 	}
 	for _, name := range gatewayTool.FindAllString(hint, -1) {
-		if !slices.ContainsFunc(v.list(), func(o ferrule.Offer) bool { return o.Name == name }) {
+		if !slices.ContainsFunc(v.list(v.server.parts.Catalog.All()), func(o ferrule.Offer) bool { return o.Name == name }) {
 			return false
 		}
 	}

@@ -93,8 +93,8 @@ type Parts struct {
 	// Tokens are the tokens that agents authenticate with over HTTP. If there are
 	// none, agents need not authenticate.
 	Tokens *identity.Tokens
-	// Ready waits until the list of tools is complete; nil if it always is.
-	Ready   func(ctx context.Context)
+	// Ready waits until the catalog has what an agent sees; nil if it always has.
+	Ready   func(ctx context.Context, client ferrule.Client)
 	Version string
 	Log     *slog.Logger
 }
@@ -175,10 +175,32 @@ func (s *Server) changed() {
 	s.notifier.DevicesChanged()
 }
 
+// PolicyChanged notifies agents after the policy was replaced, and ends subscriptions to
+// what is now hidden.
+func (s *Server) PolicyChanged() {
+	for _, v := range s.allViews() {
+		v.listsChanged()
+		for _, method := range []string{notify.ToolsChanged, notify.ResourcesChanged, notify.PromptsChanged} {
+			v.group.ListChanged(method)
+		}
+	}
+	s.notifier.Recheck(s.maySubscribe)
+}
+
+// maySubscribe reports whether a caller may be told about changes of a topic.
+func (s *Server) maySubscribe(who ferrule.Principal, t notify.Topic) bool {
+	see := s.parts.Catalog.As(who)
+	if t.URI != "" {
+		return see.Shows(t.Device, ferrule.Subscribe, t.URI)
+	}
+	_, _, ok := see.Lookup(t.Device)
+	return ok
+}
+
 // Sessions returns the number of connected agents.
 func (s *Server) Sessions() int { return s.http.Sessions() }
 
-// device returns a device, unless agents may not know it.
+// device returns a device, unless no agent may know it.
 func (s *Server) device(id string) (*ferrule.Device, bool) {
 	dev, _, ok := s.parts.Catalog.Lookup(id)
 	return dev, ok
@@ -208,3 +230,6 @@ func caller(ctx context.Context) ferrule.Principal {
 	}
 	return who
 }
+
+// seenBy returns the catalog as the caller of a request sees it.
+func (s *Server) seenBy(ctx context.Context) catalog.View { return s.parts.Catalog.As(caller(ctx)) }

@@ -197,20 +197,20 @@ func TestPaged(t *testing.T) {
 func TestInstructions(t *testing.T) {
 	f := newServer(t, nil)
 	for _, device := range []string{"", "robot"} {
-		if text := f.viewAt(device).instructions(); len(text) > 4*300 || len(text) < 200 {
+		if text := f.viewAt(device).instructions(f.parts.Catalog.All()); len(text) > 4*300 || len(text) < 200 {
 			t.Errorf("%d characters: %s", len(text), text)
 		}
 	}
 	talks := newServerOf(t, nil, &ferrule.Manifest{Instructions: "Home the arm first. " + strings.Repeat("x", 3000)})
-	if text := talks.viewAt("robot").instructions(); len(text) > 4*300+maxDeviceInstructions || !strings.Contains(text, "says about itself: Home the arm first.") {
+	if text := talks.viewAt("robot").instructions(talks.parts.Catalog.All()); len(text) > 4*300+maxDeviceInstructions || !strings.Contains(text, "says about itself: Home the arm first.") {
 		t.Errorf("%d characters: %s", len(text), text)
 	}
 	measures, _ := withMeter(t)
-	if text := measures.viewAt("").instructions(); len(text) > 4*300 || !strings.Contains(text, "gateway__plot") {
+	if text := measures.viewAt("").instructions(measures.parts.Catalog.All()); len(text) > 4*300 || !strings.Contains(text, "gateway__plot") {
 		t.Errorf("%d characters: %s", len(text), text)
 	}
 	for _, v := range []*view{f.viewAt(""), measures.viewAt("robot")} { // nothing is recorded, or the view has only one device
-		if text := v.instructions(); strings.Contains(text, "gateway__plot") {
+		if text := v.instructions(v.server.parts.Catalog.All()); strings.Contains(text, "gateway__plot") {
 			t.Errorf("%s", text)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -189,13 +190,13 @@ func (s *Server) updateSignals(ctx context.Context, devices ...string) {
 }
 
 // listedSignals returns the signals in the list of this view, by device.
-func (v *view) listedSignals() map[string][]string {
+func (v *view) listedSignals(see catalog.View) map[string][]string {
 	if !v.server.measures() {
 		return nil
 	}
 	left := listedItems
 	listed := make(map[string][]string)
-	for _, dev := range v.devices() {
+	for _, dev := range v.devices(see) {
 		names := v.server.signals.of(dev.ID)
 		names = names[:min(len(names), left)]
 		listed[dev.ID], left = names, left-len(names)

@@ -58,13 +58,16 @@ func (v *view) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
 	if err == nil || errors.As(err, &request) {
 		return err
 	}
-	return requestError(v.advised(ferrule.AsError(err)))
+	return v.readError(req.Params.URI, err)
 }
 
 // subscribable returns the topic of a URI that an agent may subscribe to now. A signal
 // must exist: a misspelled one would never change.
 func (v *view) subscribable(ctx context.Context, uri string) (notify.Topic, error) {
 	t, err := v.topicOf(uri)
+	if err == nil && t.URI == "" && !v.server.maySubscribe(caller(ctx), t) { // a resource is left to the pipeline
+		err = noResource(uri)
+	}
 	if err == nil && t.Signal != "" {
 		_, err = v.read(ctx, uri)
 	}
@@ -87,7 +90,7 @@ func (v *view) uriOf(t notify.Topic) string {
 func (v *view) topicOf(uri string) (notify.Topic, error) {
 	if device, own, ok := v.located(uri); ok {
 		t := notify.Topic{Device: v.server.currentID(device), URI: own}
-		if !v.can(device, ferrule.Subscribe) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own || v.uriOf(t) != uri {
+		if !v.mayRead(device, ferrule.Subscribe) || own == "" || ferrule.Clean(own, ferrule.MaxURI) != own || v.uriOf(t) != uri {
 			return notify.Topic{}, noResource(uri)
 		}
 		return t, nil

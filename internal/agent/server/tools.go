@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
@@ -27,7 +28,7 @@ func (v *view) listTools(ctx context.Context, req *mcp.ListToolsRequest) (*mcp.L
 	if req.Params != nil {
 		cursor = req.Params.Cursor
 	}
-	all, size := v.mcpTools(), pageBytes(ctx)
+	all, size := v.mcpTools(v.seenBy(ctx)), pageBytes(ctx)
 	if size > 0 {
 		all = brief(all, size)
 	}
@@ -65,9 +66,9 @@ func paged[T any](all []T, name func(T) string, cursor string, size int) (page [
 }
 
 // mcpTools returns the list of tools in MCP. It is converted again only when the
-// catalog has a new list.
-func (v *view) mcpTools() []*mcp.Tool {
-	offers := v.list()
+// catalog has a new list, or one that somebody else sees.
+func (v *view) mcpTools(see catalog.View) []*mcp.Tool {
+	offers := v.list(see)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.tools != nil && len(offers) == len(v.offers) && (len(offers) == 0 || &offers[0] == &v.offers[0]) {
@@ -138,7 +139,7 @@ func (v *view) isTool(name string) bool {
 	if v.device != "" {
 		return false
 	}
-	_, err := v.server.parts.Catalog.Offer(name)
+	_, err := v.server.parts.Catalog.All().Offer(name)
 	return err == nil
 }
 

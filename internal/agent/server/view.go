@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/agent/notify"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -26,12 +28,22 @@ type view struct {
 	offers []ferrule.Offer // tools was made of these
 	tools  []*mcp.Tool
 
-	// The lists that agents were last notified of.
-	lastTools     []ferrule.Offer
-	lastResources []*mcp.Resource
-	lastTemplates []*mcp.ResourceTemplate
-	lastPrompts   []*mcp.Prompt
+	// The lists that agents were last notified of: the whole ones, and those of callers
+	// from whom something is hidden.
+	last    lists
+	lastFor map[ferrule.Principal]lists
 }
+
+// lists is what agents can list.
+type lists struct {
+	tools     []ferrule.Offer
+	resources []*mcp.Resource
+	templates []*mcp.ResourceTemplate
+	prompts   []*mcp.Prompt
+}
+
+// maxLastFor limits lastFor. Callers that do not fit are notified of every change.
+const maxLastFor = 64
 
 // viewAt returns the view of a device, or of the whole fleet. It makes the view at
 // its first use, and returns nil if agents may not know the device.
@@ -56,7 +68,7 @@ func (s *Server) viewAt(device string) *view {
 }
 
 func (s *Server) newView(device string) *view {
-	v := &view{server: s, device: device}
+	v := &view{server: s, device: device, lastFor: make(map[ferrule.Principal]lists)}
 	v.sdk = mcp.NewServer(s.implementation(), &mcp.ServerOptions{
 		Logger: s.sdkLog,
 		Capabilities: &mcp.ServerCapabilities{
@@ -74,7 +86,7 @@ func (s *Server) newView(device string) *view {
 	})
 	v.sdk.AddReceivingMiddleware(s.http.Track, v.receive)
 	v.group = s.notifier.Attach(v.sdk)
-	v.lastTools, v.lastResources, v.lastTemplates, v.lastPrompts = v.list(), v.resources(), v.templates(), v.prompts()
+	v.last = v.lists(s.parts.Catalog.All())
 	return v
 }
 
@@ -86,9 +98,9 @@ func (s *Server) implementation() *mcp.Implementation {
 // serverInfo returns what an agent is told when it connects. At the address of a device,
 // it has the device's icons, as a client shows them for a server. The SDK repeats the
 // rest with each result, for which icons are too large.
-func (v *view) serverInfo() *mcp.Implementation {
+func (v *view) serverInfo(see catalog.View) *mcp.Implementation {
 	info := v.server.implementation()
-	if _, manifest, ok := v.server.parts.Catalog.Lookup(v.device); ok && v.device != "" && manifest != nil {
+	if _, manifest, ok := see.Lookup(v.device); ok && v.device != "" && manifest != nil {
 		info.Icons = icons(manifest.Icons)
 	}
 	return info
@@ -146,31 +158,86 @@ func (s *Server) dropUnused(since time.Time) {
 }
 
 // list returns the tools in the list of this view.
-func (v *view) list() []ferrule.Offer {
+func (v *view) list(see catalog.View) []ferrule.Offer {
 	if v.device != "" {
-		return v.server.parts.Catalog.Of(v.device)
+		return see.Of(v.device)
 	}
-	list, _ := v.server.parts.Catalog.List()
+	list, _ := see.List()
 	return list
 }
 
-// listsChanged notifies agents of the lists that differ from the last notification.
-func (v *view) listsChanged() {
-	tools, resources, templates, prompts := v.list(), v.resources(), v.templates(), v.prompts()
+// lists returns all lists of this view.
+func (v *view) lists(see catalog.View) lists {
+	return lists{v.list(see), v.resources(see), v.templates(see), v.prompts(see)}
+}
+
+// seenBy returns the catalog as the caller of a request sees it, for a list. If something
+// is hidden from the caller, its lists are remembered, to notice when they change.
+func (v *view) seenBy(ctx context.Context) catalog.View {
+	see := v.server.seenBy(ctx)
+	if !see.Restricted() {
+		return see
+	}
 	v.mu.Lock()
-	sameTools := slices.EqualFunc(tools, v.lastTools, sameOffer)
-	sameResources := reflect.DeepEqual(resources, v.lastResources) && reflect.DeepEqual(templates, v.lastTemplates)
-	samePrompts := reflect.DeepEqual(prompts, v.lastPrompts)
-	v.lastTools, v.lastResources, v.lastTemplates, v.lastPrompts = tools, resources, templates, prompts
+	_, known := v.lastFor[see.Caller()]
+	full := len(v.lastFor) > maxLastFor
 	v.mu.Unlock()
-	if !sameTools {
-		v.group.ListChanged(notify.ToolsChanged)
+	if known || full {
+		return see
 	}
-	if !sameResources {
-		v.group.ListChanged(notify.ResourcesChanged)
+	now := v.lists(see)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.lastFor[see.Caller()] = now
+	return see
+}
+
+// listsChanged notifies agents of the lists that differ from the last notification, for
+// anybody. What changes for one caller only is told to all: listing again is harmless.
+func (v *view) listsChanged() {
+	all := v.server.parts.Catalog.All()
+	v.mu.Lock()
+	callers := slices.Collect(maps.Keys(v.lastFor))
+	v.mu.Unlock()
+	differs := make(map[string]bool)
+	if len(callers) > maxLastFor {
+		differs = map[string]bool{notify.ToolsChanged: true, notify.ResourcesChanged: true, notify.PromptsChanged: true}
+		callers = nil
 	}
-	if !samePrompts {
-		v.group.ListChanged(notify.PromptsChanged)
+	now := v.lists(all)
+	seen := make(map[ferrule.Principal]lists)
+	for _, who := range callers {
+		if see := v.server.parts.Catalog.As(who); see.Restricted() {
+			seen[who] = v.lists(see)
+		}
+	}
+	v.mu.Lock()
+	v.last.compare(now, differs)
+	v.last = now
+	for _, who := range callers {
+		lists, restricted := seen[who]
+		if !restricted {
+			lists = now
+		}
+		v.lastFor[who].compare(lists, differs)
+		v.lastFor[who] = lists
+	}
+	v.mu.Unlock()
+	for method := range differs {
+		v.group.ListChanged(method)
+	}
+}
+
+// compare adds the notifications for the lists that differ.
+func (l lists) compare(now lists, differs map[string]bool) {
+	if !slices.EqualFunc(l.tools, now.tools, sameOffer) {
+		differs[notify.ToolsChanged] = true
+	}
+	if !reflect.DeepEqual(l.resources, now.resources) || !reflect.DeepEqual(l.templates, now.templates) {
+		differs[notify.ResourcesChanged] = true
+	}
+	if !reflect.DeepEqual(l.prompts, now.prompts) {
+		differs[notify.PromptsChanged] = true
 	}
 }
 

@@ -13,8 +13,8 @@
 //	GET  /watch?device=ID events of a device, or of all devices without an ID;
 //	                      readings=true adds its readings, signal=NAME limits them
 //	                      to one signal, events=false leaves the events out
-//	POST /fleet           requests devices, then streams all devices and every
-//	                      change to them
+//	POST /fleet           requests devices, then streams the devices that an agent may
+//	                      use, with what it may use of them, and every change to that
 //	GET  /journal         the journals of all nodes, oldest lines first, then an end
 //	                      line; follow=true goes on with new lines
 //	POST /reload          reads the configuration again; what changed, and what needs

@@ -30,6 +30,8 @@ type gateway struct {
 	trace  func(ctx context.Context, device string, fn func(ferrule.Trace)) error
 	watch  func(device string, fn func(ferrule.Event)) (stop func(), err error)
 	follow func(ferrule.DeviceWatcher) (stop func())
+	// visibility is nil for a gateway that hides nothing.
+	visibility control.Visibility
 	// samples is nil for a gateway that measures nothing.
 	samples control.Sampler
 	// journals is nil for a gateway that is not part of a cluster.
@@ -84,7 +86,7 @@ func serve(t *testing.T, g *gateway) (*control.Client, context.CancelFunc) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Watcher: g, Samples: g.samples, Fleet: g, DeviceRequests: g, Journals: g.journals, HandOver: g.handOver, Log: slog.New(slog.DiscardHandler)})
+	server, err := control.Listen(path, control.Parts{Handle: g.handle, Tracer: g, Watcher: g, Samples: g.samples, Fleet: g, Visibility: g.visibility, DeviceRequests: g, Journals: g.journals, HandOver: g.handOver, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,24 +27,34 @@ type fleetUpdate struct {
 	Refused  string          `json:"refused,omitempty"`
 }
 
-// fleet requests the devices of the caller, then writes all devices and their
-// changes until the caller disconnects.
+// fleetRequest is the body of a request for the fleet.
+type fleetRequest struct {
+	Requests []DeviceRequest `json:"requests"`
+	// Agent is who will see the devices; nil if it is not known yet. Then no device is sent.
+	Agent *ferrule.Client `json:"agent"`
+}
+
+// fleet requests the devices of the caller, then writes the devices that its agent is
+// shown, and their changes, until the caller disconnects.
 func (s *Server) fleet(w http.ResponseWriter, r *http.Request) {
-	var requested []DeviceRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&requested); err != nil {
+	var req fleetRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&req); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	out := newLines(w)
-	if err := s.parts.DeviceRequests.Add(r.Context(), requested); err != nil {
+	if err := s.parts.DeviceRequests.Add(r.Context(), req.Requests); err != nil {
 		out.write(reply{Fleet: &fleetUpdate{Refused: err.Error()}})
 	}
 	q := &queue{pending: make(map[string]*change), wake: make(chan struct{}, 1)}
-	stop := s.parts.Fleet.WatchDevices(q)
-	defer stop()
-	t := fleetWriter{out: out, sent: make(map[*ferrule.Manifest]int)}
+	changed, stop := s.watchFor(req.Agent, q)
+	defer func() { stop() }()
+	t := fleetWriter{out: out, sent: make(map[*ferrule.Manifest]int), shown: shownManifests{made: make(map[shownKey]*ferrule.Manifest)}}
 	var requests []DeviceRequest
 	for synced := false; ; synced = true {
+		if req.Agent != nil {
+			t.seen = s.seenBy(r.Context(), *req.Agent)
+		}
 		for _, c := range q.take() {
 			t.write(c)
 		}
@@ -57,6 +67,10 @@ func (s *Server) fleet(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-q.wake:
+		case <-changed: // all devices, as they are shown now
+			before := stop
+			changed, stop = s.watchFor(req.Agent, q)
+			before()
 		case <-r.Context().Done():
 			return
 		}
@@ -115,29 +129,33 @@ func (q *queue) take() []*change {
 // both ends forget all of them.
 const maxManifests = 4096
 
-// fleetWriter writes changes. It sends a manifest that many devices share once.
+// fleetWriter writes changes, as an agent sees them. It sends a manifest that many devices
+// share once.
 type fleetWriter struct {
-	out  *lines
-	sent map[*ferrule.Manifest]int
-	last int
+	out   *lines
+	seen  ferrule.Visibility
+	shown shownManifests
+	sent  map[*ferrule.Manifest]int
+	last  int
 }
 
 func (t *fleetWriter) write(c *change) {
-	if c.device == nil {
+	if c.device == nil || c.id != ferrule.GatewayID && !t.seen.Device(c.device, c.manifest) {
 		t.out.write(reply{Fleet: &fleetUpdate{Gone: c.id}})
 		return
 	}
 	n := &fleetUpdate{Device: c.device}
 	if c.manifest != nil {
-		key, known := t.sent[c.manifest]
+		manifest := t.shown.of(c.device, c.manifest, t.seen)
+		key, known := t.sent[manifest]
 		if !known {
 			if len(t.sent) >= maxManifests {
 				clear(t.sent)
 			}
 			t.last++
 			key = t.last
-			t.sent[c.manifest] = key
-			t.out.write(reply{Fleet: &fleetUpdate{Manifest: c.manifest, Key: key}})
+			t.sent[manifest] = key
+			t.out.write(reply{Fleet: &fleetUpdate{Manifest: manifest, Key: key}})
 		}
 		n.Key = key
 	}
@@ -155,10 +173,11 @@ type FleetWatcher interface {
 	Synced()
 }
 
-// WatchFleet requests devices, reports all devices of the gateway to v, and then every
-// change, until ctx ends or the connection is lost. It never returns nil.
-func (c *Client) WatchFleet(ctx context.Context, requests []DeviceRequest, v FleetWatcher) error {
-	body, err := json.Marshal(requests)
+// WatchFleet requests devices, reports the devices of the gateway to v as an agent sees
+// them, and then every change, until ctx ends or the connection is lost. If agent is nil,
+// no devices are reported. It never returns nil.
+func (c *Client) WatchFleet(ctx context.Context, requests []DeviceRequest, agent *ferrule.Client, v FleetWatcher) error {
+	body, err := json.Marshal(fleetRequest{requests, agent})
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,10 @@ type Parts struct {
 	Tracer  Tracer
 	Watcher Watcher
 	// Samples is nil if the gateway measures nothing.
-	Samples        Sampler
-	Fleet          Fleet
+	Samples Sampler
+	Fleet   Fleet
+	// Visibility says what an agent is shown of the fleet; nil shows everything.
+	Visibility     Visibility
 	DeviceRequests DeviceRequests
 	// Journals is nil if the gateway is not part of a cluster.
 	Journals Journals

@@ -15,6 +15,9 @@ import (
 type Gateway struct {
 	Handle  ferrule.Handler
 	Samples server.Sampler
+	// Visible returns what a caller is shown, and Changed calls fn when that has changed.
+	Visible func(who ferrule.Principal) ferrule.Visibility
+	Changed func(fn func()) (stop func())
 	// Follow reports the fleet to a follower: what is there before it returns, changes later.
 	Follow func(ferrule.DeviceWatcher) (stop func())
 	// Listen calls fn with the notifications of devices.
@@ -68,6 +71,8 @@ func (p *Proxy) host(ctx context.Context) error {
 	}
 	p.parts.Log.Info("this process is the gateway now", "version", p.parts.Version, "data", p.parts.Data)
 	p.beginSync()
+	p.hideWith(g.Visible) // before there is anything to see
+	defer g.Changed(p.server.PolicyChanged)()
 	stop := g.Follow(p)
 	defer g.Listen(p.server.HandleEvent)()
 	p.samples.use(g.Samples)
@@ -111,7 +116,7 @@ func (p *Proxy) join(ctx context.Context) error {
 	defer p.keepWatching(ctx, client, "notifications of devices are not received", control.Subscription{Event: p.server.HandleEvent, Missed: p.server.HandleMissed})()
 	defer p.samples.use(nil)
 	requests := append(append([]control.DeviceRequest{}, p.parts.Requests...), p.lastRequests()...) // duplicates are harmless
-	err = client.WatchFleet(ctx, requests, joined{p, client.Handle, p.samplesOf(ctx, client)})
+	err = p.follow(ctx, client, requests)
 	switch {
 	case errors.Is(err, control.ErrVersion), errors.Is(err, control.ErrNotAllowed):
 		return err
@@ -121,11 +126,55 @@ func (p *Proxy) join(ctx context.Context) error {
 	return nil
 }
 
+// follow follows the fleet of a gateway as the agent sees it, until the gateway or ctx
+// ends. While the agent is not known, it follows no devices, but learns when the gateway
+// ends.
+func (p *Proxy) follow(ctx context.Context, client *control.Client, requests []control.DeviceRequest) error {
+	samples := p.samplesOf(ctx, client)
+	for first := true; ; first = false {
+		agent, renamed := p.identity()
+		following, stop := context.WithCancel(ctx)
+		synced := make(chan struct{})
+		go func() {
+			for _, next := range []<-chan struct{}{renamed, synced} { // the requested devices must have settled
+				select {
+				case <-next:
+				case <-following.Done():
+				}
+			}
+			stop()
+		}()
+		err := client.WatchFleet(following, requests, agent, joined{p, agent, client.Handle, samples, first, synced})
+		again := following.Err() != nil && ctx.Err() == nil
+		stop()
+		if !again {
+			return err
+		}
+		p.beginSync()
+	}
+}
+
 // joined is a proxy that has joined the gateway of another process.
 type joined struct {
 	*Proxy
+	agent   *ferrule.Client // nil if it is not known
 	handle  ferrule.Handler
 	samples server.Sampler
+	first   bool // it was not followed as another agent before
+	synced  chan struct{}
+}
+
+// Put implements ferrule.DeviceWatcher, unless the agent is somebody else by now.
+func (j joined) Put(dev *ferrule.Device, m *ferrule.Manifest) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.agent != j.Proxy.agent {
+		return
+	}
+	if m == nil && j.hosting {
+		j.remove(dev.ID) // the last gateway, in this process, reported more than this one may show
+	}
+	j.put(dev, m)
 }
 
 // Refused implements control.FleetWatcher.
@@ -135,10 +184,20 @@ func (j joined) Refused(reason string) {
 
 // Synced implements control.FleetWatcher.
 func (j joined) Synced() {
-	j.parts.Log.Info("joined the running gateway")
-	j.Proxy.Synced()
+	defer close(j.synced)
+	if j.first {
+		j.parts.Log.Info("joined the running gateway")
+	}
+	if j.agent == nil {
+		return // nothing is shown until it is known who the agent is
+	}
 	j.connect(j.handle)
 	j.Proxy.samples.use(j.samples)
+	if now, _ := j.identity(); now != j.agent {
+		return // it is followed again
+	}
+	j.Proxy.Synced()
+	j.hideWith(nil)
 	j.server.HandleMissed(0) // readings between the two gateways
 	j.setReady()
 }

@@ -10,6 +10,10 @@
 //	           |   +-- samples <- measurements of the gateway
 //	        catalog <- Put, Remove <- fleet of the gateway
 //
+// The gateway reports only what the agent may use, so the agent must be known before: the
+// fleet is followed, or followed again, when it says who it is. A gateway in this process
+// hides the rest in the catalog.
+//
 // A call that was not sent when its gateway ended is sent to the next one. A call that
 // may have been sent is repeated only if its tool is read-only or idempotent.
 package stdio
@@ -62,6 +66,9 @@ type Proxy struct {
 	seen      map[string]bool     // devices that the gateway has reported; nil after Synced
 	missing   map[string]*absence // devices that the agent still sees as online
 	requested []control.DeviceRequest
+	hosting   bool            // the gateway is in this process
+	agent     *ferrule.Client // nil until the agent has sent a request that needs it
+	renamed   chan struct{}   // closed when agent changes
 }
 
 // route leads to one gateway. It counts the calls in flight.
@@ -80,11 +87,11 @@ type absence struct {
 func New(parts Parts) *Proxy {
 	p := &Proxy{
 		parts: parts, catalog: catalog.New(parts.Catalog),
-		changed: make(chan struct{}), ready: make(chan struct{}),
+		changed: make(chan struct{}), ready: make(chan struct{}), renamed: make(chan struct{}),
 		known: make(map[string]bool), missing: make(map[string]*absence),
 	}
 	p.server = server.New(server.Parts{
-		Config: parts.Agents, Catalog: p.catalog, Handle: p.handle, Samples: &p.samples, Ready: p.awaitReady, Version: parts.Version, Log: parts.Log,
+		Config: parts.Agents, Catalog: p.catalog, Handle: p.handle, Samples: &p.samples, Ready: p.readyFor, Version: parts.Version, Log: parts.Log,
 	})
 	return p
 }
@@ -113,6 +120,11 @@ func (p *Proxy) beginSync() {
 func (p *Proxy) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.put(dev, m)
+}
+
+// put is Put with mu held.
+func (p *Proxy) put(dev *ferrule.Device, m *ferrule.Manifest) {
 	p.known[dev.ID] = true
 	if p.seen != nil {
 		p.seen[dev.ID] = true
@@ -125,6 +137,9 @@ func (p *Proxy) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	}
 	before, _, ok := p.catalog.Lookup(dev.ID)
 	if ok && before.State == ferrule.StateOnline && time.Since(p.moved) < grace {
+		if m != nil {
+			p.catalog.Put(before, m) // as this gateway shows it
+		}
 		p.miss(&absence{dev, m})
 		return
 	}
@@ -221,11 +236,60 @@ func (p *Proxy) setReady() {
 	}
 }
 
+// readyFor waits until the catalog has what an agent sees.
+func (p *Proxy) readyFor(ctx context.Context, client ferrule.Client) {
+	p.identify(client)
+	p.awaitReady(ctx)
+}
+
+// identify sets who the agent says it is. If the gateway is in another process and knew it
+// as somebody else, nothing is shown until that gateway has reported its fleet again.
+func (p *Proxy) identify(client ferrule.Client) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.agent != nil && p.agent.Name == client.Name {
+		return
+	}
+	if p.agent != nil && !p.hosting {
+		for id := range p.known {
+			p.remove(id)
+		}
+		select {
+		case <-p.ready:
+			p.ready = make(chan struct{})
+		default:
+		}
+	}
+	p.agent = &client
+	close(p.renamed)
+	p.renamed = make(chan struct{})
+}
+
+// identity returns who the agent says it is, nil if it has not, and a channel that is
+// closed when it says something else.
+func (p *Proxy) identity() (agent *ferrule.Client, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.agent, p.renamed
+}
+
+// hideWith makes the catalog hide what a gateway in this process does not show. If it is nil,
+// the gateway of another process has left that out.
+func (p *Proxy) hideWith(visible func(who ferrule.Principal) ferrule.Visibility) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hosting = visible != nil
+	p.catalog.ShowTo(visible)
+}
+
 // awaitReady waits until the tool list can be read: agents that read it only once would
 // miss devices that come online a moment later.
 func (p *Proxy) awaitReady(ctx context.Context) {
+	p.mu.Lock()
+	ready := p.ready
+	p.mu.Unlock()
 	select {
-	case <-p.ready:
+	case <-ready:
 	case <-time.After(control.SettleTime + time.Second):
 	case <-ctx.Done():
 	}

@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"sync"
+
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// shower says what callers may use, or ask a person for. It is the policy.
+type shower interface {
+	Shows(who ferrule.Principal, dev *ferrule.Device, op ferrule.Operation, tool *ferrule.Tool) bool
+	// ShowsAll reports whether Shows is true for all that a caller can name.
+	ShowsAll(who ferrule.Principal) bool
+	Version() string
+}
+
+// visibility tells the parts of a gateway what to show to whom, and when that changes.
+type visibility struct {
+	policy shower // nil shows everything
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next change
+}
+
+func newVisibility(policy shower) *visibility {
+	return &visibility{policy: policy, changed: make(chan struct{})}
+}
+
+// Of implements control.Visibility. The gateway itself sees everything, and people see all
+// devices.
+func (v *visibility) Of(who ferrule.Principal) ferrule.Visibility {
+	if v.policy == nil || who.Role == ferrule.Gateway {
+		return ferrule.Visibility{}
+	}
+	version := v.policy.Version() // before the first question
+	if v.policy.ShowsAll(who) {
+		return ferrule.Visibility{}
+	}
+	return ferrule.Visibility{
+		Shows: func(dev *ferrule.Device, op ferrule.Operation, tool *ferrule.Tool) bool {
+			return v.policy.Shows(who, dev, op, tool)
+		},
+		AllDevices: who.Role == ferrule.Person, Version: version,
+	}
+}
+
+// Changed implements control.Visibility.
+func (v *visibility) Changed() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.changed
+}
+
+// replaced is called after the policy was replaced.
+func (v *visibility) replaced() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+// Watch calls fn after each change, until stop is called.
+func (v *visibility) Watch(fn func()) (stop func()) {
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	changed := v.Changed()
+	wg.Go(func() {
+		for {
+			select {
+			case <-changed:
+				changed = v.Changed() // before fn, so that no change is missed
+				fn()
+			case <-ended:
+				return
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		wg.Wait()
+	}
+}
+
+// catalogFor returns the catalog as a caller sees it.
+func (g *Gateway) catalogFor(who ferrule.Principal) builtin.Catalog { return g.Catalog.As(who) }
