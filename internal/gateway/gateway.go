@@ -41,6 +41,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/fleet"
+	"github.com/ferrulehq/ferrule/internal/guard/approval"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
@@ -97,6 +98,7 @@ type Gateway struct {
 	DialIn      *DialIn // nil unless devices can dial in
 	Dock        *dock.Dock
 	History     *history.Store // nil if measurements are not recorded
+	Approvals   *approval.Approvals
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
 	tokens      *identity.Tokens
@@ -124,6 +126,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.listenDialIn,
 		g.buildDock,
 		g.openHistory,
+		g.openApprovals,
 		g.buildTools,
 		g.buildPipeline,
 		g.buildPoller,
@@ -305,6 +308,8 @@ func (g *Gateway) buildTools() error {
 		builtin.RetryDevice(g.Dock),
 		builtin.RenameDevice(names{g}),
 		builtin.LabelDevice(names{g}),
+		builtin.ListApprovals(approvals{g}),
+		builtin.AnswerApproval(approvals{g}),
 		builtin.Status(g.parts.Version, g.Status),
 		builtin.FindDevices(g.Catalog),
 		builtin.FindTools(g.Catalog),
@@ -322,7 +327,7 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Meters: g.Telemetry.Meters(), Log: g.parts.Log,
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Approvals: g.Approvals, Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
 }
@@ -430,7 +435,7 @@ func (g *Gateway) URL() string {
 
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
-	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Requests.Run, g.Agents.Run, g.Control.Run}
+	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run}
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
 	}
@@ -463,6 +468,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.History != nil {
 		errs = append(errs, g.History.Close())
+	}
+	if g.Approvals != nil {
+		errs = append(errs, g.Approvals.Close())
 	}
 	if g.Journal != nil {
 		errs = append(errs, g.Journal.Close())
