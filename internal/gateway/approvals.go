@@ -26,14 +26,11 @@ func (g *Gateway) openApprovals() error {
 		node = g.node()
 	}
 	g.Approvals, err = approval.Open(approval.Parts{
-		Config: cfg, Dir: g.parts.Data, Node: node, Journal: g.Journal, Devices: g.Fleet, Version: g.policyVersion,
+		Config: cfg, Dir: g.parts.Data, Node: node, Journal: g.Journal, Devices: g.Fleet, Version: g.Policy.Version, Decide: g.Policy.Decide,
 		Event: g.Cluster.AddDeviceEvent, Log: g.parts.Log,
 	})
 	return err
 }
-
-// policyVersion identifies the rules of the policy.
-func (g *Gateway) policyVersion() string { return "" }
 
 // approvals are the requests of all nodes.
 type approvals struct{ *Gateway }

@@ -43,6 +43,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/fleet"
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -97,6 +98,7 @@ type Gateway struct {
 	Requests    *Requests
 	DialIn      *DialIn // nil unless devices can dial in
 	Dock        *dock.Dock
+	Policy      policy.Holder
 	History     *history.Store // nil if measurements are not recorded
 	Approvals   *approval.Approvals
 	Pipeline    *pipeline.Pipeline
@@ -125,6 +127,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.buildRequests,
 		g.listenDialIn,
 		g.buildDock,
+		g.loadPolicy,
 		g.openHistory,
 		g.openApprovals,
 		g.buildTools,
@@ -310,6 +313,7 @@ func (g *Gateway) buildTools() error {
 		builtin.LabelDevice(names{g}),
 		builtin.ListApprovals(approvals{g}),
 		builtin.AnswerApproval(approvals{g}),
+		builtin.ExplainPolicy(g),
 		builtin.Status(g.parts.Version, g.Status),
 		builtin.FindDevices(g.Catalog),
 		builtin.FindTools(g.Catalog),
@@ -327,7 +331,8 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Approvals: g.Approvals, Meters: g.Telemetry.Meters(), Log: g.parts.Log,
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide, Approvals: g.Approvals,
+		Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
 }

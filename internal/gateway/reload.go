@@ -14,11 +14,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// Reload reads the configuration, overlays and tokens again. It applies what can change
+// Reload reads the configuration, overlays, rules and tokens again. It applies what can change
 // while devices stay connected, and returns the rest as needing a restart. If anything
 // is wrong, nothing changes.
 func (g *Gateway) Reload() (control.Reloaded, error) {
@@ -67,6 +68,7 @@ type loaded struct {
 	certificate *tls.Certificate // nil without TLS
 	stamp       stamp
 	endpoints   []endpoint.Config
+	policy      *policy.Policy
 }
 
 func (g *Gateway) load() (l loaded, err error) {
@@ -87,7 +89,10 @@ func (g *Gateway) load() (l loaded, err error) {
 			return l, err
 		}
 	}
-	l.endpoints, err = l.cfg.EndpointConfigs()
+	if l.endpoints, err = l.cfg.EndpointConfigs(); err != nil {
+		return l, err
+	}
+	l.policy, err = g.readPolicy(l.cfg)
 	return l, err
 }
 
@@ -99,6 +104,7 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	}
 	running, tls := g.running, g.certificate != nil && next.certificate != nil
 	running.Devices, running.Overlays, running.Auth, running.Agents.Hosts = next.cfg.Devices, next.cfg.Overlays, next.cfg.Auth, next.cfg.Agents.Hosts
+	running.Policy = next.cfg.Policy
 	if tls {
 		running.TLS = next.cfg.TLS
 	}
@@ -109,10 +115,14 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 		// A file that was cut short must not open the gateway.
 		return done, errors.New("auth.tokens: without any token, every user of this machine could call tools; to do that, restart the gateway")
 	}
+	if err := g.rememberRules(next.policy); err != nil {
+		return done, err
+	}
 	if err := g.Requests.replace(next.cfg, &done); err != nil {
 		return done, err
 	}
 	// What follows cannot fail.
+	g.replacePolicy(next.policy, &done)
 	g.replaceOverlays(next.overlays, &done)
 	if tls {
 		if g.certificate.differs(next.certificate) {

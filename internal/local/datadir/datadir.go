@@ -33,6 +33,8 @@ const (
 	NodeFile = "node"
 
 	configFile = "config"
+	// policiesFile has the directory of the rules that were last in force.
+	policiesFile = "policies"
 
 	claimFile = "next"
 )
@@ -70,6 +72,13 @@ func Config(dir string) string { return line(dir, configFile) }
 
 // SetConfig stores the path of the configuration file. An empty path removes it.
 func SetConfig(dir, path string) error { return setLine(dir, configFile, path) }
+
+// Policies returns the directory that the last gateway of a data directory read rules from,
+// or "" if there were none.
+func Policies(dir string) string { return line(dir, policiesFile) }
+
+// SetPolicies stores the directory of rules. An empty path removes it.
+func SetPolicies(dir, path string) error { return setLine(dir, policiesFile, path) }
 
 // line returns the only line of a file, or "" if it cannot be read.
 func line(dir, name string) string {

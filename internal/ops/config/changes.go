@@ -11,7 +11,7 @@ import (
 type Change struct {
 	// Key is its path, such as calls.deadline.
 	Key string
-	// From and To are the values, without secrets; empty for a list.
+	// From and To are the values, without secrets; empty for a list or a map.
 	From, To string
 }
 
@@ -34,8 +34,8 @@ func changes(prefix string, from, to reflect.Value) (all []Change) {
 		switch {
 		case a.Kind() == reflect.Struct:
 			all = append(all, changes(key+".", a, b)...)
-		case a.Kind() == reflect.Slice && (a.Len()+b.Len() == 0 || reflect.DeepEqual(a.Interface(), b.Interface())):
-		case a.Kind() == reflect.Slice:
+		case (a.Kind() == reflect.Slice || a.Kind() == reflect.Map) && (a.Len()+b.Len() == 0 || reflect.DeepEqual(a.Interface(), b.Interface())):
+		case a.Kind() == reflect.Slice, a.Kind() == reflect.Map:
 			all = append(all, Change{Key: key})
 		case !a.Equal(b):
 			all = append(all, Change{key, show(a), show(b)})

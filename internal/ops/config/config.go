@@ -3,6 +3,7 @@
 //
 //	ferrule.yaml ─▶ Config ─▶ serial.Config, tcp.Config, pipeline.Config, journal.Config, …
 //	overlays/*   ─▶ []*overlay.File
+//	policies/*   ─▶ policy.Policy, by the gateway
 package config
 
 import (
@@ -30,6 +31,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
+	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/measure/history"
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
@@ -54,6 +56,7 @@ type Config struct {
 	DialIn    DialIn     `yaml:"dial_in"`
 	Agents    Agents     `yaml:"agents"`
 	Auth      Auth       `yaml:"auth"`
+	Policy    Policy     `yaml:"policy"`
 	Endpoints []Endpoint `yaml:"endpoints"`
 	Calls     Calls      `yaml:"calls"`
 	Approvals Approvals  `yaml:"approvals"`
@@ -247,7 +250,7 @@ type Cluster struct {
 // Default returns the config of an empty file.
 func Default() Config {
 	d, p, a, b, s, h := dock.DefaultConfig(), pipeline.DefaultConfig(), server.DefaultConfig(), cluster.DefaultConfig(), poller.DefaultConfig(), history.DefaultConfig()
-	o, j, ask := telemetry.DefaultConfig(), journal.DefaultConfig(), approval.DefaultConfig()
+	o, j, rules, ask := telemetry.DefaultConfig(), journal.DefaultConfig(), policy.DefaultConfig(), approval.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
@@ -258,6 +261,7 @@ func Default() Config {
 		Approvals: Approvals{Wait: Interval(ask.Wait), Keep: Interval(ask.Keep), AskAgentsUser: []string{}},
 		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
 		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, SessionsPerAgent: a.SessionsPerAgent, Connections: a.Connections, Idle: Interval(a.Idle), Hosts: []string{}},
+		Policy:    Policy{Preset: rules.Preset, Agents: map[string]string{}, Groups: map[string][]string{}, Dir: rules.Dir},
 		Endpoints: []Endpoint{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax), Grace: Interval(d.Grace), Wait: Interval(d.Wait)},
 		Journal:   Journal{Sync: syncAlways, SegmentSize: j.SegmentSize >> 20, SegmentAge: Interval(j.SegmentAge)},
@@ -283,11 +287,11 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
-	named := c.Overlays != Default().Overlays
+	named, rules := c.Overlays != Default().Overlays, c.Policy.Dir != "" && c.Policy.Dir != Default().Policy.Dir
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
-	files := []*string{&c.Cluster.Credentials, &c.Cluster.CA, &c.Cluster.Secret, &c.TLS.Cert, &c.TLS.Key, &c.Approvals.Webhook.SecretFile}
+	files := []*string{&c.Policy.Dir, &c.Cluster.Credentials, &c.Cluster.CA, &c.Cluster.Secret, &c.TLS.Cert, &c.TLS.Key, &c.Approvals.Webhook.SecretFile}
 	for i := range c.Auth.Tokens {
 		files = append(files, &c.Auth.Tokens[i].File)
 	}
@@ -304,6 +308,9 @@ func Load(path string) (Config, error) {
 	}
 	if _, err := os.Stat(c.Overlays); named && err != nil {
 		return Config{}, fmt.Errorf("%s: overlays: %w", path, err)
+	}
+	if _, err := os.Stat(c.Policy.Dir); rules && err != nil {
+		return Config{}, fmt.Errorf("%s: policy.dir: %w", path, err)
 	}
 	return c, nil
 }
@@ -348,6 +355,9 @@ func (c Config) check() error {
 		if (t.Token == "") == (t.File == "") {
 			return fmt.Errorf("auth.tokens[%d]: must have either token or file", i)
 		}
+	}
+	if err := c.PolicyConfig().Check(); err != nil {
+		return fmt.Errorf("policy.%w", err)
 	}
 	if err := c.checkEndpoints(); err != nil {
 		return err

@@ -77,7 +77,7 @@ func LoadDefault(file string) (Config, error) {
 	c, err := Load(path)
 	if errors.Is(err, os.ErrNotExist) {
 		c = Default()
-		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
+		c.Overlays, c.Policy.Dir = filepath.Join(filepath.Dir(path), c.Overlays), filepath.Join(filepath.Dir(path), c.Policy.Dir)
 		return c, nil
 	}
 	return c, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
@@ -71,7 +72,7 @@ func (d *Doctor) config(context.Context) []Finding {
 	default:
 		f.Found = path + " is valid"
 	}
-	all := []Finding{f, d.overlays(cfg)}
+	all := []Finding{f, d.overlays(cfg), d.policy(cfg)}
 	if len(cfg.Auth.Tokens) > 0 {
 		all = append(all, d.tokens(cfg))
 	}
@@ -92,6 +93,19 @@ func (d *Doctor) overlays(cfg config.Config) Finding {
 	default:
 		f.Found = fmt.Sprintf("overlays in %s: %d", cfg.Overlays, len(files))
 	}
+	return f
+}
+
+func (d *Doctor) policy(cfg config.Config) Finding {
+	f := Finding{Check: "policy", About: cfg.Policy.Dir, State: Fine}
+	c := cfg.PolicyConfig()
+	c.Required = d.data != "" && datadir.Policies(d.data) != ""
+	p, err := policy.Load(c)
+	if err != nil {
+		f.State, f.Found, f.Next = Wrong, err.Error(), "correct it, see docs/reference/policy.md; a gateway does not start with it"
+		return f
+	}
+	f.Found = "policy: " + p.String()
 	return f
 }
 
