@@ -122,6 +122,7 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/agent/catalog", "internal/fleet", "internal/pipeline"},
 	},
 	"internal/guard/identity": {own: []string{"internal/ferrule"}},
+	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/ratelimit"}, tests: []string{"internal/pipeline"}},
 	"internal/guard/policy": {
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/cedar-policy/cedar-go", "github.com/goccy/go-yaml"},
@@ -231,12 +232,12 @@ var importRules = map[string]importRule{
 	"internal/testenv/usb":          {tests: []string{"internal/testenv/uno"}},
 	"internal/testenv/wait":         {},
 	"internal/ops/config": {
-		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/guard/policy", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket"},
+		own:   []string{"internal/ferrule", "internal/guard/approval", "internal/guard/identity", "internal/guard/policy", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"internal/gateway": {
 		own: []string{
-			"internal/ferrule", "internal/guard/identity", "internal/guard/policy", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
+			"internal/ferrule", "internal/guard/approval", "internal/guard/identity", "internal/guard/policy", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
 			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
 			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",

@@ -294,6 +294,7 @@ const (
 	AuthSocket   Auth = "socket"   // the control socket, by its user
 	AuthStdio    Auth = "stdio"    // standard input and output of a process of the user
 	AuthEndpoint Auth = "endpoint" // an endpoint that the owner configured
+	AuthLink     Auth = "link"     // a one-time link that the owner's webhook received
 )
 
 // Client is a program that makes calls, as it describes itself.

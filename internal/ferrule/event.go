@@ -40,6 +40,9 @@ const (
 	PendingFound EventType = "pending"     // it was found and is not adopted
 	Quarantined  EventType = "quarantined" // it has unusable tools
 	Notified     EventType = "notified"    // it sent a notification
+	// ApprovalEvent means that a call of it waits for approval, or that a person or time
+	// has decided; the Reason begins with the ID of the request.
+	ApprovalEvent EventType = "approval"
 )
 
 // The limits of an Event.
@@ -60,7 +63,7 @@ func (e *Event) Bound() error {
 		return fmt.Errorf("params have %d bytes; limit is %d", n, MaxParams)
 	}
 	switch e.Type {
-	case Appeared, Gone, ChangedKind, PendingFound, Quarantined:
+	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ApprovalEvent:
 		e.Method, e.Params = "", nil
 	case Notified:
 		if e.Method = Clean(e.Method, MaxMethod); e.Method == "" {

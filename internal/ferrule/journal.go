@@ -36,8 +36,8 @@ type Entry struct {
 type Phase string
 
 // The phases. Intent is written before a call that may change the world is sent.
-// Outcome is written for every call. The others but Asked are written by the journal
-// itself.
+// Outcome is written for every call. The others but Asked and ApprovalStep are written by
+// the journal itself.
 const (
 	Intent  Phase = "intent"
 	Outcome Phase = "outcome"
@@ -50,6 +50,9 @@ const (
 	JournalCheckpoint Phase = "checkpoint"
 	// Asked is a question of the device to the caller; Args has the question.
 	Asked Phase = "question"
+	// ApprovalStep is a step on the way to an approval: requested, allowed, denied, expired
+	// or used. Its message has the ID of the request.
+	ApprovalStep Phase = "approval"
 )
 
 // Checkpoint says that a chain had a record with this number and hash at this time.

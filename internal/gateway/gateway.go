@@ -41,6 +41,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/fleet"
+	"github.com/ferrulehq/ferrule/internal/guard/approval"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
@@ -100,6 +101,7 @@ type Gateway struct {
 	Dock        *dock.Dock
 	Policy      policy.Holder
 	History     *history.Store // nil if measurements are not recorded
+	Approvals   *approval.Approvals
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
 	tokens      *identity.Tokens
@@ -128,6 +130,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.buildDock,
 		g.loadPolicy,
 		g.openHistory,
+		g.openApprovals,
 		g.buildTools,
 		g.buildPipeline,
 		g.buildPoller,
@@ -311,6 +314,8 @@ func (g *Gateway) buildTools() error {
 		builtin.RetryDevice(g.Dock),
 		builtin.RenameDevice(names{g}),
 		builtin.LabelDevice(names{g}),
+		builtin.ListApprovals(approvals{g}),
+		builtin.AnswerApproval(approvals{g}),
 		builtin.ExplainPolicy(g),
 		builtin.Status(g.parts.Version, g.Status),
 		builtin.FindDevices(g.catalogFor),
@@ -329,7 +334,7 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide, Visible: g.visibility.Of,
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide, Visible: g.visibility.Of, Approvals: g.Approvals,
 		Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
@@ -438,7 +443,7 @@ func (g *Gateway) URL() string {
 
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
-	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Requests.Run, g.Agents.Run, g.Control.Run}
+	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run}
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
 	}
@@ -476,6 +481,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.History != nil {
 		errs = append(errs, g.History.Close())
+	}
+	if g.Approvals != nil {
+		errs = append(errs, g.Approvals.Close())
 	}
 	if g.Journal != nil {
 		errs = append(errs, g.Journal.Close())

@@ -22,6 +22,9 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	if metrics := g.Telemetry.Handler(); metrics != nil {
 		mux.Handle("GET /metrics", g.Agents.Protected(metrics))
 	}
+	if g.parts.Config.Approvals.Webhook.Link != "" {
+		mux.Handle("/approvals/", g.Agents.Guard(g.Approvals)) // the link is the credential
+	}
 	mux.Handle("/mcp", agents)
 	mux.Handle("/mcp/", agents)
 	web := &http.Server{

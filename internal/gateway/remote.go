@@ -2,15 +2,14 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// decisions are the tools by which a person decides about a device. The device's own
-// node runs them.
-var decisions = []string{"adopt_device", "forget_device", "release_device", "retry_device", "rename_device", "label_device"}
+// decisions are the tools by which a person decides about a device, or about a call of it.
+// The device's own node runs them.
+var decisions = []string{"adopt_device", "forget_device", "release_device", "retry_device", "rename_device", "label_device", answerTool}
 
 // measurements are the tools that return measurements of a device. The device's own
 // node has them.
@@ -22,23 +21,20 @@ var measurements = []string{"latest", "history", "plot"}
 func (g *Gateway) forward(local ferrule.Handler) ferrule.Handler {
 	return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		if call.Via != "" {
-			if !slices.Contains(decisions, call.Tool) && !slices.Contains(measurements, call.Tool) {
+			if !slices.Contains(decisions, call.Tool) && !slices.Contains(measurements, call.Tool) && call.Tool != listTool {
 				return nil, ferrule.Errorf(ferrule.Denied, "%s cannot be called from another node", ferrule.Clean(call.Tool, ferrule.MaxToolName))
 			}
 			return local(ctx, call)
 		}
 		measured := slices.Contains(measurements, call.Tool)
 		if measured || slices.Contains(decisions, call.Tool) {
-			var in struct{ Device string }
-			if err := json.Unmarshal(call.Args, &in); err == nil {
-				if node := g.otherNode(in.Device); node != "" {
-					result, err := g.Cluster.Forward(ctx, node, call)
-					if measured && err != nil && ferrule.AsError(err).Code == ferrule.Offline {
-						return nil, ferrule.Errorf(ferrule.Offline, "node %s does not answer; it has the measurements of %s", node, in.Device).
-							WithHint("try again when the node is back")
-					}
-					return result, err
+			if node, device := g.nodeOf(call); node != "" {
+				result, err := g.Cluster.Forward(ctx, node, call)
+				if measured && err != nil && ferrule.AsError(err).Code == ferrule.Offline {
+					return nil, ferrule.Errorf(ferrule.Offline, "node %s does not answer; it has the measurements of %s", node, device).
+						WithHint("try again when the node is back")
 				}
+				return result, err
 			}
 		}
 		return local(ctx, call)

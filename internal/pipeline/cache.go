@@ -14,7 +14,8 @@ import (
 //
 // The caller is not part of the key: authorize runs before, and a device does not
 // know who is calling. The gateway's own tools do know, so their answers are not
-// cached.
+// cached. Answers of other nodes are cached there: that node decides who gets them, and
+// may ask a person first.
 func cache(usual time.Duration, known *answers) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (result *ferrule.Result, err error) {
@@ -23,7 +24,7 @@ func cache(usual time.Duration, known *answers) stage {
 			if isReading(call) {
 				lifetime = 0
 			}
-			if device.ID == ferrule.GatewayID || lifetime <= 0 && !changes {
+			if device.ID == ferrule.GatewayID || call.Target.Remote || lifetime <= 0 && !changes {
 				return next(ctx, call)
 			}
 			var key answerKey

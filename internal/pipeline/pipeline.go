@@ -53,6 +53,9 @@ type Config struct {
 
 	// Deadline limits a call if neither the caller nor the tool sets a limit.
 	Deadline time.Duration
+	// ApprovalWait is how long a call to a device of another node may wait there for the
+	// approval of a person.
+	ApprovalWait time.Duration
 	// Cache is how long the answer of a read-only tool is cached, unless its
 	// owner configured it; 0 disables the cache.
 	Cache time.Duration
@@ -164,7 +167,7 @@ func (p *Pipeline) stages(parts Parts) []namedStage {
 		{"authorize", authorize(parts.Policy)},
 		{"approve", approve(parts.Approvals)},
 		{"cache", cache(parts.Config.Cache, p.answers)},
-		{"deadline", deadline(parts.Config.Deadline)},
+		{"deadline", deadline(parts.Config.Deadline, parts.Config.ApprovalWait)},
 		{"stop", stop(parts.Stop)},
 		{"bounds", bounds(parts.Bounds)},
 		{"intent", intent(parts.Journal)},

@@ -1,9 +1,11 @@
 package pipeline_test
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -20,7 +22,8 @@ func (f remoteFleet) Target(id string) (ferrule.Target, bool) {
 }
 
 // TestRemoteRecords checks that each call to a device of another node has one record: there
-// if it succeeded, here if it did not get there or was answered from the cache.
+// if it succeeded, here if it did not get there. None is answered from the cache: the other
+// node decides who gets an answer, and may ask a person first.
 func TestRemoteRecords(t *testing.T) {
 	var l ledger
 	p := pipeline.New(pipeline.Parts{
@@ -30,10 +33,43 @@ func TestRemoteRecords(t *testing.T) {
 	for _, step := range []struct {
 		tool    string
 		records int // so far
-	}{{"look", 0}, {"look", 1}, {"move", 1}, {"fly", 2}} {
+	}{{"look", 0}, {"look", 0}, {"move", 0}, {"fly", 1}} {
 		p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: step.tool, Args: json.RawMessage(`{"note":"x"}`)})
 		if len(l.entries) != step.records {
 			t.Errorf("after %s: %q", step.tool, l.entries)
+		}
+	}
+}
+
+// TestRemoteApproval checks that a call that another node may hold for approval has the time
+// for that in addition, and that the device has not.
+func TestRemoteApproval(t *testing.T) {
+	for _, test := range []struct {
+		ruling ferrule.Ruling
+		remote bool
+		want   time.Duration
+	}{{ferrule.Ask, true, 6 * time.Minute}, {ferrule.Permit, true, time.Minute}, {ferrule.Permit, false, time.Minute}} {
+		var left, limit time.Duration
+		board := testFleet{oneBoard{}, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+			until, _ := ctx.Deadline()
+			left, limit = time.Until(until), time.Duration(call.Timeout)
+			return &ferrule.Result{}, nil
+		}}
+		var fleet pipeline.Fleet = board
+		if test.remote {
+			fleet = remoteFleet{board}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			handle := pipeline.New(pipeline.Parts{
+				Config: pipeline.Config{Deadline: time.Minute, ApprovalWait: 5 * time.Minute, InFlight: 9}, Journal: &ledger{}, Fleet: fleet,
+				Policy: rules(test.ruling, "it endangers"), Log: slog.New(slog.DiscardHandler),
+			}).Handle
+			if _, err := handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"}); err != nil {
+				t.Error(err)
+			}
+		})
+		if left != test.want || limit != time.Minute {
+			t.Errorf("%+v: %v left, limit %v", test, left, limit)
 		}
 	}
 }

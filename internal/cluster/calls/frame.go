@@ -27,6 +27,9 @@ type request struct {
 	// Asks means that the caller can answer questions, Reports that it wants progress.
 	Asks    bool `json:"asks,omitempty"`
 	Reports bool `json:"reports,omitempty"`
+	// Deadline is how long the caller's node waits. It is longer than the call's Timeout if
+	// the call may wait for the approval of a person first.
+	Deadline ferrule.Duration `json:"deadline,omitempty"`
 }
 
 // Frames that a holder sends back. The first byte of a message is the type; JSON

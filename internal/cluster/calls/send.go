@@ -34,8 +34,11 @@ func (c *Calls) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Devic
 		Call: *call, Kind: dev.Kind, Epoch: dev.Epoch, Effect: call.Target.Tool.Effect,
 		Asks: call.Ask != nil, Reports: call.Progress != nil,
 	}
-	if until, ok := ctx.Deadline(); ok {
-		req.Call.Timeout = ferrule.Duration(time.Until(until)) // what is left of it
+	if until, ok := ctx.Deadline(); ok { // what is left of it
+		req.Deadline = ferrule.Duration(time.Until(until))
+		if req.Call.Timeout == 0 || req.Call.Timeout > req.Deadline {
+			req.Call.Timeout = req.Deadline
+		}
 	}
 	data, err := json.Marshal(&req)
 	if err != nil {

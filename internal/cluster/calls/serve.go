@@ -205,10 +205,10 @@ func (c *Calls) serve(ctx context.Context, to caller, data []byte, s *served) []
 			return c.ask(ctx, to, s, q)
 		}
 	}
-	if call.Timeout < 0 {
+	if call.Timeout < 0 || req.Deadline < 0 {
 		return failed(ferrule.Errorf(ferrule.Busy, "the deadline had passed when the call was sent"))
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(call.Timeout), maxTime))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(req.Deadline), time.Duration(call.Timeout), maxTime))
 	defer cancel()
 	result, err := c.recovered(ctx, &call)
 	if err != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/approval"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/measure/history"
@@ -58,6 +59,7 @@ type Config struct {
 	Policy    Policy     `yaml:"policy"`
 	Endpoints []Endpoint `yaml:"endpoints"`
 	Calls     Calls      `yaml:"calls"`
+	Approvals Approvals  `yaml:"approvals"`
 	Retry     Retry      `yaml:"retry"`
 	Journal   Journal    `yaml:"journal"`
 	Cluster   Cluster    `yaml:"cluster"`
@@ -173,6 +175,25 @@ type Calls struct {
 	Refused   int      `yaml:"refused_per_minute"`
 }
 
+// Approvals configures how people are asked about calls.
+type Approvals struct {
+	Wait Interval `yaml:"wait"`
+	Keep Interval `yaml:"keep"`
+	// AskAgentsUser lists agents whose own user may approve their calls.
+	AskAgentsUser []string `yaml:"ask_agents_user"`
+	Webhook       Webhook  `yaml:"webhook"`
+}
+
+// Webhook is a URL that is told about calls that wait for approval.
+type Webhook struct {
+	URL ferrule.Secret `yaml:"url"`
+	// Secret signs what is sent; SecretFile names a file with it.
+	Secret     ferrule.Secret `yaml:"secret"`
+	SecretFile string         `yaml:"secret_file"`
+	// Link is how people reach this gateway.
+	Link string `yaml:"link"`
+}
+
 // Retry configures reconnects.
 type Retry struct {
 	Min   Interval `yaml:"min"`
@@ -229,7 +250,7 @@ type Cluster struct {
 // Default returns the config of an empty file.
 func Default() Config {
 	d, p, a, b, s, h := dock.DefaultConfig(), pipeline.DefaultConfig(), server.DefaultConfig(), cluster.DefaultConfig(), poller.DefaultConfig(), history.DefaultConfig()
-	o, j, rules := telemetry.DefaultConfig(), journal.DefaultConfig(), policy.DefaultConfig()
+	o, j, rules, ask := telemetry.DefaultConfig(), journal.DefaultConfig(), policy.DefaultConfig(), approval.DefaultConfig()
 	return Config{
 		Listen:   "127.0.0.1:3377",
 		Overlays: "overlays",
@@ -237,6 +258,7 @@ func Default() Config {
 			Deadline: Interval(p.Deadline), Waiting: d.Waiting,
 			Cache: Interval(p.Cache), InFlight: p.InFlight, PerMinute: p.PerMinute, Refused: p.RefusedPerMinute,
 		},
+		Approvals: Approvals{Wait: Interval(ask.Wait), Keep: Interval(ask.Keep), AskAgentsUser: []string{}},
 		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
 		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, SessionsPerAgent: a.SessionsPerAgent, Connections: a.Connections, Idle: Interval(a.Idle), Hosts: []string{}},
 		Policy:    Policy{Preset: rules.Preset, Agents: map[string]string{}, Groups: map[string][]string{}, Dir: rules.Dir},
@@ -269,7 +291,7 @@ func Load(path string) (Config, error) {
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
-	files := []*string{&c.Policy.Dir, &c.Cluster.Credentials, &c.Cluster.CA, &c.Cluster.Secret, &c.TLS.Cert, &c.TLS.Key}
+	files := []*string{&c.Policy.Dir, &c.Cluster.Credentials, &c.Cluster.CA, &c.Cluster.Secret, &c.TLS.Cert, &c.TLS.Key, &c.Approvals.Webhook.SecretFile}
 	for i := range c.Auth.Tokens {
 		files = append(files, &c.Auth.Tokens[i].File)
 	}
@@ -357,6 +379,9 @@ func (c Config) check() error {
 	}
 	if err := c.Pipeline().Check(); err != nil {
 		return fmt.Errorf("calls.%w", err)
+	}
+	if err := c.checkApprovals(); err != nil {
+		return fmt.Errorf("approvals.%w", err)
 	}
 	if c.Calls.Waiting < 0 {
 		return fmt.Errorf("calls.waiting: must be at least 0, got %d", c.Calls.Waiting)

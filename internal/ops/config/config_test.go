@@ -93,7 +93,7 @@ func TestParse(t *testing.T) {
 	if j, err := got.JournalConfig(); err != nil || j.Sync != 2*time.Second {
 		t.Errorf("journal %+v, %v", j, err)
 	}
-	if want := (pipeline.Config{Deadline: 5 * time.Second, Cache: 3 * time.Second, InFlight: 4, PerMinute: 60, RefusedPerMinute: 600}); got.Pipeline() != want || got.Dock().Waiting != 32 {
+	if want := (pipeline.Config{Deadline: 5 * time.Second, Cache: 3 * time.Second, InFlight: 4, PerMinute: 60, RefusedPerMinute: 600, ApprovalWait: 5 * time.Minute}); got.Pipeline() != want || got.Dock().Waiting != 32 {
 		t.Errorf("got %+v", got)
 	}
 	if h := got.HistoryConfig(); h != history.DefaultConfig() || !got.History.Enabled {

@@ -17,6 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
 	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/approval"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
@@ -121,11 +122,45 @@ func (e Endpoint) config() endpoint.Config {
 // Pipeline returns the config of the pipeline.
 func (c Config) Pipeline() pipeline.Config {
 	return pipeline.Config{
-		CleanResults: c.Calls.CleanResults,
+		CleanResults: c.Calls.CleanResults, ApprovalWait: time.Duration(c.Approvals.Wait),
 
 		Deadline: time.Duration(c.Calls.Deadline), Cache: time.Duration(c.Calls.Cache),
 		InFlight: c.Calls.InFlight, PerMinute: c.Calls.PerMinute, RefusedPerMinute: c.Calls.Refused,
 	}
+}
+
+// ApprovalConfig returns the config of approvals, with the secret of the webhook read from
+// its file where necessary.
+func (c Config) ApprovalConfig() (approval.Config, error) {
+	out := c.Approvals.config()
+	secret, err := readSecret(c.Approvals.Webhook.Secret, c.Approvals.Webhook.SecretFile)
+	if err != nil {
+		return out, fmt.Errorf("approvals.webhook.secret_file: %w", err)
+	}
+	out.Webhook.Secret = secret
+	if err := out.Check(); err != nil {
+		return out, fmt.Errorf("approvals.%w", err)
+	}
+	return out, nil
+}
+
+func (a Approvals) config() approval.Config {
+	out := approval.DefaultConfig()
+	out.Wait, out.Keep, out.AskAgentsUser = time.Duration(a.Wait), time.Duration(a.Keep), a.AskAgentsUser
+	out.Webhook = approval.Webhook{URL: a.Webhook.URL, Secret: a.Webhook.Secret, Link: a.Webhook.Link}
+	return out
+}
+
+// checkApprovals checks the config of approvals, except for a secret in a file.
+func (c Config) checkApprovals() error {
+	out := c.Approvals.config()
+	if file := c.Approvals.Webhook.SecretFile; file != "" {
+		if out.Webhook.Secret != "" {
+			return errors.New("webhook: must have either secret or secret_file")
+		}
+		out.Webhook.Secret = "a secret that is read later"
+	}
+	return out.Check()
 }
 
 // Dock returns the config of the dock.

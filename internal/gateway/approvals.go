@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/cluster"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/approval"
+)
+
+// openApprovals reads the calls that wait for approval.
+func (g *Gateway) openApprovals() error {
+	cfg, err := g.parts.Config.ApprovalConfig()
+	if err != nil {
+		return err
+	}
+	node := ""
+	if g.Cluster.State().Mode != cluster.Embedded {
+		node = g.node()
+	}
+	g.Approvals, err = approval.Open(approval.Parts{
+		Config: cfg, Dir: g.parts.Data, Node: node, Journal: g.Journal, Devices: g.Fleet, Version: g.Policy.Version, Decide: g.Policy.Decide,
+		Event: g.Cluster.AddDeviceEvent, Log: g.parts.Log,
+	})
+	return err
+}
+
+// approvals are the requests of all nodes.
+type approvals struct{ *Gateway }
+
+// listTime limits how long another node may take to list its requests.
+const listTime = 3 * time.Second
+
+// List implements builtin.Approvals. A call from another node gets the requests of this
+// one.
+func (a approvals) List(ctx context.Context, call *ferrule.Call) (all []ferrule.Approval, silent []string) {
+	all = a.Approvals.List()
+	if call.Via != "" {
+		return all, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, node := range a.Cluster.State().Nodes {
+		wg.Go(func() {
+			there := *call
+			result, err := a.Cluster.Forward(ctx, node, &there)
+			var out builtin.ListApprovalsOutput
+			if err == nil {
+				err = json.Unmarshal(result.Value, &out)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				silent = append(silent, node)
+				return
+			}
+			for _, request := range out.Approvals {
+				all = append(all, bounded(request))
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(silent)
+	slices.SortFunc(all, func(x, y ferrule.Approval) int {
+		return cmp.Or(x.Created.Compare(y.Created), strings.Compare(x.ID, y.ID))
+	})
+	return all, silent
+}
+
+// bounded returns a request of another node whose texts are safe to show.
+func bounded(a ferrule.Approval) ferrule.Approval {
+	for _, text := range []*string{&a.ID, &a.Node, &a.Caller, &a.User, &a.Program, &a.Via, &a.Device, &a.Model, &a.Tool, &a.Now, &a.Reason, &a.Rule, &a.By, &a.DeviceText} {
+		*text = ferrule.Clean(*text, ferrule.MaxText)
+	}
+	return a
+}
+
+// Answer implements builtin.Approvals.
+func (a approvals) Answer(who ferrule.Principal, in builtin.AnswerApprovalInput) (ferrule.Approval, error) {
+	id, _ := approval.SplitID(in.ID)
+	return a.Approvals.Answer(who, id, approval.Answer{Allow: in.Allow, For: time.Duration(in.For)})
+}
+
+// nodeOf returns the other node that a call concerns, or "" for this one, and the device if
+// the call names one.
+func (g *Gateway) nodeOf(call *ferrule.Call) (node, device string) {
+	var in struct{ Device, ID string }
+	if json.Unmarshal(call.Args, &in) != nil {
+		return "", ""
+	}
+	if call.Tool != answerTool {
+		return g.otherNode(in.Device), in.Device
+	}
+	if _, node = approval.SplitID(in.ID); node == g.Cluster.State().Node {
+		return "", ""
+	}
+	return node, ""
+}
+
+// answerTool is the tool that answers a request for approval. listTool lists them; each
+// node asks the others itself.
+const (
+	answerTool = "answer_approval"
+	listTool   = "list_approvals"
+)
