@@ -130,7 +130,7 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/pipeline", "github.com/prometheus/common"},
 	},
 	"internal/cluster": {
-		own: []string{"internal/ferrule", "internal/cluster/calls", "internal/cluster/engine", "internal/cluster/registry", "internal/cluster/streams", "internal/cluster/task"},
+		own: []string{"internal/ferrule", "internal/cluster/calls", "internal/cluster/engine", "internal/cluster/registry", "internal/cluster/shared", "internal/cluster/streams", "internal/cluster/task"},
 		tests: []string{"internal/testenv/wait",
 			"internal/cluster/clustertest", "internal/journal", "internal/testenv/natscluster",
 			"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2",
@@ -154,6 +154,11 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/task"},
 		third: []string{"github.com/nats-io/nats.go"},
 		tests: []string{"internal/cluster/clustertest"},
+	},
+	"internal/cluster/shared": {
+		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/task", "internal/ratelimit"},
+		third: []string{"github.com/nats-io/nats.go"},
+		tests: []string{"internal/cluster/clustertest", "github.com/nats-io/nats-server/v2"},
 	},
 	"internal/cluster/task": {},
 	"internal/cluster/clustertest": {
