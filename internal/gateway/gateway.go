@@ -41,6 +41,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/fleet"
+	"github.com/ferrulehq/ferrule/internal/guard/halt"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
@@ -92,6 +93,7 @@ type Gateway struct {
 	overlays    *overlay.Cache
 	Fleet       *fleet.Fleet
 	Cluster     *cluster.Cluster
+	Stop        *halt.Stop
 	Catalog     *catalog.Catalog
 	Requests    *Requests
 	DialIn      *DialIn // nil unless devices can dial in
@@ -119,6 +121,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.openJournal,
 		g.readOverlays,
 		g.buildCluster,
+		g.openStop,
 		g.buildCatalog,
 		g.buildRequests,
 		g.listenDialIn,
@@ -306,6 +309,8 @@ func (g *Gateway) buildTools() error {
 		builtin.RenameDevice(names{g}),
 		builtin.LabelDevice(names{g}),
 		builtin.Status(g.parts.Version, g.Status),
+		builtin.StopDevices(stopper{g}),
+		builtin.ResumeDevices(stopper{g}),
 		builtin.FindDevices(g.Catalog),
 		builtin.FindTools(g.Catalog),
 		builtin.DescribeTool(g.Catalog),
@@ -322,7 +327,7 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Meters: g.Telemetry.Meters(), Log: g.parts.Log,
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Stop: g.Stop, Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
 }
@@ -463,6 +468,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.History != nil {
 		errs = append(errs, g.History.Close())
+	}
+	if g.Stop != nil {
+		errs = append(errs, g.Stop.Close())
 	}
 	if g.Journal != nil {
 		errs = append(errs, g.Journal.Close())
