@@ -125,6 +125,9 @@ func New(p Parts) (*Cluster, error) {
 		Names: engine.Names{Tenant: p.Config.Tenant, Node: p.Config.Node}, Boot: boot, Devices: c.registry,
 		Secret: secret, Serve: p.Serve, Refused: p.Refused, Meters: p.Meters, Log: p.Log,
 	})
+	if p.Config.Alone() {
+		secret = []byte(identity) // its records must be valid in its next run
+	}
 	c.shared, err = shared.New(shared.Options{Names: engine.Names{Tenant: p.Config.Tenant, Node: p.Config.Node}, Secret: secret, Log: p.Log})
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
