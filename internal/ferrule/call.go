@@ -35,6 +35,10 @@ type Call struct {
 	// Via is the node that vouches for the caller, if that is another node; empty for
 	// a call of this node.
 	Via string `json:"-"`
+	// Urgent is set by the gateway for its own calls that make something safe: a device's
+	// stop tool, or the end of a lease. Such a call passes queues and limits, and runs
+	// even if it cannot be recorded.
+	Urgent bool `json:"-"`
 	// Parent is the trace span that the call belongs to, as [Traceparent] returns
 	// it; empty if there is none.
 	Parent string `json:"traceparent,omitempty"`

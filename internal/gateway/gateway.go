@@ -42,6 +42,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/fleet"
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
+	"github.com/ferrulehq/ferrule/internal/guard/halt"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
@@ -94,6 +95,7 @@ type Gateway struct {
 	overlays    *overlay.Cache
 	Fleet       *fleet.Fleet
 	Cluster     *cluster.Cluster
+	Stop        *halt.Stop
 	visibility  *visibility
 	Catalog     *catalog.Catalog
 	Requests    *Requests
@@ -124,6 +126,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.openJournal,
 		g.readOverlays,
 		g.buildCluster,
+		g.openStop,
 		g.buildCatalog,
 		g.buildRequests,
 		g.listenDialIn,
@@ -318,6 +321,8 @@ func (g *Gateway) buildTools() error {
 		builtin.AnswerApproval(approvals{g}),
 		builtin.ExplainPolicy(g),
 		builtin.Status(g.parts.Version, g.Status),
+		builtin.StopDevices(stopper{g}),
+		builtin.ResumeDevices(stopper{g}),
 		builtin.FindDevices(g.catalogFor),
 		builtin.FindTools(g.catalogFor),
 		builtin.DescribeTool(g.catalogFor),
@@ -334,7 +339,7 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide, Visible: g.visibility.Of, Approvals: g.Approvals,
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide, Visible: g.visibility.Of, Approvals: g.Approvals, Stop: g.Stop,
 		Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
@@ -481,6 +486,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.History != nil {
 		errs = append(errs, g.History.Close())
+	}
+	if g.Stop != nil {
+		errs = append(errs, g.Stop.Close())
 	}
 	if g.Approvals != nil {
 		errs = append(errs, g.Approvals.Close())

@@ -54,6 +54,7 @@ type DescribedDevice struct {
 	Previous  string            `json:"previous,omitempty" jsonschema:"Kind before the change"`
 	Notes     []string          `json:"notes,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	Stopped   string            `json:"stopped,omitempty" jsonschema:"who stopped it and why: changes are denied"`
 }
 
 const (
@@ -85,7 +86,7 @@ func ListDevices(fleet Fleet, see See) Tool {
 		end := min(start+min(in.Limit, maxPage), len(all))
 		for _, d := range all[start:end] {
 			_, manifest, _ := fleet.Lookup(d.ID)
-			out.Devices = append(out.Devices, describe(d, manifest, seen))
+			out.Devices = append(out.Devices, describe(fleet, d, manifest, seen))
 		}
 		if end < len(all) {
 			out.Next = all[end-1].ID
@@ -152,7 +153,7 @@ func DescribeDevice(fleet Fleet, see See) Tool {
 			return DescribeDeviceOutput{}, ferrule.UnknownDevice(in.Device)
 		}
 		seen := see.of(call)
-		out := DescribeDeviceOutput{Device: describe(dev, manifest, seen), Tools: []DescribedTool{}, Pins: []DescribedPin{}}
+		out := DescribeDeviceOutput{Device: describe(fleet, dev, manifest, seen), Tools: []DescribedTool{}, Pins: []DescribedPin{}}
 		if manifest == nil {
 			return out, nil
 		}
@@ -197,11 +198,20 @@ func names(all []string) (some []string, more int) {
 	return some, 0
 }
 
-func describe(d *ferrule.Device, manifest *ferrule.Manifest, seen ferrule.Visibility) DescribedDevice {
+// stopper is a Fleet whose devices can be stopped.
+type stopper interface {
+	// Stopped says why changes of a device are denied, or "".
+	Stopped(dev *ferrule.Device) string
+}
+
+func describe(fleet Fleet, d *ferrule.Device, manifest *ferrule.Manifest, seen ferrule.Visibility) DescribedDevice {
 	out := DescribedDevice{
 		ID: d.ID, Aliases: d.Aliases, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
 		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Transport: d.Transport, Address: d.Address, Node: d.Node,
 		Protocol: d.Protocol, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
+	}
+	if s, ok := fleet.(stopper); ok {
+		out.Stopped = s.Stopped(d)
 	}
 	if !d.Changed.IsZero() {
 		out.Changed = &d.Changed

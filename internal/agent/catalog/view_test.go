@@ -22,7 +22,9 @@ func hide(c *catalog.Catalog, version string, hidden func(dev *ferrule.Device, o
 		if who != limited {
 			return ferrule.Visibility{}
 		}
-		return ferrule.Visibility{Version: version, Shows: func(dev *ferrule.Device, op ferrule.Operation, tool *ferrule.Tool) bool { return !hidden(dev, op, tool) }}
+		return ferrule.Visibility{Version: version, Shows: func(dev *ferrule.Device, op ferrule.Operation, tool *ferrule.Tool) bool {
+			return !hidden(dev, op, tool)
+		}}
 	})
 }
 
