@@ -31,9 +31,16 @@ type Call struct {
 	// Subscriber identifies the subscriber of a Subscribe or Unsubscribe: one
 	// agent server of one node, on behalf of all its agents.
 	Subscriber string `json:"subscriber,omitempty"`
+	// Session identifies the connection of the caller on its node, whose end ends the
+	// caller's leases; empty if nobody can tell when the caller is gone.
+	Session string `json:"session,omitempty"`
 	// Via is the node that vouches for the caller, if that is another node; empty for
 	// a call of this node.
 	Via string `json:"-"`
+	// Urgent is set by the gateway for its own calls that make something safe: a device's
+	// stop tool, or the end of a lease. Such a call passes queues and limits, and runs
+	// even if it cannot be recorded.
+	Urgent bool `json:"-"`
 	// Parent is the trace span that the call belongs to, as [Traceparent] returns
 	// it; empty if there is none.
 	Parent string `json:"traceparent,omitempty"`

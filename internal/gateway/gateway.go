@@ -18,6 +18,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,6 +43,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/fleet"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/guard/lease"
+	"github.com/ferrulehq/ferrule/internal/guard/limits"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -82,6 +85,7 @@ type Parts struct {
 type Gateway struct {
 	parts Parts
 	lock  *os.File
+	boot  string // identifies this run
 
 	reloading sync.Mutex
 	running   config.Config // parts.Config with what was reloaded since; guarded by reloading
@@ -97,6 +101,8 @@ type Gateway struct {
 	DialIn      *DialIn // nil unless devices can dial in
 	Dock        *dock.Dock
 	History     *history.Store // nil if measurements are not recorded
+	Limits      *limits.Limits
+	Leases      *lease.Keeper
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
 	tokens      *identity.Tokens
@@ -111,7 +117,7 @@ type Gateway struct {
 // New builds a gateway. It must be closed. The error is datadir.ErrRunning if another
 // gateway has the data directory.
 func New(parts Parts) (*Gateway, error) {
-	g := &Gateway{parts: parts, running: parts.Config}
+	g := &Gateway{parts: parts, running: parts.Config, boot: rand.Text()}
 	for _, build := range []func() error{
 		g.lockData,
 		g.buildTelemetry,
@@ -125,6 +131,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.buildDock,
 		g.openHistory,
 		g.buildTools,
+		g.openBounds,
 		g.buildPipeline,
 		g.buildPoller,
 		g.buildAgents,
@@ -322,7 +329,8 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Meters: g.Telemetry.Meters(), Log: g.parts.Log,
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Bounds: bounds{g.Limits, g.Leases},
+		Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
 }
@@ -332,8 +340,8 @@ func (g *Gateway) buildAgents() (err error) {
 		return err
 	}
 	g.Agents = server.New(server.Parts{
-		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.Telemetry.Entry(telemetry.EntryAgent, g.Pipeline.Handle),
-		Samples: g.Cluster, Tokens: g.tokens, Version: g.parts.Version, Log: g.parts.Log,
+		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.entry(telemetry.EntryAgent),
+		SessionEnded: g.sessionEnded, Samples: g.Cluster, Tokens: g.tokens, Version: g.parts.Version, Log: g.parts.Log,
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil
@@ -361,7 +369,7 @@ func (g *Gateway) listenControl() error {
 		return err
 	}
 	parts := control.Parts{
-		Handle: g.Telemetry.Entry(telemetry.EntryControl, g.Pipeline.Handle), Tracer: g, Watcher: g, Samples: g.Cluster,
+		Handle: g.entry(telemetry.EntryControl), SessionEnded: g.sessionEnded, Tracer: g, Watcher: g, Samples: g.Cluster,
 		Fleet: g.Fleet, DeviceRequests: g.Requests, HandOver: g.handOver, Reload: g.Reload, GroupSocket: g.parts.GroupSocket, Log: g.parts.Log,
 	}
 	if all := g.Cluster.Journals(); all != nil {
@@ -430,7 +438,7 @@ func (g *Gateway) URL() string {
 
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
-	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Requests.Run, g.Agents.Run, g.Control.Run}
+	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Leases.Run, g.Requests.Run, g.Agents.Run, g.Control.Run}
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
 	}
@@ -463,6 +471,12 @@ func (g *Gateway) Close() error {
 	}
 	if g.History != nil {
 		errs = append(errs, g.History.Close())
+	}
+	if g.Leases != nil {
+		errs = append(errs, g.Leases.Close())
+	}
+	if g.Limits != nil {
+		errs = append(errs, g.Limits.Close())
 	}
 	if g.Journal != nil {
 		errs = append(errs, g.Journal.Close())

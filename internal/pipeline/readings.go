@@ -12,7 +12,7 @@ import (
 // fill it. A reading with a tool that may change something drops cached answers
 // like any other call.
 func isReading(call *ferrule.Call) bool {
-	return call.Principal.Role == ferrule.Gateway && call.Operation == ferrule.CallTool
+	return call.Principal.Role == ferrule.Gateway && call.Operation == ferrule.CallTool && !call.Urgent
 }
 
 // readings counts readings.

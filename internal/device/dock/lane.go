@@ -11,13 +11,14 @@ import (
 )
 
 // lane is the queue of one device. It lets one call through at a time, in order of
-// arrival, the gateway's own reads last.
+// arrival, urgent ones first and the gateway's own reads last.
 type lane struct {
 	limit int // maximum number of waiting calls
 
 	mu      sync.Mutex
 	taken   bool
-	callers []chan struct{} // each is closed when it is its turn
+	urgent  []chan struct{} // each is closed when it is its turn
+	callers []chan struct{}
 	reads   []chan struct{}
 }
 
@@ -55,7 +56,12 @@ func (l *lane) queue(call *ferrule.Call) (turn chan struct{}, ahead int, err err
 		l.taken = true
 		return nil, 0, nil
 	}
-	waiting := len(l.callers) + len(l.reads)
+	waiting := len(l.urgent) + len(l.callers) + len(l.reads)
+	if call.Urgent { // the gateway makes few of them
+		turn = make(chan struct{})
+		l.urgent = append(l.urgent, turn)
+		return turn, len(l.urgent), nil
+	}
 	if waiting >= l.limit {
 		return nil, 0, ferrule.Errorf(ferrule.Busy, "%d calls are already waiting for %s", waiting, call.Device).
 			WithHint("try again in a moment")
@@ -66,14 +72,14 @@ func (l *lane) queue(call *ferrule.Call) (turn chan struct{}, ahead int, err err
 		return turn, waiting + 1, nil
 	}
 	l.callers = append(l.callers, turn)
-	return turn, len(l.callers), nil
+	return turn, len(l.urgent) + len(l.callers), nil
 }
 
 // withdraw leaves the queue. It returns false if it is already its turn.
 func (l *lane) withdraw(turn chan struct{}) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, line := range []*[]chan struct{}{&l.callers, &l.reads} {
+	for _, line := range l.lines() {
 		if i := slices.Index(*line, turn); i >= 0 {
 			*line = slices.Delete(*line, i, i+1)
 			return true
@@ -82,11 +88,16 @@ func (l *lane) withdraw(turn chan struct{}) bool {
 	return false
 }
 
+// lines returns the queues, in the order in which they are served.
+func (l *lane) lines() [3]*[]chan struct{} {
+	return [3]*[]chan struct{}{&l.urgent, &l.callers, &l.reads}
+}
+
 // leave passes the lane to the next call.
 func (l *lane) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, line := range []*[]chan struct{}{&l.callers, &l.reads} {
+	for _, line := range l.lines() {
 		if len(*line) > 0 {
 			close((*line)[0])
 			*line = slices.Delete(*line, 0, 1)
@@ -100,5 +111,5 @@ func (l *lane) leave() {
 func (l *lane) count() (taken bool, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.taken, len(l.callers) + len(l.reads)
+	return l.taken, len(l.urgent) + len(l.callers) + len(l.reads)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"sync"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -28,12 +29,15 @@ type fleetUpdate struct {
 }
 
 // fleet requests the devices of the caller, then writes all devices and their
-// changes until the caller disconnects.
+// changes until the caller disconnects. The caller's session ends with it.
 func (s *Server) fleet(w http.ResponseWriter, r *http.Request) {
 	var requested []DeviceRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&requested); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
+	}
+	if session := r.URL.Query().Get("session"); session != "" && s.parts.SessionEnded != nil {
+		defer s.parts.SessionEnded(session)
 	}
 	out := newLines(w)
 	if err := s.parts.DeviceRequests.Add(r.Context(), requested); err != nil {
@@ -156,13 +160,14 @@ type FleetWatcher interface {
 }
 
 // WatchFleet requests devices, reports all devices of the gateway to v, and then every
-// change, until ctx ends or the connection is lost. It never returns nil.
-func (c *Client) WatchFleet(ctx context.Context, requests []DeviceRequest, v FleetWatcher) error {
+// change, until ctx ends or the connection is lost. It never returns nil. The session, if
+// it is not empty, is the Session of calls that end with the connection.
+func (c *Client) WatchFleet(ctx context.Context, session string, requests []DeviceRequest, v FleetWatcher) error {
 	body, err := json.Marshal(requests)
 	if err != nil {
 		return err
 	}
-	resp, err := c.send(ctx, http.MethodPost, "/fleet", bytes.NewReader(body))
+	resp, err := c.send(ctx, http.MethodPost, "/fleet?session="+url.QueryEscape(session), bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

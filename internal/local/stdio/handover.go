@@ -111,7 +111,7 @@ func (p *Proxy) join(ctx context.Context) error {
 	defer p.keepWatching(ctx, client, "notifications of devices are not received", control.Subscription{Event: p.server.HandleEvent, Missed: p.server.HandleMissed})()
 	defer p.samples.use(nil)
 	requests := append(append([]control.DeviceRequest{}, p.parts.Requests...), p.lastRequests()...) // duplicates are harmless
-	err = client.WatchFleet(ctx, requests, joined{p, client.Handle, p.samplesOf(ctx, client)})
+	err = client.WatchFleet(ctx, p.session, requests, joined{p, client.Handle, p.samplesOf(ctx, client)})
 	switch {
 	case errors.Is(err, control.ErrVersion), errors.Is(err, control.ErrNotAllowed):
 		return err

@@ -16,6 +16,7 @@ package stdio
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -49,6 +50,7 @@ type Parts struct {
 // Proxy serves one agent.
 type Proxy struct {
 	parts   Parts
+	session string // of all calls: the agent is gone when this process is
 	catalog *catalog.Catalog
 	server  *server.Server
 	samples samples
@@ -79,7 +81,7 @@ type absence struct {
 // New builds a proxy. It starts nothing.
 func New(parts Parts) *Proxy {
 	p := &Proxy{
-		parts: parts, catalog: catalog.New(parts.Catalog),
+		parts: parts, session: "process-" + rand.Text(), catalog: catalog.New(parts.Catalog),
 		changed: make(chan struct{}), ready: make(chan struct{}),
 		known: make(map[string]bool), missing: make(map[string]*absence),
 	}
@@ -240,6 +242,7 @@ const patience = 10 * time.Second
 // that is harmless.
 func (p *Proxy) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	p.awaitReady(ctx)
+	call.Session = p.session
 	until := time.Now().Add(patience)
 	var maybe *ferrule.Error // of the first attempt, if it may have run
 	for first := true; ; first = false {

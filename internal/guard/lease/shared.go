@@ -1,0 +1,216 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// The keys of shared records. A lease is shared by the node that holds its device. A node
+// whose caller is gone shares that for each lease of the caller.
+const (
+	leasePrefix = "lease."
+	gonePrefix  = "gone."
+)
+
+// departure says that the caller of a lease is gone.
+type departure struct {
+	Session string `json:"session"`
+	Via     string `json:"via"`
+}
+
+// outbox writes shared records in the background, because other nodes may be out of reach.
+// Of several changes of a key it writes the last.
+type outbox struct {
+	wake chan struct{}
+
+	mu     sync.Mutex
+	values map[string][]byte // nil deletes the key
+	order  []string
+}
+
+func newOutbox() outbox {
+	return outbox{wake: make(chan struct{}, 1), values: make(map[string][]byte)}
+}
+
+func (o *outbox) put(key string, value []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, waiting := o.values[key]; !waiting {
+		o.order = append(o.order, key)
+	}
+	o.values[key] = value
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the oldest change.
+func (o *outbox) take() (key string, value []byte, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.order) == 0 {
+		return "", nil, false
+	}
+	key = o.order[0]
+	value = o.values[key]
+	o.order = o.order[1:]
+	delete(o.values, key)
+	return key, value, true
+}
+
+// run writes changes until ctx ends, and then what is left.
+func (o *outbox) run(ctx context.Context, shared Shared, log *slog.Logger) {
+	failed := false
+	for {
+		key, value, ok := o.take()
+		if !ok {
+			if ctx.Err() != nil {
+				return
+			}
+			select {
+			case <-o.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		write := func() error { return shared.Put(key, value) }
+		if value == nil {
+			write = func() error { return shared.Delete(key) }
+		}
+		err := write()
+		if err != nil && !failed {
+			log.Warn("leases are not shared: if this node ends now, other nodes do not end them", "err", err)
+		}
+		failed = err != nil
+	}
+}
+
+// share shows a lease to other nodes.
+func (k *Keeper) share(key string, r record) {
+	if k.parts.Shared == nil {
+		return
+	}
+	if data, err := json.Marshal(r); err == nil {
+		k.outbox.put(leasePrefix+key, data)
+	}
+}
+
+// heard is called with the records of all nodes.
+func (k *Keeper) heard(name string, value []byte) {
+	if key, ok := strings.CutPrefix(name, leasePrefix); ok {
+		k.heardLease(key, value)
+	} else if key, ok := strings.CutPrefix(name, gonePrefix); ok && value != nil {
+		k.heardGone(key, value)
+	}
+}
+
+func (k *Keeper) heardLease(key string, value []byte) {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.foreign, key)
+	if value == nil {
+		return
+	}
+	r, ok := parseRecord(value)
+	if !ok || r.key() != key {
+		return
+	}
+	l := k.leases[key]
+	switch {
+	case r.Ended && r.Node == k.parts.Node: // another node ended it while this one was away
+		if l != nil && l.ID == r.ID && l.inFlight == 0 {
+			k.drop(key, l)
+		} else if l == nil {
+			k.outbox.put(leasePrefix+key, nil)
+		}
+	case r.Ended, r.Node == k.parts.Node:
+	default:
+		k.foreign[key] = r
+		k.takeOver(key, r)
+		k.tellGone(key, r)
+	}
+}
+
+// takeOver ends a lease of another node whose device is here now: that node has ended, or
+// has lost the device. It is called with mu held.
+func (k *Keeper) takeOver(key string, r record) {
+	dev := k.devices[r.Device]
+	if dev == nil || dev.Local || dev.Address != r.Address || k.leases[key] != nil {
+		return
+	}
+	l := &lease{record: r}
+	k.leases[key] = l
+	k.due(key, l, "its device moved from node "+r.Node)
+}
+
+// unshare withdraws a lease that has ended. The node that recorded it must learn that. It
+// is called with mu held.
+func (k *Keeper) unshare(key string, r record) {
+	if k.parts.Shared == nil {
+		return
+	}
+	if r.Node == k.parts.Node {
+		k.outbox.put(leasePrefix+key, nil)
+		return
+	}
+	delete(k.foreign, key)
+	r.Ended = true
+	k.share(key, r)
+}
+
+// tellGone tells the holder of a lease that its caller on this node is gone. It is called
+// with mu held.
+func (k *Keeper) tellGone(key string, r record) {
+	if r.Via != k.parts.Node || !k.isGone(r.Session) || k.parts.Shared == nil {
+		return
+	}
+	if data, err := json.Marshal(departure{r.Session, r.Via}); err == nil {
+		k.outbox.put(gonePrefix+key, data)
+	}
+}
+
+// heardGone ends a lease whose caller on another node is gone.
+func (k *Keeper) heardGone(key string, value []byte) {
+	var d departure
+	if json.Unmarshal(value, &d) != nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := k.leases[key]
+	if l == nil || l.Node != k.parts.Node {
+		return
+	}
+	if l.Via == d.Via && l.Session == d.Session {
+		k.due(key, l, "the caller's session on node "+d.Via+" has ended")
+	}
+	k.outbox.put(gonePrefix+key, nil)
+}
+
+// checkNodes ends the leases of callers whose node is gone. Alive is called without a lock.
+func (k *Keeper) checkNodes() {
+	k.mu.Lock()
+	nodes := make(map[string]bool)
+	for _, l := range k.leases {
+		if l.Via != "" {
+			nodes[l.Via] = true
+		}
+	}
+	k.mu.Unlock()
+	for node := range nodes {
+		nodes[node] = k.parts.Alive(node)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, l := range k.leases {
+		if alive, checked := nodes[l.Via]; checked && !alive && l.why == "" {
+			k.due(key, l, "the caller's node "+l.Via+" is gone")
+		}
+	}
+}
