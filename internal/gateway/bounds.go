@@ -19,7 +19,7 @@ const (
 
 // openBounds opens the physical limits and the leases of this node's devices.
 func (g *Gateway) openBounds() (err error) {
-	if g.Limits, err = limits.Open(filepath.Join(g.parts.Data, limitsFile), g.parts.Log); err != nil {
+	if g.Limits, err = limits.Open(limits.Parts{File: filepath.Join(g.parts.Data, limitsFile), Node: g.node(), Log: g.parts.Log}); err != nil {
 		return err
 	}
 	g.Leases, err = lease.Open(lease.Parts{

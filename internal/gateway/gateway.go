@@ -438,7 +438,7 @@ func (g *Gateway) URL() string {
 
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
-	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Leases.Run, g.Requests.Run, g.Agents.Run, g.Control.Run}
+	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Agents.Run, g.Control.Run}
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
 	}

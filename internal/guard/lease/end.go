@@ -36,7 +36,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	k.mu.Unlock()
 	if k.parts.Shared != nil {
-		k.work.Go(func() { k.outbox.run(running, k.parts.Shared, k.parts.Log) })
+		k.work.Go(func() { k.outbox.Run(running, k.parts.Shared, k.parts.Log) })
 		k.parts.Shared.Watch(k.heard)
 	}
 	tick := time.NewTicker(nodeCheck)

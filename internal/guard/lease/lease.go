@@ -29,16 +29,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/records"
 )
 
-// Shared holds small records that all nodes of a tenant see. Put and Delete may wait for
-// other nodes. After an error they are retried in the background, if that can help.
-type Shared interface {
-	Put(key string, value []byte) error
-	Delete(key string) error
-	// Watch calls fn with every record, and then with every change. The value is nil if
-	// the record was deleted.
-	Watch(fn func(key string, value []byte))
-}
-
 // Parts is what a Keeper works with.
 type Parts struct {
 	// File is the path of the file with the leases of this node.
@@ -53,7 +43,7 @@ type Parts struct {
 	// Alive reports whether another node is alive.
 	Alive func(node string) bool
 	// Shared is nil if there are no other nodes.
-	Shared Shared
+	Shared records.Shared
 	Log    *slog.Logger
 }
 
@@ -97,7 +87,7 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	running context.Context // nil unless Run runs
-	outbox  outbox
+	outbox  *records.Outbox
 	work    sync.WaitGroup
 	leases  map[string]*lease
 	foreign map[string]record          // of other nodes
@@ -114,7 +104,7 @@ func Open(p Parts) (*Keeper, error) {
 	}
 	k := &Keeper{
 		parts: p, file: file, leases: make(map[string]*lease), foreign: make(map[string]record),
-		devices: make(map[string]*ferrule.Device), gone: make(map[string]time.Time), changed: make(chan struct{}), outbox: newOutbox(),
+		devices: make(map[string]*ferrule.Device), gone: make(map[string]time.Time), changed: make(chan struct{}), outbox: records.NewOutbox(),
 	}
 	for key, data := range file.All() {
 		r, ok := parseRecord(data)

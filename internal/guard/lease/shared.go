@@ -1,11 +1,8 @@
 package lease
 
 import (
-	"context"
 	"encoding/json"
-	"log/slog"
 	"strings"
-	"sync"
 )
 
 // The keys of shared records. A lease is shared by the node that holds its device. A node
@@ -21,81 +18,13 @@ type departure struct {
 	Via     string `json:"via"`
 }
 
-// outbox writes shared records in the background, because other nodes may be out of reach.
-// Of several changes of a key it writes the last.
-type outbox struct {
-	wake chan struct{}
-
-	mu     sync.Mutex
-	values map[string][]byte // nil deletes the key
-	order  []string
-}
-
-func newOutbox() outbox {
-	return outbox{wake: make(chan struct{}, 1), values: make(map[string][]byte)}
-}
-
-func (o *outbox) put(key string, value []byte) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if _, waiting := o.values[key]; !waiting {
-		o.order = append(o.order, key)
-	}
-	o.values[key] = value
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the oldest change.
-func (o *outbox) take() (key string, value []byte, ok bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.order) == 0 {
-		return "", nil, false
-	}
-	key = o.order[0]
-	value = o.values[key]
-	o.order = o.order[1:]
-	delete(o.values, key)
-	return key, value, true
-}
-
-// run writes changes until ctx ends, and then what is left.
-func (o *outbox) run(ctx context.Context, shared Shared, log *slog.Logger) {
-	failed := false
-	for {
-		key, value, ok := o.take()
-		if !ok {
-			if ctx.Err() != nil {
-				return
-			}
-			select {
-			case <-o.wake:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		write := func() error { return shared.Put(key, value) }
-		if value == nil {
-			write = func() error { return shared.Delete(key) }
-		}
-		err := write()
-		if err != nil && !failed {
-			log.Warn("leases are not shared: if this node ends now, other nodes do not end them", "err", err)
-		}
-		failed = err != nil
-	}
-}
-
 // share shows a lease to other nodes.
 func (k *Keeper) share(key string, r record) {
 	if k.parts.Shared == nil {
 		return
 	}
 	if data, err := json.Marshal(r); err == nil {
-		k.outbox.put(leasePrefix+key, data)
+		k.outbox.Put(leasePrefix+key, data)
 	}
 }
 
@@ -127,7 +56,7 @@ func (k *Keeper) heardLease(key string, value []byte) {
 		if l != nil && l.ID == r.ID && l.inFlight == 0 {
 			k.drop(key, l)
 		} else if l == nil {
-			k.outbox.put(leasePrefix+key, nil)
+			k.outbox.Put(leasePrefix+key, nil)
 		}
 	case r.Ended, r.Node == k.parts.Node:
 	default:
@@ -156,7 +85,7 @@ func (k *Keeper) unshare(key string, r record) {
 		return
 	}
 	if r.Node == k.parts.Node {
-		k.outbox.put(leasePrefix+key, nil)
+		k.outbox.Put(leasePrefix+key, nil)
 		return
 	}
 	delete(k.foreign, key)
@@ -171,7 +100,7 @@ func (k *Keeper) tellGone(key string, r record) {
 		return
 	}
 	if data, err := json.Marshal(departure{r.Session, r.Via}); err == nil {
-		k.outbox.put(gonePrefix+key, data)
+		k.outbox.Put(gonePrefix+key, data)
 	}
 }
 
@@ -190,7 +119,7 @@ func (k *Keeper) heardGone(key string, value []byte) {
 	if l.Via == d.Via && l.Session == d.Session {
 		k.due(key, l, "the caller's session on node "+d.Via+" has ended")
 	}
-	k.outbox.put(gonePrefix+key, nil)
+	k.outbox.Put(gonePrefix+key, nil)
 }
 
 // checkNodes ends the leases of callers whose node is gone. Alive is called without a lock.

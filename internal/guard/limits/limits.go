@@ -6,7 +6,8 @@
 //	Leave  corrects the record: a call that certainly did not run does not count
 //
 // After a crash between the two, the call counts as run. All callers share the limits,
-// because the node that holds the device enforces them.
+// because the node that holds the device enforces them. Other nodes know its records, and
+// go on from them if the device moves.
 package limits
 
 import (
@@ -26,12 +27,25 @@ const maxOutputs = 1024
 
 // Limits holds the state of all outputs. It is safe for concurrent use.
 type Limits struct {
-	file *records.File
-	log  *slog.Logger
+	parts  Parts
+	file   *records.File
+	log    *slog.Logger
+	outbox *records.Outbox
 
 	mu      sync.Mutex
 	outputs map[string]*output
-	counts  map[string]int // outputs of each tool
+	counts  map[string]int   // outputs of each tool
+	foreign map[string]state // as other nodes last shared them
+}
+
+// Parts is what Limits work with.
+type Parts struct {
+	// File is the path of the file with the state of this node.
+	File string
+	Node string
+	// Shared is nil if there are no other nodes.
+	Shared records.Shared
+	Log    *slog.Logger
 }
 
 // output is one thing that a tool acts on, for example a pin.
@@ -42,12 +56,15 @@ type output struct {
 }
 
 // Open opens the state in a file, or creates it.
-func Open(path string, log *slog.Logger) (*Limits, error) {
-	file, unreadable, err := records.Open(path)
+func Open(p Parts) (*Limits, error) {
+	file, unreadable, err := records.Open(p.File)
 	if err != nil {
 		return nil, fmt.Errorf("physical limits: %w", err)
 	}
-	l := &Limits{file: file, log: log, outputs: make(map[string]*output), counts: make(map[string]int)}
+	l := &Limits{
+		parts: p, file: file, log: p.Log, outbox: records.NewOutbox(),
+		outputs: make(map[string]*output), counts: make(map[string]int), foreign: make(map[string]state),
+	}
 	now := time.Now()
 	for key, data := range file.All() {
 		o := &output{}
@@ -60,7 +77,7 @@ func Open(path string, log *slog.Logger) (*Limits, error) {
 		l.counts[toolOf(key)]++
 	}
 	if unreadable > 0 {
-		log.Error(fmt.Sprintf("%d records of physical limits are unreadable; the calls in them no longer count", unreadable), "file", path)
+		p.Log.Error(fmt.Sprintf("%d records of physical limits are unreadable; the calls in them no longer count", unreadable), "file", p.File)
 	}
 	return l, nil
 }
@@ -139,6 +156,7 @@ func (l *Limits) Enter(call *ferrule.Call) (*Pass, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
+	l.goOn(key, o, now)
 	p := &Pass{limits: l, key: key, output: o, tool: tool, before: o.clone()}
 	p.off = tool.Lease != nil && tool.Lease.SwitchesOff(tool.Name, call.DecodedArgs)
 	values, err := o.check(tool, call.DecodedArgs, p.off, now)
@@ -158,6 +176,7 @@ func (l *Limits) Enter(call *ferrule.Call) (*Pass, error) {
 		}
 		l.log.Error("a call that makes a device safe is not counted towards its limits", "device", call.Device, "tool", tool.Name, "err", err)
 	}
+	l.share(key, next)
 	o.mixed = o.mixed || o.Running > 0
 	o.state = next
 	return p, nil
@@ -228,6 +247,7 @@ func (l *Limits) SwitchedOff(key string) {
 // store writes the state after a call. If that fails, the state from before the call
 // stays on disk, in which the call counts as run.
 func (l *Limits) store(key string, o *output) {
+	l.share(key, o.state)
 	if err := l.file.Put(key, o.state); err != nil {
 		device, rest, _ := strings.Cut(key, separator)
 		tool, _, _ := strings.Cut(rest, separator)

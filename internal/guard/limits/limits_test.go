@@ -21,7 +21,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 func open(t *testing.T, path string) *Limits {
 	t.Helper()
-	l, err := Open(path, quiet)
+	l, err := Open(Parts{File: path, Node: "a", Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,6 +232,59 @@ func TestRename(t *testing.T) {
 			t.Fatalf("output %d: %v", i, o)
 		}
 	}
+}
+
+// node is a Shared that passes everything to another node.
+type node struct {
+	other func(key string, value []byte)
+}
+
+func (n *node) Put(key string, value []byte) error {
+	n.other(key, value)
+	return nil
+}
+func (n *node) Delete(key string) error              { return n.Put(key, nil) }
+func (n *node) Watch(func(key string, value []byte)) {}
+
+// TestMove checks that a device that moves to another node takes its history along.
+func TestMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := make(map[string]*Limits)
+		for name, other := range map[string]string{"a": "b", "b": "a"} {
+			l, err := Open(Parts{File: filepath.Join(t.TempDir(), name), Node: name, Log: quiet, Shared: &node{func(key string, value []byte) { all[other].heard(key, value) }}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[name] = l
+			defer l.Close()
+			go l.Run(t.Context())
+		}
+		tool := toolWith(t, `{"rate":"3/h","range":{"v":{"step":1,"start":0}}}`)
+		enter := func(at string, v int) (*Pass, error) {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			return all[at].Enter(callOf(t, tool, fmt.Sprintf(`{"v":%d}`, v)))
+		}
+		for i, at := range []string{"a", "b"} {
+			pass, err := enter(at, i+1)
+			if err != nil {
+				t.Fatalf("call %d: %v", i, err)
+			}
+			pass.Leave(nil)
+		}
+		if _, err := enter("a", 3); err != nil { // and a dies
+			t.Fatal(err)
+		}
+		if _, err := enter("b", 3); err == nil || !strings.Contains(err.Error(), "3 times") {
+			t.Errorf("the calls at the other node do not count: %v", err)
+		}
+		for _, junk := range []string{"", "{}", `{"node":"a","key":"x"}`, "null"} {
+			all["b"].heard(prefix+"x", []byte(junk))
+		}
+		if n := len(all["b"].foreign); n != 0 {
+			t.Errorf("%d states of junk", n)
+		}
+	})
 }
 
 // device executes calls at some moment between Enter and Leave, and checks by simple means

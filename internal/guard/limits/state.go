@@ -24,6 +24,8 @@ type state struct {
 	// in which it was on before.
 	On   time.Time `json:"on,omitzero"`
 	Used []stretch `json:"used,omitempty"`
+	// Updated is when this state was made.
+	Updated time.Time `json:"updated,omitzero"`
 }
 
 // span is a range of numbers.
@@ -64,7 +66,7 @@ func (s *state) restart(now time.Time) {
 	for i, u := range s.Used {
 		s.Used[i] = stretch{past(u.From), past(u.Until)}
 	}
-	s.Ended, s.On = past(s.Ended), past(s.On)
+	s.Ended, s.On, s.Updated = past(s.Ended), past(s.On), past(s.Updated)
 	for range min(max(s.Running, 0), ferrule.MaxRate) {
 		s.Calls = append(s.Calls, now)
 		s.Ended = now
@@ -226,6 +228,7 @@ func interval(name string, low, high *big.Rat) string {
 // enter records that a call may run.
 func (s *state) enter(tool *ferrule.Tool, values map[string]json.Number, off bool, now time.Time) {
 	s.Running++
+	s.Updated = now
 	for name, v := range values {
 		last, known := s.Values[name]
 		if !known {
@@ -254,6 +257,7 @@ func (s *state) enter(tool *ferrule.Tool, values map[string]json.Number, off boo
 // leave records the end of a call.
 func (s *state) leave(l *ferrule.Limits, now time.Time, ran bool) {
 	s.Running--
+	s.Updated = now
 	if !ran {
 		return
 	}
