@@ -121,6 +121,7 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/schema"},
 		tests: []string{"internal/agent/catalog", "internal/fleet", "internal/pipeline"},
 	},
+	"internal/guard/halt":     {own: []string{"internal/ferrule"}, tests: []string{"internal/testenv/wait"}},
 	"internal/guard/identity": {own: []string{"internal/ferrule"}},
 	"internal/guard/records":  {},
 	"internal/guard/limits":   {own: []string{"internal/ferrule", "internal/guard/records"}},
@@ -133,7 +134,7 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/pipeline", "github.com/prometheus/common"},
 	},
 	"internal/cluster": {
-		own: []string{"internal/ferrule", "internal/cluster/calls", "internal/cluster/engine", "internal/cluster/registry", "internal/cluster/streams", "internal/cluster/task"},
+		own: []string{"internal/ferrule", "internal/cluster/calls", "internal/cluster/engine", "internal/cluster/registry", "internal/cluster/shared", "internal/cluster/streams", "internal/cluster/task"},
 		tests: []string{"internal/testenv/wait",
 			"internal/cluster/clustertest", "internal/journal", "internal/testenv/natscluster",
 			"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2",
@@ -157,6 +158,11 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/task"},
 		third: []string{"github.com/nats-io/nats.go"},
 		tests: []string{"internal/cluster/clustertest"},
+	},
+	"internal/cluster/shared": {
+		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/task", "internal/ratelimit"},
+		third: []string{"github.com/nats-io/nats.go"},
+		tests: []string{"internal/cluster/clustertest", "github.com/nats-io/nats-server/v2"},
 	},
 	"internal/cluster/task": {},
 	"internal/cluster/clustertest": {
@@ -234,7 +240,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/gateway": {
 		own: []string{
-			"internal/ferrule", "internal/guard/identity", "internal/guard/lease", "internal/guard/limits", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
+			"internal/ferrule", "internal/guard/halt", "internal/guard/identity", "internal/guard/lease", "internal/guard/limits", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
 			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
 			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",

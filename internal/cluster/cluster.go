@@ -6,6 +6,7 @@
 //	registry   where each device is, which nodes are alive
 //	calls      calls to devices of other nodes, and theirs to this node's
 //	streams    events, readings and copies of journals
+//	shared     small records that all nodes know
 //
 // This package runs them: it starts the engine, opens what nodes share, and starts over
 // if that fails. Own devices are served whatever the state of the cluster.
@@ -29,6 +30,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/calls"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/cluster/registry"
+	"github.com/ferrulehq/ferrule/internal/cluster/shared"
 	"github.com/ferrulehq/ferrule/internal/cluster/streams"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -80,6 +82,7 @@ type Cluster struct {
 	registry *registry.Registry
 	calls    *calls.Calls
 	streams  *streams.Streams
+	shared   *shared.Records
 	engine   atomic.Pointer[engine.Engine] // nil while it is not running
 
 	mu       sync.Mutex
@@ -122,6 +125,13 @@ func New(p Parts) (*Cluster, error) {
 		Names: engine.Names{Tenant: p.Config.Tenant, Node: p.Config.Node}, Boot: boot, Devices: c.registry,
 		Secret: secret, Serve: p.Serve, Refused: p.Refused, Meters: p.Meters, Log: p.Log,
 	})
+	if p.Config.Alone() {
+		secret = []byte(identity) // its records must be valid in its next run
+	}
+	c.shared, err = shared.New(shared.Options{Names: engine.Names{Tenant: p.Config.Tenant, Node: p.Config.Node}, Secret: secret, Log: p.Log})
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
 	return c, nil
 }
 
@@ -222,6 +232,9 @@ func (c *Cluster) Readings(ctx context.Context, after string, fn func(ferrule.St
 
 // Journals returns a reader of the journals of all nodes, or nil for a single node.
 func (c *Cluster) Journals() *streams.Journals { return c.streams.Journals() }
+
+// Shared returns the records that all nodes of the tenant know.
+func (c *Cluster) Shared() *shared.Records { return c.shared }
 
 // Stats are counts for metrics.
 type Stats struct {

@@ -9,6 +9,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/calls"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/cluster/registry"
+	"github.com/ferrulehq/ferrule/internal/cluster/shared"
 	"github.com/ferrulehq/ferrule/internal/cluster/streams"
 	"github.com/ferrulehq/ferrule/internal/cluster/task"
 )
@@ -70,6 +71,10 @@ func (c *Cluster) runEngine(whole context.Context) error {
 		return err
 	}
 	defer c.streams.Disconnect()
+	if err := c.shared.Connect(e); err != nil {
+		return err
+	}
+	defer c.shared.Disconnect()
 	c.engine.Store(e)
 	defer c.engine.Store(nil)
 	ctx, cancel := context.WithCancel(whole)
@@ -113,6 +118,7 @@ func (c *Cluster) runEngine(whole context.Context) error {
 func (c *Cluster) reconnected() {
 	c.calls.Reconnected()
 	c.registry.Refresh()
+	c.shared.Refresh()
 }
 
 // join opens what nodes share, and takes part in the cluster until that fails or ctx
@@ -124,36 +130,45 @@ func (c *Cluster) join(ctx context.Context, e *engine.Engine, listener *calls.Li
 			listener.Stop()
 		}
 	}()
-	records, shared, err := c.open(ctx, e)
+	open, err := c.open(ctx, e)
 	if err != nil {
 		return err
 	}
+	// The shared records are known: this node serves nothing that another one stopped.
 	if err := listener.Listen(ctx); err != nil {
 		return err
 	}
-	err = task.UntilFirst(ctx, records.Run, func(ctx context.Context) error { return c.streams.Run(ctx, shared) })
+	err = task.UntilFirst(ctx, open.records.Run, open.known.Run, func(ctx context.Context) error { return c.streams.Run(ctx, open.streams) })
 	if ctx.Err() != nil {
 		listener.Stop()
-		c.leave(context.WithoutCancel(ctx), records, shared)
+		c.leave(context.WithoutCancel(ctx), open)
 	}
 	return err
 }
 
+// opened is what nodes share.
+type opened struct {
+	records *registry.Session
+	streams *streams.Shared
+	known   *shared.Session
+}
+
 // open opens what nodes share, and takes this node's lease.
-func (c *Cluster) open(ctx context.Context, e *engine.Engine) (records *registry.Session, shared *streams.Shared, err error) {
+func (c *Cluster) open(ctx context.Context, e *engine.Engine) (all opened, err error) {
 	if err := c.waitLinked(ctx, e); err != nil {
-		return nil, nil, err
+		return all, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	err = task.All(
-		func() (err error) { records, err = c.registry.Open(ctx, e); return err },
-		func() (err error) { shared, err = c.streams.Open(ctx, e); return err },
+		func() (err error) { all.records, err = c.registry.Open(ctx, e); return err },
+		func() (err error) { all.streams, err = c.streams.Open(ctx, e); return err },
+		func() (err error) { all.known, err = c.shared.Open(ctx, e); return err },
 	)
 	if err != nil {
-		return nil, nil, e.Explain(err)
+		return all, e.Explain(err)
 	}
-	return records, shared, nil
+	return all, nil
 }
 
 // waitLinked waits until NATS is reachable. If that takes long, it reports why.
@@ -177,11 +192,12 @@ func (c *Cluster) endEvents() {
 
 // leave writes the last records, events and readings, as far as there is time, and gives
 // up the lease, so that other nodes know that this one has stopped.
-func (c *Cluster) leave(ctx context.Context, records *registry.Session, shared *streams.Shared) {
+func (c *Cluster) leave(ctx context.Context, open opened) {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	c.endEvents()
-	records.Leave(ctx)
-	c.streams.Leave(ctx, shared)
-	records.GiveUpLease(ctx)
+	open.known.Leave(ctx)
+	open.records.Leave(ctx)
+	c.streams.Leave(ctx, open.streams)
+	open.records.GiveUpLease(ctx)
 }

@@ -36,8 +36,8 @@ type Entry struct {
 type Phase string
 
 // The phases. Intent is written before a call that may change the world is sent.
-// Outcome is written for every call. The others but Asked are written by the journal
-// itself.
+// Outcome is written for every call. The phases of the
+// journal are written by the journal itself.
 const (
 	Intent  Phase = "intent"
 	Outcome Phase = "outcome"
@@ -48,6 +48,10 @@ const (
 	JournalCut Phase = "cut"
 	// JournalCheckpoint signs all records before it.
 	JournalCheckpoint Phase = "checkpoint"
+	// Stopped and Resumed record that changes were stopped or resumed. Device is the
+	// device, or empty for all.
+	Stopped Phase = "stop"
+	Resumed Phase = "resume"
 	// Asked is a question of the device to the caller; Args has the question.
 	Asked Phase = "question"
 )

@@ -39,6 +39,9 @@ type Manifest struct {
 	// Questions is what the device may ask its callers. It is set in an effective
 	// manifest and not part of the Kind.
 	Questions QuestionLimits `json:"-"`
+	// Stop is what the owner wants to be called when the device is stopped; nil if
+	// nothing. It is set in an effective manifest and not part of the Kind.
+	Stop *Action `json:"-"`
 }
 
 // Tool returns the tool with a name, or nil.

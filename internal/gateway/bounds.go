@@ -9,6 +9,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/lease"
 	"github.com/ferrulehq/ferrule/internal/guard/limits"
+	"github.com/ferrulehq/ferrule/internal/guard/records"
 )
 
 // The files of bounds in the data directory.
@@ -19,7 +20,11 @@ const (
 
 // openBounds opens the physical limits and the leases of this node's devices.
 func (g *Gateway) openBounds() (err error) {
-	if g.Limits, err = limits.Open(limits.Parts{File: filepath.Join(g.parts.Data, limitsFile), Node: g.node(), Log: g.parts.Log}); err != nil {
+	var shared records.Shared
+	if !g.parts.Config.ClusterConfig().Alone() {
+		shared = g.Cluster.Shared()
+	}
+	if g.Limits, err = limits.Open(limits.Parts{File: filepath.Join(g.parts.Data, limitsFile), Node: g.node(), Shared: shared, Log: g.parts.Log}); err != nil {
 		return err
 	}
 	g.Leases, err = lease.Open(lease.Parts{
@@ -29,6 +34,7 @@ func (g *Gateway) openBounds() (err error) {
 		},
 		SwitchedOff: g.Limits.SwitchedOff,
 		Alive:       func(node string) bool { return slices.Contains(g.Cluster.State().Nodes, node) },
+		Shared:      shared,
 		Log:         g.parts.Log,
 	})
 	if err != nil {

@@ -42,6 +42,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/fleet"
+	"github.com/ferrulehq/ferrule/internal/guard/halt"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/guard/lease"
 	"github.com/ferrulehq/ferrule/internal/guard/limits"
@@ -96,6 +97,7 @@ type Gateway struct {
 	overlays    *overlay.Cache
 	Fleet       *fleet.Fleet
 	Cluster     *cluster.Cluster
+	Stop        *halt.Stop
 	Catalog     *catalog.Catalog
 	Requests    *Requests
 	DialIn      *DialIn // nil unless devices can dial in
@@ -125,6 +127,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.openJournal,
 		g.readOverlays,
 		g.buildCluster,
+		g.openStop,
 		g.buildCatalog,
 		g.buildRequests,
 		g.listenDialIn,
@@ -313,6 +316,8 @@ func (g *Gateway) buildTools() error {
 		builtin.RenameDevice(names{g}),
 		builtin.LabelDevice(names{g}),
 		builtin.Status(g.parts.Version, g.Status),
+		builtin.StopDevices(stopper{g}),
+		builtin.ResumeDevices(stopper{g}),
 		builtin.FindDevices(g.Catalog),
 		builtin.FindTools(g.Catalog),
 		builtin.DescribeTool(g.Catalog),
@@ -329,7 +334,7 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Bounds: bounds{g.Limits, g.Leases},
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Stop: g.Stop, Bounds: bounds{g.Limits, g.Leases},
 		Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
@@ -477,6 +482,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.Limits != nil {
 		errs = append(errs, g.Limits.Close())
+	}
+	if g.Stop != nil {
+		errs = append(errs, g.Stop.Close())
 	}
 	if g.Journal != nil {
 		errs = append(errs, g.Journal.Close())

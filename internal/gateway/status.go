@@ -14,7 +14,7 @@ func (g *Gateway) Status() builtin.StatusOutput {
 	_, shape := g.Catalog.List()
 	stats := g.Pipeline.Stats()
 	out := builtin.StatusOutput{
-		Online: n.Online, Offline: n.Offline, Released: n.Released, Pending: n.Pending, Kinds: n.Kinds, List: string(shape), Listen: g.Addr(),
+		Online: n.Online, Offline: n.Offline, Released: n.Released, Pending: n.Pending, Kinds: n.Kinds, List: string(shape), Listen: g.Addr(), Stopped: g.Stop.Stopped().String(),
 		Calls: builtin.Calls{CacheHits: stats.CacheHits, CacheMisses: stats.CacheMisses, CacheSize: stats.CacheEntries, Limited: stats.Limited},
 	}
 	for _, e := range g.Endpoints {

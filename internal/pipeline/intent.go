@@ -9,13 +9,14 @@ import (
 // intent records on disk that the world is about to change. If that fails, the
 // call is not sent. A reading has no intent even if its tool may change something:
 // the device or its owner wants the tool to be called all the time. Nor has a call to
-// another node, which records it before its device is touched.
+// another node, which records it before its device is touched. A stop must not wait for a
+// disk: it is recorded by who makes it, and calls of its stop tools as far as possible.
 func intent(journal Journal) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			done, _ := ctx.Value(progressKey{}).(*progress)
-			if call.Target.Tool.Effect != ferrule.Reads && !isReading(call) && !call.Target.Remote {
-				if err := journal.Append(record(call, ferrule.Intent), true); err != nil {
+			if call.Target.Tool.Effect != ferrule.Reads && !isReading(call) && !call.Target.Remote && !call.Stops() {
+				if err := journal.Append(record(call, ferrule.Intent), true); err != nil && !call.Urgent {
 					return nil, ferrule.Errorf(ferrule.Denied, "the call was not sent because it cannot be recorded: %w", err).
 						WithHint("check that the disk of the data directory is not full")
 				}

@@ -20,6 +20,9 @@ func limit(all *callers) stage {
 			if who.Role == ferrule.Gateway {
 				return next(ctx, call)
 			}
+			if call.Stops() {
+				who.Name += " stop" // counted apart: other calls of the caller must not delay it
+			}
 			done, _ := ctx.Value(progressKey{}).(*progress)
 			if err := all.enter(who); err != nil {
 				done.limited = true

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -9,7 +10,8 @@ import (
 // Stop can end all changes.
 type Stop interface {
 	// Enter admits a call that may change the world. It returns an error while changes are
-	// stopped. The context ends with a stop; leave is called when the call is over.
+	// stopped. The context ends with a stop, whose [ferrule.Error] is its cause; leave is
+	// called when the call is over.
 	Enter(ctx context.Context, call *ferrule.Call) (running context.Context, leave func(), err error)
 }
 
@@ -26,7 +28,26 @@ func stop(s Stop) stage {
 				return nil, err
 			}
 			defer leave()
-			return next(running, call)
+			result, err := next(running, call)
+			if err != nil {
+				return nil, stopped(running, call, err)
+			}
+			return result, nil
 		}
 	}
+}
+
+// stopped returns the error of a call, which says so if a stop ended it. It is not
+// Cancelled, because its caller is still there.
+func stopped(running context.Context, call *ferrule.Call, err error) error {
+	var why *ferrule.Error
+	failed := ferrule.AsError(err)
+	if failed.Code != ferrule.Cancelled || !errors.As(context.Cause(running), &why) {
+		return err
+	}
+	e := *why
+	if failed.MayHaveRun() {
+		e.Code, e.Message = ferrule.Unanswered, call.Tool+" on "+call.Device+" was sent before it was stopped: "+why.Message
+	}
+	return &e
 }

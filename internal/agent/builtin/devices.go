@@ -54,6 +54,7 @@ type DescribedDevice struct {
 	Previous  string            `json:"previous,omitempty" jsonschema:"Kind before the change"`
 	Notes     []string          `json:"notes,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	Stopped   string            `json:"stopped,omitempty" jsonschema:"who stopped it and why: changes are denied"`
 }
 
 const (
@@ -77,7 +78,7 @@ func ListDevices(fleet Fleet) Tool {
 		end := min(start+min(in.Limit, maxPage), len(all))
 		for _, d := range all[start:end] {
 			_, manifest, _ := fleet.Lookup(d.ID)
-			out.Devices = append(out.Devices, describe(d, manifest))
+			out.Devices = append(out.Devices, describe(fleet, d, manifest))
 		}
 		if end < len(all) {
 			out.Next = all[end-1].ID
@@ -143,7 +144,7 @@ func DescribeDevice(fleet Fleet) Tool {
 		if !ok || !call.Principal.CanSee(dev) {
 			return DescribeDeviceOutput{}, ferrule.UnknownDevice(in.Device)
 		}
-		out := DescribeDeviceOutput{Device: describe(dev, manifest), Tools: []DescribedTool{}, Pins: []DescribedPin{}}
+		out := DescribeDeviceOutput{Device: describe(fleet, dev, manifest), Tools: []DescribedTool{}, Pins: []DescribedPin{}}
 		if manifest == nil {
 			return out, nil
 		}
@@ -174,11 +175,20 @@ func names[T any](all []T, name func(T) string) (some []string, more int) {
 	return some, 0
 }
 
-func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
+// stopper is a Fleet whose devices can be stopped.
+type stopper interface {
+	// Stopped says why changes of a device are denied, or "".
+	Stopped(dev *ferrule.Device) string
+}
+
+func describe(fleet Fleet, d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 	out := DescribedDevice{
 		ID: d.ID, Aliases: d.Aliases, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
 		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Transport: d.Transport, Address: d.Address, Node: d.Node,
 		Protocol: d.Protocol, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
+	}
+	if s, ok := fleet.(stopper); ok {
+		out.Stopped = s.Stopped(d)
 	}
 	if !d.Changed.IsZero() {
 		out.Changed = &d.Changed

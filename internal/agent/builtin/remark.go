@@ -21,6 +21,8 @@ func (d DescribedDevice) LabelText() string {
 // Remark returns what a person should know about a device in a list, or "".
 func (d DescribedDevice) Remark() string {
 	switch {
+	case d.Stopped != "":
+		return d.Stopped
 	case d.State == string(ferrule.StateOffline) && d.Kind == "":
 		return "not reached yet: " + d.Reason
 	case d.State == string(ferrule.StateReleased):

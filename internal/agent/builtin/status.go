@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -29,6 +30,8 @@ type StatusOutput struct {
 	Nodes *Nodes `json:"nodes,omitempty" jsonschema:"other gateways that share devices"`
 	// Endpoints lists endpoints that are not connected, with the reason.
 	Endpoints []string `json:"endpoints,omitempty"`
+	// Stopped says what is stopped, by whom and why; empty if nothing is.
+	Stopped string `json:"stopped,omitempty"`
 	// NotRecording is why measured values are not stored; empty if they are.
 	NotRecording string `json:"not_recording,omitempty"`
 }
@@ -60,7 +63,7 @@ func Status(version string, look func() StatusOutput) Tool {
 	return Typed("status", text, ferrule.Reads, func(context.Context, *ferrule.Call, StatusInput) (StatusOutput, error) {
 		out := look()
 		out.Version = version
-		out.Summary = out.summary()
+		out.Summary = strings.TrimSpace(out.Stopped + " " + out.summary())
 		return out, nil
 	})
 }

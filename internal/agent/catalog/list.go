@@ -19,7 +19,7 @@ const (
 
 // Built-in tools in the list, by shape.
 var (
-	alwaysListed   = []string{"status"}
+	alwaysListed   = []string{"status", ferrule.StopTool}
 	listedIfFolded = []string{"find_devices"}
 	listedIfSearch = []string{"find_devices", "find_tools", "describe_tool", "call_many"}
 )

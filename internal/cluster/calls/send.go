@@ -76,6 +76,9 @@ func (s *sending) start(ctx context.Context, data []byte) error {
 		return ferrule.Errorf(ferrule.Internal, "the call was not sent: %w", err)
 	}
 	for end := time.Now().Add(engine.LinkTime); ; {
+		if err := ferrule.MaySend(ctx); err != nil {
+			return err
+		}
 		s.sent = time.Now()
 		err := s.engine.Conn.PublishRequest(s.names.Request(s.node, s.boot, verbCall), s.reply, data)
 		if !unsent(err) {

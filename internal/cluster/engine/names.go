@@ -6,6 +6,7 @@ import "fmt"
 const (
 	NodesBucket   = "ferrule-nodes"
 	KindsBucket   = "ferrule-kinds"
+	SharedBucket  = "ferrule-shared"
 	JournalStream = "ferrule-journal"
 	EventsStream  = "ferrule-events"
 	SamplesStream = "ferrule-samples"
@@ -40,6 +41,9 @@ func (n Names) Replies() string { return n.Subject("reply." + n.Node + ".") }
 func (n Names) Request(node, boot, verb string) string {
 	return n.Subject("node." + node + "." + boot + "." + verb)
 }
+
+// Shared returns the subject on which nodes announce shared records to each other.
+func (n Names) Shared() string { return n.Subject("shared") }
 
 // Journal returns the subject of a journal chain of this node.
 func (n Names) Journal(chain string) string { return n.Subject("journal." + n.Node + "." + chain) }

@@ -121,6 +121,9 @@ func (c *supervisor) sendOnce(ctx context.Context, call *ferrule.Call) (*ferrule
 	if call.Operation == ferrule.Subscribe || call.Operation == ferrule.Unsubscribe {
 		return c.subscribe(ctx, session, call)
 	}
+	if err := ferrule.MaySend(ctx); err != nil {
+		return nil, err
+	}
 	sent := time.Now()
 	ctx, span := c.dock.deviceMeter.Begin(ctx, call)
 	result, err := session.Invoke(ctx, call)

@@ -280,3 +280,65 @@ func TestDeviceChangedWhileWaiting(t *testing.T) {
 		})
 	}
 }
+
+// TestUrgent checks that an urgent call passes a full queue.
+func TestUrgent(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		var did, told []string
+		slow(b, &did)
+		w.transport.see("g", named(b, "robot"))
+		var wg sync.WaitGroup
+		ctx := t.Context()
+		for _, args := range []string{"1", "2", "3", "4"} {
+			w.later(ctx, &wg, ferrule.Agent, "move", args, &told)
+		}
+		if err := w.later(ctx, &wg, ferrule.Agent, "move", "5", &told); ferrule.AsError(*err).Code != ferrule.Busy {
+			t.Fatalf("the queue is not full: %v", *err)
+		}
+		dev, m, _ := w.fleet.Lookup("robot")
+		for range 2 {
+			wg.Go(func() {
+				_, err := w.send(ctx, &ferrule.Call{
+					Device: "robot", Tool: "move", Args: json.RawMessage("0"), Principal: ferrule.Principal{Role: ferrule.Gateway}, Urgent: true,
+					Target: ferrule.Target{Device: dev, Tool: m.Tool("move")},
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := strings.Join(did, ", "); got != "move 1, move 0, move 0, move 2, move 3, move 4" {
+			t.Errorf("did %s", got)
+		}
+	})
+}
+
+// TestMaySend checks that a call which was stopped while it waited is not sent, even if
+// its context has not ended.
+func TestMaySend(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo"}
+		var did, told []string
+		slow(b, &did)
+		w.transport.see("g", named(b, "robot"))
+		var wg sync.WaitGroup
+		stopped := ferrule.Errorf(ferrule.Denied, "stopped")
+		asked := 0
+		ctx := ferrule.WithSend(t.Context(), func() error {
+			if asked++; asked > 1 {
+				return stopped
+			}
+			return nil
+		})
+		first := w.later(ctx, &wg, ferrule.Agent, "move", "1", &told)
+		second := w.later(ctx, &wg, ferrule.Agent, "move", "2", &told)
+		wg.Wait()
+		if *first != nil || *second != error(stopped) || strings.Join(did, ", ") != "move 1" {
+			t.Errorf("did %v: %v, %v", did, *first, *second)
+		}
+	})
+}

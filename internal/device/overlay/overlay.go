@@ -41,6 +41,8 @@ type File struct {
 	Polls map[string]Poll `json:"polls,omitempty"`
 	// Questions is what the devices may ask their callers.
 	Questions *Questions `json:"questions,omitempty"`
+	// Stop is what is called when the devices are stopped.
+	Stop *ferrule.Action `json:"stop,omitempty"`
 }
 
 // Match selects the devices that a File applies to. All fields that are set must
@@ -151,6 +153,31 @@ func (f *File) check() error {
 	if err := f.Questions.check(); err != nil {
 		return fmt.Errorf("questions.%w", err)
 	}
+	if f.Stop != nil {
+		if err := checkAction(*f.Stop); err != nil {
+			return errorIn(err, "stop")
+		}
+	}
+	return nil
+}
+
+// checkAction checks what can be checked without the device.
+func checkAction(a ferrule.Action) error {
+	if a.Tool == "" || a.Tool != ferrule.Clean(a.Tool, ferrule.MaxToolName) {
+		return fmt.Errorf("tool: must be a printable name of 1 to %d bytes, got %q", ferrule.MaxToolName, ferrule.Clean(a.Tool, ferrule.MaxWord))
+	}
+	return checkArgs(a.Args)
+}
+
+// checkArgs checks the arguments of a configured call.
+func checkArgs(args json.RawMessage) error {
+	switch {
+	case args == nil:
+	case len(args) > maxArgs:
+		return fmt.Errorf("args: has %d bytes; limit is %d", len(args), maxArgs)
+	case !strings.HasPrefix(string(args), "{"):
+		return errors.New("args: must be an object")
+	}
 	return nil
 }
 
@@ -244,6 +271,9 @@ func (s *Set) UnknownTools(protocol string, kind ferrule.Kind, device string, m 
 				notes = append(notes, fmt.Sprintf("poll %s of an overlay uses the tool %q, which the device does not have", name, tool))
 			}
 		}
+		if f.Stop != nil {
+			notes = append(notes, stopNotes(f.Stop, m)...)
+		}
 	}
 	return notes
 }
@@ -266,5 +296,38 @@ func (s *Set) Apply(protocol string, kind ferrule.Kind, device string, m *ferrul
 	checkBounds(&effective)
 	effective.Polls = s.polls(protocol, kind, device)
 	effective.Questions = s.questions(protocol, kind, device)
+	effective.Stop = s.stop(protocol, kind, device)
 	return &effective
+}
+
+// stop returns what the most specific of the matching files wants to be called when the
+// device is stopped.
+func (s *Set) stop(protocol string, kind ferrule.Kind, device string) (action *ferrule.Action) {
+	for _, f := range s.files {
+		if f.Stop != nil && f.Match.matches(protocol, kind, device) {
+			action = f.Stop
+		}
+	}
+	return action
+}
+
+// stopNotes says why a device cannot do what an overlay wants when it is stopped.
+func stopNotes(stop *ferrule.Action, m *ferrule.Manifest) []string {
+	tool := m.Tool(stop.Tool)
+	if tool == nil {
+		return []string{fmt.Sprintf("stop of an overlay uses the tool %q, which the device does not have", stop.Tool)}
+	}
+	if tool.Check == nil {
+		return nil
+	}
+	args := map[string]any{}
+	dec := json.NewDecoder(bytes.NewReader(stop.Args))
+	dec.UseNumber()
+	if len(stop.Args) > 0 && dec.Decode(&args) != nil {
+		return []string{"stop of an overlay has arguments that are not JSON"}
+	}
+	if wrong := tool.Check(args); len(wrong) > 0 {
+		return []string{fmt.Sprintf("stop of an overlay has invalid arguments for %s: %s", stop.Tool, strings.Join(wrong, "; "))}
+	}
+	return nil
 }

@@ -314,3 +314,49 @@ func TestQuestions(t *testing.T) {
 		}
 	}
 }
+
+// TestStopAction: the most specific overlay says what is called when a device is stopped,
+// and what a device cannot do is noted.
+func TestStopAction(t *testing.T) {
+	parse := func(text string) *overlay.File {
+		f, err := overlay.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	set := overlay.NewSet(
+		parse(`{"match":{"device":"pump"},"stop":{"tool":"off","args":{"hard":true}}}`),
+		parse(`{"stop":{"tool":"off"}}`),
+	)
+	m := &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "off", Input: []byte(`{"type":"object","properties":{"hard":{"type":"boolean"}},"additionalProperties":false}`)}}}
+	if a := set.Apply("mcpu", "k", "pump", m).Stop; a == nil || a.Tool != "off" || string(a.Args) != `{"hard":true}` {
+		t.Errorf("pump: %+v", a)
+	}
+	if a := set.Apply("mcpu", "k", "fan", m).Stop; a == nil || a.Args != nil {
+		t.Errorf("fan: %+v", a)
+	}
+	if notes := set.UnknownTools("mcpu", "k", "pump", set.Apply("mcpu", "k", "pump", m)); len(notes) != 0 {
+		t.Errorf("notes %q", notes)
+	}
+	for text, want := range map[string]string{
+		`{"match":{"device":"pump"},"stop":{"tool":"of"}}`:                      `stop of an overlay uses the tool "of", which the device does not have`,
+		`{"match":{"device":"pump"},"stop":{"tool":"off","args":{"hard":"x"}}}`: "stop of an overlay has invalid arguments for off: ",
+	} {
+		set := overlay.NewSet(parse(text))
+		notes := set.UnknownTools("mcpu", "k", "pump", set.Apply("mcpu", "k", "pump", m))
+		if len(notes) != 1 || !strings.HasPrefix(notes[0], want) {
+			t.Errorf("%s: notes %q", text, notes)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"stop":{}}`:                       "stop.tool: must be",
+		`{"stop":{"tool":"a\u0007b"}}`:      "stop.tool: must be",
+		`{"stop":{"tool":"off","args":[]}}`: "stop.args: must be an object",
+		`{"stop":{"tool":"off","arg":{}}}`:  "unknown field",
+	} {
+		if _, err := overlay.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+}

@@ -2,11 +2,9 @@ package overlay
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -36,13 +34,8 @@ func (p Poll) check() error {
 	if p.Tool != ferrule.Clean(p.Tool, ferrule.MaxToolName) {
 		return fmt.Errorf("tool: must be a printable name of up to %d bytes, got %q", ferrule.MaxToolName, ferrule.Clean(p.Tool, ferrule.MaxWord))
 	}
-	if p.Args != nil {
-		if len(p.Args) > maxArgs {
-			return fmt.Errorf("args: has %d bytes; limit is %d", len(p.Args), maxArgs)
-		}
-		if !strings.HasPrefix(string(p.Args), "{") {
-			return errors.New("args: must be an object")
-		}
+	if err := checkArgs(p.Args); err != nil {
+		return err
 	}
 	if e := p.Every; e != nil && (*e < 0 || *e > ferrule.Duration(maxEvery)) {
 		return fmt.Errorf("every: must be from 0s to %v, got %v", maxEvery, *e)

@@ -55,6 +55,9 @@ var (
 	journalBytes    = metric("journal_size_bytes", "Size of the journal.")
 	journalHealthy  = metric("journal_healthy", "Whether the journal can be written: 1 or 0. If not, calls that change something are denied.")
 
+	stoppedAll     = metric("stopped", "Whether all changes are stopped: 1 or 0.")
+	stoppedDevices = metric("stopped_devices", "Devices that are stopped one by one.")
+
 	pollerDevices    = metric("poller_devices", "Devices that are polled.")
 	pollerPolls      = metric("poller_polls", "Active polls.")
 	pollerWaiting    = metric("poller_polls_waiting", "Polls that are due and wait for their device or a free slot.")
@@ -166,6 +169,11 @@ func (c collector) collectSources(to sink, s *Sources) {
 		to.counter(journalFailures, j.Failures)
 		to.gauge(journalBytes, float64(j.Bytes))
 		to.gauge(journalHealthy, boolValue(j.Healthy))
+	}
+	if s.Stop != nil {
+		stop := s.Stop()
+		to.gauge(stoppedAll, boolValue(stop.Everything))
+		to.gauge(stoppedDevices, float64(stop.Devices))
 	}
 	if s.Poller != nil {
 		collectPoller(to, s.Poller())

@@ -14,6 +14,7 @@ type Sources struct {
 	Cache   func() Cache
 	// Sessions returns the number of connected agents.
 	Sessions func() int
+	Stop     func() Stop
 	Cluster  func() Cluster
 	Journal  func() Journal
 	Poller   func() Poller
@@ -73,4 +74,10 @@ type History struct {
 	Behind    uint64 // readings waiting to be written
 	Bytes     int64
 	Recording bool
+}
+
+// Stop is what is stopped.
+type Stop struct {
+	Everything bool
+	Devices    int // stopped one by one
 }

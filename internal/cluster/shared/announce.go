@@ -1,0 +1,146 @@
+package shared
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// maxServed limits how many announcements are served at a time. Further ones are only
+// received from the bucket.
+const maxServed = 16
+
+// answer is what a node says to an announcement. A node may send several.
+type answer struct {
+	Node string `json:"node"`
+	// Key and Version are those of the record that was announced.
+	Key     string `json:"key"`
+	Version uint64 `json:"version"`
+	Data    []byte `json:"data,omitempty"`
+}
+
+// Announce writes a record like Put and also sends it to all nodes that are connected
+// now. It calls heard with each of their answers, sequentially, until ctx ends. The error
+// wraps ErrNotWritten if no message was sent; the record is written later in any case.
+func (r *Records) Announce(ctx context.Context, key string, value []byte, heard func(node string, data []byte)) error {
+	if value == nil {
+		value = []byte{}
+	}
+	_, connected, err := r.store(key, value)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	e, sent := r.engine, *r.records[key]
+	r.mu.Unlock()
+	r.deliver()
+	if !connected {
+		return fmt.Errorf("NATS cannot be reached: %w", ErrNotWritten)
+	}
+	answers := make(chan answer, 256)
+	sub, err := e.Conn.Subscribe(e.Conn.NewRespInbox(), func(msg *nats.Msg) {
+		var a answer
+		if open(r.key, "answer", msg.Data, &a) != nil || a.Key != key || a.Version != sent.Version || ferrule.CheckID(a.Node) != nil {
+			return
+		}
+		select {
+		case answers <- a:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotWritten, err)
+	}
+	defer sub.Unsubscribe()
+	if err := e.Conn.PublishRequest(r.names.Shared(), sub.Subject, sent.signed); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotWritten, err)
+	}
+	for {
+		select {
+		case a := <-answers:
+			if ctx.Err() == nil {
+				heard(a.Node, a.Data)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Serve sets what answers the announcements of other nodes. It is called after watchers
+// were called with the record. It may send several answers, each of at most MaxValue
+// bytes.
+func (r *Records) Serve(fn func(key string, value []byte, reply func(data []byte))) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.serve = fn
+}
+
+// Connect listens to announcements and uses an engine until Disconnect.
+func (r *Records) Connect(e *engine.Engine) error {
+	if _, err := e.Conn.Subscribe(r.names.Shared(), func(msg *nats.Msg) { r.announced(e, msg) }); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.engine = e
+	return nil
+}
+
+// Disconnect stops using the engine. The subscription ends with its connection.
+func (r *Records) Disconnect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.engine = nil
+}
+
+// serveTime limits how long an announcement is answered.
+const serveTime = 30 * time.Second
+
+// announced handles an announcement. A copy of an earlier one changes nothing.
+func (r *Records) announced(e *engine.Engine, msg *nats.Msg) {
+	got, err := parse(r.key, "", msg.Data)
+	if err == nil && got.Node == r.names.Node {
+		return
+	}
+	if _, valid := r.receive(got.Key, msg.Data, 0); !valid || msg.Reply == "" {
+		return
+	}
+	r.mu.Lock()
+	serve, newest := r.serve, r.records[got.Key]
+	current := newest != nil && !newest.newer(got)
+	r.mu.Unlock()
+	if serve == nil || !current {
+		return
+	}
+	select {
+	case r.slots <- struct{}{}:
+	default:
+		return
+	}
+	go func() {
+		defer func() { <-r.slots }()
+		ctx, cancel := context.WithTimeout(context.Background(), serveTime)
+		defer cancel()
+		r.settled(ctx)
+		serve(got.Key, got.Value, func(data []byte) {
+			err := errors.New("too long")
+			var text []byte
+			if len(data) <= MaxValue {
+				text, err = seal(r.key, "answer", answer{Node: r.names.Node, Key: got.Key, Version: got.Version, Data: data})
+			}
+			if err == nil {
+				err = e.Conn.Publish(msg.Reply, text)
+			}
+			if err != nil {
+				r.log.Warn("cluster: an answer to another node was not sent", "node", got.Node, "err", err)
+			}
+		})
+	}()
+}

@@ -1,0 +1,416 @@
+package halt
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// Time limits of a stop.
+const (
+	ackTime  = time.Second     // for other nodes to acknowledge
+	saveTime = time.Second     // for the disk
+	toolTime = 5 * time.Second // for a stop tool
+)
+
+// maxTools is how many stop tools are called at a time.
+const maxTools = 64
+
+// ToolResult is what became of the call of a stop tool.
+type ToolResult struct {
+	Device string `json:"device"`
+	Tool   string `json:"tool"`
+	// Error is empty if the tool succeeded.
+	Error string `json:"error,omitempty"`
+}
+
+// NodeResult is what another node did about a stop.
+type NodeResult struct {
+	Node string `json:"node"`
+	// Acknowledged means that nothing more is sent by that node.
+	Acknowledged bool         `json:"acknowledged"`
+	Ended        int          `json:"ended"`
+	MayHaveRun   int          `json:"may_have_run"`
+	Tools        []ToolResult `json:"tools,omitempty"`
+}
+
+// Report is what a stop did.
+type Report struct {
+	// Devices are those that were stopped; empty for everything.
+	Devices []string `json:"devices,omitempty"`
+	// Ended is how many changes were ended before they were sent by this node, and
+	// MayHaveRun how many had been sent.
+	Ended      int          `json:"ended"`
+	MayHaveRun int          `json:"may_have_run"`
+	Tools      []ToolResult `json:"tools,omitempty"`
+	Nodes      []NodeResult `json:"nodes,omitempty"`
+	// NotSaved is why the stop does not survive a restart of this node; empty if it does.
+	NotSaved string `json:"not_saved,omitempty"`
+}
+
+// Halt stops devices, or everything if there are none. When it returns, this node and the
+// nodes that acknowledged send no more changes to them. It works without a disk, without
+// other nodes and while many calls are running.
+func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, devices []string) (Report, error) {
+	targets := devices
+	if len(targets) == 0 {
+		targets = []string{""}
+	}
+	if s.full(targets) {
+		return Report{}, ferrule.Errorf(ferrule.Limited, "%d devices are stopped one by one, which is the limit; nothing was stopped", MaxOrders).
+			WithHint("stop everything instead: run `ferrule stop` without devices")
+	}
+	var orders []Order
+	var halts []*halt
+	for _, device := range targets {
+		o, h := s.order(by, reason, device)
+		orders, halts = append(orders, o), append(halts, h)
+	}
+	saved := make(chan error, 1)
+	go func() { saved <- s.save() }()
+	for _, o := range orders {
+		s.record(ferrule.Stopped, o, by)
+		s.options.Log.Warn("changes are stopped", "device", cmp.Or(o.Device, "all"), "by", o.By, "reason", o.Reason)
+	}
+	heard := s.announce(ctx, orders, true)
+	report := Report{Devices: devices}
+	for _, h := range halts {
+		<-h.drained
+		report.Ended += h.ended
+		report.MayHaveRun += h.mayRun
+	}
+	select {
+	case err := <-saved:
+		if err != nil {
+			report.NotSaved = err.Error()
+		}
+	case <-time.After(saveTime):
+		report.NotSaved = "the disk does not answer"
+	}
+	for _, h := range halts {
+		<-h.tools
+		report.Tools = append(report.Tools, h.results...)
+	}
+	report.Nodes = <-heard
+	return report, nil
+}
+
+// full reports whether there is no room for more orders.
+func (s *Stop) full(devices []string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, o := range s.orders {
+		if o.active() {
+			n++
+		}
+	}
+	for _, device := range devices {
+		if _, known := s.orders[place{s.options.Node, device}]; !known && device != "" {
+			n++
+		}
+	}
+	return n >= MaxOrders
+}
+
+// order makes a new order of this node, and applies it.
+func (s *Stop) order(by ferrule.Principal, reason, device string) (Order, *halt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.orders[place{s.options.Node, device}]
+	o := Order{Node: s.options.Node, Device: device, Seq: max(now(), known.Seq+1, known.Resumed+1), By: by.String(), Reason: reason, Time: time.Now()}
+	return s.enforce(o.clean())
+}
+
+// Resume ends the stops of devices, or all of them if there are none. It returns what it
+// ended. If that cannot be saved, nothing is resumed: this node would be stopped again
+// after a restart.
+func (s *Stop) Resume(ctx context.Context, by ferrule.Principal, devices []string) ([]string, []NodeResult, error) {
+	s.saving.Lock()
+	s.mu.Lock()
+	var over []Order
+	after := maps.Clone(s.orders)
+	for at, o := range s.orders {
+		if o.active() && (len(devices) == 0 || slices.Contains(devices, o.Device)) {
+			o.Resumed = o.Seq
+			over, after[at] = append(over, o), o
+		}
+	}
+	s.mu.Unlock()
+	err := s.write(after)
+	if s.file == nil {
+		err = nil // then the stop is not on the disk either
+	}
+	if err == nil {
+		for _, o := range over {
+			s.apply(o)
+		}
+	}
+	s.saving.Unlock()
+	if err != nil {
+		return nil, nil, ferrule.Errorf(ferrule.Denied, "changes are still stopped, because resuming cannot be saved: %w", err).
+			WithHint("check the disk of the data directory, then run `ferrule resume` again")
+	}
+	var resumed []string
+	for _, o := range over {
+		s.record(ferrule.Resumed, o, by)
+		s.options.Log.Warn("changes are resumed", "device", cmp.Or(o.Device, "all"), "by", by.String())
+		if !slices.Contains(resumed, o.Device) {
+			resumed = append(resumed, o.Device)
+		}
+	}
+	slices.Sort(resumed)
+	return resumed, <-s.announce(ctx, over, false), nil
+}
+
+// record writes to the journal. Nothing waits for it: the disk may be full or slow.
+func (s *Stop) record(phase ferrule.Phase, o Order, by ferrule.Principal) {
+	entry := ferrule.Entry{Phase: phase, Time: time.Now(), Principal: by, Device: o.Device, Message: cmp.Or(o.Device, "everything") + " was " + o.String()}
+	if phase == ferrule.Resumed {
+		entry.Message = cmp.Or(o.Device, "everything") + " is resumed by " + by.String() + "; it was " + o.String()
+	}
+	if o.Node != s.options.Node {
+		entry.Via = o.Node
+	}
+	go func() {
+		if err := s.options.Journal.Append(entry, true); err != nil {
+			s.options.Log.Error("not recorded in the journal", "phase", string(phase), "device", cmp.Or(o.Device, "all"), "by", by.String(), "err", err)
+		}
+	}()
+}
+
+// save writes all orders to the file.
+func (s *Stop) save() error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.mu.Lock()
+	all := maps.Clone(s.orders)
+	s.mu.Unlock()
+	return s.write(all)
+}
+
+// write writes orders to the file. It is called with saving held.
+func (s *Stop) write(orders map[place]Order) error {
+	if s.file == nil {
+		made, _, err := openFile(s.options.Dir)
+		if err != nil {
+			return err
+		}
+		if made == nil {
+			return errNoSpace
+		}
+		s.file = made
+	}
+	list := slices.SortedFunc(maps.Values(orders), func(a, b Order) int {
+		return cmp.Or(strings.Compare(a.Device, b.Device), strings.Compare(a.Node, b.Node))
+	})
+	return s.file.write(list)
+}
+
+// ack is an answer of another node. The last one has Done.
+type ack struct {
+	Ended      int          `json:"ended,omitempty"`
+	MayHaveRun int          `json:"may_have_run,omitempty"`
+	Tools      []ToolResult `json:"tools,omitempty"`
+	Done       bool         `json:"done,omitempty"`
+}
+
+// maxAckTools is how many results an answer has. Failures come first.
+const maxAckTools = 12
+
+// announce sends orders to the other nodes, and returns what they answer: each that
+// acknowledges within ackTime is waited for until its stop tools have answered.
+func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan []NodeResult {
+	nodes := s.options.Nodes()
+	out := make(chan []NodeResult, 1)
+	var mu sync.Mutex
+	got := make(map[string]*NodeResult)
+	acked, done := make(map[string]int), make(map[string]int)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTime+toolTime)
+	check := make(chan struct{}, 1)
+	for _, o := range orders {
+		go func() {
+			s.options.Records.Announce(ctx, o.key(), o.encode(), func(node string, data []byte) {
+				var a ack
+				if json.Unmarshal(data, &a) != nil {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				r := got[node]
+				if r == nil {
+					r = &NodeResult{Node: node}
+					got[node] = r
+				}
+				r.Tools = append(r.Tools, a.Tools...)
+				if a.Done {
+					done[node]++
+				} else {
+					acked[node]++
+					r.Ended += a.Ended
+					r.MayHaveRun += a.MayHaveRun
+				}
+				r.Acknowledged = acked[node] >= len(orders)
+				select {
+				case check <- struct{}{}:
+				default:
+				}
+			}) // what cannot be sent is in the records, and written later
+		}()
+	}
+	go func() {
+		limit := time.NewTimer(ackTime)
+		defer limit.Stop()
+		waiting := true // for nodes that have not answered at all
+		complete := func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, node := range nodes {
+				if acked[node] < len(orders) && waiting || acked[node] > 0 && done[node] < len(orders) && wait {
+					return false
+				}
+			}
+			return true
+		}
+		for !complete() && ctx.Err() == nil {
+			select {
+			case <-check:
+			case <-limit.C:
+				waiting = false
+			case <-ctx.Done():
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, node := range nodes {
+			if got[node] == nil {
+				got[node] = &NodeResult{Node: node}
+			}
+		}
+		var all []NodeResult
+		for _, node := range slices.Sorted(maps.Keys(got)) {
+			all = append(all, *got[node])
+		}
+		out <- all
+		time.AfterFunc(ackTime, cancel) // the message is sent even if nobody is waited for
+	}()
+	return out
+}
+
+// answer answers the announcement of another node, after hear was called with it.
+func (s *Stop) answer(key string, value []byte, reply func(data []byte)) {
+	if !strings.HasPrefix(key, keyPrefix) {
+		return
+	}
+	o, err := decodeOrder(key, value)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	h := s.halts[o.place()]
+	s.mu.Unlock()
+	say := func(a ack) {
+		if data, err := json.Marshal(a); err == nil {
+			reply(data)
+		}
+	}
+	if h == nil || h.seq != o.Seq || !o.active() {
+		say(ack{})
+		say(ack{Done: true})
+		return
+	}
+	<-h.drained
+	say(ack{Ended: h.ended, MayHaveRun: h.mayRun})
+	<-h.tools
+	results := slices.Clone(h.results)
+	slices.SortStableFunc(results, func(a, b ToolResult) int { return -strings.Compare(a.Error, b.Error) })
+	for i := range results {
+		results[i].Error = ferrule.Clean(results[i].Error, maxReason)
+	}
+	say(ack{Tools: results[:min(len(results), maxAckTools)], Done: true})
+}
+
+// hear handles the record of an order.
+func (s *Stop) hear(key string, value []byte) {
+	o, err := decodeOrder(key, value)
+	if err != nil {
+		s.options.Log.Error("an order to stop in the shared records cannot be read", "err", err)
+		return
+	}
+	s.mu.Lock()
+	known := s.orders[o.place()]
+	s.published[o.place()] = o
+	s.mu.Unlock()
+	merged, _ := s.apply(o)
+	if merged != o { // the record is behind
+		go s.options.Records.Put(merged.key(), merged.encode())
+	}
+	if merged == known {
+		return
+	}
+	phase := ferrule.Stopped
+	if !merged.active() {
+		phase = ferrule.Resumed
+	}
+	if known.Seq > 0 || merged.active() {
+		s.options.Log.Warn("another node changed what is stopped", "node", o.Node, "device", cmp.Or(o.Device, "all"), "stopped", merged.active(), "by", o.By, "reason", o.Reason)
+		s.record(phase, merged, ferrule.Principal{Role: ferrule.Gateway, Name: "stop"})
+	}
+	go func() {
+		if err := s.save(); err != nil {
+			s.options.Log.Error("a stop of another node is not saved here", "node", o.Node, "err", err)
+		}
+	}()
+}
+
+// publishMissing writes orders that the shared records do not have: they were made while
+// NATS was unreachable, or the records were lost.
+func (s *Stop) publishMissing() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at, o := range s.orders {
+		if s.published[at] != o {
+			go s.options.Records.Put(o.key(), o.encode())
+		}
+	}
+}
+
+// callTools calls the stop tools of this node's devices that an order covers.
+func (s *Stop) callTools(o Order) (results []ToolResult) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxTools)
+	for _, target := range s.options.Targets() {
+		if target.Manifest == nil || target.Manifest.Stop == nil || !o.covers(target.Device) {
+			continue
+		}
+		action := *target.Manifest.Stop
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(context.Background(), toolTime)
+			defer cancel()
+			_, err := s.options.Handle(ctx, &ferrule.Call{
+				Principal: ferrule.Principal{Role: ferrule.Gateway, Name: "stop"}, Device: target.Device.ID, Tool: action.Tool, Args: action.Args,
+				Timeout: ferrule.Duration(toolTime), Urgent: true,
+			})
+			result := ToolResult{Device: target.Device.ID, Tool: action.Tool}
+			if err != nil {
+				result.Error = ferrule.AsError(err).Message
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			results = append(results, result)
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(results, func(a, b ToolResult) int { return strings.Compare(a.Device, b.Device) })
+	return results
+}
