@@ -5,19 +5,27 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
@@ -181,6 +189,187 @@ func TestLeases(t *testing.T) {
 			t.Errorf("the journal has %d records of %d ends: %v", ends, *leaseRounds, err)
 		}
 	})
+}
+
+// unoAddress is the address of the emulated board when it dials in.
+const unoAddress = "24:6f:28:aa:bb:02"
+
+// dialed is a command that is a node of a cluster, with a device that dials in.
+func dialed() {
+	cfg := config.Default()
+	fail := func(err error) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if err := json.Unmarshal([]byte(os.Args[1]), &cfg); err != nil {
+		fail(err)
+	}
+	data, listen := os.Args[2], os.Args[3]
+	ln, err := net.Listen("tcp", listen)
+	if err != nil {
+		fail(err)
+	}
+	g, err := gateway.New(gateway.Parts{
+		Config: cfg, Data: data, Version: version(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Connectors: []transport.Connector{&dialIn{ln, unoAddress}},
+	})
+	if err != nil {
+		fail(err)
+	}
+	fail(g.Run(context.Background()))
+}
+
+// bridged is a board whose serial port is connected to one of several addresses.
+type bridged struct {
+	port *os.File
+
+	mu   sync.Mutex
+	at   string
+	conn net.Conn
+}
+
+// bridge connects a board to an address.
+func bridge(t *testing.T, board *uno.Board) *bridged {
+	t.Helper()
+	port, err := os.OpenFile(board.Path(), os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bridged{port: port}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := port.Read(buf)
+			if err != nil {
+				return
+			}
+			b.mu.Lock()
+			if b.conn != nil {
+				b.conn.Write(buf[:n])
+			}
+			b.mu.Unlock()
+		}
+	})
+	wg.Go(func() {
+		for t.Context().Err() == nil {
+			b.mu.Lock()
+			at := b.at
+			b.mu.Unlock()
+			conn, err := net.Dial("tcp", at)
+			if err != nil {
+				time.Sleep(20 * time.Millisecond)
+				continue
+			}
+			b.mu.Lock()
+			b.conn = conn
+			b.mu.Unlock()
+			io.Copy(port, conn)
+			conn.Close()
+		}
+	})
+	t.Cleanup(func() {
+		b.move("")
+		port.Close()
+		wg.Wait()
+	})
+	return b
+}
+
+// move makes the board dial another address.
+func (b *bridged) move(at string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at = at
+	if b.conn != nil {
+		b.conn.Close()
+		b.conn = nil
+	}
+}
+
+// TestLeaseOfDeadNode kills the node that holds a board while its LED has a lease. The board
+// connects to another node, which ends the lease.
+func TestLeaseOfDeadNode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const id = "rig-uno"
+	servers := natscluster.Start(t, natscluster.Options{Size: 1})
+	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
+	line := bridge(t, board)
+	b, atB := nodeWithDialIn(t, "b", servers, unoAddress)
+	var mu sync.Mutex
+	leases := make(map[string]bool)
+	b.Cluster.Shared().Watch(func(key string, value []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		if leases[key] = strings.HasPrefix(key, "lease.") && value != nil && !strings.Contains(string(value), `"ended":true`); !leases[key] {
+			delete(leases, key)
+		}
+	})
+	shared := func(n int) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(leases) == n
+		}
+	}
+
+	cfg := config.Default()
+	joins(&cfg, "a", servers)
+	withOverlay(t, strings.ReplaceAll(ledLease("10m"), "device: uno", "device: "+id))(&cfg)
+	settings, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, atA := t.TempDir(), freeAddress(t)
+	for range *leaseRounds {
+		a := exec.Command("dialed", string(settings), data, atA)
+		a.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		a.Stderr = t.Output()
+		if err := a.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line.move(atA)
+		eventually(t, 30*time.Second, "node a has the board", func() bool {
+			dev := b.device(id)
+			_, err := b.call(id, "uptime", `{}`, time.Second)
+			return err == nil && dev.Node == "a"
+		})
+		b.must(id, "gpio_write", `{"pin":13,"value":true}`, "value")
+		eventually(t, 30*time.Second, "the lease is shared", shared(1))
+		if !board.Pin("B5") {
+			t.Fatal("the LED is off")
+		}
+		start := time.Now()
+		a.Process.Kill()
+		a.Wait()
+		line.move(atB)
+		wentLow(t, board, start)
+		eventually(t, 30*time.Second, "the lease is over", shared(0))
+	}
+}
+
+// TestLeaseOfRemoteAgent checks that a lease ends when its agent at another node is killed,
+// and when that node stops.
+func TestLeaseOfRemoteAgent(t *testing.T) {
+	servers := natscluster.Start(t, natscluster.Options{Size: 1})
+	boards := startSim(t, sim.Config{})
+	a := startGateway(t, map[string]string{"board": boards.Addrs()[0]}, func(c *config.Config) { joins(c, "a", servers) },
+		withOverlay(t, strings.ReplaceAll(ledLease("10m"), "device: uno", "device: board")))
+	b := startGateway(t, nil, func(c *config.Config) { joins(c, "b", servers) })
+	for _, end := range []func(*mcpProcess){(*mcpProcess).kill, func(*mcpProcess) { b.stop() }} {
+		agent := startMCP(t, b.data)
+		if !agent.lists("board__gpio_write") {
+			t.Fatal("the board is not listed")
+		}
+		agent.call("board__gpio_write", map[string]any{"pin": 2, "value": true})
+		if a.must("board", "gpio_read", `{"pin":2}`, "value") != true {
+			t.Fatal("the pin is low")
+		}
+		end(agent)
+		eventually(t, 30*time.Second, "the pin is low", func() bool { return a.must("board", "gpio_read", `{"pin":2}`, "value") == false })
+	}
 }
 
 // TestLimitsOfAll checks that callers share the limits of a device, that a refused call
