@@ -147,7 +147,7 @@ func (r *record) key() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// wake tells whoever waits that something changed. It is called with mu held.
+// wake reports a change to those who wait. It is called with mu held.
 func (k *Keeper) wake() {
 	close(k.changed)
 	k.changed = make(chan struct{})
@@ -172,8 +172,19 @@ func (k *Keeper) Enter(call *ferrule.Call, atMost time.Duration, output string) 
 		length = min(length, atMost)
 	}
 	r.Until = time.Now().Add(length)
-	return k.renew(r, length)
+	leave, shared, err := k.renew(r, length)
+	if shared != nil {
+		select {
+		case <-shared:
+		case <-time.After(shareTime):
+		}
+	}
+	return leave, err
 }
+
+// shareTime is how long a call waits until other nodes know its lease. It is sent anyway:
+// this node ends the lease after a restart.
+const shareTime = 300 * time.Millisecond
 
 // recordOf returns the record of a call's lease.
 func (k *Keeper) recordOf(call *ferrule.Call, output string) (record, error) {
@@ -247,16 +258,17 @@ func (k *Keeper) isFor(l *lease, dev *ferrule.Device) bool {
 	return online != nil && online.ID == dev.ID
 }
 
-// renew starts or renews a lease: it is on disk when renew returns.
-func (k *Keeper) renew(r record, length time.Duration) (leave func(error), err error) {
+// renew starts or renews a lease: it is on disk when renew returns, and shared when the
+// channel is closed.
+func (k *Keeper) renew(r record, length time.Duration) (leave func(error), shared <-chan struct{}, err error) {
 	key := r.key()
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	if err := k.file.Put(key, r); err != nil {
-		return nil, ferrule.Errorf(ferrule.Denied, "the call was not sent because its lease cannot be recorded: %w", err).
+		return nil, nil, ferrule.Errorf(ferrule.Denied, "the call was not sent because its lease cannot be recorded: %w", err).
 			WithHint("check that the disk of the data directory is not full")
 	}
-	k.share(key, r)
+	shared = k.share(key, r)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.leases[key]
@@ -275,7 +287,7 @@ func (k *Keeper) renew(r record, length time.Duration) (leave func(error), err e
 	if r.Via == "" && k.isGone(r.Session) {
 		k.due(key, l, "the caller's session has ended")
 	}
-	return func(err error) { k.left(key, r, before, err) }, nil
+	return func(err error) { k.left(key, r, before, err) }, shared, nil
 }
 
 // start sets the timer of a lease. It is called with mu held.

@@ -529,7 +529,21 @@ func TestOtherNode(t *testing.T) {
 		if !b.high("1") {
 			t.Fatal("the lease of other hardware was ended")
 		}
+		slow := callOf(t, "write", `{"pin":3,"value":true}`)
+		leave, err := a.Enter(slow, 0, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(shared.values) != 2 {
+			t.Error("a call may be sent before other nodes know its lease")
+		}
+		leave(ferrule.Errorf(ferrule.Offline, "offline"))
 		viewA.cut = true
+		began := time.Now()
+		if leave, err = a.Enter(slow, 0, ""); err != nil || time.Since(began) > time.Second {
+			t.Errorf("without other nodes, a call waits for %v: %v", time.Since(began), err)
+		}
+		leave(ferrule.Errorf(ferrule.Offline, "offline"))
 		a.kill()
 		other.Put(robot, nil)
 		synctest.Wait()

@@ -18,14 +18,17 @@ type departure struct {
 	Via     string `json:"via"`
 }
 
-// share shows a lease to other nodes.
-func (k *Keeper) share(key string, r record) {
+// share shows a lease to other nodes. The channel is closed when they can see it, or when
+// they cannot be reached; it is nil if there are none.
+func (k *Keeper) share(key string, r record) (done <-chan struct{}) {
 	if k.parts.Shared == nil {
-		return
+		return nil
 	}
-	if data, err := json.Marshal(r); err == nil {
-		k.outbox.Put(leasePrefix+key, data)
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil
 	}
+	return k.outbox.Put(leasePrefix+key, data)
 }
 
 // heard is called with the records of all nodes.

@@ -113,7 +113,7 @@ func (l *Limits) find(dev *ferrule.Device, tool *ferrule.Tool, args map[string]a
 		return key, nil
 	}
 	o := &output{}
-	for _, alias := range dev.Aliases { // a new name is no new device
+	for _, alias := range dev.Aliases { // another name does not reset its history
 		if was := l.outputs[keyOf(alias, tool, args)]; was != nil {
 			was.mu.Lock()
 			o.state = was.clone()
