@@ -128,6 +128,9 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/cedar-policy/cedar-go", "github.com/goccy/go-yaml"},
 	},
+	"internal/guard/records":  {},
+	"internal/guard/limits":   {own: []string{"internal/ferrule", "internal/guard/records"}},
+	"internal/guard/lease":    {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/ops/telemetry": {
 		own: []string{"internal/ferrule", "internal/histogram"},
 		third: []string{
@@ -243,7 +246,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/gateway": {
 		own: []string{
-			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/policy", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
+			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
 			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
 			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",

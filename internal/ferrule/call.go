@@ -32,6 +32,9 @@ type Call struct {
 	// Subscriber identifies the subscriber of a Subscribe or Unsubscribe: one
 	// agent server of one node, on behalf of all its agents.
 	Subscriber string `json:"subscriber,omitempty"`
+	// Session identifies the connection of the caller on its node, whose end ends the
+	// caller's leases; empty if nobody can tell when the caller is gone.
+	Session string `json:"session,omitempty"`
 	// Via is the node that vouches for the caller, if that is another node; empty for
 	// a call of this node.
 	Via string `json:"-"`

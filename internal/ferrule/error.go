@@ -23,7 +23,7 @@ const (
 	NotFound   Code = "not_found"  // unknown device or tool
 	Denied     Code = "denied"     // forbidden by the policy, or the tool is quarantined
 	Invalid    Code = "invalid"    // invalid arguments
-	Limited    Code = "limited"    // too many calls
+	Limited    Code = "limited"    // too many calls, or beyond a physical limit
 	Pending    Code = "pending"    // the device is not adopted
 	Offline    Code = "offline"    // the device is not connected
 	Busy       Code = "busy"       // the device did not become free in time

@@ -75,7 +75,9 @@
 //	Catalog         the tools that are listed to agents (catalog)
 //	Overlay         a file that says what a device cannot say about itself (overlay)
 //	Journal         the hash-chained record of calls (journal)
-//	Lease           a node's claim to be alive (cluster)
+//	Lease           says how a call is undone when its time is up or its caller is gone
+//	Limits          physical limits of a tool, which all callers share
+//	node lease      a node's claim to be alive (cluster)
 //
 // Words for states:
 //

@@ -33,6 +33,10 @@ type Tool struct {
 	// Cache is how long an answer is cached, if the owner configured it. Zero
 	// disables the cache for this tool; nil leaves the default.
 	Cache *Duration `json:"cache,omitempty"`
+	// Limits and Lease bound what calls do to the world, if the owner configured it. The
+	// node that holds the device enforces them.
+	Limits *Limits `json:"-"`
+	Lease  *Lease  `json:"-"`
 	// Quarantine is the reason why the tool cannot be called; empty if it can.
 	Quarantine string `json:"quarantine,omitempty"`
 	// FullInput is the complete input schema, including keywords that not every

@@ -18,6 +18,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,6 +45,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
 	"github.com/ferrulehq/ferrule/internal/guard/halt"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/guard/lease"
+	"github.com/ferrulehq/ferrule/internal/guard/limits"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
@@ -85,6 +88,7 @@ type Parts struct {
 type Gateway struct {
 	parts Parts
 	lock  *os.File
+	boot  string // identifies this run
 
 	reloading sync.Mutex
 	running   config.Config // parts.Config with what was reloaded since; guarded by reloading
@@ -104,6 +108,8 @@ type Gateway struct {
 	Policy      policy.Holder
 	History     *history.Store // nil if measurements are not recorded
 	Approvals   *approval.Approvals
+	Limits      *limits.Limits
+	Leases      *lease.Keeper
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
 	tokens      *identity.Tokens
@@ -118,7 +124,7 @@ type Gateway struct {
 // New builds a gateway. It must be closed. The error is datadir.ErrRunning if another
 // gateway has the data directory.
 func New(parts Parts) (*Gateway, error) {
-	g := &Gateway{parts: parts, running: parts.Config}
+	g := &Gateway{parts: parts, running: parts.Config, boot: rand.Text()}
 	for _, build := range []func() error{
 		g.lockData,
 		g.buildTelemetry,
@@ -135,6 +141,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.openHistory,
 		g.openApprovals,
 		g.buildTools,
+		g.openBounds,
 		g.buildPipeline,
 		g.buildPoller,
 		g.buildAgents,
@@ -339,7 +346,8 @@ func (g *Gateway) buildTools() error {
 
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
-		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide, Visible: g.visibility.Of, Approvals: g.Approvals, Stop: g.Stop,
+		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide, Visible: g.visibility.Of,
+		Approvals: g.Approvals, Stop: g.Stop, Bounds: bounds{g.Limits, g.Leases},
 		Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
@@ -350,8 +358,8 @@ func (g *Gateway) buildAgents() (err error) {
 		return err
 	}
 	g.Agents = server.New(server.Parts{
-		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.Telemetry.Entry(telemetry.EntryAgent, g.Pipeline.Handle),
-		Samples: g.Cluster, Tokens: g.tokens, Version: g.parts.Version, Log: g.parts.Log,
+		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.entry(telemetry.EntryAgent),
+		SessionEnded: g.sessionEnded, Samples: g.Cluster, Tokens: g.tokens, Version: g.parts.Version, Log: g.parts.Log,
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil
@@ -379,7 +387,7 @@ func (g *Gateway) listenControl() error {
 		return err
 	}
 	parts := control.Parts{
-		Handle: g.Telemetry.Entry(telemetry.EntryControl, g.Pipeline.Handle), Tracer: g, Watcher: g, Samples: g.Cluster,
+		Handle: g.entry(telemetry.EntryControl), SessionEnded: g.sessionEnded, Tracer: g, Watcher: g, Samples: g.Cluster,
 		Fleet: g.Fleet, Visibility: g.visibility, DeviceRequests: g.Requests, HandOver: g.handOver, Reload: g.Reload, GroupSocket: g.parts.GroupSocket, Log: g.parts.Log,
 	}
 	if all := g.Cluster.Journals(); all != nil {
@@ -448,7 +456,9 @@ func (g *Gateway) URL() string {
 
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
-	parts := []func(context.Context) error{g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run}
+	parts := []func(context.Context) error{
+		g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run,
+	}
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
 	}
@@ -486,6 +496,12 @@ func (g *Gateway) Close() error {
 	}
 	if g.History != nil {
 		errs = append(errs, g.History.Close())
+	}
+	if g.Leases != nil {
+		errs = append(errs, g.Leases.Close())
+	}
+	if g.Limits != nil {
+		errs = append(errs, g.Limits.Close())
 	}
 	if g.Stop != nil {
 		errs = append(errs, g.Stop.Close())

@@ -22,7 +22,7 @@ func ServeStdio(ctx context.Context, parts Parts, in io.ReadCloser, out io.Write
 				return stdio.Gateway{}, err
 			}
 			return stdio.Gateway{
-				Handle:  g.Telemetry.Entry(telemetry.EntryStdio, g.Pipeline.Handle),
+				Handle:  g.entry(telemetry.EntryStdio),
 				Samples: g.Cluster,
 				Visible: g.visibility.Of,
 				Changed: g.visibility.Watch,

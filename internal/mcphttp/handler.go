@@ -55,6 +55,9 @@ type Config struct {
 	Caller func(context.Context) string
 	// MaxPerCaller is the limit of open sessions of each caller; 0 for none.
 	MaxPerCaller int
+	// Left is called with a session some time after its stream of notifications has ended,
+	// if the client did not open another: the client is probably gone. It may be nil.
+	Left func(session string)
 	// Idle is how long a session without a request and without an open stream is kept.
 	Idle time.Duration
 	// Events limits what is kept for clients that reconnect.

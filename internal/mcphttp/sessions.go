@@ -20,6 +20,7 @@ type sessionUse struct {
 	uses     *sessionUses
 	caller   string
 	requests int // under way, including open streams
+	streams  int // of notifications
 	last     time.Time
 }
 
@@ -73,6 +74,37 @@ func (s *sessionUses) begin(id string) *sessionUse {
 	}
 	u.requests++
 	return u
+}
+
+// leaveTime is how long a client may take to open a stream again: a little more than it is
+// told to wait.
+const leaveTime = reconnectDelay + 500*time.Millisecond
+
+// open records that a session opens a stream of notifications, until the returned function
+// is called. If there is no other stream some time later, left is called.
+func (s *sessionUses) open(id string, left func(session string)) (closed func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.byID[id]
+	if u == nil || left == nil {
+		return func() {}
+	}
+	u.streams++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if u.streams--; u.streams > 0 {
+			return
+		}
+		time.AfterFunc(leaveTime, func() {
+			s.mu.Lock()
+			gone := u.streams == 0
+			s.mu.Unlock()
+			if gone {
+				left(id)
+			}
+		})
+	}
 }
 
 // end records that a request has ended. It may be called on nil.

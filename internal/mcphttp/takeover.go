@@ -99,6 +99,7 @@ func (h *Handler) serveSession(w *deadlineWriter, r *http.Request, request poste
 	defer h.owners.remove(owner)
 	switch r.Method {
 	case http.MethodGet:
+		defer h.sessions.open(session, h.config.Left)()
 		h.serveStream(w, r, session, owner)
 	case http.MethodPost:
 		reply := &replyWriter{deadlineWriter: w, request: request, opened: func(event string) {

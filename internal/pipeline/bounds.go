@@ -25,8 +25,10 @@ func bounds(b Bounds) stage {
 			if err != nil {
 				return nil, err
 			}
-			result, err := next(ctx, call)
-			leave(err)
+			err = ferrule.Errorf(ferrule.Internal, "the call panicked").AfterSend()
+			defer func() { leave(err) }()
+			var result *ferrule.Result
+			result, err = next(ctx, call)
 			return result, err
 		}
 	}

@@ -105,7 +105,7 @@ func (in *CallManyInput) on(ctx context.Context, pipeline ferrule.Handler, by *f
 		e := ferrule.Errorf(ferrule.Cancelled, "cancelled before %s was called", ferrule.Clean(device, ferrule.MaxWord))
 		return CallOutcome{Device: device, Error: &OutcomeError{string(e.Code), e.Message, e.Certainty()}}
 	}
-	result, err := pipeline(ctx, &ferrule.Call{Principal: by.Principal, Client: by.Client, Device: device, Tool: in.Tool, Args: json.RawMessage(in.Arguments)})
+	result, err := pipeline(ctx, &ferrule.Call{Principal: by.Principal, Client: by.Client, Session: by.Session, Device: device, Tool: in.Tool, Args: json.RawMessage(in.Arguments)})
 	if err != nil {
 		e := ferrule.AsError(err)
 		return CallOutcome{Device: device, Error: &OutcomeError{string(e.Code), e.Message, e.Certainty()}}

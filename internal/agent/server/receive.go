@@ -25,7 +25,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
 			}
 		}()
-		ctx = context.WithValue(ctx, clientKey{}, clientOf(req))
+		ctx = context.WithValue(context.WithValue(ctx, clientKey{}, clientOf(req)), httpSessionKey{}, req.GetSession())
 		if ready := v.server.parts.Ready; ready != nil && looks(req) {
 			ready(ctx, client(ctx))
 		}

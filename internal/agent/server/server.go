@@ -93,6 +93,9 @@ type Parts struct {
 	// Tokens are the tokens that agents authenticate with over HTTP. If there are
 	// none, agents need not authenticate.
 	Tokens *identity.Tokens
+	// SessionEnded is called with the Session of calls whose agent is gone, perhaps more
+	// than once; it may be nil.
+	SessionEnded func(session string)
 	// Ready waits until the catalog has what an agent sees; nil if it always has.
 	Ready   func(ctx context.Context, client ferrule.Client)
 	Version string
@@ -108,6 +111,7 @@ type Server struct {
 	signals  *signalNames
 	pending  pendingCalls
 	wrong    wrongTokens
+	sessions sessions
 	hosts    atomic.Pointer[[]string]
 
 	stop  context.Context // ends the calls under way
@@ -128,6 +132,7 @@ func New(p Parts) *Server {
 	s.stop, s.halt = context.WithCancel(context.Background())
 	s.http = mcphttp.New(mcphttp.Config{
 		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,
+		Left:   func(session string) { s.sessionEnded(sessionName(session)) },
 		Caller: agentName, MaxPerCaller: p.Config.SessionsPerAgent,
 		Events: eventLimits, AnyHost: true, Log: s.sdkLog, // Guard checks the host
 	})

@@ -185,7 +185,7 @@ func (s *Server) handle(ctx context.Context, call *ferrule.Call) (result *ferrul
 			s.parts.Log.Error("call panicked", "device", call.Device, "tool", call.Tool, "err", fmt.Sprint(r))
 		}
 	}()
-	call.Parent, call.Client = parent(ctx), client(ctx)
+	call.Parent, call.Client, call.Session = parent(ctx), client(ctx), s.sessionOf(ctx)
 	return s.parts.Handle(ctx, call)
 }
 

@@ -69,6 +69,9 @@ type Tool struct {
 	Input json.RawMessage `json:"input,omitempty"`
 	// Pins limits an argument to the numbers of some of the device's pins.
 	Pins map[string]Pins `json:"pins,omitempty"`
+	// Limits and Lease bound what calls do to the world.
+	Limits *Limits        `json:"limits,omitempty"`
+	Lease  *ferrule.Lease `json:"lease,omitempty"`
 }
 
 // Pins selects pins of a device.
@@ -90,6 +93,7 @@ func Parse(data []byte) (*File, error) {
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
+	dec.UseNumber()
 	var f File
 	var wrong *json.UnmarshalTypeError
 	switch err := dec.Decode(&f); {
@@ -202,7 +206,10 @@ func (t Tool) check() error {
 			return fmt.Errorf("pins.%s: must have types or an ability", arg)
 		}
 	}
-	return nil
+	if err := t.Limits.check(); err != nil {
+		return err
+	}
+	return checkLease(t.Lease)
 }
 
 // Set holds all overlays of a gateway. It is immutable.
@@ -284,7 +291,9 @@ func (s *Set) Apply(protocol string, kind ferrule.Kind, device string, m *ferrul
 			}
 		}
 		apply(t, patches, m.Pins)
+		applyBounds(t, patches)
 	}
+	checkBounds(&effective)
 	effective.Polls = s.polls(protocol, kind, device)
 	effective.Questions = s.questions(protocol, kind, device)
 	effective.Stop = s.stop(protocol, kind, device)

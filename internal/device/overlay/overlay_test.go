@@ -222,6 +222,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"tools":{"plain":{"input":{"properties":null,"type":["object"]},"pins":{"a.b":{"ability":"buffer"}}}}}`))
 	f.Add([]byte(`{"tools":{"broken":{"input":{"properties":{"a":{"$ref":"#"}}}}}}`))
 	f.Add([]byte(`{"polls":{"heat":{"tool":"measure","args":{"pin":35},"every":"10s","unit":"°C"},"light":{"every":"0s"}}}`))
+	f.Add([]byte(`{"tools":{"write":{"limits":{"rate":"6/m","cooldown":"10s","range":{"pin":{"min":0,"max":9e1,"step":5,"start":1}},"on_time":{"per":"1h","max":"20m"},"by":["pin"]},"lease":{"for":"10m","off":{"value":false},"then":{"tool":"write","args":{"pin":"$pin","value":false,"x":"$$"}}}}}}`))
 	builtin, err := os.ReadFile("../protocol/mcpu/overlay.json")
 	if err != nil {
 		f.Fatal(err)
@@ -236,6 +237,14 @@ func FuzzParse(f *testing.F) {
 		for _, tool := range effective.Tools {
 			if tool.Effect == "" {
 				t.Errorf("%s has no effect", tool.Name)
+			}
+			if l := tool.Lease; l != nil && tool.Quarantine == "" {
+				if _, err := l.Then.For(map[string]any{}); (err != nil) != (len(l.Then.Taken()) > 0) || effective.Tool(l.Then.Tool) == nil {
+					t.Errorf("%s cannot be undone: %v", tool.Name, err)
+				}
+			}
+			if l := tool.Limits; l != nil && (l.By == nil || l.OnTime != nil && tool.Lease == nil && tool.Quarantine == "") {
+				t.Errorf("%s has limits that cannot be kept: %+v", tool.Name, l)
 			}
 			if tool.Check != nil {
 				tool.Check(map[string]any{"pin": json.Number("2")})

@@ -32,6 +32,8 @@ type fleetRequest struct {
 	Requests []DeviceRequest `json:"requests"`
 	// Agent is who will see the devices; nil if it is not known yet. Then no device is sent.
 	Agent *ferrule.Client `json:"agent"`
+	// Session, if it is set, is that of calls whose caller is gone when the request ends.
+	Session string `json:"session"`
 }
 
 // fleet requests the devices of the caller, then writes the devices that its agent is
@@ -41,6 +43,9 @@ func (s *Server) fleet(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&req); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
+	}
+	if req.Session != "" && s.parts.SessionEnded != nil {
+		defer s.parts.SessionEnded(req.Session)
 	}
 	out := newLines(w)
 	if err := s.parts.DeviceRequests.Add(r.Context(), req.Requests); err != nil {
@@ -175,9 +180,10 @@ type FleetWatcher interface {
 
 // WatchFleet requests devices, reports the devices of the gateway to v as an agent sees
 // them, and then every change, until ctx ends or the connection is lost. If agent is nil,
-// no devices are reported. It never returns nil.
-func (c *Client) WatchFleet(ctx context.Context, requests []DeviceRequest, agent *ferrule.Client, v FleetWatcher) error {
-	body, err := json.Marshal(fleetRequest{requests, agent})
+// no devices are reported. The session, if it is not empty, is the Session of calls whose
+// caller is gone then. It never returns nil.
+func (c *Client) WatchFleet(ctx context.Context, requests []DeviceRequest, agent *ferrule.Client, session string, v FleetWatcher) error {
+	body, err := json.Marshal(fleetRequest{requests, agent, session})
 	if err != nil {
 		return err
 	}

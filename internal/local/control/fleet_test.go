@@ -61,7 +61,7 @@ func TestWatchFleet(t *testing.T) {
 	v := recorder{make(chan string, 100)}
 	over := make(chan error, 1)
 	go func() {
-		over <- client.WatchFleet(t.Context(), []control.DeviceRequest{{Transport: "tcp", Address: "x:1"}}, &ferrule.Client{Name: "test"}, v)
+		over <- client.WatchFleet(t.Context(), []control.DeviceRequest{{Transport: "tcp", Address: "x:1"}}, &ferrule.Client{Name: "test"}, "", v)
 	}()
 	v.expect(t, "a online board{}", "b online board{}", "c offline nothing", "requested [{tcp x:1  false 0 }]", "synced")
 
@@ -80,7 +80,7 @@ func TestWatchFleet(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	other := recorder{make(chan string, 100)}
-	go client.WatchFleet(t.Context(), []control.DeviceRequest{{Address: "taken"}}, &ferrule.Client{Name: "test"}, other)
+	go client.WatchFleet(t.Context(), []control.DeviceRequest{{Address: "taken"}}, &ferrule.Client{Name: "test"}, "", other)
 	other.expect(t, "refused in use", "a online board{}")
 	end()
 	if err := <-over; err == nil || !strings.Contains(err.Error(), "connection to the gateway lost") {
@@ -91,7 +91,7 @@ func TestWatchFleet(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("the server still watches devices")
 	}
-	if err := client.WatchFleet(t.Context(), nil, &ferrule.Client{Name: "test"}, v); err == nil {
+	if err := client.WatchFleet(t.Context(), nil, &ferrule.Client{Name: "test"}, "", v); err == nil {
 		t.Error("got no error after the gateway exited")
 	}
 }
@@ -108,7 +108,7 @@ func TestWatchFleetSlowReader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	v := recorder{make(chan string)}
-	go client.WatchFleet(ctx, nil, &ferrule.Client{Name: "test"}, v)
+	go client.WatchFleet(ctx, nil, &ferrule.Client{Name: "test"}, "", v)
 	f := <-begun
 	start := time.Now()
 	for i := range changes {

@@ -49,6 +49,8 @@ type Parts struct {
 	DeviceRequests DeviceRequests
 	// Journals is nil if the gateway is not part of a cluster.
 	Journals Journals
+	// SessionEnded is called when a `ferrule mcp` process has disconnected; it may be nil.
+	SessionEnded func(session string)
 	// Reload reads the configuration again, or returns why it cannot be used.
 	Reload func() (Reloaded, error)
 	// HandOver makes the gateway exit soon, or returns why it stays.

@@ -144,7 +144,7 @@ func (p *Proxy) follow(ctx context.Context, client *control.Client, requests []c
 			}
 			stop()
 		}()
-		err := client.WatchFleet(following, requests, agent, joined{p, agent, client.Handle, samples, first, synced})
+		err := client.WatchFleet(following, requests, agent, p.nextSession(), joined{p, agent, client.Handle, samples, first, synced})
 		again := following.Err() != nil && ctx.Err() == nil
 		stop()
 		if !again {

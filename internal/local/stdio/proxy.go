@@ -20,6 +20,7 @@ package stdio
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -58,6 +59,7 @@ type Proxy struct {
 	samples samples
 
 	mu        sync.Mutex
+	session   string              // of calls, which ends with the connection to the gateway
 	route     *route              // nil while there is no gateway
 	moved     time.Time           // when the last gateway ended
 	changed   chan struct{}       // closed when the route changes or a device comes online
@@ -86,7 +88,7 @@ type absence struct {
 // New builds a proxy. It starts nothing.
 func New(parts Parts) *Proxy {
 	p := &Proxy{
-		parts: parts, catalog: catalog.New(parts.Catalog),
+		parts: parts, session: newSession(), catalog: catalog.New(parts.Catalog),
 		changed: make(chan struct{}), ready: make(chan struct{}), renamed: make(chan struct{}),
 		known: make(map[string]bool), missing: make(map[string]*absence),
 	}
@@ -273,6 +275,22 @@ func (p *Proxy) identity() (agent *ferrule.Client, changed <-chan struct{}) {
 	return p.agent, p.renamed
 }
 
+// nextSession begins a session. The gateway takes the one before for gone.
+func (p *Proxy) nextSession() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session = newSession()
+	return p.session
+}
+
+func (p *Proxy) currentSession() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.session
+}
+
+func newSession() string { return "process-" + rand.Text() }
+
 // hideWith makes the catalog hide what a gateway in this process does not show. If it is nil,
 // the gateway of another process has left that out.
 func (p *Proxy) hideWith(visible func(who ferrule.Principal) ferrule.Visibility) {
@@ -308,6 +326,7 @@ func (p *Proxy) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	var maybe *ferrule.Error // of the first attempt, if it may have run
 	for first := true; ; first = false {
 		changed := p.nextChange()
+		call.Session = p.currentSession()
 		result, used, err := p.try(ctx, call)
 		if err == nil {
 			return result, nil
