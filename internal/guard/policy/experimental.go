@@ -83,16 +83,29 @@ func (c *checker) rule(r *rule, tree node) (err error) {
 // eachAction matches what the validator says once for each action.
 var eachAction = regexp.MustCompile(`in context for Action::"[a-z]+" not found`)
 
-// entity returns an error if a rule names a group or a preset that does not exist.
+// entity returns an error if a rule names what cannot exist, so that it would never match.
 func (c *checker) entity(uid types.EntityUID) error {
+	id := string(uid.ID)
 	switch uid.Type {
+	case typeAgent, typePerson:
+		if kind, name, ok := strings.Cut(id, ":"); ok && (kind == string(ferrule.Agent) || kind == string(ferrule.Person)) {
+			return fmt.Errorf("%q is never the name of a caller; write %s::%q", id, uid.Type, name)
+		}
+	case typeTool:
+		if !strings.Contains(id, "/") {
+			return fmt.Errorf("%q is never a tool; write Tool::\"DEVICE/%s\"", id, id)
+		}
+	case typeLabel:
+		if !strings.Contains(id, "=") {
+			return fmt.Errorf("%q is never a label; write Label::\"%s=VALUE\"", id, id)
+		}
 	case typeGroup:
-		if _, ok := c.groups[string(uid.ID)]; !ok {
-			return fmt.Errorf("group %q is not in policy.groups of ferrule.yaml", uid.ID)
+		if _, ok := c.groups[id]; !ok {
+			return fmt.Errorf("group %q is not in policy.groups of ferrule.yaml", id)
 		}
 	case typePreset:
-		if rank(string(uid.ID)) < 0 {
-			return fmt.Errorf("unknown preset %q; it must be %s", uid.ID, strings.Join(presetNames, ", "))
+		if rank(id) < 0 {
+			return fmt.Errorf("unknown preset %q; it must be %s", id, strings.Join(presetNames, ", "))
 		}
 	}
 	return nil

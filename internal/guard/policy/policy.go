@@ -70,6 +70,10 @@ func (c Config) Check() error {
 		switch {
 		case name == "":
 			return errors.New("agents: a name must not be empty")
+		case strings.HasPrefix(name, string(ferrule.Person)+":"):
+			return fmt.Errorf("agents: %s is not an agent; presets are for agents, and rules for people", name)
+		case strings.HasPrefix(name, string(ferrule.Agent)+":"):
+			return fmt.Errorf("agents: %s must be written without agent:", name)
 		case rank(preset) < 0:
 			return fmt.Errorf("agents: the preset of %s must be %s, got %q", name, strings.Join(presetNames, ", "), ferrule.Clean(preset, ferrule.MaxWord))
 		case strings.HasPrefix(name, selfNamed) && rank(preset) < rank(c.Preset):

@@ -333,6 +333,9 @@ func TestLoadErrors(t *testing.T) {
 		{"forbid (principal, action, resource) when { context.args == {} };", ":1: context.args is compared with a record"},
 		{"forbid (principal, action, resource) when { context.args has a || context.args.a > 5 };", ":1: unable to guarantee safety of access to optional attribute"},
 		{"forbid (principal, action, resource) when { decimal(context.args.a).lessThan(decimal(\"1.0\")) };", ":1: extension constructors may not be called with non-literal"},
+		{"forbid (principal == Agent::\"agent:claude\", action, resource);", `:1: "agent:claude" is never the name of a caller; write Agent::"claude"`},
+		{"forbid (principal, action, resource == Tool::\"open\");", `:1: "open" is never a tool; write Tool::"DEVICE/open"`},
+		{"forbid (principal, action, resource in Label::\"lamp\");", `:1: "lamp" is never a label`},
 		// Rules without effect.
 		{"forbid (principal, action, resource);\npermit (principal, action, resource in Device::\"lamp\");", ":2: this rule has no effect: a.cedar:1 already forbids"},
 		{"forbid (principal, action, resource == Tool::\"lamp/on\");\n\nforbid (principal, action, resource in Device::\"lamp\");", ":1: this rule has no effect: a.cedar:3 already forbids"},
@@ -369,6 +372,8 @@ func TestConfigErrors(t *testing.T) {
 		`policy.agents: the preset of claude must be`:                                   {Preset: Careful, Agents: map[string]string{"claude": "strict"}},
 		`policy.agents: local/claude must not have the preset open, which is milder`:    {Preset: Careful, Agents: map[string]string{"local/claude": Open}},
 		`policy.agents: local/claude must not have the preset careful, which is milder`: {Preset: ReadOnly, Agents: map[string]string{"local/claude": Careful}},
+		`policy.agents: person:anna is not an agent`:                                    {Preset: Open, Agents: map[string]string{"person:anna": Careful}},
+		`policy.agents: agent:claude must be written without agent:`:                    {Preset: Open, Agents: map[string]string{"agent:claude": Careful}},
 		`policy.groups: a name must not be empty`:                                       {Preset: Open, Groups: map[string][]string{"": {"a"}}},
 	} {
 		if _, err := Load(cfg); err == nil || !strings.Contains(err.Error(), want) {
