@@ -15,7 +15,7 @@ import (
 func (g *Gateway) openStop() error {
 	g.Stop = halt.Open(halt.Options{
 		Dir: g.parts.Data, Node: g.node(), Records: g.Cluster.Shared(), Nodes: func() []string { return g.Cluster.State().Nodes },
-		Targets: g.ownTargets, Journal: g.Journal, Log: g.parts.Log,
+		Targets: g.ownTargets, Journal: g.Journal, Event: g.Cluster.AddEvent, Log: g.parts.Log,
 		Handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			return g.Pipeline.Handle(ctx, call)
 		},

@@ -77,6 +77,7 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 	go func() { saved <- s.save() }()
 	for _, o := range orders {
 		s.record(ferrule.Stopped, o, by)
+		s.event(ferrule.WasStopped, o, o.String())
 		s.options.Log.Warn("changes are stopped", "device", cmp.Or(o.Device, "all"), "by", o.By, "reason", o.Reason)
 	}
 	heard := s.announce(ctx, orders, true)
@@ -161,6 +162,7 @@ func (s *Stop) Resume(ctx context.Context, by ferrule.Principal, devices []strin
 	var resumed []string
 	for _, o := range over {
 		s.record(ferrule.Resumed, o, by)
+		s.event(ferrule.WasResumed, o, "resumed by "+by.String())
 		s.options.Log.Warn("changes are resumed", "device", cmp.Or(o.Device, "all"), "by", by.String())
 		if !slices.Contains(resumed, o.Device) {
 			resumed = append(resumed, o.Device)
@@ -168,6 +170,10 @@ func (s *Stop) Resume(ctx context.Context, by ferrule.Principal, devices []strin
 	}
 	slices.Sort(resumed)
 	return resumed, <-s.announce(ctx, over, false), nil
+}
+
+func (s *Stop) event(kind ferrule.EventType, o Order, reason string) {
+	s.options.Event(ferrule.Event{Time: time.Now(), Type: kind, Device: cmp.Or(o.Device, ferrule.GatewayID), Reason: reason})
 }
 
 // record writes to the journal. Nothing waits for it: the disk may be full or slow.

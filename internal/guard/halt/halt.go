@@ -137,7 +137,9 @@ type Options struct {
 	// Handle calls a device of this node.
 	Handle  ferrule.Handler
 	Journal Journal
-	Log     *slog.Logger
+	// Event receives what people who watch should see. It must not block.
+	Event func(e ferrule.Event)
+	Log   *slog.Logger
 }
 
 // Stop can stop changes. It implements pipeline.Stop.

@@ -122,7 +122,7 @@ func newStop(t *testing.T, change ...func(*Options)) *Stop {
 	t.Helper()
 	o := Options{
 		Dir: t.TempDir(), Node: "north", Nodes: func() []string { return nil }, Targets: func() []ferrule.Target { return nil },
-		Journal: &journal{}, Log: slog.New(slog.DiscardHandler),
+		Journal: &journal{}, Event: func(ferrule.Event) {}, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&o)
