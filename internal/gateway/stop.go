@@ -59,6 +59,9 @@ func (s stopper) Halt(ctx context.Context, by ferrule.Principal, reason string, 
 		out.Ended += node.Ended
 		out.MayHaveRun += node.MayHaveRun
 		out.Notes = append(out.Notes, toolNotes(node.Tools, " on node "+node.Node)...)
+		if node.NotSaved != "" {
+			out.Notes = append(out.Notes, "node "+node.Node+" would not be stopped after a restart: "+node.NotSaved)
+		}
 	}
 	nodes(&out, report.Nodes, "it stops as soon as it hears of this")
 	if out.MayHaveRun > 0 {
