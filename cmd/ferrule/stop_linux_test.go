@@ -440,6 +440,17 @@ func TestStopOnFullDisk(t *testing.T) {
 func TestAgentStops(t *testing.T) {
 	n := newStopNode(t, "a", 1, func(*config.Config) {})
 	n.online("a-0")
+	var mu sync.Mutex
+	watched := ""
+	unwatch, err := n.Watch("", func(e ferrule.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		watched += string(e.Type) + " " + e.Device + " " + e.Reason + "\n"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unwatch()
 	for _, version := range []string{legacy, modern} {
 		agent, err := newPlainAgent(t.Context(), &http.Client{}, n.URL()+"/mcp", version)
 		if err != nil {
@@ -480,5 +491,10 @@ func TestAgentStops(t *testing.T) {
 		if err := n.strike("a-0", "after "+version); err != nil {
 			t.Error(err)
 		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !strings.Contains(watched, "stopped a-0 stopped by agent:") || !strings.Contains(watched, "resumed a-0 resumed by person:test\n") {
+		t.Errorf("watched %s", watched)
 	}
 }

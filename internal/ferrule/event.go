@@ -43,6 +43,10 @@ const (
 	// ApprovalEvent means that a call of it waits for approval, or that a person or time
 	// has decided; the Reason begins with the ID of the request.
 	ApprovalEvent EventType = "approval"
+	// WasStopped and WasResumed say that its changes are denied, or permitted again. The
+	// device is GatewayID if that is so for everything.
+	WasStopped EventType = "stopped"
+	WasResumed EventType = "resumed"
 )
 
 // The limits of an Event.
@@ -63,7 +67,7 @@ func (e *Event) Bound() error {
 		return fmt.Errorf("params have %d bytes; limit is %d", n, MaxParams)
 	}
 	switch e.Type {
-	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ApprovalEvent:
+	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ApprovalEvent, WasStopped, WasResumed:
 		e.Method, e.Params = "", nil
 	case Notified:
 		if e.Method = Clean(e.Method, MaxMethod); e.Method == "" {

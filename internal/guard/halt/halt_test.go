@@ -122,7 +122,7 @@ func newStop(t *testing.T, change ...func(*Options)) *Stop {
 	t.Helper()
 	o := Options{
 		Dir: t.TempDir(), Node: "north", Nodes: func() []string { return nil }, Targets: func() []ferrule.Target { return nil },
-		Journal: &journal{}, Log: slog.New(slog.DiscardHandler),
+		Journal: &journal{}, Event: func(ferrule.Event) {}, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&o)
@@ -217,7 +217,7 @@ func TestDenied(t *testing.T) {
 // TestNothingAfterAcknowledgment: whatever calls do at the time of a stop, none is sent
 // after Halt has returned, and what was sent is reported.
 func TestNothingAfterAcknowledgment(t *testing.T) {
-	rounds, calls := 1000, 32
+	rounds, calls := 300, 32
 	if testing.Short() {
 		rounds = 50
 	}
@@ -400,6 +400,30 @@ func TestNoDisk(t *testing.T) {
 	resumed(t, s)
 	if err := enters(s, "pump"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNotSavedElsewhere: a node acknowledges a stop when it has saved it, and says so if it
+// cannot.
+func TestNotSavedElsewhere(t *testing.T) {
+	net := newNetwork()
+	node := func(name, other string) *Stop {
+		return newStop(t, func(o *Options) {
+			o.Node, o.Records, o.Nodes = name, net.join(name), func() []string { return []string{other} }
+		})
+	}
+	north, south := node("north", "south"), node("south", "north")
+	for _, broken := range []bool{false, true} {
+		if broken {
+			south.file.f.Close()
+		}
+		r := halted(t, north, "")
+		if len(r.Nodes) != 1 || !r.Nodes[0].Acknowledged || (r.Nodes[0].NotSaved != "") != broken || r.NotSaved != "" {
+			t.Errorf("broken %v: %+v", broken, r)
+		}
+		if !broken && newStop(t, func(o *Options) { o.Dir = south.options.Dir }).Stopped().String() == "" {
+			t.Error("acknowledged before it was saved")
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func TestWatchFleetAs(t *testing.T) {
 	defer cancel()
 	watch := func(agent *ferrule.Client) *toolRecorder {
 		v := &toolRecorder{recorder: recorder{make(chan string, 100)}}
-		go client.WatchFleet(ctx, nil, agent, v)
+		go client.WatchFleet(ctx, nil, agent, "", v)
 		return v
 	}
 	owner := watch(&ferrule.Client{Name: "owner"})
