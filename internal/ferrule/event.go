@@ -39,6 +39,7 @@ const (
 	ChangedKind  EventType = "changed"     // its manifest changed
 	PendingFound EventType = "pending"     // it was found and is not adopted
 	Quarantined  EventType = "quarantined" // it has unusable tools
+	ChangesWait  EventType = "waiting"     // it offers what its owner has not accepted
 	Notified     EventType = "notified"    // it sent a notification
 )
 
@@ -60,7 +61,7 @@ func (e *Event) Bound() error {
 		return fmt.Errorf("params have %d bytes; limit is %d", n, MaxParams)
 	}
 	switch e.Type {
-	case Appeared, Gone, ChangedKind, PendingFound, Quarantined:
+	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ChangesWait:
 		e.Method, e.Params = "", nil
 	case Notified:
 		if e.Method = Clean(e.Method, MaxMethod); e.Method == "" {
