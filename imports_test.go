@@ -90,8 +90,8 @@ var importRules = map[string]importRule{
 	},
 	"internal/device/protocol/protocoltest": {own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/transport/transporttest"}},
 	"internal/device/dock": {
-		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
-		tests: []string{"internal/fleet", "internal/device/overlay", "internal/device/transport/transporttest"},
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/guard/pinning"},
+		tests: []string{"internal/fleet", "internal/device/overlay", "internal/pipeline", "internal/device/transport/transporttest"},
 	},
 	"internal/device/overlay": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/fleet":          {own: []string{"internal/ferrule"}},
@@ -118,10 +118,11 @@ var importRules = map[string]importRule{
 	"internal/pipeline":      {own: []string{"internal/ferrule", "internal/ratelimit", "internal/schema"}},
 	"internal/agent/catalog": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/agent/builtin": {
-		own:   []string{"internal/ferrule", "internal/schema"},
+		own:   []string{"internal/ferrule", "internal/schema", "internal/guard/pinning"},
 		tests: []string{"internal/agent/catalog", "internal/fleet", "internal/pipeline"},
 	},
 	"internal/guard/identity": {own: []string{"internal/ferrule"}},
+	"internal/guard/pinning":  {own: []string{"internal/ferrule"}},
 	"internal/ops/telemetry": {
 		own: []string{"internal/ferrule", "internal/histogram"},
 		third: []string{

@@ -43,7 +43,7 @@ func resolve(fleet Fleet) stage {
 				return nil, unsupported(dev, manifest, call)
 			case tool == nil || !call.Principal.CanCall(tool):
 				return nil, ferrule.Errorf(ferrule.NotFound, "%s has no tool %q", dev.ID, ferrule.Clean(call.Tool, ferrule.MaxToolName)).
-					WithHint("it has %s", toolNames(manifest, call.Principal))
+					WithHint("it has %s%s", toolNames(manifest, call.Principal), waiting(dev))
 			case tool.Quarantine != "":
 				return nil, ferrule.Errorf(ferrule.Denied, "%s of %s cannot be used: %s", tool.Name, dev.ID, tool.Quarantine).
 					WithHint("to see its other tools, run `ferrule tools %s`", dev.ID)
@@ -67,13 +67,25 @@ func mayReturn(target ferrule.Target, call *ferrule.Call) bool {
 func unsupported(dev *ferrule.Device, m *ferrule.Manifest, call *ferrule.Call) error {
 	op, name := ferrule.Clean(string(call.Operation), ferrule.MaxWord), ferrule.Clean(call.Tool, ferrule.MaxURI)
 	if call.Operation != ferrule.GetPrompt || !m.Supports(ferrule.GetPrompt) {
-		return ferrule.Errorf(ferrule.NotFound, "%s does not support the operation %s of %q", dev.ID, op, name)
+		err := ferrule.Errorf(ferrule.NotFound, "%s does not support the operation %s of %q", dev.ID, op, name)
+		if note := dev.WaitingNote(); note != "" {
+			err = err.WithHint("%s", note)
+		}
+		return err
 	}
 	var all []string
 	for _, p := range m.Prompts {
 		all = append(all, p.Name)
 	}
-	return ferrule.Errorf(ferrule.NotFound, "%s has no prompt %q", dev.ID, name).WithHint("it has %s", joinNames(all, "no prompts"))
+	return ferrule.Errorf(ferrule.NotFound, "%s has no prompt %q", dev.ID, name).WithHint("it has %s%s", joinNames(all, "no prompts"), waiting(dev))
+}
+
+// waiting returns a remark on what a device offers and cannot be used yet, or "".
+func waiting(dev *ferrule.Device) string {
+	if note := dev.WaitingNote(); note != "" {
+		return "; " + note
+	}
+	return ""
 }
 
 // toolNames lists the tools of a device that a caller can use.

@@ -52,6 +52,7 @@ type DescribedDevice struct {
 	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening its port may have reset it, with outputs at their defaults"`
 	Changed   *time.Time        `json:"changed,omitempty" jsonschema:"when its Kind changed"`
 	Previous  string            `json:"previous,omitempty" jsonschema:"Kind before the change"`
+	Waiting   int               `json:"waiting,omitempty" jsonschema:"number of changes that its owner has not accepted yet"`
 	Notes     []string          `json:"notes,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 }
@@ -179,6 +180,9 @@ func describe(d *ferrule.Device, manifest *ferrule.Manifest) DescribedDevice {
 		ID: d.ID, Aliases: d.Aliases, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
 		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Transport: d.Transport, Address: d.Address, Node: d.Node,
 		Protocol: d.Protocol, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
+	}
+	if note := d.WaitingNote(); note != "" {
+		out.Waiting, out.Notes = d.Waiting, slices.Concat([]string{note}, d.Notes)
 	}
 	if !d.Changed.IsZero() {
 		out.Changed = &d.Changed
