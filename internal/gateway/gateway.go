@@ -301,6 +301,8 @@ func (g *Gateway) buildTools() error {
 		builtin.DeviceState(g.Fleet),
 		builtin.AdoptDevice(trust{g}),
 		builtin.ForgetDevice(trust{g}),
+		builtin.DeviceChanges(g.Dock),
+		builtin.AcceptDevice(g.Dock),
 		builtin.ReleaseDevice(g.Dock),
 		builtin.RetryDevice(g.Dock),
 		builtin.RenameDevice(names{g}),
