@@ -471,7 +471,9 @@ func (r *registry) compare(dev *ferrule.Device, manifest *ferrule.Manifest, befo
 		return
 	}
 	dev.Changed, dev.Previous = time.Now(), before.Kind
-	r.log.Warn(fmt.Sprintf("device changed its Kind: %s, before %s", dev.Kind.Short(), before.Kind.Short()), "device", dev.ID)
+	if dev.Offered == "" { // else it is in the log
+		r.log.Warn(fmt.Sprintf("device changed its Kind: %s, before %s", dev.Kind.Short(), before.Kind.Short()), "device", dev.ID)
+	}
 	if old, err := r.store.Manifest(before.Kind); err == nil {
 		if note := shrunkNote(old, manifest); note != "" {
 			dev.Notes = append(dev.Notes, note)

@@ -39,7 +39,7 @@ type Field struct {
 
 // Edit is a part of a text: both versions have it, or one of them.
 type Edit struct {
-	Op   string `json:"op" jsonschema:"=, - or +"`
+	Op   string `json:"op" jsonschema:"one of =, -, +"`
 	Text string `json:"text" jsonschema:"a long part that both have is shortened"`
 }
 
