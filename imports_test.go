@@ -90,8 +90,8 @@ var importRules = map[string]importRule{
 	},
 	"internal/device/protocol/protocoltest": {own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/transport/transporttest"}},
 	"internal/device/dock": {
-		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol"},
-		tests: []string{"internal/fleet", "internal/device/overlay", "internal/device/transport/transporttest"},
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/guard/pinning"},
+		tests: []string{"internal/fleet", "internal/device/overlay", "internal/pipeline", "internal/device/transport/transporttest"},
 	},
 	"internal/device/overlay": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/fleet":          {own: []string{"internal/ferrule"}},
@@ -118,7 +118,7 @@ var importRules = map[string]importRule{
 	"internal/pipeline":      {own: []string{"internal/ferrule", "internal/ratelimit", "internal/schema"}},
 	"internal/agent/catalog": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/agent/builtin": {
-		own:   []string{"internal/ferrule", "internal/schema"},
+		own:   []string{"internal/ferrule", "internal/schema", "internal/guard/pinning"},
 		tests: []string{"internal/agent/catalog", "internal/fleet", "internal/pipeline"},
 	},
 	"internal/guard/halt":     {own: []string{"internal/ferrule"}, tests: []string{"internal/testenv/wait"}},
@@ -131,6 +131,7 @@ var importRules = map[string]importRule{
 	"internal/guard/records":  {},
 	"internal/guard/limits":   {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/lease":    {own: []string{"internal/ferrule", "internal/guard/records"}},
+	"internal/guard/pinning":  {own: []string{"internal/ferrule"}},
 	"internal/ops/telemetry": {
 		own: []string{"internal/ferrule", "internal/histogram"},
 		third: []string{
@@ -259,7 +260,7 @@ var importRules = map[string]importRule{
 	"cmd/ferrule": {
 		own: []string{
 			"internal/ferrule", "internal/gateway", "internal/pipeline", "internal/sim", "internal/agent/builtin", "internal/agent/server", "internal/local/control", "internal/local/datadir",
-			"internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table",
+			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table",
 		},
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"},

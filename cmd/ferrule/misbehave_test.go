@@ -246,10 +246,10 @@ func TestChangingFirmware(t *testing.T) {
 		link.cut(false)
 		eventually(t, 10*time.Second, "robot is another Kind", func() bool {
 			dev := g.device("robot")
-			return dev.State == ferrule.StateOnline && dev.Kind != before
+			return dev.State == ferrule.StateOnline && dev.Says() != before
 		})
 		dev := g.device("robot")
-		if dev.Previous != before || dev.Changed.IsZero() || !strings.Contains(fmt.Sprint(dev.Notes), test.note) {
+		if dev.Previous != before || dev.Changed.IsZero() || (test.note == "") != (dev.Waiting > 0) || !strings.Contains(fmt.Sprint(dev.Notes), test.note) {
 			t.Errorf("got %+v", dev)
 		}
 	}

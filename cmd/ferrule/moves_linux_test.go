@@ -69,6 +69,11 @@ func (c *watchedConn) Close() error {
 	return err
 }
 
+// dialInAt returns the transport of a device that dials in.
+func dialInAt(ln net.Listener, address string) []transport.Connector {
+	return []transport.Connector{&dialIn{ln, address}}
+}
+
 // nodeWithDialIn returns a gateway in this process that joins a cluster, and the address
 // that a device can dial.
 func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address string) (*testGateway, string) {
@@ -82,7 +87,7 @@ func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address s
 	data := t.TempDir()
 	g, err := gateway.New(gateway.Parts{
 		Config: cfg, Data: data, Version: version(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)).With("at", name),
-		Connectors: []transport.Connector{&dialIn{ln, address}},
+		Connectors: dialInAt(ln, address),
 	})
 	if err != nil {
 		t.Fatal(err)

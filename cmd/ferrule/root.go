@@ -77,8 +77,8 @@ The exit codes of all commands:
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
 	for _, c := range []*cobra.Command{
 		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.historyCommand(), a.traceCommand(),
-		a.adoptCommand(), a.forgetCommand(), a.renameCommand(), a.labelCommand(), a.releaseCommand(), a.retryCommand(), a.approvalsCommand(), a.approveCommand(), a.denyCommand(),
-		a.stopCommand(), a.resumeCommand(), a.reloadCommand(), a.auditCommand(), a.policyCommand(),
+		a.adoptCommand(), a.diffCommand(), a.acceptCommand(), a.forgetCommand(), a.renameCommand(), a.labelCommand(), a.releaseCommand(), a.retryCommand(),
+		a.approvalsCommand(), a.approveCommand(), a.denyCommand(), a.stopCommand(), a.resumeCommand(), a.reloadCommand(), a.auditCommand(), a.policyCommand(),
 	} {
 		c.PersistentPreRunE = a.needData
 		cmd.AddCommand(c)

@@ -149,6 +149,8 @@ func eventText(e ferrule.Event) string {
 		text = fmt.Sprintf("changed its Kind from %s to %s", e.Previous.Short(), e.Kind.Short())
 	case ferrule.PendingFound:
 		text = "was found and is not adopted: " + e.Reason
+	case ferrule.ChangesWait:
+		text = "has changed: " + e.Reason
 	case ferrule.Quarantined:
 		text = "has tools that cannot be used: " + strings.Join(e.Tools, ", ")
 	case ferrule.ApprovalEvent:

@@ -112,8 +112,8 @@ func New(p Parts) (*Cluster, error) {
 	c.streams = streams.New(streams.Options{
 		Config: p.Config, Identity: identity, Boot: boot, Journal: p.Journal, Problem: func() string { return c.State().Reason }, Log: p.Log,
 	})
-	c.registry = registry.New(registry.Options{
-		Config: p.Config, Identity: identity, Boot: boot, Version: p.Version, IdentityFile: filepath.Join(filepath.Base(p.Dir), identityFile),
+	c.registry, err = registry.New(registry.Options{
+		Config: p.Config, Identity: identity, Boot: boot, Version: p.Version, Secret: secret, IdentityFile: filepath.Join(filepath.Base(p.Dir), identityFile),
 		Fleet: p.Fleet, Overlays: p.Overlays, Manifests: p.Manifests,
 		Remote: c.call, Event: c.streams.AddEvent, Moved: p.Moved,
 		Synced:       func() { c.report(connecting, "") },
@@ -121,6 +121,9 @@ func New(p Parts) (*Cluster, error) {
 		WriteProblem: func(problem string) { c.report(writing, problem) },
 		Log:          p.Log,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
 	c.calls = calls.New(calls.Options{
 		Names: engine.Names{Tenant: p.Config.Tenant, Node: p.Config.Node}, Boot: boot, Devices: c.registry,
 		Secret: secret, Serve: p.Serve, Refused: p.Refused, Meters: p.Meters, Log: p.Log,
@@ -183,6 +186,11 @@ func (c *Cluster) Remove(id string) { c.registry.Remove(id) }
 
 // Known returns a device that another node holds or held last.
 func (c *Cluster) Known(id string) (*ferrule.Device, bool) { return c.registry.Known(id) }
+
+// Manifest returns a manifest that any node stored.
+func (c *Cluster) Manifest(ctx context.Context, kind ferrule.Kind) (*ferrule.Manifest, error) {
+	return c.registry.Manifest(ctx, kind)
+}
 
 // Find looks up a device of another node that does not fit into memory.
 func (c *Cluster) Find(id string) (*ferrule.Device, *ferrule.Manifest, ferrule.Handler, bool) {

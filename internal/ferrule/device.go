@@ -44,6 +44,19 @@ type Device struct {
 	// Trusted is where a device was last trusted, and as which Kind. It is set only if an
 	// unverified announcement says where the device is.
 	Trusted *Contact `json:"trusted,omitempty"`
+	// Accepted is the Kind that the owner accepted: the reference for what the device
+	// says about itself later. AcceptedAt is when; it is zero if the device was accepted
+	// as it was first found.
+	Accepted   Kind      `json:"accepted,omitempty"`
+	AcceptedAt time.Time `json:"accepted_at,omitzero"`
+	// Offered is what the device says about itself now. It is empty if Kind is that.
+	// Otherwise Kind is the part of it that the owner accepted, and Waiting is the number
+	// of changes that are not in use until the owner accepts them.
+	Offered Kind `json:"offered,omitempty"`
+	Waiting int  `json:"waiting,omitempty"`
+	// Vouched reports that a node of this tenant wrote what a record of another node
+	// says about Trust and Accepted. It is false for all other records.
+	Vouched bool `json:"-"`
 	// Changed is when the device last changed its Kind; Previous is the Kind
 	// before that.
 	Changed  time.Time `json:"changed,omitzero"`
@@ -60,6 +73,25 @@ type Contact struct {
 	// Endpoint is empty if it is unknown.
 	Endpoint string `json:"endpoint,omitempty"`
 	Kind     Kind   `json:"kind"`
+}
+
+// Says returns the Kind of what the device says about itself now, accepted or not.
+func (d *Device) Says() Kind {
+	if d.Offered != "" {
+		return d.Offered
+	}
+	return d.Kind
+}
+
+// WaitingNote returns a note on changes that wait for the owner, or "".
+func (d *Device) WaitingNote() string {
+	switch d.Waiting {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("1 change waits until you accept it; to see it, run `ferrule diff %s`", d.ID)
+	}
+	return fmt.Sprintf("%d changes wait until you accept them; to see them, run `ferrule diff %s`", d.Waiting, d.ID)
 }
 
 // SameHardware reports whether two records describe the same hardware.

@@ -39,6 +39,7 @@ const (
 	ChangedKind  EventType = "changed"     // its manifest changed
 	PendingFound EventType = "pending"     // it was found and is not adopted
 	Quarantined  EventType = "quarantined" // it has unusable tools
+	ChangesWait  EventType = "waiting"     // it offers what its owner has not accepted
 	Notified     EventType = "notified"    // it sent a notification
 	// ApprovalEvent means that a call of it waits for approval, or that a person or time
 	// has decided; the Reason begins with the ID of the request.
@@ -67,7 +68,7 @@ func (e *Event) Bound() error {
 		return fmt.Errorf("params have %d bytes; limit is %d", n, MaxParams)
 	}
 	switch e.Type {
-	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ApprovalEvent, WasStopped, WasResumed:
+	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ChangesWait, ApprovalEvent, WasStopped, WasResumed:
 		e.Method, e.Params = "", nil
 	case Notified:
 		if e.Method = Clean(e.Method, MaxMethod); e.Method == "" {

@@ -28,6 +28,13 @@ type Manifest struct {
 	Title      string      `json:"title,omitempty"`
 	Icons      []Icon      `json:"icons,omitempty"`
 
+	// PartOf is set if this is not all that the device says about itself: it is the part
+	// that the owner accepted as that Kind, and overlays for that Kind still apply.
+	// ListedOnly reports that other resources than those in the list are new or changed
+	// and cannot be read. No device can set these fields.
+	PartOf     Kind `json:"part_of,omitempty"`
+	ListedOnly bool `json:"listed_only,omitempty"`
+
 	// Notes are problems found while reading the manifest: an incomplete list,
 	// dropped entries. They are not part of the Kind. On admission they move to
 	// the Device.
@@ -144,7 +151,7 @@ const (
 func (m *Manifest) Bound() {
 	m.Model, m.Version, m.Platform = Clean(m.Model, MaxWord), Clean(m.Version, MaxWord), Clean(m.Platform, MaxWord)
 	m.Instructions, m.Title = Clean(m.Instructions, MaxText), Clean(m.Title, MaxWord)
-	m.Icons = boundIcons(m.Icons)
+	m.Icons, m.PartOf = boundIcons(m.Icons), Kind(Clean(string(m.PartOf), MaxWord))
 	m.boundTools()
 	m.boundPins()
 	m.boundResources()

@@ -68,7 +68,7 @@ func full() *ferrule.Manifest {
 		return []ferrule.Icon{{Source: "https://x", MIME: "image/png", Sizes: []string{"any"}, Theme: "dark"}}
 	}
 	return &ferrule.Manifest{
-		Model: "m", Version: "v", Platform: "p", Instructions: "i", Title: "t", Icons: icons(),
+		Model: "m", Version: "v", Platform: "p", Instructions: "i", Title: "t", Icons: icons(), PartOf: "k",
 		Tools: []ferrule.Tool{{Name: "n", Text: "t", Title: "t", Icons: icons(), Effect: ferrule.Reads, Quarantine: "q"}},
 		Pins:  []ferrule.Pin{{Name: "n", Type: "t", Text: "t", Abilities: []string{"buffer"}, Sampling: &ferrule.Sampling{}}},
 		Resources: []ferrule.Resource{{

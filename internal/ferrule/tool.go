@@ -3,6 +3,7 @@ package ferrule
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -90,7 +91,7 @@ func (m *Manifest) ToolFor(op Operation, name string) *Tool {
 	if op == CallTool {
 		return m.Tool(name)
 	}
-	if !m.Supports(op) || name == "" || len(name) > MaxURI {
+	if !m.Supports(op) || name == "" || len(name) > MaxURI || !m.lists(op, name) {
 		return nil
 	}
 	tool := &Tool{Name: name, Effect: Reads, Check: checkNoArguments}
@@ -107,6 +108,22 @@ func (m *Manifest) ToolFor(op Operation, name string) *Tool {
 		tool.Cache = new(Duration) // each one must reach the device
 	}
 	return tool
+}
+
+// lists reports whether an operation may be used on what a manifest does not list, or
+// whether it is listed. A URI that an accepted template covers counts as listed.
+func (m *Manifest) lists(op Operation, name string) bool {
+	listed := func(r Resource) bool {
+		prefix, _, _ := strings.Cut(r.URI, "{")
+		return r.URI == name || r.Template && op != Complete && strings.HasPrefix(name, prefix)
+	}
+	switch {
+	case op == Complete && m.PartOf != "":
+		return slices.ContainsFunc(m.Resources, listed) || slices.ContainsFunc(m.Prompts, func(p Prompt) bool { return p.Name == name })
+	case (op == ReadResource || op == Subscribe) && m.ListedOnly:
+		return slices.ContainsFunc(m.Resources, listed)
+	}
+	return true
 }
 
 func checkNoArguments(args map[string]any) (violations []string) {

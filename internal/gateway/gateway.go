@@ -320,6 +320,8 @@ func (g *Gateway) buildTools() error {
 		builtin.DeviceState(g.Fleet, g.visibility.Of),
 		builtin.AdoptDevice(trust{g}),
 		builtin.ForgetDevice(trust{g}),
+		builtin.DeviceChanges(g.Dock),
+		builtin.AcceptDevice(g.Dock),
 		builtin.ReleaseDevice(g.Dock),
 		builtin.RetryDevice(g.Dock),
 		builtin.RenameDevice(names{g}),

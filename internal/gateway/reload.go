@@ -124,6 +124,10 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	// What follows cannot fail.
 	g.replacePolicy(next.policy, &done)
 	g.replaceOverlays(next.overlays, &done)
+	if pin := next.cfg.Devices.PinUSB; pin != g.running.Devices.PinUSB {
+		g.Dock.SetPinUSB(pin)
+		done.Applied = append(done.Applied, fmt.Sprintf("devices.pin_usb: %t", pin))
+	}
 	if tls {
 		if g.certificate.differs(next.certificate) {
 			done.Applied = append(done.Applied, "tls: another certificate")

@@ -9,7 +9,9 @@ import (
 
 // decisions are the tools by which a person decides about a device, or about a call of it.
 // The device's own node runs them.
-var decisions = []string{"adopt_device", "forget_device", "release_device", "retry_device", "rename_device", "label_device", answerTool}
+var decisions = []string{
+	"adopt_device", "forget_device", "release_device", "retry_device", "rename_device", "label_device", "device_changes", "accept_device", answerTool,
+}
 
 // measurements are the tools that return measurements of a device. The device's own
 // node has them.
@@ -51,6 +53,11 @@ func (r remoteNames) Known(id string) (*ferrule.Device, bool) {
 		return dev, true
 	}
 	return r.Fleet.RenamedElsewhere(id)
+}
+
+// Manifest implements dock.Remote.
+func (r remoteNames) Manifest(ctx context.Context, kind ferrule.Kind) (*ferrule.Manifest, error) {
+	return r.Cluster.Manifest(ctx, kind)
 }
 
 // otherNode returns the other node that has a device or had it last, or "" if the

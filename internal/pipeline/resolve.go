@@ -51,7 +51,7 @@ func resolve(fleet Fleet, seen visible) stage {
 				return nil, unsupported(dev, manifest, call, seen)
 			case tool == nil || !call.Principal.CanCall(tool):
 				return nil, ferrule.Errorf(ferrule.NotFound, "%s has no tool %q", dev.ID, ferrule.Clean(call.Tool, ferrule.MaxToolName)).
-					WithHint("it has %s", toolNames(dev, manifest, call.Principal, seen))
+					WithHint("it has %s%s", toolNames(dev, manifest, call.Principal, seen), waiting(dev))
 			case tool.Quarantine != "":
 				return nil, ferrule.Errorf(ferrule.Denied, "%s of %s cannot be used: %s", tool.Name, dev.ID, tool.Quarantine).
 					WithHint("to see its other tools, run `ferrule tools %s`", dev.ID)
@@ -75,7 +75,11 @@ func mayReturn(target ferrule.Target, call *ferrule.Call) bool {
 func unsupported(dev *ferrule.Device, m *ferrule.Manifest, call *ferrule.Call, seen visible) error {
 	op, name := ferrule.Clean(string(call.Operation), ferrule.MaxWord), ferrule.Clean(call.Tool, ferrule.MaxURI)
 	if call.Operation != ferrule.GetPrompt || !m.Supports(ferrule.GetPrompt) {
-		return ferrule.Errorf(ferrule.NotFound, "%s does not support the operation %s of %q", dev.ID, op, name)
+		err := ferrule.Errorf(ferrule.NotFound, "%s does not support the operation %s of %q", dev.ID, op, name)
+		if note := dev.WaitingNote(); note != "" {
+			err = err.WithHint("%s", note)
+		}
+		return err
 	}
 	var all []string
 	for _, p := range m.Prompts {
@@ -83,7 +87,15 @@ func unsupported(dev *ferrule.Device, m *ferrule.Manifest, call *ferrule.Call, s
 			all = append(all, p.Name)
 		}
 	}
-	return ferrule.Errorf(ferrule.NotFound, "%s has no prompt %q", dev.ID, name).WithHint("it has %s", joinNames(all, "no prompts"))
+	return ferrule.Errorf(ferrule.NotFound, "%s has no prompt %q", dev.ID, name).WithHint("it has %s%s", joinNames(all, "no prompts"), waiting(dev))
+}
+
+// waiting returns a remark on what a device offers and cannot be used yet, or "".
+func waiting(dev *ferrule.Device) string {
+	if note := dev.WaitingNote(); note != "" {
+		return "; " + note
+	}
+	return ""
 }
 
 // toolNames lists the tools of a device that a caller can use.

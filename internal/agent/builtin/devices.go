@@ -52,6 +52,7 @@ type DescribedDevice struct {
 	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening its port may have reset it, with outputs at their defaults"`
 	Changed   *time.Time        `json:"changed,omitempty" jsonschema:"when its Kind changed"`
 	Previous  string            `json:"previous,omitempty" jsonschema:"Kind before the change"`
+	Waiting   int               `json:"waiting,omitempty" jsonschema:"number of changes that its owner has not accepted yet"`
 	Notes     []string          `json:"notes,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Stopped   string            `json:"stopped,omitempty" jsonschema:"who stopped it and why: changes are denied"`
@@ -212,6 +213,9 @@ func describe(fleet Fleet, d *ferrule.Device, manifest *ferrule.Manifest, seen f
 	}
 	if s, ok := fleet.(stopper); ok {
 		out.Stopped = s.Stopped(d)
+	}
+	if note := d.WaitingNote(); note != "" {
+		out.Waiting, out.Notes = d.Waiting, slices.Concat([]string{note}, d.Notes)
 	}
 	if !d.Changed.IsZero() {
 		out.Changed = &d.Changed

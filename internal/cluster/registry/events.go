@@ -43,6 +43,9 @@ func changeEvents(before *ferrule.Device, c change) (events []ferrule.Event) {
 	if connected && now.Trust == ferrule.TrustPending {
 		add(ferrule.PendingFound, func(e *ferrule.Event) { e.Reason = fmt.Sprintf("run `ferrule adopt %s` to trust it", c.id) })
 	}
+	if online(now) && now.Waiting > 0 && (connected || before.Offered != now.Offered) {
+		add(ferrule.ChangesWait, func(e *ferrule.Event) { e.Kind, e.Reason = now.Offered, now.WaitingNote() })
+	}
 	if tools := quarantined(c.manifest); connected && len(tools) > 0 {
 		add(ferrule.Quarantined, func(e *ferrule.Event) { e.Tools = tools })
 	}

@@ -243,6 +243,9 @@ func (s *Session) publishKinds(ctx context.Context, all []plan) (ready []plan, f
 		var err error
 		if p.device != nil && p.device.Trust != ferrule.TrustPending {
 			err = errs[p.device.Kind]
+			if accepted := errs[p.device.Accepted]; err == nil && !errors.Is(accepted, errUnpublishable) {
+				err = accepted
+			}
 		}
 		switch {
 		case err == nil:
@@ -264,8 +267,13 @@ func (s *Session) publishKinds(ctx context.Context, all []plan) (ready []plan, f
 func (s *Session) publishMissing(ctx context.Context, all []plan) map[ferrule.Kind]error {
 	errs := make(map[ferrule.Kind]error)
 	for _, p := range all {
-		if p.device != nil && p.device.Trust != ferrule.TrustPending && !s.published[p.device.Kind] {
-			errs[p.device.Kind] = nil
+		if p.device == nil || p.device.Trust == ferrule.TrustPending {
+			continue
+		}
+		for _, kind := range []ferrule.Kind{p.device.Kind, p.device.Accepted} { // another node may need what was accepted
+			if kind != "" && !s.published[kind] {
+				errs[kind] = nil
+			}
 		}
 	}
 	var wg sync.WaitGroup

@@ -15,7 +15,7 @@ func TestRequestOnce(t *testing.T) {
 		dev := robotAt("b", ferrule.StateOnline, 1)
 		dev.ID, dev.Kind = fmt.Sprint("lost", n), ferrule.Kind(fmt.Sprint("lost", n))
 		for revision := range uint64(5) {
-			r.view.update(dev.ID, entry{dev, 1000 + revision})
+			r.view.update(dev.ID, entry{device: dev, revision: 1000 + revision})
 		}
 	}
 	if len(r.kinds.waiting) != 3 {

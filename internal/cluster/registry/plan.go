@@ -91,6 +91,7 @@ func (v *view) plan(id string) (plan, bool) {
 			return plan{}, false
 		}
 		gone := *r
+		gone.Vouched = v.vouched(now) // anybody may have written it in this node's name
 		gone.State, gone.Since, gone.Reason = ferrule.StateOffline, time.Now(), "no longer known to its node"
 		return v.record(&ownDevice{}, id, &gone, gone.Epoch, now.revision)
 	case o.device == nil:
@@ -133,6 +134,9 @@ func epochOf(dev *ferrule.Device) uint64 {
 func (v *view) record(o *ownDevice, id string, dev *ferrule.Device, epoch, revision uint64) (plan, bool) {
 	r := recordOf(dev, epoch)
 	r.Node = v.self
+	if o.device != nil || dev.Vouched {
+		r.Voucher = v.voucher(r.device(id))
+	}
 	data, err := json.Marshal(&r)
 	if err != nil || len(data) > maxRecord {
 		return plan{}, false // no node could read it
@@ -145,6 +149,7 @@ func (v *view) record(o *ownDevice, id string, dev *ferrule.Device, epoch, revis
 		o.epoch = epoch
 	}
 	written := *dev
+	written.Vouched = false
 	written.Node, written.Epoch = v.self, epoch
 	return plan{write{id, data, revision}, &written, hash}, true
 }
@@ -172,7 +177,7 @@ func (v *view) written(p plan, out outcome) {
 		}
 	}
 	if now := v.records[p.id]; out.revision > now.revision {
-		v.records[p.id] = entry{p.device, out.revision}
+		v.records[p.id] = entry{device: p.device, revision: out.revision}
 		v.show(p.id)
 	}
 }

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 	"unique"
@@ -32,13 +33,23 @@ type record struct {
 	Restarted int64        `json:"restarted,omitempty"`
 	Changed   int64        `json:"changed,omitempty"`
 	Previous  ferrule.Kind `json:"previous,omitempty"`
+	// Accepted is the Kind that the owner accepted, unless it is Kind; AcceptedAt is when,
+	// in milliseconds.
+	Accepted   ferrule.Kind `json:"accepted,omitempty"`
+	AcceptedAt int64        `json:"accepted_at,omitempty"`
+	Offered    ferrule.Kind `json:"offered,omitempty"`
+	Waiting    int          `json:"waiting,omitempty"`
+	// Voucher shows that a node of the tenant wrote what a person decided: Pending,
+	// Accepted and AcceptedAt.
+	Voucher string `json:"voucher,omitempty"`
 }
 
 // The limits of a record. Records of other nodes are not trusted.
 const (
-	maxRecord = 16 << 10
-	maxReason = 200
-	maxMillis = 253_402_300_799_999 // the end of the year 9999: JSON cannot represent later times
+	maxRecord  = 16 << 10
+	maxReason  = 200
+	maxWaiting = 1 << 20
+	maxMillis  = 253_402_300_799_999 // the end of the year 9999: JSON cannot represent later times
 )
 
 func recordOf(dev *ferrule.Device, epoch uint64) record {
@@ -47,6 +58,10 @@ func recordOf(dev *ferrule.Device, epoch uint64) record {
 		State: dev.State, Since: millis(dev.Since), Reason: ferrule.Clean(dev.Reason, maxReason),
 		Pending: dev.Trust == ferrule.TrustPending, Labels: dev.Labels, Aliases: dev.Aliases,
 		Restarted: millis(dev.Restarted), Changed: millis(dev.Changed), Previous: dev.Previous,
+		AcceptedAt: millis(dev.AcceptedAt), Offered: dev.Offered, Waiting: dev.Waiting,
+	}
+	if dev.Accepted != dev.Kind || r.Pending {
+		r.Accepted = dev.Accepted
 	}
 	if r.Pending {
 		r.Model, r.Version = dev.Model, dev.Version
@@ -61,6 +76,10 @@ func (r *record) device(id string) *ferrule.Device {
 		ID: id, Address: r.Address, Local: r.Local, Transport: r.Transport, Protocol: r.Protocol, Node: r.Node, Epoch: r.Epoch, Kind: r.Kind,
 		State: r.State, Since: moment(r.Since), Reason: r.Reason, Trust: ferrule.TrustAdopted, Labels: r.Labels, Aliases: r.Aliases,
 		Restarted: moment(r.Restarted), Changed: moment(r.Changed), Previous: r.Previous,
+		Accepted: r.Accepted, AcceptedAt: moment(r.AcceptedAt), Offered: r.Offered, Waiting: r.Waiting,
+	}
+	if r.Accepted == "" && !r.Pending {
+		dev.Accepted = r.Kind
 	}
 	if r.Pending {
 		dev.Trust, dev.Model, dev.Version = ferrule.TrustPending, r.Model, r.Version
@@ -103,7 +122,7 @@ func parseRecord(data []byte) (*record, error) {
 	default:
 		return nil, fmt.Errorf("unknown state %q", r.State)
 	}
-	for _, ms := range []int64{r.Since, r.Restarted, r.Changed} {
+	for _, ms := range []int64{r.Since, r.Restarted, r.Changed, r.AcceptedAt} {
 		if ms < 0 || ms > maxMillis {
 			return nil, fmt.Errorf("invalid time %d", ms)
 		}
@@ -114,7 +133,10 @@ func parseRecord(data []byte) (*record, error) {
 	if r.Kind == "" || len(r.Kind) > 2*32 {
 		return nil, fmt.Errorf("invalid kind %q", ferrule.Clean(string(r.Kind), ferrule.MaxWord))
 	}
-	r.Kind, r.Previous = interned(r.Kind), interned(r.Previous)
+	if max(len(r.Accepted), len(r.Offered)) > 2*32 || r.Waiting < 0 || r.Waiting > maxWaiting || len(r.Voucher) > 2*voucherSize {
+		return nil, errors.New("invalid accepted Kind")
+	}
+	r.Kind, r.Previous, r.Accepted, r.Offered = interned(r.Kind), interned(r.Previous), interned(r.Accepted), interned(r.Offered)
 	r.Node, r.Transport, r.Protocol = interned(r.Node), interned(ferrule.Clean(r.Transport, ferrule.MaxWord)), interned(ferrule.Clean(r.Protocol, ferrule.MaxWord))
 	r.Address = ferrule.Clean(r.Address, ferrule.MaxText)
 	r.Reason = ferrule.Clean(r.Reason, maxReason)

@@ -16,6 +16,7 @@ func TestRecordIsSmall(t *testing.T) {
 	dev := &ferrule.Device{
 		ID: "esp32-demo-ab12", Address: "usb:303a:1001:34851871A3D4", Transport: "serial", Protocol: "mcpu", Node: "gateway-7", Epoch: 12,
 		Kind: ferrule.Kind(strings.Repeat("f", 64)), State: ferrule.StateOnline, Since: time.Now(), Trust: ferrule.TrustAdopted,
+		Accepted: ferrule.Kind(strings.Repeat("f", 64)),
 	}
 	r := recordOf(dev, 12)
 	data, err := json.Marshal(&r)
@@ -43,7 +44,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"state":"online"}`))
 	f.Add([]byte(`{"address":"usb:1","node":"a","epoch":3,"kind":"ab","state":"online","since":1000000000000000000}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		dev := deviceIn("robot", data)
+		dev := entryIn("robot", data, 1).device
 		if dev == nil {
 			return
 		}
@@ -58,7 +59,7 @@ func FuzzRecord(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again := deviceIn("robot", text); len(text) <= maxRecord && (again == nil || !reflect.DeepEqual(again, dev)) {
+		if again := entryIn("robot", text, 1).device; len(text) <= maxRecord && (again == nil || !reflect.DeepEqual(again, dev)) {
 			t.Errorf("%+v was encoded as %s", dev, text)
 		}
 	})

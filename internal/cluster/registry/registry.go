@@ -14,6 +14,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,8 @@ type Options struct {
 	Config engine.Config
 	// Identity is permanent for this node, Boot differs in each run.
 	Identity, Boot, Version string
+	// Secret is shared by the nodes of the tenant.
+	Secret []byte
 	// IdentityFile is the path that users know the identity's file by.
 	IdentityFile string
 	Fleet        Fleet
@@ -81,16 +84,20 @@ type Registry struct {
 }
 
 // New returns a registry. It starts nothing.
-func New(o Options) *Registry {
+func New(o Options) (*Registry, error) {
+	key, err := recordKey(o.Secret, o.Config.Tenant)
+	if err != nil {
+		return nil, err
+	}
 	r := &Registry{
 		options: o, cfg: o.Config, names: engine.Names{Tenant: o.Config.Tenant, Node: o.Config.Node},
 		dirty: make(chan struct{}, 1), refresh: make(chan struct{}, 1),
 	}
 	r.kinds = newKinds(r.names, o.Overlays, o.Log)
-	r.view = newView(o.Config, o.Fleet, r.kinds, o.Remote)
+	r.view = newView(o.Config, o.Fleet, r.kinds, o.Remote, key)
 	r.kinds.arrived = r.view.arrived
 	r.intake = &intake{wake: r.view.wake}
-	return r
+	return r, nil
 }
 
 // Put implements ferrule.DeviceWatcher.
@@ -172,6 +179,15 @@ func (r *Registry) Lookup(ctx context.Context, id string) *ferrule.Device {
 	}
 	r.view.update(id, e)
 	return e.device
+}
+
+// Manifest returns a manifest that any node stored.
+func (r *Registry) Manifest(ctx context.Context, kind ferrule.Kind) (*ferrule.Manifest, error) {
+	s := r.session.Load()
+	if s == nil {
+		return nil, errors.New("the registry cannot be read now")
+	}
+	return r.kinds.get(ctx, s.kinds, kind)
 }
 
 // Find looks up a device of another node that does not fit into the view.

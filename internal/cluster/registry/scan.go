@@ -63,6 +63,18 @@ func (r *record) field(key string, s *scanner) bool {
 		return s.moment(&r.Changed)
 	case "previous":
 		return scanText(s, &r.Previous)
+	case "accepted":
+		return scanText(s, &r.Accepted)
+	case "accepted_at":
+		return s.moment(&r.AcceptedAt)
+	case "offered":
+		return scanText(s, &r.Offered)
+	case "waiting":
+		n, ok := s.number()
+		r.Waiting = int(n)
+		return ok
+	case "voucher":
+		return scanText(s, &r.Voucher)
 	}
 	return false
 }

@@ -35,6 +35,7 @@ type store interface {
 type entry struct {
 	device   *ferrule.Device
 	revision uint64
+	voucher  string // of the record, not checked yet
 }
 
 // write is one change of a record: data is nil to remove it.
@@ -69,20 +70,20 @@ func shardOf(key string, shards int) int {
 
 func (k *kvStore) get(ctx context.Context, id string) (entry, error) {
 	data, revision, err := k.engine.LastValue(ctx, engine.DevicesBucket(k.shard(id)), k.names.Key(id))
-	return entry{deviceIn(id, data), revision}, err
+	return entryIn(id, data, revision), err
 }
 
-// deviceIn returns the device in a record. An invalid record counts as none, so that it
+// entryIn returns the device in a record. An invalid record counts as none, so that it
 // can be overwritten.
-func deviceIn(id string, data []byte) *ferrule.Device {
+func entryIn(id string, data []byte, revision uint64) entry {
 	if len(data) == 0 || ferrule.CheckID(id) != nil || id == ferrule.GatewayID {
-		return nil
+		return entry{revision: revision}
 	}
 	r, err := parseRecord(data)
 	if err != nil {
-		return nil
+		return entry{revision: revision}
 	}
-	return r.device(id)
+	return entry{r.device(id), revision, r.Voucher}
 }
 
 func (k *kvStore) put(ctx context.Context, writes []write) []outcome {

@@ -22,6 +22,7 @@ type view struct {
 	fleet  Fleet
 	remote ferrule.Handler // calls any device of another node
 	kinds  *kinds
+	key    []byte // of vouchers
 
 	mu       sync.RWMutex
 	records  map[string]entry
@@ -51,9 +52,9 @@ type ownDevice struct {
 	hash, revision uint64
 }
 
-func newView(cfg engine.Config, fleet Fleet, kinds *kinds, remote ferrule.Handler) *view {
+func newView(cfg engine.Config, fleet Fleet, kinds *kinds, remote ferrule.Handler, key []byte) *view {
 	return &view{
-		self: cfg.Node, limit: cfg.View, fleet: fleet, kinds: kinds, remote: remote,
+		key: key, self: cfg.Node, limit: cfg.View, fleet: fleet, kinds: kinds, remote: remote,
 		records: make(map[string]entry), peers: make(map[string]peer), own: make(map[string]*ownDevice),
 		dirty: make(map[string]bool), writing: make(map[string]plan), news: make(chan struct{}, 1),
 	}
@@ -74,10 +75,11 @@ func (v *view) receive(id string, data []byte, revision uint64) {
 	if !news {
 		return
 	}
+	e := entry{device: dev, revision: revision}
 	if dev == nil {
-		dev = deviceIn(id, data)
+		e = entryIn(id, data, revision)
 	}
-	v.update(id, entry{dev, revision})
+	v.update(id, e)
 }
 
 // compare reports whether a record is new, and returns its device if this node is
@@ -276,7 +278,9 @@ func (v *view) known(id string) (*ferrule.Device, bool) {
 	if o := v.own[id]; o != nil && online(o.device) && (o.claim || o.epoch > 0) && o.device.SameHardware(dev) {
 		return nil, false // it is here now; the record is about to be written
 	}
-	return v.remoteDevice(dev, nil), true
+	out := v.remoteDevice(dev, nil)
+	out.Vouched = v.vouched(e)
+	return out, true
 }
 
 // held returns a device that this node holds under an epoch.

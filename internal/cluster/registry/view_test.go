@@ -32,10 +32,14 @@ func (noOverlays) MatchesDevice(string) bool { return false }
 func testRegistry() *Registry {
 	cfg := engine.DefaultConfig()
 	cfg.Node = "a"
-	return New(Options{
-		Config: cfg, Fleet: noFleet{}, Overlays: noOverlays{}, Event: func(ferrule.Event) {},
+	r, err := New(Options{
+		Config: cfg, Secret: []byte("a secret that all nodes share"), Fleet: noFleet{}, Overlays: noOverlays{}, Event: func(ferrule.Event) {},
 		LeaseProblem: func(string) {}, WriteProblem: func(string) {}, Log: slog.New(slog.DiscardHandler),
 	})
+	if err != nil {
+		panic(err)
+	}
+	return r
 }
 
 func testView() *view { return testRegistry().view }
@@ -74,7 +78,7 @@ func (v *view) write(t *testing.T, revision uint64) *record {
 func (v *view) reread(dev *ferrule.Device, revision uint64) {
 	v.begin()
 	if dev != nil {
-		v.update("robot", entry{dev, revision})
+		v.update("robot", entry{device: dev, revision: revision})
 	}
 	v.complete()
 }
@@ -112,7 +116,7 @@ func TestRolledBack(t *testing.T) {
 		if r := v.write(t, 2); r == nil || r.Epoch != 6 || r.Node != "a" {
 			t.Errorf("wrote %+v, want epoch 6 at a again", r)
 		}
-		v.update("robot", entry{robotAt("b", ferrule.StateOnline, 8), 9})
+		v.update("robot", entry{device: robotAt("b", ferrule.StateOnline, 8), revision: 9})
 		if r := v.write(t, 10); r != nil {
 			t.Errorf("wrote %+v, although b took it", r)
 		}
@@ -132,7 +136,7 @@ func TestClaimFails(t *testing.T) {
 		}
 		v.written(all[0], outcome{err: context.DeadlineExceeded})
 	}
-	v.update("robot", entry{robotAt("c", ferrule.StateOnline, 6), 2})
+	v.update("robot", entry{device: robotAt("c", ferrule.StateOnline, 6), revision: 2})
 	if r := v.write(t, 3); r != nil {
 		t.Errorf("wrote %+v, although c took it", r)
 	}

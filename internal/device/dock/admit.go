@@ -24,20 +24,20 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 	if err != nil {
 		return nil, err
 	}
-	dev, err := c.describe(s, name, manifest)
+	dev, compared, err := c.describe(ctx, s, name, manifest)
 	if err != nil {
 		return nil, err
 	}
 	c.forwardNotifications(session)
 	if changer, ok := session.(protocol.Changer); ok {
-		changer.Changed(func(m *ferrule.Manifest) { c.updateManifest(session, s, name, m) })
+		changer.Changed(func(m *ferrule.Manifest) { c.updateManifest(ctx, session, s, name, m) }, c.checkCurrent)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.link.Info().Restarts {
 		dev.Restarted = dev.Since
 	}
-	d.registry.admit(c.slot, dev, manifest)
+	d.registry.admit(c.slot, dev, manifest, compared)
 	c.session, c.began = session, dev.Since
 	close(c.connected)
 	d.news.notify()
@@ -98,8 +98,8 @@ func enter(ctx context.Context, slots chan struct{}, limit time.Duration) (leave
 	return leave, nil
 }
 
-// describe returns the device for a manifest.
-func (c *supervisor) describe(s transport.Sighting, name string, manifest *ferrule.Manifest) (*ferrule.Device, error) {
+// describe returns the device for a manifest, and how it differs from what was accepted.
+func (c *supervisor) describe(ctx context.Context, s transport.Sighting, name string, manifest *ferrule.Manifest) (*ferrule.Device, *comparison, error) {
 	stranger := c.isStranger(s)
 	if stranger { // one at a time: this takes many times the memory of the manifest
 		c.dock.reading.Lock()
@@ -108,21 +108,27 @@ func (c *supervisor) describe(s transport.Sighting, name string, manifest *ferru
 	manifest.Bound()
 	kind, err := manifest.Kind()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if !stranger {
-		c.dock.parts.Overlays.Apply(name, kind, "", manifest) // into its cache, before the registry is locked
-	}
-	return &ferrule.Device{
+	dev := &ferrule.Device{
 		Address: s.Address, Local: s.Local, Transport: s.Transport, Protocol: name,
 		Kind: kind, Model: manifest.Model, Version: manifest.Version,
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
-	}, nil
+	}
+	compared, err := c.dock.registry.prepare(ctx, c.slot, dev, manifest)
+	if err != nil || stranger {
+		return dev, compared, err
+	}
+	if compared != nil {
+		kind, manifest = compared.kind, compared.Manifest
+	}
+	c.dock.parts.Overlays.Apply(name, kind, "", manifest) // into its cache, before the registry is locked
+	return dev, compared, nil
 }
 
 // updateManifest handles a new manifest of a device that stays connected.
-func (c *supervisor) updateManifest(session protocol.Session, s transport.Sighting, name string, manifest *ferrule.Manifest) {
-	dev, err := c.describe(s, name, manifest)
+func (c *supervisor) updateManifest(ctx context.Context, session protocol.Session, s transport.Sighting, name string, manifest *ferrule.Manifest) {
+	dev, compared, err := c.describe(ctx, s, name, manifest)
 	if err != nil {
 		c.observe(transport.Frame{Direction: transport.Remark, Note: "new manifest is unusable: " + err.Error()})
 		return
@@ -130,10 +136,10 @@ func (c *supervisor) updateManifest(session protocol.Session, s transport.Sighti
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.slot.device.Load()
-	if c.session != session || was.Kind == dev.Kind {
+	if c.session != session || was.Says() == dev.Kind {
 		return // the session has ended, or nothing changed
 	}
 	dev.Since, dev.Restarted = was.Since, was.Restarted
-	c.dock.registry.admit(c.slot, dev, manifest)
+	c.dock.registry.admit(c.slot, dev, manifest, compared)
 	c.dock.parts.Log.Info(fmt.Sprintf("device manifest changed: %d tools", len(manifest.Tools)), "device", dev.ID)
 }

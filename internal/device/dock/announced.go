@@ -94,7 +94,7 @@ func (r *registry) checkEndpoint(s *transport.Sighting, dev, before, kept *ferru
 	if s.Announced == nil {
 		return
 	}
-	last, now := lastTrusted(before, kept), &ferrule.Contact{Endpoint: s.Reached(), Kind: dev.Kind}
+	last, now := lastTrusted(before, kept), &ferrule.Contact{Endpoint: s.Reached(), Kind: dev.Says()}
 	switch {
 	case last != nil && last.Endpoint != now.Endpoint && last.Kind != now.Kind:
 		dev.Trust, dev.Trusted = ferrule.TrustPending, last
@@ -118,8 +118,8 @@ func lastTrusted(before, kept *ferrule.Device) *ferrule.Contact {
 		return before.Trusted
 	case kept != nil && kept.Trusted != nil:
 		return kept.Trusted
-	case before != nil && before.Kind != "" && before.Trust == ferrule.TrustAdopted:
-		return &ferrule.Contact{Kind: before.Kind}
+	case before != nil && before.Kind != "" && before.Trust == ferrule.TrustAdopted && (before == kept || before.Vouched):
+		return &ferrule.Contact{Kind: before.Says()}
 	}
 	return nil
 }
@@ -131,29 +131,34 @@ func trustEndpoint(dev *ferrule.Device, at *slot) {
 	switch {
 	case dev.Kind == "":
 	case at != nil && at.sighting.Announced != nil:
-		dev.Trusted = &ferrule.Contact{Endpoint: at.sighting.Reached(), Kind: dev.Kind}
+		dev.Trusted = &ferrule.Contact{Endpoint: at.sighting.Reached(), Kind: dev.Says()}
 	case dev.Trusted != nil:
-		dev.Trusted = &ferrule.Contact{Kind: dev.Kind}
+		dev.Trusted = &ferrule.Contact{Kind: dev.Says()}
 	}
 }
 
 // takeOver returns the record of a device that was adopted after an announcement, if its
 // owner has now configured the endpoint at which it was trusted. It is one device, so the
 // record moves to the new address. What is announced plays no part.
-func (r *registry) takeOver(s *transport.Sighting, dev *ferrule.Device) (*ferrule.Device, bool) {
+func (r *registry) takeOver(s *transport.Sighting, dev *ferrule.Device, m *ferrule.Manifest) (*ferrule.Device, bool) {
 	if s.Announced != nil || !s.Adopted || s.Reached == nil {
 		return nil, false
 	}
 	endpoint := s.Reached()
 	all := r.store.Devices()
 	i := slices.IndexFunc(all, func(old *ferrule.Device) bool {
-		return old.Trusted != nil && old.Trust == ferrule.TrustAdopted && old.Trusted.Endpoint == endpoint && old.Kind == dev.Kind &&
+		return old.Trusted != nil && old.Trust == ferrule.TrustAdopted && old.Trusted.Endpoint == endpoint && old.Says() == dev.Kind &&
 			r.slots[old.Address] == nil && r.ids[old.ID] == old.Address
 	})
 	if i < 0 {
 		return nil, false
 	}
 	old := *all[i]
+	if old.Offered != "" { // while the accepted manifest is stored
+		if _, err := r.compareKinds(old.Accepted, dev.Kind, m, r.store.Manifest); err != nil {
+			r.log.Warn("comparing manifests failed", "device", old.ID, "err", err)
+		}
+	}
 	r.removeID(old.ID)
 	if err := r.store.dropPending(old.ID); err != nil {
 		r.logNotStored(&old, err)

@@ -185,6 +185,13 @@ func TestAnnouncedKind(t *testing.T) {
 		other.set(func(b *board) { b.model = "door opener 2" }) // new firmware
 		other.hangUp()
 		time.Sleep(time.Minute)
+		w.wantTrusted("lamp", elsewhere)
+		if dev := w.device("lamp"); dev.Model != "door opener" || dev.Waiting != 1 {
+			t.Errorf("got %+v, want the new model to wait", dev)
+		}
+		if _, err := w.dock.Accept("lamp", w.device("lamp").Offered); err != nil {
+			t.Fatal(err)
+		}
 		if w.wantTrusted("lamp", elsewhere); w.device("lamp").Model != "door opener 2" {
 			t.Errorf("got %+v", w.device("lamp"))
 		}

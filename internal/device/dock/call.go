@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -108,15 +109,18 @@ func (c *supervisor) sendOnce(ctx context.Context, call *ferrule.Call) (*ferrule
 		return nil, err
 	}
 	defer c.lane.leave()
-	c.mu.Lock()
-	session, dev := c.session, c.slot.device.Load()
-	c.mu.Unlock()
-	switch target := call.Target.Device; {
-	case dev.ID != target.ID || dev.Kind != target.Kind || dev.Trust != target.Trust:
-		return nil, ferrule.Errorf(ferrule.Invalid, "%s changed while the call was waiting", target.ID).
-			WithHint("to see its tools now, run `ferrule tools %s`", target.ID)
-	case session == nil:
-		return nil, dev.OfflineError()
+	session := c.presentSession()
+	if changer, ok := session.(protocol.Changer); ok {
+		if err := changer.Settled(ctx); err != nil {
+			return nil, ferrule.Errorf(ferrule.Busy, "%s has changed and is being read again; nothing was sent to it", call.Device).WithHint("retry in a moment")
+		}
+		session = c.presentSession()
+	}
+	if err := c.checkCurrent(call); err != nil {
+		return nil, err
+	}
+	if session == nil {
+		return nil, c.slot.device.Load().OfflineError()
 	}
 	if call.Operation == ferrule.Subscribe || call.Operation == ferrule.Unsubscribe {
 		return c.subscribe(ctx, session, call)
@@ -132,6 +136,23 @@ func (c *supervisor) sendOnce(ctx context.Context, call *ferrule.Call) (*ferrule
 		result.Sent, result.Answered = sent, time.Now()
 	}
 	return result, err
+}
+
+// presentSession returns the session, which may be nil.
+func (c *supervisor) presentSession() protocol.Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session
+}
+
+// checkCurrent returns an error if the device is not what a call was resolved for.
+func (c *supervisor) checkCurrent(call *ferrule.Call) error {
+	dev, target := c.slot.device.Load(), call.Target.Device
+	if dev.ID == target.ID && dev.Kind == target.Kind && dev.Trust == target.Trust {
+		return nil
+	}
+	return ferrule.Errorf(ferrule.Invalid, "%s changed while the call was waiting", target.ID).
+		WithHint("to see its tools now, run `ferrule tools %s`", target.ID)
 }
 
 // enterLane waits for the lane.

@@ -53,6 +53,9 @@ type Config struct {
 	Grace time.Duration
 	// Wait is how long a call waits for a device that is being reconnected.
 	Wait time.Duration
+	// PinUSB reports whether changes of a device that is plugged into this machine wait
+	// for its owner, like those of all others.
+	PinUSB bool
 }
 
 // DefaultConfig suits single boards as well as thousands at once.

@@ -151,7 +151,10 @@ type session struct {
 }
 
 // Changed implements protocol.Changer.
-func (s *session) Changed(fn func(*ferrule.Manifest)) { s.renew = fn }
+func (s *session) Changed(fn func(*ferrule.Manifest), _ func(*ferrule.Call) error) { s.renew = fn }
+
+// Settled implements protocol.Changer.
+func (s *session) Settled(context.Context) error { return nil }
 
 // Notify implements protocol.Notifier.
 func (s *session) Notify(fn func(method string, params json.RawMessage)) { s.notify = fn }
@@ -679,8 +682,8 @@ func TestChangedKind(t *testing.T) {
 		if len(dev.Notes) != 1 || !strings.HasPrefix(dev.Notes[0], "the list shrank from 3 tools and 0 pins to 2 and 0") {
 			t.Errorf("notes are %q", dev.Notes)
 		}
-		if n := manifests(); n != 1 {
-			t.Errorf("%d manifests are kept, and one is in use", n)
+		if n := manifests(); n != 3 {
+			t.Errorf("%d manifests are kept, want those accepted, offered and in use", n)
 		}
 
 		newer := usual("demo")
@@ -694,7 +697,8 @@ func TestChangedKind(t *testing.T) {
 	})
 }
 
-// TestManyKinds checks that old manifests of a board are removed.
+// TestManyKinds checks that manifests of a board are removed, except for what was accepted
+// and what it offers now.
 func TestManyKinds(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		w := open(t, dir)
@@ -708,7 +712,7 @@ func TestManyKinds(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "manifests", "*"))
-		if err != nil || len(files) != 1 || w.device("robot").Version != "49" {
+		if err != nil || len(files) != 2 || w.device("robot").Version != "49" {
 			t.Errorf("%d manifests, %v, %+v", len(files), err, w.device("robot"))
 		}
 	})

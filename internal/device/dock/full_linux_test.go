@@ -61,3 +61,52 @@ func TestStoreOnFullDisk(t *testing.T) {
 		t.Errorf("%d devices are remembered, want %d", got, n+1)
 	}
 }
+
+// TestAcceptOnFullDisk checks that nothing is accepted that cannot be stored.
+func TestAcceptOnFullDisk(t *testing.T) {
+	small := t.TempDir()
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=128k"); err != nil {
+		t.Skipf("cannot mount a small file system: %v", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(small, syscall.MNT_DETACH) })
+	bubble(t, func(t *testing.T, _ string) {
+		dir := filepath.Join(small, "data")
+		w := open(t, dir)
+		b := &board{address: "a1", manifest: door()}
+		w.transport.see("g", named(b, "door"))
+		b.change(func(m *ferrule.Manifest) { m.Tool("open").Text = "New." })
+		offered := w.device("door").Offered
+		ballast := filepath.Join(small, "ballast")
+		file, err := os.Create(ballast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int{4096, 1} {
+			for err = nil; err == nil; {
+				_, err = file.Write(make([]byte, size))
+			}
+		}
+		file.Close()
+		var failed error
+		for i := 0; failed == nil && i < 100; i++ { // the last page of the store may have room
+			if _, failed = w.dock.Label("door", map[string]string{"x": fmt.Sprint(i)}, nil); failed != nil {
+				break
+			}
+		}
+		if _, err := w.dock.Accept("door", offered); err == nil || w.device("door").Waiting != 1 || w.usable(b, "door")["open"] {
+			t.Errorf("accepted on a full disk: %v, %+v", err, w.device("door"))
+		}
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		w = open(t, dir)
+		w.transport.see("g", named(b, "door"))
+		if w.device("door").Waiting != 1 || w.usable(b, "door")["open"] {
+			t.Errorf("accepted after a restart: %+v", w.device("door"))
+		}
+		if _, err := w.dock.Accept("door", offered); err != nil || !w.usable(b, "door")["open"] {
+			t.Errorf("with space on the disk: %v", err)
+		}
+	})
+}

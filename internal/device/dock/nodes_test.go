@@ -1,6 +1,7 @@
 package dock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -38,7 +39,14 @@ func (m member) Known(id string) (*ferrule.Device, bool) {
 	if dev == nil || dev.Node == m.node {
 		return nil, false
 	}
-	return dev, true
+	vouched := *dev
+	vouched.Vouched = true
+	return &vouched, true
+}
+
+// Manifest implements dock.Remote. Each node has the boards' manifests itself.
+func (m member) Manifest(context.Context, ferrule.Kind) (*ferrule.Manifest, error) {
+	return nil, errors.New("no such manifest")
 }
 
 func (m member) Put(dev *ferrule.Device, _ *ferrule.Manifest) {

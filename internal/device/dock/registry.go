@@ -25,7 +25,10 @@ type registry struct {
 	absent   ferrule.Handler // of devices that were in sight a moment ago
 	grace    time.Duration
 
+	comparisons comparisons
+
 	mu         sync.Mutex
+	pinUSB     bool
 	effective  map[string]*ferrule.Manifest // by ID; for pending devices an outline
 	outlines   *outlines
 	slots      map[string]*slot     // by address, of peers in sight
@@ -55,7 +58,7 @@ type slot struct {
 func newRegistry(p Parts, absent ferrule.Handler) *registry {
 	r := &registry{
 		fleet: p.Fleet, store: p.Store, overlays: p.Overlays, effective: make(map[string]*ferrule.Manifest), outlines: newOutlines(), remotes: p.Remote, node: p.Node, log: p.Log,
-		absent: absent, grace: p.Config.Grace,
+		absent: absent, grace: p.Config.Grace, pinUSB: p.Config.PinUSB,
 		slots: make(map[string]*slot), ids: make(map[string]string), aliases: make(map[string]string), ownerNames: make(map[string]string), released: make(map[string]time.Time),
 	}
 	manifests := make(map[ferrule.Kind]*ferrule.Manifest) // read once for many devices
@@ -190,7 +193,7 @@ func (r *registry) publishExpected(at *slot) {
 		id = s.Name
 	}
 	r.publish(at, &ferrule.Device{
-		ID: id, Address: s.Address, Local: s.Local, Transport: s.Transport, Trust: trustOf(s, nil),
+		ID: id, Address: s.Address, Local: s.Local, Transport: s.Transport, Trust: trustOf(s, nil, nil),
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "connecting",
 	})
 }
@@ -224,19 +227,21 @@ func (r *registry) isStored(dev *ferrule.Device) bool {
 	return ok && kept.Address == dev.Address
 }
 
-// admit gives a greeted device its ID and trust, notes what has changed, and
-// publishes it.
-func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manifest) {
+// admit gives a greeted device its ID and trust, decides what of it is in use, notes what
+// has changed, and publishes it. C is the result of prepare.
+func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manifest, c *comparison) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := at.sighting
 	kept, known := r.store.At(s.Address)
 	if !known {
-		kept, known = r.takeOver(s, dev)
+		kept, known = r.takeOver(s, dev, manifest)
 	}
 	dev.ID = r.chooseID(s, dev.Model, kept)
 	before := r.lastKnown(dev.ID, s, kept)
-	dev.Trust = trustOf(s, before)
+	dev.Trust = trustOf(s, before, kept)
+	r.checkEndpoint(s, dev, before, kept)
+	manifest, stored := r.pin(s, dev, manifest, kept, before, c)
 	if before != nil && before.Kind != "" {
 		r.compare(dev, manifest, before)
 		dev.Labels = before.Labels
@@ -247,24 +252,23 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manife
 		dev.Aliases = before.Aliases
 	}
 	dev.Notes = slices.Concat(dev.Notes, r.overlays.UnknownTools(dev.Protocol, dev.Kind, dev.ID, manifest))
-	r.checkEndpoint(s, dev, before, kept)
 	if known {
 		r.supersede(kept, dev)
 	}
-	switch stored := false; {
-	case dev.Trust == ferrule.TrustPending:
-		var note string
-		if r.effective[dev.ID], stored, note = r.outlines.add(dev, manifest); note != "" {
+	switch dev.Trust {
+	case ferrule.TrustPending:
+		outline, small, note := r.outlines.add(dev, manifest)
+		if r.effective[dev.ID] = outline; note != "" {
 			dev.Notes = append([]string{note}, dev.Notes...)
 		}
-		if dev.Notes = pendingNotes(dev.Notes); !stored {
-			manifest = nil
+		if dev.Notes = pendingNotes(dev.Notes); small {
+			stored = map[ferrule.Kind]*ferrule.Manifest{dev.Kind: manifest}
 		}
 	default:
 		r.outlines.remove(dev.ID)
 		r.effective[dev.ID] = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, manifest)
 	}
-	if err := r.store.Keep(dev, manifest); err != nil { // before other nodes see the device and request the manifest
+	if err := r.store.keep(dev, stored); err != nil { // before other nodes see the device and request the manifest
 		r.logNotStored(dev, err)
 	}
 	r.publish(at, dev)
@@ -309,6 +313,9 @@ func (r *registry) adopt(id string) (address string, reconnect bool, err error) 
 		was = at.device.Load() // it was never opened
 	}
 	dev := *was
+	if dev.Trust == ferrule.TrustPending && dev.Kind != "" {
+		dev.Accepted, dev.AcceptedAt = dev.Kind, time.Now() // what the owner sees now
+	}
 	dev.Trust = ferrule.TrustAdopted
 	trustEndpoint(&dev, at)
 	if reconnect = dev.State == ferrule.StateOnline && r.manifestOf(&dev) == nil; reconnect {
@@ -441,13 +448,16 @@ func (r *registry) logNotStored(dev *ferrule.Device, err error) {
 }
 
 // trustOf returns the trust of a device: adopted if it is configured, else the
-// previous trust.
-func trustOf(s *transport.Sighting, before *ferrule.Device) ferrule.Trust {
+// previous trust. Before is its latest record, and kept is that of this node. Another
+// node's record adopts nothing unless a node of this tenant wrote it.
+func trustOf(s *transport.Sighting, before, kept *ferrule.Device) ferrule.Trust {
 	switch {
 	case s.Announced != nil && before != nil && before.Trusted != nil:
 		return before.Trust // it may wait for its owner, see checkEndpoint
 	case s.Adopted:
 		return ferrule.TrustAdopted
+	case before != nil && before != kept && before.Trust == ferrule.TrustAdopted && !before.Vouched:
+		return trustOf(s, kept, kept)
 	case before != nil:
 		return before.Trust
 	}
@@ -461,7 +471,9 @@ func (r *registry) compare(dev *ferrule.Device, manifest *ferrule.Manifest, befo
 		return
 	}
 	dev.Changed, dev.Previous = time.Now(), before.Kind
-	r.log.Warn(fmt.Sprintf("device changed its Kind: %s, before %s", dev.Kind.Short(), before.Kind.Short()), "device", dev.ID)
+	if dev.Offered == "" { // else it is in the log
+		r.log.Warn(fmt.Sprintf("device changed its Kind: %s, before %s", dev.Kind.Short(), before.Kind.Short()), "device", dev.ID)
+	}
 	if old, err := r.store.Manifest(before.Kind); err == nil {
 		if note := shrunkNote(old, manifest); note != "" {
 			dev.Notes = append(dev.Notes, note)

@@ -109,7 +109,7 @@ func (r *registry) lastKnown(id string, s *transport.Sighting, kept *ferrule.Dev
 func (r *registry) inherit(at *slot) {
 	dev := at.device.Load()
 	last := r.lastKnown(dev.ID, at.sighting, dev)
-	trusted := trustOf(at.sighting, last)
+	trusted := trustOf(at.sighting, last, dev)
 	if last == dev || trusted == dev.Trust && maps.Equal(last.Labels, dev.Labels) {
 		return
 	}

@@ -14,6 +14,9 @@ type Remote interface {
 	// is online if that node holds it now. A device that this node has taken over
 	// is no longer known there, even if the other node has not noticed yet.
 	Known(id string) (*ferrule.Device, bool)
+	// Manifest returns a manifest that another node stored. Unlike Known, it may take
+	// until ctx ends.
+	Manifest(ctx context.Context, kind ferrule.Kind) (*ferrule.Manifest, error)
 }
 
 // Reconsider is called when the record of an ID on other nodes has changed: one of

@@ -20,8 +20,9 @@ import (
 
 // others is the records of other nodes, controlled by the test.
 type others struct {
-	mu      sync.Mutex
-	devices map[string]*ferrule.Device
+	mu        sync.Mutex
+	devices   map[string]*ferrule.Device
+	manifests map[ferrule.Kind]*ferrule.Manifest
 }
 
 func (o *others) Known(id string) (*ferrule.Device, bool) {
@@ -31,9 +32,19 @@ func (o *others) Known(id string) (*ferrule.Device, bool) {
 	return dev, ok
 }
 
+// Manifest implements dock.Remote.
+func (o *others) Manifest(_ context.Context, kind ferrule.Kind) (*ferrule.Manifest, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if m := o.manifests[kind]; m != nil {
+		return m, nil
+	}
+	return nil, errors.New("no such manifest")
+}
+
 // have makes a device known on the node shed.
 func (o *others) have(id, address string, state ferrule.State, change ...func(*ferrule.Device)) {
-	dev := &ferrule.Device{ID: id, Address: address, Node: "shed", State: state, Kind: "k", Trust: ferrule.TrustPending}
+	dev := &ferrule.Device{ID: id, Address: address, Node: "shed", State: state, Kind: "k", Trust: ferrule.TrustPending, Vouched: true}
 	for _, fn := range change {
 		fn(dev)
 	}
@@ -668,6 +679,11 @@ func (s *stuck) Known(id string) (*ferrule.Device, bool) {
 		<-s.leave
 	}
 	return nil, false
+}
+
+// Manifest implements dock.Remote.
+func (*stuck) Manifest(context.Context, ferrule.Kind) (*ferrule.Manifest, error) {
+	return nil, errors.New("no such manifest")
 }
 
 // TestCutOff checks that a call that was sent when the session ended may have run,

@@ -31,7 +31,7 @@ type Store struct {
 	timer     *time.Timer // until the next sync; nil if none is due
 	byID      map[string]*ferrule.Device
 	byAddress map[string]*ferrule.Device
-	kinds     map[ferrule.Kind]int  // number of devices of each
+	kinds     map[ferrule.Kind]int  // number of uses of each
 	manifests map[ferrule.Kind]bool // known to be stored
 }
 
@@ -94,6 +94,9 @@ func (m *Store) replay(line []byte, lastWrite time.Time) {
 	if l.Device.State == ferrule.StateOnline {
 		l.Device.State, l.Device.Since, l.Device.Reason = ferrule.StateOffline, lastWrite, "the gateway stopped unexpectedly"
 	}
+	if l.Device.Trust == ferrule.TrustAdopted && l.Device.Accepted == "" { // an earlier version stored it
+		l.Device.Accepted = l.Device.Kind
+	}
 	m.index(l.Device)
 }
 
@@ -104,7 +107,15 @@ func (m *Store) index(dev *ferrule.Device) {
 		m.unindex(old.ID)
 	}
 	m.byID[dev.ID], m.byAddress[dev.Address] = dev, dev
-	m.kinds[dev.Kind]++
+	for _, kind := range kindsOf(dev) {
+		m.kinds[kind]++
+	}
+}
+
+// kindsOf returns the Kinds whose manifests are stored for a device: what is in use, what
+// its owner accepted, and what it offers.
+func kindsOf(dev *ferrule.Device) []ferrule.Kind {
+	return []ferrule.Kind{dev.Kind, dev.Accepted, dev.Offered}
 }
 
 // unindex removes a device from the maps.
@@ -115,8 +126,10 @@ func (m *Store) unindex(id string) {
 	}
 	delete(m.byID, id)
 	delete(m.byAddress, dev.Address)
-	if m.kinds[dev.Kind]--; m.kinds[dev.Kind] == 0 {
-		delete(m.kinds, dev.Kind)
+	for _, kind := range kindsOf(dev) {
+		if m.kinds[kind]--; m.kinds[kind] == 0 {
+			delete(m.kinds, kind)
+		}
 	}
 }
 
@@ -151,21 +164,52 @@ func (m *Store) At(address string) (*ferrule.Device, bool) {
 // the original one; nil if it is already stored, or is not to be stored. The change is visible at once,
 // even if writing fails, and durable soon.
 func (m *Store) Keep(dev *ferrule.Device, manifest *ferrule.Manifest) error {
+	if manifest == nil {
+		return m.keep(dev, nil)
+	}
+	return m.keep(dev, map[ferrule.Kind]*ferrule.Manifest{dev.Kind: manifest})
+}
+
+// keep is Keep with the manifests of any of the device's Kinds.
+func (m *Store) keep(dev *ferrule.Device, manifests map[ferrule.Kind]*ferrule.Manifest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.byAddress[dev.Address]
 	m.index(dev)
-	var err error
-	if manifest != nil && !m.hasManifest(dev.Kind) {
-		err = m.writeManifest(dev.Kind, manifest)
+	var errs []error
+	for kind, manifest := range manifests {
+		if m.kinds[kind] > 0 && !m.hasManifest(kind) {
+			errs = append(errs, m.writeManifest(kind, manifest))
+		}
 	}
-	if old != nil {
-		m.removeUnusedManifest(old.Kind)
-	}
-	if old == nil || old.ID != dev.ID || old.Trust != dev.Trust {
+	m.removeUnusedManifests(old)
+	if old == nil || old.ID != dev.ID || old.Trust != dev.Trust || old.Accepted != dev.Accepted {
 		m.syncSoon()
 	}
-	return errors.Join(err, m.write(storeLine{Device: dev}))
+	return errors.Join(append(errs, m.write(storeLine{Device: dev}))...)
+}
+
+// keepDurably stores a device whose manifests are stored. The change is on disk when it
+// returns. If that fails, nothing is changed.
+func (m *Store) keepDurably(dev *ferrule.Device) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.byAddress[dev.Address]
+	m.index(dev)
+	err := m.write(storeLine{Device: dev})
+	if err == nil {
+		err = m.file.Sync()
+	}
+	if err == nil {
+		m.removeUnusedManifests(old)
+		return nil
+	}
+	m.unindex(dev.ID)
+	if old != nil {
+		m.index(old)
+	}
+	m.torn = true // the next write replaces the file, without this line
+	return fmt.Errorf("device store: %w", err)
 }
 
 // syncDelay is the time until a new ID is durable. Many devices may be new at once,
@@ -215,8 +259,19 @@ func (m *Store) drop(id string) (dropped bool, err error) {
 		return false, nil
 	}
 	m.unindex(id)
-	m.removeUnusedManifest(dev.Kind)
+	m.removeUnusedManifests(dev)
 	return true, m.write(storeLine{Forget: id})
+}
+
+// removeUnusedManifests removes the manifests that only an earlier record used; it may be
+// nil.
+func (m *Store) removeUnusedManifests(old *ferrule.Device) {
+	if old == nil {
+		return
+	}
+	for _, kind := range kindsOf(old) {
+		m.removeUnusedManifest(kind)
+	}
 }
 
 // removeUnusedManifest removes the manifest of a Kind without devices.

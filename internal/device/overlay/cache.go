@@ -42,8 +42,12 @@ func (c *Cache) Replace(overlays *Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, comparable := c.overlays.(*Set)
-	for key := range c.effective {
-		if !comparable || !before.equalFor(overlays, key.protocol, key.kind, key.device) {
+	for key, effective := range c.effective {
+		of := subject{protocol: key.protocol, kind: key.kind, device: key.device}
+		if m := effective.Value(); m != nil {
+			of.partOf = m.PartOf
+		}
+		if !comparable || !before.equalFor(overlays, of) {
 			delete(c.effective, key)
 		}
 	}

@@ -79,3 +79,32 @@ func TestCache(t *testing.T) {
 		}
 	}
 }
+
+// TestPartOf checks that overlays for an accepted Kind apply to a part of it, also after
+// they were replaced: a device must not shed one by a change of its manifest.
+func TestPartOf(t *testing.T) {
+	const kind = "0123456789abcdef"
+	set := func(effect string) *Set {
+		t.Helper()
+		f, err := Parse([]byte(`{"match":{"kind":"0123456789ab"},"tools":{"open":{"effect":"` + effect + `"},"gone":{}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return NewSet(f)
+	}
+	c := NewCache(set("endangers"))
+	part := &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "open", Effect: ferrule.Reads}}, PartOf: kind}
+	first := c.Apply("p", "k2", "gate", part)
+	if first.Tools[0].Effect != ferrule.Endangers || first.PartOf != kind || len(c.UnknownTools("p", "k2", "gate", part)) != 1 {
+		t.Errorf("got %+v", first)
+	}
+	c.Replace(set("changes"))
+	if got := c.Apply("p", "k2", "gate", part); got.Tools[0].Effect != ferrule.Changes {
+		t.Errorf("after a replacement: got %+v", got.Tools[0])
+	}
+	other := &ferrule.Manifest{Tools: part.Tools}
+	if got := c.Apply("p", "k3", "gate", other); got.Tools[0].Effect != ferrule.Reads {
+		t.Errorf("of another Kind: got %+v", got.Tools[0])
+	}
+	runtime.KeepAlive(first)
+}

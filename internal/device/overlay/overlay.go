@@ -233,16 +233,27 @@ func (m Match) rank() int {
 	return 0
 }
 
-func (m Match) matches(protocol string, kind ferrule.Kind, device string) bool {
-	return (m.Protocol == "" || m.Protocol == protocol) &&
-		(m.Kind == "" || strings.HasPrefix(string(kind), string(m.Kind))) &&
-		(m.Device == "" || m.Device == device)
+// subject is what a Match is compared with.
+type subject struct {
+	protocol string
+	kind     ferrule.Kind
+	// partOf is the accepted Kind, if kind is a part of it: a device must not shed an
+	// overlay by a change of its manifest.
+	partOf ferrule.Kind
+	device string
+}
+
+func (m Match) matches(s subject) bool {
+	ofKind := func(kind ferrule.Kind) bool { return strings.HasPrefix(string(kind), string(m.Kind)) }
+	return (m.Protocol == "" || m.Protocol == s.protocol) &&
+		(m.Kind == "" || ofKind(s.kind) || ofKind(s.partOf)) &&
+		(m.Device == "" || m.Device == s.device)
 }
 
 // equalFor reports whether two sets have the same overlays for a device.
-func (s *Set) equalFor(other *Set, protocol string, kind ferrule.Kind, device string) bool {
+func (s *Set) equalFor(other *Set, of subject) bool {
 	matching := func(files []*File) []*File {
-		return slices.DeleteFunc(slices.Clone(files), func(f *File) bool { return !f.Match.matches(protocol, kind, device) })
+		return slices.DeleteFunc(slices.Clone(files), func(f *File) bool { return !f.Match.matches(of) })
 	}
 	return slices.EqualFunc(matching(s.files), matching(other.files), func(a, b *File) bool { return a == b || reflect.DeepEqual(a, b) })
 }
@@ -257,8 +268,9 @@ func (s *Set) MatchesDevice(device string) bool {
 // Kind names and that the device does not have. The name may be misspelled.
 func (s *Set) UnknownTools(protocol string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string {
 	var notes []string
+	of := subject{protocol, kind, m.PartOf, device}
 	for _, f := range s.files {
-		if f.Match.rank() == 0 || !f.Match.matches(protocol, kind, device) {
+		if f.Match.rank() == 0 || !f.Match.matches(of) {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(f.Tools)) {
@@ -280,13 +292,14 @@ func (s *Set) UnknownTools(protocol string, kind ferrule.Kind, device string, m 
 
 // Apply returns a copy of m with all overlays for the device applied.
 func (s *Set) Apply(protocol string, kind ferrule.Kind, device string, m *ferrule.Manifest) *ferrule.Manifest {
+	of := subject{protocol, kind, m.PartOf, device}
 	effective := *m
 	effective.Tools = slices.Clone(m.Tools)
 	for i := range effective.Tools {
 		t := &effective.Tools[i]
 		var patches []Tool
 		for _, f := range s.files {
-			if p, ok := f.Tools[t.Name]; ok && f.Match.matches(protocol, kind, device) {
+			if p, ok := f.Tools[t.Name]; ok && f.Match.matches(of) {
 				patches = append(patches, p)
 			}
 		}
@@ -294,17 +307,17 @@ func (s *Set) Apply(protocol string, kind ferrule.Kind, device string, m *ferrul
 		applyBounds(t, patches)
 	}
 	checkBounds(&effective)
-	effective.Polls = s.polls(protocol, kind, device)
-	effective.Questions = s.questions(protocol, kind, device)
-	effective.Stop = s.stop(protocol, kind, device)
+	effective.Polls = s.polls(of)
+	effective.Questions = s.questions(of)
+	effective.Stop = s.stop(of)
 	return &effective
 }
 
 // stop returns what the most specific of the matching files wants to be called when the
 // device is stopped.
-func (s *Set) stop(protocol string, kind ferrule.Kind, device string) (action *ferrule.Action) {
+func (s *Set) stop(of subject) (action *ferrule.Action) {
 	for _, f := range s.files {
-		if f.Stop != nil && f.Match.matches(protocol, kind, device) {
+		if f.Stop != nil && f.Match.matches(of) {
 			action = f.Stop
 		}
 	}

@@ -56,10 +56,10 @@ func (p Poll) check() error {
 
 // polls returns the polls of all matching files, sorted by name. They may change
 // polls that follow from the manifest, which are not known here.
-func (s *Set) polls(protocol string, kind ferrule.Kind, device string) (all []ferrule.Poll) {
+func (s *Set) polls(of subject) (all []ferrule.Poll) {
 	merged := make(map[string]ferrule.Poll)
 	for _, f := range s.files {
-		if len(f.Polls) == 0 || !f.Match.matches(protocol, kind, device) {
+		if len(f.Polls) == 0 || !f.Match.matches(of) {
 			continue
 		}
 		for name, p := range f.Polls {

@@ -43,10 +43,10 @@ func (q *Questions) check() error {
 }
 
 // questions returns what the matching files allow together.
-func (s *Set) questions(protocol string, kind ferrule.Kind, device string) (all ferrule.QuestionLimits) {
+func (s *Set) questions(of subject) (all ferrule.QuestionLimits) {
 	for _, f := range s.files {
 		q := f.Questions
-		if q == nil || !f.Match.matches(protocol, kind, device) {
+		if q == nil || !f.Match.matches(of) {
 			continue
 		}
 		for limit, set := range map[*ferrule.QuestionLimit]*ferrule.QuestionLimit{&all.Elicitation: q.Elicitation, &all.Sampling: q.Sampling, &all.Roots: q.Roots} {

@@ -59,5 +59,12 @@ type Notifier interface {
 type Changer interface {
 	// Changed sets the handler of a new manifest. It must be called before Run.
 	// While Run runs, one goroutine at a time calls fn, which owns the manifest.
-	Changed(fn func(m *ferrule.Manifest))
+	// No call is sent from the moment that a change is noticed until fn has returned,
+	// so that none can reach a tool that has just changed. Invoke calls current, which
+	// must not block, after that and before it sends anything; its error is that of the
+	// call.
+	Changed(fn func(m *ferrule.Manifest), current func(call *ferrule.Call) error)
+	// Settled waits until no changed manifest is being read. It returns ctx's error if
+	// ctx ends first.
+	Settled(ctx context.Context) error
 }

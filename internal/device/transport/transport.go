@@ -85,6 +85,9 @@ type Sighting struct {
 	Transport string
 	// Name is the name that the owner configured; empty if there is none.
 	Name string
+	// Attached reports that the peer is plugged into this machine: who can change it can
+	// change this machine too.
+	Attached bool
 	// Adopted reports that the owner configured this peer or has a credential on
 	// it. Otherwise it was discovered.
 	Adopted bool

@@ -139,7 +139,7 @@ func TestWatchFleetMisses(t *testing.T) {
 		}
 	}})
 	v := &toolRecorder{recorder: recorder{make(chan string, 100)}}
-	go client.WatchFleet(t.Context(), []control.DeviceRequest{}, &ferrule.Client{Name: "agent"}, v)
+	go client.WatchFleet(t.Context(), []control.DeviceRequest{}, &ferrule.Client{Name: "agent"}, "", v)
 	v.expect(t, "a look", "synced")
 	h.hide()
 	for {

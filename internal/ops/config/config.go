@@ -79,6 +79,8 @@ type Devices struct {
 	Serial []SerialDevice `yaml:"serial"`
 	TCP    []TCPDevice    `yaml:"tcp"`
 	HTTP   []HTTPDevice   `yaml:"http"`
+	// PinUSB reports whether changes of boards on serial ports wait for the owner.
+	PinUSB bool `yaml:"pin_usb"`
 }
 
 // SerialDevice is a board on a serial port.

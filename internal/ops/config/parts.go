@@ -167,6 +167,7 @@ func (c Config) checkApprovals() error {
 func (c Config) Dock() dock.Config {
 	out := dock.DefaultConfig()
 	out.Waiting = c.Calls.Waiting
+	out.PinUSB = c.Devices.PinUSB
 	out.RetryMin, out.RetryMax = time.Duration(c.Retry.Min), time.Duration(c.Retry.Max)
 	out.Grace, out.Wait = time.Duration(c.Retry.Grace), time.Duration(c.Retry.Wait)
 	return out

@@ -158,7 +158,7 @@ func TestBoardMissed(t *testing.T) {
 	var ended int
 	until(t, "its stream", func() bool { ended = b.endStreams(); return ended > 0 })
 	b.extra.Store(true)
-	until(t, "the new tool", func() bool { _, m := h.robot(); return m.Tool("extra") != nil })
+	until(t, "the new tool", func() bool { dev, _ := h.robot(); return dev.Waiting == 1 })
 	if dev, _ := h.robot(); dev.State != ferrule.StateOnline {
 		t.Errorf("state %s", dev.State)
 	}

@@ -181,7 +181,7 @@ func TestReboot(t *testing.T) {
 					}
 				}
 				thing.Tool(board, "fire", "Fire", func(ctx context.Context, _ struct{}) (int, error) { return crashing(ctx, &fired) })
-				thing.Tool(board, "look", "Look", func(ctx context.Context, _ struct{}) (int, error) { return crashing(ctx, &looked) }, thing.Reads())
+				thing.Tool(board, "look", "Look, as of "+version, func(ctx context.Context, _ struct{}) (int, error) { return crashing(ctx, &looked) }, thing.Reads())
 				if !crash {
 					thing.Tool(board, "v"+version[:1], "New", func(context.Context, struct{}) (int, error) { return 0, nil })
 				}
@@ -211,10 +211,10 @@ func TestReboot(t *testing.T) {
 			end := at.start(firmware("2.0", false))
 			defer end()
 			until(t, "the new firmware", func() bool {
-				dev, m := h.robot()
-				return h.online() && dev.Kind != first.Kind && m.Tool("v2") != nil
+				dev, _ := h.robot()
+				return h.online() && dev.Kind != first.Kind && dev.Version == "2.0" && dev.Waiting == 2
 			})
-			// With another Kind, the call is not repeated.
+			// The tool says something else now, so the call is not repeated.
 			if got := <-answered; !strings.Contains(got, `"code":"unanswered"`) {
 				t.Errorf("a look during a reboot to other firmware: %s", got)
 			}
@@ -249,7 +249,7 @@ func TestQuickRestart(t *testing.T) {
 				t.Cleanup(at.start(firmware(version, "after")))
 				until(t, "the new tool", func() bool {
 					dev, m := h.robot()
-					return h.online() && m.Tool("after") != nil && m.Tool("before") == nil && dev.Version == version
+					return h.online() && dev.Waiting == 1 && m.Tool("before") == nil && dev.Version == version
 				})
 			})
 		}

@@ -46,7 +46,8 @@ type session struct {
 	limit      int    // longest request in bytes; 0 for no limit
 	greeted    bool
 	notify     func(method string, params json.RawMessage)
-	onChange   func(*ferrule.Manifest) // gets a new manifest; may be nil
+	onChange   func(*ferrule.Manifest)   // gets a new manifest; may be nil
+	current    func(*ferrule.Call) error // checks a call just before it is sent; may be nil
 
 	background sync.WaitGroup // goroutines of the session
 	invoking   sync.WaitGroup // calls without an outcome
@@ -65,6 +66,7 @@ type session struct {
 	failed        error              // why the session is about to end
 	stale         bool               // a list has changed
 	rereading     bool               // the lists are being read
+	settled       chan struct{}      // closed when the lists have been read; nil unless a call waits for it
 	pace          pace               // of reading them
 	reread        time.Time          // when they were last read because of a gap
 	running       context.Context    // of Run; nil before
@@ -226,8 +228,13 @@ func (s *session) begin(ctx context.Context, call *ferrule.Call) (*activeCall, e
 	if err := firstError(s.ended, s.failed); err != nil {
 		return nil, jsonrpc.Gone(err)
 	}
-	if s.stale && s.onChange == nil {
+	if s.stale || s.rereading {
 		return nil, ferrule.Errorf(ferrule.Offline, "%w", errChanged).WithHint("retry in a moment")
+	}
+	if s.current != nil {
+		if err := s.current(call); err != nil {
+			return nil, err
+		}
 	}
 	if s.call != nil {
 		return nil, jsonrpc.Busy(call)
@@ -353,7 +360,38 @@ func (s *session) fail(err error) {
 var errChanged = errors.New("its lists have changed, reconnecting")
 
 // Changed implements protocol.Changer.
-func (s *session) Changed(fn func(*ferrule.Manifest)) { s.onChange = fn }
+func (s *session) Changed(fn func(*ferrule.Manifest), current func(*ferrule.Call) error) {
+	s.onChange, s.current = fn, current
+}
+
+// Settled implements protocol.Changer.
+func (s *session) Settled(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		if !s.stale && !s.rereading || s.onChange == nil || firstError(s.ended, s.failed) != nil {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.settled == nil {
+			s.settled = make(chan struct{})
+		}
+		settled := s.settled
+		s.mu.Unlock()
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// letThrough lets waiting calls continue. It is called with mu held.
+func (s *session) letThrough() {
+	if s.settled != nil {
+		close(s.settled)
+		s.settled = nil
+	}
+}
 
 // listChanged reads all lists again, in the background. Without a handler, it ends the
 // session as soon as no call is active.
@@ -395,7 +433,9 @@ func (s *session) rereadLists() {
 		s.onChange(m)
 		s.mu.Lock()
 		again := s.stale
-		s.rereading = again
+		if s.rereading = again; !again {
+			s.letThrough()
+		}
 		s.mu.Unlock()
 		if !again {
 			return
@@ -455,6 +495,7 @@ func (s *session) finish(ctx context.Context, err error) {
 		err = errChanged
 	}
 	s.ended = firstError(err, s.failed, ctx.Err())
+	s.letThrough()
 	idle, orderly := s.call == nil, errors.Is(s.ended, errChanged) || ctx.Err() != nil && s.failed == nil
 	s.mu.Unlock()
 	if idle && orderly {

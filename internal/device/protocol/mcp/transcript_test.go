@@ -455,7 +455,7 @@ func (p *player) start() error {
 				tools = append(tools, t.Name)
 			}
 			p.changed <- strings.Join(tools, " ")
-		})
+		}, func(*ferrule.Call) error { return nil })
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop, p.ran = stop, make(chan error, 1)

@@ -304,7 +304,7 @@ func (c *Connector) sightings(ports []port) []transport.Sighting {
 			at = presence{plugID: p.plugID(), instance: c.instances, opened: new(atomic.Bool)}
 		}
 		s := transport.Sighting{
-			Address: address, Local: p.local(address), Instance: at.instance, Location: p.Location, Transport: Name, Name: p.config.Name,
+			Address: address, Local: p.local(address), Instance: at.instance, Location: p.Location, Transport: Name, Attached: true, Name: p.config.Name,
 			Adopted: !p.config.Pending, Absent: p.absent, Protocols: c.cfg.Protocols,
 			Open: func(context.Context) (transport.Link, error) { return c.open(p, address, at.opened) },
 		}

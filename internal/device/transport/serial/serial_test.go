@@ -121,6 +121,9 @@ func watch(t *testing.T, m *machine, ports ...Port) (latest func() []string) {
 		defer mu.Unlock()
 		var lines []string
 		for _, s := range seen {
+			if !s.Attached {
+				t.Errorf("%s is not attached", s.Address)
+			}
 			if numbered := strings.Count(s.Address, ":") == 3; s.Local == numbered {
 				t.Errorf("%s is local: %t", s.Address, s.Local)
 			}
