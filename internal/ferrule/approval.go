@@ -118,7 +118,7 @@ func (a *Approval) Describe() (all [][2]string) {
 		add("The device says", fmt.Sprintf("%q", a.DeviceText))
 	}
 	rule := ""
-	if a.Rule != "" {
+	if a.Rule != "" && !strings.Contains(a.Reason, a.Rule) {
 		rule = " (" + a.Rule + ")"
 	}
 	add("Asked because", strings.TrimSpace(a.Reason+rule))
