@@ -225,12 +225,18 @@ func TestIndexSpeed(t *testing.T) {
 		rules += len(p.own.find(p.newRequest(c.Principal, c.Via, c.Target.Device, c.Operation, c.Tool, c.Target.Tool.Effect)))
 	}
 	best := sum / time.Duration(len(calls))
-	start := time.Now()
+	sum = 0
 	for _, c := range calls {
-		p.Shows(c.Principal, c.Target.Device, c.Operation, c.Target.Tool)
+		best := time.Hour
+		for range 20 {
+			start := time.Now()
+			p.Shows(c.Principal, c.Target.Device, c.Operation, c.Target.Tool)
+			best = min(best, time.Since(start))
+		}
+		sum += best
 	}
-	t.Logf("%v per tool of a list", time.Since(start)/time.Duration(len(calls)))
-	start = time.Now()
+	t.Logf("%v per tool of a list", sum/time.Duration(len(calls)))
+	start := time.Now()
 	for _, c := range calls[:10] {
 		if got, want := p.decide(c, now).Ruling, p.plain(all, c, now); got != want {
 			t.Errorf("got %s, want %s", got, want)

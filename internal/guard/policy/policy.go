@@ -358,17 +358,30 @@ func (p *Policy) Shows(who ferrule.Principal, dev *ferrule.Device, op ferrule.Op
 		q := p.newRequest(who, "", dev, op, tool.Name, effect)
 		if found := p.own.find(q); len(found) > 0 {
 			found = append(found, p.presets.find(q)...)
-			return found.mayPermit(q, false) || found.mayPermit(q, true)
+			return found.mayPermit(q, unknownContexts[0]) || found.mayPermit(q, unknownContexts[1])
 		}
 	}
 	return byPreset(p.preset(who.Name), who.Role, op, effect).Ruling != ferrule.Forbid
 }
 
 // mayPermit reports whether a request may be permitted, whatever its arguments and the time.
-func (c candidates) mayPermit(q *request, approved bool) bool {
-	permitted := false
+func (c candidates) mayPermit(q *request, context types.Record) bool {
+	// Most rules do not look at what is unknown, and Cedar is faster than partial evaluation.
+	var static, dynamic candidates
 	for _, r := range c {
-		switch o := partial(r, q, approved); {
+		if r.dynamic {
+			dynamic = append(dynamic, r)
+		} else {
+			static = append(static, r)
+		}
+	}
+	decision, diagnostic := cedar.Authorize(static, q, cedar.Request{Principal: q.principal, Action: q.action, Resource: q.resource, Context: context})
+	permitted := decision == cedar.Allow
+	if len(diagnostic.Errors) > 0 || !permitted && len(diagnostic.Reasons) > 0 {
+		return false
+	}
+	for _, r := range dynamic {
+		switch o := partial(r, q, context); {
 		case o == broken, o == always && !r.permit:
 			return false
 		case o != never && r.permit:
