@@ -192,6 +192,29 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
+// TestApprover: a rule that requires approval for everything does not require it for giving
+// an approval. A rule that forbids it still does.
+func TestApprover(t *testing.T) {
+	p := mustLoad(t, Config{Preset: Open}, "a.cedar", `forbid (principal, action, resource) unless { context.approved };
+forbid (principal == Person::"bob", action, resource == Tool::"gateway/answer_approval");`)
+	answer := func(who, device string, userOnly bool) ferrule.Ruling {
+		c := call(who, device, "answer_approval", ferrule.Changes, "")
+		c.Target.Tool.UserOnly = userOnly
+		return p.Decide(c).Ruling
+	}
+	for _, test := range []struct{ got, want ferrule.Ruling }{
+		{answer("person:anna", ferrule.GatewayID, true), ferrule.Permit},
+		{answer("person:bob", ferrule.GatewayID, true), ferrule.Forbid},
+		{answer("person:anna", ferrule.GatewayID, false), ferrule.Ask},
+		{answer("person:anna", "lamp", true), ferrule.Ask},
+		{answer("claude", ferrule.GatewayID, true), ferrule.Ask},
+	} {
+		if test.got != test.want {
+			t.Errorf("got %s, want %s", test.got, test.want)
+		}
+	}
+}
+
 // TestArguments has rules about arguments, and calls that they must match or not.
 func TestArguments(t *testing.T) {
 	for rule, calls := range map[string]map[string]ferrule.Ruling{
