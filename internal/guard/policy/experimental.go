@@ -142,20 +142,28 @@ const (
 	broken                // its evaluation fails
 )
 
+// unknownContext returns a context in which everything but the approval is unknown.
+func unknownContext(approved bool) types.Record {
+	context := types.RecordMap{attrApproved: types.Boolean(approved)}
+	for _, name := range []types.String{attrArgs, decimalArgs, attrHour, attrMinute, attrWeekday, attrTime, attrNetwork} {
+		context[name] = eval.Variable(name)
+	}
+	return types.NewRecord(context)
+}
+
+// unknownContexts are those without and with an approval.
+var unknownContexts = [2]types.Record{unknownContext(false), unknownContext(true)}
+
 // partial evaluates a rule for a request whose arguments, time and network are unknown. A
 // fault of the evaluator counts as maybe: what is shown is decided again when it is called.
-func partial(r *rule, q *request, approved bool) (result outcome) {
+func partial(r *rule, q *request, context types.Record) (result outcome) {
 	defer func() {
 		if recover() != nil {
 			result = maybe
 		}
 	}()
-	context := types.RecordMap{attrApproved: types.Boolean(approved)}
-	for _, name := range []types.String{attrArgs, decimalArgs, attrHour, attrMinute, attrWeekday, attrTime, attrNetwork} {
-		context[name] = eval.Variable(name)
-	}
 	rest, keep := eval.PartialPolicy(eval.Env{
-		Entities: q, Principal: q.principal, Action: q.action, Resource: q.resource, Context: types.NewRecord(context),
+		Entities: q, Principal: q.principal, Action: q.action, Resource: q.resource, Context: context,
 	}, (*ast.Policy)(r.policy.AST()))
 	switch {
 	case !keep:

@@ -192,6 +192,29 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
+// TestApprover: a rule that requires approval for everything does not require it for giving
+// an approval. A rule that forbids it still does.
+func TestApprover(t *testing.T) {
+	p := mustLoad(t, Config{Preset: Open}, "a.cedar", `forbid (principal, action, resource) unless { context.approved };
+forbid (principal == Person::"bob", action, resource == Tool::"gateway/answer_approval");`)
+	answer := func(who, device string, userOnly bool) ferrule.Ruling {
+		c := call(who, device, "answer_approval", ferrule.Changes, "")
+		c.Target.Tool.UserOnly = userOnly
+		return p.Decide(c).Ruling
+	}
+	for _, test := range []struct{ got, want ferrule.Ruling }{
+		{answer("person:anna", ferrule.GatewayID, true), ferrule.Permit},
+		{answer("person:bob", ferrule.GatewayID, true), ferrule.Forbid},
+		{answer("person:anna", ferrule.GatewayID, false), ferrule.Ask},
+		{answer("person:anna", "lamp", true), ferrule.Ask},
+		{answer("claude", ferrule.GatewayID, true), ferrule.Ask},
+	} {
+		if test.got != test.want {
+			t.Errorf("got %s, want %s", test.got, test.want)
+		}
+	}
+}
+
 // TestArguments has rules about arguments, and calls that they must match or not.
 func TestArguments(t *testing.T) {
 	for rule, calls := range map[string]map[string]ferrule.Ruling{
@@ -284,7 +307,7 @@ func TestContext(t *testing.T) {
 		`(principal, action, resource) when { resource.device == Device::"lamp" }`:                                             true,
 		`(principal, action, resource) when { principal.user == "anna" }`:                                                      true,
 		`(principal, action, resource) when { principal.auth == "token" }`:                                                     false,
-		`(principal, action, resource) when { context.network == "local" }`:                                                    true,
+		`(principal, action, resource) when { context.network == "remote" }`:                                                   true,
 		`(principal, action, resource) when { context.hour >= 22 }`:                                                            true,
 		`(principal, action, resource) when { context.minute > 15 }`:                                                           false,
 		`(principal, action, resource) when { context.weekday == "saturday" }`:                                                 true,
@@ -299,6 +322,25 @@ func TestContext(t *testing.T) {
 		}
 		if got := p.decide(c, at).Ruling != ferrule.Permit; got != want {
 			t.Errorf("%s: matches: %v, want %v (%+v)", rule, got, want, p.decide(c, at))
+		}
+	}
+}
+
+// TestNetwork: only a caller that is known to be on this machine is local.
+func TestNetwork(t *testing.T) {
+	p := mustLoad(t, Config{Preset: Open}, "a.cedar", `forbid (principal, action, resource) when { context.network == "remote" };`)
+	for _, test := range []struct {
+		auth ferrule.Auth
+		via  string
+		want ferrule.Ruling
+	}{
+		{ferrule.AuthStdio, "", ferrule.Permit}, {ferrule.AuthSocket, "", ferrule.Permit}, {ferrule.AuthLoopback, "", ferrule.Permit},
+		{ferrule.AuthStdio, "cellar", ferrule.Forbid}, {ferrule.AuthToken, "", ferrule.Forbid}, {ferrule.AuthEndpoint, "", ferrule.Forbid}, {"", "", ferrule.Forbid},
+	} {
+		c := call("claude", "lamp", "on", ferrule.Changes, "")
+		c.Principal.Auth, c.Via = test.auth, test.via
+		if got := p.Decide(c); got.Ruling != test.want {
+			t.Errorf("%q via %q: got %+v, want %s", test.auth, test.via, got, test.want)
 		}
 	}
 }
@@ -479,5 +521,37 @@ func TestDocumented(t *testing.T) {
 		if got := p.Decide(call("claude", "pump", "set", ferrule.Changes, args)); got.Ruling != want {
 			t.Errorf("%s: got %+v, want %s", args, got, want)
 		}
+	}
+}
+
+// TestHolder replaces the policy while calls are decided: each is decided by one of them.
+func TestHolder(t *testing.T) {
+	policies := []*Policy{
+		mustLoad(t, Config{Preset: Open}, "a.cedar", `forbid (principal, action, resource in Device::"door");`),
+		mustLoad(t, Config{Preset: Careful}, "a.cedar", `forbid (principal, action, resource in Device::"door") when { context.args.angle > 5 };`),
+	}
+	var h Holder
+	h.Replace(policies[0])
+	done := make(chan bool)
+	for range 4 {
+		go func() {
+			ok := true
+			for range 500 {
+				v := h.Decide(call("claude", "door", "open", ferrule.Changes, `{"angle":6}`))
+				ok = ok && v.Ruling == ferrule.Forbid && v.Rule == "a.cedar:1"
+			}
+			done <- ok
+		}()
+	}
+	for i := range 1000 {
+		h.Replace(policies[i%2])
+	}
+	for range 4 {
+		if !<-done {
+			t.Error("a call was not forbidden while the policy was replaced")
+		}
+	}
+	if h.Version() != policies[1].Version() {
+		t.Error("the version is not that of the last policy")
 	}
 }
