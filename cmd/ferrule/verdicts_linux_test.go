@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -496,8 +495,8 @@ func (v *voice) try(ctx context.Context, a trial) error {
 	}
 }
 
-// mcpAgentOn connects an agent to `ferrule mcp` with a data directory.
-func mcpAgentOn(t *testing.T, name, path, mcpVersion string, cfg config.Config, data string) *mcp.ClientSession {
+// mcpTransport leads to `ferrule mcp` with a data directory.
+func mcpTransport(t *testing.T, cfg config.Config, data string) mcp.Transport {
 	t.Helper()
 	ours, theirs := newPipe(), newPipe()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -509,10 +508,10 @@ func mcpAgentOn(t *testing.T, name, path, mcpVersion string, cfg config.Config, 
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("%s over %s: %v", name, path, err)
+			t.Errorf("ferrule mcp: %v", err)
 		}
 	})
-	return agentOn(t, name, path, mcpVersion, &mcp.IOTransport{Reader: ours.Reader, Writer: io.WriteCloser(theirs.Writer)})
+	return &mcp.IOTransport{Reader: ours.Reader, Writer: theirs.Writer}
 }
 
 // verdictsIn returns the verdicts in a journal, by trial. The first one counts: without
@@ -563,6 +562,7 @@ func TestVerdicts(t *testing.T) {
 }
 
 func testVerdicts(t *testing.T, table verdictTable) {
+	start := time.Now()
 	h := newGuardedHouse(t)
 	cells := table.cells(t)
 	if len(cells) != 120 {
@@ -612,7 +612,7 @@ func testVerdicts(t *testing.T, table verdictTable) {
 				stdio := "stdio " + mcpVersion
 				cfg := config.Default()
 				cfg.Listen = ""
-				joined := overMCP(mcpAgentOn(t, who, stdio, mcpVersion, cfg, g.data), false)
+				joined := overMCP(agentOn(t, who, stdio, mcpVersion, mcpTransport(t, cfg, g.data)), false)
 				mu.Lock()
 				add(http, who, direct)
 				add(node, who, remote)
@@ -625,8 +625,8 @@ func testVerdicts(t *testing.T, table verdictTable) {
 			h.guarded(t, table)(&cfg)
 			cfg.Listen = ""
 			data := t.TempDir()
-			host := mcpAgentOn(t, who, "own gateway", modern, cfg, data)
-			joinedFolded := foldedNames(g, mcpAgentOn(t, who, "folded stdio", legacy, func() config.Config { c := config.Default(); c.Listen = ""; return c }(), g.data))
+			host := agentOn(t, who, "own gateway", modern, mcpTransport(t, cfg, data))
+			joinedFolded := foldedNames(g, agentOn(t, who, "folded stdio", legacy, mcpTransport(t, config.Default(), g.data)))
 			at := newVoice(brokers[who].connect())
 			mu.Lock()
 			defer mu.Unlock()
@@ -656,6 +656,8 @@ func testVerdicts(t *testing.T, table verdictTable) {
 			client.Close()
 		}
 	}
+
+	t.Logf("set up in %v", time.Since(start))
 
 	// Every caller tries everything on every path.
 	var trials []trial
@@ -689,7 +691,7 @@ func testVerdicts(t *testing.T, table verdictTable) {
 		}
 	}
 	wg.Wait()
-	t.Logf("%d cells on %d paths: %d trials", len(cells), len(tries), len(trials))
+	t.Logf("%d cells on %d paths: %d trials, after %v", len(cells), len(tries), len(trials), time.Since(start))
 
 	verdicts := make(map[trial][]ferrule.Ruling)
 	missing := func() (missing []trial) {
@@ -710,6 +712,13 @@ func testVerdicts(t *testing.T, table verdictTable) {
 		return missing
 	}
 	for end := time.Now().Add(ample); len(missing()) > 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, a := range missing() {
+			if errors.Is(outcomes[a], context.DeadlineExceeded) && a.want == ferrule.Ask { // it may not even have been decided
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				outcomes[a] = tries[a.path][a.who](ctx, a)
+				cancel()
+			}
+		}
 	}
 	for _, a := range missing() {
 		t.Errorf("%v: no verdict is recorded; the outcome was %v", a, outcomes[a])
