@@ -48,13 +48,10 @@ func (a *app) policyExplainCommand() *cobra.Command {
 called. AGENT is a name as in the journal, such as claude or local/claude-code, or
 person:NAME.`,
 		Example: "  ferrule policy explain claude door open angle=90",
-		Args: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 3 {
 				return exactly(3)(cmd, args)
 			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
 			tool, err := a.toolFor(cmd.Context(), args[1], args[2])
 			if err != nil {
 				return err
@@ -65,10 +62,10 @@ person:NAME.`,
 			}
 			in := builtin.ExplainPolicyInput{Who: args[0], Device: args[1], Tool: args[2], Arguments: builtin.Arguments(values)}
 			out, err := callGateway[builtin.ExplainPolicyOutput](cmd.Context(), a, "explain_policy", in)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if a.json {
+			case a.json:
 				return a.printJSON(out)
 			}
 			fmt.Fprintf(a.stdout, "%s: %s\n", a.style(bold, out.Verdict), out.Reason)

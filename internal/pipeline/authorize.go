@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -27,8 +28,12 @@ func authorize(policy Policy) stage {
 			case ferrule.Permit, ferrule.Ask:
 				return next(ctx, call)
 			}
-			return nil, ferrule.Errorf(ferrule.Denied, "%s of %s is forbidden: %s", call.Tool, call.Device, reason(call.Verdict)).
+			e := ferrule.Errorf(ferrule.Denied, "%s of %s is forbidden: %s", call.Tool, call.Device, reason(call.Verdict)).
 				WithHint("the owner of this gateway decides on it; retrying does not help")
+			if call.Operation == ferrule.CallTool {
+				e.Hint += fmt.Sprintf(". The owner sees the rule with `ferrule policy explain %s %s %s`", call.Principal, call.Device, call.Tool)
+			}
+			return nil, e
 		}
 	}
 }

@@ -25,8 +25,8 @@
 // here retries: the dock does towards devices, and cluster/calls between nodes.
 // Within the deadline the answer is checked too.
 //
-// Without a policy, every valid call to an adopted device is permitted. An answer from the cache counts towards the limits, because it is
-// recorded, but has no intent. Audit has two parts: only the outermost stage sees every
+// An answer from the cache counts towards the limits, because it is recorded, but has no
+// intent. Audit has two parts: only the outermost stage sees every
 // outcome, and only behind resolve is it known whether a call changes the world. The
 // gateway's own readings take the same path but are counted, not journaled.
 //

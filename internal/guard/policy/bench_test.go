@@ -2,5 +2,6 @@
 
 package policy
 
-// quiet reports whether the machine is quiet enough for limits in microseconds.
+// quiet reports whether the tests may take long and measure: .ci/ratios runs them on a quiet
+// machine.
 const quiet = true

@@ -83,16 +83,29 @@ func (c *checker) rule(r *rule, tree node) (err error) {
 // eachAction matches what the validator says once for each action.
 var eachAction = regexp.MustCompile(`in context for Action::"[a-z]+" not found`)
 
-// entity returns an error if a rule names a group or a preset that does not exist.
+// entity returns an error if a rule names what cannot exist, so that it would never match.
 func (c *checker) entity(uid types.EntityUID) error {
+	id := string(uid.ID)
 	switch uid.Type {
+	case typeAgent, typePerson:
+		if kind, name, ok := strings.Cut(id, ":"); ok && (kind == string(ferrule.Agent) || kind == string(ferrule.Person)) {
+			return fmt.Errorf("%q is never the name of a caller; write %s::%q", id, uid.Type, name)
+		}
+	case typeTool:
+		if !strings.Contains(id, "/") {
+			return fmt.Errorf("%q is never a tool; write Tool::\"DEVICE/%s\"", id, id)
+		}
+	case typeLabel:
+		if !strings.Contains(id, "=") {
+			return fmt.Errorf("%q is never a label; write Label::\"%s=VALUE\"", id, id)
+		}
 	case typeGroup:
-		if _, ok := c.groups[string(uid.ID)]; !ok {
-			return fmt.Errorf("group %q is not in policy.groups of ferrule.yaml", uid.ID)
+		if _, ok := c.groups[id]; !ok {
+			return fmt.Errorf("group %q is not in policy.groups of ferrule.yaml", id)
 		}
 	case typePreset:
-		if rank(string(uid.ID)) < 0 {
-			return fmt.Errorf("unknown preset %q; it must be %s", uid.ID, strings.Join(presetNames, ", "))
+		if rank(id) < 0 {
+			return fmt.Errorf("unknown preset %q; it must be %s", id, strings.Join(presetNames, ", "))
 		}
 	}
 	return nil
@@ -129,20 +142,28 @@ const (
 	broken                // its evaluation fails
 )
 
+// unknownContext returns a context of which only the approval is known.
+func unknownContext(approved bool) types.Record {
+	context := types.RecordMap{attrApproved: types.Boolean(approved)}
+	for _, name := range []types.String{attrArgs, decimalArgs, attrHour, attrMinute, attrWeekday, attrTime, attrNetwork} {
+		context[name] = eval.Variable(name)
+	}
+	return types.NewRecord(context)
+}
+
+// unknownContexts are those without and with an approval.
+var unknownContexts = [2]types.Record{unknownContext(false), unknownContext(true)}
+
 // partial evaluates a rule for a request whose arguments, time and network are unknown. A
 // fault of the evaluator counts as maybe: what is shown is decided again when it is called.
-func partial(r *rule, q *request, approved bool) (result outcome) {
+func partial(r *rule, q *request, context types.Record) (result outcome) {
 	defer func() {
 		if recover() != nil {
 			result = maybe
 		}
 	}()
-	context := types.RecordMap{attrApproved: types.Boolean(approved)}
-	for _, name := range []types.String{attrArgs, decimalArgs, attrHour, attrMinute, attrWeekday, attrTime, attrNetwork} {
-		context[name] = eval.Variable(name)
-	}
 	rest, keep := eval.PartialPolicy(eval.Env{
-		Entities: q, Principal: q.principal, Action: q.action, Resource: q.resource, Context: types.NewRecord(context),
+		Entities: q, Principal: q.principal, Action: q.action, Resource: q.resource, Context: context,
 	}, (*ast.Policy)(r.policy.AST()))
 	switch {
 	case !keep:

@@ -70,6 +70,10 @@ func (c Config) Check() error {
 		switch {
 		case name == "":
 			return errors.New("agents: a name must not be empty")
+		case strings.HasPrefix(name, string(ferrule.Person)+":"):
+			return fmt.Errorf("agents: %s is not an agent; presets are for agents, and rules for people", name)
+		case strings.HasPrefix(name, string(ferrule.Agent)+":"):
+			return fmt.Errorf("agents: %s must be written without agent:", name)
 		case rank(preset) < 0:
 			return fmt.Errorf("agents: the preset of %s must be %s, got %q", name, strings.Join(presetNames, ", "), ferrule.Clean(preset, ferrule.MaxWord))
 		case strings.HasPrefix(name, selfNamed) && rank(preset) < rank(c.Preset):
@@ -241,10 +245,20 @@ func (p *Policy) decide(call *ferrule.Call, now time.Time) ferrule.Verdict {
 	if len(p.own.rules) > 0 {
 		q := p.newRequest(call.Principal, call.Via, call.Target.Device, call.Operation, call.Target.Tool.Name, effect)
 		if found = p.own.find(q); len(found) > 0 {
-			return p.evaluate(q, append(found, p.presets.find(q)...), call.DecodedArgs, now)
+			v := p.evaluate(q, append(found, p.presets.find(q)...), call.DecodedArgs, now)
+			if v.Ruling == ferrule.Ask && forPeople(call) {
+				v.Ruling = ferrule.Permit
+			}
+			return v
 		}
 	}
 	return byPreset(p.preset(call.Principal.Name), call.Principal.Role, call.Operation, effect)
+}
+
+// forPeople reports whether a person calls a tool of the gateway that only people have. It
+// needs no approval: to approve something is such a call.
+func forPeople(call *ferrule.Call) bool {
+	return call.Principal.Role == ferrule.Person && call.Target.Device.ID == ferrule.GatewayID && call.Target.Tool.UserOnly
 }
 
 // classify returns the effect that the rules see. If ok is false, no rule decides, and
@@ -354,17 +368,30 @@ func (p *Policy) Shows(who ferrule.Principal, dev *ferrule.Device, op ferrule.Op
 		q := p.newRequest(who, "", dev, op, tool.Name, effect)
 		if found := p.own.find(q); len(found) > 0 {
 			found = append(found, p.presets.find(q)...)
-			return found.mayPermit(q, false) || found.mayPermit(q, true)
+			return found.mayPermit(q, unknownContexts[0]) || found.mayPermit(q, unknownContexts[1])
 		}
 	}
 	return byPreset(p.preset(who.Name), who.Role, op, effect).Ruling != ferrule.Forbid
 }
 
 // mayPermit reports whether a request may be permitted, whatever its arguments and the time.
-func (c candidates) mayPermit(q *request, approved bool) bool {
-	permitted := false
+func (c candidates) mayPermit(q *request, context types.Record) bool {
+	// Most rules do not look at what is unknown, and Cedar is faster than partial evaluation.
+	var static, dynamic candidates
 	for _, r := range c {
-		switch o := partial(r, q, approved); {
+		if r.dynamic {
+			dynamic = append(dynamic, r)
+		} else {
+			static = append(static, r)
+		}
+	}
+	decision, diagnostic := cedar.Authorize(static, q, cedar.Request{Principal: q.principal, Action: q.action, Resource: q.resource, Context: context})
+	permitted := decision == cedar.Allow
+	if len(diagnostic.Errors) > 0 || !permitted && len(diagnostic.Reasons) > 0 {
+		return false
+	}
+	for _, r := range dynamic {
+		switch o := partial(r, q, context); {
 		case o == broken, o == always && !r.permit:
 			return false
 		case o != never && r.permit:

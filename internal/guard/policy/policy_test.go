@@ -192,6 +192,29 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
+// TestApprover: a rule that requires approval for everything does not require it for giving
+// an approval. A rule that forbids it still does.
+func TestApprover(t *testing.T) {
+	p := mustLoad(t, Config{Preset: Open}, "a.cedar", `forbid (principal, action, resource) unless { context.approved };
+forbid (principal == Person::"bob", action, resource == Tool::"gateway/answer_approval");`)
+	answer := func(who, device string, userOnly bool) ferrule.Ruling {
+		c := call(who, device, "answer_approval", ferrule.Changes, "")
+		c.Target.Tool.UserOnly = userOnly
+		return p.Decide(c).Ruling
+	}
+	for _, test := range []struct{ got, want ferrule.Ruling }{
+		{answer("person:anna", ferrule.GatewayID, true), ferrule.Permit},
+		{answer("person:bob", ferrule.GatewayID, true), ferrule.Forbid},
+		{answer("person:anna", ferrule.GatewayID, false), ferrule.Ask},
+		{answer("person:anna", "lamp", true), ferrule.Ask},
+		{answer("claude", ferrule.GatewayID, true), ferrule.Ask},
+	} {
+		if test.got != test.want {
+			t.Errorf("got %s, want %s", test.got, test.want)
+		}
+	}
+}
+
 // TestArguments has rules about arguments, and calls that they must match or not.
 func TestArguments(t *testing.T) {
 	for rule, calls := range map[string]map[string]ferrule.Ruling{
@@ -284,7 +307,7 @@ func TestContext(t *testing.T) {
 		`(principal, action, resource) when { resource.device == Device::"lamp" }`:                                             true,
 		`(principal, action, resource) when { principal.user == "anna" }`:                                                      true,
 		`(principal, action, resource) when { principal.auth == "token" }`:                                                     false,
-		`(principal, action, resource) when { context.network == "local" }`:                                                    true,
+		`(principal, action, resource) when { context.network == "remote" }`:                                                   true,
 		`(principal, action, resource) when { context.hour >= 22 }`:                                                            true,
 		`(principal, action, resource) when { context.minute > 15 }`:                                                           false,
 		`(principal, action, resource) when { context.weekday == "saturday" }`:                                                 true,
@@ -299,6 +322,25 @@ func TestContext(t *testing.T) {
 		}
 		if got := p.decide(c, at).Ruling != ferrule.Permit; got != want {
 			t.Errorf("%s: matches: %v, want %v (%+v)", rule, got, want, p.decide(c, at))
+		}
+	}
+}
+
+// TestNetwork: only a caller that is known to be on this machine is local.
+func TestNetwork(t *testing.T) {
+	p := mustLoad(t, Config{Preset: Open}, "a.cedar", `forbid (principal, action, resource) when { context.network == "remote" };`)
+	for _, test := range []struct {
+		auth ferrule.Auth
+		via  string
+		want ferrule.Ruling
+	}{
+		{ferrule.AuthStdio, "", ferrule.Permit}, {ferrule.AuthSocket, "", ferrule.Permit}, {ferrule.AuthLoopback, "", ferrule.Permit},
+		{ferrule.AuthStdio, "cellar", ferrule.Forbid}, {ferrule.AuthToken, "", ferrule.Forbid}, {ferrule.AuthEndpoint, "", ferrule.Forbid}, {"", "", ferrule.Forbid},
+	} {
+		c := call("claude", "lamp", "on", ferrule.Changes, "")
+		c.Principal.Auth, c.Via = test.auth, test.via
+		if got := p.Decide(c); got.Ruling != test.want {
+			t.Errorf("%q via %q: got %+v, want %s", test.auth, test.via, got, test.want)
 		}
 	}
 }
@@ -333,6 +375,9 @@ func TestLoadErrors(t *testing.T) {
 		{"forbid (principal, action, resource) when { context.args == {} };", ":1: context.args is compared with a record"},
 		{"forbid (principal, action, resource) when { context.args has a || context.args.a > 5 };", ":1: unable to guarantee safety of access to optional attribute"},
 		{"forbid (principal, action, resource) when { decimal(context.args.a).lessThan(decimal(\"1.0\")) };", ":1: extension constructors may not be called with non-literal"},
+		{"forbid (principal == Agent::\"agent:claude\", action, resource);", `:1: "agent:claude" is never the name of a caller; write Agent::"claude"`},
+		{"forbid (principal, action, resource == Tool::\"open\");", `:1: "open" is never a tool; write Tool::"DEVICE/open"`},
+		{"forbid (principal, action, resource in Label::\"lamp\");", `:1: "lamp" is never a label`},
 		// Rules without effect.
 		{"forbid (principal, action, resource);\npermit (principal, action, resource in Device::\"lamp\");", ":2: this rule has no effect: a.cedar:1 already forbids"},
 		{"forbid (principal, action, resource == Tool::\"lamp/on\");\n\nforbid (principal, action, resource in Device::\"lamp\");", ":1: this rule has no effect: a.cedar:3 already forbids"},
@@ -369,6 +414,8 @@ func TestConfigErrors(t *testing.T) {
 		`policy.agents: the preset of claude must be`:                                   {Preset: Careful, Agents: map[string]string{"claude": "strict"}},
 		`policy.agents: local/claude must not have the preset open, which is milder`:    {Preset: Careful, Agents: map[string]string{"local/claude": Open}},
 		`policy.agents: local/claude must not have the preset careful, which is milder`: {Preset: ReadOnly, Agents: map[string]string{"local/claude": Careful}},
+		`policy.agents: person:anna is not an agent`:                                    {Preset: Open, Agents: map[string]string{"person:anna": Careful}},
+		`policy.agents: agent:claude must be written without agent:`:                    {Preset: Open, Agents: map[string]string{"agent:claude": Careful}},
 		`policy.groups: a name must not be empty`:                                       {Preset: Open, Groups: map[string][]string{"": {"a"}}},
 	} {
 		if _, err := Load(cfg); err == nil || !strings.Contains(err.Error(), want) {
@@ -432,5 +479,79 @@ func TestVersion(t *testing.T) {
 	}
 	if a, b := version(Config{Preset: Careful}, ""), version(Config{Preset: Careful}, ""); a != b {
 		t.Error("the same policy has two versions")
+	}
+}
+
+// TestDepth: a file cannot exhaust the stack, which would end the gateway.
+func TestDepth(t *testing.T) {
+	for _, deep := range []string{strings.Repeat("(", 1<<20), strings.Repeat("!", 1<<20), strings.Repeat("- ", 1<<20), strings.Repeat("[", 1<<20), strings.Repeat("{\"a\":", 1<<20)} {
+		if _, err := load(t, Config{}, "a.cedar", "permit (principal, action, resource) when { "+deep+"true };"); err == nil || !strings.HasPrefix(err.Error(), "a.cedar: has more than") {
+			t.Errorf("%.20s: %.100v", deep, err)
+		}
+	}
+}
+
+// TestDocumented checks that the reference has the presets and the schema, and that its
+// examples work.
+func TestDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/reference/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(data)
+	for _, name := range append([]string{people}, presetNames...) {
+		if text, err := PresetText(name); err != nil || !strings.Contains(page, string(text)) {
+			t.Errorf("the page lacks the preset %s (%v)", name, err)
+		}
+	}
+	if !strings.Contains(page, string(Schema)) {
+		t.Error("the page lacks the schema")
+	}
+	example := func(begin string) string {
+		_, text, ok := strings.Cut(page, begin)
+		if !ok {
+			t.Fatalf("the page lacks the example %q", begin)
+		}
+		text, _, _ = strings.Cut(text, "```")
+		return text
+	}
+	mustLoad(t, Config{Preset: ReadOnly}, "house.cedar", example("```cedar\n// policies/house.cedar\n"), "house.test.yaml", example("```yaml\n# policies/house.test.yaml\n"))
+	p := mustLoad(t, Config{Preset: Careful}, "more.cedar", example("rules take away:\n\n```cedar\n"))
+	for args, want := range map[string]ferrule.Ruling{`{"level":30}`: ferrule.Permit, `{"level":31}`: ferrule.Ask, `{}`: ferrule.Forbid, `{"level":30.5}`: ferrule.Forbid} {
+		if got := p.Decide(call("claude", "pump", "set", ferrule.Changes, args)); got.Ruling != want {
+			t.Errorf("%s: got %+v, want %s", args, got, want)
+		}
+	}
+}
+
+// TestHolder replaces the policy while calls are decided: each is decided by one of them.
+func TestHolder(t *testing.T) {
+	policies := []*Policy{
+		mustLoad(t, Config{Preset: Open}, "a.cedar", `forbid (principal, action, resource in Device::"door");`),
+		mustLoad(t, Config{Preset: Careful}, "a.cedar", `forbid (principal, action, resource in Device::"door") when { context.args.angle > 5 };`),
+	}
+	var h Holder
+	h.Replace(policies[0])
+	done := make(chan bool)
+	for range 4 {
+		go func() {
+			ok := true
+			for range 500 {
+				v := h.Decide(call("claude", "door", "open", ferrule.Changes, `{"angle":6}`))
+				ok = ok && v.Ruling == ferrule.Forbid && v.Rule == "a.cedar:1"
+			}
+			done <- ok
+		}()
+	}
+	for i := range 1000 {
+		h.Replace(policies[i%2])
+	}
+	for range 4 {
+		if !<-done {
+			t.Error("a call was not forbidden while the policy was replaced")
+		}
+	}
+	if h.Version() != policies[1].Version() {
+		t.Error("the version is not that of the last policy")
 	}
 }

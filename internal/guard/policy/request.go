@@ -46,6 +46,7 @@ var actionNames = map[ferrule.Operation]types.String{
 // they are built when a rule does.
 type request struct {
 	who    ferrule.Principal
+	via    string
 	device *ferrule.Device
 	effect ferrule.Effect
 	name   string
@@ -59,7 +60,7 @@ type request struct {
 
 // newRequest returns a request. All of its parts were checked before.
 func (p *Policy) newRequest(who ferrule.Principal, via string, dev *ferrule.Device, op ferrule.Operation, name string, effect ferrule.Effect) *request {
-	q := &request{who: who, device: dev, effect: effect, name: name}
+	q := &request{who: who, via: via, device: dev, effect: effect, name: name}
 	id := types.String(who.Name)
 	q.principal = types.NewEntityUID(typePerson, id)
 	if who.Role == ferrule.Agent {
@@ -162,7 +163,7 @@ func (q *request) context(args map[string]any, decimals bool, now time.Time) typ
 	m := types.RecordMap{
 		attrArgs: record(args, false), attrApproved: types.False,
 		attrHour: types.Long(now.Hour()), attrMinute: types.Long(now.Minute()), attrWeekday: types.String(strings.ToLower(now.Weekday().String())),
-		attrTime: types.NewDatetime(now), attrNetwork: types.String(network(q.who.Auth)),
+		attrTime: types.NewDatetime(now), attrNetwork: types.String(q.network()),
 	}
 	if decimals {
 		m[decimalArgs] = record(args, true)
@@ -170,11 +171,13 @@ func (q *request) context(args map[string]any, decimals bool, now time.Time) typ
 	return m
 }
 
-// network returns where a caller is. One that is not known to be on this machine is remote.
-func network(auth ferrule.Auth) string {
-	switch auth {
+// network returns where the caller is. One that is not known to be on this machine is remote.
+func (q *request) network() string {
+	switch q.who.Auth {
 	case ferrule.AuthLoopback, ferrule.AuthSocket, ferrule.AuthStdio:
-		return "local"
+		if q.via == "" {
+			return "local"
+		}
 	}
 	return "remote"
 }

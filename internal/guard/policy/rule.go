@@ -93,8 +93,38 @@ func parseCedar(text []byte) (list cedar.PolicyList, err error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("has %d bytes; limit is %d", len(text), maxFile)
 	}
+	if tooDeep(text) {
+		return nil, fmt.Errorf("has more than %d brackets in each other", maxDepth)
+	}
 	err = list.UnmarshalCedar(text)
 	return list, err
+}
+
+// maxDepth is how deep brackets may be nested: the parser calls itself for each.
+const maxDepth = 500
+
+// tooDeep reports whether brackets or signs are nested too deep within a rule.
+func tooDeep(text []byte) bool {
+	depth, signs := 0, 0
+	for _, c := range text {
+		switch c {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		case ';':
+			depth = 0
+		}
+		if c == '!' || c == '-' {
+			signs++
+		} else if c > ' ' {
+			signs = 0
+		}
+		if depth > maxDepth || signs > maxDepth {
+			return true
+		}
+	}
+	return false
 }
 
 // maxFile is the size of the largest policy file.

@@ -173,6 +173,10 @@ func TestParseRefuses(t *testing.T) {
 		{"telemetry: {traces: {ratio: 2}}\n", "telemetry.traces.ratio: must be from 0 to 1, got 2"},
 		{"telemetry: {traces: {endpoint: 'localhost:4318'}}\n", "telemetry.traces.endpoint: must be a URL such as http://127.0.0.1:4318"},
 		{"telemetry: {traces: {endpoints: x}}\n", `line 1: unknown key "endpoints"; did you mean endpoint?`},
+		{"policy:\n  preset: strict\n", `line 2: policy.preset: must be open, careful, read-only, got "strict"`},
+		{"policy:\n  presets: open\n", `line 2: unknown key "presets"; did you mean preset?`},
+		{"policy:\n  agents:\n    local/claude: open\n", "line 2: policy.agents: local/claude must not have the preset open, which is milder than preset: careful. Any program on this machine can take that name"},
+		{"policy: {groups: {family: anna}}\n", "line 1: "},
 		{"devices: {tcp: [{address: 'a:1', name: gateway}]}\n", `devices: name "gateway" is reserved for the gateway`},
 	} {
 		if _, err := config.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -197,6 +201,13 @@ func TestLoad(t *testing.T) {
 	c, err := config.Load(path)
 	if err != nil || c.Overlays != filepath.Join(dir, "mine") {
 		t.Errorf("got %q, %v", c.Overlays, err)
+	}
+	if c.Policy.Dir != filepath.Join(dir, "policies") {
+		t.Errorf("got %q", c.Policy.Dir)
+	}
+	write(t, path, "policy: {dir: rules}\n")
+	if _, err := config.Load(path); err == nil || !strings.Contains(err.Error(), "policy.dir: stat "+filepath.Join(dir, "rules")) {
+		t.Errorf("got %v", err)
 	}
 	write(t, path, "overlay: mine\n")
 	if _, err := config.Load(path); err == nil || !strings.HasPrefix(err.Error(), path+": line 1: unknown key \"overlay\"; did you mean overlays?") {

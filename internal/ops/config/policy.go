@@ -12,7 +12,7 @@ import (
 var forwarders = []string{"call_many", "call_tool"}
 
 // alwaysPermitted are the gateway's tools that no rule can forbid.
-var alwaysPermitted = []string{"stop"}
+var alwaysPermitted = []string{"stop_devices"}
 
 // Policy configures who may call what.
 type Policy struct {
